@@ -17,7 +17,7 @@ use std::io::{self, ErrorKind};
 #[non_exhaustive]
 pub enum PinError {
     /// The kernel allows this process none of the requested CPUs.
-    #[error("CPU {} is not allowed for this process; allowed are {}", list(.requested), list(.allowed))]
+    #[error("CPU {} is not allowed for this process; allowed are {}", format_cpus(.requested), format_cpus(.allowed))]
     NotAllowed {
         /// CPUs that were requested.
         requested: Vec<u32>,
@@ -25,13 +25,13 @@ pub enum PinError {
         allowed: Vec<u32>,
     },
     /// The list of requested CPUs is empty.
-    #[error("the list of CPUs is empty: name at least one of {}", list(.allowed))]
+    #[error("the list of CPUs is empty: name at least one of {}", format_cpus(.allowed))]
     EmptyCpuList {
         /// CPUs that this process may run on.
         allowed: Vec<u32>,
     },
     /// The system call `sched_setaffinity` is forbidden or failed.
-    #[error("cannot bind the thread to CPU {}: sched_setaffinity failed: {error}", list(.requested))]
+    #[error("cannot bind the thread to CPU {}: sched_setaffinity failed: {error}", format_cpus(.requested))]
     SyscallFailed {
         /// CPUs that were requested.
         requested: Vec<u32>,
@@ -40,7 +40,7 @@ pub enum PinError {
     },
 }
 
-fn list(cpus: &[u32]) -> String {
+fn format_cpus(cpus: &[u32]) -> String {
     crate::topology::CpuList(cpus).to_string()
 }
 
@@ -71,25 +71,27 @@ pub fn current_cpu() -> u32 {
 /// One system call.
 #[must_use]
 pub fn thread_cpus() -> Vec<u32> {
-    cpus_or_status(os::thread_cpus(), "/proc/thread-self/status")
+    cpus_or_parsed_status(os::thread_cpus(), "/proc/thread-self/status")
 }
 
 /// Returns the CPUs that the main thread may run on.
 pub(crate) fn main_thread_cpus() -> Vec<u32> {
-    cpus_or_status(os::main_thread_cpus(), "/proc/self/status")
+    cpus_or_parsed_status(os::main_thread_cpus(), "/proc/self/status")
 }
 
-fn cpus_or_status(cpus: io::Result<Vec<u32>>, status: &str) -> Vec<u32> {
+/// Returns `cpus`, or if they are an error the CPUs listed in the status file at path `status`.
+fn cpus_or_parsed_status(cpus: io::Result<Vec<u32>>, status: &str) -> Vec<u32> {
     // More possible CPUs than rustix's set holds (EINVAL), or a filter: the status file has the
     // mask too.
-    let mut cpus = cpus.unwrap_or_else(|_| cpus_of_status(status));
+    let mut cpus = cpus.unwrap_or_else(|_| parse_status_file(status));
     if cpus.is_empty() {
         cpus.push(os::current_cpu().unwrap_or(0));
     }
     cpus
 }
 
-fn cpus_of_status(path: &str) -> Vec<u32> {
+/// Returns the CPUs that a thread may run on, from its status file in `/proc`.
+fn parse_status_file(path: &str) -> Vec<u32> {
     let status = std::fs::read_to_string(path).unwrap_or_default();
     let line = status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:"));
     line.and_then(|l| crate::topology::parse_cpu_list(l).ok()).unwrap_or_default()

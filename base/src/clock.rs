@@ -129,40 +129,46 @@ const TICKS_SHIFT: u32 = 48;
 const RESYNC_NS: u64 = 4_000_000;
 /// Time over which the time-stamp counter's rate is measured.
 const CALIBRATION_SPAN: Duration = Duration::from_millis(10);
-/// Time limit of the comparison of the CPUs' counters during the calibration, in ns; a second
-/// attempt, if the CPUs were too busy, has a longer limit.
+/// Time limit of the comparison of the CPUs' counters during the calibration, in ns.
 const COMPARISON_NS: u64 = 8_000_000;
-const COMPARISON_AGAIN_NS: u64 = 50_000_000;
+/// Time limit of a second comparison, in ns, if the CPUs were too busy during the first one.
+const SECOND_COMPARISON_NS: u64 = 50_000_000;
 /// Minimum plausible rate of a time-stamp counter; slower counters overflow `PS_SHIFT`.
 const TICKS_HZ_MIN: f64 = 100e6;
+/// Maximum plausible rate of a time-stamp counter.
 const TICKS_HZ_MAX: f64 = 100e9;
 
-const UNKNOWN: u8 = 0;
-const TSC: u8 = 1;
-const CLOCK_GETTIME: u8 = 2;
+/// Value of [`Rates::source`] before the calibration.
+const SOURCE_UNKNOWN: u8 = 0;
+const SOURCE_TSC: u8 = 1;
+const SOURCE_CLOCK_GETTIME: u8 = 2;
 
 /// Conversion factors, written once by the calibration.
 ///
 /// Each word is independent of the others (zero means "not calibrated yet" and leads to the
 /// `OnceLock`, which synchronises), so that all loads and stores are Relaxed.
 struct Rates {
+    /// Chosen clock source: one of the constants `SOURCE_*`.
     source: AtomicU8,
+    /// Factor from ticks to ns, with [`NS_SHIFT`] fraction bits.
     ns_multiplier: AtomicU64,
     ps_multiplier: AtomicU64,
     ticks_multiplier: AtomicU64,
+    /// [`RESYNC_NS`] in ticks.
     resync_ticks: AtomicU64,
 }
 
-/// Conversion factors of this process, on separate cache lines: writes to a neighbour would make
-/// every clock reading miss.
+/// Conversion factors of this process. They are on separate cache lines, because a write to the
+/// same line would cause a cache miss in every reading of the clock.
 static RATES: CachePadded<Rates> = CachePadded::new(Rates {
-    source: AtomicU8::new(UNKNOWN),
+    source: AtomicU8::new(SOURCE_UNKNOWN),
     ns_multiplier: AtomicU64::new(0),
     ps_multiplier: AtomicU64::new(0),
     ticks_multiplier: AtomicU64::new(0),
     resync_ticks: AtomicU64::new(0),
 });
 
+/// Calibration of this process, once it has been made.
 static CALIBRATION: OnceLock<Calibration> = OnceLock::new();
 
 /// Reads a time stamp in ticks; [`ns_from_ticks`] and [`ps_from_ticks`] convert differences of time stamps.
@@ -176,10 +182,10 @@ static CALIBRATION: OnceLock<Calibration> = OnceLock::new();
 #[inline]
 #[must_use]
 pub fn ticks() -> u64 {
-    if RATES.source.load(Ordering::Relaxed) == TSC {
+    if RATES.source.load(Ordering::Relaxed) == SOURCE_TSC {
         return cpu::read_timestamp_counter();
     }
-    kernel_ticks()
+    calibrated_or_kernel_ticks()
 }
 
 /// Reads a time stamp in ticks after all earlier instructions have completed (though stores may not
@@ -194,16 +200,17 @@ pub fn ticks() -> u64 {
 #[inline]
 #[must_use]
 pub fn ticks_fenced() -> u64 {
-    if RATES.source.load(Ordering::Relaxed) == TSC {
+    if RATES.source.load(Ordering::Relaxed) == SOURCE_TSC {
         return cpu::read_timestamp_counter_fenced();
     }
-    kernel_ticks()
+    calibrated_or_kernel_ticks()
 }
 
+/// Returns the ticks of CLOCK_MONOTONIC; before the first calibration, calibrates and returns [`ticks`].
 #[cold]
 #[inline(never)]
-fn kernel_ticks() -> u64 {
-    if RATES.source.load(Ordering::Relaxed) == UNKNOWN {
+fn calibrated_or_kernel_ticks() -> u64 {
+    if RATES.source.load(Ordering::Relaxed) == SOURCE_UNKNOWN {
         calibration();
         return ticks();
     }
@@ -217,31 +224,33 @@ fn kernel_ticks() -> u64 {
 #[inline]
 #[must_use]
 pub fn ns_from_ticks(ticks: u64) -> u64 {
-    scale(ticks, multiplier(&RATES.ns_multiplier), NS_SHIFT)
+    scale(ticks, load_multiplier(&RATES.ns_multiplier), NS_SHIFT)
 }
 
 /// Converts a difference of ticks to picoseconds, rounded down; returns `u64::MAX` above 213 days.
 #[inline]
 #[must_use]
 pub fn ps_from_ticks(ticks: u64) -> u64 {
-    scale(ticks, multiplier(&RATES.ps_multiplier), PS_SHIFT)
+    scale(ticks, load_multiplier(&RATES.ps_multiplier), PS_SHIFT)
 }
 
 /// Converts nanoseconds to ticks, rounded down; returns `u64::MAX` if the result does not fit.
 #[inline]
 #[must_use]
 pub fn ticks_from_ns(ns: u64) -> u64 {
-    scale(ns, multiplier(&RATES.ticks_multiplier), TICKS_SHIFT)
+    scale(ns, load_multiplier(&RATES.ticks_multiplier), TICKS_SHIFT)
 }
 
+/// Loads a conversion factor; calibrates the clock if there is none yet.
 #[inline]
-fn multiplier(word: &AtomicU64) -> u64 {
+fn load_multiplier(word: &AtomicU64) -> u64 {
     match word.load(Ordering::Relaxed) {
         0 => multiplier_after_calibration(word),
         multiplier => multiplier,
     }
 }
 
+/// Calibrates the clock, then loads the conversion factor.
 #[cold]
 #[inline(never)]
 fn multiplier_after_calibration(word: &AtomicU64) -> u64 {
@@ -249,6 +258,7 @@ fn multiplier_after_calibration(word: &AtomicU64) -> u64 {
     word.load(Ordering::Relaxed)
 }
 
+/// Returns `value * multiplier / 2^shift`, or `u64::MAX` if the result does not fit.
 #[inline]
 fn scale(value: u64, multiplier: u64, shift: u32) -> u64 {
     let product = (u128::from(value) * u128::from(multiplier)) >> shift;
@@ -286,7 +296,7 @@ pub fn monotonic_ns() -> u64 {
 #[inline]
 #[must_use]
 pub fn now_ns() -> u64 {
-    if RATES.source.load(Ordering::Relaxed) == TSC {
+    if RATES.source.load(Ordering::Relaxed) == SOURCE_TSC {
         return ANCHOR.with(|anchor| {
             let ticks = cpu::read_timestamp_counter();
             // An anchor in the future (of another CPU whose counter is slightly ahead) wraps to a
@@ -296,21 +306,23 @@ pub fn now_ns() -> u64 {
                 return resync(anchor);
             }
             let now = anchor.ns.get() + ns_from_ticks(span);
-            anchor.answer(now)
+            anchor.non_decreasing(now)
         });
     }
-    kernel_now_ns()
+    calibrated_or_kernel_now_ns()
 }
 
 impl Anchor {
+    /// Returns the greater of `now_ns` and the latest time returned on this thread.
     #[inline]
-    fn answer(&self, now_ns: u64) -> u64 {
+    fn non_decreasing(&self, now_ns: u64) -> u64 {
         let now_ns = now_ns.max(self.last_ns.get());
         self.last_ns.set(now_ns);
         now_ns
     }
 }
 
+/// Reads both clocks into the anchor; returns the time in ns.
 #[cold]
 #[inline(never)]
 fn resync(anchor: &Anchor) -> u64 {
@@ -318,13 +330,14 @@ fn resync(anchor: &Anchor) -> u64 {
     let bracket = PairedReading::narrowest_of(3);
     anchor.ticks.set(bracket.ticks);
     anchor.ns.set(bracket.ns);
-    anchor.answer(bracket.ns)
+    anchor.non_decreasing(bracket.ns)
 }
 
+/// Reads CLOCK_MONOTONIC; before the first calibration, calibrates and returns [`now_ns`].
 #[cold]
 #[inline(never)]
-fn kernel_now_ns() -> u64 {
-    if RATES.source.load(Ordering::Relaxed) == UNKNOWN {
+fn calibrated_or_kernel_now_ns() -> u64 {
+    if RATES.source.load(Ordering::Relaxed) == SOURCE_UNKNOWN {
         calibration();
         return now_ns();
     }
@@ -345,6 +358,7 @@ pub fn calibration() -> &'static Calibration {
 struct PairedReading {
     ticks: u64,
     ns: u64,
+    /// Difference between the counter before and after the reading of CLOCK_MONOTONIC.
     width_ticks: u64,
 }
 
@@ -357,8 +371,8 @@ impl PairedReading {
         PairedReading { ticks: before + width_ticks / 2, ns, width_ticks }
     }
 
-    /// Reads `count` times, and returns the readings with the smallest `width_ticks`: a preemption
-    /// between the clocks increases it.
+    /// Reads both clocks `count` times, and returns the pair with the smallest `width_ticks`, because
+    /// a preemption between the two clocks increases `width_ticks`.
     fn narrowest_of(count: u32) -> Self {
         let first = Self::read();
         (1..count)
@@ -367,8 +381,9 @@ impl PairedReading {
     }
 }
 
+/// Chooses the clock source and measures its rate.
 fn calibrate() -> Calibration {
-    const BRACKETS_COUNT: u32 = 15;
+    const PAIRED_READINGS_COUNT: u32 = 15;
     let choice = trust::choose_source(
         std::env::var(CLOCK_VARIABLE).ok().as_deref(),
         trust::CounterEvidence::read,
@@ -380,13 +395,13 @@ fn calibrate() -> Calibration {
         }
     };
 
-    let begin = PairedReading::narrowest_of(BRACKETS_COUNT);
+    let begin = PairedReading::narrowest_of(PAIRED_READINGS_COUNT);
     // The CPUs are compared in the time between the two ends.
     if !is_forced {
         let cpus = crate::topology::allowed_cpus();
         let mut agreement = agree::compare_counters(&cpus, COMPARISON_NS);
         if agreement.is_unknown() {
-            agreement = agree::compare_counters(&cpus, COMPARISON_AGAIN_NS);
+            agreement = agree::compare_counters(&cpus, SECOND_COMPARISON_NS);
         }
         if let agree::CounterAgreement::Disagree { .. } = agreement {
             return kernel_calibration(format!("{agreement}, so the TSC cannot be trusted"));
@@ -398,7 +413,7 @@ fn calibrate() -> Calibration {
     }
     let elapsed = Duration::from_nanos(monotonic_ns().saturating_sub(begin.ns));
     std::thread::sleep(CALIBRATION_SPAN.saturating_sub(elapsed));
-    let end = PairedReading::narrowest_of(BRACKETS_COUNT);
+    let end = PairedReading::narrowest_of(PAIRED_READINGS_COUNT);
 
     let span_ticks = end.ticks.saturating_sub(begin.ticks) as f64;
     let span_ns = end.ns.saturating_sub(begin.ns) as f64;
@@ -411,14 +426,16 @@ fn calibrate() -> Calibration {
     let error_ppm_max = (begin.width_ticks + end.width_ticks) as f64 / 2.0 / span_ticks * 1e6;
     use_source(ClockSource::Tsc, ticks_hz);
     let why = format!("{reason}; calibrated to {error_ppm_max:.1} ppm");
-    finish(ClockSource::Tsc, ticks_hz, error_ppm_max, why)
+    measure_calibration(ClockSource::Tsc, ticks_hz, error_ppm_max, why)
 }
 
+/// Chooses CLOCK_MONOTONIC for the reason `why`.
 fn kernel_calibration(why: String) -> Calibration {
     use_source(ClockSource::ClockGettime, 1e9);
-    finish(ClockSource::ClockGettime, 1e9, 0.0, why)
+    measure_calibration(ClockSource::ClockGettime, 1e9, 0.0, why)
 }
 
+/// Stores the source and its conversion factors in [`RATES`].
 fn use_source(source: ClockSource, ticks_hz: f64) {
     let fixed = |ratio: f64, shift: u32| (ratio * (1u128 << shift) as f64).round() as u64;
     RATES.ns_multiplier.store(fixed(1e9 / ticks_hz, NS_SHIFT), Ordering::Relaxed);
@@ -426,14 +443,19 @@ fn use_source(source: ClockSource, ticks_hz: f64) {
     RATES.ticks_multiplier.store(fixed(ticks_hz / 1e9, TICKS_SHIFT), Ordering::Relaxed);
     RATES.resync_ticks.store((RESYNC_NS as f64 * ticks_hz / 1e9) as u64, Ordering::Relaxed);
     let source = match source {
-        ClockSource::Tsc => TSC,
-        ClockSource::ClockGettime => CLOCK_GETTIME,
+        ClockSource::Tsc => SOURCE_TSC,
+        ClockSource::ClockGettime => SOURCE_CLOCK_GETTIME,
     };
     RATES.source.store(source, Ordering::Relaxed);
 }
 
 /// Measures the cost and resolution of the chosen clock; returns the complete calibration.
-fn finish(source: ClockSource, ticks_hz: f64, error_ppm_max: f64, why: String) -> Calibration {
+fn measure_calibration(
+    source: ClockSource,
+    ticks_hz: f64,
+    error_ppm_max: f64,
+    why: String,
+) -> Calibration {
     let ns_per_tick = 1e9 / ticks_hz;
     Calibration {
         source,
@@ -486,11 +508,11 @@ fn increment_ticks() -> f64 {
 /// most `differences` between readings are multiples to within one tick. Not all are: processors add 1 to a second
 /// reading within an increment to keep readings distinct, and hypervisors adjust the counter.
 fn smallest_increment(differences: &[u64]) -> f64 {
-    const STEP_TICKS_MAX: u64 = 1000;
-    const SHARE_MIN: f64 = 0.8;
+    const INCREMENT_TICKS_MAX: u64 = 1000;
+    const MULTIPLES_SHARE_MIN: f64 = 0.8;
     // Below, most whole numbers are less than one off some multiple.
-    const FRACTION_MIN: u64 = 4;
-    const FRACTIONS: u64 = 16;
+    const FRACTIONAL_INCREMENT_MIN: u64 = 4;
+    const FRACTIONS_PER_TICK: u64 = 16;
     let mut moved: Vec<u64> = differences.iter().copied().filter(|it| *it > 0).collect();
     moved.sort_unstable();
     // Distinct values with their counts, of which there are some dozens; the most frequent first,
@@ -500,8 +522,8 @@ fn smallest_increment(differences: &[u64]) -> f64 {
     counted.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     // A step that most differences contain; those of interrupted readings are longer.
     let usual = moved.len().saturating_sub(1) * 9 / 10;
-    let most = moved.get(usual).map_or(0, |it| it + 1).min(STEP_TICKS_MAX);
-    let misfits_max = moved.len() - (SHARE_MIN * moved.len() as f64).ceil() as usize;
+    let most = moved.get(usual).map_or(0, |it| it + 1).min(INCREMENT_TICKS_MAX);
+    let misfits_max = moved.len() - (MULTIPLES_SHARE_MIN * moved.len() as f64).ceil() as usize;
     let fit = |step: f64| {
         let (mut misfits_count, mut sum_ticks, mut sum_steps) = (0, 0.0, 0.0);
         for (ticks, count) in &counted {
@@ -518,8 +540,9 @@ fn smallest_increment(differences: &[u64]) -> f64 {
         }
         Some(sum_ticks / sum_steps)
     };
-    let fractions = (FRACTION_MIN * FRACTIONS..=most * FRACTIONS).rev();
-    let mut steps = fractions.map(|it| it as f64 / FRACTIONS as f64).chain([3.0, 2.0]);
+    let fractions =
+        (FRACTIONAL_INCREMENT_MIN * FRACTIONS_PER_TICK..=most * FRACTIONS_PER_TICK).rev();
+    let mut steps = fractions.map(|it| it as f64 / FRACTIONS_PER_TICK as f64).chain([3.0, 2.0]);
     if moved.is_empty() { 1.0 } else { steps.find_map(fit).unwrap_or(1.0) }
 }
 

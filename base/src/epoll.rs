@@ -24,7 +24,7 @@ pub use rustix::event::epoll::EventFlags as Flags;
 /// Maximum number of events that one [`Epoll::wait`] returns.
 pub const READY_EVENTS_MAX: usize = 1024;
 
-/// Epoll set: a set of file descriptors, of which [`wait`](Self::wait) reports those that are ready.
+/// Set of file descriptors (epoll set), of which [`wait`](Self::wait) reports those that are ready.
 #[derive(Debug)]
 pub struct Epoll {
     set: OwnedFd,

@@ -46,7 +46,7 @@ pub enum Scope {
 pub enum WaitOutcome {
     /// A [`wake`] woke this thread, or (rarely) the kernel woke it spuriously.
     Woken,
-    /// The word did not contain the expected value: the thread did not sleep.
+    /// The word did not contain the expected value, so that the thread did not sleep.
     ValueChanged,
     /// The timeout has passed.
     TimedOut,

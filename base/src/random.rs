@@ -8,7 +8,7 @@
 //! assert!(random.next_below(6) < 6);
 //! ```
 
-/// SplitMix64 pseudorandom number generator: 64 bits of state, and any seed is valid.
+/// SplitMix64 pseudorandom number generator, with 64 bits of state; any seed is valid.
 ///
 /// Source: Steele, Lea and Flood, *Fast splittable pseudorandom number generators*, 2014.
 ///

@@ -21,6 +21,7 @@ pub struct Key {
     pub generation: u32,
 }
 
+/// Slot of a slab: its value, and the number of values that it contained before.
 #[derive(Debug)]
 struct Entry<T> {
     generation: u32,
@@ -33,20 +34,22 @@ const BLOCK_ENTRIES: usize = 1024;
 /// Collection that assigns a key to each inserted value. Its memory grows with the largest number of values at a time.
 #[derive(Debug)]
 pub struct Slab<T> {
+    /// Memory of the slots, in blocks of [`BLOCK_ENTRIES`].
     blocks: Vec<Vec<Entry<T>>>,
-    vacant: Vec<u32>,
+    /// Indices of the vacant slots, of which the last is used next.
+    vacant_indices: Vec<u32>,
     len: u32,
-    max: u32,
+    len_max: u32,
 }
 
 impl<T> Slab<T> {
     /// Size in bytes of the memory for one value and its slot.
     pub const ENTRY_BYTES: usize = size_of::<Entry<T>>();
 
-    /// Creates an empty slab for at most `max` values.
+    /// Creates an empty slab for at most `len_max` values.
     #[must_use]
-    pub const fn new(max: u32) -> Self {
-        Self { blocks: Vec::new(), vacant: Vec::new(), len: 0, max }
+    pub const fn new(len_max: u32) -> Self {
+        Self { blocks: Vec::new(), vacant_indices: Vec::new(), len: 0, len_max }
     }
 
     /// Returns the number of values.
@@ -64,7 +67,7 @@ impl<T> Slab<T> {
     /// Returns `true` if no further value can be inserted.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        self.len >= self.max
+        self.len >= self.len_max
     }
 
     /// Returns the number of slots, including vacant slots.
@@ -84,7 +87,7 @@ impl<T> Slab<T> {
         if self.is_full() {
             return None;
         }
-        match self.vacant.last() {
+        match self.vacant_indices.last() {
             Some(&index) => Some(Key { index, generation: self.entry(index)?.generation }),
             None => Some(Key { index: self.slots_count(), generation: 0 }),
         }
@@ -98,7 +101,7 @@ impl<T> Slab<T> {
     pub fn insert(&mut self, value: T) -> Result<Key, T> {
         let Some(key) = self.next_key() else { return Err(value) };
         self.len += 1;
-        if self.vacant.pop().is_some() {
+        if self.vacant_indices.pop().is_some() {
             if let Some(entry) = self.entry_mut(key.index) {
                 entry.value = Some(value);
             }
@@ -138,7 +141,7 @@ impl<T> Slab<T> {
         let entry = self.entry_mut(key.index).filter(|it| it.generation == key.generation)?;
         let value = entry.value.take()?;
         entry.generation = entry.generation.wrapping_add(1);
-        self.vacant.push(key.index);
+        self.vacant_indices.push(key.index);
         self.len -= 1;
         Some(value)
     }

@@ -46,12 +46,15 @@ pub struct TimeSpan(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Count(pub u64);
 
+/// Notation of [`BitRate`].
 static RATE: UnitScale =
     UnitScale { units: DECIMAL_UNITS, base: " bit/s", example: "20M", allows_zero: false };
 
+/// Notation of [`Count`].
 static COUNT: UnitScale =
     UnitScale { units: DECIMAL_UNITS, base: "", example: "1.5k", allows_zero: true };
 
+/// Notation of [`ByteSize`].
 static SIZE: UnitScale = UnitScale {
     units: &[
         unit(&["B", ""], 1),
@@ -69,6 +72,7 @@ static SIZE: UnitScale = UnitScale {
     allows_zero: true,
 };
 
+/// Notation of [`TimeSpan`].
 static SPAN: UnitScale = UnitScale {
     // U+00B5 is the micro sign, U+03BC the Greek letter: keyboards give either.
     units: &[

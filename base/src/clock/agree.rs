@@ -30,18 +30,24 @@ impl fmt::Display for CounterAgreement {
         match self {
             CounterAgreement::OneCpu => write!(f, "only one CPU is allowed"),
             CounterAgreement::Agree { compared_count: 0 | 1, cpus_count } => {
-                write!(f, "the {cpus_count} CPUs were too busy to be compared")
+                write!(f, "the {cpus_count} CPUs were too busy to compare their TSCs")
             }
             CounterAgreement::Agree { compared_count, cpus_count }
                 if compared_count == cpus_count =>
             {
-                write!(f, "the {cpus_count} CPUs agree")
+                write!(f, "the TSCs of the {cpus_count} CPUs agree")
             }
             CounterAgreement::Agree { compared_count, cpus_count } => {
-                write!(f, "{compared_count} of {cpus_count} CPUs were compared and agree")
+                write!(
+                    f,
+                    "the TSCs of {compared_count} of {cpus_count} CPUs were compared and agree"
+                )
             }
             CounterAgreement::Disagree { first, other, ticks_min } => {
-                write!(f, "CPU {first} and CPU {other} differ by {ticks_min} ticks or more")
+                write!(
+                    f,
+                    "the TSCs of CPU {first} and CPU {other} differ by {ticks_min} ticks or more"
+                )
             }
         }
     }
@@ -113,9 +119,14 @@ mod ping {
         CounterAgreement::Agree { compared_count, cpus_count: cpus.len() }
     }
 
+    /// Result of comparing the counters of two CPUs.
     enum PingResult {
+        /// All readings of the two counters are in the order in which they were made.
         Consistent,
-        Contradiction { ticks_min: u64 },
+        Contradiction {
+            ticks_min: u64,
+        },
+        /// The other CPU sent no reply in time.
         NoAnswer,
     }
 
@@ -123,16 +134,19 @@ mod ping {
     #[derive(Default)]
     struct PingWords {
         sequence: CachePadded<AtomicU64>,
+        /// Time stamp that the other CPU has read after the request.
         answer: CachePadded<AtomicU64>,
     }
 
+    /// Value of [`PingWords::sequence`] once the first CPU has stopped.
     const STOP: u64 = u64::MAX;
 
+    /// Compares the counter of CPU `other` with that of the calling thread's CPU.
     fn ping(other: u32, deadline_ns: u64) -> PingResult {
         let words = Arc::new(PingWords::default());
         let answerer = thread::Builder::new().name("clock-answer".to_owned()).spawn({
             let words = Arc::clone(&words);
-            move || answer(&words, other, deadline_ns)
+            move || reply_to_pings(&words, other, deadline_ns)
         });
         if answerer.is_err() {
             return PingResult::NoAnswer;
@@ -166,7 +180,8 @@ mod ping {
         asked.saturating_sub(answered).max(answered.saturating_sub(received))
     }
 
-    fn answer(words: &PingWords, cpu: u32, deadline_ns: u64) {
+    /// Replies to pings on CPU `cpu` with its time stamps.
+    fn reply_to_pings(words: &PingWords, cpu: u32, deadline_ns: u64) {
         if affinity::pin(cpu).is_err() {
             return;
         }
@@ -188,7 +203,7 @@ mod ping {
         }
     }
 
-    /// Waits until `word` is `value`; returns `None` if the other thread has stopped or the deadline has passed.
+    /// Waits until `word` contains `value`; returns `None` if the other thread has stopped or the deadline has passed.
     fn wait_for(word: &AtomicU64, value: u64, deadline_ns: u64) -> Option<()> {
         const SPINS_PER_CLOCK_READ: u32 = 256;
         loop {

@@ -37,6 +37,7 @@ pub(super) struct CounterEvidence {
 }
 
 impl CounterEvidence {
+    /// Collects the facts from cpuid, the kernel and the process.
     pub(super) fn read() -> Self {
         if !cpu::HAS_TIMESTAMP_COUNTER {
             return CounterEvidence { is_forbidden: true, ..CounterEvidence::default() };
@@ -59,7 +60,7 @@ impl CounterEvidence {
         }
     }
 
-    /// Returns `true` if the time-stamp counter is the kernel's clock source: the kernel has then
+    /// Returns `true` if the time-stamp counter is the kernel's clock source. The kernel has then
     /// tested the counter across the CPUs at boot and monitors it.
     fn is_kernel_source(&self) -> bool {
         self.kernel_source.as_deref() == Some("tsc")

@@ -1,32 +1,32 @@
 //! A processor about which nothing is known, and Miri's: no time-stamp counter, no prefetches.
 
-/// `false`, as there is no time-stamp counter: the clock is CLOCK_MONOTONIC.
+/// `false`, as there is no time-stamp counter, so that the clock is CLOCK_MONOTONIC.
 pub(crate) const HAS_TIMESTAMP_COUNTER: bool = false;
 
-/// Returns 0: there is no time-stamp counter.
+/// Returns 0, because there is no time-stamp counter.
 pub(crate) fn read_timestamp_counter() -> u64 {
     0
 }
 
-/// Returns 0: there is no time-stamp counter.
+/// Returns 0, because there is no time-stamp counter.
 pub(crate) fn read_timestamp_counter_fenced() -> u64 {
     0
 }
 
-/// Does nothing: no prefetch instruction is known.
+/// Does nothing, because no prefetch instruction is known.
 #[inline(always)]
 pub(crate) fn prefetch_for_read<T>(_: *const T) {}
 
-/// Does nothing: no prefetch instruction is known.
+/// Does nothing, because no prefetch instruction is known.
 #[inline(always)]
 pub(crate) fn prefetch_for_write<T>(_: *const T) {}
 
-/// Returns `None`: hypervisors are identified by cpuid alone.
+/// Returns `None`, because hypervisors are identified by cpuid alone.
 pub(crate) fn hypervisor_signature() -> Option<[u8; 12]> {
     None
 }
 
-/// Returns `(false, false)`: no invariant counter and no hypervisor are known.
+/// Returns `(false, false)`, because no invariant counter and no hypervisor are known.
 pub(crate) fn timestamp_counter_traits() -> (bool, bool) {
     (false, false)
 }

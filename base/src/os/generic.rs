@@ -8,7 +8,7 @@ use std::io::{self, ErrorKind};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Number of wait queues: enough that threads that wait on different words seldom share a queue.
+/// Number of wait queues, so many that threads that wait on different words seldom share a queue.
 const QUEUES_COUNT: usize = 64;
 
 /// Threads that sleep on words whose addresses belong to this queue.
@@ -113,12 +113,12 @@ pub(crate) fn thread_cpus_count() -> io::Result<usize> {
     Ok(std::thread::available_parallelism()?.get())
 }
 
-/// Returns an error: `std` cannot bind threads to CPUs.
+/// Returns an error, because `std` cannot bind threads to CPUs.
 pub(crate) fn set_thread_cpus(_: &[u32]) -> io::Result<()> {
     Err(ErrorKind::Unsupported.into())
 }
 
-/// Returns `None`: `std` does not report the current CPU.
+/// Returns `None`, because `std` does not report the current CPU.
 pub(crate) fn current_cpu() -> Option<u32> {
     None
 }
@@ -129,17 +129,17 @@ pub(crate) fn monotonic_ns() -> u64 {
     START.get_or_init(Instant::now).elapsed().as_nanos() as u64
 }
 
-/// Returns zeroes: `std` reports no resource usage.
+/// Returns zeroes, because `std` reports no resource usage.
 pub(crate) fn read_usage(_: UsageScope) -> Usage {
     Usage::default()
 }
 
-/// Returns 0: there is no kernel tick to convert.
+/// Returns 0, because there is no kernel tick to convert.
 pub(crate) fn clock_ticks_per_second() -> u64 {
     0
 }
 
-/// Returns `false`: there is no counter that a process could forbid.
+/// Returns `false`, because there is no counter that a process could forbid.
 pub(crate) fn is_timestamp_counter_disabled() -> bool {
     false
 }

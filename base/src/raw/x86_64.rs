@@ -48,27 +48,27 @@ pub(crate) fn prefetch_for_write<T>(address: *const T) {
     }
 }
 
-/// Returns the twelve-letter signature of the hypervisor from cpuid; `None` without a hypervisor.
+/// Returns the twelve-byte signature of the hypervisor from cpuid; `None` without a hypervisor.
 pub(crate) fn hypervisor_signature() -> Option<[u8; 12]> {
-    const HYPERVISOR: u32 = 0x4000_0000;
+    const HYPERVISOR_LEAF: u32 = 0x4000_0000;
     if cpuid(1).ecx & (1 << 31) == 0 {
         return None;
     }
-    let registers = cpuid(HYPERVISOR);
-    let mut letters = [0; 12];
+    let registers = cpuid(HYPERVISOR_LEAF);
+    let mut signature = [0; 12];
     let words = [registers.ebx, registers.ecx, registers.edx];
-    for (slot, word) in letters.chunks_exact_mut(4).zip(words) {
+    for (slot, word) in signature.chunks_exact_mut(4).zip(words) {
         slot.copy_from_slice(&word.to_le_bytes());
     }
-    Some(letters)
+    Some(signature)
 }
 
 /// Returns two flags from cpuid: `true` if the time-stamp counter is invariant, and `true` if there is a hypervisor.
 pub(crate) fn timestamp_counter_traits() -> (bool, bool) {
-    const EXTENDED_MAX: u32 = 0x8000_0000;
-    const POWER: u32 = 0x8000_0007;
-    let has_power = cpuid(EXTENDED_MAX).eax >= POWER;
-    let invariant = has_power && cpuid(POWER).edx & (1 << 8) != 0;
+    const EXTENDED_LEAVES_LEAF: u32 = 0x8000_0000;
+    const POWER_LEAF: u32 = 0x8000_0007;
+    let has_power = cpuid(EXTENDED_LEAVES_LEAF).eax >= POWER_LEAF;
+    let invariant = has_power && cpuid(POWER_LEAF).edx & (1 << 8) != 0;
     let hypervisor = cpuid(1).ecx & (1 << 31) != 0;
     (invariant, hypervisor)
 }

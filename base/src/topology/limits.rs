@@ -65,7 +65,7 @@ impl Limits {
                 limits.cpuset = limits.cpuset.or_else(|| cpuset(&folders));
                 limits.quota_cpus = folders
                     .iter()
-                    .filter_map(|folder| quota(folder))
+                    .filter_map(|folder| quota_of_cgroup(folder))
                     .chain(limits.quota_cpus)
                     .min_by(f64::total_cmp);
             }
@@ -78,6 +78,7 @@ impl Limits {
 struct Mount<'a> {
     /// Path of the cgroup at the mount point.
     root: &'a str,
+    /// Path of the mount point.
     point: &'a str,
     /// Mount options of a v1 hierarchy, which include its controllers; `None` for v2.
     controllers: Option<&'a str>,
@@ -134,7 +135,8 @@ fn cpuset(folders: &[PathBuf]) -> Option<Vec<u32>> {
         .find(|cpus| !cpus.is_empty())
 }
 
-fn quota(folder: &Path) -> Option<f64> {
+/// Returns the CPU quota of one cgroup in CPUs; `None` if it has no quota.
+fn quota_of_cgroup(folder: &Path) -> Option<f64> {
     let number = |text: &str| text.trim().parse::<f64>().ok();
     let file = |name| fs::read_to_string(folder.join(name)).ok();
     let (quota_us, period_us) = match file("cpu.max") {
@@ -152,20 +154,20 @@ fn quota(folder: &Path) -> Option<f64> {
 /// without a hypervisor, and on processors without cpuid.
 #[must_use]
 pub fn hypervisor_name() -> Option<String> {
-    crate::cpu::hypervisor_signature().map(|letters| hypervisor_from_signature(&letters))
+    crate::cpu::hypervisor_signature().map(|signature| hypervisor_from_signature(&signature))
 }
 
-fn hypervisor_from_signature(letters: &[u8]) -> String {
-    let signed: String =
-        letters.iter().filter(|it| it.is_ascii_graphic()).map(|it| char::from(*it)).collect();
-    match signed.as_str() {
+fn hypervisor_from_signature(signature: &[u8]) -> String {
+    let printable: String =
+        signature.iter().filter(|it| it.is_ascii_graphic()).map(|it| char::from(*it)).collect();
+    match printable.as_str() {
         "KVMKVMKVM" => "KVM".to_owned(),
         "VMwareVMware" => "VMware".to_owned(),
         "MicrosoftHv" => "Hyper-V".to_owned(),
         "XenVMMXenVMM" => "Xen".to_owned(),
         "TCGTCGTCGTCG" => "QEMU".to_owned(),
         "" => "present, unnamed".to_owned(),
-        _ => signed,
+        _ => printable,
     }
 }
 

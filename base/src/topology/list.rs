@@ -31,7 +31,7 @@ pub fn parse_cpu_list(text: &str) -> Result<Vec<u32>, CpuListError> {
     }
     for part in list.split(',') {
         let (low, high) =
-            range(part.trim()).ok_or_else(|| CpuListError { text: list.to_owned() })?;
+            parse_range(part.trim()).ok_or_else(|| CpuListError { text: list.to_owned() })?;
         cpus.extend(low..=high);
     }
     cpus.sort_unstable();
@@ -39,7 +39,8 @@ pub fn parse_cpu_list(text: &str) -> Result<Vec<u32>, CpuListError> {
     Ok(cpus)
 }
 
-fn range(part: &str) -> Option<(u32, u32)> {
+/// Parses `4` or `0-3` into the first and last number.
+fn parse_range(part: &str) -> Option<(u32, u32)> {
     let number = |text: &str| {
         let digits = !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit());
         digits.then(|| text.parse().ok()).flatten().filter(|&cpu| cpu <= CPU_MAX)

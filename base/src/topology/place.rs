@@ -247,6 +247,7 @@ impl UsableCpus {
         order.into_iter().map(|cpu| cpu.id).collect()
     }
 
+    /// Chooses and returns the hardware threads of one core first, then those of further cores.
     fn smt(&self, participants_count: usize, notes: &mut Vec<String>) -> Vec<u32> {
         let threads = |cpu: &Cpu| -> Vec<u32> {
             self.0.iter().map(|c| c.id).filter(|id| cpu.siblings.contains(id)).collect()

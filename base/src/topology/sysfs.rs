@@ -26,7 +26,8 @@ pub(super) fn flat_topology(cpus: &[u32], why: &str) -> Topology {
 struct Assumptions(BTreeSet<&'static str>);
 
 impl Assumptions {
-    fn or_default<T>(
+    /// Returns `found`, or else notes an assumption and returns `default()`.
+    fn value_or_assumed<T>(
         &mut self,
         found: Option<T>,
         note: &'static str,
@@ -58,14 +59,17 @@ pub(super) fn read_topology(root: &Path) -> Result<Topology, TopologyError> {
             None => read_online_list(&topology.join("thread_siblings_list"), &online)?, // before Linux 5.3
         };
         let siblings = siblings.filter(|siblings| siblings.contains(&id));
-        let siblings =
-            assumed
-                .or_default(siblings, "SMT siblings are not described: none assumed", || vec![id]);
+        let siblings = assumed.value_or_assumed(
+            siblings,
+            "SMT siblings are not described: none assumed",
+            || vec![id],
+        );
         // The file holds -1 if the firmware does not report the package.
-        let package = number::<i64>(&topology.join("physical_package_id"))
+        let package = read_number::<i64>(&topology.join("physical_package_id"))
             .and_then(|package| u32::try_from(package).ok());
-        let package = assumed.or_default(package, "packages are not described: one assumed", || 0);
-        let core = number(&topology.join("core_id")).unwrap_or(siblings[0]);
+        let package =
+            assumed.value_or_assumed(package, "packages are not described: one assumed", || 0);
+        let core = read_number(&topology.join("core_id")).unwrap_or(siblings[0]);
         let l3 = last_level_cache_id(&cpu, &online)?;
         if l3.is_none() {
             without_cache.push(cpus.len());
@@ -95,8 +99,8 @@ pub(super) fn read_topology(root: &Path) -> Result<Topology, TopologyError> {
 
 /// Returns the numbers of the online CPUs, sorted, at least one.
 fn online_cpus(folder: &Path, assumed: &mut Assumptions) -> Result<Vec<u32>, TopologyError> {
-    let online = list(&folder.join("online"))?.filter(|cpus| !cpus.is_empty());
-    let online = assumed.or_default(
+    let online = read_cpu_list(&folder.join("online"))?.filter(|cpus| !cpus.is_empty());
+    let online = assumed.value_or_assumed(
         online,
         "the online CPUs are not listed: all described CPUs assumed online",
         || numbers_with_prefix(folder, "cpu"),
@@ -132,12 +136,14 @@ fn caches(cpu: &Path, online: &[u32]) -> Result<Vec<Cache>, TopologyError> {
     let mut caches = Vec::new();
     for index in numbers_with_prefix(&folder, "index") {
         let cache = folder.join(format!("index{index}"));
-        let Some(level) = number(&cache.join("level")) else { continue };
+        let Some(level) = read_number(&cache.join("level")) else { continue };
         caches.push(Cache {
             level,
-            kind: text(&cache.join("type")).unwrap_or_else(|| "Unified".to_owned()),
-            size_bytes: text(&cache.join("size")).and_then(|size| size_bytes(&size)).unwrap_or(0),
-            line_bytes: number(&cache.join("coherency_line_size")).unwrap_or(0),
+            kind: read_text(&cache.join("type")).unwrap_or_else(|| "Unified".to_owned()),
+            size_bytes: read_text(&cache.join("size"))
+                .and_then(|size| size_bytes(&size))
+                .unwrap_or(0),
+            line_bytes: read_number(&cache.join("coherency_line_size")).unwrap_or(0),
             shared_by: read_online_list(&cache.join("shared_cpu_list"), online)?
                 .unwrap_or_default(),
         });
@@ -157,23 +163,24 @@ fn size_bytes(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(factor)
 }
 
-fn text(path: &Path) -> Option<String> {
+fn read_text(path: &Path) -> Option<String> {
     fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
 }
 
-fn number<T: FromStr>(path: &Path) -> Option<T> {
-    text(path)?.parse().ok()
+fn read_number<T: FromStr>(path: &Path) -> Option<T> {
+    read_text(path)?.parse().ok()
 }
 
-fn list(path: &Path) -> Result<Option<Vec<u32>>, TopologyError> {
-    let Some(text) = text(path) else { return Ok(None) };
+/// Reads a list of CPUs; `None` if there is no such file.
+fn read_cpu_list(path: &Path) -> Result<Option<Vec<u32>>, TopologyError> {
+    let Some(text) = read_text(path) else { return Ok(None) };
     let error = |error| TopologyError::List { path: path.to_owned(), error };
     parse_cpu_list(&text).map(Some).map_err(error)
 }
 
 /// Reads a list of CPUs and removes those that are offline; `None` if no CPU remains.
 fn read_online_list(path: &Path, online: &[u32]) -> Result<Option<Vec<u32>>, TopologyError> {
-    let mut cpus = list(path)?.unwrap_or_default();
+    let mut cpus = read_cpu_list(path)?.unwrap_or_default();
     cpus.retain(|cpu| online.binary_search(cpu).is_ok());
     Ok((!cpus.is_empty()).then_some(cpus))
 }

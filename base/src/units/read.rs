@@ -35,7 +35,7 @@ impl fmt::Display for Quoted<'_> {
 /// Maximum number of decimals, so that products fit in 128 bits. Fractions with more decimals are
 /// practically never whole numbers of base units.
 const DECIMALS_MAX: usize = 25;
-/// Maximum number of digits before the decimal point: u64::MAX has 20.
+/// Maximum number of digits before the decimal point, as u64::MAX has 20.
 const DIGITS_MAX: usize = 20;
 
 pub(super) fn parse_quantity(text: &str, scale: &UnitScale) -> Result<u64, UnitError> {
@@ -83,7 +83,7 @@ fn parse(text: &str, scale: &UnitScale) -> Result<u64, String> {
     Ok(value)
 }
 
-/// Returns the number of base units in the unit `suffix`.
+/// Returns the number of base units in the unit `suffix`, or the problem with `number` as text.
 fn factor(number: &str, suffix: &str, scale: &UnitScale) -> Result<u64, String> {
     if let Some(unit) = scale.units.iter().find(|unit| unit.names.contains(&suffix)) {
         return Ok(unit.factor);

@@ -80,9 +80,9 @@ pub struct ThreadConfig {
     pub wake_when: WakeWhen,
     /// Maximum number of ready descriptors fetched from the kernel in one round. Default 64, at most 1024.
     pub descriptors_per_round_max: u32,
-    /// Timer slack of the thread in ns: how late the kernel may end a sleep to save wake-ups. Set
-    /// when the thread first runs; 0 leaves the thread's slack unchanged (50,000 by default on
-    /// Linux). Default 0. Timers are never early.
+    /// Timer slack of the thread in ns, by which the kernel may end a sleep late to save wake-ups. Set when the thread
+    /// first runs; 0 leaves the thread's slack unchanged (50,000 by default on Linux). Default 0. Timers are never
+    /// early.
     pub timer_slack_ns: u32,
     /// Maximum number of machines in a group. Default 1024, at most 65,536. Ignored for a single machine.
     pub machines_max: u32,

@@ -95,8 +95,8 @@ impl<M> fmt::Debug for TimersFull<M> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WatchError {
-    /// A system call failed: with EPERM for a descriptor that cannot be polled (a regular file), EEXIST for one that
-    /// is watched already, EMFILE if the process has too many open files.
+    /// A system call failed, with EPERM for a descriptor that cannot be polled (a regular file), EEXIST for one that is
+    /// watched already, EMFILE if the process has too many open files.
     #[error("cannot watch the descriptor: {call} failed: {errno}")]
     SystemCall {
         /// Name of the system call.
@@ -127,7 +127,7 @@ pub enum RunError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SignalError {
-    /// A system call failed: with EINVAL for a number that is no signal, with EMFILE if the process has too many open
+    /// A system call failed, with EINVAL for a number that is no signal, with EMFILE if the process has too many open
     /// files.
     #[error("cannot receive signals: {call} failed: {errno}")]
     SystemCall {
@@ -146,8 +146,8 @@ pub enum SignalError {
 pub struct SpawnError<T> {
     /// Machine or group that should have run, unchanged.
     pub machine: Box<T>,
-    /// Error of starting the thread: most often EAGAIN, for a limit on threads (`ulimit -u`, a cgroup's pids.max) or
-    /// on memory (`ulimit -v`).
+    /// Error of starting the thread, most often EAGAIN, for a limit on threads (`ulimit -u`, a cgroup's pids.max) or on
+    /// memory (`ulimit -v`).
     pub error: std::io::Error,
 }
 

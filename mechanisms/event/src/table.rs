@@ -45,7 +45,9 @@ pub type HandleFn<S, M> = fn(&mut S, M, &mut Context<'_, M>);
 /// ```
 pub struct HandlerTable<S, M> {
     state: S,
+    /// Function for each message kind, by number; `None` without a function.
     handlers: Vec<Option<HandleFn<S, M>>>,
+    /// Function that is called before the first message is handled.
     started: Option<fn(&mut S, &mut Context<'_, M>)>,
 }
 

@@ -39,7 +39,7 @@ struct PoolIsInvariant;
 ///     long
 /// }
 /// ```
-struct ParcelIsInvariant;
+struct PoolBoxIsInvariant;
 
 /// ```compile_fail
 /// use handover_event::PoolArc;
@@ -47,7 +47,7 @@ struct ParcelIsInvariant;
 ///     long
 /// }
 /// ```
-struct SharedIsInvariant;
+struct PoolArcIsInvariant;
 
 /// ```compile_fail
 /// use handover_event::ThreadHandle;
@@ -55,7 +55,7 @@ struct SharedIsInvariant;
 ///     long
 /// }
 /// ```
-struct RunningIsInvariant;
+struct ThreadHandleIsInvariant;
 
 /// ```compile_fail
 /// use handover_event::Context;

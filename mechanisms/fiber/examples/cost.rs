@@ -17,42 +17,42 @@ use std::time::{Duration, Instant};
 
 type Error = Box<dyn std::error::Error>;
 
-const ROUNDS: usize = 15;
+const REPEATS: usize = 15;
 
 fn main() -> Result<(), Error> {
     let selected_parts: Vec<String> = std::env::args().skip(1).collect();
     let is_selected =
         |part: &str| selected_parts.is_empty() || selected_parts.iter().any(|one| one == part);
     if is_selected("switch") {
-        switches()?;
+        print_switch_costs()?;
     }
     if is_selected("spawn") {
-        spawns()?;
+        print_spawn_costs()?;
     }
     if is_selected("eventual") {
-        eventuals()?;
+        print_eventual_costs()?;
     }
     if is_selected("across") {
-        across()?;
+        print_cross_worker_costs()?;
     }
     if is_selected("memory") {
-        memory()?;
+        print_memory()?;
     }
     if is_selected("loops") {
         let counts =
             selected_parts.iter().filter_map(|one| one.parse().ok()).collect::<Vec<usize>>();
-        loops(if counts.is_empty() { &[16, 100, 1000, 4850] } else { &counts })?;
+        print_cpu_time_of_loops(if counts.is_empty() { &[16, 100, 1000, 4850] } else { &counts })?;
     }
     Ok(())
 }
 
 /// Returns the median of the rounds.
-fn median(mut rounds: Vec<f64>) -> f64 {
-    rounds.sort_by(f64::total_cmp);
-    rounds[rounds.len() / 2]
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
 }
 
-fn ns_each(count: u32, run: impl FnOnce()) -> f64 {
+fn mean_ns(count: u32, run: impl FnOnce()) -> f64 {
     let begin = Instant::now();
     run();
     begin.elapsed().as_nanos() as f64 / f64::from(count)
@@ -68,7 +68,7 @@ fn bare_switches(coroutines: usize, count: u32) -> f64 {
         })
     };
     let mut all: Vec<_> = (0..coroutines).map(|_| make()).collect();
-    let ns = ns_each(count, || {
+    let ns = mean_ns(count, || {
         for _ in 0..count as usize / coroutines {
             for one in &mut all {
                 assert!(matches!(one.resume(()), CoroutineResult::Yield(())));
@@ -89,26 +89,26 @@ fn yield_often(count: u32) {
     }
 }
 
-fn yields(runtime: &Runtime, fibers: u32, count: u32) -> Result<f64, Error> {
+fn time_yields(runtime: &Runtime, fibers: u32, count: u32) -> Result<f64, Error> {
     let run = runtime.spawn(move || {
         let others: Vec<_> = (1..fibers)
             .map(|_| spawn(move || yield_often(count / fibers)))
             .collect::<Result<_, _>>()?;
-        let ns = ns_each(count, || yield_often(count / fibers));
+        let ns = mean_ns(count, || yield_often(count / fibers));
         others.into_iter().for_each(|other| other.join().unwrap());
         Ok::<_, handover_fiber::SpawnError>(ns)
     })?;
     Ok(run.join()??)
 }
 
-fn switches() -> Result<(), Error> {
+fn print_switch_costs() -> Result<(), Error> {
     let runtime = Runtime::new(Config::default())?;
     for fibers in [2u32, 100] {
         let (mut bare, mut ours) = (vec![], vec![]);
-        for _ in 0..ROUNDS {
+        for _ in 0..REPEATS {
             let one = std::thread::spawn(move || bare_switches(fibers as usize, 400_000));
             bare.push(one.join().expect("the coroutine panicked"));
-            ours.push(yields(&runtime, fibers, 400_000)?);
+            ours.push(time_yields(&runtime, fibers, 400_000)?);
         }
         let ratio = median(ours.iter().zip(&bare).map(|(ours, bare)| ours / bare).collect());
         let (bare, ours) = (median(bare), median(ours));
@@ -118,15 +118,15 @@ fn switches() -> Result<(), Error> {
     Ok(())
 }
 
-fn spawns() -> Result<(), Error> {
+fn print_spawn_costs() -> Result<(), Error> {
     let runtime = Runtime::new(Config::default())?;
     let (mut joined, mut detached) = (vec![], vec![]);
-    for _ in 0..ROUNDS {
+    for _ in 0..REPEATS {
         let count = 200_000;
         joined.push(
             runtime
                 .spawn(move || {
-                    ns_each(count, || {
+                    mean_ns(count, || {
                         for i in 0..count {
                             assert_eq!(spawn(move || black_box(i)).unwrap().join().unwrap(), i);
                         }
@@ -137,7 +137,7 @@ fn spawns() -> Result<(), Error> {
         detached.push(
             runtime
                 .spawn(move || {
-                    ns_each(count, || {
+                    mean_ns(count, || {
                         for i in 0..count {
                             spawn_detached(move || black_box(i)).unwrap();
                             yield_now();
@@ -167,7 +167,7 @@ fn ping_pong(runtime: &Runtime, workers: [u32; 2], count: u32) -> Result<f64, Er
         }
     })?;
     let one = builder.worker(workers[0]).spawn_on(&runtime.handle(), move || {
-        ns_each(2 * count, || {
+        mean_ns(2 * count, || {
             for _ in 0..count {
                 PAIR[0].set(()).unwrap();
                 PAIR[1].wait();
@@ -180,16 +180,16 @@ fn ping_pong(runtime: &Runtime, workers: [u32; 2], count: u32) -> Result<f64, Er
     Ok(ns)
 }
 
-fn eventuals() -> Result<(), Error> {
+fn print_eventual_costs() -> Result<(), Error> {
     let runtime = Runtime::new(Config::default())?;
     let (mut handed, mut ready, mut heap) = (vec![], vec![], vec![]);
-    for _ in 0..ROUNDS {
+    for _ in 0..REPEATS {
         handed.push(ping_pong(&runtime, [0, 0], 200_000)?);
         let count = 400_000;
         ready.push(
             runtime
                 .spawn(move || {
-                    ns_each(count, || {
+                    mean_ns(count, || {
                         for i in 0..count {
                             let eventual = Eventual::new();
                             black_box(&eventual).set(i).unwrap();
@@ -202,7 +202,7 @@ fn eventuals() -> Result<(), Error> {
         heap.push(
             runtime
                 .spawn(move || {
-                    ns_each(count, || {
+                    mean_ns(count, || {
                         for i in 0..count {
                             let eventual = Arc::new(Eventual::new());
                             black_box(&eventual).set(i).unwrap();
@@ -233,7 +233,7 @@ fn notified(count: u32) -> Result<f64, Error> {
         });
         let one = scope.spawn(|| {
             handover_base::affinity::pin(0).unwrap();
-            ns_each(2 * count, || {
+            mean_ns(2 * count, || {
                 for _ in 0..count {
                     to_other.notify();
                     one_gets.wait();
@@ -244,10 +244,10 @@ fn notified(count: u32) -> Result<f64, Error> {
     })
 }
 
-fn across() -> Result<(), Error> {
+fn print_cross_worker_costs() -> Result<(), Error> {
     let runtime = Runtime::new(Config { cpus: vec![0, 1], ..Config::workers(2) })?;
     let (mut ours, mut bare) = (vec![], vec![]);
-    for _ in 0..ROUNDS {
+    for _ in 0..REPEATS {
         bare.push(notified(20_000)?);
         ours.push(ping_pong(&runtime, [0, 1], 20_000)?);
     }
@@ -269,7 +269,7 @@ fn page_table_bytes() -> usize {
     line.split_whitespace().nth(1).and_then(|kib| kib.parse().ok()).unwrap_or(0) * 1024
 }
 
-fn memory() -> Result<(), Error> {
+fn print_memory() -> Result<(), Error> {
     static START: Eventual = Eventual::new();
     let runtime = Runtime::new(Config::default())?;
     let count = 100_000;
@@ -294,7 +294,7 @@ fn memory() -> Result<(), Error> {
 }
 
 /// Runs the workload of abt-eventual-bench (fibers that sleep 1 ms in a loop) for 5 s, and prints the CPU time used.
-fn loops(counts: &[usize]) -> Result<(), Error> {
+fn print_cpu_time_of_loops(counts: &[usize]) -> Result<(), Error> {
     let seconds = 5;
     for &fibers in counts {
         let workers = std::env::var("WORKERS").ok().and_then(|one| one.parse().ok()).unwrap_or(1);

@@ -23,8 +23,8 @@ pub(crate) const PRIORITY_MAX: u8 = 7;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Stealing {
-    /// Fibers are never stolen: each runs on the worker that it was spawned on. The cheapest mode,
-    /// and the one for fibers that hold thread-bound data.
+    /// Fibers are never stolen; each runs on the worker that it was spawned on. The cheapest mode, and the one for
+    /// fibers that hold thread-bound data.
     #[default]
     Off,
     /// A fiber that has not started may be stolen by another worker that serves its pool, unless

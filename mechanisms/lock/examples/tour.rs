@@ -56,14 +56,14 @@ fn main() {
     //    `handover run lock/`.
     const TRIES_COUNT: u32 = 1_000_000;
     let lock = TryLock::new(());
-    let free_ns = ns_each(TRIES_COUNT, || drop(black_box(lock.try_lock())));
+    let free_ns = mean_call_ns(TRIES_COUNT, || drop(black_box(lock.try_lock())));
     let held = lock.try_lock().expect("the lock is held");
-    let busy_ns = ns_each(TRIES_COUNT, || assert!(black_box(lock.try_lock()).is_none()));
+    let busy_ns = mean_call_ns(TRIES_COUNT, || assert!(black_box(lock.try_lock()).is_none()));
     drop(held);
     println!("busy: {busy_ns:.1} ns, free and unlock: {free_ns:.1} ns");
 }
 
-fn ns_each(times: u32, mut call: impl FnMut()) -> f64 {
+fn mean_call_ns(times: u32, mut call: impl FnMut()) -> f64 {
     let start = Instant::now();
     for _ in 0..times {
         call();

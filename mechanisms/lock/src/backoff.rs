@@ -40,7 +40,7 @@ const PAUSES_MAX: u32 = 64;
 /// (IEEE TPDS 1990), who found that the pause pays and that it needs a bound.
 #[derive(Debug, Clone)]
 pub struct Backoff {
-    pauses_next: u32,
+    next_pauses_count: u32,
 }
 
 impl Backoff {
@@ -48,7 +48,7 @@ impl Backoff {
     #[inline]
     #[must_use]
     pub const fn new() -> Self {
-        Self { pauses_next: 1 }
+        Self { next_pauses_count: 1 }
     }
 
     /// Pauses for twice as many spin hints as the last time; after a pause of 64, yields the CPU instead.
@@ -62,18 +62,18 @@ impl Backoff {
             thread::yield_now();
             return;
         }
-        stage::record_waited(self.pauses_next);
-        for _ in 0..self.pauses_next {
+        stage::record_waited(self.next_pauses_count);
+        for _ in 0..self.next_pauses_count {
             hint::spin_loop();
         }
-        self.pauses_next *= 2;
+        self.next_pauses_count *= 2;
     }
 
     /// Returns `true` if the next wait yields the CPU, so that the caller may rather do other work.
     #[inline]
     #[must_use]
     pub const fn is_yielding(&self) -> bool {
-        self.pauses_next > PAUSES_MAX
+        self.next_pauses_count > PAUSES_MAX
     }
 
     /// Resets the backoff to the shortest pause, after a successful attempt.
@@ -98,7 +98,7 @@ mod tests {
         let mut backoff = Backoff::new();
         let mut lengths = Vec::new();
         while !backoff.is_yielding() {
-            lengths.push(backoff.pauses_next);
+            lengths.push(backoff.next_pauses_count);
             backoff.wait();
         }
         assert_eq!(lengths, [1, 2, 4, 8, 16, 32, 64]);

@@ -38,8 +38,8 @@ fn main() {
     let cpus = affinity::thread_cpus();
     let (here, there) = (cpus[0], *cpus.last().expect("at least one CPU"));
     println!("\n{:<12} {:>16} {:>14}", "round trip", "on two CPUs", "on one CPU");
-    row::<Adaptive>(here, there);
-    row::<AdaptiveFd>(here, there);
+    print_round_trips::<Adaptive>(here, there);
+    print_round_trips::<AdaptiveFd>(here, there);
     if here == there {
         println!("(only one CPU is available)");
     }
@@ -52,7 +52,7 @@ fn spin_for(time: Duration) {
     }
 }
 
-fn row<M: Mechanism>(here: u32, there: u32) {
+fn print_round_trips<M: Mechanism>(here: u32, there: u32) {
     let [two_us, one_us] = [there, here].map(|partner| round_trip_us::<M>([here, partner]));
     println!("{:<12} {two_us:>13.2} µs {one_us:>11.2} µs", M::NAME);
 }

@@ -42,7 +42,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Returns a configuration that never spins: each wait that finds nothing pending sleeps, and senders wake the
+    /// Returns a configuration that never spins. Each wait that finds nothing pending sleeps, and senders wake the
     /// receiver only while it sleeps.
     #[must_use]
     pub fn never_spin() -> Self {

@@ -20,22 +20,23 @@ use crate::Config;
 const WAKE_NS_GUESS: u64 = 5_000;
 /// Minimum of the mean cost of a sleep, in ns.
 const WAKE_NS_MIN: u64 = 100;
+/// Maximum of the mean cost of a sleep, in ns.
 const WAKE_NS_MAX: u64 = 1_000_000;
 /// Maximum duration of a spin, as a multiple of the mean cost of a sleep.
-const WAKES_SPUN: u64 = 2;
+const SPIN_PER_WAKE_MAX: u64 = 2;
 /// Maximum ratio of a measured cost of a sleep to the mean so far; greater ones are cut, as on a busy machine the
 /// woken thread has waited for others too.
 const WAKE_GROWTH_MAX: u64 = 2;
 /// Weight of a new measurement in a running mean, as a shift: `1 / 2^MEAN_SHIFT`.
 const MEAN_SHIFT: u32 = 3;
-/// Maximum number of polls of the next spin, as a multiple of the mean number in successful spins.
-const HEADROOM: u32 = 4;
-/// Divisor of the present maximum number of polls that gives the minimum of the next spin's maximum.
-const BUDGET_FLOOR_DIVISOR: u32 = 16;
-/// Number of consecutive failed spins after which the engine still spins.
-const MISSES_FREE: u32 = 1;
-/// Maximum number of polls of a spin, so small that neither [`HEADROOM`] nor the scale of the mean can overflow.
-const SPINS_MAX: u64 = (u32::MAX >> (MEAN_SHIFT + 2)) as u64;
+/// Ratio of the maximum number of polls of the next spin to the mean number in successful spins.
+const POLLS_HEADROOM: u32 = 4;
+/// Divisor of [`SpinPolicy::limit_spins`], whose quotient is the minimum of [`SpinPolicy::budget_spins`].
+const BUDGET_MIN_DIVISOR: u32 = 16;
+/// Maximum number of consecutive failed spins after which the next wait still spins.
+const MISSES_ALLOWED: u32 = 1;
+/// Maximum number of polls of a spin, so small that neither [`POLLS_HEADROOM`] nor the scale of the mean can overflow.
+const SPIN_POLLS_MAX: u64 = (u32::MAX >> (MEAN_SHIFT + 2)) as u64;
 
 /// Decision on how to wait for the next notification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,12 +103,12 @@ pub struct SpinPolicy {
     wake_ns: u64,
     /// Present maximum duration of a spin in ns.
     limit_ns: u64,
-    /// Present maximum number of polls in a spin: as many as fit into `limit_ns`.
+    /// Present maximum number of polls in a spin, which last `limit_ns`.
     limit_spins: u32,
     /// Maximum number of polls of the next spin.
     budget_spins: u32,
     /// Running mean of the number of polls that successful spins took, scaled by `2^MEAN_SHIFT`.
-    typical_scaled: u32,
+    mean_polls_scaled: u32,
     /// Number of consecutive spins that failed, as a long sleep followed.
     misses_in_row: u32,
     /// Number of further waits that sleep without spinning.
@@ -128,14 +129,14 @@ impl SpinPolicy {
             limit_ns: 0,
             limit_spins: 0,
             budget_spins: 0,
-            typical_scaled: 0,
+            mean_polls_scaled: 0,
             misses_in_row: 0,
             quiet_waits_left: 0,
             is_spinning: false,
         };
-        engine.set_limit();
+        engine.update_limit();
         engine.budget_spins = engine.limit_spins;
-        engine.typical_scaled = (engine.limit_spins / HEADROOM) << MEAN_SHIFT;
+        engine.mean_polls_scaled = (engine.limit_spins / POLLS_HEADROOM) << MEAN_SHIFT;
         engine
     }
 
@@ -162,10 +163,11 @@ impl SpinPolicy {
         self.misses_in_row = 0;
         // mean += (spins - mean) / 8, on the scaled value.
         let spins = spins.min(self.limit_spins);
-        self.typical_scaled = self.typical_scaled - (self.typical_scaled >> MEAN_SHIFT) + spins;
-        let typical = self.typical_scaled >> MEAN_SHIFT;
-        let floor = self.limit_spins.div_ceil(BUDGET_FLOOR_DIVISOR);
-        self.budget_spins = (typical * HEADROOM).clamp(floor, self.limit_spins);
+        self.mean_polls_scaled =
+            self.mean_polls_scaled - (self.mean_polls_scaled >> MEAN_SHIFT) + spins;
+        let mean_polls = self.mean_polls_scaled >> MEAN_SHIFT;
+        let budget_min = self.limit_spins.div_ceil(BUDGET_MIN_DIVISOR);
+        self.budget_spins = (mean_polls * POLLS_HEADROOM).clamp(budget_min, self.limit_spins);
     }
 
     /// Records that the wait slept, and that the notification came `after_ns` after the end of the spin or, without a
@@ -176,7 +178,7 @@ impl SpinPolicy {
             let wake_ns = wake_ns.min(self.wake_ns * WAKE_GROWTH_MAX);
             let mean = self.wake_ns - (self.wake_ns >> MEAN_SHIFT) + (wake_ns >> MEAN_SHIFT);
             self.wake_ns = mean.clamp(WAKE_NS_MIN, WAKE_NS_MAX);
-            self.set_limit();
+            self.update_limit();
         }
         if after_ns <= self.limit_ns {
             // The notification was near: spinning up to the limit would have caught it.
@@ -199,20 +201,22 @@ impl SpinPolicy {
         self.wake_ns
     }
 
+    /// Records that the spin failed; after several failures, the next waits do not spin.
     fn record_missed(&mut self) {
         if !self.is_spinning {
             return;
         }
         self.misses_in_row = self.misses_in_row.saturating_add(1);
-        if let Some(doublings) = self.misses_in_row.checked_sub(MISSES_FREE + 1) {
+        if let Some(doublings) = self.misses_in_row.checked_sub(MISSES_ALLOWED + 1) {
             let quiet = 1u32.checked_shl(doublings).unwrap_or(u32::MAX);
             self.quiet_waits_left = quiet.min(self.config.quiet_waits_max);
         }
     }
 
-    fn set_limit(&mut self) {
-        self.limit_ns = u64::from(self.config.spin_ns_max).min(self.wake_ns * WAKES_SPUN);
-        let spins = (self.limit_ns * 1000).div_ceil(self.poll_ps).min(SPINS_MAX);
+    /// Computes the maximum duration of a spin from the mean cost of a sleep.
+    fn update_limit(&mut self) {
+        self.limit_ns = u64::from(self.config.spin_ns_max).min(self.wake_ns * SPIN_PER_WAKE_MAX);
+        let spins = (self.limit_ns * 1000).div_ceil(self.poll_ps).min(SPIN_POLLS_MAX);
         self.limit_spins = spins as u32; // at most SPINS_MAX, which fits
         self.budget_spins = self.budget_spins.min(self.limit_spins);
     }

@@ -9,7 +9,7 @@ pub type ConfigError = handover_base::range::OutOfRange;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PairError {
-    /// A system call failed; most often with EMFILE: too many open files (`ulimit -n`).
+    /// A system call failed; most often with EMFILE, as too many files are open (`ulimit -n`).
     #[error("cannot create a sender and a receiver: {call} failed: {errno}")]
     SystemCall {
         /// Name of the system call.
@@ -22,7 +22,7 @@ pub enum PairError {
     Config(#[from] ConfigError),
 }
 
-/// Error of creating or mapping a core that processes share.
+/// Error of creating or mapping a [`MappedCore`](crate::shared::MappedCore), which processes share.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MapError {
@@ -44,7 +44,7 @@ pub enum MapError {
         /// Size of the core in bytes.
         needed_bytes: u64,
     },
-    /// The file is not sealed against shrinking: if it shrank, an access to the mapping would kill the process.
+    /// The file is not sealed against shrinking. If it shrank, an access to the mapping would kill the process.
     #[error("the file is not sealed against shrinking: was it made by MappedCore::create()?")]
     NotSealed,
 }

@@ -19,7 +19,7 @@ pub trait Notify: Send + Sync {
     fn notify(&self);
 }
 
-/// Receiving end of a mechanism, for one thread: its methods take `&mut self`.
+/// Receiving end of a mechanism, for one thread, as its methods take `&mut self`.
 ///
 /// A receiver is not notified when all its senders are dropped: it waits as before.
 ///

@@ -24,11 +24,13 @@ use crate::word::{CPU_MAX, CPU_SHIFT, SenderCpu};
 use handover_base::sync::atomic::{AtomicU32, Ordering, fence};
 use handover_base::sync::const_unless_loom;
 
-const AWAKE: u32 = 0;
+/// State of a receiver that is awake.
+const STATE_AWAKE: u32 = 0;
 /// Mask of the lowest two bits, which hold the state. The bits above hold the CPU number, plus one, of the sender
 /// that woke the receiver.
-const STATE: u32 = 0b11;
-const WOKEN: u32 = 0b11;
+const STATE_MASK: u32 = 0b11;
+/// State of a receiver that a sender has woken.
+const STATE_WOKEN: u32 = 0b11;
 
 /// Object on which a receiver sleeps, which determines how a sender wakes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -56,13 +58,13 @@ impl ParkWord {
         #[inline]
         #[must_use]
         pub const fn new() -> Self {
-            Self { word: AtomicU32::new(AWAKE) }
+            Self { word: AtomicU32::new(STATE_AWAKE) }
         }
     }
 
-    /// Called by a sender *after* it has published its work: returns the object on which the receiver sleeps; `None`
-    /// if the receiver is awake. On `Some`, the caller must wake the receiver, as no other sender will; only then
-    /// `cpu` is called.
+    /// Returns the object on which the receiver sleeps, and marks the receiver as woken; `None` if it is awake. Called
+    /// by a sender *after* it has published its work. On `Some`, the caller must wake the receiver, as no other sender
+    /// will; only then `cpu` is called.
     ///
     /// # Cost
     /// A fence and a load of a line that no thread writes while the receiver is awake.
@@ -73,21 +75,23 @@ impl ParkWord {
         fence(Ordering::SeqCst);
         // Relaxed: ordered by the fence; the exchange below decides.
         let seen = self.word.load(Ordering::Relaxed);
-        asleep(seen)?;
-        self.take_sleeper(seen, cpu())
+        sleep_object(seen)?;
+        self.mark_woken(seen, cpu())
     }
 
+    /// Marks the receiver as woken from the CPU `cpu`, if the word still is `seen`; returns the object on which it
+    /// sleeps.
     #[cold]
-    fn take_sleeper(&self, seen: u32, cpu: SenderCpu) -> Option<SleepObject> {
+    fn mark_woken(&self, seen: u32, cpu: SenderCpu) -> Option<SleepObject> {
         let cpu = cpu.filter(|&cpu| cpu <= CPU_MAX).map_or(0, |cpu| cpu + 1);
-        let woken = (cpu << CPU_SHIFT) | WOKEN;
+        let woken = (cpu << CPU_SHIFT) | STATE_WOKEN;
         // Release: pairs with the Acquire in withdraw(), for what the sender notes before it wakes.
         // A failure means that another sender woke the receiver, or that it withdrew: if it
         // declared itself asleep again, it did so after our fence, and has checked for work.
         self.word
             .compare_exchange(seen, woken, Ordering::Release, Ordering::Relaxed)
             .ok()
-            .and_then(asleep)
+            .and_then(sleep_object)
     }
 
     /// Declares the receiver asleep; called by the receiver. *Afterwards* it must check for work once more, and
@@ -106,8 +110,8 @@ impl ParkWord {
     #[inline]
     pub fn withdraw_sleep(&self) -> Option<SenderCpu> {
         // Acquire: pairs with the Release in must_wake().
-        let was = self.word.swap(AWAKE, Ordering::Acquire);
-        (was & STATE == WOKEN).then(|| (was >> CPU_SHIFT).checked_sub(1))
+        let was = self.word.swap(STATE_AWAKE, Ordering::Acquire);
+        (was & STATE_MASK == STATE_WOKEN).then(|| (was >> CPU_SHIFT).checked_sub(1))
     }
 
     /// Returns `true` if the receiver had declared itself asleep and no sender had woken it when
@@ -115,10 +119,10 @@ impl ParkWord {
     #[must_use]
     pub fn is_asleep(&self) -> bool {
         // Relaxed: a hint.
-        asleep(self.word.load(Ordering::Relaxed)).is_some()
+        sleep_object(self.word.load(Ordering::Relaxed)).is_some()
     }
 
-    /// Returns the word as a futex to sleep on and to wake: the kernel lets the receiver sleep while the word is
+    /// Returns the word as a futex to sleep on and to wake; the kernel lets the receiver sleep while the word is
     /// `sleep_kind as u32`.
     #[cfg(not(handover_loom))]
     #[inline]
@@ -133,9 +137,10 @@ impl ParkWord {
     }
 }
 
+/// Returns the object on which the receiver sleeps; `None` if it is awake.
 #[inline]
-fn asleep(word: u32) -> Option<SleepObject> {
-    match word & STATE {
+fn sleep_object(word: u32) -> Option<SleepObject> {
+    match word & STATE_MASK {
         1 => Some(SleepObject::Word),
         2 => Some(SleepObject::Elsewhere),
         _ => None,

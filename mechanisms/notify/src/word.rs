@@ -32,9 +32,11 @@
 use handover_base::sync::atomic::{AtomicU32, Ordering};
 use handover_base::sync::const_unless_loom;
 
+/// State: no notification is pending, and the receiver is awake.
 const EMPTY: u32 = 0;
 /// State: a notification is pending. The bits from [`CPU_SHIFT`] on hold the CPU number of its sender, plus one.
 const PENDING: u32 = 1;
+/// State: no notification is pending, and the receiver sleeps.
 const SLEEPING: u32 = 2;
 /// Number of bits below the CPU number in [`StateWord`] and [`ParkWord`](crate::ParkWord).
 pub(crate) const CPU_SHIFT: u32 = 2;
@@ -162,8 +164,8 @@ impl StateWord {
     }
 }
 
-/// Returns `true` if `word` says that a notification is pending: for any value except the two that the receiver
-/// writes.
+/// Returns `true` if `word` says that a notification is pending, as any value does except the two
+/// that the receiver writes.
 #[inline]
 fn is_pending(word: u32) -> bool {
     word != EMPTY && word != SLEEPING

@@ -9,14 +9,14 @@ use std::error::Error;
 use std::hint::black_box;
 use std::path::Path;
 
-const ROUNDS_COUNT: usize = 41;
+const REPEATS_COUNT: usize = 41;
 const CALLS_OFF: u64 = 400_000;
 const CALLS_ON: u64 = 100_000;
 const CALLS_STREAMED: u64 = 5_000_000;
-const STREAMS_COUNT: usize = 7;
+const STREAMED_RUNS_COUNT: usize = 7;
 
 #[inline(never)]
-fn bare(x: u64) -> u64 {
+fn bare_call(x: u64) -> u64 {
     x.wrapping_add(1)
 }
 
@@ -84,7 +84,7 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
 
 /// Returns the mean cycles per call: a row for each round, a column for each contender.
 fn measure_cycles<const N: usize>(count: u64, contenders: [fn(u64) -> u64; N]) -> Vec<[f64; N]> {
-    (0..ROUNDS_COUNT)
+    (0..REPEATS_COUNT)
         .map(|round| {
             let mut row = [0.0; N];
             for turn in 0..N {
@@ -96,8 +96,8 @@ fn measure_cycles<const N: usize>(count: u64, contenders: [fn(u64) -> u64; N]) -
         .collect()
 }
 
-fn off() {
-    let rows = measure_cycles(CALLS_OFF, [bare, one_site, one_span, eight_sites]);
+fn print_cost_off() {
+    let rows = measure_cycles(CALLS_OFF, [bare_call, one_site, one_span, eight_sites]);
     let above = |at: usize| median(rows.iter().map(|row| row[at] - row[0]));
     println!("bare call                     {:8.2} cycles", median(rows.iter().map(|row| row[0])));
     println!("off: one site                 {:+8.2}", above(1));
@@ -105,10 +105,10 @@ fn off() {
     println!("off: each of eight sites      {:+8.2}", above(3) / 8.0);
 }
 
-fn in_memory(folder: &Path) -> Result<(), Box<dyn Error>> {
+fn print_cost_in_memory(folder: &Path) -> Result<(), Box<dyn Error>> {
     let recording = Recording::start(Config::last(folder.join("last.trace")))?;
     enable("cost.recorded,cost.valued")?;
-    let rows = measure_cycles(CALLS_ON, [bare, two_stamps, recorded, recorded_value]);
+    let rows = measure_cycles(CALLS_ON, [bare_call, two_stamps, recorded, recorded_value]);
     disable("*")?;
     let above = |at: usize| median(rows.iter().map(|row| row[at] - row[0]));
     let ratio = |at: usize| median(rows.iter().map(|row| (row[at] - row[0]) / (row[1] - row[0])));
@@ -122,11 +122,16 @@ fn in_memory(folder: &Path) -> Result<(), Box<dyn Error>> {
 
 /// Costs of recording a stream of events, from before the recording starts until its file is complete.
 struct Streamed {
+    /// Cycles per call from before the recording starts until its file is complete.
     total: f64,
+    /// Cycles per call while the calls are recorded.
     in_loop: f64,
+    /// Cycles of two time stamps.
     stamps: f64,
+    /// CPU time per call, of all threads.
     cpu_ns: f64,
     lost: u64,
+    /// Bytes of the file per event.
     bytes: f64,
 }
 
@@ -135,8 +140,8 @@ fn stream_once(
     calls: u64,
     call: impl Fn(u64) -> u64,
 ) -> Result<Streamed, Box<dyn Error>> {
-    let bare = cycles(calls, bare);
-    let stamps = cycles(calls, two_stamps) - bare;
+    let bare_cycles = cycles(calls, bare_call);
+    let stamps = cycles(calls, two_stamps) - bare_cycles;
     let cpu_ns = || {
         let used = handover_base::usage::process_usage();
         used.user_ns + used.system_ns
@@ -144,10 +149,10 @@ fn stream_once(
     let (begin, cpu_begin_ns) = (ticks_fenced(), cpu_ns());
     let recording = Recording::start(Config::stream(path))?;
     enable("cost.recorded")?;
-    let in_loop = cycles(calls, call) - bare;
+    let in_loop = cycles(calls, call) - bare_cycles;
     disable("*")?;
     let summary = recording.finish();
-    let total = (ticks_fenced() - begin) as f64 / calls as f64 - bare;
+    let total = (ticks_fenced() - begin) as f64 / calls as f64 - bare_cycles;
     let cpu_ns = (cpu_ns() - cpu_begin_ns) as f64 / calls as f64;
     std::fs::remove_file(path)?;
     let bytes = summary.bytes as f64 / summary.recorded.max(1) as f64;
@@ -157,7 +162,7 @@ fn stream_once(
 /// Prints the cost of recording a stream at full speed, some forty million events a second.
 fn measure_stream_cost(title: &str, path: &Path) -> Result<(), Box<dyn Error>> {
     let runs: Result<Vec<Streamed>, _> =
-        (0..STREAMS_COUNT).map(|_| stream_once(path, CALLS_STREAMED, recorded)).collect();
+        (0..STREAMED_RUNS_COUNT).map(|_| stream_once(path, CALLS_STREAMED, recorded)).collect();
     let runs = runs?;
     let of = |figure: fn(&Streamed) -> f64| median(runs.iter().map(figure));
     let lost: u64 = runs.iter().map(|run| run.lost).sum();
@@ -213,7 +218,7 @@ macro_rules! hundreds { ($($n:literal)*) => { $(
     hundred_sites::<{ 10 * $n + 9 }>();
 )* } }
 
-fn flips() -> Result<(), Box<dyn Error>> {
+fn print_switching_cost() -> Result<(), Box<dyn Error>> {
     if black_box(false) {
         hundreds!(0 1 2 3 4 5 6 7 8 9);
     }
@@ -240,10 +245,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("{}", clock::calibration());
     let folder = tempfile::tempdir()?;
     let memory = tempfile::tempdir_in("/dev/shm")?;
-    off();
-    in_memory(memory.path())?;
+    print_cost_off();
+    print_cost_in_memory(memory.path())?;
     measure_stream_cost("streamed to memory", &memory.path().join("stream.trace"))?;
     measure_stream_cost("streamed to disk", &folder.path().join("stream.trace"))?;
     measure_stream_losses(&memory.path().join("stream.trace"))?;
-    flips()
+    print_switching_cost()
 }

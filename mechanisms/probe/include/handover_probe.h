@@ -34,7 +34,7 @@
 extern "C" {
 #endif
 
-/* Data of a site, followed by its name and its file's name; as handover_probe::site::Meta. */
+/* Data of a site, followed by its name and its file's name; as handover_probe::site::SiteData. */
 struct handover_probe_meta {
 	uint32_t code;
 	uint32_t line;

@@ -23,7 +23,7 @@ const PACKED_BYTES: usize = 4;
 /// Number of bits of each half of a packed event: the time and the code.
 const HALF_BITS: u32 = 16;
 const CODE_MASK: u64 = (1 << CODE_BITS) - 1;
-const HEADER: usize = SEGMENT_BYTES as usize;
+const HEADER_BYTES: usize = SEGMENT_BYTES as usize;
 
 /// Position of a chunk of events in a trace: the thread, and the number of its earlier events.
 #[derive(Debug, Clone, Copy, Default)]
@@ -45,29 +45,39 @@ pub struct Chunk {
     bytes: Vec<u8>,
     /// Number of bytes in use in `bytes`: the header and the events so far.
     end: usize,
+    /// `true` if the events are packed, `false` if they are varints.
     is_packed: bool,
-    count: u64,
-    base: u64,
-    last: u64,
+    events_count: u64,
+    /// Time stamp of the first event.
+    base_ticks: u64,
+    /// Time stamp of the last event.
+    last_ticks: u64,
 }
 
 impl Default for Chunk {
     fn default() -> Self {
-        let bytes = vec![0; HEADER];
-        Self { bytes, end: HEADER, is_packed: false, count: 0, base: 0, last: 0 }
+        let bytes = vec![0; HEADER_BYTES];
+        Self {
+            bytes,
+            end: HEADER_BYTES,
+            is_packed: false,
+            events_count: 0,
+            base_ticks: 0,
+            last_ticks: 0,
+        }
     }
 }
 
 impl Chunk {
     /// Removes all events, to start the next chunk.
     pub fn clear(&mut self) {
-        (self.end, self.count, self.is_packed) = (HEADER, 0, false);
+        (self.end, self.events_count, self.is_packed) = (HEADER_BYTES, 0, false);
     }
 
     /// Returns the number of events in the chunk.
     #[must_use]
-    pub fn count(&self) -> u64 {
-        self.count
+    pub fn events_count(&self) -> u64 {
+        self.events_count
     }
 
     /// Appends an event; returns `false` if the chunk contains packed events, so that the caller
@@ -82,11 +92,11 @@ impl Chunk {
     }
 
     /// Appends the events of a block, or of the end of a block; zeroes may follow them. Their times are relative to
-    /// `base`. Returns `false`, without a change, if the caller must start the next chunk.
-    pub fn push_block(&mut self, base: u64, words: &[u64]) -> bool {
-        if self.is_packed || self.count == 0 {
-            let is_first = self.count == 0;
-            if self.pack(base, words) {
+    /// `base_ticks`. Returns `false`, without a change, if the caller must start the next chunk.
+    pub fn push_block(&mut self, base_ticks: u64, words: &[u64]) -> bool {
+        if self.is_packed || self.events_count == 0 {
+            let is_first = self.events_count == 0;
+            if self.pack(base_ticks, words) {
                 return true;
             }
             if !is_first {
@@ -97,7 +107,7 @@ impl Chunk {
         let mut at = 0;
         while let Some(event) = words.get(at).copied().filter(|event| *event != 0) {
             let value = |index: usize| words.get(at + index).copied().unwrap_or(0);
-            let ticks = base.wrapping_add(event >> CODE_BITS);
+            let ticks = base_ticks.wrapping_add(event >> CODE_BITS);
             let values = [value(1), value(2)];
             self.push_varints(&DrainedEvent { ticks, code: event & CODE_MASK, values });
             at += event_words_count(event) as usize;
@@ -107,23 +117,23 @@ impl Chunk {
 
     /// Completes the chunk's segment with header and padding; returns the segment's bytes.
     pub fn segment(&mut self, position: &ChunkPosition) -> &[u8] {
-        let payload_bytes = self.end - HEADER;
+        let payload_bytes = self.end - HEADER_BYTES;
         let padded_end = self.end.next_multiple_of(8);
         self.reserve(8);
         self.bytes[self.end..padded_end].fill(0);
         let kind = if self.is_packed { SEGMENT_PACKED } else { SEGMENT_CHUNK };
         let mut words = [0; 8];
         words[chunk::LANE_FIELD] = position.lane;
-        words[chunk::EVENTS_FIELD] = self.count;
-        words[chunk::BASE_FIELD] = self.base;
+        words[chunk::EVENTS_FIELD] = self.events_count;
+        words[chunk::BASE_FIELD] = self.base_ticks;
         words[chunk::POSITION_END_FIELD] = position.position_end;
         words[chunk::EVENTS_BEFORE_FIELD] = position.events_before;
         words[chunk::LOST_BEFORE_FIELD] = position.lost_before;
-        words[chunk::LAST_FIELD] = self.last;
+        words[chunk::LAST_FIELD] = self.last_ticks;
         words[chunk::PAYLOAD_BYTES_FIELD] = payload_bytes as u64;
-        let payload_checksum = segment_checksum(kind, &self.bytes[HEADER..self.end]);
+        let payload_checksum = segment_checksum(kind, &self.bytes[HEADER_BYTES..self.end]);
         let segment = SegmentHeader { kind, bytes: padded_end as u64, payload_checksum, words };
-        self.bytes[..HEADER].copy_from_slice(&segment.encode());
+        self.bytes[..HEADER_BYTES].copy_from_slice(&segment.encode());
         &self.bytes[..padded_end]
     }
 
@@ -136,14 +146,14 @@ impl Chunk {
 
     /// Appends a block's events in packed form; returns `false`, without a change, if an event cannot be packed.
     #[inline]
-    fn pack(&mut self, base: u64, words: &[u64]) -> bool {
+    fn pack(&mut self, base_ticks: u64, words: &[u64]) -> bool {
         let count = words.iter().rposition(|word| *word != 0).map_or(0, |last| last + 1);
         let Some(first) = words.first().filter(|_| count > 0) else { return true };
-        let first_ticks = base.wrapping_add(first >> CODE_BITS);
-        let last = if self.count == 0 { first_ticks } else { self.last };
+        let first_ticks = base_ticks.wrapping_add(first >> CODE_BITS);
+        let last_ticks = if self.events_count == 0 { first_ticks } else { self.last_ticks };
         self.reserve(count * PACKED_BYTES);
         let room = &mut self.bytes[self.end..self.end + count * PACKED_BYTES];
-        let mut before = last.wrapping_sub(base);
+        let mut before = last_ticks.wrapping_sub(base_ticks);
         let mut unpackable = 0;
         for (to, word) in room.as_chunks_mut().0.iter_mut().zip(words) {
             let (ticks, code) = (word >> CODE_BITS, word & CODE_MASK);
@@ -157,12 +167,12 @@ impl Chunk {
         if unpackable != 0 {
             return false;
         }
-        if self.count == 0 {
-            self.base = first_ticks;
+        if self.events_count == 0 {
+            self.base_ticks = first_ticks;
         }
-        self.last = base.wrapping_add(before);
+        self.last_ticks = base_ticks.wrapping_add(before);
         self.end += count * PACKED_BYTES;
-        self.count += count as u64;
+        self.events_count += count as u64;
         self.is_packed = true;
         true
     }
@@ -170,18 +180,18 @@ impl Chunk {
     /// Appends an event as varints; the caller has reserved the space.
     #[inline]
     fn push_varints(&mut self, event: &DrainedEvent) {
-        const SHORT: u64 = 1 << 14;
-        if self.count == 0 {
-            (self.base, self.last) = (event.ticks, event.ticks);
+        const SHORT_VARINT_END: u64 = 1 << 14;
+        if self.events_count == 0 {
+            (self.base_ticks, self.last_ticks) = (event.ticks, event.ticks);
         }
         // Another CPU's counter may be slightly behind; a thread's time does not go back.
-        let ticks = event.ticks.max(self.last);
-        let since = ticks - self.last;
-        self.last = ticks;
-        self.count += 1;
+        let ticks = event.ticks.max(self.last_ticks);
+        let since = ticks - self.last_ticks;
+        self.last_ticks = ticks;
+        self.events_count += 1;
         let out = &mut self.bytes[self.end..];
         let values_count = event_words_count(event.code) as usize - 1;
-        if since < SHORT && event.code < SHORT && values_count == 0 {
+        if since < SHORT_VARINT_END && event.code < SHORT_VARINT_END && values_count == 0 {
             // Two varints of one or two bytes each, combined in a register.
             let (since, since_bytes) = short_varint(since);
             let (code, code_bytes) = short_varint(event.code);
@@ -236,7 +246,7 @@ mod tests {
         let bytes = chunk.segment(&ChunkPosition::default()).to_vec();
         let segment = SegmentHeader::decode(&bytes).unwrap();
         assert_eq!(segment.bytes, bytes.len() as u64);
-        let payload = &bytes[HEADER..][..segment.words[chunk::PAYLOAD_BYTES_FIELD] as usize];
+        let payload = &bytes[HEADER_BYTES..][..segment.words[chunk::PAYLOAD_BYTES_FIELD] as usize];
         assert_eq!(segment_checksum(segment.kind, payload), segment.payload_checksum);
         let mut ticks = segment.words[chunk::BASE_FIELD];
         let mut events = Vec::new();
@@ -296,7 +306,7 @@ mod tests {
     fn empty_block_adds_no_event() {
         let mut chunk = Chunk::default();
         assert!(chunk.push_block(1000, &[]) && chunk.push_block(1000, &[0, 0]));
-        assert_eq!(chunk.count(), 0);
+        assert_eq!(chunk.events_count(), 0);
     }
 
     proptest! {
@@ -307,7 +317,7 @@ mod tests {
             kind in 0..3,
         ) {
             let mut chunk = Chunk::default();
-            let (mut expected, mut seen, mut base) = (Vec::new(), Vec::new(), 1 << 40);
+            let (mut expected, mut seen, mut base_ticks) = (Vec::new(), Vec::new(), 1 << 40);
             for mut events in blocks {
                 // Blocks that can be packed, that could be but for values, and of any events.
                 let mut since = 0;
@@ -321,14 +331,14 @@ mod tests {
                     since += *step;
                     *step = since;
                 }
-                expected.extend(events.iter().map(|(since, code)| (base + since, *code)));
+                expected.extend(events.iter().map(|(since, code)| (base_ticks + since, *code)));
                 let words = block(&events);
-                if !chunk.push_block(base, &words) {
+                if !chunk.push_block(base_ticks, &words) {
                     seen.extend(read(&mut chunk));
                     chunk.clear();
-                    prop_assert!(chunk.push_block(base, &words));
+                    prop_assert!(chunk.push_block(base_ticks, &words));
                 }
-                base += since + 1;
+                base_ticks += since + 1;
             }
             seen.extend(read(&mut chunk));
             prop_assert_eq!(seen, expected);
@@ -345,7 +355,7 @@ mod tests {
                 append_varint(&mut plainly, since);
                 append_varint(&mut plainly, code & !3);
             }
-            prop_assert_eq!(&chunk.bytes[HEADER..chunk.end], plainly);
+            prop_assert_eq!(&chunk.bytes[HEADER_BYTES..chunk.end], plainly);
         }
     }
 }

@@ -23,7 +23,7 @@ pub fn create_trace_file(path: &Path, page: &[u8]) -> io::Result<File> {
     let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());
     // Repeated if a file was created or removed in between.
     for _ in 0..ATTEMPTS_MAX {
-        match options().create_new(true).open(path) {
+        match trace_open_options().create_new(true).open(path) {
             Ok(file) => {
                 if lock_file(&file) && is_at_path(&file, path) {
                     write_first_page(&file, page)
@@ -32,11 +32,11 @@ pub fn create_trace_file(path: &Path, page: &[u8]) -> io::Result<File> {
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                let old = match options().open(path) {
+                let old = match trace_open_options().open(path) {
                     Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                    opened => opened.map_err(|error| refusal(path).unwrap_or(error))?,
+                    opened => opened.map_err(|error| replace_refusal(path).unwrap_or(error))?,
                 };
-                if let Some(refusal) = refusal(path) {
+                if let Some(refusal) = replace_refusal(path) {
                     return Err(refusal);
                 }
                 if let Some(file) = replace(&old, path, page)? {
@@ -57,7 +57,7 @@ const ATTEMPTS_MAX: u32 = 100;
 
 /// Returns options for opening a file that may be a FIFO, which must not block, or a symbolic link,
 /// which must not be followed.
-fn options() -> OpenOptions {
+fn trace_open_options() -> OpenOptions {
     let mut options = File::options();
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     options.read(true).write(true).custom_flags(flags.bits().cast_signed());
@@ -66,7 +66,7 @@ fn options() -> OpenOptions {
 
 /// Returns an error if `path` must not be replaced because it exists and is neither an empty file
 /// nor a trace; else `None`.
-fn refusal(path: &Path) -> Option<io::Error> {
+fn replace_refusal(path: &Path) -> Option<io::Error> {
     let refused = |why| Some(io::Error::new(io::ErrorKind::InvalidInput, why));
     match std::fs::symlink_metadata(path) {
         Ok(data) if data.is_symlink() => {
@@ -86,11 +86,11 @@ fn refusal(path: &Path) -> Option<io::Error> {
 /// Like [`create_trace_file`].
 pub fn check_trace_path(path: &Path) -> io::Result<()> {
     let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    if let Some(refusal) = refusal(path) {
+    if let Some(refusal) = replace_refusal(path) {
         return Err(refusal);
     }
     let temporary = temporary_path(path);
-    options().create_new(true).open(&temporary)?;
+    trace_open_options().create_new(true).open(&temporary)?;
     std::fs::remove_file(&temporary)
 }
 
@@ -103,14 +103,17 @@ fn temporary_path(path: &Path) -> PathBuf {
 #[must_use]
 pub fn is_trace(path: &Path) -> bool {
     let mut magic = [0; 8];
-    let read = options().write(false).open(path).and_then(|file| file.read_exact_at(&mut magic, 0));
+    let read = trace_open_options()
+        .write(false)
+        .open(path)
+        .and_then(|file| file.read_exact_at(&mut magic, 0));
     read.is_ok() && magic == format::MAGIC.to_le_bytes()
 }
 
 /// Creates a file that replaces the trace `old` at `path`; returns `None` if `old` is no longer at `path`.
 fn replace(old: &File, path: &Path, page: &[u8]) -> io::Result<Option<File>> {
     // While this process holds the lock, no other replaces the file.
-    if !lock_file(old) || is_recorded(old) {
+    if !lock_file(old) || is_being_recorded(old) {
         let why = "another process is recording to this file";
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, why));
     }
@@ -118,7 +121,7 @@ fn replace(old: &File, path: &Path, page: &[u8]) -> io::Result<Option<File>> {
         return Ok(None);
     }
     let temporary = temporary_path(path);
-    let file = options().create_new(true).open(&temporary)?;
+    let file = trace_open_options().create_new(true).open(&temporary)?;
     let locked = if lock_file(&file) { Ok(()) } else { Err(Errno::WOULDBLOCK.into()) };
     let renamed = locked
         .and_then(|()| write_first_page(&file, page))
@@ -157,7 +160,7 @@ pub(crate) fn is_at_path(file: &File, path: &Path) -> bool {
 
 /// Returns `true` if the trace is not finished and the process that writes it is alive. That may be
 /// the calling process, if it recorded before it executed this program.
-fn is_recorded(file: &File) -> bool {
+fn is_being_recorded(file: &File) -> bool {
     let mut page = vec![0; PAGE_BYTES as usize];
     let header = file.read_exact_at(&mut page, 0).ok().and_then(|()| TraceHeader::decode(&page));
     header.is_some_and(|it| it.state == format::STATE_RECORDING && is_process_alive(it.pid))
@@ -175,7 +178,7 @@ pub fn is_process_alive(pid: u32) -> bool {
 #[must_use]
 pub fn is_rings_file_needed(path: &Path) -> bool {
     let header = |path: &Path| -> Option<(File, TraceHeader)> {
-        let file = options().write(false).open(path).ok()?;
+        let file = trace_open_options().write(false).open(path).ok()?;
         let mut page = vec![0; PAGE_BYTES as usize];
         file.read_exact_at(&mut page, 0).ok()?;
         Some((file, TraceHeader::decode(&page)?))

@@ -9,9 +9,10 @@ use std::time::Duration;
 /// Policy for events that exceed the capacity of the rings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Policy {
-    /// Only each thread's newest events are recorded, in memory of a fixed size: the rings are the trace file.
+    /// Only each thread's newest events are recorded, in memory of a fixed size, as the rings are
+    /// the trace file.
     Last,
-    /// All events are recorded: a thread of this crate writes the rings' events to the file. Events
+    /// All events are recorded. A thread of this crate writes the rings' events to the file. Events
     /// are lost, and counted, if this thread is too slow.
     Stream,
 }
@@ -33,11 +34,12 @@ pub struct Config {
     ring_bytes: u64,
     threads_max: u64,
     rings_path: Option<PathBuf>,
-    wait: Duration,
+    wait_max: Duration,
 }
 
 /// Minimum of [`Config::ring_bytes`].
 const RING_BYTES_MIN: u64 = 1 << 13;
+/// Maximum of [`Config::ring_bytes`].
 const RING_BYTES_MAX: u64 = 1 << 32;
 /// Maximum of [`Config::threads_max`].
 const THREADS_MAX: u64 = 1 << 16;
@@ -58,12 +60,13 @@ impl Config {
             ring_bytes: 1 << 20,
             threads_max: 256,
             rings_path: None,
-            wait: Duration::ZERO,
+            wait_max: Duration::ZERO,
         }
     }
 
-    /// Returns a configuration that records all events into the trace `path`, through rings of 4 MiB a thread: at ten
-    /// million events a second, enough for 50 ms in which the writing thread does not run.
+    /// Returns a configuration that records all events into the trace `path`, through rings of 4
+    /// MiB a thread. At ten million events a second, enough for 50 ms in which the writing thread
+    /// does not run.
     #[must_use]
     pub fn stream(path: impl Into<PathBuf>) -> Self {
         Self { policy: Policy::Stream, ring_bytes: 1 << 22, ..Self::last(path) }
@@ -98,7 +101,7 @@ impl Config {
     /// without waiting until there is space again.
     #[must_use]
     pub fn wait_max(self, wait: Duration) -> Self {
-        Self { wait, ..self }
+        Self { wait_max: wait, ..self }
     }
 
     /// Returns the path of the trace.
@@ -126,12 +129,13 @@ impl Config {
         usize::try_from(self.threads_max).unwrap_or(usize::MAX)
     }
 
+    /// Returns the number of words of each thread's ring, rounded up to a power of two.
     pub(crate) fn ring_words(&self) -> u64 {
         self.ring_bytes.next_power_of_two() / 8
     }
 
     pub(crate) fn wait_max_requested(&self) -> Duration {
-        self.wait
+        self.wait_max
     }
 
     pub(crate) fn rings_path_requested(&self) -> Option<&Path> {
@@ -140,7 +144,7 @@ impl Config {
 
     /// Returns the maximum wait in milliseconds, rounded up.
     pub(crate) fn wait_ms(&self) -> u64 {
-        self.wait.as_nanos().div_ceil(1_000_000) as u64
+        self.wait_max.as_nanos().div_ceil(1_000_000) as u64
     }
 
     /// Checks that all numbers are within their bounds.

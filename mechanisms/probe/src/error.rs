@@ -35,7 +35,7 @@ pub enum StartError {
         /// Path of the trace that is being recorded.
         path: PathBuf,
     },
-    /// The process is exiting: its exit handlers, which finish recordings, have started to run.
+    /// The process is exiting, and its exit handlers, which finish recordings, have started to run.
     #[error("cannot start a recording: the process is exiting")]
     ProcessExiting,
     /// A configured number is outside its range.
@@ -58,6 +58,7 @@ pub enum StartError {
 pub struct VariableError {
     pub(crate) variable: &'static str,
     pub(crate) text: String,
+    /// Description of valid texts.
     pub(crate) expected: &'static str,
 }
 
@@ -123,7 +124,7 @@ pub enum OtherProcessError {
         /// Path of the trace as passed by the caller.
         path: PathBuf,
     },
-    /// The process's memory could not be read or written: the process has exited, or has unmapped the memory.
+    /// The process's memory could not be read or written, because the process has exited or has unmapped the memory.
     #[error("cannot access the memory of process {pid}: has it exited?")]
     LaneMemory {
         /// ID of the process.

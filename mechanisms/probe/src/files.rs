@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub(crate) struct RingsFile {
     file: File,
+    /// Length of the file in bytes, at which the next segment or lane is appended.
     end: u64,
     /// Number of lanes that were assigned to threads; each reuse of a lane counts again.
     pub lanes_count: u64,
@@ -40,6 +41,7 @@ impl RingsFile {
         self.file.write_all_at(&page, 0)
     }
 
+    /// Appends a segment that lists `sites`.
     pub(crate) fn add_sites(&mut self, sites: &[Site]) -> io::Result<()> {
         let mut payload = format::encode_sites(sites);
         // Padded to a whole page: lanes begin at page boundaries.
@@ -115,6 +117,7 @@ pub(crate) fn thread_segment(entry: &ThreadEntry) -> Vec<u8> {
     )
 }
 
+/// Encodes the numbers in the description of a thread as the words of its segment's header.
 fn thread_words(entry: &ThreadEntry) -> [u64; 8] {
     let (recorded, lost) = entry.lane.recorded_and_lost_counts();
     let mut words = [0; 8];
@@ -137,6 +140,7 @@ fn truncated_name(name: &str) -> &[u8] {
 
 /// Default folder of files of rings. It is in memory, so that the rings outlive their process without disk I/O.
 const RINGS_FOLDER: &str = "/dev/shm";
+/// Prefix of the names of files of rings.
 const RINGS_PREFIX: &str = "handover-rings.";
 
 /// Returns the path of the file of rings that belongs to a stream.

@@ -24,6 +24,7 @@ pub struct ClockAnchor {
 }
 
 impl ClockAnchor {
+    /// Returns the three readings, as stored in a header.
     fn words(&self) -> [u64; 3] {
         [self.ticks, self.monotonic_ns, self.realtime_ns]
     }
@@ -32,18 +33,25 @@ impl ClockAnchor {
 /// Contents of a trace file's first page.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TraceHeader {
+    /// Kind of the file: [`FILE_RINGS`] or [`FILE_STREAM`].
     pub kind: u64,
+    /// Number that identifies the recording.
     pub session: u64,
     pub pid: u32,
     pub parent_pid: u32,
     /// `true` if ticks are the processor's time-stamp counter, `false` if they are ns of CLOCK_MONOTONIC.
     pub is_tsc: bool,
     pub ticks_hz: f64,
+    /// Clock readings at the start of the recording.
     pub begin: ClockAnchor,
+    /// ID of the machine's boot during which the process was recorded.
     pub boot: [u64; 2],
+    /// Number of words of each thread's ring.
     pub ring_words: u64,
     // The words from here on change while recording; the checksum does not cover them.
+    /// Clock readings when this header was written.
     pub end: ClockAnchor,
+    /// State of the recording: one of the constants `STATE_*`.
     pub state: u64,
     /// Error number of the operating system, if recording failed; 0 if it was another error.
     pub errno: u64,
@@ -55,13 +63,13 @@ pub struct TraceHeader {
     pub overwritten: u64,
     /// Path of the recorded program.
     pub program: String,
-    /// Path of the file of rings from which a stream is written.
+    /// Path of the file with the rings from which a stream is written.
     pub rings: String,
     /// Path of the file of a stream whose events pass through these rings.
     pub stream: String,
 }
 
-/// Byte ranges of the three paths in a file's header.
+/// Byte range of the program's path in a file's header.
 const PROGRAM_PATH_RANGE: Range<usize> =
     header::PROGRAM_PATH_OFFSET_BYTES..header::RINGS_PATH_OFFSET_BYTES;
 const RINGS_PATH_RANGE: Range<usize> =
@@ -69,6 +77,7 @@ const RINGS_PATH_RANGE: Range<usize> =
 pub const STREAM_PATH_RANGE: Range<usize> = header::STREAM_PATH_OFFSET_BYTES..PAGE_BYTES as usize;
 
 impl TraceHeader {
+    /// Encodes the header as the first page of a file.
     pub fn encode(&self) -> Vec<u8> {
         let mut page = vec![0; PAGE_BYTES as usize];
         let mut words = [0; header::WORDS_COUNT];
@@ -91,9 +100,9 @@ impl TraceHeader {
         for (bytes, word) in page.chunks_exact_mut(8).zip(words) {
             bytes.copy_from_slice(&word.to_le_bytes());
         }
-        put_text(&mut page[PROGRAM_PATH_RANGE], &self.program);
-        put_text(&mut page[RINGS_PATH_RANGE], &self.rings);
-        put_text(&mut page[STREAM_PATH_RANGE], &self.stream);
+        write_padded_text(&mut page[PROGRAM_PATH_RANGE], &self.program);
+        write_padded_text(&mut page[RINGS_PATH_RANGE], &self.rings);
+        write_padded_text(&mut page[STREAM_PATH_RANGE], &self.stream);
         page
     }
 
@@ -129,14 +138,15 @@ impl TraceHeader {
             lost: words[header::LOST_FIELD],
             threads_refused: words[header::REFUSED_FIELD],
             overwritten: words[header::OVERWRITTEN_FIELD],
-            program: text(&page[PROGRAM_PATH_RANGE]),
-            rings: text(&page[RINGS_PATH_RANGE]),
-            stream: text(&page[STREAM_PATH_RANGE]),
+            program: parse_padded_text(&page[PROGRAM_PATH_RANGE]),
+            rings: parse_padded_text(&page[RINGS_PATH_RANGE]),
+            stream: parse_padded_text(&page[STREAM_PATH_RANGE]),
         })
     }
 }
 
-fn put_text(to: &mut [u8], text: &str) {
+/// Copies text into a field of zeroes, truncated at a character boundary.
+fn write_padded_text(to: &mut [u8], text: &str) {
     let mut end = text.len().min(to.len() - 1);
     while !text.is_char_boundary(end) {
         end -= 1;
@@ -144,7 +154,8 @@ fn put_text(to: &mut [u8], text: &str) {
     to[..end].copy_from_slice(&text.as_bytes()[..end]);
 }
 
-fn text(from: &[u8]) -> String {
+/// Parses a text that ends at the first zero.
+fn parse_padded_text(from: &[u8]) -> String {
     let end = from.iter().position(|byte| *byte == 0).unwrap_or(from.len());
     String::from_utf8_lossy(&from[..end]).into_owned()
 }
@@ -168,13 +179,16 @@ pub fn decode_function_word(word: u64) -> Option<(u64, u64)> {
     (word & PRESENT_FLAG != 0).then_some((module, word & ((1 << MODULE_SHIFT) - 1)))
 }
 
-/// Program or shared object that the recorded process has mapped.
+/// Program or shared object (module) that the recorded process has mapped.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Module {
+    /// Number of the module in the trace.
     pub index: u64,
     /// Address in memory minus address in the file.
     pub bias: u64,
+    /// Address of the module's first byte in memory.
     pub start: u64,
+    /// Address after the module's last byte in memory.
     pub end: u64,
     /// Build ID from the linker; empty if there is none.
     pub build_id: Vec<u8>,
@@ -215,6 +229,7 @@ pub fn function_site(number: u32, name: String, file: String, line: u32) -> Site
 }
 
 impl SegmentHeader {
+    /// Encodes the header, with its checksum.
     pub fn encode(&self) -> [u8; SEGMENT_BYTES as usize] {
         let mut words = [0; SEGMENT_WORDS];
         words[0] = u64::from(SEGMENT_MAGIC) | u64::from(self.kind) << 32;
@@ -266,7 +281,8 @@ impl SegmentHeader {
     }
 }
 
-fn mix(hash: u64, word: u64) -> u64 {
+/// Returns the hash of `hash` and `word`.
+fn hash_word(hash: u64, word: u64) -> u64 {
     let product = u128::from(hash ^ word ^ CHECKSUM_MULTIPLIER) * u128::from(CHECKSUM_MULTIPLIER);
     (product as u64) ^ (product >> 64) as u64
 }
@@ -276,9 +292,10 @@ pub fn checksum(bytes: &[u8]) -> u64 {
     let (chunks, rest) = bytes.as_chunks();
     let mut last = [0; 8];
     last[..rest.len()].copy_from_slice(rest);
-    let hash =
-        chunks.iter().fold(bytes.len() as u64, |hash, chunk| mix(hash, u64::from_le_bytes(*chunk)));
-    mix(hash, u64::from_le_bytes(last))
+    let hash = chunks
+        .iter()
+        .fold(bytes.len() as u64, |hash, chunk| hash_word(hash, u64::from_le_bytes(*chunk)));
+    hash_word(hash, u64::from_le_bytes(last))
 }
 
 /// Returns the checksum of a segment's payload. For packed events four independent sums are
@@ -291,14 +308,15 @@ pub fn segment_checksum(kind: u32, payload: &[u8]) -> u64 {
     let mut lanes = [1, 2, 3, 4];
     for chunk in chunks {
         for (lane, word) in lanes.iter_mut().zip(chunk.as_chunks().0) {
-            *lane = mix(*lane, u64::from_le_bytes(*word));
+            *lane = hash_word(*lane, u64::from_le_bytes(*word));
         }
     }
-    lanes.iter().fold(checksum(rest) ^ payload.len() as u64, |hash, lane| mix(hash, *lane))
+    lanes.iter().fold(checksum(rest) ^ payload.len() as u64, |hash, lane| hash_word(hash, *lane))
 }
 
+/// Returns the checksum of the words of a header.
 pub fn words_checksum(words: &[u64]) -> u64 {
-    words.iter().fold(CHECKSUM_MULTIPLIER, |hash, word| mix(hash, *word))
+    words.iter().fold(CHECKSUM_MULTIPLIER, |hash, word| hash_word(hash, *word))
 }
 
 /// Appends a number as a varint: 7 bits per byte, the lowest bits first.

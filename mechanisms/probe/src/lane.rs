@@ -70,9 +70,12 @@ pub trait LaneWords {
     }
 }
 
-const OPEN: u8 = 0;
-const FAILED: u8 = 1;
-const CLOSED: u8 = 2;
+/// State of a lane into which the writer may record.
+const LANE_OPEN: u8 = 0;
+/// State of a lane whose further events are lost, because recording has failed.
+const LANE_FAILED: u8 = 1;
+/// State of a lane whose recording has ended.
+const LANE_CLOSED: u8 = 2;
 
 /// Policy for events for which the ring has no space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,9 +98,11 @@ pub struct Lane<W> {
     drained_blocks: AtomicU64,
     /// Number of events recorded before the writer's current block; exact once the writer is dropped.
     recorded: AtomicU64,
+    /// Number of events that the writer has counted as lost.
     lost: AtomicU64,
     /// Number of events that were lost because their signal handler interrupted a use of the writer.
     interrupted: AtomicU64,
+    /// State: one of the constants `LANE_*`.
     state: AtomicU8,
     when_full: WhenFull,
 }
@@ -117,7 +122,7 @@ impl<W: LaneWords> Lane<W> {
             recorded: AtomicU64::new(0),
             lost: AtomicU64::new(0),
             interrupted: AtomicU64::new(0),
-            state: AtomicU8::new(OPEN),
+            state: AtomicU8::new(LANE_OPEN),
             when_full,
         }
     }
@@ -130,17 +135,18 @@ impl<W: LaneWords> Lane<W> {
     /// Closes the lane: the writer's next event fails with [`WriteResult::Closed`]. An event that
     /// is being recorded at this moment may still be stored.
     pub fn close(&self) {
-        self.shut(CLOSED);
+        self.stop_writer(LANE_CLOSED);
     }
 
-    /// Records that recording into this lane has failed: further events are counted as lost.
+    /// Records that recording into this lane has failed, so that further events are counted as lost.
     pub fn record_failure(&self) {
-        self.shut(FAILED);
+        self.stop_writer(LANE_FAILED);
     }
 
-    fn shut(&self, state: u8) {
+    /// Stores `state`, and makes the writer read it before its next event.
+    fn stop_writer(&self, state: u8) {
         self.state.store(state, Ordering::Relaxed);
-        // SeqCst: pairs with the fence in begin_block(). Either the writer sees the state after its
+        // SeqCst: pairs with the fence in start_block(). Either the writer sees the state after its
         // fence, or this zero is stored after the writer's limit.
         fence(Ordering::SeqCst);
         self.limit.store(0, Ordering::Relaxed);
@@ -148,7 +154,7 @@ impl<W: LaneWords> Lane<W> {
 
     /// Returns `true` if [`close`](Lane::close) was called.
     pub fn is_closed(&self) -> bool {
-        self.state.load(Ordering::Relaxed) == CLOSED
+        self.state.load(Ordering::Relaxed) == LANE_CLOSED
     }
 
     /// Returns the number of events recorded, including overwritten events, and the number of events lost. Both are
@@ -193,12 +199,12 @@ impl<W: LaneWords> Lane<W> {
 pub enum WriteResult {
     /// The event was stored in the ring.
     Recorded,
-    /// The event is counted as lost: the ring has no space, or recording has failed.
+    /// The event is counted as lost, because the ring has no space or recording has failed.
     Lost,
-    /// The ring has no space, and the event is not counted yet: the caller may retry once there [is
+    /// The ring has no space, and the event is not counted yet; the caller may retry once there [is
     /// space](Writer::has_space), or [give up](Writer::count_lost_after_wait).
     Full,
-    /// The lane is closed, and the event is not counted: the caller should drop the writer.
+    /// The lane is closed, and the event is not counted; the caller should drop the writer.
     Closed,
 }
 
@@ -206,16 +212,19 @@ pub enum WriteResult {
 #[derive(Debug)]
 pub struct Writer<W: LaneWords> {
     lane: Arc<Lane<W>>,
-    cursor: Cell<u64>,
-    base: Cell<u64>,
+    /// Position of the next event's first word.
+    position: Cell<u64>,
+    /// Base time of the current block.
+    base_ticks: Cell<u64>,
     /// Position of the current block's first event; `values_count` counts the words of values since then.
     block_start: Cell<u64>,
     values_count: Cell<u64>,
+    /// Number of blocks started so far.
     blocks_count: Cell<u64>,
     /// Number of events in all blocks before the current one.
     recorded: Cell<u64>,
     lost: Cell<u64>,
-    /// `true` after an unsuccessful wait for space: until there is space again, events are lost without waiting.
+    /// `true` after an unsuccessful wait for space. Until there is space again, events are lost without waiting.
     has_given_up: Cell<bool>,
 }
 
@@ -225,8 +234,8 @@ impl<W: LaneWords> Writer<W> {
         let zero = || Cell::new(0);
         Self {
             lane,
-            cursor: zero(),
-            base: zero(),
+            position: zero(),
+            base_ticks: zero(),
             block_start: zero(),
             values_count: zero(),
             blocks_count: zero(),
@@ -244,7 +253,7 @@ impl<W: LaneWords> Writer<W> {
     /// Records an event without values. `code` is the site's number, shifted left by two, plus the form.
     #[inline(always)]
     pub fn write(&self, code: u64, now_ticks: u64) -> WriteResult {
-        match self.begin(now_ticks, 1) {
+        match self.reserve(now_ticks, 1) {
             Ok((at, ticks)) => {
                 self.lane.words.store(at, ticks << CODE_BITS | code);
                 WriteResult::Recorded
@@ -256,7 +265,7 @@ impl<W: LaneWords> Writer<W> {
     /// Records an event with one value.
     #[inline(always)]
     pub fn write_1(&self, code: u64, now_ticks: u64, value: u64) -> WriteResult {
-        match self.begin(now_ticks, 2) {
+        match self.reserve(now_ticks, 2) {
             Ok((at, ticks)) => {
                 self.lane.words.store(at + 1, value);
                 self.lane.words.store(at, ticks << CODE_BITS | code | FORM_ONE_VALUE);
@@ -269,7 +278,7 @@ impl<W: LaneWords> Writer<W> {
     /// Records an event with two values.
     #[inline(always)]
     pub fn write_2(&self, code: u64, now_ticks: u64, values: [u64; 2]) -> WriteResult {
-        match self.begin(now_ticks, 3) {
+        match self.reserve(now_ticks, 3) {
             Ok((at, ticks)) => {
                 self.lane.words.store(at + 1, values[0]);
                 self.lane.words.store(at + 2, values[1]);
@@ -282,43 +291,45 @@ impl<W: LaneWords> Writer<W> {
 
     /// Reserves `count` words; returns the position of the first word, and the time in ticks since the block's base.
     #[inline(always)]
-    fn begin(&self, now_ticks: u64, count: u64) -> Result<(u64, u64), WriteResult> {
-        let at = self.cursor.get();
-        let ticks = now_ticks.wrapping_sub(self.base.get());
-        // Relaxed: the limit publishes nothing. begin_block() acquires the drainer's release of a
+    fn reserve(&self, now_ticks: u64, count: u64) -> Result<(u64, u64), WriteResult> {
+        let at = self.position.get();
+        let ticks = now_ticks.wrapping_sub(self.base_ticks.get());
+        // Relaxed: the limit publishes nothing. start_block() acquires the drainer's release of a
         // block, and a limit of zero only leads there.
         if at + count > self.lane.limit.load(Ordering::Relaxed) || ticks >= DELTA_TICKS_END {
-            return self.begin_slowly(now_ticks, count);
+            return self.reserve_slowly(now_ticks, count);
         }
-        self.cursor.set(at + count);
+        self.position.set(at + count);
         if count > 1 {
             self.values_count.set(self.values_count.get() + count - 1);
         }
         Ok((at, ticks))
     }
 
+    /// Reserves `count` words like [`reserve`](Self::reserve), in a new block if necessary.
     #[cold]
     #[inline(never)]
-    fn begin_slowly(&self, now_ticks: u64, count: u64) -> Result<(u64, u64), WriteResult> {
-        let behind = self.base.get().wrapping_sub(now_ticks);
+    fn reserve_slowly(&self, now_ticks: u64, count: u64) -> Result<(u64, u64), WriteResult> {
+        let behind = self.base_ticks.get().wrapping_sub(now_ticks);
         // Another CPU's counter may be slightly behind: then no time has passed.
-        let now_ticks = if behind < DELTA_TICKS_END { self.base.get() } else { now_ticks };
-        let ticks = now_ticks.wrapping_sub(self.base.get());
-        let fits = self.cursor.get() + count <= self.lane.limit.load(Ordering::Relaxed);
+        let now_ticks = if behind < DELTA_TICKS_END { self.base_ticks.get() } else { now_ticks };
+        let ticks = now_ticks.wrapping_sub(self.base_ticks.get());
+        let fits = self.position.get() + count <= self.lane.limit.load(Ordering::Relaxed);
         if !(fits && ticks < DELTA_TICKS_END) {
-            self.begin_block(now_ticks)?;
+            self.start_block(now_ticks)?;
         }
-        let at = self.cursor.get();
-        self.cursor.set(at + count);
+        let at = self.position.get();
+        self.position.set(at + count);
         self.values_count.set(self.values_count.get() + count - 1);
-        Ok((at, now_ticks.wrapping_sub(self.base.get())))
+        Ok((at, now_ticks.wrapping_sub(self.base_ticks.get())))
     }
 
-    fn begin_block(&self, now_ticks: u64) -> Result<(), WriteResult> {
+    /// Starts the next block with the base time `now_ticks`, if it is free.
+    fn start_block(&self, now_ticks: u64) -> Result<(), WriteResult> {
         let lane = &*self.lane;
         match lane.state.load(Ordering::Relaxed) {
-            OPEN if lane.words.is_intact() => {}
-            OPEN | FAILED => return Err(self.lose()),
+            LANE_OPEN if lane.words.is_intact() => {}
+            LANE_OPEN | LANE_FAILED => return Err(self.count_lost()),
             _ => return Err(WriteResult::Closed),
         }
         let block = self.blocks_count.get();
@@ -327,7 +338,7 @@ impl<W: LaneWords> Writer<W> {
         let drained = lane.drained_blocks.load(Ordering::Acquire);
         if lane.when_full != WhenFull::Overwrite && !lane.is_free(block, drained) {
             let waits = lane.when_full == WhenFull::Wait && !self.has_given_up.get();
-            return Err(if waits { WriteResult::Full } else { self.lose() });
+            return Err(if waits { WriteResult::Full } else { self.count_lost() });
         }
         self.has_given_up.set(false);
         self.recorded.set(self.recorded_now());
@@ -341,28 +352,28 @@ impl<W: LaneWords> Writer<W> {
         lane.words.store(start + 3, lane.recorded_and_lost_counts().1);
         lane.words.store(start, block + 1);
         self.blocks_count.set(block + 1);
-        self.base.set(now_ticks);
-        self.cursor.set(start + BLOCK_HEADER_WORDS);
+        self.base_ticks.set(now_ticks);
+        self.position.set(start + BLOCK_HEADER_WORDS);
         self.block_start.set(start + BLOCK_HEADER_WORDS);
         self.values_count.set(0);
         lane.limit.store(start + BLOCK_WORDS, Ordering::Relaxed);
-        // SeqCst: pairs with the fence in shut(): either the state is seen here, or the zero of
-        // shut() is stored after this limit.
+        // SeqCst: pairs with the fence in stop_writer(): either the state is seen here, or the zero of
+        // stop_writer() is stored after this limit.
         fence(Ordering::SeqCst);
-        if lane.state.load(Ordering::Relaxed) != OPEN {
+        if lane.state.load(Ordering::Relaxed) != LANE_OPEN {
             lane.limit.store(0, Ordering::Relaxed);
-            return self.begin_block(now_ticks);
+            return self.start_block(now_ticks);
         }
         Ok(())
     }
 
-    /// Returns `true` if the next event would not return [`WriteResult::Full`]: there is space, or
-    /// the lane is closed or failed.
+    /// Returns `true` if the next event would not return [`WriteResult::Full`], because there is
+    /// space, or the lane is closed or failed.
     pub fn has_space(&self) -> bool {
         let lane = &*self.lane;
-        // Acquire: pairs with Release in Drainer::release(), as in begin_block().
+        // Acquire: pairs with Release in Drainer::release(), as in start_block().
         let drained = lane.drained_blocks.load(Ordering::Acquire);
-        let is_open = lane.state.load(Ordering::Relaxed) == OPEN;
+        let is_open = lane.state.load(Ordering::Relaxed) == LANE_OPEN;
         !is_open || lane.is_free(self.blocks_count.get(), drained)
     }
 
@@ -370,11 +381,11 @@ impl<W: LaneWords> Writer<W> {
     /// are lost without waiting.
     pub fn count_lost_after_wait(&self) -> WriteResult {
         self.has_given_up.set(true);
-        self.lose()
+        self.count_lost()
     }
 
     /// Counts an event as lost, and returns [`WriteResult::Lost`].
-    fn lose(&self) -> WriteResult {
+    fn count_lost(&self) -> WriteResult {
         self.lost.set(self.lost.get() + 1);
         // Relaxed, and no read-modify-write: only this thread writes the count.
         self.lane.lost.store(self.lost.get(), Ordering::Relaxed);
@@ -384,7 +395,7 @@ impl<W: LaneWords> Writer<W> {
 
     /// Returns the number of events recorded so far.
     fn recorded_now(&self) -> u64 {
-        let words = self.cursor.get() - self.block_start.get();
+        let words = self.position.get() - self.block_start.get();
         self.recorded.get() + words - self.values_count.get()
     }
 }
@@ -411,10 +422,13 @@ pub struct DrainedEvent {
 /// Reader of a lane whose events are not overwritten, used by one thread.
 #[derive(Debug, Clone, Default)]
 pub struct Drainer {
+    /// Number of the current block, from 0.
     block: u64,
     /// Position of the next event; below the block's first event if the block's header is not read yet.
     position: u64,
-    base: u64,
+    /// Base time of the current block.
+    base_ticks: u64,
+    /// Number of events lost before the current block.
     lost_before: u64,
 }
 
@@ -424,14 +438,14 @@ impl Drainer {
     pub fn next_event<W: LaneWords>(&mut self, lane: &Lane<W>) -> Option<DrainedEvent> {
         let words = &lane.words;
         loop {
-            if !self.enter(words) {
+            if !self.read_block_header(words) {
                 return None;
             }
             let end = (self.block + 1) * BLOCK_WORDS;
             if self.position < end {
                 let event = words.load(self.position);
                 if event != 0 {
-                    return Some(self.take(words, event));
+                    return Some(self.read_event(words, event));
                 }
                 // Not written yet, unless the next block has been started and this word is still
                 // zero.
@@ -458,14 +472,14 @@ impl Drainer {
         let words = &lane.words;
         let end = (self.block + 1) * BLOCK_WORDS;
         // The writer starts the next block after the last event of this one.
-        if !self.enter(words) || words.load(end) != self.block + 2 {
+        if !self.read_block_header(words) || words.load(end) != self.block + 2 {
             return None;
         }
         let rest = &mut to[..(end - self.position) as usize];
         for (at, word) in (self.position..).zip(rest.iter_mut()) {
             *word = words.load(at);
         }
-        Some((self.base, rest))
+        Some((self.base_ticks, rest))
     }
 
     /// Skips the events of the current block, which [`copy_block_rest`](Drainer::copy_block_rest) has copied.
@@ -474,28 +488,29 @@ impl Drainer {
         self.position = self.block * BLOCK_WORDS;
     }
 
-    /// Starts reading the current block; returns `false` if the writer has not started it.
+    /// Reads the header of the current block if it is not read yet; returns `false` if the writer has not started it.
     #[inline]
-    fn enter<W: LaneWords>(&mut self, words: &W) -> bool {
+    fn read_block_header<W: LaneWords>(&mut self, words: &W) -> bool {
         let start = self.block * BLOCK_WORDS;
         if self.position < start + BLOCK_HEADER_WORDS {
             if words.load(start) != self.block + 1 {
                 return false;
             }
-            self.base = words.load(start + 1);
+            self.base_ticks = words.load(start + 1);
             self.lost_before = words.load(start + 3);
             self.position = start + BLOCK_HEADER_WORDS;
         }
         true
     }
 
+    /// Reads the values of the event with the first word `event`; moves on to the next event.
     #[inline]
-    fn take<W: LaneWords>(&mut self, words: &W, event: u64) -> DrainedEvent {
+    fn read_event<W: LaneWords>(&mut self, words: &W, event: u64) -> DrainedEvent {
         let count = event_words_count(event);
         let value = |index: u64| if index < count { words.load(self.position + index) } else { 0 };
         let values = [value(1), value(2)];
         self.position += count;
-        let ticks = self.base.wrapping_add(event >> CODE_BITS);
+        let ticks = self.base_ticks.wrapping_add(event >> CODE_BITS);
         DrainedEvent { ticks, code: event & ((1 << CODE_BITS) - 1), values }
     }
 
@@ -517,7 +532,7 @@ impl Drainer {
 
     /// Allows the writer to reuse the blocks that were read; call it once their events are stored.
     pub fn release<W: LaneWords>(&self, lane: &Lane<W>) {
-        // Release: pairs with Acquire in Writer::begin_block(), after all loads of these blocks.
+        // Release: pairs with Acquire in Writer::start_block(), after all loads of these blocks.
         lane.drained_blocks.store(self.position / BLOCK_WORDS, Ordering::Release);
     }
 }
@@ -700,14 +715,14 @@ mod tests {
 
     #[test]
     fn closed_lane_refuses_events_and_failed_lane_counts_them() {
-        let (shut, writer) = lane(2, WhenFull::Overwrite);
+        let (stopped, writer) = lane(2, WhenFull::Overwrite);
         assert_eq!(writer.write(4, 1), WriteResult::Recorded);
-        shut.record_failure();
+        stopped.record_failure();
         assert_eq!(writer.write(4, 2), WriteResult::Lost);
         assert_eq!(writer.write_2(4, 2, [0, 0]), WriteResult::Lost);
-        shut.close();
+        stopped.close();
         assert_eq!(writer.write(4, 3), WriteResult::Closed);
         drop(writer);
-        assert_eq!(shut.recorded_and_lost_counts(), (1, 2));
+        assert_eq!(stopped.recorded_and_lost_counts(), (1, 2));
     }
 }

@@ -17,12 +17,16 @@ pub const SEGMENT_BYTES_MAX: u64 = 1 << 33;
 
 /// Kind of a file of rings.
 pub const FILE_RINGS: u64 = 1;
+/// Kind of the file of a stream.
 pub const FILE_STREAM: u64 = 2;
 
 /// Kind of a segment that lists sites.
 pub const SEGMENT_SITES: u32 = 1;
+/// Kind of a segment with a header page and the ring of a lane.
 pub const SEGMENT_LANE: u32 = 2;
+/// Kind of a segment that describes a thread.
 pub const SEGMENT_THREAD: u32 = 3;
+/// Kind of a segment with a chunk of events encoded as varints.
 pub const SEGMENT_CHUNK: u32 = 4;
 /// Kind of a segment that lists programs and shared objects whose functions were traced.
 pub const SEGMENT_MODULES: u32 = 5;
@@ -33,7 +37,9 @@ pub const SEGMENT_PACKED: u32 = 7;
 
 /// State of a file that is being recorded.
 pub const STATE_RECORDING: u64 = 0;
+/// State of a file whose recording was finished normally.
 pub const STATE_FINISHED: u64 = 1;
+/// State of a file whose recording stopped because of an error.
 pub const STATE_FAILED: u64 = 2;
 
 /// Indices of the fields of a file's header, in words.
@@ -71,10 +77,12 @@ pub mod header {
 pub mod chunk {
     pub const LANE_FIELD: usize = 0;
     pub const EVENTS_FIELD: usize = 1;
+    /// Time stamp of the first event.
     pub const BASE_FIELD: usize = 2;
     pub const POSITION_END_FIELD: usize = 3;
     pub const EVENTS_BEFORE_FIELD: usize = 4;
     pub const LOST_BEFORE_FIELD: usize = 5;
+    /// Time stamp of the last event.
     pub const LAST_FIELD: usize = 6;
     pub const PAYLOAD_BYTES_FIELD: usize = 7;
 }
@@ -95,7 +103,9 @@ pub mod thread {
     pub const PAGE_END_FIELD: usize = 18;
     /// Index of the number of blocks that another process has drained.
     pub const PAGE_DRAINED_FIELD: usize = 19;
+    /// Index of a flag that is set once another thread may reuse the lane.
     pub const PAGE_FREE_FIELD: usize = 20;
+    /// Index of a flag that is set if new events overwrite old ones.
     pub const PAGE_OVERWRITES_FIELD: usize = 7;
     /// Byte offset of the thread's name in a lane's page.
     pub const PAGE_NAME_OFFSET_BYTES: usize = 256;

@@ -62,5 +62,5 @@ pub mod __private {
     pub use crate::raw::section::meta_at;
     pub use crate::raw::start::register_section;
     pub use crate::record::{is_on, record, record_1, record_2, record_leave};
-    pub use crate::site::{KIND_MARK, KIND_SPAN, Meta};
+    pub use crate::site::{KIND_MARK, KIND_SPAN, SiteData};
 }

@@ -18,7 +18,8 @@ use crate::elf;
 use crate::error::OtherProcessError;
 use crate::remote;
 use crate::site::{
-    CONTROL_BYTES, KIND_CONTROL, RemoteMeta, STATE_OFF, STATE_OFFSET, STATE_ON, Site, TEXT_OFFSET,
+    CONTROL_BYTES, KIND_CONTROL, RemoteSiteData, STATE_OFF, STATE_OFFSET, STATE_ON, Site,
+    TEXT_OFFSET,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -33,22 +34,24 @@ const ENTRY_BYTES: usize = 8;
 /// Maximum size in bytes of the section of sites; a larger section belongs to other software and is skipped.
 const SECTION_BYTES_MAX: u64 = 1 << 28;
 /// Opcode of a site that is off: `test eax, imm32`.
-const OFF: u8 = 0xa9;
-const ON: u8 = 0xe9;
+const OPCODE_OFF: u8 = 0xa9;
+/// Opcode of a site that is on: `jmp rel32`.
+const OPCODE_ON: u8 = 0xe9;
 
 /// Running process, possibly not the calling one, whose probe sites can be switched.
 #[derive(Debug)]
 pub struct Process {
     pid: u32,
+    /// File `/proc/PID/mem`.
     memory: File,
     sites: Vec<Site>,
     /// Addresses of each site's data and instructions, in the order of `sites`.
     addresses: Vec<SiteAddresses>,
     /// Addresses of the memory for a recording's configuration, in each loaded object with sites.
-    controls: Vec<u64>,
+    control_addresses: Vec<u64>,
 }
 
-/// Addresses of a site in the process: of its [`Meta`](crate::site::Meta), and of each of its instructions.
+/// Addresses of a site in the process: of its [`SiteData`](crate::site::SiteData), and of each of its instructions.
 #[derive(Debug, Clone, Default)]
 struct SiteAddresses {
     meta: u64,
@@ -77,8 +80,13 @@ impl Process {
             .map_err(|source| attach_error(pid, source))?;
         let memory = File::options().read(true).write(true).open(format!("{folder}/mem"));
         let memory = memory.map_err(|source| attach_error(pid, source))?;
-        let mut process =
-            Self { pid, memory, sites: Vec::new(), addresses: Vec::new(), controls: Vec::new() };
+        let mut process = Self {
+            pid,
+            memory,
+            sites: Vec::new(),
+            addresses: Vec::new(),
+            control_addresses: Vec::new(),
+        };
         let mappings: Vec<Mapping> = maps.lines().filter_map(mapping).collect();
         let paths: BTreeSet<&str> = mappings.iter().map(|one| one.path.as_str()).collect();
         for path in paths {
@@ -118,10 +126,10 @@ impl Process {
     /// recording library.
     pub fn enable(&mut self, pattern: &str, config: &Config) -> Result<usize, OtherProcessError> {
         let request = encode_request(config)?;
-        if self.controls.is_empty() {
+        if self.control_addresses.is_empty() {
             return Err(OtherProcessError::NoRecorder { pid: self.pid });
         }
-        for control in &self.controls {
+        for control in &self.control_addresses {
             let done = self.memory.write_all_at(&request, *control);
             done.map_err(|source| self.memory_error(source))?;
         }
@@ -136,6 +144,7 @@ impl Process {
         self.switch(pattern, false)
     }
 
+    /// Switches the sites whose names match `pattern` on or off; returns their number.
     fn switch(&mut self, pattern: &str, on: bool) -> Result<usize, OtherProcessError> {
         let mut count = 0;
         for at in 0..self.sites.len() {
@@ -149,8 +158,9 @@ impl Process {
         Ok(count)
     }
 
+    /// Changes the instructions of one site, and its state.
     fn switch_one(&self, addresses: &SiteAddresses, on: bool) -> io::Result<()> {
-        let (from, to) = if on { (OFF, ON) } else { (ON, OFF) };
+        let (from, to) = if on { (OPCODE_OFF, OPCODE_ON) } else { (OPCODE_ON, OPCODE_OFF) };
         for at in &addresses.instructions {
             let mut byte = [0];
             self.memory.read_exact_at(&mut byte, *at)?;
@@ -162,6 +172,7 @@ impl Process {
         self.memory.write_all_at(&[state], addresses.meta + STATE_OFFSET as u64)
     }
 
+    /// Reads the section of sites at address `start`, and adds its sites.
     fn read_section(&mut self, start: u64, bytes: u64) -> Result<(), OtherProcessError> {
         if bytes > SECTION_BYTES_MAX {
             return Ok(());
@@ -180,12 +191,12 @@ impl Process {
         for (meta, instructions) in metas {
             let mut header = [0; TEXT_OFFSET];
             self.read(meta, &mut header)?;
-            let remote_meta = RemoteMeta::decode(&header);
+            let remote_meta = RemoteSiteData::decode(&header);
             if !remote_meta.is_supported {
                 continue;
             }
             if remote_meta.kind == KIND_CONTROL {
-                self.controls.push(meta + TEXT_OFFSET as u64);
+                self.control_addresses.push(meta + TEXT_OFFSET as u64);
                 continue;
             }
             let mut text = vec![0; remote_meta.name_bytes + remote_meta.file_bytes];
@@ -197,15 +208,18 @@ impl Process {
         Ok(())
     }
 
+    /// Reads memory of the process at address `at`.
     fn read(&self, at: u64, to: &mut [u8]) -> Result<(), OtherProcessError> {
         self.memory.read_exact_at(to, at).map_err(|source| self.memory_error(source))
     }
 
+    /// Returns the error of a failed access to the process's memory.
     fn memory_error(&self, source: io::Error) -> OtherProcessError {
         OtherProcessError::LaneMemory { pid: self.pid, source }
     }
 }
 
+/// Returns the error of a failed access to the files of process `pid`.
 fn attach_error(pid: u32, source: io::Error) -> OtherProcessError {
     match source.kind() {
         io::ErrorKind::NotFound => OtherProcessError::NoProcess { pid },

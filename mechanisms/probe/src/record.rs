@@ -3,7 +3,7 @@
 use crate::lane::{FORM_LEAVE, WriteResult, Writer};
 use crate::raw::current::{self, ThreadPhase};
 use crate::raw::mapping::LaneMemory;
-use crate::site::{Meta, STATE_OFF, STATE_ON};
+use crate::site::{STATE_OFF, STATE_ON, SiteData};
 use crate::{recording, registry};
 use handover_base::clock;
 
@@ -11,7 +11,7 @@ use handover_base::clock;
 #[doc(hidden)]
 #[inline(always)]
 #[must_use]
-pub fn is_on(meta: &'static Meta) -> bool {
+pub fn is_on(meta: &'static SiteData) -> bool {
     match meta.state() {
         STATE_OFF => false,
         STATE_ON => true,
@@ -19,9 +19,10 @@ pub fn is_on(meta: &'static Meta) -> bool {
     }
 }
 
+/// Registers a site; returns `true` if it is on.
 #[cold]
 #[inline(never)]
-fn register(meta: &'static Meta) -> bool {
+fn register(meta: &'static SiteData) -> bool {
     if current::thread_phase() == ThreadPhase::InProbe {
         return false; // this thread may hold the registry: the site registers the next time
     }
@@ -33,33 +34,34 @@ fn register(meta: &'static Meta) -> bool {
 /// Records an event of a site, without values.
 #[cold]
 #[inline(never)]
-pub fn record(meta: &'static Meta) {
-    event(|writer, now| writer.write(u64::from(meta.code()), now));
+pub fn record(meta: &'static SiteData) {
+    record_event(|writer, now| writer.write(u64::from(meta.code()), now));
 }
 
 /// Records the end of a site's span.
 #[cold]
 #[inline(never)]
-pub fn record_leave(meta: &'static Meta) {
-    event(|writer, now| writer.write(u64::from(meta.code()) | FORM_LEAVE, now));
+pub fn record_leave(meta: &'static SiteData) {
+    record_event(|writer, now| writer.write(u64::from(meta.code()) | FORM_LEAVE, now));
 }
 
 /// Records an event of a site with one value.
 #[cold]
 #[inline(never)]
-pub fn record_1(meta: &'static Meta, value: u64) {
-    event(|writer, now| writer.write_1(u64::from(meta.code()), now, value));
+pub fn record_1(meta: &'static SiteData, value: u64) {
+    record_event(|writer, now| writer.write_1(u64::from(meta.code()), now, value));
 }
 
 /// Records an event of a site with two values.
 #[cold]
 #[inline(never)]
-pub fn record_2(meta: &'static Meta, first: u64, second: u64) {
-    event(|writer, now| writer.write_2(u64::from(meta.code()), now, [first, second]));
+pub fn record_2(meta: &'static SiteData, first: u64, second: u64) {
+    record_event(|writer, now| writer.write_2(u64::from(meta.code()), now, [first, second]));
 }
 
+/// Records an event by calling `write` with the thread's writer and the time in ticks.
 #[inline(always)]
-fn event(write: impl Fn(&Writer<LaneMemory>, u64) -> WriteResult) {
+fn record_event(write: impl Fn(&Writer<LaneMemory>, u64) -> WriteResult) {
     // If the thread has a writer, the clock is calibrated. If not, this thread may be calibrating
     // it just now, and its allocations must not read the clock.
     let wrote = current::with_writer(|writer| {
@@ -68,15 +70,15 @@ fn event(write: impl Fn(&Writer<LaneMemory>, u64) -> WriteResult) {
     });
     match wrote {
         Some((WriteResult::Recorded | WriteResult::Lost, _)) => {}
-        Some((WriteResult::Full, now)) => wait(|writer| write(writer, now)),
-        Some((WriteResult::Closed, _)) | None => attach(write),
+        Some((WriteResult::Full, now)) => wait_and_record(|writer| write(writer, now)),
+        Some((WriteResult::Closed, _)) | None => attach_and_record(write),
     }
 }
 
 /// Waits for space in the ring and records the event, or counts the event as lost on a time-out.
 #[cold]
 #[inline(never)]
-fn wait(write: impl Fn(&Writer<LaneMemory>) -> WriteResult) {
+fn wait_and_record(write: impl Fn(&Writer<LaneMemory>) -> WriteResult) {
     let has_space = recording::wait_for_space();
     let refused = !has_space || current::with_writer(&write) == Some(WriteResult::Full);
     if refused {
@@ -88,7 +90,7 @@ fn wait(write: impl Fn(&Writer<LaneMemory>) -> WriteResult) {
 /// event. The site has its number by the time that recording::attach_thread() returns.
 #[cold]
 #[inline(never)]
-fn attach(write: impl Fn(&Writer<LaneMemory>, u64) -> WriteResult) {
+fn attach_and_record(write: impl Fn(&Writer<LaneMemory>, u64) -> WriteResult) {
     if let Some(now) = recording::attach_thread() {
         match current::with_writer(|writer| write(writer, now)) {
             Some(WriteResult::Recorded | WriteResult::Lost) => {}

@@ -22,15 +22,17 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
+/// Running recording, with the thread that writes its stream.
 #[derive(Debug)]
-struct Current {
+struct RunningRecording {
     session: Arc<Session>,
     streamer: Option<Streamer>,
 }
 
+/// State of recording in this process.
 #[derive(Debug)]
 struct Control {
-    current: Option<Current>,
+    current: Option<RunningRecording>,
     /// Configuration of the recording that the first event starts if no recording is running.
     pending_config: Option<Config>,
     /// Suffix that a forked process appends to its parent's file names.
@@ -52,7 +54,7 @@ static IS_RECORDING: AtomicBool = AtomicBool::new(false);
 static IS_CALIBRATED: AtomicBool = AtomicBool::new(false);
 /// Maximum wait of an event for space in its ring, in ns, of the last recording started.
 static WAIT_NS: AtomicU64 = AtomicU64::new(0);
-/// Pause between two checks of a thread that waits for space.
+/// Pause of a thread that waits for space in its ring between two checks.
 const WAIT_STEP: Duration = Duration::from_micros(20);
 /// Number of events of sites that were on while there was no recording.
 static UNRECORDED: AtomicU64 = AtomicU64::new(0);
@@ -87,7 +89,7 @@ impl Recording {
                 path: current.session.config().path().to_owned(),
             });
         }
-        let session = begin(&mut control, config)?;
+        let session = start_recording(&mut control, config)?;
         Ok(Self { session })
     }
 
@@ -112,7 +114,7 @@ impl Recording {
     #[must_use = "it says what was lost"]
     pub fn finish(self) -> Summary {
         let _inside = current::enter_crate();
-        end(&self.session);
+        finish_recording(&self.session);
         self.session.summary()
     }
 }
@@ -120,7 +122,7 @@ impl Recording {
 impl Drop for Recording {
     fn drop(&mut self) {
         let _inside = current::enter_crate();
-        end(&self.session);
+        finish_recording(&self.session);
     }
 }
 
@@ -136,7 +138,7 @@ pub fn prepare() -> bool {
     }
     let _inside = current::enter_crate();
     let session = lock(&CONTROL).session();
-    session.is_some_and(|session| attach_to_session(&session))
+    session.is_some_and(|session| install_writer_for(&session))
 }
 
 /// Returns the number of events of sites that were on while there was no recording.
@@ -145,7 +147,7 @@ pub fn unrecorded_events_count() -> u64 {
     UNRECORDED.load(Ordering::Relaxed)
 }
 
-/// Installs the hooks for forks and for the process's exit. Call it before a lock is taken that a
+/// Installs the fork and exit handlers of this crate. Call it before a lock is taken that a
 /// child would inherit as locked.
 pub(crate) fn install_hooks() {
     hooks::install_hooks(ProcessHooks {
@@ -156,7 +158,8 @@ pub(crate) fn install_hooks() {
     });
 }
 
-fn begin(control: &mut Control, config: Config) -> Result<Arc<Session>, StartError> {
+/// Starts the recording, its files and, for a stream, its writing thread.
+fn start_recording(control: &mut Control, config: Config) -> Result<Arc<Session>, StartError> {
     config.validate()?;
     install_hooks();
     bus::install_fault_handler();
@@ -176,16 +179,16 @@ fn begin(control: &mut Control, config: Config) -> Result<Arc<Session>, StartErr
             Some(Streamer::start(&session).inspect_err(removed)?)
         }
     };
-    control.current = Some(Current { session: Arc::clone(&session), streamer });
+    control.current = Some(RunningRecording { session: Arc::clone(&session), streamer });
     IS_RECORDING.store(true, Ordering::Relaxed);
     Ok(session)
 }
 
 /// Finishes the recording; has no effect after the first call.
-fn end(session: &Session) {
+fn finish_recording(session: &Session) {
     let current = {
         let mut control = lock(&CONTROL);
-        let is_ours = |current: &mut Current| std::ptr::eq(&*current.session, session);
+        let is_ours = |current: &mut RunningRecording| std::ptr::eq(&*current.session, session);
         control.current.take_if(is_ours)
     };
     let Some(current) = current else { return };
@@ -198,7 +201,7 @@ fn end(session: &Session) {
 }
 
 /// Creates a writer for the calling thread; returns the time in ticks before that. Returns `None`
-/// if the thread gets no writer: the event is then counted as missing.
+/// if the thread gets no writer; the event is then counted as missing.
 #[cold]
 pub(crate) fn attach_thread() -> Option<u64> {
     if current::is_writer_busy() {
@@ -227,19 +230,19 @@ pub(crate) fn attach_thread() -> Option<u64> {
     let session = {
         let mut control = lock(&CONTROL);
         if control.current.is_none() {
-            begin_pending(&mut control);
+            start_pending(&mut control);
         }
         control.session()
     };
-    let is_attached = session.is_some_and(|session| attach_to_session(&session));
+    let is_attached = session.is_some_and(|session| install_writer_for(&session));
     if !is_attached {
         count_lost();
     }
     is_attached.then_some(now)
 }
 
-/// Creates a writer for the calling thread; returns `false` if there is no free ring for the thread.
-fn attach_to_session(session: &Session) -> bool {
+/// Creates and installs a writer of `session` for the calling thread; returns `false` if there is no free ring.
+fn install_writer_for(session: &Session) -> bool {
     // A signal handler may have made one since.
     if current::with_writer(|writer| !writer.lane().is_closed()).unwrap_or(false) {
         return true;
@@ -276,7 +279,7 @@ pub(crate) fn wait_for_space() -> bool {
         }
         // While this thread holds the lock, a signal handler that interrupts it must not take it.
         let _inside = current::enter_crate();
-        // Held briefly, and not waited for: a thread in begin() or end() may hold it for long.
+        // Held briefly, and not waited for: a thread in start_recording() or finish_recording() may hold it for long.
         if let Ok(control) = CONTROL.try_lock()
             && let Some(streamer) = control.current.as_ref().and_then(|it| it.streamer.as_ref())
         {
@@ -288,9 +291,10 @@ pub(crate) fn wait_for_space() -> bool {
 }
 
 /// Maximum number of file names that are tried to find one to which no process records.
-const FILES_MAX: u32 = 1000;
+const FILE_NAMES_MAX: u32 = 1000;
 
-fn begin_pending(control: &mut Control) {
+/// Starts the recording that another process or the environment has configured, if there is one.
+fn start_pending(control: &mut Control) {
     if control.is_ending {
         return;
     }
@@ -305,15 +309,15 @@ fn begin_pending(control: &mut Control) {
         StartError::File { source, .. } => source.kind() == io::ErrorKind::AlreadyExists,
         _ => false,
     };
-    let mut begun = begin(control, plan.clone());
+    let mut begun = start_recording(control, plan.clone());
     // The same path may have been given to others: to programs that inherit the environment, and to
     // shared objects with a copy of this crate.
-    for again in 1..FILES_MAX {
+    for again in 1..FILE_NAMES_MAX {
         if !begun.as_ref().is_err_and(is_recorded_already) {
             break;
         }
         let suffix = if again == 1 { pid.to_string() } else { format!("{pid}.{again}") };
-        begun = begin(control, plan.with_path(claim::with_suffix(plan.path(), &suffix)));
+        begun = start_recording(control, plan.with_path(claim::with_suffix(plan.path(), &suffix)));
     }
     if let Err(error) = begun {
         control.pending_config = None; // reported once, not for each event
@@ -372,6 +376,7 @@ thread_local! {
     static FORK_LOCKS: RefCell<Option<ForkLocks>> = const { RefCell::new(None) };
 }
 
+/// Acquires the locks that the child of a fork needs.
 extern "C" fn before_fork() {
     if current::thread_phase() == ThreadPhase::InProbe {
         return; // in a signal handler, for example: this thread may hold the locks
@@ -388,6 +393,7 @@ extern "C" fn before_fork() {
     let _ = FORK_LOCKS.try_with(|slot| slot.replace(Some(held)));
 }
 
+/// Releases the locks that [`before_fork`] has acquired.
 extern "C" fn after_fork_in_parent() {
     let _ = FORK_LOCKS.try_with(|slot| slot.take());
 }
@@ -427,6 +433,6 @@ extern "C" fn on_process_exit() {
         control.session()
     };
     if let Some(session) = session {
-        end(&session);
+        finish_recording(&session);
     }
 }

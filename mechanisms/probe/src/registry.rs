@@ -5,30 +5,33 @@ use crate::error::SwitchError;
 use crate::pattern::matches;
 use crate::raw::current::{self, InsideGuard};
 use crate::raw::{flip, section};
-use crate::site::{Meta, SITES_MAX, STATE_OFF, STATE_ON, Site};
+use crate::site::{SITES_MAX, STATE_OFF, STATE_ON, Site, SiteData};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// `true` if sites are patched instructions in this build, `false` if they are flags.
 const IS_PATCHED: bool =
     cfg!(all(target_arch = "x86_64", not(any(miri, handover_loom, feature = "flags"))));
 
+/// Probe sites of this process.
 #[derive(Debug, Default)]
 struct Registry {
-    sites: Vec<&'static Meta>,
+    sites: Vec<&'static SiteData>,
     /// Addresses of the instructions of each site.
     addresses: Vec<Vec<usize>>,
     /// Patterns that were switched on (`true`) or off, in order, for sites without patched code that register later.
-    rules: Vec<(String, bool)>,
+    switched_patterns: Vec<(String, bool)>,
+    /// Method by which sites were last switched; `None` if none was.
     backend: Option<Backend>,
-    is_read: bool,
+    /// `true` once the sites of this object's section are registered.
+    is_section_read: bool,
 }
 
 static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
     sites: Vec::new(),
     addresses: Vec::new(),
-    rules: Vec::new(),
+    switched_patterns: Vec::new(),
     backend: None,
-    is_read: false,
+    is_section_read: false,
 });
 
 /// Guard of the locked registry, which also keeps this thread's events from locking the registry again.
@@ -37,10 +40,11 @@ struct LockedRegistry {
     _inside: InsideGuard,
 }
 
+/// Locks the registry; registers the sites of this object at the first call.
 fn lock() -> LockedRegistry {
     let inside = current::enter_crate();
     let mut registry = lock_registry_only();
-    if !registry.is_read {
+    if !registry.is_section_read {
         registry.read_section();
     }
     LockedRegistry { registry, _inside: inside }
@@ -60,11 +64,13 @@ pub(crate) fn lock_for_fork() -> RegistryLock {
 }
 
 impl Registry {
+    /// Registers the sites in this object's section.
     fn read_section(&mut self) {
-        self.is_read = true;
+        self.is_section_read = true;
         self.add_instructions(section::site_instructions());
     }
 
+    /// Adds instructions to their sites, which are registered if necessary.
     fn add_instructions(&mut self, mut instructions: Vec<section::SiteInstruction>) {
         instructions.sort_unstable_by_key(|instruction| instruction.at);
         for instruction in instructions {
@@ -83,7 +89,7 @@ impl Registry {
     }
 
     /// Registers a site and returns its index. If all site numbers are in use, the site stays off.
-    fn add(&mut self, meta: &'static Meta) -> usize {
+    fn add(&mut self, meta: &'static SiteData) -> usize {
         self.sites.push(meta);
         self.addresses.push(Vec::new());
         if self.sites.len() <= SITES_MAX as usize {
@@ -93,15 +99,17 @@ impl Registry {
         self.sites.len() - 1
     }
 
+    /// Switches sites on or off, those that register later too; returns the number of registered sites that match.
     fn switch(&mut self, pattern: &str, on: bool) -> Result<usize, SwitchError> {
-        self.rules.retain(|(rule, _)| rule != pattern);
-        self.rules.push((pattern.to_owned(), on));
-        self.apply(pattern, on)
+        self.switched_patterns.retain(|(switched, _)| switched != pattern);
+        self.switched_patterns.push((pattern.to_owned(), on));
+        self.switch_registered(pattern, on)
     }
 
-    fn apply(&mut self, pattern: &str, on: bool) -> Result<usize, SwitchError> {
-        let is_wanted = |(meta, _): &(&&'static Meta, _)| matches(pattern, meta.name());
-        let wanted: Vec<(&&'static Meta, &Vec<usize>)> =
+    /// Switches the registered sites whose names match `pattern`; returns their number.
+    fn switch_registered(&mut self, pattern: &str, on: bool) -> Result<usize, SwitchError> {
+        let is_wanted = |(meta, _): &(&&'static SiteData, _)| matches(pattern, meta.name());
+        let wanted: Vec<(&&'static SiteData, &Vec<usize>)> =
             self.sites.iter().zip(&self.addresses).filter(is_wanted).collect();
         let sites_count = wanted.len();
         let addresses: Vec<usize> =
@@ -125,8 +133,8 @@ impl Registry {
     }
 }
 
-/// Returns all registered probe sites: all sites compiled into this object or, without patched
-/// code, the sites that have run.
+/// Returns all registered probe sites, which are all sites compiled into this object or, without
+/// patched code, the sites that have run.
 ///
 /// # Cost
 /// A copy of all names.
@@ -182,27 +190,27 @@ pub fn backend() -> Backend {
     tried.unwrap_or(if IS_PATCHED { Backend::ProcMem } else { Backend::Flag })
 }
 
-/// Registers the sites of another object, and switches them as the patterns so far demand. An error of switching leaves
-/// them off.
+/// Registers the sites of another object, and switches them by the patterns that were switched before. An error of
+/// switching leaves them off.
 #[cfg(all(target_arch = "x86_64", not(any(miri, handover_loom, feature = "flags"))))]
 pub(crate) fn register_instructions(instructions: Vec<section::SiteInstruction>) {
     let mut locked = lock();
     let registry = &mut *locked.registry;
     registry.add_instructions(instructions);
-    for (pattern, on) in registry.rules.clone() {
+    for (pattern, on) in registry.switched_patterns.clone() {
         // There is nobody to whom to return the error: the object is being loaded.
-        let _ = registry.apply(&pattern, on);
+        let _ = registry.switch_registered(&pattern, on);
     }
 }
 
 /// Registers a site without patched code, unless it is registered, and returns `true` if the site
 /// is on. This thread must not hold the registry's lock.
-pub(crate) fn register(meta: &'static Meta) -> bool {
+pub(crate) fn register(meta: &'static SiteData) -> bool {
     let mut locked = lock();
     let registry = &mut *locked.registry;
     if meta.number() == 0 {
         registry.add(meta);
-        for (pattern, on) in &registry.rules {
+        for (pattern, on) in &registry.switched_patterns {
             if matches(pattern, meta.name()) {
                 meta.set_state(if *on && meta.number() != 0 { STATE_ON } else { STATE_OFF });
             }

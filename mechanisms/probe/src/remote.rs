@@ -13,9 +13,10 @@ const CHECKSUM_BYTES: usize = 17;
 const READ_ATTEMPTS_MAX: u32 = 20;
 const READ_RETRY_DELAY: Duration = Duration::from_micros(50);
 
+/// `true` once the request was discarded.
 static IS_DISCARDED: AtomicBool = AtomicBool::new(false);
 
-/// Returns the recording's configuration that another process has written: a line each for the
+/// Returns the recording's configuration that another process has written, in a line each for the
 /// file, the policy, the ring's size, the wait, and the checksum of these. `None` if there is none.
 pub(crate) fn requested_config() -> Option<Config> {
     if IS_DISCARDED.load(Ordering::Relaxed) {

@@ -18,18 +18,23 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Number of lost events of threads without a lane, in the current recording.
 pub(crate) static LOST_WITHOUT_LANE: AtomicU64 = AtomicU64::new(0);
 
+/// Threads of a recording, with the file of rings that contains their lanes.
 #[derive(Debug)]
 struct ThreadTable {
     entries: Vec<ThreadEntry>,
+    /// File of rings that contains the lanes.
     rings: RingsFile,
     /// Number of sites that are already listed in the file of rings.
     sites_count: usize,
+    /// Number of events that were discarded because another thread reused their lane.
     overwritten: u64,
+    /// Number of threads that recorded nothing because no lane was free.
     threads_refused: u64,
     /// `true` once the recording has stopped and `lost_before` includes the lost events of threads without a lane.
     has_ended: bool,
     /// Number of events recorded by threads whose lanes were reused by other threads.
     recorded_before: u64,
+    /// Number of events lost by threads whose lanes were reused by other threads.
     lost_before: u64,
     /// First error of the recording; `None` if there was none.
     failure: Option<io::Error>,
@@ -53,7 +58,7 @@ pub struct Summary {
     pub threads_count: u64,
     /// Number of events in the file, or in the rings with [`Policy::Last`].
     pub recorded: u64,
-    /// Number of events lost: full ring, full disk, or no ring for a thread.
+    /// Number of events lost because of a full ring, a full disk or a missing ring.
     pub lost: u64,
     /// Number of events that newer ones have overwritten, with [`Policy::Last`].
     pub overwritten: u64,
@@ -63,7 +68,7 @@ pub struct Summary {
     pub failure: Option<io::Error>,
 }
 
-/// Locks a mutex, even if it is poisoned: no panic leaves its value half written.
+/// Locks a mutex, even if it is poisoned, because no panic leaves its value half written.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -152,6 +157,7 @@ impl Session {
         self.header_of(&threads, state)
     }
 
+    /// Returns the file's header with the counts of `threads`.
     fn header_of(&self, threads: &ThreadTable, state: u64) -> TraceHeader {
         let (recorded, lost) = self.totals(threads);
         let unwritten = match self.config.policy() {

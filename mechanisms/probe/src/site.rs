@@ -2,26 +2,28 @@
 
 use handover_base::sync::shared::{AtomicU8, AtomicU32, Ordering};
 
-/// Version of [`Meta`]'s layout and of the section's entries.
+/// Version of [`SiteData`]'s layout and of the section's entries.
 pub(crate) const LAYOUT_VERSION: u8 = 1;
-/// Maximum number of distinct sites in one program: an event has 18 bits for the number.
+/// Maximum number of distinct sites in one program, as an event has 18 bits for the number.
 pub const SITES_MAX: u32 = (1 << 18) - 1;
 
-/// Offset in bytes of the state in a [`Meta`], for reading another process's memory.
-pub(crate) const STATE_OFFSET: usize = std::mem::offset_of!(Meta<[u8; 0]>, state);
-/// Offset in bytes of the texts in a [`Meta`].
-pub(crate) const TEXT_OFFSET: usize = std::mem::offset_of!(Meta<[u8; 0]>, text);
+/// Offset in bytes of the state in a [`SiteData`], for reading another process's memory.
+pub(crate) const STATE_OFFSET: usize = std::mem::offset_of!(SiteData<[u8; 0]>, state);
+/// Offset in bytes of the texts in a [`SiteData`].
+pub(crate) const TEXT_OFFSET: usize = std::mem::offset_of!(SiteData<[u8; 0]>, text);
 
 /// State of a site without patched code that is not registered yet.
 pub(crate) const STATE_UNKNOWN: u8 = 0;
+/// State of a site that is off.
 pub(crate) const STATE_OFF: u8 = 1;
+/// State of a site that is on.
 pub(crate) const STATE_ON: u8 = 2;
 
 /// Kind of a site of `probe!`.
 pub const KIND_MARK: u8 = 0;
 /// Kind of a site of `span!`.
 pub const KIND_SPAN: u8 = 1;
-/// Kind of the control entry, whose text another process overwrites with a configuration.
+/// Kind of the entry in the section of sites whose text another process overwrites with a configuration.
 pub(crate) const KIND_CONTROL: u8 = 255;
 
 /// Kind of a probe site: the events that it records.
@@ -40,26 +42,30 @@ pub enum SiteKind {
 /// too: a header of 16 bytes, then the name, then the file's name.
 #[repr(C)]
 #[derive(Debug)]
-pub struct Meta<T: ?Sized = [u8]> {
+pub struct SiteData<T: ?Sized = [u8]> {
     /// Number of the site, shifted left by two; zero until a number is assigned.
     code: AtomicU32,
+    /// Line of the site in its source file.
     line: u32,
     /// State of the site: on, off or unknown. Sites without patched code read it when they run.
     state: AtomicU8,
+    /// Kind of the entry: one of the constants `KIND_*`.
     kind: u8,
     values_count: u8,
+    /// [`LAYOUT_VERSION`] of the code that created the entry.
     version: u8,
     name_bytes: u16,
     file_bytes: u16,
+    /// Name of the site, then the path of its source file.
     text: T,
 }
 
 /// Size in bytes of the memory into which another process writes a configuration.
 pub(crate) const CONTROL_BYTES: usize = 1024;
 /// Entry that another process finds in the section of sites, and writes to through `/proc/PID/mem`.
-pub(crate) static CONTROL: Meta<[AtomicU8; CONTROL_BYTES]> = Meta::control();
+pub(crate) static CONTROL: SiteData<[AtomicU8; CONTROL_BYTES]> = SiteData::control();
 
-impl<const N: usize> Meta<[AtomicU8; N]> {
+impl<const N: usize> SiteData<[AtomicU8; N]> {
     /// Creates the control entry, into whose text another process writes a configuration.
     pub(crate) const fn control() -> Self {
         Self {
@@ -82,7 +88,7 @@ impl<const N: usize> Meta<[AtomicU8; N]> {
     }
 }
 
-impl<T: ?Sized> Meta<T> {
+impl<T: ?Sized> SiteData<T> {
     /// Returns the total length in bytes of the site's texts: its name and its file's name.
     #[allow(dead_code)] // unused in the flag form, which reads no sections
     pub(crate) fn text_bytes(&self) -> usize {
@@ -93,7 +99,7 @@ impl<T: ?Sized> Meta<T> {
 /// Maximum length of a site's name, and of its file's name, in bytes.
 const TEXT_BYTES_MAX: usize = u16::MAX as usize;
 
-impl<const N: usize> Meta<[u8; N]> {
+impl<const N: usize> SiteData<[u8; N]> {
     /// Creates a site's data, for the macros: `N` is the total length of both texts.
     ///
     /// # Panics
@@ -124,7 +130,7 @@ impl<const N: usize> Meta<[u8; N]> {
     }
 }
 
-impl Meta {
+impl SiteData {
     /// Returns the site's number shifted left by two, with which its events start. Relaxed: the number never changes
     /// once it is set, and it is set before the site is switched on (see `Registry`).
     #[inline(always)]
@@ -160,15 +166,16 @@ impl Meta {
     }
 
     pub(crate) fn name(&self) -> &str {
-        self.part(0, self.name_bytes.into())
+        self.text_part(0, self.name_bytes.into())
     }
 
+    /// Returns the description of the site.
     pub(crate) fn site(&self) -> Site {
         let name = self.name();
         Site {
             number: self.number(),
             name: name.to_owned(),
-            file: self.part(self.name_bytes.into(), self.file_bytes.into()).to_owned(),
+            file: self.text_part(self.name_bytes.into(), self.file_bytes.into()).to_owned(),
             line: self.line,
             kind: if self.kind == KIND_SPAN { SiteKind::Span } else { SiteKind::Mark },
             values_count: self.values_count,
@@ -176,7 +183,8 @@ impl Meta {
         }
     }
 
-    fn part(&self, start: usize, bytes: usize) -> &str {
+    /// Returns `bytes` bytes of the texts, from `start` on.
+    fn text_part(&self, start: usize, bytes: usize) -> &str {
         let part = self.text.get(start..start + bytes).unwrap_or_default();
         std::str::from_utf8(part).unwrap_or_default()
     }
@@ -184,8 +192,9 @@ impl Meta {
 
 /// Header of the data of a site in another process.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct RemoteMeta {
+pub(crate) struct RemoteSiteData {
     pub kind: u8,
+    /// `true` if the entry has the layout of this version of the crate.
     pub is_supported: bool,
     pub name_bytes: usize,
     pub file_bytes: usize,
@@ -194,7 +203,7 @@ pub(crate) struct RemoteMeta {
     values_count: u8,
 }
 
-impl RemoteMeta {
+impl RemoteSiteData {
     /// Decodes the bytes of a site's data before the texts.
     pub(crate) fn decode(header: &[u8; TEXT_OFFSET]) -> Self {
         let half = |at: usize| usize::from(u16::from_le_bytes([header[at], header[at + 1]]));
@@ -266,8 +275,8 @@ mod tests {
 
     #[test]
     fn site_has_its_name_and_source_position() {
-        static META: Meta<[u8; 9]> = Meta::new("name", "a.cpp", 7, KIND_SPAN, 2);
-        let meta: &'static Meta = &META;
+        static META: SiteData<[u8; 9]> = SiteData::new("name", "a.cpp", 7, KIND_SPAN, 2);
+        let meta: &'static SiteData = &META;
         meta.set_number(3);
         let site = meta.site();
         assert_eq!((site.name.as_str(), site.file.as_str(), site.line), ("name", "a.cpp", 7));

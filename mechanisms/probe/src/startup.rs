@@ -3,7 +3,7 @@
 use crate::environment::{self, PATTERN_VARIABLE};
 use crate::{recording, registry};
 
-/// Installs the hooks, and switches on the sites that [`PATTERN_VARIABLE`] selects. Reports errors
+/// Installs the fork and exit handlers, and switches on the sites that [`PATTERN_VARIABLE`] selects. Reports errors
 /// on stderr, as there is no caller to which to return them.
 pub(crate) fn install_and_enable() {
     recording::install_hooks();

@@ -21,13 +21,13 @@ use std::time::Duration;
 /// Interval between two drains of the rings while there are few events. A ring of 4 MiB holds half
 /// a million events: 50 ms at ten million a second.
 const PERIOD: Duration = Duration::from_millis(4);
-/// Interval between two drains of the rings while there are many events: events written a millisecond ago are still in
+/// Interval between two drains of the rings while there are many events. Events written a millisecond ago are still in
 /// the caches, and most of the ring is free for times in which this thread does not run.
 const PERIOD_BUSY: Duration = Duration::from_millis(1);
 /// Minimum number of a thread's blocks to drain at a time, so that a chunk's header is small relative to its events.
 /// Undrained events are not lost if the process is killed: the ring outlives it.
 const BLOCKS_WORTHWHILE: u64 = 16;
-/// Number of events at which a chunk is written: few enough for events, chunk and written bytes to
+/// Number of events at which a chunk is written, few enough for events, chunk and written bytes to
 /// stay in a core's caches.
 const CHUNK_EVENTS: u64 = 1 << 14;
 
@@ -39,6 +39,7 @@ pub(crate) struct Streamer {
 }
 
 impl Streamer {
+    /// Creates the stream's file and starts the thread.
     pub(crate) fn start(session: &Arc<Session>) -> Result<Self, StartError> {
         let path = session.config().path().to_owned();
         let file_error = |source| StartError::File { path: path.clone(), source };
@@ -83,10 +84,13 @@ impl Streamer {
     }
 }
 
+/// Trace file of a stream, to which segments are appended.
 #[derive(Debug)]
 struct StreamFile {
     file: File,
+    /// Length of the file in bytes, at which the next segment is appended.
     end: u64,
+    /// Number of sites that are already listed in the file.
     sites_count: usize,
 }
 
@@ -132,22 +136,28 @@ impl StreamFile {
 struct Source {
     entry: ThreadEntry,
     drainer: Drainer,
+    /// Number of the thread's events in the stream.
     events_count: u64,
+    /// `true` once a segment with the thread's name is in the stream.
     is_named: bool,
 }
 
+/// Loop of the thread that drains the rings into the stream's file.
 #[derive(Debug)]
 struct DrainLoop {
     session: Arc<Session>,
     file: StreamFile,
+    /// Recorded threads, in the order of their numbers.
     sources: Vec<Source>,
     chunk: Chunk,
     /// Buffer for the words of a block.
     block: Box<[u64; BLOCK_WORDS as usize]>,
+    /// `true` once writing has failed; then nothing more is written.
     has_failed: bool,
 }
 
 impl DrainLoop {
+    /// Drains the rings until `stop` is set, then finishes the file.
     fn run(&mut self, stop: &AtomicBool) {
         loop {
             // Acquire: pairs with Release in finish().
@@ -223,7 +233,7 @@ impl DrainLoop {
         let source = &mut self.sources[at];
         let lane = &*source.entry.lane;
         self.chunk.clear();
-        while self.chunk.count() < CHUNK_EVENTS {
+        while self.chunk.events_count() < CHUNK_EVENTS {
             let drainer_before = source.drainer.clone();
             let is_taken = if let Some((base, words)) =
                 source.drainer.copy_block_rest(lane, &mut self.block)
@@ -244,7 +254,7 @@ impl DrainLoop {
                 break;
             }
         }
-        let count = self.chunk.count();
+        let count = self.chunk.events_count();
         if count == 0 {
             return Ok(false);
         }

@@ -38,9 +38,9 @@ fn main() {
     println!("from three producers: {:?}", consumer.drain().collect::<Vec<_>>());
 
     // 4. A stream: one by one, a line at a time, and in batches. The lab measures this properly.
-    let each = stream(|producer, item| producer.push(item).is_ok());
-    let later = stream(|producer, item| producer.push_unpublished(item).is_ok());
-    let batched = batches();
+    let each = time_single_pushes(|producer, item| producer.push(item).is_ok());
+    let later = time_single_pushes(|producer, item| producer.push_unpublished(item).is_ok());
+    let batched = time_batches();
     println!("stream: {each:.1} ns an item, {later:.1} pushed for later, {batched:.1} in batches");
 
     // 5. A request and its reply, through one cache line.
@@ -66,7 +66,7 @@ fn main() {
 }
 
 /// Sends a million items to another thread with one push each; returns the time per item in ns.
-fn stream(push: impl Fn(&mut spsc::Producer<u64>, u64) -> bool) -> f64 {
+fn time_single_pushes(push: impl Fn(&mut spsc::Producer<u64>, u64) -> bool) -> f64 {
     let (mut producer, mut consumer) = spsc::ring(1024).expect("1024 slots are allowed");
     let other = thread::spawn(move || {
         let mut sum = 0;
@@ -90,7 +90,7 @@ fn stream(push: impl Fn(&mut spsc::Producer<u64>, u64) -> bool) -> f64 {
 }
 
 /// Sends a million items to another thread in batches of 64 at both ends; returns the time per item in ns.
-fn batches() -> f64 {
+fn time_batches() -> f64 {
     let (mut producer, mut consumer) = spsc::ring(1024).expect("1024 slots are allowed");
     let other = thread::spawn(move || {
         let mut sum = 0;

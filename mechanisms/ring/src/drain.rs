@@ -16,7 +16,7 @@ pub trait DrainSource {
 }
 
 /// Number of values that a drain reads before it releases their slots to the producers.
-const RELEASE_EVERY: u64 = 32;
+const VALUES_PER_RELEASE: u64 = 32;
 
 /// Iterator that pops the values that are ready in a ring, and ends when there are no more. Values that it has not
 /// returned stay in the ring. It releases slots to producers after every 32 values, and when it is dropped.
@@ -36,7 +36,7 @@ impl<C: DrainSource> Iterator for Drain<'_, C> {
     #[inline]
     fn next(&mut self) -> Option<C::Value> {
         let value = self.0.take()?;
-        if self.0.head().is_multiple_of(RELEASE_EVERY) {
+        if self.0.head().is_multiple_of(VALUES_PER_RELEASE) {
             self.0.release_slots();
         }
         Some(value)

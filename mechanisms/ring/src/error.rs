@@ -93,7 +93,7 @@ impl<Q> fmt::Debug for SendError<Q> {
     }
 }
 
-/// Error of receiving a reply from a mailbox whose server was dropped: the request will not be answered.
+/// Error of receiving a reply from a mailbox whose server was dropped, so that the request will not be answered.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ReceiveError<Q> {
     /// The server of the mailbox was dropped before it received the request; contains the request.

@@ -38,7 +38,7 @@ pub trait Push<T> {
     }
     /// Returns `true` if the queue is closed, so that every push fails.
     fn is_closed(&self) -> bool;
-    /// Closes the queue: every further push is refused.
+    /// Closes the queue, so that every further push is refused.
     fn close(&mut self);
 }
 
@@ -58,7 +58,7 @@ pub trait Pop<T> {
     fn is_closed(&self) -> bool;
     /// Returns `true` if the queue is empty and no value can be pushed any more.
     fn is_finished(&self) -> bool;
-    /// Closes the queue: every further push is refused.
+    /// Closes the queue, so that every further push is refused.
     fn close(&mut self);
 }
 

@@ -21,9 +21,9 @@
 struct FlowService {
     /// Fair share of the flow: its weight over the sum of all weights.
     share: f64,
-    /// Bytes served to the flow since it last became backlogged; `backlog_start_bytes` is the
-    /// number of bytes served to all flows before that.
+    /// Bytes served to the flow since it last became backlogged.
     flow_bytes: u64,
+    /// Bytes served to all flows before the flow became backlogged.
     backlog_start_bytes: u64,
     queued_count: u32,
     /// Minimum lag of the flow since it last became backlogged: bytes due minus bytes served.
@@ -41,7 +41,9 @@ struct FlowService {
 #[derive(Clone, Debug)]
 pub struct FairnessIndex {
     flows: Vec<FlowService>,
+    /// Bytes served to all flows.
     served_bytes: u64,
+    /// Maximum lag of any flow at the moment when its queue became empty.
     when_empty_bytes: f64,
 }
 

@@ -4,7 +4,7 @@
 //!              start                                    pop_due
 //!                │                                         ▲ the earlier of the two
 //!   below the    │    from the                   ┌─────────┴─────────┐
-//!   floor        │    floor on             ┌──────────┐        ┌───────────┐
+//!   bound        │    bound on             ┌──────────┐        ┌───────────┐
 //!      ┌─────────┴─────────┐               │  sorted  │        │   late    │
 //!      ▼                   ▼               │ a slot's │        │  a heap   │
 //!    late               levels ───open────▶│  worth   │        │           │
@@ -12,9 +12,10 @@
 //! ```
 //!
 //! `levels` holds future timers, coarsely ordered. When all earlier ones are gone, its first slot is opened: a small
-//! one is sorted as a whole, a large one is spread over the levels below. Opening raises the floor; timers started
-//! below the floor go to `late`. To give the next deadline exactly, a slot is opened before its time, and the floor
-//! runs ahead of the clock; if many timers are started in between, [`WheelLevels::rewind`] takes the floor back.
+//! one is sorted as a whole, a large one is spread over the levels below. Opening raises the bound, which is the least
+//! deadline that `levels` accepts; timers started below the bound go to `late`. To give the next deadline exactly, a
+//! slot is opened before its time, and the bound runs ahead of the clock; if many timers are started in between,
+//! [`WheelLevels::rewind`] takes the bound back.
 //!
 //! A cancelled timer leaves its entry behind, which is then stale and is dropped when it is met. The number of blocks
 //! is checked only when a block of entries is started, so that cancelling keeps no count: at a million timers the
@@ -41,16 +42,16 @@ const LATE_MIN: usize = 128;
 /// the entries is spread over the late timers.
 const AHEAD_PER_LATE: usize = 8;
 /// Number of entries up to which the wheel opens further due slots to sort their entries.
-const GATHERED_MIN: usize = 96;
+const SORTED_ENTRIES_TARGET: usize = 96;
 /// Distance from the popped timer, in the order of deadlines, to the timer whose record is prefetched.
 const PREFETCH_DISTANCE: usize = 16;
 /// Slot index that stands for the heap of late timers, which is no slot.
 const LATE_SLOT: usize = usize::MAX;
 /// Value of `newest_key` if the newest timer is unknown; no timer has this key.
 const NO_KEY: u64 = 0;
-/// Number of calls of [`WheelLevels::sweep`] for each new block while there are too many blocks; two
-/// calls process a block.
-const SWEEPS_PER_BLOCK: usize = 8;
+/// Number of calls of [`WheelLevels::sweep`] after each new block while there are too many blocks. Of two calls, the
+/// first prefetches a block and the second removes its stale entries.
+const SWEEP_CALLS_PER_NEW_BLOCK: usize = 8;
 
 /// Expired timer, as returned by [`Wheel::pop_due`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,7 +67,7 @@ pub struct ExpiredTimer<T> {
     pub payload: T,
 }
 
-/// Timer wheel: a set of timers, each with a deadline and a payload that is returned when the timer expires.
+/// Set of timers (timer wheel), each with a deadline and a payload that is returned when the timer expires.
 ///
 /// Deadlines are in ns on any clock that does not go backwards, over the full range of `u64`.
 /// Timers expire in the order of their deadlines, to the nanosecond, and never early; those with
@@ -93,18 +94,20 @@ pub struct Wheel<T> {
     levels: WheelLevels,
     /// Entries earlier than all in `levels`, in order of deadline, from index `sorted_at` on.
     sorted: Vec<TimerEntry>,
+    /// Index in `sorted` of the first entry that was not removed.
     sorted_at: usize,
-    /// Entries whose deadline was below the floor of `levels`, so that they could not be added there.
+    /// Entries that were added with a deadline below [`WheelLevels::deadline_ns_min`], which `levels` does not accept.
     late: EntryHeap,
     /// Number of entries in `late` above which [`shrink_late`](Self::shrink_late) runs.
     late_max: usize,
-    /// Estimated number of entries that moving the floor back would move.
+    /// Estimated number of entries that [`WheelLevels::rewind`] would move.
     ahead_count: usize,
     /// Key of the timer started last, if its entry is still the newest of its slot or the last of the heap, else
     /// [`NO_KEY`]. Cancelling this timer leaves no stale entry.
     newest_key: u64,
     /// Slot of the newest timer's entry, or [`LATE_SLOT`].
     newest_slot: usize,
+    /// Latest time that was passed to the wheel, in ns.
     now_ns: u64,
     /// Function that clones a payload; `None` until a periodic timer is started.
     clone: Option<fn(&T) -> T>,
@@ -135,7 +138,7 @@ impl<T> Wheel<T> {
         Ok(Self {
             records: TimerRecords::new(config.timers_max, config.timers_reserved),
             levels: WheelLevels::new(now_ns, reserved),
-            sorted: Vec::with_capacity(GATHERED_MIN + SORTED_ENTRIES_MAX),
+            sorted: Vec::with_capacity(SORTED_ENTRIES_TARGET + SORTED_ENTRIES_MAX),
             sorted_at: 0,
             late: EntryHeap::with_capacity((2 * reserved).max(LATE_MIN + 1)),
             late_max: LATE_MIN,
@@ -178,7 +181,7 @@ impl<T> Wheel<T> {
         Some(self.records.deadline_ns(self.records.find_index(id)?))
     }
 
-    /// Starts a timer that expires once: at `deadline_ns`, or at the next [`pop_due`](Self::pop_due) if that time has
+    /// Starts a timer that expires once, at `deadline_ns` or at the next [`pop_due`](Self::pop_due) if that time has
     /// passed.
     ///
     /// # Errors
@@ -214,7 +217,7 @@ impl<T> Wheel<T> {
         let id = self.records.insert(first_ns, payload).map_err(WheelFull)?;
         self.records.set_periodic(id.index(), period_ns);
         self.clone = Some(T::clone);
-        self.refile(TimerEntry::new(first_ns, id.key()));
+        self.add_again(TimerEntry::new(first_ns, id.key()));
         Ok(id)
     }
 
@@ -245,7 +248,7 @@ impl<T> Wheel<T> {
         let Some(must_refile) = self.records.reschedule(id, deadline_ns) else { return false };
         if must_refile {
             let entry = self.records.new_entry(id.index());
-            self.refile(entry);
+            self.add_again(entry);
         }
         true
     }
@@ -284,7 +287,7 @@ impl<T> Wheel<T> {
         if let EntryState::Periodic(period_ns) = state {
             return self.pop_periodic(id, period_ns, entry, container, now_ns);
         }
-        self.remove(container);
+        self.remove_first(container);
         let payload = self.records.remove(id)?;
         Some(ExpiredTimer { id, deadline_ns: entry.deadline_ns, missed_count: 0, payload })
     }
@@ -306,6 +309,7 @@ impl<T> Wheel<T> {
         count
     }
 
+    /// Returns the periodic timer of `entry`, the first of `container`, and starts its next period.
     #[cold]
     #[inline(never)]
     fn pop_periodic(
@@ -323,13 +327,13 @@ impl<T> Wheel<T> {
             (Some(next_ns), Some(clone)) => {
                 let payload = clone(self.records.payload(index)?);
                 self.records.set_deadline(index, next_ns);
-                self.remove(container);
+                self.remove_first(container);
                 let entry = self.records.new_entry(index);
-                self.refile(entry);
+                self.add_again(entry);
                 payload
             }
             _ => {
-                self.remove(container);
+                self.remove_first(container);
                 self.records.remove(id)?
             }
         };
@@ -348,7 +352,7 @@ impl<T> Wheel<T> {
                 (Some(&sorted), _) => (sorted, Container::Sorted),
                 (None, Some(&late)) => (late, Container::Late),
                 (None, None) => {
-                    if !self.open(limit_ns) {
+                    if !self.open_due_slots(limit_ns) {
                         return None;
                     }
                     continue;
@@ -358,28 +362,28 @@ impl<T> Wheel<T> {
             if matches!(state, EntryState::Once | EntryState::Periodic(_)) {
                 return Some(EarliestEntry { entry, container, state });
             }
-            self.discard_or_refile(entry, container, state);
+            self.discard_or_add_again(entry, container, state);
         }
     }
 
     /// Removes the first entry of a container, which is stale or early; adds a new entry if the timer was postponed.
-    fn discard_or_refile(&mut self, entry: TimerEntry, container: Container, state: EntryState) {
-        self.remove(container);
+    fn discard_or_add_again(&mut self, entry: TimerEntry, container: Container, state: EntryState) {
+        self.remove_first(container);
         if state == EntryState::Postponed {
             let entry = self.records.new_entry(entry.index());
-            self.refile(entry);
+            self.add_again(entry);
         }
     }
 
     /// Sorts the entries of the first slot into `sorted`, unless the slot begins after `limit_ns`, and those of
     /// further due slots while there are few. Returns `true` if it opened a slot.
     #[inline(never)]
-    fn open(&mut self, limit_ns: u64) -> bool {
+    fn open_due_slots(&mut self, limit_ns: u64) -> bool {
         let mut opened = false;
         self.newest_key = NO_KEY;
         self.sorted.clear();
         self.sorted_at = 0;
-        while self.sorted.len() < GATHERED_MIN {
+        while self.sorted.len() < SORTED_ENTRIES_TARGET {
             let Some(first) = self.levels.first_slot() else { break };
             let limit_ns = if opened { limit_ns.min(self.now_ns) } else { limit_ns };
             if first.lowest_ns > limit_ns {
@@ -403,7 +407,7 @@ impl<T> Wheel<T> {
     }
 
     /// Adds an entry again, without recording it as the newest.
-    fn refile(&mut self, entry: TimerEntry) {
+    fn add_again(&mut self, entry: TimerEntry) {
         self.newest_key = NO_KEY;
         self.add(entry);
     }
@@ -424,8 +428,8 @@ impl<T> Wheel<T> {
         LATE_SLOT
     }
 
-    /// Removes stale entries from the heap of late ones. If there are still many because the floor is ahead of the
-    /// time, moves the floor back, so that the cost of starting a timer stays constant.
+    /// Removes stale entries from the heap of late ones. If there are still many because the least deadline of `levels`
+    /// is ahead of the time, rewinds `levels`, so that the cost of starting a timer stays constant.
     #[cold]
     #[inline(never)]
     fn shrink_late(&mut self) {
@@ -455,7 +459,7 @@ impl<T> Wheel<T> {
     }
 
     /// Removes the first entry of `container`.
-    fn remove(&mut self, container: Container) {
+    fn remove_first(&mut self, container: Container) {
         match container {
             Container::Sorted => {
                 if let Some(&entry) = self.sorted.get(self.sorted_at + PREFETCH_DISTANCE) {
@@ -483,7 +487,7 @@ impl<T> Wheel<T> {
     fn add_in_new_block(&mut self, slot: usize, entry: TimerEntry) -> usize {
         self.levels.push_in_new_block(slot, entry);
         let records = &self.records;
-        for _ in 0..SWEEPS_PER_BLOCK {
+        for _ in 0..SWEEP_CALLS_PER_NEW_BLOCK {
             if !self.levels.is_crowded(records.peak_count()) {
                 break;
             }

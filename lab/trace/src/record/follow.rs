@@ -229,7 +229,7 @@ impl FollowedProcess {
         let lane = &mut self.lanes[at];
         self.chunk.clear();
         let (mut block, mut word) = (lane.block, lane.word);
-        while self.chunk.count() < CHUNK_EVENTS {
+        while self.chunk.events_count() < CHUNK_EVENTS {
             // Checked before the block is read: only then is a complete block read completely.
             let is_complete = self.rings.has_block_begun(lane.offset, block + 1)?;
             if !is_complete && !should_drain_all {
@@ -255,7 +255,7 @@ impl FollowedProcess {
             }
             (block, word) = (block + 1, BLOCK_HEADER_WORDS as usize);
         }
-        let count = self.chunk.count();
+        let count = self.chunk.events_count();
         if count > 0 {
             let is_begun = word > BLOCK_HEADER_WORDS as usize;
             let position = ChunkPosition {

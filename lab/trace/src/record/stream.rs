@@ -52,7 +52,7 @@ impl TraceStreamFile {
     ) -> io::Result<()> {
         let start = self.end;
         self.append_segment(chunk.segment(position))?;
-        self.chunks.push((start, chunk.count()));
+        self.chunks.push((start, chunk.events_count()));
         Ok(())
     }
 

@@ -23,7 +23,9 @@ pub struct Address<M> {
     shared: Arc<SharedMachineState<M>>,
 }
 
+/// State of a machine that all its addresses share.
 pub(crate) struct SharedMachineState<M> {
+    /// Sending end of the machine's inbox.
     inbox_sender: InboxSender<M>,
     pub(crate) shared_thread: Arc<SharedThreadState>,
     /// Index of the machine in its group; 0 for a machine outside a group.
@@ -31,6 +33,7 @@ pub(crate) struct SharedMachineState<M> {
     pub(crate) ready_flag: ReadyFlag,
     when_full: WhenFull,
     pub(crate) waiting_senders: WaitingSenders,
+    /// Number of messages returned to their senders.
     refused: AtomicU64,
 }
 
@@ -86,6 +89,7 @@ impl<M> SharedMachineState<M> {
         }
     }
 
+    /// Pushes a message into the inbox, and applies the policy for a full one.
     #[inline]
     fn enqueue(&self, message: M) -> Result<(), SendError<M>> {
         match self.inbox_sender.push(message) {
@@ -96,6 +100,7 @@ impl<M> SharedMachineState<M> {
         Ok(())
     }
 
+    /// Applies the policy for a full inbox to a refused message.
     #[cold]
     fn full_or_closed(&self, refusal: PushError<M>) -> Result<(), SendError<M>> {
         let answer = match (refusal, self.when_full) {
@@ -152,8 +157,8 @@ impl<M> Address<M> {
         Ok(())
     }
 
-    /// Sends a message without waking the machine: a machine that is awake finds the message at
-    /// once, a sleeping machine when it wakes for another reason.
+    /// Sends a message without waking the machine. A machine that is awake finds the message at once; a sleeping
+    /// machine finds it when it wakes for another reason.
     ///
     /// # Errors
     /// As [`send`](Self::send).

@@ -228,8 +228,8 @@ impl<M: Send + 'static> Context<'_, M> {
         self.every_counted(period, move |_missed_count| make())
     }
 
-    /// Starts a timer like [`every`](Self::every), but passes `make` the number of further periods that have passed
-    /// and are skipped: 0 as long as the thread keeps up.
+    /// Starts a timer like [`every`](Self::every), but passes `make` the number of further periods that have passed and
+    /// are skipped, which is 0 as long as the thread keeps up.
     ///
     /// ```
     /// use handover_event::{Config, Machine, handler};

@@ -23,7 +23,7 @@ use std::sync::Arc;
 /// Number of messages that a group handles before it serves timers and descriptors.
 const MESSAGES_PER_ROUND: u32 = 256;
 
-/// Set of machines that share one thread, its sleep and its descriptors.
+/// Set of machines that run on one thread, with one blocking wait for the messages, timers and file descriptors of all.
 ///
 /// Messages between machines of a group that are sent through a [`Context`]
 /// ([`send_to`](Context::send_to)) need no synchronisation. Machines with messages from other
@@ -51,22 +51,27 @@ const MESSAGES_PER_ROUND: u32 = 256;
 ///
 /// A handler that panics under [`OnPanic::Stop`](crate::OnPanic) ends the run of the group.
 pub struct Group {
+    /// Machines by index; `None` for those that were removed.
     members: Vec<Option<Box<dyn AnyMember>>>,
     /// Timer wheel with the next deadline of each machine that has timers.
     wheel: Wheel<u32>,
+    /// Next deadline of each machine, by index; `None` without timers.
     deadlines: Vec<Option<Deadline>>,
     thread: ThreadState,
     ready_queue: ReadyQueue,
     machines_max: u32,
     /// Number of machines whose handler's `started` has been called.
     started_count: usize,
+    /// `true` if a machine blocks its senders while its inbox is full.
     has_blocking: bool,
 }
 
 /// Next deadline of one machine, with its entry in the group's timer wheel.
 #[derive(Clone, Copy)]
 struct Deadline {
+    /// Timer in the group's wheel.
     timer: TimerId,
+    /// Deadline in ns.
     at_ns: u64,
 }
 
@@ -91,15 +96,19 @@ impl<H: Handler> fmt::Debug for GroupMember<H> {
     }
 }
 
-/// Result of serving one machine of the group once: the work done, and the work left.
+/// Result of serving one machine of the group once, with the work done and the work left.
 struct ServeResult {
+    /// Number of messages, timers and readiness events handled.
     handled: u32,
     /// `true` if the machine has further messages to handle.
     has_more: bool,
+    /// Next deadline of the machine's timers; `None` without timers.
     deadline_ns: Option<u64>,
 }
 
+/// Machine of a group, whose handler type is erased.
 trait AnyMember: Send {
+    /// Calls the handler's `started` once.
     fn start(&mut self, thread: &mut ThreadState);
     fn handle_messages(&mut self, thread: &mut ThreadState) -> ServeResult;
     fn handle_timers(&mut self, thread: &mut ThreadState, now_ns: u64) -> ServeResult;
@@ -109,8 +118,11 @@ trait AnyMember: Send {
         token: EpollToken,
         ready: Ready,
     ) -> ServeResult;
+    /// Lets a sender that waits for space try again; returns `true` if senders wait.
     fn admit(&self) -> bool;
+    /// Returns the number of messages in the inbox.
     fn waiting_count(&self) -> usize;
+    /// Returns `true` if the inbox contains a message.
     fn has_inbox_messages(&self) -> bool;
     fn ready_flag(&self) -> &ReadyFlag;
     fn as_any(&mut self) -> &mut dyn Any;
@@ -148,6 +160,7 @@ impl<H: Handler + Send + 'static> Member<H> {
         self.serve_result(handled, self.state.has_messages())
     }
 
+    /// Returns the result with the machine's next deadline.
     #[inline]
     fn serve_result(&mut self, handled: u32, has_more: bool) -> ServeResult {
         let wheel = &mut self.state.wheel;
@@ -290,7 +303,7 @@ impl Group {
         self.thread.stop_on(signals).map_err(|(call, errno)| WatchError::SystemCall { call, errno })
     }
 
-    /// Returns the number of machines added, including those that were removed: their indices are not reused.
+    /// Returns the number of machines added, including those that were removed, because their indices are not reused.
     #[must_use]
     pub fn machines_count(&self) -> usize {
         self.members.len()
@@ -312,8 +325,8 @@ impl Group {
         Some(&mut member.as_any().downcast_mut::<Member<H>>()?.handler)
     }
 
-    /// Returns the context of a machine, for use before or between runs: the same as its handler gets; `None` as for
-    /// [`handler`](Self::handler).
+    /// Returns the context of a machine, for use before or between runs, which is the same as its handler gets; `None`
+    /// as for [`handler`](Self::handler).
     pub fn context<H: Handler + Send + 'static>(
         &mut self,
         which: &GroupMember<H>,
@@ -358,6 +371,7 @@ impl Group {
         Some(ClosedMachine::from_member(member, &self.thread))
     }
 
+    /// Returns the machine of a handle; `None` if it was removed or belongs to another group.
     fn member<H: Handler + Send + 'static>(&self, which: &GroupMember<H>) -> Option<&Member<H>> {
         if !Arc::ptr_eq(&which.address.shared().shared_thread, &self.thread.shared) {
             return None;
@@ -416,6 +430,7 @@ impl Group {
         self.round()
     }
 
+    /// Registers the thread, and starts the machines that were not started.
     fn begin_run(&mut self) -> RunGuard {
         let guard = self.thread.shared.enter_run();
         self.thread.begin_run();
@@ -431,6 +446,7 @@ impl Group {
         guard
     }
 
+    /// Handles ready messages, timers and descriptors once.
     fn round(&mut self) -> Result<RoundResult, RunError> {
         if let Some(ended) = self.thread.take_end_reason() {
             return Ok(RoundResult { handled: 0, end_reason: Some(ended) });
@@ -483,8 +499,8 @@ impl Group {
     }
 
     /// Appends all machines with messages from other threads to the run queue if the queue of ready machines is
-    /// blocked: a sender that was preempted before it filled its slot hides the machines behind it. Returns `true` if
-    /// the run queue is then not empty.
+    /// blocked, because a sender that was preempted before it filled its slot hides the machines behind it. Returns
+    /// `true` if the run queue is then not empty.
     fn enqueue_hidden(&mut self) -> bool {
         if !self.ready_queue.is_blocked() {
             return false;
@@ -498,6 +514,7 @@ impl Group {
         self.thread.has_work()
     }
 
+    /// Queues a machine again if it has more messages, and updates its deadline.
     #[inline(always)]
     fn requeue(&mut self, machine: u32, served: &ServeResult) {
         if served.has_more {
@@ -508,6 +525,7 @@ impl Group {
         }
     }
 
+    /// Changes the next deadline of a machine in the group's wheel.
     #[inline(never)]
     fn set_deadline(&mut self, machine: u32, deadline_ns: Option<u64>) {
         let known = self.deadlines[machine as usize];
@@ -566,11 +584,13 @@ impl Group {
         Ok(handled)
     }
 
+    /// Polls for messages without a pause; returns `true` once there are some.
     fn poll_eagerly(&mut self) -> bool {
         let ready_queue = &self.ready_queue;
         self.thread.poll_eagerly(&mut || !ready_queue.is_empty())
     }
 
+    /// Waits for work.
     fn idle(&mut self) -> Result<(), RunError> {
         if self.thread.is_ending || self.enqueue_hidden() {
             return Ok(());

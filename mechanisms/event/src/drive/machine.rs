@@ -184,6 +184,7 @@ impl<H: Handler> Machine<H> {
         ClosedMachine::from_member(self.member, &self.thread)
     }
 
+    /// Registers the thread, and starts the machine if it was not started.
     fn begin_run(&mut self) -> RunGuard {
         let guard = self.thread.shared.enter_run();
         self.thread.begin_run();
@@ -191,6 +192,7 @@ impl<H: Handler> Machine<H> {
         guard
     }
 
+    /// Handles ready messages, timers and descriptors once.
     fn round(&mut self) -> Result<RoundResult, RunError> {
         if let Some(ended) = self.thread.take_end_reason() {
             return Ok(RoundResult { handled: 0, end_reason: Some(ended) });
@@ -225,6 +227,7 @@ impl<H: Handler> Machine<H> {
         self.thread.poll_eagerly(&mut || !inbox.is_empty())
     }
 
+    /// Waits for work.
     #[inline(always)]
     fn idle(&mut self) -> Result<(), RunError> {
         if self.thread.is_ending {

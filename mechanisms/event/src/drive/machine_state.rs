@@ -32,6 +32,7 @@ impl<M> Clone for TimerPayload<M> {
 }
 
 impl<M> TimerPayload<M> {
+    /// Returns the message of an expired timer.
     fn into_message(self, missed_count: u64) -> Option<M> {
         match self {
             TimerPayload::Once(message) => message,
@@ -43,29 +44,34 @@ impl<M> TimerPayload<M> {
 /// Closure that converts a readiness event of a descriptor into a message.
 type WrapFn<M> = Box<dyn FnMut(Ready) -> M + Send>;
 
+/// Watched descriptor, with the closure that converts its readiness into messages.
 pub(crate) struct Watch<M> {
     pub(crate) source: Box<dyn AsFd + Send>,
+    /// Closure that converts a readiness event into a message.
     wrap: WrapFn<M>,
 }
 
+/// State of a machine except its handler.
 pub(crate) struct MachineState<M> {
     /// Index of the machine in its group; a copy of the address's field, which is read without a pointer indirection.
     pub(crate) machine: u32,
     pub(crate) address: Address<M>,
     pub(crate) inbox: Inbox<M>,
+    /// Queue of messages from the machine's own thread.
     pub(crate) local: VecDeque<M>,
     pub(crate) wheel: Wheel<TimerPayload<M>>,
     watches: Slab<Watch<M>>,
     pub(crate) config: Config,
+    /// Number of messages passed to the handler.
     pub(crate) handled: u64,
     /// Counters that neither the queues nor `handled` provide.
     pub(crate) counts: Stats,
     /// Bitmap of the message kinds without a handler that have been logged.
-    reported_kinds: Vec<u64>,
+    logged_kinds: Vec<u64>,
 }
 
-/// Number of the first message kind that shares its bit of `reported_kinds` with all higher kinds.
-const KINDS_REPORTED_MAX: usize = 1 << 16;
+/// Number of message kinds that have separate bits in `logged_kinds`; all greater kinds share one more bit.
+const SEPARATE_KINDS_MAX: usize = 1 << 16;
 /// Initial capacity of the local queue, in messages.
 const LOCAL_RESERVED: u32 = 64;
 
@@ -98,7 +104,7 @@ impl<M: Send + 'static> MachineState<M> {
             config,
             handled: 0,
             counts: Stats::default(),
-            reported_kinds: Vec::new(),
+            logged_kinds: Vec::new(),
         })
     }
 }
@@ -128,10 +134,11 @@ impl<M> MachineState<M> {
     /// senders wait.
     #[inline]
     pub(crate) fn admit(&self) -> bool {
-        matches!(self.config.when_full, WhenFull::Block { .. }) && self.admit_one()
+        matches!(self.config.when_full, WhenFull::Block { .. }) && self.admit_one_sender()
     }
 
-    fn admit_one(&self) -> bool {
+    /// Lets a waiting sender try again if half of the inbox is free; returns `true` if senders wait.
+    fn admit_one_sender(&self) -> bool {
         let waiting = &self.address.shared().waiting_senders;
         let is_waiting = waiting.has_waiting();
         if is_waiting && self.inbox.len() <= self.config.inbox_messages_max as usize / 2 {
@@ -199,13 +206,13 @@ impl<M> MachineState<M> {
     /// Counts a message without a handler; returns `true` if its kind is to be logged for the first time.
     pub(crate) fn count_unhandled(&mut self, kind: usize) -> bool {
         self.counts.unhandled += 1;
-        let kind = kind.min(KINDS_REPORTED_MAX);
+        let kind = kind.min(SEPARATE_KINDS_MAX);
         let (word, bit) = (kind / 64, 1 << (kind % 64));
-        if word >= self.reported_kinds.len() {
-            self.reported_kinds.resize(word + 1, 0);
+        if word >= self.logged_kinds.len() {
+            self.logged_kinds.resize(word + 1, 0);
         }
-        let is_new = self.reported_kinds[word] & bit == 0;
-        self.reported_kinds[word] |= bit;
+        let is_new = self.logged_kinds[word] & bit == 0;
+        self.logged_kinds[word] |= bit;
         is_new
     }
 

@@ -81,13 +81,13 @@ where
     M: Send + 'static,
     F: FnMut(M, &mut Context<'_, M>),
 {
-    FnHandler { handle, takes: core::marker::PhantomData }
+    FnHandler { handle, message_type: core::marker::PhantomData }
 }
 
 /// Handler that calls a closure, made by [`handler`].
 pub struct FnHandler<M, F> {
     handle: F,
-    takes: core::marker::PhantomData<fn(M)>,
+    message_type: core::marker::PhantomData<fn(M)>,
 }
 
 impl<M, F> core::fmt::Debug for FnHandler<M, F> {
@@ -109,6 +109,7 @@ where
     }
 }
 
+/// Machine without a thread: its handler and its state.
 pub(crate) struct Member<H: Handler> {
     pub(crate) handler: H,
     pub(crate) state: MachineState<H::Message>,
@@ -120,6 +121,7 @@ impl<H: Handler> Member<H> {
         Self { handler, state, has_started: false }
     }
 
+    /// Calls the handler's `started` at the first call.
     pub(crate) fn start(&mut self, thread: &mut ThreadState) {
         if !self.has_started {
             self.has_started = true;
@@ -136,7 +138,9 @@ impl<H: Handler> Member<H> {
         let mut count = 0;
         while count < count_max && self.state.has_messages() && !thread.is_ending {
             let before = self.state.handled;
-            self.catch_panic(thread, |member, thread| member.batch(thread, count_max - count));
+            self.catch_panic(thread, |member, thread| {
+                member.handle_batch(thread, count_max - count)
+            });
             count += (self.state.handled - before) as u32; // at most count_max
         }
         if count > 0 {
@@ -159,7 +163,7 @@ impl<H: Handler> Member<H> {
                 break;
             }
             self.catch_panic(thread, |member, thread| {
-                member.local_messages(thread, left);
+                member.handle_local_batch(thread, left);
             });
         }
         (self.state.handled - before) as u32 // at most count_max
@@ -179,7 +183,7 @@ impl<H: Handler> Member<H> {
     /// dispatched in one place, so that a handler of some size is inlined there: an out-of-line handler would read
     /// the message from memory in other pieces than it was written in (3 to 6 ns).
     #[inline]
-    fn batch(&mut self, thread: &mut ThreadState, count_max: u32) {
+    fn handle_batch(&mut self, thread: &mut ThreadState, count_max: u32) {
         let mut left = count_max;
         for (own, share) in [(true, count_max.div_ceil(2)), (false, count_max), (true, count_max)] {
             let mut share_left = share.min(left);
@@ -199,8 +203,9 @@ impl<H: Handler> Member<H> {
         }
     }
 
+    /// Handles up to `count_max` messages of the local queue; returns the number handled.
     #[inline]
-    fn local_messages(&mut self, thread: &mut ThreadState, count_max: u32) -> u32 {
+    fn handle_local_batch(&mut self, thread: &mut ThreadState, count_max: u32) -> u32 {
         let mut count = 0;
         while count < count_max && !thread.is_ending {
             let Some(message) = self.state.local.pop_front() else { break };
@@ -212,6 +217,7 @@ impl<H: Handler> Member<H> {
         count
     }
 
+    /// Passes a message to the handler.
     #[inline(always)]
     fn dispatch(&mut self, thread: &mut ThreadState, message: H::Message) {
         self.handler.handle(message, &mut Context { state: &mut self.state, thread });
@@ -275,6 +281,7 @@ impl<H: Handler> Member<H> {
         }
     }
 
+    /// Counts a panic of the handler, and applies the policy for panics.
     #[cold]
     fn panicked(&mut self, thread: &mut ThreadState, panic: &(dyn Any + Send)) {
         self.state.counts.panicked += 1;

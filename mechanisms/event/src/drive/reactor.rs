@@ -10,9 +10,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 pub(crate) struct EpollToken {
     /// Index of the machine in its group.
     pub(crate) machine: u16,
-    /// Low bits of the watch's generation: they distinguish late events of a stopped watch from events of the next
+    /// Low bits of the watch's generation, which distinguish late events of a stopped watch from events of the next
     /// watch in the same slot.
     pub(crate) generation: u16,
+    /// Index of the watch's slot.
     pub(crate) slot: u32,
 }
 
@@ -42,10 +43,12 @@ impl EpollToken {
     }
 }
 
+/// Epoll set of a thread, with the events fetched from it.
 pub(crate) struct Reactor {
     set: Epoll,
     /// Events returned by the last fetch; those from index `next` on are unread.
     ready: Vec<(EpollToken, Ready)>,
+    /// Index of the next unread event in `ready`.
     next: usize,
 }
 
@@ -103,6 +106,7 @@ impl Reactor {
     }
 }
 
+/// Converts an interest to epoll flags.
 fn flags(interest: Interest) -> Flags {
     let mut flags = Flags::empty();
     flags.set(Flags::IN | Flags::RDHUP, interest.read);
@@ -111,6 +115,7 @@ fn flags(interest: Interest) -> Flags {
     flags
 }
 
+/// Converts epoll flags to a readiness.
 fn readiness(flags: Flags) -> Ready {
     Ready {
         readable: flags.intersects(Flags::IN | Flags::RDHUP | Flags::HUP | Flags::ERR),

@@ -12,6 +12,7 @@ use std::os::fd::OwnedFd;
 use std::ptr;
 use std::sync::{Arc, OnceLock};
 
+/// State of a thread that runs machines, shared with the senders on other threads.
 pub(crate) struct SharedThreadState {
     unparker: Unparker,
     /// `true` if a stop was requested. Rarely written, so that every CPU keeps a copy of its cache line.
@@ -51,6 +52,7 @@ impl SharedThreadState {
         self.wake_when == WakeWhen::EachMessage
     }
 
+    /// Wakes the thread if it sleeps.
     #[cold]
     fn wake_sleeper(&self) {
         let Some(eventfd) = self.eventfd.get() else { return };
@@ -113,11 +115,12 @@ impl SharedThreadState {
 }
 
 thread_local! {
-    /// Shared states whose machines the present thread runs: more than one if a handler runs other machines. The
+    /// Shared states whose machines the present thread runs; more than one if a handler runs other machines. The
     /// pointers are compared, never dereferenced.
     static RUNNING_HERE: RefCell<Vec<*const SharedThreadState>> = const { RefCell::new(Vec::new()) };
 }
 
+/// Guard that registers the calling thread as the one that runs these machines.
 pub(crate) struct RunGuard;
 
 impl Drop for RunGuard {

@@ -14,6 +14,7 @@ use std::num::NonZeroU64;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
+/// State of a thread that runs machines, accessed by that thread alone.
 pub(crate) struct ThreadState {
     pub(crate) shared: Arc<SharedThreadState>,
     parker: Parker,
@@ -22,10 +23,15 @@ pub(crate) struct ThreadState {
     /// `true` if the run is to return; `ended` then holds the reason, unless another thread requested the stop.
     pub(crate) is_ending: bool,
     ended: Option<EndReason>,
+    /// Signals that stop the run.
     signals: Option<Signals>,
+    /// `true` once the thread has run the machines.
     has_run: bool,
+    /// Number of sleeps.
     parks: u64,
+    /// Number of sleeps that a sender interrupted.
     wakeups: u64,
+    /// Number of waits that ended while spinning.
     spins: u64,
     /// Queues of messages between machines of the group, one per receiving machine.
     pub(crate) locals: Vec<LocalQueue>,
@@ -55,8 +61,8 @@ pub(crate) use handover_base::clock::monotonic_ns as now_ns;
 /// Maximum sleep, in ns, while senders wait for space in an inbox. The sender that was woken may have timed out
 /// without notifying this thread, and then the next one must be woken.
 const ADMIT_AGAIN_NS: u64 = 1_000_000;
-/// Maximum sleep, in ns, while a push has started and is not finished: its sender runs at this moment, or was
-/// preempted in the middle of the push.
+/// Maximum sleep, in ns, while a push has started and is not finished. Its sender runs at this moment, or was preempted
+/// in the middle of the push.
 const PUSH_AGAIN_NS: u64 = 100_000;
 
 /// Returns the deadline of a sleep: `deadline_ns`, that of the next timer, or an earlier one if senders wait for
@@ -159,6 +165,7 @@ impl ThreadState {
         self.take_and_log_end_reason()
     }
 
+    /// Clears the request to end the run, logs the reason and returns it.
     #[cold]
     fn take_and_log_end_reason(&mut self) -> Option<EndReason> {
         let stopped = self.shared.take_stop_request();
@@ -323,6 +330,7 @@ impl ThreadState {
     }
 }
 
+/// Returns the error of a failed wait for events.
 fn epoll_wait_refused(errno: Errno) -> RunError {
     RunError::SystemCall { call: "epoll_pwait2", errno }
 }

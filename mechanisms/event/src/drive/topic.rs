@@ -37,16 +37,19 @@ pub struct Topic<T> {
     state: Arc<TopicState<T>>,
 }
 
+/// State shared by a topic and its publishers.
 struct TopicState<T> {
-    /// Version of `subscribers`: a change tells publishers, without the lock, to load the list again.
+    /// Version of `subscribers`. A new version tells publishers, without the lock, to load the list again.
     version: AtomicU64,
-    subscribers: Mutex<List<T>>,
+    subscribers: Mutex<SubscriberList<T>>,
 }
 
 /// Immutable list of subscribers; a change replaces it.
-type List<T> = Arc<[Arc<dyn Subscriber<T>>]>;
+type SubscriberList<T> = Arc<[Arc<dyn Subscriber<T>>]>;
 
+/// Subscribed machine, whose message type is erased.
 trait Subscriber<T>: Send + Sync {
+    /// Returns the identifier of the machine.
     fn id(&self) -> usize;
     fn shared_thread(&self) -> &SharedThreadState;
     /// Sends the value to the subscriber; returns `true` if its inbox accepted the value.
@@ -59,12 +62,16 @@ trait Subscriber<T>: Send + Sync {
 
 /// Result of a send to a subscriber that may run on the sender's thread.
 struct LocalSend {
+    /// `true` if the subscriber's inbox accepted the value.
     is_accepted: bool,
+    /// `true` if the subscriber runs on another thread.
     is_remote: bool,
 }
 
+/// Address of a subscribed machine, and the closure that makes its messages.
 struct Subscription<M, F> {
     address: Address<M>,
+    /// Closure that converts a posted value into a message.
     wrap: F,
 }
 
@@ -113,7 +120,7 @@ impl<T: Send + Sync + 'static> Topic<T> {
     /// Creates a topic without subscribers.
     #[must_use]
     pub fn new() -> Self {
-        let subscribers: List<T> = Arc::new([]);
+        let subscribers: SubscriberList<T> = Arc::new([]);
         Self {
             state: Arc::new(TopicState {
                 version: AtomicU64::new(0),
@@ -135,7 +142,7 @@ impl<T: Send + Sync + 'static> Topic<T> {
     {
         // Made outside the closure, so that a refused subscription is dropped after the lock is released.
         let new: Arc<dyn Subscriber<T>> = Arc::new(Subscription { address: address.clone(), wrap });
-        self.state.change(|list| {
+        self.state.replace_list(|list| {
             if list.iter().any(|one| one.id() == address.machine_address()) {
                 return None;
             }
@@ -167,7 +174,7 @@ impl<T: Send + Sync + 'static> Topic<T> {
         Publisher {
             topic: self.clone(),
             pool: Pool::new(values_max),
-            // Acquire: pairs with the Release in change(). If the version is older than the list,
+            // Acquire: pairs with the Release in replace_list(). If the version is older than the list,
             // the first posting reloads the list.
             version: self.state.version.load(Ordering::Acquire),
             subscribers: self.state.subscribers(),
@@ -176,13 +183,13 @@ impl<T: Send + Sync + 'static> Topic<T> {
 }
 
 impl<T> TopicState<T> {
-    fn subscribers(&self) -> List<T> {
+    fn subscribers(&self) -> SubscriberList<T> {
         Arc::clone(&self.subscribers.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Replaces the list by the result of `change`, unless that is `None`; returns `true` if it did. `change` is
     /// called with the lock held and must drop no subscriber.
-    fn change(
+    fn replace_list(
         &self,
         change: impl FnOnce(&[Arc<dyn Subscriber<T>>]) -> Option<Vec<Arc<dyn Subscriber<T>>>>,
     ) -> bool {
@@ -193,13 +200,14 @@ impl<T> TopicState<T> {
         let Some(changed) = change(&list) else { return false };
         _replaced = std::mem::replace(&mut *list, changed.into());
         // Release: a thread that sees the new version finds the new list; pairs with the Acquire in
-        // Publisher::refresh().
+        // Publisher::reload_subscribers().
         self.version.fetch_add(1, Ordering::Release);
         true
     }
 
+    /// Removes the subscribers for which `which` returns `true`; returns `true` if there were any.
     fn remove(&self, which: impl Fn(&dyn Subscriber<T>) -> bool) -> bool {
-        self.change(|list| {
+        self.replace_list(|list| {
             let kept: Vec<_> = list.iter().filter(|one| !which(&***one)).cloned().collect();
             (kept.len() < list.len()).then_some(kept)
         })
@@ -228,8 +236,9 @@ impl<T> fmt::Debug for Topic<T> {
 pub struct Publisher<T> {
     topic: Topic<T>,
     pool: Pool<T>,
+    /// Version of the topic's list that `subscribers` is a copy of.
     version: u64,
-    subscribers: List<T>,
+    subscribers: SubscriberList<T>,
 }
 
 impl<T: Send + Sync + 'static> Publisher<T> {
@@ -246,8 +255,8 @@ impl<T: Send + Sync + 'static> Publisher<T> {
     /// A load of a cache line that changes only with the list, and [`Address::send`] for each
     /// subscriber. Nothing is allocated once the pool has grown.
     pub fn post(&mut self, value: T) -> Result<PostCounts, PoolFull<T>> {
-        let shares = self.put(value)?;
-        Ok(self.hand_out(shares, |subscriber, value| subscriber.send(value)))
+        let shares = self.put_for_subscribers(value)?;
+        Ok(self.send_to_subscribers(shares, |subscriber, value| subscriber.send(value)))
     }
 
     /// Posts like [`post`](Self::post), from the thread that runs `local_machines`; also returns `true` if a
@@ -257,9 +266,9 @@ impl<T: Send + Sync + 'static> Publisher<T> {
         local_machines: &mut LocalMachines<'_>,
         value: T,
     ) -> Result<(PostCounts, bool), PoolFull<T>> {
-        let shares = self.put(value)?;
+        let shares = self.put_for_subscribers(value)?;
         let mut is_any_remote = false;
-        let posted = self.hand_out(shares, |subscriber, value| {
+        let posted = self.send_to_subscribers(shares, |subscriber, value| {
             let result = subscriber.send_from(local_machines, value);
             is_any_remote |= result.is_remote;
             result.is_accepted
@@ -269,14 +278,14 @@ impl<T: Send + Sync + 'static> Publisher<T> {
 
     /// Puts a value into the pool, and returns one reference for each subscriber.
     #[inline]
-    fn put(&mut self, value: T) -> Result<PoolArcs<T>, PoolFull<T>> {
-        self.refresh();
+    fn put_for_subscribers(&mut self, value: T) -> Result<PoolArcs<T>, PoolFull<T>> {
+        self.reload_subscribers();
         self.pool.put_shared(value, self.subscribers.len() as u32) // far below 2^32
     }
 
     /// Sends each subscriber a reference to the value, and unsubscribes closed machines; returns the counts.
     #[inline(always)]
-    fn hand_out(
+    fn send_to_subscribers(
         &self,
         shares: PoolArcs<T>,
         mut send: impl FnMut(&dyn Subscriber<T>, PoolArc<T>) -> bool,
@@ -308,9 +317,10 @@ impl<T: Send + Sync + 'static> Publisher<T> {
         &self.topic
     }
 
+    /// Loads the list of subscribers again if it has changed.
     #[inline]
-    fn refresh(&mut self) {
-        // Acquire: pairs with the Release in TopicState::change().
+    fn reload_subscribers(&mut self) {
+        // Acquire: pairs with the Release in TopicState::replace_list().
         let version = self.topic.state.version.load(Ordering::Acquire);
         if version != self.version {
             self.version = version;

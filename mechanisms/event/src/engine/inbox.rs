@@ -31,7 +31,9 @@ pub struct DropOldestQueue<M> {
     messages_max: usize,
     /// Copy of the queue's length, to be read without the lock.
     len: AtomicUsize,
+    /// Number of messages dropped because newer ones arrived.
     dropped: AtomicU64,
+    /// `true` once the inbox is closed.
     closed: AtomicBool,
 }
 
@@ -60,6 +62,7 @@ pub fn drop_oldest_inbox<M>(messages_max: u32) -> (InboxSender<M>, Inbox<M>) {
 }
 
 impl<M> InboxSender<M> {
+    /// Pushes a message; the error contains it if the inbox is full or closed.
     #[inline]
     pub fn push(&self, message: M) -> Result<(), PushError<M>> {
         match self {
@@ -170,7 +173,7 @@ impl<M> Inbox<M> {
         }
     }
 
-    /// Closes the inbox: every later push is refused.
+    /// Closes the inbox, so that every later push is refused.
     pub fn close(&mut self) {
         match self {
             Inbox::Ring(consumer) => consumer.close(),

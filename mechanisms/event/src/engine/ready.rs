@@ -37,6 +37,7 @@ pub struct ReadyQueue {
 /// Inboxes of all machines of a thread, for the check before the thread sleeps.
 pub struct ThreadInboxes<'a, F> {
     ready_queue: &'a mut ReadyQueue,
+    /// Function that returns the number of messages in the inbox of a machine, by index.
     waiting_count: F,
 }
 
@@ -45,7 +46,8 @@ pub struct ReadyFlag {
     state: CachePadded<AtomicU8>,
 }
 
-const NONE: u8 = 0;
+/// Value of a [`ReadyFlag`]: the machine is not in the queue.
+const NOT_QUEUED: u8 = 0;
 /// Value of a [`ReadyFlag`]: the machine is in the queue, or about to be, and the sender that enqueues it does not
 /// wake the thread.
 const QUIET: u8 = 1;
@@ -62,7 +64,7 @@ pub fn ready_queue(machines_max: u32) -> Result<(ReadySender, ReadyQueue), Capac
 
 impl ReadyFlag {
     pub fn new() -> Self {
-        Self { state: CachePadded::new(AtomicU8::new(NONE)) }
+        Self { state: CachePadded::new(AtomicU8::new(NOT_QUEUED)) }
     }
 }
 
@@ -95,8 +97,10 @@ impl ReadySender {
         fence(Ordering::SeqCst);
         // Relaxed all: as in announce().
         let state = &ready_flag.state;
-        if state.load(Ordering::Relaxed) != NONE
-            || state.compare_exchange(NONE, QUIET, Ordering::Relaxed, Ordering::Relaxed).is_err()
+        if state.load(Ordering::Relaxed) != NOT_QUEUED
+            || state
+                .compare_exchange(NOT_QUEUED, QUIET, Ordering::Relaxed, Ordering::Relaxed)
+                .is_err()
         {
             return false;
         }
@@ -108,6 +112,7 @@ impl ReadySender {
         state.load(Ordering::Relaxed) == WAKING
     }
 
+    /// Pushes a machine into the queue.
     #[inline]
     fn enqueue(&self, machine: u32) {
         // The ring has space for all machines, and each is in it at most once. If it reports Full, this thread does
@@ -126,7 +131,7 @@ impl ReadyQueue {
         let machine = self.machines.pop()?;
         if let Some(ready_flag) = flag_of(machine) {
             // Relaxed: ordered by the fence.
-            ready_flag.state.store(NONE, Ordering::Relaxed);
+            ready_flag.state.store(NOT_QUEUED, Ordering::Relaxed);
         }
         // SeqCst: pairs with the fences in ReadySender::announce() and announce_quietly().
         fence(Ordering::SeqCst);
@@ -134,6 +139,7 @@ impl ReadyQueue {
         Some(machine)
     }
 
+    /// Adds a machine to `popped`, unless it is there.
     #[inline]
     fn remember(&mut self, machine: u32) {
         let place = machine as usize;

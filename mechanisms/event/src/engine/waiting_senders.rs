@@ -10,11 +10,13 @@ use handover_ring::PushError;
 /// Senders that wait for space in one inbox.
 #[derive(Debug, Default)]
 pub struct WaitingSenders {
-    state: CachePadded<State>,
+    state: CachePadded<WaitingState>,
 }
 
+/// Counters of [`WaitingSenders`].
 #[derive(Debug, Default)]
-struct State {
+struct WaitingState {
+    /// Number of waiting senders.
     waiting: AtomicU32,
     /// Counter that changes whenever there may be space; the futex word on which the senders sleep.
     changes: AtomicU32,

@@ -11,7 +11,7 @@
 //! in turn. So there is no free list, and no contention between threads. A value with a single
 //! holder costs one read-modify-write in its life.
 //!
-//! A pool that is dropped while values are in use marks their slots ORPHAN; the last of these slots
+//! A pool that is dropped while values are in use marks their slots with ORPHAN_BIT; the last of these slots
 //! to be freed frees its chunk.
 
 use crate::PoolFull;
@@ -22,24 +22,29 @@ use core::ptr::NonNull;
 use handover_base::sync::UnsafeCell;
 use handover_base::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
 
+/// State of a slot without a value.
 const FREE: u32 = 0;
+/// State of a slot whose value is being dropped.
 const DYING: u32 = 1;
 /// State of a slot with one handle; each further handle adds 1.
-const ONE: u32 = 2;
+const ONE_HANDLE: u32 = 2;
 /// Bit that is set in a slot's state once the pool was dropped.
-const ORPHAN: u32 = 1 << 31;
-const COUNT: u32 = ORPHAN - 1;
+const ORPHAN_BIT: u32 = 1 << 31;
+/// Mask of the bits of a slot's word that hold the state.
+const STATE_MASK: u32 = ORPHAN_BIT - 1;
 /// Number of handles of one value above which clone() aborts, as the program probably leaks handles in a loop.
 const HOLDERS_LIMIT: u32 = 1 << 30;
 /// Number of slots that put() checks, one after the other, before it tries to grow the pool.
-const PROBES: usize = 8;
+const SLOTS_CHECKED: usize = 8;
 /// Number of slots in a pool's first chunk.
 const CHUNK_SLOTS_MIN: usize = 16;
 
 /// Slot of a pool, alone on its cache lines, because several threads write its word.
 #[repr(align(64))]
 struct Slot<T> {
+    /// State: [`FREE`], [`DYING`] or [`ONE_HANDLE`] plus the number of further handles; with [`ORPHAN_BIT`].
     word: AtomicU32,
+    /// Chunk that contains the slot.
     chunk: NonNull<Chunk<T>>,
     value: UnsafeCell<MaybeUninit<T>>,
 }
@@ -51,7 +56,7 @@ struct Chunk<T> {
     slots: Vec<Slot<T>>,
 }
 
-/// Pool of reusable slots for values that are sent to other threads: allocates nothing once it has grown.
+/// Pool of reusable slots for values that are sent to other threads, which allocates nothing once it has grown.
 ///
 /// One thread puts values in; the handles may move to any thread. The value is dropped, and its
 /// slot freed, when its last handle is dropped. Handles may outlive their pool.
@@ -59,13 +64,13 @@ struct Chunk<T> {
 /// ```
 /// use handover_event::Pool;
 /// let mut pool = Pool::new(100);
-/// let mut letter = pool.put(vec![1, 2])?; // one holder: it may write ...
-/// letter.push(3);
-/// let letter = letter.share(); // ... until it shares
-/// let copy = letter.clone();
+/// let mut message = pool.put(vec![1, 2])?; // one holder: it may write ...
+/// message.push(3);
+/// let message = message.share(); // ... until it shares
+/// let copy = message.clone();
 /// assert_eq!(*copy, [1, 2, 3]);
 /// assert_eq!(pool.in_use_count(), 1);
-/// drop((letter, copy));
+/// drop((message, copy));
 /// assert_eq!(pool.in_use_count(), 0);
 /// # Ok::<(), handover_event::PoolFull<Vec<i32>>>(())
 /// ```
@@ -109,15 +114,15 @@ impl<T> Pool<T> {
     pub fn put(&mut self, value: T) -> Result<PoolBox<T>, PoolFull<T>> {
         match self.free_slot().or_else(|| self.find_or_grow()) {
             Some(slot) => {
-                Self::fill(slot, value, ONE);
+                Self::fill(slot, value, ONE_HANDLE);
                 Ok(PoolBox { slot })
             }
             None => Err(PoolFull(value)),
         }
     }
 
-    /// Moves a value into a free slot for `holders_count` handles, which the returned iterator yields: cheaper than
-    /// as many clones, because their number is written once.
+    /// Moves a value into a free slot for `holders_count` handles, which the returned iterator yields. This is cheaper
+    /// than as many clones, because their number is written once.
     ///
     /// ```
     /// use handover_event::Pool;
@@ -137,7 +142,7 @@ impl<T> Pool<T> {
         }
         match self.free_slot().or_else(|| self.find_or_grow()) {
             Some(slot) => {
-                Self::fill(slot, value, ONE + (holders_count - 1));
+                Self::fill(slot, value, ONE_HANDLE + (holders_count - 1));
                 Ok(PoolArcs { slot, left: holders_count })
             }
             None => Err(PoolFull(value)),
@@ -156,9 +161,10 @@ impl<T> Pool<T> {
         self.slots.len()
     }
 
+    /// Returns the first free slot among the next [`SLOTS_CHECKED`]; `None` if all are in use.
     #[inline]
     fn free_slot(&mut self) -> Option<NonNull<Slot<T>>> {
-        for _ in 0..PROBES {
+        for _ in 0..SLOTS_CHECKED {
             let slot = *self.slots.get(self.next_index)?;
             self.next_index += 1;
             if self.next_index == self.slots.len() {
@@ -171,6 +177,7 @@ impl<T> Pool<T> {
         None
     }
 
+    /// Returns `true` if the slot has no value.
     #[inline]
     fn is_free(slot: NonNull<Slot<T>>) -> bool {
         // SAFETY: only a pool's drop gives up its chunks, so the chunk of this slot is alive.
@@ -179,6 +186,7 @@ impl<T> Pool<T> {
         slot.word.load(Ordering::Acquire) == FREE
     }
 
+    /// Writes `value` into a free slot, and sets its state to `word`.
     #[inline]
     fn fill(slot: NonNull<Slot<T>>, value: T, word: u32) {
         // SAFETY: `slot` belongs to this pool, whose drop alone gives up its chunks.
@@ -192,7 +200,7 @@ impl<T> Pool<T> {
     }
 
     /// Returns a free slot, after growing the pool or searching all slots; `None` if all are in use. Called when the
-    /// next [`PROBES`] slots are in use.
+    /// next [`SLOTS_CHECKED`] slots are in use.
     #[cold]
     fn find_or_grow(&mut self) -> Option<NonNull<Slot<T>>> {
         if self.slots.len() < self.slots_max {
@@ -203,6 +211,7 @@ impl<T> Pool<T> {
         Some(self.slots[at])
     }
 
+    /// Adds a chunk of slots; returns one of them.
     fn grow(&mut self) -> Option<NonNull<Slot<T>>> {
         let count = self.slots.len().max(CHUNK_SLOTS_MIN).min(self.slots_max - self.slots.len());
         let chunk = Box::new(Chunk { orphans: AtomicUsize::new(0), slots: Vec::new() });
@@ -231,7 +240,7 @@ impl<T> Drop for Pool<T> {
         for &chunk in &self.chunks {
             // SAFETY: this pool's own count, stored below, keeps the chunk alive until release_one().
             let seen = unsafe { chunk.as_ref() };
-            // Relaxed: no other thread reads the count before it sees ORPHAN on a slot, which publishes it.
+            // Relaxed: no other thread reads the count before it sees ORPHAN_BIT on a slot, which publishes it.
             seen.orphans.store(1, Ordering::Relaxed);
             for slot in &seen.slots {
                 // Relaxed: published by the mark below. Counted before the mark: a thread that sees
@@ -239,7 +248,7 @@ impl<T> Drop for Pool<T> {
                 seen.orphans.fetch_add(1, Ordering::Relaxed);
                 // AcqRel: pairs with the exchange in FreeOnDrop's drop: either that exchange sees the mark, or this
                 // one sees that the slot is free, and no thread accesses the slot any more.
-                if slot.word.fetch_or(ORPHAN, Ordering::AcqRel) == FREE {
+                if slot.word.fetch_or(ORPHAN_BIT, Ordering::AcqRel) == FREE {
                     seen.orphans.fetch_sub(1, Ordering::Relaxed);
                 }
             }
@@ -271,7 +280,7 @@ impl<T> Drop for FreeOnDrop<T> {
         let slot = unsafe { self.0.as_ref() };
         let chunk = slot.chunk;
         // AcqRel: publishes the end of the value to the Acquire in is_free(), and pairs with the mark in Pool's drop.
-        if slot.word.fetch_and(ORPHAN, Ordering::AcqRel) & ORPHAN != 0 {
+        if slot.word.fetch_and(ORPHAN_BIT, Ordering::AcqRel) & ORPHAN_BIT != 0 {
             Chunk::release_one(chunk);
         }
     }
@@ -283,7 +292,7 @@ pub struct PoolBox<T> {
     slot: NonNull<Slot<T>>,
 }
 
-// SAFETY: a parcel is the only holder of its value, so sending it sends a `T`, which is Send.
+// SAFETY: a `PoolBox` is the only holder of its value, so sending it sends a `T`, which is Send.
 unsafe impl<T: Send> Send for PoolBox<T> {}
 
 // SAFETY: `&PoolBox<T>` gives access to `&T` only, and `T: Sync`.
@@ -330,7 +339,7 @@ impl<T> Deref for PoolBox<T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: this parcel is the slot's holder, and is borrowed for as long as the reference.
+        // SAFETY: this handle is the slot's holder, and is borrowed for as long as the reference.
         unsafe { value_cell(&self.slot) }.with(|at| {
             // SAFETY: a slot in use holds a value; only this holder writes it, and it is borrowed shared.
             unsafe { &*at.cast::<T>() }
@@ -341,7 +350,7 @@ impl<T> Deref for PoolBox<T> {
 impl<T> DerefMut for PoolBox<T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: this parcel is the slot's holder, and is borrowed for as long as the reference.
+        // SAFETY: this handle is the slot's holder, and is borrowed for as long as the reference.
         unsafe { value_cell(&self.slot) }.with_mut(|at| {
             // SAFETY: a slot in use holds a value; this is its only holder, and it is borrowed mutably.
             unsafe { &mut *at.cast::<T>() }
@@ -353,7 +362,7 @@ impl<T> Drop for PoolBox<T> {
     #[inline]
     fn drop(&mut self) {
         let _free = FreeOnDrop(self.slot);
-        // SAFETY: this parcel is the slot's holder until `_free` is dropped at the end.
+        // SAFETY: this handle is the slot's holder until `_free` is dropped at the end.
         unsafe { value_cell(&self.slot) }.with_mut(|at| {
             // SAFETY: a slot in use holds a value, and its only holder is being dropped.
             unsafe { at.cast::<T>().drop_in_place() }
@@ -367,8 +376,8 @@ impl<T: fmt::Debug> fmt::Debug for PoolBox<T> {
     }
 }
 
-/// Shared handle of a value in a [`Pool`]: clones refer to the same value, and can only read it; the last one drops
-/// the value. For a shared value that changes, use atomics or a mutex in it.
+/// Shared handle of a value in a [`Pool`]. Clones refer to the same value, and can only read it; the last one drops the
+/// value. For a shared value that changes, use atomics or a mutex in it.
 pub struct PoolArc<T> {
     slot: NonNull<Slot<T>>,
 }
@@ -381,6 +390,7 @@ unsafe impl<T: Send + Sync> Send for PoolArc<T> {}
 unsafe impl<T: Send + Sync> Sync for PoolArc<T> {}
 
 impl<T> PoolArc<T> {
+    /// Returns the state of the slot.
     #[inline]
     fn word(&self) -> &AtomicU32 {
         // SAFETY: this holder keeps the slot in use, and so its chunk alive.
@@ -391,7 +401,7 @@ impl<T> PoolArc<T> {
     #[must_use]
     pub fn holders_count(&self) -> u32 {
         // Relaxed: a figure.
-        (self.word().load(Ordering::Relaxed) & COUNT) + 1 - ONE
+        (self.word().load(Ordering::Relaxed) & STATE_MASK) + 1 - ONE_HANDLE
     }
 
     /// Returns `true` if both refer to the same value in the same slot.
@@ -409,7 +419,7 @@ impl<T> PoolArc<T> {
         if holders_count < HOLDERS_LIMIT {
             // Relaxed: new holders are made from an existing one, which keeps the value alive.
             let was = self.word().fetch_add(holders_count, Ordering::Relaxed);
-            if was & COUNT < HOLDERS_LIMIT - holders_count {
+            if was & STATE_MASK < HOLDERS_LIMIT - holders_count {
                 return PoolArcs { slot: self.slot, left: holders_count };
             }
         }
@@ -444,13 +454,13 @@ impl<T> Drop for PoolArc<T> {
     fn drop(&mut self) {
         // Acquire: pairs with the Release below, of former holders: their accesses to the value
         // come before it is dropped.
-        if self.word().load(Ordering::Acquire) & COUNT != ONE {
+        if self.word().load(Ordering::Acquire) & STATE_MASK != ONE_HANDLE {
             // Release: this holder's accesses come before the drop of the value; pairs with the
             // Acquire above and below, in the last holder.
-            if self.word().fetch_sub(1, Ordering::Release) & COUNT != ONE {
+            if self.word().fetch_sub(1, Ordering::Release) & STATE_MASK != ONE_HANDLE {
                 return;
             }
-            debug_assert_eq!(self.word().load(Ordering::Relaxed) & COUNT, DYING);
+            debug_assert_eq!(self.word().load(Ordering::Relaxed) & STATE_MASK, DYING);
             // Acquire: pairs with the Release of former holders, as above.
             fence(Ordering::Acquire);
         }

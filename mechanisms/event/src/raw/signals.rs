@@ -47,6 +47,7 @@ pub(crate) fn read_signal(fd: &OwnedFd) -> Option<i32> {
     i32::try_from(info.ssi_signo).ok()
 }
 
+/// Returns the error number of a system call that has returned -1.
 fn check(call: &'static str, answer: i32) -> Result<(), (&'static str, Errno)> {
     if answer < 0 {
         let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or_default();

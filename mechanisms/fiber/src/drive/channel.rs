@@ -37,12 +37,14 @@ pub fn channel<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
     (Sender { channel: Arc::clone(&channel) }, Receiver { channel })
 }
 
+/// State shared by the senders and receivers of a channel.
 #[derive(Debug)]
 struct Channel<T> {
     state: Mutex<ChannelState<T>>,
     capacity: usize,
 }
 
+/// Queue of values, and participants that wait.
 #[derive(Debug)]
 struct ChannelState<T> {
     queue: VecDeque<T>,
@@ -50,7 +52,9 @@ struct ChannelState<T> {
     receivers: VecDeque<Waiter>,
     /// Senders that wait for space.
     senders: VecDeque<Waiter>,
+    /// Number of senders that were not dropped.
     senders_count: usize,
+    /// Number of receivers that were not dropped.
     receivers_count: usize,
 }
 

@@ -10,7 +10,9 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
+/// State of an unlocked mutex.
 const FREE: u32 = 0;
+/// State of a locked mutex for which no participant waits.
 const HELD: u32 = 1;
 /// State of a locked mutex for which a participant waits or is about to wait.
 const CONTENDED: u32 = 2;
@@ -115,12 +117,14 @@ impl<T> Mutex<T> {
         MutexGuard { mutex: self, marker: PhantomData }
     }
 
+    /// Locks the mutex if it is unlocked; returns `true` on success.
     #[inline]
     fn try_acquire(&self) -> bool {
         // Acquire: pairs with the Release in unlock().
         self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
+    /// Locks the mutex; waits while another participant holds it.
     #[cold]
     fn lock_contended(&self) {
         self.waiting.wait_unless(|()| self.announce_waiter());
@@ -134,6 +138,7 @@ impl<T> Mutex<T> {
         self.word.swap(CONTENDED, Ordering::Acquire) == FREE
     }
 
+    /// Unlocks the mutex, and wakes a waiter if there is one.
     #[inline]
     fn unlock(&self) {
         // Release: publishes the accesses to the value to the Acquire of the next holder.
@@ -142,6 +147,7 @@ impl<T> Mutex<T> {
         }
     }
 
+    /// Unlocks the mutex for the participant that has waited longest, if any waits, and wakes it.
     #[cold]
     fn hand_over(&self) {
         loop {

@@ -15,7 +15,7 @@ use std::fmt;
 use std::sync::{Arc, mpsc};
 use std::thread;
 
-/// Runtime: a set of worker threads that run fibers.
+/// Set of worker threads that run fibers.
 ///
 /// Dropping a runtime waits until all its fibers have finished, as [`shutdown`](Self::shutdown) does;
 /// during unwinding it [abandons](Self::abandon) the runtime instead.
@@ -75,6 +75,7 @@ impl Runtime {
         Self::start_workers(config, false)
     }
 
+    /// Creates a runtime and starts its workers.
     pub(crate) fn start_workers(
         config: Config,
         can_steal_suspended: bool,
@@ -88,13 +89,14 @@ impl Runtime {
         for worker in 0..workers_count {
             let cpu = cpus.get(worker as usize).copied();
             if let Err(error) = runtime.start_worker(worker, cpu) {
-                runtime.stop();
+                runtime.stop_and_join();
                 return Err(error);
             }
         }
         Ok(runtime)
     }
 
+    /// Starts the thread of one worker, pinned to `cpu` if it is given.
     fn start_worker(&mut self, worker: u32, cpu: Option<u32>) -> Result<(), StartError> {
         let shared = Arc::clone(&self.shared);
         let (sender, receiver) = mpsc::sync_channel(1);
@@ -202,15 +204,16 @@ impl Runtime {
     /// Stops the workers as soon as their current fibers suspend themselves, without waiting for other fibers. Fibers
     /// that have not finished never run again: their values are never dropped, and their stacks are not reused.
     pub fn abandon(mut self) {
-        self.abandon_all();
+        self.abandon_workers();
     }
 
-    fn abandon_all(&mut self) {
+    /// Stops the workers once their current fibers suspend themselves, without waiting for the workers.
+    fn abandon_workers(&mut self) {
         if self.threads.is_empty() {
             return;
         }
         self.threads.clear();
-        self.close();
+        self.begin_closing();
         // Leaked on purpose: a thread that wakes one of the remaining fibers accesses its worker's
         // state.
         std::mem::forget(Arc::clone(&self.shared));
@@ -219,19 +222,22 @@ impl Runtime {
         self.shared.wake_workers();
     }
 
-    fn close(&self) {
+    /// Rejects further spawns by threads other than the workers; the workers stop when all fibers have finished.
+    fn begin_closing(&self) {
         // SeqCst: pairs with the SeqCst accesses in spawn_in(), which counts a fiber and then reads
         // this flag.
         self.shared.is_closing.store(true, Ordering::SeqCst);
         self.shared.wake_workers();
     }
 
-    fn stop(&mut self) {
+    /// Stops the workers once their current fibers suspend themselves, and waits for the workers.
+    fn stop_and_join(&mut self) {
         // Relaxed: the wake-up that follows publishes it.
         self.shared.is_stopped.store(true, Ordering::Relaxed);
         self.join_workers();
     }
 
+    /// Waits until all fibers have finished and the workers have stopped.
     fn join_workers(&mut self) {
         if self.threads.is_empty() {
             return;
@@ -242,7 +248,7 @@ impl Runtime {
             !is_own,
             "deadlock: a fiber called shutdown() on the runtime that runs it, or dropped that runtime"
         );
-        self.close();
+        self.begin_closing();
         for thread in self.threads.drain(..) {
             if let Err(panic) = thread.join()
                 && !thread::panicking()
@@ -264,7 +270,7 @@ fn worker_main(shared: Arc<RuntimeState>, index: u32) {
 
 impl Drop for Runtime {
     fn drop(&mut self) {
-        if thread::panicking() { self.abandon_all() } else { self.join_workers() }
+        if thread::panicking() { self.abandon_workers() } else { self.join_workers() }
     }
 }
 

@@ -59,8 +59,11 @@ where
 #[derive(Debug, Clone, Default)]
 struct SpawnOptions {
     name: Option<Arc<str>>,
+    /// Index of the pool in the runtime.
     pool: usize,
+    /// Index of the worker on which the fiber starts; `None` for any worker.
     worker: Option<u32>,
+    /// `true` if the fiber never moves to another worker.
     is_local: bool,
 }
 
@@ -188,6 +191,7 @@ impl Handle {
     }
 }
 
+/// Spawns a fiber on the calling fiber's worker; returns its handle.
 #[inline]
 fn spawn_on_current<F, T>(
     options: &SpawnOptions,
@@ -222,10 +226,10 @@ where
     let pool = find_pool(shared, options)?;
     let worker_index = named_worker(shared, options)?;
     let stack = shared.stacks.take_stack()?;
-    // SeqCst: pairs, together with the load below, with close(), which sets the flag and then
+    // SeqCst: pairs, together with the load below, with begin_closing(), which sets the flag and then
     // counts: either the closing side counts this fiber, or this thread sees the flag.
     let number = shared.spawned_outside.fetch_add(1, Ordering::SeqCst);
-    // SeqCst: pairs with the store in close(), as for fetch_add() above.
+    // SeqCst: pairs with the store in begin_closing(), as for fetch_add() above.
     if shared.is_closing.load(Ordering::SeqCst) {
         // Release: pairs with the Acquire in Shared::spawned_outside_count().
         shared.spawned_outside.fetch_sub(1, Ordering::Release);
@@ -241,6 +245,7 @@ where
     Ok(handle)
 }
 
+/// Returns the pool that the options name.
 #[inline]
 fn find_pool<'a>(
     shared: &'a RuntimeState,
@@ -265,6 +270,7 @@ fn named_worker(
     }
 }
 
+/// Returns the properties of the fiber to be created.
 #[inline]
 fn spec(
     shared: &RuntimeState,
@@ -285,6 +291,7 @@ fn spec(
     }
 }
 
+/// Returns an error if the closure or its result is too large for the stack.
 #[inline]
 fn check_size<F, T>(shared: &RuntimeState) -> Result<(), SpawnError> {
     let stack_bytes = shared.stacks.stack_bytes();
@@ -316,6 +323,7 @@ where
     spawn_from_worker(worker, &options, f, false).map(drop)
 }
 
+/// Spawns a fiber from a fiber of `worker`, on that worker if it serves the pool.
 #[inline]
 fn spawn_from_worker<F, T>(
     worker: &Worker,
@@ -433,15 +441,15 @@ impl<T> JoinHandle<T> {
         self.handle.as_ref().map_or(0, ResultHandle::id)
     }
 
-    /// Returns the fiber's name, if it has one.
+    /// Returns the fiber's name; `None` if it has none.
     #[must_use]
     pub fn name(&self) -> Option<Arc<str>> {
         self.handle.as_ref().and_then(ResultHandle::name)
     }
 }
 
-/// Puts a free stack into the cache of this thread's worker if that uses stacks of this size, else
-/// into the stack pool.
+/// Puts a free stack into the cache of this thread's worker if the worker uses stacks of this size, else into the stack
+/// pool.
 #[inline]
 fn release(stack: Stack) {
     match this_worker() {
@@ -462,6 +470,7 @@ impl<T> Drop for JoinHandle<T> {
 }
 
 impl<T> JoinHandle<T> {
+    /// Detaches the fiber; drops its result if it has finished.
     #[cold]
     fn detach(handle: ResultHandle<T>) {
         if let Err(handle) = handle.abandon()

@@ -14,10 +14,14 @@ use std::sync::{Arc, Weak};
 #[derive(Debug)]
 pub(crate) struct WorkerState {
     pub(crate) inbox: CachePadded<Inbox<Runnable>>,
+    /// Object through which other threads wake the worker.
     pub(crate) unparker: Unparker,
+    /// Run queue.
     pub(crate) queue: CachePadded<BiasedLock<ReadyQueue>>,
+    /// Announcements of fibers to steal, and of idleness.
     pub(crate) offers: Offers,
     pub(crate) counters: CachePadded<WorkerCounters>,
+    /// `true` once a worker thread has claimed this state.
     is_claimed: AtomicBool,
     runtime: Weak<RuntimeState>,
 }
@@ -25,10 +29,15 @@ pub(crate) struct WorkerState {
 /// Statistics of a worker, written by that worker only.
 #[derive(Debug, Default)]
 pub(crate) struct WorkerCounters {
+    /// Numbers of fibers spawned and finished.
     pub(crate) counts: FiberCounts,
+    /// Number of fibers that panicked.
     pub(crate) panicked: AtomicU64,
+    /// Number of switches from the worker to a fiber.
     pub(crate) switches: AtomicU64,
+    /// Number of times that the worker went to sleep.
     pub(crate) parks: AtomicU64,
+    /// Number of times that the worker has stolen a fiber.
     pub(crate) stolen: AtomicU64,
 }
 
@@ -93,6 +102,7 @@ pub(crate) struct RuntimeState {
 #[derive(Debug)]
 pub(crate) struct ResolvedPool {
     pub(crate) name: String,
+    /// Priority level; level 0 is the most urgent.
     pub(crate) level: u8,
     /// Index of the pool, below 2^16, as Config::validate() has checked.
     pub(crate) index: u16,
@@ -100,6 +110,7 @@ pub(crate) struct ResolvedPool {
     workers: Box<[u32]>,
     /// For each worker: `true` if it serves the pool.
     serves: Box<[bool]>,
+    /// Number of fibers that other threads have spawned, for the choice of the next worker.
     next: AtomicU32,
 }
 
@@ -142,19 +153,23 @@ impl RuntimeState {
         counts::have_all_finished(self.all_counts(), || self.spawned_outside_count())
     }
 
+    /// Returns the counters of all workers.
     fn all_counts(&self) -> impl Iterator<Item = &FiberCounts> + Clone {
         self.workers.iter().map(|worker| &worker.counters.counts)
     }
 
+    /// Returns the number of fibers spawned by threads other than the workers.
     fn spawned_outside_count(&self) -> u64 {
         // Acquire: pairs with the Release of the subtraction for a refused spawn in spawn_in().
         self.spawned_outside.load(Ordering::Acquire)
     }
 
+    /// Returns `true` if workers steal fibers from each other.
     pub(crate) fn has_stealing(&self) -> bool {
         self.can_steal_suspended || self.config.stealing != Stealing::Off
     }
 
+    /// Wakes all workers that sleep.
     pub(crate) fn wake_workers(&self) {
         for worker in &self.workers {
             worker.unparker.unpark();

@@ -48,6 +48,7 @@ pub(super) fn has_passed(deadline_ns: u64) -> bool {
     now_ns() >= deadline_ns
 }
 
+/// Makes the calling thread, which runs no fiber, sleep until `deadline_ns`.
 #[cold]
 fn sleep_as_thread(deadline_ns: u64) {
     let left = deadline_ns.saturating_sub(now_ns());

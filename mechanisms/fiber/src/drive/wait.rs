@@ -21,6 +21,7 @@ impl Waiter {
     }
 }
 
+/// Makes a woken fiber ready, from any thread.
 #[inline]
 fn wake_fiber(fiber: Runnable) {
     match this_worker() {
@@ -44,8 +45,9 @@ pub(crate) fn suspend_caller(commit: impl FnOnce(Waiter) -> Option<Waiter>) {
     });
 }
 
-/// Waits as `wait` does, until `deadline_ns` at most; returns `true` if the caller was woken, or `commit` returned the
-/// waiter. `withdraw` removes the waiter that `commit` has stored, and returns `true` if it was still stored.
+/// Suspends the caller like [`suspend_caller`], until `deadline_ns` at most; returns `true` if the caller was woken, or
+/// `commit` returned the waiter. `withdraw` removes the waiter that `commit` has stored, and returns `true` if it was
+/// still stored.
 pub(crate) fn suspend_caller_until(
     deadline_ns: u64,
     commit: impl FnOnce(Waiter) -> Option<Waiter>,
@@ -59,6 +61,7 @@ pub(crate) fn suspend_caller_until(
     }
 }
 
+/// Suspends the calling thread, which runs no fiber.
 #[cold]
 fn wait_as_thread(commit: impl FnOnce(Waiter) -> Option<Waiter>) {
     let sleeper = ThreadWaiter::new();
@@ -70,6 +73,7 @@ fn wait_as_thread(commit: impl FnOnce(Waiter) -> Option<Waiter>) {
     }
 }
 
+/// Suspends the calling thread, which runs no fiber, until `deadline_ns` at most.
 #[cold]
 fn wait_as_thread_until(
     deadline_ns: u64,

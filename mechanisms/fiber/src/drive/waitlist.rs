@@ -11,6 +11,7 @@ pub(crate) struct Waitlist<S> {
     inner: Mutex<WaitlistState<S>>,
 }
 
+/// Content of a [`Waitlist`].
 #[derive(Debug)]
 pub(crate) struct WaitlistState<S> {
     pub(crate) state: S,

@@ -20,10 +20,11 @@ use std::sync::Arc;
 /// Maximum number of free stacks in a worker's cache, which other threads cannot use; a worker with
 /// more returns half of them to the pool.
 const STACKS_CACHED_MAX: usize = 256;
+/// Number of free stacks that a worker takes from the pool at a time.
 const STACKS_REFILL_COUNT: usize = 64;
-/// Maximum time to a deadline for which a worker polls instead of sleeping: a sleep would take as
-/// much CPU time, and fibers with close deadlines become due together. `fiber-cost loops`, 2026-11:
-/// 100 fibers take 0.07 s of CPU a second, with 3 µs 0.15 s, and as many sleeping threads 0.03 s.
+/// Maximum time to a deadline for which a worker polls instead of sleeping, because a sleep would take as much CPU
+/// time, and fibers with close deadlines become due together. `fiber-cost loops`, 2026-11: 100 fibers take 0.07 s of
+/// CPU a second, with 3 µs 0.15 s, and as many sleeping threads 0.03 s.
 const POLLED_DEADLINE_NS_MAX: u64 = 20_000;
 /// Maximum number of due fibers made ready at a time, so that their data, and the data of the
 /// fibers that they wake, stay in the processor's caches until they run.
@@ -38,33 +39,43 @@ const STEAL_CHECKS_MAX: u32 = 128;
 /// Number of clock reads after which a worker runs a fiber of a less urgent pool.
 const POLLS_PER_LESS_URGENT: u32 = 4;
 
+/// Thread of a runtime, which runs the fibers of its run queue.
 pub(crate) struct Worker {
+    /// The worker's access to its shared state.
     owner: WorkerOwner,
     index: u32,
+    /// `true` if the worker may steal fibers from other workers.
     can_steal: bool,
-    running: Cell<Option<NonNull<FiberControl>>>,
+    running_fiber: Cell<Option<NonNull<FiberControl>>>,
+    /// Timers of the worker's fibers.
     wheel: RefCell<Wheel<TimerPayload>>,
     parker: RefCell<Parker>,
     /// Reused buffer of [`expire`](Self::expire) for the timers that are due.
-    due: RefCell<Vec<TimerPayload>>,
+    due_buffer: RefCell<Vec<TimerPayload>>,
     /// Estimated delay with which sleeps end.
     lead: Cell<SleepLead>,
     /// Deadline of the last sleep if the sleep ended early, and the deadline may therefore still be in the future.
     woken_for_ns: Cell<Option<u64>>,
-    stacks: RefCell<Vec<Stack>>,
-    until_poll: Cell<u32>,
+    /// Cache of free stacks.
+    free_stacks: RefCell<Vec<Stack>>,
+    /// Number of switches until the clock is read next.
+    switches_until_poll: Cell<u32>,
+    /// Number of clock reads.
     polls_count: Cell<u32>,
-    /// Number of switches since a due fiber was made ready: fewer than [`SWITCHES_PER_EXPIRED`].
+    /// Number of switches since a due fiber was made ready, fewer than [`SWITCHES_PER_EXPIRED`].
     uncredited_switches: Cell<u32>,
     poll_interval: Cell<PollInterval>,
-    polled_ns: Cell<u64>,
+    /// Time of the last clock read, in ns.
+    last_poll_ns: Cell<u64>,
+    /// Number of the next fiber that is spawned on this worker.
     next_id: Cell<u64>,
     /// `true` if the last fiber has already spun without success, so that the worker need not spin.
     has_spun: Cell<bool>,
-    /// Value of `until_poll` when the number of switches was last added to the statistics; the
-    /// difference to `until_poll` is the number of switches since then.
-    counted_until_poll: Cell<u32>,
-    /// For each worker: its number of offers when its queue last contained no fiber that this worker may steal.
+    /// Value of `switches_until_poll` when the number of switches was last added to the statistics; the
+    /// difference to `switches_until_poll` is the number of switches since then.
+    counted_switches_until_poll: Cell<u32>,
+    /// For each other worker, its number of announced fibers when its queue last contained no fiber
+    /// that this worker may steal.
     seen_offer_counts: Box<[Cell<u32>]>,
 }
 
@@ -76,25 +87,25 @@ impl Worker {
         Some(Self {
             index,
             can_steal: shared.has_stealing() && shared.workers.len() > 1,
-            running: Cell::new(None),
+            running_fiber: Cell::new(None),
             wheel: RefCell::new(
                 Wheel::new(WheelConfig { timers_max: 1 << 28, timers_reserved: 0 }, now_ns).ok()?,
             ),
             parker: RefCell::new(Parker::new(shared.config.spin).ok()?),
-            stacks: RefCell::default(),
-            due: RefCell::default(),
+            free_stacks: RefCell::default(),
+            due_buffer: RefCell::default(),
             lead: Cell::new(SleepLead::new()),
             woken_for_ns: Cell::new(None),
-            until_poll: Cell::new(0),
+            switches_until_poll: Cell::new(0),
             polls_count: Cell::new(0),
             uncredited_switches: Cell::new(0),
             poll_interval: Cell::new(PollInterval::new()),
-            polled_ns: Cell::new(now_ns),
+            last_poll_ns: Cell::new(now_ns),
             // Each worker has a range of numbers of its own, so that taking a number needs no
             // synchronisation.
             next_id: Cell::new((u64::from(index) + 1) << 40),
             has_spun: Cell::new(false),
-            counted_until_poll: Cell::new(0),
+            counted_switches_until_poll: Cell::new(0),
             seen_offer_counts: shared.workers.iter().map(|_| Cell::new(0)).collect(),
             owner,
         })
@@ -118,7 +129,7 @@ impl Worker {
     /// Returns the control block of the running fiber; `None` if no fiber runs.
     #[inline]
     pub(crate) fn running_fiber(&self) -> Option<NonNull<FiberControl>> {
-        self.running.get()
+        self.running_fiber.get()
     }
 
     /// Returns a new fiber number, unique in the runtime.
@@ -186,6 +197,7 @@ impl Worker {
         }
     }
 
+    /// Wakes an idle worker that serves the pool.
     #[cold]
     fn wake_idle(&self, pool: u16) {
         let shared = self.runtime_state();
@@ -201,7 +213,7 @@ impl Worker {
     /// Returns a free stack from the worker's cache, or from the pool if the cache is empty.
     #[inline]
     pub(crate) fn take_stack(&self) -> Result<Stack, StackError> {
-        let mut stacks = self.stacks.borrow_mut();
+        let mut stacks = self.free_stacks.borrow_mut();
         match stacks.pop() {
             Some(stack) => Ok(stack),
             None => self.runtime_state().stacks.take_stacks(STACKS_REFILL_COUNT, &mut stacks),
@@ -211,7 +223,7 @@ impl Worker {
     /// Puts a free stack of this runtime's size into the worker's cache.
     #[inline]
     pub(crate) fn release_stack(&self, stack: Stack) {
-        let mut stacks = self.stacks.borrow_mut();
+        let mut stacks = self.free_stacks.borrow_mut();
         stacks.push(stack);
         if stacks.len() > STACKS_CACHED_MAX {
             self.runtime_state().stacks.release(stacks.drain(STACKS_CACHED_MAX / 2..));
@@ -272,19 +284,20 @@ impl Worker {
                 None => self.idle(),
             }
         }
-        self.runtime_state().stacks.release(self.stacks.borrow_mut().drain(..));
+        self.runtime_state().stacks.release(self.free_stacks.borrow_mut().drain(..));
     }
 
+    /// Removes and returns the next fiber to run; `None` if no fiber is ready.
     #[inline]
     fn next_fiber(&self) -> Option<Runnable> {
         if !self.owner.inbox.is_empty() {
             self.empty_inbox();
         }
-        let left = self.until_poll.get();
+        let left = self.switches_until_poll.get();
         if left == 0 {
             return self.poll();
         }
-        self.until_poll.set(left - 1);
+        self.switches_until_poll.set(left - 1);
         self.owner.with_queue(|queue| queue.pop())
     }
 
@@ -292,16 +305,16 @@ impl Worker {
     #[inline]
     fn run_from(&self, mut fiber: Runnable, drop_unclaimed: &impl Fn(&Self, UnclaimedResult)) {
         loop {
-            self.running.set(Some(fiber.control_address()));
+            self.running_fiber.set(Some(fiber.control_address()));
             probe!("fiber.switch", fiber.id());
             match fiber.resume() {
                 ResumeOutcome::Yielded(yielded) => {
-                    let left = self.until_poll.get();
+                    let left = self.switches_until_poll.get();
                     if left == 0 || !self.owner.inbox.is_empty() {
                         self.push_ready(yielded);
                         return;
                     }
-                    self.until_poll.set(left - 1);
+                    self.switches_until_poll.set(left - 1);
                     let (before, pool) = (yielded.control_address(), self.offered_pool(&yielded));
                     fiber = self.owner.with_queue(|queue| queue.push_then_pop(yielded));
                     if let Some(pool) = pool
@@ -312,13 +325,14 @@ impl Worker {
                 }
                 ResumeOutcome::Parked(None) => return,
                 ResumeOutcome::Parked(Some(resumed)) => fiber = resumed,
-                ResumeOutcome::Finished(fiber) => return self.finish(fiber, drop_unclaimed),
+                ResumeOutcome::Finished(fiber) => return self.finish_fiber(fiber, drop_unclaimed),
             }
         }
     }
 
+    /// Wakes the waiters of a finished fiber, and frees its stack.
     #[inline]
-    fn finish(&self, fiber: FinishedFiber, drop_unclaimed: &impl Fn(&Self, UnclaimedResult)) {
+    fn finish_fiber(&self, fiber: FinishedFiber, drop_unclaimed: &impl Fn(&Self, UnclaimedResult)) {
         if fiber.has_panicked() {
             add_to_counter(&self.owner.counters.panicked, 1);
         }
@@ -336,6 +350,7 @@ impl Worker {
         self.fiber_counts().add_finished();
     }
 
+    /// Moves the fibers in the inbox to the run queue.
     #[cold]
     #[inline(never)]
     fn empty_inbox(&self) {
@@ -351,13 +366,17 @@ impl Worker {
     #[inline(never)]
     fn poll(&self) -> Option<Runnable> {
         let now_ns = clock::now_ns();
-        self.expire(now_ns, self.counted_until_poll.get() - self.until_poll.get());
+        self.expire(
+            now_ns,
+            self.counted_switches_until_poll.get() - self.switches_until_poll.get(),
+        );
         let mut poll_interval = self.poll_interval.get();
-        let before_ns = self.polled_ns.replace(now_ns);
+        let before_ns = self.last_poll_ns.replace(now_ns);
         self.count_switches();
-        let until_poll = poll_interval.next_switches_count(now_ns.saturating_sub(before_ns)) - 1;
-        self.until_poll.set(until_poll);
-        self.counted_until_poll.set(until_poll);
+        let switches_until_poll =
+            poll_interval.next_switches_count(now_ns.saturating_sub(before_ns)) - 1;
+        self.switches_until_poll.set(switches_until_poll);
+        self.counted_switches_until_poll.set(switches_until_poll);
         self.poll_interval.set(poll_interval);
         let polls_count = self.polls_count.get().wrapping_add(1);
         self.polls_count.set(polls_count);
@@ -370,10 +389,10 @@ impl Worker {
 
     /// Adds the switches since the last call to the statistics.
     fn count_switches(&self) {
-        let left = self.until_poll.get();
+        let left = self.switches_until_poll.get();
         add_to_counter(
             &self.owner.counters.switches,
-            u64::from(self.counted_until_poll.replace(left) - left),
+            u64::from(self.counted_switches_until_poll.replace(left) - left),
         );
     }
 
@@ -381,7 +400,7 @@ impl Worker {
     /// returns `true` if there were any. `switches_count` is the number of switches since the last call.
     fn expire(&self, now_ns: u64, switches_count: u32) -> bool {
         let mut wheel = self.wheel.borrow_mut();
-        let mut due = self.due.borrow_mut();
+        let mut due = self.due_buffer.borrow_mut();
         let ready_count = self.owner.with_queue(|queue| queue.count());
         let switches_count = self.uncredited_switches.get() + switches_count;
         self.uncredited_switches.set(switches_count % SWITCHES_PER_EXPIRED);
@@ -402,13 +421,13 @@ impl Worker {
     #[inline(never)]
     fn idle(&self) {
         let now_ns = clock::now_ns();
-        self.polled_ns.set(now_ns);
+        self.last_poll_ns.set(now_ns);
         if self.expire(now_ns, 0) {
             return;
         }
         let shared = self.runtime_state();
         self.count_switches();
-        // Acquire: pairs with the SeqCst store of close(): spawns before it are counted.
+        // Acquire: pairs with the SeqCst store of begin_closing(): spawns before it are counted.
         let is_closing = shared.is_closing.load(Ordering::Acquire);
         if is_closing && shared.have_all_finished() {
             // Relaxed: the wake-up below publishes it.
@@ -419,10 +438,11 @@ impl Worker {
         if self.can_steal && self.steal() {
             return;
         }
-        self.sleep(now_ns, is_closing);
+        self.sleep_until_work(now_ns, is_closing);
     }
 
-    fn sleep(&self, now_ns: u64, was_closing: bool) {
+    /// Sleeps until a fiber may be ready or the next deadline has passed.
+    fn sleep_until_work(&self, now_ns: u64, was_closing: bool) {
         let shared = self.runtime_state();
         let next_deadline_ns = self.wheel.borrow_mut().next_deadline_ns();
         // The kernel ends sleeps late, so the end is requested earlier by the lead.

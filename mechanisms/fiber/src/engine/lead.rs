@@ -1,11 +1,12 @@
 //! Estimate of how late the kernel ends sleeps, so that they can be requested earlier.
 
-/// Lead time of sleeps: how much earlier than the deadline a sleep is requested to end. A sleep ends late: the timer
-/// interrupt, the exit from the CPU's idle state (expensive in a virtual machine) and the switch to the thread take
-/// tens of µs. A thread that requests an end earlier by that time is punctual, and spins for the rest. The lead
-/// follows the 25th percentile of the lateness, so that three quarters of the sleeps do not spin at all.
+/// Time by which sleeps are requested to end before their deadline. A sleep ends late: the timer interrupt, the exit
+/// from the CPU's idle state (expensive in a virtual machine) and the switch to the thread take tens of µs. A thread
+/// that requests an end earlier by that time is punctual, and spins for the rest. The lead follows the 25th percentile
+/// of the lateness, so that three quarters of the sleeps do not spin at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SleepLead {
+    /// Lead in ns.
     ns: u64,
 }
 

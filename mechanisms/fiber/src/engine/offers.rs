@@ -11,7 +11,8 @@ use handover_base::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 #[derive(Debug, Default)]
 pub struct IdleCount(AtomicU32);
 
-/// Announcements of a worker: fibers that others may steal, and whether the worker is idle.
+/// Announcements of a worker to the others: a count of the fibers that they may steal, and a flag that the worker is
+/// idle.
 #[derive(Debug, Default)]
 pub struct Offers {
     /// Number, modulo 2^32, of fibers that became ready on this worker and may be stolen. Written by this worker only.

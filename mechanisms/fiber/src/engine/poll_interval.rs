@@ -9,7 +9,9 @@ pub(crate) struct PollInterval {
 
 /// Minimum intended time between two clock reads.
 const BETWEEN_NS_MIN: u64 = 2_000;
+/// Maximum intended time between two clock reads.
 const BETWEEN_NS_MAX: u64 = 8_000;
+/// Maximum number of switches between two clock reads.
 const SWITCHES_MAX: u32 = 256;
 
 impl PollInterval {

@@ -9,8 +9,8 @@ pub(crate) const LEVELS_COUNT: usize = 8;
 #[derive(Debug)]
 pub(crate) struct ReadyQueue {
     levels: [List<Runnable>; LEVELS_COUNT],
-    /// Bitmap: bit i is set if level i is not empty.
-    occupied: u32,
+    /// Bitmap of the levels that are not empty.
+    non_empty_levels: u32,
     count: u32,
     /// Level of the last fiber that `pop_less_urgent` returned.
     last_level: usize,
@@ -20,7 +20,7 @@ impl ReadyQueue {
     pub(crate) fn new() -> Self {
         Self {
             levels: [const { List::new() }; LEVELS_COUNT],
-            occupied: 0,
+            non_empty_levels: 0,
             count: 0,
             last_level: LEVELS_COUNT,
         }
@@ -37,17 +37,17 @@ impl ReadyQueue {
     pub(crate) fn push(&mut self, fiber: Runnable) {
         let level = fiber.priority_level() % LEVELS_COUNT;
         self.levels[level].push_back(fiber);
-        self.occupied |= 1 << level;
+        self.non_empty_levels |= 1 << level;
         self.count += 1;
     }
 
     /// Pops the first fiber of the most urgent level; `None` if no fiber is ready.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<Runnable> {
-        if self.occupied == 0 {
+        if self.non_empty_levels == 0 {
             return None;
         }
-        self.pop_from(self.occupied.trailing_zeros() as usize)
+        self.pop_from(self.non_empty_levels.trailing_zeros() as usize)
     }
 
     /// Appends a fiber to the queue of its level, and pops the first fiber of the most urgent
@@ -56,18 +56,20 @@ impl ReadyQueue {
     pub(crate) fn push_then_pop(&mut self, fiber: Runnable) -> Runnable {
         let level = fiber.priority_level() % LEVELS_COUNT;
         // Fast path: the most urgent level is the fiber's own, and it is not empty.
-        if self.occupied.trailing_zeros() as usize == level
+        if self.non_empty_levels.trailing_zeros() as usize == level
             && let Some(next) = self.levels[level].pop_front()
         {
             self.levels[level].push_back(fiber);
             return next;
         }
-        self.push_then_pop_across_levels(fiber)
+        self.push_then_pop_other_level(fiber)
     }
 
-    fn push_then_pop_across_levels(&mut self, fiber: Runnable) -> Runnable {
-        if self.occupied == 0
-            || self.occupied.trailing_zeros() as usize > fiber.priority_level() % LEVELS_COUNT
+    /// Does [`push_then_pop`](Self::push_then_pop) if the fiber is not of the most urgent level.
+    fn push_then_pop_other_level(&mut self, fiber: Runnable) -> Runnable {
+        if self.non_empty_levels == 0
+            || self.non_empty_levels.trailing_zeros() as usize
+                > fiber.priority_level() % LEVELS_COUNT
         {
             return fiber; // no other fiber is as urgent
         }
@@ -84,7 +86,7 @@ impl ReadyQueue {
     /// if no other has fibers. Successive calls go from the least urgent level to more urgent ones
     /// and start again, so that no level starves.
     pub(crate) fn pop_less_urgent(&mut self) -> Option<Runnable> {
-        let less_urgent = self.occupied & self.occupied.wrapping_sub(1);
+        let less_urgent = self.non_empty_levels & self.non_empty_levels.wrapping_sub(1);
         let more_urgent = less_urgent & ((1 << self.last_level) - 1);
         let candidates = if more_urgent == 0 { less_urgent } else { more_urgent };
         let Some(level) = candidates.checked_ilog2() else { return self.pop() };
@@ -92,12 +94,13 @@ impl ReadyQueue {
         self.pop_from(self.last_level)
     }
 
+    /// Pops the first fiber of `level`.
     #[inline]
     fn pop_from(&mut self, level: usize) -> Option<Runnable> {
         let list = &mut self.levels[level % LEVELS_COUNT];
         let fiber = list.pop_front();
         if list.is_empty() {
-            self.occupied &= !(1 << level);
+            self.non_empty_levels &= !(1 << level);
         }
         self.count -= u32::from(fiber.is_some());
         fiber
@@ -129,7 +132,7 @@ impl ReadyQueue {
         while let Some(fiber) = kept.pop_front() {
             let level = fiber.priority_level() % LEVELS_COUNT;
             self.levels[level].push_front(fiber);
-            self.occupied |= 1 << level;
+            self.non_empty_levels |= 1 << level;
             self.count += 1;
         }
         (taken, has_checked_all)

@@ -14,7 +14,9 @@ use handover_base::sync::hint;
 /// Value with a biased lock, which is cheap for one owner thread and expensive for others.
 #[derive(Debug)]
 pub struct BiasedLock<T> {
+    /// `true` while the owner holds the lock.
     is_owner_inside: AtomicBool,
+    /// `true` while another thread holds the lock.
     is_remote_inside: AtomicBool,
     value: UnsafeCell<T>,
 }
@@ -75,6 +77,7 @@ impl<T> BiasedLock<T> {
         self.value.with_mut(|value| f(unsafe { &mut *value }))
     }
 
+    /// Lets another thread acquire the lock, and waits until that thread has released the lock.
     #[cold]
     fn yield_to_remote(&self) {
         // Release: pairs with the Acquire in with_lock_as_remote(); the value was not accessed.
@@ -82,7 +85,7 @@ impl<T> BiasedLock<T> {
         let mut spins_count = 0u32;
         // Acquire: pairs with the Release in with_lock_as_remote().
         while self.is_remote_inside.load(Ordering::Acquire) {
-            wait(&mut spins_count);
+            pause_or_yield(&mut spins_count);
         }
     }
 
@@ -102,7 +105,7 @@ impl<T> BiasedLock<T> {
         let mut spins_count = 0u32;
         // Acquire: pairs with the Release of the leaving owner.
         while self.is_owner_inside.load(Ordering::Acquire) {
-            wait(&mut spins_count);
+            pause_or_yield(&mut spins_count);
         }
         // SAFETY: the owner is outside and, since the fence, sees the remote flag before it
         // enters again; other remote threads are refused by the swap.
@@ -113,8 +116,8 @@ impl<T> BiasedLock<T> {
     }
 }
 
-/// Pauses a few times, then yields the CPU: the holder of the lock may have been preempted.
-fn wait(spins_count: &mut u32) {
+/// Pauses a few times, then yields the CPU, as the holder of the lock may have been preempted.
+fn pause_or_yield(spins_count: &mut u32) {
     *spins_count += 1;
     if *spins_count < 64 {
         hint::spin_loop();

@@ -9,6 +9,7 @@ use std::cell::UnsafeCell;
 #[derive(Debug)]
 pub(crate) struct GateCell<T> {
     gate: Gate<Waiter>,
+    /// Number of waiters that are removing themselves from the gate.
     withdrawals: Withdrawals,
     value: UnsafeCell<Option<T>>,
 }

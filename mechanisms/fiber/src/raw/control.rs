@@ -43,14 +43,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
+/// Coroutine that switches between a worker and a fiber.
 type Switch = Coroutine<(), SuspendRequest, (), Bounds>;
 
 const LINE_BYTES: usize = 64;
-/// Number of cache lines of a suspended fiber's stack frames to prefetch: enough for all frames of a simple fiber.
+/// Number of cache lines of a suspended fiber's stack frames to prefetch, enough for all frames of a simple fiber.
 const FRAME_LINES: usize = 7;
 
-/// Request of a fiber to its worker when it suspends itself: null to be run again, else the address
-/// of the `Commit` to call with it.
+/// Request of a fiber to its worker when it suspends itself. Null is a request to be run again;
+/// else the request is the address of the `Commit` to call with the fiber.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SuspendRequest(*mut Commit);
 
@@ -104,8 +105,10 @@ pub(crate) struct FiberControl {
     can_migrate: bool,
     /// `true` if the fiber must not move to another worker in its present state.
     is_pinned: Cell<bool>,
+    /// `true` if the fiber panicked.
     has_panicked: Cell<bool>,
     pool: u16,
+    /// Coroutine of the fiber.
     switch: UnsafeCell<MaybeUninit<Switch>>,
     /// Gate that is opened when the fiber has finished, and abandoned when the fiber's handle is dropped.
     finished: Gate<Waiter>,
@@ -121,6 +124,7 @@ pub(crate) struct FiberControl {
     /// Name of the fiber, if it has one; boxed to save space in the control block.
     name: Option<Box<Arc<str>>>,
     stack_pool: &'static StackPool,
+    /// State of the fiber in ThreadSanitizer.
     shadow: SanitizerState,
 }
 
@@ -324,7 +328,7 @@ impl FinishedFiber {
 /// Parts of a finished fiber that its worker must free.
 #[derive(Debug)]
 pub(crate) enum FiberRemains {
-    /// No part: the handle owns the result and the stack.
+    /// No part, because the handle owns the result and the stack.
     Nothing,
     /// The stack must be freed; the result was dropped or does not exist.
     Stack(Stack),
@@ -391,6 +395,7 @@ unsafe impl<T: Send> Send for ResultHandle<T> {}
 // SAFETY: a shared handle only reports whether the fiber has ended, and its name and number.
 unsafe impl<T: Send> Sync for ResultHandle<T> {}
 
+/// Result of a fiber, or the payload with which it panicked.
 type FiberResult<T> = Result<T, Box<dyn Any + Send>>;
 
 impl<T> ResultHandle<T> {
@@ -557,6 +562,7 @@ where
     suspend_with(running, SuspendRequest((&raw mut commit).cast()));
 }
 
+/// Suspends the running fiber with a request to its worker.
 #[inline(always)]
 fn suspend_with(running: NonNull<FiberControl>, action: SuspendRequest) {
     // SAFETY: the fiber runs and calls this function, so its control block is valid.

@@ -5,7 +5,8 @@ use std::cell::Cell;
 use std::ptr;
 
 thread_local! {
-    static CURRENT: Cell<*const Worker> = const { Cell::new(ptr::null()) };
+    /// Pointer to this thread's worker, or null.
+    static THIS_WORKER: Cell<*const Worker> = const { Cell::new(ptr::null()) };
 }
 
 /// Returns this thread's worker; `None` if the thread is not a worker.
@@ -17,18 +18,18 @@ pub(crate) fn this_worker() -> Option<&'static Worker> {
     // SAFETY: with_this_worker() sets the pointer to a worker that is borrowed until the pointer is reset. All
     // callers are in this crate, and none keeps the reference across a suspension, or beyond the
     // fiber's run.
-    unsafe { CURRENT.get().as_ref() }
+    unsafe { THIS_WORKER.get().as_ref() }
 }
 
 /// Calls `run`, during which [`this_worker`] returns `worker` on this thread; returns the result of `run`.
 pub(crate) fn with_this_worker<R>(worker: &Worker, run: impl FnOnce() -> R) -> R {
-    struct Leave;
-    impl Drop for Leave {
+    struct RestoreOnDrop;
+    impl Drop for RestoreOnDrop {
         fn drop(&mut self) {
-            CURRENT.set(ptr::null());
+            THIS_WORKER.set(ptr::null());
         }
     }
-    CURRENT.set(worker);
-    let _leave = Leave;
+    THIS_WORKER.set(worker);
+    let _leave = RestoreOnDrop;
     run()
 }

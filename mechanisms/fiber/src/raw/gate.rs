@@ -22,12 +22,16 @@ use handover_base::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use handover_base::sync::thread;
 use std::ptr;
 
+/// Bit of the word which says that a participant is writing the value behind the gate.
 const CLAIMED: usize = 1;
+/// Word of an open gate.
 const SET: usize = 3;
+/// Word of a gate at which no participant will ever wait.
 const ABANDONED: usize = 4;
+/// Word of a gate that is being closed.
 const CLOSING: usize = 7;
 /// Mask of the bits that only the states SET and CLOSING both have set.
-const OPEN: usize = SET & CLOSING;
+const OPEN_MASK: usize = SET & CLOSING;
 
 /// Node of a gate's list of waiters, on the waiter's stack.
 #[derive(Debug)]
@@ -56,7 +60,7 @@ impl<W> Default for WaitNode<W> {
 pub enum PreviousState<W> {
     /// The gate was closed, and these participants waited, in order of arrival.
     Waiting(Waiters<W>),
-    /// The gate was abandoned: no participant will ever wait at it.
+    /// The gate was abandoned, so that no participant will ever wait at it.
     Abandoned,
     /// The gate was already open.
     Open,
@@ -101,11 +105,13 @@ unsafe impl<W: Send> Send for Gate<W> {}
 // SAFETY: waiters are `Send`, and move between threads through the atomic word only.
 unsafe impl<W: Send> Sync for Gate<W> {}
 
+/// Returns `true` if `word` is that of an open gate.
 fn is_open<W>(word: *mut WaitNode<W>) -> bool {
-    word.addr() & OPEN == OPEN
+    word.addr() & OPEN_MASK == OPEN_MASK
 }
 
-fn marker<W>(word: usize) -> *mut WaitNode<W> {
+/// Converts a state to a value of the word.
+fn state_word<W>(word: usize) -> *mut WaitNode<W> {
     ptr::without_provenance_mut(word)
 }
 
@@ -127,7 +133,7 @@ impl<W> Gate<W> {
     /// Makes a closed gate on which no participant will ever wait.
     #[must_use]
     pub fn abandoned() -> Self {
-        Self { word: AtomicPtr::new(marker(ABANDONED)) }
+        Self { word: AtomicPtr::new(state_word(ABANDONED)) }
     }
 
     /// Returns `true` if the gate is open; then all writes before its opening are visible.
@@ -168,7 +174,7 @@ impl<W> Gate<W> {
     pub fn set(&self) -> PreviousState<W> {
         // Release: publishes earlier writes to the Acquire in is_set() and enqueue(). Acquire:
         // pairs with the Release in enqueue(): the nodes are visible.
-        let before = self.word.swap(marker(SET), Ordering::AcqRel);
+        let before = self.word.swap(state_word(SET), Ordering::AcqRel);
         match before.addr() {
             SET | CLOSING => PreviousState::Open,
             ABANDONED => PreviousState::Abandoned,
@@ -188,7 +194,7 @@ impl<W> Gate<W> {
         self.word
             .compare_exchange(
                 ptr::null_mut(),
-                marker(ABANDONED),
+                state_word(ABANDONED),
                 Ordering::Release, // publishes to the AcqRel in set()
                 Ordering::Acquire, // pairs with the AcqRel in set()
             )
@@ -209,8 +215,8 @@ impl<W> Gate<W> {
         // Acquire: pairs with the Release in set(), and by it with the counts of withdrawals whose
         // lists set() has not found.
         let closing = self.word.compare_exchange(
-            marker(SET),
-            marker(CLOSING),
+            state_word(SET),
+            state_word(CLOSING),
             Ordering::Acquire,
             Ordering::Relaxed,
         );
@@ -288,7 +294,7 @@ impl<W> Gate<W> {
             // intact.
             match self.word.compare_exchange_weak(
                 word,
-                marker(word.addr() & CLAIMED),
+                state_word(word.addr() & CLAIMED),
                 Ordering::AcqRel,  // pairs with the Release in enqueue()
                 Ordering::Acquire, // pairs with the Release in enqueue()
             ) {

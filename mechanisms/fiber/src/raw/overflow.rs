@@ -13,13 +13,16 @@ use std::sync::OnceLock;
 /// Signal actions of SIGSEGV and SIGBUS before the handler was installed.
 static PREVIOUS_ACTIONS: [OnceLock<libc::sigaction>; 2] = [OnceLock::new(), OnceLock::new()];
 const SIGNALS: [libc::c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
-/// Size of the alternate signal stack: the handler needs a few hundred bytes, and the kernel saves
-/// the registers on it.
-const ALTERNATE_BYTES: usize = 64 << 10;
+/// Size in bytes of the alternate signal stack, on which the kernel saves the registers and the handler needs a few
+/// hundred bytes.
+const ALTERNATE_STACK_BYTES: usize = 64 << 10;
 
 /// Returns the fiber that this thread runs and the size of its stack in bytes, if `addr` is in the
 /// guard of that stack. `stack_pointer` is that of the interrupted code.
-fn find(addr: usize, stack_pointer: usize) -> Option<(&'static FiberControl, usize)> {
+fn find_overflowed_fiber(
+    addr: usize,
+    stack_pointer: usize,
+) -> Option<(&'static FiberControl, usize)> {
     let region = find_region(addr)?;
     let control = region.control_address_above(addr)?;
     // On a thread's own stack no fiber runs. What the worker takes for its running fiber is then
@@ -50,6 +53,7 @@ struct MessageBuffer {
 }
 
 impl MessageBuffer {
+    /// Appends text; cuts it off at the end of the buffer.
     fn add(&mut self, text: &[u8]) {
         for &byte in text {
             if let Some(byte_slot) = self.bytes.get_mut(self.len) {
@@ -87,7 +91,7 @@ extern "C" fn on_fault(
         // SAFETY: the kernel sets the address of SIGSEGV and SIGBUS unless they were sent.
         let addr = unsafe { info_ref.si_addr() } as usize;
         // SAFETY: `context` is this handler's third argument, and the handler has SA_SIGINFO.
-        find(addr, unsafe { interrupted_stack_pointer(context) })
+        find_overflowed_fiber(addr, unsafe { interrupted_stack_pointer(context) })
     };
     if let Some((control, stack_bytes)) = overflowed {
         let mut text = MessageBuffer { bytes: [0; 512], len: 0 };
@@ -117,12 +121,13 @@ extern "C" fn on_fault(
     }
 }
 
-/// Returns `true` if a thread or process has sent the signal, by kill(2) for example: its siginfo
-/// then contains the sender instead of the faulting address.
+/// Returns `true` if a thread or process has sent the signal, by kill(2) for example. Its siginfo then contains the
+/// sender instead of the faulting address.
 fn is_sent(info: &libc::siginfo_t) -> bool {
     info.si_code <= 0
 }
 
+/// Returns `true` if the default action is installed for the signal.
 fn has_default_action(signal: libc::c_int) -> bool {
     // SAFETY: all zeros is a valid sigaction.
     let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
@@ -191,7 +196,7 @@ pub(crate) fn install_fault_handler() {
         return; // the standard library has given it one
     }
     // Leaked: the thread uses it until its last instruction.
-    let memory = Box::leak(vec![0u8; ALTERNATE_BYTES].into_boxed_slice());
+    let memory = Box::leak(vec![0u8; ALTERNATE_STACK_BYTES].into_boxed_slice());
     alternate.ss_sp = memory.as_mut_ptr().cast();
     alternate.ss_size = memory.len();
     alternate.ss_flags = 0;

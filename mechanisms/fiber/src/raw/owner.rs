@@ -16,10 +16,11 @@ use std::sync::Arc;
 pub(crate) struct WorkerOwner {
     worker: NonNull<WorkerState>,
     shared: Arc<RuntimeState>,
+    /// `true` if the kernel supports `membarrier(2)`.
     has_heavy_fence: bool,
     /// `true` if other workers may steal fibers from the queue.
     has_thieves: bool,
-    /// Makes the type `!Send`: the queue is accessed without a lock.
+    /// Makes the type `!Send`, because the queue is accessed without a lock.
     not_send: PhantomData<*mut ()>,
 }
 
@@ -107,8 +108,8 @@ impl Deref for WorkerOwner {
     }
 }
 
-/// Prevents the compiler from moving memory accesses across, without an instruction: the owner's
-/// half of the fence whose other half is the membarrier in [`WorkerOwner::fence_heavy`].
+/// Prevents the compiler from moving memory accesses across, without an instruction. This is the owner's half of the
+/// fence whose other half is the membarrier in [`WorkerOwner::fence_heavy`].
 #[inline]
 fn fence_compiler() {
     // SAFETY: the block contains no instruction; without `nomem` the compiler must assume that it

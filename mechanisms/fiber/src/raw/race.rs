@@ -13,9 +13,13 @@
 
 use handover_base::sync::atomic::{AtomicU8, Ordering};
 
+/// State: neither the wake-up nor the deadline has occurred.
 const WAITING: u8 = 0;
+/// State: the wake-up occurred first.
 const WOKEN: u8 = 1;
+/// State: the deadline occurred first.
 const EXPIRED: u8 = 2;
+/// State: the deadline occurred first, and the waker does not access the waiter any more.
 const RELEASED: u8 = 3;
 
 /// Arbiter between a wake-up and a deadline, of which only the first takes effect.

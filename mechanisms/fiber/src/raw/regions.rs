@@ -3,18 +3,22 @@
 use handover_base::sync::atomic::{AtomicPtr, Ordering};
 use std::ptr;
 
-/// Description of a slab of stacks for signal handlers, which must not lock: a node of a list that never shrinks.
+/// Description of a slab of stacks. It is a node of a list that never shrinks, so that signal handlers can search the
+/// list without locking.
 pub(super) struct StackRegion {
     pub(super) start: usize,
     pub(super) bytes: usize,
+    /// Distance in bytes between two stacks.
     pub(super) stride: usize,
     pub(super) guard_bytes: usize,
+    /// Number of different offsets at which stacks start in their uppermost page.
     pub(super) colours: usize,
     /// Size of the control block at the upper end of each stack.
     pub(super) head_bytes: usize,
     pub(super) next: *const StackRegion,
 }
 
+/// List of all slabs, the newest first.
 static REGIONS: AtomicPtr<StackRegion> = AtomicPtr::new(ptr::null_mut());
 
 /// Adds a slab to the list; sets the `next` of `region`.

@@ -22,8 +22,8 @@ pub(super) const STACK_HEAD_BYTES: usize = if IS_SANITIZED { 256 } else { 128 };
 /// `true` in sanitizer builds, whose control block is larger.
 pub(super) const IS_SANITIZED: bool =
     cfg!(any(handover_sanitizer = "address", handover_sanitizer = "thread"));
-/// Size of a stack guard: four pages, so that a C function with a large frame does not skip the
-/// guard. (Rust functions touch each page of their frames.)
+/// Size of a stack guard, which is four pages so that a C function with a large frame does not skip the guard. (Rust
+/// functions touch each page of their frames.)
 pub(crate) const GUARD_BYTES: usize = 4 * PAGE_BYTES;
 /// Number of stacks in the first slab of each stack size.
 const SLAB_STACKS_MIN: usize = 64;
@@ -75,16 +75,20 @@ impl Stack {
 #[derive(Debug)]
 pub(crate) struct StackPool {
     stack_bytes: usize,
+    /// Kind of the guards, once the first stack was allocated.
     guards: OnceLock<GuardKind>,
     state: Mutex<PoolState>,
 }
 
+/// Free stacks and memory of a pool.
 #[derive(Debug, Default)]
 struct PoolState {
+    /// Free stacks.
     free: Vec<Stack>,
     slabs: Vec<Slab>,
 }
 
+/// Memory of several stacks, mapped together.
 #[derive(Debug)]
 struct Slab {
     start: usize,
@@ -97,7 +101,9 @@ struct Slab {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct StackPoolStats {
     pub(crate) stacks_count: usize,
+    /// Maximum number of bytes used on any of the stacks.
     pub(crate) high_water_bytes: usize,
+    /// Resident memory of the stacks in bytes.
     pub(crate) resident_bytes: usize,
 }
 
@@ -133,6 +139,7 @@ impl StackPool {
         top - self.stack_bytes
     }
 
+    /// Returns the distance in bytes between two stacks, including the guard.
     fn stride(&self) -> usize {
         self.stack_bytes + GUARD_BYTES
     }
@@ -188,6 +195,7 @@ impl StackPool {
         Ok(Stack { head, limit, pool: self })
     }
 
+    /// Maps the memory of a new slab.
     fn map_slab(&self, before_count: usize) -> Result<Slab, StackError> {
         let mut stacks_count = (2 * before_count).clamp(SLAB_STACKS_MIN, SLAB_STACKS_MAX);
         loop {
@@ -226,6 +234,7 @@ impl StackPool {
         }
     }
 
+    /// Makes the guard of the stack at `start` inaccessible.
     fn install_guard(&self, start: usize) -> Result<(), StackError> {
         let at = ptr::with_exposed_provenance_mut::<libc::c_void>(start);
         let marked = self.guards.get() != Some(&GuardKind::Mapping)
@@ -291,6 +300,7 @@ fn errno() -> i32 {
     std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
 }
 
+/// Returns the kernel's limit on the number of memory mappings of a process.
 fn maps_max() -> u64 {
     std::fs::read_to_string("/proc/sys/vm/max_map_count")
         .ok()

@@ -105,6 +105,7 @@ impl TimedWaker {
 #[derive(Debug)]
 pub(crate) struct TimerPayload(NonNull<u8>);
 
+/// Bit of a payload's address which says that it is of a [`TimedWait`], not of a fiber.
 const TIMED_WAIT_TAG: usize = 1;
 const _: () = assert!(
     align_of::<FiberControl>() > TIMED_WAIT_TAG && align_of::<TimedWait>() > TIMED_WAIT_TAG
@@ -142,6 +143,7 @@ impl TimerPayload {
         self.expire_timed_wait()
     }
 
+    /// Records that the deadline has passed; returns the fiber unless it was woken before.
     #[cold]
     fn expire_timed_wait(self) -> Option<Runnable> {
         let at = self.0.as_ptr().map_addr(|addr| addr & !TIMED_WAIT_TAG).cast::<TimedWait>();

@@ -71,7 +71,7 @@ impl<T> TryLock<T> {
         }
     }
 
-    /// Consumes the lock and returns the value, without locking: as the lock is moved, no guard borrows it.
+    /// Consumes the lock and returns the value, without locking, because the lock is moved and no guard borrows it.
     #[inline]
     pub fn into_inner(self) -> T {
         self.value.into_inner()
@@ -97,7 +97,7 @@ impl<T: ?Sized> TryLock<T> {
         self.word.is_locked()
     }
 
-    /// Returns a mutable reference to the value without locking: `&mut` proves that there is no guard.
+    /// Returns a mutable reference to the value without locking, because `&mut` proves that there is no guard.
     ///
     /// This works even after a guard was leaked with [`core::mem::forget`], which makes every later `try_lock` fail.
     #[inline]

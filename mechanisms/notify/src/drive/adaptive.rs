@@ -99,6 +99,7 @@ impl<C: Deref<Target = NotifyCore> + Send + Sync> Notify for Sender<C> {
 pub struct Receiver<C = Arc<NotifyCore>> {
     core: C,
     scope: Scope,
+    /// Results of the receiver's earlier waits.
     waiting: WaitState,
 }
 

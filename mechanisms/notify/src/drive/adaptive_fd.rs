@@ -94,6 +94,7 @@ impl Notify for Sender {
 #[derive(Debug)]
 pub struct Receiver {
     endpoints: Arc<Endpoints>,
+    /// Results of the receiver's earlier waits.
     waiting: WaitState,
     /// Time since which the receiver has been asleep in an epoll set; `None` if it is awake.
     sleep_start: Option<SleepStart>,

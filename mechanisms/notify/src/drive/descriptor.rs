@@ -34,13 +34,14 @@ pub(crate) fn read_eventfd_count(eventfd: &OwnedFd) -> Option<u64> {
     }
 }
 
-/// Sleeps until `fd` is readable or `timeout` has passed (`None`: no timeout); returns `true` if `fd` is readable.
+/// Sleeps until `fd` is readable or `timeout` has passed (for ever if it is `None`); returns `true` if `fd` is
+/// readable.
 pub(crate) fn wait_readable(fd: impl AsFd, timeout: Option<Duration>) -> bool {
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     loop {
         let left = deadline.map(|deadline| {
             // At the deadline, still polls once, with a timeout of zero.
-            timespec(deadline.saturating_duration_since(Instant::now()))
+            to_timespec(deadline.saturating_duration_since(Instant::now()))
         });
         match poll(&mut [PollFd::new(&fd, PollFlags::IN)], left.as_ref()) {
             Ok(ready_count) => return ready_count > 0,
@@ -50,7 +51,7 @@ pub(crate) fn wait_readable(fd: impl AsFd, timeout: Option<Duration>) -> bool {
     }
 }
 
-fn timespec(duration: Duration) -> Timespec {
+fn to_timespec(duration: Duration) -> Timespec {
     Timespec {
         tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: duration.subsec_nanos().into(),

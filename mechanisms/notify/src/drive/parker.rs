@@ -111,7 +111,7 @@ impl Unparker {
     }
 }
 
-/// Result of [`Parker::park`]: the reason why the receiver is awake.
+/// Reason why the receiver is awake after [`Parker::park`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ParkResult {
     /// The receiver did not sleep, because the condition was met when checked last.
@@ -167,9 +167,9 @@ const EAGER_POLLS: u32 = 128;
 /// 0.19 µs a request, with 1024 the same, with a single poll 1.0 µs.
 const POLLS_BEFORE_YIELD: u32 = 512;
 /// Number of consecutive waits in which [`POLLS_BEFORE_YIELD`] polls found nothing, after which only one wait in
-/// [`WAITS_PER_POLL_PROBE`] polls so often: the answer comes when other threads run. `hello5` with 10 and 100 on two
-/// CPUs, 2026-11: 1.0 to 1.4 times as many messages. After 4 already, `hello4 100` lost a sixth; after 32, nothing
-/// that exceeds the noise.
+/// [`WAITS_PER_POLL_PROBE`] polls so often, because the answer comes when other threads run. `hello5` with 10 and 100
+/// on two CPUs, 2026-11: 1.0 to 1.4 times as many messages. After 4 already, `hello4 100` lost a sixth; after 32,
+/// nothing that exceeds the noise.
 const POLLS_MISSED_MAX: u32 = 32;
 const WAITS_PER_POLL_PROBE: u32 = 16;
 /// Number of waits of which one polls [`EAGER_POLLS`] times although yielding pays, to find out if polling pays
@@ -184,7 +184,7 @@ const YIELDS_BEFORE_CHECK: u32 = 4;
 /// Maximum duration of yielding, in ns, counted from yield number [`YIELDS_BEFORE_CHECK`]. If other threads compute
 /// for their entire time slice, a thread that sleeps runs sooner, once woken, than one that waits in the run queue.
 const YIELDING_NS_MAX: u64 = 10_000_000;
-/// Minimum time to the deadline for yielding: with less time left, yielding would miss the deadline.
+/// Minimum time to the deadline for yielding. With less time left, yielding would miss the deadline.
 const YIELD_LEFT_MIN: Duration = Duration::from_micros(50);
 
 impl Parker {
@@ -240,7 +240,7 @@ impl Parker {
     }
 
     /// Records like [`expect_answer_from`](Self::expect_answer_from) that several receivers were woken and must all
-    /// answer: if one of them runs on this thread's CPU, the next wait yields to it, as polling for the others' answers
+    /// answer. If one of them runs on this thread's CPU, the next wait yields to it, as polling for the others' answers
     /// would only delay the last one.
     ///
     /// # Cost
@@ -288,6 +288,7 @@ impl Parker {
         found
     }
 
+    /// Returns the number of polls before a yield, while yielding pays and an answer is expected.
     fn polls_before_yield(&mut self) -> u32 {
         let missed = self.polls_missed;
         self.polls_missed = missed.wrapping_add(1);
@@ -295,6 +296,7 @@ impl Parker {
         if pays { POLLS_BEFORE_YIELD } else { 1 }
     }
 
+    /// Returns the number of polls before a yield, while yielding pays and no answer is expected.
     fn probing_polls(&mut self) -> u32 {
         self.waits_unprobed += 1;
         if self.waits_unprobed < WAITS_PER_SPIN_PROBE {

@@ -48,7 +48,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct MappedCore<C> {
     mapping: Arc<Mapping>,
-    holds: PhantomData<fn() -> C>,
+    core_type: PhantomData<fn() -> C>,
 }
 
 impl<C: ZeroInit> MappedCore<C> {
@@ -84,7 +84,7 @@ impl<C: ZeroInit> MappedCore<C> {
             return Err(MapError::TooSmall { bytes, needed_bytes });
         }
         let mapping = Mapping::map_file(file, size_of::<C>()).map_err(refused("mmap"))?;
-        Ok(Self { mapping: Arc::new(mapping), holds: PhantomData })
+        Ok(Self { mapping: Arc::new(mapping), core_type: PhantomData })
     }
 }
 
@@ -99,6 +99,6 @@ impl<C: ZeroInit> Deref for MappedCore<C> {
 
 impl<C> Clone for MappedCore<C> {
     fn clone(&self) -> Self {
-        Self { mapping: Arc::clone(&self.mapping), holds: PhantomData }
+        Self { mapping: Arc::clone(&self.mapping), core_type: PhantomData }
     }
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 /// Number of polls in one timing by [`poll_ps`]; together they take some µs.
 const POLLS_TIMED: u32 = 128;
-/// Number of timings by [`poll_ps`], of which the shortest counts: the others were interrupted.
+/// Number of timings by [`poll_ps`], of which the shortest counts, as the others were interrupted.
 const TIMINGS_COUNT: u32 = 5;
 
 /// State shared by the senders and the receiver of a mechanism, alone on its cache lines.
@@ -65,7 +65,7 @@ pub(crate) fn time_left(deadline: Deadline) -> Option<Duration> {
     deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
 }
 
-/// Receiver's private state: the results of its earlier waits, and statistics.
+/// Receiver's private state, which consists of the results of its earlier waits and of statistics.
 #[derive(Debug)]
 pub(crate) struct WaitState {
     engine: SpinPolicy,
@@ -151,6 +151,7 @@ impl WaitState {
         true
     }
 
+    /// Records the sleep that a sender of `core` has interrupted.
     fn record_sleep_end(&mut self, core: &NotifyCore, sender_cpu: SenderCpu, asleep: SleepStart) {
         // Relaxed: see NotifyCore::notify(). A time outside this sleep belongs to another sleep.
         let woken_at_ns = core.woken_at_ns.load(Ordering::Relaxed);
@@ -178,7 +179,7 @@ impl WaitState {
         }
     }
 
-    /// Records a wait without a sleep: its condition was met when checked after declaring the sleep.
+    /// Records a wait without a sleep, whose condition was met when checked after declaring the sleep.
     pub(crate) fn record_found_before_sleep(&mut self) {
         self.stats.found_pending += 1;
     }
@@ -213,6 +214,7 @@ impl WaitState {
         false
     }
 
+    /// Records that the wait completed after `spins` polls; returns `true`.
     fn record_spin(&mut self, spins: u32) -> bool {
         stage::record_spun(spins);
         self.engine.record_spun(spins);
@@ -221,9 +223,10 @@ impl WaitState {
         true
     }
 
+    /// Returns the maximum number of polls of this wait, which end by the deadline.
     fn spins_planned(&mut self, left: Option<Duration>) -> u32 {
         match self.engine.plan_wait(self.shares_cpu()) {
-            WaitPlan::Spin { spins_max } => spins_max.min(spins_left(left)),
+            WaitPlan::Spin { spins_max } => spins_max.min(polls_until_deadline(left)),
             WaitPlan::ParkQuiet => 0,
             WaitPlan::ParkSharedCpu => {
                 self.stats.unspun_shared_cpu += 1;
@@ -258,7 +261,7 @@ impl WaitState {
 }
 
 /// Returns the number of polls that fit into `left`, the time to the deadline; the maximum if there is none.
-fn spins_left(left: Option<Duration>) -> u32 {
+fn polls_until_deadline(left: Option<Duration>) -> u32 {
     let Some(left) = left else { return u32::MAX };
     u32::try_from(left.as_nanos() * 1000 / u128::from(poll_ps())).unwrap_or(u32::MAX)
 }

@@ -13,12 +13,14 @@ use proc_macro::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 /// the pieces instead), on a `const fn`, and on anything but a function with a body.
 #[proc_macro_attribute]
 pub fn probed(arguments: TokenStream, item: TokenStream) -> TokenStream {
-    expand(arguments, item).unwrap_or_else(|(message, span)| error(message, span))
+    expand(arguments, item).unwrap_or_else(|(message, span)| compile_error(message, span))
 }
 
-type Refusal = (&'static str, Span);
+/// Message of a compile error, and its position in the source.
+type CompileError = (&'static str, Span);
 
-fn expand(arguments: TokenStream, item: TokenStream) -> Result<TokenStream, Refusal> {
+/// Returns the function `item` with a span at the start of its body.
+fn expand(arguments: TokenStream, item: TokenStream) -> Result<TokenStream, CompileError> {
     let mut tokens: Vec<TokenTree> = item.into_iter().collect();
     let name = function_name(&tokens)?;
     let text = span_name(arguments, &name)?;
@@ -41,7 +43,7 @@ fn expand(arguments: TokenStream, item: TokenStream) -> Result<TokenStream, Refu
 
 /// Returns the name of the function that the attribute is applied to; an error for other items, and
 /// for functions that cannot be timed.
-fn function_name(tokens: &[TokenTree]) -> Result<Ident, Refusal> {
+fn function_name(tokens: &[TokenTree]) -> Result<Ident, CompileError> {
     let mut tokens = tokens.iter();
     while let Some(token) = tokens.next() {
         let TokenTree::Ident(word) = token else { continue };
@@ -72,7 +74,7 @@ fn function_name(tokens: &[TokenTree]) -> Result<Ident, Refusal> {
 }
 
 /// Returns the source text of the expression for the span's name: the attribute's argument or the function's path.
-fn span_name(arguments: TokenStream, name: &Ident) -> Result<String, Refusal> {
+fn span_name(arguments: TokenStream, name: &Ident) -> Result<String, CompileError> {
     let mut arguments = arguments.into_iter();
     match (arguments.next(), arguments.next()) {
         (None, _) => {
@@ -87,7 +89,7 @@ fn span_name(arguments: TokenStream, name: &Ident) -> Result<String, Refusal> {
     }
 }
 
-fn error(message: &str, span: Span) -> TokenStream {
+fn compile_error(message: &str, span: Span) -> TokenStream {
     let text = format!("::core::compile_error!({message:?});");
     let stream: TokenStream = text.parse().unwrap_or_default();
     stream

@@ -14,8 +14,11 @@ pub(super) struct MappedRange {
     start: AtomicUsize,
     /// Length of the range in bytes; zero while no file is mapped.
     bytes: AtomicUsize,
-    is_taken: AtomicBool,
+    /// `true` while the node belongs to a mapping.
+    is_in_use: AtomicBool,
+    /// `true` once the file was truncated and the memory was replaced.
     is_truncated: AtomicBool,
+    /// Next older node of the list.
     next: *const MappedRange,
 }
 
@@ -27,7 +30,7 @@ unsafe impl Send for MappedRange {}
 
 /// Newest node of a list of all ranges. Ranges are reused and never freed, so that the handler can
 /// walk the list without a lock.
-static LAST: AtomicPtr<MappedRange> = AtomicPtr::new(ptr::null_mut());
+static NEWEST_NODE: AtomicPtr<MappedRange> = AtomicPtr::new(ptr::null_mut());
 
 /// Signal action of SIGBUS before [`install_fault_handler`].
 static PREVIOUS_ACTION: OnceLock<libc::sigaction> = OnceLock::new();
@@ -35,7 +38,7 @@ static PREVIOUS_ACTION: OnceLock<libc::sigaction> = OnceLock::new();
 impl MappedRange {
     /// Registers a mapping, until [`unregister`](MappedRange::unregister).
     pub(super) fn register(start: usize, bytes: usize) -> &'static Self {
-        let range = Self::all().find(|range| range.take()).unwrap_or_else(Self::push);
+        let range = Self::nodes().find(|range| range.claim()).unwrap_or_else(Self::add_node);
         range.is_truncated.store(false, Ordering::Relaxed);
         range.start.store(start, Ordering::Relaxed);
         // Release: pairs with Acquire in holds(), which reads the start after the length.
@@ -46,8 +49,8 @@ impl MappedRange {
     /// Unregisters the mapping; call it before the memory is unmapped.
     pub(super) fn unregister(&self) {
         self.bytes.store(0, Ordering::Relaxed);
-        // Release: pairs with Acquire in take().
-        self.is_taken.store(false, Ordering::Release);
+        // Release: pairs with Acquire in claim().
+        self.is_in_use.store(false, Ordering::Release);
     }
 
     /// Returns `true` if the file was truncated, so that stores no longer reach it.
@@ -55,16 +58,18 @@ impl MappedRange {
         self.is_truncated.load(Ordering::Relaxed)
     }
 
-    fn take(&self) -> bool {
-        // Acquire: pairs with Release in release().
-        !self.is_taken.swap(true, Ordering::Acquire)
+    /// Claims a node that is not in use; returns `false` if it is in use.
+    fn claim(&self) -> bool {
+        // Acquire: pairs with Release in unregister().
+        !self.is_in_use.swap(true, Ordering::Acquire)
     }
 
-    fn push() -> &'static Self {
+    /// Adds a node to the list, in use; nodes are never freed.
+    fn add_node() -> &'static Self {
         let range = Box::into_raw(Box::new(Self {
             start: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
-            is_taken: AtomicBool::new(true),
+            is_in_use: AtomicBool::new(true),
             is_truncated: AtomicBool::new(false),
             next: ptr::null(),
         }));
@@ -74,18 +79,19 @@ impl MappedRange {
             unsafe { (*range).next = last };
             Some(range)
         };
-        // Release: pairs with Acquire in all(). The result is never Err, as publish() always
+        // Release: pairs with Acquire in nodes(). The result is never Err, as publish() always
         // returns Some.
-        let _ = LAST.fetch_update(Ordering::Release, Ordering::Relaxed, publish);
+        let _ = NEWEST_NODE.fetch_update(Ordering::Release, Ordering::Relaxed, publish);
         // SAFETY: allocated above, and never freed.
         unsafe { &*range }
     }
 
-    fn all() -> impl Iterator<Item = &'static Self> {
-        // Acquire: pairs with Release in push(), for this range and all that it links to.
-        let mut next: *const Self = LAST.load(Ordering::Acquire);
+    /// Returns an iterator over all nodes of the list.
+    fn nodes() -> impl Iterator<Item = &'static Self> {
+        // Acquire: pairs with Release in add_node(), for this range and all that it links to.
+        let mut next: *const Self = NEWEST_NODE.load(Ordering::Acquire);
         std::iter::from_fn(move || {
-            // SAFETY: null, or a range that push() has leaked.
+            // SAFETY: null, or a range that add_node() has leaked.
             let range = unsafe { next.as_ref() }?;
             next = range.next;
             Some(range)
@@ -95,7 +101,7 @@ impl MappedRange {
     /// Returns `true` if the mapping contains address `at`. If the caller faulted within this
     /// mapping, its thread cannot release the mapping, so that the range does not change.
     fn contains(&self, at: usize) -> bool {
-        // Acquire: pairs with Release in watch().
+        // Acquire: pairs with Release in register().
         let bytes = self.bytes.load(Ordering::Acquire);
         at.wrapping_sub(self.start.load(Ordering::Relaxed)) < bytes
     }
@@ -131,6 +137,7 @@ pub(crate) fn install_fault_handler() {
     });
 }
 
+/// Handles SIGBUS.
 extern "C" fn on_fault(
     signal: libc::c_int,
     info: *mut libc::siginfo_t,
@@ -145,7 +152,7 @@ extern "C" fn on_fault(
     let at = unsafe { info_here.si_addr() }.addr();
     // Zero or negative if a process sent the signal.
     if code > 0
-        && let Some(range) = MappedRange::all().find(|range| range.contains(at))
+        && let Some(range) = MappedRange::nodes().find(|range| range.contains(at))
         && range.replace_by_anonymous()
     {
         return;

@@ -9,12 +9,12 @@ use std::ptr;
 /// State of a thread that determines what it may do when it records an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ThreadPhase {
-    /// The thread executes the program's code: events may create a writer, take locks and wait.
+    /// The thread executes the program's code; its events may create a writer, take locks and wait.
     InProgram,
-    /// The thread executes this crate, whose locks it may hold: an event (of a probe in the global
+    /// The thread executes this crate, whose locks it may hold. An event (of a probe in the global
     /// allocator or in a signal handler) must not enter this crate again.
     InProbe,
-    /// The thread belongs to this crate: its events are not recorded.
+    /// The thread belongs to this crate; its events are not recorded.
     InternalThread,
     /// The thread is exiting and no longer has a writer.
     Exited,
@@ -23,20 +23,20 @@ pub(crate) enum ThreadPhase {
 thread_local! {
     /// Pointer to the thread's writer, or null. Without a destructor, a read is one instruction.
     static WRITER: Cell<*const Writer<LaneMemory>> = const { Cell::new(ptr::null()) };
-    /// `true` while the writer is in use: a signal handler that interrupts the thread then does not use it.
+    /// `true` while the writer is in use, so that a signal handler that interrupts the thread does not use it.
     static IS_BUSY: AtomicBool = const { AtomicBool::new(false) };
-    static PHASE: Cell<ThreadPhase> = const { Cell::new(ThreadPhase::InProgram) };
+    static THREAD_PHASE: Cell<ThreadPhase> = const { Cell::new(ThreadPhase::InProgram) };
     /// ID of the recording that refused this thread because no lane was free.
     static REFUSED_BY: Cell<u64> = const { Cell::new(0) };
-    static EXIT: Exit = const { Exit(Cell::new(drop)) };
+    static EXIT_GUARD: ExitGuard = const { ExitGuard(Cell::new(drop)) };
 }
 
 /// Guard whose destructor passes the thread's writer to a function when the thread exits.
-struct Exit(Cell<fn(Writer<LaneMemory>)>);
+struct ExitGuard(Cell<fn(Writer<LaneMemory>)>);
 
-impl Drop for Exit {
+impl Drop for ExitGuard {
     fn drop(&mut self) {
-        PHASE.set(ThreadPhase::Exited);
+        THREAD_PHASE.set(ThreadPhase::Exited);
         if let Some(writer) = take_writer() {
             (self.0.get())(*writer);
         }
@@ -93,7 +93,7 @@ pub(crate) fn install_writer(writer: Writer<LaneMemory>, on_exit: fn(Writer<Lane
     drop(take_writer());
     WRITER.set(Box::into_raw(Box::new(writer)));
     // The first access registers the destructor.
-    EXIT.with(|exit| exit.0.set(on_exit));
+    EXIT_GUARD.with(|exit| exit.0.set(on_exit));
 }
 
 /// Removes and returns the thread's writer; `None` if the thread has none.
@@ -109,40 +109,41 @@ pub(crate) fn leak_writer() {
 }
 
 pub(crate) fn thread_phase() -> ThreadPhase {
-    PHASE.get()
+    THREAD_PHASE.get()
 }
 
 /// Marks the calling thread as belonging to this crate.
 pub(crate) fn mark_thread_internal() {
-    PHASE.set(ThreadPhase::InternalThread);
+    THREAD_PHASE.set(ThreadPhase::InternalThread);
 }
 
 /// Guard that keeps events of its thread from starting a recording, locking or waiting.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct InsideGuard {
-    before: ThreadPhase,
+    phase_before: ThreadPhase,
 }
 
 /// Marks the calling thread as executing this crate, until the guard is dropped.
 pub(crate) fn enter_crate() -> InsideGuard {
-    let before = PHASE.get();
-    if before == ThreadPhase::InProgram {
-        PHASE.set(ThreadPhase::InProbe);
+    let phase_before = THREAD_PHASE.get();
+    if phase_before == ThreadPhase::InProgram {
+        THREAD_PHASE.set(ThreadPhase::InProbe);
     }
     // Pairs with the fence in drop(): signal handlers that run in between see the phase.
     compiler_fence(Ordering::SeqCst);
-    InsideGuard { before }
+    InsideGuard { phase_before }
 }
 
 impl Drop for InsideGuard {
     fn drop(&mut self) {
         // Pairs with the fence in enter_crate(): code before this line ran within the phase.
         compiler_fence(Ordering::SeqCst);
-        PHASE.set(self.before);
+        THREAD_PHASE.set(self.phase_before);
     }
 }
 
+/// Returns the ID of the recording that has refused this thread, or 0.
 pub(crate) fn refusing_session() -> u64 {
     REFUSED_BY.get()
 }

@@ -19,9 +19,9 @@ use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
 
 /// Opcode of a site that is off: `test eax, imm32`.
-const OFF: u8 = 0xa9;
+const OPCODE_OFF: u8 = 0xa9;
 /// Opcode of a site that is on: `jmp rel32`.
-const ON: u8 = 0xe9;
+const OPCODE_ON: u8 = 0xe9;
 const PAGE_BYTES: usize = 4096;
 
 const MEMBARRIER_SYNC_CORE: libc::c_int = 1 << 5;
@@ -29,14 +29,15 @@ const MEMBARRIER_REGISTER_SYNC_CORE: libc::c_int = 1 << 6;
 
 /// Returns `true` if the site with the instruction at address `at` is on; `None` if there is no site at this address.
 pub(crate) fn is_site_on(at: usize) -> Option<bool> {
-    match byte(at).load(Ordering::Relaxed) {
-        OFF => Some(false),
-        ON => Some(true),
+    match code_byte(at).load(Ordering::Relaxed) {
+        OPCODE_OFF => Some(false),
+        OPCODE_ON => Some(true),
         _ => None,
     }
 }
 
-fn byte(at: usize) -> &'static AtomicU8 {
+/// Returns the byte of code at address `at`.
+fn code_byte(at: usize) -> &'static AtomicU8 {
     // SAFETY: `at` is the address of an instruction of a loaded object, from its section of sites,
     // and code is readable. The access is atomic, as another thread may be patching the byte.
     unsafe { AtomicU8::from_ptr(std::ptr::with_exposed_provenance_mut(at)) }
@@ -49,11 +50,11 @@ fn byte(at: usize) -> &'static AtomicU8 {
 pub(crate) fn switch_sites(addresses: &[usize], on: bool) -> io::Result<Backend> {
     let wanted: Vec<usize> =
         addresses.iter().copied().filter(|at| is_site_on(*at) == Some(!on)).collect();
-    let opcode = if on { ON } else { OFF };
+    let opcode = if on { OPCODE_ON } else { OPCODE_OFF };
     register_for_membarrier();
-    let answer = match through_file(&wanted, opcode) {
+    let answer = match write_through_proc_mem(&wanted, opcode) {
         Ok(()) => Ok(Backend::ProcMem),
-        Err(_) => through_mprotect(&wanted, opcode).map(|()| Backend::Mprotect),
+        Err(_) => write_after_mprotect(&wanted, opcode).map(|()| Backend::Mprotect),
     };
     // Fails under a seccomp filter or an older kernel: an x86 processor then sees the stores
     // without it, only later.
@@ -63,10 +64,11 @@ pub(crate) fn switch_sites(addresses: &[usize], on: bool) -> io::Result<Backend>
 
 /// Returns the opcode that a site has before it is changed to `opcode`.
 fn previous_opcode(opcode: u8) -> u8 {
-    if opcode == ON { OFF } else { ON }
+    if opcode == OPCODE_ON { OPCODE_OFF } else { OPCODE_ON }
 }
 
-fn through_file(addresses: &[usize], opcode: u8) -> io::Result<()> {
+/// Writes `opcode` to all addresses through `/proc/self/mem`; on an error, to none.
+fn write_through_proc_mem(addresses: &[usize], opcode: u8) -> io::Result<()> {
     // Opened each time: after a fork, a descriptor from before would lead to the parent's memory.
     let memory = File::options().read(true).write(true).open("/proc/self/mem")?;
     for (done, at) in addresses.iter().enumerate() {
@@ -81,17 +83,18 @@ fn through_file(addresses: &[usize], opcode: u8) -> io::Result<()> {
     Ok(())
 }
 
-fn through_mprotect(addresses: &[usize], opcode: u8) -> io::Result<()> {
+/// Writes `opcode` to all addresses after `mprotect`; on an error, to none.
+fn write_after_mprotect(addresses: &[usize], opcode: u8) -> io::Result<()> {
     let mut addresses = addresses.to_vec();
     addresses.sort_unstable();
     let pages: Vec<&[usize]> =
         addresses.chunk_by(|a, b| a / PAGE_BYTES == b / PAGE_BYTES).collect();
     for (done, page) in pages.iter().enumerate() {
-        change_page(page, opcode).inspect_err(|_| {
+        write_page(page, opcode).inspect_err(|_| {
             for page in &pages[..done] {
                 // The change above succeeded for this page; if undoing it fails, its sites are
                 // reported as they are.
-                let _ = change_page(page, previous_opcode(opcode));
+                let _ = write_page(page, previous_opcode(opcode));
             }
         })?;
     }
@@ -99,12 +102,13 @@ fn through_mprotect(addresses: &[usize], opcode: u8) -> io::Result<()> {
 }
 
 /// Writes `opcode` to all addresses, which lie in one page; on an error, to none.
-fn change_page(addresses: &[usize], opcode: u8) -> io::Result<()> {
+fn write_page(addresses: &[usize], opcode: u8) -> io::Result<()> {
     let start = std::ptr::with_exposed_provenance_mut(addresses[0] & !(PAGE_BYTES - 1));
     let executable = MprotectFlags::READ | MprotectFlags::EXEC;
     // Release: orders what was set up before in front of the patch, for threads that take the jump;
     // x86 does not reorder stores.
-    let store = |opcode| addresses.iter().for_each(|at| byte(*at).store(opcode, Ordering::Release));
+    let store =
+        |opcode| addresses.iter().for_each(|at| code_byte(*at).store(opcode, Ordering::Release));
     // SAFETY: the range is one page of code of a loaded object, and stays readable and executable.
     unsafe { mprotect(start, PAGE_BYTES, executable | MprotectFlags::WRITE) }?;
     store(opcode);
@@ -143,7 +147,7 @@ mod tests {
     /// read-only file, which neither its mapping nor `/proc/self/mem` can change.
     fn page(is_writable: bool) -> usize {
         let mut file = tempfile::NamedTempFile::new().unwrap();
-        file.write_all(&[OFF; PAGE_BYTES]).unwrap();
+        file.write_all(&[OPCODE_OFF; PAGE_BYTES]).unwrap();
         let file = File::open(file.path()).unwrap();
         let flags = if is_writable { MapFlags::PRIVATE } else { MapFlags::SHARED };
         // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
@@ -171,9 +175,9 @@ mod tests {
         // comes second.
         let fails = page(false);
         let addresses = [page(true), fails];
-        assert!(through_mprotect(&addresses, ON).is_err());
+        assert!(write_after_mprotect(&addresses, OPCODE_ON).is_err());
         assert_eq!(addresses.map(is_site_on), [Some(false); 2]);
-        through_mprotect(&addresses[..1], ON).unwrap();
+        write_after_mprotect(&addresses[..1], OPCODE_ON).unwrap();
         assert_eq!(is_site_on(addresses[0]), Some(true));
     }
 }

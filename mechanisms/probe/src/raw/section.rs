@@ -1,16 +1,16 @@
 //! The link section in which this object's sites are listed.
 //!
 //! Each entry is two 32-bit addresses relative to themselves: of the instruction, and of the site's
-//! [`Meta`]. The section thus needs no relocation when the program is loaded, and is read-only.
+//! [`SiteData`]. The section thus needs no relocation when the program is loaded, and is read-only.
 
-use crate::site::Meta;
+use crate::site::SiteData;
 
 /// One instruction of a probe site; a site that is inlined or unrolled has several.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SiteInstruction {
     /// Address of the instruction.
     pub at: usize,
-    pub meta: &'static Meta,
+    pub meta: &'static SiteData,
 }
 
 #[cfg(all(target_arch = "x86_64", not(any(miri, handover_loom, feature = "flags"))))]
@@ -21,11 +21,11 @@ mod patched {
     /// Entry of the section, in the layout that the macro writes.
     #[repr(C)]
     pub(crate) struct Entry {
-        at: i32,
-        meta: i32,
+        instruction_offset: i32,
+        meta_offset: i32,
     }
 
-    fn bounds() -> (*const Entry, *const Entry) {
+    fn section_bounds() -> (*const Entry, *const Entry) {
         let (start, stop): (*const Entry, *const Entry);
         // SAFETY: the code computes two addresses. The entry that it adds makes the section exist,
         // so that the linker defines both symbols; they are hidden, as each object has a section of
@@ -54,7 +54,7 @@ mod patched {
     #[inline(never)]
     pub(crate) fn site_instructions() -> Vec<SiteInstruction> {
         const { assert!(CONTROL_BYTES > 0) };
-        let (start, stop) = bounds();
+        let (start, stop) = section_bounds();
         // SAFETY: the linker placed this object's entries between the two symbols.
         unsafe { instructions_between(start, stop) }
     }
@@ -75,16 +75,16 @@ mod patched {
         entries
             .iter()
             .map(|entry| SiteInstruction {
-                at: absolute(&entry.at).addr(),
-                // SAFETY: an entry points to a Meta, which lives as long as its object is loaded.
-                meta: unsafe { meta_at(absolute(&entry.meta)) },
+                at: resolve_relative(&entry.instruction_offset).addr(),
+                // SAFETY: an entry points to a SiteData, which lives as long as its object is loaded.
+                meta: unsafe { meta_at(resolve_relative(&entry.meta_offset)) },
             })
             .filter(|place| !place.meta.is_control() && place.meta.version() == LAYOUT_VERSION)
             .collect()
     }
 
     /// Converts an address stored relative to itself into a pointer.
-    fn absolute(distance: &i32) -> *const u8 {
+    fn resolve_relative(distance: &i32) -> *const u8 {
         std::ptr::from_ref(distance).cast::<u8>().wrapping_offset(*distance as isize)
     }
 }
@@ -92,26 +92,27 @@ mod patched {
 #[cfg(all(target_arch = "x86_64", not(any(miri, handover_loom, feature = "flags"))))]
 pub(crate) use patched::{instructions_between, site_instructions};
 
-/// Size of a site's [`Meta`] before its texts.
+/// Size of a site's [`SiteData`] before its texts.
 const HEADER_BYTES: usize = 16;
 
 /// Returns the site's data at `start`, including its texts.
 ///
 /// # Safety
-/// `start` is the address of a [`Meta`], which lives for ever: a static of 16 + text_bytes bytes (`Meta::new`, and
-/// `HANDOVER_META_` in `handover_probe.h`) of an object that is never unloaded.
+/// `start` is the address of a [`SiteData`], which lives for ever: a static of 16 + text_bytes bytes (`SiteData::new`,
+/// and `HANDOVER_META_` in `handover_probe.h`) of an object that is never unloaded.
 #[must_use]
-pub unsafe fn meta_at(start: *const u8) -> &'static Meta {
-    const { assert!(size_of::<Meta<[u8; 0]>>() == HEADER_BYTES) };
-    // SAFETY: a Meta begins with a header of 16 bytes.
-    let header = unsafe { &*start.cast::<Meta<[u8; 0]>>() };
+pub unsafe fn meta_at(start: *const u8) -> &'static SiteData {
+    const { assert!(size_of::<SiteData<[u8; 0]>>() == HEADER_BYTES) };
+    // SAFETY: a SiteData begins with a header of 16 bytes.
+    let header = unsafe { &*start.cast::<SiteData<[u8; 0]>>() };
     let thin = std::ptr::slice_from_raw_parts(start, header.text_bytes());
     // SAFETY: the texts follow the header, as the caller guarantees. The pointer's metadata is the length of the last
     // field.
-    unsafe { &*(thin as *const Meta) }
+    unsafe { &*(thin as *const SiteData) }
 }
 
-/// Returns an empty vector: sites without patched code are not in the section, and register when they first run.
+/// Returns an empty vector, because sites without patched code are not in the section, and register
+/// when they first run.
 #[cfg(not(all(target_arch = "x86_64", not(any(miri, handover_loom, feature = "flags")))))]
 pub(crate) fn site_instructions() -> Vec<SiteInstruction> {
     Vec::new()

@@ -104,9 +104,9 @@ macro_rules! __meta {
     ($name:expr, $kind:expr, $values_count:expr) => {
         const __HANDOVER_NAME: &str = $name;
         const __HANDOVER_FILE: &str = ::core::file!();
-        static __HANDOVER_META: $crate::__private::Meta<
+        static __HANDOVER_META: $crate::__private::SiteData<
             [u8; __HANDOVER_NAME.len() + __HANDOVER_FILE.len()],
-        > = $crate::__private::Meta::<[u8; __HANDOVER_NAME.len() + __HANDOVER_FILE.len()]>::new(
+        > = $crate::__private::SiteData::<[u8; __HANDOVER_NAME.len() + __HANDOVER_FILE.len()]>::new(
             __HANDOVER_NAME,
             __HANDOVER_FILE,
             ::core::line!(),

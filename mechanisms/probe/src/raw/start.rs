@@ -1,6 +1,6 @@
 //! Entry point before `main`.
 
-/// Installs the hooks and reads HANDOVER_TRACE, before `main` or when the shared object is loaded.
+/// Installs the fork and exit handlers and reads HANDOVER_TRACE, before `main` or when the shared object is loaded.
 ///
 /// It only switches sites: threads and files wait for the first event, as a loader holds locks.
 #[cfg(not(any(miri, handover_loom)))]
@@ -29,7 +29,7 @@ pub unsafe fn register_section(start: *const core::ffi::c_void, stop: *const cor
     crate::recording::write_new_sites();
 }
 
-/// Does nothing: in this form there are no patched instructions.
+/// Does nothing, because in this form there are no patched instructions.
 ///
 /// # Safety
 /// None is needed.

@@ -51,22 +51,30 @@ impl Event {
 #[derive(Debug)]
 pub struct Events<'a, S> {
     trace: &'a Trace<S>,
+    /// Index of the thread in [`Trace::threads`].
     thread: usize,
     /// Index, in the thread's list, of the piece of the trace to load next.
-    piece: usize,
+    next_piece: usize,
     /// Piece of the trace that is being read: the bytes of a chunk, or the words of a block.
     loaded: LoadedPiece,
-    at: usize,
+    /// Index of the next byte or word of `loaded` to decode.
+    offset: usize,
+    /// Base time of the block, or time of the last event of the chunk.
     base_ticks: u64,
+    /// Time stamp of the last event, which later ones are not less than.
     last_ticks: u64,
     is_truncated: bool,
 }
 
+/// Content of a piece of the trace, by its encoding.
 #[derive(Debug)]
 enum LoadedPiece {
+    /// Chunk of packed events.
     Packed(Vec<u8>),
-    Bytes(Vec<u8>),
-    Words(Vec<u64>),
+    /// Chunk of events encoded as varints.
+    Varints(Vec<u8>),
+    /// Words of a block of a ring.
+    BlockWords(Vec<u64>),
 }
 
 impl<S: ReadAt> Trace<S> {
@@ -82,9 +90,9 @@ impl<'a, S: ReadAt> Events<'a, S> {
         Self {
             trace,
             thread,
-            piece: 0,
-            loaded: LoadedPiece::Words(Vec::new()),
-            at: 0,
+            next_piece: 0,
+            loaded: LoadedPiece::BlockWords(Vec::new()),
+            offset: 0,
             base_ticks: 0,
             last_ticks: 0,
             is_truncated: false,
@@ -98,43 +106,48 @@ impl<'a, S: ReadAt> Events<'a, S> {
     }
 
     /// Loads the next piece of the trace; returns `false` if there is none.
-    fn load(&mut self) -> bool {
+    fn load_next_piece(&mut self) -> bool {
         let pieces = self.trace.threads.get(self.thread).map(|thread| &thread.pieces);
-        let Some(piece) = pieces.and_then(|pieces| pieces.get(self.piece)) else { return false };
-        self.piece += 1;
+        let Some(piece) = pieces.and_then(|pieces| pieces.get(self.next_piece)) else {
+            return false;
+        };
+        self.next_piece += 1;
         let loaded = match *piece {
             TracePiece::Chunk { offset, bytes, base_ticks, is_packed } => {
                 self.base_ticks = base_ticks;
-                self.at = 0;
+                self.offset = 0;
                 // Reuses the previous chunk's memory.
-                let mut to =
-                    match std::mem::replace(&mut self.loaded, LoadedPiece::Words(Vec::new())) {
-                        LoadedPiece::Bytes(bytes) | LoadedPiece::Packed(bytes) => bytes,
-                        LoadedPiece::Words(_) => Vec::new(),
-                    };
+                let mut to = match std::mem::replace(
+                    &mut self.loaded,
+                    LoadedPiece::BlockWords(Vec::new()),
+                ) {
+                    LoadedPiece::Varints(bytes) | LoadedPiece::Packed(bytes) => bytes,
+                    LoadedPiece::BlockWords(_) => Vec::new(),
+                };
                 to.resize(bytes, 0);
                 match read_full(&self.trace.stream, offset, &mut to) {
                     Ok(count) if count != bytes => None,
                     Ok(_) if is_packed => Some(LoadedPiece::Packed(to)),
-                    Ok(_) => Some(LoadedPiece::Bytes(to)),
+                    Ok(_) => Some(LoadedPiece::Varints(to)),
                     Err(_) => None,
                 }
             }
             TracePiece::Block { file, offset, base_ticks, from_word } => {
                 self.base_ticks = base_ticks;
-                self.at = from_word as usize;
+                self.offset = from_word as usize;
                 let source = self.trace.source(file);
                 source
                     .and_then(|source| read_block_words(source, offset).ok())
-                    .map(LoadedPiece::Words)
+                    .map(LoadedPiece::BlockWords)
             }
         };
         self.is_truncated |= loaded.is_none();
-        self.loaded = loaded.unwrap_or(LoadedPiece::Words(Vec::new()));
+        self.loaded = loaded.unwrap_or(LoadedPiece::BlockWords(Vec::new()));
         true
     }
 
-    fn event(&mut self, ticks: u64, code: u64, values: [u64; 2]) -> Event {
+    /// Creates an event from its decoded parts.
+    fn make_event(&mut self, ticks: u64, code: u64, values: [u64; 2]) -> Event {
         self.last_ticks = self.last_ticks.max(ticks);
         let code = code & ((1 << CODE_BITS) - 1);
         let site = (code >> 2) as u32;
@@ -152,34 +165,34 @@ impl<'a, S: ReadAt> Events<'a, S> {
     fn decode_next(&mut self) -> Option<Event> {
         match &self.loaded {
             LoadedPiece::Packed(bytes) => {
-                let (since, code) = unpack(*bytes.get(self.at..)?.first_chunk()?);
-                self.at += 4;
+                let (since, code) = unpack(*bytes.get(self.offset..)?.first_chunk()?);
+                self.offset += 4;
                 self.base_ticks = self.base_ticks.wrapping_add(since);
                 // A packed event has no values, even if a damaged one's form has.
-                Some(self.event(self.base_ticks, code, [0; 2]))
+                Some(self.make_event(self.base_ticks, code, [0; 2]))
             }
-            LoadedPiece::Words(words) => {
-                let event = words.get(self.at).copied().filter(|event| *event != 0)?;
+            LoadedPiece::BlockWords(words) => {
+                let event = words.get(self.offset).copied().filter(|event| *event != 0)?;
                 let count = event_words_count(event) as usize;
-                let value = |index: usize| match words.get(self.at + index) {
+                let value = |index: usize| match words.get(self.offset + index) {
                     Some(value) if index < count => *value,
                     _ => 0,
                 };
                 let values = [value(1), value(2)];
-                self.at += count;
+                self.offset += count;
                 let ticks = self.base_ticks.wrapping_add(event >> CODE_BITS);
-                Some(self.event(ticks, event, values))
+                Some(self.make_event(ticks, event, values))
             }
-            LoadedPiece::Bytes(bytes) => {
-                let (since, rest) = parse_varint(bytes.get(self.at..)?)?;
+            LoadedPiece::Varints(bytes) => {
+                let (since, rest) = parse_varint(bytes.get(self.offset..)?)?;
                 let (code, mut rest) = parse_varint(rest)?;
                 let mut values = [0; 2];
                 for value in &mut values[..event_words_count(code) as usize - 1] {
                     (*value, rest) = parse_varint(rest)?;
                 }
-                self.at = bytes.len() - rest.len();
+                self.offset = bytes.len() - rest.len();
                 self.base_ticks = self.base_ticks.wrapping_add(since);
-                Some(self.event(self.base_ticks, code, values))
+                Some(self.make_event(self.base_ticks, code, values))
             }
         }
     }
@@ -193,7 +206,7 @@ impl<S: ReadAt> Iterator for Events<'_, S> {
             if let Some(event) = self.decode_next() {
                 return Some(event);
             }
-            if !self.load() {
+            if !self.load_next_piece() {
                 return None;
             }
         }

@@ -20,21 +20,28 @@ const BLOCK_BYTES: u64 = BLOCK_WORDS * 8;
 /// Number of words of the largest ring that the recorder creates.
 const RING_WORDS_MAX: u64 = 1 << 29;
 
+/// Pieces of a trace that contain the events of one thread, and counts from their headers.
 #[derive(Debug, Default)]
 struct ThreadIndex {
     thread: Thread,
+    /// Chunks of a stream with the thread's events.
     chunks: Vec<TracePiece>,
     /// Position in the ring after the last event of the chunks.
     position_end: u64,
+    /// Number of events in the chunks.
     chunk_events: u64,
-    /// Number of the thread's recorded events: the greatest number in all headers of the thread.
+    /// Number of the thread's recorded events, which is the greatest number in all headers of the thread.
     recorded: u64,
+    /// Number of the thread's lost events.
     lost: u64,
-    blocks: Vec<Block>,
+    /// Blocks of rings with the thread's events.
+    blocks: Vec<IndexedBlock>,
 }
 
+/// Header and position of a block of a ring.
 #[derive(Debug, Clone, Copy)]
-struct Block {
+struct IndexedBlock {
+    /// Number of the block in its lane, from 1.
     number: u64,
     file: TraceFile,
     offset: u64,
@@ -42,16 +49,20 @@ struct Block {
     recorded_before: u64,
     lost_before: u64,
     events_count: u64,
+    /// Index of the first word whose events no chunk contains.
     from_word: u64,
 }
 
+/// Contents of a trace's files, collected from all segments.
 #[derive(Debug, Default)]
 pub(super) struct TraceIndex {
     threads: BTreeMap<u64, ThreadIndex>,
     sites: HashMap<u32, Site>,
     /// Programs and shared objects whose functions were traced, by index.
     modules: HashMap<u64, format::Module>,
+    /// Traced functions: number, index of the module, and address in the module's file.
     functions: Vec<(u32, u64, u64)>,
+    /// Number of bytes that could not be parsed.
     damaged_bytes: u64,
 }
 
@@ -136,6 +147,7 @@ impl TraceIndex {
         })
     }
 
+    /// Adds the sites of a segment; returns `false` if the segment is damaged.
     fn add_sites(&mut self, payload: &[u8]) -> bool {
         let sites = format::decode_sites(payload);
         let is_valid = sites.is_some();
@@ -143,6 +155,7 @@ impl TraceIndex {
         is_valid
     }
 
+    /// Adds the module of a segment; returns `false` if the segment is damaged.
     fn add_module(&mut self, payload: &[u8]) -> bool {
         let module = format::Module::decode(payload);
         let is_valid = module.is_some();
@@ -150,6 +163,7 @@ impl TraceIndex {
         is_valid
     }
 
+    /// Adds the functions of a segment; returns `false` if the segment is damaged.
     fn add_functions(
         &mut self,
         source: &impl ReadAt,
@@ -188,14 +202,16 @@ impl TraceIndex {
         }
     }
 
+    /// Adds the thread that a segment describes.
     fn add_thread(&mut self, segment: &SegmentHeader, name: &[u8]) -> bool {
         let thread_index = self.threads.entry(segment.words[thread::LANE_FIELD]).or_default();
-        thread_index.describe(segment, &String::from_utf8_lossy(name));
+        thread_index.set_description(segment, &String::from_utf8_lossy(name));
         thread_index.lost = thread_index.lost.max(segment.words[thread::LOST_FIELD]);
         thread_index.recorded = thread_index.recorded.max(segment.words[thread::RECORDED_FIELD]);
         true
     }
 
+    /// Adds a chunk of events to its thread.
     fn add_chunk(&mut self, offset: u64, bytes: usize, segment: &SegmentHeader) -> bool {
         let words = &segment.words;
         let thread_index = self.threads.entry(words[chunk::LANE_FIELD]).or_default();
@@ -209,6 +225,7 @@ impl TraceIndex {
         true
     }
 
+    /// Adds the blocks of a lane to its thread.
     fn add_lane(
         &mut self,
         source: &impl ReadAt,
@@ -233,7 +250,7 @@ impl TraceIndex {
         let name = &page
             [thread::PAGE_NAME_OFFSET_BYTES..thread::PAGE_NAME_OFFSET_BYTES + name_bytes as usize];
         let thread_index = self.threads.entry(segment.words[thread::LANE_FIELD]).or_default();
-        thread_index.describe(segment, &String::from_utf8_lossy(name));
+        thread_index.set_description(segment, &String::from_utf8_lossy(name));
         let end_ticks = words[thread::PAGE_END_FIELD];
         thread_index.thread.end_ticks = (end_ticks != 0).then_some(end_ticks);
         thread_index.lost = thread_index.lost.max(words[thread::PAGE_LOST_FIELD]);
@@ -261,7 +278,7 @@ impl TraceIndex {
             header.kind == FILE_STREAM && header.state == STATE_RECORDING && !has_rings;
         let finish = |(number, thread_index): (u64, ThreadIndex)| {
             let unread_max = if is_cut_off { header.ring_words.min(RING_WORDS_MAX) } else { 0 };
-            thread_index.finish(number, unread_max)
+            thread_index.into_thread(number, unread_max)
         };
         let threads: Vec<Thread> = self.threads.into_iter().map(finish).collect();
         (threads, self.sites, self.damaged_bytes)
@@ -269,7 +286,8 @@ impl TraceIndex {
 }
 
 impl ThreadIndex {
-    fn describe(&mut self, segment: &SegmentHeader, name: &str) {
+    /// Sets the thread's description from a segment.
+    fn set_description(&mut self, segment: &SegmentHeader, name: &str) {
         self.thread.tid = segment.words[thread::TID_FIELD];
         self.thread.begin_ticks = segment.words[thread::BEGIN_FIELD];
         let end = segment.words[thread::END_FIELD];
@@ -277,7 +295,8 @@ impl ThreadIndex {
         name.clone_into(&mut self.thread.name);
     }
 
-    fn finish(mut self, number: u64, unread_max: u64) -> Thread {
+    /// Returns the thread, with pieces that contain each event once.
+    fn into_thread(mut self, number: u64, unread_max: u64) -> Thread {
         let position_end = self.position_end;
         // Keeps blocks that the chunks do not hold, or hold only in part.
         self.blocks.retain_mut(|block| {
@@ -323,14 +342,14 @@ fn is_chunk(segment: &SegmentHeader) -> bool {
     matches!(segment.kind, SEGMENT_CHUNK | SEGMENT_PACKED)
 }
 
-/// Reads the header of the block at index `at` of a ring; returns the piece, or `None` if the block is empty.
+/// Reads the header of the block at index `at` of a ring; returns `None` if the block is empty.
 fn read_block(
     source: &impl ReadAt,
     file: TraceFile,
     offset: u64,
     at: u64,
     blocks_count: u64,
-) -> io::Result<Option<Block>> {
+) -> io::Result<Option<IndexedBlock>> {
     let words = read_block_words(source, offset)?;
     let number = words[0];
     // The number determines the block's place. Another number, or none, is of a block that was
@@ -344,7 +363,7 @@ fn read_block(
         word += event_words_count(*event) as usize;
         events_count += 1;
     }
-    Ok(Some(Block {
+    Ok(Some(IndexedBlock {
         number,
         file,
         offset,

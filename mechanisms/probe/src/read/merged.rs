@@ -39,6 +39,7 @@ impl<S: ReadAt> Iterator for MergedEvents<'_, S> {
 /// Iterator over the events of several processes in time order; see [`merge`].
 #[derive(Debug)]
 pub struct MergedTraces<'a, S> {
+    /// Threads of all traces: index of the trace, iterator, and next event.
     sources: Vec<(usize, Events<'a, S>, Option<Event>)>,
     /// Time of the next event of each source, and the source's index; without the current source,
     /// and sources without further events.

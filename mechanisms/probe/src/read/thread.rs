@@ -10,32 +10,24 @@ pub(super) enum TraceFile {
 /// Part of a file that contains consecutive events of one thread.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum TracePiece {
-    Chunk {
-        offset: u64,
-        bytes: usize,
-        base_ticks: u64,
-        is_packed: bool,
-    },
+    /// Chunk of a stream, with the offset of its events in the file.
+    Chunk { offset: u64, bytes: usize, base_ticks: u64, is_packed: bool },
     /// Block of a ring, or the end of a block from a certain word on.
-    Block {
-        file: TraceFile,
-        offset: u64,
-        base_ticks: u64,
-        from_word: u64,
-    },
+    Block { file: TraceFile, offset: u64, base_ticks: u64, from_word: u64 },
 }
 
 /// Number of events that are missing from a trace, by cause.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MissingEvents {
-    /// Events lost while recording: full ring, full disk, or no ring for the thread.
+    /// Events lost while recording, because of a full ring, a full disk or a missing ring.
     pub lost: u64,
-    /// Events overwritten by newer ones with [`Policy::Last`](crate::Policy::Last); not part of `total`.
+    /// Events overwritten by newer ones with [`Policy::Last`](crate::Policy::Last); not part of
+    /// [`total_count`](Self::total_count).
     pub overwritten: u64,
     /// Events in a part of the file that is damaged or missing.
     pub damaged: u64,
-    /// Maximum number of events in rings that no longer exist: zero unless the process was killed
+    /// Maximum number of events in rings that no longer exist; zero unless the process was killed
     /// and its rings were removed.
     pub unread_max: u64,
 }

@@ -23,20 +23,23 @@ pub enum RecordingState {
     /// Recording stopped early because of an error, with its errno (28 for a full disk), or 0 if
     /// the error was not the operating system's.
     Failed(u64),
-    /// The recording was not finished: the process was killed, or is still recording.
+    /// The recording was not finished, because the process was killed or is still recording.
     Unfinished,
 }
 
 /// Recording of one process, opened for reading.
 #[derive(Debug)]
 pub struct Trace<S = File> {
+    /// Source of the trace file.
     pub(super) stream: S,
+    /// Source of the file of rings, if it completes the trace.
     rings: Option<S>,
     header: TraceHeader,
     sites: HashMap<u32, Site>,
     /// For each site number: `true` if the site is a span.
     pub(super) is_span: Vec<bool>,
     pub(super) threads: Vec<Thread>,
+    /// Number of missing events of all threads.
     missing: MissingEvents,
     damaged_bytes: u64,
     rings_path: Option<PathBuf>,
@@ -50,7 +53,7 @@ impl Trace {
     /// If the file cannot be read, is not a trace, or its first page is damaged.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, ReadError> {
         let file = File::open(path)?;
-        let header = header(&file)?;
+        let header = read_header(&file)?;
         let rings_path =
             (header.kind == FILE_STREAM && !header.rings.is_empty()).then(|| header.rings.into());
         // read() ignores rings of another recording at this path.
@@ -78,7 +81,8 @@ impl Trace<Vec<u8>> {
     }
 }
 
-fn header(source: &impl ReadAt) -> Result<TraceHeader, ReadError> {
+/// Reads and decodes the header of a file.
+fn read_header(source: &impl ReadAt) -> Result<TraceHeader, ReadError> {
     let mut page = vec![0; PAGE_BYTES as usize];
     let count = read_full(source, 0, &mut page)?;
     if count < 8 || page[..8] != format::MAGIC.to_le_bytes() {
@@ -93,9 +97,9 @@ impl<S: ReadAt> Trace<S> {
     /// # Errors
     /// If the bytes cannot be read, are not a trace, or their first page is damaged.
     pub fn read(stream: S, rings: Option<S>) -> Result<Self, ReadError> {
-        let header = header(&stream)?;
+        let header = read_header(&stream)?;
         let is_ours = |rings: &S| {
-            self::header(rings)
+            self::read_header(rings)
                 .is_ok_and(|rings| (rings.session, rings.pid) == (header.session, header.pid))
         };
         let rings = rings.filter(is_ours);
@@ -231,6 +235,7 @@ impl<S: ReadAt> Trace<S> {
         (self.header.is_tsc, self.header.boot)
     }
 
+    /// Returns the source of a file of the trace.
     pub(super) fn source(&self, file: TraceFile) -> Option<&S> {
         match file {
             TraceFile::Stream => Some(&self.stream),
@@ -239,12 +244,13 @@ impl<S: ReadAt> Trace<S> {
     }
 }
 
+/// Returns the duration of a tick in ns, from the clock readings in the header.
 fn ns_per_tick(header: &TraceHeader) -> f64 {
     let (begin, end) = (header.begin, header.end);
     // The two ends of a long recording give the rate more precisely than the calibration.
-    const SPAN_NS_MIN: u64 = 1_000_000_000;
+    const CLOCK_SPAN_NS_MIN: u64 = 1_000_000_000;
     let span_ns = end.monotonic_ns.saturating_sub(begin.monotonic_ns);
-    if header.is_tsc && span_ns > SPAN_NS_MIN {
+    if header.is_tsc && span_ns > CLOCK_SPAN_NS_MIN {
         span_ns as f64 / end.ticks.saturating_sub(begin.ticks) as f64
     } else {
         1e9 / header.ticks_hz

@@ -27,6 +27,7 @@ const REPLY: u8 = 2;
 /// State of the line: the server received a request and was dropped without a reply.
 const ABANDONED: u8 = 3;
 
+/// State shared by the two ends of a mailbox.
 struct MailboxShared<Q, R> {
     line: CachePadded<Line<Q, R>>,
     /// Flags that say which ends were dropped. Not in the line that is transferred, and written only when an end is
@@ -36,12 +37,13 @@ struct MailboxShared<Q, R> {
     dropped: CachePadded<DroppedEnds>,
 }
 
+/// Flags that are set when an end is dropped.
 struct DroppedEnds {
     caller: AtomicBool,
     server: AtomicBool,
 }
 
-/// State and content of the mailbox: one cache line if the request and the reply have at most 56 bytes.
+/// State and content of the mailbox, in one cache line if the request and the reply have at most 56 bytes.
 #[repr(C)]
 struct Line<Q, R> {
     state: AtomicU8,
@@ -51,6 +53,7 @@ struct Line<Q, R> {
 #[cfg(not(handover_loom))]
 const _: () = assert!(size_of::<Line<[u64; 7], [u8; 56]>>() == 64, "a line exceeds 64 bytes");
 
+/// Request or reply; the state of the line says which.
 #[repr(C)]
 union Content<Q, R> {
     nothing: (),
@@ -118,7 +121,7 @@ impl<Q, R> Drop for Line<Q, R> {
     }
 }
 
-/// Creates a mailbox, and returns its two ends: for the client and for the server.
+/// Creates a mailbox, and returns its client's and its server's end.
 ///
 /// ```
 /// let (mut caller, mut server) = handover_ring::mailbox::pair();
@@ -250,8 +253,8 @@ impl<Q, R> Caller<Q, R> {
         self.shared.dropped.server.load(Ordering::Relaxed)
     }
 
-    /// Checks if the server was dropped: `Ok(None)` if not, so that a reply may still arrive; otherwise the last
-    /// reply, or an error if there is none.
+    /// Returns `Ok(None)` if the server was not dropped, so that a reply may still arrive; otherwise the last reply, or
+    /// an error if there is none.
     #[inline]
     fn check_server_dropped(&mut self) -> Result<Option<R>, ReceiveError<Q>> {
         // Acquire: pairs with the Release in Server's drop: the state read below is its last.
@@ -262,6 +265,7 @@ impl<Q, R> Caller<Q, R> {
         self.receive_from_dropped_server()
     }
 
+    /// Returns the last reply of a dropped server, or an error if there is none.
     #[cold]
     fn receive_from_dropped_server(&mut self) -> Result<Option<R>, ReceiveError<Q>> {
         self.is_waiting = false;

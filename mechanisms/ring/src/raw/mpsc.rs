@@ -7,13 +7,14 @@ use core::fmt;
 use handover_base::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use handover_base::sync::{Arc, CachePadded};
 
-/// Flag in `Tail::next`: the ring is closed, and no more positions can be reserved.
+/// Flag in `Tail::next` which says that the ring is closed and no more positions can be reserved.
 const CLOSED: u64 = 1 << 63;
 
-/// Flag in a slot's sequence: the slot stays empty at this position and the consumer skips it, because an iterator
-/// returned fewer values than it had claimed while others pushed after it.
+/// Flag in a slot's sequence which says that the slot stays empty at this position and the consumer skips it, because
+/// an iterator returned fewer values than it had claimed while others pushed after it.
 const SKIPPED: u64 = 1 << 63;
 
+/// State shared by the producers and the consumer.
 struct MpscShared<T> {
     /// Positions at which producers push, on cache lines of their own.
     tail: CachePadded<Tail>,
@@ -22,11 +23,12 @@ struct MpscShared<T> {
     /// State that is rarely written, so that every CPU keeps a copy of its cache line.
     producer_state: CachePadded<ProducerState>,
     rows: Rows<T, true>,
-    /// Number of rows, a power of two, minus one: the bits of a position that are the index of its row.
+    /// Number of rows, a power of two, minus one, which masks the bits of a position that are the index of its row.
     mask: u64,
     slots_count: u64,
 }
 
+/// Positions at which producers push.
 struct Tail {
     /// Next position that a producer will reserve, with the flag [`CLOSED`].
     next: AtomicU64,
@@ -35,19 +37,23 @@ struct Tail {
     limit: AtomicU64,
 }
 
+/// State of the producers' end.
 struct ProducerState {
-    /// `true` once `Tail::next` has the flag [`CLOSED`]: a copy that the consumer reads without accessing the
+    /// `true` once `Tail::next` has the flag [`CLOSED`]; a copy that the consumer reads without accessing the
     /// producers' line.
     closed: AtomicBool,
+    /// Number of producers that were not dropped.
     producers_count: AtomicUsize,
 }
 
 impl<T> MpscShared<T> {
+    /// Returns the index of the row for `position`.
     #[inline(always)]
     fn row(&self, position: u64) -> usize {
         (position & self.mask) as usize
     }
 
+    /// Returns the sequence word of the slot for `position`.
     #[inline(always)]
     fn sequence(&self, position: u64) -> &AtomicU64 {
         // SAFETY: the masked row is below the number of rows.
@@ -106,8 +112,8 @@ impl<T> MpscShared<T> {
         }
     }
 
-    /// Returns the reserved positions `position..end`, which were not filled: moves the tail back if no later
-    /// position was reserved, otherwise marks their slots to be skipped.
+    /// Returns the reserved positions `position..end`, which were not filled. Moves the tail back if no later position
+    /// was reserved, otherwise marks their slots to be skipped.
     #[cold]
     #[inline(never)]
     fn return_positions(&self, position: u64, end: u64) {
@@ -135,6 +141,7 @@ impl<T> MpscShared<T> {
         limit
     }
 
+    /// Sets the flag [`CLOSED`], so that no more positions can be reserved.
     fn close(&self) {
         // Relaxed: totally ordered with the exchanges that give out positions, so that no position
         // follows; nothing else depends on it.
@@ -155,6 +162,7 @@ impl<T> MpscShared<T> {
         self.tail.next.load(Ordering::Relaxed) & !CLOSED
     }
 
+    /// Returns the number of reserved positions from `head` on.
     fn len(&self, head: u64) -> usize {
         // The head may be older or newer than the tail: bounded by the number of slots.
         self.positions_reserved().saturating_sub(head).min(self.slots_count) as usize
@@ -347,7 +355,7 @@ impl<T> Producer<T> {
         self.shared.is_closed()
     }
 
-    /// Closes the ring: every further push, by any producer, fails. Values already pushed can still be popped.
+    /// Closes the ring, so that every further push, by any producer, fails. Values already pushed can still be popped.
     pub fn close(&self) {
         self.shared.close();
     }
@@ -381,7 +389,9 @@ impl<T> fmt::Debug for Producer<T> {
 /// Guard of reserved positions that are not filled yet; its destructor returns them to the ring.
 struct ReservedPositions<'a, T> {
     shared: &'a MpscShared<T>,
+    /// First reserved position that is not filled.
     position: u64,
+    /// Position after the last reserved one.
     end: u64,
 }
 
@@ -489,7 +499,7 @@ impl<T> Consumer<T> {
         self.shared.slots_count as usize
     }
 
-    /// Returns `true` if the ring is closed: pushes fail, but there may be values to pop. Once true, it stays true.
+    /// Returns `true` if the ring is closed, so that pushes fail; there may be values to pop. Once true, it stays true.
     ///
     /// # Cost
     /// A load of a line that no thread writes until the ring is closed.
@@ -517,11 +527,13 @@ impl<T> Consumer<T> {
         position == end
     }
 
-    /// Closes the ring: every later push fails. Values that were pushed, or are being pushed, can still be popped.
+    /// Closes the ring, so that every later push fails. Values that were pushed, or are being pushed, can still be
+    /// popped.
     pub fn close(&mut self) {
         self.shared.close();
     }
 
+    /// Reads the state of the slot at `position`.
     #[inline(always)]
     fn slot_state(&self, position: u64) -> SlotState {
         // Acquire: pairs with the Release in Shared::fill() and Shared::return_positions().

@@ -27,8 +27,8 @@ mod memory {
     /// Size of a cache line, which CPUs transfer as a unit.
     const LINE_BYTES: usize = 64;
 
-    /// Alignment of the rows: many machines fetch a cache line together with its neighbour, which
-    /// must hold no other data.
+    /// Alignment of the rows in bytes. Many processors fetch a cache line together with its neighbour, which must
+    /// therefore hold no other data.
     const ALIGN_BYTES: usize = 128;
 
     /// Memory of a ring: an array of rows, each with a slot for a value, preceded by an atomic word if `WORDS`.
@@ -36,20 +36,20 @@ mod memory {
         base: NonNull<u8>,
         layout: Layout,
         rows_count: usize,
-        /// Makes `Rows` invariant in `T`, as one end writes slots that the other reads: `PhantomData<T>` would be
+        /// Makes `Rows` invariant in `T`, as one end writes slots that the other reads. `PhantomData<T>` would be
         /// covariant, and let a producer of `&'static str` push a shorter `&str`.
         slots: PhantomData<*mut T>,
     }
 
     impl<T, const WORDS: bool> Rows<T, WORDS> {
         /// Offset in bytes of the slot in its row.
-        const FIRST: usize =
+        const SLOT_OFFSET: usize =
             if WORDS { size_of::<AtomicU64>().next_multiple_of(align_of::<T>()) } else { 0 };
 
         /// Distance in bytes between two rows. With a word, rows share a cache line if they fit, and no row lies
         /// across two lines.
-        const STRIDE: usize = {
-            let row_bytes = Self::FIRST + size_of::<T>();
+        const ROW_BYTES: usize = {
+            let row_bytes = Self::SLOT_OFFSET + size_of::<T>();
             if !WORDS {
                 row_bytes
             } else if row_bytes > LINE_BYTES {
@@ -65,13 +65,13 @@ mod memory {
 
         /// Number of rows in a cache line, a power of two; approximate if a row's size is not a power of two.
         pub(crate) const ROWS_PER_LINE: u64 = {
-            let row_bytes = Self::STRIDE.next_power_of_two();
+            let row_bytes = Self::ROW_BYTES.next_power_of_two();
             if row_bytes < LINE_BYTES { (LINE_BYTES / row_bytes) as u64 } else { 1 }
         };
 
         /// Allocates `rows_count` rows with all words zero; `None` if there is not enough memory.
         pub(crate) fn new(rows_count: usize) -> Option<Self> {
-            let bytes = rows_count.checked_mul(Self::STRIDE)?.max(1);
+            let bytes = rows_count.checked_mul(Self::ROW_BYTES)?.max(1);
             let align = ALIGN_BYTES.max(align_of::<T>());
             let layout = Layout::from_size_align(bytes, align).ok()?;
             // SAFETY: the layout's size is at least 1.
@@ -87,7 +87,7 @@ mod memory {
         pub(crate) unsafe fn slot(&self, row: usize) -> &Slot<T> {
             debug_assert!(row < self.rows_count);
             // SAFETY: `row` is in range, as the caller guarantees, so that the slot lies within the allocation.
-            let slot = unsafe { self.base.add(row * Self::STRIDE + Self::FIRST) };
+            let slot = unsafe { self.base.add(row * Self::ROW_BYTES + Self::SLOT_OFFSET) };
             // SAFETY: the slot is aligned, since FIRST and STRIDE are multiples of T's alignment; MaybeUninit needs
             // no initial value, and UnsafeCell allows writes behind a shared reference.
             unsafe { slot.cast::<Slot<T>>().as_ref() }
@@ -108,7 +108,7 @@ mod memory {
         /// Returns the address of the row with index `row`, which may be out of range.
         #[inline(always)]
         fn address(&self, row: usize) -> *const u8 {
-            self.base.as_ptr().wrapping_add(row * Self::STRIDE)
+            self.base.as_ptr().wrapping_add(row * Self::ROW_BYTES)
         }
     }
 
@@ -121,7 +121,7 @@ mod memory {
         pub(crate) unsafe fn word(&self, row: usize) -> &AtomicU64 {
             debug_assert!(row < self.rows_count);
             // SAFETY: `row` is in range, as the caller guarantees, so that it lies within the allocation.
-            let word = unsafe { self.base.add(row * Self::STRIDE) };
+            let word = unsafe { self.base.add(row * Self::ROW_BYTES) };
             // SAFETY: a row begins with its word, which new() zeroed and which is aligned, since
             // the base and the stride are multiples of 8; it is only accessed as an atomic.
             unsafe { word.cast::<AtomicU64>().as_ref() }
@@ -144,7 +144,7 @@ mod memory {
     pub(crate) struct Rows<T, const WORDS: bool>(Vec<(AtomicU64, Slot<T>)>);
 
     impl<T, const WORDS: bool> Rows<T, WORDS> {
-        /// Number of rows on a simulated cache line: enough to have partly filled lines.
+        /// Number of rows on a simulated cache line, enough to have partly filled lines.
         pub(crate) const ROWS_PER_LINE: u64 = 2;
 
         pub(crate) fn new(rows_count: usize) -> Option<Self> {
@@ -209,6 +209,7 @@ pub(crate) fn out_of_memory<T>(slots_count: u32) -> CapacityError {
 /// Calls `next`, which drops one value, until it returns `false`. If a drop panics, the remaining values are dropped
 /// while the panic unwinds; a second panic aborts, as usual.
 pub(crate) fn drop_all_values(mut next: impl FnMut() -> bool) {
+    /// Guard that calls the function for the remaining values, even if dropping one panics.
     struct Rest<F: FnMut() -> bool>(F);
     impl<F: FnMut() -> bool> Drop for Rest<F> {
         fn drop(&mut self) {

@@ -15,8 +15,9 @@ use handover_base::sync::{Arc, CachePadded};
 const LINES_AHEAD: u64 = 3;
 
 /// Number of values of a batch after which the producer publishes them.
-const PUBLISH_EVERY: u64 = 64;
+const VALUES_PER_PUBLICATION: u64 = 64;
 
+/// State shared by the producer and the consumer.
 struct SpscShared<T> {
     /// Flags that are written only when an end closes the ring, so that both CPUs keep a copy of their cache line.
     close_state: CachePadded<CloseState>,
@@ -30,6 +31,7 @@ struct SpscShared<T> {
     slots_count: u64,
 }
 
+/// Flags that are set when an end closes the ring.
 struct CloseState {
     /// `true` once the producer or the consumer has closed the ring.
     closed: AtomicBool,
@@ -43,18 +45,20 @@ impl<T> SpscShared<T> {
     /// Number of slots by which the producer and the consumer prefetch ahead.
     const SLOTS_AHEAD: u64 = LINES_AHEAD * Self::SLOTS_PER_LINE;
 
+    /// Returns the index of the row for `position`.
     #[inline(always)]
     fn row(&self, position: u64) -> usize {
         (position & self.mask) as usize
     }
 
+    /// Returns the slot for `position`.
     #[inline(always)]
     fn slot(&self, position: u64) -> &Slot<T> {
         // SAFETY: the masked row is below the number of rows.
         unsafe { self.rows.slot(self.row(position)) }
     }
 
-    /// Returns `true` if a cache line begins at `position`, and the line [`SLOTS_AHEAD`](Self::SLOTS_AHEAD) of
+    /// Returns `true` if a cache line begins at `position`, and the line [`SLOTS_AHEAD`](Self::SLOTS_AHEAD) slots after
     /// it ends below `end`.
     #[inline(always)]
     fn should_prefetch(position: u64, end: u64) -> bool {
@@ -245,8 +249,8 @@ impl<T> Producer<T> {
         Ok(())
     }
 
-    /// Pushes a value without publishing it at once: that happens when a cache line is full of values, at the next
-    /// [`push`](Self::push), [`push_batch`](Self::push_batch), [`flush`](Self::flush) or failed push, or when this
+    /// Pushes a value without publishing it at once. The value is published when a cache line is full of values, at the
+    /// next [`push`](Self::push), [`push_batch`](Self::push_batch), [`flush`](Self::flush) or failed push, or when this
     /// handle is dropped.
     ///
     /// A consumer that keeps up then takes the producer's line once for several values. It does not see the last
@@ -334,7 +338,8 @@ impl<T> Producer<T> {
         self.shared.is_closed()
     }
 
-    /// Publishes all values and closes the ring: every further push fails. Values already pushed can still be popped.
+    /// Publishes all values and closes the ring, so that every further push fails. Values already pushed can still be
+    /// popped.
     pub fn close(&mut self) {
         self.shared.close();
         self.shared.seal(self.tail);
@@ -349,7 +354,7 @@ impl<T> Producer<T> {
         self.tail != self.limit
     }
 
-    /// Returns `true` if a push would succeed: a slot is vacant and the ring is open.
+    /// Returns `true` if a push would succeed, because a slot is vacant and the ring is open.
     #[inline(always)]
     fn can_push(&mut self) -> bool {
         !self.shared.is_closed() && self.find_vacant_slot()
@@ -410,14 +415,14 @@ impl<T> fmt::Debug for Producer<T> {
 struct PushBatch<'a, T>(&'a mut Producer<T>);
 
 impl<T> PushBatch<'_, T> {
-    /// Fills slots that are known to be vacant, at most [`PUBLISH_EVERY`]; returns `false` if the iterator has no
-    /// more values.
+    /// Fills slots that are known to be vacant, at most [`VALUES_PER_PUBLICATION`]; returns `false` if the iterator has
+    /// no more values.
     ///
     /// It does not prefetch: a batch fills lines faster than they arrive, while the consumer still
     /// works on them (2.0 ns instead of 1.2, measured as for [`LINES_AHEAD`]).
     #[inline(always)]
     fn fill(self, values: &mut impl Iterator<Item = T>) -> bool {
-        let vacant = (self.0.limit - self.0.tail).min(PUBLISH_EVERY);
+        let vacant = (self.0.limit - self.0.tail).min(VALUES_PER_PUBLICATION);
         for _ in 0..vacant {
             let Some(value) = values.next() else {
                 return false;
@@ -520,7 +525,7 @@ impl<T> Consumer<T> {
         self.shared.slots_count as usize
     }
 
-    /// Returns `true` if the ring is closed: pushes fail, but there may be values to pop. Once true, it stays true.
+    /// Returns `true` if the ring is closed, so that pushes fail; there may be values to pop. Once true, it stays true.
     #[inline]
     pub fn is_closed(&self) -> bool {
         self.shared.is_closed()
@@ -536,7 +541,8 @@ impl<T> Consumer<T> {
         self.shared.close_state.sealed.load(Ordering::Acquire) && self.is_empty()
     }
 
-    /// Closes the ring: every later push fails. Values that were pushed, or are being pushed, can still be popped.
+    /// Closes the ring, so that every later push fails. Values that were pushed, or are being pushed, can still be
+    /// popped.
     pub fn close(&mut self) {
         self.shared.close();
     }

@@ -21,7 +21,7 @@ use std::thread::{self, JoinHandle};
 pub struct Arbiter<S> {
     scheduler: S,
     config: ArbiterConfig,
-    ending: FinishGuard,
+    finish_guard: FinishGuard,
 }
 
 /// Guard whose destructor notifies the clients that the arbiter has finished, also after a panic.
@@ -43,13 +43,13 @@ impl<S: Scheduler<Token>> Arbiter<S> {
         if !scheduler.is_empty() {
             return Err(ArbiterConfigError::Queued { packets_count: scheduler.len() });
         }
-        let ending = FinishGuard(Arc::new(ArbiterState::new(&config)));
-        Ok(Self { scheduler, config, ending })
+        let finish_guard = FinishGuard(Arc::new(ArbiterState::new(&config)));
+        Ok(Self { scheduler, config, finish_guard })
     }
 
     /// Returns a hub, through which clients join this arbiter.
     pub fn hub(&self) -> Hub {
-        Hub { shared: Arc::clone(&self.ending.0) }
+        Hub { shared: Arc::clone(&self.finish_guard.0) }
     }
 
     /// Runs the arbiter on the calling thread until it is stopped, and returns its final state.
@@ -60,8 +60,8 @@ impl<S: Scheduler<Token>> Arbiter<S> {
     /// # Blocking
     /// Blocks until it is stopped. While idle it waits as [`ArbiterConfig::idle_policy`] says.
     pub fn run(self) -> FinalState<S> {
-        let Self { scheduler, config, ending } = self;
-        let shared = Arc::clone(&ending.0);
+        let Self { scheduler, config, finish_guard } = self;
+        let shared = Arc::clone(&finish_guard.0);
         match config.stamping {
             Stamping::None => {
                 Sweeper::<S, 1, 1>::new(scheduler, &config, shared, |it| &mut it.unstamped).run()

@@ -18,7 +18,7 @@ use std::ops::Range;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
-    /// The mailbox was full: the arbiter had not read the packets sent before.
+    /// The mailbox was full, as the arbiter had not read the packets sent before.
     #[error("the mailbox is full: call poll(), then send again")]
     Full(Offer),
     /// The arbiter was stopped. Every later send fails, too.
@@ -56,7 +56,9 @@ pub struct BatchResult {
 
 /// The client's ends of its two mailboxes: without time stamps, or with one stamp to the arbiter and three back.
 pub(super) enum ClientLanes {
+    /// Mailboxes whose slots have no time stamps.
     Unstamped(Box<LanePair<1, 1>>),
+    /// Mailboxes whose slots have time stamps.
     Stamped(Box<LanePair<2, 4>>),
 }
 
@@ -67,7 +69,9 @@ pub(super) enum ClientLanes {
 pub(super) struct LanePair<const IN: usize, const OUT: usize> {
     to_arbiter: LaneSender<IN>,
     from_arbiter: LaneReceiver<OUT>,
+    /// Buffer of slots to push.
     run_to_arbiter: [[u64; IN]; RUN_MAX],
+    /// Buffer of popped slots.
     run_from_arbiter: [[u64; OUT]; RUN_MAX],
     /// Slots of `run_from_arbiter` that were popped but not processed, because a sink panicked.
     unprocessed: Range<usize>,
@@ -91,11 +95,13 @@ impl<const IN: usize, const OUT: usize> LanePair<IN, OUT> {
 /// A client belongs to one thread at a time. Dropping it disconnects it: its packets in flight
 /// count as abandoned and are never released; the other clients continue.
 pub struct Client {
+    /// The client's ends of its mailboxes.
     lanes: ClientLanes,
     counts: Counts,
     number: usize,
     stamps_packets: bool,
-    presence: Arc<CachePadded<ClientState>>,
+    /// State that the client publishes to the arbiter.
+    client_state: Arc<CachePadded<ClientState>>,
     shared: Arc<ArbiterState>,
 }
 
@@ -103,11 +109,11 @@ impl Client {
     pub(super) fn new(
         number: usize,
         lanes: ClientLanes,
-        presence: Arc<CachePadded<ClientState>>,
+        client_state: Arc<CachePadded<ClientState>>,
         shared: Arc<ArbiterState>,
     ) -> Self {
         let stamps_packets = shared.stamping() == Stamping::Packet;
-        Self { lanes, counts: Counts::default(), number, stamps_packets, presence, shared }
+        Self { lanes, counts: Counts::default(), number, stamps_packets, client_state, shared }
     }
 
     /// Returns the client's number in the order in which clients joined, from 0; the same as
@@ -242,7 +248,7 @@ impl Client {
         };
         drop(call_counts);
         if returned_count > 0 {
-            self.presence.store_counts(&self.counts);
+            self.client_state.store_counts(&self.counts);
             sink.flush()?;
             probe!("sched.transmitted", self.number, returned_count);
         }
@@ -255,15 +261,15 @@ impl Client {
         self.counts.queued_count()
     }
 
-    /// Returns `true` if the arbiter was stopped: [`send`](Self::send) fails from then on. Once
-    /// `true`, the result stays `true`.
+    /// Returns `true` if the arbiter was stopped; [`send`](Self::send) fails from then on. Once `true`, the result
+    /// stays `true`.
     #[inline]
     pub fn is_closed(&self) -> bool {
         self.shared.state() >= DRAINING
     }
 
-    /// Returns `true` if the arbiter has finished: packets that the next [`poll`](Self::poll) does
-    /// not transmit are lost. Once `true`, the result stays `true`.
+    /// Returns `true` if the arbiter has finished; packets that the next [`poll`](Self::poll) does not transmit are
+    /// lost. Once `true`, the result stays `true`.
     #[inline]
     pub fn is_arbiter_finished(&self) -> bool {
         self.shared.state() == FINISHED
@@ -283,8 +289,8 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        self.presence.store_counts(&self.counts);
-        self.presence.mark_left();
+        self.client_state.store_counts(&self.counts);
+        self.client_state.mark_left();
         self.shared.notify_arbiter();
     }
 }
@@ -372,6 +378,7 @@ struct PendingRun<'a, const W: usize> {
 }
 
 impl<const W: usize> PendingRun<'_, W> {
+    /// Pushes the filled slots into the lane, and counts their packets.
     #[inline(always)]
     fn push_run(&mut self) {
         let run = &self.run[..std::mem::take(&mut self.pending)];
@@ -426,8 +433,8 @@ struct CallCounts<'a> {
 }
 
 impl CallCounts<'_> {
-    /// Handles a packet returned by the arbiter: transmits it unless it was dropped, and counts it.
-    /// Returns the packet, with `true` if the arbiter had dropped it.
+    /// Transmits a packet returned by the arbiter, unless it was dropped, and counts it. Returns
+    /// the packet, with `true` if the arbiter had dropped it.
     #[inline(always)]
     fn complete(&mut self, word: u64, sink: &mut impl Sink) -> (Offer, bool) {
         let counts = &mut self.counts;

@@ -40,6 +40,7 @@ pub struct PacketClock {
     bandwidth_bps: u64,
     /// Transmission time of one byte at the link's rate, in units of 2^-64 ns.
     byte_ns: u128,
+    /// Time at which the link has transmitted all packets charged so far, rounded down.
     next_ns: u64,
     /// Fraction of `next_ns`, in units of 2^-64 ns.
     fraction: u64,
@@ -70,7 +71,7 @@ impl PacketClock {
         self.next_ns
     }
 
-    /// Advances the clock to `now_ns` if the link was idle until then: the unused transmission time is lost.
+    /// Advances the clock to `now_ns` if the link was idle until then; the unused transmission time is lost.
     #[inline(always)]
     pub fn idle_until(&mut self, now_ns: u64) {
         if self.next_ns < now_ns {

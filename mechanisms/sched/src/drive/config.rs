@@ -22,13 +22,13 @@ pub const DRAIN_MAX: Duration = Duration::from_secs(2);
 pub struct ArbiterConfig {
     /// Rate of the link in bit/s, which limits the release of packets; `None` for no limit.
     pub bandwidth_bps: Option<u64>,
-    /// Capacity in packets of the mailbox from a client to the arbiter, in `1..=LANE_SLOTS_MAX`: a
-    /// client can send this many between two sweeps. Each packet takes 8 bytes, 16 with stamps.
-    /// With few slots, clients have to wait; very many slots do not stay in the cache.
+    /// Capacity in packets of the mailbox from a client to the arbiter, in `1..=LANE_SLOTS_MAX`; a client can send this
+    /// many between two sweeps. Each packet takes 8 bytes, 16 with stamps. With few slots, clients have to wait; very
+    /// many slots do not stay in the cache.
     pub mailbox_slots_count: u32,
-    /// Interval between two sweeps over the mailboxes; zero: continuous sweeps. The arbiter sweeps
-    /// again at once while a mailbox has a full batch. A longer interval saves cache misses and
-    /// adds as much delay; clients have to wait if their mailboxes fill up within it.
+    /// Interval between two sweeps over the mailboxes; zero for continuous sweeps. The arbiter sweeps again at once
+    /// while a mailbox has a full batch. A longer interval saves cache misses and adds as much delay; clients have to
+    /// wait if their mailboxes fill up within it.
     pub interval: Duration,
     /// Maximum number of packets read from one client before the next client is served, and of packets released per
     /// client before the mailboxes are read again, in `1..=BATCH_MAX`. Smaller: less delay; greater, up to some 32:

@@ -31,8 +31,8 @@ impl<S> FinalState<S> {
     /// the arbiter finished, only the last [`LEDGERS_MAX`]. The counters in [`Ledger::counts`] are
     /// final for clients that have left by the time of this call.
     pub fn client_ledgers(&self) -> Vec<Ledger> {
-        let of = |(ledger, presence): &(Ledger, Option<Arc<CachePadded<ClientState>>>)| {
-            let counts = presence.as_ref().map_or(ledger.counts, |it| it.counts());
+        let of = |(ledger, client_state): &(Ledger, Option<Arc<CachePadded<ClientState>>>)| {
+            let counts = client_state.as_ref().map_or(ledger.counts, |it| it.counts());
             Ledger { counts, ..*ledger }
         };
         self.clients.iter().map(of).collect()

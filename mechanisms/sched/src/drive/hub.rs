@@ -27,7 +27,7 @@ pub enum JoinError {
 /// Treatment of queued packets by [`Hub::stop`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopMode {
-    /// The arbiter stops at once: queued packets stay in the scheduler, and are counted as scheduled.
+    /// The arbiter stops at once; queued packets stay in the scheduler, and are counted as scheduled.
     Now,
     /// The arbiter stops once it has released all packets sent and the clients are notified;
     /// clients cannot send any more. The arbiter waits for clients that do not fetch their packets,
@@ -59,18 +59,18 @@ impl Hub {
             return Err(JoinError::Full);
         }
         let number = new_clients.joined_count;
-        let presence = Arc::new(CachePadded::new(ClientState::default()));
+        let client_state = Arc::new(CachePadded::new(ClientState::default()));
         let slots_count = shared.mailbox_slots_count();
         let lanes = match shared.stamping() {
             Stamping::None => {
                 let (port, to_arbiter, from_arbiter) =
-                    Port::pair(number, slots_count, Arc::clone(&presence));
+                    Port::pair(number, slots_count, Arc::clone(&client_state));
                 new_clients.unstamped.push(port);
                 ClientLanes::Unstamped(LanePair::new(to_arbiter, from_arbiter))
             }
             Stamping::Batch | Stamping::Packet => {
                 let (port, to_arbiter, from_arbiter) =
-                    Port::pair(number, slots_count, Arc::clone(&presence));
+                    Port::pair(number, slots_count, Arc::clone(&client_state));
                 new_clients.stamped.push(port);
                 ClientLanes::Stamped(LanePair::new(to_arbiter, from_arbiter))
             }
@@ -79,7 +79,7 @@ impl Hub {
         new_clients.joined_count += 1;
         drop(new_clients);
         shared.notify_arbiter();
-        Ok(Client::new(number, lanes, presence, Arc::clone(shared)))
+        Ok(Client::new(number, lanes, client_state, Arc::clone(shared)))
     }
 
     /// Stops the arbiter, at once or after draining. [`StopMode::Now`] may follow [`StopMode::Drain`].

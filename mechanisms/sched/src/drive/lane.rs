@@ -36,35 +36,37 @@ pub enum LaneError {
 }
 
 /// Position up to which the receiver has read all slots, so that the sender may reuse them.
-type Head = Arc<CachePadded<AtomicU64>>;
+type SharedHead = Arc<CachePadded<AtomicU64>>;
 
-/// Returns the value of [`LANE_BIT`] in slots that are filled in the lap of `position`: set in the
-/// first lap, as memory is zero initially; then inverted in each lap.
+/// Returns the value of [`LANE_BIT`] in slots that are filled in the lap of `position`. The bit is set in the first
+/// lap, as memory is zero initially, and inverted in each later lap.
 #[inline(always)]
 fn lap_bit<const W: usize>(slots: SlotsView<'_, W>, position: u64) -> u64 {
     (!slots.lap_number(position) & 1) << LANE_BIT.trailing_zeros()
 }
 
-/// Sender of a lane: the end that pushes slots.
+/// Sending end of a lane, which pushes slots.
 pub struct LaneSender<const W: usize> {
+    /// Position of the next slot to push.
     tail: u64,
     /// Position up to which slots are known to be free.
     limit: u64,
     /// Capacity of the lane in slots, as requested; the memory wraps around at a power of two.
     slots_count: u64,
     slots: LaneSlots<W>,
-    shared_head: Head,
+    shared_head: SharedHead,
 }
 
-/// Receiver of a lane: the end that pops slots.
+/// Receiving end of a lane, which pops slots.
 pub struct LaneReceiver<const W: usize> {
+    /// Position of the next slot to pop.
     head: u64,
     /// Position up to which the sender last learnt that slots were read.
     published_head: u64,
     /// Number of pops after which the receiver's position is published to the sender.
     publish_interval: u64,
     slots: LaneSlots<W>,
-    shared_head: Head,
+    shared_head: SharedHead,
 }
 
 /// Creates a lane of exactly `slots_count` slots of `W` words (1, 2 or 4); returns its sender and receiver.
@@ -94,6 +96,7 @@ pub fn lane<const W: usize>(
 }
 
 impl<const W: usize> LaneSender<W> {
+    /// Reads the receiver's position; returns `true` if a slot is free.
     #[cold]
     #[inline(never)]
     fn refresh_limit(&mut self) -> bool {
@@ -160,6 +163,7 @@ impl<const W: usize> LaneSender<W> {
 }
 
 impl<const W: usize> LaneReceiver<W> {
+    /// Publishes the receiver's position to the sender.
     #[inline(always)]
     fn publish_head(&mut self) {
         self.published_head = self.head;

@@ -43,7 +43,7 @@ impl Counts {
     }
 }
 
-/// Packet counters of one client: counted by the arbiter, and in `counts` by the client.
+/// Packet counters of one client, counted by the arbiter, and in `counts` by the client.
 ///
 /// `read == released + dropped + discarded + scheduled()` at every moment. For a client that has left, `counts.sent ==
 /// read + unread`. Always, `counts.sent == counts.transmitted + counts.dropped + queued() + abandoned()`.

@@ -35,7 +35,7 @@ pub enum LoadAction {
     Finished,
 }
 
-/// Load program in execution: computes the packets that a client has to send at any time.
+/// Load program in execution, which computes the packets that a client has to send at any time.
 ///
 /// Each specification lasts exactly its duration, beginning at the end of the one before. Within it
 /// a burst is due every `burst × length / bandwidth`; a burst that could not be sent in time is
@@ -55,25 +55,21 @@ pub enum LoadAction {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Load {
-    pending_specs: VecDeque<LoadSection>,
-    current: Current,
+    /// Sections that have not started.
+    pending_sections: VecDeque<LoadSection>,
+    current: LoadState,
 }
 
+/// Progress of a load program.
 #[derive(Clone, Debug)]
-enum Current {
+enum LoadState {
     /// State before the first call of [`Load::next_action`].
     NotStarted,
-    Paced {
-        spec: LoadSection,
-        end_ns: u64,
-        clock: PacketClock,
-        burst_left: u32,
-    },
-    Endless {
-        length_bytes: u32,
-        burst_packets: u32,
-        burst_left: u32,
-    },
+    /// Execution of a section at a limited rate, until `end_ns`.
+    Paced { spec: LoadSection, end_ns: u64, clock: PacketClock, burst_left: u32 },
+    /// Execution of a section without a rate limit and an end.
+    Endless { length_bytes: u32, burst_packets: u32, burst_left: u32 },
+    /// State after the last section.
     Finished,
 }
 
@@ -81,14 +77,14 @@ impl Load {
     /// Creates a load that executes these sections one after another. A rate that [`PacketClock`]
     /// cannot represent counts as unlimited.
     pub fn from_sections(specs: &[LoadSection]) -> Self {
-        Self { pending_specs: specs.iter().copied().collect(), current: Current::NotStarted }
+        Self { pending_sections: specs.iter().copied().collect(), current: LoadState::NotStarted }
     }
 
     /// Creates a load that sends bursts of packets forever, as fast as possible.
     pub fn endless(length_bytes: u32, burst_packets: u32) -> Self {
         let burst_packets = burst_packets.max(1);
-        let current = Current::Endless { length_bytes, burst_packets, burst_left: burst_packets };
-        Self { pending_specs: VecDeque::new(), current }
+        let current = LoadState::Endless { length_bytes, burst_packets, burst_left: burst_packets };
+        Self { pending_sections: VecDeque::new(), current }
     }
 
     /// Returns the packets due at `now_ns`, the time to wait until, or `Finished`. The time of the first call is the start
@@ -96,10 +92,10 @@ impl Load {
     pub fn next_action(&mut self, now_ns: u64) -> LoadAction {
         loop {
             let begin_ns = match &mut self.current {
-                Current::Endless { length_bytes, burst_left, .. } => {
+                LoadState::Endless { length_bytes, burst_left, .. } => {
                     return LoadAction::Packets { count: *burst_left, length_bytes: *length_bytes };
                 }
-                Current::Paced { spec, end_ns, clock, burst_left } if now_ns < *end_ns => {
+                LoadState::Paced { spec, end_ns, clock, burst_left } if now_ns < *end_ns => {
                     if clock.next_ns() <= now_ns {
                         return LoadAction::Packets {
                             count: *burst_left,
@@ -108,44 +104,45 @@ impl Load {
                     }
                     return LoadAction::Wait { until_ns: clock.next_ns().min(*end_ns) };
                 }
-                Current::Paced { end_ns, .. } => *end_ns,
-                Current::NotStarted => now_ns,
-                Current::Finished => return LoadAction::Finished,
+                LoadState::Paced { end_ns, .. } => *end_ns,
+                LoadState::NotStarted => now_ns,
+                LoadState::Finished => return LoadAction::Finished,
             };
-            self.current = self.begin(begin_ns);
+            self.current = self.start_next_section(begin_ns);
         }
     }
 
-    fn begin(&mut self, begin_ns: u64) -> Current {
-        let Some(spec) = self.pending_specs.pop_front() else {
-            return Current::Finished;
+    /// Removes the next section and returns its state at the start, `begin_ns`.
+    fn start_next_section(&mut self, begin_ns: u64) -> LoadState {
+        let Some(spec) = self.pending_sections.pop_front() else {
+            return LoadState::Finished;
         };
         let Ok(mut clock) = PacketClock::new(spec.bandwidth_bps) else {
             return Load::endless(spec.length_bytes, spec.burst_packets).current;
         };
         clock.idle_until(begin_ns);
         let end_ns = begin_ns.saturating_add(spec.duration_ns);
-        Current::Paced { spec, end_ns, clock, burst_left: spec.burst_packets.max(1) }
+        LoadState::Paced { spec, end_ns, clock, burst_left: spec.burst_packets.max(1) }
     }
 
     /// Records that `packets` of the packets due were sent.
     #[inline]
     pub fn record_sent(&mut self, packets: u32) {
         match &mut self.current {
-            Current::Paced { spec, clock, burst_left, .. } => {
+            LoadState::Paced { spec, clock, burst_left, .. } => {
                 *burst_left -= packets.min(*burst_left);
                 if *burst_left == 0 {
                     *burst_left = spec.burst_packets.max(1);
                     clock.charge(u64::from(spec.length_bytes) * u64::from(*burst_left));
                 }
             }
-            Current::Endless { burst_packets, burst_left, .. } => {
+            LoadState::Endless { burst_packets, burst_left, .. } => {
                 *burst_left -= packets.min(*burst_left);
                 if *burst_left == 0 {
                     *burst_left = *burst_packets;
                 }
             }
-            Current::NotStarted | Current::Finished => {}
+            LoadState::NotStarted | LoadState::Finished => {}
         }
     }
 }
@@ -158,10 +155,11 @@ const WINDOW_MAX_PACKETS: u64 = 1 << 20;
 /// Flow `f` belongs to client `f` modulo the number of clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientFlows {
-    first: u32,
-    step: u32,
+    first_flow: u32,
+    clients_count: u32,
     flows_count: u32,
-    next: u32,
+    /// Flow that the iterator returns next.
+    next_flow: u32,
 }
 
 impl ClientFlows {
@@ -171,17 +169,17 @@ impl ClientFlows {
     /// Panics if `clients_count` is 0.
     pub fn new(client: u32, clients_count: u32, flows_count: u32) -> Self {
         assert!(clients_count > 0, "clients_count=0: must be at least 1");
-        Self { first: client, step: clients_count, flows_count, next: client }
+        Self { first_flow: client, clients_count, flows_count, next_flow: client }
     }
 
     /// Returns `true` if this client has no flow, as is possible if there are fewer flows than clients.
     pub fn is_empty(&self) -> bool {
-        self.first >= self.flows_count
+        self.first_flow >= self.flows_count
     }
 
     /// Returns the number of flows of this client.
     pub fn flows_count(&self) -> u32 {
-        self.flows_count.saturating_sub(self.first).div_ceil(self.step)
+        self.flows_count.saturating_sub(self.first_flow).div_ceil(self.clients_count)
     }
 
     /// Returns a queue of at least `packets_max` (at most about [`WINDOW_MAX_PACKETS`]) flow
@@ -200,13 +198,13 @@ impl Iterator for ClientFlows {
 
     #[inline(always)]
     fn next(&mut self) -> Option<u32> {
-        let flow = self.next;
+        let flow = self.next_flow;
         if flow >= self.flows_count {
             return None;
         }
-        self.next = match flow.checked_add(self.step) {
+        self.next_flow = match flow.checked_add(self.clients_count) {
             Some(next) if next < self.flows_count => next,
-            _ => self.first,
+            _ => self.first_flow,
         };
         Some(flow)
     }

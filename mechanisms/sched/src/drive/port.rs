@@ -18,12 +18,14 @@ pub(super) fn return_slots_count(mailbox_slots_count: u32) -> u32 {
 
 /// The arbiter's ends of a client's mailboxes, and the packets that did not fit into the mailbox to the client.
 pub(super) struct Port<const IN: usize, const OUT: usize> {
+    /// Mailbox from the client.
     pub(super) inbox: LaneReceiver<IN>,
+    /// Mailbox to the client.
     outbox: LaneSender<OUT>,
     /// Packets that wait for a free slot in the mailbox to the client. While there are any, no
     /// packets are read from the client, so they never outnumber its packets in the scheduler.
     spill: VecDeque<[u64; OUT]>,
-    pub(super) presence: Arc<CachePadded<ClientState>>,
+    pub(super) client_state: Arc<CachePadded<ClientState>>,
     pub(super) ledger: Ledger,
 }
 
@@ -36,7 +38,7 @@ impl<const IN: usize, const OUT: usize> Port<IN, OUT> {
     pub(super) fn pair(
         client: usize,
         mailbox_slots_count: u32,
-        presence: Arc<CachePadded<ClientState>>,
+        client_state: Arc<CachePadded<ClientState>>,
     ) -> PortAndClientLanes<IN, OUT> {
         let lanes = || -> Result<_, LaneError> {
             let to_arbiter = lane::<IN>(mailbox_slots_count)?;
@@ -50,7 +52,7 @@ impl<const IN: usize, const OUT: usize> Port<IN, OUT> {
         };
         let ledger = Ledger { client, ..Ledger::default() };
         let spill = VecDeque::new();
-        let port = Self { inbox, outbox, spill, presence, ledger };
+        let port = Self { inbox, outbox, spill, client_state, ledger };
         (port, to_arbiter, from_arbiter)
     }
 
@@ -71,12 +73,14 @@ impl<const IN: usize, const OUT: usize> Port<IN, OUT> {
         }
     }
 
+    /// Returns packets to the client behind those that wait for a free slot.
     #[cold]
     #[inline(never)]
     fn spill_all(&mut self, slots: &[[u64; OUT]]) {
         self.spill.extend(slots);
     }
 
+    /// Returns a packet to the client behind those that wait for a free slot.
     #[cold]
     #[inline(never)]
     fn spill_one(&mut self, words: [u64; OUT]) {
@@ -91,7 +95,7 @@ impl<const IN: usize, const OUT: usize> Port<IN, OUT> {
         }
         self.spill = VecDeque::new();
         self.ledger.has_left = true;
-        self.ledger.counts = self.presence.counts();
+        self.ledger.counts = self.client_state.counts();
     }
 
     /// Returns the number of packets that wait for a free slot in the mailbox to the client.
@@ -105,6 +109,7 @@ impl<const IN: usize, const OUT: usize> Port<IN, OUT> {
         self.spill.is_empty() || self.send_spilled()
     }
 
+    /// Pushes waiting packets into the mailbox to the client; returns `true` if none is left.
     #[cold]
     #[inline(never)]
     fn send_spilled(&mut self) -> bool {

@@ -3,11 +3,12 @@
 use super::ledger::Counts;
 use handover_base::sync::shared::{AtomicBool, AtomicU64, Ordering};
 
-/// State that a client publishes to the arbiter in addition to the mailboxes: its counters, and a
-/// flag that it has left.
+/// State that a client publishes to the arbiter in addition to the mailboxes, which is its counters and a flag that it
+/// has left.
 #[derive(Default)]
 pub(super) struct ClientState {
     has_left: AtomicBool,
+    /// The client's [`Counts`], as last published.
     counts: [AtomicU64; 6],
 }
 

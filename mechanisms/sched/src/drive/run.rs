@@ -5,7 +5,7 @@ use super::ledger::Counts;
 use super::load::{ClientFlows, Load, LoadAction};
 use super::sink::{Sink, SinkError};
 use super::stamps::Trace;
-use super::wait::{IdlePolicy, IdleState, nanoseconds};
+use super::wait::{IdlePolicy, IdleState, saturating_ns};
 use super::word::Offer;
 use handover_base::clock;
 use handover_base::sync::shared::{AtomicBool, Ordering};
@@ -17,12 +17,12 @@ use std::time::Duration;
 pub struct ClientRun<'a> {
     /// Load program that determines the packets to send.
     pub load: Load,
-    /// ClientFlows to which the packets are assigned, round robin.
+    /// Flows to which the packets are assigned, round robin.
     pub flows: ClientFlows,
-    /// `true`: a flow sends its next packet when one of its packets was transmitted or dropped, so
-    /// that each flow has its share of [`in_flight_max`](Self::in_flight_max) in flight. The flows'
-    /// shares of the link then follow their weights. `false`: flows take turns packet by packet, so
-    /// that they get equal shares whatever their weights are; a few ns less per packet.
+    /// `true` if a flow sends its next packet when one of its packets was transmitted or dropped,
+    /// so that each flow has its share of [`in_flight_max`](Self::in_flight_max) in flight. The
+    /// flows' shares of the link then follow their weights. `false`: flows take turns packet by
+    /// packet, so that they get equal shares whatever their weights are; a few ns less per packet.
     pub has_window_per_flow: bool,
     /// Packet length of each flow, by flow number, instead of the load's; flows beyond the end of
     /// the slice use the load's length.
@@ -31,7 +31,7 @@ pub struct ClientRun<'a> {
     /// back-pressure from the link to the client; without it (`u64::MAX`) a client sends as fast as
     /// the arbiter reads packets, and the scheduler drops those that exceed its limits.
     pub in_flight_max: u64,
-    /// Interval between two polls for released packets; zero: a poll before each send.
+    /// Interval between two polls for released packets; zero for a poll before each send.
     pub poll_interval: Duration,
     /// Behaviour of the client while it has no work.
     pub idle_policy: IdlePolicy,
@@ -71,7 +71,7 @@ pub fn run_client<K: Sink, T: Trace>(
         false => FlowOrder::RoundRobin(flows),
     };
     let until_ns = until_ns.unwrap_or(u64::MAX);
-    let poll_interval_ns = nanoseconds(poll_interval);
+    let poll_interval_ns = saturating_ns(poll_interval);
     // More packets on their way back might not find room in the lane.
     let unseen_max = client.return_slots_count() / 2;
     let mut idle = IdleState::new(idle_policy);
@@ -114,7 +114,7 @@ pub fn run_client<K: Sink, T: Trace>(
             LoadAction::Finished => break,
         }
     }
-    let end_ns = clock::now_ns().saturating_add(nanoseconds(linger));
+    let end_ns = clock::now_ns().saturating_add(saturating_ns(linger));
     loop {
         // Read before the last poll: packets released before the end are visible to that poll.
         let is_arbiter_finished =
@@ -191,7 +191,9 @@ impl Iterator for FlowOrder {
 struct Burst<'a> {
     flow_order: &'a mut FlowOrder,
     lengths_bytes: &'a [u32],
+    /// Packet length of flows that `lengths_bytes` does not contain.
     length_bytes: u32,
+    /// Number of packets of the burst that are not sent yet.
     left: u32,
 }
 

@@ -18,7 +18,7 @@ pub(super) const FINISHED: u8 = 3;
 
 /// Control words that every thread reads often and writes rarely.
 pub(super) struct ControlWords {
-    /// Number of changes that the arbiter has to look at: clients joined or left, and calls of
+    /// Number of events that the arbiter must handle, which are clients that joined or left, and calls of
     /// [`stop`](super::Hub::stop).
     pub(super) events: AtomicU64,
     /// State of the arbiter, which never decreases: [`RUNNING`], [`DRAINING`], [`STOPPING`] or [`FINISHED`].
@@ -29,10 +29,13 @@ pub(super) struct ControlWords {
 pub(super) struct NewClients {
     pub(super) unstamped: Vec<Port<1, 1>>,
     pub(super) stamped: Vec<Port<2, 4>>,
+    /// Number of clients that have joined and were not removed.
     pub(super) clients_count: usize,
+    /// Number of clients that have joined since the start.
     pub(super) joined_count: usize,
 }
 
+/// State shared by the arbiter, its clients and its hubs.
 pub(super) struct ArbiterState {
     pub(super) control: CachePadded<ControlWords>,
     new_clients: Mutex<NewClients>,
@@ -74,6 +77,7 @@ impl ArbiterState {
         self.control.state.load(Ordering::Acquire)
     }
 
+    /// Changes the state to `state`, unless a later state is reached.
     pub(super) fn raise_state(&self, state: u8) {
         // Release: pairs with the Acquire in state().
         self.control.state.fetch_max(state, Ordering::Release);

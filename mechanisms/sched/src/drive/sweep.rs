@@ -9,7 +9,7 @@ use super::ledger::Ledger;
 use super::port::Port;
 use super::stamps::Stamping;
 use super::state::{ArbiterState, DRAINING, NewClients, STOPPING};
-use super::wait::{IdleState, nanoseconds};
+use super::wait::{IdleState, saturating_ns};
 use super::word::{Offer, Token};
 use crate::{EnqueueError, EnqueueOutcome, Packet, Scheduler};
 use handover_base::clock;
@@ -37,7 +37,9 @@ type SelectNewClients<const IN: usize, const OUT: usize> =
 /// Time stamps and tag of a packet while it is in the scheduler.
 #[derive(Clone, Copy)]
 struct PendingPacket {
+    /// Time when the client sent the packet.
     cli_enq_ticks: u64,
+    /// Time when the arbiter passed the packet to the scheduler.
     sch_enq_ticks: u64,
     tag: u32,
 }
@@ -46,13 +48,14 @@ struct PendingPacket {
 #[derive(Default)]
 struct PendingPackets {
     packets: Vec<PendingPacket>,
-    vacant: Vec<u32>,
+    vacant_indices: Vec<u32>,
 }
 
 impl PendingPackets {
+    /// Stores a packet and returns its index.
     #[inline(always)]
     fn insert(&mut self, packet: PendingPacket) -> u32 {
-        if let Some(at) = self.vacant.pop() {
+        if let Some(at) = self.vacant_indices.pop() {
             self.packets[at as usize] = packet;
             return at;
         }
@@ -60,9 +63,10 @@ impl PendingPackets {
         (self.packets.len() - 1) as u32
     }
 
+    /// Removes and returns the packet at index `at`.
     #[inline(always)]
     fn take(&mut self, at: u32) -> PendingPacket {
-        self.vacant.push(at);
+        self.vacant_indices.push(at);
         self.packets[at as usize]
     }
 }
@@ -76,8 +80,9 @@ pub(super) struct Sweeper<S, const IN: usize, const OUT: usize> {
     ports: Vec<Option<Port<IN, OUT>>>,
     /// Indices of the ports whose client has not left.
     present: Vec<u32>,
-    vacant: Vec<u32>,
+    vacant_indices: Vec<u32>,
     pending_packets: PendingPackets,
+    /// Clock of the link; `None` without a rate limit.
     link: Option<PacketClock>,
     batch_max: usize,
     interval_ns: u64,
@@ -97,9 +102,13 @@ pub(super) struct Sweeper<S, const IN: usize, const OUT: usize> {
     may_have_more: bool,
     /// Packets that the scheduler dropped in this sweep to queue newer ones.
     replaced: Vec<Packet<Token>>,
-    departed: VecDeque<Ledger>,
+    /// Counters of the last clients that have left.
+    departed_ledgers: VecDeque<Ledger>,
+    /// Sum of the counters of the clients that left before those.
     earlier: Ledger,
+    /// Number of sweeps.
     sweeps: u64,
+    /// Number of sweeps without work.
     sweeps_empty: u64,
 }
 
@@ -116,12 +125,12 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
             scheduler,
             ports: Vec::new(),
             present: Vec::new(),
-            vacant: Vec::new(),
+            vacant_indices: Vec::new(),
             pending_packets: PendingPackets::default(),
             // ArbiterConfig::validate() has refused rates that the clock cannot represent.
             link: config.bandwidth_bps.and_then(|rate| PacketClock::new(rate).ok()),
             batch_max: config.batch_max as usize,
-            interval_ns: nanoseconds(config.interval),
+            interval_ns: saturating_ns(config.interval),
             drain_progress: (0, 0),
             stamps_packets: config.stamping == Stamping::Packet,
             idle: IdleState::new(config.idle_policy),
@@ -131,15 +140,15 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
             is_holding_back: false,
             may_have_more: false,
             replaced: Vec::new(),
-            departed: VecDeque::new(),
+            departed_ledgers: VecDeque::new(),
             earlier: Ledger::default(),
             sweeps: 0,
             sweeps_empty: 0,
         }
     }
 
-    /// Runs the arbiter until it is stopped: in runs of packets, or packet by packet if the link or
-    /// the stamps need each packet, or batches are small.
+    /// Runs the arbiter until it is stopped, in runs of packets, or packet by packet if the link or the stamps need
+    /// each packet, or batches are small.
     pub(super) fn run(self) -> FinalState<S> {
         let each = self.link.is_some() || self.stamps_packets || self.batch_max < RUNS_BATCH_MIN;
         match each {
@@ -148,6 +157,7 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
         }
     }
 
+    /// Sweeps over the mailboxes until the arbiter is stopped, in runs of packets if `RUNS` is `true`.
     fn run_loop<const RUNS: bool>(mut self) -> FinalState<S> {
         let began_ns = clock::now_ns();
         self.now_ns = began_ns;
@@ -157,7 +167,7 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
         let (mut events_seen, mut sweep_ns) = (u64::MAX, began_ns);
         let mut runs = RunBuffers::default();
         loop {
-            let events = self.events();
+            let events = self.events_count();
             if events != events_seen {
                 events_seen = events;
                 self.deliver_all(&mut runs);
@@ -186,7 +196,7 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
                 let due_ns = self.due_ns().max(sweep_ns);
                 let shared = &self.shared;
                 self.now_ns = self.idle.wait_until(sweep_ns, due_ns, || {
-                    // Acquire: as in events().
+                    // Acquire: as in events_count().
                     shared.control.events.load(Ordering::Acquire) != events_seen
                 });
             } else if found == 0 {
@@ -200,7 +210,7 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
                 self.now_ns = clock::now_ns();
             }
         }
-        self.close(began_ns)
+        self.into_final_state(began_ns)
     }
 
     /// Returns the earliest time at which a queued packet may be released for transmission.
@@ -209,8 +219,9 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
         ready_ns.max(self.link.as_ref().map_or(0, PacketClock::next_ns))
     }
 
+    /// Returns the number of changes that the arbiter has to look at.
     #[inline(always)]
-    fn events(&self) -> u64 {
+    fn events_count(&self) -> u64 {
         // Acquire: pairs with the Release in ArbiterState::notify_arbiter().
         self.shared.control.events.load(Ordering::Acquire)
     }
@@ -335,8 +346,8 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
         released
     }
 
-    /// Returns `true` if draining is complete: all remaining packets are in the mailboxes to the
-    /// clients, or no client has fetched any for [`DRAIN_MAX`](super::DRAIN_MAX).
+    /// Returns `true` if draining is complete, because all remaining packets are in the mailboxes to the clients, or no
+    /// client has fetched any for [`DRAIN_MAX`](super::DRAIN_MAX).
     ///
     /// Called after a sweep without work; then the only mailboxes not read are those of clients for
     /// which released packets wait.
@@ -348,7 +359,7 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
             self.drain_progress = (spilled_count, self.now_ns);
         }
         let waited_ns = self.now_ns - self.drain_progress.1;
-        self.scheduler.is_empty() && (spilled_count == 0 || waited_ns >= nanoseconds(DRAIN_MAX))
+        self.scheduler.is_empty() && (spilled_count == 0 || waited_ns >= saturating_ns(DRAIN_MAX))
     }
 
     /// Adds clients that have joined, and closes the ports of clients that have left.
@@ -357,7 +368,7 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
     fn update_clients(&mut self) {
         let new_ports = std::mem::take((self.select_new_clients)(&mut self.shared.new_clients()));
         for port in new_ports {
-            let client = self.vacant.pop().unwrap_or_else(|| {
+            let client = self.vacant_indices.pop().unwrap_or_else(|| {
                 self.ports.push(None);
                 (self.ports.len() - 1) as u32
             });
@@ -367,7 +378,7 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
         let mut at = 0;
         while let Some(&client) = self.present.get(at) {
             match &mut self.ports[client as usize] {
-                Some(port) if port.presence.has_left() => {
+                Some(port) if port.client_state.has_left() => {
                     port.close();
                     self.present.swap_remove(at);
                     self.retire_if_empty(client);
@@ -381,25 +392,27 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
     fn retire_if_empty(&mut self, client: u32) {
         let place = &mut self.ports[client as usize];
         if let Some(port) = place.take_if(|port| port.ledger.scheduled_count() == 0) {
-            self.vacant.push(client);
-            if self.departed.len() == LEDGERS_MAX
-                && let Some(oldest) = self.departed.pop_front()
+            self.vacant_indices.push(client);
+            if self.departed_ledgers.len() == LEDGERS_MAX
+                && let Some(oldest) = self.departed_ledgers.pop_front()
             {
                 self.earlier.add(&oldest);
             }
-            self.departed.push_back(port.ledger);
+            self.departed_ledgers.push_back(port.ledger);
             self.shared.remove_client();
         }
     }
 
-    fn close(mut self, began_ns: u64) -> FinalState<S> {
+    /// Closes all ports and returns the final state.
+    fn into_final_state(mut self, began_ns: u64) -> FinalState<S> {
         // From here on no client can join; those that joined before and were not seen are handled.
         self.shared.raise_state(STOPPING);
         self.update_clients();
-        let mut clients: Vec<_> = self.departed.into_iter().map(|ledger| (ledger, None)).collect();
+        let mut clients: Vec<_> =
+            self.departed_ledgers.into_iter().map(|ledger| (ledger, None)).collect();
         for mut port in self.ports.into_iter().flatten() {
             port.ledger.unfetched = port.spilled_count() as u64;
-            clients.push((port.ledger, Some(port.presence)));
+            clients.push((port.ledger, Some(port.client_state)));
         }
         clients.sort_by_key(|(ledger, _)| ledger.client);
         FinalState {

@@ -6,12 +6,12 @@ use std::time::Duration;
 /// Waiting strategy of an arbiter or client that has no work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdlePolicy {
-    /// The thread spins: for threads that each have a CPU. (It yields now and then all the same, in case another
-    /// thread of the driver shares the CPU, unless a yield has switched to another process.)
+    /// The thread spins, for threads that each have a CPU. (It yields now and then all the same, in case another thread
+    /// of the driver shares the CPU, unless a yield has switched to another process.)
     Spin,
-    /// The thread spins for a moment, then yields, then sleeps for at most a millisecond: for
-    /// threads that share CPUs. After a yield that has switched to another process, it sleeps
-    /// instead of yielding. Intervals are observed as long as there is work in each.
+    /// The thread spins for a moment, then yields, then sleeps for at most a millisecond, for threads that share CPUs.
+    /// After a yield that has switched to another process, it sleeps instead of yielding. Intervals are observed as
+    /// long as there is work in each.
     Share,
 }
 
@@ -25,20 +25,23 @@ impl IdlePolicy {
     }
 }
 
-/// Number of spins after which a spinning thread yields once: some tens of microseconds.
+/// Number of spins after which a spinning thread yields once; they take some tens of microseconds.
 const SPINS_PER_YIELD: u32 = 4096;
 /// Number of spins of a thread on a shared CPU before it yields.
-const SPINS_SHARED: u32 = 32;
-const YIELDS_SHARED: u32 = 64;
+const SPINS_BEFORE_YIELD: u32 = 32;
+/// Number of yields of a thread on a shared CPU before it sleeps.
+const YIELDS_BEFORE_SLEEP: u32 = 64;
 /// Number of intervals without work after which a thread on a shared CPU sleeps through further ones.
-const INTERVALS_SHARED: u32 = 2;
+const INTERVALS_BEFORE_SLEEP: u32 = 2;
 /// Duration of the first sleep, which the kernel about doubles; each further sleep is twice as long
 /// as the one before, up to 16 times the first.
 const SLEEP_NS: u64 = 50_000;
+/// Maximum number of times that the duration of the sleep doubles.
 const SLEEP_DOUBLINGS_MAX: u32 = 4;
 /// Usual upper bound of the delay by which a sleep ends too late. Within this time before a
 /// deadline a thread yields instead of sleeping.
 const SLEEP_LATE_NS: u64 = 100_000;
+/// Maximum duration of a sleep.
 const SLEEP_MAX_NS: u64 = 1_000_000;
 /// Minimum duration of a yield that is assumed to have switched to another process.
 ///
@@ -47,9 +50,11 @@ const SLEEP_MAX_NS: u64 = 1_000_000;
 const YIELD_LONG_NS: u64 = 500_000;
 /// Time without yields after a yield longer than [`YIELD_LONG_NS`], as a multiple of that yield's duration.
 const YIELD_PAUSE_FACTOR: u64 = 100;
+/// Maximum time without yields after a long yield.
 const YIELD_PAUSE_MAX_NS: u64 = 10_000_000_000;
 
-pub(super) fn nanoseconds(span: Duration) -> u64 {
+/// Converts a duration to ns, at most `u64::MAX`.
+pub(super) fn saturating_ns(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
@@ -57,38 +62,40 @@ pub(super) fn nanoseconds(span: Duration) -> u64 {
 #[derive(Debug)]
 pub(super) struct IdleState {
     idle_policy: IdlePolicy,
-    rounds: u32,
+    /// Number of consecutive waits without work.
+    waits_in_row: u32,
     /// Time before which the thread does not yield.
     yields_from_ns: u64,
 }
 
 impl IdleState {
     pub(super) fn new(idle_policy: IdlePolicy) -> Self {
-        Self { idle_policy, rounds: 0, yields_from_ns: 0 }
+        Self { idle_policy, waits_in_row: 0, yields_from_ns: 0 }
     }
 
     /// Records that the thread had work.
     #[inline(always)]
     pub(super) fn reset(&mut self) {
-        self.rounds = 0;
+        self.waits_in_row = 0;
     }
 
     /// Spins, yields or sleeps for a moment, if the time of the next work is unknown.
     #[inline(always)]
     pub(super) fn wait(&mut self) {
-        self.rounds = self.rounds.wrapping_add(1);
+        self.waits_in_row = self.waits_in_row.wrapping_add(1);
         match self.idle_policy {
-            IdlePolicy::Spin if !self.rounds.is_multiple_of(SPINS_PER_YIELD) => {}
-            IdlePolicy::Share if self.rounds < SPINS_SHARED => core::hint::spin_loop(),
+            IdlePolicy::Spin if !self.waits_in_row.is_multiple_of(SPINS_PER_YIELD) => {}
+            IdlePolicy::Share if self.waits_in_row < SPINS_BEFORE_YIELD => core::hint::spin_loop(),
             _ => self.back_off(),
         }
     }
 
+    /// Yields or sleeps, depending on the policy and the number of waits in a row.
     #[cold]
     #[inline(never)]
     fn back_off(&mut self) {
-        match self.rounds.checked_sub(SPINS_SHARED + YIELDS_SHARED) {
-            Some(slept) if self.idle_policy == IdlePolicy::Share => sleep(backoff_ns(slept)),
+        match self.waits_in_row.checked_sub(SPINS_BEFORE_YIELD + YIELDS_BEFORE_SLEEP) {
+            Some(slept) if self.idle_policy == IdlePolicy::Share => sleep_for(backoff_ns(slept)),
             _ => self.yield_or_sleep(SLEEP_NS),
         }
     }
@@ -99,18 +106,19 @@ impl IdleState {
         let began_ns = clock::now_ns();
         if self.may_yield(began_ns) {
             std::thread::yield_now();
-            self.yielded(began_ns, clock::now_ns());
+            self.record_yield(began_ns, clock::now_ns());
         } else if self.idle_policy == IdlePolicy::Share {
-            sleep(sleep_ns);
+            sleep_for(sleep_ns);
         }
     }
 
+    /// Returns `true` unless a recent yield took long.
     fn may_yield(&self, now_ns: u64) -> bool {
         now_ns >= self.yields_from_ns
     }
 
     /// Records a yield, to detect one that switched to another process.
-    fn yielded(&mut self, began_ns: u64, ended_ns: u64) {
+    fn record_yield(&mut self, began_ns: u64, ended_ns: u64) {
         let took_ns = ended_ns - began_ns;
         if took_ns >= YIELD_LONG_NS {
             let pause_ns = took_ns.saturating_mul(YIELD_PAUSE_FACTOR).min(YIELD_PAUSE_MAX_NS);
@@ -129,9 +137,10 @@ impl IdleState {
         due_ns: u64,
         mut interrupted: impl FnMut() -> bool,
     ) -> u64 {
-        self.rounds = self.rounds.wrapping_add(1);
+        self.waits_in_row = self.waits_in_row.wrapping_add(1);
         let is_sharing = self.idle_policy == IdlePolicy::Share;
-        let sleeps_before = self.rounds.checked_sub(INTERVALS_SHARED).filter(|_| is_sharing);
+        let sleeps_before =
+            self.waits_in_row.checked_sub(INTERVALS_BEFORE_SLEEP).filter(|_| is_sharing);
         let mut spins = 0u32;
         loop {
             let now_ns = clock::now_ns();
@@ -143,9 +152,9 @@ impl IdleState {
             if let Some(slept) = sleeps_before {
                 // Late for the work due by the kernel's lateness, which is acceptable after so many
                 // idle rounds.
-                sleep(left_ns.max(backoff_ns(slept)).min(due_ns - now_ns));
+                sleep_for(left_ns.max(backoff_ns(slept)).min(due_ns - now_ns));
             } else if is_sharing && left_ns > 2 * SLEEP_LATE_NS {
-                sleep(left_ns - SLEEP_LATE_NS);
+                sleep_for(left_ns - SLEEP_LATE_NS);
             } else if is_sharing || spins.is_multiple_of(SPINS_PER_YIELD) {
                 self.yield_or_sleep(SLEEP_NS.min(left_ns));
             } else {
@@ -160,7 +169,8 @@ fn backoff_ns(slept: u32) -> u64 {
     SLEEP_NS << slept.min(SLEEP_DOUBLINGS_MAX)
 }
 
-fn sleep(span_ns: u64) {
+/// Sleeps for `span_ns`, but at most [`SLEEP_MAX_NS`].
+fn sleep_for(span_ns: u64) {
     std::thread::sleep(Duration::from_nanos(span_ns.min(SLEEP_MAX_NS)));
 }
 
@@ -174,16 +184,16 @@ mod tests {
             let mut idle = IdleState::new(idle_policy);
             let began_ns = 1_000;
             assert!(idle.may_yield(began_ns));
-            idle.yielded(began_ns, began_ns + YIELD_LONG_NS - 1);
+            idle.record_yield(began_ns, began_ns + YIELD_LONG_NS - 1);
             assert!(idle.may_yield(began_ns + YIELD_LONG_NS), "a short yield is not repeated");
             let took_ns = 2 * YIELD_LONG_NS;
-            idle.yielded(began_ns, began_ns + took_ns);
+            idle.record_yield(began_ns, began_ns + took_ns);
             let again_ns = began_ns + took_ns + 100 * took_ns;
             assert!(!idle.may_yield(again_ns - 1) && idle.may_yield(again_ns));
             // A process that keeps the CPU for seconds, and times at the end of the clock.
-            idle.yielded(0, u64::MAX / 2);
+            idle.record_yield(0, u64::MAX / 2);
             assert!(idle.may_yield(u64::MAX / 2 + YIELD_PAUSE_MAX_NS));
-            idle.yielded(0, u64::MAX);
+            idle.record_yield(0, u64::MAX);
             assert!(!idle.may_yield(u64::MAX - 1));
         }
     }

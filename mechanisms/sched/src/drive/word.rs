@@ -14,9 +14,12 @@ pub const LENGTH_MAX_BYTES: u32 = 65_535;
 /// Exclusive upper bound of tags ([`Offer::tag`]).
 pub const TAGS_MAX: u32 = 1 << 26;
 
+/// Number of bits below the flow number in a word.
 const FLOW_SHIFT: u32 = 26;
+/// Number of bits below the length in a word.
 const LENGTH_SHIFT: u32 = 46;
-const DROPPED: u64 = 1 << 62;
+/// Flag of a word whose packet the arbiter has dropped.
+const DROPPED_BIT: u64 = 1 << 62;
 
 /// Packet that a client sends to be scheduled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,6 +44,7 @@ impl Offer {
         self.flow < FLOWS_MAX && self.tag < TAGS_MAX && length_fits
     }
 
+    /// Packs the packet into a word.
     #[inline(always)]
     pub(super) fn pack(&self) -> u64 {
         debug_assert!(self.fits());
@@ -49,9 +53,10 @@ impl Offer {
             | u64::from(self.length_bytes) << LENGTH_SHIFT
     }
 
+    /// Packs the packet into a word that says that the arbiter has dropped it.
     #[inline(always)]
     pub(super) fn pack_dropped(&self) -> u64 {
-        self.pack() | DROPPED
+        self.pack() | DROPPED_BIT
     }
 
     /// Returns the length of the packet in `word`.
@@ -66,7 +71,7 @@ impl Offer {
         let tag = word as u32 & ((1 << FLOW_SHIFT) - 1);
         let flow = (word >> FLOW_SHIFT) as u32 & (FLOWS_MAX - 1);
         let length_bytes = Self::length_bytes_of(word);
-        (Self { flow, length_bytes, tag }, word & DROPPED != 0)
+        (Self { flow, length_bytes, tag }, word & DROPPED_BIT != 0)
     }
 }
 

@@ -22,6 +22,7 @@ pub trait Visitor<T: Copy + Debug> {
         T: Send + 'static;
 }
 
+/// Visitor that boxes the scheduler.
 struct BoxingVisitor;
 
 impl<T: Copy + Debug> Visitor<T> for BoxingVisitor {
@@ -83,7 +84,7 @@ impl Algorithm {
     where
         T: Copy + Debug + Send + 'static,
     {
-        let outer = OuterVisitor { config, flows, token: PhantomData };
+        let outer = OuterVisitor { config, flows, token_type: PhantomData };
         self.discipline(outer).ok_or(ConfigError::NoLevel { algorithm: self })?
     }
 
@@ -103,31 +104,36 @@ impl Algorithm {
     }
 }
 
+/// Operation on a [`Discipline`] of a concrete type.
 trait DisciplineVisitor {
     type Output;
     fn visit<D: Discipline<State: Send, Align: Send> + Send + 'static>(self) -> Self::Output;
 }
 
+/// Boxed two-level scheduler, of algorithms chosen at run time, or the error of creating it.
 type AnyTenants<T> = Result<Box<dyn Tenants<T> + Send>, ConfigError>;
 
+/// Visitor of the algorithm that orders the tenants.
 struct OuterVisitor<'a, T> {
     config: &'a Config,
+    /// Algorithm that orders the flows of each tenant.
     flows: Algorithm,
-    token: PhantomData<T>,
+    token_type: PhantomData<T>,
 }
 
 impl<T: Copy + Debug + Send + 'static> DisciplineVisitor for OuterVisitor<'_, T> {
     type Output = AnyTenants<T>;
 
     fn visit<O: Discipline<State: Send, Align: Send> + Send + 'static>(self) -> AnyTenants<T> {
-        let inner = InnerVisitor::<O, T> { config: self.config, of: PhantomData };
+        let inner = InnerVisitor::<O, T> { config: self.config, types: PhantomData };
         self.flows.discipline(inner).ok_or(ConfigError::NoLevel { algorithm: self.flows })?
     }
 }
 
+/// Visitor of the algorithm that orders each tenant's flows; creates the scheduler.
 struct InnerVisitor<'a, O, T> {
     config: &'a Config,
-    of: PhantomData<(O, T)>,
+    types: PhantomData<(O, T)>,
 }
 
 impl<O, T> DisciplineVisitor for InnerVisitor<'_, O, T>

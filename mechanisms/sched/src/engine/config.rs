@@ -68,8 +68,8 @@ pub enum ConfigError {
     /// [`Config::template`], the template for new flows, is not valid.
     #[error("template: {0}")]
     Template(#[from] FlowError),
-    /// `pacing` was chosen for the flows of a tenant: it may hold packets back, but a tenant
-    /// chooses its next packet in advance.
+    /// `pacing` was chosen for the flows of a tenant. It may hold packets back, but a tenant chooses its next packet in
+    /// advance.
     #[error("pacing cannot schedule the flows within a tenant: use it for the tenants only")]
     HoldsBack,
     /// The chosen algorithm orders packets, not flows, so it cannot be a level of a two-level scheduler.

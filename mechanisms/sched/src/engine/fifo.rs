@@ -18,8 +18,11 @@ pub struct Fifo<T> {
     /// Circular buffer of packets, in which a length of 0 marks an empty slot. Its capacity is a
     /// power of two, to which it grows in the first lap.
     ring: Vec<Packet<T>>,
+    /// Number of slots minus one.
     mask: u64,
+    /// Position of the oldest packet's slot.
     head: u64,
+    /// Position of the next packet's slot.
     tail: u64,
     flows: Vec<FifoFlow>,
     /// For each slot: the slot of the flow's next packet. The vector is empty if no flow has the
@@ -27,27 +30,31 @@ pub struct Fifo<T> {
     next_in_flow: Vec<u32>,
     /// Slots of each flow's oldest and newest packets. The vector is empty if no flow has the
     /// policy [`DropPolicy::Head`].
-    spans: Vec<Span>,
+    ends_of_flows: Vec<FlowEnds>,
     totals: Totals,
     packets_max: u32,
     flows_max: u32,
     template: Option<FlowSpec>,
 }
 
-/// Limits and packet count of a flow, in 16 bytes: four flows per cache line.
+/// Limits and packet count of a flow, in 16 bytes, so that four flows share a cache line.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(16))]
 struct FifoFlow {
+    /// Number of queued packets.
     count: u32,
     packets_max: u32,
     length_max_bytes: u32,
+    /// `true` if the flow drops its oldest packet when it is full.
     drops_head: bool,
 }
 
 /// Slots of the oldest and newest packets of a flow that drops its oldest packet when it is full.
 #[derive(Clone, Copy, Debug)]
-struct Span {
+struct FlowEnds {
+    /// Slot of the oldest packet.
     first: u32,
+    /// Slot of the newest packet.
     last: u32,
 }
 
@@ -66,7 +73,7 @@ impl<T: Copy + Debug> Fifo<T> {
             tail: 0,
             flows: Vec::with_capacity(config.flows_max as usize),
             next_in_flow: Vec::new(),
-            spans: Vec::new(),
+            ends_of_flows: Vec::new(),
             totals: Totals::default(),
             packets_max: config.packets_max,
             flows_max: config.flows_max,
@@ -74,16 +81,19 @@ impl<T: Copy + Debug> Fifo<T> {
         })
     }
 
+    /// Returns the index of the slot at position `at`.
     fn slot_index(&self, at: u64) -> usize {
         (at & self.mask) as usize
     }
 
+    /// Counts a refused packet, and returns the error.
     #[cold]
     fn refuse(&mut self, packet: Packet<T>, reason: Refusal) -> EnqueueResult<T> {
         self.totals.refused += 1;
         Err(EnqueueError { packet, reason })
     }
 
+    /// Creates flows from the template, up to flow number `flow`.
     #[cold]
     fn make_flows(&mut self, flow: u32) -> Result<(), Refusal> {
         let spec = self.template.ok_or(Refusal::UnknownFlow)?;
@@ -100,7 +110,7 @@ impl<T: Copy + Debug> Fifo<T> {
         self.enqueue(now_ns, packet)
     }
 
-    /// Enlarges the circular buffer, to have spare slots: dropped packets leave empty ones.
+    /// Enlarges the circular buffer, to have spare slots, as dropped packets leave empty ones.
     fn enlarge(&mut self) {
         let slots_count = (2 * u64::from(self.packets_max)).next_power_of_two();
         let mut ring = Vec::with_capacity(slots_count as usize);
@@ -116,7 +126,7 @@ impl<T: Copy + Debug> Fifo<T> {
     fn compact(&mut self) {
         for at in self.head..self.tail {
             let flow = self.ring[self.slot_index(at)].flow;
-            self.spans[flow as usize].first = u32::MAX;
+            self.ends_of_flows[flow as usize].first = u32::MAX;
         }
         let mut to = self.head;
         for at in self.head..self.tail {
@@ -134,7 +144,7 @@ impl<T: Copy + Debug> Fifo<T> {
     /// Appends slot `slot` to the list of the flow's packets, as the newest.
     fn link(&mut self, flow: u32, slot: u32) {
         if self.flows[flow as usize].drops_head {
-            let span = &mut self.spans[flow as usize];
+            let span = &mut self.ends_of_flows[flow as usize];
             if span.first == u32::MAX {
                 span.first = slot;
             } else {
@@ -149,7 +159,7 @@ impl<T: Copy + Debug> Fifo<T> {
     #[inline(never)]
     fn drop_oldest(&mut self, id: u32) -> Packet<T> {
         let flow = &mut self.flows[id as usize];
-        let span = &mut self.spans[id as usize];
+        let span = &mut self.ends_of_flows[id as usize];
         let slot = span.first as usize;
         flow.count -= 1;
         span.first = if flow.count > 0 { self.next_in_flow[slot] } else { u32::MAX };
@@ -159,6 +169,7 @@ impl<T: Copy + Debug> Fifo<T> {
         packet
     }
 
+    /// Writes a packet into the next slot.
     #[inline(always)]
     fn append(&mut self, packet: &Packet<T>) {
         let slot = self.slot_index(self.tail);
@@ -199,7 +210,8 @@ impl<T: Copy + Debug> Scheduler<T> for Fifo<T> {
             drops_head,
         });
         if !self.next_in_flow.is_empty() {
-            self.spans.resize(self.flows.len(), Span { first: u32::MAX, last: u32::MAX });
+            self.ends_of_flows
+                .resize(self.flows.len(), FlowEnds { first: u32::MAX, last: u32::MAX });
         }
         Ok(self.flows_count() - 1)
     }
@@ -254,7 +266,7 @@ impl<T: Copy + Debug> Scheduler<T> for Fifo<T> {
                 flow.count -= 1;
                 if flow.drops_head {
                     let next = if flow.count > 0 { self.next_in_flow[slot] } else { u32::MAX };
-                    self.spans[packet.flow as usize].first = next;
+                    self.ends_of_flows[packet.flow as usize].first = next;
                 }
                 self.totals.dequeued += 1;
                 if self.head == self.tail {

@@ -18,8 +18,8 @@ pub trait Discipline: Sized {
     /// Algorithm's state of a flow, stored with the flow in one cache line.
     type State: Copy + Debug;
 
-    /// Alignment of a flow in memory: [`super::HalfLine`] if `State` takes at most 8 bytes,
-    /// aligned to 4; else [`super::Line`].
+    /// Alignment of a flow in memory, which is [`super::HalfLine`] if `State` takes at most 8 bytes, aligned to 4; else
+    /// [`super::Line`].
     type Align: Copy + Debug;
 
     /// Maximum weight of a flow.

@@ -16,12 +16,14 @@
 use super::table::NO_FLOW;
 use super::virtual_time::{VirtualTime, is_later};
 
+/// Number of groups.
 const GROUPS: usize = 64;
+/// Number of lists of a group.
 const LISTS: u64 = 64;
 /// Binary logarithm of the number of lists (sixteen) into which a group's power of two is divided.
 const FINER_BITS: u32 = 4;
 
-/// State of an entity (a flow or an aggregate of flows) in the groups.
+/// Virtual start and finish times of an entity (a flow or an aggregate of flows), with its position in [`Groups`].
 #[derive(Clone, Copy, Debug)]
 pub struct VirtualInterval {
     /// Virtual start time of the entity's next packet; if it has none, virtual finish time of its last.
@@ -32,6 +34,7 @@ pub struct VirtualInterval {
     pub(crate) epoch: u64,
     /// Next entity in the same list.
     next: u32,
+    /// Index of the entity's group.
     group: u32,
 }
 
@@ -53,17 +56,19 @@ impl VirtualInterval {
 
 /// Access to the [`VirtualInterval`] of each entity by index.
 pub(crate) trait IntervalTable {
+    /// Returns the interval of entity `id`.
     fn interval(&mut self, id: u32) -> &mut VirtualInterval;
 }
 
+/// Entities whose longest packets take about the same virtual time, in lists by start time.
 #[derive(Clone, Copy, Debug)]
 struct Group {
     /// Virtual start time of the group's first list.
     start: u64,
-    /// Bitmap of the non-empty lists, relative to the first: the lowest bit is the first list.
-    full: u64,
+    /// Bitmap of the non-empty lists, relative to the first list, which is the lowest bit.
+    non_empty: u64,
     /// Index of the first list in `lists`.
-    front: u64,
+    first_list: u64,
     /// Indices of the first and the last entity of each list.
     lists: [(u32, u32); LISTS as usize],
 }
@@ -72,7 +77,7 @@ impl Group {
     /// Returns the list that is `offset` lists after the first.
     #[inline(always)]
     fn list(&mut self, offset: u64) -> &mut (u32, u32) {
-        &mut self.lists[(self.front.wrapping_add(offset) % LISTS) as usize]
+        &mut self.lists[(self.first_list.wrapping_add(offset) % LISTS) as usize]
     }
 
     /// Returns the offset of the list for an entity with this start time. By the algorithm's bounds
@@ -81,7 +86,7 @@ impl Group {
     fn offset(&self, start: u64, index: u32) -> u64 {
         match is_later(self.start, start) {
             true => 0,
-            false => (start.wrapping_sub(self.start) >> digits(index)).min(LISTS - 1),
+            false => (start.wrapping_sub(self.start) >> rounded_bits(index)).min(LISTS - 1),
         }
     }
 
@@ -89,7 +94,7 @@ impl Group {
     #[inline(always)]
     fn append<I: IntervalTable>(&mut self, intervals: &mut I, id: u32, offset: u64) {
         intervals.interval(id).next = NO_FLOW;
-        self.full |= 1 << offset;
+        self.non_empty |= 1 << offset;
         let (first, last) = self.list(offset);
         let before = std::mem::replace(last, id);
         if *first == NO_FLOW {
@@ -102,16 +107,18 @@ impl Group {
 
 /// Returns the number of low bits of a start time that the lists of this group round away.
 #[inline(always)]
-fn digits(index: u32) -> u32 {
+fn rounded_bits(index: u32) -> u32 {
     index.saturating_sub(FINER_BITS) & 63
 }
 
-/// All groups, bitmaps of the eligible and of the waiting groups, and the virtual time.
+/// All groups of entities, bitmaps of the eligible and of the waiting groups, and the virtual time.
 #[derive(Debug)]
 pub(crate) struct Groups {
+    /// Virtual time of the system.
     pub(crate) time: VirtualTime,
-    /// Bitmap of the groups whose start time has been reached; `waiting` is that of the groups that start later.
+    /// Bitmap of the groups whose start time has been reached.
     eligible: u64,
+    /// Bitmap of the groups that start later.
     waiting: u64,
     /// Finish time of each group's first entity.
     finishes: Box<[u64; GROUPS]>,
@@ -123,7 +130,7 @@ pub(crate) struct Groups {
 impl Groups {
     pub(crate) fn new() -> Self {
         let lists = [(NO_FLOW, NO_FLOW); LISTS as usize];
-        let group = Group { start: 0, full: 0, front: 0, lists };
+        let group = Group { start: 0, non_empty: 0, first_list: 0, lists };
         Self {
             time: VirtualTime::new(),
             eligible: 0,
@@ -139,6 +146,7 @@ impl Groups {
         &mut self.groups[index as usize % GROUPS]
     }
 
+    /// Returns the finish time of the first entity of group `index`.
     #[inline(always)]
     fn finish(&mut self, index: u32) -> &mut u64 {
         &mut self.finishes[index as usize % GROUPS]
@@ -201,8 +209,8 @@ impl Groups {
         }
     }
 
-    /// Returns the virtual start time of an entity that was idle: the current virtual time, or the
-    /// finish time of its last packet if that is later.
+    /// Returns the virtual start time of an entity that was idle, which is the current virtual time, or the finish time
+    /// of its last packet if that is later.
     #[inline(always)]
     pub(crate) fn start_time(&self, interval: &VirtualInterval) -> u64 {
         let now = self.time.now();
@@ -214,17 +222,19 @@ impl Groups {
     #[inline(always)]
     pub(crate) fn insert_entity<I: IntervalTable>(&mut self, intervals: &mut I, id: u32) {
         let VirtualInterval { start, finish, group: index, .. } = *intervals.interval(id);
-        let rounded = start >> digits(index) << digits(index);
+        let rounded = start >> rounded_bits(index) << rounded_bits(index);
         let was_empty = self.eligible | self.waiting == 0 && !self.is_serving;
         let group = self.group(index);
-        if group.full != 0 {
-            let lists_back = group.start.wrapping_sub(rounded) >> digits(index);
-            if !is_later(group.start, rounded) || lists_back > group.full.leading_zeros().into() {
+        if group.non_empty != 0 {
+            let lists_back = group.start.wrapping_sub(rounded) >> rounded_bits(index);
+            if !is_later(group.start, rounded)
+                || lists_back > group.non_empty.leading_zeros().into()
+            {
                 let offset = group.offset(rounded, index);
                 return group.append(intervals, id, offset);
             }
-            group.full <<= lists_back;
-            group.front = group.front.wrapping_sub(lists_back);
+            group.non_empty <<= lists_back;
+            group.first_list = group.first_list.wrapping_sub(lists_back);
         }
         group.start = rounded;
         group.append(intervals, id, 0);
@@ -268,15 +278,15 @@ impl Groups {
         let mut first = next;
         if next == NO_FLOW {
             group.list(0).1 = NO_FLOW;
-            group.full &= !1;
-            if group.full == 0 {
+            group.non_empty &= !1;
+            if group.non_empty == 0 {
                 self.eligible &= !(1 << (index & 63));
                 return;
             }
-            let offset = u64::from(group.full.trailing_zeros());
-            group.full >>= offset;
-            group.front = group.front.wrapping_add(offset);
-            group.start = group.start.wrapping_add(offset << digits(index));
+            let offset = u64::from(group.non_empty.trailing_zeros());
+            group.non_empty >>= offset;
+            group.first_list = group.first_list.wrapping_add(offset);
+            group.start = group.start.wrapping_add(offset << rounded_bits(index));
             first = group.list(0).0;
             self.update_group(index);
         }

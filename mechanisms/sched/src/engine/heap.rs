@@ -3,6 +3,7 @@
 
 use super::virtual_time::is_later;
 
+/// Number of children of a node of the heap.
 const CHILDREN: usize = 4;
 
 /// Virtual time of a flow, and the flow's number.
@@ -57,6 +58,7 @@ impl FlowHeap {
         self.sift_down(entry);
     }
 
+    /// Moves `entry` down from the root until no child is earlier.
     #[inline(always)]
     fn sift_down(&mut self, entry: HeapEntry) {
         let entries = &mut self.entries[..];

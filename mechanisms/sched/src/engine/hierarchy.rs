@@ -9,7 +9,7 @@ use super::{
 use handover_base::prefetch;
 use std::fmt::Debug;
 
-/// Scheduler with two levels: link capacity is shared among tenants, and each tenant's share among its flows.
+/// Scheduler with two levels. Link capacity is shared among tenants, and each tenant's share among its flows.
 pub trait Tenants<T: Copy + Debug>: Scheduler<T> {
     /// Adds a tenant with a weight among the tenants, and returns its number: 0 for the first. The
     /// longest packets of its flows must not exceed `length_max_bytes`.
@@ -49,14 +49,20 @@ pub struct Hierarchy<T: Copy + Debug, O: Discipline, I: Discipline> {
     /// Tenant of each flow, indexed by flow number.
     tenant_of: Vec<u32>,
     tenants: Vec<Tenant<T, O::State, I>>,
+    /// Algorithm that orders the tenants.
     order: O,
 }
 
+/// Tenant: its flows' algorithm and its next packet.
 #[derive(Debug)]
 struct Tenant<T, H, I> {
+    /// State of the tenant in the algorithm that orders tenants.
     state: H,
+    /// Algorithm that orders the tenant's flows.
     order: I,
-    held: Option<Packet<T>>,
+    /// Packet that the tenant sends next, already removed from its flow.
+    next_packet: Option<Packet<T>>,
+    /// Maximum packet length of the tenant's flows.
     length_max_bytes: u32,
 }
 
@@ -105,10 +111,11 @@ impl<T: Copy + Debug, O: Discipline, I: Discipline> Hierarchy<T, O, I> {
         let popped = self.flows.pop(id);
         let bytes = popped.packet.length_bytes;
         tenant.order.served(&mut self.flows, id, bytes, popped.next_bytes);
-        tenant.held = Some(popped.packet);
+        tenant.next_packet = Some(popped.packet);
         Some(bytes)
     }
 
+    /// Queues or refuses a packet for which [`FlowTable::push`] failed.
     #[cold]
     #[inline(never)]
     fn enqueue_rare(
@@ -143,6 +150,7 @@ impl<T: Copy + Debug, O: Discipline, I: Discipline> Hierarchy<T, O, I> {
         Err(EnqueueError { packet, reason })
     }
 
+    /// Creates flows from the template, up to flow number `flow`.
     fn make_flows(&mut self, flow: u32) -> Result<(), Refusal> {
         let spec = self.config.template.ok_or(Refusal::UnknownFlow)?;
         while self.flows.flows_count() <= flow {
@@ -163,7 +171,7 @@ impl<T: Copy + Debug, O: Discipline, I: Discipline> Tenants<T> for Hierarchy<T, 
         check_spec(&spec, O::WEIGHT_MAX)?;
         let state = self.order.admit(&spec)?;
         let order = I::new(&self.config);
-        self.tenants.push(Tenant { state, order, held: None, length_max_bytes });
+        self.tenants.push(Tenant { state, order, next_packet: None, length_max_bytes });
         Ok(self.tenants_count() - 1)
     }
 
@@ -207,7 +215,7 @@ impl<T: Copy + Debug, O: Discipline, I: Discipline> Scheduler<T> for Hierarchy<T
                 let tenant = &mut self.tenants[id as usize];
                 let bytes = packet.length_bytes;
                 tenant.order.activate(&mut self.flows, packet.flow, bytes, now_ns);
-                if tenant.held.is_none()
+                if tenant.next_packet.is_none()
                     && let Some(bytes) = self.hold_next(id, now_ns)
                 {
                     self.order.activate(&mut self.tenants, id, bytes, now_ns);
@@ -221,7 +229,7 @@ impl<T: Copy + Debug, O: Discipline, I: Discipline> Scheduler<T> for Hierarchy<T
     #[inline]
     fn dequeue(&mut self, now_ns: u64) -> Option<Packet<T>> {
         let id = self.order.choose(&mut self.tenants, now_ns)?;
-        let packet = self.tenants[id as usize].held.take()?;
+        let packet = self.tenants[id as usize].next_packet.take()?;
         let next_bytes = self.hold_next(id, now_ns);
         self.flows.totals.dequeued += 1;
         self.order.served(&mut self.tenants, id, packet.length_bytes, next_bytes);

@@ -7,11 +7,14 @@ use super::{Discipline, FlowError, FlowSpec};
 /// Maximum rate of a flow: 1 Pbit/s.
 const RATE_MAX_BITS_PER_S: u64 = 1_000_000_000_000_000;
 const NS_PER_S: u64 = 1_000_000_000;
+/// Number of bits of a digit of a departure time.
 const DIGIT_BITS: u32 = 6;
+/// Number of slots of a level, one for each value of its digit.
 const SLOTS: usize = 1 << DIGIT_BITS;
+/// Number of levels, one for each digit of a departure time.
 const LEVELS: usize = 64_usize.div_ceil(DIGIT_BITS as usize);
 
-/// Pacing by earliest departure time: a flow's weight is its rate in bits per second, and each of its packets may
+/// Pacing by earliest departure time. A flow's weight is its rate in bits per second, and each of its packets may
 /// leave when the transmission of the one before at that rate would have ended. Of the packets that may leave, the one
 /// with the earliest departure time leaves first. Departure times are exact: whole nanoseconds and a remainder, so
 /// that no error accumulates; a packet leaves in the first nanosecond at which it may.
@@ -30,14 +33,17 @@ pub struct Pacing {
     /// Lower bound of all flows' departure times; a flow's level and slot follow from the digits that differ from it.
     base_ns: u64,
     /// Bitmap of the levels that contain flows.
-    levels: u64,
+    non_empty_levels: u64,
     /// For each level: bitmap of the slots that contain flows.
-    full: [u64; LEVELS],
+    non_empty_slots: [u64; LEVELS],
+    /// Slots of all levels.
     slots: Box<[[Slot; SLOTS]; LEVELS]>,
 }
 
+/// List of flows whose departure times have the same digit at the slot's level, and the same digits above.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
+    /// First flow of the slot's list.
     first: u32,
     /// Earliest departure time of the flows in the slot. At level 0, all flows of a slot have the
     /// same time and leave one by one; above, a slot's flows move to lower levels together.
@@ -65,6 +71,7 @@ impl PacingState {
 }
 
 impl Pacing {
+    /// Adds a flow to the slot of its departure time.
     #[inline(always)]
     fn insert<S: FlowStates<PacingState>>(&mut self, slots: &mut S, id: u32) {
         let flow = slots.state(id);
@@ -75,32 +82,33 @@ impl Pacing {
         let slot = &mut self.slots[level][slot_index];
         slot.earliest_ns = slot.earliest_ns.min(due_ns);
         flow.next_in_slot = std::mem::replace(&mut slot.first, id);
-        self.full[level] |= 1 << slot_index;
-        self.levels |= 1 << level;
+        self.non_empty_slots[level] |= 1 << slot_index;
+        self.non_empty_levels |= 1 << level;
     }
 
     /// Returns the level and slot with the earliest departure times; `None` if no flow has packets.
     #[inline(always)]
     fn first(&self) -> Option<(usize, usize)> {
-        if self.levels == 0 {
+        if self.non_empty_levels == 0 {
             return None;
         }
-        let level = self.levels.trailing_zeros() as usize % LEVELS;
-        Some((level, self.full[level].trailing_zeros() as usize % SLOTS))
+        let level = self.non_empty_levels.trailing_zeros() as usize % LEVELS;
+        Some((level, self.non_empty_slots[level].trailing_zeros() as usize % SLOTS))
     }
 
     /// Clears the bit of an empty slot, and that of its level if all its slots are empty.
     #[inline(always)]
     fn clear(&mut self, level: usize, slot_index: usize) {
-        self.slots[level][slot_index] = EMPTY;
-        self.full[level] &= !(1 << slot_index);
-        if self.full[level] == 0 {
-            self.levels &= !(1 << level);
+        self.slots[level][slot_index] = EMPTY_SLOT;
+        self.non_empty_slots[level] &= !(1 << slot_index);
+        if self.non_empty_slots[level] == 0 {
+            self.non_empty_levels &= !(1 << level);
         }
     }
 }
 
-const EMPTY: Slot = Slot { first: NO_FLOW, earliest_ns: u64::MAX };
+/// Slot without flows.
+const EMPTY_SLOT: Slot = Slot { first: NO_FLOW, earliest_ns: u64::MAX };
 
 impl Discipline for Pacing {
     type State = PacingState;
@@ -109,8 +117,8 @@ impl Discipline for Pacing {
     const CAN_HOLD_BACK: bool = true;
 
     fn new(_: &Config) -> Self {
-        let slots = Box::new([[EMPTY; SLOTS]; LEVELS]);
-        Self { base_ns: 0, levels: 0, full: [0; LEVELS], slots }
+        let slots = Box::new([[EMPTY_SLOT; SLOTS]; LEVELS]);
+        Self { base_ns: 0, non_empty_levels: 0, non_empty_slots: [0; LEVELS], slots }
     }
 
     fn admit(&mut self, spec: &FlowSpec) -> Result<PacingState, FlowError> {
@@ -134,7 +142,7 @@ impl Discipline for Pacing {
         if flow.due_ns() <= now_ns {
             (flow.next_ns, flow.remainder) = (now_ns, 0);
         }
-        if self.levels == 0 {
+        if self.non_empty_levels == 0 {
             self.base_ns = self.base_ns.max(now_ns);
         }
         self.insert(slots, id);

@@ -14,8 +14,9 @@ pub struct Packet<T = ()> {
 /// Properties of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowSpec {
-    /// Weight: the flow's share is its weight over the sum of all weights. For strict priority it
-    /// is the priority, smaller numbers first; for pacing it is the flow's rate in bits per second.
+    /// Weight of the flow, whose share is its weight over the sum of all weights. For strict
+    /// priority it is the priority, smaller numbers first; for pacing it is the flow's rate in bits
+    /// per second.
     pub weight: u64,
     /// Maximum packet length of the flow; the fairness bounds are multiples of it.
     pub length_max_bytes: u32,
@@ -28,7 +29,8 @@ pub struct FlowSpec {
 /// Policy for packets that arrive while their flow's queue is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DropPolicy {
-    /// Drops the arriving packet: [`Scheduler::enqueue`](super::Scheduler::enqueue) returns it in an error.
+    /// Drops the arriving packet, which [`Scheduler::enqueue`](super::Scheduler::enqueue) returns
+    /// in an error.
     #[default]
     Tail,
     /// Drops the flow's oldest packet, which `enqueue` returns, and queues the arriving one.

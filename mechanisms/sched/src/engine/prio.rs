@@ -7,8 +7,8 @@ use super::{Discipline, FlowError, FlowSpec};
 /// Number of priorities: two levels of bitmaps with 64 bits each.
 const LEVELS_COUNT: u64 = 64 * 64;
 
-/// Strict priority: while a flow with a smaller number has packets, flows with greater numbers
-/// wait. Flows with the same number take turns, one packet each.
+/// Strict priority. While a flow with a smaller number has packets, flows with greater numbers wait. Flows with the
+/// same number take turns, one packet each.
 ///
 /// Source: a bitmap of the levels with packets, and a scan for its first bit, as real-time kernels
 /// choose their tasks; Eiffel builds its queues on the same (A. Saeed et al., NSDI 2019).
@@ -27,12 +27,14 @@ pub struct Priority {
 /// State of a flow in strict priority.
 #[derive(Clone, Copy, Debug)]
 pub struct PriorityState {
+    /// Priority of the flow; 0 is served first.
     level: u32,
     /// Next flow with packets of the same priority.
     next: u32,
 }
 
 impl Priority {
+    /// Appends a flow to the list of its priority.
     #[inline(always)]
     fn append<S: FlowStates<PriorityState>>(&mut self, slots: &mut S, id: u32) {
         let place = slots.state(id);
@@ -49,6 +51,7 @@ impl Priority {
         }
     }
 
+    /// Removes the first flow from the list of its priority.
     #[inline(always)]
     fn remove_first<S: FlowStates<PriorityState>>(&mut self, slots: &mut S, id: u32) {
         let PriorityState { level, next } = *slots.state(id);

@@ -26,6 +26,7 @@ pub struct Qfq {
 /// State of a flow in QFQ.
 #[derive(Clone, Copy, Debug)]
 pub struct QfqState {
+    /// Virtual time that a byte of the flow takes.
     byte_cost: u64,
     interval: VirtualInterval,
 }
@@ -40,6 +41,7 @@ impl<S: FlowStates<QfqState>> IntervalTable for FlowIntervals<'_, S> {
     }
 }
 
+/// Returns access to the intervals of the flows in `slots`.
 fn flow_intervals<S: FlowStates<QfqState>>(slots: &mut S) -> FlowIntervals<'_, S> {
     FlowIntervals(slots, PhantomData)
 }

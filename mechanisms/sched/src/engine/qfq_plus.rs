@@ -10,10 +10,10 @@ use std::collections::HashMap;
 /// Maximum number of flows in an aggregate.
 const MEMBERS_MAX: u32 = 8;
 
-/// QFQ+: flows of the same weight and longest packet form aggregates of up to 8, which QFQ orders;
-/// within an aggregate the flows take turns by deficit round robin. A chosen aggregate is served
-/// while its packets fit into the bytes of one longest packet: a longer service would be cheaper,
-/// but other flows would lag by more than twice the longest packet.
+/// QFQ+. Flows of the same weight and longest packet form aggregates of up to 8, which QFQ orders; within an aggregate
+/// the flows take turns by deficit round robin. A chosen aggregate is served while its packets fit into the bytes of
+/// one longest packet: a longer service would be cheaper, but other flows would lag by more than twice the longest
+/// packet.
 ///
 /// Source: P. Valente, Reducing the Execution Time of Fair-Queueing Packet Schedulers, Computer
 /// Communications 47, 2014.
@@ -24,15 +24,17 @@ pub struct QfqPlus {
     groups: Groups,
     aggregates: Vec<Aggregate>,
     /// For each weight and longest packet: the aggregate that a new flow joins.
-    open: HashMap<(u64, u32), u32>,
-    /// Index of the aggregate being served, which was chosen at the virtual time `since`.
-    serving: u32,
-    since: u64,
+    open_aggregates: HashMap<(u64, u32), u32>,
+    /// Index of the aggregate being served, which was chosen at the virtual time `served_since`.
+    served_aggregate: u32,
+    /// Virtual time at which the aggregate being served was chosen.
+    served_since: u64,
 }
 
 /// State of a flow in QFQ+.
 #[derive(Clone, Copy, Debug)]
 pub struct QfqPlusState {
+    /// Index of the flow's aggregate.
     aggregate: u32,
     /// Next flow in the list of the aggregate's flows with packets.
     next: u32,
@@ -42,17 +44,22 @@ pub struct QfqPlusState {
     oldest_bytes: u32,
 }
 
+/// Aggregate of flows of the same weight and longest packet.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 struct Aggregate {
+    /// Virtual time that a byte of the aggregate takes.
     byte_cost: u64,
     interval: VirtualInterval,
-    /// First and last of the aggregate's flows with packets.
+    /// First of the aggregate's flows with packets.
     first: u32,
+    /// Last of the aggregate's flows with packets.
     last: u32,
     /// Bytes sent since the aggregate was chosen.
     spent_bytes: u32,
+    /// Maximum packet length of the aggregate's flows.
     longest_bytes: u32,
+    /// Number of flows in the aggregate.
     members_count: u32,
 }
 
@@ -72,6 +79,7 @@ impl Aggregate {
         self.interval.finish = start.wrapping_add(stay);
     }
 
+    /// Appends a flow to the list of the aggregate's flows with packets.
     #[inline(always)]
     fn append<S: FlowStates<QfqPlusState>>(&mut self, slots: &mut S, id: u32) {
         slots.state(id).next = NO_FLOW;
@@ -85,18 +93,18 @@ impl Aggregate {
 }
 
 impl QfqPlus {
-    /// Returns the index of an aggregate for a new flow of this weight and length: a new aggregate,
-    /// or one without queued packets that has fewer than [`MEMBERS_MAX`] flows.
+    /// Returns the index of an aggregate for a new flow of this weight and length, which is a new aggregate, or one
+    /// without queued packets that has fewer than [`MEMBERS_MAX`] flows.
     fn aggregate_for(&mut self, spec: &FlowSpec) -> u32 {
         let key = (spec.weight, spec.length_max_bytes);
-        if let Some(&open) = self.open.get(&key) {
+        if let Some(&open) = self.open_aggregates.get(&key) {
             let aggregate = &self.aggregates[open as usize];
             if aggregate.members_count < MEMBERS_MAX && aggregate.first == NO_FLOW {
                 return open;
             }
         }
         let open = self.aggregates.len() as u32;
-        self.open.insert(key, open);
+        self.open_aggregates.insert(key, open);
         self.aggregates.push(Aggregate {
             byte_cost: 0,
             interval: VirtualInterval::new(1, &self.groups.time),
@@ -119,9 +127,9 @@ impl Discipline for QfqPlus {
         Self {
             groups: Groups::new(),
             aggregates: Vec::new(),
-            open: HashMap::new(),
-            serving: NO_FLOW,
-            since: 0,
+            open_aggregates: HashMap::new(),
+            served_aggregate: NO_FLOW,
+            served_since: 0,
         }
     }
 
@@ -160,11 +168,11 @@ impl Discipline for QfqPlus {
 
     #[inline(always)]
     fn choose<S: FlowStates<QfqPlusState>>(&mut self, _: &mut S, _: u64) -> Option<u32> {
-        if self.serving == NO_FLOW {
-            self.since = self.groups.time.now();
-            self.serving = self.groups.take_first(&mut self.aggregates)?;
+        if self.served_aggregate == NO_FLOW {
+            self.served_since = self.groups.time.now();
+            self.served_aggregate = self.groups.take_first(&mut self.aggregates)?;
         }
-        Some(self.aggregates[self.serving as usize].first)
+        Some(self.aggregates[self.served_aggregate as usize].first)
     }
 
     #[inline(always)]
@@ -176,7 +184,7 @@ impl Discipline for QfqPlus {
         next: Option<u32>,
     ) {
         self.groups.time.advance(bytes);
-        let index = self.serving;
+        let index = self.served_aggregate;
         let aggregate = &mut self.aggregates[index as usize];
         aggregate.spent_bytes += bytes;
         let member = slots.state(id);
@@ -203,11 +211,11 @@ impl Discipline for QfqPlus {
             let start = aggregate.interval.start.wrapping_add(aggregate.byte_cost * spent);
             aggregate.begin(start);
             aggregate.interval.epoch = self.groups.time.epoch();
-            self.serving = NO_FLOW;
+            self.served_aggregate = NO_FLOW;
             if aggregate.first != NO_FLOW {
                 self.groups.insert_entity(&mut self.aggregates, index);
             }
-            self.groups.end_service(self.since);
+            self.groups.end_service(self.served_since);
         }
     }
 

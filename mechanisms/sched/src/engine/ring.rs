@@ -5,8 +5,11 @@
 pub(crate) struct FlowRing {
     /// Memory of the buffer: a power of two of elements, or empty.
     slots: Vec<u32>,
+    /// Index of the slot of the first flow.
     head: u32,
+    /// Number of flows in the buffer.
     count: u32,
+    /// Number of flows of the scheduler, for which there is space.
     flows_count: u32,
 }
 
@@ -19,32 +22,33 @@ impl FlowRing {
         }
         let mut slots = vec![0; (self.flows_count as usize).next_power_of_two()];
         for (to, offset) in slots.iter_mut().zip(0..self.count) {
-            *to = self.at(offset);
+            *to = self.flow_at(offset);
         }
         self.slots = slots;
         self.head = 0;
     }
 
+    /// Returns the index of the slot at this offset from the first.
     #[inline(always)]
-    fn index(&self, offset: u32) -> usize {
+    fn slot_index(&self, offset: u32) -> usize {
         self.head.wrapping_add(offset) as usize & self.slots.len().wrapping_sub(1)
     }
 
     #[inline(always)]
-    fn at(&self, offset: u32) -> u32 {
-        self.slots[self.index(offset)]
+    fn flow_at(&self, offset: u32) -> u32 {
+        self.slots[self.slot_index(offset)]
     }
 
     /// Returns the flow at this offset from the first; `None` beyond the last.
     #[inline(always)]
     pub(crate) fn get(&self, offset: u32) -> Option<u32> {
-        (offset < self.count).then(|| self.at(offset))
+        (offset < self.count).then(|| self.flow_at(offset))
     }
 
     #[inline(always)]
     pub(crate) fn push(&mut self, id: u32) {
         debug_assert!(self.count < self.flows_count);
-        let index = self.index(self.count);
+        let index = self.slot_index(self.count);
         self.slots[index] = id;
         self.count += 1;
     }
@@ -60,7 +64,7 @@ impl FlowRing {
     #[inline(always)]
     pub(crate) fn rotate(&mut self, id: u32) {
         debug_assert_eq!(self.get(0), Some(id));
-        let index = self.index(self.count);
+        let index = self.slot_index(self.count);
         self.slots[index] = id;
         self.head = self.head.wrapping_add(1);
     }

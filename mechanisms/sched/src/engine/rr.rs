@@ -5,7 +5,7 @@ use super::ring::FlowRing;
 use super::table::{FlowStates, HalfLine};
 use super::{Discipline, FlowError, FlowSpec};
 
-/// Weighted deficit round robin, as dummynet's `rr`: in each cycle over the flows a flow may send a number of bytes
+/// Weighted deficit round robin, as dummynet's `rr`. In each cycle over the flows a flow may send a number of bytes
 /// proportional to its weight; bytes that it does not use are added in the next cycle.
 ///
 /// Source: M. Shreedhar, G. Varghese, Efficient Fair Queuing Using Deficit Round-Robin, IEEE/ACM
@@ -14,9 +14,11 @@ use super::{Discipline, FlowError, FlowSpec};
 /// Cost: O(1), as each turn is worth at least its flow's longest packet.
 #[derive(Debug)]
 pub struct DeficitRoundRobin {
+    /// Flows with packets, in the order of their turns.
     turns: FlowRing,
     /// Quantum: bytes per unit of weight that a flow may send in a cycle.
-    unit_bytes: u32,
+    quantum_bytes: u32,
+    /// Greatest weight of all flows.
     weight_max: u32,
 }
 
@@ -29,7 +31,8 @@ pub struct DeficitState {
     weight: u32,
 }
 
-/// Maximum number of bytes that a flow may send in a cycle: with the remainder of earlier cycles it stays below 2^32.
+/// Maximum number of bytes that a flow may send in a cycle, so that the sum with the remainder of earlier cycles stays
+/// below 2^32.
 const TURN_MAX_BYTES: u64 = 1 << 31;
 
 impl Discipline for DeficitRoundRobin {
@@ -38,17 +41,17 @@ impl Discipline for DeficitRoundRobin {
     const WEIGHT_MAX: u64 = WEIGHT_MAX;
 
     fn new(config: &Config) -> Self {
-        Self { turns: FlowRing::default(), unit_bytes: config.quantum_bytes, weight_max: 0 }
+        Self { turns: FlowRing::default(), quantum_bytes: config.quantum_bytes, weight_max: 0 }
     }
 
     fn admit(&mut self, spec: &FlowSpec) -> Result<DeficitState, FlowError> {
         let weight = u32::try_from(spec.weight).unwrap_or(u32::MAX);
-        let unit_bytes = self.unit_bytes.max(spec.length_max_bytes.div_ceil(weight));
+        let quantum_bytes = self.quantum_bytes.max(spec.length_max_bytes.div_ceil(weight));
         let heaviest = self.weight_max.max(weight);
-        if u64::from(heaviest) * u64::from(unit_bytes) > TURN_MAX_BYTES {
+        if u64::from(heaviest) * u64::from(quantum_bytes) > TURN_MAX_BYTES {
             // Either the weight is too great for the bytes per unit, or the packets would make the
             // heaviest flow's turns too long.
-            let weight_max = TURN_MAX_BYTES / u64::from(self.unit_bytes);
+            let weight_max = TURN_MAX_BYTES / u64::from(self.quantum_bytes);
             if u64::from(weight) > weight_max {
                 return Err(FlowError::Weight { weight: spec.weight, weight_max });
             }
@@ -59,7 +62,7 @@ impl Discipline for DeficitRoundRobin {
                 limit_bytes: limit_bytes as u32,
             });
         }
-        self.unit_bytes = unit_bytes;
+        self.quantum_bytes = quantum_bytes;
         self.weight_max = heaviest;
         self.turns.reserve();
         Ok(DeficitState { left_bytes: 0, weight })
@@ -68,7 +71,7 @@ impl Discipline for DeficitRoundRobin {
     #[inline(always)]
     fn activate<S: FlowStates<DeficitState>>(&mut self, slots: &mut S, id: u32, _: u32, _: u64) {
         let flow = slots.state(id);
-        flow.left_bytes = flow.weight * self.unit_bytes;
+        flow.left_bytes = flow.weight * self.quantum_bytes;
         self.turns.push(id);
     }
 
@@ -90,7 +93,7 @@ impl Discipline for DeficitRoundRobin {
         flow.left_bytes -= bytes;
         if next_bytes > flow.left_bytes {
             // Credited in advance, so that the first flow can always send without a check.
-            flow.left_bytes += flow.weight * self.unit_bytes;
+            flow.left_bytes += flow.weight * self.quantum_bytes;
             self.turns.rotate(id);
         }
     }
@@ -100,7 +103,7 @@ impl Discipline for DeficitRoundRobin {
         if bytes > flow.left_bytes {
             // Only the first flow has spent a part of its turn; the others have room for any
             // packet.
-            flow.left_bytes += flow.weight * self.unit_bytes;
+            flow.left_bytes += flow.weight * self.quantum_bytes;
             self.turns.rotate(id);
         }
     }

@@ -9,7 +9,7 @@ pub type EnqueueResult<T> = Result<EnqueueOutcome<T>, EnqueueError<T>>;
 ///
 /// Packets of one flow leave in the order in which they came. `now_ns` must not decrease from one call to the next.
 pub trait Scheduler<T: Copy + core::fmt::Debug> {
-    /// Adds a flow and returns its number: flows are numbered from 0.
+    /// Adds a flow and returns its number; flows are numbered from 0.
     ///
     /// # Errors
     /// [`FlowError`] if the algorithm cannot hold the flow; then nothing has changed.

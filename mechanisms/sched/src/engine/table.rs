@@ -38,8 +38,11 @@ struct Node<T> {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Flow<H, A> {
+    /// Index of the node of the flow's oldest packet.
     head: u32,
+    /// Index of the node of the flow's newest packet.
     tail: u32,
+    /// Number of the flow's packets.
     count: u32,
     packets_max: u32,
     /// Maximum length of a packet, with the drop policy in the highest bit.
@@ -47,10 +50,11 @@ struct Flow<H, A> {
     /// Length of the flow's oldest packet.
     head_bytes: u32,
     state: H,
+    /// Makes the struct as aligned as `A`.
     align: [A; 0],
 }
 
-/// Alignment of a flow to half a cache line: two flows share a line.
+/// Alignment of a flow to half a cache line, so that two flows share a line.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(32))]
 pub struct HalfLine;
@@ -89,7 +93,7 @@ pub(crate) struct FlowTable<T, H, A> {
     flows: Vec<Flow<H, A>>,
     nodes: Vec<Node<T>>,
     /// Index of the first free node.
-    free: u32,
+    first_free: u32,
     pub(crate) totals: Totals,
     packets_max: u32,
     flows_max: u32,
@@ -113,7 +117,7 @@ impl<T: Copy + Debug, H: Copy, A: Copy> FlowTable<T, H, A> {
         Self {
             flows: Vec::with_capacity(config.flows_max as usize),
             nodes: Vec::with_capacity(config.packets_max as usize),
-            free: NO_FLOW,
+            first_free: NO_FLOW,
             totals: Totals::default(),
             packets_max: config.packets_max,
             flows_max: config.flows_max,
@@ -166,9 +170,9 @@ impl<T: Copy + Debug, H: Copy, A: Copy> FlowTable<T, H, A> {
         if flow.count >= flow.packets_max {
             return PushResult::FlowFull { drops_head: flow.length_max_bytes & HEAD_BIT != 0 };
         }
-        let at = self.free;
+        let at = self.first_free;
         let Some(node) = self.nodes.get_mut(at as usize) else { return self.push_new(packet) };
-        self.free = node.next;
+        self.first_free = node.next;
         // Field by field: a whole struct would be assembled elsewhere first and read back at once.
         node.next = NO_FLOW;
         node.token = packet.token;
@@ -187,7 +191,7 @@ impl<T: Copy + Debug, H: Copy, A: Copy> FlowTable<T, H, A> {
         PushResult::Behind
     }
 
-    /// Appends a packet as `push` does, when no node is free: allocates one.
+    /// Appends a packet as `push` does, but in a newly allocated node, when no node is free.
     #[cold]
     #[inline(never)]
     fn push_new(&mut self, packet: &Packet<T>) -> PushResult {
@@ -220,9 +224,9 @@ impl<T: Copy + Debug, H: Copy, A: Copy> FlowTable<T, H, A> {
         let at = flow.head;
         let node = &mut self.nodes[at as usize];
         let packet = Packet { flow: id, length_bytes: flow.head_bytes, token: node.token };
-        flow.head = std::mem::replace(&mut node.next, self.free);
+        flow.head = std::mem::replace(&mut node.next, self.first_free);
         flow.head_bytes = node.next_bytes;
-        self.free = at;
+        self.first_free = at;
         flow.count -= 1;
         PoppedPacket { packet, next_bytes: (flow.count > 0).then_some(flow.head_bytes) }
     }

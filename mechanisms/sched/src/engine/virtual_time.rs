@@ -8,10 +8,11 @@
 use super::config::{WEIGHT_MAX, WEIGHT_SUM_MAX};
 use super::{FlowError, FlowSpec};
 
+/// Number of fraction bits of the virtual times that flows store.
 const FRACTION_BITS: u32 = 40;
 /// Number of additional fraction bits of the virtual time, below the unit in which flows store times.
 const EXTRA_FRACTION_BITS: u32 = 23;
-/// Binary logarithm of an epoch's length in the finer units: an epoch is 2^62 units of a virtual time.
+/// Binary logarithm of an epoch's length in the finer units; an epoch is 2^62 units of a virtual time.
 const EPOCH_SHIFT: u32 = EXTRA_FRACTION_BITS + 62;
 
 /// Returns `true` if virtual time `a` is later than `b`; both may have wrapped around.
@@ -31,8 +32,11 @@ const _: () = assert!(WEIGHT_MAX <= 1 << 20 && WEIGHT_SUM_MAX <= 1 << FRACTION_B
 /// Virtual time of the system: each byte served advances it by one over the sum of the weights.
 #[derive(Debug)]
 pub(crate) struct VirtualTime {
+    /// Virtual time, with the additional fraction bits.
     exact: u128,
+    /// Virtual time that each byte served takes, with the additional fraction bits.
     byte_cost: u64,
+    /// Sum of the weights of all flows.
     weight_sum: u64,
 }
 
@@ -56,11 +60,13 @@ impl VirtualTime {
         Ok(())
     }
 
+    /// Returns the virtual time, without the additional fraction bits.
     #[inline(always)]
     pub(crate) fn now(&self) -> u64 {
         (self.exact >> EXTRA_FRACTION_BITS) as u64
     }
 
+    /// Advances the time by the service of `bytes` bytes.
     #[inline(always)]
     pub(crate) fn advance(&mut self, bytes: u32) {
         let took = u128::from(bytes) * u128::from(self.byte_cost);
@@ -77,8 +83,8 @@ impl VirtualTime {
         }
     }
 
-    /// Returns the current epoch, which must be stored with a virtual time that may be compared
-    /// much later: as times wrap around, an old time would seem to lie in the future.
+    /// Returns the current epoch, which must be stored with a virtual time that may be compared much later, because
+    /// times wrap around and an old time would seem to lie in the future.
     #[inline(always)]
     pub(crate) fn epoch(&self) -> u64 {
         (self.exact >> EPOCH_SHIFT) as u64
@@ -91,7 +97,7 @@ impl VirtualTime {
         self.epoch().wrapping_sub(epoch) <= 1
     }
 
-    /// Starts a new busy period: virtual times of earlier busy periods have passed.
+    /// Starts a new busy period, so that virtual times of earlier busy periods have passed.
     pub(crate) fn begin_busy_period(&mut self) {
         self.exact = self.exact.wrapping_add(2 << EPOCH_SHIFT);
     }

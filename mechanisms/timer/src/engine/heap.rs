@@ -3,6 +3,7 @@
 
 use super::entry::TimerEntry;
 
+/// Min-heap of entries, ordered by deadline.
 #[derive(Debug, Default)]
 pub(super) struct EntryHeap(Vec<TimerEntry>);
 
@@ -15,6 +16,7 @@ impl EntryHeap {
         self.0.len()
     }
 
+    /// Returns the earliest entry.
     pub(super) fn first(&self) -> Option<&TimerEntry> {
         self.0.first()
     }
@@ -33,10 +35,11 @@ impl EntryHeap {
         self.0[at] = entry;
     }
 
+    /// Removes and returns the earliest entry.
     pub(super) fn pop(&mut self) -> Option<TimerEntry> {
         let last = self.0.pop()?;
         let Some(&first) = self.0.first() else { return Some(last) };
-        self.sink(0, last);
+        self.sift_down(0, last);
         Some(first)
     }
 
@@ -50,13 +53,13 @@ impl EntryHeap {
         let before = self.0.len();
         self.0.retain(keep);
         for at in (0..self.0.len() / 2).rev() {
-            self.sink(at, self.0[at]);
+            self.sift_down(at, self.0[at]);
         }
         before - self.0.len()
     }
 
     /// Moves `entry` down the heap from index `at` until no child is earlier.
-    fn sink(&mut self, mut at: usize, entry: TimerEntry) {
+    fn sift_down(&mut self, mut at: usize, entry: TimerEntry) {
         loop {
             let mut child = 2 * at + 1;
             if child >= self.0.len() {

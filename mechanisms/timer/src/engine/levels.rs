@@ -17,11 +17,15 @@
 use super::entry::TimerEntry;
 use crate::raw::prefetch_for_read;
 
+/// Number of bits of a digit of a deadline.
 const DIGIT_BITS: u32 = 6;
+/// Number of slots of a level, one for each value of its digit.
 const SLOTS_PER_LEVEL: usize = 1 << DIGIT_BITS;
+/// Number of levels, one for each digit of a deadline.
 const LEVELS_COUNT: usize = u64::BITS.div_ceil(DIGIT_BITS) as usize;
 /// Number of entries in a block, which then has 512 bytes.
 const BLOCK_ENTRIES: usize = 31;
+/// Number of entries in a cache line.
 const ENTRIES_PER_LINE: usize = 4;
 /// Maximum number of blocks of a slot whose entries are sorted; those of a larger slot move to lower levels.
 const SORTED_BLOCKS_MAX: usize = 16;
@@ -30,21 +34,25 @@ pub(super) const SORTED_ENTRIES_MAX: usize = SORTED_BLOCKS_MAX * BLOCK_ENTRIES;
 /// Number of blocks, besides the newest of each slot, that is accepted for any number of timers.
 const CROWDED_BLOCKS_MIN: usize = 8;
 /// Number of blocks to allocate in advance for every [`BLOCK_ENTRIES`] timers.
-const BLOCKS_PER_BLOCKFUL: usize = 4;
-const NONE: u32 = u32::MAX;
+const RESERVED_BLOCKS_PER_FULL_BLOCK: usize = 4;
+/// Block index that stands for no block.
+const NO_BLOCK: u32 = u32::MAX;
 
-/// Reference to a block and the number of its entries: that number is known before the block itself is read.
+/// Reference to a block and the number of its entries, which is thus known before the block itself is read.
 #[derive(Clone, Copy, Debug)]
 struct Link {
+    /// Index of the block, or [`NO_BLOCK`].
     block: u32,
+    /// Number of entries in the block.
     len: u32,
 }
 
 impl Link {
     /// Link to no block. It counts as a full block, which saves a test on the most common path.
-    const NONE: Self = Self { block: NONE, len: BLOCK_ENTRIES as u32 };
+    const NONE: Self = Self { block: NO_BLOCK, len: BLOCK_ENTRIES as u32 };
 }
 
+/// Entries of a slot, a link of the chain of the slot's blocks.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 struct Block {
@@ -65,8 +73,9 @@ impl Block {
 /// Position of [`WheelLevels::sweep`] in the chains of blocks.
 #[derive(Clone, Copy, Debug)]
 struct SweepPosition {
+    /// Index of the slot whose chain is processed.
     slot: usize,
-    /// Index of the block before the next one to process; [`NONE`] if that is the first of the slot.
+    /// Index of the block before the next one to process; [`NO_BLOCK`] if that is the first of the slot.
     before: u32,
     /// `true` if the records of the block's timers were prefetched.
     is_prefetched: bool,
@@ -75,16 +84,19 @@ struct SweepPosition {
 /// Earliest slot that contains entries.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FirstSlot {
+    /// Index of the slot's level.
     level: usize,
     slot: usize,
     /// Lower bound of the deadlines in the slot.
     pub(super) lowest_ns: u64,
+    /// Upper bound of the deadlines in the slot.
     highest_ns: u64,
 }
 
+/// Entries of future timers, in slots by deadline; each slot is a chain of blocks.
 #[derive(Debug)]
 pub(super) struct WheelLevels {
-    /// Reference time in ns: a deadline's level is that of the highest digit in which the deadline differs from it.
+    /// Reference time in ns. A deadline's level is that of the highest digit in which the deadline differs from it.
     base_ns: u64,
     /// Least deadline that may be added, in ns. Equal to `base_ns`, or greater by one once the slot of `base_ns`
     /// itself was emptied.
@@ -96,7 +108,9 @@ pub(super) struct WheelLevels {
     /// Link to the newest block of each slot.
     slots: Vec<Link>,
     blocks: Vec<Block>,
+    /// Index of the first free block.
     first_free: u32,
+    /// Number of free blocks.
     free_count: usize,
     sweep_position: SweepPosition,
 }
@@ -106,7 +120,7 @@ impl WheelLevels {
         let blocks = if timers_reserved == 0 {
             0
         } else {
-            BLOCKS_PER_BLOCKFUL * timers_reserved.div_ceil(BLOCK_ENTRIES)
+            RESERVED_BLOCKS_PER_FULL_BLOCK * timers_reserved.div_ceil(BLOCK_ENTRIES)
                 + 2 * LEVELS_COUNT * SLOTS_PER_LEVEL
         };
         Self {
@@ -116,9 +130,9 @@ impl WheelLevels {
             occupied: [0; LEVELS_COUNT],
             slots: vec![Link::NONE; LEVELS_COUNT * SLOTS_PER_LEVEL],
             blocks: Vec::with_capacity(blocks),
-            first_free: NONE,
+            first_free: NO_BLOCK,
             free_count: 0,
-            sweep_position: SweepPosition { slot: 0, before: NONE, is_prefetched: false },
+            sweep_position: SweepPosition { slot: 0, before: NO_BLOCK, is_prefetched: false },
         }
     }
 
@@ -161,12 +175,13 @@ impl WheelLevels {
     pub(super) fn remove_newest(&mut self, index: usize) {
         let slot = &mut self.slots[index];
         debug_assert!(
-            slot.block != NONE && slot.len > 0,
+            slot.block != NO_BLOCK && slot.len > 0,
             "take_newest() was called for an empty slot"
         );
         slot.len -= 1;
     }
 
+    /// Returns the earliest slot with entries; `None` if there are no entries.
     pub(super) fn first_slot(&self) -> Option<FirstSlot> {
         if self.levels == 0 {
             return None;
@@ -205,7 +220,7 @@ impl WheelLevels {
                 sorted.extend_from_slice(&head.entries[..len as usize]);
                 self.drop_head(first.slot);
             }
-            let has_rest = self.slots[first.slot].block != NONE;
+            let has_rest = self.slots[first.slot].block != NO_BLOCK;
             self.base_ns = first.highest_ns;
             // The rest of a slot of the last digit all has the same deadline.
             self.deadline_ns_min = self.base_ns.saturating_add(u64::from(!has_rest));
@@ -274,8 +289,8 @@ impl WheelLevels {
         blocks > CROWDED_BLOCKS_MIN + slots as usize + 2 * timers_count / BLOCK_ENTRIES
     }
 
-    /// Processes the next block in a cycle over all blocks: removes the entries for which `keep` returns `false`;
-    /// returns the number removed.
+    /// Removes the entries for which `keep` returns `false` from the next block, in a cycle over all blocks; returns
+    /// the number removed.
     ///
     /// A block takes two calls; the first only prefetches by `prefetch_timer` what `keep` will read.
     pub(super) fn sweep(
@@ -285,13 +300,13 @@ impl WheelLevels {
     ) -> usize {
         let SweepPosition { slot: index, before, is_prefetched } = self.sweep_position;
         let link = match before {
-            NONE => self.slots[index],
+            NO_BLOCK => self.slots[index],
             before => self.blocks[before as usize].next,
         };
         let (at, len) = (link.block, link.len as usize);
-        if at == NONE {
+        if at == NO_BLOCK {
             let slot = self.next_occupied(index + 1);
-            self.sweep_position = SweepPosition { slot, before: NONE, is_prefetched: false };
+            self.sweep_position = SweepPosition { slot, before: NO_BLOCK, is_prefetched: false };
             return 0;
         }
         let next = self.blocks[at as usize].next;
@@ -304,7 +319,10 @@ impl WheelLevels {
         self.sweep_position.is_prefetched = false;
         let kept = retain(&mut self.blocks[at as usize].entries[..len], keep);
         let link = match before {
-            _ if kept > 0 && kept + next.len as usize <= BLOCK_ENTRIES && next.block != NONE => {
+            _ if kept > 0
+                && kept + next.len as usize <= BLOCK_ENTRIES
+                && next.block != NO_BLOCK =>
+            {
                 // The next block's entries fit behind those left here, and are checked here with the next step.
                 let entries = self.blocks[next.block as usize].entries;
                 let (after, rest) = (self.blocks[next.block as usize].next, next.len as usize);
@@ -314,7 +332,7 @@ impl WheelLevels {
                 self.release(next.block);
                 Link { block: at, len: (kept + rest) as u32 }
             }
-            NONE if kept == 0 => {
+            NO_BLOCK if kept == 0 => {
                 self.drop_head(index);
                 return len;
             }
@@ -328,12 +346,13 @@ impl WheelLevels {
             }
         };
         match before {
-            NONE => self.slots[index] = link,
+            NO_BLOCK => self.slots[index] = link,
             before => self.blocks[before as usize].next = link,
         }
         len - kept
     }
 
+    /// Returns the index of the slot for a deadline.
     #[inline]
     fn slot_of(&self, deadline_ns: u64) -> usize {
         let level = ((deadline_ns ^ self.base_ns) | 1).ilog2() / DIGIT_BITS;
@@ -361,6 +380,7 @@ impl WheelLevels {
         std::iter::successors(block(self.slots[index]), move |(_, at)| block(at.next))
     }
 
+    /// Returns `true` if slot `index` has so few blocks that its entries are sorted at once.
     fn is_small(&self, index: usize) -> bool {
         self.chain(index).nth(SORTED_BLOCKS_MAX).is_none()
     }
@@ -371,20 +391,20 @@ impl WheelLevels {
     pub(super) fn push_in_new_block(&mut self, index: usize, entry: TimerEntry) {
         let level = index / SLOTS_PER_LEVEL;
         let old = self.slots[index];
-        let block = if self.first_free == NONE {
+        let block = if self.first_free == NO_BLOCK {
             self.blocks.push(Block::EMPTY);
             (self.blocks.len() - 1) as u32
         } else {
             self.first_free
         };
         let fresh = &mut self.blocks[block as usize];
-        if self.first_free != NONE {
+        if self.first_free != NO_BLOCK {
             self.first_free = fresh.next.block;
             self.free_count -= 1;
         }
         fresh.next = old;
         fresh.entries[0] = entry;
-        if old.block == NONE {
+        if old.block == NO_BLOCK {
             self.levels |= 1 << level;
             self.occupied[level] |= 1 << (index % SLOTS_PER_LEVEL);
         }
@@ -398,7 +418,7 @@ impl WheelLevels {
         let next = self.blocks[head as usize].next;
         self.release(head);
         self.slots[index] = next;
-        if next.block == NONE {
+        if next.block == NO_BLOCK {
             self.occupied[level] &= !(1 << (index % SLOTS_PER_LEVEL));
             if self.occupied[level] == 0 {
                 self.levels &= !(1 << level);
@@ -406,9 +426,10 @@ impl WheelLevels {
         }
     }
 
+    /// Adds a block to the list of free blocks.
     fn release(&mut self, block: u32) {
         if self.sweep_position.before == block {
-            self.sweep_position.before = NONE;
+            self.sweep_position.before = NO_BLOCK;
         }
         self.blocks[block as usize].next.block = self.first_free;
         self.first_free = block;

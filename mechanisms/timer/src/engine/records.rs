@@ -40,6 +40,7 @@ impl TimerId {
         (self.0.get() >> 32) as u32
     }
 
+    /// Returns the stamp of the timer's record.
     #[inline]
     fn stamp(self) -> u32 {
         self.0.get() as u32
@@ -52,7 +53,7 @@ impl TimerId {
     }
 }
 
-/// Flag in a stamp: the timer was rescheduled or is periodic, and has [`ExtraData`].
+/// Flag in a stamp which says that the timer was rescheduled or is periodic, and has [`ExtraData`].
 const HAS_EXTRA: u32 = 1;
 /// Number by which a record's stamp grows each time its timer ends.
 const STAMP_INCREMENT: u32 = 2;
@@ -73,11 +74,11 @@ struct ExtraData {
 pub(super) enum EntryState {
     /// The timer is due at the entry's deadline, and is removed when it expires.
     Once,
-    /// The timer was postponed after the entry was added: it is not due at the entry's deadline.
+    /// The timer was postponed after the entry was added, so that it is not due at the entry's deadline.
     Postponed,
     /// The timer is due at the entry's deadline, and then again after this period.
     Periodic(NonZeroU64),
-    /// The timer was cancelled, or moved to an earlier deadline: the entry is to be discarded.
+    /// The timer was cancelled, or moved to an earlier deadline, so that the entry is to be discarded.
     Stale,
 }
 
@@ -87,23 +88,25 @@ struct Record<T> {
     deadline_ns: u64,
     /// Payload of the timer; `None` if the record is vacant.
     payload: Option<T>,
-    /// Generation of the record, with the flag [`HAS_EXTRA`]: entries and handles of its present timer have the same
+    /// Generation of the record, with the flag [`HAS_EXTRA`]; entries and handles of its present timer have the same
     /// stamp.
     stamp: u32,
 }
 
+/// Data of all running timers, by record index.
 #[derive(Debug)]
 pub(super) struct TimerRecords<T> {
     /// Records of all timers. Kept as small as possible: at a million timers, random accesses to it take most of the
     /// time.
-    slots: Vec<Record<T>>,
+    records: Vec<Record<T>>,
     /// Additional data by record index, for records up to the last one whose timer needed it.
     extras: Vec<ExtraData>,
     /// Indices of vacant records. An array, so that starting many timers reads it in order instead of following a
     /// chain through memory.
     ///
     /// Its length is that of `slots`; elements from `vacant_count` on are unused.
-    vacant: Vec<u32>,
+    vacant_indices: Vec<u32>,
+    /// Number of vacant records.
     vacant_count: usize,
     /// Number of records that have used up their stamps.
     retired_count: usize,
@@ -114,9 +117,9 @@ impl<T> TimerRecords<T> {
     pub(super) fn new(timers_max: u32, timers_reserved: u32) -> Self {
         let slots = timers_reserved as usize;
         Self {
-            slots: Vec::with_capacity(slots),
+            records: Vec::with_capacity(slots),
             extras: Vec::with_capacity(slots),
-            vacant: Vec::with_capacity(slots),
+            vacant_indices: Vec::with_capacity(slots),
             vacant_count: 0,
             retired_count: 0,
             timers_max,
@@ -126,26 +129,26 @@ impl<T> TimerRecords<T> {
     /// Returns the number of running timers.
     #[inline]
     pub(super) fn running_count(&self) -> usize {
-        self.slots.len() - self.vacant_count - self.retired_count
+        self.records.len() - self.vacant_count - self.retired_count
     }
 
-    /// Returns the number of records: the maximum number of timers that ran at once, or more once records are
+    /// Returns the number of records, which is the maximum number of timers that ran at once, or more once records are
     /// retired.
     #[inline]
     pub(super) fn peak_count(&self) -> usize {
-        self.slots.len()
+        self.records.len()
     }
 
     /// Stores a timer and returns its handle; `Err` with the payload if `timers_max` timers are running.
     #[inline]
     pub(super) fn insert(&mut self, deadline_ns: u64, payload: T) -> Result<TimerId, T> {
-        let Some(&index) = self.vacant.get(self.vacant_count.wrapping_sub(1)) else {
-            return self.occupy_new(deadline_ns, payload);
+        let Some(&index) = self.vacant_indices.get(self.vacant_count.wrapping_sub(1)) else {
+            return self.store_in_new_record(deadline_ns, payload);
         };
         self.vacant_count -= 1;
-        let record = &mut self.slots[index as usize];
-        let Some(id) = id(index, record.stamp) else {
-            return self.occupy_next(deadline_ns, payload);
+        let record = &mut self.records[index as usize];
+        let Some(id) = timer_id(index, record.stamp) else {
+            return self.store_in_other_record(deadline_ns, payload);
         };
         record.deadline_ns = deadline_ns;
         record.payload = Some(payload);
@@ -155,21 +158,22 @@ impl<T> TimerRecords<T> {
     /// Retires the vacant record that was chosen, and stores the timer in another one.
     #[cold]
     #[inline(never)]
-    fn occupy_next(&mut self, deadline_ns: u64, payload: T) -> Result<TimerId, T> {
+    fn store_in_other_record(&mut self, deadline_ns: u64, payload: T) -> Result<TimerId, T> {
         self.retired_count += 1;
         self.insert(deadline_ns, payload)
     }
 
+    /// Stores a timer in a new record; `Err` with the payload if `timers_max` timers are running.
     #[cold]
     #[inline(never)]
-    fn occupy_new(&mut self, deadline_ns: u64, payload: T) -> Result<TimerId, T> {
-        let index = self.slots.len() as u32;
+    fn store_in_new_record(&mut self, deadline_ns: u64, payload: T) -> Result<TimerId, T> {
+        let index = self.records.len() as u32;
         if self.running_count() >= self.timers_max as usize || index == u32::MAX {
             return Err(payload);
         }
-        let Some(id) = id(index, STAMP_INCREMENT) else { return Err(payload) };
-        self.slots.push(Record { deadline_ns, payload: Some(payload), stamp: STAMP_INCREMENT });
-        self.vacant.push(0);
+        let Some(id) = timer_id(index, STAMP_INCREMENT) else { return Err(payload) };
+        self.records.push(Record { deadline_ns, payload: Some(payload), stamp: STAMP_INCREMENT });
+        self.vacant_indices.push(0);
         Ok(id)
     }
 
@@ -181,14 +185,14 @@ impl<T> TimerRecords<T> {
     /// Vacates the record of a timer and returns the payload; `None` if the timer is not running.
     #[inline]
     pub(super) fn remove(&mut self, id: TimerId) -> Option<T> {
-        let record = self.slots.get_mut(id.index() as usize)?;
+        let record = self.records.get_mut(id.index() as usize)?;
         if record.stamp & !HAS_EXTRA != id.stamp() {
             return None;
         }
         let payload = record.payload.take()?;
         // The stamp may wrap to RETIRED.
         record.stamp = id.stamp().wrapping_add(STAMP_INCREMENT);
-        self.vacant[self.vacant_count] = id.index();
+        self.vacant_indices[self.vacant_count] = id.index();
         self.vacant_count += 1;
         Some(payload)
     }
@@ -198,19 +202,19 @@ impl<T> TimerRecords<T> {
     pub(super) fn reschedule(&mut self, id: TimerId, deadline_ns: u64) -> Option<bool> {
         let index = self.find_index(id)?;
         let entry_ns = self.extra(index).entry_ns;
-        self.slots[index as usize].deadline_ns = deadline_ns;
+        self.records[index as usize].deadline_ns = deadline_ns;
         Some(deadline_ns < entry_ns)
     }
 
     /// Sets the deadline of the timer in record `index`, which has additional data.
     pub(super) fn set_deadline(&mut self, index: u32, deadline_ns: u64) {
-        self.slots[index as usize].deadline_ns = deadline_ns;
+        self.records[index as usize].deadline_ns = deadline_ns;
     }
 
     /// Creates a new entry for the timer in record `index`, which has additional data. The timer's other entries are
     /// stale from now on.
     pub(super) fn new_entry(&mut self, index: u32) -> TimerEntry {
-        let Record { deadline_ns, stamp, .. } = self.slots[index as usize];
+        let Record { deadline_ns, stamp, .. } = self.records[index as usize];
         self.extra(index).entry_ns = deadline_ns;
         TimerEntry::new(deadline_ns, u64::from(index) << 32 | u64::from(stamp & !HAS_EXTRA))
     }
@@ -218,14 +222,14 @@ impl<T> TimerRecords<T> {
     /// Returns the additional data of the timer in record `index`, after creating it if there is none.
     fn extra(&mut self, index: u32) -> &mut ExtraData {
         let at = index as usize;
-        let record = &mut self.slots[at];
+        let record = &mut self.records[at];
         if record.stamp & HAS_EXTRA == 0 {
             record.stamp |= HAS_EXTRA;
             let entry_ns = record.deadline_ns;
             if self.extras.len() <= at {
-                let slots = self.slots.capacity();
+                let slots = self.records.capacity();
                 self.extras.reserve_exact(slots - self.extras.len());
-                self.extras.resize(self.slots.len(), ExtraData::default());
+                self.extras.resize(self.records.len(), ExtraData::default());
             }
             self.extras[at] = ExtraData { entry_ns, period_ns: None };
         }
@@ -237,27 +241,27 @@ impl<T> TimerRecords<T> {
     /// A vacant slot has the stamp of its next timer, which a handle of another wheel may carry.
     #[inline]
     pub(super) fn find_index(&self, id: TimerId) -> Option<u32> {
-        let record = self.slots.get(id.index() as usize)?;
+        let record = self.records.get(id.index() as usize)?;
         let is_running = record.stamp & !HAS_EXTRA == id.stamp() && record.payload.is_some();
         is_running.then_some(id.index())
     }
 
     pub(super) fn deadline_ns(&self, index: u32) -> u64 {
-        self.slots[index as usize].deadline_ns
+        self.records[index as usize].deadline_ns
     }
 
     pub(super) fn payload(&self, index: u32) -> Option<&T> {
-        self.slots[index as usize].payload.as_ref()
+        self.records[index as usize].payload.as_ref()
     }
 
     pub(super) fn payload_mut(&mut self, index: u32) -> Option<&mut T> {
-        self.slots[index as usize].payload.as_mut()
+        self.records[index as usize].payload.as_mut()
     }
 
     /// Prefetches the record of an entry's timer.
     #[inline]
     pub(super) fn prefetch(&self, entry: TimerEntry) {
-        if let Some(record) = self.slots.get(entry.index() as usize) {
+        if let Some(record) = self.records.get(entry.index() as usize) {
             prefetch_for_read(record);
         }
     }
@@ -265,7 +269,7 @@ impl<T> TimerRecords<T> {
     /// Returns the relation of `entry` to the record of its timer.
     #[inline]
     pub(super) fn entry_state(&self, entry: TimerEntry) -> EntryState {
-        let stamp = self.slots[entry.index() as usize].stamp;
+        let stamp = self.records[entry.index() as usize].stamp;
         if stamp == entry.stamp() {
             EntryState::Once
         } else {
@@ -273,6 +277,7 @@ impl<T> TimerRecords<T> {
         }
     }
 
+    /// Does [`entry_state`](Self::entry_state) for a timer with additional data.
     #[cold]
     #[inline(never)]
     fn entry_state_with_extra(&self, entry: TimerEntry, stamp: u32) -> EntryState {
@@ -283,7 +288,7 @@ impl<T> TimerRecords<T> {
         let ExtraData { entry_ns, period_ns } = self.extras[at];
         match period_ns {
             _ if entry_ns != entry.deadline_ns => EntryState::Stale,
-            _ if entry_ns != self.slots[at].deadline_ns => EntryState::Postponed,
+            _ if entry_ns != self.records[at].deadline_ns => EntryState::Postponed,
             Some(period_ns) => EntryState::Periodic(period_ns),
             None => EntryState::Once,
         }
@@ -293,7 +298,7 @@ impl<T> TimerRecords<T> {
 /// Returns the handle of the timer in record `index` with this stamp, in which [`HAS_EXTRA`] is not set; `None` if the
 /// record is retired.
 #[inline]
-fn id(index: u32, stamp: u32) -> Option<TimerId> {
+fn timer_id(index: u32, stamp: u32) -> Option<TimerId> {
     if stamp == RETIRED {
         return None;
     }
@@ -309,7 +314,7 @@ mod tests {
         let mut records = TimerRecords::new(1, 0);
         let first = records.insert(1, "first").expect("too many timers");
         assert_eq!(records.remove(first), Some("first"));
-        records.slots[0].stamp = u32::MAX - HAS_EXTRA; // as after all other generations
+        records.records[0].stamp = u32::MAX - HAS_EXTRA; // as after all other generations
         let last = records.insert(2, "last").expect("too many timers");
         assert_eq!(last.index(), 0);
         assert_eq!(records.remove(last), Some("last"));

@@ -11,7 +11,7 @@ pub(super) const LINE_WORDS: usize = if cfg!(handover_loom) { 4 } else { 8 };
 #[repr(align(64))]
 struct CacheLine([AtomicU64; LINE_WORDS]);
 
-/// Number of lines that a sender prefetches ahead: as many as are in transfer at once.
+/// Number of lines that a sender prefetches ahead, as many as are in transfer at once.
 #[cfg(not(handover_loom))]
 const AHEAD_LINES: usize = 4;
 
@@ -19,12 +19,12 @@ const AHEAD_LINES: usize = 4;
 #[derive(Clone)]
 pub(super) struct LaneSlots<const W: usize> {
     lines: Arc<[CacheLine]>,
-    /// Binary logarithm of the number of slots: a position shifted right by this is its lap.
+    /// Binary logarithm of the number of slots; a position shifted right by this number is its lap.
     lap_shift: u32,
 }
 
-/// Borrowed view of the slots, for loops over many of them: the compiler must assume that an atomic
-/// access changes any memory, but not these copied fields.
+/// Borrowed view of the slots, for loops over many of them. The compiler must assume that an atomic access changes any
+/// memory, but not these copied fields.
 #[derive(Clone, Copy)]
 pub(super) struct SlotsView<'a, const W: usize> {
     lines: &'a [CacheLine],
@@ -89,7 +89,7 @@ impl<'a, const W: usize> SlotsView<'a, W> {
         })
     }
 
-    /// Returns the lap of a position: how many times the slots were filled before.
+    /// Returns the lap of a position, which is the number of times that the slots were filled before.
     #[inline(always)]
     pub(super) fn lap_number(self, position: u64) -> u64 {
         position >> self.lap_shift

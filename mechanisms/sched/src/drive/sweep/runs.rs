@@ -9,11 +9,12 @@ use crate::{EnqueueError, EnqueueOutcome, Packet, Scheduler};
 use handover_base::clock;
 use handover_probe::probe;
 
-/// Maximum length of a run: packets read from one client's mailbox, or released for transmission, at once.
+/// Maximum length of a run, which is a number of packets read from one client's mailbox, or released for transmission,
+/// at once.
 const RUN_MAX: usize = 32;
 
-/// Minimum number of released packets to return to a client while there is other work: a cache line
-/// of slots. With fewer, a client that polls would fetch the line while the arbiter is filling it.
+/// Minimum number of released packets to return to a client while there is other work, which is a cache line of slots.
+/// With fewer, a client that polls would fetch the line while the arbiter is filling it.
 const RETURNS_MIN: usize = 8;
 
 /// Buffers for the packets that pass through the arbiter.
@@ -48,6 +49,7 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
         read + released
     }
 
+    /// Does [`read_packets`](Self::read_packets) in runs.
     #[inline(always)]
     fn read_runs(&mut self, runs: &mut RunBuffers<IN, OUT>) -> usize {
         let mut read_all = 0;
@@ -95,6 +97,7 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
         read_all
     }
 
+    /// Does [`release_packets`](Self::release_packets) in runs.
     #[inline(always)]
     fn release_runs(&mut self, runs: &mut RunBuffers<IN, OUT>) -> usize {
         let release_max = self.batch_max * self.present.len().max(1);
@@ -186,6 +189,7 @@ fn enqueue_run<S: Scheduler<Token>, const IN: usize>(
     }
 }
 
+/// Appends a packet to `dropped`, out of line, as drops are rare.
 #[cold]
 #[inline(never)]
 fn push_dropped(dropped: &mut Vec<Packet<Token>>, packet: Packet<Token>) {
