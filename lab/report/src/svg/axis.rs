@@ -35,6 +35,7 @@ pub struct Axis {
     from: Option<f64>,
 }
 
+/// Kind of an axis.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum AxisKind {
     Linear,
@@ -67,6 +68,7 @@ impl Axis {
     }
 }
 
+/// Range of the data along an axis.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct DataRange {
     ends: Option<(f64, f64)>,
