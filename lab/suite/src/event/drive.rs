@@ -3,7 +3,7 @@
 //! address or by topic.
 //!
 //! A [`ReplyPolicy`] decides what follows a message: an immediate answer, a later answer, or the end. If
-//! the decision is always [`Answer`](Next::Answer), as in [`LimitedAnswers`] except for the last message,
+//! the decision is always [`Answer`](Reaction::Answer), as in [`LimitedAnswers`] except for the last message,
 //! the compiler removes the other cases from the loop. Handled messages are counted in the
 //! machines' own [`Stats`](handover_event::Stats), which do not include timers.
 //!

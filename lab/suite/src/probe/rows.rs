@@ -23,7 +23,7 @@ pub enum FunctionBody {
     TwoStamps,
     /// The function has one disabled probe.
     OneProbe,
-    /// The function has a probe at its start and one at its end, which are disabled unless [`recording`] enables them.
+    /// The function has a probe at its start and one at its end, which are disabled unless [`record_calls`] enables them.
     TwoProbes,
 }
 
