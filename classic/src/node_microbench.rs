@@ -63,7 +63,7 @@ pub fn run(args: &NodeMicrobench, out: &mut dyn Write) -> anyhow::Result<()> {
 
 /// Returns every row, in the order of the original's table, with rows of ours after ABT_eventual's.
 fn rows<'a>(variable: Option<&'a CStr>, wtime: &'a MpiClock) -> Vec<Row<'a>> {
-    let rdtscp = match Rdtscp::is_here() {
+    let rdtscp = match Rdtscp::is_available() {
         true => Ok(read_clock::<Rdtscp>()),
         false => Err("this processor has no rdtscp".to_owned()),
     };

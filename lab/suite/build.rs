@@ -171,7 +171,7 @@ fn program(out: &Path, name: &str, flags: &[&str]) {
 fn run(mut compiler: Command, name: &str) {
     match compiler.status() {
         Ok(status) if status.success() => {}
-        Ok(status) => panic!("link {name}: {status} from {compiler:?}"),
-        Err(error) => panic!("start the C compiler: {error}; the command is {compiler:?}"),
+        Ok(status) => panic!("cannot link {name}: {status} from {compiler:?}"),
+        Err(error) => panic!("cannot start the C compiler: {error}; the command is {compiler:?}"),
     }
 }

@@ -13,6 +13,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// Source files of the recording library.
 const SOURCES: [&str; 8] =
     ["bus.c", "config.c", "lane.c", "thread.c", "hooks.c", "functions.c", "probes.c", "entry.S"];
 
@@ -91,14 +92,15 @@ fn main() {
     let is = |name: &str, value: &str| env::var(name).is_ok_and(|set| set == value);
     if is("CARGO_CFG_TARGET_ARCH", "x86_64") && is("CARGO_CFG_TARGET_OS", "linux") {
         if let Err(error) = std::fs::write(out.join("format.h"), c_header()) {
-            panic!("write {}: {error}", out.join("format.h").display());
+            panic!("cannot write {}: {error}", out.join("format.h").display());
         }
         build(&out, &library);
     } else if let Err(error) = std::fs::write(&library, "") {
-        panic!("write {}: {error}", library.display());
+        panic!("cannot write {}: {error}", library.display());
     }
 }
 
+/// Compiles the recording library.
 fn build(out: &Path, library: &Path) {
     let mut compile: Command = cc::Build::new().get_compiler().to_command();
     // These flags override CFLAGS: the library must not trace itself, and may use only registers
@@ -121,7 +123,7 @@ fn build(out: &Path, library: &Path) {
     compile.arg("-I").arg(out).arg("-o").arg(library);
     match compile.status() {
         Ok(status) if status.success() => {}
-        Ok(status) => panic!("compile the recording library: {status} from {compile:?}"),
-        Err(error) => panic!("start the C compiler: {error}; the command is {compile:?}"),
+        Ok(status) => panic!("cannot compile the recording library: {status} from {compile:?}"),
+        Err(error) => panic!("cannot start the C compiler: {error}; the command is {compile:?}"),
     }
 }

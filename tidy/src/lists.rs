@@ -16,7 +16,7 @@ impl Exemption {
     }
 }
 
-/// ExceptionLists of the exceptions to a workspace's rules.
+/// Lists of the exceptions to a workspace's rules.
 #[derive(Clone, Copy, Debug)]
 pub struct ExceptionLists {
     /// Files and folders that may contain `unsafe`: `raw.rs` files and `raw/` folders, each private
@@ -39,32 +39,32 @@ impl ExceptionLists {
 pub const WORKSPACE_EXCEPTIONS: ExceptionLists =
     ExceptionLists { raw: RAW, unsafe_elsewhere: UNSAFE_ELSEWHERE, long: LONG, spelling: SPELLING };
 
-const fn listed(path: &'static str, reason: &'static str) -> Exemption {
+const fn exemption(path: &'static str, reason: &'static str) -> Exemption {
     Exemption { path, reason }
 }
 
 #[rustfmt::skip]
 const RAW: &[Exemption] = &[
-    listed("base/src/raw/", "processor instructions, prctl and getrusage"),
-    listed("base/tests/raw/", "a counting allocator, for several crates"),
-    listed("faces/capi/src/raw/", "the exported functions, with pointers and callbacks of C"),
-    listed("faces/capi/tests/raw.rs", "calls of the exported functions"),
-    listed("faces/program/src/raw.rs", "a parent-death signal, malloc_trim, and code that runs before main"),
-    listed("classic/src/calls/raw.rs", "resource usage of an ended process (wait4)"),
-    listed("classic/src/hello/raw.rs", "a setting of the C library's allocator"),
-    listed("lab/harness/src/raw.rs", "memory shared by the participants' processes, and fork"),
-    listed("lab/suite/src/raw/", "measured operations: instructions, and calls of the C library"),
-    listed("mechanisms/event/src/raw/", "message slots shared by threads, and signalfd"),
-    listed("mechanisms/fiber/src/raw/", "stacks, the context switch, and intrusive lists"),
-    listed("mechanisms/fiber/tests/raw/", "hand-written waiting and queueing, in the loom models"),
-    listed("mechanisms/lock/src/raw/", "the guarded cell"),
-    listed("mechanisms/timer/src/raw.rs", "prefetches"),
-    listed("services/net/src/raw.rs", "the number of sent bytes that the peer has acknowledged (ioctl)"),
-    listed("mechanisms/notify/src/raw/", "memory shared by processes, and the number of the current CPU"),
-    listed("mechanisms/probe/src/raw/", "code that is patched while it runs, and mapped rings"),
-    listed("mechanisms/probe/tests/process/raw.rs", "fork, and a file size limit"),
-    listed("mechanisms/ring/src/raw/", "slots that one thread writes and another reads"),
-    listed("services/rpc/src/raw/", "memory shared by two processes"),
+    exemption("base/src/raw/", "processor instructions, prctl and getrusage"),
+    exemption("base/tests/raw/", "a counting allocator, for several crates"),
+    exemption("faces/capi/src/raw/", "the exported functions, with pointers and callbacks of C"),
+    exemption("faces/capi/tests/raw.rs", "calls of the exported functions"),
+    exemption("faces/program/src/raw.rs", "a parent-death signal, malloc_trim, and code that runs before main"),
+    exemption("classic/src/calls/raw.rs", "resource usage of an ended process (wait4)"),
+    exemption("classic/src/hello/raw.rs", "a setting of the C library's allocator"),
+    exemption("lab/harness/src/raw.rs", "memory shared by the participants' processes, and fork"),
+    exemption("lab/suite/src/raw/", "measured operations: instructions, and calls of the C library"),
+    exemption("mechanisms/event/src/raw/", "message slots shared by threads, and signalfd"),
+    exemption("mechanisms/fiber/src/raw/", "stacks, the context switch, and intrusive lists"),
+    exemption("mechanisms/fiber/tests/raw/", "hand-written waiting and queueing, in the loom models"),
+    exemption("mechanisms/lock/src/raw/", "the guarded cell"),
+    exemption("mechanisms/timer/src/raw.rs", "prefetches"),
+    exemption("services/net/src/raw.rs", "the number of sent bytes that the peer has acknowledged (ioctl)"),
+    exemption("mechanisms/notify/src/raw/", "memory shared by processes, and the number of the current CPU"),
+    exemption("mechanisms/probe/src/raw/", "code that is patched while it runs, and mapped rings"),
+    exemption("mechanisms/probe/tests/process/raw.rs", "fork, and a file size limit"),
+    exemption("mechanisms/ring/src/raw/", "slots that one thread writes and another reads"),
+    exemption("services/rpc/src/raw/", "memory shared by two processes"),
 ];
 
 #[rustfmt::skip]
@@ -73,11 +73,11 @@ const UNSAFE_ELSEWHERE: &[Exemption] = &[
 
 #[rustfmt::skip]
 const LONG: &[Exemption] = &[
-    listed("faces/capi/include/handover.h", "generated: the one header of the C interface"),
+    exemption("faces/capi/include/handover.h", "generated: the one header of the C interface"),
 ];
 
 #[rustfmt::skip]
 const SPELLING: &[Exemption] = &[
-    listed("tidy/src/rules/words.rs", "contains the words that the rule finds"),
-    listed("tidy/src/tests/planted.rs", "plants the words for the test of the rule"),
+    exemption("tidy/src/rules/words.rs", "contains the words that the rule finds"),
+    exemption("tidy/src/tests/planted.rs", "plants the words for the test of the rule"),
 ];

@@ -13,6 +13,7 @@ pub struct Source<'a> {
     pub code: String,
     /// Text with everything but comments replaced by spaces, at the same length.
     pub comments: String,
+    /// `true` for each line of test code.
     tests: Vec<bool>,
 }
 
@@ -64,7 +65,7 @@ impl<'a> Source<'a> {
         let mut imports = Vec::new();
         for (start, end) in self.use_ranges() {
             let tree = &self.code[start..end];
-            expand(tree, "", &mut |path, offset| {
+            expand_use_tree(tree, "", &mut |path, offset| {
                 imports.push((path, self.line_at(start + offset)));
             });
         }
@@ -109,7 +110,7 @@ fn is_test_path(path: &str) -> bool {
 }
 
 /// Calls `leaf` with each full path of a use tree and the offset of its last component.
-fn expand(tree: &str, prefix: &str, leaf: &mut dyn FnMut(String, usize)) {
+fn expand_use_tree(tree: &str, prefix: &str, leaf: &mut dyn FnMut(String, usize)) {
     let mut depth = 0_usize;
     let mut start = 0;
     let ends = tree.char_indices().chain([(tree.len(), ',')]).filter(|&(at, c)| {
@@ -123,20 +124,22 @@ fn expand(tree: &str, prefix: &str, leaf: &mut dyn FnMut(String, usize)) {
     for end in ends.map(|(at, _)| at).collect::<Vec<_>>() {
         let branch = &tree[start..end];
         if let Some(open) = branch.find('{') {
-            let stem = format!("{prefix}{}", squeeze(&branch[..open]));
+            let stem = format!("{prefix}{}", without_alias(&branch[..open]));
             let close = branch.rfind('}').filter(|&close| close > open).unwrap_or(branch.len());
             let inner = start + open + 1;
-            expand(&tree[inner..start + close], &stem, &mut |path, at| leaf(path, inner + at));
+            expand_use_tree(&tree[inner..start + close], &stem, &mut |path, at| {
+                leaf(path, inner + at)
+            });
         } else if !branch.trim().is_empty() {
             let blanks = branch.len() - branch.trim_start().len();
-            leaf(format!("{prefix}{}", squeeze(branch)), start + blanks);
+            leaf(format!("{prefix}{}", without_alias(branch)), start + blanks);
         }
         start = end + 1;
     }
 }
 
 /// Returns the path without whitespace and without an `as` alias.
-fn squeeze(path: &str) -> String {
+fn without_alias(path: &str) -> String {
     let path = path.split(" as ").next().unwrap_or_default();
     path.chars().filter(|c| !c.is_whitespace()).collect()
 }
@@ -146,7 +149,7 @@ fn test_regions(code: &str) -> Vec<(usize, usize)> {
     let mut regions = Vec::new();
     for (at, opener) in code.match_indices("#[cfg(").chain(code.match_indices("#![cfg(")) {
         let bracket = at + opener.len() - "[cfg(".len();
-        let Some(end) = closing(code, bracket) else { continue };
+        let Some(end) = closing_bracket(code, bracket) else { continue };
         let condition = &code[bracket..end];
         let requirement =
             words(condition, "test").next().is_some() && !condition.contains("not(test");
@@ -165,8 +168,8 @@ fn item_end(code: &str, from: usize) -> usize {
     while let Some(c) = code[at..].chars().next() {
         match c {
             ';' => return at,
-            '{' => return closing(code, at).unwrap_or(code.len()),
-            '(' | '[' => at = closing(code, at).unwrap_or(code.len() - 1) + 1,
+            '{' => return closing_bracket(code, at).unwrap_or(code.len()),
+            '(' | '[' => at = closing_bracket(code, at).unwrap_or(code.len() - 1) + 1,
             _ => at += c.len_utf8(),
         }
     }
@@ -174,7 +177,7 @@ fn item_end(code: &str, from: usize) -> usize {
 }
 
 /// Returns the offset of the bracket that closes the bracket at `open`; `None` if it is missing.
-fn closing(code: &str, open: usize) -> Option<usize> {
+fn closing_bracket(code: &str, open: usize) -> Option<usize> {
     let mut depth = 0_usize;
     for (at, c) in code[open..].char_indices() {
         match c {

@@ -33,7 +33,7 @@ impl Tree {
     pub fn read(root: &Path) -> io::Result<Self> {
         let paths = match git_paths(root) {
             Some(paths) => paths,
-            None => walk(root)?,
+            None => all_paths(root)?,
         };
         let mut files = BTreeMap::new();
         for path in paths {
@@ -118,6 +118,7 @@ impl Tree {
     }
 }
 
+/// Returns the paths of the files that git does not ignore; `None` without a repository.
 fn git_paths(root: &Path) -> Option<Vec<String>> {
     let output = Command::new("git")
         .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
@@ -132,7 +133,8 @@ fn git_paths(root: &Path) -> Option<Vec<String>> {
     (output.status.success() && !paths.is_empty()).then_some(paths)
 }
 
-fn walk(root: &Path) -> io::Result<Vec<String>> {
+/// Returns the paths of all files below `root`, except in [`BUILD_FOLDERS`].
+fn all_paths(root: &Path) -> io::Result<Vec<String>> {
     let mut paths = Vec::new();
     let mut folders = vec![PathBuf::new()];
     while let Some(folder) = folders.pop() {
@@ -179,7 +181,7 @@ mod tests {
         fs::write(root.path().join("target/debug/x.rs"), "")?;
         fs::write(root.path().join("base/src/lib.rs"), "//! Base.")?;
         fs::write(root.path().join("picture.png"), [0xff, 0xfe])?;
-        assert_eq!(walk(root.path())?, ["base/src/lib.rs", "picture.png"]);
+        assert_eq!(all_paths(root.path())?, ["base/src/lib.rs", "picture.png"]);
         let tree = Tree::read(root.path())?;
         assert_eq!(tree.text("base/src/lib.rs"), Some("//! Base."));
         assert_eq!(tree.text("picture.png"), Some(""));

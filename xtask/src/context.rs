@@ -19,7 +19,7 @@ pub struct TestContext {
     pub only: bool,
     /// Names of the crates that differ from `origin/HEAD`.
     pub differing: BTreeSet<String>,
-    /// `true` if clippy is installed: the build then also lints.
+    /// `true` if clippy is installed; the build then also lints.
     pub has_clippy: bool,
     /// Temporary folder of the test run, removed at its end.
     pub temporary: PathBuf,

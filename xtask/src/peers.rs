@@ -41,12 +41,16 @@ const PROGRAM_SOURCE: &str = include_str!("../c/peers.c");
 /// Maximum duration of a run; a longer run is killed.
 const RUN_MAX: Duration = Duration::from_secs(120);
 
-const PATCHABLE: &str = "-fpatchable-function-entry=5";
-const HOOKS: &str = "-finstrument-functions";
-const MCOUNT: &str = "-pg";
+/// Compiler option for patchable function entries.
+const PATCHABLE_OPTION: &str = "-fpatchable-function-entry=5";
+/// Compiler option for calls of hooks in each function.
+const HOOKS_OPTION: &str = "-finstrument-functions";
+/// Compiler option for calls of `mcount` in each function.
+const MCOUNT_OPTION: &str = "-pg";
 
 /// LTTng's library with hooks for programs compiled with `-finstrument-functions`.
 const LTTNG_HOOKS: &str = "liblttng-ust-cyg-profile-fast.so.1";
+/// Arguments of `lttng` that create the channel for the events.
 const LTTNG_CHANNEL: &str = "enable-channel --userspace --subbuf-size=4M --num-subbuf=8 calls";
 
 /// Tracer, with the compiler flag that it needs.
@@ -56,42 +60,56 @@ struct Tracer {
     kind: TracerKind,
 }
 
+/// Way in which the program is traced.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum TracerKind {
     /// The program runs without a tracer.
     Plain,
     /// Handover's recorder traces the program, with these options.
     Ours(&'static [&'static str]),
+    /// Uftrace traces the program, with these options.
     Uftrace(&'static [&'static str]),
+    /// LTTng-UST traces the program.
     Lttng,
 }
 
 const TRACERS: [Tracer; 9] = [
     Tracer { name: "nobody", flag: "-O2", kind: TracerKind::Plain },
-    Tracer { name: "handover", flag: PATCHABLE, kind: TracerKind::Ours(&[]) },
-    Tracer { name: "handover", flag: HOOKS, kind: TracerKind::Ours(&[]) },
+    Tracer { name: "handover", flag: PATCHABLE_OPTION, kind: TracerKind::Ours(&[]) },
+    Tracer { name: "handover", flag: HOOKS_OPTION, kind: TracerKind::Ours(&[]) },
     Tracer {
         name: "handover, filtered",
-        flag: PATCHABLE,
+        flag: PATCHABLE_OPTION,
         kind: TracerKind::Ours(&["--exclude", "work"]),
     },
     Tracer {
         name: "handover, filtered",
-        flag: HOOKS,
+        flag: HOOKS_OPTION,
         kind: TracerKind::Ours(&["--exclude", "work"]),
     },
-    Tracer { name: "uftrace", flag: MCOUNT, kind: TracerKind::Uftrace(&[]) },
-    Tracer { name: "uftrace -P", flag: PATCHABLE, kind: TracerKind::Uftrace(&["-P", "work"]) },
-    Tracer { name: "uftrace, filtered", flag: MCOUNT, kind: TracerKind::Uftrace(&["-N", "work"]) },
-    Tracer { name: "LTTng-UST", flag: HOOKS, kind: TracerKind::Lttng },
+    Tracer { name: "uftrace", flag: MCOUNT_OPTION, kind: TracerKind::Uftrace(&[]) },
+    Tracer {
+        name: "uftrace -P",
+        flag: PATCHABLE_OPTION,
+        kind: TracerKind::Uftrace(&["-P", "work"]),
+    },
+    Tracer {
+        name: "uftrace, filtered",
+        flag: MCOUNT_OPTION,
+        kind: TracerKind::Uftrace(&["-N", "work"]),
+    },
+    Tracer { name: "LTTng-UST", flag: HOOKS_OPTION, kind: TracerKind::Lttng },
 ];
 
 /// Figures of one traced run: cycles of a bare call and of a traced call, duration, and size of the trace.
 #[derive(Clone, Copy, Debug, Default)]
 struct TracerFigures {
+    /// Cycles of a call that is not traced.
     bare_cycles: f64,
-    cycles: f64,
+    /// Cycles of a traced call.
+    traced_cycles: f64,
     wall_ns: f64,
+    /// Size of the trace.
     bytes: f64,
 }
 
@@ -113,9 +131,14 @@ pub fn peers(options: &PeersOptions) -> Result<ExitCode> {
     if !CommandLine::new("cc --version").succeeds() {
         install(options, &["gcc", "libc6-dev"])?;
     }
-    let has_uftrace = has(options, "uftrace --version", &["uftrace"], &mut left_out);
-    let has_lttng =
-        has(options, "lttng --version", &["lttng-tools", "liblttng-ust1"], &mut left_out);
+    let has_uftrace =
+        is_available_or_installed(options, "uftrace --version", &["uftrace"], &mut left_out);
+    let has_lttng = is_available_or_installed(
+        options,
+        "lttng --version",
+        &["lttng-tools", "liblttng-ust1"],
+        &mut left_out,
+    );
     left_out.push(margo_note().to_owned());
     let binary = binary()?;
     let folder = tempfile::tempdir()?;
@@ -147,6 +170,7 @@ pub fn peers(options: &PeersOptions) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Installs Debian packages; fails if `--no-install` is given.
 fn install(options: &PeersOptions, packages: &[&str]) -> Result<()> {
     ensure!(
         !options.no_install,
@@ -158,7 +182,12 @@ fn install(options: &PeersOptions, packages: &[&str]) -> Result<()> {
 
 /// Returns `true` if the command `check` succeeds or its packages could be installed; otherwise
 /// adds the error to `left_out`.
-fn has(options: &PeersOptions, check: &str, packages: &[&str], left_out: &mut Vec<String>) -> bool {
+fn is_available_or_installed(
+    options: &PeersOptions,
+    check: &str,
+    packages: &[&str],
+    left_out: &mut Vec<String>,
+) -> bool {
     if CommandLine::new(check).succeeds() {
         return true;
     }
@@ -277,12 +306,13 @@ impl TracedRun<'_> {
             .flat_map(str::split_whitespace)
             .filter_map(|number| number.parse().ok())
             .collect();
-        let [bare_cycles, cycles] = numbers[..] else {
+        let [bare_cycles, traced_cycles] = numbers[..] else {
             bail!("the traced program printed {output:?} instead of its figures")
         };
-        Ok(TracerFigures { bare_cycles, cycles, wall_ns, bytes })
+        Ok(TracerFigures { bare_cycles, traced_cycles, wall_ns, bytes })
     }
 
+    /// Runs the program; returns its output, which contains the figures.
     fn read(&self, run: CommandLine) -> Result<String> {
         // The loop's figures are the program's only output.
         let output = run.timeout(RUN_MAX).output()?;
@@ -293,6 +323,7 @@ impl TracedRun<'_> {
         Ok(text)
     }
 
+    /// Runs the program in a session of LTTng; returns the program's output.
     fn lttng(&self, program: &Path, trace: &Path) -> Result<String> {
         let lttng =
             |line: &str| CommandLine::new(&format!("lttng --no-sessiond {line}")).timeout(RUN_MAX);
@@ -350,7 +381,7 @@ fn format_table(tracers: &[&Tracer], all: &[Vec<TracerFigures>], calls: u64) -> 
         &format!("{:<20} {:<30} {:>12} {:>14} {:>10}\n", "", "", "a bare call", "a call", "event");
     let plain_ns = all.first().map_or(0.0, |measure| median(measure, |it| it.wall_ns));
     for (tracer, measure) in tracers.iter().zip(all) {
-        let above = median(measure, |it| it.cycles - it.bare_cycles);
+        let above = median(measure, |it| it.traced_cycles - it.bare_cycles);
         let whole_ns = (median(measure, |it| it.wall_ns) - plain_ns) / calls as f64;
         let bytes = median(measure, |it| it.bytes) / (2 * calls) as f64;
         text += &format!(
@@ -369,9 +400,9 @@ mod tests {
 
     #[test]
     fn figures_are_medians_above_the_untraced_run() {
-        let measure = |cycles: f64, wall_ns: f64| TracerFigures {
+        let measure = |traced_cycles: f64, wall_ns: f64| TracerFigures {
             bare_cycles: 1.0,
-            cycles,
+            traced_cycles,
             wall_ns,
             bytes: 800.0,
         };
@@ -382,7 +413,7 @@ mod tests {
         let text = format_table(&[&TRACERS[0], &TRACERS[1]], &all, 100);
         let row = text.lines().find(|line| line.starts_with("handover")).unwrap_or_default();
         let words: Vec<_> = row.split_whitespace().collect();
-        assert_eq!(words, ["handover", PATCHABLE, "50.0", "20.0", "4.00"]);
+        assert_eq!(words, ["handover", PATCHABLE_OPTION, "50.0", "20.0", "4.00"]);
     }
 
     #[test]

@@ -17,7 +17,7 @@ const END_LINES_MAX: usize = 120;
 pub struct CommandLine {
     command: Command,
     /// Text shown instead of the command; empty to show the command.
-    name: String,
+    display_name: String,
     settings: Vec<String>,
     timeout: Option<Duration>,
 }
@@ -35,7 +35,7 @@ impl CommandLine {
     /// Creates a command without arguments from a program, whose path may contain spaces.
     pub fn program(program: impl AsRef<OsStr>) -> Self {
         let command = Command::new(program);
-        Self { command, name: String::new(), settings: Vec::new(), timeout: None }
+        Self { command, display_name: String::new(), settings: Vec::new(), timeout: None }
     }
 
     /// Adds arguments, which may contain spaces.
@@ -65,7 +65,7 @@ impl CommandLine {
 
     /// Shows `name` instead of the command.
     pub fn with_display_name(mut self, name: &str) -> Self {
-        name.clone_into(&mut self.name);
+        name.clone_into(&mut self.display_name);
         self
     }
 
@@ -221,8 +221,8 @@ impl fmt::Display for CommandLine {
         for setting in &self.settings {
             write!(f, "{setting} ")?;
         }
-        if !self.name.is_empty() {
-            return f.write_str(&self.name);
+        if !self.display_name.is_empty() {
+            return f.write_str(&self.display_name);
         }
         write!(f, "{}", shell_quoted(&self.command.get_program().to_string_lossy()))?;
         for arg in self.command.get_args() {

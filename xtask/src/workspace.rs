@@ -32,6 +32,7 @@ pub struct Crate {
     pub dependencies: Vec<String>,
 }
 
+/// Output of `cargo metadata`, except fields that are not used.
 #[derive(Deserialize)]
 struct Metadata {
     workspace_root: PathBuf,

@@ -186,8 +186,9 @@ impl Results<'_> {
     pub fn print_spread(&self, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "\nRounds, in {}: median [95 % interval], least, p90, most", self.unit.name)?;
         for row in self.loops.iter().filter(|row| !row.rounds.is_empty()) {
-            let MedianEstimate { median, ends } = median_of_independent(&row.rounds);
-            let ends = ends.map_or("–".to_string(), |(low, high)| format!("{low:.2}, {high:.2}"));
+            let MedianEstimate { median, interval } = median_of_independent(&row.rounds);
+            let ends =
+                interval.map_or("–".to_string(), |(low, high)| format!("{low:.2}, {high:.2}"));
             let mut sorted = row.rounds.clone();
             sorted.sort_unstable_by(f64::total_cmp);
             let at = |q: f64| quantile_sorted(&sorted, q);
@@ -346,8 +347,8 @@ impl Results<'_> {
             "group": row.group,
             "text": row.text,
             "ticks": ticks.median,
-            "low": ticks.ends.map(|it| it.0),
-            "high": ticks.ends.map(|it| it.1),
+            "low": ticks.interval.map(|it| it.0),
+            "high": ticks.interval.map(|it| it.1),
             "ns": ticks.median / self.unit.ticks_per_ns,
             "beyond": beyond,
             "events_count": row.recorded.events_count,

@@ -18,9 +18,9 @@ pub(crate) enum HandoffMark {
     Process,
     /// The intermediate thread is about to send the work back.
     Reply,
-    /// The receiver has the work: this hand-off is complete, and the next one starts.
+    /// The receiver has the work, so that this hand-off is complete and the next one starts.
     Receive,
-    /// An interruption between receive and send: the harness reads the clock.
+    /// An interruption between receive and send, in which the harness reads the clock.
     Interrupt,
 }
 
@@ -29,7 +29,8 @@ pub(crate) enum HandoffMark {
 pub(crate) enum StartEvent {
     /// The hand-off starts at the end of the previous one, so that all time belongs to some hand-off.
     PreviousReceive,
-    /// The hand-off starts when the work is sent: the sender's earlier time is not part of it.
+    /// The hand-off starts when the work is sent; the sender's earlier time is not part of the
+    /// hand-off.
     Send,
 }
 
@@ -47,7 +48,7 @@ pub(crate) enum HandoffRoute {
 /// Event values that must match between the send and the receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MatchKey {
-    /// No value has to match: only the strict alternation of hand-offs is checked.
+    /// No value has to match; only the strict alternation of hand-offs is checked.
     None,
     /// All values have to match: the object and, if there is one, the position.
     Values,
@@ -90,7 +91,8 @@ const fn stage(name: &'static str, description: &'static str) -> StageText {
     StageText { name, description }
 }
 
-const NOT_PASSED: StageText = stage("", "");
+/// Text of a stage that no hand-off of the benchmark has.
+const NO_STAGE: StageText = stage("", "");
 
 /// Benchmark with probe sites at the stages of a hand-off.
 #[derive(Clone, Copy, Debug)]
@@ -108,12 +110,15 @@ pub struct InstrumentedBenchmark {
     pub(crate) floor: Option<(&'static str, f64, usize)>,
     /// Index of the part whose figure is the time of hand-offs, and the number of these hand-offs.
     pub(crate) figure: Option<(usize, f64)>,
-    pub(crate) begin: StartEvent,
+    /// Event that counts as the start of a hand-off.
+    pub(crate) start_event: StartEvent,
     pub(crate) route: HandoffRoute,
-    pub(crate) key: MatchKey,
+    pub(crate) match_key: MatchKey,
     /// Number of values of an event.
     pub(crate) values_count: usize,
+    /// Probe sites, and the meaning of their events.
     pub(crate) sites: &'static [(&'static str, HandoffMark)],
+    /// Name and description of each stage.
     pub(crate) stages: [StageText; STAGES_COUNT],
 }
 
@@ -149,7 +154,7 @@ impl InstrumentedBenchmark {
     /// Returns `true` if operations are timed in batches, with an event of `BATCH_SITE` between
     /// batches.
     pub(crate) fn has_batches(&self) -> bool {
-        self.figure.is_some() && self.begin == StartEvent::PreviousReceive
+        self.figure.is_some() && self.start_event == StartEvent::PreviousReceive
     }
 
     /// Returns `true` if the stage starts on one thread and ends on another.
@@ -187,7 +192,7 @@ const EVENT_SITES: &[(&str, HandoffMark)] = &[
 
 const EVENT_STAGES: [StageText; STAGES_COUNT] = [
     stage("handle", "from the call of the handler until its answer is queued"),
-    NOT_PASSED,
+    NO_STAGE,
     stage("find", "until the sender finds that the other machine sleeps"),
     stage("notice", "until the handler of the other machine, which was awake, is called"),
     stage(WAKE_STAGE_NAME, "until the sleeper runs again"),
@@ -196,16 +201,16 @@ const EVENT_STAGES: [StageText; STAGES_COUNT] = [
 
 const HALF_ROUND_TRIP: &str = "a message from one machine to the other: half of a round trip";
 
-const EVENT: InstrumentedBenchmark = InstrumentedBenchmark {
+const EVENT_BENCHMARK: InstrumentedBenchmark = InstrumentedBenchmark {
     spec: "event/round-trip",
     default_contenders: &["handover"],
     feature_contenders: &[],
     handoff: HALF_ROUND_TRIP,
     floor: Some(("floor/cache-line", 2.0, NOTICE_STAGE)),
     figure: Some((0, 2.0)),
-    begin: StartEvent::PreviousReceive,
+    start_event: StartEvent::PreviousReceive,
     route: HandoffRoute::OneWay,
-    key: MatchKey::Values,
+    match_key: MatchKey::Values,
     values_count: 1,
     sites: EVENT_SITES,
     stages: EVENT_STAGES,
@@ -222,7 +227,7 @@ const NOTIFY_SITES: &[(&str, HandoffMark)] = &[
 
 const NOTIFY_STAGES: [StageText; STAGES_COUNT] = [
     stage("notify", "from the end of a wait until the other side's word is written"),
-    NOT_PASSED,
+    NO_STAGE,
     stage("find", "until the sender finds that the other side sleeps"),
     stage("notice", "until the other side's wait, which did not sleep, ends"),
     stage(WAKE_STAGE_NAME, "until the sleeper runs again"),
@@ -234,11 +239,11 @@ const RING_SITES: &[(&str, HandoffMark)] =
 
 const RING_STAGES: [StageText; STAGES_COUNT] = [
     stage("handle", "from receiving an item until its answer is published"),
-    NOT_PASSED,
-    NOT_PASSED,
+    NO_STAGE,
+    NO_STAGE,
     stage("travel", "until the other side receives the answer"),
-    NOT_PASSED,
-    NOT_PASSED,
+    NO_STAGE,
+    NO_STAGE,
 ];
 
 /// All benchmarks with probe sites at the stages of a hand-off.
@@ -250,18 +255,18 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
         handoff: "the lock from one thread to another",
         floor: Some(("floor/cache-line", 2.0, NOTICE_STAGE)),
         figure: None,
-        begin: StartEvent::PreviousReceive,
+        start_event: StartEvent::PreviousReceive,
         route: HandoffRoute::OneWay,
-        key: MatchKey::Values,
+        match_key: MatchKey::Values,
         values_count: 1,
         sites: &[("lock.released", HandoffMark::Send), ("lock.taken", HandoffMark::Receive)],
         stages: [
             stage("hold", "from taking the lock to freeing it, with three readings of the clock"),
-            NOT_PASSED,
-            NOT_PASSED,
+            NO_STAGE,
+            NO_STAGE,
             stage("pass", "until another thread takes the lock"),
-            NOT_PASSED,
-            NOT_PASSED,
+            NO_STAGE,
+            NO_STAGE,
         ],
     },
     InstrumentedBenchmark {
@@ -271,14 +276,14 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
         handoff: "a notification to a receiver that has had time to fall asleep",
         floor: Some(("floor/futex", 2.0, WAKE_STAGE)),
         figure: Some((1, 1.0)),
-        begin: StartEvent::Send,
+        start_event: StartEvent::Send,
         route: HandoffRoute::OneWay,
-        key: MatchKey::None,
+        match_key: MatchKey::None,
         values_count: 1,
         sites: NOTIFY_SITES,
         stages: {
             let mut stages = NOTIFY_STAGES;
-            stages[BEFORE_SEND_STAGE] = NOT_PASSED;
+            stages[BEFORE_SEND_STAGE] = NO_STAGE;
             stages[BEFORE_WAKE_STAGE] = stage(
                 "find",
                 "from writing the word until the sender finds that the receiver sleeps",
@@ -293,9 +298,9 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
         handoff: "a notification from one side to the other: half of a round trip",
         floor: Some(("floor/cache-line", 2.0, NOTICE_STAGE)),
         figure: Some((0, 2.0)),
-        begin: StartEvent::PreviousReceive,
+        start_event: StartEvent::PreviousReceive,
         route: HandoffRoute::OneWay,
-        key: MatchKey::None,
+        match_key: MatchKey::None,
         values_count: 1,
         sites: NOTIFY_SITES,
         stages: NOTIFY_STAGES,
@@ -307,9 +312,9 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
         handoff: "a request, or its reply: half of a round trip",
         floor: Some(("floor/cache-line", 2.0, NOTICE_STAGE)),
         figure: Some((0, 2.0)),
-        begin: StartEvent::PreviousReceive,
+        start_event: StartEvent::PreviousReceive,
         route: HandoffRoute::OneWay,
-        key: MatchKey::Values,
+        match_key: MatchKey::Values,
         values_count: 2,
         sites: RING_SITES,
         stages: RING_STAGES,
@@ -321,9 +326,9 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
         handoff: "an item from one thread to the other: half of a round trip",
         floor: Some(("floor/cache-line", 2.0, NOTICE_STAGE)),
         figure: Some((0, 2.0)),
-        begin: StartEvent::PreviousReceive,
+        start_event: StartEvent::PreviousReceive,
         route: HandoffRoute::OneWay,
-        key: MatchKey::Values,
+        match_key: MatchKey::Values,
         values_count: 2,
         sites: RING_SITES,
         stages: RING_STAGES,
@@ -335,9 +340,9 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
         handoff: "a message of a machine to itself",
         floor: None,
         figure: Some((0, 1.0)),
-        begin: StartEvent::PreviousReceive,
+        start_event: StartEvent::PreviousReceive,
         route: HandoffRoute::SameThread,
-        key: MatchKey::Values,
+        match_key: MatchKey::Values,
         values_count: 1,
         sites: &[
             ("event.enqueued", HandoffMark::Send),
@@ -347,10 +352,10 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
         stages: [
             EVENT_STAGES[BEFORE_SEND_STAGE],
             stage("return", "until the handler returns"),
-            NOT_PASSED,
+            NO_STAGE,
             stage("dispatch", "until the next call of the handler"),
-            NOT_PASSED,
-            NOT_PASSED,
+            NO_STAGE,
+            NO_STAGE,
         ],
     },
     InstrumentedBenchmark {
@@ -360,9 +365,9 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
         handoff: "a value from one fiber to another on the same worker: half of a round trip",
         floor: None,
         figure: Some((0, 1.0)),
-        begin: StartEvent::PreviousReceive,
+        start_event: StartEvent::PreviousReceive,
         route: HandoffRoute::SameThread,
-        key: MatchKey::None,
+        match_key: MatchKey::None,
         values_count: 1,
         sites: &[
             ("fiber.set", HandoffMark::Send),
@@ -375,10 +380,10 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
                 "from the switch to the fiber until it sets the value that the other waits for",
             ),
             stage("wait", "until the fiber waits for the other's value"),
-            NOT_PASSED,
+            NO_STAGE,
             stage("switch", "until the switch to the other fiber"),
-            NOT_PASSED,
-            NOT_PASSED,
+            NO_STAGE,
+            NO_STAGE,
         ],
     },
     InstrumentedBenchmark {
@@ -388,9 +393,9 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
         handoff: "the messages read from one connection at a time, and their answers",
         floor: None,
         figure: None,
-        begin: StartEvent::PreviousReceive,
+        start_event: StartEvent::PreviousReceive,
         route: HandoffRoute::SameThread,
-        key: MatchKey::None,
+        match_key: MatchKey::None,
         values_count: 1,
         sites: &[
             ("net.read", HandoffMark::Send),
@@ -400,10 +405,10 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
         stages: [
             stage("receive", "from sending the last answers until the next messages are read"),
             stage("handle", "until the last message is parsed, handled and answered"),
-            NOT_PASSED,
+            NO_STAGE,
             stage("send", "until the kernel has taken the answers"),
-            NOT_PASSED,
-            NOT_PASSED,
+            NO_STAGE,
+            NO_STAGE,
         ],
     },
     InstrumentedBenchmark {
@@ -413,9 +418,9 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
         handoff: "a packet from a client through the arbiter and back",
         floor: Some(("floor/cache-line", 2.0, OUTWARD_STAGE)),
         figure: Some((0, 1.0)),
-        begin: StartEvent::PreviousReceive,
+        start_event: StartEvent::PreviousReceive,
         route: HandoffRoute::RoundTrip,
-        key: MatchKey::Values,
+        match_key: MatchKey::Values,
         values_count: 2,
         sites: &[
             ("sched.enqueued", HandoffMark::Send),
@@ -429,7 +434,7 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
                 "send",
                 "from the end of the previous packet until this packet is in the mailbox",
             ),
-            NOT_PASSED,
+            NO_STAGE,
             stage("there", "until the arbiter has taken the packet out"),
             stage("enqueue", "until the packet is in the algorithm's queues"),
             stage("dequeue", "until the packet is marked in the client's mailbox"),
@@ -443,9 +448,9 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
         handoff: "a call from one endpoint to another, and its answer",
         floor: Some(("floor/cache-line", 2.0, OUTWARD_STAGE)),
         figure: Some((0, 1.0)),
-        begin: StartEvent::PreviousReceive,
+        start_event: StartEvent::PreviousReceive,
         route: HandoffRoute::RoundTrip,
-        key: MatchKey::Values,
+        match_key: MatchKey::Values,
         values_count: 1,
         sites: &[
             ("rpc.forward", HandoffMark::Send),
@@ -464,13 +469,13 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
             stage("back", "until the caller has received the answer"),
         ],
     },
-    EVENT,
-    InstrumentedBenchmark { spec: "event/polled", ..EVENT },
+    EVENT_BENCHMARK,
+    InstrumentedBenchmark { spec: "event/polled", ..EVENT_BENCHMARK },
     InstrumentedBenchmark {
         spec: "event/parked",
         default_contenders: &["handover", "handover-eventfd"],
         floor: Some(("floor/futex", 2.0, WAKE_STAGE)),
-        ..EVENT
+        ..EVENT_BENCHMARK
     },
 ];
 
@@ -496,7 +501,7 @@ mod tests {
             let named = |stage: usize| !benchmark.stages[stage].name.is_empty();
             assert_eq!(
                 named(BEFORE_SEND_STAGE),
-                benchmark.begin == StartEvent::PreviousReceive,
+                benchmark.start_event == StartEvent::PreviousReceive,
                 "{}",
                 benchmark.spec
             );

@@ -10,20 +10,21 @@ use std::path::Path;
 const EVENTS_COUNT: u64 = 4096;
 /// Number of series; the fastest one is reported, as others may have been interrupted.
 const SERIES_COUNT: u64 = 8;
-const SITES: &str = "anatomy.cost*";
+/// Pattern of the measured probe sites.
+const SITE_PATTERN: &str = "anatomy.cost*";
 
 /// Returns the cost in nanoseconds of an event without a value, with one value and with two.
 pub(crate) fn measure_event_costs_ns(folder: &Path) -> Result<[f64; 3], AnatomyError> {
     let path = folder.join("cost.trace");
     let recording = Recording::start(Config::last(&path))?;
-    enable(SITES)?;
+    enable(SITE_PATTERN)?;
     handover_probe::prepare();
     for _ in 0..SERIES_COUNT {
         (0..EVENTS_COUNT).for_each(|_| probe!("anatomy.cost-0"));
         (0..EVENTS_COUNT).for_each(|at| probe!("anatomy.cost-1", at));
         (0..EVENTS_COUNT).for_each(|at| probe!("anatomy.cost-2", at, at));
     }
-    let disabled = disable(SITES);
+    let disabled = disable(SITE_PATTERN);
     let _ = recording.finish();
     disabled?;
     let trace =

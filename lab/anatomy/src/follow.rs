@@ -51,30 +51,36 @@ enum HandoffState {
     /// The thread `by` holds the work since the time `since`.
     Held { by: u32, since: u64, is_interrupted: bool },
     /// The work was sent, and not yet received.
-    InFlight(Flight),
+    InFlight(InFlightHandoff),
     /// The work was received before the send was recorded; the sender's next event must be the send.
     ReceivedEarly { by: u32, since: u64, is_interrupted: bool, received: MarkedEvent },
 }
 
+/// Hand-off whose work was sent and not yet received.
 #[derive(Clone, Copy, Debug)]
-struct Flight {
-    from: u32,
+struct InFlightHandoff {
+    /// Thread that sent the work.
+    from_thread: u32,
     /// Start of the hand-off; `None` if unknown, which excludes the hand-off.
     begin: Option<u64>,
+    /// Event of the send.
     sent: MarkedEvent,
+    /// Time of the `SendDone` event.
     send_done: Option<u64>,
+    /// Time of the `WakeCall` event.
     wake_called: Option<u64>,
+    /// Thread that was woken, and the time of its `Awake` event.
     woken: Option<(u32, u64)>,
     /// Times of the `Arrive`, `Process` and `Reply` events of a round trip.
-    round: [Option<u64>; 3],
+    round_trip_ticks: [Option<u64>; 3],
 }
 
 /// State machine that consumes one round's events in order of time.
 #[derive(Debug)]
 pub(crate) struct HandoffTracker<'a> {
     benchmark: &'a InstrumentedBenchmark,
-    /// `true` if operations are timed one by one: a hand-off then starts after the harness has read the
-    /// clock.
+    /// `true` if operations are timed one by one, so that a hand-off starts after the harness has
+    /// read the clock.
     is_timed_singly: bool,
     state: HandoffState,
     /// Events of other threads that followed an early receive.
@@ -84,7 +90,7 @@ pub(crate) struct HandoffTracker<'a> {
     pub unmatched: UnmatchedCounts,
 }
 
-/// Maximum reordering between threads, in events: a later event of the sender counts as missing.
+/// Maximum reordering between threads, in events; a later event of the sender counts as missing.
 const REORDERING_MAX: usize = 8;
 
 impl<'a> HandoffTracker<'a> {
@@ -111,16 +117,16 @@ impl<'a> HandoffTracker<'a> {
                 self.deferred.push(event);
             }
             (HandoffState::ReceivedEarly { .. }, _) => self.resolve_early_receive(event, ended),
-            (_, HandoffMark::Send) => self.send(event),
-            (_, HandoffMark::Receive) => ended.extend(self.receive(event)),
+            (_, HandoffMark::Send) => self.handle_send(event),
+            (_, HandoffMark::Receive) => ended.extend(self.handle_receive(event)),
             (HandoffState::Held { by, .. }, HandoffMark::Arrive) if by != event.thread => {
                 // The work has arrived before its sender's event was seen.
                 self.arrived = Some(event.ticks);
             }
-            (HandoffState::Held { .. }, HandoffMark::Interrupt) => self.interrupt(event),
+            (HandoffState::Held { .. }, HandoffMark::Interrupt) => self.handle_interrupt(event),
             (HandoffState::InFlight(_), mark) => {
-                if let HandoffState::InFlight(flight) = &mut self.state {
-                    flight.add_mark(mark, event);
+                if let HandoffState::InFlight(in_flight) = &mut self.state {
+                    in_flight.add_mark(mark, event);
                 }
             }
             _ => {}
@@ -128,7 +134,7 @@ impl<'a> HandoffTracker<'a> {
     }
 
     /// Marks the hand-off as interrupted by the harness.
-    fn interrupt(&mut self, event: MarkedEvent) {
+    fn handle_interrupt(&mut self, event: MarkedEvent) {
         let HandoffState::Held { by, since, .. } = self.state else { return };
         if by == event.thread {
             self.state = match self.is_timed_singly {
@@ -141,8 +147,8 @@ impl<'a> HandoffTracker<'a> {
         }
     }
 
-    fn send(&mut self, event: MarkedEvent) {
-        let begin = match (self.state, self.benchmark.begin) {
+    fn handle_send(&mut self, event: MarkedEvent) {
+        let begin = match (self.state, self.benchmark.start_event) {
             (
                 HandoffState::Held { by, since, is_interrupted: false },
                 StartEvent::PreviousReceive,
@@ -163,31 +169,33 @@ impl<'a> HandoffTracker<'a> {
                 None
             }
         };
-        self.state = HandoffState::InFlight(Flight {
-            from: event.thread,
+        self.state = HandoffState::InFlight(InFlightHandoff {
+            from_thread: event.thread,
             begin,
             sent: event,
             send_done: None,
             wake_called: None,
             woken: None,
-            round: [self.arrived.take(), None, None],
+            round_trip_ticks: [self.arrived.take(), None, None],
         });
-        if let HandoffState::InFlight(Flight { round: [Some(_), ..], .. }) = self.state {
+        if let HandoffState::InFlight(InFlightHandoff { round_trip_ticks: [Some(_), ..], .. }) =
+            self.state
+        {
             self.unmatched.received_early += 1;
         }
     }
 
-    fn receive(&mut self, event: MarkedEvent) -> Option<Handoff> {
+    fn handle_receive(&mut self, event: MarkedEvent) -> Option<Handoff> {
         let held =
             HandoffState::Held { by: event.thread, since: event.ticks, is_interrupted: false };
         self.arrived = None;
         match self.state {
             HandoffState::Unknown => self.state = held,
-            HandoffState::InFlight(flight) => {
+            HandoffState::InFlight(in_flight) => {
                 self.state = held;
-                match self.benchmark.is_same_object(&flight.sent, &event) {
-                    true if self.benchmark.can_receive(&flight, &event) => {
-                        return flight.into_handoff(event, self.benchmark);
+                match self.benchmark.is_same_object(&in_flight.sent, &event) {
+                    true if self.benchmark.can_receive(&in_flight, &event) => {
+                        return in_flight.into_handoff(event, self.benchmark);
                     }
                     true if self.benchmark.route == HandoffRoute::OneWay => {
                         self.unmatched.reacquired += 1
@@ -197,7 +205,7 @@ impl<'a> HandoffTracker<'a> {
             }
             HandoffState::Held { by, since, is_interrupted } => {
                 let is_across = self.benchmark.route == HandoffRoute::OneWay && by != event.thread;
-                if self.benchmark.begin == StartEvent::PreviousReceive && is_across {
+                if self.benchmark.start_event == StartEvent::PreviousReceive && is_across {
                     self.state =
                         HandoffState::ReceivedEarly { by, since, is_interrupted, received: event };
                 } else {
@@ -231,9 +239,18 @@ impl<'a> HandoffTracker<'a> {
                 self.unmatched.received_early += 1;
                 let sent = MarkedEvent { ticks: received.ticks, ..event };
                 let begin = Some(since);
-                let (send_done, wake_called, woken, round) = (None, None, None, [None; 3]);
-                let flight = Flight { from: by, begin, sent, send_done, wake_called, woken, round };
-                ended.extend(flight.into_handoff(received, self.benchmark));
+                let (send_done, wake_called, woken, round_trip_ticks) =
+                    (None, None, None, [None; 3]);
+                let in_flight = InFlightHandoff {
+                    from_thread: by,
+                    begin,
+                    sent,
+                    send_done,
+                    wake_called,
+                    woken,
+                    round_trip_ticks,
+                };
+                ended.extend(in_flight.into_handoff(received, self.benchmark));
             }
             (false, _) => self.unmatched.mismatched += 1,
         }
@@ -247,13 +264,14 @@ impl<'a> HandoffTracker<'a> {
 }
 
 impl InstrumentedBenchmark {
-    /// Returns `true` if `received` can complete the hand-off `flight`.
-    fn can_receive(&self, flight: &Flight, received: &MarkedEvent) -> bool {
+    /// Returns `true` if `received` can complete the hand-off `in_flight`.
+    fn can_receive(&self, in_flight: &InFlightHandoff, received: &MarkedEvent) -> bool {
         match self.route {
-            HandoffRoute::OneWay => flight.from != received.thread,
+            HandoffRoute::OneWay => in_flight.from_thread != received.thread,
             HandoffRoute::SameThread => true,
             HandoffRoute::RoundTrip => {
-                flight.from == received.thread && flight.round.iter().all(Option::is_some)
+                in_flight.from_thread == received.thread
+                    && in_flight.round_trip_ticks.iter().all(Option::is_some)
             }
         }
     }
@@ -261,31 +279,37 @@ impl InstrumentedBenchmark {
     /// Returns `true` if both events refer to the same object. Always `true` across processes, where
     /// addresses differ.
     fn is_same_object(&self, sent: &MarkedEvent, received: &MarkedEvent) -> bool {
-        match self.key {
+        match self.match_key {
             MatchKey::None => true,
             MatchKey::Values => sent.process != received.process || sent.values == received.values,
         }
     }
 }
 
-impl Flight {
+impl InFlightHandoff {
     fn add_mark(&mut self, mark: HandoffMark, event: MarkedEvent) {
         match mark {
-            HandoffMark::SendDone if event.thread == self.from => {
+            HandoffMark::SendDone if event.thread == self.from_thread => {
                 self.send_done = Some(event.ticks)
             }
-            HandoffMark::WakeCall if event.thread == self.from => {
+            HandoffMark::WakeCall if event.thread == self.from_thread => {
                 self.wake_called = Some(event.ticks)
             }
             // A sleep may end spuriously; the end of the last sleep counts.
-            HandoffMark::Awake if event.thread != self.from => {
+            HandoffMark::Awake if event.thread != self.from_thread => {
                 self.woken = Some((event.thread, event.ticks));
             }
             // Stamped by either CPU's clock. Each mark occurs once, unless the events of two
             // hand-offs are mixed.
-            HandoffMark::Arrive if event.thread != self.from => self.round[0] = Some(event.ticks),
-            HandoffMark::Process if event.thread != self.from => self.round[1] = Some(event.ticks),
-            HandoffMark::Reply if event.thread != self.from => self.round[2] = Some(event.ticks),
+            HandoffMark::Arrive if event.thread != self.from_thread => {
+                self.round_trip_ticks[0] = Some(event.ticks)
+            }
+            HandoffMark::Process if event.thread != self.from_thread => {
+                self.round_trip_ticks[1] = Some(event.ticks)
+            }
+            HandoffMark::Reply if event.thread != self.from_thread => {
+                self.round_trip_ticks[2] = Some(event.ticks)
+            }
             _ => {}
         }
     }
@@ -298,7 +322,7 @@ impl Flight {
         let begin = self.begin?;
         let mut handoff = Handoff {
             begin_ticks: begin,
-            from_thread: self.from,
+            from_thread: self.from_thread,
             to_thread: received.thread,
             stages_ticks: [0; STAGES_COUNT],
             passed: 0,
@@ -311,13 +335,13 @@ impl Flight {
             handoff.passed |= 1 << stage;
             at = until;
         };
-        if benchmark.begin == StartEvent::PreviousReceive {
+        if benchmark.start_event == StartEvent::PreviousReceive {
             pass(BEFORE_SEND_STAGE, self.sent.ticks);
         }
         if let Some(send_done) = self.send_done {
             pass(AFTER_SEND_STAGE, send_done);
         }
-        if let [Some(there), Some(treated), Some(returned)] = self.round {
+        if let [Some(there), Some(treated), Some(returned)] = self.round_trip_ticks {
             pass(OUTWARD_STAGE, there);
             pass(PROCESSING_STAGE, treated);
             pass(BEFORE_REPLY_STAGE, returned);

@@ -41,7 +41,7 @@ const ROUNDS_COLD: u32 = 1;
 /// time.
 const DURATION_FACTOR_MAX: u32 = 20;
 /// Quotient of the requested time and the time limit of the warm-up.
-const WARM_SHARE: u32 = 10;
+const WARM_UP_DIVISOR: u32 = 10;
 
 /// Runs the benchmark with the probe sites alternately off and on, and breaks the time of a hand-off
 /// down into stages. Returns the records of the rounds with the sites off; the record of
@@ -62,7 +62,8 @@ pub fn measure(
     let benchmark = options.benchmark;
     let floor = benchmark.floor.map(|(id, _, _)| id);
     let selection = (benchmark.spec, options.contender.as_str());
-    let mut session = lab.session(all, selection, floor, options.time / WARM_SHARE, interrupted)?;
+    let mut session =
+        lab.session(all, selection, floor, options.time / WARM_UP_DIVISOR, interrupted)?;
     let mut analysis = Analysis {
         benchmark,
         folder: folder.path(),
@@ -96,6 +97,7 @@ pub fn measure(
     Ok(records)
 }
 
+/// Evaluation of the recorded rounds.
 struct Analysis<'a> {
     benchmark: &'static InstrumentedBenchmark,
     folder: &'a Path,
@@ -103,11 +105,14 @@ struct Analysis<'a> {
     unmatched: UnmatchedCounts,
     outliers: Outliers,
     keeps_outliers: bool,
+    /// Time of a hand-off in each evaluated round.
     on_ns: Vec<f64>,
+    /// Number of recorded rounds.
     rounds: u32,
 }
 
 impl Analysis<'_> {
+    /// Measures a recorded round, and evaluates it unless it is cold.
     fn run_round(
         &mut self,
         session: &mut TracedSession<'_>,
@@ -131,6 +136,7 @@ impl Analysis<'_> {
         Ok(())
     }
 
+    /// Evaluates the traces of a round.
     fn analyze(&mut self, folder: &Path, round: &TracedRound) -> Result<(), AnatomyError> {
         if let Some((part, handoffs)) = self.benchmark.figure
             && let Some(ns) = round.parts_ns.get(part).copied().flatten()

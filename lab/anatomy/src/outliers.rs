@@ -17,12 +17,14 @@ pub(crate) const OUTLIERS_MAX: usize = 10;
 /// Minimum share of the excess for which time off the CPU is reported as the cause.
 const DELAY_SHARE: f64 = 0.25;
 
+/// One of the slowest hand-offs, and the folder of its round's traces.
 #[derive(Clone, Debug)]
 struct SlowHandoff {
     handoff: Handoff,
     folder: PathBuf,
     /// Report of the hand-off; `None` until its round has been read completely.
     outlier: Option<AnatomyOutlier>,
+    /// `true` if the kernel reports how long a thread waits for a CPU.
     is_run_delay_known: bool,
 }
 
@@ -119,7 +121,7 @@ impl Outliers {
                 Some((_, file)) => file.clone(),
                 None => {
                     let stem = format!("{}-{}", benchmark.spec.replace('/', "-"), files.len() + 1);
-                    let file = copy(&kept.folder, to, &stem)?;
+                    let file = copy_traces(&kept.folder, to, &stem)?;
                     files.push((kept.folder, file.clone()));
                     file
                 }
@@ -134,7 +136,7 @@ impl Outliers {
             let (slow, excess_ns) = slowest_stage(&outlier.stages_ns, stages);
             outlier.slow_stage.clone_from(&stages[slow].name);
             outlier.excess_ns = excess_ns;
-            outlier.off_cpu = off_cpu(
+            outlier.off_cpu = off_cpu_verdict(
                 benchmark.is_receiver_wakeup(stages_passed[slow]),
                 &outlier,
                 kept.is_run_delay_known,
@@ -162,7 +164,12 @@ fn off_cpu_ns(spans: &[OffCpuSpan], tids: [u64; 2], time: Range<i64>) -> u64 {
     sum as u64
 }
 
-fn off_cpu(is_waking: bool, outlier: &AnatomyOutlier, is_run_delay_known: bool) -> OffCpuVerdict {
+/// Returns the verdict on an outlier.
+fn off_cpu_verdict(
+    is_waking: bool,
+    outlier: &AnatomyOutlier,
+    is_run_delay_known: bool,
+) -> OffCpuVerdict {
     let is_much = |off_ns: u64| off_ns as f64 >= outlier.excess_ns * DELAY_SHARE;
     match is_run_delay_known {
         _ if is_waking => OffCpuVerdict::Asleep,
@@ -176,7 +183,7 @@ fn off_cpu(is_waking: bool, outlier: &AnatomyOutlier, is_run_delay_known: bool) 
 
 /// Copies a round's traces to `STEM.trace` and, for further processes, `STEM.trace.PID`, which the
 /// reader recognizes as one family. Returns the name of the first file.
-fn copy(from: &Path, to: &Path, stem: &str) -> Result<String, AnatomyError> {
+fn copy_traces(from: &Path, to: &Path, stem: &str) -> Result<String, AnatomyError> {
     let listed = std::fs::read_dir(from).map_err(AnatomyError::from_io_error_at(from))?;
     let mut paths: Vec<PathBuf> = listed.filter_map(|entry| Some(entry.ok()?.path())).collect();
     paths.sort();
@@ -241,17 +248,17 @@ mod tests {
             from_tid: 0,
             to_tid: 0,
         };
-        assert_eq!(off_cpu(false, &outlier, true), OffCpuVerdict::No);
-        assert_eq!(off_cpu(false, &outlier, false), OffCpuVerdict::Unknown);
-        assert_eq!(off_cpu(true, &outlier, true), OffCpuVerdict::Asleep);
+        assert_eq!(off_cpu_verdict(false, &outlier, true), OffCpuVerdict::No);
+        assert_eq!(off_cpu_verdict(false, &outlier, false), OffCpuVerdict::Unknown);
+        assert_eq!(off_cpu_verdict(true, &outlier, true), OffCpuVerdict::Asleep);
         outlier.run_delay_ns = 800;
-        assert_eq!(off_cpu(false, &outlier, true), OffCpuVerdict::Likely);
+        assert_eq!(off_cpu_verdict(false, &outlier, true), OffCpuVerdict::Likely);
         // A fact about this hand-off takes precedence over a fact about its round.
         outlier.off_cpu_ns = Some(10);
-        assert_eq!(off_cpu(false, &outlier, true), OffCpuVerdict::No);
+        assert_eq!(off_cpu_verdict(false, &outlier, true), OffCpuVerdict::No);
         outlier.off_cpu_ns = Some(700);
-        assert_eq!(off_cpu(false, &outlier, false), OffCpuVerdict::Yes);
-        assert_eq!(off_cpu(true, &outlier, true), OffCpuVerdict::Asleep);
+        assert_eq!(off_cpu_verdict(false, &outlier, false), OffCpuVerdict::Yes);
+        assert_eq!(off_cpu_verdict(true, &outlier, true), OffCpuVerdict::Asleep);
     }
 
     #[test]

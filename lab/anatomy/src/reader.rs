@@ -15,7 +15,7 @@ pub(crate) struct MarkedEventReader {
     first_threads: Vec<u32>,
     /// Time from which on no thread has overwritten events; earlier events are ignored.
     begin_ticks: u64,
-    /// `true` once the first batch has started: the code before it runs cold.
+    /// `true` once the first batch has started; the code before it runs cold.
     is_warm: bool,
     has_batches: bool,
     /// Kernel thread ids of all traces' threads.

@@ -9,14 +9,18 @@ use handover_record::{AnatomyBand, AnatomyFloor, AnatomyStage};
 
 /// Maximum number of hand-offs in a sample. When full, every second one is dropped, and from then on
 /// only every second one is added.
-const SAMPLE_MAX: usize = 1 << 19;
+const SAMPLE_HANDOFFS_MAX: usize = 1 << 19;
 
 /// Sample of hand-offs, and their total number.
 #[derive(Debug)]
 pub(crate) struct HandoffSample {
+    /// Hand-offs in the sample.
     kept: Vec<Handoff>,
+    /// One of `stride` hand-offs is kept; doubled whenever the sample is full.
     stride: u64,
+    /// Number of hand-offs since the last kept one.
     skipped: u64,
+    /// Number of all hand-offs.
     pub count: u64,
 }
 
@@ -32,7 +36,7 @@ impl HandoffSample {
             return;
         }
         self.skipped = 0;
-        if self.kept.len() == SAMPLE_MAX {
+        if self.kept.len() == SAMPLE_HANDOFFS_MAX {
             let mut keep = false;
             self.kept.retain(|_| {
                 keep = !keep;
@@ -65,7 +69,7 @@ impl HandoffSample {
             .map(|(stage, mean_ns)| self.stage(&times, *stage, *mean_ns, whole))
             .collect();
         let mut totals: Vec<f64> =
-            self.kept.iter().map(|one| times.total(one, &stages_passed)).collect();
+            self.kept.iter().map(|one| times.total_ns(one, &stages_passed)).collect();
         totals.sort_by(f64::total_cmp);
         let total = AnatomyStage {
             name: "in all".to_string(),
@@ -91,6 +95,7 @@ impl HandoffSample {
         Some(HandoffStatistics { stages, total, bands })
     }
 
+    /// Returns the statistics of a stage; `whole` is the mean time of a hand-off.
     fn stage(
         &self,
         times: &StageTimes<'_>,
@@ -99,7 +104,7 @@ impl HandoffSample {
         whole: f64,
     ) -> AnatomyStage {
         let passing = self.kept.iter().filter(|one| one.has_passed(stage));
-        let mut all: Vec<f64> = passing.map(|one| times.of(one, stage)).collect();
+        let mut all: Vec<f64> = passing.map(|one| times.stage_ns(one, stage)).collect();
         all.sort_by(f64::total_cmp);
         let stage_text = times.benchmark.stages[stage];
         AnatomyStage {
@@ -138,11 +143,14 @@ pub(crate) struct HandoffStatistics {
 /// Conversion of a hand-off's stages from ticks to nanoseconds.
 struct StageTimes<'a> {
     benchmark: &'a InstrumentedBenchmark,
+    /// Cost of the probe sites, which is subtracted from each stage that starts and ends on one
+    /// thread.
     net_ns: f64,
 }
 
 impl StageTimes<'_> {
-    fn of(&self, handoff: &Handoff, stage: usize) -> f64 {
+    /// Returns the duration of a stage of a hand-off, in ns.
+    fn stage_ns(&self, handoff: &Handoff, stage: usize) -> f64 {
         let ns = ticks_to_ns(handoff.stages_ticks[stage].into());
         match handoff.has_passed(stage) && !self.benchmark.is_across_threads(stage) {
             true => ns - self.net_ns,
@@ -150,8 +158,9 @@ impl StageTimes<'_> {
         }
     }
 
-    fn total(&self, handoff: &Handoff, stages_passed: &[usize]) -> f64 {
-        stages_passed.iter().map(|stage| self.of(handoff, *stage)).sum()
+    /// Returns the duration of a hand-off, in ns.
+    fn total_ns(&self, handoff: &Handoff, stages_passed: &[usize]) -> f64 {
+        stages_passed.iter().map(|stage| self.stage_ns(handoff, *stage)).sum()
     }
 }
 
@@ -160,16 +169,18 @@ pub(crate) fn ticks_to_ns(ticks: u64) -> f64 {
     clock::ps_from_ticks(ticks) as f64 / 1000.0
 }
 
+/// Returns the mean duration of each stage, in ns.
 fn means(handoffs: &[Handoff], times: &StageTimes<'_>, stages_passed: &[usize]) -> Vec<f64> {
     let count = handoffs.len().max(1) as f64;
     let mean = |stage: &usize| {
-        let sum: f64 = handoffs.iter().map(|one| times.of(one, *stage)).sum();
+        let sum: f64 = handoffs.iter().map(|one| times.stage_ns(one, *stage)).sum();
         // A stage shorter than the probes' cost would become negative.
         (sum / count).max(0.0)
     };
     stages_passed.iter().map(mean).collect()
 }
 
+/// Returns the index range that corresponds to two shares of `count` values.
 fn share_range(count: usize, from: f64, to: f64) -> std::ops::Range<usize> {
     let at = |share: f64| (count as f64 * share).round() as usize;
     at(from)..at(to).min(count)
@@ -203,7 +214,8 @@ pub(crate) fn format_stage_sum(stages: &[AnatomyStage], floor: Option<&AnatomyFl
     format!("{} = {:.0} ns", text.join(" + "), total.round())
 }
 
-/// Rounds to integers that add up to the rounded sum: those with the largest fractions are rounded up.
+/// Rounds to integers that add up to the rounded sum; those with the largest fractions are rounded
+/// up.
 fn round_to_sum(parts: &[f64]) -> Vec<u64> {
     let mut whole: Vec<u64> = parts.iter().map(|part| part.max(0.0) as u64).collect();
     let total = parts.iter().sum::<f64>().round().max(0.0) as u64;
@@ -316,9 +328,11 @@ mod tests {
             stages_ticks: [1; 6],
             passed: 63,
         };
-        (0..SAMPLE_MAX as u64 * 3).for_each(|_| sample.add(one));
-        assert_eq!(sample.count, SAMPLE_MAX as u64 * 3);
-        assert!(sample.kept.len() <= SAMPLE_MAX && sample.kept.len() > SAMPLE_MAX / 3);
+        (0..SAMPLE_HANDOFFS_MAX as u64 * 3).for_each(|_| sample.add(one));
+        assert_eq!(sample.count, SAMPLE_HANDOFFS_MAX as u64 * 3);
+        assert!(
+            sample.kept.len() <= SAMPLE_HANDOFFS_MAX && sample.kept.len() > SAMPLE_HANDOFFS_MAX / 3
+        );
     }
 
     #[test]

@@ -18,8 +18,9 @@ pub struct Bench {
     contender: Contender,
     params: &'static [Param],
     roles: fn(&ArgValues) -> Vec<Role>,
+    /// `true` if the participants can be processes.
     processes: bool,
-    apart: bool,
+    must_use_processes: bool,
     participants: Participants,
 }
 
@@ -79,7 +80,7 @@ impl Bench {
             params: <W::Args as Args>::PARAMS,
             roles: |_| vec![Role::measured("one")],
             processes: false,
-            apart: false,
+            must_use_processes: false,
             participants: Participants::One { play: crew::play_alone::<W> },
         }
     }
@@ -92,7 +93,7 @@ impl Bench {
             params: <H::Args as Args>::PARAMS,
             roles: |values| H::roles(&H::Args::from_values(values)),
             processes: H::PROCESSES || H::ALWAYS_PROCESSES,
-            apart: H::ALWAYS_PROCESSES,
+            must_use_processes: H::ALWAYS_PROCESSES,
             participants: Participants::Several { setup: crew::setup_erased::<H> },
         }
     }
@@ -124,15 +125,15 @@ impl Bench {
 
     /// Returns `true` if the benchmark's participants are always processes.
     pub(crate) fn must_use_processes(&self) -> bool {
-        self.apart
+        self.must_use_processes
     }
 
     pub(crate) fn run_round(
         &self,
-        stage: &RoundParams,
+        round_params: &RoundParams,
         interrupted: &AtomicBool,
     ) -> Result<Vec<ParticipantResult>, Fault> {
-        if stage.processes && !self.processes {
+        if round_params.processes && !self.processes {
             return Err(Fault::Unsupported(format!(
                 "{} [{}] cannot run its participants as processes; leave out --processes for it",
                 self.spec.id, self.contender.name
@@ -140,11 +141,11 @@ impl Bench {
         }
         match self.participants {
             Participants::One { play } => {
-                crew::run_round_of_one_participant(stage, play, interrupted)
+                crew::run_round_of_one_participant(round_params, play, interrupted)
             }
             Participants::Several { setup } => crew::run_round_of_participants(
-                stage,
-                &self.roles(&stage.values),
+                round_params,
+                &self.roles(&round_params.values),
                 setup,
                 interrupted,
             ),

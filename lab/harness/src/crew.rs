@@ -14,16 +14,16 @@ use crate::samples::ParticipantResult;
 use crate::workload::Role;
 use std::sync::atomic::AtomicBool;
 
-/// Runs a round of several participants, as threads or processes according to `stage`.
+/// Runs a round of several participants, as threads or processes according to `round_params`.
 pub(crate) fn run_round_of_participants(
-    stage: &RoundParams,
+    round_params: &RoundParams,
     roles: &[Role],
     setup: SetupFn,
     interrupted: &AtomicBool,
 ) -> Result<Vec<ParticipantResult>, Fault> {
-    if stage.processes {
-        processes::run_round(stage, roles, setup, interrupted)
+    if round_params.processes {
+        processes::run_round(round_params, roles, setup, interrupted)
     } else {
-        threads::run_round(stage, roles, setup, interrupted)
+        threads::run_round(round_params, roles, setup, interrupted)
     }
 }

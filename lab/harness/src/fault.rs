@@ -18,7 +18,7 @@ pub enum Fault {
         /// The panic message.
         message: String,
     },
-    /// A participant did not finish in time: it may wait for an event that never occurs.
+    /// A participant did not finish in time; it may wait for an event that never occurs.
     #[error("participant {role} did not finish within {after:?}; the round was abandoned")]
     Stuck {
         /// Role of the participant.

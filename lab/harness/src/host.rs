@@ -27,7 +27,7 @@ pub fn capture_host() -> Host {
         cgroup_cpus: topology::quota_cpus(),
         cgroup_memory_bytes: files.cgroup_memory_bytes(),
         governor: files.governor(),
-        turbo: files.turbo().map(|turbo| turbo.on),
+        turbo: files.turbo().map(|turbo| turbo.is_on),
         huge_pages: files.huge_pages(),
         counters: counters::are_available(),
         load_1min: files.load_1min().unwrap_or(0.0),
@@ -97,7 +97,7 @@ fn memory_bytes(meminfo: &str) -> u64 {
 /// Switch of the CPU's turbo frequencies: the kernel file that controls it, and its current state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Turbo {
-    pub(crate) on: bool,
+    pub(crate) is_on: bool,
     pub(crate) file: &'static str,
     /// Text that disables turbo when written to `file`.
     pub(crate) off: &'static str,
@@ -134,9 +134,13 @@ impl KernelFiles<'_> {
 
     pub(crate) fn turbo(&self) -> Option<Turbo> {
         if let Some(text) = self.read_line(NO_TURBO_FILE) {
-            return Some(Turbo { on: text == "0", file: NO_TURBO_FILE, off: "1" });
+            return Some(Turbo { is_on: text == "0", file: NO_TURBO_FILE, off: "1" });
         }
-        self.read_line(BOOST_FILE).map(|text| Turbo { on: text == "1", file: BOOST_FILE, off: "0" })
+        self.read_line(BOOST_FILE).map(|text| Turbo {
+            is_on: text == "1",
+            file: BOOST_FILE,
+            off: "0",
+        })
     }
 
     pub(crate) fn clock_sources(&self, name: &str) -> Option<String> {

@@ -38,21 +38,21 @@ impl Lab {
     /// program calls [`dispatch_participant`](crate::dispatch_participant); a smoke run has one pass, in
     /// this process. Polls `interrupted` between rounds (about every 10 ms); if it is set, stops and
     /// returns the results so far.
-    pub fn run(&self, watch: &mut dyn RunObserver, interrupted: &AtomicBool) -> RunOutcome {
-        self.run_by(self.schedule(), watch, interrupted)
+    pub fn run(&self, observer: &mut dyn RunObserver, interrupted: &AtomicBool) -> RunOutcome {
+        self.run_by(self.schedule(), observer, interrupted)
     }
 
     /// Measures by a given schedule instead of the profile's.
     fn run_by(
         &self,
         schedule: Schedule,
-        watch: &mut dyn RunObserver,
+        observer: &mut dyn RunObserver,
         interrupted: &AtomicBool,
     ) -> RunOutcome {
         clock::calibration();
-        let mut run = Running {
+        let mut run = RunState {
             lab: self,
-            watch,
+            observer,
             interrupted,
             began: Instant::now(),
             schedule,
@@ -66,23 +66,24 @@ impl Lab {
             outcome: RunOutcome::default(),
         };
         run.begin();
-        run.passes();
+        run.run_passes();
         run.finish()
     }
 }
 
 /// Divisor of a benchmark's measuring time; the result is the time limit of its warm-up.
-const WARM_SHARE: u32 = 10;
+const WARM_UP_DIVISOR: u32 = 10;
 
 /// State of a run in progress.
-struct Running<'a> {
+struct RunState<'a> {
     lab: &'a Lab,
-    watch: &'a mut dyn RunObserver,
+    observer: &'a mut dyn RunObserver,
     interrupted: &'a AtomicBool,
     began: Instant,
     schedule: Schedule,
     /// State of each benchmark; `None` if it could not be started.
     progress: Vec<Option<BenchmarkProgress>>,
+    /// Index of the current pass.
     pass: u32,
     /// Number of visits (of one pass to one benchmark) that have started.
     visits: usize,
@@ -97,7 +98,8 @@ struct Running<'a> {
     outcome: RunOutcome,
 }
 
-impl Running<'_> {
+impl RunState<'_> {
+    /// Creates the state of each benchmark.
     fn begin(&mut self) {
         for (index, group) in self.lab.groups.iter().enumerate() {
             let begun = BenchmarkProgress::new(self.lab, group);
@@ -106,7 +108,8 @@ impl Running<'_> {
         }
     }
 
-    fn passes(&mut self) {
+    /// Runs all passes.
+    fn run_passes(&mut self) {
         for pass in 0..self.schedule.passes {
             self.pass = pass;
             let is_open = |index: &usize| {
@@ -124,14 +127,14 @@ impl Running<'_> {
                 if self.outcome.interrupted || self.is_refused {
                     return;
                 }
-                self.go_by();
+                self.measure_pending();
             }
         }
     }
 
     /// Measures the pending benchmarks; returns early if one of them terminates the pass's process.
-    fn go_by(&mut self) {
-        let order = self.order();
+    fn measure_pending(&mut self) {
+        let order = self.pass_order();
         let (lab, interrupted) = (self.lab, self.interrupted);
         let is_apart = lab.plan.profile != Profile::Smoke && process::can_self_exec();
         let mut take = |report| self.take(report);
@@ -155,14 +158,14 @@ impl Running<'_> {
     }
 
     /// Returns the order for the process of a pass: the benchmarks that are still to be measured.
-    fn order(&self) -> PassOrder {
+    fn pass_order(&self) -> PassOrder {
         let Schedule { passes, blocks_min, blocks_max, total } = self.schedule;
         let wanted = |group: &usize| {
             let progress = self.progress[*group].as_ref();
             PlannedVisit {
                 group: *group,
                 weight: progress.map_or(0, BenchmarkProgress::weight),
-                known: progress.map_or_else(Vec::new, BenchmarkProgress::contender_facts),
+                facts: progress.map_or_else(Vec::new, BenchmarkProgress::contender_facts),
             }
         };
         let each = total.map_or(Duration::MAX, |total| total / self.lab.groups.len().max(1) as u32);
@@ -175,7 +178,7 @@ impl Running<'_> {
             }),
             blocks_min,
             blocks_max,
-            warm_up: each / WARM_SHARE,
+            warm_up: each / WARM_UP_DIVISOR,
         }
     }
 
@@ -185,10 +188,10 @@ impl Running<'_> {
             PassReport::Begin { group } => {
                 self.current = Some(group);
                 let count = self.schedule.passes as usize * self.lab.groups.len();
-                self.watch.begin((self.visits, count), group);
+                self.observer.begin((self.visits, count), group);
                 self.visits += 1;
             }
-            PassReport::Block { done, most } => self.watch.block(done, most),
+            PassReport::Block { done, most } => self.observer.block(done, most),
             PassReport::Visited { group, mut visited } => {
                 self.current = None;
                 self.pending.retain(|index| *index != group);
@@ -222,7 +225,7 @@ impl Running<'_> {
     fn fault(&mut self, group: usize, contender: Option<&str>, fault: &Fault) {
         let id = self.lab.groups[group].selection.spec.id;
         let name = contender.map_or_else(|| id.to_string(), |who| format!("{id} [{who}]"));
-        self.watch.fault(&name, fault);
+        self.observer.fault(&name, fault);
         self.outcome.faults.push((name, fault.to_string()));
     }
 
@@ -242,7 +245,7 @@ impl Running<'_> {
             let least = least.unwrap_or(0.0);
             ratios::remove_if_undetectable(&mut record.warnings, record.floor.as_ref(), least);
         }
-        if !self.watch.records(&self.records[index]) {
+        if !self.observer.records(&self.records[index]) {
             let id = group.selection.spec.id.to_string();
             self.outcome.faults.push((id, "its records could not be stored".to_string()));
             self.is_refused = true;
@@ -441,7 +444,7 @@ mod tests {
             let order = PassOrder {
                 pass: 0,
                 seed: 7,
-                sequence: vec![PlannedVisit { group: 0, weight: 1, known: Vec::new() }],
+                sequence: vec![PlannedVisit { group: 0, weight: 1, facts: Vec::new() }],
                 budget: None,
                 blocks_min: 4,
                 blocks_max: 4,

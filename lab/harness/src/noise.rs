@@ -8,9 +8,11 @@ use std::collections::BTreeSet;
 const STEAL_MAX: f64 = 0.02;
 /// Number of involuntary switches above which a round counts as disturbed; one or two are normal.
 const ROUND_SWITCHES_MAX: u64 = 3;
-/// Share of disturbed rounds or samples from which a warning is issued if the others are too few for a figure.
+/// Share of disturbed rounds or samples from which a warning is issued if the undisturbed ones are
+/// too few for a figure.
 const DISTURBED_MAX: f64 = 0.25;
-/// Relative difference between the figures with and without disturbed samples above which the latter is reported.
+/// Relative difference between the figures with and without disturbed samples above which the
+/// figure without them is reported.
 const UNDISTURBED_MAX: f64 = 0.02;
 /// Half-width of an interval, relative to the figure, above which the figure gets a warning.
 const HALF_WIDTH_MAX: f64 = 0.04;
@@ -54,12 +56,12 @@ pub(crate) fn noise_warnings(found: &FigureFacts<'_>) -> Vec<Warning> {
         say(WarningCode::Smoke, "smoke run: run once as a test, not measured".to_string());
         return said;
     }
-    if figure.ends.is_none() {
+    if figure.interval.is_none() {
         let passes: BTreeSet<u32> = rounds.iter().map(|round| round.pass).collect();
         let text = format!("{} passes; an interval needs {}", passes.len(), stats::PASSES_MIN);
         say(WarningCode::Few, text);
     }
-    disturbance(rounds, figure.median, undisturbed, &mut say);
+    disturbance_warning(rounds, figure.median, undisturbed, &mut say);
     if let Some((of, Modes { fast, slow })) = modes {
         let text = format!(
             "two modes: {:.0} % of the {of} near {}, {:.0} % near {}",
@@ -74,7 +76,7 @@ pub(crate) fn noise_warnings(found: &FigureFacts<'_>) -> Vec<Warning> {
         let text = format!("interval ±{:.0} % when the budget was spent", half_width * 100.0);
         say(WarningCode::Wide, text);
     }
-    if let Some(by) = drift(rounds) {
+    if let Some(by) = relative_drift(rounds) {
         let text = format!("drifted by {:+.0} % from first to last", by * 100.0);
         say(WarningCode::Drift, text);
     }
@@ -88,7 +90,7 @@ pub(crate) fn noise_warnings(found: &FigureFacts<'_>) -> Vec<Warning> {
 
 /// Warns about disturbed rounds and samples if the figure without them differs, or if there is none
 /// and many are disturbed.
-fn disturbance(
+fn disturbance_warning(
     rounds: &[Round],
     figure: f64,
     undisturbed: Option<f64>,
@@ -125,20 +127,21 @@ fn disturbance(
 }
 
 /// Returns the relative difference between the last and the first third of the rounds; `None` if intervals overlap.
-fn drift(rounds: &[Round]) -> Option<f64> {
+fn relative_drift(rounds: &[Round]) -> Option<f64> {
     let third = rounds.len() / 3;
     let of = |some: &[Round]| {
         stats::median_of_independent(&some.iter().map(|it| it.median).collect::<Vec<_>>())
     };
     let (first, last) = (of(&rounds[..third]), of(&rounds[rounds.len() - third..]));
-    let ((first_low, first_high), (last_low, last_high)) = first.ends.zip(last.ends)?;
+    let ((first_low, first_high), (last_low, last_high)) = first.interval.zip(last.interval)?;
     let apart = first_high < last_low || last_high < first_low;
     let by = last.median / first.median - 1.0;
     (apart && first.median > 0.0 && by.abs() > DRIFT_MAX).then_some(by)
 }
 
-/// Returns a warning if the rate contradicts the time per operation: several participants may work
-/// at the same time, or the rate includes work that the figure excludes.
+/// Returns a warning if the rate contradicts the time per operation. Possible causes are
+/// participants that work at the same time, and work that the rate includes but the figure
+/// excludes.
 pub(crate) fn rate_warning(rate_per_s: f64, figure_ns: f64, at_a_time: f64) -> Option<Warning> {
     let product = rate_per_s * figure_ns / 1e9 / at_a_time.max(1.0);
     let is_far = product > 0.0 && !(1.0 / RATE_MAX..=RATE_MAX).contains(&product);

@@ -17,10 +17,13 @@ pub struct OffCpuSpan {
 
 /// Size of the record buffer, which holds some thousand switches; the kernel drops further records.
 const BUFFER_BYTES: usize = 1 << 16;
-/// PERF_RECORD_SWITCH, PERF_RECORD_LOST, and flags of `misc`: the thread is switched out, and is still runnable.
+/// Type PERF_RECORD_SWITCH: a context switch.
 const RECORD_SWITCH: u32 = 14;
+/// Type PERF_RECORD_LOST: the kernel has dropped records.
 const RECORD_LOST: u32 = 2;
+/// Flag of `misc` in a context switch: the thread is switched out.
 const MISC_OUT: u16 = 1 << 13;
+/// Flag of `misc` in a context switch: the thread is still runnable.
 const MISC_PREEMPT: u16 = 1 << 14;
 
 /// Recorder of the context switches of the thread that opened it.

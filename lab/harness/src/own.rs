@@ -19,6 +19,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
+/// Text of `--help`.
 const USAGE: &str = "\
 [PATTERN]... a prefix of an id, or a glob; none: everything
   --list             list the benchmarks, and measure nothing
@@ -51,7 +52,7 @@ pub fn bench_main(suites: &[&'static [Bench]]) -> ExitCode {
         };
     }
     match BenchOptions::parse(std::env::args().skip(1)) {
-        Ok(asked) => answer(&suites, &asked).unwrap_or_else(|refused| fail(&refused, 2)),
+        Ok(asked) => run_with_options(&suites, &asked).unwrap_or_else(|refused| fail(&refused, 2)),
         Err(refused) => fail(&refused, 2),
     }
 }
@@ -112,6 +113,7 @@ fn with_nulls(suites: &[&'static [Bench]]) -> Vec<&'static [Bench]> {
     suites
 }
 
+/// Prints an error; returns the exit code `code`.
 fn fail(refused: &dyn std::fmt::Display, code: u8) -> ExitCode {
     // A failed write to standard error loses only this message.
     let _ = writeln!(io::stderr(), "{refused}");
@@ -183,7 +185,8 @@ impl BenchOptions {
     }
 }
 
-fn answer(suites: &[&'static [Bench]], asked: &BenchOptions) -> Result<ExitCode, String> {
+/// Runs the program as the command line requests.
+fn run_with_options(suites: &[&'static [Bench]], asked: &BenchOptions) -> Result<ExitCode, String> {
     let mut patterns = asked.patterns.clone();
     if patterns.is_empty() {
         patterns.push("*".to_string());
@@ -203,13 +206,13 @@ fn answer(suites: &[&'static [Bench]], asked: &BenchOptions) -> Result<ExitCode,
         let _ = set_parent_process_death_signal(Some(Signal::TERM));
     }
     let mut run = new_run(&lab)?;
-    let mut watcher = Faults(0);
+    let mut watcher = FaultCounter(0);
     let outcome = lab.run(&mut watcher, &AtomicBool::new(false));
     run.complete = true;
     (run.null_one, run.null_several) = (outcome.null_one, outcome.null_several);
     let mut text = String::new();
     if asked.jsonl {
-        text = lines(&run, &outcome.records)?;
+        text = format_export_lines(&run, &outcome.records)?;
     } else {
         outcome.records.iter().for_each(|record| text.push_str(&format!("{record}\n")));
     }
@@ -250,7 +253,7 @@ pub(crate) fn new_run(lab: &Lab) -> Result<Run, String> {
 }
 
 /// Formats a run for export: a line for the run, then a line for each record.
-fn lines(run: &Run, records: &[Record]) -> Result<String, String> {
+fn format_export_lines(run: &Run, records: &[Record]) -> Result<String, String> {
     let of = |value: Result<Value, serde_json::Error>, about: Value| -> Result<String, String> {
         let mut line = value.map_err(|refused| refused.to_string())?;
         if let (Value::Object(line), Value::Object(about)) = (&mut line, about) {
@@ -268,9 +271,9 @@ fn lines(run: &Run, records: &[Record]) -> Result<String, String> {
 }
 
 /// Observer that prints faults to standard error and counts them.
-struct Faults(usize);
+struct FaultCounter(usize);
 
-impl RunObserver for Faults {
+impl RunObserver for FaultCounter {
     fn fault(&mut self, id: &str, fault: &Fault) {
         self.0 += 1;
         let _ = writeln!(io::stderr(), "{id}: {fault}");
@@ -278,14 +281,14 @@ impl RunObserver for Faults {
 }
 
 /// Null benchmark, which swaps a word in fresh memory; measured with two equal contenders.
-struct Twice(Box<AtomicU64>);
+struct NullSwap(Box<AtomicU64>);
 
-impl Workload for Twice {
+impl Workload for NullSwap {
     type Args = ();
     const SPEC: Spec = Spec::new("null/one-cpu", "the same word swapped, against itself");
 
     fn setup(_: &(), _: &mut Setup) -> Result<Self, Fault> {
-        Ok(Twice(Box::new(AtomicU64::new(0))))
+        Ok(NullSwap(Box::new(AtomicU64::new(0))))
     }
 
     fn sample(&mut self, out: &mut Samples) {
@@ -298,8 +301,10 @@ impl Workload for Twice {
     }
 }
 
-const NULLS: &[Bench] =
-    &[Bench::one::<Twice>(Contender::null("one")), Bench::one::<Twice>(Contender::null("other"))];
+const NULLS: &[Bench] = &[
+    Bench::one::<NullSwap>(Contender::null("one")),
+    Bench::one::<NullSwap>(Contender::null("other")),
+];
 
 #[cfg(test)]
 mod tests {
@@ -341,9 +346,9 @@ mod tests {
         let patterns = ["*".to_string()];
         let plan = Plan { profile: Profile::Smoke, ..Plan::default() };
         let lab = Lab::new(&[NULLS], &patterns, plan).expect("create the lab");
-        let outcome = lab.run(&mut Faults(0), &AtomicBool::new(false));
-        let text =
-            lines(&new_run(&lab).expect("a date of today"), &outcome.records).expect("lines");
+        let outcome = lab.run(&mut FaultCounter(0), &AtomicBool::new(false));
+        let text = format_export_lines(&new_run(&lab).expect("a date of today"), &outcome.records)
+            .expect("lines");
         let kinds: Vec<String> = text
             .lines()
             .map(|line| {

@@ -16,7 +16,7 @@ use std::hint::black_box;
 const ITERATIONS: u64 = 4096;
 /// Ratio to the fastest calibration loop from which a loop counts as slowed. A busy sibling costs
 /// at least a third; frequencies differ less from one second to the next.
-const SLOWED: f64 = 1.2;
+const SLOWED_RATIO: f64 = 1.2;
 
 /// Runs a calibration loop and returns its duration in ticks; an iteration takes a cycle on a core
 /// with an idle sibling.
@@ -30,7 +30,7 @@ pub(crate) fn time_loop_ticks() -> u64 {
 
 /// Returns `true` if a calibration loop of `ticks` was slower than the fastest one (0 if unknown).
 pub(crate) fn is_slower(ticks: u64, fastest: u64) -> bool {
-    fastest > 0 && ticks as f64 > fastest as f64 * SLOWED
+    fastest > 0 && ticks as f64 > fastest as f64 * SLOWED_RATIO
 }
 
 /// Returns the shorter of two durations of calibration loops in ticks; 0 stands for unknown.

@@ -43,24 +43,30 @@ pub const BENCHES: &[Bench] = &[
 
 const PLANTED: Contender = Contender::ours("planted");
 
-/// Number of operations of [`Tail`] per slow one, and the factor by which that is slower.
+/// Number of operations of [`Tail`] of which one is slow.
 const TAIL_EVERY: u64 = 50;
+/// Ratio of the durations of a slow operation of [`Tail`] and the others.
 const TAIL_TIMES: u64 = 64;
-/// Operation costs of the two modes of [`TwoModes`]; one of `MODES_CYCLE` rounds has the slower mode.
+/// Operation costs of the two modes of [`TwoModes`], in picoseconds.
 const MODES_PS: [u64; 2] = [6_000, 20_000];
+/// Number of rounds of [`TwoModes`] of which one has the slower mode.
 const MODES_CYCLE: u64 = 3;
-/// Operation cost of [`Drift`] at the start, and its relative increase until the end.
+/// Operation cost of [`Drift`] at the start.
 const DRIFT_NS: f64 = 100.0;
+/// Relative increase of the operation cost of [`Drift`] until the end.
 const DRIFT_BY: f64 = 0.5;
-/// Load of [`Stalled`]: period and service time of requests, and one stall of the server per cycle.
+/// Period of the requests of [`Stalled`].
 const PERIOD_NS: u64 = 20_000;
+/// Service time of a request of [`Stalled`].
 const SERVICE_NS: u64 = 2_000;
+/// Period of the server's stalls in [`Stalled`].
 const CYCLE_NS: u64 = 10_000_000;
+/// Duration of a stall of the server in [`Stalled`].
 const STALL_NS: u64 = 1_000_000;
 /// Duration of the waits with which the timer's lateness is measured.
 const LATE_PS: u64 = 1_000_000;
 /// Iterations of a three-cycle loop in one operation of [`Layout`].
-const LAYOUT_TURNS: u64 = 64;
+const LAYOUT_ITERATIONS: u64 = 64;
 
 /// Timer that spins for exact durations, by the clock's counter.
 #[derive(Clone, Copy, Debug)]
@@ -73,8 +79,8 @@ pub struct SpinTimer {
 impl SpinTimer {
     /// Measures the counter's rate against `CLOCK_MONOTONIC`, once per process.
     pub fn new() -> SpinTimer {
-        static KEEPER: OnceLock<SpinTimer> = OnceLock::new();
-        *KEEPER.get_or_init(|| {
+        static TIMER: OnceLock<SpinTimer> = OnceLock::new();
+        *TIMER.get_or_init(|| {
             // The pair of readings closest together: no interrupt occurred between the two clocks.
             let both = || {
                 let pair = |_| {
@@ -88,7 +94,7 @@ impl SpinTimer {
             let last = both();
             let ns = last.2.duration_since(first.2).as_nanos() as f64;
             let ticks_per_ns = last.1.saturating_sub(first.1) as f64 / ns;
-            let keeper = SpinTimer { ticks_per_ns, late_ticks: 0 };
+            let timer = SpinTimer { ticks_per_ns, late_ticks: 0 };
             let median_of = |keep: &dyn Fn(u64)| {
                 let timed = |_| {
                     let began = clock::ticks();
@@ -99,8 +105,8 @@ impl SpinTimer {
                 *all.select_nth_unstable(127).1
             };
             let readings_ticks = median_of(&|_| ());
-            let kept_ticks = median_of(&|_| keep_constant(keeper, 1, LATE_PS));
-            let late_ticks = kept_ticks.saturating_sub(keeper.ticks(LATE_PS) + readings_ticks);
+            let kept_ticks = median_of(&|_| run_constant_operations(timer, 1, LATE_PS));
+            let late_ticks = kept_ticks.saturating_sub(timer.ticks(LATE_PS) + readings_ticks);
             SpinTimer { ticks_per_ns, late_ticks }
         })
     }
@@ -152,24 +158,25 @@ impl<const PS: u64> Workload for Constant<PS> {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        out.time_batches(|n| keep_constant(self.0, n, PS));
+        out.time_batches(|n| run_constant_operations(self.0, n, PS));
     }
 }
 
 /// Runs `n` operations that take `ps` picoseconds each.
 #[inline]
-fn keep_constant(keeper: SpinTimer, n: u64, ps: u64) {
+fn run_constant_operations(timer: SpinTimer, n: u64, ps: u64) {
     let began = clock::ticks();
     for i in 0..n {
         black_box(i);
     }
-    keeper.wait(began, n.saturating_mul(ps));
+    timer.wait(began, n.saturating_mul(ps));
 }
 
 /// Benchmark whose operations take `NS` nanoseconds, every 50th of them 64 times longer.
 struct Tail<const NS: u64> {
-    keeper: SpinTimer,
-    done: u64,
+    timer: SpinTimer,
+    /// Number of operations done so far.
+    done_count: u64,
 }
 
 impl<const NS: u64> Workload for Tail<NS> {
@@ -184,17 +191,18 @@ impl<const NS: u64> Workload for Tail<NS> {
     };
 
     fn setup(_: &(), _: &mut Setup) -> Result<Self, Fault> {
-        Ok(Tail { keeper: SpinTimer::new(), done: 0 })
+        Ok(Tail { timer: SpinTimer::new(), done_count: 0 })
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        let Tail { keeper, done } = self;
+        let Tail { timer, done_count } = self;
         out.time_batches(|n| {
             let (began, mut due_ps) = (clock::ticks(), 0);
             for _ in 0..n {
-                *done += 1;
-                due_ps += NS * 1000 * if done.is_multiple_of(TAIL_EVERY) { TAIL_TIMES } else { 1 };
-                keeper.wait(began, due_ps);
+                *done_count += 1;
+                due_ps +=
+                    NS * 1000 * if done_count.is_multiple_of(TAIL_EVERY) { TAIL_TIMES } else { 1 };
+                timer.wait(began, due_ps);
             }
         });
     }
@@ -202,7 +210,8 @@ impl<const NS: u64> Workload for Tail<NS> {
 
 /// Benchmark whose operations are slower in every third round.
 struct TwoModes {
-    keeper: SpinTimer,
+    timer: SpinTimer,
+    /// Cost of an operation in this round, in picoseconds.
     ps: u64,
 }
 
@@ -218,11 +227,11 @@ impl Workload for TwoModes {
         static ROUNDS: OnceLock<AtomicU64> = OnceLock::new();
         let rounds = ROUNDS.get_or_init(|| AtomicU64::new(u64::from(std::process::id())));
         let is_slow = rounds.fetch_add(1, Ordering::Relaxed).is_multiple_of(MODES_CYCLE);
-        Ok(TwoModes { keeper: SpinTimer::new(), ps: MODES_PS[usize::from(is_slow)] })
+        Ok(TwoModes { timer: SpinTimer::new(), ps: MODES_PS[usize::from(is_slow)] })
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        out.time_batches(|n| keep_constant(self.keeper, n, self.ps));
+        out.time_batches(|n| run_constant_operations(self.timer, n, self.ps));
     }
 }
 
@@ -237,7 +246,8 @@ pub struct DriftArgs {
 
 /// Benchmark whose operations become slower during the run.
 struct Drift {
-    keeper: SpinTimer,
+    timer: SpinTimer,
+    /// Cost of an operation in this round, in picoseconds.
     ps: u64,
 }
 
@@ -258,11 +268,11 @@ impl Workload for Drift {
     fn setup(args: &DriftArgs, _: &mut Setup) -> Result<Self, Fault> {
         let share = now_ms().saturating_sub(args.began_s * 1000) as f64 / args.lasts_ms as f64;
         let ns = DRIFT_NS * (1.0 + DRIFT_BY * share.min(1.0));
-        Ok(Drift { keeper: SpinTimer::new(), ps: (ns * 1000.0) as u64 })
+        Ok(Drift { timer: SpinTimer::new(), ps: (ns * 1000.0) as u64 })
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        out.time_batches(|n| keep_constant(self.keeper, n, self.ps));
+        out.time_batches(|n| run_constant_operations(self.timer, n, self.ps));
     }
 }
 
@@ -282,23 +292,23 @@ impl Workload for Stalled {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        let (keeper, start) = (self.0, clock::ticks());
-        let ns_of = |ticks: u64| (ticks.saturating_sub(start) as f64 / keeper.ticks_per_ns) as u64;
+        let (timer, start) = (self.0, clock::ticks());
+        let ns_of = |ticks: u64| (ticks.saturating_sub(start) as f64 / timer.ticks_per_ns) as u64;
         let mut due_ns = 0;
         while out.is_running() {
-            keeper.wait(start, due_ns * 1000);
-            let begin_ns = free_ns(due_ns.max(ns_of(clock::ticks())));
-            keeper.wait(start, (begin_ns + SERVICE_NS) * 1000);
-            let due = start + keeper.ticks(due_ns * 1000);
+            timer.wait(start, due_ns * 1000);
+            let begin_ns = service_start_ns(due_ns.max(ns_of(clock::ticks())));
+            timer.wait(start, (begin_ns + SERVICE_NS) * 1000);
+            let due = start + timer.ticks(due_ns * 1000);
             out.record_ticks(0, clock::ticks().saturating_sub(due));
             due_ns += PERIOD_NS;
         }
     }
 }
 
-/// Returns the earliest start of service for a server that is free at `at_ns`: it stalls in the
+/// Returns the earliest start of service for a server that is free at `at_ns` and stalls in the
 /// middle of each cycle.
-fn free_ns(at_ns: u64) -> u64 {
+fn service_start_ns(at_ns: u64) -> u64 {
     let stalled_ns = (at_ns + CYCLE_NS / 2) % CYCLE_NS;
     if stalled_ns < STALL_NS { at_ns + STALL_NS - stalled_ns } else { at_ns }
 }
@@ -308,7 +318,7 @@ fn stalled_latencies_ns() -> Vec<f64> {
     let mut free_at = 0;
     let latency = |place: u64| {
         let due = place * PERIOD_NS;
-        free_at = free_ns(due.max(free_at)) + SERVICE_NS;
+        free_at = service_start_ns(due.max(free_at)) + SERVICE_NS;
         (free_at - due) as f64
     };
     let mut all: Vec<f64> = (0..CYCLE_NS / PERIOD_NS).map(latency).collect();
@@ -332,7 +342,7 @@ impl<const NS: u64> Workload for SlowedPeer<NS> {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        out.time_batches(|n| keep_constant(self.0, n, NS * 1000));
+        out.time_batches(|n| run_constant_operations(self.0, n, NS * 1000));
     }
 }
 
@@ -352,7 +362,7 @@ impl<const PADDED: bool> Workload for Layout<PADDED> {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        out.time_batches(|n| (0..n).for_each(|_| raw::multiply(LAYOUT_TURNS, PADDED)));
+        out.time_batches(|n| (0..n).for_each(|_| raw::multiply(LAYOUT_ITERATIONS, PADDED)));
     }
 }
 

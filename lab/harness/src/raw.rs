@@ -33,7 +33,7 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    fn of(fd: &OwnedFd, bytes: usize) -> rustix::io::Result<Mapping> {
+    fn map(fd: &OwnedFd, bytes: usize) -> rustix::io::Result<Mapping> {
         // SAFETY: the hint is null, so the kernel chooses a free range and no existing mapping is
         // touched; `fd` is a memfd of at least `bytes` bytes, by the `ftruncate` in `make` or the
         // `fstat` in `attach`.
@@ -73,12 +73,12 @@ impl Drop for Mapping {
 /// ```
 pub struct Region<T> {
     mapping: Arc<Mapping>,
-    holds: PhantomData<fn() -> T>,
+    value_type: PhantomData<fn() -> T>,
 }
 
 impl<T> Clone for Region<T> {
     fn clone(&self) -> Self {
-        Region { mapping: self.mapping.clone(), holds: PhantomData }
+        Region { mapping: self.mapping.clone(), value_type: PhantomData }
     }
 }
 
@@ -108,8 +108,8 @@ impl<T: FromZeros + Sync> Region<T> {
         if rustix::fs::fstat(fd.as_fd())?.st_size < bytes as i64 {
             return Err(rustix::io::Errno::INVAL);
         }
-        let mapping = Arc::new(Mapping::of(fd, bytes)?);
-        Ok(Region { mapping, holds: PhantomData })
+        let mapping = Arc::new(Mapping::map(fd, bytes)?);
+        Ok(Region { mapping, value_type: PhantomData })
     }
 }
 
@@ -130,9 +130,13 @@ impl<T: FromZeros + Sync> Deref for Region<T> {
 #[derive(FromZeros)]
 #[repr(C)]
 pub(crate) struct ControlWords {
-    arrived: AtomicU32,
-    go: AtomicU32,
-    finished: AtomicU32,
+    /// Number of participants that have arrived at the starting line.
+    arrived_count: AtomicU32,
+    /// State of the round: [`GO`] or [`CANCELLED`]; 0 before.
+    round_state: AtomicU32,
+    /// Number of measured participants that have finished.
+    finished_count: AtomicU32,
+    /// 1 when all measured participants have finished, 0 before.
     pub(crate) stopped: AtomicU32,
 }
 
@@ -152,8 +156,9 @@ impl fmt::Debug for Control {
     }
 }
 
-/// Values of the word `go`: the round has started, or was cancelled; before, it is 0.
+/// State of a round that has started.
 const GO: u32 = 1;
+/// State of a round that was cancelled before its start.
 const CANCELLED: u32 = 2;
 
 /// Number of polls at the starting line before a participant sleeps.
@@ -183,37 +188,38 @@ impl Control {
     pub(crate) fn wait_at_start_line(&self, spin: bool) -> bool {
         let words = self.words();
         // AcqRel: the last participant to arrive sees the setup of all others, and publishes it to
-        // all through `go`.
-        if words.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.participants_count {
-            // Release: pairs with the Acquire loads of `go` below.
-            words.go.store(GO, Ordering::Release);
-            futex::wake(&words.go, u32::MAX, Scope::Shared);
+        // all through `round_state`.
+        if words.arrived_count.fetch_add(1, Ordering::AcqRel) + 1 == self.participants_count {
+            // Release: pairs with the Acquire loads of `round_state` below.
+            words.round_state.store(GO, Ordering::Release);
+            futex::wake(&words.round_state, u32::MAX, Scope::Shared);
             return true;
         }
         if spin {
             for _ in 0..START_SPINS_MAX {
-                // Acquire: pairs with the Release stores of `go`.
-                match words.go.load(Ordering::Acquire) {
+                // Acquire: pairs with the Release stores of `round_state`.
+                match words.round_state.load(Ordering::Acquire) {
                     0 => std::hint::spin_loop(),
                     said => return said == GO,
                 }
             }
         }
         loop {
-            // Acquire: pairs with the Release stores of `go`.
-            match words.go.load(Ordering::Acquire) {
-                0 => futex::wait(&words.go, 0, None, Scope::Shared),
+            // Acquire: pairs with the Release stores of `round_state`.
+            match words.round_state.load(Ordering::Acquire) {
+                0 => futex::wait(&words.round_state, 0, None, Scope::Shared),
                 said => return said == GO,
             };
         }
     }
 
-    /// Cancels the round because a participant is missing: releases all that wait at the starting line or arrive later.
+    /// Cancels the round because a participant is missing; releases all participants that wait at
+    /// the starting line or arrive later.
     pub(crate) fn cancel_round(&self) {
         let words = self.words();
-        // Release: pairs with the Acquire loads of `go` in wait_at_start_line().
-        words.go.store(CANCELLED, Ordering::Release);
-        futex::wake(&words.go, u32::MAX, Scope::Shared);
+        // Release: pairs with the Acquire loads of `round_state` in wait_at_start_line().
+        words.round_state.store(CANCELLED, Ordering::Release);
+        futex::wake(&words.round_state, u32::MAX, Scope::Shared);
     }
 
     /// Records that a measured participant has finished; the last one stops the serving participants.
@@ -221,8 +227,8 @@ impl Control {
         let words = self.words();
         // AcqRel: gathers the writes of every measured participant, for the Release below to
         // publish.
-        if words.finished.fetch_add(1, Ordering::AcqRel) + 1 == self.measured_count {
-            // Release: pairs with the Acquire in Samples::stopped.
+        if words.finished_count.fetch_add(1, Ordering::AcqRel) + 1 == self.measured_count {
+            // Release: pairs with the Acquire in Samples::has_stopped.
             words.stopped.store(1, Ordering::Release);
         }
     }

@@ -21,10 +21,11 @@ const SAMPLES_MAX: usize = 8192;
 /// Minimum duration of a batch, so that reading the clock takes less than 1 % of it.
 const BATCH_MIN_NS: u64 = 10_000;
 
-/// Approximate interval between calibration loops: between two batches, and within longer stretches
-/// of operations that the workload times itself.
-const BATCHES_LOOK_NS: u64 = 10_000;
-const SINGLES_LOOK_NS: u64 = 50_000;
+/// Approximate interval between two calibration loops while batches are timed.
+const BATCHES_PACE_CHECK_NS: u64 = 10_000;
+/// Approximate interval between two calibration loops while the workload times its operations
+/// itself.
+const SINGLES_PACE_CHECK_NS: u64 = 50_000;
 
 /// Maximum time that a participant waits for its core's full speed before a round.
 const PACE_WAIT_MAX_NS: u64 = 3_000_000;
@@ -81,6 +82,7 @@ pub(crate) struct ParticipantResult {
     /// Duration of this round's fastest calibration loop, with every participant running, in ticks;
     /// 0 if the speed was not monitored.
     pub pace_ticks: u64,
+    /// Instructions, cycles and cache misses; `None` without hardware counters.
     pub hardware: Option<[u64; 3]>,
     /// Spans in which the thread was runnable and off the CPU, in a recorded round.
     #[serde(default)]
@@ -96,31 +98,36 @@ fn between_batches() {
 /// Samples of one part: ticks of `batch` operations each, or values recorded by the workload.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct PartSamples {
+    /// Number of operations in a sample.
     pub batch: u64,
     /// Samples; those measured while the core was slowed have the flag [`SLOWED`].
     samples: Vec<u64>,
+    /// Sum of all samples, of those that are not stored too.
     pub samples_total: u64,
     /// `true` if the samples are values recorded by the workload, in thousandths of the spec's
     /// unit, instead of times.
     pub has_values: bool,
+    /// Number of operations in all samples.
     pub ops_total: u64,
     /// Number of operations outside the samples: of the warm-up, or timed alone.
     pub ops_beside: u64,
     /// Ticks of operations drawn at random and timed alone, less the cost of the clock readings;
     /// `None` if none are drawn.
     pub alone: Option<Vec<u64>>,
-    /// `true` if the workload timed single operations between other work: the rate is then by the
+    /// `true` if the workload timed single operations between other work; the rate is then by the
     /// wall clock.
     pub singles: bool,
+    /// One of `stride` samples is stored; doubled whenever the list is full.
     stride: u32,
+    /// Number of samples since the last stored one.
     skipped: u32,
     /// Number of leading samples that are already classified, as measured on a slowed core or not.
     #[serde(skip)]
-    judged: usize,
+    classified_count: usize,
 }
 
 /// Returns an empty list whose memory has been written to, so that adding samples causes no page fault.
-fn touched() -> Vec<u64> {
+fn new_touched_list() -> Vec<u64> {
     let mut samples = vec![u64::MAX; SAMPLES_MAX];
     samples.clear();
     samples
@@ -130,7 +137,7 @@ impl PartSamples {
     fn new() -> PartSamples {
         PartSamples {
             batch: 1,
-            samples: touched(),
+            samples: new_touched_list(),
             samples_total: 0,
             has_values: false,
             ops_total: 0,
@@ -139,16 +146,16 @@ impl PartSamples {
             singles: false,
             stride: 1,
             skipped: 0,
-            judged: 0,
+            classified_count: 0,
         }
     }
 
     /// Sets the flag [`SLOWED`] of the samples added since the last call if `slowed`.
-    fn judge(&mut self, slowed: bool) {
+    fn classify_new_samples(&mut self, slowed: bool) {
         if slowed && !self.has_values {
-            self.samples[self.judged..].iter_mut().for_each(|sample| *sample |= SLOWED);
+            self.samples[self.classified_count..].iter_mut().for_each(|sample| *sample |= SLOWED);
         }
-        self.judged = self.samples.len();
+        self.classified_count = self.samples.len();
     }
 
     /// Returns `true` if the part has no samples.
@@ -170,6 +177,7 @@ impl PartSamples {
         thousandths as f64 / 1000.0 / ops.max(1) as f64
     }
 
+    /// Adds a sample of `ops` operations, if it is to be stored, and adds to the totals.
     #[inline]
     fn add_ticks(&mut self, ticks: u64, ops: u64) {
         self.samples_total += ticks;
@@ -185,6 +193,7 @@ impl PartSamples {
         self.samples.push(ticks);
     }
 
+    /// Removes every second sample, and doubles the stride.
     #[cold]
     fn thin(&mut self) {
         let mut keep = false;
@@ -194,7 +203,7 @@ impl PartSamples {
             keep
         };
         self.samples.retain(halve);
-        self.judged = self.judged.div_ceil(2);
+        self.classified_count = self.classified_count.div_ceil(2);
         self.stride = self.stride.saturating_mul(2);
     }
 }
@@ -204,6 +213,7 @@ impl PartSamples {
 pub struct Samples {
     timing: Timing,
     control: Option<Control>,
+    /// `true` if the participant's samples are measured.
     measured: bool,
     parts: Vec<PartSamples>,
     counters: BTreeMap<String, f64>,
@@ -211,12 +221,16 @@ pub struct Samples {
     concurrent_operations: u64,
     began_ticks: u64,
     deadline_ticks: u64,
-    rounds_left: u32,
+    /// Number of iterations left in a smoke run.
+    iterations_left: u32,
     iterations_count: u32,
+    /// Resource usage of the thread and of the process at the start.
     usage_began: [Usage; 2],
-    /// Time of the next calibration loop in ticks, and the result of the last one.
-    look_ticks: u64,
+    /// Time of the next calibration loop, in ticks.
+    next_pace_check_ticks: u64,
+    /// `true` if the last calibration loop was slowed.
     slowed: bool,
+    /// Duration of the fastest calibration loop of this round, in ticks; 0 if unknown.
     fastest_ticks: u64,
     random: SplitMix64,
 }
@@ -238,18 +252,19 @@ impl Samples {
             concurrent_operations: 1,
             began_ticks: 0,
             deadline_ticks: 0,
-            rounds_left: 0,
+            iterations_left: 0,
             iterations_count: 0,
             usage_began: Default::default(),
-            look_ticks: u64::MAX,
+            next_pace_check_ticks: u64::MAX,
             slowed: false,
             fastest_ticks: 0,
             random: SplitMix64::new(timing.seed),
         }
     }
 
-    /// Waits, before the round starts, until this participant's core runs at full speed (at most 3 ms): a round of
-    /// several participants that starts with undisturbed cores is more often undisturbed to the end.
+    /// Waits, before the round starts, until this participant's core runs at full speed (at most 3
+    /// ms), because a round of several participants that starts with undisturbed cores is more
+    /// often undisturbed to the end.
     pub(crate) fn wait_for_full_speed(&self) {
         if !self.timing.watch_pace {
             return;
@@ -263,7 +278,7 @@ impl Samples {
     pub(crate) fn start(&mut self) {
         self.usage_began =
             [usage::thread_usage(), usage::process_usage() + usage::children_usage()];
-        self.rounds_left = if self.timing.batches_max == 0 {
+        self.iterations_left = if self.timing.batches_max == 0 {
             u32::MAX
         } else {
             // A smoke run still includes the steady state of a hand-over: a few hundred iterations.
@@ -271,8 +286,8 @@ impl Samples {
         };
         self.iterations_count = 0;
         if self.timing.watch_pace {
-            self.slowed = self.lap_is_slow();
-            self.look_ticks = if self.measured { 0 } else { u64::MAX };
+            self.slowed = self.is_pace_slow();
+            self.next_pace_check_ticks = if self.measured { 0 } else { u64::MAX };
         }
         self.began_ticks = clock::ticks();
         self.deadline_ticks = self.began_ticks + clock::ticks_from_ns(self.timing.round_ns);
@@ -285,7 +300,7 @@ impl Samples {
         let used = usage::process_usage() + usage::children_usage() - process_began;
         if self.timing.watch_pace {
             let before = self.slowed;
-            self.look_at_pace(0);
+            self.check_pace(0);
             self.slowed |= before;
         }
         ParticipantResult {
@@ -311,8 +326,8 @@ impl Samples {
         self.time_batches_of_part(0, operations);
     }
 
-    /// Does the same as [`batches`](Samples::time_batches) for the part at index `part` of the spec's
-    /// list.
+    /// Does the same as [`time_batches`](Samples::time_batches) for the part at index `part` of the
+    /// spec's list.
     ///
     /// # Panics
     /// Panics if the spec has no such part.
@@ -328,7 +343,7 @@ impl Samples {
             self.parts[part].ops_beside += self.timing.batch;
             self.timing.batch
         } else {
-            Self::find_batch(&mut operations)
+            Self::find_batch_size(&mut operations)
         };
         self.parts[part].batch = batch;
         let mut left = self.timing.batches_max;
@@ -337,7 +352,7 @@ impl Samples {
             self.parts[part].alone.get_or_insert_default();
         }
         loop {
-            self.gap();
+            self.pause_before_handover();
             between_batches();
             let began = clock::ticks();
             operations(batch);
@@ -355,8 +370,8 @@ impl Samples {
             if ended >= self.deadline_ticks {
                 break;
             }
-            if ended >= self.look_ticks {
-                self.look_at_pace(BATCHES_LOOK_NS);
+            if ended >= self.next_pace_check_ticks {
+                self.check_pace(BATCHES_PACE_CHECK_NS);
                 if self.control.is_some() {
                     // Untimed: another participant that spins for a limited time may have gone to sleep
                     // during the calibration loop, and a batch is of operations in a row.
@@ -380,14 +395,14 @@ impl Samples {
         let began = clock::ticks_fenced();
         operations(1);
         let ended = clock::ticks_fenced();
-        let notes = &mut self.parts[part];
-        notes.ops_beside += before + 1;
-        let ticks = ended.saturating_sub(began).saturating_sub(readings_ticks());
-        notes.alone.get_or_insert_default().push(ticks);
+        let samples = &mut self.parts[part];
+        samples.ops_beside += before + 1;
+        let ticks = ended.saturating_sub(began).saturating_sub(clock_readings_ticks());
+        samples.alone.get_or_insert_default().push(ticks);
     }
 
     /// Finds the batch size by doubling until a batch lasts long enough.
-    fn find_batch(operations: &mut impl FnMut(u64)) -> u64 {
+    fn find_batch_size(operations: &mut impl FnMut(u64)) -> u64 {
         let enough_ticks = clock::ticks_from_ns(BATCH_MIN_NS);
         let mut timed = |batch| {
             let began = clock::ticks();
@@ -423,37 +438,37 @@ impl Samples {
         if !self.measured {
             return !self.has_stopped();
         }
-        self.gap();
+        self.pause_before_handover();
         let now = clock::ticks();
         if self.timing.batches_max > 0 {
             let is_long = || clock::ns_from_ticks(now.saturating_sub(self.began_ticks)) > SMOKE_NS;
-            if self.rounds_left == 0
+            if self.iterations_left == 0
                 || self.iterations_count >= self.timing.batches_max && is_long()
             {
                 return false;
             }
-            self.rounds_left -= 1;
+            self.iterations_left -= 1;
             self.iterations_count += 1;
         }
-        if now >= self.look_ticks {
-            self.look_at_pace(SINGLES_LOOK_NS);
+        if now >= self.next_pace_check_ticks {
+            self.check_pace(SINGLES_PACE_CHECK_NS);
         }
         now < self.deadline_ticks
     }
 
     /// Runs a calibration loop, and sets the flag [`SLOWED`] of the samples since the last one if either was slow.
     #[cold]
-    fn look_at_pace(&mut self, next_ns: u64) {
-        let now = self.lap_is_slow();
+    fn check_pace(&mut self, next_ns: u64) {
+        let now = self.is_pace_slow();
         let before = std::mem::replace(&mut self.slowed, now);
         for part in &mut self.parts {
-            part.judge(before || self.slowed);
+            part.classify_new_samples(before || self.slowed);
         }
-        self.look_ticks = clock::ticks() + clock::ticks_from_ns(next_ns);
+        self.next_pace_check_ticks = clock::ticks() + clock::ticks_from_ns(next_ns);
     }
 
     /// Times a calibration loop while every participant runs; returns `true` if it was slower than the fastest loop.
-    fn lap_is_slow(&mut self) -> bool {
+    fn is_pace_slow(&mut self) -> bool {
         let ticks = pace::time_loop_ticks();
         self.fastest_ticks = pace::min_known_ticks(self.fastest_ticks, ticks);
         pace::is_slower(ticks, pace::min_known_ticks(self.timing.pace_ticks, self.fastest_ticks))
@@ -473,25 +488,25 @@ impl Samples {
     /// Panics if the spec has no such part.
     #[inline]
     pub fn record_ticks(&mut self, part: usize, ticks: u64) {
-        let notes = &mut self.parts[part];
-        notes.singles = true;
-        notes.add_ticks(ticks, 1);
+        let samples = &mut self.parts[part];
+        samples.singles = true;
+        samples.add_ticks(ticks, 1);
     }
 
     /// Records a batch of `ops` operations of the part at `part` that the workload timed itself.
     /// Every batch of a part must have the same length. Marks the end of a batch for probes, as
-    /// [`batches`](Samples::time_batches) does between two batches.
+    /// [`time_batches`](Samples::time_batches) does between two batches.
     ///
     /// # Panics
     /// Panics if the spec has no such part.
     pub fn record_batch(&mut self, part: usize, ticks: u64, ops: u64) {
         between_batches();
-        let notes = &mut self.parts[part];
-        notes.batch = ops.max(1);
-        notes.add_ticks(ticks, ops);
+        let samples = &mut self.parts[part];
+        samples.batch = ops.max(1);
+        samples.add_ticks(ticks, ops);
         // The iteration itself was counted when it started.
         let more = u32::try_from(ops.saturating_sub(1)).unwrap_or(u32::MAX);
-        self.rounds_left = self.rounds_left.saturating_sub(more);
+        self.iterations_left = self.iterations_left.saturating_sub(more);
     }
 
     /// Records a value of the part at `part` that is no time, in the spec's unit: bytes, or a
@@ -500,9 +515,9 @@ impl Samples {
     /// # Panics
     /// Panics if the spec has no such part.
     pub fn record_value(&mut self, part: usize, figure: f64) {
-        let notes = &mut self.parts[part];
-        (notes.singles, notes.has_values) = (true, true);
-        notes.add_ticks((figure.max(0.0) * 1000.0).round() as u64, 1); // `as` saturates
+        let samples = &mut self.parts[part];
+        (samples.singles, samples.has_values) = (true, true);
+        samples.add_ticks((figure.max(0.0) * 1000.0).round() as u64, 1); // `as` saturates
     }
 
     /// Adds `count` to a counter of the record, which is reported under `name` per operation.
@@ -521,8 +536,9 @@ impl Samples {
         self.concurrent_operations = count.max(1);
     }
 
+    /// Pauses before a hand-over, as the plan requests.
     #[inline]
-    fn gap(&self) {
+    fn pause_before_handover(&self) {
         if self.timing.idle_gap_ns > 0 {
             std::thread::sleep(Duration::from_nanos(self.timing.idle_gap_ns));
         }
@@ -530,7 +546,7 @@ impl Samples {
 }
 
 /// Returns the cost of two fenced clock readings: the median of many pairs.
-fn readings_ticks() -> u64 {
+fn clock_readings_ticks() -> u64 {
     static TICKS: OnceLock<u64> = OnceLock::new();
     *TICKS.get_or_init(|| {
         let pair = |_| {
@@ -591,7 +607,7 @@ mod tests {
         let mut part = PartSamples::new();
         for (count, ticks, slowed) in [(30, 100, false), (70, 200, true)] {
             (0..count).for_each(|_| part.add_ticks(ticks, 1));
-            part.judge(slowed);
+            part.classify_new_samples(slowed);
         }
         let slow: Vec<f64> = part.figures().filter(|it| it.1).map(|it| it.0).collect();
         assert_eq!((slow.len(), part.figures().count(), part.ops_total), (70, 100, 100));
@@ -606,9 +622,9 @@ mod tests {
         let timing = Timing { watch_pace: true, ..Timing::default() };
         let mut samples = Samples::new(timing, 2, true, None);
         samples.record_value(1, 1500.25);
-        samples.parts[1].judge(true);
+        samples.parts[1].classify_new_samples(true);
         samples.record_value(1, -1.0);
-        samples.parts[1].judge(true);
+        samples.parts[1].classify_new_samples(true);
         let part = &samples.parts[1];
         assert!(part.has_values && part.figures().all(|it| !it.1));
         assert_eq!(part.figures().map(|it| it.0).sum::<f64>(), 1500.25);
@@ -621,7 +637,7 @@ mod tests {
         for stretch in 0..1000u64 {
             let slowed = stretch % 3 == 0;
             (0..37).for_each(|_| part.add_ticks(if slowed { 200 } else { 100 }, 1));
-            part.judge(slowed);
+            part.classify_new_samples(slowed);
         }
         assert!(part.stride > 1, "thinned");
         let slow_ns = part.figure_per_op(200, 1);
@@ -676,9 +692,9 @@ mod tests {
                 black_box(i);
                 done += n;
             });
-            let notes = samples.finish();
-            assert!(notes.parts[0].ops_total <= done);
-            batches.push(notes.parts[0].batch);
+            let samples = samples.finish();
+            assert!(samples.parts[0].ops_total <= done);
+            batches.push(samples.parts[0].batch);
         }
         batches.sort_unstable();
         assert!(batches[10] > 1000, "{batches:?}");

@@ -34,7 +34,7 @@ impl ScratchFolder {
                 Err(refused) => return Err(refused),
             }
             // Another process may have removed it as unused before it was locked.
-            if let Some(lock) = locked(&path) {
+            if let Some(lock) = lock_folder(&path) {
                 return Ok(ScratchFolder { path, _lock: lock });
             }
         }
@@ -55,7 +55,7 @@ impl Drop for ScratchFolder {
 }
 
 /// Locks this user's folder at `path`; `None` if it does not exist or is already locked.
-fn locked(path: &Path) -> Option<OwnedFd> {
+fn lock_folder(path: &Path) -> Option<OwnedFd> {
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let folder = openat(CWD, path, flags, Mode::empty()).ok()?;
     flock(&folder, FlockOperation::NonBlockingLockExclusive).ok()?;
@@ -69,7 +69,7 @@ fn remove_unused(prefix: &str, within: &Path) {
     let Ok(entries) = fs::read_dir(within) else { return };
     for entry in entries.flatten() {
         if entry.file_name().to_string_lossy().starts_with(prefix)
-            && let Some(_lock) = locked(&entry.path())
+            && let Some(_lock) = lock_folder(&entry.path())
         {
             let _ = fs::remove_dir_all(entry.path());
         }

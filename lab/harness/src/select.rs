@@ -66,7 +66,7 @@ pub fn select(
             return Err(SelectError::Unknown { pattern: "''".to_string(), hint: String::new() });
         }
         let is_id = specs.iter().any(|spec| is_named(spec, |id| id == pattern));
-        let matches = if is_id { exactly(pattern) } else { matcher(pattern)? };
+        let matches = if is_id { matches_only(pattern) } else { parse_pattern(pattern)? };
         let mut found = false;
         for (wanted, spec) in wanted.iter_mut().zip(&specs) {
             if is_named(spec, &matches) {
@@ -89,12 +89,14 @@ fn is_named(spec: &Spec, matches: impl Fn(&str) -> bool) -> bool {
     matches(spec.id) || spec.figure_ids().iter().any(|id| matches(id))
 }
 
-fn exactly(id: &str) -> Matcher {
+/// Returns a predicate that accepts only `id`.
+fn matches_only(id: &str) -> Matcher {
     let id = id.to_string();
     Box::new(move |other| other == id)
 }
 
-fn matcher(pattern: &str) -> Result<Matcher, SelectError> {
+/// Parses a pattern: a prefix of an id, or a glob.
+fn parse_pattern(pattern: &str) -> Result<Matcher, SelectError> {
     if !pattern.contains(['*', '?', '[', '{']) {
         let prefix = pattern.to_string();
         return Ok(Box::new(move |id| id.starts_with(&prefix)));
@@ -165,7 +167,7 @@ fn selection(spec: &'static Spec, benches: &[&'static Bench]) -> Selection {
         if floors.iter().any(|floor| floor.0 == id) {
             continue;
         }
-        if let Some((bench, part)) = figure(id, benches)
+        if let Some((bench, part)) = find_figure(id, benches)
             && bench.spec().id != spec.id
         {
             floors.push((id, bench, part));
@@ -179,14 +181,14 @@ pub(crate) fn find_floor(
     id: &str,
     benches: &[&'static Bench],
 ) -> Option<(&'static str, &'static Bench, usize)> {
-    let (bench, part) = figure(id, benches)?;
+    let (bench, part) = find_figure(id, benches)?;
     // Only a benchmark without parts can be a floor of others.
     (bench.spec().id == id).then_some((bench.spec().id, bench, part))
 }
 
 /// Returns the contender that measures the figure `id`, and the index of the part: a contender that
 /// is a floor if there is one, or else the first.
-fn figure(id: &str, benches: &[&'static Bench]) -> Option<(&'static Bench, usize)> {
+fn find_figure(id: &str, benches: &[&'static Bench]) -> Option<(&'static Bench, usize)> {
     let yields = |bench: &&'static Bench| {
         let part = bench.spec().figure_ids().iter().position(|it| it == id)?;
         Some((*bench, part))

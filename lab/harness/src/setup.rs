@@ -13,13 +13,15 @@ use zerocopy::FromZeros;
 pub struct Setup {
     cpus: Vec<u32>,
     processes: bool,
+    /// Descriptors created so far, for the processes of other participants.
     created: Vec<OwnedFd>,
-    given: Option<std::vec::IntoIter<OwnedFd>>,
+    /// Descriptors inherited from the creator that are not taken yet; `None` in the creator.
+    inherited: Option<std::vec::IntoIter<OwnedFd>>,
 }
 
 impl Setup {
     pub(crate) fn for_creator(cpus: &[u32], processes: bool) -> Setup {
-        Setup { cpus: cpus.to_vec(), processes, created: Vec::new(), given: None }
+        Setup { cpus: cpus.to_vec(), processes, created: Vec::new(), inherited: None }
     }
 
     pub(crate) fn for_inheritor(cpus: &[u32], fds: Vec<OwnedFd>) -> Setup {
@@ -27,7 +29,7 @@ impl Setup {
             cpus: cpus.to_vec(),
             processes: true,
             created: Vec::new(),
-            given: Some(fds.into_iter()),
+            inherited: Some(fds.into_iter()),
         }
     }
 
@@ -36,8 +38,8 @@ impl Setup {
     /// # Errors
     /// Fails without memory or a free descriptor.
     pub fn shared_region<T: FromZeros + Sync>(&mut self) -> Result<Region<T>, Fault> {
-        if let Some(given) = &mut self.given {
-            let fd = given.next().ok_or_else(|| {
+        if let Some(inherited) = &mut self.inherited {
+            let fd = inherited.next().ok_or_else(|| {
                 Fault::new("the setup requests more shared resources than in the first process")
             })?;
             return Ok(Region::attach(&fd)?);
@@ -57,8 +59,8 @@ impl Setup {
         &mut self,
         make: impl FnOnce() -> Result<OwnedFd, Fault>,
     ) -> Result<OwnedFd, Fault> {
-        if let Some(given) = &mut self.given {
-            return given.next().ok_or_else(|| {
+        if let Some(inherited) = &mut self.inherited {
+            return inherited.next().ok_or_else(|| {
                 Fault::new("the setup requests more shared resources than in the first process")
             });
         }

@@ -53,7 +53,7 @@ pub fn smoke(all: &[&'static [Bench]]) -> ExitCode {
                 return ExitCode::FAILURE;
             }
         };
-        let outcome = lab.run(&mut Quiet, &AtomicBool::new(false));
+        let outcome = lab.run(&mut SmokeObserver, &AtomicBool::new(false));
         let way = if processes { " (processes)" } else { "" };
         // The id of a fault of one contender ends with the contender's name.
         let is_of = |fault_id: &str, id: &str| {
@@ -65,7 +65,7 @@ pub fn smoke(all: &[&'static [Bench]]) -> ExitCode {
         for selection in chosen {
             let id = selection.spec.id;
             let faults: Vec<_> = outcome.faults.iter().filter(|(of, _)| is_of(of, id)).collect();
-            let absent = missing(selection, &outcome.records, processes);
+            let absent = missing_figures(selection, &outcome.records, processes);
             if faults.is_empty() && absent.is_empty() {
                 passed += 1;
                 eprintln!("{id}{way} ... ok");
@@ -79,16 +79,17 @@ pub fn smoke(all: &[&'static [Bench]]) -> ExitCode {
     if failed == 0 && passed > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-struct Quiet;
+/// Observer that prints faults only.
+struct SmokeObserver;
 
-impl RunObserver for Quiet {
+impl RunObserver for SmokeObserver {
     fn fault(&mut self, id: &str, fault: &Fault) {
         eprintln!("{id}: {fault}");
     }
 }
 
 /// Returns the ids of figures that the suite declares as not optional and the run did not measure.
-fn missing(
+fn missing_figures(
     selection: &Selection,
     records: &[handover_record::Record],
     processes: bool,

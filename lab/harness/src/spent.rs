@@ -4,7 +4,8 @@ use handover_base::usage::Usage;
 use serde::{Deserialize, Serialize};
 use std::ops::AddAssign;
 
-/// CPU time, context switches and page faults of a thread or a process; those of several add up.
+/// CPU time, context switches and page faults of a thread or a process; those of several threads
+/// are added up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ResourceUsage {
     pub user_ns: u64,
@@ -44,7 +45,8 @@ impl AddAssign for ResourceUsage {
 }
 
 impl ResourceUsage {
-    /// Returns this usage less that of `part`, but at least zero: threads and process are read one after the other.
+    /// Returns this usage less that of `part`, but at least zero, because the usages of threads and
+    /// process are read one after the other.
     pub fn saturating_sub(mut self, part: ResourceUsage) -> ResourceUsage {
         for (count, part) in self.counts_mut().into_iter().zip(part.counts()) {
             *count = count.saturating_sub(part);

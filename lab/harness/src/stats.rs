@@ -34,8 +34,8 @@ pub fn quantile_sorted(sorted: &[f64], q: f64) -> f64 {
     sorted[rank.saturating_sub(1).min(sorted.len() - 1)]
 }
 
-/// Minimum number of passes for a 95 % interval of their median: the smallest and the greatest of
-/// five passes enclose it in only 94 of 100 cases.
+/// Minimum number of passes for a 95 % interval of their median, because the smallest and the
+/// greatest of five passes enclose it in only 94 of 100 cases.
 pub const PASSES_MIN: usize = 6;
 /// Confidence level of the intervals.
 const CONFIDENCE: f64 = 0.95;
@@ -48,20 +48,20 @@ pub struct MedianEstimate {
     /// Median of the values.
     pub median: f64,
     /// Lower and upper bound of the 95 % interval.
-    pub ends: Option<(f64, f64)>,
+    pub interval: Option<(f64, f64)>,
 }
 
 impl MedianEstimate {
     /// Returns half the interval's width relative to the median; `None` without an interval.
     pub fn half_width(&self) -> Option<f64> {
-        let (low, high) = self.ends?;
+        let (low, high) = self.interval?;
         Some(if self.median == 0.0 { 0.0 } else { (high - low).abs() / 2.0 / self.median.abs() })
     }
 
     /// Applies an increasing function to the median and the bounds.
     pub fn map(self, through: impl Fn(f64) -> f64) -> MedianEstimate {
-        let ends = self.ends.map(|(low, high)| (through(low), through(high)));
-        MedianEstimate { median: through(self.median), ends }
+        let interval = self.interval.map(|(low, high)| (through(low), through(high)));
+        MedianEstimate { median: through(self.median), interval }
     }
 }
 
@@ -90,12 +90,12 @@ fn estimate(values: &[f64], factor: f64) -> MedianEstimate {
     sorted.sort_unstable_by(f64::total_cmp);
     let median = median(&sorted);
     if sorted.len() < PASSES_MIN {
-        return MedianEstimate { median, ends: None };
+        return MedianEstimate { median, interval: None };
     }
     let middle = (sorted.len() - 1) as f64 / 2.0;
     let reach = ((middle - end_rank(sorted.len())) * factor).min(middle);
-    let ends = (at_rank(&sorted, middle - reach), at_rank(&sorted, middle + reach));
-    MedianEstimate { median, ends: Some(ends) }
+    let interval = (at_rank(&sorted, middle - reach), at_rank(&sorted, middle + reach));
+    MedianEstimate { median, interval: Some(interval) }
 }
 
 /// Returns the rank, from 0 and interpolated, of the lower bound of the 95 % interval of the median
@@ -167,11 +167,13 @@ const MODES_RATIO_MIN: f64 = 1.5;
 /// wider mode means one broad distribution.
 const MODE_SPREAD_MAX: f64 = 0.5;
 
-/// Minimum distance between modes in clock ticks: closer values are one mode that the clock's resolution divides.
+/// Minimum distance between modes in clock ticks. Closer values are one mode, which the clock's
+/// resolution divides.
 const MODES_STEPS_MIN: f64 = 4.0;
 
-/// Minimum number of values for a search of modes, and in each mode.
+/// Minimum number of values for a search of modes.
 const MODES_VALUES_MIN: u64 = 8;
+/// Minimum number of values in a mode.
 const MODE_VALUES_MIN: f64 = 2.0;
 
 /// Detects two modes in the values of a clock with steps of `clock_step`: splits the sorted
@@ -259,8 +261,8 @@ mod tests {
     fn an_interval_covers_the_truth_in_about_95_of_100_trials() {
         let covered = (0..400)
             .filter(|seed| {
-                let ends = median_of_independent(&noise(*seed, 30, 100.0, 0.1)).ends;
-                ends.is_some_and(|(low, high)| low <= 100.0 && 100.0 <= high)
+                let interval = median_of_independent(&noise(*seed, 30, 100.0, 0.1)).interval;
+                interval.is_some_and(|(low, high)| low <= 100.0 && 100.0 <= high)
             })
             .count();
         assert!((360..=398).contains(&covered), "{covered} of 400");
@@ -297,18 +299,18 @@ mod tests {
     fn coverage(
         count: usize,
         mut draw: impl FnMut() -> f64,
-        ends: impl Fn(&[f64]) -> (f64, f64),
+        interval: impl Fn(&[f64]) -> (f64, f64),
     ) -> f64 {
         let covers = |_: &usize| {
             let values: Vec<f64> = (0..count).map(|_| draw()).collect();
-            let (low, high) = ends(&values);
+            let (low, high) = interval(&values);
             low <= 0.0 && 0.0 <= high
         };
         (0..TRIALS).filter(covers).count() as f64 / TRIALS as f64
     }
 
     fn ends_of(values: &[f64]) -> (f64, f64) {
-        median_over_passes(values).ends.expect("too few passes")
+        median_over_passes(values).interval.expect("too few passes")
     }
 
     #[test]
@@ -338,7 +340,8 @@ mod tests {
 
     #[test]
     fn interval_over_passes_that_resemble_their_neighbours_is_wider() {
-        let plain = |values: &[f64]| median_of_independent(values).ends.expect("too few passes");
+        let plain =
+            |values: &[f64]| median_of_independent(values).interval.expect("too few passes");
         // Number of passes, likeness, and the shares covered before and after the correction.
         for (count, share, before, after) in [
             (8, 0.3, 0.90, 0.91),
@@ -366,15 +369,15 @@ mod tests {
 
     #[test]
     fn an_interval_needs_six_passes_and_holds_the_figure() {
-        assert_eq!(median_over_passes(&[]).ends, None);
+        assert_eq!(median_over_passes(&[]).interval, None);
         assert_eq!(
             median_over_passes(&[3.0, 1.0, 2.0, 5.0, 4.0]),
-            MedianEstimate { median: 3.0, ends: None }
+            MedianEstimate { median: 3.0, interval: None }
         );
         for count in PASSES_MIN..=40 {
             let values: Vec<f64> = (1..=count).map(|it| it as f64).collect();
             let it = median_over_passes(&values);
-            let (low, high) = it.ends.expect("too few passes");
+            let (low, high) = it.interval.expect("too few passes");
             assert!(1.0 <= low && low < it.median && it.median < high && high <= count as f64);
             assert!((low + high - (count + 1) as f64).abs() < 1e-9, "{count}: {low} to {high}");
         }

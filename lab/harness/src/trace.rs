@@ -17,23 +17,24 @@ pub struct TraceRequest {
 }
 
 /// Recording of this process, stopped on drop.
-pub(crate) struct Tracing<'a> {
+pub(crate) struct ActiveRecording<'a> {
     sites: &'a str,
     recording: Option<Recording>,
 }
 
-impl<'a> Tracing<'a> {
+impl<'a> ActiveRecording<'a> {
     pub fn start(to: &'a TraceRequest) -> Result<Self, Fault> {
-        let refused = |why: &dyn std::fmt::Display| Fault::new(format!("record the round: {why}"));
+        let refused =
+            |why: &dyn std::fmt::Display| Fault::new(format!("cannot record the round: {why}"));
         let path = to.folder.join(format!("{}.trace", std::process::id()));
         let config = Config::last(path).ring_bytes(to.ring_bytes).threads_max(THREADS_MAX);
         let recording = Recording::start(config).map_err(|error| refused(&error))?;
         handover_probe::enable(&to.sites).map_err(|error| refused(&error))?;
-        Ok(Tracing { sites: &to.sites, recording: Some(recording) })
+        Ok(ActiveRecording { sites: &to.sites, recording: Some(recording) })
     }
 }
 
-impl Drop for Tracing<'_> {
+impl Drop for ActiveRecording<'_> {
     fn drop(&mut self) {
         // Sites that were enabled can be disabled.
         let _ = handover_probe::disable(self.sites);

@@ -92,7 +92,8 @@ pub struct UnmatchedCounts {
     /// Number of events out of order, or of another object than the previous event; the hand-offs
     /// before and after are excluded.
     pub mismatched: u64,
-    /// Number of acquisitions by the thread that had released the lock: no hand-offs, and excluded.
+    /// Number of acquisitions by the thread that had released the lock; these are no hand-offs and
+    /// are excluded.
     #[serde(rename = "kept")]
     pub reacquired: u64,
     /// Number of hand-offs whose start is not in the trace (the first of a batch); excluded.
@@ -117,7 +118,7 @@ pub struct AnatomyOutlier {
     pub slow_stage: String,
     /// Excess of the slowest stage over its median.
     pub excess_ns: f64,
-    /// Answer to whether the hand-off was slow because its threads were off the CPU.
+    /// Verdict on whether the hand-off was slow because its threads were off the CPU.
     pub off_cpu: OffCpuVerdict,
     /// Time that the hand-off's threads were runnable but not running; `None` if the kernel does
     /// not report each switch.
@@ -137,7 +138,8 @@ pub struct AnatomyOutlier {
     pub to_tid: u64,
 }
 
-/// Answer to whether a hand-off was slow because its threads were off the CPU, that is, runnable but not running.
+/// Verdict on whether a hand-off was slow because its threads were off the CPU (runnable, but not
+/// running).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OffCpuVerdict {
@@ -150,7 +152,7 @@ pub enum OffCpuVerdict {
     Asleep,
     /// Probably: the round's participants waited for a CPU for at least a quarter of the excess.
     Likely,
-    /// Unknown: the kernel does not report waiting times.
+    /// Unknown, because the kernel does not report waiting times.
     Unknown,
 }
 

@@ -157,6 +157,7 @@ pub struct ArgValues {
     values: BTreeMap<String, u64>,
 }
 
+/// Declarations of a benchmark's arguments.
 #[derive(Clone, Copy, Debug)]
 struct Params(&'static [Param]);
 impl PartialEq for Params {

@@ -3,10 +3,10 @@
 use crate::args::{ArgNotation, Param};
 use std::str::FromStr;
 
-/// Maximum number of values in a range: more would take hours to measure.
+/// Maximum number of values in a range, because more would take hours to measure.
 const VALUES_MAX: usize = 256;
 /// Approximate number of values of a range without a step.
-const VALUES_WANTED: u64 = 12;
+const VALUES_WITHOUT_STEP: u64 = 12;
 
 /// A range `ARG=a..b`, `ARG=a..b:step` or `ARG=a..b:log`: an argument and its consecutive values.
 /// Both ends are included; with `:log` each value is twice the previous one.
@@ -31,10 +31,14 @@ pub struct ArgRange {
     step: Step,
 }
 
+/// Way in which the values of a range follow each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Step {
+    /// At equal distances, so that there are about [`VALUES_WITHOUT_STEP`] values.
     Even,
+    /// At this distance, in the notation of the argument.
     By(String),
+    /// By doubling.
     Log,
 }
 
@@ -126,16 +130,16 @@ impl ArgRange {
     /// Fails for a bound that does not parse or lies outside the argument's bounds, an empty range,
     /// or too many values.
     pub fn values(&self, param: &Param) -> Result<Vec<u64>, ArgRangeError> {
-        let (from, to) = (self.end(param, &self.from)?, self.end(param, &self.to)?);
+        let (from, to) = (self.parse_bound(param, &self.from)?, self.parse_bound(param, &self.to)?);
         let name = self.name.clone();
         if from >= to {
             let (from, to) = (self.from.clone(), self.to.clone());
             return Err(ArgRangeError::Backwards { name, from, to });
         }
         let step = match &self.step {
-            Step::Log => return self.doubled(from, to),
-            Step::Even => ((to - from) / VALUES_WANTED).max(1),
-            Step::By(text) => self.value(param.kind, text)?,
+            Step::Log => return self.doubling_values(from, to),
+            Step::Even => ((to - from) / VALUES_WITHOUT_STEP).max(1),
+            Step::By(text) => self.parse_value(param.kind, text)?,
         };
         if step == 0 {
             return Err(ArgRangeError::InvalidStep { name, what: "the step must be above 0" });
@@ -153,7 +157,7 @@ impl ArgRange {
         Ok(values)
     }
 
-    fn doubled(&self, from: u64, to: u64) -> Result<Vec<u64>, ArgRangeError> {
+    fn doubling_values(&self, from: u64, to: u64) -> Result<Vec<u64>, ArgRangeError> {
         if from == 0 {
             let what = "the first value must be above 0 with :log";
             return Err(ArgRangeError::InvalidStep { name: self.name.clone(), what });
@@ -168,8 +172,8 @@ impl ArgRange {
         Ok(values)
     }
 
-    fn end(&self, param: &Param, text: &str) -> Result<u64, ArgRangeError> {
-        let value = self.value(param.kind, text)?;
+    fn parse_bound(&self, param: &Param, text: &str) -> Result<u64, ArgRangeError> {
+        let value = self.parse_value(param.kind, text)?;
         if (param.min..=param.max).contains(&value) {
             return Ok(value);
         }
@@ -181,7 +185,7 @@ impl ArgRange {
         })
     }
 
-    fn value(&self, kind: ArgNotation, text: &str) -> Result<u64, ArgRangeError> {
+    fn parse_value(&self, kind: ArgNotation, text: &str) -> Result<u64, ArgRangeError> {
         kind.parse_value(text).map_err(|why| ArgRangeError::Text {
             name: self.name.clone(),
             text: text.to_string(),

@@ -270,9 +270,9 @@ pub struct Summary {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TimingKind {
-    /// Each operation is timed alone: the figure is the median duration of an operation.
+    /// Each operation is timed alone; the figure is the median duration of an operation.
     Single,
-    /// Many operations between two clock readings: the figure is a mean per operation.
+    /// Many operations are timed together; the figure is a mean per operation.
     Batch,
 }
 
@@ -390,8 +390,8 @@ pub struct Round {
     /// 99 % quantile of the round's samples: of the operations' times if each was timed singly, otherwise of the
     /// means of the batches.
     pub p99: f64,
-    /// Total time divided by total operations: unlike the median, it moves if another thread spins
-    /// on the partner's CPU.
+    /// Total time divided by total operations. Unlike the median, the mean moves if another thread
+    /// spins on the partner's CPU.
     pub mean: f64,
     /// Steal time during the round, as a share of the machine's CPU time.
     pub steal: f64,
@@ -497,7 +497,8 @@ pub enum WarningCode {
     Rate,
     /// The participants could not be placed as requested.
     Placement,
-    /// The interval of the ratio to the floor lies below 1: the floor does more work than necessary.
+    /// The interval of the ratio to the floor lies below 1, so the floor does more work than
+    /// necessary.
     FloorBeaten,
     /// Medians of earlier runs on this machine lie outside the interval.
     Seen,

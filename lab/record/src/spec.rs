@@ -17,7 +17,7 @@ pub struct Spec {
     /// Id (of a spec, or `spec/part`) of the floor, the lower bound set by hardware or kernel,
     /// measured in the same blocks. `None` only for floors themselves.
     pub floor: Option<&'static str>,
-    /// Further floors, for contenders that wait in another way than `floor`: each contender is
+    /// Further floors, for contenders that wait in another way than `floor`. Each contender is
     /// compared with the first floor that waits in the same way.
     pub floors: &'static [&'static str],
     /// Name of the older program that measured this operation first, if any.
@@ -32,8 +32,8 @@ pub struct Spec {
     /// as long as the shortest that is timed alone (twenty clock readings), which would otherwise be
     /// timed differently from run to run.
     pub batched: bool,
-    /// `true` if operations of a batch overlap, as in a stream: a single timed operation would be a
-    /// flush, so the figure has no quantiles.
+    /// `true` if operations of a batch overlap, as in a stream. The figure then has no quantiles,
+    /// because a single timed operation would be a flush.
     pub pipelined: bool,
     /// Source file of the declaration.
     pub file: &'static str,
@@ -133,7 +133,7 @@ pub struct Part {
     /// `true` if the default run shows this figure.
     pub ladder: bool,
     /// `true` if the figure exists only if its event occurred (for example a wake-up without
-    /// sleeping): its absence is no error.
+    /// sleeping); its absence is no error.
     pub optional: bool,
 }
 
@@ -314,7 +314,7 @@ pub enum ContenderKind {
     Peer,
     /// A lower bound set by hardware, compiler or kernel, or a property of the machine.
     Floor,
-    /// The same code measured twice: the difference is the smallest that the machine can resolve.
+    /// The same code measured twice; the difference is the smallest that the machine can resolve.
     Null,
 }
 

@@ -51,6 +51,7 @@ pub fn render_anatomy(record: &Record, width: usize, style: Style) -> String {
     text
 }
 
+/// Renders the table of stages.
 fn stages(anatomy: &Anatomy, width: usize) -> Vec<Line> {
     const NAME: usize = 10;
     const COLUMN: usize = 10;
@@ -95,6 +96,7 @@ fn stages(anatomy: &Anatomy, width: usize) -> Vec<Line> {
     lines
 }
 
+/// Formats a time in nanoseconds.
 fn ns(value: f64) -> String {
     format::figure(Unit::Ns, value)
 }

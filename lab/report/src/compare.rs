@@ -41,7 +41,7 @@ pub(crate) const P_UNCORRECTED_MAX: f64 = 0.05;
 pub enum Statistic {
     /// The figure itself: the median over the passes.
     Median,
-    /// The 10 % quantile of the rounds' medians: one tenth of the rounds are better.
+    /// The 10 % quantile of the rounds' medians; one tenth of the rounds are better.
     BestTenth,
     /// The 99 % quantile of the operations' times; absent unless each operation was timed singly.
     P99,
@@ -49,7 +49,7 @@ pub enum Statistic {
 
 impl Statistic {
     const ALL: [Statistic; 3] = [Statistic::Median, Statistic::BestTenth, Statistic::P99];
-    /// The statistics of the figure itself: its row shows one of them.
+    /// The statistics of the figure itself; the figure's row shows one of them.
     const FIGURE: [Statistic; 2] = [Statistic::Median, Statistic::BestTenth];
 
     /// Returns the name of the statistic as tables print it.
@@ -61,6 +61,7 @@ impl Statistic {
         }
     }
 
+    /// Returns the value of a record; NaN if the record has none.
     fn value(self, record: &Record) -> f64 {
         match self {
             Statistic::Median => return record.summary.median,
@@ -416,6 +417,7 @@ fn width(row: &Row) -> f64 {
     }
 }
 
+/// Describes the runs of a side.
 fn side((name, documents): (&str, &[&Document])) -> Side {
     let build = |document: &&Document| match document.run.commit.as_str() {
         "" => document.run.version.clone(),
@@ -476,7 +478,9 @@ impl Key {
 struct Cell {
     unit: Unit,
     kind: ContenderKind,
+    /// `true` if several participants were measured.
     several: bool,
+    /// `true` if the runs were smoke runs.
     smoke: bool,
     /// Values of all processes by [`Statistic`], side A's first; NaN for a process without the
     /// figure.
@@ -484,6 +488,7 @@ struct Cell {
 }
 
 impl Cell {
+    /// Returns the number of processes in a range that have the figure.
     fn count(&self, from: usize, to: usize) -> usize {
         finite(&self.values[0][from..to]).len()
     }
@@ -494,6 +499,7 @@ impl Cell {
         !finite(a).is_empty() && !finite(b).is_empty()
     }
 
+    /// Returns the logarithms of the values, by which ratios are compared.
     fn logs(&self, by: Statistic) -> Vec<f64> {
         self.values[by as usize].iter().map(|it| it.ln()).collect()
     }
@@ -505,7 +511,9 @@ fn finite(values: &[f64]) -> Vec<f64> {
 
 /// All figures of both sides, in order of first appearance.
 struct Table {
+    /// Number of processes of side A.
     a_count: usize,
+    /// Number of processes of both sides.
     count: usize,
     keys: Vec<Key>,
     cells: BTreeMap<Key, Cell>,
@@ -656,6 +664,7 @@ fn processes(count: usize) -> String {
     if count == 1 { "1 process".to_string() } else { format!("{count} processes") }
 }
 
+/// Returns the verdict on a row.
 fn verdict(row: &Row, threshold: f64) -> Verdict {
     let (Some(ratio), Some(low), Some(high)) = (row.ratio, row.low, row.high) else {
         // Only equal values reach this point if they are not above 0.

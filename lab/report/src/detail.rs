@@ -19,11 +19,11 @@ const QUANTILES: [f64; 19] = [
 ];
 /// Number of bars of a histogram, of equal width on a logarithmic axis.
 const BARS_COUNT: usize = 60;
-/// Maximum share of slow samples beyond the last bar: a single outlier must not compress all others
-/// into one bar.
+/// Maximum share of slow samples beyond the last bar, because a single outlier must not compress
+/// all others into one bar.
 const BEYOND_SHARE: f64 = 0.001;
-/// Number of units of a histogram per unit of the figure: samples are stored in thousandths.
-const STEPS: f64 = 1000.0;
+/// Number of units of a histogram per unit of the figure; samples are stored in thousandths.
+const HISTOGRAM_UNITS: f64 = 1000.0;
 
 /// Data of all figures of a page, for its script.
 #[derive(Serialize)]
@@ -40,6 +40,7 @@ pub(crate) struct Detail<'a> {
     unit: String,
     /// Lower bound of the first bar and upper bound of the last.
     span: [f64; 2],
+    /// Contenders of the figure.
     pub rows: Vec<Contender<'a>>,
 }
 
@@ -55,13 +56,19 @@ pub(crate) struct Contender<'a> {
     statistic: &'a str,
     /// Value of the figure, in the figure's unit.
     median: f64,
+    /// Lower bound of the figure's 95 % interval.
     low: Option<f64>,
+    /// Upper bound of the figure's 95 % interval.
     high: Option<f64>,
+    /// 99 % quantile of the operations' times.
     p99: Option<f64>,
+    /// Operations per second.
     rate: f64,
+    /// Number of CPUs used.
     cpus: f64,
     /// Resource usage by role, as text.
     used: String,
+    /// Number of samples.
     samples: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     floor: Option<RatioView<'a>>,
@@ -71,6 +78,7 @@ pub(crate) struct Contender<'a> {
     quantiles: Vec<f64>,
     /// Share of the samples in the fullest bar; `bars` are in thousandths of this share.
     peak: f64,
+    /// Samples in each bar of the histogram, in thousandths of the fullest bar.
     bars: Vec<u16>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<&'a str>,
@@ -78,6 +86,7 @@ pub(crate) struct Contender<'a> {
     counters: BTreeMap<&'a str, f64>,
 }
 
+/// Ratio to a floor or a peer, with its 95 % interval.
 #[derive(Serialize)]
 struct RatioView<'a> {
     name: &'a str,
@@ -100,7 +109,8 @@ impl<'a> Details<'a> {
         Some((figure, self.figures[figure].rows.iter().position(is_it)?))
     }
 
-    /// Returns the data as JSON that can be embedded in a page: no text in it closes the enclosing element.
+    /// Returns the data as JSON that can be embedded in a page, because no text in it closes the
+    /// enclosing element.
     pub(crate) fn to_json(&self) -> String {
         let json = serde_json::to_string(self).unwrap_or_default();
         let mut safe = String::with_capacity(json.len());
@@ -115,6 +125,7 @@ impl<'a> Details<'a> {
     }
 }
 
+/// Collects the data of a figure.
 fn detail<'a>(figure: &FigureRows<'a>) -> Option<Detail<'a>> {
     let first = *figure.rows.first()?;
     let samples: Vec<_> = figure.rows.iter().map(|record| samples(record)).collect();
@@ -169,7 +180,8 @@ fn samples(record: &Record) -> Option<Histogram<u64>> {
 
 /// Returns the values at [`QUANTILES`]; quantiles that need more samples are the maximum.
 fn quantiles(samples: &Histogram<u64>) -> Vec<f64> {
-    let value = |&quantile: &f64| rounded(samples.value_at_quantile(quantile) as f64 / STEPS);
+    let value =
+        |&quantile: &f64| rounded(samples.value_at_quantile(quantile) as f64 / HISTOGRAM_UNITS);
     QUANTILES.iter().map(value).collect()
 }
 
@@ -180,7 +192,9 @@ fn rounded(value: f64) -> f64 {
 
 /// Logarithmic axis of a histogram's bars.
 struct BarScale {
+    /// Lower bound of the first bar.
     from: f64,
+    /// Upper bound of the last bar.
     to: f64,
 }
 
@@ -190,8 +204,9 @@ impl BarScale {
         let (mut from, mut to) = (f64::MAX, 0.0_f64);
         for samples in all {
             // No value is below one step: a logarithmic axis has no zero.
-            from = from.min(samples.min().max(1) as f64 / STEPS);
-            to = to.max(samples.value_at_quantile(1.0 - BEYOND_SHARE).max(1) as f64 / STEPS);
+            from = from.min(samples.min().max(1) as f64 / HISTOGRAM_UNITS);
+            to = to
+                .max(samples.value_at_quantile(1.0 - BEYOND_SHARE).max(1) as f64 / HISTOGRAM_UNITS);
         }
         // A histogram stores values with three digits.
         match from * 1.01 < to {
@@ -208,7 +223,7 @@ impl BarScale {
         let width = (self.to / self.from).ln() / BARS_COUNT as f64;
         let mut bars = vec![0_u64; BARS_COUNT];
         for step in samples.iter_recorded() {
-            let value = (step.value_iterated_to().max(1) as f64 / STEPS).max(self.from);
+            let value = (step.value_iterated_to().max(1) as f64 / HISTOGRAM_UNITS).max(self.from);
             let place = ((value / self.from).ln() / width) as usize;
             // The upper bound belongs to the last bar.
             let last = value <= self.to * 1.001;

@@ -203,6 +203,7 @@ struct Family {
     lines: String,
 }
 
+/// Renders the runs as OpenMetrics.
 fn open_metrics(documents: &[Document]) -> String {
     let family = |head| Family { head, lines: String::new() };
     let mut times = family(
@@ -282,6 +283,7 @@ fn open_metrics(documents: &[Document]) -> String {
     text
 }
 
+/// Formats the labels of a figure.
 fn labels(document: &Document, it: &Record) -> String {
     let mut labels = Vec::new();
     let run = [("run", &document.run.id), ("host", &document.host.name)];
@@ -294,11 +296,12 @@ fn labels(document: &Document, it: &Record) -> String {
     labels.join(",")
 }
 
-/// Escapes a label's value: OpenMetrics escapes these three characters only.
+/// Escapes a label's value as OpenMetrics requires, which escapes three characters only.
 fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
+/// Renders the runs as an HdrHistogram log.
 fn hdr_log(documents: &[Document]) -> String {
     let mut text = "#[Histogram log format version 1.3]\n".to_string();
     for document in documents {

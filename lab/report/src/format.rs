@@ -139,8 +139,8 @@ pub(crate) fn cpus(record: &Record) -> String {
     }
 }
 
-/// Minimum number of page faults per operation, or per second with I/O, to be shown: each costs about a microsecond,
-/// or a millisecond with I/O.
+/// Minimum number of page faults per operation, or per second with I/O, to be shown. A page fault
+/// costs about a microsecond, or a millisecond with I/O.
 const FAULTS_MIN: f64 = 0.01;
 
 /// Formats the page faults of a record if they are frequent enough to matter: `0.25/op`, `3.0/s disk`; empty otherwise.

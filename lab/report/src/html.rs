@@ -85,6 +85,7 @@ fn write_escaped(out: &mut Output<'_>, _: &mut State<'_, '_>, value: &Value) -> 
     out.write_str(&text).map_err(Error::from)
 }
 
+/// Values of the page's template.
 #[derive(Serialize)]
 struct Page<'a> {
     version: &'a str,
@@ -117,17 +118,19 @@ struct Page<'a> {
     script: &'static str,
 }
 
+/// Figures of one mechanism.
 #[derive(Serialize)]
 struct GroupView<'a> {
     name: &'a str,
     rows: Vec<RowView<'a>>,
 }
 
+/// Row of the table of figures.
 #[derive(Serialize)]
 struct RowView<'a> {
     id: &'a str,
     contender: String,
-    /// `true` to show the contender's name: the figure has more than one row.
+    /// `true` to show the contender's name, because the figure has more than one row.
     has_contender: bool,
     what: &'a str,
     median: String,
@@ -144,12 +147,14 @@ struct RowView<'a> {
     place: Option<(usize, usize)>,
 }
 
+/// One of two modes of a figure.
 #[derive(Serialize)]
 struct ModeCell {
     value: String,
     share: String,
 }
 
+/// Ratio to a floor or a peer.
 #[derive(Serialize)]
 struct RatioCell<'a> {
     ratio: String,
@@ -157,19 +162,21 @@ struct RatioCell<'a> {
     tone: &'static str,
 }
 
+/// Letters of a warning, with the explanation.
 #[derive(Serialize)]
 struct Letter {
     letter: &'static str,
     words: &'static str,
 }
 
-/// Figures of this run that other runs have too.
+/// Table with the figures of this run and of other runs side by side.
 #[derive(Serialize)]
 struct OtherRuns<'a> {
     labels: Vec<&'a str>,
     rows: Vec<OtherRow<'a>>,
 }
 
+/// Row of the table with other runs.
 #[derive(Serialize)]
 struct OtherRow<'a> {
     id: &'a str,
@@ -202,6 +209,7 @@ struct AnatomyPart<'a> {
     slow: Vec<String>,
 }
 
+/// Stage of a hand-off.
 #[derive(Serialize)]
 struct StageRow<'a> {
     name: &'a str,
@@ -212,6 +220,7 @@ struct StageRow<'a> {
     passed: String,
 }
 
+/// Warnings of one kind.
 #[derive(Serialize)]
 struct WarningView<'a> {
     letter: &'static str,
@@ -219,12 +228,14 @@ struct WarningView<'a> {
     texts: Vec<WarningText<'a>>,
 }
 
+/// Text of a warning, and the figures that it applies to.
 #[derive(Serialize)]
 struct WarningText<'a> {
     text: &'a str,
     names: String,
 }
 
+/// Contenders of a figure, for the table of all contenders.
 #[derive(Serialize)]
 struct Contenders<'a> {
     id: &'a str,
@@ -232,6 +243,7 @@ struct Contenders<'a> {
     rows: Vec<ContenderRow>,
 }
 
+/// Row of the table of all contenders.
 #[derive(Serialize)]
 struct ContenderRow {
     contender: String,
@@ -245,6 +257,7 @@ struct ContenderRow {
     samples: String,
 }
 
+/// Fact about the machine or the run.
 #[derive(Serialize)]
 struct HostFact {
     name: &'static str,

@@ -73,6 +73,7 @@ pub(crate) fn ladder_chart_with_other_runs(
     })
 }
 
+/// Points of the ladder chart, by series.
 #[derive(Default)]
 struct Rungs {
     /// Lines from the floor to the median of each figure.
@@ -128,6 +129,7 @@ impl Rungs {
     }
 }
 
+/// Returns the text at the end of a row.
 fn note(record: &Record) -> String {
     match record.modes.as_slice() {
         [fast, slow] => {

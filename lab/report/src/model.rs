@@ -39,6 +39,7 @@ pub(crate) struct MechanismGroup<'a> {
     pub figures: Vec<FigureRows<'a>>,
 }
 
+/// Rows of one figure.
 pub(crate) struct FigureRows<'a> {
     pub id: &'a str,
     /// Contenders that are listed, each in a row.
@@ -157,6 +158,8 @@ pub(crate) struct WarningGroup<'a> {
     pub texts: Vec<(&'a str, Vec<String>)>,
 }
 
+/// Keeps the rows that are listed by default: ours, or else the floors, or else all; of a null
+/// benchmark, one.
 fn keep_representatives(rows: &mut Vec<&Record>) {
     for kind in [ContenderKind::Ours, ContenderKind::Floor] {
         if rows.iter().any(|it| it.kind == kind) {

@@ -102,7 +102,9 @@ pub enum Mark {
 pub struct Point {
     x: f64,
     y: f64,
+    /// Lower and upper bound of an interval or a range.
     span: Option<(f64, f64)>,
+    /// Tooltip.
     text: String,
 }
 
@@ -157,6 +159,7 @@ pub struct Chart {
     y: Axis,
     width_px: f64,
     height_px: f64,
+    /// `true` to show the title and the description above the chart.
     headed: bool,
     series: Vec<Series>,
 }
@@ -191,7 +194,7 @@ impl Chart {
         self
     }
 
-    /// Shows the title and the description above the chart: for a picture without a page around it.
+    /// Shows the title and the description above the chart, for a picture without a page around it.
     #[must_use]
     pub fn with_heading(mut self) -> Chart {
         self.headed = true;
@@ -488,6 +491,7 @@ impl ChartLayout {
         paint.close_group();
     }
 
+    /// Returns the position of a data point.
     fn position_px(&self, x: f64, y: f64) -> (f64, f64) {
         (self.x.position_px(x), self.upright(y))
     }
@@ -526,6 +530,7 @@ impl ChartLayout {
         }
     }
 
+    /// Returns the width of a column of the axis of names.
     fn slot_px(&self) -> f64 {
         (self.right - self.left) / self.x.names_count().max(1) as f64
     }

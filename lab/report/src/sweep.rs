@@ -344,6 +344,7 @@ fn law_points(curve: &Curve<'_>, law: Usl) -> Vec<Point> {
     (0..=CURVE_POINTS).map(at).map(|n| Point::new(n, law.throughput(n))).collect()
 }
 
+/// Formats the coefficients of a law.
 fn coefficients(law: Usl) -> String {
     let peak = match (law.peak(), law.throughput_limit()) {
         (Some((n, rate)), _) => format!("peak {} at {}", units::format_rate(rate), number(n)),
@@ -353,6 +354,7 @@ fn coefficients(law: Usl) -> String {
     format!("σ {}, κ {}, {peak}", scientific(law.sigma), scientific(law.kappa))
 }
 
+/// Describes a law in a sentence.
 fn law_in_words(law: Usl, points: &[(f64, f64)]) -> String {
     let prediction = match (law.peak(), law.throughput_limit()) {
         (Some((n, rate)), _) => {

@@ -34,7 +34,7 @@ pub fn render_table(document: &Document, width: usize, style: Style) -> String {
     } else {
         match TableLayout::fit(&model, laid_out, style) {
             Some(layout) => layout.draw(&model, style, &mut lines),
-            None => cards(&model, &mut lines),
+            None => push_figure_blocks(&model, &mut lines),
         }
         for (record, anatomy) in anatomy::records_with_anatomy(document) {
             lines.push(Line::default());
@@ -63,6 +63,7 @@ pub fn render_row(record: &Record, width: usize, style: Style) -> String {
     render(vec![line], width, style)
 }
 
+/// Renders lines, truncated to `width`.
 pub(crate) fn render(lines: Vec<Line>, width: usize, style: Style) -> String {
     let mut text = String::new();
     for line in lines {
@@ -71,6 +72,7 @@ pub(crate) fn render(lines: Vec<Line>, width: usize, style: Style) -> String {
     text
 }
 
+/// Returns the lines above the table.
 fn head(document: &Document, width: usize) -> Vec<Line> {
     let mut lines = wrap(&model::run_line(document), Tone::Faint, 2, width);
     if let (false, Some(run)) = (document.run.complete, lines.last_mut()) {
@@ -83,6 +85,7 @@ fn head(document: &Document, width: usize) -> Vec<Line> {
     lines
 }
 
+/// Returns the lines below the table.
 fn foot(document: &Document, model: &Model<'_>, width: usize, style: Style) -> Vec<Line> {
     let run = &document.run;
     let mut lines = Vec::new();
@@ -135,6 +138,7 @@ fn foot(document: &Document, model: &Model<'_>, width: usize, style: Style) -> V
     lines
 }
 
+/// Line of a record's description: a label and a value.
 struct RecordFact {
     label: &'static str,
     value: Line,
@@ -189,6 +193,7 @@ fn facts(record: &Record, side: &dyn Fn(&Ratio) -> Ordering) -> Vec<RecordFact> 
     facts
 }
 
+/// Formats the median with its unit.
 fn median(record: &Record) -> Line {
     Line::new(format::figure(record.unit, record.summary.median), Tone::Strong)
 }
@@ -203,6 +208,7 @@ fn modes(record: &Record) -> Vec<Line> {
     record.modes.iter().enumerate().map(shown).collect()
 }
 
+/// Returns the tone of a ratio to a peer.
 fn rival_tone(side: Ordering) -> Tone {
     match side {
         Ordering::Less => Tone::Good,
@@ -211,7 +217,8 @@ fn rival_tone(side: Ordering) -> Tone {
     }
 }
 
-fn cards(model: &Model<'_>, lines: &mut Vec<Line>) {
+/// Renders each figure as a block of lines, for a terminal that is too narrow for columns.
+fn push_figure_blocks(model: &Model<'_>, lines: &mut Vec<Line>) {
     for (place, record) in model.rows().enumerate() {
         if place > 0 {
             lines.push(Line::default());
@@ -230,6 +237,7 @@ fn cards(model: &Model<'_>, lines: &mut Vec<Line>) {
     }
 }
 
+/// Column of the default table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LadderColumn {
     Id,
@@ -325,7 +333,8 @@ impl LadderColumn {
         )
     }
 
-    /// Returns the width of the gap before this column: narrower if it belongs to the previous one.
+    /// Returns the width of the gap before this column, which is narrower if the column belongs to
+    /// the previous one.
     fn gap(self) -> usize {
         match self {
             LadderColumn::Id => 0,
@@ -403,6 +412,7 @@ struct TableLayout {
 }
 
 impl TableLayout {
+    /// Chooses the columns that fit into `width`; `None` if not even the narrowest table fits.
     fn fit(model: &Model<'_>, width: usize, style: Style) -> Option<TableLayout> {
         let mut layout = TableLayout { columns: Vec::new(), headed: false, what_width: None };
         for column in LadderColumn::ALL {
@@ -439,15 +449,18 @@ impl TableLayout {
         Some(layout)
     }
 
+    /// Returns the width of the table.
     fn width(&self) -> usize {
         self.columns.iter().map(|(column, width)| column.gap() + width).sum()
     }
 
+    /// Returns the width of a column's widest cell.
     fn widest(&self, column: LadderColumn, model: &Model<'_>) -> usize {
         let cells = model.rows().flat_map(|record| self.cell(column, model, record));
         cells.map(|line| line.width()).max().unwrap_or(0)
     }
 
+    /// Returns the cell of a record, shortened if ids have a heading.
     fn cell(&self, column: LadderColumn, model: &Model<'_>, record: &Record) -> Vec<Line> {
         match (column, record.id.split_once('/')) {
             (LadderColumn::Id, Some((_, rest))) if self.headed => {
@@ -457,6 +470,7 @@ impl TableLayout {
         }
     }
 
+    /// Appends the table to `lines`.
     fn draw(&self, model: &Model<'_>, style: Style, lines: &mut Vec<Line>) {
         let headers =
             self.columns.iter().map(|(column, _)| vec![Line::new(column.header(), Tone::Faint)]);

@@ -27,7 +27,7 @@ pub(crate) enum Tone {
     Good,
     /// Result worse than a peer's.
     Bad,
-    /// Warning.
+    /// Text of a warning.
     Warning,
 }
 
@@ -44,12 +44,14 @@ impl Tone {
     }
 }
 
+/// Text with one tone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TextSpan {
     pub text: String,
     pub tone: Tone,
 }
 
+/// Line of text, in spans of different tones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Line {
     pub spans: Vec<TextSpan>,

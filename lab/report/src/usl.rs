@@ -71,17 +71,17 @@ impl Usl {
             sigma: solved[1] / solved[0] / most,
             kappa: solved[2] / solved[0] / (most * most),
         };
-        (law.sigma <= 1.0).then(|| (law.squares(points), law))
+        (law.sigma <= 1.0).then(|| (law.sum_of_squares(points), law))
     }
 
-    /// Fits a law whose work is all serial: contention is one.
+    /// Fits a law whose work is all serial, so that contention is one.
     fn fit_serial(points: &[(f64, f64)], has_coherency: bool) -> Option<(f64, Usl)> {
         let most = points.iter().map(|it| it.0).fold(1.0, f64::max);
         let columns = |n: f64| [n / most, 0.0, n * (n - 1.0) / (most * most)];
         let solved = least_squares(points, columns, [true, false, has_coherency])?;
         let gamma = most / solved[0];
         let law = Usl { gamma, sigma: 1.0, kappa: solved[2] / (most * most) * gamma };
-        Some((law.squares(points), law))
+        Some((law.sum_of_squares(points), law))
     }
 
     /// Returns the throughput of `n` workers.
@@ -105,10 +105,11 @@ impl Usl {
 
     /// Returns the root mean square of the law's relative error at the points.
     pub fn rms_error(&self, points: &[(f64, f64)]) -> f64 {
-        (self.squares(points) / points.len().max(1) as f64).sqrt()
+        (self.sum_of_squares(points) / points.len().max(1) as f64).sqrt()
     }
 
-    fn squares(&self, points: &[(f64, f64)]) -> f64 {
+    /// Returns the sum of the squared relative errors.
+    fn sum_of_squares(&self, points: &[(f64, f64)]) -> f64 {
         points.iter().map(|(n, x)| (x / self.throughput(*n) - 1.0).powi(2)).sum()
     }
 }

@@ -26,14 +26,15 @@ pub(crate) fn tag_checksum(run: &str, tag: &str) -> i64 {
     of_fields([run.as_bytes(), tag.as_bytes()])
 }
 
-/// Adds `more`, which may be negative, to the checksum sum of a run's records and names.
+/// Adds `difference`, which may be negative, to the sum of the checksums of a run's records and
+/// names.
 pub(crate) fn add_to_parts_checksum(
     connection: &Connection,
     run: i64,
-    more: i64,
+    difference: i64,
 ) -> rusqlite::Result<()> {
     let update = "UPDATE main.runs SET parts = parts + ?2 WHERE run = ?1";
-    connection.prepare_cached(update)?.execute(params![run, more]).map(drop)
+    connection.prepare_cached(update)?.execute(params![run, difference]).map(drop)
 }
 
 /// Returns a checksum over several fields, each preceded by its length, so that moving bytes

@@ -115,7 +115,7 @@ pub enum StoreError {
         /// Error of SQLite.
         source: rusqlite::Error,
     },
-    /// A number is not finite: JSON cannot represent it, so it could not be exported.
+    /// A number is not finite, so that it could not be exported as JSON.
     #[error("{subject}: {field} is {value}, but only finite numbers can be stored")]
     NotFinite {
         /// The run, or the figure and its contender, that contains the number.
@@ -239,8 +239,8 @@ impl StoreError {
         })
     }
 
-    /// Returns an error if the process has no descriptor left, which SQLite does not report: opening any
-    /// other file then fails too.
+    /// Returns an error if the process has no descriptor left, which SQLite does not report.
+    /// Opening any other file then fails too.
     fn without_descriptors(path: &Path) -> Option<StoreError> {
         let error = File::open("/").err()?;
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);

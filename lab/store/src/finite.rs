@@ -59,18 +59,18 @@ pub(crate) fn non_finite_in_run(run: &Run) -> Option<(String, f64)> {
         libc: _,
     } = host;
     let mut find = FiniteCheck::default();
-    find.option("null_one", *null_one);
-    find.option("null_several", *null_several);
+    find.check_optional_number("null_one", *null_one);
+    find.check_optional_number("null_several", *null_several);
     for (place, proof) in proofs.iter().enumerate() {
         let Proof { what: _, unit: _, planted, read, bound, ends } = proof;
         let (low, high) = ends.unwrap_or_default();
         for value in [*planted, read.unwrap_or_default(), *bound, low, high] {
-            find.number(&format!("proofs[{place}]"), value);
+            find.check_number(&format!("proofs[{place}]"), value);
         }
     }
-    find.number("host.clock_cost_ns", *clock_cost_ns);
-    find.option("host.cgroup_cpus", *cgroup_cpus);
-    find.number("host.load_1min", *load_1min);
+    find.check_number("host.clock_cost_ns", *clock_cost_ns);
+    find.check_optional_number("host.cgroup_cpus", *cgroup_cpus);
+    find.check_number("host.load_1min", *load_1min);
     find.found
 }
 
@@ -112,85 +112,86 @@ pub(crate) fn non_finite_in_record(record: &Record) -> Option<(String, f64)> {
         anatomy,
     } = record;
     let mut find = FiniteCheck::default();
-    find.summary(*summary);
-    find.number("rate_per_s", *rate_per_s);
-    find.option("bytes_per_s", *bytes_per_s);
-    find.number("cpus_user", *cpus_user);
-    find.number("cpus_system", *cpus_system);
-    find.number("switches_voluntary_per_op", *switches_voluntary_per_op);
-    find.number("switches_involuntary_per_s", *switches_involuntary_per_s);
-    find.number("faults_minor_per_op", *faults_minor_per_op);
-    find.number("faults_major_per_s", *faults_major_per_s);
+    find.check_summary(*summary);
+    find.check_number("rate_per_s", *rate_per_s);
+    find.check_optional_number("bytes_per_s", *bytes_per_s);
+    find.check_number("cpus_user", *cpus_user);
+    find.check_number("cpus_system", *cpus_system);
+    find.check_number("switches_voluntary_per_op", *switches_voluntary_per_op);
+    find.check_number("switches_involuntary_per_s", *switches_involuntary_per_s);
+    find.check_number("faults_minor_per_op", *faults_minor_per_op);
+    find.check_number("faults_major_per_s", *faults_major_per_s);
     for (place, mut role) in roles.iter().cloned().enumerate() {
         role.numeric_fields_mut()
-            .for_each(|it| find.number(&format!("roles[{place}].{}", it.0), *it.1));
+            .for_each(|it| find.check_number(&format!("roles[{place}].{}", it.0), *it.1));
     }
-    find.option("empty", *empty);
+    find.check_optional_number("empty", *empty);
     if let Some(ratio) = floor {
-        find.ratio("floor", ratio);
+        find.check_ratio("floor", ratio);
     }
     for (place, ratio) in peers.iter().enumerate() {
-        find.ratio(&format!("peers[{place}]"), ratio);
+        find.check_ratio(&format!("peers[{place}]"), ratio);
     }
     for (place, PeerWithoutRatio { contender: _, waits: _, other }) in
         peers_without_ratio.iter().enumerate()
     {
-        find.number(&format!("beside[{place}].other"), *other);
+        find.check_number(&format!("beside[{place}].other"), *other);
     }
     for (place, FigureMode { share, median }) in modes.iter().enumerate() {
-        find.number(&format!("modes[{place}].share"), *share);
-        find.number(&format!("modes[{place}].median"), *median);
+        find.check_number(&format!("modes[{place}].share"), *share);
+        find.check_number(&format!("modes[{place}].median"), *median);
     }
     for (name, value) in counters {
-        find.number(&format!("counters.{name}"), *value);
+        find.check_number(&format!("counters.{name}"), *value);
     }
     if let Some(HardwareCounts { instructions, cycles, cache_misses }) = hardware {
-        find.number("hardware.instructions", *instructions);
-        find.number("hardware.cycles", *cycles);
-        find.number("hardware.cache_misses", *cache_misses);
+        find.check_number("hardware.instructions", *instructions);
+        find.check_number("hardware.cycles", *cycles);
+        find.check_number("hardware.cache_misses", *cache_misses);
     }
     for (place, round) in rounds.iter().enumerate() {
-        find.round(place, round);
+        find.check_round(place, round);
     }
     if let Some(anatomy) = anatomy {
-        find.anatomy(anatomy);
+        find.check_anatomy(anatomy);
     }
     find.found
 }
 
+/// Search for the first number that is not finite.
 #[derive(Default)]
 struct FiniteCheck {
     found: Option<(String, f64)>,
 }
 
 impl FiniteCheck {
-    fn number(&mut self, field: &str, value: f64) {
+    fn check_number(&mut self, field: &str, value: f64) {
         if !value.is_finite() && self.found.is_none() {
             self.found = Some((field.to_string(), value));
         }
     }
 
-    fn option(&mut self, field: &str, value: Option<f64>) {
-        self.number(field, value.unwrap_or(0.0));
+    fn check_optional_number(&mut self, field: &str, value: Option<f64>) {
+        self.check_number(field, value.unwrap_or(0.0));
     }
 
-    fn ratio(&mut self, field: &str, ratio: &Ratio) {
+    fn check_ratio(&mut self, field: &str, ratio: &Ratio) {
         let Ratio { id: _, contender: _, other, ratio, low, high } = ratio;
         for (name, value) in [("other", other), ("ratio", ratio)] {
-            self.number(&format!("{field}.{name}"), *value);
+            self.check_number(&format!("{field}.{name}"), *value);
         }
         for (name, value) in [("low", low), ("high", high)] {
-            self.option(&format!("{field}.{name}"), *value);
+            self.check_optional_number(&format!("{field}.{name}"), *value);
         }
     }
 
-    fn summary(&mut self, mut summary: Summary) {
+    fn check_summary(&mut self, mut summary: Summary) {
         for (name, value) in summary.numeric_fields_mut() {
-            self.number(&format!("summary.{name}"), *value);
+            self.check_number(&format!("summary.{name}"), *value);
         }
     }
 
-    fn anatomy(&mut self, anatomy: &Anatomy) {
+    fn check_anatomy(&mut self, anatomy: &Anatomy) {
         let Anatomy {
             line: _,
             stages,
@@ -210,33 +211,33 @@ impl FiniteCheck {
         for (place, stage) in stages.iter().chain([total]).enumerate() {
             let AnatomyStage { passed, p50_ns, p99_ns, mean_ns, share, .. } = stage;
             for value in [passed, p50_ns, p99_ns, mean_ns, share] {
-                self.number(&format!("anatomy.stages[{place}]"), *value);
+                self.check_number(&format!("anatomy.stages[{place}]"), *value);
             }
         }
         let bands = bands.iter().flat_map(|band| &band.stages_ns);
         for value in bands.chain(site_ns).chain([clock_step_ns]).chain(off_ns).chain(on_ns) {
-            self.number("anatomy", *value);
+            self.check_number("anatomy", *value);
         }
         if let Some(AnatomyFloor { id: _, figure_ns, handoffs }) = floor {
-            self.number("anatomy.floor.figure_ns", *figure_ns);
-            self.number("anatomy.floor.handoffs", *handoffs);
+            self.check_number("anatomy.floor.figure_ns", *figure_ns);
+            self.check_number("anatomy.floor.handoffs", *handoffs);
         }
         for (place, outlier) in outliers.iter().enumerate() {
             let times = [outlier.total_ns, outlier.excess_ns];
             for value in times.iter().chain(&outlier.stages_ns) {
-                self.number(&format!("anatomy.outliers[{place}]"), *value);
+                self.check_number(&format!("anatomy.outliers[{place}]"), *value);
             }
         }
     }
 
-    fn round(&mut self, place: usize, round: &Round) {
+    fn check_round(&mut self, place: usize, round: &Round) {
         let Round { block: _, median, p99, mean, steal, slowed, .. } = round;
         for (name, value) in
             [("median", median), ("p99", p99), ("mean", mean), ("steal", steal), ("slowed", slowed)]
         {
             // Built only for a field that is not finite: there are thousands of rounds.
             if !value.is_finite() {
-                self.number(&format!("rounds[{place}].{name}"), *value);
+                self.check_number(&format!("rounds[{place}].{name}"), *value);
             }
         }
     }

@@ -46,6 +46,7 @@ impl<'a> RecordLine<'a> {
     }
 }
 
+/// Parsed line of an export.
 pub(crate) enum ExportLine {
     /// A run and its names.
     Run(Box<Run>, Vec<String>),
@@ -70,6 +71,7 @@ pub(crate) struct ExportLineReader<'a> {
     buffer: Vec<u8>,
     /// Number of the line read last, from 1.
     pub number: u64,
+    /// Id of the run that was read last.
     run: Option<String>,
 }
 

@@ -94,7 +94,9 @@ pub(crate) fn unpack_args(body: &[u8]) -> Option<BTreeMap<String, u64>> {
     inflate(body).ok().map(|part: ArgsOnly| part.args)
 }
 
+/// Row of a record.
 pub(crate) struct RecordRow {
+    /// Position of the record in its run.
     place: i64,
     id: String,
     contender: String,
@@ -153,11 +155,11 @@ fn inflate<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {
     let mut json = Vec::new();
     // A few bytes from an untrusted file may inflate to gigabytes.
     let mut bounded = ZlibDecoder::new(body).take(LINE_BYTES_MAX as u64 + 1);
-    bounded.read_to_end(&mut json).map_err(|error| format!("a body: {error}"))?;
+    bounded.read_to_end(&mut json).map_err(|error| format!("cannot decompress a body: {error}"))?;
     if json.len() > LINE_BYTES_MAX {
         return Err(format!("the body inflates to more than {LINE_BYTES_MAX} bytes"));
     }
-    serde_json::from_slice(&json).map_err(|error| format!("a body: {error}"))
+    serde_json::from_slice(&json).map_err(|error| format!("cannot parse a body: {error}"))
 }
 
 #[cfg(test)]

@@ -357,7 +357,7 @@ impl Store {
             }
             parts = parts.wrapping_add(row.checksum);
         }
-        if stored.parts != parts {
+        if stored.parts_checksum != parts {
             return Err(damaged(
                 "a record or a name of the run is missing, or belongs to another run".to_string(),
             ));
@@ -424,13 +424,15 @@ pub(crate) fn nearest_names(selector: &str, names: &[String]) -> Vec<String> {
 
 /// Row of a run, with its checksums.
 pub(crate) struct StoredRun {
+    /// Key of the row.
     pub key: i64,
     /// Description of the run, with `command`, `records_count` and `tags` unset.
     pub row: RunRow,
+    /// Run as compressed JSON.
     pub body: Vec<u8>,
     checksum: i64,
     /// Sum of the checksums of the run's records and names.
-    parts: i64,
+    parts_checksum: i64,
 }
 
 impl StoredRun {
@@ -462,7 +464,7 @@ impl StoredRun {
             },
             body: row.get(others + 8)?,
             checksum: row.get(others + 9)?,
-            parts: row.get(others + 10)?,
+            parts_checksum: row.get(others + 10)?,
         })
     }
 }

@@ -101,6 +101,7 @@ impl Store {
         Store::open(path)?.import(input)
     }
 
+    /// Adds the runs and names that the store does not have, in one transaction.
     fn merge(&mut self, staged: &StagedImport) -> Result<ImportCounts, ImportError> {
         let mut ids = self.run_ids()?;
         ids.extend(staged.runs.iter().map(|run| run.id.clone()));
@@ -165,9 +166,12 @@ struct StagedImport {
     runs: Vec<StagedRun>,
 }
 
+/// Run of a staged import.
 struct StagedRun {
+    /// Key of the run in the temporary file.
     key: i64,
     id: String,
+    /// Number of the input's line with the run.
     line: u64,
     tags: Vec<String>,
 }

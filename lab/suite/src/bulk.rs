@@ -16,15 +16,17 @@ use handover_rpc::{
     Rights, Transfer,
 };
 
-const HANDLE: Method = Method::new("handle");
-const STOP: Method = Method::new("stop");
+/// Procedure that returns the handle of the owner's memory.
+const HANDLE_METHOD: Method = Method::new("handle");
+/// Procedure that stops the owner.
+const STOP_METHOD: Method = Method::new("stop");
 
 args! {
     /// Arguments of the benchmarks of transfers.
     pub struct BulkArgs {
         /// Bytes in each transfer.
         size_bytes: Bytes = 65536 (smoke 4096, range 256 ..= 67108864),
-        /// Bytes of each participant's memory, used piece by piece: each is reused after all others.
+        /// Bytes of each participant's memory. The transfers use its pieces in turn.
         memory_bytes: Bytes = 67108864 (smoke 65536, range 256 ..= 1073741824),
         /// Transfers in flight.
         concurrency_count: u32 = 1 (smoke 2, range 1 ..= 1024),
@@ -33,7 +35,9 @@ args! {
 
 /// Kind of transfer: between memories that both participants have mapped.
 const SHARED: u8 = 0;
+/// Kind of transfer: between ordinary vectors of two processes.
 const PLAIN: u8 = 1;
+/// Kind of transfer: over loopback TCP.
 const TCP: u8 = 2;
 /// Kind of transfer: like `SHARED`, but each participant copies one half of every transfer.
 const HALVED: u8 = 3;
@@ -45,7 +49,7 @@ struct Transfers<const KIND: u8, const PUSHES: bool> {
     concurrency_count: usize,
 }
 
-fn memory(kind: u8, bytes: usize) -> Result<BulkMemory, Fault> {
+fn allocate_memory(kind: u8, bytes: usize) -> Result<BulkMemory, Fault> {
     match kind {
         PLAIN => Ok(BulkMemory::plain(vec![0; bytes])),
         _ => BulkMemory::shared(bytes).map_err(Fault::from_error),
@@ -71,7 +75,7 @@ impl<const KIND: u8, const PUSHES: bool> Transfers<KIND, PUSHES> {
         ["bulk/plain-pull", "bulk/plain-push"],
         ["bulk/tcp-pull", "bulk/tcp-push"],
     ];
-    const WHATS: [[&'static str; 2]; 3] = [
+    const DESCRIPTIONS: [[&'static str; 2]; 3] = [
         [
             "size_bytes pulled from registered memory that both processes have mapped",
             "size_bytes pushed into registered memory that both processes have mapped",
@@ -95,7 +99,7 @@ impl<const KIND: u8, const PUSHES: bool> Transfers<KIND, PUSHES> {
 
     fn run_owner(&self) -> Result<(), Fault> {
         let mut owner = Endpoint::new(Config::default()).map_err(Fault::from_error)?;
-        let memory = memory(KIND, self.pieces.memory_bytes)?;
+        let memory = allocate_memory(KIND, self.pieces.memory_bytes)?;
         fill(&memory, 1);
         let handle =
             owner.register_memory(&memory, Rights::ReadWrite).map_err(Fault::from_error)?;
@@ -118,8 +122,8 @@ impl<const KIND: u8, const PUSHES: bool> Transfers<KIND, PUSHES> {
         let address = self.server.wait()?.parse().map_err(Fault::from_error)?;
         let mut endpoint = Endpoint::new(Config::default()).map_err(Fault::from_error)?;
         let peer = endpoint.connect(&address).map_err(Fault::from_error)?;
-        let handle = endpoint.call(peer, HANDLE, &()).map_err(Fault::from_error)?;
-        let memory = memory(KIND, self.pieces.memory_bytes)?;
+        let handle = endpoint.call(peer, HANDLE_METHOD, &()).map_err(Fault::from_error)?;
+        let memory = allocate_memory(KIND, self.pieces.memory_bytes)?;
         fill(&memory, 2);
         let ours = match KIND {
             HALVED => Some(
@@ -127,23 +131,26 @@ impl<const KIND: u8, const PUSHES: bool> Transfers<KIND, PUSHES> {
             ),
             _ => None,
         };
-        let (pieces, under_way) = (self.pieces, Vec::with_capacity(self.concurrency_count));
-        Ok(Mover { endpoint, peer, handle, ours, memory, pieces, under_way })
+        let (pieces, transfers_in_flight) =
+            (self.pieces, Vec::with_capacity(self.concurrency_count));
+        Ok(Mover { endpoint, peer, handle, ours, memory, pieces, transfers_in_flight })
     }
 }
 
 /// Number of completed transfers in one sample, for each transfer in flight.
 const COMPLETIONS_TIMED: u64 = 8;
 
+/// State of the participant that pushes or pulls.
 struct Mover {
     endpoint: Endpoint,
     peer: Peer,
+    /// Handle of the owner's memory.
     handle: BulkHandle,
     /// The mover's memory, registered so that the owner can copy its halves.
     ours: Option<BulkHandle>,
     memory: BulkMemory,
     pieces: PieceOffsets,
-    under_way: Vec<Transfer>,
+    transfers_in_flight: Vec<Transfer>,
 }
 
 impl Mover {
@@ -154,14 +161,14 @@ impl Mover {
         let part = BulkPart::new(self.pieces.size_bytes as u64).offsets(at, at);
         let part = self.ours.as_ref().map_or(part, |ours| part.halved(ours));
         if concurrency_count == 1 {
-            let moved = match pushes {
+            let result = match pushes {
                 true => endpoint.push(*peer, handle, memory, part),
                 false => endpoint.pull(*peer, handle, memory, part),
             };
-            return moved.map_err(Fault::from_error);
+            return result.map_err(Fault::from_error);
         }
-        if self.under_way.len() == concurrency_count
-            && let Some((_, done)) = endpoint.wait_any_transfer(&mut self.under_way)
+        if self.transfers_in_flight.len() == concurrency_count
+            && let Some((_, done)) = endpoint.wait_any_transfer(&mut self.transfers_in_flight)
         {
             done.map_err(Fault::from_error)?;
         }
@@ -169,12 +176,13 @@ impl Mover {
             true => endpoint.start_push(*peer, handle, memory, part),
             false => endpoint.start_pull(*peer, handle, memory, part),
         };
-        self.under_way.push(started.map_err(Fault::from_error)?);
+        self.transfers_in_flight.push(started.map_err(Fault::from_error)?);
         Ok(())
     }
 
+    /// Waits for all transfers, checks the first piece in both memories, and stops the owner.
     fn end(&mut self, pushes: bool) -> Result<(), Fault> {
-        while let Some((_, done)) = self.endpoint.wait_any_transfer(&mut self.under_way) {
+        while let Some((_, done)) = self.endpoint.wait_any_transfer(&mut self.transfers_in_flight) {
             done.map_err(Fault::from_error)?;
         }
         // The first piece, as the other side has it now, must be that of the side that it comes
@@ -191,7 +199,7 @@ impl Mover {
         let right = right.to_vec();
         check_bytes_equal(&came.to_vec(), &right)?;
         check_bytes_equal(&ours, &right)?;
-        self.endpoint.call::<_, ()>(self.peer, STOP, &()).map_err(Fault::from_error)
+        self.endpoint.call::<_, ()>(self.peer, STOP_METHOD, &()).map_err(Fault::from_error)
     }
 }
 
@@ -202,7 +210,7 @@ impl<const KIND: u8, const PUSHES: bool> Handover for Transfers<KIND, PUSHES> {
         ladder: Self::DECLARED == SHARED as usize && !PUSHES,
         ..Spec::new(
             Self::IDS[Self::DECLARED][PUSHES as usize],
-            Self::WHATS[Self::DECLARED][PUSHES as usize],
+            Self::DESCRIPTIONS[Self::DECLARED][PUSHES as usize],
         )
         .classic("margo-p2p-bw")
         .hands_over()
@@ -265,25 +273,27 @@ impl<const KIND: u8, const PUSHES: bool> Handover for Transfers<KIND, PUSHES> {
 /// Floor: the bare copy between two mappings of the registered kind, with the widest stores; or, if
 /// `HALVED_BETWEEN`, divided between the two participants, who signal each other through a word.
 struct Copied<const HALVED_BETWEEN: bool, const PUSHES: bool> {
-    owned: Mapping,
-    moved: Mapping,
+    owner_memory: Mapping,
+    mover_memory: Mapping,
     pieces: PieceOffsets,
     line: Region<WaitLine<2>>,
     mode: WaitMode,
 }
 
-/// Byte with which the owner fills its memory; `MOVED` is the mover's.
-const OWNED: u8 = 0xa5;
-const MOVED: u8 = 0x5a;
+/// Byte with which the owner fills its memory.
+const OWNER_BYTE: u8 = 0xa5;
+/// Byte with which the mover fills its memory.
+const MOVER_BYTE: u8 = 0x5a;
 /// Value sent instead of a piece's index, to end the round.
 const END: u32 = u32::MAX;
 
 impl<const HALVED_BETWEEN: bool, const PUSHES: bool> Copied<HALVED_BETWEEN, PUSHES> {
+    /// Copies one range in the direction of the benchmark.
     #[inline]
     fn copy(&self, at: usize, bytes: usize) {
         let (from, to) = match PUSHES {
-            true => (&self.moved, &self.owned),
-            false => (&self.owned, &self.moved),
+            true => (&self.mover_memory, &self.owner_memory),
+            false => (&self.owner_memory, &self.mover_memory),
         };
         from.stream_to(to, at, bytes);
     }
@@ -293,6 +303,7 @@ impl<const HALVED_BETWEEN: bool, const PUSHES: bool> Copied<HALVED_BETWEEN, PUSH
         self.pieces.size_bytes / 2 / 256 * 256
     }
 
+    /// Copies the second half of each piece when the mover requests it, until the end of the round.
     fn assist(&self) {
         let [asked, done] = &self.line.0;
         let (mut pieces, mut turn) = (self.pieces, 0);
@@ -322,22 +333,22 @@ impl<const HALVED_BETWEEN: bool, const PUSHES: bool> Handover for Copied<HALVED_
             let file = setup.shared_fd(|| Ok(mapped::create_memory_file(pieces.memory_bytes)?))?;
             Ok(Mapping::map(&file, pieces.memory_bytes)?)
         };
-        let (owned, moved) = (map()?, map()?);
+        let (owner_memory, mover_memory) = (map()?, map()?);
         let mode = WaitMode::new(Wait::SpinThenSleep, setup);
-        Ok(Self { owned, moved, pieces, line: setup.shared_region()?, mode })
+        Ok(Self { owner_memory, mover_memory, pieces, line: setup.shared_region()?, mode })
     }
 
     fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
         let [asked, done] = &self.line.0;
         if participant.index > 0 {
-            self.owned.fill(OWNED);
+            self.owner_memory.fill(OWNER_BYTE);
             done.publish(END, self.mode);
             if HALVED_BETWEEN {
                 self.assist();
             }
             return Ok(());
         }
-        self.moved.fill(MOVED);
+        self.mover_memory.fill(MOVER_BYTE);
         done.wait(self.mode, |it| it == END);
         let mut pieces = self.pieces;
         let (mut turn, half) = (0, self.half_bytes());
@@ -356,7 +367,11 @@ impl<const HALVED_BETWEEN: bool, const PUSHES: bool> Handover for Copied<HALVED_
         out.set_bytes_per_op(self.pieces.size_bytes as u64);
         out.time_batches(|n| (0..n).for_each(|_| step()));
         asked.publish(END, self.mode);
-        let (to, byte) = if PUSHES { (&self.owned, MOVED) } else { (&self.moved, OWNED) };
+        let (to, byte) = if PUSHES {
+            (&self.owner_memory, MOVER_BYTE)
+        } else {
+            (&self.mover_memory, OWNER_BYTE)
+        };
         match [0, half, self.pieces.size_bytes - 1].iter().all(|&at| to.byte_at(at) == byte) {
             true => Ok(()),
             false => Err(Fault::new("the copied bytes differ from the source")),

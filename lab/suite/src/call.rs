@@ -17,18 +17,18 @@ use std::marker::PhantomData;
 
 /// All benchmarks of function calls.
 pub const BENCHES: &[Bench] = benches! {
-    one floor "c": InC<Inline>;
-    one floor "rust": InRust<Inline>;
-    one floor "c": InC<SameFile>;
-    one floor "rust": InRust<SameFile>;
-    one floor "c": InC<OtherObject>;
-    one floor "c": InC<Static>;
-    one floor "c": InC<Plt>;
-    one floor "c": InC<NoPlt>;
-    one floor "c": InC<Pointer>;
-    one floor "rust": InRust<Pointer>;
-    one floor "rust": InRust<Dyn>;
-    one floor "c": InC<TwoExtra>;
+    one floor "c": CallsInC<Inline>;
+    one floor "rust": CallsInRust<Inline>;
+    one floor "c": CallsInC<SameFile>;
+    one floor "rust": CallsInRust<SameFile>;
+    one floor "c": CallsInC<OtherObject>;
+    one floor "c": CallsInC<Static>;
+    one floor "c": CallsInC<Plt>;
+    one floor "c": CallsInC<NoPlt>;
+    one floor "c": CallsInC<Pointer>;
+    one floor "rust": CallsInRust<Pointer>;
+    one floor "rust": CallsInRust<Dyn>;
+    one floor "c": CallsInC<TwoExtra>;
 };
 
 /// C or Rust function that makes `n` calls in a loop and returns the number of calls counted by the callee.
@@ -114,10 +114,12 @@ pub fn c_call_loop(way: CallPath, level: OptLevel) -> Result<CallLoop, LibraryLo
     })
 }
 
+/// Runs the C loop of [`CallPath::Pointer`] at -O0.
 extern "C" fn pointer_o0(n: u64) -> u64 {
     calls::handover_loop_pointer_o0(n, black_box(calls::handover_next_static_o0))
 }
 
+/// Runs the C loop of [`CallPath::Pointer`] at -O3.
 extern "C" fn pointer_o3(n: u64) -> u64 {
     c_call_through_pointer(n, black_box(calls::handover_next_static_o3))
 }
@@ -165,16 +167,19 @@ pub fn counting_program_file(entries: EntryKind) -> &'static [u8] {
     }
 }
 
-trait Kind {
+/// Declaration of a benchmark of calls.
+trait CallBenchmark {
     const SPEC: Spec;
 }
 
-trait KindInC: Kind {
-    const WAY: CallPath;
+/// Benchmark of calls by a loop in C.
+trait BenchmarkInC: CallBenchmark {
+    const CALL_PATH: CallPath;
 }
 
-trait KindInRust: Kind {
-    const LOOP: CallLoop;
+/// Benchmark of calls by a loop in Rust.
+trait BenchmarkInRust: CallBenchmark {
+    const CALL_LOOP: CallLoop;
 }
 
 /// Declares call benchmarks, each with its loop in C, in Rust, or both.
@@ -183,14 +188,14 @@ macro_rules! kinds {
         $(. $option:ident($($value:literal)?))*;)*) => {$(
         struct $name;
 
-        impl Kind for $name {
+        impl CallBenchmark for $name {
             const SPEC: Spec = Spec::new($id, $what)$(.$option($($value)?))*;
         }
-        $(impl KindInC for $name {
-            const WAY: CallPath = CallPath::$way;
+        $(impl BenchmarkInC for $name {
+            const CALL_PATH: CallPath = CallPath::$way;
         })?
-        $(impl KindInRust for $name {
-            const LOOP: CallLoop = rust::$run;
+        $(impl BenchmarkInRust for $name {
+            const CALL_LOOP: CallLoop = rust::$run;
         })?
     )*};
 }
@@ -219,18 +224,22 @@ kinds! {
         .floor("call/inline").classic("calls");
 }
 
-struct InC<K>(CallLoop, PhantomData<K>);
+/// Workload: the calls of a loop in C.
+struct CallsInC<K>(CallLoop, PhantomData<K>);
 
-impl<K: KindInC> Workload for InC<K> {
+impl<K: BenchmarkInC> Workload for CallsInC<K> {
     type Args = ();
     const SPEC: Spec = K::SPEC;
 
     fn setup((): &(), _: &mut Setup) -> Result<Self, Fault> {
-        Ok(InC(c_call_loop(K::WAY, OptLevel::O3).map_err(Fault::from_error)?, PhantomData))
+        Ok(CallsInC(
+            c_call_loop(K::CALL_PATH, OptLevel::O3).map_err(Fault::from_error)?,
+            PhantomData,
+        ))
     }
 
     fn check(&mut self) -> Result<(), Fault> {
-        counts(self.0)
+        check_calls_count(self.0)
     }
 
     fn sample(&mut self, out: &mut Samples) {
@@ -240,22 +249,23 @@ impl<K: KindInC> Workload for InC<K> {
     }
 }
 
-struct InRust<K>(PhantomData<K>);
+/// Workload: the calls of a loop in Rust.
+struct CallsInRust<K>(PhantomData<K>);
 
-impl<K: KindInRust> Workload for InRust<K> {
+impl<K: BenchmarkInRust> Workload for CallsInRust<K> {
     type Args = ();
     const SPEC: Spec = K::SPEC;
 
     fn setup((): &(), _: &mut Setup) -> Result<Self, Fault> {
-        Ok(InRust(PhantomData))
+        Ok(CallsInRust(PhantomData))
     }
 
     fn check(&mut self) -> Result<(), Fault> {
-        counts(K::LOOP)
+        check_calls_count(K::CALL_LOOP)
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        let run = black_box(K::LOOP);
+        let run = black_box(K::CALL_LOOP);
         out.time_batches(|n| {
             black_box(run(n));
         });
@@ -263,7 +273,7 @@ impl<K: KindInRust> Workload for InRust<K> {
 }
 
 /// Fails if a loop makes more or fewer calls than requested.
-fn counts(run: CallLoop) -> Result<(), Fault> {
+fn check_calls_count(run: CallLoop) -> Result<(), Fault> {
     for n in [0, 1, 1000] {
         let counted = run(n);
         if counted != n {

@@ -15,14 +15,16 @@ use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-/// A bounded queue whose operations never wait: the caller polls until they succeed.
+/// A bounded queue whose operations never wait; the caller polls until they succeed.
 pub(crate) trait Channel<T = u64>: 'static {
     type Sender: Send + 'static;
     type Receiver: Send + 'static;
 
+    /// Creates a queue; returns its two ends.
     fn pair(slots_count: u32) -> Result<(Self::Sender, Self::Receiver), Fault>;
     /// Pushes an item; returns `false` if the queue is full.
     fn push(sender: &mut Self::Sender, item: T) -> bool;
+    /// Pops the next item; `None` if the queue is empty.
     fn pop(receiver: &mut Self::Receiver) -> Option<T>;
     /// Makes all pushed items visible to the receiver, for a queue that delays this.
     fn flush(_: &mut Self::Sender) {}
@@ -40,6 +42,7 @@ pub(crate) trait BatchChannel: Channel {
 /// participants share a CPU, a yield.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PollPause {
+    /// `true` to yield the CPU, `false` to execute a load fence.
     pub(crate) yields: bool,
 }
 
@@ -114,6 +117,7 @@ impl BatchChannel for Spsc {
     }
 }
 
+/// Our ring with several producers.
 pub(crate) enum Mpsc {}
 
 impl Channel for Mpsc {
@@ -157,7 +161,9 @@ pub(crate) trait Queue: 'static {
     /// State that each thread needs to send and receive, such as an async runtime.
     type Runtime: Send + 'static;
 
+    /// Creates the state that a thread needs.
     fn runtime() -> Result<Self::Runtime, Fault>;
+    /// Creates a queue; returns its two ends.
     fn pair<T: Send + 'static>(slots_count: u32) -> (Self::Sender<T>, Self::Receiver<T>);
     /// Waits for a free slot and sends the item; returns `false` if the receiver is disconnected.
     fn send<T: Send + 'static>(

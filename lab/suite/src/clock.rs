@@ -14,16 +14,16 @@ use std::time::{Duration, Instant};
 
 /// All benchmarks of clocks.
 pub const BENCHES: &[Bench] = benches! {
-    one ours "handover": Asked<Handover>;
-    one peer "std": Asked<StdInstant>;
-    one floor "hardware": Asked<Rdtsc>;
-    one floor "hardware": Asked<Rdtscp>;
-    one floor "hardware": Asked<LfenceRdtsc>;
-    one floor "libc": Asked<Realtime>;
-    one floor "libc": Asked<RealtimeCoarse>;
-    one floor "libc": Asked<Monotonic>;
-    one floor "libc": Asked<MonotonicCoarse>;
-    one floor "libc": Asked<GetTimeOfDay>;
+    one ours "handover": ClockReadings<Handover>;
+    one peer "std": ClockReadings<StdInstant>;
+    one floor "hardware": ClockReadings<Rdtsc>;
+    one floor "hardware": ClockReadings<Rdtscp>;
+    one floor "hardware": ClockReadings<LfenceRdtsc>;
+    one floor "libc": ClockReadings<Realtime>;
+    one floor "libc": ClockReadings<RealtimeCoarse>;
+    one floor "libc": ClockReadings<Monotonic>;
+    one floor "libc": ClockReadings<MonotonicCoarse>;
+    one floor "libc": ClockReadings<GetTimeOfDay>;
 };
 
 /// Clock whose reading is measured.
@@ -40,12 +40,12 @@ pub trait ClockReading {
 
     /// Reads the clock once and discards the value, as the loop of a C program does.
     #[inline(always)]
-    fn ask() {
+    fn read_and_discard() {
         black_box(Self::read());
     }
 
     /// Returns `true` if this machine has the clock; reading an unsupported one may kill the process.
-    fn is_here() -> bool {
+    fn is_available() -> bool {
         true
     }
 }
@@ -54,24 +54,25 @@ pub trait ClockReading {
 #[inline]
 pub fn read_repeatedly<R: ClockReading>(n: u64) {
     for _ in 0..n {
-        R::ask();
+        R::read_and_discard();
     }
 }
 
-struct Asked<R>(PhantomData<R>);
+/// Workload: repeated readings of one clock.
+struct ClockReadings<R>(PhantomData<R>);
 
-impl<R: ClockReading> Workload for Asked<R> {
+impl<R: ClockReading> Workload for ClockReadings<R> {
     type Args = ();
     const SPEC: Spec = R::SPEC;
 
     fn setup((): &(), _: &mut Setup) -> Result<Self, Fault> {
-        if !R::is_here() {
+        if !R::is_available() {
             return Err(Fault::Unsupported(format!(
                 "{}: this processor lacks the clock",
                 R::SPEC.id
             )));
         }
-        Ok(Asked(PhantomData))
+        Ok(ClockReadings(PhantomData))
     }
 
     fn check(&mut self) -> Result<(), Fault> {
@@ -97,12 +98,12 @@ impl<R: ClockReading> Workload for Asked<R> {
     }
 }
 
-/// Maximum time without a change of a clock: the coarsest clock here advances with the kernel's
+/// Maximum time without a change of a clock. The coarsest clock here advances with the kernel's
 /// tick, at least 100 times a second.
 const STANDSTILL_MAX: Duration = Duration::from_millis(500);
 
 /// Declaration that the benchmarks of our clock and the standard library's share.
-const NOW: Spec = Spec::new(
+const NOW_SPEC: Spec = Spec::new(
     "clock/now",
     "one time stamp for measuring a short span: ours, and the standard library's Instant",
 )
@@ -128,11 +129,11 @@ macro_rules! clocks {
             }
 
             $(#[inline(always)]
-            fn ask() {
+            fn read_and_discard() {
                 $ask;
             })?
 
-            $(fn is_here() -> bool {
+            $(fn is_available() -> bool {
                 $is_here
             })?
         }
@@ -141,9 +142,9 @@ macro_rules! clocks {
 
 clocks! {
     /// This project's clock, [`ticks`].
-    Handover(u64 = ticks()): NOW;
+    Handover(u64 = ticks()): NOW_SPEC;
     /// The standard library's [`Instant`].
-    StdInstant(Instant = Instant::now()): NOW;
+    StdInstant(Instant = Instant::now()): NOW_SPEC;
     /// The time-stamp counter, read by `rdtsc`.
     Rdtsc(u64 = raw::rdtsc()):
         Spec::new("clock/rdtsc", "the time-stamp counter, in whatever order the processor likes")

@@ -27,12 +27,15 @@ pub(crate) trait FiberContender: Sized + 'static {
     /// Starts the contender's workers, on the CPU of the measured participant unless two are needed.
     fn begin(workers_count: u32) -> Result<Self, Fault>;
 
+    /// Lets another fiber of the same worker run, `count` times.
     fn yields(&mut self, count: u64) -> Result<u64, Fault>;
 
+    /// Yields while no other fiber can run, `count` times.
     fn yields_alone(&mut self, _count: u64) -> Result<u64, Fault> {
         unsupported()
     }
 
+    /// Spawns and joins a fiber, `count` times.
     fn spawns(&mut self, _count: u64) -> Result<u64, Fault> {
         unsupported()
     }
@@ -47,10 +50,12 @@ pub(crate) trait FiberContender: Sized + 'static {
         unsupported()
     }
 
+    /// Passes a mutex from one fiber to another, `count` times.
     fn locks(&mut self, _count: u64) -> Result<u64, Fault> {
         unsupported()
     }
 
+    /// Sleeps for 1 ms, `count` times.
     fn sleeps(&mut self, _count: u64) -> Result<u64, Fault> {
         unsupported()
     }
@@ -135,7 +140,8 @@ args! {
     }
 }
 
-const LOOPS: u64 = 8;
+/// Number of iterations of each loop in one sample.
+const ITERATIONS_PER_SAMPLE: u64 = 8;
 
 /// Workload: many fibers, each of which repeatedly spawns a fiber that sleeps for 1 ms, and waits for it.
 struct Loops<F> {
@@ -157,10 +163,12 @@ impl<F: FiberContender> Workload for Loops<F> {
     }
 
     fn check(&mut self) -> Result<(), Fault> {
-        let ticks = self.fibers.loops(self.fibers_count, LOOPS)?;
+        let ticks = self.fibers.loops(self.fibers_count, ITERATIONS_PER_SAMPLE)?;
         let ns = handover_base::clock::ns_from_ticks(ticks);
-        if ns < LOOPS * 999_000 {
-            return Err(Fault::new(format!("{LOOPS} sleeps of 1 ms took only {ns} ns")));
+        if ns < ITERATIONS_PER_SAMPLE * 999_000 {
+            return Err(Fault::new(format!(
+                "{ITERATIONS_PER_SAMPLE} sleeps of 1 ms took only {ns} ns"
+            )));
         }
         Ok(())
     }
@@ -169,12 +177,14 @@ impl<F: FiberContender> Workload for Loops<F> {
         out.set_concurrent_operations(self.fibers_count.into());
         while out.is_running() {
             let (before, began) = (usage::process_usage(), Instant::now());
-            let Ok(ticks) = self.fibers.loops(self.fibers_count, LOOPS) else { break };
+            let Ok(ticks) = self.fibers.loops(self.fibers_count, ITERATIONS_PER_SAMPLE) else {
+                break;
+            };
             // The workers' threads are not in the usage of the participant's thread.
             let cpus = (usage::process_usage() - before).cpu_ns() as f64
                 / began.elapsed().as_nanos() as f64;
-            out.add_to_counter("cpus", cpus * LOOPS as f64);
-            out.record_batch(0, ticks, LOOPS);
+            out.add_to_counter("cpus", cpus * ITERATIONS_PER_SAMPLE as f64);
+            out.record_batch(0, ticks, ITERATIONS_PER_SAMPLE);
         }
     }
 }

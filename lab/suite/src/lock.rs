@@ -33,7 +33,7 @@ pub enum AttemptCost {
         /// Cost of `try_lock` in clock ticks.
         try_ticks: u64,
     },
-    /// The lock was free: `try_lock` succeeded, and the lock was unlocked again.
+    /// The lock was free, so that `try_lock` succeeded and the lock was unlocked again.
     Free {
         /// Cost of `try_lock` in clock ticks.
         try_ticks: u64,
@@ -71,7 +71,9 @@ args! {
 struct Busy<L, A> {
     lock: Pin<Box<L>>,
     participants_count: u32,
+    /// 1 once the first participant holds the lock, 0 before.
     held: AtomicU32,
+    /// Number of participants that have finished their attempts.
     ended: AtomicU32,
     tally: Tally,
     args: PhantomData<fn() -> A>,
@@ -154,6 +156,7 @@ impl<L: Lock, A: BusyArgs> Handover for Busy<L, A> {
     }
 }
 
+/// Workload: one thread locks and unlocks a free lock.
 struct Free<L>(Pin<Box<L>>);
 
 impl<L: Lock> Workload for Free<L> {
@@ -188,14 +191,18 @@ impl<L: Lock> Workload for Free<L> {
 /// Workload: all participants repeatedly lock and unlock the same lock.
 struct Passed<L> {
     lock: Pin<Box<L>>,
-    inside: AtomicU32,
+    /// Number of participants that hold the lock now, counted in the first attempts only.
+    holders_count: AtomicU32,
     /// Counts as wrong each time that two threads held the lock together.
     tally: Tally,
 }
 
-const BUSY: usize = 0;
-const FREE: usize = 1;
-const POST: usize = 2;
+/// Index of the part with the cost of a failed attempt.
+const BUSY_PART: usize = 0;
+/// Index of the part with the cost of a successful attempt.
+const FREE_PART: usize = 1;
+/// Index of the part with the cost of an unlock.
+const UNLOCK_PART: usize = 2;
 /// Attempts between two calls of [`Samples::is_running`], so that the call does not affect the pace.
 const ATTEMPTS_PER_CHECK: u32 = 32;
 /// Number of attempts, at the start, in which each participant checks that no other holds the lock.
@@ -228,7 +235,11 @@ impl<L: Lock> Handover for Passed<L> {
     }
 
     fn setup(_: &ContentionArgs, _: &mut Setup) -> Result<Self, Fault> {
-        Ok(Passed { lock: L::new_unlocked(), inside: AtomicU32::new(0), tally: Tally::default() })
+        Ok(Passed {
+            lock: L::new_unlocked(),
+            holders_count: AtomicU32::new(0),
+            tally: Tally::default(),
+        })
     }
 
     fn play(&self, _: Participant, out: &mut Samples) -> Result<(), Fault> {
@@ -239,14 +250,14 @@ impl<L: Lock> Handover for Passed<L> {
                 watched += u32::from(watch);
                 let inside = || {
                     if watch {
-                        self.be_alone();
+                        self.check_sole_holder();
                     }
                 };
                 match time_attempt(&*self.lock, inside) {
-                    AttemptCost::Busy { try_ticks } => out.record_ticks(BUSY, try_ticks),
+                    AttemptCost::Busy { try_ticks } => out.record_ticks(BUSY_PART, try_ticks),
                     AttemptCost::Free { try_ticks, unlock_ticks } => {
-                        out.record_ticks(FREE, try_ticks);
-                        out.record_ticks(POST, unlock_ticks);
+                        out.record_ticks(FREE_PART, try_ticks);
+                        out.record_ticks(UNLOCK_PART, unlock_ticks);
                     }
                 }
             }
@@ -260,12 +271,13 @@ impl<L: Lock> Handover for Passed<L> {
 }
 
 impl<L> Passed<L> {
-    /// Counts an error if another participant holds the lock as well. Relaxed throughout: the lock
-    /// orders its holders, and one that does not is the error to find.
-    fn be_alone(&self) {
-        let others = self.inside.fetch_add(1, Ordering::Relaxed);
+    /// Counts an error if another participant holds the lock at the same time. All accesses are
+    /// relaxed because the lock itself orders its holders; a lock that does not is the error to
+    /// find.
+    fn check_sole_holder(&self) {
+        let others = self.holders_count.fetch_add(1, Ordering::Relaxed);
         self.tally.add_wrong(u64::from(others != 0));
-        self.inside.fetch_sub(1, Ordering::Relaxed);
+        self.holders_count.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

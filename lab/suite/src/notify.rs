@@ -59,6 +59,7 @@ trait NotifyLink: 'static {
     const PROCESSES: bool;
     type Sender: Notify + 'static;
     type Receiver: Wait + 'static;
+    /// Creates a connected sender and receiver.
     fn setup(setup: &mut Setup) -> Result<(Self::Sender, Self::Receiver), Fault>;
     /// `true` for each recorded figure of a busy pair, the receiver's and the sender's; a floor may have only one.
     const RECORDED: [bool; 2] = [true, true];
@@ -107,17 +108,21 @@ impl<M: Mechanism> NotifyLink for InProcess<M> {
     }
 }
 
-/// Floor: a word of memory, with the waiting behaviour `WAYS[WAITS]`.
+/// Floor: a word of memory, with the waiting behaviour `WAIT_KINDS[WAITS]`.
 enum MemoryWord<const WAITS: usize> {}
 
-const SPINS: usize = 0;
-const ADAPTS: usize = 1;
-const SLEEPS: usize = 2;
-const WAYS: [Waits; 3] = [Waits::Spin, Waits::SpinThenSleep, Waits::Sleep];
+/// Index of [`Waits::Spin`] in `WAIT_KINDS`.
+const SPIN: usize = 0;
+/// Index of [`Waits::SpinThenSleep`] in `WAIT_KINDS`.
+const SPIN_THEN_SLEEP: usize = 1;
+/// Index of [`Waits::Sleep`] in `WAIT_KINDS`.
+const SLEEP: usize = 2;
+const WAIT_KINDS: [Waits; 3] = [Waits::Spin, Waits::SpinThenSleep, Waits::Sleep];
 
 /// Value of a [`WaitWord`](crate::floor::wait_word::WaitWord) with a pending notification; 0 otherwise.
 const PENDING: u32 = 1;
 
+/// Sender of [`MemoryWord`].
 struct WordSender(Region<WaitLine<1>>, WaitMode);
 
 impl Notify for WordSender {
@@ -130,9 +135,11 @@ impl Notify for WordSender {
     }
 }
 
+/// Receiver of [`MemoryWord`].
 struct WordReceiver {
     word: Region<WaitLine<1>>,
     mode: WaitMode,
+    /// Number of waits that returned without a sleep.
     spun_count: u64,
 }
 
@@ -164,7 +171,7 @@ impl<const WAITS: usize> NotifyLink for MemoryWord<WAITS> {
 
     fn setup(setup: &mut Setup) -> Result<(WordSender, WordReceiver), Fault> {
         let (word, mode) =
-            (setup.shared_region::<WaitLine<1>>()?, WaitMode::new(WAYS[WAITS], setup));
+            (setup.shared_region::<WaitLine<1>>()?, WaitMode::new(WAIT_KINDS[WAITS], setup));
         let receiver = WordReceiver { word: word.clone(), mode, spun_count: 0 };
         Ok((WordSender(word, mode), receiver))
     }
@@ -177,6 +184,7 @@ impl<const WAITS: usize> NotifyLink for MemoryWord<WAITS> {
 /// Floor: a counter of notifications that only the sender writes, the least that can notify a receiver.
 enum CountingWord {}
 
+/// Sender of [`CountingWord`]; the last field is the number of notifications sent.
 struct CountingSender(Region<WaitLine<1>>, WaitMode, AtomicU32);
 
 impl Notify for CountingSender {
@@ -189,6 +197,7 @@ impl Notify for CountingSender {
     }
 }
 
+/// Receiver of [`CountingWord`]; the last field is the number of notifications received.
 struct CountingReceiver(Region<WaitLine<1>>, WaitMode, u32);
 
 impl Wait for CountingReceiver {
@@ -226,7 +235,8 @@ impl NotifyLink for CountingWord {
 struct ReceiverCell<R>(Mutex<R>);
 
 impl<R> ReceiverCell<R> {
-    fn take(&self) -> MutexGuard<'_, R> {
+    /// Locks the cell.
+    fn lock(&self) -> MutexGuard<'_, R> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -236,29 +246,31 @@ impl<R> ReceiverCell<R> {
 #[repr(C, align(128))]
 struct NotifyState {
     /// 1 when the round is over, 0 before.
-    over: AtomicU32,
+    is_over: AtomicU32,
     /// 1 if the last wait returned without a sleep.
-    spun: AtomicU32,
+    has_not_slept: AtomicU32,
     /// Time at which the last wait returned, in clock ticks.
-    woke: AtomicU64,
+    woken_ticks: AtomicU64,
     /// Number of waits that have returned.
-    waits: AtomicU64,
+    waits_count: AtomicU64,
     /// Number of notifications sent.
-    sent: AtomicU64,
+    sent_count: AtomicU64,
 }
 
 /// Workload: a sender that notifies, and a receiver that waits, both without pause.
 struct BusyPair<W: NotifyLink> {
     sender: W::Sender,
     receiver: ReceiverCell<W::Receiver>,
-    words: Region<NotifyState>,
+    state: Region<NotifyState>,
 }
 
 /// Waits between two calls of [`Samples::is_running`].
 const WAITS_PER_CHECK: u64 = 64;
 
-const RECEIVER: usize = 0;
-const SENDER: usize = 1;
+/// Index of the part with the receiver's cost.
+const RECEIVER_PART: usize = 0;
+/// Index of the part with the sender's cost.
+const SENDER_PART: usize = 1;
 
 impl<W: NotifyLink> Handover for BusyPair<W> {
     type Args = ();
@@ -282,36 +294,36 @@ impl<W: NotifyLink> Handover for BusyPair<W> {
         Ok(BusyPair {
             sender,
             receiver: ReceiverCell(receiver.into()),
-            words: setup.shared_region()?,
+            state: setup.shared_region()?,
         })
     }
 
     fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
         if participant.index == 0 {
-            if W::RECORDED[SENDER] {
-                out.time_batches_of_part(SENDER, |n| notify_many(&self.sender, n));
+            if W::RECORDED[SENDER_PART] {
+                out.time_batches_of_part(SENDER_PART, |n| notify_many(&self.sender, n));
             }
             // Relaxed: the flag publishes no other data. The receiver always has another
             // notification to come.
-            while self.words.over.load(Ordering::Relaxed) == 0 {
+            while self.state.is_over.load(Ordering::Relaxed) == 0 {
                 self.sender.notify();
             }
         } else {
-            let mut receiver = self.receiver.take();
+            let mut receiver = self.receiver.lock();
             let mut wait = |n: u64| {
                 for _ in 0..n {
                     receiver.wait();
                 }
             };
-            match W::RECORDED[RECEIVER] {
-                true => out.time_batches_of_part(RECEIVER, wait),
+            match W::RECORDED[RECEIVER_PART] {
+                true => out.time_batches_of_part(RECEIVER_PART, wait),
                 false => {
                     while out.is_running() {
                         wait(WAITS_PER_CHECK);
                     }
                 }
             }
-            self.words.over.store(1, Ordering::Relaxed);
+            self.state.is_over.store(1, Ordering::Relaxed);
         }
         Ok(())
     }
@@ -329,15 +341,20 @@ args! {
 struct SleepingReceiver<W: NotifyLink> {
     sender: W::Sender,
     receiver: ReceiverCell<W::Receiver>,
-    words: Region<NotifyState>,
+    state: Region<NotifyState>,
     gap_ns: u64,
+    /// `true` if both participants share a CPU.
     crowded: bool,
 }
 
-const SEND: usize = 0;
-const WAKE: usize = 1;
-const SEND_SPUN: usize = 2;
-const WAKE_SPUN: usize = 3;
+/// Index of the part with the sender's cost if the receiver slept.
+const SEND_PART: usize = 0;
+/// Index of the part with the wake-up latency if the receiver slept.
+const WAKE_PART: usize = 1;
+/// Index of the part with the sender's cost if the receiver was still polling.
+const SEND_POLLING_PART: usize = 2;
+/// Index of the part with the wake-up latency if the receiver was still polling.
+const WAKE_POLLING_PART: usize = 3;
 
 impl<W: NotifyLink> Handover for SleepingReceiver<W> {
     type Args = SleepGapArgs;
@@ -371,7 +388,7 @@ impl<W: NotifyLink> Handover for SleepingReceiver<W> {
         Ok(SleepingReceiver {
             sender,
             receiver: ReceiverCell(receiver.into()),
-            words: setup.shared_region()?,
+            state: setup.shared_region()?,
             gap_ns: args.gap_ns.0,
             crowded: setup.cpus().windows(2).all(|pair| pair[0] == pair[1]),
         })
@@ -388,8 +405,8 @@ impl<W: NotifyLink> Handover for SleepingReceiver<W> {
 
     fn verify(&self) -> Result<(), Fault> {
         // Relaxed: both participants have ended.
-        let sent = self.words.sent.load(Ordering::Relaxed);
-        let waits = self.words.waits.load(Ordering::Relaxed);
+        let sent = self.state.sent_count.load(Ordering::Relaxed);
+        let waits = self.state.waits_count.load(Ordering::Relaxed);
         match sent == waits && sent > 0 {
             true => Ok(()),
             false => Err(Fault::new(format!(
@@ -400,8 +417,9 @@ impl<W: NotifyLink> Handover for SleepingReceiver<W> {
 }
 
 impl<W: NotifyLink> SleepingReceiver<W> {
+    /// Sends notifications with a pause before each, and records their costs.
     fn send(&self, out: &mut Samples) {
-        let words = &*self.words;
+        let state = &*self.state;
         let mut turn = 0;
         let mut spun_count = 0u32;
         while out.is_running() {
@@ -409,51 +427,52 @@ impl<W: NotifyLink> SleepingReceiver<W> {
             let (cost, began) = time_notify(&self.sender);
             turn += 1;
             // Acquire: pairs with the Release in receive().
-            while words.waits.load(Ordering::Acquire) != turn {
+            while state.waits_count.load(Ordering::Acquire) != turn {
                 std::thread::yield_now();
             }
             // Relaxed: ordered by the Acquire above.
-            let spun = words.spun.load(Ordering::Relaxed) != 0;
-            let latency = words.woke.load(Ordering::Relaxed).saturating_sub(began);
+            let spun = state.has_not_slept.load(Ordering::Relaxed) != 0;
+            let latency = state.woken_ticks.load(Ordering::Relaxed).saturating_sub(began);
             spun_count += u32::from(spun);
-            out.record_ticks(if spun { SEND_SPUN } else { SEND }, cost);
-            out.record_ticks(if spun { WAKE_SPUN } else { WAKE }, latency);
+            out.record_ticks(if spun { SEND_POLLING_PART } else { SEND_PART }, cost);
+            out.record_ticks(if spun { WAKE_POLLING_PART } else { WAKE_PART }, latency);
         }
         // Each turn yields two figures, and a tally is divided by all operations.
         out.add_to_counter("spun_share", 2.0 * f64::from(spun_count));
-        words.sent.store(turn, Ordering::Relaxed);
+        state.sent_count.store(turn, Ordering::Relaxed);
         // Release: pairs with the Acquire in receive().
-        words.over.store(1, Ordering::Release);
+        state.is_over.store(1, Ordering::Release);
         self.sender.notify();
     }
 
+    /// Waits for notifications, and publishes the time at which each wait returned.
     fn receive(&self) {
-        let words = &*self.words;
-        let mut receiver = self.receiver.take();
+        let state = &*self.state;
+        let mut receiver = self.receiver.lock();
         let mut turn = 0;
         loop {
             let before = W::spun(&receiver);
             receiver.wait();
             let now = clock::ticks();
             // Acquire: pairs with the Release in send().
-            if words.over.load(Ordering::Acquire) != 0 {
+            if state.is_over.load(Ordering::Acquire) != 0 {
                 return;
             }
             turn += 1;
             // Relaxed: published by the Release below.
-            words.spun.store(u32::from(W::spun(&receiver) != before), Ordering::Relaxed);
-            words.woke.store(now, Ordering::Relaxed);
+            state.has_not_slept.store(u32::from(W::spun(&receiver) != before), Ordering::Relaxed);
+            state.woken_ticks.store(now, Ordering::Relaxed);
             // Release: pairs with the Acquire in send().
-            words.waits.store(turn, Ordering::Release);
+            state.waits_count.store(turn, Ordering::Release);
         }
     }
 }
 
 /// Medium: a notification to the other participant, and one back.
 struct NotifyRoundTrip<W: NotifyLink> {
-    there: (W::Sender, ReceiverCell<W::Receiver>),
-    back: (W::Sender, ReceiverCell<W::Receiver>),
-    words: Region<NotifyState>,
+    forward: (W::Sender, ReceiverCell<W::Receiver>),
+    backward: (W::Sender, ReceiverCell<W::Receiver>),
+    state: Region<NotifyState>,
 }
 
 impl<W: NotifyLink> RelayMedium for NotifyRoundTrip<W>
@@ -469,45 +488,45 @@ where
             .ladder()
             .hands_over()
             .batched();
-    type Ping = ();
+    type PingState = ();
 
     fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
-        let (there, back) = (W::setup(setup)?, W::setup(setup)?);
+        let (forward, backward) = (W::setup(setup)?, W::setup(setup)?);
         Ok(NotifyRoundTrip {
-            there: (there.0, ReceiverCell(there.1.into())),
-            back: (back.0, ReceiverCell(back.1.into())),
-            words: setup.shared_region()?,
+            forward: (forward.0, ReceiverCell(forward.1.into())),
+            backward: (backward.0, ReceiverCell(backward.1.into())),
+            state: setup.shared_region()?,
         })
     }
 
-    fn ping(&self) -> Result<(), Fault> {
+    fn new_ping_state(&self) -> Result<(), Fault> {
         Ok(())
     }
 
     fn round_trip(&self, (): &mut ()) -> Result<(), Fault> {
-        self.there.0.notify();
-        self.back.1.take().wait();
+        self.forward.0.notify();
+        self.backward.1.lock().wait();
         Ok(())
     }
 
     fn end(&self, (): &mut ()) -> Result<(), Fault> {
         // Release: pairs with the Acquire in echo().
-        self.words.over.store(1, Ordering::Release);
-        self.there.0.notify();
+        self.state.is_over.store(1, Ordering::Release);
+        self.forward.0.notify();
         Ok(())
     }
 
     fn echo(&self) -> Result<u64, Fault> {
         let mut turns = 0;
-        let mut receiver = self.there.1.take();
+        let mut receiver = self.forward.1.lock();
         loop {
             receiver.wait();
             // Acquire: pairs with the Release in end().
-            if self.words.over.load(Ordering::Acquire) != 0 {
+            if self.state.is_over.load(Ordering::Acquire) != 0 {
                 return Ok(turns);
             }
             turns += 1;
-            self.back.0.notify();
+            self.backward.0.notify();
         }
     }
 }
@@ -516,8 +535,8 @@ where
 pub const BENCHES: &[Bench] = benches! {
     many ours "handover" SpinThenSleep: BusyPair<HandoverNotify>;
     many floor "counting" SpinThenSleep: BusyPair<CountingWord>;
-    many floor "adaptive" SpinThenSleep: BusyPair<MemoryWord<ADAPTS>>;
-    many floor "sleeping" Sleep: BusyPair<MemoryWord<SLEEPS>>;
+    many floor "adaptive" SpinThenSleep: BusyPair<MemoryWord<SPIN_THEN_SLEEP>>;
+    many floor "sleeping" Sleep: BusyPair<MemoryWord<SLEEP>>;
     many peer "eventfd" Sleep: BusyPair<InProcess<EventFd>>;
     many peer "pipe" Sleep: BusyPair<InProcess<Pipe>>;
     many peer "futex" Sleep: BusyPair<InProcess<Futex>>;
@@ -527,8 +546,8 @@ pub const BENCHES: &[Bench] = benches! {
     many peer "event-listener" Sleep: BusyPair<SignalMechanism<EventListener>>, if feature = "peers";
     many peer "tokio" Sleep: BusyPair<SignalMechanism<Tokio>>, if feature = "peers";
     many ours "handover" SpinThenSleep: SleepingReceiver<HandoverNotify>;
-    many floor "spinning" Spin: SleepingReceiver<MemoryWord<SPINS>>;
-    many floor "sleeping" Sleep: SleepingReceiver<MemoryWord<SLEEPS>>;
+    many floor "spinning" Spin: SleepingReceiver<MemoryWord<SPIN>>;
+    many floor "sleeping" Sleep: SleepingReceiver<MemoryWord<SLEEP>>;
     many peer "eventfd" Sleep: SleepingReceiver<InProcess<EventFd>>;
     many peer "pipe" Sleep: SleepingReceiver<InProcess<Pipe>>;
     many peer "futex" Sleep: SleepingReceiver<InProcess<Futex>>;

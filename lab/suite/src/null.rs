@@ -65,7 +65,7 @@ impl Handover for TwoCpus {
     }
 }
 
-/// All null benchmarks: each measures the same code twice.
+/// All null benchmarks, each of which measures the same code twice.
 pub const BENCHES: &[Bench] = benches! {
     one null "one": OneCpu;
     one null "other": OneCpu;

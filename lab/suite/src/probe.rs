@@ -50,14 +50,15 @@ trait Sites {
 
 /// A tracing library that can record some sites while others are disabled.
 trait Tracer: Sites {
-    /// Returns `x + 1`, with a span around the function that is recorded during [`Tracer::recording`].
-    fn wanted(x: u64) -> u64;
-    /// Calls `f` while only the span of [`Tracer::wanted`] is recorded; returns the number of events recorded.
+    /// Returns `x + 1`, with a span around the function that [`Tracer::record_calls`] records.
+    fn recorded_span(x: u64) -> u64;
+    /// Calls `f` while only the span of [`Tracer::recorded_span`] is recorded; returns the number
+    /// of events recorded.
     fn record_calls(f: impl FnOnce()) -> Result<u64, Fault>;
 }
 
 /// Converts an error to a fault whose text includes those of the error's sources.
-fn refused(error: impl std::error::Error) -> Fault {
+fn fault_with_sources(error: impl std::error::Error) -> Fault {
     let mut text = error.to_string();
     let mut behind = error.source();
     while let Some(error) = behind {
@@ -68,8 +69,8 @@ fn refused(error: impl std::error::Error) -> Fault {
 }
 
 /// Creates a folder for the files of a round: in memory if possible, so that no disk is measured.
-/// The next process removes those that a killed one has left.
-fn folder() -> Result<ScratchFolder, Fault> {
+/// The next process that calls this removes folders of killed processes.
+fn new_scratch_folder() -> Result<ScratchFolder, Fault> {
     let memory = Path::new("/dev/shm");
     let within = if memory.is_dir() { memory.to_path_buf() } else { std::env::temp_dir() };
     Ok(ScratchFolder::new("handover-probe-", &within)?)
@@ -85,6 +86,7 @@ fn calls(count: u64, function: impl Fn(u64) -> u64) -> u64 {
     black_box(x)
 }
 
+/// Times [`calls`]; returns the duration in clock ticks.
 #[inline(always)]
 fn timed_calls(count: u64, function: impl Fn(u64) -> u64) -> u64 {
     let began = clock::ticks();
@@ -92,13 +94,15 @@ fn timed_calls(count: u64, function: impl Fn(u64) -> u64) -> u64 {
     clock::ticks().saturating_sub(began)
 }
 
+/// Returns `x + 1`, without a site.
 #[inline(never)]
-fn bare(x: u64) -> u64 {
+fn add_one(x: u64) -> u64 {
     x.wrapping_add(1)
 }
 
+/// Returns `x + 1`, and reads the clock before and after the addition.
 #[inline(never)]
-fn between_stamps(x: u64) -> u64 {
+fn add_one_between_readings(x: u64) -> u64 {
     black_box(clock::ticks());
     let y = x.wrapping_add(1);
     black_box(clock::ticks());
@@ -128,29 +132,33 @@ impl<const STAMPS: bool> Workload for UntracedFunction<STAMPS> {
     fn sample(&mut self, out: &mut Samples) {
         out.time_batches(|n| {
             match STAMPS {
-                true => calls(n, between_stamps),
-                false => calls(n, bare),
+                true => calls(n, add_one_between_readings),
+                false => calls(n, add_one),
             };
         });
     }
 }
 
-const SITE: usize = 0;
-const EIGHT: usize = 1;
-const SPAN: usize = 2;
+/// Index of the part with one site.
+const SITE_PART: usize = 0;
+/// Index of the part with eight sites.
+const EIGHT_PART: usize = 1;
+/// Index of the part with a span.
+const SPAN_PART: usize = 2;
 
 /// Parts of the benchmarks `probe/off` and `probe/filtered`.
-const UNWANTED: &[Part] = &[
+const DISABLED_SITES_PARTS: &[Part] = &[
     Part::new("site", "one site in the function"),
     Part::new("eight", "eight sites in the function"),
     Part::new("span", "a span around all that the function does"),
 ];
 
-fn unwanted<S: Sites>(count: u64, out: &mut Samples) {
+/// Times the functions of `S`, `count` calls in each batch, until the round ends.
+fn time_disabled_sites<S: Sites>(count: u64, out: &mut Samples) {
     while out.is_running() {
-        out.record_batch(SITE, timed_calls(count, S::site), count);
-        out.record_batch(EIGHT, timed_calls(count, S::eight), count);
-        out.record_batch(SPAN, timed_calls(count, S::span), count);
+        out.record_batch(SITE_PART, timed_calls(count, S::site), count);
+        out.record_batch(EIGHT_PART, timed_calls(count, S::eight), count);
+        out.record_batch(SPAN_PART, timed_calls(count, S::span), count);
     }
 }
 
@@ -164,7 +172,7 @@ impl<S: Sites> Workload for DisabledSites<S> {
     type Args = CallsArgs;
     const SPEC: Spec = Spec::new("probe/off", "a call of a function with probes, all of them off")
         .floor("probe/bare")
-        .parts(UNWANTED)
+        .parts(DISABLED_SITES_PARTS)
         .batched();
 
     fn setup(args: &CallsArgs, _: &mut Setup) -> Result<Self, Fault> {
@@ -179,7 +187,7 @@ impl<S: Sites> Workload for DisabledSites<S> {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        unwanted::<S>(self.calls_count, out);
+        time_disabled_sites::<S>(self.calls_count, out);
     }
 }
 
@@ -196,7 +204,7 @@ impl<T: Tracer> Workload for FilteredSites<T> {
         "a call of a function with probes that are filtered out, while others are recorded",
     )
     .floor("probe/bare")
-    .parts(UNWANTED)
+    .parts(DISABLED_SITES_PARTS)
     .batched();
 
     fn setup(args: &CallsArgs, _: &mut Setup) -> Result<Self, Fault> {
@@ -206,7 +214,8 @@ impl<T: Tracer> Workload for FilteredSites<T> {
     /// Fails unless only the enabled span is recorded.
     fn check(&mut self) -> Result<(), Fault> {
         let mut sum = 0;
-        let events_count = T::record_calls(|| sum = T::span(T::eight(T::site(T::wanted(0)))))?;
+        let events_count =
+            T::record_calls(|| sum = T::span(T::eight(T::site(T::recorded_span(0)))))?;
         match (sum, events_count) {
             (4, 2) => Ok(()),
             _ => Err(Fault::new(format!(
@@ -216,7 +225,7 @@ impl<T: Tracer> Workload for FilteredSites<T> {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        let recorded = T::record_calls(|| unwanted::<T>(self.calls_count, out));
+        let recorded = T::record_calls(|| time_disabled_sites::<T>(self.calls_count, out));
         recorded.unwrap_or_else(|fault| panic!("{fault}"));
     }
 }
@@ -240,7 +249,7 @@ impl<T: Tracer> Workload for RecordedSpan<T> {
 
     fn check(&mut self) -> Result<(), Fault> {
         let thousand = || {
-            calls(1000, T::wanted);
+            calls(1000, T::recorded_span);
         };
         match T::record_calls(thousand)? {
             2000 => Ok(()),
@@ -253,7 +262,7 @@ impl<T: Tracer> Workload for RecordedSpan<T> {
     fn sample(&mut self, out: &mut Samples) {
         let recorded = T::record_calls(|| {
             out.time_batches(|n| {
-                calls(n, T::wanted);
+                calls(n, T::recorded_span);
             });
         });
         recorded.unwrap_or_else(|fault| panic!("{fault}"));

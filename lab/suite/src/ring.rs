@@ -34,8 +34,8 @@ const END: u64 = u64::MAX / 2;
 
 /// Medium: a queue in each direction between two threads.
 struct QueueRoundTrip<C: Channel> {
-    near: TakeCell<(C::Sender, C::Receiver)>,
-    far: TakeCell<(C::Sender, C::Receiver)>,
+    measured_ends: TakeCell<(C::Sender, C::Receiver)>,
+    echo_ends: TakeCell<(C::Sender, C::Receiver)>,
     pause: PollPause,
 }
 
@@ -53,20 +53,20 @@ impl<C: Channel> RelayMedium for QueueRoundTrip<C> {
     .ladder()
     .hands_over()
     .batched();
-    type Ping = PingEnds<C>;
+    type PingState = PingEnds<C>;
 
     fn setup(args: &QueueArgs, setup: &mut Setup) -> Result<Self, Fault> {
         let there = C::pair(args.slots_count)?;
         let back = C::pair(args.slots_count)?;
         Ok(QueueRoundTrip {
-            near: TakeCell::new((there.0, back.1)),
-            far: TakeCell::new((back.0, there.1)),
+            measured_ends: TakeCell::new((there.0, back.1)),
+            echo_ends: TakeCell::new((back.0, there.1)),
             pause: PollPause::new(setup),
         })
     }
 
-    fn ping(&self) -> Result<PingEnds<C>, Fault> {
-        let (sender, receiver) = self.near.take()?;
+    fn new_ping_state(&self) -> Result<PingEnds<C>, Fault> {
+        let (sender, receiver) = self.measured_ends.take()?;
         Ok((sender, receiver, 0))
     }
 
@@ -87,7 +87,7 @@ impl<C: Channel> RelayMedium for QueueRoundTrip<C> {
     }
 
     fn echo(&self) -> Result<u64, Fault> {
-        let (mut sender, mut receiver) = self.far.take()?;
+        let (mut sender, mut receiver) = self.echo_ends.take()?;
         let mut turns = 0;
         loop {
             let turn = self.pause.poll_until_some(|| C::pop(&mut receiver));
@@ -117,7 +117,7 @@ impl RelayMedium for MailboxRoundTrip {
     .floor("floor/cache-line")
     .hands_over()
     .batched();
-    type Ping = (mailbox::Caller<u64, u64>, u64);
+    type PingState = (mailbox::Caller<u64, u64>, u64);
 
     fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
         let (caller, server) = mailbox::pair();
@@ -128,12 +128,12 @@ impl RelayMedium for MailboxRoundTrip {
         })
     }
 
-    fn ping(&self) -> Result<Self::Ping, Fault> {
+    fn new_ping_state(&self) -> Result<Self::PingState, Fault> {
         Ok((self.caller.take()?, 0))
     }
 
     #[inline(always)]
-    fn round_trip(&self, (caller, turn): &mut Self::Ping) -> Result<(), Fault> {
+    fn round_trip(&self, (caller, turn): &mut Self::PingState) -> Result<(), Fault> {
         *turn += 1;
         caller.send(*turn).map_err(Fault::from_error)?;
         loop {
@@ -148,7 +148,7 @@ impl RelayMedium for MailboxRoundTrip {
         }
     }
 
-    fn end(&self, (caller, _): &mut Self::Ping) -> Result<(), Fault> {
+    fn end(&self, (caller, _): &mut Self::PingState) -> Result<(), Fault> {
         caller.send(END).map_err(Fault::from_error)
     }
 
@@ -234,7 +234,7 @@ impl<C: Channel> Handover for QueueStream<C> {
 }
 
 /// Number of items pushed and popped together.
-const BATCH: u64 = 64;
+const BATCH_ITEMS: u64 = 64;
 
 /// Workload: a stream of batches of items from one thread to another.
 struct BatchedStream<C: BatchChannel>(QueueStream<C>);
@@ -262,7 +262,7 @@ impl<C: BatchChannel> Handover for BatchedStream<C> {
             let mut sent = 0;
             let mut push = |mut items: std::ops::Range<u64>| {
                 while !items.is_empty() {
-                    let mut batch = items.start..items.end.min(items.start + BATCH);
+                    let mut batch = items.start..items.end.min(items.start + BATCH_ITEMS);
                     items.start = batch.end;
                     while C::push_some(&mut sender, &mut batch) == 0 || !batch.is_empty() {
                         pause.pause_once();
@@ -280,7 +280,7 @@ impl<C: BatchChannel> Handover for BatchedStream<C> {
         let mut receiver = self.0.receiver.take()?;
         let (mut arrived, mut wrong, mut over) = (0, 0, false);
         while !over {
-            let popped = C::pop_some(&mut receiver, BATCH as usize, |item| {
+            let popped = C::pop_some(&mut receiver, BATCH_ITEMS as usize, |item| {
                 over |= item == END;
                 wrong += u64::from(item != arrived);
                 arrived += 1;
@@ -490,6 +490,7 @@ impl<C: Channel<Sender: Clone>> Handover for ManyToOne<C> {
 }
 
 impl<C: Channel<Sender: Clone>> ManyToOne<C> {
+    /// Pushes numbered items of one producer until the round ends.
     fn push(&self, participant: Participant, out: &Samples) {
         let mut sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let producer = (participant.index as u64 - 1) << 32;

@@ -20,9 +20,9 @@ use std::time::{Duration, Instant};
 use zerocopy::FromZeros;
 
 /// Maximum time for which a caller waits for the server's address.
-const MEETING: Duration = Duration::from_secs(10);
+const ADDRESS_WAIT_MAX: Duration = Duration::from_secs(10);
 /// Maximum length of a server's address, in bytes.
-const NAME_BYTES: usize = 64;
+const ADDRESS_BYTES_MAX: usize = 64;
 
 /// Address of the server in shared memory, for the caller.
 #[derive(FromZeros)]
@@ -30,38 +30,40 @@ const NAME_BYTES: usize = 64;
 pub(crate) struct PublishedAddress {
     /// Length of the address in bytes; 0 until the server listens.
     length: AtomicU64,
-    letters: [AtomicU8; NAME_BYTES],
+    bytes: [AtomicU8; ADDRESS_BYTES_MAX],
 }
 
 impl PublishedAddress {
-    pub(crate) fn publish(&self, name: &str) -> Result<(), Fault> {
-        if name.len() > NAME_BYTES {
+    /// Publishes the address, once.
+    pub(crate) fn publish(&self, address: &str) -> Result<(), Fault> {
+        if address.len() > ADDRESS_BYTES_MAX {
             return Err(Fault::new(format!(
-                "the address {name} is longer than {NAME_BYTES} bytes"
+                "the address {address} is longer than {ADDRESS_BYTES_MAX} bytes"
             )));
         }
-        for (slot, letter) in self.letters.iter().zip(name.bytes()) {
-            slot.store(letter, Ordering::Relaxed);
+        for (slot, byte) in self.bytes.iter().zip(address.bytes()) {
+            slot.store(byte, Ordering::Relaxed);
         }
         // Release: publishes the letters to the Acquire in wait().
-        self.length.store(name.len() as u64, Ordering::Release);
+        self.length.store(address.len() as u64, Ordering::Release);
         Ok(())
     }
 
+    /// Waits until an address is published; returns it.
     pub(crate) fn wait(&self) -> Result<String, Fault> {
         let began = Instant::now();
         loop {
             // Acquire: pairs with the Release in publish().
             let length = self.length.load(Ordering::Acquire) as usize;
             if length > 0 {
-                let letters = self.letters.iter().take(length);
-                let bytes = letters.map(|letter| letter.load(Ordering::Relaxed)).collect();
+                let bytes = self.bytes.iter().take(length);
+                let bytes = bytes.map(|byte| byte.load(Ordering::Relaxed)).collect();
                 return String::from_utf8(bytes)
                     .map_err(|_| Fault::new("the published address is not UTF-8"));
             }
-            if began.elapsed() > MEETING {
+            if began.elapsed() > ADDRESS_WAIT_MAX {
                 return Err(Fault::new(format!(
-                    "the server published no address within {MEETING:?}"
+                    "the server published no address within {ADDRESS_WAIT_MAX:?}"
                 )));
             }
             std::thread::sleep(Duration::from_micros(50));

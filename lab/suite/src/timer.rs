@@ -74,6 +74,7 @@ trait Timers: Sized {
     /// Handle by which a timer is cancelled.
     type Id: Copy;
     fn new(timers_max: u32) -> Result<Self, Fault>;
+    /// Starts a timer; returns its handle.
     fn start(&mut self, deadline_ns: u64, key: u32) -> Self::Id;
     /// Cancels a timer; returns `true` if the timer was running. Never called for expired timers.
     fn cancel(&mut self, id: Self::Id) -> bool;
@@ -81,7 +82,7 @@ trait Timers: Sized {
     fn prepare(&mut self, _now_ns: u64) -> Result<(), Fault> {
         Ok(())
     }
-    /// Advances the time to `now_ns`: appends the keys of the timers that are due.
+    /// Advances the time to `now_ns`, and appends the keys of the timers that are due.
     fn expire(&mut self, now_ns: u64, keys: &mut Vec<u32>);
     /// Checks that timers expire when due, all of them and none that was cancelled.
     fn check_expiry() -> Result<(), Fault> {
@@ -120,6 +121,7 @@ impl Timers for Wheel<u32> {
 
 /// Peer: a `BTreeMap` sorted by deadline, from which any timer can be removed.
 struct TreeTimers {
+    /// Key of each timer, by its deadline in ns and its number.
     timers: BTreeMap<(u64, u64), u32>,
     started_count: u64,
 }
@@ -154,7 +156,9 @@ impl Timers for TreeTimers {
 
 /// Peer: a `BinaryHeap`, and a `HashMap` of the timers that were not cancelled, as a heap cannot be searched.
 struct HeapTimers {
+    /// Deadline in ns and number of each timer, of cancelled ones too.
     order: BinaryHeap<Reverse<(u64, u64)>>,
+    /// Key of each timer that was not cancelled, by its number.
     keys: HashMap<u64, u32>,
     started_count: u64,
 }
@@ -202,14 +206,17 @@ struct IndexedHeapTimers {
     order: Vec<(u64, u32)>,
     /// Key of each timer, and its index in `order`, or [`NOWHERE`].
     timers: Vec<(u32, u32)>,
+    /// Indices of free entries in `timers`.
     vacant: Vec<u32>,
 }
 
+/// Number of children of a heap node.
 const CHILDREN: usize = 4;
 /// Index of a timer that is not in the heap.
 const NOWHERE: u32 = u32::MAX;
 
 impl IndexedHeapTimers {
+    /// Stores an entry at index `at`, and the index in its timer.
     fn put(&mut self, at: usize, entry: (u64, u32)) {
         self.order[at] = entry;
         self.timers[entry.1 as usize].1 = at as u32;
@@ -229,6 +236,7 @@ impl IndexedHeapTimers {
         at
     }
 
+    /// Stores an entry at the free index `at`, or below it where the heap order requires.
     fn sink(&mut self, mut at: usize, entry: (u64, u32)) {
         loop {
             let first = at * CHILDREN + 1;
@@ -298,24 +306,32 @@ const PARTS: &[Part] = &[
     Part::new("expire", "finding one due, in its turn, and taking it out"),
     Part::new("pair", "starting one more and cancelling it at once"),
 ];
-const START: usize = 0;
-const CANCEL: usize = 1;
-const EXPIRE: usize = 2;
-const PAIR: usize = 3;
+/// Index of the part with the cost of a start.
+const START_PART: usize = 0;
+/// Index of the part with the cost of a cancellation.
+const CANCEL_PART: usize = 1;
+/// Index of the part with the cost of an expiry.
+const EXPIRE_PART: usize = 2;
+/// Index of the part with the cost of a start and an immediate cancellation.
+const PAIR_PART: usize = 3;
 
 /// Workload: timers are started, cancelled and expired; the number of outstanding timers is constant.
 struct StartCancelExpire<T: Timers, A = ManyTimersArgs> {
     timers: T,
     /// Id of each timer, by its key; keys are assigned in random order.
     ids: Vec<T::Id>,
+    /// Number of operations of each kind that are timed together.
     batch: usize,
     /// Key of the next timer to cancel.
-    cursor: usize,
+    next_key: usize,
     now_ns: u64,
+    /// Deadlines in ns of the timers that the next step starts.
     deadlines_ns: Vec<u64>,
+    /// Keys of the expired timers.
     due: Vec<u32>,
+    /// State of the pseudo-random number generator.
     random: u64,
-    crowd: PhantomData<fn() -> A>,
+    args_type: PhantomData<fn() -> A>,
 }
 
 impl<T: Timers, A: TimersArgs + 'static> Workload for StartCancelExpire<T, A> {
@@ -329,12 +345,12 @@ impl<T: Timers, A: TimersArgs + 'static> Workload for StartCancelExpire<T, A> {
             timers: T::new(args.timers_count())?,
             ids: Vec::with_capacity(count),
             batch,
-            cursor: 0,
+            next_key: 0,
             now_ns: 0,
             deadlines_ns: vec![0; 4 * batch],
             due: Vec::with_capacity(4 * batch),
             random: 0x2545_F491_4F6C_DD1D,
-            crowd: PhantomData,
+            args_type: PhantomData,
         };
         prepared.fill(count)?;
         Ok(prepared)
@@ -356,7 +372,7 @@ impl<T: Timers, A: TimersArgs + 'static> Workload for StartCancelExpire<T, A> {
 }
 
 impl<T: Timers, A> StartCancelExpire<T, A> {
-    /// Starts `count` timers, and then replaces as many: after a while, timers are scattered in
+    /// Starts `count` timers, and then replaces as many: as a result, timers are scattered in
     /// memory, and work that cancellations have deferred becomes due.
     fn fill(&mut self, count: usize) -> Result<(), Fault> {
         let mut keys: Vec<u32> = (0..count as u32).collect();
@@ -365,7 +381,7 @@ impl<T: Timers, A> StartCancelExpire<T, A> {
             keys.swap(i, other);
         }
         for key in keys {
-            let deadline_ns = self.any_deadline_ns();
+            let deadline_ns = self.random_deadline_ns();
             let id = self.timers.within(|timers| timers.start(deadline_ns, key));
             if self.ids.is_empty() {
                 self.ids.resize(count, id); // each is replaced by its own id
@@ -381,29 +397,29 @@ impl<T: Timers, A> StartCancelExpire<T, A> {
     /// Performs a batch of each operation; returns the duration of each batch in clock ticks.
     fn step(&mut self) -> Result<[u64; 4], Fault> {
         let mut ticks = [0; 4];
-        if self.cursor + self.batch > self.ids.len() {
-            self.cursor = 0;
+        if self.next_key + self.batch > self.ids.len() {
+            self.next_key = 0;
         }
         for at in 0..self.deadlines_ns.len() {
-            self.deadlines_ns[at] = self.any_deadline_ns();
+            self.deadlines_ns[at] = self.random_deadline_ns();
         }
-        let keys = self.cursor..self.cursor + self.batch;
-        self.cursor = keys.end;
+        let keys = self.next_key..self.next_key + self.batch;
+        self.next_key = keys.end;
         self.now_ns += HORIZON_NS / self.ids.len() as u64 * self.batch as u64;
         self.due.clear();
         let Self { timers, ids, deadlines_ns, due, now_ns, .. } = self;
         timers.within(|timers| {
-            ticks[CANCEL] = time_ticks(|| {
+            ticks[CANCEL_PART] = time_ticks(|| {
                 for &id in &ids[keys.clone()] {
                     black_box(timers.cancel(id));
                 }
             });
-            ticks[START] = time_ticks(|| {
+            ticks[START_PART] = time_ticks(|| {
                 for (key, &deadline_ns) in keys.clone().zip(&*deadlines_ns) {
                     ids[key] = timers.start(deadline_ns, key as u32);
                 }
             });
-            ticks[PAIR] = time_ticks(|| {
+            ticks[PAIR_PART] = time_ticks(|| {
                 for &deadline_ns in &deadlines_ns[..keys.len()] {
                     let id = timers.start(deadline_ns, 0);
                     black_box(timers.cancel(id));
@@ -411,12 +427,12 @@ impl<T: Timers, A> StartCancelExpire<T, A> {
             });
         });
         timers.prepare(*now_ns)?;
-        timers.within(|timers| ticks[EXPIRE] = time_ticks(|| timers.expire(*now_ns, due)));
+        timers.within(|timers| ticks[EXPIRE_PART] = time_ticks(|| timers.expire(*now_ns, due)));
         // Scaled to a batch, as about a batch is due and every sample must have the same length.
         let due_count = self.due.len().max(1) as u64;
-        ticks[EXPIRE] = ticks[EXPIRE] * self.batch as u64 / due_count;
+        ticks[EXPIRE_PART] = ticks[EXPIRE_PART] * self.batch as u64 / due_count;
         for at in 0..self.due.len() {
-            let (key, deadline_ns) = (self.due[at], self.any_deadline_ns());
+            let (key, deadline_ns) = (self.due[at], self.random_deadline_ns());
             self.ids[key as usize] = self.timers.within(|timers| timers.start(deadline_ns, key));
         }
         Ok(ticks)
@@ -424,10 +440,11 @@ impl<T: Timers, A> StartCancelExpire<T, A> {
 
     /// Returns a random deadline in ns, after this step and at least two milliseconds ahead, as
     /// some timers have a resolution of one millisecond.
-    fn any_deadline_ns(&mut self) -> u64 {
+    fn random_deadline_ns(&mut self) -> u64 {
         self.now_ns + 2 * MS_NS + self.random() % HORIZON_NS
     }
 
+    /// Returns a pseudo-random number.
     fn random(&mut self) -> u64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;

@@ -29,8 +29,8 @@ pub struct FunctionCost {
     pub is_left_out: bool,
 }
 
-/// Limits that a function must pass to be excluded: many events, from calls so short that the
-/// probes are most of their duration.
+/// Limits that a function must pass to be excluded. Such a function has many events, from calls so
+/// short that the probes are most of their duration.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ExclusionLimits {
     /// Minimum share of all events in per cent; a function with a smaller share is not excluded.
@@ -62,10 +62,12 @@ pub struct CostEstimate {
     pub filter: Option<String>,
     /// Number of events that remain with the suggested filter.
     pub events_left: u64,
-    /// Approximate size of the remaining events in a stream, in bytes: the times between them grow.
+    /// Approximate size of the remaining events in a stream, in bytes; approximate because the
+    /// times between them grow.
     pub stream_bytes_left: u64,
 }
 
+/// Sums of the events of one name.
 #[derive(Debug, Clone, Default)]
 struct EventSums {
     events: u64,
@@ -75,6 +77,7 @@ struct EventSums {
     total_ns: u64,
 }
 
+/// Visitor that adds the durations of calls to the sums.
 struct DurationSums<'a>(&'a mut [EventSums]);
 
 impl TraceVisitor for DurationSums<'_> {

@@ -80,8 +80,8 @@ pub struct RecordOptions {
     /// Maximum time that a thread waits when its ring is full, before its event is lost. For
     /// streams only.
     pub wait: Duration,
-    /// `true` to run a program without anything to trace: programs that it starts, or libraries that
-    /// it loads, may be traceable.
+    /// `true` to run a program without anything to trace, because programs that it starts, or
+    /// libraries that it loads, may be traceable.
     pub force: bool,
 }
 
@@ -228,14 +228,14 @@ pub fn record(
         rename(&target, &file, &mut notes);
     }
     let mut written = Vec::new();
-    for path in traces(&file, paths, &older) {
+    for path in find_trace_paths(&file, paths, &older) {
         if options.policy == Policy::Last
             && let Err(error) = names::add_function_names_with_notes(&path, &mut notes)
         {
             notes.push(format!("{}: functions were not named: {error}", path.display()));
         }
         match Trace::open(&path) {
-            Ok(trace) => written.push(describe(path, &trace)),
+            Ok(trace) => written.push(describe_trace(path, &trace)),
             Err(error) => notes.push(format!("{}: {error}", path.display())),
         }
     }
@@ -246,7 +246,8 @@ pub fn record(
     Ok(RecordResult { status, written, notes })
 }
 
-fn describe(path: PathBuf, trace: &Trace) -> WrittenTrace {
+/// Returns the description of a written trace.
+fn describe_trace(path: PathBuf, trace: &Trace) -> WrittenTrace {
     WrittenTrace {
         pid: trace.pid(),
         program: trace.program().to_owned(),
@@ -260,7 +261,7 @@ fn describe(path: PathBuf, trace: &Trace) -> WrittenTrace {
 }
 
 /// Returns the paths of all traces: those written here and those of programs with their own probes.
-fn traces(file: &Path, known: Vec<PathBuf>, older: &OlderTraces) -> Vec<PathBuf> {
+fn find_trace_paths(file: &Path, known: Vec<PathBuf>, older: &OlderTraces) -> Vec<PathBuf> {
     let mut all = known;
     for path in read::find_traces(file).unwrap_or_default() {
         if path.exists() && !older.contains(&path) && !all.contains(&path) {
@@ -271,6 +272,7 @@ fn traces(file: &Path, known: Vec<PathBuf>, older: &OlderTraces) -> Vec<PathBuf>
     all
 }
 
+/// Waits for the program's exit; meanwhile drains rings and forwards signals.
 fn wait(
     child: &mut Child,
     mut follower: Option<&mut RingDrain>,
@@ -373,7 +375,7 @@ struct RecorderFolders {
     locks: Vec<File>,
 }
 
-/// Prefix of the folders' names.
+/// Prefix of the names of these folders.
 const FOLDER_PREFIX: &str = "handover-trace.";
 /// Name of the lock file in each folder.
 const LOCK: &str = "recorder";
@@ -447,32 +449,34 @@ impl RecorderFolders {
         let locks = locked.collect::<Result<_, _>>()?;
         let folders = Self { folder, rings, locks };
         // Reserves space for the library's messages, for the case of a full disk.
-        let log = folders.log();
+        let log = folders.log_path();
         let made = File::create_new(&log).map_err(error(&log))?;
         let _ = rustix::fs::fallocate(&made, FallocateFlags::KEEP_SIZE, 0, LOG_BYTES);
-        let failure = folders.failure();
+        let failure = folders.failure_path();
         std::fs::write(&failure, [0; 4]).map_err(error(&failure))?;
-        let library = folders.library();
+        let library = folders.library_path();
         std::fs::write(&library, RECORDING_LIBRARY_IMAGE).map_err(error(&library))?;
         let settings = folders.folder.path().join("settings");
-        std::fs::write(&settings, folders.settings(options, file)?).map_err(error(&settings))?;
+        std::fs::write(&settings, folders.settings_text(options, file)?)
+            .map_err(error(&settings))?;
         Ok(folders)
     }
 
-    fn library(&self) -> PathBuf {
+    fn library_path(&self) -> PathBuf {
         self.folder.path().join("libhandover-trace.so")
     }
 
-    fn log(&self) -> PathBuf {
+    fn log_path(&self) -> PathBuf {
         self.folder.path().join("log")
     }
 
     /// Returns the path of the file in which the library reports an error number.
-    fn failure(&self) -> PathBuf {
+    fn failure_path(&self) -> PathBuf {
         self.folder.path().join("failure")
     }
 
-    fn settings(&self, options: &RecordOptions, file: &Path) -> Result<String, RecordError> {
+    /// Returns the settings for the recording library, one per line.
+    fn settings_text(&self, options: &RecordOptions, file: &Path) -> Result<String, RecordError> {
         let rings = match &self.rings {
             Some(rings) => {
                 rings.path().to_str().ok_or(RecordError::Path { path: rings.path().to_owned() })?
@@ -503,6 +507,7 @@ impl RecorderFolders {
         ))
     }
 
+    /// Starts the program with the environment that makes it record.
     fn start(
         &self,
         options: &RecordOptions,
@@ -513,7 +518,7 @@ impl RecorderFolders {
         let mut command = Command::new(&found.path);
         command.args(&command_line[1..]).arg0(&command_line[0]);
         if found.loads_library {
-            let mut preload = self.library().into_os_string();
+            let mut preload = self.library_path().into_os_string();
             if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty())
             {
                 preload.push(":");
@@ -544,7 +549,7 @@ impl RecorderFolders {
 
     /// Converts the library's messages to `notes` for the user.
     fn report(&self, found: &TraceableProgram, written: &[WrittenTrace], notes: &mut Vec<String>) {
-        let log = std::fs::read_to_string(self.log()).unwrap_or_default();
+        let log = std::fs::read_to_string(self.log_path()).unwrap_or_default();
         let sum = |key: &str| -> u64 {
             let values = log.split_whitespace().filter_map(|word| word.strip_prefix(key));
             values.filter_map(|value| value.parse::<u64>().ok()).sum()
@@ -566,7 +571,7 @@ impl RecorderFolders {
                  not traced"
             ));
         }
-        let failure = std::fs::read(self.failure()).unwrap_or_default();
+        let failure = std::fs::read(self.failure_path()).unwrap_or_default();
         let errno = failure.first_chunk().map_or(0, |word| i32::from_le_bytes(*word));
         if errno != 0 {
             let why = match errno {

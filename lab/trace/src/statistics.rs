@@ -7,8 +7,8 @@ use serde::Serialize;
 use std::io;
 use std::str::FromStr;
 
-/// Significant digits of histograms: p50 and p99 are within 1 %, and ten thousand functions fit
-/// into memory.
+/// Significant digits of histograms, so that p50 and p99 are within 1 % and ten thousand functions
+/// fit into memory.
 const SIGNIFICANT_DIGITS: u8 = 2;
 /// Maximum recorded duration; only a damaged trace has longer calls.
 const DURATION_NS_MAX: u64 = u64::MAX / 4;
@@ -30,9 +30,11 @@ pub struct FunctionStatistics {
     /// Time in the function without its callees; the sum over all functions is that of the
     /// outermost calls.
     pub self_ns: u64,
-    /// Number of calls without a recorded end: included in the times above, not in `durations`.
+    /// Number of calls without a recorded end; these are included in the times above, not in
+    /// `durations`.
     pub cut: u64,
-    /// `true` if a thread that called the function has lost events: self time may include lost calls.
+    /// `true` if a thread that called the function has lost events, so that the self time may
+    /// include lost calls.
     pub has_losses: bool,
     /// Durations of complete calls; `None` if there are none.
     pub durations: Option<DurationDistribution>,
@@ -94,6 +96,7 @@ impl FromStr for SortOrder {
     }
 }
 
+/// Sums of the calls and marks of one name.
 #[derive(Debug, Default)]
 struct FunctionSums {
     calls: u64,
@@ -101,6 +104,7 @@ struct FunctionSums {
     threads: u64,
     /// Number, from 1, of the thread that was last counted in `threads`.
     thread: u64,
+    /// Time in the function and its callees.
     total_ns: u64,
     self_ns: u64,
     cut: u64,
@@ -115,6 +119,7 @@ struct FunctionSums {
 #[derive(Debug, Default)]
 pub struct CallStatistics {
     sums: Vec<FunctionSums>,
+    /// Number of threads visited so far.
     threads: u64,
     /// `true` if the current thread has lost events.
     has_losses: bool,
@@ -163,6 +168,7 @@ impl CallStatistics {
         self.sums.iter().fold(0, |sum, of| sum.saturating_add(of.self_ns))
     }
 
+    /// Returns the sums of a name.
     #[inline]
     fn sums(&mut self, name: NameId) -> &mut FunctionSums {
         if self.sums.len() <= name.index() {
@@ -178,6 +184,7 @@ impl CallStatistics {
     }
 }
 
+/// Returns the value by which functions are sorted in ascending order.
 fn key(function: &FunctionStatistics, order: SortOrder) -> (u64, u64) {
     let of = |value: fn(&DurationDistribution) -> u64| function.durations.as_ref().map_or(0, value);
     let first = match order {

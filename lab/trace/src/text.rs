@@ -18,11 +18,11 @@ impl Table {
         Self { rows: vec![heads.iter().map(|head| (*head).to_owned()).collect()] }
     }
 
-    fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+    fn add_row(&mut self, cells: impl IntoIterator<Item = String>) {
         self.rows.push(cells.into_iter().collect());
     }
 
-    fn text(&self) -> String {
+    fn to_text(&self) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or_default();
         let width = |column: usize| {
             let cells = self.rows.iter().filter_map(|row| row.get(column));
@@ -46,19 +46,19 @@ impl Table {
     }
 }
 
-fn ns(ns: u64) -> String {
+fn time_text(ns: u64) -> String {
     format_ns(ns as f64)
 }
 
-fn bytes(bytes: u64) -> String {
+fn size_text(bytes: u64) -> String {
     format_bytes_rate(bytes as f64).trim_end_matches("/s").to_owned()
 }
 
-fn percentage(part: u64, whole: u64) -> String {
+fn percentage_text(part: u64, whole: u64) -> String {
     if whole == 0 { "-".into() } else { format!("{:.1}", part as f64 * 100.0 / whole as f64) }
 }
 
-fn escaped(name: &str) -> String {
+fn escape_control_characters(name: &str) -> String {
     let mut text = String::new();
     for c in name.chars() {
         if c.is_control() { text.extend(c.escape_default()) } else { text.push(c) }
@@ -90,7 +90,7 @@ pub fn trace_headlines<S: ReadAt>(traces: &Traces<S>) -> String {
             format_count(events as f64),
             path.display(),
         );
-        text.push_str(escaped(&line).trim_end());
+        text.push_str(escape_control_characters(&line).trim_end());
         text.push('\n');
     }
     text
@@ -136,7 +136,7 @@ pub fn missing_event_lines<S: ReadAt>(traces: &Traces<S>, found: &WalkCounts) ->
 pub fn remedy_lines<S: ReadAt>(traces: &Traces<S>) -> Vec<String> {
     let mut lines = Vec::new();
     for (trace, path) in traces.as_slice().iter().zip(traces.paths()) {
-        let path = escaped(&path.display().to_string());
+        let path = escape_control_characters(&path.display().to_string());
         let missing = trace.missing_events();
         if missing.damaged > 0 || trace.damaged_bytes() > 0 {
             lines.push(match trace.state() {
@@ -188,7 +188,7 @@ pub fn function_table(functions: &[FunctionStatistics], time_ns: u64) -> String 
         Table::new(&["self", "%", "total", "calls", "min", "p50", "p99", "max", "threads", "name"]);
     for one in functions.iter().filter(|function| function.calls > 0) {
         let durations = match &one.durations {
-            Some(of) => [of.min_ns, of.p50_ns, of.p99_ns, of.max_ns].map(ns),
+            Some(of) => [of.min_ns, of.p50_ns, of.p99_ns, of.max_ns].map(time_text),
             None => [const { String::new() }; 4].map(|_| "-".to_owned()),
         };
         let calls = if one.cut > 0 {
@@ -196,21 +196,27 @@ pub fn function_table(functions: &[FunctionStatistics], time_ns: u64) -> String 
         } else {
             one.calls.to_string()
         };
-        let self_time = format!("{}{}", if one.has_losses { "~" } else { "" }, ns(one.self_ns));
-        let front = [self_time, percentage(one.self_ns, time_ns), ns(one.total_ns), calls];
-        let back = [one.threads.to_string(), escaped(&one.name)];
-        table.row(front.into_iter().chain(durations).chain(back));
+        let self_time =
+            format!("{}{}", if one.has_losses { "~" } else { "" }, time_text(one.self_ns));
+        let front =
+            [self_time, percentage_text(one.self_ns, time_ns), time_text(one.total_ns), calls];
+        let back = [one.threads.to_string(), escape_control_characters(&one.name)];
+        table.add_row(front.into_iter().chain(durations).chain(back));
     }
-    let mut text = if table.rows.len() > 1 { table.text() } else { String::new() };
+    let mut text = if table.rows.len() > 1 { table.to_text() } else { String::new() };
     let mut marks = Table::new(&["passed", "threads", "mark"]);
     for one in functions.iter().filter(|function| function.marks > 0) {
-        marks.row([one.marks.to_string(), one.threads.to_string(), escaped(&one.name)]);
+        marks.add_row([
+            one.marks.to_string(),
+            one.threads.to_string(),
+            escape_control_characters(&one.name),
+        ]);
     }
     if marks.rows.len() > 1 {
         if !text.is_empty() {
             text.push('\n');
         }
-        text.push_str(&marks.text());
+        text.push_str(&marks.to_text());
     }
     text
 }
@@ -224,11 +230,22 @@ pub fn tree_table(lines: &[TreeLine]) -> String {
         if line.level == 0 {
             whole_ns = line.total_ns;
         }
-        let name = format!("{:indent$}{}", "", escaped(&line.name), indent = 2 * line.level);
-        let percentage = percentage(line.total_ns, whole_ns);
-        table.row([ns(line.total_ns), percentage, ns(line.self_ns), line.calls.to_string(), name]);
+        let name = format!(
+            "{:indent$}{}",
+            "",
+            escape_control_characters(&line.name),
+            indent = 2 * line.level
+        );
+        let percentage = percentage_text(line.total_ns, whole_ns);
+        table.add_row([
+            time_text(line.total_ns),
+            percentage,
+            time_text(line.self_ns),
+            line.calls.to_string(),
+            name,
+        ]);
     }
-    table.text()
+    table.to_text()
 }
 
 /// Returns a table with one row per function, followed by the suggested filter.
@@ -236,31 +253,31 @@ pub fn tree_table(lines: &[TreeLine]) -> String {
 pub fn estimate_table(estimate: &CostEstimate) -> String {
     let mut table = Table::new(&["events", "%", "streamed", "calls", "mean", "", "name"]);
     for share in &estimate.shares {
-        table.row([
+        table.add_row([
             share.events.to_string(),
-            percentage(share.events, estimate.events),
-            bytes(share.stream_bytes),
+            percentage_text(share.events, estimate.events),
+            size_text(share.stream_bytes),
             if share.calls > 0 { share.calls.to_string() } else { "-".into() },
-            share.mean_ns.map_or("-".into(), ns),
+            share.mean_ns.map_or("-".into(), time_text),
             if share.is_left_out { "out" } else { "" }.into(),
-            escaped(&share.name),
+            escape_control_characters(&share.name),
         ]);
     }
-    let mut text = table.text();
+    let mut text = table.to_text();
     text.push_str(&format!(
         "\n{} events: {} streamed, {} in rings\n",
         estimate.events,
-        bytes(estimate.stream_bytes),
-        bytes(estimate.ring_bytes),
+        size_text(estimate.stream_bytes),
+        size_text(estimate.ring_bytes),
     ));
     match &estimate.filter {
         None => text.push_str("no function needs to be left out\n"),
         Some(filter) => text.push_str(&format!(
             "without the functions marked out: {} events ({} %), about {}\n{}\n",
             estimate.events_left,
-            percentage(estimate.events_left, estimate.events),
-            bytes(estimate.stream_bytes_left),
-            escaped(filter),
+            percentage_text(estimate.events_left, estimate.events),
+            size_text(estimate.stream_bytes_left),
+            escape_control_characters(filter),
         )),
     }
     text

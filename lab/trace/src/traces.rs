@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub struct Traces<S = File> {
     paths: Vec<PathBuf>,
-    all: Vec<Trace<S>>,
+    traces: Vec<Trace<S>>,
     unreadable_children: Vec<TraceError>,
 }
 
@@ -41,7 +41,7 @@ impl Traces {
         with_children: bool,
     ) -> Result<Self, TraceError> {
         let mut traces =
-            Self { paths: Vec::new(), all: Vec::new(), unreadable_children: Vec::new() };
+            Self { paths: Vec::new(), traces: Vec::new(), unreadable_children: Vec::new() };
         for path in paths {
             let path = path.as_ref();
             traces.push(path, open(path)?);
@@ -49,9 +49,10 @@ impl Traces {
                 traces.push_children(path)?;
             }
         }
-        traces.comparable()
+        traces.check_time_lines()
     }
 
+    /// Adds a trace, unless a trace of the same file was added before.
     fn push(&mut self, path: &Path, trace: Trace) {
         let same = |other: &PathBuf| {
             let whole = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
@@ -59,7 +60,7 @@ impl Traces {
         };
         if !self.paths.iter().any(same) {
             self.paths.push(path.to_owned());
-            self.all.push(trace);
+            self.traces.push(trace);
         }
     }
 
@@ -74,7 +75,7 @@ impl Traces {
                 Err(error) => self.unreadable_children.push(error),
             }
         }
-        let mut pids: HashSet<u32> = self.all.iter().map(Trace::pid).collect();
+        let mut pids: HashSet<u32> = self.traces.iter().map(Trace::pid).collect();
         loop {
             let found = candidates.iter().position(|(child, trace)| {
                 // A shared object with its own recorder uses its process's PID, also in the file's
@@ -98,13 +99,14 @@ impl Traces<Vec<u8>> {
     /// Creates a set of one trace that is in memory.
     #[must_use]
     pub fn from_trace(trace: Trace<Vec<u8>>) -> Self {
-        Self { paths: vec![PathBuf::new()], all: vec![trace], unreadable_children: Vec::new() }
+        Self { paths: vec![PathBuf::new()], traces: vec![trace], unreadable_children: Vec::new() }
     }
 }
 
 impl<S: ReadAt> Traces<S> {
-    fn comparable(self) -> Result<Self, TraceError> {
-        match read::merge(&self.all) {
+    /// Fails unless all traces have a common time line.
+    fn check_time_lines(self) -> Result<Self, TraceError> {
+        match read::merge(&self.traces) {
             Ok(_) => Ok(self),
             Err(read::MergeError { index }) => Err(TraceError::Incomparable {
                 path: self.paths[index].clone(),
@@ -116,7 +118,7 @@ impl<S: ReadAt> Traces<S> {
     /// Returns the traces, parents before their children.
     #[must_use]
     pub fn as_slice(&self) -> &[Trace<S>] {
-        &self.all
+        &self.traces
     }
 
     /// Returns the paths of the trace files, in the order of [`as_slice`](Traces::as_slice).
@@ -136,7 +138,7 @@ impl<S: ReadAt> Traces<S> {
     /// # Panics
     /// Never: opening has checked that the traces can be merged.
     pub fn merged_events(&self) -> MergedTraces<'_, S> {
-        match read::merge(&self.all) {
+        match read::merge(&self.traces) {
             Ok(merged) => merged,
             Err(_) => unreachable!("traces without a common time line were opened"),
         }
@@ -145,14 +147,14 @@ impl<S: ReadAt> Traces<S> {
     /// Returns the name of a site; `None` if the trace has none.
     #[must_use]
     pub fn site_name(&self, trace: usize, site: u32) -> Option<&str> {
-        Some(&self.all.get(trace)?.site(site)?.name)
+        Some(&self.traces.get(trace)?.site(site)?.name)
     }
 
     /// Returns the counts of missing events, summed over all traces.
     #[must_use]
     pub fn missing_events(&self) -> MissingEvents {
         let mut sum = MissingEvents::default();
-        for missing in self.all.iter().map(|trace| trace.missing_events()) {
+        for missing in self.traces.iter().map(|trace| trace.missing_events()) {
             sum.lost = sum.lost.saturating_add(missing.lost);
             sum.overwritten = sum.overwritten.saturating_add(missing.overwritten);
             sum.damaged = sum.damaged.saturating_add(missing.damaged);

@@ -35,8 +35,10 @@ pub struct TreeLine {
     pub self_ns: u64,
 }
 
+/// Index that stands for no node.
 const NONE: u32 = u32::MAX;
 
+/// Node of a call tree.
 #[derive(Debug)]
 struct Node {
     /// Name of the function; `None` for a root.
@@ -56,13 +58,18 @@ struct Node {
 pub struct CallTree {
     grouping: TreeGrouping,
     nodes: Vec<Node>,
+    /// Index of each child, by its parent and its name.
     children: HashMap<(u32, NameId), u32>,
+    /// Index and title of each root.
     roots: Vec<(u32, String)>,
+    /// Process of the last root.
     process: Option<usize>,
-    at: u32,
+    /// Index of the innermost open call's node.
+    current: u32,
+    /// Level of the innermost open call.
     level: usize,
     /// Number of open calls beyond [`TREE_LEVELS_MAX`].
-    beyond: u64,
+    too_deep_count: u64,
 }
 
 impl CallTree {
@@ -75,9 +82,9 @@ impl CallTree {
             children: HashMap::new(),
             roots: Vec::new(),
             process: None,
-            at: NONE,
+            current: NONE,
             level: 0,
-            beyond: 0,
+            too_deep_count: 0,
         }
     }
 
@@ -126,6 +133,7 @@ impl CallTree {
         roots.fold(0, u64::saturating_add)
     }
 
+    /// Calls `each` with every node down to `levels_max`, its level and the title of its root.
     fn visit<'a>(&'a self, levels_max: usize, mut each: impl FnMut(&'a Node, usize, &'a str)) {
         for (root, title) in &self.roots {
             let mut left = vec![(*root, 0)];
@@ -148,7 +156,8 @@ impl CallTree {
         }
     }
 
-    fn add(&mut self, name: Option<NameId>, parent: u32) -> u32 {
+    /// Adds a node; returns its index.
+    fn add_node(&mut self, name: Option<NameId>, parent: u32) -> u32 {
         let at = self.nodes.len() as u32;
         let mut next_sibling = NONE;
         if let Some(parent) = self.nodes.get_mut(parent as usize) {
@@ -167,20 +176,21 @@ impl CallTree {
         at
     }
 
-    fn child(&mut self, name: NameId) -> u32 {
-        let last = self.nodes[self.at as usize].last_child;
+    /// Returns the index of the open call's child of that name; adds the child if necessary.
+    fn find_or_add_child(&mut self, name: NameId) -> u32 {
+        let last = self.nodes[self.current as usize].last_child;
         if self.nodes.get(last as usize).is_some_and(|node| node.name == Some(name)) {
             return last;
         }
-        let child = match self.children.get(&(self.at, name)) {
+        let child = match self.children.get(&(self.current, name)) {
             Some(child) => *child,
             None => {
-                let child = self.add(Some(name), self.at);
-                self.children.insert((self.at, name), child);
+                let child = self.add_node(Some(name), self.current);
+                self.children.insert((self.current, name), child);
                 child
             }
         };
-        self.nodes[self.at as usize].last_child = child;
+        self.nodes[self.current as usize].last_child = child;
         child
     }
 }
@@ -189,7 +199,7 @@ impl TraceVisitor for CallTree {
     fn start_thread(&mut self, process: usize, thread_info: &ThreadInfo<'_>) -> io::Result<()> {
         if self.grouping == TreeGrouping::Threads || self.process != Some(process) {
             self.process = Some(process);
-            let root = self.add(None, NONE);
+            let root = self.add_node(None, NONE);
             let program = thread_info.program.rsplit('/').next().unwrap_or_default();
             let title = match self.grouping {
                 TreeGrouping::Processes => format!("{program} [{}]", thread_info.pid),
@@ -202,34 +212,34 @@ impl TraceVisitor for CallTree {
             };
             self.roots.push((root, title));
         }
-        self.at = self.roots.last().map_or(NONE, |(root, _)| *root);
-        (self.level, self.beyond) = (0, 0);
+        self.current = self.roots.last().map_or(NONE, |(root, _)| *root);
+        (self.level, self.too_deep_count) = (0, 0);
         Ok(())
     }
 
     fn enter_call(&mut self, _: &EventPosition, name: NameId, _: &[u64]) -> io::Result<()> {
         if self.level >= TREE_LEVELS_MAX {
-            self.beyond += 1;
+            self.too_deep_count += 1;
             return Ok(());
         }
         self.level += 1;
-        self.at = self.child(name);
+        self.current = self.find_or_add_child(name);
         Ok(())
     }
 
     fn leave_call(&mut self, _: &EventPosition, call: &CompletedCall) -> io::Result<()> {
-        let node = &mut self.nodes[self.at as usize];
+        let node = &mut self.nodes[self.current as usize];
         node.self_ns = node.self_ns.saturating_add(call.self_ns);
-        if self.beyond > 0 {
-            self.beyond -= 1;
+        if self.too_deep_count > 0 {
+            self.too_deep_count -= 1;
             return Ok(());
         }
         node.calls += 1;
         node.total_ns = node.total_ns.saturating_add(call.total_ns);
         self.level -= 1;
-        self.at = node.parent;
+        self.current = node.parent;
         if self.level == 0 {
-            let root = &mut self.nodes[self.at as usize];
+            let root = &mut self.nodes[self.current as usize];
             root.calls += 1;
             root.total_ns = root.total_ns.saturating_add(call.total_ns);
         }

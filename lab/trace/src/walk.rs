@@ -6,8 +6,8 @@ use handover_probe::read::{Event, EventKind, ReadAt, Thread, Trace};
 use serde::Serialize;
 use std::io;
 
-/// Maximum depth of calls; deeper ones are counted, but not reported: no thread's stack is that
-/// deep, and a trace that has lost its call ends must not exhaust the memory.
+/// Maximum depth of calls; deeper ones are counted, but not reported. No thread's stack is that
+/// deep, but without a limit a trace that has lost its call ends could exhaust the memory.
 pub const STACK_DEPTH_MAX: usize = 1 << 16;
 
 /// Position and time of an event.
@@ -144,22 +144,25 @@ pub struct WalkCounts {
     pub open: u64,
     /// Number of calls deeper than [`STACK_DEPTH_MAX`], which are ignored.
     pub too_deep: u64,
-    /// Number of threads with lost events: their self times may include lost calls.
+    /// Number of threads with lost events; their self times may include lost calls.
     pub threads_with_losses: u64,
     /// Number of threads whose events are incomplete because the file was truncated or overwritten while it was read.
     pub cut_short: u64,
 }
 
+/// Open call.
 struct Frame {
     name: NameId,
     begin_ns: i64,
+    /// Time in nested calls that have ended.
     in_calls_ns: u64,
 }
 
-struct Walk<'a, V> {
+/// State of a [`walk`].
+struct WalkState<'a, V> {
     names: &'a SiteNames,
     visitor: &'a mut V,
-    found: WalkCounts,
+    counts: WalkCounts,
     stack: Vec<Frame>,
     /// Number of open calls of each name.
     open: Vec<u32>,
@@ -182,10 +185,10 @@ pub fn walk<S: ReadAt, V: TraceVisitor>(
     names: &SiteNames,
     visitor: &mut V,
 ) -> io::Result<WalkCounts> {
-    let mut walk = Walk {
+    let mut walk = WalkState {
         names,
         visitor,
-        found: WalkCounts::default(),
+        counts: WalkCounts::default(),
         stack: Vec::new(),
         open: vec![0; names.count()],
         too_deep: vec![0; names.count()],
@@ -193,14 +196,15 @@ pub fn walk<S: ReadAt, V: TraceVisitor>(
     };
     for (process, trace) in traces.as_slice().iter().enumerate() {
         for index in 0..trace.threads().len() {
-            walk.thread(process, trace, index)?;
+            walk.visit_thread(process, trace, index)?;
         }
     }
-    Ok(walk.found)
+    Ok(walk.counts)
 }
 
-impl<V: TraceVisitor> Walk<'_, V> {
-    fn thread<S: ReadAt>(
+impl<V: TraceVisitor> WalkState<'_, V> {
+    /// Visits the events of a thread.
+    fn visit_thread<S: ReadAt>(
         &mut self,
         process: usize,
         trace: &Trace<S>,
@@ -216,24 +220,24 @@ impl<V: TraceVisitor> Walk<'_, V> {
             thread,
         };
         self.visitor.start_thread(process, &thread_info)?;
-        self.found.threads_with_losses += u64::from(thread_info.has_losses());
+        self.counts.threads_with_losses += u64::from(thread_info.has_losses());
         let mut at = EventPosition { process, thread: index, ns: i64::MIN };
         let mut events = trace.events(index);
         for event in events.by_ref() {
             let name = self.names.id_of_site(process, event.site);
             at.ns = trace.ns_from_ticks(event.ticks).max(at.ns);
             if self.names.is_selected(name) {
-                self.step(&at, name, &event)?;
+                self.visit_event(&at, name, &event)?;
             }
         }
-        self.found.cut_short += u64::from(events.is_truncated());
+        self.counts.cut_short += u64::from(events.is_truncated());
         if !self.stack.is_empty() {
             let end_ticks = thread.end_ticks.or(trace.end_ticks());
             at.ns = end_ticks.map_or(at.ns, |ticks| trace.ns_from_ticks(ticks)).max(at.ns);
         }
         while !self.stack.is_empty() {
-            self.found.open += 1;
-            self.pop(&at, CallEnding::Open)?;
+            self.counts.open += 1;
+            self.end_innermost_call(&at, CallEnding::Open)?;
         }
         self.clear_too_deep();
         Ok(())
@@ -247,13 +251,14 @@ impl<V: TraceVisitor> Walk<'_, V> {
         }
     }
 
-    fn step(&mut self, at: &EventPosition, name: NameId, event: &Event) -> io::Result<()> {
-        self.found.events += 1;
+    /// Visits an event.
+    fn visit_event(&mut self, at: &EventPosition, name: NameId, event: &Event) -> io::Result<()> {
+        self.counts.events += 1;
         match event.kind {
             EventKind::Enter if self.stack.len() >= STACK_DEPTH_MAX => {
                 self.too_deep[name.index()] += 1;
                 self.too_deep_count += 1;
-                self.found.too_deep += 1;
+                self.counts.too_deep += 1;
                 Ok(())
             }
             EventKind::Enter => {
@@ -267,26 +272,27 @@ impl<V: TraceVisitor> Walk<'_, V> {
                 Ok(())
             }
             EventKind::Leave if self.open[name.index()] == 0 => {
-                self.found.unmatched_leaves += 1;
+                self.counts.unmatched_leaves += 1;
                 Ok(())
             }
             EventKind::Leave => {
                 // Open calls of other names that are too deep have lost their ends.
                 self.clear_too_deep();
                 while self.stack.last().is_some_and(|frame| frame.name != name) {
-                    self.found.unmatched_enters += 1;
-                    self.pop(at, CallEnding::Cut)?;
+                    self.counts.unmatched_enters += 1;
+                    self.end_innermost_call(at, CallEnding::Cut)?;
                 }
-                self.pop(at, CallEnding::Returned)
+                self.end_innermost_call(at, CallEnding::Returned)
             }
             _ => {
-                self.found.marks += 1;
+                self.counts.marks += 1;
                 self.visitor.visit_mark(at, name, event.values())
             }
         }
     }
 
-    fn pop(&mut self, at: &EventPosition, ending: CallEnding) -> io::Result<()> {
+    /// Ends the innermost open call.
+    fn end_innermost_call(&mut self, at: &EventPosition, ending: CallEnding) -> io::Result<()> {
         let Some(frame) = self.stack.pop() else { return Ok(()) };
         let total_ns = at.ns.saturating_sub(frame.begin_ns).max(0) as u64;
         if let Some(around) = self.stack.last_mut() {
@@ -294,7 +300,7 @@ impl<V: TraceVisitor> Walk<'_, V> {
         }
         let open = &mut self.open[frame.name.index()];
         *open -= 1;
-        self.found.calls += 1;
+        self.counts.calls += 1;
         let call = CompletedCall {
             name: frame.name,
             begin_ns: frame.begin_ns,

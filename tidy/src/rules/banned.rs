@@ -18,7 +18,8 @@ pub struct BannedConstruct {
     pub remedy: &'static str,
 }
 
-const NO_CLOCK: &str = "pass the time as an argument, now_ns: an engine must not read a clock";
+const NO_CLOCK_REMEDY: &str =
+    "pass the time as an argument, now_ns: an engine must not read a clock";
 
 /// All banned constructs.
 pub const BANNED_CONSTRUCTS: &[BannedConstruct] = &[
@@ -50,13 +51,13 @@ pub const BANNED_CONSTRUCTS: &[BannedConstruct] = &[
         pattern: "Instant::now",
         within: is_engine,
         is_allowed_in_tests: false,
-        remedy: NO_CLOCK,
+        remedy: NO_CLOCK_REMEDY,
     },
     BannedConstruct {
         pattern: "SystemTime::now",
         within: is_engine,
         is_allowed_in_tests: false,
-        remedy: NO_CLOCK,
+        remedy: NO_CLOCK_REMEDY,
     },
     BannedConstruct {
         pattern: "thread::sleep",

@@ -83,6 +83,7 @@ fn import_cycles(tree: &Tree, folder: &str) -> Vec<ImportCycle> {
 /// Path of a module in its crate; empty for the root module.
 type Module = Vec<String>;
 
+/// Source file of a crate, with the paths in its code.
 struct File<'t> {
     path: &'t str,
     /// Paths in the code except tests, each with the module to which it is relative, and its line.

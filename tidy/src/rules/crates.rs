@@ -35,12 +35,12 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
             ));
         }
     }
-    found.extend(unused(&root, &crates));
+    found.extend(unused_dependencies(&root, &crates));
     found
 }
 
 /// Finds workspace dependencies that no crate uses.
-fn unused(root: &Manifest, crates: &[Crate]) -> Vec<Violation> {
+fn unused_dependencies(root: &Manifest, crates: &[Crate]) -> Vec<Violation> {
     let taken = |package: &str| {
         crates.iter().any(|one| one.dependencies.iter().any(|taken| taken.package == package))
     };

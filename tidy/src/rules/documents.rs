@@ -10,14 +10,16 @@ pub const RULE_NAME: &str = "documents";
 /// Commands that the root README must show to newcomers.
 const COMMANDS: [&str; 2] = ["cargo run --release", "cargo xtask test"];
 
-const MAP: &str = "docs/ARCHITECTURE.md";
+/// Document that lists every crate.
+const CRATE_LIST: &str = "docs/ARCHITECTURE.md";
+/// Folder of the decisions.
 const DECISIONS: &str = "docs/decisions/";
 
 /// Finds documents that lack required content, and broken links.
 pub fn check(tree: &Tree) -> Vec<Violation> {
     let mut found = Vec::new();
     found.extend(missing_commands(tree));
-    found.extend(crates_missing_on_map(tree));
+    found.extend(crates_missing_in_list(tree));
     found.extend(missing_changelog_section(tree));
     found.extend(misnumbered_decisions(tree));
     found.extend(unexplained_libraries(tree));
@@ -44,8 +46,8 @@ fn missing_commands(tree: &Tree) -> Vec<Violation> {
         .collect()
 }
 
-fn crates_missing_on_map(tree: &Tree) -> Vec<Violation> {
-    let text = tree.text(MAP).unwrap_or_default();
+fn crates_missing_in_list(tree: &Tree) -> Vec<Violation> {
+    let text = tree.text(CRATE_LIST).unwrap_or_default();
     let on_map = |what: &str| words(text, what).next().is_some();
     let missing = tree.crates().into_iter().filter(|one| {
         let bare = !one.folder.contains('/');
@@ -53,9 +55,9 @@ fn crates_missing_on_map(tree: &Tree) -> Vec<Violation> {
     });
     missing
         .map(|one| {
-            let what = format!("the map lacks the crate `{}`", one.folder);
+            let what = format!("{CRATE_LIST} lacks the crate `{}`", one.folder);
             let instead = format!("describe the contents of {} ({})", one.folder, one.name);
-            Violation::new(RULE_NAME, MAP, 1, what, instead)
+            Violation::new(RULE_NAME, CRATE_LIST, 1, what, instead)
         })
         .collect()
 }

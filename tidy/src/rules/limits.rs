@@ -6,7 +6,8 @@ use crate::{Tree, Violation};
 /// Name of the rule.
 pub const RULE_NAME: &str = "limits";
 
-const PAGE: &str = "docs/SECURITY.md";
+/// Document that lists the limits.
+const LIMITS_PAGE: &str = "docs/SECURITY.md";
 
 /// Header row of each table, and the configuration file whose limits the table lists.
 const TABLES: &[(&str, &str)] = &[
@@ -25,7 +26,7 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
     let mut found = Vec::new();
     for &(head, config) in TABLES {
         let Some(code) = tree.text(config) else { continue };
-        let page = tree.text(PAGE).unwrap_or_default();
+        let page = tree.text(LIMITS_PAGE).unwrap_or_default();
         let lines = page.lines().zip(1..).skip_while(|(line, _)| !line.starts_with(head));
         let table: Vec<(&str, usize)> =
             lines.take_while(|(line, _)| line.starts_with('|')).collect();
@@ -39,7 +40,7 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
             };
             let what = format!("`{name}`, {default} in {config}, {what}");
             let instead = "document the limit's default, and the effect of exceeding it";
-            found.push(Violation::new(RULE_NAME, PAGE, line, what, instead));
+            found.push(Violation::new(RULE_NAME, LIMITS_PAGE, line, what, instead));
         }
     }
     found

@@ -41,7 +41,7 @@ const LAB_JOINS_MECHANISMS: &[&str] = &["lab/suite"];
 /// Crates outside the lab on which the other lab crates may depend.
 const LAB_FOUNDATION: &[&str] = &["base", "mechanisms/probe"];
 
-/// Crates outside the layering: no crate depends on them, and they depend on none.
+/// Crates outside the layering; no crate depends on them, and they depend on none.
 pub const UNLAYERED_CRATES: &[&str] = &["tidy", "xtask"];
 
 /// Finds crates without a layer, and dependencies that the layering forbids.
@@ -80,7 +80,7 @@ fn violation(one: &Crate, dependency: &Dependency, why: &str) -> Violation {
     )
 }
 
-/// Returns the index of a crate's layer; `None` if it has none.
+/// Returns a crate's rung, the index of its layer; `None` if it has none.
 fn rung(folder: &str) -> Option<usize> {
     let stands = |places: &&[&str]| {
         places.iter().any(|place| match place.strip_suffix('/') {

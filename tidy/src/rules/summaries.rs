@@ -17,7 +17,7 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
     for source in tree.sources() {
         let mut marker_before = "";
         for (line, number) in source.comments.lines().zip(1..) {
-            let (marker, text) = doc(line);
+            let (marker, text) = doc_marker_and_text(line);
             if !marker.is_empty()
                 && marker != marker_before
                 && let Some(opener) = opener(text)
@@ -34,7 +34,7 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
 }
 
 /// Returns the marker and the text of a doc comment; an empty marker for other lines.
-fn doc(line: &str) -> (&'static str, &str) {
+fn doc_marker_and_text(line: &str) -> (&'static str, &str) {
     let line = line.trim_start();
     for marker in ["///", "//!"] {
         if let Some(text) = line.strip_prefix(marker) {

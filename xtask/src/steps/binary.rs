@@ -111,15 +111,16 @@ pub fn build_binary(workspace: &Workspace, profile: &str) -> Result<()> {
 
 fn run_smoke(binary: &Path, folder: &Path) -> Result<()> {
     CommandLine::program(binary)
-        .args(["run", "--profile", "smoke", "--db", STORE])
+        .args(["run", "--profile", "smoke", "--db", STORE_FILE_NAME])
         .current_dir(folder)
         .timeout(SMOKE_MAX)
         .count_tests_buffered()?;
-    ensure!(folder.join(STORE).exists(), "the smoke run wrote no {STORE}");
+    ensure!(folder.join(STORE_FILE_NAME).exists(), "the smoke run wrote no {STORE_FILE_NAME}");
     Ok(())
 }
 
-const STORE: &str = "results.db";
+/// Name of the store's file.
+const STORE_FILE_NAME: &str = "results.db";
 
 /// Maximum duration of the smoke run.
 const SMOKE_MAX: Duration = Duration::from_secs(600);
@@ -139,7 +140,7 @@ impl LadderRun {
 
     /// Returns the ids of all figures of the stored run.
     pub fn figure_ids(&self) -> Result<BTreeSet<String>> {
-        let store = self.folder.join(STORE);
+        let store = self.folder.join(STORE_FILE_NAME);
         let show =
             CommandLine::program(&self.binary).args(["show", "--json", "--db"]).args([store]);
         let document: Document = serde_json::from_str(&show.capture_stdout()?)

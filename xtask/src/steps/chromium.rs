@@ -15,7 +15,8 @@ use super::prerequisites::install_debian_packages;
 use crate::context::TestContext;
 use crate::run::CommandLine;
 
-const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "chrome"];
+/// Commands under which a browser may be installed.
+const BROWSER_COMMANDS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "chrome"];
 
 /// Maximum duration of a browser run; a browser that takes longer is killed.
 const BROWSER_MAX: Duration = Duration::from_secs(120);
@@ -103,9 +104,9 @@ fn check_interaction(report: &Path, profile: &Path) -> Result<()> {
     )?;
     let title = "return document.querySelector('dialog h2').textContent";
     let first = browser.run(title)?;
-    browser.press(RIGHT)?;
+    browser.press(RIGHT_KEY)?;
     ensure!(browser.run(title)? != first, "the right arrow key does not show the next figure");
-    browser.press(ESCAPE)?;
+    browser.press(ESCAPE_KEY)?;
     is("Escape closes the dialog", "return !document.querySelector('dialog').open")?;
     browser.press("/lock")?;
     let seen = "[...document.querySelectorAll('tr[data-figure]')].filter((row) => !row.hidden)";
@@ -116,7 +117,7 @@ fn check_interaction(report: &Path, profile: &Path) -> Result<()> {
                  && seen.every((row) => row.textContent.toLowerCase().includes('lock'))"
         ),
     )?;
-    browser.press(ESCAPE)?;
+    browser.press(ESCAPE_KEY)?;
     browser.click("table.figures thead th:nth-child(2) button")?;
     is(
         "a click on a column's header sorts",
@@ -139,7 +140,7 @@ fn check_interaction(report: &Path, profile: &Path) -> Result<()> {
 }
 
 /// Script that lists the elements beyond the right edge of the window, or of the open dialog.
-const BEYOND: &str = "const dialog = document.querySelector('dialog[open]');
+const BEYOND_EDGE_SCRIPT: &str = "const dialog = document.querySelector('dialog[open]');
      const edge = dialog ? dialog.getBoundingClientRect().right : document.documentElement.clientWidth;
      return [...(dialog ?? document.body).querySelectorAll('*')]
          .filter((it) => it.getBoundingClientRect().right > edge + 1)
@@ -149,7 +150,7 @@ const BEYOND: &str = "const dialog = document.querySelector('dialog[open]');
 fn check_other_media(browser: &driver::BrowserPage, report: &Path) -> Result<()> {
     let is = |what: &str, script: &str| check_script(browser, what, script);
     let nothing_beyond = |what: &str| -> Result<()> {
-        let beyond = browser.run(BEYOND)?;
+        let beyond = browser.run(BEYOND_EDGE_SCRIPT)?;
         ensure!(beyond == json!([]), "{what}: elements extend beyond the window: {beyond}");
         Ok(())
     };
@@ -202,12 +203,13 @@ fn check_other_media(browser: &driver::BrowserPage, report: &Path) -> Result<()>
     )
 }
 
-/// WebDriver key codes of keys without a character.
-const ESCAPE: &str = "\u{e00c}";
-const RIGHT: &str = "\u{e014}";
+/// WebDriver key code of the Escape key.
+const ESCAPE_KEY: &str = "\u{e00c}";
+/// WebDriver key code of the right arrow key.
+const RIGHT_KEY: &str = "\u{e014}";
 
 fn find_browser() -> Option<&'static str> {
-    NAMES.into_iter().find(|name| CommandLine::new(name).args(["--version"]).succeeds())
+    BROWSER_COMMANDS.into_iter().find(|name| CommandLine::new(name).args(["--version"]).succeeds())
 }
 
 /// Page as rendered by the browser.

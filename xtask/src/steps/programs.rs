@@ -16,7 +16,7 @@ use crate::workspace::{Crate, Workspace};
 
 /// Command that builds every test and example. Builds of one package (`-p handover`) would select
 /// other features of the dependencies and rebuild them.
-const BUILD: &str = "cargo test --workspace --no-run";
+const BUILD_COMMAND: &str = "cargo test --workspace --no-run";
 
 /// Maximum duration of one program; a program that takes longer hangs and is killed.
 const PROGRAM_MAX: Duration = Duration::from_secs(600);
@@ -57,11 +57,11 @@ struct Profile {
 /// Builds every test and example, and stores the list of test programs.
 pub fn build_tests(context: &mut TestContext) -> Result<()> {
     let messages = context
-        .cargo_command(BUILD)
+        .cargo_command(BUILD_COMMAND)
         .args(["--message-format", "json-render-diagnostics"])
         .run_and_capture()?;
     let programs = parse_programs(&messages);
-    ensure!(!programs.is_empty(), "`{BUILD}` built no test program");
+    ensure!(!programs.is_empty(), "`{BUILD_COMMAND}` built no test program");
     context.programs = Some(programs);
     Ok(())
 }
@@ -164,6 +164,7 @@ struct WorkerResults {
     passed: Vec<(String, SystemTime)>,
     /// Packages of programs that failed.
     failed: Vec<String>,
+    /// Errors of the programs that failed.
     failures: Vec<String>,
 }
 

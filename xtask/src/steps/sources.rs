@@ -60,16 +60,16 @@ pub fn lint(context: &mut TestContext) -> Result<()> {
     cargo(context, "cargo clippy -p handover-rpc -- -D warnings").run()
 }
 
-/// Name endings of examples that measure costs: always compiled, but run only with `--long`, as
-/// they take a minute in an unoptimised build.
-const MEASURING: [&str; 2] = ["-cost", "-rates"];
+/// Name endings of examples that measure costs. They are always compiled, but run only with
+/// `--long`, because they take a minute in an unoptimised build.
+const MEASURING_ENDINGS: [&str; 2] = ["-cost", "-rates"];
 
 /// Runs every example.
 pub fn run_examples(context: &mut TestContext) -> Result<()> {
     programs::test_programs(context)?;
     for one in context.workspace.crates.iter().filter(|one| context.should_test(&one.name)) {
         for example in &one.examples {
-            if !context.long && MEASURING.iter().any(|ending| example.ends_with(ending)) {
+            if !context.long && MEASURING_ENDINGS.iter().any(|ending| example.ends_with(ending)) {
                 continue;
             }
             CommandLine::program(context.workspace.target.join("debug/examples").join(example))
@@ -168,6 +168,7 @@ pub fn build_docs(context: &mut TestContext) -> Result<()> {
     cargo(context, "cargo doc --workspace --no-deps").env("RUSTDOCFLAGS", "-D warnings").run()
 }
 
+/// Returns a command that runs in the workspace's root.
 fn cargo(context: &TestContext, line: &str) -> CommandLine {
     CommandLine::new(line).current_dir(&context.workspace.root)
 }

@@ -50,7 +50,7 @@ fn pooled_record(alike: &[&Record], last: &Record) -> Record {
     }
     let it = &mut pooled.summary;
     it.median = figure.median;
-    (it.low, it.high) = figure.ends.unzip();
+    (it.low, it.high) = figure.interval.unzip();
     it.ops = alike.iter().map(|it| it.summary.ops).sum();
     it.samples = alike.iter().map(|it| it.summary.samples).sum();
     it.single_ops = alike.iter().map(|it| it.summary.single_ops).sum();
@@ -79,7 +79,7 @@ fn pool_ratio(ratio: &mut Ratio, alike: &[&Record]) {
     let (ratios, others): (Vec<f64>, Vec<f64>) = found.map(|it| (it.ratio, it.other)).unzip();
     let estimate = stats::median_over_passes(&ratios);
     (ratio.ratio, ratio.other) = (estimate.median, stats::median(&others));
-    (ratio.low, ratio.high) = estimate.ends.unzip();
+    (ratio.low, ratio.high) = estimate.interval.unzip();
 }
 
 /// Returns the warnings of all runs, each kind once, with the number of runs that have it.

@@ -8,7 +8,7 @@ use crate::process::Process;
 use crate::raw::{Control, Region, adopt_descriptors};
 use crate::samples::{ParticipantResult, Samples, Timing};
 use crate::setup::{Setup, descriptor_numbers, make_inheritable};
-use crate::trace::{TraceRequest, Tracing};
+use crate::trace::{ActiveRecording, TraceRequest};
 use crate::workload::{self, Role};
 use handover_base::affinity;
 use handover_record::{ArgValues, Param, Spec};
@@ -49,13 +49,13 @@ struct Assignment {
 type Answer = Result<ParticipantResult, String>;
 
 pub(super) fn run_round(
-    stage: &RoundParams,
+    round_params: &RoundParams,
     roles: &[Role],
     setup_erased: SetupFn,
     interrupted: &AtomicBool,
 ) -> Result<Vec<ParticipantResult>, Fault> {
-    let mut setup = Setup::for_creator(&stage.cpus, true);
-    let workload = setup_erased(&stage.values, &mut setup)?;
+    let mut setup = Setup::for_creator(&round_params.cpus, true);
+    let workload = setup_erased(&round_params.values, &mut setup)?;
     let (_control, control_fd) = Region::<crate::raw::ControlWords>::create()?;
     let shared_fds = setup.into_inheritable()?;
     make_inheritable(&control_fd)?;
@@ -66,15 +66,15 @@ pub(super) fn run_round(
         let (answer, to) = pipe_with(PipeFlags::CLOEXEC)?;
         make_inheritable(&to)?;
         let assignment = Assignment {
-            spec: stage.spec_id.to_string(),
-            contender: stage.contender.to_string(),
-            values: stage.values.by_name().clone(),
+            spec: round_params.spec_id.to_string(),
+            contender: round_params.contender.to_string(),
+            values: round_params.values.by_name().clone(),
             index,
-            cpus: stage.cpus.clone(),
-            timing: stage.timing,
-            slack_bytes: stage.slack_bytes,
-            count_hardware: stage.count_hardware,
-            trace: stage.trace.clone(),
+            cpus: round_params.cpus.clone(),
+            timing: round_params.timing,
+            slack_bytes: round_params.slack_bytes,
+            count_hardware: round_params.count_hardware,
+            trace: round_params.trace.clone(),
             parent: rustix::process::getpid().as_raw_nonzero().get(),
             control: control_fd.as_raw_fd(),
             answer: to.as_raw_fd(),
@@ -101,10 +101,10 @@ pub(super) fn run_round(
             .map_err(|refused| Fault::participant_not_started(roles[index].name, &refused))?;
     }
     drop(to);
-    let gathered = collect_results(roles, &from, stage.patience(), interrupted);
+    let gathered = collect_results(roles, &from, round_params.patience(), interrupted);
     let gathered = match gathered {
         Err(Fault::Died { role, .. }) => {
-            let status = describe_dead(&mut started);
+            let status = describe_failed_child(&mut started);
             Err(Fault::Died { role, status })
         }
         other => other,
@@ -115,6 +115,7 @@ pub(super) fn run_round(
     Ok(notes)
 }
 
+/// Reads the reply of a participant's process.
 fn read_answer(role: Role, answer: OwnedFd) -> Result<ParticipantResult, Fault> {
     let mut text = String::new();
     let read = File::from(answer).read_to_string(&mut text);
@@ -127,7 +128,7 @@ fn read_answer(role: Role, answer: OwnedFd) -> Result<ParticipantResult, Fault> 
 }
 
 /// Describes the exit status of the first child that failed; for an error message.
-fn describe_dead(children: &mut [Process]) -> String {
+fn describe_failed_child(children: &mut [Process]) -> String {
     for _ in 0..100 {
         for child in children.iter_mut() {
             if let Some(status) = child.exit_status()
@@ -173,11 +174,13 @@ impl ParticipantProcess {
     }
 }
 
+/// Sends the reply of a participant's process.
 fn write_answer(answer: &Answer, to: OwnedFd) -> Result<(), Fault> {
     let text = serde_json::to_vec(answer).map_err(|refused| Fault::new(refused.to_string()))?;
     Ok(File::from(to).write_all(&text)?)
 }
 
+/// Runs the assignment of this process.
 fn run_assignment(
     find: &dyn Fn(&str, &str) -> Result<SharedBenchmark, Fault>,
     assignment: &Assignment,
@@ -230,7 +233,7 @@ fn play_assigned(
     let samples =
         Samples::new(assignment.timing, parts_count, role.measured, Some(control.clone()));
     let participant = workload::Participant { index: assignment.index, count: roles.len(), cpu };
-    let stage = RoundParams {
+    let round_params = RoundParams {
         spec_id: bench.spec.id,
         contender: bench.contender,
         values,
@@ -246,9 +249,11 @@ fn play_assigned(
         patience: PATIENCE_DEFAULT,
     };
     // The recording ends before the reply is sent: after the reply, this process is killed.
-    let _tracing = stage.trace.as_ref().map(Tracing::start).transpose()?;
-    let _slack = stage.allocate_slack();
-    let workload =
-        (bench.setup)(&stage.values, &mut Setup::for_inheritor(&assignment.cpus, shared_fds))?;
-    play(&*workload, &stage, role, participant, &control, samples)
+    let _tracing = round_params.trace.as_ref().map(ActiveRecording::start).transpose()?;
+    let _slack = round_params.allocate_slack();
+    let workload = (bench.setup)(
+        &round_params.values,
+        &mut Setup::for_inheritor(&assignment.cpus, shared_fds),
+    )?;
+    play(&*workload, &round_params, role, participant, &control, samples)
 }

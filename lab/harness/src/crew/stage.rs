@@ -58,7 +58,7 @@ impl RoundParams {
     }
 }
 
-/// Type-erased [`Handover`] after its setup: all code of a round except [`Handover::play`] is
+/// Type-erased [`Handover`] after its setup. All code of a round except [`Handover::play`] is thus
 /// compiled once instead of once for each of a suite's hundreds of types.
 pub(crate) trait ErasedHandover: Send + Sync {
     /// Calls [`Handover::play`]; once per participant and round.

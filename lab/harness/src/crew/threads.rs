@@ -21,35 +21,40 @@ use std::thread::{self, JoinHandle};
 /// Runs a round of one participant: `play` does the setup and the sampling on a new, pinned
 /// thread.
 pub(crate) fn run_round_of_one_participant(
-    stage: &RoundParams,
+    round_params: &RoundParams,
     play: fn(&RoundParams) -> Result<ParticipantResult, Fault>,
     interrupted: &AtomicBool,
 ) -> Result<Vec<ParticipantResult>, Fault> {
     let role = Role::measured("one");
     let (to, from) = channel();
-    let inner = stage.clone();
+    let inner = round_params.clone();
     let thread = start(spawn, role, 0, to, move || {
         pin(inner.cpus[0])?;
         play(&inner)
     })?;
-    let notes = collect_results(&[role], &from, stage.patience(), interrupted)?;
+    let notes = collect_results(&[role], &from, round_params.patience(), interrupted)?;
     join([thread]);
     Ok(notes)
 }
 
 /// Runs a benchmark's only participant on its thread. The workload keeps its type and lives on the stack, so that the
 /// measured code is compiled as in a user's program; all other code is compiled once.
-pub(crate) fn play_alone<W: Workload>(stage: &RoundParams) -> Result<ParticipantResult, Fault> {
+pub(crate) fn play_alone<W: Workload>(
+    round_params: &RoundParams,
+) -> Result<ParticipantResult, Fault> {
     let setup = || {
-        W::setup(&W::Args::from_values(&stage.values), &mut Setup::for_creator(&stage.cpus, false))
+        W::setup(
+            &W::Args::from_values(&round_params.values),
+            &mut Setup::for_creator(&round_params.cpus, false),
+        )
     };
-    let _slack = stage.allocate_slack();
+    let _slack = round_params.allocate_slack();
     let mut workload = setup()?;
-    if stage.check {
+    if round_params.check {
         workload.check()?;
         workload = setup()?;
     }
-    let mut timed = Timed::begin_alone(stage);
+    let mut timed = MeasuredParticipant::begin_alone(round_params);
     workload.sample(&mut timed.samples);
     Ok(timed.end())
 }
@@ -57,31 +62,31 @@ pub(crate) fn play_alone<W: Workload>(stage: &RoundParams) -> Result<Participant
 /// Runs a round of several participants that share one workload. Threads that are still stuck at
 /// the time limit are left running; they own what they use, so the next round is not affected.
 pub(super) fn run_round(
-    stage: &RoundParams,
+    round_params: &RoundParams,
     roles: &[Role],
     setup: SetupFn,
     interrupted: &AtomicBool,
 ) -> Result<Vec<ParticipantResult>, Fault> {
-    round_started_by(spawn, stage, roles, setup, interrupted)
+    round_started_by(spawn, round_params, roles, setup, interrupted)
 }
 
 /// Runs the round with threads from `spawn`; if one cannot be started, stops the others.
 fn round_started_by(
     mut spawn: impl Spawn,
-    stage: &RoundParams,
+    round_params: &RoundParams,
     roles: &[Role],
     setup: SetupFn,
     interrupted: &AtomicBool,
 ) -> Result<Vec<ParticipantResult>, Fault> {
-    let (workload, _slack) = set_up(stage, setup)?;
+    let (workload, _slack) = set_up(round_params, setup)?;
     let (words, _fd) = Region::create()?;
     let measured = roles.iter().filter(|role| role.measured).count();
     let control = Control::new(words, roles.len(), measured);
     let (to, from) = channel();
     let mut started = Vec::new();
     for (index, role) in roles.iter().copied().enumerate() {
-        let (inner, line, workload) = (stage.clone(), control.clone(), workload.clone());
-        let participant = Participant { index, count: roles.len(), cpu: stage.cpus[index] };
+        let (inner, line, workload) = (round_params.clone(), control.clone(), workload.clone());
+        let participant = Participant { index, count: roles.len(), cpu: round_params.cpus[index] };
         let body = move || {
             pin(participant.cpu)?;
             let samples =
@@ -98,7 +103,7 @@ fn round_started_by(
         }
     }
     drop(to);
-    let notes = collect_results(roles, &from, stage.patience(), interrupted)?;
+    let notes = collect_results(roles, &from, round_params.patience(), interrupted)?;
     // All have sent their result and are about to exit; joined, so that they do not overlap with the
     // next round.
     join(started);
@@ -109,15 +114,15 @@ fn round_started_by(
 /// Runs one participant from the starting line to its finish; shared by threads and processes.
 pub(super) fn play(
     workload: &dyn ErasedHandover,
-    stage: &RoundParams,
+    round_params: &RoundParams,
     role: Role,
     participant: Participant,
     control: &Control,
     samples: Samples,
 ) -> Result<ParticipantResult, Fault> {
-    let mut timed = Timed::prepare(stage, role.measured, samples);
+    let mut timed = MeasuredParticipant::prepare(round_params, role.measured, samples);
     timed.samples.wait_for_full_speed();
-    if !control.wait_at_start_line(!stage.is_crowded()) {
+    if !control.wait_at_start_line(!round_params.is_crowded()) {
         return Err(Fault::Interrupted);
     }
     timed.samples.start();
@@ -130,29 +135,33 @@ pub(super) fn play(
 }
 
 /// Samples of a participant, with the counters and scheduling measured around them.
-struct Timed {
+struct MeasuredParticipant {
     samples: Samples,
     hardware: Option<counters::HardwareCounters>,
-    watched: Scheduling,
+    scheduling: Scheduling,
 }
 
-impl Timed {
-    fn prepare(stage: &RoundParams, measured: bool, samples: Samples) -> Timed {
-        let hardware = counters::HardwareCounters::open(stage.count_hardware && measured);
-        Timed { samples, hardware, watched: Scheduling::begin(stage) }
+impl MeasuredParticipant {
+    fn prepare(
+        round_params: &RoundParams,
+        measured: bool,
+        samples: Samples,
+    ) -> MeasuredParticipant {
+        let hardware = counters::HardwareCounters::open(round_params.count_hardware && measured);
+        MeasuredParticipant { samples, hardware, scheduling: Scheduling::begin(round_params) }
     }
 
     /// Starts the measurements of a benchmark's only participant, which waits for no other.
-    fn begin_alone(stage: &RoundParams) -> Timed {
-        let samples = Samples::new(stage.timing, stage.parts_count, true, None);
-        let mut timed = Timed::prepare(stage, true, samples);
+    fn begin_alone(round_params: &RoundParams) -> MeasuredParticipant {
+        let samples = Samples::new(round_params.timing, round_params.parts_count, true, None);
+        let mut timed = MeasuredParticipant::prepare(round_params, true, samples);
         timed.samples.start();
         timed
     }
 
     fn end(self) -> ParticipantResult {
         let mut notes = self.samples.finish();
-        self.watched.end(&mut notes);
+        self.scheduling.end(&mut notes);
         notes.hardware = self.hardware.and_then(counters::HardwareCounters::read);
         notes
     }
@@ -167,9 +176,9 @@ struct Scheduling {
 
 impl Scheduling {
     /// Starts measuring; also creates the thread's ring of probe events, before the timed part.
-    fn begin(stage: &RoundParams) -> Scheduling {
+    fn begin(round_params: &RoundParams) -> Scheduling {
         let delayed_ns = trace::run_delay_ns();
-        if stage.trace.is_none() {
+        if round_params.trace.is_none() {
             return Scheduling { delayed_ns, switches: None };
         }
         handover_probe::prepare();
@@ -186,11 +195,11 @@ impl Scheduling {
 
 /// Runs the setup on the first participant's CPU, so that memory is allocated on its NUMA node.
 fn set_up(
-    stage: &RoundParams,
+    round_params: &RoundParams,
     setup: SetupFn,
 ) -> Result<(Arc<dyn ErasedHandover>, Vec<u8>), Fault> {
     let (to, from) = channel();
-    let inner = stage.clone();
+    let inner = round_params.clone();
     let role = Role::serving("setup");
     let body = move || {
         pin(inner.cpus[0])?;
@@ -296,7 +305,7 @@ mod tests {
     #[test]
     fn participant_that_cannot_start_ends_the_other_participants() {
         let cpu = handover_base::topology::allowed_cpus()[0];
-        let stage = RoundParams {
+        let round_params = RoundParams {
             spec_id: Endless::SPEC.id,
             contender: "none",
             values: ArgValues::defaults(&[]),
@@ -322,7 +331,7 @@ mod tests {
             let roles = Endless::roles(&());
             let going_on = AtomicBool::new(false);
             let setup = setup_erased::<Endless>;
-            let said = round_started_by(limited, &stage, &roles, setup, &going_on);
+            let said = round_started_by(limited, &round_params, &roles, setup, &going_on);
             let fault = said.expect_err("the round succeeded without a participant");
             assert!(matches!(&fault, Fault::Start { role, .. } if role == roles[last].name));
             assert!(fault.to_string().contains("ulimit -u"), "{fault}");

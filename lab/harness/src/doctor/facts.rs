@@ -19,11 +19,13 @@ pub(super) struct MachineFacts {
     pub(super) hypervisor: Option<String>,
     pub(super) governor: Option<String>,
     pub(super) turbo: Option<Turbo>,
+    /// State of simultaneous multithreading, as root has set it.
     pub(super) smt_control: Option<String>,
     pub(super) smt_active: Option<bool>,
     /// List of the CPUs isolated from the scheduler; empty if none.
-    pub(super) isolated: Option<String>,
-    pub(super) nohz_full: Option<String>,
+    pub(super) isolated_cpus: Option<String>,
+    /// List of the CPUs without a periodic timer interrupt.
+    pub(super) nohz_full_cpus: Option<String>,
     /// Mitigated vulnerabilities of the CPU, each as `name: state`.
     pub(super) mitigations: Vec<String>,
     pub(super) huge_pages: Option<String>,
@@ -32,10 +34,13 @@ pub(super) struct MachineFacts {
     pub(super) timer_slack_ns: Option<u64>,
     pub(super) cpus_online: usize,
     pub(super) cpus_allowed: usize,
+    /// CPU quota of this process's cgroup, in CPUs; `None` without a quota.
     pub(super) cgroup_cpus: Option<f64>,
     pub(super) cgroup_memory_bytes: Option<u64>,
     pub(super) memory_bytes: u64,
+    /// Limits of open file descriptors.
     pub(super) fds: Option<ResourceLimit>,
+    /// Limits of the user's processes and threads.
     pub(super) threads: Option<ResourceLimit>,
     pub(super) pids_max: Option<u64>,
     pub(super) load_1min: Option<f64>,
@@ -62,13 +67,13 @@ impl MachineFacts {
             smt_active: files
                 .read_line("/sys/devices/system/cpu/smt/active")
                 .map(|text| text == "1"),
-            isolated: files.read_text("/sys/devices/system/cpu/isolated"),
-            nohz_full: files.read_text("/sys/devices/system/cpu/nohz_full").map(
-                |text| match &*text {
+            isolated_cpus: files.read_text("/sys/devices/system/cpu/isolated"),
+            nohz_full_cpus: files.read_text("/sys/devices/system/cpu/nohz_full").map(|text| {
+                match &*text {
                     "(null)" => String::new(),
                     _ => text,
-                },
-            ),
+                }
+            }),
             mitigations: mitigations(&files),
             huge_pages: files.huge_pages(),
             clock_source: files.clock_sources("current_clocksource"),
@@ -139,9 +144,12 @@ mod tests {
             ("proc/sys/kernel/perf_event_paranoid", "-1\n"),
         ]);
         assert_eq!(facts.governor.as_deref(), Some("powersave"));
-        assert_eq!(facts.turbo, Some(Turbo { on: true, file: BOOST_FILE, off: "0" }));
+        assert_eq!(facts.turbo, Some(Turbo { is_on: true, file: BOOST_FILE, off: "0" }));
         assert_eq!((facts.smt_control.as_deref(), facts.smt_active), (Some("on"), Some(true)));
-        assert_eq!((facts.isolated.as_deref(), facts.nohz_full.as_deref()), (Some(""), Some("")));
+        assert_eq!(
+            (facts.isolated_cpus.as_deref(), facts.nohz_full_cpus.as_deref()),
+            (Some(""), Some(""))
+        );
         assert_eq!(facts.mitigations, ["retbleed: untrained return thunk"]);
         assert_eq!(facts.huge_pages.as_deref(), Some("always"));
         assert_eq!(facts.clock_source.as_deref(), Some("hpet"));

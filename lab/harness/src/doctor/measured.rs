@@ -6,6 +6,7 @@ use handover_base::{affinity, usage};
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// Maximum number of CPUs that are measured.
 const CPUS_MAX: usize = 16;
 
 /// Measurements by threads that spin on the CPUs of this process.
@@ -37,7 +38,7 @@ impl CpuMeasurements {
         let spinning: Vec<_> = cpus
             .iter()
             .copied()
-            .map(|cpu| thread::Builder::new().spawn(move || spin(cpu, time)))
+            .map(|cpu| thread::Builder::new().spawn(move || measure_core(cpu, time)))
             .collect();
         let cores = spinning
             .into_iter()
@@ -53,7 +54,7 @@ impl CpuMeasurements {
 }
 
 /// Spins for `time` on one CPU; `None` if the thread cannot be pinned to it.
-fn spin(cpu: u32, time: Duration) -> Option<CoreMeasurement> {
+fn measure_core(cpu: u32, time: Duration) -> Option<CoreMeasurement> {
     affinity::pin(cpu).ok()?;
     let before = usage::thread_usage();
     let until = Instant::now() + time;

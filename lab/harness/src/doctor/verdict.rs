@@ -6,20 +6,24 @@ use handover_record::{Finding, FindingLevel};
 
 /// Governors that keep the frequency steady; under any other it varies with the load.
 const STEADY_GOVERNORS: [&str; 2] = ["performance", "userspace"];
-/// Maximum share of steal time, and of slowed calibration loops, that does not disturb figures.
+/// Maximum share of steal time that does not disturb figures.
 const STEAL_MAX: f64 = 0.01;
+/// Maximum share of slowed calibration loops that does not disturb figures.
 const SLOWED_MAX: f64 = 0.05;
 /// Longest timer slack that is negligible for a wake-up; the default is 50 times this.
 const TIMER_SLACK_FINE_NS: u64 = 1_000;
-/// Numbers of file descriptors and of threads that the larger benchmarks need.
+/// Number of file descriptors that the larger benchmarks need.
 const FDS_MIN: u64 = 65_536;
+/// Number of threads that the larger benchmarks need.
 const THREADS_MIN: u64 = 4_096;
 /// Memory that benchmarks with large arguments need.
 const MEMORY_MIN_BYTES: u64 = 2 << 30;
 
 /// Builder of a finding about one fact of the machine.
 struct About {
+    /// Code of the finding.
     code: &'static str,
+    /// Effect of the fact on figures.
     why: &'static str,
 }
 
@@ -34,14 +38,17 @@ impl About {
         Finding { code, level, found: found.into(), why, mend }
     }
 
+    /// Creates a finding about a fact that does not affect figures.
     fn fine(&self, found: impl Into<String>) -> Finding {
         self.finding(FindingLevel::Fine, found, None)
     }
 
+    /// Creates a finding about a fact that disturbs figures.
     fn disturbs(&self, found: impl Into<String>, mend: impl Into<String>) -> Finding {
         self.finding(FindingLevel::Disturbs, found, Some(mend.into()))
     }
 
+    /// Creates a finding about a fact that may matter.
     fn note(&self, found: impl Into<String>, mend: impl Into<String>) -> Finding {
         self.finding(FindingLevel::Note, found, Some(mend.into()))
     }
@@ -107,7 +114,7 @@ fn turbo(facts: &MachineFacts) -> Finding {
     };
     match facts.turbo {
         None => about.unreadable(facts),
-        Some(turbo) if turbo.on => {
+        Some(turbo) if turbo.is_on => {
             about.note("on", format!("echo {} | sudo tee {}", turbo.off, turbo.file))
         }
         Some(_) => about.fine("off"),
@@ -133,7 +140,7 @@ fn isolation(facts: &MachineFacts) -> Finding {
         code: "isolation",
         why: "the scheduler runs other work on the measured CPUs unless they are isolated",
     };
-    match facts.isolated.as_deref() {
+    match facts.isolated_cpus.as_deref() {
         None => about.unreadable(facts),
         Some("") if facts.cpus_online < 4 => {
             about.finding(FindingLevel::Note, "none, and too few CPUs to isolate some", None)
@@ -152,7 +159,7 @@ fn tickless(facts: &MachineFacts) -> Finding {
         code: "tickless",
         why: "the timer tick takes a microsecond or more from a busy CPU, 100 to 1000 times a second",
     };
-    match facts.nohz_full.as_deref() {
+    match facts.nohz_full_cpus.as_deref() {
         Some("") | None if facts.cpus_online < 4 => {
             about.finding(FindingLevel::Note, "every CPU has a timer tick", None)
         }
@@ -271,8 +278,8 @@ fn fds(facts: &MachineFacts) -> Finding {
     };
     match facts.fds {
         None => about.unreadable(facts),
-        Some(limit) if limit.soft >= FDS_MIN => about.fine(words(limit.soft)),
-        Some(limit) => about.note(words(limit.soft), raise("-n", limit, "fs.nr_open")),
+        Some(limit) if limit.soft >= FDS_MIN => about.fine(limit_text(limit.soft)),
+        Some(limit) => about.note(limit_text(limit.soft), raise_command("-n", limit, "fs.nr_open")),
     }
 }
 
@@ -290,19 +297,20 @@ fn threads(facts: &MachineFacts) -> Finding {
         );
     }
     match limit.soft {
-        soft if soft >= THREADS_MIN => about.fine(words(soft.min(pids_max))),
-        soft => about.note(words(soft), raise("-u", limit, "kernel.threads-max")),
+        soft if soft >= THREADS_MIN => about.fine(limit_text(soft.min(pids_max))),
+        soft => about.note(limit_text(soft), raise_command("-u", limit, "kernel.threads-max")),
     }
 }
 
-fn words(limit: u64) -> String {
+/// Formats a limit.
+fn limit_text(limit: u64) -> String {
     if limit == u64::MAX { "no limit".to_string() } else { limit.to_string() }
 }
 
 /// Returns the command that raises a resource limit: `ulimit` up to the hard limit, else the files that root edits.
-fn raise(option: &str, limit: ResourceLimit, sysctl: &str) -> String {
+fn raise_command(option: &str, limit: ResourceLimit, sysctl: &str) -> String {
     if limit.hard > limit.soft {
-        format!("ulimit {option} {}", words(limit.hard).replace("no limit", "unlimited"))
+        format!("ulimit {option} {}", limit_text(limit.hard).replace("no limit", "unlimited"))
     } else {
         format!("/etc/security/limits.conf, and sysctl {sysctl}")
     }
@@ -420,11 +428,11 @@ mod tests {
     fn quiet() -> MachineFacts {
         MachineFacts {
             governor: Some("performance".into()),
-            turbo: Some(Turbo { on: false, file: "/turbo", off: "1" }),
+            turbo: Some(Turbo { is_on: false, file: "/turbo", off: "1" }),
             smt_active: Some(false),
             smt_control: Some("off".into()),
-            isolated: Some("2-7".into()),
-            nohz_full: Some("2-7".into()),
+            isolated_cpus: Some("2-7".into()),
+            nohz_full_cpus: Some("2-7".into()),
             huge_pages: Some("madvise".into()),
             clock_source: Some("tsc".into()),
             clock_sources: vec!["tsc".into(), "hpet".into()],
@@ -473,7 +481,7 @@ mod tests {
     fn disturbances_come_first_with_the_command_that_mends_them() {
         let facts = MachineFacts {
             governor: Some("powersave".into()),
-            turbo: Some(Turbo { on: true, file: "/turbo", off: "1" }),
+            turbo: Some(Turbo { is_on: true, file: "/turbo", off: "1" }),
             smt_active: Some(true),
             clock_source: Some("hpet".into()),
             numa_balancing: Some(true),

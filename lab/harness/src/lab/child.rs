@@ -22,18 +22,20 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Prefix of the command-line argument with which this program is started as the process of a pass.
-const WORD: &str = "--handover-pass=";
+const PASS_ARGUMENT: &str = "--handover-pass=";
 /// Interval at which the parent polls for a requested stop.
-const SLICE: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Time limit for a pass's last report after a requested stop.
-const STOP_PATIENCE: Duration = Duration::from_secs(3);
+const LAST_REPORT_WAIT_MAX: Duration = Duration::from_secs(3);
 /// Time limit for the exit of a pass's process after its last report.
-const END_PATIENCE: Duration = Duration::from_secs(1);
+const EXIT_WAIT_MAX: Duration = Duration::from_secs(1);
 /// Maximum length of a frame; limits the memory allocated for a corrupt length.
 const FRAME_BYTES_MAX: u32 = 1 << 30;
 
+/// Answer of the parent to a report that stops the pass.
 const STOP: u8 = 0;
-const GO_ON: u8 = 1;
+/// Answer of the parent to a report that lets the pass continue.
+const CONTINUE: u8 = 1;
 
 /// Runs a pass in its own process, and forwards its reports to `report`.
 pub(super) fn run_pass_process(
@@ -50,12 +52,12 @@ pub(super) fn run_pass_process(
     make_inheritable(&theirs)?;
     make_inheritable(&stop_fd)?;
     let own = rustix::process::getpid().as_raw_nonzero();
-    let word = format!("{WORD}{},{},{own}", theirs.as_raw_fd(), stop_fd.as_raw_fd());
+    let word = format!("{PASS_ARGUMENT}{},{},{own}", theirs.as_raw_fd(), stop_fd.as_raw_fd());
     let mut process = Process::start_with_argument(&word).map_err(failed)?;
     drop((theirs, stop_fd));
-    ours.set_read_timeout(Some(SLICE)).map_err(failed)?;
+    ours.set_read_timeout(Some(POLL_INTERVAL)).map_err(failed)?;
 
-    let mut ours = Stoppable { socket: ours, interrupted, stop: &stop, until: None };
+    let mut ours = ReportSocket { socket: ours, interrupted, stop: &stop, until: None };
     let ended = (|| -> io::Result<Result<(), Fault>> {
         write_frame(&mut ours.socket, &(LabMessage::from_lab(lab), order))?;
         loop {
@@ -65,13 +67,13 @@ pub(super) fn run_pass_process(
             };
             let is_last = matches!(said, PassReport::End { .. });
             let goes_on = report(said);
-            ours.socket.write_all(&[if goes_on { GO_ON } else { STOP }])?;
+            ours.socket.write_all(&[if goes_on { CONTINUE } else { STOP }])?;
             if is_last || !goes_on {
                 return Ok(Ok(()));
             }
         }
     })();
-    let until = Instant::now() + END_PATIENCE;
+    let until = Instant::now() + EXIT_WAIT_MAX;
     let status = loop {
         match process.exit_status() {
             Some(status) => break Some(status),
@@ -88,27 +90,30 @@ pub(super) fn run_pass_process(
 }
 
 /// Parent's end of the socket; its reads forward a requested stop to the pass.
-struct Stoppable<'a> {
+struct ReportSocket<'a> {
     socket: UnixStream,
+    /// Flag that requests the end of the run.
     interrupted: &'a AtomicBool,
+    /// Flag in shared memory that requests the end of the pass.
     stop: &'a AtomicBool,
     /// Deadline of the pass's last report after a requested stop; `None` before a stop is requested.
     until: Option<Instant>,
 }
 
-impl Stoppable<'_> {
+impl ReportSocket<'_> {
+    /// Returns `true` if the pass has not reported in time after a requested stop.
     fn is_given_up(&self) -> bool {
         self.until.is_some_and(|until| Instant::now() >= until)
     }
 }
 
-impl Read for Stoppable<'_> {
+impl Read for ReportSocket<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         loop {
             // Relaxed: the flags publish no other data.
             if self.until.is_none() && self.interrupted.load(Ordering::Relaxed) {
                 self.stop.store(true, Ordering::Relaxed);
-                self.until = Some(Instant::now() + STOP_PATIENCE);
+                self.until = Some(Instant::now() + LAST_REPORT_WAIT_MAX);
             }
             match self.socket.read(into) {
                 Err(refused)
@@ -120,6 +125,7 @@ impl Read for Stoppable<'_> {
     }
 }
 
+/// Writes the length of the serialised `frame`, and then the frame.
 fn write_frame(to: &mut impl Write, frame: &impl Serialize) -> io::Result<()> {
     let mut bytes = vec![0; 4];
     bytes = postcard::to_extend(frame, bytes).map_err(io::Error::other)?;
@@ -128,6 +134,7 @@ fn write_frame(to: &mut impl Write, frame: &impl Serialize) -> io::Result<()> {
     to.write_all(&bytes)
 }
 
+/// Reads a frame and deserialises it.
 fn read_frame<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<T> {
     let mut length = [0; 4];
     from.read_exact(&mut length)?;
@@ -145,14 +152,14 @@ fn read_frame<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<T> {
 /// Runs a pass as requested by the parent process; returns `None` if this process was not started for a pass.
 pub(crate) fn run_if_pass_process(all: &[&'static [Bench]]) -> Option<Result<(), Fault>> {
     let word = std::env::args_os().nth(1)?;
-    let numbers = word.to_str()?.strip_prefix(WORD)?;
+    let numbers = word.to_str()?.strip_prefix(PASS_ARGUMENT)?;
     Some(run_pass(all, numbers))
 }
 
 fn run_pass(all: &[&'static [Bench]], numbers: &str) -> Result<(), Fault> {
     let not_ours = || {
         Fault::new(format!(
-            "{WORD} is an internal argument of processes that handover starts; leave it out"
+            "{PASS_ARGUMENT} is an internal argument of processes that handover starts; leave it out"
         ))
     };
     let numbers: Result<Vec<i32>, _> = numbers.split(',').map(str::parse).collect();
@@ -179,7 +186,7 @@ fn run_pass(all: &[&'static [Bench]], numbers: &str) -> Result<(), Fault> {
         let written = write_frame(&mut socket, &Ok::<_, Fault>(report))
             .and_then(|()| socket.read_exact(&mut answer));
         // A parent that has closed the socket needs no more reports.
-        written.is_ok() && answer == [GO_ON]
+        written.is_ok() && answer == [CONTINUE]
     });
     Ok(())
 }

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 /// Number of significant decimal digits that histograms resolve.
 const HISTOGRAM_DIGITS: u8 = 3;
 /// Number of equal parts of a round of batches; the round's figure is the median of the parts' means.
-const STRETCHES: usize = 10;
+const ROUND_PARTS_COUNT: usize = 10;
 /// Clock resolution, as a share of the median, above which the median jumps between clock ticks.
 const STEP_SHARE_MAX: f64 = 0.05;
 /// Share of the greatest samples that the mean excludes if the clock is too coarse for a median; removes interrupts.
@@ -29,12 +29,13 @@ const UNDISTURBED_MIN: usize = 16;
 /// A contender or a floor with its measurements so far, of one pass or of all passes.
 pub(super) struct MeasuredContender {
     pub bench: &'static Bench,
-    pub stage: RoundParams,
+    pub round_params: RoundParams,
     pub roles: Vec<Role>,
     pub placement_notes: Vec<String>,
     pub is_floor: bool,
+    /// CPU that the plan's neighbour keeps busy.
     pub neighbour_cpu: Option<u32>,
-    pub known: ContenderFacts,
+    pub facts: ContenderFacts,
     pub measured: Measurements,
 }
 
@@ -59,12 +60,13 @@ pub(crate) struct Measurements {
     /// Resource usage of all processes together, over all rounds.
     pub used: ResourceUsage,
     /// Resource usage of each participant: of its thread, or of its process if it has one.
-    pub by_party: Vec<ResourceUsage>,
+    pub by_participant: Vec<ResourceUsage>,
     pub ops: u64,
     pub bytes_per_op: u64,
     /// Number of operations that one participant has in progress at a time.
     pub concurrent_operations: u64,
     pub counters: BTreeMap<String, f64>,
+    /// Instructions, cycles and cache misses; `None` without hardware counters.
     pub hardware: Option<[u64; 3]>,
 }
 
@@ -72,18 +74,23 @@ pub(crate) struct Measurements {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct PartMeasurements {
     pub rounds: Vec<Round>,
-    /// For each round, the ticks of its fastest calibration loop, and its figure without disturbed samples.
-    beside: Vec<(u64, Option<f64>)>,
+    /// Ticks of the fastest calibration loop of each round, and the round's figure without
+    /// disturbed samples.
+    undisturbed_by_round: Vec<(u64, Option<f64>)>,
     /// Histogram of the operations timed alone, or of the batches if no operation was timed alone.
     #[serde(with = "as_bytes")]
     pub histogram: Histogram<u64>,
     /// Number of operations that were drawn at random from batches and timed alone.
     pub alone: u64,
+    /// Number of operations in the samples.
     pub ops: u64,
+    /// Number of samples.
     pub samples: u64,
     /// Sum of all operations' times, or of their values, in the spec's unit.
     pub sum: f64,
+    /// Number of operations in a batch, for each round and participant.
     pub batches: Vec<f64>,
+    /// Operations per second of each round.
     pub rates: Vec<f64>,
 }
 
@@ -91,8 +98,8 @@ impl Default for PartMeasurements {
     fn default() -> PartMeasurements {
         PartMeasurements {
             rounds: Vec::new(),
-            beside: Vec::new(),
-            histogram: histogram(),
+            undisturbed_by_round: Vec::new(),
+            histogram: new_histogram(),
             alone: 0,
             ops: 0,
             samples: 0,
@@ -103,7 +110,7 @@ impl Default for PartMeasurements {
     }
 }
 
-fn histogram() -> Histogram<u64> {
+fn new_histogram() -> Histogram<u64> {
     let mut histogram = Histogram::new(HISTOGRAM_DIGITS).unwrap_or_else(|_| unreachable!());
     histogram.auto(true);
     histogram
@@ -141,7 +148,7 @@ mod as_bytes {
 impl MeasuredContender {
     pub fn new(
         bench: &'static Bench,
-        stage: RoundParams,
+        round_params: RoundParams,
         roles: Vec<Role>,
         placement_notes: Vec<String>,
         is_floor: bool,
@@ -149,12 +156,12 @@ impl MeasuredContender {
         let parts = vec![PartMeasurements::default(); bench.spec().parts.len().max(1)];
         MeasuredContender {
             bench,
-            stage,
+            round_params,
             roles,
             placement_notes,
             is_floor,
             neighbour_cpu: None,
-            known: ContenderFacts::default(),
+            facts: ContenderFacts::default(),
             measured: Measurements { parts, ..Measurements::default() },
         }
     }
@@ -165,31 +172,31 @@ impl MeasuredContender {
     }
 
     /// Sets the facts found by earlier passes.
-    pub fn adopt_facts(&mut self, known: ContenderFacts) {
-        self.known = known;
-        self.stage.timing.batch = known.batch;
-        self.stage.timing.pace_ticks = known.pace_ticks;
+    pub fn adopt_facts(&mut self, facts: ContenderFacts) {
+        self.facts = facts;
+        self.round_params.timing.batch = facts.batch;
+        self.round_params.timing.pace_ticks = facts.pace_ticks;
     }
 
     /// Adds the facts and measurements of another process.
-    pub fn absorb(&mut self, known: ContenderFacts, measured: Measurements) {
-        let pace_ticks = pace::min_known_ticks(self.known.pace_ticks, known.pace_ticks);
-        self.adopt_facts(ContenderFacts { pace_ticks, ..known });
+    pub fn absorb(&mut self, facts: ContenderFacts, measured: Measurements) {
+        let pace_ticks = pace::min_known_ticks(self.facts.pace_ticks, facts.pace_ticks);
+        self.adopt_facts(ContenderFacts { pace_ticks, ..facts });
         self.measured.absorb(measured);
     }
 
     /// Classifies rounds again that ran before their core's full speed was known.
     pub fn reclassify_rounds(&mut self) {
-        let fastest_ticks = self.known.pace_ticks;
+        let fastest_ticks = self.facts.pace_ticks;
         self.measured.parts.iter_mut().for_each(|part| part.reclassify_rounds(fastest_ticks));
     }
 
     /// Updates the fastest calibration loop with those of a round.
     pub fn update_pace(&mut self, notes: &[ParticipantResult]) {
         let seen =
-            notes.iter().map(|it| it.pace_ticks).fold(self.known.pace_ticks, pace::min_known_ticks);
-        self.known.pace_ticks = seen;
-        self.stage.timing.pace_ticks = seen;
+            notes.iter().map(|it| it.pace_ticks).fold(self.facts.pace_ticks, pace::min_known_ticks);
+        self.facts.pace_ticks = seen;
+        self.round_params.timing.pace_ticks = seen;
     }
 
     /// Adds a warm-up round and returns its figure.
@@ -198,9 +205,9 @@ impl MeasuredContender {
         let mut parts = notes.iter().flat_map(|it| &it.parts);
         let Some(part) = parts.find(|part| !part.is_empty()) else { return 0.0 };
         let figures: Vec<f64> = part.figures().map(|it| it.0).collect();
-        self.known.figure = stats::median(&figures);
-        self.known.batch = part.batch;
-        self.known.figure
+        self.facts.figure = stats::median(&figures);
+        self.facts.batch = part.batch;
+        self.facts.figure
     }
 
     /// Returns each part's figure with its interval over rounds; `None` for a part without rounds.
@@ -223,7 +230,7 @@ impl MeasuredContender {
         counts.filter(|count| *count > 0).min().unwrap_or(0)
     }
 
-    /// Returns how the operations of a part wait.
+    /// Returns the kind of waiting of a part's operations.
     pub fn waits(&self, part: usize) -> Wait {
         self.bench.contender().waits_in(self.bench.spec().parts.get(part))
     }
@@ -231,7 +238,7 @@ impl MeasuredContender {
     /// Adds a measured round.
     pub fn add_round(&mut self, (pass, block): (u32, u32), notes: &[ParticipantResult]) {
         let involuntary = notes.iter().map(|it| it.own.switches_involuntary).sum();
-        let crowded = self.stage.is_crowded() || self.neighbour_cpu.is_some();
+        let crowded = self.round_params.is_crowded() || self.neighbour_cpu.is_some();
         let marked = noise::is_disturbed(involuntary, crowded) || notes.iter().any(|it| it.slowed);
         self.update_pace(notes);
         let pace_ticks = notes.iter().map(|it| it.pace_ticks).fold(0, pace::min_known_ticks);
@@ -245,7 +252,7 @@ impl MeasuredContender {
         for (index, part) in self.measured.parts.iter_mut().enumerate() {
             part.add_round(index, notes, round, pace_ticks);
         }
-        self.measured.add_round(notes, self.stage.processes);
+        self.measured.add_round(notes, self.round_params.processes);
     }
 
     /// Stores the share of the machine's CPU time that the hypervisor took during a pass.
@@ -255,13 +262,13 @@ impl MeasuredContender {
     }
 
     pub fn participants(&self, plan: &Plan) -> Participants {
-        let several = self.stage.cpus.len() > 1;
+        let several = self.round_params.cpus.len() > 1;
         Participants {
             roles: self.roles.iter().map(|role| role.name.to_string()).collect(),
-            cpus: self.stage.cpus.clone(),
+            cpus: self.round_params.cpus.clone(),
             placement: if several { plan.place.to_string() } else { String::new() },
-            processes: self.stage.processes,
-            idle_gap_ns: self.stage.timing.idle_gap_ns,
+            processes: self.round_params.processes,
+            idle_gap_ns: self.round_params.timing.idle_gap_ns,
             neighbour_cpu: self.neighbour_cpu,
         }
     }
@@ -273,8 +280,8 @@ impl Measurements {
     fn add_round(&mut self, notes: &[ParticipantResult], are_processes: bool) {
         let mut round = Measurements::default();
         for it in notes {
-            let of_party = if are_processes { it.used } else { it.own };
-            round.by_party.push(ResourceUsage { delayed_ns: it.own.delayed_ns, ..of_party });
+            let own_usage = if are_processes { it.used } else { it.own };
+            round.by_participant.push(ResourceUsage { delayed_ns: it.own.delayed_ns, ..own_usage });
             if are_processes {
                 round.used += it.used;
             } else if it.wall_ns as f64 > round.wall_ns {
@@ -292,15 +299,21 @@ impl Measurements {
         self.absorb(round);
     }
 
+    /// Adds the measurements of another process.
     fn absorb(&mut self, other: Measurements) {
         for (part, more) in self.parts.iter_mut().zip(other.parts) {
             part.absorb(more);
         }
         self.wall_ns += other.wall_ns;
         self.used += other.used;
-        self.by_party
-            .resize(self.by_party.len().max(other.by_party.len()), ResourceUsage::default());
-        self.by_party.iter_mut().zip(other.by_party).for_each(|(sum, more)| *sum += more);
+        self.by_participant.resize(
+            self.by_participant.len().max(other.by_participant.len()),
+            ResourceUsage::default(),
+        );
+        self.by_participant
+            .iter_mut()
+            .zip(other.by_participant)
+            .for_each(|(sum, more)| *sum += more);
         self.ops += other.ops;
         self.bytes_per_op = self.bytes_per_op.max(other.bytes_per_op);
         self.concurrent_operations = self.concurrent_operations.max(other.concurrent_operations);
@@ -311,6 +324,7 @@ impl Measurements {
     }
 }
 
+/// Adds the counts of hardware counters.
 fn add(sums: &mut Option<[u64; 3]>, counts: Option<[u64; 3]>) {
     if let Some(counts) = counts {
         let sums = sums.get_or_insert([0; 3]);
@@ -319,13 +333,14 @@ fn add(sums: &mut Option<[u64; 3]>, counts: Option<[u64; 3]>) {
 }
 
 impl PartMeasurements {
+    /// Adds the measurements of another process.
     fn absorb(&mut self, other: PartMeasurements) {
         if self.rounds.is_empty() {
             *self = other;
             return;
         }
         self.rounds.extend(other.rounds);
-        self.beside.extend(other.beside);
+        self.undisturbed_by_round.extend(other.undisturbed_by_round);
         // The histogram resizes itself; a value is rejected only if an allocation fails, and no figure
         // depends on it.
         let _ = self.histogram.add(&other.histogram);
@@ -348,21 +363,22 @@ impl PartMeasurements {
         let (mut ops, mut sum, mut rate, mut has_values) = (0, 0.0, 0.0, false);
         let (mut values, mut alone) = (Vec::new(), None::<Vec<u64>>);
         for participant in notes {
-            let Some(said) = participant.parts.get(index).filter(|said| !said.is_empty()) else {
+            let Some(samples) = participant.parts.get(index).filter(|samples| !samples.is_empty())
+            else {
                 continue;
             };
-            values.extend(said.figures());
-            if let Some(ticks) = &said.alone {
+            values.extend(samples.figures());
+            if let Some(ticks) = &samples.alone {
                 alone
                     .get_or_insert_default()
                     .extend(ticks.iter().map(|ticks| clock::ps_from_ticks(*ticks)));
             }
-            has_values |= said.has_values;
-            let own_sum = said.figure_per_op(said.samples_total, 1);
-            ops += said.ops_total;
+            has_values |= samples.has_values;
+            let own_sum = samples.figure_per_op(samples.samples_total, 1);
+            ops += samples.ops_total;
             sum += own_sum;
-            rate += rate_of(participant, said, own_sum);
-            self.batches.push(said.batch as f64);
+            rate += operations_per_s(participant, samples, own_sum);
+            self.batches.push(samples.batch as f64);
         }
         if values.is_empty() {
             return;
@@ -381,7 +397,7 @@ impl PartMeasurements {
         let slowed = values.iter().filter(|it| it.1).count();
         let figure_of = |values: &[f64]| match has_values {
             true => stats::median(values),
-            false => figure(values, batch),
+            false => round_figure(values, batch),
         };
         let all: Vec<f64> = values.iter().map(|it| it.0).collect();
         let at_pace: Vec<f64> = values.iter().filter(|it| !it.1).map(|it| it.0).collect();
@@ -402,7 +418,7 @@ impl PartMeasurements {
             slowed: thousandths(slowed as f64 / values.len() as f64),
             ..round
         });
-        self.beside.push((if has_values { 0 } else { pace_ticks }, undisturbed));
+        self.undisturbed_by_round.push((if has_values { 0 } else { pace_ticks }, undisturbed));
         self.ops += ops;
         self.sum += sum;
         self.rates.push(rate);
@@ -412,7 +428,7 @@ impl PartMeasurements {
     #[cfg(test)]
     pub fn add_figure(&mut self, round: Round) {
         self.rounds.push(round);
-        self.beside.push((0, Some(round.median)));
+        self.undisturbed_by_round.push((0, Some(round.median)));
     }
 
     /// Returns how the operations were timed.
@@ -422,7 +438,9 @@ impl PartMeasurements {
 
     /// Marks rounds whose cores were slow throughout, compared with the fastest known calibration loop.
     pub fn reclassify_rounds(&mut self, fastest_ticks: u64) {
-        for (round, (pace, undisturbed)) in self.rounds.iter_mut().zip(&mut self.beside) {
+        for (round, (pace, undisturbed)) in
+            self.rounds.iter_mut().zip(&mut self.undisturbed_by_round)
+        {
             if pace::is_slower(*pace, fastest_ticks) {
                 round.is_disturbed = true;
                 *undisturbed = None;
@@ -439,20 +457,21 @@ impl PartMeasurements {
     /// have such a figure.
     pub fn undisturbed(&self) -> Option<f64> {
         let is_disturbed = |round: &Round| round.is_disturbed || round.slowed > 0.0;
-        let counted = self.beside.iter().filter(|it| it.1.is_some()).count();
+        let counted = self.undisturbed_by_round.iter().filter(|it| it.1.is_some()).count();
         (self.rounds.iter().any(is_disturbed) && counted >= noise::ROUNDS_MIN)
             .then(|| stats::median(&self.by_pass(|_, undisturbed| undisturbed)))
     }
 
     /// Returns the median of each pass over the values that `of` returns for its rounds.
     pub fn by_pass(&self, of: impl Fn(&Round, Option<f64>) -> Option<f64>) -> Vec<f64> {
-        let rounds = self.rounds.iter().zip(&self.beside);
+        let rounds = self.rounds.iter().zip(&self.undisturbed_by_round);
         medians_by_pass(
             rounds.filter_map(|(round, beside)| Some((round.pass, of(round, beside.1)?))),
         )
     }
 }
 
+/// Returns the median of each pass, in order.
 pub(super) fn medians_by_pass(values: impl Iterator<Item = (u32, f64)>) -> Vec<f64> {
     let mut passes: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
     values.for_each(|(pass, value)| passes.entry(pass).or_default().push(value));
@@ -460,12 +479,13 @@ pub(super) fn medians_by_pass(values: impl Iterator<Item = (u32, f64)>) -> Vec<f
 }
 
 /// Returns the operations per second of one participant.
-fn rate_of(participant: &ParticipantResult, said: &PartSamples, sum_ns: f64) -> f64 {
-    let over_ns = if said.singles { participant.wall_ns as f64 } else { sum_ns };
-    said.ops_total as f64 * participant.concurrent_operations.max(1) as f64 / over_ns.max(1.0) * 1e9
+fn operations_per_s(participant: &ParticipantResult, samples: &PartSamples, sum_ns: f64) -> f64 {
+    let over_ns = if samples.singles { participant.wall_ns as f64 } else { sum_ns };
+    samples.ops_total as f64 * participant.concurrent_operations.max(1) as f64 / over_ns.max(1.0)
+        * 1e9
 }
 
-/// Rounds to six significant digits: no round is measured more precisely.
+/// Rounds to six significant digits, because no round is measured more precisely.
 fn six_digits(value: f64) -> f64 {
     if value.is_finite() { in_digits(value, 6) } else { 0.0 }
 }
@@ -481,15 +501,16 @@ pub(super) fn in_digits(value: f64, digits: i32) -> f64 {
     if rounded.is_finite() { rounded } else { value }
 }
 
+/// Rounds to a multiple of a thousandth.
 fn thousandths(share: f64) -> f64 {
     (share * 1000.0).round() / 1000.0
 }
 
 /// Returns the figure of a round from its samples in order of time. See [`Round::median`].
-fn figure(samples: &[f64], batch: f64) -> f64 {
+fn round_figure(samples: &[f64], batch: f64) -> f64 {
     let mean = |some: &[f64]| some.iter().sum::<f64>() / some.len().max(1) as f64;
     if batch > 1.0 {
-        let stretches = STRETCHES.min(samples.len());
+        let stretches = ROUND_PARTS_COUNT.min(samples.len());
         let cut = |place: usize| place * samples.len() / stretches;
         let means: Vec<f64> =
             (0..stretches).map(|place| mean(&samples[cut(place)..cut(place + 1)])).collect();
@@ -528,10 +549,10 @@ mod tests {
         let mut samples = vec![step; 600];
         samples.extend(vec![2.0 * step; 390]);
         samples.extend(vec![1000.0 * step; 10]);
-        let figure = figure(&samples, 1.0);
+        let figure = round_figure(&samples, 1.0);
         assert!((figure / step - 1.394).abs() < 0.01, "{figure} of {step}");
         let long = vec![100.0 * step; 10];
-        assert_eq!(super::figure(&long, 1.0), 100.0 * step);
+        assert_eq!(super::round_figure(&long, 1.0), 100.0 * step);
     }
 
     #[test]
@@ -541,11 +562,11 @@ mod tests {
         let batch = |place: usize| 1.0 + 63.0 * if place % 5 < 3 { 5.0 } else { 4.0 } / 230.0;
         let samples: Vec<f64> = (0..1000).map(batch).collect();
         let mean = samples.iter().sum::<f64>() / 1000.0;
-        assert!((figure(&samples, 230.0) / mean - 1.0).abs() < 0.001);
+        assert!((round_figure(&samples, 230.0) / mean - 1.0).abs() < 0.001);
         let mut burst = samples;
         burst[300..500].iter_mut().for_each(|it| *it *= 3.0);
-        assert!((figure(&burst, 230.0) / mean - 1.0).abs() < 0.001);
-        assert_eq!(figure(&[2.0], 230.0), 2.0);
+        assert!((round_figure(&burst, 230.0) / mean - 1.0).abs() < 0.001);
+        assert_eq!(round_figure(&[2.0], 230.0), 2.0);
     }
 
     /// Returns a round with one participant whose samples are all `ticks`.
@@ -593,7 +614,7 @@ mod tests {
         // Later passes have more rounds, and still the same weight.
         assert!((figure.median / middle - 1.0).abs() < 1e-4, "{figure:?}");
         // Each pass exceeds the one before, so the ends are the least and the greatest.
-        let (low, high) = figure.ends.expect("too few passes");
+        let (low, high) = figure.interval.expect("too few passes");
         let is_near = |value: f64, ticks: u64| (value / ns(ticks) - 1.0).abs() < 1e-4;
         assert!(is_near(low, 100_000) && is_near(high, 107_000), "{figure:?}");
         assert_eq!(whole.undisturbed(), None, "an undisturbed part was reported as disturbed");
@@ -623,7 +644,10 @@ mod tests {
         let sent = postcard::to_allocvec(&measured).expect("serialized");
         let got: Measurements = postcard::from_bytes(&sent).expect("deserialized");
         let (got, sent) = (&got.parts[0], &measured.parts[0]);
-        assert_eq!((&got.rounds, &got.beside, got.ops), (&sent.rounds, &sent.beside, sent.ops));
+        assert_eq!(
+            (&got.rounds, &got.undisturbed_by_round, got.ops),
+            (&sent.rounds, &sent.undisturbed_by_round, sent.ops)
+        );
         let counted = |part: &PartMeasurements| {
             let recorded = part.histogram.iter_recorded();
             recorded.map(|it| (it.value_iterated_to(), it.count_at_value())).collect::<Vec<_>>()

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 /// Approximate duration of a round, which a short measuring time shortens; half of it with several participants,
 /// since all their cores must keep their speed from start to end.
 const ROUND: Duration = Duration::from_millis(10);
+/// Approximate duration of a round with several participants.
 const ROUND_OF_SEVERAL: Duration = Duration::from_millis(5);
 /// Maximum size of the block that precedes a round's memory: two pages, so that both the cache sets
 /// and the pages shared with other data differ between rounds.
@@ -27,9 +28,10 @@ const SLACK_BYTES_MAX: usize = 8192;
 const ROUND_GAPS_MIN: u32 = 8;
 /// Number of consecutive rounds that must agree within [`WARM_AGREE`] to end the warm-up.
 const WARM_ROUNDS: usize = 3;
+/// Maximum relative difference between the figures of these rounds.
 const WARM_AGREE: f64 = 0.02;
 /// Divisor of a round's duration; the result is the duration of the warm-up in the process of each later pass.
-const WARM_AGAIN_PART: u64 = 4;
+const WARM_AGAIN_DIVISOR: u64 = 4;
 /// Minimum duration of the fastest contender's operation, as a multiple of a clock reading, from
 /// which operations are timed alone.
 const SINGLE_CLOCKS_MIN: f64 = 20.0;
@@ -56,7 +58,7 @@ pub(super) struct BlockRunner<'a> {
     pub pass: u32,
     /// Random source of the contenders' order in each block. Used for nothing else, so that the
     /// run's seed determines the orders, even if the number of warm-up rounds differs.
-    orders: SplitMix64,
+    order_random: SplitMix64,
     /// Random source of each round's placement in memory and of its samples.
     random: SplitMix64,
 }
@@ -69,8 +71,8 @@ impl<'a> BlockRunner<'a> {
         pass: u32,
         mut random: SplitMix64,
     ) -> BlockRunner<'a> {
-        let orders = SplitMix64::new(random.next_u64());
-        BlockRunner { lab, group, interrupted, pass, orders, random }
+        let order_random = SplitMix64::new(random.next_u64());
+        BlockRunner { lab, group, interrupted, pass, order_random, random }
     }
 
     /// Checks every contender and warms it up. Returns the contenders that failed, with their
@@ -94,18 +96,18 @@ impl<'a> BlockRunner<'a> {
     pub fn warm_up_again(
         &mut self,
         contenders: &mut [MeasuredContender],
-        known: &[ContenderFacts],
+        facts: &[ContenderFacts],
     ) -> Result<(), Fault> {
         let _neighbour = self.neighbour(contenders)?;
-        for (contender, known) in contenders.iter_mut().zip(known) {
-            contender.adopt_facts(*known);
-            if known.is_out {
+        for (contender, facts) in contenders.iter_mut().zip(facts) {
+            contender.adopt_facts(*facts);
+            if facts.is_out {
                 continue;
             }
-            self.go_on()?;
-            let mut stage = self.stage(contender);
-            stage.timing.round_ns /= WARM_AGAIN_PART;
-            let notes = self.run_round(contender, &stage)?;
+            self.check_not_interrupted()?;
+            let mut round_params = self.next_round_params(contender);
+            round_params.timing.round_ns /= WARM_AGAIN_DIVISOR;
+            let notes = self.run_round(contender, &round_params)?;
             contender.update_pace(&notes);
         }
         Ok(())
@@ -147,15 +149,15 @@ impl<'a> BlockRunner<'a> {
         block: u32,
     ) -> Result<(), Fault> {
         let mut order: Vec<usize> = (0..contenders.len()).collect();
-        self.orders.shuffle(&mut order);
+        self.order_random.shuffle(&mut order);
         for place in order {
             let contender = &mut contenders[place];
-            if contender.known.is_out {
+            if contender.facts.is_out {
                 continue;
             }
-            self.go_on()?;
-            let stage = self.stage(contender);
-            let notes = self.run_round(contender, &stage)?;
+            self.check_not_interrupted()?;
+            let round_params = self.next_round_params(contender);
+            let notes = self.run_round(contender, &round_params)?;
             contender.add_round((self.pass, block), &notes);
         }
         Ok(())
@@ -165,20 +167,20 @@ impl<'a> BlockRunner<'a> {
     fn run_round(
         &self,
         contender: &MeasuredContender,
-        stage: &RoundParams,
+        round_params: &RoundParams,
     ) -> Result<Vec<ParticipantResult>, Fault> {
         contender
             .bench
-            .run_round(stage, self.interrupted)
+            .run_round(round_params, self.interrupted)
             .map_err(|fault| fault.with_contender_name(contender.name()))
     }
 
     /// Returns the parameters of the next round of a contender, some of them random.
-    fn stage(&mut self, contender: &MeasuredContender) -> RoundParams {
-        let mut stage = contender.stage.clone();
-        stage.slack_bytes = self.random.next_below(SLACK_BYTES_MAX);
-        stage.timing.seed = self.random.next_u64();
-        stage
+    fn next_round_params(&mut self, contender: &MeasuredContender) -> RoundParams {
+        let mut round_params = contender.round_params.clone();
+        round_params.slack_bytes = self.random.next_below(SLACK_BYTES_MAX);
+        round_params.timing.seed = self.random.next_u64();
+        round_params
     }
 
     /// Checks the results of each contender. A contender or floor that fails is not measured, and has no ratios.
@@ -188,18 +190,18 @@ impl<'a> BlockRunner<'a> {
         faults: &mut Vec<(String, Fault)>,
     ) -> Result<(), Fault> {
         for contender in contenders.iter_mut() {
-            self.go_on()?;
-            let mut stage = contender.stage.clone();
-            stage.check = true;
-            stage.timing.batches_max = 3;
-            stage.timing.round_ns = 5_000_000_000;
-            stage.timing.idle_gap_ns = 0;
-            if let Err(fault) = contender.bench.run_round(&stage, self.interrupted) {
-                contender.known.is_out = true;
+            self.check_not_interrupted()?;
+            let mut round_params = contender.round_params.clone();
+            round_params.check = true;
+            round_params.timing.batches_max = 3;
+            round_params.timing.round_ns = 5_000_000_000;
+            round_params.timing.idle_gap_ns = 0;
+            if let Err(fault) = contender.bench.run_round(&round_params, self.interrupted) {
+                contender.facts.is_out = true;
                 faults.push((contender.name().to_string(), fault));
             }
         }
-        if contenders.iter().all(|it| it.known.is_out || it.is_floor)
+        if contenders.iter().all(|it| it.facts.is_out || it.is_floor)
             && let Some((_, fault)) = faults.drain(..).next()
         {
             return Err(fault);
@@ -207,19 +209,21 @@ impl<'a> BlockRunner<'a> {
         Ok(())
     }
 
+    /// Runs rounds of each contender until their figures agree, or its share of `budget` is used
+    /// up.
     fn warm_up(
         &mut self,
         contenders: &mut [MeasuredContender],
         budget: Duration,
     ) -> Result<(), Fault> {
         let share = budget / contenders.len() as u32;
-        for contender in contenders.iter_mut().filter(|it| !it.known.is_out) {
+        for contender in contenders.iter_mut().filter(|it| !it.facts.is_out) {
             let until = Instant::now() + share;
             let mut figures: Vec<f64> = Vec::new();
             loop {
-                self.go_on()?;
-                let stage = self.stage(contender);
-                let notes = self.run_round(contender, &stage)?;
+                self.check_not_interrupted()?;
+                let round_params = self.next_round_params(contender);
+                let notes = self.run_round(contender, &round_params)?;
                 figures.push(contender.add_warm_up_round(&notes));
                 let last = &figures[figures.len().saturating_sub(WARM_ROUNDS)..];
                 let (least, most) = last
@@ -234,7 +238,8 @@ impl<'a> BlockRunner<'a> {
         Ok(())
     }
 
-    fn go_on(&self) -> Result<(), Fault> {
+    /// Fails if the run was interrupted.
+    fn check_not_interrupted(&self) -> Result<(), Fault> {
         // Relaxed: the flag publishes no other data.
         if self.interrupted.load(Ordering::Relaxed) { Err(Fault::Interrupted) } else { Ok(()) }
     }
@@ -260,12 +265,13 @@ pub(super) fn create_contenders(lab: &Lab, group: &BenchmarkGroup) -> Vec<Measur
             contenders.push(contender(lab, group, bench, is_floor));
         }
     }
-    let used = contenders.first().map_or(&[][..], |contender| &contender.stage.cpus);
+    let used = contenders.first().map_or(&[][..], |contender| &contender.round_params.cpus);
     let cpu = neighbour_cpu(lab, group, used);
     contenders.iter_mut().for_each(|it| it.neighbour_cpu = cpu);
     contenders
 }
 
+/// Returns a contender or a floor before its first round.
 fn contender(
     lab: &Lab,
     group: &BenchmarkGroup,
@@ -294,7 +300,7 @@ fn contender(
     if lab.plan.profile == Profile::Smoke {
         round = Duration::from_secs(5);
     }
-    let stage = RoundParams {
+    let round_params = RoundParams {
         spec_id: bench.spec().id,
         contender: bench.contender().name,
         values,
@@ -317,10 +323,11 @@ fn contender(
         trace: None,
         patience: lab.plan.patience,
     };
-    MeasuredContender::new(bench, stage, roles, notes, is_floor)
+    MeasuredContender::new(bench, round_params, roles, notes, is_floor)
 }
 
-/// Returns `true` if the speed of the cores is monitored: not if the program's own threads share a core.
+/// Returns `true` if the speed of the cores is monitored; `false` if the program's own threads
+/// share a core.
 fn watches_pace(lab: &Lab, cpus: &[u32]) -> bool {
     let plan = &lab.plan;
     let shares_core = |(index, cpu): (usize, &u32)| {
@@ -341,20 +348,20 @@ fn neighbour_cpu(lab: &Lab, group: &BenchmarkGroup, used: &[u32]) -> Option<u32>
     free.or_else(|| used.last().copied())
 }
 
-/// Chooses between timing single operations and batches: if the fastest contender's operation takes
+/// Chooses between timing single operations and batches. If the fastest contender's operation takes
 /// at least twenty clock readings, every contender's operations are timed alone. All contenders
 /// follow one rule, so that none has more overhead.
 fn choose_batches(contenders: &mut [MeasuredContender], always: bool) {
     let cost = clock::calibration().cost_ns;
-    let racing = contenders.iter().filter(|it| !it.is_floor && !it.known.is_out);
-    let least = racing.map(|it| it.known.figure).fold(f64::MAX, f64::min);
+    let racing = contenders.iter().filter(|it| !it.is_floor && !it.facts.is_out);
+    let least = racing.map(|it| it.facts.figure).fold(f64::MAX, f64::min);
     let single = !always && least >= SINGLE_CLOCKS_MIN * cost;
     for contender in contenders.iter_mut() {
         // A floor is timed like its contenders, unless it is too short to be timed alone.
         let alone =
-            single && (!contender.is_floor || contender.known.figure >= SINGLE_CLOCKS_MIN * cost);
-        let batch = if alone { 1 } else { contender.known.batch.max(1) };
-        contender.adopt_facts(ContenderFacts { batch, ..contender.known });
+            single && (!contender.is_floor || contender.facts.figure >= SINGLE_CLOCKS_MIN * cost);
+        let batch = if alone { 1 } else { contender.facts.batch.max(1) };
+        contender.adopt_facts(ContenderFacts { batch, ..contender.facts });
     }
 }
 

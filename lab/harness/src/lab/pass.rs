@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 /// Work that the process of a pass is to do.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct PassOrder {
+    /// Index of the pass.
     pub pass: u32,
     /// Seed of the run.
     pub seed: u64,
@@ -26,7 +27,9 @@ pub(super) struct PassOrder {
     pub sequence: Vec<PlannedVisit>,
     /// Time limit of the pass; `None` for no limit.
     pub budget: Option<Duration>,
+    /// Minimum number of blocks of each benchmark.
     pub blocks_min: u32,
+    /// Maximum number of blocks of each benchmark.
     pub blocks_max: u32,
     /// Time limit of one benchmark's warm-up.
     pub warm_up: Duration,
@@ -35,11 +38,12 @@ pub(super) struct PassOrder {
 /// A benchmark that a pass is to measure.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct PlannedVisit {
+    /// Index of the benchmark in the lab.
     pub group: usize,
     /// Share of the pass's time relative to other benchmarks; 0 for the minimum number of blocks.
     pub weight: usize,
     /// Facts found by earlier passes; empty if there are none.
-    pub known: Vec<ContenderFacts>,
+    pub facts: Vec<ContenderFacts>,
 }
 
 /// Progress report of a pass.
@@ -114,9 +118,9 @@ fn visit_one(
     let contenders = &mut progress.contenders;
     let mut faults = Vec::new();
     let mut go = || {
-        match &*wanted.known {
+        match &*wanted.facts {
             [] => faults = measuring.check_and_warm_up(contenders, visit.warm_up)?,
-            known => measuring.warm_up_again(contenders, known)?,
+            facts => measuring.warm_up_again(contenders, facts)?,
         }
         measuring.measure_visit(contenders, visit, &mut |done, most| match report(
             PassReport::Block { done, most },
@@ -142,6 +146,7 @@ pub(super) struct LabMessage {
     groups: Vec<GroupMessage>,
 }
 
+/// Serialised benchmark of a lab.
 #[derive(Debug, Serialize, Deserialize)]
 struct GroupMessage {
     spec: String,

@@ -29,6 +29,7 @@ pub enum Profile {
 /// period of some seconds in which the host is slower (a lower frequency, a busy sibling, slow
 /// wake-ups) then affects a few rounds of every figure, not all rounds of one.
 pub(super) struct Schedule {
+    /// Number of passes.
     pub(super) passes: u32,
     /// Minimum number of blocks per benchmark and pass.
     pub(super) blocks_min: u32,
@@ -51,6 +52,7 @@ impl Profile {
         schedule
     }
 
+    /// Returns the profile's schedule; `of_each` multiplies a time by the number of benchmarks.
     fn schedule_of(self, of_each: impl Fn(Duration) -> Duration) -> Schedule {
         match self {
             Profile::Smoke => Schedule { passes: 1, blocks_min: 1, blocks_max: 1, total: None },
@@ -69,8 +71,9 @@ impl Profile {
 
 /// Time limit of a quick run of all default benchmarks, with a reserve after the last pass.
 const QUICK_TOTAL: Duration = Duration::from_secs(82);
-/// Minimum and maximum time of one benchmark in a quick run, in all its passes together.
+/// Minimum time of one benchmark in a quick run, in all its passes together.
 const QUICK_EACH_MIN: Duration = Duration::from_millis(800);
+/// Maximum time of one benchmark in a quick run, in all its passes together.
 const QUICK_EACH_MAX: Duration = Duration::from_secs(8);
 /// Time of one benchmark in a full run.
 const FULL_EACH: Duration = Duration::from_secs(30);
@@ -153,7 +156,7 @@ impl Default for Plan {
     }
 }
 
-/// Error for a plan that cannot be run: the command line is wrong, and nothing was measured.
+/// Error for a plan that cannot be run, because the command line is wrong.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
@@ -284,6 +287,7 @@ pub struct Lab {
     pub(super) plan: Plan,
     pub(super) groups: Vec<BenchmarkGroup>,
     pub(super) topology: Topology,
+    /// CPUs that this process may use.
     pub(super) allowed: Vec<u32>,
     pub(super) seed: u64,
 }
@@ -447,6 +451,7 @@ fn check_plan(plan: &Plan, chosen: &[Selection]) -> Result<(), PlanError> {
     Ok(())
 }
 
+/// Returns a selected benchmark with the values of its arguments.
 fn group(mut selection: Selection, plan: &Plan) -> Result<BenchmarkGroup, PlanError> {
     if !plan.peers {
         let all = selection.contenders.clone();

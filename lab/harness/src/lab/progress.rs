@@ -15,26 +15,29 @@ use serde::{Deserialize, Serialize};
 use std::time::SystemTime;
 
 /// Maximum half-width of an interval over rounds, relative to the figure, of a figure that needs no more rounds.
-const NARROW: f64 = 0.02;
+const NARROW_HALF_WIDTH_MAX: f64 = 0.02;
 
 /// State of one benchmark during a run, or during one pass of a run.
 pub(super) struct BenchmarkProgress {
     started_unix_ns: i64,
-    empty: (f64, f64),
+    /// Cost of the empty operation in ns: timed alone, and per operation of a batch.
+    empty_operation_ns: (f64, f64),
     pub contenders: Vec<MeasuredContender>,
+    /// Number of rounds that the last records cover.
     rounds_reported: usize,
     /// `true` if a pass has started to measure the benchmark.
     pub is_begun: bool,
     /// `true` if every figure had a narrow interval at the end of the last visit.
     pub is_settled: bool,
-    /// `true` if the benchmark, or one of its contenders or floors, failed: it is not visited again.
+    /// `true` if the benchmark, or one of its contenders or floors, failed. Such a benchmark is not
+    /// visited again.
     pub is_closed: bool,
 }
 
 /// Results of one contender or floor in one pass.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct ContenderResults {
-    known: ContenderFacts,
+    facts: ContenderFacts,
     measured: Measurements,
 }
 
@@ -42,7 +45,8 @@ pub(super) struct ContenderResults {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct VisitResults {
     started_unix_ns: i64,
-    empty: (f64, f64),
+    /// Cost of the empty operation in ns: timed alone, and per operation of a batch.
+    empty_operation_ns: (f64, f64),
     contenders: Vec<ContenderResults>,
     /// Contenders that failed and are not measured any more, each with its fault.
     pub faults: Vec<(String, Fault)>,
@@ -53,10 +57,10 @@ pub(super) struct VisitResults {
 impl VisitResults {
     /// Creates the result of a benchmark that could not be started.
     pub fn from_fault(fault: Fault) -> VisitResults {
-        let (started_unix_ns, empty) = (0, (0.0, 0.0));
+        let (started_unix_ns, empty_operation_ns) = (0, (0.0, 0.0));
         VisitResults {
             started_unix_ns,
-            empty,
+            empty_operation_ns,
             contenders: vec![],
             faults: vec![],
             ended: Some(fault),
@@ -71,7 +75,7 @@ impl BenchmarkProgress {
             unix_ns(SystemTime::now()).ok_or_else(|| Fault::new(DATE_OUT_OF_RANGE))?;
         Ok(BenchmarkProgress {
             started_unix_ns,
-            empty: empty_operation_ns(),
+            empty_operation_ns: empty_operation_ns(),
             contenders: measure::create_contenders(lab, group),
             rounds_reported: 0,
             is_begun: false,
@@ -83,7 +87,7 @@ impl BenchmarkProgress {
     /// Returns facts about the contenders for the next pass; empty before the first pass.
     pub fn contender_facts(&self) -> Vec<ContenderFacts> {
         let contenders = self.contenders.iter().filter(|_| self.is_begun);
-        contenders.map(|it| it.known).collect()
+        contenders.map(|it| it.facts).collect()
     }
 
     /// Converts the state into the results of a pass.
@@ -93,12 +97,12 @@ impl BenchmarkProgress {
         ended: Option<Fault>,
     ) -> VisitResults {
         let of = |contender: MeasuredContender| ContenderResults {
-            known: contender.known,
+            facts: contender.facts,
             measured: contender.measured,
         };
         VisitResults {
             started_unix_ns: self.started_unix_ns,
-            empty: self.empty,
+            empty_operation_ns: self.empty_operation_ns,
             contenders: self.contenders.into_iter().map(of).collect(),
             faults,
             ended,
@@ -108,11 +112,12 @@ impl BenchmarkProgress {
     /// Adds the results of a pass.
     pub fn add_visit(&mut self, visited: VisitResults) {
         if !self.is_begun && !visited.contenders.is_empty() {
-            (self.started_unix_ns, self.empty) = (visited.started_unix_ns, visited.empty);
+            (self.started_unix_ns, self.empty_operation_ns) =
+                (visited.started_unix_ns, visited.empty_operation_ns);
         }
         self.is_begun = true;
         for (contender, visited) in self.contenders.iter_mut().zip(visited.contenders) {
-            contender.absorb(visited.known, visited.measured);
+            contender.absorb(visited.facts, visited.measured);
         }
         self.is_closed |= visited.ended.is_some();
         self.is_settled = self.has_good_figures();
@@ -139,7 +144,7 @@ impl BenchmarkProgress {
             args: group.values.by_name().clone(),
             floors: &group.selection.floors,
             started_unix_ns: self.started_unix_ns,
-            empty: self.empty,
+            empty_operation_ns: self.empty_operation_ns,
         };
         summarise::summarise_records(&context, &self.contenders)
     }
@@ -165,25 +170,27 @@ impl BenchmarkProgress {
     /// Returns `true` if every figure has enough rounds and a narrow interval. The interval of a
     /// peer that is clearly slower than the fastest peer may be wide.
     fn has_good_figures(&self) -> bool {
-        let racing = || self.contenders.iter().filter(|it| !it.is_floor && !it.known.is_out);
+        let racing = || self.contenders.iter().filter(|it| !it.is_floor && !it.facts.is_out);
         let figures: Vec<_> = racing().map(|it| (it.bench.contender(), it.intervals())).collect();
         // The lowest upper bound among the peers with the same rival.
         let best = |of: &Contender, part: usize| {
             let peers = figures
                 .iter()
                 .filter(|(it, _)| it.kind == ContenderKind::Peer && it.rival_of == of.rival_of);
-            let ends = peers.filter_map(|(_, parts)| parts[part]?.ends);
+            let ends = peers.filter_map(|(_, parts)| parts[part]?.interval);
             ends.map(|(_, high)| high).fold(f64::MAX, f64::min)
         };
         let is_good = |it: &Contender, part: usize, figure: MedianEstimate| {
             let is_peer = it.kind == ContenderKind::Peer;
-            let is_slower = || figure.ends.is_some_and(|(low, _)| low > best(it, part));
-            figure.half_width().is_some_and(|it| it <= NARROW) || is_peer && is_slower()
+            let is_slower = || figure.interval.is_some_and(|(low, _)| low > best(it, part));
+            figure.half_width().is_some_and(|it| it <= NARROW_HALF_WIDTH_MAX)
+                || is_peer && is_slower()
         };
         racing().all(|it| it.rounds_of_rarest_part() >= noise::ROUNDS_MIN)
             && figures.iter().all(|(contender, parts)| {
-                let known = parts.iter().enumerate().filter_map(|(part, it)| Some((part, (*it)?)));
-                known.into_iter().all(|(part, figure)| is_good(contender, part, figure))
+                let measured_parts =
+                    parts.iter().enumerate().filter_map(|(part, it)| Some((part, (*it)?)));
+                measured_parts.into_iter().all(|(part, figure)| is_good(contender, part, figure))
             })
     }
 }

@@ -51,7 +51,7 @@ fn own_floor(
     }
     let id = figure_id(spec, index);
     let floors = || {
-        let own = contenders.iter().filter(|it| !it.is_floor && !it.known.is_out);
+        let own = contenders.iter().filter(|it| !it.is_floor && !it.facts.is_out);
         own.filter(|it| it.bench.contender().kind == ContenderKind::Floor)
     };
     let waits = ours.waits(index);
@@ -77,7 +77,7 @@ fn resolve_floor<'a>(
     let (id, bench, part) = floors.iter().find(|(id, ..)| *id == wanted)?;
     let contender = contenders
         .iter()
-        .find(|it| it.is_floor && !it.known.is_out && it.bench.spec().id == bench.spec().id)?;
+        .find(|it| it.is_floor && !it.facts.is_out && it.bench.spec().id == bench.spec().id)?;
     Some((id, *part, contender))
 }
 
@@ -110,7 +110,7 @@ fn rivals<'a>(
     let contender = ours.bench.contender();
     contenders
         .iter()
-        .filter(move |other| !other.is_floor && !other.known.is_out && !std::ptr::eq(*other, ours))
+        .filter(move |other| !other.is_floor && !other.facts.is_out && !std::ptr::eq(*other, ours))
         .filter(move |other| contender.is_compared_with(&other.bench.contender()))
 }
 
@@ -159,8 +159,8 @@ fn ratio(
         contender: contender.to_string(),
         other: other.figure().median,
         ratio: found.median,
-        low: found.ends.map(|ends| ends.0),
-        high: found.ends.map(|ends| ends.1),
+        low: found.interval.map(|ends| ends.0),
+        high: found.interval.map(|ends| ends.1),
     })
 }
 

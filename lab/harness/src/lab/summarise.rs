@@ -60,7 +60,7 @@ pub(super) struct RecordContext<'a> {
     pub floors: &'a [FloorPart],
     pub started_unix_ns: i64,
     /// Cost of the empty operation in ns: timed alone, and per operation of a batch.
-    pub empty: (f64, f64),
+    pub empty_operation_ns: (f64, f64),
 }
 
 /// Returns a record for each part of each contender that has samples.
@@ -71,7 +71,7 @@ pub(super) fn summarise_records(
     let mut records = Vec::new();
     let parts_count = context.spec.parts.len().max(1);
     for part in 0..parts_count {
-        for contender in contenders.iter().filter(|it| !it.is_floor && !it.known.is_out) {
+        for contender in contenders.iter().filter(|it| !it.is_floor && !it.facts.is_out) {
             if let Some(record) = record(context, contenders, contender, part) {
                 records.push(record);
             }
@@ -80,6 +80,7 @@ pub(super) fn summarise_records(
     records
 }
 
+/// Returns the record of one part of a contender.
 fn record(
     context: &RecordContext<'_>,
     contenders: &[MeasuredContender],
@@ -117,7 +118,7 @@ fn record(
             .iter()
             .map(|text| Warning { code: WarningCode::Placement, text: text.clone() }),
     );
-    if contender.stage.is_crowded() && contender.waits(index) == Wait::Spin {
+    if contender.round_params.is_crowded() && contender.waits(index) == Wait::Spin {
         let text =
             "participants that spin share a CPU: the figure includes their yields to each other";
         warnings.push(Warning { code: WarningCode::Placement, text: text.to_string() });
@@ -151,8 +152,8 @@ fn record(
         faults_major_per_s: all.faults_major_per_s,
         roles: roles(contender),
         empty: is_time.then(|| match batch {
-            1 => context.empty.0,
-            _ => context.empty.1 + context.empty.0 / batch as f64,
+            1 => context.empty_operation_ns.0,
+            _ => context.empty_operation_ns.1 + context.empty_operation_ns.0 / batch as f64,
         }),
         floor,
         peers: ratios::ratios_to_peers(spec, contenders, contender, index),
@@ -194,6 +195,7 @@ fn find_modes(part: &PartMeasurements, figure: f64) -> Option<(&'static str, sta
         .find_map(|(of, values)| Some((of, stats::find_modes(&values, step)?)))
 }
 
+/// Returns the statistics of a part.
 fn summary(part: &PartMeasurements, figure: MedianEstimate, batch: u64) -> Summary {
     // Histograms of batches have no quantiles of operations.
     let has_operations = batch <= 1 || part.alone > 0;
@@ -203,8 +205,8 @@ fn summary(part: &PartMeasurements, figure: MedianEstimate, batch: u64) -> Summa
         samples: part.samples,
         batch,
         median: figure.median,
-        low: figure.ends.map(|ends| ends.0),
-        high: figure.ends.map(|ends| ends.1),
+        low: figure.interval.map(|ends| ends.0),
+        high: figure.interval.map(|ends| ends.1),
         undisturbed: part.undisturbed(),
         single_ops: part.alone,
         resolution_ns: clock::calibration().resolution_ns,
@@ -218,6 +220,7 @@ fn summary(part: &PartMeasurements, figure: MedianEstimate, batch: u64) -> Summa
     }
 }
 
+/// Encodes a histogram as text.
 fn encode(histogram: &Histogram<u64>) -> String {
     let mut bytes = Vec::new();
     // Writing to memory cannot fail; if it did, a record without a histogram is still valid.
@@ -236,7 +239,7 @@ fn roles(contender: &MeasuredContender) -> Vec<RoleUsage> {
     let totals = &contender.measured;
     let mut by_role: Vec<(&str, ResourceUsage)> = Vec::new();
     let mut others = totals.used;
-    for (role, spent) in contender.roles.iter().zip(&totals.by_party) {
+    for (role, spent) in contender.roles.iter().zip(&totals.by_participant) {
         match by_role.iter_mut().find(|it| it.0 == role.name) {
             Some((_, sum)) => *sum += *spent,
             None => by_role.push((role.name, *spent)),

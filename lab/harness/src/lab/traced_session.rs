@@ -9,7 +9,7 @@ use crate::off_cpu::OffCpuSpan;
 use crate::samples::ParticipantResult;
 use crate::select;
 use crate::stats;
-use crate::trace::{TraceRequest, Tracing};
+use crate::trace::{ActiveRecording, TraceRequest};
 use handover_base::clock;
 use handover_base::random::SplitMix64;
 use handover_record::Record;
@@ -24,6 +24,7 @@ pub struct TracedSession<'a> {
     lab: &'a Lab,
     group: BenchmarkGroup,
     progress: BenchmarkProgress,
+    /// Number of measured blocks.
     blocks: u32,
     random: SplitMix64,
 }
@@ -56,7 +57,7 @@ pub struct TracedRound {
 }
 
 /// Minimum number of operations in a batch of a recorded round, even if each is long enough to be
-/// timed alone: a hand-off from one batch to the next includes work of the harness.
+/// timed alone, because a hand-off from one batch to the next includes work of the harness.
 const BATCH_WATCHED_MIN: u64 = 16;
 
 impl Lab {
@@ -124,11 +125,12 @@ impl TracedSession<'_> {
         interrupted: &AtomicBool,
     ) -> Result<TracedRound, Fault> {
         let contender = &self.progress.contenders[0];
-        let (bench, mut stage) = (contender.bench, contender.stage.clone());
-        stage.trace = Some(trace.clone());
-        stage.timing.batch = stage.timing.batch.max(BATCH_WATCHED_MIN);
-        let tracing = if stage.processes { None } else { Some(Tracing::start(trace)?) };
-        let notes = bench.run_round(&stage, interrupted);
+        let (bench, mut round_params) = (contender.bench, contender.round_params.clone());
+        round_params.trace = Some(trace.clone());
+        round_params.timing.batch = round_params.timing.batch.max(BATCH_WATCHED_MIN);
+        let tracing =
+            if round_params.processes { None } else { Some(ActiveRecording::start(trace)?) };
+        let notes = bench.run_round(&round_params, interrupted);
         drop(tracing);
         let notes = notes?;
         let mut traces = Vec::new();

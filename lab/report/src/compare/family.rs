@@ -66,11 +66,13 @@ pub fn corrected_p_values(tests: &[TestValues], a_count: usize) -> Vec<Corrected
 
 /// All tests in one direction, each with the number of permutations that are as extreme.
 struct Direction {
+    /// 1 for tests of side B above side A, -1 for the reverse.
     sign: f64,
     /// Statistic of each test, positive in this direction.
     statistics: Vec<f64>,
     /// Indices of the tests, the most extreme first.
     order: Vec<usize>,
+    /// Number of permutations that are as extreme as each test.
     extreme_counts: Vec<usize>,
     permutations_count: usize,
 }
@@ -89,6 +91,7 @@ impl Direction {
         }
     }
 
+    /// Counts a permutation, given by its statistics.
     fn count(&mut self, permuted: &[f64]) {
         let mut farthest = 0.0f64;
         for place in self.order.iter().rev() {
@@ -118,19 +121,22 @@ fn statistic(values: &[f64], is_a: &[bool]) -> f64 {
     Sums::of(values, is_a, &[]).statistic(0.0)
 }
 
-/// Number and sum of a test's values on both sides of a permutation: side A's at index 1.
+/// Counts and sums of a test's values on both sides of a permutation; side A's are at index 1.
 #[derive(Clone, Copy, Default)]
 struct Sums {
     count: [f64; 2],
+    /// Sum of the values.
     sum: [f64; 2],
+    /// Sum of the squared values.
     squares: [f64; 2],
-    /// Number and sum of the values to which a shift applies.
+    /// Number of values to which a shift applies.
     moved_count: [f64; 2],
+    /// Sum of the values to which a shift applies.
     moved_sum: [f64; 2],
 }
 
 impl Sums {
-    /// Adds up the finite values; a shift applies to those in `moved`.
+    /// Adds up the finite values; a shift applies to those marked in `moved`.
     fn of(values: &[f64], is_a: &[bool], moved: &[bool]) -> Sums {
         let mut it = Sums::default();
         // Relative to one of the values, to keep the squares precise.
@@ -169,8 +175,9 @@ impl Sums {
 
 /// Maximum number of permutations in a search for the smallest detectable shift, which may be less precise.
 const PERMUTATIONS_OF_SHIFT: usize = 1000;
-/// Greatest shift of the logarithms that is tried, and the relative precision of the result.
+/// Greatest shift of the logarithms that is tried.
 const SHIFT_MAX: f64 = 8.0;
+/// Relative precision of the smallest shift.
 const SHIFT_PRECISION: f64 = 0.02;
 
 /// Returns for each test the smallest shift of B above A that would be significant, with a corrected p-value of at most

@@ -21,7 +21,7 @@ pub fn mann_whitney(a: &[f64], b: &[f64]) -> f64 {
     let ranks = doubled_ranks(a, b);
     let of_a: usize = ranks[..a.len()].iter().sum();
     if ranks.len() > EXACT_MAX {
-        return by_normal(&ranks, a.len(), of_a);
+        return normal_p_value(&ranks, a.len(), of_a);
     }
     let ways = ways_by_sum(&ranks, a.len());
     let all: f64 = ways.iter().sum();
@@ -143,7 +143,8 @@ fn ways_by_sum(ranks: &[usize], chosen: usize) -> Vec<f64> {
     ways.split_off(chosen * width)
 }
 
-fn by_normal(ranks: &[usize], a_count: usize, of_a: usize) -> f64 {
+/// Returns the two-sided p-value of a rank sum by the normal approximation.
+fn normal_p_value(ranks: &[usize], a_count: usize, of_a: usize) -> f64 {
     let (n, m, all) = (a_count as f64, (ranks.len() - a_count) as f64, ranks.len() as f64);
     let mut sorted = ranks.to_vec();
     sorted.sort_unstable();
@@ -213,7 +214,7 @@ mod tests {
         let b: Vec<f64> = (0..30).map(|it| f64::from(it) + 7.5).collect();
         let exact = mann_whitney(&a, &b);
         let ranks = doubled_ranks(&a, &b);
-        let normal = by_normal(&ranks, 30, ranks[..30].iter().sum());
+        let normal = normal_p_value(&ranks, 30, ranks[..30].iter().sum());
         assert!((exact - normal).abs() < 0.002, "{exact} {normal}");
         assert!((above_normal(1.959_964) - 0.025).abs() < 1e-6);
     }

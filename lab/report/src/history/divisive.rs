@@ -12,7 +12,7 @@
 
 use handover_base::random::SplitMix64;
 
-/// Minimum number of values in a segment: fewer values do not show a distribution.
+/// Minimum number of values in a segment, because fewer values do not show a distribution.
 pub const SEGMENT_VALUES_MIN: usize = 5;
 /// Maximum p-value of a change point.
 pub const P_VALUE_MAX: f64 = 0.01;
@@ -51,6 +51,7 @@ pub fn find_changes(values: &[f64]) -> Vec<Change> {
 /// Energy distance, relative to the spread, below which a cut is rounding noise.
 const ROUNDED: f64 = 1e-9;
 
+/// Returns the best change point of a segment; `None` if it is not significant.
 fn change_of(values: &[f64], random: &mut SplitMix64) -> Option<Change> {
     if values.len() < 2 * SEGMENT_VALUES_MIN {
         return None;
@@ -79,8 +80,9 @@ fn change_of(values: &[f64], random: &mut SplitMix64) -> Option<Change> {
 struct Scan {
     ranks: Vec<usize>,
     sorted: Vec<f64>,
-    /// Fenwick trees over ranks: the number of values added, and their sum.
+    /// Fenwick tree over ranks: the number of values added.
     counts: Vec<f64>,
+    /// Fenwick tree over ranks: the sum of the values added.
     sums: Vec<f64>,
     /// Sum of the distances from each value to all others.
     to_all: Vec<f64>,

@@ -36,6 +36,7 @@ pub struct Axis {
     labels: Vec<(f64, String)>,
 }
 
+/// Kind of an axis.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum AxisKind {
     Linear,
@@ -79,6 +80,7 @@ impl Axis {
     }
 }
 
+/// Range of the data along an axis.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct DataRange {
     ends: Option<(f64, f64)>,

@@ -15,10 +15,14 @@ const SIDE_MAX: usize = 16_384;
 const TEXT_PX: f64 = 12.0;
 /// DejaVu Sans, with the characters of Latin, Greek and a few signs; its licence is in the same folder.
 const FONT: &[u8] = include_bytes!("font/dejavu-sans-latin.ttf");
-const CORNERS: u32 = 32;
+/// Number of corners of a circle.
+const CIRCLE_CORNERS: u32 = 32;
+/// Length of a dash.
 const DASH_PX: f64 = 6.0;
+/// Length of the gap between two dashes.
 const GAP_PX: f64 = 4.0;
 
+/// Red, green and blue.
 type Color = [u8; 3];
 
 const PAPER: Color = [0xfd, 0xfc, 0xfa];
@@ -50,6 +54,7 @@ pub(super) struct Bitmap {
     pixels: Vec<u8>,
     /// Colour of each open group; `None` for a group without a colour.
     groups: Vec<Option<Color>>,
+    /// `true` within a group of the main series.
     in_ours: bool,
     font: Option<FontRef<'static>>,
 }
@@ -101,6 +106,7 @@ impl Bitmap {
         self.groups.iter().rev().find_map(|color| *color).unwrap_or(TEXT)
     }
 
+    /// Mixes `color` into a pixel; `share` is its weight.
     fn blend(&mut self, x: i64, y: i64, color: Color, share: f32) {
         let (Ok(x), Ok(y)) = (usize::try_from(x), usize::try_from(y)) else { return };
         if x >= self.width || y >= self.height {
@@ -160,10 +166,10 @@ impl Bitmap {
 
     fn disc(&mut self, (x, y): (f64, f64), radius: f64, color: Color) {
         let corner = |place: u32| {
-            let angle = f64::from(place) / f64::from(CORNERS) * TAU;
+            let angle = f64::from(place) / f64::from(CIRCLE_CORNERS) * TAU;
             (x + radius * angle.cos(), y + radius * angle.sin())
         };
-        let corners: Vec<_> = (0..CORNERS).map(corner).collect();
+        let corners: Vec<_> = (0..CIRCLE_CORNERS).map(corner).collect();
         self.fill(&corners, color);
     }
 

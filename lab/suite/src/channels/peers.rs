@@ -28,6 +28,7 @@ as_in_std! {
     Flume: flume::Sender<T>, flume::Receiver<T>, flume::bounded, Ok(()), Some
 }
 
+/// Queue of the crate `rtrb`.
 pub(crate) enum Rtrb {}
 
 impl<T: Send + 'static> Channel<T> for Rtrb {
@@ -176,7 +177,7 @@ macro_rules! tokio_in {
             type Runtime = $runtime;
 
             fn runtime() -> Result<$runtime, Fault> {
-                $made.map_err(|error: io::Error| Fault::new(format!("create a tokio runtime: {error}")))
+                $made.map_err(|error: io::Error| Fault::new(format!("cannot create a tokio runtime: {error}")))
             }
             fn pair<T: Send + 'static>(slots_count: u32) -> (Self::Sender<T>, Self::Receiver<T>) {
                 mpsc::channel(slots_count as usize)
@@ -213,8 +214,8 @@ tokio_in! {
 
 /// Returns the multi-threaded runtime that all current users share; creates it if there is none.
 fn shared_runtime() -> io::Result<Arc<Runtime>> {
-    static SHARED: Mutex<Weak<Runtime>> = Mutex::new(Weak::new());
-    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    static SHARED_RUNTIME: Mutex<Weak<Runtime>> = Mutex::new(Weak::new());
+    let mut shared = SHARED_RUNTIME.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(runtime) = shared.upgrade() {
         return Ok(runtime);
     }

@@ -3,7 +3,7 @@
 //! address or by topic.
 //!
 //! A [`ReplyPolicy`] decides what follows a message: an immediate answer, a later answer, or the end. If
-//! the decision is always [`Answer`](Next::Answer), as in [`LimitedAnswers`] except for the last message,
+//! the decision is always [`Answer`](Reaction::Answer), as in [`LimitedAnswers`] except for the last message,
 //! the compiler removes the other cases from the loop. Handled messages are counted in the
 //! machines' own [`Stats`](handover_event::Stats), which do not include timers.
 //!
@@ -85,7 +85,8 @@ pub enum Reaction {
     Answer,
     /// The machine answers after this time.
     AnswerAfter(Duration),
-    /// The machine answers and then stops; when run again, it finds the replies received meanwhile.
+    /// The machine answers and then stops. When the machine runs again, it handles the replies that
+    /// arrived in between.
     AnswerAndStop,
     /// The machine stops without an answer.
     Stop,
@@ -161,34 +162,38 @@ trait Speaker {
     fn policy(&mut self) -> &mut Self::Policy;
 
     /// Sends a hello; returns `false` if it was refused.
-    fn say(&mut self, to: u64, number: u64, cx: &mut Context<'_, Self::Message>) -> bool;
+    fn send_hello(&mut self, to: u64, number: u64, cx: &mut Context<'_, Self::Message>) -> bool;
 
-    fn idle(to: u64, number: u64) -> Self::Message;
+    /// Creates the timer message that ends the pause before a hello.
+    fn new_idle_message(to: u64, number: u64) -> Self::Message;
 
+    /// Creates the message that stops the machine.
     const QUIT: fn() -> Self::Message;
 
-    fn open(&mut self, cx: &mut Context<'_, Self::Message>) {
+    /// Performs the actions with which the machine starts.
+    fn perform_start_actions(&mut self, cx: &mut Context<'_, Self::Message>) {
         let actions = self.policy().start_actions();
         if let Some(delay) = actions.first_hello_after {
-            later(cx, delay, Self::idle(0, 1));
+            start_timer(cx, delay, Self::new_idle_message(0, 1));
         }
         if let Some(delay) = actions.stops_after {
-            later(cx, delay, (Self::QUIT)());
+            start_timer(cx, delay, (Self::QUIT)());
         }
         if actions.sends_first_hello {
-            self.say_or_stop(0, 1, cx);
+            self.send_hello_or_stop(0, 1, cx);
         }
     }
 
     #[inline(always)]
-    fn say_or_stop(&mut self, to: u64, number: u64, cx: &mut Context<'_, Self::Message>) {
-        if self.say(to, number, cx) {
+    fn send_hello_or_stop(&mut self, to: u64, number: u64, cx: &mut Context<'_, Self::Message>) {
+        if self.send_hello(to, number, cx) {
             self.policy().sent(number);
         } else {
             cx.stop(); // the receiver is disconnected
         }
     }
 
+    /// Carries out the policy's reaction to a hello.
     #[inline]
     fn answer(
         &mut self,
@@ -200,21 +205,25 @@ trait Speaker {
         let stops = match next {
             Reaction::Answer => false,
             Reaction::AnswerAndStop => true,
-            Reaction::AnswerAfter(delay) => return later(cx, delay, Self::idle(to, number)),
+            Reaction::AnswerAfter(delay) => {
+                return start_timer(cx, delay, Self::new_idle_message(to, number));
+            }
             Reaction::Stop => return cx.stop(),
         };
-        self.say_or_stop(to, number, cx);
+        self.send_hello_or_stop(to, number, cx);
         if stops {
             cx.stop();
         }
     }
 
+    /// Sends the hello whose pause is over.
     #[cold]
     fn end_pause(&mut self, to: u64, number: u64, cx: &mut Context<'_, Self::Message>) {
         self.policy().idle_over();
-        self.say_or_stop(to, number, cx);
+        self.send_hello_or_stop(to, number, cx);
     }
 
+    /// Stops the machine, on request or because its time is over.
     fn end(&mut self, cx: &mut Context<'_, Self::Message>) {
         self.policy().quit();
         cx.stop();
@@ -223,7 +232,7 @@ trait Speaker {
 
 /// Starts a timer; if that fails, stops the machine, which would otherwise wait for ever.
 #[cold]
-fn later<M: Send + 'static>(cx: &mut Context<'_, M>, delay: Duration, message: M) {
+fn start_timer<M: Send + 'static>(cx: &mut Context<'_, M>, delay: Duration, message: M) {
     if cx.after(delay, message).is_err() {
         cx.stop();
     }
@@ -235,13 +244,13 @@ macro_rules! hears_beats {
         type Message = MachineMessage;
 
         fn started(&mut self, cx: &mut Context<'_, MachineMessage>) {
-            self.open(cx);
+            self.perform_start_actions(cx);
         }
 
         #[inline]
-        fn handle(&mut self, beat: MachineMessage, cx: &mut Context<'_, MachineMessage>) {
-            match beat {
-                MachineMessage::Hello { from, number } => self.hear(from, number, cx),
+        fn handle(&mut self, message: MachineMessage, cx: &mut Context<'_, MachineMessage>) {
+            match message {
+                MachineMessage::Hello { from, number } => self.handle_hello(from, number, cx),
                 MachineMessage::Idle { to, number } => self.end_pause(to, number, cx),
                 MachineMessage::Quit => self.end(cx),
             }
@@ -261,7 +270,7 @@ macro_rules! speaks {
             &mut self.policy
         }
 
-        fn idle($to: u64, $number: u64) -> $message {
+        fn new_idle_message($to: u64, $number: u64) -> $message {
             $idle
         }
     };
@@ -289,7 +298,7 @@ impl<P: ReplyPolicy> Speaker for SelfSendHandler<P> {
     speaks!(SelfMessage, SelfMessage::Quit, (_to, number) => SelfMessage::Idle(number));
 
     #[inline(always)]
-    fn say(&mut self, _to: u64, number: u64, cx: &mut Context<'_, SelfMessage>) -> bool {
+    fn send_hello(&mut self, _to: u64, number: u64, cx: &mut Context<'_, SelfMessage>) -> bool {
         let hello = SelfMessage::Hello(number);
         let sent = match self.via {
             SendMethod::Call => cx.send_quiet(hello),
@@ -303,7 +312,7 @@ impl<P: ReplyPolicy> Handler for SelfSendHandler<P> {
     type Message = SelfMessage;
 
     fn started(&mut self, cx: &mut Context<'_, SelfMessage>) {
-        self.open(cx);
+        self.perform_start_actions(cx);
     }
 
     #[inline]
@@ -345,7 +354,7 @@ pub struct PairHandler<P> {
 
 impl<P: ReplyPolicy> PairHandler<P> {
     #[inline]
-    fn hear(&mut self, _from: u64, number: u64, cx: &mut Context<'_, MachineMessage>) {
+    fn handle_hello(&mut self, _from: u64, number: u64, cx: &mut Context<'_, MachineMessage>) {
         let next = self.policy.received(number);
         self.answer(next, 0, number + 1, cx);
     }
@@ -355,7 +364,7 @@ impl<P: ReplyPolicy> Speaker for PairHandler<P> {
     speaks!(MachineMessage, MachineMessage::Quit, (to, number) => MachineMessage::Idle { to, number });
 
     #[inline(always)]
-    fn say(&mut self, _to: u64, number: u64, cx: &mut Context<'_, MachineMessage>) -> bool {
+    fn send_hello(&mut self, _to: u64, number: u64, cx: &mut Context<'_, MachineMessage>) -> bool {
         let Some(other) = &self.other else { return false };
         cx.send_to(other, MachineMessage::Hello { from: self.name.into(), number }).is_ok()
     }
@@ -401,6 +410,7 @@ impl MessageKind for KindMessage {
 /// but searched in the order of registration, as the classic event machines do.
 pub struct LinearHandlerTable<S, M> {
     state: S,
+    /// Kind and handler of each entry, in the order of registration.
     entries: Vec<(usize, HandleFn<S, M>)>,
     started: Option<fn(&mut S, &mut Context<'_, M>)>,
 }
@@ -476,7 +486,7 @@ const QUIT: usize = 1;
 const FIRST_ID: usize = 2;
 
 impl<P: ReplyPolicy> KindPartner<P> {
-    fn hear(&mut self, hello: KindMessage, cx: &mut Context<'_, KindMessage>) {
+    fn handle_hello(&mut self, hello: KindMessage, cx: &mut Context<'_, KindMessage>) {
         let next = self.policy.received(hello.number);
         self.answer(next, 0, hello.number + 1, cx);
     }
@@ -490,7 +500,7 @@ impl<P: ReplyPolicy> KindPartner<P> {
             };
             (FIRST_ID + id, unused)
         });
-        let hello: HandleFn<Self, KindMessage> = Self::hear;
+        let hello: HandleFn<Self, KindMessage> = Self::handle_hello;
         let idle: HandleFn<Self, KindMessage> = |caller, idle, cx| {
             caller.end_pause(0, idle.number, cx);
         };
@@ -508,7 +518,7 @@ impl<P: ReplyPolicy> Speaker for KindPartner<P> {
     );
 
     #[inline(always)]
-    fn say(&mut self, _to: u64, number: u64, cx: &mut Context<'_, KindMessage>) -> bool {
+    fn send_hello(&mut self, _to: u64, number: u64, cx: &mut Context<'_, KindMessage>) -> bool {
         let Some(other) = &self.other else { return false };
         cx.send_to(other, KindMessage { kind: self.hello, number }).is_ok()
     }
@@ -530,7 +540,7 @@ macro_rules! looks_up {
     ($finder:ident) => {
         impl<P: ReplyPolicy> HandlerLookup<P> for $finder<KindPartner<P>, KindMessage> {
             fn of(caller: KindPartner<P>, ids_count: usize) -> Self {
-                let none = $finder::new(caller).on_start(KindPartner::open);
+                let none = $finder::new(caller).on_start(KindPartner::perform_start_actions);
                 KindPartner::handlers(ids_count)
                     .fold(none, |it, (kind, handle)| it.on(kind, handle))
             }
@@ -580,7 +590,7 @@ pub struct HelloServer<P> {
 
 impl<P: ReplyPolicy> HelloServer<P> {
     #[inline]
-    fn hear(&mut self, from: u64, number: u64, cx: &mut Context<'_, MachineMessage>) {
+    fn handle_hello(&mut self, from: u64, number: u64, cx: &mut Context<'_, MachineMessage>) {
         let next = self.policy.received(number);
         self.answer(next, from, number, cx);
     }
@@ -590,7 +600,7 @@ impl<P: ReplyPolicy> Speaker for HelloServer<P> {
     speaks!(MachineMessage, MachineMessage::Quit, (to, number) => MachineMessage::Idle { to, number });
 
     #[inline]
-    fn say(&mut self, to: u64, number: u64, cx: &mut Context<'_, MachineMessage>) -> bool {
+    fn send_hello(&mut self, to: u64, number: u64, cx: &mut Context<'_, MachineMessage>) -> bool {
         let Some(client) = self.clients.get(to as usize) else { return false };
         cx.send_to(client, MachineMessage::Hello { from: 0, number }).is_ok()
     }
@@ -604,12 +614,13 @@ impl<P: ReplyPolicy> Handler for HelloServer<P> {
 const CLIENT_INBOX: u32 = 8;
 
 /// Returns a server's configuration, whose inbox holds a message of each client.
-fn for_server(config: Config, clients_count: usize) -> Config {
+fn server_config(config: Config, clients_count: usize) -> Config {
     let least = u32::try_from(clients_count).unwrap_or(u32::MAX).saturating_add(CLIENT_INBOX);
     Config { inbox_messages_max: config.inbox_messages_max.max(least), ..config }
 }
 
-fn for_client(config: Config) -> Config {
+/// Returns a client's configuration, with a small inbox.
+fn client_config(config: Config) -> Config {
     Config { inbox_messages_max: CLIENT_INBOX, ..config }
 }
 
@@ -628,11 +639,11 @@ pub fn new_server_with_clients<S: ReplyPolicy, C: ReplyPolicy>(
 ) -> Result<ServerWithClients<HelloServer<S>, PairHandler<C>>, MachineError> {
     let policies: Vec<C> = clients.into_iter().collect();
     let server = HelloServer { clients: Vec::with_capacity(policies.len()), policy };
-    let mut server = Machine::new(server, for_server(config, policies.len()))?;
+    let mut server = Machine::new(server, server_config(config, policies.len()))?;
     let mut machines = Vec::with_capacity(policies.len());
     for (name, policy) in (0..).zip(policies) {
         let client = PairHandler { other: Some(server.address().clone()), name, policy };
-        let client = Machine::new(client, for_client(config))?;
+        let client = Machine::new(client, client_config(config))?;
         server.handler_mut().clients.push(client.address().clone());
         machines.push(client);
     }
@@ -644,6 +655,7 @@ pub fn new_server_with_clients<S: ReplyPolicy, C: ReplyPolicy>(
 pub struct TopicServer<P> {
     publisher: Publisher<u64>,
     subscribers_count: u64,
+    /// Number of hellos received since the last post.
     gathered: u64,
     /// Number of values posted so far.
     posted: u64,
@@ -655,7 +667,7 @@ pub struct TopicServer<P> {
 const VALUES_MAX: u32 = 8;
 
 impl<P: ReplyPolicy> TopicServer<P> {
-    /// Creates an announcer that waits for `subscribers_count` hellos before each post.
+    /// Creates a server that waits for `subscribers_count` hellos before each post.
     #[must_use]
     pub fn new(topic: &Topic<u64>, subscribers_count: u64, policy: P) -> Self {
         let publisher = topic.publisher(VALUES_MAX);
@@ -663,7 +675,7 @@ impl<P: ReplyPolicy> TopicServer<P> {
     }
 
     #[inline]
-    fn hear(&mut self, _from: u64, number: u64, cx: &mut Context<'_, MachineMessage>) {
+    fn handle_hello(&mut self, _from: u64, number: u64, cx: &mut Context<'_, MachineMessage>) {
         self.gathered += 1;
         if self.gathered < self.subscribers_count {
             self.policy.gathered(number);
@@ -679,7 +691,7 @@ impl<P: ReplyPolicy> Speaker for TopicServer<P> {
     speaks!(MachineMessage, MachineMessage::Quit, (to, number) => MachineMessage::Idle { to, number });
 
     #[inline]
-    fn say(&mut self, _to: u64, number: u64, cx: &mut Context<'_, MachineMessage>) -> bool {
+    fn send_hello(&mut self, _to: u64, number: u64, cx: &mut Context<'_, MachineMessage>) -> bool {
         self.posted = number;
         cx.post(&mut self.publisher, number).is_ok_and(|posted| posted.refused_count == 0)
     }
@@ -689,11 +701,11 @@ impl<P: ReplyPolicy> Handler for TopicServer<P> {
     hears_beats!();
 }
 
-/// Handler of a subscriber, which answers the announcer alone.
+/// Handler of a subscriber, which sends its answers to the server only.
 #[derive(Debug)]
 pub struct TopicClient<P> {
     /// Address of the server, which receives the answers.
-    pub announcer: Address<MachineMessage>,
+    pub server_address: Address<MachineMessage>,
     /// Index by which this machine identifies itself in its messages.
     pub name: u32,
     /// Policy, which decides when to answer.
@@ -704,8 +716,13 @@ impl<P: ReplyPolicy> Speaker for TopicClient<P> {
     speaks!(SubscriberMessage, SubscriberMessage::Quit, (_to, number) => SubscriberMessage::Idle { number });
 
     #[inline]
-    fn say(&mut self, _to: u64, number: u64, cx: &mut Context<'_, SubscriberMessage>) -> bool {
-        cx.send_to(&self.announcer, MachineMessage::Hello { from: self.name.into(), number })
+    fn send_hello(
+        &mut self,
+        _to: u64,
+        number: u64,
+        cx: &mut Context<'_, SubscriberMessage>,
+    ) -> bool {
+        cx.send_to(&self.server_address, MachineMessage::Hello { from: self.name.into(), number })
             .is_ok()
     }
 }
@@ -714,7 +731,7 @@ impl<P: ReplyPolicy> Handler for TopicClient<P> {
     type Message = SubscriberMessage;
 
     fn started(&mut self, cx: &mut Context<'_, SubscriberMessage>) {
-        self.open(cx);
+        self.perform_start_actions(cx);
     }
 
     #[inline]
@@ -743,14 +760,15 @@ pub fn new_topic_server_with_clients<S: ReplyPolicy, C: ReplyPolicy>(
 ) -> Result<ServerWithClients<TopicServer<S>, TopicClient<C>>, MachineError> {
     let policies: Vec<C> = subscribers.into_iter().collect();
     let topic = Topic::new();
-    let announcer = TopicServer::new(&topic, policies.len() as u64, policy);
-    let announcer = Machine::new(announcer, for_server(config, policies.len()))?;
+    let server_address = TopicServer::new(&topic, policies.len() as u64, policy);
+    let server_address = Machine::new(server_address, server_config(config, policies.len()))?;
     let mut machines = Vec::with_capacity(policies.len());
     for (name, policy) in (0..).zip(policies) {
-        let listener = TopicClient { announcer: announcer.address().clone(), name, policy };
-        let listener = Machine::new(listener, for_client(config))?;
+        let listener =
+            TopicClient { server_address: server_address.address().clone(), name, policy };
+        let listener = Machine::new(listener, client_config(config))?;
         topic.subscribe(listener.address(), SubscriberMessage::Post);
         machines.push(listener);
     }
-    Ok((announcer, machines))
+    Ok((server_address, machines))
 }

@@ -13,13 +13,17 @@ use std::collections::{HashMap, VecDeque};
 use std::hint::black_box;
 use std::sync::Arc;
 
+/// Capacity of a queue, in messages.
 const SLOTS: u32 = 1024;
 
 /// Policy that answers hellos until it has received `left` of them, and counts those out of order.
 #[derive(Clone, Copy, Default)]
 pub(super) struct CountingPolicy {
+    /// Number of hellos that are still to be received.
     pub left: u64,
+    /// Number of the last hello received.
     pub last: u64,
+    /// Number of hellos out of order.
     pub wrong: u64,
 }
 
@@ -38,7 +42,8 @@ pub(super) trait SelfSender: 'static {
     type Handler: Handler;
     fn machine() -> Result<Machine<Self::Handler>, Fault>;
     fn message(number: u64) -> <Self::Handler as Handler>::Message;
-    fn counted(handler: &mut Self::Handler) -> &mut CountingPolicy;
+    /// Returns the policy, which has counted the hellos.
+    fn policy(handler: &mut Self::Handler) -> &mut CountingPolicy;
 }
 
 /// Machine that sends plain numbers to itself, as the floor and the peers do: by [`Context::send`]
@@ -71,7 +76,7 @@ impl<const PASS: bool> SelfSender for NumberSender<PASS> {
     fn message(number: u64) -> u64 {
         number
     }
-    fn counted(handler: &mut Self) -> &mut CountingPolicy {
+    fn policy(handler: &mut Self) -> &mut CountingPolicy {
         &mut handler.0
     }
 }
@@ -89,7 +94,7 @@ impl SelfSender for ClassicHello {
     fn message(number: u64) -> SelfMessage {
         SelfMessage::Hello(number)
     }
-    fn counted(handler: &mut SelfSendHandler<CountingPolicy>) -> &mut CountingPolicy {
+    fn policy(handler: &mut SelfSendHandler<CountingPolicy>) -> &mut CountingPolicy {
         &mut handler.policy
     }
 }
@@ -109,13 +114,13 @@ impl SelfSender for SendByAddress {
     fn message(number: u64) -> MachineMessage {
         MachineMessage::Hello { from: 0, number }
     }
-    fn counted(handler: &mut PairHandler<CountingPolicy>) -> &mut CountingPolicy {
+    fn policy(handler: &mut PairHandler<CountingPolicy>) -> &mut CountingPolicy {
         &mut handler.policy
     }
 }
 
 /// Declaration of the benchmark of messages to oneself, for all contenders.
-const CALL: Spec =
+const CALL_SPEC: Spec =
     Spec::new("event/call", "a typed message to oneself, from being sent until it was handled")
         .floor("event/array")
         .classic("hello1 -l")
@@ -126,8 +131,9 @@ pub(super) trait SelfQueue: Sized {
     const SPEC: Spec;
     fn new() -> Result<Self, Fault>;
     /// Sends `count` numbers, and handles them.
-    fn go(&mut self, count: u64);
-    fn counted(&self) -> CountingPolicy;
+    fn send_and_handle(&mut self, count: u64);
+    /// Returns the policy, which has counted the numbers.
+    fn policy(&self) -> CountingPolicy;
 }
 
 /// Workload: numbers that a thread sends to itself through a queue.
@@ -142,24 +148,26 @@ impl<Q: SelfQueue> Workload for SelfQueueLoop<Q> {
     }
 
     fn check(&mut self) -> Result<(), Fault> {
-        self.0.go(1000);
-        let CountingPolicy { left, last, wrong } = self.0.counted();
+        self.0.send_and_handle(1000);
+        let CountingPolicy { left, last, wrong } = self.0.policy();
         check_counts("numbers left, the last one, wrong", [left, last, wrong], [0, 1000, 0])
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        out.time_batches(|n| self.0.go(n));
+        out.time_batches(|n| self.0.send_and_handle(n));
     }
 }
 
+/// Workload: messages that a machine sends to itself.
 pub(super) struct HelloLoop<T: SelfSender>(Machine<T::Handler>);
 
 impl<T: SelfSender> HelloLoop<T> {
+    /// Sends the machine the next hello, and runs the machine until it has handled `count` hellos.
     #[inline]
-    fn go(&mut self, count: u64) -> Result<(), Fault> {
-        let counted = T::counted(self.0.handler_mut());
-        counted.left = count;
-        let number = counted.last + 1;
+    fn send_and_handle(&mut self, count: u64) -> Result<(), Fault> {
+        let policy = T::policy(self.0.handler_mut());
+        policy.left = count;
+        let number = policy.last + 1;
         self.0.context().send_quiet(T::message(number)).map_err(Fault::from_error)?;
         self.0.run().map_err(Fault::from_error)?;
         Ok(())
@@ -168,17 +176,17 @@ impl<T: SelfSender> HelloLoop<T> {
 
 impl<T: SelfSender> Workload for HelloLoop<T> {
     type Args = ();
-    const SPEC: Spec = CALL;
+    const SPEC: Spec = CALL_SPEC;
 
     fn setup((): &(), _: &mut Setup) -> Result<Self, Fault> {
         T::machine().map(HelloLoop)
     }
 
     fn check(&mut self) -> Result<(), Fault> {
-        self.go(10)?;
-        self.go(1000)?;
+        self.send_and_handle(10)?;
+        self.send_and_handle(1000)?;
         let handled = self.0.stats().handled;
-        let CountingPolicy { left, last, wrong } = *T::counted(self.0.handler_mut());
+        let CountingPolicy { left, last, wrong } = *T::policy(self.0.handler_mut());
         check_counts(
             "hellos handled, left, the last one's number, wrong",
             [handled, left, last, wrong],
@@ -187,7 +195,7 @@ impl<T: SelfSender> Workload for HelloLoop<T> {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        out.time_batches(|n| self.go(n).expect("queue a message"));
+        out.time_batches(|n| self.send_and_handle(n).expect("queue a message"));
     }
 }
 
@@ -195,8 +203,9 @@ impl<T: SelfSender> Workload for HelloLoop<T> {
 /// follow.
 type NumberHandler = fn(&mut CountingPolicy, u64) -> Option<u64>;
 
-fn handle_number(counted: &mut CountingPolicy, number: u64) -> Option<u64> {
-    match counted.received(number) {
+/// Counts a number; returns the next number to queue, `None` after the last one.
+fn handle_number(policy: &mut CountingPolicy, number: u64) -> Option<u64> {
+    match policy.received(number) {
         Reaction::Stop => None,
         _ => Some(number + 1),
     }
@@ -211,26 +220,26 @@ enum Message {
 /// Peer: a `VecDeque` of messages and a `match`, the hand-written solution on one thread.
 pub(super) struct DequeLoop {
     queue: VecDeque<Message>,
-    counted: CountingPolicy,
+    policy: CountingPolicy,
 }
 
 impl SelfQueue for DequeLoop {
-    const SPEC: Spec = CALL;
+    const SPEC: Spec = CALL_SPEC;
 
     fn new() -> Result<Self, Fault> {
         let queue = VecDeque::with_capacity(SLOTS as usize);
-        Ok(DequeLoop { queue, counted: CountingPolicy::default() })
+        Ok(DequeLoop { queue, policy: CountingPolicy::default() })
     }
 
     #[inline]
-    fn go(&mut self, count: u64) {
-        self.counted.left = count;
-        self.queue.push_back(Message::Hello(self.counted.last + 1));
+    fn send_and_handle(&mut self, count: u64) {
+        self.policy.left = count;
+        self.queue.push_back(Message::Hello(self.policy.last + 1));
         while let Some(message) = self.queue.pop_front() {
             match message {
                 Message::Quit => break,
                 Message::Hello(number) => {
-                    self.queue.push_back(match self.counted.received(number) {
+                    self.queue.push_back(match self.policy.received(number) {
                         Reaction::Stop => Message::Quit,
                         _ => Message::Hello(number + 1),
                     })
@@ -239,8 +248,8 @@ impl SelfQueue for DequeLoop {
         }
     }
 
-    fn counted(&self) -> CountingPolicy {
-        self.counted
+    fn policy(&self) -> CountingPolicy {
+        self.policy
     }
 }
 
@@ -250,7 +259,7 @@ pub(super) struct ArrayLoop {
     slots: Box<[u64; SLOTS as usize]>,
     head: usize,
     tail: usize,
-    counted: CountingPolicy,
+    policy: CountingPolicy,
 }
 
 impl ArrayLoop {
@@ -270,37 +279,38 @@ impl SelfQueue for ArrayLoop {
 
     fn new() -> Result<Self, Fault> {
         let slots = Box::new([0; SLOTS as usize]);
-        Ok(ArrayLoop { slots, head: 0, tail: 0, counted: CountingPolicy::default() })
+        Ok(ArrayLoop { slots, head: 0, tail: 0, policy: CountingPolicy::default() })
     }
 
     #[inline]
-    fn go(&mut self, count: u64) {
-        self.counted.left = count;
-        self.push(self.counted.last + 1);
+    fn send_and_handle(&mut self, count: u64) {
+        self.policy.left = count;
+        self.push(self.policy.last + 1);
         while self.head < self.tail {
             let number = self.slots[self.head % SLOTS as usize];
             self.head += 1;
-            if self.counted.received(number) != Reaction::Stop {
+            if self.policy.received(number) != Reaction::Stop {
                 self.push(number + 1);
             }
         }
     }
 
-    fn counted(&self) -> CountingPolicy {
-        self.counted
+    fn policy(&self) -> CountingPolicy {
+        self.policy
     }
 }
 
-/// Item of a peer's queue: a number, or an allocated letter that contains it.
+/// Item of a peer's queue: a number, or an allocated payload that contains the number.
 pub(super) trait QueueItem: Send + 'static {
     const SPEC: Spec;
+    /// Creates the item.
     fn of(number: u64) -> Self;
     /// Consumes the item; returns its number.
     fn read(self) -> u64;
 }
 
 impl QueueItem for u64 {
-    const SPEC: Spec = CALL;
+    const SPEC: Spec = CALL_SPEC;
 
     #[inline]
     fn of(number: u64) -> u64 {
@@ -314,7 +324,7 @@ impl QueueItem for u64 {
 
 /// Allocates the item, and frees it when it is read.
 impl QueueItem for Arc<Payload32> {
-    const SPEC: Spec = POOLED;
+    const SPEC: Spec = POOLED_SPEC;
 
     #[inline]
     fn of(number: u64) -> Self {
@@ -331,7 +341,7 @@ pub(super) struct QueueLoop<Q: Queue, T: QueueItem> {
     ends: (Q::Sender<T>, Q::Receiver<T>),
     runtime: Q::Runtime,
     handle: NumberHandler,
-    counted: CountingPolicy,
+    policy: CountingPolicy,
 }
 
 impl<Q: Queue, T: QueueItem> SelfQueue for QueueLoop<Q, T> {
@@ -342,18 +352,18 @@ impl<Q: Queue, T: QueueItem> SelfQueue for QueueLoop<Q, T> {
             ends: Q::pair(SLOTS),
             runtime: Q::runtime()?,
             handle: black_box(handle_number),
-            counted: CountingPolicy::default(),
+            policy: CountingPolicy::default(),
         })
     }
 
     #[inline]
-    fn go(&mut self, count: u64) {
-        let Self { ends: (sender, receiver), runtime, handle, counted } = self;
-        counted.left = count;
+    fn send_and_handle(&mut self, count: u64) {
+        let Self { ends: (sender, receiver), runtime, handle, policy } = self;
+        policy.left = count;
         Q::run(runtime, async {
-            Q::send(sender, T::of(counted.last + 1)).await;
+            Q::send(sender, T::of(policy.last + 1)).await;
             while let Some(sent) = Q::receive(receiver).await {
-                match handle(counted, sent.read()) {
+                match handle(policy, sent.read()) {
                     Some(next) => Q::send(sender, T::of(next)).await,
                     None => break,
                 };
@@ -361,8 +371,8 @@ impl<Q: Queue, T: QueueItem> SelfQueue for QueueLoop<Q, T> {
         });
     }
 
-    fn counted(&self) -> CountingPolicy {
-        self.counted
+    fn policy(&self) -> CountingPolicy {
+        self.policy
     }
 }
 
@@ -377,40 +387,40 @@ mod local {
     /// Peer: one task per message on tokio's `LocalSet`, the usual way to post work to a single-threaded loop.
     pub(crate) struct LocalSetLoop {
         runtime: Runtime,
-        counted: Rc<RefCell<CountingPolicy>>,
+        policy: Rc<RefCell<CountingPolicy>>,
     }
 
     /// Posts a task that handles `number` and then posts the next number.
-    fn post(counted: Rc<RefCell<CountingPolicy>>, number: u64) {
+    fn post(policy: Rc<RefCell<CountingPolicy>>, number: u64) {
         spawn_local(async move {
-            let next = counted.borrow_mut().received(number);
+            let next = policy.borrow_mut().received(number);
             if next != Reaction::Stop {
-                post(counted, number + 1);
+                post(policy, number + 1);
             }
         });
     }
 
     impl SelfQueue for LocalSetLoop {
-        const SPEC: Spec = CALL;
+        const SPEC: Spec = CALL_SPEC;
 
         fn new() -> Result<Self, Fault> {
             let runtime = Builder::new_current_thread().build()?;
-            Ok(LocalSetLoop { runtime, counted: Rc::default() })
+            Ok(LocalSetLoop { runtime, policy: Rc::default() })
         }
 
-        fn go(&mut self, count: u64) {
+        fn send_and_handle(&mut self, count: u64) {
             let number = {
-                let mut counted = self.counted.borrow_mut();
-                counted.left = count;
-                counted.last + 1
+                let mut policy = self.policy.borrow_mut();
+                policy.left = count;
+                policy.last + 1
             };
-            let (tasks, counted) = (LocalSet::new(), Rc::clone(&self.counted));
-            tasks.block_on(&self.runtime, async { post(counted, number) });
+            let (tasks, policy) = (LocalSet::new(), Rc::clone(&self.policy));
+            tasks.block_on(&self.runtime, async { post(policy, number) });
             self.runtime.block_on(tasks);
         }
 
-        fn counted(&self) -> CountingPolicy {
-            *self.counted.borrow()
+        fn policy(&self) -> CountingPolicy {
+            *self.policy.borrow()
         }
     }
 }
@@ -425,38 +435,41 @@ pub(super) fn new_payload32(number: u64) -> Payload32 {
     [number; 4]
 }
 
-const POOLED: Spec = Spec::new(
+const POOLED_SPEC: Spec = Spec::new(
     "event/pooled",
     "a message of 32 bytes that may have several holders: made, sent to oneself, read, let go",
 )
 .floor("event/array");
 
-const LETTERS_MAX: u32 = 64;
+/// Capacity of the pool.
+const PAYLOADS_MAX: u32 = 64;
 
+/// Workload: a machine that sends payloads of a pool to itself.
 pub(super) struct PooledPayloads(Machine<PayloadWriter>);
 
+/// Handler that reads a payload and sends the next one to its own machine.
 pub(super) struct PayloadWriter {
     pool: Pool<Payload32>,
-    counted: CountingPolicy,
+    policy: CountingPolicy,
 }
 
 impl Handler for PayloadWriter {
     type Message = PoolArc<Payload32>;
 
     #[inline]
-    fn handle(&mut self, letter: PoolArc<Payload32>, cx: &mut Context<'_, PoolArc<Payload32>>) {
-        let number = letter[0];
-        drop(letter);
-        match self.counted.received(number) {
+    fn handle(&mut self, payload: PoolArc<Payload32>, cx: &mut Context<'_, PoolArc<Payload32>>) {
+        let number = payload[0];
+        drop(payload);
+        match self.policy.received(number) {
             Reaction::Stop => cx.stop(),
-            _ => self.write(number + 1, cx),
+            _ => self.send_payload(number + 1, cx),
         }
     }
 }
 
 impl PayloadWriter {
     #[inline]
-    fn write(&mut self, number: u64, cx: &mut Context<'_, PoolArc<Payload32>>) {
+    fn send_payload(&mut self, number: u64, cx: &mut Context<'_, PoolArc<Payload32>>) {
         let written =
             self.pool.put(new_payload32(number)).map(|parcel| cx.send_quiet(parcel.share()));
         if !matches!(written, Ok(Ok(()))) {
@@ -466,15 +479,16 @@ impl PayloadWriter {
 }
 
 impl PooledPayloads {
+    /// Makes the machine send and read `count` payloads.
     #[inline]
-    fn go(&mut self, count: u64) -> Result<(), Fault> {
+    fn send_and_handle(&mut self, count: u64) -> Result<(), Fault> {
         let writer = self.0.handler_mut();
-        writer.counted.left = count;
+        writer.policy.left = count;
         let parcel =
-            writer.pool.put(new_payload32(writer.counted.last + 1)).map_err(Fault::from_error)?;
+            writer.pool.put(new_payload32(writer.policy.last + 1)).map_err(Fault::from_error)?;
         self.0.context().send_quiet(parcel.share()).map_err(Fault::from_error)?;
         self.0.run().map_err(Fault::from_error)?;
-        match self.0.handler().counted.left {
+        match self.0.handler().policy.left {
             0 => Ok(()),
             left => Err(Fault::new(format!("{left} of {count} messages were not sent"))),
         }
@@ -483,23 +497,23 @@ impl PooledPayloads {
 
 impl Workload for PooledPayloads {
     type Args = ();
-    const SPEC: Spec = POOLED;
+    const SPEC: Spec = POOLED_SPEC;
 
     fn setup((): &(), _: &mut Setup) -> Result<Self, Fault> {
         let writer =
-            PayloadWriter { pool: Pool::new(LETTERS_MAX), counted: CountingPolicy::default() };
+            PayloadWriter { pool: Pool::new(PAYLOADS_MAX), policy: CountingPolicy::default() };
         Machine::new(writer, Config::default()).map(PooledPayloads).map_err(Fault::from_error)
     }
 
     fn check(&mut self) -> Result<(), Fault> {
-        self.go(1000)?;
-        let PayloadWriter { pool, counted } = self.0.handler();
-        let said = [counted.last, counted.wrong, pool.in_use_count() as u64];
-        check_counts("last letter, wrong letters, letters never freed", said, [1000, 0, 0])
+        self.send_and_handle(1000)?;
+        let PayloadWriter { pool, policy } = self.0.handler();
+        let said = [policy.last, policy.wrong, pool.in_use_count() as u64];
+        check_counts("last payload, wrong payloads, payloads never freed", said, [1000, 0, 0])
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        out.time_batches(|n| self.go(n).expect("write the letters"));
+        out.time_batches(|n| self.send_and_handle(n).expect("send the payloads"));
     }
 }
 
@@ -518,7 +532,7 @@ pub(super) struct KindState {
     kinds_count: usize,
     /// First kind that is sent; all higher kinds are sent as well.
     first: usize,
-    counted: CountingPolicy,
+    policy: CountingPolicy,
     /// Number of messages dispatched to the wrong handler function.
     misrouted: u64,
 }
@@ -527,16 +541,17 @@ pub(super) struct KindState {
 /// that the compiler does not merge them.
 const HANDLERS: usize = 8;
 
+/// Handles a message whose kind is `REMAINDER` modulo [`HANDLERS`], and sends the next message.
 #[inline(never)]
-fn on<const PLACE: usize>(
-    among: &mut KindState,
+fn handle_kind<const REMAINDER: usize>(
+    kind_state: &mut KindState,
     message: KindMessage,
     cx: &mut Context<'_, KindMessage>,
 ) {
-    among.misrouted += u64::from(message.kind % HANDLERS != PLACE);
+    kind_state.misrouted += u64::from(message.kind % HANDLERS != REMAINDER);
     let next = message.kind + 1;
-    let kind = if next == among.kinds_count { among.first } else { next };
-    match among.counted.received(message.number) {
+    let kind = if next == kind_state.kinds_count { kind_state.first } else { next };
+    match kind_state.policy.received(message.number) {
         Reaction::Stop => cx.stop(),
         _ => {
             if cx.send_quiet(KindMessage { kind, number: message.number + 1 }).is_err() {
@@ -546,23 +561,34 @@ fn on<const PLACE: usize>(
     }
 }
 
-const ON: [HandleFn<KindState, KindMessage>; HANDLERS] =
-    [on::<0>, on::<1>, on::<2>, on::<3>, on::<4>, on::<5>, on::<6>, on::<7>];
+/// Handler functions, by the remainder of the kind.
+const HANDLER_FUNCTIONS: [HandleFn<KindState, KindMessage>; HANDLERS] = [
+    handle_kind::<0>,
+    handle_kind::<1>,
+    handle_kind::<2>,
+    handle_kind::<3>,
+    handle_kind::<4>,
+    handle_kind::<5>,
+    handle_kind::<6>,
+    handle_kind::<7>,
+];
 
 /// Machine handler that looks up a function by the kind of a message.
 pub(super) trait DispatchLookup: Handler<Message = KindMessage> + 'static {
-    fn new(among: KindState) -> Self;
-    fn among(&mut self) -> &mut KindState;
+    fn new(kind_state: KindState) -> Self;
+    fn kind_state(&mut self) -> &mut KindState;
 }
 
 macro_rules! finds {
     ($finder:ident) => {
         impl DispatchLookup for $finder<KindState, KindMessage> {
-            fn new(among: KindState) -> Self {
-                let kinds = 0..among.kinds_count;
-                kinds.fold($finder::new(among), |it, kind| it.on(kind, ON[kind % HANDLERS]))
+            fn new(kind_state: KindState) -> Self {
+                let kinds = 0..kind_state.kinds_count;
+                kinds.fold($finder::new(kind_state), |it, kind| {
+                    it.on(kind, HANDLER_FUNCTIONS[kind % HANDLERS])
+                })
             }
-            fn among(&mut self) -> &mut KindState {
+            fn kind_state(&mut self) -> &mut KindState {
                 self.state_mut()
             }
         }
@@ -573,7 +599,7 @@ finds!(LinearHandlerTable);
 
 /// Peer: lookup of the handler function in a `HashMap`.
 pub(super) struct HashMapLookup {
-    among: KindState,
+    kind_state: KindState,
     handlers: HashMap<usize, HandleFn<KindState, KindMessage>>,
 }
 
@@ -583,19 +609,21 @@ impl Handler for HashMapLookup {
     #[inline]
     fn handle(&mut self, message: KindMessage, cx: &mut Context<'_, KindMessage>) {
         match self.handlers.get(&message.kind) {
-            Some(handle) => handle(&mut self.among, message, cx),
+            Some(handle) => handle(&mut self.kind_state, message, cx),
             None => cx.unhandled(message.kind, message),
         }
     }
 }
 
 impl DispatchLookup for HashMapLookup {
-    fn new(among: KindState) -> Self {
-        let handlers = (0..among.kinds_count).map(|kind| (kind, ON[kind % HANDLERS])).collect();
-        HashMapLookup { among, handlers }
+    fn new(kind_state: KindState) -> Self {
+        let handlers = (0..kind_state.kinds_count)
+            .map(|kind| (kind, HANDLER_FUNCTIONS[kind % HANDLERS]))
+            .collect();
+        HashMapLookup { kind_state, handlers }
     }
-    fn among(&mut self) -> &mut KindState {
-        &mut self.among
+    fn kind_state(&mut self) -> &mut KindState {
+        &mut self.kind_state
     }
 }
 
@@ -611,23 +639,23 @@ impl Handler for MatchLookup {
             return cx.unhandled(message.kind, message);
         }
         match message.kind % HANDLERS {
-            0 => on::<0>(&mut self.0, message, cx),
-            1 => on::<1>(&mut self.0, message, cx),
-            2 => on::<2>(&mut self.0, message, cx),
-            3 => on::<3>(&mut self.0, message, cx),
-            4 => on::<4>(&mut self.0, message, cx),
-            5 => on::<5>(&mut self.0, message, cx),
-            6 => on::<6>(&mut self.0, message, cx),
-            _ => on::<7>(&mut self.0, message, cx),
+            0 => handle_kind::<0>(&mut self.0, message, cx),
+            1 => handle_kind::<1>(&mut self.0, message, cx),
+            2 => handle_kind::<2>(&mut self.0, message, cx),
+            3 => handle_kind::<3>(&mut self.0, message, cx),
+            4 => handle_kind::<4>(&mut self.0, message, cx),
+            5 => handle_kind::<5>(&mut self.0, message, cx),
+            6 => handle_kind::<6>(&mut self.0, message, cx),
+            _ => handle_kind::<7>(&mut self.0, message, cx),
         }
     }
 }
 
 impl DispatchLookup for MatchLookup {
-    fn new(among: KindState) -> Self {
-        MatchLookup(among)
+    fn new(kind_state: KindState) -> Self {
+        MatchLookup(kind_state)
     }
-    fn among(&mut self) -> &mut KindState {
+    fn kind_state(&mut self) -> &mut KindState {
         &mut self.0
     }
 }
@@ -641,21 +669,22 @@ pub(super) struct DispatchLoop<F: DispatchLookup> {
 }
 
 impl<F: DispatchLookup> DispatchLoop<F> {
+    /// Makes the machine send and handle `count` messages.
     #[inline]
-    fn go(&mut self, count: u64) -> Result<(), Fault> {
-        let among = self.machine.handler_mut().among();
-        among.counted.left = count;
-        let number = among.counted.last + 1;
+    fn send_and_handle(&mut self, count: u64) -> Result<(), Fault> {
+        let kind_state = self.machine.handler_mut().kind_state();
+        kind_state.policy.left = count;
+        let number = kind_state.policy.last + 1;
         let kind = self.kind;
-        let sent_count = among.kinds_count - among.first;
-        let sent_before = (kind - among.first) as u64;
-        self.kind = among.first + ((sent_before + count) % sent_count as u64) as usize;
+        let sent_count = kind_state.kinds_count - kind_state.first;
+        let sent_before = (kind - kind_state.first) as u64;
+        self.kind = kind_state.first + ((sent_before + count) % sent_count as u64) as usize;
         self.machine
             .context()
             .send_quiet(KindMessage { kind, number })
             .map_err(Fault::from_error)?;
         self.machine.run().map_err(Fault::from_error)?;
-        match self.machine.handler_mut().among().counted.left {
+        match self.machine.handler_mut().kind_state().policy.left {
             0 => Ok(()),
             left => Err(Fault::new(format!("{left} of {count} messages were not handled"))),
         }
@@ -673,19 +702,20 @@ impl<F: DispatchLookup> Workload for DispatchLoop<F> {
     fn setup(args: &DispatchArgs, _: &mut Setup) -> Result<Self, Fault> {
         let kinds_count = args.ids_count as usize;
         let first = kinds_count.saturating_sub(args.ids_sent_count as usize);
-        let among =
-            KindState { kinds_count, first, counted: CountingPolicy::default(), misrouted: 0 };
-        let machine = Machine::new(F::new(among), Config::default()).map_err(Fault::from_error)?;
+        let kind_state =
+            KindState { kinds_count, first, policy: CountingPolicy::default(), misrouted: 0 };
+        let machine =
+            Machine::new(F::new(kind_state), Config::default()).map_err(Fault::from_error)?;
         Ok(DispatchLoop { machine, kind: first })
     }
 
     fn check(&mut self) -> Result<(), Fault> {
-        let kinds_count = self.machine.handler_mut().among().kinds_count as u64;
-        self.go(3)?;
-        self.go(2 * kinds_count)?;
+        let kinds_count = self.machine.handler_mut().kind_state().kinds_count as u64;
+        self.send_and_handle(3)?;
+        self.send_and_handle(2 * kinds_count)?;
         let unhandled = self.machine.stats().unhandled;
-        let KindState { counted, misrouted, .. } = self.machine.handler_mut().among();
-        let said = [counted.last, counted.wrong, *misrouted, unhandled];
+        let KindState { policy, misrouted, .. } = self.machine.handler_mut().kind_state();
+        let said = [policy.last, policy.wrong, *misrouted, unhandled];
         let expected = [3 + 2 * kinds_count, 0, 0, 0];
         check_counts(
             "last message, wrong messages, messages at a wrong handler, messages without handler",
@@ -695,6 +725,6 @@ impl<F: DispatchLookup> Workload for DispatchLoop<F> {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        out.time_batches(|n| self.go(n).expect("queue a message"));
+        out.time_batches(|n| self.send_and_handle(n).expect("queue a message"));
     }
 }

@@ -51,7 +51,7 @@ impl WaitPolicy for PollingWait {
     const POLLED: bool = true;
 }
 
-const PARKED: Spec = Spec::new(
+const PARKED_SPEC: Spec = Spec::new(
     "event/parked",
     "a message to a machine on another thread that sleeps at once, and one back",
 )
@@ -63,7 +63,7 @@ const PARKED: Spec = Spec::new(
 pub(super) enum ParkingWait {}
 
 impl WaitPolicy for ParkingWait {
-    const SPEC: Spec = PARKED;
+    const SPEC: Spec = PARKED_SPEC;
 
     fn thread() -> ThreadConfig {
         let spin = handover_notify::Config::never_spin();
@@ -75,21 +75,26 @@ impl WaitPolicy for ParkingWait {
 pub(super) enum DescriptorWait {}
 
 impl WaitPolicy for DescriptorWait {
-    const SPEC: Spec = PARKED;
+    const SPEC: Spec = PARKED_SPEC;
 
     fn thread() -> ThreadConfig {
         ThreadConfig { park_on: ParkOn::Descriptor, ..ParkingWait::thread() }
     }
 }
 
+/// Capacity of an inbox or a queue, in messages.
 const SLOTS: u32 = 64;
 
 /// Policy of the measured machine: sends `left` hellos, and stops when the last one was answered.
 #[derive(Default)]
 pub(super) struct RoundTripPolicy {
+    /// Number of answers that are still to be received.
     left: u64,
+    /// Number of the last message sent.
     last: u64,
+    /// Number of messages out of order.
     wrong: u64,
+    /// `true` for the measured machine, which stops after `left` answers.
     ends: bool,
 }
 
@@ -106,17 +111,22 @@ impl ReplyPolicy for RoundTripPolicy {
     }
 }
 
-const THERE_AND_BACK: &[Role] = &[Role::measured("ping"), Role::serving("echo")];
+const ROUND_TRIP_ROLES: &[Role] = &[Role::measured("ping"), Role::serving("echo")];
 
+/// Workload: round trips between two machines, each on its own thread.
 pub(super) struct MachinePair<M> {
+    /// Machine of the measured thread.
     near: TakeCell<Machine<PairHandler<RoundTripPolicy>>>,
+    /// Machine of the echoing thread.
     far: TakeCell<Machine<PairHandler<RoundTripPolicy>>>,
     tally: Tally,
+    /// `true` if both threads share a CPU, so that each yields it when no message has arrived.
     yields: bool,
     policy: PhantomData<M>,
 }
 
 impl<M: WaitPolicy> MachinePair<M> {
+    /// Runs a machine until it stops.
     #[inline]
     fn run(&self, machine: &mut Machine<PairHandler<RoundTripPolicy>>) -> Result<(), Fault> {
         if !M::POLLED {
@@ -139,7 +149,7 @@ impl<M: WaitPolicy> Handover for MachinePair<M> {
     type Args = ();
     const SPEC: Spec = M::SPEC;
 
-    const ROLES: &'static [Role] = THERE_AND_BACK;
+    const ROLES: &'static [Role] = ROUND_TRIP_ROLES;
 
     fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
         let config = Config { inbox_messages_max: SLOTS, thread: M::thread(), ..Config::default() };
@@ -196,9 +206,12 @@ const END: u64 = u64::MAX;
 
 /// Peer: round trips through a queue in each direction.
 pub(super) struct QueuePair<Q: Queue, M> {
+    /// Ends of the measured thread.
     near: TakeCell<QueueEnds<Q>>,
+    /// Ends of the echoing thread.
     far: TakeCell<QueueEnds<Q>>,
     tally: Tally,
+    /// `true` if both threads share a CPU, so that each yields it when no number has arrived.
     yields: bool,
     policy: PhantomData<M>,
 }
@@ -207,6 +220,7 @@ pub(super) struct QueuePair<Q: Queue, M> {
 type QueueEnds<Q> = (<Q as Queue>::Sender<u64>, <Q as Queue>::Receiver<u64>, <Q as Queue>::Runtime);
 
 impl<Q: Queue, M: WaitPolicy> QueuePair<Q, M> {
+    /// Receives the next number; [`END`] if the sender is disconnected.
     #[inline(always)]
     async fn receive(&self, receiver: &mut Q::Receiver<u64>) -> u64 {
         if !M::POLLED {
@@ -227,7 +241,7 @@ impl<Q: Queue, M: WaitPolicy> Handover for QueuePair<Q, M> {
     type Args = ();
     const SPEC: Spec = M::SPEC;
 
-    const ROLES: &'static [Role] = THERE_AND_BACK;
+    const ROLES: &'static [Role] = ROUND_TRIP_ROLES;
 
     fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
         let (there, back) = (Q::pair(SLOTS), Q::pair(SLOTS));
@@ -281,9 +295,12 @@ impl<Q: Queue, M: WaitPolicy> Handover for QueuePair<Q, M> {
 /// Peer: a notification in each direction without a message, for comparison with machines that
 /// sleep.
 pub(super) struct NotificationPair<M: Mechanism> {
+    /// Ends of the measured thread.
     near: TakeCell<(M::Sender, M::Receiver)>,
+    /// Ends of the echoing thread.
     far: TakeCell<(M::Sender, M::Receiver)>,
-    over: AtomicU64,
+    /// 1 when the round is over, 0 before.
+    is_over: AtomicU64,
     tally: Tally,
 }
 
@@ -293,9 +310,9 @@ where
     M::Receiver: Send + 'static,
 {
     type Args = ();
-    const SPEC: Spec = PARKED;
+    const SPEC: Spec = PARKED_SPEC;
 
-    const ROLES: &'static [Role] = THERE_AND_BACK;
+    const ROLES: &'static [Role] = ROUND_TRIP_ROLES;
 
     fn setup((): &(), _: &mut Setup) -> Result<Self, Fault> {
         let (there, back) =
@@ -303,7 +320,7 @@ where
         Ok(NotificationPair {
             near: TakeCell::new((there.0, back.1)),
             far: TakeCell::new((back.0, there.1)),
-            over: AtomicU64::new(0),
+            is_over: AtomicU64::new(0),
             tally: Tally::default(),
         })
     }
@@ -315,7 +332,7 @@ where
             loop {
                 receiver.wait();
                 // Acquire: pairs with the Release below.
-                if self.over.load(Ordering::Acquire) != 0 {
+                if self.is_over.load(Ordering::Acquire) != 0 {
                     self.tally.add_received(echoed);
                     return Ok(());
                 }
@@ -333,7 +350,7 @@ where
             sent += n;
         });
         // Release: pairs with the Acquire above.
-        self.over.store(1, Ordering::Release);
+        self.is_over.store(1, Ordering::Release);
         sender.notify();
         self.tally.add_sent(sent);
         Ok(())
@@ -353,7 +370,7 @@ args! {
 }
 
 /// Declaration of the benchmark of messages in one direction, for all contenders.
-const STREAM: Spec = Spec::new(
+const STREAM_SPEC: Spec = Spec::new(
     "event/stream",
     "one message of a stream to a thread that handles them, the sender \
          waiting where there is no room",
@@ -362,12 +379,14 @@ const STREAM: Spec = Spec::new(
 .hands_over()
 .pipelined();
 
-const ONE_WAY: &[Role] = &[Role::measured("sender"), Role::serving("receiver")];
+const STREAM_ROLES: &[Role] = &[Role::measured("sender"), Role::serving("receiver")];
 
 /// Counter of received numbers, which checks their order until `END`.
 #[derive(Default)]
 pub(super) struct ArrivalCounter {
+    /// Number of received numbers, which is also the next expected number.
     count: u64,
+    /// Number of unexpected numbers.
     wrong: u64,
 }
 
@@ -395,6 +414,7 @@ impl Handler for ArrivalCounter {
     }
 }
 
+/// Workload: a stream of messages to a machine on another thread.
 pub(super) struct MessageStream {
     address: handover_event::Address<u64>,
     machine: TakeCell<Machine<ArrivalCounter>>,
@@ -403,9 +423,9 @@ pub(super) struct MessageStream {
 
 impl Handover for MessageStream {
     type Args = InboxArgs;
-    const SPEC: Spec = STREAM;
+    const SPEC: Spec = STREAM_SPEC;
 
-    const ROLES: &'static [Role] = ONE_WAY;
+    const ROLES: &'static [Role] = STREAM_ROLES;
 
     fn setup(args: &InboxArgs, _: &mut Setup) -> Result<Self, Fault> {
         let config = Config {
@@ -457,9 +477,9 @@ pub(super) struct ThreadStream<Q: Queue> {
 
 impl<Q: Queue> Handover for ThreadStream<Q> {
     type Args = InboxArgs;
-    const SPEC: Spec = STREAM;
+    const SPEC: Spec = STREAM_SPEC;
 
-    const ROLES: &'static [Role] = ONE_WAY;
+    const ROLES: &'static [Role] = STREAM_ROLES;
 
     fn setup(args: &InboxArgs, _: &mut Setup) -> Result<Self, Fault> {
         let (sender, receiver) = Q::pair(args.slots_count);

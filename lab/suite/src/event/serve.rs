@@ -12,7 +12,7 @@ use handover_record::Spec;
 use std::time::Duration;
 
 /// Declaration of the benchmark of a server whose clients have their own threads, for all contenders.
-const SERVE: Spec = Spec::new(
+const SERVE_SPEC: Spec = Spec::new(
     "event/serve",
     "a request of one of clients_count threads and its answer, at the thread that serves them",
 )
@@ -21,30 +21,33 @@ const SERVE: Spec = Spec::new(
 .hands_over()
 .batched();
 
+/// Counts of the server's and all clients' messages.
 #[derive(Default)]
 struct ServeCounts {
     /// Number of clients whose thread has started.
-    begun: AtomicU32,
+    started_count: AtomicU32,
     /// Counts of requests answered by the server and of answers received by the clients.
     tally: Tally,
 }
 
 impl ServeCounts {
-    fn begin(&self) {
+    /// Counts a client whose thread has started.
+    fn add_started_client(&self) {
         // Relaxed: the count publishes no other data.
-        self.begun.fetch_add(1, Ordering::Relaxed);
+        self.started_count.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Waits until all clients have started, and times the server; `serve(n)` must serve `n` requests.
     fn time(&self, out: &mut Samples, clients_count: usize, serve: impl FnMut(u64)) {
-        // Relaxed: as in begin().
-        while (self.begun.load(Ordering::Relaxed) as usize) < clients_count {
+        // Relaxed: as in add_started_client().
+        while (self.started_count.load(Ordering::Relaxed) as usize) < clients_count {
             std::thread::sleep(Duration::from_micros(50));
         }
         time_server(out, clients_count, serve);
     }
 
-    fn answered(&self, answered: u64, wrong: u64) {
+    /// Adds to the number of answers received by clients, and to the number of wrong ones.
+    fn add_answers(&self, answered: u64, wrong: u64) {
         self.tally.add_received(answered);
         self.tally.add_wrong(wrong);
     }
@@ -53,7 +56,9 @@ impl ServeCounts {
 /// Policy of a client: sends a request at the start, and another after each answer, which has the number of the request.
 #[derive(Default)]
 pub(super) struct ClientPolicy {
+    /// Number of the last answer.
     last: u64,
+    /// Number of answers out of order.
     wrong: u64,
 }
 
@@ -73,6 +78,7 @@ impl ReplyPolicy for ClientPolicy {
 /// Policy of the server: answers `left` requests, and stops with the last answer.
 #[derive(Default)]
 pub(super) struct ServerPolicy {
+    /// Number of requests that are still to be answered.
     left: u64,
 }
 
@@ -94,7 +100,7 @@ pub(super) struct MachineServer {
 
 impl Handover for MachineServer {
     type Args = ClientsArgs;
-    const SPEC: Spec = SERVE;
+    const SPEC: Spec = SERVE_SPEC;
 
     fn roles(args: &ClientsArgs) -> Vec<Role> {
         Role::server_and_clients(args.clients_count)
@@ -116,11 +122,11 @@ impl Handover for MachineServer {
     fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
         if let Some(client) = participant.index.checked_sub(1) {
             let mut machine = self.clients[client].take()?;
-            self.counts.begin();
+            self.counts.add_started_client();
             machine.run().map_err(Fault::from_error)?;
             // Stopped after the server's last answer, which may still wait in the inbox.
             let stats = machine.stats();
-            self.counts.answered(stats.handled + stats.waiting, machine.handler().policy.wrong);
+            self.counts.add_answers(stats.handled + stats.waiting, machine.handler().policy.wrong);
             return Ok(());
         }
         let mut machine = self.server.take()?;
@@ -156,6 +162,7 @@ type Client<Q> =
 /// Peer: a thread that serves others through queues, one to the server and one back to each client.
 pub(super) struct QueueServer<Q: Queue> {
     server: TakeCell<(Q::Receiver<Request>, Q::Runtime)>,
+    /// Queue to each client.
     answers: Vec<Q::Sender<u64>>,
     clients: Vec<TakeCell<Client<Q>>>,
     counts: ServeCounts,
@@ -163,7 +170,7 @@ pub(super) struct QueueServer<Q: Queue> {
 
 impl<Q: Queue> Handover for QueueServer<Q> {
     type Args = ClientsArgs;
-    const SPEC: Spec = SERVE;
+    const SPEC: Spec = SERVE_SPEC;
 
     fn roles(args: &ClientsArgs) -> Vec<Role> {
         Role::server_and_clients(args.clients_count)
@@ -184,7 +191,7 @@ impl<Q: Queue> Handover for QueueServer<Q> {
     fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
         if let Some(client) = participant.index.checked_sub(1) {
             let (sender, mut receiver, runtime) = self.clients[client].take()?;
-            self.counts.begin();
+            self.counts.add_started_client();
             let (answered, wrong) = Q::run(&runtime, async {
                 let (mut number, mut wrong) = (0, 0);
                 Q::send(&sender, (client as u32, number)).await;
@@ -198,7 +205,7 @@ impl<Q: Queue> Handover for QueueServer<Q> {
                 }
                 (number, wrong)
             });
-            self.counts.answered(answered, wrong);
+            self.counts.add_answers(answered, wrong);
             return Ok(());
         }
         let (mut receiver, runtime) = self.server.take()?;
@@ -227,7 +234,7 @@ impl<Q: Queue> Handover for QueueServer<Q> {
 }
 
 /// Declaration of the benchmark of a server with its clients on the same thread, for all contenders.
-const SHARED: Spec = Spec::new(
+const SHARED_THREAD_SPEC: Spec = Spec::new(
     "event/group",
     "a request of one of clients_count machines and its answer, all on one thread",
 )
@@ -241,11 +248,12 @@ pub(super) struct ServerGroup {
 }
 
 /// Capacity of each inbox in messages from other threads, of which there are none.
-const INBOX: u32 = 2;
+const INBOX_MESSAGES: u32 = 2;
 
 impl ServerGroup {
+    /// Runs the group until the server has answered `count` requests.
     #[inline]
-    fn go(&mut self, count: u64) -> Result<(), Fault> {
+    fn serve_requests(&mut self, count: u64) -> Result<(), Fault> {
         let Some(server) = self.group.handler_mut(&self.server) else {
             return Err(Fault::new(
                 "the server machine is no longer in the group (removed during the run?)",
@@ -259,12 +267,12 @@ impl ServerGroup {
 
 impl Workload for ServerGroup {
     type Args = ClientsArgs;
-    const SPEC: Spec = SHARED;
+    const SPEC: Spec = SHARED_THREAD_SPEC;
 
     fn setup(args: &ClientsArgs, _: &mut Setup) -> Result<Self, Fault> {
         let thread =
             ThreadConfig { machines_max: args.clients_count + 1, ..ThreadConfig::default() };
-        let config = Config { inbox_messages_max: INBOX, ..Config::default() };
+        let config = Config { inbox_messages_max: INBOX_MESSAGES, ..Config::default() };
         let mut group = Group::new(thread).map_err(Fault::from_error)?;
         let server = HelloServer { clients: Vec::new(), policy: ServerPolicy::default() };
         let server = group.add(server, config).map_err(Fault::from_error)?;
@@ -285,7 +293,7 @@ impl Workload for ServerGroup {
 
     fn check(&mut self) -> Result<(), Fault> {
         let count = 10 * self.clients.len() as u64;
-        self.go(count)?;
+        self.serve_requests(count)?;
         let (mut answered, mut wrong) = (0, 0);
         for client in &self.clients {
             let stats = self.group.stats(client).unwrap_or_default();
@@ -296,7 +304,7 @@ impl Workload for ServerGroup {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        out.time_batches(|n| self.go(n).expect("run the group"));
+        out.time_batches(|n| self.serve_requests(n).expect("run the group"));
     }
 }
 
@@ -317,7 +325,8 @@ mod tasks {
     }
 
     impl TokioGroup {
-        fn go(&mut self, count: u64) {
+        /// Answers `count` requests.
+        fn serve_requests(&mut self, count: u64) {
             let Self { runtime, requests, answers, .. } = self;
             runtime.block_on(async {
                 for _ in 0..count {
@@ -331,7 +340,7 @@ mod tasks {
 
     impl Workload for TokioGroup {
         type Args = ClientsArgs;
-        const SPEC: Spec = SHARED;
+        const SPEC: Spec = SHARED_THREAD_SPEC;
 
         fn setup(args: &ClientsArgs, _: &mut Setup) -> Result<Self, Fault> {
             let runtime = Tokio::runtime()?;
@@ -346,7 +355,7 @@ mod tasks {
                     let mut number = 0;
                     while sender.send((client, number)).await.is_ok() {
                         let Some(answer) = receiver.recv().await else { break };
-                        counts.answered(1, u64::from(answer != number));
+                        counts.add_answers(1, u64::from(answer != number));
                         number += 1;
                     }
                 });
@@ -356,7 +365,7 @@ mod tasks {
 
         fn check(&mut self) -> Result<(), Fault> {
             let count = 10 * self.answers.len() as u64;
-            self.go(count);
+            self.serve_requests(count);
             // Lets clients run that have not processed their answers yet.
             self.runtime.block_on(async {
                 for _ in 0..10 {
@@ -368,7 +377,7 @@ mod tasks {
         }
 
         fn sample(&mut self, out: &mut Samples) {
-            out.time_batches(|n| self.go(n));
+            out.time_batches(|n| self.serve_requests(n));
         }
     }
 }

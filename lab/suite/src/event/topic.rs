@@ -22,23 +22,26 @@ args! {
 }
 
 /// Declaration of the benchmark of values that many subscribers read, for all contenders.
-const POST: Spec = Spec::new(
+const POST_SPEC: Spec = Spec::new(
     "event/post",
     "a posting of 32 bytes that subscribers_count on one thread share: made, read by each, let go",
 )
 .floor("event/array");
 
-/// Check of the values that a subscriber has read: each must arrive once and in order.
+/// Check that each value that a subscriber has read arrived once and in order.
 #[derive(Clone, Copy, Default)]
 struct ReadCheck {
+    /// Number of the last value read.
     last: u64,
+    /// Number of values out of order.
     wrong: u64,
 }
 
 impl ReadCheck {
+    /// Checks a value; returns its number.
     #[inline]
-    fn read(&mut self, letter: &Payload32) -> u64 {
-        let number = letter[0];
+    fn read(&mut self, payload: &Payload32) -> u64 {
+        let number = payload[0];
         self.wrong += u64::from(number != self.last + 1);
         self.last = number;
         number
@@ -46,7 +49,7 @@ impl ReadCheck {
 }
 
 /// Fails unless every reader has read all values without an error.
-fn all_read<'a>(
+fn check_all_read<'a>(
     readers: impl Iterator<Item = &'a ReadCheck>,
     readers_count: usize,
     posted_count: u64,
@@ -57,18 +60,19 @@ fn all_read<'a>(
 
 /// Maximum number of values that are in use at a time.
 const VALUES_MAX: u32 = 4;
-const INBOX: u32 = 4;
+/// Capacity of an inbox or a queue, in messages.
+const INBOX_MESSAGES: u32 = 4;
 
 /// Returns `true` if the value was posted and no subscriber refused it.
 #[inline]
-fn all_took(posted: Result<PostCounts, PoolFull<Payload32>>) -> bool {
+fn was_posted_to_all(posted: Result<PostCounts, PoolFull<Payload32>>) -> bool {
     posted.is_ok_and(|posted| posted.refused_count == 0)
 }
 
 /// Handler of the posting machine, which posts a value when the last subscriber has read the previous one.
 pub(super) struct Poster {
     publisher: Publisher<Payload32>,
-    counted: CountingPolicy,
+    policy: CountingPolicy,
 }
 
 impl Handler for Poster {
@@ -77,13 +81,14 @@ impl Handler for Poster {
     #[inline]
     fn handle(&mut self, number: u64, cx: &mut Context<'_, u64>) {
         // A refused message leaves work undone, which the check finds.
-        let is_last = self.counted.received(number) == Reaction::Stop;
-        if is_last || !all_took(cx.post(&mut self.publisher, new_payload32(number + 1))) {
+        let is_last = self.policy.received(number) == Reaction::Stop;
+        if is_last || !was_posted_to_all(cx.post(&mut self.publisher, new_payload32(number + 1))) {
             cx.stop();
         }
     }
 }
 
+/// Handler of a subscriber, which checks the values.
 pub(super) struct Subscriber {
     read: ReadCheck,
     /// Address of the posting machine; `Some` only for the last subscriber, which notifies it.
@@ -94,9 +99,9 @@ impl Handler for Subscriber {
     type Message = PoolArc<Payload32>;
 
     #[inline]
-    fn handle(&mut self, letter: PoolArc<Payload32>, cx: &mut Context<'_, PoolArc<Payload32>>) {
-        let number = self.read.read(&letter);
-        drop(letter);
+    fn handle(&mut self, payload: PoolArc<Payload32>, cx: &mut Context<'_, PoolArc<Payload32>>) {
+        let number = self.read.read(&payload);
+        drop(payload);
         let sent = self.poster.as_ref().map(|poster| cx.send_to(poster, number));
         if matches!(sent, Some(Err(_))) {
             cx.stop(); // the check finds the missing messages
@@ -112,20 +117,21 @@ pub(super) struct TopicGroup {
 }
 
 impl TopicGroup {
-    fn go(&mut self, count: u64) -> Result<(), Fault> {
+    /// Posts `count` values, each after the last subscriber has read the previous one.
+    fn post_values(&mut self, count: u64) -> Result<(), Fault> {
         let gone = || {
             Fault::new("the publishing machine is no longer in the group (removed during the run?)")
         };
         let poster = self.group.handler_mut(&self.poster).ok_or_else(gone)?;
-        poster.counted.left = count;
-        let first = new_payload32(poster.counted.last + 1);
-        if !all_took(poster.publisher.post(first)) {
+        poster.policy.left = count;
+        let first = new_payload32(poster.policy.last + 1);
+        if !was_posted_to_all(poster.publisher.post(first)) {
             return Err(Fault::new(
                 "the first value was not posted: the pool or a subscriber's inbox is full",
             ));
         }
         self.group.run().map_err(Fault::from_error)?;
-        match self.group.handler(&self.poster).ok_or_else(gone)?.counted.left {
+        match self.group.handler(&self.poster).ok_or_else(gone)?.policy.left {
             0 => Ok(()),
             left => Err(Fault::new(format!("{left} of {count} values were not posted"))),
         }
@@ -134,37 +140,37 @@ impl TopicGroup {
 
 impl Workload for TopicGroup {
     type Args = TopicArgs;
-    const SPEC: Spec = POST;
+    const SPEC: Spec = POST_SPEC;
 
     fn setup(args: &TopicArgs, _: &mut Setup) -> Result<Self, Fault> {
         let machines_max = args.subscribers_count + 1;
         let thread = ThreadConfig { machines_max, ..ThreadConfig::default() };
-        let config = Config { inbox_messages_max: INBOX, ..Config::default() };
+        let config = Config { inbox_messages_max: INBOX_MESSAGES, ..Config::default() };
         let mut group = Group::new(thread).map_err(Fault::from_error)?;
         let topic = Topic::new();
         let publisher = topic.publisher(VALUES_MAX);
-        let poster = Poster { publisher, counted: CountingPolicy::default() };
+        let poster = Poster { publisher, policy: CountingPolicy::default() };
         let poster = group.add(poster, config).map_err(Fault::from_error)?;
         let mut subscribers = Vec::new();
         for left in (0..args.subscribers_count).rev() {
             let poster = (left == 0).then(|| poster.address().clone());
             let subscriber = Subscriber { read: ReadCheck::default(), poster };
             let subscriber = group.add(subscriber, config).map_err(Fault::from_error)?;
-            topic.subscribe(subscriber.address(), |letter| letter);
+            topic.subscribe(subscriber.address(), |payload| payload);
             subscribers.push(subscriber);
         }
         Ok(TopicGroup { group, poster, subscribers })
     }
 
     fn check(&mut self) -> Result<(), Fault> {
-        self.go(10)?;
-        self.go(100)?;
+        self.post_values(10)?;
+        self.post_values(100)?;
         let readers = self.subscribers.iter().filter_map(|it| self.group.handler(it));
-        all_read(readers.map(|it| &it.read), self.subscribers.len(), 110)
+        check_all_read(readers.map(|it| &it.read), self.subscribers.len(), 110)
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        out.time_batches(|n| self.go(n).expect("publish the values"));
+        out.time_batches(|n| self.post_values(n).expect("publish the values"));
     }
 }
 
@@ -172,29 +178,33 @@ impl Workload for TopicGroup {
 /// follow.
 type ReadPayload = fn(&mut ReadCheck, Arc<Payload32>);
 
-fn hear(read: &mut ReadCheck, letter: Arc<Payload32>) {
-    read.read(&letter);
+/// Checks a value.
+fn read_payload(read: &mut ReadCheck, payload: Arc<Payload32>) {
+    read.read(&payload);
 }
 
 /// Peer: a hand-written queue for each subscriber, with an `Arc` in each.
 pub(super) struct TopicDeques {
     queues: Vec<(VecDeque<Arc<Payload32>>, ReadCheck)>,
-    hear: ReadPayload,
+    /// Function that handles a value.
+    read_payload: ReadPayload,
+    /// Number of values posted so far.
     posted: u64,
 }
 
 impl TopicDeques {
-    fn go(&mut self, count: u64) {
+    /// Posts `count` values; each subscriber reads a value before the next one is posted.
+    fn post_values(&mut self, count: u64) {
         for _ in 0..count {
             self.posted += 1;
-            let letter = Arc::new(new_payload32(self.posted));
+            let payload = Arc::new(new_payload32(self.posted));
             for (queue, _) in &mut self.queues {
-                queue.push_back(Arc::clone(&letter));
+                queue.push_back(Arc::clone(&payload));
             }
-            drop(letter);
+            drop(payload);
             for (queue, read) in &mut self.queues {
-                while let Some(letter) = queue.pop_front() {
-                    (self.hear)(read, letter);
+                while let Some(payload) = queue.pop_front() {
+                    (self.read_payload)(read, payload);
                 }
             }
         }
@@ -203,21 +213,21 @@ impl TopicDeques {
 
 impl Workload for TopicDeques {
     type Args = TopicArgs;
-    const SPEC: Spec = POST;
+    const SPEC: Spec = POST_SPEC;
 
     fn setup(args: &TopicArgs, _: &mut Setup) -> Result<Self, Fault> {
-        let queue = || (VecDeque::with_capacity(INBOX as usize), ReadCheck::default());
+        let queue = || (VecDeque::with_capacity(INBOX_MESSAGES as usize), ReadCheck::default());
         let queues = std::iter::repeat_with(queue).take(args.subscribers_count as usize).collect();
-        Ok(TopicDeques { queues, hear: black_box(hear), posted: 0 })
+        Ok(TopicDeques { queues, read_payload: black_box(read_payload), posted: 0 })
     }
 
     fn check(&mut self) -> Result<(), Fault> {
-        self.go(110);
-        all_read(self.queues.iter().map(|(_, read)| read), self.queues.len(), 110)
+        self.post_values(110);
+        check_all_read(self.queues.iter().map(|(_, read)| read), self.queues.len(), 110)
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        out.time_batches(|n| self.go(n));
+        out.time_batches(|n| self.post_values(n));
     }
 }
 
@@ -234,20 +244,24 @@ mod broadcast {
     pub(crate) struct BroadcastGroup {
         runtime: Runtime,
         sender: broadcast::Sender<Arc<Payload32>>,
-        heard: mpsc::Receiver<u64>,
+        /// Receives the number of each value that the last subscriber has read.
+        last_read: mpsc::Receiver<u64>,
+        /// Check of each subscriber.
         reads: Vec<Arc<Mutex<ReadCheck>>>,
+        /// Number of values posted so far.
         posted: u64,
     }
 
     impl BroadcastGroup {
-        fn go(&mut self, count: u64) {
-            let Self { runtime, sender, heard, posted, .. } = self;
+        /// Posts `count` values, each after the last subscriber has read the previous one.
+        fn post_values(&mut self, count: u64) {
+            let Self { runtime, sender, last_read, posted, .. } = self;
             runtime.block_on(async {
                 for _ in 0..count {
                     *posted += 1;
                     // Never fails: the subscribers live as long as the runtime.
                     let _ = sender.send(Arc::new(new_payload32(*posted)));
-                    let _ = heard.recv().await;
+                    let _ = last_read.recv().await;
                 }
             });
         }
@@ -255,12 +269,12 @@ mod broadcast {
 
     impl Workload for BroadcastGroup {
         type Args = TopicArgs;
-        const SPEC: Spec = POST;
+        const SPEC: Spec = POST_SPEC;
 
         fn setup(args: &TopicArgs, _: &mut Setup) -> Result<Self, Fault> {
             let runtime = Tokio::runtime()?;
             let (sender, _) = broadcast::channel::<Arc<Payload32>>(VALUES_MAX as usize);
-            let (tell, heard) = mpsc::channel(1);
+            let (tell, last_read) = mpsc::channel(1);
             let mut reads = Vec::new();
             for left in (0..args.subscribers_count).rev() {
                 let mut receiver = sender.subscribe();
@@ -269,38 +283,38 @@ mod broadcast {
                 reads.push(Arc::clone(&read));
                 runtime.spawn(async move {
                     let mut mine = ReadCheck::default();
-                    while let Ok(letter) = receiver.recv().await {
-                        let number = mine.read(&letter);
-                        drop(letter);
+                    while let Ok(payload) = receiver.recv().await {
+                        let number = mine.read(&payload);
+                        drop(payload);
                         if let Some(tell) = &tell {
                             let _ = tell.send(number).await; // fails only at the end of the round
                         }
-                        if number == CHECKED {
+                        if number == CHECKED_VALUES_COUNT {
                             *read.lock().unwrap_or_else(PoisonError::into_inner) = mine;
                         }
                     }
                 });
             }
-            Ok(BroadcastGroup { runtime, sender, heard, reads, posted: 0 })
+            Ok(BroadcastGroup { runtime, sender, last_read, reads, posted: 0 })
         }
 
         fn check(&mut self) -> Result<(), Fault> {
-            self.go(CHECKED);
+            self.post_values(CHECKED_VALUES_COUNT);
             // Lets the remaining subscribers read.
             self.runtime.block_on(tokio::task::yield_now());
             let read =
                 |it: &Arc<Mutex<ReadCheck>>| *it.lock().unwrap_or_else(PoisonError::into_inner);
             let reads: Vec<ReadCheck> = self.reads.iter().map(read).collect();
-            all_read(reads.iter(), self.reads.len(), CHECKED)
+            check_all_read(reads.iter(), self.reads.len(), CHECKED_VALUES_COUNT)
         }
 
         fn sample(&mut self, out: &mut Samples) {
-            out.time_batches(|n| self.go(n));
+            out.time_batches(|n| self.post_values(n));
         }
     }
 
     /// Number of values posted for the check, after which subscribers publish what they have read.
-    const CHECKED: u64 = 110;
+    const CHECKED_VALUES_COUNT: u64 = 110;
 }
 
 #[cfg(feature = "peers")]

@@ -18,8 +18,9 @@ use std::thread;
 use std::time::Duration;
 use zerocopy::FromZeros;
 
-const MS: Duration = Duration::from_millis(1);
+const ONE_MS: Duration = Duration::from_millis(1);
 
+/// Contender: our fibers.
 pub(super) struct HandoverFibers {
     runtime: Runtime,
     handle: Handle,
@@ -42,7 +43,7 @@ impl HandoverFibers {
 }
 
 #[inline(never)]
-fn yield_often(count: u64) {
+fn yield_repeatedly(count: u64) {
     for _ in 0..count {
         yield_now();
     }
@@ -67,8 +68,8 @@ impl FiberContender for HandoverFibers {
 
     fn yields(&mut self, count: u64) -> Result<u64, Fault> {
         self.within(move || {
-            let other = spawn(move || yield_often(count / 2)).ok()?;
-            let ticks = time_ticks(|| yield_often(count / 2));
+            let other = spawn(move || yield_repeatedly(count / 2)).ok()?;
+            let ticks = time_ticks(|| yield_repeatedly(count / 2));
             other.join().ok()?;
             Some(ticks)
         })?
@@ -76,7 +77,7 @@ impl FiberContender for HandoverFibers {
     }
 
     fn yields_alone(&mut self, count: u64) -> Result<u64, Fault> {
-        self.within(move || time_ticks(|| yield_often(count)))
+        self.within(move || time_ticks(|| yield_repeatedly(count)))
     }
 
     fn spawns(&mut self, count: u64) -> Result<u64, Fault> {
@@ -146,11 +147,11 @@ impl FiberContender for HandoverFibers {
     }
 
     fn sleeps(&mut self, count: u64) -> Result<u64, Fault> {
-        self.within(move || time_ticks(|| (0..count).for_each(|_| sleep(MS))))
+        self.within(move || time_ticks(|| (0..count).for_each(|_| sleep(ONE_MS))))
     }
 
     fn loops(&mut self, fibers: u32, count: u64) -> Result<u64, Fault> {
-        let once = || drop(super::eventuals::run_iteration(MS));
+        let once = || drop(super::eventuals::run_iteration(ONE_MS));
         let is_over = Arc::new(AtomicBool::new(false));
         let mut others = Vec::new();
         for _ in 1..fibers {
@@ -292,7 +293,7 @@ impl FiberContender for KernelSleep {
         // The smallest slack: 1 ns.
         let before = rustix::thread::current_timer_slack().map_err(Fault::from_error)?;
         rustix::thread::set_current_timer_slack(NonZeroU64::new(1)).map_err(Fault::from_error)?;
-        let ticks = time_ticks(|| (0..count).for_each(|_| thread::sleep(MS)));
+        let ticks = time_ticks(|| (0..count).for_each(|_| thread::sleep(ONE_MS)));
         rustix::thread::set_current_timer_slack(NonZeroU64::new(before))
             .map_err(Fault::from_error)?;
         Ok(ticks)
@@ -348,6 +349,7 @@ impl FiberContender for WordThreads {
     }
 }
 
+/// Peer: threads of the operating system.
 pub(super) struct OsThreads;
 
 impl FiberContender for OsThreads {
@@ -418,6 +420,6 @@ impl FiberContender for OsThreads {
     }
 
     fn sleeps(&mut self, count: u64) -> Result<u64, Fault> {
-        Ok(time_ticks(|| (0..count).for_each(|_| thread::sleep(MS))))
+        Ok(time_ticks(|| (0..count).for_each(|_| thread::sleep(ONE_MS))))
     }
 }

@@ -81,25 +81,30 @@ pub(super) fn run_iteration(interval: Duration) -> Result<(), SpawnError> {
     Ok(())
 }
 
+/// Counters of one looping fiber.
 #[derive(Debug)]
-struct Slot {
+struct LoopCounters {
+    /// Number of completed iterations.
     iterations: AtomicU64,
+    /// Lateness of each iteration; `None` if the fiber is not timed.
     late_ns: Option<Mutex<Histogram<u64>>>,
 }
 
+/// State that the looping fibers share with the measuring thread.
 #[derive(Debug)]
 struct LoopState {
     start: Barrier,
     is_over: AtomicBool,
-    slots: Box<[Slot]>,
-    refused: Mutex<Option<SpawnError>>,
+    counters: Box<[LoopCounters]>,
+    /// First error of spawning a fiber.
+    spawn_error: Mutex<Option<SpawnError>>,
 }
 
-fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn histogram() -> Histogram<u64> {
+fn new_histogram() -> Histogram<u64> {
     // Two digits are precise enough for lateness, and the histogram fits into a cache.
     Histogram::new_with_max(LATE_NS_MAX, 2)
         .unwrap_or_else(|_| unreachable!("the constant bounds of a histogram were refused"))
@@ -107,19 +112,20 @@ fn histogram() -> Histogram<u64> {
 
 impl LoopState {
     fn new(load: &EventualsLoad) -> Arc<LoopState> {
-        let slot = |index| Slot {
+        let slot = |index| LoopCounters {
             iterations: AtomicU64::new(0),
-            late_ns: (index < TIMED_MAX).then(|| Mutex::new(histogram())),
+            late_ns: (index < TIMED_MAX).then(|| Mutex::new(new_histogram())),
         };
         Arc::new(LoopState {
             start: Barrier::new(load.fibers_count as usize + 1),
             is_over: AtomicBool::new(false),
-            slots: (0..load.fibers_count).map(slot).collect(),
-            refused: Mutex::new(None),
+            counters: (0..load.fibers_count).map(slot).collect(),
+            spawn_error: Mutex::new(None),
         })
     }
 
-    fn go_round(&self, slot: &Slot, interval: Duration) {
+    /// Runs the loop of one fiber until the measurement is over.
+    fn run_loop(&self, slot: &LoopCounters, interval: Duration) {
         self.start.wait();
         let interval_ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
         let mut iterations = 0;
@@ -127,13 +133,13 @@ impl LoopState {
         // the flag is set.
         while !self.is_over.load(Relaxed) {
             let began = slot.late_ns.as_ref().map(|_| clock::ticks());
-            if let Err(refused) = run_iteration(interval) {
-                *held(&self.refused) = Some(refused);
+            if let Err(spawn_error) = run_iteration(interval) {
+                *lock(&self.spawn_error) = Some(spawn_error);
                 return;
             }
             if let (Some(late_ns), Some(began)) = (&slot.late_ns, began) {
                 let took_ns = clock::ns_from_ticks(clock::ticks().saturating_sub(began));
-                held(late_ns).saturating_record(took_ns.saturating_sub(interval_ns));
+                lock(late_ns).saturating_record(took_ns.saturating_sub(interval_ns));
             }
             iterations += 1;
             // Relaxed: the counter publishes no other data.
@@ -160,11 +166,11 @@ pub fn run_eventuals(
     let course = LoopState::new(load);
     for index in 0..load.fibers_count as usize {
         let (course, interval) = (Arc::clone(&course), load.interval);
-        let goes = move || course.go_round(&course.slots[index], interval);
-        if let Err(refused) = runtime.spawn_detached(goes) {
+        let goes = move || course.run_loop(&course.counters[index], interval);
+        if let Err(spawn_error) = runtime.spawn_detached(goes) {
             // The other fibers wait at the start for ever.
             runtime.abandon();
-            return Err(refused.into());
+            return Err(spawn_error.into());
         }
     }
     let before = usage::process_usage();
@@ -172,31 +178,31 @@ pub fn run_eventuals(
     let began = Instant::now();
     let mut interrupted = false;
     while let Some(left) = load.duration.checked_sub(began.elapsed()) {
-        interrupted = !should_continue() || held(&course.refused).is_some();
+        interrupted = !should_continue() || lock(&course.spawn_error).is_some();
         if interrupted {
             break;
         }
         thread::sleep(left.min(CONTINUE_CHECK_INTERVAL));
     }
-    // Relaxed: the flag publishes no other data; see go_round().
+    // Relaxed: the flag publishes no other data; see run_loop().
     course.is_over.store(true, Relaxed);
     let used = usage::process_usage() - before;
     let wall_s = began.elapsed().as_secs_f64();
-    // Relaxed: each counter is read for itself; see go_round().
-    let eventuals_count = course.slots.iter().map(|slot| slot.iterations.load(Relaxed)).sum();
+    // Relaxed: each counter is read for itself; see run_loop().
+    let eventuals_count = course.counters.iter().map(|slot| slot.iterations.load(Relaxed)).sum();
     let stats = runtime.stats();
     if load.interval > WAITED_FOR_MAX {
         runtime.abandon();
     } else {
         runtime.shutdown();
     }
-    if let Some(refused) = held(&course.refused).take() {
-        return Err(refused.into());
+    if let Some(spawn_error) = lock(&course.spawn_error).take() {
+        return Err(spawn_error.into());
     }
-    let mut late_ns = histogram();
-    for timed in course.slots.iter().filter_map(|slot| slot.late_ns.as_ref()) {
+    let mut late_ns = new_histogram();
+    for timed in course.counters.iter().filter_map(|slot| slot.late_ns.as_ref()) {
         // Cannot fail: both have the same bounds.
-        let _ = late_ns.add(&*held(timed));
+        let _ = late_ns.add(&*lock(timed));
     }
     Ok(EventualsMeasurement {
         eventuals_count,

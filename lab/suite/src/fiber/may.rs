@@ -15,15 +15,16 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-const MS: Duration = Duration::from_millis(1);
+const ONE_MS: Duration = Duration::from_millis(1);
 
+/// Peer: coroutines of the crate `may`.
 pub(super) struct MayCoroutines;
 
 fn join<T>(coroutine: JoinHandle<T>) -> Result<T, Fault> {
     coroutine.join().map_err(|_| Fault::new("a coroutine panicked"))
 }
 
-fn yield_often(count: u64) {
+fn yield_repeatedly(count: u64) {
     for _ in 0..count {
         yield_now();
     }
@@ -38,15 +39,15 @@ impl FiberContender for MayCoroutines {
 
     fn yields(&mut self, count: u64) -> Result<u64, Fault> {
         join(go!(move || {
-            let other = go!(move || yield_often(count / 2));
-            let ticks = time_ticks(|| yield_often(count / 2));
+            let other = go!(move || yield_repeatedly(count / 2));
+            let ticks = time_ticks(|| yield_repeatedly(count / 2));
             join(other)?;
             Ok(ticks)
         }))?
     }
 
     fn yields_alone(&mut self, count: u64) -> Result<u64, Fault> {
-        join(go!(move || time_ticks(|| yield_often(count))))
+        join(go!(move || time_ticks(|| yield_repeatedly(count))))
     }
 
     fn spawns(&mut self, count: u64) -> Result<u64, Fault> {
@@ -114,7 +115,7 @@ impl FiberContender for MayCoroutines {
     }
 
     fn sleeps(&mut self, count: u64) -> Result<u64, Fault> {
-        join(go!(move || time_ticks(|| (0..count).for_each(|_| sleep(MS)))))
+        join(go!(move || time_ticks(|| (0..count).for_each(|_| sleep(ONE_MS)))))
     }
 
     fn loops(&mut self, fibers: u32, count: u64) -> Result<u64, Fault> {
@@ -122,7 +123,7 @@ impl FiberContender for MayCoroutines {
             let is_set = Arc::new(Semphore::new(0));
             let sets = Arc::clone(&is_set);
             drop(go!(move || {
-                sleep(MS);
+                sleep(ONE_MS);
                 sets.post();
             }));
             is_set.wait();

@@ -16,6 +16,7 @@ args! {
     }
 }
 
+/// Contender that can create many waiting fibers, tasks or threads.
 pub(super) trait ParkingContender: 'static {
     /// Creates `count` waiting fibers or threads; returns the growth of the process's resident
     /// memory, page tables included, in bytes.
@@ -23,7 +24,7 @@ pub(super) trait ParkingContender: 'static {
 }
 
 /// Returns the size of this process's resident memory and page tables, in bytes.
-fn held_bytes() -> Result<u64, Fault> {
+fn resident_bytes() -> Result<u64, Fault> {
     let status = std::fs::read_to_string("/proc/self/status").map_err(Fault::from_error)?;
     let kib = |name: &str| {
         let line = status.lines().find(|line| line.starts_with(name));
@@ -35,6 +36,7 @@ fn held_bytes() -> Result<u64, Fault> {
     }
 }
 
+/// Contender: our fibers, each of which waits for an eventual.
 pub(super) struct ParkedFibers;
 
 impl ParkingContender for ParkedFibers {
@@ -44,7 +46,7 @@ impl ParkingContender for ParkedFibers {
         Runtime::new(config.clone()).map_err(Fault::from_error)?.trim();
         let runtime = Runtime::new(config).map_err(Fault::from_error)?;
         let go = Arc::new(Eventual::<()>::new());
-        let before = held_bytes()?;
+        let before = resident_bytes()?;
         let waits = Arc::clone(&go);
         let spawns = runtime.spawn(move || {
             for _ in 0..count {
@@ -55,7 +57,7 @@ impl ParkingContender for ParkedFibers {
             Ok::<(), handover_fiber::SpawnError>(())
         });
         let spawned = spawns.map_err(Fault::from_error)?.join().map_err(Fault::from_error)?;
-        let after = held_bytes();
+        let after = resident_bytes();
         let _ = go.set(());
         runtime.shutdown();
         spawned.map_err(Fault::from_error)?;
@@ -63,6 +65,7 @@ impl ParkingContender for ParkedFibers {
     }
 }
 
+/// Peer: parked threads.
 pub(super) struct ParkedThreads;
 
 impl ParkingContender for ParkedThreads {
@@ -73,7 +76,7 @@ impl ParkingContender for ParkedThreads {
         // new stacks.
         static ROUNDS_COUNT: AtomicUsize = AtomicUsize::new(0);
         let stack_bytes = (48 << 10) + (ROUNDS_COUNT.fetch_add(1, Relaxed) << 12);
-        let before = held_bytes()?;
+        let before = resident_bytes()?;
         let (started, starts) = mpsc::channel::<()>();
         let mut threads = Vec::new();
         for _ in 0..part {
@@ -90,7 +93,7 @@ impl ParkingContender for ParkedThreads {
             );
         }
         starts.iter().take(part as usize).for_each(drop);
-        let after = held_bytes();
+        let after = resident_bytes();
         for thread in threads {
             thread.thread().unpark();
             thread.join().map_err(|_| Fault::new("a parked thread panicked"))?;
@@ -99,6 +102,7 @@ impl ParkingContender for ParkedThreads {
     }
 }
 
+/// Peer: tasks of tokio, each of which waits for a notification.
 #[cfg(feature = "peers")]
 pub(super) struct ParkedTasks;
 
@@ -108,7 +112,7 @@ impl ParkingContender for ParkedTasks {
         let runtime =
             tokio::runtime::Builder::new_current_thread().build().map_err(Fault::from_error)?;
         crate::raw::heap::trim(); // frees memory left by the last round
-        let before = held_bytes()?;
+        let before = resident_bytes()?;
         let go = Arc::new(tokio::sync::Notify::new());
         let after = runtime.block_on(async {
             for _ in 0..count {
@@ -116,16 +120,17 @@ impl ParkingContender for ParkedTasks {
                 drop(tokio::spawn(async move { waits.notified().await }));
             }
             tokio::task::yield_now().await; // each runs until it waits
-            held_bytes()
+            resident_bytes()
         });
         go.notify_waiters();
         Ok(after?.saturating_sub(before))
     }
 }
 
+/// Workload: the memory of waiting fibers, tasks or threads.
 pub(super) struct ParkedMemory<P> {
     fibers_count: u32,
-    parks: PhantomData<P>,
+    contender: PhantomData<P>,
 }
 
 impl<P: ParkingContender> Workload for ParkedMemory<P> {
@@ -138,7 +143,7 @@ impl<P: ParkingContender> Workload for ParkedMemory<P> {
     .floor("floor/word");
 
     fn setup(args: &WaitingFibersArgs, _: &mut Setup) -> Result<Self, Fault> {
-        Ok(ParkedMemory { fibers_count: args.fibers_count, parks: PhantomData })
+        Ok(ParkedMemory { fibers_count: args.fibers_count, contender: PhantomData })
     }
 
     fn check(&mut self) -> Result<(), Fault> {

@@ -15,9 +15,9 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Mutex, Notify, oneshot};
 use tokio::task::yield_now;
 
-const MS: Duration = Duration::from_millis(1);
+const ONE_MS: Duration = Duration::from_millis(1);
 
-async fn often(count: u64) {
+async fn yield_repeatedly(count: u64) {
     for _ in 0..count {
         yield_now().await;
     }
@@ -37,15 +37,15 @@ impl FiberContender for TokioTasks {
 
     fn yields(&mut self, count: u64) -> Result<u64, Fault> {
         self.run(async move {
-            let other = tokio::spawn(often(count / 2));
-            let ticks = time_ticks_async(often(count / 2)).await;
+            let other = tokio::spawn(yield_repeatedly(count / 2));
+            let ticks = time_ticks_async(yield_repeatedly(count / 2)).await;
             other.await.map_err(Fault::from_error)?;
             Ok(ticks)
         })
     }
 
     fn yields_alone(&mut self, count: u64) -> Result<u64, Fault> {
-        self.run(async move { Ok(time_ticks_async(often(count)).await) })
+        self.run(async move { Ok(time_ticks_async(yield_repeatedly(count)).await) })
     }
 
     fn spawns(&mut self, count: u64) -> Result<u64, Fault> {
@@ -111,7 +111,7 @@ impl FiberContender for TokioTasks {
         self.run(async move {
             let began = clock::ticks();
             for _ in 0..count {
-                tokio::time::sleep(MS).await;
+                tokio::time::sleep(ONE_MS).await;
             }
             Ok(clock::ticks().saturating_sub(began))
         })
@@ -121,7 +121,7 @@ impl FiberContender for TokioTasks {
         async fn once() {
             let (sets, is_set) = oneshot::channel();
             drop(tokio::spawn(async move {
-                tokio::time::sleep(MS).await;
+                tokio::time::sleep(ONE_MS).await;
                 let _ = sets.send(());
             }));
             let _ = is_set.await;

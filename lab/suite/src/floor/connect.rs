@@ -21,9 +21,10 @@ args! {
 /// First byte, after the length, of the message that ends the round.
 pub(crate) const END_MARK: u8 = 0xff;
 pub(crate) const LENGTH_FIELD_BYTES: usize = 4;
-const SOON: Duration = Duration::from_secs(10);
+/// Maximum time to wait for the server's port.
+const LISTEN_WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// Returns a message of `message_bytes` bytes: a length field of four bytes, and letters.
+/// Returns a message of `message_bytes` bytes: a length field of four bytes, and text.
 pub(crate) fn new_message(message_bytes: usize) -> Vec<u8> {
     let body_bytes = message_bytes - LENGTH_FIELD_BYTES;
     let length = u32::try_from(body_bytes).unwrap_or(u32::MAX);
@@ -36,8 +37,14 @@ pub(crate) fn wait_for_port(port: &AtomicU64) -> Result<SocketAddr, Fault> {
     loop {
         // Acquire: pairs with the Release of a server that publishes more than its port. A port is 16 bits wide.
         match port.load(Ordering::Acquire) as u16 {
-            0 if begin.elapsed() < SOON => std::thread::sleep(Duration::from_micros(100)),
-            0 => return Err(Fault::new(format!("the server published no port within {SOON:?}"))),
+            0 if begin.elapsed() < LISTEN_WAIT_MAX => {
+                std::thread::sleep(Duration::from_micros(100))
+            }
+            0 => {
+                return Err(Fault::new(format!(
+                    "the server published no port within {LISTEN_WAIT_MAX:?}"
+                )));
+            }
             port => return Ok((Ipv4Addr::LOCALHOST, port).into()),
         }
     }
@@ -47,25 +54,30 @@ pub(crate) fn wait_for_port(port: &AtomicU64) -> Result<SocketAddr, Fault> {
 pub(crate) trait ConnectServer: Send + Sync + 'static {
     const SPEC: Spec;
 
-    /// Listens on a free port, passes the port to `tell`, and serves until a message starts with
-    /// `END_MARK`. Returns the number of messages echoed.
-    fn serve(message_bytes: usize, tell: impl FnOnce(u16)) -> Result<u64, Fault>;
+    /// Listens on a free port, passes the port to `publish_port`, and serves until a message starts
+    /// with `END_MARK`. Returns the number of messages echoed.
+    fn serve(message_bytes: usize, publish_port: impl FnOnce(u16)) -> Result<u64, Fault>;
 }
 
+/// Benchmark of a [`ConnectServer`]: each operation connects, exchanges one message, and closes.
 pub(crate) struct ConnectEcho<A> {
     /// Port of the server; 0 until the server listens.
     port: Region<AtomicU64>,
     tally: Region<Tally>,
     message: Vec<u8>,
-    accepts: PhantomData<fn() -> A>,
+    server: PhantomData<fn() -> A>,
 }
 
 impl<A: ConnectServer> ConnectEcho<A> {
     /// Connects, sends the message, reads the echo, and closes.
-    fn ask(address: SocketAddr, message: &[u8], came: &mut [u8]) -> Result<(), Fault> {
+    fn exchange_message(
+        address: SocketAddr,
+        message: &[u8],
+        received: &mut [u8],
+    ) -> Result<(), Fault> {
         let mut stream = TcpStream::connect(address)?;
         stream.write_all(message)?;
-        stream.read_exact(came)?;
+        stream.read_exact(received)?;
         Ok(())
     }
 }
@@ -83,23 +95,24 @@ impl<A: ConnectServer> Handover for ConnectEcho<A> {
             port: setup.shared_region()?,
             tally: setup.shared_region()?,
             message,
-            accepts: PhantomData,
+            server: PhantomData,
         })
     }
 
     fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
         if participant.index > 0 {
             // Relaxed: the port is a number by itself.
-            let tell = |port| self.port.store(u64::from(port), Ordering::Relaxed);
-            self.tally.add_received(A::serve(self.message.len(), tell)?);
+            let publish_port = |port| self.port.store(u64::from(port), Ordering::Relaxed);
+            self.tally.add_received(A::serve(self.message.len(), publish_port)?);
             return Ok(());
         }
         let address = wait_for_port(&self.port)?;
-        let mut came = vec![0; self.message.len()];
+        let mut received = vec![0; self.message.len()];
         let (mut asked, mut fault) = (0, None);
         out.time_batches(|n| {
             for _ in 0..n {
-                if let Err(refused) = Self::ask(address, &self.message, &mut came) {
+                if let Err(refused) = Self::exchange_message(address, &self.message, &mut received)
+                {
                     fault.get_or_insert(refused);
                     return;
                 }
@@ -107,7 +120,7 @@ impl<A: ConnectServer> Handover for ConnectEcho<A> {
             asked += n;
         });
         // The last echo is checked, untimed; every earlier one was read into the same buffer.
-        let fault = fault.or(check_bytes_equal(&came, &self.message).err());
+        let fault = fault.or(check_bytes_equal(&received, &self.message).err());
         self.tally.add_sent(asked);
         let mut last = self.message.clone();
         last[LENGTH_FIELD_BYTES] = END_MARK;
@@ -132,9 +145,9 @@ impl ConnectServer for BlockingServer {
     )
     .hands_over();
 
-    fn serve(message_bytes: usize, tell: impl FnOnce(u16)) -> Result<u64, Fault> {
+    fn serve(message_bytes: usize, publish_port: impl FnOnce(u16)) -> Result<u64, Fault> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        tell(listener.local_addr()?.port());
+        publish_port(listener.local_addr()?.port());
         let mut message = vec![0; message_bytes];
         let mut echoed = 0;
         loop {

@@ -64,7 +64,8 @@ impl FutexWord {
 /// Medium: a futex word for each direction; each participant always sleeps until it is woken.
 pub(crate) struct FutexRoundTrip {
     words: Region<[FutexWord; 2]>,
-    over: Region<AtomicU32>,
+    /// 1 when the round is over, 0 before.
+    is_over: Region<AtomicU32>,
     scope: Scope,
 }
 
@@ -79,44 +80,46 @@ impl RelayMedium for FutexRoundTrip {
         Spec::new("floor/futex", "a futex wake to a participant that truly sleeps, and one back")
             .ladder()
             .hands_over();
-    type Ping = u32;
+    type PingState = u32;
 
     fn setup((): &(), setup: &mut Setup) -> Result<FutexRoundTrip, Fault> {
         let scope = if setup.uses_processes() { Scope::Shared } else { Scope::Private };
-        Ok(FutexRoundTrip { words: setup.shared_region()?, over: setup.shared_region()?, scope })
+        Ok(FutexRoundTrip { words: setup.shared_region()?, is_over: setup.shared_region()?, scope })
     }
 
-    fn ping(&self) -> Result<u32, Fault> {
+    fn new_ping_state(&self) -> Result<u32, Fault> {
         Ok(0)
     }
 
     fn round_trip(&self, value: &mut u32) -> Result<(), Fault> {
-        let [there, back] = &*self.words;
+        let [forward, backward] = &*self.words;
         let next = *value + 1;
-        there.publish(next, self.scope, || back.holds(next));
-        *value = back.wait(*value, self.scope);
+        forward.publish(next, self.scope, || backward.holds(next));
+        *value = backward.wait(*value, self.scope);
         Ok(())
     }
 
     fn end(&self, _: &mut u32) -> Result<(), Fault> {
         // Acquire: pairs with the Release in echo().
-        let seen = || self.over.load(Ordering::Acquire) != 0;
+        let seen = || self.is_over.load(Ordering::Acquire) != 0;
         self.words[0].publish(Self::END, self.scope, seen);
         Ok(())
     }
 
     fn echo(&self) -> Result<u64, Fault> {
-        let [there, back] = &*self.words;
+        let [forward, backward] = &*self.words;
         let mut value = 0;
         loop {
-            let seen = there.wait(value, self.scope);
+            let seen = forward.wait(value, self.scope);
             if seen == Self::END {
                 // Release: pairs with the Acquire in end().
-                self.over.store(1, Ordering::Release);
+                self.is_over.store(1, Ordering::Release);
                 return Ok(u64::from(value));
             }
             value = seen;
-            back.publish(value, self.scope, || there.holds(value + 1) || there.holds(Self::END));
+            backward.publish(value, self.scope, || {
+                forward.holds(value + 1) || forward.holds(Self::END)
+            });
         }
     }
 }
@@ -125,49 +128,51 @@ impl RelayMedium for FutexRoundTrip {
 pub(crate) trait TokenChannel: Sized + Send + Sync + 'static {
     const SPEC: Spec;
     fn setup(setup: &mut Setup) -> Result<Self, Fault>;
+    /// Writes a token, which wakes the reader.
     fn post(&self, token: u8) -> Result<(), Errno>;
     /// Sleeps until a token is received; returns the token.
     fn take(&self) -> Result<u8, Errno>;
 }
 
+/// Token of a round trip.
 const PING: u8 = 1;
 /// Token that ends the round.
 const END: u8 = 2;
 
 /// Medium: a [`TokenChannel`] for each direction.
 pub(crate) struct SleepingPair<C> {
-    there: C,
-    back: C,
+    forward: C,
+    backward: C,
 }
 
 impl<C: TokenChannel> RelayMedium for SleepingPair<C> {
     type Args = ();
     const SPEC: Spec = C::SPEC;
-    type Ping = ();
+    type PingState = ();
 
     fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
-        Ok(SleepingPair { there: C::setup(setup)?, back: C::setup(setup)? })
+        Ok(SleepingPair { forward: C::setup(setup)?, backward: C::setup(setup)? })
     }
 
-    fn ping(&self) -> Result<(), Fault> {
+    fn new_ping_state(&self) -> Result<(), Fault> {
         Ok(())
     }
 
     fn round_trip(&self, (): &mut ()) -> Result<(), Fault> {
-        self.there.post(PING)?;
-        self.back.take()?;
+        self.forward.post(PING)?;
+        self.backward.take()?;
         Ok(())
     }
 
     fn end(&self, (): &mut ()) -> Result<(), Fault> {
-        Ok(self.there.post(END)?)
+        Ok(self.forward.post(END)?)
     }
 
     fn echo(&self) -> Result<u64, Fault> {
         let mut turns = 0;
-        while self.there.take()? != END {
+        while self.forward.take()? != END {
             turns += 1;
-            self.back.post(PING)?;
+            self.backward.post(PING)?;
         }
         Ok(turns)
     }

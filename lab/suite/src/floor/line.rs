@@ -50,13 +50,13 @@ impl RelayMedium for SharedLine {
     .ladder()
     .hands_over()
     .batched();
-    type Ping = u64;
+    type PingState = u64;
 
     fn setup((): &(), setup: &mut Setup) -> Result<SharedLine, Fault> {
         Ok(SharedLine { word: setup.shared_region()?, pause: PollPause::new(setup) })
     }
 
-    fn ping(&self) -> Result<u64, Fault> {
+    fn new_ping_state(&self) -> Result<u64, Fault> {
         Ok(0)
     }
 

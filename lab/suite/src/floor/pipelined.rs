@@ -30,11 +30,13 @@ struct Counter(AtomicU64);
 /// Medium: a counter of messages sent, and a counter of messages returned.
 pub(crate) struct CounterPipeline {
     counters: Region<[Counter; 2]>,
+    /// Maximum number of messages in flight.
     depth: u64,
     pause: PollPause,
 }
 
 impl CounterPipeline {
+    /// Polls a counter until `is_next(value)` returns `true`; returns the value.
     #[inline(always)]
     fn wait(&self, counter: &Counter, is_next: impl Fn(u64) -> bool) -> u64 {
         // Acquire: pairs with the Release of the other participant.
@@ -48,7 +50,7 @@ impl CounterPipeline {
 #[derive(Default)]
 pub(crate) struct PipelineCounts {
     sent: u64,
-    back: u64,
+    returned: u64,
 }
 
 impl RelayMedium for CounterPipeline {
@@ -61,22 +63,25 @@ impl RelayMedium for CounterPipeline {
     .hands_over()
     .batched()
     .pipelined();
-    type Ping = PipelineCounts;
+    type PingState = PipelineCounts;
 
     fn setup(args: &PipelineArgs, setup: &mut Setup) -> Result<Self, Fault> {
         let depth = args.concurrency_count.into();
         Ok(Self { counters: setup.shared_region()?, depth, pause: PollPause::new(setup) })
     }
 
-    fn ping(&self) -> Result<PipelineCounts, Fault> {
+    fn new_ping_state(&self) -> Result<PipelineCounts, Fault> {
         Ok(PipelineCounts::default())
     }
 
     #[inline(always)]
-    fn round_trip(&self, PipelineCounts { sent, back }: &mut PipelineCounts) -> Result<(), Fault> {
+    fn round_trip(
+        &self,
+        PipelineCounts { sent, returned }: &mut PipelineCounts,
+    ) -> Result<(), Fault> {
         let [there, echoed] = &*self.counters;
-        if *sent - *back == self.depth {
-            *back = self.wait(echoed, |it| it > *back);
+        if *sent - *returned == self.depth {
+            *returned = self.wait(echoed, |it| it > *returned);
         }
         *sent += 1;
         // Release: pairs with the Acquire in wait().
@@ -113,33 +118,36 @@ const READ_BYTES: usize = 1 << 16;
 
 /// Medium over loopback TCP: each write sends as many messages as the last read has returned; both participants poll.
 pub(crate) struct SocketPipeline {
-    near: TcpStream,
-    far: TcpStream,
+    measured_end: TcpStream,
+    echo_end: TcpStream,
     depth: usize,
 }
 
 /// Buffers and counts of the sending participant.
 pub(crate) struct PipelineBuffers {
-    lot: Vec<u8>,
-    came: Vec<u8>,
+    /// Bytes of as many messages as may be in flight.
+    messages: Vec<u8>,
+    /// Buffer for received bytes.
+    received: Vec<u8>,
     /// Number of messages that were already sent, but not yet counted as operations.
     ahead: usize,
     /// Number of received bytes of an incomplete message.
-    part_bytes: usize,
+    incomplete_bytes: usize,
 }
 
+/// Two connected sockets that are polled.
 type Polled = SocketEnds<TcpStream, true>;
 
 impl SocketPipeline {
     /// Reads at least one complete message, and returns the number of complete messages read.
     fn read_messages(&self, written: &mut PipelineBuffers) -> Result<usize, Fault> {
         loop {
-            let count = read_some(&self.near, &mut written.came)?;
+            let count = read_some(&self.measured_end, &mut written.received)?;
             if count == 0 {
                 return Err(Fault::new("the echoing participant has closed the connection"));
             }
-            let bytes = written.part_bytes + count;
-            written.part_bytes = bytes % MESSAGE_BYTES;
+            let bytes = written.incomplete_bytes + count;
+            written.incomplete_bytes = bytes % MESSAGE_BYTES;
             if bytes >= MESSAGE_BYTES {
                 return Ok(bytes / MESSAGE_BYTES);
             }
@@ -147,6 +155,7 @@ impl SocketPipeline {
     }
 }
 
+/// Polls until bytes have arrived; returns their number.
 fn read_some(end: &TcpStream, into: &mut [u8]) -> Result<usize, Fault> {
     use rustix::io::Errno;
     loop {
@@ -169,20 +178,25 @@ impl RelayMedium for SocketPipeline {
     .hands_over()
     .batched()
     .pipelined();
-    type Ping = PipelineBuffers;
+    type PingState = PipelineBuffers;
 
     fn setup(args: &PipelineArgs, setup: &mut Setup) -> Result<Self, Fault> {
-        let (near, far) = Polled::create_ends(setup)?;
-        for end in [&near, &far] {
+        let (measured_end, echo_end) = Polled::create_ends(setup)?;
+        for end in [&measured_end, &echo_end] {
             ioctl_fionbio(end, true)?;
         }
-        Ok(Self { near, far, depth: args.concurrency_count as usize })
+        Ok(Self { measured_end, echo_end, depth: args.concurrency_count as usize })
     }
 
-    fn ping(&self) -> Result<PipelineBuffers, Fault> {
-        let lot = vec![0; self.depth * MESSAGE_BYTES];
-        Polled::write_all(&self.near, &lot)?;
-        Ok(PipelineBuffers { lot, came: vec![0; READ_BYTES], ahead: 0, part_bytes: 0 })
+    fn new_ping_state(&self) -> Result<PipelineBuffers, Fault> {
+        let messages = vec![0; self.depth * MESSAGE_BYTES];
+        Polled::write_all(&self.measured_end, &messages)?;
+        Ok(PipelineBuffers {
+            messages,
+            received: vec![0; READ_BYTES],
+            ahead: 0,
+            incomplete_bytes: 0,
+        })
     }
 
     #[inline(always)]
@@ -193,7 +207,7 @@ impl RelayMedium for SocketPipeline {
         }
         let messages = self.read_messages(written)?;
         written.ahead = messages - 1;
-        Polled::write_all(&self.near, &written.lot[..messages * MESSAGE_BYTES])
+        Polled::write_all(&self.measured_end, &written.messages[..messages * MESSAGE_BYTES])
     }
 
     fn end(&self, written: &mut PipelineBuffers) -> Result<(), Fault> {
@@ -203,14 +217,14 @@ impl RelayMedium for SocketPipeline {
         }
         // The number of messages that were sent and not counted.
         let uncounted = (self.depth + written.ahead) as u64;
-        Polled::write_all(&self.near, &(END - uncounted).to_ne_bytes())
+        Polled::write_all(&self.measured_end, &(END - uncounted).to_ne_bytes())
     }
 
     fn echo(&self) -> Result<u64, Fault> {
         let mut buffer = vec![0; READ_BYTES];
         let (mut filled, mut messages) = (0, 0);
         loop {
-            let count = read_some(&self.far, &mut buffer[filled..])?;
+            let count = read_some(&self.echo_end, &mut buffer[filled..])?;
             if count == 0 {
                 return Err(Fault::new("the sending participant has closed the connection"));
             }
@@ -222,7 +236,7 @@ impl RelayMedium for SocketPipeline {
                 // All messages had been returned when this was sent, so it arrives alone.
                 return Ok(messages - (END - last));
             }
-            Polled::write_all(&self.far, &buffer[..whole])?;
+            Polled::write_all(&self.echo_end, &buffer[..whole])?;
             messages += (whole / MESSAGE_BYTES) as u64;
             buffer.copy_within(whole..filled, 0);
             filled -= whole;

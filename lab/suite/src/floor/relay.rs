@@ -12,7 +12,7 @@ pub(crate) trait RelayMedium: Sized + Send + Sync + 'static {
     /// `true` if the participants can be processes, because everything shared comes from the setup.
     const PROCESSES: bool = true;
     /// State of the pinging participant between two round trips.
-    type Ping;
+    type PingState;
 
     /// Creates the medium, untimed; everything that the participants share must come from `setup`,
     /// so that they can be processes.
@@ -22,13 +22,13 @@ pub(crate) trait RelayMedium: Sized + Send + Sync + 'static {
     ///
     /// # Errors
     /// Fails if the participant cannot be prepared.
-    fn ping(&self) -> Result<Self::Ping, Fault>;
+    fn new_ping_state(&self) -> Result<Self::PingState, Fault>;
 
     /// Sends a message and waits for its return: the timed operation.
-    fn round_trip(&self, ping: &mut Self::Ping) -> Result<(), Fault>;
+    fn round_trip(&self, ping: &mut Self::PingState) -> Result<(), Fault>;
 
     /// Requests that the echoing participant stops.
-    fn end(&self, ping: &mut Self::Ping) -> Result<(), Fault>;
+    fn end(&self, ping: &mut Self::PingState) -> Result<(), Fault>;
 
     /// Sends every message back until [`end`](RelayMedium::end) is called; returns the number of messages.
     fn echo(&self) -> Result<u64, Fault>;
@@ -55,7 +55,7 @@ impl<M: RelayMedium> Handover for Relay<M> {
             self.tally.add_received(self.medium.echo()?);
             return Ok(());
         }
-        let (mut ping, mut sent, mut fault) = (self.medium.ping()?, 0u64, None);
+        let (mut ping, mut sent, mut fault) = (self.medium.new_ping_state()?, 0u64, None);
         out.time_batches(|n| {
             for _ in 0..n {
                 if let Err(refused) = self.medium.round_trip(&mut ping) {

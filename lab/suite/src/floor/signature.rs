@@ -17,7 +17,8 @@ const SIGNED_BYTES: usize = 64 + 33 + 1 + 32;
 /// Workload: the signature by which a server proves that it has its certificate's private key.
 pub(super) struct Signing {
     signer: Box<dyn Signer>,
-    signed: [u8; SIGNED_BYTES],
+    /// Text that is signed.
+    text: [u8; SIGNED_BYTES],
 }
 
 impl Workload for Signing {
@@ -35,18 +36,18 @@ impl Workload for Signing {
         let signer = key.choose_scheme(&[SignatureScheme::ECDSA_NISTP256_SHA256]);
         let signer = signer
             .ok_or_else(|| Fault::new("the key does not sign by ECDSA over P-256 with SHA-256"))?;
-        Ok(Self { signer, signed: [b' '; SIGNED_BYTES] })
+        Ok(Self { signer, text: [b' '; SIGNED_BYTES] })
     }
 
     fn check(&mut self) -> Result<(), Fault> {
-        self.signer.sign(&self.signed).map(drop).map_err(Fault::from_error)
+        self.signer.sign(&self.text).map(drop).map_err(Fault::from_error)
     }
 
     fn sample(&mut self, out: &mut Samples) {
         out.time_batches(|n| {
             for _ in 0..n {
                 // Cannot fail: check() has signed once.
-                let _ = black_box(self.signer.sign(black_box(&self.signed)));
+                let _ = black_box(self.signer.sign(black_box(&self.text)));
             }
         });
     }
@@ -54,7 +55,8 @@ impl Workload for Signing {
 
 /// Workload: one participant's part of a key agreement.
 pub(super) struct KeyAgreement {
-    theirs: Vec<u8>,
+    /// Public key of the other participant.
+    peer_public_key: Vec<u8>,
 }
 
 impl Workload for KeyAgreement {
@@ -65,18 +67,18 @@ impl Workload for KeyAgreement {
     );
 
     fn setup((): &(), _: &mut Setup) -> Result<Self, Fault> {
-        Ok(Self { theirs: X25519.start().map_err(Fault::from_error)?.pub_key().to_vec() })
+        Ok(Self { peer_public_key: X25519.start().map_err(Fault::from_error)?.pub_key().to_vec() })
     }
 
     fn check(&mut self) -> Result<(), Fault> {
-        X25519.start_and_complete(&self.theirs).map(drop).map_err(Fault::from_error)
+        X25519.start_and_complete(&self.peer_public_key).map(drop).map_err(Fault::from_error)
     }
 
     fn sample(&mut self, out: &mut Samples) {
         out.time_batches(|n| {
             for _ in 0..n {
                 // Cannot fail: check() has done this once.
-                let _ = black_box(X25519.start_and_complete(black_box(&self.theirs)));
+                let _ = black_box(X25519.start_and_complete(black_box(&self.peer_public_key)));
             }
         });
     }

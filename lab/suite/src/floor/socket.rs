@@ -58,14 +58,14 @@ impl SocketEnd for TcpStream {
     fn pair() -> Result<(TcpStream, TcpStream), Fault> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let address = listener.local_addr()?;
-        let near = TcpStream::connect_timeout(&address, Duration::from_secs(5))?;
-        let ours = near.local_addr()?;
+        let measured_end = TcpStream::connect_timeout(&address, Duration::from_secs(5))?;
+        let ours = measured_end.local_addr()?;
         for _ in 0..FOREIGN_CONNECTIONS_MAX {
-            let (far, peer) = listener.accept()?;
+            let (echo_end, peer) = listener.accept()?;
             if peer == ours {
-                near.set_nodelay(true)?;
-                far.set_nodelay(true)?;
-                return Ok((near, far));
+                measured_end.set_nodelay(true)?;
+                echo_end.set_nodelay(true)?;
+                return Ok((measured_end, echo_end));
             }
         }
         Err(Fault::new(format!(
@@ -95,8 +95,8 @@ impl SocketEnd for UnixStream {
 
 /// Medium: a connection between the participants. If `SPINS`, they never sleep, but repeat non-blocking calls.
 pub(crate) struct SocketEnds<E, const SPINS: bool> {
-    near: E,
-    far: E,
+    measured_end: E,
+    echo_end: E,
     message_bytes: usize,
 }
 
@@ -106,11 +106,11 @@ pub(crate) type Loopback = SocketEnds<TcpStream, false>;
 impl<E: SocketEnd, const SPINS: bool> SocketEnds<E, SPINS> {
     /// Creates a connection and returns its two ends, which participants can use even if they are processes.
     pub(crate) fn create_ends(setup: &mut Setup) -> Result<(E, E), Fault> {
-        let (near, far) = setup.shared_fd_pair(|| {
-            let (near, far) = E::pair()?;
-            Ok((near.into(), far.into()))
+        let (measured_end, echo_end) = setup.shared_fd_pair(|| {
+            let (measured_end, echo_end) = E::pair()?;
+            Ok((measured_end.into(), echo_end.into()))
         })?;
-        Ok((near.into(), far.into()))
+        Ok((measured_end.into(), echo_end.into()))
     }
 
     /// Reads until `into` is full.
@@ -146,39 +146,39 @@ impl<E: SocketEnd, const SPINS: bool> SocketEnds<E, SPINS> {
 /// Message that the pinging participant sends, and buffer for its echo.
 pub(crate) struct EchoMessages {
     pub(crate) sent: Vec<u8>,
-    pub(crate) came: Vec<u8>,
+    pub(crate) received: Vec<u8>,
 }
 
 impl<E: SocketEnd, const SPINS: bool> RelayMedium for SocketEnds<E, SPINS> {
     type Args = SocketArgs;
     const SPEC: Spec = E::SPECS[SPINS as usize];
-    type Ping = EchoMessages;
+    type PingState = EchoMessages;
 
     fn setup(args: &SocketArgs, setup: &mut Setup) -> Result<Self, Fault> {
-        let (near, far) = Self::create_ends(setup)?;
+        let (measured_end, echo_end) = Self::create_ends(setup)?;
         if SPINS {
-            for end in [&near, &far] {
+            for end in [&measured_end, &echo_end] {
                 ioctl_fionbio(end, true)?;
             }
         }
-        Ok(Self { near, far, message_bytes: bytes_to_usize(args.message_bytes) })
+        Ok(Self { measured_end, echo_end, message_bytes: bytes_to_usize(args.message_bytes) })
     }
 
-    fn ping(&self) -> Result<EchoMessages, Fault> {
-        let letters = (b'a'..=b'z').cycle().take(self.message_bytes);
-        Ok(EchoMessages { sent: letters.collect(), came: vec![0; self.message_bytes] })
+    fn new_ping_state(&self) -> Result<EchoMessages, Fault> {
+        let text = (b'a'..=b'z').cycle().take(self.message_bytes);
+        Ok(EchoMessages { sent: text.collect(), received: vec![0; self.message_bytes] })
     }
 
     fn round_trip(&self, messages: &mut EchoMessages) -> Result<(), Fault> {
-        Self::write_all(&self.near, &messages.sent)?;
-        Self::read_exact(&self.near, &mut messages.came)
+        Self::write_all(&self.measured_end, &messages.sent)?;
+        Self::read_exact(&self.measured_end, &mut messages.received)
     }
 
     fn end(&self, messages: &mut EchoMessages) -> Result<(), Fault> {
         // The last echo is checked, untimed; every earlier one was read into the same buffer.
-        let checked = check_bytes_equal(&messages.came, &messages.sent);
+        let checked = check_bytes_equal(&messages.received, &messages.sent);
         messages.sent[0] = END;
-        Self::write_all(&self.near, &messages.sent)?;
+        Self::write_all(&self.measured_end, &messages.sent)?;
         checked
     }
 
@@ -186,11 +186,11 @@ impl<E: SocketEnd, const SPINS: bool> RelayMedium for SocketEnds<E, SPINS> {
         let mut message = vec![0; self.message_bytes];
         let mut turns = 0;
         loop {
-            Self::read_exact(&self.far, &mut message)?;
+            Self::read_exact(&self.echo_end, &mut message)?;
             if message[0] == END {
                 return Ok(turns);
             }
-            Self::write_all(&self.far, &message)?;
+            Self::write_all(&self.echo_end, &message)?;
             turns += 1;
         }
     }

@@ -18,13 +18,14 @@ args! {
     pub struct CopyArgs {
         /// Bytes moved at a time.
         size_bytes: Bytes = 65536 (smoke 4096, range 256 ..= 67108864),
-        /// Bytes of memory, used piece by piece: each is reused after all others.
+        /// Bytes of memory. The copies use its pieces in turn.
         memory_bytes: Bytes = 67108864 (smoke 65536, range 256 ..= 1073741824),
     }
 }
 
-/// Buffers of pages start on a page, so that their addresses differ by whole pages: a load from one buffer then never
-/// has the same low 12 bits as a recent store to the other, which the CPU could mistake for that store.
+/// Unit of buffers, aligned so that their addresses differ by whole pages. Otherwise a load from
+/// one buffer could have the same low 12 address bits as a recent store to the other, and the CPU
+/// could mistake one for the other.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
 #[repr(C, align(4096))]
 pub(super) struct Page(pub(super) [u8; PAGE_BYTES]);
@@ -36,6 +37,7 @@ pub(super) const PAGE_BYTES: usize = 4096;
 pub(crate) struct PieceOffsets {
     pub(crate) size_bytes: usize,
     pub(crate) memory_bytes: usize,
+    /// Offset of the next piece.
     next: usize,
 }
 
@@ -126,40 +128,41 @@ impl Workload for StreamingCopy {
 
 /// Workload: the kernel's copy from the other participant's vector or, if `OUT`, into it.
 pub(crate) struct ProcessCopy<const OUT: bool> {
-    near: UnixStream,
-    far: UnixStream,
+    measured_end: UnixStream,
+    serving_end: UnixStream,
     pieces: PieceOffsets,
 }
 
 /// Size of the message with the owner's process id and the address of its memory.
-const PLACE_BYTES: usize = 12;
+const ADDRESS_MESSAGE_BYTES: usize = 12;
 /// Fill byte of the owner's memory.
-const OWNED: u8 = 0xa5;
+const OWNER_BYTE: u8 = 0xa5;
 /// Fill byte of the copying participant's memory.
-const READ: u8 = 0x5a;
+const READER_BYTE: u8 = 0x5a;
 
 impl<const OUT: bool> ProcessCopy<OUT> {
     /// Publishes the address of the memory, and waits until the other participant has finished.
     fn run_owner(&self) -> Result<(), Fault> {
-        let memory = vec![OWNED; self.pieces.memory_bytes];
+        let memory = vec![OWNER_BYTE; self.pieces.memory_bytes];
         let pid = rustix::process::getpid().as_raw_nonzero().get();
-        let mut place = [0; PLACE_BYTES];
+        let mut place = [0; ADDRESS_MESSAGE_BYTES];
         place[..4].copy_from_slice(&pid.to_ne_bytes());
         place[4..].copy_from_slice(&(memory.as_ptr().addr() as u64).to_ne_bytes());
-        (&self.far).write_all(&place)?;
-        let _ended = (&self.far).read(&mut [0])?;
+        (&self.serving_end).write_all(&place)?;
+        let _ended = (&self.serving_end).read(&mut [0])?;
         Ok(())
     }
 
+    /// Copies pieces until the round ends, and checks the first piece.
     fn read(&self, out: &mut Samples) -> Result<(), Fault> {
-        let mut place = [0; PLACE_BYTES];
-        (&self.near).read_exact(&mut place)?;
+        let mut place = [0; ADDRESS_MESSAGE_BYTES];
+        (&self.measured_end).read_exact(&mut place)?;
         let (pid, address) = place.split_at(4);
         let whole = |_| Fault::new("parse the message with the owner's address");
         let pid = i32::from_ne_bytes(pid.try_into().map_err(whole)?);
         let address = u64::from_ne_bytes(address.try_into().map_err(whole)?);
         let mut pieces = self.pieces;
-        let mut memory = vec![READ; pieces.memory_bytes];
+        let mut memory = vec![READER_BYTE; pieces.memory_bytes];
         let mut copy = || {
             let at = pieces.next_offset();
             let into = &mut memory[at..at + pieces.size_bytes];
@@ -183,11 +186,11 @@ impl<const OUT: bool> ProcessCopy<OUT> {
         });
         if OUT {
             // Reads back what was written to the owner's memory.
-            memory.fill(!READ);
+            memory.fill(!READER_BYTE);
             let into = &mut memory[..self.pieces.size_bytes];
             bulk::copy_from_process(pid, address, into)?;
         }
-        let expected = if OUT { READ } else { OWNED };
+        let expected = if OUT { READER_BYTE } else { OWNER_BYTE };
         match memory[..self.pieces.size_bytes].iter().all(|&byte| byte == expected) {
             true => Ok(()),
             false => Err(Fault::new("the copied bytes differ from the source")),
@@ -210,8 +213,12 @@ impl<const OUT: bool> Handover for ProcessCopy<OUT> {
     const ROLES: &'static [Role] = &[Role::measured("reader"), Role::serving("owner")];
 
     fn setup(args: &CopyArgs, setup: &mut Setup) -> Result<Self, Fault> {
-        let (near, far) = SocketEnds::<UnixStream, false>::create_ends(setup)?;
-        Ok(Self { near, far, pieces: PieceOffsets::new(args.size_bytes, args.memory_bytes) })
+        let (measured_end, serving_end) = SocketEnds::<UnixStream, false>::create_ends(setup)?;
+        Ok(Self {
+            measured_end,
+            serving_end,
+            pieces: PieceOffsets::new(args.size_bytes, args.memory_bytes),
+        })
     }
 
     fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
@@ -219,7 +226,7 @@ impl<const OUT: bool> Handover for ProcessCopy<OUT> {
             return self.run_owner();
         }
         let read = self.read(out);
-        self.near.shutdown(Shutdown::Write)?;
+        self.measured_end.shutdown(Shutdown::Write)?;
         read
     }
 }
@@ -227,8 +234,8 @@ impl<const OUT: bool> Handover for ProcessCopy<OUT> {
 /// Workload: one participant writes without end to a TCP connection; the other sleeps in `read` or,
 /// if `ADAPTS`, polls for a while first.
 pub(crate) struct SocketStream<const ADAPTS: bool> {
-    near: TcpStream,
-    far: TcpStream,
+    measured_end: TcpStream,
+    serving_end: TcpStream,
     pieces: PieceOffsets,
 }
 
@@ -236,15 +243,16 @@ pub(crate) struct SocketStream<const ADAPTS: bool> {
 const POLL_NS: u64 = 50_000;
 
 impl<const ADAPTS: bool> SocketStream<ADAPTS> {
+    /// Reads until `into` is full.
     fn read(&self, mut into: &mut [u8]) -> std::io::Result<()> {
         if !ADAPTS {
-            return (&self.near).read_exact(into);
+            return (&self.measured_end).read_exact(into);
         }
         let until = clock::ticks() + clock::ticks_from_ns(POLL_NS);
         while !into.is_empty() {
             let asleep = clock::ticks() >= until;
             let flags = if asleep { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
-            match recv(&self.near, &mut *into, flags) {
+            match recv(&self.measured_end, &mut *into, flags) {
                 Ok((0, _)) => return Err(std::io::ErrorKind::UnexpectedEof.into()),
                 Ok((count, _)) => into = &mut into[count..],
                 Err(Errno::AGAIN | Errno::INTR) => {}
@@ -272,8 +280,12 @@ impl<const ADAPTS: bool> Handover for SocketStream<ADAPTS> {
     const ROLES: &'static [Role] = &[Role::measured("reader"), Role::serving("writer")];
 
     fn setup(args: &CopyArgs, setup: &mut Setup) -> Result<Self, Fault> {
-        let (near, far) = Loopback::create_ends(setup)?;
-        Ok(Self { near, far, pieces: PieceOffsets::new(args.size_bytes, args.memory_bytes) })
+        let (measured_end, serving_end) = Loopback::create_ends(setup)?;
+        Ok(Self {
+            measured_end,
+            serving_end,
+            pieces: PieceOffsets::new(args.size_bytes, args.memory_bytes),
+        })
     }
 
     fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
@@ -282,11 +294,11 @@ impl<const ADAPTS: bool> Handover for SocketStream<ADAPTS> {
         if participant.index > 0 {
             // Writes until the reader has asked for the end; the reader continues to read, so that
             // no write blocks.
-            while recv(&self.far, &mut [0u8; 1], RecvFlags::DONTWAIT) == Err(Errno::AGAIN) {
+            while recv(&self.serving_end, &mut [0u8; 1], RecvFlags::DONTWAIT) == Err(Errno::AGAIN) {
                 let at = pieces.next_offset();
-                (&self.far).write_all(&memory[at..at + pieces.size_bytes])?;
+                (&self.serving_end).write_all(&memory[at..at + pieces.size_bytes])?;
             }
-            return Ok(self.far.shutdown(Shutdown::Write)?);
+            return Ok(self.serving_end.shutdown(Shutdown::Write)?);
         }
         out.set_bytes_per_op(pieces.size_bytes as u64);
         let mut failed = None;
@@ -297,8 +309,8 @@ impl<const ADAPTS: bool> Handover for SocketStream<ADAPTS> {
                 failed = failed.take().or(self.read(into).err());
             }
         });
-        self.near.shutdown(Shutdown::Write)?;
-        while (&self.near).read(&mut memory)? > 0 {}
+        self.measured_end.shutdown(Shutdown::Write)?;
+        while (&self.measured_end).read(&mut memory)? > 0 {}
         failed.map_or(Ok(()), |error| Err(error.into()))
     }
 }

@@ -13,8 +13,8 @@ use zerocopy::FromZeros;
 /// Number of polls before a participant of kind `SpinThenSleep` goes to sleep: tens of
 /// microseconds, far longer than any answer takes.
 const POLLS_MAX: u32 = 1 << 12;
-/// Maximum duration of a sleep, so that a missed wake-up does no harm: only a full fence in each
-/// hand-over would prevent it, and a floor does without one.
+/// Maximum duration of a sleep, so that a missed wake-up does no harm. Only a full fence in each
+/// hand-over would prevent missed wake-ups, and a floor does without one.
 const SLEEP_MAX: Duration = Duration::from_millis(1);
 
 /// A word of memory, and a flag that is set while its reader sleeps.
@@ -148,6 +148,7 @@ impl WaitWord {
         }
     }
 
+    /// Wakes the reader if it sleeps.
     #[inline(always)]
     pub(crate) fn wake(&self, mode: WaitMode) {
         // Relaxed: as in publish(), a missed sleeper wakes by itself after SLEEP_MAX.
@@ -193,14 +194,14 @@ impl<const ADAPTS: bool> RelayMedium for WordRoundTrip<ADAPTS> {
     }
     .hands_over()
     .batched();
-    type Ping = u32;
+    type PingState = u32;
 
     fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
         let waits = if ADAPTS { Wait::SpinThenSleep } else { Wait::Sleep };
         Ok(Self { line: setup.shared_region()?, mode: WaitMode::new(waits, setup) })
     }
 
-    fn ping(&self) -> Result<u32, Fault> {
+    fn new_ping_state(&self) -> Result<u32, Fault> {
         Ok(0)
     }
 

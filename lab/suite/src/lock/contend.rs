@@ -36,7 +36,7 @@ pub trait Lock: Send + Sync + 'static {
     where
         Self: 'a;
 
-    /// Creates an unlocked lock at its final address: some locks must not be moved.
+    /// Creates an unlocked lock at its final address, because some locks must not be moved.
     ///
     /// # Panics
     /// If the C library cannot make one (out of memory).
@@ -77,8 +77,8 @@ impl Drop for HandoverGuard<'_> {
     }
 }
 
-/// A lock whose `try_lock` is a compare-and-swap without a test before it: the obvious way, in
-/// which each failed call moves the cache line away from the holder.
+/// A lock whose `try_lock` is a compare-and-swap without a test before it, so that each failed call
+/// moves the cache line away from the holder.
 #[derive(Debug, Default)]
 pub struct RawCas(CachePadded<AtomicBool>);
 

@@ -17,8 +17,8 @@ const TRIES_MAX: u32 = 1000;
 /// A counter behind a lock whose callers wait.
 trait LockedCounter: Send + Sync + Sized + 'static {
     fn new() -> Result<Self, Fault>;
-    /// Adds one with the lock held; `place` is the index of the calling thread.
-    fn add(&self, place: usize);
+    /// Adds one with the lock held; `thread_index` is the index of the calling thread.
+    fn add(&self, thread_index: usize);
     /// Returns the value of the counter; called after all threads have finished.
     fn count(&self) -> u64;
 }
@@ -107,9 +107,9 @@ impl LockedCounter for CounterPerThread {
         ))
     }
     #[inline]
-    fn add(&self, place: usize) {
+    fn add(&self, thread_index: usize) {
         // Relaxed: read after the threads have ended.
-        self.0[place].fetch_add(1, Ordering::Relaxed);
+        self.0[thread_index].fetch_add(1, Ordering::Relaxed);
     }
     fn count(&self) -> u64 {
         self.0.iter().map(|count| count.load(Ordering::Relaxed)).sum()
@@ -118,8 +118,9 @@ impl LockedCounter for CounterPerThread {
 
 /// Workload: all threads increment the counter behind the same lock.
 struct Contended<C> {
-    counted: C,
-    added: AtomicU64,
+    counter: C,
+    /// Number of increments by all threads.
+    added_count: AtomicU64,
 }
 
 impl<C: LockedCounter> Handover for Contended<C> {
@@ -136,29 +137,29 @@ impl<C: LockedCounter> Handover for Contended<C> {
     }
 
     fn setup(_: &ContentionArgs, _: &mut Setup) -> Result<Self, Fault> {
-        Ok(Contended { counted: C::new()?, added: AtomicU64::new(0) })
+        Ok(Contended { counter: C::new()?, added_count: AtomicU64::new(0) })
     }
 
     fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
-        let mut added = 0;
+        let mut added_count = 0;
         out.time_batches(|n| {
             for _ in 0..n {
-                self.counted.add(participant.index);
+                self.counter.add(participant.index);
             }
-            added += n;
+            added_count += n;
         });
         // Relaxed: read after the threads have ended.
-        self.added.fetch_add(added, Ordering::Relaxed);
+        self.added_count.fetch_add(added_count, Ordering::Relaxed);
         Ok(())
     }
 
     fn verify(&self) -> Result<(), Fault> {
         // Relaxed: all threads have ended.
-        let (count, added) = (self.counted.count(), self.added.load(Ordering::Relaxed));
-        match count == added && added > 0 {
+        let (count, added_count) = (self.counter.count(), self.added_count.load(Ordering::Relaxed));
+        match count == added_count && added_count > 0 {
             true => Ok(()),
             false => Err(Fault::new(format!(
-                "the threads have added {added}, but the counter is {count}"
+                "the threads have added {added_count}, but the counter is {count}"
             ))),
         }
     }

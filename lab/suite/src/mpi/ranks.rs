@@ -12,16 +12,20 @@ use handover_record::Spec;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
+/// Environment variable with the task of a rank.
 const RANK_VARIABLE: &str = "HANDOVER_MPI_RANK";
 
 /// Index of Open MPI's launcher in `LAUNCHERS`.
 const OPEN_MPI: u8 = 0;
+/// Index of MPICH's launcher in `LAUNCHERS`.
 const MPICH: u8 = 1;
+/// Commands of the launchers.
 const LAUNCHERS: [&str; 2] = ["mpiexec.openmpi", "mpiexec.mpich"];
 
+/// Approximate duration of a batch, in ns.
 const BATCH_NS: u64 = 50_000;
 /// Byte with which each rank fills its memory, by rank.
-const FILLS: [u8; 2] = [0x5a, 0xa5];
+const FILL_BYTES: [u8; 2] = [0x5a, 0xa5];
 
 /// Operation that the ranks repeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,10 +94,11 @@ pub fn dispatch_rank() -> Option<Result<(), Fault>> {
     let task = RankTask::parse(&text).ok_or_else(|| {
         Fault::new(format!("{RANK_VARIABLE}={text}: an internal variable; unset it"))
     });
-    Some(task.and_then(|task| play(&task)))
+    Some(task.and_then(|task| run_rank(&task)))
 }
 
-fn play(task: &RankTask) -> Result<(), Fault> {
+/// Runs as a rank.
+fn run_rank(task: &RankTask) -> Result<(), Fault> {
     let world = Mpi::init()?;
     let (rank, ranks_count) = world.rank_and_count()?;
     if ranks_count != 2 {
@@ -105,8 +110,8 @@ fn play(task: &RankTask) -> Result<(), Fault> {
             answer(|n| (0..n).try_for_each(|_| ping(&world)))?;
             world.send(1, &[1])?;
         }
-        RankOperation::PingPong => pong(&world)?,
-        RankOperation::Get | RankOperation::Put => moves(&world, task, rank)?,
+        RankOperation::PingPong => echo(&world)?,
+        RankOperation::Get | RankOperation::Put => run_transfers(&world, task, rank)?,
     }
     world.finalise()
 }
@@ -119,7 +124,7 @@ fn answer(mut work: impl FnMut(u64) -> Result<(), Fault>) -> Result<(), Fault> {
         let n = line
             .trim()
             .parse()
-            .map_err(|_| Fault::new(format!("read a repeat count: {line:?} is not a number")))?;
+            .map_err(|_| Fault::new(format!("the repeat count {line:?} is not a number")))?;
         let began = clock::ticks();
         work(n)?;
         let ticks = clock::ticks().saturating_sub(began);
@@ -130,13 +135,14 @@ fn answer(mut work: impl FnMut(u64) -> Result<(), Fault>) -> Result<(), Fault> {
     Ok(())
 }
 
+/// Sends an empty message to rank 1, and waits for its echo.
 fn ping(world: &Mpi) -> Result<(), Fault> {
     world.send(1, &[])?;
     world.receive(1, &mut [])
 }
 
 /// Echoes empty messages until a message has content.
-fn pong(world: &Mpi) -> Result<(), Fault> {
+fn echo(world: &Mpi) -> Result<(), Fault> {
     let mut byte = [0];
     loop {
         world.receive(0, &mut byte)?;
@@ -148,24 +154,24 @@ fn pong(world: &Mpi) -> Result<(), Fault> {
 }
 
 /// Runs the transfer of a rank: rank 0 reads or writes the memory of rank 1 piece by piece.
-fn moves(world: &Mpi, task: &RankTask, rank: u32) -> Result<(), Fault> {
+fn run_transfers(world: &Mpi, task: &RankTask, rank: u32) -> Result<(), Fault> {
     let RankTask { size_bytes, memory_bytes, work, .. } = *task;
     let memory_bytes = memory_bytes.max(size_bytes);
     let mut window = world.allocate_window(memory_bytes)?;
-    window.fill(FILLS[rank as usize]);
+    window.fill(FILL_BYTES[rank as usize]);
     if rank == 1 {
         // Tells rank 0 that the window is filled, and waits until rank 0 has finished.
         world.send(0, &[])?;
         world.receive(0, &mut [])?;
         let came = window.first_and_last_byte().map(|(first, _)| first);
-        let right = if work == RankOperation::Put { FILLS[0] } else { FILLS[1] };
+        let right = if work == RankOperation::Put { FILL_BYTES[0] } else { FILL_BYTES[1] };
         return match came == Some(right) {
             true => Ok(()),
             false => Err(Fault::new(format!("the first byte is {came:?}, expected {right}"))),
         };
     }
     world.receive(1, &mut [])?;
-    let mut memory = vec![FILLS[0]; memory_bytes];
+    let mut memory = vec![FILL_BYTES[0]; memory_bytes];
     let mut at = 0;
     let mut one = || {
         let piece = &mut memory[at..at + size_bytes];
@@ -184,7 +190,7 @@ fn moves(world: &Mpi, task: &RankTask, rank: u32) -> Result<(), Fault> {
     let done = answer(|n| (0..n).try_for_each(|_| one()));
     world.send(1, &[])?;
     done?;
-    let right = if work == RankOperation::Get { FILLS[1] } else { FILLS[0] };
+    let right = if work == RankOperation::Get { FILL_BYTES[1] } else { FILL_BYTES[0] };
     match memory[..size_bytes].iter().all(|&byte| byte == right) {
         true => Ok(()),
         false => Err(Fault::new("the received data differs from the data sent")),
@@ -194,8 +200,10 @@ fn moves(world: &Mpi, task: &RankTask, rank: u32) -> Result<(), Fault> {
 /// Process of the launcher that has started the ranks; killed on drop.
 struct Ranks {
     child: Child,
-    to: Option<ChildStdin>,
-    from: BufReader<ChildStdout>,
+    /// Standard input of the launcher, which passes it to rank 0.
+    stdin: Option<ChildStdin>,
+    /// Standard output of the ranks.
+    stdout: BufReader<ChildStdout>,
 }
 
 impl Drop for Ranks {
@@ -226,25 +234,29 @@ impl Ranks {
         let mut child = started.map_err(|error| Fault::new(format!("{launcher}: {error}")))?;
         let (to, from) = (child.stdin.take(), child.stdout.take());
         let from = from.ok_or_else(|| Fault::new("the ranks' standard output was not captured"))?;
-        Ok(Self { child, to, from: BufReader::new(from) })
+        Ok(Self { child, stdin: to, stdout: BufReader::new(from) })
     }
 
     /// Makes the ranks perform `n` operations; returns the duration in clock ticks.
     fn batch(&mut self, n: u64) -> Result<u64, Fault> {
         let mut line = String::new();
-        if let Some(to) = &mut self.to {
+        if let Some(to) = &mut self.stdin {
             writeln!(to, "{n}")?;
             to.flush()?;
         }
-        self.from.read_line(&mut line)?;
+        self.stdout.read_line(&mut line)?;
         let ticks = line.trim().parse();
         ticks.map_err(|_| {
-            Fault::new(format!("read the ticks of the ranks: found {:?}", line.trim()))
+            Fault::new(format!(
+                "the ranks printed {:?} instead of a number of clock ticks",
+                line.trim()
+            ))
         })
     }
 
+    /// Ends the ranks; fails if the launcher reports an error.
     fn end(mut self) -> Result<(), Fault> {
-        self.to = None;
+        self.stdin = None;
         let status = self.child.wait()?;
         if status.success() { Ok(()) } else { Err(Fault::new(format!("mpiexec failed: {status}"))) }
     }
@@ -266,6 +278,7 @@ impl<const LAUNCHER: u8> LaunchedRanks<LAUNCHER> {
         Ok(Self { size_bytes: task.size_bytes, ranks: TakeCell::new((ranks, n)) })
     }
 
+    /// Measures the ranks' operations until the round ends.
     fn measure(&self, out: &mut Samples) -> Result<(), Fault> {
         let (mut ranks, n) = self.ranks.take()?;
         while out.is_running() {
@@ -275,6 +288,7 @@ impl<const LAUNCHER: u8> LaunchedRanks<LAUNCHER> {
     }
 }
 
+/// Returns the CPU of each rank.
 fn cpus(setup: &Setup) -> [u32; 2] {
     match *setup.cpus() {
         [first, second, ..] => [first, second],

@@ -27,12 +27,13 @@ use std::sync::Arc;
 /// Maximum number of decrypted bytes that are read at a time.
 const READ_BYTES: usize = 1 << 16;
 
+/// Returns the certificate as a value of rustls.
 fn certificate(identity: &Identity) -> Result<CertificateDer<'static>, Fault> {
     CertificateDer::from_pem_slice(identity.certificate_pem().as_bytes()).map_err(Fault::from_error)
 }
 
 /// Creates a rustls configuration like our server's: session tickets, and no stored sessions.
-fn server(identity: &Identity) -> Result<Arc<ServerConfig>, Fault> {
+fn new_server_config(identity: &Identity) -> Result<Arc<ServerConfig>, Fault> {
     let key =
         PrivateKeyDer::from_pem_slice(identity.key_pem().as_bytes()).map_err(Fault::from_error)?;
     let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
@@ -46,7 +47,8 @@ fn server(identity: &Identity) -> Result<Arc<ServerConfig>, Fault> {
     Ok(Arc::new(config))
 }
 
-fn client(identity: &Identity) -> Result<ClientConfig, Fault> {
+/// Creates a rustls configuration of a client that trusts the server's certificate alone.
+fn new_client_config(identity: &Identity) -> Result<ClientConfig, Fault> {
     let mut roots = RootCertStore::empty();
     roots.add(certificate(identity)?).map_err(Fault::from_error)?;
     Ok(ClientConfig::builder_with_provider(Arc::new(default_provider()))
@@ -56,11 +58,12 @@ fn client(identity: &Identity) -> Result<ClientConfig, Fault> {
         .with_no_client_auth())
 }
 
+/// Connection of the server [`EpollTls`].
 struct TlsConnection {
     stream: TcpStream,
     tls: ServerConnection,
     /// Decrypted bytes of an incomplete message at the end of the stream.
-    begun: Vec<u8>,
+    incomplete: Vec<u8>,
     has_ended: bool,
 }
 
@@ -78,13 +81,13 @@ impl TlsConnection {
             let came = self.tls.process_new_packets().map_err(Fault::from_error)?;
             let mut left = came.plaintext_bytes_to_read();
             while left > 0 {
-                let begun_bytes = self.begun.len();
-                buffer[..begun_bytes].copy_from_slice(&self.begun);
+                let begun_bytes = self.incomplete.len();
+                buffer[..begun_bytes].copy_from_slice(&self.incomplete);
                 let count = self.tls.reader().read(&mut buffer[begun_bytes..])?;
                 let filled = begun_bytes + count;
                 let whole = complete_messages_bytes(&buffer[..filled]);
-                self.begun.clear();
-                self.begun.extend_from_slice(&buffer[whole..filled]);
+                self.incomplete.clear();
+                self.incomplete.extend_from_slice(&buffer[whole..filled]);
                 self.tls.writer().write_all(&buffer[..whole])?;
                 left -= count;
             }
@@ -95,6 +98,7 @@ impl TlsConnection {
         }
     }
 
+    /// Sends TLS records until none are left or the socket buffer is full.
     fn send(&mut self) -> Result<(), Fault> {
         while self.tls.wants_write() {
             match self.tls.write_tls(&mut self.stream) {
@@ -116,35 +120,41 @@ impl TlsLoadServer for EpollTls {
         identity: &Identity,
         load: &LoadArgs,
     ) -> Result<Usage, Fault> {
-        let config = server(identity)?;
+        let config = new_server_config(identity)?;
         let set = create_epoll_set(&streams, epoll::EventFlags::IN | epoll::EventFlags::OUT)?;
-        let mut talks = Vec::new();
+        let mut connections = Vec::new();
         for stream in streams {
             let mut tls = ServerConnection::new(Arc::clone(&config)).map_err(Fault::from_error)?;
             // More bytes may be in transit than the default limit allows.
             tls.set_buffer_limit(None);
-            talks.push(TlsConnection { stream, tls, begun: Vec::new(), has_ended: false });
+            connections.push(TlsConnection {
+                stream,
+                tls,
+                incomplete: Vec::new(),
+                has_ended: false,
+            });
         }
         let mut buffer = vec![0; READ_BYTES + bytes_to_usize(load.message_bytes)];
         let mut events = Vec::with_capacity(256);
-        let (mut securing, mut left, mut set_up) = (talks.len(), talks.len(), Usage::default());
+        let (mut securing, mut left, mut set_up) =
+            (connections.len(), connections.len(), Usage::default());
         while left > 0 {
             wait_for_events(&set, &mut events, None)?;
             for event in &events {
                 let data = event.data;
-                let talk = &mut talks[data.u64() as usize];
-                if talk.has_ended {
+                let connection = &mut connections[data.u64() as usize];
+                if connection.has_ended {
                     continue;
                 }
-                let was_securing = talk.tls.is_handshaking();
-                talk.serve(&mut buffer)?;
-                if was_securing && !talk.tls.is_handshaking() {
+                let was_securing = connection.tls.is_handshaking();
+                connection.serve(&mut buffer)?;
+                if was_securing && !connection.tls.is_handshaking() {
                     securing -= 1;
                     if securing == 0 {
                         set_up = usage::thread_usage();
                     }
                 }
-                left -= usize::from(talk.has_ended);
+                left -= usize::from(connection.has_ended);
             }
         }
         Ok(set_up)
@@ -162,15 +172,15 @@ impl HandshakeSides for RustlsSides {
 
     fn setup() -> Result<Self, Fault> {
         let identity = generate_identity()?;
-        let server = server(&identity)?;
+        let server = new_server_config(&identity)?;
         Ok(Self { identity, server })
     }
 
-    fn fresh(&self) -> Result<Self::Client, Fault> {
-        client(&self.identity).map(Arc::new)
+    fn new_client(&self) -> Result<Self::Client, Fault> {
+        new_client_config(&self.identity).map(Arc::new)
     }
 
-    fn shake(&self, client: &Self::Client) -> Result<HandshakeCost, Fault> {
+    fn time_handshake(&self, client: &Self::Client) -> Result<HandshakeCost, Fault> {
         let name = ServerName::try_from("localhost").map_err(Fault::from_error)?;
         let began = clock::ticks();
         let mut near =
@@ -182,14 +192,14 @@ impl HandshakeSides for RustlsSides {
         let mut bytes = Vec::new();
         while near.wants_write() || far.wants_write() {
             let began = clock::ticks();
-            let said = say(&mut near, &mut bytes)?;
+            let said = take_output(&mut near, &mut bytes)?;
             client_ticks += ticks_since(began);
             let began = clock::ticks();
-            hear(&mut far, said)?;
-            let said = say(&mut far, &mut bytes)?;
+            process_input(&mut far, said)?;
+            let said = take_output(&mut far, &mut bytes)?;
             server_ticks += ticks_since(began);
             let began = clock::ticks();
-            hear(&mut near, said)?;
+            process_input(&mut near, said)?;
             client_ticks += ticks_since(began);
         }
         match (near.is_handshaking() || far.is_handshaking(), far.handshake_kind()) {
@@ -204,8 +214,8 @@ impl HandshakeSides for RustlsSides {
     }
 }
 
-/// Returns all bytes that the client or server of a handshake has to send.
-fn say<'a, D: SideData>(
+/// Returns the bytes that the client or server of a handshake is ready to send.
+fn take_output<'a, D: SideData>(
     side: &mut ConnectionCommon<D>,
     bytes: &'a mut Vec<u8>,
 ) -> Result<&'a [u8], Fault> {
@@ -216,7 +226,11 @@ fn say<'a, D: SideData>(
     Ok(bytes)
 }
 
-fn hear<D: SideData>(side: &mut ConnectionCommon<D>, mut bytes: &[u8]) -> Result<(), Fault> {
+/// Passes received bytes to the client or server of a handshake.
+fn process_input<D: SideData>(
+    side: &mut ConnectionCommon<D>,
+    mut bytes: &[u8],
+) -> Result<(), Fault> {
     while !bytes.is_empty() {
         side.read_tls(&mut bytes)?;
         side.process_new_packets().map_err(Fault::from_error)?;

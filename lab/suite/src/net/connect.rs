@@ -21,10 +21,13 @@ const SPEC: Spec = Spec::new(
 .classic("evh_perf")
 .hands_over();
 
+/// Server: our event handler.
 pub(super) struct HandoverAccept;
 
+/// Handler that echoes messages until one starts with [`END_MARK`].
 struct ConnectHandler {
-    echoed: u64,
+    /// Number of messages echoed.
+    echoed_count: u64,
     stopper: Option<Stopper<()>>,
 }
 
@@ -39,7 +42,7 @@ impl Handler for ConnectHandler {
             }
             return;
         }
-        self.echoed += 1;
+        self.echoed_count += 1;
         // Fails only if the peer has closed; the client then reports that.
         let _ = conn.send(message);
     }
@@ -50,45 +53,47 @@ impl ConnectServer for HandoverAccept {
 
     fn serve(message_bytes: usize, tell: impl FnOnce(u16)) -> Result<u64, Fault> {
         let codec = LengthPrefixCodec::new(u32::try_from(message_bytes).unwrap_or(u32::MAX));
-        let echo = ConnectHandler { echoed: 0, stopper: None };
+        let echo = ConnectHandler { echoed_count: 0, stopper: None };
         let mut reactor =
             Reactor::new(Config::default(), codec, echo).map_err(Fault::from_error)?;
         let stopper = reactor.stopper();
         reactor.handler_mut().stopper = Some(stopper);
         tell(reactor.listen((Ipv4Addr::LOCALHOST, 0).into()).map_err(Fault::from_error)?.port());
         reactor.run().map_err(Fault::from_error)?;
-        Ok(reactor.handler_mut().echoed)
+        Ok(reactor.handler_mut().echoed_count)
     }
 }
 
 /// An accepted connection with its buffer for one message.
 struct AcceptedConnection {
     stream: TcpStream,
-    came: Vec<u8>,
-    filled: usize,
+    /// Buffer for the message.
+    message_buffer: Vec<u8>,
+    /// Number of bytes of the message received so far.
+    received_bytes: usize,
 }
 
 impl AcceptedConnection {
     /// Reads and echoes the message. Returns `Some(true)` if the message ends the round,
     /// `Some(false)` if the client has closed the connection, `None` otherwise.
-    fn serve(&mut self, echoed: &mut u64) -> Result<Option<bool>, Fault> {
+    fn serve(&mut self, echoed_count: &mut u64) -> Result<Option<bool>, Fault> {
         loop {
-            match self.stream.read(&mut self.came[self.filled..]) {
+            match self.stream.read(&mut self.message_buffer[self.received_bytes..]) {
                 Ok(0) => return Ok(Some(false)),
-                Ok(count) => self.filled += count,
+                Ok(count) => self.received_bytes += count,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
                 Err(error) => return Err(error.into()),
             }
-            if self.filled < self.came.len() {
+            if self.received_bytes < self.message_buffer.len() {
                 continue;
             }
-            if self.came[LENGTH_FIELD_BYTES] == END_MARK {
+            if self.message_buffer[LENGTH_FIELD_BYTES] == END_MARK {
                 return Ok(Some(true));
             }
             // The socket buffer has room for one message.
-            self.stream.write_all(&self.came)?;
-            self.filled = 0;
-            *echoed += 1;
+            self.stream.write_all(&self.message_buffer)?;
+            self.received_bytes = 0;
+            *echoed_count += 1;
             // No more bytes follow, as each client sends one message; the end of the connection
             // causes another edge event.
             return Ok(None);
@@ -103,26 +108,26 @@ impl ConnectServer for EpollAccept {
     const SPEC: Spec = SPEC;
 
     fn serve(message_bytes: usize, tell: impl FnOnce(u16)) -> Result<u64, Fault> {
-        const LISTENER: u64 = u64::MAX;
+        const LISTENER_DATA: u64 = u64::MAX;
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         listener.set_nonblocking(true)?;
         let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-        epoll::add(&set, &listener, epoll::EventData::new_u64(LISTENER), flags)?;
+        epoll::add(&set, &listener, epoll::EventData::new_u64(LISTENER_DATA), flags)?;
         tell(listener.local_addr()?.port());
         let mut talks: Vec<Option<AcceptedConnection>> = Vec::new();
         let mut vacant = Vec::new();
         let mut events = Vec::with_capacity(256);
-        let mut echoed = 0;
+        let mut echoed_count = 0;
         loop {
             wait_for_events(&set, &mut events, None)?;
             for event in &events {
                 let data = event.data;
-                if data.u64() != LISTENER {
+                if data.u64() != LISTENER_DATA {
                     let at = data.u64() as usize;
                     let Some(talk) = &mut talks[at] else { continue };
-                    match talk.serve(&mut echoed)? {
-                        Some(true) => return Ok(echoed),
+                    match talk.serve(&mut echoed_count)? {
+                        Some(true) => return Ok(echoed_count),
                         Some(false) => {
                             talks[at] = None;
                             vacant.push(at);
@@ -143,8 +148,8 @@ impl ConnectServer for EpollAccept {
                     epoll::add(&set, &stream, epoll::EventData::new_u64(at as u64), flags)?;
                     let talk = Some(AcceptedConnection {
                         stream,
-                        came: vec![0; message_bytes],
-                        filled: 0,
+                        message_buffer: vec![0; message_bytes],
+                        received_bytes: 0,
                     });
                     match talks.get_mut(at) {
                         Some(place) => *place = talk,
@@ -171,11 +176,11 @@ impl ConnectServer for TokioAccept {
             let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
             tell(listener.local_addr()?.port());
             let (ended, mut ends) = tokio::sync::mpsc::unbounded_channel::<()>();
-            let echoed = Rc::new(Cell::new(0));
-            let counts = Rc::clone(&echoed);
+            let echoed_count = Rc::new(Cell::new(0));
+            let counts = Rc::clone(&echoed_count);
             let accepts = async move {
                 while let Ok((mut stream, _)) = listener.accept().await {
-                    let (ended, echoed) = (ended.clone(), Rc::clone(&counts));
+                    let (ended, echoed_count) = (ended.clone(), Rc::clone(&counts));
                     tokio::task::spawn_local(async move {
                         let mut message = vec![0; message_bytes];
                         let _ = stream.set_nodelay(true);
@@ -186,7 +191,7 @@ impl ConnectServer for TokioAccept {
                             }
                             // Fails only if the peer has closed; the client then reports that.
                             if stream.write_all(&message).await.is_ok() {
-                                echoed.set(echoed.get() + 1);
+                                echoed_count.set(echoed_count.get() + 1);
                             }
                         }
                     });
@@ -195,7 +200,7 @@ impl ConnectServer for TokioAccept {
             let local = tokio::task::LocalSet::new();
             local.spawn_local(accepts);
             match local.run_until(ends.recv()).await {
-                Some(()) => Ok(echoed.get()),
+                Some(()) => Ok(echoed_count.get()),
                 None => Err(Fault::new(
                     "the listener has stopped before the message that ends the round",
                 )),

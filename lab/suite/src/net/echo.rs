@@ -37,14 +37,16 @@ pub(super) type SpinningRelay<E> = Relay<EchoLink<E, true>>;
 /// A server that echoes the messages of one connection.
 pub(super) trait EchoServer: Send + Sync + 'static {
     /// Serves until the connection is closed; returns the number of messages echoed, without the greeting.
-    fn serve(far: TcpStream, message_bytes: usize) -> Result<u64, Fault>;
+    fn serve(server_end: TcpStream, message_bytes: usize) -> Result<u64, Fault>;
 }
 
 /// Server: our event handler, which spins for `SPIN_NS` after each message before it sleeps.
 pub(super) struct HandoverEcho<const SPIN_NS: u32>;
 
+/// Handler that echoes messages until one starts with [`END_MARK`].
 struct EchoHandler {
-    turns: u64,
+    /// Number of messages echoed, without the greeting.
+    echoed_count: u64,
     stopper: Option<Stopper<()>>,
 }
 
@@ -56,7 +58,7 @@ impl Handler for EchoHandler {
         match message.first() {
             Some(&END_MARK) => return conn.close(),
             Some(&GREETING) => {}
-            _ => self.turns += 1,
+            _ => self.echoed_count += 1,
         }
         // Fails only if the peer has closed; the client then reports that.
         let _ = conn.send(message);
@@ -76,16 +78,16 @@ impl Handler for EchoHandler {
 }
 
 impl<const SPIN_NS: u32> EchoServer for HandoverEcho<SPIN_NS> {
-    fn serve(far: TcpStream, message_bytes: usize) -> Result<u64, Fault> {
+    fn serve(server_end: TcpStream, message_bytes: usize) -> Result<u64, Fault> {
         let config = Config { spin_ns_max: SPIN_NS, ..Config::default() };
         let codec = LengthPrefixCodec::new(u32::try_from(message_bytes).unwrap_or(u32::MAX));
-        let echo = EchoHandler { turns: 0, stopper: None };
+        let echo = EchoHandler { echoed_count: 0, stopper: None };
         let mut reactor = Reactor::new(config, codec, echo).map_err(Fault::from_error)?;
         let stopper = reactor.stopper();
         reactor.handler_mut().stopper = Some(stopper);
-        reactor.adopt(far).map_err(Fault::from_error)?;
+        reactor.adopt(server_end).map_err(Fault::from_error)?;
         reactor.run().map_err(Fault::from_error)?;
-        Ok(reactor.handler_mut().turns)
+        Ok(reactor.handler_mut().echoed_count)
     }
 }
 
@@ -94,11 +96,11 @@ impl<const SPIN_NS: u32> EchoServer for HandoverEcho<SPIN_NS> {
 pub(super) struct EpollEcho<const SPINS: bool>;
 
 impl<const SPINS: bool> EchoServer for EpollEcho<SPINS> {
-    fn serve(mut far: TcpStream, message_bytes: usize) -> Result<u64, Fault> {
-        let set = create_epoll_set([&far], epoll::EventFlags::IN)?;
+    fn serve(mut server_end: TcpStream, message_bytes: usize) -> Result<u64, Fault> {
+        let set = create_epoll_set([&server_end], epoll::EventFlags::IN)?;
         let mut events = Vec::with_capacity(16);
         let mut buffer = vec![0; 1 << 16];
-        let (mut filled, mut turns) = (0, 0);
+        let (mut filled, mut echoed_count) = (0, 0);
         let mut until = clock::ticks() + clock::ticks_from_ns(SPIN_NS);
         loop {
             let timeout = (SPINS && clock::ticks() < until).then(Timespec::default);
@@ -108,8 +110,8 @@ impl<const SPINS: bool> EchoServer for EpollEcho<SPINS> {
             }
             until = clock::ticks() + clock::ticks_from_ns(SPIN_NS);
             loop {
-                match far.read(&mut buffer[filled..message_bytes]) {
-                    Ok(0) => return Ok(turns),
+                match server_end.read(&mut buffer[filled..message_bytes]) {
+                    Ok(0) => return Ok(echoed_count),
                     Ok(count) => filled += count,
                     Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                     Err(error) => return Err(error.into()),
@@ -118,12 +120,12 @@ impl<const SPINS: bool> EchoServer for EpollEcho<SPINS> {
                     continue;
                 }
                 match buffer[LENGTH_FIELD_BYTES] {
-                    END_MARK => return Ok(turns),
+                    END_MARK => return Ok(echoed_count),
                     GREETING => {}
-                    _ => turns += 1,
+                    _ => echoed_count += 1,
                 }
                 // One message at a time always fits into the socket buffer.
-                far.write_all(&buffer[..message_bytes])?;
+                server_end.write_all(&buffer[..message_bytes])?;
                 filled = 0;
                 // No more bytes follow, as there is only one message at a time.
                 break;
@@ -139,42 +141,42 @@ const SPIN_NS: u64 = 50_000;
 pub(super) struct BlockingEcho;
 
 impl EchoServer for BlockingEcho {
-    fn serve(far: TcpStream, message_bytes: usize) -> Result<u64, Fault> {
-        far.set_nonblocking(false)?;
+    fn serve(server_end: TcpStream, message_bytes: usize) -> Result<u64, Fault> {
+        server_end.set_nonblocking(false)?;
         let mut message = vec![0; message_bytes];
-        let mut turns = 0;
+        let mut echoed_count = 0;
         loop {
             let mut filled = 0;
             let until = clock::ticks() + clock::ticks_from_ns(SPIN_NS);
             while filled < message_bytes {
                 let asleep = clock::ticks() >= until;
                 let flags = if asleep { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
-                match recv(&far, &mut message[filled..], flags) {
-                    Ok((0, _)) => return Ok(turns),
+                match recv(&server_end, &mut message[filled..], flags) {
+                    Ok((0, _)) => return Ok(echoed_count),
                     Ok((count, _)) => filled += count,
                     Err(Errno::WOULDBLOCK | Errno::INTR) => {}
                     Err(errno) => return Err(errno.into()),
                 }
             }
             match message[LENGTH_FIELD_BYTES] {
-                END_MARK => return Ok(turns),
+                END_MARK => return Ok(echoed_count),
                 GREETING => {}
-                _ => turns += 1,
+                _ => echoed_count += 1,
             }
-            (&far).write_all(&message)?;
+            (&server_end).write_all(&message)?;
         }
     }
 }
 
 /// Medium: a connection whose far end is served by `E`. If `SPINS`, the client at its near end never sleeps.
 pub(super) struct EchoLink<E, const SPINS: bool> {
-    near: TcpStream,
-    far: TcpStream,
+    client_end: TcpStream,
+    server_end: TcpStream,
     message_bytes: usize,
     echoing: PhantomData<fn() -> E>,
 }
 
-const ASLEEP: Spec = Spec::new(
+const ASLEEP_SPEC: Spec = Spec::new(
     "net/echo",
     "a message to a connection of the event handler, and its echo, over loopback TCP",
 )
@@ -182,7 +184,7 @@ const ASLEEP: Spec = Spec::new(
 .classic("evh_perf")
 .ladder()
 .hands_over();
-const AWAKE: Spec = Spec::new(
+const AWAKE_SPEC: Spec = Spec::new(
     "net/echo-spin",
     "a message to a connection of the event handler, and its echo, both sides spinning",
 )
@@ -191,19 +193,19 @@ const AWAKE: Spec = Spec::new(
 
 impl<E: EchoServer, const SPINS: bool> RelayMedium for EchoLink<E, SPINS> {
     type Args = NetEchoArgs;
-    const SPEC: Spec = if SPINS { AWAKE } else { ASLEEP };
-    type Ping = EchoMessages;
+    const SPEC: Spec = if SPINS { AWAKE_SPEC } else { ASLEEP_SPEC };
+    type PingState = EchoMessages;
 
     fn setup(args: &NetEchoArgs, setup: &mut Setup) -> Result<Self, Fault> {
-        let (near, far) = SocketEnds::<TcpStream, SPINS>::create_ends(setup)?;
-        near.set_nonblocking(SPINS)?;
+        let (client_end, server_end) = SocketEnds::<TcpStream, SPINS>::create_ends(setup)?;
+        client_end.set_nonblocking(SPINS)?;
         let message_bytes = bytes_to_usize(args.message_bytes);
-        Ok(Self { near, far, message_bytes, echoing: PhantomData })
+        Ok(Self { client_end, server_end, message_bytes, echoing: PhantomData })
     }
 
-    fn ping(&self) -> Result<EchoMessages, Fault> {
+    fn new_ping_state(&self) -> Result<EchoMessages, Fault> {
         let sent = new_message(self.message_bytes);
-        let mut messages = EchoMessages { came: vec![0; sent.len()], sent };
+        let mut messages = EchoMessages { received: vec![0; sent.len()], sent };
         let letter = std::mem::replace(&mut messages.sent[LENGTH_FIELD_BYTES], GREETING);
         self.round_trip(&mut messages)?;
         messages.sent[LENGTH_FIELD_BYTES] = letter;
@@ -211,20 +213,20 @@ impl<E: EchoServer, const SPINS: bool> RelayMedium for EchoLink<E, SPINS> {
     }
 
     fn round_trip(&self, messages: &mut EchoMessages) -> Result<(), Fault> {
-        SocketEnds::<_, SPINS>::write_all(&self.near, &messages.sent)?;
-        SocketEnds::<_, SPINS>::read_exact(&self.near, &mut messages.came)
+        SocketEnds::<_, SPINS>::write_all(&self.client_end, &messages.sent)?;
+        SocketEnds::<_, SPINS>::read_exact(&self.client_end, &mut messages.received)
     }
 
     fn end(&self, messages: &mut EchoMessages) -> Result<(), Fault> {
         // The last echo is checked, untimed; every earlier one was read into the same buffer.
-        let checked = check_bytes_equal(&messages.came, &messages.sent);
+        let checked = check_bytes_equal(&messages.received, &messages.sent);
         messages.sent[LENGTH_FIELD_BYTES] = END_MARK;
-        SocketEnds::<_, SPINS>::write_all(&self.near, &messages.sent)?;
-        self.near.shutdown(std::net::Shutdown::Write)?;
+        SocketEnds::<_, SPINS>::write_all(&self.client_end, &messages.sent)?;
+        self.client_end.shutdown(std::net::Shutdown::Write)?;
         checked
     }
 
     fn echo(&self) -> Result<u64, Fault> {
-        E::serve(self.far.try_clone()?, self.message_bytes)
+        E::serve(self.server_end.try_clone()?, self.message_bytes)
     }
 }

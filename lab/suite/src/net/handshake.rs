@@ -11,10 +11,13 @@ use handover_net::tls::{
 use handover_record::{Part, Spec};
 
 /// Index of the part with the server's cost of a full handshake.
-const FULL: usize = 0;
-const RESUMED: usize = 1;
-const CLIENT: usize = 2;
+const FULL_PART: usize = 0;
+/// Index of the part with the server's cost of a resumed handshake.
+const RESUMED_PART: usize = 1;
+/// Index of the part with the client's cost of a full handshake.
+const CLIENT_PART: usize = 2;
 
+/// Time that each participant of a handshake has spent, in clock ticks.
 pub(super) struct HandshakeCost {
     pub(super) client_ticks: u64,
     pub(super) server_ticks: u64,
@@ -26,18 +29,21 @@ pub(super) trait HandshakeSides: Sized + 'static {
     /// State of a client, including its stored sessions.
     type Client;
 
+    /// Creates the server.
     fn setup() -> Result<Self, Fault>;
 
     /// Creates a client without stored sessions.
-    fn fresh(&self) -> Result<Self::Client, Fault>;
+    fn new_client(&self) -> Result<Self::Client, Fault>;
 
-    fn shake(&self, client: &Self::Client) -> Result<HandshakeCost, Fault>;
+    /// Performs a handshake; returns the time that each side has spent.
+    fn time_handshake(&self, client: &Self::Client) -> Result<HandshakeCost, Fault>;
 }
 
 pub(super) fn ticks_since(began: u64) -> u64 {
     clock::ticks().saturating_sub(began)
 }
 
+/// Client and server of our TLS.
 pub(super) struct HandoverTls {
     identity: Identity,
     server: TlsServerConfig,
@@ -53,13 +59,13 @@ impl HandshakeSides for HandoverTls {
         Ok(Self { identity, server })
     }
 
-    fn fresh(&self) -> Result<TlsClientConfig, Fault> {
+    fn new_client(&self) -> Result<TlsClientConfig, Fault> {
         let roots = RootCertificates::from_identity(&self.identity).map_err(Fault::from_error)?;
         TlsClientConfig::new(ServerVerification::Roots(roots), ClientOptions::default())
             .map_err(Fault::from_error)
     }
 
-    fn shake(&self, client: &TlsClientConfig) -> Result<HandshakeCost, Fault> {
+    fn time_handshake(&self, client: &TlsClientConfig) -> Result<HandshakeCost, Fault> {
         let began = clock::ticks();
         let mut near = TlsState::new_client(client, "localhost", 0).map_err(Fault::from_error)?;
         let mut client_ticks = ticks_since(began);
@@ -91,17 +97,23 @@ impl HandshakeSides for HandoverTls {
     }
 }
 
+/// Workload: full and resumed handshakes, in turn.
 pub(super) struct Handshake<S: HandshakeSides> {
     sides: S,
     client: S::Client,
 }
 
 impl<S: HandshakeSides> Handshake<S> {
-    /// Performs a handshake; fails if it resumes a session although `is_resumed` is `false`, or the reverse.
-    fn shaken(&self, client: &S::Client, is_resumed: bool) -> Result<HandshakeCost, Fault> {
-        let shaken = self.sides.shake(client)?;
-        match shaken.is_resumed == is_resumed {
-            true => Ok(shaken),
+    /// Performs a handshake; fails if it resumes a session and `is_resumed` is `false`, or the
+    /// reverse.
+    fn checked_handshake(
+        &self,
+        client: &S::Client,
+        is_resumed: bool,
+    ) -> Result<HandshakeCost, Fault> {
+        let cost = self.sides.time_handshake(client)?;
+        match cost.is_resumed == is_resumed {
+            true => Ok(cost),
             false if is_resumed => {
                 Err(Fault::new("the handshake did not resume the stored session"))
             }
@@ -110,9 +122,9 @@ impl<S: HandshakeSides> Handshake<S> {
     }
 
     /// Performs one full handshake, with a new client, and one resumed handshake; returns their costs in this order.
-    fn both(&self) -> Result<(HandshakeCost, HandshakeCost), Fault> {
-        let full = self.shaken(&self.sides.fresh()?, false)?;
-        Ok((full, self.shaken(&self.client, true)?))
+    fn full_and_resumed(&self) -> Result<(HandshakeCost, HandshakeCost), Fault> {
+        let full = self.checked_handshake(&self.sides.new_client()?, false)?;
+        Ok((full, self.checked_handshake(&self.client, true)?))
     }
 }
 
@@ -133,23 +145,23 @@ impl<S: HandshakeSides> Workload for Handshake<S> {
 
     fn setup((): &(), _: &mut Setup) -> Result<Self, Fault> {
         let sides = S::setup()?;
-        let client = sides.fresh()?;
+        let client = sides.new_client()?;
         let prepared = Self { sides, client };
         // From now on the client has a session.
-        prepared.shaken(&prepared.client, false)?;
+        prepared.checked_handshake(&prepared.client, false)?;
         Ok(prepared)
     }
 
     fn check(&mut self) -> Result<(), Fault> {
-        self.both().map(drop)
+        self.full_and_resumed().map(drop)
     }
 
     fn sample(&mut self, out: &mut Samples) {
         while out.is_running() {
-            let (full, resumed) = self.both().unwrap_or_else(|fault| panic!("{fault}"));
-            out.record_ticks(FULL, full.server_ticks);
-            out.record_ticks(CLIENT, full.client_ticks);
-            out.record_ticks(RESUMED, resumed.server_ticks);
+            let (full, resumed) = self.full_and_resumed().unwrap_or_else(|fault| panic!("{fault}"));
+            out.record_ticks(FULL_PART, full.server_ticks);
+            out.record_ticks(CLIENT_PART, full.client_ticks);
+            out.record_ticks(RESUMED_PART, resumed.server_ticks);
         }
     }
 }

@@ -32,13 +32,16 @@ const SETTLE: Duration = Duration::from_millis(20);
 #[derive(FromZeros)]
 #[repr(C)]
 struct IdleServer {
-    process: AtomicU64,
+    /// Process id of the server.
+    process_id: AtomicU64,
+    /// Port on which the server listens; 0 until it listens.
     port: AtomicU64,
 }
 
 /// Handler that echoes until the last connection is closed.
 struct IdleHandler {
-    left: u32,
+    /// Number of connections that are not closed.
+    open_count: u32,
     stopper: Option<Stopper<()>>,
 }
 
@@ -58,8 +61,8 @@ impl Handler for IdleHandler {
         (): (),
         _: &CloseReason,
     ) {
-        self.left = self.left.saturating_sub(1);
-        if self.left == 0
+        self.open_count = self.open_count.saturating_sub(1);
+        if self.open_count == 0
             && let Some(stopper) = &self.stopper
         {
             stopper.stop(Duration::ZERO);
@@ -76,8 +79,9 @@ pub(super) struct IdleConnections<const TLS: bool> {
 }
 
 impl<const TLS: bool> IdleConnections<TLS> {
+    /// Runs the server until all connections are closed.
     fn serve(&self) -> Result<(), Fault> {
-        let echo = IdleHandler { left: self.connections_count, stopper: None };
+        let echo = IdleHandler { open_count: self.connections_count, stopper: None };
         let mut reactor = Reactor::new(Config::default(), LengthPrefixCodec::new(64), echo)
             .map_err(Fault::from_error)?;
         let stopper = reactor.stopper();
@@ -88,7 +92,7 @@ impl<const TLS: bool> IdleConnections<TLS> {
         }
         let port = reactor.listen_with(&listen).map_err(Fault::from_error)?.port();
         // Relaxed: published by the store of the port below.
-        self.published.process.store(u64::from(std::process::id()), Ordering::Relaxed);
+        self.published.process_id.store(u64::from(std::process::id()), Ordering::Relaxed);
         // Release: pairs with the Acquire in wait_for_port(), which makes the process id visible.
         self.published.port.store(u64::from(port), Ordering::Release);
         reactor.run().map_err(Fault::from_error).map(drop)
@@ -98,7 +102,7 @@ impl<const TLS: bool> IdleConnections<TLS> {
     fn server(&self) -> Result<(SocketAddr, u64), Fault> {
         let address = wait_for_port(&self.published.port)?;
         // Relaxed: ordered by the Acquire in wait_for_port().
-        Ok((address, self.published.process.load(Ordering::Relaxed)))
+        Ok((address, self.published.process_id.load(Ordering::Relaxed)))
     }
 
     /// Connects and exchanges one message, so that the connection has been active before it is idle.
@@ -116,7 +120,8 @@ impl<const TLS: bool> IdleConnections<TLS> {
     }
 }
 
-fn anon_bytes(process: u64) -> Result<u64, Fault> {
+/// Returns the size of a process's resident anonymous memory, in bytes.
+fn anonymous_bytes(process: u64) -> Result<u64, Fault> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
     let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
@@ -148,12 +153,12 @@ impl<const TLS: bool> Handover for IdleConnections<TLS> {
         let (address, process) = self.server()?;
         let mut held = vec![self.connect(address)?];
         std::thread::sleep(SETTLE);
-        let before = anon_bytes(process)?;
+        let before = anonymous_bytes(process)?;
         for _ in 1..self.connections_count {
             held.push(self.connect(address)?);
         }
         std::thread::sleep(SETTLE);
-        let grown = anon_bytes(process)?.saturating_sub(before);
+        let grown = anonymous_bytes(process)?.saturating_sub(before);
         out.record_value(0, grown as f64 / f64::from(self.connections_count - 1));
         Ok(())
     }

@@ -33,10 +33,11 @@ args! {
 /// Number of messages that are timed together if several are in flight.
 const BATCH_MESSAGES: u64 = 1024;
 /// Index of the part with the time of a message.
-const MESSAGE: usize = 0;
-const SERVER: usize = 1;
+const MESSAGE_PART: usize = 0;
+/// Index of the part with the server's CPU time for a message.
+const SERVER_PART: usize = 1;
 /// Number of messages for which one sample of the server's CPU time is recorded.
-const SERVER_MESSAGES: u64 = 1_000;
+const MESSAGES_PER_CPU_SAMPLE: u64 = 1_000;
 
 pub(super) const LOAD_PARTS: &[Part] = &[
     Part::new("message", "between one message that is back and the next, as the client sees it"),
@@ -71,7 +72,7 @@ impl ServerCpuTime {
             served.as_ref().map_or(Usage::default(), |&set_up| usage::thread_usage() - set_up);
         // Relaxed: ordered by the store below.
         self.cpu_ns.store(used.cpu_ns(), Ordering::Relaxed);
-        // Release: pairs with the Acquire in note().
+        // Release: pairs with the Acquire in record().
         self.has_ended.store(1, Ordering::Release);
         served.map(drop)
     }
@@ -83,9 +84,9 @@ impl ServerCpuTime {
             std::thread::sleep(Duration::from_micros(100));
         }
         let cpu_ns = u128::from(self.cpu_ns.load(Ordering::Relaxed));
-        let each = cpu_ns * u128::from(SERVER_MESSAGES) / u128::from(messages_count.max(1));
+        let each = cpu_ns * u128::from(MESSAGES_PER_CPU_SAMPLE) / u128::from(messages_count.max(1));
         let each_ns = u64::try_from(each).unwrap_or(u64::MAX);
-        out.record_batch(SERVER, clock::ticks_from_ns(each_ns), SERVER_MESSAGES);
+        out.record_batch(SERVER_PART, clock::ticks_from_ns(each_ns), MESSAGES_PER_CPU_SAMPLE);
     }
 }
 
@@ -101,10 +102,11 @@ pub(super) trait ClientCodec: Send {
         plain: &'a mut Vec<u8>,
     ) -> Result<&'a [u8], Fault>;
 
-    /// Appends the notification that the connection will be closed, if the encoding has one.
-    fn part(&mut self, _: &mut Vec<u8>) {}
+    /// Appends the message that announces the end of the connection, if the encoding has one.
+    fn append_close_notify(&mut self, _: &mut Vec<u8>) {}
 }
 
+/// Encoding without encryption.
 pub(super) struct PlainCodec;
 
 impl ClientCodec for PlainCodec {
@@ -117,28 +119,35 @@ impl ClientCodec for PlainCodec {
     }
 }
 
+/// A connection of the client, with its encoding.
 struct ClientConnection<'a, T> {
     stream: &'a TcpStream,
-    talk: T,
+    codec: T,
     /// Number of bytes of echoes received so far.
     came_bytes: u64,
     /// Bytes that could not be sent yet, since the socket buffer was full.
     unsent: Vec<u8>,
 }
 
+/// Client that keeps messages in flight on all connections, and counts the echoes.
 pub(super) struct LoadClient<'a, T> {
-    nears: Vec<ClientConnection<'a, T>>,
+    connections: Vec<ClientConnection<'a, T>>,
     /// Size of a message in bytes.
     message_bytes: usize,
-    lot: Vec<u8>,
+    /// As many equal messages as are in flight on a connection.
+    messages: Vec<u8>,
     /// `true` to compare every echo with the message sent.
     is_checking: bool,
+    /// Epoll set of all connections.
     set: std::os::fd::OwnedFd,
+    /// Buffer for received bytes.
     buffer: Vec<u8>,
+    /// Decoded bytes.
     plain: Vec<u8>,
+    /// Encoded bytes.
     sealed: Vec<u8>,
     sent_count: u64,
-    done_count: u64,
+    echoed_count: u64,
 }
 
 impl<'a, T: ClientCodec> LoadClient<'a, T> {
@@ -149,28 +158,28 @@ impl<'a, T: ClientCodec> LoadClient<'a, T> {
     ) -> Result<Self, Fault> {
         let message_bytes = bytes_to_usize(load.message_bytes);
         let near =
-            |(stream, talk)| ClientConnection { stream, talk, came_bytes: 0, unsent: Vec::new() };
-        let nears: Vec<ClientConnection<'a, T>> = streams.into_iter().map(near).collect();
+            |(stream, codec)| ClientConnection { stream, codec, came_bytes: 0, unsent: Vec::new() };
+        let connections: Vec<ClientConnection<'a, T>> = streams.into_iter().map(near).collect();
         let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT;
-        let set = create_epoll_set(nears.iter().map(|near| near.stream), flags)?;
+        let set = create_epoll_set(connections.iter().map(|near| near.stream), flags)?;
         let mut client = Self {
-            nears,
+            connections,
             message_bytes,
-            lot: new_message(message_bytes).repeat(load.depth as usize),
+            messages: new_message(message_bytes).repeat(load.depth as usize),
             is_checking: true,
             set,
             buffer: vec![0; 1 << 18],
             plain: Vec::new(),
             sealed: Vec::new(),
             sent_count: 0,
-            done_count: 0,
+            echoed_count: 0,
         };
         let depth = load.depth as usize;
-        for at in 0..client.nears.len() {
+        for at in 0..client.connections.len() {
             client.send(at, depth)?;
         }
         let first = client.sent_count;
-        client.pump(first, true)?;
+        client.receive_until(first, true)?;
         client.is_checking = false;
         Ok(client)
     }
@@ -178,8 +187,8 @@ impl<'a, T: ClientCodec> LoadClient<'a, T> {
     /// Sends `count` messages together on connection `at`.
     fn send(&mut self, at: usize, count: usize) -> Result<(), Fault> {
         self.sent_count += count as u64;
-        let ClientConnection { stream, talk, unsent, .. } = &mut self.nears[at];
-        let bytes = talk.seal(&self.lot[..count * self.message_bytes], &mut self.sealed)?;
+        let ClientConnection { stream, codec, unsent, .. } = &mut self.connections[at];
+        let bytes = codec.seal(&self.messages[..count * self.message_bytes], &mut self.sealed)?;
         if !unsent.is_empty() {
             unsent.extend_from_slice(bytes);
             return Ok(());
@@ -189,10 +198,11 @@ impl<'a, T: ClientCodec> LoadClient<'a, T> {
         Ok(())
     }
 
-    /// Receives until the total number of echoes is `done_count`; if `sends`, sends another message for each echo.
-    fn pump(&mut self, done_count: u64, sends: bool) -> Result<(), Fault> {
+    /// Receives until the total number of echoes is `echoed_count`; if `sends`, sends another
+    /// message for each echo.
+    fn receive_until(&mut self, echoed_count: u64, sends: bool) -> Result<(), Fault> {
         let mut events = Vec::with_capacity(256);
-        while self.done_count < done_count {
+        while self.echoed_count < echoed_count {
             wait_for_events(&self.set, &mut events, None)?;
             for event in &events {
                 let epoll::Event { flags, data } = *event;
@@ -201,15 +211,16 @@ impl<'a, T: ClientCodec> LoadClient<'a, T> {
                     self.flush(at)?;
                 }
                 if flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP) {
-                    self.take(at, sends)?;
+                    self.receive(at, sends)?;
                 }
             }
         }
         Ok(())
     }
 
+    /// Sends the unsent bytes of connection `at`, as many as the socket buffer accepts.
     fn flush(&mut self, at: usize) -> Result<(), Fault> {
-        let ClientConnection { stream, unsent, .. } = &mut self.nears[at];
+        let ClientConnection { stream, unsent, .. } = &mut self.connections[at];
         if !unsent.is_empty() {
             let sent_bytes = send_some(stream, unsent)?;
             unsent.drain(..sent_bytes);
@@ -218,9 +229,9 @@ impl<'a, T: ClientCodec> LoadClient<'a, T> {
     }
 
     /// Receives all available bytes of connection `at`.
-    fn take(&mut self, at: usize, sends: bool) -> Result<(), Fault> {
+    fn receive(&mut self, at: usize, sends: bool) -> Result<(), Fault> {
         loop {
-            let near = &mut self.nears[at];
+            let near = &mut self.connections[at];
             let came = match recv(near.stream, &mut self.buffer[..], RecvFlags::DONTWAIT) {
                 Ok((0, _)) => return Err(Fault::new("the server has closed the connection")),
                 Ok((count, _)) => count,
@@ -229,19 +240,19 @@ impl<'a, T: ClientCodec> LoadClient<'a, T> {
                 Err(errno) => return Err(errno.into()),
             };
             let is_all = came < self.buffer.len();
-            let bytes = near.talk.open(&mut self.buffer[..came], &mut self.plain)?;
+            let bytes = near.codec.open(&mut self.buffer[..came], &mut self.plain)?;
             let message_bytes = self.message_bytes as u64;
             let before = near.came_bytes / message_bytes;
             if self.is_checking {
                 let from = (near.came_bytes % message_bytes) as usize;
-                let expected = self.lot[..self.message_bytes].iter().cycle().skip(from);
+                let expected = self.messages[..self.message_bytes].iter().cycle().skip(from);
                 if !bytes.iter().eq(expected.take(bytes.len())) {
                     return Err(Fault::new("an echo differs from the message sent"));
                 }
             }
             near.came_bytes += bytes.len() as u64;
             let count = near.came_bytes / message_bytes - before;
-            self.done_count += count;
+            self.echoed_count += count;
             if sends && count > 0 {
                 self.send(at, count as usize)?;
             }
@@ -255,11 +266,11 @@ impl<'a, T: ClientCodec> LoadClient<'a, T> {
     /// Measures for the time of a round, and records the server's CPU time at the end.
     pub(super) fn measure(
         mut self,
-        report: &ServerCpuTime,
+        server_cpu_time: &ServerCpuTime,
         out: &mut Samples,
     ) -> Result<(), Fault> {
         self.play(out)?;
-        report.record(self.end()?, out);
+        server_cpu_time.record(self.end()?, out);
         Ok(())
     }
 
@@ -267,31 +278,32 @@ impl<'a, T: ClientCodec> LoadClient<'a, T> {
     fn end(mut self) -> Result<u64, Fault> {
         self.is_checking = true;
         let sent_count = self.sent_count;
-        self.pump(sent_count, false)?;
-        for near in &mut self.nears {
+        self.receive_until(sent_count, false)?;
+        for near in &mut self.connections {
             self.sealed.clear();
-            near.talk.part(&mut self.sealed);
+            near.codec.append_close_notify(&mut self.sealed);
             // All echoes have been received, so the socket buffer has free space.
             send_some(near.stream, &self.sealed)?;
             shutdown(near.stream, Shutdown::Write)?;
         }
-        match self.done_count == sent_count {
+        match self.echoed_count == sent_count {
             true => Ok(sent_count),
             false => Err(Fault::new(format!(
                 "{sent_count} messages were sent, but {} echoes received",
-                self.done_count
+                self.echoed_count
             ))),
         }
     }
 
+    /// Times batches of echoes until the round ends.
     fn play(&mut self, out: &mut Samples) -> Result<(), Fault> {
-        let on_their_way = self.sent_count - self.done_count;
-        let batch = if on_their_way > 1 { BATCH_MESSAGES.max(on_their_way) } else { 1 };
+        let in_flight_count = self.sent_count - self.echoed_count;
+        let batch = if in_flight_count > 1 { BATCH_MESSAGES.max(in_flight_count) } else { 1 };
         loop {
-            let goal = self.done_count + batch;
+            let goal = self.echoed_count + batch;
             let began = clock::ticks();
-            self.pump(goal, true)?;
-            out.record_batch(MESSAGE, clock::ticks().saturating_sub(began), batch);
+            self.receive_until(goal, true)?;
+            out.record_batch(MESSAGE_PART, clock::ticks().saturating_sub(began), batch);
             // At least once: handshakes may have taken the round's time.
             if !out.is_running() {
                 return Ok(());
@@ -300,6 +312,7 @@ impl<'a, T: ClientCodec> LoadClient<'a, T> {
     }
 }
 
+/// Sends as many bytes as the socket buffer accepts; returns their number.
 fn send_some(stream: &TcpStream, bytes: &[u8]) -> Result<usize, Fault> {
     loop {
         match send(stream, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
@@ -319,14 +332,17 @@ pub(super) fn create_connections(
     (0..load.connections_count).map(|_| Loopback::create_ends(setup)).collect()
 }
 
+/// Duplicates the server's end of each connection.
 pub(super) fn clone_far_ends(ends: &[(TcpStream, TcpStream)]) -> Result<Vec<TcpStream>, Fault> {
     Ok(ends.iter().map(|(_, far)| far.try_clone()).collect::<Result<_, _>>()?)
 }
 
+/// Workload: many messages in flight to a server of kind `S`, without encryption.
 pub(super) struct PlainLoad<S> {
+    /// Client's and server's end of each connection.
     ends: Vec<(TcpStream, TcpStream)>,
     load: LoadArgs,
-    report: Region<ServerCpuTime>,
+    server_cpu_time: Region<ServerCpuTime>,
     server: PhantomData<fn() -> S>,
 }
 
@@ -343,11 +359,11 @@ impl<S: LoadServer> Handover for PlainLoad<S> {
     const ROLES: &'static [Role] = &[Role::measured("client"), Role::serving("server")];
 
     fn setup(load: &LoadArgs, setup: &mut Setup) -> Result<Self, Fault> {
-        let report = setup.shared_region()?;
+        let server_cpu_time = setup.shared_region()?;
         Ok(Self {
             ends: create_connections(load, setup)?,
             load: *load,
-            report,
+            server_cpu_time,
             server: PhantomData,
         })
     }
@@ -355,9 +371,9 @@ impl<S: LoadServer> Handover for PlainLoad<S> {
     fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
         if participant.index > 0 {
             let streams = clone_far_ends(&self.ends)?;
-            return self.report.publish_cpu_time_of(|| S::serve(streams, &self.load));
+            return self.server_cpu_time.publish_cpu_time_of(|| S::serve(streams, &self.load));
         }
-        let nears = self.ends.iter().map(|(near, _)| (near, PlainCodec));
-        LoadClient::start(nears, &self.load)?.measure(&self.report, out)
+        let connections = self.ends.iter().map(|(near, _)| (near, PlainCodec));
+        LoadClient::start(connections, &self.load)?.measure(&self.server_cpu_time, out)
     }
 }

@@ -21,12 +21,15 @@ pub(super) fn generate_identity() -> Result<Identity, Fault> {
     Identity::generate(&["localhost"]).map_err(Fault::from_error)
 }
 
-fn client(record_per_message: bool) -> Result<tls::TlsClientConfig, Fault> {
+fn new_client_config(record_per_message: bool) -> Result<tls::TlsClientConfig, Fault> {
     let options = ClientOptions { record_per_message, ..ClientOptions::default() };
     tls::TlsClientConfig::new(ServerVerification::Nothing, options).map_err(Fault::from_error)
 }
 
-fn server(identity: &Identity, record_per_message: bool) -> Result<tls::TlsServerConfig, Fault> {
+fn new_server_config(
+    identity: &Identity,
+    record_per_message: bool,
+) -> Result<tls::TlsServerConfig, Fault> {
     let options = ServerOptions { record_per_message, ..ServerOptions::default() };
     tls::TlsServerConfig::new(identity, options).map_err(Fault::from_error)
 }
@@ -34,7 +37,10 @@ fn server(identity: &Identity, record_per_message: bool) -> Result<tls::TlsServe
 pub(super) fn new_client_and_server(
     record_per_message: bool,
 ) -> Result<(tls::TlsClientConfig, tls::TlsServerConfig), Fault> {
-    Ok((client(record_per_message)?, server(&generate_identity()?, record_per_message)?))
+    Ok((
+        new_client_config(record_per_message)?,
+        new_server_config(&generate_identity()?, record_per_message)?,
+    ))
 }
 
 /// Encoding by TLS, with the end offsets of the messages that are sent together.
@@ -44,6 +50,7 @@ pub(super) struct TlsCodec {
 }
 
 impl TlsCodec {
+    /// Connects TLS over `stream`, which must be a connection to a server with TLS.
     pub(super) fn handshake(
         stream: &TcpStream,
         client: &tls::TlsClientConfig,
@@ -120,7 +127,7 @@ impl ClientCodec for TlsCodec {
         }
     }
 
-    fn part(&mut self, sealed: &mut Vec<u8>) {
+    fn append_close_notify(&mut self, sealed: &mut Vec<u8>) {
         self.tls.append_close_notify(sealed);
     }
 }
@@ -132,17 +139,17 @@ pub(super) trait TlsLoadServer: Send + Sync + 'static {
     -> Result<Usage, Fault>;
 }
 
-/// Server: our event handler, with a TLS record for each message if `EACH`, otherwise one record
-/// for all messages sent together.
-pub(super) struct HandoverTlsServer<const EACH: bool>;
+/// Server: our event handler, with a TLS record for each message if `RECORD_PER_MESSAGE`, otherwise
+/// one record for all messages sent together.
+pub(super) struct HandoverTlsServer<const RECORD_PER_MESSAGE: bool>;
 
-impl<const EACH: bool> TlsLoadServer for HandoverTlsServer<EACH> {
+impl<const RECORD_PER_MESSAGE: bool> TlsLoadServer for HandoverTlsServer<RECORD_PER_MESSAGE> {
     fn serve(
         streams: Vec<TcpStream>,
         identity: &Identity,
         load: &LoadArgs,
     ) -> Result<Usage, Fault> {
-        let server = server(identity, EACH)?;
+        let server = new_server_config(identity, RECORD_PER_MESSAGE)?;
         LoadHandler::<false>::serve(Config::default(), streams.len(), load, |reactor| {
             streams.into_iter().try_for_each(|stream| reactor.adopt_tls(stream, &server).map(drop))
         })
@@ -150,16 +157,17 @@ impl<const EACH: bool> TlsLoadServer for HandoverTlsServer<EACH> {
 }
 
 /// Workload: many messages in flight to a TLS server of kind `S`; the client forms records in the same way.
-pub(super) struct TlsLoad<S, const EACH: bool> {
+pub(super) struct TlsLoad<S, const RECORD_PER_MESSAGE: bool> {
+    /// Client's and server's end of each connection.
     ends: Vec<(TcpStream, TcpStream)>,
     identity: Identity,
     client: tls::TlsClientConfig,
     load: LoadArgs,
-    report: Region<ServerCpuTime>,
+    server_cpu_time: Region<ServerCpuTime>,
     server: PhantomData<fn() -> S>,
 }
 
-impl<S: TlsLoadServer, const EACH: bool> Handover for TlsLoad<S, EACH> {
+impl<S: TlsLoadServer, const RECORD_PER_MESSAGE: bool> Handover for TlsLoad<S, RECORD_PER_MESSAGE> {
     type Args = LoadArgs;
     const SPEC: Spec = Spec::new(
         "net/tls",
@@ -174,16 +182,16 @@ impl<S: TlsLoadServer, const EACH: bool> Handover for TlsLoad<S, EACH> {
 
     fn setup(load: &LoadArgs, setup: &mut Setup) -> Result<Self, Fault> {
         let (ends, load) = (create_connections(load, setup)?, *load);
-        let (identity, client, report) =
-            (generate_identity()?, client(EACH)?, setup.shared_region()?);
-        Ok(Self { ends, identity, client, load, report, server: PhantomData })
+        let (identity, client, server_cpu_time) =
+            (generate_identity()?, new_client_config(RECORD_PER_MESSAGE)?, setup.shared_region()?);
+        Ok(Self { ends, identity, client, load, server_cpu_time, server: PhantomData })
     }
 
     fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
         if participant.index > 0 {
             let streams = clone_far_ends(&self.ends)?;
             return self
-                .report
+                .server_cpu_time
                 .publish_cpu_time_of(|| S::serve(streams, &self.identity, &self.load));
         }
         let message_bytes = bytes_to_usize(self.load.message_bytes);
@@ -193,6 +201,6 @@ impl<S: TlsLoadServer, const EACH: bool> Handover for TlsLoad<S, EACH> {
             .iter()
             .map(|(near, _)| Ok((near, TlsCodec::handshake(near, &self.client, message_ends())?)))
             .collect();
-        LoadClient::start(talks?, &self.load)?.measure(&self.report, out)
+        LoadClient::start(talks?, &self.load)?.measure(&self.server_cpu_time, out)
     }
 }

@@ -14,30 +14,33 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
+/// Maximum number of bytes that are read at a time.
 const READ_BYTES: usize = 1 << 16;
 
 pub(super) fn message_bytes_max(load: &LoadArgs) -> u32 {
     u32::try_from(load.message_bytes.0).unwrap_or(u32::MAX)
 }
 
-/// Server: our event handler. Sends each message back as received or, if `OWN`, an equal copy from
-/// another buffer, like a server whose answers differ from the requests.
-pub(super) struct HandoverServer<const OWN: bool>;
+/// Server: our event handler. Sends each message back as received or, if `SENDS_COPY`, an equal
+/// copy from another buffer, like a server whose answers differ from the requests.
+pub(super) struct HandoverServer<const SENDS_COPY: bool>;
 
 /// Event handler that echoes until the last of its connections is closed.
-pub(super) struct LoadHandler<const OWN: bool> {
-    left: usize,
+pub(super) struct LoadHandler<const SENDS_COPY: bool> {
+    /// Number of connections that are not closed.
+    open_count: usize,
     stopper: Option<Stopper<()>>,
+    /// First connection error, if there was one.
     fault: Option<Fault>,
     /// Number of connections not accepted yet.
     unaccepted_count: usize,
     /// Resource usage of the thread when the last connection was accepted.
     set_up: Usage,
     /// Copy of the first message, which equals all others.
-    own: Vec<u8>,
+    copy: Vec<u8>,
 }
 
-impl<const OWN: bool> Handler for LoadHandler<OWN> {
+impl<const SENDS_COPY: bool> Handler for LoadHandler<SENDS_COPY> {
     type Codec = LengthPrefixCodec;
     type Data = ();
 
@@ -49,11 +52,11 @@ impl<const OWN: bool> Handler for LoadHandler<OWN> {
     }
 
     fn on_message(&mut self, conn: &mut Conn<'_, LengthPrefixCodec, ()>, message: &[u8]) {
-        if OWN && self.own.is_empty() {
-            self.own = message.to_vec();
+        if SENDS_COPY && self.copy.is_empty() {
+            self.copy = message.to_vec();
         }
         // Fails only if the peer has closed; the client then reports that.
-        let _ = conn.send(if OWN { &self.own } else { message });
+        let _ = conn.send(if SENDS_COPY { &self.copy } else { message });
     }
 
     fn on_close(
@@ -66,8 +69,8 @@ impl<const OWN: bool> Handler for LoadHandler<OWN> {
         if !matches!(why, CloseReason::Peer) {
             self.fault.get_or_insert_with(|| Fault::from_error(why));
         }
-        self.left -= 1;
-        if self.left == 0
+        self.open_count -= 1;
+        if self.open_count == 0
             && let Some(stopper) = &self.stopper
         {
             stopper.stop(Duration::ZERO);
@@ -75,7 +78,7 @@ impl<const OWN: bool> Handler for LoadHandler<OWN> {
     }
 }
 
-impl<const OWN: bool> LoadHandler<OWN> {
+impl<const SENDS_COPY: bool> LoadHandler<SENDS_COPY> {
     /// Serves the connections that `adopt` adds until all of them are closed. Returns the resource
     /// usage of the thread when all connections and their handshakes were complete.
     pub(super) fn serve(
@@ -86,12 +89,12 @@ impl<const OWN: bool> LoadHandler<OWN> {
     ) -> Result<Usage, Fault> {
         let codec = LengthPrefixCodec::new(message_bytes_max(load));
         let echo = Self {
-            left: connections_count,
+            open_count: connections_count,
             stopper: None,
             fault: None,
             unaccepted_count: connections_count,
             set_up: Usage::default(),
-            own: Vec::new(),
+            copy: Vec::new(),
         };
         let mut reactor = Reactor::new(config, codec, echo).map_err(Fault::from_error)?;
         let stopper = reactor.stopper();
@@ -103,9 +106,9 @@ impl<const OWN: bool> LoadHandler<OWN> {
     }
 }
 
-impl<const OWN: bool> LoadServer for HandoverServer<OWN> {
+impl<const SENDS_COPY: bool> LoadServer for HandoverServer<SENDS_COPY> {
     fn serve(streams: Vec<TcpStream>, load: &LoadArgs) -> Result<Usage, Fault> {
-        LoadHandler::<OWN>::serve(Config::default(), streams.len(), load, |reactor| {
+        LoadHandler::<SENDS_COPY>::serve(Config::default(), streams.len(), load, |reactor| {
             streams.into_iter().try_for_each(|stream| reactor.adopt(stream).map(drop))
         })
     }
@@ -136,14 +139,16 @@ pub(super) fn complete_messages_bytes(bytes: &[u8]) -> usize {
 /// A connection of the hand-written event loops.
 struct EchoConnection<S> {
     stream: S,
-    begun: Vec<u8>,
+    /// Received bytes of an incomplete message.
+    incomplete: Vec<u8>,
+    /// Bytes that the socket buffer has not accepted yet.
     unsent: Vec<u8>,
     has_ended: bool,
 }
 
 impl<S: Read + Write> EchoConnection<S> {
     fn new(stream: S) -> Self {
-        Self { stream, begun: Vec::new(), unsent: Vec::new(), has_ended: false }
+        Self { stream, incomplete: Vec::new(), unsent: Vec::new(), has_ended: false }
     }
 
     /// Reads all available bytes and echoes complete messages; returns `true` if the client has
@@ -161,15 +166,15 @@ impl<S: Read + Write> EchoConnection<S> {
             }
         }
         while !self.has_ended {
-            let begun_bytes = self.begun.len();
-            buffer[..begun_bytes].copy_from_slice(&self.begun);
+            let begun_bytes = self.incomplete.len();
+            buffer[..begun_bytes].copy_from_slice(&self.incomplete);
             match self.stream.read(&mut buffer[begun_bytes..]) {
                 Ok(0) => self.has_ended = true,
                 Ok(count) => {
                     let filled = begun_bytes + count;
                     let whole = complete_messages_bytes(&buffer[..filled]);
-                    self.begun.clear();
-                    self.begun.extend_from_slice(&buffer[whole..filled]);
+                    self.incomplete.clear();
+                    self.incomplete.extend_from_slice(&buffer[whole..filled]);
                     if !self.echo(&buffer[..whole])? {
                         return Ok(false);
                     }
@@ -213,24 +218,26 @@ impl LoadServer for EpollServer {
     }
 }
 
+/// Serves all connections with one epoll set; `complete_messages_bytes` returns the number of
+/// received bytes to echo.
 fn serve_by_epoll(
     streams: Vec<TcpStream>,
     load: &LoadArgs,
     complete_messages_bytes: impl Fn(&[u8]) -> usize,
 ) -> Result<Usage, Fault> {
     let set = create_epoll_set(&streams, epoll::EventFlags::IN | epoll::EventFlags::OUT)?;
-    let mut talks: Vec<_> = streams.into_iter().map(EchoConnection::new).collect();
-    let (mut buffer, mut left) = (buffer(load), talks.len());
+    let mut connections: Vec<_> = streams.into_iter().map(EchoConnection::new).collect();
+    let (mut buffer, mut open_count) = (buffer(load), connections.len());
     let mut events = Vec::with_capacity(256);
     let set_up = usage::thread_usage();
-    while left > 0 {
+    while open_count > 0 {
         wait_for_events(&set, &mut events, None)?;
         for event in &events {
             let data = event.data;
-            let talk = &mut talks[data.u64() as usize];
-            let had_ended = talk.has_ended && talk.unsent.is_empty();
-            if !had_ended && talk.serve(&mut buffer, &complete_messages_bytes)? {
-                left -= 1;
+            let connection = &mut connections[data.u64() as usize];
+            let had_ended = connection.has_ended && connection.unsent.is_empty();
+            if !had_ended && connection.serve(&mut buffer, &complete_messages_bytes)? {
+                open_count -= 1;
             }
         }
     }
@@ -246,27 +253,27 @@ impl LoadServer for MioServer {
     fn serve(streams: Vec<TcpStream>, load: &LoadArgs) -> Result<Usage, Fault> {
         use mio::{Events, Interest, Poll, Token, net};
         let mut poll = Poll::new()?;
-        let mut talks = Vec::new();
+        let mut connections = Vec::new();
         for stream in streams {
             stream.set_nonblocking(true)?;
             let mut stream = net::TcpStream::from_std(stream);
             let interest = Interest::READABLE | Interest::WRITABLE;
-            poll.registry().register(&mut stream, Token(talks.len()), interest)?;
-            talks.push(EchoConnection::new(stream));
+            poll.registry().register(&mut stream, Token(connections.len()), interest)?;
+            connections.push(EchoConnection::new(stream));
         }
-        let (mut buffer, mut left) = (buffer(load), talks.len());
+        let (mut buffer, mut open_count) = (buffer(load), connections.len());
         let mut events = Events::with_capacity(256);
         let set_up = usage::thread_usage();
-        while left > 0 {
+        while open_count > 0 {
             match poll.poll(&mut events, None) {
                 Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error.into()),
                 _ => {}
             }
             for event in &events {
-                let talk = &mut talks[event.token().0];
-                let had_ended = talk.has_ended && talk.unsent.is_empty();
-                if !had_ended && talk.serve(&mut buffer, complete_messages_bytes)? {
-                    left -= 1;
+                let connection = &mut connections[event.token().0];
+                let had_ended = connection.has_ended && connection.unsent.is_empty();
+                if !had_ended && connection.serve(&mut buffer, complete_messages_bytes)? {
+                    open_count -= 1;
                 }
             }
         }
@@ -287,7 +294,7 @@ impl LoadServer for TokioServer {
             for stream in streams {
                 stream.set_nonblocking(true)?;
                 let stream = tokio::net::TcpStream::from_std(stream)?;
-                tasks.push(tokio::spawn(talk(stream, buffer(load))));
+                tasks.push(tokio::spawn(echo_until_closed(stream, buffer(load))));
             }
             let set_up = usage::thread_usage();
             for task in tasks {
@@ -300,7 +307,10 @@ impl LoadServer for TokioServer {
 
 /// Reads and echoes complete messages until the client closes the connection.
 #[cfg(feature = "peers")]
-async fn talk(mut stream: tokio::net::TcpStream, mut buffer: Vec<u8>) -> Result<(), Fault> {
+async fn echo_until_closed(
+    mut stream: tokio::net::TcpStream,
+    mut buffer: Vec<u8>,
+) -> Result<(), Fault> {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let mut begun_bytes = 0;
     loop {

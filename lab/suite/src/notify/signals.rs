@@ -12,7 +12,9 @@ use std::time::Duration;
 pub(super) trait Signal: Default + Send + Sync + 'static {
     /// State that the waiting thread needs, such as an async runtime.
     type WaiterState: WaiterState;
+    /// Sets the flag, and wakes the waiting thread.
     fn set(&self);
+    /// Waits until the flag is set, and clears it.
     fn take(&self, state: &mut Self::WaiterState);
 }
 

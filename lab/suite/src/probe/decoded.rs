@@ -2,7 +2,7 @@
 
 use super::ours::{Probes, RECORDED_SITES};
 use super::streamed::record;
-use super::{Tracer, folder, refused, timed_calls};
+use super::{Tracer, fault_with_sources, new_scratch_folder, timed_calls};
 use handover_base::clock;
 use handover_harness::ScratchFolder;
 use handover_harness::{Fault, Samples, Setup, Workload};
@@ -28,11 +28,12 @@ pub(super) struct TraceReading {
 }
 
 impl TraceReading {
+    /// Opens the file and calls `each` with every event; returns the number of events.
     fn read(
         &self,
         mut each: impl FnMut(&Trace, handover_probe::read::Event),
     ) -> Result<u64, Fault> {
-        let trace = Trace::open(&self.path).map_err(refused)?;
+        let trace = Trace::open(&self.path).map_err(fault_with_sources)?;
         let mut count = 0;
         for event in trace.merged_events() {
             each(&trace, event);
@@ -52,10 +53,10 @@ impl Workload for TraceReading {
     .batched();
 
     fn setup(args: &DecodeArgs, _: &mut Setup) -> Result<Self, Fault> {
-        let folder = folder()?;
+        let folder = new_scratch_folder()?;
         let path = folder.path().join("decoded.trace");
         let summary = record(&path, || {
-            timed_calls(u64::from(args.events_count) / 2, Probes::wanted);
+            timed_calls(u64::from(args.events_count) / 2, Probes::recorded_span);
         })?;
         Ok(TraceReading { path, events_count: summary.recorded, _folder: folder })
     }

@@ -8,9 +8,10 @@ use handover_base::clock;
 use handover_harness::{Fault, Samples, Setup, Workload};
 use handover_record::Spec;
 
-/// Number of spans per collection: fastrace keeps at most 10,240 and drops later ones.
+/// Number of spans per collection, because fastrace keeps at most 10,240 and drops later ones.
 const BATCH: u64 = 5000;
 
+/// Peer: the crate `fastrace`.
 pub(super) struct Fastrace;
 
 impl Sites for Fastrace {

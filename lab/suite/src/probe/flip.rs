@@ -33,14 +33,14 @@ impl Workload for SwitchSites {
     ]);
 
     fn setup((): &(), _: &mut Setup) -> Result<Self, Fault> {
-        run_through(); // sites that are flags are known only once they have run
+        execute_all_sites(); // sites that are flags are known only once they have run
         Ok(SwitchSites { iterations_count: 0 })
     }
 
     /// Fails unless all declared code locations record when their sites are enabled.
     fn check(&mut self) -> Result<(), Fault> {
         for (pattern, places_count) in PATTERNS {
-            let events_count = count_recorded_events(pattern, run_through)?;
+            let events_count = count_recorded_events(pattern, execute_all_sites)?;
             if events_count != places_count {
                 let why =
                     format!("{pattern}: recorded {events_count} events at {places_count} places");
@@ -70,34 +70,35 @@ macro_rules! ten { ($($body:tt)*) => {
     $($body)* $($body)* $($body)* $($body)* $($body)* $($body)* $($body)* $($body)* $($body)* $($body)*
 } }
 
-/// Passes a hundred sites, which are compiled again for each `N`.
+/// Executes a hundred sites, which are compiled again for each `N`.
 #[inline(never)]
-fn many<const N: u32>() {
+fn execute_sites_of_instance<const N: u32>() {
     ten!(ten!(probe!("suite.flip.many");););
     black_box(N); // prevents the merging of the instances
 }
 
+/// Executes a hundred sites of one name.
 #[inline(never)]
-fn hundred() {
+fn execute_hundred_sites() {
     ten!(ten!(probe!("suite.flip.hundred");););
 }
 
 macro_rules! thousands { ($($n:literal)*) => { $(
-    many::<{ 10 * $n }>();
-    many::<{ 10 * $n + 1 }>();
-    many::<{ 10 * $n + 2 }>();
-    many::<{ 10 * $n + 3 }>();
-    many::<{ 10 * $n + 4 }>();
-    many::<{ 10 * $n + 5 }>();
-    many::<{ 10 * $n + 6 }>();
-    many::<{ 10 * $n + 7 }>();
-    many::<{ 10 * $n + 8 }>();
-    many::<{ 10 * $n + 9 }>();
+    execute_sites_of_instance::<{ 10 * $n }>();
+    execute_sites_of_instance::<{ 10 * $n + 1 }>();
+    execute_sites_of_instance::<{ 10 * $n + 2 }>();
+    execute_sites_of_instance::<{ 10 * $n + 3 }>();
+    execute_sites_of_instance::<{ 10 * $n + 4 }>();
+    execute_sites_of_instance::<{ 10 * $n + 5 }>();
+    execute_sites_of_instance::<{ 10 * $n + 6 }>();
+    execute_sites_of_instance::<{ 10 * $n + 7 }>();
+    execute_sites_of_instance::<{ 10 * $n + 8 }>();
+    execute_sites_of_instance::<{ 10 * $n + 9 }>();
 )* } }
 
-/// Passes each code location with a site once.
-fn run_through() {
+/// Executes each code location with a site once.
+fn execute_all_sites() {
     probe!("suite.flip.one");
-    hundred();
+    execute_hundred_sites();
     thousands!(0 1 2 3 4 5 6 7 8 9);
 }

@@ -1,6 +1,6 @@
 //! This project's probes.
 
-use super::{Sites, Tracer, folder, refused};
+use super::{Sites, Tracer, fault_with_sources, new_scratch_folder};
 use handover_base::{affinity, topology};
 use handover_harness::Fault;
 use handover_probe::{Config, Recording, Summary, disable, enable, prepare, probe, span};
@@ -8,6 +8,7 @@ use handover_probe::{Config, Recording, Summary, disable, enable, prepare, probe
 /// Name of the sites that are recorded.
 pub(super) const RECORDED_SITES: &str = "suite.wanted";
 
+/// Our probes.
 pub(super) struct Probes;
 
 impl Sites for Probes {
@@ -32,7 +33,7 @@ impl Sites for Probes {
 
 impl Tracer for Probes {
     #[inline(never)]
-    fn wanted(x: u64) -> u64 {
+    fn recorded_span(x: u64) -> u64 {
         let _span = span!("suite.wanted");
         x.wrapping_add(1)
     }
@@ -44,9 +45,9 @@ impl Tracer for Probes {
 
 /// Calls `f` while the sites that match `pattern` are recorded in memory; returns the number of events recorded.
 pub(super) fn count_recorded_events(pattern: &str, f: impl FnOnce()) -> Result<u64, Fault> {
-    let folder = folder()?;
+    let folder = new_scratch_folder()?;
     let config = Config::last(folder.path().join("last.trace"));
-    let recording = Recording::start(config).map_err(refused)?;
+    let recording = Recording::start(config).map_err(fault_with_sources)?;
     prepare();
     let switched = EnabledSites::enable(pattern)?;
     f();
@@ -54,9 +55,9 @@ pub(super) fn count_recorded_events(pattern: &str, f: impl FnOnce()) -> Result<u
     let summary = check_complete(recording.finish())?;
     match summary.lost {
         0 => Ok(summary.recorded + summary.overwritten),
-        lost => {
-            Err(Fault::new(format!("a ring that overwrites old events has lost {lost} events")))
-        }
+        lost => Err(Fault::new(format!(
+            "{lost} events were lost, although the ring overwrites old events"
+        ))),
     }
 }
 
@@ -64,9 +65,9 @@ pub(super) fn count_recorded_events(pattern: &str, f: impl FnOnce()) -> Result<u
 /// thread, which would put it on the measured CPU.
 pub(super) fn start_recording(config: Config) -> Result<Recording, Fault> {
     let home = affinity::thread_cpus();
-    affinity::set_thread_cpus(&topology::allowed_cpus()).map_err(refused)?;
-    let recording = Recording::start(config).map_err(refused);
-    affinity::set_thread_cpus(&home).map_err(refused)?;
+    affinity::set_thread_cpus(&topology::allowed_cpus()).map_err(fault_with_sources)?;
+    let recording = Recording::start(config).map_err(fault_with_sources);
+    affinity::set_thread_cpus(&home).map_err(fault_with_sources)?;
     recording
 }
 
@@ -83,12 +84,12 @@ pub(super) struct EnabledSites<'a>(&'a str);
 
 impl<'a> EnabledSites<'a> {
     pub(super) fn enable(pattern: &'a str) -> Result<Self, Fault> {
-        enable(pattern).map_err(refused)?;
+        enable(pattern).map_err(fault_with_sources)?;
         Ok(EnabledSites(pattern))
     }
 
     pub(super) fn disable(self) -> Result<(), Fault> {
-        disable(self.0).map(drop).map_err(refused)
+        disable(self.0).map(drop).map_err(fault_with_sources)
     }
 }
 

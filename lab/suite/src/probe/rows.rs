@@ -4,7 +4,7 @@
 //! and the result proves that none was left out.
 
 use super::ours::{EnabledSites, Probes, RECORDED_SITES, check_complete, start_recording};
-use super::{Sites, Tracer, bare, between_stamps, calls};
+use super::{Sites, Tracer, add_one, add_one_between_readings, calls};
 use crate::raw::calls::hide_value;
 use handover_harness::Fault;
 use handover_probe::{Config, Summary};
@@ -23,7 +23,7 @@ pub enum FunctionBody {
     TwoStamps,
     /// The function has one disabled probe.
     OneProbe,
-    /// The function has a probe at its start and one at its end, which are disabled unless [`recording`] enables them.
+    /// The function has a probe at its start and one at its end, which are disabled unless [`record_calls`] enables them.
     TwoProbes,
 }
 
@@ -31,19 +31,19 @@ pub enum FunctionBody {
 #[must_use]
 pub fn count_calls(inside: FunctionBody, n: u64) -> u64 {
     match inside {
-        FunctionBody::Nothing => calls(n, bare),
+        FunctionBody::Nothing => calls(n, add_one),
         FunctionBody::TwoCalls => calls(n, two_calls),
-        FunctionBody::TwoStamps => calls(n, between_stamps),
+        FunctionBody::TwoStamps => calls(n, add_one_between_readings),
         FunctionBody::OneProbe => calls(n, Probes::site),
-        FunctionBody::TwoProbes => calls(n, Probes::wanted),
+        FunctionBody::TwoProbes => calls(n, Probes::recorded_span),
     }
 }
 
 #[inline(never)]
 fn two_calls(x: u64) -> u64 {
-    hide_value(bare(x));
+    hide_value(add_one(x));
     let y = x.wrapping_add(1);
-    hide_value(bare(y));
+    hide_value(add_one(y));
     y
 }
 
@@ -63,10 +63,13 @@ pub enum Retention {
 
 /// Size of an event in a ring, in bytes.
 const EVENT_BYTES: u64 = 8;
+/// Size of a block of a ring, in bytes.
 const BLOCK_BYTES: u64 = 4096;
+/// Number of events in a block.
 const BLOCK_EVENTS: u64 = (BLOCK_BYTES - 32) / EVENT_BYTES;
 /// Minimum size of a ring, in bytes.
 const RING_BYTES_MIN: u64 = 1 << 20;
+/// Maximum size of a ring, in bytes.
 const RING_BYTES_MAX: u64 = 1 << 32;
 
 /// Returns the size in bytes of a ring that holds `events_count` events, limited to the maximum size.

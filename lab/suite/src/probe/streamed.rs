@@ -1,7 +1,7 @@
 //! Recording of all events to a file.
 
 use super::ours::{EnabledSites, Probes, RECORDED_SITES, check_complete, start_recording};
-use super::{Tracer, folder, refused, timed_calls};
+use super::{Tracer, fault_with_sources, new_scratch_folder, timed_calls};
 use handover_base::{clock, usage};
 use handover_harness::ScratchFolder;
 use handover_harness::{Fault, Samples, Setup, Workload};
@@ -17,19 +17,23 @@ args! {
     }
 }
 
-const CALL: usize = 0;
-const TOTAL: usize = 1;
-const CPU: usize = 2;
-/// Number of parts: factor of a tally, which is divided by the operations of all parts but reported per call.
+/// Index of the part with the time of a call.
+const CALL_PART: usize = 0;
+/// Index of the part with the time from the start of the recording to the complete file.
+const WHOLE_PART: usize = 1;
+/// Index of the part with the CPU time of all threads.
+const CPU_PART: usize = 2;
+/// Number of parts. Counters are multiplied by it, because they are divided by the operations of
+/// all parts but reported per call.
 const PARTS_COUNT: f64 = 3.0;
 
 /// Number of calls timed together.
 const BATCH: u64 = 1000;
 
-/// Quotient of the number of events and the maximum number of lost ones. Without a pause between
+/// Minimum quotient of the number of events and the number of lost events. Without a pause between
 /// calls, the writing thread may fall behind; losses are in the record's counters. With more
 /// losses, the round would not measure recording, and is a fault.
-const LOST_MAX: u64 = 4;
+const EVENTS_PER_LOST_MIN: u64 = 4;
 
 /// Workload: a recording per round, from its start to the finished file.
 pub(super) struct StreamRecording {
@@ -53,7 +57,7 @@ impl Workload for StreamRecording {
 
     fn setup(args: &StreamArgs, _: &mut Setup) -> Result<Self, Fault> {
         Ok(StreamRecording {
-            folder: folder()?,
+            folder: new_scratch_folder()?,
             batches_count: u64::from(args.calls_count) / BATCH,
         })
     }
@@ -62,9 +66,9 @@ impl Workload for StreamRecording {
     fn check(&mut self) -> Result<(), Fault> {
         let path = self.folder.path().join("checked.trace");
         let summary = record(&path, || {
-            timed_calls(BATCH, Probes::wanted);
+            timed_calls(BATCH, Probes::recorded_span);
         })?;
-        let trace = Trace::open(&path).map_err(refused)?;
+        let trace = Trace::open(&path).map_err(fault_with_sources)?;
         let is_wanted = |site| trace.site(site).is_some_and(|site| site.name == RECORDED_SITES);
         let read_count = trace.merged_events().filter(|event| is_wanted(event.site)).count() as u64;
         match summary.recorded + summary.lost == 2 * BATCH && read_count == summary.recorded {
@@ -81,13 +85,13 @@ impl Workload for StreamRecording {
         let (used, began) = (usage::process_usage(), clock::ticks());
         let recorded = record(&path, || {
             for _ in 0..self.batches_count {
-                out.record_batch(CALL, timed_calls(BATCH, Probes::wanted), BATCH);
+                out.record_batch(CALL_PART, timed_calls(BATCH, Probes::recorded_span), BATCH);
             }
         });
         let summary = recorded.unwrap_or_else(|fault| panic!("{fault}"));
-        out.record_batch(TOTAL, clock::ticks().saturating_sub(began), calls_count);
+        out.record_batch(WHOLE_PART, clock::ticks().saturating_sub(began), calls_count);
         let used = usage::process_usage() - used;
-        out.record_batch(CPU, clock::ticks_from_ns(used.cpu_ns()), calls_count);
+        out.record_batch(CPU_PART, clock::ticks_from_ns(used.cpu_ns()), calls_count);
         let Summary { recorded, lost, bytes, .. } = summary;
         assert_eq!(
             recorded + lost,
@@ -95,7 +99,7 @@ impl Workload for StreamRecording {
             "some events were neither recorded nor counted as lost"
         );
         assert!(
-            lost <= 2 * calls_count / LOST_MAX,
+            lost <= 2 * calls_count / EVENTS_PER_LOST_MIN,
             "{lost} of {} events were lost",
             recorded + lost
         );

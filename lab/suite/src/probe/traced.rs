@@ -38,7 +38,7 @@ impl Sites for Tracing {
 
 impl Tracer for Tracing {
     #[inline(never)]
-    fn wanted(x: u64) -> u64 {
+    fn recorded_span(x: u64) -> u64 {
         let _span = trace_span!("wanted").entered();
         x.wrapping_add(1)
     }
@@ -52,6 +52,7 @@ impl Tracer for Tracing {
     }
 }
 
+/// Drops the last reference to a subscriber, and updates the sites.
 fn uninstall(dispatch: Dispatch) {
     drop(dispatch);
     // Without this, the sites would still ask for a subscriber's interest.
@@ -81,8 +82,8 @@ impl Sites for RegistrySubscriber {
 
 impl Tracer for RegistrySubscriber {
     #[inline(always)]
-    fn wanted(x: u64) -> u64 {
-        Tracing::wanted(x)
+    fn recorded_span(x: u64) -> u64 {
+        Tracing::recorded_span(x)
     }
 
     fn record_calls(f: impl FnOnce()) -> Result<u64, Fault> {
@@ -102,6 +103,7 @@ fn is_wanted(metadata: &Metadata<'_>) -> bool {
 /// Subscriber that only stores the newest time stamps of one thread.
 struct Stamps {
     stamps: Box<[AtomicU64]>,
+    /// Number of time stamps stored so far.
     count: AtomicU64,
 }
 
@@ -116,8 +118,9 @@ impl Stamps {
         self.count.load(Ordering::Relaxed)
     }
 
+    /// Stores the current time.
     #[inline(always)]
-    fn note(&self) {
+    fn store_time(&self) {
         let count = self.count();
         // Relaxed, both: one thread writes and reads.
         self.stamps[count as usize % STAMPS_COUNT].store(clock::ticks(), Ordering::Relaxed);
@@ -141,11 +144,11 @@ impl Subscriber for Stamps {
     fn event(&self, _: &Event<'_>) {}
 
     fn enter(&self, _: &Id) {
-        self.note();
+        self.store_time();
     }
 
     fn exit(&self, _: &Id) {
-        self.note();
+        self.store_time();
     }
 }
 
@@ -155,10 +158,10 @@ impl<S: Subscriber> Layer<S> for Stamps {
     }
 
     fn on_enter(&self, _: &Id, _: layer::Context<'_, S>) {
-        self.note();
+        self.store_time();
     }
 
     fn on_exit(&self, _: &Id, _: layer::Context<'_, S>) {
-        self.note();
+        self.store_time();
     }
 }

@@ -10,6 +10,7 @@ use std::arch::x86_64::{
 /// Size in bytes of a block, which one iteration of the copy loop copies: a multiple of four registers of any width.
 pub(crate) const BLOCK_BYTES: usize = 256;
 const LINE_BYTES: usize = 64;
+/// Distance in bytes at which the source is prefetched.
 const AHEAD_BYTES: usize = 2048;
 
 /// Width of the non-temporal stores of a copy.

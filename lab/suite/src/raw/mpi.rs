@@ -13,6 +13,7 @@ use std::error::Error;
 use std::ffi::CStr;
 use std::sync::OnceLock;
 
+/// Handle of an MPI object: a pointer or an integer, depending on the library.
 type Handle = usize;
 
 /// Value of `MPI_SUCCESS` in both libraries.
@@ -55,7 +56,7 @@ type MoveFunction =
 
 /// Handles and constants of MPI whose values differ between the two libraries.
 #[derive(Clone, Copy)]
-struct Constants {
+struct MpiConstants {
     world: Handle,
     byte: Handle,
     no_info: Handle,
@@ -67,7 +68,7 @@ struct Constants {
 #[derive(Clone, Copy)]
 struct LoadedMpi {
     functions: MpiFunctions,
-    constants: Constants,
+    constants: MpiConstants,
 }
 
 /// File names of Open MPI's library.
@@ -84,6 +85,7 @@ fn names() -> Vec<&'static str> {
     }
 }
 
+/// Loads the first available library.
 fn load() -> Result<LoadedMpi, Fault> {
     let mut refused = Vec::new();
     for name in names() {
@@ -133,16 +135,19 @@ fn of(library: Library) -> Result<LoadedMpi, libloading::Error> {
         symbol.map(|it| it.into_raw() as Handle)
     };
     let constants = match object("ompi_mpi_comm_world") {
-        Ok(world) => Constants {
+        Ok(world) => MpiConstants {
             world,
             byte: object("ompi_mpi_byte")?,
             no_info: object("ompi_mpi_info_null")?,
             no_status: 0,
         },
         // MPICH's ABI.
-        Err(_) => {
-            Constants { world: 0x4400_0000, byte: 0x4c00_010d, no_info: 0x1c00_0000, no_status: 1 }
-        }
+        Err(_) => MpiConstants {
+            world: 0x4400_0000,
+            byte: 0x4c00_010d,
+            no_info: 0x1c00_0000,
+            no_status: 1,
+        },
     };
     // Never unloaded: MPI cannot be initialised again, and its library has threads and exit
     // handlers.
@@ -159,7 +164,8 @@ fn done(name: &str, code: c_int) -> Result<(), Fault> {
     }
 }
 
-fn count_of(name: &str, bytes: usize) -> Result<c_int, Fault> {
+/// Converts a size to the `int` that the function `name` expects.
+fn size_as_int(name: &str, bytes: usize) -> Result<c_int, Fault> {
     let why = |_| Fault::new(format!("{name}: {bytes} bytes exceed the range of an int"));
     c_int::try_from(bytes).map_err(why)
 }
@@ -235,7 +241,7 @@ impl Mpi {
     #[inline]
     pub fn send(&self, to_rank: u32, bytes: &[u8]) -> Result<(), Fault> {
         let LoadedMpi { functions, constants } = &self.loaded;
-        let (count, rank) = (count_of("MPI_Send", bytes.len())?, to_rank as c_int);
+        let (count, rank) = (size_as_int("MPI_Send", bytes.len())?, to_rank as c_int);
         let from = bytes.as_ptr().cast();
         // SAFETY: MPI reads `count` bytes of the slice, during the call only.
         done("MPI_Send", unsafe {
@@ -253,7 +259,7 @@ impl Mpi {
     #[inline]
     pub fn receive(&self, from_rank: u32, into: &mut [u8]) -> Result<(), Fault> {
         let LoadedMpi { functions, constants } = &self.loaded;
-        let (count, rank) = (count_of("MPI_Recv", into.len())?, from_rank as c_int);
+        let (count, rank) = (size_as_int("MPI_Recv", into.len())?, from_rank as c_int);
         let no_status = constants.no_status as *mut c_void;
         let to = into.as_mut_ptr().cast();
         // SAFETY: MPI writes at most `count` bytes to the slice, during the call only; the last
@@ -329,6 +335,7 @@ impl Window<'_> {
         Some((first, unsafe { self.start.wrapping_add(last).read_volatile() }))
     }
 
+    /// Calls `MPI_Get` or `MPI_Put`, and waits for completion.
     fn move_by(
         &self,
         (name, moves): (&str, MoveFunction),
@@ -342,7 +349,7 @@ impl Window<'_> {
             )));
         }
         let LoadedMpi { functions, constants } = &self.world.loaded;
-        let (count, byte, rank) = (count_of(name, bytes)?, constants.byte, rank as c_int);
+        let (count, byte, rank) = (size_as_int(name, bytes)?, constants.byte, rank as c_int);
         // SAFETY: `ours` has `bytes` bytes, by the callers below; the window has `offset + bytes`
         // bytes on each rank, as all ranks allocate the same size; it is locked.
         let moved = unsafe {

@@ -23,8 +23,8 @@ pub(crate) struct CallLoops {
     pub(crate) plt: [CallLoop; 2],
     pub(crate) no_plt: [CallLoop; 2],
     pub(crate) empty_plt: [CallLoop; 2],
-    /// Descriptors of the loaded objects, kept open: the loader identifies objects by descriptor number, and would
-    /// confuse another file under the same number with one of them.
+    /// Descriptors of the loaded objects, kept open because the loader identifies objects by
+    /// descriptor number and would confuse another file under the same number with one of them.
     _files: [OwnedFd; 2],
 }
 
@@ -35,8 +35,8 @@ pub(crate) fn load_loops() -> Result<&'static CallLoops, &'static str> {
 }
 
 fn load() -> Result<CallLoops, String> {
-    let (callee, callee_file) = open("libhandover_callee.so", CALLEE_FILE)?;
-    let (caller, caller_file) = open("libhandover_caller.so", CALLER_FILE)?;
+    let (callee, callee_file) = load_object("libhandover_callee.so", CALLEE_FILE)?;
+    let (caller, caller_file) = load_object("libhandover_caller.so", CALLER_FILE)?;
     let found = |name: &str| {
         // SAFETY: c/elsewhere.c and c/empty_elsewhere.c define every loop of this object with this signature.
         let symbol = unsafe { caller.get::<CallLoop>(name) };
@@ -53,7 +53,8 @@ fn load() -> Result<CallLoops, String> {
     Ok(loops)
 }
 
-fn open(name: &str, bytes: &[u8]) -> Result<(Library, OwnedFd), String> {
+/// Loads a shared object from memory.
+fn load_object(name: &str, bytes: &[u8]) -> Result<(Library, OwnedFd), String> {
     let file = memory_file(name, bytes)
         .map_err(|error| format!("{name} cannot be put into a memory file: {error}"))?;
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());

@@ -31,18 +31,21 @@ macro_rules! usdt {
     )*};
 }
 
+/// Returns `x + 1`, with one USDT probe in the function.
 #[inline(never)]
 pub(crate) fn pass_site(x: u64) -> u64 {
     usdt!("site");
     x.wrapping_add(1)
 }
 
+/// Returns `x + 1`, with eight USDT probes in the function.
 #[inline(never)]
 pub(crate) fn pass_eight_sites(x: u64) -> u64 {
     usdt!("eight" "eight" "eight" "eight" "eight" "eight" "eight" "eight");
     x.wrapping_add(1)
 }
 
+/// Returns `x + 1`, with a USDT probe at the function's start and one at its end.
 #[inline(never)]
 pub(crate) fn pass_span(x: u64) -> u64 {
     usdt!("enter");

@@ -10,25 +10,30 @@ use handover_harness::{Fault, Handover, Participant, Region, Role, Samples, Setu
 use handover_record::{Spec, Wait};
 use zerocopy::FromZeros;
 
+/// Cache line with the number of the lap and the items.
 #[derive(FromZeros)]
 #[repr(C, align(64))]
 struct Line([AtomicU64; 8]);
 
 /// Number of items in a cache line, which also contains the number of the lap.
-const ITEMS: u64 = 7;
+const ITEMS_PER_LINE: u64 = 7;
 /// Number of cache lines in the floor's circular buffer.
 const LINES: u64 = 128;
 /// Distance in cache lines at which both participants prefetch, as our ring does.
 const LINES_AHEAD: u64 = 3;
 
+/// State that both participants share.
 #[derive(FromZeros)]
 #[repr(C, align(128))]
 struct Lines {
     lines: [Line; LINES as usize],
     /// Number of lines read; updated every half lap of the buffer.
-    read: AtomicU64,
-    apart: [u64; 15],
+    read_count: AtomicU64,
+    /// Padding, so that `read` is alone on its cache lines.
+    padding: [u64; 15],
+    /// Word on which the reader sleeps.
     reader: WaitLine<1>,
+    /// Word on which the writer sleeps.
     writer: WaitLine<1>,
     tally: Tally,
 }
@@ -43,16 +48,18 @@ pub(super) struct LineStream<const ADAPTS: bool> {
 
 impl<const ADAPTS: bool> LineStream<ADAPTS> {
     const IDS: [&str; 2] = ["ring/line-stream", "ring/line-stream-adaptive"];
-    const WHATS: [&str; 2] = [
+    const DESCRIPTIONS: [&str; 2] = [
         "eight bytes of a stream of cache lines that one CPU writes and another reads",
         "eight bytes of such a stream, both sides ready to sleep after 20 us",
     ];
 
+    /// Pauses after an unsuccessful poll; may sleep if `ADAPTS`.
     #[inline(always)]
-    fn once(&self, word: &WaitWord, polls: &mut u32) {
+    fn pause_once(&self, word: &WaitWord, polls: &mut u32) {
         if ADAPTS { word.sleep_after_polls(polls, self.mode) } else { self.pause.pause_once() }
     }
 
+    /// Wakes the other participant if it sleeps.
     #[inline(always)]
     fn wake(&self, word: &WaitWord) {
         if ADAPTS {
@@ -66,9 +73,9 @@ impl<const ADAPTS: bool> LineStream<ADAPTS> {
         let mut polls = 0;
         while number - *read >= LINES {
             // Acquire: pairs with the Release in play(), after the reader has read the line.
-            *read = self.shared.read.load(Ordering::Acquire);
+            *read = self.shared.read_count.load(Ordering::Acquire);
             if number - *read >= LINES {
-                self.once(&self.shared.writer.0[0], &mut polls);
+                self.pause_once(&self.shared.writer.0[0], &mut polls);
             }
         }
         prefetch::for_write(&self.shared.lines[((number + LINES_AHEAD) % LINES) as usize]);
@@ -85,7 +92,7 @@ impl<const ADAPTS: bool> LineStream<ADAPTS> {
 
 impl<const ADAPTS: bool> Handover for LineStream<ADAPTS> {
     type Args = ();
-    const SPEC: Spec = Spec::new(Self::IDS[ADAPTS as usize], Self::WHATS[ADAPTS as usize])
+    const SPEC: Spec = Spec::new(Self::IDS[ADAPTS as usize], Self::DESCRIPTIONS[ADAPTS as usize])
         .floor("floor/empty")
         .hands_over()
         .pipelined();
@@ -105,14 +112,14 @@ impl<const ADAPTS: bool> Handover for LineStream<ADAPTS> {
                 // Items are written in whole lines, so that all batches together have n items each
                 // on average.
                 let until = sent + n;
-                while number * ITEMS < until {
-                    self.write(number, &mut read, number * ITEMS);
+                while number * ITEMS_PER_LINE < until {
+                    self.write(number, &mut read, number * ITEMS_PER_LINE);
                     number += 1;
                 }
                 sent = until;
             });
             self.write(number, &mut read, END);
-            self.shared.tally.add_sent(number * ITEMS);
+            self.shared.tally.add_sent(number * ITEMS_PER_LINE);
             return Ok(());
         }
         let mut wrong = 0;
@@ -125,23 +132,23 @@ impl<const ADAPTS: bool> Handover for LineStream<ADAPTS> {
             let mut polls = 0;
             // Acquire: pairs with the Release in write().
             while lap.load(Ordering::Acquire) != number / LINES + 1 {
-                self.once(&self.shared.reader.0[0], &mut polls);
+                self.pause_once(&self.shared.reader.0[0], &mut polls);
             }
             // Relaxed: ordered by the Acquire above.
             if items[0].load(Ordering::Relaxed) == END {
                 break;
             }
-            for (item, value) in items.iter().zip(number * ITEMS..) {
+            for (item, value) in items.iter().zip(number * ITEMS_PER_LINE..) {
                 wrong += u64::from(item.load(Ordering::Relaxed) != value);
             }
             number += 1;
             if number.is_multiple_of(LINES / 2) {
                 // Release: the lines have been read; pairs with the Acquire in write().
-                self.shared.read.store(number, Ordering::Release);
+                self.shared.read_count.store(number, Ordering::Release);
                 self.wake(&self.shared.writer.0[0]);
             }
         }
-        self.shared.tally.add_received(number * ITEMS);
+        self.shared.tally.add_received(number * ITEMS_PER_LINE);
         self.shared.tally.add_wrong(wrong);
         Ok(())
     }

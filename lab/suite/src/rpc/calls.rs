@@ -10,19 +10,27 @@ use handover_rpc::{Call, Calling, Config, Context, Endpoint, Failure, Method, Pe
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+/// Procedure without arguments or a result.
 pub(super) const NOOP_METHOD: Method = Method::new("noop");
-const ECHO: Method = Method::new("echo");
-const STOP: Method = Method::new("stop");
+/// Procedure that returns its arguments.
+const ECHO_METHOD: Method = Method::new("echo");
+/// Procedure that stops the server.
+const STOP_METHOD: Method = Method::new("stop");
 
 /// Transport by shared memory, as an index into `ADDRESSES`.
 pub(super) const VIA_SM: usize = 0;
+/// Transport by loopback TCP, as an index into `ADDRESSES`.
 pub(super) const VIA_TCP: usize = 1;
+/// Transport by a Unix socket, as an index into `ADDRESSES`.
 pub(super) const VIA_UDS: usize = 2;
+/// Address on which the server listens, by transport.
 const ADDRESSES: [&str; 3] = ["sm://", "tcp://127.0.0.1:0", "uds://"];
 
 /// Waiting of both participants by default: polling for a while, then sleeping.
 pub(super) const WAITS_BY_DEFAULT: usize = 0;
+/// Waiting of both participants without sleeping.
 pub(super) const WAITS_SPINNING: usize = 1;
+/// Waiting of both participants without polling.
 pub(super) const WAITS_SLEEPING: usize = 2;
 
 /// Kind of the calls that a benchmark makes, and their order.
@@ -39,14 +47,16 @@ pub(super) trait CallKind: Send + Sync + Sized + 'static {
         1
     }
 
+    /// Makes one call or, if several may be in flight, starts one and waits for the oldest.
     fn call(&self, caller: &mut EndpointCaller) -> Result<(), Fault>;
 }
 
 /// Transport, way of waiting, and the declaration of the benchmark with both.
 type Declared = (usize, usize, Spec);
 
+/// Returns the declaration of a benchmark of calls.
 #[track_caller]
-const fn call(
+const fn call_spec(
     transport: usize,
     waits: usize,
     id: &'static str,
@@ -57,12 +67,13 @@ const fn call(
     (transport, waits, spec)
 }
 
+/// Returns the declaration with timing in batches.
 const fn batched((transport, waits, spec): Declared) -> Declared {
     (transport, waits, spec.batched())
 }
 
 /// Returns the declaration for a transport and a way of waiting; fails to compile without one.
-const fn declared(specs: &[Declared], transport: usize, waits: usize) -> Spec {
+const fn find_spec(specs: &[Declared], transport: usize, waits: usize) -> Spec {
     let mut at = 0;
     while specs[at].0 != transport || specs[at].1 != waits {
         at += 1;
@@ -70,6 +81,7 @@ const fn declared(specs: &[Declared], transport: usize, waits: usize) -> Spec {
     specs[at].2
 }
 
+/// Declaration of the benchmark of a call through shared memory.
 const NOOP_SM: Spec = Spec::new(
     "rpc/noop",
     "a procedure without arguments or a result, called through shared memory",
@@ -81,6 +93,7 @@ const NOOP_SM: Spec = Spec::new(
 .ladder()
 .batched();
 
+/// Calls without arguments or a result.
 pub(super) struct Noop;
 
 impl CallKind for Noop {
@@ -89,14 +102,14 @@ impl CallKind for Noop {
     const SPECS: &'static [Declared] = &[
         (VIA_SM, WAITS_BY_DEFAULT, NOOP_SM),
         (VIA_SM, WAITS_SPINNING, NOOP_SM),
-        call(
+        call_spec(
             VIA_SM,
             WAITS_SLEEPING,
             "rpc/noop-asleep",
             "the same, where both sides sleep as soon as they have nothing to do",
             "floor/sleeping",
         ),
-        call(
+        call_spec(
             VIA_TCP,
             WAITS_SPINNING,
             "rpc/tcp-spin",
@@ -104,7 +117,7 @@ impl CallKind for Noop {
                  both sides spinning",
             "floor/socket-spin",
         ),
-        call(
+        call_spec(
             VIA_TCP,
             WAITS_SLEEPING,
             "rpc/tcp",
@@ -112,7 +125,7 @@ impl CallKind for Noop {
                  both sides asleep",
             "floor/socket",
         ),
-        call(
+        call_spec(
             VIA_UDS,
             WAITS_SPINNING,
             "rpc/uds-spin",
@@ -120,7 +133,7 @@ impl CallKind for Noop {
                  both sides spinning",
             "floor/unix-socket-spin",
         ),
-        call(
+        call_spec(
             VIA_UDS,
             WAITS_SLEEPING,
             "rpc/uds",
@@ -156,13 +169,15 @@ args! {
     }
 }
 
+/// Arguments of the benchmarks of calls with a payload.
 pub(super) trait Payload: Args + Send + Sync + 'static {
+    /// Declarations of the benchmarks, one for each transport and way of waiting.
     const SPECS: &'static [Declared];
     fn bytes(&self) -> Bytes;
 }
 
 impl Payload for SharedPayload {
-    const SPECS: &'static [Declared] = &[batched(call(
+    const SPECS: &'static [Declared] = &[batched(call_spec(
         VIA_SM,
         WAITS_SPINNING,
         "rpc/payload",
@@ -177,14 +192,14 @@ impl Payload for SharedPayload {
 
 impl Payload for SocketPayload {
     const SPECS: &'static [Declared] = &[
-        call(
+        call_spec(
             VIA_TCP,
             WAITS_SPINNING,
             "rpc/tcp-payload",
             "message_bytes to a procedure and back, over loopback TCP, both sides spinning",
             "floor/socket-spin",
         ),
-        call(
+        call_spec(
             VIA_UDS,
             WAITS_SPINNING,
             "rpc/uds-payload",
@@ -198,6 +213,7 @@ impl Payload for SocketPayload {
     }
 }
 
+/// Calls whose result is the payload sent.
 pub(super) struct EchoCalls<A> {
     sent: Vec<u8>,
     args: std::marker::PhantomData<fn() -> A>,
@@ -220,7 +236,7 @@ impl<A: Payload> CallKind for EchoCalls<A> {
         let is_right = |came: &[u8]| {
             came.len() == self.sent.len() && came[..looked_at] == self.sent[..looked_at]
         };
-        match caller.endpoint.call_bytes(caller.peer, ECHO, &self.sent, is_right) {
+        match caller.endpoint.call_bytes(caller.peer, ECHO_METHOD, &self.sent, is_right) {
             Ok(true) => Ok(()),
             Ok(false) => Err(Fault::new("the result differs from the arguments sent")),
             Err(error) => Err(Fault::from_error(error)),
@@ -248,7 +264,7 @@ impl CallKind for ManyCalls {
     type Args = ManyCallsArgs;
 
     const SPECS: &'static [Declared] = &[
-        batched(call(
+        batched(call_spec(
             VIA_SM,
             WAITS_SPINNING,
             "rpc/many",
@@ -256,7 +272,7 @@ impl CallKind for ManyCalls {
                  both sides spinning",
             "floor/pipelined",
         )),
-        batched(call(
+        batched(call_spec(
             VIA_TCP,
             WAITS_SPINNING,
             "rpc/tcp-many",
@@ -278,27 +294,28 @@ impl CallKind for ManyCalls {
 
     #[inline]
     fn call(&self, caller: &mut EndpointCaller) -> Result<(), Fault> {
-        if caller.under_way.len() >= self.concurrency_count {
+        if caller.calls_in_flight.len() >= self.concurrency_count {
             caller.wait_for_oldest()?;
         }
         let provider = (caller.calls_count % u64::from(self.providers_count)) as u16;
         let method = NOOP_METHOD.with_provider(provider);
         let call = caller.endpoint.start(caller.peer, method, &()).map_err(Fault::from_error)?;
-        caller.under_way.push_back(call);
+        caller.calls_in_flight.push_back(call);
         Ok(())
     }
 }
 
+/// State of the calling participant.
 pub(super) struct EndpointCaller {
     endpoint: Endpoint,
     peer: Peer,
-    under_way: VecDeque<Call<()>>,
+    calls_in_flight: VecDeque<Call<()>>,
     calls_count: u64,
 }
 
 impl EndpointCaller {
     fn wait_for_oldest(&mut self) -> Result<(), Fault> {
-        match self.under_way.pop_front() {
+        match self.calls_in_flight.pop_front() {
             Some(call) => self.endpoint.wait(call).map_err(Fault::from_error),
             None => Ok(()),
         }
@@ -306,16 +323,18 @@ impl EndpointCaller {
 }
 
 /// Medium: calls from an endpoint in one participant to an endpoint in the other.
-pub(super) struct CallMedium<W, const WAY: usize, const WAITS: usize> {
-    work: W,
+pub(super) struct CallMedium<W, const TRANSPORT: usize, const WAITS: usize> {
+    call_kind: W,
     server: Region<PublishedAddress>,
     config: Config,
 }
 
-impl<W: CallKind, const WAY: usize, const WAITS: usize> RelayMedium for CallMedium<W, WAY, WAITS> {
+impl<W: CallKind, const TRANSPORT: usize, const WAITS: usize> RelayMedium
+    for CallMedium<W, TRANSPORT, WAITS>
+{
     type Args = W::Args;
-    const SPEC: Spec = declared(W::SPECS, WAY, WAITS);
-    type Ping = EndpointCaller;
+    const SPEC: Spec = find_spec(W::SPECS, TRANSPORT, WAITS);
+    type PingState = EndpointCaller;
 
     fn setup(args: &W::Args, setup: &mut Setup) -> Result<Self, Fault> {
         // If both share a CPU, one that spins without end would keep the other from answering.
@@ -324,28 +343,28 @@ impl<W: CallKind, const WAY: usize, const WAITS: usize> RelayMedium for CallMedi
         if WAITS == WAITS_SLEEPING {
             config.spin_ns_max = 0;
         }
-        Ok(Self { work: W::new(args), server: setup.shared_region()?, config })
+        Ok(Self { call_kind: W::new(args), server: setup.shared_region()?, config })
     }
 
-    fn ping(&self) -> Result<EndpointCaller, Fault> {
+    fn new_ping_state(&self) -> Result<EndpointCaller, Fault> {
         let address = self.server.wait()?.parse().map_err(Fault::from_error)?;
         let mut endpoint = Endpoint::new(self.config.clone()).map_err(Fault::from_error)?;
         let peer = endpoint.connect(&address).map_err(Fault::from_error)?;
-        Ok(EndpointCaller { endpoint, peer, under_way: VecDeque::new(), calls_count: 0 })
+        Ok(EndpointCaller { endpoint, peer, calls_in_flight: VecDeque::new(), calls_count: 0 })
     }
 
     #[inline]
     fn round_trip(&self, caller: &mut EndpointCaller) -> Result<(), Fault> {
-        let done = self.work.call(caller);
+        let done = self.call_kind.call(caller);
         caller.calls_count += 1;
         done
     }
 
     fn end(&self, caller: &mut EndpointCaller) -> Result<(), Fault> {
-        while !caller.under_way.is_empty() {
+        while !caller.calls_in_flight.is_empty() {
             caller.wait_for_oldest()?;
         }
-        caller.endpoint.call::<_, ()>(caller.peer, STOP, &()).map_err(Fault::from_error)
+        caller.endpoint.call::<_, ()>(caller.peer, STOP_METHOD, &()).map_err(Fault::from_error)
     }
 
     fn echo(&self) -> Result<u64, Fault> {
@@ -355,7 +374,7 @@ impl<W: CallKind, const WAY: usize, const WAITS: usize> RelayMedium for CallMedi
         let count = |turns: &AtomicU64| {
             turns.store(turns.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         };
-        for provider in 0..self.work.providers_count() {
+        for provider in 0..self.call_kind.providers_count() {
             let turns = Arc::clone(&turns);
             let noop = move |_: &mut Context<'_>, ()| -> Result<(), Failure> {
                 count(&turns);
@@ -376,7 +395,7 @@ impl<W: CallKind, const WAY: usize, const WAITS: usize> RelayMedium for CallMedi
         };
         endpoint.register("stop", 0, stop).map_err(Fault::from_error)?;
         let address = endpoint
-            .listen(&ADDRESSES[WAY].parse().map_err(Fault::from_error)?)
+            .listen(&ADDRESSES[TRANSPORT].parse().map_err(Fault::from_error)?)
             .map_err(Fault::from_error)?;
         self.server.publish(&address.to_string())?;
         // Nothing else ends it. The last answer is still on its way, in memory that lives as long

@@ -11,10 +11,12 @@ use handover_rpc::{CallError, Calling, Config, Context, Endpoint};
 use std::sync::Arc;
 use std::time::Duration;
 
-const CALL: usize = 0;
-const LEAST: usize = 1;
+/// Index of the part with the time between two requests.
+const CALL_PART: usize = 0;
+/// Index of the part with the time for the least served client.
+const LEAST_PART: usize = 1;
 /// Number of calls for which one sample of the least served client is recorded.
-const LEAST_CALLS: u64 = 1000;
+const CALLS_PER_LEAST_SAMPLE: u64 = 1000;
 
 /// Workload: a server, which is timed, and clients that call it without a pause.
 pub(super) struct RpcClients {
@@ -27,10 +29,11 @@ pub(super) struct RpcClients {
 /// Counters of served requests. All accesses are Relaxed: only the server's thread uses them.
 struct RequestCounts {
     /// Number of requests of each client, by its index among the peers.
-    of_each: Vec<AtomicU64>,
+    by_client: Vec<AtomicU64>,
     /// Number of all requests so far.
     served: AtomicU64,
-    last: AtomicU64,
+    /// Value of `served` at which the server stops.
+    stop_at: AtomicU64,
 }
 
 impl Handover for RpcClients {
@@ -60,7 +63,7 @@ impl Handover for RpcClients {
         let spin_ns_max = if self.crowded { 0 } else { Config::default().spin_ns_max };
         let config = Config { spin_ns_max, ..Config::default() };
         if participant.index > 0 {
-            return self.ask(config);
+            return self.run_client(config);
         }
         // The server has its own CPU, regardless of its clients' placement.
         self.serve(Config::default(), out)
@@ -69,7 +72,7 @@ impl Handover for RpcClients {
 
 impl RpcClients {
     /// Runs a client: calls until the server has stopped.
-    fn ask(&self, config: Config) -> Result<(), Fault> {
+    fn run_client(&self, config: Config) -> Result<(), Fault> {
         let address = self.server.wait()?.parse().map_err(Fault::from_error)?;
         let mut endpoint = Endpoint::new(config).map_err(Fault::from_error)?;
         let peer = endpoint.connect(&address).map_err(Fault::from_error)?;
@@ -82,18 +85,22 @@ impl RpcClients {
         }
     }
 
+    /// Runs the server, and records its samples.
     fn serve(&self, config: Config, out: &mut Samples) -> Result<(), Fault> {
         let mut endpoint = Endpoint::new(config).map_err(Fault::from_error)?;
-        let of_each = (0..self.clients_count).map(|_| AtomicU64::new(0)).collect();
-        let counts =
-            Arc::new(RequestCounts { of_each, served: AtomicU64::new(0), last: AtomicU64::new(0) });
+        let by_client = (0..self.clients_count).map(|_| AtomicU64::new(0)).collect();
+        let counts = Arc::new(RequestCounts {
+            by_client,
+            served: AtomicU64::new(0),
+            stop_at: AtomicU64::new(0),
+        });
         let counted = Arc::clone(&counts);
         let noop = move |context: &mut Context<'_>, ()| {
-            let its = &counted.of_each[context.peer().slot as usize];
+            let its = &counted.by_client[context.peer().slot as usize];
             its.store(its.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
             let served = counted.served.load(Ordering::Relaxed) + 1;
             counted.served.store(served, Ordering::Relaxed);
-            if served == counted.last.load(Ordering::Relaxed) {
+            if served == counted.stop_at.load(Ordering::Relaxed) {
                 context.stop();
             }
             Ok(())
@@ -106,10 +113,11 @@ impl RpcClients {
         while endpoint.peers().count() < self.clients_count {
             endpoint.progress(Duration::from_millis(1));
         }
-        self.time(&mut endpoint, &counts, out)
+        self.time_batches(&mut endpoint, &counts, out)
     }
 
-    fn time(
+    /// Serves batches of requests, and records their durations.
+    fn time_batches(
         &self,
         endpoint: &mut Endpoint,
         counts: &RequestCounts,
@@ -119,32 +127,37 @@ impl RpcClients {
         // client before it sees that it must end, and once more.
         let batch = 256 * self.clients_count as u64;
         let mut serve = || {
-            let last = counts.last.load(Ordering::Relaxed) + batch;
-            counts.last.store(last, Ordering::Relaxed);
+            let last = counts.stop_at.load(Ordering::Relaxed) + batch;
+            counts.stop_at.store(last, Ordering::Relaxed);
             endpoint.serve();
         };
         // Excludes the requests that were served while clients connected.
-        counts.last.store(counts.served.load(Ordering::Relaxed), Ordering::Relaxed);
+        counts.stop_at.store(counts.served.load(Ordering::Relaxed), Ordering::Relaxed);
         // Clients that have just connected get into a steady state first.
         serve();
-        let before = self.counted(counts);
+        let before = self.requests_by_client(counts);
         let all_began = clock::ticks();
         loop {
-            out.record_batch(CALL, time_ticks(&mut serve), batch);
+            out.record_batch(CALL_PART, time_ticks(&mut serve), batch);
             if !out.is_running() {
                 break;
             }
         }
         let took = clock::ticks().saturating_sub(all_began);
-        let after = self.counted(counts);
+        let after = self.requests_by_client(counts);
         let served = after.iter().zip(&before).map(|(after, before)| after - before);
         let least = served.min().unwrap_or(0).max(1) * self.clients_count as u64;
-        let each = u128::from(took) * u128::from(LEAST_CALLS) / u128::from(least);
-        out.record_batch(LEAST, u64::try_from(each).unwrap_or(u64::MAX), LEAST_CALLS);
+        let each = u128::from(took) * u128::from(CALLS_PER_LEAST_SAMPLE) / u128::from(least);
+        out.record_batch(
+            LEAST_PART,
+            u64::try_from(each).unwrap_or(u64::MAX),
+            CALLS_PER_LEAST_SAMPLE,
+        );
         Ok(())
     }
 
-    fn counted(&self, counts: &RequestCounts) -> Vec<u64> {
-        counts.of_each.iter().map(|it| it.load(Ordering::Relaxed)).collect()
+    /// Returns the number of requests of each client.
+    fn requests_by_client(&self, counts: &RequestCounts) -> Vec<u64> {
+        counts.by_client.iter().map(|it| it.load(Ordering::Relaxed)).collect()
     }
 }

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Value sent instead of a call's number, to end the round.
 const END: u64 = u64::MAX;
 
+/// Opened service, which creates clients and servers.
 type Service = PortFactory<ipc::Service, u64, (), u64, ()>;
 
 /// Medium: a request-response service of iceoryx2.
@@ -25,7 +26,8 @@ pub(super) struct IceoryxMedium {
 /// State of the caller.
 pub(super) struct IceoryxCaller {
     client: Client<ipc::Service, u64, (), u64, ()>,
-    number: u64,
+    /// Number of the last call.
+    call_number: u64,
     /// Node of the client, which must be dropped after the client.
     _node: Node<ipc::Service>,
 }
@@ -44,27 +46,27 @@ fn open(name: &str) -> Result<(Node<ipc::Service>, Service), Fault> {
 impl RelayMedium for IceoryxMedium {
     type Args = ();
     const SPEC: Spec = CallMedium::<Noop, VIA_SM, WAITS_BY_DEFAULT>::SPEC;
-    type Ping = IceoryxCaller;
+    type PingState = IceoryxCaller;
 
     fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
         Ok(Self { service: setup.shared_region()?, pause: PollPause::new(setup) })
     }
 
-    fn ping(&self) -> Result<IceoryxCaller, Fault> {
+    fn new_ping_state(&self) -> Result<IceoryxCaller, Fault> {
         let (node, service) = open(&self.service.wait()?)?;
         let client = service.client_builder().create().map_err(Fault::from_error)?;
-        Ok(IceoryxCaller { client, number: 0, _node: node })
+        Ok(IceoryxCaller { client, call_number: 0, _node: node })
     }
 
     #[inline(always)]
     fn round_trip(&self, caller: &mut IceoryxCaller) -> Result<(), Fault> {
-        caller.number += 1;
-        let pending = caller.client.send_copy(caller.number).map_err(Fault::from_error)?;
+        caller.call_number += 1;
+        let pending = caller.client.send_copy(caller.call_number).map_err(Fault::from_error)?;
         loop {
             match pending.receive().map_err(Fault::from_error)? {
-                Some(number) if *number == caller.number => return Ok(()),
+                Some(number) if *number == caller.call_number => return Ok(()),
                 Some(number) => {
-                    let sent = caller.number;
+                    let sent = caller.call_number;
                     return Err(Fault::new(format!(
                         "received the response {}, expected {sent}",
                         *number
@@ -80,9 +82,10 @@ impl RelayMedium for IceoryxMedium {
     }
 
     fn echo(&self) -> Result<u64, Fault> {
-        static SERVICES: AtomicU64 = AtomicU64::new(0);
+        /// Number of services that this process has created.
+        static SERVICES_COUNT: AtomicU64 = AtomicU64::new(0);
         // Relaxed: only the numbers must differ.
-        let number = SERVICES.fetch_add(1, Ordering::Relaxed);
+        let number = SERVICES_COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("handover/noop/{}/{number}", std::process::id());
         let (_node, service) = open(&name)?;
         let server = service.server_builder().create().map_err(Fault::from_error)?;

@@ -21,8 +21,9 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::runtime::{Builder, Runtime};
 
 /// Payload that is echoed once, untimed, and compared.
-const SAID: &[u8] = b"correct before fast";
+const ECHOED_PAYLOAD: &[u8] = b"correct before fast";
 
+/// Kind of socket over which RPC libraries are measured.
 pub(super) trait SocketKind: Send + Sync + 'static {
     /// Declaration of the benchmark, the same as for our contender.
     const SPEC: Spec;
@@ -32,9 +33,9 @@ pub(super) trait SocketKind: Send + Sync + 'static {
     /// Listens; returns the listener and its address as text.
     fn listen() -> Result<(Self::Listener, String), Fault>;
     async fn accept(listener: &Self::Listener) -> io::Result<Self::Stream>;
-    async fn connect(place: &str) -> io::Result<Self::Stream>;
+    async fn connect(address: &str) -> io::Result<Self::Stream>;
     /// Returns the address as a URI for tonic.
-    fn uri(place: &str) -> String;
+    fn uri(address: &str) -> String;
 }
 
 /// Connections over loopback TCP, without Nagle's delay.
@@ -48,8 +49,8 @@ impl SocketKind for TcpSocket {
     fn listen() -> Result<(TcpListener, String), Fault> {
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         listener.set_nonblocking(true)?;
-        let place = listener.local_addr()?.to_string();
-        Ok((TcpListener::from_std(listener)?, place))
+        let address = listener.local_addr()?.to_string();
+        Ok((TcpListener::from_std(listener)?, address))
     }
 
     async fn accept(listener: &TcpListener) -> io::Result<TcpStream> {
@@ -58,14 +59,14 @@ impl SocketKind for TcpSocket {
         Ok(stream)
     }
 
-    async fn connect(place: &str) -> io::Result<TcpStream> {
-        let stream = TcpStream::connect(place).await?;
+    async fn connect(address: &str) -> io::Result<TcpStream> {
+        let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
         Ok(stream)
     }
 
-    fn uri(place: &str) -> String {
-        format!("http://{place}")
+    fn uri(address: &str) -> String {
+        format!("http://{address}")
     }
 }
 
@@ -80,28 +81,29 @@ impl SocketKind for UnixSocket {
     fn listen() -> Result<((UnixListener, TempDir), String), Fault> {
         let folder = TempDir::with_prefix("rpc-")?;
         let path = folder.path().join("socket");
-        let place =
+        let address =
             path.to_str().ok_or_else(|| Fault::new("the path of the socket is not UTF-8"))?.into();
-        Ok(((UnixListener::bind(path)?, folder), place))
+        Ok(((UnixListener::bind(path)?, folder), address))
     }
 
     async fn accept((listener, _): &(UnixListener, TempDir)) -> io::Result<UnixStream> {
         Ok(listener.accept().await?.0)
     }
 
-    async fn connect(place: &str) -> io::Result<UnixStream> {
-        UnixStream::connect(place).await
+    async fn connect(address: &str) -> io::Result<UnixStream> {
+        UnixStream::connect(address).await
     }
 
-    fn uri(place: &str) -> String {
-        format!("unix:{place}")
+    fn uri(address: &str) -> String {
+        format!("unix:{address}")
     }
 }
 
+/// Client and server of an RPC library, with two procedures.
 pub(super) trait RpcLibrary: Send + Sync + 'static {
     type Client;
 
-    async fn connect<K: SocketKind>(place: &str) -> Result<Self::Client, Fault>;
+    async fn connect<K: SocketKind>(address: &str) -> Result<Self::Client, Fault>;
     async fn echo(client: &mut Self::Client, bytes: Vec<u8>) -> Result<Vec<u8>, Fault>;
     async fn noop(client: &mut Self::Client) -> Result<(), Fault>;
     /// Closes the connection, after the server has answered all calls.
@@ -113,7 +115,7 @@ pub(super) trait RpcLibrary: Send + Sync + 'static {
 /// Medium: calls by an RPC library over one kind of socket.
 pub(super) struct LibraryMedium<L, K> {
     server: Region<PublishedAddress>,
-    over: PhantomData<fn() -> (L, K)>,
+    library_and_socket: PhantomData<fn() -> (L, K)>,
 }
 
 /// A connected client with the runtime of its thread.
@@ -122,18 +124,20 @@ pub(super) struct LibraryCaller<C> {
     client: C,
 }
 
-fn runtime() -> Result<Runtime, Fault> {
+/// Creates a runtime for the current thread.
+fn new_runtime() -> Result<Runtime, Fault> {
     Ok(Builder::new_current_thread().enable_all().build()?)
 }
 
 impl<L: RpcLibrary, K: SocketKind> LibraryMedium<L, K> {
-    fn call(&self) -> Result<LibraryCaller<L::Client>, Fault> {
-        let (place, runtime) = (self.server.wait()?, runtime()?);
+    /// Connects a client, and checks one echo.
+    fn connect_client(&self) -> Result<LibraryCaller<L::Client>, Fault> {
+        let (address, runtime) = (self.server.wait()?, new_runtime()?);
         let client = runtime.block_on(async {
-            let mut client = L::connect::<K>(&place).await?;
-            match L::echo(&mut client, SAID.to_vec()).await? {
-                came if came == SAID => Ok(client),
-                came => Err(Fault::new(format!("sent {SAID:?}, received {came:?}"))),
+            let mut client = L::connect::<K>(&address).await?;
+            match L::echo(&mut client, ECHOED_PAYLOAD.to_vec()).await? {
+                came if came == ECHOED_PAYLOAD => Ok(client),
+                came => Err(Fault::new(format!("sent {ECHOED_PAYLOAD:?}, received {came:?}"))),
             }
         });
         Ok(LibraryCaller { client: client?, runtime })
@@ -143,24 +147,24 @@ impl<L: RpcLibrary, K: SocketKind> LibraryMedium<L, K> {
 impl<L: RpcLibrary, K: SocketKind> RelayMedium for LibraryMedium<L, K> {
     type Args = ();
     const SPEC: Spec = K::SPEC;
-    type Ping = Option<LibraryCaller<L::Client>>;
+    type PingState = Option<LibraryCaller<L::Client>>;
 
     fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
-        Ok(Self { server: setup.shared_region()?, over: PhantomData })
+        Ok(Self { server: setup.shared_region()?, library_and_socket: PhantomData })
     }
 
-    fn ping(&self) -> Result<Self::Ping, Fault> {
-        self.call().map(Some)
+    fn new_ping_state(&self) -> Result<Self::PingState, Fault> {
+        self.connect_client().map(Some)
     }
 
-    fn round_trip(&self, caller: &mut Self::Ping) -> Result<(), Fault> {
+    fn round_trip(&self, caller: &mut Self::PingState) -> Result<(), Fault> {
         match caller {
             Some(LibraryCaller { runtime, client }) => runtime.block_on(L::noop(client)),
             None => Err(Fault::new("the client is not connected")),
         }
     }
 
-    fn end(&self, caller: &mut Self::Ping) -> Result<(), Fault> {
+    fn end(&self, caller: &mut Self::PingState) -> Result<(), Fault> {
         match caller.take() {
             Some(LibraryCaller { runtime, client }) => runtime.block_on(L::end(client)),
             None => Ok(()),
@@ -168,9 +172,9 @@ impl<L: RpcLibrary, K: SocketKind> RelayMedium for LibraryMedium<L, K> {
     }
 
     fn echo(&self) -> Result<u64, Fault> {
-        runtime()?.block_on(async {
-            let (listener, place) = K::listen()?;
-            self.server.publish(&place)?;
+        new_runtime()?.block_on(async {
+            let (listener, address) = K::listen()?;
+            self.server.publish(&address)?;
             L::serve::<K>(K::accept(&listener).await?).await
         })
     }

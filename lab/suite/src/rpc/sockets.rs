@@ -13,8 +13,8 @@ use zerocopy::FromZeros;
 
 /// Peer: one byte over a pair of Unix sockets, and one back. If `SPINS`, both participants repeat non-blocking calls.
 pub(super) struct SocketPair<const SPINS: bool> {
-    near: UnixStream,
-    far: UnixStream,
+    caller_end: UnixStream,
+    server_end: UnixStream,
 }
 
 /// Value sent instead of a call, to end the round.
@@ -23,46 +23,46 @@ const END: u8 = 0xff;
 impl<const SPINS: bool> RelayMedium for SocketPair<SPINS> {
     type Args = ();
     const SPEC: Spec = CallMedium::<Noop, VIA_SM, WAITS_BY_DEFAULT>::SPEC;
-    type Ping = ();
+    type PingState = ();
 
     fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
-        let (near, far) = SocketEnds::<UnixStream, SPINS>::create_ends(setup)?;
-        let ends = Self { near, far };
-        for end in [&ends.near, &ends.far] {
+        let (caller_end, server_end) = SocketEnds::<UnixStream, SPINS>::create_ends(setup)?;
+        let ends = Self { caller_end, server_end };
+        for end in [&ends.caller_end, &ends.server_end] {
             end.set_nonblocking(SPINS)?;
         }
         Ok(ends)
     }
 
-    fn ping(&self) -> Result<(), Fault> {
+    fn new_ping_state(&self) -> Result<(), Fault> {
         Ok(())
     }
 
     fn round_trip(&self, (): &mut ()) -> Result<(), Fault> {
-        (&self.near).write_all(&[1])?;
-        take(&self.near)?;
+        (&self.caller_end).write_all(&[1])?;
+        read_byte(&self.caller_end)?;
         Ok(())
     }
 
     fn end(&self, (): &mut ()) -> Result<(), Fault> {
-        Ok((&self.near).write_all(&[END])?)
+        Ok((&self.caller_end).write_all(&[END])?)
     }
 
     fn echo(&self) -> Result<u64, Fault> {
         let mut turns = 0;
         loop {
-            let byte = take(&self.far)?;
+            let byte = read_byte(&self.server_end)?;
             if byte == END {
                 return Ok(turns);
             }
-            (&self.far).write_all(&[byte])?;
+            (&self.server_end).write_all(&[byte])?;
             turns += 1;
         }
     }
 }
 
 /// Reads and returns the next byte; polls if the socket does not block.
-fn take(mut end: &UnixStream) -> Result<u8, Fault> {
+fn read_byte(mut end: &UnixStream) -> Result<u8, Fault> {
     let mut byte = [0];
     loop {
         match end.read(&mut byte) {
@@ -89,12 +89,16 @@ const SLOT_WORDS: usize = 7;
 #[derive(FromZeros)]
 #[repr(C, align(128))]
 pub(super) struct MessageSlot {
+    /// Number of the message, on which the reader waits.
     word: WaitWord,
+    /// Procedure, length of the arguments, and arguments.
     words: [AtomicU64; SLOT_WORDS],
 }
 
-const NOOP: u64 = 1;
-const STOP: u64 = 2;
+/// Number of the procedure without arguments.
+const NOOP_PROCEDURE: u64 = 1;
+/// Number of the procedure that stops the server.
+const STOP_PROCEDURE: u64 = 2;
 
 impl MessageSlot {
     /// Writes a message without arguments, publishes it, and wakes the reader if necessary.
@@ -122,14 +126,14 @@ impl MessageSlot {
 impl<const ADAPTS: bool> RelayMedium for SharedSlots<ADAPTS> {
     type Args = ();
     const SPEC: Spec = CallMedium::<Noop, VIA_SM, WAITS_BY_DEFAULT>::SPEC;
-    type Ping = u32;
+    type PingState = u32;
 
     fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
         let waits = if ADAPTS { Wait::SpinThenSleep } else { Wait::Spin };
         Ok(Self { slots: setup.shared_region()?, mode: WaitMode::new(waits, setup) })
     }
 
-    fn ping(&self) -> Result<u32, Fault> {
+    fn new_ping_state(&self) -> Result<u32, Fault> {
         Ok(0)
     }
 
@@ -137,17 +141,17 @@ impl<const ADAPTS: bool> RelayMedium for SharedSlots<ADAPTS> {
     fn round_trip(&self, number: &mut u32) -> Result<(), Fault> {
         *number += 1;
         let [request, answer] = &*self.slots;
-        request.send(*number, NOOP, self.mode);
+        request.send(*number, NOOP_PROCEDURE, self.mode);
         match answer.receive(*number, self.mode)? {
-            NOOP => Ok(()),
-            other => {
-                Err(Fault::new(format!("received an answer of procedure {other}, expected {NOOP}")))
-            }
+            NOOP_PROCEDURE => Ok(()),
+            other => Err(Fault::new(format!(
+                "received an answer of procedure {other}, expected {NOOP_PROCEDURE}"
+            ))),
         }
     }
 
     fn end(&self, number: &mut u32) -> Result<(), Fault> {
-        self.slots[0].send(*number + 1, STOP, self.mode);
+        self.slots[0].send(*number + 1, STOP_PROCEDURE, self.mode);
         Ok(())
     }
 
@@ -156,15 +160,15 @@ impl<const ADAPTS: bool> RelayMedium for SharedSlots<ADAPTS> {
         let mut number = 0;
         loop {
             match request.receive(number + 1, self.mode)? {
-                NOOP => number += 1,
-                STOP => return Ok(u64::from(number)),
+                NOOP_PROCEDURE => number += 1,
+                STOP_PROCEDURE => return Ok(u64::from(number)),
                 other => {
                     return Err(Fault::new(format!(
                         "received a call of the unknown procedure {other}"
                     )));
                 }
             }
-            answer.send(number, NOOP, self.mode);
+            answer.send(number, NOOP_PROCEDURE, self.mode);
         }
     }
 }

@@ -100,6 +100,7 @@ pub(super) fn yield_if_shared(idle_policy: IdlePolicy) {
 /// Iterator over the next packets that a client offers.
 struct Offers<'a> {
     flows: &'a mut ClientFlows,
+    /// Number of packets that are still to be offered.
     left: u64,
 }
 
@@ -116,15 +117,18 @@ impl Iterator for Offers<'_> {
 
 /// Differences between the benchmarks of a client and an arbiter.
 trait Variant: Send + Sync + 'static {
+    /// Declaration of the benchmark.
     const SPEC: Spec;
     const STAMPING: Stamping = Stamping::None;
 }
 
+/// Workload: clients that send packets to an arbiter, which returns them.
 struct Driver<A: MakeScheduler, M: Variant> {
     arbiter: TakeCell<Arbiter<A::Scheduler>>,
     hub: Hub,
     args: DriveArgs,
     idle_policy: IdlePolicy,
+    /// Number of clients that are still sending.
     clients_left: AtomicU32,
     /// Counts of packets sent, transmitted and dropped.
     tally: Tally,
@@ -233,9 +237,10 @@ impl<A: MakeScheduler, M: Variant> Driver<A, M> {
     }
 }
 
-enum Algorithms {}
+/// Variant without time stamps, for each scheduling algorithm.
+enum Unstamped {}
 
-impl Variant for Algorithms {
+impl Variant for Unstamped {
     const SPEC: Spec = Spec::new(
         "sched/client-arbiter-client",
         "a packet from a client through the algorithm and back as a mark, 16 flows",
@@ -246,6 +251,7 @@ impl Variant for Algorithms {
     .hands_over();
 }
 
+/// Variant with a time stamp for each packet if `PACKETS`, otherwise for each batch of packets.
 enum StampsOf<const PACKETS: bool> {}
 
 impl<const PACKETS: bool> Variant for StampsOf<PACKETS> {
@@ -253,6 +259,7 @@ impl<const PACKETS: bool> Variant for StampsOf<PACKETS> {
     const SPEC: Spec = NoStamps::SPEC;
 }
 
+/// Variant without time stamps, for comparison with [`StampsOf`].
 enum NoStamps {}
 
 impl Variant for NoStamps {
@@ -372,9 +379,9 @@ impl<C: Channel> Handover for Mailbox<C> {
     }
 }
 
-/// Peer: the simplest hand-written form: the scheduler in a mutex that clients lock to enqueue
-/// packets, and a participant that locks it to dequeue them; for each packet, or for as many
-/// together as our clients send and our arbiter takes.
+/// Peer: a scheduler in a mutex. Clients lock the mutex to enqueue packets, and another participant
+/// locks it to dequeue them: for each packet if `EACH`, otherwise for as many together as our
+/// clients send and our arbiter takes.
 struct MutexScheduler<A: MakeScheduler, const EACH: bool> {
     shared: Mutex<A::Scheduler>,
     args: DriveArgs,
@@ -385,10 +392,10 @@ struct MutexScheduler<A: MakeScheduler, const EACH: bool> {
 
 impl<A: MakeScheduler, const EACH: bool> Handover for MutexScheduler<A, EACH> {
     type Args = DriveArgs;
-    const SPEC: Spec = Algorithms::SPEC;
+    const SPEC: Spec = Unstamped::SPEC;
 
     fn roles(args: &DriveArgs) -> Vec<Role> {
-        Driver::<A, Algorithms>::roles(args)
+        Driver::<A, Unstamped>::roles(args)
     }
 
     fn setup(args: &DriveArgs, setup: &mut Setup) -> Result<Self, Fault> {
@@ -466,10 +473,10 @@ pub(super) const BENCHES: &[Bench] = benches! {
     many ours "ring-spsc" Spin: Mailbox<Spsc<true>>;
     many peer "rtrb" Spin: Mailbox<Rtrb>, if feature = "peers";
     many peer "array-queue" Spin: Mailbox<ArrayQueue>, if feature = "peers";
-    many ours "fifo" Spin: Driver<OfFifo, Algorithms>;
-    many ours "drr" Spin: Driver<OfDrr, Algorithms>;
-    many ours "qfq" Spin: Driver<OfQfq, Algorithms>;
-    many ours "wf2q+" Spin: Driver<OfWf2qPlus, Algorithms>;
+    many ours "fifo" Spin: Driver<OfFifo, Unstamped>;
+    many ours "drr" Spin: Driver<OfDrr, Unstamped>;
+    many ours "qfq" Spin: Driver<OfQfq, Unstamped>;
+    many ours "wf2q+" Spin: Driver<OfWf2qPlus, Unstamped>;
     many peer "mutex-fifo" SpinThenSleep.compared_only_with("fifo"): MutexScheduler<OfFifo, false>;
     many peer "mutex-drr" SpinThenSleep.compared_only_with("drr"): MutexScheduler<OfDrr, false>;
     many peer "mutex-qfq" SpinThenSleep.compared_only_with("qfq"): MutexScheduler<OfQfq, false>;

@@ -26,13 +26,15 @@ args! {
 const SWING_PACKETS: u64 = 64;
 /// Number of times that packets are enqueued and dequeued in one sample.
 const SWINGS: u64 = 16;
+/// Number of packets enqueued or dequeued in one sample.
 const STEPS: u64 = 2 * SWING_PACKETS * SWINGS;
+/// Number of packets that pass through the scheduler in one sample.
 const PACKETS: u64 = STEPS / 2;
 
 /// A scheduling algorithm to measure. Its packets carry a token of 8 bytes.
 pub(super) trait Engine: 'static {
     const ID: &'static str;
-    const WHAT: &'static str;
+    const DESCRIPTION: &'static str;
     type Scheduler: Scheduler<u64>;
     fn new(config: &Config) -> Result<Self::Scheduler, ConfigError>;
     /// Returns the weights of the flow set, in the notation of [`FlowSet`](super::flowset::FlowSet).
@@ -48,7 +50,7 @@ macro_rules! engines {
 
         impl Engine for $name {
             const ID: &'static str = $id;
-            const WHAT: &'static str = $what;
+            const DESCRIPTION: &'static str = $what;
             type Scheduler = $scheduler;
             fn new(config: &Config) -> Result<$scheduler, ConfigError> {
                 <$scheduler>::new(config)
@@ -74,12 +76,14 @@ engines! {
         "a packet in and out of a scheduler, at its flow's rate", "1M" "1K-1M-50";
 }
 
+/// Workload: packets that pass through a scheduling algorithm, without threads.
 pub(super) struct EnqueueDequeue<E: Engine> {
     scheduler: E::Scheduler,
     tester: Tester,
 }
 
-fn options<E: Engine>(flows_count: u32, mixed: bool) -> Result<TesterOptions, Fault> {
+/// Returns a tester's options for this number of flows.
+fn tester_options<E: Engine>(flows_count: u32, mixed: bool) -> Result<TesterOptions, Fault> {
     let weights = E::weights(mixed);
     let set = match (mixed, flows_count / 200) {
         (false, _) => format!("{weights}:1500:{flows_count}"),
@@ -94,8 +98,9 @@ fn options<E: Engine>(flows_count: u32, mixed: bool) -> Result<TesterOptions, Fa
         .map_err(Fault::from_error)
 }
 
+/// Returns the declaration of the benchmark.
 const fn spec<E: Engine>() -> Spec {
-    Spec::new(E::ID, E::WHAT).batched()
+    Spec::new(E::ID, E::DESCRIPTION).batched()
 }
 
 /// Creates a tester and replaces all packets of its flows once, so that their memory is in random order.
@@ -116,7 +121,7 @@ impl<E: Engine> Workload for EnqueueDequeue<E> {
     const SPEC: Spec = spec::<E>();
 
     fn setup(args: &EngineArgs, _: &mut Setup) -> Result<Self, Fault> {
-        let options = options::<E>(args.flows_count, args.mixed != 0)?;
+        let options = tester_options::<E>(args.flows_count, args.mixed != 0)?;
         let mut scheduler = E::new(&options.config()).map_err(Fault::from_error)?;
         let tester = filled_tester(&options, &mut scheduler)?;
         Ok(EnqueueDequeue { scheduler, tester })
@@ -144,7 +149,7 @@ impl<E: Engine> Workload for EnqueueDequeue<E> {
 
 /// Floor: the same packets through a ring instead of a scheduler.
 pub(super) struct PacketsOnly<E> {
-    nothing: EmptyScheduler<u64>,
+    empty_scheduler: EmptyScheduler<u64>,
     tester: Tester,
     engine: PhantomData<E>,
 }
@@ -154,21 +159,21 @@ impl<E: Engine> Workload for PacketsOnly<E> {
     const SPEC: Spec = spec::<E>();
 
     fn setup(args: &EngineArgs, _: &mut Setup) -> Result<Self, Fault> {
-        let options = options::<E>(args.flows_count, args.mixed != 0)?;
-        let mut nothing = EmptyScheduler::new(options.packets_max());
-        let tester = filled_tester(&options, &mut nothing)?;
-        Ok(PacketsOnly { nothing, tester, engine: PhantomData })
+        let options = tester_options::<E>(args.flows_count, args.mixed != 0)?;
+        let mut empty_scheduler = EmptyScheduler::new(options.packets_max());
+        let tester = filled_tester(&options, &mut empty_scheduler)?;
+        Ok(PacketsOnly { empty_scheduler, tester, engine: PhantomData })
     }
 
     fn check(&mut self) -> Result<(), Fault> {
         // It is used like the algorithms: the number of queued packets stays the same.
-        let before = self.nothing.len();
-        self.tester.run(&mut self.nothing, STEPS);
-        match self.nothing.len().abs_diff(before) as u64 <= SWING_PACKETS {
+        let before = self.empty_scheduler.len();
+        self.tester.run(&mut self.empty_scheduler, STEPS);
+        match self.empty_scheduler.len().abs_diff(before) as u64 <= SWING_PACKETS {
             true => Ok(()),
             false => Err(Fault::new(format!(
                 "{before} packets were queued before the run, {} after it",
-                self.nothing.len()
+                self.empty_scheduler.len()
             ))),
         }
     }
@@ -176,7 +181,7 @@ impl<E: Engine> Workload for PacketsOnly<E> {
     fn sample(&mut self, out: &mut Samples) {
         while out.is_running() {
             let ticks = time_ticks(|| {
-                self.tester.run(&mut self.nothing, STEPS);
+                self.tester.run(&mut self.empty_scheduler, STEPS);
             });
             out.record_batch(0, ticks, PACKETS);
         }
@@ -191,7 +196,7 @@ impl<E: Engine> Workload for WalkFloor<E> {
     const SPEC: Spec = spec::<E>();
 
     fn setup(args: &EngineArgs, _: &mut Setup) -> Result<Self, Fault> {
-        let options = options::<E>(args.flows_count, args.mixed != 0)?;
+        let options = tester_options::<E>(args.flows_count, args.mixed != 0)?;
         let bytes = options.flows.flows_count() as usize * (64 + 2 * 16);
         Ok(WalkFloor(MemoryWalk::new(bytes), PhantomData))
     }
@@ -206,9 +211,11 @@ impl<E: Engine> Workload for WalkFloor<E> {
 /// Cache lines linked to one cycle in random order.
 struct MemoryWalk {
     lines: Vec<Line>,
+    /// Index of the current line.
     at: u32,
 }
 
+/// Cache line with the index of the next one.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 struct Line(u32);
@@ -231,6 +238,7 @@ impl MemoryWalk {
         Self { lines, at: 0 }
     }
 
+    /// Follows `steps` links.
     fn run(&mut self, steps: u64) {
         let mut at = self.at;
         for _ in 0..steps {

@@ -28,9 +28,12 @@ const SETS: [&str; 6] = [
     "1-100-10:64-1500-10:100",
 ];
 
-const WHEN_EMPTY: usize = 0;
-const BACKLOGGED: usize = 1;
-const OF_ANY_LENGTH: usize = 2;
+/// Index of the part with the index computed whenever a flow is empty.
+const WHEN_EMPTY_PART: usize = 0;
+/// Index of the part with packets of maximum length.
+const BACKLOGGED_PART: usize = 1;
+/// Index of the part with packets of random length.
+const ANY_LENGTH_PART: usize = 2;
 
 /// Number of packets that each backlogged flow has in the queue.
 const DEPTH: u32 = 2;
@@ -41,11 +44,12 @@ const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Workload: computes the fairness index of an algorithm.
 struct Fairness<E> {
     options: TesterOptions,
-    packets: u64,
+    packets_count: u64,
     engine: PhantomData<E>,
 }
 
 impl<E: Engine> Fairness<E> {
+    /// Creates a scheduler, and a tester with its flows.
     fn engine_and_tester(&self) -> Result<(E::Scheduler, Tester), Fault> {
         let mut scheduler = E::new(&self.options.config()).map_err(Fault::from_error)?;
         let tester = Tester::new(&self.options, &mut scheduler).map_err(Fault::from_error)?;
@@ -55,7 +59,7 @@ impl<E: Engine> Fairness<E> {
     /// Returns the fairness index in bytes, computed whenever a flow has no packet left.
     fn when_empty(&self) -> Result<f64, Fault> {
         let (mut scheduler, mut tester) = self.engine_and_tester()?;
-        let report = tester.run(&mut scheduler, 2 * self.packets);
+        let report = tester.run(&mut scheduler, 2 * self.packets_count);
         match report.dropped {
             0 => Ok(report.wfi_bytes),
             dropped => Err(Fault::new(format!("{dropped} packets were dropped"))),
@@ -66,7 +70,7 @@ impl<E: Engine> Fairness<E> {
     /// random length if `seed` is not 0.
     fn backlogged(&self, seed: u64) -> Result<f64, Fault> {
         let (mut scheduler, mut tester) = self.engine_and_tester()?;
-        let report = tester.run_backlogged(&mut scheduler, DEPTH, self.packets, seed);
+        let report = tester.run_backlogged(&mut scheduler, DEPTH, self.packets_count, seed);
         let queued = u64::from(DEPTH) * u64::from(scheduler.flows_count());
         match report.dropped == 0 && scheduler.len() as u64 == queued {
             true => Ok(report.wfi_bytes),
@@ -77,7 +81,8 @@ impl<E: Engine> Fairness<E> {
         }
     }
 
-    fn figures(&self) -> Result<[f64; 3], Fault> {
+    /// Returns the fairness index of each part.
+    fn fairness_indices(&self) -> Result<[f64; 3], Fault> {
         Ok([self.when_empty()?, self.backlogged(0)?, self.backlogged(SEED)?])
     }
 }
@@ -103,19 +108,21 @@ impl<E: Engine> Workload for Fairness<E> {
     fn setup(args: &FairnessArgs, _: &mut Setup) -> Result<Self, Fault> {
         let options = TesterOptions::parse(&["-flowsets", SETS[args.flow_set as usize]])
             .map_err(Fault::from_error)?;
-        Ok(Fairness { options, packets: args.packets_count.into(), engine: PhantomData })
+        Ok(Fairness { options, packets_count: args.packets_count.into(), engine: PhantomData })
     }
 
     fn check(&mut self) -> Result<(), Fault> {
-        self.figures().map(drop)
+        self.fairness_indices().map(drop)
     }
 
     fn sample(&mut self, out: &mut Samples) {
         // One of each per round, as they are exact. A fault would have been found by `check`.
         if out.is_running()
-            && let Ok(figures) = self.figures()
+            && let Ok(figures) = self.fairness_indices()
         {
-            for (part, bytes) in [WHEN_EMPTY, BACKLOGGED, OF_ANY_LENGTH].into_iter().zip(figures) {
+            for (part, bytes) in
+                [WHEN_EMPTY_PART, BACKLOGGED_PART, ANY_LENGTH_PART].into_iter().zip(figures)
+            {
                 out.record_value(part, bytes);
             }
         }

@@ -167,12 +167,12 @@ impl FromStr for FlowSet {
     type Err = FlowSetError;
 
     fn from_str(text: &str) -> Result<Self, FlowSetError> {
-        let mut parser = Parser { left: text, part: 1, column: 1 };
+        let mut parser = Parser { rest: text, part: 1, column: 1 };
         let mut parts = Vec::new();
         let mut flows_count = 0;
         loop {
             let start_column = parser.column;
-            let part = parser.part()?;
+            let part = parser.parse_part()?;
             flows_count = u64::saturating_add(flows_count, part.flows_total());
             if flows_count > FLOWS_LIMIT.into() {
                 parser.column = start_column;
@@ -180,7 +180,7 @@ impl FromStr for FlowSet {
                 return Err(parser.error(message));
             }
             parts.push(part);
-            match parser.take() {
+            match parser.take_char() {
                 None => return Ok(Self { parts }),
                 Some(',') => parser.part += 1,
                 Some(other) => {
@@ -193,19 +193,23 @@ impl FromStr for FlowSet {
 }
 
 /// Name and upper limit of a number in the notation.
-struct Range {
+struct NumberKind {
     name: &'static str,
     max: u64,
 }
 
-const WEIGHT: Range = Range { name: "weight", max: WEIGHT_MAX };
-const LENGTH: Range = Range { name: "length in bytes", max: LENGTH_LIMIT_BYTES as u64 };
-const STEPS: Range = Range { name: "number of steps", max: FLOWS_LIMIT as u64 };
-const FLOWS: Range = Range { name: "number of flows", max: FLOWS_LIMIT as u64 };
+const WEIGHT: NumberKind = NumberKind { name: "weight", max: WEIGHT_MAX };
+const LENGTH: NumberKind = NumberKind { name: "length in bytes", max: LENGTH_LIMIT_BYTES as u64 };
+const STEPS: NumberKind = NumberKind { name: "number of steps", max: FLOWS_LIMIT as u64 };
+const FLOWS: NumberKind = NumberKind { name: "number of flows", max: FLOWS_LIMIT as u64 };
 
+/// Parser of the notation.
 struct Parser<'a> {
-    left: &'a str,
+    /// Text that is not parsed yet.
+    rest: &'a str,
+    /// Number of the current part, from 1.
     part: usize,
+    /// Number of the next character, from 1.
     column: usize,
 }
 
@@ -215,37 +219,40 @@ impl Parser<'_> {
     }
 
     fn peek(&self) -> Option<char> {
-        self.left.chars().next()
+        self.rest.chars().next()
     }
 
-    fn take(&mut self) -> Option<char> {
+    fn take_char(&mut self) -> Option<char> {
         let next = self.peek()?;
-        self.left = &self.left[next.len_utf8()..];
+        self.rest = &self.rest[next.len_utf8()..];
         self.column += 1;
         Some(next)
     }
 
-    fn accept(&mut self, expected: char) -> bool {
+    /// Takes the next character if it is `expected`; returns `true` if so.
+    fn take_if(&mut self, expected: char) -> bool {
         let found = self.peek() == Some(expected);
         if found {
-            self.take();
+            self.take_char();
         }
         found
     }
 
-    fn part(&mut self) -> Result<FlowSetPart, FlowSetError> {
-        let weights = self.steps(&WEIGHT)?;
-        self.colon("the packets' lengths")?;
-        let lengths_bytes = self.steps(&LENGTH)?;
-        self.colon("the number of flows")?;
-        let flows_count = self.number(&FLOWS)?;
+    /// Parses a part.
+    fn parse_part(&mut self) -> Result<FlowSetPart, FlowSetError> {
+        let weights = self.parse_range(&WEIGHT)?;
+        self.parse_colon("the packets' lengths")?;
+        let lengths_bytes = self.parse_range(&LENGTH)?;
+        self.parse_colon("the number of flows")?;
+        let flows_count = self.parse_number(&FLOWS)?;
         Ok(FlowSetPart { weights, lengths_bytes, flows_count })
     }
 
-    fn colon(&mut self, before: &str) -> Result<(), FlowSetError> {
+    /// Parses a colon, which precedes what `before` describes.
+    fn parse_colon(&mut self, before: &str) -> Result<(), FlowSetError> {
         match self.peek() {
             Some(':') => {
-                self.take();
+                self.take_char();
                 Ok(())
             }
             None | Some(',') => Err(self.error(format!("expected `:` and {before}"))),
@@ -253,23 +260,24 @@ impl Parser<'_> {
         }
     }
 
-    fn steps(&mut self, range: &Range) -> Result<ValueRange, FlowSetError> {
-        let min = self.number(range)?;
-        if !self.accept('-') {
+    /// Parses a number, or a range of numbers with an optional number of steps.
+    fn parse_range(&mut self, range: &NumberKind) -> Result<ValueRange, FlowSetError> {
+        let min = self.parse_number(range)?;
+        if !self.take_if('-') {
             return Ok(ValueRange { min, max: min, count: 1 });
         }
         let start_column = self.column;
-        let max = self.number(range)?;
+        let max = self.parse_number(range)?;
         if max < min {
             self.column = start_column;
             let name = range.name;
             return Err(self.error(format!("the greatest {name} is {max}, below the least, {min}")));
         }
-        if !self.accept('-') {
+        if !self.take_if('-') {
             return Ok(ValueRange { min, max, count: if max > min { 2 } else { 1 } });
         }
         let start_column = self.column;
-        let count = self.number(&STEPS)?;
+        let count = self.parse_number(&STEPS)?;
         if count == 1 && max > min {
             self.column = start_column;
             return Err(self.error(format!("1 step from {min} to {max}: 2 or more are needed")));
@@ -277,12 +285,13 @@ impl Parser<'_> {
         Ok(ValueRange { min, max, count })
     }
 
-    fn number(&mut self, range: &Range) -> Result<u32, FlowSetError> {
-        let Range { name, max } = *range;
+    /// Parses a number with an optional suffix.
+    fn parse_number(&mut self, range: &NumberKind) -> Result<u32, FlowSetError> {
+        let NumberKind { name, max } = *range;
         let start_column = self.column;
         let mut value = None::<u64>;
         while let Some(digit) = self.peek().and_then(|next| next.to_digit(10)) {
-            self.take();
+            self.take_char();
             let before = value.unwrap_or(0);
             value = Some(before.saturating_mul(10).saturating_add(digit.into()));
         }
@@ -307,7 +316,7 @@ impl Parser<'_> {
             }
         };
         if factor > 1 {
-            self.take();
+            self.take_char();
         }
         let value = value.saturating_mul(factor);
         if !(1..=max).contains(&value) {

@@ -28,6 +28,7 @@ pub const BURST_MAX_PACKETS: u32 = 1_000_000;
 /// Load programs of the clients: a list of specifications for each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoadProgram {
+    /// Specifications of each client, by its number.
     threads: BTreeMap<u32, Vec<LoadSection>>,
 }
 
@@ -70,6 +71,7 @@ impl LoadProgramError {
     }
 }
 
+/// Error with the path of its file, for display.
 struct ErrorInFile<'a> {
     error: &'a LoadProgramError,
     path: &'a Path,
@@ -94,23 +96,24 @@ pub fn parse_load_program(text: &str) -> Result<LoadProgram, LoadProgramError> {
             continue;
         };
         if let Some(number) = words.thread_number() {
-            thread = words.read_at(number, THREAD, thread_number)?;
+            thread = words.read_at(number, EXPECTED_THREAD, parse_thread_number)?;
             continue;
         }
         if first.text == THREAD_WORD {
             // Without a number: the error contains the text found instead.
-            thread = words.read(THREAD, thread_number)?;
+            thread = words.read(EXPECTED_THREAD, parse_thread_number)?;
             continue;
         }
         let spec = LoadSection {
-            duration_ns: words
-                .read_at(first, DURATION, |word| positive::<TimeSpan>(word, |it| it.0))?,
-            bandwidth_bps: words.read(BANDWIDTH, bandwidth)?,
-            length_bytes: words.read(SIZE, |word| {
-                limited::<ByteSize>(word, LENGTH_MAX_BYTES, |it| it.0).and_then(not_zero)
+            duration_ns: words.read_at(first, EXPECTED_DURATION, |word| {
+                parse_positive::<TimeSpan>(word, |it| it.0)
             })?,
-            burst_packets: words.read(BURST, |word| {
-                limited::<Count>(word, BURST_MAX_PACKETS, |it| it.0).and_then(not_zero)
+            bandwidth_bps: words.read(EXPECTED_BANDWIDTH, parse_bandwidth)?,
+            length_bytes: words.read(EXPECTED_SIZE, |word| {
+                parse_up_to::<ByteSize>(word, LENGTH_MAX_BYTES, |it| it.0).and_then(check_not_zero)
+            })?,
+            burst_packets: words.read(EXPECTED_BURST, |word| {
+                parse_up_to::<Count>(word, BURST_MAX_PACKETS, |it| it.0).and_then(check_not_zero)
             })?,
         };
         words.end()?;
@@ -121,11 +124,11 @@ pub fn parse_load_program(text: &str) -> Result<LoadProgram, LoadProgramError> {
 
 /// Word that precedes a client's number.
 const THREAD_WORD: &str = "thread";
-const DURATION: &str = "a duration such as 1s or 500ms, or `thread` and a number";
-const BANDWIDTH: &str = "a bandwidth such as 100M or 1G";
-const SIZE: &str = "a packet size in bytes, 1 to 65535, such as 64 or 1500";
-const BURST: &str = "a burst of packets, 1 to 1000000, such as 1 or 8";
-const THREAD: &str = "a thread's number, 0 to 65535";
+const EXPECTED_DURATION: &str = "a duration such as 1s or 500ms, or `thread` and a number";
+const EXPECTED_BANDWIDTH: &str = "a bandwidth such as 100M or 1G";
+const EXPECTED_SIZE: &str = "a packet size in bytes, 1 to 65535, such as 64 or 1500";
+const EXPECTED_BURST: &str = "a burst of packets, 1 to 1000000, such as 1 or 8";
+const EXPECTED_THREAD: &str = "a thread's number, 0 to 65535";
 
 /// Word of a line, and its column.
 #[derive(Clone, Copy)]
@@ -137,7 +140,9 @@ struct Word<'a> {
 /// Words of a line that have not been read.
 struct Words<'a> {
     line: usize,
+    /// Whole line.
     text: &'a str,
+    /// Rest of the line, which has not been read.
     rest: &'a str,
 }
 
@@ -194,6 +199,7 @@ impl<'a> Words<'a> {
         }
     }
 
+    /// Parses `word` by `read`; an error contains the word's column.
     fn read_at<T>(
         &self,
         word: Word<'_>,
@@ -214,39 +220,39 @@ impl<'a> Words<'a> {
     }
 }
 
-fn thread_number(word: &str) -> Result<u32, String> {
-    limited::<Count>(word, THREADS_MAX - 1, |it| it.0)
+fn parse_thread_number(word: &str) -> Result<u32, String> {
+    parse_up_to::<Count>(word, THREADS_MAX - 1, |it| it.0)
 }
 
-fn number<Q: FromStr<Err = UnitError>>(
+fn parse_number<Q: FromStr<Err = UnitError>>(
     word: &str,
     value: impl FnOnce(Q) -> u64,
 ) -> Result<u64, String> {
     word.parse().map(value).map_err(|error: UnitError| error.to_string())
 }
 
-fn positive<Q: FromStr<Err = UnitError>>(
+fn parse_positive<Q: FromStr<Err = UnitError>>(
     word: &str,
     value: impl FnOnce(Q) -> u64,
 ) -> Result<u64, String> {
-    number(word, value).and_then(not_zero)
+    parse_number(word, value).and_then(check_not_zero)
 }
 
-fn not_zero<N: Default + PartialEq>(value: N) -> Result<N, String> {
+fn check_not_zero<N: Default + PartialEq>(value: N) -> Result<N, String> {
     if value == N::default() { Err("zero".to_owned()) } else { Ok(value) }
 }
 
-fn limited<Q: FromStr<Err = UnitError>>(
+fn parse_up_to<Q: FromStr<Err = UnitError>>(
     word: &str,
     value_max: u32,
     value: impl FnOnce(Q) -> u64,
 ) -> Result<u32, String> {
-    let value = number(word, value)?;
+    let value = parse_number(word, value)?;
     u32::try_from(value).ok().filter(|&it| it <= value_max).ok_or_else(|| value.to_string())
 }
 
-fn bandwidth(word: &str) -> Result<u64, String> {
-    let bandwidth_bps = positive::<BitRate>(word, |it| it.0)?;
+fn parse_bandwidth(word: &str) -> Result<u64, String> {
+    let bandwidth_bps = parse_positive::<BitRate>(word, |it| it.0)?;
     PacketClock::new(bandwidth_bps).map_err(|refused| refused.to_string())?;
     Ok(bandwidth_bps)
 }

@@ -12,7 +12,7 @@ use handover_sched::drive::{
 };
 
 /// Constant arguments of this benchmark, which has no options.
-const ALONE: DriveArgs = DriveArgs {
+const DRIVE_ARGS: DriveArgs = DriveArgs {
     clients_count: 1,
     burst_packets: 1,
     batch_max: 32,
@@ -21,6 +21,7 @@ const ALONE: DriveArgs = DriveArgs {
     interval_us: 0,
 };
 
+/// Workload: one packet at a time from a client to the arbiter and back.
 struct ArbiterRoundTrip<A: MakeScheduler> {
     arbiter: TakeCell<Arbiter<A::Scheduler>>,
     hub: Hub,
@@ -42,13 +43,13 @@ impl<A: MakeScheduler> Handover for ArbiterRoundTrip<A> {
     fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
         let idle_policy = idle_policy(setup);
         let config = ArbiterConfig {
-            mailbox_slots_count: ALONE.slots_count,
-            batch_max: ALONE.batch_max,
+            mailbox_slots_count: DRIVE_ARGS.slots_count,
+            batch_max: DRIVE_ARGS.batch_max,
             idle_policy,
             ..ArbiterConfig::default()
         };
         let arbiter =
-            Arbiter::new(new_scheduler::<A>(&ALONE)?, config).map_err(Fault::from_error)?;
+            Arbiter::new(new_scheduler::<A>(&DRIVE_ARGS)?, config).map_err(Fault::from_error)?;
         Ok(ArbiterRoundTrip {
             hub: arbiter.hub(),
             arbiter: TakeCell::new(arbiter),
@@ -66,7 +67,7 @@ impl<A: MakeScheduler> Handover for ArbiterRoundTrip<A> {
         let (mut flow, mut fault) = (0, None);
         out.time_batches(|n| {
             for _ in 0..n {
-                flow = (flow + 1) % ALONE.flows_count;
+                flow = (flow + 1) % DRIVE_ARGS.flows_count;
                 if let Err(refused) = self.send_and_wait(&mut client, flow) {
                     fault.get_or_insert(refused);
                     break;

@@ -15,6 +15,7 @@ const NS_PER_S: u64 = 1_000_000_000;
 /// Distance of the earliest deadline in seconds, so that no timer expires by itself during a round.
 const AHEAD_S: u64 = 3600;
 
+/// A timerfd, and the key of its timer.
 struct Timer {
     fd: OwnedFd,
     key: u32,
@@ -27,7 +28,9 @@ struct Timer {
 pub(super) struct TimerFds {
     set: OwnedFd,
     timers: Vec<Timer>,
+    /// Indices of free entries in `timers`.
     vacant: Vec<u32>,
+    /// Time of the kernel's clock at which the timers' time is 0, in ns.
     began_ns: u64,
     events: Vec<epoll::Event>,
 }

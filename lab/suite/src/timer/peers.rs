@@ -21,6 +21,7 @@ pub(super) struct HashedWheel {
     started_count: u64,
 }
 
+/// Entry of the wheel.
 #[derive(Debug)]
 struct Entry {
     id: u64,
@@ -81,8 +82,8 @@ impl Timers for DelayQueueTimers {
 
     fn new(timers_max: u32) -> Result<Self, Fault> {
         let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
-        let runtime =
-            runtime.map_err(|error| Fault::new(format!("create a tokio runtime: {error}")))?;
+        let runtime = runtime
+            .map_err(|error| Fault::new(format!("cannot create a tokio runtime: {error}")))?;
         // Both read the runtime's clock; outside the runtime they would read another.
         let (began, queue) = {
             let _entered = runtime.enter();

@@ -8,25 +8,28 @@ use handover_harness::Fault;
 #[derive(Clone, Copy)]
 struct Slot {
     key: u32,
-    live: bool,
+    is_used: bool,
     _rest: [u64; 3],
 }
 
+/// Floor: a table with a slot for each timer, accessed in random order.
 pub(super) struct SlotWalk {
     slots: Vec<Slot>,
     vacant: Vec<u32>,
     /// Indices of all slots in random order, which is the order of expiry.
     order: Vec<u32>,
-    at: usize,
+    /// Index in `order` of the next timer that expires.
+    next: usize,
     now_ns: u64,
 }
 
 impl SlotWalk {
+    /// Frees a slot; returns its key, `None` if the slot is not used.
     #[inline]
     fn free(&mut self, index: u32) -> Option<u32> {
         let slot = &mut self.slots[index as usize];
-        let key = slot.live.then_some(slot.key)?;
-        slot.live = false;
+        let key = slot.is_used.then_some(slot.key)?;
+        slot.is_used = false;
         self.vacant.push(index);
         Some(key)
     }
@@ -44,10 +47,10 @@ impl Timers for SlotWalk {
             order.swap(at, (random >> 33) as usize % (at + 1));
         }
         Ok(Self {
-            slots: vec![Slot { key: 0, live: false, _rest: [0; 3] }; count as usize],
+            slots: vec![Slot { key: 0, is_used: false, _rest: [0; 3] }; count as usize],
             vacant: (0..count).rev().collect(),
             order,
-            at: 0,
+            next: 0,
             now_ns: 0,
         })
     }
@@ -56,7 +59,7 @@ impl Timers for SlotWalk {
     fn start(&mut self, _: u64, key: u32) -> u32 {
         let index = self.vacant.pop().expect("more timers were started than allocated");
         let slot = &mut self.slots[index as usize];
-        (slot.key, slot.live) = (key, true);
+        (slot.key, slot.is_used) = (key, true);
         index
     }
 
@@ -71,8 +74,8 @@ impl Timers for SlotWalk {
         let count = (now_ns - self.now_ns) / each_ns;
         self.now_ns = now_ns;
         for _ in 0..count {
-            let index = self.order[self.at];
-            self.at = if self.at + 1 == self.order.len() { 0 } else { self.at + 1 };
+            let index = self.order[self.next];
+            self.next = if self.next + 1 == self.order.len() { 0 } else { self.next + 1 };
             keys.extend(self.free(index));
         }
     }

@@ -7,13 +7,16 @@ use crate::names::{NameId, SiteNames};
 use crate::walk::{CallEnding, CompletedCall, EventPosition, ThreadInfo, TraceVisitor};
 use std::io::{self, Write};
 
+/// Writer of the JSON format of `chrome://tracing`.
 pub struct ChromeWriter<'a, W> {
     sink: &'a mut ExportBuffer<W>,
     /// Names as JSON strings, with quotes.
     names: Vec<String>,
     /// JSON fields of the current thread: `,"pid":1,"tid":2`.
     thread_fields: Vec<u8>,
+    /// Process of the current thread.
     process: Option<usize>,
+    /// `true` until the first element is written.
     is_first: bool,
 }
 
@@ -29,10 +32,11 @@ impl<'a, W: Write> ChromeWriter<'a, W> {
         self.sink.flush_if_full()
     }
 
-    fn metadata(&mut self, kind: &str, name: &str) -> io::Result<()> {
+    /// Writes the name of a process or a thread.
+    fn write_metadata(&mut self, kind: &str, name: &str) -> io::Result<()> {
         let line =
             format!("{{\"ph\":\"M\",\"name\":\"{kind}\",\"args\":{{\"name\":{}}}", quoted(name));
-        self.separate();
+        self.write_separator();
         let to = self.sink.buffer_mut();
         to.extend_from_slice(line.as_bytes());
         to.extend_from_slice(&self.thread_fields);
@@ -40,8 +44,9 @@ impl<'a, W: Write> ChromeWriter<'a, W> {
         self.sink.flush_if_full()
     }
 
+    /// Writes the separator before an element.
     #[inline]
-    fn separate(&mut self) {
+    fn write_separator(&mut self) {
         let separator: &[u8] = if self.is_first { b"\n" } else { b",\n" };
         self.is_first = false;
         self.sink.buffer_mut().extend_from_slice(separator);
@@ -49,8 +54,8 @@ impl<'a, W: Write> ChromeWriter<'a, W> {
 
     /// Writes the fields common to all events: phase, name, process, thread and time.
     #[inline]
-    fn event(&mut self, at: &EventPosition, phase: &[u8], name: NameId) {
-        self.separate();
+    fn write_event_start(&mut self, at: &EventPosition, phase: &[u8], name: NameId) {
+        self.write_separator();
         let to = self.sink.buffer_mut();
         to.extend_from_slice(b"{\"ph\":\"");
         to.extend_from_slice(phase);
@@ -61,7 +66,8 @@ impl<'a, W: Write> ChromeWriter<'a, W> {
         to.extend_from_slice(&self.thread_fields);
     }
 
-    fn values(&mut self, values: &[u64]) -> io::Result<()> {
+    /// Writes the values of an event, and ends its element.
+    fn write_values_and_end(&mut self, values: &[u64]) -> io::Result<()> {
         let to = self.sink.buffer_mut();
         for (index, value) in values.iter().enumerate() {
             let key: &[u8] = if index == 0 { b",\"args\":{\"value\":" } else { b",\"value 2\":" };
@@ -79,30 +85,30 @@ impl<W: Write> TraceVisitor for ChromeWriter<'_, W> {
             format!(",\"pid\":{},\"tid\":{}", thread_info.pid, thread_info.thread.tid).into_bytes();
         if self.process != Some(process) {
             self.process = Some(process);
-            self.metadata(
+            self.write_metadata(
                 "process_name",
                 thread_info.program.rsplit('/').next().unwrap_or_default(),
             )?;
         }
-        self.metadata("thread_name", &thread_info.thread.name)
+        self.write_metadata("thread_name", &thread_info.thread.name)
     }
 
     fn enter_call(&mut self, at: &EventPosition, name: NameId, values: &[u64]) -> io::Result<()> {
-        self.event(at, b"B", name);
-        self.values(values)
+        self.write_event_start(at, b"B", name);
+        self.write_values_and_end(values)
     }
 
     fn leave_call(&mut self, at: &EventPosition, call: &CompletedCall) -> io::Result<()> {
-        self.event(at, b"E", call.name);
+        self.write_event_start(at, b"E", call.name);
         if call.ending != CallEnding::Returned {
             self.sink.buffer_mut().extend_from_slice(b",\"args\":{\"end is missing\":true}");
         }
-        self.values(&[])
+        self.write_values_and_end(&[])
     }
 
     fn visit_mark(&mut self, at: &EventPosition, name: NameId, values: &[u64]) -> io::Result<()> {
-        self.event(at, b"i\",\"s\":\"t", name);
-        self.values(values)
+        self.write_event_start(at, b"i\",\"s\":\"t", name);
+        self.write_values_and_end(values)
     }
 }
 

@@ -11,16 +11,17 @@ use std::io::{self, Write};
 
 const HEADER: &[u8] = b"time_ns,pid,tid,thread,event,name,value,value_2\n";
 
+/// Writes all events as CSV.
 pub fn write_csv<S: ReadAt, W: Write>(
     traces: &Traces<S>,
     names: &SiteNames,
     sink: &mut ExportBuffer<W>,
 ) -> io::Result<WalkCounts> {
     let mut found = WalkCounts::default();
-    let fields: Vec<String> = names.iter().map(|(_, name)| field(name)).collect();
+    let fields: Vec<String> = names.iter().map(|(_, name)| csv_field(name)).collect();
     let place = |trace: &handover_probe::read::Trace<S>| -> Vec<String> {
         let threads = trace.threads().iter();
-        threads.map(|one| format!("{},{},{}", trace.pid(), one.tid, field(&one.name))).collect()
+        threads.map(|one| format!("{},{},{}", trace.pid(), one.tid, csv_field(&one.name))).collect()
     };
     let places: Vec<Vec<String>> = traces.as_slice().iter().map(place).collect();
     sink.buffer_mut().extend_from_slice(HEADER);
@@ -56,7 +57,7 @@ pub fn write_csv<S: ReadAt, W: Write>(
 }
 
 /// Returns `text` as a CSV field, quoted if necessary.
-fn field(text: &str) -> String {
+fn csv_field(text: &str) -> String {
     if text.contains([',', '"', '\n', '\r']) {
         format!("\"{}\"", text.replace('"', "\"\""))
     } else {
@@ -70,7 +71,7 @@ mod tests {
 
     #[test]
     fn fields_with_separators_are_quoted() {
-        assert_eq!(field("a::b<c>"), "a::b<c>");
-        assert_eq!(field("f(int, \"x\")"), "\"f(int, \"\"x\"\")\"");
+        assert_eq!(csv_field("a::b<c>"), "a::b<c>");
+        assert_eq!(csv_field("f(int, \"x\")"), "\"f(int, \"\"x\"\")\"");
     }
 }

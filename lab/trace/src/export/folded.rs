@@ -5,6 +5,7 @@ use crate::names::SiteNames;
 use crate::tree::CallTree;
 use std::io::{self, Write};
 
+/// Writes all call stacks as folded text.
 pub fn write_folded<W: Write>(
     tree: &CallTree,
     names: &SiteNames,

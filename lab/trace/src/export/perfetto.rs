@@ -81,15 +81,18 @@ const END_IS_MISSING_NAME_IID: u64 = 3;
 /// Id of the packet sequence that belongs to no thread.
 const GLOBAL_SEQUENCE_ID: u64 = 1;
 
-/// Buffer size of one event: with two values and a name's number it takes 70 bytes at most.
+/// Buffer size of one event, which takes 70 bytes at most, with two values and a name's number.
 const EVENT_BYTES_MAX: usize = 96;
 
+/// Writer of Perfetto's protobuf format.
 pub struct PerfettoWriter<'a, W> {
     names: &'a SiteNames,
     sink: &'a mut ExportBuffer<W>,
+    /// Id of the current thread's packet sequence.
     sequence: u64,
+    /// Process of the current thread.
     process: Option<usize>,
-    /// For each name, the sequence in which it was last interned.
+    /// Sequence in which each name was last interned.
     interned: Vec<u64>,
 }
 
@@ -175,8 +178,7 @@ impl<'a, W: Write> PerfettoWriter<'a, W> {
         self.write_packet(&packet)
     }
 
-    /// Writes a packet that interns a name, before the first event with that name: `InternedData`
-    /// may precede its use.
+    /// Writes a packet that interns a name, before the first event with that name.
     #[cold]
     fn intern(&mut self, name: NameId) -> io::Result<()> {
         self.interned[name.index()] = self.sequence;
@@ -238,6 +240,7 @@ impl<'a, W: Write> PerfettoWriter<'a, W> {
     }
 }
 
+/// Annotations of an event.
 enum Annotations<'a> {
     Values(&'a [u64]),
     EndIsMissing,
@@ -290,8 +293,9 @@ impl<W: Write> TraceVisitor for PerfettoWriter<'_, W> {
     }
 }
 
-/// Wire types of integers and of length-delimited fields.
+/// Wire type of integers.
 const VARINT_WIRE_TYPE: u32 = 0;
+/// Wire type of length-delimited fields.
 const LENGTH_DELIMITED_WIRE_TYPE: u32 = 2;
 
 /// Protobuf message of any length.
@@ -299,6 +303,7 @@ const LENGTH_DELIMITED_WIRE_TYPE: u32 = 2;
 struct Message(Vec<u8>);
 
 impl Message {
+    /// Appends a number in the varint encoding.
     fn varint(&mut self, mut number: u64) {
         while number >= 0x80 {
             self.0.push(number as u8 | 0x80);
@@ -307,26 +312,31 @@ impl Message {
         self.0.push(number as u8);
     }
 
+    /// Appends a field with a number.
     fn number(&mut self, field: u32, number: u64) -> &mut Self {
         self.varint(u64::from(field << 3 | VARINT_WIRE_TYPE));
         self.varint(number);
         self
     }
 
+    /// Appends a field with bytes.
     fn bytes(&mut self, field: u32, bytes: &[u8]) {
         self.varint(u64::from(field << 3 | LENGTH_DELIMITED_WIRE_TYPE));
         self.varint(bytes.len() as u64);
         self.0.extend_from_slice(bytes);
     }
 
+    /// Appends a field with text.
     fn text(&mut self, field: u32, text: &str) {
         self.bytes(field, text.as_bytes());
     }
 
+    /// Appends a field with a message.
     fn message(&mut self, field: u32, message: &Message) {
         self.bytes(field, &message.0);
     }
 
+    /// Appends a field with an interned string.
     fn interned(&mut self, field: u32, iid: u64, name: &str) {
         let mut one = Message::default();
         one.number(interned::STRING_IID_FIELD, iid).text(interned::STRING_NAME_FIELD, name);
@@ -337,23 +347,25 @@ impl Message {
 /// Protobuf message of less than 128 bytes, so that each length takes one byte.
 struct ShortMessage {
     bytes: [u8; EVENT_BYTES_MAX],
-    at: usize,
+    /// Number of bytes written.
+    len: usize,
 }
 
 impl Default for ShortMessage {
     #[inline]
     fn default() -> Self {
-        Self { bytes: [0; EVENT_BYTES_MAX], at: 0 }
+        Self { bytes: [0; EVENT_BYTES_MAX], len: 0 }
     }
 }
 
 impl ShortMessage {
     #[inline]
     fn push(&mut self, byte: u8) {
-        self.bytes[self.at] = byte;
-        self.at += 1;
+        self.bytes[self.len] = byte;
+        self.len += 1;
     }
 
+    /// Appends a number in the varint encoding.
     #[inline]
     fn varint(&mut self, mut number: u64) {
         while number >= 0x80 {
@@ -363,29 +375,33 @@ impl ShortMessage {
         self.push(number as u8);
     }
 
-    /// Appends a tag in one byte: all field numbers of events are below 16.
+    /// Appends a tag in one byte, which holds all field numbers of events.
     #[inline]
     fn push_tag(&mut self, field: u32, wire: u32) {
         self.push((field << 3 | wire) as u8);
     }
 
+    /// Appends a field with a number.
     #[inline]
     fn number(&mut self, field: u32, number: u64) {
         self.push_tag(field, VARINT_WIRE_TYPE);
         self.varint(number);
     }
 
+    /// Begins a nested message; returns the offset of its content.
     #[inline]
     fn begin_nested(&mut self) -> usize {
         self.push(0);
-        self.at
+        self.len
     }
 
+    /// Ends a nested message, and writes its length.
     #[inline]
     fn end_nested(&mut self, opened: usize) {
-        self.bytes[opened - 1] = (self.at - opened) as u8;
+        self.bytes[opened - 1] = (self.len - opened) as u8;
     }
 
+    /// Appends an annotation with one value.
     fn annotation(&mut self, iid: u64, field: u32, value: u64) {
         self.push_tag(event::ANNOTATION_FIELD, LENGTH_DELIMITED_WIRE_TYPE);
         let annotation = self.begin_nested();
@@ -396,6 +412,6 @@ impl ShortMessage {
 
     #[inline]
     fn bytes(&self) -> &[u8] {
-        &self.bytes[..self.at]
+        &self.bytes[..self.len]
     }
 }

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 /// Number of buffered bytes from which on the buffer is written.
 const FLUSH_BYTES: usize = 1 << 16;
 
+/// Buffer of an export's output.
 #[derive(Debug)]
 pub struct ExportBuffer<W> {
     out: W,

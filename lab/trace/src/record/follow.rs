@@ -16,33 +16,36 @@ use std::path::{Path, PathBuf};
 const CHUNK_EVENTS: u64 = 1 << 14;
 /// Upper limit of site numbers.
 const SITES_END: usize = 1 << 18;
-/// Number of drain rounds between two checks of processes for their exit.
-const ROUNDS_PER_LIVENESS_CHECK: u32 = 64;
+/// Number of times that the rings are drained between two checks for exited processes.
+const DRAINS_PER_LIVENESS_CHECK: u32 = 64;
 
+/// Copier of the events in the rings of all processes to trace files.
 #[derive(Debug)]
 pub(super) struct RingDrain {
     folder: PathBuf,
     file: PathBuf,
     known_files: HashSet<OsString>,
     processes: Vec<FollowedProcess>,
+    /// Paths of the completed trace files.
     finished_paths: Vec<PathBuf>,
     notes: Vec<String>,
-    rounds_count: u32,
+    /// Number of times that the rings were drained.
+    drains_count: u32,
 }
 
 impl RingDrain {
     pub(super) fn new(folder: &Path, file: &Path) -> Self {
         let (known_files, processes, finished_paths, notes) = Default::default();
         let (folder, file) = (folder.to_owned(), file.to_owned());
-        Self { folder, file, known_files, processes, finished_paths, notes, rounds_count: 0 }
+        Self { folder, file, known_files, processes, finished_paths, notes, drains_count: 0 }
     }
 
     /// Drains rings that have enough events, and finishes the files of exited processes.
     pub(super) fn drain_full_rings(&mut self) {
         self.find_new_processes();
         self.processes.iter_mut().for_each(|one| one.drain(false));
-        self.rounds_count += 1;
-        if self.rounds_count.is_multiple_of(ROUNDS_PER_LIVENESS_CHECK) {
+        self.drains_count += 1;
+        if self.drains_count.is_multiple_of(DRAINS_PER_LIVENESS_CHECK) {
             for at in (0..self.processes.len()).rev() {
                 if !claim::is_process_alive(self.processes[at].rings.header.pid) {
                     let one = self.processes.swap_remove(at);
@@ -96,38 +99,48 @@ impl RingDrain {
     }
 }
 
+/// Reading position in a lane, which is the ring of one thread.
 #[derive(Debug)]
 struct Lane {
+    /// File offset of the lane.
     offset: u64,
     /// Number of the thread that owns the lane (a ring); changes when another thread reuses the lane.
     index: Option<u64>,
-    /// Position of the next event to read: the block, and in `word` the word of the block.
+    /// Block of the next event to read.
     block: u64,
+    /// Word of the next event to read, within `block`.
     word: usize,
+    /// Number of events written to the trace file.
     events_count: u64,
+    /// Number of events lost before the last block that was read.
     lost_before: u64,
+    /// `true` if the thread has exited and all its events are written.
     is_done: bool,
 }
 
+/// Process whose rings are drained to a trace file.
 #[derive(Debug)]
 struct FollowedProcess {
     rings: RingFile,
     rings_path: PathBuf,
     stream: TraceStreamFile,
+    /// Path of the trace file.
     path: PathBuf,
     lanes: Vec<Lane>,
     chunk: Chunk,
     block: LaneBlock,
     /// `true` for each site number with at least one event.
     has_events: Vec<bool>,
+    /// Number of site segments copied to the trace file.
     sites_count: usize,
     /// Number of lost events of exited threads whose lanes were freed.
     lost: u64,
+    /// First error of writing the trace file, which ends the recording.
     failure: Option<io::Error>,
 }
 
 impl FollowedProcess {
-    /// Creates the trace file of a process: the first process uses `file` itself.
+    /// Creates the trace file of a process; the first process uses `file` itself.
     fn begin(rings: RingFile, rings_path: PathBuf, file: &Path) -> io::Result<Self> {
         let header = TraceHeader {
             rings: rings_path.to_string_lossy().into_owned(),

@@ -68,11 +68,11 @@ pub(super) fn resolve_sites(
                 "{}: the file has changed since it was executed: its functions have no names",
                 module.path
             ));
-            sites.extend(of_it.map(|(number, _, address)| unnamed(*number, module, *address)));
+            sites.extend(of_it.map(|(number, _, address)| unnamed_site(*number, module, *address)));
             continue;
         };
         let symbols = Symbols::read(&file);
-        let sections = sections(&file);
+        let sections = dwarf_sections(&file);
         let lines = sections.as_ref().and_then(|sections| {
             let dwarf = sections.borrow(|bytes| EndianSlice::new(bytes, LittleEndian));
             Context::from_dwarf(dwarf).ok()
@@ -81,7 +81,7 @@ pub(super) fn resolve_sites(
         for (number, _, address) in of_it {
             let Some(name) = symbols.name(*address) else {
                 unnamed_count += 1;
-                sites.push(unnamed(*number, module, *address));
+                sites.push(unnamed_site(*number, module, *address));
                 continue;
             };
             let place =
@@ -104,7 +104,7 @@ pub(super) fn resolve_sites(
     sites
 }
 
-fn unnamed(number: u32, module: &Module, address: u64) -> Site {
+fn unnamed_site(number: u32, module: &Module, address: u64) -> Site {
     function_site(number, module.unnamed_function(address), module.path.clone(), 0)
 }
 
@@ -116,7 +116,7 @@ fn is_same(file: &object::File<'_>, module: &Module) -> bool {
     }
 }
 
-fn sections<'a>(file: &object::File<'a>) -> Option<DwarfSections<Cow<'a, [u8]>>> {
+fn dwarf_sections<'a>(file: &object::File<'a>) -> Option<DwarfSections<Cow<'a, [u8]>>> {
     let load = |id: gimli::SectionId| -> Result<Cow<'a, [u8]>, object::Error> {
         match file.section_by_name(id.name()) {
             Some(section) => section.uncompressed_data(),

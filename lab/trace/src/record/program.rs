@@ -79,7 +79,7 @@ pub fn find_traceable_program(
     force: bool,
 ) -> Result<TraceableProgram, ProgramError> {
     let name = command.first().filter(|name| !name.is_empty()).ok_or(ProgramError::NoCommand)?;
-    let path = search_path(name).ok_or_else(|| ProgramError::NotFound { name: name.into() })?;
+    let path = find_in_path(name).ok_or_else(|| ProgramError::NotFound { name: name.into() })?;
     let not_runnable = |reason: String| ProgramError::NotRunnable { path: path.clone(), reason };
     let data = std::fs::metadata(&path).map_err(|error| not_runnable(error.to_string()))?;
     if !data.is_file() || data.permissions().mode() & 0o111 == 0 {
@@ -129,7 +129,7 @@ pub fn find_traceable_program(
     Ok(found)
 }
 
-fn search_path(name: &OsStr) -> Option<PathBuf> {
+fn find_in_path(name: &OsStr) -> Option<PathBuf> {
     let path = Path::new(name);
     if path.components().count() > 1 || path.is_absolute() {
         return path.exists().then(|| path.to_owned());
@@ -153,6 +153,7 @@ fn is_privileged(path: &Path, data: &std::fs::Metadata) -> bool {
     changes_user || changes_group || has_capabilities
 }
 
+/// Properties of an ELF file.
 #[derive(Debug, Default)]
 struct ElfTraits {
     is_x86_64: bool,

@@ -12,8 +12,9 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 const BLOCK_BYTES: u64 = BLOCK_WORDS * 8;
-/// Offsets in words of two fields of a file's header.
+/// Offset of the recording state in a file's header, in words.
 const STATE_WORD_OFFSET: u64 = header::STATE_FIELD as u64;
+/// Offset of the closed flag in a file's header, in words.
 const CLOSED_WORD_OFFSET: u64 = header::CLOSED_FIELD as u64;
 
 /// Programs and shared objects by their number, and functions as site number, module and address in
@@ -29,14 +30,18 @@ pub(super) struct LanePage {
     pub lost: u64,
 }
 
+/// Ring file of a process: the rings of all threads, sites, modules and functions.
 #[derive(Debug)]
 pub(super) struct RingFile {
     file: File,
     pub header: TraceHeader,
     /// File offset of the next segment.
-    next: u64,
+    next_offset: u64,
+    /// File offsets of the lanes.
     pub lanes: Vec<u64>,
-    tables: Vec<u64>,
+    /// File offsets of the segments with functions.
+    function_tables: Vec<u64>,
+    /// File offsets of the segments with modules.
     modules: Vec<u64>,
     /// Payloads of site segments, in file order.
     pub sites: Vec<Vec<u8>>,
@@ -50,8 +55,16 @@ impl RingFile {
         let header =
             file.read_exact_at(&mut page, 0).ok().and_then(|()| TraceHeader::decode(&page));
         let Some(header) = header else { return Ok(None) };
-        let (lanes, tables, modules, sites) = Default::default();
-        Ok(Some(Self { file, header, next: PAGE_BYTES, lanes, tables, modules, sites }))
+        let (lanes, function_tables, modules, sites) = Default::default();
+        Ok(Some(Self {
+            file,
+            header,
+            next_offset: PAGE_BYTES,
+            lanes,
+            function_tables,
+            modules,
+            sites,
+        }))
     }
 
     /// Reads the current header.
@@ -94,24 +107,24 @@ impl RingFile {
     /// Finds segments appended since the last call.
     pub(super) fn read_new_segments(&mut self) -> io::Result<()> {
         let end = self.file.metadata()?.len();
-        while self.next + SEGMENT_BYTES <= end {
+        while self.next_offset + SEGMENT_BYTES <= end {
             let mut bytes = [0; SEGMENT_BYTES as usize];
-            self.file.read_exact_at(&mut bytes, self.next)?;
+            self.file.read_exact_at(&mut bytes, self.next_offset)?;
             let Some(segment) = SegmentHeader::decode(&bytes) else { break };
-            if self.next + segment.bytes > end {
+            if self.next_offset + segment.bytes > end {
                 break;
             }
             match segment.kind {
-                SEGMENT_LANE => self.lanes.push(self.next),
-                SEGMENT_FUNCTIONS => self.tables.push(self.next),
-                SEGMENT_MODULES => self.modules.push(self.next),
+                SEGMENT_LANE => self.lanes.push(self.next_offset),
+                SEGMENT_FUNCTIONS => self.function_tables.push(self.next_offset),
+                SEGMENT_MODULES => self.modules.push(self.next_offset),
                 SEGMENT_SITES => {
-                    let Some(payload) = self.read_payload(self.next)? else { break };
+                    let Some(payload) = self.read_payload(self.next_offset)? else { break };
                     self.sites.push(payload);
                 }
                 _ => {}
             }
-            self.next += segment.bytes;
+            self.next_offset += segment.bytes;
         }
         Ok(())
     }
@@ -136,7 +149,7 @@ impl RingFile {
             modules.extend(module.map(|module| (module.index, module)));
         }
         let mut all = Vec::new();
-        for offset in &self.tables {
+        for offset in &self.function_tables {
             let first = self.read_word(offset + 8 * (3 + functions::FIRST_FIELD as u64))?;
             let count = self.read_word(offset + 8 * (3 + functions::COUNT_FIELD as u64))?;
             let mut table = vec![0; (count.min(1 << 18) * 8) as usize];

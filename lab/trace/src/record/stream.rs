@@ -11,11 +11,13 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+/// Trace file to which events are appended.
 #[derive(Debug)]
 pub(super) struct TraceStreamFile {
     file: File,
-    end: u64,
-    /// Offset and number of events of each chunk: the last ones can be dropped to make space.
+    /// Length of the file, in bytes.
+    length_bytes: u64,
+    /// Offset and number of events of each chunk. If the disk is full, the last chunks are dropped.
     chunks: Vec<(u64, u64)>,
 }
 
@@ -24,7 +26,7 @@ impl TraceStreamFile {
         let page = TraceHeader { kind: FILE_STREAM, ..header.clone() }.encode();
         Ok(Self {
             file: claim::create_trace_file(path, &page)?,
-            end: PAGE_BYTES,
+            length_bytes: PAGE_BYTES,
             chunks: Vec::new(),
         })
     }
@@ -36,12 +38,12 @@ impl TraceStreamFile {
 
     /// Appends a segment completely or, from a reader's view, not at all.
     pub(super) fn append_segment(&mut self, segment: &[u8]) -> io::Result<()> {
-        if let Err(error) = self.file.write_all_at(segment, self.end) {
+        if let Err(error) = self.file.write_all_at(segment, self.length_bytes) {
             // If this fails too, readers detect the rest by its checksum.
-            let _ = self.file.set_len(self.end);
+            let _ = self.file.set_len(self.length_bytes);
             return Err(error);
         }
-        self.end += segment.len() as u64;
+        self.length_bytes += segment.len() as u64;
         Ok(())
     }
 
@@ -50,7 +52,7 @@ impl TraceStreamFile {
         chunk: &mut Chunk,
         position: &ChunkPosition,
     ) -> io::Result<()> {
-        let start = self.end;
+        let start = self.length_bytes;
         self.append_segment(chunk.segment(position))?;
         self.chunks.push((start, chunk.events_count()));
         Ok(())
@@ -74,7 +76,7 @@ impl TraceStreamFile {
             let Err(error) = self.append_segment(segment) else { return Ok(given_up) };
             let Some((start, count)) = self.chunks.pop() else { return Err(error) };
             self.file.set_len(start)?;
-            self.end = start;
+            self.length_bytes = start;
             given_up += count;
         }
     }

@@ -48,10 +48,12 @@ impl Notify for Sender {
 #[derive(Debug)]
 pub struct Receiver {
     core: Arc<Core>,
+    /// Number of notifications that earlier waits have returned, modulo 2^32.
     consumed_count: u32,
 }
 
 impl Receiver {
+    /// Returns the number of new notifications; `None` if there are none.
     #[inline]
     fn consume(&mut self) -> Option<u64> {
         // Acquire: pairs with the Release of every increment that this value includes.
@@ -61,6 +63,7 @@ impl Receiver {
         (new != 0).then_some(new.into())
     }
 
+    /// Waits for notifications until `deadline`; returns their number.
     fn wait_until(&mut self, deadline: Option<Instant>) -> Option<u64> {
         loop {
             if let Some(new) = self.consume() {

@@ -39,8 +39,9 @@ impl Mechanism for Pipe {
     }
 }
 
-/// Both ends of a pipe, held by sender and receiver: a receiver without senders then waits, as with every other
-/// mechanism, instead of reading an end of file; a sender without a receiver raises no SIGPIPE.
+/// Both ends of a pipe, held by the sender and by the receiver. As a result, a receiver without
+/// senders waits, as with every other mechanism, instead of reading an end of file, and a sender
+/// without a receiver raises no SIGPIPE.
 #[derive(Debug)]
 struct PipeEnds {
     read_end: OwnedFd,

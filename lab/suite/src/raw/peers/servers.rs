@@ -5,6 +5,7 @@ use std::io;
 use std::net::TcpStream;
 use std::os::fd::IntoRawFd;
 
+/// C function that runs an echo server.
 type Serve = unsafe extern "C" fn(
     fds: *const c_int,
     count: usize,

@@ -14,14 +14,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tonic::codegen::tokio_stream::StreamExt as _;
 
+/// Procedures of the measured service.
 #[tarpc::service]
 pub(crate) trait Peer {
     async fn noop();
     async fn echo(bytes: Vec<u8>) -> Vec<u8>;
 }
 
+/// Server of the measured service.
 #[derive(Clone)]
 struct Server {
+    /// Number of calls without arguments.
     calls_count: Arc<AtomicU64>,
 }
 
@@ -36,11 +39,12 @@ impl Peer for Server {
     }
 }
 
-/// Message encoding by `postcard`: the encodings that tarpc offers are unmaintained or textual.
+/// Message encoding by `postcard`, because the encodings that tarpc offers are unmaintained or
+/// textual.
 #[derive(Debug, Clone, Copy)]
 struct Postcard;
 
-fn of_codec(error: postcard::Error) -> io::Error {
+fn io_error(error: postcard::Error) -> io::Error {
     io::Error::other(error.to_string())
 }
 
@@ -48,7 +52,7 @@ impl<T: Serialize> Serializer<T> for Postcard {
     type Error = io::Error;
 
     fn serialize(self: Pin<&mut Self>, item: &T) -> Result<Bytes, io::Error> {
-        postcard::to_extend(item, Vec::new()).map(Bytes::from).map_err(of_codec)
+        postcard::to_extend(item, Vec::new()).map(Bytes::from).map_err(io_error)
     }
 }
 
@@ -56,10 +60,11 @@ impl<T: DeserializeOwned> Deserializer<T> for Postcard {
     type Error = io::Error;
 
     fn deserialize(self: Pin<&mut Self>, from: &BytesMut) -> Result<T, io::Error> {
-        postcard::from_bytes(from).map_err(of_codec)
+        postcard::from_bytes(from).map_err(io_error)
     }
 }
 
+/// Peer: the crate `tarpc`.
 pub(crate) struct Tarpc;
 
 impl RpcLibrary for Tarpc {

@@ -19,9 +19,12 @@ use std::task::{Context, Poll};
 use tokio::sync::Notify;
 use tonic_prost::ProstCodec;
 
-const NOOP: &str = "/rpc.Peer/Noop";
-const ECHO: &str = "/rpc.Peer/Echo";
-const STOP: &str = "/rpc.Peer/Stop";
+/// Path of the procedure without arguments.
+const NOOP_PATH: &str = "/rpc.Peer/Noop";
+/// Path of the procedure that returns its arguments.
+const ECHO_PATH: &str = "/rpc.Peer/Echo";
+/// Path of the procedure that stops the server.
+const STOP_PATH: &str = "/rpc.Peer/Stop";
 
 /// Protobuf message with bytes, used for all requests and responses.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -30,15 +33,18 @@ struct Payload {
     bytes: Vec<u8>,
 }
 
+/// Server of the measured procedures.
 #[derive(Debug, Clone, Default)]
-struct Peer {
+struct PeerServer {
+    /// Number of calls without arguments.
     calls_count: Arc<AtomicU64>,
+    /// Notified when the server is to stop.
     stop: Arc<Notify>,
 }
 
-/// Handler of requests to one path, for a [`Peer`].
+/// Handler of requests to one path, for a [`PeerServer`].
 struct Procedure {
-    of: Peer,
+    server: PeerServer,
     path: String,
 }
 
@@ -49,16 +55,16 @@ impl UnaryService<Payload> for Procedure {
     fn call(&mut self, request: Request<Payload>) -> Self::Future {
         match self.path.as_str() {
             // Relaxed: used by one thread.
-            NOOP => drop(self.of.calls_count.fetch_add(1, Ordering::Relaxed)),
-            ECHO => {}
-            STOP => self.of.stop.notify_one(),
+            NOOP_PATH => drop(self.server.calls_count.fetch_add(1, Ordering::Relaxed)),
+            ECHO_PATH => {}
+            STOP_PATH => self.server.stop.notify_one(),
             other => return ready(Err(Status::unimplemented(other))),
         }
         ready(Ok(Response::new(request.into_inner())))
     }
 }
 
-impl Service<http::Request<Body>> for Peer {
+impl Service<http::Request<Body>> for PeerServer {
     type Response = http::Response<Body>;
     type Error = Infallible;
     type Future = BoxFuture<Self::Response, Infallible>;
@@ -68,7 +74,7 @@ impl Service<http::Request<Body>> for Peer {
     }
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        let procedure = Procedure { of: self.clone(), path: request.uri().path().to_owned() };
+        let procedure = Procedure { server: self.clone(), path: request.uri().path().to_owned() };
         Box::pin(async move {
             let mut grpc = ::tonic::server::Grpc::new(ProstCodec::default());
             Ok(grpc.unary(procedure, request).await)
@@ -76,7 +82,8 @@ impl Service<http::Request<Body>> for Peer {
     }
 }
 
-async fn ask(
+/// Calls the procedure at `path`; returns the bytes of the response.
+async fn call_procedure(
     client: &mut Grpc<Channel>,
     path: &'static str,
     bytes: Vec<u8>,
@@ -90,6 +97,7 @@ async fn ask(
     Ok(answer.into_inner().bytes)
 }
 
+/// Peer: the crate `tonic`.
 pub(crate) struct Tonic;
 
 impl RpcLibrary for Tonic {
@@ -101,19 +109,19 @@ impl RpcLibrary for Tonic {
     }
 
     async fn echo(client: &mut Grpc<Channel>, bytes: Vec<u8>) -> Result<Vec<u8>, Fault> {
-        ask(client, ECHO, bytes).await
+        call_procedure(client, ECHO_PATH, bytes).await
     }
 
     async fn noop(client: &mut Grpc<Channel>) -> Result<(), Fault> {
-        ask(client, NOOP, Vec::new()).await.map(drop)
+        call_procedure(client, NOOP_PATH, Vec::new()).await.map(drop)
     }
 
     async fn end(mut client: Grpc<Channel>) -> Result<(), Fault> {
-        ask(&mut client, STOP, Vec::new()).await.map(drop)
+        call_procedure(&mut client, STOP_PATH, Vec::new()).await.map(drop)
     }
 
     async fn serve<K: SocketKind>(stream: K::Stream) -> Result<u64, Fault> {
-        let peer = Peer::default();
+        let peer = PeerServer::default();
         let (calls_count, stop) = (Arc::clone(&peer.calls_count), Arc::clone(&peer.stop));
         // The connection, followed by a stream without end: at the end of the stream the server
         // would shut down.

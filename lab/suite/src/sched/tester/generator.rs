@@ -2,6 +2,7 @@
 
 use super::TesterOptions;
 
+/// Flow number that stands for no flow.
 const NONE: u32 = u32::MAX;
 /// Number of lists of flows: one for each number of queued packets from 0 to 29, and one for 30 or more.
 const LEVELS: usize = 31;
@@ -10,25 +11,36 @@ const LEVELS: usize = 31;
 /// total, and then again when only `qmin` are left.
 #[derive(Debug)]
 pub(super) struct Generator {
+    /// Length of each flow's packets, in bytes.
     lengths_bytes: Vec<u32>,
-    /// Number of queued packets of each flow. Apart from `before` and `behind`, the neighbours in the flow's list:
-    /// adjacent fields that are written one by one and read as a pair would make the processor wait for the writes.
+    /// Number of queued packets of each flow. Stored apart from `before` and `behind`, because
+    /// adjacent fields that are written one by one and read as a pair would make the processor wait
+    /// for the writes.
     counts: Vec<u32>,
+    /// Previous flow in the list of each flow; `NONE` for the first one.
     before: Vec<u32>,
+    /// Next flow in the list of each flow; `NONE` for the last one.
     behind: Vec<u32>,
     /// First and last flow of each list; `NONE` if the list is empty.
     ends: [(u32, u32); LEVELS],
     /// Bitmap of the non-empty lists.
-    full: u32,
+    non_empty_lists: u32,
     queued_count: u64,
+    /// Number of queued packets at which the generator starts again.
     qmin: u64,
+    /// Number of queued packets at which the generator stops.
     qmax: u64,
+    /// `true` until `qmax` packets are queued, then `false` until `qmin` are left.
     is_filling: bool,
+    /// Number of packets that a flow gets in a row.
     burst: u32,
+    /// Number of packets left in the current row.
     burst_left: u32,
+    /// Flow of the current row.
     burst_flow: u32,
 }
 
+/// Returns the index of the list of flows with this number of queued packets.
 #[inline(always)]
 fn level(queued_count: u32) -> usize {
     (queued_count as usize).min(LEVELS - 1)
@@ -45,7 +57,7 @@ impl Generator {
             before: vec![NONE; flows_count],
             behind: vec![NONE; flows_count],
             ends: [(NONE, NONE); LEVELS],
-            full: 0,
+            non_empty_lists: 0,
             queued_count: 0,
             qmin,
             qmax,
@@ -77,7 +89,7 @@ impl Generator {
         }
         if self.burst_left == 0 {
             self.burst_left = self.burst;
-            self.burst_flow = self.ends[self.full.trailing_zeros() as usize % LEVELS].0;
+            self.burst_flow = self.ends[self.non_empty_lists.trailing_zeros() as usize % LEVELS].0;
         }
         self.burst_left -= 1;
         let id = self.burst_flow;
@@ -95,6 +107,7 @@ impl Generator {
         self.recount(id, count, count - 1);
     }
 
+    /// Stores a flow's number of queued packets, and moves the flow to another list if necessary.
     #[inline(always)]
     fn recount(&mut self, id: u32, before: u32, now: u32) {
         self.counts[id as usize] = now;
@@ -104,12 +117,13 @@ impl Generator {
         }
     }
 
+    /// Appends a flow to a list.
     #[inline(always)]
     fn append(&mut self, id: u32, level: usize) {
         let last = std::mem::replace(&mut self.ends[level].1, id);
         if last == NONE {
             self.ends[level].0 = id;
-            self.full |= 1 << level;
+            self.non_empty_lists |= 1 << level;
         } else {
             self.behind[last as usize] = id;
         }
@@ -117,6 +131,7 @@ impl Generator {
         self.behind[id as usize] = NONE;
     }
 
+    /// Removes a flow from a list.
     #[inline(always)]
     fn remove(&mut self, id: u32, level: usize) {
         let (before, behind) = (self.before[id as usize], self.behind[id as usize]);
@@ -129,7 +144,7 @@ impl Generator {
             behind => self.before[behind as usize] = before,
         }
         if self.ends[level].0 == NONE {
-            self.full &= !(1 << level);
+            self.non_empty_lists &= !(1 << level);
         }
     }
 }
