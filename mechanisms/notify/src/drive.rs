@@ -2,6 +2,7 @@
 
 pub mod adaptive;
 pub mod adaptive_fd;
+mod contention;
 mod descriptor;
 mod parker;
 pub mod shared;

@@ -21,7 +21,8 @@
 //! # Ok::<(), handover_notify::ConfigError>(())
 //! ```
 
-use super::waiting::{SleepStart, WaitState, now_ns};
+use super::contention::ContentionDetector;
+use super::waiting::{EAGER_POLLS, SleepStart, WaitState, now_ns};
 use crate::engine::{SpinPolicy, Stats, WaitPlan};
 use crate::park::{ParkWord, SleepObject};
 use crate::raw::current_cpu;
@@ -29,7 +30,6 @@ use crate::{Config, ConfigError, stage};
 use handover_base::futex::{self, Scope};
 use handover_base::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use handover_base::usage;
-use rustix::thread::sched_yield;
 use std::time::Duration;
 
 /// State of a receiver through which senders wake it, alone on its cache lines.
@@ -136,6 +136,8 @@ pub struct Parker {
     waiting: WaitState,
     /// Decides how often to yield before a sleep, by the results of earlier waits.
     yield_engine: SpinPolicy,
+    /// Prevents yields to other processes that compute.
+    contention: ContentionDetector,
     /// `true` if recent waits completed while yielding: other threads need this CPU, so this one does not spin.
     is_yielding: bool,
     /// Number of waits since the last one that polled [`EAGER_POLLS`] times although yielding pays.
@@ -159,9 +161,6 @@ enum AnswerSource {
     OtherCpu,
 }
 
-/// Number of polls in a row without a pause, which would take 20 to 60 ns: an answer that is sent at once arrives
-/// meanwhile.
-const EAGER_POLLS: u32 = 128;
 /// Number of polls before a yield, if yielding has paid recently and the answer may come from another CPU: they take
 /// half the time of a switch to another thread and back. Suite event/serve with 10 and 100 clients, 2026-11: 0.17 and
 /// 0.19 µs a request, with 1024 the same, with a single poll 1.0 µs.
@@ -200,6 +199,7 @@ impl Parker {
         Ok(Self {
             waiting: WaitState::new(config),
             yield_engine: SpinPolicy::new(config, YIELD_PS),
+            contention: ContentionDetector::new(),
             is_yielding: false,
             waits_unprobed: 0,
             polls_missed: 0,
@@ -332,13 +332,17 @@ impl Parker {
     /// the first.
     #[inline(always)]
     fn yield_until(&mut self, poll: &mut impl FnMut() -> bool) -> bool {
+        if !self.contention.should_yield() {
+            self.is_yielding = false;
+            return false;
+        }
         let WaitPlan::Spin { spins_max: yields_max } = self.yield_engine.plan_wait(false) else {
             return false;
         };
         let mut since_ns = None;
         let mut switches_before = 0;
         for yields in 1..=yields_max {
-            sched_yield();
+            self.contention.yield_now();
             if poll() {
                 stage::record_yielded(yields);
                 self.yield_engine.record_spun(yields);

@@ -2,7 +2,7 @@
 
 use crate::engine::{SpinPolicy, Stats, WaitPlan};
 use crate::raw::current_cpu;
-use crate::word::SenderCpu;
+use crate::word::{SenderCpu, WordReceiver};
 use crate::{Config, StateWord, stage};
 use handover_base::affinity;
 use handover_base::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -10,6 +10,9 @@ use handover_base::sync::hint;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+/// Number of polls in a row without a pause, which would take 20 to 60 ns: an answer that is sent at once arrives
+/// meanwhile.
+pub(crate) const EAGER_POLLS: u32 = 128;
 /// Number of polls in one timing by [`poll_ps`]; together they take some µs.
 const POLLS_TIMED: u32 = 128;
 /// Number of timings by [`poll_ps`], of which the shortest counts, as the others were interrupted.
@@ -70,6 +73,7 @@ pub(crate) fn time_left(deadline: Deadline) -> Option<Duration> {
 pub(crate) struct WaitState {
     engine: SpinPolicy,
     stats: Stats,
+    word_receiver: WordReceiver,
     /// CPU on which the sender of the last notification ran; `None` if unknown.
     sender_cpu: SenderCpu,
 }
@@ -94,7 +98,12 @@ impl WaitState {
     /// Creates the state of a receiver with a valid configuration.
     pub(crate) fn new(config: Config) -> Self {
         let engine = SpinPolicy::new(config, poll_ps());
-        Self { engine, stats: Stats::default(), sender_cpu: None }
+        Self {
+            engine,
+            stats: Stats::default(),
+            word_receiver: WordReceiver::default(),
+            sender_cpu: None,
+        }
     }
 
     pub(crate) fn stats(&self) -> Stats {
@@ -104,7 +113,7 @@ impl WaitState {
     /// Consumes a pending notification; returns `true` if there was one.
     #[inline]
     pub(crate) fn poll(&mut self, core: &NotifyCore) -> bool {
-        let Some(sender_cpu) = core.word.try_consume() else { return false };
+        let Some(sender_cpu) = core.word.try_consume(&mut self.word_receiver) else { return false };
         stage::record_found(core);
         self.sender_cpu = sender_cpu;
         self.stats.found_pending += 1;
@@ -124,7 +133,7 @@ impl WaitState {
             return true;
         }
         let mut asleep = None;
-        let notified = core.word.sleep_until_notified(|word, expected| {
+        let notified = core.word.sleep_until_notified(&mut self.word_receiver, |word, expected| {
             asleep.get_or_insert_with(SleepStart::now);
             stage::record_parked(core);
             let should_continue = sleep(word, expected);
@@ -144,9 +153,23 @@ impl WaitState {
         notified.is_some()
     }
 
+    /// Declares the receiver asleep (see [`StateWord::declare_sleep`]).
+    pub(crate) fn declare_sleep(&mut self, core: &NotifyCore) -> bool {
+        core.word.declare_sleep(&mut self.word_receiver)
+    }
+
+    pub(crate) fn withdraw_sleep(&mut self, core: &NotifyCore) {
+        core.word.withdraw_sleep(&mut self.word_receiver);
+    }
+
+    /// Returns the number of senders that have woken the receiver or will (see [`WordReceiver::wakes_count`]).
+    pub(crate) fn wakes_count(&self) -> u32 {
+        self.word_receiver.wakes_count()
+    }
+
     /// Consumes the notification that interrupted a sleep; returns `false` if none is pending.
     pub(crate) fn consume_after_sleep(&mut self, core: &NotifyCore, asleep: SleepStart) -> bool {
-        let Some(sender_cpu) = core.word.try_consume() else { return false };
+        let Some(sender_cpu) = core.word.try_consume(&mut self.word_receiver) else { return false };
         self.record_sleep_end(core, sender_cpu, asleep);
         true
     }
@@ -238,11 +261,14 @@ impl WaitState {
     /// Spins for as long as recent waits suggest; returns `true` if a notification was consumed.
     pub(crate) fn spin(&mut self, core: &NotifyCore, deadline: Deadline) -> bool {
         let spins_max = self.spins_planned(time_left(deadline));
-        for spin in 1..=spins_max {
-            hint::spin_loop();
-            if let Some(sender_cpu) = core.word.try_consume() {
+        for spin in 0..spins_max.saturating_add(EAGER_POLLS.min(spins_max)) {
+            let paused = spin.saturating_sub(EAGER_POLLS);
+            if paused > 0 {
+                hint::spin_loop();
+            }
+            if let Some(sender_cpu) = core.word.try_consume(&mut self.word_receiver) {
                 self.sender_cpu = sender_cpu;
-                return self.record_spin(spin);
+                return self.record_spin(paused.max(1));
             }
         }
         self.stats.spins += u64::from(spins_max);
@@ -272,12 +298,12 @@ fn polls_until_deadline(left: Option<Duration>) -> u32 {
 fn poll_ps() -> u64 {
     static POLL_PS: OnceLock<u64> = OnceLock::new();
     *POLL_PS.get_or_init(|| {
-        let word = StateWord::new();
+        let (word, mut receiver) = (StateWord::new(), WordReceiver::default());
         let timings = (0..TIMINGS_COUNT).map(|_| {
             let start = Instant::now();
             for _ in 0..POLLS_TIMED {
                 hint::spin_loop();
-                std::hint::black_box(&word).try_consume();
+                std::hint::black_box(&word).try_consume(&mut receiver);
             }
             start.elapsed().as_nanos() as u64 * 1000 / u64::from(POLLS_TIMED)
         });
