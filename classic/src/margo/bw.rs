@@ -91,7 +91,7 @@ pub struct Bandwidth {
     #[arg(long)]
     halves: bool,
     /// Print, as comments before the line of each direction, the bandwidth in intervals of so many seconds
-    #[arg(long, value_name = "SECONDS", value_parser = crate::whole(1..=SECONDS_MAX))]
+    #[arg(long, value_name = "SECONDS", value_parser = crate::whole_number_parser(1..=SECONDS_MAX))]
     interval: Option<u64>,
     #[command(flatten)]
     options: Options,
@@ -277,7 +277,7 @@ impl Bandwidth {
     fn direction(
         &self,
         op: TransferDirection,
-        client: &mut Client<'_>,
+        client: &mut BandwidthClient<'_>,
         seconds: u64,
         out: &mut dyn Write,
     ) -> anyhow::Result<u64> {

@@ -30,7 +30,7 @@ impl Lab {
         let contenders =
             self.groups.iter().flat_map(|group| measure::create_contenders(self, group));
         let block: Duration =
-            contenders.map(|it| Duration::from_nanos(it.stage.timing.round_ns)).sum();
+            contenders.map(|it| Duration::from_nanos(it.round_params.timing.round_ns)).sum();
         total.map(|total| total.max(block * (passes * blocks_min)))
     }
 

@@ -191,7 +191,7 @@ fn print_table(
     }
     out.write_all(console::cut_tables(&table, console::cut_width()).as_bytes())?;
     for (command, ratio) in commands.iter().zip(ratios).skip(1) {
-        let Some((low, high)) = ratio.ends else {
+        let Some((low, high)) = ratio.interval else {
             writeln!(out, "\nToo few rounds for a verdict; it needs six.")?;
             break;
         };
@@ -216,8 +216,8 @@ fn print_json(
         json!({
             "command": words, "wall_ns": command.wall_ns, "user_ns": command.user_ns,
             "system_ns": command.system_ns, "median_ns": figure.median,
-            "interval_ns": figure.ends, "ratio_to_first": ratio.median,
-            "ratio_interval": ratio.ends,
+            "interval_ns": figure.interval, "ratio_to_first": ratio.median,
+            "ratio_interval": ratio.interval,
         })
     };
     let all: Vec<_> = commands.iter().zip(ratios).map(one).collect();
