@@ -95,13 +95,13 @@ impl StateWord {
     #[must_use = "true: the receiver sleeps, and nobody else will wake it"]
     pub fn notify(&self, sender_cpu: SenderCpu) -> bool {
         let cpu_plus_one = sender_cpu.and_then(|cpu| cpu.checked_add(1)).unwrap_or(0);
-        // Relaxed both: a hint. Not stored if equal, as the addition alone then takes the line for writing.
-        if self.sender_cpu_plus_one.load(Ordering::Relaxed) != cpu_plus_one {
-            self.sender_cpu_plus_one.store(cpu_plus_one, Ordering::Relaxed);
-        }
         // Release: publishes this sender's writes to the Acquire in try_consume(). Adding to another sender's number
         // continues its release sequence, so that the receiver acquires both.
         let was = self.word.fetch_add(NOTIFICATION, Ordering::Release);
+        // Relaxed both: a hint. After the addition, which takes the line for writing at once.
+        if self.sender_cpu_plus_one.load(Ordering::Relaxed) != cpu_plus_one {
+            self.sender_cpu_plus_one.store(cpu_plus_one, Ordering::Relaxed);
+        }
         was & SLEEPING != 0 && self.take_declaration()
     }
 

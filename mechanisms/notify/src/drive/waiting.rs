@@ -10,9 +10,6 @@ use handover_base::sync::hint;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// Number of polls in a row without a pause, which would take 20 to 60 ns: an answer that is sent at once arrives
-/// meanwhile.
-pub(crate) const EAGER_POLLS: u32 = 128;
 /// Number of polls in one timing by [`poll_ps`]; together they take some µs.
 const POLLS_TIMED: u32 = 128;
 /// Number of timings by [`poll_ps`], of which the shortest counts, as the others were interrupted.
@@ -261,14 +258,11 @@ impl WaitState {
     /// Spins for as long as recent waits suggest; returns `true` if a notification was consumed.
     pub(crate) fn spin(&mut self, core: &NotifyCore, deadline: Deadline) -> bool {
         let spins_max = self.spins_planned(time_left(deadline));
-        for spin in 0..spins_max.saturating_add(EAGER_POLLS.min(spins_max)) {
-            let paused = spin.saturating_sub(EAGER_POLLS);
-            if paused > 0 {
-                hint::spin_loop();
-            }
+        for spin in 1..=spins_max {
+            hint::spin_loop();
             if let Some(sender_cpu) = core.word.try_consume(&mut self.word_receiver) {
                 self.sender_cpu = sender_cpu;
-                return self.record_spin(paused.max(1));
+                return self.record_spin(spin);
             }
         }
         self.stats.spins += u64::from(spins_max);
