@@ -9,22 +9,25 @@
 //! `hello3` 0.03 and 0.19, `hello4 10` 0.04 and 0.70, `hello5 10` 0.004 and 0.02. Without the limit of
 //! [`SWITCHES_PER_MS_MAX`], `hello4 1000` fell from 0.40 to 0.11.
 
+use super::waiting::now_ns;
 use handover_base::{affinity, usage};
 use rustix::thread::sched_yield;
 use rustix::time::{ClockId, clock_gettime};
+use std::sync::Mutex;
 
 /// Maximum number of yields between two ticks of the coarse clock for the tick to count as a long yield: with 4 ms a
 /// tick, yields of more than 60 µs.
 const YIELDS_PER_TICK_MAX: u32 = 64;
-/// Number of long yields in a row after which the process's CPU time is read. A tick of 1 to 10 ms each.
+/// Number of long yields in a row after which a thread asks whether other processes had the CPU. A tick of 1 to 10 ms
+/// each.
 const LONG_YIELDS_MIN: u32 = 8;
-/// Maximum of that number; it doubles whenever the process itself had the CPUs, as reading its CPU time takes longer
-/// with more threads.
-const LONG_YIELDS_MAX: u32 = 256;
 /// Number of waits without yields after a detection, and its maximum; it doubles with each detection in a row.
 const WAITS_MIN: u32 = 1024;
 const WAITS_MAX: u32 = 1 << 16;
-
+/// Minimum and maximum time between two readings that are compared, and maximum age of their result, in ns. Readings
+/// take longer with more threads: 60 µs with 1000.
+const INTERVAL_NS_MIN: u64 = 30_000_000;
+const INTERVAL_NS_MAX: u64 = 500_000_000;
 /// Number of involuntary context switches of the process, per ms and CPU, from which on yielding pays despite other
 /// processes.
 const SWITCHES_PER_MS_MAX: u64 = 16;
@@ -40,13 +43,10 @@ struct CpuReading {
 
 impl CpuReading {
     fn now() -> Self {
-        let read = |clock| {
-            let time = clock_gettime(clock);
-            time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-        };
+        let cpu_time = clock_gettime(ClockId::ProcessCPUTime);
         Self {
-            at_ns: read(ClockId::Monotonic),
-            cpu_ns: read(ClockId::ProcessCPUTime),
+            at_ns: now_ns(),
+            cpu_ns: cpu_time.tv_sec as u64 * 1_000_000_000 + cpu_time.tv_nsec as u64,
             switches: usage::process_usage().switches_involuntary,
         }
     }
@@ -63,6 +63,46 @@ impl CpuReading {
     }
 }
 
+/// Comparison of readings, which all threads of the process share.
+#[derive(Debug)]
+struct ProcessCheck {
+    /// Reading that the next one is compared with.
+    started: Option<CpuReading>,
+    /// Time of the last comparison, and its result.
+    last: Option<(u64, bool)>,
+}
+
+static PROCESS_CHECK: Mutex<ProcessCheck> = Mutex::new(ProcessCheck { started: None, last: None });
+
+impl ProcessCheck {
+    /// Returns the result of a comparison that is at most [`INTERVAL_NS_MIN`] old; `None` if there is none yet.
+    fn result(
+        &mut self,
+        now_ns: u64,
+        read: impl FnOnce() -> CpuReading,
+        count_cpus: impl FnOnce() -> usize,
+    ) -> Option<bool> {
+        if let Some((at_ns, result)) = self.last
+            && now_ns.saturating_sub(at_ns) < INTERVAL_NS_MIN
+        {
+            return Some(result);
+        }
+        let started = self.started;
+        let elapsed_ns = started.map(|it| now_ns.saturating_sub(it.at_ns));
+        if elapsed_ns.is_some_and(|it| it < INTERVAL_NS_MIN) {
+            return None;
+        }
+        let reading = read();
+        self.started = Some(reading);
+        if elapsed_ns.is_none_or(|it| it > INTERVAL_NS_MAX) {
+            return None;
+        }
+        let result = started?.shows_contention(reading, count_cpus());
+        self.last = Some((reading.at_ns, result));
+        Some(result)
+    }
+}
+
 /// Detector of yields that give the CPU to other processes for whole time slices, by which a thread decides whether
 /// to yield or to sleep.
 #[derive(Debug)]
@@ -71,10 +111,6 @@ pub(super) struct ContentionDetector {
     yields: u32,
     /// Number of long yields in a row.
     long_yields: u32,
-    /// Number of long yields in a row that are needed to compare CPU times.
-    long_yields_needed: u32,
-    /// CPU time at the first of these long yields.
-    started: Option<CpuReading>,
     /// Number of further waits that do not yield.
     waits_left: u32,
     /// Number of waits that do not yield after the next detection.
@@ -83,14 +119,7 @@ pub(super) struct ContentionDetector {
 
 impl ContentionDetector {
     pub(super) const fn new() -> Self {
-        Self {
-            yields: 0,
-            long_yields: 0,
-            long_yields_needed: LONG_YIELDS_MIN,
-            started: None,
-            waits_left: 0,
-            waits_next: WAITS_MIN,
-        }
+        Self { yields: 0, long_yields: 0, waits_left: 0, waits_next: WAITS_MIN }
     }
 
     /// Returns `false` if a wait should not yield, as other processes would get the CPU.
@@ -110,37 +139,33 @@ impl ContentionDetector {
         sched_yield();
         self.yields = self.yields.wrapping_add(1);
         if clock_gettime(ClockId::MonotonicCoarse).tv_nsec != before {
-            self.record_tick(CpuReading::now, || affinity::thread_cpus().len());
+            self.record_tick(|| {
+                let count_cpus = || affinity::thread_cpus().len();
+                // If another thread holds the lock, this one asks again at its next long yield.
+                PROCESS_CHECK.try_lock().ok()?.result(now_ns(), CpuReading::now, count_cpus)
+            });
         }
     }
 
-    /// Records that the coarse clock has advanced during a yield.
+    /// Records that the coarse clock has advanced during a yield. `check` returns whether other processes had the
+    /// CPUs; `None` if unknown.
     #[cold]
-    fn record_tick(
-        &mut self,
-        read: impl FnOnce() -> CpuReading,
-        count_cpus: impl FnOnce() -> usize,
-    ) {
+    fn record_tick(&mut self, check: impl FnOnce() -> Option<bool>) {
         let is_long = std::mem::take(&mut self.yields) <= YIELDS_PER_TICK_MAX;
         if !is_long {
             self.long_yields = 0;
-            self.started = None;
             return;
         }
-        self.long_yields += 1;
-        if self.started.is_some() && self.long_yields < self.long_yields_needed {
+        self.long_yields = self.long_yields.saturating_add(1);
+        if self.long_yields < LONG_YIELDS_MIN {
             return;
         }
-        let now = read();
-        let Some(started) = self.started.replace(now) else { return };
+        let Some(is_contended) = check() else { return };
         self.long_yields = 0;
-        if started.shows_contention(now, count_cpus()) {
-            self.started = None;
-            self.long_yields_needed = LONG_YIELDS_MIN;
+        if is_contended {
             self.waits_left = self.waits_next;
             self.waits_next = (self.waits_next * 2).min(WAITS_MAX);
         } else {
-            self.long_yields_needed = (self.long_yields_needed * 2).min(LONG_YIELDS_MAX);
             self.waits_next = WAITS_MIN;
         }
     }
@@ -150,61 +175,80 @@ impl ContentionDetector {
 mod tests {
     use super::*;
 
-    const TICK_NS: u64 = 4_000_000;
+    const MS: u64 = 1_000_000;
 
-    /// Records `ticks` ticks with `yields` yields each, in which the process uses `cpus_used` of two CPUs and makes
-    /// `switches` switches a tick; returns the number of waits that then do not yield.
-    fn waits_after(ticks: u64, yields: u32, cpus_used: f64, switches: u64) -> u32 {
-        let mut detector = ContentionDetector::new();
-        record(&mut detector, ticks, yields, cpus_used, switches);
-        std::iter::from_fn(|| (!detector.should_yield()).then_some(())).count() as u32
+    fn reading(at_ms: u64, cpus_used: f64, switches_per_ms: u64) -> CpuReading {
+        let at_ns = at_ms * MS;
+        CpuReading {
+            at_ns,
+            cpu_ns: (at_ns as f64 * cpus_used) as u64,
+            switches: at_ms * switches_per_ms,
+        }
     }
 
-    fn record(
-        detector: &mut ContentionDetector,
-        ticks: u64,
-        yields: u32,
-        cpus_used: f64,
-        switches: u64,
-    ) {
-        for tick in 1..=ticks {
+    /// Returns the result of the first comparison on two CPUs, after 100 ms.
+    fn compared(cpus_used: f64, switches_per_ms: u64) -> bool {
+        let mut check = ProcessCheck { started: None, last: None };
+        let mut at = |ms| {
+            let read = || reading(ms, cpus_used, switches_per_ms);
+            check.result(ms * MS, read, || 2)
+        };
+        assert_eq!([at(1000), at(1010)], [None, None], "a result without two readings");
+        at(1100).expect("two readings")
+    }
+
+    #[test]
+    fn cpus_left_to_other_processes_are_contention() {
+        assert!(compared(1.0, 5));
+    }
+
+    #[test]
+    fn cpus_used_by_this_process_are_no_contention() {
+        assert!(!compared(1.9, 5));
+    }
+
+    #[test]
+    fn hundreds_of_threads_beside_other_processes_are_no_contention() {
+        assert!(!compared(1.0, 250));
+    }
+
+    #[test]
+    fn result_is_shared_while_fresh_and_old_readings_are_not_compared() {
+        let mut check = ProcessCheck { started: None, last: None };
+        let mut at = |ms| check.result(ms * MS, || reading(ms, 1.0, 5), || 2);
+        assert_eq!([at(0), at(40), at(60)], [None, Some(true), Some(true)]);
+        assert_eq!(at(1000), None, "compared with a reading of 960 ms ago");
+        assert_eq!(at(1040), Some(true));
+    }
+
+    /// Records `ticks` ticks with `yields` yields each.
+    fn record(detector: &mut ContentionDetector, ticks: u32, yields: u32, result: Option<bool>) {
+        for _ in 0..ticks {
             detector.yields = yields;
-            let at_ns = tick * TICK_NS;
-            let cpu_ns = (at_ns as f64 * cpus_used) as u64;
-            detector.record_tick(|| CpuReading { at_ns, cpu_ns, switches: tick * switches }, || 2);
+            detector.record_tick(|| result);
         }
     }
 
     #[test]
-    fn long_yields_to_other_processes_stop_the_yielding() {
-        let ticks = u64::from(LONG_YIELDS_MIN);
-        assert_eq!(waits_after(ticks, 1, 1.0, 20), WAITS_MIN);
-        assert_eq!(waits_after(ticks - 1, 1, 1.0, 20), 0, "too few ticks");
-    }
-
-    #[test]
-    fn long_yields_to_threads_of_this_process_go_on() {
-        assert_eq!(waits_after(1000, 1, 1.9, 20), 0);
-    }
-
-    #[test]
-    fn yields_among_hundreds_of_threads_go_on_beside_other_processes() {
-        assert_eq!(waits_after(1000, 1, 1.0, 1000), 0);
-    }
-
-    #[test]
-    fn short_yields_go_on() {
-        assert_eq!(waits_after(1000, YIELDS_PER_TICK_MAX + 1, 0.5, 20), 0);
-    }
-
-    #[test]
-    fn detections_in_a_row_double_the_number_of_waits() {
+    fn long_yields_to_other_processes_stop_the_yielding_for_twice_as_many_waits_each_time() {
         let mut detector = ContentionDetector::new();
         for waits in [WAITS_MIN, 2 * WAITS_MIN, 4 * WAITS_MIN] {
-            record(&mut detector, u64::from(LONG_YIELDS_MIN), 1, 1.0, 20);
+            record(&mut detector, LONG_YIELDS_MIN - 1, 1, Some(true));
+            assert!(detector.should_yield(), "too few ticks");
+            record(&mut detector, 1, 1, Some(true));
             assert_eq!(detector.waits_left, waits);
+            assert!((0..waits).all(|_| !detector.should_yield()));
+            assert!(detector.should_yield());
         }
-        record(&mut detector, u64::from(LONG_YIELDS_MIN), 1, 2.0, 20);
-        assert_eq!(detector.waits_next, WAITS_MIN);
+        record(&mut detector, LONG_YIELDS_MIN, 1, Some(false));
+        assert_eq!((detector.waits_left, detector.waits_next), (0, WAITS_MIN));
+    }
+
+    #[test]
+    fn short_yields_and_unknown_results_go_on_yielding() {
+        let mut detector = ContentionDetector::new();
+        record(&mut detector, 100, YIELDS_PER_TICK_MAX + 1, Some(true));
+        record(&mut detector, 100, 1, None);
+        assert!(detector.should_yield());
     }
 }
