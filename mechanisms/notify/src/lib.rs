@@ -33,4 +33,4 @@ pub use engine::{SpinPolicy, Stats, WaitPlan};
 pub use error::{ConfigError, MapError, PairError};
 pub use mechanism::{Mechanism, Notify, Wait};
 pub use park::{ParkWord, SleepObject};
-pub use word::{SenderCpu, StateWord, WordReceiver};
+pub use word::{SenderCpu, StateWord};

@@ -20,7 +20,7 @@
 //! fences, checks the queue. One of the two fences comes first, and the side with the second fence
 //! sees the other side's write: the receiver finds the work, or the sender finds the sleeper.
 
-use crate::word::SenderCpu;
+use crate::word::{CPU_MAX, CPU_SHIFT, SenderCpu};
 use handover_base::sync::atomic::{AtomicU32, Ordering, fence};
 use handover_base::sync::const_unless_loom;
 
@@ -31,10 +31,6 @@ const STATE_AWAKE: u32 = 0;
 const STATE_MASK: u32 = 0b11;
 /// State of a receiver that a sender has woken.
 const STATE_WOKEN: u32 = 0b11;
-/// Number of bits below the CPU number.
-const CPU_SHIFT: u32 = 2;
-/// Maximum CPU number that is stored; the number plus one fits above the two lowest bits.
-const CPU_MAX: u32 = (u32::MAX >> CPU_SHIFT) - 1;
 
 /// Object on which a receiver sleeps, which determines how a sender wakes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -26,7 +26,7 @@
 use handover_base::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use handover_base::sync::{Arc, thread};
 use handover_net::Reservations;
-use handover_notify::{StateWord, WordReceiver};
+use handover_notify::StateWord;
 use handover_ring::{PushError, mpsc};
 use loom::sync::{Condvar, Mutex};
 
@@ -55,7 +55,7 @@ impl Wake {
         }
     }
 
-    fn sleep(&self, receiver: &mut WordReceiver) {
+    fn sleep(&self) {
         let sleep = |word: &AtomicU32, expected| {
             let bucket = self.bucket.lock().expect("never poisoned");
             // Relaxed: the kernel's comparison gives no stronger guarantee.
@@ -64,8 +64,7 @@ impl Wake {
             }
             true
         };
-        let notified = self.word.sleep_until_notified(receiver, sleep);
-        assert!(notified.is_some(), "sleeps without a time limit");
+        assert!(self.word.sleep_until_notified(sleep).is_some(), "sleeps without a time limit");
     }
 }
 
@@ -116,7 +115,7 @@ impl Inbox {
     /// Runs a thread until it is stopped and no listener can hand over a connection. Returns the
     /// number of connections, which stay open.
     fn run(&self, commands: &mut mpsc::Consumer<Adopt>, connections_max: usize) -> usize {
-        let (mut open_count, mut receiver) = (0, WordReceiver::default());
+        let mut open_count = 0;
         loop {
             // Read before the commands: the last commands of a listener that has ended are in the queue.
             let is_last = !self.reservations.has_remote_listeners();
@@ -131,7 +130,7 @@ impl Inbox {
             if is_last && self.is_stopped.load(Ordering::Relaxed) {
                 return open_count;
             }
-            self.wake.sleep(&mut receiver);
+            self.wake.sleep();
         }
     }
 }

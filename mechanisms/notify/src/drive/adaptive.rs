@@ -63,7 +63,7 @@ pub fn pair(config: Config) -> Result<(Sender, Receiver), ConfigError> {
 /// Sending end of an adaptive mechanism on a futex.
 ///
 /// # Cost of a notification
-/// Reading this CPU's number and one atomic addition, 5 to 10 ns if the cache line is present; the transfer of a line if the
+/// Reading this CPU's number and one exchange, 5 to 10 ns if the cache line is present; the transfer of a line if the
 /// receiver has accessed it since; a futex wake, about 1 µs, only if the receiver sleeps.
 #[derive(Debug, Clone)]
 pub struct Sender<C = Arc<NotifyCore>> {
@@ -91,7 +91,7 @@ impl<C: Deref<Target = NotifyCore> + Send + Sync> Notify for Sender<C> {
 /// Receiving end of an adaptive mechanism on a futex.
 ///
 /// # Cost of a wait
-/// If a notification is pending: the transfer of a cache line. If none is: spins for twice the cost
+/// If a notification is pending: an exchange and the transfer of a cache line. If none is: spins for twice the cost
 /// of a sleep and at most [`Config::spin_ns_max`], only while that pays and the sender is on another CPU; then a
 /// futex wait, and 1 to 20 µs from the wake until it runs again. Across processes it wakes at least every
 /// [`SLEEP_MAX`] to find notifications whose sender was killed before its wake.
@@ -104,10 +104,10 @@ pub struct Receiver<C = Arc<NotifyCore>> {
 }
 
 impl<C: Deref<Target = NotifyCore>> Receiver<C> {
-    /// Creates a receiver on an existing core. Its first wait returns at once if there were notifications on the core
-    /// before, also if an earlier receiver has consumed them.
+    /// Creates a receiver on an existing core. A notification that is pending there is the first that it receives.
     ///
-    /// A core must have at most one receiver at a time. With two, a sender may wake the wrong one; memory stays safe.
+    /// A core must have at most one receiver at a time. Two would take notifications from each
+    /// other; memory stays safe.
     ///
     /// # Errors
     /// [`ConfigError`] if `config` is not valid.

@@ -66,8 +66,12 @@ pub fn pair(config: Config) -> Result<(Sender, Receiver), PairError> {
     let eventfd = descriptor::create_eventfd()?;
     let endpoints = Arc::new(Endpoints { core: NotifyCore::new(), eventfd });
     let waiting = WaitState::new(config);
-    let receiver =
-        Receiver { endpoints: Arc::clone(&endpoints), waiting, sleep_start: None, writes_read: 0 };
+    let receiver = Receiver {
+        endpoints: Arc::clone(&endpoints),
+        waiting,
+        sleep_start: None,
+        unread_writes: 0,
+    };
     Ok((Sender { endpoints }, receiver))
 }
 
@@ -94,9 +98,10 @@ pub struct Receiver {
     waiting: WaitState,
     /// Time since which the receiver has been asleep in an epoll set; `None` if it is awake.
     sleep_start: Option<SleepStart>,
-    /// Number of senders' writes to the eventfd that the receiver has read, modulo 2^32. A sender makes one write for
-    /// each wake; the write may come after the notification is consumed.
-    writes_read: u32,
+    /// Number of senders' writes to the eventfd that the receiver has not read, including writes to come. A sender
+    /// makes one write for each notification that ends a declared sleep; the write may come after the notification is
+    /// consumed. Negative if the write was read first.
+    unread_writes: i64,
 }
 
 impl Receiver {
@@ -120,8 +125,8 @@ impl Receiver {
     /// Never.
     #[must_use = "false: a notification is pending and sleeping would miss it"]
     pub fn prepare_park(&mut self) -> bool {
-        self.drain_writes();
-        if !self.waiting.declare_sleep(&self.endpoints.core) {
+        drain_unread_writes(&self.endpoints.eventfd, &mut self.unread_writes);
+        if !self.endpoints.core.word.declare_sleep() {
             return false;
         }
         self.sleep_start.get_or_insert_with(SleepStart::now);
@@ -140,13 +145,13 @@ impl Receiver {
     /// # Blocking
     /// Never.
     pub fn cancel_park(&mut self) -> Option<u64> {
-        self.waiting.withdraw_sleep(&self.endpoints.core);
-        let consumed = match self.sleep_start.take() {
-            Some(asleep) => self.waiting.consume_after_sleep(&self.endpoints.core, asleep),
-            None => self.waiting.poll(&self.endpoints.core),
-        };
-        self.drain_writes();
-        consumed.then_some(1)
+        if self.endpoints.core.word.withdraw_sleep() {
+            // No sender has seen this declaration, so no write belongs to it.
+            self.sleep_start = None;
+            drain_unread_writes(&self.endpoints.eventfd, &mut self.unread_writes);
+            return None;
+        }
+        self.try_wait()
     }
 
     /// Returns the number of waits, including those in an epoll set, for each way in which they completed, and
@@ -165,33 +170,33 @@ impl Receiver {
     }
 
     fn wait_until(&mut self, deadline: Deadline) -> bool {
-        let Self { endpoints, waiting, writes_read, .. } = self;
+        let Self { endpoints, waiting, unread_writes, .. } = self;
+        let mut has_declared = false;
         let notified = waiting.wait(&endpoints.core, deadline, |_, _| {
+            has_declared = true;
             let left = time_left(deadline);
             if left == Some(Duration::ZERO) {
                 return false;
             }
             descriptor::wait_readable(&endpoints.eventfd, left);
             // If this was the late write of an earlier sender, the next sleep must not see it.
-            read_writes(&endpoints.eventfd, writes_read);
+            drain_unread_writes(&endpoints.eventfd, unread_writes);
             true
         });
-        self.drain_writes();
-        notified
-    }
-
-    /// Reads the eventfd if senders' writes to it are unread.
-    fn drain_writes(&mut self) {
-        if self.waiting.wakes_count() != self.writes_read {
-            read_writes(&self.endpoints.eventfd, &mut self.writes_read);
+        if notified && has_declared {
+            *unread_writes += 1;
         }
+        drain_unread_writes(&endpoints.eventfd, unread_writes);
+        notified
     }
 }
 
-/// Reads the eventfd, and adds the writes to it to `writes_read`.
-fn read_writes(eventfd: &OwnedFd, writes_read: &mut u32) {
-    let writes = descriptor::read_eventfd_count(eventfd).unwrap_or(0);
-    *writes_read = writes_read.wrapping_add(writes as u32);
+/// Reads the eventfd if senders' writes to it are unread, and updates their number.
+fn drain_unread_writes(eventfd: &OwnedFd, unread_writes: &mut i64) {
+    if *unread_writes > 0 {
+        let writes = descriptor::read_eventfd_count(eventfd).unwrap_or(0);
+        *unread_writes -= i64::try_from(writes).unwrap_or(i64::MAX);
+    }
 }
 
 impl Wait for Receiver {
@@ -215,11 +220,17 @@ impl Wait for Receiver {
     /// Consumes all pending notifications like [`Wait::try_wait`]; if there are none, a declared sleep continues.
     #[inline]
     fn try_wait(&mut self) -> Option<u64> {
-        if self.sleep_start.is_none() {
+        let Some(asleep) = self.sleep_start else {
             return self.waiting.poll(&self.endpoints.core).then_some(1);
+        };
+        if !self.waiting.consume_after_sleep(&self.endpoints.core, asleep) {
+            return None;
         }
-        // Declares again in case a late sender has taken the declaration.
-        if self.prepare_park() { None } else { self.cancel_park() }
+        // The word went from SLEEPING to PENDING, so that one sender makes, or has made, a write.
+        self.sleep_start = None;
+        self.unread_writes += 1;
+        drain_unread_writes(&self.endpoints.eventfd, &mut self.unread_writes);
+        Some(1)
     }
 }
 

@@ -24,10 +24,10 @@
 //!
 //! - An adaptive receiver over [`Scope::Shared`](handover_base::futex::Scope::Shared) sleeps for
 //!   [`adaptive::SLEEP_MAX`](crate::adaptive::SLEEP_MAX) at a time, and then checks the word. So a
-//!   sender that is killed between its notification and its wake, or a process that overwrites the word
+//!   sender that is killed between its exchange and its wake, or a process that overwrites the word
 //!   of a sleeper, delays notifications by at most this time, and does not block other senders'
 //!   notifications.
-//! - A notification that a process overwrites is lost. A
+//! - A notification that a process overwrites, or consumes with a receiver of its own, is lost. A
 //!   process that writes notifications, or wakes without one, makes the receiver return without a
 //!   cause, as often as it does so. Against both, wait with a timeout and check the work itself.
 //! - A receiver does not learn that its senders have died: wait with a timeout, and check that they

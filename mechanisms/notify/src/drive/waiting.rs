@@ -2,7 +2,7 @@
 
 use crate::engine::{SpinPolicy, Stats, WaitPlan};
 use crate::raw::current_cpu;
-use crate::word::{SenderCpu, WordReceiver};
+use crate::word::SenderCpu;
 use crate::{Config, StateWord, stage};
 use handover_base::affinity;
 use handover_base::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -70,7 +70,6 @@ pub(crate) fn time_left(deadline: Deadline) -> Option<Duration> {
 pub(crate) struct WaitState {
     engine: SpinPolicy,
     stats: Stats,
-    word_receiver: WordReceiver,
     /// CPU on which the sender of the last notification ran; `None` if unknown.
     sender_cpu: SenderCpu,
 }
@@ -95,12 +94,7 @@ impl WaitState {
     /// Creates the state of a receiver with a valid configuration.
     pub(crate) fn new(config: Config) -> Self {
         let engine = SpinPolicy::new(config, poll_ps());
-        Self {
-            engine,
-            stats: Stats::default(),
-            word_receiver: WordReceiver::default(),
-            sender_cpu: None,
-        }
+        Self { engine, stats: Stats::default(), sender_cpu: None }
     }
 
     pub(crate) fn stats(&self) -> Stats {
@@ -110,7 +104,7 @@ impl WaitState {
     /// Consumes a pending notification; returns `true` if there was one.
     #[inline]
     pub(crate) fn poll(&mut self, core: &NotifyCore) -> bool {
-        let Some(sender_cpu) = core.word.try_consume(&mut self.word_receiver) else { return false };
+        let Some(sender_cpu) = core.word.try_consume() else { return false };
         stage::record_found(core);
         self.sender_cpu = sender_cpu;
         self.stats.found_pending += 1;
@@ -130,7 +124,7 @@ impl WaitState {
             return true;
         }
         let mut asleep = None;
-        let notified = core.word.sleep_until_notified(&mut self.word_receiver, |word, expected| {
+        let notified = core.word.sleep_until_notified(|word, expected| {
             asleep.get_or_insert_with(SleepStart::now);
             stage::record_parked(core);
             let should_continue = sleep(word, expected);
@@ -150,23 +144,9 @@ impl WaitState {
         notified.is_some()
     }
 
-    /// Declares the receiver asleep (see [`StateWord::declare_sleep`]).
-    pub(crate) fn declare_sleep(&mut self, core: &NotifyCore) -> bool {
-        core.word.declare_sleep(&mut self.word_receiver)
-    }
-
-    pub(crate) fn withdraw_sleep(&mut self, core: &NotifyCore) {
-        core.word.withdraw_sleep(&mut self.word_receiver);
-    }
-
-    /// Returns the number of senders that have woken the receiver or will (see [`WordReceiver::wakes_count`]).
-    pub(crate) fn wakes_count(&self) -> u32 {
-        self.word_receiver.wakes_count()
-    }
-
     /// Consumes the notification that interrupted a sleep; returns `false` if none is pending.
     pub(crate) fn consume_after_sleep(&mut self, core: &NotifyCore, asleep: SleepStart) -> bool {
-        let Some(sender_cpu) = core.word.try_consume(&mut self.word_receiver) else { return false };
+        let Some(sender_cpu) = core.word.try_consume() else { return false };
         self.record_sleep_end(core, sender_cpu, asleep);
         true
     }
@@ -260,7 +240,7 @@ impl WaitState {
         let spins_max = self.spins_planned(time_left(deadline));
         for spin in 1..=spins_max {
             hint::spin_loop();
-            if let Some(sender_cpu) = core.word.try_consume(&mut self.word_receiver) {
+            if let Some(sender_cpu) = core.word.try_consume() {
                 self.sender_cpu = sender_cpu;
                 return self.record_spin(spin);
             }
@@ -292,12 +272,12 @@ fn polls_until_deadline(left: Option<Duration>) -> u32 {
 fn poll_ps() -> u64 {
     static POLL_PS: OnceLock<u64> = OnceLock::new();
     *POLL_PS.get_or_init(|| {
-        let (word, mut receiver) = (StateWord::new(), WordReceiver::default());
+        let word = StateWord::new();
         let timings = (0..TIMINGS_COUNT).map(|_| {
             let start = Instant::now();
             for _ in 0..POLLS_TIMED {
                 hint::spin_loop();
-                std::hint::black_box(&word).try_consume(&mut receiver);
+                std::hint::black_box(&word).try_consume();
             }
             start.elapsed().as_nanos() as u64 * 1000 / u64::from(POLLS_TIMED)
         });
