@@ -141,9 +141,9 @@ impl WorkerProcess {
         let orders = self
             .orders
             .as_mut()
-            .context("send an order to a process: its standard input is already closed")?;
+            .context("send a command to a process of the load: its standard input is already closed")?;
         writeln!(orders, "{order}")
-            .with_context(|| format!("send the order {order} to a process"))?;
+            .with_context(|| format!("send the command {order} to a process of the load"))?;
         Ok(orders.flush()?)
     }
 

@@ -11,9 +11,9 @@ const ROUND_SWITCHES_MAX: u64 = 3;
 /// Share of disturbed rounds or samples from which a warning is issued if the undisturbed ones are
 /// too few for a figure.
 const DISTURBED_MAX: f64 = 0.25;
-/// Relative difference between the figures with and without disturbed samples above which the
-/// figure without them is reported.
-const UNDISTURBED_MAX: f64 = 0.02;
+/// Maximum relative effect of the disturbed samples on a figure; if it is greater, the figure without them is
+/// reported.
+const DISTURBANCE_EFFECT_MAX: f64 = 0.02;
 /// Half-width of an interval, relative to the figure, above which the figure gets a warning.
 const HALF_WIDTH_MAX: f64 = 0.04;
 /// Relative difference between the first and the last third of the rounds above which a drift is
@@ -102,7 +102,7 @@ fn disturbance_warning(
     let marked = mean(&|round| f64::from(u8::from(round.is_disturbed)));
     let (slowed, steal) = (mean(&|round| round.slowed), mean(&|round| round.steal));
     let without = match undisturbed {
-        Some(without) if (without / figure - 1.0).abs() <= UNDISTURBED_MAX => return,
+        Some(without) if (without / figure - 1.0).abs() <= DISTURBANCE_EFFECT_MAX => return,
         Some(without) => format!("{:+.0} % without them", (without / figure - 1.0) * 100.0),
         None if marked.max(slowed) > DISTURBED_MAX => "too few others for a figure".to_string(),
         None => return,

@@ -313,7 +313,7 @@ fn service_start_ns(at_ns: u64) -> u64 {
     if stalled_ns < STALL_NS { at_ns + STALL_NS - stalled_ns } else { at_ns }
 }
 
-/// Returns the latencies of the requests of one cycle, sorted.
+/// Returns the expected latencies of all requests between two planted stalls, in ascending order.
 fn stalled_latencies_ns() -> Vec<f64> {
     let mut free_at = 0;
     let latency = |place: u64| {

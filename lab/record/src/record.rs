@@ -266,7 +266,7 @@ pub struct Summary {
     pub mean: f64,
 }
 
-/// Timing method of the operations of a figure.
+/// Method by which the operations behind a figure were timed: one by one, or in batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TimingKind {

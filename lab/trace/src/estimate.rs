@@ -29,7 +29,7 @@ pub struct FunctionCost {
     pub is_left_out: bool,
 }
 
-/// Limits that a function must pass to be excluded. Such a function has many events, from calls so
+/// Thresholds for the exclusion of a function from tracing. An excluded function has many events, from calls so
 /// short that the probes are most of their duration.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ExclusionLimits {

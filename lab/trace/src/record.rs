@@ -375,7 +375,7 @@ struct RecorderFolders {
     locks: Vec<File>,
 }
 
-/// Prefix of the names of these folders.
+/// Prefix of the names of the temporary folders that hold a recording.
 const FOLDER_PREFIX: &str = "handover-trace.";
 /// Name of the lock file in each folder.
 const LOCK: &str = "recorder";

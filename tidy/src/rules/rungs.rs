@@ -114,7 +114,7 @@ fn check_dependency(one: &str, other: &str) -> Result<(), String> {
         };
         return if fine { Ok(()) } else { Err(format!("`{one}` must not depend on `{other}`")) };
     }
-    if own == its { Err(format!("`{one}` and `{other}` are on the same rung")) } else { Ok(()) }
+    if own == its { Err(format!("`{one}` must not depend on `{other}`: both are on the same rung")) } else { Ok(()) }
 }
 
 #[cfg(test)]

@@ -50,8 +50,9 @@ pub struct AnatomyArgs {
     pub db: StoreOption,
 }
 
-/// Measuring time of a quick and of a full anatomy; that of a smoke one is the shortest allowed.
+/// Measuring time with the profile quick.
 const QUICK_TIME: Duration = Duration::from_secs(5);
+/// Measuring time with the profile full.
 const FULL_TIME: Duration = Duration::from_secs(30);
 
 /// Width of the chart in pixels.

@@ -96,7 +96,7 @@ pub fn compare(args: &CompareArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let rules = Rules { threshold: args.threshold, all: args.all };
     let mut comparison = compare::compare((&a_name, &a), (&b_name, &b), rules);
     if is_of_single_links(&args.ab)? {
-        comparison.notes.push(SINGLE_LINKS.to_string());
+        comparison.notes.push(SINGLE_BUILD_NOTE.to_string());
     }
     if args.json {
         serde_json::to_writer(&mut *out, &comparison).map_err(std::io::Error::from)?;
@@ -126,8 +126,8 @@ pub fn compare(args: &CompareArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     }
 }
 
-/// Note below a comparison in which one build stands for a side.
-const SINGLE_LINKS: &str = "A side is one link of its code: where functions lie is in the differences, some percent of \
+/// Note below a comparison that has only one build for each side.
+const SINGLE_BUILD_NOTE: &str = "A side is one link of its code: where functions lie is in the differences, some percent of \
 a short figure. `cargo xtask layouts` makes several links, for `--ab 'old/*' 'new/*'`.";
 
 /// Returns `true` if a word of `--ab` names a single build, and the two words differ.

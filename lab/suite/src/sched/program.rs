@@ -25,20 +25,20 @@ pub const THREADS_MAX: u32 = 65_536;
 /// Longest burst, in packets.
 pub const BURST_MAX_PACKETS: u32 = 1_000_000;
 
-/// Load programs of the clients: a list of specifications for each.
+/// Load programs of the clients: a list of load sections for each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoadProgram {
-    /// Specifications of each client, by its number.
+    /// Load sections of each client, by the client's number.
     threads: BTreeMap<u32, Vec<LoadSection>>,
 }
 
 impl LoadProgram {
-    /// Returns the specifications of a client; an empty slice means a load without limit.
+    /// Returns the load sections of a client; an empty slice means a load without limit.
     pub fn sections_of(&self, thread: u32) -> &[LoadSection] {
         self.threads.get(&thread).map_or(&[], Vec::as_slice)
     }
 
-    /// Iterates over the clients that have specifications: client number and specifications.
+    /// Iterates over the clients that have load sections: client number and sections.
     pub fn threads(&self) -> impl Iterator<Item = (u32, &[LoadSection])> {
         self.threads.iter().map(|(&thread, specs)| (thread, specs.as_slice()))
     }

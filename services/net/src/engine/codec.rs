@@ -135,7 +135,7 @@ impl Codec for LengthPrefixCodec {
         Ok(DecodeResult::Message { body: LENGTH_BYTES..used_bytes, used_bytes })
     }
 
-    /// Appends `message`, whose first bytes are the header, with its frame.
+    /// Appends the length prefix, and then `message`, which begins with the message's header.
     ///
     /// # Panics
     /// If the message is shorter than the header.

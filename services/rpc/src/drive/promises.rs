@@ -103,7 +103,7 @@ impl<T> Drop for Promise<T> {
 /// Call that another thread waits for, and the timer of its deadline.
 pub(crate) type AwaitedCall = (CallId, Promise, Option<Timer>);
 
-/// Calls under way for other threads, by their number.
+/// Calls under way whose results other threads await, by call number.
 #[derive(Default)]
 pub(crate) struct AwaitedCalls {
     pub(crate) calls: HashMap<u64, AwaitedCall>,
