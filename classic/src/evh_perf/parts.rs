@@ -138,10 +138,9 @@ impl WorkerProcess {
     }
 
     pub fn send_order(&mut self, order: &str) -> anyhow::Result<()> {
-        let orders = self
-            .orders
-            .as_mut()
-            .context("send a command to a process of the load: its standard input is already closed")?;
+        let orders = self.orders.as_mut().context(
+            "send a command to a process of the load: its standard input is already closed",
+        )?;
         writeln!(orders, "{order}")
             .with_context(|| format!("send the command {order} to a process of the load"))?;
         Ok(orders.flush()?)

@@ -53,7 +53,8 @@ fn spin_for(time: Duration) {
 }
 
 fn print_round_trips<M: Mechanism>(own_cpu: u32, partner_cpu: u32) {
-    let [two_us, one_us] = [partner_cpu, own_cpu].map(|partner| round_trip_us::<M>([own_cpu, partner]));
+    let [two_us, one_us] =
+        [partner_cpu, own_cpu].map(|partner| round_trip_us::<M>([own_cpu, partner]));
     println!("{:<12} {two_us:>13.2} µs {one_us:>11.2} µs", M::NAME);
 }
 

@@ -70,7 +70,11 @@ fn check_crate(one: &Crate) -> Vec<Violation> {
     };
     if one.name != name {
         let line = manifest.get("package.name").map_or(1, |(_, line)| line);
-        found.push(at(line, format!("the crate of this folder is named `{}`", one.name), format!("name = \"{name}\"")));
+        found.push(at(
+            line,
+            format!("the crate of this folder is named `{}`", one.name),
+            format!("name = \"{name}\""),
+        ));
     }
     for key in INHERITED {
         if manifest.get(&format!("package.{key}.workspace")).is_none_or(|(text, _)| text != "true")

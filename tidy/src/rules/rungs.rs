@@ -114,7 +114,11 @@ fn check_dependency(one: &str, other: &str) -> Result<(), String> {
         };
         return if fine { Ok(()) } else { Err(format!("`{one}` must not depend on `{other}`")) };
     }
-    if own == its { Err(format!("`{one}` must not depend on `{other}`: both are on the same rung")) } else { Ok(()) }
+    if own == its {
+        Err(format!("`{one}` must not depend on `{other}`: both are on the same rung"))
+    } else {
+        Ok(())
+    }
 }
 
 #[cfg(test)]
