@@ -142,7 +142,7 @@ struct RowView<'a> {
     floor: Option<RatioCell<'a>>,
     peer: Option<RatioCell<'a>>,
     cpus: String,
-    warnings: Vec<WarningCode>,
+    warnings: Vec<WarningLegend>,
     /// Indices of the row's figure and contender in the script's data.
     place: Option<(usize, usize)>,
 }
@@ -164,7 +164,7 @@ struct RatioCell<'a> {
 
 /// Abbreviation by which the table marks a warning, with its explanation.
 #[derive(Serialize)]
-struct WarningCode {
+struct WarningLegend {
     letter: &'static str,
     words: &'static str,
 }
@@ -306,11 +306,11 @@ fn row<'a>(
         [] | [_] => &[],
         several => several,
     };
-    let mut warnings: Vec<WarningCode> = Vec::new();
+    let mut warnings: Vec<WarningLegend> = Vec::new();
     for warning in &record.warnings {
         let letter = warning.code.table_letters();
         if !warnings.iter().any(|it| it.letter == letter) {
-            warnings.push(WarningCode { letter, words: format::warning_text(warning.code) });
+            warnings.push(WarningLegend { letter, words: format::warning_text(warning.code) });
         }
     }
     RowView {
