@@ -250,7 +250,11 @@ libraries='{libraries}'
 case $1 in
     bench) source=benches/handover.rs ;;
     run) source=src/main.rs ;;
-    xtask) exec sh faces/capi/install.sh "$libraries/libhandover.a" "$4" ;;
+    xtask)
+        archive=$libraries/../examples/libhandover.a
+        test -f "$archive" ||
+            '{cargo}' build --offline --package handover-capi --example handover --target-dir "$libraries/../.."
+        exec sh faces/capi/install.sh "$archive" "$4" ;;
     *) exec '{cargo}' "$@" ;;
 esac
 set -e
