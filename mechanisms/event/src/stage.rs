@@ -184,6 +184,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri's threads are not in /proc/self/task")]
     fn message_to_a_sleeping_machine_passes_all_five_stages() {
         for posts in [false, true] {
             let (sent, received, stats) = sent_to_a_sleeper(posts);
