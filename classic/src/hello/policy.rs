@@ -4,6 +4,8 @@ use super::log::TRACING_TARGET;
 use handover_base::affinity;
 use handover_suite::event::drive::{Reaction, ReplyPolicy, StartActions};
 use std::time::Duration;
+use tracing::Level;
+use tracing::level_filters::LevelFilter;
 
 /// Tracing target of the stages of a message.
 const STAGE: &str = "handover::hello::stage";
@@ -56,6 +58,8 @@ pub struct DemoPolicy {
     is_live: bool,
     /// `true` if the next sent message is to be printed.
     should_print_next: bool,
+    /// `true` if a message prints and logs nothing any more.
+    is_silent: bool,
     sent_line_format: SentLineFormat,
     opener: FirstMessage,
     stops_after: Option<Duration>,
@@ -78,6 +82,7 @@ impl DemoPolicy {
         DemoPolicy {
             is_live,
             should_print_next,
+            is_silent: !should_print_next && !logs_messages(),
             sent_line_format,
             opener,
             stops_after,
@@ -100,6 +105,11 @@ impl DemoPolicy {
     pub fn has_quit(&self) -> bool {
         self.has_quit
     }
+}
+
+/// Returns `true` if details of each message are logged.
+fn logs_messages() -> bool {
+    LevelFilter::current() >= Level::DEBUG
 }
 
 /// Formats a time as the demos print it: `10 s`, `1 ms`, `1.5 s`.
@@ -131,6 +141,9 @@ impl ReplyPolicy for DemoPolicy {
 
     #[inline]
     fn received(&mut self, number: u64) -> Reaction {
+        if self.is_silent {
+            return Reaction::Answer;
+        }
         tracing::debug!(target: TRACING_TARGET, "(cb entry) HELLO: {number}");
         if self.is_live {
             return Reaction::Answer;
@@ -142,6 +155,9 @@ impl ReplyPolicy for DemoPolicy {
 
     #[inline]
     fn gathered(&mut self, number: u64) {
+        if self.is_silent {
+            return;
+        }
         tracing::debug!(target: TRACING_TARGET, "(cb entry) HELLO: {number}");
         if !self.is_live {
             tracing::info!(target: TRACING_TARGET, "HELLO msg received: \"HELLO: {number}\"");
@@ -150,11 +166,15 @@ impl ReplyPolicy for DemoPolicy {
 
     #[inline]
     fn sent(&mut self, number: u64) {
+        if self.is_silent {
+            return;
+        }
         tracing::trace!(target: STAGE, "sent HELLO: {number}");
         if self.should_print_next {
             self.should_print_next = !self.is_live;
             self.sent_line_format.print(number);
         }
+        self.is_silent = !self.should_print_next && !logs_messages();
     }
 
     fn idle_over(&mut self) {
