@@ -231,7 +231,7 @@ impl History {
         let dot = |(place, dot): (usize, &RunFigure)| {
             let text = format!(
                 "{}: {} ({}..{}), {}, {}",
-                [&[dot.run.clone()], &*dot.names].concat().join(" "),
+                [std::slice::from_ref(&dot.run), &*dot.names].concat().join(" "),
                 format::figure(self.unit, dot.median),
                 format::figure(self.unit, dot.low.unwrap_or(dot.median)),
                 format::figure(self.unit, dot.high.unwrap_or(dot.median)),

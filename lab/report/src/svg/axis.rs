@@ -190,7 +190,7 @@ impl Scale {
             _ => &LOG_STEPS[..3],
         };
         // A power below the range has multiples in it.
-        let below = (between.len() > 1).then(|| begin as f64 * unit - 1.0);
+        let below = (between.len() > 1).then_some(begin as f64 * unit - 1.0);
         below
             .into_iter()
             .chain(powers)
