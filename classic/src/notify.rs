@@ -14,7 +14,7 @@ use std::sync::{Barrier, Mutex};
 const THOUSANDS_DEFAULT_A: u64 = 2000;
 /// Default number of notifications in test B, in thousands.
 const THOUSANDS_DEFAULT_B: u64 = 40;
-/// Maximum of `-n`: weeks.
+/// Maximum of `-n`, in thousands of notifications; the test would take weeks.
 const THOUSANDS_MAX: u64 = 1_000_000_000;
 /// Pause between two notifications of test B, in ns.
 const PAUSE_NS: u64 = 30_000;

@@ -60,7 +60,7 @@ pub struct EvhPerf {
     /// Messages of a client in each iteration; with --connect, connections [default: 1]
     #[arg(long, value_name = "N", value_parser = whole_number_parser(1..=u64::MAX))]
     pub count: Option<u64>,
-    /// Iterations [default: 1]
+    /// Bursts of --count messages that each client sends, each after all echoes of the one before [default: 1]
     #[arg(short = 'i', long, value_name = "N", value_parser = whole_number_parser(1..=u64::MAX))]
     pub itt: Option<u64>,
     /// Clients of each thread [default: 1]
@@ -346,7 +346,9 @@ impl EvhPerf {
         for (name, given) in [("--hold", self.hold.is_some()), ("--sample", self.sample.is_some())]
         {
             if given && !self.connect {
-                return refuse(format!("{name} needs --connect"));
+                return refuse(format!(
+                    "{name} needs -b or --connect, which opens connections and holds them"
+                ));
             }
         }
         if self.spin.is_some() && !self.eventhandler {

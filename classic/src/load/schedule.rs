@@ -3,6 +3,7 @@
 /// Due times of messages at a fixed rate: the first at `first_ns`, then one every `step_ns`, and none from `end_ns` on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Schedule {
+    /// Due time of the first message.
     first_ns: u64,
     step_ns: f64,
     end_ns: u64,

@@ -324,7 +324,8 @@ fn mib_per_second(bytes: u64, ns: u64) -> f64 {
 fn local_host(rendezvous: Option<&str>) -> anyhow::Result<String> {
     let Some(place) = rendezvous else { return Ok(String::new()) };
     let route = local_address_towards(place);
-    let (own, _) = route.with_context(|| format!("--rendezvous {place}: find the route"))?;
+    let (own, _) = route
+        .with_context(|| format!("--rendezvous {place}: find the local address that reaches it"))?;
     Ok(SocketAddr::new(own, 0).to_string())
 }
 

@@ -116,8 +116,8 @@ impl Experiment {
             ..args.clone()
         };
         let Experiment { offered, burst_packets, .. } = self;
-        let nanoseconds = (seconds * 1e9) as u64;
-        let line = format!("{nanoseconds}ns {offered} {LENGTH_BYTES} {burst_packets}\n");
+        let duration_ns = (seconds * 1e9) as u64;
+        let line = format!("{duration_ns}ns {offered} {LENGTH_BYTES} {burst_packets}\n");
         let text: String = (0..threads).map(|it| format!("thread {it}\n{line}")).collect();
         let program =
             program::parse_load_program(&text).context("parse the load of the experiment")?;

@@ -1576,7 +1576,7 @@ void handover_sched_destroy(struct handover_sched *scheduler);
  * Threads: any; a wheel may move between threads, and one at a time may use it. Blocking: never. Ownership: the
  * caller destroys the wheel.
  */
-enum handover_status handover_timer_create(uint32_t timers_max,
+enum handover_status handover_timer_wheel_create(uint32_t timers_max,
                                            uint64_t now_ns,
                                            struct handover_timer_wheel **wheel);
 
@@ -1656,7 +1656,7 @@ enum handover_status handover_timer_len(const struct handover_timer_wheel *wheel
  *
  * Threads: any, while no other thread uses the wheel. Blocking: never. Ownership: the handle is invalid afterwards.
  */
-void handover_timer_destroy(struct handover_timer_wheel *wheel);
+void handover_timer_wheel_destroy(struct handover_timer_wheel *wheel);
 
 #ifdef __cplusplus
 }  // extern "C"

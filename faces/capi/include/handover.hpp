@@ -259,7 +259,7 @@ public:
     timer_wheel(std::uint32_t timers_max, std::uint64_t now_ns)
     {
         handover_timer_wheel *handle;
-        check(handover_timer_create(timers_max, now_ns, &handle));
+        check(handover_timer_wheel_create(timers_max, now_ns, &handle));
         handle_.reset(handle);
     }
 
@@ -308,7 +308,7 @@ public:
     }
 
 private:
-    detail::handle<handover_timer_wheel, handover_timer_destroy> handle_;
+    detail::handle<handover_timer_wheel, handover_timer_wheel_destroy> handle_;
 };
 
 /* Address of an event machine. */

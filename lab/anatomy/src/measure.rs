@@ -87,7 +87,7 @@ pub fn measure(
             break;
         }
     }
-    let anatomy = analysis.finish(options, site_ns, &mut session)?;
+    let anatomy = analysis.into_anatomy(options, site_ns, &mut session)?;
     let mut records = session.records();
     let is_measured =
         |record: &Record| record.contender == options.contender && record.spec == benchmark.spec;
@@ -178,7 +178,8 @@ impl Analysis<'_> {
         Ok(())
     }
 
-    fn finish(
+    /// Computes the anatomy from the collected hand-offs, without the probes' cost if `options.net` is set.
+    fn into_anatomy(
         self,
         options: &MeasurementOptions,
         site_ns: [f64; 3],

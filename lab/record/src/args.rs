@@ -191,7 +191,7 @@ impl ArgValues {
     pub fn get(&self, name: &str) -> u64 {
         match self.values.get(name) {
             Some(value) => *value,
-            None => panic!("the benchmark declares no argument {name}"),
+            None => panic!("ArgValues: no argument {name} is declared"),
         }
     }
 

@@ -300,7 +300,7 @@ pub fn compare(a: (&str, &[Document]), b: (&str, &[Document]), rules: Rules) -> 
             row.further_processes = further_processes(row, count, rules.threshold);
         }
     }
-    find_least(&mut figures, &tests, table.a_count);
+    set_detectable_increases(&mut figures, &tests, table.a_count);
     let found = |several: bool| {
         let of = figures.iter().zip(&are_several).filter(|it| *it.1 == several);
         let mut all: Vec<f64> = of
@@ -341,9 +341,13 @@ pub fn compare(a: (&str, &[Document]), b: (&str, &[Document]), rules: Rules) -> 
     }
 }
 
-/// Sets [`Row::found`]: the smallest increase that fulfils every condition of the verdict `worse`,
-/// plus half the interval's width, as the estimate itself varies.
-fn find_least(figures: &mut [Vec<Row>], tests: &[family::TestValues], a_count: usize) {
+/// Sets [`Row::found`], the smallest increase that the comparison would have found: the smallest one that has the
+/// verdict `worse`, plus half the width of the ratio's interval.
+fn set_detectable_increases(
+    figures: &mut [Vec<Row>],
+    tests: &[family::TestValues],
+    a_count: usize,
+) {
     let alike = |(row, values): (&Row, &family::TestValues)| {
         let shift = row.ratio.map_or(0.0, f64::ln);
         let (a, b) = values.split_at(a_count);
@@ -433,14 +437,14 @@ fn side((name, documents): (&str, &[&Document])) -> Side {
 
 /// Identity of a figure across runs: id, contender, arguments and placement.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Key {
+struct FigureKey {
     id: String,
     contender: String,
     setting: String,
 }
 
-impl Key {
-    fn of(record: &Record) -> Key {
+impl FigureKey {
+    fn of(record: &Record) -> FigureKey {
         let mut setting: Vec<String> =
             record.args.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let participants = &record.participants;
@@ -459,7 +463,7 @@ impl Key {
         if participants.neighbour_cpu.is_some() {
             setting.push("neighbour".to_string());
         }
-        Key {
+        FigureKey {
             id: record.id.clone(),
             contender: record.contender.clone(),
             setting: setting.join(" "),
@@ -515,8 +519,9 @@ struct Table {
     a_count: usize,
     /// Number of processes of both sides.
     count: usize,
-    keys: Vec<Key>,
-    cells: BTreeMap<Key, Cell>,
+    /// Keys of the compared figures, one for each row.
+    keys: Vec<FigureKey>,
+    cells: BTreeMap<FigureKey, Cell>,
 }
 
 impl Table {
@@ -525,7 +530,7 @@ impl Table {
         let mut table = Table { a_count: a.len(), count, keys: Vec::new(), cells: BTreeMap::new() };
         for (place, document) in a.iter().chain(b).enumerate() {
             for record in &document.records {
-                let key = Key::of(record);
+                let key = FigureKey::of(record);
                 if !table.cells.contains_key(&key) {
                     table.keys.push(key.clone());
                 }
@@ -547,7 +552,7 @@ impl Table {
 
     /// Iterates over the figures that are listed: ours, or the floor if there is none of ours, or
     /// else every contender; every contender but the nulls if `all`.
-    fn cells(&self, all: bool) -> impl Iterator<Item = (&Key, &Cell)> {
+    fn cells(&self, all: bool) -> impl Iterator<Item = (&FigureKey, &Cell)> {
         let kinds = |id: &str, wanted: ContenderKind| {
             self.cells.iter().any(|(key, cell)| key.id == id && cell.kind == wanted)
         };
@@ -574,7 +579,7 @@ impl Table {
         let figures: BTreeSet<(&str, &str)> =
             nulls().map(|(key, _)| (key.id.as_str(), key.setting.as_str())).collect();
         for (figure, by) in figures.into_iter().flat_map(|it| Statistic::ALL.map(|by| (it, by))) {
-            let of_it = |key: &Key| (key.id.as_str(), key.setting.as_str()) == figure;
+            let of_it = |key: &FigureKey| (key.id.as_str(), key.setting.as_str()) == figure;
             let twins: Vec<&Cell> =
                 nulls().filter(|(key, _)| of_it(key)).map(|(_, cell)| cell).collect();
             let logs: Vec<Vec<f64>> = twins.iter().map(|cell| cell.logs(by)).collect();
@@ -602,7 +607,7 @@ impl Table {
 }
 
 /// Creates a row without the fields that depend on all figures.
-fn row(key: &Key, cell: &Cell, by: Statistic, a_count: usize, least: f64) -> Row {
+fn row(key: &FigureKey, cell: &Cell, by: Statistic, a_count: usize, least: f64) -> Row {
     let (a, b) = cell.values[by as usize].split_at(a_count);
     let (a, b) = (finite(a), finite(b));
     let middle = |values: &[f64]| ranks::median_interval(values).map_or(0.0, |it| it.0);
@@ -705,7 +710,7 @@ fn notes(a: (&str, &[&Document]), b: (&str, &[&Document]), smoke_count: usize) -
         a.1.iter().filter(|one| b.1.iter().any(|other| other.run.id == one.run.id)).count();
     if shared > 0 {
         let shared = counted(shared, "run", "is", "are");
-        notes.push(format!("{shared} on both sides and compared with themselves."));
+        notes.push(format!("{shared} on both sides of the comparison."));
     }
     let unended = all().filter(|it| !it.run.complete).count();
     if unended > 0 {

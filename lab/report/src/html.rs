@@ -176,7 +176,7 @@ struct OtherRuns<'a> {
     rows: Vec<OtherRow<'a>>,
 }
 
-/// Row of the table with other runs.
+/// Figure of this run, with the medians of other runs beside it: a row of the table.
 #[derive(Serialize)]
 struct OtherRow<'a> {
     id: &'a str,

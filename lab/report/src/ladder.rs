@@ -84,7 +84,7 @@ struct Rungs {
     floor: Vec<Point>,
     peer: Vec<Point>,
     ours: Vec<Point>,
-    /// Medians of figures without a contender of ours, which are properties of the machine.
+    /// Medians of the machine's properties: of benchmarks that have no contender of this project.
     facts: Vec<Point>,
 }
 
@@ -116,7 +116,10 @@ impl Rungs {
         };
         if record.modes.len() > 1 {
             for mode in &record.modes {
-                let text = say(&format!("{:.0} % near", mode.share * 100.0), mode.median);
+                let text = say(
+                    &format!("mode with {:.0} % of the values:", mode.share * 100.0),
+                    mode.median,
+                );
                 medians.push(Point::new(mode.median, row).with_tooltip(text));
             }
         } else {

@@ -384,6 +384,7 @@ struct ChartLayout {
     left: f64,
     right: f64,
     top: f64,
+    /// Vertical coordinate of the lower edge of the plot area.
     bottom: f64,
     height_px: f64,
     /// `true` if the vertical axis has names, so that spans and bars are horizontal.

@@ -16,7 +16,7 @@ struct PushPop(VecDeque<u64>);
 impl Workload for PushPop {
     type Args = Slots;
     const SPEC: Spec =
-        Spec::new("deque/push-pop", "an item pushed and popped by one thread").floor("floor/empty");
+        Spec::new("deque/push-pop", "push and pop of an item by one thread").floor("floor/empty");
 
     fn setup(args: &Slots, _: &mut Setup) -> Result<Self, Fault> {
         Ok(PushPop(VecDeque::with_capacity(args.slots_count as usize)))

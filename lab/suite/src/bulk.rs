@@ -26,7 +26,7 @@ args! {
     pub struct BulkArgs {
         /// Bytes in each transfer.
         size_bytes: Bytes = 65536 (smoke 4096, range 256 ..= 67108864),
-        /// Bytes of each participant's memory. The transfers use its pieces in turn.
+        /// Bytes of memory of each side; the transfers advance through it.
         memory_bytes: Bytes = 67108864 (smoke 65536, range 256 ..= 1073741824),
         /// Transfers in flight.
         concurrency_count: u32 = 1 (smoke 2, range 1 ..= 1024),
@@ -81,13 +81,10 @@ impl<const KIND: u8, const PUSHES: bool> Transfers<KIND, PUSHES> {
             "size_bytes pushed into registered memory that both processes have mapped",
         ],
         [
-            "size_bytes pulled from a vector of another process",
-            "size_bytes pushed into a vector of another process",
+            "size_bytes pulled from unregistered memory of another process",
+            "size_bytes pushed into unregistered memory of another process",
         ],
-        [
-            "size_bytes pulled over loopback TCP, from memory to memory",
-            "size_bytes pushed over loopback TCP, from memory to memory",
-        ],
+        ["size_bytes pulled over loopback TCP", "size_bytes pushed over loopback TCP"],
     ];
     /// Ids of the floors, by kind and direction; `None` for shared memory, whose floor is a
     /// contender of the same benchmark.

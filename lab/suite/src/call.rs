@@ -203,24 +203,24 @@ macro_rules! kinds {
 kinds! {
     // Without a floor, as the empty operation has an additional store.
     Inline C Inline Rust inline: "call/inline",
-        "a function that was inlined: one turn of the loop and one addition".classic("calls");
+        "inlined function: one loop iteration with one addition".classic("calls");
     SameFile C SameFile Rust same_file: "call/same-file",
-        "a call to a function of the same source file".floor("call/inline").classic("calls").ladder();
+        "call of a function in the same source file".floor("call/inline").classic("calls").ladder();
     OtherObject C OtherObject: "call/other-object",
-        "a call to a function in another object".floor("call/inline").classic("node-microbench");
+        "call of a function in another object file".floor("call/inline").classic("node-microbench");
     Static C Static: "call/static",
-        "a call to a function in a static library".floor("call/inline").classic("calls");
-    Plt C Plt: "call/plt", "a call into a shared object through the procedure linkage table"
+        "call of a function in a static library".floor("call/inline").classic("calls");
+    Plt C Plt: "call/plt", "call of a function in a shared object through the procedure linkage table"
         .floor("call/inline").classic("calls");
     NoPlt C NoPlt: "call/no-plt",
-        "a call into a shared object through the global offset table alone (-fno-plt)"
+        "call of a function in a shared object through the global offset table (-fno-plt)"
         .floor("call/inline");
     Pointer C Pointer Rust pointer: "call/pointer",
-        "a call through a function pointer".floor("call/inline");
+        "call through a function pointer".floor("call/inline");
     Dyn Rust dynamic: "call/dyn",
-        "a call to a method of a trait object".floor("call/inline").ladder();
+        "call of a method of a trait object".floor("call/inline").ladder();
     TwoExtra C TwoExtra: "call/two-extra",
-        "a call to a function that calls two others, as a traced one calls its tracer"
+        "call of a function that calls two others, as a traced function calls its tracer"
         .floor("call/inline").classic("calls");
 }
 

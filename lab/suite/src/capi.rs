@@ -63,9 +63,11 @@ impl<C: Channel> RingPush<C> {
 
 impl<C: Channel> Workload for RingPush<C> {
     type Args = QueueArgs;
-    const SPEC: Spec =
-        Spec::new("capi/ring-push", "an 8-byte item pushed to an SPSC ring by the C function")
-            .ladder();
+    const SPEC: Spec = Spec::new(
+        "capi/ring-push",
+        "push of an 8-byte item into an SPSC ring through the C interface",
+    )
+    .ladder();
 
     fn setup(args: &QueueArgs, _: &mut Setup) -> Result<Self, Fault> {
         let (sender, receiver) = C::pair(args.slots_count)?;

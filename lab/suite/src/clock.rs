@@ -103,12 +103,8 @@ impl<R: ClockReading> Workload for ClockReadings<R> {
 const STANDSTILL_MAX: Duration = Duration::from_millis(500);
 
 /// Declaration that the benchmarks of our clock and the standard library's share.
-const NOW_SPEC: Spec = Spec::new(
-    "clock/now",
-    "one time stamp for measuring a short span: ours, and the standard library's Instant",
-)
-.floor("clock/rdtsc")
-.ladder();
+const NOW_SPEC: Spec =
+    Spec::new("clock/now", "clock reading for short durations").floor("clock/rdtsc").ladder();
 
 /// Implements [`ClockReading`] for clocks: the type of a time stamp, its reading, and overrides of defaults.
 macro_rules! clocks {
@@ -147,13 +143,13 @@ clocks! {
     StdInstant(Instant = Instant::now()): NOW_SPEC;
     /// The time-stamp counter, read by `rdtsc`.
     Rdtsc(u64 = raw::rdtsc()):
-        Spec::new("clock/rdtsc", "the time-stamp counter, in whatever order the processor likes")
+        Spec::new("clock/rdtsc", "time-stamp counter by rdtsc, not ordered with the surrounding instructions")
             .floor("floor/empty");
     /// The time-stamp counter, read by `rdtscp`.
     Rdtscp(u64 = raw::rdtscp(), if raw::has_rdtscp()):
         Spec::new(
             "clock/rdtscp",
-            "the time-stamp counter after everything before it, with the number of the CPU",
+            "time-stamp counter and CPU number by rdtscp, after all earlier instructions",
         )
         .floor("clock/rdtsc")
         .classic("node-microbench");
@@ -161,7 +157,7 @@ clocks! {
     LfenceRdtsc(u64 = raw::lfence_rdtsc()):
         Spec::new(
             "clock/lfence-rdtsc",
-            "the time-stamp counter behind a fence, after everything before it",
+            "time-stamp counter by lfence and rdtsc, after all earlier instructions",
         )
         .floor("clock/rdtsc");
     /// The system time, read by `clock_gettime(CLOCK_REALTIME)`.
@@ -181,7 +177,7 @@ clocks! {
     ):
         Spec::new(
             "clock/realtime-coarse",
-            "clock_gettime(CLOCK_REALTIME_COARSE): the time of the kernel's last tick",
+            "clock_gettime(CLOCK_REALTIME_COARSE), the time of the kernel's last tick",
         )
         .floor("floor/empty")
         .classic("node-microbench");
@@ -200,7 +196,7 @@ clocks! {
     ):
         Spec::new(
             "clock/monotonic-coarse",
-            "clock_gettime(CLOCK_MONOTONIC_COARSE): the time of the kernel's last tick",
+            "clock_gettime(CLOCK_MONOTONIC_COARSE), the time of the kernel's last tick",
         )
         .floor("floor/empty")
         .classic("node-microbench");

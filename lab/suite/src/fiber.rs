@@ -109,33 +109,33 @@ macro_rules! operations {
 operations! {
     /// Workload: a fiber yields to another fiber of the same worker.
     Yields: 1, yields, 4096, "fiber/yield",
-        "of two fibers on one worker, one lets the other run", None, ladder: false;
+        "switch between two fibers of one worker by yielding", None, ladder: false;
     /// Workload: a fiber yields while no other fiber can run.
     YieldsAlone: 1, yields_alone, 1024, "fiber/yield-alone",
-        "a fiber would let others run, and there are none", Some("floor/empty"), ladder: false;
+        "yield of a fiber when no other fiber is ready", Some("floor/empty"), ladder: false;
     /// Workload: a fiber is spawned, runs and is joined.
     Spawns: 1, spawns, 512, "fiber/spawn-join",
-        "a fiber is spawned, runs, and is joined", None, ladder: true;
+        "spawn, run and join of a fiber", None, ladder: true;
     /// Workload: a fiber is spawned, detached and runs.
     Detaches: 1, detaches, 512, "fiber/spawn-detached",
-        "a fiber is spawned and runs, and nobody asks", None, ladder: false;
+        "spawn and run of a detached fiber", None, ladder: false;
     /// Workload: a fiber wakes another fiber on the same worker.
     Hands: 1, hands, 1024, "fiber/eventual",
-        "on one worker, a fiber sets an eventual for which another has waited", None, ladder: true;
+        "eventual set by one fiber and waited for by another fiber of the same worker", None, ladder: true;
     /// Workload: a fiber wakes another fiber on another worker.
     HandsAcross: 2, hands, 1024, "fiber/eventual-across",
-        "a fiber sets an eventual for which one on another worker has waited", None, ladder: false;
+        "eventual set by one fiber and waited for by a fiber of another worker", None, ladder: false;
     /// Workload: a mutex is passed from one fiber to another.
     Locks: 1, locks, 1024, "fiber/mutex",
-        "of two fibers that want a mutex, one gets it from the other", None, ladder: false;
+        "mutex passed between two fibers that contend for it", None, ladder: false;
     /// Workload: a fiber sleeps for 1 ms.
-    Sleeps: 1, sleeps, 4, "fiber/sleep", "a sleep that is to last for 1 ms", None, ladder: false;
+    Sleeps: 1, sleeps, 4, "fiber/sleep", "sleep of 1 ms", None, ladder: false;
 }
 
 args! {
     /// Arguments of the benchmark of many looping fibers.
     pub struct LoopingFibersArgs {
-        /// Fibers, each of which has another one asleep (the classic: -n).
+        /// Fibers, each of which waits for a sleeping one (-n of the classic program).
         fibers_count: u32 = 100 (smoke 4, range 1..=20_000)
     }
 }
@@ -153,7 +153,7 @@ impl<F: FiberContender> Workload for Loops<F> {
     type Args = LoopingFibersArgs;
     const SPEC: Spec = Spec::new(
         "fiber/loops",
-        "one of many fibers spawns another that sleeps 1 ms and sets its eventual, and waits",
+        "loop of one of many fibers: spawn a fiber that sleeps 1 ms and sets an eventual, and wait for it",
     )
     .classic("abt-eventual-bench")
     .batched();

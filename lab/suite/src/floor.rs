@@ -71,7 +71,7 @@ impl Workload for Empty {
     type Args = ();
     const SPEC: Spec = Spec::new(
         "floor/empty",
-        "the empty operation in a batch: a turn of the loop and a store to the stack",
+        "loop iteration with one store to the stack, as in an empty batch",
     )
     .ladder();
 
@@ -109,9 +109,9 @@ impl<const FENCED: bool> Workload for ClockPair<FENCED> {
         ..Spec::new(
             if FENCED { "floor/clock-pair-fenced" } else { "floor/clock-pair" },
             if FENCED {
-                "what two readings of the clock see between them, where neither overlaps what is around it"
+                "two consecutive clock readings, each fenced against the surrounding instructions"
             } else {
-                "what two readings of the clock see between them: what timing one operation alone adds"
+                "two consecutive clock readings: the overhead of timing a single operation"
             },
         )
     };
@@ -144,8 +144,7 @@ struct Syscall;
 
 impl Workload for Syscall {
     type Args = ();
-    const SPEC: Spec =
-        Spec::new("floor/syscall", "a system call that does next to nothing: getppid").ladder();
+    const SPEC: Spec = Spec::new("floor/syscall", "trivial system call: getppid").ladder();
 
     fn setup((): &(), _: &mut Setup) -> Result<Syscall, Fault> {
         Ok(Syscall)

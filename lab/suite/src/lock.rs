@@ -62,7 +62,7 @@ pub fn time_attempt<L: Lock>(lock: &L, inside: impl FnOnce()) -> AttemptCost {
 args! {
     /// Arguments of the benchmarks of contended locks.
     pub struct ContentionArgs {
-        /// Threads that try the lock.
+        /// Threads that try to acquire the lock.
         threads_count: u32 = 2 (smoke 2, range 1..=1024)
     }
 }
@@ -86,10 +86,12 @@ trait BusyArgs: handover_record::Args + 'static {
 }
 
 impl BusyArgs for ContentionArgs {
-    const SPEC: Spec =
-        Spec::new("lock/busy", "one try of a lock that is held, several threads trying at once")
-            .floor("floor/empty")
-            .classic("trylock");
+    const SPEC: Spec = Spec::new(
+        "lock/busy",
+        "failed try_lock of a held lock by one of several threads that try at the same time",
+    )
+    .floor("floor/empty")
+    .classic("trylock");
     fn threads_count(&self) -> u32 {
         self.threads_count
     }
@@ -97,11 +99,10 @@ impl BusyArgs for ContentionArgs {
 
 /// Benchmark of a held lock with one thread.
 impl BusyArgs for () {
-    const SPEC: Spec =
-        Spec::new("lock/busy-alone", "one try of a lock that is held, one thread trying")
-            .floor("floor/empty")
-            .classic("trylock")
-            .ladder();
+    const SPEC: Spec = Spec::new("lock/busy-alone", "failed try_lock of a held lock by one thread")
+        .floor("floor/empty")
+        .classic("trylock")
+        .ladder();
     fn threads_count(&self) -> u32 {
         1
     }
@@ -161,7 +162,7 @@ struct Free<L>(Pin<Box<L>>);
 
 impl<L: Lock> Workload for Free<L> {
     type Args = ();
-    const SPEC: Spec = Spec::new("lock/free", "taking and freeing a lock that nobody else wants")
+    const SPEC: Spec = Spec::new("lock/free", "lock and unlock of an uncontended lock")
         .floor("floor/empty")
         .ladder();
 
@@ -210,25 +211,21 @@ const ATTEMPTS_CHECKED: u32 = 64;
 
 impl<L: Lock> Handover for Passed<L> {
     type Args = ContentionArgs;
-    const SPEC: Spec =
-        Spec::new("lock/passed", "a lock that several threads take, free and take again")
-            .floor("floor/clock-pair-fenced")
-            .classic("trylock -F")
-            .ladder()
-            .parts(&[
-                Part::new(
-                    "busy",
-                    "the try that finds the lock busy, a fenced reading of the clock included",
-                )
-                // Threads that take turns on a CPU may never find it busy.
-                .optional(),
-                Part::new(
-                    "free",
-                    "the try that takes the lock, a fenced reading of the clock included",
-                ),
-                Part::new("post", "the unlock, a fenced reading of the clock included"),
-            ])
-            .hands_over();
+    const SPEC: Spec = Spec::new(
+        "lock/passed",
+        "lock that several threads acquire by try_lock and release in a loop",
+    )
+    .floor("floor/clock-pair-fenced")
+    .classic("trylock -F")
+    .ladder()
+    .parts(&[
+        Part::new("busy", "try_lock that fails, including one fenced clock reading")
+            // Threads that take turns on a CPU may never find it busy.
+            .optional(),
+        Part::new("free", "try_lock that succeeds, including one fenced clock reading"),
+        Part::new("post", "unlock, including one fenced clock reading"),
+    ])
+    .hands_over();
 
     fn roles(args: &ContentionArgs) -> Vec<Role> {
         vec![Role::measured("contender"); args.threads_count as usize]

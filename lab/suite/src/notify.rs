@@ -5,11 +5,12 @@ mod signals;
 
 pub use kernel::{EventFd, Futex, Pipe};
 
+use crate::common::TakeCell;
 use crate::floor::relay::{Relay, RelayMedium};
 use crate::floor::wait_word::{WaitLine, WaitMode};
-use handover_base::clock;
 use handover_base::futex::Scope;
 use handover_base::sync::shared::{AtomicU32, AtomicU64, Ordering};
+use handover_base::{clock, usage};
 use handover_harness::{
     Bench, Fault, Handover, Participant, Region, Role, Samples, Setup, benches,
 };
@@ -20,7 +21,6 @@ use rustix::fd::AsFd;
 #[cfg(feature = "peers")]
 use signals::{EventListener, ParkingLot, Tokio};
 use signals::{SignalMechanism, StdCondvar, StdPark};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use zerocopy::FromZeros;
 
@@ -231,16 +231,6 @@ impl NotifyLink for CountingWord {
     }
 }
 
-/// Cell of the receiver, which only the waiting participant uses.
-struct ReceiverCell<R>(Mutex<R>);
-
-impl<R> ReceiverCell<R> {
-    /// Locks the cell.
-    fn lock(&self) -> MutexGuard<'_, R> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// State that the participants share besides the notification.
 #[derive(FromZeros)]
 #[repr(C, align(128))]
@@ -255,12 +245,14 @@ struct NotifyState {
     waits_count: AtomicU64,
     /// Number of notifications sent.
     sent_count: AtomicU64,
+    /// CPU time of the receiver's thread; 0 until the thread has finished.
+    receiver_cpu_ns: AtomicU64,
 }
 
 /// Workload: a sender that notifies, and a receiver that waits, both without pause.
 struct BusyPair<W: NotifyLink> {
     sender: W::Sender,
-    receiver: ReceiverCell<W::Receiver>,
+    receiver: TakeCell<W::Receiver>,
     state: Region<NotifyState>,
 }
 
@@ -277,13 +269,13 @@ impl<W: NotifyLink> Handover for BusyPair<W> {
     const PROCESSES: bool = W::PROCESSES;
     const SPEC: Spec = Spec::new(
         "notify/busy",
-        "a sender that notifies without pause, a receiver that waits without pause",
+        "notifications by a sender that never pauses, to a receiver that waits in a loop",
     )
     .classic("notify")
     .ladder()
     .parts(&[
-        Part::new("receiver", "one wait that returned, with all that had come since the last"),
-        Part::new("sender", "one notification, to a receiver that is mostly awake"),
+        Part::new("receiver", "wait that returns with all notifications since the previous one"),
+        Part::new("sender", "notification of a receiver that is awake most of the time"),
     ])
     .hands_over();
 
@@ -291,11 +283,7 @@ impl<W: NotifyLink> Handover for BusyPair<W> {
 
     fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
         let (sender, receiver) = W::setup(setup)?;
-        Ok(BusyPair {
-            sender,
-            receiver: ReceiverCell(receiver.into()),
-            state: setup.shared_region()?,
-        })
+        Ok(BusyPair { sender, receiver: TakeCell::new(receiver), state: setup.shared_region()? })
     }
 
     fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
@@ -309,7 +297,7 @@ impl<W: NotifyLink> Handover for BusyPair<W> {
                 self.sender.notify();
             }
         } else {
-            let mut receiver = self.receiver.lock();
+            let mut receiver = self.receiver.take()?;
             let mut wait = |n: u64| {
                 for _ in 0..n {
                     receiver.wait();
@@ -332,7 +320,7 @@ impl<W: NotifyLink> Handover for BusyPair<W> {
 args! {
     /// Arguments of the benchmark of a sleeping receiver.
     pub struct SleepGapArgs {
-        /// Pause before each notification, for the receiver to fall asleep (the classic notify: 30us).
+        /// Pause before each notification, in which the receiver falls asleep (30us in the classic notify).
         gap_ns: Nanos = 200000 (smoke 200000, range 1000..=100000000)
     }
 }
@@ -340,7 +328,7 @@ args! {
 /// Workload: notifications with a pause before each, in which the receiver falls asleep.
 struct SleepingReceiver<W: NotifyLink> {
     sender: W::Sender,
-    receiver: ReceiverCell<W::Receiver>,
+    receiver: TakeCell<W::Receiver>,
     state: Region<NotifyState>,
     gap_ns: u64,
     /// `true` if both participants share a CPU.
@@ -355,28 +343,35 @@ const WAKE_PART: usize = 1;
 const SEND_POLLING_PART: usize = 2;
 /// Index of the part with the wake-up latency if the receiver was still polling.
 const WAKE_POLLING_PART: usize = 3;
+/// Index of the part with the receiver's CPU time.
+const CPU_PART: usize = 4;
 
 impl<W: NotifyLink> Handover for SleepingReceiver<W> {
     type Args = SleepGapArgs;
     const PROCESSES: bool = W::PROCESSES;
     const SPEC: Spec = Spec::new(
         "notify/sleeping",
-        "a notification to a receiver that has had time to fall asleep",
+        "notification of a receiver that has had time to fall asleep",
     )
     .classic("notify -S")
     .ladder()
     .parts(&[
-        Part::new("send", "the sender's cost when the receiver truly slept, clock included")
+        Part::new("send", "sender's cost for a sleeping receiver, including the clock reading")
             .waits(Waits::Sleep),
-        Part::new("wake", "from before the notification to after the wait of a true sleeper")
-            .waits(Waits::Sleep),
-        Part::new("send-spun", "the sender's cost when the receiver was still spinning")
+        Part::new(
+            "wake",
+            "latency from before the notification until after the wait of a sleeping receiver",
+        )
+        .waits(Waits::Sleep),
+        Part::new("send-spun", "sender's cost for a receiver that is still spinning")
             .waits(Waits::Spin)
             .optional()
             .off_ladder(),
-        Part::new("wake-spun", "the same way to a receiver that was still spinning")
+        Part::new("wake-spun", "the same latency for a receiver that is still spinning")
             .waits(Waits::Spin)
             .optional()
+            .off_ladder(),
+        Part::new("cpu", "receiver's CPU time for one notification and the wait for it")
             .off_ladder(),
     ])
     .hands_over();
@@ -387,7 +382,7 @@ impl<W: NotifyLink> Handover for SleepingReceiver<W> {
         let (sender, receiver) = W::setup(setup)?;
         Ok(SleepingReceiver {
             sender,
-            receiver: ReceiverCell(receiver.into()),
+            receiver: TakeCell::new(receiver),
             state: setup.shared_region()?,
             gap_ns: args.gap_ns.0,
             crowded: setup.cpus().windows(2).all(|pair| pair[0] == pair[1]),
@@ -396,11 +391,10 @@ impl<W: NotifyLink> Handover for SleepingReceiver<W> {
 
     fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
         if participant.index == 0 {
-            self.send(out)
-        } else {
-            self.receive()
+            self.send(out);
+            return Ok(());
         }
-        Ok(())
+        self.receive()
     }
 
     fn verify(&self) -> Result<(), Fault> {
@@ -437,21 +431,36 @@ impl<W: NotifyLink> SleepingReceiver<W> {
             out.record_ticks(if spun { SEND_POLLING_PART } else { SEND_PART }, cost);
             out.record_ticks(if spun { WAKE_POLLING_PART } else { WAKE_PART }, latency);
         }
-        // Each turn yields two figures, and a tally is divided by all operations.
+        // Each turn yields two figures, the CPU time is one more, and a tally is divided by all operations.
         out.add_to_counter("spun_share", 2.0 * f64::from(spun_count));
         state.sent_count.store(turn, Ordering::Relaxed);
         // Release: pairs with the Acquire in receive().
         state.is_over.store(1, Ordering::Release);
         self.sender.notify();
+        // Relaxed: a number alone.
+        let mut cpu_ns = state.receiver_cpu_ns.load(Ordering::Relaxed);
+        while cpu_ns == 0 {
+            std::thread::sleep(Duration::from_micros(100));
+            cpu_ns = state.receiver_cpu_ns.load(Ordering::Relaxed);
+        }
+        out.record_ticks(CPU_PART, clock::ticks_from_ns(cpu_ns / turn.max(1)));
     }
 
-    /// Waits for notifications, and publishes the time at which each wait returned.
-    fn receive(&self) {
+    /// Waits for notifications, and publishes the time at which each wait returned, and the CPU time at the end.
+    fn receive(&self) -> Result<(), Fault> {
+        let mut receiver = self.receiver.take()?;
+        let set_up = usage::thread_usage();
+        self.wait_until_over(&mut receiver);
+        let used = usage::thread_usage() - set_up;
+        self.state.receiver_cpu_ns.store(used.cpu_ns().max(1), Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn wait_until_over(&self, receiver: &mut W::Receiver) {
         let state = &*self.state;
-        let mut receiver = self.receiver.lock();
         let mut turn = 0;
         loop {
-            let before = W::spun(&receiver);
+            let before = W::spun(receiver);
             receiver.wait();
             let now = clock::ticks();
             // Acquire: pairs with the Release in send().
@@ -460,7 +469,7 @@ impl<W: NotifyLink> SleepingReceiver<W> {
             }
             turn += 1;
             // Relaxed: published by the Release below.
-            state.has_not_slept.store(u32::from(W::spun(&receiver) != before), Ordering::Relaxed);
+            state.has_not_slept.store(u32::from(W::spun(receiver) != before), Ordering::Relaxed);
             state.woken_ticks.store(now, Ordering::Relaxed);
             // Release: pairs with the Acquire in send().
             state.waits_count.store(turn, Ordering::Release);
@@ -470,8 +479,8 @@ impl<W: NotifyLink> SleepingReceiver<W> {
 
 /// Medium: a notification to the other participant, and one back.
 struct NotifyRoundTrip<W: NotifyLink> {
-    forward: (W::Sender, ReceiverCell<W::Receiver>),
-    backward: (W::Sender, ReceiverCell<W::Receiver>),
+    forward: (W::Sender, TakeCell<W::Receiver>),
+    backward: (W::Sender, TakeCell<W::Receiver>),
     state: Region<NotifyState>,
 }
 
@@ -482,34 +491,34 @@ where
     type Args = ();
     const PROCESSES: bool = W::PROCESSES;
     const SPEC: Spec =
-        Spec::new("notify/round-trip", "a notification to a thread that waits, and one back")
+        Spec::new("notify/round-trip", "round trip of notifications between two threads")
             .floor("floor/adaptive")
             .floors(&["floor/sleeping"])
             .ladder()
             .hands_over()
             .batched();
-    type PingState = ();
+    type PingState = W::Receiver;
 
     fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
         let (forward, backward) = (W::setup(setup)?, W::setup(setup)?);
         Ok(NotifyRoundTrip {
-            forward: (forward.0, ReceiverCell(forward.1.into())),
-            backward: (backward.0, ReceiverCell(backward.1.into())),
+            forward: (forward.0, TakeCell::new(forward.1)),
+            backward: (backward.0, TakeCell::new(backward.1)),
             state: setup.shared_region()?,
         })
     }
 
-    fn new_ping_state(&self) -> Result<(), Fault> {
-        Ok(())
+    fn new_ping_state(&self) -> Result<W::Receiver, Fault> {
+        self.backward.1.take()
     }
 
-    fn round_trip(&self, (): &mut ()) -> Result<(), Fault> {
+    fn round_trip(&self, receiver: &mut W::Receiver) -> Result<(), Fault> {
         self.forward.0.notify();
-        self.backward.1.lock().wait();
+        receiver.wait();
         Ok(())
     }
 
-    fn end(&self, (): &mut ()) -> Result<(), Fault> {
+    fn end(&self, _: &mut W::Receiver) -> Result<(), Fault> {
         // Release: pairs with the Acquire in echo().
         self.state.is_over.store(1, Ordering::Release);
         self.forward.0.notify();
@@ -518,7 +527,7 @@ where
 
     fn echo(&self) -> Result<u64, Fault> {
         let mut turns = 0;
-        let mut receiver = self.forward.1.lock();
+        let mut receiver = self.forward.1.take()?;
         loop {
             receiver.wait();
             // Acquire: pairs with the Release in end().
@@ -547,6 +556,7 @@ pub const BENCHES: &[Bench] = benches! {
     many peer "tokio" Sleep: BusyPair<SignalMechanism<Tokio>>, if feature = "peers";
     many ours "handover" SpinThenSleep: SleepingReceiver<HandoverNotify>;
     many floor "spinning" Spin: SleepingReceiver<MemoryWord<SPIN>>;
+    many floor "adaptive" SpinThenSleep: SleepingReceiver<MemoryWord<SPIN_THEN_SLEEP>>;
     many floor "sleeping" Sleep: SleepingReceiver<MemoryWord<SLEEP>>;
     many peer "eventfd" Sleep: SleepingReceiver<InProcess<EventFd>>;
     many peer "pipe" Sleep: SleepingReceiver<InProcess<Pipe>>;

@@ -14,9 +14,12 @@ struct OneCpu(Box<TryLock<u64>>);
 
 impl Workload for OneCpu {
     type Args = ();
-    const SPEC: Spec = Spec::new("null/one-cpu", "the same lock taken and freed, against itself")
-        .floor("floor/empty")
-        .ladder();
+    const SPEC: Spec = Spec::new(
+        "null/one-cpu",
+        "lock and unlock of the same lock on both sides: differences come from noise alone",
+    )
+    .floor("floor/empty")
+    .ladder();
 
     fn setup(_: &(), _: &mut Setup) -> Result<Self, Fault> {
         Ok(OneCpu(Box::new(TryLock::new(0))))
@@ -44,12 +47,14 @@ struct TwoCpus(CacheLine);
 impl Handover for TwoCpus {
     type Args = <CacheLine as Handover>::Args;
     const PROCESSES: bool = true;
-    const SPEC: Spec =
-        Spec::new("null/two-cpus", "the same cache line there and back, against itself")
-            .floor("floor/cache-line")
-            .ladder()
-            .hands_over()
-            .batched();
+    const SPEC: Spec = Spec::new(
+        "null/two-cpus",
+        "round trip of the same cache line on both sides: differences come from noise alone",
+    )
+    .floor("floor/cache-line")
+    .ladder()
+    .hands_over()
+    .batched();
 
     fn roles(args: &Self::Args) -> Vec<Role> {
         CacheLine::roles(args)

@@ -33,7 +33,7 @@ use std::path::Path;
 args! {
     /// Arguments of the benchmarks of disabled sites.
     pub struct CallsArgs {
-        /// Calls that are timed at once.
+        /// Calls in each timed batch.
         calls_count: u32 = 10_000 (smoke 100, range 1..=1_000_000)
     }
 }
@@ -117,10 +117,10 @@ impl<const STAMPS: bool> Workload for UntracedFunction<STAMPS> {
     const SPEC: Spec = match STAMPS {
         true => Spec::new(
             "probe/stamps",
-            "the same call, with the clock read at the function's begin and end and nothing kept",
+            "the same call, with the clock read at the function's begin and end, and nothing recorded",
         )
         .floor("probe/bare"),
-        false => Spec::new("probe/bare", "a call of a function that adds one, without probes")
+        false => Spec::new("probe/bare", "call of a function that adds one, without probes")
             .floor("floor/empty"),
     }
     .batched();
@@ -148,9 +148,9 @@ const SPAN_PART: usize = 2;
 
 /// Parts of the benchmarks `probe/off` and `probe/filtered`.
 const DISABLED_SITES_PARTS: &[Part] = &[
-    Part::new("site", "one site in the function"),
-    Part::new("eight", "eight sites in the function"),
-    Part::new("span", "a span around all that the function does"),
+    Part::new("site", "one probe site in the function"),
+    Part::new("eight", "eight probe sites in the function"),
+    Part::new("span", "a span over the whole function"),
 ];
 
 /// Times the functions of `S`, `count` calls in each batch, until the round ends.
@@ -170,7 +170,7 @@ struct DisabledSites<S> {
 
 impl<S: Sites> Workload for DisabledSites<S> {
     type Args = CallsArgs;
-    const SPEC: Spec = Spec::new("probe/off", "a call of a function with probes, all of them off")
+    const SPEC: Spec = Spec::new("probe/off", "call of a function whose probes are off")
         .floor("probe/bare")
         .parts(DISABLED_SITES_PARTS)
         .batched();
@@ -201,7 +201,7 @@ impl<T: Tracer> Workload for FilteredSites<T> {
     type Args = CallsArgs;
     const SPEC: Spec = Spec::new(
         "probe/filtered",
-        "a call of a function with probes that are filtered out, while others are recorded",
+        "call of a function whose probes are excluded by the filter, while others record",
     )
     .floor("probe/bare")
     .parts(DISABLED_SITES_PARTS)
@@ -237,7 +237,7 @@ impl<T: Tracer> Workload for RecordedSpan<T> {
     type Args = ();
     const SPEC: Spec = Spec::new(
         "probe/recorded",
-        "a call of a function whose begin and end are recorded in memory, which keeps the newest",
+        "call of a function whose begin and end are recorded in a circular buffer",
     )
     .floor("probe/stamps")
     .ladder()

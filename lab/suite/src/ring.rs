@@ -47,7 +47,7 @@ impl<C: Channel> RelayMedium for QueueRoundTrip<C> {
     const PROCESSES: bool = false;
     const SPEC: Spec = Spec::new(
         "ring/round-trip",
-        "an item through a queue to a thread that polls, and one back through another queue",
+        "round trip of an item through two queues between two threads that poll",
     )
     .floor("floor/cache-line")
     .ladder()
@@ -112,7 +112,7 @@ impl RelayMedium for MailboxRoundTrip {
     const PROCESSES: bool = false;
     const SPEC: Spec = Spec::new(
         "ring/mailbox",
-        "a request to a thread that polls, and its reply, through one cache line",
+        "round trip of a request and its reply through one cache line, both sides polling",
     )
     .floor("floor/cache-line")
     .hands_over()
@@ -178,7 +178,7 @@ impl<C: Channel> Handover for QueueStream<C> {
     type Args = QueueArgs;
     const SPEC: Spec = Spec::new(
         "ring/stream",
-        "one item of a stream of 8-byte items, pushed one by one and popped one by one",
+        "one item of a stream of 8-byte items, pushed and popped one by one",
     )
     .floor("ring/line-stream")
     .ladder()
@@ -306,7 +306,7 @@ struct PushPop<C: Channel>(C::Sender, C::Receiver);
 impl<C: Channel> Workload for PushPop<C> {
     type Args = QueueArgs;
     const SPEC: Spec =
-        Spec::new("ring/push-pop", "an item pushed and popped by one thread").floor("ring/array");
+        Spec::new("ring/push-pop", "push and pop of an item by one thread").floor("ring/array");
 
     fn setup(args: &QueueArgs, _: &mut Setup) -> Result<Self, Fault> {
         let (sender, receiver) = C::pair(args.slots_count)?;
@@ -366,7 +366,7 @@ impl Workload for ArrayPushPop {
     type Args = QueueArgs;
     const SPEC: Spec = Spec::new(
         "ring/array",
-        "an item into an array at one index and out of it at another, by one thread",
+        "store of an item into an array and load of an item at another index, by one thread",
     )
     .floor("floor/empty");
 
@@ -441,7 +441,7 @@ impl<C: Channel<Sender: Clone>> Handover for ManyToOne<C> {
     type Args = ManyToOneArgs;
     const SPEC: Spec = Spec::new(
         "ring/many-to-one",
-        "one item at the thread that pops what many threads push without pause",
+        "one item at the consumer of a queue with many producers that never pause",
     )
     .floor("ring/line-stream")
     .hands_over()

@@ -23,7 +23,7 @@ const BATCH: usize = 1000;
 args! {
     /// Arguments of the benchmark of many outstanding timers.
     pub struct ManyTimersArgs {
-        /// Timers that are outstanding all the time.
+        /// Outstanding timers.
         timers_count: u32 = 100_000 (smoke 200, range 100..=4_000_000)
     }
 }
@@ -31,7 +31,7 @@ args! {
 args! {
     /// Arguments of the benchmark of few timers, for each of which a contender may need a descriptor.
     pub struct FewTimersArgs {
-        /// Timers that are outstanding all the time.
+        /// Outstanding timers.
         timers_count: u32 = 500 (smoke 200, range 100..=10_000)
     }
 }
@@ -45,7 +45,7 @@ trait TimersArgs: Args {
 impl TimersArgs for ManyTimersArgs {
     const SPEC: Spec = Spec::new(
         "timer/outstanding",
-        "one timer among many outstanding ones, due at random within 10 s",
+        "operations on one of many outstanding timers with random deadlines within 10 s",
     )
     .ladder()
     .parts(PARTS)
@@ -59,7 +59,7 @@ impl TimersArgs for ManyTimersArgs {
 impl TimersArgs for FewTimersArgs {
     const SPEC: Spec = Spec::new(
         "timer/few",
-        "one timer among some hundred outstanding ones, due at random within 10 s",
+        "operations on one of about a hundred outstanding timers with random deadlines within 10 s",
     )
     .parts(PARTS)
     .batched();
@@ -301,10 +301,10 @@ impl Timers for IndexedHeapTimers {
 }
 
 const PARTS: &[Part] = &[
-    Part::new("start", "starting one"),
-    Part::new("cancel", "cancelling one of them, at random"),
-    Part::new("expire", "finding one due, in its turn, and taking it out"),
-    Part::new("pair", "starting one more and cancelling it at once"),
+    Part::new("start", "start of a timer"),
+    Part::new("cancel", "cancellation of a random timer"),
+    Part::new("expire", "removal of the next expired timer"),
+    Part::new("pair", "start of one more timer and its immediate cancellation"),
 ];
 /// Index of the part with the cost of a start.
 const START_PART: usize = 0;

@@ -143,9 +143,9 @@ pub enum SignalError {
 #[error(
     "cannot start a thread for the machine: {error}; see `ulimit -u` and the cgroup's pids.max"
 )]
-pub struct SpawnError<T> {
+pub struct SpawnError<M> {
     /// Machine or group that should have run, unchanged.
-    pub machine: Box<T>,
+    pub machine: Box<M>,
     /// Error of starting the thread, most often EAGAIN, for a limit on threads (`ulimit -u`, a cgroup's pids.max) or on
     /// memory (`ulimit -v`).
     pub error: std::io::Error,

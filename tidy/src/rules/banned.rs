@@ -146,6 +146,7 @@ fn is_in_program(path: &str) -> bool {
     path.starts_with("faces/") || path.starts_with("classic/")
 }
 
+/// Returns `true` for files outside `faces/` and `classic/`.
 fn is_outside_programs(path: &str) -> bool {
     !is_in_program(path)
 }

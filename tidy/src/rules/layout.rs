@@ -28,7 +28,7 @@ fn without_suite_file(tree: &Tree, one: &Crate) -> Option<Violation> {
             &one.manifest.path,
             1,
             format!("`{}` has no workloads in the suite", one.folder),
-            format!("add benchmarks in {stem}.rs or {stem}/"),
+            format!("add benchmarks of the crate to the suite: create {stem}.rs or {stem}/"),
         )
     })
 }

@@ -79,7 +79,9 @@ fn make_debian(folder: &Path) -> Result<PathBuf> {
         .args(["$(CODENAME) $(SITE)", "Created-By: Packages"])
         .capture_stdout()?;
     let source = sources.lines().next().and_then(|line| line.split_once(' '));
-    let (release, mirror) = source.context("apt has no source")?;
+    let (release, mirror) = source.context(
+        "apt has no package repository configured, whose release and mirror debootstrap needs",
+    )?;
     let root = folder.join("debian");
     CommandLine::new("debootstrap --variant=minbase")
         .args([Path::new(release), &root, Path::new(mirror)])

@@ -47,7 +47,7 @@ fn full(_: WheelFull<UserPointer>) -> Fault {
 /// caller destroys the wheel.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
-pub extern "C" fn handover_timer_create(
+pub extern "C" fn handover_timer_wheel_create(
     timers_max: u32,
     now_ns: u64,
     wheel: Option<&mut MaybeUninit<Option<Box<handover_timer_wheel>>>>,
@@ -212,6 +212,6 @@ pub extern "C" fn handover_timer_len(
 /// Threads: any, while no other thread uses the wheel. Blocking: never. Ownership: the handle is invalid afterwards.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
-pub extern "C" fn handover_timer_destroy(wheel: Option<Box<handover_timer_wheel>>) {
+pub extern "C" fn handover_timer_wheel_destroy(wheel: Option<Box<handover_timer_wheel>>) {
     drop(wheel);
 }

@@ -187,7 +187,7 @@ static void timers(void)
     size_t len;
     int payload;
     void *cancelled = NULL;
-    OK(handover_timer_create(2, 1000, &wheel));
+    OK(handover_timer_wheel_create(2, 1000, &wheel));
     EXPECT(handover_timer_next_deadline(wheel, &deadline), HANDOVER_EMPTY);
     OK(handover_timer_start(wheel, 5000, &payload, &first));
     OK(handover_timer_start(wheel, 3000, NULL, &second));
@@ -210,8 +210,8 @@ static void timers(void)
     EXPECT_TRUE(len == 1);
     EXPECT(handover_timer_expire(wheel, 1, NULL), HANDOVER_NULL_ARGUMENT);
     EXPECT(handover_timer_start(NULL, 1, NULL, NULL), HANDOVER_NULL_ARGUMENT);
-    handover_timer_destroy(wheel);
-    EXPECT(handover_timer_create(0, 0, &wheel), HANDOVER_INVALID_ARGUMENT);
+    handover_timer_wheel_destroy(wheel);
+    EXPECT(handover_timer_wheel_create(0, 0, &wheel), HANDOVER_INVALID_ARGUMENT);
 }
 
 static void schedulers(void)

@@ -270,7 +270,7 @@ impl LadderView {
         put(buffer, line, &self.title, STRONG);
         line.y += 1;
         let share = self.share().clamp(0.0, 1.0);
-        let mut progress = format!(" {:>3.0} %  {} gone", share * 100.0, minutes(since));
+        let mut progress = format!(" {:>3.0} %  {} elapsed", share * 100.0, minutes(since));
         if let Some(left) = self.left(since) {
             progress += &format!(", about {} left", minutes(left));
         }

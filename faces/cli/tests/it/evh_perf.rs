@@ -457,7 +457,7 @@ fn contradicting_options_are_refused_with_a_remedy() {
         ("-c --clients 5 -h 4", "--clients 5: a thread may hold 4 connections"),
         ("-e --cert a --key b", "--cert needs --tls"),
         ("-e --tls --ca a", "--ca is an option of the client"),
-        ("-c --hold 1", "--hold needs --connect"),
+        ("-c --hold 1", "--hold needs -b or --connect"),
         ("-c --spin 50us", "--spin is an option of the server: it needs -e"),
         ("-e --spin 2s", "must be at most 1ms"),
         ("-e -c --processes 2", "--processes needs either -e or -c"),

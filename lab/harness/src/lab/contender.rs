@@ -74,8 +74,8 @@ pub(crate) struct Measurements {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct PartMeasurements {
     pub rounds: Vec<Round>,
-    /// Ticks of the fastest calibration loop of each round, and the round's figure without
-    /// disturbed samples.
+    /// For each round, the duration of its fastest calibration loop, in ticks, which shows whether its core was slow, and
+    /// its figure without disturbed samples.
     undisturbed_by_round: Vec<(u64, Option<f64>)>,
     /// Histogram of the operations timed alone, or of the batches if no operation was timed alone.
     #[serde(with = "as_bytes")]

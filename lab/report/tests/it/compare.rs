@@ -311,7 +311,7 @@ fn unmatched_figures_and_doubtful_runs_are_listed() {
     let (caveat, rows) = (drawn.find("after the other"), drawn.find("verdict"));
     assert!(caveat.is_some() && caveat < rows, "the caveat comes before the verdicts: {drawn}");
     let twice = compare(("a", &a), ("a", &a), Rules::default());
-    assert!(twice.notes[0].contains("compared with themselves"), "{:?}", twice.notes);
+    assert!(twice.notes[0].contains("on both sides of the comparison"), "{:?}", twice.notes);
     assert_eq!(twice.count(Verdict::Worse) + twice.count(Verdict::Better), 0);
 }
 

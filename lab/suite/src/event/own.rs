@@ -121,7 +121,7 @@ impl SelfSender for SendByAddress {
 
 /// Declaration of the benchmark of messages to oneself, for all contenders.
 const CALL_SPEC: Spec =
-    Spec::new("event/call", "a typed message to oneself, from being sent until it was handled")
+    Spec::new("event/call", "typed message that a machine sends to itself and handles")
         .floor("event/array")
         .classic("hello1 -l")
         .ladder();
@@ -273,7 +273,7 @@ impl ArrayLoop {
 impl SelfQueue for ArrayLoop {
     const SPEC: Spec = Spec::new(
         "event/array",
-        "a number into an array and out of it, and to a function that is inlined",
+        "number stored in an array, loaded, and handled by an inlined function",
     )
     .floor("floor/empty");
 
@@ -437,7 +437,7 @@ pub(super) fn new_payload32(number: u64) -> Payload32 {
 
 const POOLED_SPEC: Spec = Spec::new(
     "event/pooled",
-    "a message of 32 bytes that may have several holders: made, sent to oneself, read, let go",
+    "32-byte message from a shared pool: created, sent to oneself, read, released",
 )
 .floor("event/array");
 
@@ -522,7 +522,7 @@ args! {
     pub struct DispatchArgs {
         /// Kinds of message, each with a handler of its own.
         ids_count: u32 = 20 (smoke 20, range 1..=65536),
-        /// Number of kinds that are sent, round robin: the last ones registered, at most all.
+        /// Number of kinds that are sent, round robin; those registered last.
         ids_sent_count: u32 = 1 (smoke 20, range 1..=65536)
     }
 }
@@ -695,7 +695,7 @@ impl<F: DispatchLookup> Workload for DispatchLoop<F> {
     type Args = DispatchArgs;
     const SPEC: Spec = Spec::new(
         "event/ids",
-        "a message to oneself, given to the handler of its kind, the last of ids_count",
+        "message to oneself, dispatched to the handler of its kind, the last of ids_count",
     )
     .floor("event/array");
 

@@ -27,7 +27,7 @@ pub(super) enum DefaultWait {}
 impl WaitPolicy for DefaultWait {
     const SPEC: Spec = Spec::new(
         "event/round-trip",
-        "a message to a machine on another thread that waits as it does by default, and one back",
+        "round trip of a message between machines on two threads that wait in the default way",
     )
     .floor("floor/adaptive")
     .floors(&["floor/sleeping"])
@@ -43,7 +43,7 @@ pub(super) enum PollingWait {}
 impl WaitPolicy for PollingWait {
     const SPEC: Spec = Spec::new(
         "event/polled",
-        "a message to a machine on another thread that polls without end, and one back",
+        "round trip of a message between machines on two threads that poll",
     )
     .floor("floor/cache-line")
     .hands_over()
@@ -53,7 +53,7 @@ impl WaitPolicy for PollingWait {
 
 const PARKED_SPEC: Spec = Spec::new(
     "event/parked",
-    "a message to a machine on another thread that sleeps at once, and one back",
+    "round trip of a message between machines on two threads that sleep at once",
 )
 .floor("floor/sleeping")
 .hands_over()
@@ -372,8 +372,7 @@ args! {
 /// Declaration of the benchmark of messages in one direction, for all contenders.
 const STREAM_SPEC: Spec = Spec::new(
     "event/stream",
-    "one message of a stream to a thread that handles them, the sender \
-         waiting where there is no room",
+    "one message of a stream to a machine on another thread; the sender waits while the inbox is full",
 )
 .floor("ring/line-stream-adaptive")
 .hands_over()

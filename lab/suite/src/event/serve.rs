@@ -14,7 +14,7 @@ use std::time::Duration;
 /// Declaration of the benchmark of a server whose clients have their own threads, for all contenders.
 const SERVE_SPEC: Spec = Spec::new(
     "event/serve",
-    "a request of one of clients_count threads and its answer, at the thread that serves them",
+    "request of one of clients_count threads and its answer, as seen by the thread that serves them",
 )
 .floor("floor/served")
 .classic("hello4 -l")
@@ -236,7 +236,7 @@ impl<Q: Queue> Handover for QueueServer<Q> {
 /// Declaration of the benchmark of a server with its clients on the same thread, for all contenders.
 const SHARED_THREAD_SPEC: Spec = Spec::new(
     "event/group",
-    "a request of one of clients_count machines and its answer, all on one thread",
+    "request of one of clients_count machines and its answer, all machines on one thread",
 )
 .floor("event/array");
 

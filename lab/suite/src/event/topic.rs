@@ -24,7 +24,7 @@ args! {
 /// Declaration of the benchmark of values that many subscribers read, for all contenders.
 const POST_SPEC: Spec = Spec::new(
     "event/post",
-    "a posting of 32 bytes that subscribers_count on one thread share: made, read by each, let go",
+    "32-byte message published to subscribers_count subscribers on one thread: created, read by each, released",
 )
 .floor("event/array");
 

@@ -11,7 +11,7 @@ use std::thread;
 args! {
     /// Arguments of the benchmark of waiting fibers' memory.
     pub struct WaitingFibersArgs {
-        /// Fibers that wait at a time.
+        /// Waiting fibers.
         fibers_count: u32 = 4096 (smoke 64, range 16..=1_000_000)
     }
 }
@@ -137,7 +137,7 @@ impl<P: ParkingContender> Workload for ParkedMemory<P> {
     type Args = WaitingFibersArgs;
     const SPEC: Spec = Spec::new(
         "fiber/parked-bytes",
-        "memory of one of many that wait, resident and in page tables",
+        "memory of one of many waiting fibers, resident and in page tables",
     )
     .unit(Unit::Bytes)
     .floor("floor/word");

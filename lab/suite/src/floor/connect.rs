@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 args! {
     /// Arguments of the benchmarks of connecting.
     pub struct ConnectArgs {
-        /// Bytes in the message, its length of four bytes included, both ways.
+        /// Bytes in the message in each direction, including four bytes of its length.
         message_bytes: Bytes = 64 (smoke 16, range 8 ..= 65536),
     }
 }
@@ -141,7 +141,7 @@ pub(crate) type BlockingConnect = ConnectEcho<BlockingServer>;
 impl ConnectServer for BlockingServer {
     const SPEC: Spec = Spec::new(
         "floor/connect",
-        "a connection over loopback TCP to a participant that sleeps in accept, a message echoed, closed",
+        "TCP connection over loopback to a server that sleeps in accept: connect, echo one message, close",
     )
     .hands_over();
 

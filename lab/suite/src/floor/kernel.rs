@@ -77,7 +77,7 @@ impl FutexRoundTrip {
 impl RelayMedium for FutexRoundTrip {
     type Args = ();
     const SPEC: Spec =
-        Spec::new("floor/futex", "a futex wake to a participant that truly sleeps, and one back")
+        Spec::new("floor/futex", "round trip of futex wakes between two threads that sleep")
             .ladder()
             .hands_over();
     type PingState = u32;
@@ -184,7 +184,7 @@ pub(crate) struct Eventfd(OwnedFd);
 impl TokenChannel for Eventfd {
     const SPEC: Spec = Spec::new(
         "floor/eventfd",
-        "an eventfd written for a participant that sleeps in read, and one back",
+        "round trip of eventfd writes between two threads that sleep in read",
     )
     .hands_over();
 
@@ -214,7 +214,7 @@ pub(crate) struct Pipe {
 impl TokenChannel for Pipe {
     const SPEC: Spec = Spec::new(
         "floor/pipe",
-        "a byte through a pipe to a participant that sleeps in read, and one back",
+        "round trip of one byte through pipes between two threads that sleep in read",
     )
     .hands_over();
 

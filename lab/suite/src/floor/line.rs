@@ -45,7 +45,7 @@ impl RelayMedium for SharedLine {
     type Args = ();
     const SPEC: Spec = Spec::new(
         "floor/cache-line",
-        "one shared cache line to another CPU and back, both sides spinning",
+        "round trip of a shared cache line between two CPUs, both sides spinning",
     )
     .ladder()
     .hands_over()

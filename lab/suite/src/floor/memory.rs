@@ -9,7 +9,7 @@ use std::hint::black_box;
 args! {
     /// Arguments of the benchmark of `memcpy`.
     pub struct MemcpyArgs {
-        /// Bytes in each copy; small ones stay in a cache.
+        /// Bytes in each copy; small copies stay in a cache.
         size_bytes: Bytes = 65536 (smoke 64, range 1 ..= 268435456),
     }
 }
@@ -19,11 +19,8 @@ pub(crate) struct Memcpy(CopyBuffers);
 
 impl Workload for Memcpy {
     type Args = MemcpyArgs;
-    const SPEC: Spec = Spec::new(
-        "floor/memcpy",
-        "memcpy of size_bytes between two buffers that stay where they are",
-    )
-    .ladder();
+    const SPEC: Spec =
+        Spec::new("floor/memcpy", "memcpy of size_bytes between the same two buffers").ladder();
 
     fn setup(args: &MemcpyArgs, _: &mut Setup) -> Result<Memcpy, Fault> {
         Ok(Memcpy(CopyBuffers::new(PieceOffsets::new(args.size_bytes, args.size_bytes))))

@@ -28,10 +28,10 @@ macro_rules! sizes {
 
 sizes! {
     /// Floor: one page, the least memory that a fiber or thread with its own stack uses.
-    OnePage: "floor/page", "one page of memory: whoever has a stack of its own touches one",
+    OnePage: "floor/page", "one page of memory, the minimum for a stack of its own",
         rustix::param::page_size() as f64;
     /// Floor: one word, the least memory that refers to a waiting fiber or a connection.
     OneWord: "floor/word",
-        "one word of memory: whoever is to be found again has a place that is named somewhere",
+        "one word of memory, the minimum for an entry in a table",
         size_of::<*const ()>() as f64;
 }

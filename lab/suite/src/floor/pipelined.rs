@@ -14,7 +14,7 @@ use zerocopy::FromZeros;
 args! {
     /// Arguments of the benchmarks of several messages in flight.
     pub struct PipelineArgs {
-        /// Messages in flight at a time.
+        /// Messages in flight.
         concurrency_count: u32 = 16 (smoke 4, range 1 ..= 10000),
     }
 }
@@ -57,8 +57,7 @@ impl RelayMedium for CounterPipeline {
     type Args = PipelineArgs;
     const SPEC: Spec = Spec::new(
         "floor/pipelined",
-        "a turn counted up by one CPU and by another after it, concurrency_count \
-         of them under way",
+        "counter incremented in turn by two CPUs, with concurrency_count counters in flight",
     )
     .hands_over()
     .batched()
@@ -172,8 +171,7 @@ impl RelayMedium for SocketPipeline {
     type Args = PipelineArgs;
     const SPEC: Spec = Spec::new(
         "floor/socket-pipelined",
-        "eight bytes over loopback TCP and back, concurrency_count of them under \
-         way, both sides spinning",
+        "round trip of eight bytes over loopback TCP, with concurrency_count in flight, both sides polling",
     )
     .hands_over()
     .batched()

@@ -9,7 +9,7 @@ use zerocopy::FromZeros;
 /// Maximum number of clients.
 const CLIENTS_MAX: usize = 1000;
 
-/// Words for requests and answers, shared by the server and all clients.
+/// Memory shared by the server and all clients: a request word and an answer word for each client, and a tally.
 #[derive(FromZeros)]
 #[repr(C)]
 struct ClientWords {
@@ -34,8 +34,7 @@ impl Handover for WordServer {
     type Args = ClientsArgs;
     const SPEC: Spec = Spec::new(
         "floor/served",
-        "a word of one of clients_count clients and one back, one on each CPU \
-         beside the server that polls",
+        "request word and answer word of one of clients_count clients, with a server that polls on its own CPU",
     )
     .hands_over()
     .batched();

@@ -25,7 +25,7 @@ impl Workload for Signing {
     type Args = ();
     const SPEC: Spec = Spec::new(
         "floor/signature",
-        "a signature by ECDSA over P-256, as a server makes one for each full handshake",
+        "ECDSA signature over P-256, as the server computes it in each full TLS handshake",
     );
 
     fn setup((): &(), _: &mut Setup) -> Result<Self, Fault> {
@@ -63,7 +63,7 @@ impl Workload for KeyAgreement {
     type Args = ();
     const SPEC: Spec = Spec::new(
         "floor/agreement",
-        "a fresh key and the secret shared with another's by X25519, as in each handshake",
+        "X25519 key generation and key agreement, as in each TLS handshake",
     );
 
     fn setup((): &(), _: &mut Setup) -> Result<Self, Fault> {

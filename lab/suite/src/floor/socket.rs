@@ -16,7 +16,7 @@ use std::time::Duration;
 args! {
     /// Arguments of the benchmarks of a message over a socket.
     pub struct SocketArgs {
-        /// Bytes in each message, both ways.
+        /// Bytes in each message in each direction.
         message_bytes: Bytes = 64 (smoke 1, range 1 ..= 1048576),
     }
 }
@@ -43,13 +43,13 @@ impl SocketEnd for TcpStream {
     const SPECS: [Spec; 2] = [
         Spec::new(
             "floor/socket",
-            "a message to a participant that sleeps in read, and back, over loopback TCP",
+            "round trip of a message over loopback TCP, both sides sleeping in read",
         )
         .ladder()
         .hands_over(),
         Spec::new(
             "floor/socket-spin",
-            "a message to a participant that asks for it without a pause, and back, over loopback TCP",
+            "round trip of a message over loopback TCP, both sides polling without blocking",
         )
         .hands_over(),
     ];
@@ -78,12 +78,12 @@ impl SocketEnd for UnixStream {
     const SPECS: [Spec; 2] = [
         Spec::new(
             "floor/unix-socket",
-            "a message to a participant that sleeps in read, and back, over a pair of Unix sockets",
+            "round trip of a message over a pair of Unix sockets, both sides sleeping in read",
         )
         .hands_over(),
         Spec::new(
             "floor/unix-socket-spin",
-            "a message to a participant that asks for it without a pause, and back, over Unix sockets",
+            "round trip of a message over a pair of Unix sockets, both sides polling without blocking",
         )
         .hands_over(),
     ];

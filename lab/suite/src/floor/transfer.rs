@@ -16,9 +16,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 args! {
     /// Arguments of the benchmarks of copies through memory.
     pub struct CopyArgs {
-        /// Bytes moved at a time.
+        /// Bytes in each copy.
         size_bytes: Bytes = 65536 (smoke 4096, range 256 ..= 67108864),
-        /// Bytes of memory. The copies use its pieces in turn.
+        /// Bytes of memory; the copies advance through it.
         memory_bytes: Bytes = 67108864 (smoke 65536, range 256 ..= 1073741824),
     }
 }
@@ -105,7 +105,7 @@ impl Workload for StreamingCopy {
     type Args = CopyArgs;
     const SPEC: Spec = Spec::new(
         "floor/streamed-copy",
-        "size_bytes copied past the caches, the source asked for ahead, through memory_bytes",
+        "copy of size_bytes with non-temporal stores and prefetching, advancing through memory_bytes",
     );
 
     fn setup(args: &CopyArgs, _: &mut Setup) -> Result<Self, Fault> {
@@ -203,9 +203,9 @@ impl<const OUT: bool> Handover for ProcessCopy<OUT> {
     const SPEC: Spec = Spec::new(
         if OUT { "floor/process-copy-out" } else { "floor/process-copy" },
         if OUT {
-            "size_bytes by process_vm_writev into another participant's vector, through memory_bytes"
+            "copy of size_bytes to another process by process_vm_writev, advancing through memory_bytes"
         } else {
-            "size_bytes by process_vm_readv out of another participant's vector, through memory_bytes"
+            "copy of size_bytes from another process by process_vm_readv, advancing through memory_bytes"
         },
     )
     .hands_over();
@@ -268,10 +268,9 @@ impl<const ADAPTS: bool> Handover for SocketStream<ADAPTS> {
     const SPEC: Spec = Spec::new(
         if ADAPTS { "floor/stream-adaptive" } else { "floor/stream" },
         if ADAPTS {
-            "size_bytes read from a loopback TCP connection that is written to \
-         without end, polled first"
+            "size_bytes read from a loopback TCP connection whose sender never pauses, the reader polling before it blocks"
         } else {
-            "size_bytes read from a loopback TCP connection that is written to without end"
+            "size_bytes read from a loopback TCP connection whose sender never pauses, the reader blocking"
         },
     )
     .hands_over()

@@ -183,13 +183,12 @@ impl<const ADAPTS: bool> RelayMedium for WordRoundTrip<ADAPTS> {
     const SPEC: Spec = if ADAPTS {
         Spec::new(
             "floor/adaptive",
-            "one shared cache line to another CPU and back, both sides ready to sleep after tens \
-             of microseconds",
+            "round trip of a shared cache line between two CPUs, both sides sleeping after tens of microseconds of spinning",
         )
     } else {
         Spec::new(
             "floor/sleeping",
-            "one shared cache line to another CPU and back, both sides asleep unless it is there",
+            "round trip of a shared cache line between two CPUs, both sides sleeping at once",
         )
     }
     .hands_over()

@@ -127,7 +127,7 @@ impl<C: LockedCounter> Handover for Contended<C> {
     type Args = ContentionArgs;
     const SPEC: Spec = Spec::new(
         "lock/contended",
-        "one of several threads takes a lock that all of them want, adds one, and frees it",
+        "lock, increment of a counter and unlock by one of several threads that contend",
     )
     .hands_over()
     .batched();

@@ -15,7 +15,7 @@ use std::{cell::Cell, rc::Rc};
 
 const SPEC: Spec = Spec::new(
     "net/connect",
-    "a connection to the event handler over loopback TCP, a message echoed, closed",
+    "TCP connection over loopback to the event handler: connect, echo one message, close",
 )
 .floor("floor/connect")
 .classic("evh_perf")

@@ -21,7 +21,7 @@ use std::time::Duration;
 args! {
     /// Arguments of the benchmarks of an echo over one connection.
     pub struct NetEchoArgs {
-        /// Bytes in each message, its length of four bytes included, both ways.
+        /// Bytes in each message in each direction, including four bytes of its length.
         message_bytes: Bytes = 64 (smoke 8, range 5 ..= 65536),
     }
 }
@@ -176,17 +176,15 @@ pub(super) struct EchoLink<E, const SPINS: bool> {
     echoing: PhantomData<fn() -> E>,
 }
 
-const ASLEEP_SPEC: Spec = Spec::new(
-    "net/echo",
-    "a message to a connection of the event handler, and its echo, over loopback TCP",
-)
-.floor("floor/socket")
-.classic("evh_perf")
-.ladder()
-.hands_over();
+const ASLEEP_SPEC: Spec =
+    Spec::new("net/echo", "round trip of a message to the event handler over loopback TCP")
+        .floor("floor/socket")
+        .classic("evh_perf")
+        .ladder()
+        .hands_over();
 const AWAKE_SPEC: Spec = Spec::new(
     "net/echo-spin",
-    "a message to a connection of the event handler, and its echo, both sides spinning",
+    "round trip of a message to the event handler over loopback TCP, both sides polling",
 )
 .classic("evh_perf")
 .hands_over();

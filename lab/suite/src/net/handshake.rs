@@ -130,18 +130,20 @@ impl<S: HandshakeSides> Handshake<S> {
 
 impl<S: HandshakeSides> Workload for Handshake<S> {
     type Args = ();
-    const SPEC: Spec =
-        Spec::new("net/handshake", "a handshake of TLS 1.3 without a network, each side by itself")
-            .floor("floor/signature")
-            .parts(&[
-                Part::new("full", "the server's share of one with certificates"),
-                Part::new("resumed", "the server's share of one that resumes a session")
-                    .floor("floor/agreement"),
-                Part::new(
-                    "client",
-                    "the client's share of a full one, the server's certificate verified",
-                ),
-            ]);
+    const SPEC: Spec = Spec::new(
+        "net/handshake",
+        "TLS 1.3 handshake in memory, each side timed alone",
+    )
+    .floor("floor/signature")
+    .parts(&[
+        Part::new("full", "server's share of a full handshake with certificates"),
+        Part::new("resumed", "server's share of a handshake that resumes a session")
+            .floor("floor/agreement"),
+        Part::new(
+            "client",
+            "client's share of a full handshake, including the check of the server's certificate",
+        ),
+    ]);
 
     fn setup((): &(), _: &mut Setup) -> Result<Self, Fault> {
         let sides = S::setup()?;

@@ -19,7 +19,7 @@ use zerocopy::FromZeros;
 args! {
     /// Arguments of the benchmark of idle connections' memory.
     pub struct IdleArgs {
-        /// Connections, each of which has had a message echoed; either process opens as many descriptors.
+        /// Connections, each of which has echoed a message; each of the two processes needs as many descriptors.
         connections_count: u32 = 2000 (smoke 10, range 2..=1_000_000),
     }
 }
@@ -132,7 +132,7 @@ impl<const TLS: bool> Handover for IdleConnections<TLS> {
     type Args = IdleArgs;
     const SPEC: Spec = Spec::new(
         "net/idle-bytes",
-        "memory in user space of a connection that is idle, of many that a process serves",
+        "user-space memory of one of many idle connections of a server",
     )
     .unit(Unit::Bytes)
     .floor("floor/word")

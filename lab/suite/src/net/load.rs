@@ -25,7 +25,7 @@ args! {
         connections_count: u32 = 16 (smoke 3, range 1..=1024),
         /// Messages in flight on each connection.
         depth: u32 = 64 (smoke 4, range 1..=4096),
-        /// Bytes in each message, its length of four bytes included, both ways.
+        /// Bytes in each message in each direction, including four bytes of its length.
         message_bytes: Bytes = 64 (smoke 16, range 8..=65536),
     }
 }
@@ -40,9 +40,8 @@ const SERVER_PART: usize = 1;
 const MESSAGES_PER_CPU_SAMPLE: u64 = 1_000;
 
 pub(super) const LOAD_PARTS: &[Part] = &[
-    Part::new("message", "between one message that is back and the next, as the client sees it"),
-    Part::new("server", "the CPU time of the server's thread, for a message")
-        .floor("net/load/server"),
+    Part::new("message", "time between two messages that return, at the client"),
+    Part::new("server", "CPU time of the server's thread for one message").floor("net/load/server"),
 ];
 const PLAIN_LOAD_PARTS: &[Part] = &[LOAD_PARTS[0], Part { floor: None, ..LOAD_PARTS[1] }];
 
@@ -350,7 +349,7 @@ impl<S: LoadServer> Handover for PlainLoad<S> {
     type Args = LoadArgs;
     const SPEC: Spec = Spec::new(
         "net/load",
-        "messages over connections of one server thread, many of them on their way",
+        "messages over many connections to one server thread, with many messages in flight",
     )
     .classic("evh_perf")
     .parts(PLAIN_LOAD_PARTS)

@@ -171,7 +171,7 @@ impl<S: TlsLoadServer, const RECORD_PER_MESSAGE: bool> Handover for TlsLoad<S, R
     type Args = LoadArgs;
     const SPEC: Spec = Spec::new(
         "net/tls",
-        "messages over connections by TLS, batched in records or a record for each",
+        "messages over TLS connections, batched in records or with a record for each",
     )
     .floor("net/load/message")
     .classic("evh_perf")

@@ -45,12 +45,10 @@ impl TraceReading {
 
 impl Workload for TraceReading {
     type Args = DecodeArgs;
-    const SPEC: Spec = Spec::new(
-        "probe/decoded",
-        "an event of a recorded file, from before the file is opened until the last one was seen",
-    )
-    .floor("floor/empty")
-    .batched();
+    const SPEC: Spec =
+        Spec::new("probe/decoded", "event read from a recorded file, including opening the file")
+            .floor("floor/empty")
+            .batched();
 
     fn setup(args: &DecodeArgs, _: &mut Setup) -> Result<Self, Fault> {
         let folder = new_scratch_folder()?;

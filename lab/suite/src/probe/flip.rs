@@ -21,16 +21,14 @@ pub(super) struct SwitchSites {
 
 impl Workload for SwitchSites {
     type Args = ();
-    const SPEC: Spec = Spec::new(
-        "probe/flip",
-        "sites switched on by their name, until every thread records at them",
-    )
-    .floor("floor/syscall")
-    .parts(&[
-        Part::new("one", "one place in the code"),
-        Part::new("hundred", "a hundred places, of as many sites"),
-        Part::new("many", "ten thousand places, of a hundred sites"),
-    ]);
+    const SPEC: Spec =
+        Spec::new("probe/flip", "probe sites enabled by name, until every thread records them")
+            .floor("floor/syscall")
+            .parts(&[
+                Part::new("one", "one place in the code"),
+                Part::new("hundred", "a hundred places, each of a site of its own"),
+                Part::new("many", "ten thousand places of a hundred sites"),
+            ]);
 
     fn setup((): &(), _: &mut Setup) -> Result<Self, Fault> {
         execute_all_sites(); // sites that are flags are known only once they have run

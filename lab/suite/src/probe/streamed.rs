@@ -45,13 +45,13 @@ impl Workload for StreamRecording {
     type Args = StreamArgs;
     const SPEC: Spec = Spec::new(
         "probe/streamed",
-        "a call of a function whose begin and end a thread of its own writes to a file in memory",
+        "call of a function whose begin and end are recorded and written to a file in memory by another thread",
     )
     .floor("probe/stamps")
     .parts(&[
-        Part::new("call", "the call, while it is recorded"),
-        Part::new("whole", "from before the recording begins until its file is complete, a call"),
-        Part::new("cpu", "processor time of all threads from begin to end, a call"),
+        Part::new("call", "the call while it is recorded"),
+        Part::new("whole", "whole recording, until its file is complete, divided by the calls"),
+        Part::new("cpu", "CPU time of all threads for the whole recording, divided by the calls"),
     ])
     .batched();
 

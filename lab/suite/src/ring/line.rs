@@ -15,7 +15,7 @@ use zerocopy::FromZeros;
 #[repr(C, align(64))]
 struct Line([AtomicU64; 8]);
 
-/// Number of items in a cache line, which also contains the number of the lap.
+/// Number of items in a cache line; the line's first word holds the number of the lap.
 const ITEMS_PER_LINE: u64 = 7;
 /// Number of cache lines in the floor's circular buffer.
 const LINES: u64 = 128;
@@ -49,8 +49,8 @@ pub(super) struct LineStream<const ADAPTS: bool> {
 impl<const ADAPTS: bool> LineStream<ADAPTS> {
     const IDS: [&str; 2] = ["ring/line-stream", "ring/line-stream-adaptive"];
     const DESCRIPTIONS: [&str; 2] = [
-        "eight bytes of a stream of cache lines that one CPU writes and another reads",
-        "eight bytes of such a stream, both sides ready to sleep after 20 us",
+        "eight bytes of a stream of cache lines from one CPU to another, both sides spinning",
+        "eight bytes of a stream of cache lines from one CPU to another, both sides sleeping after 20 us of spinning",
     ];
 
     /// Pauses after an unsuccessful poll; may sleep if `ADAPTS`.

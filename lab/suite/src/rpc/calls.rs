@@ -51,7 +51,7 @@ pub(super) trait CallKind: Send + Sync + Sized + 'static {
     fn call(&self, caller: &mut EndpointCaller) -> Result<(), Fault>;
 }
 
-/// Transport, way of waiting, and the declaration of the benchmark with both.
+/// Benchmark declaration for one transport and one way of waiting, which are given by their indices.
 type Declared = (usize, usize, Spec);
 
 /// Returns the declaration of a benchmark of calls.
@@ -84,7 +84,7 @@ const fn find_spec(specs: &[Declared], transport: usize, waits: usize) -> Spec {
 /// Declaration of the benchmark of a call through shared memory.
 const NOOP_SM: Spec = Spec::new(
     "rpc/noop",
-    "a procedure without arguments or a result, called through shared memory",
+    "call without arguments and result through shared memory, both sides spinning",
 )
 .floor("floor/adaptive")
 .classic("margo-p2p-latency")
@@ -106,39 +106,35 @@ impl CallKind for Noop {
             VIA_SM,
             WAITS_SLEEPING,
             "rpc/noop-asleep",
-            "the same, where both sides sleep as soon as they have nothing to do",
+            "call without arguments and result through shared memory, both sides sleeping at once",
             "floor/sleeping",
         ),
         call_spec(
             VIA_TCP,
             WAITS_SPINNING,
             "rpc/tcp-spin",
-            "a procedure without arguments or a result, called over loopback TCP, \
-                 both sides spinning",
+            "call without arguments and result over loopback TCP, both sides spinning",
             "floor/socket-spin",
         ),
         call_spec(
             VIA_TCP,
             WAITS_SLEEPING,
             "rpc/tcp",
-            "a procedure without arguments or a result, called over loopback TCP, \
-                 both sides asleep",
+            "call without arguments and result over loopback TCP, both sides sleeping",
             "floor/socket",
         ),
         call_spec(
             VIA_UDS,
             WAITS_SPINNING,
             "rpc/uds-spin",
-            "a procedure without arguments or a result, called over a Unix socket, \
-                 both sides spinning",
+            "call without arguments and result over a Unix socket, both sides spinning",
             "floor/unix-socket-spin",
         ),
         call_spec(
             VIA_UDS,
             WAITS_SLEEPING,
             "rpc/uds",
-            "a procedure without arguments or a result, called over a Unix socket, \
-                 both sides asleep",
+            "call without arguments and result over a Unix socket, both sides sleeping",
             "floor/unix-socket",
         ),
     ];
@@ -181,7 +177,7 @@ impl Payload for SharedPayload {
         VIA_SM,
         WAITS_SPINNING,
         "rpc/payload",
-        "size_bytes to a procedure and back, through shared memory, both sides spinning",
+        "call with size_bytes as argument and as result through shared memory, both sides spinning",
         "floor/memcpy",
     ))];
 
@@ -196,14 +192,14 @@ impl Payload for SocketPayload {
             VIA_TCP,
             WAITS_SPINNING,
             "rpc/tcp-payload",
-            "message_bytes to a procedure and back, over loopback TCP, both sides spinning",
+            "call with message_bytes as argument and as result over loopback TCP, both sides spinning",
             "floor/socket-spin",
         ),
         call_spec(
             VIA_UDS,
             WAITS_SPINNING,
             "rpc/uds-payload",
-            "message_bytes to a procedure and back, over a Unix socket, both sides spinning",
+            "call with message_bytes as argument and as result over a Unix socket, both sides spinning",
             "floor/unix-socket-spin",
         ),
     ];
@@ -247,7 +243,7 @@ impl<A: Payload> CallKind for EchoCalls<A> {
 args! {
     /// Arguments of the benchmarks of several calls in flight.
     pub struct ManyCallsArgs {
-        /// Calls in flight at a time.
+        /// Calls in flight.
         concurrency_count: u32 = 16 (smoke 4, range 1 ..= 10000),
         /// Providers of the procedure, called round robin.
         providers_count: u32 = 1 (smoke 2, range 1 ..= 1000),
@@ -268,16 +264,14 @@ impl CallKind for ManyCalls {
             VIA_SM,
             WAITS_SPINNING,
             "rpc/many",
-            "a call through shared memory, concurrency_count of them under way, \
-                 both sides spinning",
+            "call through shared memory, with concurrency_count calls in flight, both sides spinning",
             "floor/pipelined",
         )),
         batched(call_spec(
             VIA_TCP,
             WAITS_SPINNING,
             "rpc/tcp-many",
-            "a call over loopback TCP, concurrency_count of them under way, \
-                 both sides spinning",
+            "call over loopback TCP, with concurrency_count calls in flight, both sides spinning",
             "floor/socket-pipelined",
         )),
     ];

@@ -40,12 +40,12 @@ impl Handover for RpcClients {
     type Args = ClientsArgs;
     const SPEC: Spec = Spec::new(
         "rpc/clients",
-        "a call of one of clients_count clients, at the server that they share, in shared memory",
+        "call by one of clients_count clients of one server through shared memory",
     )
     .floor("floor/served")
     .parts(&[
-        Part::new("call", "between one request and the next at the server"),
-        Part::new("least", "the same, if all were served as whoever was served least"),
+        Part::new("call", "time between two requests at the server"),
+        Part::new("least", "the same, if each client were served at the rate of the slowest one"),
     ])
     .hands_over();
     const PROCESSES: bool = true;

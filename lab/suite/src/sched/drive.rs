@@ -22,17 +22,17 @@ use std::time::Duration;
 args! {
     /// Arguments of the benchmarks of clients and an arbiter.
     pub struct DriveArgs {
-        /// Clients that send without pause.
+        /// Clients that send without a pause.
         clients_count: u32 = 1 (smoke 2, range 1..=64),
-        /// Packets that a client sends together.
+        /// Packets that a client sends at once.
         burst_packets: u32 = 32 (smoke 4, range 1..=1000),
-        /// Packets that the arbiter takes from a client, and marks, together.
+        /// Maximum number of packets that the arbiter receives from a client, or notifies it of, at once.
         batch_max: u32 = 32 (smoke 8, range 1..=1024),
-        /// Slots between a client and the arbiter.
+        /// Slots in the queue between a client and the arbiter.
         slots_count: u32 = 1000 (smoke 20, range 1..=65536),
         /// Flows, of equal weight.
         flows_count: u32 = 16 (smoke 5, range 1..=65536),
-        /// Interval between two polls of the arbiter, in µs; 0: it polls all the time.
+        /// Interval between two polls of the arbiter, in µs; 0 for polling without a pause.
         interval_us: u32 = 0 (smoke 0, range 0..=10_000)
     }
 }
@@ -243,7 +243,7 @@ enum Unstamped {}
 impl Variant for Unstamped {
     const SPEC: Spec = Spec::new(
         "sched/client-arbiter-client",
-        "a packet from a client through the algorithm and back as a mark, 16 flows",
+        "packet from a client through the scheduler and its notification back, with 16 flows",
     )
     .floor("ring/line-stream")
     .classic("sched")
@@ -265,7 +265,7 @@ enum NoStamps {}
 impl Variant for NoStamps {
     const SPEC: Spec = Spec::new(
         "sched/stamping",
-        "a packet from a client through round robin and back, its stages stamped",
+        "packet from a client through round robin and its notification back, with a time stamp at each stage",
     )
     .floor("ring/line-stream")
     .hands_over();
@@ -307,7 +307,7 @@ impl<C: Channel> Handover for Mailbox<C> {
     type Args = DriveArgs;
     const SPEC: Spec = Spec::new(
         "sched/mailbox",
-        "eight bytes through a mailbox, sent and taken in batches, and nothing done with them",
+        "eight bytes through a mailbox, sent and received in batches, without a scheduler",
     )
     .floor("ring/line-stream")
     .hands_over();

@@ -15,9 +15,9 @@ use std::marker::PhantomData;
 args! {
     /// Arguments of the benchmarks of scheduling algorithms.
     pub struct EngineArgs {
-        /// Flows, each with two packets queued or three.
+        /// Flows, each with two or three packets queued.
         flows_count: u32 = 16 (smoke 4, range 1..=1_000_000),
-        /// 1 for weights from 1 to 1000 and packets from 64 to 1500 bytes, 0 for equal ones.
+        /// 1 for weights from 1 to 1000 and packets of 64 to 1500 bytes, 0 for equal weights and lengths.
         mixed: u32 = 0 (smoke 1, range 0..=1),
     }
 }
@@ -63,17 +63,17 @@ macro_rules! engines {
 }
 
 engines! {
-    FirstIn: Fifo<u64>, "sched/fifo", "a packet in and out of a scheduler, in order of arrival";
+    FirstIn: Fifo<u64>, "sched/fifo", "enqueue and dequeue of a packet, first in first out";
     Rr: FlowScheduler<u64, DeficitRoundRobin>, "sched/rr",
-        "a packet in and out of a scheduler, by weighted deficit round robin";
-    Rr1: FlowScheduler<u64, RoundRobin>, "sched/rr1", "a packet in and out of a scheduler, one each turn";
+        "enqueue and dequeue of a packet, by weighted deficit round robin";
+    Rr1: FlowScheduler<u64, RoundRobin>, "sched/rr1", "enqueue and dequeue of a packet, by round robin, one packet of each flow in turn";
     Prio: FlowScheduler<u64, Priority>, "sched/prio",
-        "a packet in and out of a scheduler, by strict priority", "1" "1-1000-50";
-    Wf2q: FlowScheduler<u64, Wf2qPlus>, "sched/wf2qp", "a packet in and out of a scheduler, by WF2Q+";
-    QuickFair: FlowScheduler<u64, Qfq>, "sched/qfq", "a packet in and out of a scheduler, by QFQ";
-    QuickFairPlus: FlowScheduler<u64, QfqPlus>, "sched/qfqp", "a packet in and out of a scheduler, by QFQ+";
+        "enqueue and dequeue of a packet, by strict priority", "1" "1-1000-50";
+    Wf2q: FlowScheduler<u64, Wf2qPlus>, "sched/wf2qp", "enqueue and dequeue of a packet, by WF2Q+";
+    QuickFair: FlowScheduler<u64, Qfq>, "sched/qfq", "enqueue and dequeue of a packet, by QFQ";
+    QuickFairPlus: FlowScheduler<u64, QfqPlus>, "sched/qfqp", "enqueue and dequeue of a packet, by QFQ+";
     Paced: FlowScheduler<u64, Pacing>, "sched/pacing",
-        "a packet in and out of a scheduler, at its flow's rate", "1M" "1K-1M-50";
+        "enqueue and dequeue of a packet, paced at its flow's rate", "1M" "1K-1M-50";
 }
 
 /// Workload: packets that pass through a scheduling algorithm, without threads.

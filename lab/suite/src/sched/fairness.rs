@@ -11,7 +11,7 @@ use std::marker::PhantomData;
 args! {
     /// Arguments of the benchmark of fairness.
     pub struct FairnessArgs {
-        /// The set: 0 1:1500:16; 1 1:1500:1000; 2 100:1500:1,1:1500:16; 3 1-100-10:1500:10; 4 1-1000-50:64-1500-4:50; 5 1-100-10:64-1500-10:100.
+        /// Flow set: 0 1:1500:16; 1 1:1500:1000; 2 100:1500:1,1:1500:16; 3 1-100-10:1500:10; 4 1-1000-50:64-1500-4:50; 5 1-100-10:64-1500-10:100.
         flow_set: u32 = 2 (smoke 0, range 0..=5),
         /// Packets in each of the three measurements.
         packets_count: u32 = 100_000 (smoke 2000, range 1000..=100_000_000),
@@ -89,21 +89,17 @@ impl<E: Engine> Fairness<E> {
 
 impl<E: Engine> Workload for Fairness<E> {
     type Args = FairnessArgs;
-    const SPEC: Spec =
-        Spec::new("sched/fair-index", "how many bytes a flow falls behind its share at worst")
-            .unit(Unit::Bytes)
-            .classic("sched")
-            .parts(&[
-                Part::new(
-                    "when-empty",
-                    "behind its share when a flow has no packet left, at worst",
-                ),
-                Part::new("backlogged", "behind its share while all flows have packets, at worst"),
-                Part::new(
-                    "any-length",
-                    "the same, with packets of any length up to the flow's longest",
-                ),
-            ]);
+    const SPEC: Spec = Spec::new(
+        "sched/fair-index",
+        "bytes that a flow falls behind its fair share, in the worst case",
+    )
+    .unit(Unit::Bytes)
+    .classic("sched")
+    .parts(&[
+        Part::new("when-empty", "worst lag of a flow at the time when its queue becomes empty"),
+        Part::new("backlogged", "worst lag of a flow while all flows have packets"),
+        Part::new("any-length", "the same, with packet lengths up to the flow's maximum"),
+    ]);
 
     fn setup(args: &FairnessArgs, _: &mut Setup) -> Result<Self, Fault> {
         let options = TesterOptions::parse(&["-flowsets", SETS[args.flow_set as usize]])

@@ -33,7 +33,7 @@ impl<A: MakeScheduler> Handover for ArbiterRoundTrip<A> {
     type Args = ();
     const SPEC: Spec = Spec::new(
         "sched/round-trip",
-        "a packet from a client through the algorithm and back, and only then the next",
+        "packet from a client through the scheduler and its notification back, one packet at a time",
     )
     .floor("floor/cache-line")
     .hands_over();

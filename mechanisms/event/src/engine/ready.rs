@@ -26,6 +26,7 @@ pub struct ReadySender {
 
 /// Receiving end of the queue of a group's machines that have messages, owned by the thread.
 pub struct ReadyQueue {
+    /// Indices of the machines that have messages.
     machines: mpsc::Consumer<u32>,
     /// Indices of the machines that were popped, each once; removed when no push into the machine's inbox is in
     /// progress.

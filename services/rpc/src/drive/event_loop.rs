@@ -86,7 +86,7 @@ pub(crate) trait RequestSink {
     fn can_handle_deferred(&self) -> bool;
 }
 
-/// Request sink used while a handler runs, which defers peers' requests.
+/// Request sink used while a handler runs; it appends peers' requests to the event loop's list of deferred ones.
 pub(crate) struct DeferringSink;
 
 impl RequestSink for DeferringSink {

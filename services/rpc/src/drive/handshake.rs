@@ -63,8 +63,8 @@ pub(crate) struct HandshakeResult {
     pub(crate) message_bytes_max: u32,
 }
 
-/// Next action of a handshake.
-enum NextAction {
+/// Progress of a handshake: the number of bytes still needed from the peer, or its completion.
+enum HandshakeProgress {
     /// This number of further bytes from the peer is needed.
     Needs(usize),
     Done,
@@ -235,8 +235,8 @@ impl Handshake {
                 }
             }
             match self.run_stage(config, security)? {
-                NextAction::Done => return Ok(true),
-                NextAction::Needs(bytes) => self.needed_bytes += bytes,
+                HandshakeProgress::Done => return Ok(true),
+                HandshakeProgress::Needs(bytes) => self.needed_bytes += bytes,
             }
         }
     }
@@ -246,15 +246,15 @@ impl Handshake {
         &mut self,
         config: &Config,
         security: &Security,
-    ) -> Result<NextAction, CloseReason> {
+    ) -> Result<HandshakeProgress, CloseReason> {
         let is_connector = self.role == HandshakeRole::Connector;
         let secret = security.secret_for_address(&self.address);
         match (self.received_bytes, secret) {
             (HELLO_BYTES, _) => {
                 let its = self.peer_hello(config)?;
                 match (secret.is_some(), its.has_secret) {
-                    (false, false) => Ok(NextAction::Done),
-                    (true, true) => Ok(NextAction::Needs(NONCE_BYTES)),
+                    (false, false) => Ok(HandshakeProgress::Done),
+                    (true, true) => Ok(HandshakeProgress::Needs(NONCE_BYTES)),
                     (ours, _) => {
                         if !is_connector {
                             self.send_opening(security)?;
@@ -275,7 +275,7 @@ impl Handshake {
                     ))?,
                     false => self.send_opening(security)?,
                 }
-                Ok(NextAction::Needs(PROOF_BYTES))
+                Ok(HandshakeProgress::Needs(PROOF_BYTES))
             }
             (_, Some(secret)) => {
                 let mut proof = [0; PROOF_BYTES];
@@ -287,7 +287,7 @@ impl Handshake {
                     self.connector_opening(),
                     self.acceptor_opening(),
                 ) {
-                    return Ok(NextAction::Done);
+                    return Ok(HandshakeProgress::Done);
                 }
                 if !is_connector {
                     self.send(&NO_PROOF)?;

@@ -36,9 +36,11 @@ pub(crate) struct SharedMemoryLink {
     /// `true` if the peer never sleeps.
     peer_spins: bool,
     body_bytes_max: u32,
+    /// Number of messages sent to the peer.
     sent_count: u64,
     /// Number of messages that the peer had consumed when last checked.
     acked_count: u64,
+    /// Number of messages received from the peer.
     received_count: u64,
     /// Offset of the next long body and of the oldest one that may still be read; both keep
     /// increasing across laps of the buffer.

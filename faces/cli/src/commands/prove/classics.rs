@@ -311,7 +311,7 @@ impl ComparedFigures {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Verdict {
-    /// The ratio of the medians lies within [`BOUND`].
+    /// The medians of the classic program and of the suite differ by at most [`BOUND`].
     Same,
     /// The ratio of the medians lies outside [`BOUND`], and the pair has a reason.
     Explained,

@@ -100,7 +100,7 @@ fn figures_appear_on_their_rungs_as_they_are_measured() {
         shown(&ladder, 100, 12, 20),
         [
             " handover, quick profile: 3 benchmarks in 2 passes",
-            " ████████░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░  21 %  0:20 gone, about 1:00 left",
+            " ████████░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░  21 %  0:20 elapsed, about 1:00 left",
             " pass 1 of 2: lock/busy, block 3 of at most 12",
             "",
             "              ┬1 ns           ┬1 µs            ┬1 ms        1 s┬     figure  ± 95 % × floor warning",
@@ -175,7 +175,7 @@ fn visited_rung_is_shown_at_every_terminal_size() {
             if (width, height) >= (SIZE_MIN.width, SIZE_MIN.height) && height >= SIZE_MIN.height {
                 assert!(shown.iter().any(|it| it.contains("> ring/slots")), "{shown:?}");
                 assert!(shown.iter().any(|it| it.contains("a thread died")), "{shown:?}");
-                assert!(shown.iter().any(|it| it.contains("1:23:20 gone")), "{shown:?}");
+                assert!(shown.iter().any(|it| it.contains("1:23:20 elapsed")), "{shown:?}");
             }
         }
     }
