@@ -309,7 +309,7 @@ where
 {
     let machines =
         with_descriptor_hint(drive::new_pair_by_id::<DemoPolicy, L>(policies, ids_count, config))?;
-    run_pair(environment, machines, |it| &it.caller().policy)
+    run_pair(environment, machines, |it| &it.partner().policy)
 }
 
 /// Runs two machines. The first one sends its message before the second one's thread is started: its line comes first.

@@ -501,10 +501,10 @@ impl<P: ReplyPolicy> KindPartner<P> {
             (FIRST_ID + id, unused)
         });
         let hello: HandleFn<Self, KindMessage> = Self::handle_hello;
-        let idle: HandleFn<Self, KindMessage> = |caller, idle, cx| {
-            caller.end_pause(0, idle.number, cx);
+        let idle: HandleFn<Self, KindMessage> = |partner, idle, cx| {
+            partner.end_pause(0, idle.number, cx);
         };
-        let quit: HandleFn<Self, KindMessage> = |caller, _, cx| caller.end(cx);
+        let quit: HandleFn<Self, KindMessage> = |partner, _, cx| partner.end(cx);
         let used = [(FIRST_ID + ids_count - 1, hello), (IDLE, idle), (QUIT, quit)];
         others.chain(used)
     }
@@ -527,29 +527,29 @@ impl<P: ReplyPolicy> Speaker for KindPartner<P> {
 /// Lookup of message handlers by kind, for two machines that exchange hellos.
 pub trait HandlerLookup<P>: Handler<Message = KindMessage> + Sized {
     /// Creates a lookup with a handler for each of `ids_count` message ids.
-    fn of(caller: KindPartner<P>, ids_count: usize) -> Self;
+    fn of(partner: KindPartner<P>, ids_count: usize) -> Self;
 
-    /// Returns the machine's state.
-    fn caller(&self) -> &KindPartner<P>;
+    /// Returns the machine's state, the partner in the exchange of hellos.
+    fn partner(&self) -> &KindPartner<P>;
 
-    /// Returns a mutable reference to the machine's state.
-    fn caller_mut(&mut self) -> &mut KindPartner<P>;
+    /// Returns a mutable reference to the machine's state, the partner in the exchange of hellos.
+    fn partner_mut(&mut self) -> &mut KindPartner<P>;
 }
 
 macro_rules! looks_up {
     ($finder:ident) => {
         impl<P: ReplyPolicy> HandlerLookup<P> for $finder<KindPartner<P>, KindMessage> {
-            fn of(caller: KindPartner<P>, ids_count: usize) -> Self {
-                let none = $finder::new(caller).on_start(KindPartner::perform_start_actions);
+            fn of(partner: KindPartner<P>, ids_count: usize) -> Self {
+                let none = $finder::new(partner).on_start(KindPartner::perform_start_actions);
                 KindPartner::handlers(ids_count)
                     .fold(none, |it, (kind, handle)| it.on(kind, handle))
             }
 
-            fn caller(&self) -> &KindPartner<P> {
+            fn partner(&self) -> &KindPartner<P> {
                 self.state()
             }
 
-            fn caller_mut(&mut self) -> &mut KindPartner<P> {
+            fn partner_mut(&mut self) -> &mut KindPartner<P> {
                 self.state_mut()
             }
         }
@@ -575,7 +575,7 @@ pub fn new_pair_by_id<P: ReplyPolicy, L: HandlerLookup<P>>(
     let mut first = Machine::new(L::of(first, ids_count), config)?;
     let second = KindPartner { other: Some(first.address().clone()), hello, policy: second };
     let second = Machine::new(L::of(second, ids_count), config)?;
-    first.handler_mut().caller_mut().other = Some(second.address().clone());
+    first.handler_mut().partner_mut().other = Some(second.address().clone());
     Ok([first, second])
 }
 
