@@ -25,7 +25,8 @@ pub(crate) use tables::BulkTables;
 /// Handle of a bulk transfer that is under way.
 ///
 /// It is only a number: dropping it does not end the transfer. A transfer that is neither waited
-/// for nor cancelled still counts towards `transfers_max`, and its memory.
+/// for nor cancelled still counts towards `transfers_max`, and its memory; one that was complete when it was started
+/// counts at no time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Transfer {
     id: TransferId,
@@ -192,7 +193,7 @@ pub trait Bulk: sealed::Driver {
     ///
     /// # Errors
     /// The errors of [`pull`](Self::pull); [`BulkError::Stale`] if the transfer was waited for
-    /// before.
+    /// before and was not complete when it was started.
     ///
     /// # Blocking
     /// Blocks as [`pull`](Self::pull) does.

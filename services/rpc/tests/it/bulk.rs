@@ -390,8 +390,7 @@ fn transfer_beyond_transfers_max_is_refused_and_moves_nothing() {
         let (mut client, peer) = server.client(&way);
         let handle: BulkHandle = client.call(peer, HANDLE, &()).unwrap();
         let (ours, part) = (BulkMemory::plain(vec![0; 100]), BulkPart::new(100));
-        // The first transfer attaches the memory; later ones may be done as soon as they are started.
-        client.pull(peer, &handle, &BulkMemory::plain(vec![0; 100]), part).unwrap();
+        // The first transfer waits until the memory is attached; later ones may be done as soon as they are started.
         let first =
             client.start_pull(peer, &handle, &BulkMemory::plain(vec![0; 100]), part).unwrap();
         let second = client.start_pull(peer, &handle, &ours, part);

@@ -20,6 +20,9 @@ use std::sync::Arc;
 pub struct TransferId(u64);
 
 impl TransferId {
+    /// Identifier of all transfers that were complete when they were started, which are not in the table.
+    pub(crate) const COMPLETED: Self = Self(u64::MAX);
+
     /// Returns the identifier of the transfer with that key: all but the highest bit of the key's generation.
     fn new(key: Key) -> Self {
         Self((u64::from(key.generation) << 32 | u64::from(key.index)) % TRANSFER_NUMBER_LIMIT)
@@ -83,28 +86,12 @@ enum TransferTableSlot {
 pub(crate) struct TransferTable(Slab<TransferTableSlot>);
 
 impl TransferTable {
-    /// Returns `true` if `max` transfers are in the table.
-    #[inline]
-    pub(crate) fn is_full(&self, max: u32) -> bool {
-        self.0.len() >= max
-    }
-
-    #[inline]
-    fn insert_slot(&mut self, slot: TransferTableSlot, max: u32) -> Option<TransferId> {
-        if self.is_full(max) {
+    /// Adds a transfer that is under way; returns `None` if the table has `max` transfers.
+    pub(crate) fn insert(&mut self, transfer: ActiveTransfer, max: u32) -> Option<TransferId> {
+        if self.0.len() >= max {
             return None;
         }
-        self.0.insert(slot).ok().map(TransferId::new)
-    }
-
-    pub(crate) fn insert(&mut self, transfer: ActiveTransfer, max: u32) -> Option<TransferId> {
-        self.insert_slot(TransferTableSlot::Active(Box::new(transfer)), max)
-    }
-
-    /// Adds a transfer that is already done; returns `None` if the table has `max` transfers.
-    #[inline]
-    pub(crate) fn insert_completed(&mut self, max: u32) -> Option<TransferId> {
-        self.insert_slot(TransferTableSlot::Done(Ok(())), max)
+        self.0.insert(TransferTableSlot::Active(Box::new(transfer))).ok().map(TransferId::new)
     }
 
     /// Returns the key of a transfer; `None` if it was removed.
@@ -148,6 +135,9 @@ impl TransferTable {
     /// Removes a transfer and returns its result; `None` while it is under way.
     #[inline]
     pub(crate) fn take_result(&mut self, id: TransferId) -> Option<Result<(), BulkError>> {
+        if id == TransferId::COMPLETED {
+            return Some(Ok(()));
+        }
         let Some(key) = self.key(id) else { return Some(Err(BulkError::Stale)) };
         if let Some(TransferTableSlot::Active(_)) = self.0.get(key) {
             return None;
