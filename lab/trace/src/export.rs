@@ -3,6 +3,7 @@
 
 mod chrome;
 mod csv;
+mod flamegraph;
 mod folded;
 mod perfetto;
 mod sink;
@@ -26,14 +27,21 @@ pub enum ExportFormat {
     /// Text with one line per call stack and the self time of its last function in ns, for
     /// `flamegraph.pl` and similar tools.
     Folded,
+    /// Flame graph: an SVG page that a browser shows.
+    Flamegraph,
     /// CSV with one line per event, ordered by time, as recorded: unmatched ends are included.
     Csv,
 }
 
 impl ExportFormat {
     /// All output formats.
-    pub const ALL: &[ExportFormat] =
-        &[ExportFormat::Perfetto, ExportFormat::Chrome, ExportFormat::Folded, ExportFormat::Csv];
+    pub const ALL: &[ExportFormat] = &[
+        ExportFormat::Perfetto,
+        ExportFormat::Chrome,
+        ExportFormat::Folded,
+        ExportFormat::Flamegraph,
+        ExportFormat::Csv,
+    ];
 
     /// Returns the usual file extension of the format, without the dot.
     #[must_use]
@@ -42,6 +50,7 @@ impl ExportFormat {
             ExportFormat::Perfetto => "pftrace",
             ExportFormat::Chrome => "json",
             ExportFormat::Folded => "folded",
+            ExportFormat::Flamegraph => "svg",
             ExportFormat::Csv => "csv",
         }
     }
@@ -53,6 +62,7 @@ impl fmt::Display for ExportFormat {
             ExportFormat::Perfetto => "perfetto",
             ExportFormat::Chrome => "chrome",
             ExportFormat::Folded => "folded",
+            ExportFormat::Flamegraph => "flamegraph",
             ExportFormat::Csv => "csv",
         })
     }
@@ -60,7 +70,7 @@ impl fmt::Display for ExportFormat {
 
 /// Error for an unknown format name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the format must be perfetto, chrome, folded or csv")]
+#[error("the format must be perfetto, chrome, folded, flamegraph or csv")]
 pub struct ExportFormatError;
 
 impl FromStr for ExportFormat {
@@ -77,8 +87,8 @@ impl FromStr for ExportFormat {
 /// If `out` cannot be written.
 ///
 /// # Cost
-/// Tens of ns per event. Memory does not grow with the number of events; folded stacks take some
-/// for each distinct stack.
+/// Tens of ns per event. Memory does not grow with the number of events; folded stacks and flame
+/// graphs take some for each distinct stack.
 pub fn export<S: ReadAt>(
     traces: &Traces<S>,
     names: &SiteNames,
@@ -97,10 +107,13 @@ pub fn export<S: ReadAt>(
             chrome.finish_document()?;
             found
         }
-        ExportFormat::Folded => {
+        ExportFormat::Folded | ExportFormat::Flamegraph => {
             let mut tree = CallTree::new(grouping);
             let found = walk(traces, names, &mut tree)?;
-            folded::write_folded(&tree, names, &mut sink)?;
+            match format {
+                ExportFormat::Folded => folded::write_folded(&tree, names, &mut sink)?,
+                _ => flamegraph::write_flamegraph(&tree, names, &mut sink)?,
+            }
             found
         }
         ExportFormat::Csv => csv::write_csv(traces, names, &mut sink)?,

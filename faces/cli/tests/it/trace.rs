@@ -142,6 +142,10 @@ fn exports_are_written_to_the_given_output() {
     let apart = home.ok("trace export a.trace --to folded --threads -o -");
     assert!(apart.contains(" other [") && !folded.contains(" other ["));
 
+    home.ok("trace export a.trace --to flamegraph");
+    let page = fs::read_to_string(at("a.svg")).expect("a file");
+    assert!(page.starts_with("<svg xmlns=") && page.contains("<title>"), "{page:.300}");
+
     let csv = home.ok("trace export a.trace --to csv -o -");
     // A line of headings; for each thread 100 rounds of 2 x 11 events and a mark; and main's
     // beginning.
@@ -269,7 +273,7 @@ fn trace_errors_are_one_line_with_a_remedy() {
         ("trace show a.trace --only served.rund", &["served.rund", "did you mean served.round"]),
         ("trace show a.trace --only zzz", &["zzz", "trace list"]),
         ("trace export a.trace", &["--to"]),
-        ("trace export a.trace --to ctf", &["ctf", "perfetto, chrome, folded or csv"]),
+        ("trace export a.trace --to ctf", &["ctf", "perfetto, chrome, folded, flamegraph or csv"]),
         ("trace export a.trace --to csv -o a.trace", &["a.trace", "another file"]),
         ("trace export a.trace --to csv -o nowhere/x", &["nowhere/x", "No such file"]),
         ("trace estimate a.trace --share 101", &["101", "0..=100"]),

@@ -199,6 +199,41 @@ fn folded_stacks_sum_to_the_time_in_outermost_calls() {
 }
 
 #[test]
+fn flame_graph_has_a_bar_within_its_callers_for_each_stack() {
+    for traces in [sample(), unpaired(), random()] {
+        let (page, _) = text(traces, ExportFormat::Flamegraph);
+        let bars: Vec<[f64; 3]> = page
+            .lines()
+            .filter(|line| line.starts_with("<svg data-x="))
+            .map(|line| ["x=\"", "width=\"", "y=\""].map(|name| attribute(line, name)))
+            .collect();
+        assert!(bars.len() > 3, "{page}");
+        let root_width: f64 = bars.iter().filter(|bar| bar[2] == 0.0).map(|bar| bar[1]).sum();
+        assert!((root_width - 100.0).abs() < 0.01, "the roots fill {root_width} %");
+        for &[x, width, y] in bars.iter().filter(|bar| bar[2] > 0.0) {
+            let is_caller = |bar: &&[f64; 3]| {
+                bar[2] == y - 18.0 && bar[0] <= x + 0.001 && x + width <= bar[0] + bar[1] + 0.001
+            };
+            assert!(
+                bars.iter().any(|bar| is_caller(&bar)),
+                "no caller holds the bar {x} {width} {y}"
+            );
+        }
+    }
+    let (page, _) = text(sample(), ExportFormat::Flamegraph);
+    assert!(page.contains("<text x=\"3\" y=\"13\">whole.f(int, \"x;y\")</text>"), "{page}");
+    assert!(!page.chars().any(|c| c.is_control() && c != '\n'));
+}
+
+/// Returns the number in the last attribute of a bar whose name ends like that.
+fn attribute(line: &str, name: &str) -> f64 {
+    let bar = line.split("><title>").next().unwrap();
+    let at =
+        bar.rfind(&format!(" {name}")).unwrap_or_else(|| panic!("{name}: {line}")) + name.len() + 1;
+    bar[at..].split(['%', '"']).next().unwrap().parse().unwrap()
+}
+
+#[test]
 fn csv_has_one_line_per_event() {
     let (text, found) = text(sample(), ExportFormat::Csv);
     // Only these fields contain a comma, a quote or a line end.

@@ -15,14 +15,14 @@ use std::path::{Path, PathBuf};
 pub struct TraceExport {
     #[command(flatten)]
     pub of: TraceSelection,
-    /// Format: perfetto, chrome, folded or csv
+    /// Format: perfetto, chrome, folded, flamegraph or csv
     #[arg(long, value_name = "FORMAT")]
     pub to: ExportFormat,
-    /// Output file; - for standard output [default: the first FILE, with .pftrace, .json, .folded or .csv
-    /// instead of .trace]
+    /// Output file; - for standard output [default: the first FILE, with .pftrace, .json, .folded, .svg or
+    /// .csv instead of .trace]
     #[arg(long, short = 'o', value_name = "OUT")]
     pub output: Option<PathBuf>,
-    /// Write separate stacks for each thread (with --to folded)
+    /// Write separate stacks for each thread (with --to folded or flamegraph)
     #[arg(long)]
     pub threads: bool,
 }
