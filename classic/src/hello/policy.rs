@@ -36,7 +36,6 @@ pub enum SentLineFormat {
 }
 
 impl SentLineFormat {
-    #[cold]
     fn print(self, number: u64) {
         match self {
             SentLineFormat::To { evm_id } => {
@@ -120,6 +119,38 @@ fn format_duration(time: Duration) -> String {
     }
 }
 
+/// Output of each message. Out of line, so that a message of a silent loop costs a test of a flag.
+impl DemoPolicy {
+    #[cold]
+    fn log_received(&mut self, number: u64) -> Reaction {
+        tracing::debug!(target: TRACING_TARGET, "(cb entry) HELLO: {number}");
+        if self.is_live {
+            return Reaction::Answer;
+        }
+        tracing::info!(target: TRACING_TARGET, "HELLO msg received: \"HELLO: {number}\"");
+        tracing::info!(target: TRACING_TARGET, "IDLE timer set: {}", format_duration(self.idle));
+        Reaction::AnswerAfter(self.idle)
+    }
+
+    #[cold]
+    fn log_gathered(&mut self, number: u64) {
+        tracing::debug!(target: TRACING_TARGET, "(cb entry) HELLO: {number}");
+        if !self.is_live {
+            tracing::info!(target: TRACING_TARGET, "HELLO msg received: \"HELLO: {number}\"");
+        }
+    }
+
+    #[cold]
+    fn log_sent(&mut self, number: u64) {
+        tracing::trace!(target: STAGE, "sent HELLO: {number}");
+        if self.should_print_next {
+            self.should_print_next = !self.is_live;
+            self.sent_line_format.print(number);
+        }
+        self.is_silent = !self.should_print_next && !logs_messages();
+    }
+}
+
 impl ReplyPolicy for DemoPolicy {
     fn start_actions(&mut self) -> StartActions {
         if let Some(Err(refused)) = self.cpu.map(affinity::pin) {
@@ -139,42 +170,23 @@ impl ReplyPolicy for DemoPolicy {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn received(&mut self, number: u64) -> Reaction {
-        if self.is_silent {
-            return Reaction::Answer;
-        }
-        tracing::debug!(target: TRACING_TARGET, "(cb entry) HELLO: {number}");
-        if self.is_live {
-            return Reaction::Answer;
-        }
-        tracing::info!(target: TRACING_TARGET, "HELLO msg received: \"HELLO: {number}\"");
-        tracing::info!(target: TRACING_TARGET, "IDLE timer set: {}", format_duration(self.idle));
-        Reaction::AnswerAfter(self.idle)
+        if self.is_silent { Reaction::Answer } else { self.log_received(number) }
     }
 
-    #[inline]
+    #[inline(always)]
     fn gathered(&mut self, number: u64) {
-        if self.is_silent {
-            return;
-        }
-        tracing::debug!(target: TRACING_TARGET, "(cb entry) HELLO: {number}");
-        if !self.is_live {
-            tracing::info!(target: TRACING_TARGET, "HELLO msg received: \"HELLO: {number}\"");
+        if !self.is_silent {
+            self.log_gathered(number);
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn sent(&mut self, number: u64) {
-        if self.is_silent {
-            return;
+        if !self.is_silent {
+            self.log_sent(number);
         }
-        tracing::trace!(target: STAGE, "sent HELLO: {number}");
-        if self.should_print_next {
-            self.should_print_next = !self.is_live;
-            self.sent_line_format.print(number);
-        }
-        self.is_silent = !self.should_print_next && !logs_messages();
     }
 
     fn idle_over(&mut self) {
