@@ -95,7 +95,7 @@ impl WakerQueue {
 
     /// Returns `true` if a waker that wakes the same task is registered under this registration.
     fn is_registered(&self, registration: &Registration, waker: &Waker) -> bool {
-        let mut registered = self.lock();
+        let registered = self.lock();
         registered.find(registration).is_some_and(|at| registered.wakers[at].1.will_wake(waker))
     }
 
