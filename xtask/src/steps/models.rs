@@ -28,7 +28,7 @@ const MIRI_SEEDS: u32 = 16;
 const MIRI_PARTS: [(&str, &str, &str); 6] = [
     ("handover-fiber", "--lib -- raw::", "--lib -- raw::"),
     ("handover-probe", "--lib --test sites", "--lib --tests"),
-    ("handover-ring", "--lib --test it -- api::", "--lib --tests"),
+    ("handover-ring", "--lib --test it -- api:: chunks::", "--lib --tests"),
     ("handover-sched", "", "--test it -- drive_lanes::"),
     ("handover-timer", "--lib", "--lib --test it -- api::"),
     ("handover-event", "--lib", "--lib"),
