@@ -93,7 +93,7 @@ impl<T: Copy> Producer<T> {
             for index in 0..len {
                 // SAFETY: `index < len`, so that the slot is one of the `count` from the tail on, which vacant_slots()
                 // found below the limit: the consumer has taken their values, and accesses them once published.
-                unsafe { first.add(index).write(T::default()) };
+                unsafe { first.wrapping_add(index).write(T::default()) };
             }
         }
         Ok(WriteChunk { producer: self, len: count, values: PhantomData })
