@@ -19,3 +19,4 @@ pub mod sync;
 pub mod topology;
 pub mod units;
 pub mod usage;
+pub mod wakers;

@@ -3,24 +3,23 @@
 //! A failed try has none: it is two instructions, and a third would make it half as long again.
 //! Without the feature `probes`, in a model and under Miri, each function is empty.
 
-use crate::RawTryLock;
 use handover_base::stage::{address, stage};
 
 /// Records that the caller has acquired the lock.
 #[inline(always)]
-pub(crate) fn record_taken(word: &RawTryLock) {
+pub(crate) fn record_taken<W>(word: &W) {
     stage!("probes", "lock.taken", address(word));
 }
 
 /// Records that an attempt failed because another thread acquired the lock after the caller had read it as free.
 #[inline(always)]
-pub(crate) fn record_lost(word: &RawTryLock) {
+pub(crate) fn record_lost<W>(word: &W) {
     stage!("probes", "lock.lost", address(word));
 }
 
 /// Records that the holder is about to free the lock.
 #[inline(always)]
-pub(crate) fn record_released(word: &RawTryLock) {
+pub(crate) fn record_released<W>(word: &W) {
     stage!("probes", "lock.released", address(word));
 }
 

@@ -12,11 +12,11 @@
 //!                  unlock: a store
 //! ```
 
-use crate::stage;
+use crate::{Backoff, stage};
 use handover_base::sync::atomic::{AtomicBool, Ordering};
 use handover_base::sync::const_unless_loom;
 
-/// Lock word without a value, which can be tried but not waited for; [`TryLock`](crate::TryLock) contains one.
+/// Lock word without a value; [`TryLock`](crate::TryLock) contains one.
 ///
 /// For callers that keep the data elsewhere, or measure the bare word. It is one byte; put it
 /// into a [`CachePadded`](handover_base::sync::CachePadded) to have it alone on its cache lines.
@@ -74,6 +74,31 @@ impl RawTryLock {
             stage::record_lost(self);
         }
         taken
+    }
+
+    /// Acquires the lock; waits with a [`Backoff`](crate::Backoff) while it is held.
+    ///
+    /// There is no queue: a thread that tries at the right moment gets the lock before others that wait for longer.
+    ///
+    /// # Blocking
+    /// Until the lock is free: spins for some 2 µs, then yields the CPU between tries. It never sleeps, so that waiting
+    /// for long occupies a CPU; the holder itself waits for ever.
+    ///
+    /// # Cost
+    /// Free: like [`try_lock`](Self::try_lock).
+    #[inline]
+    pub fn lock(&self) {
+        if !self.try_lock() {
+            self.wait_and_lock();
+        }
+    }
+
+    #[cold]
+    fn wait_and_lock(&self) {
+        let mut backoff = Backoff::new();
+        while !self.try_lock() {
+            backoff.wait();
+        }
     }
 
     /// Frees the lock. Only the holder should call this; see the type's description.

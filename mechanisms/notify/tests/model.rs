@@ -2,8 +2,8 @@
 //! one step with respect to the wake, as the kernel promises.
 //!
 //! ```text
-//! RUSTFLAGS="--cfg handover_loom" cargo test -p handover-notify --test model --profile loom \
-//!     --target-dir target/loom
+//! RUSTFLAGS="--cfg handover_loom" cargo test -p handover-notify --features async --test model \
+//!     --profile loom --target-dir target/loom
 //! ```
 //!
 //! # Which calls are mixed
@@ -23,6 +23,9 @@
 //! | `a_receiver_parked_beside_*` | publish, `must_wake` twice | | look, `declare`, look, sleep, `withdraw` |
 //! | `of_two_senders_to_a_parked_*` | publish, `must_wake` | sender: the same | the same |
 //! | `mixed_parks_*` (2) | publish, `must_wake` twice | sender: the same once | `declare` both ways, look, sleep on the word, sleep elsewhere, `withdraw` |
+//! | `task_is_woken_*` (2) | `task`: `notify`, drop | | `notified` until closed |
+//! | `task_that_was_cancelled_*` (2) | `task`: `notify`, drop | | `notified` cancelled, `poll_notified` by another task, `notified` until closed |
+//! | `mixed_task_waits_*` (2) | `task`: `notify`, drop | sender: the same | `notified` cancelled, `notified` until closed |
 //!
 //! Mutations that loom has detected, each by a deadlock: the futex's comparison left out; `declare_sleep` or
 //! `withdraw` as a store; the sender's exchange as a load and a store, or left out if the word is pending already;
@@ -405,4 +408,117 @@ fn mixed_parks_on_word_and_descriptor_miss_no_item() {
             sender.join().expect("a sender");
         }
     });
+}
+
+#[cfg(feature = "async")]
+mod tasks {
+    use super::*;
+    use handover_notify::{Notify, task};
+    use std::pin::pin;
+    use std::sync::Arc as StdArc;
+    use std::task::{Context, Poll, Wake, Waker};
+
+    /// Waker of a thread that runs a future, with a token that stays until the thread consumes it.
+    #[derive(Default)]
+    struct Token {
+        is_set: Mutex<bool>,
+        set: Condvar,
+    }
+
+    impl Wake for Token {
+        fn wake(self: StdArc<Self>) {
+            *self.is_set.lock().expect("never poisoned") = true;
+            self.set.notify_one();
+        }
+    }
+
+    impl Token {
+        fn consume(&self) {
+            let mut is_set = self.is_set.lock().expect("never poisoned");
+            while !*is_set {
+                is_set = self.set.wait(is_set).expect("never poisoned");
+            }
+            *is_set = false;
+        }
+    }
+
+    /// Runs a future; loom reports a deadlock if its waker is not called.
+    fn block_on<F: Future>(future: F) -> F::Output {
+        let token = StdArc::new(Token::default());
+        let waker = Waker::from(StdArc::clone(&token));
+        let mut future = pin!(future);
+        loop {
+            match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+                Poll::Ready(output) => return output,
+                Poll::Pending => token.consume(),
+            }
+        }
+    }
+
+    /// Polls once, by a task that is then cancelled.
+    fn poll_once(receiver: &mut task::Receiver) -> bool {
+        let wait = pin!(receiver.notified());
+        wait.poll(&mut Context::from_waker(Waker::noop())).is_ready()
+    }
+
+    /// Senders that each notify and end; and the number of those that have begun to notify.
+    fn senders(count: u32) -> (Arc<AtomicU32>, task::Receiver, Vec<thread::JoinHandle<()>>) {
+        let (sender, receiver) = task::pair();
+        let sent = Arc::new(AtomicU32::new(0));
+        let threads = (0..count).map(|_| {
+            let (sender, sent) = (sender.clone(), Arc::clone(&sent));
+            thread::spawn(move || {
+                sent.fetch_add(1, Relaxed); // ordered by the notification alone
+                sender.notify();
+            })
+        });
+        let threads = threads.collect();
+        drop(sender);
+        (sent, receiver, threads)
+    }
+
+    #[test]
+    fn task_is_woken_by_a_notification_and_by_the_last_drop() {
+        bounded_model(|| {
+            let (sent, mut receiver, senders) = senders(1);
+            assert_eq!(block_on(receiver.notified()), Ok(()));
+            assert_eq!(sent.load(Relaxed), 1);
+            assert_eq!(block_on(receiver.notified()), Err(task::ClosedError));
+            for sender in senders {
+                sender.join().expect("a sender");
+            }
+        });
+    }
+
+    #[test]
+    fn task_that_was_cancelled_or_moved_misses_no_notification() {
+        bounded_model(|| {
+            let (sent, mut receiver, senders) = senders(1);
+            if !poll_once(&mut receiver) {
+                // Registers a waker that the next poll replaces.
+                let mut context = Context::from_waker(Waker::noop());
+                if receiver.poll_notified(&mut context).is_pending() {
+                    assert_eq!(block_on(receiver.notified()), Ok(()));
+                }
+            }
+            assert_eq!(sent.load(Relaxed), 1);
+            assert_eq!(block_on(receiver.notified()), Err(task::ClosedError));
+            for sender in senders {
+                sender.join().expect("a sender");
+            }
+        });
+    }
+
+    #[test]
+    fn mixed_task_waits_see_two_senders_and_their_drops() {
+        bounded_model(|| {
+            let (sent, mut receiver, senders) = senders(2);
+            let _ = poll_once(&mut receiver);
+            while block_on(receiver.notified()).is_ok() {}
+            assert_eq!(sent.load(Relaxed), 2);
+            for sender in senders {
+                sender.join().expect("a sender");
+            }
+        });
+    }
 }

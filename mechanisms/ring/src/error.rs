@@ -63,6 +63,39 @@ impl<T> fmt::Debug for PushError<T> {
     }
 }
 
+/// Error of sending a value through a channel whose ring was closed, or whose receiver was dropped; contains the
+/// value.
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("cannot send: the channel was closed, or its receiver was dropped")]
+pub struct ClosedError<T>(pub T);
+
+/// Omits the value, so that `expect` works for values without `Debug`.
+impl<T> fmt::Debug for ClosedError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ClosedError(..)")
+    }
+}
+
+/// Error of a wait for a value that ended without one, as the time ran out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("no value arrived in time")]
+pub struct TimeoutError;
+
+/// Error of asking for a chunk of a ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ChunkError {
+    /// Fewer slots are vacant, or fewer values are ready, than were asked for. More can become available.
+    #[error("only {available} slots or values are available: ask for fewer, or later")]
+    TooFew {
+        /// Number of slots or values that were available.
+        available: usize,
+    },
+    /// The ring was closed: no slot can be written, or no more values can come.
+    #[error("the ring was closed")]
+    Closed,
+}
+
 /// Error of sending a request through a mailbox; contains the request.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SendError<Q> {

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![deny(unsafe_code)]
 
+pub mod channel;
 mod config;
 mod drain;
 mod error;
@@ -12,7 +13,10 @@ mod stage;
 mod variance;
 
 pub use config::{SLOTS_COUNT_MAX, validate};
-pub use error::{CapacityError, PushError, ReceiveError, ReplyError, SendError};
+pub use error::{
+    CapacityError, ChunkError, ClosedError, PushError, ReceiveError, ReplyError, SendError,
+    TimeoutError,
+};
 
 /// Ring buffer with one producer and one consumer.
 ///
@@ -31,6 +35,8 @@ pub use error::{CapacityError, PushError, ReceiveError, ReplyError, SendError};
 /// buffer for multi-core architectures" (ANCS 2009).
 pub mod spsc {
     pub use crate::raw::spsc::{Consumer, Drain, Producer, ring};
+    #[cfg(not(handover_loom))]
+    pub use crate::raw::spsc::{ReadChunk, WriteChunk};
 }
 
 /// Ring buffer with many producers and one consumer.

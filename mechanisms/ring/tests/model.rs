@@ -2,8 +2,8 @@
 //! allows. Lines have two slots there, so that three values go around a small ring.
 //!
 //! ```text
-//! RUSTFLAGS="--cfg handover_loom" cargo test -p handover-ring --test model --profile loom \
-//!     --target-dir target/loom
+//! RUSTFLAGS="--cfg handover_loom" cargo test -p handover-ring --features async --test model \
+//!     --profile loom --target-dir target/loom
 //! ```
 //!
 //! # Which calls are mixed
@@ -34,6 +34,13 @@
 //! | `a_caller_is_told_*` | `send`, `receive` | `receive`, `reply`, drop at any point |
 //! | `what_a_mailbox_holds_*` | `send`, drop | `receive`, `reply`, drop |
 //! | `mailbox_mixed_*` | `send` twice, `receive`, drop while waiting | `receive`, `reply`, drop while owing |
+//!
+//! | model | sender | another sender | receiver |
+//! |---|---|---|---|
+//! | `channel_task_*` (2) | spsc `send` twice, drop | | `receive` until closed |
+//! | `cancelled_channel_*` (2) | spsc `try_send`, `send` | | `receive` cancelled, `poll_receive` by another task, `receive` |
+//! | `channel_closed_*` (2) | spsc `send` twice | | `receive`, `close` or drop |
+//! | `slot_of_a_cancelled_*` (2) | mpsc `send` cancelled, drop | `send` | `try_receive`, `receive` until closed |
 //!
 //! Mutations that loom has detected: `give_back` without the skip marks (`mpsc_mixed`, `mpsc_closed`), or with a
 //! store in place of its compare-and-swap (`mpsc_closed`); a value published by a Relaxed store (all of `mpsc_*`).
@@ -536,4 +543,144 @@ fn mailbox_mixed_calls_end_each_request_once() {
         other.join().unwrap();
         assert_eq!(Counted::strong_count(&counted), 1);
     });
+}
+
+#[cfg(feature = "async")]
+mod channels {
+    use super::*;
+    use handover_base::sync::Mutex;
+    use handover_ring::{ClosedError, channel};
+    use loom::sync::Condvar;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Wake, Waker};
+
+    /// Waker of a thread that runs a future, with a token that stays until the thread consumes it.
+    #[derive(Default)]
+    struct Token {
+        is_set: Mutex<bool>,
+        set: Condvar,
+    }
+
+    impl Wake for Token {
+        fn wake(self: Counted<Self>) {
+            *self.is_set.lock().expect("never poisoned") = true;
+            self.set.notify_one();
+        }
+    }
+
+    impl Token {
+        fn consume(&self) {
+            let mut is_set = self.is_set.lock().expect("never poisoned");
+            while !*is_set {
+                is_set = self.set.wait(is_set).expect("never poisoned");
+            }
+            *is_set = false;
+        }
+    }
+
+    /// Runs a future; loom reports a deadlock if its waker is not called.
+    fn block_on<F: Future>(future: F) -> F::Output {
+        let token = Counted::new(Token::default());
+        let waker = Waker::from(Counted::clone(&token));
+        let mut future = pin!(future);
+        loop {
+            match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+                Poll::Ready(output) => return output,
+                Poll::Pending => token.consume(),
+            }
+        }
+    }
+
+    /// Polls once, by a task that is then cancelled.
+    fn poll_once<F: Future>(future: F) -> Option<F::Output> {
+        match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(output) => Some(output),
+            Poll::Pending => None,
+        }
+    }
+
+    #[test]
+    fn channel_task_and_receiver_wait_for_each_other() {
+        bounded_model(2, || {
+            let (mut sender, mut receiver) = channel::spsc(1).unwrap();
+            let other = thread::spawn(move || {
+                for value in 1..=2 {
+                    assert_eq!(block_on(sender.send(value)), Ok(()));
+                }
+            });
+            for expected in [Some(1), Some(2), None] {
+                assert_eq!(block_on(receiver.receive()), expected);
+            }
+            other.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn cancelled_channel_receive_misses_no_value() {
+        bounded_model(2, || {
+            let (mut sender, mut receiver) = channel::spsc(1).unwrap();
+            let other = thread::spawn(move || {
+                sender.try_send(1).unwrap();
+                assert_eq!(block_on(sender.send(2)), Ok(()));
+            });
+            let mut received = Vec::new();
+            received.extend(poll_once(receiver.receive()).flatten());
+            // Registers a waker that the next poll replaces.
+            if let Poll::Ready(value) =
+                receiver.poll_receive(&mut Context::from_waker(Waker::noop()))
+            {
+                received.extend(value);
+            }
+            while let Some(value) = block_on(receiver.receive()) {
+                received.push(value);
+            }
+            assert_eq!(received, [1, 2]);
+            other.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn channel_closed_by_its_receiver_refuses_a_waiting_sender() {
+        for drops in [false, true] {
+            bounded_model(2, move || {
+                let (mut sender, mut receiver) = channel::spsc(1).unwrap();
+                let other = thread::spawn(move || {
+                    let first = block_on(sender.send(1));
+                    let second = block_on(sender.send(2));
+                    assert!([Ok(()), Err(ClosedError(1))].contains(&first));
+                    usize::from(first.is_ok()) + usize::from(second.is_ok())
+                });
+                if drops {
+                    drop(receiver);
+                    other.join().unwrap();
+                } else {
+                    receiver.close();
+                    let mut received = 0;
+                    while block_on(receiver.receive()).is_some() {
+                        received += 1;
+                    }
+                    assert_eq!(other.join().unwrap(), received);
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn slot_of_a_cancelled_channel_sender_goes_to_the_next() {
+        bounded_model(2, || {
+            let (mut first, mut receiver) = channel::mpsc(1).unwrap();
+            let mut second = first.clone();
+            first.try_send(0).unwrap();
+            let others = [
+                thread::spawn(move || usize::from(poll_once(first.send(1)).is_some())),
+                thread::spawn(move || usize::from(block_on(second.send(2)).is_ok())),
+            ];
+            let mut received = usize::from(receiver.try_receive().is_some());
+            while block_on(receiver.receive()).is_some() {
+                received += 1;
+            }
+            let sent: usize = others.into_iter().map(|other| other.join().unwrap()).sum();
+            assert_eq!(received, 1 + sent);
+        });
+    }
 }

@@ -35,6 +35,7 @@ pub use records::TimerId;
 use records::{EntryState, TimerRecords};
 use std::fmt;
 use std::num::NonZeroU64;
+use std::time::Duration;
 
 /// Minimum of `late_max`: [`Wheel::shrink_late`] does not run while there are at most this many late timers.
 const LATE_MIN: usize = 128;
@@ -197,6 +198,31 @@ impl<T> Wheel<T> {
         Ok(id)
     }
 
+    /// Starts a timer that expires once, `after` the latest time that was passed to the wheel; at `u64::MAX` if the sum
+    /// exceeds that.
+    ///
+    /// The wheel reads no clock: if [`pop_due`](Self::pop_due) was called long ago, the timer expires earlier than
+    /// `after` from now. Then add to the present time, and call [`start`](Self::start).
+    ///
+    /// ```
+    /// use handover_timer::{Config, Wheel};
+    /// use std::time::Duration;
+    /// let mut wheel = Wheel::new(Config::default(), 1_000)?;
+    /// let id = wheel.start_after(Duration::from_micros(2), "retry")?;
+    /// assert_eq!(wheel.deadline_ns(id), Some(3_000));
+    /// assert_eq!(wheel.time_to_next(1_000), Some(Duration::from_micros(2))); // sleep for this time
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`WheelFull`] returns the payload if `timers_max` timers are running.
+    ///
+    /// # Cost
+    /// Like [`start`](Self::start).
+    pub fn start_after(&mut self, after: Duration, payload: T) -> Result<TimerId, WheelFull<T>> {
+        self.start(self.now_ns.saturating_add(saturating_ns(after)), payload)
+    }
+
     /// Starts a timer that expires at `first_ns` and then every `period_ns` ns.
     ///
     /// It does not drift: its deadlines are `first_ns` and whole periods later, however late it is popped. Several
@@ -238,6 +264,46 @@ impl<T> Wheel<T> {
         Some(payload)
     }
 
+    /// Returns an iterator over the running timers, in no particular order, with the handle, the deadline in ns and the
+    /// payload of each.
+    ///
+    /// # Cost
+    /// An access to each record: as many as timers have run at once.
+    pub fn iter(&self) -> impl Iterator<Item = (TimerId, u64, &T)> {
+        self.records.iter()
+    }
+
+    /// Cancels the timers for which `keep`, called with the handle, the deadline in ns and the payload, returns
+    /// `false`; drops their payloads. The timers are visited in no particular order.
+    ///
+    /// # Panics
+    /// If `keep` does, or dropping a payload: the timers cancelled by then are cancelled.
+    ///
+    /// # Cost
+    /// An access to each record, as in [`iter`](Self::iter), and a [`cancel`](Self::cancel) for each cancelled timer.
+    pub fn retain(&mut self, mut keep: impl FnMut(TimerId, u64, &mut T) -> bool) {
+        for index in 0..self.records.peak_count() as u32 {
+            let Some(id) = self.records.running_id(index) else { continue };
+            let deadline_ns = self.records.deadline_ns(index);
+            if let Some(payload) = self.records.payload_mut(index)
+                && !keep(id, deadline_ns, payload)
+            {
+                self.cancel(id);
+            }
+        }
+    }
+
+    /// Cancels all timers and drops their payloads. Keeps the memory; handles of cancelled timers stay invalid.
+    ///
+    /// # Panics
+    /// If dropping a payload panics: the timers cancelled by then are cancelled.
+    ///
+    /// # Cost
+    /// Like [`retain`](Self::retain).
+    pub fn clear(&mut self) {
+        self.retain(|_, _, _| false);
+    }
+
     /// Changes the deadline of a running timer; returns `false` if the timer is not running. A
     /// periodic timer continues from the new deadline, with its period.
     ///
@@ -253,6 +319,12 @@ impl<T> Wheel<T> {
         true
     }
 
+    /// Changes the deadline of a running timer like [`reschedule`](Self::reschedule), to `after` the latest time that
+    /// was passed to the wheel, as in [`start_after`](Self::start_after); returns `false` if the timer is not running.
+    pub fn reschedule_after(&mut self, id: TimerId, after: Duration) -> bool {
+        self.reschedule(id, self.now_ns.saturating_add(saturating_ns(after)))
+    }
+
     /// Returns the exact earliest deadline in ns; `None` if no timer is running.
     ///
     /// A caller that sleeps until then finds a timer due when it wakes: the wheel has no
@@ -263,6 +335,15 @@ impl<T> Wheel<T> {
     /// entries) is done once, and not again when the timer is popped.
     pub fn next_deadline_ns(&mut self) -> Option<u64> {
         self.find_earliest(u64::MAX).map(|top| top.entry.deadline_ns)
+    }
+
+    /// Returns the time from `now_ns` to the earliest deadline, zero if that has passed; `None` if no timer is running.
+    ///
+    /// # Cost
+    /// Like [`next_deadline_ns`](Self::next_deadline_ns).
+    pub fn time_to_next(&mut self, now_ns: u64) -> Option<Duration> {
+        let deadline_ns = self.next_deadline_ns()?;
+        Some(Duration::from_nanos(deadline_ns.saturating_sub(now_ns)))
     }
 
     /// Returns the earliest timer that is due at `now_ns`; `None` if none is due. This ends the timer unless it is
@@ -499,6 +580,11 @@ impl<T> Wheel<T> {
         }
         slot
     }
+}
+
+/// Returns a duration in ns; `u64::MAX` if it is longer.
+fn saturating_ns(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl<T> fmt::Debug for Wheel<T> {

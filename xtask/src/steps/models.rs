@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 
 use super::prerequisites::install_components;
-use super::programs::LOW_PRIORITY_PREFIX;
+use super::programs::{LOW_PRIORITY_PREFIX, feature_args};
 use crate::context::TestContext;
 use crate::run::CommandLine;
 use crate::workspace::{Crate, package_args};
@@ -28,7 +28,7 @@ const MIRI_SEEDS: u32 = 16;
 const MIRI_PARTS: [(&str, &str, &str); 6] = [
     ("handover-fiber", "--lib -- raw::", "--lib -- raw::"),
     ("handover-probe", "--lib --test sites", "--lib --tests"),
-    ("handover-ring", "--lib --test it -- api::", "--lib --tests"),
+    ("handover-ring", "--lib --test it -- api:: chunks::", "--lib --tests"),
     ("handover-sched", "", "--test it -- drive_lanes::"),
     ("handover-timer", "--lib", "--lib --test it -- api::"),
     ("handover-event", "--lib", "--lib"),
@@ -58,6 +58,7 @@ pub fn test_with_loom(context: &mut TestContext) -> Result<()> {
     }
     let passed = run
         .args(package_args(&modelled))
+        .args(feature_args(modelled.iter().copied()))
         .arg_path("--target-dir", &target)
         .env("RUSTFLAGS", "--cfg handover_loom")
         .env_remove("CARGO_ENCODED_RUSTFLAGS")

@@ -18,6 +18,19 @@ use crate::workspace::{Crate, Workspace};
 /// other features of the dependencies and rebuild them.
 const BUILD_COMMAND: &str = "cargo test --workspace --no-run";
 
+/// Features that are off by default, with tests of their own.
+const TESTED_FEATURES: [&str; 3] =
+    ["handover-lock/lock_api", "handover-notify/async", "handover-ring/async"];
+
+/// Returns the option that enables [`TESTED_FEATURES`] of `crates`.
+pub fn feature_args<'a>(crates: impl IntoIterator<Item = &'a Crate>) -> Option<String> {
+    let names: BTreeSet<&str> = crates.into_iter().map(|one| &*one.name).collect();
+    let is_selected =
+        |one: &&str| one.split_once('/').is_some_and(|(name, _)| names.contains(name));
+    let selected: Vec<&str> = TESTED_FEATURES.into_iter().filter(is_selected).collect();
+    (!selected.is_empty()).then(|| format!("--features={}", selected.join(",")))
+}
+
 /// Maximum duration of one program; a program that takes longer hangs and is killed.
 const PROGRAM_MAX: Duration = Duration::from_secs(600);
 /// Maximum duration of one program with `--long`.
@@ -58,6 +71,7 @@ struct Profile {
 pub fn build_tests(context: &mut TestContext) -> Result<()> {
     let messages = context
         .cargo_command(BUILD_COMMAND)
+        .args(feature_args(&context.workspace.crates))
         .args(["--message-format", "json-render-diagnostics"])
         .run_and_capture()?;
     let programs = parse_programs(&messages);

@@ -131,6 +131,7 @@ pub fn run_doctests(context: &mut TestContext) -> Result<()> {
             && (context.only || context.differing.contains(&one.name))
     });
     let run = context.cargo_command(&line).env_path("RUSTDOC", &rustdoc);
+    let run = run.args(programs::feature_args(&context.workspace.crates));
     // Not by cargo's `-p`, which would select other features of the dependencies and rebuild them.
     let run = run.env("HANDOVER_LEFT_OUT", &left_out).env("HANDOVER_DOCUMENTED", &documented);
     context.tests += run.env_path("HANDOVER_DOCS", &target.join("doc")).count_tests()?;

@@ -6,7 +6,7 @@ use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 use handover_base::sync::{UnsafeCell, const_unless_loom};
 
-/// Lock around a value that can be tried but not waited for.
+/// Lock around a value, for threads that have other work to do while it is held.
 ///
 /// [`try_lock`](Self::try_lock) reads before it writes: while a thread holds the lock, each try of
 /// the others is a load from their own cache, however many they are. There is no queue and no
@@ -89,6 +89,31 @@ impl<T: ?Sized> TryLock<T> {
     #[inline]
     pub fn try_lock(&self) -> Option<TryLockGuard<'_, T>> {
         self.word.try_lock().then(|| TryLockGuard { lock: self, _variance: PhantomData })
+    }
+
+    /// Acquires the lock and returns a guard that frees it when dropped; waits while the lock is held.
+    ///
+    /// For short critical sections: the wait never sleeps.
+    ///
+    /// ```
+    /// let counter = handover_lock::TryLock::new(0);
+    /// std::thread::scope(|scope| {
+    ///     for _ in 0..2 {
+    ///         scope.spawn(|| *counter.lock() += 1);
+    ///     }
+    /// });
+    /// assert_eq!(counter.into_inner(), 2);
+    /// ```
+    ///
+    /// # Blocking
+    /// Like [`RawTryLock::lock`].
+    ///
+    /// # Cost
+    /// Free: like [`try_lock`](Self::try_lock).
+    #[inline]
+    pub fn lock(&self) -> TryLockGuard<'_, T> {
+        self.word.lock();
+        TryLockGuard { lock: self, _variance: PhantomData }
     }
 
     /// Returns `true` if the lock was held when it was read; this may have changed since.

@@ -107,3 +107,83 @@ fn guard_is_send_and_sync_like_a_mutable_reference() {
     );
     assert_eq!(auto_traits!(TryLockGuard<'static, Rc<u8>>), "neither");
 }
+
+#[test]
+fn blocking_lock_waits_for_the_holder() {
+    let lock = TryLock::new(0);
+    let held = lock.lock();
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            let mut value = lock.lock();
+            assert_eq!(*value, 1, "acquired while another thread held the lock");
+            *value = 2;
+        });
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        assert!(!waiter.is_finished());
+        let mut held = held;
+        *held = 1;
+        drop(held);
+    });
+    assert_eq!(*lock.lock(), 2);
+}
+
+#[test]
+fn blocking_locks_exclude_each_other() {
+    let (threads_count, rounds) = (4, if cfg!(miri) { 20 } else { 1_000 });
+    let lock = TryLock::new((0, 0));
+    std::thread::scope(|scope| {
+        for _ in 0..threads_count {
+            scope.spawn(|| {
+                for _ in 0..rounds {
+                    let mut pair = lock.lock();
+                    pair.0 += 1;
+                    pair.1 += 1;
+                }
+            });
+        }
+    });
+    assert_eq!(lock.into_inner(), (threads_count * rounds, threads_count * rounds));
+}
+
+#[cfg(feature = "lock_api")]
+mod with_lock_api {
+    use super::*;
+    use handover_lock::{ArcMutexGuard, Mutex, MutexGuard};
+    use std::sync::Arc;
+
+    static TABLE: Mutex<u32> = Mutex::new(7);
+
+    #[test]
+    fn mutex_locks_tries_and_maps() {
+        let mut held = TABLE.lock();
+        assert!(TABLE.is_locked());
+        assert!(TABLE.try_lock().is_none());
+        *held += 1;
+        drop(held);
+        assert_eq!(*TABLE.try_lock().expect("free"), 8);
+        let pair = Mutex::new((1, 2));
+        *MutexGuard::map(pair.lock(), |pair| &mut pair.1) = 3;
+        assert_eq!(pair.into_inner(), (1, 3));
+    }
+
+    #[test]
+    fn guard_that_owns_the_mutex_outlives_other_handles_and_changes_threads() {
+        let mutex = Arc::new(Mutex::new(String::from("a")));
+        let guard: ArcMutexGuard<String> = mutex.lock_arc();
+        assert!(mutex.try_lock_arc().is_none());
+        drop(mutex);
+        let mutex = std::thread::spawn(move || {
+            let mut guard = guard;
+            guard.push('b');
+            Arc::clone(ArcMutexGuard::mutex(&guard))
+        })
+        .join()
+        .expect("the guard is dropped on another thread");
+        assert_eq!(*mutex.try_lock().expect("free"), "ab");
+    }
+
+    #[test]
+    fn mutex_guard_is_send() {
+        assert_eq!(auto_traits!(MutexGuard<'static, u8>), "Send + Sync");
+    }
+}

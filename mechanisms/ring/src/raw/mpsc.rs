@@ -467,6 +467,36 @@ impl<T> Consumer<T> {
         Drain::new(self)
     }
 
+    /// Returns the oldest value without popping it; `None` if the oldest slot is vacant or still being filled.
+    ///
+    /// `None` may be stale at once; `Some` stays valid until this handle pops.
+    ///
+    /// # Blocking
+    /// Never.
+    ///
+    /// # Cost
+    /// Like [`pop`](Self::pop), without its store.
+    #[inline]
+    pub fn peek(&mut self) -> Option<&T> {
+        let state = loop {
+            match self.slot_state(self.head) {
+                SlotState::Skipped => {
+                    self.head += 1;
+                    self.release_slots();
+                }
+                state => break state,
+            }
+        };
+        if !matches!(state, SlotState::Filled) {
+            return None;
+        }
+        // SAFETY: the masked row is below the number of rows.
+        let slot = unsafe { self.shared.rows.slot(self.shared.row(self.head)) };
+        // SAFETY: the state, read with Acquire, says that the slot was filled; it is taken and released by methods with
+        // `&mut self` only, which the reference excludes.
+        Some(unsafe { rows::value_in_slot(slot) })
+    }
+
     /// Returns the number of values in the ring, including those being pushed and slots reserved by
     /// a batch, so that fewer values may be ready.
     ///

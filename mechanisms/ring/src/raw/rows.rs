@@ -112,6 +112,15 @@ mod memory {
         }
     }
 
+    impl<T> Rows<T, false> {
+        /// Returns the address of the slot of the row with index `row`; the slots of all rows are an array.
+        #[inline(always)]
+        pub(crate) fn slot_pointer(&self, row: usize) -> *mut T {
+            // A slot is as large as its value, and so is the distance of two rows without words.
+            self.base.as_ptr().cast::<T>().wrapping_add(row)
+        }
+    }
+
     impl<T> Rows<T, true> {
         /// Returns the word of the row with index `row`.
         ///
@@ -198,6 +207,20 @@ pub(crate) unsafe fn take_from_slot<T>(slot: &Slot<T>) -> T {
         let slot = unsafe { &*slot };
         // SAFETY: the slot is filled, as the caller guarantees, and counts as vacant from now on.
         unsafe { slot.assume_init_read() }
+    })
+}
+
+/// Returns a reference to the value in a slot.
+///
+/// # Safety
+/// The slot was filled, which happens before this call, and nothing writes or takes the value during `'a`.
+#[inline(always)]
+pub(crate) unsafe fn value_in_slot<'a, T>(slot: &'a Slot<T>) -> &'a T {
+    slot.with(|slot| {
+        // SAFETY: nothing writes this slot during 'a, as the caller guarantees.
+        let slot: &'a MaybeUninit<T> = unsafe { &*slot };
+        // SAFETY: the slot is filled, as the caller guarantees.
+        unsafe { slot.assume_init_ref() }
     })
 }
 

@@ -1,5 +1,11 @@
 //! One producer, one consumer; [`crate::spsc`] describes the algorithm.
 
+#[cfg(not(handover_loom))]
+mod chunk;
+
+#[cfg(not(handover_loom))]
+pub use chunk::{ReadChunk, WriteChunk};
+
 use super::poll;
 use super::rows::{self, Rows, Slot};
 use crate::drain::{self, DrainSource};
@@ -500,6 +506,25 @@ impl<T> Consumer<T> {
         Drain::new(self)
     }
 
+    /// Returns the oldest value without popping it; `None` if no value is ready.
+    ///
+    /// `None` may be stale at once; `Some` stays valid until this handle pops.
+    ///
+    /// # Blocking
+    /// Never.
+    ///
+    /// # Cost
+    /// Like [`pop`](Self::pop), without its store.
+    #[inline]
+    pub fn peek(&mut self) -> Option<&T> {
+        if self.head == self.ready && !self.find_ready_value() {
+            return None;
+        }
+        // SAFETY: head != ready, so that the slot was filled and published, which find_ready_value() has acquired; it
+        // is taken and released by methods with `&mut self` only, which the reference excludes.
+        Some(unsafe { rows::value_in_slot(self.shared.slot(self.head)) })
+    }
+
     /// Returns the number of values that were ready when read. The producer may have published more since; only this
     /// handle makes them fewer.
     ///
@@ -537,8 +562,14 @@ impl<T> Consumer<T> {
     /// refused or is dropped; until then a push that had begun before may still come.
     #[inline]
     pub fn is_finished(&self) -> bool {
-        // Acquire: pairs with the Release in Shared::seal(): the tail read below is the last.
-        self.shared.close_state.sealed.load(Ordering::Acquire) && self.is_empty()
+        self.is_sealed() && self.is_empty()
+    }
+
+    /// Returns `true` if the producer has published its last value.
+    #[inline(always)]
+    fn is_sealed(&self) -> bool {
+        // Acquire: pairs with the Release in Shared::seal(): the tail read afterwards is the last.
+        self.shared.close_state.sealed.load(Ordering::Acquire)
     }
 
     /// Closes the ring, so that every later push fails. Values that were pushed, or are being pushed, can still be

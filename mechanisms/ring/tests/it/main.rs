@@ -2,5 +2,7 @@
 #![cfg(not(handover_loom))]
 
 mod api;
+mod channel;
+mod chunks;
 mod contract;
 mod property;

@@ -246,6 +246,21 @@ impl<T> TimerRecords<T> {
         is_running.then_some(id.index())
     }
 
+    /// Returns the handle of the running timer in record `index`; `None` if the record is vacant, or there is none.
+    pub(super) fn running_id(&self, index: u32) -> Option<TimerId> {
+        let record = self.records.get(index as usize)?;
+        record.payload.as_ref()?;
+        timer_id(index, record.stamp & !HAS_EXTRA)
+    }
+
+    /// Returns an iterator over the running timers, with their handles, deadlines in ns and payloads.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (TimerId, u64, &T)> {
+        self.records.iter().zip(0_u32..).filter_map(|(record, index)| {
+            let payload = record.payload.as_ref()?;
+            Some((timer_id(index, record.stamp & !HAS_EXTRA)?, record.deadline_ns, payload))
+        })
+    }
+
     pub(super) fn deadline_ns(&self, index: u32) -> u64 {
         self.records[index as usize].deadline_ns
     }

@@ -5,6 +5,7 @@ use handover_timer::{Config, ExpiredTimer, TimerId, Wheel, WheelFull};
 use std::cell::Cell;
 use std::num::NonZeroU64;
 use std::rc::Rc;
+use std::time::Duration;
 
 fn wheel<T>(now_ns: u64) -> Wheel<T> {
     Wheel::new(Config::default(), now_ns).expect("the defaults are valid")
@@ -262,4 +263,80 @@ fn wheel_is_send_and_sync_if_payload_is() {
     assert_eq!(auto_traits!(Wheel<Rc<u8>>), "neither");
     assert_eq!(auto_traits!(ExpiredTimer<Rc<u8>>), "neither");
     assert_eq!(auto_traits!(WheelFull<Cell<u8>>), "Send");
+}
+
+#[test]
+fn durations_count_from_the_latest_time_and_saturate() {
+    let mut wheel = wheel(1_000);
+    let id = wheel.start_after(Duration::from_nanos(500), "first").unwrap();
+    assert_eq!(wheel.deadline_ns(id), Some(1_500));
+    assert_eq!(wheel.time_to_next(1_100), Some(Duration::from_nanos(400)));
+    assert_eq!(wheel.time_to_next(1_501), Some(Duration::ZERO));
+    assert_eq!(wheel.pop_due(1_200), None);
+    assert!(wheel.reschedule_after(id, Duration::from_nanos(500)));
+    assert_eq!(wheel.deadline_ns(id), Some(1_700), "not counted from the time of pop_due");
+    let far = wheel.start_after(Duration::MAX, "never").unwrap();
+    assert_eq!(wheel.deadline_ns(far), Some(u64::MAX));
+    assert_eq!(due(&mut wheel, 1_700), ["first"]);
+    assert!(!wheel.reschedule_after(id, Duration::ZERO));
+    assert_eq!(wheel.cancel(far), Some("never"));
+    assert_eq!(wheel.time_to_next(1_700), None);
+}
+
+#[test]
+fn iteration_visits_each_running_timer_once_with_its_present_deadline() {
+    let mut wheel = wheel(0);
+    let once = wheel.start(10, 'a').unwrap();
+    let periodic = wheel.start_periodic(20, period(5), 'b').unwrap();
+    let cancelled = wheel.start(30, 'c').unwrap();
+    let moved = wheel.start(40, 'd').unwrap();
+    wheel.start(1, 'e').unwrap();
+    assert_eq!(due(&mut wheel, 1), ['e']);
+    assert!(wheel.cancel(cancelled).is_some());
+    assert!(wheel.reschedule(moved, 400));
+    assert_eq!(wheel.pop_due(20).map(|expired| expired.payload), Some('a'));
+    assert_eq!(wheel.pop_due(20).map(|expired| expired.payload), Some('b'));
+    assert!(!wheel.contains(once));
+    let mut visited: Vec<_> = wheel.iter().collect();
+    visited.sort_by_key(|(_, deadline_ns, _)| *deadline_ns);
+    assert_eq!(visited, [(periodic, 25, &'b'), (moved, 400, &'d')]);
+}
+
+#[test]
+fn retain_cancels_the_other_timers_and_clear_all() {
+    let mut wheel = wheel(0);
+    let counted = Rc::new(());
+    let start =
+        |wheel: &mut Wheel<(u64, Rc<()>)>, ns| wheel.start(ns, (ns, Rc::clone(&counted))).unwrap();
+    // Timers in all places: of the levels, late ones, the newest, one that was moved.
+    let ids: Vec<TimerId> =
+        (0..1_000).map(|at| start(&mut wheel, (at * 7_919) % 100_000)).collect();
+    assert!(wheel.pop_due(0).is_some());
+    assert!(wheel.next_deadline_ns().is_some()); // opens a slot ahead of time
+    ids.iter().skip(500).for_each(|id| {
+        wheel.reschedule(*id, 200_000);
+    });
+    let newest = start(&mut wheel, 3);
+    wheel.retain(|id, deadline_ns, payload| {
+        assert!(deadline_ns == payload.0 || deadline_ns == 200_000);
+        payload.0 += 1; // payloads can be changed
+        id == newest || deadline_ns % 2 == 0
+    });
+    assert!(wheel.iter().all(|(id, deadline_ns, _)| id == newest || deadline_ns % 2 == 0));
+    assert_eq!(Rc::strong_count(&counted), 1 + wheel.len(), "payloads of cancelled timers remain");
+    let expected = wheel.len();
+    let popped = due(&mut wheel, 300_000);
+    assert_eq!(popped.len(), expected);
+    assert!(popped.iter().any(|(ns, _)| *ns == 4), "the newest timer was not kept");
+    drop(popped);
+
+    let old = start(&mut wheel, 400_000);
+    start(&mut wheel, 5);
+    wheel.clear();
+    assert_eq!((wheel.len(), wheel.next_deadline_ns()), (0, None));
+    assert_eq!(Rc::strong_count(&counted), 1);
+    assert!(!wheel.contains(old));
+    start(&mut wheel, 400_000);
+    assert!(wheel.cancel(old).is_none(), "a handle from before is valid again");
+    assert_eq!(due(&mut wheel, 400_000).len(), 1);
 }
