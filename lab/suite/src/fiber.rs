@@ -18,7 +18,6 @@ use contenders::{
 use handover_base::usage;
 use handover_harness::{Bench, Fault, Samples, Setup, Workload, benches};
 use handover_record::{Spec, args};
-use std::marker::PhantomData;
 use std::time::Instant;
 
 /// Operations of fibers or their alternatives. Each method performs its operation `count` times and
@@ -28,7 +27,9 @@ pub(crate) trait FiberContender: Sized + 'static {
     fn begin(workers_count: u32) -> Result<Self, Fault>;
 
     /// Lets another fiber of the same worker run, `count` times.
-    fn yields(&mut self, count: u64) -> Result<u64, Fault>;
+    fn yields(&mut self, _count: u64) -> Result<u64, Fault> {
+        unsupported()
+    }
 
     /// Yields while no other fiber can run, `count` times.
     fn yields_alone(&mut self, _count: u64) -> Result<u64, Fault> {
@@ -72,11 +73,11 @@ fn unsupported<T>() -> Result<T, Fault> {
     Err(Fault::new("the contender does not support the operation"))
 }
 
+/// Declares a workload for each operation of a [`FiberContender`].
 macro_rules! operations {
-    ($($(#[$doc:meta])* $name:ident: $workers:literal, $method:ident, $batch:literal, $id:literal, $what:literal,
+    ($($name:ident: $workers:literal, $method:ident, $batch:literal, $id:literal, $what:literal,
         $floor:expr, ladder: $ladder:literal;)*) => {$(
-        $(#[$doc])*
-        struct $name<F>(F, PhantomData<F>);
+        struct $name<F>(F);
 
         impl<F: FiberContender> Workload for $name<F> {
             type Args = ();
@@ -85,7 +86,7 @@ macro_rules! operations {
             fn setup((): &(), _: &mut Setup) -> Result<Self, Fault> {
                 let mut fibers = F::begin($workers)?;
                 fibers.$method(2)?; // allocates everything that is reused
-                Ok($name(fibers, PhantomData))
+                Ok($name(fibers))
             }
 
             fn check(&mut self) -> Result<(), Fault> {
@@ -107,28 +108,20 @@ macro_rules! operations {
 }
 
 operations! {
-    /// Workload: a fiber yields to another fiber of the same worker.
     Yields: 1, yields, 4096, "fiber/yield",
         "of two fibers on one worker, one lets the other run", None, ladder: false;
-    /// Workload: a fiber yields while no other fiber can run.
     YieldsAlone: 1, yields_alone, 1024, "fiber/yield-alone",
         "a fiber would let others run, and there are none", Some("floor/empty"), ladder: false;
-    /// Workload: a fiber is spawned, runs and is joined.
     Spawns: 1, spawns, 512, "fiber/spawn-join",
         "a fiber is spawned, runs, and is joined", None, ladder: true;
-    /// Workload: a fiber is spawned, detached and runs.
     Detaches: 1, detaches, 512, "fiber/spawn-detached",
         "a fiber is spawned and runs, and nobody asks", None, ladder: false;
-    /// Workload: a fiber wakes another fiber on the same worker.
     Hands: 1, hands, 1024, "fiber/eventual",
         "on one worker, a fiber sets an eventual for which another has waited", None, ladder: true;
-    /// Workload: a fiber wakes another fiber on another worker.
     HandsAcross: 2, hands, 1024, "fiber/eventual-across",
         "a fiber sets an eventual for which one on another worker has waited", None, ladder: false;
-    /// Workload: a mutex is passed from one fiber to another.
     Locks: 1, locks, 1024, "fiber/mutex",
         "of two fibers that want a mutex, one gets it from the other", None, ladder: false;
-    /// Workload: a fiber sleeps for 1 ms.
     Sleeps: 1, sleeps, 4, "fiber/sleep", "a sleep that is to last for 1 ms", None, ladder: false;
 }
 
