@@ -55,8 +55,11 @@ struct Package {
     elf: String,
 }
 
+/// Function that packs a package into a folder.
+type Packer = fn(&Package, &Path) -> Result<()>;
+
 /// Kinds of packages that need a tool: extension, tool, and the function that uses it.
-const PACKERS: [(&str, &str, fn(&Package, &Path) -> Result<()>); 2] =
+const PACKERS: [(&str, &str, Packer); 2] =
     [("deb", "dpkg-shlibdeps", pack_deb), ("rpm", "rpmbuild", pack_rpm)];
 
 /// Builds a release and prints the paths of its files.
