@@ -100,7 +100,6 @@ fn main() {
     }
 }
 
-/// Compiles the recording library.
 fn build(out: &Path, library: &Path) {
     let mut compile: Command = cc::Build::new().get_compiler().to_command();
     // These flags override CFLAGS: the library must not trace itself, and may use only registers

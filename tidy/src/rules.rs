@@ -28,74 +28,33 @@ pub struct Rule {
     pub check: fn(&Tree) -> Vec<Violation>,
 }
 
-/// All rules of the workspace.
-pub const RULES: &[Rule] = &[
-    Rule {
-        name: rungs::RULE_NAME,
-        requirement: "a crate depends only on crates of lower rungs; only faces may use every crate",
-        check: rungs::check,
-    },
-    Rule {
-        name: layout::RULE_NAME,
-        requirement: "every mechanism and service has a suite file, every library a README as its rustdoc",
-        check: layout::check,
-    },
-    Rule {
-        name: unsafe_code::RULE_NAME,
-        requirement: "unsafe code is in listed private modules, with a SAFETY comment at each block",
-        check: unsafe_code::check,
-    },
-    Rule {
-        name: facade::RULE_NAME,
-        requirement: "a crate with a loom model uses the atomics of handover_base::sync",
-        check: facade::check,
-    },
-    Rule {
-        name: sizes::RULE_NAME,
-        requirement: "a file above 1,500 lines is listed with a reason",
-        check: sizes::check,
-    },
-    Rule {
-        name: crates::RULE_NAME,
-        requirement: "a crate is named after its folder and inherits its fields from the workspace",
-        check: crates::check,
-    },
-    Rule {
-        name: banned::RULE_NAME,
-        requirement: "no banned construct is used",
-        check: banned::check,
-    },
-    Rule {
-        name: orderings::RULE_NAME,
-        requirement: "a comment at each atomic ordering names its partner",
-        check: orderings::check,
-    },
-    Rule {
-        name: documents::RULE_NAME,
-        requirement: "documents list all crates, decisions and libraries, and their links resolve",
-        check: documents::check,
-    },
-    Rule {
-        name: limits::RULE_NAME,
-        requirement: "docs/SECURITY.md lists each limit of a service with its default",
-        check: limits::check,
-    },
-    Rule {
-        name: summaries::RULE_NAME,
-        requirement: "a summary is a noun phrase or begins with a verb",
-        check: summaries::check,
-    },
-    Rule {
-        name: circles::RULE_NAME,
-        requirement: "no more than two files of a crate import one another",
-        check: circles::check,
-    },
-    Rule {
-        name: words::RULE_NAME,
-        requirement: "public text has no paths of one machine and no notes of its authors",
-        check: words::check,
-    },
-];
+/// Defines [`RULES`] from each rule's module and requirement.
+macro_rules! rules {
+    ($($module:ident: $requirement:literal;)*) => {
+        /// All rules of the workspace.
+        pub const RULES: &[Rule] = &[$(Rule {
+            name: $module::RULE_NAME,
+            requirement: $requirement,
+            check: $module::check,
+        },)*];
+    };
+}
+
+rules! {
+    rungs: "a crate depends only on crates of lower rungs; only faces may use every crate";
+    layout: "every mechanism and service has a suite file, every library a README as its rustdoc";
+    unsafe_code: "unsafe code is in listed private modules, with a SAFETY comment at each block";
+    facade: "a crate with a loom model uses the atomics of handover_base::sync";
+    sizes: "a file above 1,500 lines is listed with a reason";
+    crates: "a crate is named after its folder and inherits its fields from the workspace";
+    banned: "no banned construct is used";
+    orderings: "a comment at each atomic ordering names its partner";
+    documents: "documents list all crates, decisions and libraries, and their links resolve";
+    limits: "docs/SECURITY.md lists each limit of a service with its default";
+    summaries: "a summary is a noun phrase or begins with a verb";
+    circles: "no more than two files of a crate import one another";
+    words: "public text has no paths of one machine and no notes of its authors";
+}
 
 /// Returns every violation in `tree`, sorted by file and line.
 pub fn check(tree: &Tree) -> Vec<Violation> {

@@ -138,7 +138,6 @@ fn expand_use_tree(tree: &str, prefix: &str, leaf: &mut dyn FnMut(String, usize)
     }
 }
 
-/// Returns the path without whitespace and without an `as` alias.
 fn without_alias(path: &str) -> String {
     let path = path.split(" as ").next().unwrap_or_default();
     path.chars().filter(|c| !c.is_whitespace()).collect()

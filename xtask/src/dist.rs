@@ -55,7 +55,7 @@ struct Package {
     elf: String,
 }
 
-/// Function that writes one kind of package.
+/// Function that packs a package into a folder.
 type Packer = fn(&Package, &Path) -> Result<()>;
 
 /// Kinds of packages that need a tool: extension, tool, and the function that uses it.

@@ -38,7 +38,6 @@ pub struct PeersOptions {
 }
 
 const PROGRAM_SOURCE: &str = include_str!("../c/peers.c");
-/// Maximum duration of a run; a longer run is killed.
 const RUN_MAX: Duration = Duration::from_secs(120);
 
 /// Compiler option for patchable function entries.
@@ -104,12 +103,9 @@ const TRACERS: [Tracer; 9] = [
 /// Figures of one traced run: cycles of a bare call and of a traced call, duration, and size of the trace.
 #[derive(Clone, Copy, Debug, Default)]
 struct TracerFigures {
-    /// Cycles of a call that is not traced.
     bare_cycles: f64,
-    /// Cycles of a traced call.
     traced_cycles: f64,
     wall_ns: f64,
-    /// Size of the trace.
     bytes: f64,
 }
 
@@ -268,7 +264,6 @@ impl Drop for LttngSession {
     }
 }
 
-/// Parameters of a traced run of the program.
 struct TracedRun<'a> {
     binary: &'a Path,
     folder: &'a Path,
@@ -323,7 +318,6 @@ impl TracedRun<'_> {
         Ok(text)
     }
 
-    /// Runs the program in a session of LTTng; returns the program's output.
     fn lttng(&self, program: &Path, trace: &Path) -> Result<String> {
         let lttng =
             |line: &str| CommandLine::new(&format!("lttng --no-sessiond {line}")).timeout(RUN_MAX);

@@ -114,11 +114,9 @@ pub struct InstrumentedBenchmark {
     pub(crate) start_event: StartEvent,
     pub(crate) route: HandoffRoute,
     pub(crate) match_key: MatchKey,
-    /// Number of values of an event.
     pub(crate) values_count: usize,
     /// Probe sites, and the meaning of their events.
     pub(crate) sites: &'static [(&'static str, HandoffMark)],
-    /// Name and description of each stage.
     pub(crate) stages: [StageText; STAGES_COUNT],
 }
 
@@ -157,7 +155,6 @@ impl InstrumentedBenchmark {
         self.figure.is_some() && self.start_event == StartEvent::PreviousReceive
     }
 
-    /// Returns `true` if the stage starts on one thread and ends on another.
     pub(crate) fn is_across_threads(&self, stage: usize) -> bool {
         match self.route {
             HandoffRoute::OneWay => stage == NOTICE_STAGE || stage == WAKE_STAGE,
@@ -203,17 +200,11 @@ const HALF_ROUND_TRIP: &str = "a message from one machine to the other: half of 
 
 const EVENT_BENCHMARK: InstrumentedBenchmark = InstrumentedBenchmark {
     spec: "event/round-trip",
-    default_contenders: &["handover"],
-    feature_contenders: &[],
     handoff: HALF_ROUND_TRIP,
     floor: Some(("floor/cache-line", 2.0, NOTICE_STAGE)),
-    figure: Some((0, 2.0)),
-    start_event: StartEvent::PreviousReceive,
-    route: HandoffRoute::OneWay,
-    match_key: MatchKey::Values,
-    values_count: 1,
     sites: EVENT_SITES,
     stages: EVENT_STAGES,
+    ..HAND_OFF
 };
 
 const NOTIFY_SITES: &[(&str, HandoffMark)] = &[
@@ -246,19 +237,29 @@ const RING_STAGES: [StageText; STAGES_COUNT] = [
     NO_STAGE,
 ];
 
+/// Fields that most benchmarks share; the others are empty.
+const HAND_OFF: InstrumentedBenchmark = InstrumentedBenchmark {
+    spec: "",
+    default_contenders: &["handover"],
+    feature_contenders: &[],
+    handoff: "",
+    floor: None,
+    figure: Some((0, 2.0)),
+    start_event: StartEvent::PreviousReceive,
+    route: HandoffRoute::OneWay,
+    match_key: MatchKey::Values,
+    values_count: 1,
+    sites: &[],
+    stages: [NO_STAGE; STAGES_COUNT],
+};
+
 /// All benchmarks with probe sites at the stages of a hand-off.
 pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
     InstrumentedBenchmark {
         spec: "lock/passed",
-        default_contenders: &["handover"],
-        feature_contenders: &[],
         handoff: "the lock from one thread to another",
         floor: Some(("floor/cache-line", 2.0, NOTICE_STAGE)),
         figure: None,
-        start_event: StartEvent::PreviousReceive,
-        route: HandoffRoute::OneWay,
-        match_key: MatchKey::Values,
-        values_count: 1,
         sites: &[("lock.released", HandoffMark::Send), ("lock.taken", HandoffMark::Receive)],
         stages: [
             stage("hold", "from taking the lock to freeing it, with three readings of the clock"),
@@ -268,18 +269,15 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
             NO_STAGE,
             NO_STAGE,
         ],
+        ..HAND_OFF
     },
     InstrumentedBenchmark {
         spec: "notify/sleeping",
-        default_contenders: &["handover"],
-        feature_contenders: &[],
         handoff: "a notification to a receiver that has had time to fall asleep",
         floor: Some(("floor/futex", 2.0, WAKE_STAGE)),
         figure: Some((1, 1.0)),
         start_event: StartEvent::Send,
-        route: HandoffRoute::OneWay,
         match_key: MatchKey::None,
-        values_count: 1,
         sites: NOTIFY_SITES,
         stages: {
             let mut stages = NOTIFY_STAGES;
@@ -290,34 +288,25 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
             );
             stages
         },
+        ..HAND_OFF
     },
     InstrumentedBenchmark {
         spec: "notify/round-trip",
-        default_contenders: &["handover"],
-        feature_contenders: &[],
         handoff: "a notification from one side to the other: half of a round trip",
         floor: Some(("floor/cache-line", 2.0, NOTICE_STAGE)),
-        figure: Some((0, 2.0)),
-        start_event: StartEvent::PreviousReceive,
-        route: HandoffRoute::OneWay,
         match_key: MatchKey::None,
-        values_count: 1,
         sites: NOTIFY_SITES,
         stages: NOTIFY_STAGES,
+        ..HAND_OFF
     },
     InstrumentedBenchmark {
         spec: "ring/mailbox",
-        default_contenders: &["handover"],
-        feature_contenders: &[],
         handoff: "a request, or its reply: half of a round trip",
         floor: Some(("floor/cache-line", 2.0, NOTICE_STAGE)),
-        figure: Some((0, 2.0)),
-        start_event: StartEvent::PreviousReceive,
-        route: HandoffRoute::OneWay,
-        match_key: MatchKey::Values,
         values_count: 2,
         sites: RING_SITES,
         stages: RING_STAGES,
+        ..HAND_OFF
     },
     InstrumentedBenchmark {
         spec: "ring/round-trip",
@@ -325,25 +314,18 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
         feature_contenders: &["handover"],
         handoff: "an item from one thread to the other: half of a round trip",
         floor: Some(("floor/cache-line", 2.0, NOTICE_STAGE)),
-        figure: Some((0, 2.0)),
-        start_event: StartEvent::PreviousReceive,
-        route: HandoffRoute::OneWay,
-        match_key: MatchKey::Values,
         values_count: 2,
         sites: RING_SITES,
         stages: RING_STAGES,
+        ..HAND_OFF
     },
     InstrumentedBenchmark {
         spec: "event/call",
         default_contenders: &[],
         feature_contenders: &["handover"],
         handoff: "a message of a machine to itself",
-        floor: None,
         figure: Some((0, 1.0)),
-        start_event: StartEvent::PreviousReceive,
         route: HandoffRoute::SameThread,
-        match_key: MatchKey::Values,
-        values_count: 1,
         sites: &[
             ("event.enqueued", HandoffMark::Send),
             ("event.replied", HandoffMark::SendDone),
@@ -357,18 +339,14 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
             NO_STAGE,
             NO_STAGE,
         ],
+        ..HAND_OFF
     },
     InstrumentedBenchmark {
         spec: "fiber/eventual",
-        default_contenders: &["handover"],
-        feature_contenders: &[],
         handoff: "a value from one fiber to another on the same worker: half of a round trip",
-        floor: None,
         figure: Some((0, 1.0)),
-        start_event: StartEvent::PreviousReceive,
         route: HandoffRoute::SameThread,
         match_key: MatchKey::None,
-        values_count: 1,
         sites: &[
             ("fiber.set", HandoffMark::Send),
             ("fiber.wait", HandoffMark::SendDone),
@@ -385,18 +363,14 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
             NO_STAGE,
             NO_STAGE,
         ],
+        ..HAND_OFF
     },
     InstrumentedBenchmark {
         spec: "net/load",
-        default_contenders: &["handover"],
-        feature_contenders: &[],
         handoff: "the messages read from one connection at a time, and their answers",
-        floor: None,
         figure: None,
-        start_event: StartEvent::PreviousReceive,
         route: HandoffRoute::SameThread,
         match_key: MatchKey::None,
-        values_count: 1,
         sites: &[
             ("net.read", HandoffMark::Send),
             ("net.dispatched", HandoffMark::SendDone),
@@ -410,17 +384,15 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
             NO_STAGE,
             NO_STAGE,
         ],
+        ..HAND_OFF
     },
     InstrumentedBenchmark {
         spec: "sched/round-trip",
         default_contenders: &["fifo", "drr", "qfq", "wf2q+"],
-        feature_contenders: &[],
         handoff: "a packet from a client through the arbiter and back",
         floor: Some(("floor/cache-line", 2.0, OUTWARD_STAGE)),
         figure: Some((0, 1.0)),
-        start_event: StartEvent::PreviousReceive,
         route: HandoffRoute::RoundTrip,
-        match_key: MatchKey::Values,
         values_count: 2,
         sites: &[
             ("sched.enqueued", HandoffMark::Send),
@@ -440,18 +412,15 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
             stage("dequeue", "until the packet is marked in the client's mailbox"),
             stage("back", "until the client has transmitted the packet"),
         ],
+        ..HAND_OFF
     },
     InstrumentedBenchmark {
         spec: "rpc/noop",
         default_contenders: &["handover", "spin"],
-        feature_contenders: &[],
         handoff: "a call from one endpoint to another, and its answer",
         floor: Some(("floor/cache-line", 2.0, OUTWARD_STAGE)),
         figure: Some((0, 1.0)),
-        start_event: StartEvent::PreviousReceive,
         route: HandoffRoute::RoundTrip,
-        match_key: MatchKey::Values,
-        values_count: 1,
         sites: &[
             ("rpc.forward", HandoffMark::Send),
             ("rpc.sent", HandoffMark::SendDone),
@@ -468,6 +437,7 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
             stage("respond", "until the answer is sent"),
             stage("back", "until the caller has received the answer"),
         ],
+        ..HAND_OFF
     },
     EVENT_BENCHMARK,
     InstrumentedBenchmark { spec: "event/polled", ..EVENT_BENCHMARK },

@@ -10,7 +10,6 @@ use std::path::Path;
 const EVENTS_COUNT: u64 = 4096;
 /// Number of series; the fastest one is reported, as others may have been interrupted.
 const SERIES_COUNT: u64 = 8;
-/// Pattern of the measured probe sites.
 const SITE_PATTERN: &str = "anatomy.cost*";
 
 /// Returns the cost in nanoseconds of an event without a value, with one value and with two.

@@ -59,15 +59,11 @@ enum HandoffState {
 /// Hand-off whose work was sent and not yet received.
 #[derive(Clone, Copy, Debug)]
 struct InFlightHandoff {
-    /// Thread that sent the work.
     from_thread: u32,
     /// Start of the hand-off; `None` if unknown, which excludes the hand-off.
     begin: Option<u64>,
-    /// Event of the send.
     sent: MarkedEvent,
-    /// Time of the `SendDone` event.
     send_done: Option<u64>,
-    /// Time of the `WakeCall` event.
     wake_called: Option<u64>,
     /// Thread that was woken, and the time of its `Awake` event.
     woken: Option<(u32, u64)>,

@@ -107,7 +107,6 @@ struct Analysis<'a> {
     keeps_outliers: bool,
     /// Time of a hand-off in each evaluated round.
     on_ns: Vec<f64>,
-    /// Number of recorded rounds.
     rounds: u32,
 }
 
@@ -136,7 +135,6 @@ impl Analysis<'_> {
         Ok(())
     }
 
-    /// Evaluates the traces of a round.
     fn analyze(&mut self, folder: &Path, round: &TracedRound) -> Result<(), AnatomyError> {
         if let Some((part, handoffs)) = self.benchmark.figure
             && let Some(ns) = round.parts_ns.get(part).copied().flatten()

@@ -164,7 +164,6 @@ fn off_cpu_ns(spans: &[OffCpuSpan], tids: [u64; 2], time: Range<i64>) -> u64 {
     sum as u64
 }
 
-/// Returns the verdict on an outlier.
 fn off_cpu_verdict(
     is_waking: bool,
     outlier: &AnatomyOutlier,

@@ -6,7 +6,6 @@ use handover_probe::read::{Event, Trace};
 use std::collections::HashMap;
 use std::fs::File;
 
-/// Reader of one round's events.
 #[derive(Debug)]
 pub(crate) struct MarkedEventReader {
     /// Meaning of each site's events, by trace and site number.

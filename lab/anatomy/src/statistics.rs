@@ -14,7 +14,6 @@ const SAMPLE_HANDOFFS_MAX: usize = 1 << 19;
 /// Sample of hand-offs, and their total number.
 #[derive(Debug)]
 pub(crate) struct HandoffSample {
-    /// Hand-offs in the sample.
     kept: Vec<Handoff>,
     /// One of `stride` hand-offs is kept; doubled whenever the sample is full.
     stride: u64,
@@ -132,7 +131,6 @@ const BANDS: &[(&str, f64, f64)] = &[
     ("slowest 1 %", 0.99, 1.0),
 ];
 
-/// Statistics of a [`HandoffSample`].
 #[derive(Debug)]
 pub(crate) struct HandoffStatistics {
     pub stages: Vec<AnatomyStage>,
@@ -149,7 +147,6 @@ struct StageTimes<'a> {
 }
 
 impl StageTimes<'_> {
-    /// Returns the duration of a stage of a hand-off, in ns.
     fn stage_ns(&self, handoff: &Handoff, stage: usize) -> f64 {
         let ns = ticks_to_ns(handoff.stages_ticks[stage].into());
         match handoff.has_passed(stage) && !self.benchmark.is_across_threads(stage) {
@@ -164,12 +161,10 @@ impl StageTimes<'_> {
     }
 }
 
-/// Converts ticks to nanoseconds with fractions.
 pub(crate) fn ticks_to_ns(ticks: u64) -> f64 {
     clock::ps_from_ticks(ticks) as f64 / 1000.0
 }
 
-/// Returns the mean duration of each stage, in ns.
 fn means(handoffs: &[Handoff], times: &StageTimes<'_>, stages_passed: &[usize]) -> Vec<f64> {
     let count = handoffs.len().max(1) as f64;
     let mean = |stage: &usize| {

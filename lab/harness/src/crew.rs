@@ -24,6 +24,6 @@ pub(crate) fn run_round_of_participants(
     if round_params.processes {
         processes::run_round(round_params, roles, setup, interrupted)
     } else {
-        threads::run_round(round_params, roles, setup, interrupted)
+        threads::run_round(threads::spawn, round_params, roles, setup, interrupted)
     }
 }

@@ -74,7 +74,6 @@ impl Lab {
 /// Divisor of a benchmark's measuring time; the result is the time limit of its warm-up.
 const WARM_UP_DIVISOR: u32 = 10;
 
-/// State of a run in progress.
 struct RunState<'a> {
     lab: &'a Lab,
     observer: &'a mut dyn RunObserver,
@@ -83,7 +82,6 @@ struct RunState<'a> {
     schedule: Schedule,
     /// State of each benchmark; `None` if it could not be started.
     progress: Vec<Option<BenchmarkProgress>>,
-    /// Index of the current pass.
     pass: u32,
     /// Number of visits (of one pass to one benchmark) that have started.
     visits: usize,
@@ -99,7 +97,6 @@ struct RunState<'a> {
 }
 
 impl RunState<'_> {
-    /// Creates the state of each benchmark.
     fn begin(&mut self) {
         for (index, group) in self.lab.groups.iter().enumerate() {
             let begun = BenchmarkProgress::new(self.lab, group);
@@ -108,7 +105,6 @@ impl RunState<'_> {
         }
     }
 
-    /// Runs all passes.
     fn run_passes(&mut self) {
         for pass in 0..self.schedule.passes {
             self.pass = pass;
@@ -221,7 +217,6 @@ impl RunState<'_> {
         !self.is_refused && !self.interrupted.load(Ordering::Relaxed)
     }
 
-    /// Reports a fault of a benchmark, or of one of its contenders.
     fn fault(&mut self, group: usize, contender: Option<&str>, fault: &Fault) {
         let id = self.lab.groups[group].selection.spec.id;
         let name = contender.map_or_else(|| id.to_string(), |who| format!("{id} [{who}]"));

@@ -47,7 +47,6 @@ pub(crate) struct FigureFacts<'a> {
     pub is_smoke: bool,
 }
 
-/// Returns all warnings about one figure.
 pub(crate) fn noise_warnings(found: &FigureFacts<'_>) -> Vec<Warning> {
     let FigureFacts { rounds, figure, undisturbed, modes, is_time, is_smoke } = *found;
     let mut said = Vec::new();

@@ -17,7 +17,6 @@ pub struct OffCpuSpan {
 
 /// Size of the record buffer, which holds some thousand switches; the kernel drops further records.
 const BUFFER_BYTES: usize = 1 << 16;
-/// Type PERF_RECORD_SWITCH: a context switch.
 const RECORD_SWITCH: u32 = 14;
 /// Type PERF_RECORD_LOST: the kernel has dropped records.
 const RECORD_LOST: u32 = 2;

@@ -19,7 +19,6 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-/// Text of `--help`.
 const USAGE: &str = "\
 [PATTERN]... a prefix of an id, or a glob; none: everything
   --list             list the benchmarks, and measure nothing
@@ -113,7 +112,6 @@ fn with_nulls(suites: &[&'static [Bench]]) -> Vec<&'static [Bench]> {
     suites
 }
 
-/// Prints an error; returns the exit code `code`.
 fn fail(refused: &dyn std::fmt::Display, code: u8) -> ExitCode {
     // A failed write to standard error loses only this message.
     let _ = writeln!(io::stderr(), "{refused}");
@@ -270,7 +268,6 @@ fn format_export_lines(run: &Run, records: &[Record]) -> Result<String, String> 
     Ok(text)
 }
 
-/// Observer that prints faults to standard error and counts them.
 struct FaultCounter(usize);
 
 impl RunObserver for FaultCounter {

@@ -111,7 +111,6 @@ impl SpinTimer {
         })
     }
 
-    /// Converts picoseconds to ticks.
     fn ticks(self, ps: u64) -> u64 {
         (ps as f64 / 1000.0 * self.ticks_per_ns).round() as u64
     }

@@ -94,7 +94,6 @@ impl<T: FromZeros + Sync> Region<T> {
         "the alignment of the region's type exceeds the page size"
     );
 
-    /// Creates a region and returns it with its memfd.
     pub(crate) fn create() -> rustix::io::Result<(Region<T>, OwnedFd)> {
         let fd = memfd_create("handover-region", MemfdFlags::CLOEXEC)?;
         ftruncate(&fd, size_of::<T>().max(1) as u64)?;
@@ -134,7 +133,6 @@ pub(crate) struct ControlWords {
     arrived_count: AtomicU32,
     /// State of the round: [`GO`] or [`CANCELLED`]; 0 before.
     round_state: AtomicU32,
-    /// Number of measured participants that have finished.
     finished_count: AtomicU32,
     /// 1 when all measured participants have finished, 0 before.
     pub(crate) stopped: AtomicU32,

@@ -62,7 +62,6 @@ pub(crate) struct Timing {
     pub pipelined: bool,
 }
 
-/// Measurements of one participant in one round.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct ParticipantResult {
     pub parts: Vec<PartSamples>,
@@ -158,7 +157,6 @@ impl PartSamples {
         self.classified_count = self.samples.len();
     }
 
-    /// Returns `true` if the part has no samples.
     pub(crate) fn is_empty(&self) -> bool {
         self.samples.is_empty()
     }

@@ -89,7 +89,6 @@ fn is_named(spec: &Spec, matches: impl Fn(&str) -> bool) -> bool {
     matches(spec.id) || spec.figure_ids().iter().any(|id| matches(id))
 }
 
-/// Returns a predicate that accepts only `id`.
 fn matches_only(id: &str) -> Matcher {
     let id = id.to_string();
     Box::new(move |other| other == id)

@@ -126,7 +126,6 @@ pub(crate) fn make_inheritable(fd: impl AsFd) -> Result<(), Fault> {
     Ok(fcntl_setfd(fd, FdFlags::empty())?)
 }
 
-/// Returns the descriptor numbers that a child inherits.
 pub(crate) fn descriptor_numbers(fds: &[OwnedFd]) -> Vec<i32> {
     fds.iter().map(AsRawFd::as_raw_fd).collect()
 }

@@ -2,7 +2,7 @@
 
 use crate::bench::Bench;
 use crate::fault::Fault;
-use crate::lab::{Lab, Plan, Profile, RunObserver};
+use crate::lab::{Lab, Plan, PlanError, Profile, RunObserver};
 use crate::select::Selection;
 use handover_record::ContenderKind;
 use std::process::ExitCode;
@@ -14,26 +14,28 @@ use std::sync::atomic::AtomicBool;
 ///
 /// Arguments that do not start with a dash are patterns, as for [`select`](crate::select).
 pub fn smoke(all: &[&'static [Bench]]) -> ExitCode {
-    match crate::dispatch_participant(all) {
-        Some(Ok(())) => return ExitCode::SUCCESS,
-        Some(Err(refused)) => {
-            eprintln!("{refused}");
-            return ExitCode::FAILURE;
-        }
-        None => {}
+    if let Some(played) = crate::dispatch_participant(all) {
+        return match played {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(refused) => fail(&refused),
+        };
     }
     let mut patterns: Vec<String> =
         std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
     if patterns.is_empty() {
         patterns.push("*".to_string());
     }
-    let selections = match crate::select(all, &patterns) {
-        Ok(selections) => selections,
-        Err(refused) => {
-            eprintln!("{refused}");
-            return ExitCode::FAILURE;
-        }
-    };
+    run_smoke(all, &patterns).unwrap_or_else(|refused| fail(&refused))
+}
+
+/// Prints an error; returns the exit code of a failure.
+fn fail(refused: &dyn std::fmt::Display) -> ExitCode {
+    eprintln!("{refused}");
+    ExitCode::FAILURE
+}
+
+fn run_smoke(all: &[&'static [Bench]], patterns: &[String]) -> Result<ExitCode, PlanError> {
+    let selections = crate::select(all, patterns)?;
     let (mut passed, mut failed) = (0, 0);
     for processes in [false, true] {
         let can = |it: &&Selection| {
@@ -46,14 +48,7 @@ pub fn smoke(all: &[&'static [Bench]]) -> ExitCode {
             continue;
         }
         let plan = Plan { profile: Profile::Smoke, processes, ..Plan::default() };
-        let lab = match Lab::new(all, &ids, plan) {
-            Ok(lab) => lab,
-            Err(refused) => {
-                eprintln!("{refused}");
-                return ExitCode::FAILURE;
-            }
-        };
-        let outcome = lab.run(&mut SmokeObserver, &AtomicBool::new(false));
+        let outcome = Lab::new(all, &ids, plan)?.run(&mut SmokeObserver, &AtomicBool::new(false));
         let way = if processes { " (processes)" } else { "" };
         // The id of a fault of one contender ends with the contender's name.
         let is_of = |fault_id: &str, id: &str| {
@@ -76,7 +71,7 @@ pub fn smoke(all: &[&'static [Bench]]) -> ExitCode {
         }
     }
     eprintln!("{passed} passed, {failed} failed");
-    if failed == 0 && passed > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    Ok(if failed == 0 && passed > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Observer that prints faults only.

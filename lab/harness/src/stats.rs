@@ -37,7 +37,6 @@ pub fn quantile_sorted(sorted: &[f64], q: f64) -> f64 {
 /// Minimum number of passes for a 95 % interval of their median, because the smallest and the
 /// greatest of five passes enclose it in only 94 of 100 cases.
 pub const PASSES_MIN: usize = 6;
-/// Confidence level of the intervals.
 const CONFIDENCE: f64 = 0.95;
 /// Number of values above which their binomial distribution is approximated by a normal one.
 const COUNT_NORMAL_MIN: usize = 200;
@@ -84,7 +83,6 @@ pub fn median_of_independent(values: &[f64]) -> MedianEstimate {
     estimate(values, 1.0)
 }
 
-/// Returns the median with the interval of independent values, widened by `factor`.
 fn estimate(values: &[f64], factor: f64) -> MedianEstimate {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
@@ -171,9 +169,7 @@ const MODE_SPREAD_MAX: f64 = 0.5;
 /// resolution divides.
 const MODES_STEPS_MIN: f64 = 4.0;
 
-/// Minimum number of values for a search of modes.
 const MODES_VALUES_MIN: u64 = 8;
-/// Minimum number of values in a mode.
 const MODE_VALUES_MIN: f64 = 2.0;
 
 /// Detects two modes in the values of a clock with steps of `clock_step`: splits the sorted

@@ -3,7 +3,7 @@
 use crate::format;
 use crate::svg::{Axis, AxisName, Chart, Mark, Point, Quantity, Series, SeriesRole};
 use crate::text::{Line, Style, Tone, wrap};
-use handover_record::{Anatomy, AnatomyOutlier, AnatomyStage, Document, Record, Unit};
+use handover_record::{Anatomy, AnatomyOutlier, Document, Record, Unit};
 
 /// Maximum duration of a group of hand-offs that the chart draws, relative to that of typical
 /// hand-offs. A longer bar would shrink the typical one to a line; only the table lists it.
@@ -44,11 +44,7 @@ pub fn render_anatomy(record: &Record, width: usize, style: Style) -> String {
         let look = "`handover trace export FILE --to csv -o -` prints the events of such a file, each with its time.";
         lines.extend(wrap(look, Tone::Faint, 2, width));
     }
-    let mut text = String::new();
-    for line in lines {
-        line.truncate(width, style).render(style, &mut text);
-    }
-    text
+    crate::table::render(lines, width, style)
 }
 
 /// Renders the table of stages.
@@ -79,15 +75,9 @@ fn stages(anatomy: &Anatomy, width: usize) -> Vec<Line> {
         }
         let column = NAME + COLUMN * 4 + 2;
         if stage.name != anatomy.total.name && width > column + 20 {
-            line.pad_to(column);
-            let mut what = wrap(&stage.what, Tone::Faint, 0, width - column).into_iter();
-            line.spans.extend(what.next().unwrap_or_default().spans);
-            lines.push(line);
-            for more in what {
-                let mut line = Line::default();
-                line.pad_to(column);
-                line.spans.extend(more.spans);
-                lines.push(line);
+            for what in wrap(&stage.what, Tone::Faint, 0, width - column) {
+                line.push_at(column, what);
+                lines.push(std::mem::take(&mut line));
             }
         } else {
             lines.push(line);
@@ -96,7 +86,6 @@ fn stages(anatomy: &Anatomy, width: usize) -> Vec<Line> {
     lines
 }
 
-/// Formats a time in nanoseconds.
 fn ns(value: f64) -> String {
     format::figure(Unit::Ns, value)
 }
@@ -239,15 +228,11 @@ pub fn anatomy_chart(record: &Record, width_px: f64) -> Option<Chart> {
         // The palette's last colour is that of the floor.
         let colour = colours.next().unwrap_or(0) % 7;
         chart = chart.with_series(Series::new(
-            name(stage),
+            &stage.name,
             SeriesRole::Nth(colour),
             Mark::Stacked,
             points,
         ));
     }
     Some(chart)
-}
-
-fn name(stage: &AnatomyStage) -> String {
-    stage.name.clone()
 }

@@ -61,7 +61,6 @@ impl Statistic {
         }
     }
 
-    /// Returns the value of a record; NaN if the record has none.
     fn value(self, record: &Record) -> f64 {
         match self {
             Statistic::Median => return record.summary.median,
@@ -393,23 +392,11 @@ fn chosen([median, tenth]: [Row; 2]) -> Row {
         }
         (true, false) => median,
         (false, true) => tenth,
-        (true, true) => {
-            if width(&tenth) < width(&median) {
-                tenth
-            } else {
-                median
-            }
-        }
         // The row that prevents the verdict `same` is shown.
         (false, false) if !is_bounded(&tenth) || median.verdict == Verdict::TooNoisy => median,
         (false, false) if !is_bounded(&median) || tenth.verdict == Verdict::TooNoisy => tenth,
-        (false, false) => {
-            if width(&tenth) < width(&median) {
-                tenth
-            } else {
-                median
-            }
-        }
+        _ if width(&tenth) < width(&median) => tenth,
+        _ => median,
     }
 }
 
@@ -421,7 +408,6 @@ fn width(row: &Row) -> f64 {
     }
 }
 
-/// Describes the runs of a side.
 fn side((name, documents): (&str, &[&Document])) -> Side {
     let build = |document: &&Document| match document.run.commit.as_str() {
         "" => document.run.version.clone(),
@@ -515,7 +501,6 @@ fn finite(values: &[f64]) -> Vec<f64> {
 
 /// All figures of both sides, in order of first appearance.
 struct Table {
-    /// Number of processes of side A.
     a_count: usize,
     /// Number of processes of both sides.
     count: usize,
@@ -669,7 +654,6 @@ fn processes(count: usize) -> String {
     if count == 1 { "1 process".to_string() } else { format!("{count} processes") }
 }
 
-/// Returns the verdict on a row.
 fn verdict(row: &Row, threshold: f64) -> Verdict {
     let (Some(ratio), Some(low), Some(high)) = (row.ratio, row.low, row.high) else {
         // Only equal values reach this point if they are not above 0.

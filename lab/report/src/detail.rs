@@ -44,7 +44,6 @@ pub(crate) struct Detail<'a> {
     pub rows: Vec<Contender<'a>>,
 }
 
-/// Data of one contender of a figure.
 #[derive(Serialize)]
 pub(crate) struct Contender<'a> {
     #[serde(skip)]
@@ -64,11 +63,9 @@ pub(crate) struct Contender<'a> {
     p99: Option<f64>,
     /// Operations per second.
     rate: f64,
-    /// Number of CPUs used.
     cpus: f64,
     /// Resource usage by role, as text.
     used: String,
-    /// Number of samples.
     samples: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     floor: Option<RatioView<'a>>,
@@ -125,7 +122,6 @@ impl<'a> Details<'a> {
     }
 }
 
-/// Collects the data of a figure.
 fn detail<'a>(figure: &FigureRows<'a>) -> Option<Detail<'a>> {
     let first = *figure.rows.first()?;
     let samples: Vec<_> = figure.rows.iter().map(|record| samples(record)).collect();

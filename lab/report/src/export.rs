@@ -5,7 +5,8 @@ use crate::model::{self, Model};
 use crate::text::is_control;
 use handover_record::{Document, FigureMode, Record, Unit};
 use serde::Serialize;
-use std::fmt::Write as _;
+use serde_json::{Value, json};
+use std::fmt::{Display, Write as _};
 use std::str::FromStr;
 
 /// Export format for another tool.
@@ -56,234 +57,157 @@ fn figures(documents: &[Document]) -> impl Iterator<Item = (&Document, &Record)>
     documents.iter().flat_map(|document| document.records.iter().map(move |it| (document, it)))
 }
 
-/// Line of the CSV table. A missing value is an empty field.
-#[derive(Serialize)]
-struct CsvLine<'a> {
-    run: &'a str,
-    started_unix_ns: i64,
-    host: &'a str,
-    version: &'a str,
-    commit: &'a str,
-    id: &'a str,
-    contender: &'a str,
-    kind: String,
-    args: String,
-    unit: String,
-    timing: String,
-    median: f64,
-    low: Option<f64>,
-    high: Option<f64>,
-    min: Option<f64>,
-    p50: Option<f64>,
-    p90: Option<f64>,
-    p99: Option<f64>,
-    p999: Option<f64>,
-    max: Option<f64>,
-    mean: f64,
-    operations: u64,
-    rate_per_s: f64,
-    bytes_per_s: Option<f64>,
-    cpus_user: f64,
-    cpus_system: f64,
-    cpus_by_role: String,
-    switches_voluntary_per_op: f64,
-    switches_involuntary_per_s: f64,
-    faults_minor_per_op: f64,
-    faults_major_per_s: f64,
-    floor_id: Option<&'a str>,
-    floor_ratio: Option<f64>,
-    peer: Option<&'a str>,
-    peer_ratio: Option<f64>,
-    warnings: String,
-}
+/// Function that returns a figure's value in one column of the CSV table; null for an empty field.
+type CsvValue = fn(&Document, &Record) -> Value;
 
-/// Column names of the CSV table.
-const CSV_HEAD: [&str; 36] = [
-    "run",
-    "started_unix_ns",
-    "host",
-    "version",
-    "commit",
-    "id",
-    "contender",
-    "kind",
-    "args",
-    "unit",
-    "timing",
-    "median",
-    "low",
-    "high",
-    "min",
-    "p50",
-    "p90",
-    "p99",
-    "p999",
-    "max",
-    "mean",
-    "operations",
-    "rate_per_s",
-    "bytes_per_s",
-    "cpus_user",
-    "cpus_system",
-    "cpus_by_role",
-    "switches_voluntary_per_op",
-    "switches_involuntary_per_s",
-    "faults_minor_per_op",
-    "faults_major_per_s",
-    "floor_id",
-    "floor_ratio",
-    "peer",
-    "peer_ratio",
-    "warnings",
+/// Names and values of the CSV table's columns.
+const CSV_COLUMNS: [(&str, CsvValue); 36] = [
+    ("run", |document, _| json!(document.run.id)),
+    ("started_unix_ns", |_, it| json!(it.started_unix_ns)),
+    ("host", |document, _| json!(document.host.name)),
+    ("version", |document, _| json!(document.run.version)),
+    ("commit", |document, _| json!(document.run.commit)),
+    ("id", |_, it| json!(it.id)),
+    ("contender", |_, it| json!(it.contender)),
+    ("kind", |_, it| json!(it.kind.to_string())),
+    ("args", |_, it| {
+        json!(joined(it.args.iter().map(|(name, value)| format!("{name}={value}")), " "))
+    }),
+    ("unit", |_, it| json!(it.unit.to_string())),
+    ("timing", |_, it| json!(it.summary.timing_kind().to_string())),
+    ("median", |_, it| json!(it.summary.median)),
+    ("low", |_, it| json!(it.summary.low)),
+    ("high", |_, it| json!(it.summary.high)),
+    ("min", |_, it| json!(it.summary.quantiles().map(|it| it.min))),
+    ("p50", |_, it| json!(it.summary.quantiles().map(|it| it.p50))),
+    ("p90", |_, it| json!(it.summary.quantiles().map(|it| it.p90))),
+    ("p99", |_, it| json!(it.summary.quantiles().map(|it| it.p99))),
+    ("p999", |_, it| json!(it.summary.quantiles().map(|it| it.p999))),
+    ("max", |_, it| json!(it.summary.quantiles().map(|it| it.max))),
+    ("mean", |_, it| json!(it.summary.mean)),
+    ("operations", |_, it| json!(it.summary.ops)),
+    ("rate_per_s", |_, it| json!(it.rate_per_s)),
+    ("bytes_per_s", |_, it| json!(it.bytes_per_s)),
+    ("cpus_user", |_, it| json!(it.cpus_user)),
+    ("cpus_system", |_, it| json!(it.cpus_system)),
+    ("cpus_by_role", |_, it| {
+        json!(joined(it.roles.iter().map(|it| format!("{} {:.3}", it.role, it.cpus)), "; "))
+    }),
+    ("switches_voluntary_per_op", |_, it| json!(it.switches_voluntary_per_op)),
+    ("switches_involuntary_per_s", |_, it| json!(it.switches_involuntary_per_s)),
+    ("faults_minor_per_op", |_, it| json!(it.faults_minor_per_op)),
+    ("faults_major_per_s", |_, it| json!(it.faults_major_per_s)),
+    ("floor_id", |_, it| json!(it.floor.as_ref().map(|floor| &floor.id))),
+    ("floor_ratio", |_, it| json!(it.floor.as_ref().map(|floor| floor.ratio))),
+    ("peer", |_, it| json!(it.best_peer().map(|peer| &peer.contender))),
+    ("peer_ratio", |_, it| json!(it.best_peer().map(|peer| peer.ratio))),
+    ("warnings", |_, it| {
+        json!(joined(it.warnings.iter().map(|it| format::warning_text(it.code).into()), "; "))
+    }),
 ];
+
+fn joined(words: impl Iterator<Item = String>, between: &str) -> String {
+    words.collect::<Vec<_>>().join(between)
+}
 
 fn csv(documents: &[Document]) -> String {
     let mut writer = csv::WriterBuilder::new().has_headers(false).from_writer(Vec::new());
-    // Writing to memory cannot fail. The header is written even without figures.
-    let written = writer.write_record(CSV_HEAD);
-    debug_assert!(written.is_ok(), "{written:?}");
+    // Writing to memory, with the same number of fields on every line, cannot fail. The header is written even
+    // without figures.
+    let mut written = writer.write_record(CSV_COLUMNS.map(|it| it.0));
     for (document, it) in figures(documents) {
-        let args: Vec<String> =
-            it.args.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        let warnings: Vec<&str> =
-            it.warnings.iter().map(|it| format::warning_text(it.code)).collect();
-        let by_role: Vec<String> =
-            it.roles.iter().map(|it| format!("{} {:.3}", it.role, it.cpus)).collect();
-        let (s, peer) = (&it.summary, it.best_peer());
-        let operations = s.quantiles();
-        let line = CsvLine {
-            run: &document.run.id,
-            started_unix_ns: it.started_unix_ns,
-            host: &document.host.name,
-            version: &document.run.version,
-            commit: &document.run.commit,
-            id: &it.id,
-            contender: &it.contender,
-            kind: it.kind.to_string(),
-            args: args.join(" "),
-            unit: it.unit.to_string(),
-            timing: s.timing_kind().to_string(),
-            median: s.median,
-            low: s.low,
-            high: s.high,
-            min: operations.map(|it| it.min),
-            p50: operations.map(|it| it.p50),
-            p90: operations.map(|it| it.p90),
-            p99: operations.map(|it| it.p99),
-            p999: operations.map(|it| it.p999),
-            max: operations.map(|it| it.max),
-            mean: s.mean,
-            operations: s.ops,
-            rate_per_s: it.rate_per_s,
-            bytes_per_s: it.bytes_per_s,
-            cpus_user: it.cpus_user,
-            cpus_system: it.cpus_system,
-            cpus_by_role: by_role.join("; "),
-            switches_voluntary_per_op: it.switches_voluntary_per_op,
-            switches_involuntary_per_s: it.switches_involuntary_per_s,
-            faults_minor_per_op: it.faults_minor_per_op,
-            faults_major_per_s: it.faults_major_per_s,
-            floor_id: it.floor.as_ref().map(|floor| &*floor.id),
-            floor_ratio: it.floor.as_ref().map(|floor| floor.ratio),
-            peer: peer.map(|peer| &*peer.contender),
-            peer_ratio: peer.map(|peer| peer.ratio),
-            warnings: warnings.join("; "),
-        };
-        // Writing to memory, with the same number of fields on every line, cannot fail.
-        let written = writer.serialize(line);
-        debug_assert!(written.is_ok(), "{written:?}");
+        written = written.and_then(|()| {
+            writer.serialize(CSV_COLUMNS.map(|(_, value)| value(document, it)).as_slice())
+        });
     }
+    debug_assert!(written.is_ok(), "{written:?}");
     let bytes = writer.into_inner().unwrap_or_default();
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Metric family: its header (name, type and help) and the lines of its samples.
+/// Metric family: its name, its header and the lines of its samples.
 struct Family {
-    head: &'static str,
+    name: &'static str,
+    head: String,
     lines: String,
 }
 
-/// Renders the runs as OpenMetrics.
+impl Family {
+    fn new(name: &'static str, kind: &str, help: &str) -> Self {
+        let unit = match name.ends_with("_seconds") {
+            true => format!("# UNIT {name} seconds\n"),
+            false => String::new(),
+        };
+        let head = format!("# TYPE {name} {kind}\n{unit}# HELP {name} {help}\n");
+        Family { name, head, lines: String::new() }
+    }
+
+    fn add(&mut self, suffix: &str, labels: &str, value: impl Display) {
+        // Writing to a string cannot fail.
+        let _ = writeln!(self.lines, "{}{suffix}{{{labels}}} {value}", self.name);
+    }
+}
+
 fn open_metrics(documents: &[Document]) -> String {
-    let family = |head| Family { head, lines: String::new() };
-    let mut times = family(
-        "# TYPE handover_operation_seconds summary\n\
-         # UNIT handover_operation_seconds seconds\n\
-         # HELP handover_operation_seconds What one operation takes.\n",
+    let new = Family::new;
+    let mut times = new("handover_operation_seconds", "summary", "What one operation takes.");
+    let mut medians = new(
+        "handover_figure_seconds",
+        "gauge",
+        "The figure: a median of operations, or a mean of batches, as the label timing says.",
     );
-    let mut medians = family(
-        "# TYPE handover_figure_seconds gauge\n\
-         # UNIT handover_figure_seconds seconds\n\
-         # HELP handover_figure_seconds The figure: a median of operations, or a mean of batches, as the label timing says.\n",
+    let mut others = new(
+        "handover_figure",
+        "gauge",
+        "Figures that are no times, in the unit that the label names.",
     );
-    let mut others = family(
-        "# TYPE handover_figure gauge\n\
-         # HELP handover_figure Figures that are no times, in the unit that the label names.\n",
+    let mut rates =
+        new("handover_operations_per_second", "gauge", "Operations of all measured participants.");
+    let mut cpus = new(
+        "handover_cpus",
+        "gauge",
+        "CPUs in use: of the whole process, or of the role that the label names.",
     );
-    let mut rates = family(
-        "# TYPE handover_operations_per_second gauge\n\
-         # HELP handover_operations_per_second Operations of all measured participants.\n",
-    );
-    let mut cpus = family(
-        "# TYPE handover_cpus gauge\n\
-         # HELP handover_cpus CPUs in use: of the whole process, or of the role that the label names.\n",
-    );
-    let mut faults = family(
-        "# TYPE handover_page_faults_per_operation gauge\n\
-         # HELP handover_page_faults_per_operation Page faults of the whole process that needed no I/O.\n",
+    let mut faults = new(
+        "handover_page_faults_per_operation",
+        "gauge",
+        "Page faults of the whole process that needed no I/O.",
     );
     for (document, it) in figures(documents) {
-        let labels = labels(document, it);
+        let labels = &labels(document, it);
         let s = &it.summary;
-        // Writing to a string cannot fail.
-        let _ =
-            writeln!(rates.lines, "handover_operations_per_second{{{labels}}} {}", it.rate_per_s);
-        let all = it.cpus_user + it.cpus_system;
-        let _ = writeln!(cpus.lines, "handover_cpus{{{labels},role=\"\"}} {all}");
+        rates.add("", labels, it.rate_per_s);
+        cpus.add("", &format!("{labels},role=\"\""), it.cpus_user + it.cpus_system);
         for role in &it.roles {
-            let name = escaped(&role.role);
-            let _ = writeln!(cpus.lines, "handover_cpus{{{labels},role=\"{name}\"}} {}", role.cpus);
+            cpus.add("", &format!("{labels},role=\"{}\"", escaped(&role.role)), role.cpus);
         }
-        let (name, minor) = ("handover_page_faults_per_operation", it.faults_minor_per_op);
-        let _ = writeln!(faults.lines, "{name}{{{labels}}} {minor}");
+        faults.add("", labels, it.faults_minor_per_op);
         if it.unit != Unit::Ns {
-            let unit = it.unit;
-            let _ =
-                writeln!(others.lines, "handover_figure{{{labels},unit=\"{unit}\"}} {}", s.median);
+            others.add("", &format!("{labels},unit=\"{}\"", it.unit), s.median);
             continue;
         }
-        let (seconds, timing) = (|ns: f64| ns / 1e9, s.timing_kind());
-        let _ = writeln!(
-            medians.lines,
-            "handover_figure_seconds{{{labels},timing=\"{timing}\"}} {}",
-            seconds(s.median)
-        );
-        let name = "handover_operation_seconds";
-        let quantiles = s.quantiles().map_or_else(Vec::new, |it| {
-            vec![("0.5", it.p50), ("0.9", it.p90), ("0.99", it.p99), ("0.999", it.p999)]
-        });
-        for (quantile, ns) in quantiles {
-            let ns = seconds(ns);
-            let _ = writeln!(times.lines, "{name}{{{labels},quantile=\"{quantile}\"}} {ns}");
+        let seconds = |ns: f64| ns / 1e9;
+        medians.add("", &format!("{labels},timing=\"{}\"", s.timing_kind()), seconds(s.median));
+        if let Some(it) = s.quantiles() {
+            for (quantile, ns) in
+                [("0.5", it.p50), ("0.9", it.p90), ("0.99", it.p99), ("0.999", it.p999)]
+            {
+                times.add("", &format!("{labels},quantile=\"{quantile}\""), seconds(ns));
+            }
         }
-        let sum = seconds(s.mean) * s.ops as f64;
-        let _ = writeln!(
-            times.lines,
-            "{name}_count{{{labels}}} {}\n{name}_sum{{{labels}}} {sum}",
-            s.ops
-        );
+        times.add("_count", labels, s.ops);
+        times.add("_sum", labels, seconds(s.mean) * s.ops as f64);
     }
     let families = [times, medians, others, rates, cpus, faults];
     let mut text: String = families
         .iter()
         .filter(|family| !family.lines.is_empty())
-        .flat_map(|family| [family.head, &family.lines])
+        .flat_map(|family| [family.head.as_str(), &family.lines])
         .collect();
     text.push_str("# EOF\n");
     text
 }
 
-/// Formats the labels of a figure.
 fn labels(document: &Document, it: &Record) -> String {
     let mut labels = Vec::new();
     let run = [("run", &document.run.id), ("host", &document.host.name)];

@@ -223,11 +223,6 @@ impl History {
 
     /// Draws the history as a chart: each run with its interval, the segments and their changes.
     pub fn chart(&self) -> Chart {
-        let quantity = match self.unit {
-            Unit::Ns => Quantity::Nanos,
-            Unit::Bytes => Quantity::Bytes,
-            Unit::Count => Quantity::Count,
-        };
         let dot = |(place, dot): (usize, &RunFigure)| {
             let text = format!(
                 "{}: {} ({}..{}), {}, {}",
@@ -254,7 +249,7 @@ impl History {
             title,
             Axis::linear("run, with its date and name", Quantity::Count)
                 .with_tick_labels(self.tick_labels()),
-            Axis::linear("median", quantity),
+            Axis::linear("median", self.unit.into()),
         )
         .with_description(described)
         .with_heading()

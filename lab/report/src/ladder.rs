@@ -132,7 +132,6 @@ impl Rungs {
     }
 }
 
-/// Returns the text at the end of a row.
 fn note(record: &Record) -> String {
     match record.modes.as_slice() {
         [fast, slow] => {

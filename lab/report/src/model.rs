@@ -32,14 +32,12 @@ pub(crate) struct Model<'a> {
     pub all: bool,
 }
 
-/// Figures of one mechanism.
 pub(crate) struct MechanismGroup<'a> {
     /// Mechanism: first component of the figures' ids.
     pub name: &'a str,
     pub figures: Vec<FigureRows<'a>>,
 }
 
-/// Rows of one figure.
 pub(crate) struct FigureRows<'a> {
     pub id: &'a str,
     /// Contenders that are listed, each in a row.

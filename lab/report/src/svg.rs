@@ -492,7 +492,6 @@ impl ChartLayout {
         paint.close_group();
     }
 
-    /// Returns the position of a data point.
     fn position_px(&self, x: f64, y: f64) -> (f64, f64) {
         (self.x.position_px(x), self.upright(y))
     }
@@ -537,7 +536,6 @@ impl ChartLayout {
     }
 }
 
-/// Returns the range of the data along both axes.
 fn ends(chart: &Chart, is_horizontal: bool) -> (DataRange, DataRange) {
     let (mut x, mut y) = (DataRange::default(), DataRange::default());
     let mut stack = Stack::default();

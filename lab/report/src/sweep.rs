@@ -152,16 +152,11 @@ impl Sweep<'_> {
 
     /// Draws a chart of the figure and its intervals by argument value.
     pub fn figures_chart(&self) -> Chart {
-        let quantity = match self.unit {
-            Unit::Ns => Quantity::Nanos,
-            Unit::Bytes => Quantity::Bytes,
-            Unit::Count => Quantity::Count,
-        };
         let values = self.curves.iter().flat_map(|it| &it.points).map(|it| it.1.summary.median);
         let mut chart = Chart::new(
             format!("{}, by {}", self.id, self.argument),
             self.axis(),
-            axis("the median, with its 95 % interval", quantity, values),
+            axis("the median, with its 95 % interval", self.unit.into(), values),
         )
         .with_description(self.what())
         .with_size_px(WIDTH_PX, HEIGHT_PX)
@@ -344,7 +339,6 @@ fn law_points(curve: &Curve<'_>, law: Usl) -> Vec<Point> {
     (0..=CURVE_POINTS).map(at).map(|n| Point::new(n, law.throughput(n))).collect()
 }
 
-/// Formats the coefficients of a law.
 fn coefficients(law: Usl) -> String {
     let peak = match (law.peak(), law.throughput_limit()) {
         (Some((n, rate)), _) => format!("peak {} at {}", units::format_rate(rate), number(n)),
@@ -354,7 +348,6 @@ fn coefficients(law: Usl) -> String {
     format!("σ {}, κ {}, {peak}", scientific(law.sigma), scientific(law.kappa))
 }
 
-/// Describes a law in a sentence.
 fn law_in_words(law: Usl, points: &[(f64, f64)]) -> String {
     let prediction = match (law.peak(), law.throughput_limit()) {
         (Some((n, rate)), _) => {

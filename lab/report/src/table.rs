@@ -14,9 +14,7 @@ use std::cmp::Ordering;
 const WIDTH_MIN: usize = 24;
 /// Minimum width of the column that describes the timed operation.
 const WHAT_WIDTH_MIN: usize = 24;
-/// Maximum number of lines per kind of warning.
 const WARNING_LINES_MAX: usize = 8;
-/// Maximum number of figures named per warning.
 const WARNING_NAMES_MAX: usize = 4;
 
 /// Renders the table of a document's figures, with its legend, at most `width` columns wide.
@@ -63,7 +61,6 @@ pub fn render_row(record: &Record, width: usize, style: Style) -> String {
     render(vec![line], width, style)
 }
 
-/// Renders lines, truncated to `width`.
 pub(crate) fn render(lines: Vec<Line>, width: usize, style: Style) -> String {
     let mut text = String::new();
     for line in lines {
@@ -72,7 +69,6 @@ pub(crate) fn render(lines: Vec<Line>, width: usize, style: Style) -> String {
     text
 }
 
-/// Returns the lines above the table.
 fn head(document: &Document, width: usize) -> Vec<Line> {
     let mut lines = wrap(&model::run_line(document), Tone::Faint, 2, width);
     if let (false, Some(run)) = (document.run.complete, lines.last_mut()) {
@@ -85,7 +81,6 @@ fn head(document: &Document, width: usize) -> Vec<Line> {
     lines
 }
 
-/// Returns the lines below the table.
 fn foot(document: &Document, model: &Model<'_>, width: usize, style: Style) -> Vec<Line> {
     let run = &document.run;
     let mut lines = Vec::new();
@@ -114,8 +109,7 @@ fn foot(document: &Document, model: &Model<'_>, width: usize, style: Style) -> V
             if place == 0 {
                 line.push(group.code.table_letters(), Tone::Warning);
             }
-            line.pad_to(4);
-            line.spans.extend(text.spans);
+            line.push_at(4, text);
             lines.push(line);
         }
         for (text, names) in group.texts.iter().take(WARNING_LINES_MAX) {
@@ -126,8 +120,7 @@ fn foot(document: &Document, model: &Model<'_>, width: usize, style: Style) -> V
             let wrapped = wrap(&format!("{names}: {text}"), Tone::Faint, 2, width - 4);
             for text in wrapped {
                 let mut line = Line::default();
-                line.pad_to(4);
-                line.spans.extend(text.spans);
+                line.push_at(4, text);
                 lines.push(line.truncate(width, style));
             }
         }
@@ -193,7 +186,6 @@ fn facts(record: &Record, side: &dyn Fn(&Ratio) -> Ordering) -> Vec<RecordFact> 
     facts
 }
 
-/// Formats the median with its unit.
 fn median(record: &Record) -> Line {
     Line::new(format::figure(record.unit, record.summary.median), Tone::Strong)
 }
@@ -208,7 +200,6 @@ fn modes(record: &Record) -> Vec<Line> {
     record.modes.iter().enumerate().map(shown).collect()
 }
 
-/// Returns the tone of a ratio to a peer.
 fn rival_tone(side: Ordering) -> Tone {
     match side {
         Ordering::Less => Tone::Good,
@@ -230,15 +221,13 @@ fn push_figure_blocks(model: &Model<'_>, lines: &mut Vec<Line>) {
             facts(record, &|peer| model.compare_with_one(record, peer))
         {
             let mut line = Line::new(format!("  {label}"), Tone::Faint);
-            line.pad_to(10);
-            line.spans.extend(value.spans);
+            line.push_at(10, value);
             lines.push(line);
         }
     }
 }
 
-/// Column of the default table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum LadderColumn {
     Id,
     Contender,
@@ -264,23 +253,23 @@ enum LadderColumn {
 
 impl LadderColumn {
     /// All columns, in display order.
-    const ALL: [LadderColumn; 16] = [
-        LadderColumn::Id,
-        LadderColumn::Contender,
-        LadderColumn::Waits,
-        LadderColumn::Argument,
-        LadderColumn::Figure,
-        LadderColumn::Interval,
-        LadderColumn::Statistic,
-        LadderColumn::P99,
-        LadderColumn::Rate,
-        LadderColumn::FloorRatio,
-        LadderColumn::FloorId,
-        LadderColumn::PeerRatio,
-        LadderColumn::PeerName,
-        LadderColumn::Cpus,
-        LadderColumn::Faults,
-        LadderColumn::Warning,
+    const ALL: [TableColumn; 16] = [
+        TableColumn::left(LadderColumn::Id, "id", 0),
+        TableColumn::left(LadderColumn::Contender, "contender", 2),
+        TableColumn::left(LadderColumn::Waits, "waits", 2),
+        TableColumn::right(LadderColumn::Argument, "with", 2),
+        TableColumn::right(LadderColumn::Figure, "figure", 2),
+        TableColumn::left(LadderColumn::Interval, "± 95 %", 1),
+        TableColumn::left(LadderColumn::Statistic, "is the", 1),
+        TableColumn::right(LadderColumn::P99, "p99", 2),
+        TableColumn::right(LadderColumn::Rate, "rate", 2),
+        TableColumn::right(LadderColumn::FloorRatio, "× floor", 2),
+        TableColumn::left(LadderColumn::FloorId, "floor", 1),
+        TableColumn::right(LadderColumn::PeerRatio, "× peer", 2),
+        TableColumn::left(LadderColumn::PeerName, "best peer", 1),
+        TableColumn::right(LadderColumn::Cpus, "CPUs", 2),
+        TableColumn::right(LadderColumn::Faults, "faults", 2),
+        TableColumn::left(LadderColumn::Warning, "warning", 2),
     ];
 
     /// Columns in the order in which they are dropped; `None` stands for the ids' first component, which
@@ -297,54 +286,6 @@ impl LadderColumn {
         Some(LadderColumn::P99),
         Some(LadderColumn::PeerName),
     ];
-
-    fn header(self) -> &'static str {
-        match self {
-            LadderColumn::Id => "id",
-            LadderColumn::Contender => "contender",
-            LadderColumn::Waits => "waits",
-            LadderColumn::Argument => "with",
-            LadderColumn::Figure => "figure",
-            LadderColumn::Interval => "± 95 %",
-            LadderColumn::Statistic => "is the",
-            LadderColumn::P99 => "p99",
-            LadderColumn::Rate => "rate",
-            LadderColumn::FloorRatio => "× floor",
-            LadderColumn::FloorId => "floor",
-            LadderColumn::PeerRatio => "× peer",
-            LadderColumn::PeerName => "best peer",
-            LadderColumn::Cpus => "CPUs",
-            LadderColumn::Faults => "faults",
-            LadderColumn::Warning => "warning",
-        }
-    }
-
-    fn is_right(self) -> bool {
-        !matches!(
-            self,
-            LadderColumn::Id
-                | LadderColumn::Contender
-                | LadderColumn::Waits
-                | LadderColumn::Interval
-                | LadderColumn::Statistic
-                | LadderColumn::FloorId
-                | LadderColumn::PeerName
-                | LadderColumn::Warning
-        )
-    }
-
-    /// Returns the width of the gap before this column, which is narrower if the column belongs to
-    /// the previous one.
-    fn gap(self) -> usize {
-        match self {
-            LadderColumn::Id => 0,
-            LadderColumn::Interval
-            | LadderColumn::Statistic
-            | LadderColumn::FloorId
-            | LadderColumn::PeerName => 1,
-            _ => 2,
-        }
-    }
 
     /// Returns the cell of a record, with several lines if the figure has several modes.
     fn cell(self, model: &Model<'_>, record: &Record) -> Vec<Line> {
@@ -402,9 +343,29 @@ impl LadderColumn {
     }
 }
 
-/// Columns that fit into the terminal, with their widths.
+/// Column with its header and position.
+struct TableColumn {
+    column: LadderColumn,
+    header: &'static str,
+    is_right: bool,
+    /// Width of the gap before the column, which is narrower if the column belongs to the previous one.
+    gap: usize,
+    width: usize,
+}
+
+impl TableColumn {
+    const fn left(column: LadderColumn, header: &'static str, gap: usize) -> TableColumn {
+        TableColumn { column, header, is_right: false, gap, width: 0 }
+    }
+
+    const fn right(column: LadderColumn, header: &'static str, gap: usize) -> TableColumn {
+        TableColumn { is_right: true, ..TableColumn::left(column, header, gap) }
+    }
+}
+
+/// Columns that fit into the terminal.
 struct TableLayout {
-    columns: Vec<(LadderColumn, usize)>,
+    columns: Vec<TableColumn>,
     /// `true` if ids are shown without their first component, which is a heading above them.
     headed: bool,
     /// Width of the description of the timed operation; `None` if there is not enough space.
@@ -415,11 +376,12 @@ impl TableLayout {
     /// Chooses the columns that fit into `width`; `None` if not even the narrowest table fits.
     fn fit(model: &Model<'_>, width: usize, style: Style) -> Option<TableLayout> {
         let mut layout = TableLayout { columns: Vec::new(), headed: false, what_width: None };
-        for column in LadderColumn::ALL {
-            let widest = layout.widest(column, model);
+        for it in LadderColumn::ALL {
+            let widest = layout.widest(it.column, model);
             // A column with empty cells only is omitted.
             if widest > 0 {
-                layout.columns.push((column, widest.max(Line::plain(column.header()).width())));
+                let width = widest.max(Line::plain(it.header).width());
+                layout.columns.push(TableColumn { width, ..it });
             }
         }
         let rows: Vec<&Record> = model.rows().collect();
@@ -437,10 +399,10 @@ impl TableLayout {
                 continue;
             }
             match dropped {
-                Some(dropped) => layout.columns.retain(|(column, _)| *column != dropped),
+                Some(dropped) => layout.columns.retain(|it| it.column != dropped),
                 None => {
                     layout.headed = true;
-                    layout.columns[0].1 = layout.widest(LadderColumn::Id, model).max(2);
+                    layout.columns[0].width = layout.widest(LadderColumn::Id, model).max(2);
                 }
             }
         }
@@ -449,12 +411,10 @@ impl TableLayout {
         Some(layout)
     }
 
-    /// Returns the width of the table.
     fn width(&self) -> usize {
-        self.columns.iter().map(|(column, width)| column.gap() + width).sum()
+        self.columns.iter().map(|it| it.gap + it.width).sum()
     }
 
-    /// Returns the width of a column's widest cell.
     fn widest(&self, column: LadderColumn, model: &Model<'_>) -> usize {
         let cells = model.rows().flat_map(|record| self.cell(column, model, record));
         cells.map(|line| line.width()).max().unwrap_or(0)
@@ -470,10 +430,8 @@ impl TableLayout {
         }
     }
 
-    /// Appends the table to `lines`.
     fn draw(&self, model: &Model<'_>, style: Style, lines: &mut Vec<Line>) {
-        let headers =
-            self.columns.iter().map(|(column, _)| vec![Line::new(column.header(), Tone::Faint)]);
+        let headers = self.columns.iter().map(|it| vec![Line::new(it.header, Tone::Faint)]);
         let what = self.what_width.map(|_| Line::new("what is timed", Tone::Faint));
         lines.extend(self.join(headers.collect(), what, style));
         let rule = "─".repeat(self.width() + self.what_width.map_or(0, |what| what + 2));
@@ -486,34 +444,30 @@ impl TableLayout {
                 lines.push(Line::plain(group.name));
             }
             for record in group.figures.iter().flat_map(|figure| &figure.rows) {
-                let cells =
-                    self.columns.iter().map(|(column, _)| self.cell(*column, model, record));
+                let cells = self.columns.iter().map(|it| self.cell(it.column, model, record));
                 let what = self.what_width.map(|_| Line::new(&record.what, Tone::Faint));
                 lines.extend(self.join(cells.collect(), what, style));
             }
         }
     }
 
-    /// Joins the cells of one row into lines.
     fn join(&self, cells: Vec<Vec<Line>>, what: Option<Line>, style: Style) -> Vec<Line> {
         let height = cells.iter().map(Vec::len).max().unwrap_or(0);
         let mut lines = vec![Line::default(); height];
         let mut start = 0;
-        for ((column, width), cell) in self.columns.iter().zip(cells) {
-            start += column.gap();
-            for (line, content) in lines.iter_mut().zip(&cell) {
-                if column.is_right() {
-                    line.push_right(content, start + width);
+        for (column, cell) in self.columns.iter().zip(cells) {
+            start += column.gap;
+            for (line, content) in lines.iter_mut().zip(cell) {
+                if column.is_right {
+                    line.push_right(&content, start + column.width);
                 } else {
-                    line.pad_to(start);
-                    line.spans.extend(content.spans.iter().cloned());
+                    line.push_at(start, content);
                 }
             }
-            start += width;
+            start += column.width;
         }
         if let (Some(what), Some(width), Some(first)) = (what, self.what_width, lines.first_mut()) {
-            first.pad_to(start + 2);
-            first.spans.extend(what.truncate(width, style).spans);
+            first.push_at(start + 2, what.truncate(width, style));
         }
         lines
     }

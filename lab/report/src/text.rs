@@ -27,7 +27,6 @@ pub(crate) enum Tone {
     Good,
     /// Result worse than a peer's.
     Bad,
-    /// Text of a warning.
     Warning,
 }
 
@@ -44,7 +43,6 @@ impl Tone {
     }
 }
 
-/// Text with one tone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TextSpan {
     pub text: String,
@@ -84,6 +82,12 @@ impl Line {
         if width < column {
             self.push(" ".repeat(column - width), Tone::Plain);
         }
+    }
+
+    /// Appends another line's spans from a column on.
+    pub fn push_at(&mut self, column: usize, other: Line) {
+        self.pad_to(column);
+        self.spans.extend(other.spans);
     }
 
     /// Appends another line's spans, right-aligned to the column `end`.
@@ -187,7 +191,6 @@ pub fn is_control(char: char) -> bool {
         || matches!(char, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Replaces each control character by a replacement character.
 pub(crate) fn replace_control_characters(text: &str) -> String {
     text.chars().map(|char| if is_control(char) { '\u{fffd}' } else { char }).collect()
 }

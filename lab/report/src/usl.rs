@@ -108,7 +108,6 @@ impl Usl {
         (self.sum_of_squares(points) / points.len().max(1) as f64).sqrt()
     }
 
-    /// Returns the sum of the squared relative errors.
     fn sum_of_squares(&self, points: &[(f64, f64)]) -> f64 {
         points.iter().map(|(n, x)| (x / self.throughput(*n) - 1.0).powi(2)).sum()
     }

@@ -18,7 +18,6 @@ use handover_rpc::{
 
 /// Procedure that returns the handle of the owner's memory.
 const HANDLE_METHOD: Method = Method::new("handle");
-/// Procedure that stops the owner.
 const STOP_METHOD: Method = Method::new("stop");
 
 args! {

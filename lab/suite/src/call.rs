@@ -167,17 +167,14 @@ pub fn counting_program_file(entries: EntryKind) -> &'static [u8] {
     }
 }
 
-/// Declaration of a benchmark of calls.
 trait CallBenchmark {
     const SPEC: Spec;
 }
 
-/// Benchmark of calls by a loop in C.
 trait BenchmarkInC: CallBenchmark {
     const CALL_PATH: CallPath;
 }
 
-/// Benchmark of calls by a loop in Rust.
 trait BenchmarkInRust: CallBenchmark {
     const CALL_LOOP: CallLoop;
 }
@@ -224,7 +221,6 @@ kinds! {
         .floor("call/inline").classic("calls");
 }
 
-/// Workload: the calls of a loop in C.
 struct CallsInC<K>(CallLoop, PhantomData<K>);
 
 impl<K: BenchmarkInC> Workload for CallsInC<K> {
@@ -249,7 +245,6 @@ impl<K: BenchmarkInC> Workload for CallsInC<K> {
     }
 }
 
-/// Workload: the calls of a loop in Rust.
 struct CallsInRust<K>(PhantomData<K>);
 
 impl<K: BenchmarkInRust> Workload for CallsInRust<K> {

@@ -34,7 +34,6 @@ pub(crate) trait Channel<T = u64>: 'static {
 pub(crate) trait BatchChannel: Channel {
     /// Pushes as many of these items as fit; returns their number.
     fn push_some(sender: &mut Self::Sender, items: &mut std::ops::Range<u64>) -> usize;
-    /// Pops at most `items_max` items; returns their number.
     fn pop_some(receiver: &mut Self::Receiver, items_max: usize, each: impl FnMut(u64)) -> usize;
 }
 

@@ -58,7 +58,6 @@ pub fn read_repeatedly<R: ClockReading>(n: u64) {
     }
 }
 
-/// Workload: repeated readings of one clock.
 struct ClockReadings<R>(PhantomData<R>);
 
 impl<R: ClockReading> Workload for ClockReadings<R> {

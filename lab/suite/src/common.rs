@@ -78,7 +78,6 @@ impl<T> TakeCell<T> {
     }
 }
 
-/// Calls `run`; returns its duration in clock ticks.
 #[inline]
 pub(crate) fn time_ticks(run: impl FnOnce()) -> u64 {
     let began = clock::ticks();
@@ -122,7 +121,6 @@ pub(crate) fn check_counts<const N: usize>(
     }
 }
 
-/// Fails if the received bytes differ from the bytes sent.
 pub(crate) fn check_bytes_equal(received: &[u8], sent: &[u8]) -> Result<(), Fault> {
     match received == sent {
         true => Ok(()),
@@ -130,7 +128,6 @@ pub(crate) fn check_bytes_equal(received: &[u8], sent: &[u8]) -> Result<(), Faul
     }
 }
 
-/// Converts a size in bytes to `usize`.
 pub(crate) fn bytes_to_usize(bytes: handover_record::Bytes) -> usize {
     usize::try_from(bytes.0).unwrap_or(usize::MAX)
 }

@@ -18,7 +18,6 @@ use contenders::{
 use handover_base::usage;
 use handover_harness::{Bench, Fault, Samples, Setup, Workload, benches};
 use handover_record::{Spec, args};
-use std::marker::PhantomData;
 use std::time::Instant;
 
 /// Operations of fibers or their alternatives. Each method performs its operation `count` times and
@@ -28,7 +27,9 @@ pub(crate) trait FiberContender: Sized + 'static {
     fn begin(workers_count: u32) -> Result<Self, Fault>;
 
     /// Lets another fiber of the same worker run, `count` times.
-    fn yields(&mut self, count: u64) -> Result<u64, Fault>;
+    fn yields(&mut self, _count: u64) -> Result<u64, Fault> {
+        unsupported()
+    }
 
     /// Yields while no other fiber can run, `count` times.
     fn yields_alone(&mut self, _count: u64) -> Result<u64, Fault> {
@@ -72,11 +73,11 @@ fn unsupported<T>() -> Result<T, Fault> {
     Err(Fault::new("the contender does not support the operation"))
 }
 
+/// Declares a workload for each operation of a [`FiberContender`].
 macro_rules! operations {
-    ($($(#[$doc:meta])* $name:ident: $workers:literal, $method:ident, $batch:literal, $id:literal, $what:literal,
+    ($($name:ident: $workers:literal, $method:ident, $batch:literal, $id:literal, $what:literal,
         $floor:expr, ladder: $ladder:literal;)*) => {$(
-        $(#[$doc])*
-        struct $name<F>(F, PhantomData<F>);
+        struct $name<F>(F);
 
         impl<F: FiberContender> Workload for $name<F> {
             type Args = ();
@@ -85,7 +86,7 @@ macro_rules! operations {
             fn setup((): &(), _: &mut Setup) -> Result<Self, Fault> {
                 let mut fibers = F::begin($workers)?;
                 fibers.$method(2)?; // allocates everything that is reused
-                Ok($name(fibers, PhantomData))
+                Ok($name(fibers))
             }
 
             fn check(&mut self) -> Result<(), Fault> {
@@ -107,35 +108,27 @@ macro_rules! operations {
 }
 
 operations! {
-    /// Workload: a fiber yields to another fiber of the same worker.
     Yields: 1, yields, 4096, "fiber/yield",
         "switch between two fibers of one worker by yielding", None, ladder: false;
-    /// Workload: a fiber yields while no other fiber can run.
     YieldsAlone: 1, yields_alone, 1024, "fiber/yield-alone",
         "yield of a fiber when no other fiber is ready", Some("floor/empty"), ladder: false;
-    /// Workload: a fiber is spawned, runs and is joined.
     Spawns: 1, spawns, 512, "fiber/spawn-join",
         "spawn, run and join of a fiber", None, ladder: true;
-    /// Workload: a fiber is spawned, detached and runs.
     Detaches: 1, detaches, 512, "fiber/spawn-detached",
         "spawn and run of a detached fiber", None, ladder: false;
-    /// Workload: a fiber wakes another fiber on the same worker.
     Hands: 1, hands, 1024, "fiber/eventual",
         "eventual set by one fiber and waited for by another fiber of the same worker", None, ladder: true;
-    /// Workload: a fiber wakes another fiber on another worker.
     HandsAcross: 2, hands, 1024, "fiber/eventual-across",
         "eventual set by one fiber and waited for by a fiber of another worker", None, ladder: false;
-    /// Workload: a mutex is passed from one fiber to another.
     Locks: 1, locks, 1024, "fiber/mutex",
         "mutex passed between two fibers that contend for it", None, ladder: false;
-    /// Workload: a fiber sleeps for 1 ms.
     Sleeps: 1, sleeps, 4, "fiber/sleep", "sleep of 1 ms", None, ladder: false;
 }
 
 args! {
     /// Arguments of the benchmark of many looping fibers.
     pub struct LoopingFibersArgs {
-        /// Fibers, each of which waits for a sleeping one (-n of the classic program).
+        /// Fibers, each of which has another one asleep (the classic: -n).
         fibers_count: u32 = 100 (smoke 4, range 1..=20_000)
     }
 }

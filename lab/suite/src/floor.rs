@@ -95,7 +95,6 @@ const READINGS_PER_CHECK: u32 = 32;
 struct ClockPair<const FENCED: bool>;
 
 impl<const FENCED: bool> ClockPair<FENCED> {
-    /// Reads the clock, with fences if `FENCED`.
     #[inline]
     fn ticks() -> u64 {
         if FENCED { clock::ticks_fenced() } else { clock::ticks() }

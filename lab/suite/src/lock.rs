@@ -202,7 +202,6 @@ struct Passed<L> {
 const BUSY_PART: usize = 0;
 /// Index of the part with the cost of a successful attempt.
 const FREE_PART: usize = 1;
-/// Index of the part with the cost of an unlock.
 const UNLOCK_PART: usize = 2;
 /// Attempts between two calls of [`Samples::is_running`], so that the call does not affect the pace.
 const ATTEMPTS_PER_CHECK: u32 = 32;

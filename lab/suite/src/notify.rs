@@ -59,7 +59,6 @@ trait NotifyLink: 'static {
     const PROCESSES: bool;
     type Sender: Notify + 'static;
     type Receiver: Wait + 'static;
-    /// Creates a connected sender and receiver.
     fn setup(setup: &mut Setup) -> Result<(Self::Sender, Self::Receiver), Fault>;
     /// `true` for each recorded figure of a busy pair, the receiver's and the sender's; a floor may have only one.
     const RECORDED: [bool; 2] = [true, true];
@@ -122,7 +121,6 @@ const WAIT_KINDS: [Waits; 3] = [Waits::Spin, Waits::SpinThenSleep, Waits::Sleep]
 /// Value of a [`WaitWord`](crate::floor::wait_word::WaitWord) with a pending notification; 0 otherwise.
 const PENDING: u32 = 1;
 
-/// Sender of [`MemoryWord`].
 struct WordSender(Region<WaitLine<1>>, WaitMode);
 
 impl Notify for WordSender {
@@ -135,7 +133,6 @@ impl Notify for WordSender {
     }
 }
 
-/// Receiver of [`MemoryWord`].
 struct WordReceiver {
     word: Region<WaitLine<1>>,
     mode: WaitMode,
@@ -241,9 +238,7 @@ struct NotifyState {
     has_not_slept: AtomicU32,
     /// Time at which the last wait returned, in clock ticks.
     woken_ticks: AtomicU64,
-    /// Number of waits that have returned.
     waits_count: AtomicU64,
-    /// Number of notifications sent.
     sent_count: AtomicU64,
     /// CPU time of the receiver's thread; 0 until the thread has finished.
     receiver_cpu_ns: AtomicU64,

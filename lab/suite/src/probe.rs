@@ -139,11 +139,8 @@ impl<const STAMPS: bool> Workload for UntracedFunction<STAMPS> {
     }
 }
 
-/// Index of the part with one site.
 const SITE_PART: usize = 0;
-/// Index of the part with eight sites.
 const EIGHT_PART: usize = 1;
-/// Index of the part with a span.
 const SPAN_PART: usize = 2;
 
 /// Parts of the benchmarks `probe/off` and `probe/filtered`.
@@ -281,7 +278,7 @@ pub const BENCHES: &[Bench] = benches! {
     one peer "tracing": FilteredSites<traced::Tracing>, if feature = "peers";
     one ours "handover": RecordedSpan<ours::Probes>;
     one peer "tracing": RecordedSpan<traced::Tracing>, if feature = "peers";
-    one peer "tracing-registry": RecordedSpan<traced::RegistrySubscriber>, if feature = "peers";
+    one peer "tracing-registry": RecordedSpan<traced::Tracing<true>>, if feature = "peers";
     one peer "fastrace": fast::SpanCollection, if feature = "fastrace";
     one ours "handover": streamed::StreamRecording;
     one ours "handover": decoded::TraceReading;

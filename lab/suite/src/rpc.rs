@@ -21,7 +21,6 @@ use zerocopy::FromZeros;
 
 /// Maximum time for which a caller waits for the server's address.
 const ADDRESS_WAIT_MAX: Duration = Duration::from_secs(10);
-/// Maximum length of a server's address, in bytes.
 const ADDRESS_BYTES_MAX: usize = 64;
 
 /// Address of the server in shared memory, for the caller.
@@ -49,7 +48,6 @@ impl PublishedAddress {
         Ok(())
     }
 
-    /// Waits until an address is published; returns it.
     pub(crate) fn wait(&self) -> Result<String, Fault> {
         let began = Instant::now();
         loop {

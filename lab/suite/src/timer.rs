@@ -71,10 +71,8 @@ impl TimersArgs for FewTimersArgs {
 
 /// A set of timers, each with a deadline and a key, which is returned when the timer expires. Time starts at 0.
 trait Timers: Sized {
-    /// Handle by which a timer is cancelled.
     type Id: Copy;
     fn new(timers_max: u32) -> Result<Self, Fault>;
-    /// Starts a timer; returns its handle.
     fn start(&mut self, deadline_ns: u64, key: u32) -> Self::Id;
     /// Cancels a timer; returns `true` if the timer was running. Never called for expired timers.
     fn cancel(&mut self, id: Self::Id) -> bool;
@@ -306,7 +304,6 @@ const PARTS: &[Part] = &[
     Part::new("expire", "removal of the next expired timer"),
     Part::new("pair", "start of one more timer and its immediate cancellation"),
 ];
-/// Index of the part with the cost of a start.
 const START_PART: usize = 0;
 /// Index of the part with the cost of a cancellation.
 const CANCEL_PART: usize = 1;
@@ -444,7 +441,6 @@ impl<T: Timers, A> StartCancelExpire<T, A> {
         self.now_ns + 2 * MS_NS + self.random() % HORIZON_NS
     }
 
-    /// Returns a pseudo-random number.
     fn random(&mut self) -> u64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;

@@ -67,7 +67,6 @@ pub struct CostEstimate {
     pub stream_bytes_left: u64,
 }
 
-/// Sums of the events of one name.
 #[derive(Debug, Clone, Default)]
 struct EventSums {
     events: u64,

@@ -20,7 +20,6 @@ impl NameId {
 /// Set of site names; sites of several traces, and several sites of one program, may share a name.
 #[derive(Debug, Clone)]
 pub struct SiteNames {
-    /// Text of each name.
     texts: Vec<String>,
     is_selected: Vec<bool>,
     /// Id of each site's name, by trace and site number.

@@ -246,7 +246,6 @@ pub fn record(
     Ok(RecordResult { status, written, notes })
 }
 
-/// Returns the description of a written trace.
 fn describe_trace(path: PathBuf, trace: &Trace) -> WrittenTrace {
     WrittenTrace {
         pid: trace.pid(),
@@ -363,7 +362,6 @@ fn rename(temporary: &Path, file: &Path, notes: &mut Vec<String>) {
     }
 }
 
-/// Temporary folders of a recording.
 #[derive(Debug)]
 struct RecorderFolders {
     /// Folder with the library, its settings and its log.

@@ -104,7 +104,6 @@ struct FunctionSums {
     threads: u64,
     /// Number, from 1, of the thread that was last counted in `threads`.
     thread: u64,
-    /// Time in the function and its callees.
     total_ns: u64,
     self_ns: u64,
     cut: u64,
@@ -168,7 +167,6 @@ impl CallStatistics {
         self.sums.iter().fold(0, |sum, of| sum.saturating_add(of.self_ns))
     }
 
-    /// Returns the sums of a name.
     #[inline]
     fn sums(&mut self, name: NameId) -> &mut FunctionSums {
         if self.sums.len() <= name.index() {

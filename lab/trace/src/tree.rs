@@ -38,7 +38,6 @@ pub struct TreeLine {
 /// Index that stands for no node.
 const NONE: u32 = u32::MAX;
 
-/// Node of a call tree.
 #[derive(Debug)]
 struct Node {
     /// Name of the function; `None` for a root.
@@ -66,7 +65,6 @@ pub struct CallTree {
     process: Option<usize>,
     /// Index of the innermost open call's node.
     current: u32,
-    /// Level of the innermost open call.
     level: usize,
     /// Number of open calls beyond [`TREE_LEVELS_MAX`].
     too_deep_count: u64,
@@ -156,7 +154,6 @@ impl CallTree {
         }
     }
 
-    /// Adds a node; returns its index.
     fn add_node(&mut self, name: Option<NameId>, parent: u32) -> u32 {
         let at = self.nodes.len() as u32;
         let mut next_sibling = NONE;

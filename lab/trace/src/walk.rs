@@ -158,7 +158,6 @@ struct Frame {
     in_calls_ns: u64,
 }
 
-/// State of a [`walk`].
 struct WalkState<'a, V> {
     names: &'a SiteNames,
     visitor: &'a mut V,
@@ -203,7 +202,6 @@ pub fn walk<S: ReadAt, V: TraceVisitor>(
 }
 
 impl<V: TraceVisitor> WalkState<'_, V> {
-    /// Visits the events of a thread.
     fn visit_thread<S: ReadAt>(
         &mut self,
         process: usize,
@@ -251,7 +249,6 @@ impl<V: TraceVisitor> WalkState<'_, V> {
         }
     }
 
-    /// Visits an event.
     fn visit_event(&mut self, at: &EventPosition, name: NameId, event: &Event) -> io::Result<()> {
         self.counts.events += 1;
         match event.kind {
@@ -291,7 +288,6 @@ impl<V: TraceVisitor> WalkState<'_, V> {
         }
     }
 
-    /// Ends the innermost open call.
     fn end_innermost_call(&mut self, at: &EventPosition, ending: CallEnding) -> io::Result<()> {
         let Some(frame) = self.stack.pop() else { return Ok(()) };
         let total_ns = at.ns.saturating_sub(frame.begin_ns).max(0) as u64;

@@ -10,9 +10,7 @@ pub const RULE_NAME: &str = "documents";
 /// Commands that the root README must show to newcomers.
 const COMMANDS: [&str; 2] = ["cargo run --release", "cargo xtask test"];
 
-/// Document that lists every crate.
 const CRATE_LIST: &str = "docs/ARCHITECTURE.md";
-/// Folder of the decisions.
 const DECISIONS: &str = "docs/decisions/";
 
 /// Finds documents that lack required content, and broken links.

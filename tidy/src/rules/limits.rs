@@ -6,7 +6,6 @@ use crate::{Tree, Violation};
 /// Name of the rule.
 pub const RULE_NAME: &str = "limits";
 
-/// Document that lists the limits.
 const LIMITS_PAGE: &str = "docs/SECURITY.md";
 
 /// Header row of each table, and the configuration file whose limits the table lists.

@@ -33,7 +33,6 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
     found
 }
 
-/// Returns the marker and the text of a doc comment; an empty marker for other lines.
 fn doc_marker_and_text(line: &str) -> (&'static str, &str) {
     let line = line.trim_start();
     for marker in ["///", "//!"] {

@@ -8,7 +8,6 @@ pub const RULE_NAME: &str = "words";
 /// Prefixes of paths that exist on a single machine only.
 const PATHS: &[&str] = &["/root/", "/Users/", "/srv/", "/scratch/"];
 
-/// Markers of unfinished work.
 const MARKERS: &[&str] = &["TODO", "FIXME", "XXX"];
 
 /// Finds paths of a single machine and markers of unfinished work.

@@ -121,10 +121,8 @@ fn run_smoke(binary: &Path, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Name of the store's file.
 const STORE_FILE_NAME: &str = "results.db";
 
-/// Maximum duration of the smoke run.
 const SMOKE_MAX: Duration = Duration::from_secs(600);
 
 /// Results of the smoke run of the default benchmarks.

@@ -18,7 +18,6 @@ use crate::run::CommandLine;
 /// Commands under which a browser may be installed.
 const BROWSER_COMMANDS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "chrome"];
 
-/// Maximum duration of a browser run; a browser that takes longer is killed.
 const BROWSER_MAX: Duration = Duration::from_secs(120);
 
 /// Browser options. The network is disabled, so that a page that needs the network fails here.
@@ -212,7 +211,6 @@ fn find_browser() -> Option<&'static str> {
     BROWSER_COMMANDS.into_iter().find(|name| CommandLine::new(name).args(["--version"]).succeeds())
 }
 
-/// Page as rendered by the browser.
 struct Page {
     dom: String,
     console: Vec<String>,
@@ -255,7 +253,6 @@ fn rows(dom: &str) -> impl Iterator<Item = &str> {
     dom.split("<tr").skip(1).map(|row| row.split("</tr").next().unwrap_or_default())
 }
 
-/// Returns the figure ids that have no table row in the page.
 fn ids_without_row(dom: &str, ids: &BTreeSet<String>) -> Vec<String> {
     let escaped = |id: &str| id.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     let seen = |id: &str| rows(dom).any(|row| row.contains(&escaped(id)));

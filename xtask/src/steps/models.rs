@@ -15,7 +15,6 @@ const FUZZ_SECONDS: u32 = 60;
 
 /// Number of messages of the soak test, which takes about 72 s on two CPUs.
 const SOAK_MESSAGES: u64 = 100_000_000;
-/// Maximum duration of the soak test, including the build.
 const SOAK_MAX: Duration = Duration::from_secs(1800);
 
 /// Number of thread schedules that Miri tries for each test with `--long`.

@@ -10,10 +10,8 @@ use anyhow::{Context as _, Result, bail};
 use crate::context::TestContext;
 use crate::run::CommandLine;
 
-/// Maximum duration of an installation.
 const INSTALL_MAX: Duration = Duration::from_secs(600);
 
-/// Maximum duration of building a tool.
 const TOOL_INSTALL_MAX: Duration = Duration::from_secs(900);
 
 /// Installs a C compiler if there is none; SQLite and the C calls measured by the suite need it.

@@ -33,7 +33,6 @@ pub fn feature_args<'a>(crates: impl IntoIterator<Item = &'a Crate>) -> Option<S
 
 /// Maximum duration of one program; a program that takes longer hangs and is killed.
 const PROGRAM_MAX: Duration = Duration::from_secs(600);
-/// Maximum duration of one program with `--long`.
 const PROGRAM_MAX_LONG: Duration = Duration::from_secs(7200);
 
 /// Number of programs that run in parallel. Most of them wait for timeouts, child processes and ends of rounds.
@@ -176,7 +175,6 @@ struct WorkerResults {
     tests: u64,
     /// Packages of programs that passed, with the time at which they started.
     passed: Vec<(String, SystemTime)>,
-    /// Packages of programs that failed.
     failed: Vec<String>,
     /// Errors of the programs that failed.
     failures: Vec<String>,

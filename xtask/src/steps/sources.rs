@@ -12,7 +12,6 @@ use crate::context::TestContext;
 use crate::run::CommandLine;
 use crate::workspace::Crate;
 
-/// Maximum duration of an example.
 const EXAMPLE_MAX: Duration = Duration::from_secs(120);
 
 /// Checks that the sources are formatted.

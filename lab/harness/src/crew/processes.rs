@@ -142,7 +142,6 @@ fn describe_failed_child(children: &mut [Process]) -> String {
     "its pipe was closed before a result arrived".to_string()
 }
 
-/// Process that was started as a participant, with its assignment.
 pub(crate) struct ParticipantProcess(Assignment);
 
 /// Benchmark of several participants, as needed in a participant's process.
@@ -180,7 +179,6 @@ fn write_answer(answer: &Answer, to: OwnedFd) -> Result<(), Fault> {
     Ok(File::from(to).write_all(&text)?)
 }
 
-/// Runs the assignment of this process.
 fn run_assignment(
     find: &dyn Fn(&str, &str) -> Result<SharedBenchmark, Fault>,
     assignment: &Assignment,

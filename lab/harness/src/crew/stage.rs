@@ -14,7 +14,6 @@ use std::time::{Duration, Instant};
 /// Default time limit of a participant, in addition to the time of ten rounds.
 pub(crate) const PATIENCE_DEFAULT: Duration = Duration::from_secs(10);
 
-/// Parameters of a round.
 #[derive(Clone, Debug)]
 pub(crate) struct RoundParams {
     pub spec_id: &'static str,
@@ -63,7 +62,6 @@ impl RoundParams {
 pub(crate) trait ErasedHandover: Send + Sync {
     /// Calls [`Handover::play`]; once per participant and round.
     fn play(&self, participant: workload::Participant, out: &mut Samples) -> Result<(), Fault>;
-    /// Calls [`Handover::verify`].
     fn verify(&self) -> Result<(), Fault>;
 }
 
@@ -77,7 +75,6 @@ impl<H: Handover> ErasedHandover for H {
     }
 }
 
-/// Type-erased [`Handover::setup`].
 pub(crate) type SetupFn = fn(&ArgValues, &mut Setup) -> Result<Arc<dyn ErasedHandover>, Fault>;
 
 /// Calls [`Handover::setup`]; the generic implementation of [`SetupFn`].

@@ -59,19 +59,10 @@ pub(crate) fn play_alone<W: Workload>(
     Ok(timed.end())
 }
 
-/// Runs a round of several participants that share one workload. Threads that are still stuck at
-/// the time limit are left running; they own what they use, so the next round is not affected.
+/// Runs a round of several participants that share one workload, with threads from `spawn`; if one cannot be started,
+/// stops the others. Threads that are still stuck at the time limit are left running; they own what they use, so the
+/// next round is not affected.
 pub(super) fn run_round(
-    round_params: &RoundParams,
-    roles: &[Role],
-    setup: SetupFn,
-    interrupted: &AtomicBool,
-) -> Result<Vec<ParticipantResult>, Fault> {
-    round_started_by(spawn, round_params, roles, setup, interrupted)
-}
-
-/// Runs the round with threads from `spawn`; if one cannot be started, stops the others.
-fn round_started_by(
     mut spawn: impl Spawn,
     round_params: &RoundParams,
     roles: &[Role],
@@ -223,12 +214,12 @@ fn pin(cpu: u32) -> Result<(), Fault> {
 }
 
 /// Function that starts a named thread.
-trait Spawn: FnMut(String, Body) -> io::Result<JoinHandle<()>> {}
+pub(super) trait Spawn: FnMut(String, Body) -> io::Result<JoinHandle<()>> {}
 impl<S: FnMut(String, Body) -> io::Result<JoinHandle<()>>> Spawn for S {}
 
-type Body = Box<dyn FnOnce() + Send>;
+pub(super) type Body = Box<dyn FnOnce() + Send>;
 
-fn spawn(name: String, body: Body) -> io::Result<JoinHandle<()>> {
+pub(super) fn spawn(name: String, body: Body) -> io::Result<JoinHandle<()>> {
     thread::Builder::new().name(name).spawn(body)
 }
 
@@ -331,7 +322,7 @@ mod tests {
             let roles = Endless::roles(&());
             let going_on = AtomicBool::new(false);
             let setup = setup_erased::<Endless>;
-            let said = round_started_by(limited, &round_params, &roles, setup, &going_on);
+            let said = run_round(limited, &round_params, &roles, setup, &going_on);
             let fault = said.expect_err("the round succeeded without a participant");
             assert!(matches!(&fault, Fault::Start { role, .. } if role == roles[last].name));
             assert!(fault.to_string().contains("ulimit -u"), "{fault}");

@@ -6,7 +6,6 @@ use handover_base::{affinity, usage};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Maximum number of CPUs that are measured.
 const CPUS_MAX: usize = 16;
 
 /// Measurements by threads that spin on the CPUs of this process.
@@ -18,7 +17,6 @@ pub(super) struct CpuMeasurements {
     pub(super) cpus: Vec<CoreMeasurement>,
 }
 
-/// Measurements of one CPU core.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CoreMeasurement {
     pub(super) cpu: u32,

@@ -21,7 +21,6 @@ const MEMORY_MIN_BYTES: u64 = 2 << 30;
 
 /// Builder of a finding about one fact of the machine.
 struct About {
-    /// Code of the finding.
     code: &'static str,
     /// Effect of the fact on figures.
     why: &'static str,
@@ -96,10 +95,9 @@ pub(super) fn find_all(facts: &MachineFacts, measured: Option<&CpuMeasurements>)
 }
 
 fn governor(facts: &MachineFacts) -> Finding {
-    let about = About {
-        code: "governor",
-        why: "the frequency follows the load with some milliseconds' delay: the first rounds are slow",
-    };
+    let why =
+        "the frequency follows the load with some milliseconds' delay: the first rounds are slow";
+    let about = About { code: "governor", why };
     match facts.governor.as_deref() {
         None => about.unreadable(facts),
         Some(steady) if STEADY_GOVERNORS.contains(&steady) => about.fine(steady),
@@ -108,10 +106,9 @@ fn governor(facts: &MachineFacts) -> Finding {
 }
 
 fn turbo(facts: &MachineFacts) -> Finding {
-    let about = About {
-        code: "turbo",
-        why: "the frequency depends on the temperature and on what other cores do: runs differ by it",
-    };
+    let why =
+        "the frequency depends on the temperature and on what other cores do: runs differ by it";
+    let about = About { code: "turbo", why };
     match facts.turbo {
         None => about.unreadable(facts),
         Some(turbo) if turbo.is_on => {
@@ -122,10 +119,8 @@ fn turbo(facts: &MachineFacts) -> Finding {
 }
 
 fn smt(facts: &MachineFacts) -> Finding {
-    let about = About {
-        code: "smt",
-        why: "a thread whose sibling is busy runs at half to two thirds of its pace",
-    };
+    let why = "a thread whose sibling is busy runs at half to two thirds of its pace";
+    let about = About { code: "smt", why };
     match (facts.smt_active, facts.smt_control.as_deref()) {
         (Some(true), _) => {
             about.note("on", "echo off | sudo tee /sys/devices/system/cpu/smt/control")
@@ -136,10 +131,8 @@ fn smt(facts: &MachineFacts) -> Finding {
 }
 
 fn isolation(facts: &MachineFacts) -> Finding {
-    let about = About {
-        code: "isolation",
-        why: "the scheduler runs other work on the measured CPUs unless they are isolated",
-    };
+    let why = "the scheduler runs other work on the measured CPUs unless they are isolated";
+    let about = About { code: "isolation", why };
     match facts.isolated_cpus.as_deref() {
         None => about.unreadable(facts),
         Some("") if facts.cpus_online < 4 => {
@@ -155,10 +148,9 @@ fn isolation(facts: &MachineFacts) -> Finding {
 }
 
 fn tickless(facts: &MachineFacts) -> Finding {
-    let about = About {
-        code: "tickless",
-        why: "the timer tick takes a microsecond or more from a busy CPU, 100 to 1000 times a second",
-    };
+    let why =
+        "the timer tick takes a microsecond or more from a busy CPU, 100 to 1000 times a second";
+    let about = About { code: "tickless", why };
     match facts.nohz_full_cpus.as_deref() {
         Some("") | None if facts.cpus_online < 4 => {
             about.finding(FindingLevel::Note, "every CPU has a timer tick", None)
@@ -173,10 +165,9 @@ fn tickless(facts: &MachineFacts) -> Finding {
 }
 
 fn mitigations(facts: &MachineFacts) -> Finding {
-    let about = About {
-        code: "mitigations",
-        why: "system calls and switches cost more than the hardware needs; compare machines with care",
-    };
+    let why =
+        "system calls and switches cost more than the hardware needs; compare machines with care";
+    let about = About { code: "mitigations", why };
     match &*facts.mitigations {
         [] => about.fine("none is active"),
         some => {
@@ -191,10 +182,8 @@ fn mitigations(facts: &MachineFacts) -> Finding {
 }
 
 fn huge_pages(facts: &MachineFacts) -> Finding {
-    let about = About {
-        code: "huge-pages",
-        why: "memory is moved into huge pages while it is used: some accesses take long",
-    };
+    let why = "memory is moved into huge pages while it is used: some accesses take long";
+    let about = About { code: "huge-pages", why };
     match facts.huge_pages.as_deref() {
         None => about.unreadable(facts),
         Some("always") => about
@@ -204,10 +193,9 @@ fn huge_pages(facts: &MachineFacts) -> Finding {
 }
 
 fn clock_source(facts: &MachineFacts) -> Finding {
-    let about = About {
-        code: "clock-source",
-        why: "other clocks than the TSC cost a system call, or a read of a device, at each reading",
-    };
+    let why =
+        "other clocks than the TSC cost a system call, or a read of a device, at each reading";
+    let about = About { code: "clock-source", why };
     let Some(source) = facts.clock_source.as_deref() else { return about.unreadable(facts) };
     let is_cheap = matches!(source, "tsc" | "kvm-clock" | "hyperv_clocksource_tsc_page");
     let file = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
@@ -222,10 +210,8 @@ fn clock_source(facts: &MachineFacts) -> Finding {
 }
 
 fn timer_slack(facts: &MachineFacts) -> Finding {
-    let about = About {
-        code: "timer-slack",
-        why: "a sleep, or a wait with a time-out, ends late by up to this time",
-    };
+    let why = "a sleep, or a wait with a time-out, ends late by up to this time";
+    let about = About { code: "timer-slack", why };
     match facts.timer_slack_ns {
         None => about.unreadable(facts),
         Some(ns) if ns <= TIMER_SLACK_FINE_NS => about.fine(format!("{ns} ns")),
@@ -237,10 +223,8 @@ fn timer_slack(facts: &MachineFacts) -> Finding {
 }
 
 fn cgroup_cpus(facts: &MachineFacts) -> Finding {
-    let about = About {
-        code: "cgroup-cpus",
-        why: "a process that has used up its quota is stopped until the next period, for tens of milliseconds",
-    };
+    let why = "a process that has used up its quota is stopped until the next period, for tens of milliseconds";
+    let about = About { code: "cgroup-cpus", why };
     match facts.cgroup_cpus {
         Some(cpus) if cpus < facts.cpus_allowed as f64 => about.disturbs(
             format!("{cpus} of {} CPUs", facts.cpus_allowed),
@@ -256,10 +240,8 @@ fn cgroup_cpus(facts: &MachineFacts) -> Finding {
 }
 
 fn memory(facts: &MachineFacts) -> Finding {
-    let about = About {
-        code: "memory",
-        why: "with too little memory, benchmarks of many flows, fibers or connections are refused or killed",
-    };
+    let why = "with too little memory, benchmarks of many flows, fibers or connections are refused or killed";
+    let about = About { code: "memory", why };
     let limit = facts.cgroup_memory_bytes.unwrap_or(u64::MAX).min(facts.memory_bytes);
     let found = format!("{:.1} GiB", limit as f64 / f64::from(1 << 30));
     if facts.memory_bytes == 0 {
@@ -272,10 +254,8 @@ fn memory(facts: &MachineFacts) -> Finding {
 }
 
 fn fds(facts: &MachineFacts) -> Finding {
-    let about = About {
-        code: "fds",
-        why: "each connection takes a descriptor: with too few, servers refuse connections",
-    };
+    let why = "each connection takes a descriptor: with too few, servers refuse connections";
+    let about = About { code: "fds", why };
     match facts.fds {
         None => about.unreadable(facts),
         Some(limit) if limit.soft >= FDS_MIN => about.fine(limit_text(limit.soft)),
@@ -284,10 +264,8 @@ fn fds(facts: &MachineFacts) -> Finding {
 }
 
 fn threads(facts: &MachineFacts) -> Finding {
-    let about = About {
-        code: "threads",
-        why: "benchmarks of a thousand participants cannot start them all",
-    };
+    let why = "benchmarks of a thousand participants cannot start them all";
+    let about = About { code: "threads", why };
     let Some(limit) = facts.threads else { return about.unreadable(facts) };
     let pids_max = facts.pids_max.unwrap_or(u64::MAX);
     if pids_max < THREADS_MIN && pids_max <= limit.soft {
@@ -302,7 +280,6 @@ fn threads(facts: &MachineFacts) -> Finding {
     }
 }
 
-/// Formats a limit.
 fn limit_text(limit: u64) -> String {
     if limit == u64::MAX { "no limit".to_string() } else { limit.to_string() }
 }
@@ -317,10 +294,8 @@ fn raise_command(option: &str, limit: ResourceLimit, sysctl: &str) -> String {
 }
 
 fn load(facts: &MachineFacts) -> Finding {
-    let about = About {
-        code: "load",
-        why: "other programs run: they take CPUs, caches and memory from the benchmarks",
-    };
+    let why = "other programs run: they take CPUs, caches and memory from the benchmarks";
+    let about = About { code: "load", why };
     match facts.load_1min {
         None => about.unreadable(facts),
         Some(load) if load < 0.5 => about.fine(format!("{load:.2} in the last minute")),
@@ -332,10 +307,9 @@ fn load(facts: &MachineFacts) -> Finding {
 }
 
 fn counters(facts: &MachineFacts) -> Finding {
-    let about = About {
-        code: "counters",
-        why: "instructions and cache misses of an operation are known only with the hardware's counters",
-    };
+    let why =
+        "instructions and cache misses of an operation are known only with the hardware's counters";
+    let about = About { code: "counters", why };
     match facts.perf_event_paranoid {
         None => about.unreadable(facts),
         Some(level) if level <= 2 => about.fine(format!("perf_event_paranoid={level}")),
@@ -347,10 +321,8 @@ fn counters(facts: &MachineFacts) -> Finding {
 }
 
 fn numa_balancing(facts: &MachineFacts) -> Finding {
-    let about = About {
-        code: "numa-balancing",
-        why: "pages are unmapped to detect their users, and moved between nodes in mid-run",
-    };
+    let why = "pages are unmapped to detect their users, and moved between nodes in mid-run";
+    let about = About { code: "numa-balancing", why };
     match facts.numa_balancing {
         None => about.unreadable(facts),
         Some(false) => about.fine("off"),
@@ -363,10 +335,9 @@ fn percent(share: f64) -> String {
 }
 
 fn steal(measured: &CpuMeasurements) -> Finding {
-    let about = About {
-        code: "steal",
-        why: "the hypervisor runs other guests on these CPUs, and the benchmarks stand still meanwhile",
-    };
+    let why =
+        "the hypervisor runs other guests on these CPUs, and the benchmarks stand still meanwhile";
+    let about = About { code: "steal", why };
     let over = |share| format!("{} of {:?}", percent(share), measured.time);
     match measured.steal {
         None => about.finding(FindingLevel::Unknown, "the kernel does not report it", None),
@@ -376,10 +347,8 @@ fn steal(measured: &CpuMeasurements) -> Finding {
 }
 
 fn pace(measured: &CpuMeasurements) -> Finding {
-    let about = About {
-        code: "neighbours",
-        why: "a core below its pace has a busy sibling thread, or a lower frequency: half the throughput",
-    };
+    let why = "a core below its pace has a busy sibling thread, or a lower frequency: half the throughput";
+    let about = About { code: "neighbours", why };
     let slowed: Vec<String> = measured
         .cpus
         .iter()
@@ -402,10 +371,8 @@ fn pace(measured: &CpuMeasurements) -> Finding {
 }
 
 fn switches(measured: &CpuMeasurements) -> Finding {
-    let about = About {
-        code: "switches",
-        why: "other threads of this machine preempted a spinning thread",
-    };
+    let why = "other threads of this machine preempted a spinning thread";
+    let about = About { code: "switches", why };
     let total: u64 = measured.cpus.iter().map(|core| core.switches_involuntary).sum();
     let rate = total as f64 / measured.time.as_secs_f64() / measured.cpus.len().max(1) as f64;
     let found = format!("{rate:.0} a second on each CPU");

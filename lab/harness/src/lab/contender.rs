@@ -70,7 +70,6 @@ pub(crate) struct Measurements {
     pub hardware: Option<[u64; 3]>,
 }
 
-/// Measurements of one part of a benchmark.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct PartMeasurements {
     pub rounds: Vec<Round>,
@@ -324,7 +323,6 @@ impl Measurements {
     }
 }
 
-/// Adds the counts of hardware counters.
 fn add(sums: &mut Option<[u64; 3]>, counts: Option<[u64; 3]>) {
     if let Some(counts) = counts {
         let sums = sums.get_or_insert([0; 3]);
@@ -471,14 +469,12 @@ impl PartMeasurements {
     }
 }
 
-/// Returns the median of each pass, in order.
 pub(super) fn medians_by_pass(values: impl Iterator<Item = (u32, f64)>) -> Vec<f64> {
     let mut passes: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
     values.for_each(|(pass, value)| passes.entry(pass).or_default().push(value));
     passes.into_values().map(|values| stats::median(&values)).collect()
 }
 
-/// Returns the operations per second of one participant.
 fn operations_per_s(participant: &ParticipantResult, samples: &PartSamples, sum_ns: f64) -> f64 {
     let over_ns = if samples.singles { participant.wall_ns as f64 } else { sum_ns };
     samples.ops_total as f64 * participant.concurrent_operations.max(1) as f64 / over_ns.max(1.0)
@@ -501,7 +497,6 @@ pub(super) fn in_digits(value: f64, digits: i32) -> f64 {
     if rounded.is_finite() { rounded } else { value }
 }
 
-/// Rounds to a multiple of a thousandth.
 fn thousandths(share: f64) -> f64 {
     (share * 1000.0).round() / 1000.0
 }

@@ -19,7 +19,6 @@ use std::time::{Duration, Instant};
 /// Approximate duration of a round, which a short measuring time shortens; half of it with several participants,
 /// since all their cores must keep their speed from start to end.
 const ROUND: Duration = Duration::from_millis(10);
-/// Approximate duration of a round with several participants.
 const ROUND_OF_SEVERAL: Duration = Duration::from_millis(5);
 /// Maximum size of the block that precedes a round's memory: two pages, so that both the cache sets
 /// and the pages shared with other data differ between rounds.
@@ -238,7 +237,6 @@ impl<'a> BlockRunner<'a> {
         Ok(())
     }
 
-    /// Fails if the run was interrupted.
     fn check_not_interrupted(&self) -> Result<(), Fault> {
         // Relaxed: the flag publishes no other data.
         if self.interrupted.load(Ordering::Relaxed) { Err(Fault::Interrupted) } else { Ok(()) }

@@ -451,7 +451,6 @@ fn check_plan(plan: &Plan, chosen: &[Selection]) -> Result<(), PlanError> {
     Ok(())
 }
 
-/// Returns a selected benchmark with the values of its arguments.
 fn group(mut selection: Selection, plan: &Plan) -> Result<BenchmarkGroup, PlanError> {
     if !plan.peers {
         let all = selection.contenders.clone();

@@ -34,20 +34,13 @@ pub(super) struct BenchmarkProgress {
     pub is_closed: bool,
 }
 
-/// Results of one contender or floor in one pass.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct ContenderResults {
-    facts: ContenderFacts,
-    measured: Measurements,
-}
-
-/// Results of a benchmark in one pass.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct VisitResults {
     started_unix_ns: i64,
     /// Cost of the empty operation in ns: timed alone, and per operation of a batch.
     empty_operation_ns: (f64, f64),
-    contenders: Vec<ContenderResults>,
+    /// Facts and measurements of each contender and floor.
+    contenders: Vec<(ContenderFacts, Measurements)>,
     /// Contenders that failed and are not measured any more, each with its fault.
     pub faults: Vec<(String, Fault)>,
     /// Fault that aborted the measurement; `None` if it was completed.
@@ -57,14 +50,7 @@ pub(super) struct VisitResults {
 impl VisitResults {
     /// Creates the result of a benchmark that could not be started.
     pub fn from_fault(fault: Fault) -> VisitResults {
-        let (started_unix_ns, empty_operation_ns) = (0, (0.0, 0.0));
-        VisitResults {
-            started_unix_ns,
-            empty_operation_ns,
-            contenders: vec![],
-            faults: vec![],
-            ended: Some(fault),
-        }
+        VisitResults { ended: Some(fault), ..VisitResults::default() }
     }
 }
 
@@ -96,14 +82,10 @@ impl BenchmarkProgress {
         faults: Vec<(String, Fault)>,
         ended: Option<Fault>,
     ) -> VisitResults {
-        let of = |contender: MeasuredContender| ContenderResults {
-            facts: contender.facts,
-            measured: contender.measured,
-        };
         VisitResults {
             started_unix_ns: self.started_unix_ns,
             empty_operation_ns: self.empty_operation_ns,
-            contenders: self.contenders.into_iter().map(of).collect(),
+            contenders: self.contenders.into_iter().map(|it| (it.facts, it.measured)).collect(),
             faults,
             ended,
         }
@@ -116,8 +98,8 @@ impl BenchmarkProgress {
                 (visited.started_unix_ns, visited.empty_operation_ns);
         }
         self.is_begun = true;
-        for (contender, visited) in self.contenders.iter_mut().zip(visited.contenders) {
-            contender.absorb(visited.facts, visited.measured);
+        for (contender, (facts, measured)) in self.contenders.iter_mut().zip(visited.contenders) {
+            contender.absorb(facts, measured);
         }
         self.is_closed |= visited.ended.is_some();
         self.is_settled = self.has_good_figures();
@@ -152,7 +134,7 @@ impl BenchmarkProgress {
     /// Returns the current median of the first contender in ns, for the part at index `part`; `None`
     /// before its first round.
     pub fn figure_ns(&self, part: usize) -> Option<f64> {
-        Some(self.contenders[0].intervals().get(part).copied().flatten()?.median)
+        Some((*self.contenders[0].intervals().get(part)?)?.median)
     }
 
     /// Returns the current median of a floor in ns, for its part at index `part`; `None` before its
@@ -160,7 +142,7 @@ impl BenchmarkProgress {
     pub fn floor_ns(&self, bench: &'static Bench, part: usize) -> Option<f64> {
         let is_its = |it: &&MeasuredContender| it.is_floor && it.bench.spec().id == bench.spec().id;
         let floor = self.contenders.iter().find(is_its)?;
-        Some(floor.intervals().get(part).copied().flatten()?.median)
+        Some((*floor.intervals().get(part)?)?.median)
     }
 
     fn rounds_count(&self) -> usize {

@@ -164,7 +164,6 @@ fn ratio(
     })
 }
 
-/// Returns the id of a figure: the spec's, or the part's at `index`.
 fn figure_id(spec: &Spec, index: usize) -> String {
     spec.parts.get(index).map_or(spec.id.to_string(), |part| format!("{}/{}", spec.id, part.name))
 }

@@ -80,7 +80,6 @@ pub(super) fn summarise_records(
     records
 }
 
-/// Returns the record of one part of a contender.
 fn record(
     context: &RecordContext<'_>,
     contenders: &[MeasuredContender],
@@ -195,7 +194,6 @@ fn find_modes(part: &PartMeasurements, figure: f64) -> Option<(&'static str, sta
         .find_map(|(of, values)| Some((of, stats::find_modes(&values, step)?)))
 }
 
-/// Returns the statistics of a part.
 fn summary(part: &PartMeasurements, figure: MedianEstimate, batch: u64) -> Summary {
     // Histograms of batches have no quantiles of operations.
     let has_operations = batch <= 1 || part.alone > 0;
@@ -220,7 +218,6 @@ fn summary(part: &PartMeasurements, figure: MedianEstimate, batch: u64) -> Summa
     }
 }
 
-/// Encodes a histogram as text.
 fn encode(histogram: &Histogram<u64>) -> String {
     let mut bytes = Vec::new();
     // Writing to memory cannot fail; if it did, a record without a histogram is still valid.

@@ -24,7 +24,6 @@ pub struct TracedSession<'a> {
     lab: &'a Lab,
     group: BenchmarkGroup,
     progress: BenchmarkProgress,
-    /// Number of measured blocks.
     blocks: u32,
     random: SplitMix64,
 }

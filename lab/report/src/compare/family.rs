@@ -72,7 +72,6 @@ struct Direction {
     statistics: Vec<f64>,
     /// Indices of the tests, the most extreme first.
     order: Vec<usize>,
-    /// Number of permutations that are as extreme as each test.
     extreme_counts: Vec<usize>,
     permutations_count: usize,
 }
@@ -125,9 +124,7 @@ fn statistic(values: &[f64], is_a: &[bool]) -> f64 {
 #[derive(Clone, Copy, Default)]
 struct Sums {
     count: [f64; 2],
-    /// Sum of the values.
     sum: [f64; 2],
-    /// Sum of the squared values.
     squares: [f64; 2],
     /// Number of values to which a shift applies.
     moved_count: [f64; 2],
@@ -156,7 +153,6 @@ impl Sums {
         it
     }
 
-    /// Returns the statistic after `shift` is added to the shifted values.
     fn statistic(&self, shift: f64) -> f64 {
         let Sums { count, moved_count, moved_sum, .. } = self;
         if count[0] < 2.0 || count[1] < 2.0 {

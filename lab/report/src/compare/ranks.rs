@@ -123,7 +123,6 @@ fn doubled_ranks(a: &[f64], b: &[f64]) -> Vec<usize> {
     ranks
 }
 
-/// Returns, for each sum, the number of ways to choose `chosen` ranks with that sum.
 fn ways_by_sum(ranks: &[usize], chosen: usize) -> Vec<f64> {
     let sum_max: usize = ranks.iter().sum();
     let width = sum_max + 1;

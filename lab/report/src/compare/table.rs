@@ -141,8 +141,7 @@ fn draw(rows: &[&Row], width: usize, style: Style, lines: &mut Vec<Line>) {
             if column.is_right {
                 line.push_right(&cell, end);
             } else {
-                line.pad_to(start);
-                line.spans.extend(cell.spans);
+                line.push_at(start, cell);
             }
         }
         start = end + 2;

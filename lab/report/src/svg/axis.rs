@@ -1,5 +1,7 @@
 //! Axes: positions of values, and ticks with their labels.
 
+use handover_record::Unit;
+
 /// Quantity of an axis, which decides the format of its ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quantity {
@@ -13,6 +15,16 @@ pub enum Quantity {
     Count,
     /// Share of one: `25 %`.
     Share,
+}
+
+impl From<Unit> for Quantity {
+    fn from(unit: Unit) -> Quantity {
+        match unit {
+            Unit::Ns => Quantity::Nanos,
+            Unit::Bytes => Quantity::Bytes,
+            Unit::Count => Quantity::Count,
+        }
+    }
 }
 
 /// Entry of an axis of names, which labels one row or column.
@@ -36,7 +48,6 @@ pub struct Axis {
     labels: Vec<(f64, String)>,
 }
 
-/// Kind of an axis.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum AxisKind {
     Linear,
@@ -80,7 +91,6 @@ impl Axis {
     }
 }
 
-/// Range of the data along an axis.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct DataRange {
     ends: Option<(f64, f64)>,

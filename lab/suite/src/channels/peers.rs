@@ -13,22 +13,18 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
 
 as_in_std! {
-    /// Queue of the crate `crossbeam-channel`.
     Crossbeam: crossbeam_channel::Sender<T>, crossbeam_channel::Receiver<T>,
     crossbeam_channel::bounded, Ok(()), Some
 }
 
 as_in_std! {
-    /// Queue of the crate `kanal`.
     Kanal: kanal::Sender<T>, kanal::Receiver<T>, kanal::bounded, Ok(true), |found| found
 }
 
 as_in_std! {
-    /// Queue of the crate `flume`.
     Flume: flume::Sender<T>, flume::Receiver<T>, flume::bounded, Ok(()), Some
 }
 
-/// Queue of the crate `rtrb`.
 pub(crate) enum Rtrb {}
 
 impl<T: Send + 'static> Channel<T> for Rtrb {
@@ -80,7 +76,6 @@ impl BatchChannel for Rtrb {
     }
 }
 
-/// `ArrayQueue` of the crate `crossbeam-queue`.
 pub(crate) enum ArrayQueue {}
 
 impl<T: Send + 'static> Channel<T> for ArrayQueue {

@@ -170,7 +170,6 @@ trait Speaker {
     /// Creates the message that stops the machine.
     const QUIT: fn() -> Self::Message;
 
-    /// Performs the actions with which the machine starts.
     fn perform_start_actions(&mut self, cx: &mut Context<'_, Self::Message>) {
         let actions = self.policy().start_actions();
         if let Some(delay) = actions.first_hello_after {

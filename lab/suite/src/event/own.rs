@@ -42,7 +42,6 @@ pub(super) trait SelfSender: 'static {
     type Handler: Handler;
     fn machine() -> Result<Machine<Self::Handler>, Fault>;
     fn message(number: u64) -> <Self::Handler as Handler>::Message;
-    /// Returns the policy, which has counted the hellos.
     fn policy(handler: &mut Self::Handler) -> &mut CountingPolicy;
 }
 
@@ -130,9 +129,7 @@ const CALL_SPEC: Spec =
 pub(super) trait SelfQueue: Sized {
     const SPEC: Spec;
     fn new() -> Result<Self, Fault>;
-    /// Sends `count` numbers, and handles them.
     fn send_and_handle(&mut self, count: u64);
-    /// Returns the policy, which has counted the numbers.
     fn policy(&self) -> CountingPolicy;
 }
 
@@ -303,9 +300,7 @@ impl SelfQueue for ArrayLoop {
 /// Item of a peer's queue: a number, or an allocated payload that contains the number.
 pub(super) trait QueueItem: Send + 'static {
     const SPEC: Spec;
-    /// Creates the item.
     fn of(number: u64) -> Self;
-    /// Consumes the item; returns its number.
     fn read(self) -> u64;
 }
 
@@ -479,7 +474,6 @@ impl PayloadWriter {
 }
 
 impl PooledPayloads {
-    /// Makes the machine send and read `count` payloads.
     #[inline]
     fn send_and_handle(&mut self, count: u64) -> Result<(), Fault> {
         let writer = self.0.handler_mut();
@@ -561,7 +555,6 @@ fn handle_kind<const REMAINDER: usize>(
     }
 }
 
-/// Handler functions, by the remainder of the kind.
 const HANDLER_FUNCTIONS: [HandleFn<KindState, KindMessage>; HANDLERS] = [
     handle_kind::<0>,
     handle_kind::<1>,
@@ -597,7 +590,6 @@ macro_rules! finds {
 finds!(HandlerTable);
 finds!(LinearHandlerTable);
 
-/// Peer: lookup of the handler function in a `HashMap`.
 pub(super) struct HashMapLookup {
     kind_state: KindState,
     handlers: HashMap<usize, HandleFn<KindState, KindMessage>>,
@@ -669,7 +661,6 @@ pub(super) struct DispatchLoop<F: DispatchLookup> {
 }
 
 impl<F: DispatchLookup> DispatchLoop<F> {
-    /// Makes the machine send and handle `count` messages.
     #[inline]
     fn send_and_handle(&mut self, count: u64) -> Result<(), Fault> {
         let kind_state = self.machine.handler_mut().kind_state();

@@ -126,7 +126,6 @@ pub(super) struct MachinePair<M> {
 }
 
 impl<M: WaitPolicy> MachinePair<M> {
-    /// Runs a machine until it stops.
     #[inline]
     fn run(&self, machine: &mut Machine<PairHandler<RoundTripPolicy>>) -> Result<(), Fault> {
         if !M::POLLED {
@@ -216,7 +215,6 @@ pub(super) struct QueuePair<Q: Queue, M> {
     policy: PhantomData<M>,
 }
 
-/// Sender, receiver and runtime of one thread.
 type QueueEnds<Q> = (<Q as Queue>::Sender<u64>, <Q as Queue>::Receiver<u64>, <Q as Queue>::Runtime);
 
 impl<Q: Queue, M: WaitPolicy> QueuePair<Q, M> {

@@ -31,7 +31,6 @@ struct ServeCounts {
 }
 
 impl ServeCounts {
-    /// Counts a client whose thread has started.
     fn add_started_client(&self) {
         // Relaxed: the count publishes no other data.
         self.started_count.fetch_add(1, Ordering::Relaxed);
@@ -46,7 +45,6 @@ impl ServeCounts {
         time_server(out, clients_count, serve);
     }
 
-    /// Adds to the number of answers received by clients, and to the number of wrong ones.
     fn add_answers(&self, answered: u64, wrong: u64) {
         self.tally.add_received(answered);
         self.tally.add_wrong(wrong);
@@ -162,7 +160,6 @@ type Client<Q> =
 /// Peer: a thread that serves others through queues, one to the server and one back to each client.
 pub(super) struct QueueServer<Q: Queue> {
     server: TakeCell<(Q::Receiver<Request>, Q::Runtime)>,
-    /// Queue to each client.
     answers: Vec<Q::Sender<u64>>,
     clients: Vec<TakeCell<Client<Q>>>,
     counts: ServeCounts,
@@ -251,7 +248,6 @@ pub(super) struct ServerGroup {
 const INBOX_MESSAGES: u32 = 2;
 
 impl ServerGroup {
-    /// Runs the group until the server has answered `count` requests.
     #[inline]
     fn serve_requests(&mut self, count: u64) -> Result<(), Fault> {
         let Some(server) = self.group.handler_mut(&self.server) else {
@@ -325,7 +321,6 @@ mod tasks {
     }
 
     impl TokioGroup {
-        /// Answers `count` requests.
         fn serve_requests(&mut self, count: u64) {
             let Self { runtime, requests, answers, .. } = self;
             runtime.block_on(async {

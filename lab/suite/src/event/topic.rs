@@ -178,7 +178,6 @@ impl Workload for TopicGroup {
 /// follow.
 type ReadPayload = fn(&mut ReadCheck, Arc<Payload32>);
 
-/// Checks a value.
 fn read_payload(read: &mut ReadCheck, payload: Arc<Payload32>) {
     read.read(&payload);
 }
@@ -246,7 +245,6 @@ mod broadcast {
         sender: broadcast::Sender<Arc<Payload32>>,
         /// Receives the number of each value that the last subscriber has read.
         last_read: mpsc::Receiver<u64>,
-        /// Check of each subscriber.
         reads: Vec<Arc<Mutex<ReadCheck>>>,
         /// Number of values posted so far.
         posted: u64,

@@ -20,7 +20,6 @@ use zerocopy::FromZeros;
 
 const ONE_MS: Duration = Duration::from_millis(1);
 
-/// Contender: our fibers.
 pub(super) struct HandoverFibers {
     runtime: Runtime,
     handle: Handle,
@@ -228,7 +227,6 @@ impl<C: SuspendingCoroutine> FiberContender for CoroutinePair<C> {
     }
 }
 
-/// Returns `ticks`; fails if `counted` differs from `expected`.
 pub(super) fn check_count(counted: u64, expected: u64, ticks: u64) -> Result<u64, Fault> {
     match counted == expected {
         true => Ok(ticks),
@@ -285,10 +283,6 @@ impl FiberContender for KernelSleep {
         Ok(KernelSleep)
     }
 
-    fn yields(&mut self, _: u64) -> Result<u64, Fault> {
-        super::unsupported()
-    }
-
     fn sleeps(&mut self, count: u64) -> Result<u64, Fault> {
         // The smallest slack: 1 ns.
         let before = rustix::thread::current_timer_slack().map_err(Fault::from_error)?;
@@ -313,10 +307,6 @@ impl FiberContender for WordThreads {
             0 | 1 => Err(Fault::new("this benchmark needs two CPUs")),
             _ => Ok(WordThreads),
         }
-    }
-
-    fn yields(&mut self, _: u64) -> Result<u64, Fault> {
-        super::unsupported()
     }
 
     fn hands(&mut self, count: u64) -> Result<u64, Fault> {

@@ -81,10 +81,8 @@ pub(super) fn run_iteration(interval: Duration) -> Result<(), SpawnError> {
     Ok(())
 }
 
-/// Counters of one looping fiber.
 #[derive(Debug)]
 struct LoopCounters {
-    /// Number of completed iterations.
     iterations: AtomicU64,
     /// Lateness of each iteration; `None` if the fiber is not timed.
     late_ns: Option<Mutex<Histogram<u64>>>,

@@ -17,7 +17,6 @@ use std::time::Duration;
 
 const ONE_MS: Duration = Duration::from_millis(1);
 
-/// Peer: coroutines of the crate `may`.
 pub(super) struct MayCoroutines;
 
 fn join<T>(coroutine: JoinHandle<T>) -> Result<T, Fault> {

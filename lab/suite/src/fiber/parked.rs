@@ -65,7 +65,6 @@ impl ParkingContender for ParkedFibers {
     }
 }
 
-/// Peer: parked threads.
 pub(super) struct ParkedThreads;
 
 impl ParkingContender for ParkedThreads {

@@ -23,7 +23,6 @@ async fn yield_repeatedly(count: u64) {
     }
 }
 
-/// Contender: tasks of tokio's runtime on one thread.
 pub(super) struct TokioTasks(Runtime);
 
 impl FiberContender for TokioTasks {

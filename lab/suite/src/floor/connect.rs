@@ -69,7 +69,6 @@ pub(crate) struct ConnectEcho<A> {
 }
 
 impl<A: ConnectServer> ConnectEcho<A> {
-    /// Connects, sends the message, reads the echo, and closes.
     fn exchange_message(
         address: SocketAddr,
         message: &[u8],

@@ -111,7 +111,6 @@ impl RelayMedium for CounterPipeline {
     }
 }
 
-/// Size of a message over a socket, in bytes.
 const MESSAGE_BYTES: usize = 8;
 const READ_BYTES: usize = 1 << 16;
 
@@ -126,7 +125,6 @@ pub(crate) struct SocketPipeline {
 pub(crate) struct PipelineBuffers {
     /// Bytes of as many messages as may be in flight.
     messages: Vec<u8>,
-    /// Buffer for received bytes.
     received: Vec<u8>,
     /// Number of messages that were already sent, but not yet counted as operations.
     ahead: usize,
@@ -134,7 +132,6 @@ pub(crate) struct PipelineBuffers {
     incomplete_bytes: usize,
 }
 
-/// Two connected sockets that are polled.
 type Polled = SocketEnds<TcpStream, true>;
 
 impl SocketPipeline {

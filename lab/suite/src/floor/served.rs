@@ -6,14 +6,12 @@ use handover_harness::{Fault, Handover, Participant, Region, Role, Samples, Setu
 use handover_record::{Spec, Wait};
 use zerocopy::FromZeros;
 
-/// Maximum number of clients.
 const CLIENTS_MAX: usize = 1000;
 
 /// Memory shared by the server and all clients: a request word and an answer word for each client, and a tally.
 #[derive(FromZeros)]
 #[repr(C)]
 struct ClientWords {
-    /// A word for the request and one for the answer of each client.
     words: [WaitLine<2>; CLIENTS_MAX],
     tally: Tally,
 }

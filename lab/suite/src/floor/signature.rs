@@ -17,7 +17,6 @@ const SIGNED_BYTES: usize = 64 + 33 + 1 + 32;
 /// Workload: the signature by which a server proves that it has its certificate's private key.
 pub(super) struct Signing {
     signer: Box<dyn Signer>,
-    /// Text that is signed.
     text: [u8; SIGNED_BYTES],
 }
 
@@ -55,7 +54,6 @@ impl Workload for Signing {
 
 /// Workload: one participant's part of a key agreement.
 pub(super) struct KeyAgreement {
-    /// Public key of the other participant.
     peer_public_key: Vec<u8>,
 }
 

@@ -27,7 +27,6 @@ const END: u8 = 0xff;
 /// Maximum number of connections by other processes that the listener rejects.
 const FOREIGN_CONNECTIONS_MAX: u32 = 16;
 
-/// Socket that is one end of a connection.
 pub(crate) trait SocketEnd:
     AsFd + From<OwnedFd> + Into<OwnedFd> + Send + Sync + 'static
 {
@@ -113,7 +112,6 @@ impl<E: SocketEnd, const SPINS: bool> SocketEnds<E, SPINS> {
         Ok((measured_end.into(), echo_end.into()))
     }
 
-    /// Reads until `into` is full.
     pub(crate) fn read_exact(end: &E, mut into: &mut [u8]) -> Result<(), Fault> {
         while !into.is_empty() {
             match recv(end, &mut *into, RecvFlags::empty()) {
@@ -129,7 +127,6 @@ impl<E: SocketEnd, const SPINS: bool> SocketEnds<E, SPINS> {
         Ok(())
     }
 
-    /// Writes all of `bytes`.
     pub(crate) fn write_all(end: &E, mut bytes: &[u8]) -> Result<(), Fault> {
         while !bytes.is_empty() {
             match send(end, bytes, SendFlags::NOSIGNAL) {

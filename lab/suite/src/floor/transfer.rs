@@ -243,7 +243,6 @@ pub(crate) struct SocketStream<const ADAPTS: bool> {
 const POLL_NS: u64 = 50_000;
 
 impl<const ADAPTS: bool> SocketStream<ADAPTS> {
-    /// Reads until `into` is full.
     fn read(&self, mut into: &mut [u8]) -> std::io::Result<()> {
         if !ADAPTS {
             return (&self.measured_end).read_exact(into);

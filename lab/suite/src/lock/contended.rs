@@ -50,7 +50,6 @@ impl LockedCounter for CachePadded<parking_lot::Mutex<u64>> {
     }
 }
 
-/// A counter behind our lock, with `try_lock` in a loop.
 struct TryLoop(CachePadded<TryLock<u64>>);
 
 impl LockedCounter for TryLoop {
@@ -119,7 +118,6 @@ impl LockedCounter for CounterPerThread {
 /// Workload: all threads increment the counter behind the same lock.
 struct Contended<C> {
     counter: C,
-    /// Number of increments by all threads.
     added_count: AtomicU64,
 }
 

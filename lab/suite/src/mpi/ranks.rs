@@ -12,17 +12,14 @@ use handover_record::Spec;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// Environment variable with the task of a rank.
 const RANK_VARIABLE: &str = "HANDOVER_MPI_RANK";
 
 /// Index of Open MPI's launcher in `LAUNCHERS`.
 const OPEN_MPI: u8 = 0;
 /// Index of MPICH's launcher in `LAUNCHERS`.
 const MPICH: u8 = 1;
-/// Commands of the launchers.
 const LAUNCHERS: [&str; 2] = ["mpiexec.openmpi", "mpiexec.mpich"];
 
-/// Approximate duration of a batch, in ns.
 const BATCH_NS: u64 = 50_000;
 /// Byte with which each rank fills its memory, by rank.
 const FILL_BYTES: [u8; 2] = [0x5a, 0xa5];
@@ -97,7 +94,6 @@ pub fn dispatch_rank() -> Option<Result<(), Fault>> {
     Some(task.and_then(|task| run_rank(&task)))
 }
 
-/// Runs as a rank.
 fn run_rank(task: &RankTask) -> Result<(), Fault> {
     let world = Mpi::init()?;
     let (rank, ranks_count) = world.rank_and_count()?;
@@ -202,7 +198,6 @@ struct Ranks {
     child: Child,
     /// Standard input of the launcher, which passes it to rank 0.
     stdin: Option<ChildStdin>,
-    /// Standard output of the ranks.
     stdout: BufReader<ChildStdout>,
 }
 
@@ -288,7 +283,6 @@ impl<const LAUNCHER: u8> LaunchedRanks<LAUNCHER> {
     }
 }
 
-/// Returns the CPU of each rank.
 fn cpus(setup: &Setup) -> [u32; 2] {
     match *setup.cpus() {
         [first, second, ..] => [first, second],

@@ -27,7 +27,6 @@ use std::sync::Arc;
 /// Maximum number of decrypted bytes that are read at a time.
 const READ_BYTES: usize = 1 << 16;
 
-/// Returns the certificate as a value of rustls.
 fn certificate(identity: &Identity) -> Result<CertificateDer<'static>, Fault> {
     CertificateDer::from_pem_slice(identity.certificate_pem().as_bytes()).map_err(Fault::from_error)
 }
@@ -58,7 +57,6 @@ fn new_client_config(identity: &Identity) -> Result<ClientConfig, Fault> {
         .with_no_client_auth())
 }
 
-/// Connection of the server [`EpollTls`].
 struct TlsConnection {
     stream: TcpStream,
     tls: ServerConnection,

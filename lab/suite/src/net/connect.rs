@@ -26,7 +26,6 @@ pub(super) struct HandoverAccept;
 
 /// Handler that echoes messages until one starts with [`END_MARK`].
 struct ConnectHandler {
-    /// Number of messages echoed.
     echoed_count: u64,
     stopper: Option<Stopper<()>>,
 }
@@ -64,10 +63,8 @@ impl ConnectServer for HandoverAccept {
     }
 }
 
-/// An accepted connection with its buffer for one message.
 struct AcceptedConnection {
     stream: TcpStream,
-    /// Buffer for the message.
     message_buffer: Vec<u8>,
     /// Number of bytes of the message received so far.
     received_bytes: usize,

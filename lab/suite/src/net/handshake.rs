@@ -35,7 +35,6 @@ pub(super) trait HandshakeSides: Sized + 'static {
     /// Creates a client without stored sessions.
     fn new_client(&self) -> Result<Self::Client, Fault>;
 
-    /// Performs a handshake; returns the time that each side has spent.
     fn time_handshake(&self, client: &Self::Client) -> Result<HandshakeCost, Fault>;
 }
 
@@ -121,7 +120,6 @@ impl<S: HandshakeSides> Handshake<S> {
         }
     }
 
-    /// Performs one full handshake, with a new client, and one resumed handshake; returns their costs in this order.
     fn full_and_resumed(&self) -> Result<(HandshakeCost, HandshakeCost), Fault> {
         let full = self.checked_handshake(&self.sides.new_client()?, false)?;
         Ok((full, self.checked_handshake(&self.client, true)?))

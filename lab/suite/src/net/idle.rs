@@ -32,7 +32,6 @@ const SETTLE: Duration = Duration::from_millis(20);
 #[derive(FromZeros)]
 #[repr(C)]
 struct IdleServer {
-    /// Process id of the server.
     process_id: AtomicU64,
     /// Port on which the server listens; 0 until it listens.
     port: AtomicU64,
@@ -40,7 +39,6 @@ struct IdleServer {
 
 /// Handler that echoes until the last connection is closed.
 struct IdleHandler {
-    /// Number of connections that are not closed.
     open_count: u32,
     stopper: Option<Stopper<()>>,
 }

@@ -32,7 +32,6 @@ args! {
 
 /// Number of messages that are timed together if several are in flight.
 const BATCH_MESSAGES: u64 = 1024;
-/// Index of the part with the time of a message.
 const MESSAGE_PART: usize = 0;
 /// Index of the part with the server's CPU time for a message.
 const SERVER_PART: usize = 1;
@@ -131,15 +130,12 @@ struct ClientConnection<'a, T> {
 /// Client that keeps messages in flight on all connections, and counts the echoes.
 pub(super) struct LoadClient<'a, T> {
     connections: Vec<ClientConnection<'a, T>>,
-    /// Size of a message in bytes.
     message_bytes: usize,
     /// As many equal messages as are in flight on a connection.
     messages: Vec<u8>,
     /// `true` to compare every echo with the message sent.
     is_checking: bool,
-    /// Epoll set of all connections.
     set: std::os::fd::OwnedFd,
-    /// Buffer for received bytes.
     buffer: Vec<u8>,
     /// Decoded bytes.
     plain: Vec<u8>,
@@ -323,7 +319,6 @@ fn send_some(stream: &TcpStream, bytes: &[u8]) -> Result<usize, Fault> {
     }
 }
 
-/// Creates the connections of a load; returns the two ends of each.
 pub(super) fn create_connections(
     load: &LoadArgs,
     setup: &mut Setup,

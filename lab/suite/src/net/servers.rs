@@ -27,7 +27,6 @@ pub(super) struct HandoverServer<const SENDS_COPY: bool>;
 
 /// Event handler that echoes until the last of its connections is closed.
 pub(super) struct LoadHandler<const SENDS_COPY: bool> {
-    /// Number of connections that are not closed.
     open_count: usize,
     stopper: Option<Stopper<()>>,
     /// First connection error, if there was one.
@@ -123,7 +122,6 @@ impl LoadServer for UnframedServer {
     }
 }
 
-/// Returns the length in bytes of the complete messages at the start of `bytes`.
 pub(super) fn complete_messages_bytes(bytes: &[u8]) -> usize {
     let mut at = 0;
     while let Some(&length) = bytes[at..].first_chunk::<LENGTH_FIELD_BYTES>() {

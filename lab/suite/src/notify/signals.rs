@@ -29,9 +29,7 @@ impl WaiterState for () {
     }
 }
 
-/// Sender that sets a signal.
 pub(super) struct Sender<S>(Arc<S>);
-/// Receiver that waits for a signal.
 pub(super) struct Receiver<S: Signal>(Arc<S>, S::WaiterState);
 
 impl<S: Signal> Notify for Sender<S> {
@@ -57,7 +55,6 @@ impl<S: Signal> Wait for Receiver<S> {
     }
 }
 
-/// A signal as a mechanism within one process.
 pub(super) struct SignalMechanism<S>(std::marker::PhantomData<S>);
 
 impl<S: Signal> NotifyLink for SignalMechanism<S> {
@@ -71,7 +68,6 @@ impl<S: Signal> NotifyLink for SignalMechanism<S> {
     }
 }
 
-/// Peer: `std::sync::Condvar` and its mutex.
 #[derive(Default)]
 pub(super) struct StdCondvar(Mutex<bool>, Condvar);
 
@@ -129,7 +125,6 @@ mod peers {
     use super::*;
     use event_listener::{Event, Listener, listener};
 
-    /// Peer: `parking_lot::Condvar` and its mutex.
     #[derive(Default)]
     pub(in crate::notify) struct ParkingLot(parking_lot::Mutex<bool>, parking_lot::Condvar);
 
@@ -152,7 +147,6 @@ mod peers {
         }
     }
 
-    /// Peer: a flag, and an event of the crate `event-listener`.
     #[derive(Default)]
     pub(in crate::notify) struct EventListener {
         is_set: AtomicBool,
@@ -185,7 +179,6 @@ mod peers {
         }
     }
 
-    /// Peer: `tokio::sync::Notify`, awaited in a single-threaded runtime.
     #[derive(Default)]
     pub(in crate::notify) struct Tokio(tokio::sync::Notify);
 

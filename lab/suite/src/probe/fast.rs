@@ -11,7 +11,6 @@ use handover_record::Spec;
 /// Number of spans per collection, because fastrace keeps at most 10,240 and drops later ones.
 const BATCH: u64 = 5000;
 
-/// Peer: the crate `fastrace`.
 pub(super) struct Fastrace;
 
 impl Sites for Fastrace {

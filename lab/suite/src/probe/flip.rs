@@ -75,7 +75,6 @@ fn execute_sites_of_instance<const N: u32>() {
     black_box(N); // prevents the merging of the instances
 }
 
-/// Executes a hundred sites of one name.
 #[inline(never)]
 fn execute_hundred_sites() {
     ten!(ten!(probe!("suite.flip.hundred");););

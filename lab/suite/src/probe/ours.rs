@@ -5,10 +5,8 @@ use handover_base::{affinity, topology};
 use handover_harness::Fault;
 use handover_probe::{Config, Recording, Summary, disable, enable, prepare, probe, span};
 
-/// Name of the sites that are recorded.
 pub(super) const RECORDED_SITES: &str = "suite.wanted";
 
-/// Our probes.
 pub(super) struct Probes;
 
 impl Sites for Probes {
@@ -79,7 +77,6 @@ pub(super) fn check_complete(summary: Summary) -> Result<Summary, Fault> {
     }
 }
 
-/// Sites that are enabled until dropped.
 pub(super) struct EnabledSites<'a>(&'a str);
 
 impl<'a> EnabledSites<'a> {

@@ -61,15 +61,10 @@ pub enum Retention {
     },
 }
 
-/// Size of an event in a ring, in bytes.
 const EVENT_BYTES: u64 = 8;
-/// Size of a block of a ring, in bytes.
 const BLOCK_BYTES: u64 = 4096;
-/// Number of events in a block.
 const BLOCK_EVENTS: u64 = (BLOCK_BYTES - 32) / EVENT_BYTES;
-/// Minimum size of a ring, in bytes.
 const RING_BYTES_MIN: u64 = 1 << 20;
-/// Maximum size of a ring, in bytes.
 const RING_BYTES_MAX: u64 = 1 << 32;
 
 /// Returns the size in bytes of a ring that holds `events_count` events, limited to the maximum size.

@@ -17,7 +17,6 @@ args! {
     }
 }
 
-/// Index of the part with the time of a call.
 const CALL_PART: usize = 0;
 /// Index of the part with the time from the start of the recording to the complete file.
 const WHOLE_PART: usize = 1;

@@ -13,10 +13,12 @@ use tracing_subscriber::layer::{self, Layer, SubscriberExt};
 /// Number of stored time stamps, which take as many bytes as our own ring.
 const STAMPS_COUNT: usize = (1 << 20) / 8;
 
-/// Peer: events and spans of the crate `tracing`, of level `TRACE`.
-pub(super) struct Tracing;
+/// Peer: events and spans of the crate `tracing`, of level `TRACE`; recorded by a subscriber of our own or, if
+/// `REGISTRY`, in the registry of `tracing-subscriber`, as most programs use it, with a layer that only reads the
+/// clock when a span is entered and left.
+pub(super) struct Tracing<const REGISTRY: bool = false>;
 
-impl Sites for Tracing {
+impl<const REGISTRY: bool> Sites for Tracing<REGISTRY> {
     #[inline(never)]
     fn site(x: u64) -> u64 {
         trace!("site");
@@ -36,7 +38,7 @@ impl Sites for Tracing {
     }
 }
 
-impl Tracer for Tracing {
+impl<const REGISTRY: bool> Tracer for Tracing<REGISTRY> {
     #[inline(never)]
     fn recorded_span(x: u64) -> u64 {
         let _span = trace_span!("wanted").entered();
@@ -44,54 +46,16 @@ impl Tracer for Tracing {
     }
 
     fn record_calls(f: impl FnOnce()) -> Result<u64, Fault> {
-        let dispatch = Dispatch::new(Stamps::new());
+        let dispatch = match REGISTRY {
+            true => Dispatch::new(tracing_subscriber::registry().with(Stamps::new())),
+            false => Dispatch::new(Stamps::new()),
+        };
         with_default(&dispatch, f);
         let stamps = dispatch.downcast_ref::<Stamps>().map(Stamps::count);
-        uninstall(dispatch);
+        drop(dispatch);
+        // Without this, the sites would still ask for a subscriber's interest.
+        tracing::callsite::rebuild_interest_cache();
         stamps.ok_or_else(|| Fault::new("the subscriber is not the one that was installed"))
-    }
-}
-
-/// Drops the last reference to a subscriber, and updates the sites.
-fn uninstall(dispatch: Dispatch) {
-    drop(dispatch);
-    // Without this, the sites would still ask for a subscriber's interest.
-    tracing::callsite::rebuild_interest_cache();
-}
-
-/// Peer: spans of `tracing` in the registry of `tracing-subscriber`, as most programs use it, with
-/// a layer that only reads the clock when a span is entered and left.
-pub(super) struct RegistrySubscriber;
-
-impl Sites for RegistrySubscriber {
-    #[inline(always)]
-    fn site(x: u64) -> u64 {
-        Tracing::site(x)
-    }
-
-    #[inline(always)]
-    fn eight(x: u64) -> u64 {
-        Tracing::eight(x)
-    }
-
-    #[inline(always)]
-    fn span(x: u64) -> u64 {
-        Tracing::span(x)
-    }
-}
-
-impl Tracer for RegistrySubscriber {
-    #[inline(always)]
-    fn recorded_span(x: u64) -> u64 {
-        Tracing::recorded_span(x)
-    }
-
-    fn record_calls(f: impl FnOnce()) -> Result<u64, Fault> {
-        let dispatch = Dispatch::new(tracing_subscriber::registry().with(Stamps::new()));
-        with_default(&dispatch, f);
-        let stamps = dispatch.downcast_ref::<Stamps>().map(Stamps::count);
-        uninstall(dispatch);
-        stamps.ok_or_else(|| Fault::new("the layer is not the one that was installed"))
     }
 }
 
@@ -118,7 +82,6 @@ impl Stamps {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Stores the current time.
     #[inline(always)]
     fn store_time(&self) {
         let count = self.count();

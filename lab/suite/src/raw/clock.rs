@@ -19,7 +19,6 @@ pub(crate) fn rdtscp() -> u64 {
     unsafe { __rdtscp(&mut cpu) }
 }
 
-/// Returns `true` if the processor has `rdtscp`.
 pub(crate) fn has_rdtscp() -> bool {
     const EXTENDED_MAX: u32 = 0x8000_0000;
     const EXTENDED_FEATURES: u32 = 0x8000_0001;

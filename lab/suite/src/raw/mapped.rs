@@ -7,7 +7,6 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use std::ptr::NonNull;
 
-/// Creates a file in memory that contains `bytes` zeros.
 pub(crate) fn create_memory_file(bytes: usize) -> rustix::io::Result<OwnedFd> {
     let file = memfd_create("handover-moved", MemfdFlags::CLOEXEC)?;
     ftruncate(&file, bytes as u64)?;
@@ -43,14 +42,12 @@ impl Mapping {
         Ok(Self { start, bytes })
     }
 
-    /// Sets every byte to `byte`.
     pub(crate) fn fill(&self, byte: u8) {
         // SAFETY: the range is the whole mapping, which is writable; no copy begins before every
         // participant has filled its memory.
         unsafe { self.start.as_ptr().write_bytes(byte, self.bytes) };
     }
 
-    /// Returns the byte at `at`.
     pub(crate) fn byte_at(&self, at: usize) -> u8 {
         assert!(
             at < self.bytes,

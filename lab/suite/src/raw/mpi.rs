@@ -64,7 +64,6 @@ struct MpiConstants {
     no_status: usize,
 }
 
-/// A loaded MPI library.
 #[derive(Clone, Copy)]
 struct LoadedMpi {
     functions: MpiFunctions,

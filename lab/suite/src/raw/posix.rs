@@ -6,24 +6,27 @@ use core::fmt;
 use core::marker::{PhantomData, PhantomPinned};
 use core::pin::Pin;
 
-/// C functions of one kind of lock of the C library. Each method calls the C function of the same purpose on `raw`.
+/// C functions of one kind of lock of the C library, each with the lock's address as its argument.
 ///
 /// # Safety
-/// For implementors: `try_lock` returns true to one caller at a time, until `unlock`.
+/// For implementors: `TRY_LOCK` returns 0 to one caller at a time, until `UNLOCK`.
 ///
-/// For callers: `raw` was initialised by `init` at this address and not destroyed since; `unlock`
-/// is called by the thread whose `try_lock` returned true, once for each; `destroy` is called when
+/// For callers: the lock was initialised by `INIT` at this address and not destroyed since; `UNLOCK`
+/// is called by the thread to which `TRY_LOCK` returned 0, once for each; `DESTROY` is called when
 /// no thread holds the lock and none will use it again.
 pub unsafe trait Primitive: 'static {
     const NAME: &'static str;
     const DESCRIPTION: &'static str;
     type Raw;
     const ZEROED: Self::Raw;
-    unsafe fn init(raw: *mut Self::Raw) -> i32;
-    unsafe fn try_lock(raw: *mut Self::Raw) -> bool;
-    unsafe fn unlock(raw: *mut Self::Raw);
-    unsafe fn destroy(raw: *mut Self::Raw);
+    const INIT: unsafe fn(*mut Self::Raw) -> i32;
+    const TRY_LOCK: LockFunction<Self::Raw>;
+    const UNLOCK: LockFunction<Self::Raw>;
+    const DESTROY: LockFunction<Self::Raw>;
 }
+
+/// C function that takes the address of a lock, and returns 0 if it succeeds.
+pub type LockFunction<R> = unsafe extern "C" fn(*mut R) -> i32;
 
 /// A lock of the C library as a [`Lock`]: [`PthreadMutex`], [`PthreadSpin`] or [`PosixSem`].
 ///
@@ -58,7 +61,7 @@ impl<P: Primitive> Lock for Posix<P> {
     fn new_unlocked() -> Pin<Box<Self>> {
         let lock = Box::pin(Self { raw: UnsafeCell::new(P::ZEROED), _pinned: PhantomPinned });
         // SAFETY: the address is final (pinned, !Unpin), and no other thread knows it yet.
-        let rc = unsafe { P::init(lock.raw.get()) };
+        let rc = unsafe { (P::INIT)(lock.raw.get()) };
         assert_eq!(rc, 0, "the C library failed to initialise a {}", P::NAME);
         lock
     }
@@ -66,7 +69,7 @@ impl<P: Primitive> Lock for Posix<P> {
     #[inline]
     fn try_lock(&self) -> Option<PosixGuard<'_, P>> {
         // SAFETY: a `Self` is only made by new_unlocked(), which initialised the lock at this address.
-        let taken = unsafe { P::try_lock(self.raw.get()) };
+        let taken = unsafe { (P::TRY_LOCK)(self.raw.get()) } == 0;
         taken.then(|| PosixGuard { lock: self, _not_send: PhantomData })
     }
 }
@@ -76,7 +79,7 @@ impl<P: Primitive> Drop for PosixGuard<'_, P> {
     fn drop(&mut self) {
         // SAFETY: each successful try_lock makes one PosixGuard, which cannot leave its thread: this
         // thread holds the lock, and this is the only unlock of that try.
-        unsafe { P::unlock(self.lock.raw.get()) }
+        unsafe { (P::UNLOCK)(self.lock.raw.get()) };
     }
 }
 
@@ -86,11 +89,11 @@ impl<P: Primitive> Drop for Posix<P> {
         // behaviour: it is left as it is. In glibc it owns nothing outside its own bytes.
         let raw = self.raw.get();
         // SAFETY: initialised at this address by new_unlocked(); `&mut self` excludes other users.
-        if unsafe { P::try_lock(raw) } {
+        if unsafe { (P::TRY_LOCK)(raw) } == 0 {
             // SAFETY: this thread took the lock one line above.
-            unsafe { P::unlock(raw) };
+            unsafe { (P::UNLOCK)(raw) };
             // SAFETY: the lock is free, and `&mut self` in drop excludes any later use.
-            unsafe { P::destroy(raw) };
+            unsafe { (P::DESTROY)(raw) };
         }
     }
 }
@@ -121,24 +124,12 @@ unsafe impl Primitive for MutexCalls {
     type Raw = libc::pthread_mutex_t;
     const ZEROED: Self::Raw = libc::PTHREAD_MUTEX_INITIALIZER;
 
-    unsafe fn init(raw: *mut Self::Raw) -> i32 {
-        // SAFETY: `raw` is valid for writing; no attributes means the default kind.
-        unsafe { libc::pthread_mutex_init(raw, core::ptr::null()) }
-    }
-    #[inline]
-    unsafe fn try_lock(raw: *mut Self::Raw) -> bool {
-        // SAFETY: the caller guarantees that it is initialised at this address.
-        (unsafe { libc::pthread_mutex_trylock(raw) }) == 0
-    }
-    #[inline]
-    unsafe fn unlock(raw: *mut Self::Raw) {
-        // SAFETY: the caller guarantees that this thread holds the mutex.
-        unsafe { libc::pthread_mutex_unlock(raw) };
-    }
-    unsafe fn destroy(raw: *mut Self::Raw) {
-        // SAFETY: the caller guarantees that the mutex is free and never used again.
-        unsafe { libc::pthread_mutex_destroy(raw) };
-    }
+    // SAFETY: `raw` is valid for writing, by the contract of the trait; no attributes means the default kind.
+    const INIT: unsafe fn(*mut Self::Raw) -> i32 =
+        |raw| unsafe { libc::pthread_mutex_init(raw, core::ptr::null()) };
+    const TRY_LOCK: LockFunction<Self::Raw> = libc::pthread_mutex_trylock;
+    const UNLOCK: LockFunction<Self::Raw> = libc::pthread_mutex_unlock;
+    const DESTROY: LockFunction<Self::Raw> = libc::pthread_mutex_destroy;
 }
 
 /// C functions of [`PthreadSpin`].
@@ -155,24 +146,12 @@ unsafe impl Primitive for SpinCalls {
     type Raw = libc::pthread_spinlock_t;
     const ZEROED: Self::Raw = 0;
 
-    unsafe fn init(raw: *mut Self::Raw) -> i32 {
-        // SAFETY: `raw` is valid for writing.
-        unsafe { libc::pthread_spin_init(raw, libc::PTHREAD_PROCESS_PRIVATE) }
-    }
-    #[inline]
-    unsafe fn try_lock(raw: *mut Self::Raw) -> bool {
-        // SAFETY: the caller guarantees that it is initialised at this address.
-        (unsafe { libc::pthread_spin_trylock(raw) }) == 0
-    }
-    #[inline]
-    unsafe fn unlock(raw: *mut Self::Raw) {
-        // SAFETY: the caller guarantees that this thread holds the lock.
-        unsafe { libc::pthread_spin_unlock(raw) };
-    }
-    unsafe fn destroy(raw: *mut Self::Raw) {
-        // SAFETY: the caller guarantees that the lock is free and never used again.
-        unsafe { libc::pthread_spin_destroy(raw) };
-    }
+    // SAFETY: `raw` is valid for writing, by the contract of the trait.
+    const INIT: unsafe fn(*mut Self::Raw) -> i32 =
+        |raw| unsafe { libc::pthread_spin_init(raw, libc::PTHREAD_PROCESS_PRIVATE) };
+    const TRY_LOCK: LockFunction<Self::Raw> = libc::pthread_spin_trylock;
+    const UNLOCK: LockFunction<Self::Raw> = libc::pthread_spin_unlock;
+    const DESTROY: LockFunction<Self::Raw> = libc::pthread_spin_destroy;
 }
 
 /// C functions of [`PosixSem`].
@@ -190,22 +169,9 @@ unsafe impl Primitive for SemCalls {
     // SAFETY: sem_t is a union of a byte array and a long, for which zeroes are a valid value.
     const ZEROED: Self::Raw = unsafe { core::mem::zeroed() };
 
-    unsafe fn init(raw: *mut Self::Raw) -> i32 {
-        // SAFETY: `raw` is valid for writing; 0: within this process; 1: free.
-        unsafe { libc::sem_init(raw, 0, 1) }
-    }
-    #[inline]
-    unsafe fn try_lock(raw: *mut Self::Raw) -> bool {
-        // SAFETY: the caller guarantees that it is initialised at this address.
-        (unsafe { libc::sem_trywait(raw) }) == 0
-    }
-    #[inline]
-    unsafe fn unlock(raw: *mut Self::Raw) {
-        // SAFETY: the caller guarantees that this thread has taken the semaphore.
-        unsafe { libc::sem_post(raw) };
-    }
-    unsafe fn destroy(raw: *mut Self::Raw) {
-        // SAFETY: the caller guarantees that no thread waits on the semaphore or will use it again.
-        unsafe { libc::sem_destroy(raw) };
-    }
+    // SAFETY: `raw` is valid for writing, by the contract of the trait; 0: within this process; 1: free.
+    const INIT: unsafe fn(*mut Self::Raw) -> i32 = |raw| unsafe { libc::sem_init(raw, 0, 1) };
+    const TRY_LOCK: LockFunction<Self::Raw> = libc::sem_trywait;
+    const UNLOCK: LockFunction<Self::Raw> = libc::sem_post;
+    const DESTROY: LockFunction<Self::Raw> = libc::sem_destroy;
 }

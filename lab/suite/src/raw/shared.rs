@@ -53,7 +53,6 @@ fn load() -> Result<CallLoops, String> {
     Ok(loops)
 }
 
-/// Loads a shared object from memory.
 fn load_object(name: &str, bytes: &[u8]) -> Result<(Library, OwnedFd), String> {
     let file = memory_file(name, bytes)
         .map_err(|error| format!("{name} cannot be put into a memory file: {error}"))?;

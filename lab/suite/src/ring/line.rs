@@ -31,9 +31,7 @@ struct Lines {
     read_count: AtomicU64,
     /// Padding, so that `read` is alone on its cache lines.
     padding: [u64; 15],
-    /// Word on which the reader sleeps.
     reader: WaitLine<1>,
-    /// Word on which the writer sleeps.
     writer: WaitLine<1>,
     tally: Tally,
 }

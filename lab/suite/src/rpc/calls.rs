@@ -12,9 +12,7 @@ use std::sync::Arc;
 
 /// Procedure without arguments or a result.
 pub(super) const NOOP_METHOD: Method = Method::new("noop");
-/// Procedure that returns its arguments.
 const ECHO_METHOD: Method = Method::new("echo");
-/// Procedure that stops the server.
 const STOP_METHOD: Method = Method::new("stop");
 
 /// Transport by shared memory, as an index into `ADDRESSES`.
@@ -54,22 +52,17 @@ pub(super) trait CallKind: Send + Sync + Sized + 'static {
 /// Benchmark declaration for one transport and one way of waiting, which are given by their indices.
 type Declared = (usize, usize, Spec);
 
-/// Returns the declaration of a benchmark of calls.
-#[track_caller]
-const fn call_spec(
-    transport: usize,
-    waits: usize,
-    id: &'static str,
-    what: &'static str,
-    floor: &'static str,
-) -> Declared {
-    let spec = Spec::new(id, what).floor(floor).classic("margo-p2p-latency").hands_over();
-    (transport, waits, spec)
-}
-
-/// Returns the declaration with timing in batches.
-const fn batched((transport, waits, spec): Declared) -> Declared {
-    (transport, waits, spec.batched())
+/// Lists declarations of benchmarks: transport, way of waiting, id, floor, and description of each,
+/// or a declaration in brackets before both.
+macro_rules! specs {
+    ($([$spec:ident] $of:ident $in:ident;)* $($transport:ident $waits:ident: $id:literal,
+        $floor:literal $(.$batched:ident())?, $what:literal;)*) => {
+        &[$(($of, $in, $spec),)* $((
+            $transport,
+            $waits,
+            Spec::new($id, $what).floor($floor).classic("margo-p2p-latency").hands_over()$(.$batched())?,
+        ),)*]
+    };
 }
 
 /// Returns the declaration for a transport and a way of waiting; fails to compile without one.
@@ -99,45 +92,20 @@ pub(super) struct Noop;
 impl CallKind for Noop {
     type Args = ();
 
-    const SPECS: &'static [Declared] = &[
-        (VIA_SM, WAITS_BY_DEFAULT, NOOP_SM),
-        (VIA_SM, WAITS_SPINNING, NOOP_SM),
-        call_spec(
-            VIA_SM,
-            WAITS_SLEEPING,
-            "rpc/noop-asleep",
-            "call without arguments and result through shared memory, both sides sleeping at once",
-            "floor/sleeping",
-        ),
-        call_spec(
-            VIA_TCP,
-            WAITS_SPINNING,
-            "rpc/tcp-spin",
-            "call without arguments and result over loopback TCP, both sides spinning",
-            "floor/socket-spin",
-        ),
-        call_spec(
-            VIA_TCP,
-            WAITS_SLEEPING,
-            "rpc/tcp",
-            "call without arguments and result over loopback TCP, both sides sleeping",
-            "floor/socket",
-        ),
-        call_spec(
-            VIA_UDS,
-            WAITS_SPINNING,
-            "rpc/uds-spin",
-            "call without arguments and result over a Unix socket, both sides spinning",
-            "floor/unix-socket-spin",
-        ),
-        call_spec(
-            VIA_UDS,
-            WAITS_SLEEPING,
-            "rpc/uds",
-            "call without arguments and result over a Unix socket, both sides sleeping",
-            "floor/unix-socket",
-        ),
-    ];
+    const SPECS: &'static [Declared] = specs! {
+        [NOOP_SM] VIA_SM WAITS_BY_DEFAULT;
+        [NOOP_SM] VIA_SM WAITS_SPINNING;
+        VIA_SM WAITS_SLEEPING: "rpc/noop-asleep", "floor/sleeping",
+            "call without arguments and result through shared memory, both sides sleeping at once";
+        VIA_TCP WAITS_SPINNING: "rpc/tcp-spin", "floor/socket-spin",
+            "call without arguments and result over loopback TCP, both sides spinning";
+        VIA_TCP WAITS_SLEEPING: "rpc/tcp", "floor/socket",
+            "call without arguments and result over loopback TCP, both sides sleeping";
+        VIA_UDS WAITS_SPINNING: "rpc/uds-spin", "floor/unix-socket-spin",
+            "call without arguments and result over a Unix socket, both sides spinning";
+        VIA_UDS WAITS_SLEEPING: "rpc/uds", "floor/unix-socket",
+            "call without arguments and result over a Unix socket, both sides sleeping";
+    };
 
     fn new((): &()) -> Self {
         Self
@@ -173,13 +141,10 @@ pub(super) trait Payload: Args + Send + Sync + 'static {
 }
 
 impl Payload for SharedPayload {
-    const SPECS: &'static [Declared] = &[batched(call_spec(
-        VIA_SM,
-        WAITS_SPINNING,
-        "rpc/payload",
-        "call with size_bytes as argument and as result through shared memory, both sides spinning",
-        "floor/memcpy",
-    ))];
+    const SPECS: &'static [Declared] = specs! {
+        VIA_SM WAITS_SPINNING: "rpc/payload", "floor/memcpy".batched(),
+            "call with size_bytes as argument and as result through shared memory, both sides spinning";
+    };
 
     fn bytes(&self) -> Bytes {
         self.size_bytes
@@ -187,22 +152,12 @@ impl Payload for SharedPayload {
 }
 
 impl Payload for SocketPayload {
-    const SPECS: &'static [Declared] = &[
-        call_spec(
-            VIA_TCP,
-            WAITS_SPINNING,
-            "rpc/tcp-payload",
-            "call with message_bytes as argument and as result over loopback TCP, both sides spinning",
-            "floor/socket-spin",
-        ),
-        call_spec(
-            VIA_UDS,
-            WAITS_SPINNING,
-            "rpc/uds-payload",
-            "call with message_bytes as argument and as result over a Unix socket, both sides spinning",
-            "floor/unix-socket-spin",
-        ),
-    ];
+    const SPECS: &'static [Declared] = specs! {
+        VIA_TCP WAITS_SPINNING: "rpc/tcp-payload", "floor/socket-spin",
+            "call with message_bytes as argument and as result over loopback TCP, both sides spinning";
+        VIA_UDS WAITS_SPINNING: "rpc/uds-payload", "floor/unix-socket-spin",
+            "call with message_bytes as argument and as result over a Unix socket, both sides spinning";
+    };
 
     fn bytes(&self) -> Bytes {
         self.message_bytes
@@ -259,22 +214,12 @@ pub(super) struct ManyCalls {
 impl CallKind for ManyCalls {
     type Args = ManyCallsArgs;
 
-    const SPECS: &'static [Declared] = &[
-        batched(call_spec(
-            VIA_SM,
-            WAITS_SPINNING,
-            "rpc/many",
-            "call through shared memory, with concurrency_count calls in flight, both sides spinning",
-            "floor/pipelined",
-        )),
-        batched(call_spec(
-            VIA_TCP,
-            WAITS_SPINNING,
-            "rpc/tcp-many",
-            "call over loopback TCP, with concurrency_count calls in flight, both sides spinning",
-            "floor/socket-pipelined",
-        )),
-    ];
+    const SPECS: &'static [Declared] = specs! {
+        VIA_SM WAITS_SPINNING: "rpc/many", "floor/pipelined".batched(),
+            "call through shared memory, with concurrency_count calls in flight, both sides spinning";
+        VIA_TCP WAITS_SPINNING: "rpc/tcp-many", "floor/socket-pipelined".batched(),
+            "call over loopback TCP, with concurrency_count calls in flight, both sides spinning";
+    };
 
     fn new(args: &ManyCallsArgs) -> Self {
         // Both are within their declared ranges.
@@ -299,7 +244,6 @@ impl CallKind for ManyCalls {
     }
 }
 
-/// State of the calling participant.
 pub(super) struct EndpointCaller {
     endpoint: Endpoint,
     peer: Peer,

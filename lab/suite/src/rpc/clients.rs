@@ -85,7 +85,6 @@ impl RpcClients {
         }
     }
 
-    /// Runs the server, and records its samples.
     fn serve(&self, config: Config, out: &mut Samples) -> Result<(), Fault> {
         let mut endpoint = Endpoint::new(config).map_err(Fault::from_error)?;
         let by_client = (0..self.clients_count).map(|_| AtomicU64::new(0)).collect();
@@ -156,7 +155,6 @@ impl RpcClients {
         Ok(())
     }
 
-    /// Returns the number of requests of each client.
     fn requests_by_client(&self, counts: &RequestCounts) -> Vec<u64> {
         counts.by_client.iter().map(|it| it.load(Ordering::Relaxed)).collect()
     }

@@ -23,16 +23,13 @@ pub(super) struct IceoryxMedium {
     pause: PollPause,
 }
 
-/// State of the caller.
 pub(super) struct IceoryxCaller {
     client: Client<ipc::Service, u64, (), u64, ()>,
-    /// Number of the last call.
     call_number: u64,
     /// Node of the client, which must be dropped after the client.
     _node: Node<ipc::Service>,
 }
 
-/// Opens the service `name`, or creates it; returns it with its node.
 fn open(name: &str) -> Result<(Node<ipc::Service>, Service), Fault> {
     // It writes to standard error that it found no configuration.
     set_log_level(LogLevel::Error);
@@ -82,7 +79,6 @@ impl RelayMedium for IceoryxMedium {
     }
 
     fn echo(&self) -> Result<u64, Fault> {
-        /// Number of services that this process has created.
         static SERVICES_COUNT: AtomicU64 = AtomicU64::new(0);
         // Relaxed: only the numbers must differ.
         let number = SERVICES_COUNT.fetch_add(1, Ordering::Relaxed);

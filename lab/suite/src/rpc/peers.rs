@@ -124,7 +124,6 @@ pub(super) struct LibraryCaller<C> {
     client: C,
 }
 
-/// Creates a runtime for the current thread.
 fn new_runtime() -> Result<Runtime, Fault> {
     Ok(Builder::new_current_thread().enable_all().build()?)
 }

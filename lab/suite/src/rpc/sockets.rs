@@ -85,7 +85,6 @@ pub(super) struct SharedSlots<const ADAPTS: bool> {
 /// Number of words in a request or an answer, including the procedure and the length.
 const SLOT_WORDS: usize = 7;
 
-/// A message and the word with its number.
 #[derive(FromZeros)]
 #[repr(C, align(128))]
 pub(super) struct MessageSlot {

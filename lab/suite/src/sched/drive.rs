@@ -42,7 +42,6 @@ pub(super) const PACKET_LENGTH_BYTES: u32 = 1500;
 /// Maximum number of packets sent between two checks for marks.
 const UNSEEN_MAX: usize = 128;
 
-/// Constructor of the scheduler of one algorithm.
 pub(super) trait MakeScheduler: Send + Sync + 'static {
     type Scheduler: Scheduler<Token> + Send + 'static;
     fn make(config: &engine::Config) -> Result<Self::Scheduler, engine::ConfigError>;

@@ -82,7 +82,6 @@ pub(super) struct EnqueueDequeue<E: Engine> {
     tester: Tester,
 }
 
-/// Returns a tester's options for this number of flows.
 fn tester_options<E: Engine>(flows_count: u32, mixed: bool) -> Result<TesterOptions, Fault> {
     let weights = E::weights(mixed);
     let set = match (mixed, flows_count / 200) {
@@ -98,7 +97,6 @@ fn tester_options<E: Engine>(flows_count: u32, mixed: bool) -> Result<TesterOpti
         .map_err(Fault::from_error)
 }
 
-/// Returns the declaration of the benchmark.
 const fn spec<E: Engine>() -> Spec {
     Spec::new(E::ID, E::DESCRIPTION).batched()
 }

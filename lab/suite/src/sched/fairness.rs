@@ -49,7 +49,6 @@ struct Fairness<E> {
 }
 
 impl<E: Engine> Fairness<E> {
-    /// Creates a scheduler, and a tester with its flows.
     fn engine_and_tester(&self) -> Result<(E::Scheduler, Tester), Fault> {
         let mut scheduler = E::new(&self.options.config()).map_err(Fault::from_error)?;
         let tester = Tester::new(&self.options, &mut scheduler).map_err(Fault::from_error)?;
@@ -81,7 +80,6 @@ impl<E: Engine> Fairness<E> {
         }
     }
 
-    /// Returns the fairness index of each part.
     fn fairness_indices(&self) -> Result<[f64; 3], Fault> {
         Ok([self.when_empty()?, self.backlogged(0)?, self.backlogged(SEED)?])
     }

@@ -50,7 +50,6 @@ pub struct ValueRange {
 }
 
 impl ValueRange {
-    /// Returns the value at this index.
     fn at(self, index: u32) -> u32 {
         let between = u64::from(self.count - 1).max(1);
         let above = u64::from(self.max - self.min) * u64::from(index) / between;
@@ -203,9 +202,7 @@ const LENGTH: NumberKind = NumberKind { name: "length in bytes", max: LENGTH_LIM
 const STEPS: NumberKind = NumberKind { name: "number of steps", max: FLOWS_LIMIT as u64 };
 const FLOWS: NumberKind = NumberKind { name: "number of flows", max: FLOWS_LIMIT as u64 };
 
-/// Parser of the notation.
 struct Parser<'a> {
-    /// Text that is not parsed yet.
     rest: &'a str,
     /// Number of the current part, from 1.
     part: usize,
@@ -238,7 +235,6 @@ impl Parser<'_> {
         found
     }
 
-    /// Parses a part.
     fn parse_part(&mut self) -> Result<FlowSetPart, FlowSetError> {
         let weights = self.parse_range(&WEIGHT)?;
         self.parse_colon("the packets' lengths")?;
@@ -260,7 +256,6 @@ impl Parser<'_> {
         }
     }
 
-    /// Parses a number, or a range of numbers with an optional number of steps.
     fn parse_range(&mut self, range: &NumberKind) -> Result<ValueRange, FlowSetError> {
         let min = self.parse_number(range)?;
         if !self.take_if('-') {
@@ -285,7 +280,6 @@ impl Parser<'_> {
         Ok(ValueRange { min, max, count })
     }
 
-    /// Parses a number with an optional suffix.
     fn parse_number(&mut self, range: &NumberKind) -> Result<u32, FlowSetError> {
         let NumberKind { name, max } = *range;
         let start_column = self.column;

@@ -130,7 +130,6 @@ const EXPECTED_SIZE: &str = "a packet size in bytes, 1 to 65535, such as 64 or 1
 const EXPECTED_BURST: &str = "a burst of packets, 1 to 1000000, such as 1 or 8";
 const EXPECTED_THREAD: &str = "a thread's number, 0 to 65535";
 
-/// Word of a line, and its column.
 #[derive(Clone, Copy)]
 struct Word<'a> {
     column: usize,

@@ -15,7 +15,6 @@ const NS_PER_S: u64 = 1_000_000_000;
 /// Distance of the earliest deadline in seconds, so that no timer expires by itself during a round.
 const AHEAD_S: u64 = 3600;
 
-/// A timerfd, and the key of its timer.
 struct Timer {
     fd: OwnedFd,
     key: u32,

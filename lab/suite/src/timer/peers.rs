@@ -21,7 +21,6 @@ pub(super) struct HashedWheel {
     started_count: u64,
 }
 
-/// Entry of the wheel.
 #[derive(Debug)]
 struct Entry {
     id: u64,

@@ -10,7 +10,6 @@ use std::io::{self, Write};
 /// Writer of the JSON format of `chrome://tracing`.
 pub struct ChromeWriter<'a, W> {
     sink: &'a mut ExportBuffer<W>,
-    /// Names as JSON strings, with quotes.
     names: Vec<String>,
     /// JSON fields of the current thread: `,"pid":1,"tid":2`.
     thread_fields: Vec<u8>,
@@ -32,7 +31,6 @@ impl<'a, W: Write> ChromeWriter<'a, W> {
         self.sink.flush_if_full()
     }
 
-    /// Writes the name of a process or a thread.
     fn write_metadata(&mut self, kind: &str, name: &str) -> io::Result<()> {
         let line =
             format!("{{\"ph\":\"M\",\"name\":\"{kind}\",\"args\":{{\"name\":{}}}", quoted(name));
@@ -44,7 +42,6 @@ impl<'a, W: Write> ChromeWriter<'a, W> {
         self.sink.flush_if_full()
     }
 
-    /// Writes the separator before an element.
     #[inline]
     fn write_separator(&mut self) {
         let separator: &[u8] = if self.is_first { b"\n" } else { b",\n" };
@@ -127,7 +124,6 @@ fn push_microseconds(to: &mut Vec<u8>, ns: i64) {
     }
 }
 
-/// Returns `text` as a JSON string.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

@@ -56,7 +56,6 @@ pub fn write_csv<S: ReadAt, W: Write>(
     Ok(found)
 }
 
-/// Returns `text` as a CSV field, quoted if necessary.
 fn csv_field(text: &str) -> String {
     if text.contains([',', '"', '\n', '\r']) {
         format!("\"{}\"", text.replace('"', "\"\""))

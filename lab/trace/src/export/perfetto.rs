@@ -12,7 +12,6 @@ use crate::names::{NameId, SiteNames};
 use crate::walk::{CallEnding, CompletedCall, EventPosition, ThreadInfo, TraceVisitor};
 use std::io::{self, Write};
 
-/// Field number of `Trace.packet`.
 const TRACE_PACKET_FIELD: u32 = 1;
 /// Field numbers of `TracePacket`.
 mod packet {
@@ -240,7 +239,6 @@ impl<'a, W: Write> PerfettoWriter<'a, W> {
     }
 }
 
-/// Annotations of an event.
 enum Annotations<'a> {
     Values(&'a [u64]),
     EndIsMissing,
@@ -293,17 +291,13 @@ impl<W: Write> TraceVisitor for PerfettoWriter<'_, W> {
     }
 }
 
-/// Wire type of integers.
 const VARINT_WIRE_TYPE: u32 = 0;
-/// Wire type of length-delimited fields.
 const LENGTH_DELIMITED_WIRE_TYPE: u32 = 2;
 
-/// Protobuf message of any length.
 #[derive(Default)]
 struct Message(Vec<u8>);
 
 impl Message {
-    /// Appends a number in the varint encoding.
     fn varint(&mut self, mut number: u64) {
         while number >= 0x80 {
             self.0.push(number as u8 | 0x80);
@@ -312,31 +306,26 @@ impl Message {
         self.0.push(number as u8);
     }
 
-    /// Appends a field with a number.
     fn number(&mut self, field: u32, number: u64) -> &mut Self {
         self.varint(u64::from(field << 3 | VARINT_WIRE_TYPE));
         self.varint(number);
         self
     }
 
-    /// Appends a field with bytes.
     fn bytes(&mut self, field: u32, bytes: &[u8]) {
         self.varint(u64::from(field << 3 | LENGTH_DELIMITED_WIRE_TYPE));
         self.varint(bytes.len() as u64);
         self.0.extend_from_slice(bytes);
     }
 
-    /// Appends a field with text.
     fn text(&mut self, field: u32, text: &str) {
         self.bytes(field, text.as_bytes());
     }
 
-    /// Appends a field with a message.
     fn message(&mut self, field: u32, message: &Message) {
         self.bytes(field, &message.0);
     }
 
-    /// Appends a field with an interned string.
     fn interned(&mut self, field: u32, iid: u64, name: &str) {
         let mut one = Message::default();
         one.number(interned::STRING_IID_FIELD, iid).text(interned::STRING_NAME_FIELD, name);
@@ -365,7 +354,6 @@ impl ShortMessage {
         self.len += 1;
     }
 
-    /// Appends a number in the varint encoding.
     #[inline]
     fn varint(&mut self, mut number: u64) {
         while number >= 0x80 {
@@ -381,7 +369,6 @@ impl ShortMessage {
         self.push((field << 3 | wire) as u8);
     }
 
-    /// Appends a field with a number.
     #[inline]
     fn number(&mut self, field: u32, number: u64) {
         self.push_tag(field, VARINT_WIRE_TYPE);
@@ -401,7 +388,6 @@ impl ShortMessage {
         self.bytes[opened - 1] = (self.len - opened) as u8;
     }
 
-    /// Appends an annotation with one value.
     fn annotation(&mut self, iid: u64, field: u32, value: u64) {
         self.push_tag(event::ANNOTATION_FIELD, LENGTH_DELIMITED_WIRE_TYPE);
         let annotation = self.begin_nested();

@@ -29,7 +29,6 @@ pub(super) struct RingDrain {
     /// Paths of the completed trace files.
     finished_paths: Vec<PathBuf>,
     notes: Vec<String>,
-    /// Number of times that the rings were drained.
     drains_count: u32,
 }
 
@@ -55,7 +54,6 @@ impl RingDrain {
         }
     }
 
-    /// Drains all events, and finishes all files.
     pub(super) fn finish(&mut self, notes: &mut Vec<String>) {
         self.find_new_processes();
         for one in &self.processes {
@@ -68,12 +66,10 @@ impl RingDrain {
         notes.append(&mut self.notes);
     }
 
-    /// Returns the paths of the trace files that were written.
     pub(super) fn into_trace_paths(self) -> Vec<PathBuf> {
         self.finished_paths
     }
 
-    /// Finds processes that have started to record.
     fn find_new_processes(&mut self) {
         let Ok(entries) = std::fs::read_dir(&self.folder) else { return };
         for entry in entries.flatten() {
@@ -102,7 +98,6 @@ impl RingDrain {
 /// Reading position in a lane, which is the ring of one thread.
 #[derive(Debug)]
 struct Lane {
-    /// File offset of the lane.
     offset: u64,
     /// Number of the thread that owns the lane (a ring); changes when another thread reuses the lane.
     index: Option<u64>,
@@ -124,7 +119,6 @@ struct FollowedProcess {
     rings: RingFile,
     rings_path: PathBuf,
     stream: TraceStreamFile,
-    /// Path of the trace file.
     path: PathBuf,
     lanes: Vec<Lane>,
     chunk: Chunk,

@@ -159,7 +159,6 @@ impl<'a> Symbols<'a> {
     }
 }
 
-/// Returns the demangled name, as in the source code.
 fn demangled(name: &str) -> String {
     if let Ok(rust) = rustc_demangle::try_demangle(name) {
         return format!("{rust:#}");

@@ -153,7 +153,6 @@ fn is_privileged(path: &Path, data: &std::fs::Metadata) -> bool {
     changes_user || changes_group || has_capabilities
 }
 
-/// Properties of an ELF file.
 #[derive(Debug, Default)]
 struct ElfTraits {
     is_x86_64: bool,

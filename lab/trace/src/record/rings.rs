@@ -35,13 +35,10 @@ pub(super) struct LanePage {
 pub(super) struct RingFile {
     file: File,
     pub header: TraceHeader,
-    /// File offset of the next segment.
     next_offset: u64,
     /// File offsets of the lanes.
     pub lanes: Vec<u64>,
-    /// File offsets of the segments with functions.
     function_tables: Vec<u64>,
-    /// File offsets of the segments with modules.
     modules: Vec<u64>,
     /// Payloads of site segments, in file order.
     pub sites: Vec<Vec<u8>>,
@@ -67,7 +64,6 @@ impl RingFile {
         }))
     }
 
-    /// Reads the current header.
     pub(super) fn read_header(&self) -> TraceHeader {
         let mut page = vec![0; PAGE_BYTES as usize];
         let read = self.file.read_exact_at(&mut page, 0);
@@ -84,7 +80,6 @@ impl RingFile {
         self.file.write_all_at(&room, format::STREAM_PATH_RANGE.start as u64)
     }
 
-    /// Requests that the process stops recording.
     pub(super) fn request_recording_stop(&self) -> io::Result<()> {
         self.write_word(CLOSED_WORD_OFFSET * 8, 1)
     }
@@ -215,7 +210,6 @@ impl RingFile {
         self.write_word(lane + 8 * thread::PAGE_DRAINED_FIELD as u64, blocks)
     }
 
-    /// Frees the lane for another thread.
     pub(super) fn free_lane(&self, lane: u64) -> io::Result<()> {
         self.write_word(lane + 8 * thread::PAGE_FREE_FIELD as u64, 1)
     }

@@ -11,11 +11,9 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Trace file to which events are appended.
 #[derive(Debug)]
 pub(super) struct TraceStreamFile {
     file: File,
-    /// Length of the file, in bytes.
     length_bytes: u64,
     /// Offset and number of events of each chunk. If the disk is full, the last chunks are dropped.
     chunks: Vec<(u64, u64)>,
@@ -82,7 +80,6 @@ impl TraceStreamFile {
     }
 }
 
-/// Returns a segment with the names of sites.
 pub(super) fn encode_sites_segment(payload: &[u8]) -> Vec<u8> {
     format::encode_sites_segment(payload)
 }

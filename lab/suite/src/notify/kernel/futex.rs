@@ -63,7 +63,6 @@ impl Receiver {
         (new != 0).then_some(new.into())
     }
 
-    /// Waits for notifications until `deadline`; returns their number.
     fn wait_until(&mut self, deadline: Option<Instant>) -> Option<u64> {
         loop {
             if let Some(new) = self.consume() {

@@ -96,7 +96,6 @@ impl<F: QueueFunctions> Drop for Queue<F> {
     }
 }
 
-/// Sender of a queue.
 pub(crate) struct Sender<F: QueueFunctions>(NonNull<c_void>, Arc<Queue<F>>);
 
 // SAFETY: the end's memory does not belong to a thread, and all its methods but clone(), which does
@@ -131,7 +130,6 @@ impl<F: QueueFunctions> Drop for Sender<F> {
     }
 }
 
-/// Receiver of a queue.
 pub(crate) struct Receiver<F: QueueFunctions> {
     end: NonNull<c_void>,
     _queue: Arc<Queue<F>>,

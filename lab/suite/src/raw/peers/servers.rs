@@ -45,7 +45,6 @@ pub(crate) const LIBUV_SERVER: Server = Server(handover_libuv_serve);
 #[derive(Clone, Copy)]
 pub(crate) struct Server(Serve);
 
-/// Calls the closure to which the pointer refers.
 extern "C" fn call<F: FnMut()>(closure: *mut c_void) {
     // SAFETY: serve() passes a pointer to its own closure of this type, and uses the closure no
     // more until the library has returned.

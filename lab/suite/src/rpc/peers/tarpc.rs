@@ -21,7 +21,6 @@ pub(crate) trait Peer {
     async fn echo(bytes: Vec<u8>) -> Vec<u8>;
 }
 
-/// Server of the measured service.
 #[derive(Clone)]
 struct Server {
     /// Number of calls without arguments.
@@ -64,7 +63,6 @@ impl<T: DeserializeOwned> Deserializer<T> for Postcard {
     }
 }
 
-/// Peer: the crate `tarpc`.
 pub(crate) struct Tarpc;
 
 impl RpcLibrary for Tarpc {

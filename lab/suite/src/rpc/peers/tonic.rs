@@ -21,9 +21,7 @@ use tonic_prost::ProstCodec;
 
 /// Path of the procedure without arguments.
 const NOOP_PATH: &str = "/rpc.Peer/Noop";
-/// Path of the procedure that returns its arguments.
 const ECHO_PATH: &str = "/rpc.Peer/Echo";
-/// Path of the procedure that stops the server.
 const STOP_PATH: &str = "/rpc.Peer/Stop";
 
 /// Protobuf message with bytes, used for all requests and responses.
@@ -33,12 +31,10 @@ struct Payload {
     bytes: Vec<u8>,
 }
 
-/// Server of the measured procedures.
 #[derive(Debug, Clone, Default)]
 struct PeerServer {
     /// Number of calls without arguments.
     calls_count: Arc<AtomicU64>,
-    /// Notified when the server is to stop.
     stop: Arc<Notify>,
 }
 
@@ -82,7 +78,6 @@ impl Service<http::Request<Body>> for PeerServer {
     }
 }
 
-/// Calls the procedure at `path`; returns the bytes of the response.
 async fn call_procedure(
     client: &mut Grpc<Channel>,
     path: &'static str,
@@ -97,7 +92,6 @@ async fn call_procedure(
     Ok(answer.into_inner().bytes)
 }
 
-/// Peer: the crate `tonic`.
 pub(crate) struct Tonic;
 
 impl RpcLibrary for Tonic {

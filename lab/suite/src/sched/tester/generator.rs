@@ -36,7 +36,6 @@ pub(super) struct Generator {
     burst: u32,
     /// Number of packets left in the current row.
     burst_left: u32,
-    /// Flow of the current row.
     burst_flow: u32,
 }
 
@@ -117,7 +116,6 @@ impl Generator {
         }
     }
 
-    /// Appends a flow to a list.
     #[inline(always)]
     fn append(&mut self, id: u32, level: usize) {
         let last = std::mem::replace(&mut self.ends[level].1, id);
@@ -131,7 +129,6 @@ impl Generator {
         self.behind[id as usize] = NONE;
     }
 
-    /// Removes a flow from a list.
     #[inline(always)]
     fn remove(&mut self, id: u32, level: usize) {
         let (before, behind) = (self.before[id as usize], self.behind[id as usize]);
