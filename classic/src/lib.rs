@@ -104,7 +104,6 @@ impl Program {
     }
 }
 
-/// Returns a parser of whole numbers within bounds.
 fn whole_number_parser(
     bounds: RangeInclusive<u64>,
 ) -> impl Fn(&str) -> Result<u64, String> + Clone {
@@ -116,7 +115,6 @@ fn whole_number_parser(
     }
 }
 
-/// Returns a parser of numbers within bounds.
 fn number_parser(bounds: RangeInclusive<f64>) -> impl Fn(&str) -> Result<f64, String> + Clone {
     move |text| {
         let must = if text.parse::<f64>().is_ok() { "must lie in" } else { "must be a number in" };

@@ -47,11 +47,9 @@ const THREADS_MAX: u64 = 4096;
 const CLIENT_STACK_BYTES: usize = 256 << 10;
 /// Maximum number of packets queued between a client and the scheduler.
 const QUEUE_MAX: u64 = 65536;
-/// Maximum polling interval, in µs.
 const INTERVAL_US_MAX: u64 = 1_000_000;
 /// Default duration in seconds, if neither the command line nor a client's program gives one.
 const SECONDS_DEFAULT: f64 = 10.0;
-/// Default configuration file.
 const CONFIG_FILE_DEFAULT: &str = "sched.txt";
 /// Divisor of the available memory, which gives the memory that the unwritten time stamps of all clients may take.
 const STAMPS_MEMORY_DIVISOR: u64 = 4;
@@ -316,7 +314,6 @@ impl<'a> SchedPlan<'a> {
         self.args.threads as u32
     }
 
-    /// Returns the flows of a client.
     fn flows_of(&self, thread: u32) -> ClientFlows {
         ClientFlows::new(thread, self.threads(), self.options.flows.flows_count())
     }
@@ -447,7 +444,6 @@ impl Visitor<Token> for SchedulerVisitor<'_> {
     }
 }
 
-/// Results of a run with clients.
 struct RunResult {
     ledgers: Vec<Ledger>,
     /// Waits of each client and the result of writing them; `None` without time stamps.

@@ -44,7 +44,6 @@ impl MeasuredFunction {
     }
 }
 
-/// Recording of a measured process's events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum EventRecording {
     /// No events are recorded: the recorder does not run.
@@ -129,7 +128,6 @@ fn in_process(
     Ok(recorded)
 }
 
-/// Runs a C program that makes the calls, and returns the counts of recorded events.
 fn in_program(
     program: &Path,
     tool: EventRecording,

@@ -22,7 +22,6 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Interval between progress reports.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(3);
 /// Default number of connections that echo a message when all connections are open.
 const SAMPLED_DEFAULT: u64 = 1000;
@@ -40,7 +39,6 @@ const CLOSED_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Time limit for the answer of one of several processes to an order.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Result of opening the connections of one process.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct OpenResult {
     open: u64,
@@ -56,7 +54,6 @@ struct Holder {
 }
 
 impl Holder {
-    /// Opens `count` connections on `args.threads` threads.
     fn open(
         args: &EvhPerf,
         count: u64,

@@ -18,7 +18,6 @@ use std::time::{Duration, SystemTime};
 /// Version of the JSON document's format.
 const SCHEMA: u32 = 1;
 
-/// Returns the result and the costs of one load as JSON.
 pub fn load_to_json(outcome: &LoadReport, costs: &LoadCosts) -> Value {
     let shares = outcome.shares.slowest_and_fastest();
     json!({
@@ -99,7 +98,6 @@ pub fn to_json(args: &EvhPerf, loads: Vec<Value>, more: Value, warnings: &[Strin
     document
 }
 
-/// Log file of latency histograms.
 pub struct HistogramLog {
     file: BufWriter<File>,
     shown: String,

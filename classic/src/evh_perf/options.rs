@@ -26,11 +26,9 @@ const SLAB_BYTES: u32 = 3277;
 const SLABS_MAX: u64 = 5000;
 /// Maximum width of a histogram bucket: a minute.
 const DELTA_MICROS_MAX: u64 = 60_000_000;
-/// Maximum of `--spin`, in ns.
 const SPIN_NS_MAX: u32 = 1_000_000;
 /// Default duration of each rate in a ramp or search.
 const RATE_DURATION: Duration = Duration::from_secs(2);
-/// Default duration of a timed load.
 const LOAD_DURATION: Duration = Duration::from_secs(10);
 
 /// Server, client, or a great many idle connections, of an event handler that echoes.
@@ -191,7 +189,6 @@ fn parse_positive_seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Parses a spin time, in ns.
 fn parse_spin(text: &str) -> Result<u32, String> {
     let span: TimeSpan = text.parse().map_err(|refused| format!("{refused}"))?;
     let ns = u32::try_from(span.0).ok().filter(|ns| *ns <= SPIN_NS_MAX);

@@ -38,7 +38,6 @@ impl OrderReceiver {
         self.queued.pop_front().or_else(|| self.lines.recv().ok())
     }
 
-    /// Waits until standard input is closed.
     pub fn wait_until_closed(&mut self) {
         while self.next_order().is_some() {}
     }

@@ -187,7 +187,6 @@ impl Server {
     }
 }
 
-/// Serves until a signal is received.
 pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut server = start(args)?;
     let listed = EvhPerf { port: server.address().port(), ..args.clone() };
@@ -236,7 +235,6 @@ pub fn run_as_worker(args: &EvhPerf) -> anyhow::Result<()> {
     parts::write_line(&Value::Object(named.into_iter().collect()))
 }
 
-/// Returns the counters that are printed, with their names.
 fn printed_counters(stats: &mut Stats) -> [(&'static str, &mut u64); 9] {
     [
         ("accepted", &mut stats.accepted_count),

@@ -15,7 +15,6 @@ const SATURATED: f64 = 0.9;
 /// Prefix of the names of the event handler's threads if it shares the client's process.
 const SERVER_THREADS: &str = "net-";
 
-/// Costs of a load to the client and to the server.
 #[derive(Debug, Clone)]
 pub struct LoadCosts {
     took: Duration,
@@ -30,7 +29,6 @@ pub struct UsageBaseline {
     began: Instant,
     clients: Vec<u32>,
     servers: Vec<u32>,
-    /// `true` if the server is in this process.
     is_shared: bool,
     client: ProcessUsage,
     server: ProcessUsage,
@@ -55,7 +53,6 @@ impl UsageBaseline {
         }
     }
 
-    /// Returns the costs since [`start`](Self::start) was called.
     pub fn costs_since_start(&self) -> LoadCosts {
         let client = sum(&self.clients);
         let mut client_cpu = client.cpu().saturating_sub(self.client.cpu());

@@ -110,7 +110,6 @@ impl fmt::Display for OpenLimit {
     }
 }
 
-/// State of a held connection.
 enum HeldConnection {
     Connecting(OwnedFd),
     /// The TCP connection is established, and the TLS handshake is in progress.
@@ -266,7 +265,6 @@ impl HeldConnections {
         Ok(held)
     }
 
-    /// Starts to open one more connection.
     fn start_connecting(&mut self, number: u64) -> Result<(), OpenLimit> {
         let mut source = source_address(self.address, number);
         let mut connected = socket::connect(self.address, source);

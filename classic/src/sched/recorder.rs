@@ -22,7 +22,6 @@ pub(super) enum WhenFull {
 /// Maximum number of records in a chunk, which is sent at once.
 const CHUNK_RECORDS_MAX: u32 = 8192;
 
-/// Pause of a client that waits for space.
 const SPACE_PAUSE: Duration = Duration::from_micros(50);
 
 /// Creates a buffer of at least `records_max` records, filled by a client and drained by another thread during the run

@@ -516,14 +516,12 @@ fn due_count(connection: &LoadConnection, now_ns: u64) -> u64 {
     }
 }
 
-/// Connections of a load thread.
 struct Connections {
     epoll: OwnedFd,
     peers: Vec<Option<LoadConnection>>,
     ready: VecDeque<usize>,
     unfinished_count: u64,
     unconnected_count: u64,
-    /// Number of connections that failed.
     faults_count: u64,
     /// `true` once all connections are made or have failed.
     has_begun: bool,

@@ -46,7 +46,6 @@ impl PreparedTransfer {
         Ok(Self { client, ours: halves.then(register).transpose()? })
     }
 
-    /// Returns the part of the client's buffer for the next transfer.
     fn next(&self, cursor: &BufferCursor) -> BulkPart {
         let at = cursor.next();
         let part = BulkPart::new(cursor.xfer_bytes).offsets(self.client.base_offset + at, at);
@@ -196,7 +195,6 @@ fn locked(server: &Mutex<BandwidthServer>) -> std::sync::MutexGuard<'_, Bandwidt
     server.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Transfer job of one thread.
 struct TransferJob {
     op: TransferDirection,
     until_ns: u64,

@@ -75,7 +75,6 @@ impl Runtime {
         Self::start_workers(config, false)
     }
 
-    /// Creates a runtime and starts its workers.
     pub(crate) fn start_workers(
         config: Config,
         can_steal_suspended: bool,

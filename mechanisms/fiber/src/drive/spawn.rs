@@ -207,7 +207,6 @@ where
     Ok(JoinHandle { handle })
 }
 
-/// Spawns a fiber in the runtime `shared`, from any thread.
 fn spawn_in<F, T>(
     shared: &Arc<RuntimeState>,
     options: &SpawnOptions,
@@ -245,7 +244,6 @@ where
     Ok(handle)
 }
 
-/// Returns the pool that the options name.
 #[inline]
 fn find_pool<'a>(
     shared: &'a RuntimeState,
@@ -270,7 +268,6 @@ fn named_worker(
     }
 }
 
-/// Returns the properties of the fiber to be created.
 #[inline]
 fn spec(
     shared: &RuntimeState,

@@ -41,7 +41,6 @@ pub struct Fifo<T> {
 #[derive(Clone, Copy, Debug)]
 #[repr(align(16))]
 struct FifoFlow {
-    /// Number of queued packets.
     count: u32,
     packets_max: u32,
     length_max_bytes: u32,
@@ -81,12 +80,10 @@ impl<T: Copy + Debug> Fifo<T> {
         })
     }
 
-    /// Returns the index of the slot at position `at`.
     fn slot_index(&self, at: u64) -> usize {
         (at & self.mask) as usize
     }
 
-    /// Counts a refused packet, and returns the error.
     #[cold]
     fn refuse(&mut self, packet: Packet<T>, reason: Refusal) -> EnqueueResult<T> {
         self.totals.refused += 1;

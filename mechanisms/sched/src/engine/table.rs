@@ -42,7 +42,6 @@ struct Flow<H, A> {
     head: u32,
     /// Index of the node of the flow's newest packet.
     tail: u32,
-    /// Number of the flow's packets.
     count: u32,
     packets_max: u32,
     /// Maximum length of a packet, with the drop policy in the highest bit.
@@ -64,13 +63,11 @@ pub struct HalfLine;
 #[repr(align(64))]
 pub struct Line;
 
-/// Result of [`FlowTable::push`].
 pub(crate) enum PushResult {
     /// The packet was queued as the flow's only packet.
     First,
     /// The packet was queued behind other packets of the flow.
     Behind,
-    /// The flow does not exist.
     NoFlow,
     /// The packet's length is zero or above the flow's limit.
     BadLength,
@@ -87,12 +84,10 @@ pub(crate) struct PoppedPacket<T> {
     pub(crate) next_bytes: Option<u32>,
 }
 
-/// All flows of a scheduler and their packets.
 #[derive(Debug)]
 pub(crate) struct FlowTable<T, H, A> {
     flows: Vec<Flow<H, A>>,
     nodes: Vec<Node<T>>,
-    /// Index of the first free node.
     first_free: u32,
     pub(crate) totals: Totals,
     packets_max: u32,

@@ -90,7 +90,6 @@ impl<D> Inbox<D> {
         self.reservations.add_remote_listener();
     }
 
-    /// Publishes this thread's number of open connections.
     pub(crate) fn publish_open_count(&self, count: u64) {
         if self.reservations.publish_open_count(count) {
             self.resume_acceptor();

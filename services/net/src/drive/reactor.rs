@@ -384,7 +384,6 @@ impl<H: Handler> Reactor<H> {
         });
     }
 
-    /// Handles all timers that have expired.
     fn expire(&mut self) {
         let now_ns = self.core.now_ns;
         // Limited, so that many timers that expire together do not delay ready connections.
@@ -577,7 +576,6 @@ impl<H: Handler> Reactor<H> {
         if self.core.is_stopping { CloseReason::Stopped } else { CloseReason::Local }
     }
 
-    /// Closes the connection `key` and calls [`Handler::on_close`] with the reason.
     fn close(&mut self, key: ConnKey, why: &CloseReason) {
         let Some(slot) = self.core.slab.remove(key) else { return };
         if let Some(timer) = slot.timer {

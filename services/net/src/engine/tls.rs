@@ -45,7 +45,6 @@ enum Connection {
 const RECORD_HEADER_BYTES: usize = 5;
 /// Maximum number of bytes that encryption adds to a record.
 const SEAL_OVERHEAD_BYTES: usize = 64;
-/// Maximum number of plaintext bytes in one record.
 const RECORD_PLAIN_BYTES_MAX: usize = 1 << 14;
 
 impl TlsState {
@@ -108,7 +107,6 @@ impl TlsState {
         (!self.is_ready).then_some(self.started_ns)
     }
 
-    /// Sets the start time of the handshake to `now_ns`.
     pub(crate) fn restart_handshake_timeout(&mut self, now_ns: u64) {
         self.started_ns = now_ns;
     }
@@ -243,7 +241,6 @@ impl TlsState {
         TlsError::NoCloseNotify
     }
 
-    /// Returns the rustls state that clients and servers have in common.
     pub(crate) fn rustls_state(&self) -> &CommonState {
         match &self.connection {
             Connection::Server(connection) => connection,
@@ -264,7 +261,6 @@ impl TlsState {
         }
     }
 
-    /// Returns `true` while a part of a record is buffered.
     pub(crate) fn is_within_record(&self) -> bool {
         // A complete record that is kept belongs to a handshake message that is incomplete.
         !self.buffered.is_empty()
@@ -427,7 +423,6 @@ fn with_traffic_keys<S: UnbufferedConnection>(
     }
 }
 
-/// Appends a handshake message to `out`.
 fn append_handshake_message(
     mut into: impl FnMut(&mut [u8]) -> Result<usize, EncodeError>,
     out: &mut Vec<u8>,

@@ -141,7 +141,6 @@ pub struct EventLoop {
     epoll_events: Vec<(EventSource, bool)>,
     /// Body of the last received message.
     pub(crate) body: Vec<u8>,
-    /// Buffer in which the arguments of calls are encoded.
     pub(crate) arguments_buffer: Vec<u8>,
     /// Number of iterations since the clock was last read; longer work counts as several.
     iterations_since_clock_read: u32,

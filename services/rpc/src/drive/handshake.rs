@@ -30,7 +30,6 @@ use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Length of a [`Hello`] with its nonce, in bytes.
 const OPENING_BYTES: usize = HELLO_BYTES + NONCE_BYTES;
 /// Maximum number of bytes that each end sends before its first frame.
 const HANDSHAKE_BYTES: usize = OPENING_BYTES + PROOF_BYTES;
@@ -56,21 +55,18 @@ pub(crate) struct Handshake {
     refused: Option<CloseReason>,
 }
 
-/// Result of a handshake.
 #[derive(Debug)]
 pub(crate) struct HandshakeResult {
     pub(crate) link: AnyLink,
     pub(crate) message_bytes_max: u32,
 }
 
-/// Next action of a handshake.
 enum NextAction {
     /// This number of further bytes from the peer is needed.
     Needs(usize),
     Done,
 }
 
-/// Returns the hello that this endpoint sends.
 fn hello(config: &Config, address: &Address, security: &Security) -> Hello {
     let is_sm = address.transport() == Transport::Sm;
     Hello {
@@ -421,7 +417,6 @@ impl Handshake {
         &self.address
     }
 
-    /// Returns `true` if this end is the connector.
     pub(crate) fn is_connector(&self) -> bool {
         self.role == HandshakeRole::Connector
     }

@@ -30,7 +30,6 @@ struct PendingConnection {
 }
 
 impl PendingConnection {
-    /// Returns `true` if this endpoint initiated the connection.
     fn is_outgoing(&self) -> bool {
         match &self.stage {
             Stage::Connecting(_) => true,
@@ -152,7 +151,6 @@ impl Handshakes {
         Ok(number)
     }
 
-    /// Handles an event of the handshake `number`.
     pub(crate) fn advance(
         &mut self,
         number: u32,

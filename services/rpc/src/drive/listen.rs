@@ -80,7 +80,6 @@ impl Drop for SocketFile {
     }
 }
 
-/// Returns the path of the lock file, next to the socket's file.
 fn lock_path(path: &str) -> String {
     format!("{path}.lock")
 }

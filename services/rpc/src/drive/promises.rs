@@ -32,7 +32,6 @@ impl<T> Answer<T> {
         return self.result.get();
     }
 
-    /// Waits until the result is set, and returns it.
     pub(crate) fn wait_for_result(&self) -> &Result<T, CallError> {
         self.result.wait()
     }

@@ -52,7 +52,6 @@ pub(crate) struct SharedMemoryLink {
     socket: OwnedFd,
     /// Received files that no frame has referred to yet, in the order of their arrival.
     files: VecDeque<(FileId, OwnedFd)>,
-    /// `true` if the socket may hold unread bytes.
     may_have_unread_bytes: bool,
     /// Process id of the peer, if visible in this pid namespace.
     pid: Option<i32>,
@@ -280,7 +279,6 @@ impl SharedMemoryLink {
         self.segment.prefetch_slot_for_write(self.end_index, self.sent_count);
     }
 
-    /// Marks the current message as read.
     #[inline]
     fn mark_read(&mut self) {
         self.received_count += 1;
@@ -333,7 +331,6 @@ impl SharedMemoryLink {
             .declare_sleep(SleepObject::Elsewhere);
     }
 
-    /// Announces that this end is awake.
     pub(crate) fn declare_awake(&mut self) {
         self.segment.end_by_index(self.end_index).status.asleep.withdraw_sleep();
     }

@@ -239,7 +239,6 @@ impl TlsSession {
         self.connection.wants_write()
     }
 
-    /// Returns `true` if a part of a record has arrived.
     pub(crate) fn is_within_record(&self) -> bool {
         self.incoming.is_within_record()
     }

@@ -234,7 +234,6 @@ impl Region {
         self.range_ptr(offset, bytes)
     }
 
-    /// Fills `into` with the bytes of the region from `offset` on.
     pub(crate) fn read(&self, offset: usize, into: &mut [u8]) {
         let from = self.range_ptr(offset, into.len());
         // SAFETY: range_ptr() has checked that `into.len()` bytes are readable at `from`; `into` is a
@@ -242,7 +241,6 @@ impl Region {
         unsafe { copy::copy(from.as_ptr(), into.as_mut_ptr(), into.len(), StoreKind::Cached) }
     }
 
-    /// Copies `bytes` into the region from `offset` on.
     pub(crate) fn write(&self, offset: usize, bytes: &[u8]) {
         let to = self.range_ptr_mut(offset, bytes.len());
         // SAFETY: range_ptr_mut() has checked that `bytes.len()` bytes are writable at `to`; `bytes` is a

@@ -69,7 +69,6 @@ struct Pipe {
     /// Bytes in flight, with their arrival times.
     pieces: VecDeque<(u64, VecDeque<u8>)>,
     bytes: u64,
-    /// Number of bytes sent so far.
     sent_bytes: u64,
     last_arrival_ns: u64,
     /// Arrival time of the end of the stream, after all bytes; `None` while the connection is open.

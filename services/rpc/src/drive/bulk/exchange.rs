@@ -30,7 +30,6 @@ const ATTACHMENTS_MAX: usize = 4096;
 /// File id that no file has. The receiver finds the file missing, and uses messages.
 const NO_FILE: FileId = FileId { device: u64::MAX, inode: u64::MAX };
 
-/// Parameters of a bulk transfer.
 #[derive(Clone, Copy)]
 pub(crate) struct TransferRequest<'a> {
     pub(crate) peer: PeerKey,
@@ -64,7 +63,6 @@ pub(super) struct PeerHalfRequest {
     pub(super) is_read: bool,
 }
 
-/// Returns the header and the body of a bulk message's frame.
 fn encode_frame(message: &BulkMessage) -> (FrameHeader, Vec<u8>) {
     let body = message.encode(Vec::new());
     let body_bytes = body.len() as u32; // Bounded by BULK_SEGMENTS_MAX.
@@ -401,7 +399,6 @@ impl BulkExchange<'_> {
         self.send_bulk_message(peer, &BulkMessage::Refused { transfer, why });
     }
 
-    /// Handles a bulk message.
     pub(crate) fn handle_bulk_message(
         &mut self,
         peer: PeerKey,
@@ -799,7 +796,6 @@ impl BulkExchange<'_> {
 
     // Disconnected peers, and the endpoint's end.
 
-    /// Aborts all transfers with a disconnected peer.
     pub(crate) fn abort_peer_transfers(
         &mut self,
         peer: PeerKey,

@@ -152,7 +152,6 @@ impl BulkExchange<'_> {
         }
     }
 
-    /// Cancels a transfer on behalf of a peer.
     pub(super) fn cancel_help(&mut self, peer: PeerKey, transfer: u64) {
         let of_it = |it: &(&TransferId, &(PeerKey, u64))| *it.1 == (peer, transfer);
         let found = self.tables.transfers_for_peers.iter().find(of_it).map(|it| *it.0);

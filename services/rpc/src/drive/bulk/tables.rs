@@ -83,7 +83,6 @@ enum TransferTableSlot {
 pub(crate) struct TransferTable(Slab<TransferTableSlot>);
 
 impl TransferTable {
-    /// Returns `true` if `max` transfers are in the table.
     #[inline]
     pub(crate) fn is_full(&self, max: u32) -> bool {
         self.0.len() >= max
@@ -176,12 +175,10 @@ impl TransferTable {
     }
 }
 
-/// Local memory that is registered for peers.
 #[derive(Debug)]
 pub(crate) struct RegisteredMemory {
     pub(crate) handle: BulkHandle,
     pub(crate) memory: BulkMemory,
-    /// Peers that have the memory attached.
     pub(crate) attached: Vec<PeerKey>,
     /// `true` if the memory is being withdrawn and new uses are refused.
     pub(crate) withdrawn: bool,
@@ -261,7 +258,6 @@ impl AttachmentTable {
         self.by_peer_and_id.iter().filter(requested).count()
     }
 
-    /// Returns the keys of the attached memories.
     pub(crate) fn attached_keys(&self) -> impl Iterator<Item = (PeerKey, u64)> {
         let attached =
             self.by_peer_and_id.iter().filter(|(_, it)| matches!(it, Attachment::Attached(_)));
@@ -382,13 +378,11 @@ impl BulkTables {
         }
     }
 
-    /// Returns `true` if there is data to copy or to send.
     #[inline]
     pub(crate) fn has_data_to_transfer(&self) -> bool {
         !self.copying.is_empty() || !self.outgoing.is_empty()
     }
 
-    /// Starts to send bulk data.
     pub(crate) fn start_sending(&mut self, outgoing: OutgoingData) {
         let (peer, call) = (outgoing.peer, outgoing.call);
         self.outgoing.entry(peer).or_default().push(Some(call), 0, outgoing);
@@ -409,7 +403,6 @@ impl BulkTables {
         }
     }
 
-    /// Starts to receive data with the transfer number `call`.
     pub(crate) fn start_receiving(&mut self, peer: PeerKey, call: u64, incoming: IncomingData) {
         self.incoming.entry(peer).or_default().insert(call, incoming);
     }
@@ -429,7 +422,6 @@ impl BulkTables {
         was_received
     }
 
-    /// Returns the number of data transfers to and from that peer.
     pub(crate) fn data_transfers_count(&self, peer: PeerKey) -> usize {
         self.outgoing.get(&peer).map_or(0, Backlog::len)
             + self.incoming.get(&peer).map_or(0, HashMap::len)
@@ -554,7 +546,6 @@ impl BulkTables {
     }
 }
 
-/// Checks that a handle allows that access to that range.
 pub(crate) fn check_memory_access(
     handle: &BulkHandle,
     (offset, bytes): (u64, u64),
