@@ -7,7 +7,6 @@ use handover_base::affinity;
 #[cfg(feature = "fibers")]
 use handover_fiber::Runtime;
 use std::collections::{HashMap, VecDeque};
-use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -148,11 +147,7 @@ pub(crate) struct Pool {
     queue_bytes_max: usize,
 }
 
-impl fmt::Debug for Pool {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pool").finish_non_exhaustive()
-    }
-}
+handover_base::debug_struct!(Pool);
 
 impl Pool {
     /// Starts the configured number of threads, pinned in turn to the configured CPUs.

@@ -7,7 +7,6 @@ use handover_base::random::SplitMix64;
 use rustix::event::{EventfdFlags, eventfd};
 use std::cell::Cell;
 use std::collections::VecDeque;
-use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -103,11 +102,7 @@ pub struct SimulatedPort {
     fd: OwnedFd,
 }
 
-impl fmt::Debug for SimulatedPort {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SimulatedPort").field("index", &self.index).finish_non_exhaustive()
-    }
-}
+handover_base::debug_struct!(SimulatedPort as it { index: it.index });
 
 impl SimulatedCable {
     /// Creates a connection. Returns its two ends, the connector's first.

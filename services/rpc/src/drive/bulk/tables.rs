@@ -15,12 +15,15 @@ use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// Identifier of a transfer that this endpoint has started.
+/// Handle of a bulk transfer that is under way.
+///
+/// It is only a number: dropping it does not end the transfer. A transfer that is neither waited
+/// for nor cancelled still counts towards `transfers_max`, and its memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct TransferId(u64);
+pub struct Transfer(u64);
 
-impl TransferId {
-    /// Returns the identifier of the transfer with that key: all but the highest bit of the key's generation.
+impl Transfer {
+    /// Returns the handle of the transfer with that key: all but the highest bit of the key's generation.
     fn new(key: Key) -> Self {
         Self((u64::from(key.generation) << 32 | u64::from(key.index)) % TRANSFER_NUMBER_LIMIT)
     }
@@ -89,32 +92,32 @@ impl TransferTable {
     }
 
     #[inline]
-    fn insert_slot(&mut self, slot: TransferTableSlot, max: u32) -> Option<TransferId> {
+    fn insert_slot(&mut self, slot: TransferTableSlot, max: u32) -> Option<Transfer> {
         if self.is_full(max) {
             return None;
         }
-        self.0.insert(slot).ok().map(TransferId::new)
+        self.0.insert(slot).ok().map(Transfer::new)
     }
 
-    pub(crate) fn insert(&mut self, transfer: ActiveTransfer, max: u32) -> Option<TransferId> {
+    pub(crate) fn insert(&mut self, transfer: ActiveTransfer, max: u32) -> Option<Transfer> {
         self.insert_slot(TransferTableSlot::Active(Box::new(transfer)), max)
     }
 
     /// Adds a transfer that is already done; returns `None` if the table has `max` transfers.
     #[inline]
-    pub(crate) fn insert_completed(&mut self, max: u32) -> Option<TransferId> {
+    pub(crate) fn insert_completed(&mut self, max: u32) -> Option<Transfer> {
         self.insert_slot(TransferTableSlot::Done(Ok(())), max)
     }
 
     /// Returns the key of a transfer; `None` if it was removed.
     #[inline]
-    fn key(&self, id: TransferId) -> Option<Key> {
+    fn key(&self, id: Transfer) -> Option<Key> {
         // Truncates to the lower 32 bits, which hold the index.
-        self.0.key_at(id.0 as u32).filter(|&key| TransferId::new(key) == id)
+        self.0.key_at(id.0 as u32).filter(|&key| Transfer::new(key) == id)
     }
 
     /// Returns a transfer; `None` if it is not under way.
-    pub(crate) fn get_active(&self, id: TransferId) -> Option<&ActiveTransfer> {
+    pub(crate) fn get_active(&self, id: Transfer) -> Option<&ActiveTransfer> {
         match self.0.get(self.key(id)?) {
             Some(TransferTableSlot::Active(transfer)) => Some(transfer),
             _ => None,
@@ -122,7 +125,7 @@ impl TransferTable {
     }
 
     /// Returns a transfer, mutably; `None` if it is not under way.
-    pub(crate) fn get_active_mut(&mut self, id: TransferId) -> Option<&mut ActiveTransfer> {
+    pub(crate) fn get_active_mut(&mut self, id: Transfer) -> Option<&mut ActiveTransfer> {
         match self.0.get_mut(self.key(id)?) {
             Some(TransferTableSlot::Active(transfer)) => Some(transfer),
             _ => None,
@@ -130,7 +133,7 @@ impl TransferTable {
     }
 
     /// Stores the result of a transfer, if it was under way.
-    pub(crate) fn finish(&mut self, id: TransferId, result: Result<(), BulkError>) {
+    pub(crate) fn finish(&mut self, id: Transfer, result: Result<(), BulkError>) {
         if let Some(key) = self.key(id)
             && let Some(slot @ TransferTableSlot::Active(_)) = self.0.get_mut(key)
         {
@@ -140,13 +143,13 @@ impl TransferTable {
 
     /// Returns the deadline of a transfer; `None` if it is not under way.
     #[inline]
-    pub(crate) fn deadline_ns(&self, id: TransferId) -> Option<u64> {
+    pub(crate) fn deadline_ns(&self, id: Transfer) -> Option<u64> {
         self.get_active(id).map(|it| it.deadline_ns)
     }
 
     /// Removes a transfer and returns its result; `None` while it is under way.
     #[inline]
-    pub(crate) fn take_result(&mut self, id: TransferId) -> Option<Result<(), BulkError>> {
+    pub(crate) fn take_result(&mut self, id: Transfer) -> Option<Result<(), BulkError>> {
         let Some(key) = self.key(id) else { return Some(Err(BulkError::Stale)) };
         if let Some(TransferTableSlot::Active(_)) = self.0.get(key) {
             return None;
@@ -158,18 +161,17 @@ impl TransferTable {
     }
 
     /// Removes a transfer in any state; returns it if it was under way.
-    pub(crate) fn remove_active(&mut self, id: TransferId) -> Option<ActiveTransfer> {
+    pub(crate) fn remove_active(&mut self, id: Transfer) -> Option<ActiveTransfer> {
         match self.0.remove(self.key(id)?) {
             Some(TransferTableSlot::Active(transfer)) => Some(*transfer),
             _ => None,
         }
     }
 
-    /// Returns the transfers under way for which `is` returns `true`.
-    pub(crate) fn find_all(&self, is: impl Fn(&ActiveTransfer) -> bool) -> Vec<TransferId> {
+    pub(crate) fn find_all(&self, is: impl Fn(&ActiveTransfer) -> bool) -> Vec<Transfer> {
         self.0
             .keys()
-            .map(TransferId::new)
+            .map(Transfer::new)
             .filter(|&id| self.get_active(id).is_some_and(&is))
             .collect()
     }
@@ -327,14 +329,14 @@ pub(crate) struct BulkTables {
     next_memory_id: u64,
     pub(crate) attachments: AttachmentTable,
     pub(crate) transfers: TransferTable,
-    pub(crate) copying: VecDeque<TransferId>,
+    pub(crate) copying: VecDeque<Transfer>,
     /// Data to be sent, by peer and by its transfer number.
     pub(crate) outgoing: HashMap<PeerKey, Backlog<OutgoingData>>,
     /// Data being received, by peer and by its transfer number.
     pub(crate) incoming: HashMap<PeerKey, HashMap<u64, IncomingData>>,
     lingering: Vec<LingeringMemory>,
     /// Transfers on behalf of peers, each with the peer and the transfer number that the peer assigned.
-    pub(crate) transfers_for_peers: HashMap<TransferId, (PeerKey, u64)>,
+    pub(crate) transfers_for_peers: HashMap<Transfer, (PeerKey, u64)>,
     /// Check word that peers read to verify that they access this process, and the memory that contains the word.
     check_word: Option<(BulkMemory, CheckWord)>,
     pub(crate) stats: BulkStats,
@@ -355,6 +357,14 @@ pub struct BulkStats {
     pub denied_count: u64,
     /// Number of peers' requests that were refused.
     pub refused_count: u64,
+}
+
+impl BulkStats {
+    /// Returns the counter of bytes that were copied to or from a peer's memory.
+    #[inline]
+    pub(crate) fn copied_bytes_mut(&mut self, is_mapped: bool) -> &mut u64 {
+        if is_mapped { &mut self.mapped_bytes } else { &mut self.process_bytes }
+    }
 }
 
 fn random_u128() -> Result<u128, MemoryError> {
