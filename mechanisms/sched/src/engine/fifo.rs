@@ -1,6 +1,7 @@
 //! First in, first out.
 
 use super::config::{Config, ConfigError, check_spec};
+use super::scheduler::make_flows;
 use super::{
     DropPolicy, EnqueueError, EnqueueOutcome, EnqueueResult, FlowError, FlowSpec, Packet, Refusal,
     Scheduler, Totals,
@@ -88,16 +89,6 @@ impl<T: Copy + Debug> Fifo<T> {
     fn refuse(&mut self, packet: Packet<T>, reason: Refusal) -> EnqueueResult<T> {
         self.totals.refused += 1;
         Err(EnqueueError { packet, reason })
-    }
-
-    /// Creates flows from the template, up to flow number `flow`.
-    #[cold]
-    fn make_flows(&mut self, flow: u32) -> Result<(), Refusal> {
-        let spec = self.template.ok_or(Refusal::UnknownFlow)?;
-        while self.flows_count() <= flow {
-            self.add_flow(spec).map_err(|_| Refusal::NoMoreFlows)?;
-        }
-        Ok(())
     }
 
     /// Queues a packet again, after its flow was created from the template.
@@ -220,7 +211,7 @@ impl<T: Copy + Debug> Scheduler<T> for Fifo<T> {
     #[inline(always)]
     fn enqueue(&mut self, now_ns: u64, packet: Packet<T>) -> EnqueueResult<T> {
         let Some(flow) = self.flows.get(packet.flow as usize) else {
-            return match self.make_flows(packet.flow) {
+            return match make_flows(self, self.template, packet.flow) {
                 Ok(()) => self.enqueue_again(now_ns, packet),
                 Err(reason) => self.refuse(packet, reason),
             };

@@ -1,7 +1,9 @@
 //! Storage of every algorithm that queues by flow: the flows, each with a list of packets, and the pool of packets.
 
 use super::config::{Config, check_spec};
-use super::{DropPolicy, FlowError, FlowSpec, Packet, Totals};
+use super::{
+    DropPolicy, EnqueueError, EnqueueResult, FlowError, FlowSpec, Packet, Refusal, Totals,
+};
 use handover_base::prefetch;
 use std::fmt::Debug;
 
@@ -72,9 +74,23 @@ pub(crate) enum PushResult {
     /// The packet's length is zero or above the flow's limit.
     BadLength,
     /// The flow has its maximum number of packets; `drops_head` is `true` if its policy is [`DropPolicy::Head`].
-    FlowFull { drops_head: bool },
+    FlowFull {
+        drops_head: bool,
+    },
     /// The scheduler has reached its maximum number of packets.
     Full,
+}
+
+impl PushResult {
+    /// Returns the reason for refusing a packet of this length, which was not queued in an existing flow.
+    pub(crate) fn refusal(&self, length_bytes: u32) -> Refusal {
+        match self {
+            PushResult::BadLength if length_bytes == 0 => Refusal::Empty,
+            PushResult::BadLength => Refusal::TooLong,
+            PushResult::FlowFull { .. } => Refusal::FlowFull,
+            _ => Refusal::Full,
+        }
+    }
 }
 
 /// Packet that was removed, and the length of the flow's next packet.
@@ -224,6 +240,23 @@ impl<T: Copy + Debug, H: Copy, A: Copy> FlowTable<T, H, A> {
         self.first_free = at;
         flow.count -= 1;
         PoppedPacket { packet, next_bytes: (flow.count > 0).then_some(flow.head_bytes) }
+    }
+
+    /// Drops the oldest packet of a full flow and queues `packet`. Returns the dropped packet, and the length of the
+    /// packet that is now the oldest.
+    pub(crate) fn replace_oldest(&mut self, packet: &Packet<T>) -> (Packet<T>, u32) {
+        let popped = self.pop(packet.flow);
+        self.totals.dropped += 1;
+        // Cannot fail: a node was freed, and the flow has room for one packet.
+        let pushed = self.push(packet);
+        debug_assert!(matches!(pushed, PushResult::First | PushResult::Behind));
+        (popped.packet, popped.next_bytes.unwrap_or(packet.length_bytes))
+    }
+
+    /// Counts a refused packet, and returns the error.
+    pub(crate) fn refuse(&mut self, packet: Packet<T>, reason: Refusal) -> EnqueueResult<T> {
+        self.totals.refused += 1;
+        Err(EnqueueError { packet, reason })
     }
 
     /// Prefetches the flow's oldest packet; the flow itself should be in the cache already.
