@@ -9,10 +9,7 @@ use crate::engine::ReplyBuffer;
 /// site is enabled.
 macro_rules! site {
     ($stage:ident, $name:literal, $value:expr) => {
-        #[cfg(all(feature = "probes", not(miri)))]
-        handover_probe::probe!($name, $value);
-        #[cfg(not(all(feature = "probes", not(miri))))]
-        let _ = || $value;
+        handover_base::stage::stage!("probes", $name, $value);
         #[cfg(test)]
         tests::record(tests::Stage::$stage);
     };

@@ -9,7 +9,7 @@ use rustls::unbuffered::{
     ConnectionState, EncodeError, EncryptError, UnbufferedStatus, WriteTraffic,
 };
 use rustls::{CommonState, HandshakeKind};
-use std::fmt;
+use std::sync::Arc;
 
 /// Result of [`TlsState::open_records`] besides the plaintext: the end of the handshake or of the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -53,9 +53,9 @@ impl TlsState {
     /// # Errors
     /// [`SetupError`] if rustls refuses the configuration.
     pub fn new_server(server: &TlsServerConfig, now_ns: u64) -> Result<Self, SetupError> {
-        let connection =
-            UnbufferedServerConnection::new(server.config()).map_err(SetupError::from_rustls)?;
-        Ok(Self::new(Connection::Server(connection), server.has_record_per_message(), now_ns))
+        let connection = UnbufferedServerConnection::new(Arc::clone(&server.config))
+            .map_err(SetupError::from_rustls)?;
+        Ok(Self::new(Connection::Server(connection), server.record_per_message, now_ns))
     }
 
     /// Creates the TLS state of a client's connection to the server `name`, a DNS name or an address.
@@ -77,9 +77,9 @@ impl TlsState {
         name: ServerName<'static>,
         now_ns: u64,
     ) -> Result<Self, SetupError> {
-        let connection = UnbufferedClientConnection::new(client.config(), name)
+        let connection = UnbufferedClientConnection::new(Arc::clone(&client.config), name)
             .map_err(SetupError::from_rustls)?;
-        Ok(Self::new(Connection::Client(connection), client.has_record_per_message(), now_ns))
+        Ok(Self::new(Connection::Client(connection), client.record_per_message, now_ns))
     }
 
     fn new(connection: Connection, has_record_per_message: bool, started_ns: u64) -> Self {
@@ -299,11 +299,7 @@ impl TlsState {
     }
 }
 
-impl fmt::Debug for TlsState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TlsState").field("ready", &self.is_ready).finish_non_exhaustive()
-    }
-}
+handover_base::debug_struct!(TlsState as it { ready: it.is_ready });
 
 /// Operations of rustls that client and server connections have in common.
 trait UnbufferedConnection {
