@@ -152,7 +152,9 @@ pub trait PointToPointProgram {
     fn options(&self) -> &Options;
 
     /// Returns `usual`, with its limits raised to those that the program needs.
-    fn config(&self, usual: Config) -> Config;
+    fn config(&self, usual: Config) -> Config {
+        usual
+    }
 
     fn register(&self, endpoint: &mut Endpoint) -> anyhow::Result<()>;
 

@@ -121,8 +121,8 @@ pub struct Sched {
     #[arg(long, value_enum, default_value_t = Stamp::Packet)]
     stamp: Stamp,
     /// Reaction when there is no memory for more time stamps
-    #[arg(long, value_name = "LOSS", value_enum, default_value_t = StampLoss::Block)]
-    stamp_loss: StampLoss,
+    #[arg(long, value_name = "LOSS", value_enum, default_value_t = WhenFull::Block)]
+    stamp_loss: WhenFull,
     /// Sink of transmitted packets: null, copy (a copy of their bytes), udp://HOST:PORT
     #[arg(long, value_name = "SINK", default_value = "null", value_parser = SinkTarget::from_str)]
     sink: SinkTarget,
@@ -154,14 +154,6 @@ enum Stamp {
     Batch,
     /// Stamp nothing: write no files and measure no waits
     None,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum StampLoss {
-    /// Let the client wait until some stamps have been written: none is lost
-    Block,
-    /// Lose the stamps and count them, and let the client go on
-    Drop,
 }
 
 /// Destination of transmitted packets.
@@ -475,7 +467,7 @@ impl SchedPlan<'_> {
         let arbiter = Arbiter::new(scheduler, self.arbiter()).map_err(to_usage_error)?;
         let hub = arbiter.hub();
         let (mut setups, mut buffers) = (Vec::new(), Vec::new());
-        let (stamps_kept_max, when_full) = (self.stamps_kept_max(), self.when_full());
+        let (stamps_kept_max, when_full) = (self.stamps_kept_max(), self.args.stamp_loss);
         for _ in 0..self.threads() {
             let (recorder, records) = match self.args.stamp {
                 Stamp::None => (None, None),
@@ -539,13 +531,6 @@ impl SchedPlan<'_> {
         let records = bytes.min(STAMPS_BYTES_MAX) / size_of::<Record>() as u64;
         let each = (records / self.args.threads).max(STAMPS_KEPT_MIN);
         u32::try_from(each).unwrap_or(u32::MAX) // STAMPS_BYTES_MAX is below
-    }
-
-    fn when_full(&self) -> WhenFull {
-        match self.args.stamp_loss {
-            StampLoss::Block => WhenFull::Block,
-            StampLoss::Drop => WhenFull::Drop,
-        }
     }
 
     fn sink(&self) -> anyhow::Result<ClientSink> {

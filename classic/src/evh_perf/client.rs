@@ -139,15 +139,14 @@ impl ProgressReporter {
         };
         let total = plan.total_count().map(|total| total.saturating_mul(processes));
         let now = Instant::now();
-        let (before, previous) = (Progress::default(), Progress::default());
         Self {
             began: now,
             last_printed_at: now,
-            last_printed: before,
+            last_printed: Progress::default(),
             total,
             total_duration: whole,
             view: LiveView::new(),
-            last_drawn: previous,
+            last_drawn: Progress::default(),
         }
     }
 

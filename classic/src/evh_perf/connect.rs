@@ -5,9 +5,9 @@ use super::live::LiveView;
 use super::options::{EvhPerf, descriptors_max};
 use super::parts::{self, OrderReceiver, WorkerProcess};
 use super::printer::{Printer, format_with_commas};
-use super::secret;
+use super::{secret, stages};
 use crate::load::hold::{HeldConnections, HoldOptions, OpenLimit};
-use crate::load::process::{self, ProcessUsage};
+use crate::load::process;
 use anyhow::{Context as _, bail};
 use handover_base::units::format_ns;
 use handover_program::exit;
@@ -227,15 +227,10 @@ struct MemoryUsage {
 
 impl MemoryUsage {
     fn now(processes: &[WorkerProcess], servers: &[u32]) -> Self {
-        let sum = |processes: &mut dyn Iterator<Item = u32>| {
-            processes
-                .filter_map(process::read_process_usage)
-                .fold(ProcessUsage::default(), ProcessUsage::plus)
-                .anon_bytes
-        };
+        let clients: Vec<u32> = processes.iter().map(WorkerProcess::process_id).collect();
         Self {
-            client: sum(&mut processes.iter().map(WorkerProcess::process_id)),
-            server: (!servers.is_empty()).then(|| sum(&mut servers.iter().copied())),
+            client: stages::sum(&clients).anon_bytes,
+            server: (!servers.is_empty()).then(|| stages::sum(servers).anon_bytes),
             kernel: process::kernel_memory_bytes(),
         }
     }

@@ -9,7 +9,7 @@ use std::fmt::{self, Write as _};
 use std::io::{self, Write as _};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::span;
@@ -66,11 +66,11 @@ impl DemoLog {
     /// # Errors
     /// The first write error; a second call returns `Ok`.
     pub fn take_write_error(&self) -> io::Result<()> {
-        self.first_write_error
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take()
-            .map_or(Ok(()), Err)
+        self.locked_write_error().take().map_or(Ok(()), Err)
+    }
+
+    fn locked_write_error(&self) -> MutexGuard<'_, Option<io::Error>> {
+        self.first_write_error.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn format_line(&self, metadata: &Metadata<'_>, text: &str) -> String {
@@ -151,10 +151,7 @@ impl Subscriber for DemoLog {
         event.record(&mut text);
         let line = self.format_line(event.metadata(), &text.0);
         if let Err(error) = self.write(*event.metadata().level(), &line) {
-            self.first_write_error
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .get_or_insert(error);
+            self.locked_write_error().get_or_insert(error);
             if let Some(stopper) = self.on_failure.get() {
                 stopper.stop();
             }
