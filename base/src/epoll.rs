@@ -17,7 +17,7 @@
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 pub use rustix::event::epoll::EventFlags as Flags;
 
@@ -29,6 +29,12 @@ pub const READY_EVENTS_MAX: usize = 1024;
 pub struct Epoll {
     set: OwnedFd,
     ready_max: usize,
+}
+
+impl AsFd for Epoll {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.set.as_fd()
+    }
 }
 
 impl Epoll {

@@ -4,6 +4,7 @@
 pub mod affinity;
 pub mod clock;
 mod cpu;
+mod debug;
 #[cfg(all(target_os = "linux", not(handover_portable)))]
 pub mod epoll;
 pub mod futex;

@@ -81,7 +81,6 @@ impl Signals {
         Ok(Self { interrupted: interrupted?, terminated })
     }
 
-    /// Returns `true` if one of the signals has been received.
     fn are_received(&self) -> bool {
         // Relaxed: the flags publish no other data.
         self.interrupted.load(Ordering::Relaxed) || self.terminated.load(Ordering::Relaxed)
@@ -98,7 +97,6 @@ impl Signals {
     }
 }
 
-/// Prints a warning on standard error.
 fn warn(text: impl std::fmt::Display) {
     console::print_error(format_args!("evh_perf: warning: {text}"));
 }

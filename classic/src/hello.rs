@@ -29,7 +29,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Maximum number of additional threads.
 const THREADS_MAX: u64 = 1024;
 /// Stack size of a client: enough for its handler and a printed line.
 const CLIENT_STACK_BYTES: usize = 128 << 10;

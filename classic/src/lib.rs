@@ -88,7 +88,7 @@ impl Program {
             Program::Calls(args) => calls::run(args, out),
             Program::NodeMicrobench(args) => node_microbench::run(args, out),
             Program::EvhPerf(args) => evh_perf::run(args, out),
-            Program::MargoP2pLatency(args) => margo::latency::run(args, out),
+            Program::MargoP2pLatency(args) => margo::run(args, out),
             Program::MargoP2pBw(args) => margo::bw::run(args, out),
             Program::AbtEventualBench(args) => eventual::bench::run(args, out),
             Program::SweepAbtEventualBench(args) => eventual::sweep::run(args, out),
@@ -104,7 +104,6 @@ impl Program {
     }
 }
 
-/// Returns a parser of whole numbers within bounds.
 fn whole_number_parser(
     bounds: RangeInclusive<u64>,
 ) -> impl Fn(&str) -> Result<u64, String> + Clone {
@@ -116,7 +115,6 @@ fn whole_number_parser(
     }
 }
 
-/// Returns a parser of numbers within bounds.
 fn number_parser(bounds: RangeInclusive<f64>) -> impl Fn(&str) -> Result<f64, String> + Clone {
     move |text| {
         let must = if text.parse::<f64>().is_ok() { "must lie in" } else { "must be a number in" };
@@ -143,9 +141,7 @@ fn parse_cpu(text: &str) -> Result<u32, String> {
 /// Returns the available memory in bytes, if the kernel reports it.
 fn free_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kib * 1024)
+    load::process::bytes_in_line(&text, "MemAvailable:")
 }
 
 /// Returns a command that runs a classic program as a subcommand of this binary, whatever the names

@@ -38,7 +38,6 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 const CONNECT_AFTER_RELEASE_MAX: Duration = Duration::from_secs(1);
 /// Maximum time for a rank to exit after it was asked to stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum of `--wait`, in seconds.
 const WAIT_S_MAX: u64 = 86_400;
 
 /// Options of both programs.
@@ -153,7 +152,9 @@ pub trait PointToPointProgram {
     fn options(&self) -> &Options;
 
     /// Returns `usual`, with its limits raised to those that the program needs.
-    fn config(&self, usual: Config) -> Config;
+    fn config(&self, usual: Config) -> Config {
+        usual
+    }
 
     fn register(&self, endpoint: &mut Endpoint) -> anyhow::Result<()>;
 

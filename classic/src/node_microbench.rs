@@ -169,7 +169,6 @@ fn call_c<'a>(way: CallPath) -> Operation<'a> {
     })
 }
 
-/// Returns an operation that reads a clock.
 fn read_clock<'a, R: ClockReading>() -> Operation<'a> {
     infallible(read_repeatedly::<R>)
 }

@@ -47,11 +47,9 @@ const THREADS_MAX: u64 = 4096;
 const CLIENT_STACK_BYTES: usize = 256 << 10;
 /// Maximum number of packets queued between a client and the scheduler.
 const QUEUE_MAX: u64 = 65536;
-/// Maximum polling interval, in µs.
 const INTERVAL_US_MAX: u64 = 1_000_000;
 /// Default duration in seconds, if neither the command line nor a client's program gives one.
 const SECONDS_DEFAULT: f64 = 10.0;
-/// Default configuration file.
 const CONFIG_FILE_DEFAULT: &str = "sched.txt";
 /// Divisor of the available memory, which gives the memory that the unwritten time stamps of all clients may take.
 const STAMPS_MEMORY_DIVISOR: u64 = 4;
@@ -123,8 +121,8 @@ pub struct Sched {
     #[arg(long, value_enum, default_value_t = Stamp::Packet)]
     stamp: Stamp,
     /// Reaction when there is no memory for more time stamps
-    #[arg(long, value_name = "LOSS", value_enum, default_value_t = StampLoss::Block)]
-    stamp_loss: StampLoss,
+    #[arg(long, value_name = "LOSS", value_enum, default_value_t = WhenFull::Block)]
+    stamp_loss: WhenFull,
     /// Sink of transmitted packets: null, copy (a copy of their bytes), udp://HOST:PORT
     #[arg(long, value_name = "SINK", default_value = "null", value_parser = SinkTarget::from_str)]
     sink: SinkTarget,
@@ -156,14 +154,6 @@ enum Stamp {
     Batch,
     /// Stamp nothing: write no files and measure no waits
     None,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum StampLoss {
-    /// Let the client wait until some stamps have been written: none is lost
-    Block,
-    /// Lose the stamps and count them, and let the client go on
-    Drop,
 }
 
 /// Destination of transmitted packets.
@@ -316,7 +306,6 @@ impl<'a> SchedPlan<'a> {
         self.args.threads as u32
     }
 
-    /// Returns the flows of a client.
     fn flows_of(&self, thread: u32) -> ClientFlows {
         ClientFlows::new(thread, self.threads(), self.options.flows.flows_count())
     }
@@ -447,7 +436,6 @@ impl Visitor<Token> for SchedulerVisitor<'_> {
     }
 }
 
-/// Results of a run with clients.
 struct RunResult {
     ledgers: Vec<Ledger>,
     /// Waits of each client and the result of writing them; `None` without time stamps.
@@ -479,7 +467,7 @@ impl SchedPlan<'_> {
         let arbiter = Arbiter::new(scheduler, self.arbiter()).map_err(to_usage_error)?;
         let hub = arbiter.hub();
         let (mut setups, mut buffers) = (Vec::new(), Vec::new());
-        let (stamps_kept_max, when_full) = (self.stamps_kept_max(), self.when_full());
+        let (stamps_kept_max, when_full) = (self.stamps_kept_max(), self.args.stamp_loss);
         for _ in 0..self.threads() {
             let (recorder, records) = match self.args.stamp {
                 Stamp::None => (None, None),
@@ -543,13 +531,6 @@ impl SchedPlan<'_> {
         let records = bytes.min(STAMPS_BYTES_MAX) / size_of::<Record>() as u64;
         let each = (records / self.args.threads).max(STAMPS_KEPT_MIN);
         u32::try_from(each).unwrap_or(u32::MAX) // STAMPS_BYTES_MAX is below
-    }
-
-    fn when_full(&self) -> WhenFull {
-        match self.args.stamp_loss {
-            StampLoss::Block => WhenFull::Block,
-            StampLoss::Drop => WhenFull::Drop,
-        }
     }
 
     fn sink(&self) -> anyhow::Result<ClientSink> {

@@ -94,7 +94,6 @@ struct TrylockPlan {
     core: Option<u32>,
     tries: u64,
     free: bool,
-    /// File for the costs, and its path.
     dump: Option<(File, PathBuf)>,
 }
 

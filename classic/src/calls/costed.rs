@@ -4,6 +4,7 @@
 use super::folders::{TraceFolders, TraceMedium};
 use super::raw;
 use super::resources::ResourceUsage;
+use crate::load::process::bytes_in_line;
 use anyhow::{Context, bail, ensure};
 use clap::ValueEnum;
 use handover_base::{clock, usage};
@@ -44,7 +45,6 @@ impl MeasuredFunction {
     }
 }
 
-/// Recording of a measured process's events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum EventRecording {
     /// No events are recorded: the recorder does not run.
@@ -129,7 +129,6 @@ fn in_process(
     Ok(recorded)
 }
 
-/// Runs a C program that makes the calls, and returns the counts of recorded events.
 fn in_program(
     program: &Path,
     tool: EventRecording,
@@ -181,9 +180,8 @@ fn in_program(
 /// Returns the maximum resident memory in bytes of this process, or of a child that it has waited for.
 fn resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
-    (kib.unwrap_or_default() * 1024).max(usage::children_usage().rss_max_bytes)
+    let own = bytes_in_line(&status, "VmHWM:").unwrap_or_default();
+    own.max(usage::children_usage().rss_max_bytes)
 }
 
 /// Time, resources and recorded events of one measured process.

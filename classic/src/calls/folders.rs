@@ -106,7 +106,6 @@ impl TraceFolders {
     }
 }
 
-/// Storage media of traces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TraceMedium {
     Memory,

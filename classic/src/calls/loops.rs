@@ -17,7 +17,6 @@ pub(super) const ROUNDS_COUNT: u64 = 25;
 const O0_HEADING: &str = "Compiled with -O0";
 pub(super) const O3_HEADING: &str = "Compiled with -O3";
 const PROBED_HEADING: &str = "With probes (Rust, optimised)";
-/// Headings of the tables, in their order.
 pub(super) const TABLE_HEADINGS: [&str; 3] = [O0_HEADING, O3_HEADING, PROBED_HEADING];
 
 /// Labels of rows that the master table shows too.
@@ -193,7 +192,6 @@ fn recorded<T>(
     done
 }
 
-/// Runs a loop of `calls_count` calls and returns the ticks per call.
 fn timed(run: impl Fn(u64) -> u64, text: &str, calls_count: u64) -> anyhow::Result<f64> {
     // Untimed warm-up: the row before has left its own state in caches and branch predictors.
     black_box(run(black_box(1000)));

@@ -53,7 +53,6 @@ impl ProcessRow {
         self.runs.first().copied().unwrap_or_default()
     }
 
-    /// Returns the median of a figure of all runs.
     pub fn median(&self, figure: impl Fn(&ProcessCost) -> f64) -> f64 {
         let mut values: Vec<f64> = self.runs.iter().map(figure).collect();
         values.sort_unstable_by(f64::total_cmp);
@@ -69,7 +68,6 @@ impl ProcessRow {
         self.runs.iter().map(|it| it.resources.usage.rss_max_bytes).max().unwrap_or_default()
     }
 
-    /// Returns the mean counts of all runs.
     pub fn mean_recorded_counts(&self) -> RecordingCounts {
         let mean = |count: fn(&RecordingCounts) -> u64| {
             let sum: u64 = self.runs.iter().map(|it| count(&it.recorded)).sum();
@@ -87,7 +85,6 @@ impl ProcessRow {
     }
 }
 
-/// Measures every process of the table, `runs_count` times each.
 pub(super) fn measure_programs(
     calls: u64,
     runs_count: u64,
@@ -134,7 +131,6 @@ pub(super) fn measure_programs(
     measured(rows, calls, runs_count, folders, interrupted)
 }
 
-/// Measures programs that do nothing, untraced and traced.
 pub(super) fn measure_empty_programs(
     runs_count: u64,
     folders: &TraceFolders,

@@ -7,7 +7,6 @@ use std::mem::MaybeUninit;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ExitStatus};
 
-/// Waits for a child to exit. Returns its exit status, and the resources that it used.
 pub(super) fn wait_with_usage(child: Child) -> io::Result<(ExitStatus, ResourceUsage)> {
     let pid = libc::pid_t::try_from(child.id()).map_err(io::Error::other)?;
     let mut status = 0;

@@ -52,7 +52,6 @@ const MASTER_COLUMNS: usize = 49;
 /// A row of the master table: its text, and the ticks of a call or the reason why there are none.
 type MasterRow = (String, Result<f64, String>);
 
-/// Results of all rows, and the unit of their ticks.
 pub(super) struct Results<'a> {
     pub loops: &'a [LoopRow],
     pub processes: &'a [ProcessRow],

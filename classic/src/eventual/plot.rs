@@ -65,8 +65,13 @@ fn conditions(rows: &[EventualsRow]) -> String {
     said.join(", ")
 }
 
-fn axis_of_fibers() -> Axis {
-    Axis::linear("fibers", Quantity::Count).with_included_value(0.0)
+/// Creates a chart over the number of fibers, without series.
+fn chart(title: &str, y: Axis, rows: &[EventualsRow]) -> Chart {
+    let fibers = Axis::linear("fibers", Quantity::Count).with_included_value(0.0);
+    Chart::new(title, fibers, y.with_included_value(0.0))
+        .with_description(conditions(rows))
+        .with_size_px(WIDTH_PX, HEIGHT_PX)
+        .with_heading()
 }
 
 fn rates_chart(rows: &[EventualsRow]) -> Chart {
@@ -76,18 +81,11 @@ fn rates_chart(rows: &[EventualsRow]) -> Chart {
         Point::new(row.fibers, row.ops_per_s).with_tooltip(title)
     };
     let ideal = rows.iter().map(|row| Point::new(row.fibers, row.ideal_per_s())).collect();
-    let rate = Axis::linear("eventuals", Quantity::PerSecond).with_included_value(0.0);
-    Chart::new("Eventuals a second, by concurrent fibers", axis_of_fibers(), rate)
-        .with_description(conditions(rows))
-        .with_size_px(WIDTH_PX, HEIGHT_PX)
-        .with_heading()
+    let rate = Axis::linear("eventuals", Quantity::PerSecond);
+    let measured = rows.iter().map(point).collect();
+    chart("Eventuals a second, by concurrent fibers", rate, rows)
         .with_series(Series::new("ideal", SeriesRole::Floor, Mark::Dashed, ideal))
-        .with_series(Series::new(
-            "measured",
-            SeriesRole::Ours,
-            Mark::Line,
-            rows.iter().map(point).collect(),
-        ))
+        .with_series(Series::new("measured", SeriesRole::Ours, Mark::Line, measured))
 }
 
 fn cpu_chart(rows: &[EventualsRow]) -> Chart {
@@ -97,18 +95,10 @@ fn cpu_chart(rows: &[EventualsRow]) -> Chart {
     };
     let whole = rows.iter().map(|row| Point::new(row.fibers, row.seconds)).collect();
     let ideal = rows.iter().map(|row| Point::new(row.fibers, 0.0)).collect();
-    let seconds =
-        Axis::linear("seconds of CPU in user space", Quantity::Count).with_included_value(0.0);
-    Chart::new("CPU time, by concurrent fibers", axis_of_fibers(), seconds)
-        .with_description(conditions(rows))
-        .with_size_px(WIDTH_PX, HEIGHT_PX)
-        .with_heading()
+    let seconds = Axis::linear("seconds of CPU in user space", Quantity::Count);
+    let measured = rows.iter().map(point).collect();
+    chart("CPU time, by concurrent fibers", seconds, rows)
         .with_series(Series::new("one CPU, all the time", SeriesRole::Faint, Mark::Dashed, whole))
         .with_series(Series::new("ideal", SeriesRole::Floor, Mark::Dashed, ideal))
-        .with_series(Series::new(
-            "measured",
-            SeriesRole::Ours,
-            Mark::Line,
-            rows.iter().map(point).collect(),
-        ))
+        .with_series(Series::new("measured", SeriesRole::Ours, Mark::Line, measured))
 }

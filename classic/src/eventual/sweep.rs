@@ -16,7 +16,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const PROGRAM: &str = "abt-eventual-bench";
 /// Maximum number of measured points (numbers of fibers).
 const POINTS_MAX: u64 = 10_000;
-/// Maximum output of a program, in bytes.
 const PRINTED_BYTES_MAX: u64 = 1 << 20;
 
 /// Runs abt-eventual-bench with one number of fibers after the other, and writes its lines to

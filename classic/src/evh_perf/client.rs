@@ -16,9 +16,7 @@ use serde_json::{Value, json};
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-/// Interval between progress reports.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(3);
-/// Interval between checks for signals.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// Interval between progress reports of one of several processes.
 const REPORT_INTERVAL: Duration = Duration::from_millis(200);
@@ -141,15 +139,14 @@ impl ProgressReporter {
         };
         let total = plan.total_count().map(|total| total.saturating_mul(processes));
         let now = Instant::now();
-        let (before, previous) = (Progress::default(), Progress::default());
         Self {
             began: now,
             last_printed_at: now,
-            last_printed: before,
+            last_printed: Progress::default(),
             total,
             total_duration: whole,
             view: LiveView::new(),
-            last_drawn: previous,
+            last_drawn: Progress::default(),
         }
     }
 
@@ -282,7 +279,6 @@ fn run_load(
     Ok((load.finish()?, costs))
 }
 
-/// Runs the load or the loads of the command line.
 pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut log = HistogramLog::new(args)?;
     let first = plan(args, load_amount(args))?;
@@ -301,7 +297,6 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
     report_results(args, loads, more, signals, printer, log.as_mut())
 }
 
-/// Reports the results of all loads and returns the program's result.
 fn report_results(
     args: &EvhPerf,
     loads: Vec<(LoadReport, LoadCosts)>,

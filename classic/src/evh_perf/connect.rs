@@ -5,9 +5,9 @@ use super::live::LiveView;
 use super::options::{EvhPerf, descriptors_max};
 use super::parts::{self, OrderReceiver, WorkerProcess};
 use super::printer::{Printer, format_with_commas};
-use super::secret;
+use super::{secret, stages};
 use crate::load::hold::{HeldConnections, HoldOptions, OpenLimit};
-use crate::load::process::{self, ProcessUsage};
+use crate::load::process;
 use anyhow::{Context as _, bail};
 use handover_base::units::format_ns;
 use handover_program::exit;
@@ -22,7 +22,6 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Interval between progress reports.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(3);
 /// Default number of connections that echo a message when all connections are open.
 const SAMPLED_DEFAULT: u64 = 1000;
@@ -40,7 +39,6 @@ const CLOSED_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Time limit for the answer of one of several processes to an order.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Result of opening the connections of one process.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct OpenResult {
     open: u64,
@@ -56,7 +54,6 @@ struct Holder {
 }
 
 impl Holder {
-    /// Opens `count` connections on `args.threads` threads.
     fn open(
         args: &EvhPerf,
         count: u64,
@@ -230,15 +227,10 @@ struct MemoryUsage {
 
 impl MemoryUsage {
     fn now(processes: &[WorkerProcess], servers: &[u32]) -> Self {
-        let sum = |processes: &mut dyn Iterator<Item = u32>| {
-            processes
-                .filter_map(process::read_process_usage)
-                .fold(ProcessUsage::default(), ProcessUsage::plus)
-                .anon_bytes
-        };
+        let clients: Vec<u32> = processes.iter().map(WorkerProcess::process_id).collect();
         Self {
-            client: sum(&mut processes.iter().map(WorkerProcess::process_id)),
-            server: (!servers.is_empty()).then(|| sum(&mut servers.iter().copied())),
+            client: stages::sum(&clients).anon_bytes,
+            server: (!servers.is_empty()).then(|| stages::sum(servers).anon_bytes),
             kernel: process::kernel_memory_bytes(),
         }
     }

@@ -18,7 +18,6 @@ use std::time::{Duration, SystemTime};
 /// Version of the JSON document's format.
 const SCHEMA: u32 = 1;
 
-/// Returns the result and the costs of one load as JSON.
 pub fn load_to_json(outcome: &LoadReport, costs: &LoadCosts) -> Value {
     let shares = outcome.shares.slowest_and_fastest();
     json!({
@@ -42,10 +41,14 @@ pub fn load_to_json(outcome: &LoadReport, costs: &LoadCosts) -> Value {
             "corrected": latencies(&outcome.latencies.corrected),
             "late": latencies(&outcome.latencies.late),
         },
-        "client": { "cpu_s": costs.client_cpu_s(), "anon_bytes": costs.client_anon_bytes(), "busiest_thread": outcome.busy_share },
-        "server": costs.server_cpu_s().map(|cpu_s| json!({
-            "cpu_s": cpu_s,
-            "anon_bytes": costs.server_anon_bytes(),
+        "client": {
+            "cpu_s": costs.client.cpu.as_secs_f64(),
+            "anon_bytes": costs.client.anon_bytes,
+            "busiest_thread": outcome.busy_share,
+        },
+        "server": costs.server.map(|server| json!({
+            "cpu_s": server.cpu.as_secs_f64(),
+            "anon_bytes": server.anon_bytes,
         })),
         "histogram": outcome.latencies.linear.as_ref().map(linear_to_json),
         "faults": outcome.faults,
@@ -99,7 +102,6 @@ pub fn to_json(args: &EvhPerf, loads: Vec<Value>, more: Value, warnings: &[Strin
     document
 }
 
-/// Log file of latency histograms.
 pub struct HistogramLog {
     file: BufWriter<File>,
     shown: String,

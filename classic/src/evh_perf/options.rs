@@ -26,11 +26,9 @@ const SLAB_BYTES: u32 = 3277;
 const SLABS_MAX: u64 = 5000;
 /// Maximum width of a histogram bucket: a minute.
 const DELTA_MICROS_MAX: u64 = 60_000_000;
-/// Maximum of `--spin`, in ns.
 const SPIN_NS_MAX: u32 = 1_000_000;
 /// Default duration of each rate in a ramp or search.
 const RATE_DURATION: Duration = Duration::from_secs(2);
-/// Default duration of a timed load.
 const LOAD_DURATION: Duration = Duration::from_secs(10);
 
 /// Server, client, or a great many idle connections, of an event handler that echoes.
@@ -191,7 +189,6 @@ fn parse_positive_seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Parses a spin time, in ns.
 fn parse_spin(text: &str) -> Result<u32, String> {
     let span: TimeSpan = text.parse().map_err(|refused| format!("{refused}"))?;
     let ns = u32::try_from(span.0).ok().filter(|ns| *ns <= SPIN_NS_MAX);
@@ -301,61 +298,46 @@ impl EvhPerf {
         if self.connect && (self.eventhandler || self.client) {
             return refuse("--connect excludes -e and -c: run it as a separate process".into());
         }
-        let clients = [
-            ("--itt", self.itt.is_some()),
-            ("--clients", self.clients.is_some()),
-            ("--min", self.min.is_some()),
-            ("--max", self.max.is_some()),
-            ("--reconns", self.reconns.is_some()),
-            ("--sleep", self.sleep.is_some()),
-            ("--histo", self.histo),
-            ("--histo_delta_micros", self.histo_delta_micros.is_some()),
-            ("--duration", self.duration.is_some()),
-            ("--warm-up", self.warm_up.is_some()),
-            ("--rate", self.rate.is_some()),
-            ("--depth", self.depth.is_some()),
-            ("--ramp", self.ramp.is_some()),
-            ("--slo", self.slo.is_some()),
-            ("--hdr", self.hdr.is_some()),
+        let (server, client, either) =
+            (self.eventhandler, self.client, self.client || self.connect);
+        let of_server = "is an option of the server: it needs -e";
+        let of_client = "is an option of the client: it needs -c";
+        let of_either = "is an option of the client: it needs -c or --connect";
+        let requirements = [
+            ("--itt", self.itt.is_some(), client, of_client),
+            ("--clients", self.clients.is_some(), client, of_client),
+            ("--min", self.min.is_some(), client, of_client),
+            ("--max", self.max.is_some(), client, of_client),
+            ("--reconns", self.reconns.is_some(), client, of_client),
+            ("--sleep", self.sleep.is_some(), client, of_client),
+            ("--histo", self.histo, client, of_client),
+            ("--histo_delta_micros", self.histo_delta_micros.is_some(), client, of_client),
+            ("--duration", self.duration.is_some(), client, of_client),
+            ("--warm-up", self.warm_up.is_some(), client, of_client),
+            ("--rate", self.rate.is_some(), client, of_client),
+            ("--depth", self.depth.is_some(), client, of_client),
+            ("--ramp", self.ramp.is_some(), client, of_client),
+            ("--slo", self.slo.is_some(), client, of_client),
+            ("--hdr", self.hdr.is_some(), client, of_client),
+            ("--count", self.count.is_some(), either, of_either),
+            ("--json", self.json, either, "needs -c or --connect"),
+            ("--cert", self.cert.is_some(), self.tls, "needs --tls"),
+            ("--ca", self.ca.is_some(), self.tls, "needs --tls"),
+            ("--cert", self.cert.is_some(), server, of_server),
+            ("--ca", self.ca.is_some(), either, of_either),
+            ("--hold", self.hold.is_some(), self.connect, "needs --connect"),
+            ("--sample", self.sample.is_some(), self.connect, "needs --connect"),
+            ("--spin", self.spin.is_some(), server, of_server),
+            ("--reuse_port", self.reuse_port, server, of_server),
         ];
-        if let Some((name, _)) = clients.iter().find(|(_, given)| *given && !self.client) {
-            return refuse(format!("{name} is an option of the client: it needs -c"));
+        let missing = requirements.iter().find(|(_, given, is_met, _)| *given && !is_met);
+        if let Some((name, _, _, why)) = missing {
+            return refuse(format!("{name} {why}"));
         }
-        if self.count.is_some() && !self.client && !self.connect {
-            return refuse("--count is an option of the client: it needs -c or --connect".into());
-        }
-        if self.port == 0 && !self.eventhandler {
+        if self.port == 0 && !server {
             return refuse(
                 "--port 0 lets a server choose a free port: name the server's port".into(),
             );
-        }
-        if self.json && !self.client && !self.connect {
-            return refuse("--json needs -c or --connect".into());
-        }
-        for (name, given) in [("--cert", self.cert.is_some()), ("--ca", self.ca.is_some())] {
-            if given && !self.tls {
-                return refuse(format!("{name} needs --tls"));
-            }
-        }
-        if self.cert.is_some() && !self.eventhandler {
-            return refuse("--cert is an option of the server: it needs -e".into());
-        }
-        if self.ca.is_some() && !self.client && !self.connect {
-            return refuse("--ca is an option of the client: it needs -c or --connect".into());
-        }
-        for (name, given) in [("--hold", self.hold.is_some()), ("--sample", self.sample.is_some())]
-        {
-            if given && !self.connect {
-                return refuse(format!(
-                    "{name} needs -b or --connect, which opens connections and holds them"
-                ));
-            }
-        }
-        if self.spin.is_some() && !self.eventhandler {
-            return refuse("--spin is an option of the server: it needs -e".into());
-        }
-        if self.reuse_port && !self.eventhandler {
-            return refuse("--reuse_port is an option of the server: it needs -e".into());
         }
         if self.processes > 1 && self.eventhandler && self.client {
             return refuse("--processes needs either -e or -c, not both".into());

@@ -2,7 +2,7 @@
 //! receive orders as lines on standard input and report as JSON lines on standard output.
 
 use super::options::EvhPerf;
-use super::printer::{Printer, format_with_commas};
+use super::printer::Printer;
 use super::{Signals, serve};
 use crate::{own_arguments, own_program_command};
 use anyhow::{Context as _, bail};
@@ -38,7 +38,6 @@ impl OrderReceiver {
         self.queued.pop_front().or_else(|| self.lines.recv().ok())
     }
 
-    /// Waits until standard input is closed.
     pub fn wait_until_closed(&mut self) {
         while self.next_order().is_some() {}
     }
@@ -207,11 +206,7 @@ pub fn serve_in_processes(
     if args.stats {
         serve::print_stats(&stats, &mut printer)?;
     }
-    let (accepted, messages) =
-        (format_with_commas(stats.accepted_count), format_with_commas(stats.messages_count));
-    printer
-        .print_info(format_args!("Server stopped: {accepted} connections, {messages} messages."))?;
-    printer.flush()?;
+    serve::print_stopped(&stats, &mut printer)?;
     signals.exit_result()
 }
 

@@ -158,14 +158,10 @@ impl Server {
         self.net.addresses()[0]
     }
 
-    fn stats(&self) -> Stats {
-        self.net.stats()
-    }
-
     /// Returns free heap memory to the system, once enough connections have closed since the last
     /// time: as many as are open, and at least `TRIM_CLOSED_MIN`.
     fn trim(&mut self) {
-        let Stats { accepted_count, closed_count, .. } = self.stats();
+        let Stats { accepted_count, closed_count, .. } = self.net.stats();
         let open = accepted_count.saturating_sub(closed_count);
         if closed_count - self.trimmed_at >= open.max(TRIM_CLOSED_MIN) {
             self.trimmed_at = closed_count;
@@ -187,7 +183,6 @@ impl Server {
     }
 }
 
-/// Serves until a signal is received.
 pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut server = start(args)?;
     let listed = EvhPerf { port: server.address().port(), ..args.clone() };
@@ -209,17 +204,21 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
         }
         if args.stats && Instant::now() >= next {
             next += STATS_INTERVAL;
-            print_stats(&server.stats(), &mut printer)?;
+            print_stats(&server.net.stats(), &mut printer)?;
         }
     }
     let stats = server.stop(args, &mut printer)?;
+    print_stopped(&stats, &mut printer)?;
+    signals.exit_result()
+}
+
+pub fn print_stopped(stats: &Stats, printer: &mut Printer<'_>) -> std::io::Result<()> {
     printer.print_info(format_args!(
         "Server stopped: {} connections, {} messages.",
         format_with_commas(stats.accepted_count),
         format_with_commas(stats.messages_count)
     ))?;
-    printer.flush()?;
-    signals.exit_result()
+    printer.flush()
 }
 
 /// Runs as one of several servers on the same port: reports the port, and serves until the main
@@ -236,7 +235,6 @@ pub fn run_as_worker(args: &EvhPerf) -> anyhow::Result<()> {
     parts::write_line(&Value::Object(named.into_iter().collect()))
 }
 
-/// Returns the counters that are printed, with their names.
 fn printed_counters(stats: &mut Stats) -> [(&'static str, &mut u64); 9] {
     [
         ("accepted", &mut stats.accepted_count),

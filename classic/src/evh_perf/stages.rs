@@ -15,14 +15,12 @@ const SATURATED: f64 = 0.9;
 /// Prefix of the names of the event handler's threads if it shares the client's process.
 const SERVER_THREADS: &str = "net-";
 
-/// Costs of a load to the client and to the server.
 #[derive(Debug, Clone)]
 pub struct LoadCosts {
     took: Duration,
-    client_cpu: Duration,
-    client_anon_bytes: u64,
-    /// CPU time and anonymous memory of the server; `None` if it is on another machine or not accessible.
-    server: Option<(Duration, u64)>,
+    pub client: ProcessUsage,
+    /// Costs of the server; `None` if it is on another machine or not accessible.
+    pub server: Option<ProcessUsage>,
 }
 
 /// Resources that client and server had used when the load started.
@@ -30,7 +28,6 @@ pub struct UsageBaseline {
     began: Instant,
     clients: Vec<u32>,
     servers: Vec<u32>,
-    /// `true` if the server is in this process.
     is_shared: bool,
     client: ProcessUsage,
     server: ProcessUsage,
@@ -55,30 +52,26 @@ impl UsageBaseline {
         }
     }
 
-    /// Returns the costs since [`start`](Self::start) was called.
     pub fn costs_since_start(&self) -> LoadCosts {
-        let client = sum(&self.clients);
-        let mut client_cpu = client.cpu().saturating_sub(self.client.cpu());
+        let since = |now: ProcessUsage, then: ProcessUsage| ProcessUsage {
+            cpu: now.cpu.saturating_sub(then.cpu),
+            ..now
+        };
+        let mut client = since(sum(&self.clients), self.client);
         let server = if self.is_shared {
             let threads = process::threads_cpu_time(std::process::id(), SERVER_THREADS);
             let cpu = threads.saturating_sub(self.server_threads);
-            client_cpu = client_cpu.saturating_sub(cpu);
-            Some((cpu, client.anon_bytes))
+            client.cpu = client.cpu.saturating_sub(cpu);
+            Some(ProcessUsage { cpu, ..client })
         } else {
-            let server = sum(&self.servers);
-            let cpu = server.cpu().saturating_sub(self.server.cpu());
-            (!self.servers.is_empty()).then_some((cpu, server.anon_bytes))
+            let server = since(sum(&self.servers), self.server);
+            (!self.servers.is_empty()).then_some(server)
         };
-        LoadCosts {
-            took: self.began.elapsed(),
-            client_cpu,
-            client_anon_bytes: client.anon_bytes,
-            server,
-        }
+        LoadCosts { took: self.began.elapsed(), client, server }
     }
 }
 
-fn sum(processes: &[u32]) -> ProcessUsage {
+pub fn sum(processes: &[u32]) -> ProcessUsage {
     processes
         .iter()
         .filter_map(|it| process::read_process_usage(*it))
@@ -86,46 +79,22 @@ fn sum(processes: &[u32]) -> ProcessUsage {
 }
 
 impl LoadCosts {
-    pub fn client_cpu_s(&self) -> f64 {
-        self.client_cpu.as_secs_f64()
-    }
-
-    pub fn client_anon_bytes(&self) -> u64 {
-        self.client_anon_bytes
-    }
-
-    pub fn server_cpu_s(&self) -> Option<f64> {
-        self.server.map(|(cpu, _)| cpu.as_secs_f64())
-    }
-
-    pub fn server_anon_bytes(&self) -> Option<u64> {
-        self.server.map(|(_, anon_bytes)| anon_bytes)
-    }
-
     /// Prints a line for the client and one for the server.
     pub fn print(&self, printer: &mut Printer<'_>) -> io::Result<()> {
-        let share = |cpu: Duration| {
-            100.0 * cpu.as_secs_f64() / self.took.as_secs_f64().max(f64::MIN_POSITIVE)
-        };
-        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-        let (cpu, anon) = (self.client_cpu, self.client_anon_bytes);
-        printer.print_info(format_args!(
-            "client: {:.2} s of CPU ({:.0} % of one), {:.1} MiB",
-            cpu.as_secs_f64(),
-            share(cpu),
-            mib(anon)
-        ))?;
-        match self.server {
-            Some((cpu, anon)) => printer.print_info(format_args!(
-                "server: {:.2} s of CPU ({:.0} % of one), {:.1} MiB",
-                cpu.as_secs_f64(),
-                share(cpu),
-                mib(anon)
-            )),
-            None => {
-                printer.print_info(format_args!("server: not on this machine, or not ours to see"))
-            }
+        let took_s = self.took.as_secs_f64().max(f64::MIN_POSITIVE);
+        for (who, costs) in [("client", Some(self.client)), ("server", self.server)] {
+            let Some(ProcessUsage { cpu, anon_bytes }) = costs else {
+                printer
+                    .print_info(format_args!("{who}: not on this machine, or not ours to see"))?;
+                continue;
+            };
+            let (cpu_s, mib) = (cpu.as_secs_f64(), anon_bytes as f64 / f64::from(1 << 20));
+            let percent = 100.0 * cpu_s / took_s;
+            printer.print_info(format_args!(
+                "{who}: {cpu_s:.2} s of CPU ({percent:.0} % of one), {mib:.1} MiB"
+            ))?;
         }
+        Ok(())
     }
 
     /// Returns a warning if the client rather than the server limited the rate.
@@ -137,8 +106,8 @@ impl LoadCosts {
         }
         let cpus = topology::allowed_cpus().len() as f64;
         let threads = (args.threads * args.processes) as f64;
-        let client = self.client_cpu_s() / took_s;
-        let server = self.server_cpu_s().map(|cpu_s| cpu_s / took_s);
+        let client = self.client.cpu.as_secs_f64() / took_s;
+        let server = self.server.map(|server| server.cpu.as_secs_f64() / took_s);
         let late_ns = outcome.latencies.late.value_at_percentile(99.0);
         let judged_ns = outcome.judged_latencies().value_at_percentile(99.0);
         if !outcome.latencies.late.is_empty() && late_ns > 100_000 && late_ns * 2 > judged_ns {

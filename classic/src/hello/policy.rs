@@ -21,7 +21,6 @@ pub enum FirstMessage {
     Second,
 }
 
-/// Format of the line that is printed for a sent message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SentLineFormat {
     /// `HELLO msg sent: "HELLO: 1"`.
@@ -55,7 +54,6 @@ impl SentLineFormat {
 #[derive(Debug)]
 pub struct DemoPolicy {
     is_live: bool,
-    /// `true` if the next sent message is to be printed.
     should_print_next: bool,
     /// `true` if a message prints and logs nothing any more.
     is_silent: bool,

@@ -10,7 +10,6 @@ use crate::load::secure::ClientTls;
 use handover_base::clock;
 use handover_base::sync::shared::{AtomicBool, AtomicU64, Ordering};
 use serde::{Deserialize, Serialize};
-use std::fmt;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
@@ -281,8 +280,4 @@ impl Drop for Load {
     }
 }
 
-impl fmt::Debug for Load {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Load").field("plan", &self.plan).finish_non_exhaustive()
-    }
-}
+handover_base::debug_struct!(Load as it { plan: it.plan });

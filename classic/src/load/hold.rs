@@ -6,11 +6,11 @@ use crate::load::secure::{ClientTls, Encryption, EncryptionError};
 use crate::load::socket;
 use crate::load::wire::{Lengths, Letters};
 use handover_base::clock;
+use handover_base::epoll::{Epoll, Flags};
 use handover_base::sync::shared::{AtomicBool, AtomicU64, Ordering};
-use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::fmt;
-use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -28,6 +28,8 @@ const FIRST_PORT: u16 = 20_000;
 /// Size of the read buffer for handshakes.
 const READ_BYTES: usize = 1 << 14;
 const SAMPLE_LETTERS: u32 = 10;
+/// Maximum number of events taken from epoll at a time.
+const READY_MAX: usize = 256;
 
 /// Connections to open.
 #[derive(Clone)]
@@ -110,7 +112,6 @@ impl fmt::Display for OpenLimit {
     }
 }
 
-/// State of a held connection.
 enum HeldConnection {
     Connecting(OwnedFd),
     /// The TCP connection is established, and the TLS handshake is in progress.
@@ -121,8 +122,7 @@ enum HeldConnection {
 
 /// Connections that are held open.
 pub struct HeldConnections {
-    /// Epoll instance that watches the connections.
-    epoll: OwnedFd,
+    epoll: Epoll,
     connections: Vec<HeldConnection>,
     /// TLS states of the connections; empty without TLS.
     tls_states: Vec<Option<Box<Encryption>>>,
@@ -216,8 +216,8 @@ impl HeldConnections {
         stop: &AtomicBool,
         opened: &AtomicU64,
     ) -> Result<Self, Fault> {
-        let refused = |call| move |errno| Fault::Refused { call, errno };
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(refused("epoll_create"))?;
+        let epoll = Epoll::new(READY_MAX)
+            .map_err(|errno| Fault::Refused { call: "epoll_create", errno })?;
         let mut held = Self {
             epoll,
             connections: Vec::with_capacity(wanted.count.min(1 << 24) as usize),
@@ -266,7 +266,6 @@ impl HeldConnections {
         Ok(held)
     }
 
-    /// Starts to open one more connection.
     fn start_connecting(&mut self, number: u64) -> Result<(), OpenLimit> {
         let mut source = source_address(self.address, number);
         let mut connected = socket::connect(self.address, source);
@@ -276,8 +275,8 @@ impl HeldConnections {
             connected = socket::connect(self.address, Some(*source));
         }
         let fd = connected.map_err(|(_, errno)| OpenLimit::from(errno))?;
-        let data = epoll::EventData::new_u64(self.connections.len() as u64);
-        epoll::add(&self.epoll, &fd, data, socket::WATCHED_EVENTS).map_err(OpenLimit::from)?;
+        let index = self.connections.len() as u64;
+        self.epoll.add(&fd, index, socket::WATCHED_EVENTS).map_err(OpenLimit::from)?;
         if let Some(encryption) = &self.encryption {
             self.tls_states.push(Some(encryption.begin().map_err(OpenLimit::EncryptionError)?));
         }
@@ -287,19 +286,15 @@ impl HeldConnections {
 
     /// Handles pending events, also of connections that were closed after opening. Returns the
     /// numbers of connections that were opened and that failed.
-    fn poll(&mut self, timeout_ms: i64) -> Result<PollResult, Fault> {
-        let mut events = [const { MaybeUninit::uninit() }; 256];
-        let timeout = Timespec { tv_sec: 0, tv_nsec: timeout_ms * 1_000_000 };
-        let events = match epoll::wait(&self.epoll, &mut events[..], Some(&timeout)) {
-            Ok((events, _)) => events,
-            Err(Errno::INTR) => return Ok(PollResult::default()),
-            Err(errno) => return Err(Fault::Refused { call: "epoll_wait", errno }),
-        };
-        let mut polled = PollResult { events: events.len(), ..PollResult::default() };
-        use epoll::EventFlags as Flags;
-        for &epoll::Event { flags, data } in events.iter() {
+    fn poll(&mut self, timeout_ms: u64) -> Result<PollResult, Fault> {
+        let mut events = Vec::new();
+        let waited = self.epoll.wait(Some(timeout_ms * 1_000_000), |at, flags| {
             // The value was stored from a usize.
-            let at = data.u64() as usize;
+            events.push((at as usize, flags));
+        });
+        waited.map_err(|errno| Fault::Refused { call: "epoll_wait", errno })?;
+        let mut polled = PollResult { events: events.len(), ..PollResult::default() };
+        for (at, flags) in events {
             let Some(connection) = self.connections.get_mut(at) else { continue };
             let has_ended = flags.intersects(Flags::RDHUP | Flags::HUP | Flags::ERR);
             let was_open = matches!(connection, HeldConnection::Open(_));

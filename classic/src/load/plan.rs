@@ -62,7 +62,6 @@ pub struct LoadPlan {
     pub salt: u32,
 }
 
-/// Maximum number of threads.
 const THREADS_MAX: u32 = 4096;
 /// Maximum number of connections per thread.
 const CLIENTS_MAX: u32 = 1 << 20;

@@ -10,32 +10,17 @@ use std::time::Duration;
 /// Resource usage of a process: CPU time so far, and current memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ProcessUsage {
-    /// CPU time in user space.
-    pub user: Duration,
-    /// CPU time in the kernel.
-    pub system: Duration,
+    /// CPU time in user space and in the kernel together.
+    pub cpu: Duration,
     /// Anonymous memory, which excludes files and shared memory.
     pub anon_bytes: u64,
-    /// Resident memory, including files and shared memory.
-    pub resident_bytes: u64,
 }
 
 impl ProcessUsage {
-    /// Returns the CPU time in user space and in the kernel together.
-    #[must_use]
-    pub fn cpu(&self) -> Duration {
-        self.user + self.system
-    }
-
     /// Returns the sum of two processes' usage.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
-        Self {
-            user: self.user + other.user,
-            system: self.system + other.system,
-            anon_bytes: self.anon_bytes + other.anon_bytes,
-            resident_bytes: self.resident_bytes + other.resident_bytes,
-        }
+        Self { cpu: self.cpu + other.cpu, anon_bytes: self.anon_bytes + other.anon_bytes }
     }
 }
 
@@ -48,25 +33,20 @@ pub fn read_process_usage(process: u32) -> Option<ProcessUsage> {
     let folder = Path::new("/proc").join(process.to_string());
     let stat = fs::read_to_string(folder.join("stat")).ok()?;
     let status = fs::read_to_string(folder.join("status")).ok()?;
-    let (user, system) = cpu_of(&stat)?;
-    Some(ProcessUsage {
-        user,
-        system,
-        anon_bytes: bytes_in_line(&status, "RssAnon:").unwrap_or(0),
-        resident_bytes: bytes_in_line(&status, "VmRSS:").unwrap_or(0),
-    })
+    let anon_bytes = bytes_in_line(&status, "RssAnon:").unwrap_or(0);
+    Some(ProcessUsage { cpu: cpu_of(&stat)?, anon_bytes })
 }
 
-/// Parses user and system CPU time from the text of /proc/PID/stat, for any process name.
-fn cpu_of(stat: &str) -> Option<(Duration, Duration)> {
+/// Parses the CPU time, in user space and in the kernel, from the text of /proc/PID/stat, for any process name.
+fn cpu_of(stat: &str) -> Option<Duration> {
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_whitespace().skip(11);
     let mut next = || fields.next()?.parse::<u32>().ok().map(|ticks| TICK * ticks);
-    Some((next()?, next()?))
+    Some(next()? + next()?)
 }
 
 /// Returns the value, in bytes, of the line `name` of a /proc file, which is in kB.
-fn bytes_in_line(text: &str, name: &str) -> Option<u64> {
+pub(crate) fn bytes_in_line(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().next()?.parse::<u64>().ok().map(|bytes_in_line| bytes_in_line << 10)
 }
@@ -79,7 +59,7 @@ pub fn threads_cpu_time(process: u32, name: &str) -> Duration {
     let stats = threads.filter_map(|it| fs::read_to_string(it.ok()?.path().join("stat")).ok());
     let named =
         stats.filter(|stat| stat.split_once('(').is_some_and(|(_, rest)| rest.starts_with(name)));
-    named.filter_map(|stat| cpu_of(&stat)).map(|(user, system)| user + system).sum()
+    named.filter_map(|stat| cpu_of(&stat)).sum()
 }
 
 /// Returns the processes of this machine that listen at an address and may be read.
@@ -192,15 +172,14 @@ mod tests {
     #[test]
     fn cpu_times_are_parsed_after_a_name_with_spaces_and_brackets() {
         let stat = "7 (a) b (c)) S 1 7 7 0 -1 4194560 100 0 0 0 250 50 0 0 20 0 1 0";
-        let times = (Duration::from_millis(2500), Duration::from_millis(500));
-        assert_eq!(cpu_of(stat), Some(times));
+        assert_eq!(cpu_of(stat), Some(Duration::from_millis(3000)));
         assert_eq!(cpu_of("7 (a"), None);
     }
 
     #[test]
     fn usage_of_this_process_is_positive() {
         let own = read_process_usage(std::process::id()).unwrap();
-        assert!(own.anon_bytes > 0 && own.resident_bytes >= own.anon_bytes, "{own:?}");
+        assert!(own.anon_bytes > 0, "{own:?}");
         assert!(kernel_memory_bytes() > 0);
         assert_eq!(read_process_usage(u32::MAX), None);
     }

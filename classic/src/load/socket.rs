@@ -1,6 +1,6 @@
 //! Socket calls; none blocks.
 
-use rustix::event::epoll;
+use handover_base::epoll::Flags;
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use rustix::net::{ipproto, sockopt};
@@ -8,10 +8,8 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 
 /// Epoll events that are monitored on a connection: all, edge-triggered.
-pub(crate) const WATCHED_EVENTS: epoll::EventFlags = epoll::EventFlags::IN
-    .union(epoll::EventFlags::OUT)
-    .union(epoll::EventFlags::RDHUP)
-    .union(epoll::EventFlags::ET);
+pub(crate) const WATCHED_EVENTS: Flags =
+    Flags::IN.union(Flags::OUT).union(Flags::RDHUP).union(Flags::ET);
 
 /// Starts to connect, from the address `source` if it is `Some`. An error includes the name of the failed system call.
 pub(crate) fn connect(

@@ -10,7 +10,7 @@ use clap::{Args, ValueEnum};
 use handover_base::clock;
 use handover_program::exit::{Interrupted, to_usage_error};
 use handover_rpc::{
-    Address, Bulk, BulkHandle, BulkMemory, Call, Calling, Config, Endpoint, Method, Peer, Rights,
+    Address, Bulk, BulkHandle, BulkMemory, Call, Calling, Endpoint, Method, Peer, Rights,
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use server::BandwidthServer;
@@ -156,10 +156,6 @@ impl PointToPointProgram for Bandwidth {
         &self.options
     }
 
-    fn config(&self, usual: Config) -> Config {
-        usual
-    }
-
     fn register(&self, endpoint: &mut Endpoint) -> anyhow::Result<()> {
         BandwidthServer::new(self)?.register(endpoint)
     }
@@ -190,19 +186,12 @@ impl PointToPointProgram for Bandwidth {
         if self.warmup_seconds > 0 {
             self.both_ways(&mut client_side, self.warmup_seconds, &mut std::io::sink())?;
         }
-        let measured = self.both_ways(&mut client_side, self.seconds, out);
+        self.both_ways(&mut client_side, self.seconds, out)?;
         let options = &self.options;
-        if measured.is_ok() {
-            let transport_and_memory = (options.transport(), self.memory.word());
-            let modes = (options.mode(Role::Client), options.mode(Role::Server));
-            writeln!(out, "# <transport> <path> <memory> <client> <server>")?;
-            writeln!(
-                out,
-                "#{}\t{path}\t{}\t{}\t{}",
-                transport_and_memory.0, transport_and_memory.1, modes.0, modes.1
-            )?;
-        }
-        measured?;
+        let (transport, memory) = (options.transport(), self.memory.word());
+        let (client, server) = (options.mode(Role::Client), options.mode(Role::Server));
+        writeln!(out, "# <transport> <path> <memory> <client> <server>")?;
+        writeln!(out, "#{transport}\t{path}\t{memory}\t{client}\t{server}")?;
         client_side.call::<_, ()>(STOP, &())?;
         endpoint.withdraw_memory(&handle, WITHDRAW_TIMEOUT)?;
         Ok(())
@@ -226,11 +215,7 @@ impl Bandwidth {
     fn buffer(&self) -> anyhow::Result<(BulkMemory, u64)> {
         let bytes = usize::try_from(self.buffer_bytes)?;
         match self.memory {
-            MemoryKind::Shared => Ok((
-                BulkMemory::shared(bytes)
-                    .with_context(|| format!("-X {bytes}: allocate shared memory"))?,
-                0,
-            )),
+            MemoryKind::Shared => Ok((shared_memory(bytes)?, 0)),
             MemoryKind::Plain => {
                 let align_bytes = if self.align { rustix::param::page_size() } else { LINE_BYTES };
                 let vec = vec![0u8; bytes + align_bytes - 1];
@@ -314,6 +299,10 @@ impl Bandwidth {
         )?;
         Ok(out.flush()?)
     }
+}
+
+fn shared_memory(bytes: usize) -> anyhow::Result<BulkMemory> {
+    BulkMemory::shared(bytes).with_context(|| format!("-X {bytes}: allocate shared memory"))
 }
 
 fn mib_per_second(bytes: u64, ns: u64) -> f64 {

@@ -50,10 +50,6 @@ pub struct Latency {
     options: Options,
 }
 
-pub fn run(args: &Latency, out: &mut dyn Write) -> anyhow::Result<()> {
-    super::run(args, out)
-}
-
 impl PointToPointProgram for Latency {
     const NAME: &'static str = "margo-p2p-latency";
 

@@ -22,7 +22,6 @@ use std::time::{Duration, Instant};
 
 /// Polling interval for events without a notification.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
-/// Interval between checks of the interrupt flag.
 const INTERRUPT_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// Maximum size of the meeting file's line: a word, a process id and its start time, an address.
 const LINE_BYTES_MAX: usize = 1024;

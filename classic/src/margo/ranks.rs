@@ -128,7 +128,6 @@ pub fn is_rank_variable(variable: &std::ffi::OsStr) -> bool {
     LAUNCHERS.iter().any(|launcher| variable == launcher.rank)
 }
 
-/// Returns the characters of `job` that are safe in a file name.
 fn file_name_part(job: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
     job.chars().filter(|c| plain(*c)).take(JOB_CHARACTERS_MAX).collect()

@@ -7,7 +7,6 @@ use handover_suite::sched::flowset::FlowSet;
 const ALGORITHM_DEFAULT: Algorithm = Algorithm::Rr;
 /// Default of the minimum number of flows. Each client has at least one flow.
 const FLOWS_COUNT_DEFAULT: u32 = 16;
-/// Default packet length, in bytes.
 const LENGTH_BYTES_DEFAULT: u32 = 1500;
 
 /// Names of the scheduler's options.

@@ -48,7 +48,6 @@ impl Default for PacketWaits {
 }
 
 impl PacketWaits {
-    /// Adds the waits of another client.
     pub fn add(&mut self, other: &PacketWaits) {
         for (sum, stage) in self.stages.iter_mut().zip(&other.stages) {
             match sum.add(stage) {
@@ -136,9 +135,7 @@ impl ClientStream {
 
 pub struct RecordFiles(Vec<ClientStream>);
 
-/// Results of writing all files.
 pub struct WriteResults {
-    /// Waits of each client's packets.
     pub waits: Vec<PacketWaits>,
     /// Time that writing took after the end of the clients.
     pub took: Duration,

@@ -1,5 +1,6 @@
 //! Buffer that carries a client's time stamps to the thread that writes them.
 
+use clap::ValueEnum;
 use handover_base::clock;
 use handover_base::sync::Arc;
 use handover_base::sync::shared::{AtomicU64, Ordering};
@@ -10,19 +11,18 @@ use std::thread;
 use std::time::Duration;
 
 /// Treatment of a record when the buffer is full.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(super) enum WhenFull {
-    /// The client waits for free space, so no record is lost, but its packets are late.
+    /// Let the client wait until some stamps have been written: none is lost
     #[default]
     Block,
-    /// The record is lost and counted, and the client continues.
+    /// Lose the stamps and count them, and let the client go on
     Drop,
 }
 
 /// Maximum number of records in a chunk, which is sent at once.
 const CHUNK_RECORDS_MAX: u32 = 8192;
 
-/// Pause of a client that waits for space.
 const SPACE_PAUSE: Duration = Duration::from_micros(50);
 
 /// Creates a buffer of at least `records_max` records, filled by a client and drained by another thread during the run

@@ -11,7 +11,6 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// Quantiles shown for each stage.
 const QUANTILES: [(f64, &str); 3] = [(0.5, "p50"), (0.99, "p99"), (0.999, "p99.9")];
 
 /// Results of a client, or of all clients together.
@@ -58,7 +57,6 @@ impl Scale {
     }
 }
 
-/// Prints the table of clients and the table of waits.
 pub fn print_table(rows: &[ResultRow], seconds: f64, out: &mut dyn Write) -> io::Result<()> {
     let per_second = |n: u64| n as f64 / seconds.max(1e-9);
     let most = |of: fn(&Counts) -> u64| rows.iter().map(|row| of(&row.counts)).max().unwrap_or(0);

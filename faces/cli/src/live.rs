@@ -73,7 +73,6 @@ impl Live {
         self.update();
     }
 
-    /// Shows the figures of a benchmark.
     pub fn show_records(&mut self, records: &[Record]) {
         self.ladder.show_records(records);
     }

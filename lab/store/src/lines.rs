@@ -46,9 +46,7 @@ impl<'a> RecordLine<'a> {
     }
 }
 
-/// Parsed line of an export.
 pub(crate) enum ExportLine {
-    /// A run and its names.
     Run(Box<Run>, Vec<String>),
     Record(Box<Record>),
 }

@@ -94,9 +94,7 @@ pub(crate) fn unpack_args(body: &[u8]) -> Option<BTreeMap<String, u64>> {
     inflate(body).ok().map(|part: ArgsOnly| part.args)
 }
 
-/// Row of a record.
 pub(crate) struct RecordRow {
-    /// Position of the record in its run.
     place: i64,
     id: String,
     contender: String,

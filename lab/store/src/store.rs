@@ -422,7 +422,6 @@ pub(crate) fn nearest_names(selector: &str, names: &[String]) -> Vec<String> {
     by_similarity.into_iter().take(SUGGESTIONS_MAX).map(|(_, name)| name.clone()).collect()
 }
 
-/// Row of a run, with its checksums.
 pub(crate) struct StoredRun {
     /// Key of the row.
     pub key: i64,

@@ -158,7 +158,6 @@ impl Store {
     }
 }
 
-/// Returns `true` if the name is the id of one of these runs, or a prefix of one.
 pub(crate) fn is_id_prefix(name: &str, ids: &[String]) -> bool {
     ids.iter().any(|id| id.starts_with(name))
 }

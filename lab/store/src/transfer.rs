@@ -166,9 +166,7 @@ struct StagedImport {
     runs: Vec<StagedRun>,
 }
 
-/// Run of a staged import.
 struct StagedRun {
-    /// Key of the run in the temporary file.
     key: i64,
     id: String,
     /// Number of the input's line with the run.

@@ -3,7 +3,6 @@
 use crate::ConfigError;
 use handover_base::range;
 
-/// Maximum of [`Config::workers_count`].
 const WORKERS_MAX: u32 = 1024;
 const STACK_BYTES_MIN: usize = 16 << 10;
 const STACK_BYTES_MAX: usize = 1 << 30;

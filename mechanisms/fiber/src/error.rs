@@ -175,7 +175,8 @@ impl fmt::Display for FiberPanic {
 impl error::Error for FiberPanic {}
 
 /// Error of [`Eventual::set`](crate::Eventual::set): the eventual is already set. Contains the value that was not set.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the eventual is already set")]
 pub struct SetError<T>(pub T);
 
 impl<T> fmt::Debug for SetError<T> {
@@ -183,11 +184,3 @@ impl<T> fmt::Debug for SetError<T> {
         f.write_str("SetError(..)")
     }
 }
-
-impl<T> fmt::Display for SetError<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the eventual is already set")
-    }
-}
-
-impl<T> error::Error for SetError<T> {}

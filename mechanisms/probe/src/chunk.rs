@@ -18,7 +18,6 @@ use crate::lane::{CODE_BITS, DrainedEvent, event_words_count};
 
 /// Maximum size in bytes of an event that is encoded as four varints.
 const VARINT_EVENT_BYTES_MAX: usize = 10 + 3 + 10 + 10;
-/// Size of a packed event in bytes.
 const PACKED_BYTES: usize = 4;
 /// Number of bits of each half of a packed event: the time and the code.
 const HALF_BITS: u32 = 16;

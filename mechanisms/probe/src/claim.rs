@@ -151,7 +151,6 @@ pub fn unlock_file(file: &File) {
     let _ = rustix::fs::flock(file, FlockOperation::Unlock);
 }
 
-/// Returns `true` if `path` names `file`.
 pub(crate) fn is_at_path(file: &File, path: &Path) -> bool {
     let identity = |data: std::fs::Metadata| (data.dev(), data.ino());
     let there = std::fs::symlink_metadata(path).map(identity);

@@ -37,13 +37,9 @@ pub struct Config {
     wait_max: Duration,
 }
 
-/// Minimum of [`Config::ring_bytes`].
 const RING_BYTES_MIN: u64 = 1 << 13;
-/// Maximum of [`Config::ring_bytes`].
 const RING_BYTES_MAX: u64 = 1 << 32;
-/// Maximum of [`Config::threads_max`].
 const THREADS_MAX: u64 = 1 << 16;
-/// Maximum of [`Config::wait_max`], in milliseconds.
 const WAIT_MS_MAX: u64 = 3_600_000;
 
 impl Config {

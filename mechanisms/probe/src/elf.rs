@@ -12,9 +12,7 @@ pub(crate) struct ElfSection {
     pub bytes: u64,
 }
 
-/// Size of the header of an ELF file.
 const HEADER_BYTES: usize = 64;
-/// Size of the header of a section.
 const SECTION_BYTES: u64 = 64;
 /// Maximum length of a section's name that can be found, in bytes.
 const NAME_BYTES_MAX: usize = 64;

@@ -37,12 +37,10 @@ impl FromStr for Policy {
     }
 }
 
-/// Returns the configuration that the environment variables contain.
 pub(crate) fn config_from_environment() -> Result<Config, VariableError> {
     parse_config_variables(|name| std::env::var(name).ok())
 }
 
-/// Parses the configuration from the variables that `read` returns.
 fn parse_config_variables(read: impl Fn(&str) -> Option<String>) -> Result<Config, VariableError> {
     let file = read(FILE_VARIABLE).unwrap_or_else(|| FILE_DEFAULT.to_owned());
     let policy = read(POLICY_VARIABLE).map_or(Ok(Policy::Stream), |text| text.parse())?;

@@ -108,7 +108,6 @@ impl RingsFile {
     }
 }
 
-/// Encodes the description of a thread as a segment of the stream.
 pub(crate) fn thread_segment(entry: &ThreadEntry) -> Vec<u8> {
     SegmentHeader::encode_with_payload(
         format::SEGMENT_THREAD,
@@ -140,10 +139,8 @@ fn truncated_name(name: &str) -> &[u8] {
 
 /// Default folder of files of rings. It is in memory, so that the rings outlive their process without disk I/O.
 const RINGS_FOLDER: &str = "/dev/shm";
-/// Prefix of the names of files of rings.
 const RINGS_PREFIX: &str = "handover-rings.";
 
-/// Returns the path of the file of rings that belongs to a stream.
 pub(crate) fn rings_path(config: &Config, session: u64) -> PathBuf {
     if let Some(path) = config.rings_path_requested() {
         return path.to_owned();
@@ -176,7 +173,6 @@ pub(crate) fn boot_id() -> [u64; 2] {
     [half(0..16), half(16..32)]
 }
 
-/// Returns the path of the running program.
 pub(crate) fn program_path() -> String {
     let path = std::env::current_exe().unwrap_or_default();
     path.to_string_lossy().into_owned()

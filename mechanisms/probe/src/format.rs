@@ -281,7 +281,6 @@ impl SegmentHeader {
     }
 }
 
-/// Returns the hash of `hash` and `word`.
 fn hash_word(hash: u64, word: u64) -> u64 {
     let product = u128::from(hash ^ word ^ CHECKSUM_MULTIPLIER) * u128::from(CHECKSUM_MULTIPLIER);
     (product as u64) ^ (product >> 64) as u64

@@ -219,7 +219,6 @@ pub struct Writer<W: LaneWords> {
     /// Position of the current block's first event; `values_count` counts the words of values since then.
     block_start: Cell<u64>,
     values_count: Cell<u64>,
-    /// Number of blocks started so far.
     blocks_count: Cell<u64>,
     /// Number of events in all blocks before the current one.
     recorded: Cell<u64>,
@@ -384,7 +383,6 @@ impl<W: LaneWords> Writer<W> {
         self.count_lost()
     }
 
-    /// Counts an event as lost, and returns [`WriteResult::Lost`].
     fn count_lost(&self) -> WriteResult {
         self.lost.set(self.lost.get() + 1);
         // Relaxed, and no read-modify-write: only this thread writes the count.
@@ -393,7 +391,6 @@ impl<W: LaneWords> Writer<W> {
         WriteResult::Lost
     }
 
-    /// Returns the number of events recorded so far.
     fn recorded_now(&self) -> u64 {
         let words = self.position.get() - self.block_start.get();
         self.recorded.get() + words - self.values_count.get()

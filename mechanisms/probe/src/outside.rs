@@ -158,7 +158,6 @@ impl Process {
         Ok(count)
     }
 
-    /// Changes the instructions of one site, and its state.
     fn switch_one(&self, addresses: &SiteAddresses, on: bool) -> io::Result<()> {
         let (from, to) = if on { (OPCODE_OFF, OPCODE_ON) } else { (OPCODE_ON, OPCODE_OFF) };
         for at in &addresses.instructions {
@@ -208,7 +207,6 @@ impl Process {
         Ok(())
     }
 
-    /// Reads memory of the process at address `at`.
     fn read(&self, at: u64, to: &mut [u8]) -> Result<(), OtherProcessError> {
         self.memory.read_exact_at(to, at).map_err(|source| self.memory_error(source))
     }

@@ -29,7 +29,6 @@ struct RunningRecording {
     streamer: Option<Streamer>,
 }
 
-/// State of recording in this process.
 #[derive(Debug)]
 struct Control {
     current: Option<RunningRecording>,

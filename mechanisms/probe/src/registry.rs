@@ -12,7 +12,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 const IS_PATCHED: bool =
     cfg!(all(target_arch = "x86_64", not(any(miri, handover_loom, feature = "flags"))));
 
-/// Probe sites of this process.
 #[derive(Debug, Default)]
 struct Registry {
     sites: Vec<&'static SiteData>,

@@ -146,7 +146,6 @@ impl Session {
         self.header.session
     }
 
-    /// Returns the number of lost events so far.
     pub(crate) fn lost_events_count(&self) -> u64 {
         self.totals(&lock(&self.threads)).1
     }
@@ -189,7 +188,6 @@ impl Session {
         (threads.recorded_before + recorded, threads.lost_before + lost + without_lane)
     }
 
-    /// Returns the table entries of all threads of the recording.
     pub(crate) fn thread_entries(&self) -> Vec<ThreadEntry> {
         lock(&self.threads).entries.clone()
     }
@@ -329,7 +327,6 @@ impl Session {
         }
     }
 
-    /// Returns the summary of the stopped recording.
     pub(crate) fn summary(&self) -> Summary {
         let mut threads = lock(&self.threads);
         let (recorded, lost) = self.totals(&threads);

@@ -9,14 +9,11 @@ pub const SITES_MAX: u32 = (1 << 18) - 1;
 
 /// Offset in bytes of the state in a [`SiteData`], for reading another process's memory.
 pub(crate) const STATE_OFFSET: usize = std::mem::offset_of!(SiteData<[u8; 0]>, state);
-/// Offset in bytes of the texts in a [`SiteData`].
 pub(crate) const TEXT_OFFSET: usize = std::mem::offset_of!(SiteData<[u8; 0]>, text);
 
 /// State of a site without patched code that is not registered yet.
 pub(crate) const STATE_UNKNOWN: u8 = 0;
-/// State of a site that is off.
 pub(crate) const STATE_OFF: u8 = 1;
-/// State of a site that is on.
 pub(crate) const STATE_ON: u8 = 2;
 
 /// Kind of a site of `probe!`.
@@ -45,7 +42,6 @@ pub enum SiteKind {
 pub struct SiteData<T: ?Sized = [u8]> {
     /// Number of the site, shifted left by two; zero until a number is assigned.
     code: AtomicU32,
-    /// Line of the site in its source file.
     line: u32,
     /// State of the site: on, off or unknown. Sites without patched code read it when they run.
     state: AtomicU8,
@@ -169,7 +165,6 @@ impl SiteData {
         self.text_part(0, self.name_bytes.into())
     }
 
-    /// Returns the description of the site.
     pub(crate) fn site(&self) -> Site {
         let name = self.name();
         Site {
@@ -183,7 +178,6 @@ impl SiteData {
         }
     }
 
-    /// Returns `bytes` bytes of the texts, from `start` on.
     fn text_part(&self, start: usize, bytes: usize) -> &str {
         let part = self.text.get(start..start + bytes).unwrap_or_default();
         std::str::from_utf8(part).unwrap_or_default()
@@ -218,7 +212,6 @@ impl RemoteSiteData {
         }
     }
 
-    /// Returns the site that the header and its texts describe.
     pub(crate) fn site(&self, number: u32, text: &[u8]) -> Site {
         let (name, file) = text.split_at(self.name_bytes.min(text.len()));
         Site {

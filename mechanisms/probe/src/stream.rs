@@ -90,7 +90,6 @@ struct StreamFile {
     file: File,
     /// Length of the file in bytes, at which the next segment is appended.
     end: u64,
-    /// Number of sites that are already listed in the file.
     sites_count: usize,
 }
 
@@ -150,7 +149,6 @@ struct DrainLoop {
     /// Recorded threads, in the order of their numbers.
     sources: Vec<Source>,
     chunk: Chunk,
-    /// Buffer for the words of a block.
     block: Box<[u64; BLOCK_WORDS as usize]>,
     /// `true` once writing has failed; then nothing more is written.
     has_failed: bool,

@@ -4,7 +4,6 @@ use crate::lane::Lane;
 use crate::raw::mapping::LaneMemory;
 use handover_base::sync::Arc;
 
-/// Entry of a thread in a recording.
 #[derive(Debug, Clone)]
 pub(crate) struct ThreadEntry {
     /// Number of the thread in its recording, from 0, in the order in which threads were assigned lanes.

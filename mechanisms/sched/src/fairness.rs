@@ -41,7 +41,6 @@ struct FlowService {
 #[derive(Clone, Debug)]
 pub struct FairnessIndex {
     flows: Vec<FlowService>,
-    /// Bytes served to all flows.
     served_bytes: u64,
     /// Maximum lag of any flow at the moment when its queue became empty.
     when_empty_bytes: f64,

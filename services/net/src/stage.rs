@@ -9,10 +9,7 @@ use crate::engine::ReplyBuffer;
 /// site is enabled.
 macro_rules! site {
     ($stage:ident, $name:literal, $value:expr) => {
-        #[cfg(all(feature = "probes", not(miri)))]
-        handover_probe::probe!($name, $value);
-        #[cfg(not(all(feature = "probes", not(miri))))]
-        let _ = || $value;
+        handover_base::stage::stage!("probes", $name, $value);
         #[cfg(test)]
         tests::record(tests::Stage::$stage);
     };
@@ -24,31 +21,26 @@ pub(crate) fn record_readable(index: u32) {
     site!(Readable, "net.readable", index as usize);
 }
 
-/// Records a read of `bytes_count` bytes.
 #[inline(always)]
 pub(crate) fn record_read(bytes_count: usize) {
     site!(Read, "net.read", bytes_count);
 }
 
-/// Records that a message of `message_bytes` bytes was decoded.
 #[inline(always)]
 pub(crate) fn record_decoded(message_bytes: usize) {
     site!(Decoded, "net.decoded", message_bytes);
 }
 
-/// Records that the handler has returned from handling a message of `message_bytes` bytes.
 #[inline(always)]
 pub(crate) fn record_dispatched(message_bytes: usize) {
     site!(Dispatched, "net.dispatched", message_bytes);
 }
 
-/// Records that a reply was appended to `replies`.
 #[inline(always)]
 pub(crate) fn record_written(replies: &ReplyBuffer) {
     site!(Written, "net.written", replies.len());
 }
 
-/// Records that the kernel has accepted `bytes_count` bytes.
 #[inline(always)]
 pub(crate) fn record_sent(bytes_count: usize) {
     site!(Sent, "net.sent", bytes_count);

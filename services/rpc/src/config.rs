@@ -211,7 +211,6 @@ impl Default for Config {
     }
 }
 
-/// Maximum value of `peers_max`.
 pub(crate) const PEERS_MAX_LIMIT: u32 = 1 << 20;
 /// Minimum value of `message_bytes_max`, also required of the value that a peer sends.
 pub(crate) const MESSAGE_BYTES_LIMIT_MIN: u32 = 64;

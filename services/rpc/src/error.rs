@@ -217,7 +217,7 @@ pub enum EndpointError {
 
 impl EndpointError {
     /// Returns an error about a secret, key or certificate; `subject` is its file or address.
-    pub(crate) fn from_security_setup(subject: &str, why: impl Into<String>) -> Self {
+    pub(crate) fn unusable(subject: &str, why: impl Into<String>) -> Self {
         Self::Security { subject: subject.into(), why: why.into() }
     }
 }

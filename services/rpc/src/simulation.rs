@@ -145,7 +145,6 @@ struct StartedTransfer {
 #[derive(Debug)]
 struct Node {
     endpoint: Endpoint,
-    /// Number of earlier processes of this node.
     restarts_count: u32,
     calls: BTreeMap<u64, StartedCall>,
     transfers: Vec<StartedTransfer>,
@@ -568,7 +567,6 @@ impl Simulation {
         );
     }
 
-    /// Injects faults into connections and processes.
     fn inject_faults(&mut self) {
         let numbers: Vec<u64> = self.connections.keys().copied().collect();
         for number in numbers {

@@ -10,16 +10,12 @@ use std::os::fd::OwnedFd;
 
 /// Buffers of a thread for reading and sending.
 pub(crate) struct Buffers {
-    /// Buffer into which sockets are read.
     read: Vec<u8>,
     /// Number of bytes in `read` to process.
     filled_bytes: usize,
-    /// Decrypted content of the read buffer.
     decrypted: Vec<u8>,
-    /// Messages of one send.
     pub(crate) chunk: Vec<u8>,
 
-    /// Encrypted form of `chunk`.
     encrypted: Vec<u8>,
 }
 
@@ -55,7 +51,6 @@ pub(crate) struct LoadConnection {
     unsent_written: usize,
     /// Incomplete message at the end of the bytes received.
     incomplete: Vec<u8>,
-    /// `true` once the TCP connection is established.
     pub(crate) is_tcp_connected: bool,
     /// `true` once messages may be sent: after the TLS handshake, if there is one.
     pub(crate) is_connected: bool,
@@ -164,7 +159,6 @@ impl LoadConnection {
         Ok(())
     }
 
-    /// Sends a close notification on a connection with TLS.
     pub(crate) fn send_close_notify(&mut self, buffers: &mut Buffers) {
         let Some(secure) = &mut self.secure else { return };
         buffers.encrypted.clear();

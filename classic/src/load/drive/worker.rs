@@ -8,14 +8,13 @@ use crate::load::plan::{LoadAmount, LoadPlan};
 use crate::load::schedule::Schedule;
 use crate::load::socket;
 use crate::load::wire::{HEADER_BYTES, Lengths, Letters};
+use handover_base::epoll::{Epoll, Flags};
 use handover_base::sync::shared::Ordering;
 use handover_base::{clock, usage};
-use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::collections::VecDeque;
-use std::mem::MaybeUninit;
 use std::num::NonZeroU64;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -119,7 +118,7 @@ impl Worker {
 
     /// Makes the connections, and serves them until they are done. Returns `true` if the thread may connect again.
     fn run_connections(&mut self, reconn: u64, order: MessageQuota) -> bool {
-        let epoll = match epoll::create(epoll::CreateFlags::CLOEXEC) {
+        let epoll = match Epoll::new(READY_MAX) {
             Ok(epoll) => epoll,
             Err(errno) => {
                 let fault = Fault::Refused { call: "epoll_create", errno };
@@ -175,7 +174,7 @@ impl Worker {
 
     fn connect(
         &self,
-        epoll: &OwnedFd,
+        epoll: &Epoll,
         client: u32,
         reconn: u64,
         order: MessageQuota,
@@ -185,8 +184,8 @@ impl Worker {
             "connect" => Fault::Unconnected { address, errno },
             _ => Fault::Refused { call, errno },
         })?;
-        let data = epoll::EventData::new_u64(client.into());
-        epoll::add(epoll, &fd, data, socket::WATCHED_EVENTS)
+        epoll
+            .add(&fd, client.into(), socket::WATCHED_EVENTS)
             .map_err(|errno| Fault::Refused { call: "epoll_ctl", errno })?;
         let number = u64::from(self.thread) << 32 | u64::from(client);
         let id = u128::from(self.plan.salt) << 96
@@ -516,14 +515,12 @@ fn due_count(connection: &LoadConnection, now_ns: u64) -> u64 {
     }
 }
 
-/// Connections of a load thread.
 struct Connections {
-    epoll: OwnedFd,
+    epoll: Epoll,
     peers: Vec<Option<LoadConnection>>,
     ready: VecDeque<usize>,
     unfinished_count: u64,
     unconnected_count: u64,
-    /// Number of connections that failed.
     faults_count: u64,
     /// `true` once all connections are made or have failed.
     has_begun: bool,
@@ -579,31 +576,20 @@ impl Connections {
 
     /// Waits for events, and queues the ready connections.
     fn wait(&mut self, timeout_ns: u64) -> Result<(), Errno> {
-        let timeout = |ns: u64| Timespec {
-            tv_sec: i64::try_from(ns / 1_000_000_000).unwrap_or(i64::MAX),
-            // Less than 10^9.
-            tv_nsec: (ns % 1_000_000_000) as i64,
-        };
         let mut timeout_ns = timeout_ns;
         if timeout_ns > 0 && self.schedule_of_thread.is_some() {
             // epoll_wait counts in ms, ppoll in ns.
-            match poll(&mut [PollFd::new(&self.epoll, PollFlags::IN)], Some(&timeout(timeout_ns))) {
+            let timeout = Timespec::try_from(Duration::from_nanos(timeout_ns)).unwrap_or_default();
+            match poll(&mut [PollFd::new(&self.epoll, PollFlags::IN)], Some(&timeout)) {
                 Ok(_) | Err(Errno::INTR) => timeout_ns = 0,
                 Err(errno) => return Err(errno),
             }
         }
-        let mut events = [const { MaybeUninit::uninit() }; READY_MAX];
-        let (events, _) =
-            match epoll::wait(&self.epoll, &mut events[..], Some(&timeout(timeout_ns))) {
-                Ok(message) => message,
-                Err(Errno::INTR) => return Ok(()),
-                Err(errno) => return Err(errno),
-            };
-        use epoll::EventFlags as Flags;
-        for &epoll::Event { flags, data } in events.iter() {
+        let Self { epoll, peers, ready, .. } = self;
+        epoll.wait(Some(timeout_ns), |index, flags| {
             // The value was stored from a u32.
-            let index = data.u64() as usize;
-            let Some(Some(connection)) = self.peers.get_mut(index) else { continue };
+            let index = index as usize;
+            let Some(Some(connection)) = peers.get_mut(index) else { return };
             let hung_up = flags.intersects(Flags::RDHUP | Flags::HUP | Flags::ERR);
             connection.is_hung_up |= hung_up;
             connection.is_readable |= hung_up || flags.contains(Flags::IN);
@@ -612,9 +598,9 @@ impl Connections {
             }
             if !connection.is_queued {
                 connection.is_queued = true;
-                self.ready.push_back(index);
+                ready.push_back(index);
             }
-        }
+        })?;
         Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! The server, which transfers the data.
 
-use super::{Bandwidth, Prepare, TransferDirection, fill, first_wrong};
+use super::{Bandwidth, Prepare, TransferDirection, fill, first_wrong, shared_memory};
 use anyhow::Context as _;
 use handover_base::clock;
 use handover_rpc::{
@@ -46,7 +46,6 @@ impl PreparedTransfer {
         Ok(Self { client, ours: halves.then(register).transpose()? })
     }
 
-    /// Returns the part of the client's buffer for the next transfer.
     fn next(&self, cursor: &BufferCursor) -> BulkPart {
         let at = cursor.next();
         let part = BulkPart::new(cursor.xfer_bytes).offsets(self.client.base_offset + at, at);
@@ -85,8 +84,7 @@ impl BandwidthServer {
                 BulkMemory::in_folder(folder, bytes)
                     .with_context(|| format!("-m {file}: allocate {bytes} bytes there"))?
             }
-            None => BulkMemory::shared(bytes)
-                .with_context(|| format!("-X {bytes}: allocate shared memory"))?,
+            None => shared_memory(bytes)?,
         };
         Ok(Self {
             cursor: Arc::new(BufferCursor {
@@ -108,16 +106,15 @@ impl BandwidthServer {
     pub fn register(mut self, endpoint: &mut Endpoint) -> anyhow::Result<()> {
         self.config = endpoint.config().clone();
         let server = Arc::new(Mutex::new(self));
-        let with = |server: &Arc<Mutex<BandwidthServer>>| Arc::clone(server);
-        let it = with(&server);
+        let it = Arc::clone(&server);
         endpoint.register("prepare", 0, move |context, prepare: Prepare| {
             locked(&it).prepare(context, prepare)
         })?;
-        let it = with(&server);
+        let it = Arc::clone(&server);
         endpoint.register("transfer", 0, move |context, (op, ns): (TransferDirection, u64)| {
             locked(&it).transfer(context, op, ns)
         })?;
-        let it = with(&server);
+        let it = Arc::clone(&server);
         endpoint.register("check", 0, move |_, ()| locked(&it).check())?;
         endpoint.register("stop", 0, move |context: &mut Context<'_>, ()| {
             // The worker threads disconnect before the client unregisters its memory.
@@ -196,7 +193,6 @@ fn locked(server: &Mutex<BandwidthServer>) -> std::sync::MutexGuard<'_, Bandwidt
     server.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Transfer job of one thread.
 struct TransferJob {
     op: TransferDirection,
     until_ns: u64,

@@ -50,12 +50,9 @@ pub struct AnatomyArgs {
     pub db: StoreOption,
 }
 
-/// Measuring time with the profile quick.
 const QUICK_TIME: Duration = Duration::from_secs(5);
-/// Measuring time with the profile full.
 const FULL_TIME: Duration = Duration::from_secs(30);
 
-/// Width of the chart in pixels.
 const CHART_PX: f64 = 960.0;
 
 pub fn anatomy(args: &AnatomyArgs, out: &mut dyn Write) -> anyhow::Result<()> {

@@ -7,10 +7,8 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// Maximum size of a file of runs in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 28;
 
-/// Parsed content of a file of runs.
 pub enum RunsFileContent {
     Runs(Vec<Document>),
     /// No runs: output of abt-eventual-bench, or an unknown format.

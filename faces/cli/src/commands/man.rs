@@ -24,7 +24,6 @@ pub struct ManArgs {
 /// Entries of a section, each a term and its description.
 type Entries = &'static [(&'static str, &'static str)];
 
-/// Sections that each page ends with.
 const SECTIONS: [(&str, Entries); 3] = [
     (
         "EXIT STATUS",

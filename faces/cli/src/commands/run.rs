@@ -130,7 +130,6 @@ fn repeated(options: &ResultOptions) -> anyhow::Result<()> {
     }
 }
 
-/// Results and errors of a run.
 pub(crate) struct MeasuredRun {
     pub document: Document,
     /// Path of the store; `None` if the run was not stored.
@@ -140,7 +139,6 @@ pub(crate) struct MeasuredRun {
     faults_count: usize,
 }
 
-/// Display of a run's progress.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct ProgressDisplay<'a> {
     /// `true` to print no lines if there is no live view.

@@ -52,7 +52,6 @@ pub struct TimeArgs {
     command: Vec<OsString>,
 }
 
-/// A command with the times of its runs, in nanoseconds.
 struct TimedCommand {
     words: Vec<OsString>,
     wall_ns: Vec<f64>,
@@ -86,7 +85,6 @@ pub fn time(args: &TimeArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     }
 }
 
-/// Runs the command of `--prepare`.
 fn prepare(args: &TimeArgs, interrupted: &AtomicBool) -> anyhow::Result<()> {
     let Some(line) = &args.prepare else { return Ok(()) };
     let mut command = Command::new("sh");

@@ -25,7 +25,6 @@ const AXIS_COLUMNS_MIN: u16 = 24;
 /// Widths of the columns of the figure, its interval, its ratio to the floor, and its warnings, each
 /// with the space before.
 const FIGURE_COLUMNS: [u16; 4] = [10, 8, 8, 8];
-/// Headings of these columns.
 const FIGURE_HEADINGS: [&str; 4] = ["figure", "± 95 %", "× floor", "warning"];
 /// Maximum width of labels; longer ones are cut.
 const LABEL_COLUMNS_MAX: u16 = 34;
@@ -74,7 +73,6 @@ const PLAIN_SIGNS: Signs = Signs {
     tick: "+",
 };
 
-/// Figure of a benchmark as shown in its row.
 struct ShownFigure {
     short: ShortFigure,
     unit: Unit,
@@ -199,7 +197,6 @@ impl LadderView {
         (self.group < self.rungs.len()).then_some(self.group)
     }
 
-    /// Returns the completed share of the run.
     fn share(&self) -> f64 {
         let (index, count) = self.visit;
         let (done, most) = self.blocks;

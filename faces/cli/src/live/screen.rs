@@ -54,7 +54,6 @@ fn leave_before_panics() {
     });
 }
 
-/// Actions of keys in the view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyAction {
     /// Interrupts the run.
@@ -63,7 +62,6 @@ pub enum KeyAction {
     Redraw,
 }
 
-/// Returns the actions of the typed keys.
 fn keys_of(typed: &[u8]) -> Vec<KeyAction> {
     const CTRL_L: u8 = 0x0c;
     let key = |byte: &u8| match byte {

@@ -60,7 +60,7 @@ fn started(home: &Home) -> u64 {
 /// Waits until the server has used CPU time under load.
 fn wait_for_load(serving: &Running<'_>) {
     let cpu = || {
-        handover_classic::load::process::read_process_usage(serving.id()).unwrap_or_default().cpu()
+        handover_classic::load::process::read_process_usage(serving.id()).unwrap_or_default().cpu
     };
     let enough = cpu() + Duration::from_millis(100);
     wait_until("load", || cpu() >= enough);

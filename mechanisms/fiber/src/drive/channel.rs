@@ -48,9 +48,7 @@ struct Channel<T> {
 #[derive(Debug)]
 struct ChannelState<T> {
     queue: VecDeque<T>,
-    /// Receivers that wait for a value.
     receivers: VecDeque<Waiter>,
-    /// Senders that wait for space.
     senders: VecDeque<Waiter>,
     /// Number of senders that were not dropped.
     senders_count: usize,

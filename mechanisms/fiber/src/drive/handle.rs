@@ -1,7 +1,6 @@
 //! Handles of a runtime and of its pools.
 
 use super::state::RuntimeState;
-use std::fmt;
 use std::sync::Arc;
 
 /// Handle for spawning fibers in a runtime from any thread. The runtime can shut down while handles exist.
@@ -26,10 +25,4 @@ impl Handle {
     }
 }
 
-impl fmt::Debug for Handle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Handle")
-            .field("workers", &self.shared.workers.len())
-            .finish_non_exhaustive()
-    }
-}
+handover_base::debug_struct!(Handle as it { workers: it.shared.workers.len() });

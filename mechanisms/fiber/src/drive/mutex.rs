@@ -138,7 +138,6 @@ impl<T> Mutex<T> {
         self.word.swap(CONTENDED, Ordering::Acquire) == FREE
     }
 
-    /// Unlocks the mutex, and wakes a waiter if there is one.
     #[inline]
     fn unlock(&self) {
         // Release: publishes the accesses to the value to the Acquire of the next holder.

@@ -11,7 +11,6 @@ use crate::raw::{
 use crate::{Config, SpawnError, StartError};
 use handover_base::affinity;
 use handover_base::sync::shared::Ordering;
-use std::fmt;
 use std::sync::{Arc, mpsc};
 use std::thread;
 
@@ -75,7 +74,6 @@ impl Runtime {
         Self::start_workers(config, false)
     }
 
-    /// Creates a runtime and starts its workers.
     pub(crate) fn start_workers(
         config: Config,
         can_steal_suspended: bool,
@@ -274,8 +272,4 @@ impl Drop for Runtime {
     }
 }
 
-impl fmt::Debug for Runtime {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Runtime").field("workers", &self.threads.len()).finish_non_exhaustive()
-    }
-}
+handover_base::debug_struct!(Runtime as it { workers: it.threads.len() });

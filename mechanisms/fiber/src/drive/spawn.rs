@@ -11,7 +11,6 @@ use crate::raw::{
 use crate::{FiberPanic, SpawnError};
 use handover_base::sync::shared::Ordering;
 use handover_probe::probe;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,7 +25,7 @@ where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
-    spawn_on_current(&SpawnOptions::default(), f, true)
+    spawn_on_current(&Builder::default(), f, true)
 }
 
 /// Spawns a fiber as [`spawn`] does, without a handle for its result. A panic ends the fiber, and
@@ -40,7 +39,7 @@ where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
-    spawn_on_current(&SpawnOptions::default(), f, false).map(drop)
+    spawn_on_current(&Builder::default(), f, false).map(drop)
 }
 
 /// Spawns a fiber that never moves to another worker, so that it may own `!Send` data such as an `Rc`.
@@ -52,19 +51,7 @@ where
     F: FnOnce() -> T + 'static,
     T: 'static,
 {
-    spawn_on_current(&SpawnOptions { is_local: true, ..SpawnOptions::default() }, f, true)
-}
-
-/// Options of a fiber to be spawned.
-#[derive(Debug, Clone, Default)]
-struct SpawnOptions {
-    name: Option<Arc<str>>,
-    /// Index of the pool in the runtime.
-    pool: usize,
-    /// Index of the worker on which the fiber starts; `None` for any worker.
-    worker: Option<u32>,
-    /// `true` if the fiber never moves to another worker.
-    is_local: bool,
+    spawn_on_current(&Builder { is_local: true, ..Builder::default() }, f, true)
 }
 
 /// Builder that spawns fibers with a name, in a chosen pool or on a chosen worker.
@@ -81,7 +68,12 @@ struct SpawnOptions {
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct Builder {
-    options: SpawnOptions,
+    name: Option<Arc<str>>,
+    pool: usize,
+    /// Index of the worker on which the fiber starts; `None` for any worker.
+    worker: Option<u32>,
+    /// `true` if the fiber never moves to another worker.
+    is_local: bool,
 }
 
 impl Builder {
@@ -94,7 +86,7 @@ impl Builder {
     /// Sets the name of the fiber, which messages about it contain.
     #[must_use]
     pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
-        self.options.name = Some(name.into());
+        self.name = Some(name.into());
         self
     }
 
@@ -103,7 +95,7 @@ impl Builder {
     /// there is none, the spawn fails with [`SpawnError::NoSuchPool`].
     #[must_use]
     pub fn pool(mut self, pool: Pool) -> Self {
-        self.options.pool = pool.index;
+        self.pool = pool.index;
         self
     }
 
@@ -112,7 +104,7 @@ impl Builder {
     /// spawns from other threads, the workers round robin.
     #[must_use]
     pub fn worker(mut self, worker: u32) -> Self {
-        self.options.worker = Some(worker);
+        self.worker = Some(worker);
         self
     }
 
@@ -125,7 +117,7 @@ impl Builder {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        spawn_on_current(&self.options, f, true)
+        spawn_on_current(self, f, true)
     }
 
     /// Spawns the fiber as [`spawn`](Self::spawn) does, without a handle for its result.
@@ -137,7 +129,7 @@ impl Builder {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        spawn_on_current(&self.options, f, false).map(drop)
+        spawn_on_current(self, f, false).map(drop)
     }
 
     /// Spawns the fiber in a runtime, from any thread.
@@ -149,7 +141,7 @@ impl Builder {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        Ok(JoinHandle { handle: spawn_in(handle.runtime_state(), &self.options, f, true)? })
+        Ok(JoinHandle { handle: spawn_in(handle.runtime_state(), self, f, true)? })
     }
 
     /// Spawns the fiber as [`spawn_on`](Self::spawn_on) does, without a handle for its result.
@@ -161,7 +153,7 @@ impl Builder {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        spawn_in(handle.runtime_state(), &self.options, f, false).map(drop)
+        spawn_in(handle.runtime_state(), self, f, false).map(drop)
     }
 }
 
@@ -187,14 +179,14 @@ impl Handle {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        spawn_in(self.runtime_state(), &SpawnOptions::default(), f, false).map(drop)
+        spawn_in(self.runtime_state(), &Builder::default(), f, false).map(drop)
     }
 }
 
 /// Spawns a fiber on the calling fiber's worker; returns its handle.
 #[inline]
 fn spawn_on_current<F, T>(
-    options: &SpawnOptions,
+    options: &Builder,
     f: F,
     is_attached: bool,
 ) -> Result<JoinHandle<T>, SpawnError>
@@ -207,10 +199,9 @@ where
     Ok(JoinHandle { handle })
 }
 
-/// Spawns a fiber in the runtime `shared`, from any thread.
 fn spawn_in<F, T>(
     shared: &Arc<RuntimeState>,
-    options: &SpawnOptions,
+    options: &Builder,
     f: F,
     is_attached: bool,
 ) -> Result<Option<ResultHandle<T>>, SpawnError>
@@ -245,11 +236,10 @@ where
     Ok(handle)
 }
 
-/// Returns the pool that the options name.
 #[inline]
 fn find_pool<'a>(
     shared: &'a RuntimeState,
-    options: &SpawnOptions,
+    options: &Builder,
 ) -> Result<&'a ResolvedPool, SpawnError> {
     let pools_count = shared.pools.len();
     shared.pools.get(options.pool).ok_or(SpawnError::NoSuchPool { pool: options.pool, pools_count })
@@ -257,10 +247,7 @@ fn find_pool<'a>(
 
 /// Returns the index of the worker on which the options require the fiber to start; `None` if they require none.
 #[inline]
-fn named_worker(
-    shared: &RuntimeState,
-    options: &SpawnOptions,
-) -> Result<Option<usize>, SpawnError> {
+fn named_worker(shared: &RuntimeState, options: &Builder) -> Result<Option<usize>, SpawnError> {
     let workers_count = shared.config.workers_count;
     match options.worker {
         Some(worker) if worker >= workers_count => {
@@ -270,11 +257,10 @@ fn named_worker(
     }
 }
 
-/// Returns the properties of the fiber to be created.
 #[inline]
 fn spec(
     shared: &RuntimeState,
-    options: &SpawnOptions,
+    options: &Builder,
     pool: &ResolvedPool,
     home: HomeAddress,
     id: u64,
@@ -318,8 +304,7 @@ fn spawn_local_detached<F>(worker: &Worker, f: F) -> Result<(), SpawnError>
 where
     F: FnOnce() + 'static,
 {
-    let options =
-        SpawnOptions { is_local: true, worker: Some(worker.index()), ..SpawnOptions::default() };
+    let options = Builder { is_local: true, worker: Some(worker.index()), ..Builder::default() };
     spawn_from_worker(worker, &options, f, false).map(drop)
 }
 
@@ -327,7 +312,7 @@ where
 #[inline]
 fn spawn_from_worker<F, T>(
     worker: &Worker,
-    options: &SpawnOptions,
+    options: &Builder,
     f: F,
     is_attached: bool,
 ) -> Result<Option<ResultHandle<T>>, SpawnError>
@@ -482,8 +467,4 @@ impl<T> JoinHandle<T> {
     }
 }
 
-impl<T> fmt::Debug for JoinHandle<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("JoinHandle").field("id", &self.id()).finish_non_exhaustive()
-    }
-}
+handover_base::debug_struct!(JoinHandle<T> as it { id: it.id() });

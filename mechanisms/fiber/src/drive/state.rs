@@ -16,7 +16,6 @@ pub(crate) struct WorkerState {
     pub(crate) inbox: CachePadded<Inbox<Runnable>>,
     /// Object through which other threads wake the worker.
     pub(crate) unparker: Unparker,
-    /// Run queue.
     pub(crate) queue: CachePadded<BiasedLock<ReadyQueue>>,
     /// Announcements of fibers to steal, and of idleness.
     pub(crate) offers: Offers,
@@ -31,9 +30,7 @@ pub(crate) struct WorkerState {
 pub(crate) struct WorkerCounters {
     /// Numbers of fibers spawned and finished.
     pub(crate) counts: FiberCounts,
-    /// Number of fibers that panicked.
     pub(crate) panicked: AtomicU64,
-    /// Number of switches from the worker to a fiber.
     pub(crate) switches: AtomicU64,
     /// Number of times that the worker went to sleep.
     pub(crate) parks: AtomicU64,
@@ -72,14 +69,12 @@ impl WorkerState {
         self.runtime.upgrade()
     }
 
-    /// Returns `true` if the worker belongs to the runtime `shared`.
     #[inline]
     pub(crate) fn belongs_to(&self, shared: &Arc<RuntimeState>) -> bool {
         std::ptr::eq(self.runtime.as_ptr(), Arc::as_ptr(shared))
     }
 }
 
-/// State of a runtime, shared by its workers and handles.
 #[derive(Debug)]
 pub(crate) struct RuntimeState {
     pub(crate) workers: Box<[WorkerState]>,
@@ -94,7 +89,6 @@ pub(crate) struct RuntimeState {
     pub(crate) is_stopped: AtomicBool,
     /// Number of fibers spawned by threads other than the workers.
     pub(crate) spawned_outside: AtomicU64,
-    /// Number of idle workers.
     pub(crate) idle_count: IdleCount,
 }
 
@@ -153,7 +147,6 @@ impl RuntimeState {
         counts::have_all_finished(self.all_counts(), || self.spawned_outside_count())
     }
 
-    /// Returns the counters of all workers.
     fn all_counts(&self) -> impl Iterator<Item = &FiberCounts> + Clone {
         self.workers.iter().map(|worker| &worker.counters.counts)
     }
@@ -164,12 +157,10 @@ impl RuntimeState {
         self.spawned_outside.load(Ordering::Acquire)
     }
 
-    /// Returns `true` if workers steal fibers from each other.
     pub(crate) fn has_stealing(&self) -> bool {
         self.can_steal_suspended || self.config.stealing != Stealing::Off
     }
 
-    /// Wakes all workers that sleep.
     pub(crate) fn wake_workers(&self) {
         for worker in &self.workers {
             worker.unparker.unpark();
@@ -178,7 +169,6 @@ impl RuntimeState {
 }
 
 impl ResolvedPool {
-    /// Returns `true` if the worker runs fibers of this pool.
     #[inline]
     pub(crate) fn is_served_by(&self, worker: u32) -> bool {
         self.serves[worker as usize]

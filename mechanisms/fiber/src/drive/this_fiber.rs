@@ -43,7 +43,6 @@ pub(super) fn deadline_ns_after(timeout: Duration) -> u64 {
     now_ns().saturating_add(nanos)
 }
 
-/// Returns `true` if `deadline_ns` has passed.
 pub(super) fn has_passed(deadline_ns: u64) -> bool {
     now_ns() >= deadline_ns
 }

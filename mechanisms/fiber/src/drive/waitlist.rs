@@ -11,7 +11,6 @@ pub(crate) struct Waitlist<S> {
     inner: Mutex<WaitlistState<S>>,
 }
 
-/// Content of a [`Waitlist`].
 #[derive(Debug)]
 pub(crate) struct WaitlistState<S> {
     pub(crate) state: S,

@@ -44,10 +44,8 @@ pub(crate) struct Worker {
     /// The worker's access to its shared state.
     owner: WorkerOwner,
     index: u32,
-    /// `true` if the worker may steal fibers from other workers.
     can_steal: bool,
     running_fiber: Cell<Option<NonNull<FiberControl>>>,
-    /// Timers of the worker's fibers.
     wheel: RefCell<Wheel<TimerPayload>>,
     parker: RefCell<Parker>,
     /// Reused buffer of [`expire`](Self::expire) for the timers that are due.
@@ -56,7 +54,6 @@ pub(crate) struct Worker {
     lead: Cell<SleepLead>,
     /// Deadline of the last sleep if the sleep ended early, and the deadline may therefore still be in the future.
     woken_for_ns: Cell<Option<u64>>,
-    /// Cache of free stacks.
     free_stacks: RefCell<Vec<Stack>>,
     /// Number of switches until the clock is read next.
     switches_until_poll: Cell<u32>,
@@ -140,13 +137,11 @@ impl Worker {
         id
     }
 
-    /// Returns the counters of fibers that were spawned, and that finished, on this worker.
     #[inline]
     pub(crate) fn fiber_counts(&self) -> &FiberCounts {
         &self.owner.counters.counts
     }
 
-    /// Appends a ready fiber of this worker to the run queue.
     #[inline]
     pub(crate) fn push_ready(&self, fiber: Runnable) {
         let pool = self.offered_pool(&fiber);
@@ -197,7 +192,6 @@ impl Worker {
         }
     }
 
-    /// Wakes an idle worker that serves the pool.
     #[cold]
     fn wake_idle(&self, pool: u16) {
         let shared = self.runtime_state();
@@ -249,7 +243,6 @@ impl Worker {
         self.wheel.borrow_mut().cancel(timer);
     }
 
-    /// Returns `true` if no other fiber is ready.
     #[inline]
     pub(crate) fn has_no_ready_fiber(&self) -> bool {
         self.owner.with_queue(|queue| queue.count()) == 0 && self.owner.inbox.is_empty()

@@ -6,7 +6,6 @@
 /// of the lateness, so that three quarters of the sleeps do not spin at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SleepLead {
-    /// Lead in ns.
     ns: u64,
 }
 
@@ -24,7 +23,6 @@ impl SleepLead {
         Self { ns: 0 }
     }
 
-    /// Returns the lead in ns for a sleep of `sleep_ns`.
     pub(crate) fn lead_ns(self, sleep_ns: u64) -> u64 {
         self.ns.min(sleep_ns / SLEEP_PER_LEAD)
     }

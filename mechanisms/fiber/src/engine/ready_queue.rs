@@ -2,14 +2,12 @@
 
 use crate::raw::{List, Runnable};
 
-/// Number of priority levels.
 pub(crate) const LEVELS_COUNT: usize = 8;
 
 /// Ready fibers of a worker, in a first-in, first-out queue for each priority level; the fibers of level 0 run first.
 #[derive(Debug)]
 pub(crate) struct ReadyQueue {
     levels: [List<Runnable>; LEVELS_COUNT],
-    /// Bitmap of the levels that are not empty.
     non_empty_levels: u32,
     count: u32,
     /// Level of the last fiber that `pop_less_urgent` returned.
@@ -26,13 +24,11 @@ impl ReadyQueue {
         }
     }
 
-    /// Returns the number of ready fibers.
     #[inline]
     pub(crate) fn count(&self) -> u32 {
         self.count
     }
 
-    /// Appends a fiber to the queue of its level.
     #[inline]
     pub(crate) fn push(&mut self, fiber: Runnable) {
         let level = fiber.priority_level() % LEVELS_COUNT;
@@ -94,7 +90,6 @@ impl ReadyQueue {
         self.pop_from(self.last_level)
     }
 
-    /// Pops the first fiber of `level`.
     #[inline]
     fn pop_from(&mut self, level: usize) -> Option<Runnable> {
         let list = &mut self.levels[level % LEVELS_COUNT];

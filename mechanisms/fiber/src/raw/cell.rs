@@ -120,7 +120,6 @@ impl GateCell<()> {
     }
 }
 
-/// Waits until the gate is open.
 #[inline(always)] // see park_running()
 pub(crate) fn wait_for_gate(gate: &Gate<Waiter>) {
     let mut node = WaitNode::new();

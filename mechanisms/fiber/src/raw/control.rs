@@ -78,7 +78,6 @@ unsafe impl StackBounds for Bounds {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct HomeAddress(pub(super) NonNull<()>);
 
-/// Properties of a fiber to be created.
 #[derive(Debug)]
 pub(crate) struct FiberSpec {
     pub(crate) home: HomeAddress,
@@ -105,10 +104,8 @@ pub(crate) struct FiberControl {
     can_migrate: bool,
     /// `true` if the fiber must not move to another worker in its present state.
     is_pinned: Cell<bool>,
-    /// `true` if the fiber panicked.
     has_panicked: Cell<bool>,
     pool: u16,
-    /// Coroutine of the fiber.
     switch: UnsafeCell<MaybeUninit<Switch>>,
     /// Gate that is opened when the fiber has finished, and abandoned when the fiber's handle is dropped.
     finished: Gate<Waiter>,
@@ -124,7 +121,6 @@ pub(crate) struct FiberControl {
     /// Name of the fiber, if it has one; boxed to save space in the control block.
     name: Option<Box<Arc<str>>>,
     stack_pool: &'static StackPool,
-    /// State of the fiber in ThreadSanitizer.
     shadow: SanitizerState,
 }
 
@@ -142,7 +138,6 @@ impl FiberControl {
         self.id
     }
 
-    /// Prefetches the control block at an address.
     #[inline]
     pub(super) fn prefetch(at: *const u8) {
         for line in 0..size_of::<Self>() / LINE_BYTES {
@@ -181,7 +176,6 @@ pub(crate) enum ResumeOutcome {
     /// The fiber suspended itself to wait, and its `Commit` was called; contains the fiber if it
     /// need not wait after all.
     Parked(Option<Runnable>),
-    /// The fiber has finished.
     Finished(FinishedFiber),
 }
 
@@ -196,7 +190,6 @@ impl Runnable {
         unsafe { self.0.as_ref() }
     }
 
-    /// Returns the address of the fiber's control block.
     #[inline]
     pub(crate) fn control_address(&self) -> NonNull<FiberControl> {
         self.0
@@ -213,7 +206,6 @@ impl Runnable {
         self.control().home.set(home);
     }
 
-    /// Returns the fiber's priority level.
     #[inline]
     pub(crate) fn priority_level(&self) -> usize {
         self.control().level as usize
@@ -297,7 +289,6 @@ impl Runnable {
 }
 
 impl FinishedFiber {
-    /// Returns `true` if the fiber panicked.
     pub(crate) fn has_panicked(&self) -> bool {
         // SAFETY: its end was not announced yet, so neither handle nor worker has freed the block.
         unsafe { self.0.as_ref() }.has_panicked.get()
@@ -562,7 +553,6 @@ where
     suspend_with(running, SuspendRequest((&raw mut commit).cast()));
 }
 
-/// Suspends the running fiber with a request to its worker.
 #[inline(always)]
 fn suspend_with(running: NonNull<FiberControl>, action: SuspendRequest) {
     // SAFETY: the fiber runs and calls this function, so its control block is valid.
@@ -586,7 +576,6 @@ pub(super) fn set_running_local(running: NonNull<FiberControl>, is_local: bool) 
     unsafe { running.as_ref() }.is_local.replace(is_local)
 }
 
-/// Returns the number of a running fiber.
 pub(crate) fn running_fiber_id(running: NonNull<FiberControl>) -> u64 {
     // SAFETY: the fiber runs and calls this function, so its control block is valid.
     unsafe { running.as_ref() }.id

@@ -105,12 +105,10 @@ unsafe impl<W: Send> Send for Gate<W> {}
 // SAFETY: waiters are `Send`, and move between threads through the atomic word only.
 unsafe impl<W: Send> Sync for Gate<W> {}
 
-/// Returns `true` if `word` is that of an open gate.
 fn is_open<W>(word: *mut WaitNode<W>) -> bool {
     word.addr() & OPEN_MASK == OPEN_MASK
 }
 
-/// Converts a state to a value of the word.
 fn state_word<W>(word: usize) -> *mut WaitNode<W> {
     ptr::without_provenance_mut(word)
 }

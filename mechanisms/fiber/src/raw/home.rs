@@ -6,14 +6,12 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 impl HomeAddress {
-    /// Returns the address of a worker's state.
     #[inline]
     pub(crate) fn for_worker(worker: &WorkerState) -> Self {
         Self(NonNull::from(worker).cast())
     }
 }
 
-/// Returns the state of the fiber's worker.
 #[inline]
 fn home_of(fiber: &Runnable) -> &WorkerState {
     // SAFETY: only HomeAddress::for_worker() makes an address, from a worker's state. The state belongs to a
@@ -22,7 +20,6 @@ fn home_of(fiber: &Runnable) -> &WorkerState {
 }
 
 impl Runnable {
-    /// Returns `true` if the fiber belongs to the runtime `shared`.
     pub(crate) fn belongs_to(&self, shared: &Arc<RuntimeState>) -> bool {
         home_of(self).belongs_to(shared)
     }

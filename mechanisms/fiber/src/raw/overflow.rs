@@ -127,7 +127,6 @@ fn is_sent(info: &libc::siginfo_t) -> bool {
     info.si_code <= 0
 }
 
-/// Returns `true` if the default action is installed for the signal.
 fn has_default_action(signal: libc::c_int) -> bool {
     // SAFETY: all zeros is a valid sigaction.
     let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };

@@ -37,7 +37,6 @@ impl WorkerOwner {
         })
     }
 
-    /// Returns the runtime's shared state.
     #[inline]
     pub(crate) fn runtime_state(&self) -> &Arc<RuntimeState> {
         &self.shared

@@ -52,7 +52,6 @@ pub(super) fn find_region(addr: usize) -> Option<&'static StackRegion> {
 }
 
 impl StackRegion {
-    /// Returns the size in bytes of each stack in this slab.
     pub(super) fn stack_bytes(&self) -> usize {
         self.stride - self.guard_bytes
     }

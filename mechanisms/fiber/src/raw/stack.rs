@@ -59,19 +59,16 @@ pub(crate) struct Stack {
 unsafe impl Send for Stack {}
 
 impl Stack {
-    /// Returns `true` if the stack belongs to that pool.
     #[inline]
     pub(crate) fn belongs_to(&self, pool: &'static StackPool) -> bool {
         std::ptr::eq(self.pool, pool)
     }
 
-    /// Returns the stack to its pool.
     pub(crate) fn release(self) {
         self.pool.release([self]);
     }
 }
 
-/// Pool of the stacks of one size.
 #[derive(Debug)]
 pub(crate) struct StackPool {
     stack_bytes: usize,
@@ -80,10 +77,8 @@ pub(crate) struct StackPool {
     state: Mutex<PoolState>,
 }
 
-/// Free stacks and memory of a pool.
 #[derive(Debug, Default)]
 struct PoolState {
-    /// Free stacks.
     free: Vec<Stack>,
     slabs: Vec<Slab>,
 }
@@ -97,13 +92,11 @@ struct Slab {
     used_count: usize,
 }
 
-/// Statistics of a pool of stacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct StackPoolStats {
     pub(crate) stacks_count: usize,
     /// Maximum number of bytes used on any of the stacks.
     pub(crate) high_water_bytes: usize,
-    /// Resident memory of the stacks in bytes.
     pub(crate) resident_bytes: usize,
 }
 
@@ -122,7 +115,6 @@ impl StackPool {
         )
     }
 
-    /// Returns the size of each stack in bytes.
     pub(crate) fn stack_bytes(&self) -> usize {
         self.stack_bytes
     }
@@ -132,7 +124,6 @@ impl StackPool {
         self.guards.get().copied()
     }
 
-    /// Returns the lowest usable address of the stack whose head is at `head`.
     #[inline]
     pub(super) fn lowest_address(&self, head: NonNull<u8>) -> usize {
         let top = (head.addr().get() + STACK_HEAD_BYTES).next_multiple_of(PAGE_BYTES);
@@ -168,7 +159,6 @@ impl StackPool {
         }
     }
 
-    /// Returns free stacks to the pool.
     pub(crate) fn release(&self, stacks: impl IntoIterator<Item = Stack>) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).free.extend(stacks);
     }
@@ -195,7 +185,6 @@ impl StackPool {
         Ok(Stack { head, limit, pool: self })
     }
 
-    /// Maps the memory of a new slab.
     fn map_slab(&self, before_count: usize) -> Result<Slab, StackError> {
         let mut stacks_count = (2 * before_count).clamp(SLAB_STACKS_MIN, SLAB_STACKS_MAX);
         loop {
@@ -234,7 +223,6 @@ impl StackPool {
         }
     }
 
-    /// Makes the guard of the stack at `start` inaccessible.
     fn install_guard(&self, start: usize) -> Result<(), StackError> {
         let at = ptr::with_exposed_provenance_mut::<libc::c_void>(start);
         let marked = self.guards.get() != Some(&GuardKind::Mapping)

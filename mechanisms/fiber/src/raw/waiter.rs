@@ -17,11 +17,9 @@ use std::thread::{self, Thread};
 pub(crate) enum Waiter {
     Fiber(Runnable),
     Thread(Arc<ThreadWaiter>),
-    /// Fiber that waits with a deadline.
     TimedFiber(TimedWaker),
 }
 
-/// State of a waiting thread.
 #[derive(Debug)]
 pub(crate) struct ThreadWaiter {
     thread: Thread,
@@ -54,7 +52,6 @@ impl Waiter {
 }
 
 impl ThreadWaiter {
-    /// Creates a waiter for the calling thread.
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self { thread: thread::current(), race: WakeRace::new() })
     }
@@ -116,7 +113,6 @@ const _: () = assert!(
 unsafe impl Send for TimerPayload {}
 
 impl TimerPayload {
-    /// Creates the payload for a sleeping fiber.
     #[inline]
     pub(crate) fn for_fiber(fiber: Runnable) -> Self {
         Self(fiber.into_control().cast())

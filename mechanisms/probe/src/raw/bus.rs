@@ -8,7 +8,6 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 use std::ptr;
 use std::sync::OnceLock;
 
-/// Range of addresses that is mapped from a file.
 #[derive(Debug)]
 pub(super) struct MappedRange {
     start: AtomicUsize,
@@ -86,7 +85,6 @@ impl MappedRange {
         unsafe { &*range }
     }
 
-    /// Returns an iterator over all nodes of the list.
     fn nodes() -> impl Iterator<Item = &'static Self> {
         // Acquire: pairs with Release in add_node(), for this range and all that it links to.
         let mut next: *const Self = NEWEST_NODE.load(Ordering::Acquire);

@@ -36,7 +36,6 @@ pub(crate) fn is_site_on(at: usize) -> Option<bool> {
     }
 }
 
-/// Returns the byte of code at address `at`.
 fn code_byte(at: usize) -> &'static AtomicU8 {
     // SAFETY: `at` is the address of an instruction of a loaded object, from its section of sites,
     // and code is readable. The access is atomic, as another thread may be patching the byte.

@@ -63,7 +63,6 @@ impl LaneMemory {
         unsafe { word.as_ref() }
     }
 
-    /// Returns the word at `index` of the header page.
     pub(crate) fn header_word(&self, index: usize) -> &AtomicU64 {
         assert!((index as u64) < HEADER_WORDS);
         // SAFETY: `index < HEADER_WORDS` was checked above; the header lies right before the ring,

@@ -66,14 +66,10 @@ pub struct Events<'a, S> {
     is_truncated: bool,
 }
 
-/// Content of a piece of the trace, by its encoding.
 #[derive(Debug)]
 enum LoadedPiece {
-    /// Chunk of packed events.
     Packed(Vec<u8>),
-    /// Chunk of events encoded as varints.
     Varints(Vec<u8>),
-    /// Words of a block of a ring.
     BlockWords(Vec<u64>),
 }
 

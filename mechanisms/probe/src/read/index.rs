@@ -28,17 +28,14 @@ struct ThreadIndex {
     chunks: Vec<TracePiece>,
     /// Position in the ring after the last event of the chunks.
     position_end: u64,
-    /// Number of events in the chunks.
     chunk_events: u64,
     /// Number of the thread's recorded events, which is the greatest number in all headers of the thread.
     recorded: u64,
-    /// Number of the thread's lost events.
     lost: u64,
     /// Blocks of rings with the thread's events.
     blocks: Vec<IndexedBlock>,
 }
 
-/// Header and position of a block of a ring.
 #[derive(Debug, Clone, Copy)]
 struct IndexedBlock {
     /// Number of the block in its lane, from 1.
@@ -62,12 +59,10 @@ pub(super) struct TraceIndex {
     modules: HashMap<u64, format::Module>,
     /// Traced functions: number, index of the module, and address in the module's file.
     functions: Vec<(u32, u64, u64)>,
-    /// Number of bytes that could not be parsed.
     damaged_bytes: u64,
 }
 
 impl TraceIndex {
-    /// Reads all segments of a file after its header.
     pub(super) fn read_segments(
         &mut self,
         source: &impl ReadAt,
@@ -202,7 +197,6 @@ impl TraceIndex {
         }
     }
 
-    /// Adds the thread that a segment describes.
     fn add_thread(&mut self, segment: &SegmentHeader, name: &[u8]) -> bool {
         let thread_index = self.threads.entry(segment.words[thread::LANE_FIELD]).or_default();
         thread_index.set_description(segment, &String::from_utf8_lossy(name));
@@ -211,7 +205,6 @@ impl TraceIndex {
         true
     }
 
-    /// Adds a chunk of events to its thread.
     fn add_chunk(&mut self, offset: u64, bytes: usize, segment: &SegmentHeader) -> bool {
         let words = &segment.words;
         let thread_index = self.threads.entry(words[chunk::LANE_FIELD]).or_default();
@@ -225,7 +218,6 @@ impl TraceIndex {
         true
     }
 
-    /// Adds the blocks of a lane to its thread.
     fn add_lane(
         &mut self,
         source: &impl ReadAt,
@@ -286,7 +278,6 @@ impl TraceIndex {
 }
 
 impl ThreadIndex {
-    /// Sets the thread's description from a segment.
     fn set_description(&mut self, segment: &SegmentHeader, name: &str) {
         self.thread.tid = segment.words[thread::TID_FIELD];
         self.thread.begin_ticks = segment.words[thread::BEGIN_FIELD];

@@ -30,7 +30,6 @@ pub enum RecordingState {
 /// Recording of one process, opened for reading.
 #[derive(Debug)]
 pub struct Trace<S = File> {
-    /// Source of the trace file.
     pub(super) stream: S,
     /// Source of the file of rings, if it completes the trace.
     rings: Option<S>,
@@ -39,7 +38,6 @@ pub struct Trace<S = File> {
     /// For each site number: `true` if the site is a span.
     pub(super) is_span: Vec<bool>,
     pub(super) threads: Vec<Thread>,
-    /// Number of missing events of all threads.
     missing: MissingEvents,
     damaged_bytes: u64,
     rings_path: Option<PathBuf>,
@@ -81,7 +79,6 @@ impl Trace<Vec<u8>> {
     }
 }
 
-/// Reads and decodes the header of a file.
 fn read_header(source: &impl ReadAt) -> Result<TraceHeader, ReadError> {
     let mut page = vec![0; PAGE_BYTES as usize];
     let count = read_full(source, 0, &mut page)?;
@@ -235,7 +232,6 @@ impl<S: ReadAt> Trace<S> {
         (self.header.is_tsc, self.header.boot)
     }
 
-    /// Returns the source of a file of the trace.
     pub(super) fn source(&self, file: TraceFile) -> Option<&S> {
         match file {
             TraceFile::Stream => Some(&self.stream),

@@ -90,7 +90,6 @@ impl Ledger {
         if self.has_left { self.counts.queued_count() } else { 0 }
     }
 
-    /// Adds another ledger's counters.
     pub(super) fn add(&mut self, other: &Ledger) {
         self.read += other.read;
         self.unread += other.unread;

@@ -55,12 +55,10 @@ pub enum LoadAction {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// Sections that have not started.
     pending_sections: VecDeque<LoadSection>,
     current: LoadState,
 }
 
-/// Progress of a load program.
 #[derive(Clone, Debug)]
 enum LoadState {
     /// State before the first call of [`Load::next_action`].
@@ -112,7 +110,6 @@ impl Load {
         }
     }
 
-    /// Removes the next section and returns its state at the start, `begin_ns`.
     fn start_next_section(&mut self, begin_ns: u64) -> LoadState {
         let Some(spec) = self.pending_sections.pop_front() else {
             return LoadState::Finished;
@@ -158,7 +155,6 @@ pub struct ClientFlows {
     first_flow: u32,
     clients_count: u32,
     flows_count: u32,
-    /// Flow that the iterator returns next.
     next_flow: u32,
 }
 

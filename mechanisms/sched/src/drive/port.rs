@@ -18,9 +18,7 @@ pub(super) fn return_slots_count(mailbox_slots_count: u32) -> u32 {
 
 /// The arbiter's ends of a client's mailboxes, and the packets that did not fit into the mailbox to the client.
 pub(super) struct Port<const IN: usize, const OUT: usize> {
-    /// Mailbox from the client.
     pub(super) inbox: LaneReceiver<IN>,
-    /// Mailbox to the client.
     outbox: LaneSender<OUT>,
     /// Packets that wait for a free slot in the mailbox to the client. While there are any, no
     /// packets are read from the client, so they never outnumber its packets in the scheduler.

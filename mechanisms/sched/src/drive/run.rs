@@ -156,7 +156,6 @@ fn send_due(
     sent
 }
 
-/// Order in which a client assigns its packets to flows.
 enum FlowOrder {
     /// One packet per flow, round robin.
     RoundRobin(ClientFlows),
@@ -187,7 +186,6 @@ impl Iterator for FlowOrder {
     }
 }
 
-/// Iterator over the packets of a burst.
 struct Burst<'a> {
     flow_order: &'a mut FlowOrder,
     lengths_bytes: &'a [u32],

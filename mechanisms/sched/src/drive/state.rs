@@ -35,7 +35,6 @@ pub(super) struct NewClients {
     pub(super) joined_count: usize,
 }
 
-/// State shared by the arbiter, its clients and its hubs.
 pub(super) struct ArbiterState {
     pub(super) control: CachePadded<ControlWords>,
     new_clients: Mutex<NewClients>,

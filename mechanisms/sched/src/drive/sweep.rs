@@ -52,7 +52,6 @@ struct PendingPackets {
 }
 
 impl PendingPackets {
-    /// Stores a packet and returns its index.
     #[inline(always)]
     fn insert(&mut self, packet: PendingPacket) -> u32 {
         if let Some(at) = self.vacant_indices.pop() {
@@ -63,7 +62,6 @@ impl PendingPackets {
         (self.packets.len() - 1) as u32
     }
 
-    /// Removes and returns the packet at index `at`.
     #[inline(always)]
     fn take(&mut self, at: u32) -> PendingPacket {
         self.vacant_indices.push(at);
@@ -106,7 +104,6 @@ pub(super) struct Sweeper<S, const IN: usize, const OUT: usize> {
     departed_ledgers: VecDeque<Ledger>,
     /// Sum of the counters of the clients that left before those.
     earlier: Ledger,
-    /// Number of sweeps.
     sweeps: u64,
     /// Number of sweeps without work.
     sweeps_empty: u64,
@@ -403,7 +400,6 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
         }
     }
 
-    /// Closes all ports and returns the final state.
     fn into_final_state(mut self, began_ns: u64) -> FinalState<S> {
         // From here on no client can join; those that joined before and were not seen are handled.
         self.shared.raise_state(STOPPING);

@@ -41,7 +41,6 @@ const SLEEP_DOUBLINGS_MAX: u32 = 4;
 /// Usual upper bound of the delay by which a sleep ends too late. Within this time before a
 /// deadline a thread yields instead of sleeping.
 const SLEEP_LATE_NS: u64 = 100_000;
-/// Maximum duration of a sleep.
 const SLEEP_MAX_NS: u64 = 1_000_000;
 /// Minimum duration of a yield that is assumed to have switched to another process.
 ///
@@ -169,7 +168,6 @@ fn backoff_ns(slept: u32) -> u64 {
     SLEEP_NS << slept.min(SLEEP_DOUBLINGS_MAX)
 }
 
-/// Sleeps for `span_ns`, but at most [`SLEEP_MAX_NS`].
 fn sleep_for(span_ns: u64) {
     std::thread::sleep(Duration::from_nanos(span_ns.min(SLEEP_MAX_NS)));
 }

@@ -44,7 +44,6 @@ impl Offer {
         self.flow < FLOWS_MAX && self.tag < TAGS_MAX && length_fits
     }
 
-    /// Packs the packet into a word.
     #[inline(always)]
     pub(super) fn pack(&self) -> u64 {
         debug_assert!(self.fits());
@@ -59,7 +58,6 @@ impl Offer {
         self.pack() | DROPPED_BIT
     }
 
-    /// Returns the length of the packet in `word`.
     #[inline(always)]
     pub(super) fn length_bytes_of(word: u64) -> u32 {
         (word >> LENGTH_SHIFT) as u32 & LENGTH_MAX_BYTES
@@ -89,7 +87,6 @@ impl Token {
         Self((client as u64) << 32 | tag as u64)
     }
 
-    /// Returns the client's index in the arbiter.
     #[inline(always)]
     pub(super) fn client(self) -> u32 {
         (self.0 >> 32) as u32

@@ -22,7 +22,6 @@ pub trait Visitor<T: Copy + Debug> {
         T: Send + 'static;
 }
 
-/// Visitor that boxes the scheduler.
 struct BoxingVisitor;
 
 impl<T: Copy + Debug> Visitor<T> for BoxingVisitor {
@@ -116,7 +115,6 @@ type AnyTenants<T> = Result<Box<dyn Tenants<T> + Send>, ConfigError>;
 /// Visitor of the algorithm that orders the tenants.
 struct OuterVisitor<'a, T> {
     config: &'a Config,
-    /// Algorithm that orders the flows of each tenant.
     flows: Algorithm,
     token_type: PhantomData<T>,
 }

@@ -1,6 +1,7 @@
 //! First in, first out.
 
 use super::config::{Config, ConfigError, check_spec};
+use super::scheduler::make_flows;
 use super::{
     DropPolicy, EnqueueError, EnqueueOutcome, EnqueueResult, FlowError, FlowSpec, Packet, Refusal,
     Scheduler, Totals,
@@ -41,7 +42,6 @@ pub struct Fifo<T> {
 #[derive(Clone, Copy, Debug)]
 #[repr(align(16))]
 struct FifoFlow {
-    /// Number of queued packets.
     count: u32,
     packets_max: u32,
     length_max_bytes: u32,
@@ -81,26 +81,14 @@ impl<T: Copy + Debug> Fifo<T> {
         })
     }
 
-    /// Returns the index of the slot at position `at`.
     fn slot_index(&self, at: u64) -> usize {
         (at & self.mask) as usize
     }
 
-    /// Counts a refused packet, and returns the error.
     #[cold]
     fn refuse(&mut self, packet: Packet<T>, reason: Refusal) -> EnqueueResult<T> {
         self.totals.refused += 1;
         Err(EnqueueError { packet, reason })
-    }
-
-    /// Creates flows from the template, up to flow number `flow`.
-    #[cold]
-    fn make_flows(&mut self, flow: u32) -> Result<(), Refusal> {
-        let spec = self.template.ok_or(Refusal::UnknownFlow)?;
-        while self.flows_count() <= flow {
-            self.add_flow(spec).map_err(|_| Refusal::NoMoreFlows)?;
-        }
-        Ok(())
     }
 
     /// Queues a packet again, after its flow was created from the template.
@@ -223,7 +211,7 @@ impl<T: Copy + Debug> Scheduler<T> for Fifo<T> {
     #[inline(always)]
     fn enqueue(&mut self, now_ns: u64, packet: Packet<T>) -> EnqueueResult<T> {
         let Some(flow) = self.flows.get(packet.flow as usize) else {
-            return match self.make_flows(packet.flow) {
+            return match make_flows(self, self.template, packet.flow) {
                 Ok(()) => self.enqueue_again(now_ns, packet),
                 Err(reason) => self.refuse(packet, reason),
             };

@@ -1,11 +1,9 @@
 //! Scheduler made of a queue for each flow and an order of the flows.
 
 use super::config::{Config, ConfigError, check_spec};
+use super::scheduler::make_flows;
 use super::table::{FlowStates, FlowTable, PushResult};
-use super::{
-    EnqueueError, EnqueueOutcome, EnqueueResult, FlowError, FlowSpec, Packet, Refusal, Scheduler,
-    Totals,
-};
+use super::{EnqueueOutcome, EnqueueResult, FlowError, FlowSpec, Packet, Scheduler, Totals};
 use std::fmt::Debug;
 
 /// Scheduling algorithm that orders flows by the lengths of their oldest packets. The packets are
@@ -122,43 +120,18 @@ impl<T: Copy + Debug, D: Discipline> FlowScheduler<T, D> {
         pushed: PushResult,
     ) -> EnqueueResult<T> {
         let reason = match pushed {
-            PushResult::NoFlow => match self.make_flows(packet.flow) {
+            PushResult::NoFlow => match make_flows(self, self.template, packet.flow) {
                 Ok(()) => return Scheduler::enqueue(self, now_ns, packet),
                 Err(reason) => reason,
             },
             PushResult::FlowFull { drops_head: true } => {
-                return Ok(EnqueueOutcome::Replaced(self.replace_oldest(now_ns, packet)));
+                let (dropped, bytes) = self.table.replace_oldest(&packet);
+                self.order.changed(&mut self.table, packet.flow, dropped.length_bytes, bytes);
+                return Ok(EnqueueOutcome::Replaced(dropped));
             }
-            PushResult::BadLength if packet.length_bytes == 0 => Refusal::Empty,
-            PushResult::BadLength => Refusal::TooLong,
-            PushResult::FlowFull { .. } => Refusal::FlowFull,
-            PushResult::Full | PushResult::First | PushResult::Behind => Refusal::Full,
+            refused => refused.refusal(packet.length_bytes),
         };
-        self.table.totals.refused += 1;
-        Err(EnqueueError { packet, reason })
-    }
-
-    /// Creates flows from the template, up to flow number `flow`.
-    fn make_flows(&mut self, flow: u32) -> Result<(), Refusal> {
-        let spec = self.template.ok_or(Refusal::UnknownFlow)?;
-        while self.table.flows_count() <= flow {
-            self.add_flow(spec).map_err(|_| Refusal::NoMoreFlows)?;
-        }
-        Ok(())
-    }
-
-    /// Drops the oldest packet of a full flow and queues `packet`; returns the dropped packet.
-    fn replace_oldest(&mut self, now_ns: u64, packet: Packet<T>) -> Packet<T> {
-        let popped = self.table.pop(packet.flow);
-        self.table.totals.dropped += 1;
-        // Cannot fail: a node was freed, and the flow has room for one packet.
-        let pushed = self.table.push(&packet);
-        debug_assert!(matches!(pushed, PushResult::First | PushResult::Behind));
-        let (id, before) = (packet.flow, popped.packet.length_bytes);
-        let bytes = popped.next_bytes.unwrap_or(packet.length_bytes);
-        let _ = now_ns; // a packet's turn depends on its flow's past, not on this moment
-        self.order.changed(&mut self.table, id, before, bytes);
-        popped.packet
+        self.table.refuse(packet, reason)
     }
 }
 

@@ -16,9 +16,7 @@
 use super::table::NO_FLOW;
 use super::virtual_time::{VirtualTime, is_later};
 
-/// Number of groups.
 const GROUPS: usize = 64;
-/// Number of lists of a group.
 const LISTS: u64 = 64;
 /// Binary logarithm of the number of lists (sixteen) into which a group's power of two is divided.
 const FINER_BITS: u32 = 4;
@@ -32,9 +30,7 @@ pub struct VirtualInterval {
     pub(crate) finish: u64,
     /// Epoch of the virtual time in which the entity last became idle.
     pub(crate) epoch: u64,
-    /// Next entity in the same list.
     next: u32,
-    /// Index of the entity's group.
     group: u32,
 }
 
@@ -56,7 +52,6 @@ impl VirtualInterval {
 
 /// Access to the [`VirtualInterval`] of each entity by index.
 pub(crate) trait IntervalTable {
-    /// Returns the interval of entity `id`.
     fn interval(&mut self, id: u32) -> &mut VirtualInterval;
 }
 
@@ -67,14 +62,12 @@ struct Group {
     start: u64,
     /// Bitmap of the non-empty lists, relative to the first list, which is the lowest bit.
     non_empty: u64,
-    /// Index of the first list in `lists`.
     first_list: u64,
     /// Indices of the first and the last entity of each list.
     lists: [(u32, u32); LISTS as usize],
 }
 
 impl Group {
-    /// Returns the list that is `offset` lists after the first.
     #[inline(always)]
     fn list(&mut self, offset: u64) -> &mut (u32, u32) {
         &mut self.lists[(self.first_list.wrapping_add(offset) % LISTS) as usize]
@@ -90,7 +83,6 @@ impl Group {
         }
     }
 
-    /// Appends an entity to the list at `offset`.
     #[inline(always)]
     fn append<I: IntervalTable>(&mut self, intervals: &mut I, id: u32, offset: u64) {
         intervals.interval(id).next = NO_FLOW;
@@ -114,7 +106,6 @@ fn rounded_bits(index: u32) -> u32 {
 /// All groups of entities, bitmaps of the eligible and of the waiting groups, and the virtual time.
 #[derive(Debug)]
 pub(crate) struct Groups {
-    /// Virtual time of the system.
     pub(crate) time: VirtualTime,
     /// Bitmap of the groups whose start time has been reached.
     eligible: u64,

@@ -42,7 +42,6 @@ impl FlowHeap {
         self.entries[at] = entry;
     }
 
-    /// Removes the first entry.
     #[inline(always)]
     pub(crate) fn pop(&mut self) {
         if let Some(last) = self.entries.pop()
@@ -52,7 +51,6 @@ impl FlowHeap {
         }
     }
 
-    /// Replaces the first entry by `entry`.
     #[inline(always)]
     pub(crate) fn replace_first(&mut self, entry: HeapEntry) {
         self.sift_down(entry);

@@ -1,10 +1,11 @@
 //! Two levels: tenants share the link, and each tenant's flows share the tenant's part.
 
 use super::config::{Config, ConfigError, check_spec};
+use super::scheduler::make_flows;
 use super::table::{FlowStates, FlowTable, PushResult};
 use super::{
-    Discipline, DropPolicy, EnqueueError, EnqueueOutcome, EnqueueResult, FlowError, FlowSpec,
-    Packet, Refusal, Scheduler, Totals,
+    Discipline, DropPolicy, EnqueueOutcome, EnqueueResult, FlowError, FlowSpec, Packet, Scheduler,
+    Totals,
 };
 use handover_base::prefetch;
 use std::fmt::Debug;
@@ -49,20 +50,16 @@ pub struct Hierarchy<T: Copy + Debug, O: Discipline, I: Discipline> {
     /// Tenant of each flow, indexed by flow number.
     tenant_of: Vec<u32>,
     tenants: Vec<Tenant<T, O::State, I>>,
-    /// Algorithm that orders the tenants.
     order: O,
 }
 
 /// Tenant: its flows' algorithm and its next packet.
 #[derive(Debug)]
 struct Tenant<T, H, I> {
-    /// State of the tenant in the algorithm that orders tenants.
     state: H,
-    /// Algorithm that orders the tenant's flows.
     order: I,
     /// Packet that the tenant sends next, already removed from its flow.
     next_packet: Option<Packet<T>>,
-    /// Maximum packet length of the tenant's flows.
     length_max_bytes: u32,
 }
 
@@ -125,38 +122,20 @@ impl<T: Copy + Debug, O: Discipline, I: Discipline> Hierarchy<T, O, I> {
         pushed: PushResult,
     ) -> EnqueueResult<T> {
         let reason = match pushed {
-            PushResult::NoFlow => match self.make_flows(packet.flow) {
+            PushResult::NoFlow => match make_flows(self, self.config.template, packet.flow) {
                 Ok(()) => return self.enqueue(now_ns, packet),
                 Err(reason) => reason,
             },
             PushResult::FlowFull { drops_head: true } => {
-                let popped = self.flows.pop(packet.flow);
-                self.flows.totals.dropped += 1;
-                let pushed = self.flows.push(&packet);
-                debug_assert!(matches!(pushed, PushResult::First | PushResult::Behind));
-                let before = popped.packet.length_bytes;
-                let bytes = popped.next_bytes.unwrap_or(packet.length_bytes);
+                let (dropped, bytes) = self.flows.replace_oldest(&packet);
                 let tenant = self.tenant_of[packet.flow as usize] as usize;
                 let order = &mut self.tenants[tenant].order;
-                order.changed(&mut self.flows, packet.flow, before, bytes);
-                return Ok(EnqueueOutcome::Replaced(popped.packet));
+                order.changed(&mut self.flows, packet.flow, dropped.length_bytes, bytes);
+                return Ok(EnqueueOutcome::Replaced(dropped));
             }
-            PushResult::BadLength if packet.length_bytes == 0 => Refusal::Empty,
-            PushResult::BadLength => Refusal::TooLong,
-            PushResult::FlowFull { .. } => Refusal::FlowFull,
-            PushResult::Full | PushResult::First | PushResult::Behind => Refusal::Full,
+            refused => refused.refusal(packet.length_bytes),
         };
-        self.flows.totals.refused += 1;
-        Err(EnqueueError { packet, reason })
-    }
-
-    /// Creates flows from the template, up to flow number `flow`.
-    fn make_flows(&mut self, flow: u32) -> Result<(), Refusal> {
-        let spec = self.config.template.ok_or(Refusal::UnknownFlow)?;
-        while self.flows.flows_count() <= flow {
-            self.add_flow(spec).map_err(|_| Refusal::NoMoreFlows)?;
-        }
-        Ok(())
+        self.flows.refuse(packet, reason)
     }
 }
 

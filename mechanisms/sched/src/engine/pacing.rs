@@ -36,7 +36,6 @@ pub struct Pacing {
     non_empty_levels: u64,
     /// For each level: bitmap of the slots that contain flows.
     non_empty_slots: [u64; LEVELS],
-    /// Slots of all levels.
     slots: Box<[[Slot; SLOTS]; LEVELS]>,
 }
 
@@ -58,7 +57,6 @@ pub struct PacingState {
     /// Fraction of the departure time, in units of 1 ns divided by the flow's rate in bit/s.
     remainder: u64,
     rate_bits_per_s: u64,
-    /// Next flow in the same slot.
     next_in_slot: u32,
 }
 
@@ -107,7 +105,6 @@ impl Pacing {
     }
 }
 
-/// Slot without flows.
 const EMPTY_SLOT: Slot = Slot { first: NO_FLOW, earliest_ns: u64::MAX };
 
 impl Discipline for Pacing {

@@ -34,7 +34,6 @@ pub struct PriorityState {
 }
 
 impl Priority {
-    /// Appends a flow to the list of its priority.
     #[inline(always)]
     fn append<S: FlowStates<PriorityState>>(&mut self, slots: &mut S, id: u32) {
         let place = slots.state(id);
@@ -51,7 +50,6 @@ impl Priority {
         }
     }
 
-    /// Removes the first flow from the list of its priority.
     #[inline(always)]
     fn remove_first<S: FlowStates<PriorityState>>(&mut self, slots: &mut S, id: u32) {
         let PriorityState { level, next } = *slots.state(id);

@@ -41,7 +41,6 @@ impl<S: FlowStates<QfqState>> IntervalTable for FlowIntervals<'_, S> {
     }
 }
 
-/// Returns access to the intervals of the flows in `slots`.
 fn flow_intervals<S: FlowStates<QfqState>>(slots: &mut S) -> FlowIntervals<'_, S> {
     FlowIntervals(slots, PhantomData)
 }

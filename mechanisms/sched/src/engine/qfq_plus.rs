@@ -34,7 +34,6 @@ pub struct QfqPlus {
 /// State of a flow in QFQ+.
 #[derive(Clone, Copy, Debug)]
 pub struct QfqPlusState {
-    /// Index of the flow's aggregate.
     aggregate: u32,
     /// Next flow in the list of the aggregate's flows with packets.
     next: u32,
@@ -59,7 +58,6 @@ struct Aggregate {
     spent_bytes: u32,
     /// Maximum packet length of the aggregate's flows.
     longest_bytes: u32,
-    /// Number of flows in the aggregate.
     members_count: u32,
 }
 
@@ -79,7 +77,6 @@ impl Aggregate {
         self.interval.finish = start.wrapping_add(stay);
     }
 
-    /// Appends a flow to the list of the aggregate's flows with packets.
     #[inline(always)]
     fn append<S: FlowStates<QfqPlusState>>(&mut self, slots: &mut S, id: u32) {
         slots.state(id).next = NO_FLOW;

@@ -7,14 +7,12 @@ pub(crate) struct FlowRing {
     slots: Vec<u32>,
     /// Index of the slot of the first flow.
     head: u32,
-    /// Number of flows in the buffer.
     count: u32,
     /// Number of flows of the scheduler, for which there is space.
     flows_count: u32,
 }
 
 impl FlowRing {
-    /// Reserves space for one more flow.
     pub(crate) fn reserve(&mut self) {
         self.flows_count += 1;
         if self.flows_count as usize <= self.slots.len() {
@@ -28,7 +26,6 @@ impl FlowRing {
         self.head = 0;
     }
 
-    /// Returns the index of the slot at this offset from the first.
     #[inline(always)]
     fn slot_index(&self, offset: u32) -> usize {
         self.head.wrapping_add(offset) as usize & self.slots.len().wrapping_sub(1)
@@ -60,7 +57,6 @@ impl FlowRing {
         self.count -= 1;
     }
 
-    /// Moves the first flow, `id`, to the end.
     #[inline(always)]
     pub(crate) fn rotate(&mut self, id: u32) {
         debug_assert_eq!(self.get(0), Some(id));

@@ -18,7 +18,6 @@ pub struct DeficitRoundRobin {
     turns: FlowRing,
     /// Quantum: bytes per unit of weight that a flow may send in a cycle.
     quantum_bytes: u32,
-    /// Greatest weight of all flows.
     weight_max: u32,
 }
 

@@ -1,6 +1,6 @@
 //! Trait of all algorithms.
 
-use super::{EnqueueError, EnqueueOutcome, FlowError, FlowSpec, Packet, Totals};
+use super::{EnqueueError, EnqueueOutcome, FlowError, FlowSpec, Packet, Refusal, Totals};
 
 /// Result of [`Scheduler::enqueue`].
 pub type EnqueueResult<T> = Result<EnqueueOutcome<T>, EnqueueError<T>>;
@@ -73,4 +73,18 @@ impl<T: Copy + core::fmt::Debug, S: Scheduler<T> + ?Sized> Scheduler<T> for Box<
     fn totals(&self) -> Totals {
         (**self).totals()
     }
+}
+
+/// Creates flows from the template, up to flow number `flow`.
+#[cold]
+pub(super) fn make_flows<T: Copy + core::fmt::Debug>(
+    scheduler: &mut impl Scheduler<T>,
+    template: Option<FlowSpec>,
+    flow: u32,
+) -> Result<(), Refusal> {
+    let spec = template.ok_or(Refusal::UnknownFlow)?;
+    while scheduler.flows_count() <= flow {
+        scheduler.add_flow(spec).map_err(|_| Refusal::NoMoreFlows)?;
+    }
+    Ok(())
 }

@@ -1,7 +1,9 @@
 //! Storage of every algorithm that queues by flow: the flows, each with a list of packets, and the pool of packets.
 
 use super::config::{Config, check_spec};
-use super::{DropPolicy, FlowError, FlowSpec, Packet, Totals};
+use super::{
+    DropPolicy, EnqueueError, EnqueueResult, FlowError, FlowSpec, Packet, Refusal, Totals,
+};
 use handover_base::prefetch;
 use std::fmt::Debug;
 
@@ -42,7 +44,6 @@ struct Flow<H, A> {
     head: u32,
     /// Index of the node of the flow's newest packet.
     tail: u32,
-    /// Number of the flow's packets.
     count: u32,
     packets_max: u32,
     /// Maximum length of a packet, with the drop policy in the highest bit.
@@ -64,20 +65,32 @@ pub struct HalfLine;
 #[repr(align(64))]
 pub struct Line;
 
-/// Result of [`FlowTable::push`].
 pub(crate) enum PushResult {
     /// The packet was queued as the flow's only packet.
     First,
     /// The packet was queued behind other packets of the flow.
     Behind,
-    /// The flow does not exist.
     NoFlow,
     /// The packet's length is zero or above the flow's limit.
     BadLength,
     /// The flow has its maximum number of packets; `drops_head` is `true` if its policy is [`DropPolicy::Head`].
-    FlowFull { drops_head: bool },
+    FlowFull {
+        drops_head: bool,
+    },
     /// The scheduler has reached its maximum number of packets.
     Full,
+}
+
+impl PushResult {
+    /// Returns the reason for refusing a packet of this length, which was not queued in an existing flow.
+    pub(crate) fn refusal(&self, length_bytes: u32) -> Refusal {
+        match self {
+            PushResult::BadLength if length_bytes == 0 => Refusal::Empty,
+            PushResult::BadLength => Refusal::TooLong,
+            PushResult::FlowFull { .. } => Refusal::FlowFull,
+            _ => Refusal::Full,
+        }
+    }
 }
 
 /// Packet that was removed, and the length of the flow's next packet.
@@ -87,12 +100,10 @@ pub(crate) struct PoppedPacket<T> {
     pub(crate) next_bytes: Option<u32>,
 }
 
-/// All flows of a scheduler and their packets.
 #[derive(Debug)]
 pub(crate) struct FlowTable<T, H, A> {
     flows: Vec<Flow<H, A>>,
     nodes: Vec<Node<T>>,
-    /// Index of the first free node.
     first_free: u32,
     pub(crate) totals: Totals,
     packets_max: u32,
@@ -229,6 +240,23 @@ impl<T: Copy + Debug, H: Copy, A: Copy> FlowTable<T, H, A> {
         self.first_free = at;
         flow.count -= 1;
         PoppedPacket { packet, next_bytes: (flow.count > 0).then_some(flow.head_bytes) }
+    }
+
+    /// Drops the oldest packet of a full flow and queues `packet`. Returns the dropped packet, and the length of the
+    /// packet that is now the oldest.
+    pub(crate) fn replace_oldest(&mut self, packet: &Packet<T>) -> (Packet<T>, u32) {
+        let popped = self.pop(packet.flow);
+        self.totals.dropped += 1;
+        // Cannot fail: a node was freed, and the flow has room for one packet.
+        let pushed = self.push(packet);
+        debug_assert!(matches!(pushed, PushResult::First | PushResult::Behind));
+        (popped.packet, popped.next_bytes.unwrap_or(packet.length_bytes))
+    }
+
+    /// Counts a refused packet, and returns the error.
+    pub(crate) fn refuse(&mut self, packet: Packet<T>, reason: Refusal) -> EnqueueResult<T> {
+        self.totals.refused += 1;
+        Err(EnqueueError { packet, reason })
     }
 
     /// Prefetches the flow's oldest packet; the flow itself should be in the cache already.

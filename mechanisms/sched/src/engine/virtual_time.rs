@@ -36,7 +36,6 @@ pub(crate) struct VirtualTime {
     exact: u128,
     /// Virtual time that each byte served takes, with the additional fraction bits.
     byte_cost: u64,
-    /// Sum of the weights of all flows.
     weight_sum: u64,
 }
 
@@ -50,7 +49,6 @@ impl VirtualTime {
         self.set_weight_sum(self.weight_sum.saturating_add(spec.weight))
     }
 
-    /// Sets the sum of the flows' weights.
     pub(crate) fn set_weight_sum(&mut self, sum: u64) -> Result<(), FlowError> {
         if sum > WEIGHT_SUM_MAX {
             return Err(FlowError::WeightSum { sum, sum_max: WEIGHT_SUM_MAX });
@@ -66,7 +64,6 @@ impl VirtualTime {
         (self.exact >> EXTRA_FRACTION_BITS) as u64
     }
 
-    /// Advances the time by the service of `bytes` bytes.
     #[inline(always)]
     pub(crate) fn advance(&mut self, bytes: u32) {
         let took = u128::from(bytes) * u128::from(self.byte_cost);

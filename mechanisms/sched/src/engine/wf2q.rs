@@ -22,7 +22,6 @@ use super::{Discipline, FlowError, FlowSpec};
 /// heap, which replaces it in the eligible heap: two walks down in most steps, and none up.
 #[derive(Debug)]
 pub struct Wf2qPlus {
-    /// Virtual time of the system.
     time: VirtualTime,
     /// Eligible flows, by the finish time of their oldest packet.
     eligible: FlowHeap,

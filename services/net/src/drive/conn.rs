@@ -135,7 +135,6 @@ impl<C: Codec, D> Conn<'_, C, D> {
     }
 }
 
-/// Returns `true` if the codec encodes `message` to exactly `frame`.
 fn is_exact<C: Codec>(codec: &C, message: &[u8], frame: &[u8]) -> bool {
     let mut written = Vec::new();
     codec.encode(message, &mut written).is_ok() && written == frame

@@ -44,7 +44,6 @@ pub(crate) struct ReactorState<D> {
     pub(crate) wheel: Wheel<TimerPurpose>,
     /// Queue of connections and listeners to be served; each is in it at most once.
     pub(crate) ready: VecDeque<EventSource>,
-    /// Connections to be closed, with the reasons.
     pub(crate) pending_closes: Vec<(ConnKey, CloseReason)>,
     pub(crate) pending_crossings: Vec<(ConnKey, WaterMarkCrossing)>,
     pub(crate) inbox: Arc<Inbox<D>>,
@@ -65,7 +64,6 @@ pub(crate) struct ReactorState<D> {
 /// Maximum capacity, in bytes, that a reply buffer has after use.
 pub(crate) const REPLY_BUFFER_KEPT_BYTES_MAX: usize = 1 << 18;
 
-/// State of the handler call in progress.
 #[derive(Default)]
 pub(crate) struct HandlerCallState {
     pub(crate) key: Option<ConnKey>,
@@ -93,7 +91,6 @@ impl HandlerCallState {
             if self.record_per_message { 0 } else { free_bytes.min(limits.high_bytes) };
     }
 
-    /// Discards all replies of this call.
     pub(crate) fn clear_replies(&mut self) {
         self.replies.clear(REPLY_BUFFER_KEPT_BYTES_MAX);
         self.message_ends.clear();
@@ -115,7 +112,6 @@ impl<D> ReactorState<D> {
         (self.now_ns / 1_000_000) as u32
     }
 
-    /// Initialises the state of a handler call for the connection `key`.
     pub(crate) fn start_handler_call(&mut self, key: ConnKey, queued_bytes: usize) {
         self.call.key = Some(key);
         self.call.queued_bytes = queued_bytes;

@@ -9,7 +9,6 @@ use crate::{CommandError, Config, Stats};
 use handover_base::sync::atomic::{AtomicU64, Ordering};
 use handover_notify::{Notify, adaptive_fd};
 use handover_ring::{PushError, mpsc};
-use std::fmt;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock, Weak};
@@ -90,7 +89,6 @@ impl<D> Inbox<D> {
         self.reservations.add_remote_listener();
     }
 
-    /// Publishes this thread's number of open connections.
     pub(crate) fn publish_open_count(&self, count: u64) {
         if self.reservations.publish_open_count(count) {
             self.resume_acceptor();
@@ -210,11 +208,7 @@ impl<D> Clone for ConnHandle<D> {
     }
 }
 
-impl<D> fmt::Debug for ConnHandle<D> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ConnHandle").field("key", &self.key).finish_non_exhaustive()
-    }
-}
+handover_base::debug_struct!(ConnHandle<D> as it { key: it.key });
 
 /// Handle with which any other thread stops an event-loop thread and reads its counters.
 pub struct Stopper<D> {
@@ -243,8 +237,4 @@ impl<D> Clone for Stopper<D> {
     }
 }
 
-impl<D> fmt::Debug for Stopper<D> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Stopper").finish_non_exhaustive()
-    }
-}
+handover_base::debug_struct!(Stopper<D>);

@@ -39,7 +39,6 @@ impl EventSource {
     }
 }
 
-/// Readiness of one source, as reported by the kernel.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Readiness {
     pub(crate) is_readable: bool,
@@ -47,7 +46,6 @@ pub(crate) struct Readiness {
     pub(crate) is_hung_up: bool,
 }
 
-/// Epoll set of one thread.
 pub(crate) struct Poll(Epoll);
 
 impl Poll {

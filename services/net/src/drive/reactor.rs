@@ -25,7 +25,6 @@ use handover_ring::mpsc;
 use handover_timer::Wheel;
 use std::any::Any;
 use std::collections::VecDeque;
-use std::fmt;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -384,7 +383,6 @@ impl<H: Handler> Reactor<H> {
         });
     }
 
-    /// Handles all timers that have expired.
     fn expire(&mut self) {
         let now_ns = self.core.now_ns;
         // Limited, so that many timers that expire together do not delay ready connections.
@@ -577,7 +575,6 @@ impl<H: Handler> Reactor<H> {
         if self.core.is_stopping { CloseReason::Stopped } else { CloseReason::Local }
     }
 
-    /// Closes the connection `key` and calls [`Handler::on_close`] with the reason.
     fn close(&mut self, key: ConnKey, why: &CloseReason) {
         let Some(slot) = self.core.slab.remove(key) else { return };
         if let Some(timer) = slot.timer {
@@ -641,13 +638,7 @@ impl<H: Handler> Reactor<H> {
     }
 }
 
-impl<H: Handler> fmt::Debug for Reactor<H> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reactor")
-            .field("connections", &self.core.slab.len())
-            .finish_non_exhaustive()
-    }
-}
+handover_base::debug_struct!(Reactor<H: Handler> as it { connections: it.core.slab.len() });
 
 /// Waits for events and appends the ready connections and listeners to the queue; returns the number of events.
 fn poll_events<D>(

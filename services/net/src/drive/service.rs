@@ -6,7 +6,6 @@ use super::inbox::{Command, Inbox};
 use super::reactor::Reactor;
 use crate::{Config, NetError, Stats};
 use handover_base::sync::shared::{AtomicUsize, Ordering};
-use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -129,21 +128,7 @@ impl<H: Handler> Net<H> {
     /// # Errors
     /// [`NetError::ThreadUnavailable`] if that thread has ended or its queue of commands is full.
     pub fn connect(&self, address: SocketAddr, data: H::Data) -> Result<(), NetError> {
-        self.connect_from(address, None, data)
-    }
-
-    /// Connects like [`connect`](Self::connect), from the local address `source` if there is one: an address has some
-    /// 28,000 ports.
-    ///
-    /// # Errors
-    /// As [`connect`](Self::connect).
-    pub fn connect_from(
-        &self,
-        address: SocketAddr,
-        source: Option<SocketAddr>,
-        data: H::Data,
-    ) -> Result<(), NetError> {
-        self.connect_with(ConnectOptions { source, ..ConnectOptions::new(address) }, data)
+        self.connect_with(ConnectOptions::new(address), data)
     }
 
     /// Connects like [`connect`](Self::connect), with further options: a source address, or TLS.
@@ -204,8 +189,4 @@ impl<H: Handler> Drop for Net<H> {
     }
 }
 
-impl<H: Handler> fmt::Debug for Net<H> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Net").field("addresses", &self.addresses).finish_non_exhaustive()
-    }
-}
+handover_base::debug_struct!(Net<H: Handler> as it { addresses: it.addresses });

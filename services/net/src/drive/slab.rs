@@ -96,7 +96,6 @@ impl ConnFlags {
         self.0 &= !other.0;
     }
 
-    /// Returns `true` if any bit of `other` is set.
     pub(crate) fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }

@@ -120,7 +120,6 @@ pub(crate) fn send(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
     }
 }
 
-/// Shuts down the sending direction of the connection.
 pub(crate) fn shut_down_sending(fd: BorrowedFd<'_>) {
     // Fails if the peer has disconnected; the next read reports it.
     let _ = net::shutdown(fd, Shutdown::Write);

@@ -159,7 +159,6 @@ impl Codec for LengthPrefixCodec {
     }
 }
 
-/// Appends the length prefix and the message to `out`.
 #[inline]
 fn append_framed(length: [u8; LENGTH_BYTES], message: &[u8], out: &mut Vec<u8>) {
     if message.len() <= raw::SHORT_MESSAGE_BYTES_MAX {

@@ -9,7 +9,7 @@ use rustls::unbuffered::{
     ConnectionState, EncodeError, EncryptError, UnbufferedStatus, WriteTraffic,
 };
 use rustls::{CommonState, HandshakeKind};
-use std::fmt;
+use std::sync::Arc;
 
 /// Result of [`TlsState::open_records`] besides the plaintext: the end of the handshake or of the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -45,7 +45,6 @@ enum Connection {
 const RECORD_HEADER_BYTES: usize = 5;
 /// Maximum number of bytes that encryption adds to a record.
 const SEAL_OVERHEAD_BYTES: usize = 64;
-/// Maximum number of plaintext bytes in one record.
 const RECORD_PLAIN_BYTES_MAX: usize = 1 << 14;
 
 impl TlsState {
@@ -54,9 +53,9 @@ impl TlsState {
     /// # Errors
     /// [`SetupError`] if rustls refuses the configuration.
     pub fn new_server(server: &TlsServerConfig, now_ns: u64) -> Result<Self, SetupError> {
-        let connection =
-            UnbufferedServerConnection::new(server.config()).map_err(SetupError::from_rustls)?;
-        Ok(Self::new(Connection::Server(connection), server.has_record_per_message(), now_ns))
+        let connection = UnbufferedServerConnection::new(Arc::clone(&server.config))
+            .map_err(SetupError::from_rustls)?;
+        Ok(Self::new(Connection::Server(connection), server.record_per_message, now_ns))
     }
 
     /// Creates the TLS state of a client's connection to the server `name`, a DNS name or an address.
@@ -78,9 +77,9 @@ impl TlsState {
         name: ServerName<'static>,
         now_ns: u64,
     ) -> Result<Self, SetupError> {
-        let connection = UnbufferedClientConnection::new(client.config(), name)
+        let connection = UnbufferedClientConnection::new(Arc::clone(&client.config), name)
             .map_err(SetupError::from_rustls)?;
-        Ok(Self::new(Connection::Client(connection), client.has_record_per_message(), now_ns))
+        Ok(Self::new(Connection::Client(connection), client.record_per_message, now_ns))
     }
 
     fn new(connection: Connection, has_record_per_message: bool, started_ns: u64) -> Self {
@@ -108,7 +107,6 @@ impl TlsState {
         (!self.is_ready).then_some(self.started_ns)
     }
 
-    /// Sets the start time of the handshake to `now_ns`.
     pub(crate) fn restart_handshake_timeout(&mut self, now_ns: u64) {
         self.started_ns = now_ns;
     }
@@ -243,7 +241,6 @@ impl TlsState {
         TlsError::NoCloseNotify
     }
 
-    /// Returns the rustls state that clients and servers have in common.
     pub(crate) fn rustls_state(&self) -> &CommonState {
         match &self.connection {
             Connection::Server(connection) => connection,
@@ -264,7 +261,6 @@ impl TlsState {
         }
     }
 
-    /// Returns `true` while a part of a record is buffered.
     pub(crate) fn is_within_record(&self) -> bool {
         // A complete record that is kept belongs to a handshake message that is incomplete.
         !self.buffered.is_empty()
@@ -303,11 +299,7 @@ impl TlsState {
     }
 }
 
-impl fmt::Debug for TlsState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TlsState").field("ready", &self.is_ready).finish_non_exhaustive()
-    }
-}
+handover_base::debug_struct!(TlsState as it { ready: it.is_ready });
 
 /// Operations of rustls that client and server connections have in common.
 trait UnbufferedConnection {
@@ -427,7 +419,6 @@ fn with_traffic_keys<S: UnbufferedConnection>(
     }
 }
 
-/// Appends a handshake message to `out`.
 fn append_handshake_message(
     mut into: impl FnMut(&mut [u8]) -> Result<usize, EncodeError>,
     out: &mut Vec<u8>,

@@ -16,78 +16,51 @@ pub struct OpenedRecords {
 #[derive(Debug)]
 pub enum TlsState {}
 
+/// Defines functions that cannot be called, as their `self` has no values.
+macro_rules! uncallable {
+    ($($(#[$doc:meta])* $visible:vis fn $name:ident(
+        self: $this:ty $(, $argument:ident: $type:ty)*
+    ) $(-> $result:ty)?;)*) => {$(
+        $(#[$doc])*
+        $visible fn $name(self: $this $(, $argument: $type)*) $(-> $result)? {
+            match *self {}
+        }
+    )*};
+}
+
 impl TlsState {
     pub(crate) fn new_server(server: &TlsServerConfig, _now_ns: u64) -> Result<Self, SetupError> {
         match *server {}
     }
 
-    pub(crate) fn handshake_started_ns(&self) -> Option<u64> {
-        match *self {}
-    }
+    uncallable! {
+        pub(crate) fn handshake_started_ns(self: &Self) -> Option<u64>;
+        pub(crate) fn restart_handshake_timeout(self: &mut Self, _now_ns: u64);
+        pub(crate) fn is_within_record(self: &Self) -> bool;
+        pub(crate) fn has_record_per_message(self: &Self) -> bool;
+        pub(crate) fn heap_bytes(self: &Self) -> usize;
+        pub(crate) fn early_plaintext_bytes(self: &Self) -> usize;
+        pub(crate) fn check_early_limit(
+            self: &Self, _bytes: usize, _bytes_max: usize
+        ) -> Result<(), SendQueueOverflow>;
+        pub(crate) fn append_close_notify(self: &mut Self, _out: &mut Vec<u8>);
+        pub(crate) fn is_resumed(self: &Self) -> Option<bool>;
+        pub(crate) fn truncation_error(self: &Self) -> TlsError;
 
-    pub(crate) fn restart_handshake_timeout(&mut self, _now_ns: u64) {
-        match *self {}
-    }
+        /// Decrypts records if the feature `tls` is on; cannot be called otherwise.
+        ///
+        /// # Errors
+        /// None.
+        pub fn open_records(
+            self: &mut Self, _sealed: &mut [u8], _plain: &mut Vec<u8>, _out: &mut Vec<u8>
+        ) -> Result<OpenedRecords, TlsError>;
 
-    pub(crate) fn is_within_record(&self) -> bool {
-        match *self {}
-    }
-
-    pub(crate) fn has_record_per_message(&self) -> bool {
-        match *self {}
-    }
-
-    pub(crate) fn heap_bytes(&self) -> usize {
-        match *self {}
-    }
-
-    pub(crate) fn early_plaintext_bytes(&self) -> usize {
-        match *self {}
-    }
-
-    /// Decrypts records if the feature `tls` is on; cannot be called otherwise.
-    ///
-    /// # Errors
-    /// None.
-    pub fn open_records(
-        &mut self,
-        _sealed: &mut [u8],
-        _plain: &mut Vec<u8>,
-        _out: &mut Vec<u8>,
-    ) -> Result<OpenedRecords, TlsError> {
-        match *self {}
-    }
-
-    /// Encrypts plaintext if the feature `tls` is on; cannot be called otherwise.
-    ///
-    /// # Errors
-    /// None.
-    pub fn seal_messages(
-        &mut self,
-        _plain: &[u8],
-        _ends: &[usize],
-        _out: &mut Vec<u8>,
-    ) -> Result<(), TlsError> {
-        match *self {}
-    }
-
-    pub(crate) fn check_early_limit(
-        &self,
-        _bytes: usize,
-        _bytes_max: usize,
-    ) -> Result<(), SendQueueOverflow> {
-        match *self {}
-    }
-
-    pub(crate) fn append_close_notify(&mut self, _out: &mut Vec<u8>) {
-        match *self {}
-    }
-
-    pub(crate) fn is_resumed(&self) -> Option<bool> {
-        match *self {}
-    }
-
-    pub(crate) fn truncation_error(&self) -> TlsError {
-        match *self {}
+        /// Encrypts plaintext if the feature `tls` is on; cannot be called otherwise.
+        ///
+        /// # Errors
+        /// None.
+        pub fn seal_messages(
+            self: &mut Self, _plain: &[u8], _ends: &[usize], _out: &mut Vec<u8>
+        ) -> Result<(), TlsError>;
     }
 }

@@ -11,7 +11,6 @@ use rustls::crypto::{
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{ClientConfig, DigitallySignedStruct, Error, ServerConfig, SignatureScheme};
-use std::fmt;
 use std::sync::Arc;
 
 /// Authentication of the clients of a server.
@@ -51,8 +50,8 @@ impl Default for ServerOptions {
 /// TLS configuration of a server; clones share it among listeners, threads and connections.
 #[derive(Clone)]
 pub struct TlsServerConfig {
-    config: Arc<ServerConfig>,
-    record_per_message: bool,
+    pub(crate) config: Arc<ServerConfig>,
+    pub(crate) record_per_message: bool,
 }
 
 impl TlsServerConfig {
@@ -94,21 +93,9 @@ impl TlsServerConfig {
         let record_per_message = options.record_per_message;
         Ok(Self { config: Arc::new(config), record_per_message })
     }
-
-    pub(crate) fn config(&self) -> Arc<ServerConfig> {
-        Arc::clone(&self.config)
-    }
-
-    pub(crate) fn has_record_per_message(&self) -> bool {
-        self.record_per_message
-    }
 }
 
-impl fmt::Debug for TlsServerConfig {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TlsServerConfig").finish_non_exhaustive()
-    }
-}
+handover_base::debug_struct!(TlsServerConfig);
 
 /// Policy by which a client verifies the server's certificate.
 #[derive(Debug, Clone)]
@@ -142,8 +129,8 @@ impl Default for ClientOptions {
 /// TLS configuration of a client; clones share it among threads and connections.
 #[derive(Clone)]
 pub struct TlsClientConfig {
-    config: Arc<ClientConfig>,
-    record_per_message: bool,
+    pub(crate) config: Arc<ClientConfig>,
+    pub(crate) record_per_message: bool,
 }
 
 impl TlsClientConfig {
@@ -182,21 +169,9 @@ impl TlsClientConfig {
         let record_per_message = options.record_per_message;
         Ok(Self { config: Arc::new(config), record_per_message })
     }
-
-    pub(crate) fn config(&self) -> Arc<ClientConfig> {
-        Arc::clone(&self.config)
-    }
-
-    pub(crate) fn has_record_per_message(&self) -> bool {
-        self.record_per_message
-    }
 }
 
-impl fmt::Debug for TlsClientConfig {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TlsClientConfig").finish_non_exhaustive()
-    }
-}
+handover_base::debug_struct!(TlsClientConfig);
 
 /// TLS configuration of a client, with the name of the server to connect to.
 #[derive(Debug)]

@@ -7,7 +7,6 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use rustls::{CipherSuite, RootCertStore};
-use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -103,12 +102,8 @@ impl Clone for Identity {
     }
 }
 
-/// Formats an identity without its private key.
-impl fmt::Debug for Identity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Identity").field("certificates", &self.chain.len()).finish_non_exhaustive()
-    }
-}
+// Omits the private key.
+handover_base::debug_struct!(Identity as it { certificates: it.chain.len() });
 
 /// Set of trusted root certificates.
 #[derive(Debug, Clone)]

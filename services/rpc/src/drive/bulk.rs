@@ -12,25 +12,14 @@ use crate::clock::{self, after};
 use crate::engine::{BulkHandle, PeerKey, Rights};
 use crate::{BulkError, MemoryError, WithdrawError};
 use exchange::TransferRequest;
-use remote::TransferDirection;
+use remote::TransferDirection::{Pull, Push};
 use std::time::Duration;
-use tables::TransferId;
 
 pub(crate) use exchange::BulkExchange;
 pub use memory::BulkMemory;
 pub use part::{BulkPart, BulkPath};
-pub use tables::BulkStats;
 pub(crate) use tables::BulkTables;
-
-/// Handle of a bulk transfer that is under way.
-///
-/// It is only a number: dropping it does not end the transfer. A transfer that is neither waited
-/// for nor cancelled still counts towards `transfers_max`, and its memory; one that was complete when it was started
-/// counts at no time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Transfer {
-    id: TransferId,
-}
+pub use tables::{BulkStats, Transfer};
 
 /// Bulk transfers of memory, for an [`Endpoint`](crate::Endpoint) and for a handler's
 /// [`Context`](crate::Context).
@@ -119,11 +108,8 @@ pub trait Bulk: sealed::Driver {
         into: &BulkMemory,
         part: BulkPart,
     ) -> Result<(), BulkError> {
-        let direction = TransferDirection::Pull;
-        transfer_and_wait(
-            self,
-            &TransferRequest { peer, direction, handle: from, memory: into, part },
-        )
+        let request = TransferRequest { peer, direction: Pull, handle: from, memory: into, part };
+        transfer_and_wait(self, &request)
     }
 
     /// Copies a range of local memory into the peer's memory, and waits until the copy is complete.
@@ -144,11 +130,8 @@ pub trait Bulk: sealed::Driver {
         from: &BulkMemory,
         part: BulkPart,
     ) -> Result<(), BulkError> {
-        let direction = TransferDirection::Push;
-        transfer_and_wait(
-            self,
-            &TransferRequest { peer, direction, handle: into, memory: from, part },
-        )
+        let request = TransferRequest { peer, direction: Push, handle: into, memory: from, part };
+        transfer_and_wait(self, &request)
     }
 
     /// Starts a [`pull`](Self::pull) without waiting. The transfer proceeds whenever the program is
@@ -163,11 +146,8 @@ pub trait Bulk: sealed::Driver {
         into: &BulkMemory,
         part: BulkPart,
     ) -> Result<Transfer, BulkError> {
-        let direction = TransferDirection::Pull;
-        let request = TransferRequest { peer, direction, handle: from, memory: into, part };
-        self.event_loop()
-            .with_bulk_exchange(|it| it.start_transfer(&request))
-            .map(|id| Transfer { id })
+        let request = TransferRequest { peer, direction: Pull, handle: from, memory: into, part };
+        self.event_loop().with_bulk_exchange(|it| it.start_transfer(&request))
     }
 
     /// Starts a [`push`](Self::push) without waiting. The transfer proceeds whenever the program is
@@ -182,11 +162,8 @@ pub trait Bulk: sealed::Driver {
         from: &BulkMemory,
         part: BulkPart,
     ) -> Result<Transfer, BulkError> {
-        let direction = TransferDirection::Push;
-        let request = TransferRequest { peer, direction, handle: into, memory: from, part };
-        self.event_loop()
-            .with_bulk_exchange(|it| it.start_transfer(&request))
-            .map(|id| Transfer { id })
+        let request = TransferRequest { peer, direction: Push, handle: into, memory: from, part };
+        self.event_loop().with_bulk_exchange(|it| it.start_transfer(&request))
     }
 
     /// Waits for the end of a transfer that was started, and returns its result.
@@ -198,22 +175,22 @@ pub trait Bulk: sealed::Driver {
     /// # Blocking
     /// Blocks as [`pull`](Self::pull) does.
     fn wait_transfer(&mut self, transfer: Transfer) -> Result<(), BulkError> {
-        let id = transfer.id;
         // See wait_any_transfer().
         if self.event_loop().poll_if_due_before_transfer() {
             self.run_until(0, |_, _| true);
         }
-        if let Some(result) = self.event_loop().bulk.transfers.take_result(id) {
+        if let Some(result) = self.event_loop().bulk.transfers.take_result(transfer) {
             return result;
         }
-        let deadline_ns = self.event_loop().bulk.transfers.deadline_ns(id).unwrap_or(u64::MAX);
+        let deadline_ns =
+            self.event_loop().bulk.transfers.deadline_ns(transfer).unwrap_or(u64::MAX);
         let mut result = None;
         self.run_until(deadline_ns, |event_loop, _| {
-            result = event_loop.bulk.transfers.take_result(id);
+            result = event_loop.bulk.transfers.take_result(transfer);
             result.is_some()
         });
         result.unwrap_or_else(|| {
-            self.event_loop().with_bulk_exchange(|it| it.cancel_transfer(id));
+            self.event_loop().with_bulk_exchange(|it| it.cancel_transfer(transfer));
             Err(BulkError::Deadline)
         })
     }
@@ -237,8 +214,7 @@ pub trait Bulk: sealed::Driver {
             return Some((at, result));
         }
         let event_loop = self.event_loop();
-        let until =
-            |it: &Transfer| event_loop.bulk.transfers.deadline_ns(it.id).unwrap_or(u64::MAX);
+        let until = |it: &Transfer| event_loop.bulk.transfers.deadline_ns(*it).unwrap_or(u64::MAX);
         let late = (0..transfers.len()).min_by_key(|&at| until(&transfers[at]))?;
         let first_ns = until(&transfers[late]);
         let mut found = None;
@@ -247,7 +223,7 @@ pub trait Bulk: sealed::Driver {
             found.is_some()
         });
         let (at, result) = found.unwrap_or_else(|| {
-            self.event_loop().with_bulk_exchange(|it| it.cancel_transfer(transfers[late].id));
+            self.event_loop().with_bulk_exchange(|it| it.cancel_transfer(transfers[late]));
             (late, Err(BulkError::Deadline))
         });
         transfers.remove(at);
@@ -262,20 +238,20 @@ pub trait Bulk: sealed::Driver {
     fn test_transfer(&mut self, transfer: Transfer) -> Option<Result<(), BulkError>> {
         self.run_until(0, |_, _| true);
         let event_loop = self.event_loop();
-        if let Some(result) = event_loop.bulk.transfers.take_result(transfer.id) {
+        if let Some(result) = event_loop.bulk.transfers.take_result(transfer) {
             return Some(result);
         }
-        let deadline_ns = event_loop.bulk.transfers.deadline_ns(transfer.id)?;
+        let deadline_ns = event_loop.bulk.transfers.deadline_ns(transfer)?;
         if deadline_ns == u64::MAX || clock::now_ns() < deadline_ns {
             return None;
         }
-        event_loop.with_bulk_exchange(|it| it.cancel_transfer(transfer.id));
+        event_loop.with_bulk_exchange(|it| it.cancel_transfer(transfer));
         Some(Err(BulkError::Deadline))
     }
 
     /// Cancels a transfer. This endpoint no longer accesses its memory for it.
     fn cancel_transfer(&mut self, transfer: Transfer) {
-        self.event_loop().with_bulk_exchange(|it| it.cancel_transfer(transfer.id));
+        self.event_loop().with_bulk_exchange(|it| it.cancel_transfer(transfer));
     }
 
     /// Returns the way in which transfers access the peer's memory of that handle; `None` if this is not known yet.
@@ -297,7 +273,7 @@ fn find_completed(
     transfers: &[Transfer],
 ) -> Option<(usize, Result<(), BulkError>)> {
     transfers.iter().enumerate().find_map(|(at, it)| {
-        let result = event_loop.bulk.transfers.take_result(it.id)?;
+        let result = event_loop.bulk.transfers.take_result(*it)?;
         Some((at, result))
     })
 }
@@ -316,6 +292,6 @@ fn transfer_and_wait(
     {
         return done;
     }
-    let id = driver.event_loop().with_bulk_exchange(|it| it.start_transfer(request))?;
-    driver.wait_transfer(Transfer { id })
+    let transfer = driver.event_loop().with_bulk_exchange(|it| it.start_transfer(request))?;
+    driver.wait_transfer(transfer)
 }

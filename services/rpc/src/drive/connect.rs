@@ -3,6 +3,7 @@
 use super::listen::{open_unix_socket, system_call_error, unix_address};
 use super::poll::{EventSource, Poll};
 use super::socket;
+use crate::raw::{FailedSystemCall, failed_call};
 use crate::{Address, EndpointError};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
@@ -12,9 +13,6 @@ use std::os::fd::{AsFd, OwnedFd};
 /// Interval, in ns, of attempts to connect to a Unix listener whose queue is full, because epoll does not report space
 /// in the queue.
 const CONNECT_RETRY_NS: u64 = 1_000_000;
-
-/// Name of a failed system call, and its error number.
-type FailedSystemCall = (&'static str, Errno);
 
 /// Connection that is being established.
 #[derive(Debug)]
@@ -75,11 +73,11 @@ impl ConnectAttempt {
         source: EventSource,
         now_ns: u64,
     ) -> Result<Option<OwnedFd>, FailedSystemCall> {
-        let fd = open_unix_socket().map_err(|errno| ("socket", errno))?;
-        let at = unix_address(&self.address).map_err(|errno| ("connect", errno))?;
+        let fd = open_unix_socket().map_err(failed_call("socket"))?;
+        let at = unix_address(&self.address).map_err(failed_call("connect"))?;
         match net::connect(&fd, &at) {
             Ok(()) => {
-                poll.add(&fd, source).map_err(|errno| ("epoll_ctl", errno))?;
+                poll.add(&fd, source).map_err(failed_call("epoll_ctl"))?;
                 Ok(Some(fd))
             }
             // The listener's queue is full.
@@ -120,10 +118,10 @@ impl ConnectAttempt {
             let family = if host.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             let fd = net::socket_with(family, SocketType::STREAM, flags, None)
-                .map_err(|errno| ("socket", errno))?;
+                .map_err(failed_call("socket"))?;
             match net::connect(&fd, &host) {
                 Ok(()) | Err(Errno::INPROGRESS) => {
-                    poll.add(&fd, source).map_err(|errno| ("epoll_ctl", errno))?;
+                    poll.add(&fd, source).map_err(failed_call("epoll_ctl"))?;
                     self.socket = Some(fd);
                 }
                 Err(errno) => self.last_error = errno,

@@ -1,11 +1,10 @@
 //! Endpoint: listens, connects, calls and serves in one thread.
 
-use super::call_monitor::{CallOutcome, CallRole};
+use super::call_monitor::CallOutcome;
+use super::call_monitor::CallRole::Server;
 use super::calling::{self, STOP_METHOD_NAME};
 use super::dump::{Dump, Stats};
-use super::event_loop::{
-    CallbackContext, CallbackInbox, DeferringSink, EventLoop, RequestSink, sealed,
-};
+use super::event_loop::{CallbackContext, CallbackInbox, EventLoop, RequestSink, sealed};
 #[cfg(feature = "monitoring")]
 use super::monitor::{CallReport, Monitor, ObservedCall};
 use super::pool::{Pool, PoolJob, PooledHandler, catch_panic};
@@ -18,7 +17,6 @@ use crate::stage;
 use crate::{Address, Config, EndpointError, Failure, RegisterError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,6 +37,8 @@ struct Handlers {
 }
 
 impl RequestSink for Handlers {
+    const CAN_HANDLE_DEFERRED: bool = true;
+
     #[inline]
     fn handle_request(
         &mut self,
@@ -53,13 +53,7 @@ impl RequestSink for Handlers {
         let handler = registered.get_mut(header.method);
         if handler.is_some() {
             let call = if one_way { ONE_WAY_CALL_NUMBER } else { header.call };
-            event_loop.call_monitor.record_start(
-                CallRole::Server,
-                peer,
-                call,
-                header.method,
-                body.len(),
-            );
+            event_loop.call_monitor.record_start(Server, peer, call, header.method, body.len());
         }
         let outcome = match handler {
             None => Err(Refusal::Unknown),
@@ -80,7 +74,7 @@ impl RequestSink for Handlers {
                     Some(Ok(())) => {
                         if one_way {
                             event_loop.call_monitor.record_end(
-                                CallRole::Server,
+                                Server,
                                 peer,
                                 ONE_WAY_CALL_NUMBER,
                                 0,
@@ -95,7 +89,7 @@ impl RequestSink for Handlers {
         };
         if one_way {
             event_loop.call_monitor.record_end(
-                CallRole::Server,
+                Server,
                 peer,
                 ONE_WAY_CALL_NUMBER,
                 0,
@@ -104,10 +98,6 @@ impl RequestSink for Handlers {
         } else {
             event_loop.send_response(peer, header.call, outcome, answer);
         }
-    }
-
-    fn can_handle_deferred(&self) -> bool {
-        true
     }
 }
 
@@ -137,14 +127,6 @@ impl Context<'_> {
 impl sealed::Driver for Context<'_> {
     fn event_loop(&mut self) -> &mut EventLoop {
         self.event_loop
-    }
-
-    fn run_until(
-        &mut self,
-        deadline_ns: u64,
-        done: impl FnMut(&mut EventLoop, bool) -> bool,
-    ) -> bool {
-        self.event_loop.run_until(&mut DeferringSink, deadline_ns, done)
     }
 }
 
@@ -185,11 +167,7 @@ impl Drop for Endpoint {
     }
 }
 
-impl fmt::Debug for Endpoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Endpoint").field("stats", &self.stats()).finish_non_exhaustive()
-    }
-}
+handover_base::debug_struct!(Endpoint as it { stats: it.stats() });
 
 impl Endpoint {
     /// Creates an endpoint without peers, which listens at the configured addresses.
@@ -239,7 +217,7 @@ impl Endpoint {
         self.event_loop
             .security
             .set_secret(secret)
-            .map_err(|why| EndpointError::from_security_setup("the shared secret", why))
+            .map_err(|why| EndpointError::unusable("the shared secret", why))
     }
 
     /// Sets the rustls configuration for accepting connections at `tls://` addresses: this
@@ -394,7 +372,7 @@ impl Endpoint {
             let before = closed_count.replace(event_loop.closed_peers_count());
             let has_ended = before != closed_count && !event_loop.peers.is_connected(peer);
             // A handler may have requested the stop in the same iteration in which its caller was disconnected.
-            is_stopped |= has_ended && event_loop.inbox.take_stop_request();
+            is_stopped |= has_ended && event_loop.inbox.mailbox.take_stop_request();
             is_stopped || has_ended
         });
         is_stopped

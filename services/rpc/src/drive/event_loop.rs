@@ -28,7 +28,6 @@ use crate::clock;
 use crate::engine::{Calls, FrameHeader, PeerKey};
 use crate::{Address, CallError, CloseReason, Config, EndpointError, FrameError, LogLevel};
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -58,23 +57,29 @@ pub struct CallbackContext<'a> {
 }
 
 pub(crate) mod sealed {
-    use super::EventLoop;
+    use super::{DeferringSink, EventLoop};
 
     /// Owner of an event loop.
     pub trait Driver {
         /// Returns the event loop, without the handlers.
         fn event_loop(&mut self) -> &mut EventLoop;
-        /// Runs the event loop until `done` returns `true`; returns `false` if the deadline passes first.
+        /// Runs the event loop until `done` returns `true`; returns `false` if the deadline passes first. Peers'
+        /// requests are deferred, unless the owner has the handlers.
         fn run_until(
             &mut self,
             deadline_ns: u64,
             done: impl FnMut(&mut EventLoop, bool) -> bool,
-        ) -> bool;
+        ) -> bool {
+            self.event_loop().run_until(&mut DeferringSink, deadline_ns, done)
+        }
     }
 }
 
 /// Receiver of peers' requests, called by the event loop.
 pub(crate) trait RequestSink {
+    /// `true` if deferred requests may be handled now.
+    const CAN_HANDLE_DEFERRED: bool;
+
     fn handle_request(
         &mut self,
         event_loop: &mut EventLoop,
@@ -82,14 +87,14 @@ pub(crate) trait RequestSink {
         header: FrameHeader,
         body: &[u8],
     );
-    /// Returns `true` if deferred requests may be handled now.
-    fn can_handle_deferred(&self) -> bool;
 }
 
 /// Request sink used while a handler runs; it appends peers' requests to the event loop's list of deferred ones.
 pub(crate) struct DeferringSink;
 
 impl RequestSink for DeferringSink {
+    const CAN_HANDLE_DEFERRED: bool = false;
+
     fn handle_request(
         &mut self,
         event_loop: &mut EventLoop,
@@ -98,10 +103,6 @@ impl RequestSink for DeferringSink {
         body: &[u8],
     ) {
         event_loop.defer_request(peer, header, body);
-    }
-
-    fn can_handle_deferred(&self) -> bool {
-        false
     }
 }
 
@@ -141,7 +142,6 @@ pub struct EventLoop {
     epoll_events: Vec<(EventSource, bool)>,
     /// Body of the last received message.
     pub(crate) body: Vec<u8>,
-    /// Buffer in which the arguments of calls are encoded.
     pub(crate) arguments_buffer: Vec<u8>,
     /// Number of iterations since the clock was last read; longer work counts as several.
     iterations_since_clock_read: u32,
@@ -152,11 +152,7 @@ pub struct EventLoop {
     stats: Stats,
 }
 
-impl fmt::Debug for EventLoop {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EventLoop").field("stats", &self.stats()).finish_non_exhaustive()
-    }
-}
+handover_base::debug_struct!(EventLoop as it { stats: it.stats() });
 
 impl EventLoop {
     pub(crate) fn new(config: Config) -> Result<Self, EndpointError> {

@@ -21,7 +21,9 @@ use super::socket::{self, ReadResult};
 use super::stream::StreamLink;
 use super::wire::Wire;
 use crate::config::{MESSAGE_BYTES_LIMIT_MIN, SHARED_BYTES_LIMIT, SLOTS_COUNT_LIMIT};
-use crate::engine::{HELLO_BYTES, HandshakeRole, Hello, NO_PROOF, NONCE_BYTES, PROOF_BYTES};
+use crate::engine::{
+    HELLO_BYTES, HandshakeRole, Hello, NO_PROOF, NONCE_BYTES, PROOF_BYTES, Secret,
+};
 use crate::raw::{Segment, SegmentError};
 use crate::{
     Address, AuthenticationError, CloseReason, Config, EndpointError, FrameError, Transport,
@@ -30,7 +32,6 @@ use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Length of a [`Hello`] with its nonce, in bytes.
 const OPENING_BYTES: usize = HELLO_BYTES + NONCE_BYTES;
 /// Maximum number of bytes that each end sends before its first frame.
 const HANDSHAKE_BYTES: usize = OPENING_BYTES + PROOF_BYTES;
@@ -56,7 +57,6 @@ pub(crate) struct Handshake {
     refused: Option<CloseReason>,
 }
 
-/// Result of a handshake.
 #[derive(Debug)]
 pub(crate) struct HandshakeResult {
     pub(crate) link: AnyLink,
@@ -70,7 +70,6 @@ enum HandshakeProgress {
     Done,
 }
 
-/// Returns the hello that this endpoint sends.
 fn hello(config: &Config, address: &Address, security: &Security) -> Hello {
     let is_sm = address.transport() == Transport::Sm;
     Hello {
@@ -83,17 +82,8 @@ fn hello(config: &Config, address: &Address, security: &Security) -> Hello {
 }
 
 impl Handshake {
-    /// Starts the handshake of a connection that was accepted at that address.
-    pub(crate) fn new_acceptor(
-        wire: Wire,
-        address: Address,
-        config: &Config,
-        security: &Security,
-    ) -> Result<Self, CloseReason> {
-        Self::new(wire, address, HandshakeRole::Acceptor, config, security)
-    }
-
-    fn new(
+    /// Starts the handshake of a connection; an acceptor waits for the connector's hello.
+    pub(crate) fn new(
         wire: Wire,
         address: Address,
         role: HandshakeRole,
@@ -129,15 +119,13 @@ impl Handshake {
         security: &Security,
     ) -> Result<Self, EndpointError> {
         let peer = address.to_string();
-        let refused = |call| {
-            let subject = peer.clone();
-            move |errno| EndpointError::SystemCall { call, subject, errno }
-        };
+        let refused =
+            |call, errno| EndpointError::SystemCall { call, subject: peer.clone(), errno };
         let failed = |why| match why {
             CloseReason::Authentication(AuthenticationError::User { uid }) => {
                 EndpointError::UserNotAllowed { address: peer.clone(), uid }
             }
-            CloseReason::SystemCall { call, errno } => refused(call)(errno),
+            CloseReason::SystemCall { call, errno } => refused(call, errno),
             why => EndpointError::Handshake { address: peer.clone(), why },
         };
         let is_sm = address.transport() == Transport::Sm;
@@ -146,15 +134,15 @@ impl Handshake {
         if is_sm {
             let made = Segment::create(config.slots_count, config.shared_bytes);
             let (segment, file) = made.map_err(|why| match why {
-                SegmentError::FailedSystemCall(call, errno) => refused(call)(errno),
-                SegmentError::NotSealed => refused("fcntl")(Errno::PERM),
+                SegmentError::FailedSystemCall(call, errno) => refused(call, errno),
+                SegmentError::NotSealed => refused("fcntl", Errno::PERM),
             })?;
             handshake.segment = Some(segment);
             let own = &handshake.own_opening[..HELLO_BYTES];
             match socket::send_fds(handshake.fd(), own, &[file.as_fd()]) {
                 Ok(HELLO_BYTES) => {}
-                Ok(_) => return Err(refused("sendmsg")(Errno::NOBUFS)),
-                Err(errno) => return Err(refused("sendmsg")(errno)),
+                Ok(_) => return Err(refused("sendmsg", Errno::NOBUFS)),
+                Err(errno) => return Err(refused("sendmsg", errno)),
             }
         } else {
             handshake.send_opening(security).map_err(failed)?;
@@ -268,11 +256,7 @@ impl Handshake {
             }
             (OPENING_BYTES, Some(secret)) => {
                 match is_connector {
-                    true => self.send(&secret.compute_proof(
-                        self.role,
-                        self.connector_opening(),
-                        self.acceptor_opening(),
-                    ))?,
+                    true => self.send_proof(secret)?,
                     false => self.send_opening(security)?,
                 }
                 Ok(HandshakeProgress::Needs(PROOF_BYTES))
@@ -280,13 +264,8 @@ impl Handshake {
             (_, Some(secret)) => {
                 let mut proof = [0; PROOF_BYTES];
                 proof.copy_from_slice(&self.received[OPENING_BYTES..]);
-                let its = self.role.opposite();
-                if secret.is_valid_proof(
-                    &proof,
-                    its,
-                    self.connector_opening(),
-                    self.acceptor_opening(),
-                ) {
+                let [connector, acceptor] = self.openings();
+                if secret.is_valid_proof(&proof, self.role.opposite(), connector, acceptor) {
                     return Ok(HandshakeProgress::Done);
                 }
                 if !is_connector {
@@ -313,20 +292,18 @@ impl Handshake {
         })?)
     }
 
-    /// Returns the bytes that the connector sent before the proofs.
-    fn connector_opening(&self) -> &[u8] {
+    /// Returns the bytes that the connector and the acceptor sent before the proofs.
+    fn openings(&self) -> [&[u8]; 2] {
+        let (own, its) = (&self.own_opening[..], &self.received[..OPENING_BYTES]);
         match self.role {
-            HandshakeRole::Connector => &self.own_opening,
-            HandshakeRole::Acceptor => &self.received[..OPENING_BYTES],
+            HandshakeRole::Connector => [own, its],
+            HandshakeRole::Acceptor => [its, own],
         }
     }
 
-    /// Returns the bytes that the acceptor sent before the proofs.
-    fn acceptor_opening(&self) -> &[u8] {
-        match self.role {
-            HandshakeRole::Connector => &self.received[..OPENING_BYTES],
-            HandshakeRole::Acceptor => &self.own_opening,
-        }
+    fn send_proof(&mut self, secret: &Secret) -> Result<(), CloseReason> {
+        let [connector, acceptor] = self.openings();
+        self.send(&secret.compute_proof(self.role, connector, acceptor))
     }
 
     /// Finishes a complete handshake, and sends the acceptor's last message.
@@ -346,23 +323,12 @@ impl Handshake {
                 let segment = self.share_memory(&its, message_bytes_max, config, security)?;
                 let own = usize::from(is_acceptor);
                 let socket = self.wire.into_socket().ok_or(FrameError::Reserved)?;
-                AnyLink::Sm(SharedMemoryLink::new(
-                    segment,
-                    own,
-                    its.spins,
-                    message_bytes_max,
-                    socket,
-                ))
+                let spins = its.spins;
+                AnyLink::Sm(SharedMemoryLink::new(segment, own, spins, message_bytes_max, socket))
             }
             Transport::Tcp | Transport::Uds | Transport::Tls => {
                 match security.secret_for_address(&self.address) {
-                    Some(secret) if is_acceptor => {
-                        self.send(&secret.compute_proof(
-                            self.role,
-                            self.connector_opening(),
-                            self.acceptor_opening(),
-                        ))?;
-                    }
+                    Some(secret) if is_acceptor => self.send_proof(secret)?,
                     None if is_acceptor => self.send_opening(security)?,
                     Some(_) | None => {}
                 }
@@ -421,7 +387,6 @@ impl Handshake {
         &self.address
     }
 
-    /// Returns `true` if this end is the connector.
     pub(crate) fn is_connector(&self) -> bool {
         self.role == HandshakeRole::Connector
     }

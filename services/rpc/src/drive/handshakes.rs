@@ -2,10 +2,11 @@
 
 use super::connect::ConnectAttempt;
 use super::handshake::Handshake;
+use super::listen::system_call_error;
 use super::poll::{EventSource, Poll};
 use super::security::Security;
 use super::wire::Wire;
-use crate::engine::PeerKey;
+use crate::engine::{HandshakeRole, PeerKey};
 use crate::{Address, CloseReason, Config, EndpointError};
 use rustix::io::Errno;
 use std::cmp::Reverse;
@@ -30,7 +31,6 @@ struct PendingConnection {
 }
 
 impl PendingConnection {
-    /// Returns `true` if this endpoint initiated the connection.
     fn is_outgoing(&self) -> bool {
         match &self.stage {
             Stage::Connecting(_) => true,
@@ -99,8 +99,7 @@ impl Handshakes {
         deadline_ns: u64,
     ) -> Result<u32, EndpointError> {
         let stage = Stage::Connecting(ConnectAttempt::new(address)?);
-        let failed = |errno| system_call_error("socket", address, errno);
-        let number = self.free_number().map_err(failed)?;
+        let number = self.free_number().map_err(system_call_error("socket", address))?;
         self.insert(number, PendingConnection { stage, remote_ip: None, deadline_ns });
         Ok(number)
     }
@@ -116,7 +115,7 @@ impl Handshakes {
     ) -> Result<u32, EndpointError> {
         let handshake = Handshake::new_connector(wire, address.clone(), config, security)?;
         let number = self.register(handshake, None, deadline_ns, poll);
-        number.map_err(|errno| system_call_error("epoll_ctl", address, errno))
+        number.map_err(system_call_error("epoll_ctl", address))
     }
 
     /// Starts the handshake of a connection that was accepted at that address. Returns its number.
@@ -127,7 +126,8 @@ impl Handshakes {
         deadline_ns: u64,
         (poll, config, security): (&Poll, &Config, &Security),
     ) -> Result<u32, CloseReason> {
-        let handshake = Handshake::new_acceptor(wire, address, config, security)?;
+        let role = HandshakeRole::Acceptor;
+        let handshake = Handshake::new(wire, address, role, config, security)?;
         let number = self.register(handshake, remote, deadline_ns, poll);
         number.map_err(CloseReason::from_system_call("epoll_ctl"))
     }
@@ -141,18 +141,11 @@ impl Handshakes {
     ) -> Result<u32, Errno> {
         let number = self.free_number()?;
         poll.add(handshake.fd(), EventSource::Handshake(number))?;
-        self.insert(
-            number,
-            PendingConnection {
-                stage: Stage::Handshake(Box::new(handshake)),
-                remote_ip,
-                deadline_ns,
-            },
-        );
+        let stage = Stage::Handshake(Box::new(handshake));
+        self.insert(number, PendingConnection { stage, remote_ip, deadline_ns });
         Ok(number)
     }
 
-    /// Handles an event of the handshake `number`.
     pub(crate) fn advance(
         &mut self,
         number: u32,
@@ -178,15 +171,13 @@ impl Handshakes {
         }
         let Stage::Handshake(handshake) = &mut entry.stage else { return None };
         let advanced = handshake.advance(config, security);
-        let result = match advanced {
-            Ok(false) => return None,
-            Ok(true) => Ok(()),
-            Err(gone) => Err(gone),
-        };
+        if advanced == Ok(false) {
+            return None;
+        }
         let entry = self.remove(number)?;
         let connected_to = entry.is_outgoing().then(|| entry.address().clone());
         let Stage::Handshake(handshake) = entry.stage else { return None };
-        Some(FinishedHandshake { number, connected_to, result: result.map(|()| *handshake) })
+        Some(FinishedHandshake { number, connected_to, result: advanced.map(|_| *handshake) })
     }
 
     fn remove(&mut self, number: u32) -> Option<PendingConnection> {
@@ -294,10 +285,6 @@ impl Handshakes {
         self.remove(number);
         Ok(true)
     }
-}
-
-fn system_call_error(call: &'static str, address: &Address, errno: Errno) -> EndpointError {
-    EndpointError::SystemCall { call, subject: address.to_string(), errno }
 }
 
 #[cfg(test)]

@@ -7,7 +7,6 @@ use crate::mailbox::{Mailbox, PostError, ReceiverState};
 use crate::{CallError, Method};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
-use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -28,9 +27,9 @@ pub(crate) struct PostedCall {
     pub(crate) promise: Promise,
 }
 
-/// Queue from other threads to an endpoint.
+/// Queue from other threads to an endpoint, with the eventfd that wakes the endpoint's thread.
 pub(crate) struct Inbox<E> {
-    mailbox: Mailbox<PoolAnswer, PostedRequest<E>>,
+    pub(crate) mailbox: Mailbox<PoolAnswer, PostedRequest<E>>,
     eventfd: OwnedFd,
     /// Maximum number of queued calls and closures of other threads.
     posts_max: usize,
@@ -49,16 +48,6 @@ impl<E> Inbox<E> {
 
     pub(crate) fn push_answer(&self, answer: PoolAnswer) {
         self.wake_if_asleep(self.mailbox.push_answer(answer));
-    }
-
-    /// Starts to accept posts of other threads.
-    pub(crate) fn open(&self) {
-        self.mailbox.open();
-    }
-
-    /// Refuses later posts, and drops those that the endpoint's thread has not removed.
-    pub(crate) fn close(&self) {
-        drop(self.mailbox.close());
     }
 
     /// Queues a request for the endpoint's thread, and wakes the thread if it sleeps.
@@ -95,38 +84,6 @@ impl<E> Inbox<E> {
             let _ = rustix::io::write(&self.eventfd, &1u64.to_ne_bytes());
         }
     }
-
-    /// Announces that the endpoint's thread is about to sleep; the caller then runs one more iteration.
-    pub(crate) fn declare_sleep(&self) {
-        self.mailbox.declare_sleep();
-    }
-
-    /// Announces that the endpoint's thread is awake.
-    pub(crate) fn declare_awake(&self) {
-        self.mailbox.declare_awake();
-    }
-
-    #[inline]
-    pub(crate) fn has_items(&self) -> bool {
-        self.mailbox.has_items()
-    }
-
-    pub(crate) fn take_all(
-        &self,
-        answers: &mut Vec<PoolAnswer>,
-        posts: &mut Vec<PostedRequest<E>>,
-    ) {
-        self.mailbox.take_all(answers, posts);
-    }
-
-    /// Returns `true` if a stop was requested since the last call.
-    pub(crate) fn take_stop_request(&self) -> bool {
-        self.mailbox.take_stop_request()
-    }
 }
 
-impl<E> fmt::Debug for Inbox<E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Inbox").finish_non_exhaustive()
-    }
-}
+handover_base::debug_struct!(Inbox<E>);

@@ -31,7 +31,6 @@ pub(crate) trait Link: Send + fmt::Debug {
     /// Sends queued frames while there is space. Returns `true` if any bytes were sent.
     fn flush(&mut self) -> Result<bool, CloseReason>;
 
-    /// Returns the number of bytes queued for sending.
     fn queued_bytes(&self) -> usize;
 
     /// Returns `true` if sending has failed because the peer closed the connection. [`receive`](Self::receive)

@@ -2,6 +2,7 @@
 
 use super::random::random_u128;
 use super::socket;
+use crate::raw::{FailedSystemCall, failed_call};
 use crate::{Address, EndpointError};
 use rustix::fs::{
     FileType, FlockOperation, Mode, OFlags, Stat, fchmod, flock, fstat, lstat, open, unlink,
@@ -41,11 +42,11 @@ struct SocketFile {
 
 impl SocketFile {
     /// Locks the path before its socket file is created.
-    fn lock(path: &str) -> Result<Self, (&'static str, Errno)> {
+    fn lock(path: &str) -> Result<Self, FailedSystemCall> {
         let lock_path = lock_path(path);
         let flags = OFlags::CREATE | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         loop {
-            let lock = open(lock_path.as_str(), flags, OWNER_ONLY).map_err(|it| ("open", it))?;
+            let lock = open(lock_path.as_str(), flags, OWNER_ONLY).map_err(failed_call("open"))?;
             flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(
                 |errno| match errno {
                     Errno::WOULDBLOCK => ("flock", Errno::ADDRINUSE),
@@ -80,7 +81,6 @@ impl Drop for SocketFile {
     }
 }
 
-/// Returns the path of the lock file, next to the socket's file.
 fn lock_path(path: &str) -> String {
     format!("{path}.lock")
 }

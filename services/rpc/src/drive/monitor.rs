@@ -6,7 +6,6 @@ use crate::engine::{Method, PeerKey};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::collections::HashMap;
-use std::fmt;
 
 /// Maximum latency that the histograms record, in ns: an hour. Longer calls count as an hour.
 const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
@@ -124,11 +123,7 @@ pub(crate) struct Monitor {
     observer: Option<Box<Observer>>,
 }
 
-impl fmt::Debug for Monitor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Monitor").field("calls", &self.calls).finish_non_exhaustive()
-    }
-}
+handover_base::debug_struct!(Monitor as it { calls: it.calls });
 
 impl Monitor {
     pub(crate) fn set_observer(&mut self, observer: Box<Observer>) {

@@ -37,10 +37,8 @@ pub(crate) struct PeerSlot {
     pub(crate) link: Option<AnyLink>,
     pub(crate) message_bytes_max: usize,
     is_in_shared_memory: bool,
-    /// `true` if the socket is in the epoll set.
     pub(crate) is_in_epoll: bool,
     pub(crate) deferred: Backlog<DeferredRequest>,
-    /// `true` if the peer is in `Peers::scheduled`.
     is_scheduled: bool,
     /// Process descriptor of a Unix socket's peer, watched as long as the connection lasts, because a child that
     /// the peer has forked may hold the socket open after the peer has exited.
@@ -58,7 +56,6 @@ pub(crate) struct ClosedPeer {
     pub(crate) process: Option<OwnedFd>,
 }
 
-/// Connected peers by key.
 #[derive(Debug, Default)]
 pub(crate) struct Peers {
     pub(crate) slots: Vec<PeerSlot>,
@@ -70,7 +67,6 @@ pub(crate) struct Peers {
     /// iteration does not visit the others, of which there may be thousands.
     receivable: Vec<u64>,
     pub(crate) streams_count: usize,
-    /// `true` if some peer may have frames queued for sending.
     pub(crate) has_queued_frames: bool,
     /// `true` if queued frames must be sent at the end of this iteration.
     is_flush_due: bool,
@@ -105,7 +101,6 @@ impl Peers {
         self.get(peer).is_some()
     }
 
-    /// Calls `handle` with the link of each peer that shares memory with this endpoint.
     pub(crate) fn for_each_shared_memory_link(
         &mut self,
         mut handle: impl FnMut(&mut SharedMemoryLink),
@@ -502,7 +497,6 @@ impl Peers {
         self.slots[peer.slot as usize].deferred.pop()
     }
 
-    /// Returns the number of deferred requests of all peers.
     pub(crate) fn deferred_count(&self) -> usize {
         self.slots.iter().map(|at| at.deferred.len()).sum()
     }

@@ -107,7 +107,6 @@ impl Poll {
         self.0.modify(fd, source.pack(), flags_of(source))
     }
 
-    /// Removes a descriptor from the set.
     pub(crate) fn remove(&self, fd: impl AsFd) -> Result<(), Errno> {
         self.0.remove(fd)
     }

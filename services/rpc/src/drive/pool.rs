@@ -7,7 +7,6 @@ use handover_base::affinity;
 #[cfg(feature = "fibers")]
 use handover_fiber::Runtime;
 use std::collections::{HashMap, VecDeque};
-use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -18,7 +17,6 @@ const REQUESTS_PER_FREE_SLOT_MAX: usize = 4;
 /// Handler for the pool: appends the result, or the text of a refusal, to the vector.
 pub(crate) type PooledHandler = dyn Fn(&[u8], &mut Vec<u8>) -> Result<(), Refusal> + Send + Sync;
 
-/// Request for the pool.
 pub(crate) struct PoolJob {
     pub(crate) work: Arc<PooledHandler>,
     pub(crate) arguments: Vec<u8>,
@@ -27,7 +25,6 @@ pub(crate) struct PoolJob {
     pub(crate) one_way: bool,
 }
 
-/// Answer to a pooled request.
 #[derive(Debug)]
 pub(crate) struct PoolAnswer {
     pub(crate) peer: PeerKey,
@@ -57,7 +54,6 @@ struct PoolQueue {
 #[derive(Default)]
 struct PeerJobs {
     jobs: Backlog<PoolJob>,
-    /// `true` if the peer is in `PoolQueue::scheduled`.
     is_scheduled: bool,
     /// Number of bytes of finished answers that the endpoint's thread has not received yet.
     finished_bytes: usize,
@@ -151,11 +147,7 @@ pub(crate) struct Pool {
     queue_bytes_max: usize,
 }
 
-impl fmt::Debug for Pool {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pool").finish_non_exhaustive()
-    }
-}
+handover_base::debug_struct!(Pool);
 
 impl Pool {
     /// Starts the configured number of threads, pinned in turn to the configured CPUs.
@@ -302,7 +294,6 @@ impl Pool {
         drop(job);
     }
 
-    /// Removes the requests of a disconnected peer.
     pub(crate) fn remove_peer_jobs(&self, peer: PeerKey) {
         let mut queue = lock_ignoring_poison(&self.shared.queue);
         let jobs = queue.take_jobs_of(peer);

@@ -62,7 +62,7 @@ impl Endpoint {
     /// [`Config::spin_ns_max`](crate::Config::spin_ns_max) applies to the endpoint's thread.
     pub fn start_progress(mut self) -> Result<Progress, EndpointError> {
         let (stopper, inbox) = (self.stopper(), Arc::clone(self.inbox()));
-        inbox.open();
+        inbox.mailbox.open();
         let caller = Caller { inbox: Arc::clone(&inbox) };
         let thread = thread::Builder::new().name("rpc-progress".into());
         let thread = thread.spawn(move || {
@@ -82,7 +82,7 @@ struct InboxCloser(Arc<CallbackInbox>);
 
 impl Drop for InboxCloser {
     fn drop(&mut self) {
-        self.0.close();
+        drop(self.0.mailbox.close());
     }
 }
 
@@ -119,7 +119,7 @@ impl Progress {
         match self.thread.take().map(JoinHandle::join) {
             Some(Ok(endpoint)) => {
                 // If the thread had ended before, the stop request is still there.
-                endpoint.inbox().take_stop_request();
+                endpoint.inbox().mailbox.take_stop_request();
                 endpoint
             }
             Some(Err(panic)) => std::panic::resume_unwind(panic),
@@ -146,11 +146,7 @@ pub struct Caller {
     inbox: Arc<CallbackInbox>,
 }
 
-impl fmt::Debug for Caller {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Caller").finish_non_exhaustive()
-    }
-}
+handover_base::debug_struct!(Caller);
 
 impl Caller {
     /// Calls a procedure, and waits for the result.

@@ -8,7 +8,6 @@ use handover_base::sync::shared::{AtomicU64, Ordering};
 #[cfg(feature = "fibers")]
 use handover_fiber::Eventual;
 use std::collections::HashMap;
-use std::fmt;
 #[cfg(not(feature = "fibers"))]
 use std::sync::OnceLock as Eventual;
 use std::sync::{Arc, Mutex};
@@ -32,7 +31,6 @@ impl<T> Answer<T> {
         return self.result.get();
     }
 
-    /// Waits until the result is set, and returns it.
     pub(crate) fn wait_for_result(&self) -> &Result<T, CallError> {
         self.result.wait()
     }
@@ -109,11 +107,7 @@ pub(crate) struct AwaitedCalls {
     pub(crate) calls: HashMap<u64, AwaitedCall>,
 }
 
-impl fmt::Debug for AwaitedCalls {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AwaitedCalls").field("calls", &self.calls.len()).finish_non_exhaustive()
-    }
-}
+handover_base::debug_struct!(AwaitedCalls as it { calls: it.calls.len() });
 
 impl AwaitedCalls {
     #[inline]

@@ -4,7 +4,6 @@ use super::dump::Dump;
 use crate::EndpointError;
 use rustix::io::Errno;
 use signal_hook::SigId;
-use std::fmt;
 use std::io::Read;
 use std::os::unix::net::UnixStream;
 
@@ -18,11 +17,7 @@ pub(crate) struct SignalDump {
     pub(crate) is_due: bool,
 }
 
-impl fmt::Debug for SignalDump {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SignalDump").field("id", &self.id).finish_non_exhaustive()
-    }
-}
+handover_base::debug_struct!(SignalDump as it { id: it.id });
 
 impl SignalDump {
     pub(crate) fn new(

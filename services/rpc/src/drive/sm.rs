@@ -12,7 +12,9 @@ use super::bulk::BulkMemory;
 use super::link::{Link, SendQueue};
 use super::socket;
 use crate::engine::{BULK_SEGMENTS_MAX, FRAME_HEADER_BYTES, FileId, FrameHeader, FrameKind};
-use crate::raw::{INLINE_BODY_BYTES_MAX, Segment, file_id, peer_credentials};
+use crate::raw::{
+    INLINE_BODY_BYTES_MAX, MessageSlot, Segment, SegmentEnd, file_id, peer_credentials,
+};
 use crate::{CloseReason, FrameError};
 use handover_base::sync::shared::Ordering;
 use handover_notify::SleepObject;
@@ -54,7 +56,6 @@ pub(crate) struct SharedMemoryLink {
     socket: OwnedFd,
     /// Received files that no frame has referred to yet, in the order of their arrival.
     files: VecDeque<(FileId, OwnedFd)>,
-    /// `true` if the socket may hold unread bytes.
     may_have_unread_bytes: bool,
     /// Process id of the peer, if visible in this pid namespace.
     pid: Option<i32>,
@@ -92,6 +93,21 @@ impl SharedMemoryLink {
             may_have_unread_bytes: false,
             pid,
         }
+    }
+
+    #[inline]
+    fn own_end(&self) -> &SegmentEnd {
+        self.segment.end_by_index(self.end_index)
+    }
+
+    #[inline]
+    fn peer_end(&self) -> &SegmentEnd {
+        self.segment.end_by_index(1 - self.end_index)
+    }
+
+    #[inline]
+    fn next_slot(&self) -> &MessageSlot {
+        self.segment.slot(1 - self.end_index, self.received_count)
     }
 
     /// Reads wake-up bytes, and at most one file. Returns the number of bytes, and `true` if there was a file.
@@ -157,11 +173,8 @@ impl SharedMemoryLink {
         self.sent_count += 1;
         // Release: publishes the header and the body to the Acquire in the peer's poll_for_message().
         slot.sequence.store(self.sent_count, Ordering::Release);
-        if !self.peer_spins {
-            let asleep = &self.segment.end_by_index(1 - self.end_index).status.asleep;
-            if asleep.must_wake(|| None).is_some() {
-                self.wake_peer();
-            }
+        if !self.peer_spins && self.peer_end().status.asleep.must_wake(|| None).is_some() {
+            self.wake_peer();
         }
         Ok(true)
     }
@@ -178,8 +191,7 @@ impl SharedMemoryLink {
     fn update_progress(&mut self) -> Result<(), CloseReason> {
         // Acquire: pairs with the Release in mark_read() of the peer, which has read the bytes that
         // are overwritten next.
-        let taken =
-            self.segment.end_by_index(1 - self.end_index).progress.taken.load(Ordering::Acquire);
+        let taken = self.peer_end().progress.taken.load(Ordering::Acquire);
         if taken < self.acked_count || taken > self.sent_count {
             return Err(FrameError::Reserved.into());
         }
@@ -240,16 +252,10 @@ impl SharedMemoryLink {
         (head + bytes - self.body_tail <= shared_bytes).then_some((head, head + bytes))
     }
 
-    /// Returns `true` if a message has arrived.
-    #[inline]
-    fn has_next(&self) -> bool {
-        self.poll_for_message(1)
-    }
-
     /// Polls for a message `polls` times, without other work. Returns `true` if a message has arrived.
     #[inline]
     pub(crate) fn poll_for_message(&self, polls: u32) -> bool {
-        let slot = self.segment.slot(1 - self.end_index, self.received_count);
+        let slot = self.next_slot();
         // Acquire: pairs with the Release in publish() of the peer.
         (0..polls).any(|_| slot.sequence.load(Ordering::Acquire) == self.received_count + 1)
     }
@@ -257,7 +263,7 @@ impl SharedMemoryLink {
     /// Decodes the header of the message that has arrived.
     #[inline]
     fn next_header(&self) -> Result<FrameHeader, FrameError> {
-        let slot = self.segment.slot(1 - self.end_index, self.received_count);
+        let slot = self.next_slot();
         let word = |at: usize| slot.header[at].load(Ordering::Relaxed);
         FrameHeader::from_words([word(0), word(1), word(2)], self.body_bytes_max)
     }
@@ -265,7 +271,7 @@ impl SharedMemoryLink {
     /// Copies a body out of its slot.
     #[inline]
     fn read_inline(&self, bytes: usize, body: &mut Vec<u8>) {
-        let slot = self.segment.slot(1 - self.end_index, self.received_count);
+        let slot = self.next_slot();
         body.clear();
         if bytes > 0 {
             for word in &slot.inline[..bytes.div_ceil(8)] {
@@ -282,11 +288,10 @@ impl SharedMemoryLink {
         self.segment.prefetch_slot_for_write(self.end_index, self.sent_count);
     }
 
-    /// Marks the current message as read.
     #[inline]
     fn mark_read(&mut self) {
         self.received_count += 1;
-        let progress = &self.segment.end_by_index(self.end_index).progress;
+        let progress = &self.own_end().progress;
         // Release: pairs with the Acquire in update_progress() of the peer.
         progress.taken.store(self.received_count, Ordering::Release);
     }
@@ -314,7 +319,7 @@ impl SharedMemoryLink {
     /// Wakes the peer if it waits for space.
     #[inline]
     fn notify_space(&self) {
-        let wants_space = &self.segment.end_by_index(1 - self.end_index).status.wants_space;
+        let wants_space = &self.peer_end().status.wants_space;
         // Relaxed: if this load is too early to see the peer's store, a later call sees it, at the
         // latest the one after the fence before this end sleeps.
         if wants_space.load(Ordering::Relaxed) != 0 && wants_space.swap(0, Ordering::Relaxed) != 0 {
@@ -328,16 +333,11 @@ impl SharedMemoryLink {
         if self.may_have_unread_bytes {
             self.read_all_wakeups();
         }
-        self.segment
-            .end_by_index(self.end_index)
-            .status
-            .asleep
-            .declare_sleep(SleepObject::Elsewhere);
+        self.own_end().status.asleep.declare_sleep(SleepObject::Elsewhere);
     }
 
-    /// Announces that this end is awake.
     pub(crate) fn declare_awake(&mut self) {
-        self.segment.end_by_index(self.end_index).status.asleep.withdraw_sleep();
+        self.own_end().status.asleep.withdraw_sleep();
     }
 }
 
@@ -358,7 +358,7 @@ impl Link for SharedMemoryLink {
         body: &mut Vec<u8>,
         _eager: bool,
     ) -> Result<Option<FrameHeader>, CloseReason> {
-        if !self.has_next() {
+        if !self.poll_for_message(1) {
             self.notify_space();
             return Ok(None);
         }
@@ -366,7 +366,7 @@ impl Link for SharedMemoryLink {
         let header = self.next_header()?;
         let bytes = header.body_bytes as usize;
         if bytes > INLINE_BODY_BYTES_MAX {
-            let slot = self.segment.slot(1 - self.end_index, self.received_count);
+            let slot = self.next_slot();
             let offset = slot.inline[0].load(Ordering::Relaxed);
             let shared_bytes = u64::from(self.segment.shared_bytes());
             let outside = FrameError::Outside { offset, bytes: bytes as u64, shared_bytes };
@@ -401,11 +401,7 @@ impl Link for SharedMemoryLink {
         self.queue = queue;
         if !self.queue.is_empty() {
             // Relaxed: ordered by the fence before sleeping, and by the next read of the peer's progress.
-            self.segment
-                .end_by_index(self.end_index)
-                .status
-                .wants_space
-                .store(1, Ordering::Relaxed);
+            self.own_end().status.wants_space.store(1, Ordering::Relaxed);
         }
         Ok(went)
     }
@@ -475,11 +471,7 @@ impl Link for SharedMemoryLink {
         // Checked before the copy, since the send is retried each iteration while the peer does not read.
         if !self.has_space(bytes)? {
             // Relaxed: as in flush().
-            self.segment
-                .end_by_index(self.end_index)
-                .status
-                .wants_space
-                .store(1, Ordering::Relaxed);
+            self.own_end().status.wants_space.store(1, Ordering::Relaxed);
             return Ok(false);
         }
         // At most message_bytes_max, twice which fits the shared buffer.

@@ -15,7 +15,6 @@ use std::time::Duration;
 /// Maximum number of descriptors in one message: that of the segment in a handshake, or one file.
 pub(crate) const FDS_PER_MESSAGE_MAX: usize = 1;
 
-/// Result of reading from a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReadResult {
     /// No bytes are available; epoll reports when some arrive.

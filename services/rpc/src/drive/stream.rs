@@ -29,7 +29,6 @@ pub(crate) struct StreamLink {
     wire: Wire,
     inbound: ReceiveBuffer,
     queue: SendQueue,
-    /// `true` if there may be data to read.
     readable: bool,
     /// `true` if the socket may have space to send. If not, epoll reports when it has.
     writable: bool,

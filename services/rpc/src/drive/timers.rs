@@ -47,7 +47,6 @@ impl<C> Timers<C> {
         started.map(|id| Timer { id }).map_err(|_| TimersFull { timers_max })
     }
 
-    /// Returns `true` if no further timer can be started.
     pub(crate) fn is_full(&self, timers_max: u32) -> bool {
         self.count() >= timers_max as usize
     }

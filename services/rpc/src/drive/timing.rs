@@ -1,7 +1,7 @@
 //! Timers of an endpoint, and callbacks at its drop.
 
 use super::calling;
-use super::event_loop::{Callback, CallbackContext, DeferringSink, EventLoop, sealed};
+use super::event_loop::{Callback, CallbackContext, EventLoop, sealed};
 use super::timers::Timer;
 use crate::clock::after;
 use crate::engine::PeerKey;
@@ -31,14 +31,6 @@ impl CallbackContext<'_> {
 impl sealed::Driver for CallbackContext<'_> {
     fn event_loop(&mut self) -> &mut EventLoop {
         self.event_loop
-    }
-
-    fn run_until(
-        &mut self,
-        deadline_ns: u64,
-        done: impl FnMut(&mut EventLoop, bool) -> bool,
-    ) -> bool {
-        self.event_loop.run_until(&mut DeferringSink, deadline_ns, done)
     }
 }
 

@@ -10,7 +10,6 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{
     ClientConfig, ClientConnection, Connection, RootCertStore, ServerConfig, ServerConnection,
 };
-use std::fmt;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -28,23 +27,17 @@ impl TlsSetup {
     pub(crate) fn from_files(files: &TlsFiles) -> Result<Self, EndpointError> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let chain = load_certificates(&files.certificates)?;
-        let key = PrivateKeyDer::from_pem_file(&files.private_key).map_err(|error| {
-            EndpointError::from_security_setup(
-                &files.private_key,
-                format!("no private key: {error}"),
-            )
-        })?;
+        let of_key =
+            |error| EndpointError::unusable(&files.private_key, format!("no private key: {error}"));
+        let key = PrivateKeyDer::from_pem_file(&files.private_key).map_err(of_key)?;
+        let of_roots = |error: String| EndpointError::unusable(&files.roots, error);
         let mut roots = RootCertStore::empty();
         for root in load_certificates(&files.roots)? {
-            roots.add(root).map_err(|error| {
-                EndpointError::from_security_setup(&files.roots, error.to_string())
-            })?;
+            roots.add(root).map_err(|error| of_roots(error.to_string()))?;
         }
         let roots = Arc::new(roots);
-        let of_roots = |error: String| EndpointError::from_security_setup(&files.roots, error);
-        let of_chain = |error: rustls::Error| {
-            EndpointError::from_security_setup(&files.certificates, error.to_string())
-        };
+        let of_chain =
+            |error: rustls::Error| EndpointError::unusable(&files.certificates, error.to_string());
         let versions = [&rustls::version::TLS13];
 
         let verifier =
@@ -71,12 +64,8 @@ impl TlsSetup {
     pub(crate) fn new_server_session(&self, fd: OwnedFd) -> Result<TlsSession, CloseReason> {
         // check_listen_address() has made sure that a listening endpoint has one.
         let config = self.server.clone().ok_or(CloseReason::ClosedLocally)?;
-        let connection = ServerConnection::new(config).map_err(tls_error)?;
-        Ok(TlsSession {
-            fd,
-            connection: connection.into(),
-            incoming: RecordBoundaryParser::default(),
-        })
+        let connection = ServerConnection::new(config).map_err(tls_error)?.into();
+        Ok(TlsSession { fd, connection, incoming: RecordBoundaryParser::default() })
     }
 
     /// Starts TLS as the client of that `HOST:PORT`.
@@ -92,30 +81,29 @@ impl TlsSetup {
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let name = ServerName::try_from(host).map_err(|error| error.to_string())?;
         let connection = ClientConnection::new(config, name).map_err(|error| error.to_string())?;
-        Ok(TlsSession {
-            fd,
-            connection: connection.into(),
-            incoming: RecordBoundaryParser::default(),
-        })
+        let connection = connection.into();
+        Ok(TlsSession { fd, connection, incoming: RecordBoundaryParser::default() })
     }
 }
 
 fn load_certificates(path: &str) -> Result<Vec<CertificateDer<'static>>, EndpointError> {
     let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
-    let found: Vec<_> = read.map_err(|error| {
-        EndpointError::from_security_setup(path, format!("no certificates: {error}"))
-    })?;
+    let found: Vec<_> =
+        read.map_err(|error| EndpointError::unusable(path, format!("no certificates: {error}")))?;
     match found.is_empty() {
-        true => Err(EndpointError::from_security_setup(
-            path,
-            "the file contains no certificate in PEM format",
-        )),
+        true => {
+            Err(EndpointError::unusable(path, "the file contains no certificate in PEM format"))
+        }
         false => Ok(found),
     }
 }
 
 fn tls_error(error: rustls::Error) -> CloseReason {
     CloseReason::Tls(error.to_string().into())
+}
+
+fn failed_call(call: &'static str, error: &io::Error) -> CloseReason {
+    CloseReason::from_system_call(call)(Errno::from_io_error(error).unwrap_or(Errno::IO))
 }
 
 /// Length of a TLS record's header, in bytes; its last two bytes are the length of the rest (RFC 8446, section 5.1).
@@ -163,11 +151,7 @@ pub(crate) struct TlsSession {
     incoming: RecordBoundaryParser,
 }
 
-impl fmt::Debug for TlsSession {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TlsSession").field("fd", &self.fd).finish_non_exhaustive()
-    }
-}
+handover_base::debug_struct!(TlsSession as it { fd: it.fd });
 
 impl TlsSession {
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
@@ -206,10 +190,7 @@ impl TlsSession {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     return Ok(ReadResult::Nothing);
                 }
-                Err(error) => {
-                    let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
-                    return Err(CloseReason::from_system_call("recv")(errno));
-                }
+                Err(error) => return Err(failed_call("recv", &error)),
             }
             let opened = self.connection.process_new_packets();
             // Sends the next handshake message, or the alert with the reason. An error is ignored: if the peer has
@@ -226,10 +207,7 @@ impl TlsSession {
                 Ok(0) => break,
                 Ok(_) => went = true,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                Err(error) => {
-                    let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
-                    return Err(CloseReason::from_system_call("send")(errno));
-                }
+                Err(error) => return Err(failed_call("send", &error)),
             }
         }
         Ok(went)
@@ -239,7 +217,6 @@ impl TlsSession {
         self.connection.wants_write()
     }
 
-    /// Returns `true` if a part of a record has arrived.
     pub(crate) fn is_within_record(&self) -> bool {
         self.incoming.is_within_record()
     }

@@ -36,10 +36,8 @@ impl Wire {
     pub(crate) fn into_socket(self) -> Option<OwnedFd> {
         match self {
             Wire::Socket(fd) => Some(fd),
-            #[cfg(feature = "tls")]
-            Wire::Tls(_) => None,
-            #[cfg(test)]
-            Wire::Simulated(_) => None,
+            #[cfg(any(feature = "tls", test))]
+            _ => None,
         }
     }
 
@@ -150,22 +148,18 @@ impl Wire {
     /// Sends bytes that were accepted and buffered. Returns `true` if any were sent.
     pub(crate) fn flush(&mut self) -> Result<bool, CloseReason> {
         match self {
-            Wire::Socket(_) => Ok(false),
             #[cfg(feature = "tls")]
             Wire::Tls(tls) => tls.flush(),
-            #[cfg(test)]
-            Wire::Simulated(_) => Ok(false),
+            _ => Ok(false),
         }
     }
 
     /// Returns `true` while a part of a TLS record has arrived; it cannot be decrypted before it is complete.
     pub(crate) fn is_within_record(&self) -> bool {
         match self {
-            Wire::Socket(_) => false,
             #[cfg(feature = "tls")]
             Wire::Tls(tls) => tls.is_within_record(),
-            #[cfg(test)]
-            Wire::Simulated(_) => false,
+            _ => false,
         }
     }
 
@@ -173,11 +167,9 @@ impl Wire {
     #[inline]
     pub(crate) fn has_unsent(&self) -> bool {
         match self {
-            Wire::Socket(_) => false,
             #[cfg(feature = "tls")]
             Wire::Tls(tls) => tls.has_unsent(),
-            #[cfg(test)]
-            Wire::Simulated(_) => false,
+            _ => false,
         }
     }
 }

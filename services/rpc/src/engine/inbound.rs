@@ -25,7 +25,6 @@ pub struct ReceiveBuffer {
     bytes: Vec<u8>,
     /// Index of the first byte that was not decoded yet.
     start: usize,
-    /// End of the received bytes.
     end: usize,
     body_bytes_max: u32,
     /// `true` if a frame of at least `USUAL_BYTES` bytes was returned since the last call of `shrink`.

@@ -2,7 +2,6 @@
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
-use std::fmt;
 
 /// Minimum length of a shared secret, in bytes.
 pub const SECRET_BYTES_MIN: usize = 16;
@@ -101,12 +100,8 @@ impl Secret {
     }
 }
 
-/// Omits the secret.
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Secret").finish_non_exhaustive()
-    }
-}
+// Omits the secret.
+handover_base::debug_struct!(Secret);
 
 #[cfg(test)]
 mod tests {

@@ -3,27 +3,32 @@
 use rustix::io::Errno;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+/// Reads an option of a socket into `value`, each of whose bytes may have any value.
+///
+/// # Safety
+/// Every bit pattern is a valid `T`.
+pub(super) unsafe fn read_socket_option<T>(
+    fd: BorrowedFd<'_>,
+    option: libc::c_int,
+    value: &mut T,
+) -> Result<(), Errno> {
+    let mut bytes = size_of::<T>() as libc::socklen_t; // A few bytes.
+    let (fd, value) = (fd.as_raw_fd(), (&raw mut *value).cast());
+    // SAFETY: the descriptor is open, and the kernel writes at most `bytes` bytes to `value`, for which every value
+    // is valid, as the caller promises, and the written length to `bytes`.
+    match unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, option, value, &raw mut bytes) } {
+        0 => Ok(()),
+        _ => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL)),
+    }
+}
+
 /// Returns the process id and the user id of the other end of a Unix socket. The process id is
 /// `None` if the process is not visible in this pid namespace.
 // rustix has this call, but cannot represent the id 0 that the kernel reports for a process of another namespace.
 pub(crate) fn peer_credentials(fd: BorrowedFd<'_>) -> Result<(Option<i32>, u32), Errno> {
     let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
-    let mut bytes = size_of::<libc::ucred>() as libc::socklen_t; // 12 bytes.
-    let (level, option) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
-    // SAFETY: the descriptor is open, and the kernel writes at most `bytes` bytes to `credentials`,
-    // three integers for which every value is valid, and the written length to `bytes`.
-    let got = unsafe {
-        libc::getsockopt(
-            fd.as_raw_fd(),
-            level,
-            option,
-            (&raw mut credentials).cast(),
-            &raw mut bytes,
-        )
-    };
-    if got != 0 {
-        return Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL));
-    }
+    // SAFETY: three integers, for which every value is valid.
+    unsafe { read_socket_option(fd, libc::SO_PEERCRED, &mut credentials) }?;
     Ok(((credentials.pid > 0).then_some(credentials.pid), credentials.uid))
 }
 

@@ -4,7 +4,6 @@ use super::region::Region;
 use rustix::io::Errno;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Contiguous piece of a memory region.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MemoryPiece<'a> {
     pub(crate) region: &'a Region,
@@ -94,7 +93,6 @@ pub(crate) fn receive_into<'a>(
     }
 }
 
-/// Memory address in another process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RemoteAddress {
     pub(crate) pid: i32,

@@ -1,10 +1,11 @@
 //! Descriptor of the process at the other end of a Unix socket. Unlike a process id, it never
 //! refers to another process.
 
+use super::credentials::read_socket_option;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 
 /// Socket option of Linux 6.5 that returns a descriptor of the peer's process. libc has no constant for it yet.
 const SO_PEERPIDFD: libc::c_int = 77;
@@ -26,20 +27,10 @@ pub(crate) fn peer_pidfd(fd: BorrowedFd<'_>, pid: Option<i32>) -> Option<OwnedFd
 
 fn socket_peer_pidfd(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     let mut process: libc::c_int = -1;
-    let mut bytes = size_of::<libc::c_int>() as libc::socklen_t; // 4 bytes.
-    // SAFETY: the descriptor is open, and the kernel writes at most `bytes` bytes to `process`, an
-    // integer, and the written length to `bytes`.
-    let got = unsafe {
-        libc::getsockopt(
-            fd.as_raw_fd(),
-            libc::SOL_SOCKET,
-            SO_PEERPIDFD,
-            (&raw mut process).cast(),
-            &raw mut bytes,
-        )
-    };
-    if got != 0 || process < 0 {
-        return Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL));
+    // SAFETY: an integer, for which every value is valid.
+    unsafe { read_socket_option(fd, SO_PEERPIDFD, &mut process) }?;
+    if process < 0 {
+        return Err(Errno::INVAL);
     }
     // SAFETY: getsockopt() has succeeded, so the kernel has just opened this descriptor, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(process) })

@@ -5,12 +5,9 @@
 //! exists, and bytes are copied in and out (see [`copy`](super::copy)).
 
 use super::copy::{self, StoreKind};
-use super::sealed::is_mapping_safe;
+use super::sealed::{FailedSystemCall, create_sealed_file, failed_call, is_mapping_safe};
 use crate::engine::FileId;
-use rustix::fs::{
-    FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags, fallocate, fchmod, fcntl_add_seals, fstat,
-    ftruncate, memfd_create, open, unlink,
-};
+use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, fstat, open, unlink};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -44,13 +41,6 @@ unsafe impl Send for Region {}
 // SAFETY: all access is by copy(), whose assembly acts like relaxed atomic accesses, or by the kernel.
 unsafe impl Sync for Region {}
 
-/// Name of a failed system call, and its error number.
-pub(crate) type FailedSystemCall = (&'static str, Errno);
-
-fn failed_call(call: &'static str) -> impl Fn(Errno) -> FailedSystemCall {
-    move |errno| (call, errno)
-}
-
 /// Returns the identity of the file; `None` if fstat fails.
 pub(crate) fn file_id(file: BorrowedFd<'_>) -> Option<FileId> {
     let stat = fstat(file).ok()?;
@@ -81,12 +71,7 @@ impl Region {
         if bytes == 0 {
             return Ok(Self::from_vec(Vec::new()));
         }
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let file = memfd_create("handover-bulk", flags).map_err(failed_call("memfd_create"))?;
-        fchmod(&file, Mode::RUSR | Mode::WUSR).map_err(failed_call("fchmod"))?;
-        ftruncate(&file, bytes as u64).map_err(failed_call("ftruncate"))?;
-        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-        fcntl_add_seals(&file, seals).map_err(failed_call("fcntl(F_ADD_SEALS)"))?;
+        let file = create_sealed_file("handover-bulk", bytes)?;
         let mut region = Self::mapped(file.as_fd(), bytes, true)?;
         region.populate(file.as_fd())?;
         region.kind = RegionKind::Mapped(Some(file));
@@ -234,7 +219,6 @@ impl Region {
         self.range_ptr(offset, bytes)
     }
 
-    /// Fills `into` with the bytes of the region from `offset` on.
     pub(crate) fn read(&self, offset: usize, into: &mut [u8]) {
         let from = self.range_ptr(offset, into.len());
         // SAFETY: range_ptr() has checked that `into.len()` bytes are readable at `from`; `into` is a
@@ -242,7 +226,6 @@ impl Region {
         unsafe { copy::copy(from.as_ptr(), into.as_mut_ptr(), into.len(), StoreKind::Cached) }
     }
 
-    /// Copies `bytes` into the region from `offset` on.
     pub(crate) fn write(&self, offset: usize, bytes: &[u8]) {
         let to = self.range_ptr_mut(offset, bytes.len());
         // SAFETY: range_ptr_mut() has checked that `bytes.len()` bytes are writable at `to`; `bytes` is a

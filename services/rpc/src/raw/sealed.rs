@@ -1,21 +1,39 @@
-//! Checks of files that a peer has passed, made before they are mapped.
+//! Sealed files of memory: their creation, and checks of those that a peer has passed, made before they are mapped.
 
-use rustix::fs::{SealFlags, fcntl_get_seals, fstat, fstatfs};
+use rustix::fs::{
+    MemfdFlags, Mode, SealFlags, fchmod, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs,
+    ftruncate, memfd_create,
+};
 use rustix::io::Errno;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// Name of a failed system call, and its error number.
+pub(crate) type FailedSystemCall = (&'static str, Errno);
+
+pub(crate) fn failed_call(call: &'static str) -> impl Fn(Errno) -> FailedSystemCall {
+    move |errno| (call, errno)
+}
+
+/// Creates an unnamed file of zeroed memory that only this user can open, of a length that cannot be changed.
+pub(super) fn create_sealed_file(name: &str, bytes: usize) -> Result<OwnedFd, FailedSystemCall> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file = memfd_create(name, flags).map_err(failed_call("memfd_create"))?;
+    fchmod(&file, Mode::RUSR | Mode::WUSR).map_err(failed_call("fchmod"))?;
+    ftruncate(&file, bytes as u64).map_err(failed_call("ftruncate"))?;
+    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    fcntl_add_seals(&file, seals).map_err(failed_call("fcntl(F_ADD_SEALS)"))?;
+    Ok(file)
+}
 
 /// Returns `true` if no action of the file's owner can make reading its mapping end in a SIGBUS: the file is memory of
 /// small pages, at least `bytes` long, and sealed against shrinking. (A page that was never written is allocated when
 /// it is first read; if the machine has no memory left, this process is killed as for any other page.)
-pub(super) fn is_mapping_safe(
-    file: impl AsFd,
-    bytes: usize,
-) -> Result<bool, (&'static str, Errno)> {
+pub(super) fn is_mapping_safe(file: impl AsFd, bytes: usize) -> Result<bool, FailedSystemCall> {
     // fcntl returns EINVAL for files that are not memfds and cannot have seals.
     let seals = fcntl_get_seals(&file).unwrap_or(SealFlags::empty());
-    let its_bytes = fstat(&file).map_err(|errno| ("fstat", errno))?.st_size;
+    let its_bytes = fstat(&file).map_err(failed_call("fstat"))?.st_size;
     // Huge pages, which memfds can have too, may run out when they are first touched.
-    let system = fstatfs(&file).map_err(|errno| ("fstatfs", errno))?.f_type;
+    let system = fstatfs(&file).map_err(failed_call("fstatfs"))?.f_type;
     Ok(seals.contains(SealFlags::SHRINK)
         && usize::try_from(its_bytes).is_ok_and(|its| its >= bytes)
         && system == libc::TMPFS_MAGIC)

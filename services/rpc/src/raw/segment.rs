@@ -12,11 +12,10 @@
 //! them, and checks every offset against the agreed layout, which it keeps in its own memory.
 
 use super::copy::{self, StoreKind};
-use super::sealed::is_mapping_safe;
+use super::sealed::{FailedSystemCall, create_sealed_file, failed_call, is_mapping_safe};
 use handover_base::prefetch;
 use handover_base::sync::shared::{AtomicU32, AtomicU64};
 use handover_notify::ParkWord;
-use rustix::fs::{MemfdFlags, Mode, SealFlags, fchmod, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::os::fd::{AsFd, OwnedFd};
@@ -72,7 +71,6 @@ fn total_bytes(slots_count: u32, shared_bytes: u32) -> usize {
     2 * (END_BYTES + slots_count as usize * SLOT_BYTES + shared_bytes as usize)
 }
 
-/// Error of creating or mapping a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SegmentError {
     FailedSystemCall(&'static str, Errno),
@@ -80,8 +78,10 @@ pub(crate) enum SegmentError {
     NotSealed,
 }
 
-fn failed_call(call: &'static str) -> impl Fn(Errno) -> SegmentError {
-    move |errno| SegmentError::FailedSystemCall(call, errno)
+impl From<FailedSystemCall> for SegmentError {
+    fn from((call, errno): FailedSystemCall) -> Self {
+        SegmentError::FailedSystemCall(call, errno)
+    }
 }
 
 /// Shared memory segment that this process has mapped.
@@ -104,13 +104,7 @@ impl Segment {
         slots_count: u32,
         shared_bytes: u32,
     ) -> Result<(Self, OwnedFd), SegmentError> {
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let file = memfd_create("handover-rpc", flags).map_err(failed_call("memfd_create"))?;
-        fchmod(&file, Mode::RUSR | Mode::WUSR).map_err(failed_call("fchmod"))?;
-        let bytes = total_bytes(slots_count, shared_bytes);
-        ftruncate(&file, bytes as u64).map_err(failed_call("ftruncate"))?;
-        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-        fcntl_add_seals(&file, seals).map_err(failed_call("fcntl(F_ADD_SEALS)"))?;
+        let file = create_sealed_file("handover-rpc", total_bytes(slots_count, shared_bytes))?;
         Ok((Self::map(&file, slots_count, shared_bytes)?, file))
     }
 
@@ -121,10 +115,8 @@ impl Segment {
         shared_bytes: u32,
     ) -> Result<Self, SegmentError> {
         let bytes = total_bytes(slots_count, shared_bytes);
-        match is_mapping_safe(&file, bytes) {
-            Ok(true) => {}
-            Ok(false) => return Err(SegmentError::NotSealed),
-            Err((call, errno)) => return Err(SegmentError::FailedSystemCall(call, errno)),
+        if !is_mapping_safe(&file, bytes)? {
+            return Err(SegmentError::NotSealed);
         }
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory; is_mapping_safe() has
@@ -231,6 +223,7 @@ impl Drop for Segment {
 mod tests {
     use super::*;
     use handover_base::sync::shared::Ordering;
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
     #[test]
     fn both_mappings_are_the_same_memory_and_directions_do_not_overlap() {

@@ -7,7 +7,6 @@ use handover_base::random::SplitMix64;
 use rustix::event::{EventfdFlags, eventfd};
 use std::cell::Cell;
 use std::collections::VecDeque;
-use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -69,7 +68,6 @@ struct Pipe {
     /// Bytes in flight, with their arrival times.
     pieces: VecDeque<(u64, VecDeque<u8>)>,
     bytes: u64,
-    /// Number of bytes sent so far.
     sent_bytes: u64,
     last_arrival_ns: u64,
     /// Arrival time of the end of the stream, after all bytes; `None` while the connection is open.
@@ -104,11 +102,7 @@ pub struct SimulatedPort {
     fd: OwnedFd,
 }
 
-impl fmt::Debug for SimulatedPort {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SimulatedPort").field("index", &self.index).finish_non_exhaustive()
-    }
-}
+handover_base::debug_struct!(SimulatedPort as it { index: it.index });
 
 impl SimulatedCable {
     /// Creates a connection. Returns its two ends, the connector's first.

@@ -48,7 +48,6 @@ impl<const W: usize> LaneSlots<W> {
         }
     }
 
-    /// Returns a view of the slots, for a loop.
     #[inline(always)]
     pub(super) fn view(&self) -> SlotsView<'_, W> {
         SlotsView { lines: &self.lines, lap_shift: self.lap_shift }
@@ -64,7 +63,6 @@ impl<'a, const W: usize> SlotsView<'a, W> {
         &self.lines[line].0[at % LINE_WORDS + word]
     }
 
-    /// Returns the first word of the slot at `position`.
     #[inline(always)]
     pub(super) fn first_word(self, position: u64) -> &'a AtomicU64 {
         self.word(position, 0)
@@ -108,7 +106,6 @@ impl<'a, const W: usize> SlotsView<'a, W> {
         prefetch::for_write(self.first_word(position));
     }
 
-    /// Prefetches, for reading, the lines of `slots_count` slots from `position` on.
     #[inline(always)]
     pub(super) fn prefetch(self, position: u64, slots_count: usize) {
         for slot in (0..slots_count).step_by(LaneSlots::<W>::SLOTS_PER_LINE) {
@@ -116,7 +113,6 @@ impl<'a, const W: usize> SlotsView<'a, W> {
         }
     }
 
-    /// Returns the words from a position to the end of its line.
     #[inline(always)]
     pub(super) fn words_to_line_end(self, position: u64) -> &'a [AtomicU64] {
         let at = position as usize * W;

@@ -49,7 +49,6 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
         read + released
     }
 
-    /// Does [`read_packets`](Self::read_packets) in runs.
     #[inline(always)]
     fn read_runs(&mut self, runs: &mut RunBuffers<IN, OUT>) -> usize {
         let mut read_all = 0;
@@ -97,7 +96,6 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
         read_all
     }
 
-    /// Does [`release_packets`](Self::release_packets) in runs.
     #[inline(always)]
     fn release_runs(&mut self, runs: &mut RunBuffers<IN, OUT>) -> usize {
         let release_max = self.batch_max * self.present.len().max(1);

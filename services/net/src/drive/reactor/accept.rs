@@ -69,16 +69,8 @@ impl<H: Handler> Reactor<H> {
         self.add_listener(listen, false, Vec::new())
     }
 
-    /// Listens at an address that other event loops of this process share by the same call (`SO_REUSEPORT`): the
-    /// kernel distributes connections among them.
-    ///
-    /// # Errors
-    /// As [`listen`](Self::listen).
-    pub fn listen_shared(&mut self, address: SocketAddr) -> Result<SocketAddr, NetError> {
-        self.listen_shared_with(&address.into())
-    }
-
-    /// Listens like [`listen_shared`](Self::listen_shared), but by TLS if `listen` has a TLS configuration.
+    /// Listens like [`listen_with`](Self::listen_with), at an address that other event loops of this process share by
+    /// the same call (`SO_REUSEPORT`): the kernel distributes connections among them.
     ///
     /// # Errors
     /// As [`listen`](Self::listen).

@@ -2,10 +2,11 @@
 
 use super::memory::BulkMemory;
 use super::part::{BulkPart, BulkPath};
+use super::remote::TransferDirection::{Pull, Push};
 use super::remote::{RemoteMemory, TransferDirection};
 use super::tables::{
-    ActiveTransfer, Attachment, BulkTables, IncomingData, OutgoingData, PUSH_NUMBER_BIT,
-    TransferId, TransferStage, check_memory_access,
+    ActiveTransfer, Attachment, BulkTables, IncomingData, OutgoingData, PUSH_NUMBER_BIT, Transfer,
+    TransferStage, check_memory_access,
 };
 use crate::clock::{self, after};
 use crate::drive::peers::Peers;
@@ -30,7 +31,6 @@ const ATTACHMENTS_MAX: usize = 4096;
 /// File id that no file has. The receiver finds the file missing, and uses messages.
 const NO_FILE: FileId = FileId { device: u64::MAX, inode: u64::MAX };
 
-/// Parameters of a bulk transfer.
 #[derive(Clone, Copy)]
 pub(crate) struct TransferRequest<'a> {
     pub(crate) peer: PeerKey,
@@ -64,7 +64,6 @@ pub(super) struct PeerHalfRequest {
     pub(super) is_read: bool,
 }
 
-/// Returns the header and the body of a bulk message's frame.
 fn encode_frame(message: &BulkMessage) -> (FrameHeader, Vec<u8>) {
     let body = message.encode(Vec::new());
     let body_bytes = body.len() as u32; // Bounded by BULK_SEGMENTS_MAX.
@@ -111,10 +110,7 @@ impl BulkExchange<'_> {
             return None; // `bulk_start` retries the transfer and reports the error.
         }
         self.tables.stats.transfers_count += 1;
-        match remote.is_mapped_in_this_process() {
-            true => self.tables.stats.mapped_bytes += bytes,
-            false => self.tables.stats.process_bytes += bytes,
-        }
+        *self.tables.stats.copied_bytes_mut(remote.is_mapped) += bytes;
         Some(Ok(()))
     }
 
@@ -127,8 +123,8 @@ impl BulkExchange<'_> {
         theirs: &BulkHandle,
     ) -> StoreKind {
         let to_bytes = match direction {
-            TransferDirection::Pull => ours.len_bytes(),
-            TransferDirection::Push => theirs.bytes,
+            Pull => ours.len_bytes(),
+            Push => theirs.bytes,
         };
         match to_bytes >= self.config.streamed_bytes_min {
             true => StoreKind::Streaming,
@@ -140,15 +136,15 @@ impl BulkExchange<'_> {
     pub(crate) fn start_transfer(
         &mut self,
         request: &TransferRequest<'_>,
-    ) -> Result<TransferId, BulkError> {
+    ) -> Result<Transfer, BulkError> {
         match self.try_copy_immediately(request) {
-            Some(done) => done.map(|()| TransferId::COMPLETED),
+            Some(done) => done.map(|()| Transfer::COMPLETED),
             None => self.insert_transfer(request),
         }
     }
 
     /// Adds a transfer to the table, for later iterations of the event loop to complete.
-    fn insert_transfer(&mut self, request: &TransferRequest<'_>) -> Result<TransferId, BulkError> {
+    fn insert_transfer(&mut self, request: &TransferRequest<'_>) -> Result<Transfer, BulkError> {
         let max = self.config.transfers_max;
         request.check()?;
         request.check_halved_transfer(self.tables)?;
@@ -179,7 +175,7 @@ impl BulkExchange<'_> {
 
     /// Starts the copy of a waiting transfer if the peer's memory is attached; otherwise requests
     /// the attachment, or starts to use messages if the memory cannot be attached.
-    fn advance_transfer(&mut self, id: TransferId) {
+    fn advance_transfer(&mut self, id: Transfer) {
         let Some(transfer) = self.tables.transfers.get_active_mut(id) else { return };
         let (peer, handle) = (transfer.peer, transfer.handle);
         let is_in_shared_memory = self.peers.has_shared_memory(peer) && self.config.bulk_maps;
@@ -188,7 +184,7 @@ impl BulkExchange<'_> {
                 self.finish_transfer(id, Err(BulkRefusal::Unknown.into()));
             }
             Some(Attachment::Attached(remote)) => {
-                let is_mapped = remote.is_mapped_in_this_process();
+                let is_mapped = remote.is_mapped;
                 self.set_transfer_stage(id, TransferStage::Copying(0));
                 if is_mapped {
                     self.request_peer_half(id);
@@ -232,20 +228,20 @@ impl BulkExchange<'_> {
     }
 
     /// Restarts a transfer from its beginning with messages, even if a part of it was copied.
-    fn restart_with_messages(&mut self, id: TransferId) {
+    fn restart_with_messages(&mut self, id: Transfer) {
         let Some(transfer) = self.tables.transfers.get_active_mut(id) else { return };
         transfer.stage = TransferStage::Messages;
         let ActiveTransfer { peer, direction, handle, theirs: offset, ours, bytes, .. } = *transfer;
         let (memory, transfer) = (transfer.memory.clone(), id.word());
         match direction {
-            TransferDirection::Pull => {
+            Pull => {
                 let arrival = ArrivalCheck::new(bytes);
                 let incoming = IncomingData { memory, offset: ours, arrival, registered: None };
                 self.tables.start_receiving(peer, transfer, incoming);
                 let read = BulkMessage::Read { transfer, handle, offset, bytes };
                 self.queue_message(peer, &read);
             }
-            TransferDirection::Push => {
+            Push => {
                 let opening = BulkMessage::Write { transfer, handle, offset, bytes };
                 if bytes == 0 {
                     return self.send_bulk_message(peer, &opening);
@@ -260,19 +256,19 @@ impl BulkExchange<'_> {
         }
     }
 
-    pub(super) fn set_transfer_stage(&mut self, id: TransferId, stage: TransferStage) {
+    pub(super) fn set_transfer_stage(&mut self, id: Transfer, stage: TransferStage) {
         if let Some(transfer) = self.tables.transfers.get_active_mut(id) {
             transfer.stage = stage;
         }
     }
 
-    pub(super) fn finish_transfer(&mut self, id: TransferId, result: Result<(), BulkError>) {
+    pub(super) fn finish_transfer(&mut self, id: Transfer, result: Result<(), BulkError>) {
         self.tables.transfers.finish(id, result);
         self.send_help_result(id);
     }
 
     /// Cancels a transfer. From now on, this endpoint neither reads nor writes memory for it.
-    pub(crate) fn cancel_transfer(&mut self, id: TransferId) {
+    pub(crate) fn cancel_transfer(&mut self, id: Transfer) {
         let Some(transfer) = self.tables.transfers.remove_active(id) else { return };
         self.tables.copying.retain(|&it| it != id);
         if matches!(transfer.stage, TransferStage::Messages) {
@@ -300,9 +296,7 @@ impl BulkExchange<'_> {
     /// Returns the way in which transfers access the memory of that handle; `None` if this is not known yet.
     pub(crate) fn transfer_path(&self, peer: PeerKey, handle: &BulkHandle) -> Option<BulkPath> {
         match self.tables.attachments.get(peer, handle.id) {
-            Some(Attachment::Attached(remote)) if remote.is_mapped_in_this_process() => {
-                Some(BulkPath::Mapped)
-            }
+            Some(Attachment::Attached(remote)) if remote.is_mapped => Some(BulkPath::Mapped),
             Some(Attachment::Attached(_)) => Some(BulkPath::Process),
             Some(Attachment::Denied) => Some(BulkPath::Messages),
             Some(Attachment::Requested(_)) => None,
@@ -393,7 +387,6 @@ impl BulkExchange<'_> {
         self.send_bulk_message(peer, &BulkMessage::Refused { transfer, why });
     }
 
-    /// Handles a bulk message.
     pub(crate) fn handle_bulk_message(
         &mut self,
         peer: PeerKey,
@@ -423,31 +416,21 @@ impl BulkExchange<'_> {
                 if self.tables.is_sending(peer, transfer) {
                     return Err(FrameError::Bulk);
                 }
-                match self.find_permitted_memory(
-                    peer,
-                    &handle,
-                    (offset, bytes),
-                    TransferDirection::Pull,
-                ) {
+                match self.find_permitted_memory(peer, &handle, (offset, bytes), Pull) {
                     Err(why) => self.send_refusal(peer, transfer, why),
                     Ok(_) if bytes == 0 => {
                         self.send_bulk_message(peer, &BulkMessage::Done { transfer })
                     }
-                    Ok(memory) => {
-                        let (call, sent, registered) = (transfer, 0, Some(handle.id));
-                        let opening = None;
-                        let it = OutgoingData {
-                            peer,
-                            call,
-                            memory,
-                            offset,
-                            sent,
-                            bytes,
-                            registered,
-                            opening,
-                        };
-                        self.tables.start_sending(it);
-                    }
+                    Ok(memory) => self.tables.start_sending(OutgoingData {
+                        peer,
+                        call: transfer,
+                        memory,
+                        offset,
+                        sent: 0,
+                        bytes,
+                        registered: Some(handle.id),
+                        opening: None,
+                    }),
                 }
             }
             BulkMessage::Write { transfer, handle, offset, bytes } => {
@@ -455,12 +438,7 @@ impl BulkExchange<'_> {
                 if self.tables.incoming_mut(peer, call).is_some() {
                     return Err(FrameError::Bulk);
                 }
-                match self.find_permitted_memory(
-                    peer,
-                    &handle,
-                    (offset, bytes),
-                    TransferDirection::Push,
-                ) {
+                match self.find_permitted_memory(peer, &handle, (offset, bytes), Push) {
                     Err(why) => self.send_refusal(peer, transfer, why),
                     Ok(_) if bytes == 0 => {
                         self.send_bulk_message(peer, &BulkMessage::Done { transfer })
@@ -475,7 +453,7 @@ impl BulkExchange<'_> {
             BulkMessage::Done { transfer } => return self.handle_done(peer, transfer),
             BulkMessage::Refused { transfer, why } => {
                 self.stop_data(peer, transfer, transfer | PUSH_NUMBER_BIT);
-                let id = TransferId::from_word(transfer);
+                let id = Transfer::from_word(transfer);
                 if self.tables.transfers.get_active(id).is_some_and(|it| it.peer == peer) {
                     self.finish_transfer(id, Err(why.into()));
                 }
@@ -592,7 +570,7 @@ impl BulkExchange<'_> {
         Ok(())
     }
 
-    fn transfers_waiting_for(&self, peer: PeerKey, id: u64) -> Vec<TransferId> {
+    fn transfers_waiting_for(&self, peer: PeerKey, id: u64) -> Vec<Transfer> {
         self.tables.transfers.find_all(|it| {
             it.peer == peer && it.handle.id == id && matches!(it.stage, TransferStage::Waiting)
         })
@@ -620,7 +598,7 @@ impl BulkExchange<'_> {
 
     /// Handles a `Done`: pushed data has arrived, an empty pull is done, or the peer has copied its half.
     fn handle_done(&mut self, peer: PeerKey, word: u64) -> Result<(), FrameError> {
-        let id = TransferId::from_word(word);
+        let id = Transfer::from_word(word);
         let transfer = self.tables.transfers.get_active(id);
         let Some(transfer) = transfer.filter(|it| it.peer == peer) else {
             return Ok(()); // Cancelled meanwhile.
@@ -630,8 +608,8 @@ impl BulkExchange<'_> {
             return Ok(());
         }
         let all = match transfer.direction {
-            TransferDirection::Pull => transfer.bytes == 0,
-            TransferDirection::Push => !self.tables.is_sending(peer, word | PUSH_NUMBER_BIT),
+            Pull => transfer.bytes == 0,
+            Push => !self.tables.is_sending(peer, word | PUSH_NUMBER_BIT),
         };
         if !all || !matches!(transfer.stage, TransferStage::Messages) {
             return Err(FrameError::Bulk);
@@ -672,7 +650,7 @@ impl BulkExchange<'_> {
         if self.tables.incoming_mut(peer, header.call).is_some_and(|it| it.arrival.is_complete()) {
             self.tables.stop_receiving(peer, header.call);
             match header.call & PUSH_NUMBER_BIT {
-                0 => self.finish_transfer(TransferId::from_word(header.call), Ok(())),
+                0 => self.finish_transfer(Transfer::from_word(header.call), Ok(())),
                 _ => self.queue_message(
                     peer,
                     &BulkMessage::Done { transfer: header.call & !PUSH_NUMBER_BIT },
@@ -713,10 +691,7 @@ impl BulkExchange<'_> {
         let memory = (&transfer.memory, ours);
         match remote.copy_between_memories(direction, theirs, memory, bytes, store_kind) {
             Ok(count) => {
-                match remote.is_mapped_in_this_process() {
-                    true => self.tables.stats.mapped_bytes += count,
-                    false => self.tables.stats.process_bytes += count,
-                }
+                *self.tables.stats.copied_bytes_mut(remote.is_mapped) += count;
                 if done + count == own_bytes {
                     self.finish_own_half(id);
                 } else {
@@ -733,8 +708,8 @@ impl BulkExchange<'_> {
             Err(Errno::SRCH) => self.peers.close(peer, CloseReason::ClosedByPeer),
             Err(errno) => {
                 let call = match direction {
-                    TransferDirection::Pull => "process_vm_readv",
-                    TransferDirection::Push => "process_vm_writev",
+                    Pull => "process_vm_readv",
+                    Push => "process_vm_writev",
                 };
                 self.finish_transfer(id, Err(BulkError::Memory { call, errno }));
             }
@@ -791,7 +766,6 @@ impl BulkExchange<'_> {
 
     // Disconnected peers, and the endpoint's end.
 
-    /// Aborts all transfers with a disconnected peer.
     pub(crate) fn abort_peer_transfers(
         &mut self,
         peer: PeerKey,

@@ -12,7 +12,7 @@ use super::exchange::{BulkExchange, PeerHalfRequest, TransferRequest};
 use super::memory::BulkMemory;
 use super::part::{BulkPart, HALVED_TRANSFER_BYTES_MIN};
 use super::remote::TransferDirection;
-use super::tables::{BulkTables, TransferId, TransferStage};
+use super::tables::{BulkTables, Transfer, TransferStage};
 use crate::engine::{BulkMessage, PeerKey};
 use crate::{BulkError, BulkRefusal, FrameError};
 
@@ -41,7 +41,7 @@ impl TransferRequest<'_> {
 
 impl BulkExchange<'_> {
     /// Asks the owner to copy the second half of a transfer, if that was requested. Both memories are mapped.
-    pub(super) fn request_peer_half(&mut self, id: TransferId) {
+    pub(super) fn request_peer_half(&mut self, id: Transfer) {
         let Some(transfer) = self.tables.transfers.get_active_mut(id) else { return };
         let Some(into) = transfer.halved else { return };
         let own_bytes = (transfer.bytes / 2).next_multiple_of(PAGE_BYTES).min(transfer.bytes);
@@ -58,7 +58,7 @@ impl BulkExchange<'_> {
     }
 
     /// Completes a transfer if the peer has copied its half; otherwise records that the local half is copied.
-    pub(super) fn finish_own_half(&mut self, id: TransferId) {
+    pub(super) fn finish_own_half(&mut self, id: Transfer) {
         match self.tables.transfers.get_active(id) {
             Some(transfer) if transfer.is_peer_copying => {
                 self.set_transfer_stage(id, TransferStage::AwaitingPeerHalf)
@@ -68,7 +68,7 @@ impl BulkExchange<'_> {
     }
 
     /// Records that the peer's half is copied, and completes the transfer if the local half is copied too.
-    pub(super) fn finish_peer_half(&mut self, id: TransferId) {
+    pub(super) fn finish_peer_half(&mut self, id: Transfer) {
         let Some(transfer) = self.tables.transfers.get_active_mut(id) else { return };
         transfer.is_peer_copying = false;
         if matches!(transfer.stage, TransferStage::AwaitingPeerHalf) {
@@ -94,12 +94,9 @@ impl BulkExchange<'_> {
             >= TRANSFERS_FOR_PEER_MAX
             || self.tables.attachments.requested_count(peer) >= TRANSFERS_FOR_PEER_MAX;
         let memory = match found {
-            Ok(_) if is_full => {
-                self.send_refusal(peer, help.transfer, BulkRefusal::Full);
-                return Ok(());
-            }
-            Ok(memory) => memory,
-            Err(why) => {
+            Ok(memory) if !is_full => memory,
+            refused => {
+                let why = refused.err().unwrap_or(BulkRefusal::Full);
                 self.send_refusal(peer, help.transfer, why);
                 return Ok(());
             }
@@ -108,25 +105,19 @@ impl BulkExchange<'_> {
             if help.is_read { TransferDirection::Push } else { TransferDirection::Pull };
         let (into, into_offset) = help.theirs;
         let part = BulkPart::new(help.bytes).offsets(into_offset, offset);
-        match self.start_transfer(&TransferRequest {
-            peer,
-            direction,
-            handle: &into,
-            memory: &memory,
-            part,
-        }) {
+        let request = TransferRequest { peer, direction, handle: &into, memory: &memory, part };
+        match self.start_transfer(&request) {
             Ok(id) => {
                 self.tables.transfers_for_peers.insert(id, (peer, help.transfer));
                 self.send_help_result(id);
             }
-            Err(BulkError::Refused(why)) => self.send_refusal(peer, help.transfer, why),
-            Err(_) => self.send_refusal(peer, help.transfer, BulkRefusal::Full),
+            Err(error) => self.refuse_help(peer, help.transfer, &error),
         }
         Ok(())
     }
 
     /// Sends the result of a transfer that was done on behalf of a peer to that peer.
-    pub(super) fn send_help_result(&mut self, id: TransferId) {
+    pub(super) fn send_help_result(&mut self, id: Transfer) {
         if !self.tables.transfers_for_peers.contains_key(&id) {
             return;
         }
@@ -134,15 +125,19 @@ impl BulkExchange<'_> {
         let Some((peer, transfer)) = self.tables.transfers_for_peers.remove(&id) else { return };
         match result {
             Ok(()) => self.send_bulk_message(peer, &BulkMessage::Done { transfer }),
-            Err(BulkError::Refused(why)) => self.send_refusal(peer, transfer, why),
-            Err(_) => self.send_refusal(peer, transfer, BulkRefusal::Full),
+            Err(error) => self.refuse_help(peer, transfer, &error),
         }
+    }
+
+    fn refuse_help(&mut self, peer: PeerKey, transfer: u64, error: &BulkError) {
+        let why = if let BulkError::Refused(why) = error { *why } else { BulkRefusal::Full };
+        self.send_refusal(peer, transfer, why);
     }
 
     /// Aborts all transfers on behalf of peers that use this memory.
     pub(super) fn cancel_help_with_memory(&mut self, memory: &BulkMemory) {
         let transfers = &self.tables.transfers;
-        let uses = |id: TransferId| {
+        let uses = |id: Transfer| {
             transfers.get_active(id).is_some_and(|it| it.memory.is_same_memory(memory))
         };
         let helping = self.tables.transfers_for_peers.iter().filter(|it| uses(*it.0));
@@ -152,9 +147,8 @@ impl BulkExchange<'_> {
         }
     }
 
-    /// Cancels a transfer on behalf of a peer.
     pub(super) fn cancel_help(&mut self, peer: PeerKey, transfer: u64) {
-        let of_it = |it: &(&TransferId, &(PeerKey, u64))| *it.1 == (peer, transfer);
+        let of_it = |it: &(&Transfer, &(PeerKey, u64))| *it.1 == (peer, transfer);
         let found = self.tables.transfers_for_peers.iter().find(of_it).map(|it| *it.0);
         if let Some(id) = found {
             self.tables.transfers_for_peers.remove(&id);

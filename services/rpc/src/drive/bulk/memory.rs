@@ -32,7 +32,6 @@ pub struct BulkMemory {
 
 struct MemorySegment {
     region: Arc<Region>,
-    /// Offset of the segment in the memory, in bytes.
     start: u64,
 }
 
@@ -175,7 +174,6 @@ impl BulkMemory {
         Ok(regions.filter_map(Arc::into_inner).map(Region::into_vec).collect())
     }
 
-    /// Returns `true` if `self` and `other` are clones of the same memory.
     pub(crate) fn is_same_memory(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.segments, &other.segments)
     }

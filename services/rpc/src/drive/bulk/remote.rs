@@ -36,7 +36,7 @@ pub(crate) struct RemoteMemory {
     segments: Vec<RemoteSegment>,
     /// Check word that distinguishes the owner's address space from that of a later process with the same process id.
     check_word: CheckWord,
-    is_mapped: bool,
+    pub(crate) is_mapped: bool,
 }
 
 impl RemoteMemory {
@@ -82,11 +82,6 @@ impl RemoteMemory {
         Some(Self { handle, segments, check_word, is_mapped })
     }
 
-    /// Returns `true` if all segments are mapped.
-    pub(crate) fn is_mapped_in_this_process(&self) -> bool {
-        self.is_mapped
-    }
-
     /// Copies `bytes` bytes between the local and the remote memory. Returns the number of bytes
     /// copied, which may be less.
     #[inline]
@@ -115,13 +110,12 @@ impl RemoteMemory {
             }
             let run = MemoryPiece { bytes: count, ..run };
             let copied = match (&segment.access, direction) {
-                (Access::Mapped(region), TransferDirection::Pull) => {
-                    let (from, to) = ((region, within as usize), (run.region, run.offset));
-                    Region::copy_between_regions(from, to, count, store_kind);
-                    count
-                }
-                (Access::Mapped(region), TransferDirection::Push) => {
-                    let (from, to) = ((run.region, run.offset), (region, within as usize));
+                (Access::Mapped(region), direction) => {
+                    let (theirs, ours) = ((region, within as usize), (run.region, run.offset));
+                    let (from, to) = match direction {
+                        TransferDirection::Pull => (theirs, ours),
+                        TransferDirection::Push => (ours, theirs),
+                    };
                     Region::copy_between_regions(from, to, count, store_kind);
                     count
                 }
@@ -193,7 +187,7 @@ mod tests {
         };
         let reached = RemoteMemory::attach(handle, &located, check_word, None, again)
             .expect("open the remote memory");
-        assert!(reached.is_mapped_in_this_process());
+        assert!(reached.is_mapped);
         assert!(RemoteMemory::attach(handle, &located, check_word, None, |_| None).is_none());
     }
 

@@ -15,15 +15,19 @@ use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// Identifier of a transfer that this endpoint has started.
+/// Handle of a bulk transfer that is under way.
+///
+/// It is only a number: dropping it does not end the transfer. A transfer that is neither waited
+/// for nor cancelled still counts towards `transfers_max`, and its memory; one that was complete when it was started
+/// counts at no time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct TransferId(u64);
+pub struct Transfer(u64);
 
-impl TransferId {
-    /// Identifier of all transfers that were complete when they were started, which are not in the table.
+impl Transfer {
+    /// Handle of all transfers that were complete when they were started, which are not in the table.
     pub(crate) const COMPLETED: Self = Self(u64::MAX);
 
-    /// Returns the identifier of the transfer with that key: all but the highest bit of the key's generation.
+    /// Returns the handle of the transfer with that key: all but the highest bit of the key's generation.
     fn new(key: Key) -> Self {
         Self((u64::from(key.generation) << 32 | u64::from(key.index)) % TRANSFER_NUMBER_LIMIT)
     }
@@ -87,22 +91,22 @@ pub(crate) struct TransferTable(Slab<TransferTableSlot>);
 
 impl TransferTable {
     /// Adds a transfer that is under way; returns `None` if the table has `max` transfers.
-    pub(crate) fn insert(&mut self, transfer: ActiveTransfer, max: u32) -> Option<TransferId> {
+    pub(crate) fn insert(&mut self, transfer: ActiveTransfer, max: u32) -> Option<Transfer> {
         if self.0.len() >= max {
             return None;
         }
-        self.0.insert(TransferTableSlot::Active(Box::new(transfer))).ok().map(TransferId::new)
+        self.0.insert(TransferTableSlot::Active(Box::new(transfer))).ok().map(Transfer::new)
     }
 
     /// Returns the key of a transfer; `None` if it was removed.
     #[inline]
-    fn key(&self, id: TransferId) -> Option<Key> {
+    fn key(&self, id: Transfer) -> Option<Key> {
         // Truncates to the lower 32 bits, which hold the index.
-        self.0.key_at(id.0 as u32).filter(|&key| TransferId::new(key) == id)
+        self.0.key_at(id.0 as u32).filter(|&key| Transfer::new(key) == id)
     }
 
     /// Returns a transfer; `None` if it is not under way.
-    pub(crate) fn get_active(&self, id: TransferId) -> Option<&ActiveTransfer> {
+    pub(crate) fn get_active(&self, id: Transfer) -> Option<&ActiveTransfer> {
         match self.0.get(self.key(id)?) {
             Some(TransferTableSlot::Active(transfer)) => Some(transfer),
             _ => None,
@@ -110,7 +114,7 @@ impl TransferTable {
     }
 
     /// Returns a transfer, mutably; `None` if it is not under way.
-    pub(crate) fn get_active_mut(&mut self, id: TransferId) -> Option<&mut ActiveTransfer> {
+    pub(crate) fn get_active_mut(&mut self, id: Transfer) -> Option<&mut ActiveTransfer> {
         match self.0.get_mut(self.key(id)?) {
             Some(TransferTableSlot::Active(transfer)) => Some(transfer),
             _ => None,
@@ -118,7 +122,7 @@ impl TransferTable {
     }
 
     /// Stores the result of a transfer, if it was under way.
-    pub(crate) fn finish(&mut self, id: TransferId, result: Result<(), BulkError>) {
+    pub(crate) fn finish(&mut self, id: Transfer, result: Result<(), BulkError>) {
         if let Some(key) = self.key(id)
             && let Some(slot @ TransferTableSlot::Active(_)) = self.0.get_mut(key)
         {
@@ -128,14 +132,14 @@ impl TransferTable {
 
     /// Returns the deadline of a transfer; `None` if it is not under way.
     #[inline]
-    pub(crate) fn deadline_ns(&self, id: TransferId) -> Option<u64> {
+    pub(crate) fn deadline_ns(&self, id: Transfer) -> Option<u64> {
         self.get_active(id).map(|it| it.deadline_ns)
     }
 
     /// Removes a transfer and returns its result; `None` while it is under way.
     #[inline]
-    pub(crate) fn take_result(&mut self, id: TransferId) -> Option<Result<(), BulkError>> {
-        if id == TransferId::COMPLETED {
+    pub(crate) fn take_result(&mut self, id: Transfer) -> Option<Result<(), BulkError>> {
+        if id == Transfer::COMPLETED {
             return Some(Ok(()));
         }
         let Some(key) = self.key(id) else { return Some(Err(BulkError::Stale)) };
@@ -149,29 +153,26 @@ impl TransferTable {
     }
 
     /// Removes a transfer in any state; returns it if it was under way.
-    pub(crate) fn remove_active(&mut self, id: TransferId) -> Option<ActiveTransfer> {
+    pub(crate) fn remove_active(&mut self, id: Transfer) -> Option<ActiveTransfer> {
         match self.0.remove(self.key(id)?) {
             Some(TransferTableSlot::Active(transfer)) => Some(*transfer),
             _ => None,
         }
     }
 
-    /// Returns the transfers under way for which `is` returns `true`.
-    pub(crate) fn find_all(&self, is: impl Fn(&ActiveTransfer) -> bool) -> Vec<TransferId> {
+    pub(crate) fn find_all(&self, is: impl Fn(&ActiveTransfer) -> bool) -> Vec<Transfer> {
         self.0
             .keys()
-            .map(TransferId::new)
+            .map(Transfer::new)
             .filter(|&id| self.get_active(id).is_some_and(&is))
             .collect()
     }
 }
 
-/// Local memory that is registered for peers.
 #[derive(Debug)]
 pub(crate) struct RegisteredMemory {
     pub(crate) handle: BulkHandle,
     pub(crate) memory: BulkMemory,
-    /// Peers that have the memory attached.
     pub(crate) attached: Vec<PeerKey>,
     /// `true` if the memory is being withdrawn and new uses are refused.
     pub(crate) withdrawn: bool,
@@ -251,7 +252,6 @@ impl AttachmentTable {
         self.by_peer_and_id.iter().filter(requested).count()
     }
 
-    /// Returns the keys of the attached memories.
     pub(crate) fn attached_keys(&self) -> impl Iterator<Item = (PeerKey, u64)> {
         let attached =
             self.by_peer_and_id.iter().filter(|(_, it)| matches!(it, Attachment::Attached(_)));
@@ -321,14 +321,14 @@ pub(crate) struct BulkTables {
     next_memory_id: u64,
     pub(crate) attachments: AttachmentTable,
     pub(crate) transfers: TransferTable,
-    pub(crate) copying: VecDeque<TransferId>,
+    pub(crate) copying: VecDeque<Transfer>,
     /// Data to be sent, by peer and by its transfer number.
     pub(crate) outgoing: HashMap<PeerKey, Backlog<OutgoingData>>,
     /// Data being received, by peer and by its transfer number.
     pub(crate) incoming: HashMap<PeerKey, HashMap<u64, IncomingData>>,
     lingering: Vec<LingeringMemory>,
     /// Transfers on behalf of peers, each with the peer and the transfer number that the peer assigned.
-    pub(crate) transfers_for_peers: HashMap<TransferId, (PeerKey, u64)>,
+    pub(crate) transfers_for_peers: HashMap<Transfer, (PeerKey, u64)>,
     /// Check word that peers read to verify that they access this process, and the memory that contains the word.
     check_word: Option<(BulkMemory, CheckWord)>,
     pub(crate) stats: BulkStats,
@@ -349,6 +349,14 @@ pub struct BulkStats {
     pub denied_count: u64,
     /// Number of peers' requests that were refused.
     pub refused_count: u64,
+}
+
+impl BulkStats {
+    /// Returns the counter of bytes that were copied to or from a peer's memory.
+    #[inline]
+    pub(crate) fn copied_bytes_mut(&mut self, is_mapped: bool) -> &mut u64 {
+        if is_mapped { &mut self.mapped_bytes } else { &mut self.process_bytes }
+    }
 }
 
 fn random_u128() -> Result<u128, MemoryError> {
@@ -372,13 +380,11 @@ impl BulkTables {
         }
     }
 
-    /// Returns `true` if there is data to copy or to send.
     #[inline]
     pub(crate) fn has_data_to_transfer(&self) -> bool {
         !self.copying.is_empty() || !self.outgoing.is_empty()
     }
 
-    /// Starts to send bulk data.
     pub(crate) fn start_sending(&mut self, outgoing: OutgoingData) {
         let (peer, call) = (outgoing.peer, outgoing.call);
         self.outgoing.entry(peer).or_default().push(Some(call), 0, outgoing);
@@ -399,7 +405,6 @@ impl BulkTables {
         }
     }
 
-    /// Starts to receive data with the transfer number `call`.
     pub(crate) fn start_receiving(&mut self, peer: PeerKey, call: u64, incoming: IncomingData) {
         self.incoming.entry(peer).or_default().insert(call, incoming);
     }
@@ -419,7 +424,6 @@ impl BulkTables {
         was_received
     }
 
-    /// Returns the number of data transfers to and from that peer.
     pub(crate) fn data_transfers_count(&self, peer: PeerKey) -> usize {
         self.outgoing.get(&peer).map_or(0, Backlog::len)
             + self.incoming.get(&peer).map_or(0, HashMap::len)
@@ -544,7 +548,6 @@ impl BulkTables {
     }
 }
 
-/// Checks that a handle allows that access to that range.
 pub(crate) fn check_memory_access(
     handle: &BulkHandle,
     (offset, bytes): (u64, u64),

@@ -42,7 +42,6 @@ impl EventLoop {
         is_due
     }
 
-    /// Returns `true` if there may be streams that are not in the epoll set.
     #[inline]
     fn has_streams_outside_epoll(&self) -> bool {
         self.config.spin_forever && self.peers.streams_count > 0
@@ -235,7 +234,6 @@ impl EventLoop {
         self.handshakes.finish(number, connected_to, admitted, timeout_ms);
     }
 
-    /// Counts a connection that has failed in its handshake.
     fn count_failed(&mut self, why: &CloseReason) {
         self.stats.turned_away_count += 1;
         if self.is_logged(LogLevel::Warning) {

@@ -2,7 +2,8 @@
 
 use super::{EventLoop, ITERATIONS_PER_CLOCK_READ, RequestSink};
 use crate::config::SLOTS_COUNT_LIMIT;
-use crate::drive::call_monitor::{CallOutcome, CallRole};
+use crate::drive::call_monitor::CallOutcome;
+use crate::drive::call_monitor::CallRole::{Caller, Server};
 use crate::drive::peers::{DeferredRequest, EAGER_STREAMS_MAX};
 use crate::engine::{CallCompletion, FrameHeader, FrameKind, PeerKey, Refusal};
 use crate::{CloseReason, stage};
@@ -16,9 +17,9 @@ const PIECE_ITERATIONS: u32 = ITERATIONS_PER_CLOCK_READ;
 impl EventLoop {
     /// Does all pending work without waiting. Returns `true` if there was any.
     #[inline]
-    pub(crate) fn run_iteration(&mut self, sink: &mut impl RequestSink, eager: bool) -> bool {
+    pub(crate) fn run_iteration<S: RequestSink>(&mut self, sink: &mut S, eager: bool) -> bool {
         let mut did = false;
-        if self.inbox.has_items() {
+        if self.inbox.mailbox.has_items() {
             did |= self.handle_inbox();
         }
         if self.peers.has_queued_frames {
@@ -48,7 +49,7 @@ impl EventLoop {
             self.close_reported(sink);
             did = true;
         }
-        if self.has_deferred_work && sink.can_handle_deferred() {
+        if self.has_deferred_work && S::CAN_HANDLE_DEFERRED {
             did |= self.handle_deferred(sink);
         }
         did |= self.flush_if_due();
@@ -125,13 +126,7 @@ impl EventLoop {
                 if let Some(pool) = &self.pool {
                     pool.cancel_job(peer, header.call);
                 }
-                self.call_monitor.record_end(
-                    CallRole::Server,
-                    peer,
-                    header.call,
-                    0,
-                    CallOutcome::Cancelled,
-                );
+                self.call_monitor.record_end(Server, peer, header.call, 0, CallOutcome::Cancelled);
                 self.peers.slots[peer.slot as usize].deferred.cancel(header.call);
             }
             FrameKind::Bye => self.close(peer, CloseReason::ClosedByPeer),
@@ -141,13 +136,7 @@ impl EventLoop {
 
     #[inline]
     fn complete(&mut self, call: u64, peer: PeerKey, outcome: CallCompletion, body: &[u8]) {
-        self.call_monitor.record_end(
-            CallRole::Caller,
-            peer,
-            call,
-            body.len(),
-            CallOutcome::from(&outcome),
-        );
+        self.call_monitor.record_end(Caller, peer, call, body.len(), CallOutcome::from(&outcome));
         self.calls.complete_call(call, peer, outcome, body);
         stage::record_completed(call);
         if !self.awaited_calls.is_empty() {

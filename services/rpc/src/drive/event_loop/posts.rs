@@ -3,7 +3,8 @@
 use super::{Callback, CallbackContext, EventLoop};
 use crate::CallError;
 use crate::clock;
-use crate::drive::call_monitor::{CallOutcome, CallRole};
+use crate::drive::call_monitor::CallOutcome;
+use crate::drive::call_monitor::CallRole::Server;
 use crate::drive::inbox::{PostedCall, PostedRequest};
 use crate::drive::pool::PoolAnswer;
 use crate::engine::{ONE_WAY_CALL_NUMBER, PeerKey, Refusal};
@@ -13,8 +14,8 @@ impl EventLoop {
     #[cold]
     pub(super) fn handle_inbox(&mut self) -> bool {
         let mut answers = std::mem::take(&mut self.answers);
-        self.inbox.take_all(&mut answers, &mut self.posts);
-        self.is_stop_requested |= self.inbox.take_stop_request();
+        self.inbox.mailbox.take_all(&mut answers, &mut self.posts);
+        self.is_stop_requested |= self.inbox.mailbox.take_stop_request();
         let did = !answers.is_empty() || self.is_stop_requested;
         for PoolAnswer { peer, call, answer, body } in answers.drain(..) {
             self.send_response(peer, call, answer, &body);
@@ -32,7 +33,7 @@ impl EventLoop {
         for job in pool.update_unsent_bytes(peer, taken_bytes, queued_bytes) {
             match job.one_way {
                 true => self.call_monitor.record_end(
-                    CallRole::Server,
+                    Server,
                     peer,
                     ONE_WAY_CALL_NUMBER,
                     0,

@@ -1,7 +1,8 @@
 //! Sending: calls, one-way requests, answers, and the end of a connection.
 
 use super::EventLoop;
-use crate::drive::call_monitor::{CallOutcome, CallRole};
+use crate::drive::call_monitor::CallOutcome;
+use crate::drive::call_monitor::CallRole::{Caller, Server};
 use crate::engine::{CallId, FrameHeader, FrameKind, ONE_WAY_CALL_NUMBER, PeerKey, Refusal};
 use crate::{CallError, CloseReason, stage};
 
@@ -31,20 +32,14 @@ impl EventLoop {
         stage::record_forwarded(id.word());
         let body_bytes = body.len() as u32; // message_bytes_max is a u32.
         let header = FrameHeader { body_bytes, kind: FrameKind::Request, method, call: id.word() };
-        self.call_monitor.record_start(CallRole::Caller, peer, id.word(), method, body.len());
+        self.call_monitor.record_start(Caller, peer, id.word(), method, body.len());
         match self.send_frame(peer, header, body) {
             Ok(()) => {
                 stage::record_sent(id.word());
                 Ok(id)
             }
             Err(error) => {
-                self.call_monitor.record_end(
-                    CallRole::Caller,
-                    peer,
-                    id.word(),
-                    0,
-                    CallOutcome::Disconnected,
-                );
+                self.call_monitor.record_end(Caller, peer, id.word(), 0, CallOutcome::Disconnected);
                 self.calls.remove(id);
                 Err(error)
             }
@@ -59,22 +54,10 @@ impl EventLoop {
     ) -> Result<(), CallError> {
         self.peers.check_send(peer, body.len(), self.config.queued_bytes_max)?;
         let body_bytes = body.len() as u32; // message_bytes_max is a u32.
-        self.call_monitor.record_start(
-            CallRole::Caller,
-            peer,
-            ONE_WAY_CALL_NUMBER,
-            method,
-            body.len(),
-        );
+        self.call_monitor.record_start(Caller, peer, ONE_WAY_CALL_NUMBER, method, body.len());
         let header = FrameHeader { body_bytes, kind: FrameKind::OneWay, method, call: 0 };
         let sent = self.send_frame(peer, header, body);
-        self.call_monitor.record_end(
-            CallRole::Caller,
-            peer,
-            ONE_WAY_CALL_NUMBER,
-            0,
-            CallOutcome::Result,
-        );
+        self.call_monitor.record_end(Caller, peer, ONE_WAY_CALL_NUMBER, 0, CallOutcome::Result);
         // There is no answer that could report it later.
         if self.peers.has_hung_up(peer) { Err(CloseReason::ClosedByPeer.into()) } else { sent }
     }
@@ -87,7 +70,7 @@ impl EventLoop {
         answer: Result<(), Refusal>,
         body: &[u8],
     ) {
-        self.call_monitor.record_end(CallRole::Server, peer, call, body.len(), answer.into());
+        self.call_monitor.record_end(Server, peer, call, body.len(), answer.into());
         let Some(at) = self.peers.get(peer) else { return };
         let fits = body.len() <= at.message_bytes_max;
         // The text of a refusal may be too long, too.
@@ -115,7 +98,7 @@ impl EventLoop {
         self.stats.requests_count += 1;
         if header.kind == FrameKind::OneWay {
             return self.call_monitor.record_end(
-                CallRole::Server,
+                Server,
                 peer,
                 ONE_WAY_CALL_NUMBER,
                 0,
@@ -134,13 +117,7 @@ impl EventLoop {
         let pending = self.calls.is_done(id) == Some(false);
         self.calls.remove(id);
         if pending {
-            self.call_monitor.record_end(
-                CallRole::Caller,
-                peer,
-                id.word(),
-                0,
-                CallOutcome::Cancelled,
-            );
+            self.call_monitor.record_end(Caller, peer, id.word(), 0, CallOutcome::Cancelled);
             let header =
                 FrameHeader { body_bytes: 0, kind: FrameKind::Cancel, method: 0, call: id.word() };
             // An error is ignored: a disconnected peer need not be notified.

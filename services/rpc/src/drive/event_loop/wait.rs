@@ -2,7 +2,8 @@
 
 use super::{EventLoop, ITERATIONS_PER_CLOCK_READ, RequestSink};
 use crate::clock;
-use crate::drive::call_monitor::{CallOutcome, CallRole};
+use crate::drive::call_monitor::CallOutcome;
+use crate::drive::call_monitor::CallRole::Caller;
 use crate::drive::link::AnyLink;
 use crate::drive::sm::SharedMemoryLink;
 use crate::engine::CallId;
@@ -50,7 +51,7 @@ impl EventLoop {
             && link.take_answer(id.word(), POLLS_FOR_ANSWER, &mut self.body)
         {
             self.call_monitor.record_end(
-                CallRole::Caller,
+                Caller,
                 key,
                 id.word(),
                 self.body.len(),
@@ -75,7 +76,7 @@ impl EventLoop {
         // by it since the last iteration is seen here.
         fence(Ordering::Acquire);
         let has_others = has_handles
-            || self.inbox.has_items()
+            || self.inbox.mailbox.has_items()
             || !self.listeners.is_empty()
             || has_signal
             || !self.handshakes.is_empty()
@@ -100,7 +101,7 @@ impl EventLoop {
     /// Runs one more iteration, and sleeps until an event or that deadline if it found no work.
     fn sleep(&mut self, sink: &mut impl RequestSink, deadline_ns: u64) {
         self.peers.for_each_shared_memory_link(SharedMemoryLink::declare_sleep);
-        self.inbox.declare_sleep();
+        self.inbox.mailbox.declare_sleep();
         if !self.run_iteration(sink, false) {
             let deadline_ns = deadline_ns.min(self.next_deadline_ns());
             let timeout_ns = match deadline_ns {
@@ -112,7 +113,7 @@ impl EventLoop {
                 self.poll(timeout_ns);
             }
         }
-        self.inbox.declare_awake();
+        self.inbox.mailbox.declare_awake();
         self.peers.for_each_shared_memory_link(SharedMemoryLink::declare_awake);
     }
 
@@ -189,7 +190,7 @@ mod tests {
         client.connect(&address).expect("a server");
         let stopper = client.stopper();
         let event_loop = client.event_loop();
-        event_loop.inbox.declare_sleep();
+        event_loop.inbox.mailbox.declare_sleep();
         // After the last iteration has found nothing to do.
         thread::spawn(move || stopper.stop()).join().expect("the other thread panicked");
         // Ends the read, if there is one.
