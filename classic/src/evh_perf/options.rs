@@ -325,8 +325,8 @@ impl EvhPerf {
             ("--ca", self.ca.is_some(), self.tls, "needs --tls"),
             ("--cert", self.cert.is_some(), server, of_server),
             ("--ca", self.ca.is_some(), either, of_either),
-            ("--hold", self.hold.is_some(), self.connect, "needs --connect"),
-            ("--sample", self.sample.is_some(), self.connect, "needs --connect"),
+            ("--hold", self.hold.is_some(), self.connect, "needs -b or --connect"),
+            ("--sample", self.sample.is_some(), self.connect, "needs -b or --connect"),
             ("--spin", self.spin.is_some(), server, of_server),
             ("--reuse_port", self.reuse_port, server, of_server),
         ];
