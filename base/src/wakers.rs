@@ -115,7 +115,8 @@ impl WakerQueue {
     }
 
     /// Removes a task, because it does not wait any more. Returns `false` if the queue has woken this task since it
-    /// registered: if the task did not use what it was woken for, it must wake the next one.
+    /// registered. With [`wake_one`](Self::wake_one), such a task must wake the next one if it does not use what it was
+    /// woken for, or if it took something while it was registered: the wake-up may have been for the next piece.
     ///
     /// # Cost
     /// A lock, unless the registration is empty.

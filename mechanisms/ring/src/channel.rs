@@ -127,16 +127,26 @@ impl<T: Send, Q: Queue> Sender<T, Q> {
         registration: &mut Registration,
         context: &mut Context<'_>,
     ) -> Poll<Result<(), ClosedError<T>>> {
+        // Not registered while it takes a slot: a receiver that vacates the next one then wakes another sender.
+        self.side.0.senders.unregister(registration);
         let mut result = self.try_send_from(value);
         if result.is_pending() {
             self.side.0.senders.register(registration, context.waker());
             // After the registration: a receiver that vacates a slot from now on wakes this sender.
             result = self.try_send_from(value);
-        }
-        if result.is_ready() {
-            self.side.0.senders.unregister(registration);
+            if result.is_ready() {
+                self.stop_waiting(registration);
+            }
         }
         result
+    }
+
+    /// Ends the wait of a sender that needs no slot any more. If it was woken, wakes the next sender instead.
+    fn stop_waiting(&self, registration: &mut Registration) {
+        let senders = &self.side.0.senders;
+        if !senders.unregister(registration) {
+            senders.wake_one();
+        }
     }
 
     fn try_send_from(&mut self, value: &mut Option<T>) -> Poll<Result<(), ClosedError<T>>> {

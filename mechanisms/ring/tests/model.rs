@@ -43,7 +43,9 @@
 //! | `slot_of_a_cancelled_*` (2) | mpsc `send` cancelled, drop | `send` | `try_receive`, `receive` until closed |
 //!
 //! Mutations that loom has detected: `give_back` without the skip marks (`mpsc_mixed`, `mpsc_closed`), or with a
-//! store in place of its compare-and-swap (`mpsc_closed`); a value published by a Relaxed store (all of `mpsc_*`).
+//! store in place of its compare-and-swap (`mpsc_closed`); a value published by a Relaxed store (all of `mpsc_*`); a
+//! channel's sender that is registered while it takes a slot, so that the next slot's wake-up is lost
+//! (`slot_of_a_cancelled_*`).
 #![cfg(handover_loom)]
 
 use handover_base::sync::{hint, thread};

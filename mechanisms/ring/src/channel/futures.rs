@@ -54,12 +54,9 @@ impl<T: Send, Q: Queue> Future for Sending<'_, T, Q> {
 }
 
 impl<T: Send, Q: Queue> Drop for Sending<'_, T, Q> {
+    /// Releases the task's waker, and passes on the slot for which a cancelled send was woken.
     fn drop(&mut self) {
-        let senders = &self.sender.side.0.senders;
-        if !senders.unregister(&mut self.registration) {
-            // Woken for a slot that this future does not take.
-            senders.wake_one();
-        }
+        self.sender.stop_waiting(&mut self.registration);
     }
 }
 
