@@ -40,7 +40,7 @@
 //! | `channel_task_*` (2) | spsc `send` twice, drop | | `receive` until closed |
 //! | `cancelled_channel_*` (2) | spsc `try_send`, `send` | | `receive` cancelled, `poll_receive` by another task, `receive` |
 //! | `channel_closed_*` (2) | spsc `send` twice | | `receive`, `close` or drop |
-//! | `slot_of_a_cancelled_*` (2) | mpsc `send` cancelled, drop | `send` | `try_receive`, `receive` until closed |
+//! | `slot_of_a_cancelled_*` (1) | mpsc `send` cancelled, drop | `send` | `try_receive`, `receive` until closed |
 //!
 //! Mutations that loom has detected: `give_back` without the skip marks (`mpsc_mixed`, `mpsc_closed`), or with a
 //! store in place of its compare-and-swap (`mpsc_closed`); a value published by a Relaxed store (all of `mpsc_*`); a
@@ -669,7 +669,7 @@ mod channels {
 
     #[test]
     fn slot_of_a_cancelled_channel_sender_goes_to_the_next() {
-        bounded_model(2, || {
+        bounded_model(1, || {
             let (mut first, mut receiver) = channel::mpsc(1).unwrap();
             let mut second = first.clone();
             first.try_send(0).unwrap();
