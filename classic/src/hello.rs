@@ -42,8 +42,8 @@ const IDS_MAX: u64 = KIND_MAX as u64 - 1;
 /// Default number of message ids, as in the original's last measurements.
 const IDS_DEFAULT: u64 = 20;
 
-/// Help text on the message count, shared by all demos.
-const COUNT_HELP: &str = "The last lines show the number of messages handled in all threads, each counted \
+/// End of the help of each demo: the last lines of the output, and the precedence of -v, -t and -g.
+const DEMO_AFTER_HELP: &str = "The last lines show the number of messages handled in all threads, each counted \
 once, the rate, and the CPU time and context switches of the whole process. A message holds its number, which is \
 formatted only when it is printed. Of -v, -t and -g, the one with the most output takes effect; none goes with -q.";
 
@@ -119,7 +119,7 @@ impl DemoOptions {
 
 /// One machine sends itself a message (EVM's hello1).
 #[derive(Debug, Args)]
-#[command(after_help = COUNT_HELP)]
+#[command(after_help = DEMO_AFTER_HELP)]
 pub struct Hello1 {
     #[command(flatten)]
     options: DemoOptions,
@@ -186,7 +186,7 @@ impl NotifyOptions {
 
 /// Two processes send each other a message over a socket pair (EVM's hello2).
 #[derive(Debug, Args)]
-#[command(after_help = COUNT_HELP)]
+#[command(after_help = DEMO_AFTER_HELP)]
 pub struct Hello2 {
     #[command(flatten)]
     options: DemoOptions,
@@ -197,7 +197,7 @@ pub struct Hello2 {
 
 /// Two threads send each other a message (EVM's hello3).
 #[derive(Debug, Args)]
-#[command(after_help = COUNT_HELP)]
+#[command(after_help = DEMO_AFTER_HELP)]
 pub struct Hello3 {
     #[command(flatten)]
     options: DemoOptions,
@@ -223,7 +223,7 @@ enum LookupKind {
 
 /// One thread serves many other threads: each by its address (EVM's hello4), or all by topic (hello5).
 #[derive(Debug, Args)]
-#[command(after_help = COUNT_HELP)]
+#[command(after_help = DEMO_AFTER_HELP)]
 pub struct HelloMany {
     #[command(flatten)]
     options: DemoOptions,

@@ -1,6 +1,6 @@
 //! State machine of one connection: the messages it may send, and the one it must receive next.
 
-use crate::load::wire::{Lengths, Letters, MessageError};
+use crate::load::wire::{Lengths, MessageError, MessageText};
 
 /// Number of messages that a connection sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,8 +19,8 @@ pub enum MessageQuota {
 /// Client of one connection: counts its messages, and checks their echoes.
 ///
 /// ```
-/// use handover_classic::load::{Client, MessageQuota, wire::{Lengths, Letters}};
-/// let letters = Letters::new(10);
+/// use handover_classic::load::{Client, MessageQuota, wire::{Lengths, MessageText}};
+/// let letters = MessageText::new(10);
 /// let lengths = Lengths::new(1, 3, 10);
 /// let mut client = Client::new(9, lengths, MessageQuota::Bursts { count: 3, iterations: 2 }, 2);
 /// assert_eq!(client.sendable_count(), 2); // its depth
@@ -113,7 +113,7 @@ impl Client {
     /// Appends at most `count` messages to `out`, until `out` has `bytes_max` bytes. Returns the number of messages.
     pub fn send(
         &mut self,
-        letters: &Letters,
+        letters: &MessageText,
         now_ns: u64,
         count: u64,
         bytes_max: usize,
@@ -136,7 +136,7 @@ impl Client {
     #[inline]
     pub fn receive(
         &mut self,
-        letters: &Letters,
+        letters: &MessageText,
         bytes: &[u8],
     ) -> Result<Option<(usize, u64)>, MessageError> {
         let length = self.next_length;
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn burst_waits_for_the_previous_burst() {
-        let letters = Letters::new(10);
+        let letters = MessageText::new(10);
         let order = MessageQuota::Bursts { count: 3, iterations: 2 };
         let mut client = Client::new(1, Lengths::new(1, 3, 10), order, 100);
         let mut under_way = Vec::new();
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn finished_client_waits_only_for_outstanding_messages() {
-        let letters = Letters::new(3);
+        let letters = MessageText::new(3);
         let mut client = Client::new(1, Lengths::new(1, 3, 3), MessageQuota::Endless, 4);
         let mut under_way = Vec::new();
         assert_eq!(

@@ -4,7 +4,7 @@ use crate::load::engine::{Client, MessageQuota};
 use crate::load::error::Fault;
 use crate::load::secure::{ClientTls, Encryption, EncryptionError};
 use crate::load::socket;
-use crate::load::wire::{Lengths, Letters};
+use crate::load::wire::{Lengths, MessageText};
 use handover_base::clock;
 use handover_base::epoll::{Epoll, Flags};
 use handover_base::sync::shared::{AtomicBool, AtomicU64, Ordering};
@@ -377,7 +377,7 @@ impl HeldConnections {
         let is_open = |at: &usize| matches!(self.connections[*at], HeldConnection::Open(_));
         let open: Vec<usize> = (0..self.connections.len()).filter(is_open).collect();
         let count = usize::try_from(count).unwrap_or(usize::MAX).min(open.len());
-        let letters = Letters::new(SAMPLE_LETTERS);
+        let letters = MessageText::new(SAMPLE_LETTERS);
         let mut took_ns = Vec::with_capacity(count);
         for one in 0..count {
             let at = open[one * open.len() / count];
@@ -403,7 +403,7 @@ impl fmt::Debug for HeldConnections {
 fn echo(
     fd: &OwnedFd,
     mut secure: Option<&mut Encryption>,
-    letters: &Letters,
+    letters: &MessageText,
     timeout: Duration,
 ) -> Result<u64, Fault> {
     let lengths = Lengths::new(0, SAMPLE_LETTERS, SAMPLE_LETTERS);

@@ -15,11 +15,11 @@ pub const HEADER_BYTES: usize = 28;
 /// Maximum number of letters in a message.
 pub const LETTERS_MAX: u32 = 1 << 20;
 
-/// Letters of all messages: a message of n letters has the first n of them.
+/// Text of all messages: a message of n letters has the first n of them.
 #[derive(Debug, Clone)]
-pub struct Letters(Vec<u8>);
+pub struct MessageText(Vec<u8>);
 
-impl Letters {
+impl MessageText {
     /// Creates letters for messages of at most `letters_max`.
     #[must_use]
     pub fn new(letters_max: u32) -> Self {
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn changed_message_is_rejected() {
-        let letters = Letters::new(30);
+        let letters = MessageText::new(30);
         let mut bytes = Vec::new();
         letters.append(&mut bytes, 7, 1234, 30);
         assert_eq!(bytes.len(), HEADER_BYTES + 30);

@@ -5,7 +5,7 @@ use handover_sched::Algorithm;
 use handover_suite::sched::flowset::FlowSet;
 
 const ALGORITHM_DEFAULT: Algorithm = Algorithm::Rr;
-/// Default of the minimum number of flows. Each client has at least one flow.
+/// Number of flows without `-flowsets`; if there are more clients, the number of clients.
 const FLOWS_COUNT_DEFAULT: u32 = 16;
 const LENGTH_BYTES_DEFAULT: u32 = 1500;
 

@@ -38,13 +38,14 @@ pub fn share_notes(plan: &SchedPlan, rows: &[ResultRow], seconds: f64) -> Vec<St
         }
         let flows_count = plan.flows_of(*thread as u32).flows_count();
         let queue = plan.args.queue;
-        let emptied = row.emptied.map_or("may have been".into(), |times| match times {
-            0 => "were never".to_string(),
-            _ => format!("were {times} times"),
-        });
+        let emptied = match row.emptied {
+            None => "may have been without a packet".to_string(),
+            Some(0) => "were never without a packet".to_string(),
+            Some(times) => format!("were without a packet {times} times"),
+        };
         lines.push(format!(
-            "share: client {thread} has -q {queue} for {flows_count} flows, which {emptied} without a \
-             packet; longer queues (-q) or shorter intervals (-i, -c) keep them queued"
+            "share: client {thread} has -q {queue} for {flows_count} flows, which {emptied}; \
+             longer queues (-q) or shorter intervals (-i, -c) keep them queued"
         ));
     }
     let queued = plan.args.queue * plan.args.threads;

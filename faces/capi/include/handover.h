@@ -747,7 +747,7 @@ enum handover_status handover_event_watch(const struct handover_event_machine *m
  * Errors: `HANDOVER_NOT_FOUND` if the watch has ended; otherwise as `handover_event_watch`.
  * Threads: one at a time, within the handler too. Blocking: never.
  */
-enum handover_status handover_event_rewatch(const struct handover_event_machine *machine,
+enum handover_status handover_event_set_interest(const struct handover_event_machine *machine,
                                             uint64_t watch,
                                             uint32_t interest_bits);
 

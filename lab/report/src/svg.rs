@@ -346,7 +346,7 @@ fn paint_mark(paint: &mut dyn Canvas, mark: Mark, x: f64, y: f64) {
     }
 }
 
-/// Heights of the stacked series drawn so far, by name.
+/// Stacked bars: position of each stack on its axis, and the height of its bars so far.
 #[derive(Default)]
 struct Stack {
     heights: Vec<(f64, f64)>,

@@ -78,7 +78,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for format in ExportFormat::ALL {
         let begin = Instant::now();
         export(&traces, &names, *format, TreeGrouping::Processes, io::sink())?;
-        timed(&format!("to {format}, nowhere"), begin, events);
+        timed(&format!("{format}, discarded"), begin, events);
         let out = folder.path().join(format.to_string());
         let begin = Instant::now();
         export(
@@ -88,7 +88,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             TreeGrouping::Processes,
             File::create(&out)?,
         )?;
-        timed(&format!("opened, to {format}"), begin, events);
+        timed(&format!("open, write {format}"), begin, events);
         println!("{:>22} {:>6.1} bytes an event", "", out.metadata()?.len() as f64 / events as f64);
     }
     let status = std::fs::read_to_string("/proc/self/status")?;

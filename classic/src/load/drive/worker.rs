@@ -7,7 +7,7 @@ use crate::load::error::Fault;
 use crate::load::plan::{LoadAmount, LoadPlan};
 use crate::load::schedule::Schedule;
 use crate::load::socket;
-use crate::load::wire::{HEADER_BYTES, Lengths, Letters};
+use crate::load::wire::{HEADER_BYTES, Lengths, MessageText};
 use handover_base::epoll::{Epoll, Flags};
 use handover_base::sync::shared::Ordering;
 use handover_base::{clock, usage};
@@ -30,7 +30,7 @@ pub(super) struct Worker {
     plan: LoadPlan,
     shared: Arc<SharedState>,
     live: Arc<LiveCounters>,
-    letters: Letters,
+    letters: MessageText,
     report: LoadReport,
 }
 
@@ -51,7 +51,7 @@ impl Worker {
         let bucket_ns = plan.linear_bucket.map(|step| step.as_nanos() as u64);
         Self {
             thread,
-            letters: Letters::new(plan.letters_max),
+            letters: MessageText::new(plan.letters_max),
             report: LoadReport::new(bucket_ns),
             plan: plan.clone(),
             shared,

@@ -491,13 +491,13 @@ pub extern "C" fn handover_event_watch(
     })
 }
 
-/// Changes the interest of a watch.
+/// Changes the events that a watch waits for.
 ///
 /// Errors: `HANDOVER_NOT_FOUND` if the watch has ended; otherwise as `handover_event_watch`.
 /// Threads: one at a time, within the handler too. Blocking: never.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
-pub extern "C" fn handover_event_rewatch(
+pub extern "C" fn handover_event_set_interest(
     machine: Option<&handover_event_machine>,
     watch: u64,
     interest_bits: u32,
@@ -505,7 +505,7 @@ pub extern "C" fn handover_event_rewatch(
     guard(|| {
         let interest = interest(interest_bits)?;
         let watch = WatchId::from_bits(watch);
-        with_context(machine, |context| context.rewatch(watch, interest).map_err(unwatched))
+        with_context(machine, |context| context.set_interest(watch, interest).map_err(unwatched))
     })
 }
 

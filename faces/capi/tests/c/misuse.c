@@ -317,10 +317,10 @@ static void events(void)
     EXPECT(handover_event_watch(machine, 12345, HANDOVER_EVENT_READABLE, &message, NULL), HANDOVER_SYSTEM);
     EXPECT_TRUE(pipe(pipes) == 0);
     OK(handover_event_watch(machine, pipes[0], HANDOVER_EVENT_READABLE, &message, &watch));
-    OK(handover_event_rewatch(machine, watch, HANDOVER_EVENT_READABLE | HANDOVER_EVENT_EDGE));
+    OK(handover_event_set_interest(machine, watch, HANDOVER_EVENT_READABLE | HANDOVER_EVENT_EDGE));
     OK(handover_event_unwatch(machine, watch));
     EXPECT(handover_event_unwatch(machine, watch), HANDOVER_NOT_FOUND);
-    EXPECT(handover_event_rewatch(machine, watch, HANDOVER_EVENT_READABLE), HANDOVER_NOT_FOUND);
+    EXPECT(handover_event_set_interest(machine, watch, HANDOVER_EVENT_READABLE), HANDOVER_NOT_FOUND);
     close(pipes[0]);
     close(pipes[1]);
     OK(handover_event_run(machine));

@@ -66,11 +66,11 @@ pub(super) fn warn_if_name_is_used(options: &ResultOptions) -> anyhow::Result<()
         .len();
     let have = match count {
         0 => return Ok(()),
-        1 => "1 run has".to_string(),
-        count => format!("{count} runs have"),
+        1 => "1 run already has".to_string(),
+        count => format!("{count} runs already have"),
     };
     console::print_error(format_args!(
-        "{have} the name {name} already, and compare uses all of them: `handover delete {name}` first, if that is \
+        "{have} the name {name}, and compare uses all of them: `handover delete {name}` first, if that is \
          not meant"
     ));
     Ok(())

@@ -59,6 +59,7 @@ struct TimedCommand {
     system_ns: Vec<f64>,
 }
 
+/// Runs the commands alternately, and prints their wall and CPU times and the ratios.
 pub fn time(args: &TimeArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut commands = vec![TimedCommand::new(args.command.clone())];
     for line in &args.versus {

@@ -177,7 +177,7 @@ fn repeated_run_is_several_processes_with_one_name() {
     assert!(said.out.contains("smoke values") && said.out.contains("with themselves"), "{said}");
     // A name that other runs have already is reported, once.
     let said = home.run("run lock/free --profile smoke --name here --no-peers --no-report").code(0);
-    assert!(said.err.contains("3 runs have the name here already"), "{said}");
+    assert!(said.err.contains("3 runs already have the name here"), "{said}");
     // Smoke runs do not count as processes of a side.
     imported(&home, "here", 5, 1.0);
     imported(&home, "there", 5, 1.0);

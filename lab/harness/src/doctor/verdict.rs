@@ -230,12 +230,14 @@ fn cgroup_cpus(facts: &MachineFacts) -> Finding {
             format!("{cpus} of {} CPUs", facts.cpus_allowed),
             "docker run --cpuset-cpus=..., or systemctl set-property UNIT CPUQuota=",
         ),
-        Some(cpus) => about.fine(format!("a quota of {cpus} CPUs, for {}", facts.cpus_allowed)),
+        Some(cpus) => {
+            about.fine(format!("a quota of {cpus} CPUs; {} CPUs are allowed", facts.cpus_allowed))
+        }
         None if facts.cpus_allowed == 1 => about.note(
             "1 CPU: the participants of a hand-over share it",
             "taskset -c 0-1 handover run, on a machine with two",
         ),
-        None => about.fine(format!("no quota on {} CPUs", facts.cpus_allowed)),
+        None => about.fine(format!("no quota; {} CPUs are allowed", facts.cpus_allowed)),
     }
 }
 

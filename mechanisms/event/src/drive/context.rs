@@ -299,7 +299,7 @@ impl<M: Send + 'static> Context<'_, M> {
     ///
     /// # Errors
     /// [`WatchError::Stopped`] when the watch has ended; [`WatchError::SystemCall`] when the kernel refuses.
-    pub fn rewatch(&mut self, watch: WatchId, interest: Interest) -> Result<(), WatchError> {
+    pub fn set_interest(&mut self, watch: WatchId, interest: Interest) -> Result<(), WatchError> {
         let refused = |(call, errno)| WatchError::SystemCall { call, errno };
         let token = EpollToken::for_watch(self.state.machine, watch);
         let Some(kept) = self.state.watch(watch) else { return Err(WatchError::Stopped) };

@@ -315,7 +315,8 @@ impl Group {
         Some(&self.member(which)?.handler)
     }
 
-    /// Returns a machine's handler, mutably, to change it between runs; `None` as for [`handler`](Self::handler).
+    /// Returns a machine's handler, mutably, to change it between runs; `None` if the machine was removed or is of
+    /// another group.
     pub fn handler_mut<H: Handler + Send + 'static>(
         &mut self,
         which: &GroupMember<H>,
@@ -326,7 +327,7 @@ impl Group {
     }
 
     /// Returns the context of a machine, for use before or between runs, which is the same as its handler gets; `None`
-    /// as for [`handler`](Self::handler).
+    /// if the machine was removed or is of another group.
     pub fn context<H: Handler + Send + 'static>(
         &mut self,
         which: &GroupMember<H>,
@@ -338,8 +339,8 @@ impl Group {
         Some(Context { state: &mut member.state, thread: &mut self.thread })
     }
 
-    /// Returns a machine's counters; its counts of parks, wake-ups and spins are those of the thread. `None` as for
-    /// [`handler`](Self::handler).
+    /// Returns a machine's counters; its counts of parks, wake-ups and spins are those of the thread. `None` if the
+    /// machine was removed or is of another group.
     #[must_use]
     pub fn stats<H: Handler + Send + 'static>(&self, which: &GroupMember<H>) -> Option<Stats> {
         let member = self.member(which)?;
@@ -353,7 +354,7 @@ impl Group {
     }
 
     /// Removes and closes a machine, stops its timers and watches, and returns the messages that were not handled.
-    /// `None` as for [`handler`](Self::handler).
+    /// `None` if the machine was removed or is of another group.
     pub fn remove<H: Handler + Send + 'static>(
         &mut self,
         which: &GroupMember<H>,

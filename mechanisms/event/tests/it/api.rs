@@ -316,20 +316,20 @@ fn edge_watch_reports_once_and_level_watch_in_each_round() {
 }
 
 #[test]
-fn rewatch_changes_the_events_of_a_watch_until_it_ends() {
+fn set_interest_changes_the_events_of_a_watch_until_it_ends() {
     let (ours, mut theirs) = UnixStream::pair().expect("create a socket pair");
     let mut machine = keeper(Config::default());
     let watch = machine.context().watch(ours, Interest::READ, |ready| ready).expect("watch");
     assert_eq!(machine.poll().expect("poll").handled, 0, "reported although nothing was written");
-    machine.context().rewatch(watch, Interest::WRITE).expect("change to writing");
+    machine.context().set_interest(watch, Interest::WRITE).expect("change to writing");
     theirs.write_all(b"x").expect("write a byte");
     assert_eq!(machine.poll().expect("poll").handled, 1, "writable once a poll");
     let last = machine.handler().0.last().expect("an event");
     assert!(last.writable && !last.readable, "{last:?}");
-    machine.context().rewatch(watch, Interest::READ).expect("change to reading");
+    machine.context().set_interest(watch, Interest::READ).expect("change to reading");
     assert_eq!(machine.poll().expect("poll").handled, 1, "the byte was not reported");
     assert!(machine.context().unwatch(watch));
-    assert_eq!(machine.context().rewatch(watch, Interest::READ), Err(WatchError::Stopped));
+    assert_eq!(machine.context().set_interest(watch, Interest::READ), Err(WatchError::Stopped));
 }
 
 #[test]

@@ -250,7 +250,7 @@ impl Handshakes {
         }
     }
 
-    /// Frees a slot for one more accepted connection. If there is none, aborts the oldest handshake
+    /// Makes room for one more accepted connection. If there is none, aborts the oldest handshake
     /// of the address that has the most of them, once it has lasted for a part of its timeout; all
     /// Unix sockets count as one address. Returns `true` if it has aborted one.
     ///

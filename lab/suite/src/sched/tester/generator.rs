@@ -94,7 +94,7 @@ impl Generator {
         let id = self.burst_flow;
         self.queued_count += 1;
         let count = self.counts[id as usize];
-        self.recount(id, count, count + 1);
+        self.set_queued_count(id, count, count + 1);
         Some((id, self.lengths_bytes[id as usize]))
     }
 
@@ -103,12 +103,12 @@ impl Generator {
     pub(super) fn record_departure(&mut self, id: u32) {
         self.queued_count -= 1;
         let count = self.counts[id as usize];
-        self.recount(id, count, count - 1);
+        self.set_queued_count(id, count, count - 1);
     }
 
-    /// Stores a flow's number of queued packets, and moves the flow to another list if necessary.
+    /// Sets a flow's number of queued packets, and moves the flow to the list of that number.
     #[inline(always)]
-    fn recount(&mut self, id: u32, before: u32, now: u32) {
+    fn set_queued_count(&mut self, id: u32, before: u32, now: u32) {
         self.counts[id as usize] = now;
         if level(before) != level(now) {
             self.remove(id, level(before));

@@ -459,7 +459,7 @@ impl BulkTables {
         }
     }
 
-    /// Frees lingering memory whose writers have closed the connection.
+    /// Frees the memory kept for disconnected peers, for each peer that has closed its end of the connection since.
     pub(crate) fn free_lingering_memory(&mut self) {
         self.lingering.retain(|it| !it.has_writer_closed());
     }
