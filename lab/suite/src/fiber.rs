@@ -23,6 +23,9 @@ use std::time::Instant;
 /// Operations of fibers or their alternatives. Each method performs its operation `count` times and
 /// returns the duration of all in clock ticks.
 pub(crate) trait FiberContender: Sized + 'static {
+    /// Maximum number of operations in a batch.
+    const BATCH_MAX: u64 = u64::MAX;
+
     /// Starts the contender's workers, on the CPU of the measured participant unless two are needed.
     fn begin(workers_count: u32) -> Result<Self, Fault>;
 
@@ -79,6 +82,10 @@ macro_rules! operations {
         $floor:expr, ladder: $ladder:literal;)*) => {$(
         struct $name<F>(F);
 
+        impl<F: FiberContender> $name<F> {
+            const BATCH: u64 = if $batch < F::BATCH_MAX { $batch } else { F::BATCH_MAX };
+        }
+
         impl<F: FiberContender> Workload for $name<F> {
             type Args = ();
             const SPEC: Spec = Spec { floor: $floor, ladder: $ladder, ..Spec::new($id, $what).batched() };
@@ -90,7 +97,7 @@ macro_rules! operations {
             }
 
             fn check(&mut self) -> Result<(), Fault> {
-                match self.0.$method($batch)? {
+                match self.0.$method(Self::BATCH)? {
                     0 => Err(Fault::new("the clock did not advance during the operation")),
                     _ => Ok(()),
                 }
@@ -99,8 +106,8 @@ macro_rules! operations {
             fn sample(&mut self, out: &mut Samples) {
                 while out.is_running() {
                     // A failed operation yields no sample; check() has reported the fault.
-                    let Ok(ticks) = self.0.$method($batch) else { break };
-                    out.record_batch(0, ticks, $batch);
+                    let Ok(ticks) = self.0.$method(Self::BATCH) else { break };
+                    out.record_batch(0, ticks, Self::BATCH);
                 }
             }
         }

@@ -343,6 +343,9 @@ impl FiberContender for WordThreads {
 pub(super) struct OsThreads;
 
 impl FiberContender for OsThreads {
+    // Beside other programs, each switch takes their time slices, some ms.
+    const BATCH_MAX: u64 = 256;
+
     fn begin(_: u32) -> Result<Self, Fault> {
         Ok(OsThreads)
     }
