@@ -742,14 +742,14 @@ enum handover_status handover_event_watch(const struct handover_event_machine *m
                                           uint64_t *watch);
 
 /**
- * Changes the interest of a watch.
+ * Changes the events that a watch waits for.
  *
  * Errors: `HANDOVER_NOT_FOUND` if the watch has ended; otherwise as `handover_event_watch`.
  * Threads: one at a time, within the handler too. Blocking: never.
  */
 enum handover_status handover_event_set_interest(const struct handover_event_machine *machine,
-                                            uint64_t watch,
-                                            uint32_t interest_bits);
+                                                 uint64_t watch,
+                                                 uint32_t interest_bits);
 
 /**
  * Ends a watch: no message of it is handled any more, and the descriptor may be closed.
@@ -1577,8 +1577,8 @@ void handover_sched_destroy(struct handover_sched *scheduler);
  * caller destroys the wheel.
  */
 enum handover_status handover_timer_wheel_create(uint32_t timers_max,
-                                           uint64_t now_ns,
-                                           struct handover_timer_wheel **wheel);
+                                                 uint64_t now_ns,
+                                                 struct handover_timer_wheel **wheel);
 
 /**
  * Starts a timer that expires once, at `deadline_ns`; its number goes to `timer`, unless that is null.
