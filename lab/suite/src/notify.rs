@@ -367,6 +367,7 @@ impl<W: NotifyLink> Handover for SleepingReceiver<W> {
             .optional()
             .off_ladder(),
         Part::new("cpu", "receiver's CPU time for one notification and the wait for it")
+            .waits(Waits::Sleep)
             .off_ladder(),
     ])
     .hands_over();
@@ -551,7 +552,6 @@ pub const BENCHES: &[Bench] = benches! {
     many peer "tokio" Sleep: BusyPair<SignalMechanism<Tokio>>, if feature = "peers";
     many ours "handover" SpinThenSleep: SleepingReceiver<HandoverNotify>;
     many floor "spinning" Spin: SleepingReceiver<MemoryWord<SPIN>>;
-    many floor "adaptive" SpinThenSleep: SleepingReceiver<MemoryWord<SPIN_THEN_SLEEP>>;
     many floor "sleeping" Sleep: SleepingReceiver<MemoryWord<SLEEP>>;
     many peer "eventfd" Sleep: SleepingReceiver<InProcess<EventFd>>;
     many peer "pipe" Sleep: SleepingReceiver<InProcess<Pipe>>;

@@ -174,7 +174,10 @@ fn repeated_run_is_several_processes_with_one_name() {
     assert!(runs.len() == 3 && runs.iter().all(|run| run["names"][0] == "here"), "{runs:?}");
     assert!(home.cwd().join("report.html").exists());
     let said = home.run("compare here here").code(0);
-    assert!(said.out.contains("smoke values") && said.out.contains("on both sides of the comparison"), "{said}");
+    assert!(
+        said.out.contains("smoke values") && said.out.contains("on both sides of the comparison"),
+        "{said}"
+    );
     // A name that other runs have already is reported, once.
     let said = home.run("run lock/free --profile smoke --name here --no-peers --no-report").code(0);
     assert!(said.err.contains("3 runs already have the name here"), "{said}");
