@@ -8,9 +8,9 @@ pub use kernel::{EventFd, Futex, Pipe};
 use crate::common::TakeCell;
 use crate::floor::relay::{Relay, RelayMedium};
 use crate::floor::wait_word::{WaitLine, WaitMode};
+use handover_base::clock;
 use handover_base::futex::Scope;
 use handover_base::sync::shared::{AtomicU32, AtomicU64, Ordering};
-use handover_base::{clock, usage};
 use handover_harness::{
     Bench, Fault, Handover, Participant, Region, Role, Samples, Setup, benches,
 };
@@ -18,6 +18,7 @@ use handover_notify::shared::MappedCore;
 use handover_notify::{Config, Mechanism, Notify, Wait, adaptive};
 use handover_record::{Nanos, Part, Spec, Wait as Waits, args};
 use rustix::fd::AsFd;
+use rustix::time::{ClockId, clock_gettime};
 #[cfg(feature = "peers")]
 use signals::{EventListener, ParkingLot, Tokio};
 use signals::{SignalMechanism, StdCondvar, StdPark};
@@ -312,6 +313,12 @@ impl<W: NotifyLink> Handover for BusyPair<W> {
     }
 }
 
+/// Returns the CPU time of the calling thread. Exact, whereas `getrusage` may be a timer tick behind.
+fn thread_cpu_ns() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
 args! {
     /// Arguments of the benchmark of a sleeping receiver.
     pub struct SleepGapArgs {
@@ -445,10 +452,10 @@ impl<W: NotifyLink> SleepingReceiver<W> {
     /// Waits for notifications, and publishes the time at which each wait returned, and the CPU time at the end.
     fn receive(&self) -> Result<(), Fault> {
         let mut receiver = self.receiver.take()?;
-        let set_up = usage::thread_usage();
+        let set_up_ns = thread_cpu_ns();
         self.wait_until_over(&mut receiver);
-        let used = usage::thread_usage() - set_up;
-        self.state.receiver_cpu_ns.store(used.cpu_ns().max(1), Ordering::Relaxed);
+        let used_ns = thread_cpu_ns() - set_up_ns;
+        self.state.receiver_cpu_ns.store(used_ns.max(1), Ordering::Relaxed);
         Ok(())
     }
 
