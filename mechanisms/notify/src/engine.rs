@@ -180,7 +180,9 @@ impl SpinPolicy {
             self.wake_ns = mean.clamp(WAKE_NS_MIN, WAKE_NS_MAX);
             self.update_limit();
         }
-        if after_ns <= self.limit_ns {
+        let spun_polls = if self.is_spinning { u64::from(self.budget_spins) } else { 0 };
+        let waited_ns = (spun_polls * self.poll_ps / 1000).saturating_add(after_ns);
+        if waited_ns <= self.limit_ns {
             // The notification was near: spinning up to the limit would have caught it.
             self.budget_spins = self.limit_spins;
             self.misses_in_row = 0;
@@ -250,6 +252,17 @@ mod tests {
                 spun
             })
             .count() as u32
+    }
+
+    #[test]
+    fn spin_to_the_limit_that_missed_a_notification_shortly_after_it_has_failed() {
+        let mut engine = SpinPolicy::new(Config::default(), 25_000);
+        for _ in 0..2 {
+            let spins_max = engine.limit_spins;
+            assert_eq!(engine.plan_wait(false), WaitPlan::Spin { spins_max });
+            engine.record_woken(SHORT_NS, None);
+        }
+        assert_eq!(engine.plan_wait(false), WaitPlan::ParkQuiet);
     }
 
     #[test]
