@@ -25,6 +25,7 @@ fn out_of_range_slots_count_is_refused_with_the_range() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "Miri ends the program if an allocation exceeds the memory")]
 fn failed_allocation_is_an_error() {
     type Huge = [u64; 1 << 17];
     let refused = spsc::ring::<Huge>(SLOTS_COUNT_MAX).unwrap_err();
