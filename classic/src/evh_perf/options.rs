@@ -55,7 +55,7 @@ pub struct EvhPerf {
     /// Open --count connections, and hold them until Enter, SIGINT, or --hold
     #[arg(short = 'b', long)]
     pub connect: bool,
-    /// Messages of a client in each iteration; with --connect, connections [default: 1]
+    /// Messages in each burst of a client; with --connect, connections [default: 1]
     #[arg(long, value_name = "N", value_parser = whole_number_parser(1..=u64::MAX))]
     pub count: Option<u64>,
     /// Bursts of --count messages that each client sends, each after all echoes of the one before [default: 1]
