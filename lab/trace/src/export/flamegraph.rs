@@ -47,8 +47,8 @@ fn format_bar(line: &TreeLine, begin_ns: u64, whole_ns: u64) -> String {
     let percent = |ns: u64| ns as f64 * 100.0 / whole_ns as f64;
     let (x, width, y) = (percent(begin_ns), percent(line.total_ns), line.level * BAR_PX);
     // A hue between red and yellow, the same for all bars of a function.
-    let hue =
-        line.name.bytes().fold(0, |hash: u32, byte| hash.wrapping_mul(31) + u32::from(byte)) % 55;
+    let hash = |hash: u32, byte| hash.wrapping_mul(31).wrapping_add(u32::from(byte));
+    let hue = line.name.bytes().fold(0, hash) % 55;
     let name = escape(&line.name);
     let (total, own) = (format_ns(line.total_ns as f64), format_ns(line.self_ns as f64));
     let mut bar = String::new();
@@ -75,4 +75,18 @@ fn escape(text: &str) -> String {
         }
     }
     escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn function_with_a_long_name_and_markup_has_a_bar() {
+        let name = format!("map<{}>", "\u{fe}&".repeat(100));
+        let line = TreeLine { level: 2, name, calls: 3, total_ns: 50, self_ns: 20 };
+        let bar = format_bar(&line, 25, 100);
+        assert!(bar.contains("x=\"25.0000%\" y=\"36\" width=\"50.0000%\""), "{bar}");
+        assert!(bar.contains("<title>map&lt;\u{fe}&amp;") && bar.contains("; 3 calls"), "{bar}");
+    }
 }
