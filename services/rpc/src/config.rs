@@ -24,8 +24,8 @@ use serde::{Deserialize, Serialize};
 pub struct Config {
     /// Maximum number of connected peers. Default 4,096.
     pub peers_max: u32,
-    /// Maximum number of calls under way from this endpoint, and of calls and other requests that
-    /// wait for the endpoint's own thread ([`Caller`](crate::Caller)). Default 65,536.
+    /// Maximum number of calls under way from this endpoint; also that of other threads' requests
+    /// ([`Caller`](crate::Caller)) in the queue to its own thread. Default 65,536.
     pub calls_max: u32,
     /// Maximum length of arguments and of results, in bytes. A connection uses the smaller of both endpoints' values.
     /// Default 1 MiB. On a stream, the receive buffer grows to twice the longest message of a peer. It shrinks again
@@ -51,8 +51,8 @@ pub struct Config {
     pub shared_bytes: u32,
     /// Maximum time for a peer to complete the handshake, in ms. Default 5,000.
     pub handshake_timeout_ms: u32,
-    /// Maximum time between the first and the last byte of a message of a peer on a stream, in ms,
-    /// while this endpoint is driven; 0 is no limit. The same limit holds for a TLS record. A peer
+    /// Maximum time, in ms, in which a message that a peer has started to send over a stream must arrive completely; 0
+    /// is no limit. Only time in which this endpoint is driven counts. The same limit holds for a TLS record. A peer
     /// that takes longer is disconnected, up to a quarter of this time later. Default 30,000.
     pub message_timeout_ms: u32,
     /// Maximum number of accepted connections whose handshake is not complete. Further connections wait in the kernel's
@@ -72,15 +72,15 @@ pub struct Config {
     pub pool_fibers: bool,
     /// Maximum number of requests that wait for the pool, including running requests if they run as fibers. A further
     /// request is refused, and so is one of a peer with more than four times as many waiting requests as there are free
-    /// slots. The pool
-    /// takes one request of each peer in turn. Default 65,536.
+    /// slots. The pool takes one request of each peer in turn. Default 65,536.
     pub pool_queue_max: u32,
     /// Maximum total size of the requests that wait for the pool, with their arguments, in bytes;
     /// further ones are refused. Default 256 MiB.
     pub pool_queue_bytes_max: u32,
     /// Maximum number of memories registered for bulk transfers. Default 65,536.
     pub memories_max: u32,
-    /// Maximum number of bulk transfers under way from this endpoint, and from each peer. Default 4,096.
+    /// Maximum number of bulk transfers under way that this endpoint has started, and that each peer has started.
+    /// Default 4,096.
     pub transfers_max: u32,
     /// Minimum length, in bytes, of a copy target that is written with non-temporal stores, which bypass the caches;
     /// suits memory that is larger than the caches and not read at once. Default 4 MiB.
@@ -93,7 +93,7 @@ pub struct Config {
     /// Addresses to listen at from the start. In the configuration that an endpoint returns: the
     /// addresses at which it listens. Default none.
     pub listen: Vec<Address>,
-    /// CPUs that the pool's threads are pinned to, in turn. Default none: the kernel places them.
+    /// CPUs that the pool's threads are pinned to, round robin. Default none: the kernel places them.
     pub pool_cpus: Vec<u32>,
     /// Maximum number of running timers. Default 65,536.
     pub timers_max: u32,
@@ -126,7 +126,7 @@ pub struct TlsFiles {
     /// Path of this endpoint's certificate chain, its own certificate first. Clients look for the
     /// host of the address among that certificate's names.
     pub certificates: String,
-    /// Path of the private key of the first certificate.
+    /// Path of the private key of this endpoint's certificate.
     pub private_key: String,
     /// Path of the certificates of the authorities that sign peers' certificates. No others are
     /// trusted, not even the system's.
@@ -211,6 +211,7 @@ impl Default for Config {
     }
 }
 
+/// Maximum value of `peers_max` and of `handshakes_max`.
 pub(crate) const PEERS_MAX_LIMIT: u32 = 1 << 20;
 /// Minimum value of `message_bytes_max`, also required of the value that a peer sends.
 pub(crate) const MESSAGE_BYTES_LIMIT_MIN: u32 = 64;

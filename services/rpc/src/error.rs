@@ -49,7 +49,7 @@ pub enum FrameError {
     #[error("the peer sent an invalid message about a bulk transfer")]
     Bulk,
     /// The first bytes of the connection are not those of this protocol.
-    #[error("the peer does not speak this protocol")]
+    #[error("the peer does not speak the protocol of handover-rpc")]
     Magic,
     /// The peer uses another version of the protocol.
     #[error(
@@ -63,7 +63,7 @@ pub enum FrameError {
     },
     /// The header of a message in shared memory refers to bytes outside of the shared buffer.
     #[error(
-        "a body of {bytes} bytes at offset {offset} lies outside of the {shared_bytes} shared bytes"
+        "a body of {bytes} bytes at offset {offset} lies outside of the shared buffer of {shared_bytes} bytes"
     )]
     Outside {
         /// Offset of the body, in bytes.
@@ -162,7 +162,7 @@ pub enum EndpointError {
         /// Error of the system's resolver.
         error: std::io::Error,
     },
-    /// A system call for an address, the endpoint or a signal failed.
+    /// A system call failed that was made for an address, the endpoint or a signal.
     #[error("{call} for {subject} failed: {errno}")]
     SystemCall {
         /// Name of the system call.
@@ -272,7 +272,7 @@ pub enum CallError {
     BadResult,
     /// The arguments of the call are longer than the agreed maximum. Nothing was sent.
     #[error(
-        "the message has {bytes} bytes, the agreed maximum is {bytes_max}: raise message_bytes_max, or use bulk"
+        "the message has {bytes} bytes, the agreed maximum is {bytes_max}: raise message_bytes_max, or use a bulk transfer"
     )]
     TooLong {
         /// Length of the message, in bytes.
@@ -281,7 +281,9 @@ pub enum CallError {
         bytes_max: usize,
     },
     /// The result of the call is longer than the agreed maximum. The handler has run.
-    #[error("the result exceeds the agreed maximum: raise message_bytes_max, or use bulk")]
+    #[error(
+        "the result exceeds the agreed maximum: raise message_bytes_max, or use a bulk transfer"
+    )]
     ResultTooLong,
     /// The handler has run, and the peer dropped the result, because more bytes than the peer's `queued_bytes_max`
     /// waited for this endpoint to read them.
@@ -329,7 +331,7 @@ pub enum BulkRefusal {
     #[error("no such memory is registered at its owner, or it was withdrawn")]
     Unknown,
     /// The handle does not include the right to read or to write, whichever the transfer needs.
-    #[error("the handle does not include the right to this access")]
+    #[error("the handle does not include the right that the transfer needs (read or write)")]
     Rights,
     /// The range extends beyond the end of the owner's memory.
     #[error("the range extends beyond the end of the owner's memory")]
@@ -380,7 +382,7 @@ pub enum BulkError {
     Stale,
     /// The handle given to [`halved`](crate::BulkPart::halved) does not refer to the local memory of
     /// the transfer. Nothing was transferred.
-    #[error("the handle for the peer's half does not refer to the local memory")]
+    #[error("the handle given to halved() does not refer to the local memory of the transfer")]
     ForeignHandle,
 }
 

@@ -9,15 +9,16 @@ use handover_base::sync::{Mutex, MutexGuard};
 use handover_notify::{ParkWord, SleepObject};
 use std::sync::PoisonError;
 
-/// Queues of answers and of posts (requests of other threads) for an endpoint's thread, and the stop request.
+/// Queues of the pool's answers and of posts (requests of other threads) for an endpoint's thread, and a stop flag.
 #[derive(Debug)]
 pub struct Mailbox<A, P> {
     answers: Mutex<Vec<A>>,
     posts: Mutex<Posts<P>>,
-    /// `true` if `answers` or `posts` is not empty, or `stop` was set.
+    /// `true` if `answers` or `posts` is not empty, or `is_stop_requested` was set.
     has_items: AtomicBool,
+    /// Sleep state of the endpoint's thread.
     asleep: ParkWord,
-    stop: AtomicBool,
+    is_stop_requested: AtomicBool,
 }
 
 /// Queue of posts, which other threads fill.
@@ -55,7 +56,7 @@ impl<A, P> Mailbox<A, P> {
             posts: Mutex::new(Posts { is_open: false, queued: Vec::new() }),
             has_items: AtomicBool::new(false),
             asleep: ParkWord::new(),
-            stop: AtomicBool::new(false),
+            is_stop_requested: AtomicBool::new(false),
         }
     }
 
@@ -104,12 +105,13 @@ impl<A, P> Mailbox<A, P> {
     pub fn request_stop(&self) -> ReceiverState {
         // Relaxed: ordered by the exchange of `has_items` in announce(). An exchange, as loom also tries
         // stores that an exchange in take_stop_request() overwrites without having seen them.
-        self.stop.swap(true, Ordering::Relaxed);
+        self.is_stop_requested.swap(true, Ordering::Relaxed);
         self.announce()
     }
+
     /// Records that items are queued. Returns the state of the receiving thread.
     fn announce(&self) -> ReceiverState {
-        // Release: publishes `stop` to the Acquire in take_all(); `answers` and `posts` have their own
+        // Release: publishes the stop request to the Acquire in take_all(); `answers` and `posts` have their own
         // locks. An exchange and no store: it continues the release sequence of an announcement by
         // another thread, so that the one exchange in take_all() acquires both.
         self.has_items.swap(true, Ordering::Release);
@@ -138,8 +140,8 @@ impl<A, P> Mailbox<A, P> {
 
     /// Moves all queued answers and posts to the end of `answers` and `posts`.
     pub fn take_all(&self, answers: &mut Vec<A>, posts: &mut Vec<P>) {
-        // Acquire: pairs with the Release in announce(), so that a `stop` whose announcement is
-        // taken here is seen. A later announcement sets the flag again.
+        // Acquire: pairs with the Release in announce(), so that a stop request whose announcement
+        // is taken here is seen. A later announcement sets the flag again.
         self.has_items.swap(false, Ordering::Acquire);
         answers.append(&mut lock_ignoring_poison(&self.answers));
         posts.append(&mut lock_ignoring_poison(&self.posts).queued);
@@ -148,7 +150,8 @@ impl<A, P> Mailbox<A, P> {
     /// Returns `true` if a stop was requested since the last call.
     pub fn take_stop_request(&self) -> bool {
         // Relaxed both: ordered by the exchange of `has_items` in take_all().
-        self.stop.load(Ordering::Relaxed) && self.stop.swap(false, Ordering::Relaxed)
+        self.is_stop_requested.load(Ordering::Relaxed)
+            && self.is_stop_requested.swap(false, Ordering::Relaxed)
     }
 }
 

@@ -34,12 +34,12 @@ const SEEDS_COUNT: u64 = 200;
 const SEEDS_COUNT_LONG: u64 = 100_000;
 const STEPS_COUNT: u64 = 120;
 const STEP_NS_MAX: u64 = 100_000;
-/// Maximum number of steps after the last call was started until all calls, transfers and connections must be closed.
+/// Maximum number of steps, after the last call was started, in which all calls and transfers must complete.
 const LAST_STEPS_MAX: u64 = 2000;
 const LAST_STEP_NS: u64 = 1_000_000;
 const HANDSHAKE_TIMEOUT_MS: u32 = 50;
-/// Maximum number of iterations after which an endpoint must have closed a connection that its peer has closed.
-const END_ITERATIONS_MAX: u32 = 400;
+/// Maximum number of times that an endpoint may run before it closes a connection that its peer has closed.
+const RUNS_SINCE_CLOSE_MAX: u32 = 400;
 const CONNECTIONS_MAX: usize = 3;
 const MEMORY_BYTES: usize = 3000;
 
@@ -75,13 +75,14 @@ struct RunSettings {
     cut_percent: u64,
     silence_percent: u64,
     kill_percent: u64,
-    /// Chance of each endpoint, in percent, to skip a step without receiving.
+    /// Chance, in percent, that an endpoint does not run in a step; one value for each endpoint.
     pause_percents: [u64; 2],
     deadline_percent: u64,
     cancel_percent: u64,
     has_transfers: bool,
 }
 
+/// Shared secrets given to the two endpoints: none, the same one, or different ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Secrets {
     None,
@@ -161,8 +162,8 @@ struct Connection {
     connector_index: usize,
     /// `true` if a fault was injected, so that the connection may be closed.
     is_harmed: bool,
-    /// Number of iterations of the connector since it could detect that the connection was closed.
-    end_iterations: u32,
+    /// Number of times that the connector has run since it could detect that the connection was closed.
+    runs_since_close: u32,
 }
 
 struct Simulation {
@@ -257,8 +258,8 @@ impl Simulation {
     }
 
     /// Adds an observable event to the hash of the run, by FNV-1a.
-    fn hash_event(&mut self, what: u64) {
-        self.events_hash = (self.events_hash ^ what ^ self.now_ns).wrapping_mul(0x0100_0000_01b3);
+    fn hash_event(&mut self, event: u64) {
+        self.events_hash = (self.events_hash ^ event ^ self.now_ns).wrapping_mul(0x0100_0000_01b3);
     }
 
     fn next_number(&mut self) -> u64 {
@@ -324,7 +325,7 @@ impl Simulation {
         let handshake = connector.start_simulated(Wire::Simulated(ours), &address, true);
         self.nodes[node].connecting.push((handshake, number));
         let connection =
-            Connection { cable, connector_index: node, is_harmed: false, end_iterations: 0 };
+            Connection { cable, connector_index: node, is_harmed: false, runs_since_close: 0 };
         self.connections.insert(number, connection);
     }
 
@@ -400,34 +401,35 @@ impl Simulation {
         }
     }
 
-    /// Runs the event loop of the endpoint `at`, and collects the results of its completed
+    /// Runs the event loop of a node's endpoint, and collects the results of its completed
     /// connections, calls and transfers.
-    fn run_endpoint(&mut self, at: usize) {
+    fn run_endpoint(&mut self, node_index: usize) {
         let iterations = 1 + self.random.number_below(3);
-        let node = &mut self.nodes[at];
+        let node = &mut self.nodes[node_index];
         node.endpoint.event_loop().poll_simulated();
         for _ in 0..iterations {
             node.endpoint.progress(Duration::ZERO);
         }
         for (peer, number) in &node.peers {
             let Some(connection) = self.connections.get_mut(number) else { continue };
-            let end_ns = connection.cable.end_ns(usize::from(connection.connector_index != at));
+            let end_ns =
+                connection.cable.end_ns(usize::from(connection.connector_index != node_index));
             let knows = end_ns.is_some_and(|end_ns| end_ns <= self.now_ns);
-            connection.end_iterations += u32::from(knows && node.endpoint.is_connected(*peer));
+            connection.runs_since_close += u32::from(knows && node.endpoint.is_connected(*peer));
             assert!(
-                connection.end_iterations <= END_ITERATIONS_MAX,
-                "connection {number} was closed {} iterations ago, but its peer is still listed",
-                connection.end_iterations
+                connection.runs_since_close <= RUNS_SINCE_CLOSE_MAX,
+                "connection {number} was closed {} runs ago, but its peer is still listed",
+                connection.runs_since_close
             );
         }
-        self.collect_connections(at);
-        self.collect_calls(at);
-        self.collect_transfers(at);
+        self.collect_connections(node_index);
+        self.collect_calls(node_index);
+        self.collect_transfers(node_index);
     }
 
-    fn collect_connections(&mut self, at: usize) {
-        for (handshake, number) in std::mem::take(&mut self.nodes[at].connecting) {
-            let node = &mut self.nodes[at];
+    fn collect_connections(&mut self, node_index: usize) {
+        for (handshake, number) in std::mem::take(&mut self.nodes[node_index].connecting) {
+            let node = &mut self.nodes[node_index];
             match node.endpoint.event_loop().handshakes.take_result(handshake) {
                 None => node.connecting.push((handshake, number)),
                 Some(Ok(peer)) => {
@@ -449,7 +451,7 @@ impl Simulation {
                 Some(Err(why)) => self.assert_may_close(number, &why),
             }
         }
-        let node = &mut self.nodes[at];
+        let node = &mut self.nodes[node_index];
         let gone: Vec<_> =
             node.peers.extract_if(.., |it| !node.endpoint.is_connected(it.0)).collect();
         for (_, number) in gone {
@@ -457,10 +459,10 @@ impl Simulation {
         }
     }
 
-    fn collect_calls(&mut self, at: usize) {
-        let numbers: Vec<u64> = self.nodes[at].calls.keys().copied().collect();
+    fn collect_calls(&mut self, node_index: usize) {
+        let numbers: Vec<u64> = self.nodes[node_index].calls.keys().copied().collect();
         for number in numbers {
-            let node = &mut self.nodes[at];
+            let node = &mut self.nodes[node_index];
             let Some(pending) = node.calls.get(&number) else { continue };
             let call = pending.call;
             let is_late = pending.deadline_ns.is_some_and(|at_ns| at_ns <= self.now_ns);
@@ -530,16 +532,16 @@ impl Simulation {
         self.count_outcome(said);
     }
 
-    fn collect_transfers(&mut self, at: usize) {
-        for moved in std::mem::take(&mut self.nodes[at].transfers) {
-            let Some(result) = self.nodes[at].endpoint.test_transfer(moved.transfer) else {
-                self.nodes[at].transfers.push(moved);
+    fn collect_transfers(&mut self, node_index: usize) {
+        for moved in std::mem::take(&mut self.nodes[node_index].transfers) {
+            let Some(result) = self.nodes[node_index].endpoint.test_transfer(moved.transfer) else {
+                self.nodes[node_index].transfers.push(moved);
                 continue;
             };
             match result {
                 Ok(()) => {
                     assert!(
-                        moved.target.to_vec() == memory_content(1 - at),
+                        moved.target.to_vec() == memory_content(1 - node_index),
                         "wrong bytes were transferred"
                     );
                     self.count_outcome("moved");
@@ -547,7 +549,7 @@ impl Simulation {
                 Err(BulkError::Disconnected(why)) => self.assert_may_close(moved.connection, &why),
                 // The peer's process has changed, and has registered other memory.
                 Err(BulkError::Refused(_))
-                    if moved.peer_restarts_count != self.nodes[1 - at].restarts_count => {}
+                    if moved.peer_restarts_count != self.nodes[1 - node_index].restarts_count => {}
                 Err(error) => panic!("a transfer failed unexpectedly: {error:?}"),
             }
         }
@@ -557,7 +559,7 @@ impl Simulation {
         *self.outcome_counts.entry(what).or_default() += 1;
     }
 
-    /// Asserts that the connection may be closed, because a fault was injected or its peer queued more than allowed.
+    /// Asserts that the connection may be closed: a fault was injected, or a peer did not read its answers.
     fn assert_may_close(&self, connection: u64, why: &impl std::fmt::Display) {
         let Some(it) = self.connections.get(&connection) else { return };
         let is_flooded = it.cable.is_flooded() && self.settings.queued_bytes_max <= 4096;
@@ -589,34 +591,37 @@ impl Simulation {
                 connection.cable.drop_all_later_bytes();
             }
         }
-        for at in 0..2 {
+        for node_index in 0..2 {
             if self.random.is_true_with_percent(self.settings.kill_percent) {
-                self.kill_process(at);
+                self.kill_process(node_index);
             } else if self.settings.cut_percent > 0 && self.random.is_true_with_percent(1) {
-                self.disconnect(at);
+                self.disconnect(node_index);
             }
         }
     }
 
-    fn kill_process(&mut self, at: usize) {
+    fn kill_process(&mut self, node_index: usize) {
         let how =
             if self.random.is_true_with_percent(50) { StreamEnd::Closed } else { StreamEnd::Reset };
         for connection in self.connections.values_mut() {
-            connection.cable.kill_process_at(usize::from(connection.connector_index != at), how);
+            connection
+                .cable
+                .kill_process_at(usize::from(connection.connector_index != node_index), how);
             connection.is_harmed = true;
         }
-        let restarts_count = self.nodes[at].restarts_count + 1;
-        self.nodes[at] = Node::new(at, restarts_count, &self.settings, &self.handled);
+        let restarts_count = self.nodes[node_index].restarts_count + 1;
+        self.nodes[node_index] =
+            Node::new(node_index, restarts_count, &self.settings, &self.handled);
         self.hash_event(u64::from(restarts_count));
         self.count_outcome("killed");
     }
 
-    fn disconnect(&mut self, at: usize) {
-        let Some((peer, connection)) = self.random_peer(at) else { return };
+    fn disconnect(&mut self, node_index: usize) {
+        let Some((peer, connection)) = self.random_peer(node_index) else { return };
         if let Some(connection) = self.connections.get_mut(&connection) {
             connection.is_harmed = true;
         }
-        self.nodes[at].endpoint.disconnect(peer);
+        self.nodes[node_index].endpoint.disconnect(peer);
     }
 
     /// Checks the invariants that hold after every step.
@@ -673,8 +678,8 @@ impl Simulation {
                 break;
             }
         }
-        for at in 0..2 {
-            let node = &mut self.nodes[at];
+        for node_index in 0..2 {
+            let node = &mut self.nodes[node_index];
             let (calls, transfers) = (node.calls.keys(), node.transfers.len());
             assert_eq!(node.calls.len(), 0, "calls have not completed: {calls:?}");
             assert_eq!(transfers, 0, "{transfers} transfers have not completed");
@@ -694,7 +699,7 @@ impl Simulation {
 
     fn run_last_step(&mut self) {
         self.advance_clock(LAST_STEP_NS);
-        (0..2).for_each(|at| self.run_endpoint(at));
+        (0..2).for_each(|node_index| self.run_endpoint(node_index));
         self.check_invariants();
     }
 

@@ -15,14 +15,14 @@ const SERVER: PeerKey = PeerKey { slot: 0, generation: 0 };
 #[derive(Default)]
 struct DelayedBytes {
     bytes: VecDeque<(u64, u8)>,
-    arrives_ns: u64,
+    last_arrival_ns: u64,
 }
 
 impl DelayedBytes {
     fn send(&mut self, header: FrameHeader, body: &[u8], arrives_ns: u64) {
-        self.arrives_ns = self.arrives_ns.max(arrives_ns);
+        self.last_arrival_ns = self.last_arrival_ns.max(arrives_ns);
         let frame = header.encode().into_iter().chain(body.iter().copied());
-        self.bytes.extend(frame.map(|byte| (self.arrives_ns, byte)));
+        self.bytes.extend(frame.map(|byte| (self.last_arrival_ns, byte)));
     }
 
     /// Moves at most `count` bytes that have arrived to the receive buffer.
@@ -48,18 +48,24 @@ fn answer(body: &[u8]) -> Result<Vec<u8>, Refusal> {
     }
 }
 
+/// Random step: starts a call with this body, and delivers bytes in both directions.
 #[derive(Debug, Clone)]
 struct Step {
     body: Vec<u8>,
     delay_ns: u64,
-    pieces: usize,
+    received_bytes_max: usize,
     cancels_call: bool,
 }
 
 fn step() -> impl Strategy<Value = Step> {
     let body = proptest::collection::vec(any::<u8>(), 0..BODY_BYTES_MAX as usize);
     (body, 0u64..5000, 1usize..200, proptest::bool::weighted(0.1)).prop_map(
-        |(body, delay_ns, pieces, cancels_call)| Step { body, delay_ns, pieces, cancels_call },
+        |(body, delay_ns, received_bytes_max, cancels_call)| Step {
+            body,
+            delay_ns,
+            received_bytes_max,
+            cancels_call,
+        },
     )
 }
 
@@ -78,7 +84,7 @@ proptest! {
         let mut asked: HashMap<u64, Vec<u8>> = HashMap::new();
         let mut ids: Vec<CallId> = Vec::new();
         let (mut now_ns, mut answered, mut given_up) = (0u64, 0, 0);
-        let idle = Step { body: Vec::new(), delay_ns: 1000, pieces: 500, cancels_call: false };
+        let idle = Step { body: Vec::new(), delay_ns: 1000, received_bytes_max: 500, cancels_call: false };
         let turns = steps.len() + 120;
         let mut cut = false;
         for turn in 0..turns {
@@ -97,7 +103,7 @@ proptest! {
                     ids.push(id);
                 }
             }
-            there.receive(now_ns, step.pieces, &mut at_server);
+            there.receive(now_ns, step.received_bytes_max, &mut at_server);
             while let Some((header, body)) = at_server.next_frame().expect("parse a frame") {
                 let (kind, method, body) = match answer(body) {
                     Ok(body) => (FrameKind::Response, 0, body),
@@ -106,7 +112,7 @@ proptest! {
                 let header = FrameHeader { body_bytes: body.len() as u32, kind, method, ..header };
                 back.send(header, &body, now_ns + step.delay_ns / 2);
             }
-            back.receive(now_ns, step.pieces, &mut at_client);
+            back.receive(now_ns, step.received_bytes_max, &mut at_client);
             while let Some((header, body)) = at_client.next_frame().expect("parse a frame") {
                 let outcome = match header.kind {
                     FrameKind::Response => CallCompletion::Result,

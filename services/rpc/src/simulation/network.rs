@@ -53,7 +53,7 @@ pub struct NetworkProperties {
     pub piece_bytes_max: u64,
 }
 
-/// Way in which a connection is closed.
+/// Way in which a connection ends: after all bytes have arrived, or at once with an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamEnd {
     /// Bytes that were sent before still arrive, followed by the end of the stream.
@@ -67,7 +67,7 @@ pub enum StreamEnd {
 struct Pipe {
     /// Bytes in flight, with their arrival times.
     pieces: VecDeque<(u64, VecDeque<u8>)>,
-    bytes: u64,
+    in_flight_bytes: u64,
     sent_bytes: u64,
     last_arrival_ns: u64,
     /// Arrival time of the end of the stream, after all bytes; `None` while the connection is open.
@@ -78,7 +78,7 @@ struct Pipe {
 struct CableState {
     random: SimulationRandom,
     network: NetworkProperties,
-    /// Direction of the bytes that each end sends.
+    /// Directions of the connection: the bytes that the connector sends, and those that the acceptor sends.
     pipes: [Pipe; 2],
     is_reset: bool,
     /// `true` if no more bytes arrive and neither end is notified.
@@ -132,7 +132,7 @@ impl SimulatedCable {
         let mut state = self.state();
         match how {
             StreamEnd::Reset => state.is_reset = true,
-            StreamEnd::Closed => [0, 1].into_iter().for_each(|index| state.close(index)),
+            StreamEnd::Closed => [0, 1].into_iter().for_each(|index| state.end_stream(index)),
         }
     }
 
@@ -141,7 +141,7 @@ impl SimulatedCable {
         self.state().is_silent = true;
     }
 
-    /// Simulates that the process at the end `index` is killed, so that its peer gets the end of the stream.
+    /// Simulates that the process at the end `index` is killed; its peer gets the end of the stream, or an error.
     pub fn kill_process_at(&self, index: usize, how: StreamEnd) {
         self.end_both_streams(how);
         self.state().is_killed[index] = true;
@@ -170,6 +170,7 @@ impl SimulatedCable {
 }
 
 impl CableState {
+    /// Returns the arrival time of the next bytes that the end `index` sends, after a random delay.
     fn arrival_ns(&mut self, index: usize) -> u64 {
         let delay_ns = self.random.number_below(self.network.delay_ns_max);
         let pipe = &mut self.pipes[index];
@@ -178,7 +179,8 @@ impl CableState {
         pipe.last_arrival_ns
     }
 
-    fn close(&mut self, index: usize) {
+    /// Ends the stream of bytes that the end `index` sends.
+    fn end_stream(&mut self, index: usize) {
         if self.pipes[index].end_ns.is_none() {
             self.pipes[index].end_ns = Some(self.arrival_ns(index));
         }
@@ -207,12 +209,13 @@ impl SimulatedPort {
         // A new connection takes each part of a handshake completely, as every socket does.
         let is_fresh = state.pipes[self.index].sent_bytes < HANDSHAKE_BYTES;
         let piece = if is_fresh { piece.max(HANDSHAKE_BYTES) } else { piece };
-        let room = network.window_bytes[self.index].saturating_sub(state.pipes[self.index].bytes);
+        let room = network.window_bytes[self.index]
+            .saturating_sub(state.pipes[self.index].in_flight_bytes);
         let count = piece.min(room).min(bytes.len() as u64) as usize;
         if count > 0 {
             let arrival_ns = state.arrival_ns(self.index);
             let pipe = &mut state.pipes[self.index];
-            pipe.bytes += count as u64;
+            pipe.in_flight_bytes += count as u64;
             pipe.sent_bytes += count as u64;
             pipe.pieces.push_back((arrival_ns, bytes[..count].iter().copied().collect()));
         }
@@ -246,14 +249,15 @@ impl SimulatedPort {
                 }
             }
         }
-        pipe.bytes -= count as u64;
+        pipe.in_flight_bytes -= count as u64;
         if count > 0 {
             // Sometimes claims to be drained with bytes left: the reader is notified of them again.
             let drained =
                 count < wanted || piece_bytes_max > 1 && state.random.is_true_with_percent(20);
             return Ok(ReadResult::Bytes { count, drained });
         }
-        let is_end = pipe.bytes == 0 && pipe.end_ns.is_some_and(|end_ns| end_ns <= now_ns);
+        let is_end =
+            pipe.in_flight_bytes == 0 && pipe.end_ns.is_some_and(|end_ns| end_ns <= now_ns);
         Ok(if is_end { ReadResult::End } else { ReadResult::Nothing })
     }
 }
@@ -261,7 +265,7 @@ impl SimulatedPort {
 impl Drop for SimulatedPort {
     fn drop(&mut self) {
         let mut state = self.cable.state();
-        state.close(self.index);
+        state.end_stream(self.index);
         state.is_killed[self.index] = true;
         state.is_flooded |= FLOODED.take();
     }
