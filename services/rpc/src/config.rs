@@ -82,8 +82,8 @@ pub struct Config {
     /// Maximum number of bulk transfers under way that this endpoint has started, and that each peer has started.
     /// Default 4,096.
     pub transfers_max: u32,
-    /// Minimum length, in bytes, of a copy target that is written with non-temporal stores, which bypass the caches;
-    /// suits memory that is larger than the caches and not read at once. Default 4 MiB.
+    /// Minimum length, in bytes, of a target memory to which bulk copies use non-temporal stores, which bypass the
+    /// caches; suits memory that is larger than the caches and not read at once. Default 4 MiB.
     pub streamed_bytes_min: u64,
     /// `true` to map peers' memory where possible; if false, bulk transfers use messages. Default true.
     pub bulk_maps: bool,

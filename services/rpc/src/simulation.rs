@@ -471,7 +471,7 @@ impl Simulation {
                 continue;
             }
             let result =
-                node.endpoint.test(call).expect("result of a call that is done or timed out");
+                node.endpoint.test(call).expect("a call that is done or timed out has a result");
             assert_eq!(
                 node.endpoint.test(call),
                 Some(Err(CallError::Stale)),
@@ -763,7 +763,7 @@ fn every_call_ends_once_and_nothing_leaks_despite_network_and_process_faults() {
             .collect();
         for thread in threads {
             // The thread has printed its panic and its seed.
-            for (what, number) in thread.join().expect("a seed failed").into_iter().flatten() {
+            for (what, number) in thread.join().expect("the simulation of a seed failed").into_iter().flatten() {
                 *outcome_counts.entry(what).or_default() += number;
             }
         }

@@ -249,7 +249,7 @@ pub trait Bulk: sealed::Driver {
         Some(Err(BulkError::Deadline))
     }
 
-    /// Cancels a transfer. This endpoint no longer accesses its memory for it.
+    /// Cancels a transfer. This endpoint no longer accesses memory for that transfer.
     fn cancel_transfer(&mut self, transfer: Transfer) {
         self.event_loop().with_bulk_exchange(|it| it.cancel_transfer(transfer));
     }

@@ -6,7 +6,7 @@ use super::monitor::Monitor;
 use crate::engine::{CallCompletion, PeerKey, Refusal};
 use serde::Serialize;
 
-/// Role of an endpoint in a call.
+/// Role of an endpoint in a call: it made the call, or received it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CallRole {
@@ -16,7 +16,7 @@ pub enum CallRole {
     Server,
 }
 
-/// Outcome of a call, as passed to observers.
+/// Outcome of a call, as passed to observers: result, refusal, disconnection or cancellation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CallOutcome {

@@ -87,9 +87,8 @@ pub trait Calling: sealed::Driver {
         self.wait(call)
     }
 
-    /// Calls a procedure whose arguments and result are plain bytes
-    /// ([`register_bytes`](crate::Endpoint::register_bytes)), waits, and passes the result to
-    /// `read` without copying it: nothing is encoded or decoded.
+    /// Calls a procedure of plain bytes ([`register_bytes`](crate::Endpoint::register_bytes)), waits, and passes the
+    /// result to `read` without copying it. Nothing is encoded or decoded.
     ///
     /// # Errors
     /// The errors of [`call`](Self::call).
@@ -253,9 +252,9 @@ pub trait Calling: sealed::Driver {
         self.event_loop().peers.is_connected(peer)
     }
 
-    /// Closes the connection to that peer. The peer still reads what was already sent to the kernel
-    /// or shared memory; what is still queued at this endpoint is lost. Calls under way fail at
-    /// both ends. Returns `false` if the peer was not connected.
+    /// Closes the connection to that peer; returns `false` if the peer was not connected. The peer still reads what was
+    /// already sent to the kernel or shared memory; what is still queued at this endpoint is lost. Calls under way fail
+    /// at both ends.
     fn disconnect(&mut self, peer: PeerKey) -> bool {
         self.event_loop().disconnect(peer)
     }

@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, OwnedFd};
 /// in the queue.
 const CONNECT_RETRY_NS: u64 = 1_000_000;
 
-/// Connection that is being established.
+/// Connection that is being established, before its handshake.
 #[derive(Debug)]
 pub(crate) struct ConnectAttempt {
     address: Address,
@@ -52,7 +52,8 @@ impl ConnectAttempt {
         &self.address
     }
 
-    /// Returns the socket, which is in the epoll set as `source`, once it is connected; `None` before.
+    /// Continues the attempt; returns the socket once it is connected, and `None` before. The socket is in the epoll
+    /// set as `source`.
     pub(crate) fn advance(
         &mut self,
         poll: &Poll,
@@ -67,6 +68,7 @@ impl ConnectAttempt {
         advanced.map_err(|(call, errno)| system_call_error(call, &self.address)(errno))
     }
 
+    /// Tries once to connect to a Unix listener; returns `None` if the listener's queue is full.
     fn connect_unix(
         &mut self,
         poll: &Poll,
@@ -129,7 +131,7 @@ impl ConnectAttempt {
         }
     }
 
-    /// Returns the error for a connection that was not established in time.
+    /// Returns the error of a connection that was not established in time: that of the last attempt.
     pub(crate) fn timeout_error(&self) -> EndpointError {
         system_call_error("connect", &self.address)(self.last_error)
     }

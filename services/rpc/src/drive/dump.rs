@@ -21,7 +21,7 @@ pub struct Stats {
     pub closed_count: u64,
     /// Number of connections that were refused or failed in the handshake.
     pub turned_away_count: u64,
-    /// Number of times that the thread went to sleep.
+    /// Number of times that the endpoint's thread went to sleep.
     pub sleeps_count: u64,
 }
 

@@ -299,7 +299,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Registers a procedure of plain bytes, which reads its arguments in place and appends its result to a vector.
+    /// Registers a procedure of plain bytes: its handler reads the arguments in place, and appends the result to a vector.
     ///
     /// # Errors
     /// [`RegisterError`] if that name and provider are registered.
@@ -360,7 +360,7 @@ impl Endpoint {
         });
     }
 
-    /// Serves peers until a stop is requested, or until that peer is disconnected. Returns `false` in the second case.
+    /// Serves peers until a stop is requested (returns `true`), or until that peer is disconnected (returns `false`).
     ///
     /// # Blocking
     /// Blocks until then.
@@ -460,8 +460,8 @@ impl Endpoint {
     }
 
     /// Passes a [`dump`](Self::dump) of this endpoint to `callback` whenever this process receives
-    /// that signal, for example `SIGUSR1`: when this endpoint is next in one of its methods and in
-    /// no handler. Only one signal at a time: a later call replaces an earlier one.
+    /// that signal, for example `SIGUSR1`. The callback runs when this endpoint is next in one of its
+    /// methods and in no handler. Only one signal at a time: a later call replaces an earlier one.
     ///
     /// # Errors
     /// [`EndpointError::SystemCall`] if the kernel does not let the process handle the signal.

@@ -45,12 +45,12 @@ const LOG_TARGET: &str = "handover_rpc";
 /// Inbox of an endpoint's thread, in which other threads queue calls, and closures to run between handlers.
 pub(crate) type CallbackInbox = inbox::Inbox<Callback>;
 
-/// Callback of a timer, or of the drop of an endpoint.
+/// Callback that runs between handlers: of a timer, of the endpoint's drop, or a closure of another thread.
 pub(crate) type Callback = Box<dyn FnOnce(&mut CallbackContext<'_>) + Send>;
 
-/// Access to the endpoint for the callbacks of timers and of the endpoint's drop, which run while
-/// no handler does: for calls ([`Calling`](crate::Calling)), bulk transfers
-/// ([`Bulk`](crate::Bulk)), and further timers ([`Timing`](crate::Timing)).
+/// Access to the endpoint for a callback of a timer, of the endpoint's drop, or of [`Caller::run`](crate::Caller::run).
+/// Callbacks run while no handler does. They may call peers ([`Calling`](crate::Calling)), transfer memory
+/// ([`Bulk`](crate::Bulk)), and start timers ([`Timing`](crate::Timing)).
 #[derive(Debug)]
 pub struct CallbackContext<'a> {
     pub(crate) event_loop: &'a mut EventLoop,
@@ -59,7 +59,7 @@ pub struct CallbackContext<'a> {
 pub(crate) mod sealed {
     use super::{DeferringSink, EventLoop};
 
-    /// Owner of an event loop.
+    /// Owner of an event loop: an endpoint, or the context of a handler or a callback.
     pub trait Driver {
         /// Returns the event loop, without the handlers.
         fn event_loop(&mut self) -> &mut EventLoop;
@@ -77,7 +77,7 @@ pub(crate) mod sealed {
 
 /// Receiver of peers' requests, called by the event loop.
 pub(crate) trait RequestSink {
-    /// `true` if deferred requests may be handled now.
+    /// `true` if this sink may handle deferred requests; `false` while a handler runs.
     const CAN_HANDLE_DEFERRED: bool;
 
     fn handle_request(
@@ -130,7 +130,7 @@ pub struct EventLoop {
     answers: Vec<PoolAnswer>,
     #[cfg(feature = "signal-dump")]
     signal_dump: Option<SignalDump>,
-    /// Time of the next sweep for incomplete frames, in ns; `u64::MAX` while there are none.
+    /// Time of the next sweep for incomplete frames and unused memory, in ns; `u64::MAX` if none is needed.
     sweep_at_ns: u64,
     /// `true` if there is work to do between handlers: deferred requests, or `has_callbacks`.
     has_deferred_work: bool,
@@ -234,7 +234,7 @@ impl EventLoop {
         }
     }
 
-    /// Passes a dump to the signal's callback whenever that signal is received.
+    /// Sets the signal at which a dump is passed to a callback; replaces an earlier one.
     #[cfg(feature = "signal-dump")]
     pub(crate) fn set_signal_dump(&mut self, signal: SignalDump) -> Result<(), EndpointError> {
         let added = self.poll.add(signal.socket(), EventSource::Signal);

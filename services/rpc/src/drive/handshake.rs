@@ -32,10 +32,11 @@ use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+/// Length of a hello and its nonce, in bytes.
 const OPENING_BYTES: usize = HELLO_BYTES + NONCE_BYTES;
 /// Maximum number of bytes that each end sends before its first frame.
 const HANDSHAKE_BYTES: usize = OPENING_BYTES + PROOF_BYTES;
-/// Maximum number of reads, of [`DISCARDED_BYTES`] each, from a refused connection before it is closed anyway.
+/// Maximum number of reads from a refused connection before it is closed; each discards [`DISCARDED_BYTES`] at most.
 const DISCARDS_MAX: usize = 16;
 const DISCARDED_BYTES: usize = 4096;
 
@@ -51,12 +52,14 @@ pub(crate) struct Handshake {
     own_opening: [u8; OPENING_BYTES],
     received: [u8; HANDSHAKE_BYTES],
     received_bytes: usize,
+    /// Number of bytes of the peer that complete the current stage, counted from the start of the connection.
     needed_bytes: usize,
     received_fds: Vec<OwnedFd>,
     /// Reason of the refusal, once it was sent to the peer; the socket stays open so that the peer can read it.
     refused: Option<CloseReason>,
 }
 
+/// Connection whose handshake has succeeded: its link, and the agreed maximum length of messages.
 #[derive(Debug)]
 pub(crate) struct HandshakeResult {
     pub(crate) link: AnyLink,
@@ -193,8 +196,8 @@ impl Handshake {
         Err(self.take_failure())
     }
 
-    /// Returns the reason for closing this connection if the peer does not close it in time: the refusal that was sent to the
-    /// peer, or else the handshake timeout.
+    /// Returns the reason for closing this connection if the peer does not close it in time: the refusal that was sent
+    /// to the peer, or else the handshake timeout.
     pub(crate) fn take_failure(&mut self) -> CloseReason {
         self.refused.take().unwrap_or(CloseReason::HandshakeTimeout)
     }
@@ -229,7 +232,8 @@ impl Handshake {
         }
     }
 
-    /// Handles the received bytes of the current stage, which are complete, and returns the next action.
+    /// Handles the bytes of the current stage, which have all arrived; returns the number of further bytes needed, or
+    /// `Done`.
     fn run_stage(
         &mut self,
         config: &Config,
@@ -338,6 +342,7 @@ impl Handshake {
         Ok(HandshakeResult { link, message_bytes_max })
     }
 
+    /// Returns the shared segment: the connector's own one, or, at the acceptor, that of the peer, which it maps.
     fn share_memory(
         &mut self,
         its: &Hello,

@@ -13,7 +13,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-/// Divisor of the handshake timeout, which gives the time after which a handshake may be aborted in favour of another.
+/// Divisor of the handshake timeout that gives the age at which a handshake may be aborted to free its slot.
 const ABORT_DIVISOR: u64 = 16;
 
 #[derive(Debug)]
@@ -72,7 +72,7 @@ impl Handshakes {
         self.entries.len()
     }
 
-    /// Returns a number that neither a handshake has nor a result that was not returned yet.
+    /// Returns the smallest free number: neither a handshake nor a result that was not returned yet has it.
     fn free_number(&self) -> Result<u32, Errno> {
         let has_result = |at: usize| self.results.iter().any(|(it, _)| *it as usize == at);
         let is_free = |at: usize| self.entries.get(at).is_none_or(Option::is_none);
@@ -132,6 +132,7 @@ impl Handshakes {
         number.map_err(CloseReason::from_system_call("epoll_ctl"))
     }
 
+    /// Adds a handshake to the table and to the epoll set. Returns its number.
     fn register(
         &mut self,
         handshake: Handshake,
@@ -146,6 +147,7 @@ impl Handshakes {
         Ok(number)
     }
 
+    /// Continues the connection attempt or handshake with that number; returns the handshake if it has finished.
     pub(crate) fn advance(
         &mut self,
         number: u32,
@@ -250,9 +252,9 @@ impl Handshakes {
         }
     }
 
-    /// Makes room for one more accepted connection. If there is none, aborts the oldest handshake
-    /// of the address that has the most of them, once it has lasted for a part of its timeout; all
-    /// Unix sockets count as one address. Returns `true` if it has aborted one.
+    /// Makes room for one more accepted connection; returns `true` if it has aborted a handshake for this. That is the
+    /// oldest handshake of the address that has the most of them, once it has lasted for a part of its timeout; all
+    /// Unix sockets count as one address.
     ///
     /// # Errors
     /// The time at which to try again, in ns.

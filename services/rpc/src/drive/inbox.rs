@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// Request of another thread to the endpoint's thread. `E` is a closure to run between handlers.
 pub(crate) enum PostedRequest<E> {
     Call(PostedCall),
-    /// Request to cancel the call that would set this answer.
+    /// Cancellation of the call whose result would be set in this answer.
     Cancel(Arc<Answer>),
     Closure(E),
 }

@@ -45,7 +45,7 @@ pub(crate) trait Link: Send + fmt::Debug {
     /// Handles a notification that the socket is readable or writable.
     fn on_ready(&mut self);
 
-    /// Returns `true` if polling for frames costs no system call; then epoll does not report frames.
+    /// Returns `true` for shared memory: polling for frames costs no system call, and epoll does not report them.
     fn is_in_shared_memory(&self) -> bool;
 
     /// Sleeps until data arrives, and reads it in the same system call. Returns `false` if nothing was read: at once
@@ -57,7 +57,7 @@ pub(crate) trait Link: Send + fmt::Debug {
     /// Limits the time of [`wait_in_read`](Self::wait_in_read), for a peer whose exit another descriptor may report.
     fn limit_wait_in_read(&mut self) {}
 
-    /// Sends queued frames as far as this needs no waiting. Called before the connection is closed.
+    /// Sends queued frames before the connection is closed, as far as this needs no waiting.
     fn close(&mut self);
 
     /// Returns `true` if a frame has arrived in part, or the receive buffer is larger than usual;
@@ -66,8 +66,8 @@ pub(crate) trait Link: Send + fmt::Debug {
         false
     }
 
-    /// Frees memory that was not used since the last sweep. Returns the number of consecutive
-    /// sweeps that have found the same frame incomplete.
+    /// Frees unused memory, and returns the number of consecutive sweeps that have found the same
+    /// frame incomplete.
     fn sweep(&mut self) -> u32 {
         0
     }
@@ -85,7 +85,7 @@ pub(crate) trait Link: Send + fmt::Debug {
         None
     }
 
-    /// Passes a file to the peer, before the frames that are sent after it. Returns `false` if there is no space now.
+    /// Passes a file to the peer, ahead of later frames; returns `false` if there is no space now.
     fn send_file(&mut self, _file: BorrowedFd<'_>) -> bool {
         false
     }
@@ -96,9 +96,9 @@ pub(crate) trait Link: Send + fmt::Debug {
         None
     }
 
-    /// Sends data from that memory after the frames of [`queue`](Self::queue), or queues a copy of
-    /// a few bytes with them. A reference to the memory is held until the kernel has accepted all
-    /// bytes. Returns `false`, and sends nothing, if frames or data are queued already.
+    /// Sends bulk data from `memory` after the queued frames; returns `false`, and sends nothing, if
+    /// there is no space now. A few bytes are copied and queued; of more bytes, a reference to the
+    /// memory is held until the kernel has accepted all of them.
     fn send_data(
         &mut self,
         header: FrameHeader,
@@ -113,7 +113,7 @@ pub(crate) trait Link: Send + fmt::Debug {
     /// Discards the rest of the data that is being received for that transfer.
     fn drop_data(&mut self, _call: u64) {}
 
-    /// Copies the unsent rest of data from that memory, which is not accessed afterwards.
+    /// Copies the bulk data of that memory that is still to be sent, so that the memory is no longer accessed.
     fn release_memory(&mut self, _memory: &BulkMemory) {}
 
     /// Returns a duplicate of the socket, which shows when the peer has closed the connection.

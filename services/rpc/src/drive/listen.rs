@@ -19,7 +19,7 @@ const BACKLOG: i32 = 4096;
 /// Listening socket. Dropping it removes the file that it created.
 #[derive(Debug)]
 pub(crate) struct Listener {
-    /// Socket file of a `uds://PATH`. Dropped before the descriptor, which keeps its inode number
+    /// Socket file of a listener at `uds://PATH`. Dropped before the descriptor, which keeps its inode number
     /// from being reused for another file.
     _file: Option<SocketFile>,
     pub(crate) fd: OwnedFd,
@@ -86,13 +86,14 @@ fn lock_path(path: &str) -> String {
 }
 
 /// Returns the device and inode numbers of a file.
-fn file_identity(of: &Stat) -> (u64, u64) {
-    (of.st_dev, of.st_ino)
+fn file_identity(stat: &Stat) -> (u64, u64) {
+    (stat.st_dev, stat.st_ino)
 }
 
 /// Mode 0600: only the owner may read and write the file.
 const OWNER_ONLY: Mode = Mode::RUSR.union(Mode::WUSR);
 
+/// Returns a function that converts the error number of a failed system call for `address` to an error.
 pub(crate) fn system_call_error(
     call: &'static str,
     address: &Address,
@@ -156,7 +157,7 @@ pub(crate) fn listen(address: &Address) -> Result<Listener, EndpointError> {
     Ok(Listener { fd, address, _file: file })
 }
 
-/// Removes the socket file of a killed process, at which nobody listens. A file that is not a
+/// Removes a socket file that a killed process has left, at which no process listens. A file that is not a
 /// socket, to which connecting is refused as well, is kept: bind() reports that the path is in use.
 fn remove_stale(path: &str, at: &SocketAddrUnix) {
     let is_socket =
@@ -170,9 +171,12 @@ fn remove_stale(path: &str, at: &SocketAddrUnix) {
     }
 }
 
-fn listen_tcp(host_port: &str, of: fn(String) -> Address) -> Result<Listener, EndpointError> {
+fn listen_tcp(
+    host_port: &str,
+    to_address: fn(String) -> Address,
+) -> Result<Listener, EndpointError> {
     let host_port = if host_port.is_empty() { "127.0.0.1:0" } else { host_port };
-    let address = of(host_port.into());
+    let address = to_address(host_port.into());
     let failed = |call: &'static str| {
         let address = address.to_string();
         move |error: std::io::Error| match Errno::from_io_error(&error) {
@@ -185,7 +189,7 @@ fn listen_tcp(host_port: &str, of: fn(String) -> Address) -> Result<Listener, En
     // The standard library asks for a queue of 128.
     net::listen(&listener, BACKLOG).map_err(|errno| failed("listen")(errno.into()))?;
     let bound = listener.local_addr().map_err(failed("getsockname"))?;
-    Ok(Listener { fd: listener.into(), address: of(bound.to_string()), _file: None })
+    Ok(Listener { fd: listener.into(), address: to_address(bound.to_string()), _file: None })
 }
 
 /// Accepts the next connection, and returns it with the peer's IP address, if it has one; returns

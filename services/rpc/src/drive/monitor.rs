@@ -81,7 +81,7 @@ pub struct Quantiles {
 }
 
 impl Quantiles {
-    fn of(latencies: &Histogram<u64>) -> Self {
+    fn from_histogram(latencies: &Histogram<u64>) -> Self {
         if latencies.is_empty() {
             return Self::default();
         }
@@ -230,7 +230,7 @@ impl Monitor {
                 failed_count: calls.failed_count,
                 arguments_bytes: calls.arguments_bytes,
                 result_bytes: calls.result_bytes,
-                latency_ns: Quantiles::of(&calls.latencies),
+                latency_ns: Quantiles::from_histogram(&calls.latencies),
             })
             .collect();
         reports.sort_by(|a, b| (a.side, &a.name, a.provider).cmp(&(b.side, &b.name, b.provider)));

@@ -17,9 +17,9 @@ use std::os::fd::OwnedFd;
 
 /// Maximum number of streams that a spinning endpoint reads without asking epoll which of them are ready.
 pub(crate) const EAGER_STREAMS_MAX: usize = 4;
-/// Minimum number of streams with which epoll reports all of them.
+/// Minimum number of streams for which a spinning endpoint asks epoll which of them are ready.
 const EPOLL_STREAMS_MIN: usize = EAGER_STREAMS_MAX + 1;
-/// Maximum number of consecutive sweeps that may find the same frame incomplete.
+/// Maximum number of consecutive sweeps that may find the same frame incomplete; then the connection is closed.
 pub(crate) const STALLED_SWEEPS_MAX: u32 = 8;
 /// Number of bytes that a deferred request counts as, in addition to its body.
 const REQUEST_OVERHEAD_BYTES: usize = 128;
@@ -188,7 +188,7 @@ impl Peers {
         at.is_in_shared_memory = agreed.link.is_in_shared_memory();
         at.message_bytes_max = agreed.message_bytes_max as usize;
         at.is_in_epoll = true;
-        at.process = watched_process(poll, &agreed.link, key);
+        at.process = watch_process(poll, &agreed.link, key);
         if at.process.is_some() {
             // If this fails, this connection is never waited for in a read.
             agreed.link.limit_wait_in_read();
@@ -209,9 +209,9 @@ impl Peers {
     /// Chooses between epoll and plain reads for an endpoint that never sleeps. While it has few
     /// streams, it reads them without a pause and removes them from the epoll set, as notifications
     /// would cost their senders time. If there are more, epoll reports all of them.
-    // A round trip over Unix sockets took 1.12 x the bare one with notifications and a read in
-    // vain, and 0.95 x without both. 2026-11.
     fn choose_notification(&mut self, newest: u32, poll: &Poll) {
+        // A round trip over Unix sockets took 1.12 x the bare one with notifications and a read in
+        // vain, and 0.95 x without both. 2026-11.
         let reads = self.streams_count <= EAGER_STREAMS_MAX;
         let concerned = match self.streams_count {
             ..=EAGER_STREAMS_MAX => std::slice::from_ref(&newest),
@@ -238,7 +238,7 @@ impl Peers {
         }
     }
 
-    /// Closes the process descriptor of one peer. Returns `false` if no peer has one.
+    /// Closes the process descriptor of any one peer, to free a descriptor; returns `false` if no peer has one.
     #[cold]
     pub(crate) fn close_one_pidfd(&mut self, poll: &Poll) -> bool {
         let process = self.slots.iter_mut().find_map(|at| at.process.take());
@@ -270,8 +270,7 @@ impl Peers {
         !self.closed.is_empty()
     }
 
-    /// Removes and returns a connection that was closed, whose calls and transfers must be failed; `None` if there is
-    /// no further one.
+    /// Removes and returns a closed connection, whose calls and transfers the caller must fail; `None` if there is none.
     pub(crate) fn pop_closed(&mut self) -> Option<ClosedPeer> {
         self.closed.pop()
     }
@@ -437,7 +436,7 @@ impl Peers {
         !self.slots[peer.slot as usize].deferred.is_empty()
     }
 
-    /// Defers a request. Returns `false` if too many bytes of that peer's requests are deferred.
+    /// Defers a request; returns `false`, and drops the request, if too many bytes of that peer's requests are deferred.
     pub(crate) fn defer(
         &mut self,
         peer: PeerKey,
@@ -457,7 +456,7 @@ impl Peers {
         true
     }
 
-    /// Schedules the deferred requests of that peer, if there are any and they need not wait for the peer to read.
+    /// Schedules that peer if it has deferred requests, unless too many bytes are queued for it.
     pub(crate) fn schedule(&mut self, peer: PeerKey, queued_bytes_max: u32) {
         if self.should_defer_requests(peer, queued_bytes_max) {
             return; // This function is called again when queued bytes were sent.
@@ -485,7 +484,8 @@ impl Peers {
         Some(peer)
     }
 
-    /// Removes and returns the oldest deferred request of a connected peer, unless its requests must wait.
+    /// Removes and returns the oldest deferred request of that peer; `None` if there is none, or if too many bytes are
+    /// queued for the peer.
     pub(crate) fn pop_deferred(
         &mut self,
         peer: PeerKey,
@@ -502,9 +502,9 @@ impl Peers {
     }
 }
 
-/// Starts to watch the process of a peer on a Unix socket. Returns `None` for a peer in this process, and if no
-/// descriptor is available: then only the end of the stream shows the exit of the peer.
-fn watched_process(poll: &Poll, link: &AnyLink, peer: PeerKey) -> Option<OwnedFd> {
+/// Starts to watch the process of a peer on a Unix socket, and returns its descriptor. Returns `None` for a peer in this
+/// process, and if no descriptor is available: then only the end of the stream shows the exit of the peer.
+fn watch_process(poll: &Poll, link: &AnyLink, peer: PeerKey) -> Option<OwnedFd> {
     let (pid, _) = peer_credentials(link.socket()).ok()?;
     if pid == i32::try_from(std::process::id()).ok() {
         return None;

@@ -6,7 +6,7 @@ use handover_base::epoll::{Epoll, Flags};
 use rustix::io::Errno;
 use std::os::fd::AsFd;
 
-/// Owner of a descriptor in the epoll set.
+/// Source of an epoll event: the object whose descriptor is in the epoll set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EventSource {
     /// Socket of a peer: readable, writable, or closed.
@@ -23,6 +23,7 @@ pub(crate) enum EventSource {
     Handshake(u32),
 }
 
+/// Position of the two tag bits, which tell kinds of event sources apart in a packed value.
 const TAG_SHIFT: u32 = 62;
 /// Low bits of the packed value of [`EventSource::Signal`]; those of [`EventSource::Inbox`] are 0.
 #[cfg(feature = "signal-dump")]
@@ -30,6 +31,7 @@ const SIGNAL_LOW_BITS: u32 = 1;
 /// Bit that distinguishes the packed value of [`EventSource::Process`] from [`EventSource::Inbox`],
 /// which has the same tag. The generation and SLOT_BITS bits of the slot are below it.
 const PROCESS_BIT: u64 = 1 << 61;
+/// Number of bits for the peer's slot in the packed value of [`EventSource::Process`].
 const SLOT_BITS: u32 = 21;
 const _: () = assert!(PEERS_MAX_LIMIT < 1 << SLOT_BITS && SLOT_BITS + (TAG_SHIFT - 32) <= 61);
 /// Mask of the bits of a peer's generation that fit the packed value of an event source.
@@ -75,10 +77,10 @@ impl EventSource {
 }
 
 /// Returns the epoll flags of a source: edge-triggered, so nothing need be drained before sleeping.
-// OUT of a Unix socket is reported whenever its peer has read, which wakes a waiting caller shortly
-// before the answer comes: a round trip took 1.16 x one between two blocking reads with OUT at the
-// server only, and 1.46 x with OUT at both. 2026-11.
-fn flags_of(source: EventSource) -> Flags {
+fn epoll_flags(source: EventSource) -> Flags {
+    // OUT of a Unix socket is reported whenever its peer has read, which wakes a waiting caller shortly
+    // before the answer comes: a round trip took 1.16 x one between two blocking reads with OUT at the
+    // server only, and 1.46 x with OUT at both. 2026-11.
     match source {
         EventSource::Peer(_) | EventSource::Handshake(_) => {
             Flags::IN | Flags::OUT | Flags::RDHUP | Flags::ET
@@ -99,12 +101,12 @@ impl Poll {
     }
 
     pub(crate) fn add(&self, fd: impl AsFd, source: EventSource) -> Result<(), Errno> {
-        self.0.add(fd, source.pack(), flags_of(source))
+        self.0.add(fd, source.pack(), epoll_flags(source))
     }
 
-    /// Changes the owner of a descriptor, from a handshake to a peer. Events that are pending are reported again.
+    /// Changes the event source of a descriptor in the epoll set, from a handshake to its peer. Events that are pending are reported again.
     pub(crate) fn set_source(&self, fd: impl AsFd, source: EventSource) -> Result<(), Errno> {
-        self.0.modify(fd, source.pack(), flags_of(source))
+        self.0.modify(fd, source.pack(), epoll_flags(source))
     }
 
     pub(crate) fn remove(&self, fd: impl AsFd) -> Result<(), Errno> {

@@ -33,7 +33,7 @@ pub(crate) struct PoolAnswer {
     pub(crate) body: Vec<u8>,
 }
 
-/// Queue of the requests of all peers, served round robin with one request each.
+/// Queues of the peers' requests for the pool, from which one request of each peer is taken in turn.
 #[derive(Default)]
 struct PoolQueue {
     peers: HashMap<PeerKey, PeerJobs>,
@@ -75,6 +75,7 @@ impl PoolJob {
 }
 
 impl PoolQueue {
+    /// Appends a request, and returns its position among the requests of its peer.
     fn push(&mut self, job: PoolJob, pause_above_bytes: usize) -> u64 {
         let (peer, bytes) = (job.peer, job.bytes());
         let call = (!job.one_way).then_some(job.call);
@@ -85,8 +86,8 @@ impl PoolQueue {
         position
     }
 
-    /// Schedules a request of that peer, if the peer has a waiting request and reads its answers. Returns `true` if the
-    /// peer was not scheduled before and is now.
+    /// Schedules that peer if it has a waiting request and at most `pause_above_bytes` bytes of unsent answers. Returns
+    /// `true` if the peer was not scheduled before and is now.
     fn schedule(&mut self, peer: PeerKey, pause_above_bytes: usize) -> bool {
         let Some(its) = self.peers.get_mut(&peer) else { return false };
         let begins =
@@ -113,6 +114,7 @@ impl PoolQueue {
         }
     }
 
+    /// Subtracts a removed request from the counts of the queue.
     fn subtract_job(&mut self, job: &PoolJob) {
         self.jobs_count -= 1;
         self.jobs_bytes -= job.bytes();
@@ -125,7 +127,7 @@ struct PoolShared {
     has_work: Condvar,
     /// Passes an answer to the endpoint's thread.
     deliver: Box<dyn Fn(PoolAnswer) + Send + Sync>,
-    /// Number of a peer's unsent answer bytes above which none of its requests is started.
+    /// Number of a peer's unsent answer bytes above which its waiting requests are not started.
     pause_above_bytes: usize,
     /// Number of a peer's unsent answer bytes above which the answers of its running requests are dropped.
     unsent_bytes_max: usize,
@@ -150,7 +152,7 @@ pub(crate) struct Pool {
 handover_base::debug_struct!(Pool);
 
 impl Pool {
-    /// Starts the configured number of threads, pinned in turn to the configured CPUs.
+    /// Starts the configured number of threads for handlers or for their fibers, pinned to the configured CPUs in turn.
     pub(crate) fn start(
         config: &Config,
         deliver: impl Fn(PoolAnswer) + Send + Sync + 'static,
@@ -230,9 +232,9 @@ impl Pool {
         Err(job)
     }
 
-    /// Updates the number of answer bytes that a peer has not been sent: the endpoint has taken `taken_bytes` from the
-    /// pool, and `queued_bytes` are in its send queue. Starts requests that waited for this; returns those for which
-    /// there is no memory for a fiber.
+    /// Updates the number of a peer's unsent answer bytes, and starts requests that waited for the peer to read answers.
+    /// The endpoint has taken `taken_bytes` from the pool, and `queued_bytes` are in its send queue. Returns the
+    /// requests for which there is no memory for a fiber.
     pub(crate) fn update_unsent_bytes(
         &self,
         peer: PeerKey,
@@ -276,7 +278,7 @@ impl Pool {
                 let shared = Arc::clone(&self.shared);
                 runtime.spawn_detached(move || work_once(&shared)).map_err(|_| {
                     let mut queue = lock_ignoring_poison(&self.shared.queue);
-                    queue.drop_fiber();
+                    queue.remove_fiber();
                     queue
                 })
             }
@@ -304,6 +306,7 @@ impl Pool {
 }
 
 impl PoolQueue {
+    /// Counts a fiber that is about to be spawned.
     #[cfg(feature = "fibers")]
     fn add_fiber(&mut self) {
         self.fibers_count += 1;
@@ -312,7 +315,7 @@ impl PoolQueue {
 
     /// Undoes add_fiber() for a fiber that could not be spawned.
     #[cfg(feature = "fibers")]
-    fn drop_fiber(&mut self) {
+    fn remove_fiber(&mut self) {
         self.fibers_count -= 1;
         self.unstarted_fibers_count -= 1;
     }
@@ -387,14 +390,14 @@ fn work_once(shared: &Arc<PoolShared>) {
     queue.fibers_count -= 1;
 }
 
-/// Spawns a fiber that was added. Returns `false` if there is no memory for its stack: then the
-/// caller handles the next request itself.
+/// Spawns a fiber that add_fiber() has counted; returns `false` if there is no memory for its stack.
+/// Then the caller handles the next request itself.
 #[cfg(feature = "fibers")]
 fn spawn_next(shared: &Arc<PoolShared>) -> bool {
     let next = Arc::clone(shared);
     let spawned = handover_fiber::spawn_detached(move || work_once(&next));
     if spawned.is_err() {
-        lock_ignoring_poison(&shared.queue).drop_fiber();
+        lock_ignoring_poison(&shared.queue).remove_fiber();
     }
     spawned.is_ok()
 }

@@ -226,9 +226,9 @@ impl Caller {
         Ok(PendingCall { answer, inbox: Arc::clone(&self.inbox), result: PhantomData })
     }
 
-    /// Runs a closure in the endpoint's thread, between handlers: to connect ([`CallbackContext::connect`]),
-    /// to transfer memory ([`Bulk`](crate::Bulk)), or to start timers ([`Timing`](crate::Timing)).
-    /// Peers' requests wait meanwhile.
+    /// Runs a closure in the endpoint's thread, between handlers, and returns its value. The closure can connect
+    /// ([`CallbackContext::connect`]), transfer memory ([`Bulk`](crate::Bulk)), or start timers
+    /// ([`Timing`](crate::Timing)). Peers' requests wait meanwhile.
     ///
     /// # Errors
     /// [`CallError::EndpointStopped`], and [`CallError::Full`] as for [`start`](Self::start).

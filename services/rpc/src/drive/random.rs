@@ -13,7 +13,7 @@ pub(crate) fn random_u128() -> Result<u128, Errno> {
 /// Fills `bytes`, at most 256 of them, with random numbers from the kernel.
 pub(crate) fn fill_with_random(bytes: &mut [u8]) -> Result<(), Errno> {
     #[cfg(test)]
-    if simulated::fill(bytes) {
+    if simulated::try_fill(bytes) {
         return Ok(());
     }
     // getrandom() fills up to 256 bytes completely or fails.
@@ -33,11 +33,13 @@ pub(crate) mod simulated {
         static NUMBERS: RefCell<Option<SplitMix64>> = const { RefCell::new(None) };
     }
 
+    /// Makes this thread's random numbers a sequence determined by `seed`.
     pub(crate) fn seed(seed: u64) {
         NUMBERS.set(Some(SplitMix64::new(seed)));
     }
 
-    pub(super) fn fill(bytes: &mut [u8]) -> bool {
+    /// Fills `bytes` from this thread's seeded generator; returns `false` if the thread has none.
+    pub(super) fn try_fill(bytes: &mut [u8]) -> bool {
         NUMBERS.with_borrow_mut(|numbers| match numbers {
             Some(numbers) => {
                 bytes.fill_with(|| numbers.next_u64() as u8);

@@ -118,15 +118,15 @@ pub(crate) fn check_peer_user(
     }
 }
 
-fn is_allowed(uid: u32, own: u32, address: &Address, config: &Config) -> bool {
+fn is_allowed(uid: u32, own_uid: u32, address: &Address, config: &Config) -> bool {
     match address {
         Address::Uds(path) if !path.starts_with('@') => match &config.uds_peers {
-            UdsPeers::SameUserOrRoot => uid == own || uid == 0,
+            UdsPeers::SameUserOrRoot => uid == own_uid || uid == 0,
             UdsPeers::Uids(uids) => uids.contains(&uid),
             UdsPeers::Any => true,
         },
         // These sockets have no file whose mode could keep other users out.
-        Address::Sm(_) | Address::Uds(_) => uid == own,
+        Address::Sm(_) | Address::Uds(_) => uid == own_uid,
         Address::Tcp(_) | Address::Tls(_) => true,
     }
 }

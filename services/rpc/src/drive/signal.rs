@@ -37,7 +37,7 @@ impl SignalDump {
         &self.socket
     }
 
-    /// Reads the bytes of the signals received so far.
+    /// Reads the bytes of received signals, and marks the dump as due if there were any.
     pub(crate) fn handle_signals(&mut self) {
         let mut bytes = [0; 64];
         while let Ok(1..) = self.socket.read(&mut bytes) {

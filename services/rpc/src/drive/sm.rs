@@ -25,9 +25,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 const WAKE_BYTE: u8 = b'!';
 /// Alignment of long bodies, in bytes, so that each starts on its own cache line.
 const LINE_BYTES: u64 = 64;
-/// Free space in the unread part of the buffer, in bytes, above which long bodies are stored
-/// without checking how far the peer has read.
-const FRESH_BYTES: u64 = 1 << 15;
+/// Offset in the buffer, in bytes, up to which long bodies are stored without checking first how far
+/// the peer has read.
+const UNCHECKED_OFFSET_MAX: u64 = 1 << 15;
 
 /// One end of a connection over shared memory.
 #[derive(Debug)]
@@ -44,9 +44,9 @@ pub(crate) struct SharedMemoryLink {
     acked_count: u64,
     /// Number of messages received from the peer.
     received_count: u64,
-    /// Offset of the next long body and of the oldest one that may still be read; both keep
-    /// increasing across laps of the buffer.
+    /// Offset of the next long body; keeps increasing across laps of the buffer.
     body_head: u64,
+    /// Offset of the oldest long body that may still be read; keeps increasing likewise.
     body_tail: u64,
     /// Long bodies that may still be read: the number of the message, and the end of the body.
     bodies: VecDeque<(u64, u64)>,
@@ -56,6 +56,7 @@ pub(crate) struct SharedMemoryLink {
     socket: OwnedFd,
     /// Received files that no frame has referred to yet, in the order of their arrival.
     files: VecDeque<(FileId, OwnedFd)>,
+    /// `true` if the socket may have wake-up bytes or files that were not read.
     may_have_unread_bytes: bool,
     /// Process id of the peer, if visible in this pid namespace.
     pid: Option<i32>,
@@ -110,11 +111,12 @@ impl SharedMemoryLink {
         self.segment.slot(1 - self.end_index, self.received_count)
     }
 
-    /// Reads wake-up bytes, and at most one file. Returns the number of bytes, and `true` if there was a file.
-    fn read_wakeups(&mut self, rings: &mut [u8]) -> Option<(usize, bool)> {
+    /// Reads wake-up bytes and at most one file from the socket. Returns the number of bytes, and `true` for a file;
+    /// `None` if there are no bytes.
+    fn read_wakeups(&mut self, wake_bytes: &mut [u8]) -> Option<(usize, bool)> {
         let mut received = Vec::new();
         // An error is not handled here: epoll reports the end of the connection.
-        let count = socket::receive_fds(self.socket.as_fd(), rings, &mut received).ok()?;
+        let count = socket::receive_fds(self.socket.as_fd(), wake_bytes, &mut received).ok()?;
         let had_files = !received.is_empty();
         let known = received.into_iter().filter_map(|it| Some((file_id(it.as_fd())?, it)));
         self.files.extend(known);
@@ -123,14 +125,14 @@ impl SharedMemoryLink {
 
     /// Reads the socket until it is empty, READS_MAX reads were made or FILES_MAX files are held.
     fn read_all_wakeups(&mut self) {
-        let mut rings = [0; 64];
+        let mut wake_bytes = [0; 64];
         for _ in 0..READS_MAX {
             if self.files.len() >= FILES_MAX {
                 break;
             }
-            let read = self.read_wakeups(&mut rings);
+            let read = self.read_wakeups(&mut wake_bytes);
             // The kernel stops a read behind bytes that came with a file, so there may be more.
-            if read.is_none_or(|(count, had_files)| count < rings.len() && !had_files) {
+            if read.is_none_or(|(count, had_files)| count < wake_bytes.len() && !had_files) {
                 self.may_have_unread_bytes = false;
                 return;
             }
@@ -144,7 +146,7 @@ impl SharedMemoryLink {
         self.files.pop_front().map(|it| it.1)
     }
 
-    /// Publishes a message. Returns `false` if there is no space for it.
+    /// Writes a message to the segment for the peer to read; returns `false` if there is no space for it.
     #[inline]
     fn publish(&mut self, header: &FrameHeader, body: &[u8]) -> Result<bool, CloseReason> {
         if self.sent_count - self.acked_count >= u64::from(self.segment.slots_count()) {
@@ -218,7 +220,7 @@ impl SharedMemoryLink {
 
     /// Allocates space for a long body and returns its offset; `None` if there is no space.
     fn allocate(&mut self, bytes: usize) -> Result<Option<u32>, CloseReason> {
-        if self.body_head >= FRESH_BYTES {
+        if self.body_head >= UNCHECKED_OFFSET_MAX {
             self.update_progress()?;
         }
         let place = self.allocate_known(bytes);
@@ -296,7 +298,8 @@ impl SharedMemoryLink {
         progress.taken.store(self.received_count, Ordering::Release);
     }
 
-    /// Polls for a message `polls` times. Takes the message if it is the result of `call` and its body is in the slot.
+    /// Polls `polls` times for a message; takes it and returns `true` if it is the result of `call` with a body in the
+    /// slot. Every other message is left for `receive`.
     #[inline]
     pub(crate) fn take_answer(&mut self, call: u64, polls: u32, body: &mut Vec<u8>) -> bool {
         if !self.poll_for_message(polls) {
@@ -443,14 +446,14 @@ impl Link for SharedMemoryLink {
     }
 
     fn take_file(&mut self, file: FileId) -> Option<OwnedFd> {
-        let mut rings = [0; 64];
+        let mut wake_bytes = [0; 64];
         // The socket may hold as many files again that were not read.
         for _ in 0..2 * FILES_MAX {
             if let Some(file) = self.take_received_file(file) {
                 return Some(file);
             }
             // A file is sent before the frame that refers to it, so it is there or was lost.
-            self.read_wakeups(&mut rings)?;
+            self.read_wakeups(&mut wake_bytes)?;
             if self.files.len() > FILES_MAX {
                 self.files.pop_front();
             }

@@ -1,4 +1,4 @@
-//! System calls on sockets. Only [`wait`] blocks.
+//! System calls on sockets. Only [`receive_blocking`] blocks.
 
 use crate::CloseReason;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
@@ -15,6 +15,7 @@ use std::time::Duration;
 /// Maximum number of descriptors in one message: that of the segment in a handshake, or one file.
 pub(crate) const FDS_PER_MESSAGE_MAX: usize = 1;
 
+/// Result of a read that does not block: no bytes now, the end of the stream, or bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReadResult {
     /// No bytes are available; epoll reports when some arrive.
@@ -26,6 +27,7 @@ pub(crate) enum ReadResult {
 }
 
 impl ReadResult {
+    /// Converts the result of a `recv` call that had space for `asked` bytes.
     pub(crate) fn from_result(
         result: Result<usize, Errno>,
         asked: usize,
@@ -40,6 +42,7 @@ impl ReadResult {
     }
 }
 
+/// Receives bytes without blocking; fails with `EAGAIN` if there are none, and returns 0 at the end of the stream.
 #[inline]
 pub(crate) fn receive(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize, Errno> {
     loop {
@@ -57,18 +60,18 @@ pub(crate) fn receive_blocking(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<us
     net::recv(fd, into, RecvFlags::empty()).map(|(count, _)| count)
 }
 
-/// Makes [`wait`] block on this socket; all other functions here still do not.
+/// Makes [`receive_blocking`] block on this socket; all other functions here still do not.
 pub(crate) fn set_blocking(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     let flags = fcntl_getfl(fd)?;
     fcntl_setfl(fd, flags - OFlags::NONBLOCK)
 }
 
-/// Makes [`wait`] fail with `EAGAIN` after `longest` without data.
+/// Makes [`receive_blocking`] fail with `EAGAIN` after `longest` without data.
 pub(crate) fn set_receive_timeout(fd: BorrowedFd<'_>, longest: Duration) -> Result<(), Errno> {
     sockopt::set_socket_timeout(fd, sockopt::Timeout::Recv, Some(longest))
 }
 
-/// Sends bytes. Returns the number that the kernel accepted, 0 if it has no space.
+/// Sends bytes without blocking; returns the number that the kernel accepted, 0 if it has no space.
 #[inline]
 pub(crate) fn send(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
     loop {
@@ -142,8 +145,9 @@ pub(crate) fn receive_fds(
 
 /// Idle time after which keepalive probes are sent.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
-/// Time between two keepalive probes, and number of unanswered probes after which the kernel closes the connection.
+/// Time between two keepalive probes.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+/// Number of unanswered keepalive probes after which the kernel closes the connection.
 const KEEPALIVE_PROBES: u32 = 3;
 
 /// Makes a TCP socket send small messages at once, and detect within half a minute that the peer's

@@ -10,17 +10,17 @@ use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-/// Maximum length of a body that is copied after its header and sent with it in one piece, in bytes.
+/// Maximum length, in bytes, of a body that is copied behind its header, so that both are sent as one buffer.
 const COMBINED_BODY_BYTES_MAX: usize = 4096;
-/// Minimum number of bytes of bulk data that are read without a copy. Fewer are read with what
-/// follows them, in one system call.
+/// Minimum number of missing bytes of bulk data for which a read goes directly to the target memory.
+/// Fewer are read with what follows them, in one system call, and copied.
 const DIRECT_READ_BYTES_MIN: u64 = 1 << 14;
-/// Size of the buffer after the target of bulk data in a read, in bytes: enough to find the next
+/// Maximum number of bytes behind bulk data that a direct read takes along: enough to find the next
 /// frame, but little of the data that may follow.
 const SPARE_BYTES: usize = 256;
 
-/// Maximum wait in a read if another event, too, can report the peer's exit; afterwards the thread waits in
-/// epoll for all events.
+/// Maximum time of a blocking read if another descriptor, too, can report the peer's exit; afterwards the thread waits
+/// in epoll for all events.
 const WAIT_MAX: Duration = Duration::from_millis(50);
 
 /// One end of a connection over a byte stream.
@@ -29,6 +29,7 @@ pub(crate) struct StreamLink {
     wire: Wire,
     inbound: ReceiveBuffer,
     queue: SendQueue,
+    /// `true` if the socket may have bytes to read. If not, epoll reports when it has.
     readable: bool,
     /// `true` if the socket may have space to send. If not, epoll reports when it has.
     writable: bool,
@@ -37,7 +38,7 @@ pub(crate) struct StreamLink {
     has_hung_up: bool,
     /// `true` if this thread can wait in the system call that reads.
     can_wait_in_read: bool,
-    /// Frames that are sent in one piece: header and body, or what is sent before bulk data and its header.
+    /// Bytes that are sent as one buffer: a header and its body, or queued frames and the header of bulk data.
     combined: Vec<u8>,
     /// Bulk data under way that the kernel has not accepted completely. Queued frames are sent after it.
     outgoing: Option<UnsentData>,
@@ -57,6 +58,7 @@ struct UnsentData {
     head_sent_bytes: usize,
     memory: BulkMemory,
     offset: u64,
+    /// Number of bytes of bulk data that are still to be sent.
     bytes: u64,
 }
 
@@ -70,7 +72,8 @@ struct ArrivingData {
 }
 
 impl ArrivingData {
-    fn skip(&mut self, bytes: u64) {
+    /// Counts `bytes` more bytes as arrived.
+    fn count_arrived(&mut self, bytes: u64) {
         self.bytes -= bytes;
         if let Some((_, offset)) = &mut self.into {
             *offset += bytes;
@@ -327,8 +330,8 @@ impl StreamLink {
         Ok(went)
     }
 
-    /// Discards unsent frames and the error if sending has failed because the peer closed the connection, so that
-    /// answers that the peer has sent before are still received.
+    /// Ignores the error of a send that failed because the peer closed the connection, and discards unsent frames, so
+    /// that answers that the peer has sent before are still received.
     fn discard_unsent_if_closed<T: Default>(
         &mut self,
         sent: Result<T, CloseReason>,
@@ -366,7 +369,7 @@ impl StreamLink {
                 let received = received?;
                 if let ReadResult::Bytes { count, .. } = received {
                     let direct = incoming.bytes.min(count as u64);
-                    incoming.skip(direct);
+                    incoming.count_arrived(direct);
                     self.inbound.mark_received(count - direct as usize); // At most count.
                 }
                 return Ok(received);
@@ -379,7 +382,7 @@ impl StreamLink {
         Ok(received)
     }
 
-    /// Moves received bytes into bulk memory. Returns the header once all data has arrived.
+    /// Moves received bytes into bulk memory; returns the header of the data once all of it has arrived.
     fn take_data(&mut self) -> Option<FrameHeader> {
         let incoming = self.incoming.as_mut()?;
         while incoming.bytes > 0 {
@@ -391,7 +394,7 @@ impl StreamLink {
             if let Some((memory, offset)) = &incoming.into {
                 memory.write(*offset, received);
             }
-            incoming.skip(count);
+            incoming.count_arrived(count);
         }
         let header = incoming.header;
         self.incoming = None;

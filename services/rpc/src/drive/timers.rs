@@ -4,7 +4,7 @@ use crate::TimersFull;
 use handover_timer::{TimerId, Wheel};
 use std::fmt;
 
-/// Handle of a timer, which is a number, so dropping the handle does not cancel the timer.
+/// Handle of a timer: only a number, so dropping it does not cancel the timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Timer {
     id: TimerId,

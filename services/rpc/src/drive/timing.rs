@@ -69,7 +69,7 @@ pub trait Timing: sealed::Driver {
         self.event_loop().timers.start(deadline_ns, Box::new(callback), timers_max)
     }
 
-    /// Cancels a timer. Returns `false` if it is not running.
+    /// Cancels a timer; returns `false` if it is not running.
     fn cancel_timer(&mut self, timer: Timer) -> bool {
         self.event_loop().timers.cancel(timer)
     }

@@ -27,8 +27,12 @@ impl TlsSetup {
     pub(crate) fn from_files(files: &TlsFiles) -> Result<Self, EndpointError> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let chain = load_certificates(&files.certificates)?;
-        let of_key =
-            |error| EndpointError::unusable(&files.private_key, format!("no private key: {error}"));
+        let of_key = |error| {
+            EndpointError::unusable(
+                &files.private_key,
+                format!("cannot load the private key: {error}"),
+            )
+        };
         let key = PrivateKeyDer::from_pem_file(&files.private_key).map_err(of_key)?;
         let of_roots = |error: String| EndpointError::unusable(&files.roots, error);
         let mut roots = RootCertStore::empty();
@@ -88,8 +92,9 @@ impl TlsSetup {
 
 fn load_certificates(path: &str) -> Result<Vec<CertificateDer<'static>>, EndpointError> {
     let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
-    let found: Vec<_> =
-        read.map_err(|error| EndpointError::unusable(path, format!("no certificates: {error}")))?;
+    let found: Vec<_> = read.map_err(|error| {
+        EndpointError::unusable(path, format!("cannot load the certificates: {error}"))
+    })?;
     match found.is_empty() {
         true => {
             Err(EndpointError::unusable(path, "the file contains no certificate in PEM format"))
@@ -158,7 +163,7 @@ impl TlsSession {
         self.fd.as_fd()
     }
 
-    /// Sends bytes. Returns the number accepted: rustls buffers at most 64 KiB, encrypted or until
+    /// Encrypts and sends bytes; returns the number accepted. rustls buffers at most 64 KiB, encrypted or until
     /// the handshake is done.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<usize, CloseReason> {
         let mut taken = 0;

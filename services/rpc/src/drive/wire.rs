@@ -41,7 +41,7 @@ impl Wire {
         }
     }
 
-    /// Sends bytes. Returns the number accepted, 0 if there is no space.
+    /// Sends bytes; returns the number accepted, 0 if there is no space.
     #[inline]
     pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<usize, CloseReason> {
         match self {
@@ -145,7 +145,7 @@ impl Wire {
         }
     }
 
-    /// Sends bytes that were accepted and buffered. Returns `true` if any were sent.
+    /// Sends bytes that TLS has accepted and buffered; returns `true` if any were sent.
     pub(crate) fn flush(&mut self) -> Result<bool, CloseReason> {
         match self {
             #[cfg(feature = "tls")]
@@ -163,7 +163,7 @@ impl Wire {
         }
     }
 
-    /// Returns `true` while bytes are buffered for which the kernel has no space.
+    /// Returns `true` while TLS buffers bytes for which the kernel has no space.
     #[inline]
     pub(crate) fn has_unsent(&self) -> bool {
         match self {

@@ -310,7 +310,7 @@ mod tls {
         let files =
             TlsFiles { private_key: "/nowhere.pem".into(), ..Authority::new("no").issue(&[]) };
         let said = Endpoint::new(of(files)).unwrap_err().to_string();
-        assert!(said.starts_with("/nowhere.pem: no private key: "), "{said}");
+        assert!(said.starts_with("/nowhere.pem: cannot load the private key: "), "{said}");
     }
 
     #[test]
