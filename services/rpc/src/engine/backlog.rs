@@ -84,6 +84,7 @@ impl<T> Backlog<T> {
         self.requests.values().map(|it| &it.request)
     }
 
+    /// Removes a request from the index by call number and from the byte count, and returns it.
     fn remove_from_index(&mut self, position: u64, waiting: QueuedRequest<T>) -> T {
         self.bytes -= waiting.bytes;
         if let Some(call) = waiting.call

@@ -114,8 +114,8 @@ impl SegmentLocation {
     }
 }
 
-/// Check word: a random word in the owner's address space. A peer that reads the expected word
-/// there accesses the right process, and may read its memory.
+/// Random word in the owner's address space, by which a peer checks that it accesses the right process. A peer that
+/// reads the expected word there may also read the process's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckWord {
     /// Address of the word in the owner's address space.
@@ -218,7 +218,7 @@ pub enum BulkMessage {
 pub const TRANSFER_NUMBER_LIMIT: u64 = 1 << 63;
 
 impl BulkMessage {
-    /// Appends the encoded message to `into`.
+    /// Appends the encoded message to `into`, and returns the vector.
     #[must_use]
     pub fn encode(&self, into: Vec<u8>) -> Vec<u8> {
         // Encoding fails only for types that do not know their length; these do.
@@ -285,7 +285,7 @@ impl ArrivalCheck {
         Self { arrived_bytes: 0, bytes }
     }
 
-    /// Returns `true` if this piece is the next one, and counts it as arrived.
+    /// Returns `true`, and counts the piece as arrived, if it is the next one and within the agreed length.
     pub fn accept_if_next(&mut self, offset: u64, bytes: u64) -> bool {
         let fits = offset == self.arrived_bytes && is_range_within(offset, bytes, self.bytes);
         if fits {

@@ -3,7 +3,7 @@
 use super::frame::Refusal;
 use crate::{CallError, CloseReason, Failure};
 
-/// Key of a peer of an endpoint: the index of its slot, and the number of earlier uses of the slot.
+/// Key of a connected peer: the index of its slot, and the number of earlier uses of the slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PeerKey {
     /// Index of the peer's slot in the table.
@@ -40,7 +40,7 @@ impl CallId {
 /// Call number in the frame of a request without an answer.
 pub const ONE_WAY_CALL_NUMBER: u64 = u64::MAX;
 
-/// Outcome of a call.
+/// Outcome of a call at its caller: result, refusal, or disconnection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CallCompletion {
     /// The call succeeded; the body is the result.
@@ -106,9 +106,9 @@ const BODY_KEPT_BYTES_MAX: usize = 1 << 16;
 const BODIES_KEPT_BYTES_MAX: usize = 1 << 20;
 const NO_SLOT: u32 = u32::MAX;
 
-/// Table of one endpoint's calls that are under way.
+/// Table of an endpoint's calls that are pending, or complete and not returned yet.
 ///
-/// A call keeps its slot until it is taken or forgotten. An answer that comes later finds another generation in the
+/// A call keeps its slot until its outcome is taken or the call is removed. An answer that comes later finds another generation in the
 /// slot, and is dropped. An answer counts only if it comes from the peer that was called.
 ///
 /// ```
@@ -147,7 +147,7 @@ impl Calls {
         }
     }
 
-    /// Adds a call to that peer. Returns `None` if `calls_max` calls are in the table.
+    /// Adds a pending call to that peer, and returns its identifier; `None` if `calls_max` calls are in the table.
     #[inline]
     pub fn start(&mut self, peer: PeerKey, deadline_ns: u64) -> Option<CallId> {
         if self.first_free == NO_SLOT {
@@ -167,6 +167,7 @@ impl Calls {
         Some(CallId::new(index, slot.generation))
     }
 
+    /// Adds a free slot; returns `None` if there are `calls_max` slots.
     #[cold]
     fn grow(&mut self) -> Option<()> {
         let index = u32::try_from(self.slots.len()).ok().filter(|&it| it < self.calls_max)?;
@@ -210,7 +211,8 @@ impl Calls {
         true
     }
 
-    /// Returns `true` if the outcome has arrived; `None` if the call is not in the table.
+    /// Returns `Some(true)` if the outcome of a call is stored, `Some(false)` if the call is pending; `None` if the call
+    /// is not in the table.
     #[inline]
     #[must_use]
     pub fn is_done(&self, id: CallId) -> Option<bool> {
@@ -268,6 +270,7 @@ impl Calls {
     }
 
     #[inline]
+    /// Frees a slot, and keeps its result buffer if the limits allow this.
     fn vacate(&mut self, index: u32) {
         let slot = &mut self.slots[index as usize];
         slot.state = SlotState::Free { next: self.first_free };

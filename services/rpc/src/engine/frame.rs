@@ -15,7 +15,7 @@ pub const PROTOCOL_VERSION: u16 = 3;
 /// Maximum body length of a [`FrameKind::Bulk`] frame, in bytes, even if a smaller message limit was agreed.
 pub const BULK_MESSAGE_BYTES_MAX: u32 = 2048;
 
-/// Length of a header, in bytes.
+/// Length of a frame header, in bytes.
 pub const FRAME_HEADER_BYTES: usize = 24;
 
 /// Kind of a frame.
@@ -107,9 +107,9 @@ pub struct FrameHeader {
     pub body_bytes: u32,
     /// Kind of the frame.
     pub kind: FrameKind,
-    /// Hash of the procedure's name and provider; in a refusal, its code; in data, the offset.
+    /// Identifier of the procedure ([`Method::word`](super::Method::word)); in a refusal, its code; in data, the offset.
     pub method: u64,
-    /// Call number, assigned by the caller.
+    /// Call number, assigned by the caller; in data, the transfer number.
     pub call: u64,
 }
 

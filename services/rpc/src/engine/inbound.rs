@@ -25,6 +25,7 @@ pub struct ReceiveBuffer {
     bytes: Vec<u8>,
     /// Index of the first byte that was not decoded yet.
     start: usize,
+    /// Index after the last received byte.
     end: usize,
     body_bytes_max: u32,
     /// `true` if a frame of at least `USUAL_BYTES` bytes was returned since the last call of `shrink`.
@@ -66,7 +67,7 @@ impl ReceiveBuffer {
         self.end += bytes_count;
     }
 
-    /// Returns the next frame if it is complete. For a [`FrameKind::Data`] frame, returns the header
+    /// Returns the next frame; `None` if it is not complete yet. For a [`FrameKind::Data`] frame, returns the header
     /// without the body, which [`take_body_bytes`](Self::take_body_bytes) returns as it arrives.
     ///
     /// # Errors
@@ -91,7 +92,7 @@ impl ReceiveBuffer {
         Ok(Some((header, body)))
     }
 
-    /// Returns received bytes of a [`FrameKind::Data`] frame's body, at most `bytes_max`.
+    /// Removes and returns received bytes of a [`FrameKind::Data`] frame's body, at most `bytes_max`.
     pub fn take_body_bytes(&mut self, bytes_max: u64) -> &[u8] {
         let come = &self.bytes[self.start..self.end];
         let bytes = usize::try_from(bytes_max).map_or(come.len(), |max| come.len().min(max));
@@ -112,8 +113,8 @@ impl ReceiveBuffer {
         self.bytes.len() > USUAL_BYTES
     }
 
-    /// Frees a buffer that has [grown](Self::is_larger_than_usual), if the pending bytes fit into one of the
-    /// usual size and no long frame was returned since the last call.
+    /// Shrinks a buffer that has [grown](Self::is_larger_than_usual), if its pending bytes are few and no
+    /// long frame was returned since the last call.
     pub fn shrink(&mut self) {
         let pending_bytes = self.pending_bytes();
         if !std::mem::take(&mut self.had_long_frame)

@@ -4,6 +4,7 @@ use crate::RegisterError;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
+/// Number of bits for the provider in a [`Method`].
 const PROVIDER_BITS: u32 = 16;
 
 /// Identifier of a procedure in one word: 48 bits of its name's hash, 16 bits of the provider.
@@ -136,7 +137,7 @@ impl<H> Methods<H> {
     }
 }
 
-/// Hasher for words that are hashes already, which it only distributes over all bits. Peers can look
+/// Hasher for words that contain a hash already; it only spreads their bits over the whole word. Peers can look
 /// words up but not insert any, so they cannot provoke collisions.
 #[derive(Debug, Default)]
 pub struct WordHasher(u64);

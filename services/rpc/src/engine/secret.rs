@@ -9,7 +9,7 @@ pub const SECRET_BYTES_MIN: usize = 16;
 /// Length of the random number that each end contributes to a handshake, in bytes.
 pub const NONCE_BYTES: usize = 32;
 
-/// Length of a proof, in bytes.
+/// Length of the proof that an end knows the shared secret, in bytes.
 pub const PROOF_BYTES: usize = 32;
 
 /// Value sent in place of a proof by an end that rejects the peer's proof. Finding a secret whose
@@ -19,7 +19,7 @@ pub const NO_PROOF: [u8; PROOF_BYTES] = [0; PROOF_BYTES];
 /// Prefix that separates these proofs from every other use of the same secret.
 const DOMAIN: &[u8] = b"handover-rpc shared secret 1";
 
-/// Role in a connection. It is part of a proof, so that a proof cannot be reflected.
+/// Role of an endpoint in a connection: it initiated or accepted the connection. The role is part of a proof, so that a proof cannot be reflected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum HandshakeRole {
@@ -75,8 +75,8 @@ impl Secret {
         mac
     }
 
-    /// Returns the proof of the peer with that role, over the opening bytes of the connector and of
-    /// the acceptor. Each opening has a fixed length.
+    /// Returns the proof of the end with that role, computed over the opening bytes of the connector and
+    /// of the acceptor. Each opening has a fixed length.
     #[must_use]
     pub fn compute_proof(
         &self,
@@ -87,7 +87,7 @@ impl Secret {
         self.hmac_over(role, connector, acceptor).finalize().into_bytes().into()
     }
 
-    /// Returns `true` if `proof` is that of the peer with that role. Takes constant time.
+    /// Returns `true` if `proof` is the proof of the end with that role. Takes constant time.
     #[must_use]
     pub fn is_valid_proof(
         &self,

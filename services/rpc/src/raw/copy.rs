@@ -38,7 +38,7 @@ pub(super) unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize, store: Sto
         unsafe { copy_string(from, to, head) };
     }
     if blocks_bytes > 0 {
-        // SAFETY: `head + blocks_bytes <= bytes`, the length is a multiple of BLOCK_BYTES above 0,
+        // SAFETY: `head + blocks_bytes <= bytes`, the length is a multiple of LOOP_BYTES above 0,
         // `to + head` is aligned to a line, and of_processor() has detected the instructions.
         unsafe { streaming(from.wrapping_add(head), to.wrapping_add(head), blocks_bytes) };
     }
@@ -48,7 +48,7 @@ pub(super) unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize, store: Sto
     }
 }
 
-/// Minimum length, in bytes, for which streaming stores are worth their fence.
+/// Minimum length, in bytes, of a copy with non-temporal stores; for a shorter one, the fence costs more than it saves.
 const STREAMED_BYTES_MIN: usize = 1024;
 const LINE_BYTES: usize = 64;
 /// Number of bytes that one iteration of the streaming loops copies.
@@ -57,7 +57,7 @@ const LOOP_BYTES: usize = 256;
 /// Function that copies a multiple of [`LOOP_BYTES`] to an address aligned to a cache line.
 type StreamingCopy = unsafe fn(*const u8, *mut u8, usize);
 
-/// Width of the widest non-temporal store of the processor.
+/// Widest non-temporal store of the processor: a cache line, half a line, or less, for which copies use `rep movsb`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Width {
     FullLines,
@@ -68,8 +68,8 @@ enum Width {
 impl Width {
     #[inline]
     fn of_processor() -> Self {
-        static OF: OnceLock<Width> = OnceLock::new();
-        *OF.get_or_init(|| {
+        static DETECTED: OnceLock<Width> = OnceLock::new();
+        *DETECTED.get_or_init(|| {
             if cfg!(miri) {
                 Width::Words
             } else if is_x86_feature_detected!("avx512f") {

@@ -24,8 +24,8 @@ pub(super) unsafe fn read_socket_option<T>(
 
 /// Returns the process id and the user id of the other end of a Unix socket. The process id is
 /// `None` if the process is not visible in this pid namespace.
-// rustix has this call, but cannot represent the id 0 that the kernel reports for a process of another namespace.
 pub(crate) fn peer_credentials(fd: BorrowedFd<'_>) -> Result<(Option<i32>, u32), Errno> {
+    // rustix has this call, but cannot represent the id 0 that the kernel reports for a process of another namespace.
     let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
     // SAFETY: three integers, for which every value is valid.
     unsafe { read_socket_option(fd, libc::SO_PEERCRED, &mut credentials) }?;

@@ -4,6 +4,7 @@ use super::region::Region;
 use rustix::io::Errno;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+/// Contiguous range of a memory region.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MemoryPiece<'a> {
     pub(crate) region: &'a Region,
@@ -16,6 +17,7 @@ const PIECES_MAX: usize = 16;
 
 const EMPTY_PIECE: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
 
+/// Converts the return value of a system call: to the error number if it is negative, to the count otherwise.
 fn count_or_errno(count: isize) -> Result<usize, Errno> {
     match usize::try_from(count) {
         Ok(count) => Ok(count),
@@ -26,7 +28,7 @@ fn count_or_errno(count: isize) -> Result<usize, Errno> {
     }
 }
 
-/// Sends `head`, then the pieces. Returns the number of bytes that the kernel accepted, 0 if the
+/// Sends `head`, and then at most PIECES_MAX of the pieces. Returns the number of bytes that the kernel accepted, 0 if the
 /// socket's buffer is full.
 pub(crate) fn send_from<'a>(
     fd: BorrowedFd<'_>,
@@ -57,8 +59,8 @@ pub(crate) fn send_from<'a>(
     }
 }
 
-/// Receives into the pieces, then, if all of them fit the call, into `spare`. Returns the number of
-/// bytes received, and the number requested.
+/// Receives into the pieces and then into `spare`. Of more than PIECES_MAX pieces, only the first are used, and `spare`
+/// is not. Returns the number of bytes received, and the number requested.
 pub(crate) fn receive_into<'a>(
     fd: BorrowedFd<'_>,
     runs: impl Iterator<Item = MemoryPiece<'a>>,
@@ -93,13 +95,14 @@ pub(crate) fn receive_into<'a>(
     }
 }
 
+/// Address in the memory of another process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RemoteAddress {
     pub(crate) pid: i32,
     pub(crate) address: u64,
 }
 
-/// Copies from another process's memory into this piece. Also reads the word at `word_address` in
+/// Copies from another process's memory into a local piece. Also reads the word at `word_address` in
 /// the same system call, and therefore from the same process. Returns the number of bytes copied,
 /// and the word, which is `None` if the call did not copy everything.
 pub(crate) fn read_process_memory(
@@ -139,7 +142,7 @@ pub(crate) fn read_process_word(from: RemoteAddress) -> Result<u128, Errno> {
     }
 }
 
-/// Copies this piece into another process's memory. Returns the number of bytes copied. The caller
+/// Copies a local piece into another process's memory. Returns the number of bytes copied. The caller
 /// has just read the check word there, and so knows that the pid still belongs to the peer.
 pub(crate) fn write_process_memory(
     from: MemoryPiece<'_>,

@@ -118,6 +118,7 @@ impl Region {
         }
     }
 
+    /// Maps the first `bytes` bytes of a file. The caller has made sure that the file cannot become shorter.
     fn mapped(
         file: BorrowedFd<'_>,
         bytes: usize,
@@ -129,7 +130,7 @@ impl Region {
         let access = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
         // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
         // The file is at least `bytes` long and stays so: sealed files cannot shrink, and that of
-        // in_folder() is closed without being shared.
+        // create_in_folder() is closed without being shared.
         let start = unsafe { mmap(std::ptr::null_mut(), bytes, access, MapFlags::SHARED, file, 0) }
             .map_err(failed_call("mmap"))?;
         if bytes >= HUGE_PAGES_BYTES_MIN {
@@ -149,7 +150,7 @@ impl Region {
         Self { start, bytes, writable: true, kind: RegionKind::Plain(capacity) }
     }
 
-    /// Returns the vector, or a copy of mapped memory.
+    /// Returns the vector of a region made from one, and a copy of mapped memory.
     pub(crate) fn into_vec(self) -> Vec<u8> {
         match self.kind {
             RegionKind::Mapped(_) => {
@@ -159,7 +160,7 @@ impl Region {
             }
             RegionKind::Plain(capacity) => {
                 let this = ManuallyDrop::new(self);
-                // SAFETY: these are the parts of the vector that plain() took, and `this` is not
+                // SAFETY: these are the parts of the vector that from_vec() took, and `this` is not
                 // dropped. `self` is taken by value, so no other user of this region is left in
                 // this process, and the caller has made sure that no peer writes there any more.
                 unsafe { Vec::from_raw_parts(this.start.as_ptr(), this.bytes, capacity) }
@@ -258,7 +259,7 @@ impl Drop for Region {
                 debug_assert_eq!(unmapped, Ok(()));
             }
             RegionKind::Plain(capacity) => {
-                // SAFETY: the parts of the vector that plain() took; they are dropped only here, as
+                // SAFETY: the parts of the vector that from_vec() took; they are dropped only here, as
                 // into_vec() forgets `self`.
                 drop(unsafe { Vec::from_raw_parts(self.start.as_ptr(), self.bytes, capacity) });
             }

@@ -10,6 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 /// Name of a failed system call, and its error number.
 pub(crate) type FailedSystemCall = (&'static str, Errno);
 
+/// Returns a function that converts an error number to the error of the system call `call`.
 pub(crate) fn failed_call(call: &'static str) -> impl Fn(Errno) -> FailedSystemCall {
     move |errno| (call, errno)
 }
@@ -25,7 +26,7 @@ pub(super) fn create_sealed_file(name: &str, bytes: usize) -> Result<OwnedFd, Fa
     Ok(file)
 }
 
-/// Returns `true` if no action of the file's owner can make reading its mapping end in a SIGBUS: the file is memory of
+/// Returns `true` if accesses to a mapping of the file cannot end in a SIGBUS, whatever its owner does: it is memory of
 /// small pages, at least `bytes` long, and sealed against shrinking. (A page that was never written is allocated when
 /// it is first read; if the machine has no memory left, this process is killed as for any other page.)
 pub(super) fn is_mapping_safe(file: impl AsFd, bytes: usize) -> Result<bool, FailedSystemCall> {

@@ -26,7 +26,7 @@ const INLINE_BODY_WORDS_MAX: usize = 12;
 /// Maximum length of a body that is stored in its slot, in bytes.
 pub(crate) const INLINE_BODY_BYTES_MAX: usize = 8 * INLINE_BODY_WORDS_MAX;
 
-/// Status of one end of the connection. It has separate cache lines, as it is read far more often than written.
+/// Sleep state of one end of the connection, and its wait for space. The status has separate cache lines, as it is read far more often than written.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(crate) struct EndStatus {
@@ -44,6 +44,7 @@ pub(crate) struct ReadProgress {
     pub(crate) taken: AtomicU64,
 }
 
+/// Status and read position of one end of the connection.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct SegmentEnd {
@@ -51,11 +52,11 @@ pub(crate) struct SegmentEnd {
     pub(crate) progress: ReadProgress,
 }
 
-/// Slot of one message, which fits one cache line if its body has at most 32 bytes.
+/// Slot of one message in the ring; only its first cache line is used if the body has at most 32 bytes.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(crate) struct MessageSlot {
-    /// Number of messages up to and including this one; a smaller value belongs to an earlier lap.
+    /// Number of the message in this slot, counted from 1; a smaller one than expected is of an earlier lap of the ring.
     pub(crate) sequence: AtomicU64,
     pub(crate) header: [AtomicU64; 3],
     /// Body of the message, or the offset of a long body.
@@ -108,7 +109,7 @@ impl Segment {
         Ok((Self::map(&file, slots_count, shared_bytes)?, file))
     }
 
-    /// Maps a file that a peer has passed.
+    /// Maps the file of a segment, after a check that it cannot be truncated.
     pub(crate) fn map(
         file: impl AsFd,
         slots_count: u32,
@@ -160,12 +161,13 @@ impl Segment {
         prefetch::for_write(self.slot(sender, number));
     }
 
-    /// Returns the address of `bytes` bytes at `offset` in the buffer for long bodies that the end `sender` sends.
-    fn body(&self, sender: usize, offset: u32, bytes: usize) -> NonNull<u8> {
+    /// Returns a pointer to the byte at `offset` in the buffer for long bodies that the end `sender` sends, after a check
+    /// that `bytes` bytes from there lie in the buffer.
+    fn body_ptr(&self, sender: usize, offset: u32, bytes: usize) -> NonNull<u8> {
         let end = offset as usize + bytes;
         assert!(
             sender < 2 && end <= self.shared_bytes as usize,
-            "the body lies outside of the shared bytes"
+            "the body lies outside of the buffer for long bodies"
         );
         let bodies = 2 * (END_BYTES + self.slots_count as usize * SLOT_BYTES);
         // SAFETY: `sender < 2` and `offset + bytes <= shared_bytes` were asserted, so the address
@@ -178,8 +180,8 @@ impl Segment {
     /// # Panics
     /// Panics if the range lies outside of the buffer for long bodies.
     pub(crate) fn write_body(&mut self, sender: usize, offset: u32, body: &[u8]) {
-        let to = self.body(sender, offset, body.len());
-        // SAFETY: body() has checked that `to` has space for `body`; no reference to these bytes exists in this
+        let to = self.body_ptr(sender, offset, body.len());
+        // SAFETY: body_ptr() has checked that `to` has space for `body`; no reference to these bytes exists in this
         // process, and `body` is not part of the mapping. The other process may write there at the same time, which
         // affects only the peer: this process never reads these bytes.
         unsafe { copy::copy(body.as_ptr(), to.as_ptr(), body.len(), StoreKind::Cached) }
@@ -191,10 +193,10 @@ impl Segment {
     /// # Panics
     /// Panics if the range lies outside of the buffer for long bodies.
     pub(crate) fn read_body(&self, sender: usize, offset: u32, bytes: usize, into: &mut Vec<u8>) {
-        let from = self.body(sender, offset, bytes);
+        let from = self.body_ptr(sender, offset, bytes);
         into.reserve(bytes);
         let room = NonNull::from(&mut into.spare_capacity_mut()[..bytes]).cast::<u8>();
-        // SAFETY: body() has checked that `bytes` bytes are readable at `from`, and `room` is as long and part of this
+        // SAFETY: body_ptr() has checked that `bytes` bytes are readable at `from`, and `room` is as long and part of this
         // vector's spare capacity. No reference to the mapping's bytes exists in this process.
         unsafe { copy::copy(from.as_ptr(), room.as_ptr(), bytes, StoreKind::Cached) };
         // SAFETY: the capacity was reserved, and copy() has initialized these bytes.
@@ -266,8 +268,8 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "the body lies outside of the shared bytes")]
-    fn body_outside_of_the_shared_bytes_is_not_read() {
+    #[should_panic(expected = "the body lies outside of the buffer for long bodies")]
+    fn body_outside_of_the_buffer_for_long_bodies_is_not_read() {
         let (segment, _) = Segment::create(2, 4096).expect("create a segment");
         segment.read_body(1, 4095, 2, &mut Vec::new());
     }

@@ -31,6 +31,7 @@ const ATTACHMENTS_MAX: usize = 4096;
 /// File id that no file has. The receiver finds the file missing, and uses messages.
 const NO_FILE: FileId = FileId { device: u64::MAX, inode: u64::MAX };
 
+/// Parameters of a transfer that this endpoint is to start.
 #[derive(Clone, Copy)]
 pub(crate) struct TransferRequest<'a> {
     pub(crate) peer: PeerKey,
@@ -41,6 +42,7 @@ pub(crate) struct TransferRequest<'a> {
 }
 
 impl TransferRequest<'_> {
+    /// Checks the range in both memories, and the rights of the handle.
     fn check(&self) -> Result<(), BulkError> {
         let BulkPart { theirs, ours, bytes, .. } = self.part;
         let memory_bytes = self.memory.len_bytes();
@@ -107,14 +109,15 @@ impl BulkExchange<'_> {
             store_kind,
         );
         if copied != Ok(bytes) {
-            return None; // `bulk_start` retries the transfer and reports the error.
+            return None; // start_transfer() retries the transfer and reports the error.
         }
         self.tables.stats.transfers_count += 1;
         *self.tables.stats.copied_bytes_mut(remote.is_mapped) += bytes;
         Some(Ok(()))
     }
 
-    /// Returns the kind of stores for a copy: non-temporal ones if the target memory is too long for the caches.
+    /// Returns the kind of stores for a copy: non-temporal ones if the target memory has at least `streamed_bytes_min`
+    /// bytes.
     #[inline]
     fn store_kind(
         &self,
@@ -205,6 +208,7 @@ impl BulkExchange<'_> {
         }
     }
 
+    /// Releases idle attachments if ATTACHMENTS_MAX are in the table.
     fn free_slot_for_attachment(&mut self) {
         if self.tables.attachments.count() < ATTACHMENTS_MAX {
             return;
@@ -293,7 +297,7 @@ impl BulkExchange<'_> {
         self.tables.stop_sending(peer, sent);
     }
 
-    /// Returns the way in which transfers access the memory of that handle; `None` if this is not known yet.
+    /// Returns the way in which transfers access the peer's memory of that handle; `None` if this is not known yet.
     pub(crate) fn transfer_path(&self, peer: PeerKey, handle: &BulkHandle) -> Option<BulkPath> {
         match self.tables.attachments.get(peer, handle.id) {
             Some(Attachment::Attached(remote)) if remote.is_mapped => Some(BulkPath::Mapped),
@@ -471,17 +475,18 @@ impl BulkExchange<'_> {
         Ok(())
     }
 
+    /// Returns the local memory of a handle if the peer may now transfer that range of it in that direction.
     pub(super) fn find_permitted_memory(
         &mut self,
         peer: PeerKey,
         handle: &BulkHandle,
-        place: (u64, u64),
+        range: (u64, u64),
         direction: TransferDirection,
     ) -> Result<BulkMemory, BulkRefusal> {
         if self.tables.data_transfers_count(peer) >= self.config.transfers_max as usize {
             return Err(BulkRefusal::Full);
         }
-        self.tables.check_and_clone_memory(handle, place, direction)
+        self.tables.check_and_clone_memory(handle, range, direction)
     }
 
     /// Handles a peer's request to access a memory.
@@ -538,7 +543,7 @@ impl BulkExchange<'_> {
         Ok(())
     }
 
-    /// Handles the grant of access with which the owner replies to an `Attach`.
+    /// Handles an `Attached`, with which the owner of a memory grants access to it.
     fn handle_attached(
         &mut self,
         peer: PeerKey,
@@ -619,7 +624,7 @@ impl BulkExchange<'_> {
         Ok(())
     }
 
-    /// Handles a data frame. Shared memory passes its header and body together; a stream passes the
+    /// Handles a data frame: a piece of a transfer that this endpoint receives. Shared memory passes its header and body together; a stream passes the
     /// header first, and once more with an empty body when all data has arrived.
     pub(crate) fn handle_data_frame(
         &mut self,
@@ -669,6 +674,7 @@ impl BulkExchange<'_> {
         self.send_pieces() || copied
     }
 
+    /// Copies the next piece of a transfer by mapping or by the kernel; returns `false` if there is no such transfer.
     fn copy_piece(&mut self) -> bool {
         let Some(id) = self.tables.copying.pop_front() else { return false };
         let Some(transfer) = self.tables.transfers.get_active(id) else { return true };
@@ -717,7 +723,7 @@ impl BulkExchange<'_> {
         true
     }
 
-    /// Sends one piece of each transfer by messages, peer by peer, while there is space. Returns
+    /// Sends one piece of each transfer that uses messages, peer by peer, while there is space; returns
     /// `true` if any was sent.
     fn send_pieces(&mut self) -> bool {
         let mut did = false;
@@ -766,6 +772,7 @@ impl BulkExchange<'_> {
 
     // Disconnected peers, and the endpoint's end.
 
+    /// Fails all transfers with a disconnected peer, and detaches it from the registered memories.
     pub(crate) fn abort_peer_transfers(
         &mut self,
         peer: PeerKey,

@@ -22,7 +22,8 @@ const PAGE_BYTES: u64 = 4096;
 const TRANSFERS_FOR_PEER_MAX: usize = 16;
 
 impl TransferRequest<'_> {
-    /// Checks that the handle in `part` refers to the local memory, and gives the peer the right that its half needs.
+    /// Checks that the handle in `part.halved` refers to the local memory, and gives the peer the right that its half
+    /// needs.
     pub(super) fn check_halved_transfer(&self, tables: &BulkTables) -> Result<(), BulkError> {
         let Some(ours) = self.part.halved else { return Ok(()) };
         let known = tables.registered.get(&ours.id);
@@ -76,7 +77,7 @@ impl BulkExchange<'_> {
         }
     }
 
-    /// Handles a peer's request to copy a range between the two memories.
+    /// Handles a peer's request to copy its half of a transfer here, and starts the copy.
     pub(super) fn start_helping_peer(
         &mut self,
         peer: PeerKey,
@@ -116,7 +117,7 @@ impl BulkExchange<'_> {
         Ok(())
     }
 
-    /// Sends the result of a transfer that was done on behalf of a peer to that peer.
+    /// Sends a peer the result of a transfer on its behalf, if the transfer is complete.
     pub(super) fn send_help_result(&mut self, id: Transfer) {
         if !self.tables.transfers_for_peers.contains_key(&id) {
             return;

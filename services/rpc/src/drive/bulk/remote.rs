@@ -9,13 +9,14 @@ use crate::raw::{
 use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Direction of a transfer, as seen from the endpoint that starts it.
+/// Direction of a transfer, as seen from the endpoint that starts it: from the peer (pull) or to the peer (push).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum TransferDirection {
     Pull,
     Push,
 }
 
+/// Way in which this process accesses a segment: mapped, or copied by the kernel.
 #[derive(Debug)]
 enum Access {
     Mapped(Region),

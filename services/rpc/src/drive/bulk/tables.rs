@@ -24,10 +24,10 @@ use std::sync::Arc;
 pub struct Transfer(u64);
 
 impl Transfer {
-    /// Handle of all transfers that were complete when they were started, which are not in the table.
+    /// Handle of every transfer that was complete when it was started, and therefore is not in the table.
     pub(crate) const COMPLETED: Self = Self(u64::MAX);
 
-    /// Returns the handle of the transfer with that key: all but the highest bit of the key's generation.
+    /// Returns the handle of the transfer with that key, without the highest bit of the key's generation.
     fn new(key: Key) -> Self {
         Self((u64::from(key.generation) << 32 | u64::from(key.index)) % TRANSFER_NUMBER_LIMIT)
     }
@@ -46,6 +46,7 @@ impl Transfer {
 /// clear if the receiver did (a pull).
 pub(crate) const PUSH_NUMBER_BIT: u64 = TRANSFER_NUMBER_LIMIT;
 
+/// Stage of a transfer under way: waiting, copying, sending in messages, or awaiting the peer's half.
 #[derive(Debug)]
 pub(crate) enum TransferStage {
     /// The transfer waits until the peer's memory is attached.
@@ -160,11 +161,11 @@ impl TransferTable {
         }
     }
 
-    pub(crate) fn find_all(&self, is: impl Fn(&ActiveTransfer) -> bool) -> Vec<Transfer> {
+    pub(crate) fn find_all(&self, matches: impl Fn(&ActiveTransfer) -> bool) -> Vec<Transfer> {
         self.0
             .keys()
             .map(Transfer::new)
-            .filter(|&id| self.get_active(id).is_some_and(&is))
+            .filter(|&id| self.get_active(id).is_some_and(&matches))
             .collect()
     }
 }
@@ -173,6 +174,7 @@ impl TransferTable {
 pub(crate) struct RegisteredMemory {
     pub(crate) handle: BulkHandle,
     pub(crate) memory: BulkMemory,
+    /// Peers that may access the memory directly.
     pub(crate) attached: Vec<PeerKey>,
     /// `true` if the memory is being withdrawn and new uses are refused.
     pub(crate) withdrawn: bool,
@@ -186,7 +188,7 @@ impl RegisteredMemory {
     }
 }
 
-/// State of a peer's memory at this endpoint.
+/// Direct access of this endpoint to a peer's memory: requested, attached, or denied.
 #[derive(Debug, Clone)]
 pub(crate) enum Attachment {
     Requested(BulkHandle),
@@ -352,7 +354,7 @@ pub struct BulkStats {
 }
 
 impl BulkStats {
-    /// Returns the counter of bytes that were copied to or from a peer's memory.
+    /// Returns the counter of copied bytes: through a mapping if `is_mapped`, by the kernel otherwise.
     #[inline]
     pub(crate) fn copied_bytes_mut(&mut self, is_mapped: bool) -> &mut u64 {
         if is_mapped { &mut self.mapped_bytes } else { &mut self.process_bytes }
@@ -395,7 +397,7 @@ impl BulkTables {
         self.outgoing.get(&peer).is_some_and(|it| it.contains(call))
     }
 
-    /// Stops sending data with the transfer number `call`.
+    /// Drops the data with the transfer number `call` that is still to be sent.
     pub(crate) fn stop_sending(&mut self, peer: PeerKey, call: u64) {
         if let Some(its) = self.outgoing.get_mut(&peer) {
             its.cancel(call);
@@ -424,6 +426,7 @@ impl BulkTables {
         was_received
     }
 
+    /// Returns the number of transfers with that peer whose data is sent or received in messages.
     pub(crate) fn data_transfers_count(&self, peer: PeerKey) -> usize {
         self.outgoing.get(&peer).map_or(0, Backlog::len)
             + self.incoming.get(&peer).map_or(0, HashMap::len)
@@ -441,7 +444,7 @@ impl BulkTables {
         !self.lingering.is_empty()
     }
 
-    /// Detaches the registered memories from a disconnected peer. Memory that the peer may still
+    /// Removes a disconnected peer from the attachments of all registered memories. Memory that the peer may still
     /// write is kept until it has closed that socket.
     pub(crate) fn detach_peer(&mut self, peer: PeerKey, may_write: bool, socket: Option<&OwnedFd>) {
         for registered in self.registered.values_mut() {
@@ -459,7 +462,7 @@ impl BulkTables {
         }
     }
 
-    /// Frees the memory kept for disconnected peers, for each peer that has closed its end of the connection since.
+    /// Frees the memory kept for those disconnected peers that have closed their end of the connection since.
     pub(crate) fn free_lingering_memory(&mut self) {
         self.lingering.retain(|it| !it.has_writer_closed());
     }
@@ -495,8 +498,7 @@ impl BulkTables {
         Ok(handle)
     }
 
-    /// Returns the registered memory of that handle. Fails if the handle does not match it, or if
-    /// the memory was withdrawn.
+    /// Returns the registered memory of a handle, if the handle matches it and the memory was not withdrawn.
     pub(crate) fn registered_memory(
         &mut self,
         handle: &BulkHandle,
@@ -514,8 +516,7 @@ impl BulkTables {
         }
     }
 
-    /// Returns the registered memory of that handle. Fails if the handle is invalid, or does not
-    /// allow that access to that range.
+    /// Returns the memory of a handle, if the handle is valid and allows that access to that range.
     pub(crate) fn check_and_clone_memory(
         &mut self,
         handle: &BulkHandle,
@@ -548,6 +549,7 @@ impl BulkTables {
     }
 }
 
+/// Checks that a handle allows a transfer of that range in that direction.
 pub(crate) fn check_memory_access(
     handle: &BulkHandle,
     (offset, bytes): (u64, u64),

@@ -15,27 +15,28 @@ use std::os::fd::OwnedFd;
 const ACCEPTS_MAX: u32 = 64;
 /// Pause of a listener after a failed accept, in ns.
 const ACCEPT_PAUSE_NS: u64 = 100_000_000;
-/// Time between two sweeps if `message_timeout_ms` is 0, in ms.
+/// Time between two sweeps for unused memory if `message_timeout_ms` is 0, in ms.
 const SWEEP_MS: u32 = 4_000;
 
 impl EventLoop {
-    /// Calls epoll if [`EPOLL_INTERVAL_NS`] has passed since the last call. Returns `true` if there
-    /// were events. Peers that are reported as closed are handled in the next iteration.
+    /// Calls epoll if [`EPOLL_INTERVAL_NS`] has passed since the last call; returns `true` if the caller must then run an
+    /// iteration: for events, or for streams that epoll does not report. Peers that are reported as closed are handled
+    /// in the next iteration.
     #[inline]
     pub(in crate::drive) fn poll_if_due_before_transfer(&mut self) -> bool {
         self.is_poll_due(false) && (self.poll(Some(0)) | self.has_streams_outside_epoll())
     }
 
-    /// Calls epoll if [`EPOLL_INTERVAL_NS`] has passed since the last call, or if `streams` is
-    /// `true`. Returns `true` if there were events.
-    pub(super) fn poll_if_due(&mut self, streams: bool) -> bool {
-        self.is_poll_due(streams) && self.poll(Some(0))
+    /// Calls epoll if [`EPOLL_INTERVAL_NS`] has passed since the last call, or if `is_forced`; returns
+    /// `true` if there were events.
+    pub(super) fn poll_if_due(&mut self, is_forced: bool) -> bool {
+        self.is_poll_due(is_forced) && self.poll(Some(0))
     }
 
-    fn is_poll_due(&mut self, streams: bool) -> bool {
+    fn is_poll_due(&mut self, is_forced: bool) -> bool {
         let now_ticks = clock::ticks();
         let is_due =
-            streams || now_ticks.wrapping_sub(self.last_poll_ticks) >= self.poll_interval_ticks;
+            is_forced || now_ticks.wrapping_sub(self.last_poll_ticks) >= self.poll_interval_ticks;
         if is_due {
             self.last_poll_ticks = now_ticks;
         }
@@ -87,7 +88,7 @@ impl EventLoop {
 
     // Deadlines.
 
-    /// Handles due timers, connection attempts, expired handshakes, sweeps, and listeners that were
+    /// Handles due timers, connection attempts and sweeps, expired handshakes, and listeners that were
     /// paused. Returns `true` if there was new work, which the caller must do before it sleeps.
     fn handle_deadlines(&mut self) -> bool {
         if self.bulk.has_lingering_memory() {
@@ -155,7 +156,7 @@ impl EventLoop {
         Ok(number)
     }
 
-    /// Accepts from each listener, at most ACCEPTS_MAX connections and while there is space for
+    /// Accepts connections from each listener, at most ACCEPTS_MAX and while there is space for
     /// more handshakes. Further connections wait in the kernel's queue.
     fn accept_from_all(&mut self) {
         self.accept_again_ns = None;
@@ -165,18 +166,18 @@ impl EventLoop {
         }
     }
 
-    /// Accepts from one listener. Returns the time at which to accept again; `None` to wait for an
+    /// Accepts connections from one listener, at most ACCEPTS_MAX. Returns the time at which to accept again; `None` to wait for an
     /// event of the listener.
-    fn accept_from(&mut self, at: usize) -> Option<u64> {
+    fn accept_from(&mut self, index: usize) -> Option<u64> {
         for _ in 0..ACCEPTS_MAX {
             match self.handshakes.make_room(&self.config, clock::now_ns()) {
                 Ok(false) => {}
                 Ok(true) => self.count_failed(&CloseReason::HandshakeTimeout),
                 Err(again_ns) => return Some(again_ns),
             }
-            match listen::accept(&self.listeners[at]) {
+            match listen::accept(&self.listeners[index]) {
                 Ok(Some((fd, remote))) => {
-                    let address = self.listeners[at].address.clone();
+                    let address = self.listeners[index].address.clone();
                     // A peer of a user that is not allowed is turned away at once.
                     if let Err(why) = self.accept(fd, address, remote) {
                         self.count_failed(&why);
@@ -234,6 +235,7 @@ impl EventLoop {
         self.handshakes.finish(number, connected_to, admitted, timeout_ms);
     }
 
+    /// Counts and logs a connection that was refused or whose handshake has failed.
     fn count_failed(&mut self, why: &CloseReason) {
         self.stats.turned_away_count += 1;
         if self.is_logged(LogLevel::Warning) {

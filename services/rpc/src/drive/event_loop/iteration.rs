@@ -15,7 +15,8 @@ const FRAMES_MAX: u32 = 64;
 const PIECE_ITERATIONS: u32 = ITERATIONS_PER_CLOCK_READ;
 
 impl EventLoop {
-    /// Does all pending work without waiting. Returns `true` if there was any.
+    /// Does all pending work without waiting; returns `true` if there was any. With `eager`, a few
+    /// streams are read even without a notification.
     #[inline]
     pub(crate) fn run_iteration<S: RequestSink>(&mut self, sink: &mut S, eager: bool) -> bool {
         let mut did = false;
@@ -25,7 +26,7 @@ impl EventLoop {
         if self.peers.has_queued_frames {
             did |= self.flush();
         }
-        if self.bulk.has_data_to_transfer() && self.transfer() {
+        if self.bulk.has_data_to_transfer() && self.advance_transfers() {
             self.iterations_since_clock_read += PIECE_ITERATIONS;
             did = true;
         }
@@ -63,7 +64,7 @@ impl EventLoop {
         did
     }
 
-    /// Receives frames from the peer in that slot, at most FRAMES_MAX.
+    /// Receives frames from the peer in that slot, at most FRAMES_MAX; returns `true` if there was any work.
     #[inline]
     fn receive(&mut self, slot: u32, sink: &mut impl RequestSink, eager: bool) -> bool {
         let key = self.peers.slot_key(slot);
@@ -161,9 +162,9 @@ impl EventLoop {
         }
     }
 
-    /// Copies and sends pieces of the bulk transfers under way. Returns `true` if there were any.
+    /// Copies and sends pieces of the bulk transfers under way; returns `true` if there was any work.
     #[cold]
-    fn transfer(&mut self) -> bool {
+    fn advance_transfers(&mut self) -> bool {
         let did = self.with_bulk_exchange(|it| it.run_bulk_iteration());
         // Before handlers run, which would take the queued bytes for those of a peer that does not read.
         self.flush_if_due() || did
@@ -206,6 +207,7 @@ impl EventLoop {
         did
     }
 
+    /// Sends queued frames of all peers while there is space; returns `true` if any bytes were sent.
     #[cold]
     fn flush(&mut self) -> bool {
         let mut did = false;

@@ -109,8 +109,8 @@ impl EventLoop {
         }
     }
 
-    /// Runs due timers and closures, and dumps the state if a signal was received. Returns `true`
-    /// if there was any work.
+    /// Runs the callbacks of due timers and the closures of other threads, and dumps the state if a
+    /// signal was received. Returns `true` if there was any work.
     #[cold]
     pub(super) fn run_callbacks(&mut self) -> bool {
         self.has_callbacks = false;

@@ -17,7 +17,7 @@ impl EventLoop {
         self.peers.send(peer, header, body).inspect_err(|_| self.fail_calls_of_closed())
     }
 
-    /// Starts a call. If it cannot be sent, returns an error, and no call is under way.
+    /// Starts a call by sending its request. If that fails, no call is under way.
     #[inline]
     pub(crate) fn start_call(
         &mut self,

@@ -14,11 +14,11 @@ use std::sync::Arc;
 /// Number of iterations between two reads of the clock while every iteration finds work; it is small, because an
 /// iteration that copies data takes long.
 const BUSY_ITERATIONS_PER_CLOCK_READ: u32 = 8;
-/// Number of polls of a single peer's next slot before other work is done: 0.1 us.
 // An iteration takes fifty times as long as a poll, and a message that arrives during an iteration waits for
 // half an iteration on average: example rpc-noop-cost, 2026-11.
+/// Number of polls for the next message of the only peer before other work is done; together they take 0.1 us.
 const POLLS_OF_ONLY_PEER: u32 = 128;
-/// Number of polls of the slot of a call's answer before other work is done: below 1 us.
+/// Number of polls for the answer of a call before other work is done; together they take less than 1 us.
 const POLLS_FOR_ANSWER: u32 = 1024;
 
 impl EventLoop {
@@ -32,8 +32,8 @@ impl EventLoop {
         }
     }
 
-    /// Polls briefly for the result of a call in shared memory. Returns `true` if the result is in
-    /// [`EventLoop::body`] and the call is done, and `false` if nothing has changed.
+    /// Polls briefly for the result of a call in shared memory; returns `true` if the call is done and its result is in
+    /// [`EventLoop::body`], and `false` if nothing has changed.
     #[inline]
     pub(crate) fn receive_answer_from_shared_memory(&mut self, id: CallId) -> bool {
         // The iteration that reads the clock serves everything.
@@ -64,7 +64,7 @@ impl EventLoop {
         false
     }
 
-    /// Sleeps in the read of the only peer's stream until that peer has sent data. Returns `false`
+    /// Sleeps in a blocking read of the only peer's stream until that peer has sent data. Returns `false`
     /// without sleeping if anything else could need this thread, so that it must wait in epoll.
     fn sleep_in_read(&mut self) -> bool {
         #[cfg(feature = "signal-dump")]
@@ -117,7 +117,7 @@ impl EventLoop {
         self.peers.for_each_shared_memory_link(SharedMemoryLink::declare_awake);
     }
 
-    /// Returns `true` if this endpoint polls for a while before it sleeps.
+    /// Returns `true` if this endpoint spins, for ever or for a while, before it sleeps.
     #[inline]
     fn spins(&self) -> bool {
         self.config.spin_forever || self.spin_ticks_max > 0
