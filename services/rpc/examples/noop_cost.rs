@@ -29,22 +29,23 @@ fn main() -> Result<(), Box<dyn Error>> {
         .nth(1)
         .map_or(Ok(if cfg!(debug_assertions) { 5 } else { 250 }), |it| it.parse())?;
     let cpus = affinity::thread_cpus();
-    let [near, far] = [cpus[0], cpus[cpus.len().min(2) - 1]];
-    affinity::pin(near)?;
+    let [near_cpu, far_cpu] = [cpus[0], cpus[cpus.len().min(2) - 1]];
+    affinity::pin(near_cpu)?;
+    /// Name of the row, index of its floor's row, and function that measures it on this CPU and a second one.
     type Row = (&'static str, usize, fn(u64, u32) -> Result<Quantiles, Box<dyn Error>>);
     let rows: [Row; 13] = [
         ("memory, two lines", 0, time_memory_lines),
-        ("sm, spinning", 0, |ms, far| time_rpc("sm://", true, 20_000, ms, far)),
-        ("sm, by default", 0, |ms, far| time_rpc("sm://", false, 20_000, ms, far)),
-        ("sm, asleep", 0, |ms, far| time_rpc("sm://", false, 0, ms, far)),
-        ("raw TCP, spinning", 4, |ms, far| time_raw_tcp(true, ms, far)),
-        ("tcp, spinning", 4, |ms, far| time_rpc("tcp://", true, 20_000, ms, far)),
-        ("raw TCP, asleep", 6, |ms, far| time_raw_tcp(false, ms, far)),
-        ("tcp, asleep", 6, |ms, far| time_rpc("tcp://", false, 0, ms, far)),
-        ("raw Unix socket, asleep", 8, |ms, far| time_raw_uds(false, ms, far)),
-        ("uds, asleep", 8, |ms, far| time_rpc("uds://", false, 0, ms, far)),
-        ("raw Unix socket, spinning", 10, |ms, far| time_raw_uds(true, ms, far)),
-        ("uds, spinning", 10, |ms, far| time_rpc("uds://", true, 20_000, ms, far)),
+        ("sm, spinning", 0, |ms, far_cpu| time_rpc("sm://", true, 20_000, ms, far_cpu)),
+        ("sm, by default", 0, |ms, far_cpu| time_rpc("sm://", false, 20_000, ms, far_cpu)),
+        ("sm, asleep", 0, |ms, far_cpu| time_rpc("sm://", false, 0, ms, far_cpu)),
+        ("raw TCP, spinning", 4, |ms, far_cpu| time_raw_tcp(true, ms, far_cpu)),
+        ("tcp, spinning", 4, |ms, far_cpu| time_rpc("tcp://", true, 20_000, ms, far_cpu)),
+        ("raw TCP, asleep", 6, |ms, far_cpu| time_raw_tcp(false, ms, far_cpu)),
+        ("tcp, asleep", 6, |ms, far_cpu| time_rpc("tcp://", false, 0, ms, far_cpu)),
+        ("raw Unix socket, asleep", 8, |ms, far_cpu| time_raw_uds(false, ms, far_cpu)),
+        ("uds, asleep", 8, |ms, far_cpu| time_rpc("uds://", false, 0, ms, far_cpu)),
+        ("raw Unix socket, spinning", 10, |ms, far_cpu| time_raw_uds(true, ms, far_cpu)),
+        ("uds, spinning", 10, |ms, far_cpu| time_rpc("uds://", true, 20_000, ms, far_cpu)),
         ("memory, two lines, again", 0, time_memory_lines),
     ];
     let word = std::env::args().nth(2).unwrap_or_default();
@@ -55,7 +56,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for _ in 0..REPETITIONS_COUNT {
         let mut block = [Quantiles(f64::NAN, f64::NAN); 13];
         for &at in &wanted {
-            block[at] = rows[at].2(ms, far)?;
+            block[at] = rows[at].2(ms, far_cpu)?;
         }
         blocks.push(block);
     }
@@ -76,7 +77,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Calls `trip` in timed batches for `ms` ms, and returns the quantiles of a trip's time. A batch
+/// Calls `trip` in timed batches for `ms` ms, and returns the quantiles of the time of one trip. A batch
 /// must be long enough for the clock's resolution.
 fn time_round_trips(
     ms: u64,
@@ -108,21 +109,22 @@ fn time_round_trips(
     Ok(Quantiles(at(0.5), at(0.99)))
 }
 
+/// Starts a thread that runs `run` on the CPU `far_cpu`.
 fn spawn_on<T: Send + 'static>(
-    far: u32,
+    far_cpu: u32,
     run: impl FnOnce() -> T + Send + 'static,
 ) -> JoinHandle<T> {
     thread::spawn(move || {
         // Fails if the CPU has been taken away: then all figures, those of the floors too, are of another CPU.
-        let _ = affinity::pin(far);
+        let _ = affinity::pin(far_cpu);
         run()
     })
 }
 
-fn time_memory_lines(ms: u64, far: u32) -> Result<Quantiles, Box<dyn Error>> {
+fn time_memory_lines(ms: u64, far_cpu: u32) -> Result<Quantiles, Box<dyn Error>> {
     let words = Arc::new([const { CachePadded::new(AtomicU64::new(0)) }; 2]);
     let its = Arc::clone(&words);
-    let echo = spawn_on(far, move || {
+    let echo = spawn_on(far_cpu, move || {
         let mut turn = 0;
         while turn != u64::MAX {
             // Acquire and Release pair on each word: words[0] carries a turn there, words[1] carries it back.
@@ -147,18 +149,18 @@ fn time_memory_lines(ms: u64, far: u32) -> Result<Quantiles, Box<dyn Error>> {
 }
 
 fn time_rpc(
-    how: &str,
+    listen_at: &str,
     spins: bool,
     spin_ns_max: u32,
     ms: u64,
-    far: u32,
+    far_cpu: u32,
 ) -> Result<Quantiles, Box<dyn Error>> {
     let config = Config { spin_forever: spins, spin_ns_max, ..Config::default() };
     let mut server = Endpoint::new(config.clone())?;
-    let address = server.listen(&how.parse()?)?;
+    let address = server.listen(&listen_at.parse()?)?;
     server.register("noop", 0, |_, ()| Ok(()))?;
     let stopper = server.stopper();
-    let serving = spawn_on(far, move || server.serve());
+    let serving = spawn_on(far_cpu, move || server.serve());
     let mut client = Endpoint::new(config)?;
     let peer = client.connect(&address)?;
     let noop = Method::new("noop");
@@ -173,9 +175,9 @@ fn time_stream<S: Read + Write + Send + 'static>(
     mut near: S,
     mut away: S,
     ms: u64,
-    far: u32,
+    far_cpu: u32,
 ) -> Result<Quantiles, Box<dyn Error>> {
-    let echo = spawn_on(far, move || {
+    let echo = spawn_on(far_cpu, move || {
         let mut message = [0; MESSAGE_BYTES];
         while read_message(&mut away, &mut message).is_ok() && away.write_all(&message).is_ok() {}
     });
@@ -203,7 +205,7 @@ fn read_message(stream: &mut impl Read, message: &mut [u8]) -> std::io::Result<(
     Ok(())
 }
 
-fn time_raw_tcp(spins: bool, ms: u64, far: u32) -> Result<Quantiles, Box<dyn Error>> {
+fn time_raw_tcp(spins: bool, ms: u64, far_cpu: u32) -> Result<Quantiles, Box<dyn Error>> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let near = TcpStream::connect(listener.local_addr()?)?;
     let (away, _) = listener.accept()?;
@@ -212,13 +214,13 @@ fn time_raw_tcp(spins: bool, ms: u64, far: u32) -> Result<Quantiles, Box<dyn Err
         end.set_nonblocking(spins)?;
         end.set_read_timeout((!spins).then_some(Duration::from_secs(5)))?;
     }
-    time_stream(near, away, ms, far)
+    time_stream(near, away, ms, far_cpu)
 }
 
-fn time_raw_uds(spins: bool, ms: u64, far: u32) -> Result<Quantiles, Box<dyn Error>> {
+fn time_raw_uds(spins: bool, ms: u64, far_cpu: u32) -> Result<Quantiles, Box<dyn Error>> {
     let (near, away) = UnixStream::pair()?;
     for end in [&near, &away] {
         end.set_nonblocking(spins)?;
     }
-    time_stream(near, away, ms, far)
+    time_stream(near, away, ms, far_cpu)
 }

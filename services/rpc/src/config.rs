@@ -51,9 +51,9 @@ pub struct Config {
     pub shared_bytes: u32,
     /// Maximum time for a peer to complete the handshake, in ms. Default 5,000.
     pub handshake_timeout_ms: u32,
-    /// Maximum time, in ms, in which a message that a peer has started to send over a stream must arrive completely; 0
-    /// is no limit. Only time in which this endpoint is driven counts. The same limit holds for a TLS record. A peer
-    /// that takes longer is disconnected, up to a quarter of this time later. Default 30,000.
+    /// Maximum time, in ms, in which a peer's message on a stream must arrive completely once its first byte has
+    /// arrived; 0 is no limit. Only time in which this endpoint is driven counts. The same limit holds for a TLS
+    /// record. A peer that takes longer is disconnected, up to a quarter of this time later. Default 30,000.
     pub message_timeout_ms: u32,
     /// Maximum number of accepted connections whose handshake is not complete. Further connections wait in the kernel's
     /// queue (4,096 for each listener, or `net.core.somaxconn` if that is less) until one of these handshakes finishes,
@@ -83,7 +83,7 @@ pub struct Config {
     /// Default 4,096.
     pub transfers_max: u32,
     /// Minimum length, in bytes, of a target memory to which bulk copies use non-temporal stores, which bypass the
-    /// caches; suits memory that is larger than the caches and not read at once. Default 4 MiB.
+    /// caches. They suit memory that is larger than the caches and not read at once. Default 4 MiB.
     pub streamed_bytes_min: u64,
     /// `true` to map peers' memory where possible; if false, bulk transfers use messages. Default true.
     pub bulk_maps: bool,
@@ -106,7 +106,7 @@ pub struct Config {
     /// Most detailed level of log messages passed to `tracing`, whose subscriber may filter further. Default all.
     pub log_level: LogLevel,
     /// Path of a file with a secret of at least 16 bytes, which both ends of every `tcp://` connection of this endpoint
-    /// must prove to know; trailing white space is ignored. Only its owner should be able to read the file. Default
+    /// must prove to know. Trailing white space is ignored. Only its owner should be able to read the file. Default
     /// none: over `tcp://`, **anybody who can reach the port can call**.
     ///
     /// The secret keeps strangers out. Later traffic is neither encrypted nor signed: use `tls://`

@@ -34,9 +34,10 @@ pub enum FrameError {
     /// The header has an unknown frame kind.
     #[error("the frame kind {0} is unknown")]
     Kind(u8),
-    /// The header has reserved bits that are not zero.
-    #[error("reserved bits of a frame are set")]
-    Reserved,
+    /// The peer sent a value that the protocol does not allow, such as reserved bits that are not zero, or an unsuitable
+    /// file for shared memory.
+    #[error("the peer sent a value that the protocol does not allow")]
+    InvalidValue,
     /// The body of the frame is longer than the agreed maximum.
     #[error("the body of a frame has {bytes} bytes, the agreed maximum is {bytes_max}")]
     TooLong {

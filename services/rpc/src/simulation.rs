@@ -595,7 +595,7 @@ impl Simulation {
             if self.random.is_true_with_percent(self.settings.kill_percent) {
                 self.kill_process(node_index);
             } else if self.settings.cut_percent > 0 && self.random.is_true_with_percent(1) {
-                self.disconnect(node_index);
+                self.disconnect_random_peer(node_index);
             }
         }
     }
@@ -616,7 +616,7 @@ impl Simulation {
         self.count_outcome("killed");
     }
 
-    fn disconnect(&mut self, node_index: usize) {
+    fn disconnect_random_peer(&mut self, node_index: usize) {
         let Some((peer, connection)) = self.random_peer(node_index) else { return };
         if let Some(connection) = self.connections.get_mut(&connection) {
             connection.is_harmed = true;
@@ -763,7 +763,9 @@ fn every_call_ends_once_and_nothing_leaks_despite_network_and_process_faults() {
             .collect();
         for thread in threads {
             // The thread has printed its panic and its seed.
-            for (what, number) in thread.join().expect("the simulation of a seed failed").into_iter().flatten() {
+            for (what, number) in
+                thread.join().expect("the simulation of a seed failed").into_iter().flatten()
+            {
                 *outcome_counts.entry(what).or_default() += number;
             }
         }

@@ -299,7 +299,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Registers a procedure of plain bytes: its handler reads the arguments in place, and appends the result to a vector.
+    /// Registers a procedure of plain bytes: its handler reads the arguments in place, and appends the result to a
+    /// vector.
     ///
     /// # Errors
     /// [`RegisterError`] if that name and provider are registered.

@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 
 /// Number of iterations between two reads of the clock while spinning.
 const ITERATIONS_PER_CLOCK_READ: u32 = 64;
-/// Time between two calls of epoll, in ns, while spinning or while there is always work; epoll reports closed
+/// Time between two calls of epoll, in ns, while spinning or while there is always work. Epoll reports closed
 /// connections, new connections and readable streams.
 const EPOLL_INTERVAL_NS: u64 = 1_000_000;
 /// Maximum time for which a dropped endpoint waits for peers to release memory that they may write.

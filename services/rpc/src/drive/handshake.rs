@@ -196,8 +196,8 @@ impl Handshake {
         Err(self.take_failure())
     }
 
-    /// Returns the reason for closing this connection if the peer does not close it in time: the refusal that was sent
-    /// to the peer, or else the handshake timeout.
+    /// Returns the reason for which this connection has failed: the refusal that was sent to the peer, or else the
+    /// handshake timeout.
     pub(crate) fn take_failure(&mut self) -> CloseReason {
         self.refused.take().unwrap_or(CloseReason::HandshakeTimeout)
     }
@@ -278,7 +278,7 @@ impl Handshake {
                 Err(AuthenticationError::WrongSecret.into())
             }
             // Without a secret, no bytes beyond the hello are asked for.
-            (_, None) => Err(FrameError::Reserved.into()),
+            (_, None) => Err(FrameError::InvalidValue.into()),
         }
     }
 
@@ -318,7 +318,7 @@ impl Handshake {
     ) -> Result<HandshakeResult, CloseReason> {
         let its = self.peer_hello(config)?;
         if its.message_bytes_max < MESSAGE_BYTES_LIMIT_MIN {
-            return Err(FrameError::Reserved.into());
+            return Err(FrameError::InvalidValue.into());
         }
         let message_bytes_max = config.message_bytes_max.min(its.message_bytes_max);
         let is_acceptor = self.role == HandshakeRole::Acceptor;
@@ -326,7 +326,7 @@ impl Handshake {
             Transport::Sm => {
                 let segment = self.share_memory(&its, message_bytes_max, config, security)?;
                 let own = usize::from(is_acceptor);
-                let socket = self.wire.into_socket().ok_or(FrameError::Reserved)?;
+                let socket = self.wire.into_socket().ok_or(FrameError::InvalidValue)?;
                 let spins = its.spins;
                 AnyLink::Sm(SharedMemoryLink::new(segment, own, spins, message_bytes_max, socket))
             }
@@ -358,13 +358,13 @@ impl Handshake {
             && (2..=SLOTS_COUNT_LIMIT).contains(&slots_count)
             && shared_bytes.is_power_of_two()
             && (2 * message_bytes_max..=SHARED_BYTES_LIMIT).contains(&shared_bytes);
-        let file = self.received_fds.pop().filter(|_| fits).ok_or(FrameError::Reserved)?;
+        let file = self.received_fds.pop().filter(|_| fits).ok_or(FrameError::InvalidValue)?;
         let segment = match Segment::map(&file, slots_count, shared_bytes) {
             Ok(segment) => segment,
             Err(SegmentError::FailedSystemCall(call, errno)) => {
                 return Err(CloseReason::SystemCall { call, errno });
             }
-            Err(SegmentError::NotSealed) => return Err(FrameError::Reserved.into()),
+            Err(SegmentError::NotSealed) => return Err(FrameError::InvalidValue.into()),
         };
         let hello = Hello { slots_count, shared_bytes, ..hello(config, &self.address, security) };
         self.send(&hello.encode())?;

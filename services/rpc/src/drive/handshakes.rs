@@ -16,6 +16,7 @@ use std::net::IpAddr;
 /// Divisor of the handshake timeout that gives the age at which a handshake may be aborted to free its slot.
 const ABORT_DIVISOR: u64 = 16;
 
+/// Stage of a connection that is not established yet: connecting, or in the handshake.
 #[derive(Debug)]
 enum Stage {
     Connecting(ConnectAttempt),

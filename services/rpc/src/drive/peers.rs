@@ -40,8 +40,8 @@ pub(crate) struct PeerSlot {
     pub(crate) is_in_epoll: bool,
     pub(crate) deferred: Backlog<DeferredRequest>,
     is_scheduled: bool,
-    /// Process descriptor of a Unix socket's peer, watched as long as the connection lasts, because a child that
-    /// the peer has forked may hold the socket open after the peer has exited.
+    /// Process descriptor of a Unix socket's peer, which reports the exit of the peer. The end of the stream may not
+    /// report it, because a child that the peer has forked may hold the socket open.
     process: Option<OwnedFd>,
 }
 
@@ -62,8 +62,8 @@ pub(crate) struct Peers {
     free_slots: Vec<u32>,
     /// Slots of the connected peers.
     pub(crate) active: Vec<u32>,
-    /// Bitmap by slot of the peers that may have sent data: set for peers in shared memory as long
-    /// as they are connected, and for streams from a notification until everything was read. So an
+    /// Bitmap, by slot, of the peers that may have sent data. A bit is set for a peer in shared memory as long
+    /// as it is connected, and for a stream from a notification until everything was read. So an
     /// iteration does not visit the others, of which there may be thousands.
     receivable: Vec<u64>,
     pub(crate) streams_count: usize,
@@ -270,7 +270,8 @@ impl Peers {
         !self.closed.is_empty()
     }
 
-    /// Removes and returns a closed connection, whose calls and transfers the caller must fail; `None` if there is none.
+    /// Removes and returns a closed connection, whose calls and transfers the caller must fail; `None` if there is
+    /// none.
     pub(crate) fn pop_closed(&mut self) -> Option<ClosedPeer> {
         self.closed.pop()
     }
@@ -436,7 +437,8 @@ impl Peers {
         !self.slots[peer.slot as usize].deferred.is_empty()
     }
 
-    /// Defers a request; returns `false`, and drops the request, if too many bytes of that peer's requests are deferred.
+    /// Defers a request; returns `false`, and drops the request, if too many bytes of that peer's requests are
+    /// deferred.
     pub(crate) fn defer(
         &mut self,
         peer: PeerKey,
@@ -502,8 +504,8 @@ impl Peers {
     }
 }
 
-/// Starts to watch the process of a peer on a Unix socket, and returns its descriptor. Returns `None` for a peer in this
-/// process, and if no descriptor is available: then only the end of the stream shows the exit of the peer.
+/// Starts to watch the process of a peer on a Unix socket, and returns its descriptor. Returns `None` for a peer in
+/// this process, and if no descriptor is available: then only the end of the stream shows the exit of the peer.
 fn watch_process(poll: &Poll, link: &AnyLink, peer: PeerKey) -> Option<OwnedFd> {
     let (pid, _) = peer_credentials(link.socket()).ok()?;
     if pid == i32::try_from(std::process::id()).ok() {

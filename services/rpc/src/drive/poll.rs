@@ -104,7 +104,8 @@ impl Poll {
         self.0.add(fd, source.pack(), epoll_flags(source))
     }
 
-    /// Changes the event source of a descriptor in the epoll set, from a handshake to its peer. Events that are pending are reported again.
+    /// Changes the event source of a descriptor in the epoll set, from a handshake to its peer. Events that are pending
+    /// are reported again.
     pub(crate) fn set_source(&self, fd: impl AsFd, source: EventSource) -> Result<(), Errno> {
         self.0.modify(fd, source.pack(), epoll_flags(source))
     }

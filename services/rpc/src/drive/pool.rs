@@ -232,9 +232,9 @@ impl Pool {
         Err(job)
     }
 
-    /// Updates the number of a peer's unsent answer bytes, and starts requests that waited for the peer to read answers.
-    /// The endpoint has taken `taken_bytes` from the pool, and `queued_bytes` are in its send queue. Returns the
-    /// requests for which there is no memory for a fiber.
+    /// Updates the number of a peer's unsent answer bytes, and starts requests that waited for the peer to read
+    /// answers. The endpoint has taken `taken_bytes` from the pool, and `queued_bytes` are in its send queue. Returns
+    /// the requests for which there is no memory for a fiber.
     pub(crate) fn update_unsent_bytes(
         &self,
         peer: PeerKey,

@@ -138,8 +138,8 @@ impl Drop for Progress {
     }
 }
 
-/// Handle for calls through an endpoint that runs in a thread of its own: from any thread, and from any fiber of
-/// `handover_fiber`, whose worker runs other fibers meanwhile. A handler in the endpoint's own thread must use its
+/// Handle for calls from any thread or fiber through an endpoint that runs in a thread of its own. While a fiber of
+/// `handover_fiber` waits, its worker runs other fibers. A handler in the endpoint's own thread must use its
 /// [`Context`](crate::Context) instead, as it would wait for itself.
 #[derive(Clone)]
 pub struct Caller {

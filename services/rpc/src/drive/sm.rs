@@ -106,6 +106,7 @@ impl SharedMemoryLink {
         self.segment.end_by_index(1 - self.end_index)
     }
 
+    /// Returns the slot of the next message to receive.
     #[inline]
     fn next_slot(&self) -> &MessageSlot {
         self.segment.slot(1 - self.end_index, self.received_count)
@@ -195,7 +196,7 @@ impl SharedMemoryLink {
         // are overwritten next.
         let taken = self.peer_end().progress.taken.load(Ordering::Acquire);
         if taken < self.acked_count || taken > self.sent_count {
-            return Err(FrameError::Reserved.into());
+            return Err(FrameError::InvalidValue.into());
         }
         self.acked_count = taken;
         while let Some(&(number, end)) = self.bodies.front()
@@ -290,6 +291,7 @@ impl SharedMemoryLink {
         self.segment.prefetch_slot_for_write(self.end_index, self.sent_count);
     }
 
+    /// Counts the message as read, which frees its slot for the peer.
     #[inline]
     fn mark_read(&mut self) {
         self.received_count += 1;

@@ -330,8 +330,8 @@ impl StreamLink {
         Ok(went)
     }
 
-    /// Ignores the error of a send that failed because the peer closed the connection, and discards unsent frames, so
-    /// that answers that the peer has sent before are still received.
+    /// Ignores the error of a send to a peer that has closed the connection, and discards the unsent frames, so that
+    /// its earlier answers are still received.
     fn discard_unsent_if_closed<T: Default>(
         &mut self,
         sent: Result<T, CloseReason>,

@@ -108,8 +108,8 @@ const NO_SLOT: u32 = u32::MAX;
 
 /// Table of an endpoint's calls that are pending, or complete and not returned yet.
 ///
-/// A call keeps its slot until its outcome is taken or the call is removed. An answer that comes later finds another generation in the
-/// slot, and is dropped. An answer counts only if it comes from the peer that was called.
+/// A call keeps its slot until its outcome is taken or the call is removed. An answer that comes later finds another
+/// generation in the slot, and is dropped. An answer counts only if it comes from the peer that was called.
 ///
 /// ```
 /// use handover_rpc::engine::{Calls, CallCompletion, PeerKey};
@@ -211,8 +211,8 @@ impl Calls {
         true
     }
 
-    /// Returns `Some(true)` if the outcome of a call is stored, `Some(false)` if the call is pending; `None` if the call
-    /// is not in the table.
+    /// Returns `Some(true)` if the outcome of a call is stored, `Some(false)` if the call is pending; `None` if the
+    /// call is not in the table.
     #[inline]
     #[must_use]
     pub fn is_done(&self, id: CallId) -> Option<bool> {

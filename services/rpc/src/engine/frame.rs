@@ -107,7 +107,8 @@ pub struct FrameHeader {
     pub body_bytes: u32,
     /// Kind of the frame.
     pub kind: FrameKind,
-    /// Identifier of the procedure ([`Method::word`](super::Method::word)); in a refusal, its code; in data, the offset.
+    /// Identifier of the procedure ([`Method::word`](super::Method::word)); in a refusal, its code; in data, the
+    /// offset.
     pub method: u64,
     /// Call number, assigned by the caller; in data, the transfer number.
     pub call: u64,
@@ -129,7 +130,7 @@ impl FrameHeader {
     pub fn from_words(words: [u64; 3], body_bytes_max: u32) -> Result<Self, FrameError> {
         let [first, method, call] = words;
         if first >> 40 != 0 {
-            return Err(FrameError::Reserved);
+            return Err(FrameError::InvalidValue);
         }
         // The cast truncates to 8 bits; the bits above were checked to be zero.
         let kind = FrameKind::from_byte((first >> 32) as u8)?;
@@ -210,7 +211,7 @@ impl Hello {
     ///
     /// # Errors
     /// [`FrameError::Magic`] and [`FrameError::Version`] if the peer speaks another protocol or
-    /// version, and [`FrameError::Reserved`] if a flag is neither 0 nor 1.
+    /// version, and [`FrameError::InvalidValue`] if a flag is neither 0 nor 1.
     pub fn decode(bytes: &[u8; HELLO_BYTES]) -> Result<Self, FrameError> {
         if bytes[..8] != MAGIC {
             return Err(FrameError::Magic);
@@ -220,7 +221,7 @@ impl Hello {
             return Err(FrameError::Version { peer, own: PROTOCOL_VERSION });
         }
         if bytes[10] > 1 || bytes[11] > 1 {
-            return Err(FrameError::Reserved);
+            return Err(FrameError::InvalidValue);
         }
         let word = |at: usize| {
             u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])

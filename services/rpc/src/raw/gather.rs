@@ -28,8 +28,8 @@ fn count_or_errno(count: isize) -> Result<usize, Errno> {
     }
 }
 
-/// Sends `head`, and then at most PIECES_MAX of the pieces. Returns the number of bytes that the kernel accepted, 0 if the
-/// socket's buffer is full.
+/// Sends `head`, and then at most PIECES_MAX of the pieces. Returns the number of bytes that the kernel accepted, 0 if
+/// the socket's buffer is full.
 pub(crate) fn send_from<'a>(
     fd: BorrowedFd<'_>,
     head: &[u8],

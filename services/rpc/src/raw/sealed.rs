@@ -26,9 +26,9 @@ pub(super) fn create_sealed_file(name: &str, bytes: usize) -> Result<OwnedFd, Fa
     Ok(file)
 }
 
-/// Returns `true` if accesses to a mapping of the file cannot end in a SIGBUS, whatever its owner does: it is memory of
-/// small pages, at least `bytes` long, and sealed against shrinking. (A page that was never written is allocated when
-/// it is first read; if the machine has no memory left, this process is killed as for any other page.)
+/// Returns `true` if accesses to a mapping of the file cannot end in a SIGBUS, whatever its owner does. The file must
+/// be memory of small pages, at least `bytes` long, and sealed against shrinking. (A page that was never written is
+/// allocated when it is first read; if the machine has no memory left, this process is killed as for any other page.)
 pub(super) fn is_mapping_safe(file: impl AsFd, bytes: usize) -> Result<bool, FailedSystemCall> {
     // fcntl returns EINVAL for files that are not memfds and cannot have seals.
     let seals = fcntl_get_seals(&file).unwrap_or(SealFlags::empty());

@@ -26,7 +26,8 @@ const INLINE_BODY_WORDS_MAX: usize = 12;
 /// Maximum length of a body that is stored in its slot, in bytes.
 pub(crate) const INLINE_BODY_BYTES_MAX: usize = 8 * INLINE_BODY_WORDS_MAX;
 
-/// Sleep state of one end of the connection, and its wait for space. The status has separate cache lines, as it is read far more often than written.
+/// Sleep state of one end of the connection, and its wait for space. The status has separate cache lines, as it is read
+/// far more often than written.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(crate) struct EndStatus {
@@ -56,7 +57,8 @@ pub(crate) struct SegmentEnd {
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(crate) struct MessageSlot {
-    /// Number of the message in this slot, counted from 1; a smaller one than expected is of an earlier lap of the ring.
+    /// Number of the message in this slot, counted from 1; a smaller one than expected is of an earlier lap of the
+    /// ring.
     pub(crate) sequence: AtomicU64,
     pub(crate) header: [AtomicU64; 3],
     /// Body of the message, or the offset of a long body.
@@ -161,8 +163,8 @@ impl Segment {
         prefetch::for_write(self.slot(sender, number));
     }
 
-    /// Returns a pointer to the byte at `offset` in the buffer for long bodies that the end `sender` sends, after a check
-    /// that `bytes` bytes from there lie in the buffer.
+    /// Returns a pointer to the byte at `offset` in the end `sender`'s buffer for long bodies. Panics unless `bytes`
+    /// bytes from there lie in the buffer.
     fn body_ptr(&self, sender: usize, offset: u32, bytes: usize) -> NonNull<u8> {
         let end = offset as usize + bytes;
         assert!(
@@ -196,8 +198,8 @@ impl Segment {
         let from = self.body_ptr(sender, offset, bytes);
         into.reserve(bytes);
         let room = NonNull::from(&mut into.spare_capacity_mut()[..bytes]).cast::<u8>();
-        // SAFETY: body_ptr() has checked that `bytes` bytes are readable at `from`, and `room` is as long and part of this
-        // vector's spare capacity. No reference to the mapping's bytes exists in this process.
+        // SAFETY: body_ptr() has checked that `bytes` bytes are readable at `from`, and `room` is as long and part of
+        // this vector's spare capacity. No reference to the mapping's bytes exists in this process.
         unsafe { copy::copy(from.as_ptr(), room.as_ptr(), bytes, StoreKind::Cached) };
         // SAFETY: the capacity was reserved, and copy() has initialized these bytes.
         unsafe { into.set_len(into.len() + bytes) };

@@ -176,8 +176,8 @@ impl BulkExchange<'_> {
         Ok(id)
     }
 
-    /// Starts the copy of a waiting transfer if the peer's memory is attached; otherwise requests
-    /// the attachment, or starts to use messages if the memory cannot be attached.
+    /// Starts to copy the data of a waiting transfer if the peer's memory is attached, requests the
+    /// attachment if not, or starts to send messages if the memory cannot be attached.
     fn advance_transfer(&mut self, id: Transfer) {
         let Some(transfer) = self.tables.transfers.get_active_mut(id) else { return };
         let (peer, handle) = (transfer.peer, transfer.handle);
@@ -624,8 +624,8 @@ impl BulkExchange<'_> {
         Ok(())
     }
 
-    /// Handles a data frame: a piece of a transfer that this endpoint receives. Shared memory passes its header and body together; a stream passes the
-    /// header first, and once more with an empty body when all data has arrived.
+    /// Handles a data frame: a piece of a transfer that this endpoint receives. Shared memory passes its header and
+    /// body together; a stream passes the header first, and once more with an empty body when all data has arrived.
     pub(crate) fn handle_data_frame(
         &mut self,
         peer: PeerKey,

@@ -3,8 +3,8 @@
 use crate::engine::BulkHandle;
 use std::time::Duration;
 
-/// Minimum length, in bytes, of a transfer that both peers copy half of, because for a shorter one the
-/// request to the peer would cost as much as it saves.
+/// Minimum length, in bytes, of a transfer that both peers copy half of. For a shorter one, the request to
+/// the peer would cost as much as it saves.
 pub(crate) const HALVED_TRANSFER_BYTES_MIN: u64 = 1 << 15;
 
 /// Parameters of a bulk transfer: its range in each of the two memories, and its time limit.
@@ -42,9 +42,9 @@ impl BulkPart {
         Self { theirs, ours, ..self }
     }
 
-    /// Lets both peers copy one half each at the same time, if this endpoint has mapped the peer's memory
-    /// ([`BulkPath::Mapped`]) and the range is at least 32 KiB long; has no effect otherwise. Meant for local memory
-    /// that is a [`BulkMemory::shared`](crate::BulkMemory::shared), too, which the peer can map.
+    /// Lets both peers copy one half each at the same time, where this is possible. It has no effect unless this
+    /// endpoint has mapped the peer's memory ([`BulkPath::Mapped`]) and the range is at least 32 KiB long. Meant for
+    /// local memory that is a [`BulkMemory::shared`](crate::BulkMemory::shared), too, which the peer can map.
     ///
     /// `ours` is the handle of the local memory, registered with the right that the peer needs for its half: to write
     /// for a pull, to read for a push. The peer copies while it is in any of its endpoint's methods, so this is for

@@ -19,9 +19,9 @@ const ACCEPT_PAUSE_NS: u64 = 100_000_000;
 const SWEEP_MS: u32 = 4_000;
 
 impl EventLoop {
-    /// Calls epoll if [`EPOLL_INTERVAL_NS`] has passed since the last call; returns `true` if the caller must then run an
-    /// iteration: for events, or for streams that epoll does not report. Peers that are reported as closed are handled
-    /// in the next iteration.
+    /// Calls epoll if [`EPOLL_INTERVAL_NS`] has passed since the last call; returns `true` if the caller must then run
+    /// an iteration: for events, or for streams that epoll does not report. Peers that are reported as closed are
+    /// handled in the next iteration.
     #[inline]
     pub(in crate::drive) fn poll_if_due_before_transfer(&mut self) -> bool {
         self.is_poll_due(false) && (self.poll(Some(0)) | self.has_streams_outside_epoll())
@@ -166,8 +166,8 @@ impl EventLoop {
         }
     }
 
-    /// Accepts connections from one listener, at most ACCEPTS_MAX. Returns the time at which to accept again; `None` to wait for an
-    /// event of the listener.
+    /// Accepts connections from one listener, at most ACCEPTS_MAX. Returns the time at which to accept again; `None` to
+    /// wait for an event of the listener.
     fn accept_from(&mut self, index: usize) -> Option<u64> {
         for _ in 0..ACCEPTS_MAX {
             match self.handshakes.make_room(&self.config, clock::now_ns()) {

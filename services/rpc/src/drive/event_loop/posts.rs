@@ -25,8 +25,8 @@ impl EventLoop {
         did | self.handle_posts()
     }
 
-    /// Reports to the pool that the endpoint has received answers of `taken_bytes` bytes for that
-    /// peer, and how many bytes are queued for sending to the peer.
+    /// Reports to the pool how many answer bytes for that peer the endpoint has taken from the pool, and
+    /// how many bytes are queued for sending to the peer.
     pub(super) fn update_pool_backlog(&mut self, peer: PeerKey, taken_bytes: usize) {
         let queued_bytes = self.peers.queued_bytes(peer);
         let Some(pool) = &self.pool else { return };

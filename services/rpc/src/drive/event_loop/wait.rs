@@ -32,8 +32,8 @@ impl EventLoop {
         }
     }
 
-    /// Polls briefly for the result of a call in shared memory; returns `true` if the call is done and its result is in
-    /// [`EventLoop::body`], and `false` if nothing has changed.
+    /// Polls briefly for the result of a call in shared memory; returns `true` if it has arrived and is in
+    /// [`EventLoop::body`]. Otherwise nothing has changed.
     #[inline]
     pub(crate) fn receive_answer_from_shared_memory(&mut self, id: CallId) -> bool {
         // The iteration that reads the clock serves everything.

@@ -84,8 +84,15 @@ fn whoever_listens_and_speaks_otherwise_is_named_and_left() {
     let this = handover_rpc::engine::PROTOCOL_VERSION;
     for (answer, said) in [
         (&other_version[..], format!("the peer uses protocol version 99, this endpoint {this}")),
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "the peer does not speak the protocol of handover-rpc".into()),
-        (&too_short.encode(), "the peer was disconnected: reserved bits of a frame are set".into()),
+        (
+            b"HTTP/1.1 400 Bad Request\r\n\r\n",
+            "the peer does not speak the protocol of handover-rpc".into(),
+        ),
+        (
+            &too_short.encode(),
+            "the peer was disconnected: the peer sent a value that the protocol does not allow"
+                .into(),
+        ),
         (b"handover", "the peer has closed the connection".into()),
     ] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
