@@ -31,7 +31,7 @@ fn serve(server: &mut Endpoint) -> Result<(), Box<dyn Error>> {
     })?;
     // Any serde types; a refusal has the handler's own number and text.
     server.register("divide", 0, |_, (a, b): (i64, i64)| {
-        a.checked_div(b).ok_or_else(|| Failure::new(1, format!("{a} by {b}")))
+        a.checked_div(b).ok_or_else(|| Failure::new(1, format!("cannot divide {a} by {b}")))
     })?;
     // Slow handlers run on the pool's threads.
     server.start_pool()?;

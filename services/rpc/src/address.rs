@@ -29,7 +29,7 @@ pub enum AddressError {
     },
 }
 
-/// Transport of a connection.
+/// Transport of a connection: shared memory, TCP, TLS, or a Unix socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Transport {
     /// Shared memory, between two processes of one user on one machine.

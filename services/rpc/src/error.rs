@@ -34,8 +34,8 @@ pub enum FrameError {
     /// The header has an unknown frame kind.
     #[error("the frame kind {0} is unknown")]
     Kind(u8),
-    /// The peer sent a value that the protocol does not allow, such as reserved bits that are not zero, or an unsuitable
-    /// file for shared memory.
+    /// The peer sent a value that the protocol does not allow, such as reserved bits that are not zero, or an
+    /// unsuitable file for shared memory.
     #[error("the peer sent a value that the protocol does not allow")]
     InvalidValue,
     /// The body of the frame is longer than the agreed maximum.

@@ -29,7 +29,7 @@ struct Posts<P> {
     queued: Vec<P>,
 }
 
-/// Error of queueing a post.
+/// Error of queueing a post: too many are queued, or no thread drives the endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PostError {
     /// The maximum number of posts is queued.
@@ -60,7 +60,7 @@ impl<A, P> Mailbox<A, P> {
         }
     }
 
-    /// Queues an answer. Returns whether the endpoint's thread must be woken.
+    /// Queues an answer; returns whether the endpoint's thread must be woken.
     pub fn push_answer(&self, answer: A) -> ReceiverState {
         lock_ignoring_poison(&self.answers).push(answer);
         self.announce()
@@ -80,8 +80,8 @@ impl<A, P> Mailbox<A, P> {
         std::mem::take(&mut posts.queued)
     }
 
-    /// Queues a post, if fewer than `posts_max` are queued. Returns whether the endpoint's thread
-    /// must be woken. A refused post is dropped without a lock.
+    /// Queues a post, if fewer than `posts_max` are queued; returns whether the endpoint's thread must be woken. A
+    /// refused post is dropped without a lock.
     ///
     /// # Errors
     /// [`PostError`] if too many wait, or if the mailbox is closed.
@@ -101,7 +101,7 @@ impl<A, P> Mailbox<A, P> {
         Err(refusal)
     }
 
-    /// Requests the thread to stop. Returns whether it must be woken.
+    /// Requests the thread to stop; returns whether it must be woken.
     pub fn request_stop(&self) -> ReceiverState {
         // Relaxed: ordered by the exchange of `has_items` in announce(). An exchange, as loom also tries
         // stores that an exchange in take_stop_request() overwrites without having seen them.
@@ -109,7 +109,7 @@ impl<A, P> Mailbox<A, P> {
         self.announce()
     }
 
-    /// Records that items are queued. Returns the state of the receiving thread.
+    /// Records that items are queued; returns the state of the receiving thread.
     fn announce(&self) -> ReceiverState {
         // Release: publishes the stop request to the Acquire in take_all(); `answers` and `posts` have their own
         // locks. An exchange and no store: it continues the release sequence of an announcement by

@@ -46,7 +46,7 @@ impl From<Result<(), Refusal>> for CallOutcome {
     }
 }
 
-/// Monitor of an endpoint's calls; `None` without monitoring.
+/// Monitor of an endpoint's calls, if they are monitored.
 #[derive(Debug, Default)]
 pub(crate) struct CallMonitor {
     #[cfg(feature = "monitoring")]

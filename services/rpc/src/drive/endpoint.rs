@@ -198,7 +198,7 @@ impl Endpoint {
         Ok(new)
     }
 
-    /// Listens at an additional address. Returns the resolved address, to which peers connect.
+    /// Listens at an additional address; returns the resolved address, to which peers connect.
     ///
     /// # Errors
     /// [`EndpointError`] if the address is in use, or not available.
@@ -338,7 +338,7 @@ impl Endpoint {
         self.insert(name, provider, Handler::Pooled(Arc::new(work)))
     }
 
-    /// Removes a procedure. Returns `false` if it was not registered.
+    /// Removes a procedure; returns `false` if it was not registered.
     pub fn unregister(&mut self, name: &str, provider: u16) -> bool {
         self.handlers.registered.remove(name, provider).is_some()
     }

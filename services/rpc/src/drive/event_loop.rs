@@ -301,6 +301,7 @@ impl EventLoop {
         }
     }
 
+    /// Fails the calls and transfers of every peer in the list of closed ones, and empties the list.
     #[cold]
     fn fail_calls_of_all_closed(&mut self) {
         while let Some(ClosedPeer { peer, why, socket, process }) = self.peers.pop_closed() {

@@ -157,8 +157,8 @@ impl Handshake {
         self.wire.fd()
     }
 
-    /// Handles received bytes, and replies to them. Returns `true` if the handshake is complete,
-    /// `false` if more bytes are needed.
+    /// Handles received bytes, and replies to them; returns `true` if the handshake is complete, `false` if more bytes
+    /// are needed.
     pub(crate) fn advance(
         &mut self,
         config: &Config,
@@ -182,8 +182,9 @@ impl Handshake {
         self.discard()
     }
 
-    /// Reads and discards bytes until the peer closes a connection that was refused. Closing the
-    /// socket with unread bytes would reset the connection, and the peer could not read the reason.
+    /// Discards the bytes of a refused connection; returns `false` until the peer has closed the connection, and then
+    /// the reason of the refusal as the error. Closing the socket with unread bytes would reset the connection, and the
+    /// peer could not read the reason.
     fn discard(&mut self) -> Result<bool, CloseReason> {
         let mut discarded = [0; DISCARDED_BYTES];
         for _ in 0..DISCARDS_MAX {

@@ -89,7 +89,7 @@ impl Handshakes {
         self.entries[at] = Some(entry);
     }
 
-    /// Starts to connect to that address. Returns the number of the handshake; the caller must call
+    /// Starts to connect to that address; returns the number of the handshake. The caller must call
     /// [`advance`](Self::advance) for it at once.
     ///
     /// # Blocking
@@ -105,7 +105,7 @@ impl Handshakes {
         Ok(number)
     }
 
-    /// Starts the handshake over a byte stream that is connected to that address. Returns its number.
+    /// Starts the handshake over a byte stream that is connected to that address; returns its number.
     #[cfg(test)]
     pub(crate) fn connect_over(
         &mut self,
@@ -119,7 +119,7 @@ impl Handshakes {
         number.map_err(system_call_error("epoll_ctl", address))
     }
 
-    /// Starts the handshake of a connection that was accepted at that address. Returns its number.
+    /// Starts the handshake of a connection that was accepted at that address; returns its number.
     pub(crate) fn accept(
         &mut self,
         wire: Wire,
@@ -133,7 +133,7 @@ impl Handshakes {
         number.map_err(CloseReason::from_system_call("epoll_ctl"))
     }
 
-    /// Adds a handshake to the table and to the epoll set. Returns its number.
+    /// Adds a handshake to the table and to the epoll set; returns its number.
     fn register(
         &mut self,
         handshake: Handshake,

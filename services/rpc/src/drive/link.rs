@@ -18,8 +18,8 @@ pub(crate) trait Link: Send + fmt::Debug {
         self.send(header, body)
     }
 
-    /// Receives the next frame. Returns its header, and replaces the contents of `body` by its
-    /// body; returns `None` if there is none. With `eager`, reads even without a notification.
+    /// Receives the next frame; returns its header, or `None` if there is none. Replaces the contents of `body` by its
+    /// body. With `eager`, reads even without a notification.
     ///
     /// After an error, no more frames come.
     fn receive(
@@ -28,7 +28,7 @@ pub(crate) trait Link: Send + fmt::Debug {
         eager: bool,
     ) -> Result<Option<FrameHeader>, CloseReason>;
 
-    /// Sends queued frames while there is space. Returns `true` if any bytes were sent.
+    /// Sends queued frames while there is space; returns `true` if any bytes were sent.
     fn flush(&mut self) -> Result<bool, CloseReason>;
 
     fn queued_bytes(&self) -> usize;
@@ -48,8 +48,8 @@ pub(crate) trait Link: Send + fmt::Debug {
     /// Returns `true` for shared memory: polling for frames costs no system call, and epoll does not report them.
     fn is_in_shared_memory(&self) -> bool;
 
-    /// Sleeps until data arrives, and reads it in the same system call. Returns `false` if nothing was read: at once
-    /// where this is not possible, or at the limit that [`limit_wait_in_read`](Self::limit_wait_in_read) sets.
+    /// Sleeps until data arrives, and reads it in the same system call; returns `false` if nothing was read. That is at
+    /// once where this is not possible, or at the limit that [`limit_wait_in_read`](Self::limit_wait_in_read) sets.
     fn wait_in_read(&mut self) -> bool {
         false
     }
@@ -90,7 +90,7 @@ pub(crate) trait Link: Send + fmt::Debug {
         false
     }
 
-    /// Returns the file with this id if it was passed before the frame that refers to it. Files
+    /// Returns the passed file with this id; `None` if it did not arrive before the frame that refers to it. Files
     /// arrive in the order of their frames, so files before it are dropped.
     fn take_file(&mut self, _file: FileId) -> Option<OwnedFd> {
         None

@@ -149,7 +149,7 @@ impl Monitor {
         self.under_way.insert(CallKey { side, peer, call }, begun);
     }
 
-    /// Records that a call was completed. Has no effect if its start was not recorded.
+    /// Records that a call was completed, unless its start was not recorded.
     #[cold]
     pub(crate) fn record_end(
         &mut self,

@@ -153,7 +153,8 @@ impl Peers {
 
     // Beginning and end of connections.
 
-    /// Adds the peer of a complete handshake, if there is a free slot. Another peer may be closed meanwhile.
+    /// Adds the peer of a complete handshake; fails if `peers_max` peers are connected. Another peer may be closed
+    /// meanwhile.
     pub(crate) fn add_peer(
         &mut self,
         handshake: Handshake,
@@ -295,7 +296,7 @@ impl Peers {
 
     // Receiving.
 
-    /// Handles a notification of that peer's socket. Returns its link.
+    /// Handles a notification of that peer's socket; returns its link.
     pub(crate) fn on_ready(&mut self, peer: PeerKey) -> Option<&mut AnyLink> {
         self.link_mut(peer)?.on_ready();
         self.set_receivable(peer.slot);
@@ -401,7 +402,7 @@ impl Peers {
         std::mem::take(&mut self.is_flush_due)
     }
 
-    /// Sends queued frames of that peer. Returns `true` if any bytes were sent.
+    /// Sends queued frames of that peer; returns `true` if any bytes were sent.
     pub(crate) fn flush(&mut self, peer: PeerKey) -> bool {
         let Some(at) = self.slots.get_mut(peer.slot as usize) else { return false };
         let Some(link) = at.link.as_mut().filter(|it| it.queued_bytes() > 0) else { return false };

@@ -86,7 +86,7 @@ impl PoolQueue {
         position
     }
 
-    /// Schedules that peer if it has a waiting request and at most `pause_above_bytes` bytes of unsent answers. Returns
+    /// Schedules that peer if it has a waiting request and at most `pause_above_bytes` bytes of unsent answers; returns
     /// `true` if the peer was not scheduled before and is now.
     fn schedule(&mut self, peer: PeerKey, pause_above_bytes: usize) -> bool {
         let Some(its) = self.peers.get_mut(&peer) else { return false };

@@ -55,6 +55,7 @@ impl<T> Answer<T> {
         self.call.load(Ordering::Relaxed)
     }
 
+    /// Stores the result, and wakes the thread, fiber or future that waits for it.
     fn set(&self, answer: Result<T, CallError>) {
         // The value is set once: by set_result(), or when the promise is dropped.
         let _ = self.result.set(answer);

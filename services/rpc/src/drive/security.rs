@@ -37,7 +37,7 @@ impl Security {
 
     pub(crate) fn set_secret(&mut self, bytes: &[u8]) -> Result<(), String> {
         let secret = Secret::new(bytes).ok_or_else(|| {
-            format!("a secret of {} bytes: at least {SECRET_BYTES_MIN} are needed", bytes.len())
+            format!("the secret has {} bytes, at least {SECRET_BYTES_MIN} are needed", bytes.len())
         });
         self.secret = Some(secret?);
         Ok(())

@@ -112,8 +112,8 @@ impl SharedMemoryLink {
         self.segment.slot(1 - self.end_index, self.received_count)
     }
 
-    /// Reads wake-up bytes and at most one file from the socket. Returns the number of bytes, and `true` for a file;
-    /// `None` if there are no bytes.
+    /// Reads wake-up bytes and at most one file from the socket; returns the number of bytes, and `true` for a file,
+    /// or `None` if there are no bytes.
     fn read_wakeups(&mut self, wake_bytes: &mut [u8]) -> Option<(usize, bool)> {
         let mut received = Vec::new();
         // An error is not handled here: epoll reports the end of the connection.
@@ -255,7 +255,7 @@ impl SharedMemoryLink {
         (head + bytes - self.body_tail <= shared_bytes).then_some((head, head + bytes))
     }
 
-    /// Polls for a message `polls` times, without other work. Returns `true` if a message has arrived.
+    /// Polls for a message `polls` times, without other work; returns `true` if a message has arrived.
     #[inline]
     pub(crate) fn poll_for_message(&self, polls: u32) -> bool {
         let slot = self.next_slot();

@@ -308,7 +308,7 @@ impl StreamLink {
         Ok(())
     }
 
-    /// Sends queued frames while there is space. Returns `true` if any bytes were sent.
+    /// Sends queued frames while there is space; returns `true` if any bytes were sent.
     fn try_flush(&mut self) -> Result<bool, CloseReason> {
         if !self.writable || self.has_hung_up {
             return Ok(false);
@@ -401,7 +401,7 @@ impl StreamLink {
         Some(FrameHeader { body_bytes: 0, ..header })
     }
 
-    /// Sends outgoing bulk data. Returns `true` if any bytes were sent.
+    /// Sends outgoing bulk data; returns `true` if any bytes were sent.
     fn flush_data(&mut self) -> Result<bool, CloseReason> {
         let mut went = false;
         while let Some(outgoing) = &mut self.outgoing {

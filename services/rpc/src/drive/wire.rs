@@ -122,8 +122,8 @@ impl Wire {
         }
     }
 
-    /// Receives into a range of memory, and then into `spare`. Returns `None`, and receives
-    /// nothing, if this stream cannot do so without a copy.
+    /// Receives into a range of memory, and then into `spare`; returns `None`, and receives nothing, if this stream
+    /// cannot do so without a copy.
     pub(crate) fn receive_memory(
         &mut self,
         memory: &BulkMemory,

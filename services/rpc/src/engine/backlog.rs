@@ -42,7 +42,7 @@ impl<T> Default for Backlog<T> {
 }
 
 impl<T> Backlog<T> {
-    /// Appends a request whose size counts as `bytes` bytes. Returns its position in the order of arrival. Of two
+    /// Appends a request whose size counts as `bytes` bytes; returns its position in the order of arrival. Of two
     /// requests with one call number, only the later can be withdrawn by that number.
     pub fn push(&mut self, call: Option<u64>, bytes: usize, request: T) -> u64 {
         let position = self.next_position;

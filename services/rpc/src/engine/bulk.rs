@@ -85,7 +85,7 @@ pub struct FileId {
     pub inode: u64,
 }
 
-/// Location of a memory segment, for a peer that shares memory with its owner.
+/// Location of a memory segment for a peer on the same machine: in a file, or in the owner's address space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SegmentLocation {
     /// Segment in a file that is passed to the peer. If the file did not arrive, the segment cannot be mapped.

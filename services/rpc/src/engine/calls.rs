@@ -189,8 +189,8 @@ impl Calls {
         (same && !matches!(slot.state, SlotState::Free { .. })).then_some(slot)
     }
 
-    /// Stores the outcome of a call whose number a peer has sent. Returns `false` if no such call
-    /// is pending, or if another peer was called.
+    /// Stores the outcome of a call whose number a peer has sent; returns `false` if no such call is pending, or if
+    /// another peer was called.
     #[inline]
     pub fn complete_call(
         &mut self,
@@ -239,7 +239,7 @@ impl Calls {
         self.slot(id).map(|slot| slot.peer)
     }
 
-    /// Removes a completed call and passes its outcome and body to `read`. Returns `None` if the call is not complete.
+    /// Removes a completed call and passes its outcome and body to `read`; returns `None` if the call is not complete.
     #[inline]
     pub fn take_completed<R>(
         &mut self,

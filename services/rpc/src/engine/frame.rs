@@ -18,7 +18,7 @@ pub const BULK_MESSAGE_BYTES_MAX: u32 = 2048;
 /// Length of a frame header, in bytes.
 pub const FRAME_HEADER_BYTES: usize = 24;
 
-/// Kind of a frame.
+/// Kind of a frame: a message of a call or of a bulk transfer, or the end of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum FrameKind {

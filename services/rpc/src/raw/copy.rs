@@ -6,7 +6,7 @@
 
 use std::sync::OnceLock;
 
-/// Kind of store instructions that a copy uses.
+/// Kind of store instructions that a copy uses: ordinary or non-temporal ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StoreKind {
     /// Ordinary stores, which leave the target in the caches for its next reader.

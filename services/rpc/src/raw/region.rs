@@ -19,6 +19,7 @@ use std::ptr::NonNull;
 /// Minimum length of a mapping, in bytes, for which huge pages are requested.
 const HUGE_PAGES_BYTES_MIN: usize = 1 << 21;
 
+/// Kind of a region: mapped memory, or the memory of a vector.
 #[derive(Debug)]
 enum RegionKind {
     /// Memory mapped by this process, with its file if this process created the memory to share it.

@@ -74,6 +74,7 @@ fn total_bytes(slots_count: u32, shared_bytes: u32) -> usize {
     2 * (END_BYTES + slots_count as usize * SLOT_BYTES + shared_bytes as usize)
 }
 
+/// Error of creating or mapping a segment: a failed system call, or an unsuitable file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SegmentError {
     FailedSystemCall(&'static str, Errno),

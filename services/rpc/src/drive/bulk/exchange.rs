@@ -667,8 +667,8 @@ impl BulkExchange<'_> {
 
     // Copying and sending.
 
-    /// Copies one piece of one transfer, and sends pieces of each peer's transfers. Returns `true`
-    /// if there was any work.
+    /// Copies one piece of one transfer, and sends pieces of each peer's transfers; returns `true` if there was any
+    /// work.
     pub(crate) fn run_bulk_iteration(&mut self) -> bool {
         let copied = self.copy_piece();
         self.send_pieces() || copied
@@ -735,7 +735,7 @@ impl BulkExchange<'_> {
         did
     }
 
-    /// Sends the next piece to that peer. Returns `false` if there is no piece, or no space for it now.
+    /// Sends the next piece to that peer; returns `false` if there is no piece, or no space for it now.
     fn send_piece(&mut self, peer: PeerKey) -> bool {
         let bytes_max = self.peers.message_bytes_max(peer) as u64;
         if !self.has_space_to_queue(peer) {

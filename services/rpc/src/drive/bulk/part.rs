@@ -67,7 +67,7 @@ impl BulkPart {
     }
 }
 
-/// Way in which transfers access a peer's memory.
+/// Way in which transfers access a peer's memory: mapped, copied by the kernel, or in messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BulkPath {
     /// Both processes have mapped the memory, and the one that started the transfer copies the data once.

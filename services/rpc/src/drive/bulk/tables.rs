@@ -416,7 +416,7 @@ impl BulkTables {
         self.incoming.get_mut(&peer)?.get_mut(&call)
     }
 
-    /// Stops receiving data with the transfer number `call`. Returns `true` if it was being received.
+    /// Stops receiving data with the transfer number `call`; returns `true` if it was being received.
     pub(crate) fn stop_receiving(&mut self, peer: PeerKey, call: u64) -> bool {
         let Some(its) = self.incoming.get_mut(&peer) else { return false };
         let was_received = its.remove(&call).is_some();

@@ -48,7 +48,7 @@ impl EventLoop {
         self.config.spin_forever && self.peers.streams_count > 0
     }
 
-    /// Calls epoll with that timeout, `None` for no limit, and handles its events. Returns `true` if there were any.
+    /// Calls epoll with that timeout, `None` for no limit, and handles its events; returns `true` if there were any.
     pub(crate) fn poll(&mut self, timeout_ns: Option<u64>) -> bool {
         let mut events = std::mem::take(&mut self.epoll_events);
         // An error is impossible: the epoll descriptor and the buffer are valid.
@@ -88,8 +88,8 @@ impl EventLoop {
 
     // Deadlines.
 
-    /// Handles due timers, connection attempts and sweeps, expired handshakes, and listeners that were
-    /// paused. Returns `true` if there was new work, which the caller must do before it sleeps.
+    /// Handles due timers, connection attempts and sweeps, expired handshakes, and listeners that were paused; returns
+    /// `true` if there was new work, which the caller must do before it sleeps.
     fn handle_deadlines(&mut self) -> bool {
         if self.bulk.has_lingering_memory() {
             self.bulk.free_lingering_memory();
@@ -146,7 +146,7 @@ impl EventLoop {
         clock::now_ns() + u64::from(self.config.handshake_timeout_ms) * 1_000_000
     }
 
-    /// Starts a connection attempt. Returns the number of its entry in [`Handshakes`].
+    /// Starts a connection attempt; returns the number of its entry in [`Handshakes`].
     pub(crate) fn start_connecting(&mut self, address: &Address) -> Result<u32, EndpointError> {
         if self.peers.active.len() >= self.config.peers_max as usize {
             return Err(EndpointError::TooManyPeers { peers_max: self.config.peers_max });
@@ -166,8 +166,8 @@ impl EventLoop {
         }
     }
 
-    /// Accepts connections from one listener, at most ACCEPTS_MAX. Returns the time at which to accept again; `None` to
-    /// wait for an event of the listener.
+    /// Accepts connections from one listener, at most ACCEPTS_MAX; returns the time at which to accept again, or `None`
+    /// to wait for an event of the listener.
     fn accept_from(&mut self, index: usize) -> Option<u64> {
         for _ in 0..ACCEPTS_MAX {
             match self.handshakes.make_room(&self.config, clock::now_ns()) {
@@ -245,7 +245,7 @@ impl EventLoop {
 
     // Interface of the simulation.
 
-    /// Starts a handshake over a simulated byte stream, as connector or acceptor. Returns the number of the handshake.
+    /// Starts a handshake over a simulated byte stream, as connector or acceptor; returns the number of the handshake.
     #[cfg(test)]
     pub(crate) fn start_simulated(
         &mut self,
@@ -257,11 +257,11 @@ impl EventLoop {
         let parts = (&self.poll, &self.config, &self.security);
         if is_connector {
             let number = self.handshakes.connect_over(wire, address, deadline_ns, parts);
-            return number.expect("start the handshake of a new connection");
+            return number.expect("start the handshake of an initiated connection");
         }
         self.handshakes
             .accept(wire, (address.clone(), None), deadline_ns, parts)
-            .expect("accept a connection below peers_max")
+            .expect("start the handshake of an accepted connection")
     }
 
     /// Handles every connection and handshake as if epoll had reported it.

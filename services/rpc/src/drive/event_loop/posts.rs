@@ -10,7 +10,7 @@ use crate::drive::pool::PoolAnswer;
 use crate::engine::{ONE_WAY_CALL_NUMBER, PeerKey, Refusal};
 
 impl EventLoop {
-    /// Handles the answers, calls and closures that other threads have queued. Returns `true` if there were any.
+    /// Handles the answers, calls and closures that other threads have queued; returns `true` if there were any.
     #[cold]
     pub(super) fn handle_inbox(&mut self) -> bool {
         let mut answers = std::mem::take(&mut self.answers);
@@ -44,7 +44,7 @@ impl EventLoop {
         }
     }
 
-    /// Starts the calls of other threads, and queues their closures. Returns `true` if there were any.
+    /// Starts the calls of other threads, and queues their closures; returns `true` if there were any.
     fn handle_posts(&mut self) -> bool {
         let mut posts = std::mem::take(&mut self.posts);
         let any = !posts.is_empty();
@@ -109,8 +109,8 @@ impl EventLoop {
         }
     }
 
-    /// Runs the callbacks of due timers and the closures of other threads, and dumps the state if a
-    /// signal was received. Returns `true` if there was any work.
+    /// Runs the callbacks of due timers and the closures of other threads, and dumps the state if a signal was
+    /// received; returns `true` if there was any work.
     #[cold]
     pub(super) fn run_callbacks(&mut self) -> bool {
         self.has_callbacks = false;

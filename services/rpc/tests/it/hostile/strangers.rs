@@ -110,7 +110,7 @@ fn a_secret_is_read_from_a_file_and_a_short_one_is_refused() {
 
     std::fs::write(&file, "fifteen letters\n").unwrap();
     let refused = Endpoint::new(config.clone()).unwrap_err().to_string();
-    let words = "a secret of 15 bytes: at least 16 are needed";
+    let words = "the secret has 15 bytes, at least 16 are needed";
     assert_eq!(refused, format!("{}: {words}", file.display()));
     std::fs::remove_file(&file).unwrap();
     let refused = Endpoint::new(config).unwrap_err().to_string();
