@@ -82,7 +82,8 @@ pub enum WriteError {
     Tls(#[from] TlsError),
 }
 
-/// Error of sending a command to an event-loop thread; contains the bytes that were to be written.
+/// Error of sending a command to an event-loop thread, whose queue is full or which has exited; contains the bytes to
+/// be written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommandError {
@@ -124,7 +125,7 @@ pub enum CloseReason {
     /// More bytes would have been queued than the limit allows, as the peer does not read fast enough.
     #[error(transparent)]
     SlowReader(#[from] SendQueueOverflow),
-    /// The connection has exceeded a time limit.
+    /// The connection has exceeded its time limit for a message, for sending or for the TLS handshake.
     #[error(transparent)]
     TimedOut(#[from] TimeoutError),
     /// TLS failed, in the handshake or in a record.

@@ -47,9 +47,11 @@ pub(crate) fn append_short_message(out: &mut Vec<u8>, head: [u8; 4], bytes: &[u8
     unsafe { out.set_len(appended) };
 }
 
-/// Copies bytes with two word accesses, one at each end, which overlap if there are fewer bytes than two words.
+/// Copies up to 32 bytes as two words, the first and the last of the bytes, which overlap if there are fewer bytes than
+/// two words.
 #[inline(always)]
 fn copy_short(from: &[u8], to: &mut [MaybeUninit<u8>]) {
+    /// Copies the first and the last `WORD_BYTES` bytes; returns `false` if there are fewer bytes than one word.
     #[inline(always)]
     fn copy_both_ends<const WORD_BYTES: usize>(from: &[u8], to: &mut [MaybeUninit<u8>]) -> bool {
         let Some(first) = from.first_chunk::<WORD_BYTES>() else { return false };

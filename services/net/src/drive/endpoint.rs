@@ -57,8 +57,8 @@ impl ConnectOptions {
         Self { address, source: None, tls: None }
     }
 
-    /// Sets the local address to connect from; one address has some 28,000 ports. For port 0 the kernel chooses a
-    /// port.
+    /// Sets the local address to connect from; the kernel can choose among some 28,000 ports of an address. For port 0
+    /// the kernel chooses a port.
     #[must_use]
     pub fn with_source(self, source: SocketAddr) -> Self {
         Self { source: Some(source), ..self }

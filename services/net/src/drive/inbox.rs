@@ -105,7 +105,7 @@ impl<D> Inbox<D> {
     /// Sends the thread that hands connections to this one the command to resume accepting.
     fn resume_acceptor(&self) {
         if let Some(acceptor) = self.acceptor.get().and_then(Weak::upgrade) {
-            // If its queue of commands is full, it tries again after `RETRY_NS`.
+            // If its queue of commands is full, it tries again after `ACCEPT_RETRY_NS`.
             let _ = acceptor.push_command(Command::ResumeAccepting);
         }
     }

@@ -69,7 +69,7 @@ impl<H: Handler> Net<H> {
         Self::start_with(threads_count, &listen_options, accept_policy, config, codec, handler)
     }
 
-    /// Starts threads like [`start`](Self::start), with TLS at the addresses whose options have it.
+    /// Starts threads like [`start`](Self::start), with TLS at the addresses whose options have a TLS configuration.
     ///
     /// # Errors
     /// As [`start`](Self::start).

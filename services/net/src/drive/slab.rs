@@ -30,7 +30,7 @@ impl From<ConnKey> for slab::Key {
 /// State that a thread keeps for one connection.
 pub(crate) struct ConnSlot<D> {
     pub(crate) fd: OwnedFd,
-    /// Time in ms of the latest byte received; wraps around every 49 days.
+    /// Time in ms of the latest byte received, or of the latest change of state; wraps around every 49 days.
     pub(crate) active_ms: u32,
     pub(crate) permit: Permit,
     pub(crate) flags: ConnFlags,
@@ -101,7 +101,7 @@ impl ConnFlags {
     }
 }
 
-/// Returns the number of bytes of memory that a thread needs for an idle connection with program data `D`.
+/// Returns the number of bytes of memory that a thread needs for an idle connection without TLS, with program data `D`.
 #[must_use]
 pub const fn idle_connection_bytes<D>() -> usize {
     Slab::<ConnSlot<D>>::ENTRY_BYTES

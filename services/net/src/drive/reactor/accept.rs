@@ -28,8 +28,8 @@ pub(crate) struct Listener<D> {
     next_target: usize,
 }
 
-/// Thread to which a listener hands connections. Another thread does not exit while its `AcceptTarget` exists;
-/// dropping that unregisters the listener, even if the listener's thread panics.
+/// Thread to which a listener hands connections: its own or another one. Another thread does not exit while its
+/// `AcceptTarget` exists; dropping that unregisters the listener, even if the listener's thread panics.
 struct AcceptTarget<D> {
     inbox: Arc<Inbox<D>>,
     is_this_thread: bool,
@@ -43,7 +43,7 @@ impl<D> Drop for AcceptTarget<D> {
     }
 }
 
-/// Result of choosing the thread that gets the next connection.
+/// Thread that gets the next connection: this one, another one with a slot reserved, or none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TargetChoice {
     ThisThread,
@@ -61,7 +61,7 @@ impl<H: Handler> Reactor<H> {
         self.listen_with(&address.into())
     }
 
-    /// Listens like [`listen`](Self::listen), but by TLS if `listen` has a TLS configuration.
+    /// Listens like [`listen`](Self::listen), with TLS if `listen` has a TLS configuration.
     ///
     /// # Errors
     /// As [`listen`](Self::listen).
@@ -78,6 +78,7 @@ impl<H: Handler> Reactor<H> {
         self.add_listener(listen, true, Vec::new())
     }
 
+    /// Listens at an address; connections go round robin to `threads`, or all to this thread if there are none.
     pub(crate) fn add_listener(
         &mut self,
         listen: &ListenOptions,
@@ -179,15 +180,15 @@ impl<H: Handler> Reactor<H> {
         Some((if count > 0 { TargetChoice::NoSpace } else { own }, listener.next_target))
     }
 
-    /// Registers with each other thread that gets connections from the listener `index`, to be sent a command once
-    /// that thread has a free slot. Returns `false` if one has a free slot already.
+    /// Asks the other threads of the listener `index` for a command when one has a free slot; returns `false` if one
+    /// has a free slot already.
     fn await_slot(&self, index: u16) -> bool {
         let Some(listener) = self.listeners.get(usize::from(index)) else { return true };
         let mut others = listener.targets.iter().filter(|it| !it.is_this_thread);
         others.all(|it| it.inbox.reservations.start_awaiting_slot())
     }
 
-    /// Passes an accepted connection to the thread that has reserved a slot for it.
+    /// Passes an accepted connection to the thread of `choice`; this thread keeps it if another thread refuses it.
     fn deliver(&mut self, index: u16, choice: TargetChoice, fd: OwnedFd, peer: Option<SocketAddr>) {
         let Some(listener) = self.listeners.get_mut(usize::from(index)) else { return };
         let mut fd = fd;
@@ -210,8 +211,8 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Rejects one connection when no descriptor is free: closes the descriptor held in reserve, accepts the
-    /// connection and closes it. Returns `false` under `FullConnectionsPolicy::Wait`, or if no connection was rejected.
+    /// Rejects one connection when no descriptor is free; returns `false` under `FullConnectionsPolicy::Wait`, or if
+    /// none was rejected. It closes the descriptor held in reserve, accepts the connection and closes it.
     fn reject_one(&mut self, index: u16) -> bool {
         if self.core.config.when_full == FullConnectionsPolicy::Wait
             || self.reserve_fd.take().is_none()

@@ -59,8 +59,8 @@ impl<H: Handler> Reactor<H> {
         self.finish_service(key);
     }
 
-    /// Completes the attempt to connect. Returns `true` if the connection is established and still open; closes it if
-    /// the attempt failed.
+    /// Completes an attempt to connect; returns `false` if there is no result yet, or if it failed and the connection
+    /// is closed.
     fn finish_connect(&mut self, key: ConnKey) -> bool {
         let Some(slot) = self.core.slab.get_mut(key) else { return false };
         if !slot.flags.intersects(ConnFlags::WRITABLE) {
@@ -150,8 +150,8 @@ impl<H: Handler> Reactor<H> {
         delivered
     }
 
-    /// Checks if the peer has reset a connection that is not being read, or has closed its end after all its bytes
-    /// were read.
+    /// Handles a reset of a connection that is not being read, or the end of its stream if all bytes before it were
+    /// read.
     fn check_peer_end(&mut self, key: ConnKey) -> Result<(), CloseReason> {
         let Some(slot) = self.core.slab.get_mut(key) else { return Ok(()) };
         socket::take_socket_error(slot.fd.as_fd()).map_err(CloseReason::Reset)?;
@@ -404,7 +404,7 @@ impl<H: Handler> Reactor<H> {
         self.core.sealed = sealed;
     }
 
-    /// Ends the service of a connection in this iteration: queues it again, starts a timer, or closes it.
+    /// Ends the service of a connection in this iteration: closes it, or queues it again or starts its timer if needed.
     pub(super) fn finish_service(&mut self, key: ConnKey) {
         let is_stopping = self.core.is_stopping;
         let local_close_reason = self.local_close_reason();
@@ -472,7 +472,7 @@ fn read_blockers(flags: ConnFlags) -> ConnFlags {
     if flags.intersects(ConnFlags::HANDSHAKING) { HANDSHAKE_BLOCKERS } else { READ_BLOCKERS }
 }
 
-/// Returns `buffer`, shrunk if its capacity has grown too large.
+/// Returns `buffer`, emptied and shrunk if its capacity exceeds `REPLY_BUFFER_KEPT_BYTES_MAX`.
 fn shrunk(mut buffer: Vec<u8>) -> Vec<u8> {
     if buffer.capacity() > REPLY_BUFFER_KEPT_BYTES_MAX {
         buffer.clear();
@@ -481,6 +481,7 @@ fn shrunk(mut buffer: Vec<u8>) -> Vec<u8> {
     buffer
 }
 
+/// Encrypts `replies`, and sends the TLS records or queues those that the kernel does not accept.
 fn seal_and_send<D>(
     core: &mut ReactorState<D>,
     key: ConnKey,
@@ -498,13 +499,14 @@ fn seal_and_send<D>(
     sent
 }
 
+/// Sends bytes on the connection `key`; queues those that the kernel does not accept.
 fn send_or_queue<D>(
     core: &mut ReactorState<D>,
     key: ConnKey,
-    replies: &[u8],
+    bytes: &[u8],
 ) -> Result<(), CloseReason> {
     let Some(slot) = core.slab.get_mut(key) else { return Ok(()) };
-    let mut rest = replies;
+    let mut rest = bytes;
     let waits = ConnFlags::CONNECTING.union(ConnFlags::SEND_BLOCKED);
     if slot.protocol.unsent_bytes().is_empty() && !slot.flags.intersects(waits) {
         let sent_bytes = socket::send(slot.fd.as_fd(), rest).map_err(CloseReason::Reset)?;
