@@ -12,8 +12,8 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Creates the file of a recording with the first page `page`, and locks the file. An older trace
-/// at the path is replaced by renaming, so that processes that have mapped it can still use it.
+/// Creates and locks a recording's file at `path`, with `page` as its first page. An older trace at the path is
+/// replaced by renaming, so that processes that have mapped it can still use it.
 ///
 /// # Errors
 /// `AlreadyExists` if another process records to this file; `InvalidInput` if the path names
@@ -52,7 +52,7 @@ pub fn create_trace_file(path: &Path, page: &[u8]) -> io::Result<File> {
     ))
 }
 
-/// Maximum number of attempts to create the file, if other processes create and remove it at the same time.
+/// Maximum number of attempts to create a file that other processes create and remove at the same time.
 const ATTEMPTS_MAX: u32 = 100;
 
 /// Returns options for opening a file that may be a FIFO, which must not block, or a symbolic link,
@@ -64,8 +64,8 @@ fn trace_open_options() -> OpenOptions {
     options
 }
 
-/// Returns an error if `path` must not be replaced because it exists and is neither an empty file
-/// nor a trace; else `None`.
+/// Returns the error for a `path` that exists and is neither a trace nor an empty file, which must not be replaced;
+/// else `None`.
 fn replace_refusal(path: &Path) -> Option<io::Error> {
     let refused = |why| Some(io::Error::new(io::ErrorKind::InvalidInput, why));
     match std::fs::symlink_metadata(path) {
@@ -151,6 +151,7 @@ pub fn unlock_file(file: &File) {
     let _ = rustix::fs::flock(file, FlockOperation::Unlock);
 }
 
+/// Returns `true` if `path` is still the path of the open file `file`.
 pub(crate) fn is_at_path(file: &File, path: &Path) -> bool {
     let identity = |data: std::fs::Metadata| (data.dev(), data.ino());
     let there = std::fs::symlink_metadata(path).map(identity);
@@ -172,8 +173,8 @@ pub fn is_process_alive(pid: u32) -> bool {
     pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(Errno::SRCH))
 }
 
-/// Returns `false` if the file of rings at `path` can be deleted. Returns `true` if it is being
-/// written, completes an unfinished trace, or is not a file of rings.
+/// Returns `false` if the file of rings at `path` can be deleted; `true` if it is being written, completes an
+/// unfinished trace, or is not a file of rings.
 #[must_use]
 pub fn is_rings_file_needed(path: &Path) -> bool {
     let header = |path: &Path| -> Option<(File, TraceHeader)> {

@@ -11,10 +11,10 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-/// Number of distinct site numbers in an event's code; the two lowest bits of a code are the form.
+/// Number of site numbers that an event's code can hold; the two lowest bits of a code are the form.
 const SITE_NUMBERS: usize = 1 << (CODE_BITS - 2);
 
-/// State of a recording when its header was last written.
+/// State of a recording when its header was last written: finished, failed or unfinished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RecordingState {
@@ -168,7 +168,7 @@ impl<S: ReadAt> Trace<S> {
         self.missing
     }
 
-    /// Returns the number of bytes in the files that could not be parsed.
+    /// Returns the number of bytes of the trace's files that are damaged and were skipped.
     #[must_use]
     pub fn damaged_bytes(&self) -> u64 {
         self.damaged_bytes
