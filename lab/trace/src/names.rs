@@ -17,7 +17,7 @@ impl NameId {
     }
 }
 
-/// Set of site names; sites of several traces, and several sites of one program, may share a name.
+/// Set of the sites' names in all traces; several sites may share a name.
 #[derive(Debug, Clone)]
 pub struct SiteNames {
     texts: Vec<String>,
@@ -26,8 +26,7 @@ pub struct SiteNames {
     by_site: Vec<Vec<NameId>>,
 }
 
-/// Placeholder for sites without a name, because the part of the trace file with the names is
-/// damaged.
+/// Name of sites whose own names are in a damaged part of the trace file.
 const UNNAMED_SITE: &str = "(unnamed)";
 
 impl SiteNames {
@@ -75,8 +74,8 @@ impl SiteNames {
     /// Returns the id of a site's name; the id of `(unnamed)` if the trace has no name for the site.
     #[must_use]
     pub fn id_of_site(&self, trace: usize, site: u32) -> NameId {
-        let of = self.by_site.get(trace);
-        of.and_then(|of| of.get(site as usize)).copied().unwrap_or(NameId(0))
+        let ids = self.by_site.get(trace);
+        ids.and_then(|ids| ids.get(site as usize)).copied().unwrap_or(NameId(0))
     }
 
     /// Returns the text of a name.
