@@ -94,13 +94,13 @@ fn main() {
         if let Err(error) = std::fs::write(out.join("format.h"), c_header()) {
             panic!("cannot write {}: {error}", out.join("format.h").display());
         }
-        build(&out, &library);
+        compile_library(&out, &library);
     } else if let Err(error) = std::fs::write(&library, "") {
         panic!("cannot write {}: {error}", library.display());
     }
 }
 
-fn build(out: &Path, library: &Path) {
+fn compile_library(out: &Path, library: &Path) {
     let mut compile: Command = cc::Build::new().get_compiler().to_command();
     // These flags override CFLAGS: the library must not trace itself, and may use only registers
     // that entry.S saves.

@@ -33,17 +33,17 @@ impl SiteNames {
     /// Collects the names of all sites.
     #[must_use]
     pub fn with_all_selected<S: ReadAt>(traces: &Traces<S>) -> Self {
-        Self::select(traces, |_| true)
+        Self::collect(traces, |_| true)
     }
 
-    /// Collects the names of all sites and selects those that match `pattern`;
-    /// [`walk`](crate::walk) ignores the others, as if they had not been enabled.
+    /// Collects the names of all sites and selects those that match `pattern`. [`walk`](crate::walk) ignores the
+    /// others, as if they had not been enabled.
     #[must_use]
     pub fn with_matching_selected<S: ReadAt>(traces: &Traces<S>, pattern: &str) -> Self {
-        Self::select(traces, |name| matches(pattern, name))
+        Self::collect(traces, |name| matches(pattern, name))
     }
 
-    fn select<S: ReadAt>(traces: &Traces<S>, is_selected: impl Fn(&str) -> bool) -> Self {
+    fn collect<S: ReadAt>(traces: &Traces<S>, is_selected: impl Fn(&str) -> bool) -> Self {
         let mut names = Self {
             texts: vec![UNNAMED_SITE.to_owned()],
             is_selected: vec![is_selected(UNNAMED_SITE)],

@@ -81,8 +81,8 @@ pub struct RecordOptions {
     /// Maximum time that a thread waits when its ring is full, before its event is lost. For
     /// streams only.
     pub wait: Duration,
-    /// `true` to run a program even if it has nothing to trace, because programs that it starts, or libraries that it
-    /// loads, may have.
+    /// `true` to run a program even if it has nothing to trace. Programs that it starts, or libraries that it loads,
+    /// may have.
     pub force: bool,
 }
 
@@ -296,7 +296,7 @@ fn wait(
     }
 }
 
-/// Returns the absolute path, of a symbolic link that of its target; an error if it is too long or not valid UTF-8.
+/// Returns the absolute path, with symbolic links resolved; an error if the recording library cannot use the path.
 fn absolute(path: &Path) -> Result<PathBuf, RecordError> {
     let absolute = path
         .canonicalize()

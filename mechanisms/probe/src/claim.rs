@@ -55,8 +55,7 @@ pub fn create_trace_file(path: &Path, page: &[u8]) -> io::Result<File> {
 /// Maximum number of attempts to create a file that other processes create and remove at the same time.
 const ATTEMPTS_MAX: u32 = 100;
 
-/// Returns options for opening a file that may be a FIFO, which must not block, or a symbolic link,
-/// which must not be followed.
+/// Returns options for opening a trace without following a symbolic link, or blocking on a FIFO.
 fn trace_open_options() -> OpenOptions {
     let mut options = File::options();
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
@@ -64,8 +63,7 @@ fn trace_open_options() -> OpenOptions {
     options
 }
 
-/// Returns the error for a `path` that exists and is neither a trace nor an empty file, which must not be replaced;
-/// else `None`.
+/// Returns an error if `path` exists and is neither a trace nor an empty file, so that it must not be replaced.
 fn replace_refusal(path: &Path) -> Option<io::Error> {
     let refused = |why| Some(io::Error::new(io::ErrorKind::InvalidInput, why));
     match std::fs::symlink_metadata(path) {
@@ -173,8 +171,8 @@ pub fn is_process_alive(pid: u32) -> bool {
     pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(Errno::SRCH))
 }
 
-/// Returns `false` if the file of rings at `path` can be deleted; `true` if it is being written, completes an
-/// unfinished trace, or is not a file of rings.
+/// Returns `false` if the file of rings at `path` can be deleted. It is needed while it is written, and by an
+/// unfinished trace; another file counts as needed.
 #[must_use]
 pub fn is_rings_file_needed(path: &Path) -> bool {
     let header = |path: &Path| -> Option<(File, TraceHeader)> {

@@ -89,9 +89,9 @@ impl Config {
         Self { rings_path: Some(path.into()), ..self }
     }
 
-    /// Sets the maximum time for which a thread waits for space in its ring before its event is
-    /// lost, up to an hour; the default is zero. For [`Policy::Stream`]: a program that may be
-    /// slowed down then loses nothing, however fast it is.
+    /// Sets the maximum time for which a thread waits for space in its ring before an event is lost. It is zero by
+    /// default, and an hour at most. For [`Policy::Stream`]: a program that may be slowed down then loses nothing,
+    /// however fast it is.
     ///
     /// After an unsuccessful wait (if the disk hangs, for example), the thread's events are lost
     /// without waiting until there is space again.

@@ -170,8 +170,7 @@ pub struct SegmentHeader {
     pub words: [u64; 8],
 }
 
-/// Decodes a word of a table of functions into the index of the function's module and the
-/// function's address in the module's file; `None` if the word is empty.
+/// Decodes a word of a table of functions into the index of the module and the address in its file; `None` if empty.
 #[must_use]
 pub fn decode_function_word(word: u64) -> Option<(u64, u64)> {
     use functions::{MODULE_SHIFT, PRESENT_FLAG};

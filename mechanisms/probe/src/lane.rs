@@ -201,7 +201,7 @@ pub enum WriteResult {
     Recorded,
     /// The event is counted as lost, because the ring has no space or recording has failed.
     Lost,
-    /// The ring has no space, and the event is not counted yet; the caller may retry once there [is
+    /// The ring has no space, and the event is neither stored nor counted. The caller may retry once there [is
     /// space](Writer::has_space), or [give up](Writer::count_lost_after_wait).
     Full,
     /// The lane is closed, and the event is not counted; the caller should drop the writer.
@@ -460,9 +460,9 @@ impl Drainer {
         }
     }
 
-    /// Copies the unread events of the current block, if the writer has started the next block;
-    /// returns the block's base time and the events, else `None`. Words after the last event are
-    /// zero. The events stay unread until [`skip_block`](Drainer::skip_block).
+    /// Copies the unread events of the current block; returns them and its base time, or `None` while the block is
+    /// incomplete. Words after the last event are zero. The events stay unread until
+    /// [`skip_block`](Drainer::skip_block).
     #[inline]
     pub fn copy_block_rest<'a, W: LaneWords>(
         &mut self,

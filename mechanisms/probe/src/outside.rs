@@ -222,8 +222,8 @@ fn attach_error(pid: u32, source: io::Error) -> OtherProcessError {
     }
 }
 
-/// Returns the section of sites in a file that the process has mapped, whose `path` is below the process's root folder;
-/// `None` if there is none.
+/// Returns the section of sites in a file that the process has mapped; `None` if there is none. The `path` is below the
+/// process's root folder.
 fn section_of(folder: &str, path: &str) -> Option<elf::ElfSection> {
     let seen = format!("{folder}/root{path}");
     // `exe` still leads to a program whose file was replaced or removed.

@@ -126,8 +126,8 @@ impl Drop for Recording {
     }
 }
 
-/// Creates the calling thread's ring now rather than at its first event; returns `false` if there is no recording or no
-/// free ring. At the first event it would take some milliseconds for 4 MiB.
+/// Creates the calling thread's ring before its first event; returns `false` if there is no recording or no free ring.
+/// At the first event it would take some milliseconds for 4 MiB.
 pub fn prepare() -> bool {
     let is_open = |writer: &Writer<LaneMemory>| !writer.lane().is_closed();
     if current::with_writer(is_open).unwrap_or(false) {
@@ -200,7 +200,7 @@ fn finish_recording(session: &Session) {
     session.finish_files();
 }
 
-/// Creates a writer for the calling thread; returns the time in ticks before that, or `None` if the thread gets no
+/// Creates a writer for the calling thread; returns the time, in ticks, before its creation, or `None` if there is no
 /// writer. The event is then counted as missing.
 #[cold]
 pub(crate) fn attach_thread() -> Option<u64> {
@@ -264,8 +264,8 @@ fn install_writer_for(session: &Session) -> bool {
     }
 }
 
-/// Waits until the calling thread's ring has space or its lane is closed; returns `false` after the maximum wait, or if
-/// the thread must not wait.
+/// Waits until the calling thread's ring has space or is closed; returns `false` after the maximum wait, or if waiting
+/// is not allowed.
 #[cold]
 pub(crate) fn wait_for_space() -> bool {
     if current::thread_phase() != ThreadPhase::InProgram {

@@ -27,8 +27,8 @@ const PERIOD_BUSY: Duration = Duration::from_millis(1);
 /// Minimum number of a thread's blocks to drain at a time, so that a chunk's header is small relative to its events.
 /// Undrained events are not lost if the process is killed: the ring outlives it.
 const BLOCKS_WORTHWHILE: u64 = 16;
-/// Number of events at which a chunk is written, few enough for events, chunk and written bytes to
-/// stay in a core's caches.
+/// Number of events at which a chunk is written. So few events, their chunk and the written bytes stay in a core's
+/// caches.
 const CHUNK_EVENTS: u64 = 1 << 14;
 
 /// Handle of the thread that drains the rings into a stream's file.

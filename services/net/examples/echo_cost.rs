@@ -65,7 +65,7 @@ fn run_client(address: SocketAddr, client: Option<TlsClientConfig>, depth: usize
             Some(tls) => {
                 plain.clear();
                 tls.open_records(&mut buffer[..count], &mut plain, &mut out)
-                    .expect("open the server's records");
+                    .expect("decrypt the server's records");
                 received_bytes += plain.len();
             }
             None => received_bytes += count,

@@ -49,8 +49,8 @@ pub struct Config {
     pub high_water_bytes: u32,
     /// Low-water mark, in bytes: reading resumes once the send queue has drained to it. Default 16,384.
     pub low_water_bytes: u32,
-    /// Time without a byte from the peer after which a connection is closed, in ms, up to an eighth later; 0, the
-    /// default, is no limit.
+    /// Time without a byte from the peer, in ms, after which the connection is closed; 0, the default, is no limit. The
+    /// close may be late by an eighth of this time.
     pub idle_timeout_ms: u32,
     /// Silence of a peer after which the kernel sends keepalive probes, in ms, rounded up to whole seconds; 0 sends
     /// none. There are four probes, a quarter of this time apart; without an answer the connection is reset, so that
@@ -71,8 +71,8 @@ pub struct Config {
     pub linger_ms: u32,
     /// Interval of calls of [`Handler::housekeep`](crate::Handler::housekeep), in ms; 0, the default, never calls it.
     pub housekeep_ms: u32,
-    /// Maximum time for which a thread spins before it sleeps, in ns, while recent spins have found work; 0, the
-    /// default, never spins. Use it for threads with a CPU of their own.
+    /// Maximum time, in ns, for which a thread spins before it sleeps; 0, the default, never spins. It spins while
+    /// recent spins have found work. Use it for threads with a CPU of their own.
     pub spin_ns_max: u32,
     /// Maximum number of commands of other threads in a thread's queue. Default 1,024.
     pub commands_max: u32,

@@ -82,8 +82,7 @@ pub enum WriteError {
     Tls(#[from] TlsError),
 }
 
-/// Error of sending a command to an event-loop thread, whose queue is full or which has exited; contains the bytes to
-/// be written.
+/// Error of sending a command to a thread that has a full queue or has exited; contains the bytes to be written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommandError {

@@ -71,8 +71,8 @@ impl Reservations {
         })
     }
 
-    /// Replaces the counts of connections by the result of `change`; returns `true`, and ends the wait, if a listener
-    /// waits for a slot and one is free now.
+    /// Replaces the counts of connections by the result of `change`; returns `true` if that ends a listener's wait for
+    /// a free slot.
     fn update_counts(&self, change: impl Fn(u64) -> u64) -> bool {
         let mut ends_wait = false;
         let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);

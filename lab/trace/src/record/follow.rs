@@ -122,6 +122,7 @@ struct FollowedProcess {
     rings: RingFile,
     rings_path: PathBuf,
     stream: TraceStreamFile,
+    /// Path of the trace file.
     path: PathBuf,
     lanes: Vec<Lane>,
     chunk: Chunk,
@@ -234,8 +235,8 @@ impl FollowedProcess {
         Ok(())
     }
 
-    /// Writes a chunk of a lane's events, from complete blocks, or all if `should_drain_all`; returns `false` if no
-    /// further events can be taken.
+    /// Writes a chunk of a lane's events; returns `false` if no further events can be taken. It takes those of complete
+    /// blocks or, if `should_drain_all`, all.
     fn write_chunk(&mut self, at: usize, should_drain_all: bool) -> io::Result<bool> {
         let lane = &mut self.lanes[at];
         self.chunk.clear();

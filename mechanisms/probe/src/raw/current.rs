@@ -43,8 +43,8 @@ impl Drop for ExitGuard {
     }
 }
 
-/// Calls `f` with the thread's writer and returns its result; `None` if the thread has no writer,
-/// or if this is a signal handler that interrupted a use of the writer.
+/// Calls `f` with the thread's writer and returns its result; `None` if the thread has no writer, or the writer is in
+/// use. It is in use if this is a signal handler that interrupted a use.
 ///
 /// `f` must not call `install_writer`, `take_writer` or `leak_writer`; no caller in this crate does.
 ///
@@ -77,8 +77,8 @@ pub(crate) fn is_writer_busy() -> bool {
     IS_BUSY.with(|is_busy| is_busy.load(Ordering::Relaxed))
 }
 
-/// Counts an event of a signal handler that interrupted a use of the writer; returns `false` if the thread has no
-/// writer of a running recording. The counts of a finished recording are final.
+/// Counts an event of a signal handler that interrupted a use of the writer; returns `false` if there is no writer, or
+/// its recording has ended. The counts of a finished recording are final.
 pub(crate) fn count_interrupted_event() -> bool {
     debug_assert!(is_writer_busy());
     // SAFETY: null or a Box that is not freed while IS_BUSY is set, as in with_writer().

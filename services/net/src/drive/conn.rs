@@ -81,8 +81,8 @@ impl<C: Codec, D> Conn<'_, C, D> {
         })
     }
 
-    /// Closes the connection once all queued bytes are sent and the peer has either closed its end or had `linger_ms`
-    /// to read them. The handler gets no further message from the connection.
+    /// Closes the connection once all queued bytes are sent, and the peer has closed its end or `linger_ms` have
+    /// passed. The handler gets no further message from the connection.
     pub fn close(&mut self) {
         let key = self.key;
         self.connections().close(key);

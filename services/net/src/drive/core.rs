@@ -78,8 +78,8 @@ pub(crate) struct HandlerCallState {
     pub(crate) record_per_message: bool,
     /// Number of bytes that were queued for sending before this call.
     pub(crate) queued_bytes: usize,
-    /// Maximum number of reply bytes without a call of `enforce_reply_limits`: the high-water mark, or the send queue's
-    /// free space if that is less. 0 if each message is a TLS record of its own.
+    /// Number of reply bytes above which `enforce_reply_limits` is called: the high-water mark or, if less, the send
+    /// queue's free space. 0 if each message is a TLS record of its own.
     replies_max: usize,
     /// `true` if no further message of the present read is to be delivered.
     pub(crate) should_stop: bool,
@@ -99,8 +99,8 @@ impl HandlerCallState {
     }
 }
 
-/// Appends a listener to the queue of ready sources unless the queue contains it, because a listener that is queued
-/// twice would accept twice as many connections in an iteration.
+/// Appends a listener to the queue of ready sources unless the queue contains it. Queued twice, it would accept twice
+/// as many connections in an iteration.
 pub(crate) fn enqueue_listener_once(ready: &mut VecDeque<EventSource>, source: EventSource) {
     if !ready.contains(&source) {
         ready.push_back(source);

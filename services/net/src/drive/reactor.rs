@@ -464,8 +464,8 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Returns the interval, in ns, of the searches for idle connections that covers all slots in an eighth of the idle
-    /// timeout; 0 without a timeout.
+    /// Returns the interval, in ns, between searches for idle connections; 0 without an idle timeout. All slots are
+    /// searched within an eighth of the timeout.
     fn sweep_ns(&self) -> u64 {
         let sweeps_count = u64::from(self.core.slab.slots_count() / SWEEP_SLOTS_MAX + 1);
         let idle_ns = ms_to_ns(self.core.config.idle_timeout_ms);

@@ -5,8 +5,7 @@ use handover_base::slab::{self, Slab};
 use handover_timer::TimerId;
 use std::os::fd::OwnedFd;
 
-/// Key of a connection, unique in its thread; no other connection gets the same key until the 32-bit generation of its
-/// slot wraps around.
+/// Key of a connection, unique in its thread. A key is not reused until the 32-bit generation of its slot wraps around.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ConnKey {
     pub(crate) index: u32,
@@ -50,7 +49,7 @@ impl ConnFlags {
     pub(crate) const QUEUED: Self = Self(1 << 1);
     /// The connection is not established yet.
     pub(crate) const CONNECTING: Self = Self(1 << 2);
-    /// The peer has closed its end, or the socket has an error; the connection is read until a read returns the end or
+    /// The peer has closed its end, or the socket has an error. The connection is read until a read returns the end or
     /// the error.
     pub(crate) const HUNG_UP: Self = Self(1 << 3);
     /// The connection is to be closed when all queued bytes are sent.

@@ -37,10 +37,8 @@ pub enum CodecError {
     /// The bytes are not a message in this codec's format.
     #[error("malformed message: {0}; does the peer use the same codec?")]
     Malformed(&'static str),
-    /// The codec broke its contract: its result uses no byte, or lies beyond the bytes passed to it.
-    #[error(
-        "Codec::decode returned a message that uses no byte, or lies beyond the bytes passed to it"
-    )]
+    /// The codec broke its contract: its result uses 0 bytes, or more than were passed to it.
+    #[error("Codec::decode used 0 bytes for a message, or more than were passed to it")]
     InvalidRange,
 }
 

@@ -21,8 +21,8 @@ pub struct DeliveryResult {
     pub is_stopped: bool,
 }
 
-/// Receive buffer of a connection, which owns memory only while it holds an incomplete message or
-/// messages that are not to be delivered yet.
+/// Receive buffer of a connection, for an incomplete message and messages that are not to be delivered yet. It owns no
+/// memory while it is empty.
 ///
 /// A byte is copied here at most once, however the network cuts the stream; most are never copied,
 /// as messages that arrive whole are handed over from the read buffer. Memory grows with the bytes
@@ -68,8 +68,8 @@ impl InboundBuffer {
         self.deliver_framed_messages(bytes, codec, |message, _frame| each(message))
     }
 
-    /// Delivers messages like [`deliver_messages`](Self::deliver_messages), and also passes the range of each framed
-    /// message in `bytes`; the range is empty if the message began in earlier bytes.
+    /// Delivers messages like [`deliver_messages`](Self::deliver_messages), each with the range of its frame in
+    /// `bytes`. The range is empty if the message began in earlier bytes.
     ///
     /// # Errors
     /// Those of [`deliver_messages`](Self::deliver_messages).

@@ -185,8 +185,8 @@ impl ProtocolState {
         self.tls_mut().expect("the protocol uses TLS").seal_messages(plain, ends, out)
     }
 
-    /// Records the number of unacknowledged bytes; returns `true` if it is not 0, and less than in the previous call or
-    /// recorded first. The caller waits so long for acknowledgements on a connection that was shut down.
+    /// Records the number of unacknowledged bytes; returns `true` if some are left, and fewer than at the previous
+    /// call, if any. The caller waits so long for acknowledgements on a connection that was shut down.
     pub fn has_send_progress(&mut self, unacknowledged_bytes: usize) -> bool {
         if unacknowledged_bytes == 0 {
             return false;
@@ -420,6 +420,7 @@ impl ActiveState {
     }
 }
 
+/// Returns the end of a time limit that began at `since_ns`; `None` if `timeout_ns` is 0, which is no limit.
 fn deadline_after(since_ns: u64, timeout_ns: u64) -> Option<u64> {
     (timeout_ns > 0).then(|| since_ns.saturating_add(timeout_ns))
 }

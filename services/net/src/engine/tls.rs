@@ -133,8 +133,8 @@ impl TlsState {
         self.early_plaintext.len()
     }
 
-    /// Decrypts the records in `sealed` in place, which may hold parts of records or many of them, and is empty in a
-    /// client's first call. Plaintext is appended to `plain`; handshake messages, and the bytes that waited until the
+    /// Decrypts received records, complete or in parts, in place, and performs the handshake. In a client's first call
+    /// `sealed` is empty. Plaintext is appended to `plain`; handshake messages, and the bytes that waited until the
     /// handshake was done, are appended to `out`.
     ///
     /// # Errors
@@ -172,8 +172,8 @@ impl TlsState {
         Ok(opened)
     }
 
-    /// Encrypts plaintext and appends the records to `out`: as few as possible, or, with a record per message, those
-    /// that end at `ends`. Until the handshake is done the plaintext is buffered.
+    /// Encrypts plaintext and appends the records to `out`: as few as possible, or one for each message, if so
+    /// configured. The messages end at `ends`. Until the handshake is done the plaintext is buffered.
     ///
     /// # Errors
     /// [`TlsError`] if too much has been sealed with these keys.
@@ -265,6 +265,7 @@ impl TlsState {
         }
     }
 
+    /// Returns `true` if bytes of an incomplete record or handshake message are buffered.
     pub(crate) fn is_within_record(&self) -> bool {
         // A complete record that is kept belongs to a handshake message that is incomplete.
         !self.buffered.is_empty()
@@ -309,6 +310,7 @@ handover_base::debug_struct!(TlsState as it { ready: it.is_ready });
 trait UnbufferedConnection {
     type Data;
 
+    /// Processes received records; returns the next action that rustls requests.
     fn step<'c, 'i>(&'c mut self, records: &'i mut [u8]) -> UnbufferedStatus<'c, 'i, Self::Data>;
 
     fn has_more_to_send(&self) -> bool;
@@ -423,6 +425,7 @@ fn with_traffic_keys<S: UnbufferedConnection>(
     }
 }
 
+/// Appends the bytes that `into` writes to `out`, which is enlarged until they fit.
 fn append_handshake_message(
     mut into: impl FnMut(&mut [u8]) -> Result<usize, EncodeError>,
     out: &mut Vec<u8>,

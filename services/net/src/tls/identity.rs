@@ -147,7 +147,7 @@ impl RootCertificates {
     }
 }
 
-/// Returns the cryptography provider for rustls; passed explicitly, so that no other library can set it.
+/// Returns the cryptography provider that is passed to rustls, in place of the default that other libraries can set.
 ///
 /// AES-128 with SHA-256 comes first, which RFC 8446 (9.1) makes mandatory: a handshake hashes some
 /// hundred times, and processors have instructions for SHA-256 that they lack for SHA-384.

@@ -25,7 +25,8 @@ pub(crate) struct Listener<D> {
     tls: Option<TlsServerConfig>,
     /// Threads that get connections round robin; empty if this thread keeps all connections.
     targets: Vec<AcceptTarget<D>>,
-    next_target: usize,
+    /// Index in `targets` of the thread that got the latest connection.
+    latest_target: usize,
 }
 
 /// Thread to which a listener hands connections: its own or another one. Another thread does not exit while its
@@ -69,8 +70,8 @@ impl<H: Handler> Reactor<H> {
         self.add_listener(listen, false, Vec::new())
     }
 
-    /// Listens like [`listen_with`](Self::listen_with), at an address that other event loops of this process share by
-    /// the same call (`SO_REUSEPORT`): the kernel distributes connections among them.
+    /// Listens like [`listen_with`](Self::listen_with), at an address that event loops share (`SO_REUSEPORT`). Each of
+    /// them makes this call, and the kernel distributes connections among them.
     ///
     /// # Errors
     /// As [`listen`](Self::listen).
@@ -101,7 +102,7 @@ impl<H: Handler> Reactor<H> {
             AcceptTarget { inbox, is_this_thread }
         });
         let targets = targets.collect();
-        self.listeners.push(Listener { fd, is_paused: false, tls, targets, next_target: 0 });
+        self.listeners.push(Listener { fd, is_paused: false, tls, targets, latest_target: 0 });
         Ok(address)
     }
 
@@ -125,7 +126,7 @@ impl<H: Handler> Reactor<H> {
     /// Accepts connections from the listener `index`, at most `accepts_max` in an iteration of the event loop.
     pub(super) fn accept_from_listener(&mut self, index: u16) {
         for _ in 0..self.core.config.accepts_max {
-            let Some((choice, next)) = self.choose_target(index) else { return };
+            let Some((choice, target)) = self.choose_target(index) else { return };
             if choice == TargetChoice::NoSpace
                 && self.core.config.when_full == FullConnectionsPolicy::Wait
             {
@@ -137,7 +138,7 @@ impl<H: Handler> Reactor<H> {
             let Some(listener) = self.listeners.get_mut(usize::from(index)) else { return };
             let accepted = socket::accept(listener.fd.as_fd());
             match (&accepted, choice) {
-                (Ok(_), _) => listener.next_target = next,
+                (Ok(_), _) => listener.latest_target = target,
                 (Err(_), TargetChoice::Reserved(thread)) => {
                     listener.targets[thread].inbox.release_reserved_slot()
                 }
@@ -158,15 +159,15 @@ impl<H: Handler> Reactor<H> {
         self.core.enqueue_listener(index);
     }
 
-    /// Chooses the thread for the next connection of the listener `index`, round robin among those with free slots;
-    /// returns the choice and the position in the listener's list of targets. `None` if there is no such listener.
+    /// Chooses the thread for the listener's next connection, round robin among those with free slots; returns the
+    /// choice and its index in `targets`. `None` if there is no such listener.
     fn choose_target(&self, index: u16) -> Option<(TargetChoice, usize)> {
         let listener = self.listeners.get(usize::from(index))?;
         let own =
             if self.core.slab.is_full() { TargetChoice::NoSpace } else { TargetChoice::ThisThread };
         let count = listener.targets.len();
         for offset in 1..=count {
-            let at = (listener.next_target + offset) % count;
+            let at = (listener.latest_target + offset) % count;
             let thread = &listener.targets[at];
             let found = match thread.is_this_thread {
                 true => own,
@@ -177,11 +178,11 @@ impl<H: Handler> Reactor<H> {
                 return Some((found, at));
             }
         }
-        Some((if count > 0 { TargetChoice::NoSpace } else { own }, listener.next_target))
+        Some((if count > 0 { TargetChoice::NoSpace } else { own }, listener.latest_target))
     }
 
-    /// Asks the other threads of the listener `index` for a command when one has a free slot; returns `false` if one
-    /// has a free slot already.
+    /// Asks the listener's other threads to notify this one of a free slot; returns `false` if one has a free slot
+    /// already.
     fn await_slot(&self, index: u16) -> bool {
         let Some(listener) = self.listeners.get(usize::from(index)) else { return true };
         let mut others = listener.targets.iter().filter(|it| !it.is_this_thread);

@@ -150,8 +150,7 @@ impl<H: Handler> Reactor<H> {
         delivered
     }
 
-    /// Handles a reset of a connection that is not being read, or the end of its stream if all bytes before it were
-    /// read.
+    /// Handles a reset of a connection that is not being read, or the end of its stream after its last byte.
     fn check_peer_end(&mut self, key: ConnKey) -> Result<(), CloseReason> {
         let Some(slot) = self.core.slab.get_mut(key) else { return Ok(()) };
         socket::take_socket_error(slot.fd.as_fd()).map_err(CloseReason::Reset)?;
@@ -334,8 +333,7 @@ impl<H: Handler> Reactor<H> {
         Ok(())
     }
 
-    /// Handles the end of the byte stream; returns an error if a TLS stream lacks a `close_notify`, because the stream
-    /// may be truncated.
+    /// Handles the end of the peer's stream; an error for TLS without `close_notify`, as the stream may be truncated.
     fn handle_stream_end(&mut self, key: ConnKey) -> Result<(), CloseReason> {
         let slot = self
             .core
@@ -375,8 +373,8 @@ impl<H: Handler> Reactor<H> {
         Ok(())
     }
 
-    /// Shuts down the sending direction and reads the received bytes, because closing with unread bytes would reset the
-    /// connection and discard the last bytes sent.
+    /// Shuts down the sending direction, and reads and discards received bytes. A close with unread bytes would reset
+    /// the connection and discard the last bytes sent.
     fn end_and_drain(&mut self, key: ConnKey) {
         let Some(slot) = self.core.slab.get_mut(key) else { return };
         socket::shut_down_sending(slot.fd.as_fd());
@@ -467,7 +465,8 @@ impl<H: Handler> Reactor<H> {
     }
 }
 
-/// Returns the flags each of which forbids reading a connection with these `flags`.
+/// Returns the flags each of which forbids reading: `HANDSHAKE_BLOCKERS` during the TLS handshake, else
+/// `READ_BLOCKERS`.
 fn read_blockers(flags: ConnFlags) -> ConnFlags {
     if flags.intersects(ConnFlags::HANDSHAKING) { HANDSHAKE_BLOCKERS } else { READ_BLOCKERS }
 }
