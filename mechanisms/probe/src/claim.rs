@@ -68,9 +68,9 @@ fn replace_refusal(path: &Path) -> Option<io::Error> {
     let refused = |why| Some(io::Error::new(io::ErrorKind::InvalidInput, why));
     match std::fs::symlink_metadata(path) {
         Ok(data) if data.is_symlink() => {
-            refused("it is a symbolic link to a file that does not exist: name another file")
+            refused("the path is a symbolic link to a file that does not exist: name another file")
         }
-        Ok(data) if !data.is_file() => refused("it is not a regular file: name another file"),
+        Ok(data) if !data.is_file() => refused("the path is not a regular file: name another file"),
         Ok(data) if data.len() > 0 && !is_trace(path) => {
             refused("the file exists and is not a trace: name another file")
         }

@@ -376,7 +376,7 @@ thread_local! {
     static FORK_LOCKS: RefCell<Option<ForkLocks>> = const { RefCell::new(None) };
 }
 
-/// Acquires the locks that the child of a fork needs.
+/// Acquires this crate's locks before a fork, so that no other thread holds them in the child.
 extern "C" fn before_fork() {
     if current::thread_phase() == ThreadPhase::InProbe {
         return; // in a signal handler, for example: this thread may hold the locks

@@ -42,7 +42,7 @@ pub enum NetError {
     },
     /// The thread has its maximum number of open connections from this peer address.
     #[error(
-        "{address} has {connections_per_address_max} connections open: raise \
+        "cannot open a connection: {connections_per_address_max} from {address} are open; raise \
          connections_per_address_max"
     )]
     AddressFull {

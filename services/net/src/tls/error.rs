@@ -33,7 +33,7 @@ pub enum SetupError {
     #[error("cannot generate a certificate: {0}")]
     Generate(String),
     /// The identity, the roots or the options cannot be used for TLS.
-    #[error("identity, roots or options not usable for TLS: {0}")]
+    #[error("cannot use the identity, roots or options for TLS: {0}")]
     Refused(String),
 }
 
@@ -66,7 +66,7 @@ pub enum TlsError {
     #[error("no common TLS version, cipher suite or ALPN protocol: {0}")]
     Incompatible(String),
     /// The peer closed the stream without `close_notify`: during the handshake, or so that data may be missing.
-    #[error("the peer closed the connection without TLS close_notify: it may be truncated")]
+    #[error("the peer closed the connection without TLS close_notify: data may be missing")]
     NoCloseNotify,
     /// Another TLS error; usually the peer violated the protocol.
     #[error("TLS failed: {0}")]
