@@ -144,7 +144,7 @@ impl<S: ReadAt> Traces<S> {
         }
     }
 
-    /// Returns the name of a site; `None` if the trace has none.
+    /// Returns the name of a site; `None` if the trace does not contain the site.
     #[must_use]
     pub fn site_name(&self, trace: usize, site: u32) -> Option<&str> {
         Some(&self.traces.get(trace)?.site(site)?.name)

@@ -54,7 +54,7 @@ static IS_RECORDING: AtomicBool = AtomicBool::new(false);
 static IS_CALIBRATED: AtomicBool = AtomicBool::new(false);
 /// Maximum time, in ns, that a thread waits for space in its ring, as configured for the latest recording.
 static WAIT_NS: AtomicU64 = AtomicU64::new(0);
-/// Time that a thread sleeps between two checks if its ring has space.
+/// Time that a waiting thread sleeps between two checks for space in its ring.
 const WAIT_STEP: Duration = Duration::from_micros(20);
 /// Number of events of sites that were on while there was no recording.
 static UNRECORDED: AtomicU64 = AtomicU64::new(0);

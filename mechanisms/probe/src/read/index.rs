@@ -12,7 +12,7 @@ use crate::site::Site;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 
-/// Maximum size in bytes of a segment's payload that the recorder writes.
+/// Maximum size, in bytes, of the payloads that the recorder writes; a segment with a larger one is damaged.
 const PAYLOAD_BYTES_MAX: u64 = 1 << 28;
 /// Number of bytes read at a time in search of the next segment.
 const WINDOW_BYTES: usize = 1 << 16;
