@@ -17,7 +17,7 @@ use std::process::Command;
 const SOURCES: [&str; 8] =
     ["bus.c", "config.c", "lane.c", "thread.c", "hooks.c", "functions.c", "probes.c", "entry.S"];
 
-/// Constants of the trace format, under their names in C.
+/// Constants of the trace format, each with its name in C.
 const NUMBERS: [(&str, u64); 51] = [
     ("MAGIC", layout::MAGIC),
     ("PAGE", layout::PAGE_BYTES),
@@ -72,8 +72,8 @@ const NUMBERS: [(&str, u64); 51] = [
     ("BLOCK_HEADER_BYTES", 8 * layout::BLOCK_HEADER_WORDS),
 ];
 
-/// Returns a C header that defines the constants. The assembler reads it too, so only
-/// values above 31 bits have a suffix.
+/// Returns the text of a C header that defines the constants of [`NUMBERS`]. The assembler reads it too, so only values
+/// above 31 bits have a suffix.
 fn c_header() -> String {
     let suffix = |value| if value > i32::MAX as u64 { "ull" } else { "" };
     let line = |(name, value): (&str, u64)| format!("#define {name} {value}{}\n", suffix(value));
@@ -94,13 +94,13 @@ fn main() {
         if let Err(error) = std::fs::write(out.join("format.h"), c_header()) {
             panic!("cannot write {}: {error}", out.join("format.h").display());
         }
-        build(&out, &library);
+        compile_library(&out, &library);
     } else if let Err(error) = std::fs::write(&library, "") {
         panic!("cannot write {}: {error}", library.display());
     }
 }
 
-fn build(out: &Path, library: &Path) {
+fn compile_library(out: &Path, library: &Path) {
     let mut compile: Command = cc::Build::new().get_compiler().to_command();
     // These flags override CFLAGS: the library must not trace itself, and may use only registers
     // that entry.S saves.

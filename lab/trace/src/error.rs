@@ -4,7 +4,7 @@ use handover_probe::ReadError;
 use std::io;
 use std::path::PathBuf;
 
-/// Error for traces that cannot be opened, or not combined.
+/// Error of opening traces, or of combining traces whose times cannot be compared.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TraceError {
@@ -26,7 +26,7 @@ pub enum TraceError {
         #[source]
         source: io::Error,
     },
-    /// Two traces have no common time line.
+    /// The times of two traces cannot be compared: they were recorded with different clocks, or in different boots.
     #[error(
         "{} was recorded with another clock than {}, or in another boot of the machine: \
          show them separately", path.display(), first.display()

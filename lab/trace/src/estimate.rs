@@ -15,7 +15,7 @@ use std::io;
 pub struct FunctionCost {
     /// Name of the function.
     pub name: String,
-    /// Number of the function's events, two for each call.
+    /// Number of events of the function, two for each call, or of the mark.
     pub events: u64,
     /// Size of the events in a stream, in bytes.
     pub stream_bytes: u64,
@@ -46,7 +46,7 @@ impl Default for ExclusionLimits {
     }
 }
 
-/// Cost of a recording, with and without the suggested filter.
+/// Number and size of a recording's events, in all and with the suggested filter.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct CostEstimate {
@@ -67,6 +67,7 @@ pub struct CostEstimate {
     pub stream_bytes_left: u64,
 }
 
+/// Sums over all events of one name.
 #[derive(Debug, Clone, Default)]
 struct EventSums {
     events: u64,
@@ -170,8 +171,8 @@ fn estimate_from(sums: &[EventSums], names: &SiteNames, limits: &ExclusionLimits
     }
 }
 
-/// Returns a pattern that matches everything but `name`. Other special characters match themselves;
-/// a comma, which would separate patterns, is replaced by `?`.
+/// Returns the part of a pattern that excludes `name`. Other special characters match themselves; a comma, which would
+/// separate patterns, is replaced by `?`.
 fn exclusion_of(name: &str) -> String {
     let plain = |c: char| if c == ',' { '?' } else { c };
     format!("-{}", name.chars().map(plain).collect::<String>())

@@ -17,7 +17,7 @@ use std::fmt;
 use std::io::{self, Write};
 use std::str::FromStr;
 
-/// Output format of an export.
+/// Output format of an export: of Perfetto or `chrome://tracing`, folded stacks, a flame graph, or CSV.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ExportFormat {
     /// Perfetto's protobuf, for <https://ui.perfetto.dev> and `trace_processor`.
@@ -29,7 +29,7 @@ pub enum ExportFormat {
     Folded,
     /// Flame graph: an SVG page that a browser shows.
     Flamegraph,
-    /// CSV with one line per event, ordered by time, as recorded: unmatched ends are included.
+    /// CSV with one line per event, ordered by time, as recorded: starts and ends without each other are included.
     Csv,
 }
 
@@ -80,8 +80,8 @@ impl FromStr for ExportFormat {
     }
 }
 
-/// Writes traces in another format. Unpaired events are counted in the result; all formats but CSV
-/// repair them as [`walk`] does.
+/// Writes traces in the format `format`; returns the counts of events and of unpaired ones. All formats but CSV repair
+/// unpaired events as [`walk`] does.
 ///
 /// # Errors
 /// If `out` cannot be written.

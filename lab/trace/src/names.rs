@@ -17,7 +17,7 @@ impl NameId {
     }
 }
 
-/// Set of site names; sites of several traces, and several sites of one program, may share a name.
+/// Set of the sites' names in all traces; several sites may share a name.
 #[derive(Debug, Clone)]
 pub struct SiteNames {
     texts: Vec<String>,
@@ -26,25 +26,24 @@ pub struct SiteNames {
     by_site: Vec<Vec<NameId>>,
 }
 
-/// Placeholder for sites without a name, because the part of the trace file with the names is
-/// damaged.
+/// Name of sites whose own names are in a damaged part of the trace file.
 const UNNAMED_SITE: &str = "(unnamed)";
 
 impl SiteNames {
     /// Collects the names of all sites.
     #[must_use]
     pub fn with_all_selected<S: ReadAt>(traces: &Traces<S>) -> Self {
-        Self::select(traces, |_| true)
+        Self::collect(traces, |_| true)
     }
 
-    /// Collects the names of all sites and selects those that match `pattern`;
-    /// [`walk`](crate::walk) ignores the others, as if they had not been enabled.
+    /// Collects the names of all sites and selects those that match `pattern`. [`walk`](crate::walk) ignores the
+    /// others, as if they had not been enabled.
     #[must_use]
     pub fn with_matching_selected<S: ReadAt>(traces: &Traces<S>, pattern: &str) -> Self {
-        Self::select(traces, |name| matches(pattern, name))
+        Self::collect(traces, |name| matches(pattern, name))
     }
 
-    fn select<S: ReadAt>(traces: &Traces<S>, is_selected: impl Fn(&str) -> bool) -> Self {
+    fn collect<S: ReadAt>(traces: &Traces<S>, is_selected: impl Fn(&str) -> bool) -> Self {
         let mut names = Self {
             texts: vec![UNNAMED_SITE.to_owned()],
             is_selected: vec![is_selected(UNNAMED_SITE)],
@@ -75,8 +74,8 @@ impl SiteNames {
     /// Returns the id of a site's name; the id of `(unnamed)` if the trace has no name for the site.
     #[must_use]
     pub fn id_of_site(&self, trace: usize, site: u32) -> NameId {
-        let of = self.by_site.get(trace);
-        of.and_then(|of| of.get(site as usize)).copied().unwrap_or(NameId(0))
+        let ids = self.by_site.get(trace);
+        ids.and_then(|ids| ids.get(site as usize)).copied().unwrap_or(NameId(0))
     }
 
     /// Returns the text of a name.

@@ -49,15 +49,16 @@ pub const PROBE_HEADER_SOURCE: &str =
 
 /// Environment variable with the path of the library's folder.
 const FOLDER_VARIABLE: &str = "HANDOVER_TRACE_RECORD";
-/// Interval at which rings are drained. A ring of 4 MiB holds half a million events.
+/// Interval at which rings are drained, signals forwarded, and the program's exit checked. A ring of 4 MiB holds half a
+/// million events.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(4);
-/// Time after the program's exit in which other processes can notice it.
+/// Time for other recorded processes to notice the program's exit, before their recording is stopped.
 const END_DELAY: Duration = Duration::from_millis(2);
 /// Disk space reserved for the library's log, in bytes.
 const LOG_BYTES: u64 = 1 << 14;
 /// Maximum of [`RecordOptions::depth`]: the depth of the call stack that the library keeps per thread.
 const DEPTH_MAX: u32 = 1023;
-/// Error number by which the library reports that its own file was truncated.
+/// Error number by which the library reports that the file into which it records was truncated.
 const ERRNO_TRUNCATED: i32 = rustix::io::Errno::NODATA.raw_os_error();
 
 /// Options of a recording: selection of events, and the file to write.
@@ -65,7 +66,7 @@ const ERRNO_TRUNCATED: i32 = rustix::io::Errno::NODATA.raw_os_error();
 pub struct RecordOptions {
     /// Path of the trace; processes that the program starts use `FILE.PID`.
     pub file: PathBuf,
-    /// Policy for events that exceed the available space.
+    /// Policy of the recording: to keep only each thread's newest events, or to write all events.
     pub policy: Policy,
     /// Size of each thread's ring, in bytes.
     pub ring_bytes: u64,
@@ -80,8 +81,8 @@ pub struct RecordOptions {
     /// Maximum time that a thread waits when its ring is full, before its event is lost. For
     /// streams only.
     pub wait: Duration,
-    /// `true` to run a program without anything to trace, because programs that it starts, or
-    /// libraries that it loads, may be traceable.
+    /// `true` to run a program even if it has nothing to trace. Programs that it starts, or libraries that it loads,
+    /// may have.
     pub force: bool,
 }
 
@@ -118,7 +119,7 @@ pub enum RecordError {
         /// Pattern that is invalid.
         pattern: String,
     },
-    /// The path of the trace or of a folder has a form that cannot be passed to the library.
+    /// The path of the trace or of a folder is not UTF-8, has more than one line, or is too long for the library.
     #[error("{}: invalid path: it must be UTF-8, on one line and shorter than 4000 bytes", path.display())]
     Path {
         /// Invalid path.
@@ -163,13 +164,13 @@ pub struct WrittenTrace {
     pub events_count: u64,
     /// Counts of missing events.
     pub missing: read::MissingEvents,
-    /// Reason for the end of the recording.
+    /// State of the recording: finished, failed or unfinished.
     pub end: RecordingState,
     /// Size of the trace file in bytes.
     pub bytes: u64,
 }
 
-/// Result of a recording.
+/// Result of recording a program: its exit status, the traces, and messages for the user.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct RecordResult {
@@ -232,7 +233,7 @@ pub fn record(
         if options.policy == Policy::Last
             && let Err(error) = names::add_function_names_with_notes(&path, &mut notes)
         {
-            notes.push(format!("{}: functions were not named: {error}", path.display()));
+            notes.push(format!("{}: cannot add the names of functions: {error}", path.display()));
         }
         match Trace::open(&path) {
             Ok(trace) => written.push(describe_trace(path, &trace)),
@@ -259,7 +260,7 @@ fn describe_trace(path: PathBuf, trace: &Trace) -> WrittenTrace {
     }
 }
 
-/// Returns the paths of all traces: those written here and those of programs with their own probes.
+/// Returns the sorted paths of all new traces: those in `known`, and those that programs with probes wrote themselves.
 fn find_trace_paths(file: &Path, known: Vec<PathBuf>, older: &OlderTraces) -> Vec<PathBuf> {
     let mut all = known;
     for path in read::find_traces(file).unwrap_or_default() {
@@ -295,7 +296,7 @@ fn wait(
     }
 }
 
-/// Returns the absolute path; for a symbolic link, that of its target.
+/// Returns the absolute path, with symbolic links resolved; an error if the recording library cannot use the path.
 fn absolute(path: &Path) -> Result<PathBuf, RecordError> {
     let absolute = path
         .canonicalize()
@@ -362,6 +363,7 @@ fn rename(temporary: &Path, file: &Path, notes: &mut Vec<String>) {
     }
 }
 
+/// Temporary folders of a recording: one for the library and its settings, one for the rings of a stream.
 #[derive(Debug)]
 struct RecorderFolders {
     /// Folder with the library, its settings and its log.
@@ -403,7 +405,7 @@ fn remove_stale_folders(parent: &Path) {
     }
 }
 
-/// Returns `true` if no recorder, program or trace uses a folder any more.
+/// Returns `true` if no running recorder or program uses the folder, and no unfinished trace needs its rings.
 fn is_stale(folder: &Path) -> bool {
     let Ok(file) = File::open(folder.join(LOCK)) else { return false };
     let pids = std::fs::read_to_string(folder.join(LOCK)).unwrap_or_default();

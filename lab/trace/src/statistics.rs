@@ -10,7 +10,7 @@ use std::str::FromStr;
 /// Significant digits of histograms, so that p50 and p99 are within 1 % and ten thousand functions
 /// fit into memory.
 const SIGNIFICANT_DIGITS: u8 = 2;
-/// Maximum recorded duration; only a damaged trace has longer calls.
+/// Maximum duration in a histogram, in ns; only a damaged trace has longer calls.
 const DURATION_NS_MAX: u64 = u64::MAX / 4;
 
 /// Statistics of a function or a mark.
@@ -25,13 +25,12 @@ pub struct FunctionStatistics {
     pub marks: u64,
     /// Number of threads that recorded a call or mark of this name.
     pub threads: u64,
-    /// Time in the function and its callees; nested calls of the same name count once.
+    /// Time in the function and its callees; calls nested in one of the same name are not counted again.
     pub total_ns: u64,
     /// Time in the function without its callees; the sum over all functions is that of the
     /// outermost calls.
     pub self_ns: u64,
-    /// Number of calls without a recorded end; these are included in the times above, not in
-    /// `durations`.
+    /// Number of calls without a recorded end, which count in `total_ns` and `self_ns`, but not in `durations`.
     pub cut: u64,
     /// `true` if a thread that called the function has lost events, so that the self time may
     /// include lost calls.
@@ -40,7 +39,7 @@ pub struct FunctionStatistics {
     pub durations: Option<DurationDistribution>,
 }
 
-/// Distribution of a function's durations.
+/// Distribution of the durations of a function's complete calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct DurationDistribution {
@@ -131,7 +130,7 @@ impl CallStatistics {
         Self::default()
     }
 
-    /// Returns the functions that were called and the marks that were recorded.
+    /// Returns the statistics of each function that was called and each mark that was recorded, in the order `order`.
     #[must_use]
     pub fn functions(&self, names: &SiteNames, order: SortOrder) -> Vec<FunctionStatistics> {
         let function = |(id, name): (NameId, &str)| {
@@ -164,9 +163,10 @@ impl CallStatistics {
     /// Returns the time in all outermost calls, which is the sum of all self times.
     #[must_use]
     pub fn outermost_calls_time_ns(&self) -> u64 {
-        self.sums.iter().fold(0, |sum, of| sum.saturating_add(of.self_ns))
+        self.sums.iter().fold(0, |sum, sums| sum.saturating_add(sums.self_ns))
     }
 
+    /// Returns the sums of `name`; counts the current thread in them once.
     #[inline]
     fn sums(&mut self, name: NameId) -> &mut FunctionSums {
         if self.sums.len() <= name.index() {
@@ -182,17 +182,18 @@ impl CallStatistics {
     }
 }
 
-/// Returns the value by which functions are sorted in ascending order.
+/// Returns the value by which functions are sorted in descending order; equal for all if sorted by name.
 fn key(function: &FunctionStatistics, order: SortOrder) -> (u64, u64) {
-    let of = |value: fn(&DurationDistribution) -> u64| function.durations.as_ref().map_or(0, value);
+    let duration =
+        |value: fn(&DurationDistribution) -> u64| function.durations.as_ref().map_or(0, value);
     let first = match order {
         SortOrder::Total => function.total_ns,
         SortOrder::SelfTime => function.self_ns,
         SortOrder::Calls => function.calls,
-        SortOrder::Min => of(|durations| durations.min_ns),
-        SortOrder::P50 => of(|durations| durations.p50_ns),
-        SortOrder::P99 => of(|durations| durations.p99_ns),
-        SortOrder::Max => of(|durations| durations.max_ns),
+        SortOrder::Min => duration(|durations| durations.min_ns),
+        SortOrder::P50 => duration(|durations| durations.p50_ns),
+        SortOrder::P99 => duration(|durations| durations.p99_ns),
+        SortOrder::Max => duration(|durations| durations.max_ns),
         SortOrder::Name => return (0, 0),
     };
     (first, function.calls)

@@ -66,7 +66,7 @@ fn escape_control_characters(name: &str) -> String {
     text
 }
 
-/// Returns one line per process: its program, its size and the state of its recording.
+/// Returns one line per process: its program, its numbers of threads and events, and the state of its recording.
 #[must_use]
 pub fn trace_headlines<S: ReadAt>(traces: &Traces<S>) -> String {
     let mut text = String::new();
@@ -96,7 +96,7 @@ pub fn trace_headlines<S: ReadAt>(traces: &Traces<S>) -> String {
     text
 }
 
-/// Returns one line for each kind of missing or unpaired events; empty if there are none.
+/// Returns one line for each kind of events that are missing, or that lack their start or end; empty if there are none.
 #[must_use]
 pub fn missing_event_lines<S: ReadAt>(traces: &Traces<S>, found: &WalkCounts) -> Vec<String> {
     let missing = traces.missing_events();
@@ -131,7 +131,7 @@ pub fn missing_event_lines<S: ReadAt>(traces: &Traces<S>, found: &WalkCounts) ->
     lines
 }
 
-/// Returns one line for each remedy or explanation of missing events; empty if none are missing.
+/// Returns one line for each explanation of missing events or names, with the remedy; empty if none are missing.
 #[must_use]
 pub fn remedy_lines<S: ReadAt>(traces: &Traces<S>) -> Vec<String> {
     let mut lines = Vec::new();
@@ -181,7 +181,7 @@ fn is_hex(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_hexdigit())
 }
 
-/// Returns a table with one row per function.
+/// Returns a table with one row per function, and another one of marks; percentages are shares of `time_ns`.
 #[must_use]
 pub fn function_table(functions: &[FunctionStatistics], time_ns: u64) -> String {
     let mut table =

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-/// Traces of several processes on a common time line.
+/// Traces of several processes whose times can be compared.
 #[derive(Debug)]
 pub struct Traces<S = File> {
     paths: Vec<PathBuf>,
@@ -26,7 +26,7 @@ impl Traces {
         Self::read(paths, true)
     }
 
-    /// Opens the files in `paths` without those of children.
+    /// Opens the files in `paths`, without the files of processes forked during their recordings.
     ///
     /// # Errors
     /// Those of [`Traces::open`].
@@ -64,8 +64,8 @@ impl Traces {
         }
     }
 
-    /// Adds the files named like a child's whose parent process is among the traces; others may be
-    /// left from an earlier recording.
+    /// Adds the traces `PATH.PID` of processes whose parent is among the traces; other such files may be of an earlier
+    /// recording.
     fn push_children(&mut self, path: &Path) -> Result<(), TraceError> {
         let beside = |source| TraceError::Folder { path: path.to_owned(), source };
         let mut candidates = Vec::new();
@@ -104,7 +104,7 @@ impl Traces<Vec<u8>> {
 }
 
 impl<S: ReadAt> Traces<S> {
-    /// Fails unless all traces have a common time line.
+    /// Returns `self`; an error if the times of the traces cannot be compared.
     fn check_time_lines(self) -> Result<Self, TraceError> {
         match read::merge(&self.traces) {
             Ok(_) => Ok(self),
@@ -127,7 +127,7 @@ impl<S: ReadAt> Traces<S> {
         &self.paths
     }
 
-    /// Returns the errors of children's files that could not be read.
+    /// Returns the errors of reading the traces of child processes.
     #[must_use]
     pub fn unreadable_children(&self) -> &[TraceError] {
         &self.unreadable_children
@@ -144,7 +144,7 @@ impl<S: ReadAt> Traces<S> {
         }
     }
 
-    /// Returns the name of a site; `None` if the trace has none.
+    /// Returns the name of a site; `None` if the trace does not contain the site.
     #[must_use]
     pub fn site_name(&self, trace: usize, site: u32) -> Option<&str> {
         Some(&self.traces.get(trace)?.site(site)?.name)
@@ -168,7 +168,7 @@ fn open(path: &Path) -> Result<Trace, TraceError> {
     Trace::open(path).map_err(|source| TraceError::Read { path: path.to_owned(), source })
 }
 
-/// Returns the name most similar to a pattern without matches; `None` if none is similar enough.
+/// Returns the name most similar to `pattern`, which matches none; `None` if no name is similar enough.
 #[must_use]
 pub fn nearest_name<'a>(
     pattern: &str,

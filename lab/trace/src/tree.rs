@@ -6,7 +6,7 @@ use serde::Serialize;
 use std::collections::HashMap;
 use std::io;
 
-/// Maximum number of levels; the self time of deeper calls is added to the call around them.
+/// Maximum number of levels of a call tree; the self time of deeper calls is added to the call around them.
 pub const TREE_LEVELS_MAX: usize = 1024;
 
 /// Grouping of calls into trees: by process or by thread.
@@ -19,7 +19,7 @@ pub enum TreeGrouping {
     Threads,
 }
 
-/// Line of a call tree: a root, or a function with the callers in the lines above it.
+/// Line of a call tree: a process or thread as root, or a function below its caller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct TreeLine {
@@ -38,6 +38,7 @@ pub struct TreeLine {
 /// Index that stands for no node.
 const NONE: u32 = u32::MAX;
 
+/// Node of a call tree: a root, or a function called from its parent; links are indices of nodes.
 #[derive(Debug)]
 struct Node {
     /// Name of the function; `None` for a root.
@@ -61,7 +62,7 @@ pub struct CallTree {
     children: HashMap<(u32, NameId), u32>,
     /// Index and title of each root.
     roots: Vec<(u32, String)>,
-    /// Process of the last root.
+    /// Index of the process of the latest root.
     process: Option<usize>,
     /// Index of the innermost open call's node.
     current: u32,
@@ -86,8 +87,8 @@ impl CallTree {
         }
     }
 
-    /// Returns the lines of the tree: each function is followed by its callees, those with the
-    /// largest total time first, down to `levels_max` levels below the roots.
+    /// Returns the lines of the tree, down to `levels_max` levels below the roots. Each function is followed by its
+    /// callees, those with the largest total time first.
     #[must_use]
     pub fn lines(&self, names: &SiteNames, levels_max: usize) -> Vec<TreeLine> {
         let mut lines = Vec::new();
@@ -103,7 +104,7 @@ impl CallTree {
         lines
     }
 
-    /// Calls `each` with every call stack, root first, and the self time of its last function in ns.
+    /// Calls `each` with every call stack, root first, whose last function has self time, and with that time in ns.
     ///
     /// # Errors
     /// Those of `each`.

@@ -10,18 +10,18 @@ use std::io;
 /// deep, but without a limit a trace that has lost its call ends could exhaust the memory.
 pub const STACK_DEPTH_MAX: usize = 1 << 16;
 
-/// Position and time of an event.
+/// Process, thread and time of an event.
 #[derive(Debug, Clone, Copy)]
 pub struct EventPosition {
     /// Index of the event's trace in [`Traces::as_slice`].
     pub process: usize,
     /// Index of the event's thread in [`Trace::threads`].
     pub thread: usize,
-    /// Time on CLOCK_MONOTONIC; never decreases within a thread.
+    /// Time in ns on CLOCK_MONOTONIC; never decreases within a thread.
     pub ns: i64,
 }
 
-/// Cause of the end of a call.
+/// Kind of a call's end: recorded, missing, or still to come when the recording ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CallEnding {
     /// The function returned.
@@ -32,12 +32,12 @@ pub enum CallEnding {
     Open,
 }
 
-/// Completed call, with its times.
+/// Call that has ended, with its times; its end may be missing in the trace.
 #[derive(Debug, Clone, Copy)]
 pub struct CompletedCall {
     /// Name of the function.
     pub name: NameId,
-    /// Start time of the call.
+    /// Start time of the call, in ns on CLOCK_MONOTONIC.
     pub begin_ns: i64,
     /// Duration of the call.
     pub total_ns: u64,
@@ -45,7 +45,7 @@ pub struct CompletedCall {
     pub self_ns: u64,
     /// `true` if the call is not nested in another call of the same name.
     pub is_outermost: bool,
-    /// Cause of the end of the call. Unless it is `Returned`, the end time is that of the surrounding call or thread.
+    /// Kind of the call's end. Unless it is `Returned`, the end time is that of the surrounding call or thread.
     pub ending: CallEnding,
 }
 
@@ -55,8 +55,8 @@ pub trait TraceVisitor {
     ///
     /// # Errors
     /// Those of the visitor's output; the walk ends.
-    fn start_thread(&mut self, process: usize, trace: &ThreadInfo<'_>) -> io::Result<()> {
-        let _ = (process, trace);
+    fn start_thread(&mut self, process: usize, thread_info: &ThreadInfo<'_>) -> io::Result<()> {
+        let _ = (process, thread_info);
         Ok(())
     }
 
@@ -126,7 +126,7 @@ impl ThreadInfo<'_> {
     }
 }
 
-/// Counts of events in a walk.
+/// Counts of the events and calls of a walk, and of unpaired or missing events.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct WalkCounts {
@@ -138,7 +138,7 @@ pub struct WalkCounts {
     pub marks: u64,
     /// Number of ends without a start, which are ignored.
     pub unmatched_leaves: u64,
-    /// Number of starts without an end, nested in a call that has an end.
+    /// Number of calls without an end, which are nested in a call that has one.
     pub unmatched_enters: u64,
     /// Number of calls still open at the end of their thread or of the recording.
     pub open: u64,
@@ -158,6 +158,7 @@ struct Frame {
     in_calls_ns: u64,
 }
 
+/// State of a walk: visitor, counts, and the open calls of the current thread.
 struct WalkState<'a, V> {
     names: &'a SiteNames,
     visitor: &'a mut V,
@@ -171,8 +172,8 @@ struct WalkState<'a, V> {
     too_deep_count: u64,
 }
 
-/// Visits all events, thread by thread in the order of their traces. Calls without an end are ended
-/// with the surrounding call, ends without a start are ignored, and both are counted.
+/// Passes all events to `visitor`, thread by thread, in the order of their traces; returns their counts. Calls without
+/// an end are ended with the surrounding call, ends without a start are ignored, and both are counted.
 ///
 /// # Errors
 /// Those of the visitor.

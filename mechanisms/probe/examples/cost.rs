@@ -120,21 +120,22 @@ fn print_cost_in_memory(folder: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Costs of recording a stream of events, from before the recording starts until its file is complete.
+/// Costs of recording a stream of events, above those of a bare call.
 struct Streamed {
-    /// Cycles per call from before the recording starts until its file is complete.
+    /// Cycles per call, from before the recording starts until its file is complete.
     total: f64,
     /// Cycles per call while the calls are recorded.
     in_loop: f64,
     /// Cycles of two time stamps.
     stamps: f64,
-    /// CPU time per call, of all threads.
+    /// CPU time of all threads, in ns per call.
     cpu_ns: f64,
     lost: u64,
     /// Bytes of the file per event.
     bytes: f64,
 }
 
+/// Records a stream of `calls` calls into `path`; returns the costs.
 fn stream_once(
     path: &Path,
     calls: u64,
@@ -164,18 +165,18 @@ fn measure_stream_cost(title: &str, path: &Path) -> Result<(), Box<dyn Error>> {
     let runs: Result<Vec<Streamed>, _> =
         (0..STREAMED_RUNS_COUNT).map(|_| stream_once(path, CALLS_STREAMED, recorded)).collect();
     let runs = runs?;
-    let of = |figure: fn(&Streamed) -> f64| median(runs.iter().map(figure));
+    let median_of = |figure: fn(&Streamed) -> f64| median(runs.iter().map(figure));
     let lost: u64 = runs.iter().map(|run| run.lost).sum();
     println!(
         "recorded, {title:<19} {:+8.2}  {:.3} x two stamps, all included",
-        of(|run| run.total),
-        of(|run| run.total / run.stamps)
+        median_of(|run| run.total),
+        median_of(|run| run.total / run.stamps)
     );
     println!(
         "                              in-loop {:+.2}; {:.1} ns of all CPUs; {:.2} B an event; {lost} lost",
-        of(|run| run.in_loop),
-        of(|run| run.cpu_ns),
-        of(|run| run.bytes),
+        median_of(|run| run.in_loop),
+        median_of(|run| run.cpu_ns),
+        median_of(|run| run.bytes),
     );
     Ok(())
 }
@@ -205,7 +206,7 @@ macro_rules! ten { ($($body:tt)*) => {
     $($body)* $($body)* $($body)* $($body)* $($body)* $($body)* $($body)* $($body)* $($body)* $($body)*
 } }
 
-/// Contains a hundred probe sites for each `N`.
+/// Function with a hundred probe sites, for each `N` a copy of its own.
 #[inline(never)]
 fn hundred_sites<const N: usize>() {
     ten!(ten!(probe!("cost.many", N);););

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Method by which probe sites are switched on and off.
+/// Method of switching probe sites: writing their code by one of two ways, or setting flags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Backend {

@@ -19,7 +19,7 @@ use crate::lane::{CODE_BITS, DrainedEvent, event_words_count};
 /// Maximum size in bytes of an event that is encoded as four varints.
 const VARINT_EVENT_BYTES_MAX: usize = 10 + 3 + 10 + 10;
 const PACKED_BYTES: usize = 4;
-/// Number of bits of each half of a packed event: the time and the code.
+/// Number of bits of each half of a packed event: one half is the time, the other the code.
 const HALF_BITS: u32 = 16;
 const CODE_MASK: u64 = (1 << CODE_BITS) - 1;
 const HEADER_BYTES: usize = SEGMENT_BYTES as usize;
@@ -27,13 +27,13 @@ const HEADER_BYTES: usize = SEGMENT_BYTES as usize;
 /// Position of a chunk of events in a trace: the thread, and the number of its earlier events.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ChunkPosition {
-    /// Number of the lane that contained the events.
+    /// Number of the lane (a thread's ring) from which the events were read.
     pub lane: u64,
-    /// Number of events of this thread before the chunk, in the stream.
+    /// Number of events of this thread in earlier chunks of the stream.
     pub events_before: u64,
     /// Number of events of this thread that were lost before the chunk.
     pub lost_before: u64,
-    /// Position in the ring after the chunk's last event.
+    /// Position in the lane's ring after the chunk's last event.
     pub position_end: u64,
 }
 
@@ -79,8 +79,8 @@ impl Chunk {
         self.events_count
     }
 
-    /// Appends an event; returns `false` if the chunk contains packed events, so that the caller
-    /// must start the next chunk.
+    /// Appends an event in unpacked form; returns `false`, without a change, if the chunk contains packed events. The
+    /// caller must then start the next chunk.
     pub fn push(&mut self, event: &DrainedEvent) -> bool {
         if self.is_packed {
             return false;
@@ -90,8 +90,8 @@ impl Chunk {
         true
     }
 
-    /// Appends the events of a block, or of the end of a block; zeroes may follow them. Their times are relative to
-    /// `base_ticks`. Returns `false`, without a change, if the caller must start the next chunk.
+    /// Appends the events of a block or of its end; returns `false`, without a change, if the caller must start the
+    /// next chunk. The events' times are relative to `base_ticks`, and zeroes may follow the events.
     pub fn push_block(&mut self, base_ticks: u64, words: &[u64]) -> bool {
         if self.is_packed || self.events_count == 0 {
             let is_first = self.events_count == 0;

@@ -12,8 +12,8 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Creates the file of a recording with the first page `page`, and locks the file. An older trace
-/// at the path is replaced by renaming, so that processes that have mapped it can still use it.
+/// Creates and locks a recording's file at `path`, with `page` as its first page. An older trace at the path is
+/// replaced by renaming, so that processes that have mapped it can still use it.
 ///
 /// # Errors
 /// `AlreadyExists` if another process records to this file; `InvalidInput` if the path names
@@ -52,11 +52,10 @@ pub fn create_trace_file(path: &Path, page: &[u8]) -> io::Result<File> {
     ))
 }
 
-/// Maximum number of attempts to create the file, if other processes create and remove it at the same time.
+/// Maximum number of attempts to create a file that other processes create and remove at the same time.
 const ATTEMPTS_MAX: u32 = 100;
 
-/// Returns options for opening a file that may be a FIFO, which must not block, or a symbolic link,
-/// which must not be followed.
+/// Returns options for opening a trace without following a symbolic link, or blocking on a FIFO.
 fn trace_open_options() -> OpenOptions {
     let mut options = File::options();
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
@@ -64,15 +63,14 @@ fn trace_open_options() -> OpenOptions {
     options
 }
 
-/// Returns an error if `path` must not be replaced because it exists and is neither an empty file
-/// nor a trace; else `None`.
+/// Returns an error if `path` exists and is neither a trace nor an empty file, so that it must not be replaced.
 fn replace_refusal(path: &Path) -> Option<io::Error> {
     let refused = |why| Some(io::Error::new(io::ErrorKind::InvalidInput, why));
     match std::fs::symlink_metadata(path) {
         Ok(data) if data.is_symlink() => {
-            refused("it is a symbolic link to a file that does not exist: name another file")
+            refused("the path is a symbolic link to a file that does not exist: name another file")
         }
-        Ok(data) if !data.is_file() => refused("it is not a regular file: name another file"),
+        Ok(data) if !data.is_file() => refused("the path is not a regular file: name another file"),
         Ok(data) if data.len() > 0 && !is_trace(path) => {
             refused("the file exists and is not a trace: name another file")
         }
@@ -151,6 +149,7 @@ pub fn unlock_file(file: &File) {
     let _ = rustix::fs::flock(file, FlockOperation::Unlock);
 }
 
+/// Returns `true` if `path` is still the path of the open file `file`.
 pub(crate) fn is_at_path(file: &File, path: &Path) -> bool {
     let identity = |data: std::fs::Metadata| (data.dev(), data.ino());
     let there = std::fs::symlink_metadata(path).map(identity);
@@ -172,8 +171,8 @@ pub fn is_process_alive(pid: u32) -> bool {
     pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(Errno::SRCH))
 }
 
-/// Returns `false` if the file of rings at `path` can be deleted. Returns `true` if it is being
-/// written, completes an unfinished trace, or is not a file of rings.
+/// Returns `false` if the file of rings at `path` can be deleted. It is needed while it is written, and by an
+/// unfinished trace; another file counts as needed.
 #[must_use]
 pub fn is_rings_file_needed(path: &Path) -> bool {
     let header = |path: &Path| -> Option<(File, TraceHeader)> {

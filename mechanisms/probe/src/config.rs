@@ -6,7 +6,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Policy for events that exceed the capacity of the rings.
+/// Policy of a recording: keep only each thread's newest events, or write all events to a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Policy {
     /// Only each thread's newest events are recorded, in memory of a fixed size, as the rings are
@@ -82,16 +82,16 @@ impl Config {
         Self { threads_max, ..self }
     }
 
-    /// Sets the path of a stream's rings while it is recorded. The default is a file in `/dev/shm`,
-    /// or in the trace's folder if `/dev/shm` does not exist or is not writable.
+    /// Sets the path of the file with the rings of a stream, which exists while the stream is recorded. The default is
+    /// a file in `/dev/shm`, or in the trace's folder if `/dev/shm` does not exist or is not writable.
     #[must_use]
     pub fn rings_path(self, path: impl Into<PathBuf>) -> Self {
         Self { rings_path: Some(path.into()), ..self }
     }
 
-    /// Sets the maximum time for which a thread waits for space in its ring before its event is
-    /// lost, up to an hour; the default is zero. For [`Policy::Stream`]: a program that may be
-    /// slowed down then loses nothing, however fast it is.
+    /// Sets the maximum time for which a thread waits for space in its ring before an event is lost. It is zero by
+    /// default, and an hour at most. For [`Policy::Stream`]: a program that may be slowed down then loses nothing,
+    /// however fast it is.
     ///
     /// After an unsuccessful wait (if the disk hangs, for example), the thread's events are lost
     /// without waiting until there is space again.
@@ -106,7 +106,7 @@ impl Config {
         &self.path
     }
 
-    /// Returns the policy for events that exceed the capacity of the rings.
+    /// Returns the policy: to keep only each thread's newest events, or to write all events.
     #[must_use]
     pub fn policy(&self) -> Policy {
         self.policy

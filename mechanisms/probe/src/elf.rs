@@ -14,7 +14,7 @@ pub(crate) struct ElfSection {
 
 const HEADER_BYTES: usize = 64;
 const SECTION_BYTES: u64 = 64;
-/// Maximum length of a section's name that can be found, in bytes.
+/// Maximum length, in bytes, of the name of a section to be found.
 const NAME_BYTES_MAX: usize = 64;
 
 /// Returns the section called `name`; `None` if there is none, or the file is not 64-bit ELF.

@@ -31,7 +31,7 @@ impl FromStr for Policy {
             _ => Err(VariableError {
                 variable: POLICY_VARIABLE,
                 text: text.to_owned(),
-                expected: "write last or stream",
+                expected: "must be `last` or `stream`",
             }),
         }
     }
@@ -49,6 +49,8 @@ fn parse_config_variables(read: impl Fn(&str) -> Option<String>) -> Result<Confi
     Ok(build_config(&file, policy, ring_bytes).wait_max(wait.unwrap_or_default()))
 }
 
+/// Creates a recording's configuration, with the default ring size if `ring_bytes` is `None`; `%p` in `file` becomes
+/// the process ID.
 pub(crate) fn build_config(file: &str, policy: Policy, ring_bytes: Option<u64>) -> Config {
     let path = PathBuf::from(file.replace("%p", &std::process::id().to_string()));
     let config = match policy {
@@ -120,6 +122,6 @@ mod tests {
         for policy in [Policy::Last, Policy::Stream] {
             assert_eq!(policy.to_string().parse(), Ok(policy));
         }
-        assert!("first".parse::<Policy>().unwrap_err().to_string().contains("last or stream"));
+        assert!("first".parse::<Policy>().unwrap_err().to_string().contains("`last` or `stream`"));
     }
 }

@@ -126,7 +126,7 @@ pub enum OtherProcessError {
     },
     /// The process's memory could not be read or written, because the process has exited or has unmapped the memory.
     #[error("cannot access the memory of process {pid}: has it exited?")]
-    LaneMemory {
+    Memory {
         /// ID of the process.
         pid: u32,
         /// Error of the operating system.

@@ -18,7 +18,7 @@ pub(crate) struct RingsFile {
     file: File,
     /// Length of the file in bytes, at which the next segment or lane is appended.
     end: u64,
-    /// Number of lanes that were assigned to threads; each reuse of a lane counts again.
+    /// Number of assignments of lanes to threads; each reuse of a lane counts again.
     pub lanes_count: u64,
     /// Offset of the lane that was assigned last.
     pub last_offset: u64,
@@ -91,7 +91,7 @@ impl RingsFile {
         Ok(memory)
     }
 
-    /// Writes the description of the lane's thread into a lane's header.
+    /// Writes the description of a thread into its lane's header, with a flag if new events overwrite old ones.
     pub(crate) fn write_lane_thread(
         &self,
         entry: &ThreadEntry,
@@ -116,7 +116,7 @@ pub(crate) fn thread_segment(entry: &ThreadEntry) -> Vec<u8> {
     )
 }
 
-/// Encodes the numbers in the description of a thread as the words of its segment's header.
+/// Encodes a thread's numbers, such as its ID and counts of events, as the words of its segment's header.
 fn thread_words(entry: &ThreadEntry) -> [u64; 8] {
     let (recorded, lost) = entry.lane.recorded_and_lost_counts();
     let mut words = [0; 8];
@@ -141,6 +141,7 @@ fn truncated_name(name: &str) -> &[u8] {
 const RINGS_FOLDER: &str = "/dev/shm";
 const RINGS_PREFIX: &str = "handover-rings.";
 
+/// Returns the path for the file of rings: as configured, else in [`RINGS_FOLDER`], else beside the trace.
 pub(crate) fn rings_path(config: &Config, session: u64) -> PathBuf {
     if let Some(path) = config.rings_path_requested() {
         return path.to_owned();

@@ -53,7 +53,7 @@ pub struct TraceHeader {
     pub end: ClockAnchor,
     /// State of the recording: one of the constants `STATE_*`.
     pub state: u64,
-    /// Error number of the operating system, if recording failed; 0 if it was another error.
+    /// Error number (errno) if recording has failed; 0 if it has not, or the error was not the operating system's.
     pub errno: u64,
     /// Number of lost events of all threads; complete once the recording is finished.
     pub lost: u64,
@@ -63,9 +63,9 @@ pub struct TraceHeader {
     pub overwritten: u64,
     /// Path of the recorded program.
     pub program: String,
-    /// Path of the file with the rings from which a stream is written.
+    /// Path of the file of rings from which the stream is written.
     pub rings: String,
-    /// Path of the file of a stream whose events pass through these rings.
+    /// Path of the stream's file, to which the events in these rings are written.
     pub stream: String,
 }
 
@@ -145,7 +145,7 @@ impl TraceHeader {
     }
 }
 
-/// Copies text into a field of zeroes, truncated at a character boundary.
+/// Copies `text`, truncated at a character boundary if too long, into a field that was filled with zeroes.
 fn write_padded_text(to: &mut [u8], text: &str) {
     let mut end = text.len().min(to.len() - 1);
     while !text.is_char_boundary(end) {
@@ -170,8 +170,7 @@ pub struct SegmentHeader {
     pub words: [u64; 8],
 }
 
-/// Decodes a word of a table of functions into the index of the function's module and the
-/// function's address in the module's file; `None` if the word is empty.
+/// Decodes a word of a table of functions into the index of the module and the address in its file; `None` if empty.
 #[must_use]
 pub fn decode_function_word(word: u64) -> Option<(u64, u64)> {
     use functions::{MODULE_SHIFT, PRESENT_FLAG};
@@ -184,7 +183,7 @@ pub fn decode_function_word(word: u64) -> Option<(u64, u64)> {
 pub struct Module {
     /// Number of the module in the trace.
     pub index: u64,
-    /// Address in memory minus address in the file.
+    /// Difference of an address in memory and the same address in the module's file.
     pub bias: u64,
     /// Address of the module's first byte in memory.
     pub start: u64,
@@ -264,7 +263,7 @@ impl SegmentHeader {
         sound.then_some(segment)
     }
 
-    /// Returns the bytes of a segment with this payload, including header and padding.
+    /// Encodes a segment with this payload, including header and padding.
     pub fn encode_with_payload(kind: u32, words: [u64; 8], payload: &[u8]) -> Vec<u8> {
         let padded = payload.len().next_multiple_of(8);
         let segment = Self {

@@ -25,7 +25,7 @@ use handover_base::sync::Arc;
 use handover_base::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 use std::cell::Cell;
 
-/// Number of words in a block of events, with its header; fewer under loom and under Miri, which map no files.
+/// Number of words in a block of events, including its header; fewer under loom and under Miri, which map no files.
 pub const BLOCK_WORDS: u64 = if cfg!(handover_loom) {
     6
 } else if cfg!(miri) {
@@ -40,7 +40,7 @@ pub const FORM_ONE_VALUE: u64 = 1;
 /// Form (the lowest two bits) of an event with two values.
 pub const FORM_TWO_VALUES: u64 = 2;
 
-/// Returns the number of words that an event occupies, including its values, as its form implies.
+/// Returns the number of words that an event and its values occupy, according to its form.
 #[inline(always)]
 #[must_use]
 pub fn event_words_count(event: u64) -> u64 {
@@ -60,7 +60,7 @@ pub trait LaneWords {
     fn load(&self, position: u64) -> u64;
     /// Stores a word. Release: publishes earlier stores to [`load`](LaneWords::load).
     fn store(&self, position: u64, word: u64);
-    /// Sets `count` words to zero. A concurrent reader detects this by the number of the block.
+    /// Sets `count` words from `position` on to zero. A concurrent reader detects this by the number of the block.
     fn clear(&self, position: u64, count: u64);
     /// Stores the numbers of recorded and lost events, for a reader of the ring after a crash.
     fn store_counts(&self, recorded: u64, lost: u64);
@@ -77,7 +77,7 @@ const LANE_FAILED: u8 = 1;
 /// State of a lane whose recording has ended.
 const LANE_CLOSED: u8 = 2;
 
-/// Policy for events for which the ring has no space.
+/// Policy for a full ring: overwrite the oldest events, lose the new event, or let the writer wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WhenFull {
     /// The oldest block is overwritten; no thread reads such a lane while it is written.
@@ -92,7 +92,7 @@ pub enum WhenFull {
 #[derive(Debug)]
 pub struct Lane<W> {
     words: W,
-    /// Position up to which the writer may write without a check; zero makes the writer take the slow path.
+    /// Position up to which the writer may write without checking for space; zero makes it check at the next event.
     limit: AtomicU64,
     /// Number of blocks whose events were read and whose memory may be reused.
     drained_blocks: AtomicU64,
@@ -194,14 +194,14 @@ impl<W: LaneWords> Lane<W> {
     }
 }
 
-/// Result of writing an event.
+/// Result of writing an event: stored, lost, not stored yet for lack of space, or refused by a closed lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteResult {
     /// The event was stored in the ring.
     Recorded,
     /// The event is counted as lost, because the ring has no space or recording has failed.
     Lost,
-    /// The ring has no space, and the event is not counted yet; the caller may retry once there [is
+    /// The ring has no space, and the event is neither stored nor counted. The caller may retry once there [is
     /// space](Writer::has_space), or [give up](Writer::count_lost_after_wait).
     Full,
     /// The lane is closed, and the event is not counted; the caller should drop the writer.
@@ -323,7 +323,8 @@ impl<W: LaneWords> Writer<W> {
         Ok((at, now_ticks.wrapping_sub(self.base_ticks.get())))
     }
 
-    /// Starts the next block with the base time `now_ticks`, if it is free.
+    /// Starts the next block with the base time `now_ticks`; an error if no block is free, or the lane is closed or
+    /// failed.
     fn start_block(&self, now_ticks: u64) -> Result<(), WriteResult> {
         let lane = &*self.lane;
         match lane.state.load(Ordering::Relaxed) {
@@ -366,8 +367,8 @@ impl<W: LaneWords> Writer<W> {
         Ok(())
     }
 
-    /// Returns `true` if the next event would not return [`WriteResult::Full`], because there is
-    /// space, or the lane is closed or failed.
+    /// Returns `false` if the next event would return [`WriteResult::Full`]; `true` if there is space, or the lane is
+    /// closed or failed.
     pub fn has_space(&self) -> bool {
         let lane = &*self.lane;
         // Acquire: pairs with Release in Drainer::release(), as in start_block().
@@ -383,6 +384,7 @@ impl<W: LaneWords> Writer<W> {
         self.count_lost()
     }
 
+    /// Counts an event as lost; returns [`WriteResult::Lost`].
     fn count_lost(&self) -> WriteResult {
         self.lost.set(self.lost.get() + 1);
         // Relaxed, and no read-modify-write: only this thread writes the count.
@@ -391,6 +393,7 @@ impl<W: LaneWords> Writer<W> {
         WriteResult::Lost
     }
 
+    /// Returns the number of recorded events, including those of the current block.
     fn recorded_now(&self) -> u64 {
         let words = self.position.get() - self.block_start.get();
         self.recorded.get() + words - self.values_count.get()
@@ -425,7 +428,7 @@ pub struct Drainer {
     position: u64,
     /// Base time of the current block.
     base_ticks: u64,
-    /// Number of events lost before the current block.
+    /// Number of events that were lost before the current block.
     lost_before: u64,
 }
 
@@ -457,9 +460,9 @@ impl Drainer {
         }
     }
 
-    /// Copies the unread events of the current block, if the writer has started the next block;
-    /// returns the block's base time and the events, else `None`. Words after the last event are
-    /// zero. The events stay unread until [`skip_block`](Drainer::skip_block).
+    /// Copies the unread events of the current block; returns them and its base time, or `None` while the block is
+    /// incomplete. Words after the last event are zero. The events stay unread until
+    /// [`skip_block`](Drainer::skip_block).
     #[inline]
     pub fn copy_block_rest<'a, W: LaneWords>(
         &mut self,
@@ -511,7 +514,7 @@ impl Drainer {
         DrainedEvent { ticks, code: event & ((1 << CODE_BITS) - 1), values }
     }
 
-    /// Returns `true` if more than `blocks_count` blocks can be read.
+    /// Returns `true` if at least `blocks_count` unread blocks are complete.
     pub fn is_behind<W: LaneWords>(&self, lane: &Lane<W>, blocks_count: u64) -> bool {
         let block = self.block + blocks_count;
         lane.words.load(block * BLOCK_WORDS) == block + 1

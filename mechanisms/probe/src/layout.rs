@@ -47,17 +47,18 @@ pub mod header {
     pub const MAGIC_FIELD: usize = 0;
     pub const KIND_FIELD: usize = 1;
     pub const SESSION_FIELD: usize = 2;
-    /// ID of the process in the lower half, of its parent in the upper half.
+    /// Index of the word with the process ID in its lower half and the parent's in its upper half.
     pub const PIDS_FIELD: usize = 3;
     pub const IS_TSC_FIELD: usize = 4;
     pub const TICKS_HZ_FIELD: usize = 5;
-    /// Start of the recording: ticks, CLOCK_MONOTONIC and CLOCK_REALTIME.
+    /// Index of the clock readings at the start of the recording: ticks, CLOCK_MONOTONIC and CLOCK_REALTIME, a word
+    /// each.
     pub const BEGIN_FIELD: usize = 6;
     pub const BOOT_FIELD: usize = 9;
     pub const RING_WORDS_FIELD: usize = 11;
-    /// Checksum of the words before the checksum. The words after it change during the recording.
+    /// Index of the checksum of all words before it. The words after it change during the recording.
     pub const CHECKSUM_FIELD: usize = 15;
-    /// End of the recording: ticks, CLOCK_MONOTONIC and CLOCK_REALTIME.
+    /// Index of the clock readings at the end of the recording: ticks, CLOCK_MONOTONIC and CLOCK_REALTIME, a word each.
     pub const END_FIELD: usize = 16;
     pub const STATE_FIELD: usize = 19;
     pub const ERRNO_FIELD: usize = 20;
@@ -65,9 +66,9 @@ pub mod header {
     pub const REFUSED_FIELD: usize = 22;
     pub const OVERWRITTEN_FIELD: usize = 23;
     pub const WORDS_COUNT: usize = 24;
-    /// Flag that the process that drains the rings sets to stop the recording of lanes, events and names.
+    /// Index of the flag that the process draining the rings sets to stop the recording of lanes, events and names.
     pub const CLOSED_FIELD: usize = 24;
-    /// Byte offset of the program's path.
+    /// Byte offset of the program's path in the header.
     pub const PROGRAM_PATH_OFFSET_BYTES: usize = 512;
     pub const RINGS_PATH_OFFSET_BYTES: usize = 1024;
     pub const STREAM_PATH_OFFSET_BYTES: usize = 3072;
@@ -77,12 +78,12 @@ pub mod header {
 pub mod chunk {
     pub const LANE_FIELD: usize = 0;
     pub const EVENTS_FIELD: usize = 1;
-    /// Time stamp of the first event.
+    /// Index of the time stamp of the chunk's first event.
     pub const BASE_FIELD: usize = 2;
     pub const POSITION_END_FIELD: usize = 3;
     pub const EVENTS_BEFORE_FIELD: usize = 4;
     pub const LOST_BEFORE_FIELD: usize = 5;
-    /// Time stamp of the last event.
+    /// Index of the time stamp of the chunk's last event.
     pub const LAST_FIELD: usize = 6;
     pub const PAYLOAD_BYTES_FIELD: usize = 7;
 }

@@ -58,7 +58,7 @@ struct SiteAddresses {
     instructions: Vec<u64>,
 }
 
-/// Line of `/proc/PID/maps`, for a mapped part of a file.
+/// Mapped part of a file, as a line of `/proc/PID/maps` describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Mapping {
     start: u64,
@@ -71,9 +71,7 @@ impl Process {
     /// Opens process `pid`, and finds the probe sites in its program and its shared objects.
     ///
     /// # Errors
-    /// If there is no such process, this process may not trace it (as a debugger would), or it has
-    /// no
-    /// sites.
+    /// If there is no such process, this process may not trace it (as a debugger would), or it has no sites.
     pub fn attach(pid: u32) -> Result<Self, OtherProcessError> {
         let folder = format!("/proc/{pid}");
         let maps = std::fs::read_to_string(format!("{folder}/maps"))
@@ -87,7 +85,7 @@ impl Process {
             addresses: Vec::new(),
             control_addresses: Vec::new(),
         };
-        let mappings: Vec<Mapping> = maps.lines().filter_map(mapping).collect();
+        let mappings: Vec<Mapping> = maps.lines().filter_map(parse_mapping).collect();
         let paths: BTreeSet<&str> = mappings.iter().map(|one| one.path.as_str()).collect();
         for path in paths {
             let Some(section) = section_of(&folder, path) else { continue };
@@ -121,9 +119,8 @@ impl Process {
     /// be read at any time. A C program keeps its newest events, whatever the policy.
     ///
     /// # Errors
-    /// If the path is not absolute or is too long, the process has ended, or it is a C program
-    /// without the
-    /// recording library.
+    /// If the path is not absolute or is too long, the process has ended, or it is a C program without the recording
+    /// library.
     pub fn enable(&mut self, pattern: &str, config: &Config) -> Result<usize, OtherProcessError> {
         let request = encode_request(config)?;
         if self.control_addresses.is_empty() {
@@ -213,7 +210,7 @@ impl Process {
 
     /// Returns the error of a failed access to the process's memory.
     fn memory_error(&self, source: io::Error) -> OtherProcessError {
-        OtherProcessError::LaneMemory { pid: self.pid, source }
+        OtherProcessError::Memory { pid: self.pid, source }
     }
 }
 
@@ -225,7 +222,8 @@ fn attach_error(pid: u32, source: io::Error) -> OtherProcessError {
     }
 }
 
-/// Returns the section of sites in a file that the process has mapped; `path` is below the process's root folder.
+/// Returns the section of sites in a file that the process has mapped; `None` if there is none. The `path` is below the
+/// process's root folder.
 fn section_of(folder: &str, path: &str) -> Option<elf::ElfSection> {
     let seen = format!("{folder}/root{path}");
     // `exe` still leads to a program whose file was replaced or removed.
@@ -234,8 +232,8 @@ fn section_of(folder: &str, path: &str) -> Option<elf::ElfSection> {
     elf::find_section(&File::open(open).ok()?, SECTION).ok()?
 }
 
-/// Parses a line of `/proc/PID/maps`; `None` if the mapping is not of a file.
-fn mapping(line: &str) -> Option<Mapping> {
+/// Parses a line of `/proc/PID/maps`; returns `None` if it is not about a mapped file.
+fn parse_mapping(line: &str) -> Option<Mapping> {
     let mut fields = line.splitn(6, ' ');
     let (start, end) = fields.next()?.split_once('-')?;
     let offset = fields.nth(1)?;
@@ -275,11 +273,11 @@ mod tests {
             offset: 0x1000,
             path: "/a path/x y.so".into(),
         };
-        assert_eq!(mapping(line), Some(expected));
+        assert_eq!(parse_mapping(line), Some(expected));
         for other in
             ["7ffd0-7ffd1 rw-p 00000000 00:00 0   [stack]", "10-20 rw-p 0 00:00 0", "", "x"]
         {
-            assert_eq!(mapping(other), None, "{other}");
+            assert_eq!(parse_mapping(other), None, "{other}");
         }
     }
 

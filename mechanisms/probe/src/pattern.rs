@@ -66,6 +66,7 @@ fn glob(pattern: &[u8], name: &[u8]) -> bool {
     pattern[p..].iter().all(|byte| *byte == b'*')
 }
 
+/// Returns the length, in bytes, of the first character of `text`.
 fn character_bytes(text: &[u8]) -> usize {
     1 + text[1..].iter().take_while(|byte| **byte & 0xc0 == 0x80).count()
 }

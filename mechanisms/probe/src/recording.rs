@@ -29,12 +29,13 @@ struct RunningRecording {
     streamer: Option<Streamer>,
 }
 
+/// State of this process's recordings: the running one, and the configuration of the next one.
 #[derive(Debug)]
 struct Control {
     current: Option<RunningRecording>,
     /// Configuration of the recording that the first event starts if no recording is running.
     pending_config: Option<Config>,
-    /// Suffix that a forked process appends to its parent's file names.
+    /// Suffix that this process, if it was forked, appends to its parent's file names; else empty.
     suffix: String,
     /// `true` once the process's exit handlers run, after which no recording may start, as it would never be finished.
     is_ending: bool,
@@ -51,9 +52,9 @@ static CONTROL: Mutex<Control> = Mutex::new(Control {
 static IS_RECORDING: AtomicBool = AtomicBool::new(false);
 /// `true` once the clock is calibrated; a thread calibrates it while it holds `CONTROL`.
 static IS_CALIBRATED: AtomicBool = AtomicBool::new(false);
-/// Maximum wait of an event for space in its ring, in ns, of the last recording started.
+/// Maximum time, in ns, that a thread waits for space in its ring, as configured for the latest recording.
 static WAIT_NS: AtomicU64 = AtomicU64::new(0);
-/// Pause of a thread that waits for space in its ring between two checks.
+/// Time that a waiting thread sleeps between two checks for space in its ring.
 const WAIT_STEP: Duration = Duration::from_micros(20);
 /// Number of events of sites that were on while there was no recording.
 static UNRECORDED: AtomicU64 = AtomicU64::new(0);
@@ -125,8 +126,8 @@ impl Drop for Recording {
     }
 }
 
-/// Creates the calling thread's ring now rather than at its first event, which would take some milliseconds for 4 MiB.
-/// Returns `true` if the thread has a ring; `false` if there is no recording or no free ring.
+/// Creates the calling thread's ring before its first event; returns `false` if there is no recording or no free ring.
+/// At the first event it would take some milliseconds for 4 MiB.
 pub fn prepare() -> bool {
     let is_open = |writer: &Writer<LaneMemory>| !writer.lane().is_closed();
     if current::with_writer(is_open).unwrap_or(false) {
@@ -199,8 +200,8 @@ fn finish_recording(session: &Session) {
     session.finish_files();
 }
 
-/// Creates a writer for the calling thread; returns the time in ticks before that. Returns `None`
-/// if the thread gets no writer; the event is then counted as missing.
+/// Creates a writer for the calling thread; returns the time, in ticks, before its creation, or `None` if there is no
+/// writer. The event is then counted as missing.
 #[cold]
 pub(crate) fn attach_thread() -> Option<u64> {
     if current::is_writer_busy() {
@@ -263,8 +264,8 @@ fn install_writer_for(session: &Session) -> bool {
     }
 }
 
-/// Waits until the calling thread's ring has space or its lane is closed. Returns `false` after the
-/// maximum wait, or if the thread must not wait.
+/// Waits until the calling thread's ring has space or is closed; returns `false` after the maximum wait, or if waiting
+/// is not allowed.
 #[cold]
 pub(crate) fn wait_for_space() -> bool {
     if current::thread_phase() != ThreadPhase::InProgram {
@@ -327,7 +328,7 @@ fn start_pending(control: &mut Control) {
     }
 }
 
-/// Counts an event of a thread without a lane as lost or unrecorded.
+/// Counts an event of a thread without a lane as lost or, if there is no recording, as unrecorded.
 pub(crate) fn count_lost() {
     let counter =
         if IS_RECORDING.load(Ordering::Relaxed) { &LOST_WITHOUT_LANE } else { &UNRECORDED };
@@ -344,7 +345,7 @@ pub(crate) fn set_pending_config(config: Config) {
     lock(&CONTROL).pending_config = Some(config);
 }
 
-/// Adds sites without patched code that have registered since the last call to the file of rings.
+/// Adds to the file of rings the sites without patched code that have registered since the last call.
 pub(crate) fn write_new_sites() {
     if current::thread_phase() != ThreadPhase::InProgram {
         return; // it is listed with the next site that registers
@@ -364,7 +365,7 @@ fn on_thread_exit(writer: Writer<LaneMemory>) {
     session.end_thread(&lane, end_ticks);
 }
 
-/// Locks that the forking thread holds during a fork, so that they are unlocked in the child.
+/// Locks that the forking thread holds during a fork, so that no other thread holds them in the child.
 struct ForkLocks {
     control: MutexGuard<'static, Control>,
     _registry: registry::RegistryLock,
@@ -375,7 +376,7 @@ thread_local! {
     static FORK_LOCKS: RefCell<Option<ForkLocks>> = const { RefCell::new(None) };
 }
 
-/// Acquires the locks that the child of a fork needs.
+/// Acquires this crate's locks before a fork, so that no other thread holds them in the child.
 extern "C" fn before_fork() {
     if current::thread_phase() == ThreadPhase::InProbe {
         return; // in a signal handler, for example: this thread may hold the locks

@@ -12,6 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 const IS_PATCHED: bool =
     cfg!(all(target_arch = "x86_64", not(any(miri, handover_loom, feature = "flags"))));
 
+/// Registered probe sites, and the patterns by which they were switched.
 #[derive(Debug, Default)]
 struct Registry {
     sites: Vec<&'static SiteData>,

@@ -7,7 +7,7 @@ use crate::site::CONTROL;
 use handover_base::sync::shared::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Length in bytes of the request's line with the checksum.
+/// Length in bytes of the line with the checksum at the end of a request.
 const CHECKSUM_BYTES: usize = 17;
 /// Maximum number of attempts to read a request while another process is writing it.
 const READ_ATTEMPTS_MAX: u32 = 20;
@@ -16,8 +16,8 @@ const READ_RETRY_DELAY: Duration = Duration::from_micros(50);
 /// `true` once the request was discarded.
 static IS_DISCARDED: AtomicBool = AtomicBool::new(false);
 
-/// Returns the recording's configuration that another process has written, in a line each for the
-/// file, the policy, the ring's size, the wait, and the checksum of these. `None` if there is none.
+/// Returns the configuration of a recording that another process has written into this process's memory; `None` if
+/// there is none. It has a line each for the file, the policy, the ring's size, the wait, and the checksum of these.
 pub(crate) fn requested_config() -> Option<Config> {
     if IS_DISCARDED.load(Ordering::Relaxed) {
         return None;
@@ -35,7 +35,7 @@ pub(crate) fn requested_config() -> Option<Config> {
     None
 }
 
-/// Appends a line with the checksum of `lines`, as the text may be read while it is written.
+/// Returns `lines` with a line of their checksum at the end, as the text may be read while it is written.
 pub(crate) fn with_checksum(lines: &str) -> String {
     format!("{lines}{:016x}\n", checksum(lines.as_bytes()))
 }

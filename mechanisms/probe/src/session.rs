@@ -40,7 +40,7 @@ struct ThreadTable {
     failure: Option<io::Error>,
 }
 
-/// State shared by the recording's owner, the recorded threads and the writing thread.
+/// State of one recording, shared by its owner, the recorded threads and the writing thread.
 #[derive(Debug)]
 pub(crate) struct Session {
     config: Config,
@@ -56,7 +56,7 @@ pub struct Summary {
     pub path: PathBuf,
     /// Number of threads that recorded events.
     pub threads_count: u64,
-    /// Number of events in the file, or in the rings with [`Policy::Last`].
+    /// Number of events in the trace.
     pub recorded: u64,
     /// Number of events lost because of a full ring, a full disk or a missing ring.
     pub lost: u64,
@@ -64,7 +64,7 @@ pub struct Summary {
     pub overwritten: u64,
     /// Length of the file in bytes.
     pub bytes: u64,
-    /// First error, after which recording stopped or threads had no ring; `None` if there was no error.
+    /// First error that stopped the recording or left threads without a ring; `None` if there was none.
     pub failure: Option<io::Error>,
 }
 
@@ -177,7 +177,7 @@ impl Session {
         }
     }
 
-    /// Returns the numbers of recorded and of lost events, including those of exited threads.
+    /// Returns the number of recorded events and the number of lost events, both of all threads, including exited ones.
     fn totals(&self, threads: &ThreadTable) -> (u64, u64) {
         let recorded: u64 =
             threads.entries.iter().map(|entry| entry.lane.ring_and_recorded_counts().1).sum();
@@ -281,7 +281,7 @@ impl Session {
         }
     }
 
-    /// Adds sites that have registered since the last call to the file of rings.
+    /// Adds to the file of rings the sites that have registered since the last call.
     pub(crate) fn write_new_sites(&self) {
         let mut threads = lock(&self.threads);
         let new = registry::sites_from(threads.sites_count);

@@ -20,7 +20,7 @@ pub(crate) const STATE_ON: u8 = 2;
 pub const KIND_MARK: u8 = 0;
 /// Kind of a site of `span!`.
 pub const KIND_SPAN: u8 = 1;
-/// Kind of the entry in the section of sites whose text another process overwrites with a configuration.
+/// Kind of the entry, in the section of sites, into whose text another process writes a recording's configuration.
 pub(crate) const KIND_CONTROL: u8 = 255;
 
 /// Kind of a probe site: the events that it records.
@@ -58,7 +58,7 @@ pub struct SiteData<T: ?Sized = [u8]> {
 
 /// Size in bytes of the memory into which another process writes a configuration.
 pub(crate) const CONTROL_BYTES: usize = 1024;
-/// Entry that another process finds in the section of sites, and writes to through `/proc/PID/mem`.
+/// Entry in the section of sites into which another process writes a recording's configuration through `/proc/PID/mem`.
 pub(crate) static CONTROL: SiteData<[AtomicU8; CONTROL_BYTES]> = SiteData::control();
 
 impl<const N: usize> SiteData<[AtomicU8; N]> {
@@ -184,7 +184,7 @@ impl SiteData {
     }
 }
 
-/// Header of the data of a site in another process.
+/// Header of a [`SiteData`] that was read from another process's memory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RemoteSiteData {
     pub kind: u8,
@@ -198,7 +198,7 @@ pub(crate) struct RemoteSiteData {
 }
 
 impl RemoteSiteData {
-    /// Decodes the bytes of a site's data before the texts.
+    /// Decodes the header of a site's data, which precedes the texts.
     pub(crate) fn decode(header: &[u8; TEXT_OFFSET]) -> Self {
         let half = |at: usize| usize::from(u16::from_le_bytes([header[at], header[at + 1]]));
         Self {
@@ -246,7 +246,8 @@ pub struct Site {
     pub is_on: bool,
 }
 
-/// Type that a site can record: an integer, stored as 64 bits (negative ones in two's complement).
+/// Type of the values that a site can record: integers, `bool` and `char`, stored as 64 bits (negative numbers in two's
+/// complement).
 pub trait Value: Copy {
     /// Converts the value to the word that is recorded.
     fn to_word(self) -> u64;

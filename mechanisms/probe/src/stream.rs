@@ -27,8 +27,8 @@ const PERIOD_BUSY: Duration = Duration::from_millis(1);
 /// Minimum number of a thread's blocks to drain at a time, so that a chunk's header is small relative to its events.
 /// Undrained events are not lost if the process is killed: the ring outlives it.
 const BLOCKS_WORTHWHILE: u64 = 16;
-/// Number of events at which a chunk is written, few enough for events, chunk and written bytes to
-/// stay in a core's caches.
+/// Number of events at which a chunk is written. So few events, their chunk and the written bytes stay in a core's
+/// caches.
 const CHUNK_EVENTS: u64 = 1 << 14;
 
 /// Handle of the thread that drains the rings into a stream's file.
@@ -73,7 +73,7 @@ impl Streamer {
         self.thread.thread().unpark();
     }
 
-    /// Makes the streaming thread write all events, and waits until it has exited.
+    /// Makes the streaming thread write all events and exit, and waits for that.
     pub(crate) fn finish(self) {
         // Release: pairs with Acquire in run(): events recorded before are visible to the last
         // pass.
@@ -107,6 +107,7 @@ impl StreamFile {
         self.file.write_all_at(&page, 0)
     }
 
+    /// Appends a segment with the sites that have registered since the last call.
     fn add_sites(&mut self) -> io::Result<()> {
         if registry::sites_count() == self.sites_count {
             return Ok(());
@@ -180,7 +181,7 @@ impl DrainLoop {
         claim::unlock_file(&self.file.file);
     }
 
-    /// Drains the rings with enough events, or all; returns `true` if it wrote any events.
+    /// Writes the events of rings with many unread blocks, or of all rings; returns `true` if it wrote any.
     fn drain(&mut self, should_drain_all: bool) -> io::Result<bool> {
         let mut has_written = false;
         self.update_sources();

@@ -4,6 +4,7 @@ use crate::lane::Lane;
 use crate::raw::mapping::LaneMemory;
 use handover_base::sync::Arc;
 
+/// Recorded thread: its name, times, and lane.
 #[derive(Debug, Clone)]
 pub(crate) struct ThreadEntry {
     /// Number of the thread in its recording, from 0, in the order in which threads were assigned lanes.

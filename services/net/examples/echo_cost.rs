@@ -43,33 +43,34 @@ fn run_client(address: SocketAddr, client: Option<TlsClientConfig>, depth: usize
     let mut tls = client.map(|it| TlsState::new_client(&it, "localhost", 0).expect("valid name"));
     let mut message = [b'x'; MESSAGE_BYTES];
     message[..4].copy_from_slice(&(MESSAGE_BYTES as u32 - 4).to_be_bytes());
-    let lot = message.repeat(depth);
+    let messages = message.repeat(depth);
     let (mut plain, mut out) = (Vec::new(), Vec::new());
     match &mut tls {
         // The messages wait in `tls` until the handshake is done.
         Some(tls) => {
-            tls.open_records(&mut [], &mut plain, &mut out).expect("TLS client hello");
-            tls.seal_messages(&lot, &[], &mut out).expect("buffer until the handshake is done");
+            tls.open_records(&mut [], &mut plain, &mut out).expect("create the TLS client hello");
+            tls.seal_messages(&messages, &[], &mut out)
+                .expect("buffer the messages until the handshake is done");
         }
-        None => out.extend_from_slice(&lot),
+        None => out.extend_from_slice(&messages),
     }
     stream.write_all(&out).expect(failed);
     let mut buffer = vec![0; 1 << 16];
-    let mut came_bytes = 0;
+    let mut received_bytes = 0;
     while Instant::now() < until {
         let count = stream.read(&mut buffer).expect(failed);
         out.clear();
-        let before = came_bytes / MESSAGE_BYTES;
+        let before = received_bytes / MESSAGE_BYTES;
         match &mut tls {
             Some(tls) => {
                 plain.clear();
                 tls.open_records(&mut buffer[..count], &mut plain, &mut out)
-                    .expect("open the server's records");
-                came_bytes += plain.len();
+                    .expect("decrypt the server's records");
+                received_bytes += plain.len();
             }
-            None => came_bytes += count,
+            None => received_bytes += count,
         }
-        let more = &lot[..(came_bytes / MESSAGE_BYTES - before) * MESSAGE_BYTES];
+        let more = &messages[..(received_bytes / MESSAGE_BYTES - before) * MESSAGE_BYTES];
         match &mut tls {
             Some(tls) => tls.seal_messages(more, &[], &mut out).expect("seal messages"),
             None => out.extend_from_slice(more),
@@ -78,6 +79,7 @@ fn run_client(address: SocketAddr, client: Option<TlsClientConfig>, depth: usize
     }
 }
 
+/// Runs an echo server with clients for `span`; returns its counters and the CPU time of its thread, in ns.
 fn measure(connections: usize, depth: usize, span: Duration, with_tls: bool) -> (Stats, u64) {
     let identity = Identity::generate(&["localhost"]).expect("valid name");
     let server = TlsServerConfig::new(&identity, ServerOptions::default()).expect("valid identity");
@@ -94,13 +96,13 @@ fn measure(connections: usize, depth: usize, span: Duration, with_tls: bool) -> 
         .expect("start the server");
     let address = net.addresses()[0];
     let until = Instant::now() + span;
-    let talks: Vec<_> = (0..connections)
+    let clients: Vec<_> = (0..connections)
         .map(|_| {
             let client = with_tls.then(|| client.clone());
             std::thread::spawn(move || run_client(address, client, depth, until))
         })
         .collect();
-    talks.into_iter().for_each(|it| it.join().expect("client thread panicked"));
+    clients.into_iter().for_each(|it| it.join().expect("the client thread panicked"));
     let (stats, handlers) = net.stop(Duration::from_secs(1)).expect("stop the server");
     (stats, handlers.iter().map(|it| it.cpu_ns).sum())
 }

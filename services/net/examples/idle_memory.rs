@@ -26,10 +26,10 @@ impl Handler for Echo {
 
 type BoxedError = Box<dyn std::error::Error>;
 
-/// Serves connections until the end of standard input.
-fn serve(how: &str) -> Result<(), BoxedError> {
+/// Serves connections, with TLS if `transport` is `tls`, until the end of standard input.
+fn serve(transport: &str) -> Result<(), BoxedError> {
     let mut listen = ListenOptions::new("127.0.0.1:0".parse()?);
-    if how == "tls" {
+    if transport == "tls" {
         let identity = Identity::generate(&["localhost"])?;
         listen = listen.with_tls(&TlsServerConfig::new(&identity, ServerOptions::default())?);
     }
@@ -71,14 +71,18 @@ fn connect(
 fn rss_anon_bytes(pid: u32) -> Result<u64, BoxedError> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find_map(|it| it.strip_prefix("RssAnon:"));
-    let kb: u64 = line.ok_or("no RssAnon")?.trim().trim_end_matches(" kB").parse()?;
+    let kb: u64 = line
+        .ok_or("no RssAnon line in the status of the process")?
+        .trim()
+        .trim_end_matches(" kB")
+        .parse()?;
     Ok(kb * 1024)
 }
 
-/// Starts a server process with `connections` idle connections; returns the growth of its anonymous memory in bytes.
-fn measure_server_growth(how: &str, connections: u64) -> Result<u64, BoxedError> {
+/// Starts a server process with `connections` idle connections; returns its anonymous resident memory in bytes.
+fn measure_server_memory(transport: &str, connections: u64) -> Result<u64, BoxedError> {
     let mut server = Command::new(std::env::current_exe()?)
-        .args(["--serve", how])
+        .args(["--serve", transport])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()?;
@@ -87,7 +91,7 @@ fn measure_server_growth(how: &str, connections: u64) -> Result<u64, BoxedError>
         .read_line(&mut line)?;
     let address = line.trim().parse()?;
     let client = TlsClientConfig::new(ServerVerification::Nothing, ClientOptions::default())?;
-    let client = (how == "tls").then_some(&client);
+    let client = (transport == "tls").then_some(&client);
     let held: Result<Vec<_>, _> = (0..connections).map(|_| connect(address, client)).collect();
     let held = held?;
     // Gives the server time to free the last connection's buffers.
@@ -101,17 +105,18 @@ fn measure_server_growth(how: &str, connections: u64) -> Result<u64, BoxedError>
 
 fn main() -> Result<(), BoxedError> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if let [flag, how] = &arguments[..]
+    if let [flag, transport] = &arguments[..]
         && flag == "--serve"
     {
-        return serve(how);
+        return serve(transport);
     }
     let connections: u64 = arguments.first().map_or(Ok(1_000), |it| it.parse())?;
-    for how in ["plain", "tls"] {
-        let (one, all) = (measure_server_growth(how, 1)?, measure_server_growth(how, connections)?);
+    for transport in ["plain", "tls"] {
+        let (one, all) =
+            (measure_server_memory(transport, 1)?, measure_server_memory(transport, connections)?);
         let each = all.saturating_sub(one) as f64 / connections.saturating_sub(1).max(1) as f64;
         println!(
-            "{how:5}  {one:>9} bytes with 1 connection, {all:>9} with {connections}: {each:.0} each"
+            "{transport:5}  {one:>9} bytes with 1 connection, {all:>9} with {connections}: {each:.0} each"
         );
     }
     Ok(())

@@ -4,7 +4,7 @@ use crate::ConfigError;
 use crate::engine::ConnectionLimits;
 use handover_base::range;
 
-/// Policy for a new connection when the thread or process can open no more.
+/// Policy for a new connection when the thread or process can open no more: let it wait, or reject it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FullConnectionsPolicy {
     /// The connection waits in the kernel's accept queue until another one closes.
@@ -49,8 +49,8 @@ pub struct Config {
     pub high_water_bytes: u32,
     /// Low-water mark, in bytes: reading resumes once the send queue has drained to it. Default 16,384.
     pub low_water_bytes: u32,
-    /// Maximum time without a byte from the peer, in ms, after which the connection is closed, up to an eighth of
-    /// this time late; 0, the default, is no limit.
+    /// Time without a byte from the peer, in ms, after which the connection is closed; 0, the default, is no limit. The
+    /// close may be late by an eighth of this time.
     pub idle_timeout_ms: u32,
     /// Silence of a peer after which the kernel sends keepalive probes, in ms, rounded up to whole seconds; 0 sends
     /// none. There are four probes, a quarter of this time apart; without an answer the connection is reset, so that
@@ -66,18 +66,18 @@ pub struct Config {
     pub connect_timeout_ms: u32,
     /// Maximum duration of the TLS handshake, in ms; 0 is no limit. Default 10,000.
     pub handshake_timeout_ms: u32,
-    /// Maximum time, in ms, that a connection which this program has closed waits for the peer to close it too or to
-    /// acknowledge more of the sent bytes. Without this wait the peer would lose bytes that it has not read. Default
-    /// 2,000.
+    /// Maximum time, in ms, for which a connection that this program closed waits until the peer closes it or
+    /// acknowledges further bytes. Without this wait the peer would lose bytes that it has not read. Default 2,000.
     pub linger_ms: u32,
     /// Interval of calls of [`Handler::housekeep`](crate::Handler::housekeep), in ms; 0, the default, never calls it.
     pub housekeep_ms: u32,
-    /// Maximum time for which a thread spins before it sleeps, in ns, while recent spins have found work; 0, the
-    /// default, never spins. Use it for threads with a CPU of their own.
+    /// Maximum time, in ns, for which a thread spins before it sleeps; 0, the default, never spins. It spins while
+    /// recent spins have found work. Use it for threads with a CPU of their own.
     pub spin_ns_max: u32,
-    /// Maximum number of commands from other threads that are queued for a thread. Default 1,024.
+    /// Maximum number of commands of other threads in a thread's queue. Default 1,024.
     pub commands_max: u32,
-    /// Maximum number of bytes in the commands queued for a thread; a single command may be larger. Default 16 MiB.
+    /// Maximum number of bytes to be written in all commands of a thread's queue; a single command may be larger.
+    /// Default 16 MiB.
     pub commands_bytes_max: u32,
     /// Maximum number of readiness events fetched from the kernel at a time. Default 256, at most 1,024.
     pub ready_max: u32,

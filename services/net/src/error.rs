@@ -42,7 +42,7 @@ pub enum NetError {
     },
     /// The thread has its maximum number of open connections from this peer address.
     #[error(
-        "{address} has {connections_per_address_max} connections open: raise \
+        "cannot open a connection: {connections_per_address_max} from {address} are open; raise \
          connections_per_address_max"
     )]
     AddressFull {
@@ -82,7 +82,7 @@ pub enum WriteError {
     Tls(#[from] TlsError),
 }
 
-/// Error of sending a command to an event-loop thread; contains the bytes that were to be written.
+/// Error of sending a command to a thread that has a full queue or has exited; contains the bytes to be written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommandError {
@@ -124,7 +124,7 @@ pub enum CloseReason {
     /// More bytes would have been queued than the limit allows, as the peer does not read fast enough.
     #[error(transparent)]
     SlowReader(#[from] SendQueueOverflow),
-    /// The connection has exceeded a time limit.
+    /// The connection has exceeded its time limit for a message, for sending or for the TLS handshake.
     #[error(transparent)]
     TimedOut(#[from] TimeoutError),
     /// TLS failed, in the handshake or in a record.

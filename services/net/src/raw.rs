@@ -6,8 +6,7 @@ use std::ffi::c_int;
 use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
 
-/// Request number of the ioctl that reads the number of bytes in a socket's send queue: those not
-/// acknowledged by the peer's kernel.
+/// Request number of the ioctl that counts a socket's written bytes that the peer's kernel has not acknowledged.
 const SIOCOUTQ: rustix::ioctl::Opcode = 0x5411;
 
 /// Returns the number of written bytes that the peer's kernel has not acknowledged.
@@ -20,8 +19,8 @@ pub(crate) fn unacknowledged_bytes(fd: BorrowedFd<'_>) -> Result<usize, Errno> {
     Ok(usize::try_from(bytes).unwrap_or(0))
 }
 
-/// Maximum length, in bytes, of a message that is copied in words of constant size, because for so few bytes a
-/// call of `memcpy` takes longer than the copy.
+/// Maximum length, in bytes, of a message that is copied without `memcpy`, whose call takes longer than the copy of so
+/// few bytes.
 pub(crate) const SHORT_MESSAGE_BYTES_MAX: usize = 32;
 
 /// Appends the four bytes of `head` and up to [`SHORT_MESSAGE_BYTES_MAX`] bytes of `bytes`. The vector's length is read
@@ -47,9 +46,10 @@ pub(crate) fn append_short_message(out: &mut Vec<u8>, head: [u8; 4], bytes: &[u8
     unsafe { out.set_len(appended) };
 }
 
-/// Copies bytes with two word accesses, one at each end, which overlap if there are fewer bytes than two words.
+/// Copies up to 32 bytes as two words that may overlap: the first and the last word of the bytes.
 #[inline(always)]
 fn copy_short(from: &[u8], to: &mut [MaybeUninit<u8>]) {
+    /// Copies the first and the last `WORD_BYTES` bytes; returns `false` if there are fewer bytes than one word.
     #[inline(always)]
     fn copy_both_ends<const WORD_BYTES: usize>(from: &[u8], to: &mut [MaybeUninit<u8>]) -> bool {
         let Some(first) = from.first_chunk::<WORD_BYTES>() else { return false };

@@ -59,8 +59,8 @@ impl Reservations {
         self.queued_bytes.fetch_sub(bytes_count, Ordering::Relaxed);
     }
 
-    /// Publishes the thread's number of open connections. Returns `true` if a listener waits for a slot and one is
-    /// free now: the caller then wakes the listener.
+    /// Publishes the thread's number of open connections; returns `true` if a listener waits for a slot and one is free
+    /// now. The caller then wakes the listener.
     #[must_use]
     pub fn publish_open_count(&self, count: u64) -> bool {
         // Relaxed, here and below: the counts are one word, and no other access depends on them. If
@@ -71,8 +71,8 @@ impl Reservations {
         })
     }
 
-    /// Replaces the counts of connections by the result of `change`. Returns `true`, and ends the wait, if a listener
-    /// waits for a slot and one is free now.
+    /// Replaces the counts of connections by the result of `change`; returns `true` if that ends a listener's wait for
+    /// a free slot.
     fn update_counts(&self, change: impl Fn(u64) -> u64) -> bool {
         let mut ends_wait = false;
         let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
@@ -84,7 +84,7 @@ impl Reservations {
         ends_wait
     }
 
-    /// Returns `true` if a slot is free with the open and reserved connections in `counts`.
+    /// Returns `true` if the open and reserved connections in `counts` are fewer than the maximum.
     fn has_slot(&self, counts: u64) -> bool {
         (counts >> OPEN_COUNT_SHIFT) + (counts & RESERVED_COUNT_MASK) < self.connections_max
     }
@@ -113,8 +113,9 @@ impl Reservations {
         waits.is_ok()
     }
 
-    /// Releases a reservation after the thread has published the connection as open, or if no connection is handed
-    /// over. Returns `true` if a listener waits for a slot and one is free now: the caller then wakes the listener.
+    /// Releases a reserved slot; returns `true` if a listener waits for a slot and one is free now. The caller then
+    /// wakes the listener. To be called after the thread has published the connection as open, or if no connection is
+    /// handed over.
     #[must_use]
     pub fn release_slot(&self) -> bool {
         self.update_counts(|before| before - 1)

@@ -26,21 +26,25 @@ pub(crate) fn record_read(bytes_count: usize) {
     site!(Read, "net.read", bytes_count);
 }
 
+/// Records that the codec has found a complete message.
 #[inline(always)]
 pub(crate) fn record_decoded(message_bytes: usize) {
     site!(Decoded, "net.decoded", message_bytes);
 }
 
+/// Records that the handler has returned from a message.
 #[inline(always)]
 pub(crate) fn record_dispatched(message_bytes: usize) {
     site!(Dispatched, "net.dispatched", message_bytes);
 }
 
+/// Records that the handler has written a reply; the value is the size of all replies to the same read.
 #[inline(always)]
 pub(crate) fn record_written(replies: &ReplyBuffer) {
     site!(Written, "net.written", replies.len());
 }
 
+/// Records that the kernel has accepted bytes to send.
 #[inline(always)]
 pub(crate) fn record_sent(bytes_count: usize) {
     site!(Sent, "net.sent", bytes_count);

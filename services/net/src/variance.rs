@@ -33,7 +33,7 @@ struct ConnIsInvariant;
 /// ```
 struct ConnectionsIsInvariant;
 
-/// The types above, without the conversion.
+/// Compiles with the types of the tests above, which therefore fail only because of the conversion.
 ///
 /// ```
 /// use handover_net::{Conn, ConnHandle, Connections, Stopper, engine::LinesCodec};

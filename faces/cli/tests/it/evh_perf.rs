@@ -407,7 +407,7 @@ fn certificate_of_another_name_is_refused() {
     let (_serving, port) = server(&home, "--tls --cert there.pem --key there.key");
     for words in ["-c --count 5", "--connect --count 5 --hold 0"] {
         let said = home.run(&format!("evh_perf {words} -p {port} --tls --ca there.pem")).code(1);
-        said.tells(&["for another name: "]);
+        said.tells(&["issued for other names: "]);
     }
 }
 

@@ -13,9 +13,9 @@ pub struct ChromeWriter<'a, W> {
     names: Vec<String>,
     /// JSON fields of the current thread: `,"pid":1,"tid":2`.
     thread_fields: Vec<u8>,
-    /// Process of the current thread.
+    /// Index of the current thread's process.
     process: Option<usize>,
-    /// `true` until the first element is written.
+    /// `true` until the first element of the JSON array is written.
     is_first: bool,
 }
 
@@ -109,7 +109,7 @@ impl<W: Write> TraceVisitor for ChromeWriter<'_, W> {
     }
 }
 
-/// Writes a time in µs with three decimals.
+/// Appends a time, given in ns, as µs with three decimals.
 #[inline]
 fn push_microseconds(to: &mut Vec<u8>, ns: i64) {
     if ns < 0 {
@@ -124,6 +124,7 @@ fn push_microseconds(to: &mut Vec<u8>, ns: i64) {
     }
 }
 
+/// Returns `text` as a JSON string, with its quotes.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

@@ -5,7 +5,7 @@ use crate::names::SiteNames;
 use crate::tree::CallTree;
 use std::io::{self, Write};
 
-/// Writes all call stacks as folded text.
+/// Writes a line for each call stack: the functions, separated by semicolons, and the self time in ns.
 pub fn write_folded<W: Write>(
     tree: &CallTree,
     names: &SiteNames,
@@ -26,8 +26,7 @@ pub fn write_folded<W: Write>(
     })
 }
 
-/// Appends a frame's name without semicolons and control characters, which would end a frame or a
-/// line.
+/// Appends a function's name; replaces semicolons and control characters, which would end the name or the line.
 fn put_frame(to: &mut Vec<u8>, name: &str) {
     let kept = |c: char| match c {
         ';' => ':',

@@ -89,9 +89,9 @@ pub struct PerfettoWriter<'a, W> {
     sink: &'a mut ExportBuffer<W>,
     /// Id of the current thread's packet sequence.
     sequence: u64,
-    /// Process of the current thread.
+    /// Index of the current thread's process.
     process: Option<usize>,
-    /// Sequence in which each name was last interned.
+    /// Id of the packet sequence in which each name was last interned.
     interned: Vec<u64>,
 }
 
@@ -239,17 +239,19 @@ impl<'a, W: Write> PerfettoWriter<'a, W> {
     }
 }
 
+/// Annotations of an event: its values, or that the end of its call is missing.
 enum Annotations<'a> {
     Values(&'a [u64]),
     EndIsMissing,
 }
 
-/// Returns the interning id of a name; 0 would mean none.
+/// Returns the number, from 1, under which Perfetto interns a name.
 fn iid(name: NameId) -> u64 {
     u64::from(name.0) + 1
 }
 
-/// Returns a track's id, which should differ from those of other traces in the same view.
+/// Returns the id of a thread's track, or for the thread `u64::MAX` of its process's track; ids of different traces
+/// should differ.
 fn uuid(process: usize, pid: u32, thread: u64) -> u64 {
     // splitmix64's mixing (Steele, Lea, Flood, OOPSLA 2014).
     let mix = |word: u64| {
@@ -294,6 +296,7 @@ impl<W: Write> TraceVisitor for PerfettoWriter<'_, W> {
 const VARINT_WIRE_TYPE: u32 = 0;
 const LENGTH_DELIMITED_WIRE_TYPE: u32 = 2;
 
+/// Protobuf message of any length.
 #[derive(Default)]
 struct Message(Vec<u8>);
 

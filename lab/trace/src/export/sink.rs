@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-/// Number of buffered bytes from which on the buffer is written.
+/// Number of buffered bytes at which the buffer is written to the output.
 const FLUSH_BYTES: usize = 1 << 16;
 
 /// Buffer of an export's output.
@@ -24,7 +24,7 @@ impl<W: Write> ExportBuffer<W> {
         &mut self.bytes
     }
 
-    /// Writes the buffer if it has reached its limit.
+    /// Writes the buffer to the output if it holds at least `FLUSH_BYTES`.
     #[inline]
     pub fn flush_if_full(&mut self) -> io::Result<()> {
         if self.bytes.len() >= FLUSH_BYTES { self.flush() } else { Ok(()) }

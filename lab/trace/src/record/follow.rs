@@ -12,17 +12,19 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Minimum number of events in a chunk, except the last one.
+/// Number of events from which on no further block is added to a chunk.
 const CHUNK_EVENTS: u64 = 1 << 14;
-/// Upper limit of site numbers.
+/// Exclusive upper bound of site numbers.
 const SITES_END: usize = 1 << 18;
 /// Number of times that the rings are drained between two checks for exited processes.
 const DRAINS_PER_LIVENESS_CHECK: u32 = 64;
 
-/// Copier of the events in the rings of all processes to trace files.
+/// Copier of events from the rings of all recorded processes to trace files, one for each process.
 #[derive(Debug)]
 pub(super) struct RingDrain {
+    /// Folder in which each process creates its ring file.
     folder: PathBuf,
+    /// Path of the first process's trace file; the others append a suffix.
     file: PathBuf,
     known_files: HashSet<OsString>,
     processes: Vec<FollowedProcess>,
@@ -39,7 +41,7 @@ impl RingDrain {
         Self { folder, file, known_files, processes, finished_paths, notes, drains_count: 0 }
     }
 
-    /// Drains rings that have enough events, and finishes the files of exited processes.
+    /// Drains rings that have enough events, and now and then finishes the files of exited processes.
     pub(super) fn drain_full_rings(&mut self) {
         self.find_new_processes();
         self.processes.iter_mut().for_each(|one| one.drain(false));
@@ -54,6 +56,7 @@ impl RingDrain {
         }
     }
 
+    /// Stops the recording of all processes, drains all rings and completes the trace files.
     pub(super) fn finish(&mut self, notes: &mut Vec<String>) {
         self.find_new_processes();
         for one in &self.processes {
@@ -101,11 +104,11 @@ struct Lane {
     offset: u64,
     /// Number of the thread that owns the lane (a ring); changes when another thread reuses the lane.
     index: Option<u64>,
-    /// Block of the next event to read.
+    /// Number of the block that contains the next event to read.
     block: u64,
-    /// Word of the next event to read, within `block`.
+    /// Index, in that block, of the next event's first word.
     word: usize,
-    /// Number of events written to the trace file.
+    /// Number of the thread's events in the trace file.
     events_count: u64,
     /// Number of events lost before the last block that was read.
     lost_before: u64,
@@ -119,11 +122,12 @@ struct FollowedProcess {
     rings: RingFile,
     rings_path: PathBuf,
     stream: TraceStreamFile,
+    /// Path of the trace file.
     path: PathBuf,
     lanes: Vec<Lane>,
     chunk: Chunk,
     block: LaneBlock,
-    /// `true` for each site number with at least one event.
+    /// For each site number: `true` if the trace has an event of the site.
     has_events: Vec<bool>,
     /// Number of site segments copied to the trace file.
     sites_count: usize,
@@ -204,6 +208,7 @@ impl FollowedProcess {
         Ok(())
     }
 
+    /// Drains the lane at index `at` if that is worthwhile; frees the lane if its thread has exited.
     fn drain_lane(&mut self, at: usize, should_drain_all: bool) -> io::Result<()> {
         let Some(page) = self.rings.read_lane_page(self.lanes[at].offset)? else { return Ok(()) };
         let lane = &mut self.lanes[at];
@@ -230,8 +235,8 @@ impl FollowedProcess {
         Ok(())
     }
 
-    /// Writes a chunk of a lane's events: from complete blocks, or all if `should_drain_all`.
-    /// Returns `false` if there are no further events to take.
+    /// Writes a chunk of a lane's events; returns `false` if no further events can be taken. It takes those of complete
+    /// blocks or, if `should_drain_all`, all.
     fn write_chunk(&mut self, at: usize, should_drain_all: bool) -> io::Result<bool> {
         let lane = &mut self.lanes[at];
         self.chunk.clear();
@@ -298,9 +303,10 @@ impl FollowedProcess {
         }
         match self.write_names(notes) {
             Ok(discarded) => lost += discarded,
-            Err(error) => {
-                notes.push(format!("{}: functions have no names: {error}", self.path.display()))
-            }
+            Err(error) => notes.push(format!(
+                "{}: cannot add the names of functions: {error}",
+                self.path.display()
+            )),
         }
         let errno = self.failure.as_ref().and_then(io::Error::raw_os_error).unwrap_or(0);
         let now = self.rings.read_header();

@@ -14,9 +14,8 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Adds function names to a trace without them: one recorded with
-/// [`Policy::Last`](handover_probe::Policy), or one whose recorder was killed. Returns the number
-/// of functions added.
+/// Adds the names of functions to a trace without them; returns the number of functions. Such a trace was recorded with
+/// [`Policy::Last`](handover_probe::Policy), or its recorder was killed.
 ///
 /// # Errors
 /// If the trace cannot be read, is not a trace, or cannot be written.
@@ -50,7 +49,7 @@ pub(super) fn add_function_names_with_notes(
     Ok(sites.len())
 }
 
-/// Returns the sites of functions, given as site number, module and address in the module's file.
+/// Looks up the names and source lines of functions, given as site number, module and address; returns them as sites.
 pub(super) fn resolve_sites(
     modules: &HashMap<u64, Module>,
     functions: &[(u32, u64, u64)],
@@ -62,7 +61,7 @@ pub(super) fn resolve_sites(
         let Some(module) = modules.get(&index) else { continue };
         let of_it = functions.iter().filter(|(_, module, _)| *module == index);
         let bytes = std::fs::read(&module.path).unwrap_or_default();
-        let file = object::File::parse(&*bytes).ok().filter(|file| is_same(file, module));
+        let file = object::File::parse(&*bytes).ok().filter(|file| is_executed_file(file, module));
         let Some(file) = file else {
             notes.push(format!(
                 "{}: the file has changed since it was executed: its functions have no names",
@@ -108,14 +107,15 @@ fn unnamed_site(number: u32, module: &Module, address: u64) -> Site {
     function_site(number, module.unnamed_function(address), module.path.clone(), 0)
 }
 
-/// Returns `true` if a file and the executed module have the same build ID, or the module has none recorded.
-fn is_same(file: &object::File<'_>, module: &Module) -> bool {
+/// Returns `true` if the file has the build ID of the executed module, or none was recorded for the module.
+fn is_executed_file(file: &object::File<'_>, module: &Module) -> bool {
     match file.build_id() {
         Ok(Some(id)) => module.build_id.is_empty() || module.build_id == id,
         _ => module.build_id.is_empty(),
     }
 }
 
+/// Loads the debug information of a file; `None` if it has no source lines.
 fn dwarf_sections<'a>(file: &object::File<'a>) -> Option<DwarfSections<Cow<'a, [u8]>>> {
     let load = |id: gimli::SectionId| -> Result<Cow<'a, [u8]>, object::Error> {
         match file.section_by_name(id.name()) {
@@ -151,6 +151,7 @@ impl<'a> Symbols<'a> {
         Self(all)
     }
 
+    /// Returns the name of the function that contains `address`; `None` if there is no such symbol.
     fn name(&self, address: u64) -> Option<&'a str> {
         let behind = self.0.partition_point(|(start, ..)| *start <= address);
         let (start, size, name) = *self.0.get(behind.checked_sub(1)?)?;

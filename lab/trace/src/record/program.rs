@@ -35,7 +35,7 @@ pub enum ProgramError {
         /// Name as the user wrote it.
         name: PathBuf,
     },
-    /// The program cannot be executed or read.
+    /// The program's file is not executable, or its properties cannot be read.
     #[error("{}: {reason}", path.display())]
     NotRunnable {
         /// Path of the program's file.
@@ -69,7 +69,7 @@ const PRIVILEGED: &str =
     "the program is set-user-ID, set-group-ID or has capabilities: the loader ignores LD_PRELOAD";
 const UNSUPPORTED_PLATFORM: &str = "functions can be traced only on x86-64 Linux";
 
-/// Finds the program that `command` names, in `PATH` as a shell does, and checks it.
+/// Finds the program that `command` names, in `PATH` as a shell does, and checks that it can be traced.
 ///
 /// # Errors
 /// If there is no such program, or it has nothing to trace; with `force`, only if it cannot be
@@ -141,6 +141,7 @@ fn find_in_path(name: &OsStr) -> Option<PathBuf> {
     std::env::split_paths(&all).map(|folder| folder.join(name)).find(is_executable)
 }
 
+/// Returns `true` if the program gets other rights than this process, so that the loader ignores `LD_PRELOAD`.
 fn is_privileged(path: &Path, data: &std::fs::Metadata) -> bool {
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let mode = data.permissions().mode();
@@ -171,6 +172,7 @@ fn elf_traits(bytes: &[u8]) -> ElfTraits {
     elf_traits
 }
 
+/// Returns the path of the program's dynamic loader; `None` if the program is statically linked.
 fn interpreter(bytes: &[u8]) -> Option<String> {
     let header = elf::FileHeader64::<object::Endianness>::parse(bytes).ok()?;
     let endian = header.endian().ok()?;
@@ -179,6 +181,7 @@ fn interpreter(bytes: &[u8]) -> Option<String> {
     Some(String::from_utf8_lossy(path).into_owned())
 }
 
+/// Returns `true` if the file has function entries that the recording library can trace.
 fn has_entries(file: &object::File<'_>) -> bool {
     let has_room = || {
         let section = file.section_by_name("__patchable_function_entries");
@@ -194,7 +197,7 @@ fn has_functions(path: &Path) -> bool {
     object::File::parse(&*bytes).is_ok_and(|file| has_entries(&file))
 }
 
-/// Returns the shared objects that the dynamic loader lists for a program.
+/// Returns the paths of the shared objects that the dynamic loader would load for a program.
 fn libraries(path: &Path) -> Vec<PathBuf> {
     let listing = Command::new(path)
         .env("LD_TRACE_LOADED_OBJECTS", "1")

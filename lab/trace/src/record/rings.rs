@@ -17,8 +17,8 @@ const STATE_WORD_OFFSET: u64 = header::STATE_FIELD as u64;
 /// Offset of the closed flag in a file's header, in words.
 const CLOSED_WORD_OFFSET: u64 = header::CLOSED_FIELD as u64;
 
-/// Programs and shared objects by their number, and functions as site number, module and address in
-/// the module's file.
+/// Modules (programs and shared objects) by number, and functions as site number, module and address in the module's
+/// file.
 pub(super) type ModulesAndFunctions = (HashMap<u64, Module>, Vec<(u32, u64, u64)>);
 
 /// Contents of the first page of a lane, which is one thread's ring.
@@ -38,8 +38,8 @@ pub(super) struct RingFile {
     next_offset: u64,
     /// File offsets of the lanes.
     pub lanes: Vec<u64>,
-    function_tables: Vec<u64>,
-    modules: Vec<u64>,
+    function_table_offsets: Vec<u64>,
+    module_offsets: Vec<u64>,
     /// Payloads of site segments, in file order.
     pub sites: Vec<Vec<u8>>,
 }
@@ -52,25 +52,26 @@ impl RingFile {
         let header =
             file.read_exact_at(&mut page, 0).ok().and_then(|()| TraceHeader::decode(&page));
         let Some(header) = header else { return Ok(None) };
-        let (lanes, function_tables, modules, sites) = Default::default();
+        let (lanes, function_table_offsets, module_offsets, sites) = Default::default();
         Ok(Some(Self {
             file,
             header,
             next_offset: PAGE_BYTES,
             lanes,
-            function_tables,
-            modules,
+            function_table_offsets,
+            module_offsets,
             sites,
         }))
     }
 
+    /// Reads the file's present header; returns the header of the time of `open` if it cannot be read.
     pub(super) fn read_header(&self) -> TraceHeader {
         let mut page = vec![0; PAGE_BYTES as usize];
         let read = self.file.read_exact_at(&mut page, 0);
         read.ok().and_then(|()| TraceHeader::decode(&page)).unwrap_or_else(|| self.header.clone())
     }
 
-    /// Writes the path of the trace file into which the rings are drained to the ring file.
+    /// Stores, in the ring file, the path of the trace file to which the rings are drained.
     pub(super) fn write_stream_path(&self, path: &Path) -> io::Result<()> {
         let text = path.as_os_str().as_encoded_bytes();
         let mut room = vec![0; format::STREAM_PATH_RANGE.len()];
@@ -80,11 +81,12 @@ impl RingFile {
         self.file.write_all_at(&room, format::STREAM_PATH_RANGE.start as u64)
     }
 
+    /// Requests that the process stops recording; its further events are not counted.
     pub(super) fn request_recording_stop(&self) -> io::Result<()> {
         self.write_word(CLOSED_WORD_OFFSET * 8, 1)
     }
 
-    /// Requests that the process counts further events as lost.
+    /// Requests that the process no longer records events, but counts them as lost.
     pub(super) fn request_event_loss(&self) -> io::Result<()> {
         self.write_word(STATE_WORD_OFFSET * 8, format::STATE_FAILED)
     }
@@ -99,7 +101,7 @@ impl RingFile {
         Ok(u64::from_le_bytes(bytes))
     }
 
-    /// Finds segments appended since the last call.
+    /// Finds the segments that the process has appended since the last call.
     pub(super) fn read_new_segments(&mut self) -> io::Result<()> {
         let end = self.file.metadata()?.len();
         while self.next_offset + SEGMENT_BYTES <= end {
@@ -111,8 +113,8 @@ impl RingFile {
             }
             match segment.kind {
                 SEGMENT_LANE => self.lanes.push(self.next_offset),
-                SEGMENT_FUNCTIONS => self.function_tables.push(self.next_offset),
-                SEGMENT_MODULES => self.modules.push(self.next_offset),
+                SEGMENT_FUNCTIONS => self.function_table_offsets.push(self.next_offset),
+                SEGMENT_MODULES => self.module_offsets.push(self.next_offset),
                 SEGMENT_SITES => {
                     let Some(payload) = self.read_payload(self.next_offset)? else { break };
                     self.sites.push(payload);
@@ -135,16 +137,16 @@ impl RingFile {
         Ok((format::checksum(&payload) == segment.payload_checksum).then_some(payload))
     }
 
-    /// Reads the list of programs and shared objects, and that of functions.
+    /// Reads the lists of modules (programs and shared objects) and of functions.
     pub(super) fn read_functions(&self) -> io::Result<ModulesAndFunctions> {
         let mut modules = HashMap::new();
-        for offset in &self.modules {
+        for offset in &self.module_offsets {
             let payload = self.read_payload(*offset)?;
             let module = payload.and_then(|payload| Module::decode(&payload));
             modules.extend(module.map(|module| (module.index, module)));
         }
         let mut all = Vec::new();
-        for offset in &self.function_tables {
+        for offset in &self.function_table_offsets {
             let first = self.read_word(offset + 8 * (3 + functions::FIRST_FIELD as u64))?;
             let count = self.read_word(offset + 8 * (3 + functions::COUNT_FIELD as u64))?;
             let mut table = vec![0; (count.min(1 << 18) * 8) as usize];
@@ -191,7 +193,7 @@ impl RingFile {
         Ok(self.read_word(self.block_offset(lane, block))? == block + 1)
     }
 
-    /// Returns the number of new blocks from which on draining is worthwhile.
+    /// Returns the minimum number of new blocks for which a lane is drained.
     pub(super) fn drain_blocks_min(&self) -> u64 {
         16.min(self.blocks_count() / 2)
     }
@@ -205,7 +207,7 @@ impl RingFile {
         Ok(to.words[0] == block + 1)
     }
 
-    /// Frees the first `blocks` blocks for the writer.
+    /// Allows the writer of a lane to reuse the memory of the first `blocks` blocks.
     pub(super) fn mark_blocks_drained(&self, lane: u64, blocks: u64) -> io::Result<()> {
         self.write_word(lane + 8 * thread::PAGE_DRAINED_FIELD as u64, blocks)
     }
@@ -230,7 +232,7 @@ impl RingFile {
     }
 }
 
-/// Reusable buffer for one block.
+/// Reusable buffer for one block of a lane, as bytes and as words.
 #[derive(Debug)]
 pub(super) struct LaneBlock {
     bytes: Vec<u8>,

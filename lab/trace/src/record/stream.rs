@@ -11,6 +11,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+/// Trace file of one process, to which its rings are drained.
 #[derive(Debug)]
 pub(super) struct TraceStreamFile {
     file: File,
@@ -56,7 +57,7 @@ impl TraceStreamFile {
         Ok(())
     }
 
-    /// Appends a segment with a lane's thread, its name and its number of lost events.
+    /// Appends a segment that describes a lane's thread, with its name and its number of lost events.
     pub(super) fn append_thread_segment(&mut self, page: &LanePage) -> io::Result<()> {
         let mut words = page.segment.words;
         words[thread::END_FIELD] = page.end_ticks;
@@ -66,16 +67,16 @@ impl TraceStreamFile {
         self.append_segment(&SegmentHeader::encode_with_payload(SEGMENT_THREAD, words, &page.name))
     }
 
-    /// Appends a segment that the trace needs, in place of its last chunks if there is no space;
-    /// returns the number of events dropped.
+    /// Appends a segment, in place of the last chunks of events if the disk is full; returns the number of events
+    /// dropped.
     pub(super) fn append_or_replace_chunks(&mut self, segment: &[u8]) -> io::Result<u64> {
-        let mut given_up = 0;
+        let mut dropped_count = 0;
         loop {
-            let Err(error) = self.append_segment(segment) else { return Ok(given_up) };
+            let Err(error) = self.append_segment(segment) else { return Ok(dropped_count) };
             let Some((start, count)) = self.chunks.pop() else { return Err(error) };
             self.file.set_len(start)?;
             self.length_bytes = start;
-            given_up += count;
+            dropped_count += count;
         }
     }
 }

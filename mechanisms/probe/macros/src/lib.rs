@@ -25,14 +25,14 @@ fn expand(arguments: TokenStream, item: TokenStream) -> Result<TokenStream, Comp
     let name = function_name(&tokens)?;
     let text = span_name(arguments, &name)?;
     let Some(TokenTree::Group(body)) = tokens.last() else {
-        return Err(("#[probed] on a function without a body", name.span()));
+        return Err(("#[probed] needs a function with a body", name.span()));
     };
     if body.delimiter() != Delimiter::Brace {
-        return Err(("#[probed] on a function without a body", name.span()));
+        return Err(("#[probed] needs a function with a body", name.span()));
     }
     let guard = format!("let __handover_span = ::handover_probe::span!({text});");
     let mut inner: TokenStream =
-        guard.parse().map_err(|_| ("the name is not a string", name.span()))?;
+        guard.parse().map_err(|_| ("the span's name must be a string literal", name.span()))?;
     inner.extend(body.stream());
     let mut group = Group::new(Delimiter::Brace, inner);
     group.set_span(body.span());
@@ -41,39 +41,37 @@ fn expand(arguments: TokenStream, item: TokenStream) -> Result<TokenStream, Comp
     Ok(tokens.into_iter().collect())
 }
 
-/// Returns the name of the function that the attribute is applied to; an error for other items, and
-/// for functions that cannot be timed.
+/// Returns the name of the function in `tokens`; an error for other items, and for `async` and `const` functions.
 fn function_name(tokens: &[TokenTree]) -> Result<Ident, CompileError> {
     let mut tokens = tokens.iter();
     while let Some(token) = tokens.next() {
         let TokenTree::Ident(word) = token else { continue };
         match word.to_string().as_str() {
             "async" => {
-                let why = "#[probed] on an async fn, which would time other tasks too: \
+                let why = "#[probed] on an async fn would time other tasks too: \
                            put span! around the parts between awaits";
                 return Err((why, word.span()));
             }
             "const" => {
-                let why =
-                    "#[probed] on a const fn, which cannot be timed: the compiler may evaluate it";
+                let why = "#[probed] cannot time a const fn: the compiler may evaluate it";
                 return Err((why, word.span()));
             }
             "fn" => {
                 return match tokens.next() {
                     Some(TokenTree::Ident(name)) => Ok(name.clone()),
-                    _ => Err(("#[probed] on something that is not a function", word.span())),
+                    _ => Err(("#[probed] applies to functions only", word.span())),
                 };
             }
             "struct" | "enum" | "union" | "mod" | "impl" | "trait" | "static" | "use" | "type" => {
-                return Err(("#[probed] on something that is not a function", word.span()));
+                return Err(("#[probed] applies to functions only", word.span()));
             }
             _ => {}
         }
     }
-    Err(("#[probed] on something that is not a function", Span::call_site()))
+    Err(("#[probed] applies to functions only", Span::call_site()))
 }
 
-/// Returns the source text of the expression for the span's name: the attribute's argument or the function's path.
+/// Returns the source text of the span's name: the attribute's argument, or else an expression for the function's path.
 fn span_name(arguments: TokenStream, name: &Ident) -> Result<String, CompileError> {
     let mut arguments = arguments.into_iter();
     match (arguments.next(), arguments.next()) {
@@ -85,7 +83,9 @@ fn span_name(arguments: TokenStream, name: &Ident) -> Result<String, CompileErro
         (Some(TokenTree::Literal(text)), None) if text.to_string().ends_with('"') => {
             Ok(text.to_string())
         }
-        (Some(other), _) => Err(("the argument of #[probed] is not a string", other.span())),
+        (Some(other), _) => {
+            Err(("the argument of #[probed] must be a string literal", other.span()))
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 use std::ptr;
 use std::sync::OnceLock;
 
+/// Memory range of a mapped file, in a list that the handler of SIGBUS searches for the faulting address.
 #[derive(Debug)]
 pub(super) struct MappedRange {
     start: AtomicUsize,
@@ -40,7 +41,7 @@ impl MappedRange {
         let range = Self::nodes().find(|range| range.claim()).unwrap_or_else(Self::add_node);
         range.is_truncated.store(false, Ordering::Relaxed);
         range.start.store(start, Ordering::Relaxed);
-        // Release: pairs with Acquire in holds(), which reads the start after the length.
+        // Release: pairs with Acquire in contains(), which reads the start after the length.
         range.bytes.store(bytes, Ordering::Release);
         range
     }
@@ -85,6 +86,7 @@ impl MappedRange {
         unsafe { &*range }
     }
 
+    /// Returns an iterator over all ranges in the list, also those not in use.
     fn nodes() -> impl Iterator<Item = &'static Self> {
         // Acquire: pairs with Release in add_node(), for this range and all that it links to.
         let mut next: *const Self = NEWEST_NODE.load(Ordering::Acquire);
@@ -135,13 +137,13 @@ pub(crate) fn install_fault_handler() {
     });
 }
 
-/// Handles SIGBUS.
+/// Handles SIGBUS: replaces the truncated file's mapping that contains the address, or passes the signal on.
 extern "C" fn on_fault(
     signal: libc::c_int,
     info: *mut libc::siginfo_t,
     context: *mut libc::c_void,
 ) {
-    // SAFETY: SA_SIGINFO was set in install(): the kernel passes a siginfo_t that is valid for this
+    // SAFETY: SA_SIGINFO was set in install_fault_handler(): the kernel passes a siginfo_t that is valid for this
     // call.
     let info_here = unsafe { &*info };
     let code = info_here.si_code;

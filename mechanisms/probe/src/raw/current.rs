@@ -6,7 +6,7 @@ use handover_base::sync::shared::{AtomicBool, Ordering, compiler_fence};
 use std::cell::Cell;
 use std::ptr;
 
-/// State of a thread that determines what it may do when it records an event.
+/// State of a thread when it records an event: in the program, in this crate, a thread of this crate, or exiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ThreadPhase {
     /// The thread executes the program's code; its events may create a writer, take locks and wait.
@@ -43,10 +43,10 @@ impl Drop for ExitGuard {
     }
 }
 
-/// Calls `f` with the thread's writer and returns its result; `None` if the thread has no writer,
-/// or if this is a signal handler that interrupted a use of the writer.
+/// Calls `f` with the thread's writer and returns its result; `None` if the thread has no writer, or the writer is in
+/// use. It is in use if this is a signal handler that interrupted a use.
 ///
-/// `f` must not call `install`, `take` or `forget`; no caller in this crate does.
+/// `f` must not call `install_writer`, `take_writer` or `leak_writer`; no caller in this crate does.
 ///
 /// # Cost
 /// Two stores and a branch to exclude signal handlers: the cheapest sound way, as a handler may run
@@ -63,7 +63,7 @@ pub(crate) fn with_writer<R>(f: impl FnOnce(&Writer<LaneMemory>) -> R) -> Option
     compiler_fence(Ordering::SeqCst);
     let writer = WRITER.get();
     // SAFETY: null, or a Box from install_writer(), which only take_writer() frees. Both run on this thread only,
-    // and not while IS_BUSY is set: attach() and prepare() return before they reach them, and the
+    // and not while IS_BUSY is set: attach_thread() and prepare() return before they reach them, and the
     // thread's destructor does not run during this call, or this call never returns.
     let answer = unsafe { writer.as_ref() }.map(f);
     compiler_fence(Ordering::SeqCst);
@@ -77,8 +77,8 @@ pub(crate) fn is_writer_busy() -> bool {
     IS_BUSY.with(|is_busy| is_busy.load(Ordering::Relaxed))
 }
 
-/// Counts an event of a signal handler that interrupted a use of its thread's writer. Returns `false` if the thread
-/// has no writer, or if its writer belongs to a finished recording, whose counts are final.
+/// Counts an event of a signal handler that interrupted a use of the writer; returns `false` if there is no writer, or
+/// its recording has ended. The counts of a finished recording are final.
 pub(crate) fn count_interrupted_event() -> bool {
     debug_assert!(is_writer_busy());
     // SAFETY: null or a Box that is not freed while IS_BUSY is set, as in with_writer().

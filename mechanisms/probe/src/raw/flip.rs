@@ -125,8 +125,8 @@ pub(crate) fn register_for_membarrier() -> bool {
     *REGISTERED.get_or_init(|| membarrier(MEMBARRIER_REGISTER_SYNC_CORE))
 }
 
-/// Serialises every CPU that runs a thread of this process, so that it executes no instructions
-/// fetched before. Returns `false` if the kernel refuses.
+/// Calls `membarrier` with `command`; returns `false` if the kernel refuses. `MEMBARRIER_SYNC_CORE` serialises every
+/// CPU that runs a thread of this process, so that it executes no instructions fetched before.
 fn membarrier(command: libc::c_int) -> bool {
     if cfg!(miri) {
         return false;

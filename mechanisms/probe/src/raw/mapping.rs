@@ -13,7 +13,7 @@ use std::ptr::NonNull;
 /// Number of words of the header page before the ring.
 const HEADER_WORDS: u64 = PAGE_BYTES / 8;
 
-/// Mapped memory of a lane: a header page and a ring.
+/// Memory of a lane, mapped from a file: a header page and a ring.
 #[derive(Debug)]
 pub struct LaneMemory {
     /// Pointer to the first word of the ring; the header page precedes the ring.

@@ -59,8 +59,7 @@ mod patched {
         unsafe { instructions_between(start, stop) }
     }
 
-    /// Returns the instructions of an object's sites, whose section lies between `start` and `stop`, without the control
-    /// entry.
+    /// Returns the instructions of the sites in the section between `start` and `stop`, without the control entry.
     ///
     /// # Safety
     /// The linker placed entries, as the macros write them, between the two addresses, each aligned to 4 bytes and 8

@@ -29,7 +29,7 @@ pub unsafe fn register_section(start: *const core::ffi::c_void, stop: *const cor
     crate::recording::write_new_sites();
 }
 
-/// Does nothing, because in this form there are no patched instructions.
+/// Does nothing, because this build has no patched instructions to register.
 ///
 /// # Safety
 /// None is needed.

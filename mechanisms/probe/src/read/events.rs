@@ -53,7 +53,7 @@ pub struct Events<'a, S> {
     trace: &'a Trace<S>,
     /// Index of the thread in [`Trace::threads`].
     thread: usize,
-    /// Index, in the thread's list, of the piece of the trace to load next.
+    /// Index, in [`Thread::pieces`](super::Thread::pieces), of the piece to load next.
     next_piece: usize,
     /// Piece of the trace that is being read: the bytes of a chunk, or the words of a block.
     loaded: LoadedPiece,
@@ -61,11 +61,12 @@ pub struct Events<'a, S> {
     offset: usize,
     /// Base time of the block, or time of the last event of the chunk.
     base_ticks: u64,
-    /// Time stamp of the last event, which later ones are not less than.
+    /// Time stamp of the last event; later events get no smaller one.
     last_ticks: u64,
     is_truncated: bool,
 }
 
+/// Contents of the loaded part of a trace: packed events, events as varints, or the words of a block.
 #[derive(Debug)]
 enum LoadedPiece {
     Packed(Vec<u8>),
@@ -74,8 +75,8 @@ enum LoadedPiece {
 }
 
 impl<S: ReadAt> Trace<S> {
-    /// Returns an iterator over the events of the thread at `index` of [`threads`](Trace::threads),
-    /// in time order; it is empty if `index` is out of range.
+    /// Returns an iterator over the events, in time order, of the thread at `index` of [`threads`](Trace::threads). It
+    /// is empty if `index` is out of range.
     pub fn events(&self, index: usize) -> Events<'_, S> {
         Events::new(self, index)
     }

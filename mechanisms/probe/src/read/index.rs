@@ -12,7 +12,7 @@ use crate::site::Site;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 
-/// Maximum size in bytes of a segment's payload that the recorder writes.
+/// Maximum size, in bytes, of the payloads that the recorder writes; a segment with a larger one is damaged.
 const PAYLOAD_BYTES_MAX: u64 = 1 << 28;
 /// Number of bytes read at a time in search of the next segment.
 const WINDOW_BYTES: usize = 1 << 16;
@@ -26,7 +26,7 @@ struct ThreadIndex {
     thread: Thread,
     /// Chunks of a stream with the thread's events.
     chunks: Vec<TracePiece>,
-    /// Position in the ring after the last event of the chunks.
+    /// Position in the ring after the last event that a chunk contains.
     position_end: u64,
     chunk_events: u64,
     /// Number of the thread's recorded events, which is the greatest number in all headers of the thread.
@@ -36,6 +36,7 @@ struct ThreadIndex {
     blocks: Vec<IndexedBlock>,
 }
 
+/// Block of a ring with events of one thread, and the counts in the block's header.
 #[derive(Debug, Clone, Copy)]
 struct IndexedBlock {
     /// Number of the block in its lane, from 1.
@@ -46,7 +47,7 @@ struct IndexedBlock {
     recorded_before: u64,
     lost_before: u64,
     events_count: u64,
-    /// Index of the first word whose events no chunk contains.
+    /// Index of the block's first word that no chunk contains.
     from_word: u64,
 }
 
@@ -63,6 +64,7 @@ pub(super) struct TraceIndex {
 }
 
 impl TraceIndex {
+    /// Reads all segments of a file; skips damaged ones and counts their bytes.
     pub(super) fn read_segments(
         &mut self,
         source: &impl ReadAt,
@@ -186,7 +188,7 @@ impl TraceIndex {
         Ok(true)
     }
 
-    /// Sets the names of functions without a symbol to the name of their module and their offset.
+    /// Adds a site for each traced function without one, named by its module and its offset there.
     fn name_functions(&mut self) {
         for (number, module, address) in self.functions.drain(..) {
             let Some(module) = self.modules.get(&module) else { continue };
@@ -197,6 +199,7 @@ impl TraceIndex {
         }
     }
 
+    /// Adds the description of a thread, and its counts of events; always returns `true`.
     fn add_thread(&mut self, segment: &SegmentHeader, name: &[u8]) -> bool {
         let thread_index = self.threads.entry(segment.words[thread::LANE_FIELD]).or_default();
         thread_index.set_description(segment, &String::from_utf8_lossy(name));
@@ -205,6 +208,7 @@ impl TraceIndex {
         true
     }
 
+    /// Adds a chunk of a thread's events; always returns `true`.
     fn add_chunk(&mut self, offset: u64, bytes: usize, segment: &SegmentHeader) -> bool {
         let words = &segment.words;
         let thread_index = self.threads.entry(words[chunk::LANE_FIELD]).or_default();
@@ -218,6 +222,7 @@ impl TraceIndex {
         true
     }
 
+    /// Adds the thread and the blocks of a lane; returns `false` if the segment is damaged or incomplete.
     fn add_lane(
         &mut self,
         source: &impl ReadAt,
@@ -259,7 +264,7 @@ impl TraceIndex {
         Ok(true)
     }
 
-    /// Sorts each thread's pieces, and counts the missing events.
+    /// Returns the threads with their pieces and missing events, the sites by number, and the number of damaged bytes.
     pub(super) fn into_threads(
         mut self,
         header: &TraceHeader,

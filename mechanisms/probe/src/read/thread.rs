@@ -1,13 +1,13 @@
 //! Threads of a trace: the parts of its files that hold their events, and counts of missing ones.
 
-/// File of a trace: the stream, or the file of rings.
+/// One of the two files of a trace: the stream, or the file of rings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TraceFile {
     Stream,
     Rings,
 }
 
-/// Part of a file that contains consecutive events of one thread.
+/// Part of a trace's file with consecutive events of one thread: a chunk of a stream, or a block of a ring.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum TracePiece {
     /// Chunk of a stream, with the offset of its events in the file.
@@ -16,7 +16,7 @@ pub(super) enum TracePiece {
     Block { file: TraceFile, offset: u64, base_ticks: u64, from_word: u64 },
 }
 
-/// Number of events that are missing from a trace, by cause.
+/// Numbers of events that are missing from a trace, one for each cause.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MissingEvents {
@@ -33,7 +33,7 @@ pub struct MissingEvents {
 }
 
 impl MissingEvents {
-    /// Returns the maximum number of missing events, without overwritten events.
+    /// Returns the maximum number of missing events, not counting overwritten ones.
     #[must_use]
     pub fn total_count(&self) -> u64 {
         self.lost.saturating_add(self.damaged).saturating_add(self.unread_max)
@@ -63,7 +63,7 @@ pub struct Thread {
     pub end_ticks: Option<u64>,
     /// Number of the thread's events that can be read.
     pub events_count: u64,
-    /// Number of the thread's events that cannot be read.
+    /// Numbers of the thread's missing events, one for each cause.
     pub missing: MissingEvents,
     pub(super) pieces: Vec<TracePiece>,
 }

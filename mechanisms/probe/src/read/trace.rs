@@ -11,17 +11,16 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-/// Number of distinct site numbers in an event's code; the two lowest bits of a code are the form.
+/// Number of site numbers that an event's code can hold; the two lowest bits of a code are the form.
 const SITE_NUMBERS: usize = 1 << (CODE_BITS - 2);
 
-/// State of a recording when its header was last written.
+/// State of a recording when its header was last written: finished, failed or unfinished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RecordingState {
     /// The recording was finished normally.
     Finished,
-    /// Recording stopped early because of an error, with its errno (28 for a full disk), or 0 if
-    /// the error was not the operating system's.
+    /// Recording stopped early because of an error; contains its errno, or 0 if it has none. For a full disk it is 28.
     Failed(u64),
     /// The recording was not finished, because the process was killed or is still recording.
     Unfinished,
@@ -61,8 +60,8 @@ impl Trace {
         Ok(trace)
     }
 
-    /// Returns the path of the file of rings that completed the trace; the file may be removed once
-    /// the trace has been copied. `None` if the trace was complete.
+    /// Returns the path of the file of rings from which the trace was completed. The file may be removed once the trace
+    /// has been copied. `None` if the trace was complete.
     #[must_use]
     pub fn rings_path(&self) -> Option<&Path> {
         self.rings_path.as_deref()
@@ -168,7 +167,7 @@ impl<S: ReadAt> Trace<S> {
         self.missing
     }
 
-    /// Returns the number of bytes in the files that could not be parsed.
+    /// Returns the number of bytes of the trace's files that are damaged and were skipped.
     #[must_use]
     pub fn damaged_bytes(&self) -> u64 {
         self.damaged_bytes
@@ -244,6 +243,7 @@ impl<S: ReadAt> Trace<S> {
 fn ns_per_tick(header: &TraceHeader) -> f64 {
     let (begin, end) = (header.begin, header.end);
     // The two ends of a long recording give the rate more precisely than the calibration.
+    /// Minimum duration, in ns, of a recording from whose clock readings the tick rate is computed.
     const CLOCK_SPAN_NS_MIN: u64 = 1_000_000_000;
     let span_ns = end.monotonic_ns.saturating_sub(begin.monotonic_ns);
     if header.is_tsc && span_ns > CLOCK_SPAN_NS_MIN {

@@ -242,7 +242,7 @@ fn invalid_variable_is_reported_and_the_program_runs() {
     let output_text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success());
     assert!(
-        output_text.contains("HANDOVER_TRACE_POLICY=most: write last or stream"),
+        output_text.contains("HANDOVER_TRACE_POLICY=most: must be `last` or `stream`"),
         "{output_text}"
     );
 }

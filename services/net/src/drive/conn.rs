@@ -61,7 +61,7 @@ impl<C: Codec, D> Conn<'_, C, D> {
         let (from, to) = received.frame;
         if C::IS_EXACT && std::ptr::eq(received.message, message) && from < to {
             debug_assert!(
-                is_exact(codec, message, &received.bytes[from..to]),
+                encodes_as(codec, message, &received.bytes[from..to]),
                 "Codec::IS_EXACT is true, but encode writes other bytes than decode read"
             );
             return self.core.reply_unchanged(received.bytes, from..to);
@@ -69,7 +69,7 @@ impl<C: Codec, D> Conn<'_, C, D> {
         self.core.reply_encoded(codec, received.bytes, message)
     }
 
-    /// Sends bytes without a frame.
+    /// Sends bytes without a frame, together with the other replies to the same read.
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -81,8 +81,8 @@ impl<C: Codec, D> Conn<'_, C, D> {
         })
     }
 
-    /// Closes the connection once all queued bytes are sent and the peer has either closed its end or had `linger_ms`
-    /// to read them. The handler gets no further message from the connection.
+    /// Closes the connection once all queued bytes are sent, and the peer has closed its end or `linger_ms` have
+    /// passed. The handler gets no further message from the connection.
     pub fn close(&mut self) {
         let key = self.key;
         self.connections().close(key);
@@ -120,7 +120,7 @@ impl<C: Codec, D> Conn<'_, C, D> {
         socket::peer_address(slot.fd.as_fd()).ok()
     }
 
-    /// Returns the result of the TLS handshake; `None` if the connection does not use TLS.
+    /// Returns the properties negotiated in the TLS handshake; `None` if the connection does not use TLS.
     #[must_use]
     pub fn tls_session(&self) -> Option<Session<'_>> {
         self.core.slab.get(self.key)?.protocol.tls().map(Session::new)
@@ -135,25 +135,26 @@ impl<C: Codec, D> Conn<'_, C, D> {
     }
 }
 
-fn is_exact<C: Codec>(codec: &C, message: &[u8], frame: &[u8]) -> bool {
+/// Returns `true` if `codec` encodes `message` as the bytes `frame`.
+fn encodes_as<C: Codec>(codec: &C, message: &[u8], frame: &[u8]) -> bool {
     let mut written = Vec::new();
     codec.encode(message, &mut written).is_ok() && written == frame
 }
 
-/// Access to all connections of a thread.
+/// Access to all connections of an event-loop thread, for its handler.
 pub struct Connections<'a, C, D> {
     pub(crate) core: &'a mut ReactorState<D>,
     pub(crate) codec: &'a C,
 }
 
 impl<C: Codec, D> Connections<'_, C, D> {
-    /// Returns the number of connections.
+    /// Returns the number of open connections of this thread.
     #[must_use]
     pub fn len(&self) -> u32 {
         self.core.slab.len()
     }
 
-    /// Returns `true` if there are no connections.
+    /// Returns `true` if this thread has no open connection.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -25,8 +25,9 @@ const WRITE_BLOCKERS: ConnFlags =
 /// Purpose of a timer in the thread's timer wheel.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum TimerPurpose {
+    /// Check of a connection's deadline.
     Connection(ConnKey),
-    /// Check of the connections for idle ones, at most `SWEEP_SLOTS_MAX` slots at a time.
+    /// Search for idle connections, in at most `SWEEP_SLOTS_MAX` slots at a time.
     Sweep,
     Housekeep,
     /// Retry of accepting after a lack of descriptors, as other parts of the process may have closed some.
@@ -61,9 +62,10 @@ pub(crate) struct ReactorState<D> {
     pub(crate) sealed: Vec<u8>,
 }
 
-/// Maximum capacity, in bytes, that a reply buffer has after use.
+/// Maximum capacity, in bytes, that a thread's buffers for replies and for TLS records keep after use.
 pub(crate) const REPLY_BUFFER_KEPT_BYTES_MAX: usize = 1 << 18;
 
+/// State of the handler call in progress: its connection, the replies so far, and their limits.
 #[derive(Default)]
 pub(crate) struct HandlerCallState {
     pub(crate) key: Option<ConnKey>,
@@ -76,8 +78,8 @@ pub(crate) struct HandlerCallState {
     pub(crate) record_per_message: bool,
     /// Number of bytes that were queued for sending before this call.
     pub(crate) queued_bytes: usize,
-    /// Number of reply bytes above which `enforce_reply_limits` is called: the high-water mark, or the free space of
-    /// the send queue if that is less, or 0 if each message is a TLS record of its own.
+    /// Number of reply bytes above which `enforce_reply_limits` is called: the high-water mark or, if less, the send
+    /// queue's free space. 0 if each message is a TLS record of its own.
     replies_max: usize,
     /// `true` if no further message of the present read is to be delivered.
     pub(crate) should_stop: bool,
@@ -97,8 +99,8 @@ impl HandlerCallState {
     }
 }
 
-/// Appends a listener to the queue of ready sources unless the queue contains it, because a listener that is queued
-/// twice would accept twice as many connections in an iteration.
+/// Appends a listener to the queue of ready sources unless the queue contains it. Queued twice, it would accept twice
+/// as many connections in an iteration.
 pub(crate) fn enqueue_listener_once(ready: &mut VecDeque<EventSource>, source: EventSource) {
     if !ready.contains(&source) {
         ready.push_back(source);
@@ -106,12 +108,13 @@ pub(crate) fn enqueue_listener_once(ready: &mut VecDeque<EventSource>, source: E
 }
 
 impl<D> ReactorState<D> {
-    /// Returns the present time in ms, truncated to 32 bits as connections store it.
+    /// Returns the time in ms at the start of this iteration, truncated to 32 bits as connections store it.
     pub(crate) fn now_ms(&self) -> u32 {
         // Truncated to 32 bits: only differences are used.
         (self.now_ns / 1_000_000) as u32
     }
 
+    /// Prepares `call` for a handler call for the connection `key`.
     pub(crate) fn start_handler_call(&mut self, key: ConnKey, queued_bytes: usize) {
         self.call.key = Some(key);
         self.call.queued_bytes = queued_bytes;
@@ -123,7 +126,7 @@ impl<D> ReactorState<D> {
         self.call.set_replies_max(&self.limits);
     }
 
-    /// Queues a connection to be served in this iteration or the next.
+    /// Queues a connection to be served in this iteration or the next, unless it is queued already.
     pub(crate) fn enqueue_connection(&mut self, key: ConnKey) {
         if let Some(slot) = self.slab.get_mut(key)
             && !slot.flags.intersects(ConnFlags::QUEUED)
@@ -192,9 +195,9 @@ impl<D> ReactorState<D> {
         self.begin_unchanged_range(received, part)
     }
 
-    /// Appends `part` of `received` to the replies, as the start of an uncopied range. Checks that the connection is
-    /// open and that the queue has space for all of `received` from `part` on, so that later parts need no check;
-    /// every call that changes either condition copies the range first.
+    /// Appends `part` of `received` to the replies, without a copy if the reply limits allow all of `received` that
+    /// follows. Checks that the connection is open and that the queue has space for all of `received` from `part` on,
+    /// so that later parts need no check; every call that changes either condition copies the range first.
     #[inline(never)]
     fn begin_unchanged_range(
         &mut self,
@@ -224,8 +227,8 @@ impl<D> ReactorState<D> {
         }
     }
 
-    /// Handles replies that exceed a water mark or the limit of the send queue, or whose messages are TLS records of
-    /// their own.
+    /// Handles replies above `replies_max`: sends them early if the send queue has no space, and stops the delivery of
+    /// messages above the high-water mark.
     fn enforce_reply_limits(&mut self, received: &[u8]) -> Result<(), WriteError> {
         let call = &mut self.call;
         if call.record_per_message {
@@ -371,6 +374,7 @@ impl<D> ReactorState<D> {
         self.inbox.publish_open_count(self.stats.open_count);
     }
 
+    /// Starts to connect a new socket; returns its connection's key, or the error with `data`.
     pub(crate) fn connect_with(
         &mut self,
         options: &ConnectOptions,

@@ -57,8 +57,7 @@ impl ConnectOptions {
         Self { address, source: None, tls: None }
     }
 
-    /// Sets the local address to connect from; one address has some 28,000 ports. For port 0 the kernel chooses a
-    /// port.
+    /// Sets the local address to connect from. For port 0 the kernel chooses among some 28,000 ports of this address.
     #[must_use]
     pub fn with_source(self, source: SocketAddr) -> Self {
         Self { source: Some(source), ..self }

@@ -105,7 +105,7 @@ impl<D> Inbox<D> {
     /// Sends the thread that hands connections to this one the command to resume accepting.
     fn resume_acceptor(&self) {
         if let Some(acceptor) = self.acceptor.get().and_then(Weak::upgrade) {
-            // If its queue of commands is full, it tries again after `RETRY_NS`.
+            // If its queue of commands is full, it tries again after `ACCEPT_RETRY_NS`.
             let _ = acceptor.push_command(Command::ResumeAccepting);
         }
     }
@@ -216,15 +216,15 @@ pub struct Stopper<D> {
 }
 
 impl<D> Stopper<D> {
-    /// Requests the thread to stop: it accepts nothing more, answers every message that has arrived, and waits up to
-    /// `grace` for peers to read the answers. Peers that send without a pause are read for half of `grace`, one
-    /// second at most.
+    /// Requests the thread to stop after it has answered all messages that have arrived. It accepts nothing more, and
+    /// waits up to `grace` for peers to read the answers. Peers that send without a pause are read for half of `grace`,
+    /// one second at most.
     pub fn stop(&self, grace: Duration) {
         self.inbox.request_stop(u64::try_from(grace.as_nanos()).unwrap_or(u64::MAX));
     }
 
-    /// Returns the thread's counters as of its latest publication: when it last ran out of work, or within the last
-    /// millisecond if it is always busy.
+    /// Returns the counters that the thread published last. It does so when it runs out of work, and every millisecond
+    /// while it is busy.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.inbox.published_stats.load()

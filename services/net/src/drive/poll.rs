@@ -54,7 +54,7 @@ impl Poll {
         Ok(Self(set.map_err(|errno| ("epoll_create1", errno))?))
     }
 
-    /// Adds a source until its descriptor is closed. Its events are edge-triggered, so that it need not be armed
+    /// Adds a source, whose events are reported edge-triggered until its descriptor is closed. It need not be armed
     /// again.
     pub(crate) fn add(
         &self,
@@ -68,7 +68,7 @@ impl Poll {
         self.0.add(fd, source.pack(), flags).map_err(|errno| ("epoll_ctl", errno))
     }
 
-    /// Waits up to `timeout_ns` for events (for ever if `None`); returns their number.
+    /// Waits up to `timeout_ns` (for ever if `None`) and calls `each` with each event; returns their number.
     #[inline]
     pub(crate) fn wait(
         &self,

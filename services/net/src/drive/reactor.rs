@@ -30,14 +30,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// Maximum number of slots in one check for idle connections.
+/// Maximum number of connection slots that one search for idle connections looks at.
 const SWEEP_SLOTS_MAX: u32 = 4096;
 /// Maximum time, in ns, for which a stopping thread still reads peers that keep sending.
 const STOP_READ_NS_MAX: u64 = 1_000_000_000;
 /// Interval in ns at which a busy thread publishes its counters.
 const PUBLISH_NS: u64 = 1_000_000;
 
-/// Event loop of one thread with its connections, which [`run`](Self::run) executes.
+/// Event loop of one thread, with its connections; [`run`](Self::run) executes it.
 ///
 /// ```
 /// use handover_net::{Config, Conn, Handler, Reactor, engine::LinesCodec};
@@ -80,8 +80,8 @@ pub struct Reactor<H: Handler> {
     commands: mpsc::Consumer<Command<H::Data>>,
     wake: adaptive_fd::Receiver,
     spin: SpinPolicy,
-    /// Index of the slot at which the next check for idle connections continues.
-    next_sweep_index: u32,
+    /// Index of the slot that the latest search for idle connections looked at last.
+    swept_index: u32,
     is_accept_retry_scheduled: bool,
     /// Time in ns at which the counters were published last.
     published_ns: u64,
@@ -136,7 +136,7 @@ impl<H: Handler> Reactor<H> {
             commands,
             wake,
             spin: SpinPolicy::new(config.spin_ns_max.into()),
-            next_sweep_index: 0,
+            swept_index: 0,
             is_accept_retry_scheduled: false,
             published_ns: now_ns,
         };
@@ -238,7 +238,7 @@ impl<H: Handler> Reactor<H> {
             // Read before the commands: the last commands of a listener that has ended are in the queue.
             let is_last =
                 self.core.is_stopping && !self.core.inbox.reservations.has_remote_listeners();
-            self.expire();
+            self.handle_expired_timers();
             self.execute_commands();
             self.serve_ready();
             self.handle_pending();
@@ -270,7 +270,7 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Closes connections and reports crossings of water marks, as recorded while other connections were served.
+    /// Closes the connections in `pending_closes` and reports the crossings of water marks in `pending_crossings`.
     fn handle_pending(&mut self) {
         while let Some((key, why)) = self.core.pending_closes.pop() {
             self.close(key, &why);
@@ -383,7 +383,7 @@ impl<H: Handler> Reactor<H> {
         });
     }
 
-    fn expire(&mut self) {
+    fn handle_expired_timers(&mut self) {
         let now_ns = self.core.now_ns;
         // Limited, so that many timers that expire together do not delay ready connections.
         for _ in 0..self.core.config.ready_max {
@@ -464,8 +464,8 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Returns the interval, in ns, of the checks for idle connections, such that all slots are checked within an
-    /// eighth of the timeout.
+    /// Returns the interval, in ns, between searches for idle connections; 0 without an idle timeout. All slots are
+    /// searched within an eighth of the timeout.
     fn sweep_ns(&self) -> u64 {
         let sweeps_count = u64::from(self.core.slab.slots_count() / SWEEP_SLOTS_MAX + 1);
         let idle_ns = ms_to_ns(self.core.config.idle_timeout_ms);
@@ -476,9 +476,9 @@ impl<H: Handler> Reactor<H> {
         let slots_count = self.core.slab.slots_count();
         let now_ms = self.core.now_ms();
         for _ in 0..slots_count.min(SWEEP_SLOTS_MAX) {
-            self.next_sweep_index =
-                if self.next_sweep_index + 1 < slots_count { self.next_sweep_index + 1 } else { 0 };
-            let Some(key) = self.core.slab.key_at(self.next_sweep_index) else { continue };
+            self.swept_index =
+                if self.swept_index + 1 < slots_count { self.swept_index + 1 } else { 0 };
+            let Some(key) = self.core.slab.key_at(self.swept_index) else { continue };
             let Some(slot) = self.core.slab.get(key) else { continue };
             // A suspended connection is silent because we do not read it.
             let is_exempt = slot.flags.intersects(
@@ -538,7 +538,7 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Calls a method of the handler that gets all connections, but is not called for one of them.
+    /// Calls a method of the handler that is not for one connection; it gets access to all of them.
     fn call_without_connection(
         &mut self,
         f: impl FnOnce(&mut H, &mut Connections<'_, H::Codec, H::Data>),

@@ -69,7 +69,7 @@ impl<H: Handler> Net<H> {
         Self::start_with(threads_count, &listen_options, accept_policy, config, codec, handler)
     }
 
-    /// Starts threads like [`start`](Self::start), with TLS at the addresses whose options have it.
+    /// Starts threads like [`start`](Self::start), with TLS at the addresses whose options have a TLS configuration.
     ///
     /// # Errors
     /// As [`start`](Self::start).
@@ -144,8 +144,8 @@ impl<H: Handler> Net<H> {
             .map_err(|_refused| NetError::ThreadUnavailable)
     }
 
-    /// Returns the sum of all threads' counters as of each thread's latest publication: when it last ran out of work,
-    /// or within the last millisecond if it is always busy.
+    /// Returns the sums of the counters that each thread published last. A thread does so when it runs out of work, and
+    /// every millisecond while it is busy.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.inboxes.iter().fold(Stats::default(), |sum, it| sum.plus(it.published_stats.load()))

@@ -5,8 +5,7 @@ use handover_base::slab::{self, Slab};
 use handover_timer::TimerId;
 use std::os::fd::OwnedFd;
 
-/// Key of a connection, unique in its thread; no other connection gets the same key until the 32-bit generation of its
-/// slot wraps around.
+/// Key of a connection, unique in its thread. A key is not reused until the 32-bit generation of its slot wraps around.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ConnKey {
     pub(crate) index: u32,
@@ -30,7 +29,7 @@ impl From<ConnKey> for slab::Key {
 /// State that a thread keeps for one connection.
 pub(crate) struct ConnSlot<D> {
     pub(crate) fd: OwnedFd,
-    /// Time in ms of the latest byte received; wraps around every 49 days.
+    /// Time in ms of the latest byte received, or of the latest change of state; wraps around every 49 days.
     pub(crate) active_ms: u32,
     pub(crate) permit: Permit,
     pub(crate) flags: ConnFlags,
@@ -50,7 +49,7 @@ impl ConnFlags {
     pub(crate) const QUEUED: Self = Self(1 << 1);
     /// The connection is not established yet.
     pub(crate) const CONNECTING: Self = Self(1 << 2);
-    /// The peer has closed its end, or the socket has an error; the connection is read until a read returns the end or
+    /// The peer has closed its end, or the socket has an error. The connection is read until a read returns the end or
     /// the error.
     pub(crate) const HUNG_UP: Self = Self(1 << 3);
     /// The connection is to be closed when all queued bytes are sent.
@@ -101,7 +100,7 @@ impl ConnFlags {
     }
 }
 
-/// Returns the number of bytes of memory that a thread needs for an idle connection with program data `D`.
+/// Returns the number of bytes of memory that a thread needs for an idle connection without TLS, with program data `D`.
 #[must_use]
 pub const fn idle_connection_bytes<D>() -> usize {
     Slab::<ConnSlot<D>>::ENTRY_BYTES

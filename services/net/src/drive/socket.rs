@@ -49,7 +49,7 @@ pub(crate) fn connect(
     }
 }
 
-/// Checks the socket for a pending error and clears it; `Err` also if an attempt to connect has failed.
+/// Returns the socket's pending error as `Err`, also that of a failed attempt to connect, and clears it.
 pub(crate) fn take_socket_error(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     sockopt::socket_error(fd)?
 }

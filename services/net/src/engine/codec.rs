@@ -3,7 +3,7 @@
 use crate::raw;
 use std::ops::Range;
 
-/// Result of decoding the message at the beginning of some bytes.
+/// Range of the message at the beginning of some bytes, or the number of bytes that an incomplete message needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DecodeResult {
     /// The bytes start with a complete message.
@@ -21,7 +21,8 @@ pub enum DecodeResult {
     },
 }
 
-/// Error of decoding received bytes; the connection is closed.
+/// Error of decoding received bytes: a message that is too long or malformed, or a faulty codec. The connection is
+/// closed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CodecError {
@@ -36,8 +37,8 @@ pub enum CodecError {
     /// The bytes are not a message in this codec's format.
     #[error("malformed message: {0}; does the peer use the same codec?")]
     Malformed(&'static str),
-    /// The codec broke its contract: its result is an empty message, or one beyond the bytes passed to it.
-    #[error("Codec::decode returned an empty message, or one beyond the bytes passed to it")]
+    /// The codec broke its contract: its result uses 0 bytes, or more than were passed to it.
+    #[error("Codec::decode used 0 bytes for a message, or more than were passed to it")]
     InvalidRange,
 }
 

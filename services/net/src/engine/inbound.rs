@@ -11,7 +11,8 @@ pub struct TruncatedMessageError {
     pub bytes: usize,
 }
 
-/// Result of [`InboundBuffer::deliver_messages`]: the number of delivered messages, and if `each` stopped the delivery.
+/// Result of [`InboundBuffer::deliver_messages`]: number of delivered messages, and whether `each` stopped the
+/// delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DeliveryResult {
     /// Number of messages that the call delivered.
@@ -20,8 +21,8 @@ pub struct DeliveryResult {
     pub is_stopped: bool,
 }
 
-/// Receive buffer of a connection, which owns memory only while it holds an incomplete message or
-/// messages that are not to be delivered yet.
+/// Receive buffer of a connection, for an incomplete message and messages that are not to be delivered yet. It owns no
+/// memory while it is empty.
 ///
 /// A byte is copied here at most once, however the network cuts the stream; most are never copied,
 /// as messages that arrive whole are handed over from the read buffer. Memory grows with the bytes
@@ -29,7 +30,7 @@ pub struct DeliveryResult {
 #[derive(Debug, Default)]
 pub struct InboundBuffer {
     buffered: Vec<u8>,
-    /// Number of buffered bytes in which the codec has already found no complete message.
+    /// Number of buffered bytes that the codec has seen already, without a complete message in them.
     seen_bytes: usize,
 }
 
@@ -52,7 +53,7 @@ impl InboundBuffer {
         self.buffered.capacity()
     }
 
-    /// Delivers the messages that the received `bytes` complete, in order, until `each` breaks, and buffers the rest.
+    /// Calls `each` with the messages that the received `bytes` complete, in order, until it breaks; buffers the rest.
     /// With empty `bytes` it continues with buffered messages.
     ///
     /// # Errors
@@ -67,8 +68,8 @@ impl InboundBuffer {
         self.deliver_framed_messages(bytes, codec, |message, _frame| each(message))
     }
 
-    /// Delivers messages like [`deliver_messages`](Self::deliver_messages), and also passes the range of each framed
-    /// message in `bytes`; the range is empty if the message began in earlier bytes.
+    /// Delivers messages like [`deliver_messages`](Self::deliver_messages), each with the range of its frame in
+    /// `bytes`. The range is empty if the message began in earlier bytes.
     ///
     /// # Errors
     /// Those of [`deliver_messages`](Self::deliver_messages).
@@ -128,8 +129,8 @@ impl InboundBuffer {
         }
     }
 
-    /// Delivers the messages that begin in the buffered bytes, after appending the part of `bytes` that they need.
-    /// Returns the rest of `bytes` once the buffer is empty; `None` if it is not.
+    /// Delivers the messages that begin in the buffer; returns the rest of `bytes` if that empties the buffer, `None`
+    /// if not. It first appends the part of `bytes` that the messages need.
     fn take_buffered<'a, C: Codec>(
         &mut self,
         bytes: &'a [u8],
@@ -189,7 +190,7 @@ impl InboundBuffer {
     }
 }
 
-/// Returns the message if `body` and `used_bytes` lie within `bytes`.
+/// Returns the message at `body`; an error if `body` or `used_bytes` exceeds `bytes`, or `used_bytes` is 0.
 #[inline]
 fn checked_message(
     bytes: &[u8],

@@ -81,7 +81,7 @@ impl OutboundQueue {
         Ok(crossed.then_some(WaterMarkCrossing::High))
     }
 
-    /// Returns the bytes to be sent next.
+    /// Returns the queued bytes that the kernel has not accepted.
     #[must_use]
     pub fn unsent_bytes(&self) -> &[u8] {
         &self.bytes[self.sent_bytes..]

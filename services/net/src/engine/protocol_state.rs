@@ -24,7 +24,7 @@ pub struct ConnectionLimits {
     pub handshake_timeout_ns: u64,
 }
 
-/// Error of a connection that has exceeded a time limit.
+/// Error of a connection that has exceeded its time limit for a message, for sending or for the TLS handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TimeoutError {
     /// The peer began a message and did not complete it in time.
@@ -38,7 +38,7 @@ pub enum TimeoutError {
     Handshake,
 }
 
-/// Error of queueing bytes for sending.
+/// Error of queueing bytes for sending: the send queue is full, or encryption failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum QueueError {
     /// More bytes would be queued than the limit allows.
@@ -74,7 +74,8 @@ struct ActiveState {
 #[derive(Debug, Default)]
 pub struct ReceiveBuffer {
     inbound: InboundBuffer,
-    /// Time in ns at which the incomplete message started; `None` while the connection is not read.
+    /// Time in ns at which the incomplete message started; `None` if there is none, or while the connection is not
+    /// read.
     started_ns: Option<u64>,
 }
 
@@ -184,9 +185,8 @@ impl ProtocolState {
         self.tls_mut().expect("the protocol uses TLS").seal_messages(plain, ends, out)
     }
 
-    /// Records the number of sent bytes that the peer has not acknowledged, on a connection that was shut down.
-    /// Returns `true` if waiting for further acknowledgements makes sense: some bytes are unacknowledged, and fewer
-    /// than at the previous call, or this is the first call.
+    /// Records the number of unacknowledged bytes; returns `true` if some are left, and fewer than at the previous
+    /// call, if any. The caller waits so long for acknowledgements on a connection that was shut down.
     pub fn has_send_progress(&mut self, unacknowledged_bytes: usize) -> bool {
         if unacknowledged_bytes == 0 {
             return false;
@@ -221,7 +221,7 @@ impl ProtocolState {
         self.attach_receive_buffer(reading);
     }
 
-    /// Attaches the receive buffer again.
+    /// Puts back the receive buffer that [`detach_receive_buffer`](Self::detach_receive_buffer) returned.
     #[inline]
     pub fn attach_receive_buffer(&mut self, receive_buffer: ReceiveBuffer) {
         if let Some(state) = &mut self.state {
@@ -238,7 +238,7 @@ impl ProtocolState {
         self.state.is_none()
     }
 
-    /// Returns the number of received bytes that were not delivered.
+    /// Returns the number of received bytes whose messages were not delivered yet.
     #[must_use]
     pub fn pending_bytes(&self) -> usize {
         self.state.as_ref().map_or(0, |state| state.receive_buffer.inbound.len())
@@ -289,10 +289,10 @@ impl ProtocolState {
         delivered
     }
 
-    /// Handles the end of the peer's stream.
+    /// Checks at the end of the peer's stream that no incomplete message is buffered.
     ///
     /// # Errors
-    /// [`TruncatedMessageError`] if it ended in the middle of a message.
+    /// [`TruncatedMessageError`] if the stream ended in the middle of a message.
     pub fn check_end_of_stream(&self) -> Result<(), TruncatedMessageError> {
         self.state
             .as_ref()
@@ -340,7 +340,7 @@ impl ProtocolState {
         Ok(self.queue_bytes(&sealed, limits, now_ns)?)
     }
 
-    /// Returns the bytes to be sent next.
+    /// Returns the queued bytes that the kernel has not accepted.
     #[must_use]
     pub fn unsent_bytes(&self) -> &[u8] {
         self.state.as_ref().map_or(&[], |state| state.outbound.unsent_bytes())
@@ -420,6 +420,7 @@ impl ActiveState {
     }
 }
 
+/// Returns the end of a time limit that began at `since_ns`; `None` if `timeout_ns` is 0, which is no limit.
 fn deadline_after(since_ns: u64, timeout_ns: u64) -> Option<u64> {
     (timeout_ns > 0).then(|| since_ns.saturating_add(timeout_ns))
 }

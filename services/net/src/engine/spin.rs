@@ -5,13 +5,13 @@
 #[derive(Debug, Clone, Copy)]
 pub struct SpinPolicy {
     spin_ns_max: u64,
-    /// Number of further waits that sleep at once before one spins.
+    /// Number of waits that sleep without spinning before the next one that spins.
     sleeps_before_spin: u32,
     /// Next value of `sleeps_before_spin`; doubled after each spin that fails.
     next_sleeps_before_spin: u32,
 }
 
-/// Maximum number of waits without spinning between two that spin.
+/// Maximum number of waits without spinning between two waits that spin.
 const SLEEPS_BEFORE_SPIN_MAX: u32 = 64;
 
 impl SpinPolicy {
@@ -30,7 +30,7 @@ impl SpinPolicy {
         self.spin_ns_max
     }
 
-    /// Records if a wait that spun has found work.
+    /// Records whether a wait that spun has found work.
     pub fn record_spin(&mut self, has_found_work: bool) {
         if has_found_work {
             self.next_sleeps_before_spin = 0;

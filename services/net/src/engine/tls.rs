@@ -11,7 +11,7 @@ use rustls::unbuffered::{
 use rustls::{CommonState, HandshakeKind};
 use std::sync::Arc;
 
-/// Result of [`TlsState::open_records`] besides the plaintext: the end of the handshake or of the stream.
+/// Events in received TLS records, besides the plaintext: the end of the handshake, and the end of the peer's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OpenedRecords {
     /// `true` if the call completed the handshake.
@@ -33,7 +33,7 @@ pub struct TlsState {
     is_ready: bool,
     is_close_notify_sent: bool,
     has_record_per_message: bool,
-    started_ns: u64,
+    handshake_started_at_ns: u64,
 }
 
 enum Connection {
@@ -82,7 +82,11 @@ impl TlsState {
         Ok(Self::new(Connection::Client(connection), client.record_per_message, now_ns))
     }
 
-    fn new(connection: Connection, has_record_per_message: bool, started_ns: u64) -> Self {
+    fn new(
+        connection: Connection,
+        has_record_per_message: bool,
+        handshake_started_at_ns: u64,
+    ) -> Self {
         let (buffered, early_plaintext) = (Vec::new(), Vec::new());
         Self {
             connection,
@@ -91,7 +95,7 @@ impl TlsState {
             is_ready: false,
             is_close_notify_sent: false,
             has_record_per_message,
-            started_ns,
+            handshake_started_at_ns,
         }
     }
 
@@ -104,11 +108,11 @@ impl TlsState {
     /// Returns the time in ns at which the TLS handshake started; `None` once it is done.
     #[must_use]
     pub fn handshake_started_ns(&self) -> Option<u64> {
-        (!self.is_ready).then_some(self.started_ns)
+        (!self.is_ready).then_some(self.handshake_started_at_ns)
     }
 
     pub(crate) fn restart_handshake_timeout(&mut self, now_ns: u64) {
-        self.started_ns = now_ns;
+        self.handshake_started_at_ns = now_ns;
     }
 
     /// Returns `true` if each message is a TLS record of its own.
@@ -129,8 +133,8 @@ impl TlsState {
         self.early_plaintext.len()
     }
 
-    /// Decrypts the records in `sealed` in place, which may hold parts of records or many of them, and is empty in a
-    /// client's first call. Plaintext is appended to `plain`; handshake messages, and the bytes that waited until the
+    /// Decrypts received records, complete or in parts, in place, and performs the handshake. In a client's first call
+    /// `sealed` is empty. Plaintext is appended to `plain`; handshake messages, and the bytes that waited until the
     /// handshake was done, are appended to `out`.
     ///
     /// # Errors
@@ -168,8 +172,8 @@ impl TlsState {
         Ok(opened)
     }
 
-    /// Encrypts plaintext and appends the records to `out`: as few as possible or, if each message is a record of its
-    /// own, one up to each position in `ends`. Until the handshake is done the plaintext is buffered.
+    /// Encrypts plaintext and appends the records to `out`: as few as possible, or one for each message, if so
+    /// configured. The messages end at `ends`. Until the handshake is done the plaintext is buffered.
     ///
     /// # Errors
     /// [`TlsError`] if too much has been sealed with these keys.
@@ -248,8 +252,8 @@ impl TlsState {
         }
     }
 
-    /// Returns the number of bytes missing from the first buffered record; `usize::MAX` if the record is complete and
-    /// buffered as part of a longer handshake message, whose length is not known.
+    /// Returns the number of bytes missing from the first buffered record; `usize::MAX` if that is complete, but its
+    /// handshake message is not.
     fn missing_bytes(&self) -> usize {
         let Some(&[_, _, _, high, low]) = self.buffered.first_chunk::<RECORD_HEADER_BYTES>() else {
             return RECORD_HEADER_BYTES - self.buffered.len();
@@ -261,6 +265,7 @@ impl TlsState {
         }
     }
 
+    /// Returns `true` if bytes of an incomplete record or handshake message are buffered.
     pub(crate) fn is_within_record(&self) -> bool {
         // A complete record that is kept belongs to a handshake message that is incomplete.
         !self.buffered.is_empty()
@@ -305,6 +310,7 @@ handover_base::debug_struct!(TlsState as it { ready: it.is_ready });
 trait UnbufferedConnection {
     type Data;
 
+    /// Processes received records; returns the next action that rustls requests.
     fn step<'c, 'i>(&'c mut self, records: &'i mut [u8]) -> UnbufferedStatus<'c, 'i, Self::Data>;
 
     fn has_more_to_send(&self) -> bool;
@@ -398,7 +404,7 @@ fn process_records<S: UnbufferedConnection>(
     }
 }
 
-/// Calls `f` with the encryption keys, after appending pending handshake messages and key updates to `out`.
+/// Calls `f` with rustls's encryption, after appending pending handshake messages and key updates to `out`.
 fn with_traffic_keys<S: UnbufferedConnection>(
     connection: &mut S,
     buffered: &mut [u8],
@@ -419,6 +425,7 @@ fn with_traffic_keys<S: UnbufferedConnection>(
     }
 }
 
+/// Appends the bytes that `into` writes to `out`, which is enlarged until they fit.
 fn append_handshake_message(
     mut into: impl FnMut(&mut [u8]) -> Result<usize, EncodeError>,
     out: &mut Vec<u8>,

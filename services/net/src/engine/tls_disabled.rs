@@ -3,7 +3,7 @@
 use super::outbound::SendQueueOverflow;
 use crate::tls::{SetupError, TlsError, TlsServerConfig};
 
-/// Result of [`TlsState::open_records`] besides the plaintext: the end of the handshake or of the stream.
+/// Events in received TLS records, besides the plaintext: the end of the handshake, and the end of the peer's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OpenedRecords {
     /// `true` if the call completed the handshake.

@@ -35,7 +35,7 @@ impl NamedTlsClient {
     }
 }
 
-/// Result of a TLS handshake; without the feature `tls` the type has no values.
+/// Properties negotiated in a TLS handshake; without the feature `tls` the type has no values.
 #[derive(Debug, Clone, Copy)]
 pub struct Session<'a> {
     never: std::convert::Infallible,

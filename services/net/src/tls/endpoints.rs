@@ -13,7 +13,7 @@ use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{ClientConfig, DigitallySignedStruct, Error, ServerConfig, SignatureScheme};
 use std::sync::Arc;
 
-/// Authentication of the clients of a server.
+/// Policy for the certificates of a server's clients: none requested, optional, or required.
 #[derive(Debug, Clone, Default)]
 pub enum ClientAuth {
     /// All clients are served, and none is asked for a certificate.
@@ -33,8 +33,8 @@ pub struct ServerOptions {
     pub alpn: Vec<Vec<u8>>,
     /// Policy of authenticating clients. Default: clients are not authenticated.
     pub client_auth: ClientAuth,
-    /// `true` if each message is a TLS record of its own. Default: all replies to one read share as
-    /// few records as possible, which costs less CPU time.
+    /// `true` to send each message as a TLS record of its own. Default `false`: the replies to one read share as few
+    /// records as possible, which costs less CPU time.
     pub record_per_message: bool,
     /// Number of tickets that a client gets to resume its session; with 0 every handshake is a full one. Default 2.
     pub tickets_count: u32,
@@ -97,7 +97,7 @@ impl TlsServerConfig {
 
 handover_base::debug_struct!(TlsServerConfig);
 
-/// Policy by which a client verifies the server's certificate.
+/// Policy by which a client verifies the server's certificate: by root certificates, or not at all.
 #[derive(Debug, Clone)]
 pub enum ServerVerification {
     /// The certificate must be issued by one of these roots, for the name that is connected to, and not have expired.
@@ -114,7 +114,7 @@ pub struct ClientOptions {
     pub alpn: Vec<Vec<u8>>,
     /// Certificate and key with which the client authenticates itself if a server requests it.
     pub identity: Option<Identity>,
-    /// `true` if each message is a TLS record of its own; see [`ServerOptions::record_per_message`].
+    /// `true` to send each message as a TLS record of its own; see [`ServerOptions::record_per_message`].
     pub record_per_message: bool,
     /// Number of servers whose sessions are stored for resumption; with 0 every handshake is a full one. Default 256.
     pub sessions_max: u32,

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SetupError {
-    /// A file could not be read, or does not contain what was expected.
+    /// A file could not be read, or does not contain the expected certificate or key.
     #[error("{}: {why}", path.display())]
     File {
         /// Path of the file.
@@ -26,14 +26,14 @@ pub enum SetupError {
     /// The private key does not belong to the certificate.
     #[error("the private key does not match the certificate")]
     KeyMismatch,
-    /// The text is neither a DNS name nor an address.
+    /// The server's name is neither a DNS name nor an IP address.
     #[error("{0:?} is neither a DNS name nor an address")]
     Name(String),
     /// No certificate could be generated for these names.
     #[error("cannot generate a certificate: {0}")]
     Generate(String),
     /// The identity, the roots or the options cannot be used for TLS.
-    #[error("identity, roots or options not usable for TLS: {0}")]
+    #[error("cannot use the identity, roots or options for TLS: {0}")]
     Refused(String),
 }
 
@@ -56,7 +56,7 @@ pub enum TlsError {
     /// The peer sent no certificate, although one is required.
     #[error("the peer sent no certificate, and one is required")]
     NoCertificate,
-    /// The peer's certificate is not valid: expired, for another name, or of an unknown issuer.
+    /// The peer's certificate is not valid: expired, issued for another name, or of an unknown issuer, for example.
     #[error("the peer's certificate is not valid: {0}")]
     Certificate(String),
     /// The peer closed the connection with a TLS alert; usually it does not trust our certificate.
@@ -66,7 +66,7 @@ pub enum TlsError {
     #[error("no common TLS version, cipher suite or ALPN protocol: {0}")]
     Incompatible(String),
     /// The peer closed the stream without `close_notify`: during the handshake, or so that data may be missing.
-    #[error("the peer closed the connection without TLS close_notify: it may be truncated")]
+    #[error("the peer closed the connection without TLS close_notify: data may be missing")]
     NoCloseNotify,
     /// Another TLS error; usually the peer violated the protocol.
     #[error("TLS failed: {0}")]
@@ -102,9 +102,9 @@ fn certificate_error_text(why: &CertificateError) -> String {
         }
         CertificateError::UnknownIssuer => "of an unknown issuer".into(),
         CertificateError::BadSignature => "not signed by the issuer that it names".into(),
-        CertificateError::NotValidForName => "for another name".into(),
+        CertificateError::NotValidForName => "issued for another name".into(),
         CertificateError::NotValidForNameContext { presented, .. } => {
-            format!("for another name: {}", presented.join(", "))
+            format!("issued for other names: {}", presented.join(", "))
         }
         other => other.to_string(),
     }

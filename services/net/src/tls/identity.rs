@@ -10,7 +10,7 @@ use rustls::{CipherSuite, RootCertStore};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Certificate chain, and the private key of its first certificate.
+/// Certificate chain of a server or client, and the private key of its own certificate, the first of the chain.
 pub struct Identity {
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
@@ -79,12 +79,12 @@ impl Identity {
     /// Returns the private key in PEM. Keep it secret: whoever has it can impersonate the identity.
     #[must_use]
     pub fn key_pem(&self) -> String {
-        let what = match &self.key {
+        let label = match &self.key {
             PrivateKeyDer::Pkcs1(_) => "RSA PRIVATE KEY",
             PrivateKeyDer::Sec1(_) => "EC PRIVATE KEY",
             _ => "PRIVATE KEY",
         };
-        encode_pem(what, self.key.secret_der())
+        encode_pem(label, self.key.secret_der())
     }
 
     pub(super) fn certificate_chain(&self) -> &[CertificateDer<'static>] {
@@ -147,7 +147,7 @@ impl RootCertificates {
     }
 }
 
-/// Returns the cryptography provider for rustls; passed explicitly, so that no other library can set it.
+/// Returns the cryptography provider that is passed to rustls, in place of the default that other libraries can set.
 ///
 /// AES-128 with SHA-256 comes first, which RFC 8446 (9.1) makes mandatory: a handshake hashes some
 /// hundred times, and processors have instructions for SHA-256 that they lack for SHA-384.
@@ -172,7 +172,7 @@ fn certificates_from_pem(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, Set
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     let found = found.map_err(|error| pem_error(error.to_string()))?;
     match found.is_empty() {
-        true => Err(pem_error("it has no CERTIFICATE section".into())),
+        true => Err(pem_error("found no CERTIFICATE section".into())),
         false => Ok(found),
     }
 }
@@ -185,9 +185,8 @@ fn private_key_from_pem(pem: &[u8]) -> Result<PrivateKeyDer<'static>, SetupError
 const BASE64_ALPHABET: &[u8; 64] =
     b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// Encodes `der` as in RFC 7468: base64 in lines of 64 characters, between a BEGIN and an END line with the label
-/// `what`.
-fn encode_pem(what: &str, der: &[u8]) -> String {
+/// Encodes `der` in PEM (RFC 7468): base64 in lines of 64 characters, between a BEGIN and an END line with `label`.
+fn encode_pem(label: &str, der: &[u8]) -> String {
     let mut encoded = Vec::with_capacity(der.len().div_ceil(3) * 4);
     for group in der.chunks(3) {
         let bits = (0..3)
@@ -201,7 +200,7 @@ fn encode_pem(what: &str, der: &[u8]) -> String {
         .chunks(64)
         .flat_map(|line| line.iter().map(|&it| char::from(it)).chain(['\n']))
         .collect();
-    format!("-----BEGIN {what}-----\n{lines}-----END {what}-----\n")
+    format!("-----BEGIN {label}-----\n{lines}-----END {label}-----\n")
 }
 
 #[cfg(test)]
@@ -237,7 +236,7 @@ mod tests {
         let verifier_error = RootCertificates::from_pem(b"nothing of the kind").unwrap_err();
         assert_eq!(
             verifier_error.to_string(),
-            "no certificate in the PEM data: it has no CERTIFICATE section"
+            "no certificate in the PEM data: found no CERTIFICATE section"
         );
         assert!(Identity::generate(&["not a name\u{e9}"]).is_err());
     }

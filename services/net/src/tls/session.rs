@@ -1,9 +1,9 @@
-//! Result of a TLS handshake.
+//! Properties that a TLS handshake has negotiated.
 
 use crate::engine::TlsState;
 use rustls::ProtocolVersion;
 
-/// Result of a connection's TLS handshake.
+/// Properties negotiated in a connection's TLS handshake, such as the version and the peer's certificate.
 #[derive(Debug, Clone, Copy)]
 pub struct Session<'a> {
     tls: &'a TlsState,

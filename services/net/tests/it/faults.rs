@@ -588,7 +588,8 @@ fn per_address_refusal_names_address_and_limit() {
     let ((first, _peer), (second, _other_peer)) = (accept(), accept());
     reactor.adopt(first).unwrap();
     let refused = reactor.adopt(second).unwrap_err();
-    let said = "127.0.0.1 has 1 connections open: raise connections_per_address_max";
+    let said =
+        "cannot open a connection: 1 from 127.0.0.1 are open; raise connections_per_address_max";
     assert_eq!(refused.to_string(), said);
 }
 

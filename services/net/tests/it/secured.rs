@@ -185,7 +185,7 @@ fn wrong_name_or_unknown_issuer_fails_handshake() {
     let (net, client_events) = clients();
     let stranger = Identity::generate(&["localhost"]).unwrap();
     for (client, name, expected) in [
-        (trusting(&service.identity), "elsewhere.test", "for another name: "),
+        (trusting(&service.identity), "elsewhere.test", "issued for other names: "),
         (trusting(&stranger), "localhost", "of an unknown issuer"),
     ] {
         net.connect_with(

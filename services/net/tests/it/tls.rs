@@ -197,7 +197,7 @@ fn invalid_server_certificate_is_refused() {
     let (_, stranger) = issued("localhost", |_| {});
     for (shown, roots, expected) in [
         (&expired, &roots, "expired"),
-        (&other, &other_roots, "for another name: "),
+        (&other, &other_roots, "issued for other names: "),
         (&stranger, &roots, "of an unknown issuer"),
     ] {
         let server = server(shown, ServerOptions::default());

@@ -25,11 +25,12 @@ pub(crate) struct Listener<D> {
     tls: Option<TlsServerConfig>,
     /// Threads that get connections round robin; empty if this thread keeps all connections.
     targets: Vec<AcceptTarget<D>>,
-    next_target: usize,
+    /// Index in `targets` of the thread that got the latest connection.
+    latest_target: usize,
 }
 
-/// Thread to which a listener hands connections. Another thread does not exit while its `AcceptTarget` exists;
-/// dropping that unregisters the listener, even if the listener's thread panics.
+/// Thread to which a listener hands connections: its own or another one. Another thread does not exit while its
+/// `AcceptTarget` exists; dropping that unregisters the listener, even if the listener's thread panics.
 struct AcceptTarget<D> {
     inbox: Arc<Inbox<D>>,
     is_this_thread: bool,
@@ -43,7 +44,7 @@ impl<D> Drop for AcceptTarget<D> {
     }
 }
 
-/// Result of choosing the thread that gets the next connection.
+/// Thread that gets the next connection: this one, another one with a slot reserved, or none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TargetChoice {
     ThisThread,
@@ -61,7 +62,7 @@ impl<H: Handler> Reactor<H> {
         self.listen_with(&address.into())
     }
 
-    /// Listens like [`listen`](Self::listen), but by TLS if `listen` has a TLS configuration.
+    /// Listens like [`listen`](Self::listen), with TLS if `listen` has a TLS configuration.
     ///
     /// # Errors
     /// As [`listen`](Self::listen).
@@ -69,8 +70,8 @@ impl<H: Handler> Reactor<H> {
         self.add_listener(listen, false, Vec::new())
     }
 
-    /// Listens like [`listen_with`](Self::listen_with), at an address that other event loops of this process share by
-    /// the same call (`SO_REUSEPORT`): the kernel distributes connections among them.
+    /// Listens like [`listen_with`](Self::listen_with), at an address that event loops share (`SO_REUSEPORT`). Each of
+    /// them makes this call, and the kernel distributes connections among them.
     ///
     /// # Errors
     /// As [`listen`](Self::listen).
@@ -78,6 +79,7 @@ impl<H: Handler> Reactor<H> {
         self.add_listener(listen, true, Vec::new())
     }
 
+    /// Listens at an address; connections go round robin to `threads`, or all to this thread if there are none.
     pub(crate) fn add_listener(
         &mut self,
         listen: &ListenOptions,
@@ -100,7 +102,7 @@ impl<H: Handler> Reactor<H> {
             AcceptTarget { inbox, is_this_thread }
         });
         let targets = targets.collect();
-        self.listeners.push(Listener { fd, is_paused: false, tls, targets, next_target: 0 });
+        self.listeners.push(Listener { fd, is_paused: false, tls, targets, latest_target: 0 });
         Ok(address)
     }
 
@@ -124,7 +126,7 @@ impl<H: Handler> Reactor<H> {
     /// Accepts connections from the listener `index`, at most `accepts_max` in an iteration of the event loop.
     pub(super) fn accept_from_listener(&mut self, index: u16) {
         for _ in 0..self.core.config.accepts_max {
-            let Some((choice, next)) = self.choose_target(index) else { return };
+            let Some((choice, target)) = self.choose_target(index) else { return };
             if choice == TargetChoice::NoSpace
                 && self.core.config.when_full == FullConnectionsPolicy::Wait
             {
@@ -136,7 +138,7 @@ impl<H: Handler> Reactor<H> {
             let Some(listener) = self.listeners.get_mut(usize::from(index)) else { return };
             let accepted = socket::accept(listener.fd.as_fd());
             match (&accepted, choice) {
-                (Ok(_), _) => listener.next_target = next,
+                (Ok(_), _) => listener.latest_target = target,
                 (Err(_), TargetChoice::Reserved(thread)) => {
                     listener.targets[thread].inbox.release_reserved_slot()
                 }
@@ -157,15 +159,15 @@ impl<H: Handler> Reactor<H> {
         self.core.enqueue_listener(index);
     }
 
-    /// Chooses the thread for the next connection of the listener `index`, round robin among those with free slots;
-    /// returns the choice and the position in the listener's list of targets. `None` if there is no such listener.
+    /// Chooses the thread for the listener's next connection, round robin among those with free slots; returns the
+    /// choice and its index in `targets`. `None` if there is no such listener.
     fn choose_target(&self, index: u16) -> Option<(TargetChoice, usize)> {
         let listener = self.listeners.get(usize::from(index))?;
         let own =
             if self.core.slab.is_full() { TargetChoice::NoSpace } else { TargetChoice::ThisThread };
         let count = listener.targets.len();
         for offset in 1..=count {
-            let at = (listener.next_target + offset) % count;
+            let at = (listener.latest_target + offset) % count;
             let thread = &listener.targets[at];
             let found = match thread.is_this_thread {
                 true => own,
@@ -176,18 +178,18 @@ impl<H: Handler> Reactor<H> {
                 return Some((found, at));
             }
         }
-        Some((if count > 0 { TargetChoice::NoSpace } else { own }, listener.next_target))
+        Some((if count > 0 { TargetChoice::NoSpace } else { own }, listener.latest_target))
     }
 
-    /// Registers with each other thread that gets connections from the listener `index`, to be sent a command once
-    /// that thread has a free slot. Returns `false` if one has a free slot already.
+    /// Asks the listener's other threads to notify this one of a free slot; returns `false` if one has a free slot
+    /// already.
     fn await_slot(&self, index: u16) -> bool {
         let Some(listener) = self.listeners.get(usize::from(index)) else { return true };
         let mut others = listener.targets.iter().filter(|it| !it.is_this_thread);
         others.all(|it| it.inbox.reservations.start_awaiting_slot())
     }
 
-    /// Passes an accepted connection to the thread that has reserved a slot for it.
+    /// Passes an accepted connection to the thread of `choice`; this thread keeps it if another thread refuses it.
     fn deliver(&mut self, index: u16, choice: TargetChoice, fd: OwnedFd, peer: Option<SocketAddr>) {
         let Some(listener) = self.listeners.get_mut(usize::from(index)) else { return };
         let mut fd = fd;
@@ -210,8 +212,8 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Rejects one connection when no descriptor is free: closes the descriptor held in reserve, accepts the
-    /// connection and closes it. Returns `false` under `FullConnectionsPolicy::Wait`, or if no connection was rejected.
+    /// Rejects one connection when no descriptor is free; returns `false` under `FullConnectionsPolicy::Wait`, or if
+    /// none was rejected. It closes the descriptor held in reserve, accepts the connection and closes it.
     fn reject_one(&mut self, index: u16) -> bool {
         if self.core.config.when_full == FullConnectionsPolicy::Wait
             || self.reserve_fd.take().is_none()

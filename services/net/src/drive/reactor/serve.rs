@@ -59,8 +59,8 @@ impl<H: Handler> Reactor<H> {
         self.finish_service(key);
     }
 
-    /// Completes the attempt to connect. Returns `true` if the connection is established and still open; closes it if
-    /// the attempt failed.
+    /// Completes an attempt to connect; returns `false` if there is no result yet, or if it failed and the connection
+    /// is closed.
     fn finish_connect(&mut self, key: ConnKey) -> bool {
         let Some(slot) = self.core.slab.get_mut(key) else { return false };
         if !slot.flags.intersects(ConnFlags::WRITABLE) {
@@ -150,8 +150,7 @@ impl<H: Handler> Reactor<H> {
         delivered
     }
 
-    /// Checks if the peer has reset a connection that is not being read, or has closed its end after all its bytes
-    /// were read.
+    /// Handles a reset of a connection that is not being read, or the end of its stream after its last byte.
     fn check_peer_end(&mut self, key: ConnKey) -> Result<(), CloseReason> {
         let Some(slot) = self.core.slab.get_mut(key) else { return Ok(()) };
         socket::take_socket_error(slot.fd.as_fd()).map_err(CloseReason::Reset)?;
@@ -334,8 +333,7 @@ impl<H: Handler> Reactor<H> {
         Ok(())
     }
 
-    /// Handles the end of the byte stream; returns an error if a TLS stream lacks a `close_notify`, because the stream
-    /// may be truncated.
+    /// Handles the end of the peer's stream; an error for TLS without `close_notify`, as the stream may be truncated.
     fn handle_stream_end(&mut self, key: ConnKey) -> Result<(), CloseReason> {
         let slot = self
             .core
@@ -375,8 +373,8 @@ impl<H: Handler> Reactor<H> {
         Ok(())
     }
 
-    /// Shuts down the sending direction and reads the received bytes, because closing with unread bytes would reset the
-    /// connection and discard the last bytes sent.
+    /// Shuts down the sending direction, and reads and discards received bytes. A close with unread bytes would reset
+    /// the connection and discard the last bytes sent.
     fn end_and_drain(&mut self, key: ConnKey) {
         let Some(slot) = self.core.slab.get_mut(key) else { return };
         socket::shut_down_sending(slot.fd.as_fd());
@@ -404,7 +402,7 @@ impl<H: Handler> Reactor<H> {
         self.core.sealed = sealed;
     }
 
-    /// Ends the service of a connection in this iteration: queues it again, starts a timer, or closes it.
+    /// Ends the service of a connection in this iteration: closes it, or queues it again or starts its timer if needed.
     pub(super) fn finish_service(&mut self, key: ConnKey) {
         let is_stopping = self.core.is_stopping;
         let local_close_reason = self.local_close_reason();
@@ -467,12 +465,13 @@ impl<H: Handler> Reactor<H> {
     }
 }
 
-/// Returns the flags each of which forbids reading a connection with these `flags`.
+/// Returns the flags each of which forbids reading: `HANDSHAKE_BLOCKERS` during the TLS handshake, else
+/// `READ_BLOCKERS`.
 fn read_blockers(flags: ConnFlags) -> ConnFlags {
     if flags.intersects(ConnFlags::HANDSHAKING) { HANDSHAKE_BLOCKERS } else { READ_BLOCKERS }
 }
 
-/// Returns `buffer`, shrunk if its capacity has grown too large.
+/// Returns `buffer`, emptied and shrunk if its capacity exceeds `REPLY_BUFFER_KEPT_BYTES_MAX`.
 fn shrunk(mut buffer: Vec<u8>) -> Vec<u8> {
     if buffer.capacity() > REPLY_BUFFER_KEPT_BYTES_MAX {
         buffer.clear();
@@ -481,6 +480,7 @@ fn shrunk(mut buffer: Vec<u8>) -> Vec<u8> {
     buffer
 }
 
+/// Encrypts `replies`, and sends the TLS records or queues those that the kernel does not accept.
 fn seal_and_send<D>(
     core: &mut ReactorState<D>,
     key: ConnKey,
@@ -498,13 +498,14 @@ fn seal_and_send<D>(
     sent
 }
 
+/// Sends bytes on the connection `key`; queues those that the kernel does not accept.
 fn send_or_queue<D>(
     core: &mut ReactorState<D>,
     key: ConnKey,
-    replies: &[u8],
+    bytes: &[u8],
 ) -> Result<(), CloseReason> {
     let Some(slot) = core.slab.get_mut(key) else { return Ok(()) };
-    let mut rest = replies;
+    let mut rest = bytes;
     let waits = ConnFlags::CONNECTING.union(ConnFlags::SEND_BLOCKED);
     if slot.protocol.unsent_bytes().is_empty() && !slot.flags.intersects(waits) {
         let sent_bytes = socket::send(slot.fd.as_fd(), rest).map_err(CloseReason::Reset)?;
