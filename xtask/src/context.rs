@@ -27,7 +27,7 @@ pub struct TestContext {
     pub programs: Option<Vec<TestProgram>>,
     /// Number of tests that passed in the current step.
     pub tests: u64,
-    /// `true` if [`run_ladder`](crate::steps::binary::run_ladder) has run the benchmarks; the results are in `temporary`.
+    /// `true` if the default benchmarks have run, with smoke values; the results are in `temporary`.
     pub ladder_ran: bool,
     /// Lines about skipped checks of the current step.
     pub skipped: Vec<String>,

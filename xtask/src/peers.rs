@@ -277,8 +277,8 @@ struct TracedRun<'a> {
 }
 
 impl TracedRun<'_> {
-    /// Runs the C program under the tracer and returns the run's figures. The duration spans from before the tracer starts
-    /// until its files are complete.
+    /// Runs the C program under the tracer and returns the run's figures. The duration spans from before the tracer
+    /// starts until its files are complete.
     fn measure(&self, kind: TracerKind, program: &Path) -> Result<TracerFigures> {
         let trace = self.folder.join("trace");
         let calls = self.calls.to_string();

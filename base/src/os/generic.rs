@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// Number of wait queues, so many that threads that wait on different words seldom share a queue.
 const QUEUES_COUNT: usize = 64;
 
-/// Threads that sleep on words whose addresses belong to this queue.
+/// Wait queue of the threads that sleep on words whose addresses have this queue's hash.
 struct Queue {
     state: Mutex<QueueState>,
     /// Notified after a thread was removed from the queue.
@@ -35,6 +35,7 @@ impl Queue {
     }
 }
 
+/// Wait queues, indexed by the hash of a word's address.
 static QUEUES: [CachePadded<Queue>; QUEUES_COUNT] =
     [const { CachePadded::new(Queue::new()) }; QUEUES_COUNT];
 

@@ -126,7 +126,7 @@ impl ClassicProgram {
     }
 }
 
-/// Returns the name and the figure of each row that a program printed. Skips heads and remarks, which start with # or <.
+/// Returns the name and the figure of each row that a program printed. Skips heads (#) and remarks (<).
 fn figures(text: &str, column: usize) -> Vec<(String, f64)> {
     let rows = text.lines().filter(|line| !line.starts_with(['#', '<']));
     let row = |line: &str| {

@@ -67,7 +67,8 @@ const DEB_BYTES_MAX: u64 = 15_000_000;
 /// Command that installs the Debian package, run in the new Debian system.
 const INSTALL: [&str; 3] = ["dpkg", "--install", "/handover.deb"];
 
-/// Shell script that runs the default benchmarks in the Debian system whose root folder is its argument. Its mounts end with it.
+/// Shell script that runs the default benchmarks in the Debian system whose root folder is its argument. Its mounts end
+/// with it.
 const RUN_IN_ROOT: &str = r#"
 set -e
 for folder in proc sys dev; do mount --rbind "/$folder" "$0/$folder"; done
@@ -94,7 +95,8 @@ fn make_debian(folder: &Path) -> Result<PathBuf> {
     Ok(root)
 }
 
-/// Runs the default benchmarks with smoke values in the debug binary, unless this was done before. The run's store and report page are in the temporary folder.
+/// Runs the default benchmarks with smoke values in the debug binary, unless this was done before. The run's store and
+/// report page are in the temporary folder.
 pub fn run_ladder(context: &mut TestContext) -> Result<LadderRun> {
     let ladder = LadderRun {
         binary: context.workspace.binary_path("debug"),
