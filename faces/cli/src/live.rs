@@ -36,7 +36,9 @@ pub struct Live {
     terminal: Terminal<Screen>,
     ladder: LadderView,
     began: Instant,
+    /// Time of the last drawing.
     drawn: Option<Instant>,
+    /// Flag that ends the run; set by the key `q`, among others.
     interrupted: Arc<AtomicBool>,
     /// Lines to print after the view is closed.
     messages: Vec<String>,
@@ -67,12 +69,13 @@ impl Live {
         self.update();
     }
 
-    /// Shows the number of blocks measured, out of at most `most`.
+    /// Shows the number of blocks measured in the visit, `done`, and the maximum number, `most`.
     pub fn show_blocks(&mut self, done: u32, most: u32) {
         self.ladder.show_blocks(done, most);
         self.update();
     }
 
+    /// Shows the figure of `records` at the next drawing.
     pub fn show_records(&mut self, records: &[Record]) {
         self.ladder.show_records(records);
     }
