@@ -127,8 +127,8 @@ pub fn compare(args: &CompareArgs, out: &mut dyn Write) -> anyhow::Result<()> {
 }
 
 /// Note below a comparison that has only one build for each side.
-const SINGLE_BUILD_NOTE: &str = "A side is a single link of its code, so the differences include the effect of where functions lie: some \
-percent of a short figure. `cargo xtask layouts` makes several links, for `--ab 'old/*' 'new/*'`.";
+const SINGLE_BUILD_NOTE: &str = "A side is one link of its code, so the differences include where functions lie: some percent of \
+a short figure. `cargo xtask layouts` makes several links, for `--ab 'old/*' 'new/*'`.";
 
 /// Returns `true` if a word of `--ab` names a single build, and the two words differ.
 fn is_of_single_links(ab: &[String]) -> anyhow::Result<bool> {
