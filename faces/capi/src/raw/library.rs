@@ -46,7 +46,7 @@ pub extern "C" fn handover_last_error() -> *const c_char {
     last_error()
 }
 
-/// Stores the time in ns on `CLOCK_MONOTONIC`: the clock of `handover_event` and `handover_fiber`, and one for
+/// Returns the time in ns on `CLOCK_MONOTONIC`, the clock of `handover_event` and `handover_fiber`. It also suits
 /// `handover_timer`.
 ///
 /// Threads: any. Blocking: never.

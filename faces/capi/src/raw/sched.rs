@@ -144,7 +144,7 @@ pub unsafe extern "C" fn handover_sched_add_flow(
     })
 }
 
-fn refusal(reason: Refusal) -> Fault {
+fn refusal_fault(reason: Refusal) -> Fault {
     match reason {
         Refusal::FlowFull | Refusal::Full => HANDOVER_FULL.into(),
         Refusal::UnknownFlow | Refusal::NoMoreFlows => HANDOVER_NOT_FOUND.because(reason),
@@ -155,7 +155,7 @@ fn refusal(reason: Refusal) -> Fault {
 /// Queues a copy of the packet. `now_ns` is the current time on any clock that does not go back.
 ///
 /// If the oldest packet of the flow was dropped for it, `*has_dropped` is `true` and the dropped packet goes to
-/// `dropped`; both may be null, and `has_dropped` alone must not be null if `dropped` is not.
+/// `dropped`. Both may be null; if `dropped` is not null, `has_dropped` must not be null either.
 ///
 /// Errors: `HANDOVER_FULL`, which sets no last error; `HANDOVER_NOT_FOUND` for an unknown flow;
 /// `HANDOVER_INVALID_ARGUMENT` for a length that the flow does not allow.
@@ -176,7 +176,7 @@ pub extern "C" fn handover_sched_enqueue(
             return Err(HANDOVER_NULL_ARGUMENT.because("has_dropped: must not be null"));
         }
         let packet = Packet { flow, length_bytes, token: UserPointer(token) };
-        let accepted = scheduler.enqueue(now_ns, packet).map_err(|it| refusal(it.reason))?;
+        let accepted = scheduler.enqueue(now_ns, packet).map_err(|it| refusal_fault(it.reason))?;
         let old = match accepted {
             EnqueueOutcome::Queued => None,
             EnqueueOutcome::Replaced(old) => Some(old),
