@@ -30,7 +30,7 @@ pub enum PinError {
         /// CPUs that this process may run on.
         allowed: Vec<u32>,
     },
-    /// The system call `sched_setaffinity` is forbidden or failed.
+    /// The system call `sched_setaffinity` failed, for example because a filter forbids it.
     #[error("cannot bind the thread to CPU {}: sched_setaffinity failed: {error}", format_cpus(.requested))]
     SyscallFailed {
         /// CPUs that were requested.

@@ -96,8 +96,8 @@ pub struct Calibration {
     pub cost_ns: f64,
     /// Resolution of the clock: smallest difference between two readings, in ns.
     pub resolution_ns: f64,
-    /// Maximum error of `ticks_hz`, in parts per million of CLOCK_MONOTONIC during the calibration;
-    /// zero for [`ClockSource::ClockGettime`].
+    /// Maximum error of `ticks_hz` against CLOCK_MONOTONIC during the calibration, in parts per million; zero for
+    /// [`ClockSource::ClockGettime`].
     pub error_ppm_max: f64,
     /// Reason for the choice of the source, in one line.
     pub why: String,

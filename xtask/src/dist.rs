@@ -22,8 +22,8 @@ use crate::workspace::Workspace;
 /// Options of `dist`.
 #[derive(clap::Args, Debug)]
 pub struct DistOptions {
-    /// Also pack a static binary, linked with musl: it runs on any Linux, but loads no shared objects, and its malloc
-    /// and memcpy are not those that programs on this machine use
+    /// Also pack a static binary, linked with musl, which runs on any Linux. It loads no shared objects, and measures
+    /// musl's malloc and memcpy
     #[arg(long)]
     musl: bool,
 }

@@ -214,9 +214,9 @@ impl CommandLine {
         }
     }
 
-    /// Returns an error with the exit status in `how`, unless the command succeeded.
-    fn ensure_success(&self, success: bool, how: &str) -> Result<()> {
-        if success { Ok(()) } else { bail!("`{self}` failed ({how})") }
+    /// Returns an error with `status`, the exit status, unless the command succeeded.
+    fn ensure_success(&self, success: bool, status: &str) -> Result<()> {
+        if success { Ok(()) } else { bail!("`{self}` failed ({status})") }
     }
 }
 

@@ -11,8 +11,8 @@ use std::str::FromStr;
 pub enum Placement {
     /// Participants run on separate cores that share a last-level cache.
     Near,
-    /// Participants run alternately in two packages, or else in two NUMA nodes, or else near the
-    /// two most distant CPUs.
+    /// Participants run alternately in two packages; if there is one, in two NUMA nodes; otherwise near the two most
+    /// distant CPUs.
     Far,
     /// Participants run on the hardware threads of one core.
     Smt,

@@ -51,7 +51,7 @@
 #define HANDOVER_FOREVER UINT64_MAX
 
 /**
- * Version of this header; compare it with `handover_version()`.
+ * Major version of this header; compare it with `handover_version()`.
  */
 #define HANDOVER_VERSION_MAJOR 0
 
@@ -451,7 +451,7 @@ typedef struct handover_rpc_config {
      */
     uint32_t message_timeout_ms;
     /**
-     * 1 to let peers end `handover_rpc_serve`. Default 0.
+     * 1 to let peers end `handover_rpc_serve` with `handover_rpc_stop_peer`. Default 0.
      */
     uint32_t allows_remote_stop;
 } handover_rpc_config;
@@ -542,7 +542,7 @@ typedef struct handover_sched_flow {
      */
     size_t struct_bytes;
     /**
-     * Weight of the flow; the priority for `prio`, smaller numbers first; bits per second for `pacing`. Default 1.
+     * Weight of the flow; with `prio` its priority (smaller is first), with `pacing` its rate in bit/s. Default 1.
      */
     uint64_t weight;
     /**

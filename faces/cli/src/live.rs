@@ -28,7 +28,7 @@ pub use screen::restore_terminal;
 
 /// Minimum interval between two drawings of the view.
 const DRAW_INTERVAL: Duration = Duration::from_millis(250);
-/// Pause after a drawing, for the programs that display it.
+/// Pause after a drawing, in which the terminal emulator can display it.
 const SETTLE_TIME: Duration = Duration::from_millis(2);
 
 /// Live view of a run on its terminal, until dropped.
@@ -86,7 +86,7 @@ impl Live {
         self.messages.push(line);
     }
 
-    /// Reads the keys and draws the view, if the interval is over.
+    /// Reads the keys and draws the view, if [`DRAW_INTERVAL`] has passed since the last drawing.
     fn update(&mut self) {
         if self.drawn.is_some_and(|drawn| drawn.elapsed() < DRAW_INTERVAL) || screen::is_closed() {
             return;

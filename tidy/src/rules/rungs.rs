@@ -75,7 +75,7 @@ fn violation(one: &Crate, dependency: &Dependency, why: &str) -> Violation {
         RULE_NAME,
         &one.manifest.path,
         dependency.line,
-        format!("{} lists {} in its {}: {why}", one.name, dependency.package, dependency.kind),
+        format!("`{}` depends on `{}` ({}): {why}", one.name, dependency.package, dependency.kind),
         "move what both need to a lower rung, or the code that joins them to lab/suite or a face",
     )
 }

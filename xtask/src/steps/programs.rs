@@ -218,8 +218,8 @@ impl PassHistory {
     }
 }
 
-/// Returns the packages whose files were written since their tests last passed, and those that depend on one of them
-/// directly. Indirect ones are left to a complete run, and so are the faces, whose tests take longest:
+/// Returns the packages whose files were written since their tests last passed, and those that directly depend
+/// on one of them. Indirect ones are left to a complete run, and so are the faces, whose tests take longest:
 /// the ladder runs in any case.
 pub fn affected_packages(workspace: &Workspace) -> BTreeSet<String> {
     let history = PassHistory::read(&workspace.target);

@@ -284,7 +284,7 @@ impl<T> Exclusive<T> {
     }
 }
 
-/// Access to the value of an [`Exclusive`].
+/// Access to the value of an [`Exclusive`], until dropped.
 pub(super) struct Entered<'a, T> {
     exclusive: &'a Exclusive<T>,
 }

@@ -5,7 +5,7 @@ use super::handle::guard;
 use crate::status::{handover_status, last_error};
 use std::ffi::c_char;
 
-/// Version of this header; compare it with `handover_version()`.
+/// Major version of this header; compare it with `handover_version()`.
 pub const HANDOVER_VERSION_MAJOR: u32 = 0;
 /// Minor version of this header. While the major version is 0, another minor version is not compatible.
 pub const HANDOVER_VERSION_MINOR: u32 = 1;

@@ -139,7 +139,9 @@ trait Pop {
 
     /// Returns `true` if the ring is empty and closed.
     fn is_finished(&self) -> bool;
+    /// Closes the ring.
     fn close(&mut self);
+    /// Returns the number of elements in the ring.
     fn len(&self) -> usize;
 }
 
@@ -609,7 +611,7 @@ pub unsafe extern "C" fn handover_ring_pop(
     if is_popped { HANDOVER_OK } else { not_popped(consumer) }
 }
 
-/// Returns the status of a pop that found no element.
+/// Returns the status of a pop that found no element: `HANDOVER_CLOSED` or `HANDOVER_EMPTY`.
 #[cold]
 #[inline(never)]
 fn not_popped(consumer: &handover_ring_consumer) -> handover_status {

@@ -47,7 +47,7 @@ pub struct handover_rpc_config {
     pub handshake_timeout_ms: u32,
     /// Maximum time between the first and the last byte of a message on a stream, in ms; 0 for none. Default 30,000.
     pub message_timeout_ms: u32,
-    /// 1 to let peers end `handover_rpc_serve`. Default 0.
+    /// 1 to let peers end `handover_rpc_serve` with `handover_rpc_stop_peer`. Default 0.
     pub allows_remote_stop: u32,
 }
 

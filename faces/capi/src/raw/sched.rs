@@ -22,7 +22,7 @@ pub struct handover_sched {
 pub struct handover_sched_flow {
     /// Size of this structure in bytes.
     pub struct_bytes: usize,
-    /// Weight of the flow; the priority for `prio`, smaller numbers first; bits per second for `pacing`. Default 1.
+    /// Weight of the flow; with `prio` its priority (smaller is first), with `pacing` its rate in bit/s. Default 1.
     pub weight: u64,
     /// Maximum length of a packet of the flow in bytes. Default 65,535.
     pub length_bytes_max: u32,

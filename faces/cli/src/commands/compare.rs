@@ -407,13 +407,15 @@ fn run_process(
             )));
         }
         if status.code() == Some(2) {
-            return Err(to_usage_error(format!("{shown} run: {}", messages.join("; "))));
+            return Err(to_usage_error(format!("`{shown} run`: {}", messages.join("; "))));
         }
         if document.is_err() {
             bail!("`{shown} run` failed with {status}: {}", messages.join("; "));
         }
         // One figure could not be measured, but the others were.
-        messages.iter().for_each(|line| console::print_error(format_args!("{shown} run: {line}")));
+        messages
+            .iter()
+            .for_each(|line| console::print_error(format_args!("`{shown} run`: {line}")));
     }
     let document =
         document.with_context(|| format!("the output of `{shown} run --json` is not a run"))?;

@@ -119,7 +119,7 @@ fn describe(contender: &Contender) -> String {
         words.push("allocates in each operation".to_string());
     }
     if let Some(rival) = contender.rival_of {
-        words.push(format!("compared with {rival} alone"));
+        words.push(format!("compared only with {rival}"));
     }
     words.join("; ")
 }

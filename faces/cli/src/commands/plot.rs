@@ -87,7 +87,7 @@ pub fn plot(args: &PlotArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the prefix with a separator from the name that follows it: a folder's slash, or a hyphen after a word.
+/// Appends a separator to a prefix that ends in a letter or digit: `/` to a folder, otherwise `-`.
 fn separated_prefix(prefix: &str) -> String {
     match prefix.chars().last() {
         Some(last) if last.is_alphanumeric() && Path::new(prefix).is_dir() => format!("{prefix}/"),

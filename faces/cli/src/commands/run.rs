@@ -226,7 +226,7 @@ impl MeasuredRun {
         self.interrupted
     }
 
-    /// Returns the run's error, or the error of `shown`, if there is one; for a caller that has shown the figures.
+    /// Returns the first error of the run: of the store, of the output (`shown`), an interruption, or failed benchmarks.
     pub fn into_result(self, shown: anyhow::Result<()>) -> anyhow::Result<()> {
         // The figures are out; errors are reported now.
         if let Some(refused) = self.refused {

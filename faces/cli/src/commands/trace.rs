@@ -87,10 +87,10 @@ impl TraceSelection {
 }
 
 /// Returns a usage error for a pattern without matches, with the nearest name or the way to list names.
-fn no_match_error(pattern: &str, meant: Option<&str>, lists: &str) -> anyhow::Error {
+fn no_match_error(pattern: &str, meant: Option<&str>, list_command: &str) -> anyhow::Error {
     let help = match meant {
         Some(name) => format!("did you mean {name}?"),
-        None => format!("{lists} lists the probes"),
+        None => format!("list the probes with `{list_command}`"),
     };
     to_usage_error(format!("{pattern}: matches no probe; {help}"))
 }
