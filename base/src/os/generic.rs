@@ -18,6 +18,7 @@ struct Queue {
     removed: Condvar,
 }
 
+/// Sleeping threads of a wait queue.
 struct QueueState {
     /// Address of the word and ticket of each sleeping thread, in the order in which they went to sleep.
     sleepers: Vec<(usize, u64)>,

@@ -20,6 +20,7 @@ struct ClassicProgram {
     has_ranks: bool,
 }
 
+/// Classic programs that are compared with their originals.
 const PROGRAMS: [ClassicProgram; 5] = [
     ClassicProgram {
         name: "node-microbench",

@@ -173,6 +173,7 @@ pub fn run_all_tests(context: &mut TestContext) -> Result<()> {
 /// Results of one worker thread that runs programs.
 #[derive(Default)]
 struct WorkerResults {
+    /// Number of tests that passed.
     tests: u64,
     /// Packages of programs that passed, with the time at which they started.
     passed: Vec<(String, SystemTime)>,
@@ -185,6 +186,7 @@ struct WorkerResults {
 /// Time at which all test programs of a package last passed, by package, stored in the target folder.
 struct PassHistory {
     file: PathBuf,
+    /// Start of the tests that last passed, by package.
     passed: BTreeMap<String, SystemTime>,
     /// Packages of which [`add`](Self::add) has recorded a program since the file was read.
     added: BTreeSet<String>,

@@ -149,6 +149,7 @@ fn benchmark(id: &str) -> anyhow::Result<&'static InstrumentedBenchmark> {
     })
 }
 
+/// Returns the requested contender, or by default the first one with probe sites.
 fn contender_to_measure(
     benchmark: &InstrumentedBenchmark,
     requested: Option<&str>,

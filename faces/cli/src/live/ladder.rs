@@ -93,6 +93,7 @@ struct ShownFigure {
 
 /// Row of the view: a benchmark and, once measured, its figure.
 struct Rung {
+    /// Id of the benchmark.
     spec: &'static str,
     label: String,
     figure: Option<ShownFigure>,

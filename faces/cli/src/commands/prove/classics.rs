@@ -87,6 +87,7 @@ const COALESCING_REASON: &str = "a wait takes all notifications since the last o
 const MESSAGES_REASON: &str =
     "one connection with 10,000 messages of 3 to 10 letters; the suite has 16 with 64 of 64 bytes";
 
+/// Classic programs whose figures are compared with the suite's.
 static PROGRAMS: &[Program] = &[
     Program {
         line: "margo-p2p-latency -n sm:// -i 200000",
@@ -267,10 +268,12 @@ fn packet_ns(output: &str, _: &str) -> Option<f64> {
     column(output, "0", index).map(|rate| 1e9 / (rate * unit_per_s))
 }
 
+/// Reads the time of a call in C, compiled with -O3, from a row of the output of calls.
 fn c_call_ns(output: &str, row: &str) -> Option<f64> {
     call_ns(output, "-O3", row)
 }
 
+/// Reads the time of a call with probes from a row of the output of calls.
 fn probed_call_ns(output: &str, row: &str) -> Option<f64> {
     call_ns(output, "With probes", row)
 }
@@ -316,6 +319,7 @@ struct ComparedFigures {
 }
 
 impl ComparedFigures {
+    /// Returns the ratio of the classic program's median to the suite's.
     fn ratio(&self) -> Option<f64> {
         Some(median(&self.classic_ns)? / median(&self.suite_ns)?)
     }
