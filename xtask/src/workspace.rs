@@ -40,6 +40,7 @@ struct Metadata {
     packages: Vec<Package>,
 }
 
+/// Package in the output of `cargo metadata`.
 #[derive(Deserialize)]
 struct Package {
     name: String,
@@ -48,11 +49,13 @@ struct Package {
     dependencies: Vec<Dependency>,
 }
 
+/// Dependency of a package in the output of `cargo metadata`.
 #[derive(Deserialize)]
 struct Dependency {
     name: String,
 }
 
+/// Target of a package in the output of `cargo metadata`.
 #[derive(Deserialize)]
 struct Target {
     name: String,

@@ -56,14 +56,17 @@ struct Artifact {
     executable: Option<PathBuf>,
 }
 
+/// Target that cargo has built.
 #[derive(Deserialize)]
 struct ArtifactTarget {
     name: String,
     src_path: PathBuf,
 }
 
+/// Profile in which cargo has built a target.
 #[derive(Deserialize)]
 struct Profile {
+    /// `true` if the target has been built as a test program.
     test: bool,
 }
 

@@ -95,7 +95,7 @@ fn no_match_error(pattern: &str, meant: Option<&str>, list_command: &str) -> any
     to_usage_error(format!("{pattern}: matches no probe; {help}"))
 }
 
-/// Returns an error if a trace file is damaged; for a caller that has shown the intact parts.
+/// Returns an error with the number of missing events if a trace file is damaged.
 fn check_undamaged(traces: &Traces) -> anyhow::Result<()> {
     let damaged = traces.missing_events().damaged;
     if damaged == 0 {

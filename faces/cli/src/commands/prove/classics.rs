@@ -241,7 +241,7 @@ fn message_ns(output: &str, _: &str) -> Option<f64> {
     Some(seconds * 1e9 / count)
 }
 
-/// Reads the time of a round trip in ns: two messages, each counted by its receiver.
+/// Reads the time of a round trip, in ns: twice the time of a message.
 fn round_trip_ns(output: &str, _: &str) -> Option<f64> {
     message_ns(output, "").map(|each_ns| 2.0 * each_ns)
 }
@@ -489,8 +489,7 @@ fn run_program(line: &str, is_smoke: bool, interrupted: &AtomicBool) -> anyhow::
 struct Server {
     child: Child,
     port: u16,
-    /// Pipe of the server's output, open as long as the server runs: without a reader the server would exit at its next
-    /// line.
+    /// Pipe of the server's output, open as long as the server runs: without a reader, its next output would end it.
     output: BufReader<ChildStdout>,
 }
 

@@ -94,8 +94,8 @@ pub fn record(args: &TraceRecord) -> anyhow::Result<()> {
     }
 }
 
-/// Handles signals that would end this process: those from the terminal also reach the traced program,
-/// and the returned function yields the others, to be forwarded.
+/// Handles the signals that would end this process. SIGINT and SIGQUIT come from the terminal, which sends them to the
+/// traced program too; the returned function returns a SIGTERM or SIGHUP that is to be forwarded.
 fn signals() -> std::io::Result<impl Fn() -> Option<i32>> {
     let nobody_asks = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGQUIT] {
