@@ -30,7 +30,7 @@ pub enum PinError {
         /// CPUs that this process may run on.
         allowed: Vec<u32>,
     },
-    /// The system call `sched_setaffinity` is forbidden or failed.
+    /// The system call `sched_setaffinity` failed, for example because a filter forbids it.
     #[error("cannot bind the thread to CPU {}: sched_setaffinity failed: {error}", format_cpus(.requested))]
     SyscallFailed {
         /// CPUs that were requested.
@@ -79,7 +79,7 @@ pub(crate) fn main_thread_cpus() -> Vec<u32> {
     cpus_or_parsed_status(os::main_thread_cpus(), "/proc/self/status")
 }
 
-/// Returns `cpus`, or if they are an error the CPUs listed in the status file at path `status`.
+/// Returns `cpus`; if that is an error, returns the CPUs that the status file at path `status` lists.
 fn cpus_or_parsed_status(cpus: io::Result<Vec<u32>>, status: &str) -> Vec<u32> {
     // More possible CPUs than rustix's set holds (EINVAL), or a filter: the status file has the
     // mask too.

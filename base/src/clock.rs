@@ -96,8 +96,8 @@ pub struct Calibration {
     pub cost_ns: f64,
     /// Resolution of the clock: smallest difference between two readings, in ns.
     pub resolution_ns: f64,
-    /// Maximum error of `ticks_hz`, in parts per million of CLOCK_MONOTONIC during the calibration;
-    /// zero for [`ClockSource::ClockGettime`].
+    /// Maximum error of `ticks_hz` against CLOCK_MONOTONIC during the calibration, in parts per million; zero for
+    /// [`ClockSource::ClockGettime`].
     pub error_ppm_max: f64,
     /// Reason for the choice of the source, in one line.
     pub why: String,
@@ -116,8 +116,8 @@ impl fmt::Display for Calibration {
     }
 }
 
-/// Number of fraction bits of the factor from ticks to ns: exact to 14 digits at 3 GHz, and the
-/// product with any u64 fits in 128 bits.
+/// Number of fraction bits of the factor from ticks to ns. The factor is exact to 14 digits at 3 GHz, and its product
+/// with any u64 fits in 128 bits.
 const NS_SHIFT: u32 = 48;
 /// Number of fraction bits of the factor from ticks to ps.
 const PS_SHIFT: u32 = 40;
@@ -143,7 +143,7 @@ const SOURCE_UNKNOWN: u8 = 0;
 const SOURCE_TSC: u8 = 1;
 const SOURCE_CLOCK_GETTIME: u8 = 2;
 
-/// Conversion factors, written once by the calibration.
+/// Chosen clock and its conversion factors, written once by the calibration.
 ///
 /// Each word is independent of the others (zero means "not calibrated yet" and leads to the
 /// `OnceLock`, which synchronises), so that all loads and stores are Relaxed.
@@ -152,13 +152,15 @@ struct Rates {
     source: AtomicU8,
     /// Factor from ticks to ns, with [`NS_SHIFT`] fraction bits.
     ns_multiplier: AtomicU64,
+    /// Factor from ticks to ps, with [`PS_SHIFT`] fraction bits.
     ps_multiplier: AtomicU64,
+    /// Factor from ns to ticks, with [`TICKS_SHIFT`] fraction bits.
     ticks_multiplier: AtomicU64,
     /// [`RESYNC_NS`] in ticks.
     resync_ticks: AtomicU64,
 }
 
-/// Conversion factors of this process. They are on separate cache lines, because a write to the
+/// Chosen clock of this process and its conversion factors. They are on separate cache lines, because a write to the
 /// same line would cause a cache miss in every reading of the clock.
 static RATES: CachePadded<Rates> = CachePadded::new(Rates {
     source: AtomicU8::new(SOURCE_UNKNOWN),
@@ -188,8 +190,8 @@ pub fn ticks() -> u64 {
     calibrated_or_kernel_ticks()
 }
 
-/// Reads a time stamp in ticks after all earlier instructions have completed (though stores may not
-/// have reached the caches yet), and before any later instruction starts.
+/// Reads a time stamp in ticks after all earlier instructions have completed and before any later instruction starts.
+/// Earlier stores may not have reached the caches yet.
 ///
 /// For timing single operations of some nanoseconds. Between two plain [`ticks`] a processor begins
 /// later instructions and has not completed earlier ones: the wait of an exchange for its cache
@@ -274,6 +276,7 @@ struct Anchor {
 }
 
 thread_local! {
+    /// Anchor of the current thread.
     static ANCHOR: Anchor =
         const { Anchor { ticks: Cell::new(0), ns: Cell::new(0), last_ns: Cell::new(0) } };
 }
@@ -322,7 +325,7 @@ impl Anchor {
     }
 }
 
-/// Reads both clocks into the anchor; returns the time in ns.
+/// Reads the counter and CLOCK_MONOTONIC into the anchor; returns the time in ns.
 #[cold]
 #[inline(never)]
 fn resync(anchor: &Anchor) -> u64 {
@@ -371,8 +374,8 @@ impl PairedReading {
         PairedReading { ticks: before + width_ticks / 2, ns, width_ticks }
     }
 
-    /// Reads both clocks `count` times, and returns the pair with the smallest `width_ticks`, because
-    /// a preemption between the two clocks increases `width_ticks`.
+    /// Reads both clocks `count` times and returns the pair with the smallest `width_ticks`. A preemption between the
+    /// two clocks increases `width_ticks`.
     fn narrowest_of(count: u32) -> Self {
         let first = Self::read();
         (1..count)
@@ -429,7 +432,7 @@ fn calibrate() -> Calibration {
     measure_calibration(ClockSource::Tsc, ticks_hz, error_ppm_max, why)
 }
 
-/// Chooses CLOCK_MONOTONIC for the reason `why`.
+/// Makes CLOCK_MONOTONIC the clock, for the reason `why`, and returns its calibration.
 fn kernel_calibration(why: String) -> Calibration {
     use_source(ClockSource::ClockGettime, 1e9);
     measure_calibration(ClockSource::ClockGettime, 1e9, 0.0, why)
@@ -504,9 +507,9 @@ fn increment_ticks() -> f64 {
     smallest_increment(&differences)
 }
 
-/// Returns the counter's smallest increment in ticks: the greatest number (a whole number if it is below 4) of which
-/// most `differences` between readings are multiples to within one tick. Not all are: processors add 1 to a second
-/// reading within an increment to keep readings distinct, and hypervisors adjust the counter.
+/// Estimates the counter's smallest increment in ticks from differences between readings. It is the greatest number (a
+/// whole number if it is below 4) of which most `differences` are multiples to within one tick. Not all are: processors
+/// add 1 to a second reading within an increment to keep readings distinct, and hypervisors adjust the counter.
 fn smallest_increment(differences: &[u64]) -> f64 {
     const INCREMENT_TICKS_MAX: u64 = 1000;
     const MULTIPLES_SHARE_MIN: f64 = 0.8;

@@ -150,8 +150,7 @@ macro_rules! __auto_traits {
     ($type:ty) => {{
         #[allow(dead_code)]
         struct AutoTraits<T: ?Sized>(core::marker::PhantomData<T>);
-        /// Default values of the constants of [`auto_traits`], which inherent constants hide if the
-        /// type has the trait.
+        /// Constants that apply if the type lacks the trait; otherwise an inherent constant hides them.
         #[allow(dead_code)]
         trait AutoTraitDefaults {
             const SEND: bool = false;

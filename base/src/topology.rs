@@ -51,7 +51,7 @@ pub struct Cache {
 pub struct Topology {
     /// Online CPUs, sorted by id.
     pub cpus: Vec<Cpu>,
-    /// Caches of the first CPU, from the closest to the core on.
+    /// Caches of the first CPU, the closest to the core first.
     pub caches: Vec<Cache>,
     /// Number of NUMA nodes with online CPUs.
     pub nodes_count: u32,
@@ -59,7 +59,7 @@ pub struct Topology {
     pub packages_count: u32,
     /// Number of cores; fewer than CPUs if SMT is on.
     pub cores_count: u32,
-    /// Assumptions made for facts that the kernel does not report, one per line.
+    /// Assumptions about facts that the kernel does not report, one per element.
     pub assumed: Vec<String>,
 }
 

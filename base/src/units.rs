@@ -46,15 +46,15 @@ pub struct TimeSpan(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Count(pub u64);
 
-/// Notation of [`BitRate`].
+/// Units in which a [`BitRate`] is parsed and printed.
 static RATE: UnitScale =
     UnitScale { units: DECIMAL_UNITS, base: " bit/s", example: "20M", allows_zero: false };
 
-/// Notation of [`Count`].
+/// Units in which a [`Count`] is parsed and printed.
 static COUNT: UnitScale =
     UnitScale { units: DECIMAL_UNITS, base: "", example: "1.5k", allows_zero: true };
 
-/// Notation of [`ByteSize`].
+/// Units in which a [`ByteSize`] is parsed and printed.
 static SIZE: UnitScale = UnitScale {
     units: &[
         unit(&["B", ""], 1),
@@ -72,7 +72,7 @@ static SIZE: UnitScale = UnitScale {
     allows_zero: true,
 };
 
-/// Notation of [`TimeSpan`].
+/// Units in which a [`TimeSpan`] is parsed and printed.
 static SPAN: UnitScale = UnitScale {
     // U+00B5 is the micro sign, U+03BC the Greek letter: keyboards give either.
     units: &[

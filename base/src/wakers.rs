@@ -162,6 +162,7 @@ impl WakerQueue {
         }
     }
 
+    /// Returns `true` if a task is registered, as seen after a fence.
     #[inline]
     fn is_awaited(&self) -> bool {
         // SeqCst: pairs with the fence in register(); see the module's description.
@@ -170,6 +171,7 @@ impl WakerQueue {
         self.is_awaited.load(Ordering::Relaxed)
     }
 
+    /// Removes the first registered waker and wakes its task; returns `false` if there is none.
     #[cold]
     fn take_and_wake(&self) -> bool {
         let mut registered = self.lock();

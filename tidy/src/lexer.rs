@@ -7,7 +7,7 @@
 
 use ra_ap_rustc_lexer::{FrontmatterAllowed, LiteralKind, TokenKind, tokenize};
 
-/// Code and comments of a source file.
+/// Rust source split into its code and its comments, each at the full length of the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LexedSource {
     /// Source text with literals and comments replaced by spaces.

@@ -43,6 +43,7 @@ const fn exemption(path: &'static str, reason: &'static str) -> Exemption {
     Exemption { path, reason }
 }
 
+/// Entries of [`ExceptionLists::raw`].
 #[rustfmt::skip]
 const RAW: &[Exemption] = &[
     exemption("base/src/raw/", "processor instructions, prctl and getrusage"),
@@ -67,15 +68,18 @@ const RAW: &[Exemption] = &[
     exemption("services/rpc/src/raw/", "memory shared by two processes"),
 ];
 
+/// Entries of [`ExceptionLists::unsafe_elsewhere`].
 #[rustfmt::skip]
 const UNSAFE_ELSEWHERE: &[Exemption] = &[
 ];
 
+/// Entries of [`ExceptionLists::long`].
 #[rustfmt::skip]
 const LONG: &[Exemption] = &[
     exemption("faces/capi/include/handover.h", "generated: the one header of the C interface"),
 ];
 
+/// Entries of [`ExceptionLists::spelling`].
 #[rustfmt::skip]
 const SPELLING: &[Exemption] = &[
     exemption("tidy/src/rules/words.rs", "contains the words that the rule finds"),

@@ -5,7 +5,7 @@ use toml::de::{DeTable, DeValue};
 
 use crate::source::line_at;
 
-/// Values of a manifest, each with its key and its line.
+/// Cargo manifest as a flat list of values, each with its keys and its line.
 #[derive(Clone, Debug)]
 pub struct Manifest {
     /// Path relative to the workspace root.
@@ -16,7 +16,7 @@ pub struct Manifest {
     pub error: Option<(usize, String)>,
 }
 
-/// One value of a manifest.
+/// Value in a Cargo manifest, with its keys and its line.
 #[derive(Clone, Debug)]
 pub struct ManifestEntry {
     /// Keys on the path to the value; the values of an array share the array's keys.
@@ -34,7 +34,7 @@ pub struct Dependency {
     pub package: String,
     /// Name of the table: `dependencies`, `dev-dependencies` or `build-dependencies`.
     pub kind: String,
-    /// `true` if version and source come from the workspace.
+    /// `true` if it says `workspace = true`: version and source are in the root manifest.
     pub inherited: bool,
     /// Line of the dependency's name.
     pub line: usize,
@@ -70,12 +70,12 @@ impl Manifest {
         Self { path: path.to_owned(), entries, error }
     }
 
-    /// Returns the first value at a dotted key, with its line; `None` if the key is missing.
+    /// Returns the value at a dotted key, of an array its first, with its line; `None` if the key is missing.
     pub fn get(&self, key: &str) -> Option<(&str, usize)> {
         self.array_values(key).next()
     }
 
-    /// Returns the values at a dotted key, each with its line.
+    /// Returns all values of the array at a dotted key, each with its line.
     pub fn array_values(&self, key: &str) -> impl Iterator<Item = (&str, usize)> {
         let key: Vec<String> = key.split('.').map(str::to_owned).collect();
         let found = self.entries.iter().filter(move |entry| entry.keys == key);
@@ -131,7 +131,7 @@ impl Manifest {
 }
 
 impl Crate {
-    /// Creates the crate in `folder`.
+    /// Reads the name and the dependencies of the crate in `folder` from its manifest.
     pub fn new(folder: &str, manifest: Manifest) -> Self {
         let name = manifest.get("package.name").map_or_else(String::new, |(name, _)| name.into());
         let dependencies = manifest.dependencies();
@@ -150,6 +150,7 @@ impl Crate {
     }
 }
 
+/// Appends all values of a table and of the tables in it to `out`.
 fn flatten_table(
     text: &str,
     table: &DeTable<'_>,
@@ -165,6 +166,7 @@ fn flatten_table(
     }
 }
 
+/// Appends a value to `out`; of an array or a table, each value in it.
 fn flatten_value(
     text: &str,
     key_offset: usize,

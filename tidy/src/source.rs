@@ -45,7 +45,7 @@ impl<'a> Source<'a> {
         self.tests.iter().filter(|test| !**test).count()
     }
 
-    /// Returns the lines on which the code contains `pattern` as whole words, or imports it by a
+    /// Returns the numbers of the lines on which the code contains `pattern` as whole words, or imports it by a
     /// `use` with any nesting of braces: `process::exit` is found in `use std::{process::{exit}}`.
     pub fn lines_with(&self, pattern: &str) -> Vec<usize> {
         let mut lines: Vec<usize> =
@@ -73,7 +73,7 @@ impl<'a> Source<'a> {
     }
 
     /// Returns `true` if byte `offset` is in a `use` statement.
-    pub fn in_use(&self, offset: usize) -> bool {
+    pub fn is_in_use_statement(&self, offset: usize) -> bool {
         self.use_ranges().iter().any(|&(start, end)| (start..end).contains(&offset))
     }
 
@@ -91,13 +91,14 @@ impl<'a> Source<'a> {
 /// Returns the offsets of `pattern` in `text` where it is not part of a longer word.
 pub fn words<'t>(text: &'t str, pattern: &'t str) -> impl Iterator<Item = usize> + 't {
     text.match_indices(pattern).map(|(at, _)| at).filter(move |&at| {
-        let opens = pattern.starts_with(is_word) && text[..at].ends_with(is_word);
-        let closes = pattern.ends_with(is_word) && text[at + pattern.len()..].starts_with(is_word);
+        let opens = pattern.starts_with(is_word_char) && text[..at].ends_with(is_word_char);
+        let closes =
+            pattern.ends_with(is_word_char) && text[at + pattern.len()..].starts_with(is_word_char);
         !opens && !closes
     })
 }
 
-fn is_word(c: char) -> bool {
+fn is_word_char(c: char) -> bool {
     c == '_' || c.is_alphanumeric()
 }
 

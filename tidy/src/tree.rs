@@ -8,7 +8,7 @@ use crate::{Crate, ExceptionLists, Manifest, Source, Violation, WORKSPACE_EXCEPT
 /// Folders with build output or downloads instead of sources.
 const BUILD_FOLDERS: [&str; 4] = [".git", "target", "dist", "node_modules"];
 
-/// File tree of a workspace in memory, from path to text, with the exceptions to the rules.
+/// Files of a workspace in memory, by path, with the exceptions to the rules.
 ///
 /// Paths are relative to the workspace root and use `/`. A file that is not UTF-8 is present with an empty text.
 #[derive(Clone, Debug)]
@@ -19,7 +19,7 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Creates a tree in memory, without exceptions.
+    /// Creates a tree from paths and texts, without exceptions to the rules.
     pub fn new<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let files = files.into_iter().map(|(path, text)| (path.to_owned(), text.to_owned()));
         Self { files: files.collect(), lists: ExceptionLists::EMPTY }
@@ -81,7 +81,7 @@ impl Tree {
         self.files.remove(path)
     }
 
-    /// Iterates over every Rust source.
+    /// Iterates over every Rust source file.
     pub fn sources(&self) -> impl Iterator<Item = Source<'_>> {
         self.files()
             .filter(|(path, _)| path.ends_with(".rs"))
@@ -118,7 +118,7 @@ impl Tree {
     }
 }
 
-/// Returns the paths of the files that git does not ignore; `None` without a repository.
+/// Returns the paths of the files that git does not ignore; `None` if git cannot list them.
 fn git_paths(root: &Path) -> Option<Vec<String>> {
     let output = Command::new("git")
         .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])

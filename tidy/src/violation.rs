@@ -9,9 +9,9 @@ pub struct Violation {
     pub line: usize,
     /// Name of the rule, as in [`rules::RULES`](crate::rules::RULES).
     pub rule: &'static str,
-    /// Description of what violates the rule.
+    /// Text that says what violates the rule.
     pub what: String,
-    /// Description of the remedy, such as the replacement.
+    /// Text that says how to remedy it, for example with which replacement.
     pub remedy: String,
 }
 

@@ -16,14 +16,14 @@ pub struct CapiOptions {
     prefix: PathBuf,
 }
 
-/// Builds the library with optimisation and installs it.
+/// Builds the C library in release mode and installs it below the folder of `--prefix`.
 pub fn capi(options: &CapiOptions) -> Result<ExitCode> {
     install(&Workspace::find()?, &options.prefix)?;
     println!("{}", options.prefix.display());
     Ok(ExitCode::SUCCESS)
 }
 
-/// Builds the library with optimisation and installs it below `prefix`.
+/// Builds the C library in release mode and installs it below `prefix`.
 pub fn install(workspace: &Workspace, prefix: &Path) -> Result<()> {
     CommandLine::new("cargo build -p handover-capi --example handover --release")
         .current_dir(&workspace.root)

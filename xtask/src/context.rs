@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use crate::run::CommandLine;
 use crate::workspace::Workspace;
 
-/// Inputs and results shared by the steps.
+/// Inputs and results shared by the steps of a test run.
 #[derive(Clone, Debug)]
 pub struct TestContext {
     /// Workspace that is tested.
@@ -27,7 +27,7 @@ pub struct TestContext {
     pub programs: Option<Vec<TestProgram>>,
     /// Number of tests that passed in the current step.
     pub tests: u64,
-    /// `true` if the smoke run was done, with its results in `temporary`.
+    /// `true` if the default benchmarks have run, with smoke values; the results are in `temporary`.
     pub ladder_ran: bool,
     /// Lines about skipped checks of the current step.
     pub skipped: Vec<String>,
@@ -52,12 +52,12 @@ impl TestContext {
             .env("CLIPPY_ARGS", "-Dwarnings")
     }
 
-    /// Returns `true` if the tests of a package are to be run.
+    /// Returns `true` if the tests of a package are to be run; with `--changed`, only those of affected packages.
     pub fn should_test(&self, package: &str) -> bool {
         self.affected.as_ref().is_none_or(|affected| affected.contains(package))
     }
 
-    /// Adds a line to the list of skipped checks.
+    /// Prints that the check `what` is skipped, and why, and adds the line to `skipped`.
     pub fn record_skipped(&mut self, what: &str, why: impl AsRef<str>) {
         let why = why.as_ref().trim().lines().next().unwrap_or_default();
         let line = format!("skipped: {what}: {why}");
@@ -73,7 +73,7 @@ pub struct TestProgram {
     pub folder: PathBuf,
     /// Name of the package.
     pub package: String,
-    /// Name of the target: the crate for unit tests, otherwise the test.
+    /// Name of the cargo target: the crate for unit tests, the file below `tests/` for others.
     pub target: String,
     /// Source file of the target.
     pub source: PathBuf,

@@ -22,13 +22,13 @@ use crate::workspace::Workspace;
 /// Options of `dist`.
 #[derive(clap::Args, Debug)]
 pub struct DistOptions {
-    /// Also pack a static binary, linked with musl: it runs on any Linux, but loads no shared objects, and its malloc
-    /// and memcpy are not those that programs on this machine use
+    /// Also pack a static binary, linked with musl, which runs on any Linux. It loads no shared objects, and measures
+    /// musl's malloc and memcpy
     #[arg(long)]
     musl: bool,
 }
 
-/// Files below usr/share, each with the command that prints its content.
+/// Files below usr/share, each with the arguments with which the binary prints its content.
 const FILES: &[(&str, &[&str])] = &[
     ("bash-completion/completions/handover", &["completions", "bash"]),
     ("zsh/site-functions/_handover", &["completions", "zsh"]),
@@ -43,9 +43,10 @@ const DOCUMENTS: &[&str] = &["README.md", "CHANGELOG.md", "LICENSE-MIT", "LICENS
 /// Folder of the links with the classic programs' names, some of which are too general for usr/bin.
 const LINKS: &str = "usr/lib/handover/classic";
 
+/// Version of all packages.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Part of a release that has packages of its own.
+/// Part of a release with its own packages: the programs, or the C library.
 struct Package {
     name: &'static str,
     summary: &'static str,
@@ -55,10 +56,10 @@ struct Package {
     elf: String,
 }
 
-/// Function that packs a package into a folder.
+/// Function that writes a package file into a folder.
 type Packer = fn(&Package, &Path) -> Result<()>;
 
-/// Kinds of packages that need a tool: extension, tool, and the function that uses it.
+/// Package formats that need a tool: file extension, tool, and the function that runs it.
 const PACKERS: [(&str, &str, Packer); 2] =
     [("deb", "dpkg-shlibdeps", pack_deb), ("rpm", "rpmbuild", pack_rpm)];
 
@@ -77,9 +78,11 @@ pub fn dist(options: &DistOptions) -> Result<ExitCode> {
 pub fn build_release(workspace: &Workspace, is_musl: bool) -> Result<(Vec<PathBuf>, Vec<String>)> {
     let folder = workspace.root.join("dist");
     if folder.exists() {
-        fs::remove_dir_all(&folder).context("cannot delete the last release")?;
+        fs::remove_dir_all(&folder)
+            .context("cannot delete the folder dist/ of the last release")?;
     }
-    fs::create_dir(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    fs::create_dir(&folder)
+        .with_context(|| format!("cannot create the folder {}", folder.display()))?;
     let staging = tempfile::tempdir_in(&workspace.target)?;
     let staged = |name, summary, elf: String| -> Result<Package> {
         let root = staging.path().join(name);
@@ -134,7 +137,7 @@ pub fn build_release(workspace: &Workspace, is_musl: bool) -> Result<(Vec<PathBu
     Ok((files.into_iter().map(|name| folder.join(name)).collect(), skipped))
 }
 
-/// Lays out the binary, the files that it prints, and the links with the classic programs' names.
+/// Copies the binary, the files that it prints and links with the classic programs' names below `root`, as installed.
 fn stage_program(binary: &Path, root: &Path) -> Result<()> {
     fs::create_dir_all(root.join("usr/bin"))?;
     fs::copy(binary, root.join("usr/bin/handover"))?;
@@ -153,6 +156,7 @@ fn stage_program(binary: &Path, root: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Writes [`FILES`] and the manual pages, which the binary prints, below `share`.
 fn write_files(binary: &Path, share: &Path) -> Result<()> {
     for (name, command) in FILES {
         let text = CommandLine::program(binary).args(*command).capture_stdout()?;

@@ -33,7 +33,7 @@ pub fn layouts(options: &LayoutsOptions) -> Result<ExitCode> {
     let workspace = Workspace::find()?;
     fs::create_dir_all(&options.folder)
         .with_context(|| format!("cannot create the folder {}", options.folder.display()))?;
-    let linker = linker()?;
+    let linker = find_linker()?;
     for number in 0..options.count {
         CommandLine::new("cargo rustc --release --package handover --bin handover --")
             .args(linker.arguments(options.seed + number))
@@ -56,7 +56,7 @@ struct Linker {
 }
 
 impl Linker {
-    /// Returns rustc's options for the function order of this seed.
+    /// Returns the options of rustc that shuffle the functions with this seed.
     fn arguments(&self, seed: u32) -> Vec<String> {
         let order = format!("{}{seed}", self.shuffle);
         let links = self.selected_by.iter().chain([&order]);
@@ -64,9 +64,9 @@ impl Linker {
     }
 }
 
-/// Returns the first linker on this machine that can shuffle functions: the default (lld since Rust 1.90), the lld that comes with
-/// the compiler, lld or mold.
-fn linker() -> Result<Linker> {
+/// Returns the first linker on this machine that can shuffle functions: rustc's default (lld since Rust 1.90), rustc's
+/// own lld, lld or mold.
+fn find_linker() -> Result<Linker> {
     let lld = "-Wl,--shuffle-sections=.text*=";
     let mut linkers = vec![Linker { selected_by: Vec::new(), shuffle: lld }];
     if let Ok(libraries) = CommandLine::new("rustc --print target-libdir").capture_stdout() {
@@ -79,7 +79,8 @@ fn linker() -> Result<Linker> {
     }
     let folder = tempfile::tempdir().context("cannot create a temporary folder")?;
     let source = folder.path().join("empty.rs");
-    fs::write(&source, "fn main() {}").context("cannot write the test program")?;
+    fs::write(&source, "fn main() {}")
+        .context("cannot write the program that tests the linkers")?;
     let links = |it: &Linker| link(&source, &it.arguments(1)).is_ok();
     linkers.into_iter().find(links).context(
         "no linker with --shuffle-sections found: neither the compiler's default nor its lld, nor lld or mold; install lld or mold",
@@ -102,7 +103,7 @@ mod tests {
 
     #[test]
     fn function_order_is_determined_by_the_seed() {
-        let Ok(linker) = linker() else {
+        let Ok(linker) = find_linker() else {
             println!("skipped: layouts: no linker here has --shuffle-sections");
             return;
         };

@@ -25,15 +25,15 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run every check.
+    /// Run the tests and all other checks.
     Test(test::TestOptions),
     /// Build a release into dist/: packages of the binary and of the C library, SBOM, checksums
     Dist(dist::DistOptions),
     /// Install the C library, its headers, and files for pkg-config and CMake
     Capi(capi::CapiOptions),
-    /// Link one commit several times, each time with another order of functions.
+    /// Link the release binary several times, each time with another order of functions.
     Layouts(layouts::LayoutsOptions),
-    /// Compare other tracers with ours on the same C program.
+    /// Compare other tracers with handover's on the same C program, or classic programs with the originals.
     Peers(peers::PeersOptions),
 }
 

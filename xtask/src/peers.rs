@@ -37,7 +37,9 @@ pub struct PeersOptions {
     originals: Option<PathBuf>,
 }
 
+/// C source of the traced program.
 const PROGRAM_SOURCE: &str = include_str!("../c/peers.c");
+/// Maximum duration of one run of a program.
 const RUN_MAX: Duration = Duration::from_secs(120);
 
 /// Compiler option for patchable function entries.
@@ -52,14 +54,14 @@ const LTTNG_HOOKS: &str = "liblttng-ust-cyg-profile-fast.so.1";
 /// Arguments of `lttng` that create the channel for the events.
 const LTTNG_CHANNEL: &str = "enable-channel --userspace --subbuf-size=4M --num-subbuf=8 calls";
 
-/// Tracer, with the compiler flag that it needs.
+/// Compared way of tracing the C program, with the compiler flag that it needs.
 struct Tracer {
     name: &'static str,
     flag: &'static str,
     kind: TracerKind,
 }
 
-/// Way in which the program is traced.
+/// Tracer of the C program: none, handover's recorder, uftrace or LTTng-UST.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum TracerKind {
     /// The program runs without a tracer.
@@ -72,6 +74,7 @@ enum TracerKind {
     Lttng,
 }
 
+/// Compared tracers, in the order of the table.
 const TRACERS: [Tracer; 9] = [
     Tracer { name: "nobody", flag: "-O2", kind: TracerKind::Plain },
     Tracer { name: "handover", flag: PATCHABLE_OPTION, kind: TracerKind::Ours(&[]) },
@@ -100,7 +103,7 @@ const TRACERS: [Tracer; 9] = [
     Tracer { name: "LTTng-UST", flag: HOOKS_OPTION, kind: TracerKind::Lttng },
 ];
 
-/// Figures of one traced run: cycles of a bare call and of a traced call, duration, and size of the trace.
+/// Figures of one run: CPU cycles of a call untraced and traced, duration of the run, and size of the trace.
 #[derive(Clone, Copy, Debug, Default)]
 struct TracerFigures {
     bare_cycles: f64,
@@ -109,7 +112,7 @@ struct TracerFigures {
     bytes: f64,
 }
 
-/// Installs missing tracers, runs all tracers in alternation, and prints a table of their costs.
+/// Runs the C program under each tracer in alternation, and prints a table of the costs; installs missing tracers.
 pub fn peers(options: &PeersOptions) -> Result<ExitCode> {
     let workspace = Workspace::find()?;
     let binary = || match &options.binary {
@@ -194,8 +197,7 @@ fn is_available_or_installed(
     installed.is_ok()
 }
 
-/// Returns the line of output on margo's own performance programs, the originals of handover's
-/// `margo-*` tools, of which Debian has no package.
+/// Returns a note on how to compare handover's `margo-*` programs with margo's own, of which Debian has no package.
 fn margo_note() -> &'static str {
     match CommandLine::new("margo-p2p-latency -h").output() {
         Ok(_) => "margo: not a tracer; compare margo-p2p-latency with handover's by --classics",
@@ -206,6 +208,7 @@ fn margo_note() -> &'static str {
     }
 }
 
+/// Compiles the C program with the flag; returns the path of the executable.
 fn compile(folder: &Path, index: usize, flag: &str) -> Result<PathBuf> {
     let source = folder.join("peers.c");
     std::fs::write(&source, PROGRAM_SOURCE)?;
@@ -214,12 +217,13 @@ fn compile(folder: &Path, index: usize, flag: &str) -> Result<PathBuf> {
     Ok(program)
 }
 
-/// LTTng's session daemon, unless one was running before; stopped on drop.
+/// LTTng's session daemon, stopped on drop; `daemon` is `None` if one was running before.
 struct LttngSession {
     daemon: Option<Child>,
 }
 
 impl LttngSession {
+    /// Starts the daemon if none is running; on failure, returns `None` and adds the reason to `left_out`.
     fn begin(left_out: &mut Vec<String>) -> Option<Self> {
         if CommandLine::new("lttng --no-sessiond list --userspace").succeeds() {
             return Some(Self { daemon: None });
@@ -246,6 +250,7 @@ impl LttngSession {
         None
     }
 
+    /// Stops the daemon if this session has started it.
     fn end(&mut self) {
         if let Some(mut daemon) = self.daemon.take() {
             // SIGTERM rather than SIGKILL: the daemon has child daemons to stop.
@@ -264,6 +269,7 @@ impl Drop for LttngSession {
     }
 }
 
+/// Settings of one run of the C program: handover's binary, folder for the trace, and number of calls.
 struct TracedRun<'a> {
     binary: &'a Path,
     folder: &'a Path,
@@ -271,26 +277,28 @@ struct TracedRun<'a> {
 }
 
 impl TracedRun<'_> {
-    /// Runs the program and returns its figures. The duration spans from before the tracer starts
-    /// until its files are complete.
+    /// Runs the C program under the tracer and returns the run's figures. The duration spans from before the tracer
+    /// starts until its files are complete.
     fn measure(&self, kind: TracerKind, program: &Path) -> Result<TracerFigures> {
         let trace = self.folder.join("trace");
         let calls = self.calls.to_string();
         let begin = Instant::now();
         let output = match kind {
-            TracerKind::Plain => self.read(CommandLine::program(program).args([&calls])),
+            TracerKind::Plain => self.run_for_figures(CommandLine::program(program).args([&calls])),
             TracerKind::Ours(options) => {
                 let run = CommandLine::program(self.binary)
                     .args(["trace", "record", "-o"])
                     .args([&trace]);
                 let run = run.args(options.iter().copied()).args(["--force", "--"]).args([program]);
-                self.read(run.args([&calls]))
+                self.run_for_figures(run.args([&calls]))
             }
             TracerKind::Uftrace(options) => {
                 let run = CommandLine::new("uftrace record --no-libcall -d").args([&trace]);
-                self.read(run.args(options.iter().copied()).args([program]).args([&calls]))
+                self.run_for_figures(
+                    run.args(options.iter().copied()).args([program]).args([&calls]),
+                )
             }
-            TracerKind::Lttng => self.lttng(program, &trace),
+            TracerKind::Lttng => self.run_with_lttng(program, &trace),
         }?;
         let wall_ns = begin.elapsed().as_nanos() as f64;
         let bytes = bytes_of(&trace)? as f64;
@@ -302,13 +310,13 @@ impl TracedRun<'_> {
             .filter_map(|number| number.parse().ok())
             .collect();
         let [bare_cycles, traced_cycles] = numbers[..] else {
-            bail!("the traced program printed {output:?} instead of its figures")
+            bail!("the traced program printed {output:?} instead of a line CYCLES with two numbers")
         };
         Ok(TracerFigures { bare_cycles, traced_cycles, wall_ns, bytes })
     }
 
-    /// Runs the program; returns its output, which contains the figures.
-    fn read(&self, run: CommandLine) -> Result<String> {
+    /// Runs the command; returns its output, or an error if that lacks the figures.
+    fn run_for_figures(&self, run: CommandLine) -> Result<String> {
         // The loop's figures are the program's only output.
         let output = run.timeout(RUN_MAX).output()?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -318,7 +326,8 @@ impl TracedRun<'_> {
         Ok(text)
     }
 
-    fn lttng(&self, program: &Path, trace: &Path) -> Result<String> {
+    /// Runs the C program in an LTTng session that writes to `trace`; returns the output.
+    fn run_with_lttng(&self, program: &Path, trace: &Path) -> Result<String> {
         let lttng =
             |line: &str| CommandLine::new(&format!("lttng --no-sessiond {line}")).timeout(RUN_MAX);
         lttng("create handover-peers --output").args([trace]).capture_stdout()?;
@@ -329,7 +338,7 @@ impl TracedRun<'_> {
         });
         let output = ready.and_then(|_| {
             let run = CommandLine::program(program).env("LD_PRELOAD", LTTNG_HOOKS);
-            self.read(run.args([self.calls.to_string()]))
+            self.run_for_figures(run.args([self.calls.to_string()]))
         });
         // The session is destroyed even after an error.
         let destroyed = lttng("destroy handover-peers").capture_stdout();

@@ -10,20 +10,21 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 
-/// Maximum number of lines of a failed command's output that an error message contains.
+/// Maximum number of lines from the end of a failed command's output that the error message repeats.
 const END_LINES_MAX: usize = 120;
 
-/// A command to run. Its `Display` form can be typed in a shell.
+/// Command to run. Its `Display` form can be typed in a shell.
 pub struct CommandLine {
     command: Command,
     /// Text shown instead of the command; empty to show the command.
     display_name: String,
+    /// Environment variables shown before the command, as `NAME=VALUE`.
     settings: Vec<String>,
     timeout: Option<Duration>,
 }
 
 impl CommandLine {
-    /// Creates a command from a line of words, which are separated by whitespace.
+    /// Creates a command from a program and its arguments, separated by whitespace.
     pub fn new(line: &str) -> Self {
         let mut words = line.split_whitespace();
         let program = words.next().unwrap_or_default();
@@ -98,15 +99,16 @@ impl CommandLine {
         self.ensure_success(status.success(), &status.to_string())
     }
 
-    /// Runs the command, passes its output through, and returns the number of tests that passed, as
-    /// reported by the lines `test result: ok. N passed` of the standard test runner.
+    /// Runs the command, passes its output through, and returns the number of passed tests that the output reports.
+    /// It counts the lines `test result: ok. N passed` of the standard test runner.
     pub fn count_tests(mut self) -> Result<u64> {
         println!("$ {self}");
         self.command.stdout(Stdio::piped());
         let mut child = self.spawn()?;
         let stdout = child.stdout.take();
-        let counter =
-            thread::spawn(move || stdout.map_or(0, |from| pass_and_count(from, std::io::stdout())));
+        let counter = thread::spawn(move || {
+            stdout.map_or(0, |from| copy_and_count_tests(from, std::io::stdout()))
+        });
         let status = self.wait(&mut child)?;
         let passed = counter.join().unwrap_or(0);
         self.ensure_success(status.success(), &status.to_string())?;
@@ -129,7 +131,7 @@ impl CommandLine {
         output.rewind()?;
         let header_bytes = text.len();
         output.read_to_end(&mut text)?;
-        let passed = pass_and_count(&text[header_bytes..], std::io::sink());
+        let passed = copy_and_count_tests(&text[header_bytes..], std::io::sink());
         // Written in one piece, so that the output of other commands does not interleave. A closed
         // terminal must not fail the tests.
         let _ = std::io::stdout().lock().write_all(&text);
@@ -195,6 +197,7 @@ impl CommandLine {
         self.command.spawn().with_context(|| format!("cannot start `{shown}`"))
     }
 
+    /// Waits for the command to exit; kills it after the timeout, if it has one.
     fn wait(&self, child: &mut Child) -> Result<std::process::ExitStatus> {
         let Some(timeout) = self.timeout else { return Ok(child.wait()?) };
         let start = Instant::now();
@@ -211,8 +214,9 @@ impl CommandLine {
         }
     }
 
-    fn ensure_success(&self, success: bool, how: &str) -> Result<()> {
-        if success { Ok(()) } else { bail!("`{self}` failed ({how})") }
+    /// Returns an error with `status`, the exit status, unless the command succeeded.
+    fn ensure_success(&self, success: bool, status: &str) -> Result<()> {
+        if success { Ok(()) } else { bail!("`{self}` failed ({status})") }
     }
 }
 
@@ -237,6 +241,7 @@ fn shell_quoted(word: &str) -> String {
     if !word.is_empty() && word.chars().all(plain) { word.into() } else { format!("'{word}'") }
 }
 
+/// Starts a thread that reads `from` to the end, and returns the bytes on join.
 fn read_all(mut from: impl Read + Send + 'static) -> thread::JoinHandle<Vec<u8>> {
     thread::spawn(move || {
         let mut bytes = Vec::new();
@@ -246,7 +251,8 @@ fn read_all(mut from: impl Read + Send + 'static) -> thread::JoinHandle<Vec<u8>>
     })
 }
 
-fn pass_and_count(from: impl Read, mut to: impl Write) -> u64 {
+/// Copies `from` to `to` by lines; returns the number of passed tests that the lines report.
+fn copy_and_count_tests(from: impl Read, mut to: impl Write) -> u64 {
     let mut passed = 0;
     let mut line = Vec::new();
     let mut from = BufReader::new(from);
@@ -292,7 +298,7 @@ mod tests {
         assert_eq!(passed_count("test api::works ... ok\n"), 0);
         let text = "test result: ok. 2 passed; x\nno\ntest result: ok. 3 passed; x";
         let mut passed_through = Vec::new();
-        assert_eq!(pass_and_count(text.as_bytes(), &mut passed_through), 5);
+        assert_eq!(copy_and_count_tests(text.as_bytes(), &mut passed_through), 5);
         assert_eq!(passed_through, text.as_bytes());
     }
 

@@ -16,11 +16,11 @@ use crate::workspace::Workspace;
 /// Options of `test`.
 #[derive(clap::Args, Debug)]
 pub struct TestOptions {
-    /// Also run the slow checks: many seeds, fuzzing, a soak test, the release's packages
+    /// Also run the slow checks: more seeds, fuzzing, a soak test, the release's packages
     #[arg(long)]
     long: bool,
-    /// Test only the packages that were changed since their tests passed, and those below the faces that need one of them
-    /// directly
+    /// Test only the packages that were changed since their tests passed, and those outside faces/ that directly depend
+    /// on one of them
     #[arg(long)]
     changed: bool,
     /// Run only this step; repeat the option for several steps
@@ -47,7 +47,7 @@ pub enum Step {
     Chromium,
     /// Run the examples in the libraries' documentation, and build the documentation
     Doctests,
-    /// Check the loom models of all thread schedules
+    /// Check the loom models in all thread schedules
     Loom,
     /// Run the portable mechanisms' tests without the code for Linux and x86_64
     Portable,
@@ -106,7 +106,7 @@ impl Step {
     }
 
     /// Returns the steps of a phase, in order.
-    fn of(phase: Phase) -> Vec<Self> {
+    fn in_phase(phase: Phase) -> Vec<Self> {
         let steps = Self::value_variants().iter().copied();
         steps.filter(|step| step.phase() == phase).collect()
     }
@@ -141,6 +141,7 @@ impl Step {
     }
 }
 
+/// Result of one step: duration, number of passed tests, and outcome as printed.
 struct StepResult {
     step: Step,
     time: Duration,
@@ -188,7 +189,7 @@ impl Report {
 
     /// Runs all steps: first those that build, then those that run programs, compile and analyse in parallel.
     fn run_all(&mut self, context: &mut TestContext) {
-        self.run(&Step::of(Phase::First), context);
+        self.run(&Step::in_phase(Phase::First), context);
         if !self.failed.is_empty() {
             return;
         }
@@ -197,7 +198,7 @@ impl Report {
                 let mut context = context.clone();
                 scope.spawn(move || {
                     let mut report = Self::default();
-                    report.run(&Step::of(phase), &mut context);
+                    report.run(&Step::in_phase(phase), &mut context);
                     report
                 })
             });
@@ -210,12 +211,12 @@ impl Report {
             }
         }
         if self.failed.is_empty() && context.long {
-            self.run(&Step::of(Phase::Long), context);
+            self.run(&Step::in_phase(Phase::Long), context);
         }
     }
 }
 
-/// Runs the steps; the exit code is 1 if one fails.
+/// Runs the selected steps, by default all; the exit code is 1 if one fails.
 pub fn run_test_steps(options: &TestOptions) -> Result<ExitCode> {
     let start = Instant::now();
     let temporary =
@@ -287,7 +288,7 @@ mod tests {
 
     #[test]
     fn steps_of_usual_and_of_long_runs_are_distinct() {
-        let names = |phase| Step::of(phase).into_iter().map(Step::name).collect::<Vec<_>>();
+        let names = |phase| Step::in_phase(phase).into_iter().map(Step::name).collect::<Vec<_>>();
         assert_eq!(names(Phase::First), ["fmt", "build"]);
         assert_eq!(names(Phase::Programs), ["tests", "examples", "binary", "chromium"]);
         assert_eq!(names(Phase::Compiler), ["doctests", "loom", "portable"]);

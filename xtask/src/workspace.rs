@@ -13,7 +13,7 @@ use crate::run::CommandLine;
 pub struct Workspace {
     /// Root folder.
     pub root: PathBuf,
-    /// Target folder of cargo.
+    /// Folder of cargo's build output.
     pub target: PathBuf,
     /// Crates, sorted by folder.
     pub crates: Vec<Crate>,
@@ -26,7 +26,7 @@ pub struct Crate {
     pub name: String,
     /// Folder, relative to the root.
     pub folder: PathBuf,
-    /// Names of the examples that are programs.
+    /// Names of the examples that are programs, not libraries.
     pub examples: Vec<String>,
     /// Names of the packages on which the crate, its tests or its build script depend.
     pub dependencies: Vec<String>,
@@ -40,6 +40,7 @@ struct Metadata {
     packages: Vec<Package>,
 }
 
+/// Package in the output of `cargo metadata`.
 #[derive(Deserialize)]
 struct Package {
     name: String,
@@ -48,11 +49,13 @@ struct Package {
     dependencies: Vec<Dependency>,
 }
 
+/// Dependency of a package in the output of `cargo metadata`.
 #[derive(Deserialize)]
 struct Dependency {
     name: String,
 }
 
+/// Target of a package in the output of `cargo metadata`.
 #[derive(Deserialize)]
 struct Target {
     name: String,
@@ -88,7 +91,7 @@ impl Workspace {
         Ok(Self { root: metadata.workspace_root, target: metadata.target_directory, crates })
     }
 
-    /// Returns the crates that contain the file `path`.
+    /// Returns the crates whose folder contains the file `path`.
     pub fn crates_with(&self, path: &str) -> Vec<&Crate> {
         let has = |one: &&Crate| self.root.join(&one.folder).join(path).exists();
         self.crates.iter().filter(has).collect()
@@ -116,7 +119,7 @@ impl Workspace {
         self.crates.iter().filter(differs).map(|one| one.name.clone()).collect()
     }
 
-    /// Returns the path of the `handover` binary in this profile; the file exists after it is built.
+    /// Returns the path of the `handover` binary of a cargo profile; the file exists after it is built.
     pub fn binary_path(&self, profile: &str) -> PathBuf {
         self.target.join(profile).join("handover")
     }

@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-/// Result of comparing the CPUs' time-stamp counters.
+/// Result of comparing the CPUs' time-stamp counters: not compared, in agreement or in disagreement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum CounterAgreement {
     /// No comparison, as the process may run on one CPU only.
@@ -119,13 +119,12 @@ mod ping {
         CounterAgreement::Agree { compared_count, cpus_count: cpus.len() }
     }
 
-    /// Result of comparing the counters of two CPUs.
+    /// Result of comparing the counters of two CPUs: consistent, contradictory or no answer.
     enum PingResult {
         /// All readings of the two counters are in the order in which they were made.
         Consistent,
-        Contradiction {
-            ticks_min: u64,
-        },
+        /// A reading is out of order by at least `ticks_min` ticks.
+        Contradiction { ticks_min: u64 },
         /// The other CPU sent no reply in time.
         NoAnswer,
     }
@@ -141,7 +140,7 @@ mod ping {
     /// Value of [`PingWords::sequence`] once the first CPU has stopped.
     const STOP: u64 = u64::MAX;
 
-    /// Compares the counter of CPU `other` with that of the calling thread's CPU.
+    /// Compares the counter of CPU `other` with the counter of the calling thread's CPU.
     fn ping(other: u32, deadline_ns: u64) -> PingResult {
         let words = Arc::new(PingWords::default());
         let answerer = thread::Builder::new().name("clock-answer".to_owned()).spawn({
@@ -154,9 +153,9 @@ mod ping {
         let mut result = PingResult::NoAnswer;
         for round in 0..PINGS_COUNT {
             let asked = cpu::read_timestamp_counter_fenced();
-            // Release: pairs with the Acquire in answer(), so that its reading comes after ours.
+            // Release: pairs with the Acquire in reply_to_pings(), so that its reading comes after ours.
             words.sequence.store(2 * round + 1, Ordering::Release);
-            // Acquire in wait_for(): pairs with the Release in answer().
+            // Acquire in wait_for(): pairs with the Release in reply_to_pings().
             if wait_for(&words.sequence, 2 * round + 2, deadline_ns).is_none() {
                 break;
             }
@@ -170,7 +169,7 @@ mod ping {
                 break;
             }
         }
-        words.sequence.store(STOP, Ordering::Relaxed); // Relaxed: publishes nothing, only ends answer()
+        words.sequence.store(STOP, Ordering::Relaxed); // Relaxed: publishes nothing
         result
     }
 

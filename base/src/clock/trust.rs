@@ -4,19 +4,14 @@ use super::{CLOCK_VARIABLE, ClockSource};
 use crate::cpu;
 use std::fs;
 
-/// Chosen clock source and the reason for it.
+/// Choice between the time-stamp counter and the kernel's clock, with its reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum SourceChoice {
     /// The time-stamp counter was chosen. `is_forced`: the environment variable requests it;
     /// `is_kernel_source`: it is the kernel's clock source.
-    Tsc {
-        is_forced: bool,
-        is_kernel_source: bool,
-        reason: String,
-    },
-    Kernel {
-        reason: String,
-    },
+    Tsc { is_forced: bool, is_kernel_source: bool, reason: String },
+    /// CLOCK_MONOTONIC was chosen.
+    Kernel { reason: String },
 }
 
 /// Facts about the time-stamp counter that are known without a measurement.
@@ -78,7 +73,7 @@ pub(super) fn choose_source(
         Some(Err(error)) => (None, format!("{CLOCK_VARIABLE} ignored ({error}); ")),
     };
     if requested == Some(ClockSource::ClockGettime) {
-        return SourceChoice::Kernel { reason: format!("{CLOCK_VARIABLE} requests it") };
+        return SourceChoice::Kernel { reason: format!("{CLOCK_VARIABLE} requests this clock") };
     }
     let evidence = evidence();
     if evidence.is_forbidden {
@@ -86,7 +81,7 @@ pub(super) fn choose_source(
     }
     let is_kernel_source = evidence.is_kernel_source();
     if requested == Some(ClockSource::Tsc) {
-        let reason = format!("{CLOCK_VARIABLE} requests it");
+        let reason = format!("{CLOCK_VARIABLE} requests this clock");
         return SourceChoice::Tsc { is_forced: true, is_kernel_source, reason };
     }
     match assess(&evidence) {

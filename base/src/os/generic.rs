@@ -11,13 +11,14 @@ use std::time::{Duration, Instant};
 /// Number of wait queues, so many that threads that wait on different words seldom share a queue.
 const QUEUES_COUNT: usize = 64;
 
-/// Threads that sleep on words whose addresses belong to this queue.
+/// Wait queue of the threads that sleep on words whose addresses have this queue's hash.
 struct Queue {
     state: Mutex<QueueState>,
     /// Notified after a thread was removed from the queue.
     removed: Condvar,
 }
 
+/// Sleeping threads of a wait queue.
 struct QueueState {
     /// Address of the word and ticket of each sleeping thread, in the order in which they went to sleep.
     sleepers: Vec<(usize, u64)>,
@@ -35,6 +36,7 @@ impl Queue {
     }
 }
 
+/// Wait queues, indexed by the hash of a word's address.
 static QUEUES: [CachePadded<Queue>; QUEUES_COUNT] =
     [const { CachePadded::new(Queue::new()) }; QUEUES_COUNT];
 

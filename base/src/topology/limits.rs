@@ -127,10 +127,11 @@ impl<'a> Mount<'a> {
 
 /// Returns the CPUs in the cpuset of the innermost cgroup that has a cpuset; `None` if there is none.
 fn cpuset(folders: &[PathBuf]) -> Option<Vec<u32>> {
-    const FILES: [&str; 3] = ["cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus"];
+    const CPUSET_FILES: [&str; 3] =
+        ["cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus"];
     folders
         .iter()
-        .flat_map(|folder| FILES.map(|file| folder.join(file)))
+        .flat_map(|folder| CPUSET_FILES.map(|file| folder.join(file)))
         .filter_map(|path| parse_cpu_list(&fs::read_to_string(path).ok()?).ok())
         .find(|cpus| !cpus.is_empty())
 }

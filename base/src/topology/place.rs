@@ -11,8 +11,8 @@ use std::str::FromStr;
 pub enum Placement {
     /// Participants run on separate cores that share a last-level cache.
     Near,
-    /// Participants run alternately in two packages, or else in two NUMA nodes, or else near the
-    /// two most distant CPUs.
+    /// Participants run alternately in two packages; if there is one, in two NUMA nodes; otherwise near the two most
+    /// distant CPUs.
     Far,
     /// Participants run on the hardware threads of one core.
     Smt,
@@ -63,7 +63,7 @@ impl FromStr for Placement {
 pub struct PlacedCpus {
     /// CPU of each participant, in the order of the participants; a CPU is repeated if participants share it.
     pub cpus: Vec<u32>,
-    /// Deviations from the requested placement, one per line.
+    /// Deviations from the requested placement, one per element.
     pub notes: Vec<String>,
 }
 
@@ -95,8 +95,8 @@ impl Distance {
         }
     }
 
-    /// Returns a description of a CPU at this distance.
-    fn description(self) -> &'static str {
+    /// Describes a CPU at this distance, as part of a sentence: `another package`.
+    fn describe_cpu(self) -> &'static str {
         match self {
             Distance::SameCpu => "the same CPU",
             Distance::SameCore => "a hardware thread of the same core",
@@ -109,10 +109,10 @@ impl Distance {
 }
 
 impl Topology {
-    /// Chooses a CPU for each of `participants_count` participants from the `allowed_cpus` CPUs.
+    /// Chooses a CPU for each of `participants_count` participants from the CPUs in `allowed`.
     ///
     /// Deterministic: the same arguments give the same result. If the placement is not possible, the closest to it is
-    /// chosen, with a note; if there are more participants than CPUs, some share one. An empty `allowed_cpus` means all
+    /// chosen, with a note; if there are more participants than CPUs, some share one. An empty `allowed` means all
     /// CPUs; ids that the topology does not contain count as cores of their own in the first CPU's package.
     ///
     /// ```
@@ -202,11 +202,11 @@ impl UsableCpus {
         if let Some(distance) = worst.filter(|&distance| distance > Distance::SameCache) {
             notes.push(format!(
                 "too few cores share the last-level cache: {} is used too",
-                distance.description()
+                distance.describe_cpu()
             ));
         }
         if cores(&mut chosen.iter().copied()) < chosen.len() {
-            notes.push(format!("too few cores: {} is used too", Distance::SameCore.description()));
+            notes.push(format!("too few cores: {} is used too", Distance::SameCore.describe_cpu()));
         }
         order.into_iter().map(|cpu| cpu.id).collect()
     }
@@ -223,7 +223,7 @@ impl UsableCpus {
         if distance < Distance::OtherNode {
             notes.push(format!(
                 "no CPU in another package or node is allowed: {}",
-                distance.description()
+                distance.describe_cpu()
             ));
         }
         let around = |here: &Cpu, there: &Cpu| -> Vec<&Cpu> {

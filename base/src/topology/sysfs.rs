@@ -88,7 +88,7 @@ pub(super) fn read_topology(root: &Path) -> Result<Topology, TopologyError> {
     let first = folder.join(format!("cpu{}", online[0]));
     let distinct = |of: fn(&Cpu) -> u32| cpus.iter().map(of).collect::<BTreeSet<_>>().len() as u32;
     Ok(Topology {
-        caches: caches(&first, &online)?,
+        caches: read_caches(&first, &online)?,
         nodes_count: distinct(|cpu| cpu.node),
         packages_count: distinct(|cpu| cpu.package),
         cores_count: distinct(|cpu| cpu.siblings[0]),
@@ -125,13 +125,14 @@ fn nodes_by_cpu(folder: &Path, online: &[u32]) -> Result<BTreeMap<u32, u32>, Top
 
 /// Returns the lowest number of the CPUs that share the last-level cache of `cpu`; `None` if it is not known.
 fn last_level_cache_id(cpu: &Path, online: &[u32]) -> Result<Option<u32>, TopologyError> {
-    let caches = caches(cpu, online)?;
+    let caches = read_caches(cpu, online)?;
     let data = caches.iter().filter(|cache| cache.kind != "Instruction");
     let last = data.max_by_key(|cache| cache.level);
     Ok(last.and_then(|cache| cache.shared_by.first().copied()))
 }
 
-fn caches(cpu: &Path, online: &[u32]) -> Result<Vec<Cache>, TopologyError> {
+/// Reads the caches of the CPU with the sysfs folder `cpu`, each with the CPUs of `online` that share it.
+fn read_caches(cpu: &Path, online: &[u32]) -> Result<Vec<Cache>, TopologyError> {
     let folder = cpu.join("cache");
     let mut caches = Vec::new();
     for index in numbers_with_prefix(&folder, "index") {

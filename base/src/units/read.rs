@@ -38,11 +38,14 @@ const DECIMALS_MAX: usize = 25;
 /// Maximum number of digits before the decimal point, as u64::MAX has 20.
 const DIGITS_MAX: usize = 20;
 
+/// Parses a quantity, such as `1.5ms`; returns its value in base units.
 pub(super) fn parse_quantity(text: &str, scale: &UnitScale) -> Result<u64, UnitError> {
-    parse(text.trim(), scale).map_err(|problem| UnitError { text: text.to_owned(), problem })
+    parse_trimmed(text.trim(), scale)
+        .map_err(|problem| UnitError { text: text.to_owned(), problem })
 }
 
-fn parse(text: &str, scale: &UnitScale) -> Result<u64, String> {
+/// Parses a quantity without surrounding spaces; the error is the mistake as text.
+fn parse_trimmed(text: &str, scale: &UnitScale) -> Result<u64, String> {
     let example = scale.example;
     if text.is_empty() {
         return Err(format!("is empty: write for example {example}"));
@@ -83,7 +86,7 @@ fn parse(text: &str, scale: &UnitScale) -> Result<u64, String> {
     Ok(value)
 }
 
-/// Returns the number of base units in the unit `suffix`, or the problem with `number` as text.
+/// Returns the size of the unit `suffix` in base units; the error is the mistake as text.
 fn factor(number: &str, suffix: &str, scale: &UnitScale) -> Result<u64, String> {
     if let Some(unit) = scale.units.iter().find(|unit| unit.names.contains(&suffix)) {
         return Ok(unit.factor);
@@ -115,7 +118,7 @@ fn factor(number: &str, suffix: &str, scale: &UnitScale) -> Result<u64, String> 
     Err(format!("has an unknown unit: write {alternatives_text}"))
 }
 
-/// Returns the number with each of the units that `fits` accepts, as text: `20ns, 20us or 20ms`.
+/// Lists the number with each of the units that `fits` accepts, for an error message: `20ns, 20us or 20ms`.
 fn alternatives(number: &str, scale: &UnitScale, fits: impl Fn(&str) -> bool) -> String {
     // A number longer than any valid one is replaced by an example.
     let number = if number.len() > 2 * DIGITS_MAX { "1" } else { number };

@@ -26,7 +26,7 @@ pub struct Usage {
     pub faults_minor: u64,
     /// Number of page faults that waited for a disk.
     pub faults_major: u64,
-    /// Peak resident set size of the process in bytes, also in the usage of a thread.
+    /// Peak resident set size of the whole process in bytes, even in the usage of a thread.
     pub rss_max_bytes: u64,
 }
 

@@ -51,7 +51,7 @@
 #define HANDOVER_FOREVER UINT64_MAX
 
 /**
- * Version of this header; compare it with `handover_version()`.
+ * Major version of this header; compare it with `handover_version()`.
  */
 #define HANDOVER_VERSION_MAJOR 0
 
@@ -249,12 +249,12 @@ typedef struct handover_fiber_runtime handover_fiber_runtime;
 typedef struct handover_lock handover_lock;
 
 /**
- * End that waits for notifications; opaque.
+ * Receiving end of a notification; opaque.
  */
 typedef struct handover_notify_receiver handover_notify_receiver;
 
 /**
- * End that notifies; opaque.
+ * Sending end of a notification; opaque.
  */
 typedef struct handover_notify_sender handover_notify_sender;
 
@@ -337,7 +337,7 @@ typedef struct handover_event_config {
 } handover_event_config;
 
 /**
- * Message of a machine, copied at each step.
+ * Message to a machine; the library copies it whenever it passes it on.
  */
 typedef struct handover_event_message {
     /**
@@ -349,7 +349,7 @@ typedef struct handover_event_message {
      */
     uint32_t ready;
     /**
-     * Pointer of the program.
+     * Pointer for the program's own use; the library only copies it.
      */
     void *data;
 } handover_event_message;
@@ -411,11 +411,11 @@ typedef struct handover_rpc_config {
      */
     const char *secret_path;
     /**
-     * Path of this endpoint's certificates in PEM, for `tls://`. Default null.
+     * Path of this endpoint's certificate chain in PEM, for `tls://`. Default null.
      */
     const char *tls_certificates_path;
     /**
-     * Path of the private key of the first certificate in PEM, for `tls://`. Default null.
+     * Path of the private key of this endpoint's certificate in PEM, for `tls://`. Default null.
      */
     const char *tls_key_path;
     /**
@@ -451,7 +451,7 @@ typedef struct handover_rpc_config {
      */
     uint32_t message_timeout_ms;
     /**
-     * 1 to let peers end `handover_rpc_serve`. Default 0.
+     * 1 to let peers end `handover_rpc_serve` with `handover_rpc_stop_peer`. Default 0.
      */
     uint32_t allows_remote_stop;
 } handover_rpc_config;
@@ -512,7 +512,7 @@ typedef struct handover_rpc_bulk {
 } handover_rpc_bulk;
 
 /**
- * Range of a bulk transfer.
+ * Offsets, length and time limit of a bulk transfer.
  */
 typedef struct handover_rpc_range {
     /**
@@ -542,7 +542,7 @@ typedef struct handover_sched_flow {
      */
     size_t struct_bytes;
     /**
-     * Weight of the flow; the priority for `prio`, smaller numbers first; bits per second for `pacing`. Default 1.
+     * Weight of the flow; with `prio` its priority (smaller is first), with `pacing` its rate in bit/s. Default 1.
      */
     uint64_t weight;
     /**
@@ -604,7 +604,7 @@ typedef struct handover_sched_totals {
  */
 typedef struct handover_timer_expired {
     /**
-     * Number of the timer; a one-shot timer's is no longer valid.
+     * Number of the timer; no longer valid for a one-shot timer.
      */
     uint64_t timer;
     /**
@@ -616,7 +616,7 @@ typedef struct handover_timer_expired {
      */
     uint64_t missed_count;
     /**
-     * Pointer that was passed at the start.
+     * Pointer that was passed when the timer was started.
      */
     void *payload;
 } handover_timer_expired;
@@ -727,7 +727,7 @@ enum handover_status handover_event_cancel(const struct handover_event_machine *
                                            uint64_t timer);
 
 /**
- * Watches a descriptor for `interest`, bits of `HANDOVER_EVENT_*`. For each readiness, a copy of the message is
+ * Watches a descriptor for `interest_bits` of `HANDOVER_EVENT_*`. For each readiness, a copy of the message is
  * handled, with `ready` set. The number of the watch goes to `watch`, unless that is null.
  *
  * Errors: `HANDOVER_INVALID_ARGUMENT` for a negative descriptor or another interest; `HANDOVER_SYSTEM` if the kernel
@@ -937,7 +937,7 @@ const char *handover_strerror(int32_t status);
 const char *handover_last_error(void);
 
 /**
- * Stores the time in ns on `CLOCK_MONOTONIC`: the clock of `handover_event` and `handover_fiber`, and one for
+ * Returns the time in ns on `CLOCK_MONOTONIC`, the clock of `handover_event` and `handover_fiber`. It also suits
  * `handover_timer`.
  *
  * Threads: any. Blocking: never.
@@ -1319,7 +1319,7 @@ enum handover_status handover_rpc_respond(struct handover_rpc_response *response
 enum handover_status handover_rpc_fail(struct handover_rpc_response *response, const char *message);
 
 /**
- * Serves peers until `handover_rpc_stop`, or until a peer may stop it.
+ * Serves peers until `handover_rpc_stop` is called, or a peer stops it (if `allows_remote_stop` is 1).
  *
  * Errors: `HANDOVER_BUSY` within a handler; `HANDOVER_WRONG_THREAD` while another thread uses the endpoint.
  * Threads: one at a time, which runs the handlers. Blocking: until it is stopped.
@@ -1427,8 +1427,8 @@ uint64_t handover_rpc_memory_bytes(const struct handover_rpc_memory *memory);
 void handover_rpc_memory_destroy(struct handover_rpc_memory *memory);
 
 /**
- * Registers a memory with an endpoint, whose peers can use it as `rights` allow, a `handover_rpc_rights`, if they have
- * the handle that goes to `bulk`.
+ * Registers a memory with an endpoint, and stores its handle in `bulk`. Peers that have the handle can use the memory
+ * as `rights` (a `handover_rpc_rights`) allow.
  *
  * Errors: `HANDOVER_INVALID_ARGUMENT` for other rights; `HANDOVER_FULL` for too many memories; `HANDOVER_SYSTEM`.
  * Threads: one at a time, within a handler too. Blocking: never. Ownership: the endpoint keeps the memory until
@@ -1522,7 +1522,7 @@ enum handover_status handover_sched_add_flow(struct handover_sched *scheduler,
  * Queues a copy of the packet. `now_ns` is the current time on any clock that does not go back.
  *
  * If the oldest packet of the flow was dropped for it, `*has_dropped` is `true` and the dropped packet goes to
- * `dropped`; both may be null, and `has_dropped` alone must not be null if `dropped` is not.
+ * `dropped`. Both may be null; if `dropped` is not null, `has_dropped` must not be null either.
  *
  * Errors: `HANDOVER_FULL`, which sets no last error; `HANDOVER_NOT_FOUND` for an unknown flow;
  * `HANDOVER_INVALID_ARGUMENT` for a length that the flow does not allow.

@@ -174,7 +174,7 @@ std::pair<ring_producer<T>, ring_consumer<T>> make_ring(handover_ring_kind kind,
     return { ring_producer<T>(producer), ring_consumer<T>(consumer) };
 }
 
-/* End that notifies. */
+/* Sending end of a notification. */
 class notify_sender {
 public:
     explicit notify_sender(handover_notify_sender *handle) : handle_(handle) {}
@@ -185,7 +185,7 @@ private:
     detail::handle<handover_notify_sender, handover_notify_sender_destroy> handle_;
 };
 
-/* End that waits for notifications. */
+/* Receiving end of a notification. */
 class notify_receiver {
 public:
     explicit notify_receiver(handover_notify_receiver *handle) : handle_(handle) {}

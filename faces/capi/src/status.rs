@@ -123,6 +123,7 @@ impl From<handover_status> for Fault {
 pub(crate) type Outcome = Result<(), Fault>;
 
 thread_local! {
+    /// Message of the last error of the current thread.
     static LAST_ERROR: RefCell<CString> = RefCell::default();
 }
 
@@ -148,7 +149,7 @@ pub(crate) fn last_error() -> *const std::ffi::c_char {
     pointer.unwrap_or(c"".as_ptr())
 }
 
-/// Returns the error of a caught panic.
+/// Converts the payload of a caught panic to an error.
 pub(crate) fn panicked(payload: &(dyn Any + Send)) -> Fault {
     let text = payload.downcast_ref::<&str>().copied();
     let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));

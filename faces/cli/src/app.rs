@@ -315,7 +315,7 @@ pub(crate) fn parse_assignment(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// Returns the parser. Options accept negative numbers, so that the error names the valid range.
+/// Returns the parser of the command line. Options accept negative numbers, so that the error names the valid range.
 fn parser() -> clap::Command {
     App::command().mut_subcommands(|command| {
         command.mut_args(|arg| match arg.get_action().takes_values() {
@@ -339,14 +339,14 @@ pub fn main(words: impl Iterator<Item = OsString>) -> (ExitCode, Option<anyhow::
     match parse(&words) {
         Ok(app) => exit::exit_code(dispatch(app)),
         Err(refused) if refused.use_stderr() => {
-            exit::exit_code(Err(to_usage_error(one_line(&refused))))
+            exit::exit_code(Err(to_usage_error(format_in_one_line(&refused))))
         }
         Err(help) => exit::exit_code(console::print_help(&help).map_err(anyhow::Error::from)),
     }
 }
 
 /// Formats an error of the command-line parser in one line, without the usage: argument, value, and remedy.
-fn one_line(refused: &clap::Error) -> String {
+fn format_in_one_line(refused: &clap::Error) -> String {
     let text = refused.render().to_string();
     let said = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
     let said = said.filter(|line| !line.is_empty() && !line.starts_with("For more information"));
@@ -388,6 +388,7 @@ fn as_subcommand(mut words: Vec<OsString>) -> Vec<OsString> {
     words
 }
 
+/// Runs the command of the parsed command line; without a command, measures the ladder.
 fn dispatch(app: App) -> anyhow::Result<()> {
     let the_ladder = Command::Run(RunArgs { patterns: Vec::new(), options: app.run });
     let mut out = console::standard_output();
@@ -479,7 +480,7 @@ mod tests {
     }
 
     fn refused(words: &[&str]) -> String {
-        one_line(&parse(words).expect_err("the invalid command line was accepted"))
+        format_in_one_line(&parse(words).expect_err("the invalid command line was accepted"))
     }
 
     #[test]

@@ -15,20 +15,21 @@ use std::process::ExitCode;
 pub fn main() -> ExitCode {
     #[cfg(feature = "mpi")]
     if let Some(played) = handover_suite::mpi::dispatch_rank() {
-        return ended(exit::exit_code(played.map_err(anyhow::Error::from)));
+        return print_error(exit::exit_code(played.map_err(anyhow::Error::from)));
     }
     if let Some(played) =
         handover_harness::dispatch_participant(&commands::prove::all_child_benchmarks())
     {
-        return ended(exit::exit_code(played.map_err(exit::participant_error)));
+        return print_error(exit::exit_code(played.map_err(exit::participant_error)));
     }
     if let Err(refused) = console::ignore_file_size_signal() {
         console::print_error(format_args!("handover: warning: no handler for SIGXFSZ: {refused}"));
     }
-    ended(app::main(std::env::args_os()))
+    print_error(app::main(std::env::args_os()))
 }
 
-fn ended((code, error): (ExitCode, Option<anyhow::Error>)) -> ExitCode {
+/// Prints the error, if there is one, and returns the exit code.
+fn print_error((code, error): (ExitCode, Option<anyhow::Error>)) -> ExitCode {
     if let Some(error) = error {
         // Errors start with the program name that the user typed.
         let called = std::env::args_os().next().unwrap_or_default();

@@ -28,7 +28,7 @@ pub use screen::restore_terminal;
 
 /// Minimum interval between two drawings of the view.
 const DRAW_INTERVAL: Duration = Duration::from_millis(250);
-/// Pause after a drawing, for the programs that display it.
+/// Pause after a drawing, in which the terminal emulator can display it.
 const SETTLE_TIME: Duration = Duration::from_millis(2);
 
 /// Live view of a run on its terminal, until dropped.
@@ -36,7 +36,9 @@ pub struct Live {
     terminal: Terminal<Screen>,
     ladder: LadderView,
     began: Instant,
+    /// Time of the last drawing.
     drawn: Option<Instant>,
+    /// Flag that ends the run; set by the key `q`, among others.
     interrupted: Arc<AtomicBool>,
     /// Lines to print after the view is closed.
     messages: Vec<String>,
@@ -67,12 +69,13 @@ impl Live {
         self.update();
     }
 
-    /// Shows the number of blocks measured, out of at most `most`.
+    /// Shows the number of blocks measured in the visit, `done`, and the maximum number, `most`.
     pub fn show_blocks(&mut self, done: u32, most: u32) {
         self.ladder.show_blocks(done, most);
         self.update();
     }
 
+    /// Shows the figure of `records` at the next drawing.
     pub fn show_records(&mut self, records: &[Record]) {
         self.ladder.show_records(records);
     }
@@ -83,7 +86,7 @@ impl Live {
         self.messages.push(line);
     }
 
-    /// Reads the keys and draws the view, if the interval is over.
+    /// Reads the keys and draws the view, if [`DRAW_INTERVAL`] has passed since the last drawing.
     fn update(&mut self) {
         if self.drawn.is_some_and(|drawn| drawn.elapsed() < DRAW_INTERVAL) || screen::is_closed() {
             return;

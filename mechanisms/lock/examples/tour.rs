@@ -54,19 +54,19 @@ fn main() {
     // 3. In one thread: the cost of a try on a busy lock, and of a try and unlock on a free one.
     //    These are rough figures; the lab measures properly, beside other locks:
     //    `handover run lock/`.
-    const TRIES_COUNT: u32 = 1_000_000;
+    const CALLS_COUNT: u32 = 1_000_000;
     let lock = TryLock::new(());
-    let free_ns = mean_call_ns(TRIES_COUNT, || drop(black_box(lock.try_lock())));
-    let held = lock.try_lock().expect("the lock is held");
-    let busy_ns = mean_call_ns(TRIES_COUNT, || assert!(black_box(lock.try_lock()).is_none()));
+    let free_ns = mean_call_ns(CALLS_COUNT, || drop(black_box(lock.try_lock())));
+    let held = lock.try_lock().expect("the lock is free");
+    let busy_ns = mean_call_ns(CALLS_COUNT, || assert!(black_box(lock.try_lock()).is_none()));
     drop(held);
     println!("busy: {busy_ns:.1} ns, free and unlock: {free_ns:.1} ns");
 }
 
-fn mean_call_ns(times: u32, mut call: impl FnMut()) -> f64 {
+fn mean_call_ns(calls_count: u32, mut call: impl FnMut()) -> f64 {
     let start = Instant::now();
-    for _ in 0..times {
+    for _ in 0..calls_count {
         call();
     }
-    start.elapsed().as_nanos() as f64 / f64::from(times)
+    start.elapsed().as_nanos() as f64 / f64::from(calls_count)
 }

@@ -1,10 +1,10 @@
-//! Waiting between two tries.
+//! Waiting between two attempts to take a lock.
 
 use crate::stage;
 use handover_base::sync::{hint, thread};
 
 /// Number of spin hints in the longest pause of a [`Backoff`]; later waits yield the CPU.
-const PAUSES_MAX: u32 = 64;
+const HINTS_MAX: u32 = 64;
 
 /// Exponentially growing, bounded pauses between attempts to take a lock.
 ///
@@ -40,7 +40,8 @@ const PAUSES_MAX: u32 = 64;
 /// (IEEE TPDS 1990), who found that the pause pays and that it needs a bound.
 #[derive(Debug, Clone)]
 pub struct Backoff {
-    next_pauses_count: u32,
+    /// Number of spin hints in the next pause; above [`HINTS_MAX`], the next wait yields the CPU.
+    next_hints_count: u32,
 }
 
 impl Backoff {
@@ -48,7 +49,7 @@ impl Backoff {
     #[inline]
     #[must_use]
     pub const fn new() -> Self {
-        Self { next_pauses_count: 1 }
+        Self { next_hints_count: 1 }
     }
 
     /// Pauses for twice as many spin hints as the last time; after a pause of 64, yields the CPU instead.
@@ -62,18 +63,18 @@ impl Backoff {
             thread::yield_now();
             return;
         }
-        stage::record_waited(self.next_pauses_count);
-        for _ in 0..self.next_pauses_count {
+        stage::record_waited(self.next_hints_count);
+        for _ in 0..self.next_hints_count {
             hint::spin_loop();
         }
-        self.next_pauses_count *= 2;
+        self.next_hints_count *= 2;
     }
 
     /// Returns `true` if the next wait yields the CPU, so that the caller may rather do other work.
     #[inline]
     #[must_use]
     pub const fn is_yielding(&self) -> bool {
-        self.next_pauses_count > PAUSES_MAX
+        self.next_hints_count > HINTS_MAX
     }
 
     /// Resets the backoff to the shortest pause, after a successful attempt.
@@ -98,7 +99,7 @@ mod tests {
         let mut backoff = Backoff::new();
         let mut lengths = Vec::new();
         while !backoff.is_yielding() {
-            lengths.push(backoff.next_pauses_count);
+            lengths.push(backoff.next_hints_count);
             backoff.wait();
         }
         assert_eq!(lengths, [1, 2, 4, 8, 16, 32, 64]);

@@ -23,8 +23,8 @@ pub(crate) fn record_released<W>(word: &W) {
     stage!("probes", "lock.released", address(word));
 }
 
-/// Records a wait between two attempts: `pauses_count` spin hints, or a yield if that is zero.
+/// Records a wait between two attempts: `hints_count` spin hints, or a yield if that is zero.
 #[inline(always)]
-pub(crate) fn record_waited(pauses_count: u32) {
-    stage!("probes", "lock.waited", pauses_count);
+pub(crate) fn record_waited(hints_count: u32) {
+    stage!("probes", "lock.waited", hints_count);
 }

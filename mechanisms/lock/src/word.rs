@@ -122,8 +122,8 @@ impl RawTryLock {
     }
 }
 
-/// Tells the compiler that an attempt usually finds the lock held. This case is laid out without a jump, which would
-/// double its two instructions; the exchange, which costs ten times a jump, is out of line.
+/// Marks the caller's path as unlikely, because an attempt usually finds the lock held. That case is laid out without a
+/// jump, which would double its two instructions; the exchange, which costs ten times a jump, is out of line.
 #[cold]
 #[inline]
 fn cold_path() {}

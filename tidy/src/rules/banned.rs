@@ -5,7 +5,7 @@ use crate::{Source, Tree, Violation};
 /// Name of the rule.
 pub const RULE_NAME: &str = "banned";
 
-/// A banned construct.
+/// Construct that code must not use, with the files in which it is banned.
 #[derive(Clone, Copy, Debug)]
 pub struct BannedConstruct {
     /// Pattern to search: words in the code, or a path that a `use` imports.
@@ -18,6 +18,7 @@ pub struct BannedConstruct {
     pub remedy: &'static str,
 }
 
+/// Replacement of clock reads in engines.
 const NO_CLOCK_REMEDY: &str =
     "pass the time as an argument, now_ns: an engine must not read a clock";
 
@@ -119,6 +120,7 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
     found
 }
 
+/// Returns the lines on which a source uses a banned construct.
 fn banned_lines(ban: &BannedConstruct, source: &Source<'_>) -> Vec<usize> {
     let mut lines = source.lines_with(ban.pattern);
     lines.retain(|&line| !(ban.is_allowed_in_tests && source.is_test(line)));

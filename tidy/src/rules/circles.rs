@@ -41,7 +41,7 @@ fn violation(cycle: &ImportCycle) -> Violation {
     )
 }
 
-/// Files of an import cycle, sorted by path, each with the line of an import of another one.
+/// Files of an import cycle, sorted by path, each with the line on which it imports another of them.
 type ImportCycle = Vec<(String, usize)>;
 
 /// Returns the import cycles of more than two files in the crate at `folder`.
@@ -83,16 +83,16 @@ fn import_cycles(tree: &Tree, folder: &str) -> Vec<ImportCycle> {
 /// Path of a module in its crate; empty for the root module.
 type Module = Vec<String>;
 
-/// Source file of a crate, with the paths in its code.
+/// Source file of a crate, with the item paths in its code.
 struct File<'t> {
     path: &'t str,
-    /// Paths in the code except tests, each with the module to which it is relative, and its line.
+    /// Item paths in the code except tests, each with the module to which it is relative, and its line.
     paths: Vec<(Vec<String>, Module, usize)>,
     /// Number of leading entries of `paths` that stem from `use` statements.
     uses_count: usize,
 }
 
-/// Files of a crate by module path.
+/// Source files of a crate, by module path.
 struct Modules<'t> {
     files: BTreeMap<Module, File<'t>>,
 }
@@ -127,7 +127,7 @@ impl<'t> Modules<'t> {
         found
     }
 
-    /// Returns the file that defines the item at a path; `None` if another crate defines it.
+    /// Returns the source file that defines the item at a path; `None` if another crate defines it.
     fn definition(
         &self,
         path: &[String],
@@ -141,7 +141,7 @@ impl<'t> Modules<'t> {
             name => {
                 let child = [&within[..], &[name.to_owned()]].concat();
                 let is_known = self.files.contains_key(&child);
-                let is_imported = self.imported(name, within).is_some();
+                let is_imported = self.imported_path(name, within).is_some();
                 (is_known || is_imported).then_some((within.clone(), path))?
             }
         };
@@ -161,7 +161,7 @@ impl<'t> Modules<'t> {
             file = self.files.get(&module);
         }
         let file = file?;
-        let reexport = rest.first().and_then(|name| self.imported(name, &module));
+        let reexport = rest.first().and_then(|name| self.imported_path(name, &module));
         match reexport.filter(|_| reexports_max > 0) {
             Some(to) if to != path => self.definition(to, &module, reexports_max - 1),
             _ => Some(file.path),
@@ -169,7 +169,7 @@ impl<'t> Modules<'t> {
     }
 
     /// Returns the path of the `use` by which a module imports `name`; `None` if the module does not import it.
-    fn imported(&self, name: &str, module: &Module) -> Option<&[String]> {
+    fn imported_path(&self, name: &str, module: &Module) -> Option<&[String]> {
         let file = self.files.get(module)?;
         let uses = file.paths[..file.uses_count].iter().map(|it| &it.0[..]);
         uses.filter(|path| path.len() > 1).find(|path| path.last().is_some_and(|it| it == name))

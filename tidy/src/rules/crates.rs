@@ -18,14 +18,14 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
     for one in &crates {
         found.extend(check_crate(one));
         if !members.iter().any(|(member, _)| *member == one.folder) {
-            let what = format!("`{}` is not in the workspace", one.folder);
+            let what = format!("the crate `{}` is not in the workspace", one.folder);
             let instead = "add it to members in Cargo.toml, or to exclude";
             found.push(Violation::new(RULE_NAME, &one.manifest.path, 1, what, instead));
         }
     }
     for (member, line) in &members {
         if !crates.iter().any(|one| one.folder == *member) {
-            let what = format!("`{member}` is not the folder of a crate");
+            let what = format!("the member `{member}` is not the folder of a crate");
             found.push(Violation::new(
                 RULE_NAME,
                 &root.path,
@@ -48,13 +48,14 @@ fn unused_dependencies(root: &Manifest, crates: &[Crate]) -> Vec<Violation> {
     for (name, line) in root.members_of("workspace.dependencies") {
         let own = crates.iter().any(|one| one.name == name);
         if !own && !taken(name) {
-            let what = format!("no crate uses `{name}`");
+            let what = format!("no crate uses the workspace dependency `{name}`");
             found.push(Violation::new(RULE_NAME, &root.path, line, what, "remove the dependency"));
         }
     }
     found
 }
 
+/// Finds a wrong name, and fields, lints and dependencies that the crate does not inherit.
 fn check_crate(one: &Crate) -> Vec<Violation> {
     let manifest = &one.manifest;
     let at = |line, what: String, instead: String| {
@@ -72,8 +73,8 @@ fn check_crate(one: &Crate) -> Vec<Violation> {
         let line = manifest.get("package.name").map_or(1, |(_, line)| line);
         found.push(at(
             line,
-            format!("the crate of this folder is named `{}`", one.name),
-            format!("name = \"{name}\""),
+            format!("the crate's name `{}` does not match its folder", one.name),
+            format!("write name = \"{name}\""),
         ));
     }
     for key in INHERITED {
@@ -83,12 +84,16 @@ fn check_crate(one: &Crate) -> Vec<Violation> {
             found.push(at(
                 line,
                 format!("the package field `{key}` is not inherited"),
-                format!("{key}.workspace = true"),
+                format!("write {key}.workspace = true"),
             ));
         }
     }
     if manifest.get("lints.workspace").is_none_or(|(text, _)| text != "true") {
-        found.push(at(1, "the lints are not inherited".into(), "[lints] workspace = true".into()));
+        found.push(at(
+            1,
+            "the lints are not inherited".into(),
+            "write [lints] workspace = true".into(),
+        ));
     }
     // The tests of a package may depend on it with other features: by path alone, so that it can be packaged.
     let is_free = |it: &&Dependency| !it.inherited && it.package != one.name;
@@ -97,7 +102,7 @@ fn check_crate(one: &Crate) -> Vec<Violation> {
         found.push(at(
             dependency.line,
             format!("the version or source of `{package}` is not inherited"),
-            format!("{package}.workspace = true, and its version in the root manifest"),
+            format!("write {package}.workspace = true, and the version in the root manifest"),
         ));
     }
     found

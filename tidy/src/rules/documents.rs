@@ -16,7 +16,7 @@ const DECISIONS: &str = "docs/decisions/";
 /// Finds documents that lack required content, and broken links.
 pub fn check(tree: &Tree) -> Vec<Violation> {
     let mut found = Vec::new();
-    found.extend(missing_commands(tree));
+    found.extend(commands_missing_in_readme(tree));
     found.extend(crates_missing_in_list(tree));
     found.extend(missing_changelog_section(tree));
     found.extend(misnumbered_decisions(tree));
@@ -27,7 +27,7 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
     found
 }
 
-fn missing_commands(tree: &Tree) -> Vec<Violation> {
+fn commands_missing_in_readme(tree: &Tree) -> Vec<Violation> {
     let text = tree.text("README.md").unwrap_or_default();
     let missing = COMMANDS.into_iter().filter(|command| !text.contains(command));
     missing
@@ -54,7 +54,7 @@ fn crates_missing_in_list(tree: &Tree) -> Vec<Violation> {
     missing
         .map(|one| {
             let what = format!("{CRATE_LIST} lacks the crate `{}`", one.folder);
-            let instead = format!("describe the contents of {} ({})", one.folder, one.name);
+            let instead = format!("describe the crate {} ({}) there", one.folder, one.name);
             Violation::new(RULE_NAME, CRATE_LIST, 1, what, instead)
         })
         .collect()
@@ -79,7 +79,7 @@ fn misnumbered_decisions(tree: &Tree) -> Vec<Violation> {
             expected += 1;
             continue;
         }
-        let instead = format!("the next decision is {DECISIONS}{expected:04}-its-title.md");
+        let instead = format!("name the next decision {DECISIONS}{expected:04}-its-title.md");
         found.push(Violation::new(
             RULE_NAME,
             path,
@@ -127,7 +127,7 @@ fn broken_links(tree: &Tree, path: &str, text: &str) -> Vec<Violation> {
             continue;
         }
         let line = line_at(text, offset);
-        let what = format!("the link to `{target}` does not resolve");
+        let what = format!("the link target `{target}` does not exist");
         found.push(Violation::new(RULE_NAME, path, line, what, "link to an existing file"));
     }
     found

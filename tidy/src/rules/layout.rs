@@ -13,27 +13,27 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
         // A subcrate of a mechanism is measured together with its parent.
         let is_measured = ["mechanisms/", "services/"].iter().any(|it| one.folder.starts_with(it));
         if is_measured && one.parent().is_none() {
-            found.extend(without_suite_file(tree, &one));
+            found.extend(missing_suite_file(tree, &one));
         }
-        found.extend(without_readme(tree, &one));
+        found.extend(missing_readme(tree, &one));
     }
     found
 }
 
-fn without_suite_file(tree: &Tree, one: &Crate) -> Option<Violation> {
+fn missing_suite_file(tree: &Tree, one: &Crate) -> Option<Violation> {
     let stem = format!("lab/suite/src/{}", one.short_name().replace('-', "_"));
     (!tree.contains_path(&format!("{stem}.rs")) && !tree.contains_path(&stem)).then(|| {
         Violation::new(
             RULE_NAME,
             &one.manifest.path,
             1,
-            format!("`{}` has no workloads in the suite", one.folder),
+            format!("the crate `{}` has no benchmarks in the suite", one.folder),
             format!("add benchmarks of the crate to the suite: create {stem}.rs or {stem}/"),
         )
     })
 }
 
-fn without_readme(tree: &Tree, one: &Crate) -> Vec<Violation> {
+fn missing_readme(tree: &Tree, one: &Crate) -> Vec<Violation> {
     let readme = format!("{}/README.md", one.folder);
     let library = format!("{}/src/lib.rs", one.folder);
     let mut found = Vec::new();
@@ -42,8 +42,10 @@ fn without_readme(tree: &Tree, one: &Crate) -> Vec<Violation> {
             RULE_NAME,
             &one.manifest.path,
             1,
-            format!("`{}` has no README.md", one.folder),
-            format!("write {readme}: problem, guarantee, non-goals, source, an example"),
+            format!("the crate `{}` has no README.md", one.folder),
+            format!(
+                "write {readme} with the problem, guarantees, non-goals, sources and an example"
+            ),
         ));
     }
     if let Some(text) = tree.text(&library) {

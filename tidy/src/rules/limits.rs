@@ -6,6 +6,7 @@ use crate::{Tree, Violation};
 /// Name of the rule.
 pub const RULE_NAME: &str = "limits";
 
+/// Document with the tables of limits.
 const LIMITS_PAGE: &str = "docs/SECURITY.md";
 
 /// Header row of each table, and the configuration file whose limits the table lists.
@@ -37,7 +38,7 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
                 Some(_) if rows.any(|(row, _)| has_number(row, &default)) => continue,
                 Some(&(_, line)) => ("has another default in the table of limits", line),
             };
-            let what = format!("`{name}`, {default} in {config}, {what}");
+            let what = format!("the limit `{name}` ({default} in {config}) {what}");
             let instead = "document the limit's default, and the effect of exceeding it";
             found.push(Violation::new(RULE_NAME, LIMITS_PAGE, line, what, instead));
         }
@@ -52,13 +53,13 @@ fn limits(code: &str) -> Vec<(&str, String)> {
         let (name, value) = line.trim().strip_suffix(',')?.split_once(": ")?;
         let is_limit =
             LIMIT_ENDINGS.iter().any(|end| name.ends_with(end)) && !NOT_LIMITS.contains(&name);
-        is_limit.then_some((name, with_commas(number(value)?)))
+        is_limit.then_some((name, with_commas(parse_number(value)?)))
     });
     fields.collect()
 }
 
 /// Parses an integer or a shift, such as `65_536` or `1 << 16`; returns `None` for other text.
-fn number(text: &str) -> Option<u64> {
+fn parse_number(text: &str) -> Option<u64> {
     let integer = |text: &str| text.replace('_', "").parse::<u64>().ok();
     match text.split_once(" << ") {
         Some((value, places)) => integer(value)?.checked_shl(places.parse().ok()?),
@@ -66,6 +67,7 @@ fn number(text: &str) -> Option<u64> {
     }
 }
 
+/// Formats a number with commas between thousands.
 fn with_commas(number: u64) -> String {
     let digits = number.to_string();
     let groups = digits.as_bytes().rchunks(3).rev();

@@ -5,10 +5,10 @@ use crate::{Source, Tree, Violation, words};
 /// Name of the rule.
 pub const RULE_NAME: &str = "orderings";
 
-/// Memory orderings that pair with another one, as `Relaxed` does not.
+/// Memory orderings that pair with another ordering, unlike `Relaxed`.
 const ORDERINGS: &[&str] = &["Acquire", "Release", "AcqRel", "SeqCst"];
 
-/// Lower-case words of which a comment that explains an ordering contains at least one.
+/// Words, one of which a comment must contain to count as the explanation of an ordering.
 const WORDS: &[&str] = &[
     "acquire",
     "acquires",
@@ -26,14 +26,14 @@ const WORDS: &[&str] = &[
     "fence",
 ];
 
-/// Maximum number of code lines between a comment and its ordering.
+/// Maximum number of code lines between a comment and the ordering that it explains.
 const LINES_BETWEEN_MAX: usize = 3;
 
 /// Finds memory orderings outside tests without an explanatory comment.
 pub fn check(tree: &Tree) -> Vec<Violation> {
     let mut found = Vec::new();
     for source in tree.sources().filter(|source| source.path.contains("/src/")) {
-        let mut lines: Vec<usize> = uses(&source)
+        let mut lines: Vec<usize> = ordering_uses(&source)
             .into_iter()
             .map(|offset| source.line_at(offset))
             .filter(|&line| !source.is_test(line))
@@ -55,7 +55,7 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
 }
 
 /// Returns the offsets at which memory orderings are used: `Ordering::Release`, or `Release` if imported.
-fn uses(source: &Source<'_>) -> Vec<usize> {
+fn ordering_uses(source: &Source<'_>) -> Vec<usize> {
     let imports = source.imports();
     let mut found = Vec::new();
     for ordering in ORDERINGS {
@@ -65,7 +65,7 @@ fn uses(source: &Source<'_>) -> Vec<usize> {
         found.extend(words(&source.code, ordering).filter(|&offset| {
             let before = &source.code[..offset];
             let named = before.ends_with("Ordering::");
-            (named || imported && !before.ends_with("::")) && !source.in_use(offset)
+            (named || imported && !before.ends_with("::")) && !source.is_in_use_statement(offset)
         }));
     }
     found
@@ -93,6 +93,7 @@ fn is_explained(source: &Source<'_>, line: usize) -> bool {
     false
 }
 
+/// Returns `true` for a comment with one of [`WORDS`] that is not a doc comment.
 fn is_about_orderings(comment: &str) -> bool {
     let comment = comment.trim_start();
     if ["///", "//!", "/**", "/*!"].iter().any(|doc| comment.starts_with(doc)) {
@@ -126,7 +127,7 @@ mod tests {
 
     #[test]
     fn bare_name_is_an_ordering_only_if_imported() {
-        let count = |text: &str| uses(&Source::new("base/src/lib.rs", text)).len();
+        let count = |text: &str| ordering_uses(&Source::new("base/src/lib.rs", text)).len();
         assert_eq!(count("use a::Ordering::{self, Release};\nx.store(1, Release);\n"), 1);
         assert_eq!(count("use a::Ordering::*;\nx.load(Acquire); y(Step::Acquire);\n"), 1);
         assert_eq!(count("x.load(core::sync::atomic::Ordering::SeqCst);\n"), 1);

@@ -35,10 +35,10 @@ pub const LAB_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("lab/trace", &[]),
 ];
 
-/// Lab crates that may depend on every mechanism and service.
+/// Lab crates that may depend on any crate of a lower layer, such as mechanisms and services.
 const LAB_JOINS_MECHANISMS: &[&str] = &["lab/suite"];
 
-/// Crates outside the lab on which the other lab crates may depend.
+/// Crates outside the lab on which every lab crate may depend.
 const LAB_FOUNDATION: &[&str] = &["base", "mechanisms/probe"];
 
 /// Crates outside the layering; no crate depends on them, and they depend on none.
@@ -54,7 +54,7 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
                 RULE_NAME,
                 &one.manifest.path,
                 1,
-                format!("the crate `{}` is on no rung", one.folder),
+                format!("the crate `{}` has no rung: LAYERS does not list it", one.folder),
                 "add it to LAYERS (and LAB_DEPENDENCIES) in tidy/src/rules/rungs.rs",
             ));
         }
@@ -75,7 +75,7 @@ fn violation(one: &Crate, dependency: &Dependency, why: &str) -> Violation {
         RULE_NAME,
         &one.manifest.path,
         dependency.line,
-        format!("{} lists {} in its {}: {why}", one.name, dependency.package, dependency.kind),
+        format!("`{}` depends on `{}` ({}): {why}", one.name, dependency.package, dependency.kind),
         "move what both need to a lower rung, or the code that joins them to lab/suite or a face",
     )
 }
@@ -94,6 +94,7 @@ fn rung(folder: &str) -> Option<usize> {
     known.then_some(height)
 }
 
+/// Returns the reason as an error if the crate in folder `one` must not depend on the crate in `other`.
 fn check_dependency(one: &str, other: &str) -> Result<(), String> {
     // A crate's tests name the crate itself to enable its features.
     if one == other {

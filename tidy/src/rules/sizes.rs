@@ -17,11 +17,11 @@ const SOURCES: &[&str] = &["rs", "c", "h", "S", "py", "sh", "js", "css", "html",
 
 /// Finds files that are too long and not listed, and listed files that are not too long.
 pub fn check(tree: &Tree) -> Vec<Violation> {
-    let mut found: Vec<Violation> = longer_than(LINES_MAX, tree)
+    let mut found: Vec<Violation> = files_longer_than(LINES_MAX, tree)
         .into_iter()
         .filter(|one| !tree.lists.long.iter().any(|entry| entry.covers_path(&one.path)))
         .collect();
-    let long = longer_than(LINES_MAX, tree);
+    let long = files_longer_than(LINES_MAX, tree);
     for entry in tree.lists.long {
         if !long.iter().any(|one| entry.covers_path(&one.path)) {
             found.push(tree.unneeded_entry(RULE_NAME, entry.path, "is within the limit"));
@@ -33,14 +33,14 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
 /// Finds files longer than 800 lines, except those that [`check`] reports.
 pub fn size_warnings(tree: &Tree) -> Vec<Violation> {
     let listed = |path: &str| tree.lists.long.iter().any(|entry| entry.covers_path(path));
-    let too_long = longer_than(LINES_MAX, tree);
-    longer_than(LINES_WARNING_MIN, tree)
+    let too_long = files_longer_than(LINES_MAX, tree);
+    files_longer_than(LINES_WARNING_MIN, tree)
         .into_iter()
         .filter(|one| listed(&one.path) || !too_long.contains(one))
         .collect()
 }
 
-fn longer_than(lines_max: usize, tree: &Tree) -> Vec<Violation> {
+fn files_longer_than(lines_max: usize, tree: &Tree) -> Vec<Violation> {
     let mut found = Vec::new();
     for (path, text) in tree.files() {
         let extension = path.rsplit_once('.').map_or("", |(_, extension)| extension);

@@ -33,6 +33,7 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
     found
 }
 
+/// Splits a doc comment line into `///` or `//!` and its text; both are empty for other lines.
 fn doc_marker_and_text(line: &str) -> (&'static str, &str) {
     let line = line.trim_start();
     for marker in ["///", "//!"] {
@@ -43,6 +44,7 @@ fn doc_marker_and_text(line: &str) -> (&'static str, &str) {
     ("", "")
 }
 
+/// Returns the first word of `text` if it is one of [`OPENERS`].
 fn opener(text: &str) -> Option<&'static str> {
     let word = text.split(|c: char| !c.is_alphanumeric()).next()?;
     OPENERS.iter().copied().find(|opener| *opener == word)

@@ -26,7 +26,7 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
             )),
             (Some(entry), _) => {
                 used.push(entry);
-                found.extend(missing_comments(&source, &lines));
+                found.extend(missing_safety_comments(&source, &lines));
             }
         }
         found.extend(public_raw_modules(&source));
@@ -35,7 +35,7 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
     for entry in listed().filter(|entry| !used.contains(entry)) {
         found.push(tree.unneeded_entry(RULE_NAME, entry.path, "contains no `unsafe`"));
     }
-    for entry in tree.lists.raw.iter().filter(|entry| !is_raw(entry.path)) {
+    for entry in tree.lists.raw.iter().filter(|entry| !is_raw_path(entry.path)) {
         found.push(tree.unneeded_entry(
             RULE_NAME,
             entry.path,
@@ -45,15 +45,15 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
     found
 }
 
-fn is_raw(path: &str) -> bool {
+fn is_raw_path(path: &str) -> bool {
     path.split('/').any(|part| matches!(part, "raw" | "raw.rs"))
 }
 
-fn missing_comments(source: &Source<'_>, lines: &[(usize, usize)]) -> Vec<Violation> {
+fn missing_safety_comments(source: &Source<'_>, lines: &[(usize, usize)]) -> Vec<Violation> {
     lines
         .iter()
         .filter(|&&(offset, line)| {
-            needs_comment(&source.code[offset..]) && !has_comment(source, line)
+            needs_safety_comment(&source.code[offset..]) && !has_safety_comment(source, line)
         })
         .map(|&(_, line)| {
             let instead = "write `// SAFETY:` directly above, with the fact that makes it sound";
@@ -68,9 +68,9 @@ fn missing_comments(source: &Source<'_>, lines: &[(usize, usize)]) -> Vec<Violat
         .collect()
 }
 
-/// Returns `true` if `code` needs a `SAFETY:` comment: a block, an impl, a foreign block or an
-/// attribute asserts a fact, whereas an `unsafe fn` declaration or type requires one of its callers.
-fn needs_comment(code: &str) -> bool {
+/// Returns `true` if `code`, from `unsafe` on, is a block, an impl, a foreign block or an attribute. These assert a
+/// fact, whereas an `unsafe fn` declaration or type requires one of its callers.
+fn needs_safety_comment(code: &str) -> bool {
     let rest = code["unsafe".len()..].trim_start();
     match rest.strip_prefix("extern") {
         Some(rest) => rest.trim_start().starts_with('{'),
@@ -79,7 +79,7 @@ fn needs_comment(code: &str) -> bool {
 }
 
 /// Returns `true` if a `SAFETY:` comment is on `line`, or directly above its statement.
-fn has_comment(source: &Source<'_>, line: usize) -> bool {
+fn has_safety_comment(source: &Source<'_>, line: usize) -> bool {
     let code: Vec<&str> = source.code.lines().collect();
     let comments: Vec<&str> = source.comments.lines().collect();
     let states = |line: usize| comments[line - 1].contains("SAFETY:");
@@ -130,11 +130,11 @@ mod tests {
     #[test]
     fn blocks_and_impls_need_a_comment_and_declarations_do_not() {
         for code in ["unsafe {", "unsafe impl Send", "unsafe extern     {", "unsafe(no_mangle)"] {
-            assert!(needs_comment(code), "{code}");
+            assert!(needs_safety_comment(code), "{code}");
         }
         for code in ["unsafe fn f()", "unsafe extern     fn(u32)", "unsafe trait T", "unsafe impls"]
         {
-            assert!(!needs_comment(code), "{code}");
+            assert!(!needs_safety_comment(code), "{code}");
         }
     }
 
@@ -144,7 +144,7 @@ mod tests {
         let Some(offset) = words(&source.code, "unsafe").next() else {
             panic!("found no `unsafe` in {text}")
         };
-        assert_eq!(has_comment(&source, source.line_at(offset)), stated, "{text}");
+        assert_eq!(has_safety_comment(&source, source.line_at(offset)), stated, "{text}");
     }
 
     #[test]

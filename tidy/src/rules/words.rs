@@ -8,6 +8,7 @@ pub const RULE_NAME: &str = "words";
 /// Prefixes of paths that exist on a single machine only.
 const PATHS: &[&str] = &["/root/", "/Users/", "/srv/", "/scratch/"];
 
+/// Markers of unfinished work.
 const MARKERS: &[&str] = &["TODO", "FIXME", "XXX"];
 
 /// Finds paths of a single machine and markers of unfinished work.
@@ -37,7 +38,7 @@ fn violations_in(path: &str, text: &str) -> Vec<Violation> {
             found.push(Violation::new(RULE_NAME, path, number, what, instead));
         }
         for note in MARKERS.iter().filter(|note| words(line, note).next().is_some()) {
-            let what = format!("the text contains the marker `{note}`");
+            let what = format!("the text contains `{note}`, a marker of unfinished work");
             let instead = "finish the work, or file an issue";
             found.push(Violation::new(RULE_NAME, path, number, what, instead));
         }

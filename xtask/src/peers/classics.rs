@@ -6,20 +6,21 @@ use anyhow::{Result, ensure};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// C source that measures the rows of node-microbench as plain loops.
+/// C source with plain loops for the operations that node-microbench measures.
 const LOOPS: &str = include_str!("../../c/node-microbench.c");
 
 /// Classic program that prints a line of tab-separated columns for each figure.
 struct ClassicProgram {
     name: &'static str,
     args: &'static [&'static str],
-    /// Index of the figure's column; the first column is its name.
+    /// Index of the column with the figure; column 0 has the name.
     column: usize,
     unit: &'static str,
-    /// `true` if the original runs as two ranks of `mpiexec`.
+    /// `true` if the original program must be run as two MPI ranks by `mpiexec`.
     has_ranks: bool,
 }
 
+/// Classic programs that are compared with their originals.
 const PROGRAMS: [ClassicProgram; 5] = [
     ClassicProgram {
         name: "node-microbench",
@@ -58,7 +59,7 @@ const PROGRAMS: [ClassicProgram; 5] = [
     },
 ];
 
-/// Figures of all runs, by the name of the row.
+/// Figures of all runs of a program, by the name of their row.
 type Figures = BTreeMap<String, Vec<f64>>;
 
 /// Runs handover's programs, the C loops and the originals in alternation, and prints a table for each program.
@@ -82,7 +83,7 @@ pub(super) fn compare(options: &PeersOptions, binary: &Path) -> Result<()> {
         let original = original.filter(|it| it.exists() && (has_ranks || !program.has_ranks));
         if original.is_none() {
             let why = "not in the --originals folder, or no mpiexec";
-            left_out.push(format!("the original {}: {why}", program.name));
+            left_out.push(format!("the original of {} ({why})", program.name));
         }
         let c = (program.name == "node-microbench").then_some(&*loops);
         let (mut ours, mut beside, mut theirs) = (Figures::new(), Figures::new(), Figures::new());
@@ -111,6 +112,7 @@ pub(super) fn compare(options: &PeersOptions, binary: &Path) -> Result<()> {
 }
 
 impl ClassicProgram {
+    /// Runs the command with the program's arguments and adds the figures that it prints to `into`.
     fn run(&self, run: CommandLine, into: &mut Figures) -> Result<()> {
         let output = run.args(self.args.iter().copied()).timeout(RUN_MAX).output()?;
         let (text, error) =
@@ -125,7 +127,7 @@ impl ClassicProgram {
     }
 }
 
-/// Returns the name and the figure of each row. Skips heads and remarks, which start with # or <.
+/// Returns the name and the figure of each row that a program printed. Skips heads (#) and remarks (<).
 fn figures(text: &str, column: usize) -> Vec<(String, f64)> {
     let rows = text.lines().filter(|line| !line.starts_with(['#', '<']));
     let row = |line: &str| {

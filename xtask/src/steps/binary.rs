@@ -14,7 +14,7 @@ use crate::dist;
 use crate::run::CommandLine;
 use crate::workspace::Workspace;
 
-/// Builds the release binary, measures the default benchmarks with smoke values, and runs the fault tests.
+/// Builds the release binary, runs the default benchmarks with smoke values, and runs the fault tests.
 pub fn test_release_binary(context: &mut TestContext) -> Result<()> {
     build_binary(&context.workspace, "release")?;
     let folder = context.temporary.join("release");
@@ -30,8 +30,8 @@ pub fn test_release_binary(context: &mut TestContext) -> Result<()> {
     Ok(())
 }
 
-/// Builds a release, installs its Debian package in a new Debian system, and measures the default benchmarks there with
-/// smoke values; where there can be no such system, in the binary.
+/// Builds a release, installs its Debian package in a new Debian system, and runs the default benchmarks there, with
+/// smoke values. If no such system can be made, runs them with the release's binary.
 pub fn test_release_packages(context: &mut TestContext) -> Result<()> {
     let (files, skipped) = dist::build_release(&context.workspace, false)?;
     skipped.iter().for_each(|line| context.record_skipped("package", line));
@@ -50,7 +50,11 @@ pub fn test_release_packages(context: &mut TestContext) -> Result<()> {
         }
     };
     let bytes = package.metadata()?.len();
-    ensure!(bytes <= DEB_BYTES_MAX, "{} has {bytes} bytes", package.display());
+    ensure!(
+        bytes <= DEB_BYTES_MAX,
+        "the package {} has {bytes} bytes, more than {DEB_BYTES_MAX}",
+        package.display()
+    );
     std::fs::copy(package, root.join("handover.deb"))?;
     CommandLine::program("chroot").args([&root]).args(INSTALL).run()?;
     let smoke = CommandLine::new("unshare --mount sh -c").args([RUN_IN_ROOT]).args([root]);
@@ -60,10 +64,11 @@ pub fn test_release_packages(context: &mut TestContext) -> Result<()> {
 /// Maximum size of the Debian package of the binary.
 const DEB_BYTES_MAX: u64 = 15_000_000;
 
-/// Command that installs the Debian package in a system.
+/// Command that installs the Debian package, run in the new Debian system.
 const INSTALL: [&str; 3] = ["dpkg", "--install", "/handover.deb"];
 
-/// Shell script that measures the default benchmarks in the system whose root is its argument. Its mounts end with it.
+/// Shell script that runs the default benchmarks in the Debian system whose root folder is its argument. Its mounts end
+/// with it.
 const RUN_IN_ROOT: &str = r#"
 set -e
 for folder in proc sys dev; do mount --rbind "/$folder" "$0/$folder"; done
@@ -90,8 +95,8 @@ fn make_debian(folder: &Path) -> Result<PathBuf> {
     Ok(root)
 }
 
-/// Measures the default benchmarks with smoke values in the binary built with the tests, unless
-/// this was done before. The run's store and report page are in the temporary folder.
+/// Runs the default benchmarks with smoke values in the debug binary, unless this was done before. The run's store and
+/// report page are in the temporary folder.
 pub fn run_ladder(context: &mut TestContext) -> Result<LadderRun> {
     let ladder = LadderRun {
         binary: context.workspace.binary_path("debug"),
@@ -111,6 +116,7 @@ pub fn build_binary(workspace: &Workspace, profile: &str) -> Result<()> {
     CommandLine::new(&line).current_dir(&workspace.root).run()
 }
 
+/// Runs the binary's default benchmarks with smoke values; the store and the report page are in `folder`.
 fn run_smoke(binary: &Path, folder: &Path) -> Result<()> {
     CommandLine::program(binary)
         .args(["run", "--profile", "smoke", "--db", STORE_FILE_NAME])
@@ -121,11 +127,13 @@ fn run_smoke(binary: &Path, folder: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Name of the store that a run with smoke values writes.
 const STORE_FILE_NAME: &str = "results.db";
 
+/// Maximum duration of a run with smoke values, and of the installation of a Debian system.
 const SMOKE_MAX: Duration = Duration::from_secs(600);
 
-/// Results of the smoke run of the default benchmarks.
+/// Results of a run of the default benchmarks with smoke values.
 pub struct LadderRun {
     binary: PathBuf,
     /// Folder with the store and the report page that the run wrote.
@@ -149,13 +157,13 @@ impl LadderRun {
     }
 }
 
-/// JSON form of a run with its records.
+/// Output of `handover show --json`, as far as it is used.
 #[derive(Deserialize)]
 struct Document {
     records: Vec<Record>,
 }
 
-/// JSON form of one figure of one contender.
+/// Figure of one contender in the output of `handover show --json`.
 #[derive(Deserialize)]
 struct Record {
     id: String,

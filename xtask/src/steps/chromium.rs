@@ -18,6 +18,7 @@ use crate::run::CommandLine;
 /// Commands under which a browser may be installed.
 const BROWSER_COMMANDS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "chrome"];
 
+/// Maximum time in which the browser must load the page.
 const BROWSER_MAX: Duration = Duration::from_secs(120);
 
 /// Browser options. The network is disabled, so that a page that needs the network fails here.
@@ -57,7 +58,11 @@ pub fn test_in_chromium(context: &mut TestContext) -> Result<()> {
     let ids = ladder.figure_ids()?;
     ensure!(!ids.is_empty(), "the smoke run stored no figures");
     let page = render_page(browser, &ladder.report_path(), &context.temporary)?;
-    ensure!(page.console.is_empty(), "the console is not empty:\n{}", page.console.join("\n"));
+    ensure!(
+        page.console.is_empty(),
+        "the page logs messages to the console:\n{}",
+        page.console.join("\n")
+    );
     let fetched = fetched_resources(&page.dom);
     ensure!(
         fetched.is_empty(),
@@ -74,7 +79,7 @@ pub fn test_in_chromium(context: &mut TestContext) -> Result<()> {
     check_interaction(&ladder.report_path(), &context.temporary.join("driven"))
 }
 
-/// Returns an error unless the script, which checks that `what` holds, returns `true`.
+/// Runs a script that checks the condition `what` in the page; returns an error unless it returns `true`.
 fn check_script(browser: &driver::BrowserPage, what: &str, script: &str) -> Result<()> {
     let said = browser.run(script)?;
     ensure!(said == Value::Bool(true), "the check failed: {what}; its script returned {said}");
@@ -207,10 +212,12 @@ const ESCAPE_KEY: &str = "\u{e00c}";
 /// WebDriver key code of the right arrow key.
 const RIGHT_KEY: &str = "\u{e014}";
 
+/// Returns the first installed browser of [`BROWSER_COMMANDS`].
 fn find_browser() -> Option<&'static str> {
     BROWSER_COMMANDS.into_iter().find(|name| CommandLine::new(name).args(["--version"]).succeeds())
 }
 
+/// Report page as the browser has loaded it: its HTML after the scripts ran, and its console messages.
 struct Page {
     dom: String,
     console: Vec<String>,
@@ -249,10 +256,12 @@ fn fetched_resources(dom: &str) -> Vec<String> {
     targets.filter(|target| !target.starts_with("data:")).map(str::to_owned).collect()
 }
 
+/// Returns the HTML of each table row of the page.
 fn rows(dom: &str) -> impl Iterator<Item = &str> {
     dom.split("<tr").skip(1).map(|row| row.split("</tr").next().unwrap_or_default())
 }
 
+/// Returns the ids that no table row of the page contains.
 fn ids_without_row(dom: &str, ids: &BTreeSet<String>) -> Vec<String> {
     let escaped = |id: &str| id.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     let seen = |id: &str| rows(dom).any(|row| row.contains(&escaped(id)));

@@ -15,12 +15,13 @@ const FUZZ_SECONDS: u32 = 60;
 
 /// Number of messages of the soak test, which takes about 72 s on two CPUs.
 const SOAK_MESSAGES: u64 = 100_000_000;
+/// Maximum duration of the soak test.
 const SOAK_MAX: Duration = Duration::from_secs(1800);
 
 /// Number of thread schedules that Miri tries for each test with `--long`.
 const MIRI_SEEDS: u32 = 16;
 
-/// Cargo options and filter for the tests that Miri runs, by crate: by default, and with `--long`.
+/// Options of `cargo miri test` that select a crate's tests: crate, options by default, options with `--long`.
 /// Crates not listed run all tests. Excluded are tests that take minutes in Miri or need features that
 /// Miri lacks (signals, limits, timed sleeps in epoll); of sched, whose only `unsafe` prefetches memory,
 /// all but one module; of fiber, whose switch is assembly, all but the lists and locks below it.
@@ -33,11 +34,11 @@ const MIRI_PARTS: [(&str, &str, &str); 6] = [
     ("handover-event", "--lib", "--lib"),
 ];
 
-/// Crates with code for Linux and x86_64 that is replaced by generic code, or excluded, elsewhere.
+/// Crates that also compile for other systems than Linux on x86_64, without their code for it.
 const PORTABLE: [&str; 5] =
     ["handover-base", "handover-lock", "handover-ring", "handover-timer", "handover-sched"];
 
-/// Package and filter of decoders of bytes from remote peers, which Miri runs with `--long`.
+/// Package and options for the tests of the RPC decoders, which Miri also runs with `--long`.
 const MIRI_DECODERS: (&str, &str) = ("handover-rpc", "--lib engine::");
 
 /// Runs the loom models. They have a separate target folder, as the flag rebuilds everything, and are
@@ -72,8 +73,8 @@ pub fn test_with_loom(context: &mut TestContext) -> Result<()> {
     Ok(())
 }
 
-/// Runs the tests of base and of the mechanisms that do not need Linux or x86_64, as on another system:
-/// `handover_portable` excludes the code for both. They have a separate target folder, as the flag rebuilds
+/// Runs the tests of the [`PORTABLE`] crates without their code for Linux and x86_64, as on another system:
+/// `handover_portable` excludes it. The tests have a separate target folder, as the flag rebuilds
 /// everything. Without `--long`, the longest tests of ring and sched are excluded, as the step `tests` runs them.
 pub fn test_portable_code(context: &mut TestContext) -> Result<()> {
     let concerned = |one: &&Crate| PORTABLE.contains(&&*one.name) && context.should_test(&one.name);
@@ -155,6 +156,7 @@ pub fn test_with_miri(context: &mut TestContext) -> Result<()> {
     Ok(())
 }
 
+/// Installs Miri if it is missing; returns an error if it cannot be installed.
 fn ensure_miri() -> Result<()> {
     let nightly = CommandLine::new("cargo +nightly --version").succeeds();
     ensure!(nightly, "no nightly toolchain; install it: rustup toolchain install nightly");

@@ -10,8 +10,10 @@ use anyhow::{Context as _, Result, bail};
 use crate::context::TestContext;
 use crate::run::CommandLine;
 
+/// Maximum duration of a command of apt-get or rustup.
 const INSTALL_MAX: Duration = Duration::from_secs(600);
 
+/// Maximum duration of a `cargo install`.
 const TOOL_INSTALL_MAX: Duration = Duration::from_secs(900);
 
 /// Installs a C compiler if there is none; SQLite and the C calls measured by the suite need it.
@@ -37,10 +39,10 @@ pub fn install_clippy(context: &mut TestContext) {
 pub fn install_debian_packages(packages: &[&str]) -> Result<()> {
     let names = packages.join(" and ");
     if !CommandLine::new("apt-get --version").succeeds() {
-        bail!("{names} not found, and apt-get is not available to install them");
+        bail!("{names} not found, and there is no apt-get to install them");
     }
     if !is_root() {
-        bail!("{names} not found: apt-get install {}", packages.join(" "));
+        bail!("{names} not found; install with `apt-get install {}`", packages.join(" "));
     }
     println!("installing Debian's {names}");
     let apt = |line: &str| {
@@ -51,7 +53,9 @@ pub fn install_debian_packages(packages: &[&str]) -> Result<()> {
     apt("apt-get -q -y --no-install-recommends install").args(packages).run().with_context(|| {
         match updated {
             Ok(()) => format!("{names} cannot be installed"),
-            Err(error) => format!("{names} cannot be installed, after {error:#}"),
+            Err(error) => format!(
+                "{names} cannot be installed, and the package lists could not be updated: {error:#}"
+            ),
         }
     })
 }
@@ -73,7 +77,7 @@ pub fn install_components(
     run.args(names).timeout(INSTALL_MAX).run()
 }
 
-/// Program that `cargo install` builds.
+/// Program that is found on the PATH, or built by `cargo install`.
 pub struct InstalledTool {
     /// Name of the program.
     pub name: &'static str,
@@ -87,11 +91,12 @@ impl InstalledTool {
     pub fn find_or_install(&self, context: &mut TestContext) -> Option<PathBuf> {
         let found = self.find(context).or_else(|error| match context.long {
             true => self.install(context),
-            false => bail!("{error:#}: {}, or --long, which does this", self.install),
+            false => bail!("{error:#}; install it with `{}`, or give --long", self.install),
         });
         found.map_err(|error| context.record_skipped(self.name, format!("{error:#}"))).ok()
     }
 
+    /// Returns the program's name if it is on the PATH, otherwise its path in the target folder.
     fn find(&self, context: &TestContext) -> Result<PathBuf> {
         let installed = context.workspace.target.join("tools/bin").join(self.name);
         [PathBuf::from(self.name), installed]

@@ -18,7 +18,7 @@ use crate::workspace::{Crate, Workspace};
 /// other features of the dependencies and rebuild them.
 const BUILD_COMMAND: &str = "cargo test --workspace --no-run";
 
-/// Features that are off by default, with tests of their own.
+/// Features that are off by default and have tests of their own, as `PACKAGE/FEATURE`.
 const TESTED_FEATURES: [&str; 3] =
     ["handover-lock/lock_api", "handover-notify/async", "handover-ring/async"];
 
@@ -31,15 +31,16 @@ pub fn feature_args<'a>(crates: impl IntoIterator<Item = &'a Crate>) -> Option<S
     (!selected.is_empty()).then(|| format!("--features={}", selected.join(",")))
 }
 
-/// Maximum duration of one program; a program that takes longer hangs and is killed.
+/// Maximum duration of one test program; a program that takes longer is killed.
 const PROGRAM_MAX: Duration = Duration::from_secs(600);
+/// Maximum duration of one test program with `--long`.
 const PROGRAM_MAX_LONG: Duration = Duration::from_secs(7200);
 
-/// Number of programs that run in parallel. Most of them wait for timeouts, child processes and ends of rounds.
+/// Number of test programs that run in parallel. Most of them wait for timeouts, child processes and ends of rounds.
 const PROGRAMS_AT_ONCE: usize = 2;
 
-/// Prefix of command lines that compile while test programs run: the lowest priority, as two threads that spin for each
-/// other waste their time slices while a compiler delays one of them.
+/// Prefix that gives a command the lowest priority, for compilers that run beside test programs. Two threads that spin
+/// for each other waste their time slices while a compiler delays one of them.
 pub const LOW_PRIORITY_PREFIX: &str = "nice -n 19";
 
 /// Number of times that a probe test with `--long` switches probes while threads execute them.
@@ -55,14 +56,17 @@ struct Artifact {
     executable: Option<PathBuf>,
 }
 
+/// Target that cargo has built.
 #[derive(Deserialize)]
 struct ArtifactTarget {
     name: String,
     src_path: PathBuf,
 }
 
+/// Profile in which cargo has built a target.
 #[derive(Deserialize)]
 struct Profile {
+    /// `true` if the target has been built as a test program.
     test: bool,
 }
 
@@ -87,7 +91,7 @@ pub fn test_programs(context: &mut TestContext) -> Result<&[TestProgram]> {
     Ok(context.programs.as_deref().unwrap_or_default())
 }
 
-/// Returns the test program of that package and target.
+/// Returns the test program of a package's target; builds the tests first if necessary.
 pub fn find_test_program(
     context: &mut TestContext,
     package: &str,
@@ -172,19 +176,22 @@ pub fn run_all_tests(context: &mut TestContext) -> Result<()> {
 /// Results of one worker thread that runs programs.
 #[derive(Default)]
 struct WorkerResults {
+    /// Number of tests that passed.
     tests: u64,
     /// Packages of programs that passed, with the time at which they started.
     passed: Vec<(String, SystemTime)>,
+    /// Packages of programs that failed.
     failed: Vec<String>,
     /// Errors of the programs that failed.
     failures: Vec<String>,
 }
 
-/// Times at which all test programs of a package last passed, stored in the target folder.
+/// Time at which all test programs of a package last passed, by package, stored in the target folder.
 struct PassHistory {
     file: PathBuf,
+    /// Start of the tests that last passed, by package.
     passed: BTreeMap<String, SystemTime>,
-    /// Packages of `passed` that were added since the file was read.
+    /// Packages of which [`add`](Self::add) has recorded a program since the file was read.
     added: BTreeSet<String>,
 }
 
@@ -197,7 +204,7 @@ impl PassHistory {
         Self { file, passed, added: BTreeSet::new() }
     }
 
-    /// Adds a program of a package that passed; the earliest start of the package's programs counts.
+    /// Records that a test program of a package passed; keeps the earliest start of the package's programs.
     fn add(&mut self, package: String, start: SystemTime) {
         let is_first = self.added.insert(package.clone());
         let time = self.passed.entry(package).or_insert(start);
@@ -206,18 +213,18 @@ impl PassHistory {
 
     fn write(&self) -> Result<()> {
         let text = serde_json::to_vec(&self.passed)?;
-        fs::write(&self.file, text).with_context(|| self.file.display().to_string())
+        fs::write(&self.file, text).with_context(|| format!("cannot write {}", self.file.display()))
     }
 
     /// Returns `true` if the package's tests have passed since its files were last written.
     fn is_current(&self, package: &str, folder: &Path) -> bool {
         let passed = self.passed.get(package);
-        passed.is_some_and(|passed| newest(folder).is_some_and(|time| time < *passed))
+        passed.is_some_and(|passed| newest_modification(folder).is_some_and(|time| time < *passed))
     }
 }
 
-/// Returns the packages whose files were written since their tests last passed, and those that depend on one of them
-/// directly. Indirect ones are left to a complete run, and so are the faces, whose tests take longest:
+/// Returns the packages whose files were written since their tests last passed, and those that directly depend
+/// on one of them. Indirect ones are left to a complete run, and so are the faces, whose tests take longest:
 /// the ladder runs in any case.
 pub fn affected_packages(workspace: &Workspace) -> BTreeSet<String> {
     let history = PassHistory::read(&workspace.target);
@@ -235,8 +242,8 @@ pub fn affected_packages(workspace: &Workspace) -> BTreeSet<String> {
     workspace.crates.iter().filter(is_affected).map(|one| one.name.clone()).collect()
 }
 
-/// Returns the time of the last write to a file, or to any file below a folder; `None` if none can be read.
-fn newest(path: &Path) -> Option<SystemTime> {
+/// Returns the latest modification time of a file, or of the files below a folder; `None` if none can be read.
+fn newest_modification(path: &Path) -> Option<SystemTime> {
     let data = fs::symlink_metadata(path).ok()?;
     if !data.is_dir() {
         return data.modified().ok();
@@ -244,11 +251,11 @@ fn newest(path: &Path) -> Option<SystemTime> {
     let entries = fs::read_dir(path).ok()?;
     let is_source = |path: &PathBuf| !path.ends_with("target");
     let paths = entries.filter_map(|entry| Some(entry.ok()?.path())).filter(is_source);
-    paths.filter_map(|path| newest(&path)).max()
+    paths.filter_map(|path| newest_modification(&path)).max()
 }
 
 impl TestProgram {
-    /// Runs the program and returns the number of tests passed.
+    /// Runs the test program and returns the number of tests that passed.
     fn run(&self, long: bool, libraries: &str) -> Result<u64> {
         let mut run = CommandLine::program(&self.path)
             .with_display_name(&format!("{} {}", self.package, self.source.display()))

@@ -31,10 +31,10 @@ const CRATES: [&str; 6] = [
     "handover-rpc",
 ];
 
-/// Maximum duration of one sanitizer, including its build of the standard library.
+/// Maximum duration of the run of one sanitizer, with its build of the standard library.
 const SANITIZER_MAX: Duration = Duration::from_secs(3600);
 
-/// Target triple, which must be given for the standard library to be built.
+/// Target triple; cargo builds the standard library only if it is given.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// Tests that ThreadSanitizer cannot run, each with a reason.
@@ -63,17 +63,18 @@ const ADDRESS_SKIPPED: [&str; 7] = [
     "machine_that_needs_a_descriptor_is_refused_if_there_is_none",
 ];
 
-/// Runs the tests of these crates with each sanitizer.
+/// Runs the tests of [`CRATES`] under ThreadSanitizer, then under AddressSanitizer.
 pub fn test_with_sanitizers(context: &mut TestContext) -> Result<()> {
     if let Err(why) = ensure_std_sources() {
         context.record_skipped("sanitizers", format!("{why:#}"));
         return Ok(());
     }
-    run(context, "thread", &THREAD_SKIPPED, ("TSAN_OPTIONS", "allocator_may_return_null=1"))?;
-    run(context, "address", &ADDRESS_SKIPPED, ("ASAN_OPTIONS", "allocator_may_return_null=1"))
+    run_with(context, "thread", &THREAD_SKIPPED, ("TSAN_OPTIONS", "allocator_may_return_null=1"))?;
+    run_with(context, "address", &ADDRESS_SKIPPED, ("ASAN_OPTIONS", "allocator_may_return_null=1"))
 }
 
-fn run(
+/// Runs the tests of [`CRATES`] under a sanitizer, except the `skipped` ones, with an environment variable set.
+fn run_with(
     context: &mut TestContext,
     sanitizer: &str,
     skipped: &[&str],
@@ -107,13 +108,14 @@ fn run(
     Ok(())
 }
 
+/// Installs the standard library's sources for nightly if they are missing.
 fn ensure_std_sources() -> Result<()> {
     let nightly = CommandLine::new("cargo +nightly --version").succeeds();
     ensure!(nightly, "no nightly toolchain; install it: rustup toolchain install nightly");
-    let has_sources = CommandLine::new("sh -c").args([SOURCES]);
+    let has_sources = CommandLine::new("sh -c").args([HAS_STD_SOURCES]);
     install_components(Some("nightly"), &["rust-src"], has_sources)
 }
 
 /// Shell command that succeeds if the sources of nightly's standard library are installed.
-const SOURCES: &str =
+const HAS_STD_SOURCES: &str =
     "test -e \"$(rustc +nightly --print sysroot)/lib/rustlib/src/rust/library/Cargo.lock\"";

@@ -12,6 +12,7 @@ use crate::context::TestContext;
 use crate::run::CommandLine;
 use crate::workspace::Crate;
 
+/// Maximum duration of one example.
 const EXAMPLE_MAX: Duration = Duration::from_secs(120);
 
 /// Checks that the sources are formatted.
@@ -43,8 +44,8 @@ pub fn check_tidy_rules(context: &mut TestContext) -> Result<()> {
     Ok(())
 }
 
-/// Runs clippy with all features and, for crates whose features change code, without features and with the default ones. The
-/// step `build` lints with the default features.
+/// Runs clippy with all features; on net and rpc also without features, and on rpc with the default ones. The step
+/// `build` lints the other crates with the default features.
 pub fn lint(context: &mut TestContext) -> Result<()> {
     if !context.has_clippy {
         return Ok(());
@@ -59,7 +60,7 @@ pub fn lint(context: &mut TestContext) -> Result<()> {
     cargo(context, "cargo clippy -p handover-rpc -- -D warnings").run()
 }
 
-/// Name endings of examples that measure costs. They are always compiled, but run only with
+/// Endings of the names of examples that measure costs. They are always compiled, but run only with
 /// `--long`, because they take a minute in an unoptimised build.
 const MEASURING_ENDINGS: [&str; 2] = ["-cost", "-rates"];
 
@@ -152,13 +153,13 @@ pub fn check_packages(context: &mut TestContext) -> Result<()> {
     run.run()
 }
 
-/// mdBook without its server and its search index.
+/// mdBook, which builds the book, without its server and its search index.
 const MDBOOK: InstalledTool = InstalledTool {
     name: "mdbook",
     install: "cargo install --locked --debug --no-default-features mdbook@0.5.4",
 };
 
-/// Builds the book, and the documentation of everything, programs and examples too, with warnings denied.
+/// Builds the book, and the API documentation of all packages with warnings denied.
 pub fn build_docs(context: &mut TestContext) -> Result<()> {
     if let Some(mdbook) = MDBOOK.find_or_install(context) {
         let pages = context.workspace.target.join("book");
@@ -168,7 +169,7 @@ pub fn build_docs(context: &mut TestContext) -> Result<()> {
     cargo(context, "cargo doc --workspace --no-deps").env("RUSTDOCFLAGS", "-D warnings").run()
 }
 
-/// Returns a command that runs in the workspace's root.
+/// Returns the command `line`, to be run in the workspace's root.
 fn cargo(context: &TestContext, line: &str) -> CommandLine {
     CommandLine::new(line).current_dir(&context.workspace.root)
 }

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use handover_status::*;
 
-/// Message of a machine, copied at each step.
+/// Message to a machine; the library copies it whenever it passes it on.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct handover_event_message {
@@ -25,7 +25,7 @@ pub struct handover_event_message {
     pub kind: u32,
     /// Readiness of a watched descriptor, as bits of `HANDOVER_EVENT_*`; 0 for other messages.
     pub ready: u32,
-    /// Pointer of the program.
+    /// Pointer for the program's own use; the library only copies it.
     pub data: *mut c_void,
 }
 
@@ -104,18 +104,19 @@ pub struct handover_event_config {
 
 type Message = handover_event_message;
 
-/// Parts of a machine that its handler uses.
+/// State that a machine's handle shares with its handler.
 #[derive(Default)]
-struct Shared {
+struct MachineShared {
     /// Handle of the machine, which its handler passes to C; null until the machine has one.
     handle: AtomicPtr<handover_event_machine>,
     callback: CallbackContext,
 }
 
+/// Handler of a machine that calls a function of C.
 struct CHandler {
     function: unsafe extern "C" fn(*mut handover_event_machine, *const Message, *mut c_void),
     context: UserPointer,
-    shared: Arc<Shared>,
+    shared: Arc<MachineShared>,
 }
 
 impl Handler for CHandler {
@@ -137,7 +138,7 @@ pub struct handover_event_machine {
     machine: Exclusive<Machine<CHandler>>,
     address: Address<Message>,
     stopper: Stopper,
-    shared: Arc<Shared>,
+    shared: Arc<MachineShared>,
 }
 
 /// Sending end of a machine's inbox; opaque.
@@ -169,6 +170,7 @@ pub extern "C" fn handover_event_config_init(
     })
 }
 
+/// Converts C's limits to the configuration of a machine; returns an error for an unknown policy.
 fn configured(config: &handover_event_config) -> Result<Config, Fault> {
     let when_full = match config.when_full {
         0 => WhenFull::Refuse,
@@ -214,7 +216,7 @@ pub unsafe extern "C" fn handover_event_create(
             // SAFETY: the header demands a structure that begins with its size.
             configured(&unsafe { sized("config", config) }?)?
         };
-        let shared = Arc::<Shared>::default();
+        let shared = Arc::<MachineShared>::default();
         let handler =
             CHandler { function, context: UserPointer(context), shared: Arc::clone(&shared) };
         let machine = Machine::new(handler, config).map_err(|error| match error {
@@ -291,7 +293,7 @@ pub extern "C" fn handover_event_address_destroy(address: Option<Box<handover_ev
     drop(address);
 }
 
-fn unsent(error: &SendError<Message>) -> Fault {
+fn send_fault(error: &SendError<Message>) -> Fault {
     match error {
         SendError::Closed(_) => HANDOVER_CLOSED.into(),
         _ => HANDOVER_FULL.into(),
@@ -311,11 +313,11 @@ pub extern "C" fn handover_event_send(
 ) -> handover_status {
     guard(|| {
         let message = *given("message", message)?;
-        given("address", address)?.address.send(message).map_err(|it| unsent(&it))
+        given("address", address)?.address.send(message).map_err(|it| send_fault(&it))
     })
 }
 
-/// Runs `act` with the context of the machine: that of its handler if this is called within it.
+/// Runs `act` with the context of the running handler if this is called within it, otherwise with the machine's.
 fn with_context<T>(
     machine: Option<&handover_event_machine>,
     act: impl FnOnce(&mut Context<'_, Message>) -> Result<T, Fault>,
@@ -343,11 +345,11 @@ pub extern "C" fn handover_event_send_self(
 ) -> handover_status {
     guard(|| {
         let message = *given("message", message)?;
-        with_context(machine, |context| context.send_quiet(message).map_err(|it| unsent(&it)))
+        with_context(machine, |context| context.send_quiet(message).map_err(|it| send_fault(&it)))
     })
 }
 
-fn timers_full<M>(_: TimersFull<M>) -> Fault {
+fn timers_fault<M>(_: TimersFull<M>) -> Fault {
     HANDOVER_FULL.because("timers_max timers are running: cancel some, or raise timers_max")
 }
 
@@ -368,7 +370,7 @@ pub extern "C" fn handover_event_after(
     guard(|| {
         let message = *given("message", message)?;
         let delay = Duration::from_nanos(delay_ns);
-        let id = with_context(machine, |it| it.after(delay, message).map_err(timers_full))?;
+        let id = with_context(machine, |it| it.after(delay, message).map_err(timers_fault))?;
         put(timer, id.to_bits());
         Ok(())
     })
@@ -393,7 +395,7 @@ pub extern "C" fn handover_event_every(
         }
         let period = Duration::from_nanos(period_ns);
         let id =
-            with_context(machine, |it| it.every(period, move || message).map_err(timers_full))?;
+            with_context(machine, |it| it.every(period, move || message).map_err(timers_fault))?;
         put(timer, id.to_bits());
         Ok(())
     })
@@ -427,7 +429,7 @@ impl AsFd for Descriptor {
     }
 }
 
-fn interest(bits: u32) -> Result<Interest, Fault> {
+fn parse_interest(bits: u32) -> Result<Interest, Fault> {
     let has = |bit| bits & bit != 0;
     let it = Interest {
         read: has(HANDOVER_EVENT_READABLE),
@@ -437,7 +439,7 @@ fn interest(bits: u32) -> Result<Interest, Fault> {
     let known = HANDOVER_EVENT_READABLE | HANDOVER_EVENT_WRITABLE | HANDOVER_EVENT_EDGE;
     if !(it.read || it.write) || bits & !known != 0 {
         return Err(HANDOVER_INVALID_ARGUMENT.because(format_args!(
-            "interest={bits}: must be HANDOVER_EVENT_READABLE, HANDOVER_EVENT_WRITABLE or both, and may have _EDGE"
+            "interest_bits={bits}: must be HANDOVER_EVENT_READABLE, HANDOVER_EVENT_WRITABLE or both, and may have _EDGE"
         )));
     }
     Ok(it)
@@ -452,14 +454,14 @@ fn ready_bits(ready: Ready) -> u32 {
         | bit(failed, HANDOVER_EVENT_FAILED)
 }
 
-fn unwatched(error: WatchError) -> Fault {
+fn watch_fault(error: WatchError) -> Fault {
     match error {
         WatchError::Stopped => HANDOVER_NOT_FOUND.because(error),
         _ => HANDOVER_SYSTEM.because(error),
     }
 }
 
-/// Watches a descriptor for `interest`, bits of `HANDOVER_EVENT_*`. For each readiness, a copy of the message is
+/// Watches a descriptor for `interest_bits` of `HANDOVER_EVENT_*`. For each readiness, a copy of the message is
 /// handled, with `ready` set. The number of the watch goes to `watch`, unless that is null.
 ///
 /// Errors: `HANDOVER_INVALID_ARGUMENT` for a negative descriptor or another interest; `HANDOVER_SYSTEM` if the kernel
@@ -477,14 +479,14 @@ pub extern "C" fn handover_event_watch(
 ) -> handover_status {
     guard(|| {
         let message = *given("message", message)?;
-        let interest = interest(interest_bits)?;
+        let interest = parse_interest(interest_bits)?;
         if descriptor < 0 {
             return Err(HANDOVER_INVALID_ARGUMENT
                 .because(format_args!("descriptor={descriptor}: negative")));
         }
         let wrap = move |ready| message.with_ready(ready_bits(ready));
         let id = with_context(machine, |context| {
-            context.watch(Descriptor(descriptor), interest, wrap).map_err(unwatched)
+            context.watch(Descriptor(descriptor), interest, wrap).map_err(watch_fault)
         })?;
         put(watch, id.to_bits());
         Ok(())
@@ -503,9 +505,9 @@ pub extern "C" fn handover_event_set_interest(
     interest_bits: u32,
 ) -> handover_status {
     guard(|| {
-        let interest = interest(interest_bits)?;
+        let interest = parse_interest(interest_bits)?;
         let watch = WatchId::from_bits(watch);
-        with_context(machine, |context| context.set_interest(watch, interest).map_err(unwatched))
+        with_context(machine, |context| context.set_interest(watch, interest).map_err(watch_fault))
     })
 }
 
@@ -527,10 +529,11 @@ pub extern "C" fn handover_event_unwatch(
     })
 }
 
-fn broken(error: RunError) -> Fault {
+fn run_fault(error: RunError) -> Fault {
     HANDOVER_SYSTEM.because(error)
 }
 
+/// Returns `true` if the machine was stopped, `false` if it runs on; an error if its handler panicked.
 fn check_end(ended: Option<EndReason>) -> Result<bool, Fault> {
     match ended {
         None => Ok(false),
@@ -548,7 +551,8 @@ fn check_end(ended: Option<EndReason>) -> Result<bool, Fault> {
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_event_run(machine: Option<&handover_event_machine>) -> handover_status {
     guard(|| {
-        let ended = given("machine", machine)?.machine.enter("machine")?.run().map_err(broken)?;
+        let ended =
+            given("machine", machine)?.machine.enter("machine")?.run().map_err(run_fault)?;
         check_end(Some(ended)).map(drop)
     })
 }
@@ -569,7 +573,7 @@ pub extern "C" fn handover_event_run_once(
     guard(|| {
         let mut machine = given("machine", machine)?.machine.enter("machine")?;
         let round = if should_wait != 0 { machine.run_once() } else { machine.poll() };
-        let RoundResult { handled, end_reason: ended, .. } = round.map_err(broken)?;
+        let RoundResult { handled, end_reason: ended, .. } = round.map_err(run_fault)?;
         put(handled_count, handled);
         if check_end(ended)? { Err(HANDOVER_CLOSED.into()) } else { Ok(()) }
     })

@@ -79,7 +79,7 @@ pub unsafe extern "C" fn handover_fiber_runtime_destroy(
     })
 }
 
-fn spawn_failed(error: SpawnError) -> Fault {
+fn spawn_fault(error: SpawnError) -> Fault {
     match error {
         SpawnError::Stack(StackError::OutOfMemory { .. }) => HANDOVER_OUT_OF_MEMORY.because(error),
         SpawnError::Stack(_) => HANDOVER_SYSTEM.because(error),
@@ -115,7 +115,7 @@ pub extern "C" fn handover_fiber_spawn(
             Some(runtime) => builder.spawn_on(&runtime.runtime.handle(), run),
             None => builder.spawn(run),
         };
-        let handle = handle.map_err(spawn_failed)?;
+        let handle = handle.map_err(spawn_fault)?;
         put(fiber, Some(Box::new(handover_fiber { fiber: Exclusive::new(Some(handle)) })));
         Ok(())
     })
@@ -210,6 +210,7 @@ pub extern "C" fn handover_fiber_id() -> u64 {
 
 /// Pointer that one participant sets and others, fibers or threads, wait for; opaque.
 pub struct handover_fiber_eventual {
+    /// `true` from the start of a set to the next reset.
     is_taken: AtomicBool,
     value: AtomicPtr<c_void>,
     event: Eventual,

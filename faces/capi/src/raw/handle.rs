@@ -33,7 +33,7 @@ impl UserPointer {
     }
 }
 
-/// Runs the body of an exported function; stores the message of its error, and stops a panic.
+/// Runs the body of an exported function; stores the message of its error, and turns a panic into one.
 #[inline]
 pub(super) fn guard(body: impl FnOnce() -> Outcome) -> handover_status {
     match catch_unwind(AssertUnwindSafe(body)) {
@@ -44,20 +44,20 @@ pub(super) fn guard(body: impl FnOnce() -> Outcome) -> handover_status {
 }
 
 #[cold]
-fn null(name: &str) -> Fault {
+fn null_fault(name: &str) -> Fault {
     HANDOVER_NULL_ARGUMENT.because(format_args!("{name}: must not be null"))
 }
 
-/// Returns what `argument` points to.
+/// Returns a pointer argument that must not be null.
 ///
 /// # Errors
 /// `HANDOVER_NULL_ARGUMENT`, with the name of the argument.
 #[inline]
 pub(super) fn given<T>(name: &str, argument: Option<T>) -> Result<T, Fault> {
-    argument.ok_or_else(|| null(name))
+    argument.ok_or_else(|| null_fault(name))
 }
 
-/// Returns the place for a result if C wants it.
+/// Stores a result at `place`, unless C passed null there.
 pub(super) fn put<T>(place: Option<&mut MaybeUninit<T>>, value: T) {
     if let Some(place) = place {
         place.write(value);
@@ -72,7 +72,9 @@ pub(super) fn put<T>(place: Option<&mut MaybeUninit<T>>, value: T) {
 /// # Safety
 /// A pointer that is neither null nor misaligned points to a `usize` and, if that is the size of `T`, to a `T`.
 pub(super) unsafe fn sized<T: Copy>(name: &str, pointer: *const T) -> Result<T, Fault> {
-    let Some(first) = std::ptr::NonNull::new(pointer.cast_mut()) else { return Err(null(name)) };
+    let Some(first) = std::ptr::NonNull::new(pointer.cast_mut()) else {
+        return Err(null_fault(name));
+    };
     if !first.is_aligned() {
         return Err(HANDOVER_INVALID_ARGUMENT.because(format_args!("{name}: misaligned")));
     }
@@ -88,7 +90,7 @@ pub(super) unsafe fn sized<T: Copy>(name: &str, pointer: *const T) -> Result<T, 
     Ok(unsafe { first.read() })
 }
 
-/// Returns a string of C as text.
+/// Converts a string of C, which must not be null.
 ///
 /// # Errors
 /// `HANDOVER_NULL_ARGUMENT`, and `HANDOVER_INVALID_ARGUMENT` if it is not UTF-8.
@@ -97,14 +99,14 @@ pub(super) unsafe fn sized<T: Copy>(name: &str, pointer: *const T) -> Result<T, 
 /// `pointer` is null, or points to a string that ends with a zero byte and does not change during `'a`.
 pub(super) unsafe fn text<'a>(name: &str, pointer: *const c_char) -> Result<&'a str, Fault> {
     if pointer.is_null() {
-        return Err(null(name));
+        return Err(null_fault(name));
     }
     // SAFETY: the pointer is not null, so that it points to such a string, as the caller guarantees.
     let text = unsafe { CStr::from_ptr(pointer) };
     text.to_str().map_err(|_| HANDOVER_INVALID_ARGUMENT.because(format_args!("{name}: not UTF-8")))
 }
 
-/// Returns a string of C as text; `None` for null.
+/// Converts a string of C; returns `None` for null.
 ///
 /// # Errors
 /// `HANDOVER_INVALID_ARGUMENT` if it is not UTF-8.
@@ -124,7 +126,7 @@ pub(super) unsafe fn optional_text(
 
 fn check_buffer(name: &str, is_null: bool, bytes: usize) -> Outcome {
     if is_null && bytes > 0 {
-        return Err(null(name));
+        return Err(null_fault(name));
     }
     if isize::try_from(bytes).is_err() {
         return Err(
@@ -215,7 +217,7 @@ pub(super) fn this_thread() -> usize {
     MARK.with(|mark| std::ptr::from_ref(mark).addr())
 }
 
-/// Value that one call at a time may access; another call, of this or another thread, is an error.
+/// Value that one call at a time may access; a call that begins meanwhile, on any thread, returns an error.
 ///
 /// A callback runs while the call that it interrupts has the value: the error of the inner call keeps C from
 /// destroying or re-entering a handle within its own callback.
@@ -254,7 +256,7 @@ impl<T> Exclusive<T> {
                 Err(HANDOVER_PANIC
                     .because(format_args!("{name}: an earlier call panicked; destroy it")))
             }
-            Ok(_) => Ok(Entered { of: self }),
+            Ok(_) => Ok(Entered { exclusive: self }),
             Err(owner) if owner == this => Err(HANDOVER_BUSY.because(format_args!(
                 "{name}: in use by a call of this thread; is this its callback?"
             ))),
@@ -269,7 +271,7 @@ impl<T> Exclusive<T> {
         self.owner.load(Ordering::Relaxed) == this_thread()
     }
 
-    /// Returns an error if a call has the value, so that its handle must not be destroyed.
+    /// Returns an error if a running call has the value; the handle must then not be destroyed.
     pub(super) fn check_idle(&self, name: &str) -> Outcome {
         match self.enter(name) {
             Err(fault) if fault.status != HANDOVER_PANIC => Err(fault),
@@ -282,9 +284,9 @@ impl<T> Exclusive<T> {
     }
 }
 
-/// Access to the value of an [`Exclusive`].
+/// Access to the value of an [`Exclusive`], until dropped.
 pub(super) struct Entered<'a, T> {
-    of: &'a Exclusive<T>,
+    exclusive: &'a Exclusive<T>,
 }
 
 impl<T> Deref for Entered<'_, T> {
@@ -292,14 +294,14 @@ impl<T> Deref for Entered<'_, T> {
 
     fn deref(&self) -> &T {
         // SAFETY: `owner` names this thread until this guard is dropped, and `enter` makes no second guard meanwhile.
-        unsafe { &*self.of.value.get() }
+        unsafe { &*self.exclusive.value.get() }
     }
 }
 
 impl<T> DerefMut for Entered<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: as in deref(); `&mut self` excludes another reference through this guard.
-        unsafe { &mut *self.of.value.get() }
+        unsafe { &mut *self.exclusive.value.get() }
     }
 }
 
@@ -307,10 +309,10 @@ impl<T> Drop for Entered<'_, T> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             // Relaxed: ordered by the Release below.
-            self.of.is_broken.store(true, Ordering::Relaxed);
+            self.exclusive.is_broken.store(true, Ordering::Relaxed);
         }
         // Release: publishes the accesses to the value to the Acquire in enter().
-        self.of.owner.store(0, Ordering::Release);
+        self.exclusive.owner.store(0, Ordering::Release);
     }
 }
 
@@ -322,7 +324,7 @@ pub(super) struct CallbackContext(AtomicPtr<c_void>);
 impl CallbackContext {
     /// Runs a callback of C with `context` as its context.
     pub(super) fn during<T>(&self, context: *mut c_void, callback: impl FnOnce() -> T) -> T {
-        let _restore = Lent { of: self, pointer: self.replace(context) };
+        let _restore = Lent { callback: self, pointer: self.replace(context) };
         callback()
     }
 
@@ -330,9 +332,10 @@ impl CallbackContext {
     /// is running, or if the context is lent.
     pub(super) fn lend(&self) -> Option<Lent<'_>> {
         let pointer = self.replace(std::ptr::null_mut());
-        (!pointer.is_null()).then_some(Lent { of: self, pointer })
+        (!pointer.is_null()).then_some(Lent { callback: self, pointer })
     }
 
+    /// Replaces the pointer; returns the earlier one.
     fn replace(&self, pointer: *mut c_void) -> *mut c_void {
         // Relaxed: only the thread that has the handle's Exclusive value reads or writes the pointer.
         self.0.swap(pointer, Ordering::Relaxed)
@@ -341,7 +344,7 @@ impl CallbackContext {
 
 /// Context that is lent to a call, and given back when this is dropped.
 pub(super) struct Lent<'a> {
-    of: &'a CallbackContext,
+    callback: &'a CallbackContext,
     pointer: *mut c_void,
 }
 
@@ -353,11 +356,11 @@ impl Lent<'_> {
 
 impl Drop for Lent<'_> {
     fn drop(&mut self) {
-        self.of.replace(self.pointer);
+        self.callback.replace(self.pointer);
     }
 }
 
-/// Takes a handle back from C to drop it, unless a running call uses the value that `exclusive` returns: then C
+/// Takes a handle back from C, so that it can be dropped. If a running call uses the value that `exclusive` returns, C
 /// keeps the handle.
 ///
 /// # Errors

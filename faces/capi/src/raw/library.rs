@@ -5,7 +5,7 @@ use super::handle::guard;
 use crate::status::{handover_status, last_error};
 use std::ffi::c_char;
 
-/// Version of this header; compare it with `handover_version()`.
+/// Major version of this header; compare it with `handover_version()`.
 pub const HANDOVER_VERSION_MAJOR: u32 = 0;
 /// Minor version of this header. While the major version is 0, another minor version is not compatible.
 pub const HANDOVER_VERSION_MINOR: u32 = 1;
@@ -46,7 +46,7 @@ pub extern "C" fn handover_last_error() -> *const c_char {
     last_error()
 }
 
-/// Stores the time in ns on `CLOCK_MONOTONIC`: the clock of `handover_event` and `handover_fiber`, and one for
+/// Returns the time in ns on `CLOCK_MONOTONIC`, the clock of `handover_event` and `handover_fiber`. It also suits
 /// `handover_timer`.
 ///
 /// Threads: any. Blocking: never.

@@ -18,22 +18,23 @@ pub enum handover_notify_kind {
     HANDOVER_NOTIFY_EVENTFD = 1,
 }
 
+/// Receiver of either kind of notification.
 enum AnyReceiver {
     Futex(adaptive::Receiver),
     Eventfd(adaptive_fd::Receiver),
 }
 
-/// End that notifies; opaque.
+/// Sending end of a notification; opaque.
 pub struct handover_notify_sender {
     sender: Box<dyn Notify>,
 }
 
-/// End that waits for notifications; opaque.
+/// Receiving end of a notification; opaque.
 pub struct handover_notify_receiver {
     receiver: Exclusive<AnyReceiver>,
 }
 
-fn refused(error: PairError) -> Fault {
+fn pair_fault(error: PairError) -> Fault {
     match error {
         PairError::Config(_) => HANDOVER_INVALID_ARGUMENT.because(error),
         _ => HANDOVER_SYSTEM.because(error),
@@ -62,11 +63,11 @@ pub extern "C" fn handover_notify_create(
         let config = Config { spin_ns_max, ..Config::default() };
         let (notify, wait): (Box<dyn Notify>, _) = match kind {
             0 => {
-                let (notify, wait) = adaptive::pair(config).map_err(|it| refused(it.into()))?;
+                let (notify, wait) = adaptive::pair(config).map_err(|it| pair_fault(it.into()))?;
                 (Box::new(notify), AnyReceiver::Futex(wait))
             }
             1 => {
-                let (notify, wait) = adaptive_fd::pair(config).map_err(refused)?;
+                let (notify, wait) = adaptive_fd::pair(config).map_err(pair_fault)?;
                 (Box::new(notify), AnyReceiver::Eventfd(wait))
             }
             _ => {
@@ -122,6 +123,7 @@ fn wait(receiver: &mut impl Wait, timeout_ns: u64) -> Outcome {
     notified.map(drop).ok_or(HANDOVER_TIMED_OUT.into())
 }
 
+/// Runs `act` with an eventfd receiver; returns an error for a futex receiver.
 fn with_eventfd<T>(
     receiver: Option<&handover_notify_receiver>,
     act: impl FnOnce(&mut adaptive_fd::Receiver) -> T,

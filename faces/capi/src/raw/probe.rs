@@ -31,7 +31,7 @@ pub struct handover_probe_summary {
     pub bytes: u64,
 }
 
-fn unswitched(error: SwitchError) -> Fault {
+fn switch_fault(error: SwitchError) -> Fault {
     HANDOVER_SYSTEM.because(error)
 }
 
@@ -51,7 +51,7 @@ pub unsafe extern "C" fn handover_probe_enable(
     guard(|| {
         // SAFETY: the header demands a string that ends with a zero byte.
         let pattern = unsafe { text("pattern", pattern) }?;
-        put(sites_count, enable(pattern).map_err(unswitched)?);
+        put(sites_count, enable(pattern).map_err(switch_fault)?);
         Ok(())
     })
 }
@@ -69,7 +69,7 @@ pub unsafe extern "C" fn handover_probe_disable(
     guard(|| {
         // SAFETY: the header demands a string that ends with a zero byte.
         let pattern = unsafe { text("pattern", pattern) }?;
-        put(sites_count, disable(pattern).map_err(unswitched)?);
+        put(sites_count, disable(pattern).map_err(switch_fault)?);
         Ok(())
     })
 }

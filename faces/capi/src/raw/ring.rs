@@ -26,25 +26,27 @@ pub enum handover_ring_kind {
     HANDOVER_RING_MPSC = 1,
 }
 
-/// Alignment in memory: elements of 8 bytes and more are copied as words.
+/// Element of `N` bytes, aligned to 8 bytes, so that it is copied in words.
 #[derive(Clone, Copy)]
 #[repr(align(8))]
 struct Words<const N: usize>([MaybeUninit<u8>; N]);
 
-/// As [`Words`], for elements of fewer than 8 bytes.
+/// Element of 4 bytes, aligned to 4 bytes.
 #[derive(Clone, Copy)]
 #[repr(align(4))]
 struct HalfWord([MaybeUninit<u8>; 4]);
 
+/// Element of a ring that consists of bytes.
 trait Element: Copy + 'static {
+    /// Element whose bytes are uninitialised.
     const VACANT: Self;
 
     fn bytes(&self) -> &[MaybeUninit<u8>];
     fn bytes_mut(&mut self) -> &mut [MaybeUninit<u8>];
 
-    /// Makes an element of `source`, which is not longer.
+    /// Creates an element that begins with the bytes of `source`, which is not longer.
     #[inline(always)]
-    fn of(source: &[MaybeUninit<u8>]) -> Self {
+    fn from_bytes(source: &[MaybeUninit<u8>]) -> Self {
         let mut element = Self::VACANT;
         element.bytes_mut()[..source.len()].copy_from_slice(source);
         element
@@ -87,7 +89,7 @@ impl Element for HalfWord {
 
 /// Producer of a ring with elements of any size.
 trait Push {
-    /// Pushes the elements in `bytes`, as many as there is room for; returns their number.
+    /// Pushes the elements in `bytes`, as many as fit into the ring; returns their number.
     ///
     /// # Safety
     /// `bytes` points to `count` elements. Only one thread at a time is in a method, except for MPSC.
@@ -99,14 +101,20 @@ trait Push {
     /// As [`push`](Self::push).
     unsafe fn push_one(&self, bytes: *const MaybeUninit<u8>) -> handover_status;
 
+    /// Returns `true` if the ring is closed.
+    ///
     /// # Safety
     /// As [`push`](Self::push).
     unsafe fn is_closed(&self) -> bool;
 
+    /// Closes the ring for all producers.
+    ///
     /// # Safety
     /// As [`push`](Self::push).
     unsafe fn close(&self);
 
+    /// Returns the number of elements in the ring.
+    ///
     /// # Safety
     /// As [`push`](Self::push).
     unsafe fn len(&self) -> usize;
@@ -129,12 +137,15 @@ trait Pop {
     /// `bytes` points to memory for an element.
     unsafe fn pop_one(&mut self, bytes: *mut MaybeUninit<u8>) -> bool;
 
+    /// Returns `true` if the ring is empty and closed.
     fn is_finished(&self) -> bool;
+    /// Closes the ring.
     fn close(&mut self);
+    /// Returns the number of elements in the ring.
     fn len(&self) -> usize;
 }
 
-/// End of a ring, with the size of C's elements. If `EXACT`, they fill the ring's elements.
+/// Producer or consumer of a ring, with the size of C's elements. If `EXACT`, they fill the ring's elements.
 struct End<R, const EXACT: bool> {
     ring: R,
     element_bytes: usize,
@@ -155,6 +166,8 @@ struct Elements<'a, E> {
 }
 
 impl<'a, E: Element> Elements<'a, E> {
+    /// Creates an iterator over the `count` elements at `bytes`.
+    ///
     /// # Safety
     /// `bytes` points to `count` elements of `element_bytes` bytes, which do not change during `'a`.
     #[inline(always)]
@@ -180,7 +193,7 @@ impl<E: Element> Iterator for Elements<'_, E> {
 
 impl<E: Element> ExactSizeIterator for Elements<'_, E> {}
 
-fn pushed(result: Result<(), PushError<impl Sized>>) -> handover_status {
+fn push_status(result: Result<(), PushError<impl Sized>>) -> handover_status {
     match result {
         Ok(()) => HANDOVER_OK,
         Err(PushError::Full(_)) => HANDOVER_FULL,
@@ -188,12 +201,12 @@ fn pushed(result: Result<(), PushError<impl Sized>>) -> handover_status {
     }
 }
 
-/// Pushes an element into a ring that is closed, or full by the consumer's position read last; reads the position again.
+/// Pushes an element after reading the consumer's position again; for a ring that is closed, or seemed full.
 /// A function of its own, so that its caller saves no registers: a push from C takes 2.3 ns instead of 3.0 (2026-11).
 #[cold]
 #[inline(never)]
 fn push_after_refresh<E>(ring: &mut spsc::Producer<E>, element: E) -> handover_status {
-    pushed(ring.push(element))
+    push_status(ring.push(element))
 }
 
 impl<E: Element, const EXACT: bool> Push for End<UnsafeCell<spsc::Producer<E>>, EXACT> {
@@ -210,7 +223,7 @@ impl<E: Element, const EXACT: bool> Push for End<UnsafeCell<spsc::Producer<E>>, 
         let bytes = unsafe { std::slice::from_raw_parts(bytes, self.element_bytes::<E>()) };
         // SAFETY: only one thread at a time is in a method, as the caller guarantees, and none calls another.
         let ring = unsafe { &mut *self.ring.get() };
-        match ring.push_without_refresh(E::of(bytes)) {
+        match ring.push_without_refresh(E::from_bytes(bytes)) {
             Ok(()) => HANDOVER_OK,
             Err(element) => push_after_refresh(ring, element),
         }
@@ -255,7 +268,7 @@ impl<E: Element, const EXACT: bool> Push for End<mpsc::Producer<E>, EXACT> {
     unsafe fn push_one(&self, bytes: *const MaybeUninit<u8>) -> handover_status {
         // SAFETY: `bytes` points to an element, as the caller guarantees.
         let bytes = unsafe { std::slice::from_raw_parts(bytes, self.element_bytes::<E>()) };
-        pushed(self.ring.push(E::of(bytes)))
+        push_status(self.ring.push(E::from_bytes(bytes)))
     }
 
     unsafe fn is_closed(&self) -> bool {
@@ -320,8 +333,8 @@ macro_rules! pop {
 pop!(spsc::Consumer<E>);
 pop!(mpsc::Consumer<E>);
 
-/// Producer of any ring. The most frequent one has a variant of its own: through a trait object, a push from C took
-/// 4.4 ns instead of 3.6 (2026-11).
+/// Producer of a ring of any kind and element size. The most frequent one has a variant of its own: through a trait
+/// object, a push from C took 4.4 ns instead of 3.6 (2026-11).
 enum AnyProducer {
     /// Producer of elements of exactly eight bytes.
     Word(End<UnsafeCell<spsc::Producer<Words<8>>>, true>),
@@ -337,7 +350,7 @@ impl AnyProducer {
     }
 }
 
-/// Consumer of any ring; see [`AnyProducer`].
+/// Consumer of a ring of any kind and element size; see [`AnyProducer`].
 enum AnyConsumer {
     Word(End<spsc::Consumer<Words<8>>, true>),
     Other(Box<dyn Pop>),
@@ -371,9 +384,11 @@ pub struct handover_ring_consumer {
     element_bytes: usize,
 }
 
+/// Both ends of a ring.
 type Ends = (AnyProducer, AnyConsumer);
 
-fn ends<E: Element, const EXACT: bool>(
+/// Creates a ring of elements of type `E`.
+fn create_ends<E: Element, const EXACT: bool>(
     is_mpsc: bool,
     element_bytes: usize,
     slots_count: u32,
@@ -393,34 +408,35 @@ fn ends<E: Element, const EXACT: bool>(
     Ok((AnyProducer::Other(Box::new(producer)), AnyConsumer::Other(Box::new(consumer))))
 }
 
-/// As [`ends`], for SPSC rings of words.
-fn word_ends(slots_count: u32) -> Result<Ends, CapacityError> {
+/// Creates an SPSC ring of eight-byte elements.
+fn create_word_ends(slots_count: u32) -> Result<Ends, CapacityError> {
     let element_bytes = size_of::<Words<8>>();
     let (producer, consumer) = spsc::ring(slots_count)?;
     let producer = End { ring: UnsafeCell::new(producer), element_bytes };
     Ok((AnyProducer::Word(producer), AnyConsumer::Word(End { ring: consumer, element_bytes })))
 }
 
-fn ring(is_mpsc: bool, bytes: usize, slots_count: u32) -> Result<Ends, Fault> {
+/// Creates a ring with the element type that suits `bytes`, the size of C's elements.
+fn create_ring(is_mpsc: bool, bytes: usize, slots_count: u32) -> Result<Ends, Fault> {
     let make: fn(bool, usize, u32) -> Result<Ends, CapacityError> = match bytes {
-        4 => ends::<HalfWord, true>,
-        8 if !is_mpsc => |_, _, slots_count| word_ends(slots_count),
-        8 => ends::<Words<8>, true>,
-        16 => ends::<Words<16>, true>,
-        24 => ends::<Words<24>, true>,
-        32 => ends::<Words<32>, true>,
-        48 => ends::<Words<48>, true>,
-        64 => ends::<Words<64>, true>,
-        128 => ends::<Words<128>, true>,
-        1..4 => ends::<HalfWord, false>,
-        5..16 => ends::<Words<16>, false>,
-        17..32 => ends::<Words<32>, false>,
-        33..64 => ends::<Words<64>, false>,
-        65..128 => ends::<Words<128>, false>,
-        129..=256 => ends::<Words<256>, false>,
-        257..=1024 => ends::<Words<1024>, false>,
+        4 => create_ends::<HalfWord, true>,
+        8 if !is_mpsc => |_, _, slots_count| create_word_ends(slots_count),
+        8 => create_ends::<Words<8>, true>,
+        16 => create_ends::<Words<16>, true>,
+        24 => create_ends::<Words<24>, true>,
+        32 => create_ends::<Words<32>, true>,
+        48 => create_ends::<Words<48>, true>,
+        64 => create_ends::<Words<64>, true>,
+        128 => create_ends::<Words<128>, true>,
+        1..4 => create_ends::<HalfWord, false>,
+        5..16 => create_ends::<Words<16>, false>,
+        17..32 => create_ends::<Words<32>, false>,
+        33..64 => create_ends::<Words<64>, false>,
+        65..128 => create_ends::<Words<128>, false>,
+        129..=256 => create_ends::<Words<256>, false>,
+        257..=1024 => create_ends::<Words<1024>, false>,
         1025..=HANDOVER_RING_ELEMENT_BYTES_MAX => {
-            ends::<Words<HANDOVER_RING_ELEMENT_BYTES_MAX>, false>
+            create_ends::<Words<HANDOVER_RING_ELEMENT_BYTES_MAX>, false>
         }
         _ => {
             return Err(HANDOVER_INVALID_ARGUMENT.because(format_args!(
@@ -458,7 +474,7 @@ pub extern "C" fn handover_ring_create(
                 HANDOVER_INVALID_ARGUMENT.because(format_args!("kind={kind}: no such ring"))
             );
         }
-        let (push, pop) = ring(kind != 0, element_bytes, slots_count)?;
+        let (push, pop) = create_ring(kind != 0, element_bytes, slots_count)?;
         producer.write(Some(Box::new(handover_ring_producer { end: push, element_bytes })));
         consumer.write(Some(Box::new(handover_ring_consumer { end: pop, element_bytes })));
         Ok(())
@@ -595,7 +611,7 @@ pub unsafe extern "C" fn handover_ring_pop(
     if is_popped { HANDOVER_OK } else { not_popped(consumer) }
 }
 
-/// Returns the status of a pop that found no element.
+/// Returns the status of a pop that found no element: `HANDOVER_CLOSED` or `HANDOVER_EMPTY`.
 #[cold]
 #[inline(never)]
 fn not_popped(consumer: &handover_ring_consumer) -> handover_status {

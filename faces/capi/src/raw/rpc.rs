@@ -27,9 +27,9 @@ pub struct handover_rpc_config {
     /// Path of a file with a secret that both ends of each `tcp://` connection must prove to know. Default null:
     /// anybody who can reach the port can call.
     pub secret_path: *const c_char,
-    /// Path of this endpoint's certificates in PEM, for `tls://`. Default null.
+    /// Path of this endpoint's certificate chain in PEM, for `tls://`. Default null.
     pub tls_certificates_path: *const c_char,
-    /// Path of the private key of the first certificate in PEM, for `tls://`. Default null.
+    /// Path of the private key of this endpoint's certificate in PEM, for `tls://`. Default null.
     pub tls_key_path: *const c_char,
     /// Path of the certificates of the authorities that sign peers' certificates in PEM, for `tls://`. Default null.
     pub tls_roots_path: *const c_char,
@@ -47,7 +47,7 @@ pub struct handover_rpc_config {
     pub handshake_timeout_ms: u32,
     /// Maximum time between the first and the last byte of a message on a stream, in ms; 0 for none. Default 30,000.
     pub message_timeout_ms: u32,
-    /// 1 to let peers end `handover_rpc_serve`. Default 0.
+    /// 1 to let peers end `handover_rpc_serve` with `handover_rpc_stop_peer`. Default 0.
     pub allows_remote_stop: u32,
 }
 
@@ -90,6 +90,7 @@ pub struct handover_rpc_request {
 /// Answer that a handler fills in; opaque, and valid until the handler returns.
 pub struct handover_rpc_response {
     bytes: Vec<u8>,
+    /// Text of the error, if the handler returns one.
     failure: String,
 }
 
@@ -107,9 +108,9 @@ pub type handover_rpc_handler = Option<
     ) -> i32,
 >;
 
-/// Parts of an endpoint that its handlers use.
+/// State that an endpoint's handle shares with its handlers.
 #[derive(Default)]
-struct Shared {
+struct EndpointShared {
     /// Handle of the endpoint, which handlers pass to C; null until the endpoint has one.
     handle: AtomicPtr<handover_rpc_endpoint>,
     callback: CallbackContext,
@@ -119,11 +120,12 @@ struct Shared {
 pub struct handover_rpc_endpoint {
     endpoint: Exclusive<Endpoint>,
     stopper: Stopper,
-    shared: Arc<Shared>,
+    shared: Arc<EndpointShared>,
+    /// Number that the handler of the last call with `HANDOVER_HANDLER_FAILED` returned.
     failure_code: AtomicI32,
 }
 
-fn failed(error: EndpointError) -> Fault {
+fn endpoint_fault(error: EndpointError) -> Fault {
     match error {
         EndpointError::Config(_)
         | EndpointError::IncompleteAddress(_)
@@ -136,7 +138,7 @@ fn failed(error: EndpointError) -> Fault {
     }
 }
 
-fn call_failed(error: CallError) -> Fault {
+fn call_fault(error: CallError) -> Fault {
     match error {
         CallError::Deadline => HANDOVER_TIMED_OUT.because(error),
         CallError::Disconnected(_) | CallError::EndpointStopped | CallError::Stale => {
@@ -180,6 +182,8 @@ pub extern "C" fn handover_rpc_config_init(
     })
 }
 
+/// Converts C's limits to the configuration of an endpoint; returns an error if only some TLS paths are set.
+///
 /// # Safety
 /// The strings are null, or end with a zero byte.
 unsafe fn configured(config: &handover_rpc_config) -> Result<Config, Fault> {
@@ -237,9 +241,9 @@ pub unsafe extern "C" fn handover_rpc_create(
             // SAFETY: the header demands strings that end with a zero byte.
             unsafe { configured(&config) }?
         };
-        let endpoint = Endpoint::new(config).map_err(failed)?;
+        let endpoint = Endpoint::new(config).map_err(endpoint_fault)?;
         let stopper = endpoint.stopper();
-        let shared = Arc::<Shared>::default();
+        let shared = Arc::<EndpointShared>::default();
         let handle = Box::into_raw(Box::new(handover_rpc_endpoint {
             endpoint: Exclusive::new(endpoint),
             stopper,
@@ -268,7 +272,7 @@ pub unsafe extern "C" fn handover_rpc_destroy(
     guard(|| unsafe { take_back("endpoint", endpoint, |it| &it.endpoint) }.map(drop))
 }
 
-/// Returns the endpoint for a function that a handler may not call.
+/// Runs `act` with the endpoint, for a function that must not be called within a handler.
 fn outside_handlers<T>(
     endpoint: Option<&handover_rpc_endpoint>,
     act: impl FnOnce(&mut Endpoint) -> Result<T, Fault>,
@@ -300,7 +304,7 @@ mod bulk;
 
 pub use bulk::*;
 
-fn parsed(address: &str) -> Result<Address, Fault> {
+fn parse_address(address: &str) -> Result<Address, Fault> {
     address.parse().map_err(|error: AddressError| HANDOVER_INVALID_ARGUMENT.because(error))
 }
 
@@ -320,10 +324,11 @@ pub unsafe extern "C" fn handover_rpc_listen(
 ) -> handover_status {
     guard(|| {
         // SAFETY: the header demands a string that ends with a zero byte.
-        let address = parsed(unsafe { text("address", address) }?)?;
+        let address = parse_address(unsafe { text("address", address) }?)?;
         // SAFETY: the header demands a buffer of that length.
         let resolved = unsafe { buffer_mut("resolved", resolved.cast(), resolved_bytes) }?;
-        let listening = outside_handlers(endpoint, |it| it.listen(&address).map_err(failed))?;
+        let listening =
+            outside_handlers(endpoint, |it| it.listen(&address).map_err(endpoint_fault))?;
         if resolved.is_empty() {
             return Ok(());
         }
@@ -347,8 +352,9 @@ pub unsafe extern "C" fn handover_rpc_connect(
     guard(|| {
         let place = given("peer", peer)?;
         // SAFETY: the header demands a string that ends with a zero byte.
-        let address = parsed(unsafe { text("address", address) }?)?;
-        let connected = outside_handlers(endpoint, |it| it.connect(&address).map_err(failed))?;
+        let address = parse_address(unsafe { text("address", address) }?)?;
+        let connected =
+            outside_handlers(endpoint, |it| it.connect(&address).map_err(endpoint_fault))?;
         place.write(connected.into());
         Ok(())
     })
@@ -482,7 +488,7 @@ pub unsafe extern "C" fn handover_rpc_fail(
     })
 }
 
-/// Serves peers until `handover_rpc_stop`, or until a peer may stop it.
+/// Serves peers until `handover_rpc_stop` is called, or a peer stops it (if `allows_remote_stop` is 1).
 ///
 /// Errors: `HANDOVER_BUSY` within a handler; `HANDOVER_WRONG_THREAD` while another thread uses the endpoint.
 /// Threads: one at a time, which runs the handlers. Blocking: until it is stopped.
@@ -540,7 +546,7 @@ pub extern "C" fn handover_rpc_stop_peer(
 ) -> handover_status {
     guard(|| {
         let endpoint = given("endpoint", endpoint)?;
-        with_driver!(endpoint, |driver| driver.stop_peer(peer.into())).map_err(call_failed)
+        with_driver!(endpoint, |driver| driver.stop_peer(peer.into())).map_err(call_fault)
     })
 }
 
@@ -593,7 +599,7 @@ pub unsafe extern "C" fn handover_rpc_call(
                 // Relaxed: read by the thread that called.
                 endpoint.failure_code.store(failure.code, Ordering::Relaxed);
             }
-            call_failed(error)
+            call_fault(error)
         })?
     })
 }

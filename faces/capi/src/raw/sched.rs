@@ -22,7 +22,7 @@ pub struct handover_sched {
 pub struct handover_sched_flow {
     /// Size of this structure in bytes.
     pub struct_bytes: usize,
-    /// Weight of the flow; the priority for `prio`, smaller numbers first; bits per second for `pacing`. Default 1.
+    /// Weight of the flow; with `prio` its priority (smaller is first), with `pacing` its rate in bit/s. Default 1.
     pub weight: u64,
     /// Maximum length of a packet of the flow in bytes. Default 65,535.
     pub length_bytes_max: u32,
@@ -144,7 +144,7 @@ pub unsafe extern "C" fn handover_sched_add_flow(
     })
 }
 
-fn refusal(reason: Refusal) -> Fault {
+fn refusal_fault(reason: Refusal) -> Fault {
     match reason {
         Refusal::FlowFull | Refusal::Full => HANDOVER_FULL.into(),
         Refusal::UnknownFlow | Refusal::NoMoreFlows => HANDOVER_NOT_FOUND.because(reason),
@@ -155,7 +155,7 @@ fn refusal(reason: Refusal) -> Fault {
 /// Queues a copy of the packet. `now_ns` is the current time on any clock that does not go back.
 ///
 /// If the oldest packet of the flow was dropped for it, `*has_dropped` is `true` and the dropped packet goes to
-/// `dropped`; both may be null, and `has_dropped` alone must not be null if `dropped` is not.
+/// `dropped`. Both may be null; if `dropped` is not null, `has_dropped` must not be null either.
 ///
 /// Errors: `HANDOVER_FULL`, which sets no last error; `HANDOVER_NOT_FOUND` for an unknown flow;
 /// `HANDOVER_INVALID_ARGUMENT` for a length that the flow does not allow.
@@ -176,7 +176,7 @@ pub extern "C" fn handover_sched_enqueue(
             return Err(HANDOVER_NULL_ARGUMENT.because("has_dropped: must not be null"));
         }
         let packet = Packet { flow, length_bytes, token: UserPointer(token) };
-        let accepted = scheduler.enqueue(now_ns, packet).map_err(|it| refusal(it.reason))?;
+        let accepted = scheduler.enqueue(now_ns, packet).map_err(|it| refusal_fault(it.reason))?;
         let old = match accepted {
             EnqueueOutcome::Queued => None,
             EnqueueOutcome::Replaced(old) => Some(old),

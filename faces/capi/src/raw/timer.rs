@@ -18,25 +18,25 @@ pub struct handover_timer_wheel {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct handover_timer_expired {
-    /// Number of the timer; a one-shot timer's is no longer valid.
+    /// Number of the timer; no longer valid for a one-shot timer.
     pub timer: u64,
     /// Deadline of the timer; the first one missed, if a periodic timer has missed several.
     pub deadline_ns: u64,
     /// Number of further deadlines of a periodic timer that have passed; no other call reports them.
     pub missed_count: u64,
-    /// Pointer that was passed at the start.
+    /// Pointer that was passed when the timer was started.
     pub payload: *mut c_void,
 }
 
-fn not_running(timer: u64) -> Fault {
+fn not_running_fault(timer: u64) -> Fault {
     HANDOVER_NOT_FOUND.because(format_args!("timer={timer:#x}: not running"))
 }
 
-fn id(timer: u64) -> Result<TimerId, Fault> {
-    TimerId::from_bits(timer).ok_or_else(|| not_running(timer))
+fn timer_id(timer: u64) -> Result<TimerId, Fault> {
+    TimerId::from_bits(timer).ok_or_else(|| not_running_fault(timer))
 }
 
-fn full(_: WheelFull<UserPointer>) -> Fault {
+fn timers_fault(_: WheelFull<UserPointer>) -> Fault {
     HANDOVER_FULL.because("timers_max timers are running: cancel or expire some")
 }
 
@@ -76,7 +76,7 @@ pub extern "C" fn handover_timer_start(
 ) -> handover_status {
     guard(|| {
         let wheel = &mut given("wheel", wheel)?.wheel;
-        let id = wheel.start(deadline_ns, UserPointer(payload)).map_err(full)?;
+        let id = wheel.start(deadline_ns, UserPointer(payload)).map_err(timers_fault)?;
         put(timer, id.to_bits());
         Ok(())
     })
@@ -102,7 +102,7 @@ pub extern "C" fn handover_timer_start_periodic(
             return Err(HANDOVER_INVALID_ARGUMENT.because("period_ns=0: must be at least 1"));
         };
         let payload = UserPointer(payload);
-        let id = wheel.start_periodic(first_ns, period_ns, payload).map_err(full)?;
+        let id = wheel.start_periodic(first_ns, period_ns, payload).map_err(timers_fault)?;
         put(timer, id.to_bits());
         Ok(())
     })
@@ -121,7 +121,7 @@ pub extern "C" fn handover_timer_cancel(
 ) -> handover_status {
     guard(|| {
         let wheel = &mut given("wheel", wheel)?.wheel;
-        let cancelled = wheel.cancel(id(timer)?).ok_or_else(|| not_running(timer))?;
+        let cancelled = wheel.cancel(timer_id(timer)?).ok_or_else(|| not_running_fault(timer))?;
         put(payload, cancelled.get());
         Ok(())
     })
@@ -140,9 +140,9 @@ pub extern "C" fn handover_timer_reschedule(
 ) -> handover_status {
     guard(|| {
         let wheel = &mut given("wheel", wheel)?.wheel;
-        match wheel.reschedule(id(timer)?, deadline_ns) {
+        match wheel.reschedule(timer_id(timer)?, deadline_ns) {
             true => Ok(()),
-            false => Err(not_running(timer)),
+            false => Err(not_running_fault(timer)),
         }
     })
 }

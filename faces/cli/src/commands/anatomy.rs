@@ -22,7 +22,7 @@ pub struct AnatomyArgs {
     /// Full id of the benchmark
     #[arg(value_name = "ID")]
     pub id: String,
-    /// Contender to measure; required if several contenders have probe sites
+    /// Contender to measure [default: the first one with probe sites]
     #[arg(long, value_name = "NAME")]
     pub contender: Option<String>,
     #[command(flatten)]
@@ -50,15 +50,17 @@ pub struct AnatomyArgs {
     pub db: StoreOption,
 }
 
+/// Measuring time with the profile `quick`.
 const QUICK_TIME: Duration = Duration::from_secs(5);
+/// Measuring time with the profile `full`.
 const FULL_TIME: Duration = Duration::from_secs(30);
 
-const CHART_PX: f64 = 960.0;
+const CHART_WIDTH_PX: f64 = 960.0;
 
 pub fn anatomy(args: &AnatomyArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let benchmark = benchmark(&args.id)?;
-    let contender = contender(benchmark, args.contender.as_deref())?;
-    let time = time(args)?;
+    let contender = contender_to_measure(benchmark, args.contender.as_deref())?;
+    let time = measuring_time(args)?;
     let plan = Plan { profile: Profile::Quick, time: None, peers: false, ..args.plan.plan() };
     let lab = Lab::new(handover_suite::SUITES, std::slice::from_ref(&args.id), plan);
     let lab = lab.map_err(exit::plan_error)?;
@@ -88,8 +90,8 @@ pub fn anatomy(args: &AnatomyArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     run.complete = !interrupted.load(Ordering::Relaxed);
     store.insert_or_replace_records(&run.id, &records)?;
     store.finish_run(&run)?;
-    if let (Some(path), Some(taken)) = (svg, taken(&records))
-        && let Some(chart) = handover_report::anatomy_chart(taken, CHART_PX)
+    if let (Some(path), Some(taken)) = (svg, record_with_anatomy(&records))
+        && let Some(chart) = handover_report::anatomy_chart(taken, CHART_WIDTH_PX)
     {
         files::write_file(path, chart.to_standalone_svg().as_bytes())
             .with_context(|| format!("cannot write {}", path.display()))?;
@@ -97,7 +99,7 @@ pub fn anatomy(args: &AnatomyArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let document = Document::new(run, records);
     if args.json {
         stored::write_json(&document, out)?;
-    } else if let Some(record) = taken(&document.records) {
+    } else if let Some(record) = record_with_anatomy(&document.records) {
         let text = handover_report::render_anatomy(
             record,
             console::output_width(),
@@ -113,7 +115,7 @@ pub fn anatomy(args: &AnatomyArgs, out: &mut dyn Write) -> anyhow::Result<()> {
 }
 
 /// Returns the measuring time: the requested one, or that of the profile.
-fn time(args: &AnatomyArgs) -> anyhow::Result<Duration> {
+fn measuring_time(args: &AnatomyArgs) -> anyhow::Result<Duration> {
     let (least, most) = Plan::BENCHMARK_TIME_RANGE;
     match args.plan.time.filter(|_| args.plan.profile != Profile::Smoke) {
         Some(time) if !(least..=most).contains(&time) => {
@@ -128,7 +130,7 @@ fn time(args: &AnatomyArgs) -> anyhow::Result<Duration> {
     }
 }
 
-fn taken(records: &[Record]) -> Option<&Record> {
+fn record_with_anatomy(records: &[Record]) -> Option<&Record> {
     records.iter().find(|record| record.anatomy.is_some())
 }
 
@@ -147,7 +149,8 @@ fn benchmark(id: &str) -> anyhow::Result<&'static InstrumentedBenchmark> {
     })
 }
 
-fn contender(
+/// Returns the requested contender, or by default the first one with probe sites.
+fn contender_to_measure(
     benchmark: &InstrumentedBenchmark,
     requested: Option<&str>,
 ) -> anyhow::Result<&'static str> {

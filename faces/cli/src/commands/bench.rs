@@ -45,7 +45,7 @@ pub struct BenchArgs {
 
 pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let results = &args.results;
-    let page = run::page(results)?;
+    let page = run::report_path(results)?;
     run::warn_if_name_is_used(results)?;
     let interrupted = console::interrupt_flag().context("cannot install the signal handlers")?;
     let path = stored::writable_store_path(&results.db)?;

@@ -127,7 +127,7 @@ pub fn compare(args: &CompareArgs, out: &mut dyn Write) -> anyhow::Result<()> {
 }
 
 /// Note below a comparison that has only one build for each side.
-const SINGLE_BUILD_NOTE: &str = "A side is one link of its code: where functions lie is in the differences, some percent of \
+const SINGLE_BUILD_NOTE: &str = "A side is one link of its code, so the differences include where functions lie: some percent of \
 a short figure. `cargo xtask layouts` makes several links, for `--ab 'old/*' 'new/*'`.";
 
 /// Returns `true` if a word of `--ab` names a single build, and the two words differ.
@@ -164,6 +164,7 @@ pub(super) fn compare_with_copy(
     Ok(compare::compare((&own, &a), (&copy, &b), Rules::default()))
 }
 
+/// Side of a comparison: its name and its runs.
 type NamedSide = (String, Vec<Document>);
 
 /// Returns both sides in the order of the command line.
@@ -190,7 +191,7 @@ fn sides(args: &CompareArgs) -> anyhow::Result<[NamedSide; 2]> {
     };
     let mut store = None;
     let mut of = |words: &str| -> anyhow::Result<NamedSide> {
-        Ok((words.to_string(), side(words, &args.db, &mut store)?))
+        Ok((words.to_string(), load_side(words, &args.db, &mut store)?))
     };
     Ok([of(a)?, of(b)?])
 }
@@ -246,14 +247,18 @@ fn load_all(store: &Store, ids: &[String]) -> anyhow::Result<Vec<Document>> {
 }
 
 /// Loads the runs of a side, given as names, runs or files with commas between. Opens the store only if needed.
-fn side(words: &str, db: &StoreOption, store: &mut Option<Store>) -> anyhow::Result<Vec<Document>> {
+fn load_side(
+    words: &str,
+    db: &StoreOption,
+    store: &mut Option<Store>,
+) -> anyhow::Result<Vec<Document>> {
     let mut documents: Vec<Document> = Vec::new();
     for word in words.split(',') {
         let path = Path::new(word);
         let found = if std::fs::metadata(path).is_ok_and(|it| it.is_file()) {
             match read_runs_file(path)? {
                 RunsFileContent::Runs(documents) => documents,
-                RunsFileContent::Rows => {
+                RunsFileContent::NoRuns => {
                     return Err(to_usage_error(format!(
                         "{word}: no runs; `handover export` and `handover show --json` write them"
                     )));
@@ -309,9 +314,9 @@ fn measure_alternately(
             let which = (turn + pair as usize) % 2;
             let of_side = &builds[which];
             let build = &of_side[pair as usize % of_side.len()];
-            let document = one_process(args, build, folder.path(), &interrupted)?;
+            let document = run_process(args, build, folder.path(), &interrupted)?;
             if let (Some(store), Some(name), Ok(())) = (&mut keep, &args.name, &kept) {
-                kept = put(store, &document, &format!("{name}/{}", ["old", "new"][which]));
+                kept = store_run(store, &document, &format!("{name}/{}", ["old", "new"][which]));
             }
             sides[which].push(document);
         }
@@ -350,15 +355,15 @@ fn builds_of(word: &str) -> anyhow::Result<Vec<PathBuf>> {
     }
 }
 
-/// Stores a measured run under a name.
-fn put(store: &mut Store, document: &Document, name: &str) -> Result<(), StoreError> {
+/// Stores a measured run and adds a name to it.
+fn store_run(store: &mut Store, document: &Document, name: &str) -> Result<(), StoreError> {
     store.begin_run(&document.run)?;
     store.insert_records(&document.run.id, &document.records)?;
     store.add_tag(&document.run.id, name).map(drop)
 }
 
-/// Runs one process of a build, and returns its results.
-fn one_process(
+/// Measures in one process of a build; returns the run that it printed.
+fn run_process(
     args: &CompareArgs,
     build: &Path,
     folder: &Path,
@@ -402,13 +407,15 @@ fn one_process(
             )));
         }
         if status.code() == Some(2) {
-            return Err(to_usage_error(format!("{shown} run: {}", messages.join("; "))));
+            return Err(to_usage_error(format!("`{shown} run`: {}", messages.join("; "))));
         }
         if document.is_err() {
-            bail!("{shown} run failed with {status}: {}", messages.join("; "));
+            bail!("`{shown} run` failed with {status}: {}", messages.join("; "));
         }
         // One figure could not be measured, but the others were.
-        messages.iter().for_each(|line| console::print_error(format_args!("{shown} run: {line}")));
+        messages
+            .iter()
+            .for_each(|line| console::print_error(format_args!("`{shown} run`: {line}")));
     }
     let document =
         document.with_context(|| format!("the output of `{shown} run --json` is not a run"))?;

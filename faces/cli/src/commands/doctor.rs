@@ -17,7 +17,7 @@ const TIME_OF_RUN: Duration = Duration::from_millis(250);
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
     /// Duration of the measurement of the CPUs' speed, 0 to 1h (0: not measured)
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time)]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_time)]
     #[arg(allow_hyphen_values = true)]
     time: Duration,
     /// Print JSON
@@ -25,7 +25,7 @@ pub struct DoctorArgs {
     json: bool,
 }
 
-fn time(text: &str) -> Result<Duration, String> {
+fn parse_time(text: &str) -> Result<Duration, String> {
     match parse_duration(text)? {
         time if time <= TIME_MAX => Ok(time),
         time => Err(format!("{time:?}: must be at most 1h")),

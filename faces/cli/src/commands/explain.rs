@@ -31,8 +31,8 @@ fn explain_one(selection: &Selection, out: &mut dyn Write) -> anyhow::Result<()>
     for part in spec.parts {
         writeln!(out, "  {}/{}: {}", spec.id, part.name, part.what)?;
     }
-    writeln!(out, "  source: {}", source(spec))?;
-    writeln!(out, "  timed: {}", timing(spec))?;
+    writeln!(out, "  source: {}", source_location(spec))?;
+    writeln!(out, "  timed: {}", timing_method(spec))?;
     let ladder = if spec.ladder { "a default run measures it" } else { "not in a default run" };
     writeln!(out, "  {ladder}; `handover run {}` measures it alone", spec.id)?;
     if let Some(classic) = spec.classic {
@@ -71,7 +71,7 @@ fn explain_floors(selection: &Selection, out: &mut dyn Write) -> anyhow::Result<
     }
     for (id, bench, _) in &selection.floors {
         let spec = bench.spec();
-        writeln!(out, "  floor: {id}: {} ({})", what(bench, id), source(spec))?;
+        writeln!(out, "  floor: {id}: {} ({})", description(bench, id), source_location(spec))?;
     }
     if own.is_empty() && selection.floors.is_empty() {
         writeln!(out, "  floor: none")?;
@@ -80,18 +80,19 @@ fn explain_floors(selection: &Selection, out: &mut dyn Write) -> anyhow::Result<
 }
 
 /// Returns the description of a figure: that of its part, or of its benchmark.
-fn what(bench: &Bench, id: &str) -> &'static str {
+fn description(bench: &Bench, id: &str) -> &'static str {
     let spec = bench.spec();
     let part = id.strip_prefix(spec.id).map(|part| part.trim_start_matches('/'));
     let part = spec.parts.iter().find(|it| Some(it.name) == part);
     part.map_or(spec.what, |part| part.what)
 }
 
-fn source(spec: &Spec) -> String {
+fn source_location(spec: &Spec) -> String {
     format!("{}:{}", spec.file, spec.line)
 }
 
-fn timing(spec: &Spec) -> &'static str {
+/// Describes how the operations of a benchmark are timed.
+fn timing_method(spec: &Spec) -> &'static str {
     match spec.unit {
         Unit::Bytes => "not a time but bytes",
         Unit::Count => "not a time but a number",
@@ -107,6 +108,7 @@ fn timing(spec: &Spec) -> &'static str {
     }
 }
 
+/// Returns the kind of a contender, how it waits, and its restrictions, in one line.
 fn describe(contender: &Contender) -> String {
     let mut words = vec![contender.kind.to_string()];
     words.push(match contender.waits.is_none() {
@@ -117,7 +119,7 @@ fn describe(contender: &Contender) -> String {
         words.push("allocates in each operation".to_string());
     }
     if let Some(rival) = contender.rival_of {
-        words.push(format!("compared with {rival} alone"));
+        words.push(format!("compared only with {rival}"));
     }
     words.join("; ")
 }

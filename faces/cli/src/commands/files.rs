@@ -7,14 +7,17 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
+/// Maximum size of a file of runs in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 28;
 
+/// Content of a file: runs, or output of another kind.
 pub enum RunsFileContent {
     Runs(Vec<Document>),
-    /// No runs: output of abt-eventual-bench, or an unknown format.
-    Rows,
+    /// Other content: output of abt-eventual-bench, or an unknown format.
+    NoRuns,
 }
 
+/// Reads the runs in a file of JSON Lines or of one JSON document.
 pub fn read_runs_file(path: &Path) -> anyhow::Result<RunsFileContent> {
     let named = path.display();
     let refused = |why: &dyn std::fmt::Display| to_usage_error(format!("{named}: {why}"));
@@ -29,7 +32,7 @@ pub fn read_runs_file(path: &Path) -> anyhow::Result<RunsFileContent> {
         return Err(refused(&"longer than 256 MiB"));
     }
     if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
-        return Ok(RunsFileContent::Rows);
+        return Ok(RunsFileContent::NoRuns);
     }
     if let Ok(document) = serde_json::from_slice::<Document>(&bytes) {
         if document.schema != JSON_SCHEMA_VERSION {

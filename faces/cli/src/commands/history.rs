@@ -52,11 +52,11 @@ pub fn history(args: &HistoryArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let contender = store
         .resolve_contender(&args.id, args.contender.as_deref())
         .map_err(stored::usage_error)?;
-    let figures = measured(store.figures(&args.id, &contender)?, args.host.as_deref())?;
+    let figures = select_figures(store.figures(&args.id, &contender)?, args.host.as_deref())?;
     let mut names: BTreeMap<String, Vec<String>> =
         store.runs()?.into_iter().map(|run| (run.id, run.tags)).collect();
     let names_of = |run: &str| names.remove(run).unwrap_or_default();
-    let history = of(&args.id, &contender, figures, args.last, names_of);
+    let history = history_of_figures(&args.id, &contender, figures, args.last, names_of);
     if let Some(svg) = &args.svg {
         files::replace_file(svg, history.chart().to_standalone_svg())
             .with_context(|| format!("cannot write {}", svg.display()))?;
@@ -69,8 +69,8 @@ pub fn history(args: &HistoryArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(out.write_all(drawn.as_bytes())?)
 }
 
-/// Removes smoke runs; if `host` is `Some`, moves that machine's figures to the end.
-fn measured(
+/// Removes the figures of smoke runs; if `host` is `Some`, moves that machine's figures to the end.
+fn select_figures(
     mut figures: Vec<StoredFigure>,
     host: Option<&str>,
 ) -> anyhow::Result<Vec<StoredFigure>> {
@@ -81,7 +81,10 @@ fn measured(
         let known = match hosts.is_empty() {
             true => "no machine has measured the figure".to_string(),
             false => {
-                format!("machines that have: {}", hosts.into_iter().collect::<Vec<_>>().join(", "))
+                format!(
+                    "machines that have measured it: {}",
+                    hosts.into_iter().collect::<Vec<_>>().join(", ")
+                )
             }
         };
         return Err(to_usage_error(format!(
@@ -93,7 +96,8 @@ fn measured(
     Ok(figures)
 }
 
-fn of(
+/// Creates the history of the figures with the machine and the settings of the last one; counts the others.
+fn history_of_figures(
     id: &str,
     contender: &str,
     mut figures: Vec<StoredFigure>,
@@ -123,7 +127,7 @@ fn of(
     History::new(id, contender, unit, figures.into_iter().map(dot).collect(), left_out)
 }
 
-/// Returns the settings that must be equal for two figures of one history.
+/// Returns the settings of a figure that must be equal for all figures of a history.
 fn setting(record: &Record) -> impl PartialEq + use<> {
     let participants = &record.participants;
     (

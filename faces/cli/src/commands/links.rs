@@ -40,7 +40,7 @@ pub fn links(args: &LinksArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         ))
     })?;
     for path in &paths {
-        make(&folder.join(path), &binary)?;
+        make_link(&folder.join(path), &binary)?;
     }
     let count = paths.len();
     let folders: BTreeSet<&str> =
@@ -55,7 +55,8 @@ pub fn links(args: &LinksArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn make(link: &Path, binary: &Path) -> anyhow::Result<()> {
+/// Creates a link to the binary; replaces an existing link.
+fn make_link(link: &Path, binary: &Path) -> anyhow::Result<()> {
     if let Some(parent) = link.parent() {
         fs::create_dir_all(parent)
             .with_context(|| format!("cannot create {}", parent.display()))?;

@@ -24,7 +24,13 @@ pub fn list(args: &ListArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         for part in spec.parts {
             writeln!(out, "    /{}  {}", part.name, part.what)?;
         }
-        writeln!(out, "    unit {}; floor {}; {}", spec.unit, floors(it), contenders(it))?;
+        writeln!(
+            out,
+            "    unit {}; floor {}; {}",
+            spec.unit,
+            format_floors(it),
+            format_contenders(it)
+        )?;
         if let Some(classic) = spec.classic {
             writeln!(out, "    classic program: {classic}")?;
         }
@@ -39,7 +45,7 @@ fn params(it: &Selection) -> &'static [handover_record::Param] {
     it.contenders.first().map_or(&[], |bench| bench.params())
 }
 
-fn contenders(it: &Selection) -> String {
+fn format_contenders(it: &Selection) -> String {
     let names: Vec<String> = it
         .contenders
         .iter()
@@ -54,7 +60,7 @@ fn contenders(it: &Selection) -> String {
 }
 
 /// Formats the floors of a benchmark, those among its own contenders first.
-fn floors(it: &Selection) -> String {
+fn format_floors(it: &Selection) -> String {
     let own = it.contenders.iter().map(|bench| bench.contender());
     let own = own.filter(|it| it.kind == ContenderKind::Floor).map(|it| it.name);
     let named = it.spec.floor.iter().chain(it.spec.floors).copied();

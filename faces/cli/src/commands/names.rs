@@ -46,14 +46,14 @@ pub struct VacuumArgs {
 }
 
 /// Opens an existing store for writing.
-fn to_change(db: &StoreOption) -> anyhow::Result<Store> {
+fn open_for_writing(db: &StoreOption) -> anyhow::Result<Store> {
     // Opened for reading first, so that no store is created at a path without one.
     drop(stored::open_existing(db)?);
     Store::open(stored::store_path(db)?).map_err(exit::store_error)
 }
 
 pub fn tag(args: &TagArgs, out: &mut dyn Write) -> anyhow::Result<()> {
-    let mut store = to_change(&args.db)?;
+    let mut store = open_for_writing(&args.db)?;
     let ids = store.matching_ids(&args.run).map_err(usage_error)?;
     if args.remove {
         let mut had = false;
@@ -73,7 +73,7 @@ pub fn tag(args: &TagArgs, out: &mut dyn Write) -> anyhow::Result<()> {
 }
 
 pub fn delete(args: &DeleteArgs, out: &mut dyn Write) -> anyhow::Result<()> {
-    let mut store = to_change(&args.db)?;
+    let mut store = open_for_writing(&args.db)?;
     // All runs are resolved before the first is deleted, as deleting shifts the positions from the
     // end.
     let mut ids: Vec<String> = Vec::new();
@@ -91,7 +91,7 @@ pub fn delete(args: &DeleteArgs, out: &mut dyn Write) -> anyhow::Result<()> {
 }
 
 pub fn vacuum(args: &VacuumArgs, out: &mut dyn Write) -> anyhow::Result<()> {
-    let mut store = to_change(&args.db)?;
+    let mut store = open_for_writing(&args.db)?;
     let (before, after) = store.vacuum()?;
     Ok(writeln!(out, "{}: {before} bytes, now {after}", store.path().display())?)
 }

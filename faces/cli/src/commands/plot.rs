@@ -39,7 +39,7 @@ pub fn plot(args: &PlotArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let documents = match is_file {
         true => match read_runs_file(file)? {
             RunsFileContent::Runs(documents) => documents,
-            RunsFileContent::Rows => {
+            RunsFileContent::NoRuns => {
                 let prefix = args.output.as_ref().map_or(file, |it| Path::new(it));
                 return handover_classic::plot_eventuals(file, prefix, out);
             }
@@ -65,8 +65,12 @@ pub fn plot(args: &PlotArgs, out: &mut dyn Write) -> anyhow::Result<()> {
             let name = format!("{prefix}{}-by-{}", sweep.id.replace('/', "-"), sweep.argument);
             for (kind, chart) in [("median", sweep.figures_chart()), ("rate", sweep.rates_chart())]
             {
-                write(&format!("{name}.{kind}.svg"), chart.to_standalone_svg().as_bytes(), out)?;
-                write(&format!("{name}.{kind}.png"), &chart.to_png(), out)?;
+                write_chart(
+                    &format!("{name}.{kind}.svg"),
+                    chart.to_standalone_svg().as_bytes(),
+                    out,
+                )?;
+                write_chart(&format!("{name}.{kind}.png"), &chart.to_png(), out)?;
             }
             out.write_all(
                 sweep.render_text(console::output_width(), console::output_style(false)).as_bytes(),
@@ -83,7 +87,7 @@ pub fn plot(args: &PlotArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the prefix with a separator from the name that follows it: a folder's slash, or a hyphen after a word.
+/// Appends a separator to a prefix that ends in a letter or digit: `/` to a folder, otherwise `-`.
 fn separated_prefix(prefix: &str) -> String {
     match prefix.chars().last() {
         Some(last) if last.is_alphanumeric() && Path::new(prefix).is_dir() => format!("{prefix}/"),
@@ -92,7 +96,8 @@ fn separated_prefix(prefix: &str) -> String {
     }
 }
 
-fn write(name: &str, bytes: &[u8], out: &mut dyn Write) -> anyhow::Result<()> {
+/// Writes a chart file and prints its name.
+fn write_chart(name: &str, bytes: &[u8], out: &mut dyn Write) -> anyhow::Result<()> {
     let path = PathBuf::from(name);
     std::fs::write(&path, bytes).with_context(|| format!("cannot write {name}"))?;
     Ok(writeln!(out, "{name}")?)

@@ -13,7 +13,7 @@ pub(super) fn pool_runs(runs: &[Document]) -> Option<Document> {
         pooled.run.id = format!("{} to {}, {count} runs pooled", first.run.id, last.run.id);
     }
     pooled.run.complete = runs.iter().all(|it| it.run.complete);
-    let null = |of: fn(&Document) -> Option<f64>| over(runs.iter().filter_map(of));
+    let null = |of: fn(&Document) -> Option<f64>| median_if_any(runs.iter().filter_map(of));
     (pooled.run.null_one, pooled.run.null_several) =
         (null(|it| it.run.null_one), null(|it| it.run.null_several));
     for record in &mut pooled.records {
@@ -27,9 +27,10 @@ pub(super) fn pool_runs(runs: &[Document]) -> Option<Document> {
     Some(pooled)
 }
 
+/// Combines the records of one figure from several runs, based on the last one.
 fn pooled_record(alike: &[&Record], last: &Record) -> Record {
     let mut pooled = last.clone();
-    let each = |of: fn(&Record) -> Option<f64>| over(alike.iter().filter_map(|it| of(it)));
+    let each = |of: fn(&Record) -> Option<f64>| median_if_any(alike.iter().filter_map(|it| of(it)));
     let mut passes: BTreeMap<(usize, u32), Vec<f64>> = BTreeMap::new();
     pooled.rounds.clear();
     let mut passes_before = 0;
@@ -68,7 +69,7 @@ fn pooled_record(alike: &[&Record], last: &Record) -> Record {
     for ratio in pooled.floor.iter_mut().chain(&mut pooled.peers) {
         pool_ratio(ratio, alike);
     }
-    pooled.warnings = warnings(alike);
+    pooled.warnings = merged_warnings(alike);
     pooled
 }
 
@@ -83,7 +84,7 @@ fn pool_ratio(ratio: &mut Ratio, alike: &[&Record]) {
 }
 
 /// Returns the warnings of all runs, each kind once, with the number of runs that have it.
-fn warnings(alike: &[&Record]) -> Vec<Warning> {
+fn merged_warnings(alike: &[&Record]) -> Vec<Warning> {
     let mut all: Vec<(Warning, usize)> = Vec::new();
     for warning in alike.iter().flat_map(|it| &it.warnings) {
         match all.iter_mut().find(|(it, _)| it.code == warning.code) {
@@ -101,7 +102,8 @@ fn warnings(alike: &[&Record]) -> Vec<Warning> {
     all.into_iter().map(merged).collect()
 }
 
-fn over(values: impl Iterator<Item = f64>) -> Option<f64> {
+/// Returns the median of the values; `None` if there are none.
+fn median_if_any(values: impl Iterator<Item = f64>) -> Option<f64> {
     let values: Vec<f64> = values.collect();
     (!values.is_empty()).then(|| stats::median(&values))
 }

@@ -49,10 +49,10 @@ pub struct ProveArgs {
 /// Delay that is added to our lock, in ns.
 const DELAY_NS: u64 = 50;
 
-/// Benchmark of locking and unlocking our lock, with an added delay.
+/// Benchmark of locking and unlocking our lock, with a delay of `NS` added to each operation.
 struct Delayed<const NS: u64> {
     lock: TryLock<u64>,
-    keeper: prove::SpinTimer,
+    timer: prove::SpinTimer,
 }
 
 impl<const NS: u64> Workload for Delayed<NS> {
@@ -62,7 +62,7 @@ impl<const NS: u64> Workload for Delayed<NS> {
             .ladder();
 
     fn setup((): &(), _: &mut Setup) -> Result<Self, Fault> {
-        Ok(Delayed { lock: TryLock::new(0), keeper: prove::SpinTimer::new() })
+        Ok(Delayed { lock: TryLock::new(0), timer: prove::SpinTimer::new() })
     }
 
     fn sample(&mut self, out: &mut Samples) {
@@ -73,20 +73,21 @@ impl<const NS: u64> Workload for Delayed<NS> {
                 }
             }
             if NS > 0 {
-                self.keeper.wait(handover_base::clock::ticks(), n * NS * 1000);
+                self.timer.wait(handover_base::clock::ticks(), n * NS * 1000);
             }
         });
     }
 }
 
-static LOCKS: &[Bench] = &[
+/// Benchmark of our lock, with and without the delay.
+static LOCK_BENCHES: &[Bench] = &[
     Bench::one::<Delayed<0>>(Contender::ours("planted")),
     Bench::one::<Delayed<DELAY_NS>>(Contender::peer("delayed")),
 ];
 
 /// Returns every benchmark that a child process of this program may run.
 pub fn all_child_benchmarks() -> Vec<&'static [Bench]> {
-    [handover_suite::SUITES, &[prove::BENCHES, LOCKS]].concat()
+    [handover_suite::SUITES, &[prove::BENCHES, LOCK_BENCHES]].concat()
 }
 
 pub fn prove(args: &ProveArgs, out: &mut dyn Write) -> anyhow::Result<()> {
@@ -116,7 +117,7 @@ pub fn prove(args: &ProveArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let took = began.elapsed();
     let document = &mut measured.document;
     let mut proofs = prove::evaluate_proofs(&document.records, document.run.null_one);
-    proofs.extend(our_lock(document));
+    proofs.extend(lock_delay_proof(document));
     let copied = copied.transpose().map(|proof| proofs.extend(proof));
     document.run.proofs = proofs;
     if let Some(path) = &measured.store {
@@ -128,7 +129,7 @@ pub fn prove(args: &ProveArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     if args.json {
         stored::write_json(document, out)?;
     } else {
-        out.write_all(table(&document.run.proofs, is_judged).as_bytes())?;
+        out.write_all(format_table(&document.run.proofs, is_judged).as_bytes())?;
         writeln!(out, "\nrun {}, {:.0} s", document.run.id, took.as_secs_f64())?;
     }
     let missed = document.run.proofs.iter().filter(|it| !it.is_proven()).count();
@@ -145,8 +146,8 @@ pub fn prove(args: &ProveArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     }
 }
 
-/// Reads from the records what the delay planted in our lock costs, as a proof; `None` without such records.
-fn our_lock(document: &Document) -> Option<Proof> {
+/// Computes the measured cost of the delay planted in our lock from the records; `None` if they lack it.
+fn lock_delay_proof(document: &Document) -> Option<Proof> {
     let of = |contender: &str| {
         let mut records = document.records.iter();
         records.find(|it| it.id == "proof/our-lock" && it.contender == contender)
@@ -163,21 +164,21 @@ fn our_lock(document: &Document) -> Option<Proof> {
 }
 
 /// Returns the number of processes per side for the comparison with a copy: the minimum for a verdict.
-fn pairs(profile: Profile) -> u32 {
+fn processes_per_side(profile: Profile) -> u32 {
     match profile {
         Profile::Smoke => 1,
         _ => PROCESSES_MIN as u32,
     }
 }
 
-/// Compares this program with a copy of itself, and returns the proof: the number of figures that
-/// the comparison calls worse or better.
+/// Compares this program with a copy of itself; the proof is the number of figures that the comparison calls worse or
+/// better.
 fn compare_with_identical_build(profile: Profile) -> anyhow::Result<Proof> {
     let ids: &[&str] = match profile {
         Profile::Smoke => &["clock/now"],
         _ => &["lock/free", "event/call", "ring/round-trip"],
     };
-    let comparison = compare::compare_with_copy(pairs(profile), "100ms", ids)?;
+    let comparison = compare::compare_with_copy(processes_per_side(profile), "100ms", ids)?;
     let called = comparison.count(Verdict::Worse) + comparison.count(Verdict::Better);
     Ok(Proof {
         what: "two builds of one code, figures that differ".to_string(),
@@ -190,7 +191,7 @@ fn compare_with_identical_build(profile: Profile) -> anyhow::Result<Proof> {
 }
 
 /// Formats a table of the planted and the measured costs, the errors and the verdicts.
-fn table(proofs: &[Proof], is_judged: bool) -> String {
+fn format_table(proofs: &[Proof], is_judged: bool) -> String {
     let shown = |proof: &Proof, value: f64| match &*proof.unit {
         "ns" => handover_base::units::format_ns(value),
         "share" => format!("{:.1} %", value * 100.0),

@@ -25,7 +25,7 @@ pub fn run(args: &RunArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let RunOptions { plan, nth, plain, results } = &args.options;
     let lab =
         Lab::new(handover_suite::SUITES, &args.patterns, plan.plan()).map_err(exit::plan_error)?;
-    let page = page(results)?;
+    let page = report_path(results)?;
     if nth.is_none() {
         warn_if_name_is_used(results)?;
         if results.repeat > 1 {
@@ -66,11 +66,11 @@ pub(super) fn warn_if_name_is_used(options: &ResultOptions) -> anyhow::Result<()
         .len();
     let have = match count {
         0 => return Ok(()),
-        1 => "1 run already has".to_string(),
-        count => format!("{count} runs already have"),
+        1 => "1 run already has the name".to_string(),
+        count => format!("{count} runs already have the name"),
     };
     console::print_error(format_args!(
-        "{have} the name {name}, and compare uses all of them: `handover delete {name}` first, if that is \
+        "{have} {name}, and compare uses all of them: `handover delete {name}` first, if that is \
          not meant"
     ));
     Ok(())
@@ -79,7 +79,7 @@ pub(super) fn warn_if_name_is_used(options: &ResultOptions) -> anyhow::Result<()
 /// Runs the same command line several times, each time in a separate process, and shows all runs as one.
 fn repeat(options: &ResultOptions, page: Option<&Path>, out: &mut dyn Write) -> anyhow::Result<()> {
     let began_unix_ns = unix_ns(SystemTime::now()).context(DATE_OUT_OF_RANGE)?;
-    let ended = repeated(options);
+    let ended = run_processes(options);
     let store =
         Store::open_existing(stored::store_path(&options.db)?).map_err(exit::store_error)?;
     let mut runs = Vec::new();
@@ -97,7 +97,8 @@ fn repeat(options: &ResultOptions, page: Option<&Path>, out: &mut dyn Write) -> 
     ended
 }
 
-fn repeated(options: &ResultOptions) -> anyhow::Result<()> {
+/// Runs this program `--repeat` times with `--nth`; returns an error if a process failed.
+fn run_processes(options: &ResultOptions) -> anyhow::Result<()> {
     let interrupted = console::interrupt_flag().context("cannot install the signal handlers")?;
     let binary = std::env::current_exe().context("cannot find the path of this program")?;
     let words: Vec<_> = std::env::args_os().skip(1).collect();
@@ -130,15 +131,19 @@ fn repeated(options: &ResultOptions) -> anyhow::Result<()> {
     }
 }
 
+/// Run that was measured, and the errors that occurred.
 pub(crate) struct MeasuredRun {
     pub document: Document,
     /// Path of the store; `None` if the run was not stored.
     pub store: Option<PathBuf>,
+    /// Error of the store, because of which some results are not stored.
     refused: Option<StoreError>,
     interrupted: bool,
+    /// Number of benchmarks that could not be measured.
     faults_count: usize,
 }
 
+/// Display of a run's progress: a live view, lines, or nothing.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct ProgressDisplay<'a> {
     /// `true` to print no lines if there is no live view.
@@ -149,7 +154,8 @@ pub(crate) struct ProgressDisplay<'a> {
     pub over: Option<&'a str>,
 }
 
-/// Measures, and stores results as they become available. `name` becomes the run's name at its start.
+/// Measures the benchmarks of `lab`, and stores results as they become available. `name` becomes the run's name at its
+/// start.
 pub(crate) fn measure(
     lab: &Lab,
     profile: &str,
@@ -170,9 +176,9 @@ pub(crate) fn measure(
     let mut run = new_run(lab, profile.to_string())?;
     run.findings = doctor::examine_before_run(lab.plan().profile == Profile::Smoke);
     let mut watcher = Watcher::new(store, &run.id, display);
-    watcher.keep(|store| store.begin_run(&run));
+    watcher.use_store(|store| store.begin_run(&run));
     if let Some(name) = name {
-        watcher.keep(|store| store.add_tag(&run.id, name).map(drop));
+        watcher.use_store(|store| store.add_tag(&run.id, name).map(drop));
     }
     if !is_live && !display.quiet {
         announce(lab);
@@ -184,12 +190,12 @@ pub(crate) fn measure(
     // Further lines are printed below the last lines of the live view.
     watcher.live = None;
     if watcher.missed {
-        watcher.keep(|store| store.insert_or_replace_records(&run.id, &outcome.records));
+        watcher.use_store(|store| store.insert_or_replace_records(&run.id, &outcome.records));
     }
 
     run.complete = !outcome.interrupted && watcher.refused.is_none();
     (run.null_one, run.null_several) = (outcome.null_one, outcome.null_several);
-    watcher.keep(|store| store.finish_run(&run));
+    watcher.use_store(|store| store.finish_run(&run));
     Ok(MeasuredRun {
         document: Document::new(run, outcome.records),
         store: watcher.refused.is_none().then(|| watcher.store.path().to_path_buf()),
@@ -200,7 +206,7 @@ pub(crate) fn measure(
     })
 }
 
-/// Prints the number of benchmarks and the time limit of a run, unless it has no limit.
+/// Prints the number of benchmarks and the time limit of a run; prints nothing for a run without a limit.
 fn announce(lab: &Lab) {
     let Some(limit) = lab.time_max() else { return };
     let seconds = limit.as_secs_f64();
@@ -220,7 +226,7 @@ impl MeasuredRun {
         self.interrupted
     }
 
-    /// Returns the error of the run, if there is one; call it after the figures are shown.
+    /// Returns the first error of the run: of the store, of the output (`shown`), an interruption, or failed benchmarks.
     pub fn into_result(self, shown: anyhow::Result<()>) -> anyhow::Result<()> {
         // The figures are out; errors are reported now.
         if let Some(refused) = self.refused {
@@ -275,7 +281,7 @@ pub(crate) fn new_run(lab: &Lab, profile: String) -> anyhow::Result<handover_rec
 }
 
 /// Returns the report's path if a report is requested; fails if the file is not writable.
-pub(super) fn page(options: &ResultOptions) -> anyhow::Result<Option<PathBuf>> {
+pub(super) fn report_path(options: &ResultOptions) -> anyhow::Result<Option<PathBuf>> {
     if options.no_report {
         return Ok(None);
     }
@@ -302,7 +308,7 @@ pub(crate) fn check_writable<'a>(path: &'a Path, option: &str) -> anyhow::Result
     Ok(path)
 }
 
-/// Prints a run and `note` below it, and writes the run's page.
+/// Prints a run's table or JSON, and `note` below it; writes the report page, if requested.
 pub(super) fn show(
     document: &Document,
     store: Option<&Path>,
@@ -352,12 +358,15 @@ pub(super) fn show(
 /// Observer that stores each benchmark when it is complete, and shows the progress of the run.
 struct Watcher {
     store: Store,
+    /// Id of the run.
     run: String,
+    /// First error of the store, after which nothing is stored.
     refused: Option<StoreError>,
     /// `true` if the store was locked when some records were to be stored (by a `vacuum`, say); they are
     /// stored at the end.
     missed: bool,
     live: Option<Live>,
+    /// `true` to print no lines if there is no live view.
     quiet: bool,
     /// Name of the argument that a sweep varies.
     over: Option<String>,
@@ -380,7 +389,7 @@ impl Watcher {
     }
 
     /// Runs a store operation, unless an earlier one failed; returns `false` on failure.
-    fn keep(&mut self, with: impl FnOnce(&mut Store) -> Result<(), StoreError>) -> bool {
+    fn use_store(&mut self, with: impl FnOnce(&mut Store) -> Result<(), StoreError>) -> bool {
         if self.refused.is_none() {
             self.refused = with(&mut self.store).err();
         }
@@ -388,7 +397,7 @@ impl Watcher {
     }
 
     /// Returns the log line of a benchmark that was measured.
-    fn line(&mut self, records: &[Record]) -> String {
+    fn log_line(&mut self, records: &[Record]) -> String {
         let Some(first) = records.first() else { return String::new() };
         let over = self.over.as_deref().and_then(|name| Some((name, first.args.get(name)?)));
         let over = over.map_or_else(String::new, |(name, value)| format!(" {name}={value}"));
@@ -414,7 +423,7 @@ impl RunObserver for Watcher {
     fn records(&mut self, records: &[Record]) -> bool {
         let run = self.run.clone();
         let mut missed = false;
-        self.keep(|store| match store.insert_or_replace_records(&run, records) {
+        self.use_store(|store| match store.insert_or_replace_records(&run, records) {
             Err(StoreError::Locked { .. }) => {
                 missed = true;
                 Ok(())
@@ -422,7 +431,7 @@ impl RunObserver for Watcher {
             other => other,
         });
         self.missed |= missed;
-        let line = self.line(records);
+        let line = self.log_line(records);
         match &mut self.live {
             Some(live) => live.show_records(records),
             None if !self.quiet && !records.is_empty() => console::print_error(line),

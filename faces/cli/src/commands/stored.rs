@@ -104,7 +104,7 @@ fn named_runs(store: &Store, selectors: &[String]) -> anyhow::Result<Vec<NamedRu
 }
 
 /// Returns the selected runs, each once; a name selects all runs that have it.
-fn selected(store: &Store, runs: &[String]) -> anyhow::Result<Vec<Document>> {
+fn load_selected(store: &Store, runs: &[String]) -> anyhow::Result<Vec<Document>> {
     let ids = store.all_matching_ids(runs).map_err(usage_error)?;
     ids.iter().map(|id| store.load_run(id)).collect::<Result<_, _>>().map_err(usage_error)
 }
@@ -155,7 +155,7 @@ pub fn runs(args: &RunsArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(out.write_all(table.as_bytes())?)
 }
 
-/// Renders a row for each run, below the columns' names.
+/// Formats a table with a row for each run, below the columns' names.
 fn runs_table(rows: &[RunRow]) -> String {
     let mut cells =
         vec![["run", "began", "profile", "figures", "host", "names", "command"].map(String::from)];
@@ -165,7 +165,7 @@ fn runs_table(rows: &[RunRow]) -> String {
         let unfinished = if row.complete { "" } else { " (not complete)" };
         // A store of an earlier version may have names with terminal control sequences.
         let [id, profile, host, names, command] =
-            [&row.id, &row.profile, &row.host, &row.tags.join(" "), &command(row)]
+            [&row.id, &row.profile, &row.host, &row.tags.join(" "), &command_line(row)]
                 .map(|text| escape_control_characters(text));
         let figures = format!("{}{unfinished}", row.records_count);
         cells.push([id, began, profile, figures, host, names, command]);
@@ -183,7 +183,7 @@ fn runs_table(rows: &[RunRow]) -> String {
 }
 
 /// Returns the command line of a run, without the folder of the program.
-fn command(row: &RunRow) -> String {
+fn command_line(row: &RunRow) -> String {
     let (program, words) = row.command.split_once(' ').unwrap_or((&row.command, ""));
     let program = program.rsplit('/').next().unwrap_or_default();
     format!("{program} {words}").trim_end().to_string()
@@ -214,7 +214,7 @@ fn export_to(args: &ExportArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         [] => store.runs()?.into_iter().map(|row| row.id).collect(),
         named => named.to_vec(),
     };
-    let documents = selected(&store, &runs)?;
+    let documents = load_selected(&store, &runs)?;
     Ok(out.write_all(handover_report::export(&documents, format).as_bytes())?)
 }
 

@@ -52,6 +52,7 @@ pub struct TimeArgs {
     command: Vec<OsString>,
 }
 
+/// Command to time, with its times in each round that counts.
 struct TimedCommand {
     words: Vec<OsString>,
     wall_ns: Vec<f64>,
@@ -86,6 +87,7 @@ pub fn time(args: &TimeArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     }
 }
 
+/// Runs the shell command of `--prepare`, if given.
 fn prepare(args: &TimeArgs, interrupted: &AtomicBool) -> anyhow::Result<()> {
     let Some(line) = &args.prepare else { return Ok(()) };
     let mut command = Command::new("sh");
@@ -146,7 +148,7 @@ impl TimedCommand {
         console::escape_control_characters(&words.join(" "))
     }
 
-    /// Returns the median over rounds of the ratio of this command's time to that of another.
+    /// Returns the median over rounds of the ratio of this command's wall time to the wall time of `other`.
     fn ratio_to(&self, other: &TimedCommand) -> MedianEstimate {
         let ratios = self.wall_ns.iter().zip(&other.wall_ns).map(|(own, other)| own / other);
         median_over_passes(&ratios.collect::<Vec<f64>>())

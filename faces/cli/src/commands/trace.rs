@@ -76,23 +76,27 @@ impl TraceSelection {
             && !is_known
         {
             let names = names.iter().skip(1).map(|(_, name)| name);
-            return Err(unknown(pattern, nearest_name(pattern, names), "handover trace list FILE"));
+            return Err(no_match_error(
+                pattern,
+                nearest_name(pattern, names),
+                "handover trace list FILE",
+            ));
         }
         Ok((traces, names))
     }
 }
 
 /// Returns a usage error for a pattern without matches, with the nearest name or the way to list names.
-fn unknown(pattern: &str, meant: Option<&str>, lists: &str) -> anyhow::Error {
+fn no_match_error(pattern: &str, meant: Option<&str>, list_command: &str) -> anyhow::Error {
     let help = match meant {
         Some(name) => format!("did you mean {name}?"),
-        None => format!("{lists} lists the probes"),
+        None => format!("list the probes with `{list_command}`"),
     };
     to_usage_error(format!("{pattern}: matches no probe; {help}"))
 }
 
-/// Returns an error if a trace file is damaged; its intact parts have been shown.
-fn checked(traces: &Traces) -> anyhow::Result<()> {
+/// Returns an error with the number of missing events if a trace file is damaged.
+fn check_undamaged(traces: &Traces) -> anyhow::Result<()> {
     let damaged = traces.missing_events().damaged;
     if damaged == 0 {
         return Ok(());

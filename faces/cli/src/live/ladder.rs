@@ -36,23 +36,29 @@ const MESSAGE_LINES_MAX: usize = 3;
 const PLAIN: Style = Style::new();
 const STRONG: Style = Style::new().add_modifier(Modifier::BOLD);
 const FAINT: Style = Style::new().add_modifier(Modifier::DIM);
-const NOW: Style = Style::new().fg(Color::Cyan).add_modifier(Modifier::BOLD);
+const CURRENT: Style = Style::new().fg(Color::Cyan).add_modifier(Modifier::BOLD);
 const WARNING: Style = Style::new().fg(Color::Yellow);
 const BAD: Style = Style::new().fg(Color::Red);
 
 /// Characters used to draw the view.
 struct Signs {
+    /// Mark of the row that is being measured.
     now: &'static str,
+    /// Part of the progress bar that is done.
     full: &'static str,
+    /// Part of the progress bar that is left.
     empty: &'static str,
     floor: &'static str,
+    /// Line between the floor and the median.
     between: &'static str,
     median: &'static str,
+    /// Line from the median to the 99th percentile.
     p99: &'static str,
     tick: &'static str,
 }
 
-const SIGNS: Signs = Signs {
+/// Characters for a terminal with Unicode.
+const UNICODE_SIGNS: Signs = Signs {
     now: "▸",
     full: "█",
     empty: "░",
@@ -62,7 +68,8 @@ const SIGNS: Signs = Signs {
     p99: "╴",
     tick: "┬",
 };
-const PLAIN_SIGNS: Signs = Signs {
+/// Characters for a terminal without Unicode.
+const ASCII_SIGNS: Signs = Signs {
     now: ">",
     full: "#",
     empty: ".",
@@ -73,6 +80,7 @@ const PLAIN_SIGNS: Signs = Signs {
     tick: "+",
 };
 
+/// Figure in a row of the view.
 struct ShownFigure {
     short: ShortFigure,
     unit: Unit,
@@ -83,19 +91,23 @@ struct ShownFigure {
     args: BTreeMap<String, u64>,
 }
 
+/// Row of the view: a benchmark and, once measured, its figure.
 struct Rung {
+    /// Id of the benchmark.
     spec: &'static str,
     label: String,
     figure: Option<ShownFigure>,
 }
 
-/// State of a run in progress.
+/// State of a run in progress, drawn as a row for each benchmark.
 pub struct LadderView {
     /// Title: profile, number of benchmarks and passes.
     title: String,
     rungs: Vec<Rung>,
     passes_count: usize,
+    /// Time limit of the run.
     time_max: Option<Duration>,
+    /// Name of the argument that a sweep varies; `None` in other runs.
     over: Option<String>,
     /// Index of the current visit, and the number of visits.
     visit: (usize, usize),
@@ -117,10 +129,11 @@ impl LadderView {
     pub fn new(lab: &Lab, profile: &str, over: Option<&str>, has_unicode: bool) -> LadderView {
         let specs: Vec<&'static str> = lab.groups().iter().map(|it| it.selection.spec.id).collect();
         let passes_count = lab.passes_count().max(1) as usize;
-        LadderView::of(&specs, profile, passes_count, lab.time_max(), over, has_unicode)
+        LadderView::with_specs(&specs, profile, passes_count, lab.time_max(), over, has_unicode)
     }
 
-    fn of(
+    /// Creates the state of a run of the benchmarks `specs`.
+    fn with_specs(
         specs: &[&'static str],
         profile: &str,
         passes_count: usize,
@@ -144,7 +157,7 @@ impl LadderView {
             group: 0,
             blocks: (0, 0),
             messages: Vec::new(),
-            signs: if has_unicode { &SIGNS } else { &PLAIN_SIGNS },
+            signs: if has_unicode { &UNICODE_SIGNS } else { &ASCII_SIGNS },
             has_unicode,
             has_keys: false,
             is_ending: false,
@@ -157,12 +170,12 @@ impl LadderView {
         self.blocks = (0, 0);
     }
 
-    /// Sets the number of blocks measured, out of at most `most`.
+    /// Sets the number of blocks measured in the visit, `done`, and the maximum number, `most`.
     pub fn show_blocks(&mut self, done: u32, most: u32) {
         self.blocks = (done, most);
     }
 
-    /// Sets the figure of the visited benchmark, or at the end of the run of any benchmark.
+    /// Sets the figure of the row of the benchmark that `records` belong to.
     pub fn show_records(&mut self, records: &[Record]) {
         let rank = |it: &&Record| (it.kind != ContenderKind::Ours, !it.ladder);
         let Some(record) = records.iter().min_by_key(rank) else { return };
@@ -170,7 +183,9 @@ impl LadderView {
             rung.spec == record.spec
                 && rung.figure.as_ref().is_some_and(|it| it.args == record.args)
         };
-        let Some(place) = self.rungs.iter().position(is_its).or_else(|| self.now()) else { return };
+        let Some(place) = self.rungs.iter().position(is_its).or_else(|| self.current_row()) else {
+            return;
+        };
         let rung = &mut self.rungs[place];
         if let Some((name, value)) =
             self.over.as_ref().and_then(|name| Some((name, record.args.get(name)?)))
@@ -193,21 +208,22 @@ impl LadderView {
     }
 
     /// Returns the row index of the benchmark that is being measured; `None` if it has no row.
-    fn now(&self) -> Option<usize> {
+    fn current_row(&self) -> Option<usize> {
         (self.group < self.rungs.len()).then_some(self.group)
     }
 
-    fn share(&self) -> f64 {
+    /// Returns the share of the run that is complete, 0.0 to 1.0.
+    fn done_share(&self) -> f64 {
         let (index, count) = self.visit;
         let (done, most) = self.blocks;
         (index as f64 + f64::from(done) / f64::from(most.max(1))) / count.max(1) as f64
     }
 
-    /// Estimates the remaining time of a run from the time since its start: by the time limit, or by the pace if that
-    /// gives less or if the passes have exceeded their share of the limit. In the first pass, which also warms up, the
-    /// limit counts unless it is exceeded.
-    fn left(&self, since: Duration) -> Option<Duration> {
-        let share = self.share();
+    /// Estimates the remaining time of the run; `since` is the time since its start. The time limit counts, or the pace
+    /// if that gives less or if the passes have exceeded their share of the limit. In the first pass, which also warms
+    /// up, the limit counts unless it is exceeded.
+    fn remaining_time(&self, since: Duration) -> Option<Duration> {
+        let share = self.done_share();
         let by_pace = (share > 0.0).then(|| since.mul_f64((1.0 - share) / share));
         let pass = self.visit.0 / self.rungs.len().max(1);
         let share_of_passes = (pass + 1) as f64 / self.passes_count as f64;
@@ -219,10 +235,11 @@ impl LadderView {
         }
     }
 
+    /// Draws the view into `area`; `since` is the time since the start of the run.
     pub fn draw(&self, since: Duration, area: Rect, buffer: &mut Buffer) {
         let messages = &self.messages[self.messages.len().saturating_sub(MESSAGE_LINES_MAX)..];
         let has_room = usize::from(area.height) > usize::from(HEAD_LINES) + messages.len() + 2;
-        let key = if has_room { self.key() } else { String::new() };
+        let key = if has_room { self.warnings_key() } else { String::new() };
         let foot_lines = messages.len() as u16 + 1 + u16::from(!key.is_empty());
         if area.width < SIZE_MIN.width || area.height < HEAD_LINES + foot_lines + 1 {
             buffer.set_stringn(area.x, area.y, &self.title, area.width.into(), PLAIN);
@@ -235,11 +252,11 @@ impl LadderView {
         self.draw_rungs(rungs, buffer);
         let mut foot = line(area.bottom() - foot_lines);
         for text in messages {
-            put(buffer, foot, text, BAD);
+            put_text(buffer, foot, text, BAD);
             foot.y += 1;
         }
         if !key.is_empty() {
-            put(buffer, foot, &key, FAINT);
+            put_text(buffer, foot, &key, FAINT);
             foot.y += 1;
         }
         let hint = match (self.is_ending, self.has_keys) {
@@ -247,11 +264,11 @@ impl LadderView {
             (false, true) => "q ends the run and keeps the completed measurements",
             (false, false) => "Ctrl-C ends the run and keeps the completed measurements",
         };
-        put(buffer, foot, hint, FAINT);
+        put_text(buffer, foot, hint, FAINT);
     }
 
     /// Returns the key of the warnings' letters in the rows, such as `w wide, sw disturbed`; empty if no row has any.
-    fn key(&self) -> String {
+    fn warnings_key(&self) -> String {
         let figures = self.rungs.iter().filter_map(|it| it.figure.as_ref());
         let mut entries: Vec<String> = Vec::new();
         for code in figures.flat_map(|it| &it.warnings) {
@@ -264,26 +281,26 @@ impl LadderView {
     }
 
     fn draw_head(&self, since: Duration, mut line: Rect, buffer: &mut Buffer) {
-        put(buffer, line, &self.title, STRONG);
+        put_text(buffer, line, &self.title, STRONG);
         line.y += 1;
-        let share = self.share().clamp(0.0, 1.0);
-        let mut progress = format!(" {:>3.0} %  {} elapsed", share * 100.0, minutes(since));
-        if let Some(left) = self.left(since) {
-            progress += &format!(", about {} left", minutes(left));
+        let share = self.done_share().clamp(0.0, 1.0);
+        let mut progress = format!(" {:>3.0} %  {} elapsed", share * 100.0, format_minutes(since));
+        if let Some(left) = self.remaining_time(since) {
+            progress += &format!(", about {} left", format_minutes(left));
         }
         let columns = usize::from(line.width).saturating_sub(progress.len()).min(40);
         let full = (share * columns as f64).round() as usize;
         let bar = self.signs.full.repeat(full) + &self.signs.empty.repeat(columns - full);
-        put(buffer, line, &(bar + &progress), PLAIN);
+        put_text(buffer, line, &(bar + &progress), PLAIN);
         line.y += 1;
-        let Some(now) = self.now().filter(|_| self.visit.1 > 0) else { return };
+        let Some(now) = self.current_row().filter(|_| self.visit.1 > 0) else { return };
         let pass = self.visit.0 / self.rungs.len() + 1;
         let mut state = format!("pass {pass} of {}: {}", self.passes_count, self.rungs[now].label);
         match self.blocks {
             (0, _) => state += if pass == 1 { ", checked and warmed up" } else { "" },
             (done, most) => state += &format!(", block {done} of at most {most}"),
         }
-        put(buffer, line, &state, PLAIN);
+        put_text(buffer, line, &state, PLAIN);
     }
 
     /// Draws the rows that fit, including the visited one, below their axis.
@@ -309,22 +326,27 @@ impl LadderView {
             end += columns;
             let shown = self.in_charset(heading);
             let width = (shown.chars().count() as u16).min(columns.saturating_sub(1));
-            put(buffer, Rect { x: end - width, y: area.y - 1, width, height: 1 }, &shown, FAINT);
+            put_text(
+                buffer,
+                Rect { x: end - width, y: area.y - 1, width, height: 1 },
+                &shown,
+                FAINT,
+            );
         }
         let height = usize::from(area.height);
-        let first = self.now().unwrap_or(0).saturating_sub(height / 2);
+        let first = self.current_row().unwrap_or(0).saturating_sub(height / 2);
         let first = first.min(self.rungs.len().saturating_sub(height));
         for (row, rung) in (area.y..).zip(self.rungs.iter().enumerate().skip(first).take(height)) {
             let (place, rung) = rung;
-            let is_now = self.visit.1 > 0 && self.now() == Some(place);
+            let is_now = self.visit.1 > 0 && self.current_row() == Some(place);
             let style = match (&rung.figure, is_now) {
-                (_, true) => NOW,
+                (_, true) => CURRENT,
                 (Some(_), false) => PLAIN,
                 (None, false) => FAINT,
             };
             let mark = if is_now { self.signs.now } else { " " };
             let label = Rect { y: row, width: label_columns - 1, height: 1, ..area };
-            put(buffer, label, &format!("{mark} {}", rung.label), style);
+            put_text(buffer, label, &format!("{mark} {}", rung.label), style);
             let Some(figure) = &rung.figure else { continue };
             if let (Some(axis), Unit::Ns) = (axis, figure.unit) {
                 self.draw_figure(figure, Rect { y: row, height: 1, ..axis }, buffer);
@@ -338,37 +360,37 @@ impl LadderView {
                 end += columns;
                 let shown = self.in_charset(text);
                 let width = (shown.chars().count() as u16).min(columns.saturating_sub(1));
-                put(buffer, Rect { x: end - width, y: row, width, height: 1 }, &shown, style);
+                put_text(buffer, Rect { x: end - width, y: row, width, height: 1 }, &shown, style);
             }
         }
     }
 
     fn draw_axis(&self, line: Rect, buffer: &mut Buffer) {
         for (decades, text) in TICKS {
-            let x = at(line, 10f64.powf(decades));
+            let x = axis_column(line, 10f64.powf(decades));
             let text = self.in_charset(text);
             let width = text.chars().count() as u16;
-            put(buffer, Rect { x, y: line.y, width: 1, height: 1 }, self.signs.tick, FAINT);
+            put_text(buffer, Rect { x, y: line.y, width: 1, height: 1 }, self.signs.tick, FAINT);
             // The label goes to the right of its tick, or to the left at the end.
             let x = if x + 1 + width <= line.right() { x + 1 } else { x - width };
-            put(buffer, Rect { x, width, ..line }, &text, FAINT);
+            put_text(buffer, Rect { x, width, ..line }, &text, FAINT);
         }
     }
 
     fn draw_figure(&self, figure: &ShownFigure, line: Rect, buffer: &mut Buffer) {
         let cell = |x: u16| Rect { x, y: line.y, width: 1, height: 1 };
-        let median = at(line, figure.median);
-        let p99 = figure.p99.map_or(median, |p99| at(line, p99));
+        let median = axis_column(line, figure.median);
+        let p99 = figure.p99.map_or(median, |p99| axis_column(line, p99));
         for x in median..=p99.max(median) {
-            put(buffer, cell(x), self.signs.p99, FAINT);
+            put_text(buffer, cell(x), self.signs.p99, FAINT);
         }
-        if let Some(floor) = figure.floor.map(|floor| at(line, floor)) {
+        if let Some(floor) = figure.floor.map(|floor| axis_column(line, floor)) {
             for x in floor.min(median)..median {
-                put(buffer, cell(x), self.signs.between, PLAIN);
+                put_text(buffer, cell(x), self.signs.between, PLAIN);
             }
-            put(buffer, cell(floor), self.signs.floor, PLAIN);
+            put_text(buffer, cell(floor), self.signs.floor, PLAIN);
         }
-        put(buffer, cell(median), self.signs.median, STRONG);
+        put_text(buffer, cell(median), self.signs.median, STRONG);
     }
 
     /// Replaces characters that a terminal without Unicode cannot display.
@@ -381,18 +403,18 @@ impl LadderView {
 }
 
 /// Returns the column of a time on the logarithmic axis.
-fn at(axis: Rect, ns: f64) -> u16 {
+fn axis_column(axis: Rect, ns: f64) -> u16 {
     let share = (ns.max(1.0).log10() / DECADES).clamp(0.0, 1.0);
     axis.x + (share * f64::from(axis.width - 1)).round() as u16
 }
 
 /// Writes text into a line of cells, truncated at the line's end.
-fn put(buffer: &mut Buffer, line: Rect, text: &str, style: Style) {
+fn put_text(buffer: &mut Buffer, line: Rect, text: &str, style: Style) {
     buffer.set_stringn(line.x, line.y, text, line.width.into(), style);
 }
 
 /// Formats a time as `m:ss` or `h:mm:ss`.
-fn minutes(time: Duration) -> String {
+fn format_minutes(time: Duration) -> String {
     let seconds = time.as_secs();
     match seconds / 3600 {
         0 => format!("{}:{:02}", seconds / 60, seconds % 60),

@@ -24,12 +24,12 @@ const LEAVE: &str = "\x1b[0m\x1b[?25h\x1b[?1049l";
 const NO_KEY: u8 = 0;
 
 /// Modes of the terminal before the view was opened; `None` while no view is open.
-static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
+static MODES_BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 
 /// Restores the terminal if a view is open; may be called from any thread, any number of times.
 pub fn restore_terminal() {
     // Locked until the end, so that a thread that sees `None` finds the terminal restored.
-    let mut before = BEFORE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut before = MODES_BEFORE.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(modes) = before.take() {
         // If the terminal is closed, there is nothing to restore.
         let _ = stderr().lock().write_all(LEAVE.as_bytes());
@@ -39,7 +39,7 @@ pub fn restore_terminal() {
 
 /// Returns `true` if no view is open any more.
 pub fn is_closed() -> bool {
-    BEFORE.lock().unwrap_or_else(PoisonError::into_inner).is_none()
+    MODES_BEFORE.lock().unwrap_or_else(PoisonError::into_inner).is_none()
 }
 
 /// Installs a panic hook, once, that closes the view for good before a panic's message is printed.
@@ -55,6 +55,7 @@ fn leave_before_panics() {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Action that a key requests.
 pub enum KeyAction {
     /// Interrupts the run.
     Quit,
@@ -62,7 +63,7 @@ pub enum KeyAction {
     Redraw,
 }
 
-fn keys_of(typed: &[u8]) -> Vec<KeyAction> {
+fn key_actions(typed: &[u8]) -> Vec<KeyAction> {
     const CTRL_L: u8 = 0x0c;
     let key = |byte: &u8| match byte {
         b'q' | b'Q' => Some(KeyAction::Quit),
@@ -75,7 +76,9 @@ fn keys_of(typed: &[u8]) -> Vec<KeyAction> {
 /// Terminal backend of the view. Nothing is written to the terminal before
 /// [`flush`](Backend::flush), which writes everything at once.
 pub struct Screen {
+    /// Output that is not written yet.
     pending: Vec<u8>,
+    /// `true` if the terminal's keys can be read.
     has_keys: bool,
 }
 
@@ -89,7 +92,7 @@ impl Screen {
         if !terminal.is_terminal() || is_others {
             return None;
         }
-        let size = size().ok()?;
+        let size = terminal_size().ok()?;
         if size.width < size_min.width || size.height < size_min.height {
             return None;
         }
@@ -100,7 +103,7 @@ impl Screen {
             modes.special_codes[code] = NO_KEY;
         }
         leave_before_panics();
-        *BEFORE.lock().unwrap_or_else(PoisonError::into_inner) = Some(usual);
+        *MODES_BEFORE.lock().unwrap_or_else(PoisonError::into_inner) = Some(usual);
         let entered = tcsetattr(&terminal, OptionalActions::Now, &modes).is_ok()
             && terminal.lock().write_all(ENTER.as_bytes()).is_ok();
         if !entered {
@@ -130,7 +133,7 @@ impl Screen {
                 self.has_keys = false;
                 Vec::new()
             }
-            Some(Ok(count)) => keys_of(&typed[..count]),
+            Some(Ok(count)) => key_actions(&typed[..count]),
             None => Vec::new(),
         }
     }
@@ -141,7 +144,7 @@ impl Screen {
     }
 }
 
-fn size() -> io::Result<Size> {
+fn terminal_size() -> io::Result<Size> {
     let size = tcgetwinsize(stderr())?;
     Ok(Size::new(size.ws_col, size.ws_row))
 }
@@ -232,17 +235,17 @@ impl Backend for Screen {
     }
 
     fn size(&self) -> io::Result<Size> {
-        size()
+        terminal_size()
     }
 
     fn window_size(&mut self) -> io::Result<WindowSize> {
-        Ok(WindowSize { columns_rows: size()?, pixels: Size::ZERO })
+        Ok(WindowSize { columns_rows: terminal_size()?, pixels: Size::ZERO })
     }
 
     fn flush(&mut self) -> io::Result<()> {
         // Under the lock that `restore` takes, so that nothing is drawn after the terminal is
         // restored.
-        let ours = BEFORE.lock().unwrap_or_else(PoisonError::into_inner);
+        let ours = MODES_BEFORE.lock().unwrap_or_else(PoisonError::into_inner);
         let written = match ours.is_some() {
             true => stderr().lock().write_all(&self.pending),
             false => Ok(()),
@@ -263,9 +266,9 @@ mod tests {
 
     #[test]
     fn only_the_key_q_ends_the_run() {
-        assert_eq!(keys_of(b"x\x1b[Aq"), [KeyAction::Quit]);
-        assert_eq!(keys_of(b"\x0c"), [KeyAction::Redraw]);
-        assert_eq!(keys_of(b"\r\n yes"), []);
+        assert_eq!(key_actions(b"x\x1b[Aq"), [KeyAction::Quit]);
+        assert_eq!(key_actions(b"\x0c"), [KeyAction::Redraw]);
+        assert_eq!(key_actions(b"\r\n yes"), []);
     }
 
     #[test]

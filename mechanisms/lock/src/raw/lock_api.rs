@@ -9,7 +9,7 @@ unsafe impl RawMutex for RawTryLock {
     #[allow(clippy::declare_interior_mutable_const)]
     const INIT: Self = Self::new();
 
-    /// The unlock is a store that any thread may make, so that a guard can be sent.
+    /// Lets a guard be sent to another thread, because any thread may unlock.
     type GuardMarker = GuardSend;
 
     #[inline]

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
 
-/// Maximum time for the driver to start listening, and for the browser to respond.
+/// Maximum time for chromedriver to start listening, and to respond to a request.
 const DRIVER_MAX: Duration = Duration::from_secs(60);
 
 /// Page in a separate browser. Browser and driver are terminated on drop.
@@ -20,7 +20,7 @@ pub struct BrowserPage {
 }
 
 impl BrowserPage {
-    /// Starts the driver, which starts a browser with these options.
+    /// Starts chromedriver, which starts a browser with these options.
     pub fn start(options: &[&str], profile: &Path) -> Result<Self> {
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let driver = Command::new("chromedriver")
@@ -94,14 +94,16 @@ impl BrowserPage {
     /// Returns the console messages since the last call.
     pub fn take_console_messages(&self) -> Result<Vec<String>> {
         let messages = self.post("/se/log", &json!({"type": "browser"}))?;
-        let messages = messages.as_array().context("the browser's log is not a list")?;
+        let messages = messages.as_array().context("the browser's log is not a JSON list")?;
         Ok(messages.iter().map(|it| it["message"].to_string()).collect())
     }
 
+    /// Sends a command of the browser's session, with `body` as parameters.
     fn post(&self, path: &str, body: &Value) -> Result<Value> {
         self.request("POST", &format!("/session/{}{path}", self.session), body)
     }
 
+    /// Sends an HTTP request to chromedriver and returns the `value` of its JSON response.
     fn request(&self, method: &str, path: &str, body: &Value) -> Result<Value> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
         stream.set_read_timeout(Some(DRIVER_MAX))?;
@@ -112,10 +114,10 @@ impl BrowserPage {
              Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
             body.len()
         )?;
-        let read_response =
-            read_response(&mut BufReader::new(stream)).with_context(|| path.to_owned())?;
-        let mut read_response: Value = serde_json::from_str(&read_response)?;
-        let value = read_response["value"].take();
+        let response = read_response(&mut BufReader::new(stream))
+            .with_context(|| format!("WebDriver command {path}"))?;
+        let mut response: Value = serde_json::from_str(&response)?;
+        let value = response["value"].take();
         match value.get("error") {
             Some(error) => bail!("WebDriver command {path}: {error}: {}", value["message"]),
             None => Ok(value),

@@ -55,7 +55,7 @@ impl handover_rpc_bulk {
     }
 }
 
-/// Range of a bulk transfer.
+/// Offsets, length and time limit of a bulk transfer.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct handover_rpc_range {
@@ -158,8 +158,8 @@ pub extern "C" fn handover_rpc_memory_destroy(memory: Option<Box<handover_rpc_me
     drop(memory);
 }
 
-/// Registers a memory with an endpoint, whose peers can use it as `rights` allow, a `handover_rpc_rights`, if they have
-/// the handle that goes to `bulk`.
+/// Registers a memory with an endpoint, and stores its handle in `bulk`. Peers that have the handle can use the memory
+/// as `rights` (a `handover_rpc_rights`) allow.
 ///
 /// Errors: `HANDOVER_INVALID_ARGUMENT` for other rights; `HANDOVER_FULL` for too many memories; `HANDOVER_SYSTEM`.
 /// Threads: one at a time, within a handler too. Blocking: never. Ownership: the endpoint keeps the memory until
@@ -245,7 +245,7 @@ pub unsafe extern "C" fn handover_rpc_bulk_read(
     })
 }
 
-fn transfer_failed(error: BulkError) -> Fault {
+fn transfer_fault(error: BulkError) -> Fault {
     match error {
         BulkError::Deadline => HANDOVER_TIMED_OUT.because(error),
         BulkError::Disconnected(_) | BulkError::Stale => HANDOVER_DISCONNECTED.because(error),
@@ -256,8 +256,8 @@ fn transfer_failed(error: BulkError) -> Fault {
     }
 }
 
-/// Returns the parts of a transfer that both directions check.
-fn transfer<'a>(
+/// Checks and converts the arguments that `handover_rpc_pull` and `handover_rpc_push` share.
+fn parse_transfer<'a>(
     endpoint: Option<&'a handover_rpc_endpoint>,
     bulk: Option<&handover_rpc_bulk>,
     memory: Option<&'a handover_rpc_memory>,
@@ -288,9 +288,9 @@ pub extern "C" fn handover_rpc_pull(
     range: Option<&handover_rpc_range>,
 ) -> handover_status {
     guard(|| {
-        let (endpoint, handle, memory, part) = transfer(endpoint, bulk, memory, range)?;
+        let (endpoint, handle, memory, part) = parse_transfer(endpoint, bulk, memory, range)?;
         let done = with_driver!(endpoint, |driver| driver.pull(peer.into(), &handle, memory, part));
-        done.map_err(transfer_failed)
+        done.map_err(transfer_fault)
     })
 }
 
@@ -307,8 +307,8 @@ pub extern "C" fn handover_rpc_push(
     range: Option<&handover_rpc_range>,
 ) -> handover_status {
     guard(|| {
-        let (endpoint, handle, memory, part) = transfer(endpoint, bulk, memory, range)?;
+        let (endpoint, handle, memory, part) = parse_transfer(endpoint, bulk, memory, range)?;
         let done = with_driver!(endpoint, |driver| driver.push(peer.into(), &handle, memory, part));
-        done.map_err(transfer_failed)
+        done.map_err(transfer_fault)
     })
 }

@@ -18,15 +18,15 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Maximum deviation of a ratio from 1 without a reason.
+/// Maximum deviation of a ratio from 1 that needs no reason.
 const BOUND: f64 = 0.25;
 /// Number of measurements of the classic program and of the suite, alternating.
 const ROUNDS_COUNT: usize = 3;
 /// Measuring time of a benchmark of the suite in each round.
 const SUITE_TIME: Duration = Duration::from_millis(300);
 
-/// Numbers in the programs' command lines, and the smaller ones that replace them in a smoke run.
-const SMOKE: [(&str, &str); 8] = [
+/// Numbers in the programs' command lines, each with the smaller number that replaces it in a smoke run.
+const SMOKE_VALUES: [(&str, &str); 8] = [
     ("200000", "500"),
     ("100000", "1000"),
     ("20000", "500"),
@@ -41,6 +41,7 @@ const SMOKE: [(&str, &str); 8] = [
 struct Program {
     /// Command line after `handover`. `PORT` stands for the port of a server that is started first.
     line: &'static str,
+    /// Figures of the output that are compared with the suite's.
     pairs: &'static [Pair],
 }
 
@@ -48,8 +49,9 @@ struct Program {
 struct Pair {
     /// Name of the figure in the program's output; empty if the output has only one.
     figure: &'static str,
+    /// Function that reads the figure, in ns, from the program's output.
     read: ReadNs,
-    suite: Suite,
+    suite: SuiteFigure,
     /// Known reason why the ratio is not 1; empty if it must be 1.
     why: &'static str,
 }
@@ -57,136 +59,154 @@ struct Pair {
 /// Function that reads the time of an operation, in ns, from a program's output and a figure's name.
 type ReadNs = fn(&str, &str) -> Option<f64>;
 
-/// Id and contender of a figure of the suite.
+/// Figure of the suite: id of the benchmark or part, and name of the contender.
 #[derive(Clone, Copy)]
-struct Suite {
+struct SuiteFigure {
     id: &'static str,
     contender: &'static str,
 }
 
-const fn of(id: &'static str, contender: &'static str) -> Suite {
-    Suite { id, contender }
+const fn suite(id: &'static str, contender: &'static str) -> SuiteFigure {
+    SuiteFigure { id, contender }
 }
 
-const fn only(read: ReadNs, suite: Suite, why: &'static str) -> Pair {
+/// Creates the pair of a program that prints one figure.
+const fn only(read: ReadNs, suite: SuiteFigure, why: &'static str) -> Pair {
     named("", read, suite, why)
 }
 
-const fn named(figure: &'static str, read: ReadNs, suite: Suite, why: &'static str) -> Pair {
+/// Creates the pair of one of several figures that a program prints.
+const fn named(figure: &'static str, read: ReadNs, suite: SuiteFigure, why: &'static str) -> Pair {
     Pair { figure, read, suite, why }
 }
 
-const LINK: &str = "a link (-b) makes the arbiter mark packet by packet; without one, as in the suite, it marks runs of packets";
-const CONTENDED: &str = "a write waits for the receiver's read, which follows every 2nd to 8th notification, in runs of the same program too";
-const FIRST_WALKS: &str = "the program walks the memory some ten times before it is timed, the suite once, and the first walks take longer";
-const COALESCED: &str = "a wait takes all notifications since the last one: 2 to 8 of them, in runs of the same program too";
-const MESSAGES: &str =
+const LINK_REASON: &str = "a link (-b) makes the arbiter mark packet by packet; without one, as in the suite, it marks runs of packets";
+const CONTENTION_REASON: &str = "a write waits for the receiver's read, which follows every 2nd to 8th notification, in runs of the same program too";
+const WARM_UP_REASON: &str = "the program walks the memory some ten times before it is timed, the suite once, and the first walks take longer";
+const COALESCING_REASON: &str = "a wait takes all notifications since the last one: 2 to 8 of them, in runs of the same program too";
+const MESSAGES_REASON: &str =
     "one connection with 10,000 messages of 3 to 10 letters; the suite has 16 with 64 of 64 bytes";
 
+/// Classic programs whose figures are compared with the suite's.
 static PROGRAMS: &[Program] = &[
     Program {
         line: "margo-p2p-latency -n sm:// -i 200000",
-        pairs: &[only(latency, of("rpc/noop", "handover"), "")],
+        pairs: &[only(latency_ns, suite("rpc/noop", "handover"), "")],
     },
     Program {
         line: "margo-p2p-latency -n tcp:// -t 0,0 -i 20000",
-        pairs: &[only(latency, of("rpc/tcp-spin", "handover"), "")],
+        pairs: &[only(latency_ns, suite("rpc/tcp-spin", "handover"), "")],
     },
     Program {
         // As many calls as in a round of the suite: where a processor polls before it halts, as in many virtual
         // machines, it adapts to the sleeps of the past, and later calls may take half as long again.
         line: "margo-p2p-latency -n tcp:// --config {\"spin_ns_max\":0} -i 200 -w 10",
-        pairs: &[only(latency, of("rpc/tcp", "handover"), "")],
+        pairs: &[only(latency_ns, suite("rpc/tcp", "handover"), "")],
     },
     Program {
         line: "margo-p2p-bw -n sm:// -x 65536 -X 536870912 -D 1",
         pairs: &[
-            named("PULL", transfer, of("bulk/pull", "handover"), ""),
-            named("PUSH", transfer, of("bulk/push", "handover"), ""),
+            named("PULL", transfer_ns, suite("bulk/pull", "handover"), ""),
+            named("PUSH", transfer_ns, suite("bulk/push", "handover"), ""),
         ],
     },
     Program {
         line: "margo-p2p-bw -n sm:// -x 65536 -X 536870912 -D 1 --memory plain",
         pairs: &[
-            named("PULL", transfer, of("bulk/plain-pull", "handover"), FIRST_WALKS),
-            named("PUSH", transfer, of("bulk/plain-push", "handover"), FIRST_WALKS),
+            named("PULL", transfer_ns, suite("bulk/plain-pull", "handover"), WARM_UP_REASON),
+            named("PUSH", transfer_ns, suite("bulk/plain-push", "handover"), WARM_UP_REASON),
         ],
     },
     Program {
         line: "margo-p2p-bw -n tcp:// -x 65536 -X 536870912 -D 1",
         pairs: &[
-            named("PULL", transfer, of("bulk/tcp-pull", "handover"), ""),
-            named("PUSH", transfer, of("bulk/tcp-push", "handover"), ""),
+            named("PULL", transfer_ns, suite("bulk/tcp-pull", "handover"), ""),
+            named("PUSH", transfer_ns, suite("bulk/tcp-push", "handover"), ""),
         ],
     },
     Program {
         line: "hello1 -l --seconds 1",
-        pairs: &[only(messages, of("event/call", "handover-hello"), "")],
+        pairs: &[only(message_ns, suite("event/call", "handover-hello"), "")],
     },
     Program {
         line: "hello3 -l --seconds 1 --place near",
-        pairs: &[only(round_trips, of("event/round-trip", "handover"), "")],
+        pairs: &[only(round_trip_ns, suite("event/round-trip", "handover"), "")],
     },
     Program {
         line: "hello4 -l --seconds 1 --place near 10",
-        pairs: &[only(round_trips, of("event/serve", "handover"), "")],
+        pairs: &[only(round_trip_ns, suite("event/serve", "handover"), "")],
     },
-    Program { line: "trylock -t 20", pairs: &[only(tries, of("lock/busy", "sem"), "")] },
+    Program { line: "trylock -t 20", pairs: &[only(try_ns, suite("lock/busy", "sem"), "")] },
     Program {
         line: "notify -n 2000",
         pairs: &[
-            named("sender", side, of("notify/busy/sender", "eventfd"), CONTENDED),
-            named("receiver", side, of("notify/busy/receiver", "eventfd"), COALESCED),
+            named("sender", side_ns, suite("notify/busy/sender", "eventfd"), CONTENTION_REASON),
+            named("receiver", side_ns, suite("notify/busy/receiver", "eventfd"), COALESCING_REASON),
         ],
     },
     Program {
         line: "sched --stamp none --seconds 1 -b 10T -q 1000 -i 0 -- -alg rr -flowsets 1:1500:16",
-        pairs: &[only(packets, of("sched/client-arbiter-client", "drr"), LINK)],
+        pairs: &[only(packet_ns, suite("sched/client-arbiter-client", "drr"), LINK_REASON)],
     },
     Program {
         line: "calls -m 25 --calls 100000 --runs 1",
         pairs: &[
-            named("(function in the same source file)", call_in_c, of("call/same-file", "c"), ""),
-            named("(function in a dynamic library)", call_in_c, of("call/plt", "c"), ""),
-            named("with two probes, off", call_with_probes, of("probe/off/span", "handover"), ""),
+            named(
+                "(function in the same source file)",
+                c_call_ns,
+                suite("call/same-file", "c"),
+                "",
+            ),
+            named("(function in a dynamic library)", c_call_ns, suite("call/plt", "c"), ""),
+            named("with two probes, off", probed_call_ns, suite("probe/off/span", "handover"), ""),
             named(
                 "with two probes, recorded in memory",
-                call_with_probes,
-                of("probe/recorded", "handover"),
+                probed_call_ns,
+                suite("probe/recorded", "handover"),
                 "",
             ),
         ],
     },
     Program {
         line: "evh_perf -c -i 10 --count 10000 -p PORT",
-        pairs: &[only(echoes, of("net/load/message", "handover"), MESSAGES)],
+        pairs: &[only(echo_ns, suite("net/load/message", "handover"), MESSAGES_REASON)],
     },
     Program {
         line: "abt-eventual-bench -d 1 -i 1 -n 100",
-        pairs: &[only(loops, of("fiber/loops", "handover"), "")],
+        pairs: &[only(loop_ns, suite("fiber/loops", "handover"), "")],
     },
     Program {
         line: "node-microbench -m 5",
         pairs: &[
-            named("fn_call_cross_object", small, of("call/other-object", "c"), ""),
-            named("gettimeofday", small, of("clock/gettimeofday", "libc"), ""),
-            named("clock_gettime(REALTIME)", small, of("clock/realtime", "libc"), ""),
-            named("clock_gettime(REALTIME_COARSE)", small, of("clock/realtime-coarse", "libc"), ""),
-            named("clock_gettime(MONOTONIC)", small, of("clock/monotonic", "libc"), ""),
+            named("fn_call_cross_object", operation_ns, suite("call/other-object", "c"), ""),
+            named("gettimeofday", operation_ns, suite("clock/gettimeofday", "libc"), ""),
+            named("clock_gettime(REALTIME)", operation_ns, suite("clock/realtime", "libc"), ""),
             named(
-                "clock_gettime(MONOTONIC_COARSE)",
-                small,
-                of("clock/monotonic-coarse", "libc"),
+                "clock_gettime(REALTIME_COARSE)",
+                operation_ns,
+                suite("clock/realtime-coarse", "libc"),
                 "",
             ),
-            named("rdtscp", small, of("clock/rdtscp", "hardware"), ""),
-            named("pthread_mutex_lock/unlock", small, of("lock/free", "pthread_mutex"), ""),
-            named("pthread_spin_lock/unlock", small, of("lock/free", "pthread_spin"), ""),
+            named("clock_gettime(MONOTONIC)", operation_ns, suite("clock/monotonic", "libc"), ""),
+            named(
+                "clock_gettime(MONOTONIC_COARSE)",
+                operation_ns,
+                suite("clock/monotonic-coarse", "libc"),
+                "",
+            ),
+            named("rdtscp", operation_ns, suite("clock/rdtscp", "hardware"), ""),
+            named(
+                "pthread_mutex_lock/unlock",
+                operation_ns,
+                suite("lock/free", "pthread_mutex"),
+                "",
+            ),
+            named("pthread_spin_lock/unlock", operation_ns, suite("lock/free", "pthread_spin"), ""),
         ],
     },
 ];
 
-// Readers of the programs' output, each returning the time of an operation in ns.
+// Functions that read the time of an operation in ns from a program's output.
 
 /// Returns the number in the column `index` of the first line whose first word is `first`.
 fn column(output: &str, first: &str, index: usize) -> Option<f64> {
@@ -202,38 +222,42 @@ fn number_after(output: &str, label: &str) -> Option<f64> {
     rest[..end.unwrap_or(rest.len())].trim_end_matches(',').replace(',', "").parse().ok()
 }
 
-fn latency(output: &str, _: &str) -> Option<f64> {
+/// Reads the median time of an RPC from the output of margo-p2p-latency.
+fn latency_ns(output: &str, _: &str) -> Option<f64> {
     column(output, "noop", 6).map(|median_s| median_s * 1e9)
 }
 
-fn transfer(output: &str, direction: &str) -> Option<f64> {
+/// Reads the time of a bulk transfer from the output of margo-p2p-bw.
+fn transfer_ns(output: &str, direction: &str) -> Option<f64> {
     let bytes = column(output, direction, 4)?;
     column(output, direction, 7).map(|mib_per_s| bytes / (mib_per_s * f64::from(1 << 20)) * 1e9)
 }
 
 /// Reads the time per message, in ns, from the line `N messages in S s: ...`.
-fn messages(output: &str, _: &str) -> Option<f64> {
+fn message_ns(output: &str, _: &str) -> Option<f64> {
     let (before, after) = output.lines().find_map(|line| line.split_once(" messages in "))?;
     let count: f64 = before.rsplit(' ').next()?.parse().ok()?;
     let seconds: f64 = after.split(' ').next()?.parse().ok()?;
     Some(seconds * 1e9 / count)
 }
 
-/// Reads the time of a round trip in ns: two messages, each counted by its receiver.
-fn round_trips(output: &str, _: &str) -> Option<f64> {
-    messages(output, "").map(|each_ns| 2.0 * each_ns)
+/// Reads the time of a round trip, in ns: twice the time of a message.
+fn round_trip_ns(output: &str, _: &str) -> Option<f64> {
+    message_ns(output, "").map(|each_ns| 2.0 * each_ns)
 }
 
-fn tries(output: &str, _: &str) -> Option<f64> {
+/// Reads the time of an attempt at the lock from the output of trylock.
+fn try_ns(output: &str, _: &str) -> Option<f64> {
     number_after(output, "per-thread").map(|per_s| 1e9 / per_s)
 }
 
-fn side(output: &str, side: &str) -> Option<f64> {
+/// Reads the time per operation of the sender or of the receiver from the output of notify.
+fn side_ns(output: &str, side: &str) -> Option<f64> {
     number_after(output, &format!("{side} rate")).map(|per_s| 1e9 / per_s)
 }
 
 /// Reads the time per packet, in ns, from the row of client 0; the column's head names the unit.
-fn packets(output: &str, _: &str) -> Option<f64> {
+fn packet_ns(output: &str, _: &str) -> Option<f64> {
     let mut heads = output.lines().find(|line| line.starts_with("client "))?.split_whitespace();
     let (index, unit) = heads.by_ref().enumerate().find(|(_, head)| head.ends_with("pps"))?;
     let unit_per_s = match unit {
@@ -244,16 +268,18 @@ fn packets(output: &str, _: &str) -> Option<f64> {
     column(output, "0", index).map(|rate| 1e9 / (rate * unit_per_s))
 }
 
-fn call_in_c(output: &str, row: &str) -> Option<f64> {
-    call(output, "-O3", row)
+/// Reads the time of a call in C, compiled with -O3, from a row of the output of calls.
+fn c_call_ns(output: &str, row: &str) -> Option<f64> {
+    call_ns(output, "-O3", row)
 }
 
-fn call_with_probes(output: &str, row: &str) -> Option<f64> {
-    call(output, "With probes", row)
+/// Reads the time of a call with probes from a row of the output of calls.
+fn probed_call_ns(output: &str, row: &str) -> Option<f64> {
+    call_ns(output, "With probes", row)
 }
 
 /// Reads the time of a call from a row in the given section: the number before `ns`.
-fn call(output: &str, section: &str, row: &str) -> Option<f64> {
+fn call_ns(output: &str, section: &str, row: &str) -> Option<f64> {
     let is_head = |line: &&str| !line.starts_with(' ') && line.contains(section);
     let rows = output.lines().skip_while(|line| !is_head(line)).skip(1);
     let line = rows.take_while(|line| line.starts_with(' ')).find(|line| line.contains(row))?;
@@ -262,18 +288,20 @@ fn call(output: &str, section: &str, row: &str) -> Option<f64> {
     words.get(unit.checked_sub(1)?)?.parse().ok()
 }
 
-fn echoes(output: &str, _: &str) -> Option<f64> {
+/// Reads the time per message from the output of evh_perf.
+fn echo_ns(output: &str, _: &str) -> Option<f64> {
     number_after(output, "messages_per_second=").map(|per_s| 1e9 / per_s)
 }
 
 /// Reads the time of one loop iteration of a fiber, in ns.
-fn loops(output: &str, _: &str) -> Option<f64> {
+fn loop_ns(output: &str, _: &str) -> Option<f64> {
     let line = output.lines().find(|line| !line.starts_with('#'))?;
     let number = |index: usize| line.split('\t').nth(index)?.parse::<f64>().ok();
     Some(number(0)? * 1e9 / number(3)?)
 }
 
-fn small(output: &str, row: &str) -> Option<f64> {
+/// Reads the time of an operation from its row in the output of node-microbench.
+fn operation_ns(output: &str, row: &str) -> Option<f64> {
     let head = format!("\"{row}\"\t");
     let line = output.lines().find_map(|line| line.strip_prefix(&head))?;
     line.split('\t').nth(3)?.parse().ok()
@@ -281,6 +309,7 @@ fn small(output: &str, row: &str) -> Option<f64> {
 
 /// Figures of a classic program and of the suite for the same operation, in ns.
 struct ComparedFigures {
+    /// Command line of the classic program.
     line: &'static str,
     pair: &'static Pair,
     /// Values of the classic program, one per round.
@@ -290,8 +319,9 @@ struct ComparedFigures {
 }
 
 impl ComparedFigures {
+    /// Returns the ratio of the classic program's median to the suite's.
     fn ratio(&self) -> Option<f64> {
-        Some(middle(&self.classic_ns)? / middle(&self.suite_ns)?)
+        Some(median(&self.classic_ns)? / median(&self.suite_ns)?)
     }
 
     fn verdict(&self) -> Verdict {
@@ -309,27 +339,29 @@ impl ComparedFigures {
     }
 }
 
+/// Verdict on a classic program's figure beside the suite's: the same, explained, unsteady or different.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     /// The medians of the classic program and of the suite differ by at most [`BOUND`].
     Same,
     /// The ratio of the medians lies outside [`BOUND`], and the pair has a reason.
     Explained,
-    /// The ratio of the medians lies outside [`BOUND`], but that of two rounds inside: the machine is unsteady.
+    /// The ratio of the medians lies outside [`BOUND`], but the ratio of some two rounds inside.
     Unsteady,
+    /// The ratio of the medians lies outside [`BOUND`] without a reason, or the suite has no such figure.
     Differs,
 }
 
 /// Returns the median, or the upper of the two middle values.
-fn middle(values: &[f64]) -> Option<f64> {
+fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     sorted.get(sorted.len() / 2).copied()
 }
 
 /// Formats the median, and the range if there are several values.
-fn shown(values_ns: &[f64]) -> String {
-    let Some(middle_ns) = middle(values_ns) else { return "–".to_string() };
+fn format_times(values_ns: &[f64]) -> String {
+    let Some(middle_ns) = median(values_ns) else { return "–".to_string() };
     let least_ns = values_ns.iter().copied().fold(f64::INFINITY, f64::min);
     let most_ns = values_ns.iter().copied().fold(0.0, f64::max);
     match values_ns.len() {
@@ -368,16 +400,16 @@ pub fn prove(args: &ProveArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         }
         let records = measure_suite(args)?;
         for it in &mut compared {
-            let Suite { id, contender } = it.pair.suite;
+            let SuiteFigure { id, contender } = it.pair.suite;
             let record = records.iter().find(|it| it.id == id && it.contender == contender);
             it.suite_ns.extend(record.map(|it| it.summary.median));
         }
     }
     if args.json {
-        let rows: Vec<_> = compared.iter().map(json).collect();
+        let rows: Vec<_> = compared.iter().map(as_json).collect();
         writeln!(out, "{}", serde_json::to_string_pretty(&rows)?)?;
     } else {
-        out.write_all(table(&compared, is_smoke).as_bytes())?;
+        out.write_all(format_table(&compared, is_smoke).as_bytes())?;
     }
     out.flush()?;
     let missing = compared.iter().find(|it| it.suite_ns.is_empty());
@@ -434,7 +466,7 @@ fn run_program(line: &str, is_smoke: bool, interrupted: &AtomicBool) -> anyhow::
     let port = server.as_ref().map_or(String::new(), |it| it.port.to_string());
     let words = line.split(' ').map(|word| match word {
         "PORT" => port.as_str(),
-        word if is_smoke => SMOKE.iter().find(|it| it.0 == word).map_or(word, |it| it.1),
+        word if is_smoke => SMOKE_VALUES.iter().find(|it| it.0 == word).map_or(word, |it| it.1),
         word => word,
     });
     let mut output = tempfile::tempfile()
@@ -457,8 +489,7 @@ fn run_program(line: &str, is_smoke: bool, interrupted: &AtomicBool) -> anyhow::
 struct Server {
     child: Child,
     port: u16,
-    /// Pipe of the server's output, open as long as the server runs: without a reader the server would exit at its next
-    /// line.
+    /// Pipe of the server's output, open as long as the server runs: without a reader, its next output would end it.
     output: BufReader<ChildStdout>,
 }
 
@@ -495,7 +526,7 @@ impl Server {
     }
 }
 
-fn json(it: &ComparedFigures) -> serde_json::Value {
+fn as_json(it: &ComparedFigures) -> serde_json::Value {
     let Pair { figure, suite, why, .. } = it.pair;
     serde_json::json!({
         "classic": it.line, "figure": figure, "classic_ns": it.classic_ns,
@@ -504,7 +535,7 @@ fn json(it: &ComparedFigures) -> serde_json::Value {
     })
 }
 
-fn table(compared: &[ComparedFigures], is_smoke: bool) -> String {
+fn format_table(compared: &[ComparedFigures], is_smoke: bool) -> String {
     let head = ["classic program", "an operation", "suite", "an operation", "ratio", "verdict"];
     let mut lines = vec![head.map(str::to_string)];
     for it in compared {
@@ -518,9 +549,9 @@ fn table(compared: &[ComparedFigures], is_smoke: bool) -> String {
         };
         lines.push([
             format!("{} {figure}", it.line).trim_end().to_string(),
-            shown(&it.classic_ns),
+            format_times(&it.classic_ns),
             format!("{} [{}]", suite.id, suite.contender),
-            shown(&it.suite_ns),
+            format_times(&it.suite_ns),
             it.ratio().map_or("–".to_string(), |ratio| format!("{ratio:.2}")),
             verdict.to_string(),
         ]);
@@ -536,7 +567,7 @@ mod tests {
     #[test]
     fn every_pair_names_a_contender_of_the_suite() {
         for pair in PROGRAMS.iter().flat_map(|it| it.pairs) {
-            let Suite { id, contender } = pair.suite;
+            let SuiteFigure { id, contender } = pair.suite;
             let is_there = handover_suite::SUITES.iter().flat_map(|it| it.iter()).any(|bench| {
                 let spec = bench.spec();
                 let parts = spec.parts.iter().map(|part| format!("{}/{}", spec.id, part.name));
@@ -563,7 +594,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_parsed_from_programoutput() {
+    fn figures_are_parsed_from_program_output() {
         let close = |found: Option<f64>, expected: f64| {
             assert!(
                 found.is_some_and(|it| (it / expected - 1.0).abs() < 1e-3),
@@ -572,46 +603,49 @@ mod tests {
         };
         let margo =
             "# <op> <iterations>\nnoop\t9\t100\t0\t0.1\t0.2\t0.000000130\t0.3\t0.4\t0.5\n#x\n";
-        close(latency(margo, ""), 130.0);
+        close(latency_ns(margo, ""), 130.0);
         let bw = "<op>\t<x>\nPULL\t1\t1\t0\t65536\t99\t1.0\t20000.0\t1\t0\nPUSH\t1\t1\t0\t65536\t99\t1.0\t10000.0\t1\t0\n";
-        close(transfer(bw, "PULL"), 3125.0);
-        close(transfer(bw, "PUSH"), 6250.0);
+        close(transfer_ns(bw, "PULL"), 3125.0);
+        close(transfer_ns(bw, "PUSH"), 6250.0);
         let hello = "[1.0|2|DEMO1EVM] QUIT timer expired (4 messages sent)!\n\
                      [1.0|2|DEMO1EVM] 2000000 messages in 0.500 s: 4.00 M/s, 250 ns each\n";
-        close(messages(hello, ""), 250.0);
-        close(round_trips(hello, ""), 500.0);
-        close(tries("x main [158] BUSY: total 4.0e+07 ops, per-thread 2.000e+07 ops\n", ""), 50.0);
+        close(message_ns(hello, ""), 250.0);
+        close(round_trip_ns(hello, ""), 500.0);
+        close(try_ns("x main [158] BUSY: total 4.0e+07 ops, per-thread 2.000e+07 ops\n", ""), 50.0);
         let notify = "0 snd_body [158] sender rate 1.000e+07 ops\n\
                       0 rcv_body [160] receiver rate 2.500e+06 ops, #wakeups 44306\n";
-        close(side(notify, "sender"), 100.0);
-        close(side(notify, "receiver"), 400.0);
+        close(side_ns(notify, "sender"), 100.0);
+        close(side_ns(notify, "receiver"), 400.0);
         close(
-            packets("client packets kpps\n     0  13947  4000.0  327.9 0 0 100.00 %\n", ""),
+            packet_ns("client packets kpps\n     0  13947  4000.0  327.9 0 0 100.00 %\n", ""),
             250.0,
         );
-        close(packets("client packets Mpps\n     0  13947  40.00  327.9 0 0 100.00 %\n", ""), 25.0);
+        close(
+            packet_ns("client packets Mpps\n     0  13947  40.00  327.9 0 0 100.00 %\n", ""),
+            25.0,
+        );
         let calls = "Compiled with -O0\n  Function call (here): 6.3 cycles 2.57 ns\n\n\
                      Compiled with -O3\n  Function call (here): 5.0 cycles 1.50 ns (+0.1)\n\n\
                      With probes (Rust, optimised)\n  Function call with two probes, off: 4 cycles 1.75 ns\n";
-        close(call_in_c(calls, "(here)"), 1.5);
-        close(call_with_probes(calls, "two probes, off"), 1.75);
-        assert_eq!(call_in_c(calls, "two probes, off"), None);
+        close(c_call_ns(calls, "(here)"), 1.5);
+        close(probed_call_ns(calls, "two probes, off"), 1.75);
+        assert_eq!(c_call_ns(calls, "two probes, off"), None);
         close(
-            echoes("(INFO)  messages_per_second=[1,000,000],average_latency=[1.06us]\n", ""),
+            echo_ns("(INFO)  messages_per_second=[1,000,000],average_latency=[1.06us]\n", ""),
             1000.0,
         );
-        close(loops("#<num_ults>\n16\t1\t1\t8000.000000\t0.1\n#late\n", ""), 2_000_000.0);
+        close(loop_ns("#<num_ults>\n16\t1\t1\t8000.000000\t0.1\n#late\n", ""), 2_000_000.0);
         let small_rows =
             "#<test case>\n# \"mpi_wtime\": no MPI library\n\"gettid\"\t1\t0.1\t10.0\t99.5\n";
-        close(small(small_rows, "gettid"), 99.5);
-        assert_eq!(small(small_rows, "mpi_wtime"), None);
+        close(operation_ns(small_rows, "gettid"), 99.5);
+        assert_eq!(operation_ns(small_rows, "mpi_wtime"), None);
     }
 
     #[test]
     fn pair_beyond_the_bound_needs_a_reason_or_rounds_that_agree() {
         let compared = |why: &'static str, classic_ns: &[f64], suite_ns: &[f64]| ComparedFigures {
             line: "hello1",
-            pair: Box::leak(Box::new(only(latency, of("event/call", "handover"), why))),
+            pair: Box::leak(Box::new(only(latency_ns, suite("event/call", "handover"), why))),
             classic_ns: classic_ns.to_vec(),
             suite_ns: suite_ns.to_vec(),
         };
@@ -628,9 +662,9 @@ mod tests {
             "a pair without figures of the suite was not reported as different"
         );
         let rows = [compared("", &[130.0], &[100.0]), compared("it does more", &[200.0], &[100.0])];
-        let text = table(&rows, false);
+        let text = format_table(&rows, false);
         assert!(text.contains("1.30  DIFFERS") && text.contains("2.00  it does more"), "{text}");
-        let text = table(&[compared("", &[90.0, 100.0, 120.0], &[100.0])], false);
+        let text = format_table(&[compared("", &[90.0, 100.0, 120.0], &[100.0])], false);
         assert!(text.contains("100 ns (90.0 ns to 120 ns)"), "{text}");
     }
 }

@@ -1,6 +1,6 @@
 //! `handover trace estimate`: the cost of a recording, and suggestions for a filter.
 
-use super::{TraceSelection, checked, print_missing};
+use super::{TraceSelection, check_undamaged, print_missing};
 use clap::Args;
 use handover_base::units::TimeSpan;
 use handover_trace::{ExclusionLimits, WalkCounts, estimate_table};
@@ -10,7 +10,7 @@ use std::io::Write;
 #[derive(Debug, Args)]
 pub struct TraceEstimate {
     #[command(flatten)]
-    pub of: TraceSelection,
+    pub selection: TraceSelection,
     /// Suggest to leave out only functions with at least this share of all events, in per cent
     #[arg(long, value_name = "PERCENT", default_value = "1", value_parser = parse_percent)]
     pub share: f64,
@@ -33,10 +33,10 @@ fn parse_duration(text: &str) -> Result<u64, String> {
 }
 
 pub fn estimate(args: &TraceEstimate, out: &mut dyn Write) -> anyhow::Result<()> {
-    let (traces, names) = args.of.open()?;
+    let (traces, names) = args.selection.open()?;
     let limits = ExclusionLimits { share_percent_min: args.share, mean_ns_max: args.below };
     let mut estimate = handover_trace::estimate(&traces, &names, &limits)?;
-    if let (Some(only), Some(filter)) = (&args.of.only, &mut estimate.filter) {
+    if let (Some(only), Some(filter)) = (&args.selection.only, &mut estimate.filter) {
         *filter = format!("{only},{filter}");
     }
     if args.json {
@@ -49,5 +49,5 @@ pub fn estimate(args: &TraceEstimate, out: &mut dyn Write) -> anyhow::Result<()>
     }
     out.flush()?;
     print_missing(&traces, &WalkCounts::default());
-    checked(&traces)
+    check_undamaged(&traces)
 }

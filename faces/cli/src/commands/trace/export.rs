@@ -1,6 +1,6 @@
 //! `handover trace export`: traces for other tools.
 
-use super::{TraceSelection, checked, print_missing};
+use super::{TraceSelection, check_undamaged, print_missing};
 use crate::exit::to_usage_error;
 use anyhow::Context;
 use clap::Args;
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Args)]
 pub struct TraceExport {
     #[command(flatten)]
-    pub of: TraceSelection,
+    pub selection: TraceSelection,
     /// Format: perfetto, chrome, folded, flamegraph or csv
     #[arg(long, value_name = "FORMAT")]
     pub to: ExportFormat,
@@ -28,18 +28,18 @@ pub struct TraceExport {
 }
 
 pub fn export(args: &TraceExport, out: &mut dyn Write) -> anyhow::Result<()> {
-    let (traces, names) = args.of.open()?;
+    let (traces, names) = args.selection.open()?;
     let path = match &args.output {
         Some(path) => path.clone(),
-        None => default_output(&args.of.files[0], args.to),
+        None => default_output(&args.selection.files[0], args.to),
     };
     if path == Path::new("-") {
-        let found = write(args, &traces, &names, &mut *out)?;
+        let found = write_traces(args, &traces, &names, &mut *out)?;
         print_missing(&traces, &found);
-        return checked(&traces);
+        return check_undamaged(&traces);
     }
     let shown = path.display();
-    if same_file(&path, &traces) {
+    if is_trace_file(&path, &traces) {
         return Err(to_usage_error(format!(
             "-o {shown}: is one of the input traces; name another file"
         )));
@@ -47,7 +47,7 @@ pub fn export(args: &TraceExport, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut is_made = false;
     let written = files::replace_file_with(&path, |file| {
         is_made = true;
-        Ok((write(args, &traces, &names, file)?, file.metadata()?.len()))
+        Ok((write_traces(args, &traces, &names, file)?, file.metadata()?.len()))
     });
     let (found, bytes) = match written {
         Err(error) if !is_made => return Err(to_usage_error(format!("-o {shown}: {error}"))),
@@ -56,7 +56,7 @@ pub fn export(args: &TraceExport, out: &mut dyn Write) -> anyhow::Result<()> {
     writeln!(out, "{} events, {bytes} bytes: {shown}", found.events)?;
     out.flush()?;
     print_missing(&traces, &found);
-    checked(&traces)
+    check_undamaged(&traces)
 }
 
 /// Returns the trace's path with the format's extension instead of `.trace`. Any other extension is
@@ -68,7 +68,8 @@ fn default_output(trace: &Path, to: ExportFormat) -> PathBuf {
     path
 }
 
-fn write(
+/// Writes the traces in the format of `--to`.
+fn write_traces(
     args: &TraceExport,
     traces: &Traces,
     names: &SiteNames,
@@ -78,7 +79,8 @@ fn write(
     handover_trace::export(traces, names, args.to, grouping, out)
 }
 
-fn same_file(path: &Path, traces: &Traces) -> bool {
+/// Returns `true` if `path` is one of the trace files, under any name.
+fn is_trace_file(path: &Path, traces: &Traces) -> bool {
     let identity = |path: &Path| fs::metadata(path).map(|it| (it.dev(), it.ino())).ok();
     let wanted = identity(path);
     wanted.is_some() && traces.paths().iter().any(|trace| identity(trace) == wanted)

@@ -83,8 +83,8 @@ pub fn record(args: &TraceRecord) -> anyhow::Result<()> {
         ..RecordOptions::new(&args.output)
     };
     let signals = signals().context("cannot install a signal handler")?;
-    let recorded = record::record(&options, &args.command, &signals).map_err(of_record)?;
-    report(&recorded);
+    let recorded = record::record(&options, &args.command, &signals).map_err(record_error)?;
+    print_result(&recorded);
     match recorded.exit_code() {
         0 if recorded.written.is_empty() => {
             anyhow::bail!("no trace was written: see the messages above")
@@ -94,8 +94,8 @@ pub fn record(args: &TraceRecord) -> anyhow::Result<()> {
     }
 }
 
-/// Handles signals that would end this process: those from the terminal also reach the traced program,
-/// and the returned function yields the others, to be forwarded.
+/// Handles the signals that would end this process. SIGINT and SIGQUIT come from the terminal, which sends them to the
+/// traced program too; the returned function returns a SIGTERM or SIGHUP that is to be forwarded.
 fn signals() -> std::io::Result<impl Fn() -> Option<i32>> {
     let nobody_asks = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGQUIT] {
@@ -109,7 +109,8 @@ fn signals() -> std::io::Result<impl Fn() -> Option<i32>> {
     Ok(move || i32::try_from(last.swap(0, Ordering::Relaxed)).ok().filter(|signal| *signal != 0))
 }
 
-fn of_record(refused: RecordError) -> anyhow::Error {
+/// Converts an error of recording: a program, pattern or file that cannot be used is a usage error.
+fn record_error(refused: RecordError) -> anyhow::Error {
     match refused {
         RecordError::Refused(refused) => to_usage_error(refused),
         RecordError::Pattern { .. } | RecordError::Path { .. } => to_usage_error(refused),
@@ -120,16 +121,18 @@ fn of_record(refused: RecordError) -> anyhow::Error {
     }
 }
 
-fn report(recorded: &RecordResult) {
+/// Prints a line for each trace that was written, and the notes.
+fn print_result(recorded: &RecordResult) {
     for one in &recorded.written {
-        console::print_error(format_args!("handover: {}", line(one)));
+        console::print_error(format_args!("handover: {}", trace_line(one)));
     }
     for note in &recorded.notes {
         console::print_error(format_args!("handover: note: {note}"));
     }
 }
 
-fn line(one: &WrittenTrace) -> String {
+/// Formats the path and the numbers of events, threads and bytes of a trace.
+fn trace_line(one: &WrittenTrace) -> String {
     let threads = match one.threads_count {
         1 => "1 thread".to_owned(),
         count => format!("{count} threads"),

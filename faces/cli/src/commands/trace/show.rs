@@ -1,6 +1,6 @@
 //! `handover trace show`: statistics and call trees.
 
-use super::{TraceSelection, checked};
+use super::{TraceSelection, check_undamaged};
 use clap::Args;
 use handover_probe::read::{RecordingState, Trace};
 use handover_program::console;
@@ -14,7 +14,7 @@ use std::io::Write;
 #[derive(Debug, Args)]
 pub struct TraceShow {
     #[command(flatten)]
-    pub of: TraceSelection,
+    pub selection: TraceSelection,
     /// Show the call tree
     #[arg(long)]
     pub tree: bool,
@@ -37,7 +37,7 @@ pub struct TraceShow {
 }
 
 pub fn show(args: &TraceShow, out: &mut dyn Write) -> anyhow::Result<()> {
-    let (traces, names) = args.of.open()?;
+    let (traces, names) = args.selection.open()?;
     let grouping = if args.threads { TreeGrouping::Threads } else { TreeGrouping::Processes };
     let mut both = (CallStatistics::new(), CallTree::new(grouping));
     let found = if args.tree {
@@ -54,9 +54,9 @@ pub fn show(args: &TraceShow, out: &mut dyn Write) -> anyhow::Result<()> {
         let mut document = json!({
             "schema": 1,
             "processes": traces.as_slice().iter().zip(traces.paths()).map(|(trace, path)| {
-                process(trace, &path.to_string_lossy())
+                process_json(trace, &path.to_string_lossy())
             }).collect::<Vec<_>>(),
-            "missing": missing(&traces),
+            "missing": missing_json(&traces),
             "pairing": found,
             "time_ns": time_ns,
             "functions": functions,
@@ -66,7 +66,7 @@ pub fn show(args: &TraceShow, out: &mut dyn Write) -> anyhow::Result<()> {
         }
         serde_json::to_writer(&mut *out, &document).map_err(std::io::Error::from)?;
         writeln!(out)?;
-        return checked(&traces);
+        return check_undamaged(&traces);
     }
     write!(out, "{}", trace_headlines(&traces))?;
     let table = if args.tree { tree_table(&lines) } else { function_table(&functions, time_ns) };
@@ -84,10 +84,10 @@ pub fn show(args: &TraceShow, out: &mut dyn Write) -> anyhow::Result<()> {
         writeln!(out, "hint: {hint}")?;
     }
     out.flush()?;
-    checked(&traces)
+    check_undamaged(&traces)
 }
 
-fn process(trace: &Trace, path: &str) -> Value {
+fn process_json(trace: &Trace, path: &str) -> Value {
     let threads: Vec<Value> = trace
         .threads()
         .iter()
@@ -105,7 +105,7 @@ fn process(trace: &Trace, path: &str) -> Value {
     })
 }
 
-fn missing(traces: &Traces) -> Value {
+fn missing_json(traces: &Traces) -> Value {
     let it = traces.missing_events();
     json!({
         "lost": it.lost, "overwritten": it.overwritten, "damaged": it.damaged,

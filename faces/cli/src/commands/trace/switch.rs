@@ -1,6 +1,6 @@
 //! `handover trace on`, `off` and `list`: probes enabled and disabled from another process.
 
-use super::{trace_error, unknown};
+use super::{no_match_error, trace_error};
 use crate::commands::run::check_writable;
 use crate::exit::to_usage_error;
 use anyhow::Context;
@@ -55,7 +55,7 @@ pub struct TraceOff {
 pub struct TraceList {
     /// Process id, or trace file, whose probes are listed
     #[arg(value_name = "PID|FILE")]
-    pub of: PathBuf,
+    pub source: PathBuf,
     /// List only probes that match this pattern
     #[arg(value_name = "PATTERN", default_value = "*", allow_hyphen_values = true)]
     pub pattern: String,
@@ -66,7 +66,7 @@ pub struct TraceList {
 
 pub fn on(args: &TraceOn, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut process = Process::attach(args.pid).map_err(other_process_error)?;
-    known(&args.pattern, process.sites())?;
+    check_pattern(&args.pattern, process.sites())?;
     let path = match &args.output {
         Some(path) => path.clone(),
         None => format!("{}.trace", args.pid).into(),
@@ -90,7 +90,7 @@ pub fn on(args: &TraceOn, out: &mut dyn Write) -> anyhow::Result<()> {
 
 pub fn off(args: &TraceOff, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut process = Process::attach(args.pid).map_err(other_process_error)?;
-    known(&args.pattern, process.sites())?;
+    check_pattern(&args.pattern, process.sites())?;
     let count = process.disable(&args.pattern).map_err(other_process_error)?;
     let left = process.sites().iter().filter(|site| site.is_on).count();
     writeln!(out, "{count} probes of process {} are off; {left} are on", args.pid)?;
@@ -98,16 +98,16 @@ pub fn off(args: &TraceOff, out: &mut dyn Write) -> anyhow::Result<()> {
 }
 
 pub fn list(args: &TraceList, out: &mut dyn Write) -> anyhow::Result<()> {
-    let pid = args.of.to_str().and_then(|text| text.parse().ok());
-    let sites: Vec<Site> = match pid.filter(|_| !args.of.exists()) {
+    let pid = args.source.to_str().and_then(|text| text.parse().ok());
+    let sites: Vec<Site> = match pid.filter(|_| !args.source.exists()) {
         Some(pid) => Process::attach(pid).map_err(other_process_error)?.sites().to_vec(),
-        None => sites_of_trace(&args.of)?,
+        None => sites_of_trace(&args.source)?,
     };
-    known(&args.pattern, &sites)?;
-    let of_process = pid.is_some();
+    check_pattern(&args.pattern, &sites)?;
+    let is_process = pid.is_some();
     let chosen = sites.iter().filter(|site| matches(&args.pattern, &site.name));
     if args.json {
-        let all: Vec<_> = chosen.map(|site| described(site, of_process)).collect();
+        let all: Vec<_> = chosen.map(|site| site_json(site, is_process)).collect();
         writeln!(out, "{}", json!({"schema": 1, "sites": all}))?;
         return Ok(());
     }
@@ -126,7 +126,7 @@ pub fn list(args: &TraceList, out: &mut dyn Write) -> anyhow::Result<()> {
     }
     for (site, count) in counts {
         let times = if count > 1 { format!("  ({count} sites)") } else { String::new() };
-        let state = match (of_process, site.is_on) {
+        let state = match (is_process, site.is_on) {
             (false, _) => "",
             (true, true) => "on   ",
             (true, false) => "off  ",
@@ -137,12 +137,12 @@ pub fn list(args: &TraceList, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn described(site: &Site, of_process: bool) -> serde_json::Value {
+fn site_json(site: &Site, is_process: bool) -> serde_json::Value {
     let mut it = json!({
         "name": site.name, "kind": if site.kind == SiteKind::Span { "span" } else { "mark" },
         "file": site.file, "line": site.line, "values": site.values_count,
     });
-    if of_process {
+    if is_process {
         it["on"] = site.is_on.into();
     }
     it
@@ -153,12 +153,13 @@ fn sites_of_trace(path: &Path) -> anyhow::Result<Vec<Site>> {
     Ok(traces.as_slice().iter().flat_map(|trace| trace.sites().into_iter().cloned()).collect())
 }
 
-fn known(pattern: &str, sites: &[Site]) -> anyhow::Result<()> {
+/// Returns a usage error if the pattern matches no probe.
+fn check_pattern(pattern: &str, sites: &[Site]) -> anyhow::Result<()> {
     if sites.is_empty() || sites.iter().any(|site| matches(pattern, &site.name)) {
         return Ok(());
     }
     let names = sites.iter().map(|site| site.name.as_str());
-    Err(unknown(pattern, nearest_name(pattern, names), "handover trace list PID"))
+    Err(no_match_error(pattern, nearest_name(pattern, names), "handover trace list PID"))
 }
 
 /// Converts an error of another process: a process that does not exist or has no probes is a usage

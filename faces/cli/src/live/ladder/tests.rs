@@ -7,7 +7,7 @@ const SPECS: [&str; 3] = ["clock/now", "lock/busy", "ring/slots"];
 const TIME: Duration = Duration::from_secs(80);
 
 fn ladder(has_unicode: bool) -> LadderView {
-    let mut ladder = LadderView::of(&SPECS, "quick", 2, Some(TIME), None, has_unicode);
+    let mut ladder = LadderView::with_specs(&SPECS, "quick", 2, Some(TIME), None, has_unicode);
     ladder.has_keys = true;
     ladder
 }
@@ -119,31 +119,35 @@ fn figures_appear_on_their_rungs_as_they_are_measured() {
 fn remaining_time_follows_the_pace_after_the_first_pass() {
     let mut ladder = ladder(true);
     ladder.start_visit((1, 6), 1);
-    assert_eq!(ladder.left(Duration::from_secs(30)), Some(Duration::from_secs(50)));
+    assert_eq!(ladder.remaining_time(Duration::from_secs(30)), Some(Duration::from_secs(50)));
     ladder.start_visit((3, 6), 0);
-    assert_eq!(ladder.left(Duration::from_secs(20)), Some(Duration::from_secs(20)));
-    assert_eq!(ladder.left(Duration::from_secs(75)), Some(Duration::from_secs(5)), "no longer");
+    assert_eq!(ladder.remaining_time(Duration::from_secs(20)), Some(Duration::from_secs(20)));
     assert_eq!(
-        ladder.left(Duration::from_secs(90)),
+        ladder.remaining_time(Duration::from_secs(75)),
+        Some(Duration::from_secs(5)),
+        "no longer"
+    );
+    assert_eq!(
+        ladder.remaining_time(Duration::from_secs(90)),
         Some(Duration::from_secs(90)),
         "limit exceeded"
     );
     ladder.start_visit((1, 6), 1);
     assert_eq!(
-        ladder.left(Duration::from_secs(50)),
+        ladder.remaining_time(Duration::from_secs(50)),
         Some(Duration::from_secs(250)),
         "limit exceeded"
     );
     ladder.start_visit((3, 6), 0);
     ladder.time_max = None;
     ladder.show_blocks(1, 2);
-    assert_eq!(ladder.left(Duration::from_secs(35)), Some(Duration::from_secs(25)));
+    assert_eq!(ladder.remaining_time(Duration::from_secs(35)), Some(Duration::from_secs(25)));
 }
 
 #[test]
 fn sweep_has_a_rung_for_each_value() {
     let specs = ["ring/slots", "ring/slots"];
-    let mut ladder = LadderView::of(&specs, "quick", 2, None, Some("slots_count"), true);
+    let mut ladder = LadderView::with_specs(&specs, "quick", 2, None, Some("slots_count"), true);
     let of = |slots_count: u64, median| {
         let args = BTreeMap::from([("slots_count".to_string(), slots_count)]);
         Record { args, ..record("ring/slots", median) }
