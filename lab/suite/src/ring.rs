@@ -22,7 +22,7 @@ use std::hint::black_box;
 use std::sync::{Mutex, PoisonError};
 
 args! {
-    /// Arguments of the benchmarks of one producer or one thread.
+    /// Arguments of the queue benchmarks with one producer and one consumer.
     pub struct QueueArgs {
         /// Slots in the queue.
         slots_count: u32 = 1024 (smoke 16, range 1..=65536)
@@ -32,7 +32,7 @@ args! {
 /// Value sent instead of an item, to end the round.
 const END: u64 = u64::MAX / 2;
 
-/// Medium: a queue in each direction between two threads.
+/// Medium of round trips: a queue in each direction between two threads.
 struct QueueRoundTrip<C: Channel> {
     measured_ends: TakeCell<(C::Sender, C::Receiver)>,
     echo_ends: TakeCell<(C::Sender, C::Receiver)>,
@@ -100,7 +100,7 @@ impl<C: Channel> RelayMedium for QueueRoundTrip<C> {
     }
 }
 
-/// Medium: our mailbox of one cache line.
+/// Medium of round trips: this project's mailbox, of one cache line.
 struct MailboxRoundTrip {
     caller: TakeCell<mailbox::Caller<u64, u64>>,
     server: TakeCell<mailbox::Server<u64, u64>>,
@@ -334,7 +334,7 @@ impl<C: Channel> Workload for PushPop<C> {
     }
 }
 
-/// Peer: a `VecDeque`, the usual queue within one thread.
+/// Compared implementation: a `VecDeque`, the usual queue within one thread.
 struct DequePushPop(VecDeque<u64>);
 
 impl Workload for DequePushPop {
@@ -379,7 +379,9 @@ impl Workload for ArrayPushPop {
         let popped = [self.pop(), { self.push(7) }.then(|| self.pop()).flatten(), self.pop()];
         match popped {
             [None, Some(7), None] => Ok(()),
-            _ => Err(Fault::new(format!("7 was pushed, {popped:?} was popped"))),
+            _ => {
+                Err(Fault::new(format!("pops before and after the push of 7 returned {popped:?}")))
+            }
         }
     }
 
@@ -416,7 +418,7 @@ impl ArrayPushPop {
 }
 
 args! {
-    /// Arguments of the benchmark of many producers.
+    /// Arguments of the benchmark of a queue with many producers.
     pub struct ManyToOneArgs {
         /// Threads that push.
         producers_count: u32 = 10 (smoke 3, range 1..=1000),

@@ -96,7 +96,7 @@ impl<T: Send + 'static> Channel<T> for ArrayQueue {
     }
 }
 
-/// Queue of the crate `disruptor`, polled; with one producer or, if `MANY`, with several.
+/// Queue of the crate `disruptor`, which is polled; it has several producers if `MANY`, otherwise one.
 pub(crate) enum Disruptor<const MANY: bool> {}
 
 /// Implements [`Channel`] for `disruptor` with one kind of producer.

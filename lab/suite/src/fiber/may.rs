@@ -1,4 +1,4 @@
-//! Peer: the coroutines of `may`, with stacks of their own, on one worker thread.
+//! Compared implementation: the coroutines of `may`, with stacks of their own, on one worker thread.
 //!
 //! The worker is started with the first coroutine of a process, stays until the process ends, and
 //! runs on the CPU of the participant that started it.
@@ -17,6 +17,7 @@ use std::time::Duration;
 
 const ONE_MS: Duration = Duration::from_millis(1);
 
+/// Compared implementation: coroutines of the crate `may`.
 pub(super) struct MayCoroutines;
 
 fn join<T>(coroutine: JoinHandle<T>) -> Result<T, Fault> {

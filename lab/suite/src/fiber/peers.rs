@@ -23,6 +23,7 @@ async fn yield_repeatedly(count: u64) {
     }
 }
 
+/// Compared implementation: tasks on tokio's single-threaded runtime.
 pub(super) struct TokioTasks(Runtime);
 
 impl FiberContender for TokioTasks {
@@ -153,7 +154,7 @@ impl FiberContender for TokioTasks {
 }
 
 impl TokioTasks {
-    /// Runs a future in a spawned task instead of the runtime's blocking call; returns its output.
+    /// Spawns a task that runs `future`, and blocks until it has ended; returns its output.
     fn run(
         &self,
         future: impl Future<Output = Result<u64, Fault>> + Send + 'static,

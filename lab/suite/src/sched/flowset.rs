@@ -50,7 +50,7 @@ pub struct ValueRange {
 }
 
 impl ValueRange {
-    fn at(self, index: u32) -> u32 {
+    fn value_at(self, index: u32) -> u32 {
         let between = u64::from(self.count - 1).max(1);
         let above = u64::from(self.max - self.min) * u64::from(index) / between;
         self.min + above as u32 // at most max - min
@@ -58,7 +58,7 @@ impl ValueRange {
 
     /// Iterates over the values in ascending order.
     pub fn values(self) -> impl DoubleEndedIterator<Item = u32> + Clone {
-        (0..self.count).map(move |index| self.at(index))
+        (0..self.count).map(move |index| self.value_at(index))
     }
 
     /// Returns the number of values.
@@ -202,6 +202,7 @@ const LENGTH: NumberKind = NumberKind { name: "length in bytes", max: LENGTH_LIM
 const STEPS: NumberKind = NumberKind { name: "number of steps", max: FLOWS_LIMIT as u64 };
 const FLOWS: NumberKind = NumberKind { name: "number of flows", max: FLOWS_LIMIT as u64 };
 
+/// Parser of the notation.
 struct Parser<'a> {
     rest: &'a str,
     /// Number of the current part, from 1.
@@ -244,15 +245,15 @@ impl Parser<'_> {
         Ok(FlowSetPart { weights, lengths_bytes, flows_count })
     }
 
-    /// Parses a colon, which precedes what `before` describes.
-    fn parse_colon(&mut self, before: &str) -> Result<(), FlowSetError> {
+    /// Parses a colon; an error says that a colon and `next` were expected.
+    fn parse_colon(&mut self, next: &str) -> Result<(), FlowSetError> {
         match self.peek() {
             Some(':') => {
                 self.take_char();
                 Ok(())
             }
-            None | Some(',') => Err(self.error(format!("expected `:` and {before}"))),
-            Some(other) => Err(self.error(format!("expected `:` and {before}, found {other:?}"))),
+            None | Some(',') => Err(self.error(format!("expected `:` and {next}"))),
+            Some(other) => Err(self.error(format!("expected `:` and {next}, found {other:?}"))),
         }
     }
 
