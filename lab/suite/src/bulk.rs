@@ -25,7 +25,7 @@ args! {
     pub struct BulkArgs {
         /// Bytes in each transfer.
         size_bytes: Bytes = 65536 (smoke 4096, range 256 ..= 67108864),
-        /// Bytes of memory of each side; the transfers advance through it.
+        /// Bytes of memory of each process; successive transfers advance through it.
         memory_bytes: Bytes = 67108864 (smoke 65536, range 256 ..= 1073741824),
         /// Transfers in flight.
         concurrency_count: u32 = 1 (smoke 2, range 1 ..= 1024),
@@ -151,7 +151,7 @@ struct Mover {
 }
 
 impl Mover {
-    /// Completes one transfer or, if `concurrency_count` exceeds 1, starts one when fewer are in flight.
+    /// Completes one transfer or, if `concurrency_count` exceeds 1, starts one as soon as fewer are in flight.
     fn step(&mut self, pushes: bool, concurrency_count: usize) -> Result<(), Fault> {
         let Self { endpoint, peer, handle, memory, .. } = self;
         let at = self.pieces.next_offset() as u64;

@@ -84,7 +84,7 @@ pub enum OptLevel {
 #[non_exhaustive]
 pub struct LibraryLoadError(&'static str);
 
-/// Returns the C loop that makes its calls by the path `way`, compiled at `level`.
+/// Returns the C loop that reaches the called function in the way `way`, compiled at `level`.
 ///
 /// # Errors
 /// Fails if the way needs the shared objects and they cannot be loaded.

@@ -47,7 +47,7 @@ impl<C: Channel> RingPush<C> {
         for expected in (0..self.slots_count).map(Some).chain([None]) {
             let popped = C::pop(&mut self.receiver);
             if popped != expected {
-                return Err(Fault::new(format!("popped {popped:?}, expected {expected:?}")));
+                return Err(Fault::new(format!("popped item {popped:?}, expected {expected:?}")));
             }
         }
         Ok(())

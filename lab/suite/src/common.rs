@@ -78,6 +78,7 @@ impl<T> TakeCell<T> {
     }
 }
 
+/// Calls `run`; returns its duration in clock ticks.
 #[inline]
 pub(crate) fn time_ticks(run: impl FnOnce()) -> u64 {
     let began = clock::ticks();

@@ -20,8 +20,8 @@ use handover_harness::{Bench, Fault, Samples, Setup, Workload, benches};
 use handover_record::{Spec, args};
 use std::time::Instant;
 
-/// Operations of fibers or their alternatives. Each method performs its operation `count` times and
-/// returns the duration of all in clock ticks.
+/// Operations of fibers, or of threads, tasks or coroutines in their place.
+/// Each method performs its operation `count` times and returns the duration of all in clock ticks.
 pub(crate) trait FiberContender: Sized + 'static {
     /// Maximum number of operations in a batch.
     const BATCH_MAX: u64 = u64::MAX;
@@ -71,7 +71,7 @@ pub(crate) trait FiberContender: Sized + 'static {
     }
 }
 
-/// Fails with the error of a contender that does not have the operation, which is not among its benchmarks.
+/// Fails with the error that the contender does not have the operation; no benchmark calls it.
 fn unsupported<T>() -> Result<T, Fault> {
     Err(Fault::new("the contender does not support the operation"))
 }
@@ -135,7 +135,7 @@ operations! {
 args! {
     /// Arguments of the benchmark of many looping fibers.
     pub struct LoopingFibersArgs {
-        /// Fibers, each of which has another one asleep (the classic: -n).
+        /// Looping fibers, each of which waits for a sleeping one (-n in the classic program).
         fibers_count: u32 = 100 (smoke 4, range 1..=20_000)
     }
 }

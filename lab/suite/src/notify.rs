@@ -108,7 +108,7 @@ impl<M: Mechanism> NotifyLink for InProcess<M> {
     }
 }
 
-/// Floor: a word of memory, with the waiting behaviour `WAIT_KINDS[WAITS]`.
+/// Floor: notification by a word of memory, on which the receiver waits as `WAIT_KINDS[WAITS]` says.
 enum MemoryWord<const WAITS: usize> {}
 
 /// Index of [`Waits::Spin`] in `WAIT_KINDS`.

@@ -140,6 +140,7 @@ impl<const STAMPS: bool> Workload for UntracedFunction<STAMPS> {
 }
 
 const SITE_PART: usize = 0;
+/// Index of the part with eight trace sites in the function.
 const EIGHT_PART: usize = 1;
 const SPAN_PART: usize = 2;
 
@@ -179,7 +180,7 @@ impl<S: Sites> Workload for DisabledSites<S> {
     fn check(&mut self) -> Result<(), Fault> {
         match S::span(S::eight(S::site(0))) {
             3 => Ok(()),
-            sum => Err(Fault::new(format!("3 calls that add 1 each returned {sum}"))),
+            sum => Err(Fault::new(format!("3 calls that add 1 each returned {sum}, expected 3"))),
         }
     }
 

@@ -76,7 +76,7 @@ impl<C: Channel> RelayMedium for QueueRoundTrip<C> {
         self.pause.poll_until_true(|| C::push(sender, *turn));
         let back = self.pause.poll_until_some(|| C::pop(receiver));
         if back != *turn {
-            return Err(Fault::new(format!("received {back}, expected {turn}")));
+            return Err(Fault::new(format!("received item {back}, expected {turn}")));
         }
         Ok(())
     }
@@ -140,7 +140,7 @@ impl RelayMedium for MailboxRoundTrip {
             match caller.receive() {
                 Ok(Some(back)) if back == *turn => return Ok(()),
                 Ok(Some(back)) => {
-                    return Err(Fault::new(format!("received {back}, expected {turn}")));
+                    return Err(Fault::new(format!("received item {back}, expected {turn}")));
                 }
                 Ok(None) => self.pause.pause_once(),
                 Err(closed) => return Err(Fault::from_error(closed)),
@@ -320,7 +320,9 @@ impl<C: Channel> Workload for PushPop<C> {
         let popped = [C::pop(&mut self.1), C::pop(&mut self.1), C::pop(&mut self.1)];
         match empty && pushed && popped == [Some(1), Some(2), None] {
             true => Ok(()),
-            false => Err(Fault::new(format!("1 and 2 were pushed, {popped:?} were popped"))),
+            false => {
+                Err(Fault::new(format!("pops after the pushes of 1 and 2 returned {popped:?}")))
+            }
         }
     }
 

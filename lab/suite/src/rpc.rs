@@ -70,7 +70,7 @@ impl PublishedAddress {
     }
 }
 
-/// Declaration of the benchmark of a call through shared memory.
+/// Declaration of the benchmark `rpc/noop`: a call without arguments through shared memory.
 #[cfg(feature = "mpi")]
 pub(crate) const NOOP_SPEC: handover_record::Spec =
     <CallMedium<Noop, VIA_SM, WAITS_BY_DEFAULT> as crate::floor::relay::RelayMedium>::SPEC;

@@ -103,7 +103,7 @@ impl Timers for Wheel<u32> {
 
     #[inline]
     fn start(&mut self, deadline_ns: u64, key: u32) -> TimerId {
-        Wheel::start(self, deadline_ns, key).expect("start a timer below timers_max")
+        Wheel::start(self, deadline_ns, key).expect("at most timers_max timers run")
     }
 
     #[inline]
@@ -474,7 +474,8 @@ fn check_expiry<T: Timers>(count: u32) -> Result<(), Fault> {
             (0..count).filter(|&key| key % 3 != 0 && deadline_ns(key) <= now_ns).count();
         if seen.len() != due_count {
             let (now_ms, seen_count) = (now_ns / MS_NS, seen.len());
-            let why = format!("{due_count} timers were due by {now_ms} ms, {seen_count} expired");
+            let why =
+                format!("{due_count} timers were due by {now_ms} ms, but {seen_count} expired");
             return Err(Fault::new(why));
         }
     }

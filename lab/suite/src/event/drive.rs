@@ -26,7 +26,7 @@ use handover_event::{
 };
 use std::time::Duration;
 
-/// Message between machines.
+/// Message between machines: a hello, the end of a pause, or a request to stop.
 ///
 /// Has whole words only: a message that is written in narrower pieces than it is read in stalls
 /// until the pieces reach the cache.
@@ -50,7 +50,7 @@ pub enum MachineMessage {
     Quit,
 }
 
-/// Message of a machine to itself, without sender or receiver.
+/// Message of a machine to itself: a hello, the end of a pause, or a request to stop.
 ///
 /// A message that is taken at once is read before its words have reached the cache, and a payload of two words is read
 /// in one piece, which then waits for both: 9.4 ns a message with [`MachineMessage`], where one word takes 3 ns.
@@ -215,7 +215,7 @@ trait Speaker {
         }
     }
 
-    /// Sends the hello whose pause is over.
+    /// Sends a hello after the pause before it has ended.
     #[cold]
     fn end_pause(&mut self, to: u64, number: u64, cx: &mut Context<'_, Self::Message>) {
         self.policy().idle_over();
@@ -278,16 +278,16 @@ macro_rules! speaks {
 /// Function by which a machine sends to itself: [`Context::send_quiet`] or [`Context::send`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SendMethod {
-    /// [`Context::send_quiet`].
+    /// The machine calls [`Context::send_quiet`].
     Call,
-    /// [`Context::send`].
+    /// The machine calls [`Context::send`].
     Pass,
 }
 
 /// Handler of a machine that sends hellos to itself.
 #[derive(Debug)]
 pub struct SelfSendHandler<P> {
-    /// Method by which the machine sends to itself.
+    /// Function by which the machine sends to itself.
     pub via: SendMethod,
     /// Policy, which decides when to answer.
     pub policy: P,
@@ -327,7 +327,7 @@ impl<P: ReplyPolicy> Handler for SelfSendHandler<P> {
     }
 }
 
-/// Creates a machine that talks to itself. Unless its policy sends the first hello, the caller must
+/// Creates a machine that sends hellos to itself. Unless its policy sends the first hello, the caller must
 /// send one.
 ///
 /// # Errors
@@ -559,8 +559,8 @@ macro_rules! looks_up {
 looks_up!(HandlerTable);
 looks_up!(LinearHandlerTable);
 
-/// Creates two machines that exchange hellos and look up each message's handler, the last of
-/// `ids_count` registered ones, at least one. A policy must send the first hello.
+/// Creates two machines that exchange hellos and look up the hello's handler, the last of `ids_count` registered ones.
+/// At least one is registered; a policy must send the first hello.
 ///
 /// # Errors
 /// Fails like [`Machine::new`].

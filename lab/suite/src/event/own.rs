@@ -45,8 +45,8 @@ pub(super) trait SelfSender: 'static {
     fn policy(handler: &mut Self::Handler) -> &mut CountingPolicy;
 }
 
-/// Machine that sends plain numbers to itself, as the floor and the peers do: by [`Context::send`]
-/// if `PASS`, otherwise by [`Context::send_quiet`].
+/// Machine that sends plain numbers to itself, as the compared implementations do: by
+/// [`Context::send`] if `PASS`, otherwise by [`Context::send_quiet`].
 pub(super) struct NumberSender<const PASS: bool>(CountingPolicy);
 
 impl<const PASS: bool> Handler for NumberSender<PASS> {
@@ -517,7 +517,7 @@ args! {
     pub struct DispatchArgs {
         /// Kinds of message, each with a handler of its own.
         ids_count: u32 = 20 (smoke 20, range 1..=65536),
-        /// Number of kinds that are sent, round robin; those registered last.
+        /// Number of kinds that are sent, round robin: the last ones registered.
         ids_sent_count: u32 = 1 (smoke 20, range 1..=65536)
     }
 }

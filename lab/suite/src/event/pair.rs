@@ -13,7 +13,7 @@ use std::marker::PhantomData;
 /// Declaration and configuration of one way in which two threads wait for each other.
 pub(super) trait WaitPolicy: Send + Sync + 'static {
     const SPEC: Spec;
-    /// `true` if both threads poll and never sleep.
+    /// `true` if both threads poll and never sleep, `false` if they may sleep.
     const POLLED: bool = false;
 
     fn thread_config() -> ThreadConfig {

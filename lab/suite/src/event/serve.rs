@@ -160,6 +160,7 @@ type Client<Q> =
 /// Compared implementation: a server thread with one queue for all requests, and one queue for each client's answers.
 pub(super) struct QueueServer<Q: Queue> {
     server: TakeCell<(Q::Receiver<Request>, Q::Runtime)>,
+    /// Sender of the answers to each client.
     answers: Vec<Q::Sender<u64>>,
     clients: Vec<TakeCell<Client<Q>>>,
     counts: ServeCounts,
@@ -300,7 +301,7 @@ impl Workload for ServerGroup {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        out.time_batches(|n| self.serve_requests(n).expect("run the group"));
+        out.time_batches(|n| self.serve_requests(n).expect("run the group of machines"));
     }
 }
 
@@ -316,6 +317,7 @@ mod tasks {
     pub(crate) struct TokioGroup {
         runtime: Runtime,
         requests: mpsc::Receiver<Request>,
+        /// Sender of the answers to each client.
         answers: Vec<mpsc::Sender<u64>>,
         counts: Arc<ServeCounts>,
     }

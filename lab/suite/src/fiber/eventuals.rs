@@ -20,7 +20,7 @@ const CONTINUE_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// Maximum sleep interval at which a measurement waits in the end for its fibers to wake; otherwise it abandons them.
 const WAITED_FOR_MAX: Duration = Duration::from_secs(1);
 
-/// Parameters of [`run_eventuals`].
+/// Load of [`run_eventuals`]: fibers, their sleep interval, the duration, and the worker threads.
 #[derive(Debug, Clone, Copy)]
 pub struct EventualsLoad {
     /// Number of looping fibers.
@@ -33,7 +33,7 @@ pub struct EventualsLoad {
     pub workers_count: u32,
 }
 
-/// Result of [`run_eventuals`].
+/// Measurement by [`run_eventuals`]: eventuals set, duration, resource usage, and lateness of the fibers.
 #[derive(Debug, Clone)]
 pub struct EventualsMeasurement {
     /// Number of eventuals set before the end of the measurement.

@@ -23,6 +23,7 @@ use zerocopy::FromZeros;
 #[repr(C, align(128))]
 struct FutexWord {
     value: AtomicU32,
+    /// Futex word on which the reader sleeps; its value never changes.
     word: AtomicU32,
 }
 

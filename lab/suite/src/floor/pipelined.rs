@@ -114,7 +114,7 @@ impl RelayMedium for CounterPipeline {
 const MESSAGE_BYTES: usize = 8;
 const READ_BYTES_MAX: usize = 1 << 16;
 
-/// Medium over loopback TCP: each write sends as many messages as the last read has returned; both participants poll.
+/// Medium of round trips: polled loopback TCP; each write sends as many messages as the last read has returned.
 pub(crate) struct SocketPipeline {
     measured_end: TcpStream,
     echo_end: TcpStream,

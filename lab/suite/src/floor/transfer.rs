@@ -14,11 +14,11 @@ use std::os::unix::net::UnixStream;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 args! {
-    /// Arguments of the benchmarks of copies through memory.
+    /// Arguments of the benchmarks of copies that advance through memory.
     pub struct CopyArgs {
         /// Bytes in each copy.
         size_bytes: Bytes = 65536 (smoke 4096, range 256 ..= 67108864),
-        /// Bytes of memory; the copies advance through it.
+        /// Bytes of memory of the source and of the target; successive copies advance through it.
         memory_bytes: Bytes = 67108864 (smoke 65536, range 256 ..= 1073741824),
     }
 }
@@ -67,7 +67,7 @@ impl PieceOffsets {
     }
 }
 
-/// Source and target of a copy, piece by piece.
+/// Source and target memory of copies, which are made piece by piece.
 pub(super) struct CopyBuffers {
     from: Vec<Page>,
     to: Vec<Page>,
@@ -245,6 +245,7 @@ pub(crate) struct SocketStream<const ADAPTS: bool> {
 const POLL_NS: u64 = 50_000;
 
 impl<const ADAPTS: bool> SocketStream<ADAPTS> {
+    /// Reads bytes until `into` is full; polls for a while before each sleep if `ADAPTS`.
     fn read(&self, mut into: &mut [u8]) -> std::io::Result<()> {
         if !ADAPTS {
             return (&self.measured_end).read_exact(into);

@@ -26,7 +26,7 @@ const BATCH_NS: u64 = 50_000;
 /// Byte with which each rank fills its memory, by rank.
 const FILL_BYTES: [u8; 2] = [0x5a, 0xa5];
 
-/// Operation that the ranks repeat.
+/// Operation that the ranks repeat: a round trip of a message, a read, or a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RankOperation {
     /// An empty message to the other rank and back.
@@ -102,7 +102,7 @@ fn run_rank(task: &RankTask) -> Result<(), Fault> {
     let world = Mpi::init()?;
     let (rank, ranks_count) = world.rank_and_count()?;
     if ranks_count != 2 {
-        return Err(Fault::new(format!("started with {ranks_count} ranks, but 2 are needed")));
+        return Err(Fault::new(format!("started with {ranks_count} MPI ranks, but 2 are needed")));
     }
     affinity::pin(task.cpus[rank as usize]).map_err(Fault::from_error)?;
     match task.work {
@@ -153,7 +153,7 @@ fn echo(world: &Mpi) -> Result<(), Fault> {
     }
 }
 
-/// Runs the transfer of a rank: rank 0 reads or writes the memory of rank 1 piece by piece.
+/// Runs a rank's part of the transfers: rank 0 reads or writes the memory of rank 1 piece by piece; rank 1 waits.
 fn run_transfers(world: &Mpi, task: &RankTask, rank: u32) -> Result<(), Fault> {
     let RankTask { size_bytes, memory_bytes, work, .. } = *task;
     let memory_bytes = memory_bytes.max(size_bytes);
@@ -233,7 +233,7 @@ impl Ranks {
         let started = command.spawn();
         affinity::set_thread_cpus(&home).map_err(Fault::from_error)?;
         let mut child =
-            started.map_err(|error| Fault::new(format!("start {launcher}: {error}")))?;
+            started.map_err(|error| Fault::new(format!("cannot start {launcher}: {error}")))?;
         let (to, from) = (child.stdin.take(), child.stdout.take());
         let from = from.ok_or_else(|| Fault::new("the ranks' standard output was not captured"))?;
         Ok(Self { child, stdin: to, stdout: BufReader::new(from) })

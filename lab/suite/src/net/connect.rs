@@ -21,7 +21,7 @@ const SPEC: Spec = Spec::new(
 .classic("evh_perf")
 .hands_over();
 
-/// Server: this project's event handler.
+/// Server of short connections: this project's event handler.
 pub(super) struct HandoverAccept;
 
 /// Handler that echoes messages until one starts with [`END_MARK`].

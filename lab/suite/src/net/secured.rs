@@ -47,7 +47,8 @@ pub(super) fn new_client_and_server(
 /// Encoding by TLS, with the end offsets of the messages that are sent together.
 pub(super) struct TlsCodec {
     tls: TlsState,
-    ends: Vec<usize>,
+    /// End offset of each message among those that are sent together.
+    message_ends: Vec<usize>,
 }
 
 impl TlsCodec {
@@ -55,7 +56,7 @@ impl TlsCodec {
     pub(super) fn handshake(
         stream: &TcpStream,
         client: &tls::TlsClientConfig,
-        ends: Vec<usize>,
+        message_ends: Vec<usize>,
     ) -> Result<Self, Fault> {
         stream.set_nonblocking(true)?;
         let mut tls = TlsState::new_client(client, "localhost", 0).map_err(Fault::from_error)?;
@@ -68,7 +69,7 @@ impl TlsCodec {
             stream_ref.write_all(&out)?;
             out.clear();
             if tls.is_handshake_complete() {
-                return Ok(Self { tls, ends });
+                return Ok(Self { tls, message_ends });
             }
             poll(&mut [PollFd::new(stream, PollFlags::IN)], None)?;
             match stream_ref.read(&mut buffer) {
@@ -109,8 +110,10 @@ impl TlsCodec {
 impl ClientCodec for TlsCodec {
     fn seal<'a>(&'a mut self, plain: &'a [u8], sealed: &'a mut Vec<u8>) -> Result<&'a [u8], Fault> {
         sealed.clear();
-        let count = self.ends.partition_point(|&end| end <= plain.len());
-        self.tls.seal_messages(plain, &self.ends[..count], sealed).map_err(Fault::from_error)?;
+        let count = self.message_ends.partition_point(|&end| end <= plain.len());
+        self.tls
+            .seal_messages(plain, &self.message_ends[..count], sealed)
+            .map_err(Fault::from_error)?;
         Ok(sealed)
     }
 

@@ -52,7 +52,7 @@ impl Workload for SpanCollection {
         let spans = collector.collect().to_span_records(SpanContext::random());
         match spans.len() as u64 {
             BATCH => Ok(()),
-            count => Err(Fault::new(format!("{count} of {BATCH} spans were collected"))),
+            count => Err(Fault::new(format!("{count} spans were collected, expected {BATCH}"))),
         }
     }
 

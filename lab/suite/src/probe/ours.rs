@@ -61,8 +61,8 @@ pub(super) fn count_recorded_events(pattern: &str, f: impl FnOnce()) -> Result<u
     }
 }
 
-/// Starts a recording whose writing thread may use every CPU: it would inherit the affinity of this
-/// thread, which would put it on the measured CPU.
+/// Starts a recording whose writing thread may run on every CPU, instead of on the measured CPU of this thread, whose
+/// affinity it would inherit.
 pub(super) fn start_recording(config: Config) -> Result<Recording, Fault> {
     let home = affinity::thread_cpus();
     affinity::set_thread_cpus(&topology::allowed_cpus()).map_err(fault_with_sources)?;

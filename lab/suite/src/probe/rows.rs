@@ -12,7 +12,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::path::Path;
 
-/// Work of the measured function in addition to adding one.
+/// Work of the measured function besides adding one: none, calls, clock readings or probes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FunctionBody {
     /// The function does no further work.
@@ -39,6 +39,7 @@ pub fn count_calls(inside: FunctionBody, n: u64) -> u64 {
     }
 }
 
+/// Returns `x + 1`, and calls two further functions, at its start and at its end.
 #[inline(never)]
 fn two_calls(x: u64) -> u64 {
     hide_value(add_one(x));

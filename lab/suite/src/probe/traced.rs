@@ -10,7 +10,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber, trace, trace_span};
 use tracing_subscriber::layer::{self, Layer, SubscriberExt};
 
-/// Number of stored time stamps, which take as many bytes as our own ring.
+/// Number of stored time stamps, which take as many bytes as this project's ring.
 const STAMPS_COUNT: usize = (1 << 20) / 8;
 
 /// Compared implementation: sites of the crate `tracing`, recorded by a minimal subscriber or, if `REGISTRY`, by the

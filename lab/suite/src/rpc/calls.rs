@@ -26,9 +26,9 @@ const ADDRESSES: [&str; 3] = ["sm://", "tcp://127.0.0.1:0", "uds://"];
 
 /// Waiting of both participants by default: polling for a while, then sleeping.
 pub(super) const WAITS_BY_DEFAULT: usize = 0;
-/// Waiting of both participants without sleeping.
+/// Waiting of both participants: polling without end.
 pub(super) const WAITS_SPINNING: usize = 1;
-/// Waiting of both participants without polling.
+/// Waiting of both participants: sleeping at once, without polling.
 pub(super) const WAITS_SLEEPING: usize = 2;
 
 /// Kind of calls that a benchmark makes: empty ones, ones with a payload, or several in flight.
@@ -75,7 +75,7 @@ const fn find_spec(specs: &[Declared], transport: usize, waits: usize) -> Spec {
     specs[at].2
 }
 
-/// Declaration of the benchmark of a call through shared memory.
+/// Declaration of the benchmark `rpc/noop`: a call without arguments through shared memory.
 const NOOP_SM: Spec = Spec::new(
     "rpc/noop",
     "call without arguments and result through shared memory, both sides spinning",

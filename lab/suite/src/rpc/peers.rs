@@ -136,7 +136,7 @@ impl<L: RpcLibrary, K: SocketKind> LibraryMedium<L, K> {
             let mut client = L::connect::<K>(&address).await?;
             match L::echo(&mut client, ECHOED_PAYLOAD.to_vec()).await? {
                 came if came == ECHOED_PAYLOAD => Ok(client),
-                came => Err(Fault::new(format!("sent {ECHOED_PAYLOAD:?}, received {came:?}"))),
+                came => Err(Fault::new(format!("the echo of {ECHOED_PAYLOAD:?} is {came:?}"))),
             }
         });
         Ok(LibraryCaller { client: client?, runtime })

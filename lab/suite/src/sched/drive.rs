@@ -362,7 +362,7 @@ impl<C: Channel> Handover for Mailbox<C> {
                     }
                     Some(word) if word == next => next += 1,
                     Some(word) => {
-                        return Err(Fault::new(format!("received {word}, expected {next}")));
+                        return Err(Fault::new(format!("received number {word}, expected {next}")));
                     }
                     None => break,
                 }

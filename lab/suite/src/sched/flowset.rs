@@ -24,13 +24,14 @@ use handover_sched::engine::{DropPolicy, FLOWS_LIMIT, FlowSpec, LENGTH_LIMIT_BYT
 use std::fmt::{self, Display};
 use std::str::FromStr;
 
-/// Set of flows, numbered part by part, weight by weight, length by length.
+/// Set of flows in parts, each with its weights, packet lengths and number of flows. The flows are numbered part by
+/// part, weight by weight, length by length.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowSet {
     parts: Vec<FlowSetPart>,
 }
 
-/// Part of a flow set, between two commas.
+/// Part of a flow set: flows of each combination of a weight and a packet length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowSetPart {
     /// Weights of the flows.
@@ -175,7 +176,7 @@ impl FromStr for FlowSet {
             flows_count = u64::saturating_add(flows_count, part.flows_total());
             if flows_count > FLOWS_LIMIT.into() {
                 parser.column = start_column;
-                let message = format!("{flows_count} flows up to here: at most {FLOWS_LIMIT}");
+                let message = format!("{flows_count} flows up to this part: at most {FLOWS_LIMIT}");
                 return Err(parser.error(message));
             }
             parts.push(part);
@@ -306,8 +307,9 @@ impl Parser<'_> {
             Some('m') => 1 << 20,
             None | Some(':' | ',' | '-') => 1,
             Some(other) => {
-                let message = "expected a digit, a suffix (K, M, k, m) or the end of the number";
-                return Err(self.error(format!("{message}, found {other:?}")));
+                return Err(self.error(format!(
+                    "expected a digit, a suffix (K, M, k, m) or the end of the number, found {other:?}"
+                )));
             }
         };
         if factor > 1 {

@@ -14,14 +14,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tonic::codegen::tokio_stream::StreamExt as _;
 
-/// Procedures of the measured service.
+/// Procedures of the measured service: `noop` and `echo`.
 #[tarpc::service]
 pub(crate) trait Peer {
     async fn noop();
     async fn echo(bytes: Vec<u8>) -> Vec<u8>;
 }
 
-/// Server of the procedures.
+/// Server of the procedures `noop` and `echo`.
 #[derive(Clone)]
 struct Server {
     /// Number of calls of `noop`.

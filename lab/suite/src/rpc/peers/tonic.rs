@@ -31,7 +31,7 @@ struct Payload {
     bytes: Vec<u8>,
 }
 
-/// Server of the procedures, whose paths are the constants above.
+/// Server of the procedures `Noop`, `Echo` and `Stop`.
 #[derive(Debug, Clone, Default)]
 struct PeerServer {
     /// Number of calls of [`NOOP_PATH`].
