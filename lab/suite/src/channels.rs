@@ -1,4 +1,4 @@
-//! Our rings and their peers, behind one trait: bounded queues that are polled at both ends.
+//! This project's rings and the compared ones, behind one trait: bounded queues that are polled at both ends.
 //!
 //! A [`Channel`] is called without blocking, so that all wait in the same way: with [`PollPause`]. A
 //! [`Queue`] waits in its own way. Sending to it and receiving are asynchronous, since one of the

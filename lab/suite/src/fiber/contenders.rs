@@ -1,4 +1,4 @@
-//! Contenders: our runtime, bare coroutines, and threads.
+//! Contenders: this project's runtime, bare coroutines, and threads.
 
 use super::FiberContender;
 use crate::common::time_ticks;

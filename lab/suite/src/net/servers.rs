@@ -1,4 +1,4 @@
-//! Servers of the load: our event handler, a hand-written epoll loop, and the libraries that are
+//! Servers of the load: this project's event handler, a hand-written epoll loop, and the libraries that are
 //! alternatives. All of them read the same number of bytes at a time, split them into messages, and
 //! send all echoes together.
 

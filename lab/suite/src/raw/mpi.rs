@@ -362,7 +362,7 @@ impl Window<'_> {
             moves(ours.cast(), count, byte, rank, offset as isize, count, byte, self.window)
         };
         check(name, moved)?;
-        // SAFETY: the window is locked since window().
+        // SAFETY: the window is locked since allocate_window().
         check("MPI_Win_flush", unsafe { (functions.flush)(rank, self.window) })
     }
 
@@ -385,9 +385,9 @@ impl Window<'_> {
 impl Drop for Window<'_> {
     fn drop(&mut self) {
         let functions = &self.world.loaded.functions;
-        // SAFETY: window() has locked it. A failure here also fails MPI_Finalize, which reports it.
+        // SAFETY: allocate_window() has locked it. A failure here also fails MPI_Finalize, which reports it.
         unsafe { (functions.unlock_all)(self.window) };
-        // SAFETY: window() has created it; this frees it once, together with the other ranks.
+        // SAFETY: allocate_window() has created it; this frees it once, together with the other ranks.
         unsafe { (functions.free_window)(&raw mut self.window) };
     }
 }

@@ -28,7 +28,7 @@ pub(super) struct RpcClients {
 
 /// Counters of served requests. All accesses are Relaxed: only the server's thread uses them.
 struct RequestCounts {
-    /// Number of requests of each client, by its index among the peers.
+    /// Number of requests of each client, by the slot of its connection.
     by_client: Vec<AtomicU64>,
     /// Number of all requests so far.
     served: AtomicU64,
