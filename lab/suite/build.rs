@@ -16,7 +16,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Optimisation levels at which every C file is compiled: suffix of all function names, and compiler option.
+/// Optimisation levels of every C file, each with the suffix of its function names and the compiler's option.
 const LEVELS: [(&str, &str); 2] = [("o0", "-O0"), ("o3", "-O3")];
 
 fn main() {
@@ -30,7 +30,7 @@ fn main() {
     for (level, flag) in LEVELS {
         let one = |file: &str, way: &str, flags: &[&str]| {
             let defines = [("LOOP", format!("loop_{way}")), ("NEXT", format!("next_{way}"))];
-            object(&out, file, &format!("{way}_{level}"), &defines, level, flag, flags)
+            compile_object(&out, file, &format!("{way}_{level}"), &defines, level, flag, flags)
         };
         for way in ["alone", "inline", "same_file", "pointer", "two_extra", "empty"] {
             loops.push(one(way, way, &[]));
@@ -52,20 +52,20 @@ fn main() {
     // Order matters: a linker that reads each archive once looks for the callee after its callers.
     cc::Build::new().objects(&loops).compile("handover_calls");
     cc::Build::new().objects(&callee).compile("handover_callee");
-    let callee = shared(&out, "libhandover_callee.so", &shared_callee, &[]);
-    shared(&out, "libhandover_caller.so", &shared_loops, &[callee.into_os_string()]);
-    program(&out, "program-plain", &[]);
-    program(&out, "program-hooks", &["-finstrument-functions"]);
+    let callee = link_shared_object(&out, "libhandover_callee.so", &shared_callee, &[]);
+    link_shared_object(&out, "libhandover_caller.so", &shared_loops, &[callee.into_os_string()]);
+    build_program(&out, "program-plain", &[]);
+    build_program(&out, "program-hooks", &["-finstrument-functions"]);
     // Five bytes: a jump.
-    program(&out, "program-entries", &["-fpatchable-function-entry=5"]);
-    peers();
+    build_program(&out, "program-entries", &["-fpatchable-function-entry=5"]);
+    compile_peers();
 }
 
-/// Libraries that `c/peers.cpp` wraps, under the names that `c/headers.cpp` prints if their headers exist.
+/// Names of the libraries that `c/peers.cpp` wraps; `c/headers.cpp` prints the names of those whose headers exist.
 const PEERS: [&str; 4] = ["moodycamel", "boost_lockfree", "boost_asio", "libuv"];
 
-/// Compiles the peers whose headers are installed, and sets a flag for each.
-fn peers() {
+/// Compiles `c/peers.cpp` for the libraries whose headers are installed, and sets `cfg(handover_NAME)` for each.
+fn compile_peers() {
     for name in PEERS {
         println!("cargo::rustc-check-cfg=cfg(handover_{name})");
     }
@@ -83,7 +83,8 @@ fn peers() {
     };
     let headers = String::from_utf8_lossy(&headers);
     let is_found = |name: &str| headers.lines().any(|line| line.trim() == format!("found {name}"));
-    let uv = ["uv_a", "uv"].into_iter().find_map(|name| Some((name, archive(&build, name)?)));
+    let uv =
+        ["uv_a", "uv"].into_iter().find_map(|name| Some((name, archive_folder(&build, name)?)));
     let found: Vec<&str> = PEERS
         .into_iter()
         .filter(|&name| is_found(name) && (name != "libuv" || uv.is_some()))
@@ -98,7 +99,8 @@ fn peers() {
         println!("cargo::rustc-cfg=handover_{name}");
     }
     // Archives where there are any, so that the program runs on machines without these libraries.
-    let libraries = [Some(("stdc++", archive(&build, "stdc++"))), uv.map(|it| (it.0, Some(it.1)))];
+    let libraries =
+        [Some(("stdc++", archive_folder(&build, "stdc++"))), uv.map(|it| (it.0, Some(it.1)))];
     for (name, folder) in libraries.into_iter().flatten() {
         match folder {
             Some(folder) => {
@@ -110,16 +112,16 @@ fn peers() {
     }
 }
 
-/// Returns the folder of an archive among the compiler's libraries.
-fn archive(build: &cc::Build, name: &str) -> Option<PathBuf> {
+/// Returns the folder in which the compiler finds the archive `libNAME.a`; `None` if it has none.
+fn archive_folder(build: &cc::Build, name: &str) -> Option<PathBuf> {
     let mut compiler = build.try_get_compiler().ok()?.to_command();
-    let said = compiler.arg(format!("-print-file-name=lib{name}.a")).output().ok()?;
-    let path = PathBuf::from(String::from_utf8(said.stdout).ok()?.trim());
+    let printed = compiler.arg(format!("-print-file-name=lib{name}.a")).output().ok()?;
+    let path = PathBuf::from(String::from_utf8(printed.stdout).ok()?.trim());
     path.is_absolute().then(|| path.parent().map(Path::to_path_buf))?
 }
 
 /// Compiles `c/FILE.c` with the names and flags of one variant; returns the path of the object file.
-fn object(
+fn compile_object(
     out: &Path,
     file: &str,
     variant: &str,
@@ -145,33 +147,36 @@ fn object(
     let folder = out.join(file).join(variant);
     match build.out_dir(folder).compile_intermediates().as_slice() {
         [object] => object.clone(),
-        objects => panic!("compile c/{file}.c: {} object files, expected 1", objects.len()),
+        objects => panic!(
+            "compile c/{file}.c: the compiler made {} object files, expected 1",
+            objects.len()
+        ),
     }
 }
 
 /// Links a shared object without the C library; returns its path.
-fn shared(out: &Path, name: &str, objects: &[PathBuf], needed: &[OsString]) -> PathBuf {
+fn link_shared_object(out: &Path, name: &str, objects: &[PathBuf], needed: &[OsString]) -> PathBuf {
     let path = out.join(name);
     let mut link: Command = cc::Build::new().get_compiler().to_command();
     link.args(["-shared", "-nostdlib", "-fno-lto", "-fno-sanitize=all", "-Wl,--no-undefined"]);
     link.arg(format!("-Wl,-soname,{name}")).arg("-o").arg(&path).args(objects).args(needed);
-    run(link, name);
+    run_compiler(link, name);
     path
 }
 
 /// Compiles and links the program `name` from `c/program.c`.
-fn program(out: &Path, name: &str, flags: &[&str]) {
+fn build_program(out: &Path, name: &str, flags: &[&str]) {
     let mut link: Command = cc::Build::new().get_compiler().to_command();
     link.args(["-O3", "-g0", "-fno-lto", "-fno-sanitize=all", "-falign-functions=64"]);
     link.args(flags).arg("c/program.c").arg("-o").arg(out.join(name));
-    run(link, name);
+    run_compiler(link, name);
 }
 
 /// Runs a compiler command that produces `name`; panics if the command fails.
-fn run(mut compiler: Command, name: &str) {
+fn run_compiler(mut compiler: Command, name: &str) {
     match compiler.status() {
         Ok(status) if status.success() => {}
-        Ok(status) => panic!("cannot link {name}: {status} from {compiler:?}"),
+        Ok(status) => panic!("cannot link {name}: {status} of the command {compiler:?}"),
         Err(error) => panic!("cannot start the C compiler: {error}; the command is {compiler:?}"),
     }
 }

@@ -21,11 +21,11 @@ const HANDLE_METHOD: Method = Method::new("handle");
 const STOP_METHOD: Method = Method::new("stop");
 
 args! {
-    /// Arguments of the benchmarks of transfers.
+    /// Arguments of the benchmarks of bulk transfers between the memories of two processes.
     pub struct BulkArgs {
         /// Bytes in each transfer.
         size_bytes: Bytes = 65536 (smoke 4096, range 256 ..= 67108864),
-        /// Bytes of memory of each side; the transfers advance through it.
+        /// Bytes of memory of each process; successive transfers advance through it.
         memory_bytes: Bytes = 67108864 (smoke 65536, range 256 ..= 1073741824),
         /// Transfers in flight.
         concurrency_count: u32 = 1 (smoke 2, range 1 ..= 1024),
@@ -41,9 +41,10 @@ const TCP: u8 = 2;
 /// Kind of transfer: like `SHARED`, but each participant copies one half of every transfer.
 const HALVED: u8 = 3;
 
-/// Workload: one participant owns memory, the other pushes to it (`PUSHES`) or pulls from it.
+/// Workload: one process transfers bytes into another process's memory if `PUSHES`, otherwise out of it.
 struct Transfers<const KIND: u8, const PUSHES: bool> {
-    server: Region<PublishedAddress>,
+    owner_address: Region<PublishedAddress>,
+    /// Offsets of successive transfers in both memories.
     pieces: PieceOffsets,
     concurrency_count: usize,
 }
@@ -55,9 +56,9 @@ fn allocate_memory(kind: u8, bytes: usize) -> Result<BulkMemory, Fault> {
     }
 }
 
-/// Fills the memory with a byte pattern of its participant; a block of a prime length makes all pieces different.
-fn fill(memory: &BulkMemory, side: u8) {
-    let block: Vec<u8> = (0..65_521u32).map(|at| (at % 251) as u8 ^ side).collect();
+/// Fills the memory with a pattern that depends on `seed`; its prime period makes the bytes of all transfers differ.
+fn fill(memory: &BulkMemory, seed: u8) {
+    let block: Vec<u8> = (0..65_521u32).map(|at| (at % 251) as u8 ^ seed).collect();
     let mut at = 0;
     while at < memory.len_bytes() {
         let bytes = (memory.len_bytes() - at).min(block.len() as u64);
@@ -67,8 +68,8 @@ fn fill(memory: &BulkMemory, side: u8) {
 }
 
 impl<const KIND: u8, const PUSHES: bool> Transfers<KIND, PUSHES> {
-    /// Index of the kind's declaration: `HALVED` shares that of `SHARED`, since it does the same work in another way.
-    const DECLARED: usize = if KIND == HALVED { SHARED } else { KIND } as usize;
+    /// Index of the benchmark in the tables below; `HALVED` is a contender of the benchmark of `SHARED`.
+    const BENCHMARK_INDEX: usize = if KIND == HALVED { SHARED } else { KIND } as usize;
     const IDS: [[&'static str; 2]; 3] = [
         ["bulk/pull", "bulk/push"],
         ["bulk/plain-pull", "bulk/plain-push"],
@@ -109,19 +110,19 @@ impl<const KIND: u8, const PUSHES: bool> Transfers<KIND, PUSHES> {
         let how = if KIND == TCP { "tcp://127.0.0.1:0" } else { "sm://" };
         let address =
             owner.listen(&how.parse().map_err(Fault::from_error)?).map_err(Fault::from_error)?;
-        self.server.publish(&address.to_string())?;
+        self.owner_address.publish(&address.to_string())?;
         owner.serve();
         Ok(())
     }
 
     fn connect_mover(&self) -> Result<Mover, Fault> {
-        let address = self.server.wait()?.parse().map_err(Fault::from_error)?;
+        let address = self.owner_address.wait()?.parse().map_err(Fault::from_error)?;
         let mut endpoint = Endpoint::new(Config::default()).map_err(Fault::from_error)?;
         let peer = endpoint.connect(&address).map_err(Fault::from_error)?;
         let handle = endpoint.call(peer, HANDLE_METHOD, &()).map_err(Fault::from_error)?;
         let memory = allocate_memory(KIND, self.pieces.memory_bytes)?;
         fill(&memory, 2);
-        let ours = match KIND {
+        let mover_handle = match KIND {
             HALVED => Some(
                 endpoint.register_memory(&memory, Rights::ReadWrite).map_err(Fault::from_error)?,
             ),
@@ -129,12 +130,12 @@ impl<const KIND: u8, const PUSHES: bool> Transfers<KIND, PUSHES> {
         };
         let (pieces, transfers_in_flight) =
             (self.pieces, Vec::with_capacity(self.concurrency_count));
-        Ok(Mover { endpoint, peer, handle, ours, memory, pieces, transfers_in_flight })
+        Ok(Mover { endpoint, peer, handle, mover_handle, memory, pieces, transfers_in_flight })
     }
 }
 
-/// Number of completed transfers in one sample, for each transfer in flight.
-const COMPLETIONS_TIMED: u64 = 8;
+/// Number of transfers timed in one sample, for each of the `concurrency_count` transfers in flight.
+const TRANSFERS_TIMED: u64 = 8;
 
 /// State of the participant that pushes or pulls.
 struct Mover {
@@ -142,20 +143,20 @@ struct Mover {
     peer: Peer,
     /// Handle of the owner's memory.
     handle: BulkHandle,
-    /// The mover's memory, registered so that the owner can copy its halves.
-    ours: Option<BulkHandle>,
+    /// Handle of the mover's memory; `Some` only if the owner copies one half of each transfer.
+    mover_handle: Option<BulkHandle>,
     memory: BulkMemory,
     pieces: PieceOffsets,
     transfers_in_flight: Vec<Transfer>,
 }
 
 impl Mover {
-    /// Makes one transfer or, if several may be in flight, waits for a free slot and starts one.
+    /// Completes one transfer or, if `concurrency_count` exceeds 1, starts one as soon as fewer are in flight.
     fn step(&mut self, pushes: bool, concurrency_count: usize) -> Result<(), Fault> {
         let Self { endpoint, peer, handle, memory, .. } = self;
         let at = self.pieces.next_offset() as u64;
         let part = BulkPart::new(self.pieces.size_bytes as u64).offsets(at, at);
-        let part = self.ours.as_ref().map_or(part, |ours| part.halved(ours));
+        let part = self.mover_handle.as_ref().map_or(part, |it| part.halved(it));
         if concurrency_count == 1 {
             let result = match pushes {
                 true => endpoint.push(*peer, handle, memory, part),
@@ -176,7 +177,7 @@ impl Mover {
         Ok(())
     }
 
-    /// Waits for all transfers, checks the first piece in both memories, and stops the owner.
+    /// Waits for all transfers, fails if the first one's bytes are wrong in either memory, and stops the owner.
     fn end(&mut self, pushes: bool) -> Result<(), Fault> {
         while let Some((_, done)) = self.endpoint.wait_any_transfer(&mut self.transfers_in_flight) {
             done.map_err(Fault::from_error)?;
@@ -202,11 +203,11 @@ impl Mover {
 impl<const KIND: u8, const PUSHES: bool> Handover for Transfers<KIND, PUSHES> {
     type Args = BulkArgs;
     const SPEC: Spec = Spec {
-        floor: Self::FLOORS[Self::DECLARED][PUSHES as usize],
-        ladder: Self::DECLARED == SHARED as usize && !PUSHES,
+        floor: Self::FLOORS[Self::BENCHMARK_INDEX][PUSHES as usize],
+        ladder: Self::BENCHMARK_INDEX == SHARED as usize && !PUSHES,
         ..Spec::new(
-            Self::IDS[Self::DECLARED][PUSHES as usize],
-            Self::DESCRIPTIONS[Self::DECLARED][PUSHES as usize],
+            Self::IDS[Self::BENCHMARK_INDEX][PUSHES as usize],
+            Self::DESCRIPTIONS[Self::BENCHMARK_INDEX][PUSHES as usize],
         )
         .classic("margo-p2p-bw")
         .hands_over()
@@ -218,7 +219,7 @@ impl<const KIND: u8, const PUSHES: bool> Handover for Transfers<KIND, PUSHES> {
     fn setup(args: &BulkArgs, setup: &mut Setup) -> Result<Self, Fault> {
         let pieces = PieceOffsets::new(args.size_bytes, args.memory_bytes);
         let concurrency_count = args.concurrency_count as usize;
-        Ok(Self { server: setup.shared_region()?, pieces, concurrency_count })
+        Ok(Self { owner_address: setup.shared_region()?, pieces, concurrency_count })
     }
 
     fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
@@ -239,7 +240,7 @@ impl<const KIND: u8, const PUSHES: bool> Handover for Transfers<KIND, PUSHES> {
         if self.concurrency_count > 1 {
             // Many transfers may end at the same moment, and then none for a while: only a longer
             // time gives a rate.
-            let n = COMPLETIONS_TIMED * self.concurrency_count as u64;
+            let n = TRANSFERS_TIMED * self.concurrency_count as u64;
             // At least once: the preparation may take as long as a round.
             loop {
                 let began = clock::ticks();
@@ -266,12 +267,13 @@ impl<const KIND: u8, const PUSHES: bool> Handover for Transfers<KIND, PUSHES> {
     }
 }
 
-/// Floor: the bare copy between two mappings of the registered kind, with the widest stores; or, if
-/// `HALVED_BETWEEN`, divided between the two participants, who signal each other through a word.
+/// Floor: a plain copy between two shared mappings, with the widest stores; if `HALVED_BETWEEN`, each participant
+/// copies one half of every piece.
 struct Copied<const HALVED_BETWEEN: bool, const PUSHES: bool> {
     owner_memory: Mapping,
     mover_memory: Mapping,
     pieces: PieceOffsets,
+    /// Number of the piece that the mover requests, and of the piece whose second half the owner has copied.
     line: Region<WaitLine<2>>,
     mode: WaitMode,
 }
@@ -280,11 +282,11 @@ struct Copied<const HALVED_BETWEEN: bool, const PUSHES: bool> {
 const OWNER_BYTE: u8 = 0xa5;
 /// Byte with which the mover fills its memory.
 const MOVER_BYTE: u8 = 0x5a;
-/// Value sent instead of a piece's index, to end the round.
+/// Value instead of a piece's number: from the mover, to end the round; from the owner, when its memory is filled.
 const END: u32 = u32::MAX;
 
 impl<const HALVED_BETWEEN: bool, const PUSHES: bool> Copied<HALVED_BETWEEN, PUSHES> {
-    /// Copies one range in the direction of the benchmark.
+    /// Copies `bytes` bytes at offset `at`: into the owner's memory if `PUSHES`, otherwise into the mover's.
     #[inline]
     fn copy(&self, at: usize, bytes: usize) {
         let (from, to) = match PUSHES {
@@ -294,7 +296,7 @@ impl<const HALVED_BETWEEN: bool, const PUSHES: bool> Copied<HALVED_BETWEEN, PUSH
         from.stream_to(to, at, bytes);
     }
 
-    /// Returns the length of the first half, a multiple of a block.
+    /// Returns the number of bytes of a piece that the mover copies: about a half, a multiple of 256.
     fn half_bytes(&self) -> usize {
         self.pieces.size_bytes / 2 / 256 * 256
     }
@@ -375,7 +377,7 @@ impl<const HALVED_BETWEEN: bool, const PUSHES: bool> Handover for Copied<HALVED_
     }
 }
 
-/// Declarations of transfers between memories that both processes have mapped.
+/// Declaration of the benchmark that pulls from memory that both processes have mapped.
 #[cfg(feature = "mpi")]
 pub(crate) const PULL_SPEC: Spec = <Transfers<SHARED, false> as Handover>::SPEC;
 #[cfg(feature = "mpi")]

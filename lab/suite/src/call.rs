@@ -34,7 +34,7 @@ pub const BENCHES: &[Bench] = benches! {
 /// C or Rust function that makes `n` calls in a loop and returns the number of calls counted by the callee.
 pub type CallLoop = extern "C" fn(n: u64) -> u64;
 
-/// Path from the C loop to the called function.
+/// Way in which the C loop reaches the called function: directly, through a pointer, in a shared object, and so on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CallPath {
     /// No call: the loop contains only the addition.
@@ -84,7 +84,7 @@ pub enum OptLevel {
 #[non_exhaustive]
 pub struct LibraryLoadError(&'static str);
 
-/// Returns the C loop that makes its calls by the path `way`, compiled at `level`.
+/// Returns the C loop that reaches the called function in the way `way`, compiled at `level`.
 ///
 /// # Errors
 /// Fails if the way needs the shared objects and they cannot be loaded.
@@ -124,8 +124,8 @@ extern "C" fn pointer_o3(n: u64) -> u64 {
     c_call_through_pointer(n, black_box(calls::handover_next_static_o3))
 }
 
-/// Runs the C loop of [`CallPath::Pointer`] at -O3 with another function: calls `next` with 0 and then
-/// with its own results, until a result is not below `n`; returns that result.
+/// Calls `next` from a C loop at -O3, first with 0 and then with its last result, until a result is at least `n`;
+/// returns that result.
 pub fn c_call_through_pointer(n: u64, next: extern "C" fn(u64) -> u64) -> u64 {
     calls::handover_loop_pointer_o3(n, next)
 }
@@ -141,11 +141,11 @@ pub struct SharedObject {
 
 /// The two shared objects that [`CallPath::Plt`] and [`CallPath::NoPlt`] load: the callee, and the loops that call it.
 pub const SHARED_OBJECTS: [SharedObject; 2] = [
-    SharedObject { name: "libhandover_callee.so", bytes: shared::CALLEE_FILE },
-    SharedObject { name: "libhandover_caller.so", bytes: shared::CALLER_FILE },
+    SharedObject { name: "libhandover_callee.so", bytes: shared::CALLEE_OBJECT },
+    SharedObject { name: "libhandover_caller.so", bytes: shared::CALLER_OBJECT },
 ];
 
-/// Kind of traceable function entry with which a C program is compiled.
+/// Kind of function entry for a tracer in a C program: none, calls of hooks, or space for a jump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EntryKind {
     /// No traceable function entries.
@@ -156,9 +156,9 @@ pub enum EntryKind {
     Patchable,
 }
 
-/// Returns the file of a program that makes as many calls as its argument says, of one function in
-/// its own source file, compiled at -O3. Only that function has the entry. The program exits with
-/// status 0 if the function has counted all calls.
+/// Returns the bytes of an executable that calls a function with the given entry as often as its argument says. The
+/// function is in the same source file, compiled at -O3. The program exits with status 0 if the function has counted
+/// all calls.
 pub fn counting_program_file(entries: EntryKind) -> &'static [u8] {
     match entries {
         EntryKind::Plain => include_bytes!(concat!(env!("OUT_DIR"), "/program-plain")),
@@ -221,6 +221,7 @@ kinds! {
         .floor("call/inline").classic("calls");
 }
 
+/// Workload: calls made by a loop in C.
 struct CallsInC<K>(CallLoop, PhantomData<K>);
 
 impl<K: BenchmarkInC> Workload for CallsInC<K> {
@@ -245,6 +246,7 @@ impl<K: BenchmarkInC> Workload for CallsInC<K> {
     }
 }
 
+/// Workload: calls made by a loop in Rust.
 struct CallsInRust<K>(PhantomData<K>);
 
 impl<K: BenchmarkInRust> Workload for CallsInRust<K> {

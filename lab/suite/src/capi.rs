@@ -14,7 +14,7 @@ pub const BENCHES: &[Bench] = benches! {
     one ours "handover": RingPush<CSpsc>;
 };
 
-/// SPSC ring of the C interface.
+/// SPSC ring of the C interface, as a [`Channel`].
 enum CSpsc {}
 
 impl Channel for CSpsc {
@@ -22,7 +22,7 @@ impl Channel for CSpsc {
     type Receiver = capi::RingConsumer;
 
     fn pair(slots_count: u32) -> Result<(Self::Sender, Self::Receiver), Fault> {
-        capi::ring(slots_count)
+        capi::create_ring(slots_count)
     }
     #[inline(always)]
     fn push(sender: &mut Self::Sender, item: u64) -> bool {
@@ -34,7 +34,7 @@ impl Channel for CSpsc {
     }
 }
 
-/// Workload: an empty ring is filled, timed, and emptied, untimed.
+/// Workload: pushes that fill an empty ring, which are timed; the pops that empty it are not.
 struct RingPush<C: Channel> {
     sender: C::Sender,
     receiver: C::Receiver,
@@ -43,11 +43,11 @@ struct RingPush<C: Channel> {
 
 impl<C: Channel> RingPush<C> {
     /// Pops all items; fails unless they are those that [`fill`](Self::fill) pushes.
-    fn empty(&mut self) -> Result<(), Fault> {
+    fn pop_all(&mut self) -> Result<(), Fault> {
         for expected in (0..self.slots_count).map(Some).chain([None]) {
             let popped = C::pop(&mut self.receiver);
             if popped != expected {
-                return Err(Fault::new(format!("popped {popped:?}, expected {expected:?}")));
+                return Err(Fault::new(format!("popped item {popped:?}, expected {expected:?}")));
             }
         }
         Ok(())
@@ -78,7 +78,7 @@ impl<C: Channel> Workload for RingPush<C> {
         self.fill();
         match C::push(&mut self.sender, 0) {
             true => Err(Fault::new("an item was pushed to the full ring")),
-            false => self.empty(),
+            false => self.pop_all(),
         }
     }
 

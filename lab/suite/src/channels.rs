@@ -1,4 +1,4 @@
-//! Our rings and their peers, behind one trait: bounded queues that are polled at both ends.
+//! This project's rings and the compared ones, behind one trait: bounded queues that are polled at both ends.
 //!
 //! A [`Channel`] is called without blocking, so that all wait in the same way: with [`PollPause`]. A
 //! [`Queue`] waits in its own way. Sending to it and receiving are asynchronous, since one of the
@@ -20,7 +20,7 @@ pub(crate) trait Channel<T = u64>: 'static {
     type Sender: Send + 'static;
     type Receiver: Send + 'static;
 
-    /// Creates a queue; returns its two ends.
+    /// Creates a queue with `slots_count` slots; returns its sender and its receiver.
     fn pair(slots_count: u32) -> Result<(Self::Sender, Self::Receiver), Fault>;
     /// Pushes an item; returns `false` if the queue is full.
     fn push(sender: &mut Self::Sender, item: T) -> bool;
@@ -34,11 +34,12 @@ pub(crate) trait Channel<T = u64>: 'static {
 pub(crate) trait BatchChannel: Channel {
     /// Pushes as many of these items as fit; returns their number.
     fn push_some(sender: &mut Self::Sender, items: &mut std::ops::Range<u64>) -> usize;
+    /// Pops at most `items_max` items, and calls `each` with each of them; returns their number.
     fn pop_some(receiver: &mut Self::Receiver, items_max: usize, each: impl FnMut(u64)) -> usize;
 }
 
-/// Pause between two polls, the same for every contender and floor: a load fence or, if
-/// participants share a CPU, a yield.
+/// Pause between two polls of a queue: a load fence or, if participants share a CPU, a yield of the CPU.
+/// The same for every contender and floor.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PollPause {
     /// `true` to yield the CPU, `false` to execute a load fence.
@@ -79,7 +80,7 @@ impl PollPause {
     }
 }
 
-/// Our ring with one producer; if `LATER`, pushed items become visible only when a cache line is full.
+/// This project's ring with one producer; if `LATER`, pushed items become visible only when a cache line is full.
 pub(crate) enum Spsc<const LATER: bool = false> {}
 
 impl<const LATER: bool> Channel for Spsc<LATER> {
@@ -116,7 +117,7 @@ impl BatchChannel for Spsc {
     }
 }
 
-/// Our ring with several producers.
+/// This project's ring with several producers.
 pub(crate) enum Mpsc {}
 
 impl Channel for Mpsc {
@@ -153,16 +154,16 @@ impl BatchChannel for Mpsc {
     }
 }
 
-/// A bounded queue with many senders and one receiver, whose operations can wait.
+/// A bounded queue with many senders and one receiver, which can wait for a free slot or for an item.
 pub(crate) trait Queue: 'static {
     type Sender<T: Send + 'static>: Clone + Send + Sync + 'static;
     type Receiver<T: Send + 'static>: Send + 'static;
     /// State that each thread needs to send and receive, such as an async runtime.
     type Runtime: Send + 'static;
 
-    /// Creates the state that a thread needs.
+    /// Creates the state that a thread needs to send and receive.
     fn runtime() -> Result<Self::Runtime, Fault>;
-    /// Creates a queue; returns its two ends.
+    /// Creates a queue with `slots_count` slots; returns its sender and its receiver.
     fn pair<T: Send + 'static>(slots_count: u32) -> (Self::Sender<T>, Self::Receiver<T>);
     /// Waits for a free slot and sends the item; returns `false` if the receiver is disconnected.
     fn send<T: Send + 'static>(
@@ -179,7 +180,7 @@ pub(crate) trait Queue: 'static {
     fn run<R>(runtime: &Self::Runtime, work: impl Future<Output = R>) -> R;
 }
 
-/// Runs a future that blocks the thread instead of being pending; returns its output.
+/// Runs a future that is ready at its first poll, as its operations block the thread; returns its output.
 #[inline(always)]
 fn run_at_once<R>(work: impl Future<Output = R>) -> R {
     match pin!(work).poll(&mut Context::from_waker(Waker::noop())) {
@@ -258,7 +259,7 @@ mod foreign {
     use super::*;
     use crate::raw::peers::queues::{self, QueueFunctions, Receiver, Sender};
 
-    /// Maximum number of items that are passed to a library together.
+    /// Maximum number of items that one call passes to a library or takes from it.
     const ITEMS_MAX: usize = 64;
 
     /// A queue of a C++ library, called through C functions.

@@ -30,7 +30,7 @@ pub const BENCHES: &[Bench] = benches! {
 pub trait ClockReading {
     /// Declaration of the benchmark.
     const SPEC: Spec;
-    /// `true` if the clock follows the settable system time, so that it may go backwards.
+    /// `true` if the clock follows the system time, which can be set back; `false` if it never goes backwards.
     const SETTABLE: bool = false;
     /// Type of a time stamp.
     type Stamp: PartialOrd + Copy;
@@ -58,6 +58,7 @@ pub fn read_repeatedly<R: ClockReading>(n: u64) {
     }
 }
 
+/// Workload: readings of the clock `R`, one after the other.
 struct ClockReadings<R>(PhantomData<R>);
 
 impl<R: ClockReading> Workload for ClockReadings<R> {
@@ -67,7 +68,7 @@ impl<R: ClockReading> Workload for ClockReadings<R> {
     fn setup((): &(), _: &mut Setup) -> Result<Self, Fault> {
         if !R::is_available() {
             return Err(Fault::Unsupported(format!(
-                "{}: this processor lacks the clock",
+                "{}: this processor does not have the clock",
                 R::SPEC.id
             )));
         }
@@ -97,11 +98,11 @@ impl<R: ClockReading> Workload for ClockReadings<R> {
     }
 }
 
-/// Maximum time without a change of a clock. The coarsest clock here advances with the kernel's
-/// tick, at least 100 times a second.
+/// Maximum time for which a working clock may show the same time. The coarsest clock here advances with the
+/// kernel's tick, at least 100 times a second.
 const STANDSTILL_MAX: Duration = Duration::from_millis(500);
 
-/// Declaration that the benchmarks of our clock and the standard library's share.
+/// Declaration of the benchmark `clock/now`, in which this project's clock and the standard library's are contenders.
 const NOW_SPEC: Spec =
     Spec::new("clock/now", "clock reading for short durations").floor("clock/rdtsc").ladder();
 

@@ -41,7 +41,7 @@ impl Tally {
         self.wrong.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Fails if a received item was wrong or out of order; lost items are not counted.
+    /// Fails if a received item was wrong or out of order; lost items are no failure.
     pub(crate) fn verify_order(&self) -> Result<(), Fault> {
         // Relaxed: all participants have ended.
         match self.wrong.load(Ordering::Relaxed) {
@@ -78,6 +78,7 @@ impl<T> TakeCell<T> {
     }
 }
 
+/// Calls `run`; returns its duration in clock ticks.
 #[inline]
 pub(crate) fn time_ticks(run: impl FnOnce()) -> u64 {
     let began = clock::ticks();

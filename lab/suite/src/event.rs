@@ -30,7 +30,7 @@ use std::sync::Arc;
 use topic::BroadcastGroup;
 use topic::{TopicDeques, TopicGroup};
 
-/// Message that several receivers may hold, as peers send it.
+/// Reference-counted message of the compared implementations, which several receivers may hold.
 type SharedPayload32 = Arc<Payload32>;
 
 /// All benchmarks of the event machine.

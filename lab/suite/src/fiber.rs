@@ -20,58 +20,58 @@ use handover_harness::{Bench, Fault, Samples, Setup, Workload, benches};
 use handover_record::{Spec, args};
 use std::time::Instant;
 
-/// Operations of fibers or their alternatives. Each method performs its operation `count` times and
-/// returns the duration of all in clock ticks.
+/// Operations of fibers, or of threads, tasks or coroutines in their place.
+/// Each method performs its operation `count` times and returns the duration of all in clock ticks.
 pub(crate) trait FiberContender: Sized + 'static {
     /// Maximum number of operations in a batch.
     const BATCH_MAX: u64 = u64::MAX;
 
-    /// Starts the contender's workers, on the CPU of the measured participant unless two are needed.
+    /// Starts the contender with `workers_count` workers; a single worker runs on the measured participant's CPU.
     fn begin(workers_count: u32) -> Result<Self, Fault>;
 
-    /// Lets another fiber of the same worker run, `count` times.
+    /// Yields to another fiber of the same worker, `count` times; returns the duration in clock ticks.
     fn yields(&mut self, _count: u64) -> Result<u64, Fault> {
         unsupported()
     }
 
-    /// Yields while no other fiber can run, `count` times.
+    /// Yields while no other fiber can run, `count` times; returns the duration in clock ticks.
     fn yields_alone(&mut self, _count: u64) -> Result<u64, Fault> {
         unsupported()
     }
 
-    /// Spawns and joins a fiber, `count` times.
+    /// Spawns and joins a fiber, `count` times; returns the duration in clock ticks.
     fn spawns(&mut self, _count: u64) -> Result<u64, Fault> {
         unsupported()
     }
 
-    /// Spawns a detached fiber and lets it run, `count` times.
+    /// Spawns a detached fiber and lets it run, `count` times; returns the duration in clock ticks.
     fn detaches(&mut self, _count: u64) -> Result<u64, Fault> {
         unsupported()
     }
 
-    /// Wakes a fiber by a value that another fiber sets, `count` times, alternately in both directions.
+    /// Makes two fibers wake each other in turn, `count` times in all; returns the duration in clock ticks.
     fn hands(&mut self, _count: u64) -> Result<u64, Fault> {
         unsupported()
     }
 
-    /// Passes a mutex from one fiber to another, `count` times.
+    /// Passes a mutex from one fiber to another, `count` times; returns the duration in clock ticks.
     fn locks(&mut self, _count: u64) -> Result<u64, Fault> {
         unsupported()
     }
 
-    /// Sleeps for 1 ms, `count` times.
+    /// Sleeps for 1 ms, `count` times; returns the duration in clock ticks.
     fn sleeps(&mut self, _count: u64) -> Result<u64, Fault> {
         unsupported()
     }
 
-    /// Runs `fibers` loops: each iteration spawns a fiber that sleeps for 1 ms and then sets the value that the loop
-    /// waits for. Returns the time of `count` iterations of one loop, in clock ticks.
+    /// Runs `fibers` loops, and returns the duration of `count` iterations of one loop, in clock ticks. An iteration
+    /// spawns a fiber that sleeps for 1 ms and then sets the value that the loop waits for.
     fn loops(&mut self, _fibers: u32, _count: u64) -> Result<u64, Fault> {
         unsupported()
     }
 }
 
-/// Returns the fault of an operation that the contender does not support and is not listed for.
+/// Fails with the error that the contender does not have the operation; no benchmark calls it.
 fn unsupported<T>() -> Result<T, Fault> {
     Err(Fault::new("the contender does not support the operation"))
 }
@@ -135,7 +135,7 @@ operations! {
 args! {
     /// Arguments of the benchmark of many looping fibers.
     pub struct LoopingFibersArgs {
-        /// Fibers, each of which has another one asleep (the classic: -n).
+        /// Looping fibers, each of which waits for a sleeping one (-n in the classic program).
         fibers_count: u32 = 100 (smoke 4, range 1..=20_000)
     }
 }

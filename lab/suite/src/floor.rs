@@ -86,10 +86,10 @@ impl Workload for Empty {
     }
 }
 
-/// Pairs of clock readings between two calls of [`Samples::is_running`].
+/// Number of pairs of clock readings between two calls of [`Samples::is_running`].
 const READINGS_PER_CHECK: u32 = 32;
 
-/// Workload: two readings of the clock with no work between them, with fences if `FENCED`.
+/// Workload: two readings of the clock with no work between them, each with fences if `FENCED`.
 struct ClockPair<const FENCED: bool>;
 
 impl<const FENCED: bool> ClockPair<FENCED> {

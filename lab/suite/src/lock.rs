@@ -25,7 +25,7 @@ pub fn try_held_lock<L: Lock>(lock: &L, n: u64) -> u64 {
     busy
 }
 
-/// Cost of one attempt at a lock that is passed between threads, in clock ticks.
+/// Measured cost of one `try_lock`, in clock ticks: of the call alone if it failed, else also of the unlock.
 #[derive(Clone, Copy, Debug)]
 pub enum AttemptCost {
     /// The lock was held by another thread, so that `try_lock` failed.
@@ -42,7 +42,7 @@ pub enum AttemptCost {
     },
 }
 
-/// Calls `try_lock` once and, if it succeeds, `inside` and the unlock; returns their costs.
+/// Times one `try_lock` and, if it succeeds, calls `inside` and times the unlock; returns the costs.
 /// `try_lock` and unlock are each timed by fenced readings of the clock; otherwise the rest of
 /// `try_lock` (the wait for its cache line, if it exchanges) would be counted in the unlock.
 #[inline]
@@ -79,7 +79,7 @@ struct Busy<L, A> {
     args: PhantomData<fn() -> A>,
 }
 
-/// Arguments and declaration of one of the two benchmarks of a held lock.
+/// Arguments and declaration of a benchmark of a held lock, which is tried by one thread or by several.
 trait BusyArgs: handover_record::Args + 'static {
     const SPEC: Spec;
     fn threads_count(&self) -> u32;
@@ -192,9 +192,9 @@ impl<L: Lock> Workload for Free<L> {
 /// Workload: all participants repeatedly lock and unlock the same lock.
 struct Passed<L> {
     lock: Pin<Box<L>>,
-    /// Number of participants that hold the lock now, counted in the first attempts only.
+    /// Number of participants that hold the lock, of those in their first [`ATTEMPTS_CHECKED`] attempts.
     holders_count: AtomicU32,
-    /// Counts as wrong each time that two threads held the lock together.
+    /// Count of the times that two threads held the lock at once, as wrong items.
     tally: Tally,
 }
 
@@ -203,9 +203,9 @@ const BUSY_PART: usize = 0;
 /// Index of the part with the cost of a successful attempt.
 const FREE_PART: usize = 1;
 const UNLOCK_PART: usize = 2;
-/// Attempts between two calls of [`Samples::is_running`], so that the call does not affect the pace.
+/// Number of attempts between two calls of [`Samples::is_running`], whose cost thus matters little.
 const ATTEMPTS_PER_CHECK: u32 = 32;
-/// Number of attempts, at the start, in which each participant checks that no other holds the lock.
+/// Number of attempts at the start in which a participant that holds the lock checks that no other holds it.
 const ATTEMPTS_CHECKED: u32 = 64;
 
 impl<L: Lock> Handover for Passed<L> {

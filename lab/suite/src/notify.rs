@@ -41,8 +41,8 @@ pub fn time_notify(sender: &impl Notify) -> (u64, u64) {
     (clock::ticks().wrapping_sub(began), began)
 }
 
-/// Waits for `gap_ns`, in which a receiver can go to sleep: by spinning, which keeps the sender
-/// awake, or by sleeping if `crowded` (both share a CPU).
+/// Waits for `gap_ns`, in which the receiver can go to sleep: by sleeping if `crowded` (sender and receiver share a
+/// CPU), otherwise by spinning.
 pub fn wait_gap(gap_ns: u64, crowded: bool) {
     if crowded {
         std::thread::sleep(Duration::from_nanos(gap_ns));
@@ -61,7 +61,7 @@ trait NotifyLink: 'static {
     type Sender: Notify + 'static;
     type Receiver: Wait + 'static;
     fn setup(setup: &mut Setup) -> Result<(Self::Sender, Self::Receiver), Fault>;
-    /// `true` for each recorded figure of a busy pair, the receiver's and the sender's; a floor may have only one.
+    /// Flags of a busy pair: `true` if the receiver's figure is recorded, and `true` if the sender's is.
     const RECORDED: [bool; 2] = [true, true];
     /// Returns the number of waits that have returned without sleeping; 0 if the mechanism never spins.
     fn spun(_: &Self::Receiver) -> u64 {
@@ -69,7 +69,7 @@ trait NotifyLink: 'static {
     }
 }
 
-/// Contender: our mechanism, with its state in shared memory.
+/// Contender: this project's mechanism, with its state in shared memory.
 enum HandoverNotify {}
 
 impl NotifyLink for HandoverNotify {
@@ -108,7 +108,7 @@ impl<M: Mechanism> NotifyLink for InProcess<M> {
     }
 }
 
-/// Floor: a word of memory, with the waiting behaviour `WAIT_KINDS[WAITS]`.
+/// Floor: notification by a word of memory, on which the receiver waits as `WAIT_KINDS[WAITS]` says.
 enum MemoryWord<const WAITS: usize> {}
 
 /// Index of [`Waits::Spin`] in `WAIT_KINDS`.
@@ -119,9 +119,10 @@ const SPIN_THEN_SLEEP: usize = 1;
 const SLEEP: usize = 2;
 const WAIT_KINDS: [Waits; 3] = [Waits::Spin, Waits::SpinThenSleep, Waits::Sleep];
 
-/// Value of a [`WaitWord`](crate::floor::wait_word::WaitWord) with a pending notification; 0 otherwise.
+/// Value of a [`WaitWord`](crate::floor::wait_word::WaitWord) with a pending notification; without one it is 0.
 const PENDING: u32 = 1;
 
+/// Sender of [`MemoryWord`].
 struct WordSender(Region<WaitLine<1>>, WaitMode);
 
 impl Notify for WordSender {
@@ -134,6 +135,7 @@ impl Notify for WordSender {
     }
 }
 
+/// Receiver of [`MemoryWord`].
 struct WordReceiver {
     word: Region<WaitLine<1>>,
     mode: WaitMode,
@@ -235,7 +237,7 @@ impl NotifyLink for CountingWord {
 struct NotifyState {
     /// 1 when the round is over, 0 before.
     is_over: AtomicU32,
-    /// 1 if the last wait returned without a sleep.
+    /// 1 if the last wait returned without a sleep, 0 if it slept.
     has_not_slept: AtomicU32,
     /// Time at which the last wait returned, in clock ticks.
     woken_ticks: AtomicU64,
@@ -252,7 +254,7 @@ struct BusyPair<W: NotifyLink> {
     state: Region<NotifyState>,
 }
 
-/// Waits between two calls of [`Samples::is_running`].
+/// Number of waits between two calls of [`Samples::is_running`].
 const WAITS_PER_CHECK: u64 = 64;
 
 /// Index of the part with the receiver's cost.
@@ -334,7 +336,7 @@ struct SleepingReceiver<W: NotifyLink> {
     state: Region<NotifyState>,
     gap_ns: u64,
     /// `true` if both participants share a CPU.
-    crowded: bool,
+    is_crowded: bool,
 }
 
 /// Index of the part with the sender's cost if the receiver slept.
@@ -388,7 +390,7 @@ impl<W: NotifyLink> Handover for SleepingReceiver<W> {
             receiver: TakeCell::new(receiver),
             state: setup.shared_region()?,
             gap_ns: args.gap_ns.0,
-            crowded: setup.cpus().windows(2).all(|pair| pair[0] == pair[1]),
+            is_crowded: setup.cpus().windows(2).all(|pair| pair[0] == pair[1]),
         })
     }
 
@@ -414,13 +416,13 @@ impl<W: NotifyLink> Handover for SleepingReceiver<W> {
 }
 
 impl<W: NotifyLink> SleepingReceiver<W> {
-    /// Sends notifications with a pause before each, and records their costs.
+    /// Sends notifications with a pause before each, and records their costs and latencies.
     fn send(&self, out: &mut Samples) {
         let state = &*self.state;
         let mut turn = 0;
         let mut spun_count = 0u32;
         while out.is_running() {
-            wait_gap(self.gap_ns, self.crowded);
+            wait_gap(self.gap_ns, self.is_crowded);
             let (cost, began) = time_notify(&self.sender);
             turn += 1;
             // Acquire: pairs with the Release in receive().
@@ -480,7 +482,7 @@ impl<W: NotifyLink> SleepingReceiver<W> {
     }
 }
 
-/// Medium: a notification to the other participant, and one back.
+/// Medium of round trips: a notification mechanism for each direction.
 struct NotifyRoundTrip<W: NotifyLink> {
     forward: (W::Sender, TakeCell<W::Receiver>),
     backward: (W::Sender, TakeCell<W::Receiver>),

@@ -31,7 +31,7 @@ use std::marker::PhantomData;
 use std::path::Path;
 
 args! {
-    /// Arguments of the benchmarks of disabled sites.
+    /// Arguments of the benchmarks of disabled trace sites.
     pub struct CallsArgs {
         /// Calls in each timed batch.
         calls_count: u32 = 10_000 (smoke 100, range 1..=1_000_000)
@@ -40,9 +40,9 @@ args! {
 
 /// Functions with the trace sites of one library. Each function adds one to `x`.
 trait Sites {
-    /// Returns `x + 1`, with one disabled site in the function.
+    /// Returns `x + 1`, with one disabled trace site in the function.
     fn site(x: u64) -> u64;
-    /// Returns `x + 1`, with eight disabled sites in the function.
+    /// Returns `x + 1`, with eight disabled trace sites in the function.
     fn eight(x: u64) -> u64;
     /// Returns `x + 1`, with a disabled span around the function.
     fn span(x: u64) -> u64;
@@ -94,7 +94,7 @@ fn timed_calls(count: u64, function: impl Fn(u64) -> u64) -> u64 {
     clock::ticks().saturating_sub(began)
 }
 
-/// Returns `x + 1`, without a site.
+/// Returns `x + 1`, in a function without a trace site.
 #[inline(never)]
 fn add_one(x: u64) -> u64 {
     x.wrapping_add(1)
@@ -109,7 +109,7 @@ fn add_one_between_readings(x: u64) -> u64 {
     y
 }
 
-/// Floor: a function without sites; it reads the clock at its start and end if `STAMPS`.
+/// Floor: a function without trace sites; it reads the clock at its start and end if `STAMPS`.
 struct UntracedFunction<const STAMPS: bool>;
 
 impl<const STAMPS: bool> Workload for UntracedFunction<STAMPS> {
@@ -140,6 +140,7 @@ impl<const STAMPS: bool> Workload for UntracedFunction<STAMPS> {
 }
 
 const SITE_PART: usize = 0;
+/// Index of the part with eight trace sites in the function.
 const EIGHT_PART: usize = 1;
 const SPAN_PART: usize = 2;
 
@@ -159,7 +160,7 @@ fn time_disabled_sites<S: Sites>(count: u64, out: &mut Samples) {
     }
 }
 
-/// Workload: calls of functions with disabled sites, while nothing is recorded.
+/// Workload: calls of functions with disabled trace sites, while nothing is recorded.
 struct DisabledSites<S> {
     calls_count: u64,
     sites: PhantomData<S>,
@@ -179,7 +180,7 @@ impl<S: Sites> Workload for DisabledSites<S> {
     fn check(&mut self) -> Result<(), Fault> {
         match S::span(S::eight(S::site(0))) {
             3 => Ok(()),
-            sum => Err(Fault::new(format!("3 calls that add 1 each returned {sum}"))),
+            sum => Err(Fault::new(format!("3 calls that add 1 each returned {sum}, expected 3"))),
         }
     }
 
@@ -188,7 +189,7 @@ impl<S: Sites> Workload for DisabledSites<S> {
     }
 }
 
-/// Workload: calls of functions with disabled sites, while other sites are recorded.
+/// Workload: calls of functions with disabled trace sites, while other sites are recorded.
 struct FilteredSites<T> {
     calls_count: u64,
     tracer: PhantomData<T>,

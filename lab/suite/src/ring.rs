@@ -22,7 +22,7 @@ use std::hint::black_box;
 use std::sync::{Mutex, PoisonError};
 
 args! {
-    /// Arguments of the benchmarks of one producer or one thread.
+    /// Arguments of the queue benchmarks with one producer and one consumer.
     pub struct QueueArgs {
         /// Slots in the queue.
         slots_count: u32 = 1024 (smoke 16, range 1..=65536)
@@ -32,7 +32,7 @@ args! {
 /// Value sent instead of an item, to end the round.
 const END: u64 = u64::MAX / 2;
 
-/// Medium: a queue in each direction between two threads.
+/// Medium of round trips: a queue in each direction between two threads.
 struct QueueRoundTrip<C: Channel> {
     measured_ends: TakeCell<(C::Sender, C::Receiver)>,
     echo_ends: TakeCell<(C::Sender, C::Receiver)>,
@@ -76,7 +76,7 @@ impl<C: Channel> RelayMedium for QueueRoundTrip<C> {
         self.pause.poll_until_true(|| C::push(sender, *turn));
         let back = self.pause.poll_until_some(|| C::pop(receiver));
         if back != *turn {
-            return Err(Fault::new(format!("received {back}, expected {turn}")));
+            return Err(Fault::new(format!("received item {back}, expected {turn}")));
         }
         Ok(())
     }
@@ -100,7 +100,7 @@ impl<C: Channel> RelayMedium for QueueRoundTrip<C> {
     }
 }
 
-/// Medium: our mailbox of one cache line.
+/// Medium of round trips: this project's mailbox, of one cache line.
 struct MailboxRoundTrip {
     caller: TakeCell<mailbox::Caller<u64, u64>>,
     server: TakeCell<mailbox::Server<u64, u64>>,
@@ -140,7 +140,7 @@ impl RelayMedium for MailboxRoundTrip {
             match caller.receive() {
                 Ok(Some(back)) if back == *turn => return Ok(()),
                 Ok(Some(back)) => {
-                    return Err(Fault::new(format!("received {back}, expected {turn}")));
+                    return Err(Fault::new(format!("received item {back}, expected {turn}")));
                 }
                 Ok(None) => self.pause.pause_once(),
                 Err(closed) => return Err(Fault::from_error(closed)),
@@ -320,7 +320,9 @@ impl<C: Channel> Workload for PushPop<C> {
         let popped = [C::pop(&mut self.1), C::pop(&mut self.1), C::pop(&mut self.1)];
         match empty && pushed && popped == [Some(1), Some(2), None] {
             true => Ok(()),
-            false => Err(Fault::new(format!("1 and 2 were pushed, {popped:?} were popped"))),
+            false => {
+                Err(Fault::new(format!("pops after the pushes of 1 and 2 returned {popped:?}")))
+            }
         }
     }
 
@@ -334,7 +336,7 @@ impl<C: Channel> Workload for PushPop<C> {
     }
 }
 
-/// Peer: a `VecDeque`, the usual queue within one thread.
+/// Compared implementation: a `VecDeque`, the usual queue within one thread.
 struct DequePushPop(VecDeque<u64>);
 
 impl Workload for DequePushPop {
@@ -379,7 +381,9 @@ impl Workload for ArrayPushPop {
         let popped = [self.pop(), { self.push(7) }.then(|| self.pop()).flatten(), self.pop()];
         match popped {
             [None, Some(7), None] => Ok(()),
-            _ => Err(Fault::new(format!("7 was pushed, {popped:?} was popped"))),
+            _ => {
+                Err(Fault::new(format!("pops before and after the push of 7 returned {popped:?}")))
+            }
         }
     }
 
@@ -416,7 +420,7 @@ impl ArrayPushPop {
 }
 
 args! {
-    /// Arguments of the benchmark of many producers.
+    /// Arguments of the benchmark of a queue with many producers.
     pub struct ManyToOneArgs {
         /// Threads that push.
         producers_count: u32 = 10 (smoke 3, range 1..=1000),

@@ -23,7 +23,7 @@ use zerocopy::FromZeros;
 const ADDRESS_WAIT_MAX: Duration = Duration::from_secs(10);
 const ADDRESS_BYTES_MAX: usize = 64;
 
-/// Address of the server in shared memory, for the caller.
+/// Address of the server, which it publishes to the callers in shared memory.
 #[derive(FromZeros)]
 #[repr(C)]
 pub(crate) struct PublishedAddress {
@@ -33,7 +33,7 @@ pub(crate) struct PublishedAddress {
 }
 
 impl PublishedAddress {
-    /// Publishes the address, once.
+    /// Stores the address for the callers that wait for it; called once.
     pub(crate) fn publish(&self, address: &str) -> Result<(), Fault> {
         if address.len() > ADDRESS_BYTES_MAX {
             return Err(Fault::new(format!(
@@ -48,6 +48,7 @@ impl PublishedAddress {
         Ok(())
     }
 
+    /// Waits until the address is published, and returns it; fails after [`ADDRESS_WAIT_MAX`].
     pub(crate) fn wait(&self) -> Result<String, Fault> {
         let began = Instant::now();
         loop {
@@ -69,7 +70,7 @@ impl PublishedAddress {
     }
 }
 
-/// Declaration of the benchmark of a call through shared memory.
+/// Declaration of the benchmark `rpc/noop`: a call without arguments through shared memory.
 #[cfg(feature = "mpi")]
 pub(crate) const NOOP_SPEC: handover_record::Spec =
     <CallMedium<Noop, VIA_SM, WAITS_BY_DEFAULT> as crate::floor::relay::RelayMedium>::SPEC;

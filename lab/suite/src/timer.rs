@@ -15,7 +15,7 @@ use std::hint::black_box;
 use std::marker::PhantomData;
 
 const MS_NS: u64 = 1_000_000;
-/// Maximum distance of a deadline from the current time, in ns.
+/// Maximum time from now to a deadline, in ns.
 const HORIZON_NS: u64 = 10_000 * MS_NS;
 /// Maximum number of operations that are timed together.
 const BATCH: usize = 1000;
@@ -59,7 +59,7 @@ impl TimersArgs for ManyTimersArgs {
 impl TimersArgs for FewTimersArgs {
     const SPEC: Spec = Spec::new(
         "timer/few",
-        "operations on one of about a hundred outstanding timers with random deadlines within 10 s",
+        "operations on one of few outstanding timers with random deadlines within 10 s",
     )
     .parts(PARTS)
     .batched();
@@ -103,7 +103,7 @@ impl Timers for Wheel<u32> {
 
     #[inline]
     fn start(&mut self, deadline_ns: u64, key: u32) -> TimerId {
-        Wheel::start(self, deadline_ns, key).expect("start a timer below timers_max")
+        Wheel::start(self, deadline_ns, key).expect("at most timers_max timers run")
     }
 
     #[inline]
@@ -117,7 +117,7 @@ impl Timers for Wheel<u32> {
     }
 }
 
-/// Peer: a `BTreeMap` sorted by deadline, from which any timer can be removed.
+/// Compared implementation: a `BTreeMap` sorted by deadline, from which any timer can be removed.
 struct TreeTimers {
     /// Key of each timer, by its deadline in ns and its number.
     timers: BTreeMap<(u64, u64), u32>,
@@ -152,7 +152,7 @@ impl Timers for TreeTimers {
     }
 }
 
-/// Peer: a `BinaryHeap`, and a `HashMap` of the timers that were not cancelled, as a heap cannot be searched.
+/// Compared implementation: a `BinaryHeap` of all deadlines, and a `HashMap` of the timers that were not cancelled.
 struct HeapTimers {
     /// Deadline in ns and number of each timer, of cancelled ones too.
     order: BinaryHeap<Reverse<(u64, u64)>>,
@@ -198,7 +198,7 @@ impl Timers for HeapTimers {
     }
 }
 
-/// Peer: a heap with four children per node; each timer's index is stored, so that any timer can be removed.
+/// Compared implementation: a heap with four children per node, from which any timer can be removed by its index.
 struct IndexedHeapTimers {
     /// The heap: deadlines in ns, each with the index of its timer in `timers`.
     order: Vec<(u64, u32)>,
@@ -214,13 +214,13 @@ const CHILDREN: usize = 4;
 const NOWHERE: u32 = u32::MAX;
 
 impl IndexedHeapTimers {
-    /// Stores an entry at index `at`, and the index in its timer.
+    /// Stores an entry of the heap at index `at`, and this index in the entry's timer.
     fn put(&mut self, at: usize, entry: (u64, u32)) {
         self.order[at] = entry;
         self.timers[entry.1 as usize].1 = at as u32;
     }
 
-    /// Stores an entry at the free index `at`, or above it where the heap order requires; returns the index.
+    /// Stores an entry at the free index `at` of the heap, or above it where the order requires; returns the index.
     fn rise(&mut self, mut at: usize, entry: (u64, u32)) -> usize {
         while at > 0 {
             let parent = (at - 1) / CHILDREN;
@@ -234,7 +234,7 @@ impl IndexedHeapTimers {
         at
     }
 
-    /// Stores an entry at the free index `at`, or below it where the heap order requires.
+    /// Stores an entry at the free index `at` of the heap, or below it where the order requires.
     fn sink(&mut self, mut at: usize, entry: (u64, u32)) {
         loop {
             let first = at * CHILDREN + 1;
@@ -249,7 +249,7 @@ impl IndexedHeapTimers {
         self.put(at, entry);
     }
 
-    /// Removes the entry at index `at`; returns the key of its timer, `None` if there is no such entry.
+    /// Removes the heap entry at index `at`; returns the key of its timer, `None` if there is no such entry.
     fn take(&mut self, at: usize) -> Option<u32> {
         let (_, timer) = *self.order.get(at)?;
         let last = self.order.pop()?;
@@ -278,7 +278,7 @@ impl Timers for IndexedHeapTimers {
 
     #[inline]
     fn start(&mut self, deadline_ns: u64, key: u32) -> u32 {
-        let timer = self.vacant.pop().expect("more timers were started than allocated");
+        let timer = self.vacant.pop().expect("at most timers_max timers run");
         self.timers[timer as usize].0 = key;
         self.order.push((deadline_ns, timer));
         self.rise(self.order.len() - 1, (deadline_ns, timer));
@@ -474,7 +474,8 @@ fn check_expiry<T: Timers>(count: u32) -> Result<(), Fault> {
             (0..count).filter(|&key| key % 3 != 0 && deadline_ns(key) <= now_ns).count();
         if seen.len() != due_count {
             let (now_ms, seen_count) = (now_ns / MS_NS, seen.len());
-            let why = format!("{due_count} timers were due by {now_ms} ms, {seen_count} expired");
+            let why =
+                format!("{due_count} timers were due by {now_ms} ms, but {seen_count} expired");
             return Err(Fault::new(why));
         }
     }

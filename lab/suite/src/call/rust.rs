@@ -37,8 +37,8 @@ pub extern "C" fn pointer(n: u64) -> u64 {
     call_through_pointer(n, black_box(next))
 }
 
-/// Runs the loop of [`pointer()`] with another function: calls `next` with 0 and then with its own
-/// results, until a result is not below `n`; returns that result.
+/// Calls `next` through its pointer, first with 0 and then with its last result, until a result is at least `n`;
+/// returns that result.
 #[inline(never)]
 pub fn call_through_pointer(n: u64, next: fn(u64) -> u64) -> u64 {
     let mut i = 0;
@@ -48,7 +48,7 @@ pub fn call_through_pointer(n: u64, next: fn(u64) -> u64) -> u64 {
     i
 }
 
-/// Trait whose method is called through a trait object.
+/// Function from a number to the next number, called through a trait object.
 pub trait Increment {
     /// Returns the number after `i`.
     fn next(&self, i: u64) -> u64;
@@ -70,8 +70,8 @@ pub extern "C" fn dynamic(n: u64) -> u64 {
     call_through_dyn(n, black_box(increment))
 }
 
-/// Runs the loop of [`dynamic`] with another object: calls its method with 0 and then with its own
-/// results, until a result is not below `n`; returns that result.
+/// Calls [`Increment::next`] of a trait object, first with 0 and then with its last result, until a result is at
+/// least `n`; returns that result.
 #[inline(never)]
 pub fn call_through_dyn(n: u64, increment: &dyn Increment) -> u64 {
     let mut i = 0;

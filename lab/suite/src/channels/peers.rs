@@ -25,6 +25,7 @@ as_in_std! {
     Flume: flume::Sender<T>, flume::Receiver<T>, flume::bounded, Ok(()), Some
 }
 
+/// Ring of the crate `rtrb`.
 pub(crate) enum Rtrb {}
 
 impl<T: Send + 'static> Channel<T> for Rtrb {
@@ -76,6 +77,7 @@ impl BatchChannel for Rtrb {
     }
 }
 
+/// `ArrayQueue` of the crate `crossbeam_queue`.
 pub(crate) enum ArrayQueue {}
 
 impl<T: Send + 'static> Channel<T> for ArrayQueue {
@@ -96,7 +98,7 @@ impl<T: Send + 'static> Channel<T> for ArrayQueue {
     }
 }
 
-/// Queue of the crate `disruptor`, polled; with one producer or, if `MANY`, with several.
+/// Queue of the crate `disruptor`, which is polled; it has several producers if `MANY`, otherwise one.
 pub(crate) enum Disruptor<const MANY: bool> {}
 
 /// Implements [`Channel`] for `disruptor` with one kind of producer.

@@ -26,7 +26,7 @@ use handover_event::{
 };
 use std::time::Duration;
 
-/// Message between machines.
+/// Message between machines: a hello, the end of a pause, or a request to stop.
 ///
 /// Has whole words only: a message that is written in narrower pieces than it is read in stalls
 /// until the pieces reach the cache.
@@ -50,7 +50,7 @@ pub enum MachineMessage {
     Quit,
 }
 
-/// Message of a machine to itself, without sender or receiver.
+/// Message of a machine to itself: a hello, the end of a pause, or a request to stop.
 ///
 /// A message that is taken at once is read before its words have reached the cache, and a payload of two words is read
 /// in one piece, which then waits for both: 9.4 ns a message with [`MachineMessage`], where one word takes 3 ns.
@@ -64,7 +64,7 @@ pub enum SelfMessage {
     Quit,
 }
 
-/// Message to a subscriber.
+/// Message to a subscriber: a post, the end of a pause, or a request to stop.
 #[derive(Debug)]
 pub enum SubscriberMessage {
     /// The server's hello with its number, one value that all subscribers share.
@@ -78,7 +78,7 @@ pub enum SubscriberMessage {
     Quit,
 }
 
-/// Decision of a machine that has received a hello.
+/// Decision of a machine that has received a hello: to answer at once or later, to answer and stop, or to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reaction {
     /// The machine answers at once.
@@ -97,13 +97,13 @@ pub enum Reaction {
 pub struct StartActions {
     /// `true` if the machine sends the first hello at once.
     pub sends_first_hello: bool,
-    /// Time after which the machine sends the first hello; `None` if it does not.
+    /// Time after which the machine sends the first hello; `None` if it sends none after a delay.
     pub first_hello_after: Option<Duration>,
     /// Time after which the machine stops; `None` if it runs without a limit.
     pub stops_after: Option<Duration>,
 }
 
-/// Policy that decides how a machine continues, with callbacks for its events.
+/// Policy that decides how a machine reacts to each hello, with callbacks for its other events.
 pub trait ReplyPolicy: Send + 'static {
     /// Called when the machine starts to run; returns its first actions.
     fn start_actions(&mut self) -> StartActions {
@@ -114,7 +114,7 @@ pub trait ReplyPolicy: Send + 'static {
     /// calls this once for all its subscribers.
     fn received(&mut self, number: u64) -> Reaction;
 
-    /// Called when a server that answers by topic has received a hello and waits for the others.
+    /// Called when a server that answers by topic has received a hello, but not yet those of all subscribers.
     fn gathered(&mut self, number: u64) {
         let _ = number;
     }
@@ -215,7 +215,7 @@ trait Speaker {
         }
     }
 
-    /// Sends the hello whose pause is over.
+    /// Sends a hello after the pause before it has ended.
     #[cold]
     fn end_pause(&mut self, to: u64, number: u64, cx: &mut Context<'_, Self::Message>) {
         self.policy().idle_over();
@@ -275,19 +275,19 @@ macro_rules! speaks {
     };
 }
 
-/// Method by which a machine sends to itself.
+/// Function by which a machine sends to itself: [`Context::send_quiet`] or [`Context::send`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SendMethod {
-    /// The machine sends by [`Context::send_quiet`].
+    /// The machine calls [`Context::send_quiet`].
     Call,
-    /// The machine sends by [`Context::send`].
+    /// The machine calls [`Context::send`].
     Pass,
 }
 
 /// Handler of a machine that sends hellos to itself.
 #[derive(Debug)]
 pub struct SelfSendHandler<P> {
-    /// Method by which the machine sends to itself.
+    /// Function by which the machine sends to itself.
     pub via: SendMethod,
     /// Policy, which decides when to answer.
     pub policy: P,
@@ -327,7 +327,7 @@ impl<P: ReplyPolicy> Handler for SelfSendHandler<P> {
     }
 }
 
-/// Creates a machine that talks to itself. Unless its policy sends the first hello, the caller must
+/// Creates a machine that sends hellos to itself. Unless its policy sends the first hello, the caller must
 /// send one.
 ///
 /// # Errors
@@ -373,7 +373,8 @@ impl<P: ReplyPolicy> Handler for PairHandler<P> {
     hears_beats!();
 }
 
-/// Creates two machines that exchange hellos. Unless a policy sends the first hello, the caller must send one to either.
+/// Creates two machines that exchange hellos. Unless a policy sends the first hello, the caller must send it to one
+/// of them.
 ///
 /// # Errors
 /// Fails like [`Machine::new`].
@@ -389,7 +390,7 @@ pub fn new_pair<P: ReplyPolicy>(
     Ok([first, second])
 }
 
-/// Message of one of many kinds.
+/// Message with a number for its kind, which selects the handler, and a number as its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KindMessage {
     /// Kind of the message, which selects the handler.
@@ -405,43 +406,44 @@ impl MessageKind for KindMessage {
     }
 }
 
-/// Lookup of handlers by linear search: like [`HandlerTable`], a state and handlers registered one by one,
-/// but searched in the order of registration, as the classic event machines do.
+/// Table of handlers by kind of message, searched linearly in the order of registration, as in the classic event
+/// machines. Its functions are those of [`HandlerTable`].
 pub struct LinearHandlerTable<S, M> {
     state: S,
     /// Kind and handler of each entry, in the order of registration.
     entries: Vec<(usize, HandleFn<S, M>)>,
+    /// Function called once before the first message; `None` if there is none.
     started: Option<fn(&mut S, &mut Context<'_, M>)>,
 }
 
 impl<S, M: MessageKind> LinearHandlerTable<S, M> {
-    /// Creates a lookup without handlers.
+    /// Creates a table with the state `state` and without handlers.
     #[must_use]
     pub fn new(state: S) -> Self {
         LinearHandlerTable { state, entries: Vec::new(), started: None }
     }
 
-    /// Registers the handler of a kind after all others; returns the lookup.
+    /// Registers the handler of a kind of message, to be searched after all earlier ones; returns the table.
     #[must_use]
     pub fn on(mut self, kind: usize, handle: HandleFn<S, M>) -> Self {
         self.entries.push((kind, handle));
         self
     }
 
-    /// Registers a function that is called once before the first message; returns the lookup.
+    /// Registers a function that is called once before the first message; returns the table.
     #[must_use]
     pub fn on_start(mut self, started: fn(&mut S, &mut Context<'_, M>)) -> Self {
         self.started = Some(started);
         self
     }
 
-    /// Returns the state.
+    /// Returns the state that all handlers share.
     #[must_use]
     pub fn state(&self) -> &S {
         &self.state
     }
 
-    /// Returns a mutable reference to the state.
+    /// Returns a mutable reference to the state that all handlers share.
     #[must_use]
     pub fn state_mut(&mut self) -> &mut S {
         &mut self.state
@@ -471,7 +473,7 @@ impl<S, M: MessageKind> Handler for LinearHandlerTable<S, M> {
 #[derive(Debug)]
 pub struct KindPartner<P> {
     other: Option<Address<KindMessage>>,
-    /// Kind of the hellos, which is the last registered id.
+    /// Kind of a hello message, the last kind that is registered.
     hello: usize,
     /// Policy, which decides when to answer.
     pub policy: P,
@@ -481,7 +483,7 @@ pub struct KindPartner<P> {
 const IDLE: usize = 0;
 /// Kind of the message that stops the machine.
 const QUIT: usize = 1;
-/// Kind of the first message id.
+/// Kind of the message with id 0; the kinds below it have no id.
 const FIRST_ID: usize = 2;
 
 impl<P: ReplyPolicy> KindPartner<P> {
@@ -525,20 +527,20 @@ impl<P: ReplyPolicy> Speaker for KindPartner<P> {
 
 /// Lookup of message handlers by kind, for two machines that exchange hellos.
 pub trait HandlerLookup<P>: Handler<Message = KindMessage> + Sized {
-    /// Creates a lookup with a handler for each of `ids_count` message ids.
-    fn of(partner: KindPartner<P>, ids_count: usize) -> Self;
+    /// Creates the handlers of `ids_count` message ids, with `partner` as their state.
+    fn with_ids(partner: KindPartner<P>, ids_count: usize) -> Self;
 
-    /// Returns the machine's state, the partner in the exchange of hellos.
+    /// Returns the state of the machine, which exchanges hellos with another machine.
     fn partner(&self) -> &KindPartner<P>;
 
-    /// Returns a mutable reference to the machine's state, the partner in the exchange of hellos.
+    /// Returns a mutable reference to the state of the machine, which exchanges hellos with another machine.
     fn partner_mut(&mut self) -> &mut KindPartner<P>;
 }
 
 macro_rules! looks_up {
     ($finder:ident) => {
         impl<P: ReplyPolicy> HandlerLookup<P> for $finder<KindPartner<P>, KindMessage> {
-            fn of(partner: KindPartner<P>, ids_count: usize) -> Self {
+            fn with_ids(partner: KindPartner<P>, ids_count: usize) -> Self {
                 let none = $finder::new(partner).on_start(KindPartner::perform_start_actions);
                 KindPartner::handlers(ids_count)
                     .fold(none, |it, (kind, handle)| it.on(kind, handle))
@@ -557,8 +559,8 @@ macro_rules! looks_up {
 looks_up!(HandlerTable);
 looks_up!(LinearHandlerTable);
 
-/// Creates two machines that exchange hellos and look up each message's handler, the last of
-/// `ids_count` registered ones, at least one. A policy must send the first hello.
+/// Creates two machines that exchange hellos and look up the hello's handler, the last of `ids_count` registered ones.
+/// At least one is registered; a policy must send the first hello.
 ///
 /// # Errors
 /// Fails like [`Machine::new`].
@@ -571,9 +573,9 @@ pub fn new_pair_by_id<P: ReplyPolicy, L: HandlerLookup<P>>(
     let ids_count = ids_count.max(1);
     let hello = FIRST_ID + ids_count - 1;
     let first = KindPartner { other: None, hello, policy: first };
-    let mut first = Machine::new(L::of(first, ids_count), config)?;
+    let mut first = Machine::new(L::with_ids(first, ids_count), config)?;
     let second = KindPartner { other: Some(first.address().clone()), hello, policy: second };
-    let second = Machine::new(L::of(second, ids_count), config)?;
+    let second = Machine::new(L::with_ids(second, ids_count), config)?;
     first.handler_mut().partner_mut().other = Some(second.address().clone());
     Ok([first, second])
 }
@@ -734,8 +736,8 @@ impl<P: ReplyPolicy> Handler for TopicClient<P> {
     }
 
     #[inline]
-    fn handle(&mut self, heard: SubscriberMessage, cx: &mut Context<'_, SubscriberMessage>) {
-        match heard {
+    fn handle(&mut self, message: SubscriberMessage, cx: &mut Context<'_, SubscriberMessage>) {
+        match message {
             SubscriberMessage::Post(number) => {
                 let number = *number; // returns the share before the answer is sent
                 let next = self.policy.received(number);
@@ -759,15 +761,14 @@ pub fn new_topic_server_with_clients<S: ReplyPolicy, C: ReplyPolicy>(
 ) -> Result<ServerWithClients<TopicServer<S>, TopicClient<C>>, MachineError> {
     let policies: Vec<C> = subscribers.into_iter().collect();
     let topic = Topic::new();
-    let server_address = TopicServer::new(&topic, policies.len() as u64, policy);
-    let server_address = Machine::new(server_address, server_config(config, policies.len()))?;
+    let server = TopicServer::new(&topic, policies.len() as u64, policy);
+    let server = Machine::new(server, server_config(config, policies.len()))?;
     let mut machines = Vec::with_capacity(policies.len());
     for (name, policy) in (0..).zip(policies) {
-        let listener =
-            TopicClient { server_address: server_address.address().clone(), name, policy };
-        let listener = Machine::new(listener, client_config(config))?;
-        topic.subscribe(listener.address(), SubscriberMessage::Post);
-        machines.push(listener);
+        let client = TopicClient { server_address: server.address().clone(), name, policy };
+        let client = Machine::new(client, client_config(config))?;
+        topic.subscribe(client.address(), SubscriberMessage::Post);
+        machines.push(client);
     }
-    Ok((server_address, machines))
+    Ok((server, machines))
 }

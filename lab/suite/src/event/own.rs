@@ -16,14 +16,14 @@ use std::sync::Arc;
 /// Capacity of a queue, in messages.
 const SLOTS: u32 = 1024;
 
-/// Policy that answers hellos until it has received `left` of them, and counts those out of order.
+/// Policy that answers hellos until it has received `left` of them; counts the hellos received out of order.
 #[derive(Clone, Copy, Default)]
 pub(super) struct CountingPolicy {
     /// Number of hellos that are still to be received.
     pub left: u64,
     /// Number of the last hello received.
     pub last: u64,
-    /// Number of hellos out of order.
+    /// Number of hellos received out of order.
     pub wrong: u64,
 }
 
@@ -45,8 +45,8 @@ pub(super) trait SelfSender: 'static {
     fn policy(handler: &mut Self::Handler) -> &mut CountingPolicy;
 }
 
-/// Machine that sends plain numbers to itself, as the floor and the peers do: by [`Context::send`]
-/// if `PASS`, otherwise by [`Context::send_quiet`].
+/// Machine that sends plain numbers to itself, as the compared implementations do: by
+/// [`Context::send`] if `PASS`, otherwise by [`Context::send_quiet`].
 pub(super) struct NumberSender<const PASS: bool>(CountingPolicy);
 
 impl<const PASS: bool> Handler for NumberSender<PASS> {
@@ -125,10 +125,11 @@ const CALL_SPEC: Spec =
         .classic("hello1 -l")
         .ladder();
 
-/// Queue of a floor or a peer through which one thread sends numbers to itself.
+/// Queue of a floor or a compared implementation, through which one thread sends numbers to itself.
 pub(super) trait SelfQueue: Sized {
     const SPEC: Spec;
     fn new() -> Result<Self, Fault>;
+    /// Sends `count` numbers, each after the one before it was handled.
     fn send_and_handle(&mut self, count: u64);
     fn policy(&self) -> CountingPolicy;
 }
@@ -196,11 +197,11 @@ impl<T: SelfSender> Workload for HelloLoop<T> {
     }
 }
 
-/// Handler of a number in an untyped queue, called through a pointer that the compiler cannot
-/// follow.
+/// Function that handles a number from a queue and returns the next number to send; called through a pointer, so that
+/// it is not inlined.
 type NumberHandler = fn(&mut CountingPolicy, u64) -> Option<u64>;
 
-/// Counts a number; returns the next number to queue, `None` after the last one.
+/// Counts a received number; returns the next number to send, or `None` after the last one.
 fn handle_number(policy: &mut CountingPolicy, number: u64) -> Option<u64> {
     match policy.received(number) {
         Reaction::Stop => None,
@@ -208,13 +209,13 @@ fn handle_number(policy: &mut CountingPolicy, number: u64) -> Option<u64> {
     }
 }
 
-/// Messages of hand-written code around a `VecDeque`.
+/// Message in the queue of [`DequeLoop`]: a numbered hello, or a request to stop.
 enum Message {
     Hello(u64),
     Quit,
 }
 
-/// Peer: a `VecDeque` of messages and a `match`, the hand-written solution on one thread.
+/// Compared implementation: a `VecDeque` of messages and a `match`, the hand-written solution on one thread.
 pub(super) struct DequeLoop {
     queue: VecDeque<Message>,
     policy: CountingPolicy,
@@ -297,22 +298,22 @@ impl SelfQueue for ArrayLoop {
     }
 }
 
-/// Item of a peer's queue: a number, or an allocated payload that contains the number.
+/// Item in the queue of a compared implementation: a number, or an allocated payload that contains the number.
 pub(super) trait QueueItem: Send + 'static {
     const SPEC: Spec;
-    fn of(number: u64) -> Self;
-    fn read(self) -> u64;
+    fn from_number(number: u64) -> Self;
+    fn into_number(self) -> u64;
 }
 
 impl QueueItem for u64 {
     const SPEC: Spec = CALL_SPEC;
 
     #[inline]
-    fn of(number: u64) -> u64 {
+    fn from_number(number: u64) -> u64 {
         number
     }
     #[inline]
-    fn read(self) -> u64 {
+    fn into_number(self) -> u64 {
         self
     }
 }
@@ -322,16 +323,16 @@ impl QueueItem for Arc<Payload32> {
     const SPEC: Spec = POOLED_SPEC;
 
     #[inline]
-    fn of(number: u64) -> Self {
+    fn from_number(number: u64) -> Self {
         Arc::new(new_payload32(number))
     }
     #[inline]
-    fn read(self) -> u64 {
+    fn into_number(self) -> u64 {
         self[0]
     }
 }
 
-/// Peer: a queue with both ends on one thread; the handler is called through a pointer.
+/// Compared implementation: a queue with both ends on one thread; the handler is called through a pointer.
 pub(super) struct QueueLoop<Q: Queue, T: QueueItem> {
     ends: (Q::Sender<T>, Q::Receiver<T>),
     runtime: Q::Runtime,
@@ -356,10 +357,10 @@ impl<Q: Queue, T: QueueItem> SelfQueue for QueueLoop<Q, T> {
         let Self { ends: (sender, receiver), runtime, handle, policy } = self;
         policy.left = count;
         Q::run(runtime, async {
-            Q::send(sender, T::of(policy.last + 1)).await;
+            Q::send(sender, T::from_number(policy.last + 1)).await;
             while let Some(sent) = Q::receive(receiver).await {
-                match handle(policy, sent.read()) {
-                    Some(next) => Q::send(sender, T::of(next)).await,
+                match handle(policy, sent.into_number()) {
+                    Some(next) => Q::send(sender, T::from_number(next)).await,
                     None => break,
                 };
             }
@@ -379,7 +380,7 @@ mod local {
     use tokio::runtime::{Builder, Runtime};
     use tokio::task::{LocalSet, spawn_local};
 
-    /// Peer: one task per message on tokio's `LocalSet`, the usual way to post work to a single-threaded loop.
+    /// Compared implementation: a task for each message on tokio's `LocalSet`, as programs post work to one thread.
     pub(crate) struct LocalSetLoop {
         runtime: Runtime,
         policy: Rc<RefCell<CountingPolicy>>,
@@ -436,7 +437,7 @@ const POOLED_SPEC: Spec = Spec::new(
 )
 .floor("event/array");
 
-/// Capacity of the pool.
+/// Capacity of the pool, in payloads.
 const PAYLOADS_MAX: u32 = 64;
 
 /// Workload: a machine that sends payloads of a pool to itself.
@@ -516,7 +517,7 @@ args! {
     pub struct DispatchArgs {
         /// Kinds of message, each with a handler of its own.
         ids_count: u32 = 20 (smoke 20, range 1..=65536),
-        /// Number of kinds that are sent, round robin; those registered last.
+        /// Number of kinds that are sent, round robin: the last ones registered.
         ids_sent_count: u32 = 1 (smoke 20, range 1..=65536)
     }
 }
@@ -590,6 +591,7 @@ macro_rules! finds {
 finds!(HandlerTable);
 finds!(LinearHandlerTable);
 
+/// Compared implementation: lookup of the handler function in a `HashMap`.
 pub(super) struct HashMapLookup {
     kind_state: KindState,
     handlers: HashMap<usize, HandleFn<KindState, KindMessage>>,
@@ -619,7 +621,7 @@ impl DispatchLookup for HashMapLookup {
     }
 }
 
-/// Peer: lookup of the handler function by a `match` over the kinds, as in code whose kinds are known at compile time.
+/// Compared implementation: a `match` over the kinds, as in code that knows all kinds at compile time.
 pub(super) struct MatchLookup(KindState);
 
 impl Handler for MatchLookup {
@@ -652,8 +654,7 @@ impl DispatchLookup for MatchLookup {
     }
 }
 
-/// Workload: a machine that sends itself one message of each of some kinds, round robin, and has handlers for more
-/// kinds.
+/// Workload: a machine that sends itself messages of some of its kinds, round robin, and looks up each one's handler.
 pub(super) struct DispatchLoop<F: DispatchLookup> {
     machine: Machine<F>,
     /// Kind of the next message.

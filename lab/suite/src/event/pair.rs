@@ -13,10 +13,10 @@ use std::marker::PhantomData;
 /// Declaration and configuration of one way in which two threads wait for each other.
 pub(super) trait WaitPolicy: Send + Sync + 'static {
     const SPEC: Spec;
-    /// `true` if both threads poll and never sleep.
+    /// `true` if both threads poll and never sleep, `false` if they may sleep.
     const POLLED: bool = false;
 
-    fn thread() -> ThreadConfig {
+    fn thread_config() -> ThreadConfig {
         ThreadConfig::default()
     }
 }
@@ -65,7 +65,7 @@ pub(super) enum ParkingWait {}
 impl WaitPolicy for ParkingWait {
     const SPEC: Spec = PARKED_SPEC;
 
-    fn thread() -> ThreadConfig {
+    fn thread_config() -> ThreadConfig {
         let spin = handover_notify::Config::never_spin();
         ThreadConfig { spin, ..ThreadConfig::default() }
     }
@@ -77,24 +77,24 @@ pub(super) enum DescriptorWait {}
 impl WaitPolicy for DescriptorWait {
     const SPEC: Spec = PARKED_SPEC;
 
-    fn thread() -> ThreadConfig {
-        ThreadConfig { park_on: ParkOn::Descriptor, ..ParkingWait::thread() }
+    fn thread_config() -> ThreadConfig {
+        ThreadConfig { park_on: ParkOn::Descriptor, ..ParkingWait::thread_config() }
     }
 }
 
 /// Capacity of an inbox or a queue, in messages.
 const SLOTS: u32 = 64;
 
-/// Policy of the measured machine: sends `left` hellos, and stops when the last one was answered.
+/// Policy of both machines of a pair: answers every hello; the measured machine stops after `left` answers.
 #[derive(Default)]
 pub(super) struct RoundTripPolicy {
     /// Number of answers that are still to be received.
     left: u64,
     /// Number of the last message sent.
     last: u64,
-    /// Number of messages out of order.
+    /// Number of messages received out of order.
     wrong: u64,
-    /// `true` for the measured machine, which stops after `left` answers.
+    /// `true` for the measured machine, which stops after `left` answers; `false` for the echoing one.
     ends: bool,
 }
 
@@ -151,7 +151,8 @@ impl<M: WaitPolicy> Handover for MachinePair<M> {
     const ROLES: &'static [Role] = ROUND_TRIP_ROLES;
 
     fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
-        let config = Config { inbox_messages_max: SLOTS, thread: M::thread(), ..Config::default() };
+        let config =
+            Config { inbox_messages_max: SLOTS, thread: M::thread_config(), ..Config::default() };
         let near = RoundTripPolicy { last: 1, ends: true, ..RoundTripPolicy::default() };
         let [near, far] =
             new_pair([near, RoundTripPolicy::default()], config).map_err(Fault::from_error)?;
@@ -203,7 +204,7 @@ impl<M: WaitPolicy> Handover for MachinePair<M> {
 /// Value sent instead of a number, to end the round.
 const END: u64 = u64::MAX;
 
-/// Peer: round trips through a queue in each direction.
+/// Compared implementation: round trips through a queue in each direction.
 pub(super) struct QueuePair<Q: Queue, M> {
     /// Ends of the measured thread.
     near: TakeCell<QueueEnds<Q>>,
@@ -290,7 +291,7 @@ impl<Q: Queue, M: WaitPolicy> Handover for QueuePair<Q, M> {
     }
 }
 
-/// Peer: a notification in each direction without a message, for comparison with machines that
+/// Compared implementation: a notification in each direction without a message, for comparison with machines that
 /// sleep.
 pub(super) struct NotificationPair<M: Mechanism> {
     /// Ends of the measured thread.
@@ -381,9 +382,9 @@ const STREAM_ROLES: &[Role] = &[Role::measured("sender"), Role::serving("receive
 /// Counter of received numbers, which checks their order until `END`.
 #[derive(Default)]
 pub(super) struct ArrivalCounter {
-    /// Number of received numbers, which is also the next expected number.
+    /// Count of received numbers, which is also the next expected number.
     count: u64,
-    /// Number of unexpected numbers.
+    /// Count of received numbers that were not the expected ones.
     wrong: u64,
 }
 
@@ -465,7 +466,7 @@ impl Handover for MessageStream {
     }
 }
 
-/// Peer: a stream of messages through a queue from one thread to another.
+/// Compared implementation: a stream of messages through a queue from one thread to another.
 pub(super) struct ThreadStream<Q: Queue> {
     sender: TakeCell<(Q::Sender<u64>, Q::Runtime)>,
     receiver: TakeCell<(Q::Receiver<u64>, Q::Runtime)>,

@@ -21,7 +21,7 @@ const SERVE_SPEC: Spec = Spec::new(
 .hands_over()
 .batched();
 
-/// Counts of the server's and all clients' messages.
+/// Counts of the messages of the server and of all clients.
 #[derive(Default)]
 struct ServeCounts {
     /// Number of clients whose thread has started.
@@ -51,7 +51,7 @@ impl ServeCounts {
     }
 }
 
-/// Policy of a client: sends a request at the start, and another after each answer, which has the number of the request.
+/// Policy of a client: sends a request at the start and after each answer; counts the answers out of order.
 #[derive(Default)]
 pub(super) struct ClientPolicy {
     /// Number of the last answer.
@@ -88,7 +88,7 @@ impl ReplyPolicy for ServerPolicy {
     }
 }
 
-/// Workload: a machine that serves machines, each on its own thread.
+/// Workload: a server machine and its client machines, each on its own thread.
 pub(super) struct MachineServer {
     server: TakeCell<Machine<HelloServer<ServerPolicy>>>,
     clients: Vec<TakeCell<Machine<PairHandler<ClientPolicy>>>>,
@@ -157,9 +157,10 @@ type Request = (u32, u64);
 type Client<Q> =
     (<Q as Queue>::Sender<Request>, <Q as Queue>::Receiver<u64>, <Q as Queue>::Runtime);
 
-/// Peer: a thread that serves others through queues, one to the server and one back to each client.
+/// Compared implementation: a server thread with one queue for all requests, and one queue for each client's answers.
 pub(super) struct QueueServer<Q: Queue> {
     server: TakeCell<(Q::Receiver<Request>, Q::Runtime)>,
+    /// Sender of the answers to each client.
     answers: Vec<Q::Sender<u64>>,
     clients: Vec<TakeCell<Client<Q>>>,
     counts: ServeCounts,
@@ -244,7 +245,7 @@ pub(super) struct ServerGroup {
     clients: Vec<GroupMember<PairHandler<ClientPolicy>>>,
 }
 
-/// Capacity of each inbox in messages from other threads, of which there are none.
+/// Capacity of an inbox for messages from other threads, which send none here.
 const INBOX_MESSAGES: u32 = 2;
 
 impl ServerGroup {
@@ -300,7 +301,7 @@ impl Workload for ServerGroup {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        out.time_batches(|n| self.serve_requests(n).expect("run the group"));
+        out.time_batches(|n| self.serve_requests(n).expect("run the group of machines"));
     }
 }
 
@@ -312,10 +313,11 @@ mod tasks {
     use tokio::runtime::Runtime;
     use tokio::sync::mpsc;
 
-    /// Peer: tasks on tokio's single-threaded runtime, one of which serves the others.
+    /// Compared implementation: tasks on tokio's single-threaded runtime, one of which serves the others.
     pub(crate) struct TokioGroup {
         runtime: Runtime,
         requests: mpsc::Receiver<Request>,
+        /// Sender of the answers to each client.
         answers: Vec<mpsc::Sender<u64>>,
         counts: Arc<ServeCounts>,
     }

@@ -28,7 +28,7 @@ const POST_SPEC: Spec = Spec::new(
 )
 .floor("event/array");
 
-/// Check that each value that a subscriber has read arrived once and in order.
+/// Check of one subscriber that it reads each value once and in order.
 #[derive(Clone, Copy, Default)]
 struct ReadCheck {
     /// Number of the last value read.
@@ -174,15 +174,14 @@ impl Workload for TopicGroup {
     }
 }
 
-/// Handler of a subscriber in an untyped queue, called through a pointer that the compiler cannot
-/// follow.
+/// Function that checks a subscriber's value; called through a pointer, so that it is not inlined.
 type ReadPayload = fn(&mut ReadCheck, Arc<Payload32>);
 
 fn read_payload(read: &mut ReadCheck, payload: Arc<Payload32>) {
     read.read(&payload);
 }
 
-/// Peer: a hand-written queue for each subscriber, with an `Arc` in each.
+/// Compared implementation: a `VecDeque` for each subscriber, with an `Arc` of each value.
 pub(super) struct TopicDeques {
     queues: Vec<(VecDeque<Arc<Payload32>>, ReadCheck)>,
     /// Function that handles a value.
@@ -238,12 +237,12 @@ mod broadcast {
     use tokio::runtime::Runtime;
     use tokio::sync::{broadcast, mpsc};
 
-    /// Peer: `tokio::sync::broadcast` to tasks on one thread, the last of which notifies the
+    /// Compared implementation: `tokio::sync::broadcast` to tasks on one thread, the last of which notifies the
     /// poster.
     pub(crate) struct BroadcastGroup {
         runtime: Runtime,
         sender: broadcast::Sender<Arc<Payload32>>,
-        /// Receives the number of each value that the last subscriber has read.
+        /// Receiver of the number of each value that the last subscriber has read.
         last_read: mpsc::Receiver<u64>,
         reads: Vec<Arc<Mutex<ReadCheck>>>,
         /// Number of values posted so far.

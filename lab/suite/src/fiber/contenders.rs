@@ -1,4 +1,4 @@
-//! Contenders: our runtime, bare coroutines, and threads.
+//! Contenders: this project's runtime, bare coroutines, and threads.
 
 use super::FiberContender;
 use crate::common::time_ticks;
@@ -20,6 +20,7 @@ use zerocopy::FromZeros;
 
 const ONE_MS: Duration = Duration::from_millis(1);
 
+/// Contender: fibers of this project's runtime.
 pub(super) struct HandoverFibers {
     runtime: Runtime,
     handle: Handle,
@@ -227,6 +228,7 @@ impl<C: SuspendingCoroutine> FiberContender for CoroutinePair<C> {
     }
 }
 
+/// Returns `ticks`; fails if `counted` differs from `expected`.
 pub(super) fn check_count(counted: u64, expected: u64, ticks: u64) -> Result<u64, Fault> {
     match counted == expected {
         true => Ok(ticks),
@@ -298,7 +300,7 @@ impl FiberContender for KernelSleep {
     }
 }
 
-/// Floor: two threads on two CPUs, and a word of memory for each direction.
+/// Floor: two threads on two CPUs that signal each other through a word of memory in each direction.
 pub(super) struct WordThreads;
 
 impl FiberContender for WordThreads {
@@ -339,7 +341,7 @@ impl FiberContender for WordThreads {
     }
 }
 
-/// Peer: threads of the operating system.
+/// Compared implementation: threads of the operating system.
 pub(super) struct OsThreads;
 
 impl FiberContender for OsThreads {
@@ -397,15 +399,15 @@ impl FiberContender for OsThreads {
             let _ = affinity::set_thread_cpus(&allowed);
             while asked.recv().is_ok_and(|()| answer.send(()).is_ok()) {}
         });
-        let mut gone = 0u64;
+        let mut failed_count = 0u64;
         let ticks = time_ticks(|| {
             for _ in 0..count / 2 {
-                gone += u64::from(to.send(()).is_err() || answered.recv().is_err());
+                failed_count += u64::from(to.send(()).is_err() || answered.recv().is_err());
             }
         });
         drop(to);
         other.join().map_err(|_| Fault::new("the other thread panicked"))?;
-        if gone == 0 {
+        if failed_count == 0 {
             Ok(ticks)
         } else {
             Err(Fault::new("the other thread has exited before the last message"))

@@ -17,10 +17,10 @@ const TIMED_MAX: u32 = 16;
 const LATE_NS_MAX: u64 = 3_600_000_000_000;
 /// Interval at which a running measurement asks its caller whether to continue, by calling `should_continue`.
 const CONTINUE_CHECK_INTERVAL: Duration = Duration::from_millis(100);
-/// Longest sleep interval for which the end of the measurement waits for the sleeping fibers.
+/// Maximum sleep interval at which a measurement waits in the end for its fibers to wake; otherwise it abandons them.
 const WAITED_FOR_MAX: Duration = Duration::from_secs(1);
 
-/// Parameters of [`run_eventuals`].
+/// Load of [`run_eventuals`]: fibers, their sleep interval, the duration, and the worker threads.
 #[derive(Debug, Clone, Copy)]
 pub struct EventualsLoad {
     /// Number of looping fibers.
@@ -33,7 +33,7 @@ pub struct EventualsLoad {
     pub workers_count: u32,
 }
 
-/// Result of [`run_eventuals`].
+/// Measurement by [`run_eventuals`]: eventuals set, duration, resource usage, and lateness of the fibers.
 #[derive(Debug, Clone)]
 pub struct EventualsMeasurement {
     /// Number of eventuals set before the end of the measurement.
@@ -52,7 +52,7 @@ pub struct EventualsMeasurement {
     pub interrupted: bool,
 }
 
-/// Error of a measurement that did not complete.
+/// Error of [`run_eventuals`]: the runtime or a fiber could not be started.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EventualsError {
@@ -60,7 +60,7 @@ pub enum EventualsError {
     #[error(transparent)]
     Start(#[from] StartError),
     /// A fiber could not be spawned.
-    #[error("spawn a fiber: {0}")]
+    #[error("cannot spawn a fiber: {0}")]
     Spawn(#[from] SpawnError),
 }
 
@@ -81,10 +81,11 @@ pub(super) fn run_iteration(interval: Duration) -> Result<(), SpawnError> {
     Ok(())
 }
 
+/// Counters of one looping fiber.
 #[derive(Debug)]
 struct LoopCounters {
     iterations: AtomicU64,
-    /// Lateness of each iteration; `None` if the fiber is not timed.
+    /// Lateness of each iteration, in ns; `None` if the fiber is not timed.
     late_ns: Option<Mutex<Histogram<u64>>>,
 }
 
@@ -161,10 +162,10 @@ pub fn run_eventuals(
     mut should_continue: impl FnMut() -> bool,
 ) -> Result<EventualsMeasurement, EventualsError> {
     let runtime = Runtime::new(Config::workers(load.workers_count))?;
-    let course = LoopState::new(load);
+    let state = LoopState::new(load);
     for index in 0..load.fibers_count as usize {
-        let (course, interval) = (Arc::clone(&course), load.interval);
-        let goes = move || course.run_loop(&course.counters[index], interval);
+        let (state, interval) = (Arc::clone(&state), load.interval);
+        let goes = move || state.run_loop(&state.counters[index], interval);
         if let Err(spawn_error) = runtime.spawn_detached(goes) {
             // The other fibers wait at the start for ever.
             runtime.abandon();
@@ -172,33 +173,33 @@ pub fn run_eventuals(
         }
     }
     let before = usage::process_usage();
-    course.start.wait();
+    state.start.wait();
     let began = Instant::now();
     let mut interrupted = false;
     while let Some(left) = load.duration.checked_sub(began.elapsed()) {
-        interrupted = !should_continue() || lock(&course.spawn_error).is_some();
+        interrupted = !should_continue() || lock(&state.spawn_error).is_some();
         if interrupted {
             break;
         }
         thread::sleep(left.min(CONTINUE_CHECK_INTERVAL));
     }
     // Relaxed: the flag publishes no other data; see run_loop().
-    course.is_over.store(true, Relaxed);
+    state.is_over.store(true, Relaxed);
     let used = usage::process_usage() - before;
     let wall_s = began.elapsed().as_secs_f64();
     // Relaxed: each counter is read for itself; see run_loop().
-    let eventuals_count = course.counters.iter().map(|slot| slot.iterations.load(Relaxed)).sum();
+    let eventuals_count = state.counters.iter().map(|slot| slot.iterations.load(Relaxed)).sum();
     let stats = runtime.stats();
     if load.interval > WAITED_FOR_MAX {
         runtime.abandon();
     } else {
         runtime.shutdown();
     }
-    if let Some(spawn_error) = lock(&course.spawn_error).take() {
+    if let Some(spawn_error) = lock(&state.spawn_error).take() {
         return Err(spawn_error.into());
     }
     let mut late_ns = new_histogram();
-    for timed in course.counters.iter().filter_map(|slot| slot.late_ns.as_ref()) {
+    for timed in state.counters.iter().filter_map(|slot| slot.late_ns.as_ref()) {
         // Cannot fail: both have the same bounds.
         let _ = late_ns.add(&*lock(timed));
     }

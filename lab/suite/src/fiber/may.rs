@@ -1,4 +1,4 @@
-//! Peer: the coroutines of `may`, with stacks of their own, on one worker thread.
+//! Compared implementation: the coroutines of `may`, with stacks of their own, on one worker thread.
 //!
 //! The worker is started with the first coroutine of a process, stays until the process ends, and
 //! runs on the CPU of the participant that started it.
@@ -17,6 +17,7 @@ use std::time::Duration;
 
 const ONE_MS: Duration = Duration::from_millis(1);
 
+/// Compared implementation: coroutines of the crate `may`.
 pub(super) struct MayCoroutines;
 
 fn join<T>(coroutine: JoinHandle<T>) -> Result<T, Fault> {
@@ -95,7 +96,7 @@ impl FiberContender for MayCoroutines {
     }
 
     fn locks(&mut self, count: u64) -> Result<u64, Fault> {
-        fn often(mutex: &Mutex<u64>, count: u64) {
+        fn lock_repeatedly(mutex: &Mutex<u64>, count: u64) {
             for _ in 0..count {
                 let mut held = mutex.lock().unwrap_or_else(PoisonError::into_inner);
                 *held += 1;
@@ -105,8 +106,8 @@ impl FiberContender for MayCoroutines {
         let mutex = Arc::new(Mutex::new(0));
         join(go!(move || {
             let its = Arc::clone(&mutex);
-            let other = go!(move || often(&its, count / 2));
-            let ticks = time_ticks(|| often(&mutex, count / 2));
+            let other = go!(move || lock_repeatedly(&its, count / 2));
+            let ticks = time_ticks(|| lock_repeatedly(&mutex, count / 2));
             join(other)?;
             let sum = *mutex.lock().map_err(Fault::from_error)?;
             check_count(sum, count / 2 * 2, ticks)
@@ -118,7 +119,7 @@ impl FiberContender for MayCoroutines {
     }
 
     fn loops(&mut self, fibers: u32, count: u64) -> Result<u64, Fault> {
-        fn once() {
+        fn run_iteration() {
             let is_set = Arc::new(Semphore::new(0));
             let sets = Arc::clone(&is_set);
             drop(go!(move || {
@@ -134,13 +135,13 @@ impl FiberContender for MayCoroutines {
                     let is_over = Arc::clone(&is_over);
                     go!(move || {
                         while !is_over.load(Relaxed) {
-                            once();
+                            run_iteration();
                         }
                     })
                 })
                 .collect();
-            once();
-            let ticks = time_ticks(|| (0..count).for_each(|_| once()));
+            run_iteration();
+            let ticks = time_ticks(|| (0..count).for_each(|_| run_iteration()));
             is_over.store(true, Relaxed);
             others.into_iter().try_for_each(join)?;
             Ok(ticks)

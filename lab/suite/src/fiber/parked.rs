@@ -36,7 +36,7 @@ fn resident_bytes() -> Result<u64, Fault> {
     }
 }
 
-/// Contender: our fibers, each of which waits for an eventual.
+/// Contender: fibers of this project's runtime, each of which waits for an eventual.
 pub(super) struct ParkedFibers;
 
 impl ParkingContender for ParkedFibers {
@@ -65,6 +65,7 @@ impl ParkingContender for ParkedFibers {
     }
 }
 
+/// Compared implementation: threads of the operating system, each of which waits to be unparked.
 pub(super) struct ParkedThreads;
 
 impl ParkingContender for ParkedThreads {
@@ -101,7 +102,7 @@ impl ParkingContender for ParkedThreads {
     }
 }
 
-/// Peer: tasks of tokio, each of which waits for a notification.
+/// Compared implementation: tasks of tokio, each of which waits for a notification.
 #[cfg(feature = "peers")]
 pub(super) struct ParkedTasks;
 

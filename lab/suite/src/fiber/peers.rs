@@ -23,6 +23,7 @@ async fn yield_repeatedly(count: u64) {
     }
 }
 
+/// Compared implementation: tasks on tokio's single-threaded runtime.
 pub(super) struct TokioTasks(Runtime);
 
 impl FiberContender for TokioTasks {
@@ -90,7 +91,7 @@ impl FiberContender for TokioTasks {
     }
 
     fn locks(&mut self, count: u64) -> Result<u64, Fault> {
-        async fn takes(mutex: Arc<Mutex<u64>>, count: u64) {
+        async fn lock_repeatedly(mutex: Arc<Mutex<u64>>, count: u64) {
             for _ in 0..count {
                 let mut held = mutex.lock().await;
                 *held += 1;
@@ -99,8 +100,8 @@ impl FiberContender for TokioTasks {
         }
         let mutex = Arc::new(Mutex::new(0));
         self.run(async move {
-            let other = tokio::spawn(takes(Arc::clone(&mutex), count / 2));
-            let ticks = time_ticks_async(takes(mutex, count / 2)).await;
+            let other = tokio::spawn(lock_repeatedly(Arc::clone(&mutex), count / 2));
+            let ticks = time_ticks_async(lock_repeatedly(mutex, count / 2)).await;
             other.await.map_err(Fault::from_error)?;
             Ok(ticks)
         })
@@ -117,7 +118,7 @@ impl FiberContender for TokioTasks {
     }
 
     fn loops(&mut self, fibers: u32, count: u64) -> Result<u64, Fault> {
-        async fn once() {
+        async fn run_iteration() {
             let (sets, is_set) = oneshot::channel();
             drop(tokio::spawn(async move {
                 tokio::time::sleep(ONE_MS).await;
@@ -132,15 +133,15 @@ impl FiberContender for TokioTasks {
                     let is_over = Arc::clone(&is_over);
                     tokio::spawn(async move {
                         while !is_over.load(Relaxed) {
-                            once().await;
+                            run_iteration().await;
                         }
                     })
                 })
                 .collect();
-            once().await;
+            run_iteration().await;
             let began = clock::ticks();
             for _ in 0..count {
-                once().await;
+                run_iteration().await;
             }
             let ticks = clock::ticks().saturating_sub(began);
             is_over.store(true, Relaxed);
@@ -153,7 +154,7 @@ impl FiberContender for TokioTasks {
 }
 
 impl TokioTasks {
-    /// Runs a future in a spawned task instead of the runtime's blocking call; returns its output.
+    /// Spawns a task that runs `future`, and blocks until it has ended; returns its output.
     fn run(
         &self,
         future: impl Future<Output = Result<u64, Fault>> + Send + 'static,

@@ -11,7 +11,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 args! {
-    /// Arguments of the benchmarks of connecting.
+    /// Arguments of the benchmarks of connections that carry one message.
     pub struct ConnectArgs {
         /// Bytes in the message in each direction, including four bytes of its length.
         message_bytes: Bytes = 64 (smoke 16, range 8 ..= 65536),

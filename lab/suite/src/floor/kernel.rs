@@ -23,6 +23,7 @@ use zerocopy::FromZeros;
 #[repr(C, align(128))]
 struct FutexWord {
     value: AtomicU32,
+    /// Futex word on which the reader sleeps; its value never changes.
     word: AtomicU32,
 }
 
@@ -53,7 +54,7 @@ impl FutexWord {
         }
     }
 
-    /// Returns `true` if the other participant has stored this value.
+    /// Returns `true` if the word now contains `value`.
     #[inline]
     fn holds(&self, value: u32) -> bool {
         // Acquire: pairs with the Release in publish().
@@ -61,7 +62,7 @@ impl FutexWord {
     }
 }
 
-/// Medium: a futex word for each direction; each participant always sleeps until it is woken.
+/// Medium of round trips: a futex word for each direction; each participant always sleeps until it is woken.
 pub(crate) struct FutexRoundTrip {
     words: Region<[FutexWord; 2]>,
     /// 1 when the round is over, 0 before.
@@ -124,7 +125,7 @@ impl RelayMedium for FutexRoundTrip {
     }
 }
 
-/// One or two file descriptors through which a token is written to a reader that sleeps in `read`.
+/// File descriptors of one direction: a token is written to one, and wakes a reader that sleeps in `read`.
 pub(crate) trait TokenChannel: Sized + Send + Sync + 'static {
     const SPEC: Spec;
     fn setup(setup: &mut Setup) -> Result<Self, Fault>;
@@ -139,7 +140,7 @@ const PING: u8 = 1;
 /// Token that ends the round.
 const END: u8 = 2;
 
-/// Medium: a [`TokenChannel`] for each direction.
+/// Medium of round trips: a [`TokenChannel`] for each direction.
 pub(crate) struct SleepingPair<C> {
     forward: C,
     backward: C,

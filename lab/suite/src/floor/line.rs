@@ -35,7 +35,7 @@ impl LineWord {
     }
 }
 
-/// Medium of one cache line: the pinging participant stores odd values, the echoing one the following even values.
+/// Medium of round trips: a cache line in which the pinging participant stores odd, the echoing one even values.
 pub(crate) struct SharedLine {
     word: Region<LineWord>,
     pause: PollPause,

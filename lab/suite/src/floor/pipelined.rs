@@ -27,7 +27,7 @@ const END: u64 = u64::MAX;
 #[repr(C, align(128))]
 struct Counter(AtomicU64);
 
-/// Medium: a counter of messages sent, and a counter of messages returned.
+/// Medium of round trips: a counter of messages sent, and a counter of messages returned.
 pub(crate) struct CounterPipeline {
     counters: Region<[Counter; 2]>,
     /// Maximum number of messages in flight.
@@ -112,9 +112,9 @@ impl RelayMedium for CounterPipeline {
 }
 
 const MESSAGE_BYTES: usize = 8;
-const READ_BYTES: usize = 1 << 16;
+const READ_BYTES_MAX: usize = 1 << 16;
 
-/// Medium over loopback TCP: each write sends as many messages as the last read has returned; both participants poll.
+/// Medium of round trips: polled loopback TCP; each write sends as many messages as the last read has returned.
 pub(crate) struct SocketPipeline {
     measured_end: TcpStream,
     echo_end: TcpStream,
@@ -126,13 +126,14 @@ pub(crate) struct PipelineBuffers {
     /// Bytes of as many messages as may be in flight.
     messages: Vec<u8>,
     received: Vec<u8>,
-    /// Number of messages that were already sent, but not yet counted as operations.
+    /// Number of messages already sent that are not yet counted as operations.
     ahead: usize,
     /// Number of received bytes of an incomplete message.
     incomplete_bytes: usize,
 }
 
-type Polled = SocketEnds<TcpStream, true>;
+/// Loopback TCP connection whose participants poll.
+type PolledTcp = SocketEnds<TcpStream, true>;
 
 impl SocketPipeline {
     /// Reads at least one complete message, and returns the number of complete messages read.
@@ -176,7 +177,7 @@ impl RelayMedium for SocketPipeline {
     type PingState = PipelineBuffers;
 
     fn setup(args: &PipelineArgs, setup: &mut Setup) -> Result<Self, Fault> {
-        let (measured_end, echo_end) = Polled::create_ends(setup)?;
+        let (measured_end, echo_end) = PolledTcp::create_ends(setup)?;
         for end in [&measured_end, &echo_end] {
             ioctl_fionbio(end, true)?;
         }
@@ -185,10 +186,10 @@ impl RelayMedium for SocketPipeline {
 
     fn new_ping_state(&self) -> Result<PipelineBuffers, Fault> {
         let messages = vec![0; self.depth * MESSAGE_BYTES];
-        Polled::write_all(&self.measured_end, &messages)?;
+        PolledTcp::write_all(&self.measured_end, &messages)?;
         Ok(PipelineBuffers {
             messages,
-            received: vec![0; READ_BYTES],
+            received: vec![0; READ_BYTES_MAX],
             ahead: 0,
             incomplete_bytes: 0,
         })
@@ -202,7 +203,7 @@ impl RelayMedium for SocketPipeline {
         }
         let messages = self.read_messages(written)?;
         written.ahead = messages - 1;
-        Polled::write_all(&self.measured_end, &written.messages[..messages * MESSAGE_BYTES])
+        PolledTcp::write_all(&self.measured_end, &written.messages[..messages * MESSAGE_BYTES])
     }
 
     fn end(&self, written: &mut PipelineBuffers) -> Result<(), Fault> {
@@ -212,11 +213,11 @@ impl RelayMedium for SocketPipeline {
         }
         // The number of messages that were sent and not counted.
         let uncounted = (self.depth + written.ahead) as u64;
-        Polled::write_all(&self.measured_end, &(END - uncounted).to_ne_bytes())
+        PolledTcp::write_all(&self.measured_end, &(END - uncounted).to_ne_bytes())
     }
 
     fn echo(&self) -> Result<u64, Fault> {
-        let mut buffer = vec![0; READ_BYTES];
+        let mut buffer = vec![0; READ_BYTES_MAX];
         let (mut filled, mut messages) = (0, 0);
         loop {
             let count = read_some(&self.echo_end, &mut buffer[filled..])?;
@@ -231,7 +232,7 @@ impl RelayMedium for SocketPipeline {
                 // All messages had been returned when this was sent, so it arrives alone.
                 return Ok(messages - (END - last));
             }
-            Polled::write_all(&self.echo_end, &buffer[..whole])?;
+            PolledTcp::write_all(&self.echo_end, &buffer[..whole])?;
             messages += (whole / MESSAGE_BYTES) as u64;
             buffer.copy_within(whole..filled, 0);
             filled -= whole;

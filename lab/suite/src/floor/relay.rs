@@ -4,12 +4,12 @@ use crate::common::Tally;
 use handover_harness::{Fault, Handover, Participant, Region, Role, Samples, Setup};
 use handover_record::{Args, Spec};
 
-/// A way of sending a message to another participant, which sends it back.
+/// Medium of round trips: a way of sending a message to another participant, which sends it back.
 pub(crate) trait RelayMedium: Sized + Send + Sync + 'static {
     /// Arguments of the benchmark.
     type Args: Args;
     const SPEC: Spec;
-    /// `true` if the participants can be processes, because everything shared comes from the setup.
+    /// `true` if the participants can be separate processes; `false` if they must be threads of one process.
     const PROCESSES: bool = true;
     /// State of the pinging participant between two round trips.
     type PingState;
@@ -24,10 +24,10 @@ pub(crate) trait RelayMedium: Sized + Send + Sync + 'static {
     /// Fails if the participant cannot be prepared.
     fn new_ping_state(&self) -> Result<Self::PingState, Fault>;
 
-    /// Sends a message and waits for its return: the timed operation.
+    /// Sends one message and waits until it has come back: the timed operation.
     fn round_trip(&self, ping: &mut Self::PingState) -> Result<(), Fault>;
 
-    /// Requests that the echoing participant stops.
+    /// Requests the echoing participant to stop.
     fn end(&self, ping: &mut Self::PingState) -> Result<(), Fault>;
 
     /// Sends every message back until [`end`](RelayMedium::end) is called; returns the number of messages.

@@ -24,7 +24,7 @@ pub(crate) struct WordServer {
     shared: Region<ClientWords>,
     /// `true` for each client that sends requests: the first on each CPU other than the server's. A
     /// second client on a CPU would only add context switches.
-    asks: Vec<bool>,
+    sends_requests: Vec<bool>,
     mode: WaitMode,
 }
 
@@ -48,7 +48,7 @@ impl Handover for WordServer {
             .split_first()
             .ok_or_else(|| Fault::new("the placement has no CPU for the server"))?;
         let mut taken = vec![*server];
-        let mut asks: Vec<bool> = clients
+        let mut sends_requests: Vec<bool> = clients
             .iter()
             .map(|cpu| {
                 let is_free = !taken.contains(cpu);
@@ -56,18 +56,18 @@ impl Handover for WordServer {
                 is_free
             })
             .collect();
-        let is_crowded = !asks.contains(&true);
-        if is_crowded && let Some(first) = asks.first_mut() {
+        let is_crowded = !sends_requests.contains(&true);
+        if is_crowded && let Some(first) = sends_requests.first_mut() {
             *first = true;
         }
-        asks.resize(args.clients_count as usize, false);
+        sends_requests.resize(args.clients_count as usize, false);
         let mode = WaitMode::new(Wait::SpinThenSleep, setup).with_yields(is_crowded);
-        Ok(Self { shared: setup.shared_region()?, asks, mode })
+        Ok(Self { shared: setup.shared_region()?, sends_requests, mode })
     }
 
     fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
         if let Some(client) = participant.index.checked_sub(1) {
-            if !self.asks[client] {
+            if !self.sends_requests[client] {
                 return Ok(());
             }
             let [ask, answer] = &self.shared.words[client].0;
@@ -83,8 +83,8 @@ impl Handover for WordServer {
                 }
             }
         }
-        let words = self.shared.words.iter().zip(&self.asks).filter(|(_, asks)| **asks);
-        let words: Vec<&WaitLine<2>> = words.map(|(desk, _)| desk).collect();
+        let words = self.shared.words.iter().zip(&self.sends_requests).filter(|(_, sends)| **sends);
+        let words: Vec<&WaitLine<2>> = words.map(|(line, _)| line).collect();
         let mut last = vec![0; words.len()];
         let mut at = 0;
         let serve = |count: u64| {
@@ -105,8 +105,8 @@ impl Handover for WordServer {
         };
         time_server(out, words.len(), serve);
         self.shared.tally.add_sent(last.iter().map(|&number| u64::from(number)).sum());
-        for (desk, last) in words.iter().zip(last) {
-            desk.0[1].publish(END | last, self.mode);
+        for (line, last) in words.iter().zip(last) {
+            line.0[1].publish(END | last, self.mode);
         }
         Ok(())
     }

@@ -52,7 +52,7 @@ impl Workload for Signing {
     }
 }
 
-/// Workload: one participant's part of a key agreement.
+/// Workload: a new X25519 key pair, and the secret that it shares with another participant's public key.
 pub(super) struct KeyAgreement {
     peer_public_key: Vec<u8>,
 }

@@ -27,6 +27,7 @@ const END: u8 = 0xff;
 /// Maximum number of connections by other processes that the listener rejects.
 const FOREIGN_CONNECTIONS_MAX: u32 = 16;
 
+/// Socket that can be one end of the connection between two participants.
 pub(crate) trait SocketEnd:
     AsFd + From<OwnedFd> + Into<OwnedFd> + Send + Sync + 'static
 {
@@ -68,7 +69,7 @@ impl SocketEnd for TcpStream {
             }
         }
         Err(Fault::new(format!(
-            "{FOREIGN_CONNECTIONS_MAX} other processes have connected to {address}"
+            "{FOREIGN_CONNECTIONS_MAX} connections to {address} came from other processes"
         )))
     }
 }
@@ -92,14 +93,15 @@ impl SocketEnd for UnixStream {
     }
 }
 
-/// Medium: a connection between the participants. If `SPINS`, they never sleep, but repeat non-blocking calls.
+/// Medium of round trips: a socket connection, with non-blocking calls that are repeated if `SPINS`, and otherwise
+/// with calls that sleep.
 pub(crate) struct SocketEnds<E, const SPINS: bool> {
     measured_end: E,
     echo_end: E,
     message_bytes: usize,
 }
 
-/// Medium: loopback TCP with sleeping participants.
+/// Medium of round trips: loopback TCP with sleeping participants.
 pub(crate) type Loopback = SocketEnds<TcpStream, false>;
 
 impl<E: SocketEnd, const SPINS: bool> SocketEnds<E, SPINS> {

@@ -14,16 +14,16 @@ use std::os::unix::net::UnixStream;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 args! {
-    /// Arguments of the benchmarks of copies through memory.
+    /// Arguments of the benchmarks of copies that advance through memory.
     pub struct CopyArgs {
         /// Bytes in each copy.
         size_bytes: Bytes = 65536 (smoke 4096, range 256 ..= 67108864),
-        /// Bytes of memory; the copies advance through it.
+        /// Bytes of memory of the source and of the target; successive copies advance through it.
         memory_bytes: Bytes = 67108864 (smoke 65536, range 256 ..= 1073741824),
     }
 }
 
-/// Unit of buffers, aligned so that their addresses differ by whole pages. Otherwise a load from
+/// Page of a buffer, aligned so that the addresses of two buffers differ by whole pages. Otherwise a load from
 /// one buffer could have the same low 12 address bits as a recent store to the other, and the CPU
 /// could mistake one for the other.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
@@ -32,9 +32,10 @@ pub(super) struct Page(pub(super) [u8; PAGE_BYTES]);
 
 pub(super) const PAGE_BYTES: usize = 4096;
 
-/// Iterator over consecutive pieces of memory, which starts over at the end.
+/// Iterator over the offsets of consecutive pieces of memory, which starts over at the end.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PieceOffsets {
+    /// Length of a piece.
     pub(crate) size_bytes: usize,
     pub(crate) memory_bytes: usize,
     /// Offset of the next piece.
@@ -42,13 +43,13 @@ pub(crate) struct PieceOffsets {
 }
 
 impl PieceOffsets {
-    /// Creates the iterator; the memory holds at least one piece.
+    /// Creates the iterator over `memory` bytes, or over one piece if the memory is smaller.
     pub(crate) fn new(piece: Bytes, memory: Bytes) -> Self {
         let size_bytes = bytes_to_usize(piece);
         Self { size_bytes, memory_bytes: bytes_to_usize(memory).max(size_bytes), next: 0 }
     }
 
-    /// Creates the iterator; fails unless the piece is a multiple of a block of [`bulk::copy_streaming`].
+    /// Creates the iterator; fails unless the length of a piece is a multiple of [`bulk::BLOCK_BYTES`].
     pub(crate) fn new_of_whole_blocks(piece: Bytes, memory: Bytes) -> Result<Self, Fault> {
         match piece.0.is_multiple_of(bulk::BLOCK_BYTES as u64) {
             true => Ok(Self::new(piece, memory)),
@@ -66,7 +67,7 @@ impl PieceOffsets {
     }
 }
 
-/// Source and target of a copy, piece by piece.
+/// Source and target memory of copies, which are made piece by piece.
 pub(super) struct CopyBuffers {
     from: Vec<Page>,
     to: Vec<Page>,
@@ -81,6 +82,7 @@ impl CopyBuffers {
         Self { from, to: vec![Page([0xff; PAGE_BYTES]); pages_count], pieces }
     }
 
+    /// Returns the next piece of the source, and the piece of the target into which it is to be copied.
     pub(super) fn next_piece(&mut self) -> (&[u8], &mut [u8]) {
         let at = self.pieces.next_offset();
         let end = at + self.pieces.size_bytes;
@@ -126,7 +128,7 @@ impl Workload for StreamingCopy {
     }
 }
 
-/// Workload: the kernel's copy from the other participant's vector or, if `OUT`, into it.
+/// Workload: the kernel's copy from the memory of another process or, if `OUT`, into it.
 pub(crate) struct ProcessCopy<const OUT: bool> {
     measured_end: UnixStream,
     serving_end: UnixStream,
@@ -135,9 +137,9 @@ pub(crate) struct ProcessCopy<const OUT: bool> {
 
 /// Size of the message with the owner's process id and the address of its memory.
 const ADDRESS_MESSAGE_BYTES: usize = 12;
-/// Fill byte of the owner's memory.
+/// Byte with which the owner fills its memory.
 const OWNER_BYTE: u8 = 0xa5;
-/// Fill byte of the copying participant's memory.
+/// Byte with which the copying participant fills its memory.
 const READER_BYTE: u8 = 0x5a;
 
 impl<const OUT: bool> ProcessCopy<OUT> {
@@ -145,19 +147,19 @@ impl<const OUT: bool> ProcessCopy<OUT> {
     fn run_owner(&self) -> Result<(), Fault> {
         let memory = vec![OWNER_BYTE; self.pieces.memory_bytes];
         let pid = rustix::process::getpid().as_raw_nonzero().get();
-        let mut place = [0; ADDRESS_MESSAGE_BYTES];
-        place[..4].copy_from_slice(&pid.to_ne_bytes());
-        place[4..].copy_from_slice(&(memory.as_ptr().addr() as u64).to_ne_bytes());
-        (&self.serving_end).write_all(&place)?;
+        let mut message = [0; ADDRESS_MESSAGE_BYTES];
+        message[..4].copy_from_slice(&pid.to_ne_bytes());
+        message[4..].copy_from_slice(&(memory.as_ptr().addr() as u64).to_ne_bytes());
+        (&self.serving_end).write_all(&message)?;
         let _ended = (&self.serving_end).read(&mut [0])?;
         Ok(())
     }
 
     /// Copies pieces until the round ends, and checks the first piece.
-    fn read(&self, out: &mut Samples) -> Result<(), Fault> {
-        let mut place = [0; ADDRESS_MESSAGE_BYTES];
-        (&self.measured_end).read_exact(&mut place)?;
-        let (pid, address) = place.split_at(4);
+    fn copy_pieces(&self, out: &mut Samples) -> Result<(), Fault> {
+        let mut message = [0; ADDRESS_MESSAGE_BYTES];
+        (&self.measured_end).read_exact(&mut message)?;
+        let (pid, address) = message.split_at(4);
         let whole = |_| Fault::new("parse the message with the owner's address");
         let pid = i32::from_ne_bytes(pid.try_into().map_err(whole)?);
         let address = u64::from_ne_bytes(address.try_into().map_err(whole)?);
@@ -225,9 +227,9 @@ impl<const OUT: bool> Handover for ProcessCopy<OUT> {
         if participant.index > 0 {
             return self.run_owner();
         }
-        let read = self.read(out);
+        let copied = self.copy_pieces(out);
         self.measured_end.shutdown(Shutdown::Write)?;
-        read
+        copied
     }
 }
 
@@ -243,6 +245,7 @@ pub(crate) struct SocketStream<const ADAPTS: bool> {
 const POLL_NS: u64 = 50_000;
 
 impl<const ADAPTS: bool> SocketStream<ADAPTS> {
+    /// Reads bytes until `into` is full; polls for a while before each sleep if `ADAPTS`.
     fn read(&self, mut into: &mut [u8]) -> std::io::Result<()> {
         if !ADAPTS {
             return (&self.measured_end).read_exact(into);

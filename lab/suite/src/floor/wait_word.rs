@@ -10,8 +10,8 @@ use handover_record::{Spec, Wait};
 use std::time::Duration;
 use zerocopy::FromZeros;
 
-/// Number of polls before a participant of kind `SpinThenSleep` goes to sleep: tens of
-/// microseconds, far longer than any answer takes.
+/// Number of polls before a participant of kind `SpinThenSleep` goes to sleep; together they take tens of
+/// microseconds, far longer than any answer.
 const POLLS_MAX: u32 = 1 << 12;
 /// Maximum duration of a sleep, so that a missed wake-up does no harm. Only a full fence in each
 /// hand-over would prevent missed wake-ups, and a floor does without one.
@@ -39,7 +39,7 @@ pub(crate) struct WaitLine<const N: usize>(pub(crate) [WaitWord; N]);
 pub(crate) struct WaitMode {
     waits: Wait,
     scope: Scope,
-    /// Pause between polls; if participants share a CPU, one that may sleep does so without polling.
+    /// Pause between two polls; if it yields, a participant that may sleep does so without polling first.
     pause: PollPause,
 }
 
@@ -135,8 +135,8 @@ impl WaitWord {
         }
     }
 
-    /// Counts an unsuccessful poll; after the maximum number of polls, sleeps until
-    /// [`wake`](WaitWord::wake) or for a short time.
+    /// Counts an unsuccessful poll; after the maximum number of polls, sleeps for a short time or until
+    /// [`wake`](WaitWord::wake) is called.
     #[inline(always)]
     pub(crate) fn sleep_after_polls(&self, polls: &mut u32, mode: WaitMode) {
         *polls += 1;
@@ -172,7 +172,7 @@ impl WaitWord {
 /// Value that ends the round; counted values stay below it, as reaching it would take a minute at least.
 const END: u32 = u32::MAX;
 
-/// Medium: a word for each direction; the participants poll and then sleep if `ADAPTS`, otherwise they sleep at once.
+/// Medium of round trips: a word for each direction; its reader polls and then sleeps if `ADAPTS`, else sleeps at once.
 pub(crate) struct WordRoundTrip<const ADAPTS: bool> {
     line: Region<WaitLine<2>>,
     mode: WaitMode,

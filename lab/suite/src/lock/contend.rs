@@ -25,7 +25,7 @@ use handover_lock::RawTryLock;
 
 pub use crate::raw::posix::{Posix, PosixGuard, PosixSem, PthreadMutex, PthreadSpin};
 
-/// A lock with a `try_lock`. Dropping [`Guard`](Self::Guard) unlocks it.
+/// A lock with a `try_lock`, which is unlocked when its [`Guard`](Self::Guard) is dropped.
 pub trait Lock: Send + Sync + 'static {
     /// Name of the lock in tables: lower case, no spaces.
     const NAME: &'static str;
@@ -46,7 +46,7 @@ pub trait Lock: Send + Sync + 'static {
     fn try_lock(&self) -> Option<Self::Guard<'_>>;
 }
 
-/// Our lock, [`RawTryLock`], alone on its cache lines.
+/// This project's lock, [`RawTryLock`], alone on its cache lines.
 #[derive(Debug, Default)]
 pub struct HandoverTryLock(CachePadded<RawTryLock>);
 
@@ -112,7 +112,7 @@ impl Drop for RawCasGuard<'_> {
     }
 }
 
-/// `try_lock` of `std::sync::Mutex`. A poisoned mutex counts as free.
+/// A `std::sync::Mutex`, acquired by `try_lock`; a poisoned one counts as free.
 #[derive(Debug, Default)]
 pub struct StdMutex(CachePadded<std::sync::Mutex<()>>);
 
@@ -135,7 +135,7 @@ impl Lock for StdMutex {
     }
 }
 
-/// `try_lock` of `parking_lot::Mutex`.
+/// A `parking_lot::Mutex`, acquired by `try_lock`.
 #[derive(Debug, Default)]
 pub struct ParkingLotMutex(CachePadded<parking_lot::Mutex<()>>);
 

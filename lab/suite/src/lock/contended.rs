@@ -50,6 +50,7 @@ impl LockedCounter for CachePadded<parking_lot::Mutex<u64>> {
     }
 }
 
+/// Counter behind this project's lock, which is acquired by repeated `try_lock`.
 struct TryLoop(CachePadded<TryLock<u64>>);
 
 impl LockedCounter for TryLoop {

@@ -12,6 +12,7 @@ use handover_record::Spec;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
+/// Environment variable with the task of a rank; set only in the ranks.
 const RANK_VARIABLE: &str = "HANDOVER_MPI_RANK";
 
 /// Index of Open MPI's launcher in `LAUNCHERS`.
@@ -20,11 +21,12 @@ const OPEN_MPI: u8 = 0;
 const MPICH: u8 = 1;
 const LAUNCHERS: [&str; 2] = ["mpiexec.openmpi", "mpiexec.mpich"];
 
+/// Intended duration of a batch of operations, in ns.
 const BATCH_NS: u64 = 50_000;
 /// Byte with which each rank fills its memory, by rank.
 const FILL_BYTES: [u8; 2] = [0x5a, 0xa5];
 
-/// Operation that the ranks repeat.
+/// Operation that the ranks repeat: a round trip of a message, a read, or a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RankOperation {
     /// An empty message to the other rank and back.
@@ -89,7 +91,9 @@ impl RankTask {
 pub fn dispatch_rank() -> Option<Result<(), Fault>> {
     let text = std::env::var(RANK_VARIABLE).ok()?;
     let task = RankTask::parse(&text).ok_or_else(|| {
-        Fault::new(format!("{RANK_VARIABLE}={text}: an internal variable; unset it"))
+        Fault::new(format!(
+            "{RANK_VARIABLE}={text}: not a task for an MPI rank; unset this internal variable"
+        ))
     });
     Some(task.and_then(|task| run_rank(&task)))
 }
@@ -98,12 +102,12 @@ fn run_rank(task: &RankTask) -> Result<(), Fault> {
     let world = Mpi::init()?;
     let (rank, ranks_count) = world.rank_and_count()?;
     if ranks_count != 2 {
-        return Err(Fault::new(format!("started with {ranks_count} ranks, but 2 are needed")));
+        return Err(Fault::new(format!("started with {ranks_count} MPI ranks, but 2 are needed")));
     }
     affinity::pin(task.cpus[rank as usize]).map_err(Fault::from_error)?;
     match task.work {
         RankOperation::PingPong if rank == 0 => {
-            answer(|n| (0..n).try_for_each(|_| ping(&world)))?;
+            serve_repeat_counts(|n| (0..n).try_for_each(|_| ping(&world)))?;
             world.send(1, &[1])?;
         }
         RankOperation::PingPong => echo(&world)?,
@@ -112,9 +116,9 @@ fn run_rank(task: &RankTask) -> Result<(), Fault> {
     world.finalise()
 }
 
-/// Reads numbers of operations from standard input, one per line; performs that many, and prints
-/// the duration in clock ticks.
-fn answer(mut work: impl FnMut(u64) -> Result<(), Fault>) -> Result<(), Fault> {
+/// Reads repeat counts from standard input, one per line; for each, performs that many operations and prints their
+/// duration in clock ticks.
+fn serve_repeat_counts(mut work: impl FnMut(u64) -> Result<(), Fault>) -> Result<(), Fault> {
     for line in std::io::stdin().lock().lines() {
         let line = line?;
         let n = line
@@ -149,7 +153,7 @@ fn echo(world: &Mpi) -> Result<(), Fault> {
     }
 }
 
-/// Runs the transfer of a rank: rank 0 reads or writes the memory of rank 1 piece by piece.
+/// Runs a rank's part of the transfers: rank 0 reads or writes the memory of rank 1 piece by piece; rank 1 waits.
 fn run_transfers(world: &Mpi, task: &RankTask, rank: u32) -> Result<(), Fault> {
     let RankTask { size_bytes, memory_bytes, work, .. } = *task;
     let memory_bytes = memory_bytes.max(size_bytes);
@@ -163,7 +167,9 @@ fn run_transfers(world: &Mpi, task: &RankTask, rank: u32) -> Result<(), Fault> {
         let right = if work == RankOperation::Put { FILL_BYTES[0] } else { FILL_BYTES[1] };
         return match came == Some(right) {
             true => Ok(()),
-            false => Err(Fault::new(format!("the first byte is {came:?}, expected {right}"))),
+            false => {
+                Err(Fault::new(format!("the first byte of rank 1 is {came:?}, expected {right}")))
+            }
         };
     }
     world.receive(1, &mut [])?;
@@ -183,7 +189,7 @@ fn run_transfers(world: &Mpi, task: &RankTask, rank: u32) -> Result<(), Fault> {
     };
     // Done once untimed: touches every page.
     (0..memory_bytes / size_bytes).try_for_each(|_| one())?;
-    let done = answer(|n| (0..n).try_for_each(|_| one()));
+    let done = serve_repeat_counts(|n| (0..n).try_for_each(|_| one()));
     world.send(1, &[])?;
     done?;
     let right = if work == RankOperation::Get { FILL_BYTES[1] } else { FILL_BYTES[0] };
@@ -226,7 +232,8 @@ impl Ranks {
         affinity::set_thread_cpus(&topology::allowed_cpus()).map_err(Fault::from_error)?;
         let started = command.spawn();
         affinity::set_thread_cpus(&home).map_err(Fault::from_error)?;
-        let mut child = started.map_err(|error| Fault::new(format!("{launcher}: {error}")))?;
+        let mut child =
+            started.map_err(|error| Fault::new(format!("cannot start {launcher}: {error}")))?;
         let (to, from) = (child.stdin.take(), child.stdout.take());
         let from = from.ok_or_else(|| Fault::new("the ranks' standard output was not captured"))?;
         Ok(Self { child, stdin: to, stdout: BufReader::new(from) })
@@ -283,7 +290,8 @@ impl<const LAUNCHER: u8> LaunchedRanks<LAUNCHER> {
     }
 }
 
-fn cpus(setup: &Setup) -> [u32; 2] {
+/// Returns the CPU of each rank: those of the participants, or a single one for both.
+fn rank_cpus(setup: &Setup) -> [u32; 2] {
     match *setup.cpus() {
         [first, second, ..] => [first, second],
         [only] => [only, only],
@@ -291,7 +299,7 @@ fn cpus(setup: &Setup) -> [u32; 2] {
     }
 }
 
-/// Roles of a benchmark whose ranks run on the CPUs of both participants, the second of which does nothing.
+/// Roles of a benchmark of MPI ranks, which run on both participants' CPUs; the second participant does nothing.
 const LAUNCHER_ALONE: &[Role] = &[Role::measured("launcher"), Role::serving("nobody")];
 
 /// Workload: round trips of empty messages, for comparison with a call without arguments.
@@ -304,7 +312,7 @@ impl<const LAUNCHER: u8> Handover for PingPong<LAUNCHER> {
     const ROLES: &'static [Role] = LAUNCHER_ALONE;
 
     fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
-        let (work, cpus) = (RankOperation::PingPong, cpus(setup));
+        let (work, cpus) = (RankOperation::PingPong, rank_cpus(setup));
         LaunchedRanks::start(RankTask { work, size_bytes: 0, memory_bytes: 0, cpus }).map(Self)
     }
 
@@ -313,7 +321,7 @@ impl<const LAUNCHER: u8> Handover for PingPong<LAUNCHER> {
     }
 }
 
-/// Workload: transfers between the memory of two ranks, which both have mapped.
+/// Workload: transfers by rank 0 into the memory of rank 1 if `PUSHES`, otherwise out of it; both have mapped it.
 struct RankTransfers<const LAUNCHER: u8, const PUSHES: bool>(LaunchedRanks<LAUNCHER>);
 
 impl<const LAUNCHER: u8, const PUSHES: bool> Handover for RankTransfers<LAUNCHER, PUSHES> {
@@ -326,7 +334,7 @@ impl<const LAUNCHER: u8, const PUSHES: bool> Handover for RankTransfers<LAUNCHER
         let work = if PUSHES { RankOperation::Put } else { RankOperation::Get };
         let (size_bytes, memory_bytes) =
             (bytes_to_usize(args.size_bytes), bytes_to_usize(args.memory_bytes));
-        LaunchedRanks::start(RankTask { work, size_bytes, memory_bytes, cpus: cpus(setup) })
+        LaunchedRanks::start(RankTask { work, size_bytes, memory_bytes, cpus: rank_cpus(setup) })
             .map(Self)
     }
 

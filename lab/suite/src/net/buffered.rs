@@ -1,4 +1,4 @@
-//! Peer: rustls by its usual interface, which has its own buffers: the hand-written solution
+//! Compared implementation: rustls by its usual interface, which has its own buffers: the hand-written solution
 //! without this project.
 
 use super::handshake::{HandshakeCost, HandshakeSides, ticks_since};
@@ -25,13 +25,13 @@ use std::net::TcpStream;
 use std::sync::Arc;
 
 /// Maximum number of decrypted bytes that are read at a time.
-const READ_BYTES: usize = 1 << 16;
+const READ_BYTES_MAX: usize = 1 << 16;
 
 fn certificate(identity: &Identity) -> Result<CertificateDer<'static>, Fault> {
     CertificateDer::from_pem_slice(identity.certificate_pem().as_bytes()).map_err(Fault::from_error)
 }
 
-/// Creates a rustls configuration like our server's: session tickets, and no stored sessions.
+/// Creates a rustls server configuration with session tickets and no stored sessions, like this project's server.
 fn new_server_config(identity: &Identity) -> Result<Arc<ServerConfig>, Fault> {
     let key =
         PrivateKeyDer::from_pem_slice(identity.key_pem().as_bytes()).map_err(Fault::from_error)?;
@@ -46,7 +46,7 @@ fn new_server_config(identity: &Identity) -> Result<Arc<ServerConfig>, Fault> {
     Ok(Arc::new(config))
 }
 
-/// Creates a rustls configuration of a client that trusts the server's certificate alone.
+/// Creates a rustls client configuration that trusts the server's certificate alone.
 fn new_client_config(identity: &Identity) -> Result<ClientConfig, Fault> {
     let mut roots = RootCertStore::empty();
     roots.add(certificate(identity)?).map_err(Fault::from_error)?;
@@ -57,10 +57,11 @@ fn new_client_config(identity: &Identity) -> Result<ClientConfig, Fault> {
         .with_no_client_auth())
 }
 
+/// Server's end of a connection with TLS.
 struct TlsConnection {
     stream: TcpStream,
     tls: ServerConnection,
-    /// Decrypted bytes of an incomplete message at the end of the stream.
+    /// Decrypted bytes of a message that has not arrived completely.
     incomplete: Vec<u8>,
     has_ended: bool,
 }
@@ -109,7 +110,7 @@ impl TlsConnection {
     }
 }
 
-/// Peer: a TLS echo server around epoll and rustls, without limits and time-outs.
+/// Compared implementation: a TLS echo server around epoll and rustls, without limits and time-outs.
 pub(super) struct EpollTls;
 
 impl TlsLoadServer for EpollTls {
@@ -132,7 +133,7 @@ impl TlsLoadServer for EpollTls {
                 has_ended: false,
             });
         }
-        let mut buffer = vec![0; READ_BYTES + bytes_to_usize(load.message_bytes)];
+        let mut buffer = vec![0; READ_BYTES_MAX + bytes_to_usize(load.message_bytes)];
         let mut events = Vec::with_capacity(256);
         let (mut securing, mut left, mut set_up) =
             (connections.len(), connections.len(), Usage::default());
@@ -159,7 +160,7 @@ impl TlsLoadServer for EpollTls {
     }
 }
 
-/// Peer: handshakes of plain rustls, with its default order of cipher suites.
+/// Compared implementation: client and server of rustls by its usual interface, with its default cipher suites.
 pub(super) struct RustlsSides {
     identity: Identity,
     server: Arc<ServerConfig>,

@@ -21,7 +21,7 @@ const SPEC: Spec = Spec::new(
 .classic("evh_perf")
 .hands_over();
 
-/// Server: our event handler.
+/// Server of short connections: this project's event handler.
 pub(super) struct HandoverAccept;
 
 /// Handler that echoes messages until one starts with [`END_MARK`].
@@ -50,19 +50,22 @@ impl Handler for ConnectHandler {
 impl ConnectServer for HandoverAccept {
     const SPEC: Spec = SPEC;
 
-    fn serve(message_bytes: usize, tell: impl FnOnce(u16)) -> Result<u64, Fault> {
+    fn serve(message_bytes: usize, publish_port: impl FnOnce(u16)) -> Result<u64, Fault> {
         let codec = LengthPrefixCodec::new(u32::try_from(message_bytes).unwrap_or(u32::MAX));
         let echo = ConnectHandler { echoed_count: 0, stopper: None };
         let mut reactor =
             Reactor::new(Config::default(), codec, echo).map_err(Fault::from_error)?;
         let stopper = reactor.stopper();
         reactor.handler_mut().stopper = Some(stopper);
-        tell(reactor.listen((Ipv4Addr::LOCALHOST, 0).into()).map_err(Fault::from_error)?.port());
+        publish_port(
+            reactor.listen((Ipv4Addr::LOCALHOST, 0).into()).map_err(Fault::from_error)?.port(),
+        );
         reactor.run().map_err(Fault::from_error)?;
         Ok(reactor.handler_mut().echoed_count)
     }
 }
 
+/// Connection of [`EpollAccept`], over which a client sends one message.
 struct AcceptedConnection {
     stream: TcpStream,
     message_buffer: Vec<u8>,
@@ -71,8 +74,8 @@ struct AcceptedConnection {
 }
 
 impl AcceptedConnection {
-    /// Reads and echoes the message. Returns `Some(true)` if the message ends the round,
-    /// `Some(false)` if the client has closed the connection, `None` otherwise.
+    /// Reads and echoes the message; returns `Some(true)` if the message ends the round, `Some(false)` if the client
+    /// has closed the connection, `None` otherwise.
     fn serve(&mut self, echoed_count: &mut u64) -> Result<Option<bool>, Fault> {
         loop {
             match self.stream.read(&mut self.message_buffer[self.received_bytes..]) {
@@ -98,21 +101,21 @@ impl AcceptedConnection {
     }
 }
 
-/// Peer: an edge-triggered event loop around epoll, without limits and time-outs.
+/// Compared implementation: an edge-triggered epoll loop without limits and time-outs.
 pub(super) struct EpollAccept;
 
 impl ConnectServer for EpollAccept {
     const SPEC: Spec = SPEC;
 
-    fn serve(message_bytes: usize, tell: impl FnOnce(u16)) -> Result<u64, Fault> {
+    fn serve(message_bytes: usize, publish_port: impl FnOnce(u16)) -> Result<u64, Fault> {
         const LISTENER_DATA: u64 = u64::MAX;
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         listener.set_nonblocking(true)?;
         let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&set, &listener, epoll::EventData::new_u64(LISTENER_DATA), flags)?;
-        tell(listener.local_addr()?.port());
-        let mut talks: Vec<Option<AcceptedConnection>> = Vec::new();
+        publish_port(listener.local_addr()?.port());
+        let mut connections: Vec<Option<AcceptedConnection>> = Vec::new();
         let mut vacant = Vec::new();
         let mut events = Vec::with_capacity(256);
         let mut echoed_count = 0;
@@ -122,11 +125,11 @@ impl ConnectServer for EpollAccept {
                 let data = event.data;
                 if data.u64() != LISTENER_DATA {
                     let at = data.u64() as usize;
-                    let Some(talk) = &mut talks[at] else { continue };
-                    match talk.serve(&mut echoed_count)? {
+                    let Some(connection) = &mut connections[at] else { continue };
+                    match connection.serve(&mut echoed_count)? {
                         Some(true) => return Ok(echoed_count),
                         Some(false) => {
-                            talks[at] = None;
+                            connections[at] = None;
                             vacant.push(at);
                         }
                         None => {}
@@ -141,16 +144,16 @@ impl ConnectServer for EpollAccept {
                     };
                     stream.set_nonblocking(true)?;
                     stream.set_nodelay(true)?;
-                    let at = vacant.pop().unwrap_or(talks.len());
+                    let at = vacant.pop().unwrap_or(connections.len());
                     epoll::add(&set, &stream, epoll::EventData::new_u64(at as u64), flags)?;
-                    let talk = Some(AcceptedConnection {
+                    let connection = Some(AcceptedConnection {
                         stream,
                         message_buffer: vec![0; message_bytes],
                         received_bytes: 0,
                     });
-                    match talks.get_mut(at) {
-                        Some(place) => *place = talk,
-                        None => talks.push(talk),
+                    match connections.get_mut(at) {
+                        Some(place) => *place = connection,
+                        None => connections.push(connection),
                     }
                 }
             }
@@ -158,7 +161,7 @@ impl ConnectServer for EpollAccept {
     }
 }
 
-/// Peer: a tokio task for each connection, all on one thread.
+/// Compared implementation: a tokio task for each connection, all on one thread.
 #[cfg(feature = "peers")]
 pub(super) struct TokioAccept;
 
@@ -166,12 +169,12 @@ pub(super) struct TokioAccept;
 impl ConnectServer for TokioAccept {
     const SPEC: Spec = SPEC;
 
-    fn serve(message_bytes: usize, tell: impl FnOnce(u16)) -> Result<u64, Fault> {
+    fn serve(message_bytes: usize, publish_port: impl FnOnce(u16)) -> Result<u64, Fault> {
         use tokio::io::{AsyncReadExt, AsyncWriteExt};
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
         runtime.block_on(async {
             let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-            tell(listener.local_addr()?.port());
+            publish_port(listener.local_addr()?.port());
             let (ended, mut ends) = tokio::sync::mpsc::unbounded_channel::<()>();
             let echoed_count = Rc::new(Cell::new(0));
             let counts = Rc::clone(&echoed_count);

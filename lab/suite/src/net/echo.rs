@@ -40,7 +40,7 @@ pub(super) trait EchoServer: Send + Sync + 'static {
     fn serve(server_end: TcpStream, message_bytes: usize) -> Result<u64, Fault>;
 }
 
-/// Server: our event handler, which spins for `SPIN_NS` after each message before it sleeps.
+/// Server: this project's event handler, which spins for `SPIN_NS` after each message before it sleeps.
 pub(super) struct HandoverEcho<const SPIN_NS: u32>;
 
 /// Handler that echoes messages until one starts with [`END_MARK`].
@@ -91,8 +91,8 @@ impl<const SPIN_NS: u32> EchoServer for HandoverEcho<SPIN_NS> {
     }
 }
 
-/// Peer: an event loop around epoll for one connection and fixed-size messages, without limits.
-/// Sleeps between messages; if `SPINS`, only after polling for as long as the event handler does.
+/// Compared implementation: an epoll loop for one connection, which polls for a while if `SPINS` and then sleeps.
+/// It has fixed-size messages and no limits, and polls for as long as the event handler does.
 pub(super) struct EpollEcho<const SPINS: bool>;
 
 impl<const SPINS: bool> EchoServer for EpollEcho<SPINS> {
@@ -168,7 +168,7 @@ impl EchoServer for BlockingEcho {
     }
 }
 
-/// Medium: a connection whose far end is served by `E`. If `SPINS`, the client at its near end never sleeps.
+/// Medium of round trips: a connection between a client and a server of kind `E`; the client never sleeps if `SPINS`.
 pub(super) struct EchoLink<E, const SPINS: bool> {
     client_end: TcpStream,
     server_end: TcpStream,

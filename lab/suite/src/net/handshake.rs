@@ -17,7 +17,7 @@ const RESUMED_PART: usize = 1;
 /// Index of the part with the client's cost of a full handshake.
 const CLIENT_PART: usize = 2;
 
-/// Time that each participant of a handshake has spent, in clock ticks.
+/// Time that the client and the server of a handshake have each spent, in clock ticks.
 pub(super) struct HandshakeCost {
     pub(super) client_ticks: u64,
     pub(super) server_ticks: u64,
@@ -29,7 +29,7 @@ pub(super) trait HandshakeSides: Sized + 'static {
     /// State of a client, including its stored sessions.
     type Client;
 
-    /// Creates the server.
+    /// Creates the server with a new certificate.
     fn setup() -> Result<Self, Fault>;
 
     /// Creates a client without stored sessions.
@@ -42,7 +42,7 @@ pub(super) fn ticks_since(began: u64) -> u64 {
     clock::ticks().saturating_sub(began)
 }
 
-/// Client and server of our TLS.
+/// Client and server of this project's TLS, which exchange their bytes in memory.
 pub(super) struct HandoverTls {
     identity: Identity,
     server: TlsServerConfig,
@@ -103,8 +103,7 @@ pub(super) struct Handshake<S: HandshakeSides> {
 }
 
 impl<S: HandshakeSides> Handshake<S> {
-    /// Performs a handshake; fails if it resumes a session and `is_resumed` is `false`, or the
-    /// reverse.
+    /// Performs a handshake; fails if it did not resume a session although `is_resumed` is `true`, or the reverse.
     fn checked_handshake(
         &self,
         client: &S::Client,

@@ -25,10 +25,10 @@ args! {
 }
 
 const MESSAGE: &[u8] = b"\0\0\0\x05hello";
-/// Time after which the server has freed the memory of the last message.
+/// Time after the last message in which the server frees that message's memory.
 const SETTLE: Duration = Duration::from_millis(20);
 
-/// State published by the server once it listens; the port is written last.
+/// Process id and port of the server, in memory that the participants share; the port is written last.
 #[derive(FromZeros)]
 #[repr(C)]
 struct IdleServer {
@@ -68,12 +68,13 @@ impl Handler for IdleHandler {
     }
 }
 
-/// Workload: idle connections, plain or with TLS.
+/// Workload: idle connections to a server, with TLS if `TLS`.
 pub(super) struct IdleConnections<const TLS: bool> {
     connections_count: u32,
     client: tls::TlsClientConfig,
     server: tls::TlsServerConfig,
-    published: Region<IdleServer>,
+    /// Process id and port of the server.
+    server_state: Region<IdleServer>,
 }
 
 impl<const TLS: bool> IdleConnections<TLS> {
@@ -90,17 +91,17 @@ impl<const TLS: bool> IdleConnections<TLS> {
         }
         let port = reactor.listen_with(&listen).map_err(Fault::from_error)?.port();
         // Relaxed: published by the store of the port below.
-        self.published.process_id.store(u64::from(std::process::id()), Ordering::Relaxed);
+        self.server_state.process_id.store(u64::from(std::process::id()), Ordering::Relaxed);
         // Release: pairs with the Acquire in wait_for_port(), which makes the process id visible.
-        self.published.port.store(u64::from(port), Ordering::Release);
+        self.server_state.port.store(u64::from(port), Ordering::Release);
         reactor.run().map_err(Fault::from_error).map(drop)
     }
 
     /// Waits until the server listens; returns its address and its process id.
-    fn server(&self) -> Result<(SocketAddr, u64), Fault> {
-        let address = wait_for_port(&self.published.port)?;
+    fn wait_for_server(&self) -> Result<(SocketAddr, u64), Fault> {
+        let address = wait_for_port(&self.server_state.port)?;
         // Relaxed: ordered by the Acquire in wait_for_port().
-        Ok((address, self.published.process_id.load(Ordering::Relaxed)))
+        Ok((address, self.server_state.process_id.load(Ordering::Relaxed)))
     }
 
     /// Connects and exchanges one message, so that the connection has been active before it is idle.
@@ -140,15 +141,15 @@ impl<const TLS: bool> Handover for IdleConnections<TLS> {
 
     fn setup(args: &IdleArgs, setup: &mut Setup) -> Result<Self, Fault> {
         let (client, server) = new_client_and_server(false)?;
-        let published = setup.shared_region()?;
-        Ok(Self { connections_count: args.connections_count, client, server, published })
+        let server_state = setup.shared_region()?;
+        Ok(Self { connections_count: args.connections_count, client, server, server_state })
     }
 
     fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
         if participant.index > 0 {
             return self.serve();
         }
-        let (address, process) = self.server()?;
+        let (address, process) = self.wait_for_server()?;
         let mut held = vec![self.connect(address)?];
         std::thread::sleep(SETTLE);
         let before = anonymous_bytes(process)?;

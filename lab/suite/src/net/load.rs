@@ -122,7 +122,7 @@ struct ClientConnection<'a, T> {
     stream: &'a TcpStream,
     codec: T,
     /// Number of bytes of echoes received so far.
-    came_bytes: u64,
+    received_bytes: u64,
     /// Bytes that could not be sent yet, since the socket buffer was full.
     unsent: Vec<u8>,
 }
@@ -131,11 +131,11 @@ struct ClientConnection<'a, T> {
 pub(super) struct LoadClient<'a, T> {
     connections: Vec<ClientConnection<'a, T>>,
     message_bytes: usize,
-    /// As many equal messages as are in flight on a connection.
+    /// Bytes of as many equal messages as are in flight on a connection.
     messages: Vec<u8>,
-    /// `true` to compare every echo with the message sent.
+    /// `true` to compare every echo with the message sent, `false` to count the echoes only.
     is_checking: bool,
-    set: std::os::fd::OwnedFd,
+    epoll_set: std::os::fd::OwnedFd,
     buffer: Vec<u8>,
     /// Decoded bytes.
     plain: Vec<u8>,
@@ -146,23 +146,27 @@ pub(super) struct LoadClient<'a, T> {
 }
 
 impl<'a, T: ClientCodec> LoadClient<'a, T> {
-    /// Sends the first messages, and checks the echoes until that many have been received.
+    /// Creates a client with `load.depth` messages in flight on each connection, and checks the first echoes.
     pub(super) fn start(
         streams: impl IntoIterator<Item = (&'a TcpStream, T)>,
         load: &LoadArgs,
     ) -> Result<Self, Fault> {
         let message_bytes = bytes_to_usize(load.message_bytes);
-        let near =
-            |(stream, codec)| ClientConnection { stream, codec, came_bytes: 0, unsent: Vec::new() };
+        let near = |(stream, codec)| ClientConnection {
+            stream,
+            codec,
+            received_bytes: 0,
+            unsent: Vec::new(),
+        };
         let connections: Vec<ClientConnection<'a, T>> = streams.into_iter().map(near).collect();
         let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT;
-        let set = create_epoll_set(connections.iter().map(|near| near.stream), flags)?;
+        let epoll_set = create_epoll_set(connections.iter().map(|near| near.stream), flags)?;
         let mut client = Self {
             connections,
             message_bytes,
             messages: new_message(message_bytes).repeat(load.depth as usize),
             is_checking: true,
-            set,
+            epoll_set,
             buffer: vec![0; 1 << 18],
             plain: Vec::new(),
             sealed: Vec::new(),
@@ -198,7 +202,7 @@ impl<'a, T: ClientCodec> LoadClient<'a, T> {
     fn receive_until(&mut self, echoed_count: u64, sends: bool) -> Result<(), Fault> {
         let mut events = Vec::with_capacity(256);
         while self.echoed_count < echoed_count {
-            wait_for_events(&self.set, &mut events, None)?;
+            wait_for_events(&self.epoll_set, &mut events, None)?;
             for event in &events {
                 let epoll::Event { flags, data } = *event;
                 let at = data.u64() as usize;
@@ -223,7 +227,7 @@ impl<'a, T: ClientCodec> LoadClient<'a, T> {
         Ok(())
     }
 
-    /// Receives all available bytes of connection `at`.
+    /// Receives all available bytes of connection `at`; if `sends`, sends another message for each echo.
     fn receive(&mut self, at: usize, sends: bool) -> Result<(), Fault> {
         loop {
             let near = &mut self.connections[at];
@@ -237,16 +241,16 @@ impl<'a, T: ClientCodec> LoadClient<'a, T> {
             let is_all = came < self.buffer.len();
             let bytes = near.codec.open(&mut self.buffer[..came], &mut self.plain)?;
             let message_bytes = self.message_bytes as u64;
-            let before = near.came_bytes / message_bytes;
+            let before = near.received_bytes / message_bytes;
             if self.is_checking {
-                let from = (near.came_bytes % message_bytes) as usize;
+                let from = (near.received_bytes % message_bytes) as usize;
                 let expected = self.messages[..self.message_bytes].iter().cycle().skip(from);
                 if !bytes.iter().eq(expected.take(bytes.len())) {
                     return Err(Fault::new("an echo differs from the message sent"));
                 }
             }
-            near.came_bytes += bytes.len() as u64;
-            let count = near.came_bytes / message_bytes - before;
+            near.received_bytes += bytes.len() as u64;
+            let count = near.received_bytes / message_bytes - before;
             self.echoed_count += count;
             if sends && count > 0 {
                 self.send(at, count as usize)?;
@@ -319,6 +323,7 @@ fn send_some(stream: &TcpStream, bytes: &[u8]) -> Result<usize, Fault> {
     }
 }
 
+/// Creates `load.connections_count` connections; returns the client's and the server's end of each.
 pub(super) fn create_connections(
     load: &LoadArgs,
     setup: &mut Setup,

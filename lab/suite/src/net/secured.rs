@@ -34,6 +34,7 @@ fn new_server_config(
     tls::TlsServerConfig::new(identity, options).map_err(Fault::from_error)
 }
 
+/// Creates the TLS configurations of a client and of a server with a new certificate.
 pub(super) fn new_client_and_server(
     record_per_message: bool,
 ) -> Result<(tls::TlsClientConfig, tls::TlsServerConfig), Fault> {
@@ -46,15 +47,16 @@ pub(super) fn new_client_and_server(
 /// Encoding by TLS, with the end offsets of the messages that are sent together.
 pub(super) struct TlsCodec {
     tls: TlsState,
-    ends: Vec<usize>,
+    /// End offset of each message among those that are sent together.
+    message_ends: Vec<usize>,
 }
 
 impl TlsCodec {
-    /// Connects TLS over `stream`, which must be a connection to a server with TLS.
+    /// Performs the TLS handshake of a client over `stream`; returns the encoding of the connection.
     pub(super) fn handshake(
         stream: &TcpStream,
         client: &tls::TlsClientConfig,
-        ends: Vec<usize>,
+        message_ends: Vec<usize>,
     ) -> Result<Self, Fault> {
         stream.set_nonblocking(true)?;
         let mut tls = TlsState::new_client(client, "localhost", 0).map_err(Fault::from_error)?;
@@ -67,7 +69,7 @@ impl TlsCodec {
             stream_ref.write_all(&out)?;
             out.clear();
             if tls.is_handshake_complete() {
-                return Ok(Self { tls, ends });
+                return Ok(Self { tls, message_ends });
             }
             poll(&mut [PollFd::new(stream, PollFlags::IN)], None)?;
             match stream_ref.read(&mut buffer) {
@@ -108,8 +110,10 @@ impl TlsCodec {
 impl ClientCodec for TlsCodec {
     fn seal<'a>(&'a mut self, plain: &'a [u8], sealed: &'a mut Vec<u8>) -> Result<&'a [u8], Fault> {
         sealed.clear();
-        let count = self.ends.partition_point(|&end| end <= plain.len());
-        self.tls.seal_messages(plain, &self.ends[..count], sealed).map_err(Fault::from_error)?;
+        let count = self.message_ends.partition_point(|&end| end <= plain.len());
+        self.tls
+            .seal_messages(plain, &self.message_ends[..count], sealed)
+            .map_err(Fault::from_error)?;
         Ok(sealed)
     }
 
@@ -139,8 +143,8 @@ pub(super) trait TlsLoadServer: Send + Sync + 'static {
     -> Result<Usage, Fault>;
 }
 
-/// Server: our event handler, with a TLS record for each message if `RECORD_PER_MESSAGE`, otherwise
-/// one record for all messages sent together.
+/// Server: this project's event handler, with a TLS record for each message if `RECORD_PER_MESSAGE`, otherwise with one
+/// record for all messages sent together.
 pub(super) struct HandoverTlsServer<const RECORD_PER_MESSAGE: bool>;
 
 impl<const RECORD_PER_MESSAGE: bool> TlsLoadServer for HandoverTlsServer<RECORD_PER_MESSAGE> {
@@ -156,7 +160,7 @@ impl<const RECORD_PER_MESSAGE: bool> TlsLoadServer for HandoverTlsServer<RECORD_
     }
 }
 
-/// Workload: many messages in flight to a TLS server of kind `S`; the client forms records in the same way.
+/// Workload: many messages in flight to a TLS server of kind `S`; each is a TLS record if `RECORD_PER_MESSAGE`.
 pub(super) struct TlsLoad<S, const RECORD_PER_MESSAGE: bool> {
     /// Client's and server's end of each connection.
     ends: Vec<(TcpStream, TcpStream)>,
@@ -196,11 +200,11 @@ impl<S: TlsLoadServer, const RECORD_PER_MESSAGE: bool> Handover for TlsLoad<S, R
         }
         let message_bytes = bytes_to_usize(self.load.message_bytes);
         let message_ends = || (1..=self.load.depth as usize).map(|it| it * message_bytes).collect();
-        let talks: Result<Vec<_>, Fault> = self
+        let connections: Result<Vec<_>, Fault> = self
             .ends
             .iter()
             .map(|(near, _)| Ok((near, TlsCodec::handshake(near, &self.client, message_ends())?)))
             .collect();
-        LoadClient::start(talks?, &self.load)?.measure(&self.server_cpu_time, out)
+        LoadClient::start(connections?, &self.load)?.measure(&self.server_cpu_time, out)
     }
 }

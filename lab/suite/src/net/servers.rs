@@ -1,4 +1,4 @@
-//! Servers of the load: our event handler, a hand-written epoll loop, and the libraries that are
+//! Servers of the load: this project's event handler, a hand-written epoll loop, and the libraries that are
 //! alternatives. All of them read the same number of bytes at a time, split them into messages, and
 //! send all echoes together.
 
@@ -15,14 +15,14 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 /// Maximum number of bytes that are read at a time.
-const READ_BYTES: usize = 1 << 16;
+const READ_BYTES_MAX: usize = 1 << 16;
 
 pub(super) fn message_bytes_max(load: &LoadArgs) -> u32 {
     u32::try_from(load.message_bytes.0).unwrap_or(u32::MAX)
 }
 
-/// Server: our event handler. Sends each message back as received or, if `SENDS_COPY`, an equal
-/// copy from another buffer, like a server whose answers differ from the requests.
+/// Server: this project's event handler, which sends back each message itself or, if `SENDS_COPY`, a copy of it from
+/// another buffer, like a server whose answers differ from the requests.
 pub(super) struct HandoverServer<const SENDS_COPY: bool>;
 
 /// Event handler that echoes until the last of its connections is closed.
@@ -122,6 +122,7 @@ impl LoadServer for UnframedServer {
     }
 }
 
+/// Returns the number of bytes of the complete messages at the beginning of `bytes`.
 pub(super) fn complete_messages_bytes(bytes: &[u8]) -> usize {
     let mut at = 0;
     while let Some(&length) = bytes[at..].first_chunk::<LENGTH_FIELD_BYTES>() {
@@ -134,7 +135,7 @@ pub(super) fn complete_messages_bytes(bytes: &[u8]) -> usize {
     at
 }
 
-/// A connection of the hand-written event loops.
+/// Server's end of a connection in a hand-written event loop.
 struct EchoConnection<S> {
     stream: S,
     /// Received bytes of an incomplete message.
@@ -203,11 +204,11 @@ impl<S: Read + Write> EchoConnection<S> {
 }
 
 /// Creates a buffer for an incomplete message and the bytes of the next read.
-fn buffer(load: &LoadArgs) -> Vec<u8> {
-    vec![0; READ_BYTES + message_bytes_max(load) as usize]
+fn new_buffer(load: &LoadArgs) -> Vec<u8> {
+    vec![0; READ_BYTES_MAX + message_bytes_max(load) as usize]
 }
 
-/// Peer: an edge-triggered event loop around epoll, without limits and time-outs.
+/// Compared implementation: an edge-triggered epoll loop without limits and time-outs.
 pub(super) struct EpollServer;
 
 impl LoadServer for EpollServer {
@@ -225,7 +226,7 @@ fn serve_by_epoll(
 ) -> Result<Usage, Fault> {
     let set = create_epoll_set(&streams, epoll::EventFlags::IN | epoll::EventFlags::OUT)?;
     let mut connections: Vec<_> = streams.into_iter().map(EchoConnection::new).collect();
-    let (mut buffer, mut open_count) = (buffer(load), connections.len());
+    let (mut buffer, mut open_count) = (new_buffer(load), connections.len());
     let mut events = Vec::with_capacity(256);
     let set_up = usage::thread_usage();
     while open_count > 0 {
@@ -242,7 +243,7 @@ fn serve_by_epoll(
     Ok(set_up)
 }
 
-/// Peer: an event loop with `mio`, the layer over epoll that many async runtimes use.
+/// Compared implementation: an event loop with `mio`, the layer over epoll that many async runtimes use.
 #[cfg(feature = "peers")]
 pub(super) struct MioServer;
 
@@ -259,7 +260,7 @@ impl LoadServer for MioServer {
             poll.registry().register(&mut stream, Token(connections.len()), interest)?;
             connections.push(EchoConnection::new(stream));
         }
-        let (mut buffer, mut open_count) = (buffer(load), connections.len());
+        let (mut buffer, mut open_count) = (new_buffer(load), connections.len());
         let mut events = Events::with_capacity(256);
         let set_up = usage::thread_usage();
         while open_count > 0 {
@@ -279,7 +280,7 @@ impl LoadServer for MioServer {
     }
 }
 
-/// Peer: a tokio task for each connection, all on one thread.
+/// Compared implementation: a tokio task for each connection, all on one thread.
 #[cfg(feature = "peers")]
 pub(super) struct TokioServer;
 
@@ -292,7 +293,7 @@ impl LoadServer for TokioServer {
             for stream in streams {
                 stream.set_nonblocking(true)?;
                 let stream = tokio::net::TcpStream::from_std(stream)?;
-                tasks.push(tokio::spawn(echo_until_closed(stream, buffer(load))));
+                tasks.push(tokio::spawn(echo_until_closed(stream, new_buffer(load))));
             }
             let set_up = usage::thread_usage();
             for task in tasks {
@@ -336,7 +337,7 @@ pub(super) mod foreign {
         const SERVER: Server;
     }
 
-    /// Peer: the event loop of libuv.
+    /// Compared implementation: the event loop of libuv.
     #[cfg(handover_libuv)]
     pub(in crate::net) struct Uv;
     #[cfg(handover_libuv)]
@@ -344,7 +345,7 @@ pub(super) mod foreign {
         const SERVER: Server = crate::raw::peers::servers::LIBUV_SERVER;
     }
 
-    /// Peer: the event loop of Boost.Asio.
+    /// Compared implementation: the event loop of Boost.Asio.
     #[cfg(handover_boost_asio)]
     pub(in crate::net) struct Asio;
     #[cfg(handover_boost_asio)]
@@ -355,7 +356,7 @@ pub(super) mod foreign {
     impl<L: EventLoopLibrary> LoadServer for L {
         fn serve(streams: Vec<TcpStream>, load: &LoadArgs) -> Result<Usage, Fault> {
             let mut set_up = Usage::default();
-            let buffer_bytes = READ_BYTES + message_bytes_max(load) as usize;
+            let buffer_bytes = READ_BYTES_MAX + message_bytes_max(load) as usize;
             L::SERVER.serve(streams, buffer_bytes, || set_up = usage::thread_usage())?;
             Ok(set_up)
         }
@@ -363,10 +364,10 @@ pub(super) mod foreign {
 
     impl<L: EventLoopLibrary> EchoServer for L {
         fn serve(far: TcpStream, message_bytes: usize) -> Result<u64, Fault> {
-            let echoed = L::SERVER.serve(vec![far], READ_BYTES + message_bytes, || ())?;
+            let echoed = L::SERVER.serve(vec![far], READ_BYTES_MAX + message_bytes, || ())?;
             // The first and the last message are none of the turns.
             echoed.checked_sub(2).ok_or_else(|| {
-                Fault::new("the server echoed fewer than two messages, a greeting and a last one")
+                Fault::new("the server echoed fewer than 2 messages, the greeting and the last one")
             })
         }
     }

@@ -29,7 +29,9 @@ impl WaiterState for () {
     }
 }
 
+/// Sender that sets the flag of a [`Signal`].
 pub(super) struct Sender<S>(Arc<S>);
+/// Receiver that waits for the flag of a [`Signal`], with the state of its thread.
 pub(super) struct Receiver<S: Signal>(Arc<S>, S::WaiterState);
 
 impl<S: Signal> Notify for Sender<S> {
@@ -55,6 +57,7 @@ impl<S: Signal> Wait for Receiver<S> {
     }
 }
 
+/// Contender: notifications by a [`Signal`], within one process.
 pub(super) struct SignalMechanism<S>(std::marker::PhantomData<S>);
 
 impl<S: Signal> NotifyLink for SignalMechanism<S> {
@@ -68,6 +71,7 @@ impl<S: Signal> NotifyLink for SignalMechanism<S> {
     }
 }
 
+/// Compared implementation: a flag in a mutex, and `std::sync::Condvar`.
 #[derive(Default)]
 pub(super) struct StdCondvar(Mutex<bool>, Condvar);
 
@@ -90,7 +94,7 @@ impl Signal for StdCondvar {
     }
 }
 
-/// Peer: a flag, and `std::thread::park`.
+/// Compared implementation: a flag, and `std::thread::park`.
 #[derive(Default)]
 pub(super) struct StdPark {
     is_set: AtomicBool,
@@ -125,6 +129,7 @@ mod peers {
     use super::*;
     use event_listener::{Event, Listener, listener};
 
+    /// Compared implementation: a flag in a mutex, and a condition variable, of the crate `parking_lot`.
     #[derive(Default)]
     pub(in crate::notify) struct ParkingLot(parking_lot::Mutex<bool>, parking_lot::Condvar);
 
@@ -147,6 +152,7 @@ mod peers {
         }
     }
 
+    /// Compared implementation: a flag, and an event of the crate `event-listener`.
     #[derive(Default)]
     pub(in crate::notify) struct EventListener {
         is_set: AtomicBool,
@@ -179,6 +185,7 @@ mod peers {
         }
     }
 
+    /// Compared implementation: `tokio::sync::Notify`.
     #[derive(Default)]
     pub(in crate::notify) struct Tokio(tokio::sync::Notify);
 

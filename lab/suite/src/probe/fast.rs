@@ -8,9 +8,10 @@ use handover_base::clock;
 use handover_harness::{Fault, Samples, Setup, Workload};
 use handover_record::Spec;
 
-/// Number of spans per collection, because fastrace keeps at most 10,240 and drops later ones.
+/// Number of spans in one collection, of which fastrace keeps 10,240 at most.
 const BATCH: u64 = 5000;
 
+/// Trace sites of the crate `fastrace`.
 pub(super) struct Fastrace;
 
 impl Sites for Fastrace {
@@ -33,8 +34,8 @@ impl Sites for Fastrace {
     }
 }
 
-/// Workload: calls with recorded spans, and the start and end of each collection, which discards
-/// the spans, as our probes discard old events.
+/// Workload: calls whose spans are collected and then discarded, as this project's probes discard old events; the
+/// start and end of each collection is included.
 pub(super) struct SpanCollection;
 
 impl Workload for SpanCollection {
@@ -51,7 +52,7 @@ impl Workload for SpanCollection {
         let spans = collector.collect().to_span_records(SpanContext::random());
         match spans.len() as u64 {
             BATCH => Ok(()),
-            count => Err(Fault::new(format!("{count} of {BATCH} spans were collected"))),
+            count => Err(Fault::new(format!("{count} spans were collected, expected {BATCH}"))),
         }
     }
 

@@ -11,10 +11,10 @@ use std::hint::black_box;
 const PATTERNS: [(&str, u64); 3] =
     [("suite.flip.one", 1), ("suite.flip.hundred", 100), ("suite.flip.many", 10_000)];
 
-/// Number of iterations of which only one includes the part with the most code locations.
+/// Number of iterations among which the part `many`, the slowest, is measured once.
 const ITERATIONS_PER_MANY: u32 = 64;
 
-/// Workload: enables sites, timed, and disables them again, untimed.
+/// Workload: enables trace sites, which is timed, and disables them, which is not.
 pub(super) struct SwitchSites {
     iterations_count: u32,
 }
@@ -40,8 +40,9 @@ impl Workload for SwitchSites {
         for (pattern, places_count) in PATTERNS {
             let events_count = count_recorded_events(pattern, execute_all_sites)?;
             if events_count != places_count {
-                let why =
-                    format!("{pattern}: recorded {events_count} events at {places_count} places");
+                let why = format!(
+                    "{pattern}: {places_count} places recorded {events_count} events, not one each"
+                );
                 return Err(Fault::new(why));
             }
         }

@@ -5,8 +5,10 @@ use handover_base::{affinity, topology};
 use handover_harness::Fault;
 use handover_probe::{Config, Recording, Summary, disable, enable, prepare, probe, span};
 
+/// Name of the span that [`Probes::recorded_span`] records.
 pub(super) const RECORDED_SITES: &str = "suite.wanted";
 
+/// Trace sites of this project, in `handover-probe`.
 pub(super) struct Probes;
 
 impl Sites for Probes {
@@ -59,8 +61,8 @@ pub(super) fn count_recorded_events(pattern: &str, f: impl FnOnce()) -> Result<u
     }
 }
 
-/// Starts a recording whose writing thread may use every CPU: it would inherit the affinity of this
-/// thread, which would put it on the measured CPU.
+/// Starts a recording whose writing thread may run on every CPU, instead of on the measured CPU of this thread, whose
+/// affinity it would inherit.
 pub(super) fn start_recording(config: Config) -> Result<Recording, Fault> {
     let home = affinity::thread_cpus();
     affinity::set_thread_cpus(&topology::allowed_cpus()).map_err(fault_with_sources)?;
@@ -69,14 +71,15 @@ pub(super) fn start_recording(config: Config) -> Result<Recording, Fault> {
     recording
 }
 
-/// Returns the summary of a recording that did not stop early, or a fault.
+/// Returns `summary`; fails if the recording stopped early.
 pub(super) fn check_complete(summary: Summary) -> Result<Summary, Fault> {
     match &summary.failure {
         None => Ok(summary),
-        Some(failure) => Err(Fault::new(format!("recording stopped early: {failure}"))),
+        Some(failure) => Err(Fault::new(format!("the recording stopped early: {failure}"))),
     }
 }
 
+/// Trace sites with names that match a pattern, enabled until this value is dropped.
 pub(super) struct EnabledSites<'a>(&'a str);
 
 impl<'a> EnabledSites<'a> {

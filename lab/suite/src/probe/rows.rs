@@ -12,7 +12,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::path::Path;
 
-/// Work of the measured function in addition to adding one.
+/// Work of the measured function besides adding one: none, calls, clock readings or probes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FunctionBody {
     /// The function does no further work.
@@ -23,11 +23,11 @@ pub enum FunctionBody {
     TwoStamps,
     /// The function has one disabled probe.
     OneProbe,
-    /// The function has a probe at its start and one at its end, which are disabled unless [`record_calls`] enables them.
+    /// The function has a probe at its start and one at its end, disabled unless [`record_calls`] enables them.
     TwoProbes,
 }
 
-/// Calls the function `n` times and returns the number counted, which is `n`.
+/// Calls the function with the body `inside` `n` times; returns the number of calls that it counted, which is `n`.
 #[must_use]
 pub fn count_calls(inside: FunctionBody, n: u64) -> u64 {
     match inside {
@@ -39,6 +39,7 @@ pub fn count_calls(inside: FunctionBody, n: u64) -> u64 {
     }
 }
 
+/// Returns `x + 1`, and calls two further functions, at its start and at its end.
 #[inline(never)]
 fn two_calls(x: u64) -> u64 {
     hide_value(add_one(x));
@@ -47,7 +48,7 @@ fn two_calls(x: u64) -> u64 {
     y
 }
 
-/// Policy that selects the events to keep in a recording.
+/// Events that a recording keeps: the newest, or all, written to the file during the run or at its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Retention {
     /// The newest events are kept, in memory.
@@ -102,7 +103,7 @@ pub fn copy_trace_to_file(memory: &Path, file: &Path) -> io::Result<u64> {
     Ok(written)
 }
 
-/// Counts of a recording.
+/// Numbers of events that were recorded and lost, and the size of the recording's file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecordingCounts {
     /// Number of events recorded, including those overwritten by newer ones.

@@ -29,9 +29,8 @@ const PARTS_COUNT: f64 = 3.0;
 /// Number of calls timed together.
 const BATCH: u64 = 1000;
 
-/// Minimum quotient of the number of events and the number of lost events. Without a pause between
-/// calls, the writing thread may fall behind; losses are in the record's counters. With more
-/// losses, the round would not measure recording, and is a fault.
+/// Minimum number of events for each lost event; with more losses, the round fails. Without a pause between
+/// calls, the writing thread may fall behind; losses are in the record's counters.
 const EVENTS_PER_LOST_MIN: u64 = 4;
 
 /// Workload: a recording per round, from its start to the finished file.

@@ -10,12 +10,12 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber, trace, trace_span};
 use tracing_subscriber::layer::{self, Layer, SubscriberExt};
 
-/// Number of stored time stamps, which take as many bytes as our own ring.
+/// Number of stored time stamps, which take as many bytes as this project's ring.
 const STAMPS_COUNT: usize = (1 << 20) / 8;
 
-/// Peer: events and spans of the crate `tracing`, of level `TRACE`; recorded by a subscriber of our own or, if
-/// `REGISTRY`, in the registry of `tracing-subscriber`, as most programs use it, with a layer that only reads the
-/// clock when a span is entered and left.
+/// Compared implementation: sites of the crate `tracing`, recorded by a minimal subscriber or, if `REGISTRY`, by the
+/// registry of `tracing-subscriber`. Most programs use the registry, here with a layer that only reads the clock when
+/// a span is entered and left. The level of all events and spans is `TRACE`.
 pub(super) struct Tracing<const REGISTRY: bool = false>;
 
 impl<const REGISTRY: bool> Sites for Tracing<REGISTRY> {

@@ -7,10 +7,10 @@ use std::arch::x86_64::{
     _mm512_stream_si512,
 };
 
-/// Size in bytes of a block, which one iteration of the copy loop copies: a multiple of four registers of any width.
+/// Size in bytes of a block, the unit of a copy's length: four registers of the widest stores.
 pub(crate) const BLOCK_BYTES: usize = 256;
 const LINE_BYTES: usize = 64;
-/// Distance in bytes at which the source is prefetched.
+/// Distance in bytes from the copied bytes to the source bytes that are prefetched.
 const AHEAD_BYTES: usize = 2048;
 
 /// Width of the non-temporal stores of a copy.
@@ -43,7 +43,7 @@ impl StoreWidth {
     }
 }
 
-/// Copies with the widest non-temporal stores of the processor, prefetching the source.
+/// Copies `from` to `to` with the widest non-temporal stores of the processor, prefetching the source.
 ///
 /// # Panics
 /// Panics if the slices differ in length, are not whole blocks, or do not begin on a cache line.
@@ -51,7 +51,7 @@ pub(crate) fn copy_streaming(from: &[u8], to: &mut [u8]) {
     copy_streaming_with(StoreWidth::widest(), from, to);
 }
 
-/// Copies with non-temporal stores of one width.
+/// Copies `from` to `to` with non-temporal stores of the given width.
 ///
 /// # Panics
 /// Panics like `copy_streaming`, and if the processor does not support the width.

@@ -48,7 +48,7 @@ pub(crate) fn hide_value(mut number: u64) -> u64 {
     number
 }
 
-/// Returns `place`, hiding from the compiler what it refers to, like [`hide_value`].
+/// Returns `place`, hiding from the compiler that the reference is the same, like [`hide_value`].
 #[inline(always)]
 pub(crate) fn hide_reference<T>(place: &T) -> &T {
     let mut address: *const T = place;

@@ -27,7 +27,8 @@ unsafe impl Send for RingProducer {}
 // SAFETY: as for the producer.
 unsafe impl Send for RingConsumer {}
 
-pub(crate) fn ring(slots_count: u32) -> Result<(RingProducer, RingConsumer), Fault> {
+/// Creates an SPSC ring by `handover_ring_create`; returns its producer and its consumer.
+pub(crate) fn create_ring(slots_count: u32) -> Result<(RingProducer, RingConsumer), Fault> {
     let kind = handover_ring_kind::HANDOVER_RING_SPSC as u32;
     let (mut producer, mut consumer) = (MaybeUninit::new(None), MaybeUninit::new(None));
     let ends = (Some(&mut producer), Some(&mut consumer));
@@ -46,6 +47,7 @@ pub(crate) fn ring(slots_count: u32) -> Result<(RingProducer, RingConsumer), Fau
 }
 
 impl RingProducer {
+    /// Pushes an item; returns `false` if the ring is full.
     #[inline(always)]
     pub(crate) fn push(&mut self, item: u64) -> bool {
         // SAFETY: the item has the size of the ring's elements, and `&mut self` admits one thread at a time.

@@ -18,7 +18,7 @@ macro_rules! locks {
         $(#[$doc])*
         pub(crate) struct $name(Pin<Box<LockWithCounter<$raw>>>);
 
-        // SAFETY: only with() accesses the counter, with the lock held; the C functions may be
+        // SAFETY: only with_lock() accesses the counter, with the lock held; the C functions may be
         // called by several threads.
         unsafe impl Sync for $name {}
         // SAFETY: no thread holds the lock while the value is moved, and its memory does not belong
@@ -31,7 +31,7 @@ macro_rules! locks {
                 let guarded = Box::pin(guarded);
                 // SAFETY: the lock is pinned at its final address, and no other code has a pointer
                 // to it.
-                done(unsafe { $init(guarded.lock.get()) })?;
+                errno_to_result(unsafe { $init(guarded.lock.get()) })?;
                 Ok(Self(guarded))
             }
 
@@ -51,8 +51,8 @@ macro_rules! locks {
     )*};
 }
 
-/// Converts the return value of a pthread function, an error number or 0.
-fn done(errno: c_int) -> io::Result<()> {
+/// Converts the return value of a pthread function, an error number or 0, to a result.
+fn errno_to_result(errno: c_int) -> io::Result<()> {
     if errno == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(errno)) }
 }
 

@@ -59,7 +59,7 @@ impl Mapping {
         unsafe { self.start.as_ptr().wrapping_add(at).read_volatile() }
     }
 
-    /// Copies the range at `at` to the same offset of another mapping, with non-temporal stores.
+    /// Copies `bytes` bytes at offset `at` to the same offset of the mapping `to`, with non-temporal stores.
     /// The caller ensures that no other copy writes the range and that nothing writes the source.
     pub(crate) fn stream_to(&self, to: &Mapping, at: usize, bytes: usize) {
         let end = at.checked_add(bytes);

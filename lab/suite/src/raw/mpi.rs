@@ -41,11 +41,12 @@ struct MpiFunctions {
         *mut c_void,
     ) -> c_int,
     wtime: unsafe extern "C" fn() -> f64,
-    window: unsafe extern "C" fn(isize, c_int, Handle, Handle, *mut c_void, *mut Handle) -> c_int,
+    allocate_window:
+        unsafe extern "C" fn(isize, c_int, Handle, Handle, *mut c_void, *mut Handle) -> c_int,
     lock_all: unsafe extern "C" fn(c_int, Handle) -> c_int,
     unlock_all: unsafe extern "C" fn(Handle) -> c_int,
     flush: unsafe extern "C" fn(c_int, Handle) -> c_int,
-    free: unsafe extern "C" fn(*mut Handle) -> c_int,
+    free_window: unsafe extern "C" fn(*mut Handle) -> c_int,
     put: MoveFunction,
     get: MoveFunction,
 }
@@ -57,13 +58,17 @@ type MoveFunction =
 /// Handles and constants of MPI whose values differ between the two libraries.
 #[derive(Clone, Copy)]
 struct MpiConstants {
+    /// Value of `MPI_COMM_WORLD`.
     world: Handle,
+    /// Value of `MPI_BYTE`.
     byte: Handle,
+    /// Value of `MPI_INFO_NULL`.
     no_info: Handle,
     /// Value of `MPI_STATUS_IGNORE`.
     no_status: usize,
 }
 
+/// Functions and constants of the MPI library that was loaded.
 #[derive(Clone, Copy)]
 struct LoadedMpi {
     functions: MpiFunctions,
@@ -75,7 +80,7 @@ const OPEN_MPI: &[&str] = &["libmpi.so.40"];
 const MPICH: &[&str] = &["libmpich.so.12", "libmpi.so.12"];
 
 /// Returns the file names to try: of the launcher's library, or of both libraries without a launcher.
-fn names() -> Vec<&'static str> {
+fn library_names() -> Vec<&'static str> {
     let is_set = |variable: &str| std::env::var_os(variable).is_some();
     match (is_set("OMPI_COMM_WORLD_RANK"), is_set("PMI_RANK")) {
         (true, _) => OPEN_MPI.to_vec(),
@@ -84,15 +89,16 @@ fn names() -> Vec<&'static str> {
     }
 }
 
-/// Loads the first available library.
+/// Loads the first MPI library that is installed.
 fn load() -> Result<LoadedMpi, Fault> {
     let mut refused = Vec::new();
-    for name in names() {
+    for name in library_names() {
         // SAFETY: an MPI library's initialisers set up only its own state, and it is never
         // unloaded. RTLD_GLOBAL, as Open MPI's plug-ins use its symbols.
         match unsafe { Library::open(Some(name), RTLD_NOW | RTLD_GLOBAL) } {
             Ok(library) => {
-                return of(library).map_err(|error| Fault::new(format!("{name}: {error}")));
+                return resolve_symbols(library)
+                    .map_err(|error| Fault::new(format!("{name}: {error}")));
             }
             Err(error) => {
                 refused.push(error.source().map_or(error.to_string(), ToString::to_string))
@@ -100,10 +106,11 @@ fn load() -> Result<LoadedMpi, Fault> {
         }
     }
     let refused = refused.join("; ");
-    Err(Fault::new(format!("no MPI library; install Open MPI's or MPICH's: {refused}")))
+    Err(Fault::new(format!("no MPI library could be loaded; install Open MPI or MPICH: {refused}")))
 }
 
-fn of(library: Library) -> Result<LoadedMpi, libloading::Error> {
+/// Returns the functions and constants of a loaded library, which is then never unloaded.
+fn resolve_symbols(library: Library) -> Result<LoadedMpi, libloading::Error> {
     macro_rules! function {
         ($name:literal) => {
             // SAFETY: the MPI standard fixes name and arguments; the module's documentation
@@ -120,11 +127,11 @@ fn of(library: Library) -> Result<LoadedMpi, libloading::Error> {
         send: function!("MPI_Send"),
         receive: function!("MPI_Recv"),
         wtime: function!("MPI_Wtime"),
-        window: function!("MPI_Win_allocate"),
+        allocate_window: function!("MPI_Win_allocate"),
         lock_all: function!("MPI_Win_lock_all"),
         unlock_all: function!("MPI_Win_unlock_all"),
         flush: function!("MPI_Win_flush"),
-        free: function!("MPI_Win_free"),
+        free_window: function!("MPI_Win_free"),
         put: function!("MPI_Put"),
         get: function!("MPI_Get"),
     };
@@ -156,7 +163,7 @@ fn of(library: Library) -> Result<LoadedMpi, libloading::Error> {
 
 /// Returns an error if the MPI function `name` did not return `MPI_SUCCESS`. By default MPI ends
 /// the process on an error instead.
-fn done(name: &str, code: c_int) -> Result<(), Fault> {
+fn check(name: &str, code: c_int) -> Result<(), Fault> {
     match code == SUCCESS {
         true => Ok(()),
         false => Err(Fault::new(format!("{name} failed with the MPI error code {code}"))),
@@ -172,7 +179,7 @@ fn size_as_int(name: &str, bytes: usize) -> Result<c_int, Fault> {
 /// An initialised MPI library. A process can initialise it once, and all ranks must finalise it.
 pub struct Mpi {
     loaded: LoadedMpi,
-    /// Makes the type `!Send`, as only the thread that initialised MPI may use it.
+    /// Marker that makes the type `!Send`, as only the thread that initialised MPI may use it.
     here: std::marker::PhantomData<*const ()>,
 }
 
@@ -197,7 +204,7 @@ impl Mpi {
         }
         let loaded = load()?;
         // SAFETY: INITIALISED makes this the only call in the process; MPI_Init accepts null arguments.
-        done("MPI_Init", unsafe { (loaded.functions.init)(null(), null()) })?;
+        check("MPI_Init", unsafe { (loaded.functions.init)(null(), null()) })?;
         Ok(Self { loaded, here: std::marker::PhantomData })
     }
 
@@ -209,7 +216,7 @@ impl Mpi {
         let (mut text, mut bytes) = (vec![0u8; VERSION_BYTES], 0);
         let to = text.as_mut_ptr().cast();
         // SAFETY: the buffer is longer than the longest description, and `bytes` is writable.
-        done("MPI_Get_library_version", unsafe {
+        check("MPI_Get_library_version", unsafe {
             (self.loaded.functions.version)(to, &raw mut bytes)
         })?;
         let text = CStr::from_bytes_until_nul(&text).map_err(Fault::from_error)?;
@@ -224,9 +231,9 @@ impl Mpi {
         let LoadedMpi { functions, constants } = &self.loaded;
         let (mut rank, mut size) = (0, 0);
         // SAFETY: MPI is initialised while `self` exists; `rank` is a writable int.
-        done("MPI_Comm_rank", unsafe { (functions.rank)(constants.world, &raw mut rank) })?;
+        check("MPI_Comm_rank", unsafe { (functions.rank)(constants.world, &raw mut rank) })?;
         // SAFETY: MPI is initialised while `self` exists; `size` is a writable int.
-        done("MPI_Comm_size", unsafe { (functions.size)(constants.world, &raw mut size) })?;
+        check("MPI_Comm_size", unsafe { (functions.size)(constants.world, &raw mut size) })?;
         Ok((rank.try_into().unwrap_or_default(), size.try_into().unwrap_or_default()))
     }
 
@@ -243,7 +250,7 @@ impl Mpi {
         let (count, rank) = (size_as_int("MPI_Send", bytes.len())?, to_rank as c_int);
         let from = bytes.as_ptr().cast();
         // SAFETY: MPI reads `count` bytes of the slice, during the call only.
-        done("MPI_Send", unsafe {
+        check("MPI_Send", unsafe {
             (functions.send)(from, count, constants.byte, rank, 0, constants.world)
         })
     }
@@ -263,7 +270,7 @@ impl Mpi {
         let to = into.as_mut_ptr().cast();
         // SAFETY: MPI writes at most `count` bytes to the slice, during the call only; the last
         // argument is the library's constant for "no status".
-        done("MPI_Recv", unsafe {
+        check("MPI_Recv", unsafe {
             (functions.receive)(to, count, constants.byte, rank, 0, constants.world, no_status)
         })
     }
@@ -283,8 +290,8 @@ impl Mpi {
         let (mut start, mut window): (*mut u8, Handle) = (null_mut(), 0);
         // SAFETY: `start` is a writable pointer, and `window` is zero and has room for a handle of
         // either width.
-        done("MPI_Win_allocate", unsafe {
-            (functions.window)(
+        check("MPI_Win_allocate", unsafe {
+            (functions.allocate_window)(
                 size,
                 1,
                 constants.no_info,
@@ -295,7 +302,7 @@ impl Mpi {
         })?;
         let window = Window { world: self, window, start, bytes };
         // SAFETY: the window was created above; 0 means no assertions.
-        done("MPI_Win_lock_all", unsafe { (functions.lock_all)(0, window.window) })?;
+        check("MPI_Win_lock_all", unsafe { (functions.lock_all)(0, window.window) })?;
         Ok(window)
     }
 
@@ -305,7 +312,7 @@ impl Mpi {
     /// Fails with the library's error.
     pub fn finalise(self) -> Result<(), Fault> {
         // SAFETY: MPI is initialised, and `self`, the only value that uses it, is consumed.
-        done("MPI_Finalize", unsafe { (self.loaded.functions.finalize)() })
+        check("MPI_Finalize", unsafe { (self.loaded.functions.finalize)() })
     }
 }
 
@@ -343,7 +350,7 @@ impl Window<'_> {
     ) -> Result<(), Fault> {
         if offset.checked_add(bytes).is_none_or(|end| end > self.bytes) {
             return Err(Fault::new(format!(
-                "{name}: {bytes} bytes at {offset} exceed the window of {} bytes",
+                "{name}: {bytes} bytes at offset {offset} exceed the window of {} bytes",
                 self.bytes
             )));
         }
@@ -354,9 +361,9 @@ impl Window<'_> {
         let moved = unsafe {
             moves(ours.cast(), count, byte, rank, offset as isize, count, byte, self.window)
         };
-        done(name, moved)?;
-        // SAFETY: the window is locked since window().
-        done("MPI_Win_flush", unsafe { (functions.flush)(rank, self.window) })
+        check(name, moved)?;
+        // SAFETY: the window is locked since allocate_window().
+        check("MPI_Win_flush", unsafe { (functions.flush)(rank, self.window) })
     }
 
     /// Copies from another rank's memory, and waits for completion.
@@ -378,9 +385,9 @@ impl Window<'_> {
 impl Drop for Window<'_> {
     fn drop(&mut self) {
         let functions = &self.world.loaded.functions;
-        // SAFETY: window() has locked it. A failure here also fails MPI_Finalize, which reports it.
+        // SAFETY: allocate_window() has locked it. A failure here also fails MPI_Finalize, which reports it.
         unsafe { (functions.unlock_all)(self.window) };
-        // SAFETY: window() has created it; this frees it once, together with the other ranks.
-        unsafe { (functions.free)(&raw mut self.window) };
+        // SAFETY: allocate_window() has created it; this frees it once, together with the other ranks.
+        unsafe { (functions.free_window)(&raw mut self.window) };
     }
 }

@@ -8,16 +8,16 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::sync::OnceLock;
 
-/// Shared object with the called function; loaded first, so that the caller's object finds it by its soname.
-pub(crate) const CALLEE_FILE: &[u8] =
+/// Bytes of the shared object with the called functions; loaded first, so that the loader finds it by its soname.
+pub(crate) const CALLEE_OBJECT: &[u8] =
     include_bytes!(concat!(env!("OUT_DIR"), "/libhandover_callee.so"));
-/// Shared object with the loops, which call the function of [`CALLEE_FILE`].
-pub(crate) const CALLER_FILE: &[u8] =
+/// Bytes of the shared object with the loops that call the functions in [`CALLEE_OBJECT`].
+pub(crate) const CALLER_OBJECT: &[u8] =
     include_bytes!(concat!(env!("OUT_DIR"), "/libhandover_caller.so"));
 
 type CallLoop = extern "C" fn(u64) -> u64;
 
-/// The loops of [`CALLER_FILE`], each at -O0 and at -O3.
+/// The loops of [`CALLER_OBJECT`], each at -O0 and at -O3.
 #[derive(Debug)]
 pub(crate) struct CallLoops {
     pub(crate) plt: [CallLoop; 2],
@@ -28,19 +28,19 @@ pub(crate) struct CallLoops {
     _files: [OwnedFd; 2],
 }
 
-/// Returns the loops of [`CALLER_FILE`], which are loaded on first use and never unloaded; fails with the loader's message.
+/// Returns the loops of [`CALLER_OBJECT`], loaded on first use and never unloaded; fails with the loader's message.
 pub(crate) fn load_loops() -> Result<&'static CallLoops, &'static str> {
     static LOADED: OnceLock<Result<CallLoops, String>> = OnceLock::new();
-    LOADED.get_or_init(load).as_ref().map_err(String::as_str)
+    LOADED.get_or_init(load_objects).as_ref().map_err(String::as_str)
 }
 
-fn load() -> Result<CallLoops, String> {
-    let (callee, callee_file) = load_object("libhandover_callee.so", CALLEE_FILE)?;
-    let (caller, caller_file) = load_object("libhandover_caller.so", CALLER_FILE)?;
+fn load_objects() -> Result<CallLoops, String> {
+    let (callee, callee_file) = load_object("libhandover_callee.so", CALLEE_OBJECT)?;
+    let (caller, caller_file) = load_object("libhandover_caller.so", CALLER_OBJECT)?;
     let found = |name: &str| {
         // SAFETY: c/elsewhere.c and c/empty_elsewhere.c define every loop of this object with this signature.
         let symbol = unsafe { caller.get::<CallLoop>(name) };
-        symbol.map(|it| *it).map_err(|error| format!("{name}: {error}"))
+        symbol.map(|it| *it).map_err(|error| format!("cannot find {name}: {error}"))
     };
     let loops = CallLoops {
         plt: [found("handover_loop_plt_o0")?, found("handover_loop_plt_o3")?],
@@ -54,16 +54,16 @@ fn load() -> Result<CallLoops, String> {
 }
 
 fn load_object(name: &str, bytes: &[u8]) -> Result<(Library, OwnedFd), String> {
-    let file = memory_file(name, bytes)
-        .map_err(|error| format!("{name} cannot be put into a memory file: {error}"))?;
+    let file = create_memory_file(name, bytes)
+        .map_err(|error| format!("cannot write {name} to a memory file: {error}"))?;
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     // SAFETY: the file is the object that build.rs linked from c/, which has neither constructors
     // nor destructors.
     let library = unsafe { Library::open(Some(&path), RTLD_NOW | RTLD_LOCAL) };
-    Ok((library.map_err(|error| format!("{name} cannot be loaded: {error}"))?, file))
+    Ok((library.map_err(|error| format!("cannot load {name}: {error}"))?, file))
 }
 
-fn memory_file(name: &str, bytes: &[u8]) -> io::Result<OwnedFd> {
+fn create_memory_file(name: &str, bytes: &[u8]) -> io::Result<OwnedFd> {
     let mut file = File::from(memfd_create(name, MemfdFlags::CLOEXEC)?);
     file.write_all(bytes)?;
     Ok(file.into())

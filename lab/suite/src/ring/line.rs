@@ -10,7 +10,7 @@ use handover_harness::{Fault, Handover, Participant, Region, Role, Samples, Setu
 use handover_record::{Spec, Wait};
 use zerocopy::FromZeros;
 
-/// Cache line with the number of the lap and the items.
+/// Cache line with the number of the writer's lap and seven items.
 #[derive(FromZeros)]
 #[repr(C, align(64))]
 struct Line([AtomicU64; 8]);
@@ -19,7 +19,7 @@ struct Line([AtomicU64; 8]);
 const ITEMS_PER_LINE: u64 = 7;
 /// Number of cache lines in the floor's circular buffer.
 const LINES: u64 = 128;
-/// Distance in cache lines at which both participants prefetch, as our ring does.
+/// Number of cache lines ahead that both participants prefetch, as this project's ring does.
 const LINES_AHEAD: u64 = 3;
 
 /// State that both participants share.
@@ -29,9 +29,11 @@ struct Lines {
     lines: [Line; LINES as usize],
     /// Number of lines read; updated every half lap of the buffer.
     read_count: AtomicU64,
-    /// Padding, so that `read` is alone on its cache lines.
+    /// Padding, so that `read_count` is alone on its cache lines.
     padding: [u64; 15],
+    /// Word on which the reader sleeps.
     reader: WaitLine<1>,
+    /// Word on which the writer sleeps.
     writer: WaitLine<1>,
     tally: Tally,
 }

@@ -26,13 +26,14 @@ const ADDRESSES: [&str; 3] = ["sm://", "tcp://127.0.0.1:0", "uds://"];
 
 /// Waiting of both participants by default: polling for a while, then sleeping.
 pub(super) const WAITS_BY_DEFAULT: usize = 0;
-/// Waiting of both participants without sleeping.
+/// Waiting of both participants: polling without end.
 pub(super) const WAITS_SPINNING: usize = 1;
-/// Waiting of both participants without polling.
+/// Waiting of both participants: sleeping at once, without polling.
 pub(super) const WAITS_SLEEPING: usize = 2;
 
-/// Kind of the calls that a benchmark makes, and their order.
+/// Kind of calls that a benchmark makes: empty ones, ones with a payload, or several in flight.
 pub(super) trait CallKind: Send + Sync + Sized + 'static {
+    /// Arguments of the benchmarks of this kind of calls.
     type Args: Args;
 
     /// Declarations of the benchmarks of this kind of calls, one for each transport and way of waiting.
@@ -45,7 +46,7 @@ pub(super) trait CallKind: Send + Sync + Sized + 'static {
         1
     }
 
-    /// Makes one call or, if several may be in flight, starts one and waits for the oldest.
+    /// Completes one call or, if several may be in flight, starts one when fewer are in flight.
     fn call(&self, caller: &mut EndpointCaller) -> Result<(), Fault>;
 }
 
@@ -74,7 +75,7 @@ const fn find_spec(specs: &[Declared], transport: usize, waits: usize) -> Spec {
     specs[at].2
 }
 
-/// Declaration of the benchmark of a call through shared memory.
+/// Declaration of the benchmark `rpc/noop`: a call without arguments through shared memory.
 const NOOP_SM: Spec = Spec::new(
     "rpc/noop",
     "call without arguments and result through shared memory, both sides spinning",
@@ -164,7 +165,7 @@ impl Payload for SocketPayload {
     }
 }
 
-/// Calls whose result is the payload sent.
+/// Calls that send a payload and return the same payload.
 pub(super) struct EchoCalls<A> {
     sent: Vec<u8>,
     args: std::marker::PhantomData<fn() -> A>,
@@ -205,7 +206,7 @@ args! {
     }
 }
 
-/// Calls of which several are in flight: each operation starts one and waits for the oldest.
+/// Calls of which several are in flight: each operation waits for the oldest, if there are enough, and starts one.
 pub(super) struct ManyCalls {
     concurrency_count: usize,
     providers_count: u16,
@@ -244,6 +245,7 @@ impl CallKind for ManyCalls {
     }
 }
 
+/// Calling endpoint, with its calls in flight and the number of calls so far.
 pub(super) struct EndpointCaller {
     endpoint: Endpoint,
     peer: Peer,
@@ -260,10 +262,10 @@ impl EndpointCaller {
     }
 }
 
-/// Medium: calls from an endpoint in one participant to an endpoint in the other.
+/// Medium of round trips: calls from an endpoint in one participant to an endpoint in the other.
 pub(super) struct CallMedium<W, const TRANSPORT: usize, const WAITS: usize> {
     call_kind: W,
-    server: Region<PublishedAddress>,
+    server_address: Region<PublishedAddress>,
     config: Config,
 }
 
@@ -281,11 +283,11 @@ impl<W: CallKind, const TRANSPORT: usize, const WAITS: usize> RelayMedium
         if WAITS == WAITS_SLEEPING {
             config.spin_ns_max = 0;
         }
-        Ok(Self { call_kind: W::new(args), server: setup.shared_region()?, config })
+        Ok(Self { call_kind: W::new(args), server_address: setup.shared_region()?, config })
     }
 
     fn new_ping_state(&self) -> Result<EndpointCaller, Fault> {
-        let address = self.server.wait()?.parse().map_err(Fault::from_error)?;
+        let address = self.server_address.wait()?.parse().map_err(Fault::from_error)?;
         let mut endpoint = Endpoint::new(self.config.clone()).map_err(Fault::from_error)?;
         let peer = endpoint.connect(&address).map_err(Fault::from_error)?;
         Ok(EndpointCaller { endpoint, peer, calls_in_flight: VecDeque::new(), calls_count: 0 })
@@ -335,7 +337,7 @@ impl<W: CallKind, const TRANSPORT: usize, const WAITS: usize> RelayMedium
         let address = endpoint
             .listen(&ADDRESSES[TRANSPORT].parse().map_err(Fault::from_error)?)
             .map_err(Fault::from_error)?;
-        self.server.publish(&address.to_string())?;
+        self.server_address.publish(&address.to_string())?;
         // Nothing else ends it. The last answer is still on its way, in memory that lives as long
         // as the caller's, or in the kernel.
         endpoint.serve();

@@ -13,22 +13,22 @@ use std::time::Duration;
 
 /// Index of the part with the time between two requests.
 const CALL_PART: usize = 0;
-/// Index of the part with the time for the least served client.
+/// Index of the part with the time of a call if all clients were served at the rate of the slowest.
 const LEAST_PART: usize = 1;
 /// Number of calls for which one sample of the least served client is recorded.
 const CALLS_PER_LEAST_SAMPLE: u64 = 1000;
 
 /// Workload: a server, which is timed, and clients that call it without a pause.
 pub(super) struct RpcClients {
-    server: Region<PublishedAddress>,
+    server_address: Region<PublishedAddress>,
     clients_count: usize,
     /// `true` if participants share CPUs, so that a waiting participant must not keep its CPU.
-    crowded: bool,
+    is_crowded: bool,
 }
 
 /// Counters of served requests. All accesses are Relaxed: only the server's thread uses them.
 struct RequestCounts {
-    /// Number of requests of each client, by its index among the peers.
+    /// Number of requests of each client, by the slot of its connection.
     by_client: Vec<AtomicU64>,
     /// Number of all requests so far.
     served: AtomicU64,
@@ -55,12 +55,12 @@ impl Handover for RpcClients {
     }
 
     fn setup(args: &ClientsArgs, setup: &mut Setup) -> Result<Self, Fault> {
-        let (clients_count, crowded) = (args.clients_count as usize, setup.is_crowded());
-        Ok(Self { server: setup.shared_region()?, clients_count, crowded })
+        let (clients_count, is_crowded) = (args.clients_count as usize, setup.is_crowded());
+        Ok(Self { server_address: setup.shared_region()?, clients_count, is_crowded })
     }
 
     fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
-        let spin_ns_max = if self.crowded { 0 } else { Config::default().spin_ns_max };
+        let spin_ns_max = if self.is_crowded { 0 } else { Config::default().spin_ns_max };
         let config = Config { spin_ns_max, ..Config::default() };
         if participant.index > 0 {
             return self.run_client(config);
@@ -73,7 +73,7 @@ impl Handover for RpcClients {
 impl RpcClients {
     /// Runs a client: calls until the server has stopped.
     fn run_client(&self, config: Config) -> Result<(), Fault> {
-        let address = self.server.wait()?.parse().map_err(Fault::from_error)?;
+        let address = self.server_address.wait()?.parse().map_err(Fault::from_error)?;
         let mut endpoint = Endpoint::new(config).map_err(Fault::from_error)?;
         let peer = endpoint.connect(&address).map_err(Fault::from_error)?;
         loop {
@@ -108,7 +108,7 @@ impl RpcClients {
         let address = endpoint
             .listen(&"sm://".parse().map_err(Fault::from_error)?)
             .map_err(Fault::from_error)?;
-        self.server.publish(&address.to_string())?;
+        self.server_address.publish(&address.to_string())?;
         while endpoint.peers().count() < self.clients_count {
             endpoint.progress(Duration::from_millis(1));
         }

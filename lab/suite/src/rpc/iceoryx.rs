@@ -1,4 +1,4 @@
-//! Peer: a request and its response by iceoryx2, both sides polling.
+//! Compared implementation: a request and its response by iceoryx2, both sides polling.
 
 use super::PublishedAddress;
 use super::calls::{CallMedium, Noop, VIA_SM, WAITS_BY_DEFAULT};
@@ -17,12 +17,14 @@ const END: u64 = u64::MAX;
 /// Opened service, which creates clients and servers.
 type Service = PortFactory<ipc::Service, u64, (), u64, ()>;
 
-/// Medium: a request-response service of iceoryx2.
+/// Medium of round trips: a request-response service of iceoryx2.
 pub(super) struct IceoryxMedium {
-    service: Region<PublishedAddress>,
+    /// Name of the service, published by the server.
+    service_name: Region<PublishedAddress>,
     pause: PollPause,
 }
 
+/// Client of an iceoryx2 service, with the number of its last call.
 pub(super) struct IceoryxCaller {
     client: Client<ipc::Service, u64, (), u64, ()>,
     call_number: u64,
@@ -30,7 +32,8 @@ pub(super) struct IceoryxCaller {
     _node: Node<ipc::Service>,
 }
 
-fn open(name: &str) -> Result<(Node<ipc::Service>, Service), Fault> {
+/// Opens or creates the service `name`; returns its node, and the service.
+fn open_service(name: &str) -> Result<(Node<ipc::Service>, Service), Fault> {
     // It writes to standard error that it found no configuration.
     set_log_level(LogLevel::Error);
     let node = NodeBuilder::new().create::<ipc::Service>().map_err(Fault::from_error)?;
@@ -46,11 +49,11 @@ impl RelayMedium for IceoryxMedium {
     type PingState = IceoryxCaller;
 
     fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
-        Ok(Self { service: setup.shared_region()?, pause: PollPause::new(setup) })
+        Ok(Self { service_name: setup.shared_region()?, pause: PollPause::new(setup) })
     }
 
     fn new_ping_state(&self) -> Result<IceoryxCaller, Fault> {
-        let (node, service) = open(&self.service.wait()?)?;
+        let (node, service) = open_service(&self.service_name.wait()?)?;
         let client = service.client_builder().create().map_err(Fault::from_error)?;
         Ok(IceoryxCaller { client, call_number: 0, _node: node })
     }
@@ -83,9 +86,9 @@ impl RelayMedium for IceoryxMedium {
         // Relaxed: only the numbers must differ.
         let number = SERVICES_COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("handover/noop/{}/{number}", std::process::id());
-        let (_node, service) = open(&name)?;
+        let (_node, service) = open_service(&name)?;
         let server = service.server_builder().create().map_err(Fault::from_error)?;
-        self.service.publish(&name)?;
+        self.service_name.publish(&name)?;
         let mut turns = 0;
         loop {
             let Some(request) = server.receive().map_err(Fault::from_error)? else {

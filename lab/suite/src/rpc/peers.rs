@@ -1,7 +1,7 @@
-//! Peers: tarpc and tonic, over the same kinds of sockets as ours.
+//! Compared implementations: tarpc and tonic, over the same kinds of sockets as this project's calls.
 //!
 //! Both sides have a single-threaded runtime, in which both libraries answer fastest: a call then
-//! has one wake-up in each direction, like ours. tarpc's messages use our encoding.
+//! has one wake-up in each direction, like this project's. tarpc's messages use this project's encoding.
 
 pub(super) mod tarpc;
 pub(super) mod tonic;
@@ -25,7 +25,7 @@ const ECHOED_PAYLOAD: &[u8] = b"correct before fast";
 
 /// Kind of socket over which RPC libraries are measured.
 pub(super) trait SocketKind: Send + Sync + 'static {
-    /// Declaration of the benchmark, the same as for our contender.
+    /// Declaration of the benchmark, which this project's calls have too.
     const SPEC: Spec;
     type Listener;
     type Stream: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static;
@@ -99,7 +99,7 @@ impl SocketKind for UnixSocket {
     }
 }
 
-/// Client and server of an RPC library, with two procedures.
+/// Client and server of an RPC library, with the procedures `echo` and `noop`.
 pub(super) trait RpcLibrary: Send + Sync + 'static {
     type Client;
 
@@ -108,13 +108,13 @@ pub(super) trait RpcLibrary: Send + Sync + 'static {
     async fn noop(client: &mut Self::Client) -> Result<(), Fault>;
     /// Closes the connection, after the server has answered all calls.
     async fn end(client: Self::Client) -> Result<(), Fault>;
-    /// Serves one connection until it is closed; returns the number of timed calls.
+    /// Serves one connection until it is closed; returns the number of calls of `noop`, which are timed.
     async fn serve<K: SocketKind>(stream: K::Stream) -> Result<u64, Fault>;
 }
 
-/// Medium: calls by an RPC library over one kind of socket.
+/// Medium of round trips: calls by an RPC library over one kind of socket.
 pub(super) struct LibraryMedium<L, K> {
-    server: Region<PublishedAddress>,
+    server_address: Region<PublishedAddress>,
     library_and_socket: PhantomData<fn() -> (L, K)>,
 }
 
@@ -131,12 +131,12 @@ fn new_runtime() -> Result<Runtime, Fault> {
 impl<L: RpcLibrary, K: SocketKind> LibraryMedium<L, K> {
     /// Connects a client, and checks one echo.
     fn connect_client(&self) -> Result<LibraryCaller<L::Client>, Fault> {
-        let (address, runtime) = (self.server.wait()?, new_runtime()?);
+        let (address, runtime) = (self.server_address.wait()?, new_runtime()?);
         let client = runtime.block_on(async {
             let mut client = L::connect::<K>(&address).await?;
             match L::echo(&mut client, ECHOED_PAYLOAD.to_vec()).await? {
                 came if came == ECHOED_PAYLOAD => Ok(client),
-                came => Err(Fault::new(format!("sent {ECHOED_PAYLOAD:?}, received {came:?}"))),
+                came => Err(Fault::new(format!("the echo of {ECHOED_PAYLOAD:?} is {came:?}"))),
             }
         });
         Ok(LibraryCaller { client: client?, runtime })
@@ -149,7 +149,7 @@ impl<L: RpcLibrary, K: SocketKind> RelayMedium for LibraryMedium<L, K> {
     type PingState = Option<LibraryCaller<L::Client>>;
 
     fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
-        Ok(Self { server: setup.shared_region()?, library_and_socket: PhantomData })
+        Ok(Self { server_address: setup.shared_region()?, library_and_socket: PhantomData })
     }
 
     fn new_ping_state(&self) -> Result<Self::PingState, Fault> {
@@ -173,7 +173,7 @@ impl<L: RpcLibrary, K: SocketKind> RelayMedium for LibraryMedium<L, K> {
     fn echo(&self) -> Result<u64, Fault> {
         new_runtime()?.block_on(async {
             let (listener, address) = K::listen()?;
-            self.server.publish(&address)?;
+            self.server_address.publish(&address)?;
             L::serve::<K>(K::accept(&listener).await?).await
         })
     }

@@ -11,13 +11,13 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use zerocopy::FromZeros;
 
-/// Peer: one byte over a pair of Unix sockets, and one back. If `SPINS`, both participants repeat non-blocking calls.
+/// Compared implementation: one byte over a pair of Unix sockets and one back, by non-blocking calls if `SPINS`.
 pub(super) struct SocketPair<const SPINS: bool> {
     caller_end: UnixStream,
     server_end: UnixStream,
 }
 
-/// Value sent instead of a call, to end the round.
+/// Byte that ends the round; every other byte is a call.
 const END: u8 = 0xff;
 
 impl<const SPINS: bool> RelayMedium for SocketPair<SPINS> {
@@ -75,8 +75,8 @@ fn read_byte(mut end: &UnixStream) -> Result<u8, Fault> {
     }
 }
 
-/// Peer: a hand-written call through shared memory, with a slot for the request and one for the
-/// answer, each with a length that the reader checks, and a `match` over the procedures.
+/// Compared implementation: a hand-written call through shared memory, with one slot for the request and one for the
+/// answer. Each has a length that the reader checks, and a `match` selects the procedure.
 pub(super) struct SharedSlots<const ADAPTS: bool> {
     slots: Region<[MessageSlot; 2]>,
     mode: WaitMode,
@@ -85,6 +85,7 @@ pub(super) struct SharedSlots<const ADAPTS: bool> {
 /// Number of words in a request or an answer, including the procedure and the length.
 const SLOT_WORDS: usize = 7;
 
+/// Slot for one message in shared memory: a request or an answer.
 #[derive(FromZeros)]
 #[repr(C, align(128))]
 pub(super) struct MessageSlot {

@@ -39,9 +39,10 @@ args! {
 
 pub(super) const PACKET_LENGTH_BYTES: u32 = 1500;
 
-/// Maximum number of packets sent between two checks for marks.
+/// Maximum number of packets that a client sends before it polls for packets that the arbiter has returned.
 const UNSEEN_MAX: usize = 128;
 
+/// Constructor of a scheduler with one algorithm.
 pub(super) trait MakeScheduler: Send + Sync + 'static {
     type Scheduler: Scheduler<Token> + Send + 'static;
     fn make(config: &engine::Config) -> Result<Self::Scheduler, engine::ConfigError>;
@@ -114,7 +115,7 @@ impl Iterator for Offers<'_> {
     }
 }
 
-/// Differences between the benchmarks of a client and an arbiter.
+/// Variant of the benchmark of clients and an arbiter: its declaration, and the packets that get time stamps.
 trait Variant: Send + Sync + 'static {
     /// Declaration of the benchmark.
     const SPEC: Spec;
@@ -131,8 +132,8 @@ struct Driver<A: MakeScheduler, M: Variant> {
     clients_left: AtomicU32,
     /// Counts of packets sent, transmitted and dropped.
     tally: Tally,
-    /// Counts of packets sent, and of those marked by the arbiter.
-    marked: Tally,
+    /// Counts of packets sent, and of those that the arbiter has released.
+    released_tally: Tally,
     variant: PhantomData<M>,
 }
 
@@ -164,14 +165,14 @@ impl<A: MakeScheduler, M: Variant> Handover for Driver<A, M> {
             idle_policy,
             clients_left: AtomicU32::new(args.clients_count),
             tally: Tally::default(),
-            marked: Tally::default(),
+            released_tally: Tally::default(),
             variant: PhantomData,
         })
     }
 
     fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
         if participant.index == 1 {
-            self.marked.add_received(self.arbiter.take()?.run().total_ledger().released);
+            self.released_tally.add_received(self.arbiter.take()?.run().total_ledger().released);
             return Ok(());
         }
         let index = (participant.index as u32).saturating_sub(1);
@@ -192,7 +193,7 @@ impl<A: MakeScheduler, M: Variant> Handover for Driver<A, M> {
             yield_if_shared(self.idle_policy);
         }
         let counts = client.counts();
-        self.marked.add_sent(counts.sent);
+        self.released_tally.add_sent(counts.sent);
         self.tally.add_sent(counts.sent);
         self.tally.add_received(counts.transmitted);
         self.tally.add_wrong(counts.dropped);
@@ -204,7 +205,7 @@ impl<A: MakeScheduler, M: Variant> Handover for Driver<A, M> {
     }
 
     fn verify(&self) -> Result<(), Fault> {
-        self.tally.verify().and(self.marked.verify())
+        self.tally.verify().and(self.released_tally.verify())
     }
 }
 
@@ -361,7 +362,7 @@ impl<C: Channel> Handover for Mailbox<C> {
                     }
                     Some(word) if word == next => next += 1,
                     Some(word) => {
-                        return Err(Fault::new(format!("received {word}, expected {next}")));
+                        return Err(Fault::new(format!("received number {word}, expected {next}")));
                     }
                     None => break,
                 }
@@ -378,9 +379,9 @@ impl<C: Channel> Handover for Mailbox<C> {
     }
 }
 
-/// Peer: a scheduler in a mutex. Clients lock the mutex to enqueue packets, and another participant
-/// locks it to dequeue them: for each packet if `EACH`, otherwise for as many together as our
-/// clients send and our arbiter takes.
+/// Compared implementation: a scheduler in a mutex, which clients lock to enqueue packets, and another participant to
+/// dequeue them. They lock it for each packet if `EACH`, otherwise for as many packets as the clients send and the
+/// arbiter takes together.
 struct MutexScheduler<A: MakeScheduler, const EACH: bool> {
     shared: Mutex<A::Scheduler>,
     args: DriveArgs,

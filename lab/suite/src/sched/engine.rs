@@ -24,9 +24,9 @@ args! {
 
 /// Number of packets that are enqueued in a row, and then dequeued.
 const SWING_PACKETS: u64 = 64;
-/// Number of times that packets are enqueued and dequeued in one sample.
+/// Number of times in one sample that [`SWING_PACKETS`] packets are enqueued and dequeued.
 const SWINGS: u64 = 16;
-/// Number of packets enqueued or dequeued in one sample.
+/// Number of steps in one sample, each of which enqueues or dequeues a packet.
 const STEPS: u64 = 2 * SWING_PACKETS * SWINGS;
 /// Number of packets that pass through the scheduler in one sample.
 const PACKETS: u64 = STEPS / 2;
@@ -37,7 +37,7 @@ pub(super) trait Engine: 'static {
     const DESCRIPTION: &'static str;
     type Scheduler: Scheduler<u64>;
     fn new(config: &Config) -> Result<Self::Scheduler, ConfigError>;
-    /// Returns the weights of the flow set, in the notation of [`FlowSet`](super::flowset::FlowSet).
+    /// Returns the flows' weights, different ones if `mixed`, in the notation of [`FlowSet`](super::flowset::FlowSet).
     fn weights(mixed: bool) -> &'static str {
         if mixed { "1-1000-50" } else { "1" }
     }
@@ -130,7 +130,9 @@ impl<E: Engine> Workload for EnqueueDequeue<E> {
         let totals = self.scheduler.totals();
         let queued = self.scheduler.len() as u64;
         if totals.refused > 0 || totals.enqueued != totals.dequeued + queued {
-            return Err(Fault::new(format!("{totals:?} do not match {queued} queued packets")));
+            return Err(Fault::new(format!(
+                "the scheduler's totals {totals:?} do not match its {queued} queued packets"
+            )));
         }
         Ok(())
     }
@@ -206,7 +208,7 @@ impl<E: Engine> Workload for WalkFloor<E> {
     }
 }
 
-/// Cache lines linked to one cycle in random order.
+/// Cache lines linked in a cycle in random order.
 struct MemoryWalk {
     lines: Vec<Line>,
     /// Index of the current line.

@@ -28,11 +28,11 @@ const SETS: [&str; 6] = [
     "1-100-10:64-1500-10:100",
 ];
 
-/// Index of the part with the index computed whenever a flow is empty.
+/// Index of the part with the fairness index at the times when a flow becomes empty.
 const WHEN_EMPTY_PART: usize = 0;
-/// Index of the part with packets of maximum length.
+/// Index of the part with the fairness index while all flows have packets, of maximum length.
 const BACKLOGGED_PART: usize = 1;
-/// Index of the part with packets of random length.
+/// Index of the part with the fairness index while all flows have packets, of random length.
 const ANY_LENGTH_PART: usize = 2;
 
 /// Number of packets that each backlogged flow has in the queue.
@@ -41,7 +41,7 @@ const DEPTH: u32 = 2;
 /// algorithm does.
 const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Workload: computes the fairness index of an algorithm.
+/// Workload: the worst-case fairness index of an algorithm, in bytes.
 struct Fairness<E> {
     options: TesterOptions,
     packets_count: u64,
@@ -61,7 +61,7 @@ impl<E: Engine> Fairness<E> {
         let report = tester.run(&mut scheduler, 2 * self.packets_count);
         match report.dropped {
             0 => Ok(report.wfi_bytes),
-            dropped => Err(Fault::new(format!("{dropped} packets were dropped"))),
+            dropped => Err(Fault::new(format!("{dropped} packets were dropped, expected none"))),
         }
     }
 

@@ -24,13 +24,14 @@ use handover_sched::engine::{DropPolicy, FLOWS_LIMIT, FlowSpec, LENGTH_LIMIT_BYT
 use std::fmt::{self, Display};
 use std::str::FromStr;
 
-/// Set of flows, numbered part by part, weight by weight, length by length.
+/// Set of flows in parts, each with its weights, packet lengths and number of flows. The flows are numbered part by
+/// part, weight by weight, length by length.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowSet {
     parts: Vec<FlowSetPart>,
 }
 
-/// Part of a flow set, between two commas.
+/// Part of a flow set: flows of each combination of a weight and a packet length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowSetPart {
     /// Weights of the flows.
@@ -50,7 +51,7 @@ pub struct ValueRange {
 }
 
 impl ValueRange {
-    fn at(self, index: u32) -> u32 {
+    fn value_at(self, index: u32) -> u32 {
         let between = u64::from(self.count - 1).max(1);
         let above = u64::from(self.max - self.min) * u64::from(index) / between;
         self.min + above as u32 // at most max - min
@@ -58,7 +59,7 @@ impl ValueRange {
 
     /// Iterates over the values in ascending order.
     pub fn values(self) -> impl DoubleEndedIterator<Item = u32> + Clone {
-        (0..self.count).map(move |index| self.at(index))
+        (0..self.count).map(move |index| self.value_at(index))
     }
 
     /// Returns the number of values.
@@ -175,7 +176,7 @@ impl FromStr for FlowSet {
             flows_count = u64::saturating_add(flows_count, part.flows_total());
             if flows_count > FLOWS_LIMIT.into() {
                 parser.column = start_column;
-                let message = format!("{flows_count} flows up to here: at most {FLOWS_LIMIT}");
+                let message = format!("{flows_count} flows up to this part: at most {FLOWS_LIMIT}");
                 return Err(parser.error(message));
             }
             parts.push(part);
@@ -202,6 +203,7 @@ const LENGTH: NumberKind = NumberKind { name: "length in bytes", max: LENGTH_LIM
 const STEPS: NumberKind = NumberKind { name: "number of steps", max: FLOWS_LIMIT as u64 };
 const FLOWS: NumberKind = NumberKind { name: "number of flows", max: FLOWS_LIMIT as u64 };
 
+/// Parser of the notation.
 struct Parser<'a> {
     rest: &'a str,
     /// Number of the current part, from 1.
@@ -244,15 +246,15 @@ impl Parser<'_> {
         Ok(FlowSetPart { weights, lengths_bytes, flows_count })
     }
 
-    /// Parses a colon, which precedes what `before` describes.
-    fn parse_colon(&mut self, before: &str) -> Result<(), FlowSetError> {
+    /// Parses a colon; an error says that a colon and `next` were expected.
+    fn parse_colon(&mut self, next: &str) -> Result<(), FlowSetError> {
         match self.peek() {
             Some(':') => {
                 self.take_char();
                 Ok(())
             }
-            None | Some(',') => Err(self.error(format!("expected `:` and {before}"))),
-            Some(other) => Err(self.error(format!("expected `:` and {before}, found {other:?}"))),
+            None | Some(',') => Err(self.error(format!("expected `:` and {next}"))),
+            Some(other) => Err(self.error(format!("expected `:` and {next}, found {other:?}"))),
         }
     }
 
@@ -305,8 +307,9 @@ impl Parser<'_> {
             Some('m') => 1 << 20,
             None | Some(':' | ',' | '-') => 1,
             Some(other) => {
-                let message = "expected a digit, a suffix (K, M, k, m) or the end of the number";
-                return Err(self.error(format!("{message}, found {other:?}")));
+                return Err(self.error(format!(
+                    "expected a digit, a suffix (K, M, k, m) or the end of the number, found {other:?}"
+                )));
             }
         };
         if factor > 1 {

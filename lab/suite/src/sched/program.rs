@@ -43,8 +43,8 @@ impl LoadProgram {
         self.threads.iter().map(|(&thread, specs)| (thread, specs.as_slice()))
     }
 
-    /// Iterates over the numbers of clients with specifications that are ignored, because there are
-    /// only `threads_count` clients.
+    /// Iterates over the numbers of clients whose load sections are ignored, because there are only
+    /// `threads_count` clients.
     pub fn ignored_clients(&self, threads_count: u32) -> impl Iterator<Item = u32> {
         self.threads.range(threads_count..).map(|(&thread, _)| thread)
     }
@@ -130,13 +130,14 @@ const EXPECTED_SIZE: &str = "a packet size in bytes, 1 to 65535, such as 64 or 1
 const EXPECTED_BURST: &str = "a burst of packets, 1 to 1000000, such as 1 or 8";
 const EXPECTED_THREAD: &str = "a thread's number, 0 to 65535";
 
+/// Word of a line, with the column of its first character.
 #[derive(Clone, Copy)]
 struct Word<'a> {
     column: usize,
     text: &'a str,
 }
 
-/// Words of a line that have not been read.
+/// Reader of the words of a line.
 struct Words<'a> {
     line: usize,
     /// Whole line.

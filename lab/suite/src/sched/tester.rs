@@ -31,12 +31,12 @@ use handover_sched::engine::{
 use handover_sched::fairness::FairnessIndex;
 use std::fmt::Debug;
 
-/// Trait of a token that the generator's packets can carry.
+/// Type of a token that the generator's packets can carry.
 pub trait TesterToken: Copy + Debug + Default {}
 
 impl<T: Copy + Debug + Default> TesterToken for T {}
 
-/// Generator of packets that it enqueues and dequeues, with an observer of fairness.
+/// Load generator that enqueues packets to a scheduler, dequeues them, and computes the fairness index.
 #[derive(Debug)]
 pub struct Tester {
     generator: Generator,
@@ -93,7 +93,7 @@ impl Tester {
         })
     }
 
-    /// Returns the tester without its observer of fairness, which costs about as much as a scheduler.
+    /// Returns the tester without the fairness index, whose computation costs about as much as a scheduler.
     pub fn without_fairness(mut self) -> Self {
         self.watch = None;
         self
@@ -198,7 +198,7 @@ impl Tester {
             let Some(packet) = self.dequeue(scheduler) else { break };
             self.report.dequeued += 1;
             self.report.enqueued += 1;
-            // Enqueued before served() is called, so that the flow is never without a packet.
+            // Enqueued before record_served() is called, so that the flow is never without a packet.
             match scheduler.enqueue(self.now_ns, next_packet(packet.flow)) {
                 Ok(_) => watch.record_queued(packet.flow),
                 Err(_) => self.report.dropped += 1,

@@ -1,4 +1,4 @@
-//! Peer: the kernel's timers, one descriptor for each, all in one epoll set.
+//! Compared implementation: the kernel's timers, one descriptor for each, all in one epoll set.
 
 use super::{Timers, check_expiry};
 use handover_harness::Fault;
@@ -12,9 +12,10 @@ use rustix::time::{
 };
 
 const NS_PER_S: u64 = 1_000_000_000;
-/// Distance of the earliest deadline in seconds, so that no timer expires by itself during a round.
+/// Time in seconds from the setup to the earliest deadline, so that no timer expires by itself during a round.
 const AHEAD_S: u64 = 3600;
 
+/// Timer with a timerfd of its own.
 struct Timer {
     fd: OwnedFd,
     key: u32,
@@ -22,10 +23,10 @@ struct Timer {
     deadline_ns: Option<u64>,
 }
 
-/// Peer: one timerfd for each timer. As the kernel's time cannot be set, `prepare()` arms the due
+/// Compared implementation: one timerfd for each timer. As the kernel's time cannot be set, `prepare()` arms the due
 /// timers with a deadline in the past; their interrupts are not part of any figure.
 pub(super) struct TimerFds {
-    set: OwnedFd,
+    epoll_set: OwnedFd,
     timers: Vec<Timer>,
     /// Indices of free entries in `timers`.
     vacant: Vec<u32>,
@@ -50,7 +51,7 @@ impl TimerFds {
     /// Stores an event for each expired timer in `events`; returns their number.
     fn poll(&mut self) -> Result<usize, Errno> {
         self.events.clear();
-        epoll::wait(&self.set, spare_capacity(&mut self.events), Some(&Timespec::default()))?;
+        epoll::wait(&self.epoll_set, spare_capacity(&mut self.events), Some(&Timespec::default()))?;
         Ok(self.events.len())
     }
 }
@@ -59,22 +60,27 @@ impl Timers for TimerFds {
     type Id = u32;
 
     fn new(timers_max: u32) -> Result<Self, Fault> {
-        let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let epoll_set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let timer = |index: u32| {
             let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
             let fd = timerfd_create(TimerfdClockId::Monotonic, flags)?;
-            epoll::add(&set, &fd, epoll::EventData::new_u64(index.into()), epoll::EventFlags::IN)?;
+            epoll::add(
+                &epoll_set,
+                &fd,
+                epoll::EventData::new_u64(index.into()),
+                epoll::EventFlags::IN,
+            )?;
             Ok(Timer { fd, key: 0, deadline_ns: None })
         };
         // One more timer, for the pair.
         let timers: Result<Vec<Timer>, Errno> = (0..=timers_max).map(timer).collect();
         let timers = timers.map_err(|errno| {
             let why = "does `ulimit -n` allow as many descriptors? If not, set fewer timers";
-            Fault::new(format!("{} timerfds: {errno}; {why}", timers_max + 1))
+            Fault::new(format!("cannot create {} timerfds: {errno}; {why}", timers_max + 1))
         })?;
         let now = clock_gettime(ClockId::Monotonic);
         Ok(Self {
-            set,
+            epoll_set,
             timers,
             vacant: (0..=timers_max).rev().collect(),
             began_ns: (now.tv_sec.cast_unsigned() + AHEAD_S) * NS_PER_S,
@@ -84,10 +90,10 @@ impl Timers for TimerFds {
 
     #[inline]
     fn start(&mut self, deadline_ns: u64, key: u32) -> u32 {
-        let index = self.vacant.pop().expect("more timers were started than allocated");
+        let index = self.vacant.pop().expect("at most timers_max timers run");
         let timer = &mut self.timers[index as usize];
         (timer.key, timer.deadline_ns) = (key, Some(deadline_ns));
-        arm(&timer.fd, self.began_ns + deadline_ns).expect("timerfd_settime failed");
+        arm(&timer.fd, self.began_ns + deadline_ns).expect("set a timerfd");
         index
     }
 

@@ -14,13 +14,14 @@ use tokio::time::Instant;
 use tokio_util::time::DelayQueue;
 use tokio_util::time::delay_queue::Key;
 
-/// Peer: the cancellable wheel of the crate `hierarchical_hash_wheel_timer`.
+/// Compared implementation: the cancellable wheel of the crate `hierarchical_hash_wheel_timer`.
 pub(super) struct HashedWheel {
     wheel: QuadWheelWithOverflow<Entry>,
     now_ms: u64,
     started_count: u64,
 }
 
+/// Entry of the wheel: a timer's id and its key.
 #[derive(Debug)]
 struct Entry {
     id: u64,
@@ -67,7 +68,7 @@ impl Timers for HashedWheel {
     }
 }
 
-/// Peer: the `DelayQueue` of `tokio-util`, in a runtime with a paused clock.
+/// Compared implementation: the `DelayQueue` of `tokio-util`, in a runtime with a paused clock.
 pub(super) struct DelayQueueTimers {
     // Declared before the runtime, so that it is dropped first.
     queue: DelayQueue<u32>,

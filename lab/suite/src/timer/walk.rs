@@ -24,7 +24,7 @@ pub(super) struct SlotWalk {
 }
 
 impl SlotWalk {
-    /// Frees a slot; returns its key, `None` if the slot is not used.
+    /// Frees a slot; returns the key of its timer, or `None` if the slot was free.
     #[inline]
     fn free(&mut self, index: u32) -> Option<u32> {
         let slot = &mut self.slots[index as usize];
@@ -57,7 +57,7 @@ impl Timers for SlotWalk {
 
     #[inline]
     fn start(&mut self, _: u64, key: u32) -> u32 {
-        let index = self.vacant.pop().expect("more timers were started than allocated");
+        let index = self.vacant.pop().expect("at most timers_max timers run");
         let slot = &mut self.slots[index as usize];
         (slot.key, slot.is_used) = (key, true);
         index

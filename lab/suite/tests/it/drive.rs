@@ -4,10 +4,10 @@ use handover_event::{Config, EndReason, HandlerTable};
 use handover_suite::event::drive::*;
 use std::thread;
 
-/// Pace that sends the first hello and always answers.
-struct Opens;
+/// Policy that sends the first hello and answers every hello.
+struct FirstHelloSender;
 
-impl ReplyPolicy for Opens {
+impl ReplyPolicy for FirstHelloSender {
     fn start_actions(&mut self) -> StartActions {
         StartActions { sends_first_hello: true, ..StartActions::default() }
     }
@@ -46,12 +46,12 @@ fn two_machines_answer_each_other_until_one_stops() {
     assert!((200..=201).contains(&second.stats().handled), "{second:?}");
 }
 
-/// Says the first hello if it is to, and answers always.
-struct Rally {
+/// Policy that sends the first hello if `sends_first_hello`, and answers every hello.
+struct EndlessAnswers {
     sends_first_hello: bool,
 }
 
-impl ReplyPolicy for Rally {
+impl ReplyPolicy for EndlessAnswers {
     fn start_actions(&mut self) -> StartActions {
         StartActions { sends_first_hello: self.sends_first_hello, ..StartActions::default() }
     }
@@ -61,11 +61,13 @@ impl ReplyPolicy for Rally {
     }
 }
 
-/// Lets two rally by the last of `ids_count` ids.
-fn rally_by_id<L: HandlerLookup<Rally> + Send + 'static>(ids_count: usize) {
-    let policies = [Rally { sends_first_hello: false }, Rally { sends_first_hello: true }];
+/// Fails unless two machines that look up the last of `ids_count` handlers answer each other 100 times.
+fn check_exchange_by_id<L: HandlerLookup<EndlessAnswers> + Send + 'static>(ids_count: usize) {
+    let policies =
+        [EndlessAnswers { sends_first_hello: false }, EndlessAnswers { sends_first_hello: true }];
     let [mut first, second] =
-        new_pair_by_id::<Rally, L>(policies, ids_count, Config::default()).expect("machines");
+        new_pair_by_id::<EndlessAnswers, L>(policies, ids_count, Config::default())
+            .expect("machines");
     let second = second.spawn(thread::Builder::new()).expect("a thread");
     while first.stats().handled < 100 {
         assert_eq!(first.run_once().expect("it runs").end_reason, None);
@@ -80,14 +82,16 @@ fn rally_by_id<L: HandlerLookup<Rally> + Send + 'static>(ids_count: usize) {
 #[test]
 fn two_machines_answer_each_other_with_either_handler_lookup() {
     for ids_count in [1, 2, 20] {
-        rally_by_id::<HandlerTable<KindPartner<Rally>, KindMessage>>(ids_count);
-        rally_by_id::<LinearHandlerTable<KindPartner<Rally>, KindMessage>>(ids_count);
+        check_exchange_by_id::<HandlerTable<KindPartner<EndlessAnswers>, KindMessage>>(ids_count);
+        check_exchange_by_id::<LinearHandlerTable<KindPartner<EndlessAnswers>, KindMessage>>(
+            ids_count,
+        );
     }
 }
 
 #[test]
 fn server_answers_all_clients_on_their_own_threads() {
-    let clients = (0..5).map(|_| Opens);
+    let clients = (0..5).map(|_| FirstHelloSender);
     let (mut server, clients) =
         new_server_with_clients(LimitedAnswers::new(1000), clients, Config::default())
             .expect("machines");
@@ -108,7 +112,7 @@ fn server_answers_all_clients_on_their_own_threads() {
 
 #[test]
 fn every_subscriber_answers_every_post() {
-    let subscribers = (0..5).map(|_| Opens);
+    let subscribers = (0..5).map(|_| FirstHelloSender);
     let (mut announcer, subscribers) =
         new_topic_server_with_clients(LimitedAnswers::new(100), subscribers, Config::default())
             .expect("machines");

@@ -38,10 +38,10 @@ const REFUSED: &[(&str, usize, usize, &str)] = &[
     ("1:1500:3q", 1, 9, "expected a digit, a suffix (K, M, k, m)"),
     ("1:1500:1,2:1500,3:1500:1", 2, 16, "expected `:` and the number of flows"),
     ("1-9-1:1500:1", 1, 5, "1 step from 1 to 9"),
-    ("1:1500:16M,1:1500:1M", 2, 12, "17000000 flows up to here: at most 16777216"),
+    ("1:1500:16M,1:1500:1M", 2, 12, "17000000 flows up to this part: at most 16777216"),
     ("1:1500:1n", 1, 9, "expected a digit"),
     ("1:1500:99999999999999999999999", 1, 8, "must lie in"),
-    ("1-1M-16M:1-1m-16M:16M", 1, 1, "flows up to here"),
+    ("1-1M-16M:1-1m-16M:16M", 1, 1, "flows up to this part"),
 ];
 
 #[test]

@@ -44,8 +44,8 @@ fn ping_pong_loses_no_notification_and_publishes_earlier_writes<M: Mechanism>() 
     });
 }
 
-/// Returns the number of notifications that one wait returns after `count` of them.
-fn counted<M: Mechanism>(count: u64) -> u64 {
+/// Sends `count` notifications; returns the number that one wait then returns.
+fn count_of_one_wait<M: Mechanism>(count: u64) -> u64 {
     let (sender, mut receiver) = M::pair().expect(M::NAME);
     (0..count).for_each(|_| sender.notify());
     receiver.wait()
@@ -68,8 +68,8 @@ macro_rules! contract {
 
             #[test]
             fn wait_counts_all_pending_notifications() {
-                assert_eq!(counted::<$mechanism>(4096), 4096);
-                assert_eq!(counted::<$mechanism>(10_000), $count_max);
+                assert_eq!(count_of_one_wait::<$mechanism>(4096), 4096);
+                assert_eq!(count_of_one_wait::<$mechanism>(10_000), $count_max);
             }
         }
     )*};

@@ -18,7 +18,7 @@ thread 7
 1s 1M 64 1
 ";
 
-fn spec(
+fn load_section(
     duration_ns: u64,
     bandwidth_bps: u64,
     length_bytes: u32,
@@ -34,11 +34,14 @@ fn parse_error(text: &str) -> (usize, usize, String) {
 }
 
 #[test]
-fn specifications_are_in_order_and_absent_clients_are_listed() {
+fn load_sections_are_in_order_and_ignored_clients_are_listed() {
     let program = parse_load_program(TWO_CLIENTS).unwrap();
-    let first = spec(1_000_000_000, 100_000_000, 64, 1);
-    assert_eq!(program.sections_of(0), [first, spec(2_000_000_000, 1_000_000_000, 1500, 8)]);
-    assert_eq!(program.sections_of(1), [spec(500_000_000, 10_000_000, 300, 2)]);
+    let first = load_section(1_000_000_000, 100_000_000, 64, 1);
+    assert_eq!(
+        program.sections_of(0),
+        [first, load_section(2_000_000_000, 1_000_000_000, 1500, 8)]
+    );
+    assert_eq!(program.sections_of(1), [load_section(500_000_000, 10_000_000, 300, 2)]);
     assert_eq!(program.sections_of(2), []);
     assert_eq!(program.threads().map(|(thread, _)| thread).collect::<Vec<_>>(), [0, 1, 7]);
     assert_eq!(program.ignored_clients(2).collect::<Vec<_>>(), [7]);
@@ -46,7 +49,7 @@ fn specifications_are_in_order_and_absent_clients_are_listed() {
 }
 
 #[test]
-fn specifications_of_one_client_may_be_in_several_sections() {
+fn load_sections_of_one_client_may_be_in_several_places() {
     let program =
         parse_load_program("thread 1\n1s 1M 64 1\nthread 0\n\tthread 1 # again\n2s 1M 64 1 #\n")
             .unwrap();
@@ -68,7 +71,11 @@ fn thread_and_number_anywhere_in_a_line_begin_a_client() {
         "1s 1M 64 1 thread 2",
     ] {
         let program = parse_load_program(&format!("thread 1\n{line}\n5s 1M 64 1\n")).expect(line);
-        assert_eq!(program.sections_of(2), [spec(5_000_000_000, 1_000_000, 64, 1)], "{line}");
+        assert_eq!(
+            program.sections_of(2),
+            [load_section(5_000_000_000, 1_000_000, 64, 1)],
+            "{line}"
+        );
         assert_eq!(program.sections_of(1), [], "{line}");
     }
     // A comment begins no client, be it a line or the rest of one.
@@ -131,7 +138,7 @@ fn values_beyond_a_limit_are_refused_with_the_column() {
     let most = parse_load_program("1h 1000T 65535 1M\nthread 65535").unwrap();
     assert_eq!(
         most.sections_of(0),
-        [spec(3_600_000_000_000, 1_000_000_000_000_000, 65535, 1_000_000)]
+        [load_section(3_600_000_000_000, 1_000_000_000_000_000, 65535, 1_000_000)]
     );
 }
 

@@ -96,6 +96,7 @@ impl<F: QueueFunctions> Drop for Queue<F> {
     }
 }
 
+/// Sender of a C++ queue.
 pub(crate) struct Sender<F: QueueFunctions>(NonNull<c_void>, Arc<Queue<F>>);
 
 // SAFETY: the end's memory does not belong to a thread, and all its methods but clone(), which does
@@ -119,7 +120,7 @@ impl<F: QueueFunctions> Sender<F> {
 
 impl<F: QueueFunctions> Clone for Sender<F> {
     fn clone(&self) -> Self {
-        Self::new(&self.1).expect("allocate another handle of the queue")
+        Self::new(&self.1).expect("allocate another sender of the queue")
     }
 }
 
@@ -130,6 +131,7 @@ impl<F: QueueFunctions> Drop for Sender<F> {
     }
 }
 
+/// Receiver of a C++ queue.
 pub(crate) struct Receiver<F: QueueFunctions> {
     end: NonNull<c_void>,
     _queue: Arc<Queue<F>>,

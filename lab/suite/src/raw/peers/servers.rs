@@ -45,7 +45,8 @@ pub(crate) const LIBUV_SERVER: Server = Server(handover_libuv_serve);
 #[derive(Clone, Copy)]
 pub(crate) struct Server(Serve);
 
-extern "C" fn call<F: FnMut()>(closure: *mut c_void) {
+/// Calls the closure of type `F` at the address `closure`.
+extern "C" fn call_closure<F: FnMut()>(closure: *mut c_void) {
     // SAFETY: serve() passes a pointer to its own closure of this type, and uses the closure no
     // more until the library has returned.
     let closure = unsafe { &mut *closure.cast::<F>() };
@@ -65,7 +66,8 @@ impl Server {
         let context: *mut c_void = (&raw mut set_up).cast();
         // SAFETY: the library owns the descriptors from here on; `fds` and the closure outlive the
         // call.
-        let count = unsafe { (self.0)(fds.as_ptr(), fds.len(), buffer_bytes, call::<F>, context) };
+        let count =
+            unsafe { (self.0)(fds.as_ptr(), fds.len(), buffer_bytes, call_closure::<F>, context) };
         u64::try_from(count).map_err(|_| io::Error::from_raw_os_error(-count as i32))
     }
 }

@@ -14,16 +14,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tonic::codegen::tokio_stream::StreamExt as _;
 
-/// Procedures of the measured service.
+/// Procedures of the measured service: `noop` and `echo`.
 #[tarpc::service]
 pub(crate) trait Peer {
     async fn noop();
     async fn echo(bytes: Vec<u8>) -> Vec<u8>;
 }
 
+/// Server of the procedures `noop` and `echo`.
 #[derive(Clone)]
 struct Server {
-    /// Number of calls without arguments.
+    /// Number of calls of `noop`.
     calls_count: Arc<AtomicU64>,
 }
 
@@ -63,13 +64,14 @@ impl<T: DeserializeOwned> Deserializer<T> for Postcard {
     }
 }
 
+/// Compared implementation: the RPC library `tarpc`.
 pub(crate) struct Tarpc;
 
 impl RpcLibrary for Tarpc {
     type Client = PeerClient;
 
-    async fn connect<K: SocketKind>(place: &str) -> Result<PeerClient, Fault> {
-        let frames = LengthDelimitedCodec::builder().new_framed(K::connect(place).await?);
+    async fn connect<K: SocketKind>(address: &str) -> Result<PeerClient, Fault> {
+        let frames = LengthDelimitedCodec::builder().new_framed(K::connect(address).await?);
         let transport = serde_transport::new(frames, Postcard);
         Ok(PeerClient::new(client::Config::default(), transport).spawn())
     }

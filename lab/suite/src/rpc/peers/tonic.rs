@@ -31,14 +31,15 @@ struct Payload {
     bytes: Vec<u8>,
 }
 
+/// Server of the procedures `Noop`, `Echo` and `Stop`.
 #[derive(Debug, Clone, Default)]
 struct PeerServer {
-    /// Number of calls without arguments.
+    /// Number of calls of [`NOOP_PATH`].
     calls_count: Arc<AtomicU64>,
     stop: Arc<Notify>,
 }
 
-/// Handler of requests to one path, for a [`PeerServer`].
+/// Handler of the requests for one path of a [`PeerServer`].
 struct Procedure {
     server: PeerServer,
     path: String,
@@ -92,13 +93,14 @@ async fn call_procedure(
     Ok(answer.into_inner().bytes)
 }
 
+/// Compared implementation: the RPC library `tonic`.
 pub(crate) struct Tonic;
 
 impl RpcLibrary for Tonic {
     type Client = Grpc<Channel>;
 
-    async fn connect<K: SocketKind>(place: &str) -> Result<Grpc<Channel>, Fault> {
-        let endpoint = Endpoint::from_shared(K::uri(place)).map_err(Fault::from_error)?;
+    async fn connect<K: SocketKind>(address: &str) -> Result<Grpc<Channel>, Fault> {
+        let endpoint = Endpoint::from_shared(K::uri(address)).map_err(Fault::from_error)?;
         Ok(Grpc::new(endpoint.connect().await.map_err(Fault::from_error)?))
     }
 

@@ -36,6 +36,7 @@ pub(super) struct Generator {
     burst: u32,
     /// Number of packets left in the current row.
     burst_left: u32,
+    /// Flow that gets the packets of the current row.
     burst_flow: u32,
 }
 

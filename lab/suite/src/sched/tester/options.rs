@@ -57,7 +57,7 @@ impl FromStr for QueueThreshold {
     }
 }
 
-/// Error of parsing the options.
+/// Error of parsing the options: an unknown option, or a missing or invalid value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OptionsError {
@@ -111,7 +111,9 @@ fn number(text: &str, max: u64) -> Result<u64, String> {
     let is_whole = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     let value = is_whole.then(|| digits.parse::<u64>().unwrap_or(u64::MAX).saturating_mul(factor));
     value.filter(|value| *value <= max).ok_or_else(|| {
-        format!("expected a whole number up to {max}, optionally followed by K, M, k or m")
+        format!(
+            "expected a whole number up to {max}, optionally followed by K (1000), M (1000000), k (1024) or m (1048576)"
+        )
     })
 }
 
