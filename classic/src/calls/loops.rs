@@ -28,6 +28,7 @@ pub(super) const TWO_EXTRA_CALLS_LABEL: &str = "Function call with two additiona
 /// Prefix of the labels of rows with probes of this project.
 pub(super) const TWO_PROBES_LABEL: &str = "Function call with two probes";
 
+/// Rows of C loops: label, path of the call, `true` if the cost of the first row is subtracted.
 const C_ROWS: [(&str, CallPath, bool); 10] = [
     (SAME_FILE_CALL_LABEL, CallPath::SameFile, false),
     (STATIC_CALL_LABEL, CallPath::Static, true),
@@ -44,6 +45,7 @@ const C_ROWS: [(&str, CallPath, bool); 10] = [
 /// Label of the row whose calls an optimising compiler removes; a test checks the machine code.
 const EMPTY: &str = "Empty function, noinline";
 
+/// Rows of Rust loops: label, content of the function, recording while the loop runs.
 const PROBED_ROWS: [(&str, FunctionBody, Trace); 9] = [
     (SAME_FILE_CALL_LABEL, FunctionBody::Nothing, Trace::None),
     (TWO_EXTRA_CALLS_LABEL, FunctionBody::TwoCalls, Trace::None),
@@ -55,10 +57,10 @@ const PROBED_ROWS: [(&str, FunctionBody, Trace); 9] = [
     (STREAMED, FunctionBody::TwoProbes, Trace::Streamed(TraceMedium::Memory)),
     (STREAMED, FunctionBody::TwoProbes, Trace::Streamed(TraceMedium::Dir)),
 ];
-/// Prefix of a row's label; the destination of the trace follows.
+/// Prefix of the label of a row whose trace is streamed; the trace's destination follows.
 const STREAMED: &str = "Function call with two probes, streamed to";
 
-/// Events that are recorded while a loop runs.
+/// Recording while a loop runs: none, one that filters all events out, the newest events in memory, or streaming.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trace {
     None,
@@ -172,6 +174,7 @@ pub(super) fn measure_rows(
     Ok(())
 }
 
+/// Runs `run` under the recording `trace`; returns its result and the counts of recorded events.
 fn recorded<T>(
     trace: Trace,
     folders: &TraceFolders,
@@ -192,6 +195,7 @@ fn recorded<T>(
     done
 }
 
+/// Runs a loop after a warm-up, and returns its ticks per call.
 fn timed(run: impl Fn(u64) -> u64, text: &str, calls_count: u64) -> anyhow::Result<f64> {
     // Untimed warm-up: the row before has left its own state in caches and branch predictors.
     black_box(run(black_box(1000)));
