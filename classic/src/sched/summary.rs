@@ -30,7 +30,7 @@ pub struct ResultRow {
     pub waits: Option<PacketWaits>,
 }
 
-/// Shares between 0 and 1.
+/// Share of all bytes that a client obtained, and the share due to it, both between 0 and 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Share {
     /// Share that the client obtained.
@@ -39,14 +39,14 @@ pub struct Share {
     pub due: f64,
 }
 
-/// Unit of a column, chosen by its largest value.
+/// Decimal prefix of a column's unit and its factor, chosen by the column's largest value.
 struct Scale {
     prefix: &'static str,
     unit: f64,
 }
 
 impl Scale {
-    fn of(most: f64) -> Scale {
+    fn for_maximum(most: f64) -> Scale {
         let (prefix, unit) = match most {
             most if most >= 1e9 => ("G", 1e9),
             most if most >= 1e6 => ("M", 1e6),
@@ -60,8 +60,8 @@ impl Scale {
 pub fn print_table(rows: &[ResultRow], seconds: f64, out: &mut dyn Write) -> io::Result<()> {
     let per_second = |n: u64| n as f64 / seconds.max(1e-9);
     let most = |of: fn(&Counts) -> u64| rows.iter().map(|row| of(&row.counts)).max().unwrap_or(0);
-    let packets = Scale::of(per_second(most(|it| it.transmitted)));
-    let bits = Scale::of(per_second(most(|it| it.transmitted_bytes)) * 8.0);
+    let packets = Scale::for_maximum(per_second(most(|it| it.transmitted)));
+    let bits = Scale::for_maximum(per_second(most(|it| it.transmitted_bytes)) * 8.0);
     writeln!(
         out,
         "{:>6} {:>14} {:>9} {:>10} {:>10} {:>8} {:>8} {:>8} {:>12}",

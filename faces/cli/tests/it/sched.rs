@@ -273,7 +273,7 @@ fn packets_beyond_a_full_flow_are_dropped_counted_and_flagged() {
 fn clients_beyond_the_number_of_cpus_all_send() {
     let home = Home::new();
     let said = home.run("sched -t 40 -b 1G --seconds 1 --stamp none -- -flowsets 1:1500:40");
-    let said = said.code(0).tells(&["40 clients and the arbiter on"]);
+    let said = said.code(0).tells(&["40 clients and the arbiter share"]);
     let table = rows(&said);
     assert_eq!(table.len(), 41);
     assert!(table.iter().all(|row| row.packets > 0), "{said}");
@@ -387,7 +387,7 @@ fn impossible_scheduler_options_are_refused_before_the_start() {
         ("-- -flowsets 1:9M:1", "must lie in 1..="),
         ("-- -flowsets 1:1500", "column 7"),
         ("-- -qmin 3", "--test"),
-        ("-- -fast", "no scheduler option"),
+        ("-- -fast", "unknown scheduler option"),
         ("--test -- -alg fair", "no algorithm is called"),
         ("--test -- -qmax", "-qmax needs a value"),
     ] {
