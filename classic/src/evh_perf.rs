@@ -60,7 +60,7 @@ pub fn run(args: &EvhPerf, out: &mut dyn Write) -> anyhow::Result<()> {
     ran
 }
 
-/// Flags of received signals: SIGINT, and SIGTERM or SIGHUP.
+/// Flags that signals set: SIGINT sets `interrupted`; SIGTERM and SIGHUP set `terminated`.
 pub struct Signals {
     interrupted: Arc<AtomicBool>,
     terminated: Arc<AtomicBool>,
@@ -81,13 +81,12 @@ impl Signals {
         Ok(Self { interrupted: interrupted?, terminated })
     }
 
-    fn are_received(&self) -> bool {
+    fn is_any_received(&self) -> bool {
         // Relaxed: the flags publish no other data.
         self.interrupted.load(Ordering::Relaxed) || self.terminated.load(Ordering::Relaxed)
     }
 
-    /// Returns the result of a program that completed its work after a signal: exit code 130 after
-    /// SIGINT, or else success.
+    /// Returns an error with exit code 130 if SIGINT was received; otherwise `Ok`, also after SIGTERM or SIGHUP.
     fn exit_result(&self) -> anyhow::Result<()> {
         // Relaxed: the flag publishes no other data.
         match self.interrupted.load(Ordering::Relaxed) {

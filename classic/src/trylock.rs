@@ -24,9 +24,9 @@ const MILLIONS_MAX: u64 = 30_000_000;
 const MILLIONS_DEFAULT_A: u64 = 200;
 /// Default number of tries of a thread in test B, in millions.
 const MILLIONS_DEFAULT_B: u64 = 40;
-/// Maximum number of the latest busy tries whose costs each thread keeps, in a circular buffer.
+/// Capacity of each thread's circular buffer with the costs of its latest busy tries.
 const COSTS_KEPT_MAX: usize = 1 << 20;
-/// Tries between two checks of whether all threads are done.
+/// Number of tries between two checks that all threads are done.
 const TRIES_PER_CHECK: u64 = 1 << 12;
 
 /// Arguments of `handover trylock`.
@@ -57,7 +57,7 @@ pub struct Trylock {
     /// 1048576 at most
     #[arg(short = 'o', value_name = "FILE", requires = "free")]
     dump: Option<PathBuf>,
-    /// The lock: a POSIX semaphore, as the original, or another
+    /// The lock: a POSIX semaphore, as in the original, or another
     #[arg(long, value_enum, default_value_t = LockKind::Sem)]
     via: LockKind,
 }
@@ -88,7 +88,7 @@ pub fn run(args: &Trylock, out: &mut dyn Write) -> anyhow::Result<()> {
     }
 }
 
-/// Arguments of the program, after their checks.
+/// Checked arguments of the program; `core` allocates the lock, and `free` selects test B.
 struct TrylockPlan {
     cpus: Vec<u32>,
     core: Option<u32>,
@@ -160,7 +160,7 @@ fn measure<L: Lock>(
     Ok(stamp.write_line(out, "main", line!(), text)?)
 }
 
-/// Costs of the tries of a thread in test B.
+/// Numbers and total costs of a thread's operations in test B: busy tries, successful tries (`free`), unlocks (`post`).
 #[derive(Default)]
 struct Costs {
     busy: u64,
@@ -175,6 +175,7 @@ struct Costs {
 }
 
 impl Costs {
+    /// Stores the cost of a busy try; in a full buffer, it replaces the oldest.
     fn keep(&mut self, ticks: u64) {
         let ticks = u32::try_from(ticks).unwrap_or(u32::MAX);
         if self.kept.len() < COSTS_KEPT_MAX {
@@ -186,6 +187,7 @@ impl Costs {
     }
 }
 
+/// Runs test B, in which a thread that gets the lock releases it at once, and prints the costs.
 fn pass_around<L: Lock>(
     lock: &L,
     plan: &TrylockPlan,
@@ -246,7 +248,7 @@ fn pass_around<L: Lock>(
     dump(plan, &threads)
 }
 
-/// Writes one cost a line, in ns, thread by thread, each thread's in order of time.
+/// Writes the kept costs of busy tries to the file of `-o`: in ns, one a line, thread by thread, the oldest first.
 fn dump(plan: &TrylockPlan, threads: &[Costs]) -> anyhow::Result<()> {
     let Some((file, path)) = &plan.dump else { return Ok(()) };
     let mut file = BufWriter::new(file);
@@ -262,7 +264,7 @@ fn dump(plan: &TrylockPlan, threads: &[Costs]) -> anyhow::Result<()> {
     write().with_context(|| format!("-o {}: write the costs", path.display()))
 }
 
-/// Counter of the threads that have done their tries.
+/// Shared counter of the threads that have done their tries, as one of the threads uses it.
 struct Finished<'a> {
     count: &'a AtomicUsize,
     threads_count: usize,

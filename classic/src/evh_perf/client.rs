@@ -266,7 +266,7 @@ fn run_load(
         if is_finished {
             break;
         }
-        if signals.are_received() {
+        if signals.is_any_received() {
             load.stop();
         }
         match is_alone {
@@ -345,7 +345,7 @@ fn report_results(
         let outcomes: Vec<LoadReport> = loads.into_iter().map(|(outcome, _)| outcome).collect();
         log.write(&outcomes)?;
     }
-    if signals.are_received() {
+    if signals.is_any_received() {
         return Err(Interrupted.into());
     }
     match failed.first() {
@@ -411,7 +411,7 @@ fn run_ramp(
         let (load, holds) = try_rate(args, rate, each, signals, printer)?;
         highest = if holds { Some(rate) } else { highest };
         loads.push(load);
-        if signals.are_received() {
+        if signals.is_any_received() {
             break;
         }
     }
@@ -430,13 +430,13 @@ fn search_highest_rate(
     let mut rate = SEARCH_RATE_MIN;
     while rate <= SEARCH_RATE_MAX {
         let (mut load, mut holds) = try_rate(args, rate, each, signals, printer)?;
-        if !holds && !signals.are_received() {
+        if !holds && !signals.is_any_received() {
             // A second attempt: another process may have disturbed the first.
             (load, holds) = try_rate(args, rate, each, signals, printer)?;
         }
         let is_complete = load.0.is_complete();
         loads.push(load);
-        if signals.are_received() || !is_complete {
+        if signals.is_any_received() || !is_complete {
             break;
         }
         if holds {
@@ -542,7 +542,7 @@ pub fn run_in_processes(
                 }
             }
         }
-        if signals.are_received() {
+        if signals.is_any_received() {
             parts.iter_mut().for_each(WorkerProcess::close_stdin);
         }
         if outcomes.iter().all(Option::is_some) {

@@ -310,7 +310,7 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
         "limit": failed,
     });
     let mut closed = 0;
-    if !signals.are_received() {
+    if !signals.is_any_received() {
         // The server closes the connections that it rejects at about this time.
         thread::sleep(REJECT_DELAY);
         closed = closed_since(&mut processes)?;
@@ -351,7 +351,7 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
     // All parts close at the same time.
     processes.iter_mut().for_each(WorkerProcess::close_stdin);
     drop(processes);
-    if signals.are_received() {
+    if signals.is_any_received() {
         return signals.exit_result();
     }
     match failed {
@@ -394,7 +394,7 @@ fn open(
                 *so_far = result.or(line["opened"].as_u64()).unwrap_or(*so_far);
             }
         }
-        if signals.are_received() && !is_stopped {
+        if signals.is_any_received() && !is_stopped {
             is_stopped = true;
             processes.iter_mut().try_for_each(|process| process.send_order("stop"))?;
         }
@@ -540,7 +540,7 @@ fn hold(
     printer.flush()?;
     let until = args.hold.map(|hold| Instant::now() + hold);
     let (mut closed, mut next) = (0, Instant::now() + CLOSED_CHECK_INTERVAL);
-    while !signals.are_received()
+    while !signals.is_any_received()
         && until.is_none_or(|until| Instant::now() < until)
         && closed < count
     {

@@ -191,7 +191,7 @@ pub fn serve_in_processes(
     let mut printer = Printer::new(out, false);
     printer.print_settings("EventHandler", &serve::settings(&listed))?;
     serve::print_started(args, began.elapsed(), &mut printer)?;
-    while !signals.are_received() {
+    while !signals.is_any_received() {
         for part in &mut parts {
             // Before the end, a part prints nothing; this call finds a part that has ended.
             part.next_line(Duration::ZERO)?;

@@ -191,7 +191,7 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
     print_started(args, server.took, &mut printer)?;
     let mut next = Instant::now() + STATS_INTERVAL;
     let mut next_trim = Instant::now() + TRIM_INTERVAL;
-    while !signals.are_received() {
+    while !signals.is_any_received() {
         if let Ok(line) = server.log_lines.recv_timeout(Duration::from_millis(50)) {
             printer.print_debug(format_args!("{line}"))?;
         } else if !args.debug {
