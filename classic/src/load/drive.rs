@@ -16,7 +16,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use worker::Worker;
 
-/// Maximum number of faults in a report; further ones are only counted.
+/// Maximum number of faults that a report describes; further ones are only counted.
 const FAULTS_NAMED_MAX: usize = 8;
 
 /// Event of a load thread, sent when it occurs.
@@ -88,6 +88,7 @@ impl LiveCounters {
     }
 }
 
+/// State that the threads of a load share.
 pub(crate) struct SharedState {
     stop: AtomicBool,
     events: Sender<Event>,
