@@ -285,7 +285,7 @@ fn clients_beyond_the_number_of_cpus_all_send() {
 fn clients_without_a_flow_send_nothing_and_cause_a_warning() {
     let home = Home::new();
     let said = home.run("sched -t 3 --seconds 0.1 -- -flowsets 1:300:2").code(0);
-    let said = said.tells(&["2 flows for 3 threads: those from 2 on have none"]);
+    let said = said.tells(&["2 flows for 3 threads: the threads from 2 on have no flow"]);
     let packets: Vec<u64> = rows(&said).iter().map(|row| row.packets).collect();
     assert!(packets[0] > 0 && packets[1] > 0 && packets[2] == 0, "{said}");
 }
