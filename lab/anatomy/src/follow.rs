@@ -129,7 +129,7 @@ impl<'a> HandoffTracker<'a> {
         }
     }
 
-    /// Marks the hand-off as interrupted by the harness.
+    /// Handles a clock reading of the harness: excludes the current hand-off or, if timed singly, restarts it.
     fn handle_interrupt(&mut self, event: MarkedEvent) {
         let HandoffState::Held { by, since, .. } = self.state else { return };
         if by == event.thread {
@@ -143,6 +143,7 @@ impl<'a> HandoffTracker<'a> {
         }
     }
 
+    /// Starts a hand-off in flight; its start is unknown if the sender did not hold the work.
     fn handle_send(&mut self, event: MarkedEvent) {
         let begin = match (self.state, self.benchmark.start_event) {
             (
@@ -181,6 +182,7 @@ impl<'a> HandoffTracker<'a> {
         }
     }
 
+    /// Makes the receiver the holder of the work; returns the hand-off that this completes, if any.
     fn handle_receive(&mut self, event: MarkedEvent) -> Option<Handoff> {
         let held =
             HandoffState::Held { by: event.thread, since: event.ticks, is_interrupted: false };
@@ -283,6 +285,7 @@ impl InstrumentedBenchmark {
 }
 
 impl InFlightHandoff {
+    /// Records the time of an event between the send and the receive; ignores one on the wrong thread.
     fn add_mark(&mut self, mark: HandoffMark, event: MarkedEvent) {
         match mark {
             HandoffMark::SendDone if event.thread == self.from_thread => {
@@ -310,6 +313,7 @@ impl InFlightHandoff {
         }
     }
 
+    /// Returns the completed hand-off with its stages; `None` if its start is unknown.
     fn into_handoff(
         self,
         received: MarkedEvent,
