@@ -390,12 +390,14 @@ fn no_others() -> Vec<Machine<drive::SelfSendHandler<DemoPolicy>>> {
 /// Environment of a demo: its log, and the signals that can stop it early.
 struct Environment {
     log: Arc<DemoLog>,
+    /// Blocked signals; `None` once the thread that waits for them has them.
     signals: std::cell::Cell<Option<Signals>>,
     interrupted: Arc<AtomicBool>,
 }
 
 /// Measurements of a demo, printed at its end.
 struct Outcome {
+    /// Number of messages that all machines have handled.
     handled: u64,
     took: Duration,
     used: Usage,

@@ -182,7 +182,7 @@ pub fn run(program: &impl PointToPointProgram, out: &mut dyn Write) -> anyhow::R
 fn run_side<P: PointToPointProgram>(program: &P, out: &mut dyn Write) -> anyhow::Result<()> {
     let options = program.options();
     options.check_certificates()?;
-    let interrupted = console::interrupt_flag().context("listen for signals")?;
+    let interrupted = console::interrupt_flag().context("install the signal handlers")?;
     let (side, via) = options.role(P::NAME)?;
     let limit = WaitLimit::new(Duration::from_secs(options.wait), &interrupted);
     match side {

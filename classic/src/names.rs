@@ -7,7 +7,9 @@ use std::path::Path;
 pub struct ClassicProgram {
     /// Name of the subcommand that runs the program.
     pub command: &'static str,
+    /// Name of the original program's file.
     file: &'static str,
+    /// Folders, with a final slash, from which the original's documentation calls the program.
     folders: &'static [&'static str],
 }
 

@@ -94,10 +94,13 @@ fn choose_cpus(sender: Option<u32>, receiver: Option<u32>, allowed: &[u32]) -> (
     }
 }
 
-/// Parameters of a run: `cpus` of sender and receiver; `slow` for test B instead of test A.
+/// Parameters of a run.
 struct NotifyPlan {
+    /// Number of notifications.
     count: u64,
+    /// CPUs of the sender and of the receiver.
     cpus: [u32; 2],
+    /// `true` for test B, in which the receiver falls asleep before each notification.
     slow: bool,
     line_clock: LineClock,
 }
@@ -105,9 +108,11 @@ struct NotifyPlan {
 /// Measurements of the sender or of the receiver.
 #[derive(Default)]
 struct SideResult {
+    /// Number of notifications sent, or of waits that returned.
     count: u64,
     took_ns: u64,
     costs_ticks: Vec<u64>,
+    /// Sum of all costs, including those beyond [`COSTS_MAX`].
     total_ticks: u64,
 }
 

@@ -143,7 +143,7 @@ pub struct Sched {
     #[arg(default_values_t = experiments::CLIENT_COUNTS, value_parser = super::whole_number_parser(1..=THREADS_MAX))]
     clients: Vec<u64>,
     #[arg(last = true, allow_hyphen_values = true, value_name = "SCHEDULER OPTIONS")]
-    scheduler: Vec<String>,
+    scheduler_options: Vec<String>,
 }
 
 /// Granularity of time stamps.
@@ -205,7 +205,7 @@ pub fn move_scheduler_options(words: &mut Vec<OsString>) {
 
 pub fn run(args: &Sched, out: &mut dyn Write) -> anyhow::Result<()> {
     if args.test {
-        return tester::run(&args.scheduler, out);
+        return tester::run(&args.scheduler_options, out);
     }
     if let Some(selected) = &args.experiments {
         return experiments::run(args, selected, out);
@@ -239,7 +239,8 @@ struct Cpus {
 impl<'a> SchedPlan<'a> {
     fn new(args: &'a Sched, program: LoadProgram) -> anyhow::Result<SchedPlan<'a>> {
         let threads = args.threads as u32;
-        let options = SchedulerOptions::parse(&args.scheduler, threads).map_err(to_usage_error)?;
+        let options =
+            SchedulerOptions::parse(&args.scheduler_options, threads).map_err(to_usage_error)?;
         let flows_count = options.flows.flows_count();
         if flows_count > FLOWS_MAX {
             return Err(to_usage_error(format!(

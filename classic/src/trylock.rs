@@ -88,12 +88,16 @@ pub fn run(args: &Trylock, out: &mut dyn Write) -> anyhow::Result<()> {
     }
 }
 
-/// Checked arguments of the program; `core` allocates the lock, and `free` selects test B.
+/// Checked arguments of the program.
 struct TrylockPlan {
     cpus: Vec<u32>,
+    /// CPU on which the lock is allocated.
     core: Option<u32>,
+    /// Minimum number of tries of each thread.
     tries: u64,
+    /// `true` for test B, in which no thread holds the lock for long.
     free: bool,
+    /// File for the costs of busy tries, and its path.
     dump: Option<(File, PathBuf)>,
 }
 
@@ -160,14 +164,14 @@ fn measure<L: Lock>(
     Ok(stamp.write_line(out, "main", line!(), text)?)
 }
 
-/// Numbers and total costs of a thread's operations in test B: busy tries, successful tries (`free`), unlocks (`post`).
+/// Numbers and total costs of a thread's operations in test B: tries of a busy and of a free lock, and unlocks.
 #[derive(Default)]
 struct Costs {
-    busy: u64,
+    busy_count: u64,
     busy_ticks: u64,
-    free: u64,
+    free_count: u64,
     free_ticks: u64,
-    post_ticks: u64,
+    unlock_ticks: u64,
     took_ns: u64,
     /// Costs of the last busy tries, in ticks; once full, `next_index` is the index of the oldest.
     kept: Vec<u32>,
@@ -202,14 +206,14 @@ fn pass_around<L: Lock>(
             for _ in 0..TRIES_PER_CHECK {
                 match time_attempt(lock, || ()) {
                     AttemptCost::Busy { try_ticks } => {
-                        costs.busy += 1;
+                        costs.busy_count += 1;
                         costs.busy_ticks += try_ticks;
                         costs.keep(try_ticks);
                     }
                     AttemptCost::Free { try_ticks, unlock_ticks } => {
-                        costs.free += 1;
+                        costs.free_count += 1;
                         costs.free_ticks += try_ticks;
-                        costs.post_ticks += unlock_ticks;
+                        costs.unlock_ticks += unlock_ticks;
                     }
                 }
             }
@@ -222,16 +226,16 @@ fn pass_around<L: Lock>(
         |ticks: u64, count: u64| clock::ps_from_ticks(ticks) as f64 / 1000.0 / count.max(1) as f64;
     let (mut busy_ns, mut free_ns) = (0.0, 0.0);
     for (index, it) in threads.iter().enumerate() {
-        let busy = mean(it.busy_ticks, it.busy);
-        let free = mean(it.free_ticks, it.free);
-        let post = mean(it.post_ticks, it.free);
+        let busy = mean(it.busy_ticks, it.busy_count);
+        let free = mean(it.free_ticks, it.free_count);
+        let post = mean(it.unlock_ticks, it.free_count);
         busy_ns += busy / threads.len() as f64;
         free_ns += free / threads.len() as f64;
         let text = format_args!(
             "#{index:02} busy: {} samples {} ns, free: {} samples {} ns, post: {} ns, duration {:.6} s",
-            format_e3(it.busy as f64),
+            format_e3(it.busy_count as f64),
             format_e3(busy),
-            format_e3(it.free as f64),
+            format_e3(it.free_count as f64),
             format_e3(free),
             format_e3(post),
             it.took_ns as f64 / 1e9

@@ -52,10 +52,11 @@ const MASTER_COLUMNS: usize = 49;
 /// Row of the master table: its label, and the ticks per call or the reason why there are none.
 type MasterRow = (String, Result<f64, String>);
 
-/// Rows of all measurements; `empties` are the programs that make one call.
+/// Rows of all measurements.
 pub(super) struct Results<'a> {
     pub loops: &'a [LoopRow],
     pub processes: &'a [ProcessRow],
+    /// Rows of programs that make one call, the first of them without a trace.
     pub empties: &'a [ProcessRow],
     pub unit: &'a TickUnit,
 }
@@ -390,9 +391,10 @@ impl Results<'_> {
     }
 }
 
-/// Estimate of a row's ticks per call, and the difference from its baseline row.
+/// Estimate of a row's ticks per call.
 struct Figure {
     ticks: MedianEstimate,
+    /// Difference from the median of the baseline row; `None` without a baseline.
     beyond: Option<f64>,
 }
 

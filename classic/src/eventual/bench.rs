@@ -59,7 +59,7 @@ impl Bench {
 }
 
 pub fn run(args: &Bench, out: &mut dyn Write) -> anyhow::Result<()> {
-    let interrupted = console::interrupt_flag().context("listen for signals")?;
+    let interrupted = console::interrupt_flag().context("install the signal handlers")?;
     let load = EventualsLoad {
         fibers_count: u32::try_from(args.fibers)?,
         interval: Duration::from_secs_f64(args.interval_ms / 1e3),

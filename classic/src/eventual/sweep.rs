@@ -48,7 +48,7 @@ pub struct Sweep {
 pub fn run(args: &Sweep, out: &mut dyn Write) -> anyhow::Result<()> {
     let points = fiber_counts(args)?;
     let command = command(&args.command)?;
-    let interrupted = console::interrupt_flag().context("listen for signals")?;
+    let interrupted = console::interrupt_flag().context("install the signal handlers")?;
     let name = format!("sweep-{PROGRAM}.{}.dat", std::process::id());
     let mut file = File::create(&name).with_context(|| format!("write {name}"))?;
     writeln!(out, "writing results to {name}")?;

@@ -556,8 +556,9 @@ pub fn run_in_processes(
         ticker.update_and_print(sum, &mut printer)?;
     }
     let mut outcomes = outcomes.into_iter().flatten();
-    let mut sum =
-        outcomes.next().context("merge the outcomes of the processes: none was reported")?;
+    let mut sum = outcomes
+        .next()
+        .context("merge the results of the worker processes: none has reported a result")?;
     outcomes.for_each(|outcome| sum.add(&outcome));
     let costs = costs.unwrap_or_else(|| watch.costs_since_start());
     drop(ticker);

@@ -575,7 +575,8 @@ fn hold(
 /// `None` if standard input is a device such as /dev/null, which stands for a closed one.
 fn start_waiting_for_enter() -> anyhow::Result<Option<Receiver<()>>> {
     let stdin = std::io::stdin();
-    let kind = FileType::from_raw_mode(fstat(&stdin).context("fstat of standard input")?.st_mode);
+    let kind =
+        FileType::from_raw_mode(fstat(&stdin).context("read the type of standard input")?.st_mode);
     if kind == FileType::CharacterDevice && !stdin.is_terminal() {
         return Ok(None);
     }

@@ -76,7 +76,9 @@ fn lines_of(
         }
     };
     let builder = thread::Builder::new().name(thread.into());
-    builder.spawn(listen).with_context(|| format!("start the thread {thread}"))?;
+    builder
+        .spawn(listen)
+        .with_context(|| format!("start the thread `{thread}`, which reads lines"))?;
     Ok(lines)
 }
 
@@ -180,7 +182,7 @@ pub fn serve_in_processes(
     let mut parts = vec![WorkerProcess::start(0, &[])?];
     let port = parts[0].expect_line(soon)?["port"]
         .as_u64()
-        .context("start the server: the first process has reported no port")?;
+        .context("start the server: the first worker process has reported no port")?;
     let at = ["-p".to_string(), port.to_string()];
     for index in 1..args.processes {
         parts.push(WorkerProcess::start(index, &at)?);

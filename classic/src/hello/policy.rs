@@ -55,6 +55,7 @@ impl SentLineFormat {
 #[derive(Debug)]
 pub struct DemoPolicy {
     is_live: bool,
+    /// `true` if the next sent message is to be printed.
     should_print_next: bool,
     /// `true` if messages print and log nothing from now on.
     is_silent: bool,

@@ -92,6 +92,7 @@ impl LiveCounters {
 pub(crate) struct SharedState {
     stop: AtomicBool,
     events: Sender<Event>,
+    /// Time of the load's start, from which its other times count.
     origin_ns: u64,
     encryption: Option<Arc<ClientTls>>,
 }

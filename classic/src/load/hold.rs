@@ -353,6 +353,7 @@ impl HeldConnections {
         self.fds().next().is_none()
     }
 
+    /// Returns the sockets of the open connections.
     fn fds(&self) -> impl Iterator<Item = &OwnedFd> {
         self.connections.iter().filter_map(|connection| match connection {
             HeldConnection::Open(fd) => Some(fd),

@@ -179,7 +179,7 @@ impl PointToPointProgram for Bandwidth {
             peer,
             memory,
             base_offset: base,
-            bytes: self.buffer_bytes,
+            buffer_bytes: self.buffer_bytes,
             interrupted,
         };
         let path: String =
@@ -332,7 +332,7 @@ struct BandwidthClient<'a> {
     peer: Peer,
     memory: BulkMemory,
     base_offset: u64,
-    bytes: u64,
+    buffer_bytes: u64,
     interrupted: &'a AtomicBool,
 }
 
@@ -369,7 +369,7 @@ impl BandwidthClient<'_> {
     }
 
     fn fill(&self, addend: u64) {
-        fill((&self.memory, self.base_offset), self.bytes, addend);
+        fill((&self.memory, self.base_offset), self.buffer_bytes, addend);
     }
 
     /// Checks that the buffer's first `bytes` bytes have the data of [`fill`].

@@ -150,7 +150,7 @@ impl MeetingFile {
             published
                 .file
                 .try_clone()
-                .with_context(|| format!("{}: duplicate the descriptor", self.path.display()))?,
+                .with_context(|| format!("duplicate the descriptor of {}", self.path.display()))?,
         );
         file.write_all(line.as_bytes())
             .with_context(|| format!("write {}", self.path.display()))?;
@@ -300,7 +300,7 @@ pub fn wait_at_host(
         if job != own_job {
             return Err(Failure::new(
                 1,
-                format!("rank 0 there belongs to job {own_job}, not to {job}"),
+                format!("rank 0 at the rendezvous belongs to job {own_job}, not to {job}"),
             ));
         }
         comes.get_or_init(|| context.peer());

@@ -25,7 +25,9 @@ struct Experiment {
     /// Bandwidth that each client offers, in the syntax of a client's program.
     offered: &'static str,
     burst_packets: u32,
+    /// Size of the queue between each client and the scheduler, in packets.
     queue: u64,
+    /// Polling interval of the scheduler.
     interval_us: u64,
 }
 
@@ -74,7 +76,8 @@ pub fn run(
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     let seconds = args.seconds.unwrap_or(SECONDS);
-    let algorithm = SchedulerOptions::parse(&args.scheduler, 1).map_err(to_usage_error)?.algorithm;
+    let algorithm =
+        SchedulerOptions::parse(&args.scheduler_options, 1).map_err(to_usage_error)?.algorithm;
     for it in &selected.0 {
         writeln!(
             out,

@@ -65,6 +65,7 @@ struct Losses {
 pub(super) struct Recorder {
     /// Records that have not been sent yet.
     chunk: Vec<Record>,
+    /// Number of records in a full chunk.
     chunk_records: usize,
     /// Maximum number of chunks sent and not yet received; the last chunk may exceed it by one.
     chunks_max: usize,

@@ -15,6 +15,7 @@ pub(crate) struct MarkedEvent {
     pub ticks: u64,
     /// Index of the thread among those of all processes.
     pub thread: u32,
+    /// Values of the event: the object and, if there is one, the position; otherwise zero.
     pub values: [u64; 2],
     /// Index of the process; one object has different addresses in different processes.
     pub process: u32,
@@ -63,7 +64,9 @@ struct InFlightHandoff {
     /// Start of the hand-off; `None` if unknown, which excludes the hand-off.
     begin: Option<u64>,
     sent: MarkedEvent,
+    /// Time of the `SendDone` event.
     send_done: Option<u64>,
+    /// Time of the `WakeCall` event.
     wake_called: Option<u64>,
     /// Thread that was woken, and the time of its `Awake` event.
     woken: Option<(u32, u64)>,

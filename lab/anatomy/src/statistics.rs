@@ -135,6 +135,7 @@ const BANDS: &[(&str, f64, f64)] = &[
 #[derive(Debug)]
 pub(crate) struct HandoffStatistics {
     pub stages: Vec<AnatomyStage>,
+    /// Statistics of whole hand-offs, in the form of a stage.
     pub total: AnatomyStage,
     pub bands: Vec<AnatomyBand>,
 }

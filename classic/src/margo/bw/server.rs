@@ -19,6 +19,7 @@ pub struct BandwidthServer {
     cursor: Arc<BufferCursor>,
     concurrency: u64,
     threads_count: u64,
+    /// `true` if client and server each copy one half of each transfer.
     halves: bool,
     config: Config,
     prepared: Option<PreparedTransfer>,
@@ -83,8 +84,9 @@ impl BandwidthServer {
                     Some(folder) if folder != Path::new("") => folder,
                     _ => Path::new("."),
                 };
-                BulkMemory::in_folder(folder, bytes)
-                    .with_context(|| format!("-m {file}: allocate {bytes} bytes there"))?
+                BulkMemory::in_folder(folder, bytes).with_context(|| {
+                    format!("-m {file}: create a file of {bytes} bytes in its folder")
+                })?
             }
             None => shared_memory(bytes)?,
         };
