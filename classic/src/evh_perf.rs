@@ -60,9 +60,11 @@ pub fn run(args: &EvhPerf, out: &mut dyn Write) -> anyhow::Result<()> {
     ran
 }
 
-/// Flags that signals set: SIGINT sets `interrupted`; SIGTERM and SIGHUP set `terminated`.
+/// Flags that received signals set.
 pub struct Signals {
+    /// `true` after SIGINT.
     interrupted: Arc<AtomicBool>,
+    /// `true` after SIGTERM or SIGHUP.
     terminated: Arc<AtomicBool>,
 }
 
@@ -81,6 +83,7 @@ impl Signals {
         Ok(Self { interrupted: interrupted?, terminated })
     }
 
+    /// Returns `true` after SIGINT, SIGTERM or SIGHUP.
     fn is_any_received(&self) -> bool {
         // Relaxed: the flags publish no other data.
         self.interrupted.load(Ordering::Relaxed) || self.terminated.load(Ordering::Relaxed)

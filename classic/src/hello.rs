@@ -159,7 +159,7 @@ impl From<Wake> for WakeWhen {
     }
 }
 
-/// Options for the notification of a thread to which a message is sent.
+/// Options for notifying the thread that receives a message: the mechanism, and the wake policy.
 #[derive(Debug, Args)]
 struct NotifyOptions {
     /// Wait in epoll without spinning, and notify through an eventfd, as evm_message_pass() does
@@ -171,6 +171,7 @@ struct NotifyOptions {
 }
 
 impl NotifyOptions {
+    /// Returns the machines' configuration that these options select.
     fn config(&self) -> Config {
         let default = if self.fds { Wake::Always } else { Wake::Asleep };
         let wake = self.wake.unwrap_or(default);
@@ -424,7 +425,7 @@ impl Environment {
         Ok(Environment { log, signals, interrupted: Arc::default() })
     }
 
-    /// Makes a signal, for which a thread is started, and a log line that cannot be written stop the run.
+    /// Makes the run stop on a signal, for which a thread waits, and when a log line cannot be written.
     fn stop_on_signal(&self, stopper: &Stopper) -> anyhow::Result<()> {
         self.log.stop_on_failure(stopper.clone());
         let Some(signals) = self.signals.take() else { return Ok(()) };

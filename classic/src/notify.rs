@@ -179,8 +179,8 @@ fn send(sender: &impl Notify, count: u64, over: &AtomicBool) -> SideResult {
     }
 }
 
-/// Notifies slowly: after each notification waits until the receiver has counted it, and then
-/// pauses, so that every notification finds the receiver asleep or falling asleep.
+/// Notifies, each time after a pause, so that the notification finds the receiver asleep or falling asleep. Waits
+/// until the receiver has counted it.
 fn send_slowly(
     sender: &impl Notify,
     count: u64,

@@ -568,7 +568,8 @@ impl SchedPlan<'_> {
                 }
             }
             for (thread, running) in threads.into_iter().enumerate() {
-                let ended = running.join().unwrap_or_else(|_| Err(anyhow!("the thread panicked")));
+                let ended =
+                    running.join().unwrap_or_else(|_| Err(anyhow!("the client's thread panicked")));
                 if let Err(refused) = ended {
                     failed.get_or_insert(refused.context(format!("run client {thread}")));
                 }

@@ -95,7 +95,7 @@ struct TrylockPlan {
     core: Option<u32>,
     /// Minimum number of tries of each thread.
     tries: u64,
-    /// `true` for test B, in which no thread holds the lock for long.
+    /// `true` for test B, in which a thread that gets the lock releases it at once.
     free: bool,
     /// File for the costs of busy tries, and its path.
     dump: Option<(File, PathBuf)>,

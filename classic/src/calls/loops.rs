@@ -36,14 +36,14 @@ const C_ROWS: [(&str, CallPath, bool); 10] = [
     ("Function call with one notify intrinsic", CallPath::OneProbe, true),
     (TWO_NOTIFIES_LABEL, CallPath::TwoProbes, true),
     (TWO_EXTRA_CALLS_LABEL, CallPath::TwoExtra, true),
-    (EMPTY, CallPath::Empty, true),
+    (EMPTY_FUNCTION_LABEL, CallPath::Empty, true),
     ("Empty function, a notify intrinsic inside", CallPath::EmptyProbe, true),
     ("Empty function in a dynamic library", CallPath::EmptyPlt, true),
     ("The loop alone, without a call", CallPath::Alone, false),
 ];
 
 /// Label of the row whose calls an optimising compiler removes; a test checks the machine code.
-const EMPTY: &str = "Empty function, noinline";
+const EMPTY_FUNCTION_LABEL: &str = "Empty function, noinline";
 
 /// Rows of Rust loops: label, content of the function, recording while the loop runs.
 const PROBED_ROWS: [(&str, FunctionBody, Trace); 9] = [
@@ -74,7 +74,7 @@ enum LoopKind {
     Rust(FunctionBody, Trace),
 }
 
-/// A row of the table, with the results of its rounds.
+/// Row of the tables of loops, with the measurements of its rounds.
 pub(super) struct LoopRow {
     pub group: &'static str,
     /// Short name of the row's group, for narrow tables.
@@ -104,7 +104,7 @@ pub(super) fn create_rows(folders: &TraceFolders) -> anyhow::Result<Vec<LoopRow>
                 (CallPath::Empty, OptLevel::O3) => format!("{text} (calls removed)"),
                 _ => text.to_string(),
             };
-            loops.push(row(group, mark, text, is_compared.then_some(same_file), kind));
+            loops.push(new_row(group, mark, text, is_compared.then_some(same_file), kind));
         }
     }
     let same_file = loops.len();
@@ -115,12 +115,18 @@ pub(super) fn create_rows(folders: &TraceFolders) -> anyhow::Result<Vec<LoopRow>
             _ => text.to_string(),
         };
         let baseline = (inside != FunctionBody::Nothing).then_some(same_file);
-        loops.push(row(PROBED_HEADING, "probes", text, baseline, LoopKind::Rust(inside, trace)));
+        loops.push(new_row(
+            PROBED_HEADING,
+            "probes",
+            text,
+            baseline,
+            LoopKind::Rust(inside, trace),
+        ));
     }
     Ok(loops)
 }
 
-fn row(
+fn new_row(
     group: &'static str,
     mark: &'static str,
     text: String,

@@ -132,7 +132,7 @@ pub(super) fn measure_programs(
             }
         }
     }
-    measured(rows, calls, runs_count, folders, interrupted)
+    measure_in_turn(rows, calls, runs_count, folders, interrupted)
 }
 
 /// Measures programs that make one call: one without a trace, and one with a trace on each medium.
@@ -150,11 +150,11 @@ pub(super) fn measure_empty_programs(
             rows.push((text, task(EventRecording::Streamed, medium)));
         }
     }
-    measured(rows, EMPTY_CALLS, runs_count, folders, interrupted)
+    measure_in_turn(rows, EMPTY_CALLS, runs_count, folders, interrupted)
 }
 
 /// Runs each row once in each round; each round starts with another row. A row that fails is not run again.
-fn measured(
+fn measure_in_turn(
     rows: Vec<(String, ProcessTask)>,
     calls: u64,
     runs_count: u64,

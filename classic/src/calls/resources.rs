@@ -10,7 +10,7 @@ pub(super) struct ResourceUsage {
     pub blocks_in: u64,
     /// Number of blocks of 512 bytes written to file systems on disks.
     pub blocks_out: u64,
-    /// Number of swaps; always 0 on Linux.
+    /// Number of times that the process was swapped out; always 0 on Linux.
     pub swaps: u64,
 }
 

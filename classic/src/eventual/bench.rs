@@ -41,7 +41,7 @@ pub struct Bench {
     workers: Option<u64>,
 }
 
-/// Ideal rate per worker thread, in eventuals a second, from which the default number of workers follows.
+/// Increase of the ideal rate, in eventuals a second, for which the default number of workers grows by one.
 const ONE_WORKER_PER_S: f64 = 2e6;
 
 impl Bench {

@@ -91,7 +91,7 @@ fn rates_chart(rows: &[EventualsRow]) -> Chart {
 fn cpu_chart(rows: &[EventualsRow]) -> Chart {
     let point = |row: &EventualsRow| {
         Point::new(row.fibers, row.cpu_s)
-            .with_tooltip(format!("{} fibers: {:.3} s", row.fibers, row.cpu_s))
+            .with_tooltip(format!("{} fibers: {:.3} s of CPU", row.fibers, row.cpu_s))
     };
     let whole = rows.iter().map(|row| Point::new(row.fibers, row.seconds)).collect();
     let ideal = rows.iter().map(|row| Point::new(row.fibers, 0.0)).collect();

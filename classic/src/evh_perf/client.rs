@@ -33,7 +33,7 @@ const SEARCH_PRECISION: f64 = 1.05;
 /// Divisor of the number of measured messages; a rate is reached if at most the quotient, plus the messages of
 /// [`UNSENT_S`], are unsent.
 const UNSENT_DIVISOR: u64 = 100;
-/// Time in seconds whose messages may be unsent in addition to those that [`UNSENT_DIVISOR`] allows.
+/// Number of seconds whose messages may be unsent, besides those by [`UNSENT_DIVISOR`], if a rate counts as reached.
 const UNSENT_S: f64 = 0.01;
 
 /// Returns the client's settings to print, as names and values.

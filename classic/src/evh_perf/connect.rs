@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(3);
 /// Default number of connections that echo a message when all connections are open.
 const SAMPLED_DEFAULT: u64 = 1000;
-/// Interval between checks of signals and other processes while one process opens connections.
+/// Maximum wait for the report of one process before signals and the other processes are checked.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 /// Minimum plausible kernel memory of a connection (its socket, inode and file), in bytes. A smaller figure means that
 /// other processes have freed memory meanwhile.
@@ -279,7 +279,7 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
     printer.flush()?;
     let servers = process::listening_processes(address);
     let before = MemoryUsage::now(&processes, &servers);
-    let (opened, took) = open(args, &mut processes, signals, &mut printer)?;
+    let (opened, took) = open_in_processes(args, &mut processes, signals, &mut printer)?;
     let mut failed = print_opened(args, &opened, took, &mut printer)?;
     let open: u64 = opened.iter().map(|result| result.open).sum();
     let memory = MemoryUsage::now(&processes, &servers);
@@ -370,7 +370,7 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
 }
 
 /// Makes every process open its share of the connections, and waits until all have done so.
-fn open(
+fn open_in_processes(
     args: &EvhPerf,
     processes: &mut [WorkerProcess],
     signals: &Signals,

@@ -29,7 +29,7 @@ const DELTA_MICROS_MAX: u64 = 60_000_000;
 const SPIN_NS_MAX: u32 = 1_000_000;
 /// Default duration of each rate in a ramp or search.
 const RATE_DURATION: Duration = Duration::from_secs(2);
-/// Default duration of a load at one rate, or at the rate of a closed loop.
+/// Default duration of a load at one rate.
 const LOAD_DURATION: Duration = Duration::from_secs(10);
 
 /// Echo server, its load client, or a client with a great many idle connections.
@@ -190,6 +190,7 @@ fn parse_positive_seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// Parses a spin time of at most 1 ms, as in `50us`; returns it in ns.
 fn parse_spin(text: &str) -> Result<u32, String> {
     let span: TimeSpan = text.parse().map_err(|refused| format!("{refused}"))?;
     let ns = u32::try_from(span.0).ok().filter(|ns| *ns <= SPIN_NS_MAX);
@@ -273,7 +274,7 @@ impl FromStr for LatencyBounds {
     }
 }
 
-/// Kind of load that the options select.
+/// Load that the options select: numbers of messages, a time, a ramp of rates, or a search for the highest rate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum LoadMode {
     /// Fixed numbers of messages, as in the classic program.

@@ -29,6 +29,7 @@ pub struct DemoLog {
     has_header: bool,
     syslog: Option<UnixDatagram>,
     first_write_error: Mutex<Option<io::Error>>,
+    /// Stopper of the machine, which is stopped when a line cannot be written.
     on_failure: OnceLock<Stopper>,
 }
 

@@ -36,7 +36,7 @@ pub enum Event {
     Finished,
 }
 
-/// Totals of a load so far.
+/// Totals of a load so far: messages, their latencies, and open connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Progress {
     /// Number of messages sent.

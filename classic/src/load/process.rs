@@ -85,8 +85,9 @@ pub fn listening_processes(address: SocketAddr) -> Vec<u32> {
     found
 }
 
-/// The kernel's tables of TCP sockets.
+/// The kernel's table of TCP sockets over IPv4.
 const TCP_TABLE: &str = "/proc/net/tcp";
+/// The kernel's table of TCP sockets over IPv6.
 const TCP6_TABLE: &str = "/proc/net/tcp6";
 
 /// Returns `true` if a socket of this network namespace listens at the port, at any address.

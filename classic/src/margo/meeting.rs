@@ -355,7 +355,8 @@ pub fn address_from_host(
                     ..
                 },
             ) => {
-                return Err(anyhow::Error::new(error).context("run the same build on both hosts"));
+                return Err(anyhow::Error::new(error)
+                    .context("the ranks run different builds; run the same build on both hosts"));
             }
             Err(error) => why = error.to_string(),
         }
@@ -393,8 +394,9 @@ pub fn parse_reachable_address(line: &str) -> anyhow::Result<Address> {
     if !matches!(address.transport(), Transport::Tcp | Transport::Tls) && machine_0 != machine_id()
     {
         let how = address.transport();
-        let say = "the ranks are on different hosts; use tls:// or tcp://";
-        return Err(to_usage_error(format!("-n {how}://: {say}")));
+        return Err(to_usage_error(format!(
+            "-n {how}://: the ranks are on different hosts; use tls:// or tcp://"
+        )));
     }
     Ok(address)
 }

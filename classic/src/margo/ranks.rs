@@ -16,7 +16,7 @@ pub struct Rank {
     variable: &'static str,
 }
 
-/// Environment variables that a launcher sets; of several, the first that is set counts.
+/// Names of the environment variables that a launcher sets; of several alternatives, the first that is set counts.
 struct Launcher {
     rank: &'static str,
     count: &'static [&'static str],

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 const DRAINED_RECORDS_MAX: usize = 8192;
 /// Pause between two polls of the clients' buffers during the run.
 const PAUSE: Duration = Duration::from_millis(2);
-/// Size of the write buffer of a file.
+/// Size of the write buffer of a time-stamp file, in bytes.
 const BUFFER_BYTES: usize = 1 << 18;
 /// Number of significant digits of the waits in histograms.
 const DIGITS: u8 = 3;

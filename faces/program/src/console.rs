@@ -63,7 +63,7 @@ pub fn print_error(line: impl fmt::Display) {
     let _ = stderr().lock().write_all(text.as_bytes());
 }
 
-/// Maximum length of an error message. A longer message keeps its last characters, which name the cause and the remedy.
+/// Maximum length of an error message, in characters. A longer message keeps its end, which names cause and remedy.
 const LINE_CHARS_MAX: usize = 1000;
 /// Number of last characters that a shortened message keeps.
 const LINE_END_CHARS: usize = 400;

@@ -24,7 +24,7 @@ pub(crate) enum HandoffMark {
     Interrupt,
 }
 
-/// Event that counts as the start of a hand-off.
+/// Event that counts as the start of a hand-off: the previous receive, or the send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StartEvent {
     /// The hand-off starts at the end of the previous one, so that all time belongs to some hand-off.
@@ -45,7 +45,7 @@ pub(crate) enum HandoffRoute {
     RoundTrip,
 }
 
-/// Event values that must match between the send and the receive.
+/// Event values that must match between the send and the receive: none, or all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MatchKey {
     /// No value has to match; only the strict alternation of hand-offs is checked.

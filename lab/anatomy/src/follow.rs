@@ -44,7 +44,7 @@ impl Handoff {
     }
 }
 
-/// State of the work that is handed over.
+/// State of the work that is handed over: unknown, held by a thread, in flight, or received before its send was seen.
 #[derive(Clone, Copy, Debug)]
 enum HandoffState {
     /// The holder of the work is unknown, before the first receive or after a mismatch.
@@ -265,7 +265,7 @@ impl<'a> HandoffTracker<'a> {
 }
 
 impl InstrumentedBenchmark {
-    /// Returns `true` if `received` can complete the hand-off `in_flight`.
+    /// Returns `true` if the benchmark's route allows the thread of `received` to complete the hand-off `in_flight`.
     fn can_receive(&self, in_flight: &InFlightHandoff, received: &MarkedEvent) -> bool {
         match self.route {
             HandoffRoute::OneWay => in_flight.from_thread != received.thread,

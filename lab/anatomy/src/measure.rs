@@ -97,7 +97,7 @@ pub fn measure(
     Ok(records)
 }
 
-/// Evaluation of the recorded rounds.
+/// Hand-offs, unmatched events and outliers of the recorded rounds so far.
 struct Analysis<'a> {
     benchmark: &'static InstrumentedBenchmark,
     folder: &'a Path,

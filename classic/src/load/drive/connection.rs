@@ -63,7 +63,7 @@ pub(crate) struct LoadConnection {
     pub(crate) is_queued: bool,
     /// `true` if the depth limit or a full socket buffer has delayed a due message.
     pub(crate) is_delayed: bool,
-    /// Time of the last received bytes.
+    /// Start of the current wait for bytes from the server, which may last as long as the plan's time-out.
     pub(crate) active_ns: u64,
 }
 
