@@ -49,7 +49,7 @@ pub struct Calls {
     #[arg(long, value_name = "COUNT", default_value_t = 20_000_000)]
     #[arg(value_parser = super::whole_number_parser(1..=CALLS_MAX))]
     calls: u64,
-    /// Runs of each such process; the median and the best of the runs are shown
+    /// Runs of each measured process; the median and the best of the runs are shown
     #[arg(long, value_name = "COUNT", default_value_t = 24)]
     #[arg(value_parser = super::whole_number_parser(1..=RUNS_MAX))]
     runs: u64,
@@ -62,10 +62,10 @@ pub struct Calls {
     /// Run as one of the measured processes
     #[arg(long, hide = true, value_name = "SUBJECT", value_enum)]
     child: Option<MeasuredFunction>,
-    /// Tool that records the measured process's events, and its destination
+    /// Recording of the measured process's events
     #[arg(long, hide = true, value_name = "TOOL", value_enum, requires = "child")]
     tool: Option<EventRecording>,
-    /// Id of the measuring process; the measured process exits when that exits
+    /// Id of the process that measures; when it exits, the measured process is killed
     #[arg(long, hide = true, value_name = "PID", requires = "child")]
     parent: Option<i32>,
     /// Files of the measured process: trace, rings, program

@@ -7,10 +7,10 @@ pub mod sweep;
 
 use std::ops::RangeInclusive;
 
-/// Maximum number of fibers. Each has a second, sleeping fiber, so there are twice as many stacks.
+/// Maximum number of fibers that make eventuals; each starts a second fiber that sleeps, which doubles the stacks.
 const FIBERS_MAX: u64 = 1_000_000;
-/// Maximum duration: a day.
+/// Maximum duration of a run, in seconds: a day.
 const SECONDS_MAX: u64 = 86_400;
 
-/// Range of a sleep, in milliseconds: up to an hour.
+/// Range of the duration of a fiber's sleep, in milliseconds: up to an hour.
 const SLEEP_MS_RANGE: RangeInclusive<f64> = 0.001..=3_600_000.0;

@@ -60,9 +60,11 @@ pub fn run(args: &EvhPerf, out: &mut dyn Write) -> anyhow::Result<()> {
     ran
 }
 
-/// Flags of received signals: SIGINT, and SIGTERM or SIGHUP.
+/// Flags that received signals set.
 pub struct Signals {
+    /// `true` after SIGINT.
     interrupted: Arc<AtomicBool>,
+    /// `true` after SIGTERM or SIGHUP.
     terminated: Arc<AtomicBool>,
 }
 
@@ -81,13 +83,13 @@ impl Signals {
         Ok(Self { interrupted: interrupted?, terminated })
     }
 
-    fn are_received(&self) -> bool {
+    /// Returns `true` after SIGINT, SIGTERM or SIGHUP.
+    fn is_any_received(&self) -> bool {
         // Relaxed: the flags publish no other data.
         self.interrupted.load(Ordering::Relaxed) || self.terminated.load(Ordering::Relaxed)
     }
 
-    /// Returns the result of a program that completed its work after a signal: exit code 130 after
-    /// SIGINT, or else success.
+    /// Returns an error with exit code 130 if SIGINT was received; otherwise `Ok`, also after SIGTERM or SIGHUP.
     fn exit_result(&self) -> anyhow::Result<()> {
         // Relaxed: the flag publishes no other data.
         match self.interrupted.load(Ordering::Relaxed) {

@@ -30,24 +30,24 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const THREADS_MAX: u64 = 1024;
-/// Stack size of a client: enough for its handler and a printed line.
+/// Stack size of a client's thread in bytes: enough for its handler and a printed line.
 const CLIENT_STACK_BYTES: usize = 128 << 10;
 /// Pause before a message is answered, in all demos except hello3.
 const ANSWER_PAUSE: Duration = Duration::from_secs(10);
 const ANSWER_PAUSE_OF_HELLO3: Duration = Duration::from_millis(1);
-/// Number of messages that a machine sends to itself between two checks of its timers, which takes about 10 µs.
+/// Number of messages that a machine sends to itself between two checks of its timers; they take about 10 µs.
 const MESSAGES_PER_TIMER_CHECK: u32 = 4096;
 /// Maximum number of message ids; the table of ids has two more entries, for the timers.
 const IDS_MAX: u64 = KIND_MAX as u64 - 1;
 /// Default number of message ids, as in the original's last measurements.
 const IDS_DEFAULT: u64 = 20;
 
-/// End of the help of each demo: the last lines of the output, and the precedence of -v, -t and -g.
+/// Text below the options in each demo's help: explains the last output lines and the precedence of -v, -t and -g.
 const DEMO_AFTER_HELP: &str = "The last lines show the number of messages handled in all threads, each counted \
 once, the rate, and the CPU time and context switches of the whole process. A message holds its number, which is \
 formatted only when it is printed. Of -v, -t and -g, the one with the most output takes effect; none goes with -q.";
 
-/// Options of all five demos.
+/// Options that the five demos `hello1` to `hello5` share.
 #[derive(Debug, Args)]
 pub struct DemoOptions {
     /// Disable all output except errors
@@ -74,7 +74,7 @@ pub struct DemoOptions {
     /// Time until the QUIT timer expires, with or without a fraction
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = super::number_parser(super::SECONDS_RANGE))]
     seconds: f64,
-    /// Pin the threads: near, far, smt or same [default: not pinned]
+    /// Pin the threads to CPUs by their distance: near, far, smt or same [default: not pinned]
     #[arg(long, value_name = "NAME")]
     place: Option<Placement>,
 }
@@ -90,10 +90,11 @@ impl DemoOptions {
         }
     }
 
-    /// Returns the CPU of each participant, or `None` for each if they are not pinned.
-    fn cpus(&self, parties_count: usize) -> anyhow::Result<Vec<Option<u32>>> {
-        let Some(place) = self.place else { return Ok(vec![None; parties_count]) };
-        let placed = Topology::read()?.choose_cpus(place, &topology::allowed_cpus(), parties_count);
+    /// Chooses a CPU for each participant; returns `None` for each without `--place`.
+    fn cpus(&self, participants_count: usize) -> anyhow::Result<Vec<Option<u32>>> {
+        let Some(place) = self.place else { return Ok(vec![None; participants_count]) };
+        let placed =
+            Topology::read()?.choose_cpus(place, &topology::allowed_cpus(), participants_count);
         for note in &placed.notes {
             handover_program::console::print_error(format_args!("hello: warning: {note}"));
         }
@@ -131,6 +132,7 @@ pub struct Hello1 {
     wake: Option<Wake>,
 }
 
+/// Ways in which a machine sends itself a message: without or with a notification of its thread.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum SendMethod {
     /// Add the message to the queue of the machine's thread
@@ -139,6 +141,7 @@ enum SendMethod {
     Pass,
 }
 
+/// Conditions under which a sent message notifies the receiving thread: always, or only if it sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Wake {
     /// Write to an eventfd for each message, as in the original
@@ -156,7 +159,7 @@ impl From<Wake> for WakeWhen {
     }
 }
 
-/// Options for the notification of a thread to which a message is sent.
+/// Options for notifying the thread that receives a message: the mechanism, and the wake policy.
 #[derive(Debug, Args)]
 struct NotifyOptions {
     /// Wait in epoll without spinning, and notify through an eventfd, as evm_message_pass() does
@@ -168,6 +171,7 @@ struct NotifyOptions {
 }
 
 impl NotifyOptions {
+    /// Returns the machines' configuration that these options select.
     fn config(&self) -> Config {
         let default = if self.fds { Wake::Always } else { Wake::Asleep };
         let wake = self.wake.unwrap_or(default);
@@ -203,10 +207,10 @@ pub struct Hello3 {
     options: DemoOptions,
     #[command(flatten)]
     notifying: NotifyOptions,
-    /// Lookup of a message's handler by the message's id
+    /// Method that finds a message's handler
     #[arg(long, value_enum, default_value_t = LookupKind::Direct, value_name = "HOW")]
     lookup: LookupKind,
-    /// Registered message ids, the last of which is sent [default: 20]
+    /// Number of registered message ids; each message has the last of them [default: 20]
     #[arg(long, value_name = "COUNT", value_parser = super::whole_number_parser(1..=IDS_MAX))]
     ids: Option<u64>,
 }
@@ -229,7 +233,7 @@ pub struct HelloMany {
     options: DemoOptions,
     #[command(flatten)]
     notifying: NotifyOptions,
-    /// Threads that are served
+    /// Number of threads that are served
     #[arg(value_name = "num_additional_threads", default_value_t = 1)]
     #[arg(value_parser = super::whole_number_parser(0..=THREADS_MAX))]
     threads: u64,
@@ -297,6 +301,7 @@ pub fn run_hello3(args: &Hello3) -> anyhow::Result<()> {
     }
 }
 
+/// Runs two machines that find the handler of a message by the message's id, with a lookup of type `L`.
 fn run_pair_by_id<L>(
     environment: &Environment,
     policies: [DemoPolicy; 2],
@@ -311,7 +316,7 @@ where
     run_pair(environment, machines, |it| &it.partner().policy)
 }
 
-/// Runs two machines. The first one sends its message before the second one's thread is started: its line comes first.
+/// Runs two machines. The first one is started before the second one's thread, so that its line is printed first.
 fn run_pair<H>(
     environment: &Environment,
     [mut first, second]: [Machine<H>; 2],
@@ -352,7 +357,7 @@ pub fn run_hello5(args: &HelloMany) -> anyhow::Result<()> {
     run_machines(&environment, server, clients, |it| &it.policy)
 }
 
-/// Adds a remedy to the error of machines that lack descriptors.
+/// Adds to a system-call error of new machines that they need descriptors, and how to allow more.
 fn with_descriptor_hint<T>(machines: Result<T, MachineError>) -> anyhow::Result<T> {
     machines.map_err(|refused| match refused {
         MachineError::SystemCall { .. } => anyhow::Error::new(refused).context(
@@ -378,7 +383,7 @@ impl HelloMany {
     }
 }
 
-/// Returns an empty list of further machines, of an arbitrary type.
+/// Returns an empty list of other machines, for a demo with one machine; the machines' type is arbitrary.
 fn no_others() -> Vec<Machine<drive::SelfSendHandler<DemoPolicy>>> {
     Vec::new()
 }
@@ -386,12 +391,14 @@ fn no_others() -> Vec<Machine<drive::SelfSendHandler<DemoPolicy>>> {
 /// Environment of a demo: its log, and the signals that can stop it early.
 struct Environment {
     log: Arc<DemoLog>,
+    /// Blocked signals; `None` once the thread that waits for them has them.
     signals: std::cell::Cell<Option<Signals>>,
     interrupted: Arc<AtomicBool>,
 }
 
 /// Measurements of a demo, printed at its end.
 struct Outcome {
+    /// Number of messages that all machines have handled.
     handled: u64,
     took: Duration,
     used: Usage,
@@ -418,7 +425,7 @@ impl Environment {
         Ok(Environment { log, signals, interrupted: Arc::default() })
     }
 
-    /// Starts the thread that stops the run on a signal, and stops the run when a line cannot be written.
+    /// Makes the run stop on a signal, for which a thread waits, and when a log line cannot be written.
     fn stop_on_signal(&self, stopper: &Stopper) -> anyhow::Result<()> {
         self.log.stop_on_failure(stopper.clone());
         let Some(signals) = self.signals.take() else { return Ok(()) };

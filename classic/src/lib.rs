@@ -47,25 +47,25 @@ pub enum Program {
     Notify(notify::NotifyArgs),
     /// Cost of a function call, by location of the function (classic)
     Calls(calls::Calls),
-    /// Cost of small local operations (classic)
+    /// Cost of calls, clock reads, locks and look-ups within one process (classic)
     #[command(name = "node-microbench")]
     NodeMicrobench(node_microbench::NodeMicrobench),
-    /// Server, client, or a million idle connections, of an event handler that echoes (classic)
+    /// Echo server, its load client, or a client with a million idle connections (classic)
     #[command(name = "evh_perf", disable_help_flag = true, args_override_self = true)]
     EvhPerf(Box<evh_perf::EvhPerf>),
-    /// The round trip of a no-op RPC between two processes; alone, by mpiexec or by srun (classic)
+    /// Round-trip time of a no-op RPC between two processes; started alone, by mpiexec or by srun (classic)
     #[command(name = "margo-p2p-latency")]
     MargoP2pLatency(margo::latency::Latency),
-    /// Bandwidth of pulling and pushing memory between two processes; alone, by mpiexec or by srun (classic)
+    /// Bandwidth of memory transfers between two processes; started alone, by mpiexec or by srun (classic)
     #[command(name = "margo-p2p-bw")]
     MargoP2pBw(margo::bw::Bandwidth),
     /// Rate at which many concurrent eventuals are made, waited for and set (classic)
     #[command(name = "abt-eventual-bench")]
     AbtEventualBench(eventual::bench::Bench),
-    /// abt-eventual-bench with several numbers of fibers, and its results in a file (classic)
+    /// Runs of abt-eventual-bench with several numbers of fibers; writes the results to a file (classic)
     #[command(name = "sweep-abt-eventual-bench")]
     SweepAbtEventualBench(eventual::sweep::Sweep),
-    /// Charts of the file of sweep-abt-eventual-bench (classic)
+    /// Charts of the results that sweep-abt-eventual-bench has written (classic)
     #[command(name = "plot-abt-eventual-bench")]
     PlotAbtEventualBench(eventual::plot::Plot),
 }
@@ -123,7 +123,7 @@ fn number_parser(bounds: RangeInclusive<f64>) -> impl Fn(&str) -> Result<f64, St
     }
 }
 
-/// Range of the number of operations for a row of a table, in millions: up to days. The originals
+/// Range of the number of operations per table row, in millions; the maximum takes days. The originals
 /// take whole numbers; a fraction is for a short test.
 const MILLIONS_RANGE: RangeInclusive<f64> = 0.001..=1e6;
 /// Range of the duration of a demo or of a run of sched, in seconds: up to a year.
@@ -138,7 +138,7 @@ fn parse_cpu(text: &str) -> Result<u32, String> {
     })
 }
 
-/// Returns the available memory in bytes, if the kernel reports it.
+/// Returns this machine's available memory in bytes; `None` if the kernel does not report it.
 fn free_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     load::process::bytes_in_line(&text, "MemAvailable:")
@@ -160,8 +160,8 @@ fn own_arguments(name: &str) -> impl Iterator<Item = OsString> {
     words
 }
 
-/// Runs a body on one thread for each CPU named, and waits for all of them. No thread runs the body before all have
-/// been started; if one cannot be started, the body does not run at all and the result is an error.
+/// Runs `body(index)` on one thread for each of `cpus`, and waits for all; `body` must pin itself. No thread runs it
+/// before all have been started; if one cannot be started, it does not run at all and the result is an error.
 fn run_on_cpus<T: Send>(
     cpus: &[u32],
     body: impl Fn(usize) -> anyhow::Result<T> + Sync,
@@ -188,7 +188,8 @@ fn run_on_cpus<T: Send>(
                 Err(error) => {
                     open(false);
                     let count = cpus.len();
-                    return Err(error).with_context(|| format!("start thread {index} of {count}"));
+                    return Err(error)
+                        .with_context(|| format!("start thread {} of {count}", index + 1));
                 }
             }
         }

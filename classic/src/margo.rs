@@ -40,7 +40,7 @@ const CONNECT_AFTER_RELEASE_MAX: Duration = Duration::from_secs(1);
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 const WAIT_S_MAX: u64 = 86_400;
 
-/// Options of both programs.
+/// Options of margo-p2p-latency and of margo-p2p-bw.
 #[derive(Debug, Args)]
 pub struct Options {
     /// Transport: sm://, tcp://, tls://, uds://, or as margo's users write them (na+sm://, ofi+tcp://,
@@ -63,7 +63,7 @@ pub struct Options {
     /// name its host
     #[arg(long, value_name = "FILE", requires_all = ["key", "ca"])]
     cert: Option<String>,
-    /// With -n tls://: its private key, a PEM file
+    /// With -n tls://: the private key of this rank's certificate, a PEM file
     #[arg(long, value_name = "FILE", requires = "cert")]
     key: Option<String>,
     /// With -n tls://: the authorities that sign the other rank's certificate, a PEM file
@@ -92,7 +92,7 @@ pub struct Options {
     is_cpu_shared: OnceCell<bool>,
 }
 
-/// Transport argument of the user, with the address that it selects.
+/// Value of `-n` as the user wrote it, and the address that it stands for.
 #[derive(Debug, Clone)]
 struct TransportArg {
     text: String,
@@ -107,7 +107,7 @@ impl FromStr for TransportArg {
     }
 }
 
-/// Upper bounds of margo's progress calls, in ms.
+/// Value of `-t`: time limits of the progress calls of client and server, in ms.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Timeouts {
     client_ms: u32,
@@ -182,7 +182,7 @@ pub fn run(program: &impl PointToPointProgram, out: &mut dyn Write) -> anyhow::R
 fn run_side<P: PointToPointProgram>(program: &P, out: &mut dyn Write) -> anyhow::Result<()> {
     let options = program.options();
     options.check_certificates()?;
-    let interrupted = console::interrupt_flag().context("listen for signals")?;
+    let interrupted = console::interrupt_flag().context("install the signal handlers")?;
     let (side, via) = options.role(P::NAME)?;
     let limit = WaitLimit::new(Duration::from_secs(options.wait), &interrupted);
     match side {
@@ -199,7 +199,7 @@ fn run_side<P: PointToPointProgram>(program: &P, out: &mut dyn Write) -> anyhow:
         Role::Client => {
             options.explain_transport(P::NAME);
             let config = program.config(options.config()?);
-            // Rank 0 waits for this rank to connect while `meeting` is open.
+            /// Meeting file or address that tells rank 0, while it is open, that this rank will connect.
             type OpenMeeting = Option<Box<dyn Any>>;
             let (partner, address, meeting): (_, _, OpenMeeting) = match via {
                 AddressSource::Alone => {
@@ -353,7 +353,7 @@ impl Options {
         Ok((side, via))
     }
 
-    /// Prints the meaning of the requested transport, if this project names it otherwise.
+    /// Prints the address that the requested transport stands for, if this project writes it differently.
     fn explain_transport(&self, program: &str) {
         let (text, meant) = (&self.transport.text, &self.transport.address);
         if text.trim_end_matches("://") != meant.to_string().trim_end_matches("://") {
@@ -368,6 +368,7 @@ impl Options {
                 && std::env::vars_os().all(|(name, _)| !ranks::is_rank_variable(&name))
     }
 
+    /// Returns `true` if the rank spins while it waits; `false` if it may sleep.
     fn spins(&self, side: Role) -> bool {
         match (self.timeouts, side) {
             _ if self.is_cpu_shared.get() == Some(&true) => false,
@@ -377,7 +378,7 @@ impl Options {
         }
     }
 
-    /// Returns the endpoint configuration of the command line.
+    /// Returns the endpoint configuration of `--config`, with the TLS files of `--cert`, `--key` and `--ca`.
     fn config(&self) -> anyhow::Result<Config> {
         let config = self.config_in_json()?;
         let (Some(certificates), Some(private_key), Some(roots)) =
@@ -402,6 +403,7 @@ impl Options {
         Ok(())
     }
 
+    /// Parses the configuration given with `--config`; returns the default without the option.
     fn config_in_json(&self) -> anyhow::Result<Config> {
         let Some(given) = &self.config else { return Ok(Config::default()) };
         let json = match given.trim_start().starts_with('{') {
@@ -412,13 +414,13 @@ impl Options {
         config_from_json(&json).map_err(|error| to_usage_error(format!("--config: {error}")))
     }
 
-    /// Pins this rank to its CPU, and returns the endpoint configuration for that placement.
+    /// Pins this rank if the ranks are to be placed; returns `config` with the rank's spinning and monitoring set.
     fn pin_rank(&self, config: Config, side: Role, is_alone: bool) -> anyhow::Result<Config> {
         let usual = is_alone.then_some(Placement::Near);
         if let Some(place) = self.place.or(usual) {
             let placed = Topology::read()?.choose_cpus(place, &topology::allowed_cpus(), 2);
             let [server_cpu, client_cpu] = placed.cpus[..] else {
-                bail!("place two ranks: expected 1 or 2 CPUs, found {placed:?}")
+                bail!("place two ranks: expected one CPU for each, found {placed:?}")
             };
             let is_shared = server_cpu == client_cpu;
             if side == Role::Client {
@@ -462,7 +464,7 @@ impl Options {
     }
 }
 
-/// Rank 0, started by rank 1. Dropping this kills it.
+/// Process of rank 0, which rank 1 has started. Dropping this kills it.
 struct Partner {
     child: Option<Child>,
 }
@@ -484,43 +486,41 @@ impl Partner {
         command.arg("--partner").args(crate::own_arguments(name));
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         signal_on_parent_exit(&mut command, Signal::KILL);
-        let mut child = command.spawn().context("start the second process")?;
+        let mut child = command.spawn().context("start the process of rank 0")?;
         let stdout = child.stdout.take();
         let partner = Partner { child: Some(child) };
-        let stdout = stdout
-            .context("read the output of the second process: it was started without a pipe")?;
+        let stdout = stdout.context("read the output of rank 0: it was started without a pipe")?;
         let look = Timespec::try_from(POLL_INTERVAL).unwrap_or_default();
         while poll(&mut [PollFd::new(&stdout, PollFlags::IN)], Some(&look)) == Ok(0) {
-            limit.check(|| "the second process does not listen".into())?;
+            limit.check(|| "rank 0 does not listen".into())?;
         }
         let mut line = String::new();
-        BufReader::new(stdout)
-            .read_line(&mut line)
-            .context("read the output of the second process")?;
+        BufReader::new(stdout).read_line(&mut line).context("read the output of rank 0")?;
         match line.strip_suffix('\n') {
             Some(address) => Ok((partner, address.parse()?)),
-            None => bail!("the second process has exited: {}", partner.status()?),
+            None => bail!("rank 0 has exited before it listened: {}", partner.status()?),
         }
     }
 
+    /// Waits for rank 0 to exit, and returns its exit status.
     fn status(mut self) -> anyhow::Result<std::process::ExitStatus> {
         let mut child = self
             .child
             .take()
-            .context("wait for the second process: its exit status was read already")?;
-        child.wait().context("wait for the second process")
+            .context("wait for the process of rank 0: its exit status was read already")?;
+        child.wait().context("wait for the process of rank 0")
     }
 
-    /// Waits for the second process to exit, after it was asked to stop.
+    /// Waits for rank 0 to exit, after it was asked to stop.
     fn end(mut self) -> anyhow::Result<()> {
         let began = Instant::now();
         let Some(child) = &mut self.child else { return Ok(()) };
         loop {
-            match child.try_wait().context("wait for the second process")? {
+            match child.try_wait().context("wait for the process of rank 0")? {
                 Some(status) if status.success() => break,
-                Some(status) => bail!("the second process failed: {status}"),
+                Some(status) => bail!("rank 0 failed: {status}"),
                 None if began.elapsed() > STOP_TIMEOUT => {
-                    bail!("the second process has not exited within {STOP_TIMEOUT:?}")
+                    bail!("rank 0 has not exited within {STOP_TIMEOUT:?}")
                 }
                 None => std::thread::sleep(Duration::from_millis(1)),
             }

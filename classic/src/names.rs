@@ -3,16 +3,18 @@
 use std::ffi::OsStr;
 use std::path::Path;
 
-/// A classic program.
+/// Names of a classic program: its subcommand, and the paths under which its own documentation calls it.
 pub struct ClassicProgram {
     /// Name of the subcommand that runs the program.
     pub command: &'static str,
+    /// Name of the original program's file.
     file: &'static str,
+    /// Folders, with a final slash, from which the original's documentation calls the program.
     folders: &'static [&'static str],
 }
 
 impl ClassicProgram {
-    /// Returns the paths below a folder of links under which the program's own documentation calls it.
+    /// Returns the paths, in a folder of links, under which the program's own documentation calls it.
     pub fn link_paths(&self) -> impl Iterator<Item = String> {
         self.folders.iter().map(|folder| format!("{folder}{}", self.file))
     }
@@ -56,7 +58,7 @@ pub const CLASSIC_PROGRAMS: &[ClassicProgram] = &[
     classic("plot-abt-eventual-bench", "plot-abt-eventual-bench.sh", TEST_FOLDERS),
 ];
 
-/// Returns the classic program whose name the binary was called by; `None` for other names.
+/// Returns the classic program under whose name the binary was called; `None` for other names.
 pub fn find_by_file_name(called: &OsStr) -> Option<&'static ClassicProgram> {
     let name = Path::new(called).file_name()?.to_str()?;
     let name = name.strip_suffix(".sh").unwrap_or(name);

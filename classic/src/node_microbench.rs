@@ -41,7 +41,7 @@ type Row<'a> = (&'static str, Result<Operation<'a>, String>);
 
 pub fn run(args: &NodeMicrobench, out: &mut dyn Write) -> anyhow::Result<()> {
     clock::calibration();
-    let variable = set_variable();
+    let variable = choose_set_variable();
     let wtime = MpiClock::begin();
     let (millions, n) = (args.millions, (args.millions * 1e6) as u64);
     writeln!(out, "#<test case>\t<m_ops>\t<total s>\t<m_ops/s>\t<ns/op>")?;
@@ -61,7 +61,7 @@ pub fn run(args: &NodeMicrobench, out: &mut dyn Write) -> anyhow::Result<()> {
     wtime.end()
 }
 
-/// Returns every row, in the order of the original's table, with rows of ours after ABT_eventual's.
+/// Returns the table's rows in the original's order; this project's own rows follow those of ABT_eventual.
 fn rows<'a>(variable: Option<&'a CStr>, wtime: &'a MpiClock) -> Vec<Row<'a>> {
     let rdtscp = match Rdtscp::is_available() {
         true => Ok(read_clock::<Rdtscp>()),
@@ -140,7 +140,7 @@ impl MpiClock {
     }
 }
 
-/// Wraps an operation so that it returns its time.
+/// Wraps an operation so that it returns the clock ticks that it took.
 fn timed<'a>(operation: impl Fn(u64) -> anyhow::Result<()> + 'a) -> Operation<'a> {
     Box::new(move |n| {
         let began = clock::ticks();
@@ -169,6 +169,7 @@ fn call_c<'a>(way: CallPath) -> Operation<'a> {
     })
 }
 
+/// Returns an operation that reads the clock `R`.
 fn read_clock<'a, R: ClockReading>() -> Operation<'a> {
     infallible(read_repeatedly::<R>)
 }
@@ -196,7 +197,7 @@ fn look_up(name: &CStr, is_set: bool) -> Operation<'_> {
 
 /// Returns the name of a set variable: [`SET_VARIABLE`], or else `PATH`, or else the first of the
 /// environment. Prints a note if it is not [`SET_VARIABLE`], as the cost depends on the variable's position.
-fn set_variable() -> Option<CString> {
+fn choose_set_variable() -> Option<CString> {
     let set: Vec<CString> =
         std::env::vars_os().filter_map(|(name, _)| CString::new(name.into_vec()).ok()).collect();
     let wanted =

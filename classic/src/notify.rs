@@ -14,7 +14,7 @@ use std::sync::{Barrier, Mutex};
 const THOUSANDS_DEFAULT_A: u64 = 2000;
 /// Default number of notifications in test B, in thousands.
 const THOUSANDS_DEFAULT_B: u64 = 40;
-/// Maximum of `-n`, in thousands of notifications; the test would take weeks.
+/// Maximum of `-n`, in thousands of notifications; with it, the test takes weeks.
 const THOUSANDS_MAX: u64 = 1_000_000_000;
 /// Pause between two notifications of test B, in ns.
 const PAUSE_NS: u64 = 30_000;
@@ -41,7 +41,7 @@ pub struct NotifyArgs {
     /// Carry out test B: the receiver sleeps
     #[arg(short = 'S')]
     slow: bool,
-    /// The mechanism: an eventfd, as the original, or another
+    /// The mechanism: an eventfd, as in the original, or another
     #[arg(long, value_enum, default_value_t = NotifyMechanism::Eventfd)]
     via: NotifyMechanism,
 }
@@ -54,7 +54,7 @@ enum NotifyMechanism {
     Pipe,
     /// Use a futex, and wake the receiver for each notification
     Futex,
-    /// Use this project's: spin, then park, and wake the receiver only if it sleeps
+    /// Use this project's mechanism: spin, then park, and wake the receiver only if it sleeps
     Handover,
 }
 
@@ -62,7 +62,7 @@ pub fn run(args: &NotifyArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let default = if args.slow { THOUSANDS_DEFAULT_B } else { THOUSANDS_DEFAULT_A };
     let thousands = args.thousands.unwrap_or(default);
     let allowed = topology::allowed_cpus();
-    let (sender, receiver) = place(args.sender, args.receiver, &allowed);
+    let (sender, receiver) = choose_cpus(args.sender, args.receiver, &allowed);
     if sender == receiver && (args.sender.is_none() || args.receiver.is_none()) {
         print_error(format_args!("notify: warning: sender and receiver share CPU {sender}"));
     }
@@ -81,7 +81,7 @@ pub fn run(args: &NotifyArgs, out: &mut dyn Write) -> anyhow::Result<()> {
 }
 
 /// Returns the CPUs of sender and receiver: those requested, otherwise one that the other thread does not use.
-fn place(sender: Option<u32>, receiver: Option<u32>, allowed: &[u32]) -> (u32, u32) {
+fn choose_cpus(sender: Option<u32>, receiver: Option<u32>, allowed: &[u32]) -> (u32, u32) {
     let other = |than: u32| allowed.iter().copied().find(|cpu| *cpu != than).unwrap_or(than);
     match (sender, receiver) {
         (Some(sender), Some(receiver)) => (sender, receiver),
@@ -94,9 +94,13 @@ fn place(sender: Option<u32>, receiver: Option<u32>, allowed: &[u32]) -> (u32, u
     }
 }
 
+/// Parameters of a run.
 struct NotifyPlan {
+    /// Number of notifications.
     count: u64,
+    /// CPUs of the sender and of the receiver.
     cpus: [u32; 2],
+    /// `true` for test B, in which the receiver falls asleep before each notification.
     slow: bool,
     line_clock: LineClock,
 }
@@ -104,9 +108,11 @@ struct NotifyPlan {
 /// Measurements of the sender or of the receiver.
 #[derive(Default)]
 struct SideResult {
+    /// Number of notifications sent, or of waits that returned.
     count: u64,
     took_ns: u64,
     costs_ticks: Vec<u64>,
+    /// Sum of all costs, including those beyond [`COSTS_MAX`].
     total_ticks: u64,
 }
 
@@ -173,8 +179,8 @@ fn send(sender: &impl Notify, count: u64, over: &AtomicBool) -> SideResult {
     }
 }
 
-/// Notifies slowly: after each notification waits until the receiver has counted it, and then
-/// pauses, so that every notification finds the receiver asleep or falling asleep.
+/// Notifies, each time after a pause, so that the notification finds the receiver asleep or falling asleep. Waits
+/// until the receiver has counted it.
 fn send_slowly(
     sender: &impl Notify,
     count: u64,

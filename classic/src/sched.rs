@@ -51,18 +51,18 @@ const INTERVAL_US_MAX: u64 = 1_000_000;
 /// Default duration in seconds, if neither the command line nor a client's program gives one.
 const SECONDS_DEFAULT: f64 = 10.0;
 const CONFIG_FILE_DEFAULT: &str = "sched.txt";
-/// Divisor of the available memory, which gives the memory that the unwritten time stamps of all clients may take.
+/// Divisor of the available memory; the quotient is the maximum for the unwritten time stamps of all clients.
 const STAMPS_MEMORY_DIVISOR: u64 = 4;
 /// Maximum memory that the unwritten time stamps of all clients may take, in bytes.
 const STAMPS_BYTES_MAX: u64 = 4 << 30;
-/// Minimum number of packets of each client whose time stamps fit in memory.
+/// Minimum number of packets per client whose unwritten time stamps may be in memory, however little is available.
 const STAMPS_KEPT_MIN: u64 = 1 << 10;
 /// Number of clock readings for a stamped packet or batch: two by the client, two by the arbiter.
 const STAMPS_COUNT: u32 = 4;
 /// Maximum time that a client waits at the end of the run for its packets to return.
 const LAST_PACKETS_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Clients, an arbiter that alone owns the scheduling algorithm, and where each packet waited.
+/// Clients hand packets to an arbiter, which alone runs the scheduling algorithm; the waits of packets are measured.
 #[derive(Clone, Debug, Args)]
 #[command(
     override_usage = "handover sched [OPTIONS] [-- [-alg NAME] [-flowsets W:L:F[,...]] [-qmax N]]",
@@ -86,7 +86,7 @@ pub struct Sched {
     #[arg(short = 't', value_name = "THREADS", default_value_t = 1)]
     #[arg(value_parser = super::whole_number_parser(1..=THREADS_MAX))]
     threads: u64,
-    /// Client configuration file; it may be missing unless it is named [default: sched.txt]
+    /// Client configuration file, which must exist if it is named here [default: sched.txt, if it exists]
     #[arg(short = 'f', value_name = "PATH")]
     file: Option<PathBuf>,
     /// Size of the queue between each client and the scheduler, in packets
@@ -104,20 +104,20 @@ pub struct Sched {
     #[arg(short = 'c', value_name = "US", default_value_t = 5)]
     #[arg(value_parser = super::whole_number_parser(0..=INTERVAL_US_MAX))]
     client_interval: u64,
-    /// Time-stamp files are called PREFIXqueue-i.txt
+    /// Prefix of the time-stamp files, which are called PREFIXqueue-i.txt
     #[arg(short = 'p', value_name = "PREFIX", default_value = "")]
     prefix: OsString,
-    /// The core of the arbiter; one that this machine lacks is replaced, with a warning
+    /// Core of the arbiter; if this process may not use it, another is taken, with a warning
     #[arg(short = 'a', value_name = "CORE", value_parser = super::whole_number_parser(0..=u64::from(u16::MAX)))]
     core: Option<u64>,
     /// Duration of the run in seconds, with or without a fraction [default: that of the longest program, or 10]
     #[arg(long, value_name = "SECONDS", value_parser = super::number_parser(super::SECONDS_RANGE))]
     seconds: Option<f64>,
-    /// Packets that the arbiter takes from a client, and marks, at once
+    /// Maximum number of packets that the arbiter takes from a client, or marks for transmission, at once
     #[arg(long, value_name = "PACKETS", default_value_t = 32)]
     #[arg(value_parser = super::whole_number_parser(1..=1024))]
     batch: u64,
-    /// Events that get time stamps
+    /// Time stamps: of each packet, of each batch, or none
     #[arg(long, value_enum, default_value_t = Stamp::Packet)]
     stamp: Stamp,
     /// Reaction when there is no memory for more time stamps
@@ -132,20 +132,21 @@ pub struct Sched {
     /// Test the algorithm alone, in dummynet's manner: one thread, no clients; options after `--`
     #[arg(long, conflicts_with_all = ["threads", "file", "sink", "plot", "stamp", "seconds", "core"])]
     test: bool,
-    /// Run experiments of the classic table, A to G, by the number of clients: aggregate Mpps
+    /// Run experiments A to G of the classic table, and print the aggregate Mpps by the number of clients
     #[arg(long, value_name = "LETTERS", value_parser = experiments::parse_experiments)]
     #[arg(num_args = 0..=1, default_missing_value = "A,B,C,D,E,F,G")]
     #[arg(conflicts_with_all = ["threads", "file", "bandwidth", "queue", "interval", "plot", "stamp"])]
     #[arg(conflicts_with_all = ["stamp_loss", "prefix", "test"])]
     experiments: Option<experiments::SelectedExperiments>,
-    /// Numbers of clients of the experiments
+    /// Numbers of clients to run each experiment with
     #[arg(long, value_name = "LIST", value_delimiter = ',', requires = "experiments")]
     #[arg(default_values_t = experiments::CLIENT_COUNTS, value_parser = super::whole_number_parser(1..=THREADS_MAX))]
     clients: Vec<u64>,
     #[arg(last = true, allow_hyphen_values = true, value_name = "SCHEDULER OPTIONS")]
-    scheduler: Vec<String>,
+    scheduler_options: Vec<String>,
 }
 
+/// Granularity of time stamps.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Stamp {
     /// Stamp each packet: two readings of the clock on each side
@@ -156,7 +157,7 @@ enum Stamp {
     None,
 }
 
-/// Destination of transmitted packets.
+/// Value of `--sink`: destination of transmitted packets.
 #[derive(Clone, Copy, Debug)]
 enum SinkTarget {
     Null,
@@ -204,7 +205,7 @@ pub fn move_scheduler_options(words: &mut Vec<OsString>) {
 
 pub fn run(args: &Sched, out: &mut dyn Write) -> anyhow::Result<()> {
     if args.test {
-        return tester::run(&args.scheduler, out);
+        return tester::run(&args.scheduler_options, out);
     }
     if let Some(selected) = &args.experiments {
         return experiments::run(args, selected, out);
@@ -238,7 +239,8 @@ struct Cpus {
 impl<'a> SchedPlan<'a> {
     fn new(args: &'a Sched, program: LoadProgram) -> anyhow::Result<SchedPlan<'a>> {
         let threads = args.threads as u32;
-        let options = SchedulerOptions::parse(&args.scheduler, threads).map_err(to_usage_error)?;
+        let options =
+            SchedulerOptions::parse(&args.scheduler_options, threads).map_err(to_usage_error)?;
         let flows_count = options.flows.flows_count();
         if flows_count > FLOWS_MAX {
             return Err(to_usage_error(format!(
@@ -259,8 +261,8 @@ impl<'a> SchedPlan<'a> {
         }
         if flows_count < threads {
             print_error(format_args!(
-                "sched: warning: {flows_count} flows for {threads} threads: those from {flows_count} on \
-                 have none, and send nothing"
+                "sched: warning: {flows_count} flows for {threads} threads: the threads from {flows_count} on \
+                 have no flow, and send nothing"
             ));
         }
         let endless =
@@ -405,8 +407,7 @@ impl Sched {
         // The experiments have told it of all runs together.
         if (threads > cpus || others[0] == arbiter) && self.experiments.is_none() {
             print_error(format_args!(
-                "sched: warning: {threads} clients and the arbiter on {} CPUs: they share, and the figures \
-                 are of sharing",
+                "sched: warning: {threads} clients and the arbiter share {} CPUs, which lowers the figures",
                 cpus + usize::from(others[0] != arbiter)
             ));
         }
@@ -440,18 +441,19 @@ struct RunResult {
     ledgers: Vec<Ledger>,
     /// Waits of each client and the result of writing them; `None` without time stamps.
     written: Option<WriteResults>,
-    /// Service that each flow received, if fairness was measured.
+    /// Bytes by which flows fell behind their due shares; `None` if fairness was not measured.
     watch: Option<FairnessIndex>,
     took: Duration,
     used: Usage,
     sweeps: u64,
     sweeps_empty: u64,
     interrupted: bool,
-    /// First error of the run that did not stop it.
+    /// First error of a client or of a time-stamp file; the results are printed nevertheless.
     failed: Option<anyhow::Error>,
 }
 
 impl SchedPlan<'_> {
+    /// Runs the clients with `scheduler`; `watch` returns the scheduler's fairness index after the run.
     fn run_on<S: Scheduler<Token> + Send + 'static>(
         &self,
         mut scheduler: S,
@@ -525,7 +527,7 @@ impl SchedPlan<'_> {
         })
     }
 
-    /// Returns the maximum number of packets of each client whose time stamps are buffered in memory.
+    /// Returns the maximum number of packets per client whose unwritten time stamps are kept in memory.
     fn stamps_kept_max(&self) -> u32 {
         let bytes = free_bytes().unwrap_or(0) / STAMPS_MEMORY_DIVISOR;
         let records = bytes.min(STAMPS_BYTES_MAX) / size_of::<Record>() as u64;
@@ -566,7 +568,8 @@ impl SchedPlan<'_> {
                 }
             }
             for (thread, running) in threads.into_iter().enumerate() {
-                let ended = running.join().unwrap_or_else(|_| Err(anyhow!("the thread panicked")));
+                let ended =
+                    running.join().unwrap_or_else(|_| Err(anyhow!("the client's thread panicked")));
                 if let Err(refused) = ended {
                     failed.get_or_insert(refused.context(format!("run client {thread}")));
                 }
@@ -575,6 +578,7 @@ impl SchedPlan<'_> {
         })
     }
 
+    /// Runs the client with number `thread` on the calling thread, which it pins.
     fn client(
         &self,
         thread: u32,
@@ -744,8 +748,7 @@ enum ClientSink {
     UdpSink(UdpSink),
 }
 
-/// Runs a client. Generic over the sink, as a virtual call for every packet would show in the
-/// figures.
+/// Runs a client with this type of sink, without a virtual call per packet, which would show in the figures.
 fn send<K: Sink>(
     mut client: Client,
     work: ClientRun<'_>,

@@ -6,7 +6,7 @@ use handover_harness::stats::quantile_sorted;
 use std::io::{self, Write};
 use std::time::Instant;
 
-/// Clock of printed lines: seconds since the program began.
+/// Clock that stamps printed lines with the time since the program began.
 #[derive(Clone, Copy)]
 pub struct LineClock {
     began: Instant,
@@ -17,7 +17,7 @@ impl LineClock {
         LineClock { began: Instant::now() }
     }
 
-    /// Prints a line: time, the function's name in ten columns, the line's number in the source.
+    /// Prints a line: the time, the function's name in ten columns, the line number in the source, and the text.
     pub fn write_line(
         self,
         out: &mut dyn Write,

@@ -24,9 +24,9 @@ const MILLIONS_MAX: u64 = 30_000_000;
 const MILLIONS_DEFAULT_A: u64 = 200;
 /// Default number of tries of a thread in test B, in millions.
 const MILLIONS_DEFAULT_B: u64 = 40;
-/// Maximum number of the latest busy tries whose costs each thread keeps, in a circular buffer.
+/// Capacity of each thread's circular buffer with the costs of its latest busy tries.
 const COSTS_KEPT_MAX: usize = 1 << 20;
-/// Tries between two checks of whether all threads are done.
+/// Number of tries between two checks that all threads are done.
 const TRIES_PER_CHECK: u64 = 1 << 12;
 
 /// Arguments of `handover trylock`.
@@ -57,7 +57,7 @@ pub struct Trylock {
     /// 1048576 at most
     #[arg(short = 'o', value_name = "FILE", requires = "free")]
     dump: Option<PathBuf>,
-    /// The lock: a POSIX semaphore, as the original, or another
+    /// The lock: a POSIX semaphore, as in the original, or another
     #[arg(long, value_enum, default_value_t = LockKind::Sem)]
     via: LockKind,
 }
@@ -88,12 +88,16 @@ pub fn run(args: &Trylock, out: &mut dyn Write) -> anyhow::Result<()> {
     }
 }
 
-/// Arguments of the program, after their checks.
+/// Checked arguments of the program.
 struct TrylockPlan {
     cpus: Vec<u32>,
+    /// CPU on which the lock is allocated.
     core: Option<u32>,
+    /// Minimum number of tries of each thread.
     tries: u64,
+    /// `true` for test B, in which a thread that gets the lock releases it at once.
     free: bool,
+    /// File for the costs of busy tries, and its path.
     dump: Option<(File, PathBuf)>,
 }
 
@@ -160,14 +164,14 @@ fn measure<L: Lock>(
     Ok(stamp.write_line(out, "main", line!(), text)?)
 }
 
-/// Costs of the tries of a thread in test B.
+/// Numbers and total costs of a thread's operations in test B: tries of a busy and of a free lock, and unlocks.
 #[derive(Default)]
 struct Costs {
-    busy: u64,
+    busy_count: u64,
     busy_ticks: u64,
-    free: u64,
+    free_count: u64,
     free_ticks: u64,
-    post_ticks: u64,
+    unlock_ticks: u64,
     took_ns: u64,
     /// Costs of the last busy tries, in ticks; once full, `next_index` is the index of the oldest.
     kept: Vec<u32>,
@@ -175,6 +179,7 @@ struct Costs {
 }
 
 impl Costs {
+    /// Stores the cost of a busy try; in a full buffer, it replaces the oldest.
     fn keep(&mut self, ticks: u64) {
         let ticks = u32::try_from(ticks).unwrap_or(u32::MAX);
         if self.kept.len() < COSTS_KEPT_MAX {
@@ -186,6 +191,7 @@ impl Costs {
     }
 }
 
+/// Runs test B, in which a thread that gets the lock releases it at once, and prints the costs.
 fn pass_around<L: Lock>(
     lock: &L,
     plan: &TrylockPlan,
@@ -200,14 +206,14 @@ fn pass_around<L: Lock>(
             for _ in 0..TRIES_PER_CHECK {
                 match time_attempt(lock, || ()) {
                     AttemptCost::Busy { try_ticks } => {
-                        costs.busy += 1;
+                        costs.busy_count += 1;
                         costs.busy_ticks += try_ticks;
                         costs.keep(try_ticks);
                     }
                     AttemptCost::Free { try_ticks, unlock_ticks } => {
-                        costs.free += 1;
+                        costs.free_count += 1;
                         costs.free_ticks += try_ticks;
-                        costs.post_ticks += unlock_ticks;
+                        costs.unlock_ticks += unlock_ticks;
                     }
                 }
             }
@@ -220,16 +226,16 @@ fn pass_around<L: Lock>(
         |ticks: u64, count: u64| clock::ps_from_ticks(ticks) as f64 / 1000.0 / count.max(1) as f64;
     let (mut busy_ns, mut free_ns) = (0.0, 0.0);
     for (index, it) in threads.iter().enumerate() {
-        let busy = mean(it.busy_ticks, it.busy);
-        let free = mean(it.free_ticks, it.free);
-        let post = mean(it.post_ticks, it.free);
+        let busy = mean(it.busy_ticks, it.busy_count);
+        let free = mean(it.free_ticks, it.free_count);
+        let post = mean(it.unlock_ticks, it.free_count);
         busy_ns += busy / threads.len() as f64;
         free_ns += free / threads.len() as f64;
         let text = format_args!(
             "#{index:02} busy: {} samples {} ns, free: {} samples {} ns, post: {} ns, duration {:.6} s",
-            format_e3(it.busy as f64),
+            format_e3(it.busy_count as f64),
             format_e3(busy),
-            format_e3(it.free as f64),
+            format_e3(it.free_count as f64),
             format_e3(free),
             format_e3(post),
             it.took_ns as f64 / 1e9
@@ -246,7 +252,7 @@ fn pass_around<L: Lock>(
     dump(plan, &threads)
 }
 
-/// Writes one cost a line, in ns, thread by thread, each thread's in order of time.
+/// Writes the kept costs of busy tries to the file of `-o`: in ns, one a line, thread by thread, the oldest first.
 fn dump(plan: &TrylockPlan, threads: &[Costs]) -> anyhow::Result<()> {
     let Some((file, path)) = &plan.dump else { return Ok(()) };
     let mut file = BufWriter::new(file);
@@ -262,7 +268,7 @@ fn dump(plan: &TrylockPlan, threads: &[Costs]) -> anyhow::Result<()> {
     write().with_context(|| format!("-o {}: write the costs", path.display()))
 }
 
-/// Counter of the threads that have done their tries.
+/// Shared counter of the threads that have done their tries, as one of the threads uses it.
 struct Finished<'a> {
     count: &'a AtomicUsize,
     threads_count: usize,

@@ -24,7 +24,9 @@ use std::process::{Command, Stdio};
 /// Kinds of functions whose calls a measured process makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum MeasuredFunction {
+    /// The function is in this program, without any tracing.
     Plain,
+    /// The function is in this program and reads two time stamps, which are kept nowhere.
     Stamps,
     /// The function is in this program and has two probes of this project.
     Probes,
@@ -45,6 +47,7 @@ impl MeasuredFunction {
     }
 }
 
+/// Ways in which the events of a measured process are recorded, or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum EventRecording {
     /// No events are recorded: the recorder does not run.
@@ -129,6 +132,7 @@ fn in_process(
     Ok(recorded)
 }
 
+/// Calls the function `calls` times in a C program, and returns the counts of recorded events.
 fn in_program(
     program: &Path,
     tool: EventRecording,
@@ -177,7 +181,7 @@ fn in_program(
     Ok(recorded)
 }
 
-/// Returns the maximum resident memory in bytes of this process, or of a child that it has waited for.
+/// Returns the maximum resident memory in bytes of this process or, if larger, of a child that it has waited for.
 fn resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let own = bytes_in_line(&status, "VmHWM:").unwrap_or_default();
@@ -246,6 +250,7 @@ pub(super) fn measure_cost(
     Ok(ProcessCost { wall_ticks, resources, recorded })
 }
 
+/// Parses the output of [`run_child`]: counts of events, and maximum resident memory in bytes.
 fn parse(stdout: &str) -> Option<(RecordingCounts, u64)> {
     let numbers = stdout.trim().strip_prefix("COST ")?.split(' ').map(str::parse);
     let numbers: Vec<u64> = numbers.collect::<Result<_, _>>().ok()?;

@@ -18,14 +18,14 @@ pub(super) struct TraceFolder {
     folder: ScratchFolder,
     /// Path of the parent folder, as the user named it.
     pub shown: String,
-    /// Name of the file system.
+    /// Name of the folder's file system, such as `ext4`.
     pub kind: &'static str,
 }
 
 impl TraceFolder {
     fn new(within: &Path) -> std::io::Result<TraceFolder> {
         let folder = ScratchFolder::new("handover-calls-", within)?;
-        let kind = kind(within);
+        let kind = file_system_name(within);
         Ok(TraceFolder { folder, shown: within.display().to_string(), kind })
     }
 
@@ -34,13 +34,14 @@ impl TraceFolder {
     }
 }
 
+/// Folders for traces: one in memory, and one in the folder of `--dir`.
 pub(super) struct TraceFolders {
     /// Folder in memory; `None` if no file can be created in /dev/shm.
     pub memory: Option<TraceFolder>,
     pub dir: TraceFolder,
 }
 
-/// Subjects that are separate C programs.
+/// Measured functions that are in separate C programs.
 const PROGRAMS: [MeasuredFunction; 2] = [MeasuredFunction::Hooks, MeasuredFunction::Patchable];
 
 impl TraceFolders {
@@ -106,13 +107,14 @@ impl TraceFolders {
     }
 }
 
+/// Folders that a trace can be written to: the one in memory, or the one of `--dir`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TraceMedium {
     Memory,
     Dir,
 }
 
-/// Common file systems, by the kernel's magic numbers.
+/// Names of common file systems, by the kernel's magic numbers.
 const KINDS: [(u64, &str); 14] = [
     (0xef53, "ext4"),
     (0x0102_1994, "tmpfs"),
@@ -130,7 +132,7 @@ const KINDS: [(u64, &str); 14] = [
     (0x6573_5546, "fuse"),
 ];
 
-fn kind(path: &Path) -> &'static str {
+fn file_system_name(path: &Path) -> &'static str {
     let number = rustix::fs::statfs(path).map_or(0, |it| it.f_type as u64 & 0xffff_ffff);
     KINDS.iter().find(|(known, _)| *known == number).map_or("another file system", |(_, name)| name)
 }

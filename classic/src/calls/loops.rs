@@ -28,6 +28,7 @@ pub(super) const TWO_EXTRA_CALLS_LABEL: &str = "Function call with two additiona
 /// Prefix of the labels of rows with probes of this project.
 pub(super) const TWO_PROBES_LABEL: &str = "Function call with two probes";
 
+/// Rows of C loops: label, path of the call, `true` if the cost of the first row is subtracted.
 const C_ROWS: [(&str, CallPath, bool); 10] = [
     (SAME_FILE_CALL_LABEL, CallPath::SameFile, false),
     (STATIC_CALL_LABEL, CallPath::Static, true),
@@ -35,15 +36,16 @@ const C_ROWS: [(&str, CallPath, bool); 10] = [
     ("Function call with one notify intrinsic", CallPath::OneProbe, true),
     (TWO_NOTIFIES_LABEL, CallPath::TwoProbes, true),
     (TWO_EXTRA_CALLS_LABEL, CallPath::TwoExtra, true),
-    (EMPTY, CallPath::Empty, true),
+    (EMPTY_FUNCTION_LABEL, CallPath::Empty, true),
     ("Empty function, a notify intrinsic inside", CallPath::EmptyProbe, true),
     ("Empty function in a dynamic library", CallPath::EmptyPlt, true),
     ("The loop alone, without a call", CallPath::Alone, false),
 ];
 
 /// Label of the row whose calls an optimising compiler removes; a test checks the machine code.
-const EMPTY: &str = "Empty function, noinline";
+const EMPTY_FUNCTION_LABEL: &str = "Empty function, noinline";
 
+/// Rows of Rust loops: label, content of the function, recording while the loop runs.
 const PROBED_ROWS: [(&str, FunctionBody, Trace); 9] = [
     (SAME_FILE_CALL_LABEL, FunctionBody::Nothing, Trace::None),
     (TWO_EXTRA_CALLS_LABEL, FunctionBody::TwoCalls, Trace::None),
@@ -55,10 +57,10 @@ const PROBED_ROWS: [(&str, FunctionBody, Trace); 9] = [
     (STREAMED, FunctionBody::TwoProbes, Trace::Streamed(TraceMedium::Memory)),
     (STREAMED, FunctionBody::TwoProbes, Trace::Streamed(TraceMedium::Dir)),
 ];
-/// Prefix of a row's label; the destination of the trace follows.
+/// Prefix of the label of a row whose trace is streamed; the trace's destination follows.
 const STREAMED: &str = "Function call with two probes, streamed to";
 
-/// Events that are recorded while a loop runs.
+/// Recording while a loop runs: none, one that filters all events out, the newest events in memory, or streaming.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trace {
     None,
@@ -72,7 +74,7 @@ enum LoopKind {
     Rust(FunctionBody, Trace),
 }
 
-/// A row of the table, with the results of its rounds.
+/// Row of the tables of loops, with the measurements of its rounds.
 pub(super) struct LoopRow {
     pub group: &'static str,
     /// Short name of the row's group, for narrow tables.
@@ -102,7 +104,7 @@ pub(super) fn create_rows(folders: &TraceFolders) -> anyhow::Result<Vec<LoopRow>
                 (CallPath::Empty, OptLevel::O3) => format!("{text} (calls removed)"),
                 _ => text.to_string(),
             };
-            loops.push(row(group, mark, text, is_compared.then_some(same_file), kind));
+            loops.push(new_row(group, mark, text, is_compared.then_some(same_file), kind));
         }
     }
     let same_file = loops.len();
@@ -113,12 +115,18 @@ pub(super) fn create_rows(folders: &TraceFolders) -> anyhow::Result<Vec<LoopRow>
             _ => text.to_string(),
         };
         let baseline = (inside != FunctionBody::Nothing).then_some(same_file);
-        loops.push(row(PROBED_HEADING, "probes", text, baseline, LoopKind::Rust(inside, trace)));
+        loops.push(new_row(
+            PROBED_HEADING,
+            "probes",
+            text,
+            baseline,
+            LoopKind::Rust(inside, trace),
+        ));
     }
     Ok(loops)
 }
 
-fn row(
+fn new_row(
     group: &'static str,
     mark: &'static str,
     text: String,
@@ -172,6 +180,7 @@ pub(super) fn measure_rows(
     Ok(())
 }
 
+/// Runs `run` under the recording `trace`; returns its result and the counts of recorded events.
 fn recorded<T>(
     trace: Trace,
     folders: &TraceFolders,
@@ -192,6 +201,7 @@ fn recorded<T>(
     done
 }
 
+/// Runs a loop after a warm-up, and returns its ticks per call.
 fn timed(run: impl Fn(u64) -> u64, text: &str, calls_count: u64) -> anyhow::Result<f64> {
     // Untimed warm-up: the row before has left its own state in caches and branch predictors.
     black_box(run(black_box(1000)));

@@ -10,7 +10,7 @@ use handover_trace::record::RECORDING_LIBRARY_IMAGE;
 use indicatif::{ProgressBar, ProgressDrawTarget};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Number of calls of an empty program, which has only `main`.
+/// Number of calls of an "empty program": its cost is that of starting and exiting.
 const EMPTY_CALLS: u64 = 1;
 
 /// Measured functions with their labels, and the recordings that each is measured with.
@@ -25,11 +25,11 @@ const ROWS: [(MeasuredFunction, &str, &[EventRecording]); 5] = [
         "Function call with two time stamps, kept nowhere",
         &[EventRecording::Off],
     ),
-    (MeasuredFunction::Probes, TWO_PROBES_LABEL, &ALL_TOOLS),
-    (MeasuredFunction::Hooks, "Function call with -finstrument-functions", &ALL_TOOLS),
-    (MeasuredFunction::Patchable, "Function call with -fpatchable-function-entry", &ALL_TOOLS),
+    (MeasuredFunction::Probes, TWO_PROBES_LABEL, &ALL_RECORDINGS),
+    (MeasuredFunction::Hooks, "Function call with -finstrument-functions", &ALL_RECORDINGS),
+    (MeasuredFunction::Patchable, "Function call with -fpatchable-function-entry", &ALL_RECORDINGS),
 ];
-const ALL_TOOLS: [EventRecording; 5] = [
+const ALL_RECORDINGS: [EventRecording; 5] = [
     EventRecording::Off,
     EventRecording::Filtered,
     EventRecording::Newest,
@@ -53,12 +53,14 @@ impl ProcessRow {
         self.runs.first().copied().unwrap_or_default()
     }
 
+    /// Returns the median of a figure over all runs.
     pub fn median(&self, figure: impl Fn(&ProcessCost) -> f64) -> f64 {
         let mut values: Vec<f64> = self.runs.iter().map(figure).collect();
         values.sort_unstable_by(f64::total_cmp);
         values.get(values.len() / 2).copied().unwrap_or_default()
     }
 
+    /// Returns the median wall time of all runs, in ticks.
     pub fn wall_ticks(&self) -> f64 {
         self.median(|it| it.wall_ticks as f64)
     }
@@ -80,11 +82,13 @@ impl ProcessRow {
         }
     }
 
+    /// Returns `true` if events are recorded.
     pub fn is_traced(&self) -> bool {
         !matches!(self.task.tool, EventRecording::Off | EventRecording::Filtered)
     }
 }
 
+/// Measures each function with each of its recordings, `calls` calls a run; returns a table row for each.
 pub(super) fn measure_programs(
     calls: u64,
     runs_count: u64,
@@ -92,15 +96,15 @@ pub(super) fn measure_programs(
     interrupted: &AtomicBool,
 ) -> anyhow::Result<Vec<ProcessRow>> {
     let mut rows = Vec::new();
-    for (subject, of_subject, tools) in ROWS {
+    for (subject, label, recordings) in ROWS {
         if subject.entries().is_some() && RECORDING_LIBRARY_IMAGE.is_empty() {
             console::print_error(format_args!(
                 "calls: warning: functions of C programs are recorded on x86-64 Linux alone; the rows of \
-                 {of_subject} are left out"
+                 {label} are left out"
             ));
             continue;
         }
-        for tool in tools {
+        for tool in recordings {
             let media: &[TraceMedium] = match tool {
                 EventRecording::AtEnd | EventRecording::Streamed => {
                     &[TraceMedium::Memory, TraceMedium::Dir]
@@ -113,24 +117,25 @@ pub(super) fn measure_programs(
                 let shown = folders.label(medium);
                 let text = match tool {
                     EventRecording::Off if subject.entries().is_some() => {
-                        format!("{of_subject}, no tool")
+                        format!("{label}, not recorded")
                     }
                     EventRecording::Off if subject == MeasuredFunction::Probes => {
-                        format!("{of_subject}, off")
+                        format!("{label}, off")
                     }
-                    EventRecording::Off => of_subject.to_string(),
-                    EventRecording::Filtered => format!("{of_subject}, filtered"),
-                    EventRecording::Newest => format!("{of_subject}, recorded in memory"),
-                    EventRecording::AtEnd => format!("{of_subject}, output to {shown}"),
-                    EventRecording::Streamed => format!("{of_subject}, streamed to {shown}"),
+                    EventRecording::Off => label.to_string(),
+                    EventRecording::Filtered => format!("{label}, filtered"),
+                    EventRecording::Newest => format!("{label}, recorded in memory"),
+                    EventRecording::AtEnd => format!("{label}, output to {shown}"),
+                    EventRecording::Streamed => format!("{label}, streamed to {shown}"),
                 };
                 rows.push((text, ProcessTask { subject, tool: *tool, medium }));
             }
         }
     }
-    measured(rows, calls, runs_count, folders, interrupted)
+    measure_in_turn(rows, calls, runs_count, folders, interrupted)
 }
 
+/// Measures programs that make one call: one without a trace, and one with a trace on each medium.
 pub(super) fn measure_empty_programs(
     runs_count: u64,
     folders: &TraceFolders,
@@ -145,11 +150,11 @@ pub(super) fn measure_empty_programs(
             rows.push((text, task(EventRecording::Streamed, medium)));
         }
     }
-    measured(rows, EMPTY_CALLS, runs_count, folders, interrupted)
+    measure_in_turn(rows, EMPTY_CALLS, runs_count, folders, interrupted)
 }
 
 /// Runs each row once in each round; each round starts with another row. A row that fails is not run again.
-fn measured(
+fn measure_in_turn(
     rows: Vec<(String, ProcessTask)>,
     calls: u64,
     runs_count: u64,

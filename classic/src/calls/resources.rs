@@ -6,10 +6,11 @@ use handover_base::usage::Usage;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ResourceUsage {
     pub usage: Usage,
-    /// Blocks of 512 bytes read from and written to file systems on disks.
+    /// Number of blocks of 512 bytes read from file systems on disks.
     pub blocks_in: u64,
+    /// Number of blocks of 512 bytes written to file systems on disks.
     pub blocks_out: u64,
-    /// Number of swaps; always 0 on Linux.
+    /// Number of times that the process was swapped out; always 0 on Linux.
     pub swaps: u64,
 }
 

@@ -49,18 +49,20 @@ impl TickUnit {
 /// Width of the text in the master table, in columns, as the classic program documents it.
 const MASTER_COLUMNS: usize = 49;
 
-/// A row of the master table: its text, and the ticks of a call or the reason why there are none.
+/// Row of the master table: its label, and the ticks per call or the reason why there are none.
 type MasterRow = (String, Result<f64, String>);
 
+/// Rows of all measurements.
 pub(super) struct Results<'a> {
     pub loops: &'a [LoopRow],
     pub processes: &'a [ProcessRow],
+    /// Rows of programs that make one call, the first of them without a trace.
     pub empties: &'a [ProcessRow],
     pub unit: &'a TickUnit,
 }
 
 impl Results<'_> {
-    /// Returns the ticks of a loop compiled with -O3.
+    /// Returns the median ticks per call of the -O3 loop with the label `text`, or the reason why there are none.
     fn loop_ticks(&self, text: &str) -> Result<f64, String> {
         let row = self.loops.iter().find(|it| it.group == loops::O3_HEADING && it.text == text);
         let found = row.and_then(|row| figure(self.loops, row));
@@ -119,17 +121,17 @@ impl Results<'_> {
         let [place, compared, more] = self.master_rows(calls, folders);
         writeln!(out, "\nMaster table")?;
         for row in &place {
-            self.master_row(row, None, out)?;
+            self.print_master_row(row, None, out)?;
         }
         writeln!(out, "  The following is all based on a function call into the same source file")?;
         let same_file = self.loop_ticks(loops::SAME_FILE_CALL_LABEL).ok();
         for row in compared.iter().chain(&more) {
-            self.master_row(row, same_file, out)?;
+            self.print_master_row(row, same_file, out)?;
         }
         Ok(())
     }
 
-    fn master_row(
+    fn print_master_row(
         &self,
         (text, ticks): &MasterRow,
         other: Option<f64>,
@@ -230,10 +232,10 @@ impl Results<'_> {
         let stamps = found(MeasuredFunction::Stamps).map(ProcessRow::wall_ticks);
         self.processes
             .iter()
-            .try_for_each(|it| self.process_row(it, width, calls, plain, stamps, out))
+            .try_for_each(|it| self.print_process_row(it, width, calls, plain, stamps, out))
     }
 
-    fn process_row(
+    fn print_process_row(
         &self,
         it: &ProcessRow,
         width: usize,
@@ -389,12 +391,14 @@ impl Results<'_> {
     }
 }
 
-/// Estimate of a row's ticks per call, and the difference from the row that it is compared with.
+/// Estimate of a row's ticks per call.
 struct Figure {
     ticks: MedianEstimate,
+    /// Difference from the median of the baseline row; `None` without a baseline.
     beyond: Option<f64>,
 }
 
+/// Estimates a row's ticks per call; `None` if the row was not measured.
 fn figure(loops: &[LoopRow], row: &LoopRow) -> Option<Figure> {
     let of = |row: &LoopRow| (!row.rounds.is_empty()).then(|| median_of_independent(&row.rounds));
     let ticks = of(row)?;

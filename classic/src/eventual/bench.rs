@@ -41,15 +41,16 @@ pub struct Bench {
     workers: Option<u64>,
 }
 
-/// Maximum ideal rate of one worker thread, in eventuals a second; the default number of workers follows from it.
+/// Increase of the ideal rate, in eventuals a second, for which the default number of workers grows by one.
 const ONE_WORKER_PER_S: f64 = 2e6;
 
 impl Bench {
-    /// Returns the rate that results if every sleep takes exactly the interval, in eventuals a second.
+    /// Returns the rate that would result if every sleep took exactly the interval, in eventuals a second.
     fn ideal_per_s(&self) -> f64 {
         self.fibers as f64 * 1e3 / self.interval_ms
     }
 
+    /// Returns the requested number of workers, or the default number.
     fn workers_count(&self) -> u64 {
         let cpus = topology::allowed_cpus().len().max(1) as f64;
         let wanted = (self.ideal_per_s() / ONE_WORKER_PER_S).ceil();
@@ -58,7 +59,7 @@ impl Bench {
 }
 
 pub fn run(args: &Bench, out: &mut dyn Write) -> anyhow::Result<()> {
-    let interrupted = console::interrupt_flag().context("listen for signals")?;
+    let interrupted = console::interrupt_flag().context("install the signal handlers")?;
     let load = EventualsLoad {
         fibers_count: u32::try_from(args.fibers)?,
         interval: Duration::from_secs_f64(args.interval_ms / 1e3),

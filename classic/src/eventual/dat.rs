@@ -16,7 +16,7 @@ pub struct EventualsRow {
 }
 
 impl EventualsRow {
-    /// Returns the rate that results if eventuals cost no time, in eventuals a second.
+    /// Returns the rate that would result if eventuals cost no time, in eventuals a second.
     pub fn ideal_per_s(&self) -> f64 {
         self.fibers * 1e3 / self.interval_ms
     }

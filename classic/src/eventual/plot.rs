@@ -33,13 +33,13 @@ pub fn run(args: &Plot) -> anyhow::Result<()> {
 pub fn draw_plots(file: &Path, prefix: &Path, out: &mut dyn Write) -> anyhow::Result<()> {
     let rows = dat::read_rows(file).map_err(to_usage_error)?;
     for (name, chart) in [("rate", rates_chart(&rows)), ("cpu", cpu_chart(&rows))] {
-        write(prefix, name, "png", &chart.to_png(), out)?;
-        write(prefix, name, "svg", chart.to_standalone_svg().as_bytes(), out)?;
+        write_picture(prefix, name, "png", &chart.to_png(), out)?;
+        write_picture(prefix, name, "svg", chart.to_standalone_svg().as_bytes(), out)?;
     }
     Ok(())
 }
 
-fn write(
+fn write_picture(
     file: &Path,
     name: &str,
     kind: &str,
@@ -59,8 +59,8 @@ fn conditions(rows: &[EventualsRow]) -> String {
         let first = rows.first().map_or(0.0, value);
         rows.iter().all(|row| value(row) == first).then_some(first)
     };
-    let interval = same(|row| row.interval_ms).map(|ms| format!("each sleeps {ms} ms"));
-    let time = same(|row| row.seconds).map(|s| format!("{s} s a point"));
+    let interval = same(|row| row.interval_ms).map(|ms| format!("each fiber sleeps {ms} ms"));
+    let time = same(|row| row.seconds).map(|s| format!("{s} s per point"));
     let said: Vec<String> = [interval, time].into_iter().flatten().collect();
     said.join(", ")
 }
@@ -91,7 +91,7 @@ fn rates_chart(rows: &[EventualsRow]) -> Chart {
 fn cpu_chart(rows: &[EventualsRow]) -> Chart {
     let point = |row: &EventualsRow| {
         Point::new(row.fibers, row.cpu_s)
-            .with_tooltip(format!("{} fibers: {:.3} s", row.fibers, row.cpu_s))
+            .with_tooltip(format!("{} fibers: {:.3} s of CPU", row.fibers, row.cpu_s))
     };
     let whole = rows.iter().map(|row| Point::new(row.fibers, row.seconds)).collect();
     let ideal = rows.iter().map(|row| Point::new(row.fibers, 0.0)).collect();

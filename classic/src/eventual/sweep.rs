@@ -12,10 +12,11 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Name of the benchmark program, which a command may contain.
+/// Name of the benchmark program, which is added to a command that does not name it.
 const PROGRAM: &str = "abt-eventual-bench";
 /// Maximum number of measured points (numbers of fibers).
 const POINTS_MAX: u64 = 10_000;
+/// Maximum size of the output of one run of the benchmark.
 const PRINTED_BYTES_MAX: u64 = 1 << 20;
 
 /// Runs abt-eventual-bench with one number of fibers after the other, and writes its lines to
@@ -39,7 +40,7 @@ pub struct Sweep {
     #[arg(long, value_name = "FIBERS", default_value_t = 100)]
     #[arg(value_parser = crate::whole_number_parser(1..=FIBERS_MAX))]
     step: u64,
-    /// The program, and what launches it
+    /// The benchmark program, with its launcher if any
     #[arg(value_name = "COMMAND", trailing_var_arg = true, allow_hyphen_values = true)]
     command: Vec<OsString>,
 }
@@ -47,7 +48,7 @@ pub struct Sweep {
 pub fn run(args: &Sweep, out: &mut dyn Write) -> anyhow::Result<()> {
     let points = fiber_counts(args)?;
     let command = command(&args.command)?;
-    let interrupted = console::interrupt_flag().context("listen for signals")?;
+    let interrupted = console::interrupt_flag().context("install the signal handlers")?;
     let name = format!("sweep-{PROGRAM}.{}.dat", std::process::id());
     let mut file = File::create(&name).with_context(|| format!("write {name}"))?;
     writeln!(out, "writing results to {name}")?;
@@ -71,11 +72,10 @@ pub fn run(args: &Sweep, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns a message that names the file with the points measured so far; if there are none, removes the file and
-/// reports that.
+/// Returns a message about the points measured before an early end: names their file, or deletes it if it has none.
 fn report_early_end(points_count: usize, name: &str) -> anyhow::Result<String> {
     if points_count > 0 {
-        return Ok(format!("the points before are in {name}"));
+        return Ok(format!("the points measured before are in {name}"));
     }
     std::fs::remove_file(name).with_context(|| format!("remove {name}"))?;
     Ok("no point was measured".to_string())
@@ -159,7 +159,7 @@ fn measure(
     Ok(Some(text))
 }
 
-/// Returns the benchmark's lines to write to the file: the column header only once.
+/// Returns the printed lines to write to the file: all but a column header that the file has already.
 fn lines_kept(printed: &str, has_head: &mut bool) -> String {
     let mut kept = String::new();
     for line in printed.lines() {

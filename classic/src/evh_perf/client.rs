@@ -16,22 +16,24 @@ use serde_json::{Value, json};
 use std::io::Write;
 use std::time::{Duration, Instant};
 
+/// Interval between printed progress reports.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(3);
+/// Maximum wait for an event of the load before signals and progress are checked.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
-/// Interval between progress reports of one of several processes.
+/// Interval at which a worker process reports its progress to the main process.
 const REPORT_INTERVAL: Duration = Duration::from_millis(200);
 /// First rate of a search for the highest rate, in messages a second.
-const SEARCH_RATE_MIN: f64 = 1000.0;
+const SEARCH_RATE_FIRST: f64 = 1000.0;
 /// Upper limit of the rates of a search, in messages a second.
 const SEARCH_RATE_MAX: f64 = 1e8;
-/// Factor between two successive rates of a search, until a rate exceeds a latency bound.
+/// Factor between successive rates of a search, until one holds the latency bounds and another exceeds one.
 const SEARCH_STRIDE: f64 = 4.0;
-/// Ratio of the lowest rate that exceeds a latency bound to the highest that does not, at which a search stops.
+/// Maximum ratio of the lowest rate that exceeds a latency bound to the highest that does not; then a search stops.
 const SEARCH_PRECISION: f64 = 1.05;
-/// Divisor of the number of messages, which gives a part of the unsent messages with which a rate still counts as
-/// reached; the messages of [`UNSENT_S`] seconds are added.
+/// Divisor of the number of measured messages; a rate is reached if at most the quotient, plus the messages of
+/// [`UNSENT_S`], are unsent.
 const UNSENT_DIVISOR: u64 = 100;
-/// Time whose messages may be unsent, in addition to the share of [`UNSENT_DIVISOR`], in seconds.
+/// Number of seconds whose messages may be unsent, besides those by [`UNSENT_DIVISOR`], if a rate counts as reached.
 const UNSENT_S: f64 = 0.01;
 
 /// Returns the client's settings to print, as names and values.
@@ -125,6 +127,7 @@ struct ProgressReporter {
     last_printed: Progress,
     /// Expected number of messages; `None` for a timed load.
     total: Option<u64>,
+    /// Expected duration; zero if numbers of messages limit the load.
     total_duration: Duration,
     view: LiveView,
     /// Progress when the live view was last drawn.
@@ -266,7 +269,7 @@ fn run_load(
         if is_finished {
             break;
         }
-        if signals.are_received() {
+        if signals.is_any_received() {
             load.stop();
         }
         match is_alone {
@@ -297,6 +300,7 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
     report_results(args, loads, more, signals, printer, log.as_mut())
 }
 
+/// Prints the results and warnings; returns an error for missing messages, an exceeded bound or an interrupt.
 fn report_results(
     args: &EvhPerf,
     loads: Vec<(LoadReport, LoadCosts)>,
@@ -345,7 +349,7 @@ fn report_results(
         let outcomes: Vec<LoadReport> = loads.into_iter().map(|(outcome, _)| outcome).collect();
         log.write(&outcomes)?;
     }
-    if signals.are_received() {
+    if signals.is_any_received() {
         return Err(Interrupted.into());
     }
     match failed.first() {
@@ -395,6 +399,7 @@ fn try_rate(
     Ok((load, holds))
 }
 
+/// Reports and costs of loads, and fields to add to the JSON document.
 type LoadResults = (Vec<(LoadReport, LoadCosts)>, Value);
 
 /// Runs the loads of a ramp, one rate after another; returns their reports and costs.
@@ -411,7 +416,7 @@ fn run_ramp(
         let (load, holds) = try_rate(args, rate, each, signals, printer)?;
         highest = if holds { Some(rate) } else { highest };
         loads.push(load);
-        if signals.are_received() {
+        if signals.is_any_received() {
             break;
         }
     }
@@ -427,16 +432,16 @@ fn search_highest_rate(
 ) -> anyhow::Result<LoadResults> {
     let mut loads = Vec::new();
     let (mut low, mut high) = (None, None);
-    let mut rate = SEARCH_RATE_MIN;
+    let mut rate = SEARCH_RATE_FIRST;
     while rate <= SEARCH_RATE_MAX {
         let (mut load, mut holds) = try_rate(args, rate, each, signals, printer)?;
-        if !holds && !signals.are_received() {
+        if !holds && !signals.is_any_received() {
             // A second attempt: another process may have disturbed the first.
             (load, holds) = try_rate(args, rate, each, signals, printer)?;
         }
         let is_complete = load.0.is_complete();
         loads.push(load);
-        if signals.are_received() || !is_complete {
+        if signals.is_any_received() || !is_complete {
             break;
         }
         if holds {
@@ -475,8 +480,7 @@ fn report_highest_rate(
     Ok(json!({ "holds": highest.is_some(), "highest_rate": highest }))
 }
 
-/// Runs as one of several processes: generates its share of the load when the main process orders
-/// it, and reports the result.
+/// Runs as one of several processes: on the main process's order, generates its share of the load and reports on it.
 pub fn run_as_worker(args: &EvhPerf) -> anyhow::Result<()> {
     let mut args = args.clone();
     // Each process has as many threads and clients as requested; the rate is divided.
@@ -542,7 +546,7 @@ pub fn run_in_processes(
                 }
             }
         }
-        if signals.are_received() {
+        if signals.is_any_received() {
             parts.iter_mut().for_each(WorkerProcess::close_stdin);
         }
         if outcomes.iter().all(Option::is_some) {
@@ -552,8 +556,9 @@ pub fn run_in_processes(
         ticker.update_and_print(sum, &mut printer)?;
     }
     let mut outcomes = outcomes.into_iter().flatten();
-    let mut sum =
-        outcomes.next().context("merge the outcomes of the processes: none was reported")?;
+    let mut sum = outcomes
+        .next()
+        .context("merge the results of the worker processes: none has reported a result")?;
     outcomes.for_each(|outcome| sum.add(&outcome));
     let costs = costs.unwrap_or_else(|| watch.costs_since_start());
     drop(ticker);

@@ -2,7 +2,7 @@
 
 use super::Signals;
 use super::live::LiveView;
-use super::options::{EvhPerf, descriptors_max};
+use super::options::{EvhPerf, raise_descriptors_limit};
 use super::parts::{self, OrderReceiver, WorkerProcess};
 use super::printer::{Printer, format_with_commas};
 use super::{secret, stages};
@@ -22,15 +22,16 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// Interval between printed progress reports.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(3);
 /// Default number of connections that echo a message when all connections are open.
 const SAMPLED_DEFAULT: u64 = 1000;
-/// Interval between checks of signals and other processes while one process opens connections.
+/// Maximum wait for the report of one process before signals and the other processes are checked.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
-/// Minimum kernel memory of a connection (its socket, inode and file). A smaller figure means that
+/// Minimum plausible kernel memory of a connection (its socket, inode and file), in bytes. A smaller figure means that
 /// other processes have freed memory meanwhile.
 const SOCKET_BYTES_MIN: u64 = 1024;
-/// Interval between progress reports of one of several processes.
+/// Interval at which a worker process reports its progress to the main process.
 const REPORT_INTERVAL: Duration = Duration::from_millis(200);
 /// Time that the server has to close connections that it rejects.
 const REJECT_DELAY: Duration = Duration::from_millis(50);
@@ -39,6 +40,7 @@ const CLOSED_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Time limit for the answer of one of several processes to an order.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// Report of one process on the connections that it has opened, and the limit that it reached.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct OpenResult {
     open: u64,
@@ -54,6 +56,7 @@ struct Holder {
 }
 
 impl Holder {
+    /// Opens `count` connections, numbered from `first` on, with the threads of `args`.
     fn open(
         args: &EvhPerf,
         count: u64,
@@ -103,6 +106,7 @@ impl Holder {
         }
     }
 
+    /// Sends a message over `count` of the connections; returns the times until their echoes, in ns.
     fn sample(&mut self, count: u64, timeout: Duration) -> anyhow::Result<Vec<u64>> {
         let threads = self.held.len().max(1) as u64;
         let mut took_ns = Vec::new();
@@ -113,6 +117,7 @@ impl Holder {
         Ok(took_ns)
     }
 
+    /// Returns the number of connections that the server has closed since the last call.
     fn count_closed(&mut self) -> anyhow::Result<u64> {
         let mut closed = 0;
         for held in &mut self.held {
@@ -127,32 +132,32 @@ fn remedy(limit: &OpenLimit, args: &EvhPerf) -> String {
     let count = args.count();
     match limit {
         OpenLimit::ProcessDescriptors => {
-            let max = descriptors_max();
+            let max = raise_descriptors_limit();
             let processes = count / max.saturating_sub(100).max(1) + 1;
             format!(
-                "its limit is {}; raise that with `ulimit -n {}`, or share: --processes {processes}",
+                "its limit is {}; raise it with `ulimit -n {}`, or share the connections with --processes {processes}",
                 format_with_commas(max),
                 count + 100
             )
         }
         OpenLimit::SystemDescriptors => {
-            format!("raise that with `sysctl -w fs.file-max={}`", count * 2 + 100_000)
+            format!("raise the limit with `sysctl -w fs.file-max={}`", count * 2 + 100_000)
         }
         OpenLimit::Ports => {
-            "give more with `sysctl -w net.ipv4.ip_local_port_range=\"1024 65535\"`; \
-                         from 127.0.0.0/8 to itself other source addresses are used too"
+            "allow more ports with `sysctl -w net.ipv4.ip_local_port_range=\"1024 65535\"`; \
+                         within 127.0.0.0/8 further source addresses are used too"
                 .to_string()
         }
         OpenLimit::Memory => {
-            "give more with `sysctl -w net.ipv4.tcp_mem=...` (in pages), or more memory".to_string()
+            "allow TCP more with `sysctl -w net.ipv4.tcp_mem=...` (in pages), or add memory".to_string()
         }
         OpenLimit::Refused => "start a server there: evh_perf -e".to_string(),
         OpenLimit::Unanswered => {
-            "check that it runs, and raise its queue with `sysctl -w net.core.somaxconn=65535`"
+            "check that the server runs, and lengthen its queue with `sysctl -w net.core.somaxconn=65535`"
                 .to_string()
         }
         OpenLimit::ClosedByServer => {
-            "give the server more: its --max_handles_per_thread, its `ulimit -n`, \
+            "raise a limit of the server: its --max_handles_per_thread, its `ulimit -n`, \
                               its --threads, or its --processes"
                 .to_string()
         }
@@ -163,7 +168,7 @@ fn remedy(limit: &OpenLimit, args: &EvhPerf) -> String {
 
 /// Runs as one of several processes: opens and holds connections when the main process orders it.
 pub fn run_as_worker(args: &EvhPerf) -> anyhow::Result<()> {
-    descriptors_max();
+    raise_descriptors_limit();
     let mut orders = OrderReceiver::new()?;
     parts::write_line(&json!({ "ready": true }))?;
     let mut holder = Holder { held: Vec::new() };
@@ -229,13 +234,14 @@ impl MemoryUsage {
     fn now(processes: &[WorkerProcess], servers: &[u32]) -> Self {
         let clients: Vec<u32> = processes.iter().map(WorkerProcess::process_id).collect();
         Self {
-            client: stages::sum(&clients).anon_bytes,
-            server: (!servers.is_empty()).then(|| stages::sum(servers).anon_bytes),
+            client: stages::sum_usage(&clients).anon_bytes,
+            server: (!servers.is_empty()).then(|| stages::sum_usage(servers).anon_bytes),
             kernel: process::kernel_memory_bytes(),
         }
     }
 }
 
+/// Returns the settings to print, as names and values.
 fn settings(args: &EvhPerf) -> Vec<(&'static str, String)> {
     let mut settings = vec![
         ("count", format_with_commas(args.count())),
@@ -258,7 +264,7 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
     // Certificate files are checked before anything is opened.
     secret::client_tls(args)?;
     let began = Instant::now();
-    descriptors_max();
+    raise_descriptors_limit();
     let address = args.address()?;
     let mut printer = Printer::new(out, args.json);
     printer.print_settings("Connect", &settings(args))?;
@@ -273,7 +279,7 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
     printer.flush()?;
     let servers = process::listening_processes(address);
     let before = MemoryUsage::now(&processes, &servers);
-    let (opened, took) = open(args, &mut processes, signals, &mut printer)?;
+    let (opened, took) = open_in_processes(args, &mut processes, signals, &mut printer)?;
     let mut failed = print_opened(args, &opened, took, &mut printer)?;
     let open: u64 = opened.iter().map(|result| result.open).sum();
     let memory = MemoryUsage::now(&processes, &servers);
@@ -310,7 +316,7 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
         "limit": failed,
     });
     let mut closed = 0;
-    if !signals.are_received() {
+    if !signals.is_any_received() {
         // The server closes the connections that it rejects at about this time.
         thread::sleep(REJECT_DELAY);
         closed = closed_since(&mut processes)?;
@@ -351,7 +357,7 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
     // All parts close at the same time.
     processes.iter_mut().for_each(WorkerProcess::close_stdin);
     drop(processes);
-    if signals.are_received() {
+    if signals.is_any_received() {
         return signals.exit_result();
     }
     match failed {
@@ -364,7 +370,7 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
 }
 
 /// Makes every process open its share of the connections, and waits until all have done so.
-fn open(
+fn open_in_processes(
     args: &EvhPerf,
     processes: &mut [WorkerProcess],
     signals: &Signals,
@@ -394,7 +400,7 @@ fn open(
                 *so_far = result.or(line["opened"].as_u64()).unwrap_or(*so_far);
             }
         }
-        if signals.are_received() && !is_stopped {
+        if signals.is_any_received() && !is_stopped {
             is_stopped = true;
             processes.iter_mut().try_for_each(|process| process.send_order("stop"))?;
         }
@@ -477,7 +483,7 @@ fn rejection_error(args: &EvhPerf, closed: u64, open: u64) -> Option<String> {
     (closed > 0).then_some(text)
 }
 
-/// Sends a message over some of the connections, and prints the echo times.
+/// Sends a message over some of the connections; prints the echo times, and returns them as JSON.
 fn sample(
     args: &EvhPerf,
     processes: &mut [WorkerProcess],
@@ -540,7 +546,7 @@ fn hold(
     printer.flush()?;
     let until = args.hold.map(|hold| Instant::now() + hold);
     let (mut closed, mut next) = (0, Instant::now() + CLOSED_CHECK_INTERVAL);
-    while !signals.are_received()
+    while !signals.is_any_received()
         && until.is_none_or(|until| Instant::now() < until)
         && closed < count
     {
@@ -569,7 +575,8 @@ fn hold(
 /// `None` if standard input is a device such as /dev/null, which stands for a closed one.
 fn start_waiting_for_enter() -> anyhow::Result<Option<Receiver<()>>> {
     let stdin = std::io::stdin();
-    let kind = FileType::from_raw_mode(fstat(&stdin).context("fstat of standard input")?.st_mode);
+    let kind =
+        FileType::from_raw_mode(fstat(&stdin).context("read the type of standard input")?.st_mode);
     if kind == FileType::CharacterDevice && !stdin.is_terminal() {
         return Ok(None);
     }

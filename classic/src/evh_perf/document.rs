@@ -102,13 +102,14 @@ pub fn to_json(args: &EvhPerf, loads: Vec<Value>, more: Value, warnings: &[Strin
     document
 }
 
+/// Log file of latency histograms, which `--hdr` names.
 pub struct HistogramLog {
     file: BufWriter<File>,
     shown: String,
 }
 
 impl HistogramLog {
-    /// Creates the log file that `--hdr` names, before anything is measured.
+    /// Creates the log file before anything is measured; returns `None` without `--hdr`.
     ///
     /// # Errors
     /// If the file cannot be created.

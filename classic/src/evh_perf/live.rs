@@ -13,9 +13,10 @@ const PAST_COLUMNS: usize = 40;
 const TEXT_COLUMNS: usize = 34;
 /// Characters that draw a value, from zero to the highest value shown.
 const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+/// The characters of [`HEIGHTS`] for a terminal without Unicode.
 const PLAIN_HEIGHTS: [char; 8] = ['_', '.', ',', '-', '=', '+', '*', '#'];
 
-/// Live view of some lines on the terminal; shows nothing if standard error is not a terminal.
+/// Live view of current values, one a line; shows nothing if standard error is not a terminal.
 pub struct LiveView {
     bar: Option<ProgressBar>,
     past_values: Vec<VecDeque<f64>>,

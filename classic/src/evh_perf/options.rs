@@ -29,9 +29,10 @@ const DELTA_MICROS_MAX: u64 = 60_000_000;
 const SPIN_NS_MAX: u32 = 1_000_000;
 /// Default duration of each rate in a ramp or search.
 const RATE_DURATION: Duration = Duration::from_secs(2);
+/// Default duration of a load at one rate.
 const LOAD_DURATION: Duration = Duration::from_secs(10);
 
-/// Server, client, or a great many idle connections, of an event handler that echoes.
+/// Echo server, its load client, or a client with a great many idle connections.
 ///
 /// `-e` serves, `-c` sends messages and checks their echoes, both do both in one process; `--connect`
 /// opens connections and holds them.
@@ -102,7 +103,7 @@ pub struct EvhPerf {
     #[arg(short = 'h', long = "max_handles_per_thread", value_name = "N")]
     #[arg(value_parser = whole_number_parser(1..=HANDLES_MAX))]
     pub max_handles_per_thread: Option<u64>,
-    /// With -e: each thread listens, and the kernel distributes the connections, not the first thread
+    /// With -e: each thread listens, so that the kernel distributes the connections instead of the first thread
     #[arg(long = "reuse_port")]
     pub reuse_port: bool,
     /// Print each connection that fails, and with -e each one that is opened or closed
@@ -117,7 +118,7 @@ pub struct EvhPerf {
     /// With -e: the certificate, a PEM file; without it, one is generated
     #[arg(long, value_name = "FILE", requires = "key")]
     pub cert: Option<PathBuf>,
-    /// With -e: its private key, a PEM file
+    /// With -e: the private key of the certificate, a PEM file
     #[arg(long, value_name = "FILE", requires = "cert")]
     pub key: Option<PathBuf>,
     /// With -c or --connect: authorities that verify the server's certificate, a PEM file; without it, the
@@ -140,7 +141,7 @@ pub struct EvhPerf {
     /// Duration of the load in s, instead of numbers of messages
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub duration: Option<Duration>,
-    /// Time in s before the measurement [default: a tenth of --duration]
+    /// Time in s for which messages are sent before the measurement [default: a tenth of --duration]
     #[arg(long = "warm-up", value_name = "SECONDS", value_parser = parse_seconds)]
     pub warm_up: Option<Duration>,
     /// Messages a second, each sent when it is due (an open loop): 5000, 50k, 1.5M
@@ -189,6 +190,7 @@ fn parse_positive_seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// Parses a spin time of at most 1 ms, as in `50us`; returns it in ns.
 fn parse_spin(text: &str) -> Result<u32, String> {
     let span: TimeSpan = text.parse().map_err(|refused| format!("{refused}"))?;
     let ns = u32::try_from(span.0).ok().filter(|ns| *ns <= SPIN_NS_MAX);
@@ -272,7 +274,7 @@ impl FromStr for LatencyBounds {
     }
 }
 
-/// Kind of load that the options select.
+/// Load that the options select: numbers of messages, a time, a ramp of rates, or a search for the highest rate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum LoadMode {
     /// Fixed numbers of messages, as in the classic program.
@@ -396,7 +398,7 @@ impl EvhPerf {
             && matches!(self.mode(), LoadMode::RateRamp { .. } | LoadMode::Search { .. })
         {
             return Err(to_usage_error(
-                "--processes excludes --ramp and a search: it needs a single rate",
+                "--processes excludes --ramp, and --slo without --rate: it needs a single rate",
             ));
         }
         if self.duration.is_some_and(|duration| duration.is_zero()) {
@@ -465,7 +467,7 @@ impl EvhPerf {
     /// Returns the maximum number of connections of a thread: as requested, or as many as the
     /// process may open.
     pub fn handles_max(&self) -> u64 {
-        self.max_handles_per_thread.unwrap_or_else(|| descriptors_max().min(HANDLES_MAX))
+        self.max_handles_per_thread.unwrap_or_else(|| raise_descriptors_limit().min(HANDLES_MAX))
     }
 
     /// Returns the setting `max_handles_per_thread` to print: the value requested, or the
@@ -493,7 +495,7 @@ impl EvhPerf {
 }
 
 /// Raises the soft limit of descriptors to the hard one; returns the number of descriptors that this process may open.
-pub fn descriptors_max() -> u64 {
+pub fn raise_descriptors_limit() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     if limit.current < limit.maximum {
         // If this is refused, the limit stays.

@@ -117,7 +117,7 @@ impl LoadReport {
         printer.print_rule()
     }
 
-    /// Prints percentiles and shares, which the classic program does not print.
+    /// Prints latency percentiles and the connections' shares, which the classic program does not print.
     pub fn print_percentiles(&self, printer: &mut Printer<'_>) -> io::Result<()> {
         if self.latencies.raw.is_empty() && self.latencies.corrected.is_empty() {
             return Ok(());
@@ -152,7 +152,7 @@ pub fn format_percentiles(histogram: &Histogram<u64>) -> String {
     parts.join(", ")
 }
 
-/// Returns the percentiles above which at least one message lies, and the maximum.
+/// Returns name and value of each percentile above which at least one message lies, and of the maximum.
 pub fn percentiles(histogram: &Histogram<u64>) -> impl Iterator<Item = (&'static str, u64)> {
     let beyond = |percentile: f64| histogram.len() as f64 * (100.0 - percentile) / 100.0;
     PERCENTILES

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 /// Receiver of the main process's orders, one a line on standard input. At end of file this process exits.
 pub struct OrderReceiver {
     lines: Receiver<String>,
-    /// Orders received and not yet returned by [`OrderReceiver::next`].
+    /// Orders received and not yet returned by [`OrderReceiver::next_order`].
     queued: VecDeque<String>,
 }
 
@@ -76,7 +76,9 @@ fn lines_of(
         }
     };
     let builder = thread::Builder::new().name(thread.into());
-    builder.spawn(listen).with_context(|| format!("start the thread {thread}"))?;
+    builder
+        .spawn(listen)
+        .with_context(|| format!("start the thread `{thread}`, which reads lines"))?;
     Ok(lines)
 }
 
@@ -108,7 +110,7 @@ impl WorkerProcess {
         let out = child
             .stdout
             .take()
-            .context("read the output of a process: it was started without a pipe")?;
+            .context("read the output of a worker process: it was started without a pipe")?;
         let lines = lines_of(BufReader::new(out), "part")?;
         Ok(Self { child, orders, lines })
     }
@@ -121,11 +123,11 @@ impl WorkerProcess {
         match self.lines.recv_timeout(within) {
             Ok(line) => Ok(Some(
                 serde_json::from_str(&line)
-                    .with_context(|| format!("parse the line {line:?} of a process"))?,
+                    .with_context(|| format!("parse the line {line:?} of a worker process"))?,
             )),
             Err(RecvTimeoutError::Timeout) => Ok(None),
             Err(RecvTimeoutError::Disconnected) => {
-                bail!("one of the processes has exited: {}", self.child.wait()?)
+                bail!("a worker process has exited: {}", self.child.wait()?)
             }
         }
     }
@@ -133,15 +135,16 @@ impl WorkerProcess {
     /// Returns the next line of the process; fails if it writes none within this time.
     pub fn expect_line(&mut self, within: Duration) -> anyhow::Result<Value> {
         self.next_line(within)?
-            .with_context(|| format!("one of the processes has not answered within {within:?}"))
+            .with_context(|| format!("a worker process has not answered within {within:?}"))
     }
 
     pub fn send_order(&mut self, order: &str) -> anyhow::Result<()> {
-        let orders = self.orders.as_mut().context(
-            "send a command to a process of the load: its standard input is already closed",
-        )?;
+        let orders = self
+            .orders
+            .as_mut()
+            .context("send an order to a worker process: its standard input is already closed")?;
         writeln!(orders, "{order}")
-            .with_context(|| format!("send the command {order} to a process of the load"))?;
+            .with_context(|| format!("send the order {order} to a worker process"))?;
         Ok(orders.flush()?)
     }
 
@@ -179,7 +182,7 @@ pub fn serve_in_processes(
     let mut parts = vec![WorkerProcess::start(0, &[])?];
     let port = parts[0].expect_line(soon)?["port"]
         .as_u64()
-        .context("start the server: the first process has reported no port")?;
+        .context("start the server: the first worker process has reported no port")?;
     let at = ["-p".to_string(), port.to_string()];
     for index in 1..args.processes {
         parts.push(WorkerProcess::start(index, &at)?);
@@ -191,7 +194,7 @@ pub fn serve_in_processes(
     let mut printer = Printer::new(out, false);
     printer.print_settings("EventHandler", &serve::settings(&listed))?;
     serve::print_started(args, began.elapsed(), &mut printer)?;
-    while !signals.are_received() {
+    while !signals.is_any_received() {
         for part in &mut parts {
             // Before the end, a part prints nothing; this call finds a part that has ended.
             part.next_line(Duration::ZERO)?;

@@ -1,6 +1,6 @@
 //! The event handler: a server that echoes every message.
 
-use super::options::{EvhPerf, descriptors_max};
+use super::options::{EvhPerf, raise_descriptors_limit};
 use super::parts;
 use super::printer::{Printer, format_with_commas};
 use super::{Signals, secret, warn};
@@ -30,7 +30,7 @@ const TRIM_CLOSED_MIN: u64 = 64;
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum bytes queued for one peer: a few of the longest messages.
 const QUEUED_BYTES_MAX: u32 = 8 << 20;
-/// Bytes of the header that the length on the wire does not include.
+/// Size of the header behind the length field, which the length on the wire does not include.
 const UNCOUNTED_BYTES: u32 = HEADER_BYTES as u32 - 4;
 
 /// Handler that sends back every message.
@@ -72,6 +72,7 @@ impl Handler for Echo {
 pub struct Server {
     net: Net<Echo>,
     log_lines: Receiver<String>,
+    /// Time that the start took.
     pub took: Duration,
     /// Number of closed connections when memory was last returned.
     trimmed_at: u64,
@@ -103,7 +104,7 @@ pub fn settings(args: &EvhPerf) -> Vec<(&'static str, String)> {
 pub fn start(args: &EvhPerf) -> anyhow::Result<Server> {
     let began = Instant::now();
     let handles_max = args.handles_max();
-    let descriptors_max = descriptors_max();
+    let descriptors_max = raise_descriptors_limit();
     if handles_max > descriptors_max {
         warn(format_args!(
             "this process may open {descriptors_max} descriptors, fewer than \
@@ -191,7 +192,7 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
     print_started(args, server.took, &mut printer)?;
     let mut next = Instant::now() + STATS_INTERVAL;
     let mut next_trim = Instant::now() + TRIM_INTERVAL;
-    while !signals.are_received() {
+    while !signals.is_any_received() {
         if let Ok(line) = server.log_lines.recv_timeout(Duration::from_millis(50)) {
             printer.print_debug(format_args!("{line}"))?;
         } else if !args.debug {
@@ -235,6 +236,7 @@ pub fn run_as_worker(args: &EvhPerf) -> anyhow::Result<()> {
     parts::write_line(&Value::Object(named.into_iter().collect()))
 }
 
+/// Returns the counters that are printed or reported, with their JSON names.
 fn printed_counters(stats: &mut Stats) -> [(&'static str, &mut u64); 9] {
     [
         ("accepted", &mut stats.accepted_count),

@@ -15,6 +15,7 @@ const SATURATED: f64 = 0.9;
 /// Prefix of the names of the event handler's threads if it shares the client's process.
 const SERVER_THREADS: &str = "net-";
 
+/// CPU time and memory of the client and of the server during a load.
 #[derive(Debug, Clone)]
 pub struct LoadCosts {
     took: Duration,
@@ -28,9 +29,11 @@ pub struct UsageBaseline {
     began: Instant,
     clients: Vec<u32>,
     servers: Vec<u32>,
+    /// `true` if the server runs in this process.
     is_shared: bool,
     client: ProcessUsage,
     server: ProcessUsage,
+    /// CPU time of the server's threads in this process.
     server_threads: Duration,
 }
 
@@ -43,8 +46,8 @@ impl UsageBaseline {
         servers.retain(|server| *server != own);
         Self {
             began: Instant::now(),
-            client: sum(&clients),
-            server: sum(&servers),
+            client: sum_usage(&clients),
+            server: sum_usage(&servers),
             server_threads: process::threads_cpu_time(own, SERVER_THREADS),
             clients,
             servers,
@@ -57,21 +60,22 @@ impl UsageBaseline {
             cpu: now.cpu.saturating_sub(then.cpu),
             ..now
         };
-        let mut client = since(sum(&self.clients), self.client);
+        let mut client = since(sum_usage(&self.clients), self.client);
         let server = if self.is_shared {
             let threads = process::threads_cpu_time(std::process::id(), SERVER_THREADS);
             let cpu = threads.saturating_sub(self.server_threads);
             client.cpu = client.cpu.saturating_sub(cpu);
             Some(ProcessUsage { cpu, ..client })
         } else {
-            let server = since(sum(&self.servers), self.server);
+            let server = since(sum_usage(&self.servers), self.server);
             (!self.servers.is_empty()).then_some(server)
         };
         LoadCosts { took: self.began.elapsed(), client, server }
     }
 }
 
-pub fn sum(processes: &[u32]) -> ProcessUsage {
+/// Returns the sum of the resource usage of processes; those that cannot be read count as zero.
+pub fn sum_usage(processes: &[u32]) -> ProcessUsage {
     processes
         .iter()
         .filter_map(|it| process::read_process_usage(*it))

@@ -29,6 +29,7 @@ pub struct DemoLog {
     has_header: bool,
     syslog: Option<UnixDatagram>,
     first_write_error: Mutex<Option<io::Error>>,
+    /// Stopper of the machine, which is stopped when a line cannot be written.
     on_failure: OnceLock<Stopper>,
 }
 
@@ -55,13 +56,13 @@ impl DemoLog {
         })
     }
 
-    /// Sets the machine to stop when a line cannot be written.
+    /// Sets the stopper of the machine, which is stopped when a line cannot be written.
     pub fn stop_on_failure(&self, stopper: Stopper) {
         // A process runs one demo, so the stopper is set only once.
         let _ = self.on_failure.set(stopper);
     }
 
-    /// Returns the first error of writing a line, if there was one.
+    /// Returns the first error of writing a line as `Err`; `Ok` if there was none.
     ///
     /// # Errors
     /// The first write error; a second call returns `Ok`.
@@ -123,7 +124,7 @@ fn entry_head(level: Level) -> String {
     format!("<{}>{now} handover[{}]: ", FACILITY_USER | severity, std::process::id())
 }
 
-/// Text of a line: the message, then the other fields.
+/// Text of a log line: the event's message, then its other fields as ` name=value`.
 #[derive(Default)]
 struct Text(String);
 

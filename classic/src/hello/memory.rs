@@ -28,7 +28,7 @@ struct MemoryLimit {
     used_bytes: u64,
 }
 
-/// Checks that this number of threads can be started, including the thread that waits for signals.
+/// Checks that the memory limits allow `threads_count` threads, one of which waits for signals.
 ///
 /// # Errors
 /// The limit, the memory needed, and the remedy. The check requires somewhat more than was
@@ -38,7 +38,7 @@ pub fn check_for_threads(threads_count: u64) -> anyhow::Result<()> {
         // Otherwise the arenas take the address space that the stacks need. Not done without a
         // limit.
         raw::share_one_arena();
-        limit.allows(threads_count)?;
+        limit.check(threads_count)?;
     }
     Ok(())
 }
@@ -60,7 +60,8 @@ fn limits() -> Vec<MemoryLimit> {
 }
 
 impl MemoryLimit {
-    fn allows(&self, threads_count: u64) -> anyhow::Result<()> {
+    /// Checks that this limit leaves enough memory for this number of threads.
+    fn check(&self, threads_count: u64) -> anyhow::Result<()> {
         let MemoryLimit { option, limit_bytes, used_bytes } = *self;
         let needed_bytes = BASE_MEMORY_BYTES + threads_count * THREAD_BYTES;
         let left_bytes = limit_bytes.saturating_sub(used_bytes);
@@ -70,13 +71,13 @@ impl MemoryLimit {
         let kib = |bytes: u64| bytes.div_ceil(1024);
         let fit_count = left_bytes.saturating_sub(BASE_MEMORY_BYTES) / THREAD_BYTES;
         // One thread waits for signals.
-        let fewer = match fit_count.saturating_sub(1) {
-            0 => String::new(),
-            fit_count => format!("ask for {fit_count} threads at most, or "),
+        let remedy = match fit_count.saturating_sub(1) {
+            0 => "allow more with".to_owned(),
+            fit_count => format!("ask for {fit_count} threads at most, or allow more with"),
         };
         bail!(
             "the threads of this demo need {} KiB, of which `ulimit {option}` leaves {}: \
-             {fewer}allow more with `ulimit {option} {}`",
+             {remedy} `ulimit {option} {}`",
             kib(needed_bytes),
             left_bytes / 1024,
             kib(used_bytes + needed_bytes + MARGIN_BYTES),
@@ -93,9 +94,9 @@ mod tests {
         let used_bytes = 10 << 20;
         let limit = |limit_bytes| MemoryLimit { option: "-v", limit_bytes, used_bytes };
         let needed_bytes = BASE_MEMORY_BYTES + 11 * THREAD_BYTES;
-        limit(used_bytes + needed_bytes).allows(11).expect("the limit is enough");
+        limit(used_bytes + needed_bytes).check(11).expect("the limit is enough");
         let refused =
-            limit(used_bytes + needed_bytes - 1).allows(11).expect_err("the limit is too low");
+            limit(used_bytes + needed_bytes - 1).check(11).expect_err("the limit is too low");
         let kib = (used_bytes + needed_bytes + MARGIN_BYTES) / 1024;
         assert_eq!(
             refused.to_string(),
@@ -106,16 +107,16 @@ mod tests {
                 needed_bytes / 1024 - 1
             )
         );
-        limit(kib * 1024).allows(11).expect("the suggested limit is enough");
+        limit(kib * 1024).check(11).expect("the suggested limit is enough");
         limit(used_bytes + needed_bytes - 1)
-            .allows(10)
+            .check(10)
             .expect("the suggested number of threads fits");
     }
 
     #[test]
     fn limit_below_current_use_asks_for_more() {
         let limit = MemoryLimit { option: "-d", limit_bytes: 0, used_bytes: 1 << 20 };
-        let refused = limit.allows(1).expect_err("the limit is too low").to_string();
+        let refused = limit.check(1).expect_err("the limit is too low").to_string();
         assert!(refused.contains("`ulimit -d` leaves 0: allow more with"), "{refused}");
     }
 }

@@ -7,10 +7,10 @@ use std::time::Duration;
 use tracing::Level;
 use tracing::level_filters::LevelFilter;
 
-/// Tracing target of the stages of a message.
-const STAGE: &str = "handover::hello::stage";
+/// Tracing target of the lines about the stages of a message.
+const STAGE_TARGET: &str = "handover::hello::stage";
 
-/// Ways in which a machine starts the conversation.
+/// Start of a machine's conversation: it sends the first message at once or when idle, or waits for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FirstMessage {
     /// The machine sends the first message at once.
@@ -21,13 +21,14 @@ pub enum FirstMessage {
     Second,
 }
 
+/// Formats of the line that is printed for a sent message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SentLineFormat {
     /// `HELLO msg sent: "HELLO: 1"`.
     Plain,
     /// `HELLO msg sent to evm_id=0: "HELLO: 1"`.
     To {
-        /// Number of the machine that receives it.
+        /// Number of the machine that receives the message.
         evm_id: u32,
     },
     /// `HELLO msg sent: "HELLO1"` for the first message, and [`Plain`](Self::Plain) for the others.
@@ -54,14 +55,17 @@ impl SentLineFormat {
 #[derive(Debug)]
 pub struct DemoPolicy {
     is_live: bool,
+    /// `true` if the next sent message is to be printed.
     should_print_next: bool,
-    /// `true` if a message prints and logs nothing any more.
+    /// `true` if messages print and log nothing from now on.
     is_silent: bool,
     sent_line_format: SentLineFormat,
     opener: FirstMessage,
     stops_after: Option<Duration>,
     cpu: Option<u32>,
+    /// Duration of the IDLE timer, which delays each answer unless `is_live`.
     idle: Duration,
+    /// `true` once the QUIT timer has expired.
     has_quit: bool,
 }
 
@@ -140,7 +144,7 @@ impl DemoPolicy {
 
     #[cold]
     fn log_sent(&mut self, number: u64) {
-        tracing::trace!(target: STAGE, "sent HELLO: {number}");
+        tracing::trace!(target: STAGE_TARGET, "sent HELLO: {number}");
         if self.should_print_next {
             self.should_print_next = !self.is_live;
             self.sent_line_format.print(number);

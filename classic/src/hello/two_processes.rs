@@ -18,7 +18,7 @@ use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Maximum size of a message, which is that of the final report.
+/// Maximum size of a message in bytes; the final report is the longest.
 const MESSAGE_BYTES_MAX: usize = 128;
 /// Number of messages answered between two checks of the timers.
 const MESSAGES_PER_TIMER_CHECK: u32 = 1024;
@@ -185,6 +185,7 @@ struct ConversationEnd {
     lost: Option<String>,
 }
 
+/// Events of a process: its socket is readable, the IDLE timer for message `number` has expired, the QUIT timer has.
 enum DemoEvent {
     Ready,
     Idle { number: u64 },
@@ -204,6 +205,7 @@ impl ConversationEnd {
         }
     }
 
+    /// Receives and answers the messages that have arrived, at most [`MESSAGES_PER_TIMER_CHECK`] of them.
     fn receive_all(&mut self, cx: &mut Context<'_, DemoEvent>) {
         for _ in 0..MESSAGES_PER_TIMER_CHECK {
             let text = match self.receive_next() {

@@ -16,7 +16,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use worker::Worker;
 
-/// Maximum number of faults in a report; further ones are only counted.
+/// Maximum number of faults that a report describes; further ones are only counted.
 const FAULTS_NAMED_MAX: usize = 8;
 
 /// Event of a load thread, sent when it occurs.
@@ -36,7 +36,7 @@ pub enum Event {
     Finished,
 }
 
-/// Totals of a load so far.
+/// Totals of a load so far: messages, their latencies, and open connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Progress {
     /// Number of messages sent.
@@ -88,9 +88,11 @@ impl LiveCounters {
     }
 }
 
+/// State that the threads of a load share.
 pub(crate) struct SharedState {
     stop: AtomicBool,
     events: Sender<Event>,
+    /// Time of the load's start, from which its other times count.
     origin_ns: u64,
     encryption: Option<Arc<ClientTls>>,
 }

@@ -30,7 +30,7 @@ pub enum LoadError {
     #[error(transparent)]
     LoadPlan(#[from] PlanError),
     /// A thread could not be started.
-    #[error("cannot start a thread: {0}")]
+    #[error("cannot start a thread of the load generator: {0}")]
     Thread(std::io::Error),
     /// A thread panicked.
     #[error("a thread of the load generator panicked: see its message above")]

@@ -21,17 +21,18 @@ const PENDING_MAX: u64 = 64;
 /// Maximum number of connections from one source address, because an address has some 28,000 ports, and the kernel's
 /// search for the last free ones takes long.
 const CONNECTIONS_PER_SOURCE: u64 = 10_000;
-/// First port of every source address but the default one. The kernel's own choice takes longer the
+/// First source port of every source address but the default one. The kernel's own choice takes longer the
 /// more connections there are, regardless of their addresses: 8 us for the first and 23 us for the
 /// 750,000th, where an explicit port takes 5 to 9 us.
 const FIRST_PORT: u16 = 20_000;
 /// Size of the read buffer for handshakes.
 const READ_BYTES: usize = 1 << 14;
+/// Number of letters of a message that samples a connection.
 const SAMPLE_LETTERS: u32 = 10;
 /// Maximum number of events taken from epoll at a time.
 const READY_MAX: usize = 256;
 
-/// Connections to open.
+/// Options of connections to open: the server, their number, the time limit and TLS.
 #[derive(Clone)]
 pub struct HoldOptions {
     /// Address of the server.
@@ -112,7 +113,9 @@ impl fmt::Display for OpenLimit {
     }
 }
 
+/// State of a connection.
 enum HeldConnection {
+    /// The TCP connection is being established.
     Connecting(OwnedFd),
     /// The TCP connection is established, and the TLS handshake is in progress.
     Securing(OwnedFd),
@@ -129,7 +132,7 @@ pub struct HeldConnections {
     encryption: Option<Arc<ClientTls>>,
     buffers: HandshakeBuffers,
     address: SocketAddr,
-    /// Time for which connections were opened.
+    /// Time that opening the connections took.
     pub took: Duration,
     /// Limit that was reached, if fewer connections than requested are open.
     pub limit: Option<OpenLimit>,
@@ -144,7 +147,7 @@ struct HandshakeBuffers {
 }
 
 impl HandshakeBuffers {
-    /// Continues a handshake with the bytes received, or starts one. Returns `true` if it is done.
+    /// Continues a TLS handshake with the bytes received, or starts it; returns `true` once it is complete.
     fn handshake(
         &mut self,
         fd: &OwnedFd,
@@ -266,6 +269,7 @@ impl HeldConnections {
         Ok(held)
     }
 
+    /// Starts to make the connection with this number, which determines its source address.
     fn start_connecting(&mut self, number: u64) -> Result<(), OpenLimit> {
         let mut source = source_address(self.address, number);
         let mut connected = socket::connect(self.address, source);
@@ -349,6 +353,7 @@ impl HeldConnections {
         self.fds().next().is_none()
     }
 
+    /// Returns the sockets of the open connections.
     fn fds(&self) -> impl Iterator<Item = &OwnedFd> {
         self.connections.iter().filter_map(|connection| match connection {
             HeldConnection::Open(fd) => Some(fd),
@@ -399,7 +404,7 @@ impl fmt::Debug for HeldConnections {
     }
 }
 
-/// Sends one message and waits for its echo.
+/// Sends one message and waits for its echo; returns the time between them, in ns.
 fn echo(
     fd: &OwnedFd,
     mut secure: Option<&mut Encryption>,

@@ -52,7 +52,7 @@ impl LinearHistogram {
     }
 }
 
-/// Distribution of messages over the connections that stayed open until the end, all sending as fast as possible.
+/// Messages of the slowest, the fastest and all connections that stayed open, each sending as fast as it could.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ConnectionShares {
     /// Number of connections.

@@ -85,8 +85,9 @@ pub fn listening_processes(address: SocketAddr) -> Vec<u32> {
     found
 }
 
-/// The kernel's tables of TCP sockets.
+/// The kernel's table of TCP sockets over IPv4.
 const TCP_TABLE: &str = "/proc/net/tcp";
+/// The kernel's table of TCP sockets over IPv6.
 const TCP6_TABLE: &str = "/proc/net/tcp6";
 
 /// Returns `true` if a socket of this network namespace listens at the port, at any address.
@@ -125,12 +126,14 @@ fn is_socket_of(link: &Path, sockets: &HashSet<String>) -> bool {
     link.to_str().is_some_and(|link| sockets.contains(link))
 }
 
+/// Returns `true` if one of the process's first descriptors is one of the sockets.
 fn has_socket_among_first(process: u32, sockets: &HashSet<String>) -> bool {
     (0..FIRST_DESCRIPTORS_COUNT)
         .filter_map(|fd| fs::read_link(format!("/proc/{process}/fd/{fd}")).ok())
         .any(|link| is_socket_of(&link, sockets))
 }
 
+/// Returns `true` if one of the first [`DESCRIPTORS_READ_MAX`] listed descriptors of the process is one of the sockets.
 fn has_socket(process: u32, sockets: &HashSet<String>) -> bool {
     let folder = Path::new("/proc").join(process.to_string()).join("fd");
     let Ok(descriptors) = fs::read_dir(folder) else { return false };

@@ -40,8 +40,8 @@ impl ClientTls {
 pub struct Encryption(TlsState);
 
 impl Encryption {
-    /// Processes received bytes; pass none in the first call, right after connecting. Appends the decrypted content to
-    /// `plain` and the bytes to send in reply to `out`. Returns `true` if messages may be sent now.
+    /// Decrypts received bytes and continues the handshake; returns `true` once messages may be sent. Pass no bytes in
+    /// the first call, right after connecting. Appends the decrypted content to `plain` and the reply to send to `out`.
     ///
     /// # Errors
     /// Fails with [`EncryptionError`]; the connection is closed after the bytes in `out` have been sent.

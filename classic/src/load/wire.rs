@@ -20,13 +20,13 @@ pub const LETTERS_MAX: u32 = 1 << 20;
 pub struct MessageText(Vec<u8>);
 
 impl MessageText {
-    /// Creates letters for messages of at most `letters_max`.
+    /// Creates the text of messages of at most `letters_max` letters.
     #[must_use]
     pub fn new(letters_max: u32) -> Self {
         Self((b'a'..=b'z').cycle().take(letters_max as usize).collect())
     }
 
-    /// Appends a message of `letters_count` letters.
+    /// Appends a message of `letters_count` letters to `out`.
     ///
     /// # Panics
     /// Panics if `letters_count` is above the maximum that [`new`](Self::new) was given.

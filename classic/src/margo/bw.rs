@@ -32,13 +32,13 @@ const THREADS_MAX: u64 = 64;
 /// Default size of the buffers, as in the original.
 const BUFFER_BYTES: u64 = 2_147_483_648;
 const BUFFER_BYTES_MAX: u64 = 1 << 40;
-/// Pause between the two directions, as in the original.
+/// Pause between the pulls and the pushes, as in the original.
 const DIRECTION_PAUSE: Duration = Duration::from_millis(100);
 /// Interval between checks of the interrupt flag.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Maximum time for a peer to release memory that is unregistered.
 const WITHDRAW_TIMEOUT: Duration = Duration::from_secs(5);
-/// Alignment of plain memory without `-a`. The allocator's 16 bytes behind the start of a page
+/// Alignment of plain memory without `-a`, in bytes: a cache line. The allocator's 16 bytes behind the start of a page
 /// doubled the time of the kernel's copy into it: 53 against 25 us for 64 KiB, AMD EPYC, 2026-11.
 const LINE_BYTES: usize = 64;
 /// Size of the pieces in which a buffer is filled and checked.
@@ -73,7 +73,7 @@ pub struct Bandwidth {
     /// Use a file in FILE's folder as the server's buffer; it has no name, and is freed when the server ends
     #[arg(short = 'm', value_name = "FILE")]
     file: Option<String>,
-    /// Bytes of the buffer of the client and of the server, over which the transfers advance
+    /// Size in bytes of the client's and of the server's buffer; successive transfers use successive parts
     #[arg(short = 'X', value_name = "BYTES", default_value_t = BUFFER_BYTES)]
     #[arg(value_parser = crate::whole_number_parser(1..=BUFFER_BYTES_MAX))]
     buffer_bytes: u64,
@@ -90,7 +90,7 @@ pub struct Bandwidth {
     /// Let each side copy one half of each transfer, if both memories are shared and -x is 32768 or more
     #[arg(long)]
     halves: bool,
-    /// Print, as comments before the line of each direction, the bandwidth in intervals of so many seconds
+    /// Print, as comments before the line of each direction, the bandwidth in intervals of this many seconds
     #[arg(long, value_name = "SECONDS", value_parser = crate::whole_number_parser(1..=SECONDS_MAX))]
     interval: Option<u64>,
     #[command(flatten)]
@@ -123,6 +123,7 @@ struct Prepare {
     client: String,
 }
 
+/// Direction of transfers: the server pulls from the client's memory, or pushes into it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 enum TransferDirection {
     Pull,
@@ -178,7 +179,7 @@ impl PointToPointProgram for Bandwidth {
             peer,
             memory,
             base_offset: base,
-            bytes: self.buffer_bytes,
+            buffer_bytes: self.buffer_bytes,
             interrupted,
         };
         let path: String =
@@ -236,6 +237,7 @@ impl Bandwidth {
         })
     }
 
+    /// Transfers in both directions for `seconds` each; prints the rows, and checks the data after each direction.
     fn both_ways(
         &self,
         client: &mut BandwidthClient<'_>,
@@ -248,18 +250,19 @@ impl Bandwidth {
             "<op>\t<warmup_seconds>\t<concurrency>\t<threads>\t<xfer_size>\t<total_bytes>\t<seconds>\t\
              <MiB/s>\t<xfer_memory>\t<align_buffer>"
         )?;
-        self.direction(TransferDirection::Pull, client, seconds, out)?;
+        self.measure_direction(TransferDirection::Pull, client, seconds, out)?;
         // The server checks the data that arrived, and fills its buffer for the way back.
         client.call::<_, ()>(CHECK, &())?;
         std::thread::sleep(DIRECTION_PAUSE);
-        let written_bytes = self.direction(TransferDirection::Push, client, seconds, out)?;
+        let written_bytes =
+            self.measure_direction(TransferDirection::Push, client, seconds, out)?;
         let walked_bytes = self.buffer_bytes / self.xfer_bytes * self.xfer_bytes;
         client.check(1, written_bytes.min(walked_bytes))
     }
 
-    /// Transfers for this number of seconds, and prints the intervals and the direction's line. Returns the length of the
-    /// part of the buffer that was transferred, if it is not all of it: each interval begins at the buffer's start.
-    fn direction(
+    /// Transfers for this number of seconds, and prints the line of each interval and of the direction. Returns the
+    /// number of bytes of the longest interval: each interval begins at the buffer's start.
+    fn measure_direction(
         &self,
         op: TransferDirection,
         client: &mut BandwidthClient<'_>,
@@ -269,7 +272,7 @@ impl Bandwidth {
         let interval = self.interval.unwrap_or(seconds);
         let (mut total_bytes, mut total_ns, mut longest_bytes, mut begun) = (0, 0, 0, 0);
         while begun < seconds {
-            let (bytes, ns) = client.timed(op, interval.min(seconds - begun))?;
+            let (bytes, ns) = client.time_transfers(op, interval.min(seconds - begun))?;
             if self.interval.is_some() {
                 if begun == 0 {
                     writeln!(out, "# <op> <from> <to> <MiB/s>")?;
@@ -283,11 +286,16 @@ impl Bandwidth {
             longest_bytes = longest_bytes.max(bytes);
             begun += interval;
         }
-        self.row(op.word(), (total_bytes, total_ns), out)?;
+        self.print_row(op.word(), (total_bytes, total_ns), out)?;
         Ok(longest_bytes)
     }
 
-    fn row(&self, op: &str, (bytes, ns): (u64, u64), out: &mut dyn Write) -> anyhow::Result<()> {
+    fn print_row(
+        &self,
+        op: &str,
+        (bytes, ns): (u64, u64),
+        out: &mut dyn Write,
+    ) -> anyhow::Result<()> {
         let Bandwidth { warmup_seconds, concurrency, threads, xfer_bytes, buffer_bytes, .. } = self;
         let seconds = ns as f64 / 1e9;
         let rate = mib_per_second(bytes, ns);
@@ -324,7 +332,7 @@ struct BandwidthClient<'a> {
     peer: Peer,
     memory: BulkMemory,
     base_offset: u64,
-    bytes: u64,
+    buffer_bytes: u64,
     interrupted: &'a AtomicBool,
 }
 
@@ -348,18 +356,23 @@ impl BandwidthClient<'_> {
         }
     }
 
-    /// Transfers for this number of seconds. Returns the number of bytes moved, and the time in ns,
-    /// including the call that requests the transfers.
-    fn timed(&mut self, op: TransferDirection, seconds: u64) -> anyhow::Result<(u64, u64)> {
+    /// Requests transfers for this number of seconds; returns the number of bytes moved, and the time in ns, which
+    /// includes the request.
+    fn time_transfers(
+        &mut self,
+        op: TransferDirection,
+        seconds: u64,
+    ) -> anyhow::Result<(u64, u64)> {
         let began = clock::ticks();
         let bytes = self.call(TRANSFER, &(op, seconds * 1_000_000_000))?;
         Ok((bytes, clock::ns_from_ticks(clock::ticks() - began).max(1)))
     }
 
     fn fill(&self, addend: u64) {
-        fill((&self.memory, self.base_offset), self.bytes, addend);
+        fill((&self.memory, self.base_offset), self.buffer_bytes, addend);
     }
 
+    /// Checks that the buffer's first `bytes` bytes have the data of [`fill`].
     fn check(&self, addend: u64, bytes: u64) -> anyhow::Result<()> {
         let wrong = first_wrong((&self.memory, self.base_offset), bytes, addend);
         ensure!(wrong.is_none(), "the pushed data is wrong, first at byte {}", wrong.unwrap_or(0));
@@ -381,6 +394,7 @@ fn pieces(bytes: u64) -> impl Iterator<Item = (u64, usize)> {
     starts.map(move |at| (at, (bytes - at).min(PIECE_BYTES as u64) as usize))
 }
 
+/// Fills a buffer with words of eight bytes, each its index plus `addend`.
 fn fill((memory, base): (&BulkMemory, u64), bytes: u64, addend: u64) {
     let mut made = vec![0; PIECE_BYTES];
     for (at, piece_bytes) in pieces(bytes) {

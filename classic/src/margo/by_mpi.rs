@@ -11,14 +11,14 @@ use std::net::SocketAddr;
 /// Size of a message between the ranks: a text, padded with at least one zero byte.
 const MESSAGE_BYTES: usize = 4096;
 
-/// Meeting of the ranks by MPI: initialised, before any message was sent.
+/// Initialised MPI library, through which the ranks exchange the address of rank 0.
 #[derive(Debug)]
 pub struct MpiMeeting {
     world: Mpi,
 }
 
-/// Initialises MPI. Returns `None` if the library is not found: it is then missing for both ranks
-/// of this host, and they can meet through a file.
+/// Initialises MPI; returns `None` if no MPI launcher has started this rank or the library is not found. The library is
+/// then missing for both ranks of this host, and they can meet through a file.
 pub fn init_mpi(rank: &Rank) -> anyhow::Result<Option<MpiMeeting>> {
     if !rank.is_started_by_mpi() {
         return Ok(None);
@@ -67,7 +67,8 @@ impl MpiMeeting {
                 )
             })?;
         bytes.truncate(length);
-        String::from_utf8(bytes).context("the message of the other rank is not UTF-8")
+        String::from_utf8(bytes)
+            .with_context(|| format!("the message of rank {from_rank} is not UTF-8"))
     }
 
     /// Listens, as rank 0, on an address that rank 1 can reach, sends the address, and finalises

@@ -127,7 +127,7 @@ impl PointToPointProgram for Latency {
         endpoint.call::<_, ()>(peer, STOP, &called)?;
         if !ticks.is_empty() {
             let seconds = |ticks| clock::ns_from_ticks(ticks) as f64 / 1e9;
-            self.table(ticks.into_iter().map(seconds).collect(), out)?;
+            self.print_table(ticks.into_iter().map(seconds).collect(), out)?;
         }
         // Relaxed: the flag publishes no other data.
         match interrupted.load(Ordering::Relaxed) {
@@ -151,7 +151,7 @@ impl Latency {
         }
     }
 
-    fn table(&self, mut took_s: Vec<f64>, out: &mut dyn Write) -> anyhow::Result<()> {
+    fn print_table(&self, mut took_s: Vec<f64>, out: &mut dyn Write) -> anyhow::Result<()> {
         took_s.sort_unstable_by(f64::total_cmp);
         let at = |share: f64| quantile_sorted(&took_s, share);
         let avg = took_s.iter().sum::<f64>() / took_s.len() as f64;

@@ -150,7 +150,7 @@ impl MeetingFile {
             published
                 .file
                 .try_clone()
-                .with_context(|| format!("{}: duplicate the descriptor", self.path.display()))?,
+                .with_context(|| format!("duplicate the descriptor of {}", self.path.display()))?,
         );
         file.write_all(line.as_bytes())
             .with_context(|| format!("write {}", self.path.display()))?;
@@ -202,7 +202,7 @@ impl MeetingFile {
             Err(Errno::NOENT) => return Ok(None),
             Err(errno) => bail!("open {}: {errno}", self.path.display()),
         };
-        let stat = fs::fstat(&file).context("read the owner of the file")?;
+        let stat = fs::fstat(&file).context("read the owner of the meeting file")?;
         let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
         if !is_file || stat.st_uid != geteuid().as_raw() || stat.st_mode & 0o077 != 0 {
             bail!(
@@ -212,7 +212,7 @@ impl MeetingFile {
         }
         let mut text = String::new();
         let mut bounded = std::fs::File::from(file).take(LINE_BYTES_MAX as u64);
-        bounded.read_to_string(&mut text).context("read the file")?;
+        bounded.read_to_string(&mut text).context("read the meeting file")?;
         let file = OwnedFd::from(bounded.into_inner());
         Ok(text.strip_suffix('\n').and_then(|line| {
             let mut words = line.splitn(4, ' ');
@@ -240,7 +240,8 @@ fn open_private_folder(path: &Path) -> anyhow::Result<OwnedFd> {
     let shown = path.display();
     let folder = fs::openat(CWD, path, flags, Mode::empty())
         .map_err(|errno| anyhow::anyhow!("{shown}: {errno}"))?;
-    let stat = fs::fstat(&folder).context("read the owner of the folder")?;
+    let stat =
+        fs::fstat(&folder).with_context(|| format!("read the owner of the folder {shown}"))?;
     if stat.st_uid != geteuid().as_raw() {
         bail!("{shown}: belongs to user {}; set XDG_RUNTIME_DIR to a folder of yours", stat.st_uid);
     }
@@ -268,8 +269,8 @@ fn meeting_endpoint() -> anyhow::Result<Endpoint> {
     Ok(Endpoint::new(Config { handshake_timeout_ms: CONNECT_TIMEOUT_MS, ..Config::default() })?)
 }
 
-/// Connection of the other rank to the rendezvous. That rank keeps it open until it has connected to the
-/// address that it received.
+/// Connection of rank 1 to the rendezvous. Rank 1 keeps it open until it has connected to the address that it
+/// received.
 #[derive(Debug)]
 pub struct RankConnection {
     endpoint: Endpoint,
@@ -277,14 +278,14 @@ pub struct RankConnection {
 }
 
 impl RankConnection {
-    /// Returns `true` if the other rank has closed this connection: it has connected to the address, or it has exited.
+    /// Returns `true` if rank 1 has closed this connection: it has connected to the address, or it has exited.
     pub fn is_released(&mut self) -> bool {
         self.endpoint.progress(Duration::ZERO);
         !self.endpoint.is_connected(self.peer)
     }
 }
 
-/// Waits, as rank 0, at the address `place` for the other rank of its job, and sends `address` to it.
+/// Waits, as rank 0, at the address `place` for rank 1 of its job, and sends `address` to it.
 pub fn wait_at_host(
     place: &str,
     job: &str,
@@ -299,7 +300,7 @@ pub fn wait_at_host(
         if job != own_job {
             return Err(Failure::new(
                 1,
-                format!("rank 0 there belongs to job {own_job}, not to {job}"),
+                format!("rank 0 at the rendezvous belongs to job {own_job}, not to {job}"),
             ));
         }
         comes.get_or_init(|| context.peer());
@@ -354,7 +355,8 @@ pub fn address_from_host(
                     ..
                 },
             ) => {
-                return Err(anyhow::Error::new(error).context("run the same build on both hosts"));
+                return Err(anyhow::Error::new(error)
+                    .context("the ranks run different builds; run the same build on both hosts"));
             }
             Err(error) => why = error.to_string(),
         }
@@ -392,8 +394,9 @@ pub fn parse_reachable_address(line: &str) -> anyhow::Result<Address> {
     if !matches!(address.transport(), Transport::Tcp | Transport::Tls) && machine_0 != machine_id()
     {
         let how = address.transport();
-        let say = "the ranks are on different hosts; use tls:// or tcp://";
-        return Err(to_usage_error(format!("-n {how}://: {say}")));
+        return Err(to_usage_error(format!(
+            "-n {how}://: the ranks are on different hosts; use tls:// or tcp://"
+        )));
     }
     Ok(address)
 }

@@ -16,12 +16,13 @@ pub struct Rank {
     variable: &'static str,
 }
 
-/// Environment variables that a launcher sets; of several, the first that is set counts.
+/// Names of the environment variables that a launcher sets; of several alternatives, the first that is set counts.
 struct Launcher {
     rank: &'static str,
     count: &'static [&'static str],
     ranks_on_host: &'static [&'static str],
     hosts: &'static [&'static str],
+    /// Alternatives for the name of the job, each the values of one or more variables.
     job: &'static [&'static [&'static str]],
 }
 
@@ -128,13 +129,14 @@ pub fn is_rank_variable(variable: &std::ffi::OsStr) -> bool {
     LAUNCHERS.iter().any(|launcher| variable == launcher.rank)
 }
 
+/// Returns those characters of a job's name that a file name may contain.
 fn file_name_part(job: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
     job.chars().filter(|c| plain(*c)).take(JOB_CHARACTERS_MAX).collect()
 }
 
-/// Returns the id of the process that launched the ranks: the nearest ancestor that is not a rank
-/// itself. The start time is part of it, as process ids are reused.
+/// Returns process id and start time of the launcher: the nearest ancestor that is no rank, whose environment lacks
+/// `variable`. The start time is included because process ids are reused.
 fn launcher_id(variable: &str) -> String {
     let is_rank = |pid: u32| {
         let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
@@ -152,7 +154,7 @@ fn launcher_id(variable: &str) -> String {
     }
 }
 
-/// Returns a process's parent, and its start time in the kernel's ticks since boot.
+/// Returns a process's parent, and its start time in ticks since boot; `None` if the process has exited.
 pub fn parent_and_start_ticks(pid: u32) -> Option<(u32, u64)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The fields after the program's name, which may contain any character.

@@ -10,7 +10,7 @@ use handover_program::exit::{Interrupted, to_usage_error};
 use handover_suite::sched::program;
 use std::io::Write;
 
-/// Numbers of clients of the classic table's rows.
+/// Numbers of clients in the rows of the classic table.
 pub const CLIENT_COUNTS: [u64; 12] = [1, 2, 3, 4, 5, 6, 7, 11, 12, 13, 17, 23];
 /// Duration of one experiment in seconds, by default.
 const SECONDS: f64 = 0.5;
@@ -25,26 +25,28 @@ struct Experiment {
     /// Bandwidth that each client offers, in the syntax of a client's program.
     offered: &'static str,
     burst_packets: u32,
+    /// Size of the queue between each client and the scheduler, in packets.
     queue: u64,
+    /// Polling interval of the scheduler.
     interval_us: u64,
 }
 
-/// A to E share a configuration, as F and G do; all run with `-b 500G`, and `-alg rr` by default.
+/// Experiments of the classic table; A to E share an arbiter's configuration, as F and G do.
 const EXPERIMENTS: [Experiment; 7] = {
-    const fn short(letter: char, burst_packets: u32) -> Experiment {
+    const fn with_short_queue(letter: char, burst_packets: u32) -> Experiment {
         Experiment { letter, offered: "200G", burst_packets, queue: 500, interval_us: 5 }
     }
-    const fn long(letter: char, burst_packets: u32) -> Experiment {
+    const fn with_long_queue(letter: char, burst_packets: u32) -> Experiment {
         Experiment { letter, offered: "500G", burst_packets, queue: 14_000, interval_us: 20 }
     }
     [
-        short('A', 1),
-        short('B', 10),
-        short('C', 50),
-        short('D', 200),
-        short('E', 1000),
-        long('F', 100),
-        long('G', 1000),
+        with_short_queue('A', 1),
+        with_short_queue('B', 10),
+        with_short_queue('C', 50),
+        with_short_queue('D', 200),
+        with_short_queue('E', 1000),
+        with_long_queue('F', 100),
+        with_long_queue('G', 1000),
     ]
 };
 
@@ -52,7 +54,7 @@ const EXPERIMENTS: [Experiment; 7] = {
 #[derive(Clone, Debug)]
 pub struct SelectedExperiments(Vec<Experiment>);
 
-/// Parses letters, with or without commas between them.
+/// Parses the letters of experiments, with or without commas between them.
 pub fn parse_experiments(text: &str) -> Result<SelectedExperiments, String> {
     let chosen = text.chars().filter(|letter| *letter != ',').map(|letter| {
         let found = EXPERIMENTS.iter().find(|it| it.letter == letter.to_ascii_uppercase());
@@ -67,14 +69,15 @@ pub fn parse_experiments(text: &str) -> Result<SelectedExperiments, String> {
     }
 }
 
-/// Runs each experiment with each number of clients, and prints the table row by row.
+/// Runs each selected experiment with each number of clients, and prints the packet rates as a table.
 pub fn run(
     args: &Sched,
     selected: &SelectedExperiments,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     let seconds = args.seconds.unwrap_or(SECONDS);
-    let algorithm = SchedulerOptions::parse(&args.scheduler, 1).map_err(to_usage_error)?.algorithm;
+    let algorithm =
+        SchedulerOptions::parse(&args.scheduler_options, 1).map_err(to_usage_error)?.algorithm;
     for it in &selected.0 {
         writeln!(
             out,
@@ -85,8 +88,8 @@ pub fn run(
     let cpus = topology::allowed_cpus().len();
     if args.clients.iter().any(|threads| *threads >= cpus as u64) {
         print_error(format_args!(
-            "sched: warning: {cpus} CPUs: from {cpus} clients on they share CPUs with each other or with \
-             the arbiter, and the figures are of sharing"
+            "sched: warning: {cpus} CPUs: from {cpus} clients on, clients share CPUs with each other or with \
+             the arbiter, which lowers the figures"
         ));
     }
     writeln!(out, "\nClients\t\taggregate Mpps\n")?;

@@ -17,7 +17,7 @@ pub const OPTION_NAMES: [&str; 3] = ["-alg", "-flowsets", "-qmax"];
 pub struct SchedulerOptions {
     pub algorithm: Algorithm,
     pub flows: FlowSet,
-    /// Maximum number of packets that a flow may have queued.
+    /// Maximum number of packets that a flow may have queued; `None` for no limit.
     pub queued_max: Option<u32>,
 }
 
@@ -50,7 +50,7 @@ impl SchedulerOptions {
                 }
                 _ => {
                     return Err(format!(
-                        "no scheduler option {option:?}: there are -alg, -flowsets, -qmax"
+                        "unknown scheduler option {option:?}; use -alg, -flowsets or -qmax"
                     ));
                 }
             }

@@ -11,24 +11,25 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Maximum number of records drained from one client before the next one.
+/// Maximum number of records drained from one client's buffer before the next client's.
 const DRAINED_RECORDS_MAX: usize = 8192;
 /// Pause between two polls of the clients' buffers during the run.
 const PAUSE: Duration = Duration::from_millis(2);
-/// Size of the write buffer of a file.
+/// Size of the write buffer of a time-stamp file, in bytes.
 const BUFFER_BYTES: usize = 1 << 18;
-/// Significant digits of waits, and their maximum of 10 minutes; longer waits count as the maximum.
+/// Number of significant digits of the waits in histograms.
 const DIGITS: u8 = 3;
+/// Maximum wait in histograms: 10 minutes; a longer wait counts as the maximum.
 const WAIT_NS_MAX: u64 = 600_000_000_000;
 
-/// Stages of a packet's wait, in order.
+/// Labels of the stages of a packet's wait, in order.
 pub const STAGE_LABELS: [&str; 3] = ["client to arbiter", "in the scheduler", "mark to sink"];
 
-/// Waits of one client's packets.
+/// Waits of the packets of a client or of all clients, and counts of their records.
 pub struct PacketWaits {
     /// Waits by stage, in ns.
     pub stages: [Histogram<u64>; 3],
-    /// Number of lines in the client's file.
+    /// Number of records written to time-stamp files.
     pub written: u64,
     /// Number of records lost because the buffer was full or the file failed.
     pub unwritten: u64,
@@ -62,7 +63,8 @@ impl PacketWaits {
         self.held_up += other.held_up;
     }
 
-    fn take(&mut self, record: &Record) {
+    /// Adds the waits of one packet to the histograms.
+    fn add_record(&mut self, record: &Record) {
         let ticks = [
             record.cli_enq_ticks,
             record.sch_enq_ticks,
@@ -89,10 +91,11 @@ struct ClientStream {
 }
 
 impl ClientStream {
-    fn take(&mut self) -> usize {
+    /// Writes up to [`DRAINED_RECORDS_MAX`] records to the file; returns the number of drained records.
+    fn write_records(&mut self) -> usize {
         let ClientStream { records, file, waits, failed, .. } = self;
         records.drain(DRAINED_RECORDS_MAX, |record| {
-            waits.take(&record);
+            waits.add_record(&record);
             let written = file.as_mut().map(|file| write_line(&record, file));
             match written {
                 Some(Ok(())) => waits.written += 1,
@@ -107,6 +110,7 @@ impl ClientStream {
         })
     }
 
+    /// Completes the file; returns the waits, and the error if the file could not be written.
     fn close(mut self) -> (PacketWaits, Option<anyhow::Error>) {
         if let Some(file) = self.file.take() {
             let written = file.into_inner().map_err(|refused| {
@@ -133,13 +137,15 @@ impl ClientStream {
     }
 }
 
+/// Time-stamp files of all clients, while they are written.
 pub struct RecordFiles(Vec<ClientStream>);
 
+/// Waits of each client's packets, and the outcome of writing the time-stamp files.
 pub struct WriteResults {
     pub waits: Vec<PacketWaits>,
-    /// Time that writing took after the end of the clients.
+    /// Time that writing took after all clients had ended.
     pub took: Duration,
-    /// First failure of a stream; `None` if all streams were written.
+    /// First error of a time-stamp file; `None` if all were written.
     pub failed: Option<anyhow::Error>,
 }
 
@@ -176,7 +182,7 @@ impl RecordFiles {
     pub fn write(mut self) -> WriteResults {
         while !self.0.iter().all(|stream| stream.records.is_closed()) {
             let pressing = self.0.iter_mut().filter(|stream| stream.records.is_half_full());
-            if pressing.map(ClientStream::take).sum::<usize>() == 0 {
+            if pressing.map(ClientStream::write_records).sum::<usize>() == 0 {
                 thread::sleep(PAUSE);
             }
         }
@@ -184,7 +190,7 @@ impl RecordFiles {
         let (mut all, mut failed) = (Vec::with_capacity(self.0.len()), None);
         for mut stream in self.0 {
             while !stream.records.is_finished() {
-                stream.take();
+                stream.write_records();
             }
             let (waits, refused) = stream.close();
             all.push(waits);

@@ -10,7 +10,7 @@ use std::io;
 use std::thread;
 use std::time::Duration;
 
-/// Treatment of a record when the buffer is full.
+/// Treatment of a record when the buffer is full: wait for space, or drop the record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(super) enum WhenFull {
     /// Let the client wait until some stamps have been written: none is lost
@@ -20,9 +20,10 @@ pub(super) enum WhenFull {
     Drop,
 }
 
-/// Maximum number of records in a chunk, which is sent at once.
+/// Maximum number of records in a chunk; a full chunk is sent to the writer as a whole.
 const CHUNK_RECORDS_MAX: u32 = 8192;
 
+/// Pause between two checks of a full buffer for space.
 const SPACE_PAUSE: Duration = Duration::from_micros(50);
 
 /// Creates a buffer of at least `records_max` records, filled by a client and drained by another thread during the run
@@ -64,8 +65,9 @@ struct Losses {
 pub(super) struct Recorder {
     /// Records that have not been sent yet.
     chunk: Vec<Record>,
+    /// Number of records in a full chunk.
     chunk_records: usize,
-    /// Maximum number of chunks that have been sent and not received, before the last one.
+    /// Maximum number of chunks sent and not yet received; the last chunk may exceed it by one.
     chunks_max: usize,
     producer: spsc::Producer<Vec<Record>>,
     when_full: WhenFull,
@@ -73,7 +75,7 @@ pub(super) struct Recorder {
 }
 
 impl Recorder {
-    /// Makes space in the chunk; returns `false` if it cannot.
+    /// Sends a full chunk and allocates the next; returns `false` if it cannot be sent: the new record is lost.
     #[cold]
     #[inline(never)]
     fn make_space(&mut self) -> bool {
@@ -84,7 +86,7 @@ impl Recorder {
         true
     }
 
-    /// Waits until the chunk may be sent; returns `false` if its records are lost instead.
+    /// Waits for space for the full chunk; returns `false` if `when_full` is `Drop` or the writer's end was dropped.
     fn wait_for_space(&self) -> bool {
         let mut began_ns = None;
         while self.producer.len() >= self.chunks_max {
@@ -101,7 +103,7 @@ impl Recorder {
         true
     }
 
-    /// Sends the chunk; returns `false` if the other end was dropped.
+    /// Sends the chunk; returns `false`, and keeps the chunk, if the writer's end was dropped.
     fn hand_over(&mut self) -> bool {
         match self.producer.push(std::mem::take(&mut self.chunk)) {
             Ok(()) => true,
@@ -135,7 +137,7 @@ impl Drop for Recorder {
     }
 }
 
-/// The writer's end of the buffer.
+/// Receiving end of the buffer, for the thread that writes the time-stamp files.
 #[derive(Debug)]
 pub(super) struct Records {
     /// Records of a received chunk that were not drained yet.
@@ -186,14 +188,13 @@ impl Records {
 
     /// Returns the time for which the client waited for space. Complete when [`is_finished`](Self::is_finished).
     pub(super) fn waited_duration(&self) -> Duration {
-        // Relaxed: as in lost().
+        // Relaxed: as in lost_records_count().
         Duration::from_nanos(self.losses.waited_ns.load(Ordering::Relaxed))
     }
 }
 
-/// Writes the packet's line: `cli_enq`, then `sch_enq`, `sch_deq` and `cli_deq` as differences
-/// from the stamp before, in ticks, then the length and, for a dropped packet, `D`; separated
-/// by tabs.
+/// Writes a packet's tab-separated line: `cli_enq`, `sch_enq`, `sch_deq`, `cli_deq`, length, and `D` if dropped. The
+/// stamps are in ticks; each but the first is the difference from the stamp before.
 pub(super) fn write_line(record: &Record, out: &mut impl io::Write) -> io::Result<()> {
     let mut line = LineBuffer { bytes: [0; LINE_BYTES_MAX], from: LINE_BYTES_MAX };
     line.put(b'\n');
@@ -221,15 +222,18 @@ const LINE_BYTES_MAX: usize = 4 * 20 + 10 + 5 + 1 + 1;
 /// and there are millions of lines.
 struct LineBuffer {
     bytes: [u8; LINE_BYTES_MAX],
+    /// Index of the line's first byte.
     from: usize,
 }
 
 impl LineBuffer {
+    /// Puts a byte in front of the line.
     fn put(&mut self, byte: u8) {
         self.from -= 1;
         self.bytes[self.from] = byte;
     }
 
+    /// Puts the decimal digits of a number in front of the line.
     fn put_number(&mut self, mut number: u64) {
         loop {
             self.put(b'0' + (number % 10) as u8);

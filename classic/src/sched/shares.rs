@@ -5,10 +5,10 @@ use super::summary::{ResultRow, Share};
 
 /// Relative difference between a share and the due share above which an explanation is printed.
 const DEVIATION_MIN: f64 = 0.05;
-/// Minimum use of the link's rate, as a share of it, at which the link counts as full.
+/// Minimum used share of the link's rate at which the link counts as full.
 const FULL_LINK_SHARE_MIN: f64 = 0.95;
 
-/// Returns the lines that explain the column `due`, and the shares that differ from it.
+/// Returns lines that explain the column `due` and the shares that differ from those due.
 pub fn share_notes(plan: &SchedPlan, rows: &[ResultRow], seconds: f64) -> Vec<String> {
     let clients = &rows[..plan.threads() as usize];
     let shares: Vec<(usize, &ResultRow, Share)> =
@@ -39,12 +39,12 @@ pub fn share_notes(plan: &SchedPlan, rows: &[ResultRow], seconds: f64) -> Vec<St
         let flows_count = plan.flows_of(*thread as u32).flows_count();
         let queue = plan.args.queue;
         let emptied = match row.emptied {
-            None => "may have been without a packet".to_string(),
-            Some(0) => "were never without a packet".to_string(),
-            Some(times) => format!("were without a packet {times} times"),
+            None => "which may have been without a packet".to_string(),
+            Some(0) => "which were never without a packet".to_string(),
+            Some(times) => format!("which were without a packet {times} times"),
         };
         lines.push(format!(
-            "share: client {thread} has -q {queue} for {flows_count} flows, which {emptied}; \
+            "share: client {thread} has -q {queue} for {flows_count} flows, {emptied}; \
              longer queues (-q) or shorter intervals (-i, -c) keep them queued"
         ));
     }

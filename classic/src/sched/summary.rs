@@ -30,7 +30,7 @@ pub struct ResultRow {
     pub waits: Option<PacketWaits>,
 }
 
-/// Shares between 0 and 1.
+/// Share of all bytes that a client obtained, and the share due to it, both between 0 and 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Share {
     /// Share that the client obtained.
@@ -39,29 +39,29 @@ pub struct Share {
     pub due: f64,
 }
 
-/// Unit of a column, chosen by its largest value.
+/// Decimal prefix of a column's unit and its factor, chosen by the column's largest value.
 struct Scale {
     prefix: &'static str,
-    unit: f64,
+    factor: f64,
 }
 
 impl Scale {
-    fn of(most: f64) -> Scale {
-        let (prefix, unit) = match most {
+    fn for_maximum(most: f64) -> Scale {
+        let (prefix, factor) = match most {
             most if most >= 1e9 => ("G", 1e9),
             most if most >= 1e6 => ("M", 1e6),
             most if most >= 1e3 => ("k", 1e3),
             _ => ("", 1.0),
         };
-        Scale { prefix, unit }
+        Scale { prefix, factor }
     }
 }
 
 pub fn print_table(rows: &[ResultRow], seconds: f64, out: &mut dyn Write) -> io::Result<()> {
     let per_second = |n: u64| n as f64 / seconds.max(1e-9);
     let most = |of: fn(&Counts) -> u64| rows.iter().map(|row| of(&row.counts)).max().unwrap_or(0);
-    let packets = Scale::of(per_second(most(|it| it.transmitted)));
-    let bits = Scale::of(per_second(most(|it| it.transmitted_bytes)) * 8.0);
+    let packets = Scale::for_maximum(per_second(most(|it| it.transmitted)));
+    let bits = Scale::for_maximum(per_second(most(|it| it.transmitted_bytes)) * 8.0);
     writeln!(
         out,
         "{:>6} {:>14} {:>9} {:>10} {:>10} {:>8} {:>8} {:>8} {:>12}",
@@ -84,8 +84,8 @@ pub fn print_table(rows: &[ResultRow], seconds: f64, out: &mut dyn Write) -> io:
             "{:>6} {:>14} {:>9.3} {:>10.3} {:>10} {:>8} {:>8} {:>8} {:>12}",
             row.name,
             counts.transmitted,
-            per_second(counts.transmitted) / packets.unit,
-            per_second(counts.transmitted_bytes) * 8.0 / bits.unit,
+            per_second(counts.transmitted) / packets.factor,
+            per_second(counts.transmitted_bytes) * 8.0 / bits.factor,
             counts.dropped,
             counts.queued_count(),
             percent(row.share.map(|it| it.got)),
@@ -127,13 +127,13 @@ fn format_quantiles(stage: &Histogram<u64>) -> String {
 pub fn draw_charts(rows: &[ResultRow], prefix: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut made = Vec::new();
     if rows.iter().any(|row| row.waits.as_ref().is_some_and(|it| !it.stages[0].is_empty())) {
-        made.push(write(prefix, "stages.svg", &stages_chart(rows))?);
+        made.push(write_chart(prefix, "stages.svg", &stages_chart(rows))?);
     }
-    made.push(write(prefix, "shares.svg", &shares_chart(rows))?);
+    made.push(write_chart(prefix, "shares.svg", &shares_chart(rows))?);
     Ok(made)
 }
 
-fn write(prefix: &Path, name: &str, chart: &Chart) -> anyhow::Result<PathBuf> {
+fn write_chart(prefix: &Path, name: &str, chart: &Chart) -> anyhow::Result<PathBuf> {
     let mut path = OsString::from(prefix);
     path.push(name);
     let path = PathBuf::from(path);

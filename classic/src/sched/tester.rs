@@ -39,14 +39,14 @@ pub fn run(words: &[String], out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Visitor that measures fairness without measuring times, as this costs as much as scheduling.
+/// Visitor that measures fairness but no times: measuring fairness costs as much as scheduling.
 struct Watch<'a>(&'a TesterOptions);
 
 impl Visitor<u64> for Watch<'_> {
     type Output = anyhow::Result<TesterReport>;
 
     fn visit<S: Scheduler<u64> + Send + 'static>(self, mut scheduler: S) -> Self::Output {
-        let mut tester = Tester::new(self.0, &mut scheduler).map_err(of_flows)?;
+        let mut tester = Tester::new(self.0, &mut scheduler).map_err(flows_error)?;
         Ok(tester.run(&mut scheduler, self.0.steps_count))
     }
 }
@@ -54,10 +54,11 @@ impl Visitor<u64> for Watch<'_> {
 /// Visitor that measures the time of scheduling, and of the same steps without a scheduler.
 struct Time<'a>(&'a TesterOptions);
 
+/// Results of the visitor [`Time`]; `took_ns` is the total time of the tested scheduler and the generator.
 struct Timed {
     report: TesterReport,
     took_ns: u64,
-    /// Time of each part of the test without that of the generator, in ns per packet.
+    /// Time of each part of the test, less that of the packet generator alone, in ns per packet.
     net_ns: Vec<f64>,
 }
 
@@ -67,9 +68,10 @@ impl Visitor<u64> for Time<'_> {
     fn visit<S: Scheduler<u64> + Send + 'static>(self, mut scheduler: S) -> Self::Output {
         let options = self.0;
         let mut nothing = EmptyScheduler::<u64>::new(options.packets_max());
-        let mut tester = Tester::new(options, &mut scheduler).map_err(of_flows)?.without_fairness();
+        let mut tester =
+            Tester::new(options, &mut scheduler).map_err(flows_error)?.without_fairness();
         let mut generator =
-            Tester::new(options, &mut nothing).map_err(of_flows)?.without_fairness();
+            Tester::new(options, &mut nothing).map_err(flows_error)?.without_fairness();
         let mut timed = Timed { report: TesterReport::default(), took_ns: 0, net_ns: Vec::new() };
         for part in 0..PARTS {
             let steps = options.steps_count / PARTS + u64::from(part < options.steps_count % PARTS);
@@ -88,6 +90,6 @@ impl Visitor<u64> for Time<'_> {
     }
 }
 
-fn of_flows(refused: FlowError) -> anyhow::Error {
+fn flows_error(refused: FlowError) -> anyhow::Error {
     to_usage_error(format!("-flowsets: {refused}"))
 }

@@ -30,6 +30,7 @@ pub(super) struct UdpSink {
     /// Length and header of each buffered datagram.
     buffered: Vec<(usize, [u8; HEADER_BYTES])>,
     zeros: Box<[u8]>,
+    /// Number of the next packet.
     number: u64,
     failed: Option<io::Error>,
 }
@@ -74,7 +75,7 @@ impl UdpSink {
     }
 }
 
-/// Sends as many datagrams as possible; returns their number.
+/// Sends buffered datagrams with one system call; returns the number sent, which may be less than all.
 fn send(
     socket: &UdpSocket,
     buffered: &[(usize, [u8; HEADER_BYTES])],

@@ -14,7 +14,7 @@ pub struct WatchedScheduler<S> {
 }
 
 impl<S: Scheduler<Token>> WatchedScheduler<S> {
-    /// Wraps a scheduler with flows of these weights, which may be added later.
+    /// Wraps a scheduler whose flows have these weights; the flows may be added later.
     pub fn new(inner: S, weights: impl IntoIterator<Item = u64>) -> WatchedScheduler<S> {
         WatchedScheduler { inner, watch: FairnessIndex::new(weights) }
     }

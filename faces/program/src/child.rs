@@ -10,9 +10,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
-/// Interval at which an interrupt is looked for while a child runs: long enough not to disturb its measurements.
+/// Interval between checks for an interrupt while a child runs, long enough not to disturb its measurements.
 const POLL_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
-/// Time that a child has to exit after a signal from the terminal, before it gets SIGTERM.
+/// Time that a child has to exit after an interrupt, which the terminal sends it too, before it gets SIGTERM.
 const GRACE_PERIOD: Duration = Duration::from_secs(3);
 
 /// Runs a command until it exits, with an empty standard input. The command gets a signal to stop

@@ -12,8 +12,9 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-/// Width of the output without a terminal, in columns.
+/// Width of the output in columns if neither `COLUMNS` nor a terminal gives one.
 const WIDTH_DEFAULT: usize = 120;
+/// Minimum width of the output in columns; a narrower terminal counts as this wide.
 const WIDTH_MIN: usize = 30;
 
 /// Standard output. Its error messages start with "standard output".
@@ -27,13 +28,13 @@ pub fn standard_output() -> StandardOutput {
 impl Write for StandardOutput {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if raw::is_stdout_closed() {
-            return Err(of_output(Errno::BADF.into()));
+            return Err(to_output_error(Errno::BADF.into()));
         }
-        self.0.write(bytes).map_err(of_output)
+        self.0.write(bytes).map_err(to_output_error)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.0.flush().map_err(of_output)
+        self.0.flush().map_err(to_output_error)
     }
 }
 
@@ -43,13 +44,13 @@ impl Write for StandardOutput {
 /// If standard output fails.
 pub fn print_help(help: &clap::Error) -> io::Result<()> {
     match raw::is_stdout_closed() {
-        true => Err(of_output(Errno::BADF.into())),
-        false => help.print().map_err(of_output),
+        true => Err(to_output_error(Errno::BADF.into())),
+        false => help.print().map_err(to_output_error),
     }
 }
 
 /// Adds the prefix "standard output" to the message of an error.
-fn of_output(error: io::Error) -> io::Error {
+fn to_output_error(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("standard output: {error}"))
 }
 
@@ -62,10 +63,12 @@ pub fn print_error(line: impl fmt::Display) {
     let _ = stderr().lock().write_all(text.as_bytes());
 }
 
-/// Maximum length of an error message. A longer message keeps its last characters, which name the cause and the remedy.
+/// Maximum length of an error message, in characters. A longer message keeps its end, which names cause and remedy.
 const LINE_CHARS_MAX: usize = 1000;
+/// Number of last characters that a shortened message keeps.
 const LINE_END_CHARS: usize = 400;
 
+/// Omits the middle of a message longer than [`LINE_CHARS_MAX`].
 fn shortened(line: &str) -> String {
     let count = line.chars().count();
     if count <= LINE_CHARS_MAX {
@@ -109,8 +112,9 @@ fn terminal_width() -> Option<usize> {
     Some(usize::from(terminal_size::terminal_size()?.0.0))
 }
 
-/// Cuts the lines of tables to `width` columns, if there is one. A table begins at the start of the text or after an empty
-/// line, its first line is its head, and columns are separated by two spaces. Only the last column is shortened.
+/// Cuts the lines of tables to `width` columns; returns the text unchanged without a width. A table begins at the start
+/// of the text or after an empty line, its first line is its head, and columns are separated by two spaces. Only the
+/// last column is shortened.
 pub fn cut_tables(text: &str, width: Option<usize>) -> String {
     let Some(width) = width else { return text.to_string() };
     let mut cut = String::new();
@@ -126,8 +130,8 @@ pub fn cut_tables(text: &str, width: Option<usize>) -> String {
     cut
 }
 
-/// Shortens a line to `width` columns by omitting a part of its last column, which begins at `column`. Two thirds of the
-/// rest of that column are its end, which tells most about a function.
+/// Shortens a line to `width` columns by omitting a part of its last column, which begins at `column`. Two thirds of
+/// the rest of that column are its end, which tells most about a function.
 fn cut_line(line: &str, column: usize, width: usize) -> String {
     let count = line.chars().count();
     if count <= width {
@@ -135,21 +139,25 @@ fn cut_line(line: &str, column: usize, width: usize) -> String {
     }
     let head = (column + width.saturating_sub(column + 1) / 3).min(width - 1);
     let end = width - 1 - head;
-    let omitted = if unicode() { '…' } else { '~' };
+    let omitted = if is_unicode_locale() { '…' } else { '~' };
     let start: String = line.chars().take(head).collect();
     let end: String = line.chars().skip(count - end).collect();
     format!("{start}{omitted}{end}")
 }
 
-/// Returns the output style for standard output.
+/// Returns the style of standard output: colour and Unicode as terminal and locale allow; `all` lists all contenders.
 pub fn output_style(all: bool) -> Style {
-    Style { color: stdout().is_terminal() && !no_color() && !is_dumb(), unicode: unicode(), all }
+    Style {
+        color: stdout().is_terminal() && !is_color_disabled() && !is_terminal_dumb(),
+        unicode: is_unicode_locale(),
+        all,
+    }
 }
 
 /// Returns `true` if a full-screen view should be used: on a capable terminal, unless colour is
 /// disabled.
 pub fn wants_live_view() -> bool {
-    stderr().is_terminal() && !no_color() && !is_dumb()
+    stderr().is_terminal() && !is_color_disabled() && !is_terminal_dumb()
 }
 
 /// Returns `true` if standard error is a terminal, so that a progress bar is useful.
@@ -157,16 +165,16 @@ pub fn wants_progress_bar() -> bool {
     stderr().is_terminal()
 }
 
-fn is_dumb() -> bool {
+fn is_terminal_dumb() -> bool {
     std::env::var("TERM").is_ok_and(|term| term == "dumb")
 }
 
-fn no_color() -> bool {
+fn is_color_disabled() -> bool {
     std::env::var_os("NO_COLOR").is_some_and(|set| !set.is_empty())
 }
 
 /// Returns `true` if the locale is UTF-8 or unset.
-fn unicode() -> bool {
+fn is_unicode_locale() -> bool {
     let said = ["LC_ALL", "LC_CTYPE", "LANG"]
         .iter()
         .find_map(|name| std::env::var(name).ok().filter(|text| !text.is_empty()));
@@ -182,14 +190,14 @@ fn unicode() -> bool {
 /// # Errors
 /// If the signal handler cannot be installed.
 pub fn ignore_file_size_signal() -> io::Result<()> {
-    let nobody_asks = Arc::new(AtomicBool::new(false));
-    signal_hook::flag::register(signal_hook::consts::SIGXFSZ, nobody_asks).map(drop)
+    let unused_flag = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(signal_hook::consts::SIGXFSZ, unused_flag).map(drop)
 }
 
 /// Signals that request a program to stop; a second one terminates it at once.
-const SIGNALS: [i32; 2] = [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM];
+const STOP_SIGNALS: [i32; 2] = [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM];
 /// Exit code of a process that a second signal terminated.
-const INTERRUPTED: i32 = 130;
+const INTERRUPTED_EXIT_CODE: i32 = 130;
 
 /// Returns a flag that is set by SIGINT, SIGTERM and, unless it is ignored, SIGHUP. A second SIGINT
 /// or SIGTERM terminates the process at once, with 130. A second SIGHUP does not: the kernel and a
@@ -199,9 +207,13 @@ const INTERRUPTED: i32 = 130;
 /// If the system refuses a handler.
 pub fn interrupt_flag() -> io::Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
-    for signal in SIGNALS {
+    for signal in STOP_SIGNALS {
         // The order matters: the first signal only sets the flag, the second finds it set.
-        signal_hook::flag::register_conditional_shutdown(signal, INTERRUPTED, flag.clone())?;
+        signal_hook::flag::register_conditional_shutdown(
+            signal,
+            INTERRUPTED_EXIT_CODE,
+            flag.clone(),
+        )?;
         signal_hook::flag::register(signal, flag.clone())?;
     }
     set_on_hangup(&flag)?;
@@ -228,7 +240,7 @@ pub fn set_on_hangup(flag: &Arc<AtomicBool>) -> io::Result<()> {
 pub fn interrupt_flag_with_cleanup(last_action: fn()) -> io::Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     let (mut signals, told) = UnixStream::pair()?;
-    for signal in SIGNALS {
+    for signal in STOP_SIGNALS {
         signal_hook::flag::register(signal, flag.clone())?;
         signal_hook::low_level::pipe::register(signal, told.try_clone()?)?;
     }
@@ -247,7 +259,7 @@ pub fn interrupt_flag_with_cleanup(last_action: fn()) -> io::Result<Arc<AtomicBo
         });
         // A blocked terminal must not prevent the process from exiting.
         let _ = last.map(|_| printed.recv_timeout(LAST_ACTION_MAX));
-        signal_hook::low_level::exit(INTERRUPTED);
+        signal_hook::low_level::exit(INTERRUPTED_EXIT_CODE);
     })?;
     Ok(flag)
 }

@@ -16,7 +16,7 @@ impl fmt::Display for UsageError {
 
 impl std::error::Error for UsageError {}
 
-/// Converts any error to an error of the command line.
+/// Converts any error to a [`UsageError`], for which the process exits with code 2.
 pub fn to_usage_error(error: impl fmt::Display) -> anyhow::Error {
     anyhow::Error::new(UsageError(error.to_string()))
 }
@@ -45,7 +45,7 @@ impl fmt::Display for InterruptedBeforeResults {
 
 impl std::error::Error for InterruptedBeforeResults {}
 
-/// Exit code of a child program, returned without an error message.
+/// Exit code of a child program, with which this process exits too, without an error message.
 #[derive(Debug)]
 pub struct ChildExit(pub u8);
 

@@ -26,7 +26,7 @@ pub fn create_file(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Writes a file opened by [`create_file`].
+/// Creates or truncates a file as [`create_file`] does, and writes its whole content.
 ///
 /// # Errors
 /// If the file cannot be opened or completely written.
@@ -88,10 +88,10 @@ pub struct FileReplacement {
 }
 
 impl FileReplacement {
-    /// Creates the partial file.
+    /// Creates the partial file, or opens the file itself if it must be written in place.
     ///
     /// # Errors
-    /// If it cannot be created.
+    /// If the file cannot be created or opened.
     pub fn create(path: &Path) -> io::Result<FileReplacement> {
         // A symbolic link remains, and its target is replaced.
         let target = resolve_links(path)?;
@@ -123,7 +123,7 @@ impl FileReplacement {
         Ok(replacement)
     }
 
-    /// Replaces the target by the partial file.
+    /// Replaces the target by the partial file; does nothing if the file was written in place.
     ///
     /// # Errors
     /// If the partial file cannot be renamed; the target is then unchanged.
@@ -152,14 +152,14 @@ fn remove_leftovers(target: &Path) {
     }
 }
 
-/// Returns `true` if no other process has this id.
+/// Returns `true` if the process that had this id has exited: no other process has the id now.
 fn is_ended(pid: u32) -> bool {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
     let is_own = |pid: Pid| pid == rustix::process::getpid();
     pid.is_some_and(|pid| is_own(pid) || test_kill_process(pid) == Err(Errno::SRCH))
 }
 
-/// Removes a regular file that no process has locked. A process of another pid namespace may be
+/// Removes a regular file unless a process has locked it. A process of another pid namespace may be
 /// writing it, with an id that no process has here.
 fn remove_unlocked(path: &Path) -> io::Result<()> {
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();

@@ -53,6 +53,7 @@ pub fn is_stdout_closed() -> bool {
 
 static STDOUT_CLOSED: AtomicBool = AtomicBool::new(false);
 
+/// Sets [`STDOUT_CLOSED`] before `main`, if standard output is closed.
 extern "C" fn check_stdout() {
     // SAFETY: `F_GETFD` only reads the flags of a descriptor, and fails if the descriptor is
     // closed.

@@ -24,7 +24,7 @@ pub(crate) enum HandoffMark {
     Interrupt,
 }
 
-/// Event that counts as the start of a hand-over.
+/// Event that counts as the start of a hand-off: the previous receive, or the send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StartEvent {
     /// The hand-off starts at the end of the previous one, so that all time belongs to some hand-off.
@@ -45,7 +45,7 @@ pub(crate) enum HandoffRoute {
     RoundTrip,
 }
 
-/// Event values that must match between the send and the receive.
+/// Event values that must match between the send and the receive: none, or all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MatchKey {
     /// No value has to match; only the strict alternation of hand-offs is checked.
@@ -106,14 +106,15 @@ pub struct InstrumentedBenchmark {
     feature_contenders: &'static [&'static str],
     /// Description of one hand-off of the benchmark.
     pub handoff: &'static str,
-    /// Id of the floor, the number of hand-offs that it covers, and the stage that contains it.
+    /// Id of the floor benchmark, the number of hand-offs that its figure covers, and the stage that contains it.
     pub(crate) floor: Option<(&'static str, f64, usize)>,
-    /// Index of the part whose figure is the time of hand-offs, and the number of these hand-offs.
+    /// Index of the benchmark's part whose figure is the time of hand-offs, and the number of hand-offs in that time.
     pub(crate) figure: Option<(usize, f64)>,
     /// Event that counts as the start of a hand-off.
     pub(crate) start_event: StartEvent,
     pub(crate) route: HandoffRoute,
     pub(crate) match_key: MatchKey,
+    /// Number of values that each event carries, on which the cost of a probe depends.
     pub(crate) values_count: usize,
     /// Probe sites, and the meaning of their events.
     pub(crate) sites: &'static [(&'static str, HandoffMark)],
@@ -155,6 +156,7 @@ impl InstrumentedBenchmark {
         self.figure.is_some() && self.start_event == StartEvent::PreviousReceive
     }
 
+    /// Returns `true` if the stage starts on one thread and ends on another.
     pub(crate) fn is_across_threads(&self, stage: usize) -> bool {
         match self.route {
             HandoffRoute::OneWay => stage == NOTICE_STAGE || stage == WAKE_STAGE,
@@ -204,7 +206,7 @@ const EVENT_BENCHMARK: InstrumentedBenchmark = InstrumentedBenchmark {
     floor: Some(("floor/cache-line", 2.0, NOTICE_STAGE)),
     sites: EVENT_SITES,
     stages: EVENT_STAGES,
-    ..HAND_OFF
+    ..BENCHMARK_DEFAULTS
 };
 
 const NOTIFY_SITES: &[(&str, HandoffMark)] = &[
@@ -237,8 +239,8 @@ const RING_STAGES: [StageText; STAGES_COUNT] = [
     NO_STAGE,
 ];
 
-/// Fields that most benchmarks share; the others are empty.
-const HAND_OFF: InstrumentedBenchmark = InstrumentedBenchmark {
+/// Default values of the fields of a benchmark; a field without a common value is empty.
+const BENCHMARK_DEFAULTS: InstrumentedBenchmark = InstrumentedBenchmark {
     spec: "",
     default_contenders: &["handover"],
     feature_contenders: &[],
@@ -269,7 +271,7 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
             NO_STAGE,
             NO_STAGE,
         ],
-        ..HAND_OFF
+        ..BENCHMARK_DEFAULTS
     },
     InstrumentedBenchmark {
         spec: "notify/sleeping",
@@ -288,7 +290,7 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
             );
             stages
         },
-        ..HAND_OFF
+        ..BENCHMARK_DEFAULTS
     },
     InstrumentedBenchmark {
         spec: "notify/round-trip",
@@ -297,7 +299,7 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
         match_key: MatchKey::None,
         sites: NOTIFY_SITES,
         stages: NOTIFY_STAGES,
-        ..HAND_OFF
+        ..BENCHMARK_DEFAULTS
     },
     InstrumentedBenchmark {
         spec: "ring/mailbox",
@@ -306,7 +308,7 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
         values_count: 2,
         sites: RING_SITES,
         stages: RING_STAGES,
-        ..HAND_OFF
+        ..BENCHMARK_DEFAULTS
     },
     InstrumentedBenchmark {
         spec: "ring/round-trip",
@@ -317,7 +319,7 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
         values_count: 2,
         sites: RING_SITES,
         stages: RING_STAGES,
-        ..HAND_OFF
+        ..BENCHMARK_DEFAULTS
     },
     InstrumentedBenchmark {
         spec: "event/call",
@@ -339,7 +341,7 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
             NO_STAGE,
             NO_STAGE,
         ],
-        ..HAND_OFF
+        ..BENCHMARK_DEFAULTS
     },
     InstrumentedBenchmark {
         spec: "fiber/eventual",
@@ -363,7 +365,7 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
             NO_STAGE,
             NO_STAGE,
         ],
-        ..HAND_OFF
+        ..BENCHMARK_DEFAULTS
     },
     InstrumentedBenchmark {
         spec: "net/load",
@@ -384,7 +386,7 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
             NO_STAGE,
             NO_STAGE,
         ],
-        ..HAND_OFF
+        ..BENCHMARK_DEFAULTS
     },
     InstrumentedBenchmark {
         spec: "sched/round-trip",
@@ -412,7 +414,7 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
             stage("dequeue", "until the packet is marked in the client's mailbox"),
             stage("back", "until the client has transmitted the packet"),
         ],
-        ..HAND_OFF
+        ..BENCHMARK_DEFAULTS
     },
     InstrumentedBenchmark {
         spec: "rpc/noop",
@@ -437,7 +439,7 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
             stage("respond", "until the answer is sent"),
             stage("back", "until the caller has received the answer"),
         ],
-        ..HAND_OFF
+        ..BENCHMARK_DEFAULTS
     },
     EVENT_BENCHMARK,
     InstrumentedBenchmark { spec: "event/polled", ..EVENT_BENCHMARK },

@@ -60,6 +60,7 @@ pub enum AnatomyError {
 }
 
 impl AnatomyError {
+    /// Returns a function that converts an I/O error of the file or folder `path`.
     pub(crate) fn from_io_error_at(path: &Path) -> impl Fn(io::Error) -> Self {
         move |source| AnatomyError::File { path: path.to_owned(), source }
     }

@@ -15,6 +15,7 @@ pub(crate) struct MarkedEvent {
     pub ticks: u64,
     /// Index of the thread among those of all processes.
     pub thread: u32,
+    /// Values of the event: the object and, if there is one, the position; otherwise zero.
     pub values: [u64; 2],
     /// Index of the process; one object has different addresses in different processes.
     pub process: u32,
@@ -43,7 +44,7 @@ impl Handoff {
     }
 }
 
-/// State of the work that is handed over.
+/// State of the work that is handed over: unknown, held by a thread, in flight, or received before its send was seen.
 #[derive(Clone, Copy, Debug)]
 enum HandoffState {
     /// The holder of the work is unknown, before the first receive or after a mismatch.
@@ -63,7 +64,9 @@ struct InFlightHandoff {
     /// Start of the hand-off; `None` if unknown, which excludes the hand-off.
     begin: Option<u64>,
     sent: MarkedEvent,
+    /// Time of the `SendDone` event.
     send_done: Option<u64>,
+    /// Time of the `WakeCall` event.
     wake_called: Option<u64>,
     /// Thread that was woken, and the time of its `Awake` event.
     woken: Option<(u32, u64)>,
@@ -129,7 +132,7 @@ impl<'a> HandoffTracker<'a> {
         }
     }
 
-    /// Marks the hand-off as interrupted by the harness.
+    /// Handles a clock reading of the harness: excludes the current hand-off or, if timed singly, restarts it.
     fn handle_interrupt(&mut self, event: MarkedEvent) {
         let HandoffState::Held { by, since, .. } = self.state else { return };
         if by == event.thread {
@@ -143,6 +146,7 @@ impl<'a> HandoffTracker<'a> {
         }
     }
 
+    /// Starts a hand-off in flight; its start is unknown if the sender did not hold the work.
     fn handle_send(&mut self, event: MarkedEvent) {
         let begin = match (self.state, self.benchmark.start_event) {
             (
@@ -181,6 +185,7 @@ impl<'a> HandoffTracker<'a> {
         }
     }
 
+    /// Makes the receiver the holder of the work; returns the hand-off that this completes, if any.
     fn handle_receive(&mut self, event: MarkedEvent) -> Option<Handoff> {
         let held =
             HandoffState::Held { by: event.thread, since: event.ticks, is_interrupted: false };
@@ -260,7 +265,7 @@ impl<'a> HandoffTracker<'a> {
 }
 
 impl InstrumentedBenchmark {
-    /// Returns `true` if `received` can complete the hand-off `in_flight`.
+    /// Returns `true` if the benchmark's route allows the thread of `received` to complete the hand-off `in_flight`.
     fn can_receive(&self, in_flight: &InFlightHandoff, received: &MarkedEvent) -> bool {
         match self.route {
             HandoffRoute::OneWay => in_flight.from_thread != received.thread,
@@ -283,6 +288,7 @@ impl InstrumentedBenchmark {
 }
 
 impl InFlightHandoff {
+    /// Records the time of an event between the send and the receive; ignores one on the wrong thread.
     fn add_mark(&mut self, mark: HandoffMark, event: MarkedEvent) {
         match mark {
             HandoffMark::SendDone if event.thread == self.from_thread => {
@@ -310,6 +316,7 @@ impl InFlightHandoff {
         }
     }
 
+    /// Returns the completed hand-off with its stages; `None` if its start is unknown.
     fn into_handoff(
         self,
         received: MarkedEvent,

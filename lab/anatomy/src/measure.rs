@@ -40,7 +40,7 @@ const ROUNDS_COLD: u32 = 1;
 /// Time limit for collecting enough hand-offs on a busy machine, as a multiple of the requested
 /// time.
 const DURATION_FACTOR_MAX: u32 = 20;
-/// Quotient of the requested time and the time limit of the warm-up.
+/// Divisor of the requested time; the quotient is the time limit of the warm-up.
 const WARM_UP_DIVISOR: u32 = 10;
 
 /// Runs the benchmark with the probe sites alternately off and on, and breaks the time of a hand-off
@@ -97,7 +97,7 @@ pub fn measure(
     Ok(records)
 }
 
-/// Evaluation of the recorded rounds.
+/// Hand-offs, unmatched events and outliers of the recorded rounds so far.
 struct Analysis<'a> {
     benchmark: &'static InstrumentedBenchmark,
     folder: &'a Path,
@@ -105,7 +105,7 @@ struct Analysis<'a> {
     unmatched: UnmatchedCounts,
     outliers: Outliers,
     keeps_outliers: bool,
-    /// Time of a hand-off in each evaluated round.
+    /// Mean time of a hand-off in each evaluated round, in which the probe sites are on.
     on_ns: Vec<f64>,
     rounds: u32,
 }
@@ -135,6 +135,7 @@ impl Analysis<'_> {
         Ok(())
     }
 
+    /// Adds the hand-offs in a round's traces to the sample and to the outliers.
     fn analyze(&mut self, folder: &Path, round: &TracedRound) -> Result<(), AnatomyError> {
         if let Some((part, handoffs)) = self.benchmark.figure
             && let Some(ns) = round.parts_ns.get(part).copied().flatten()

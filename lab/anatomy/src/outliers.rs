@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 /// Maximum number of slow hand-offs that are reported.
 pub(crate) const OUTLIERS_MAX: usize = 10;
-/// Minimum share of the excess for which time off the CPU is reported as the cause.
+/// Minimum share of a hand-off's excess time spent off the CPU for which this is reported as the cause.
 const DELAY_SHARE: f64 = 0.25;
 
 /// One of the slowest hand-offs, and the folder of its round's traces.
@@ -164,6 +164,7 @@ fn off_cpu_ns(spans: &[OffCpuSpan], tids: [u64; 2], time: Range<i64>) -> u64 {
     sum as u64
 }
 
+/// Returns the verdict on time off the CPU as the cause of an outlier's excess time.
 fn off_cpu_verdict(
     is_waking: bool,
     outlier: &AnatomyOutlier,

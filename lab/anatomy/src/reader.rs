@@ -6,6 +6,7 @@ use handover_probe::read::{Event, Trace};
 use std::collections::HashMap;
 use std::fs::File;
 
+/// Translator of trace events to marks of a benchmark's hand-offs.
 #[derive(Debug)]
 pub(crate) struct MarkedEventReader {
     /// Meaning of each site's events, by trace and site number.

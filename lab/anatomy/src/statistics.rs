@@ -46,8 +46,8 @@ impl HandoffSample {
         self.kept.push(handoff);
     }
 
-    /// Returns all statistics; `net_ns` is subtracted from each stage that starts and ends on one
-    /// thread. `None` if there are fewer than [`HANDOFFS_COUNT_MIN`] hand-offs.
+    /// Returns all statistics; `None` if there are fewer than [`HANDOFFS_COUNT_MIN`] hand-offs. `net_ns` is subtracted
+    /// from each stage that starts and ends on one thread.
     pub fn statistics(
         mut self,
         benchmark: &InstrumentedBenchmark,
@@ -94,7 +94,7 @@ impl HandoffSample {
         Some(HandoffStatistics { stages, total, bands })
     }
 
-    /// Returns the statistics of a stage; `whole` is the mean time of a hand-off.
+    /// Returns the statistics of one stage; `whole` is the mean time of a hand-off, in ns.
     fn stage(
         &self,
         times: &StageTimes<'_>,
@@ -131,9 +131,11 @@ const BANDS: &[(&str, f64, f64)] = &[
     ("slowest 1 %", 0.99, 1.0),
 ];
 
+/// Statistics of the stages, of whole hand-offs, and of groups of hand-offs from typical to slow.
 #[derive(Debug)]
 pub(crate) struct HandoffStatistics {
     pub stages: Vec<AnatomyStage>,
+    /// Statistics of whole hand-offs, in the form of a stage.
     pub total: AnatomyStage,
     pub bands: Vec<AnatomyBand>,
 }
@@ -147,6 +149,7 @@ struct StageTimes<'a> {
 }
 
 impl StageTimes<'_> {
+    /// Returns the duration of a stage of a hand-off in ns, less `net_ns` if it is on one thread.
     fn stage_ns(&self, handoff: &Handoff, stage: usize) -> f64 {
         let ns = ticks_to_ns(handoff.stages_ticks[stage].into());
         match handoff.has_passed(stage) && !self.benchmark.is_across_threads(stage) {
@@ -155,7 +158,7 @@ impl StageTimes<'_> {
         }
     }
 
-    /// Returns the duration of a hand-off, in ns.
+    /// Returns the duration of a hand-off in ns, less `net_ns` for each stage on one thread.
     fn total_ns(&self, handoff: &Handoff, stages_passed: &[usize]) -> f64 {
         stages_passed.iter().map(|stage| self.stage_ns(handoff, *stage)).sum()
     }
@@ -165,6 +168,7 @@ pub(crate) fn ticks_to_ns(ticks: u64) -> f64 {
     clock::ps_from_ticks(ticks) as f64 / 1000.0
 }
 
+/// Returns the mean time of each stage in ns, at least 0.
 fn means(handoffs: &[Handoff], times: &StageTimes<'_>, stages_passed: &[usize]) -> Vec<f64> {
     let count = handoffs.len().max(1) as f64;
     let mean = |stage: &usize| {
@@ -209,8 +213,7 @@ pub(crate) fn format_stage_sum(stages: &[AnatomyStage], floor: Option<&AnatomyFl
     format!("{} = {:.0} ns", text.join(" + "), total.round())
 }
 
-/// Rounds to integers that add up to the rounded sum; those with the largest fractions are rounded
-/// up.
+/// Rounds to integers that add up to the rounded sum: rounds the numbers with the largest fractions up.
 fn round_to_sum(parts: &[f64]) -> Vec<u64> {
     let mut whole: Vec<u64> = parts.iter().map(|part| part.max(0.0) as u64).collect();
     let total = parts.iter().sum::<f64>().round().max(0.0) as u64;
@@ -227,7 +230,7 @@ fn round_to_sum(parts: &[f64]) -> Vec<u64> {
     whole
 }
 
-/// Returns the index of the stage that is farthest above its median, and the excess.
+/// Returns the index of the stage that exceeds its median most, and the excess in ns.
 pub(crate) fn slowest_stage(stages_ns: &[f64], stages: &[AnatomyStage]) -> (usize, f64) {
     // Most hand-offs do not have a rare stage, so its usual time is zero, not the median of those
     // that have it.

@@ -14,8 +14,8 @@ pub(crate) struct Buffers {
     /// Number of bytes in `read` to process.
     filled_bytes: usize,
     decrypted: Vec<u8>,
+    /// Messages of the next send.
     pub(crate) chunk: Vec<u8>,
-
     encrypted: Vec<u8>,
 }
 
@@ -30,7 +30,7 @@ impl Buffers {
         }
     }
 
-    /// Returns the bytes that the last read on the connection `connection` received.
+    /// Returns the bytes to process after a read: those received, decrypted, behind the kept incomplete message.
     pub(crate) fn received(&self, connection: &LoadConnection) -> &[u8] {
         match connection.secure {
             Some(_) => &self.decrypted,
@@ -46,7 +46,7 @@ pub(crate) struct LoadConnection {
     pub(crate) secure: Option<Box<Encryption>>,
     /// Due times of the connection's messages, in an open loop.
     pub(crate) schedule: Option<Schedule>,
-    /// Bytes that the kernel has not accepted yet; the first `unsent_written` of them have been sent.
+    /// Bytes that did not fit in the socket buffer; the first `unsent_written` of them have been sent since.
     unsent: Vec<u8>,
     unsent_written: usize,
     /// Incomplete message at the end of the bytes received.
@@ -63,7 +63,7 @@ pub(crate) struct LoadConnection {
     pub(crate) is_queued: bool,
     /// `true` if the depth limit or a full socket buffer has delayed a due message.
     pub(crate) is_delayed: bool,
-    /// Time of the last received bytes.
+    /// Start of the current wait for bytes from the server, which may last as long as the plan's time-out.
     pub(crate) active_ns: u64,
 }
 
@@ -98,8 +98,8 @@ impl LoadConnection {
         !self.is_connected || self.client.sent_count() > self.client.received_count()
     }
 
-    /// Reads once from the connection, and appends to the incomplete message in the read buffer or,
-    /// decrypted, in `decrypted`. Returns `true` if bytes were received.
+    /// Reads once from the connection, behind its kept incomplete message; returns `true` if bytes were received. The
+    /// bytes are in the read buffer or, decrypted, in `decrypted`.
     pub(crate) fn read(&mut self, buffers: &mut Buffers) -> Result<bool, Fault> {
         let Buffers { read, decrypted, encrypted, filled_bytes: filled, .. } = buffers;
         // Encrypted bytes are decrypted behind the kept bytes in `decrypted`; plain bytes are read
@@ -199,6 +199,7 @@ impl LoadConnection {
         self.push(chunk)
     }
 
+    /// Sends bytes, and stores those that the kernel does not accept.
     fn push(&mut self, bytes: &[u8]) -> Result<(), Fault> {
         let sent = socket::send(&self.fd, bytes).map_err(Fault::Broken)?;
         if sent < bytes.len() {

@@ -25,6 +25,7 @@ const READY_MAX: usize = 256;
 /// Interval at which a thread checks for a stop and for silent connections, in ns.
 const CHECK_INTERVAL_NS: u64 = 50_000_000;
 
+/// One thread of a load, with its measurements.
 pub(super) struct Worker {
     thread: u32,
     plan: LoadPlan,
@@ -116,7 +117,7 @@ impl Worker {
         }
     }
 
-    /// Makes the connections, and serves them until they are done. Returns `true` if the thread may connect again.
+    /// Makes and serves the connections until they are done; returns `false` if all of them have failed.
     fn run_connections(&mut self, reconn: u64, order: MessageQuota) -> bool {
         let epoll = match Epoll::new(READY_MAX) {
             Ok(epoll) => epoll,
@@ -374,7 +375,7 @@ impl Worker {
         self.report.lost_count += client.sent_count() - client.received_count();
     }
 
-    /// Serves a ready connection: one read and one send.
+    /// Serves a ready connection: completes its connect, or reads once and sends once.
     fn serve(&mut self, connections: &mut Connections, index: usize) -> Result<(), Fault> {
         let Connections { peers, buffers, window, ready, unconnected_count: unconnected, .. } =
             connections;
@@ -515,9 +516,12 @@ fn due_count(connection: &LoadConnection, now_ns: u64) -> u64 {
     }
 }
 
+/// Connections of a thread, and the state of its event loop.
 struct Connections {
     epoll: Epoll,
+    /// Connections by client; `None` for those that are done or have failed.
     peers: Vec<Option<LoadConnection>>,
+    /// Indices of the connections to serve next.
     ready: VecDeque<usize>,
     unfinished_count: u64,
     unconnected_count: u64,
@@ -525,6 +529,7 @@ struct Connections {
     /// `true` once all connections are made or have failed.
     has_begun: bool,
     buffers: Buffers,
+    /// Measured time; `None` before the measurement, and in a load limited by messages.
     window: Option<MeasuredTime>,
     /// Due times of this thread's messages, over all its connections.
     schedule_of_thread: Option<Schedule>,

@@ -19,6 +19,7 @@ pub struct BandwidthServer {
     cursor: Arc<BufferCursor>,
     concurrency: u64,
     threads_count: u64,
+    /// `true` if client and server each copy one half of each transfer.
     halves: bool,
     config: Config,
     prepared: Option<PreparedTransfer>,
@@ -46,6 +47,7 @@ impl PreparedTransfer {
         Ok(Self { client, ours: halves.then(register).transpose()? })
     }
 
+    /// Returns the parts of both buffers that the next transfer copies.
     fn next(&self, cursor: &BufferCursor) -> BulkPart {
         let at = cursor.next();
         let part = BulkPart::new(cursor.xfer_bytes).offsets(self.client.base_offset + at, at);
@@ -62,6 +64,7 @@ struct BufferCursor {
 }
 
 impl BufferCursor {
+    /// Returns the offset of the next piece, and advances; the first piece follows the last.
     fn next(&self) -> u64 {
         // Relaxed: a counter; no other data depends on its order.
         self.next.fetch_add(1, Ordering::Relaxed) % self.pieces_count * self.xfer_bytes
@@ -81,8 +84,9 @@ impl BandwidthServer {
                     Some(folder) if folder != Path::new("") => folder,
                     _ => Path::new("."),
                 };
-                BulkMemory::in_folder(folder, bytes)
-                    .with_context(|| format!("-m {file}: allocate {bytes} bytes there"))?
+                BulkMemory::in_folder(folder, bytes).with_context(|| {
+                    format!("-m {file}: create a file of {bytes} bytes in its folder")
+                })?
             }
             None => shared_memory(bytes)?,
         };
@@ -193,6 +197,7 @@ fn locked(server: &Mutex<BandwidthServer>) -> std::sync::MutexGuard<'_, Bandwidt
     server.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Order to transfer in one direction until a time.
 struct TransferJob {
     op: TransferDirection,
     until_ns: u64,
@@ -245,7 +250,14 @@ impl TransferJob {
         let (handle, mut bytes) = (&prepared.client.handle, 0);
         let memory = &cursor.memory;
         for _ in 0..self.concurrency {
-            under_way.push_back(begin(ends, self.op, peer, handle, memory, prepared.next(cursor))?);
+            under_way.push_back(start_transfer(
+                ends,
+                self.op,
+                peer,
+                handle,
+                memory,
+                prepared.next(cursor),
+            )?);
         }
         // Transfers with one peer end in the order of their start.
         while let Some(oldest) = under_way.pop_front() {
@@ -253,14 +265,14 @@ impl TransferJob {
             bytes += cursor.xfer_bytes;
             if clock::now_ns() < self.until_ns {
                 let part = prepared.next(cursor);
-                under_way.push_back(begin(ends, self.op, peer, handle, memory, part)?);
+                under_way.push_back(start_transfer(ends, self.op, peer, handle, memory, part)?);
             }
         }
         Ok(bytes)
     }
 }
 
-fn begin(
+fn start_transfer(
     ends: &mut impl Bulk,
     op: TransferDirection,
     peer: Peer,
@@ -274,6 +286,7 @@ fn begin(
     }
 }
 
+/// Number of bytes that a job moved, or its error.
 type JobResult = Result<u64, String>;
 
 /// Thread that transfers, with its own endpoint. It exits when the job channel is closed.

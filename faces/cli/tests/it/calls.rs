@@ -56,8 +56,8 @@ const COSTED_ROWS: [(&str, &[&str]); 5] = [
     ("Function call (function in the same source file)", &[":"]),
     ("Function call with two time stamps, kept nowhere", &[":"]),
     ("Function call with two probes", &[", off:"]),
-    ("Function call with -finstrument-functions", &[", no tool:"]),
-    ("Function call with -fpatchable-function-entry", &[", no tool:"]),
+    ("Function call with -finstrument-functions", &[", not recorded:"]),
+    ("Function call with -fpatchable-function-entry", &[", not recorded:"]),
 ];
 const RECORDED_ROWS: [&str; 6] = [
     ", filtered:",

@@ -113,7 +113,7 @@ fn interrupted_sweep_keeps_its_points() {
     });
     running.signal(Signal::INT);
     let said = running.finish().code(130).tells(&["interrupted"]);
-    assert!(said.out.contains("the points before are in sweep-abt"), "{said}");
+    assert!(said.out.contains("the points measured before are in sweep-abt"), "{said}");
     let text = fs::read_to_string(dat(&home)).expect("rows");
     assert!(text.ends_with("20\t5\t1\t20000\t0.5\n"), "{text}");
     assert!(home.processes().is_empty(), "the program that was run goes on");

@@ -273,7 +273,7 @@ fn packets_beyond_a_full_flow_are_dropped_counted_and_flagged() {
 fn clients_beyond_the_number_of_cpus_all_send() {
     let home = Home::new();
     let said = home.run("sched -t 40 -b 1G --seconds 1 --stamp none -- -flowsets 1:1500:40");
-    let said = said.code(0).tells(&["40 clients and the arbiter on"]);
+    let said = said.code(0).tells(&["40 clients and the arbiter share"]);
     let table = rows(&said);
     assert_eq!(table.len(), 41);
     assert!(table.iter().all(|row| row.packets > 0), "{said}");
@@ -285,7 +285,7 @@ fn clients_beyond_the_number_of_cpus_all_send() {
 fn clients_without_a_flow_send_nothing_and_cause_a_warning() {
     let home = Home::new();
     let said = home.run("sched -t 3 --seconds 0.1 -- -flowsets 1:300:2").code(0);
-    let said = said.tells(&["2 flows for 3 threads: those from 2 on have none"]);
+    let said = said.tells(&["2 flows for 3 threads: the threads from 2 on have no flow"]);
     let packets: Vec<u64> = rows(&said).iter().map(|row| row.packets).collect();
     assert!(packets[0] > 0 && packets[1] > 0 && packets[2] == 0, "{said}");
 }
@@ -387,7 +387,7 @@ fn impossible_scheduler_options_are_refused_before_the_start() {
         ("-- -flowsets 1:9M:1", "must lie in 1..="),
         ("-- -flowsets 1:1500", "column 7"),
         ("-- -qmin 3", "--test"),
-        ("-- -fast", "no scheduler option"),
+        ("-- -fast", "unknown scheduler option"),
         ("--test -- -alg fair", "no algorithm is called"),
         ("--test -- -qmax", "-qmax needs a value"),
     ] {
