@@ -67,6 +67,7 @@ pub enum Fault {
 }
 
 impl Fault {
+    /// Returns `true` for [`Fault::Interrupted`].
     pub(crate) fn is_interrupted(&self) -> bool {
         matches!(self, Fault::Interrupted)
     }

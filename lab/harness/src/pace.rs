@@ -18,8 +18,8 @@ const ITERATIONS: u64 = 4096;
 /// at least a third; frequencies differ less from one second to the next.
 const SLOWED_RATIO: f64 = 1.2;
 
-/// Runs a calibration loop and returns its duration in ticks; an iteration takes a cycle on a core
-/// with an idle sibling.
+/// Runs a calibration loop and returns its duration in ticks. An iteration takes one cycle on a core with an idle
+/// sibling.
 pub(crate) fn time_loop_ticks() -> u64 {
     let began = clock::ticks();
     for turn in 0..ITERATIONS {
@@ -28,7 +28,8 @@ pub(crate) fn time_loop_ticks() -> u64 {
     clock::ticks().saturating_sub(began).max(1)
 }
 
-/// Returns `true` if a calibration loop of `ticks` was slower than the fastest one (0 if unknown).
+/// Returns `true` if a calibration loop of `ticks` ran on a slowed core, compared with the fastest loop (0 if
+/// unknown).
 pub(crate) fn is_slower(ticks: u64, fastest: u64) -> bool {
     fastest > 0 && ticks as f64 > fastest as f64 * SLOWED_RATIO
 }

@@ -44,6 +44,7 @@ impl Process {
         Process::start(own.chain([(name.into(), value.into())]), None)
     }
 
+    /// Starts this program again with these environment variables and, if given, one argument.
     fn start(
         variables: impl Iterator<Item = (OsString, OsString)>,
         word: Option<CString>,
@@ -59,6 +60,7 @@ impl Process {
         self.wait(WaitOptions::NOHANG)
     }
 
+    /// Returns the exit status of the child, which is requested from the kernel only once; `None` if it still runs.
     fn wait(&mut self, how: WaitOptions) -> Option<ExitStatus> {
         if self.ended.is_none()
             && let Ok(Some((_, status))) = retry_on_intr(|| waitpid(Some(self.id), how))

@@ -76,9 +76,9 @@ impl MachineFacts {
             }),
             mitigations: mitigations(&files),
             huge_pages: files.huge_pages(),
-            clock_source: files.clock_sources("current_clocksource"),
+            clock_source: files.read_clock_source_file("current_clocksource"),
             clock_sources: files
-                .clock_sources("available_clocksource")
+                .read_clock_source_file("available_clocksource")
                 .map(|text| text.split_whitespace().map(str::to_string).collect())
                 .unwrap_or_default(),
             timer_slack_ns: files.read_number("/proc/self/timerslack_ns"),
