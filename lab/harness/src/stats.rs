@@ -382,7 +382,7 @@ mod tests {
             assert!((low + high - (count + 1) as f64).abs() < 1e-9, "{count}: {low} to {high}");
         }
         // The normal distribution goes on where the binomial one ends.
-        assert!((end_rank(201) - end_rank(200) - 0.5).abs() < 0.1);
+        assert!((lower_bound_rank(201) - lower_bound_rank(200) - 0.5).abs() < 0.1);
         let turned = median_over_passes(&[-1.0, -2.0, -3.0, -4.0, -5.0, -6.0]).map(|it| -it);
         assert_eq!(turned.median, 3.5);
     }

@@ -14,7 +14,7 @@ use handover_record::{Contender, ContenderKind, Record};
 use serde::{Deserialize, Serialize};
 use std::time::SystemTime;
 
-/// Maximum half-width of an interval over rounds, relative to the figure, of a figure that needs no more rounds.
+/// Half-width of a figure's interval over rounds, relative to the figure, up to which it needs no more rounds.
 const NARROW_HALF_WIDTH_MAX: f64 = 0.02;
 
 /// State of one benchmark during a run, or during one pass of a run.
@@ -34,6 +34,7 @@ pub(super) struct BenchmarkProgress {
     pub is_closed: bool,
 }
 
+/// Results of one visit, which measures one benchmark in one pass.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct VisitResults {
     started_unix_ns: i64,
@@ -149,8 +150,8 @@ impl BenchmarkProgress {
         self.contenders.iter().map(MeasuredContender::rounds_count).sum()
     }
 
-    /// Returns `true` if every figure has enough rounds and a narrow interval. The interval of a
-    /// peer that is clearly slower than the fastest peer may be wide.
+    /// Returns `true` if every figure has enough rounds and a narrow interval. The interval of a peer that is clearly
+    /// slower than the fastest peer may be wide.
     fn has_good_figures(&self) -> bool {
         let racing = || self.contenders.iter().filter(|it| !it.is_floor && !it.facts.is_out);
         let figures: Vec<_> = racing().map(|it| (it.bench.contender(), it.intervals())).collect();

@@ -55,13 +55,13 @@ pub struct TracedRound {
     pub off_cpu: Option<Vec<OffCpuSpan>>,
 }
 
-/// Minimum number of operations in a batch of a recorded round, even if each is long enough to be
+/// Minimum number of operations in a batch of a recorded round. It applies even if operations are long enough to be
 /// timed alone, because a hand-off from one batch to the next includes work of the harness.
 const BATCH_WATCHED_MIN: u64 = 16;
 
 impl Lab {
-    /// Starts a session: checks and warms up one contender of a chosen benchmark, with `floor`, the id
-    /// of a floor in `all`, in addition to its spec's floors.
+    /// Checks and warms up one contender of a chosen benchmark, and returns a session that measures it. The floor with
+    /// the id `floor` of `all` is measured too, in addition to the spec's floors.
     ///
     /// # Errors
     /// Fails if the contender cannot be run here, or if the benchmark has no contender of this
@@ -137,7 +137,7 @@ impl TracedSession<'_> {
             traces.push(entry?.path());
         }
         traces.sort();
-        Ok(recorded_round(&notes, traces))
+        Ok(traced_round(&notes, traces))
     }
 
     /// Returns the contender's current median in ns, for the spec's part at index `part` (0 if the
@@ -158,7 +158,8 @@ impl TracedSession<'_> {
     }
 }
 
-fn recorded_round(notes: &[ParticipantResult], traces: Vec<PathBuf>) -> TracedRound {
+/// Returns the results of a recorded round from those of its participants.
+fn traced_round(notes: &[ParticipantResult], traces: Vec<PathBuf>) -> TracedRound {
     let parts_count = notes.iter().map(|it| it.parts.len()).max().unwrap_or(0);
     let parts_ns = (0..parts_count).map(|part| {
         let parts = notes.iter().filter_map(|it| it.parts.get(part));
