@@ -1,6 +1,6 @@
 //! The pace of a core: the current duration of a short loop of fixed work.
 //!
-//! A hardware thread whose sibling is busy runs at half to two thirds of its pace. In a virtual
+//! A hardware thread whose sibling is busy runs at half to two thirds of its speed. In a virtual
 //! machine the sibling often belongs to another guest, comes and goes by the millisecond, and is
 //! visible neither as steal nor as a switch. So a measured participant times a short loop now and
 //! then, and compares it with the fastest such loop of the same contender's rounds, in which the
