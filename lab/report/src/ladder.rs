@@ -5,16 +5,16 @@ use crate::model::{self, Model, NamedRun};
 use crate::svg::{Axis, AxisName, Chart, Mark, Point, Quantity, Series, SeriesRole};
 use handover_record::{ContenderKind, Document, Record, Unit};
 
-/// Draws the ladder chart of a document, `width_px` wide: for each figure that is a time, its floor,
-/// its median with the interval, its 99 % quantile, and the best peer.
+/// Draws the ladder chart of a document, `width_px` wide: one row for each figure that is a time. A row has the
+/// figure's floor, its median with the interval, its 99 % quantile, and the best peer.
 pub fn ladder_chart(document: &Document, width_px: f64) -> Chart {
     ladder_chart_with_other_runs(document, &[], width_px)
 }
 
-/// Indices in the palette of the colours of other runs: none is that of our figures, of the best peer or of the floor.
+/// Indices in the palette of the colours of other runs, without those of our figures, the best peer and the floor.
 const OTHER_RUNS_COLOURS: [u8; 5] = [2, 3, 4, 5, 6];
 
-/// Draws the ladder chart with the medians of other runs in its rows.
+/// Draws the ladder chart of a document, with the medians of other runs in its rows.
 pub(crate) fn ladder_chart_with_other_runs(
     document: &Document,
     others: &[NamedRun],
@@ -84,11 +84,12 @@ struct Rungs {
     floor: Vec<Point>,
     peer: Vec<Point>,
     ours: Vec<Point>,
-    /// Medians of the machine's properties: of benchmarks that have no contender of this project.
+    /// Medians of figures without a contender of this project, which are properties of the machine.
     facts: Vec<Point>,
 }
 
 impl Rungs {
+    /// Adds the points of a figure in row `row` to the series.
     fn add(&mut self, row: f64, record: &Record) {
         let summary = &record.summary;
         let say = |what: &str, value: f64| {
@@ -132,6 +133,7 @@ impl Rungs {
     }
 }
 
+/// Returns the text at the end of a row: the figure, or its two modes.
 fn note(record: &Record) -> String {
     match record.modes.as_slice() {
         [fast, slow] => {
