@@ -7,8 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::io::{BufRead, Read};
 
-/// Maximum length in bytes of an imported line and, by the size of the record, of an inserted
-/// record: some 200 times the usual length.
+/// Maximum length in bytes of a line of an export, and so of a stored run or record: some 200 times the usual length.
 pub const LINE_BYTES_MAX: usize = 4 << 20;
 
 /// Line of an export that contains a run; the lines of its records follow.
@@ -46,12 +45,13 @@ impl<'a> RecordLine<'a> {
     }
 }
 
+/// Parsed line of an export: a run with its names, or a record.
 pub(crate) enum ExportLine {
     Run(Box<Run>, Vec<String>),
     Record(Box<Record>),
 }
 
-/// Fields common to the lines of runs and records; other fields are skipped without allocating.
+/// Fields of a line that tell what it contains; other fields are skipped without allocating.
 #[derive(Deserialize)]
 struct Envelope<'a> {
     #[serde(rename = "type", borrow)]
@@ -108,6 +108,7 @@ impl<'a> ExportLineReader<'a> {
     }
 }
 
+/// Parses a line; `open_run` is the id of the run whose records are being read.
 fn parse(line: &[u8], open_run: Option<&str>) -> Result<ExportLine, String> {
     let text = std::str::from_utf8(line)
         .map_err(|error| format!("invalid UTF-8 after byte {}", error.valid_up_to()))?;
@@ -145,7 +146,7 @@ fn parse(line: &[u8], open_run: Option<&str>) -> Result<ExportLine, String> {
     }
 }
 
-/// Returns the message of the JSON parser with the column, without the line number, which is always 1.
+/// Returns the message of the JSON parser with the column, but without the line number.
 fn message_with_column(error: serde_json::Error) -> String {
     let column = error.column();
     let text = error.to_string();
