@@ -62,6 +62,7 @@ pub fn dispatch_participant(all: &[&'static [Bench]]) -> Option<Result<(), Parti
     Some(play_assignment(all, &assignment))
 }
 
+/// Runs the participant that the text `assignment` describes.
 fn play_assignment(all: &[&'static [Bench]], assignment: &str) -> Result<(), ParticipantError> {
     let participant =
         ParticipantProcess::parse(assignment).map_err(ParticipantError::NotAnAssignment)?;

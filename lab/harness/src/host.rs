@@ -114,6 +114,7 @@ pub(crate) const BOOST_FILE: &str = "/sys/devices/system/cpu/cpufreq/boost";
 pub(crate) struct KernelFiles<'a>(pub(crate) &'a Path);
 
 impl KernelFiles<'_> {
+    /// Returns the path of a file below the root.
     fn path(&self, path: &str) -> PathBuf {
         self.0.join(path.trim_start_matches('/'))
     }
@@ -136,6 +137,7 @@ impl KernelFiles<'_> {
         self.read_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
     }
 
+    /// Returns the switch of the turbo frequencies; `None` if the kernel has neither of its two files.
     pub(crate) fn turbo(&self) -> Option<Turbo> {
         if let Some(text) = self.read_line(NO_TURBO_FILE) {
             return Some(Turbo { is_on: text == "0", file: NO_TURBO_FILE, off: "1" });

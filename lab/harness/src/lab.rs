@@ -107,6 +107,7 @@ impl RunState<'_> {
         }
     }
 
+    /// Measures all benchmarks in each pass, until the last pass or until the run is ended.
     fn run_passes(&mut self) {
         for pass in 0..self.schedule.passes {
             self.pass = pass;

@@ -76,7 +76,8 @@ pub(crate) fn noise_warnings(found: &FigureFacts<'_>) -> Vec<Warning> {
         say(WarningCode::Bimodal, text);
     }
     if let Some(half_width) = figure.half_width().filter(|it| *it > HALF_WIDTH_MAX) {
-        let text = format!("interval ±{:.0} % when the budget was spent", half_width * 100.0);
+        let text =
+            format!("interval still ±{:.0} % at the end of the time budget", half_width * 100.0);
         say(WarningCode::Wide, text);
     }
     if let Some(by) = relative_drift(rounds) {

@@ -220,6 +220,7 @@ fn run_with_options(suites: &[&'static [Bench]], asked: &BenchOptions) -> Result
     Ok(if watcher.0 > 0 { ExitCode::FAILURE } else { printed })
 }
 
+/// Prints text to standard output; a reader that has closed its pipe is no failure.
 fn print(text: &str) -> Result<ExitCode, String> {
     match io::stdout().write_all(text.as_bytes()) {
         // The reader has closed the pipe and needs no more output.
@@ -301,6 +302,7 @@ impl Workload for NullSwap {
     }
 }
 
+/// Suite with the null benchmark and its two equal contenders.
 const NULLS: &[Bench] = &[
     Bench::one::<NullSwap>(Contender::null("one")),
     Bench::one::<NullSwap>(Contender::null("other")),

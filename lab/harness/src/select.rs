@@ -137,7 +137,7 @@ fn suggestion(pattern: &str, specs: &[&'static Spec]) -> String {
         let within: Vec<&str> =
             ids().filter(|id| id.contains(pattern)).take(CONTAINED_IDS_MAX).collect();
         if !within.is_empty() {
-            return format!(", did you mean {}?", within.join(" or "));
+            return format!(", did you mean {ids}?", ids = within.join(" or "));
         }
     }
     let groups = ids().filter_map(|id| Some(&id[..=id.find('/')?]));

@@ -294,7 +294,7 @@ impl ArgsError {
             Some((likeness, near)) if likeness > 0.8 => format!("; did you mean {near}?"),
             Some(_) => {
                 let names: Vec<_> = params.iter().map(|param| param.name).collect();
-                format!("; its arguments are {}", names.join(", "))
+                format!("; its arguments are {names}", names = names.join(", "))
             }
         };
         ArgsError::Unknown { name: name.to_string(), hint }

@@ -555,13 +555,15 @@ impl std::fmt::Display for Record {
             Unit::Count => format!("{value:.1}"),
         };
         let it = &self.summary;
-        write!(f, "{} [{}] {} ", self.id, self.contender, show(it.median))?;
+        let (id, contender, figure) = (&self.id, &self.contender, show(it.median));
+        write!(f, "{id} [{contender}] {figure} ")?;
         let ends = it.interval_bounds().map(|(low, high)| format!("{}..{}", show(low), show(high)));
         let p99 = it.quantiles().map(|it| format!("p99 {}", show(it.p99)));
         let beside: Vec<String> = ends.into_iter().chain(p99).collect();
         write!(f, "({})", beside.join(", "))?;
         for ratio in self.floor.iter().chain(&self.peers) {
-            write!(f, ", {:.2} x {}", ratio.ratio, ratio.contender)?;
+            let Ratio { ratio, contender, .. } = ratio;
+            write!(f, ", {ratio:.2} x {contender}")?;
         }
         for warning in &self.warnings {
             write!(f, "; {}", warning.text)?;

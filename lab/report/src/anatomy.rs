@@ -164,7 +164,7 @@ pub(crate) fn anatomy_notes(anatomy: &Anatomy) -> Vec<String> {
 pub(crate) fn describe_outlier(outlier: &AnatomyOutlier) -> String {
     let waited = match (outlier.off_cpu_ns, outlier.run_delay_ns) {
         (Some(0), _) | (None, 0) => String::new(),
-        (Some(off_ns), _) => format!(" for {} of the hand-off", ns(off_ns as f64)),
+        (Some(off_ns), _) => format!(" for {time} of the hand-off", time = ns(off_ns as f64)),
         (None, delay) => {
             format!(", the participants of its round waited {} for a CPU", ns(delay as f64))
         }
@@ -196,7 +196,7 @@ pub fn anatomy_chart(record: &Record, width_px: f64) -> Option<Chart> {
     });
     let time = Axis::linear("time of one hand-off", Quantity::Nanos).with_included_value(0.0);
     let mut chart = Chart::new(
-        format!("{} [{}]: {}", record.spec, record.contender, anatomy.line),
+        format!("{id} [{}]: {sum}", record.contender, id = record.spec, sum = anatomy.line),
         time,
         Axis::with_names(names.collect()),
     )

@@ -429,6 +429,7 @@ fn describe_side((name, documents): (&str, &[&Document])) -> Side {
 struct FigureKey {
     id: String,
     contender: String,
+    /// Arguments, placement and other conditions of the measurement, as text.
     setting: String,
 }
 
@@ -459,10 +460,11 @@ impl FigureKey {
         }
     }
 
+    /// Returns the text that names the figure: its id, contender and setting.
     fn label(&self) -> String {
         match self.setting.as_str() {
             "" => format!("{} [{}]", self.id, self.contender),
-            setting => format!("{} [{}] {setting}", self.id, self.contender),
+            setting => format!("{id} [{}] {setting}", self.contender, id = self.id),
         }
     }
 }
@@ -504,11 +506,13 @@ fn finite(values: &[f64]) -> Vec<f64> {
 
 /// All figures of both sides, in order of first appearance.
 struct Table {
+    /// Number of processes of side A.
     a_count: usize,
     /// Number of processes of both sides.
     count: usize,
     /// Keys of the compared figures, one for each row.
     keys: Vec<FigureKey>,
+    /// Values of each figure.
     cells: BTreeMap<FigureKey, FigureValues>,
 }
 
@@ -702,8 +706,8 @@ fn notes(a: (&str, &[&Document]), b: (&str, &[&Document]), smoke_count: usize) -
     let shared =
         a.1.iter().filter(|one| b.1.iter().any(|other| other.run.id == one.run.id)).count();
     if shared > 0 {
-        let shared = counted(shared, "run", "is", "are");
-        notes.push(format!("{shared} on both sides of the comparison."));
+        let runs_are = counted(shared, "run", "is", "are");
+        notes.push(format!("{runs_are} on both sides of the comparison."));
     }
     let unended = all().filter(|it| !it.run.complete).count();
     if unended > 0 {

@@ -278,7 +278,7 @@ fn github_action(documents: &[Document]) -> String {
             unit: it.unit.to_string(),
             value: it.summary.median,
             range: match it.summary.relative_half_width() {
-                Some(half_width) => format!("± {:.1} %", half_width * 100.0),
+                Some(half_width) => format!("± {percent:.1} %", percent = half_width * 100.0),
                 None => String::new(),
             },
             extra: &it.what,
@@ -345,7 +345,8 @@ pub fn render_markdown(document: &Document, all: bool) -> String {
 /// Formats two modes with their shares, never their average: `30.0 ns in 70 %, 200 ns in 30 %`.
 fn modes(record: &Record) -> String {
     let shown = |mode: &FigureMode| {
-        format!("{} in {}", format::figure(record.unit, mode.median), format::share(mode.share))
+        let (median, share) = (format::figure(record.unit, mode.median), format::share(mode.share));
+        format!("{median} in {share}")
     };
     record.modes.iter().map(shown).collect::<Vec<_>>().join(", ")
 }

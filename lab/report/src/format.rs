@@ -79,7 +79,7 @@ pub(crate) fn clock_steps(document: &Document) -> String {
     let steps = document.records.iter().map(|it| it.summary.resolution_ns);
     match steps.fold(0.0, f64::max) {
         0.0 => String::new(),
-        step_ns => format!(", in steps of {}", units::format_ns(step_ns)),
+        step_ns => format!(", in steps of {time}", time = units::format_ns(step_ns)),
     }
 }
 
@@ -276,7 +276,10 @@ pub(crate) fn arguments(record: &Record, is_shown: impl Fn(&str, u64) -> bool) -
         conditions.push("in processes".to_string());
     }
     if participants.idle_gap_ns > 0 {
-        conditions.push(format!("idle gap {}", units::format_ns(participants.idle_gap_ns as f64)));
+        conditions.push(format!(
+            "idle gap {time}",
+            time = units::format_ns(participants.idle_gap_ns as f64)
+        ));
     }
     if let Some(cpu) = participants.neighbour_cpu {
         conditions.push(format!("a busy neighbour on CPU {cpu}"));

@@ -192,8 +192,8 @@ impl History {
         };
         let drawn: String =
             (0..columns).map(|column| steps[height(median(chunk(column)))]).collect();
-        let ends =
-            format!("{} to {}", format::figure(self.unit, low), format::figure(self.unit, high));
+        let (low, high) = (format::figure(self.unit, low), format::figure(self.unit, high));
+        let ends = format!("{low} to {high}");
         vec![Line::plain(drawn), Line::new(ends, Tone::Faint)]
     }
 
@@ -239,8 +239,12 @@ impl History {
                 .with_tooltip(text)
         };
         let changes = self.segments.len().saturating_sub(1);
-        let title =
-            format!("{} [{}] over {}", self.id, self.contender, runs_counted(self.runs.len()));
+        let title = format!(
+            "{} [{}] over {runs}",
+            self.id,
+            self.contender,
+            runs = runs_counted(self.runs.len())
+        );
         let described = match changes {
             0 => "No change.".to_string(),
             1 => "1 change.".to_string(),

@@ -311,7 +311,7 @@ fn facts(document: &Document) -> Vec<Json> {
         "version",
         match run.commit.as_str() {
             "" => run.version.clone(),
-            commit => format!("{}, commit {commit}", run.version),
+            commit => format!("{version}, commit {commit}", version = run.version),
         },
     );
     host_facts(&document.host, &mut add);
@@ -360,7 +360,8 @@ fn host_facts(host: &Host, add: &mut impl FnMut(&'static str, String)) {
     );
     let caches = host.caches.iter().map(|cache| {
         let size = format::figure(Unit::Bytes, cache.size_bytes as f64);
-        format!("L{} {} {size}", cache.level, cache.kind.to_lowercase())
+        let (level, kind) = (cache.level, cache.kind.to_lowercase());
+        format!("L{level} {kind} {size}")
     });
     add("caches", caches.collect::<Vec<_>>().join(", "));
     let bytes = |bytes: u64| format::figure(Unit::Bytes, bytes as f64);
@@ -369,7 +370,7 @@ fn host_facts(host: &Host, add: &mut impl FnMut(&'static str, String)) {
         list(&[
             if host.memory_bytes > 0 { bytes(host.memory_bytes) } else { String::new() },
             host.cgroup_memory_bytes
-                .map_or(String::new(), |limit| format!("cgroup limit {}", bytes(limit))),
+                .map_or(String::new(), |limit| format!("cgroup limit {size}", size = bytes(limit))),
         ]),
     );
     add("kernel", host.kernel.clone());

@@ -33,7 +33,8 @@ pub(crate) fn ladder_chart_with_other_runs(
                     if let Some(same) = model::matching_record(&other.document, record) {
                         let median = same.summary.median;
                         let shown = format::figure(same.unit, median);
-                        let text = format!("{}: {shown} in {}", record.id, other.name);
+                        let text =
+                            format!("{id}: {shown} in {run}", id = record.id, run = other.name);
                         points.push(Point::new(median, names.len() as f64).with_tooltip(text));
                     }
                 }
@@ -93,7 +94,11 @@ impl Rungs {
     fn add(&mut self, row: f64, record: &Record) {
         let summary = &record.summary;
         let say = |what: &str, value: f64| {
-            format!("{}: {what} {}", record.id, format::figure(record.unit, value))
+            format!(
+                "{id}: {what} {figure}",
+                id = record.id,
+                figure = format::figure(record.unit, value)
+            )
         };
         let nearest = record.modes.first().map_or(summary.median, |mode| mode.median);
         let farthest = record.modes.last().map_or(summary.median, |mode| mode.median);
@@ -104,7 +109,7 @@ impl Rungs {
             self.stretch.push(Point::new(floor.other, row).with_span(floor.other, nearest));
         }
         if let Some(peer) = record.best_peer() {
-            let text = say(&format!("best peer {}", peer.contender), peer.other);
+            let text = say(&format!("best peer {name}", name = peer.contender), peer.other);
             self.peer.push(Point::new(peer.other, row).with_tooltip(text));
         }
         if let Some(p99) = summary.quantiles().map(|it| it.p99) {
@@ -138,7 +143,7 @@ fn note(record: &Record) -> String {
     match record.modes.as_slice() {
         [fast, slow] => {
             let shown = |it: &handover_record::FigureMode| format::figure(record.unit, it.median);
-            format!("{} + {}", shown(fast), shown(slow))
+            format!("{fast} + {slow}", fast = shown(fast), slow = shown(slow))
         }
         _ => format::figure(record.unit, record.summary.median),
     }

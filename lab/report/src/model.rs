@@ -211,7 +211,7 @@ pub(crate) fn host_line(document: &Document) -> String {
     if host.cpus_online > 0 {
         parts.push(match host.cpus_allowed.len() {
             0 => format!("{} CPUs", host.cpus_online),
-            allowed => format!("{allowed} of {} CPUs", host.cpus_online),
+            allowed => format!("{allowed} of {online} CPUs", online = host.cpus_online),
         });
     }
     if let Some(hypervisor) = &host.hypervisor {
@@ -223,7 +223,8 @@ pub(crate) fn host_line(document: &Document) -> String {
 /// Returns the line that describes the run: its id, profile and start.
 pub(crate) fn run_line(document: &Document) -> String {
     let run = &document.run;
-    format!("run {}, {}, {}", run.id, run.profile, format_utc(run.started_unix_ns))
+    let (id, profile, start) = (&run.id, &run.profile, format_utc(run.started_unix_ns));
+    format!("run {id}, {profile}, {start}")
 }
 
 /// Formats nanoseconds since the Unix epoch as `2026-11-21 21:30 UTC`.

@@ -156,7 +156,7 @@ impl Sweep<'_> {
     pub fn figures_chart(&self) -> Chart {
         let values = self.curves.iter().flat_map(|it| &it.points).map(|it| it.1.summary.median);
         let mut chart = Chart::new(
-            format!("{}, by {}", self.id, self.argument),
+            format!("{figure}, by {argument}", figure = self.id, argument = self.argument),
             self.axis(),
             axis("the median, with its 95 % interval", self.unit.into(), values),
         )
@@ -169,7 +169,10 @@ impl Sweep<'_> {
                 let shown = format::figure(self.unit, it.median);
                 Point::new(*value, it.median)
                     .with_span(it.low.unwrap_or(it.median), it.high.unwrap_or(it.median))
-                    .with_tooltip(format!("{} at {value}: {shown}", curve.contender))
+                    .with_tooltip(format!(
+                        "{contender} at {value}: {shown}",
+                        contender = curve.contender
+                    ))
             };
             let points = curve.points.iter().map(point).collect();
             chart = chart.with_series(Series::new(curve.contender, curve.role, Mark::Line, points));
@@ -182,7 +185,7 @@ impl Sweep<'_> {
     pub fn rates_chart(&self) -> Chart {
         let rates = self.curves.iter().flat_map(Curve::rates).map(|it| it.1);
         let mut chart = Chart::new(
-            format!("{}: rate, by {}", self.id, self.argument),
+            format!("{figure}: rate, by {argument}", figure = self.id, argument = self.argument),
             self.axis(),
             axis(self.rate_title(), Quantity::PerSecond, rates),
         )
@@ -202,7 +205,8 @@ impl Sweep<'_> {
         for curve in &self.curves {
             let point = |(value, record): &(f64, &Record)| {
                 let (rate, it) = (record.rate_per_s, &record.summary);
-                let title = format!("{} at {value}: {}", curve.contender, units::format_rate(rate));
+                let (contender, shown) = (curve.contender, units::format_rate(rate));
+                let title = format!("{contender} at {value}: {shown}");
                 // The figure's own interval, inverted.
                 let (low, high) = it.interval_bounds().unwrap_or((it.median, it.median));
                 let (low, high) = (rate * it.median / high, rate * it.median / low);
@@ -272,7 +276,8 @@ impl Sweep<'_> {
                 *width = (*width).max(cell.chars().count());
             }
         }
-        let head = format!("{} by {}: {}", self.id, self.argument, self.what());
+        let (figure, argument, what) = (self.id, self.argument, self.what());
+        let head = format!("{figure} by {argument}: {what}");
         let mut lines = wrap(&head, Tone::Strong, 2, width);
         lines.push(Line::default());
         for (place, row) in rows.iter().enumerate() {
@@ -346,11 +351,14 @@ fn law_points(curve: &Curve<'_>, law: Usl) -> Vec<Point> {
 /// Formats the coefficients of a law, and its peak or limit, for a legend.
 fn coefficients(law: Usl) -> String {
     let peak = match (law.peak(), law.throughput_limit()) {
-        (Some((n, rate)), _) => format!("peak {} at {}", units::format_rate(rate), number(n)),
-        (None, Some(limit)) => format!("at most {}", units::format_rate(limit)),
+        (Some((n, rate)), _) => {
+            format!("peak {rate} at {n}", rate = units::format_rate(rate), n = number(n))
+        }
+        (None, Some(limit)) => format!("at most {limit}", limit = units::format_rate(limit)),
         (None, None) => "no peak".to_string(),
     };
-    format!("σ {}, κ {}, {peak}", scientific(law.sigma), scientific(law.kappa))
+    let (sigma, kappa) = (scientific(law.sigma), scientific(law.kappa));
+    format!("σ {sigma}, κ {kappa}, {peak}")
 }
 
 /// Describes a law in a sentence: its coefficients, its error, and its peak or limit.

@@ -38,7 +38,11 @@ pub fn render_table(document: &Document, width: usize, style: Style) -> String {
         }
         for (record, anatomy) in anatomy::records_with_anatomy(document) {
             lines.push(Line::default());
-            let name = format!("{} [{}], one hand-off: ", record.spec, record.contender);
+            let name = format!(
+                "{id} [{contender}], one hand-off: ",
+                id = record.spec,
+                contender = record.contender
+            );
             let mut wrapped = wrap(&(name + &anatomy.line), Tone::Plain, 2, width);
             lines.append(&mut wrapped);
         }
@@ -311,8 +315,9 @@ impl LadderColumn {
             }
             LadderColumn::Figure => median(record),
             LadderColumn::Interval if record.modes.len() > 1 => {
-                let shown =
-                    |mode: &FigureMode| Line::plain(format!("in {:.0} %", mode.share * 100.0));
+                let shown = |mode: &FigureMode| {
+                    Line::plain(format!("in {percent:.0} %", percent = mode.share * 100.0))
+                };
                 return record.modes.iter().map(shown).collect();
             }
             LadderColumn::Interval => Line::new(format::interval(record), Tone::Faint),

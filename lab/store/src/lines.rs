@@ -78,7 +78,7 @@ impl<'a> ExportLineReader<'a> {
         ExportLineReader { input, buffer: Vec::new(), number: 0, run: None }
     }
 
-    /// Reads the next line that is not blank and returns it parsed; `None` at the end of the input.
+    /// Reads and parses the next line that is not blank; `None` at the end of the input.
     pub fn read_line(&mut self) -> Result<Option<ExportLine>, ImportError> {
         loop {
             self.number += 1;
@@ -151,7 +151,9 @@ fn message_with_column(error: serde_json::Error) -> String {
     let column = error.column();
     let text = error.to_string();
     match text.rsplit_once(" at line ") {
-        Some((reason, _)) => format!("{} (column {column})", truncated_for_error(reason)),
+        Some((reason, _)) => {
+            format!("{message} (column {column})", message = truncated_for_error(reason))
+        }
         None => text,
     }
 }

@@ -72,7 +72,7 @@ impl<'a> PackedRecord<'a> {
         let keys = record.args.keys().chain(record.counters.keys());
         let keys = keys.map(|name| ("args or counters", name));
         check_names("a record", names.into_iter().chain(keys))?;
-        let subject = format!("{} of {}", record.id, record.contender);
+        let subject = format!("{id} of {contender}", id = record.id, contender = record.contender);
         if let Some((field, value)) = finite::non_finite_in_record(record) {
             return Err(StoreError::NotFinite { subject, field, value });
         }

@@ -49,8 +49,9 @@ impl Store {
             let figure = RecordRow::from_row(row).map_err(failed)?;
             let stored = StoredRun::from_row_after_columns(row, RecordRow::QUERY_COLUMNS_COUNT)
                 .map_err(failed)?;
-            let damaged =
-                |reason: String| self.damaged_error(format!("run {}: {reason}", stored.row.id));
+            let damaged = |reason: String| {
+                self.damaged_error(format!("run {id}: {reason}", id = stored.row.id))
+            };
             let record = figure.unpack().map_err(damaged)?;
             self.check_run_checksum(&stored)?;
             if !figure.has_valid_checksum(&stored.row.id) {

@@ -202,7 +202,7 @@ impl Store {
             self.check_run_checksum(&stored)?;
             let StoredRun { mut row, body, .. } = stored;
             row.command = pack::unpack_run(&body)
-                .map_err(|reason| self.damaged_error(format!("run {}: {reason}", row.id)))?
+                .map_err(|reason| self.damaged_error(format!("run {id}: {reason}", id = row.id)))?
                 .command;
             row.records_count = u64::try_from(count).unwrap_or(0);
             row.tags = tags.remove(&row.id).unwrap_or_default();
@@ -331,7 +331,10 @@ impl Store {
     pub(crate) fn load_run_with_id(&self, id: &str) -> Result<Document, StoreError> {
         let failed = |error| self.sqlite_error(error);
         let transaction = self.connection.unchecked_transaction().map_err(failed)?;
-        let query = format!("SELECT {} FROM main.runs WHERE id = ?", StoredRun::QUERY_COLUMNS);
+        let query = format!(
+            "SELECT {columns} FROM main.runs WHERE id = ?",
+            columns = StoredRun::QUERY_COLUMNS
+        );
         let found = transaction
             .prepare_cached(&query)
             .and_then(|mut query| query.query_one([id], StoredRun::from_row).optional())

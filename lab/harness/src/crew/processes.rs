@@ -124,9 +124,8 @@ fn read_answer(role: Role, answer: OwnedFd) -> Result<ParticipantResult, Fault> 
     let mut text = String::new();
     let read = File::from(answer).read_to_string(&mut text);
     match (read, serde_json::from_str::<Answer>(&text)) {
-        (Ok(_), Ok(answer)) => {
-            answer.map_err(|why| Fault::Workload(format!("participant {}: {why}", role.name)))
-        }
+        (Ok(_), Ok(answer)) => answer
+            .map_err(|why| Fault::Workload(format!("participant {role}: {why}", role = role.name))),
         _ => Err(Fault::Died { role: role.name.into(), status: String::new() }),
     }
 }

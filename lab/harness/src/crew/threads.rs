@@ -220,6 +220,7 @@ fn pin(cpu: u32) -> Result<(), Fault> {
 pub(super) trait Spawn: FnMut(String, Body) -> io::Result<JoinHandle<()>> {}
 impl<S: FnMut(String, Body) -> io::Result<JoinHandle<()>>> Spawn for S {}
 
+/// Function that a started thread runs.
 pub(super) type Body = Box<dyn FnOnce() + Send>;
 
 pub(super) fn spawn(name: String, body: Body) -> io::Result<JoinHandle<()>> {

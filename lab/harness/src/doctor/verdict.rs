@@ -111,9 +111,10 @@ fn turbo(facts: &MachineFacts) -> Finding {
     let about = FindingBuilder { code: "turbo", why };
     match facts.turbo {
         None => about.unreadable(facts),
-        Some(turbo) if turbo.is_on => {
-            about.note("on", format!("echo {} | sudo tee {}", turbo.off, turbo.file))
-        }
+        Some(turbo) if turbo.is_on => about.note(
+            "on",
+            format!("echo {off} | sudo tee {file}", off = turbo.off, file = turbo.file),
+        ),
         Some(_) => about.fine("off"),
     }
 }
@@ -293,7 +294,8 @@ fn limit_text(limit: u64) -> String {
 /// changes.
 fn raise_command(option: &str, limit: ResourceLimit, sysctl: &str) -> String {
     if limit.hard > limit.soft {
-        format!("ulimit {option} {}", limit_text(limit.hard).replace("no limit", "unlimited"))
+        let limit = limit_text(limit.hard).replace("no limit", "unlimited");
+        format!("ulimit {option} {limit}")
     } else {
         format!("/etc/security/limits.conf, and sysctl {sysctl}")
     }
@@ -346,7 +348,8 @@ fn steal(measured: &CpuMeasurements) -> Finding {
     let why =
         "the hypervisor runs other guests on these CPUs, and the benchmarks stand still meanwhile";
     let about = FindingBuilder { code: "steal", why };
-    let over = |share| format!("{} of the CPU time in {:?}", percent(share), measured.time);
+    let over =
+        |share| format!("{} of the CPU time in {time:?}", percent(share), time = measured.time);
     match measured.steal {
         None => about.finding(FindingLevel::Unknown, "the kernel does not report it", None),
         Some(share) if share < STEAL_MAX => about.fine(over(share)),
@@ -361,7 +364,13 @@ fn pace(measured: &CpuMeasurements) -> Finding {
         .cpus
         .iter()
         .filter(|core| core.slowed >= SLOWED_MAX)
-        .map(|core| format!("CPU {} in {} of the loops", core.cpu, percent(core.slowed)))
+        .map(|core| {
+            format!(
+                "CPU {cpu} in {share} of the loops",
+                cpu = core.cpu,
+                share = percent(core.slowed)
+            )
+        })
         .collect();
     let looked = measured.cpus.len();
     if looked == 0 {
@@ -374,7 +383,11 @@ fn pace(measured: &CpuMeasurements) -> Finding {
     if slowed.is_empty() {
         return about.fine(format!("{looked} CPUs ran at full speed"));
     }
-    let found = format!("ran below full speed during {:?}: {}", measured.time, slowed.join(", "));
+    let found = format!(
+        "ran below full speed during {:?}: {cpus}",
+        measured.time,
+        cpus = slowed.join(", ")
+    );
     about.disturbs(found, "try another time, other CPUs (taskset), or dedicated cores")
 }
 

@@ -32,7 +32,9 @@ pub(super) struct MeasuredContender {
     pub bench: &'static Bench,
     pub round_params: RoundParams,
     pub roles: Vec<Role>,
+    /// Reasons why the requested placement was not possible; each becomes a warning.
     pub placement_notes: Vec<String>,
+    /// `true` for the benchmark of a declared floor; `false` for a contender of the benchmark itself.
     pub is_floor: bool,
     /// CPU of the busy neighbour thread that the plan requests; `None` without one.
     pub neighbour_cpu: Option<u32>,
@@ -57,15 +59,18 @@ pub(crate) struct ContenderFacts {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Measurements {
     pub parts: Vec<PartMeasurements>,
+    /// Sum over all rounds of the wall-clock time of the participant that ran longest.
     pub wall_ns: f64,
     /// Resource usage of all processes together, over all rounds.
     pub used: ResourceUsage,
     /// Resource usage of each participant: of its thread, or of its process if it has one.
     pub by_participant: Vec<ResourceUsage>,
+    /// Number of all operations of the measured and serving participants, including untimed ones.
     pub ops: u64,
     pub bytes_per_op: u64,
     /// Number of operations that one participant has in progress at a time.
     pub concurrent_operations: u64,
+    /// Sums of the counters to which the workload added, by name.
     pub counters: BTreeMap<String, f64>,
     /// Instructions, cycles and cache misses; `None` without hardware counters.
     pub hardware: Option<[u64; 3]>,

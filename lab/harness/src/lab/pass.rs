@@ -206,10 +206,10 @@ impl GroupMessage {
     fn set_up(&self, all: &[&'static [Bench]]) -> Result<BenchmarkGroup, Fault> {
         let missing = |why: SelectError| Fault::new(why.to_string());
         let chosen = select(all, std::slice::from_ref(&self.spec)).map_err(missing)?;
-        let mut selection = chosen
-            .into_iter()
-            .find(|it| it.spec.id == self.spec)
-            .ok_or_else(|| Fault::new(format!("this program has no benchmark {}", self.spec)))?;
+        let mut selection =
+            chosen.into_iter().find(|it| it.spec.id == self.spec).ok_or_else(|| {
+                Fault::new(format!("this program has no benchmark {id}", id = self.spec))
+            })?;
         selection
             .contenders
             .retain(|it| self.contenders.iter().any(|name| name == it.contender().name));

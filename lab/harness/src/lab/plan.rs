@@ -346,7 +346,7 @@ impl Lab {
             let names: Vec<&str> = params.iter().map(|param| param.name).collect();
             let hint = match names.is_empty() {
                 true => "it has no arguments".to_string(),
-                false => format!("its arguments are {}", names.join(", ")),
+                false => format!("its arguments are {names}", names = names.join(", ")),
             };
             return Err(PlanError::NotTaken { id: id.to_string(), name: name.clone(), hint });
         };
@@ -442,7 +442,7 @@ fn check_plan(plan: &Plan, chosen: &[Selection]) -> Result<(), PlanError> {
             names.dedup();
             let hint = match names.is_empty() {
                 true => "; they have no arguments".to_string(),
-                false => format!("; their arguments are {}", names.join(", ")),
+                false => format!("; their arguments are {names}", names = names.join(", ")),
             };
             return Err(PlanError::Nobody { name: name.clone(), text: text.clone(), hint });
         }

@@ -146,6 +146,7 @@ impl BenchmarkProgress {
         Some((*floor.intervals().get(part)?)?.median)
     }
 
+    /// Returns the number of rounds of all contenders and floors.
     fn rounds_count(&self) -> usize {
         self.contenders.iter().map(MeasuredContender::rounds_count).sum()
     }

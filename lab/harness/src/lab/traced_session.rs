@@ -24,6 +24,7 @@ pub struct TracedSession<'a> {
     lab: &'a Lab,
     group: BenchmarkGroup,
     progress: BenchmarkProgress,
+    /// Number of blocks measured so far.
     blocks: u32,
     random: SplitMix64,
 }

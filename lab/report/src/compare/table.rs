@@ -45,7 +45,8 @@ pub fn render_comparison(comparison: &Comparison, width: usize, style: Style) ->
 /// Returns the line that describes a side: its name, number of processes, builds and hosts.
 fn head(letter: &str, side: &Side) -> String {
     let list = |names: &BTreeSet<String>| names.iter().cloned().collect::<Vec<_>>().join(", ");
-    let mut line = format!("{letter}: {}, {}", side.name, processes(side.runs.len()));
+    let (name, processes) = (&side.name, processes(side.runs.len()));
+    let mut line = format!("{letter}: {name}, {processes}");
     for part in [list(&side.builds), list(&side.hosts)] {
         if !part.is_empty() {
             line.push_str(", ");
@@ -191,7 +192,7 @@ fn further_processes_line(comparison: &Comparison) -> Option<String> {
             let more = ids.len().saturating_sub(NAMES_MAX);
             ids.truncate(NAMES_MAX);
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            format!("{count} for {}{more}", ids.join(", "))
+            format!("{count} for {ids}{more}", ids = ids.join(", "))
         })
         .collect();
     if parts.is_empty() {

@@ -78,7 +78,9 @@ fn best_change(values: &[f64], random: &mut SplitMix64) -> Option<Change> {
 
 /// Search for the best cut of a segment: its values by rank, and sums over the values left of the cut.
 struct CutSearch {
+    /// Rank of each value, in order of time.
     ranks: Vec<usize>,
+    /// Values in ascending order.
     sorted: Vec<f64>,
     /// Fenwick tree over ranks: the number of values added.
     counts: Vec<f64>,

@@ -97,6 +97,7 @@ impl Axis {
 /// Range of the data on an axis.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct DataRange {
+    /// Smallest and greatest value; `None` without data.
     ends: Option<(f64, f64)>,
     /// Smallest value above zero; `None` if there is none.
     positive: Option<f64>,
