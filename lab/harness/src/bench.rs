@@ -8,7 +8,7 @@ use handover_record::{ArgValues, Args, Contender, Param, Spec};
 use std::fmt;
 use std::sync::atomic::AtomicBool;
 
-/// One benchmark of a suite, implemented by one contender.
+/// Implementation of one benchmark of a suite by one contender.
 ///
 /// A suite is a slice of these, listed with [`benches!`](crate::benches); the contenders of one spec
 /// stand next to each other.

@@ -50,7 +50,7 @@ pub enum Fault {
         /// Cause of the failure.
         why: String,
     },
-    /// A round of a contender failed.
+    /// A round of the named contender failed, with the fault that is the cause.
     #[error("{contender}: {fault}")]
     Contender {
         /// Name of the contender, or id of the floor.

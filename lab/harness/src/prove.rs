@@ -43,13 +43,13 @@ pub const BENCHES: &[Bench] = &[
 
 const PLANTED: Contender = Contender::ours("planted");
 
-/// Number of operations of [`Tail`] of which one is slow.
+/// Period of the slow operations of [`Tail`], as a number of operations.
 const TAIL_EVERY: u64 = 50;
-/// Ratio of the durations of a slow operation of [`Tail`] and the others.
+/// Factor by which a slow operation of [`Tail`] takes longer than the others.
 const TAIL_TIMES: u64 = 64;
 /// Operation costs of the two modes of [`TwoModes`], in picoseconds.
 const MODES_PS: [u64; 2] = [6_000, 20_000];
-/// Number of rounds of [`TwoModes`] of which one has the slower mode.
+/// Period of the slow rounds of [`TwoModes`], as a number of rounds.
 const MODES_CYCLE: u64 = 3;
 /// Cost of an operation of [`Drift`] at the start of the drift.
 const DRIFT_NS: f64 = 100.0;

@@ -141,7 +141,7 @@ pub(crate) struct ControlWords {
     pub(crate) stopped: AtomicU32,
 }
 
-/// Barriers at the start and the end of a round.
+/// Barrier at the start of a round, and stop signal at its end, for all participants.
 #[derive(Clone)]
 pub(crate) struct Control {
     region: Region<ControlWords>,

@@ -57,7 +57,8 @@ pub(crate) struct Timing {
     pub pace_ticks: u64,
     /// Seed for the choice of operations that are timed alone.
     pub seed: u64,
-    /// `true` if no operation is timed alone: see [`Spec::pipelined`](handover_record::Spec::pipelined).
+    /// `true` if the operations of a batch overlap, so that none is timed alone: see
+    /// [`Spec::pipelined`](handover_record::Spec::pipelined).
     pub pipelined: bool,
 }
 
@@ -83,12 +84,13 @@ pub(crate) struct ParticipantResult {
     pub pace_ticks: u64,
     /// Instructions, cycles and cache misses; `None` without hardware counters.
     pub hardware: Option<[u64; 3]>,
-    /// Spans in which the thread was runnable and off the CPU, in a recorded round.
+    /// Spans in which the thread was runnable without a CPU; `None` unless the round is recorded and the kernel
+    /// reports them.
     #[serde(default)]
     pub off_cpu: Option<Vec<OffCpuSpan>>,
 }
 
-/// Probe site that marks the harness's work between two batches of operations.
+/// Passes the probe site `lab.batch`, which marks the harness's work between two batches.
 #[inline(always)]
 fn between_batches() {
     handover_probe::probe!("lab.batch");
@@ -382,8 +384,8 @@ impl Samples {
         between_batches();
     }
 
-    /// Times one operation alone, at a random position in a batch, so that a cost that recurs every
-    /// few operations is sampled at its true frequency.
+    /// Times one operation alone, at a random position in a batch. A cost that recurs every few operations is thus
+    /// sampled at its true frequency.
     #[inline(never)]
     fn time_alone(&mut self, part: usize, batch: u64, operations: &mut impl FnMut(u64)) {
         let before = self.random.next_below(batch as usize) as u64;
@@ -530,8 +532,8 @@ impl Samples {
         self.bytes_per_op = bytes;
     }
 
-    /// Sets the number of operations that this participant has in progress at a time; each sample
-    /// times one of them, and the rate covers all.
+    /// Sets the number of operations that this participant has in progress at a time. Each sample times one of them,
+    /// and the rate covers all.
     pub fn set_concurrent_operations(&mut self, count: u64) {
         self.concurrent_operations = count.max(1);
     }

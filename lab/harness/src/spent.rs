@@ -14,8 +14,8 @@ pub(crate) struct ResourceUsage {
     pub switches_involuntary: u64,
     pub faults_minor: u64,
     pub faults_major: u64,
-    /// Time in which a participant's thread was runnable and waited for a CPU; `None` for a process, and if
-    /// the kernel does not report it.
+    /// Time for which a participant's thread was runnable without a CPU; `None` for a process, or if the kernel does
+    /// not report it.
     pub delayed_ns: Option<u64>,
 }
 

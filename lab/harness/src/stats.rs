@@ -26,7 +26,7 @@ fn median_of(values: &mut [f64]) -> f64 {
     (lower + *at) / 2.0
 }
 
-/// Returns the value below which a share `q` (0 to 1) of the sorted values lies; 0 for no values.
+/// Returns the quantile `q` (0 to 1) of sorted values: a share `q` of them is not greater; 0 for no values.
 pub fn quantile_sorted(sorted: &[f64], q: f64) -> f64 {
     if sorted.is_empty() {
         return 0.0;

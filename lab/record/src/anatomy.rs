@@ -13,7 +13,7 @@ pub struct Anatomy {
     pub stages: Vec<AnatomyStage>,
     /// Time of a hand-off from its start to its end.
     pub total: AnatomyStage,
-    /// Mean stages of the middle half and of the slowest hand-offs.
+    /// Mean time of each stage in the middle half of the hand-offs, and in the slowest ones.
     pub bands: Vec<AnatomyBand>,
     /// The physical floor of one hand-off, measured in the same run.
     pub floor: Option<AnatomyFloor>,
@@ -23,15 +23,15 @@ pub struct Anatomy {
     pub rounds_count: u64,
     /// Counts of events that could not be assigned to a hand-off and appear in no figure.
     pub unmatched: UnmatchedCounts,
-    /// Cost in ns of an enabled probe site without a value, with one value, and with two; a stage
-    /// that starts and ends on one thread contains this cost once.
+    /// Cost in ns of an enabled probe site with no value, with one and with two. A stage that starts and ends on one
+    /// thread contains this cost once.
     pub site_ns: [f64; 3],
     /// `true` if the cost of the probe sites was subtracted from the stages.
     pub net: bool,
     /// Resolution of the clock that times the stages, in nanoseconds.
     pub clock_step_ns: f64,
-    /// Time of one hand-off with the probe sites off, from the benchmark's figure in the same run; `None` if that is
-    /// no time of hand-offs.
+    /// Time of one hand-off with the probe sites off, from the benchmark's figure in the same run; `None` if it times
+    /// something else.
     pub off_ns: Option<f64>,
     /// Time of one hand-off with the probe sites on, like `off_ns`.
     pub on_ns: Option<f64>,

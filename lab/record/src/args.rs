@@ -12,9 +12,9 @@ pub struct Param {
     pub help: &'static str,
     /// Notation of the argument's value.
     pub kind: ArgNotation,
-    /// Default value.
+    /// Value that the argument has unless the user sets it.
     pub default: u64,
-    /// Value in a smoke run, which only tests that the benchmark works.
+    /// Value in a smoke run, which runs each operation once as a test.
     pub smoke: u64,
     /// Smallest allowed value of the argument.
     pub min: u64,
@@ -104,7 +104,7 @@ impl ArgType for Nanos {
     }
 }
 
-/// The arguments of a workload; written with [`args!`](crate::args).
+/// Typed arguments of a workload, which [`args!`](crate::args) declares.
 pub trait Args: Sized {
     /// Declarations of the arguments, in order.
     const PARAMS: &'static [Param];

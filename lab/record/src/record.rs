@@ -120,7 +120,7 @@ pub struct Record {
     pub modes: Vec<FigureMode>,
     /// Further quantities recorded by the workload, by name (`slept_share`).
     pub counters: BTreeMap<String, f64>,
-    /// Hardware counters per operation, if the machine has them.
+    /// Hardware counters per operation; `None` if the machine has none.
     pub hardware: Option<HardwareCounts>,
     /// Rounds in order of measurement, for later comparison of runs.
     pub rounds: Vec<Round>,
@@ -128,7 +128,7 @@ pub struct Record {
     pub histogram: String,
     /// Warnings about this figure.
     pub warnings: Vec<Warning>,
-    /// Breakdown of one hand-off's time, if it was measured.
+    /// Breakdown of one hand-off's time; `None` if it was not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub anatomy: Option<Box<Anatomy>>,
 }
@@ -486,7 +486,7 @@ pub enum WarningCode {
     Bimodal,
     /// The interval is still wide at the end of the run.
     Wide,
-    /// The rounds' figures drifted from the first to the last.
+    /// The rounds' figures changed from the first to the last third of the rounds.
     Drift,
     /// The figure lies below the resolution of the clock and the measuring loop.
     Resolution,

@@ -20,7 +20,7 @@ pub struct Spec {
     /// Further floors, for contenders that wait in another way than `floor`. Each contender is
     /// compared with the first floor that waits in the same way.
     pub floors: &'static [&'static str],
-    /// Name of the older program that measured this operation first, if any.
+    /// Name of the older program that measured this operation first; `None` if there is none.
     pub classic: Option<&'static str>,
     /// `true` if the default run includes the benchmark.
     pub ladder: bool,
@@ -42,8 +42,8 @@ pub struct Spec {
 }
 
 impl Spec {
-    /// Declares a benchmark at the caller's source location: in nanoseconds, with one figure and one
-    /// participant, without a floor, not in the default run.
+    /// Declares a benchmark at the caller's source location, with defaults for all else. The unit is nanoseconds; it
+    /// has one figure and one participant, no floor, and is not in the default run.
     #[track_caller]
     pub const fn new(id: &'static str, what: &'static str) -> Spec {
         let place = Location::caller();
@@ -224,8 +224,8 @@ impl Wait {
         }
     }
 
-    /// Returns `true` if a floor that waits like `self` is a lower bound of a contender that waits
-    /// like `contender`: both wait in the same way, or the floor does not wait.
+    /// Returns `true` if a floor that waits like `self` is a lower bound of a contender that waits like `contender`.
+    /// Both wait in the same way, or the floor does not wait.
     pub fn is_lower_bound_for(self, contender: Wait) -> bool {
         self.is_none() || self == contender
     }
@@ -291,8 +291,8 @@ impl Contender {
         part.and_then(|part| part.waits).unwrap_or(self.waits)
     }
 
-    /// Returns `true` if the ratio of this contender to `other` is reported: `other` is a peer (or
-    /// the second contender of a null benchmark), and neither is restricted to another contender.
+    /// Returns `true` if the ratio of this contender to `other` is reported. It is if `other` is a peer (or the second
+    /// contender of a null benchmark), and neither is restricted to another contender.
     pub fn is_compared_with(&self, other: &Contender) -> bool {
         let is_for = |one: &Contender, other: &Contender| {
             one.rival_of.is_none_or(|rival| rival == other.name || one.rival_of == other.rival_of)

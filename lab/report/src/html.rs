@@ -25,9 +25,9 @@ const WIDE_PX: f64 = 1080.0;
 /// Width of the charts for phones.
 const NARROW_PX: f64 = 380.0;
 
-/// Renders a document as one self-contained HTML file: it loads nothing from the network, is light
-/// or dark as the reader prefers, and fits paper and phones. A click on a figure shows its
-/// distribution; everything else works without scripts. All text of the document is escaped.
+/// Renders a document as a self-contained HTML page. It loads nothing from the network, is light or dark as the reader
+/// prefers, and fits paper and phones. A click on a figure shows its distribution; everything else works without
+/// scripts. All text of the document is escaped.
 pub fn render_html(document: &Document) -> String {
     render(document, "", &[])
 }

@@ -122,7 +122,7 @@ impl Point {
         self
     }
 
-    /// Sets a tooltip text.
+    /// Sets the text that is shown while the pointer is on the point.
     #[must_use]
     pub fn with_tooltip(mut self, text: impl Into<String>) -> Point {
         self.text = text.into();

@@ -141,7 +141,7 @@ impl Curve<'_> {
 }
 
 impl Sweep<'_> {
-    /// Returns the number of values of the argument.
+    /// Returns the number of argument values that were measured.
     pub fn values_count(&self) -> usize {
         let values = self.curves.iter().flat_map(|it| &it.points).map(|it| it.0.to_bits());
         values.collect::<BTreeSet<_>>().len()

@@ -34,8 +34,8 @@ pub struct Usl {
 const POINTS_MIN: usize = 4;
 
 impl Usl {
-    /// Fits the law to points of number and throughput; `None` for fewer than four distinct
-    /// numbers, numbers below 1, or throughputs that are not above zero.
+    /// Fits the law to pairs of a number of workers and their throughput; `None` for fewer than four distinct numbers,
+    /// or invalid ones. Numbers must be at least 1, and throughputs above zero.
     ///
     /// The fit minimizes the squares of the relative error of `N / X`, which is linear in `1/γ`,
     /// `σ/γ` and `κ/γ`: the solution is unique and needs no starting point. The error is relative,

@@ -69,7 +69,7 @@ pub(crate) struct ExportLineReader<'a> {
     buffer: Vec<u8>,
     /// Number of the line read last, from 1.
     pub number: u64,
-    /// Id of the run that was read last.
+    /// Id of the run that was read last; `None` before the first.
     run: Option<String>,
 }
 

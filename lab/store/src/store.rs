@@ -109,9 +109,8 @@ impl Store {
         self.write_records(run_id, records, false)
     }
 
-    /// Stores the records of one benchmark: all or, on failure, none. A record with the same id,
-    /// contender and arguments is replaced; other records are added as by
-    /// [`insert_records`](Store::insert_records).
+    /// Stores the records of one benchmark, in place of those with the same id, contender and arguments: all or, on
+    /// failure, none. Other records are added as by [`insert_records`](Store::insert_records).
     ///
     /// # Errors
     /// Those of [`insert_records`](Store::insert_records).
@@ -433,7 +432,7 @@ pub(crate) fn nearest_names(selector: &str, names: &[String]) -> Vec<String> {
 
 /// Row of a run, as read from the database.
 pub(crate) struct StoredRun {
-    /// Key of the row.
+    /// Key of the run in the database.
     pub key: i64,
     /// Description of the run, with `command`, `records_count` and `tags` unset.
     pub row: RunRow,

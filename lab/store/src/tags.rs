@@ -64,7 +64,7 @@ impl Store {
         Ok(named)
     }
 
-    /// Returns every name with the id of its run, ordered by the start of the runs.
+    /// Returns each name of each run, with the id of the run, ordered by the start of the runs.
     fn tag_rows(&self) -> Result<Vec<(String, String)>, StoreError> {
         // Without the index, which has copies of names that no checksum covers.
         let query = "SELECT id, tag, tags.checksum FROM main.tags NOT INDEXED

@@ -233,8 +233,8 @@ impl StagedImport {
     }
 }
 
-/// Copies the rows of one run from a table to the same table of `to`, and returns their number; `run` is its key in
-/// `to`.
+/// Copies the rows of one run to the same table of `to`, and returns their number. `run` is the key of the run in
+/// `to`, for tables with that column.
 fn copy_rows(
     from: &Connection,
     table: &str,

@@ -93,7 +93,7 @@ pub(crate) fn setup_erased<H: Handover>(
 const GRACE: Duration = Duration::from_millis(500);
 
 /// Interval at which the coordinator polls for a requested stop.
-const SLICE: Duration = Duration::from_millis(100);
+const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Collects the results of all participants; fails with the first fault, or if the time limit passes. After a fault or
 /// a requested stop, waits at most [`GRACE`] for the others, and returns the first fault.
@@ -109,13 +109,13 @@ pub(super) fn collect_results(
     let mut until = Instant::now() + patience;
     while heard < roles.len() {
         let left = until.saturating_duration_since(Instant::now());
-        match from.recv_timeout(left.min(SLICE)) {
+        match from.recv_timeout(left.min(STOP_POLL_INTERVAL)) {
             Ok((index, Ok(said))) => notes[index] = Some(said),
             Ok((_, Err(said))) => {
                 fault.get_or_insert(said);
                 until = until.min(Instant::now() + GRACE);
             }
-            Err(RecvTimeoutError::Timeout) if left > SLICE => {
+            Err(RecvTimeoutError::Timeout) if left > STOP_POLL_INTERVAL => {
                 // Relaxed: the flag publishes no other data.
                 if fault.is_none() && interrupted.load(Ordering::Relaxed) {
                     fault = Some(Fault::Interrupted);

@@ -177,7 +177,7 @@ impl MeasuredContender {
         if self.is_floor { self.bench.spec().id } else { self.bench.contender().name }
     }
 
-    /// Sets the facts found by earlier passes.
+    /// Sets the facts that earlier passes found, and the timing parameters that follow from them.
     pub fn adopt_facts(&mut self, facts: ContenderFacts) {
         self.facts = facts;
         self.round_params.timing.batch = facts.batch;
@@ -497,8 +497,8 @@ fn round_to_six_digits(value: f64) -> f64 {
     if value.is_finite() { round_to_digits(value, 6) } else { 0.0 }
 }
 
-/// Rounds to `digits` significant digits, which makes a stored run a third smaller. Infinities and
-/// NaN are unchanged; the store rejects them.
+/// Rounds to `digits` significant digits, to make a stored run a third smaller. Infinities and NaN are unchanged; the
+/// store rejects them.
 pub(super) fn round_to_digits(value: f64, digits: i32) -> f64 {
     if value == 0.0 || value.is_subnormal() {
         return 0.0;

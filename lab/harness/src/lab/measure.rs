@@ -90,7 +90,7 @@ impl<'a> BlockRunner<'a> {
         Ok(faults)
     }
 
-    /// Warms up contenders that an earlier pass has checked, in this pass's process.
+    /// Warms up, in this pass's process, the contenders that an earlier pass has checked.
     pub fn warm_up_again(
         &mut self,
         contenders: &mut [MeasuredContender],

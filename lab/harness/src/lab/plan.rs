@@ -214,7 +214,7 @@ pub enum PlanError {
     Time(Duration),
     /// The benchmark does not support participants as processes.
     #[error(
-        "--processes: {0} cannot run its participants as processes; choose others, or leave it out"
+        "--processes: {0} cannot run its participants as processes; choose other benchmarks, or leave out --processes"
     )]
     Processes(String),
     /// An option for hand-overs was set, but no chosen benchmark hands over.

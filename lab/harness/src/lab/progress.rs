@@ -92,7 +92,7 @@ impl BenchmarkProgress {
         }
     }
 
-    /// Adds the results of a pass.
+    /// Adds the results that a pass measured for this benchmark.
     pub fn add_visit(&mut self, visited: VisitResults) {
         if !self.is_begun && !visited.contenders.is_empty() {
             (self.started_unix_ns, self.empty_operation_ns) =
@@ -106,8 +106,8 @@ impl BenchmarkProgress {
         self.is_settled = self.has_good_figures();
     }
 
-    /// Returns the benchmark's weight for its share of a pass's time: the number of its contenders, or 0
-    /// if its figures need no more rounds.
+    /// Returns the benchmark's share of a pass's time: the number of its contenders, or 0 if its figures need no more
+    /// rounds.
     pub fn weight(&self) -> usize {
         if self.is_settled { 0 } else { self.contenders.len() }
     }

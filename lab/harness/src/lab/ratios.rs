@@ -39,8 +39,8 @@ pub(super) fn ratio_to_floor(
     })
 }
 
-/// Returns the ratio to a floor that is a contender of the same benchmark; it waits in the same way or, if there is
-/// none, not at all.
+/// Returns the ratio to a floor among the contenders of the same benchmark, if possible one that waits in the same
+/// way. Otherwise the floor is one that does not wait.
 fn ratio_to_own_floor(
     spec: &Spec,
     contenders: &[MeasuredContender],
@@ -180,8 +180,8 @@ pub(super) fn warning_if_beaten(floor: &Ratio) -> Option<Warning> {
     Some(Warning { code: WarningCode::FloorBeaten, text })
 }
 
-/// Removes the warning about a figure below its floor if the difference is less than `least`, the
-/// smallest relative difference that the run can detect.
+/// Removes the warning about a figure below its floor if the run cannot detect the difference. `least` is the smallest
+/// relative difference that it can detect.
 pub(super) fn remove_if_undetectable(
     warnings: &mut Vec<Warning>,
     floor: Option<&Ratio>,

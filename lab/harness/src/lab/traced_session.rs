@@ -141,8 +141,8 @@ impl TracedSession<'_> {
         Ok(traced_round(&notes, traces))
     }
 
-    /// Returns the contender's current median in ns, for the spec's part at index `part` (0 if the
-    /// spec has no parts); `None` before its first round.
+    /// Returns the contender's current median in ns for the part at index `part`; `None` before its first round. The
+    /// index is 0 if the spec has no parts.
     pub fn figure_ns(&self, part: usize) -> Option<f64> {
         self.progress.figure_ns(part)
     }

@@ -127,9 +127,9 @@ struct Sums {
     count: [f64; 2],
     sum: [f64; 2],
     squares: [f64; 2],
-    /// Number of values to which a shift applies.
+    /// Number of values on each side to which a shift applies.
     moved_count: [f64; 2],
-    /// Sum of the values to which a shift applies.
+    /// Sum of the values on each side to which a shift applies.
     moved_sum: [f64; 2],
 }
 
@@ -175,7 +175,7 @@ impl Sums {
 const PERMUTATIONS_OF_SHIFT: usize = 1000;
 /// Greatest shift of the logarithms that is tried.
 const SHIFT_MAX: f64 = 8.0;
-/// Relative precision of the smallest shift.
+/// Relative precision with which the smallest shift is determined.
 const SHIFT_PRECISION: f64 = 0.02;
 
 /// Returns the smallest significant shift of B above A for each test; `None` if no shift is significant. A shift is
