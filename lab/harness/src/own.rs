@@ -33,8 +33,8 @@ const USAGE: &str = "\
   --processes        run the participants as processes instead of threads
   --set NAME=VALUE   set an argument of every benchmark that has it";
 
-/// Runs a complete benchmark program for `suites`: `fn main() -> ExitCode { bench_main(&[ALL]) }`,
-/// in a bench target with `harness = false`.
+/// Runs a complete benchmark program for `suites`, as the whole body of `main` in a bench target with `harness =
+/// false`. An example is `fn main() -> ExitCode { bench_main(&[ALL]) }`.
 ///
 /// Prints a line for each figure, or with `--jsonl` the run in the format of `handover import`; the
 /// figures can then be listed, shown, compared and followed like handover's own. `cargo handover`
@@ -56,11 +56,11 @@ pub fn bench_main(suites: &[&'static [Bench]]) -> ExitCode {
     }
 }
 
-/// Defines the main function of a benchmark program that times closures: [`bench_main`] with benchmarks that are written in
-/// a line each.
+/// Defines the main function of a benchmark program that times closures, each written in a line: see [`bench_main`].
 ///
-/// A benchmark has an id, a description, and a state, which each round creates anew and untimed. A contender, `ours` or a
-/// `peer`, is a closure that receives `&mut` state. A call of it is the timed operation; its result counts as used.
+/// A benchmark has an id, a description, and a state, which each round creates anew and untimed. A contender, `ours`
+/// or a `peer`, is a closure that receives `&mut` state. A call of it is the timed operation; its result counts as
+/// used.
 ///
 /// ```no_run
 #[doc = include_str!("../examples/sort.rs")]

@@ -32,7 +32,7 @@ pub fn render_html(document: &Document) -> String {
     render(document, "", &[])
 }
 
-/// Renders a run like [`render_html`], with the figures of other runs, or of other machines, in the chart and in a table.
+/// Renders a run like [`render_html`], with the figures of other runs or machines in the chart and in a table.
 pub fn render_html_with_other_runs(run: &NamedRun, others: &[NamedRun]) -> String {
     render(&run.document, &run.name, others)
 }

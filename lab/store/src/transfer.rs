@@ -34,9 +34,9 @@ pub struct ImportCounts {
 }
 
 impl Store {
-    /// Writes runs as JSON Lines: one line for the run, then one for each of its records. Each of
-    /// `selector` is resolved as by [`matching_ids`](Store::matching_ids), and each run is written once; if `selector` is
-    /// empty, all runs are written, the earliest first.
+    /// Writes runs as JSON Lines: one line for each run, followed by one for each of its records. Each of
+    /// `selector` is resolved as by [`matching_ids`](Store::matching_ids), and each run is written once; if
+    /// `selector` is empty, all runs are written, the earliest first.
     ///
     /// Each run is read in one transaction. No lock is held while the output blocks.
     ///
