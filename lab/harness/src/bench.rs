@@ -8,7 +8,7 @@ use handover_record::{ArgValues, Args, Contender, Param, Spec};
 use std::fmt;
 use std::sync::atomic::AtomicBool;
 
-/// One benchmark of a suite, implemented by one contender.
+/// Implementation of one benchmark of a suite by one contender.
 ///
 /// A suite is a slice of these, listed with [`benches!`](crate::benches); the contenders of one spec
 /// stand next to each other.
@@ -58,7 +58,8 @@ macro_rules! benches {
     };
 }
 
-/// Function that runs a benchmark's only participant, or sets up the workload of several. Small: suites have hundreds.
+/// Function that runs the only participant of a benchmark, or that sets up the workload of several participants.
+/// Small: suites have hundreds.
 #[derive(Clone, Copy)]
 enum Participants {
     One { play: fn(&RoundParams) -> Result<ParticipantResult, Fault> },
@@ -128,6 +129,8 @@ impl Bench {
         self.must_use_processes
     }
 
+    /// Runs one round, and returns the result of each participant; fails if the participants should be processes but
+    /// cannot.
     pub(crate) fn run_round(
         &self,
         round_params: &RoundParams,
@@ -152,7 +155,8 @@ impl Bench {
         }
     }
 
-    /// Returns the benchmark as a participant's process needs it; fails for a benchmark of one participant.
+    /// Returns the parts of the benchmark that the process of a participant needs; fails for a benchmark of one
+    /// participant.
     pub(crate) fn shared_benchmark(&self) -> Result<SharedBenchmark, Fault> {
         match self.participants {
             Participants::One { .. } => {

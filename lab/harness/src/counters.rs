@@ -19,6 +19,7 @@ impl HardwareCounters {
         HardwareCounters::try_open().ok()
     }
 
+    /// Starts counting on the calling thread; fails if the kernel does not allow it.
     fn try_open() -> std::io::Result<HardwareCounters> {
         let mut group = perf_event::Group::new()?;
         let counters = [
@@ -39,7 +40,7 @@ impl HardwareCounters {
     }
 }
 
-/// Returns `true` if this process may use hardware counters; tests it only once.
+/// Returns `true` if this process may use hardware counters; tries them once, and remembers the result.
 pub(crate) fn are_available() -> bool {
     static AVAILABLE: OnceLock<bool> = OnceLock::new();
     *AVAILABLE.get_or_init(|| {

@@ -10,7 +10,7 @@ use crate::process;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParticipantError {
-    /// The environment variable for participants has an invalid value, which is not from this program.
+    /// The environment variable for participants has a value that this program did not write.
     #[error("{PARTICIPANT_VARIABLE} is set by handover for its own participants; unset it: {0}")]
     NotAnAssignment(String),
     /// The participant could not be set up, or its coordinator has exited.
@@ -26,9 +26,9 @@ pub enum ParticipantError {
     Pass(Fault),
 }
 
-/// Runs the pass or the participant that this process was started for, and reports the result; the
-/// caller must then exit, with success or with the error. Returns `None` in any process that was
-/// not started for a pass or a participant.
+/// Runs the pass or participant that this process was started for; `None` in a process that was not started for one.
+///
+/// After `Some`, the caller must exit, with success or with the error.
 ///
 /// Call it first in `main` of every program that runs a [`Lab`](crate::Lab): each pass of a run is
 /// the same program started again, and so is each participant that is a process. A program that
@@ -62,6 +62,7 @@ pub fn dispatch_participant(all: &[&'static [Bench]]) -> Option<Result<(), Parti
     Some(play_assignment(all, &assignment))
 }
 
+/// Runs the participant that the text `assignment` describes.
 fn play_assignment(all: &[&'static [Bench]], assignment: &str) -> Result<(), ParticipantError> {
     let participant =
         ParticipantProcess::parse(assignment).map_err(ParticipantError::NotAnAssignment)?;

@@ -50,7 +50,7 @@ pub enum Fault {
         /// Cause of the failure.
         why: String,
     },
-    /// A round of a contender failed.
+    /// A round of the named contender failed, with the fault that is the cause.
     #[error("{contender}: {fault}")]
     Contender {
         /// Name of the contender, or id of the floor.
@@ -67,6 +67,7 @@ pub enum Fault {
 }
 
 impl Fault {
+    /// Returns `true` for [`Fault::Interrupted`].
     pub(crate) fn is_interrupted(&self) -> bool {
         matches!(self, Fault::Interrupted)
     }

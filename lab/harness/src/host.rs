@@ -22,7 +22,7 @@ pub fn capture_host() -> Host {
         kernel: format!("{} {}", words(uname.release()), words(uname.version())),
         clock: format!("{}: {}", calibration.source, calibration.why),
         clock_cost_ns: calibration.cost_ns,
-        clock_source: files.clock_sources("current_clocksource").unwrap_or_default(),
+        clock_source: files.read_clock_source_file("current_clocksource").unwrap_or_default(),
         cpus_allowed: topology::allowed_cpus(),
         cgroup_cpus: topology::quota_cpus(),
         cgroup_memory_bytes: files.cgroup_memory_bytes(),
@@ -56,6 +56,7 @@ pub fn capture_host() -> Host {
     host
 }
 
+/// Sets the fields of `host` that come from the CPU topology.
 fn describe_topology(host: &mut Host, topology: &Topology) {
     host.cpus_online = topology.cpus.len() as u32;
     host.cores = topology.cores_count;
@@ -74,6 +75,7 @@ fn describe_topology(host: &mut Host, topology: &Topology) {
         .collect();
 }
 
+/// Sets the CPU model and microcode of `host` from the text of `/proc/cpuinfo`.
 fn describe_cpu(host: &mut Host, cpuinfo: &str) {
     let field = |name: &str| {
         cpuinfo.lines().find_map(|line| {
@@ -85,6 +87,7 @@ fn describe_cpu(host: &mut Host, cpuinfo: &str) {
     host.microcode = field("microcode");
 }
 
+/// Returns the size of the main memory from the text of `/proc/meminfo`; 0 if the text does not contain it.
 fn memory_bytes(meminfo: &str) -> u64 {
     meminfo
         .lines()
@@ -97,6 +100,7 @@ fn memory_bytes(meminfo: &str) -> u64 {
 /// Switch of the CPU's turbo frequencies: the kernel file that controls it, and its current state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Turbo {
+    /// `true` if turbo frequencies are enabled.
     pub(crate) is_on: bool,
     pub(crate) file: &'static str,
     /// Text that disables turbo when written to `file`.
@@ -110,6 +114,7 @@ pub(crate) const BOOST_FILE: &str = "/sys/devices/system/cpu/cpufreq/boost";
 pub(crate) struct KernelFiles<'a>(pub(crate) &'a Path);
 
 impl KernelFiles<'_> {
+    /// Returns the path of a file below the root.
     fn path(&self, path: &str) -> PathBuf {
         self.0.join(path.trim_start_matches('/'))
     }
@@ -132,6 +137,7 @@ impl KernelFiles<'_> {
         self.read_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
     }
 
+    /// Returns the switch of the turbo frequencies; `None` if the kernel has neither of its two files.
     pub(crate) fn turbo(&self) -> Option<Turbo> {
         if let Some(text) = self.read_line(NO_TURBO_FILE) {
             return Some(Turbo { is_on: text == "0", file: NO_TURBO_FILE, off: "1" });
@@ -143,15 +149,18 @@ impl KernelFiles<'_> {
         })
     }
 
-    pub(crate) fn clock_sources(&self, name: &str) -> Option<String> {
+    /// Returns the text of the file `name` in the kernel's folder about clock sources.
+    pub(crate) fn read_clock_source_file(&self, name: &str) -> Option<String> {
         self.read_line(&format!("/sys/devices/system/clocksource/clocksource0/{name}"))
     }
 
+    /// Returns the mode of transparent huge pages: `always`, `madvise` or `never`.
     pub(crate) fn huge_pages(&self) -> Option<String> {
         let text = self.read_line("/sys/kernel/mm/transparent_hugepage/enabled")?;
         Some(text.split_once('[')?.1.split_once(']')?.0.to_string())
     }
 
+    /// Returns the memory limit of the cgroup; `None` if there is none.
     pub(crate) fn cgroup_memory_bytes(&self) -> Option<u64> {
         self.read_line("/sys/fs/cgroup/memory.max")
             .or_else(|| self.read_line("/sys/fs/cgroup/memory/memory.limit_in_bytes"))

@@ -23,8 +23,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 impl Lab {
-    /// Returns the run's time limit, excluding some work after the last pass; `None` for no limit. It exceeds the planned
-    /// time if the minimum number of rounds takes longer.
+    /// Returns the time limit of all passes together; `None` for no limit. The limit exceeds the planned time if the
+    /// minimum number of rounds takes longer. Some work follows the last pass.
     pub fn time_max(&self) -> Option<Duration> {
         let Schedule { passes, blocks_min, total, .. } = self.schedule();
         let contenders =
@@ -34,10 +34,10 @@ impl Lab {
         total.map(|total| total.max(block * (passes * blocks_min)))
     }
 
-    /// Measures in several passes over all benchmarks, each pass in a separate process if the
-    /// program calls [`dispatch_participant`](crate::dispatch_participant); a smoke run has one pass, in
-    /// this process. Polls `interrupted` between rounds (about every 10 ms); if it is set, stops and
-    /// returns the results so far.
+    /// Measures all benchmarks in several passes, or in one pass for a smoke run, and returns the results. Each pass
+    /// is a separate process if the program calls [`dispatch_participant`](crate::dispatch_participant); a smoke run
+    /// stays in this process. Polls `interrupted` between rounds (about every 10 ms); if it is set, stops and returns
+    /// the results so far.
     pub fn run(&self, observer: &mut dyn RunObserver, interrupted: &AtomicBool) -> RunOutcome {
         self.run_by(self.schedule(), observer, interrupted)
     }
@@ -74,6 +74,7 @@ impl Lab {
 /// Divisor of a benchmark's measuring time; the result is the time limit of its warm-up.
 const WARM_UP_DIVISOR: u32 = 10;
 
+/// State of a run while its passes are measured.
 struct RunState<'a> {
     lab: &'a Lab,
     observer: &'a mut dyn RunObserver,
@@ -83,13 +84,13 @@ struct RunState<'a> {
     /// State of each benchmark; `None` if it could not be started.
     progress: Vec<Option<BenchmarkProgress>>,
     pass: u32,
-    /// Number of visits (of one pass to one benchmark) that have started.
+    /// Number of visits that have started; a visit measures one benchmark in one pass.
     visits: usize,
     /// Index of the benchmark that is being measured.
     current: Option<usize>,
-    /// Benchmarks that this pass has not measured yet.
+    /// Indices of the benchmarks that this pass has not measured yet.
     pending: Vec<usize>,
-    /// `true` if the observer refused the records, as they could not be stored.
+    /// `true` if the observer ended the run because the records could not be stored.
     is_refused: bool,
     /// Most recently reported records of each benchmark.
     records: Vec<Vec<Record>>,
@@ -97,14 +98,16 @@ struct RunState<'a> {
 }
 
 impl RunState<'_> {
+    /// Creates the state of each benchmark; reports a fault for one that cannot be started.
     fn begin(&mut self) {
         for (index, group) in self.lab.groups.iter().enumerate() {
             let begun = BenchmarkProgress::new(self.lab, group);
-            let progress = begun.map_err(|fault| self.fault(index, None, &fault)).ok();
+            let progress = begun.map_err(|fault| self.add_fault(index, None, &fault)).ok();
             self.progress.push(progress);
         }
     }
 
+    /// Measures all benchmarks in each pass, until the last pass or until the run is ended.
     fn run_passes(&mut self) {
         for pass in 0..self.schedule.passes {
             self.pass = pass;
@@ -128,16 +131,16 @@ impl RunState<'_> {
         }
     }
 
-    /// Measures the pending benchmarks; returns early if one of them terminates the pass's process.
+    /// Measures the pending benchmarks; returns early if the process of the pass dies.
     fn measure_pending(&mut self) {
         let order = self.pass_order();
         let (lab, interrupted) = (self.lab, self.interrupted);
         let is_apart = lab.plan.profile != Profile::Smoke && process::can_self_exec();
-        let mut take = |report| self.take(report);
+        let mut handle = |report| self.handle_report(report);
         let gone = match is_apart {
-            true => child::run_pass_process(lab, &order, interrupted, &mut take),
+            true => child::run_pass_process(lab, &order, interrupted, &mut handle),
             false => {
-                pass::run_pass(lab, &order, interrupted, &mut take);
+                pass::run_pass(lab, &order, interrupted, &mut handle);
                 Ok(())
             }
         };
@@ -150,10 +153,10 @@ impl RunState<'_> {
         if let Some(progress) = &mut self.progress[lost] {
             progress.is_closed = true;
         }
-        self.fault(lost, None, &fault);
+        self.add_fault(lost, None, &fault);
     }
 
-    /// Returns the order for the process of a pass: the benchmarks that are still to be measured.
+    /// Returns the work for the process of a pass: the benchmarks that are still to be measured, and their limits.
     fn pass_order(&self) -> PassOrder {
         let Schedule { passes, blocks_min, blocks_max, total } = self.schedule;
         let wanted = |group: &usize| {
@@ -179,7 +182,7 @@ impl RunState<'_> {
     }
 
     /// Handles a report from the process of a pass; returns `false` to stop the pass.
-    fn take(&mut self, report: PassReport) -> bool {
+    fn handle_report(&mut self, report: PassReport) -> bool {
         match report {
             PassReport::Begin { group } => {
                 self.current = Some(group);
@@ -192,16 +195,16 @@ impl RunState<'_> {
                 self.current = None;
                 self.pending.retain(|index| *index != group);
                 for (contender, fault) in std::mem::take(&mut visited.faults) {
-                    self.fault(group, Some(&contender), &fault);
+                    self.add_fault(group, Some(&contender), &fault);
                 }
                 if let Some(fault) = visited.ended.as_ref().filter(|it| !it.is_interrupted()) {
-                    self.fault(group, None, fault);
+                    self.add_fault(group, None, fault);
                 }
                 if let Some(progress) = &mut self.progress[group] {
                     progress.add_visit(*visited);
                 }
                 if self.pass == 0 {
-                    self.report(group);
+                    self.report_records(group);
                 }
             }
             PassReport::End { steal } => {
@@ -217,7 +220,8 @@ impl RunState<'_> {
         !self.is_refused && !self.interrupted.load(Ordering::Relaxed)
     }
 
-    fn fault(&mut self, group: usize, contender: Option<&str>, fault: &Fault) {
+    /// Reports a fault of a benchmark, or of one of its contenders, and adds it to the outcome.
+    fn add_fault(&mut self, group: usize, contender: Option<&str>, fault: &Fault) {
         let id = self.lab.groups[group].selection.spec.id;
         let name = contender.map_or_else(|| id.to_string(), |who| format!("{id} [{who}]"));
         self.observer.fault(&name, fault);
@@ -225,7 +229,7 @@ impl RunState<'_> {
     }
 
     /// Reports a benchmark's records if it has rounds that were not reported yet.
-    fn report(&mut self, index: usize) {
+    fn report_records(&mut self, index: usize) {
         let group = &self.lab.groups[index];
         let Some(progress) =
             self.progress[index].as_mut().filter(|progress| progress.has_new_rounds())
@@ -256,7 +260,7 @@ impl RunState<'_> {
         order.sort_by_key(is_other);
         for index in order {
             if !self.is_refused {
-                self.report(index);
+                self.report_records(index);
             }
             let id = self.lab.groups[index].selection.spec.id;
             store_null_difference(&mut self.outcome, id, &self.records[index]);

@@ -8,28 +8,25 @@ use std::collections::BTreeSet;
 const STEAL_MAX: f64 = 0.02;
 /// Number of involuntary switches above which a round counts as disturbed; one or two are normal.
 const ROUND_SWITCHES_MAX: u64 = 3;
-/// Share of disturbed rounds or samples from which a warning is issued if the undisturbed ones are
-/// too few for a figure.
+/// Share of disturbed rounds or samples above which a warning is issued, if the others are too few for a figure.
 const DISTURBED_MAX: f64 = 0.25;
-/// Maximum relative effect of the disturbed samples on a figure; if it is greater, the figure without them is
-/// reported.
+/// Relative effect of the disturbed samples on a figure above which a warning gives the figure without them.
 const DISTURBANCE_EFFECT_MAX: f64 = 0.02;
-/// Half-width of an interval, relative to the figure, above which the figure gets a warning.
+/// Half-width of a 95 % interval, relative to the figure, above which a figure gets the warning that it is wide.
 const HALF_WIDTH_MAX: f64 = 0.04;
-/// Relative difference between the first and the last third of the rounds above which a drift is
-/// reported, if their intervals do not overlap. The median of all rounds lies in between, and the
-/// rounds are spread over the whole run, so a smaller drift moves the median less than two runs
-/// differ anyway.
+/// Relative difference between the first and the last third of the rounds above which a drift is reported. Their
+/// intervals must not overlap. The median of all rounds lies in between, and the rounds are spread over the whole run,
+/// so a smaller drift moves the median less than two runs differ anyway.
 const DRIFT_MAX: f64 = 0.15;
 /// Smallest time in ns that the method can measure.
 const RESOLUTION_NS: f64 = 0.2;
-/// Maximum ratio, or its reciprocal, of the measured rate and the rate computed from the figure.
+/// Factor between the measured rate and the rate that the figure implies, either way, above which a warning is issued.
 const RATE_MAX: f64 = 1.5;
-/// Minimum number of rounds for statements about their distribution.
+/// Minimum number of rounds from which their spread, or a figure of undisturbed rounds, is judged.
 pub(crate) const ROUNDS_MIN: usize = 15;
 
-/// Returns `true` if other programs disturbed a round. Steal time is ignored: the kernel counts it
-/// in units as long as a round, over all CPUs.
+/// Returns `true` if other programs disturbed a round; always `false` if threads of this program share a CPU
+/// (`crowded`). Steal time is ignored: the kernel counts it in units as long as a round, over all CPUs.
 pub(crate) fn is_disturbed(switches_involuntary: u64, crowded: bool) -> bool {
     !crowded && switches_involuntary > ROUND_SWITCHES_MAX
 }
@@ -39,14 +36,17 @@ pub(crate) fn is_disturbed(switches_involuntary: u64, crowded: bool) -> bool {
 pub(crate) struct FigureFacts<'a> {
     pub rounds: &'a [Round],
     pub figure: MedianEstimate,
-    /// Figure without disturbed rounds and samples.
+    /// Figure without disturbed rounds and samples; `None` if none was disturbed or too few are left.
     pub undisturbed: Option<f64>,
-    /// Kind of the bimodal values (operations, rounds or passes), and their two modes.
+    /// Two modes of the operations, rounds or passes, with the name of these values; `None` without two modes.
     pub modes: Option<(&'static str, Modes)>,
+    /// `true` if the figure is a time; `false` for bytes or a count.
     pub is_time: bool,
+    /// `true` if the operations only ran once as a test.
     pub is_smoke: bool,
 }
 
+/// Returns the warnings about the noise of a figure; for a smoke run, only the warning that it was one.
 pub(crate) fn noise_warnings(found: &FigureFacts<'_>) -> Vec<Warning> {
     let FigureFacts { rounds, figure, undisturbed, modes, is_time, is_smoke } = *found;
     let mut said = Vec::new();
@@ -57,7 +57,11 @@ pub(crate) fn noise_warnings(found: &FigureFacts<'_>) -> Vec<Warning> {
     }
     if figure.interval.is_none() {
         let passes: BTreeSet<u32> = rounds.iter().map(|round| round.pass).collect();
-        let text = format!("{} passes; an interval needs {}", passes.len(), stats::PASSES_MIN);
+        let text = format!(
+            "{} passes; a 95 % interval needs at least {}",
+            passes.len(),
+            stats::PASSES_MIN
+        );
         say(WarningCode::Few, text);
     }
     disturbance_warning(rounds, figure.median, undisturbed, &mut say);
@@ -72,11 +76,15 @@ pub(crate) fn noise_warnings(found: &FigureFacts<'_>) -> Vec<Warning> {
         say(WarningCode::Bimodal, text);
     }
     if let Some(half_width) = figure.half_width().filter(|it| *it > HALF_WIDTH_MAX) {
-        let text = format!("interval ±{:.0} % when the budget was spent", half_width * 100.0);
+        let text =
+            format!("interval still ±{:.0} % at the end of the time budget", half_width * 100.0);
         say(WarningCode::Wide, text);
     }
     if let Some(by) = relative_drift(rounds) {
-        let text = format!("drifted by {:+.0} % from first to last", by * 100.0);
+        let text = format!(
+            "figure changed by {:+.0} % from the first to the last third of the rounds",
+            by * 100.0
+        );
         say(WarningCode::Drift, text);
     }
     if is_time && figure.median < RESOLUTION_NS {
@@ -87,8 +95,8 @@ pub(crate) fn noise_warnings(found: &FigureFacts<'_>) -> Vec<Warning> {
     said
 }
 
-/// Warns about disturbed rounds and samples if the figure without them differs, or if there is none
-/// and many are disturbed.
+/// Warns about disturbed rounds and samples if the figure without them differs, or cannot be computed although many
+/// are disturbed.
 fn disturbance_warning(
     rounds: &[Round],
     figure: f64,
@@ -102,8 +110,12 @@ fn disturbance_warning(
     let (slowed, steal) = (mean(&|round| round.slowed), mean(&|round| round.steal));
     let without = match undisturbed {
         Some(without) if (without / figure - 1.0).abs() <= DISTURBANCE_EFFECT_MAX => return,
-        Some(without) => format!("{:+.0} % without them", (without / figure - 1.0) * 100.0),
-        None if marked.max(slowed) > DISTURBED_MAX => "too few others for a figure".to_string(),
+        Some(without) => {
+            format!("the figure without them differs by {:+.0} %", (without / figure - 1.0) * 100.0)
+        }
+        None if marked.max(slowed) > DISTURBED_MAX => {
+            "the others are too few for a figure".to_string()
+        }
         None => return,
     };
     let code = match () {
@@ -125,7 +137,8 @@ fn disturbance_warning(
     say(code, text);
 }
 
-/// Returns the relative difference between the last and the first third of the rounds; `None` if intervals overlap.
+/// Returns the relative change from the first to the last third of the rounds; `None` if it is small or the intervals
+/// overlap.
 fn relative_drift(rounds: &[Round]) -> Option<f64> {
     let third = rounds.len() / 3;
     let of = |some: &[Round]| {
@@ -138,8 +151,8 @@ fn relative_drift(rounds: &[Round]) -> Option<f64> {
     (apart && first.median > 0.0 && by.abs() > DRIFT_MAX).then_some(by)
 }
 
-/// Returns a warning if the rate contradicts the time per operation. Possible causes are
-/// participants that work at the same time, and work that the rate includes but the figure
+/// Returns a warning if the rate of operations contradicts the time per operation; `at_a_time` operations overlap.
+/// Possible causes are participants that work at the same time, and work that the rate includes but the figure
 /// excludes.
 pub(crate) fn rate_warning(rate_per_s: f64, figure_ns: f64, at_a_time: f64) -> Option<Warning> {
     let product = rate_per_s * figure_ns / 1e9 / at_a_time.max(1.0);

@@ -17,6 +17,7 @@ pub struct OffCpuSpan {
 
 /// Size of the record buffer, which holds some thousand switches; the kernel drops further records.
 const BUFFER_BYTES: usize = 1 << 16;
+/// Type PERF_RECORD_SWITCH: the thread was switched out or in.
 const RECORD_SWITCH: u32 = 14;
 /// Type PERF_RECORD_LOST: the kernel has dropped records.
 const RECORD_LOST: u32 = 2;
@@ -43,7 +44,8 @@ impl SwitchRecorder {
         Some(Self { sampler, tid })
     }
 
-    /// Stops recording and returns the spans without a CPU; `None` if records were lost.
+    /// Stops recording and returns the spans in which the thread was runnable without a CPU; `None` if records were
+    /// lost.
     pub fn read(mut self) -> Option<Vec<OffCpuSpan>> {
         self.sampler.disable().ok()?;
         let (mut spans, mut left_ns) = (Vec::new(), None);

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 const USAGE: &str = "\
-[PATTERN]... a prefix of an id, or a glob; none: everything
+[PATTERN]... prefix of a benchmark's id, or a glob; without one, all benchmarks
   --list             list the benchmarks, and measure nothing
   --jsonl            print the run as JSON Lines, for `handover import -`
   --profile NAME     smoke (once, to see that it works), quick, full
@@ -29,12 +29,12 @@ const USAGE: &str = "\
   --no-peers         leave out the peers
   --place NAME       placement of the participants: near, far, smt, same
   --idle-gap TIME    pause before each hand-over, at most 100ms
-  --neighbour        a busy thread on a CPU next to those of the participants
-  --processes        participants as processes instead of threads
+  --neighbour        run a busy thread on a CPU next to those of the participants
+  --processes        run the participants as processes instead of threads
   --set NAME=VALUE   set an argument of every benchmark that has it";
 
-/// Runs a complete benchmark program for `suites`: `fn main() -> ExitCode { bench_main(&[ALL]) }`,
-/// in a bench target with `harness = false`.
+/// Runs a complete benchmark program for `suites`, as the whole body of `main` in a bench target with
+/// `harness = false`. An example is `fn main() -> ExitCode { bench_main(&[ALL]) }`.
 ///
 /// Prints a line for each figure, or with `--jsonl` the run in the format of `handover import`; the
 /// figures can then be listed, shown, compared and followed like handover's own. `cargo handover`
@@ -56,11 +56,11 @@ pub fn bench_main(suites: &[&'static [Bench]]) -> ExitCode {
     }
 }
 
-/// Defines the main function of a benchmark program that times closures: [`bench_main`] with benchmarks that are written in
-/// a line each.
+/// Defines the main function of a benchmark program that times closures, each written in a line: see [`bench_main`].
 ///
-/// A benchmark has an id, a description, and a state, which each round creates anew and untimed. A contender, `ours` or a
-/// `peer`, is a closure that receives `&mut` state. A call of it is the timed operation; its result counts as used.
+/// A benchmark has an id, a description, and a state, which each round creates anew and untimed. A contender, `ours`
+/// or a `peer`, is a closure that receives `&mut` state. A call of it is the timed operation; its result counts as
+/// used.
 ///
 /// ```no_run
 #[doc = include_str!("../examples/sort.rs")]
@@ -89,7 +89,7 @@ macro_rules! measure {
     };
 }
 
-/// Times a closure of [`measure!`](crate::measure).
+/// Times the closure of a contender that [`measure!`](crate::measure) declares.
 #[doc(hidden)]
 pub fn time_operation<S, R>(
     out: &mut Samples,
@@ -112,6 +112,7 @@ fn with_nulls(suites: &[&'static [Bench]]) -> Vec<&'static [Bench]> {
     suites
 }
 
+/// Prints an error to standard error, and returns `code` as the exit code.
 fn fail(refused: &dyn std::fmt::Display, code: u8) -> ExitCode {
     // A failed write to standard error loses only this message.
     let _ = writeln!(io::stderr(), "{refused}");
@@ -129,6 +130,7 @@ struct BenchOptions {
 }
 
 impl BenchOptions {
+    /// Parses the command line; the error says which option is wrong.
     fn parse(mut words: impl Iterator<Item = String>) -> Result<BenchOptions, String> {
         let mut asked = BenchOptions::default();
         while let Some(word) = words.next() {
@@ -183,7 +185,7 @@ impl BenchOptions {
     }
 }
 
-/// Runs the program as the command line requests.
+/// Prints the help or the list, or runs the benchmarks and prints their figures, as the options request.
 fn run_with_options(suites: &[&'static [Bench]], asked: &BenchOptions) -> Result<ExitCode, String> {
     let mut patterns = asked.patterns.clone();
     if patterns.is_empty() {
@@ -218,16 +220,17 @@ fn run_with_options(suites: &[&'static [Bench]], asked: &BenchOptions) -> Result
     Ok(if watcher.0 > 0 { ExitCode::FAILURE } else { printed })
 }
 
+/// Prints text to standard output; a reader that has closed its pipe is no failure.
 fn print(text: &str) -> Result<ExitCode, String> {
     match io::stdout().write_all(text.as_bytes()) {
         // The reader has closed the pipe and needs no more output.
         Err(refused) if refused.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
-        Err(refused) => Err(format!("write to standard output: {refused}")),
+        Err(refused) => Err(format!("cannot write to standard output: {refused}")),
         Ok(()) => Ok(ExitCode::SUCCESS),
     }
 }
 
-/// Returns the description of a run that starts now.
+/// Returns the description of a run that starts now, not yet complete.
 pub(crate) fn new_run(lab: &Lab) -> Result<Run, String> {
     let started_unix_ns = unix_ns(SystemTime::now()).ok_or(DATE_OUT_OF_RANGE)?;
     let words: Vec<String> =
@@ -268,6 +271,7 @@ fn format_export_lines(run: &Run, records: &[Record]) -> Result<String, String> 
     Ok(text)
 }
 
+/// Observer that prints each fault and counts them.
 struct FaultCounter(usize);
 
 impl RunObserver for FaultCounter {
@@ -298,6 +302,7 @@ impl Workload for NullSwap {
     }
 }
 
+/// Suite with the null benchmark and its two equal contenders.
 const NULLS: &[Bench] = &[
     Bench::one::<NullSwap>(Contender::null("one")),
     Bench::one::<NullSwap>(Contender::null("other")),

@@ -1,6 +1,6 @@
 //! The pace of a core: the current duration of a short loop of fixed work.
 //!
-//! A hardware thread whose sibling is busy runs at half to two thirds of its pace. In a virtual
+//! A hardware thread whose sibling is busy runs at half to two thirds of its speed. In a virtual
 //! machine the sibling often belongs to another guest, comes and goes by the millisecond, and is
 //! visible neither as steal nor as a switch. So a measured participant times a short loop now and
 //! then, and compares it with the fastest such loop of the same contender's rounds, in which the
@@ -18,8 +18,8 @@ const ITERATIONS: u64 = 4096;
 /// at least a third; frequencies differ less from one second to the next.
 const SLOWED_RATIO: f64 = 1.2;
 
-/// Runs a calibration loop and returns its duration in ticks; an iteration takes a cycle on a core
-/// with an idle sibling.
+/// Runs a calibration loop and returns its duration in ticks. An iteration takes one cycle on a core with an idle
+/// sibling.
 pub(crate) fn time_loop_ticks() -> u64 {
     let began = clock::ticks();
     for turn in 0..ITERATIONS {
@@ -28,7 +28,8 @@ pub(crate) fn time_loop_ticks() -> u64 {
     clock::ticks().saturating_sub(began).max(1)
 }
 
-/// Returns `true` if a calibration loop of `ticks` was slower than the fastest one (0 if unknown).
+/// Returns `true` if a calibration loop of `ticks` ran on a slowed core, compared with the fastest loop (0 if
+/// unknown).
 pub(crate) fn is_slower(ticks: u64, fastest: u64) -> bool {
     fastest > 0 && ticks as f64 > fastest as f64 * SLOWED_RATIO
 }

@@ -25,25 +25,27 @@ pub(crate) fn can_self_exec() -> bool {
     CAN_SELF_EXEC.load(Ordering::Relaxed)
 }
 
-/// A child process; killed and waited for when dropped.
+/// Child process that runs this program; it is killed and waited for on drop.
 pub(crate) struct Process {
     id: Pid,
-    /// Exit status of the child after it was waited for; its process id may then belong to another process.
+    /// Exit status of the child; `None` until it was waited for. Afterwards its process id may belong to another
+    /// process.
     ended: Option<ExitStatus>,
 }
 
 impl Process {
-    /// Starts this program again with one argument.
+    /// Starts this program again as a child process, with `word` as its only argument.
     pub fn start_with_argument(word: &str) -> io::Result<Process> {
         Process::start(std::env::vars_os(), Some(CString::new(word)?))
     }
 
-    /// Starts this program again with one more environment variable.
+    /// Starts this program again as a child process, with one more environment variable.
     pub fn start_with_variable(name: &str, value: &str) -> io::Result<Process> {
         let own = std::env::vars_os().filter(|(it, _)| it != name);
         Process::start(own.chain([(name.into(), value.into())]), None)
     }
 
+    /// Starts this program again with these environment variables and, if given, one argument.
     fn start(
         variables: impl Iterator<Item = (OsString, OsString)>,
         word: Option<CString>,
@@ -59,6 +61,7 @@ impl Process {
         self.wait(WaitOptions::NOHANG)
     }
 
+    /// Returns the exit status of the child, which is requested from the kernel only once; `None` if it still runs.
     fn wait(&mut self, how: WaitOptions) -> Option<ExitStatus> {
         if self.ended.is_none()
             && let Ok(Some((_, status))) = retry_on_intr(|| waitpid(Some(self.id), how))

@@ -43,17 +43,17 @@ pub const BENCHES: &[Bench] = &[
 
 const PLANTED: Contender = Contender::ours("planted");
 
-/// Number of operations of [`Tail`] of which one is slow.
+/// Period of the slow operations of [`Tail`], as a number of operations.
 const TAIL_EVERY: u64 = 50;
-/// Ratio of the durations of a slow operation of [`Tail`] and the others.
+/// Factor by which a slow operation of [`Tail`] takes longer than the others.
 const TAIL_TIMES: u64 = 64;
 /// Operation costs of the two modes of [`TwoModes`], in picoseconds.
 const MODES_PS: [u64; 2] = [6_000, 20_000];
-/// Number of rounds of [`TwoModes`] of which one has the slower mode.
+/// Period of the slow rounds of [`TwoModes`], as a number of rounds.
 const MODES_CYCLE: u64 = 3;
-/// Operation cost of [`Drift`] at the start.
+/// Cost of an operation of [`Drift`] at the start of the drift.
 const DRIFT_NS: f64 = 100.0;
-/// Relative increase of the operation cost of [`Drift`] until the end.
+/// Relative increase of the cost of [`Drift`] from the start to the end of the drift.
 const DRIFT_BY: f64 = 0.5;
 /// Period of the requests of [`Stalled`].
 const PERIOD_NS: u64 = 20_000;
@@ -63,7 +63,7 @@ const SERVICE_NS: u64 = 2_000;
 const CYCLE_NS: u64 = 10_000_000;
 /// Duration of a stall of the server in [`Stalled`].
 const STALL_NS: u64 = 1_000_000;
-/// Duration of the waits with which the timer's lateness is measured.
+/// Duration of the waits by which the timer measures how late it returns, in picoseconds.
 const LATE_PS: u64 = 1_000_000;
 /// Iterations of a three-cycle loop in one operation of [`Layout`].
 const LAYOUT_ITERATIONS: u64 = 64;
@@ -77,7 +77,7 @@ pub struct SpinTimer {
 }
 
 impl SpinTimer {
-    /// Measures the counter's rate against `CLOCK_MONOTONIC`, once per process.
+    /// Creates a timer, whose rate is measured against `CLOCK_MONOTONIC` once per process.
     pub fn new() -> SpinTimer {
         static TIMER: OnceLock<SpinTimer> = OnceLock::new();
         *TIMER.get_or_init(|| {
@@ -111,6 +111,7 @@ impl SpinTimer {
         })
     }
 
+    /// Converts picoseconds to ticks of the counter.
     fn ticks(self, ps: u64) -> u64 {
         (ps as f64 / 1000.0 * self.ticks_per_ns).round() as u64
     }
@@ -207,7 +208,7 @@ impl<const NS: u64> Workload for Tail<NS> {
     }
 }
 
-/// Benchmark whose operations are slower in every third round.
+/// Benchmark with two modes: operations take longer in every third round.
 struct TwoModes {
     timer: SpinTimer,
     /// Cost of an operation in this round, in picoseconds.
@@ -305,8 +306,7 @@ impl Workload for Stalled {
     }
 }
 
-/// Returns the earliest start of service for a server that is free at `at_ns` and stalls in the
-/// middle of each cycle.
+/// Returns the time at which the server, free at `at_ns`, can start a request; it stalls once in each cycle.
 fn service_start_ns(at_ns: u64) -> u64 {
     let stalled_ns = (at_ns + CYCLE_NS / 2) % CYCLE_NS;
     if stalled_ns < STALL_NS { at_ns + STALL_NS - stalled_ns } else { at_ns }
@@ -325,7 +325,7 @@ fn stalled_latencies_ns() -> Vec<f64> {
     all
 }
 
-/// Benchmark of two contenders whose costs differ by a known factor.
+/// Benchmark whose two contenders take 100 and 150 ns for an operation.
 struct SlowedPeer<const NS: u64>(SpinTimer);
 
 impl<const NS: u64> Workload for SlowedPeer<NS> {
@@ -345,7 +345,7 @@ impl<const NS: u64> Workload for SlowedPeer<NS> {
     }
 }
 
-/// Benchmark of the same loop at two alignments in memory.
+/// Benchmark whose two contenders run the same loop at two addresses.
 struct Layout<const PADDED: bool>;
 
 impl<const PADDED: bool> Workload for Layout<PADDED> {
@@ -365,7 +365,7 @@ impl<const PADDED: bool> Workload for Layout<PADDED> {
     }
 }
 
-/// Returns arguments, in the form of [`Plan::set`](crate::Plan::set), for a run that starts now and
+/// Returns the arguments of the drift benchmark, as in [`Plan::set`](crate::Plan::set), for a run that starts now and
 /// takes `lasts`.
 pub fn drift_arguments(lasts: Duration) -> Vec<(String, String)> {
     let lasts_ms = lasts.as_millis().clamp(1, 1 << 30);
@@ -375,8 +375,8 @@ pub fn drift_arguments(lasts: Duration) -> Vec<(String, String)> {
     ]
 }
 
-/// Compares the records of a run of [`BENCHES`] with the planted costs. `null` is the smallest
-/// difference that the run can detect on one CPU.
+/// Returns a proof for each planted cost: its size, and the value that the records of a run of [`BENCHES`] show.
+/// `null` is the smallest difference that the run can detect on one CPU.
 pub fn evaluate_proofs(records: &[Record], null: Option<f64>) -> Vec<Proof> {
     let of = |id: &str| records.iter().find(|it| it.id == id && it.contender == PLANTED.name);
     let mut proofs = Vec::new();
@@ -430,11 +430,11 @@ pub fn evaluate_proofs(records: &[Record], null: Option<f64>) -> Vec<Proof> {
     for (place, (ps, share)) in MODES_PS.into_iter().zip(shares).enumerate() {
         let (mode, planted) = (modes.get(place), ps as f64 / 1000.0);
         let name = ["faster", "slower"][place];
-        let what = format!("proof/two-modes, the {name}");
+        let what = format!("proof/two-modes, {name} mode");
         proofs.push(ns(what.clone(), planted, mode.map(|it| it.median), planted * 0.02));
         let read = mode.map(|it| it.share);
         let unit = "share".to_string();
-        proofs.push(Proof { unit, ..ns(format!("{what}'s"), share, read, 0.05) });
+        proofs.push(Proof { unit, ..ns(format!("{what}, share of rounds"), share, read, 0.05) });
     }
     let drift = of("proof/drift");
     let is_seen =
@@ -466,7 +466,7 @@ pub fn evaluate_proofs(records: &[Record], null: Option<f64>) -> Vec<Proof> {
     proofs
 }
 
-/// Returns the planted constant cost, in ns, of the benchmark `id`.
+/// Returns the constant cost planted in the benchmark `id`, in ns; `None` if the id names no time.
 fn constant_ns(id: &str) -> Option<f64> {
     let span: units::TimeSpan = id.strip_prefix("proof/")?.parse().ok()?;
     Some(span.0 as f64)

@@ -89,18 +89,20 @@ impl<T: fmt::Debug + FromZeros + Sync> fmt::Debug for Region<T> {
 }
 
 impl<T: FromZeros + Sync> Region<T> {
+    /// Check at compile time that memory that is aligned to a page is aligned for `T`.
     const ALIGNED: () = assert!(
         align_of::<T>() <= 4096,
         "the alignment of the region's type exceeds the page size"
     );
 
+    /// Creates a region of zeros, and returns it with the memfd that other processes map.
     pub(crate) fn create() -> rustix::io::Result<(Region<T>, OwnedFd)> {
         let fd = memfd_create("handover-region", MemfdFlags::CLOEXEC)?;
         ftruncate(&fd, size_of::<T>().max(1) as u64)?;
         Ok((Region::attach(&fd)?, fd))
     }
 
-    /// Maps the region of a memfd that another process created.
+    /// Maps the region of a memfd that [`create`](Region::create) returned, here or in another process.
     pub(crate) fn attach(fd: &OwnedFd) -> rustix::io::Result<Region<T>> {
         let () = Self::ALIGNED;
         let bytes = size_of::<T>().max(1);
@@ -133,12 +135,13 @@ pub(crate) struct ControlWords {
     arrived_count: AtomicU32,
     /// State of the round: [`GO`] or [`CANCELLED`]; 0 before.
     round_state: AtomicU32,
+    /// Number of measured participants that have finished.
     finished_count: AtomicU32,
     /// 1 when all measured participants have finished, 0 before.
     pub(crate) stopped: AtomicU32,
 }
 
-/// Barriers at the start and the end of a round.
+/// Barrier at the start of a round, and stop signal at its end, for all participants.
 #[derive(Clone)]
 pub(crate) struct Control {
     region: Region<ControlWords>,
@@ -154,9 +157,9 @@ impl fmt::Debug for Control {
     }
 }
 
-/// State of a round that has started.
+/// Value of `round_state` after the round has started.
 const GO: u32 = 1;
-/// State of a round that was cancelled before its start.
+/// Value of `round_state` after the round was cancelled before its start.
 const CANCELLED: u32 = 2;
 
 /// Number of polls at the starting line before a participant sleeps.
@@ -180,8 +183,8 @@ impl Control {
         &self.region
     }
 
-    /// Blocks until every participant has arrived; returns `false` if the round was cancelled instead.
-    /// If a participant died before, the others wait until the coordinator's time limit.
+    /// Blocks until every participant has arrived; returns `false` if the round was cancelled. If `spin`, polls for a
+    /// while first. If a participant died before, the others wait until the coordinator's time limit.
     #[must_use]
     pub(crate) fn wait_at_start_line(&self, spin: bool) -> bool {
         let words = self.words();
@@ -245,9 +248,9 @@ pub(crate) fn adopt_descriptors(numbers: &[i32]) -> rustix::io::Result<Vec<Owned
     Ok(fds)
 }
 
-/// Starts this program again as a child in its own process group, with the variables in
-/// `environment` (`NAME=VALUE`), `word` as its argument, and `/dev/null` as standard input and
-/// output. The kernel kills the child when the calling thread ends.
+/// Starts this program again as a child process, with these environment variables (`NAME=VALUE`) and `word` as its
+/// argument. The child is in its own process group, and has `/dev/null` as standard input and output. The kernel kills
+/// the child when the calling thread ends.
 ///
 /// Uses `fork`, because `posix_spawn` (and hence [`std::process::Command`]) blocks the caller, with
 /// every signal masked, until the child has called `execve`: a child that is stopped before then
@@ -267,7 +270,9 @@ pub(crate) fn spawn_self(environment: &[CString], word: Option<&CStr>) -> io::Re
             // SAFETY: `_exit` ends this process without running any of the parent's handlers.
             unsafe { libc::_exit(errno.raw_os_error()) }
         }
-        child => Ok(Pid::from_raw(child).expect("fork returned a negative process id")),
+        child => {
+            Ok(Pid::from_raw(child).expect("fork returns a positive process id to the parent"))
+        }
     }
 }
 
@@ -334,8 +339,8 @@ unsafe extern "C" {
     fn handover_layout_padded(turns: u64);
 }
 
-/// Multiplies `turns` times (at least once), each time by the previous result, in one of two copies of a loop at
-/// different addresses. Not inlined, so that the assembly is referenced from the object that contains it.
+/// Runs a loop of `turns` dependent multiplications (at least one), in one of two copies at different addresses. Not
+/// inlined, so that the assembly is referenced from the object that contains it.
 #[inline(never)]
 pub(crate) fn multiply(turns: u64, is_padded: bool) {
     let turns = turns.max(1);

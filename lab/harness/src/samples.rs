@@ -33,35 +33,36 @@ const PACE_WAIT_MAX_NS: u64 = 3_000_000;
 /// Flag of a sample that was measured while the core was slowed. No time has this bit set.
 const SLOWED: u64 = 1 << 63;
 
-/// Average number of batches per operation that is timed alone.
+/// Average number of batches between two operations that are timed alone.
 const BATCHES_PER_ALONE: usize = 4;
 
-/// Time after which a smoke run ends as soon as it has done as many iterations as batches.
+/// Time after which a smoke run ends its loop, once it has done `batches_max` iterations.
 const SMOKE_NS: u64 = 20_000_000;
 
-/// Timing parameters of a round; the same for every round of a benchmark, except the seed and the
-/// ticks of the fastest calibration loop.
+/// Timing parameters of one round of a contender.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Timing {
-    /// Duration of a measured participant's round.
+    /// Time for which a measured participant runs its operations.
     pub round_ns: u64,
-    /// Number of operations in a batch; 0 to determine it.
+    /// Number of operations in a batch; 0 if the round determines it.
     pub batch: u64,
     /// Maximum number of batches; 0 for no limit but the time. Set by smoke runs.
     pub batches_max: u32,
     /// Pause before each hand-over.
     pub idle_gap_ns: u64,
-    /// `true` if the speed of the participants' cores is monitored; `false` if the participants, or
-    /// a requested neighbour, slow each other.
+    /// `true` to monitor the speed of the participants' cores; `false` in a smoke run, and if threads of this program
+    /// share a core.
     pub watch_pace: bool,
     /// Duration of the fastest calibration loop of earlier rounds, in ticks; 0 if unknown.
     pub pace_ticks: u64,
     /// Seed for the choice of operations that are timed alone.
     pub seed: u64,
-    /// `true` if no operation is timed alone: see [`Spec::pipelined`](handover_record::Spec::pipelined).
+    /// `true` if the operations of a batch overlap, so that none is timed alone: see
+    /// [`Spec::pipelined`](handover_record::Spec::pipelined).
     pub pipelined: bool,
 }
 
+/// Measurements of one participant in one round.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct ParticipantResult {
     pub parts: Vec<PartSamples>,
@@ -75,52 +76,53 @@ pub(crate) struct ParticipantResult {
     pub used: ResourceUsage,
     /// Resources used by the participant's own thread.
     pub own: ResourceUsage,
-    /// `true` for a serving participant, which has no samples, if its core was slow at the start or
-    /// end of the round.
+    /// `true` if a serving participant's core was slow at the start or end of the round; always `false` for a measured
+    /// one.
     pub slowed: bool,
     /// Duration of this round's fastest calibration loop, with every participant running, in ticks;
     /// 0 if the speed was not monitored.
     pub pace_ticks: u64,
     /// Instructions, cycles and cache misses; `None` without hardware counters.
     pub hardware: Option<[u64; 3]>,
-    /// Spans in which the thread was runnable and off the CPU, in a recorded round.
+    /// Spans in which the thread was runnable without a CPU; `None` unless the round is recorded and the kernel
+    /// reports them.
     #[serde(default)]
     pub off_cpu: Option<Vec<OffCpuSpan>>,
 }
 
-/// Probe site that marks the harness's work between two batches of operations.
+/// Passes the probe site `lab.batch`, which marks the harness's work between two batches.
 #[inline(always)]
 fn between_batches() {
     handover_probe::probe!("lab.batch");
 }
 
-/// Samples of one part: ticks of `batch` operations each, or values recorded by the workload.
+/// Samples of one part of a benchmark: clock ticks of `batch` operations each, or values recorded by the workload.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct PartSamples {
     /// Number of operations in a sample.
     pub batch: u64,
     /// Samples; those measured while the core was slowed have the flag [`SLOWED`].
     samples: Vec<u64>,
-    /// Sum of all samples, of those that are not stored too.
+    /// Sum of all samples, including those that are not stored.
     pub samples_total: u64,
     /// `true` if the samples are values recorded by the workload, in thousandths of the spec's
     /// unit, instead of times.
     pub has_values: bool,
     /// Number of operations in all samples.
     pub ops_total: u64,
-    /// Number of operations outside the samples: of the warm-up, or timed alone.
+    /// Number of operations that belong to no sample: those of the warm-up, timed alone, or untimed.
     pub ops_beside: u64,
     /// Ticks of operations drawn at random and timed alone, less the cost of the clock readings;
     /// `None` if none are drawn.
     pub alone: Option<Vec<u64>>,
-    /// `true` if the workload timed single operations between other work; the rate is then by the
-    /// wall clock.
+    /// `true` if the workload timed single operations between other work; the rate then follows from the wall-clock
+    /// time.
     pub singles: bool,
-    /// One of `stride` samples is stored; doubled whenever the list is full.
+    /// Number of samples of which one is stored; doubled whenever the list is full.
     stride: u32,
     /// Number of samples since the last stored one.
     skipped: u32,
-    /// Number of leading samples that are already classified, as measured on a slowed core or not.
+    /// Number of leading samples that are already classified as slowed or not.
     #[serde(skip)]
     classified_count: usize,
 }
@@ -161,7 +163,7 @@ impl PartSamples {
         self.samples.is_empty()
     }
 
-    /// Iterates over the samples in order of time: each per operation, with `true` if its core was slowed.
+    /// Iterates over the samples in order of time: each as a figure per operation, and `true` if its core was slowed.
     pub(crate) fn figures(&self) -> impl Iterator<Item = (f64, bool)> {
         self.samples
             .iter()
@@ -175,7 +177,7 @@ impl PartSamples {
         thousandths as f64 / 1000.0 / ops.max(1) as f64
     }
 
-    /// Adds a sample of `ops` operations, if it is to be stored, and adds to the totals.
+    /// Adds a sample of `ops` operations to the totals, and stores it if it is one of each `stride` samples.
     #[inline]
     fn add_ticks(&mut self, ticks: u64, ops: u64) {
         self.samples_total += ticks;
@@ -211,7 +213,7 @@ impl PartSamples {
 pub struct Samples {
     timing: Timing,
     control: Option<Control>,
-    /// `true` if the participant's samples are measured.
+    /// `true` if the participant is measured; `false` if it only serves the measured ones.
     measured: bool,
     parts: Vec<PartSamples>,
     counters: BTreeMap<String, f64>,
@@ -219,14 +221,14 @@ pub struct Samples {
     concurrent_operations: u64,
     began_ticks: u64,
     deadline_ticks: u64,
-    /// Number of iterations left in a smoke run.
+    /// Number of iterations left in a smoke run; `u32::MAX` in other runs.
     iterations_left: u32,
     iterations_count: u32,
     /// Resource usage of the thread and of the process at the start.
     usage_began: [Usage; 2],
     /// Time of the next calibration loop, in ticks.
     next_pace_check_ticks: u64,
-    /// `true` if the last calibration loop was slowed.
+    /// `true` if the core was slowed during the last calibration loop.
     slowed: bool,
     /// Duration of the fastest calibration loop of this round, in ticks; 0 if unknown.
     fastest_ticks: u64,
@@ -260,9 +262,8 @@ impl Samples {
         }
     }
 
-    /// Waits, before the round starts, until this participant's core runs at full speed (at most 3
-    /// ms), because a round of several participants that starts with undisturbed cores is more
-    /// often undisturbed to the end.
+    /// Waits, at most 3 ms, until this participant's core runs at full speed. A round of several participants that
+    /// starts with undisturbed cores is more often undisturbed to the end.
     pub(crate) fn wait_for_full_speed(&self) {
         if !self.timing.watch_pace {
             return;
@@ -273,6 +274,7 @@ impl Samples {
         {}
     }
 
+    /// Starts the participant's round: reads its resource usage, and sets its deadline.
     pub(crate) fn start(&mut self) {
         self.usage_began =
             [usage::thread_usage(), usage::process_usage() + usage::children_usage()];
@@ -291,6 +293,7 @@ impl Samples {
         self.deadline_ticks = self.began_ticks + clock::ticks_from_ns(self.timing.round_ns);
     }
 
+    /// Ends the participant's round and returns its measurements.
     pub(crate) fn finish(mut self) -> ParticipantResult {
         let wall_ns = clock::ns_from_ticks(clock::ticks().saturating_sub(self.began_ticks)).max(1);
         let [thread_began, process_began] = self.usage_began;
@@ -324,7 +327,7 @@ impl Samples {
         self.time_batches_of_part(0, operations);
     }
 
-    /// Does the same as [`time_batches`](Samples::time_batches) for the part at index `part` of the
+    /// Times operations like [`time_batches`](Samples::time_batches), as samples of the part at index `part` of the
     /// spec's list.
     ///
     /// # Panics
@@ -381,8 +384,8 @@ impl Samples {
         between_batches();
     }
 
-    /// Times one operation alone, at a random position in a batch, so that a cost that recurs every
-    /// few operations is sampled at its true frequency.
+    /// Times one operation alone, at a random position in a batch. A cost that recurs every few operations is thus
+    /// sampled at its true frequency.
     #[inline(never)]
     fn time_alone(&mut self, part: usize, batch: u64, operations: &mut impl FnMut(u64)) {
         let before = self.random.next_below(batch as usize) as u64;
@@ -399,7 +402,7 @@ impl Samples {
         samples.alone.get_or_insert_default().push(ticks);
     }
 
-    /// Finds the batch size by doubling until a batch lasts long enough.
+    /// Returns a number of operations that take [`BATCH_MIN_NS`] or more, found by timing ever larger batches.
     fn find_batch_size(operations: &mut impl FnMut(u64)) -> u64 {
         let enough_ticks = clock::ticks_from_ns(BATCH_MIN_NS);
         let mut timed = |batch| {
@@ -425,9 +428,9 @@ impl Samples {
         }
     }
 
-    /// Returns `true` if the participant must continue; for workloads that time single operations
-    /// themselves, and for serving participants. A measured participant ends when its time is over, a
-    /// serving one when every measured one has finished.
+    /// Returns `true` while the participant must go on; for workloads that time single operations themselves, and for
+    /// serving participants. A measured participant ends when its time is over, a serving one when every measured one
+    /// has finished.
     ///
     /// Cost: one reading of the clock for a measured participant, one load of a shared word for a
     /// serving one.
@@ -454,7 +457,8 @@ impl Samples {
         now < self.deadline_ticks
     }
 
-    /// Runs a calibration loop, and sets the flag [`SLOWED`] of the samples since the last one if either was slow.
+    /// Runs a calibration loop; if it or the previous one was slow, sets the flag [`SLOWED`] of the samples between
+    /// the two.
     #[cold]
     fn check_pace(&mut self, next_ns: u64) {
         let now = self.is_pace_slow();
@@ -465,7 +469,7 @@ impl Samples {
         self.next_pace_check_ticks = clock::ticks() + clock::ticks_from_ns(next_ns);
     }
 
-    /// Times a calibration loop while every participant runs; returns `true` if it was slower than the fastest loop.
+    /// Runs a calibration loop; returns `true` if it was slow compared with the fastest loop known.
     fn is_pace_slow(&mut self) -> bool {
         let ticks = pace::time_loop_ticks();
         self.fastest_ticks = pace::min_known_ticks(self.fastest_ticks, ticks);
@@ -480,7 +484,7 @@ impl Samples {
         self.control.as_ref().is_some_and(|it| it.words().stopped.load(Ordering::Acquire) != 0)
     }
 
-    /// Records one operation of the part at `part` that the workload timed itself, in clock ticks.
+    /// Records the clock ticks of one operation that the workload timed itself, for the part at index `part`.
     ///
     /// # Panics
     /// Panics if the spec has no such part.
@@ -491,8 +495,8 @@ impl Samples {
         samples.add_ticks(ticks, 1);
     }
 
-    /// Records a batch of `ops` operations of the part at `part` that the workload timed itself.
-    /// Every batch of a part must have the same length. Marks the end of a batch for probes, as
+    /// Records the clock ticks of a batch of `ops` operations that the workload timed itself, for the part at index
+    /// `part`. Every batch of a part must have the same length. Marks the end of a batch for probes, as
     /// [`time_batches`](Samples::time_batches) does between two batches.
     ///
     /// # Panics
@@ -507,8 +511,8 @@ impl Samples {
         self.iterations_left = self.iterations_left.saturating_sub(more);
     }
 
-    /// Records a value of the part at `part` that is no time, in the spec's unit: bytes, or a
-    /// count. It is exact to a thousandth, and independent of slowed cores and other work on them.
+    /// Records a value that is no time, in the spec's unit, such as bytes or a count, for the part at index `part`. It
+    /// is exact to a thousandth, and independent of slowed cores and other work on them.
     ///
     /// # Panics
     /// Panics if the spec has no such part.
@@ -518,7 +522,7 @@ impl Samples {
         samples.add_ticks((figure.max(0.0) * 1000.0).round() as u64, 1); // `as` saturates
     }
 
-    /// Adds `count` to a counter of the record, which is reported under `name` per operation.
+    /// Adds `count` to the counter `name`; the record has the counter's sum per operation.
     pub fn add_to_counter(&mut self, name: &str, count: f64) {
         *self.counters.entry(name.to_string()).or_default() += count;
     }
@@ -528,8 +532,8 @@ impl Samples {
         self.bytes_per_op = bytes;
     }
 
-    /// Sets the number of operations that this participant has in progress at a time; each sample
-    /// times one of them, and the rate covers all.
+    /// Sets the number of operations that this participant has in progress at a time. Each sample times one of them,
+    /// and the rate covers all.
     pub fn set_concurrent_operations(&mut self, count: u64) {
         self.concurrent_operations = count.max(1);
     }
@@ -556,8 +560,7 @@ fn clock_readings_ticks() -> u64 {
     })
 }
 
-/// Returns the cost of the empty operation, in ns: alone between two clock readings, and in a
-/// batch.
+/// Returns the cost of the empty operation in ns: timed alone, and per operation of a batch.
 pub(crate) fn empty_operation_ns() -> (f64, f64) {
     let timing = Timing { round_ns: 300_000, ..Timing::default() };
     let mut single = Samples::new(timing, 1, true, None);

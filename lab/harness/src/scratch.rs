@@ -17,8 +17,8 @@ pub struct ScratchFolder {
 }
 
 impl ScratchFolder {
-    /// Creates a folder in `within` whose name starts with `prefix`, and removes this user's folders
-    /// with that prefix that no process uses any more.
+    /// Creates a folder in `within` with a name that starts with `prefix`; also removes such folders of this user that
+    /// no process uses.
     ///
     /// # Errors
     /// Fails if no folder can be created there.
@@ -64,7 +64,8 @@ fn lock_folder(path: &Path) -> Option<OwnedFd> {
     (is_ours && (locked.st_dev, locked.st_ino) == (there.dev(), there.ino())).then_some(folder)
 }
 
-/// Removes folders left by killed processes. Errors are ignored: nothing depends on the removal.
+/// Removes the folders in `within` whose names start with `prefix` and that killed processes left behind. Errors are
+/// ignored: nothing depends on the removal.
 fn remove_unused(prefix: &str, within: &Path) {
     let Ok(entries) = fs::read_dir(within) else { return };
     for entry in entries.flatten() {

@@ -4,7 +4,7 @@ use crate::bench::Bench;
 use globset::{Glob, GlobSet};
 use handover_record::{ContenderKind, Spec};
 
-/// Selected benchmark: a spec with its contenders, and the floors measured in the same blocks.
+/// Selected benchmark: its spec, its contenders, and the floors to measure with them.
 #[derive(Clone, Debug)]
 pub struct Selection {
     /// Declaration of the benchmark.
@@ -37,9 +37,9 @@ pub enum SelectError {
     },
 }
 
-/// Returns the benchmarks that the patterns select, each once, in the order of the suite; without a
-/// pattern, those of the default run. A pattern is an id (of a spec or of one of its figures), a
-/// prefix of ids, or a glob over ids. An id selects only itself, even if other ids start with it.
+/// Returns the benchmarks that the patterns select, each once, in the order of the suite; those of the default run
+/// without a pattern. A pattern is an id (of a spec or of one of its figures), a prefix of ids, or a glob over ids. An
+/// id selects only itself, even if other ids start with it.
 ///
 /// # Errors
 /// Fails if a pattern selects nothing; the error names the nearest id.
@@ -74,7 +74,7 @@ pub fn select(
             }
         }
         if !found {
-            return Err(unknown(pattern, &specs));
+            return Err(unknown_pattern_error(pattern, &specs));
         }
     }
     let wanted = specs.iter().zip(wanted).filter(|(_, wanted)| *wanted);
@@ -89,6 +89,7 @@ fn is_named(spec: &Spec, matches: impl Fn(&str) -> bool) -> bool {
     matches(spec.id) || spec.figure_ids().iter().any(|id| matches(id))
 }
 
+/// Returns a matcher that accepts only this id.
 fn matches_only(id: &str) -> Matcher {
     let id = id.to_string();
     Box::new(move |other| other == id)
@@ -112,11 +113,13 @@ fn parse_pattern(pattern: &str) -> Result<Matcher, SelectError> {
 
 /// Minimum similarity of a name that is suggested for a misspelt pattern: 1 minus the edits per character.
 const SUGGESTED_SIMILARITY_MIN: f64 = 0.6;
-/// Minimum length of a pattern for which ids that contain it are suggested, and their maximum number.
+/// Minimum length of a pattern for which ids that contain it are suggested.
 const CONTAINED_CHARS_MIN: usize = 3;
+/// Maximum number of suggested ids that contain a pattern.
 const CONTAINED_IDS_MAX: usize = 3;
 
-fn unknown(pattern: &str, specs: &[&'static Spec]) -> SelectError {
+/// Creates the error for a pattern that matches no benchmark, with a suggestion.
+fn unknown_pattern_error(pattern: &str, specs: &[&'static Spec]) -> SelectError {
     let hint = match pattern.contains(',') && !pattern.contains('{') {
         true => {
             format!("; separate patterns by spaces: {}", pattern.replace(',', " ").trim())
@@ -126,14 +129,15 @@ fn unknown(pattern: &str, specs: &[&'static Spec]) -> SelectError {
     SelectError::Unknown { pattern: pattern.to_string(), hint }
 }
 
-/// Suggests the id or the group that the pattern resembles, or the ids that contain it; empty if there are none.
+/// Returns the end of an error message that suggests ids similar to the pattern or containing it; empty if there are
+/// none.
 fn suggestion(pattern: &str, specs: &[&'static Spec]) -> String {
     let ids = || specs.iter().map(|spec| spec.id);
     if pattern.len() >= CONTAINED_CHARS_MIN {
         let within: Vec<&str> =
             ids().filter(|id| id.contains(pattern)).take(CONTAINED_IDS_MAX).collect();
         if !within.is_empty() {
-            return format!(", did you mean {}?", within.join(" or "));
+            return format!(", did you mean {ids}?", ids = within.join(" or "));
         }
     }
     let groups = ids().filter_map(|id| Some(&id[..=id.find('/')?]));
@@ -155,6 +159,7 @@ fn suggestion(pattern: &str, specs: &[&'static Spec]) -> String {
     }
 }
 
+/// Returns the selection of a benchmark: its contenders, and the floors that its spec names.
 fn selection(spec: &'static Spec, benches: &[&'static Bench]) -> Selection {
     let contenders = benches.iter().copied().filter(|it| it.spec().id == spec.id).collect();
     let mut named: Vec<&'static str> = spec.floor.into_iter().collect();
@@ -185,8 +190,7 @@ pub(crate) fn find_floor(
     (bench.spec().id == id).then_some((bench.spec().id, bench, part))
 }
 
-/// Returns the contender that measures the figure `id`, and the index of the part: a contender that
-/// is a floor if there is one, or else the first.
+/// Returns the benchmark and part index that measure the figure `id`, preferably of a contender that is a floor.
 fn find_figure(id: &str, benches: &[&'static Bench]) -> Option<(&'static Bench, usize)> {
     let yields = |bench: &&'static Bench| {
         let part = bench.spec().figure_ids().iter().position(|it| it == id)?;

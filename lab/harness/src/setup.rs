@@ -12,18 +12,21 @@ use zerocopy::FromZeros;
 #[derive(Debug)]
 pub struct Setup {
     cpus: Vec<u32>,
+    /// `true` if the participants are processes instead of threads.
     processes: bool,
     /// Descriptors created so far, for the processes of other participants.
     created: Vec<OwnedFd>,
-    /// Descriptors inherited from the creator that are not taken yet; `None` in the creator.
+    /// Descriptors inherited from the first process and not yet returned; `None` in the first process.
     inherited: Option<std::vec::IntoIter<OwnedFd>>,
 }
 
 impl Setup {
+    /// Creates the setup of the first process, which creates the shared resources.
     pub(crate) fn for_creator(cpus: &[u32], processes: bool) -> Setup {
         Setup { cpus: cpus.to_vec(), processes, created: Vec::new(), inherited: None }
     }
 
+    /// Creates the setup of a further process, which inherits the shared resources as the descriptors `fds`.
     pub(crate) fn for_inheritor(cpus: &[u32], fds: Vec<OwnedFd>) -> Setup {
         Setup {
             cpus: cpus.to_vec(),
@@ -106,8 +109,7 @@ impl Setup {
         self.processes
     }
 
-    /// Makes the created descriptors inheritable for processes about to be started, and returns
-    /// them.
+    /// Returns the created descriptors, made inheritable for the processes of the other participants.
     pub(crate) fn into_inheritable(self) -> Result<Vec<OwnedFd>, Fault> {
         for fd in &self.created {
             make_inheritable(fd)?;

@@ -8,9 +8,9 @@ use handover_record::ContenderKind;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 
-/// Runs every benchmark of a suite once as a test, in threads and, where supported, in processes;
-/// prints a line for each and the closing line `N passed, N failed`. The body of a
-/// `harness = false` test; it dispatches participants' processes itself.
+/// Runs every benchmark of a suite once as a test, in threads and, where supported, in processes. Prints a line for
+/// each and the closing line `N passed, N failed`. The body of a `harness = false` test; it dispatches participants'
+/// processes itself.
 ///
 /// Arguments that do not start with a dash are patterns, as for [`select`](crate::select).
 pub fn smoke(all: &[&'static [Bench]]) -> ExitCode {
@@ -34,6 +34,7 @@ fn fail(refused: &dyn std::fmt::Display) -> ExitCode {
     ExitCode::FAILURE
 }
 
+/// Runs the selected benchmarks in threads and then in processes, prints their results, and returns the exit code.
 fn run_smoke(all: &[&'static [Bench]], patterns: &[String]) -> Result<ExitCode, PlanError> {
     let selections = crate::select(all, patterns)?;
     let (mut passed, mut failed) = (0, 0);
@@ -83,7 +84,7 @@ impl RunObserver for SmokeObserver {
     }
 }
 
-/// Returns the ids of figures that the suite declares as not optional and the run did not measure.
+/// Returns the ids of the figures that the benchmark must have and the run did not measure.
 fn missing_figures(
     selection: &Selection,
     records: &[handover_record::Record],

@@ -14,8 +14,8 @@ pub(crate) struct ResourceUsage {
     pub switches_involuntary: u64,
     pub faults_minor: u64,
     pub faults_major: u64,
-    /// Time in which a participant's thread was runnable and waited for a CPU; `None` for a process, and if
-    /// the kernel does not report it.
+    /// Time for which a participant's thread was runnable without a CPU; `None` for a process, or if the kernel does
+    /// not report it.
     pub delayed_ns: Option<u64>,
 }
 
@@ -45,8 +45,8 @@ impl AddAssign for ResourceUsage {
 }
 
 impl ResourceUsage {
-    /// Returns this usage less that of `part`, but at least zero, because the usages of threads and
-    /// process are read one after the other.
+    /// Subtracts the usage of `part`, with 0 as the minimum of each count. The usages of threads and of the process
+    /// are read one after the other.
     pub fn saturating_sub(mut self, part: ResourceUsage) -> ResourceUsage {
         for (count, part) in self.counts_mut().into_iter().zip(part.counts()) {
             *count = count.saturating_sub(part);

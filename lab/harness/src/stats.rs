@@ -11,6 +11,7 @@ pub fn median(values: &[f64]) -> f64 {
     median_of(&mut sorted)
 }
 
+/// Returns the median like [`median`], and reorders the values.
 fn median_of(values: &mut [f64]) -> f64 {
     if values.is_empty() {
         return 0.0;
@@ -25,7 +26,7 @@ fn median_of(values: &mut [f64]) -> f64 {
     (lower + *at) / 2.0
 }
 
-/// Returns the value below which a share `q` (0 to 1) of the sorted values lies; 0 for no values.
+/// Returns the quantile `q` (0 to 1) of sorted values: a share `q` of them is not greater; 0 for no values.
 pub fn quantile_sorted(sorted: &[f64], q: f64) -> f64 {
     if sorted.is_empty() {
         return 0.0;
@@ -34,11 +35,11 @@ pub fn quantile_sorted(sorted: &[f64], q: f64) -> f64 {
     sorted[rank.saturating_sub(1).min(sorted.len() - 1)]
 }
 
-/// Minimum number of passes for a 95 % interval of their median, because the smallest and the
-/// greatest of five passes enclose it in only 94 of 100 cases.
+/// Minimum number of passes for a 95 % interval of their median. The smallest and the greatest of five passes enclose
+/// it in only 94 of 100 cases.
 pub const PASSES_MIN: usize = 6;
 const CONFIDENCE: f64 = 0.95;
-/// Number of values above which their binomial distribution is approximated by a normal one.
+/// Number of values above which the bounds of an interval are computed by the normal approximation.
 const COUNT_NORMAL_MIN: usize = 200;
 
 /// A median with its 95 % interval, if there are enough passes.
@@ -46,7 +47,7 @@ const COUNT_NORMAL_MIN: usize = 200;
 pub struct MedianEstimate {
     /// Median of the values.
     pub median: f64,
-    /// Lower and upper bound of the 95 % interval.
+    /// Lower and upper bound of the 95 % interval; `None` for fewer than [`PASSES_MIN`] values.
     pub interval: Option<(f64, f64)>,
 }
 
@@ -57,14 +58,14 @@ impl MedianEstimate {
         Some(if self.median == 0.0 { 0.0 } else { (high - low).abs() / 2.0 / self.median.abs() })
     }
 
-    /// Applies an increasing function to the median and the bounds.
+    /// Applies an increasing function to the median and to both bounds of the interval.
     pub fn map(self, through: impl Fn(f64) -> f64) -> MedianEstimate {
         let interval = self.interval.map(|(low, high)| (through(low), through(high)));
         MedianEstimate { median: through(self.median), interval }
     }
 }
 
-/// Returns the median of the passes' figures, given in order of time, with its 95 % interval.
+/// Returns the median of the figures of passes, given in order of time, with its 95 % interval.
 ///
 /// The interval lies between two order statistics, interpolated (Hettmansperger and Sheather, *Confidence intervals
 /// based on interpolated order statistics*, 1986), which assumes that passes are independent, and nothing about the
@@ -83,6 +84,7 @@ pub fn median_of_independent(values: &[f64]) -> MedianEstimate {
     estimate(values, 1.0)
 }
 
+/// Returns the median of the values and its 95 % interval, whose half-widths are multiplied by `factor`.
 fn estimate(values: &[f64], factor: f64) -> MedianEstimate {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
@@ -91,14 +93,14 @@ fn estimate(values: &[f64], factor: f64) -> MedianEstimate {
         return MedianEstimate { median, interval: None };
     }
     let middle = (sorted.len() - 1) as f64 / 2.0;
-    let reach = ((middle - end_rank(sorted.len())) * factor).min(middle);
+    let reach = ((middle - lower_bound_rank(sorted.len())) * factor).min(middle);
     let interval = (at_rank(&sorted, middle - reach), at_rank(&sorted, middle + reach));
     MedianEstimate { median, interval: Some(interval) }
 }
 
-/// Returns the rank, from 0 and interpolated, of the lower bound of the 95 % interval of the median
-/// of `count` independent values.
-fn end_rank(count: usize) -> f64 {
+/// Returns the interpolated rank, counted from 0, of the lower bound of a 95 % interval of the median of `count`
+/// values.
+fn lower_bound_rank(count: usize) -> f64 {
     if count > COUNT_NORMAL_MIN {
         let n = count as f64;
         return (n - 1.0 - 1.96 * n.sqrt()) / 2.0;
@@ -121,16 +123,16 @@ fn end_rank(count: usize) -> f64 {
     d - 1.0 + (n - d) * inward / (d + (n - 2.0 * d) * inward)
 }
 
-/// Returns the value at an interpolated rank, from 0, of sorted values.
+/// Returns the value at a fractional rank, counted from 0, by interpolation between two sorted values.
 fn at_rank(sorted: &[f64], rank: f64) -> f64 {
     let below = rank as usize;
     let above = (below + 1).min(sorted.len() - 1);
     sorted[below] + (rank - below as f64) * (sorted[above] - sorted[below])
 }
 
-/// Returns the factor, at least 1, by which serial correlation widens the interval of the median of
-/// values in order of time: the square root of (1 + r) / (1 - r) with the serial correlation r of
-/// their ranks (Bartels, *The rank version of von Neumann's ratio test for randomness*, 1982).
+/// Returns the factor, at least 1, by which correlation between successive values widens the interval of their median.
+/// It is the square root of (1 + r) / (1 - r), with the serial correlation r of their ranks (Bartels, *The rank
+/// version of von Neumann's ratio test for randomness*, 1982).
 fn widening_factor(values: &[f64]) -> f64 {
     let rank = |value: &f64| {
         let less = values.iter().filter(|it| *it < value).count();
@@ -148,7 +150,7 @@ fn widening_factor(values: &[f64]) -> f64 {
     ((1.0 + correlation) / (1.0 - correlation)).sqrt()
 }
 
-/// Two modes of a distribution: share and median of each.
+/// Two modes of a distribution, each as its share of the values and its median.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Modes {
     /// Share and median of the faster mode.
@@ -157,24 +159,26 @@ pub struct Modes {
     pub slow: (f64, f64),
 }
 
-/// Minimum share of values in a mode.
+/// Minimum share of the values that belong to each of two modes.
 const MODE_SHARE_MIN: f64 = 0.1;
 /// Minimum ratio of the slower mode's median to the faster one's.
 const MODES_RATIO_MIN: f64 = 1.5;
-/// Maximum spread within a mode, as a share of the distance between the modes, both logarithmic; a
-/// wider mode means one broad distribution.
+/// Maximum ratio of a mode's spread to the distance between the two modes, both of logarithms; above it, the values
+/// count as one mode.
 const MODE_SPREAD_MAX: f64 = 0.5;
 
-/// Minimum distance between modes in clock ticks. Closer values are one mode, which the clock's
-/// resolution divides.
+/// Minimum distance between two modes, in steps of the clock. Closer values are one mode, which the clock's resolution
+/// divides.
 const MODES_STEPS_MIN: f64 = 4.0;
 
+/// Minimum number of values in which two modes are looked for.
 const MODES_VALUES_MIN: u64 = 8;
+/// Minimum number of values in each of two modes.
 const MODE_VALUES_MIN: f64 = 2.0;
 
-/// Detects two modes in the values of a clock with steps of `clock_step`: splits the sorted
-/// logarithms where the variance between the halves is greatest (Otsu, 1979), and accepts the split
-/// if both halves are large, distant and narrow.
+/// Detects two modes in the values of a clock with steps of `clock_step`; `None` if they have one mode. Splits the
+/// sorted logarithms where the variance between the halves is greatest (Otsu, 1979), and accepts the split if both
+/// halves are large, distant and narrow.
 pub fn find_modes(values: &[f64], clock_step: f64) -> Option<Modes> {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
@@ -182,7 +186,7 @@ pub fn find_modes(values: &[f64], clock_step: f64) -> Option<Modes> {
     find_modes_of_counts(&counted, clock_step)
 }
 
-/// Detects two modes like [`find_modes`] in sorted values with their counts.
+/// Detects two modes like [`find_modes`] in sorted values, each given with the number of its occurrences.
 pub fn find_modes_of_counts(values: &[(f64, u64)], clock_step: f64) -> Option<Modes> {
     let logs: Vec<(f64, u64)> =
         values.iter().filter(|it| it.0 > 0.0 && it.1 > 0).map(|it| (it.0.ln(), it.1)).collect();
@@ -221,7 +225,7 @@ pub fn find_modes_of_counts(values: &[(f64, u64)], clock_step: f64) -> Option<Mo
     Some(Modes { fast: (share, faster), slow: (1.0 - share, slower) })
 }
 
-/// Returns the value below which a share `q` of sorted, counted values lies; 0 for no values.
+/// Returns the quantile `q` of sorted values, each given with the number of its occurrences; 0 for no values.
 fn quantile_counted(values: &[(f64, u64)], q: f64) -> f64 {
     let count: u64 = values.iter().map(|it| it.1).sum();
     let rank = (q * count as f64).ceil().max(1.0) as u64;
@@ -378,7 +382,7 @@ mod tests {
             assert!((low + high - (count + 1) as f64).abs() < 1e-9, "{count}: {low} to {high}");
         }
         // The normal distribution goes on where the binomial one ends.
-        assert!((end_rank(201) - end_rank(200) - 0.5).abs() < 0.1);
+        assert!((lower_bound_rank(201) - lower_bound_rank(200) - 0.5).abs() < 0.1);
         let turned = median_over_passes(&[-1.0, -2.0, -3.0, -4.0, -5.0, -6.0]).map(|it| -it);
         assert_eq!(turned.median, 3.5);
     }

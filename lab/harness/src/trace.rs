@@ -16,7 +16,7 @@ pub struct TraceRequest {
     pub ring_bytes: u64,
 }
 
-/// Recording of this process, stopped on drop.
+/// Recording of this process's probe events, which ends on drop.
 pub(crate) struct ActiveRecording<'a> {
     sites: &'a str,
     recording: Option<Recording>,
@@ -24,8 +24,9 @@ pub(crate) struct ActiveRecording<'a> {
 
 impl<'a> ActiveRecording<'a> {
     pub fn start(to: &'a TraceRequest) -> Result<Self, Fault> {
-        let refused =
-            |why: &dyn std::fmt::Display| Fault::new(format!("cannot record the round: {why}"));
+        let refused = |why: &dyn std::fmt::Display| {
+            Fault::new(format!("cannot record the probe events of the round: {why}"))
+        };
         let path = to.folder.join(format!("{}.trace", std::process::id()));
         let config = Config::last(path).ring_bytes(to.ring_bytes).threads_max(THREADS_MAX);
         let recording = Recording::start(config).map_err(|error| refused(&error))?;
@@ -45,7 +46,7 @@ impl Drop for ActiveRecording<'_> {
     }
 }
 
-/// Maximum number of threads with a ring; the trace notes if there were more.
+/// Maximum number of threads whose events are recorded; the trace notes if there were more.
 const THREADS_MAX: u64 = 2048;
 
 /// Returns the time in ns that the calling thread has waited for a CPU while runnable; `None` if

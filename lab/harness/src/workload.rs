@@ -87,7 +87,7 @@ pub trait Handover: Sized + Send + Sync + 'static {
 pub struct Role {
     /// Name of the role in records and faults.
     pub name: &'static str,
-    /// `true` if the participant's samples are measured; other participants only serve.
+    /// `true` if the participant is measured; `false` if it only serves the measured ones.
     pub measured: bool,
 }
 

@@ -437,7 +437,10 @@ fn pass_that_dies_is_a_fault_and_earlier_figures_are_kept() {
     let outcome = lab.expect("a sound plan").run(&mut (), &AtomicBool::new(false));
     let [(id, why)] = &outcome.faults[..] else { panic!("one fault: {:?}", outcome.faults) };
     assert_eq!(id, "die/late");
-    assert!(why.contains("the process of pass 1 failed: it exited early: signal: 9"), "{why}");
+    assert!(
+        why.contains("the process of pass 1 failed: exited before its last report: signal: 9"),
+        "{why}"
+    );
     // The others are measured in another process.
     for id in ["box/echo", "null/solo"] {
         let record = outcome.records.iter().find(|it| it.id == id).expect("measured");

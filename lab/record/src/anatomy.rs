@@ -13,7 +13,7 @@ pub struct Anatomy {
     pub stages: Vec<AnatomyStage>,
     /// Time of a hand-off from its start to its end.
     pub total: AnatomyStage,
-    /// Mean stages of the middle half and of the slowest hand-offs.
+    /// Mean time of each stage in the middle half of the hand-offs, and in the slowest ones.
     pub bands: Vec<AnatomyBand>,
     /// The physical floor of one hand-off, measured in the same run.
     pub floor: Option<AnatomyFloor>,
@@ -23,19 +23,19 @@ pub struct Anatomy {
     pub rounds_count: u64,
     /// Counts of events that could not be assigned to a hand-off and appear in no figure.
     pub unmatched: UnmatchedCounts,
-    /// Cost in ns of an enabled probe site without a value, with one value, and with two; a stage
-    /// that starts and ends on one thread contains this cost once.
+    /// Cost in ns of an enabled probe site with no value, with one and with two. A stage that starts and ends on one
+    /// thread contains this cost once.
     pub site_ns: [f64; 3],
     /// `true` if the cost of the probe sites was subtracted from the stages.
     pub net: bool,
     /// Resolution of the clock that times the stages, in nanoseconds.
     pub clock_step_ns: f64,
-    /// Time of one hand-off with the probe sites off: the benchmark's own figure in the same run,
-    /// if that figure is a time of hand-offs.
+    /// Time of one hand-off with the probe sites off, from the benchmark's figure in the same run; `None` if it times
+    /// something else.
     pub off_ns: Option<f64>,
-    /// Time of one hand-off with the probe sites on.
+    /// Time of one hand-off with the probe sites on, like `off_ns`.
     pub on_ns: Option<f64>,
-    /// The slowest hand-offs, if requested.
+    /// The slowest hand-offs; empty unless requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outliers: Vec<AnatomyOutlier>,
 }
@@ -53,14 +53,14 @@ pub struct AnatomyStage {
     pub p50_ns: f64,
     /// 99 % quantile over the hand-offs that include the stage.
     pub p99_ns: f64,
-    /// Mean over the middle half of all hand-offs by their time; a hand-off without this stage
-    /// counts as zero.
+    /// Mean time in the stage of the middle half of all hand-offs, ordered by duration; 0 counts for one without this
+    /// stage.
     pub mean_ns: f64,
     /// Share of the hand-off's time: `mean_ns` divided by the mean of the total.
     pub share: f64,
     /// `true` if the stage starts on one thread and ends on another.
     pub crosses: bool,
-    /// `true` if the stage contains the floor.
+    /// `true` if the stage includes the step that the floor measures.
     pub has_floor: bool,
 }
 
@@ -89,14 +89,14 @@ pub struct AnatomyFloor {
 /// Counts of events and hand-offs that could not be matched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnmatchedCounts {
-    /// Number of events out of order, or of another object than the previous event; the hand-offs
-    /// before and after are excluded.
+    /// Number of events out of order, or of another object than the event before; both adjacent hand-offs are
+    /// excluded.
     pub mismatched: u64,
     /// Number of acquisitions by the thread that had released the lock; these are no hand-offs and
     /// are excluded.
     #[serde(rename = "kept")]
     pub reacquired: u64,
-    /// Number of hand-offs whose start is not in the trace (the first of a batch); excluded.
+    /// Number of excluded hand-offs whose start is not in the trace, as that of the first in a batch.
     #[serde(rename = "begun_anew")]
     pub without_start: u64,
     /// Number of hand-offs whose arrival was recorded before the sender's event. They are included;
@@ -114,9 +114,9 @@ pub struct AnatomyOutlier {
     pub total_ns: f64,
     /// Duration of each stage.
     pub stages_ns: Vec<f64>,
-    /// Name of the slowest stage: the one farthest above its median.
+    /// Name of the stage whose duration exceeds its median the most.
     pub slow_stage: String,
-    /// Excess of the slowest stage over its median.
+    /// Time by which the slow stage exceeds its median.
     pub excess_ns: f64,
     /// Verdict on whether the hand-off was slow because its threads were off the CPU.
     pub off_cpu: OffCpuVerdict,
@@ -143,8 +143,8 @@ pub struct AnatomyOutlier {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OffCpuVerdict {
-    /// No: waiting for a CPU took less than a quarter of the excess, by the hand-off's threads or
-    /// by all participants of the round.
+    /// No: the hand-off's threads, or all participants of the round, waited for a CPU for less than a quarter of the
+    /// excess.
     No,
     /// Yes: the hand-off's threads waited for a CPU for at least a quarter of the excess.
     Yes,

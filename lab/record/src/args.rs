@@ -12,9 +12,9 @@ pub struct Param {
     pub help: &'static str,
     /// Notation of the argument's value.
     pub kind: ArgNotation,
-    /// Default value.
+    /// Value that the argument has unless the user sets it.
     pub default: u64,
-    /// Value in a smoke run, which only tests that the benchmark works.
+    /// Value in a smoke run, which runs each operation once as a test.
     pub smoke: u64,
     /// Smallest allowed value of the argument.
     pub min: u64,
@@ -22,7 +22,7 @@ pub struct Param {
     pub max: u64,
 }
 
-/// Notation of an argument's value.
+/// Notation of an argument's value: a plain number, a number of bytes, or a time span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArgNotation {
     /// A plain number: `64` or `1.5k`.
@@ -44,6 +44,7 @@ impl ArgNotation {
         }
     }
 
+    /// Parses a value in this notation; the error says what the text must be.
     pub(crate) fn parse_value(self, text: &str) -> Result<u64, String> {
         let parsed = match self {
             ArgNotation::Count => text.parse::<units::Count>().map(|it| it.0),
@@ -55,11 +56,12 @@ impl ArgNotation {
     }
 }
 
-/// Types that an argument of a benchmark can have.
+/// Type that an argument of a benchmark can have, such as `u32` or [`Bytes`].
 pub trait ArgType: Copy {
     /// Notation of the type's values.
     const NOTATION: ArgNotation;
-    /// Converts a value within its bounds. The bounds are checked against the type at compile time.
+    /// Converts a value that lies within the argument's bounds to this type. The bounds are checked against the type
+    /// at compile time.
     fn from_u64(value: u64) -> Self;
 }
 
@@ -102,7 +104,7 @@ impl ArgType for Nanos {
     }
 }
 
-/// The arguments of a workload; written with [`args!`](crate::args).
+/// Typed arguments of a workload, which [`args!`](crate::args) declares.
 pub trait Args: Sized {
     /// Declarations of the arguments, in order.
     const PARAMS: &'static [Param];
@@ -178,6 +180,7 @@ impl ArgValues {
         ArgValues::new(params, |param| param.smoke)
     }
 
+    /// Returns the value that `value` gives to each argument.
     fn new(params: &'static [Param], value: impl Fn(&Param) -> u64) -> ArgValues {
         let values = params.iter().map(|param| (param.name.to_string(), value(param))).collect();
         ArgValues { params: Params(params), values }
@@ -223,6 +226,7 @@ impl ArgValues {
         self.set_within(param, value, &param.kind.format_value(value))
     }
 
+    /// Sets an argument to `value`, which the user wrote as `text`; fails if it is out of bounds.
     fn set_within(&mut self, param: &Param, value: u64, text: &str) -> Result<(), ArgsError> {
         if value < param.min || value > param.max {
             return Err(ArgsError::Bounds {
@@ -236,7 +240,7 @@ impl ArgValues {
         Ok(())
     }
 
-    /// Returns all values by name.
+    /// Returns the values of all arguments by the arguments' names.
     pub fn by_name(&self) -> &BTreeMap<String, u64> {
         &self.values
     }
@@ -279,6 +283,7 @@ pub enum ArgsError {
 }
 
 impl ArgsError {
+    /// Creates the error for an unknown argument, which suggests a similar name or lists all names.
     fn unknown(name: &str, params: &[Param]) -> ArgsError {
         let nearest = params
             .iter()
@@ -289,7 +294,7 @@ impl ArgsError {
             Some((likeness, near)) if likeness > 0.8 => format!("; did you mean {near}?"),
             Some(_) => {
                 let names: Vec<_> = params.iter().map(|param| param.name).collect();
-                format!("; its arguments are {}", names.join(", "))
+                format!("; its arguments are {names}", names = names.join(", "))
             }
         };
         ArgsError::Unknown { name: name.to_string(), hint }

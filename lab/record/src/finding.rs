@@ -18,13 +18,13 @@ pub struct Finding {
     pub mend: Option<String>,
 }
 
-/// Severity of a finding, worst first.
+/// Severity of a finding, worst first: it disturbs figures, may matter, is unknown, or is fine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FindingLevel {
     /// The finding makes intervals wider or figures slower than necessary.
     Disturbs,
-    /// The finding matters only when figures of two machines are compared.
+    /// The finding matters only when figures of this machine are compared with those of another.
     Note,
     /// The state cannot be determined on this machine.
     Unknown,

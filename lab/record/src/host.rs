@@ -30,7 +30,7 @@ pub struct Host {
     pub kernel: String,
     /// Hypervisor, if the CPU reports one.
     pub hypervisor: Option<String>,
-    /// CPU vulnerabilities that are mitigated or open, in the kernel's words: `name: state`.
+    /// Known vulnerabilities of the CPU with the kernel's mitigation or exposure: `name: state`.
     pub mitigations: Vec<String>,
     /// Frequency governor of the first CPU.
     pub governor: Option<String>,
@@ -50,7 +50,7 @@ pub struct Host {
     pub isolation: Vec<String>,
     /// Mode of transparent huge pages.
     pub huge_pages: Option<String>,
-    /// `true` if hardware performance counters can be read.
+    /// `true` if programs can read the hardware performance counters.
     pub counters: bool,
     /// Load average over one minute at the start of the run.
     pub load_1min: f64,
@@ -69,7 +69,7 @@ pub struct Host {
     /// Libraries measured as peers, with their versions.
     #[serde(default)]
     pub peers: Vec<String>,
-    /// Version of the C library, whose locks and semaphores are peers too.
+    /// Name and version of the C library, whose locks and semaphores are peers too; `None` if unknown.
     #[serde(default)]
     pub libc: Option<String>,
 }

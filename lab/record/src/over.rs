@@ -31,14 +31,14 @@ pub struct ArgRange {
     step: Step,
 }
 
-/// Way in which the values of a range follow each other.
+/// Step between the values of a range: automatic, given by the user, or doubling.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Step {
-    /// At equal distances, so that there are about [`VALUES_WITHOUT_STEP`] values.
+    /// Equal steps, such that there are about [`VALUES_WITHOUT_STEP`] values.
     Even,
-    /// At this distance, in the notation of the argument.
+    /// Equal steps of this size, in the notation of the argument.
     By(String),
-    /// By doubling.
+    /// Doubling: each value is twice the previous one.
     Log,
 }
 
@@ -157,6 +157,7 @@ impl ArgRange {
         Ok(values)
     }
 
+    /// Returns `from`, its doubles below `to`, and `to`; fails if `from` is 0.
     fn doubling_values(&self, from: u64, to: u64) -> Result<Vec<u64>, ArgRangeError> {
         if from == 0 {
             let what = "the first value must be above 0 with :log";
@@ -172,6 +173,7 @@ impl ArgRange {
         Ok(values)
     }
 
+    /// Parses a bound of the range; fails if it lies outside the argument's bounds.
     fn parse_bound(&self, param: &Param, text: &str) -> Result<u64, ArgRangeError> {
         let value = self.parse_value(param.kind, text)?;
         if (param.min..=param.max).contains(&value) {

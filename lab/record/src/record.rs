@@ -8,6 +8,7 @@ use crate::spec::{ContenderKind, Unit, Wait};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
+/// Returns `true` for 0, which the JSON form omits.
 fn is_zero(value: &u64) -> bool {
     *value == 0
 }
@@ -44,14 +45,14 @@ pub struct Run {
     /// Smallest relative difference that this run can detect with one participant: the difference
     /// between two measurements of the same code. `None` until measured.
     pub null_one: Option<f64>,
-    /// Smallest relative difference that this run can detect in hand-overs between CPUs.
+    /// Smallest relative difference that this run can detect with participants on several CPUs.
     pub null_several: Option<f64>,
-    /// Proofs: known costs that this run planted and read back.
+    /// Costs of known size that this run added on purpose, with the values that it measured for them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub proofs: Vec<Proof>,
 }
 
-/// One figure of one contender.
+/// One figure of one contender, with the conditions of its measurement and the data behind it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     /// Id of the figure: the spec's id, or `spec/part`.
@@ -79,13 +80,13 @@ pub struct Record {
     /// The participants and their placement.
     #[serde(rename = "parties")]
     pub participants: Participants,
-    /// Time of the measurement, in nanoseconds since the Unix epoch.
+    /// Start of the benchmark's measurement, in nanoseconds since the Unix epoch.
     pub started_unix_ns: i64,
-    /// Figure and its quantiles.
+    /// The figure with its interval and quantiles.
     pub summary: Summary,
     /// Operations per second, of all measured participants together.
     pub rate_per_s: f64,
-    /// Bytes moved per second, if the operation moves bytes.
+    /// Bytes moved per second; `None` if the operation moves no bytes.
     pub bytes_per_s: Option<f64>,
     /// Number of CPUs used in user space by the process, or by all participants' processes, during the measurement: 2.0
     /// is two busy CPUs.
@@ -102,13 +103,13 @@ pub struct Record {
     /// Page faults per second that waited for a disk.
     #[serde(default)]
     pub faults_major_per_s: f64,
-    /// Resource usage by role, and of threads without a role; empty if there is only one role.
+    /// Resource usage of each role, and of threads without a role; empty if there is only one role.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub roles: Vec<RoleUsage>,
     /// Figure of an empty operation timed in the same way, in the record's unit; shown for
     /// comparison, never subtracted.
     pub empty: Option<f64>,
-    /// Ratio of the figure to its floor.
+    /// Ratio of the figure to its floor; `None` without a floor.
     pub floor: Option<Ratio>,
     /// Ratios to the peers that wait in the same way.
     pub peers: Vec<Ratio>,
@@ -119,7 +120,7 @@ pub struct Record {
     pub modes: Vec<FigureMode>,
     /// Further quantities recorded by the workload, by name (`slept_share`).
     pub counters: BTreeMap<String, f64>,
-    /// Hardware counters per operation, if the machine has them.
+    /// Hardware counters per operation; `None` if the machine has none.
     pub hardware: Option<HardwareCounts>,
     /// Rounds in order of measurement, for later comparison of runs.
     pub rounds: Vec<Round>,
@@ -127,7 +128,7 @@ pub struct Record {
     pub histogram: String,
     /// Warnings about this figure.
     pub warnings: Vec<Warning>,
-    /// Breakdown of one hand-off's time, if it was measured.
+    /// Breakdown of one hand-off's time; `None` if it was not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub anatomy: Option<Box<Anatomy>>,
 }
@@ -147,7 +148,7 @@ impl Record {
 /// Participants of a benchmark, and their placement.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Participants {
-    /// The role of each participant, in order.
+    /// Name of each participant's role, in the order of the participants.
     pub roles: Vec<String>,
     /// CPU of each participant.
     pub cpus: Vec<u32>,
@@ -157,7 +158,7 @@ pub struct Participants {
     pub processes: bool,
     /// Pause before each hand-over, in nanoseconds.
     pub idle_gap_ns: u64,
-    /// CPU of the busy neighbour thread, if there was one.
+    /// CPU of the busy neighbour thread; `None` if there was none.
     pub neighbour_cpu: Option<u32>,
 }
 
@@ -222,7 +223,7 @@ pub struct Summary {
     /// Number of samples; a sample is a batch of operations, or one operation if that is long
     /// enough.
     pub samples: u64,
-    /// Median number of operations in a sample.
+    /// Median number of operations in a sample; 1 if each operation was timed singly.
     pub batch: u64,
     /// **The figure**: the median of the passes' figures, each the median of its rounds' figures. A
     /// round's figure is the median of operations timed alone, and a mean of batches (see
@@ -231,7 +232,7 @@ pub struct Summary {
     /// Lower bound of the figure's 95 % interval, built from the passes; `None` with too few passes.
     #[serde(default)]
     pub low: Option<f64>,
-    /// Upper bound of the figure's 95 % interval.
+    /// Upper bound of the figure's 95 % interval; `None` with too few passes.
     #[serde(default)]
     pub high: Option<f64>,
     /// Figure without disturbed rounds and samples; `None` if none was disturbed or too few remain.
@@ -250,13 +251,13 @@ pub struct Summary {
     /// are of batches: see [`Summary::quantiles`].)
     #[serde(default)]
     pub p50: Option<f64>,
-    /// 90 % quantile.
+    /// 90 % quantile of the durations of operations timed alone.
     #[serde(default)]
     pub p90: Option<f64>,
-    /// 99 % quantile.
+    /// 99 % quantile of the durations of operations timed alone.
     #[serde(default)]
     pub p99: Option<f64>,
-    /// 99.9 % quantile.
+    /// 99.9 % quantile of the durations of operations timed alone.
     #[serde(default)]
     pub p999: Option<f64>,
     /// Duration of the longest operation timed alone.
@@ -290,20 +291,20 @@ impl std::fmt::Display for TimingKind {
 pub struct Quantiles {
     /// Duration of the shortest operation.
     pub min: f64,
-    /// 50 % quantile.
+    /// Median duration.
     pub p50: f64,
-    /// 90 % quantile.
+    /// 90 % quantile of the durations.
     pub p90: f64,
-    /// 99 % quantile.
+    /// 99 % quantile of the durations.
     pub p99: f64,
-    /// 99.9 % quantile.
+    /// 99.9 % quantile of the durations.
     pub p999: f64,
     /// Duration of the longest operation.
     pub max: f64,
 }
 
 impl Summary {
-    /// Returns the timing method: one operation at a time, or batches.
+    /// Returns how the operations were timed: one at a time, or in batches.
     pub fn timing_kind(&self) -> TimingKind {
         if self.batch <= 1 { TimingKind::Single } else { TimingKind::Batch }
     }
@@ -319,8 +320,8 @@ impl Summary {
         Some(if self.median > 0.0 { (high - low) / 2.0 / self.median } else { 0.0 })
     }
 
-    /// Returns the quantiles of the operations' durations; `None` if no operation was timed alone,
-    /// since quantiles of batch means say nothing about operations.
+    /// Returns the quantiles of the operations' durations; `None` if no operation was timed alone. Quantiles of the
+    /// means of batches say nothing about operations.
     pub fn quantiles(&self) -> Option<Quantiles> {
         if self.timing_kind() == TimingKind::Batch && self.single_ops == 0 {
             return None;
@@ -382,16 +383,15 @@ pub struct Round {
     pub pass: u32,
     /// Index of the round's block; rounds of one block are compared with each other.
     pub block: u32,
-    /// Figure of the round. For operations timed alone, their median; if the clock's resolution is
-    /// too coarse for a median (above 5 % of it), the mean of all but the greatest 1 %. For batches,
-    /// the median of ten means, each over the batches of a tenth of the round: a cost that recurs
-    /// every few operations is in each mean, and a burst of foreign work is in one or two.
+    /// Figure of the round: the median of operations timed alone, or the median of ten means of batches. If the
+    /// clock's resolution is too coarse for a median (above 5 % of it), it is the mean of all operations but the
+    /// greatest 1 %. Each of the ten means is over the batches of a tenth of the round: a cost that recurs every few
+    /// operations is in each mean, and a burst of foreign work is in one or two.
     pub median: f64,
-    /// 99 % quantile of the round's samples: of the operations' times if each was timed singly, otherwise of the
-    /// means of the batches.
+    /// 99 % quantile of the round's samples, which are operations timed singly or else means of batches.
     pub p99: f64,
-    /// Total time divided by total operations. Unlike the median, the mean moves if another thread
-    /// spins on the partner's CPU.
+    /// Mean time of an operation: the total time divided by the number of operations. Unlike the median, the mean
+    /// moves if another thread spins on the partner's CPU.
     pub mean: f64,
     /// Steal time during the round, as a share of the machine's CPU time.
     pub steal: f64,
@@ -406,13 +406,12 @@ pub struct Round {
     pub is_disturbed: bool,
 }
 
-/// Ratio of this record's figure to another figure: the median over passes of the medians of the
-/// ratios within blocks.
+/// Ratio of this record's figure to another figure: the median of the passes' ratios, each the median over blocks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
     /// Id of the other figure.
     pub id: String,
-    /// Contender of the other figure.
+    /// Name of the contender that has the other figure.
     pub contender: String,
     /// Value of the other figure, measured in the same blocks as this record's figure.
     pub other: f64,
@@ -421,7 +420,7 @@ pub struct Ratio {
     /// Lower bound of the ratio's 95 % interval, built from the passes; `None` with too few passes.
     #[serde(default)]
     pub low: Option<f64>,
-    /// Upper bound of the ratio's 95 % interval.
+    /// Upper bound of the ratio's 95 % interval; `None` with too few passes.
     #[serde(default)]
     pub high: Option<f64>,
 }
@@ -473,7 +472,7 @@ pub struct Warning {
     pub text: String,
 }
 
-/// Kinds of warnings.
+/// Cause of a warning about a figure, such as disturbance, drift or too few passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WarningCode {
@@ -487,7 +486,7 @@ pub enum WarningCode {
     Bimodal,
     /// The interval is still wide at the end of the run.
     Wide,
-    /// The rounds' figures drifted from the first to the last.
+    /// The rounds' figures changed from the first to the last third of the rounds.
     Drift,
     /// The figure lies below the resolution of the clock and the measuring loop.
     Resolution,
@@ -527,7 +526,7 @@ impl WarningCode {
     }
 }
 
-/// A run with its records: the output of `show --json` and of exports.
+/// A run with its records, as written by `show --json` and by exports.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Document {
     /// Version of the JSON form.
@@ -556,13 +555,15 @@ impl std::fmt::Display for Record {
             Unit::Count => format!("{value:.1}"),
         };
         let it = &self.summary;
-        write!(f, "{} [{}] {} ", self.id, self.contender, show(it.median))?;
+        let (id, contender, figure) = (&self.id, &self.contender, show(it.median));
+        write!(f, "{id} [{contender}] {figure} ")?;
         let ends = it.interval_bounds().map(|(low, high)| format!("{}..{}", show(low), show(high)));
         let p99 = it.quantiles().map(|it| format!("p99 {}", show(it.p99)));
         let beside: Vec<String> = ends.into_iter().chain(p99).collect();
         write!(f, "({})", beside.join(", "))?;
         for ratio in self.floor.iter().chain(&self.peers) {
-            write!(f, ", {:.2} x {}", ratio.ratio, ratio.contender)?;
+            let Ratio { ratio, contender, .. } = ratio;
+            write!(f, ", {ratio:.2} x {contender}")?;
         }
         for warning in &self.warnings {
             write!(f, "; {}", warning.text)?;

@@ -14,13 +14,13 @@ pub struct Spec {
     pub what: &'static str,
     /// Unit of all figures of this benchmark.
     pub unit: Unit,
-    /// Id (of a spec, or `spec/part`) of the floor, the lower bound set by hardware or kernel,
-    /// measured in the same blocks. `None` only for floors themselves.
+    /// Id of the floor (of a spec, or `spec/part`): the lower bound set by hardware or kernel, measured in the same
+    /// blocks. `None` only for floors themselves.
     pub floor: Option<&'static str>,
     /// Further floors, for contenders that wait in another way than `floor`. Each contender is
     /// compared with the first floor that waits in the same way.
     pub floors: &'static [&'static str],
-    /// Name of the older program that measured this operation first, if any.
+    /// Name of the older program that measured this operation first; `None` if there is none.
     pub classic: Option<&'static str>,
     /// `true` if the default run includes the benchmark.
     pub ladder: bool,
@@ -42,8 +42,8 @@ pub struct Spec {
 }
 
 impl Spec {
-    /// Declares a benchmark at the caller's source location: in nanoseconds, with one figure and one
-    /// participant, without a floor, not in the default run.
+    /// Declares a benchmark at the caller's source location, with defaults for all else. The unit is nanoseconds; it
+    /// has one figure and one participant, no floor, and is not in the default run.
     #[track_caller]
     pub const fn new(id: &'static str, what: &'static str) -> Spec {
         let place = Location::caller();
@@ -69,12 +69,12 @@ impl Spec {
         Spec { unit, ..self }
     }
 
-    /// Sets the floor.
+    /// Sets the id of the floor.
     pub const fn floor(self, id: &'static str) -> Spec {
         Spec { floor: Some(id), ..self }
     }
 
-    /// Sets further floors, for contenders that wait in another way than the floor.
+    /// Sets the ids of further floors, for contenders that wait in another way than the floor.
     pub const fn floors(self, ids: &'static [&'static str]) -> Spec {
         Spec { floors: ids, ..self }
     }
@@ -89,7 +89,7 @@ impl Spec {
         Spec { ladder: true, ..self }
     }
 
-    /// Sets the named figures of a benchmark with several.
+    /// Sets the parts, for a benchmark with several figures.
     pub const fn parts(self, parts: &'static [Part]) -> Spec {
         Spec { parts, ..self }
     }
@@ -125,10 +125,9 @@ pub struct Part {
     pub name: &'static str,
     /// Description of the figure in one line.
     pub what: &'static str,
-    /// Floor of this part; `None` for the spec's floor.
+    /// Id of this part's floor; `None` for the spec's floor.
     pub floor: Option<&'static str>,
-    /// Waiting strategy of the operations in this figure, if it covers only some; `None` for the
-    /// contender's strategy.
+    /// Waiting strategy of this part's operations; `None` if it is the contender's strategy.
     pub waits: Option<Wait>,
     /// `true` if the default run shows this figure.
     pub ladder: bool,
@@ -143,7 +142,7 @@ impl Part {
         Part { name, what, floor: None, waits: None, ladder: true, optional: false }
     }
 
-    /// Sets the floor of this part.
+    /// Sets the id of this part's floor.
     pub const fn floor(mut self, id: &'static str) -> Part {
         self.floor = Some(id);
         self
@@ -155,20 +154,20 @@ impl Part {
         self
     }
 
-    /// Declares that the figure may be absent.
+    /// Declares that the figure may be absent without an error.
     pub const fn optional(mut self) -> Part {
         self.optional = true;
         self
     }
 
-    /// Hides the figure in the default run's table.
+    /// Excludes the figure from the default run's table.
     pub const fn off_ladder(mut self) -> Part {
         self.ladder = false;
         self
     }
 }
 
-/// Unit of a figure.
+/// Unit of a figure: nanoseconds, bytes, or none for a count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
@@ -190,7 +189,7 @@ impl fmt::Display for Unit {
     }
 }
 
-/// Strategy by which a contender waits for another participant.
+/// Strategy by which a contender waits for another participant: none, spinning, sleeping, or both.
 ///
 /// Ratios are computed only between contenders that wait in the same way: one that spins answers
 /// in the time of a cache-line transfer, one that sleeps in the time of a wake-up, and their
@@ -225,8 +224,8 @@ impl Wait {
         }
     }
 
-    /// Returns `true` if a floor that waits like `self` is a lower bound of a contender that waits
-    /// like `contender`: both wait in the same way, or the floor does not wait.
+    /// Returns `true` if a floor that waits like `self` is a lower bound of a contender that waits like `contender`.
+    /// Both wait in the same way, or the floor does not wait.
     pub fn is_lower_bound_for(self, contender: Wait) -> bool {
         self.is_none() || self == contender
     }
@@ -237,7 +236,7 @@ impl Wait {
 pub struct Contender {
     /// Name of the contender in tables: `handover`, `eventfd`, `parking_lot`.
     pub name: &'static str,
-    /// Kind of the implementation.
+    /// Kind of the implementation: ours, peer, floor or null.
     pub kind: ContenderKind,
     /// The only contender that this one is compared with; `None` if it is compared with all.
     pub rival_of: Option<&'static str>,
@@ -272,7 +271,7 @@ impl Contender {
         Contender::new(name, ContenderKind::Null)
     }
 
-    /// Restricts comparison to our contender `rival`, which has the same function.
+    /// Restricts the comparison of this contender to our contender `rival`, which has the same function.
     pub const fn compared_only_with(self, rival: &'static str) -> Contender {
         Contender { rival_of: Some(rival), ..self }
     }
@@ -292,8 +291,8 @@ impl Contender {
         part.and_then(|part| part.waits).unwrap_or(self.waits)
     }
 
-    /// Returns `true` if the ratio of this contender to `other` is reported: `other` is a peer (or
-    /// the second contender of a null benchmark), and neither is restricted to another contender.
+    /// Returns `true` if the ratio of this contender to `other` is reported. It is if `other` is a peer (or the second
+    /// contender of a null benchmark), and neither is restricted to another contender.
     pub fn is_compared_with(&self, other: &Contender) -> bool {
         let is_for = |one: &Contender, other: &Contender| {
             one.rival_of.is_none_or(|rival| rival == other.name || one.rival_of == other.rival_of)
@@ -304,7 +303,7 @@ impl Contender {
     }
 }
 
-/// Kind of a contender.
+/// Kind of a contender: ours, a peer, a floor, or one of two equal ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ContenderKind {
@@ -312,9 +311,9 @@ pub enum ContenderKind {
     Ours,
     /// An alternative implementation that a user could choose instead.
     Peer,
-    /// A lower bound set by hardware, compiler or kernel, or a property of the machine.
+    /// A lower bound that hardware, compiler or kernel sets, or a property of the machine.
     Floor,
-    /// The same code measured twice; the difference is the smallest that the machine can resolve.
+    /// One of two contenders with the same code; their difference is the smallest that the machine can resolve.
     Null,
 }
 

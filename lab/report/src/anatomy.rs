@@ -5,10 +5,10 @@ use crate::svg::{Axis, AxisName, Chart, Mark, Point, Quantity, Series, SeriesRol
 use crate::text::{Line, Style, Tone, wrap};
 use handover_record::{Anatomy, AnatomyOutlier, Document, Record, Unit};
 
-/// Maximum duration of a group of hand-offs that the chart draws, relative to that of typical
-/// hand-offs. A longer bar would shrink the typical one to a line; only the table lists it.
+/// Maximum duration of a drawn group of hand-offs, relative to the duration of typical hand-offs. A longer bar would
+/// shrink the typical one to a line; only the table lists it.
 const DRAWN_MAX: f64 = 6.0;
-/// Share of hand-offs without matched events above which a note warns that the others may not be typical.
+/// Share of hand-offs without matched events above which a note says that the figures may not be typical.
 const UNFIT_SHARE_MAX: f64 = 0.2;
 
 /// Iterates over the records of a document that have an anatomy.
@@ -28,7 +28,7 @@ pub fn render_anatomy(record: &Record, width: usize, style: Style) -> String {
     lines.push(head);
     lines.extend(wrap(&anatomy.total.what, Tone::Faint, 2, width));
     lines.push(Line::default());
-    lines.extend(stages(anatomy, width));
+    lines.extend(stage_table(anatomy, width));
     lines.push(Line::default());
     lines.extend(wrap(&anatomy.line, Tone::Strong, 2, width));
     lines.push(Line::default());
@@ -47,8 +47,8 @@ pub fn render_anatomy(record: &Record, width: usize, style: Style) -> String {
     crate::table::render(lines, width, style)
 }
 
-/// Renders the table of stages.
-fn stages(anatomy: &Anatomy, width: usize) -> Vec<Line> {
+/// Returns the lines of the table of stages.
+fn stage_table(anatomy: &Anatomy, width: usize) -> Vec<Line> {
     const NAME: usize = 10;
     const COLUMN: usize = 10;
     let mut head = Line::default();
@@ -164,7 +164,7 @@ pub(crate) fn anatomy_notes(anatomy: &Anatomy) -> Vec<String> {
 pub(crate) fn describe_outlier(outlier: &AnatomyOutlier) -> String {
     let waited = match (outlier.off_cpu_ns, outlier.run_delay_ns) {
         (Some(0), _) | (None, 0) => String::new(),
-        (Some(off_ns), _) => format!(" for {} of it", ns(off_ns as f64)),
+        (Some(off_ns), _) => format!(" for {time} of the hand-off", time = ns(off_ns as f64)),
         (None, delay) => {
             format!(", the participants of its round waited {} for a CPU", ns(delay as f64))
         }
@@ -182,8 +182,8 @@ pub(crate) fn describe_outlier(outlier: &AnatomyOutlier) -> String {
     )
 }
 
-/// Draws the stages of typical and slow hand-offs as stacked bars, `width_px` wide. `None` for a
-/// record without an anatomy.
+/// Draws the stages of typical and slow hand-offs as stacked bars, `width_px` wide; `None` for a record without an
+/// anatomy.
 pub fn anatomy_chart(record: &Record, width_px: f64) -> Option<Chart> {
     let anatomy = record.anatomy.as_ref()?;
     let sum = |stages_ns: &[f64]| stages_ns.iter().sum::<f64>();
@@ -196,7 +196,7 @@ pub fn anatomy_chart(record: &Record, width_px: f64) -> Option<Chart> {
     });
     let time = Axis::linear("time of one hand-off", Quantity::Nanos).with_included_value(0.0);
     let mut chart = Chart::new(
-        format!("{} [{}]: {}", record.spec, record.contender, anatomy.line),
+        format!("{id} [{}]: {sum}", record.contender, id = record.spec, sum = anatomy.line),
         time,
         Axis::with_names(names.collect()),
     )

@@ -31,8 +31,8 @@ pub const PROCESSES_MIN: usize = 5;
 /// Maximum corrected p-value of a verdict, below the documented one in a hundred. Two of the 252
 /// ways to divide five processes per side reach it.
 pub(crate) const P_CORRECTED_MAX: f64 = 0.008;
-/// Maximum uncorrected p-value (Mann-Whitney) of a verdict, required in addition to [`P_CORRECTED_MAX`], so that one
-/// outlying process cannot cause a verdict.
+/// Maximum p-value of the Mann-Whitney test of one figure for a verdict. It is required in addition to
+/// [`P_CORRECTED_MAX`], so that one outlying process cannot cause a verdict.
 pub(crate) const P_UNCORRECTED_MAX: f64 = 0.05;
 
 /// Statistic that represents the rounds of a process as one value.
@@ -49,7 +49,7 @@ pub enum Statistic {
 
 impl Statistic {
     const ALL: [Statistic; 3] = [Statistic::Median, Statistic::BestTenth, Statistic::P99];
-    /// The statistics of the figure itself; the figure's row shows one of them.
+    /// Statistics of which the row of a figure shows one; the 99 % quantile has a row of its own.
     const FIGURE: [Statistic; 2] = [Statistic::Median, Statistic::BestTenth];
 
     /// Returns the name of the statistic as tables print it.
@@ -61,6 +61,7 @@ impl Statistic {
         }
     }
 
+    /// Returns the value of a record by this statistic; NaN if it has none.
     fn value(self, record: &Record) -> f64 {
         match self {
             Statistic::Median => return record.summary.median,
@@ -77,12 +78,12 @@ impl Statistic {
     }
 }
 
-/// Maximum estimate of further processes per side that is reported.
+/// Maximum number of further processes per side that is estimated and reported.
 pub const FURTHER_PROCESSES_MAX: u32 = 200;
-/// Ratio of a difference to the half-width of its 95 % interval from which it is significant among the other figures.
+/// Number of half-widths of its 95 % interval above which a difference counts as significant in an estimate.
 const SIGNIFICANT_HALF_WIDTHS: f64 = 1.5;
 
-/// Minimum number of rounds for the best-tenth statistic.
+/// Minimum number of rounds from which their best tenth is determined.
 const ROUNDS_OF_TENTH_MIN: usize = 10;
 
 /// Options of a comparison of two sides.
@@ -132,7 +133,7 @@ impl Verdict {
 /// One of the two compared sets of runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Side {
-    /// Name by which the user requested the runs.
+    /// Name by which the user selected the runs.
     pub name: String,
     /// Ids of the runs, each a process.
     pub runs: Vec<String>,
@@ -168,18 +169,18 @@ pub struct Row {
     pub high: Option<f64>,
     /// p-value of the Mann-Whitney test of this figure alone.
     pub p: f64,
-    /// Probability that chance alone changes any figure of the comparison as much in this direction
-    /// (Westfall and Young).
+    /// Probability that chance alone changes any of the compared figures as much in this direction (Westfall and
+    /// Young).
     pub p_corrected: f64,
     /// Cliff's delta: 1 if each value of B is above each of A, -1 if each is below.
     pub delta: f64,
     /// Smallest relative difference that gives a verdict: the greater of threshold and resolution.
     pub least: f64,
-    /// Smallest relative increase that most such comparisons would detect, by the more sensitive of median and best
-    /// tenth; `None` if no increase would, or without an interval.
+    /// Smallest relative increase of the figure that most such comparisons would detect; `None` if none, or without an
+    /// interval. It is by the more sensitive of median and best tenth.
     pub found: Option<f64>,
-    /// Number of further processes per side that would give a verdict, estimated if the figure is too noisy; `None` with a
-    /// verdict, without an estimate, or above [`FURTHER_PROCESSES_MAX`].
+    /// Estimated number of further processes per side that would give a verdict; `None` with a verdict or without an
+    /// estimate. Estimates above [`FURTHER_PROCESSES_MAX`] are not reported.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub further_processes: Option<u32>,
     /// Verdict on the figure.
@@ -199,18 +200,18 @@ pub struct Comparison {
     pub b: Side,
     /// Smallest relative difference that counts as a change: 0.02 is 2 %.
     pub threshold: f64,
-    /// Resolution of these runs for figures of one participant: the difference measured between two
-    /// equal contenders in the same processes, by the better statistic.
+    /// Resolution for figures of one participant, by the better statistic: the measured difference between two equal
+    /// contenders. These were measured in the same processes.
     pub visible_one: Option<f64>,
-    /// Resolution for figures of several participants across CPUs.
+    /// Resolution for figures of several participants, by the better statistic.
     pub visible_several: Option<f64>,
     /// Resolution for figures of one participant, by the noisier of median and best tenth.
     pub visible_one_most: Option<f64>,
-    /// Resolution for figures across CPUs, by the noisier of median and best tenth.
+    /// Resolution for figures of several participants, by the noisier of median and best tenth.
     pub visible_several_most: Option<f64>,
-    /// Median of the increases that would be detected ([`Row::found`]), over the figures of one participant.
+    /// Median over the figures of one participant of the increases that would be detected ([`Row::found`]).
     pub found_one: Option<f64>,
-    /// Median of the increases that would be detected ([`Row::found`]), over the figures across CPUs.
+    /// Median over the figures of several participants of the increases that would be detected ([`Row::found`]).
     pub found_several: Option<f64>,
     /// Figures that both sides have, in the order of side A.
     pub rows: Vec<Row>,
@@ -251,11 +252,11 @@ impl Comparison {
 /// # Cost
 /// 0.1 s for 200 figures of 8 processes per side. Above 13,000 permutations, 5,000 random ones.
 pub fn compare(a: (&str, &[Document]), b: (&str, &[Document]), rules: Rules) -> Comparison {
-    let (a_measured, b_measured) = (measured(a.1), measured(b.1));
+    let (a_measured, b_measured) = (without_smoke_runs(a.1), without_smoke_runs(b.1));
     let smoke_count = a.1.len() + b.1.len() - a_measured.len() - b_measured.len();
     let (a, b) = ((a.0, &*a_measured), (b.0, &*b_measured));
-    let table = Table::of(a.1, b.1);
-    let visible = table.visible();
+    let table = Table::new(a.1, b.1);
+    let visible = table.resolutions();
     // One row per statistic of the figure, and one for its p99 if operations were timed singly.
     let mut figures: Vec<Vec<Row>> = Vec::new();
     let mut tests: Vec<family::TestValues> = Vec::new();
@@ -311,7 +312,8 @@ pub fn compare(a: (&str, &[Document]), b: (&str, &[Document]), rules: Rules) -> 
     let (found_one, found_several) = (found(false), found(true));
     let shown = |rows: Vec<Row>| {
         let mut rows = rows.into_iter();
-        let figure = rows.next().zip(rows.next()).map(|(median, tenth)| chosen([median, tenth]));
+        let figure =
+            rows.next().zip(rows.next()).map(|(median, tenth)| choose_row([median, tenth]));
         figure.into_iter().chain(rows)
     };
     let rows = figures.into_iter().flat_map(shown).collect();
@@ -324,8 +326,8 @@ pub fn compare(a: (&str, &[Document]), b: (&str, &[Document]), rules: Rules) -> 
     let [visible_one_most, visible_several_most] = by(f64::max);
     Comparison {
         schema: COMPARISON_SCHEMA,
-        a: side(a),
-        b: side(b),
+        a: describe_side(a),
+        b: describe_side(b),
         threshold: rules.threshold,
         visible_one,
         visible_several,
@@ -340,8 +342,8 @@ pub fn compare(a: (&str, &[Document]), b: (&str, &[Document]), rules: Rules) -> 
     }
 }
 
-/// Sets [`Row::found`], the smallest increase that the comparison would have found: the smallest one that has the
-/// verdict `worse`, plus half the width of the ratio's interval.
+/// Sets [`Row::found`] of all rows: the smallest increase that would have the verdict `worse`, plus half the
+/// interval's width.
 fn set_detectable_increases(
     figures: &mut [Vec<Row>],
     tests: &[family::TestValues],
@@ -371,8 +373,8 @@ fn set_detectable_increases(
     }
 }
 
-/// Returns the runs of a side without its smoke runs; all runs if there are no others.
-fn measured(side: &[Document]) -> Vec<&Document> {
+/// Returns the runs of a side that are no smoke runs; all of them if it has only smoke runs.
+fn without_smoke_runs(side: &[Document]) -> Vec<&Document> {
     let is_measured = |document: &&Document| document.run.profile != "smoke";
     match side.iter().any(|it| is_measured(&it)) {
         true => side.iter().filter(is_measured).collect(),
@@ -380,10 +382,10 @@ fn measured(side: &[Document]) -> Vec<&Document> {
     }
 }
 
-/// Selects one of a figure's two rows, by the median or by the best tenth: the one that differs, or else the one with
-/// the narrower interval. A figure that is better by one statistic and worse by the other has the verdict "too noisy",
-/// and it is the same only if it is by both: the best tenth alone does not show a median that may have moved.
-fn chosen([median, tenth]: [Row; 2]) -> Row {
+/// Returns the row to show for a figure, by its median or its best tenth: the one that differs, or else has the
+/// narrower interval. A figure that is better by one statistic and worse by the other has the verdict "too noisy", and
+/// it is the same only if it is by both: the best tenth alone does not show a median that may have moved.
+fn choose_row([median, tenth]: [Row; 2]) -> Row {
     let differs = |row: &Row| matches!(row.verdict, Verdict::Better | Verdict::Worse);
     let is_bounded = |row: &Row| width(row) < f64::INFINITY;
     match (differs(&median), differs(&tenth)) {
@@ -400,7 +402,7 @@ fn chosen([median, tenth]: [Row; 2]) -> Row {
     }
 }
 
-/// Returns the width of a row's interval as a logarithm; infinite without an interval or a verdict.
+/// Returns the width of the interval of a row's ratio, as a logarithm; infinite without an interval or a verdict.
 fn width(row: &Row) -> f64 {
     match (row.low, row.high) {
         (Some(low), Some(high)) if row.why.is_empty() => (high / low).ln(),
@@ -408,7 +410,8 @@ fn width(row: &Row) -> f64 {
     }
 }
 
-fn side((name, documents): (&str, &[&Document])) -> Side {
+/// Returns the description of a side from its name and its runs.
+fn describe_side((name, documents): (&str, &[&Document])) -> Side {
     let build = |document: &&Document| match document.run.commit.as_str() {
         "" => document.run.version.clone(),
         commit => format!("{} ({commit})", document.run.version),
@@ -426,11 +429,12 @@ fn side((name, documents): (&str, &[&Document])) -> Side {
 struct FigureKey {
     id: String,
     contender: String,
+    /// Arguments, placement and other conditions of the measurement, as text.
     setting: String,
 }
 
 impl FigureKey {
-    fn of(record: &Record) -> FigureKey {
+    fn from_record(record: &Record) -> FigureKey {
         let mut setting: Vec<String> =
             record.args.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let participants = &record.participants;
@@ -456,29 +460,30 @@ impl FigureKey {
         }
     }
 
+    /// Returns the text that names the figure: its id, contender and setting.
     fn label(&self) -> String {
         match self.setting.as_str() {
             "" => format!("{} [{}]", self.id, self.contender),
-            setting => format!("{} [{}] {setting}", self.id, self.contender),
+            setting => format!("{id} [{}] {setting}", self.contender, id = self.id),
         }
     }
 }
 
 /// Values of a figure in all processes of both sides.
-struct Cell {
+struct FigureValues {
     unit: Unit,
     kind: ContenderKind,
-    /// `true` if several participants were measured.
+    /// `true` if the participants use several CPUs.
     several: bool,
-    /// `true` if the runs were smoke runs.
+    /// `true` if a run of the figure was a smoke run.
     smoke: bool,
     /// Values of all processes by [`Statistic`], side A's first; NaN for a process without the
     /// figure.
     values: [Vec<f64>; 3],
 }
 
-impl Cell {
-    /// Returns the number of processes in a range that have the figure.
+impl FigureValues {
+    /// Returns the number of processes with indices in `from..to` that have the figure.
     fn count(&self, from: usize, to: usize) -> usize {
         finite(&self.values[0][from..to]).len()
     }
@@ -501,25 +506,27 @@ fn finite(values: &[f64]) -> Vec<f64> {
 
 /// All figures of both sides, in order of first appearance.
 struct Table {
+    /// Number of processes of side A.
     a_count: usize,
     /// Number of processes of both sides.
     count: usize,
     /// Keys of the compared figures, one for each row.
     keys: Vec<FigureKey>,
-    cells: BTreeMap<FigureKey, Cell>,
+    /// Values of each figure.
+    cells: BTreeMap<FigureKey, FigureValues>,
 }
 
 impl Table {
-    fn of(a: &[&Document], b: &[&Document]) -> Table {
+    fn new(a: &[&Document], b: &[&Document]) -> Table {
         let count = a.len() + b.len();
         let mut table = Table { a_count: a.len(), count, keys: Vec::new(), cells: BTreeMap::new() };
         for (place, document) in a.iter().chain(b).enumerate() {
             for record in &document.records {
-                let key = FigureKey::of(record);
+                let key = FigureKey::from_record(record);
                 if !table.cells.contains_key(&key) {
                     table.keys.push(key.clone());
                 }
-                let cell = table.cells.entry(key).or_insert_with(|| Cell {
+                let cell = table.cells.entry(key).or_insert_with(|| FigureValues {
                     unit: record.unit,
                     kind: record.kind,
                     several: record.participants.has_several_cpus(),
@@ -535,9 +542,9 @@ impl Table {
         table
     }
 
-    /// Iterates over the figures that are listed: ours, or the floor if there is none of ours, or
-    /// else every contender; every contender but the nulls if `all`.
-    fn cells(&self, all: bool) -> impl Iterator<Item = (&FigureKey, &Cell)> {
+    /// Iterates over the figures to compare: ours, or else the floors, or else all; with `all`, every contender except
+    /// the nulls.
+    fn cells(&self, all: bool) -> impl Iterator<Item = (&FigureKey, &FigureValues)> {
         let kinds = |id: &str, wanted: ContenderKind| {
             self.cells.iter().any(|(key, cell)| key.id == id && cell.kind == wanted)
         };
@@ -555,17 +562,17 @@ impl Table {
         })
     }
 
-    /// Returns the resolution for one participant and for several, each by [`Statistic`]: the
-    /// largest difference between equal contenders, within the processes and between the sides.
-    fn visible(&self) -> [[Option<f64>; 3]; 2] {
+    /// Returns the resolutions by [`Statistic`], of one participant and of several: the largest difference between
+    /// equal contenders. It is measured within the processes and between the sides.
+    fn resolutions(&self) -> [[Option<f64>; 3]; 2] {
         let mut visible = [[None; 3]; 2];
-        let is_null = |cell: &Cell| cell.kind == ContenderKind::Null;
+        let is_null = |cell: &FigureValues| cell.kind == ContenderKind::Null;
         let nulls = || self.cells.iter().filter(|(_, cell)| is_null(cell));
         let figures: BTreeSet<(&str, &str)> =
             nulls().map(|(key, _)| (key.id.as_str(), key.setting.as_str())).collect();
         for (figure, by) in figures.into_iter().flat_map(|it| Statistic::ALL.map(|by| (it, by))) {
             let of_it = |key: &FigureKey| (key.id.as_str(), key.setting.as_str()) == figure;
-            let twins: Vec<&Cell> =
+            let twins: Vec<&FigureValues> =
                 nulls().filter(|(key, _)| of_it(key)).map(|(_, cell)| cell).collect();
             let logs: Vec<Vec<f64>> = twins.iter().map(|cell| cell.logs(by)).collect();
             // Within a process: the ratio between the two nulls.
@@ -591,8 +598,8 @@ impl Table {
     }
 }
 
-/// Creates a row without the fields that depend on all figures.
-fn row(key: &FigureKey, cell: &Cell, by: Statistic, a_count: usize, least: f64) -> Row {
+/// Creates the row of a figure, without the fields that depend on all figures.
+fn row(key: &FigureKey, cell: &FigureValues, by: Statistic, a_count: usize, least: f64) -> Row {
     let (a, b) = cell.values[by as usize].split_at(a_count);
     let (a, b) = (finite(a), finite(b));
     let middle = |values: &[f64]| ranks::median_interval(values).map_or(0.0, |it| it.0);
@@ -605,8 +612,11 @@ fn row(key: &FigureKey, cell: &Cell, by: Statistic, a_count: usize, least: f64) 
     let why = if cell.smoke {
         "run with smoke values, not measured".to_string()
     } else if few {
-        let counts = format!("{} against {}", processes(a.len()), processes(b.len()));
-        format!("{counts}, and at least {PROCESSES_MIN} a side are needed")
+        format!(
+            "{} against {}, and at least {PROCESSES_MIN} a side are needed",
+            processes(a.len()),
+            processes(b.len())
+        )
     } else if !above_0 && !equal {
         "a figure that is not above 0 has no ratio".to_string()
     } else {
@@ -635,8 +645,9 @@ fn row(key: &FigureKey, cell: &Cell, by: Statistic, a_count: usize, least: f64) 
     }
 }
 
-/// Estimates how many further processes per side would decide a figure that is too noisy, if ratio and spread stay as they
-/// are: intervals, and with them the resolution, narrow with the square root of the number of processes.
+/// Estimates the number of further processes per side that would decide a noisy figure; `None` if it is too large. It
+/// assumes that the ratio and the spread stay as they are: intervals, and with them the resolution, narrow with the
+/// square root of the number of processes.
 fn further_processes(row: &Row, count: usize, threshold: f64) -> Option<u32> {
     let (Some(ratio), Some(low), Some(high)) = (row.ratio, row.low, row.high) else { return None };
     let (shift, half_width) = (ratio.ln().abs(), (high / low).ln() / 2.0);
@@ -650,10 +661,12 @@ fn further_processes(row: &Row, count: usize, threshold: f64) -> Option<u32> {
     })
 }
 
+/// Formats a number of processes: `1 process`, `2 processes`.
 fn processes(count: usize) -> String {
     if count == 1 { "1 process".to_string() } else { format!("{count} processes") }
 }
 
+/// Returns the verdict on a row, from its ratio, interval and p-values.
 fn verdict(row: &Row, threshold: f64) -> Verdict {
     let (Some(ratio), Some(low), Some(high)) = (row.ratio, row.low, row.high) else {
         // Only equal values reach this point if they are not above 0.
@@ -693,12 +706,15 @@ fn notes(a: (&str, &[&Document]), b: (&str, &[&Document]), smoke_count: usize) -
     let shared =
         a.1.iter().filter(|one| b.1.iter().any(|other| other.run.id == one.run.id)).count();
     if shared > 0 {
-        let shared = counted(shared, "run", "is", "are");
-        notes.push(format!("{shared} on both sides of the comparison."));
+        let runs_are = counted(shared, "run", "is", "are");
+        notes.push(format!("{runs_are} on both sides of the comparison."));
     }
     let unended = all().filter(|it| !it.run.complete).count();
     if unended > 0 {
-        notes.push(format!("{} not completed.", counted(unended, "run", "was", "were")));
+        notes.push(format!(
+            "{}.",
+            counted(unended, "run", "was not completed", "were not completed")
+        ));
     }
     let begun = |side: &[&Document]| -> Option<(i64, i64)> {
         let begun = side.iter().map(|it| it.run.started_unix_ns);
@@ -718,11 +734,15 @@ fn notes(a: (&str, &[&Document]), b: (&str, &[&Document]), smoke_count: usize) -
 }
 
 /// Formats a count with its noun and verb: `1 run is`, `2 runs are`.
-fn counted(count: usize, of: &str, one: &str, many: &str) -> String {
-    if count == 1 { format!("1 {of} {one}") } else { format!("{count} {of}s {many}") }
+fn counted(count: usize, noun: &str, singular_verb: &str, plural_verb: &str) -> String {
+    if count == 1 {
+        format!("1 {noun} {singular_verb}")
+    } else {
+        format!("{count} {noun}s {plural_verb}")
+    }
 }
 
-/// Returns the sentence below the table on detectable increases; `None` if no figure has enough processes.
+/// Returns the sentence on the increases that such comparisons detect; `None` if no figure has enough processes.
 pub(crate) fn detectable_line(comparison: &Comparison) -> Option<String> {
     let part =
         |found: Option<f64>, place: &str| Some(format!("{} ({place})", format::share(found?)));
@@ -738,7 +758,7 @@ pub(crate) fn detectable_line(comparison: &Comparison) -> Option<String> {
     })
 }
 
-/// Returns the sentence below the table on the resolution of these processes.
+/// Returns the sentence on the smallest difference that these runs can detect.
 pub(crate) fn resolution_line(comparison: &Comparison) -> String {
     let shown = |width: f64| format::share(width.max(0.001));
     let part = |least: Option<f64>, most: Option<f64>, place: &str| {

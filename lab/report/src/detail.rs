@@ -19,8 +19,8 @@ const QUANTILES: [f64; 19] = [
 ];
 /// Number of bars of a histogram, of equal width on a logarithmic axis.
 const BARS_COUNT: usize = 60;
-/// Maximum share of slow samples beyond the last bar, because a single outlier must not compress
-/// all others into one bar.
+/// Maximum share of the samples, the slowest ones, that a histogram's bars leave out. A single outlier must not
+/// compress all others into one bar.
 const BEYOND_SHARE: f64 = 0.001;
 /// Number of units of a histogram per unit of the figure; samples are stored in thousandths.
 const HISTOGRAM_UNITS: f64 = 1000.0;
@@ -44,6 +44,7 @@ pub(crate) struct Detail<'a> {
     pub rows: Vec<Contender<'a>>,
 }
 
+/// Data of one contender of a figure.
 #[derive(Serialize)]
 pub(crate) struct Contender<'a> {
     #[serde(skip)]
@@ -59,9 +60,9 @@ pub(crate) struct Contender<'a> {
     low: Option<f64>,
     /// Upper bound of the figure's 95 % interval.
     high: Option<f64>,
-    /// 99 % quantile of the operations' times.
+    /// 99 % quantile of the operations' times; `None` unless operations were timed singly.
     p99: Option<f64>,
-    /// Operations per second.
+    /// Operations or, if an operation moves bytes, bytes per second.
     rate: f64,
     cpus: f64,
     /// Resource usage by role, as text.
@@ -106,8 +107,7 @@ impl<'a> Details<'a> {
         Some((figure, self.figures[figure].rows.iter().position(is_it)?))
     }
 
-    /// Returns the data as JSON that can be embedded in a page, because no text in it closes the
-    /// enclosing element.
+    /// Returns the data as JSON that can be embedded in a page: no text in it can close the enclosing element.
     pub(crate) fn to_json(&self) -> String {
         let json = serde_json::to_string(self).unwrap_or_default();
         let mut safe = String::with_capacity(json.len());
@@ -122,9 +122,10 @@ impl<'a> Details<'a> {
     }
 }
 
+/// Returns the data of a figure for the script; `None` if it has no contender.
 fn detail<'a>(figure: &FigureRows<'a>) -> Option<Detail<'a>> {
     let first = *figure.rows.first()?;
-    let samples: Vec<_> = figure.rows.iter().map(|record| samples(record)).collect();
+    let samples: Vec<_> = figure.rows.iter().map(|record| decode_histogram(record)).collect();
     let scale = BarScale::over(samples.iter().flatten());
     let contender = |(record, samples): (&&'a Record, &Option<Histogram<u64>>)| {
         let beside =
@@ -167,8 +168,8 @@ fn detail<'a>(figure: &FigureRows<'a>) -> Option<Detail<'a>> {
     })
 }
 
-/// Returns the histogram of a record; `None` if it has none or cannot be decoded.
-fn samples(record: &Record) -> Option<Histogram<u64>> {
+/// Returns the histogram of a record's samples; `None` if it has none, or an invalid one.
+fn decode_histogram(record: &Record) -> Option<Histogram<u64>> {
     let bytes = STANDARD.decode(&record.histogram).ok()?;
     let histogram = Deserializer::new().deserialize(&mut bytes.as_slice()).ok()?;
     (!histogram.is_empty()).then_some(histogram)
@@ -195,7 +196,7 @@ struct BarScale {
 }
 
 impl BarScale {
-    /// Returns the axis over all samples except the slowest.
+    /// Returns the axis that covers all samples of the histograms, except the slowest.
     fn over<'a>(all: impl Iterator<Item = &'a Histogram<u64>>) -> Self {
         let (mut from, mut to) = (f64::MAX, 0.0_f64);
         for samples in all {

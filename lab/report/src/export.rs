@@ -53,14 +53,15 @@ pub fn export(documents: &[Document], format: Format) -> String {
     }
 }
 
+/// Iterates over all figures, each with its run.
 fn figures(documents: &[Document]) -> impl Iterator<Item = (&Document, &Record)> {
     documents.iter().flat_map(|document| document.records.iter().map(move |it| (document, it)))
 }
 
-/// Function that returns a figure's value in one column of the CSV table; null for an empty field.
+/// Function that returns the value of a figure in one CSV column; null is an empty field.
 type CsvValue = fn(&Document, &Record) -> Value;
 
-/// Names and values of the CSV table's columns.
+/// Columns of the CSV table: the name of each, and the function that returns its values.
 const CSV_COLUMNS: [(&str, CsvValue); 36] = [
     ("run", |document, _| json!(document.run.id)),
     ("started_unix_ns", |_, it| json!(it.started_unix_ns)),
@@ -110,6 +111,7 @@ fn joined(words: impl Iterator<Item = String>, between: &str) -> String {
     words.collect::<Vec<_>>().join(between)
 }
 
+/// Renders the runs as a CSV table, with a line for each figure.
 fn csv(documents: &[Document]) -> String {
     let mut writer = csv::WriterBuilder::new().has_headers(false).from_writer(Vec::new());
     // Writing to memory, with the same number of fields on every line, cannot fail. The header is written even
@@ -125,7 +127,7 @@ fn csv(documents: &[Document]) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Metric family: its name, its header and the lines of its samples.
+/// OpenMetrics metric family: its name, its header, and the lines of its samples.
 struct Family {
     name: &'static str,
     head: String,
@@ -148,6 +150,7 @@ impl Family {
     }
 }
 
+/// Renders the runs as an OpenMetrics text.
 fn open_metrics(documents: &[Document]) -> String {
     let new = Family::new;
     let mut times = new("handover_operation_seconds", "summary", "What one operation takes.");
@@ -208,6 +211,7 @@ fn open_metrics(documents: &[Document]) -> String {
     text
 }
 
+/// Returns the labels of a figure: its run, host, id, contender and arguments.
 fn labels(document: &Document, it: &Record) -> String {
     let mut labels = Vec::new();
     let run = [("run", &document.run.id), ("host", &document.host.name)];
@@ -220,7 +224,7 @@ fn labels(document: &Document, it: &Record) -> String {
     labels.join(",")
 }
 
-/// Escapes a label's value as OpenMetrics requires, which escapes three characters only.
+/// Escapes the value of a label: in OpenMetrics, only backslash, quotation mark and newline.
 fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
@@ -259,6 +263,7 @@ struct Benchmark<'a> {
     extra: &'a str,
 }
 
+/// Renders the runs as input of github-action-benchmark.
 fn github_action(documents: &[Document]) -> String {
     let models = documents.iter().map(|document| (document, Model::new(document, true)));
     let labelled = models.flat_map(|(document, model)| {
@@ -273,7 +278,7 @@ fn github_action(documents: &[Document]) -> String {
             unit: it.unit.to_string(),
             value: it.summary.median,
             range: match it.summary.relative_half_width() {
-                Some(half_width) => format!("± {:.1} %", half_width * 100.0),
+                Some(half_width) => format!("± {percent:.1} %", percent = half_width * 100.0),
                 None => String::new(),
             },
             extra: &it.what,
@@ -285,14 +290,14 @@ fn github_action(documents: &[Document]) -> String {
     text
 }
 
-/// Renders a run as a Markdown table for GitHub: ours with its floor and best peer, as in the table
-/// for terminals.
+/// Renders a run as a Markdown table for GitHub: figures of ours with floor and best peer or, with `all`, of every
+/// contender.
 pub fn render_markdown(document: &Document, all: bool) -> String {
     let model = Model::new(document, all);
     let mut text = format!(
         "{}  \n{}\n\n",
-        cell(&model::run_line(document)),
-        cell(&model::host_line(document))
+        escape_markdown(&model::run_line(document)),
+        escape_markdown(&model::host_line(document))
     );
     text.push_str(
         "| id | contender | figure | ± 95 % | is the | p99 | × floor | × best peer | warning |\n\
@@ -321,7 +326,7 @@ pub fn render_markdown(document: &Document, all: bool) -> String {
             peer.or_else(beside).unwrap_or_default(),
             format::letters(it),
         ];
-        let cells: Vec<String> = cells.iter().map(|text| cell(text)).collect();
+        let cells: Vec<String> = cells.iter().map(|text| escape_markdown(text)).collect();
         let _ = writeln!(text, "| {} |", cells.join(" | "));
     }
     let run = &document.run;
@@ -331,7 +336,7 @@ pub fn render_markdown(document: &Document, all: bool) -> String {
             text,
             "- {}: {}",
             warning.code.table_letters(),
-            cell(format::warning_text(warning.code))
+            escape_markdown(format::warning_text(warning.code))
         );
     }
     text
@@ -340,13 +345,14 @@ pub fn render_markdown(document: &Document, all: bool) -> String {
 /// Formats two modes with their shares, never their average: `30.0 ns in 70 %, 200 ns in 30 %`.
 fn modes(record: &Record) -> String {
     let shown = |mode: &FigureMode| {
-        format!("{} in {}", format::figure(record.unit, mode.median), format::share(mode.share))
+        let (median, share) = (format::figure(record.unit, mode.median), format::share(mode.share));
+        format!("{median} in {share}")
     };
     record.modes.iter().map(shown).collect::<Vec<_>>().join(", ")
 }
 
-/// Escapes characters that would end a cell or have a meaning in Markdown or HTML.
-fn cell(text: &str) -> String {
+/// Escapes the characters of a table's cell that have a meaning in Markdown or HTML.
+fn escape_markdown(text: &str) -> String {
     let mut cell = String::new();
     for it in text.chars() {
         match it {

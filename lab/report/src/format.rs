@@ -4,7 +4,7 @@ use handover_base::units;
 use handover_record::{Document, Ratio, Record, RoleUsage, TimingKind, Unit, WarningCode};
 use std::cmp::Ordering;
 
-/// Value, in any unit, above which a figure is written with an exponent.
+/// Value, in any unit, from which a figure is written with an exponent.
 const PLAIN_MAX: f64 = 1e15;
 
 /// Formats a figure with its unit: `1.23 ns`, `64.0 KiB`, `12`.
@@ -27,7 +27,7 @@ pub(crate) fn figure(unit: Unit, value: f64) -> String {
 pub struct ShortFigure {
     /// Median with the unit: `1.23 ns`.
     pub figure: String,
-    /// Half the width of the 95 % interval: `±0.4 %`.
+    /// Half the width of the 95 % interval, relative to the figure: `±0.4 %`.
     pub interval: String,
     /// Ratio to the floor: `3.10×`; empty without a floor.
     pub by_floor: String,
@@ -79,7 +79,7 @@ pub(crate) fn clock_steps(document: &Document) -> String {
     let steps = document.records.iter().map(|it| it.summary.resolution_ns);
     match steps.fold(0.0, f64::max) {
         0.0 => String::new(),
-        step_ns => format!(", in steps of {}", units::format_ns(step_ns)),
+        step_ns => format!(", in steps of {time}", time = units::format_ns(step_ns)),
     }
 }
 
@@ -96,7 +96,7 @@ pub(crate) fn ratio(value: f64) -> String {
     }
 }
 
-/// Compares a ratio's interval with 1: `Equal` if the difference is below `least`.
+/// Compares a ratio with 1 by its interval: `Equal` if the interval reaches to within `least` of 1, or is missing.
 pub(crate) fn compare_with_one(ratio: &Ratio, least: f64) -> Ordering {
     match ratio.interval_bounds() {
         Some((_, high)) if high < 1.0 / (1.0 + least) => Ordering::Less,
@@ -129,7 +129,7 @@ pub(crate) fn rate(record: &Record) -> String {
     }
 }
 
-/// Formats the number of CPUs used, user and system time together.
+/// Formats the average number of CPUs that were busy, by user and system time together.
 pub(crate) fn cpus(record: &Record) -> String {
     let cpus = record.cpus_user + record.cpus_system;
     if cpus.is_finite() && cpus.abs() < 9_999.5 {
@@ -139,8 +139,8 @@ pub(crate) fn cpus(record: &Record) -> String {
     }
 }
 
-/// Minimum number of page faults per operation, or per second with I/O, to be shown. A page fault
-/// costs about a microsecond, or a millisecond with I/O.
+/// Minimum number of page faults, per operation or per second from disk, that is shown. A page fault costs about a
+/// microsecond, or a millisecond with I/O.
 const FAULTS_MIN: f64 = 0.01;
 
 /// Formats the page faults of a record if they are frequent enough to matter: `0.25/op`, `3.0/s disk`; empty otherwise.
@@ -206,7 +206,7 @@ pub(crate) fn share(share: f64) -> String {
     }
 }
 
-/// Returns the sentence below every table on the smallest difference that this run can detect.
+/// Returns the sentence on the smallest difference that this run can detect.
 pub(crate) fn null_line(one: Option<f64>, several: Option<f64>) -> String {
     let limits: Vec<String> = [(one, "one CPU"), (several, "across CPUs")]
         .into_iter()
@@ -244,7 +244,7 @@ pub(crate) fn warning_text(code: WarningCode) -> &'static str {
     }
 }
 
-/// Returns the name of a kind of warning: `disturbed`.
+/// Returns the name of a kind of warning, such as `disturbed`.
 pub fn warning_name(code: WarningCode) -> &'static str {
     let text = warning_text(code);
     text.split_once(':').map_or(text, |(name, _)| name)
@@ -262,7 +262,7 @@ pub(crate) fn letters(record: &Record) -> String {
     letters.join(" ")
 }
 
-/// Formats the selected arguments, and the participants' placement, in one line.
+/// Formats the arguments that `is_shown` accepts, and the placement of the participants, in one line.
 pub(crate) fn arguments(record: &Record, is_shown: impl Fn(&str, u64) -> bool) -> String {
     let args = record.args.iter().filter(|(name, value)| is_shown(name, **value));
     let mut conditions: Vec<String> = args.map(|(name, value)| format!("{name}={value}")).collect();
@@ -276,7 +276,10 @@ pub(crate) fn arguments(record: &Record, is_shown: impl Fn(&str, u64) -> bool) -
         conditions.push("in processes".to_string());
     }
     if participants.idle_gap_ns > 0 {
-        conditions.push(format!("idle gap {}", units::format_ns(participants.idle_gap_ns as f64)));
+        conditions.push(format!(
+            "idle gap {time}",
+            time = units::format_ns(participants.idle_gap_ns as f64)
+        ));
     }
     if let Some(cpu) = participants.neighbour_cpu {
         conditions.push(format!("a busy neighbour on CPU {cpu}"));

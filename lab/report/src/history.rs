@@ -12,8 +12,9 @@ use crate::text::{Line, Style, Tone, wrap};
 use handover_record::Unit;
 use serde::Serialize;
 
-/// Maximum number of runs between which a chart's labels are distributed, and the maximum length of a label.
+/// Approximate maximum number of labelled runs on a chart's axis.
 const LABELS_MAX: usize = 6;
+/// Maximum length of a run's label, in characters.
 const LABEL_CHARS_MAX: usize = 22;
 /// Length of a date such as 2026-11-21.
 const DATE_CHARS: usize = 10;
@@ -38,13 +39,13 @@ pub struct RunFigure {
     pub names: Vec<String>,
     /// Value of the figure.
     pub median: f64,
-    /// Lower bound of the figure's 95 % interval.
+    /// Lower bound of the figure's 95 % interval; `None` without an interval.
     pub low: Option<f64>,
-    /// Upper bound of the figure's 95 % interval.
+    /// Upper bound of the figure's 95 % interval; `None` without an interval.
     pub high: Option<f64>,
 }
 
-/// Consecutive runs between two changes of the figure.
+/// Runs from one change of the figure, or the first run, to the next change.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Segment {
     /// Index of the segment's first run.
@@ -55,7 +56,7 @@ pub struct Segment {
     pub median: f64,
     /// Ratio to the median of the previous segment; `None` for the first segment.
     pub ratio: Option<f64>,
-    /// Probability that chance alone makes such a change; `None` for the first segment.
+    /// Probability that chance alone makes such a change at the segment's start; `None` for the first segment.
     pub p: Option<f64>,
 }
 
@@ -75,7 +76,7 @@ pub struct History {
     /// Segments in order of time; a single one if nothing changed.
     #[serde(rename = "levels")]
     pub segments: Vec<Segment>,
-    /// Number of excluded runs, which have the figure on another machine or with other arguments than the last run.
+    /// Number of runs that have the figure but are excluded, as their machine or arguments differ from the last run's.
     pub left_out: usize,
 }
 
@@ -120,7 +121,7 @@ impl History {
         head.push(format!("  {}  {}", self.contender, runs_counted(self.runs.len())), Tone::Plain);
         let mut lines = vec![head];
         if self.runs.len() > 1 {
-            lines.extend(self.spark(laid_out, style));
+            lines.extend(self.sparkline(laid_out, style));
         }
         lines.push(Line::default());
         for segment in &self.segments {
@@ -173,7 +174,7 @@ impl History {
     }
 
     /// Renders the runs as a sparkline; with more runs than columns, a bar is the median of several runs.
-    fn spark(&self, width: usize, style: Style) -> Vec<Line> {
+    fn sparkline(&self, width: usize, style: Style) -> Vec<Line> {
         const UNICODE: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
         const ASCII: [char; 8] = ['_', '.', ',', '-', '=', '+', '*', '#'];
         let steps = if style.unicode { UNICODE } else { ASCII };
@@ -191,13 +192,13 @@ impl History {
         };
         let drawn: String =
             (0..columns).map(|column| steps[height(median(chunk(column)))]).collect();
-        let ends =
-            format!("{} to {}", format::figure(self.unit, low), format::figure(self.unit, high));
+        let (low, high) = (format::figure(self.unit, low), format::figure(self.unit, high));
+        let ends = format!("{low} to {high}");
         vec![Line::plain(drawn), Line::new(ends, Tone::Faint)]
     }
 
-    /// Returns labels for some runs, far enough apart to be read: the first and the last, those with a name, and others
-    /// between them. A label is the date and, if the run has one, a name.
+    /// Returns the positions and labels of some runs: the first, the last, those with a name, and others between them.
+    /// They are far enough apart to be read. A label is the date and, if the run has one, a name.
     fn tick_labels(&self) -> Vec<(f64, String)> {
         let count = self.runs.len();
         let distance_min = (count / LABELS_MAX).max(1);
@@ -238,8 +239,12 @@ impl History {
                 .with_tooltip(text)
         };
         let changes = self.segments.len().saturating_sub(1);
-        let title =
-            format!("{} [{}] over {}", self.id, self.contender, runs_counted(self.runs.len()));
+        let title = format!(
+            "{} [{}] over {runs}",
+            self.id,
+            self.contender,
+            runs = runs_counted(self.runs.len())
+        );
         let described = match changes {
             0 => "No change.".to_string(),
             1 => "1 change.".to_string(),
@@ -278,6 +283,7 @@ impl History {
     }
 }
 
+/// Returns the median of the figures of some runs; 0 for none.
 fn median(dots: &[RunFigure]) -> f64 {
     let mut values: Vec<f64> = dots.iter().map(|dot| dot.median).collect();
     values.sort_unstable_by(f64::total_cmp);

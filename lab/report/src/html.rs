@@ -20,21 +20,24 @@ use std::collections::BTreeSet;
 const TEMPLATE: &str = include_str!("../templates/report.html");
 const STYLE: &str = include_str!("../templates/report.css");
 const SCRIPT: &str = include_str!("../templates/report.js");
+/// Width of the charts for wide windows.
 const WIDE_PX: f64 = 1080.0;
+/// Width of the charts for phones.
 const NARROW_PX: f64 = 380.0;
 
-/// Renders a document as one self-contained HTML file: it loads nothing from the network, is light
-/// or dark as the reader prefers, and fits paper and phones. A click on a figure shows its
-/// distribution; everything else works without scripts. All text of the document is escaped.
+/// Renders a document as a self-contained HTML page. It loads nothing from the network, is light or dark as the reader
+/// prefers, and fits paper and phones. A click on a figure shows its distribution; everything else works without
+/// scripts. All text of the document is escaped.
 pub fn render_html(document: &Document) -> String {
     render(document, "", &[])
 }
 
-/// Renders a run like [`render_html`], with the figures of other runs, or of other machines, in the chart and in a table.
+/// Renders a run like [`render_html`], with the figures of other runs or machines in the chart and in a table.
 pub fn render_html_with_other_runs(run: &NamedRun, others: &[NamedRun]) -> String {
     render(&run.document, &run.name, others)
 }
 
+/// Renders the page of a run; `name` is its name in the comparison with `others`, if there are any.
 fn render(document: &Document, name: &str, others: &[NamedRun]) -> String {
     let model = Model::new(document, false);
     let details = Details::new(document);
@@ -52,7 +55,7 @@ fn render(document: &Document, name: &str, others: &[NamedRun]) -> String {
         "has_chart": model.rows().any(|record| record.unit == Unit::Ns),
         "chart_wide": ladder_chart_with_other_runs(document, others, WIDE_PX).to_svg(),
         "chart_narrow": ladder_chart_with_other_runs(document, others, NARROW_PX).to_svg(),
-        "beside": beside(&model, name, others),
+        "beside": rows_of_other_runs(&model, name, others),
         "sweeps": crate::sweep::find_sweeps(document).iter().map(sweep).collect::<Vec<_>>(),
         "chart_style": svg::CHART_STYLE_SHEET,
         "page_style": STYLE,
@@ -89,11 +92,13 @@ fn write_escaped(out: &mut Output<'_>, _: &mut State<'_, '_>, value: &Value) -> 
     out.write_str(&text).map_err(Error::from)
 }
 
+/// Returns `true` if all figures were run with smoke values, which are no measurements.
 fn is_smoke(document: &Document) -> bool {
     let smoke = |record: &Record| record.warnings.iter().any(|it| it.code == WarningCode::Smoke);
     !document.records.is_empty() && document.records.iter().all(smoke)
 }
 
+/// Returns the rows of the table of figures, grouped by mechanism, for the template.
 fn groups<'a>(model: &Model<'a>, details: &Details<'_>) -> Vec<Json> {
     let rows = |figure: &model::FigureRows<'a>| {
         // A description stands at the first of a figure's rows.
@@ -115,7 +120,7 @@ fn groups<'a>(model: &Model<'a>, details: &Details<'_>) -> Vec<Json> {
     model.groups.iter().map(group).collect()
 }
 
-/// Returns a row of the table of figures; `place` is the indices of its figure and contender in the script's data.
+/// Returns a row of the table of figures; `place` are the indices of its figure and contender in the script's data.
 fn row(
     model: &Model<'_>,
     record: &Record,
@@ -167,6 +172,7 @@ fn row(
     })
 }
 
+/// Returns the legend of the warnings, with their texts and figures, for the template.
 fn warnings(model: &Model<'_>) -> Vec<Json> {
     let text =
         |(text, names): &(&str, Vec<String>)| json!({ "text": text, "names": names.join(", ") });
@@ -180,9 +186,9 @@ fn warnings(model: &Model<'_>) -> Vec<Json> {
     model.warnings().into_iter().map(group).collect()
 }
 
-/// Returns the rows of this run that another run has too, with the median of each other run and its ratio to this
-/// run's; `None` if there are no other runs.
-fn beside(model: &Model<'_>, name: &str, others: &[NamedRun]) -> Option<Json> {
+/// Returns the figures that this run shares with others, with the medians of those and their ratios to this run's;
+/// `None` without other runs.
+fn rows_of_other_runs(model: &Model<'_>, name: &str, others: &[NamedRun]) -> Option<Json> {
     if others.is_empty() {
         return None;
     }
@@ -207,6 +213,7 @@ fn beside(model: &Model<'_>, name: &str, others: &[NamedRun]) -> Option<Json> {
     Some(json!({ "labels": labels, "rows": model.rows().filter_map(row).collect::<Vec<_>>() }))
 }
 
+/// Returns the id, the argument and the charts of a sweep, for the template.
 fn sweep(sweep: &Sweep<'_>) -> Json {
     json!({
         "id": sweep.id,
@@ -216,6 +223,7 @@ fn sweep(sweep: &Sweep<'_>) -> Json {
     })
 }
 
+/// Returns the tables and charts of the hand-offs' stages, for the template.
 fn anatomies(document: &Document) -> Vec<Json> {
     let draw = |record: &Record, width_px: f64| {
         anatomy_chart(record, width_px).map_or_else(String::new, |chart| chart.to_svg())
@@ -237,6 +245,7 @@ fn anatomies(document: &Document) -> Vec<Json> {
     anatomy::records_with_anatomy(document).map(part).collect()
 }
 
+/// Returns the row of a stage in the table of a hand-off's stages.
 fn stage(stage: &AnatomyStage) -> Json {
     let shown = |ns| match stage.passed > 0.0 {
         true => format::figure(Unit::Ns, ns),
@@ -252,6 +261,7 @@ fn stage(stage: &AnatomyStage) -> Json {
     })
 }
 
+/// Returns the table of every contender's quantiles, by figure, for the template.
 fn contenders(document: &Document) -> Vec<Json> {
     let model = Model::new(document, true);
     let row = |record: &&Record| {
@@ -284,7 +294,7 @@ fn contenders(document: &Document) -> Vec<Json> {
     model.groups.iter().flat_map(|group| &group.figures).map(figure).collect()
 }
 
-/// Returns the names and values of facts about the run and the machine.
+/// Returns names and values of the facts about the run and the machine, for the template.
 fn facts(document: &Document) -> Vec<Json> {
     let run = &document.run;
     let mut facts = Vec::new();
@@ -301,13 +311,14 @@ fn facts(document: &Document) -> Vec<Json> {
         "version",
         match run.commit.as_str() {
             "" => run.version.clone(),
-            commit => format!("{}, commit {commit}", run.version),
+            commit => format!("{version}, commit {commit}", version = run.version),
         },
     );
     host_facts(&document.host, &mut add);
     facts
 }
 
+/// Passes the name and value of each fact about the machine to `add`.
 fn host_facts(host: &Host, add: &mut impl FnMut(&'static str, String)) {
     let optional = |value: &Option<String>| value.clone().unwrap_or_default();
     let count = |count: u32, what: &str| match count {
@@ -349,7 +360,8 @@ fn host_facts(host: &Host, add: &mut impl FnMut(&'static str, String)) {
     );
     let caches = host.caches.iter().map(|cache| {
         let size = format::figure(Unit::Bytes, cache.size_bytes as f64);
-        format!("L{} {} {size}", cache.level, cache.kind.to_lowercase())
+        let (level, kind) = (cache.level, cache.kind.to_lowercase());
+        format!("L{level} {kind} {size}")
     });
     add("caches", caches.collect::<Vec<_>>().join(", "));
     let bytes = |bytes: u64| format::figure(Unit::Bytes, bytes as f64);
@@ -358,7 +370,7 @@ fn host_facts(host: &Host, add: &mut impl FnMut(&'static str, String)) {
         list(&[
             if host.memory_bytes > 0 { bytes(host.memory_bytes) } else { String::new() },
             host.cgroup_memory_bytes
-                .map_or(String::new(), |limit| format!("cgroup limit {}", bytes(limit))),
+                .map_or(String::new(), |limit| format!("cgroup limit {size}", size = bytes(limit))),
         ]),
     );
     add("kernel", host.kernel.clone());

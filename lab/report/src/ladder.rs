@@ -5,16 +5,16 @@ use crate::model::{self, Model, NamedRun};
 use crate::svg::{Axis, AxisName, Chart, Mark, Point, Quantity, Series, SeriesRole};
 use handover_record::{ContenderKind, Document, Record, Unit};
 
-/// Draws the ladder chart of a document, `width_px` wide: for each figure that is a time, its floor,
-/// its median with the interval, its 99 % quantile, and the best peer.
+/// Draws the ladder chart of a document, `width_px` wide: one row for each figure that is a time. A row has the
+/// figure's floor, its median with the interval, its 99 % quantile, and the best peer.
 pub fn ladder_chart(document: &Document, width_px: f64) -> Chart {
     ladder_chart_with_other_runs(document, &[], width_px)
 }
 
-/// Indices in the palette of the colours of other runs: none is that of our figures, of the best peer or of the floor.
+/// Indices in the palette of the colours of other runs, without those of our figures, the best peer and the floor.
 const OTHER_RUNS_COLOURS: [u8; 5] = [2, 3, 4, 5, 6];
 
-/// Draws the ladder chart with the medians of other runs in its rows.
+/// Draws the ladder chart of a document, with the medians of other runs in its rows.
 pub(crate) fn ladder_chart_with_other_runs(
     document: &Document,
     others: &[NamedRun],
@@ -33,7 +33,8 @@ pub(crate) fn ladder_chart_with_other_runs(
                     if let Some(same) = model::matching_record(&other.document, record) {
                         let median = same.summary.median;
                         let shown = format::figure(same.unit, median);
-                        let text = format!("{}: {shown} in {}", record.id, other.name);
+                        let text =
+                            format!("{id}: {shown} in {run}", id = record.id, run = other.name);
                         points.push(Point::new(median, names.len() as f64).with_tooltip(text));
                     }
                 }
@@ -84,15 +85,20 @@ struct Rungs {
     floor: Vec<Point>,
     peer: Vec<Point>,
     ours: Vec<Point>,
-    /// Medians of the machine's properties: of benchmarks that have no contender of this project.
+    /// Medians of figures without a contender of this project, which are properties of the machine.
     facts: Vec<Point>,
 }
 
 impl Rungs {
+    /// Adds the points of a figure in row `row` to the series.
     fn add(&mut self, row: f64, record: &Record) {
         let summary = &record.summary;
         let say = |what: &str, value: f64| {
-            format!("{}: {what} {}", record.id, format::figure(record.unit, value))
+            format!(
+                "{id}: {what} {figure}",
+                id = record.id,
+                figure = format::figure(record.unit, value)
+            )
         };
         let nearest = record.modes.first().map_or(summary.median, |mode| mode.median);
         let farthest = record.modes.last().map_or(summary.median, |mode| mode.median);
@@ -103,7 +109,7 @@ impl Rungs {
             self.stretch.push(Point::new(floor.other, row).with_span(floor.other, nearest));
         }
         if let Some(peer) = record.best_peer() {
-            let text = say(&format!("best peer {}", peer.contender), peer.other);
+            let text = say(&format!("best peer {name}", name = peer.contender), peer.other);
             self.peer.push(Point::new(peer.other, row).with_tooltip(text));
         }
         if let Some(p99) = summary.quantiles().map(|it| it.p99) {
@@ -132,11 +138,12 @@ impl Rungs {
     }
 }
 
+/// Returns the text at the end of a row: the figure, or its two modes.
 fn note(record: &Record) -> String {
     match record.modes.as_slice() {
         [fast, slow] => {
             let shown = |it: &handover_record::FigureMode| format::figure(record.unit, it.median);
-            format!("{} + {}", shown(fast), shown(slow))
+            format!("{fast} + {slow}", fast = shown(fast), slow = shown(slow))
         }
         _ => format::figure(record.unit, record.summary.median),
     }

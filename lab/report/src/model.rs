@@ -28,16 +28,18 @@ pub(crate) struct Model<'a> {
     pub off_ladder_count: usize,
     records: &'a [Record],
     run: &'a Run,
-    /// `true` to list every contender.
+    /// `true` to list every contender of each figure; `false` for its representatives only.
     pub all: bool,
 }
 
+/// Figures of one mechanism.
 pub(crate) struct MechanismGroup<'a> {
     /// Mechanism: first component of the figures' ids.
     pub name: &'a str,
     pub figures: Vec<FigureRows<'a>>,
 }
 
+/// One figure with its listed contenders.
 pub(crate) struct FigureRows<'a> {
     pub id: &'a str,
     /// Contenders that are listed, each in a row.
@@ -45,10 +47,10 @@ pub(crate) struct FigureRows<'a> {
 }
 
 impl<'a> Model<'a> {
-    /// Builds the model. With `all`, every contender of every figure is listed. Otherwise ours
-    /// represent their figure, or its floors if there is none of ours, or else every contender; and
-    /// figures that their spec hides in the default run are omitted if the document is a default run
-    /// (every spec has a visible figure).
+    /// Groups the figures of a document by mechanism, and selects the contenders to list. With `all`, every contender
+    /// of every figure is listed. Otherwise ours represent their figure, or its floors if there is none of ours, or
+    /// else every contender; and figures that their spec hides in the default run are omitted if the document is a
+    /// default run (every spec has a visible figure).
     pub fn new(document: &'a Document, all: bool) -> Model<'a> {
         let records = &document.records;
         let on_ladder = |spec: &str| records.iter().any(|it| it.spec == spec && it.ladder);
@@ -56,12 +58,12 @@ impl<'a> Model<'a> {
         let mut groups: Vec<MechanismGroup<'a>> = Vec::new();
         for record in records {
             let name = record.id.split('/').next().unwrap_or_default();
-            let group = position_or_push(
+            let group = find_or_push(
                 &mut groups,
                 |it| it.name == name,
                 || MechanismGroup { name, figures: Vec::new() },
             );
-            let figure = position_or_push(
+            let figure = find_or_push(
                 &mut group.figures,
                 |it| it.id == record.id,
                 || FigureRows { id: &record.id, rows: Vec::new() },
@@ -83,7 +85,7 @@ impl<'a> Model<'a> {
         Model { groups, off_ladder_count, records, run: &document.run, all }
     }
 
-    /// Compares the interval of a ratio with 1: `Equal` if the difference is below the resolution of this run.
+    /// Compares a ratio with 1 by its interval: `Equal` if the difference is below the resolution of this run.
     pub fn compare_with_one(&self, record: &Record, ratio: &Ratio) -> Ordering {
         let seen = if record.participants.has_several_cpus() {
             self.run.null_several
@@ -99,8 +101,7 @@ impl<'a> Model<'a> {
         figures.flat_map(|figure| figure.rows.iter().copied())
     }
 
-    /// Returns the arguments in which a record differs from others of its figure, as `slots=64`:
-    /// those of a sweep.
+    /// Returns the arguments in which a record differs from others of its figure, as in a sweep: `slots=64`.
     pub fn varying_arguments(&self, record: &Record) -> String {
         let varying = record.args.iter().filter(|(name, value)| self.varies(record, name, **value));
         varying.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
@@ -131,12 +132,12 @@ impl<'a> Model<'a> {
                 false => record.id.clone(),
             };
             for warning in &record.warnings {
-                let group = position_or_push(
+                let group = find_or_push(
                     &mut warnings,
                     |it| it.code == warning.code,
                     || WarningGroup { code: warning.code, texts: Vec::new() },
                 );
-                let found = position_or_push(
+                let found = find_or_push(
                     &mut group.texts,
                     |it| it.0 == warning.text,
                     || (warning.text.as_str(), Vec::new()),
@@ -156,8 +157,7 @@ pub(crate) struct WarningGroup<'a> {
     pub texts: Vec<(&'a str, Vec<String>)>,
 }
 
-/// Keeps the rows that are listed by default: ours, or else the floors, or else all; of a null
-/// benchmark, one.
+/// Keeps the rows that represent a figure: ours, or else the floors, or else all; one of a null benchmark.
 fn keep_representatives(rows: &mut Vec<&Record>) {
     for kind in [ContenderKind::Ours, ContenderKind::Floor] {
         if rows.iter().any(|it| it.kind == kind) {
@@ -171,7 +171,8 @@ fn keep_representatives(rows: &mut Vec<&Record>) {
     }
 }
 
-fn position_or_push<T>(
+/// Returns the first element that `is_it` accepts; if there is none, appends the result of `make`.
+fn find_or_push<T>(
     list: &mut Vec<T>,
     is_it: impl Fn(&T) -> bool,
     make: impl FnOnce() -> T,
@@ -197,6 +198,7 @@ pub(crate) fn host_and_date(document: &Document) -> String {
     format!("{}, {}", document.host.name, format_utc(document.run.started_unix_ns))
 }
 
+/// Returns the line that describes the machine: its name, CPU model, CPUs and hypervisor.
 pub(crate) fn host_line(document: &Document) -> String {
     let host = &document.host;
     let mut parts = Vec::new();
@@ -209,7 +211,7 @@ pub(crate) fn host_line(document: &Document) -> String {
     if host.cpus_online > 0 {
         parts.push(match host.cpus_allowed.len() {
             0 => format!("{} CPUs", host.cpus_online),
-            allowed => format!("{allowed} of {} CPUs", host.cpus_online),
+            allowed => format!("{allowed} of {online} CPUs", online = host.cpus_online),
         });
     }
     if let Some(hypervisor) = &host.hypervisor {
@@ -218,9 +220,11 @@ pub(crate) fn host_line(document: &Document) -> String {
     parts.join(", ")
 }
 
+/// Returns the line that describes the run: its id, profile and start.
 pub(crate) fn run_line(document: &Document) -> String {
     let run = &document.run;
-    format!("run {}, {}, {}", run.id, run.profile, format_utc(run.started_unix_ns))
+    let (id, profile, start) = (&run.id, &run.profile, format_utc(run.started_unix_ns));
+    format!("run {id}, {profile}, {start}")
 }
 
 /// Formats nanoseconds since the Unix epoch as `2026-11-21 21:30 UTC`.

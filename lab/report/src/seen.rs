@@ -5,11 +5,11 @@ use crate::format;
 use handover_record::{Document, Record, Warning, WarningCode};
 use std::collections::BTreeMap;
 
-/// Minimum number of runs, including this one, for a warning.
+/// Minimum number of runs, including this one, from which differing medians are reported.
 const RUNS_MIN: usize = 3;
 
-/// Adds a warning to each figure of `document` whose interval excludes a median of the `earlier` runs, with the
-/// least and the greatest median. The interval is the precision within one run; the next run may lie outside.
+/// Adds a warning to each figure whose interval excludes a median of the `earlier` runs, with the range of the
+/// medians. The interval is the precision within one run; the next run may lie outside.
 ///
 /// Figures count if they have the same id, contender, arguments and placement. Runs on other machines and smoke runs
 /// are ignored.
@@ -35,7 +35,7 @@ pub fn warn_of_differing_runs(document: &mut Document, earlier: &[Document]) {
         let least = medians.iter().copied().fold(record.summary.median, f64::min);
         let most = medians.iter().copied().fold(record.summary.median, f64::max);
         let text = format!(
-            "seen {} to {} in {} runs here",
+            "medians from {} to {} in {} runs on this machine",
             format::figure(record.unit, least),
             format::figure(record.unit, most),
             medians.len() + 1

@@ -37,12 +37,13 @@ const GROUP_GAP_PX: f64 = 8.0;
 const LEGEND_ROW_PX: f64 = 20.0;
 const HEAD_ROW_PX: f64 = 20.0;
 const WIDTH_PX_MIN: f64 = 200.0;
-/// Minimum space left of a vertical axis of values, so that charts one below the other have one left edge.
+/// Minimum space left of the plot area, so that charts below each other are aligned.
 const VALUES_LEFT_PX_MIN: f64 = 72.0;
-/// Maximum share of the chart's width for labels left of their rows; wider labels are placed above.
+/// Maximum width of labels left of their rows, as a share of the chart's width; wider labels are placed above the
+/// rows.
 const LABELS_BESIDE_MAX: f64 = 0.36;
 
-/// Meaning of a series, which decides its colour.
+/// Role of a series in its chart (ours, peer, floor or other), which decides its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SeriesRole {
     /// Main figure of the chart.
@@ -102,9 +103,9 @@ pub enum Mark {
 pub struct Point {
     x: f64,
     y: f64,
-    /// Lower and upper bound of an interval or a range.
+    /// Lower and upper bound of an interval or a range around the point; `None` without one.
     span: Option<(f64, f64)>,
-    /// Tooltip.
+    /// Text of the tooltip; empty for none.
     text: String,
 }
 
@@ -121,7 +122,7 @@ impl Point {
         self
     }
 
-    /// Sets a tooltip text.
+    /// Sets the text that is shown while the pointer is on the point.
     #[must_use]
     pub fn with_tooltip(mut self, text: impl Into<String>) -> Point {
         self.text = text.into();
@@ -229,6 +230,7 @@ impl Chart {
         bitmap.finish()
     }
 
+    /// Draws the chart as SVG, with `style` as its style sheet unless it is empty.
     fn paint(&self, style: &str) -> String {
         let plan = ChartLayout::new(self);
         let mut paint =
@@ -268,7 +270,7 @@ impl Chart {
     }
 
     fn paint_legend(&self, paint: &mut dyn Canvas, plan: &ChartLayout) {
-        for Entry { series, x, y } in &plan.legend {
+        for LegendEntry { series, x, y } in &plan.legend {
             let series = &self.series[*series];
             paint.open_group(&series.role.class(), "");
             match series.mark {
@@ -312,7 +314,7 @@ impl Chart {
                 }
                 mark => {
                     if let Some((low, high)) = point.span.filter(|it| both_finite(*it)) {
-                        let (from, to) = plan.span(point, low, high);
+                        let (from, to) = plan.span_ends_px(point, low, high);
                         paint.line(from.0, from.1, to.0, to.1, "span");
                     }
                     let (x, y) = plan.position_px(point.x, point.y);
@@ -329,8 +331,9 @@ fn both_finite((low, high): (f64, f64)) -> bool {
     low.is_finite() && high.is_finite()
 }
 
-/// CSS classes of joined points.
+/// CSS class of a line through points.
 const JOINED: &str = "joined";
+/// CSS classes of a dashed line through points.
 const DASHED: &str = "joined dashed";
 
 fn paint_mark(paint: &mut dyn Canvas, mark: Mark, x: f64, y: f64) {
@@ -346,14 +349,14 @@ fn paint_mark(paint: &mut dyn Canvas, mark: Mark, x: f64, y: f64) {
     }
 }
 
-/// Stacked bars: position of each stack on its axis, and the height of its bars so far.
+/// Stacked bars: the position of each stack on the axis of names, and the sum of its bars so far.
 #[derive(Default)]
 struct Stack {
     heights: Vec<(f64, f64)>,
 }
 
 impl Stack {
-    /// Adds a point's bar to its stack, and returns the position of the bar's base.
+    /// Puts a point's bar on top of its stack, and returns the value at the bar's base.
     fn push(&mut self, point: &Point, is_horizontal: bool) -> f64 {
         let (name, value) = if is_horizontal { (point.y, point.x) } else { (point.x, point.y) };
         match self.heights.iter_mut().find(|it| it.0 == name) {
@@ -370,8 +373,8 @@ impl Stack {
     }
 }
 
-/// Legend entry of a series, with the centre of its mark.
-struct Entry {
+/// Entry of the legend: the index of a series, and the position of its mark.
+struct LegendEntry {
     series: usize,
     x: f64,
     y: f64,
@@ -389,15 +392,17 @@ struct ChartLayout {
     height_px: f64,
     /// `true` if the vertical axis has names, so that spans and bars are horizontal.
     is_horizontal: bool,
+    /// `true` if the labels of rows are above them instead of left of them.
     labels_above: bool,
+    /// Vertical coordinate of each row of an axis of names.
     rows: Vec<f64>,
-    legend: Vec<Entry>,
+    legend: Vec<LegendEntry>,
 }
 
 impl ChartLayout {
     fn new(chart: &Chart) -> ChartLayout {
         let is_horizontal = matches!(chart.y.kind, AxisKind::Names(_));
-        let (x_ends, y_ends) = ends(chart, is_horizontal);
+        let (x_ends, y_ends) = data_ranges(chart, is_horizontal);
         let y_labels: Vec<String> = match &chart.y.kind {
             AxisKind::Names(names) => names.iter().map(|name| name.label.clone()).collect(),
             _ => Scale::new(&chart.y, y_ends, (0.0, 1.0))
@@ -493,10 +498,11 @@ impl ChartLayout {
     }
 
     fn position_px(&self, x: f64, y: f64) -> (f64, f64) {
-        (self.x.position_px(x), self.upright(y))
+        (self.x.position_px(x), self.y_px(y))
     }
 
-    fn upright(&self, y: f64) -> f64 {
+    /// Returns the vertical coordinate of a value or, on an axis of names, of a row.
+    fn y_px(&self, y: f64) -> f64 {
         if !self.is_horizontal {
             return self.y.position_px(y);
         }
@@ -505,7 +511,8 @@ impl ChartLayout {
         self.rows.get(row).map_or(self.bottom, |at| at + (y - row as f64).clamp(-0.5, 0.5) * 14.0)
     }
 
-    fn span(&self, point: &Point, low: f64, high: f64) -> ((f64, f64), (f64, f64)) {
+    /// Returns the coordinates of both ends of a point's span.
+    fn span_ends_px(&self, point: &Point, low: f64, high: f64) -> ((f64, f64), (f64, f64)) {
         if self.is_horizontal {
             (self.position_px(low, point.y), self.position_px(high, point.y))
         } else {
@@ -516,7 +523,7 @@ impl ChartLayout {
     fn paint_bar(&self, paint: &mut dyn Canvas, point: &Point, base: f64) {
         if self.is_horizontal {
             let (from, to) = (self.x.position_px(base), self.x.position_px(base + point.x));
-            let y = self.upright(point.y);
+            let y = self.y_px(point.y);
             paint.rect(from.min(to), y - 7.0, (to - from).abs(), 14.0);
         } else {
             let (from, to) = (self.y.position_px(base), self.y.position_px(base + point.y));
@@ -530,13 +537,14 @@ impl ChartLayout {
         }
     }
 
-    /// Returns the width of a column of the axis of names.
+    /// Returns the width of a column of the horizontal axis of names.
     fn slot_px(&self) -> f64 {
         (self.right - self.left) / self.x.names_count().max(1) as f64
     }
 }
 
-fn ends(chart: &Chart, is_horizontal: bool) -> (DataRange, DataRange) {
+/// Returns the ranges of the data on the horizontal and on the vertical axis.
+fn data_ranges(chart: &Chart, is_horizontal: bool) -> (DataRange, DataRange) {
     let (mut x, mut y) = (DataRange::default(), DataRange::default());
     let mut stack = Stack::default();
     for series in &chart.series {
@@ -563,8 +571,9 @@ fn ends(chart: &Chart, is_horizontal: bool) -> (DataRange, DataRange) {
     (x, y)
 }
 
-/// Returns the legend entries, row by row, and the number of rows. The main figure, which is drawn last, comes first.
-fn lay_legend(chart: &Chart) -> (Vec<Entry>, usize) {
+/// Returns the legend's entries with their positions, row by row, and the number of rows. The main figure, which is
+/// drawn last, comes first.
+fn lay_legend(chart: &Chart) -> (Vec<LegendEntry>, usize) {
     let mut places = Vec::new();
     let (mut x, mut row) = (12.0, 0);
     let mut named: Vec<(usize, &Series)> =
@@ -575,7 +584,7 @@ fn lay_legend(chart: &Chart) -> (Vec<Entry>, usize) {
         if x + width > chart.width_px && x > 12.0 {
             (x, row) = (12.0, row + 1);
         }
-        places.push(Entry {
+        places.push(LegendEntry {
             series: index,
             x,
             y: chart.head_px() + 12.0 + row as f64 * LEGEND_ROW_PX,

@@ -13,11 +13,11 @@ use std::collections::BTreeSet;
 const LOG_FROM: f64 = 30.0;
 /// Number of points of the drawn curve of a fitted law.
 const CURVE_POINTS: u32 = 120;
-/// Farthest predicted peak that is drawn, as a multiple of the last measured value; [`PEAK_MARGIN`]
-/// extends the curve beyond the peak.
+/// Farthest predicted peak that is drawn, as a multiple of the last measured argument value.
 const PEAK_SHOWN: f64 = 2.0;
+/// Factor by which a curve extends beyond a peak that is drawn.
 const PEAK_MARGIN: f64 = 1.1;
-/// Number of colours of contenders: the palette's without the last, which is the floor's grey.
+/// Number of colours of contenders: those of the palette without the grey of the floor.
 const CURVE_COLOURS: usize = 7;
 const WIDTH_PX: f64 = 960.0;
 const HEIGHT_PX: f64 = 520.0;
@@ -40,10 +40,11 @@ struct Curve<'a> {
     role: SeriesRole,
     /// Argument values with their records, in ascending order.
     points: Vec<(f64, &'a Record)>,
+    /// Scaling law fitted to the rates, or the reason why there is none.
     law: Result<Usl, NoLaw>,
 }
 
-/// Arguments that count workers that share the load; the scaling law applies only to these.
+/// Names of the arguments that count workers sharing the load, to which alone the scaling law applies.
 const SHARERS: [&str; 10] = [
     "clients_count",
     "concurrency_count",
@@ -57,10 +58,10 @@ const SHARERS: [&str; 10] = [
     "threads_count",
 ];
 
-/// Arguments that are the size of a message: their product with the rate is the bandwidth, in one direction.
+/// Names of the arguments that are a message size; multiplied with the rate, they give the bandwidth in one direction.
 const MESSAGE_SIZES: [&str; 2] = ["message_bytes", "size_bytes"];
 
-/// Maximum error of a law that is shown: the root mean square of the relative error.
+/// Maximum error of a law that is shown, as the root mean square of the relative error.
 const ERROR_MAX: f64 = 0.2;
 
 /// Reason why no scaling law was fitted to a contender.
@@ -95,6 +96,7 @@ pub fn find_sweeps(document: &Document) -> Vec<Sweep<'_>> {
     ids.into_iter().filter_map(|id| sweep(document, id)).collect()
 }
 
+/// Returns the sweep of the figure `id`; `None` unless exactly one argument varies.
 fn sweep<'a>(document: &'a Document, id: &'a str) -> Option<Sweep<'a>> {
     let records: Vec<&Record> = document.records.iter().filter(|it| it.id == id).collect();
     let first = *records.first()?;
@@ -139,7 +141,7 @@ impl Curve<'_> {
 }
 
 impl Sweep<'_> {
-    /// Returns the number of values of the argument.
+    /// Returns the number of argument values that were measured.
     pub fn values_count(&self) -> usize {
         let values = self.curves.iter().flat_map(|it| &it.points).map(|it| it.0.to_bits());
         values.collect::<BTreeSet<_>>().len()
@@ -154,7 +156,7 @@ impl Sweep<'_> {
     pub fn figures_chart(&self) -> Chart {
         let values = self.curves.iter().flat_map(|it| &it.points).map(|it| it.1.summary.median);
         let mut chart = Chart::new(
-            format!("{}, by {}", self.id, self.argument),
+            format!("{figure}, by {argument}", figure = self.id, argument = self.argument),
             self.axis(),
             axis("the median, with its 95 % interval", self.unit.into(), values),
         )
@@ -167,7 +169,10 @@ impl Sweep<'_> {
                 let shown = format::figure(self.unit, it.median);
                 Point::new(*value, it.median)
                     .with_span(it.low.unwrap_or(it.median), it.high.unwrap_or(it.median))
-                    .with_tooltip(format!("{} at {value}: {shown}", curve.contender))
+                    .with_tooltip(format!(
+                        "{contender} at {value}: {shown}",
+                        contender = curve.contender
+                    ))
             };
             let points = curve.points.iter().map(point).collect();
             chart = chart.with_series(Series::new(curve.contender, curve.role, Mark::Line, points));
@@ -175,12 +180,12 @@ impl Sweep<'_> {
         chart
     }
 
-    /// Draws a chart of operations per second by argument value, with the fitted laws: up to their peak
-    /// if it is not far beyond the last value.
+    /// Draws a chart of operations per second by argument value, with the fitted laws as dashed curves. A curve
+    /// extends to its law's peak if that is not far beyond the last value.
     pub fn rates_chart(&self) -> Chart {
         let rates = self.curves.iter().flat_map(Curve::rates).map(|it| it.1);
         let mut chart = Chart::new(
-            format!("{}: rate, by {}", self.id, self.argument),
+            format!("{figure}: rate, by {argument}", figure = self.id, argument = self.argument),
             self.axis(),
             axis(self.rate_title(), Quantity::PerSecond, rates),
         )
@@ -200,7 +205,8 @@ impl Sweep<'_> {
         for curve in &self.curves {
             let point = |(value, record): &(f64, &Record)| {
                 let (rate, it) = (record.rate_per_s, &record.summary);
-                let title = format!("{} at {value}: {}", curve.contender, units::format_rate(rate));
+                let (contender, shown) = (curve.contender, units::format_rate(rate));
+                let title = format!("{contender} at {value}: {shown}");
                 // The figure's own interval, inverted.
                 let (low, high) = it.interval_bounds().unwrap_or((it.median, it.median));
                 let (low, high) = (rate * it.median / high, rate * it.median / low);
@@ -223,6 +229,7 @@ impl Sweep<'_> {
         }
     }
 
+    /// Returns the axis of the argument's values.
     fn axis(&self) -> Axis {
         let values = self.curves.iter().flat_map(|it| &it.points).map(|it| it.0);
         let quantity = match self.argument.ends_with("_bytes") {
@@ -232,6 +239,7 @@ impl Sweep<'_> {
         axis(self.argument, quantity, values)
     }
 
+    /// Returns the description of the timed operation.
     fn what(&self) -> String {
         let first = self.curves.first().and_then(|it| it.points.first());
         first.map(|it| it.1.what.clone()).unwrap_or_default()
@@ -268,7 +276,8 @@ impl Sweep<'_> {
                 *width = (*width).max(cell.chars().count());
             }
         }
-        let head = format!("{} by {}: {}", self.id, self.argument, self.what());
+        let (figure, argument, what) = (self.id, self.argument, self.what());
+        let head = format!("{figure} by {argument}: {what}");
         let mut lines = wrap(&head, Tone::Strong, 2, width);
         lines.push(Line::default());
         for (place, row) in rows.iter().enumerate() {
@@ -313,6 +322,7 @@ fn cpus(record: &Record) -> String {
     record.counters.get("cpus").map_or_else(|| format::cpus(record), |cpus| format!("{cpus:.2}"))
 }
 
+/// Returns a linear axis from zero, or a logarithmic one if the values span more than a factor of [`LOG_FROM`].
 fn axis(title: &str, quantity: Quantity, values: impl Iterator<Item = f64>) -> Axis {
     let (least, most) = values
         .filter(|value| value.is_finite())
@@ -324,8 +334,7 @@ fn axis(title: &str, quantity: Quantity, values: impl Iterator<Item = f64>) -> A
     }
 }
 
-/// Returns points of a fitted law, at equal factors, from the first value to the last, or a little
-/// beyond its peak if that is within [`PEAK_SHOWN`].
+/// Returns the points of a fitted law's curve, up to the last measured value or a little beyond a near peak.
 fn law_points(curve: &Curve<'_>, law: Usl) -> Vec<Point> {
     let ends = curve.points.first().zip(curve.points.last());
     let Some((from, to)) = ends.map(|(first, last)| (first.0.max(1.0), last.0)) else {
@@ -339,15 +348,20 @@ fn law_points(curve: &Curve<'_>, law: Usl) -> Vec<Point> {
     (0..=CURVE_POINTS).map(at).map(|n| Point::new(n, law.throughput(n))).collect()
 }
 
+/// Formats the coefficients of a law, and its peak or limit, for a legend.
 fn coefficients(law: Usl) -> String {
     let peak = match (law.peak(), law.throughput_limit()) {
-        (Some((n, rate)), _) => format!("peak {} at {}", units::format_rate(rate), number(n)),
-        (None, Some(limit)) => format!("at most {}", units::format_rate(limit)),
+        (Some((n, rate)), _) => {
+            format!("peak {rate} at {n}", rate = units::format_rate(rate), n = number(n))
+        }
+        (None, Some(limit)) => format!("at most {limit}", limit = units::format_rate(limit)),
         (None, None) => "no peak".to_string(),
     };
-    format!("σ {}, κ {}, {peak}", scientific(law.sigma), scientific(law.kappa))
+    let (sigma, kappa) = (scientific(law.sigma), scientific(law.kappa));
+    format!("σ {sigma}, κ {kappa}, {peak}")
 }
 
+/// Describes a law in a sentence: its coefficients, its error, and its peak or limit.
 fn law_in_words(law: Usl, points: &[(f64, f64)]) -> String {
     let prediction = match (law.peak(), law.throughput_limit()) {
         (Some((n, rate)), _) => {

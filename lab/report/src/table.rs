@@ -14,7 +14,9 @@ use std::cmp::Ordering;
 const WIDTH_MIN: usize = 24;
 /// Minimum width of the column that describes the timed operation.
 const WHAT_WIDTH_MIN: usize = 24;
+/// Maximum number of texts that are listed for one kind of warning.
 const WARNING_LINES_MAX: usize = 8;
+/// Maximum number of figures that are named for one text of a warning; more are only counted.
 const WARNING_NAMES_MAX: usize = 4;
 
 /// Renders the table of a document's figures, with its legend, at most `width` columns wide.
@@ -36,7 +38,11 @@ pub fn render_table(document: &Document, width: usize, style: Style) -> String {
         }
         for (record, anatomy) in anatomy::records_with_anatomy(document) {
             lines.push(Line::default());
-            let name = format!("{} [{}], one hand-off: ", record.spec, record.contender);
+            let name = format!(
+                "{id} [{contender}], one hand-off: ",
+                id = record.spec,
+                contender = record.contender
+            );
             let mut wrapped = wrap(&(name + &anatomy.line), Tone::Plain, 2, width);
             lines.append(&mut wrapped);
         }
@@ -61,6 +67,7 @@ pub fn render_row(record: &Record, width: usize, style: Style) -> String {
     render(vec![line], width, style)
 }
 
+/// Formats lines as text, each cut to `width` columns.
 pub(crate) fn render(lines: Vec<Line>, width: usize, style: Style) -> String {
     let mut text = String::new();
     for line in lines {
@@ -69,6 +76,7 @@ pub(crate) fn render(lines: Vec<Line>, width: usize, style: Style) -> String {
     text
 }
 
+/// Returns the lines above the table, which describe the run and the machine.
 fn head(document: &Document, width: usize) -> Vec<Line> {
     let mut lines = wrap(&model::run_line(document), Tone::Faint, 2, width);
     if let (false, Some(run)) = (document.run.complete, lines.last_mut()) {
@@ -81,6 +89,7 @@ fn head(document: &Document, width: usize) -> Vec<Line> {
     lines
 }
 
+/// Returns the lines below the table: the resolution, a guide to the columns, and the warnings.
 fn foot(document: &Document, model: &Model<'_>, width: usize, style: Style) -> Vec<Line> {
     let run = &document.run;
     let mut lines = Vec::new();
@@ -131,13 +140,13 @@ fn foot(document: &Document, model: &Model<'_>, width: usize, style: Style) -> V
     lines
 }
 
-/// Line of a record's description: a label and a value.
+/// One fact about a record, such as its rate: a label and a value.
 struct RecordFact {
     label: &'static str,
     value: Line,
 }
 
-/// Returns the values of a record, in display order; `side` compares ratios to peers with 1.
+/// Returns the facts about a record in display order; `side` compares the ratio to a peer with 1.
 fn facts(record: &Record, side: &dyn Fn(&Ratio) -> Ordering) -> Vec<RecordFact> {
     let mut facts = Vec::new();
     let mut say = |label, value: Line| facts.push(RecordFact { label, value });
@@ -190,6 +199,7 @@ fn median(record: &Record) -> Line {
     Line::new(format::figure(record.unit, record.summary.median), Tone::Strong)
 }
 
+/// Returns the two modes of a figure, each with its share.
 fn modes(record: &Record) -> Vec<Line> {
     let shown = |(place, mode): (usize, &FigureMode)| {
         let joint = if place == 0 { "" } else { "+ " };
@@ -200,6 +210,7 @@ fn modes(record: &Record) -> Vec<Line> {
     record.modes.iter().enumerate().map(shown).collect()
 }
 
+/// Returns the tone of a ratio to a peer: good below 1, bad above.
 fn rival_tone(side: Ordering) -> Tone {
     match side {
         Ordering::Less => Tone::Good,
@@ -227,6 +238,7 @@ fn push_figure_blocks(model: &Model<'_>, lines: &mut Vec<Line>) {
     }
 }
 
+/// Column of the table of figures.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum LadderColumn {
     Id,
@@ -272,8 +284,8 @@ impl LadderColumn {
         TableColumn::left(LadderColumn::Warning, "warning", 2),
     ];
 
-    /// Columns in the order in which they are dropped; `None` stands for the ids' first component, which
-    /// then becomes a heading above each group. Other columns are never dropped.
+    /// Columns in the order in which they are dropped as the terminal narrows; other columns are never dropped. `None`
+    /// stands for the ids' first component, which then becomes a heading above each group.
     const DROP_ORDER: [Option<LadderColumn>; 10] = [
         Some(LadderColumn::FloorId),
         Some(LadderColumn::Waits),
@@ -303,8 +315,9 @@ impl LadderColumn {
             }
             LadderColumn::Figure => median(record),
             LadderColumn::Interval if record.modes.len() > 1 => {
-                let shown =
-                    |mode: &FigureMode| Line::plain(format!("in {:.0} %", mode.share * 100.0));
+                let shown = |mode: &FigureMode| {
+                    Line::plain(format!("in {percent:.0} %", percent = mode.share * 100.0))
+                };
                 return record.modes.iter().map(shown).collect();
             }
             LadderColumn::Interval => Line::new(format::interval(record), Tone::Faint),
@@ -343,7 +356,7 @@ impl LadderColumn {
     }
 }
 
-/// Column with its header and position.
+/// Column of the table, with its header, alignment and width.
 struct TableColumn {
     column: LadderColumn,
     header: &'static str,
@@ -415,6 +428,7 @@ impl TableLayout {
         self.columns.iter().map(|it| it.gap + it.width).sum()
     }
 
+    /// Returns the width of the widest cell of a column.
     fn widest(&self, column: LadderColumn, model: &Model<'_>) -> usize {
         let cells = model.rows().flat_map(|record| self.cell(column, model, record));
         cells.map(|line| line.width()).max().unwrap_or(0)
@@ -430,6 +444,7 @@ impl TableLayout {
         }
     }
 
+    /// Appends the lines of the table, with its header and the headings of groups.
     fn draw(&self, model: &Model<'_>, style: Style, lines: &mut Vec<Line>) {
         let headers = self.columns.iter().map(|it| vec![Line::new(it.header, Tone::Faint)]);
         let what = self.what_width.map(|_| Line::new("what is timed", Tone::Faint));
@@ -451,6 +466,7 @@ impl TableLayout {
         }
     }
 
+    /// Returns the lines of one row of the table, from its cells and the description of the operation.
     fn join(&self, cells: Vec<Vec<Line>>, what: Option<Line>, style: Style) -> Vec<Line> {
         let height = cells.iter().map(Vec::len).max().unwrap_or(0);
         let mut lines = vec![Line::default(); height];

@@ -31,6 +31,7 @@ pub(crate) enum Tone {
 }
 
 impl Tone {
+    /// Returns the escape sequence that starts text of this tone.
     fn sequence(self) -> &'static str {
         match self {
             Tone::Plain => "",
@@ -43,6 +44,7 @@ impl Tone {
     }
 }
 
+/// Part of a line that has one tone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TextSpan {
     pub text: String,
@@ -63,12 +65,12 @@ impl Line {
         line
     }
 
-    /// Creates a line without a tone.
+    /// Creates a line of plain text.
     pub fn plain(text: impl AsRef<str>) -> Line {
         Line::new(text, Tone::Plain)
     }
 
-    /// Appends text.
+    /// Appends text in a tone; control characters are replaced.
     pub fn push(&mut self, text: impl AsRef<str>, tone: Tone) {
         let text = replace_control_characters(text.as_ref());
         if !text.is_empty() {
@@ -159,7 +161,7 @@ impl Line {
     }
 }
 
-/// Wraps text at words to a width; lines after the first are indented.
+/// Wraps text at words to a width; lines after the first are indented by `indent`.
 pub(crate) fn wrap(text: &str, tone: Tone, indent: usize, width_max: usize) -> Vec<Line> {
     let mut lines = Vec::new();
     let mut line = String::new();

@@ -24,9 +24,9 @@
 pub struct Usl {
     /// γ: throughput of one worker.
     pub gamma: f64,
-    /// σ: contention, from 0 to 1 in a fitted law; other laws may have more.
+    /// σ: contention, the serial share of the work, from 0 to 1 in a fitted law.
     pub sigma: f64,
-    /// κ: coherency, never below 0.
+    /// κ: coherency, the cost that each worker adds to every other; never below 0.
     pub kappa: f64,
 }
 
@@ -34,8 +34,8 @@ pub struct Usl {
 const POINTS_MIN: usize = 4;
 
 impl Usl {
-    /// Fits the law to points of number and throughput; `None` for fewer than four distinct
-    /// numbers, numbers below 1, or throughputs that are not above zero.
+    /// Fits the law to pairs of a number of workers and their throughput; `None` for fewer than four distinct numbers,
+    /// or invalid ones. Numbers must be at least 1, and throughputs above zero.
     ///
     /// The fit minimizes the squares of the relative error of `N / X`, which is linear in `1/γ`,
     /// `σ/γ` and `κ/γ`: the solution is unique and needs no starting point. The error is relative,
@@ -59,8 +59,8 @@ impl Usl {
         laws.chain(serial).min_by(|a, b| a.0.total_cmp(&b.0)).map(|it| it.1)
     }
 
-    /// Returns the residual sum of squares and the fitted law; `None` if a coefficient would be outside
-    /// its range.
+    /// Fits a law of which `choice` says whether contention and coherency are used; `None` if a coefficient is outside
+    /// its range. Returns the residual sum of squares with the law.
     fn fit_with(points: &[(f64, f64)], choice: [bool; 2]) -> Option<(f64, Usl)> {
         // Columns of similar size keep the sums precise.
         let most = points.iter().map(|it| it.0).fold(1.0, f64::max);
@@ -74,7 +74,7 @@ impl Usl {
         (law.sigma <= 1.0).then(|| (law.sum_of_squares(points), law))
     }
 
-    /// Fits a law whose work is all serial, so that contention is one.
+    /// Fits a law with a contention of one, in which all work is serial; returns the residual sum of squares with it.
     fn fit_serial(points: &[(f64, f64)], has_coherency: bool) -> Option<(f64, Usl)> {
         let most = points.iter().map(|it| it.0).fold(1.0, f64::max);
         let columns = |n: f64| [n / most, 0.0, n * (n - 1.0) / (most * most)];
@@ -108,13 +108,14 @@ impl Usl {
         (self.sum_of_squares(points) / points.len().max(1) as f64).sqrt()
     }
 
+    /// Returns the sum of the squared relative errors of the law at the points.
     fn sum_of_squares(&self, points: &[(f64, f64)]) -> f64 {
         points.iter().map(|(n, x)| (x / self.throughput(*n) - 1.0).powi(2)).sum()
     }
 }
 
-/// Returns the least-squares coefficients of the columns of `n` for which their sum is relatively
-/// closest to `n / x`; `None` if a coefficient would be negative.
+/// Fits `n / x` by the used columns of `n`, with the least squares of the relative error; `None` if a coefficient is
+/// negative.
 fn least_squares(
     points: &[(f64, f64)],
     columns: impl Fn(f64) -> [f64; 3],
@@ -138,8 +139,7 @@ fn least_squares(
     is_fine.then_some(solved)
 }
 
-/// Solves three equations (Gaussian elimination with pivoting); `None` if the solution is not
-/// unique.
+/// Solves three linear equations; `None` if the solution is not unique.
 fn solve(mut matrix: [[f64; 3]; 3], mut right: [f64; 3]) -> Option<[f64; 3]> {
     for column in 0..3 {
         let pivot = (column..3)

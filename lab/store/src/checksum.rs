@@ -8,26 +8,27 @@ use crate::row::RunRow;
 use flate2::Crc;
 use rusqlite::{Connection, params};
 
+/// Returns the checksum of the row of a run, from its columns and its compressed JSON.
 pub(crate) fn run_checksum(row: &RunRow, body: &[u8]) -> i64 {
     let RunRow { id, started_unix_ns, profile, host, version, commit, complete, .. } = row;
     let texts = [id, profile, host, version, commit].map(|text| text.as_bytes());
     let others = [&started_unix_ns.to_le_bytes()[..], &[u8::from(*complete)], body];
-    of_fields(texts.into_iter().chain(others))
+    checksum_of_fields(texts.into_iter().chain(others))
 }
 
-/// Returns the checksum of the row of a record, which is record number `place` of run `run`;
-/// `texts` are the record's id, contender and kind.
+/// Returns the checksum of the row of a record, which is record number `place` of the run with the id `run`. `texts`
+/// are the record's id, contender and kind.
 pub(crate) fn record_checksum(run: &str, place: i64, texts: [&str; 3], body: &[u8]) -> i64 {
     let others = [run.as_bytes(), &place.to_le_bytes(), body];
-    of_fields(texts.into_iter().map(str::as_bytes).chain(others))
+    checksum_of_fields(texts.into_iter().map(str::as_bytes).chain(others))
 }
 
+/// Returns the checksum of the row of a name that the run with the id `run` has.
 pub(crate) fn tag_checksum(run: &str, tag: &str) -> i64 {
-    of_fields([run.as_bytes(), tag.as_bytes()])
+    checksum_of_fields([run.as_bytes(), tag.as_bytes()])
 }
 
-/// Adds `difference`, which may be negative, to the sum of the checksums of a run's records and
-/// names.
+/// Adds `difference`, which may be negative, to the stored sum of the checksums of a run's records and names.
 pub(crate) fn add_to_parts_checksum(
     connection: &Connection,
     run: i64,
@@ -37,9 +38,8 @@ pub(crate) fn add_to_parts_checksum(
     connection.prepare_cached(update)?.execute(params![run, difference]).map(drop)
 }
 
-/// Returns a checksum over several fields, each preceded by its length, so that moving bytes
-/// between fields changes the checksum.
-fn of_fields<'a>(fields: impl IntoIterator<Item = &'a [u8]>) -> i64 {
+/// Returns a checksum of fields, each preceded by its length, so that moving bytes between fields changes it.
+fn checksum_of_fields<'a>(fields: impl IntoIterator<Item = &'a [u8]>) -> i64 {
     let mut sum = Crc::new();
     for field in fields {
         sum.update(&(field.len() as u64).to_le_bytes());

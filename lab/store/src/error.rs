@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// Neither environment variable that gives the data folder is set.
+    /// Neither XDG_DATA_HOME nor HOME, which give the data folder, is set.
     #[error(
         "neither XDG_DATA_HOME nor HOME is set, so there is no default path for results; name a file with --db FILE"
     )]
@@ -93,7 +93,7 @@ pub enum StoreError {
         /// Time for which the operation waited for the lock.
         waited_ms: u64,
     },
-    /// The content of the store is inconsistent.
+    /// The content of the store is inconsistent, for example because of a wrong checksum.
     #[error("{}: damaged: {reason}; name another file with --db FILE", .path.display())]
     Damaged {
         /// Path of the file.
@@ -215,6 +215,7 @@ fn list(ids: &[String]) -> String {
     ids.join(", ")
 }
 
+/// Returns the end of an error message that names the nearest ids or names, or says that there are none.
 fn nearest_hint(nearest_names: &[String]) -> String {
     match nearest_names {
         [] => "; the store has none yet".to_string(),
@@ -224,6 +225,7 @@ fn nearest_hint(nearest_names: &[String]) -> String {
 }
 
 impl StoreError {
+    /// Creates the error for a path that cannot be written.
     pub(crate) fn from_unwritable_path(path: &Path, error: &io::Error) -> StoreError {
         StoreError::without_descriptors(path).unwrap_or_else(|| StoreError::Unwritable {
             path: path.to_path_buf(),
@@ -239,8 +241,8 @@ impl StoreError {
         })
     }
 
-    /// Returns an error if the process has no descriptor left, which SQLite does not report.
-    /// Opening any other file then fails too.
+    /// Returns the error that no descriptor is left, if that is so; SQLite does not report it. Opening any other file
+    /// then fails too.
     fn without_descriptors(path: &Path) -> Option<StoreError> {
         let error = File::open("/").err()?;
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
@@ -279,8 +281,7 @@ impl StoreError {
     }
 }
 
-/// Returns `true` for a truncated write, by which SQLite reports a file size limit and some
-/// quotas.
+/// Returns `true` if SQLite could not write or sync a file, as at a file size limit and some quotas.
 fn is_write_failure(source: &rusqlite::Error) -> bool {
     const WRITES: [std::ffi::c_int; 4] = [
         rusqlite::ffi::SQLITE_IOERR_WRITE,
@@ -299,7 +300,7 @@ pub enum ExportError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// Writing the output failed; the error's `kind()` tells if the reader closed it.
-    #[error("write the export: {0}")]
+    #[error("cannot write the export: {0}")]
     Write(#[from] io::Error),
 }
 
@@ -339,7 +340,7 @@ pub enum ImportError {
     #[error("the input contains no run; nothing was imported")]
     NoRun,
     /// The input could not be read.
-    #[error("read the import: {0}; nothing was imported")]
+    #[error("cannot read the import: {0}; nothing was imported")]
     Read(#[from] io::Error),
     /// The store could not be written.
     #[error(transparent)]

@@ -15,7 +15,7 @@ use std::time::Duration;
 /// SQLite application id of a store, `HaNd`.
 pub(crate) const SQLITE_APPLICATION_ID: i32 = 0x4861_4e64;
 
-/// Schema that this version writes and reads; a file stores it as `user_version`.
+/// Version of the store's schema that this handover writes and reads; a file has it as `user_version`.
 pub const STORE_SCHEMA_VERSION: u32 = 6;
 
 /// SQL statements that create the tables of a new store.
@@ -73,6 +73,7 @@ pub fn default_path() -> Result<PathBuf, StoreError> {
     default_path_from(std::env::var_os("XDG_DATA_HOME"), std::env::var_os("HOME"))
 }
 
+/// Returns the default path for these values of `XDG_DATA_HOME` and `HOME`.
 fn default_path_from(
     data_home: Option<OsString>,
     home: Option<OsString>,
@@ -92,7 +93,7 @@ pub(crate) fn open_for_writing(path: &Path) -> Result<(Connection, PathBuf), Sto
     create_if_absent(&path)?;
     check_identity(&path)?;
     let mut connection = connect(&path)?;
-    prepare(&mut connection, &path)?;
+    prepare_for_writing(&mut connection, &path)?;
     Ok((connection, path))
 }
 
@@ -104,7 +105,7 @@ pub(crate) fn open_for_reading(path: &Path) -> Result<(Connection, PathBuf), Sto
     let connection = connect(&path)?;
     let to_store_error = |source| StoreError::from_sqlite(&path, duration_to_ms(OPEN_WAIT), source);
     // The first read also rolls back an unfinished transaction of a killed writer.
-    if is_fresh(&path, &FileIdentity::of(&connection).map_err(to_store_error)?)? {
+    if is_fresh(&path, &FileIdentity::read(&connection).map_err(to_store_error)?)? {
         return Err(StoreError::Empty { path });
     }
     connection.pragma_update(None, "query_only", true).map_err(to_store_error)?;
@@ -117,7 +118,7 @@ pub(crate) fn open_in_memory() -> Result<(Connection, PathBuf), StoreError> {
     let to_store_error = |source| StoreError::from_sqlite(&path, 0, source);
     let mut connection = Connection::open_in_memory().map_err(to_store_error)?;
     configure(&connection).map_err(to_store_error)?;
-    prepare(&mut connection, &path)?;
+    prepare_for_writing(&mut connection, &path)?;
     Ok((connection, path))
 }
 
@@ -132,8 +133,8 @@ pub(crate) fn open_temporary() -> Result<Connection, StoreError> {
     Ok(connection)
 }
 
-/// Makes a path absolute, so that it does not depend on the working directory and is not a special
-/// name of SQLite (`:memory:`).
+/// Makes a path absolute. It then does not depend on the working directory, and is no special name of SQLite
+/// (`:memory:`).
 fn absolute(path: &Path) -> Result<PathBuf, StoreError> {
     std::path::absolute(path).map_err(|error| StoreError::from_unwritable_path(path, &error))
 }
@@ -146,6 +147,7 @@ pub(crate) fn is_path_absent(path: &Path) -> bool {
     )
 }
 
+/// Fails unless the path is a regular file that is empty or large enough for a database.
 fn check_regular_file(path: &Path) -> Result<(), StoreError> {
     /// Minimum size of a database: SQLite's smallest page. SQLite itself accepts one byte as an
     /// empty database.
@@ -163,6 +165,7 @@ fn check_regular_file(path: &Path) -> Result<(), StoreError> {
     }
 }
 
+/// Creates the file, empty, and its folder if they do not exist.
 fn create_if_absent(path: &Path) -> Result<(), StoreError> {
     match check_regular_file(path) {
         Err(StoreError::Absent { .. }) => {}
@@ -188,12 +191,12 @@ struct FileIdentity {
 }
 
 impl FileIdentity {
-    fn of(connection: &Connection) -> rusqlite::Result<FileIdentity> {
-        let read = |query| connection.query_one(query, [], |row| row.get(0));
+    fn read(connection: &Connection) -> rusqlite::Result<FileIdentity> {
+        let value = |query| connection.query_one(query, [], |row| row.get(0));
         Ok(FileIdentity {
-            application_id: read("PRAGMA application_id")?,
-            version: read("PRAGMA user_version")?,
-            tables_count: read("SELECT count(*) FROM main.sqlite_schema")?,
+            application_id: value("PRAGMA application_id")?,
+            version: value("PRAGMA user_version")?,
+            tables_count: value("SELECT count(*) FROM main.sqlite_schema")?,
         })
     }
 }
@@ -218,15 +221,15 @@ fn is_fresh(path: &Path, identity: &FileIdentity) -> Result<bool, StoreError> {
         }
         _ => Err(StoreError::Damaged {
             path,
-            reason: format!("its schema {} is invalid", identity.version),
+            reason: format!("its schema version {} is invalid", identity.version),
         }),
     }
 }
 
-/// Rejects a file that is not a store, by its identification alone, read with SQLite's `immutable`
-/// flag: SQLite then takes no lock and creates no other file. Reading the first bytes without
-/// SQLite is not an alternative: closing the file would release every lock that this process has on
-/// it, as POSIX locks belong to processes.
+/// Fails if the file is neither empty nor a store of this schema; takes no lock and writes nothing. The identification
+/// is read with SQLite's `immutable` flag: SQLite then takes no lock and creates no other file. Reading the first
+/// bytes without SQLite is not an alternative: closing the file would release every lock that this process has on it,
+/// as POSIX locks belong to processes.
 fn check_identity(path: &Path) -> Result<(), StoreError> {
     let mut uri = String::from("file://");
     for &byte in path.as_os_str().as_bytes() {
@@ -243,7 +246,7 @@ fn check_identity(path: &Path) -> Result<(), StoreError> {
         | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(&uri, flags)
         .map_err(|error| StoreError::from_unreadable_path(path, error))?;
-    match FileIdentity::of(&connection) {
+    match FileIdentity::read(&connection) {
         Ok(identity) => is_fresh(path, &identity).map(drop),
         Err(error) => match error.sqlite_error_code() {
             Some(rusqlite::ErrorCode::CannotOpen) => {
@@ -257,6 +260,7 @@ fn check_identity(path: &Path) -> Result<(), StoreError> {
     }
 }
 
+/// Opens the file for reading and writing, with a wait for locks and the options of every connection.
 fn connect(path: &Path) -> Result<Connection, StoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)
@@ -268,8 +272,8 @@ fn connect(path: &Path) -> Result<Connection, StoreError> {
     Ok(connection)
 }
 
-/// Sets the options of every connection. The journal mode stays SQLite's default, a rollback
-/// journal; the crate's page explains why it is not a write-ahead log.
+/// Sets the options that every connection has: foreign keys, full sync, and no trust in the file's schema. The journal
+/// mode stays SQLite's default, a rollback journal; the crate's page explains why it is not a write-ahead log.
 fn configure(connection: &Connection) -> rusqlite::Result<()> {
     // An untrusted file may contain triggers and views; they must not call functions.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
@@ -278,8 +282,8 @@ fn configure(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "synchronous", "FULL")
 }
 
-/// Acquires the write lock, creates the tables of a new file, and checks that the file can be written.
-fn prepare(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
+/// Creates the tables of a new file, under the write lock, and checks that the file can be written.
+fn prepare_for_writing(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
     let to_store_error = |source| StoreError::from_sqlite(path, duration_to_ms(OPEN_WAIT), source);
     if connection.is_readonly(rusqlite::MAIN_DB).map_err(to_store_error)? {
         let reason = "the file is read-only".to_string();
@@ -289,7 +293,7 @@ fn prepare(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
         .transaction_with_behavior(TransactionBehavior::Immediate)
         .map_err(to_store_error)?;
     // Checked again under the lock: another run may have created or changed the file since.
-    let is_fresh = is_fresh(path, &FileIdentity::of(&transaction).map_err(to_store_error)?)?;
+    let is_fresh = is_fresh(path, &FileIdentity::read(&transaction).map_err(to_store_error)?)?;
     if is_fresh {
         transaction.execute_batch(TABLES).map_err(to_store_error)?;
         transaction

@@ -158,13 +158,14 @@ pub(crate) fn non_finite_in_record(record: &Record) -> Option<(String, f64)> {
     find.found
 }
 
-/// Search for the first number that is not finite.
+/// Search for the first field whose number is not finite.
 #[derive(Default)]
 struct FiniteCheck {
     found: Option<(String, f64)>,
 }
 
 impl FiniteCheck {
+    /// Stores the field and its value if it is the first that is not finite.
     fn check_number(&mut self, field: &str, value: f64) {
         if !value.is_finite() && self.found.is_none() {
             self.found = Some((field.to_string(), value));

@@ -7,8 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::io::{BufRead, Read};
 
-/// Maximum length in bytes of an imported line and, by the size of the record, of an inserted
-/// record: some 200 times the usual length.
+/// Maximum length in bytes of a line of an export, and so of a stored run or record: some 200 times the usual length.
 pub const LINE_BYTES_MAX: usize = 4 << 20;
 
 /// Line of an export that contains a run; the lines of its records follow.
@@ -46,12 +45,13 @@ impl<'a> RecordLine<'a> {
     }
 }
 
+/// Parsed line of an export: a run with its names, or a record.
 pub(crate) enum ExportLine {
     Run(Box<Run>, Vec<String>),
     Record(Box<Record>),
 }
 
-/// Fields common to the lines of runs and records; other fields are skipped without allocating.
+/// Fields of a line that tell what it contains; other fields are skipped without allocating.
 #[derive(Deserialize)]
 struct Envelope<'a> {
     #[serde(rename = "type", borrow)]
@@ -69,7 +69,7 @@ pub(crate) struct ExportLineReader<'a> {
     buffer: Vec<u8>,
     /// Number of the line read last, from 1.
     pub number: u64,
-    /// Id of the run that was read last.
+    /// Id of the run that was read last; `None` before the first.
     run: Option<String>,
 }
 
@@ -78,7 +78,7 @@ impl<'a> ExportLineReader<'a> {
         ExportLineReader { input, buffer: Vec::new(), number: 0, run: None }
     }
 
-    /// Reads the next line that is not blank and returns it parsed; `None` at the end of the input.
+    /// Reads and parses the next line that is not blank; `None` at the end of the input.
     pub fn read_line(&mut self) -> Result<Option<ExportLine>, ImportError> {
         loop {
             self.number += 1;
@@ -108,6 +108,7 @@ impl<'a> ExportLineReader<'a> {
     }
 }
 
+/// Parses a line; `open_run` is the id of the run whose records are being read.
 fn parse(line: &[u8], open_run: Option<&str>) -> Result<ExportLine, String> {
     let text = std::str::from_utf8(line)
         .map_err(|error| format!("invalid UTF-8 after byte {}", error.valid_up_to()))?;
@@ -145,12 +146,14 @@ fn parse(line: &[u8], open_run: Option<&str>) -> Result<ExportLine, String> {
     }
 }
 
-/// Returns the message of the JSON parser with the column, without the line number, which is always 1.
+/// Returns the message of the JSON parser with the column, but without the line number.
 fn message_with_column(error: serde_json::Error) -> String {
     let column = error.column();
     let text = error.to_string();
     match text.rsplit_once(" at line ") {
-        Some((reason, _)) => format!("{} (column {column})", truncated_for_error(reason)),
+        Some((reason, _)) => {
+            format!("{message} (column {column})", message = truncated_for_error(reason))
+        }
         None => text,
     }
 }

@@ -2,7 +2,8 @@
 
 use crate::error::StoreError;
 
-/// Checks that an id is valid on a command line and differs from `last` and `-1`.
+/// Fails unless a run's id has 1 to 64 allowed characters, starts with a letter or digit, and is not `last`. Allowed
+/// are letters, digits, `-`, `_` and `.`.
 pub(crate) fn check_run_id(id: &str) -> Result<(), StoreError> {
     const ID_BYTES_MAX: usize = 64;
     let fit = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
@@ -13,9 +14,9 @@ pub(crate) fn check_run_id(id: &str) -> Result<(), StoreError> {
     if fits { Ok(()) } else { Err(StoreError::BadRunId { id: truncated_for_error(id) }) }
 }
 
-/// Checks a name for runs: 1 to 64 letters, digits, `-`, `_`, `.`, `/`, `+` or `@`, the first a
-/// letter, and not `last`. Such a name is valid on a command line, distinct from ids, `last` and
-/// `-1`, and displayable in a page.
+/// Fails unless a name for runs has 1 to 64 allowed characters, starts with a letter, and is not `last`. Allowed are
+/// letters, digits, `-`, `_`, `.`, `/`, `+` and `@`. Such a name is valid on a command line, distinct from ids, `last`
+/// and `-1`, and displayable in a page.
 ///
 /// # Errors
 /// [`StoreError::BadTag`] if the name is not valid.
@@ -29,7 +30,7 @@ pub fn check_tag(name: &str) -> Result<(), StoreError> {
     if fits { Ok(()) } else { Err(StoreError::BadTag { name: truncated_for_error(name) }) }
 }
 
-/// Rejects names that are longer than a terminal's line or contain control characters.
+/// Fails if a name is longer than 200 characters or contains control characters.
 pub(crate) fn check_names<'a>(
     subject: &str,
     names: impl IntoIterator<Item = (&'static str, &'a String)>,
@@ -48,7 +49,7 @@ pub(crate) fn check_names<'a>(
     Ok(())
 }
 
-/// Returns the start of an untrusted text, for error messages.
+/// Returns an untrusted text for an error message, cut to 64 characters.
 pub(crate) fn truncated_for_error(text: &str) -> String {
     const CHARS_MAX: usize = 64;
     if text.chars().nth(CHARS_MAX).is_none() {

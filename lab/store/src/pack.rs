@@ -19,10 +19,10 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 
-/// Maximum size of an export line's fields other than the run or record: type, run id, schema.
+/// Maximum size of the further fields of an export line with a run or record: its type, run id and schema.
 const ENVELOPE_BYTES_MAX: usize = 256;
 
-/// Run as it is stored: the columns of its row, and the run as compressed JSON.
+/// Run in the form in which it is stored: the columns of its row, and its compressed JSON.
 pub(crate) struct PackedRun {
     pub row: RunRow,
     pub body: Vec<u8>,
@@ -59,7 +59,7 @@ impl PackedRun {
     }
 }
 
-/// Record with its compressed JSON, which is stored in the body column of its row.
+/// Record in the form in which it is stored: with its compressed JSON.
 pub(crate) struct PackedRecord<'a> {
     pub record: &'a Record,
     pub body: Vec<u8>,
@@ -72,7 +72,7 @@ impl<'a> PackedRecord<'a> {
         let keys = record.args.keys().chain(record.counters.keys());
         let keys = keys.map(|name| ("args or counters", name));
         check_names("a record", names.into_iter().chain(keys))?;
-        let subject = format!("{} of {}", record.id, record.contender);
+        let subject = format!("{id} of {contender}", id = record.id, contender = record.contender);
         if let Some((field, value)) = finite::non_finite_in_record(record) {
             return Err(StoreError::NotFinite { subject, field, value });
         }
@@ -80,7 +80,7 @@ impl<'a> PackedRecord<'a> {
     }
 }
 
-/// Decompresses a run; the error describes a damaged row.
+/// Decompresses a run; the error describes the damage of its row.
 pub(crate) fn unpack_run(body: &[u8]) -> Result<Run, String> {
     inflate(body)
 }
@@ -94,6 +94,7 @@ pub(crate) fn unpack_args(body: &[u8]) -> Option<BTreeMap<String, u64>> {
     inflate(body).ok().map(|part: ArgsOnly| part.args)
 }
 
+/// Row of a record, as read from the database.
 pub(crate) struct RecordRow {
     place: i64,
     id: String,
@@ -107,6 +108,7 @@ impl RecordRow {
     /// Columns of a query whose rows [`from_row`](RecordRow::from_row) reads, in this order.
     pub const QUERY_COLUMNS: &str = "records.place, records.id, records.contender, records.kind, \
         records.body, records.checksum";
+    /// Number of the columns in [`QUERY_COLUMNS`](RecordRow::QUERY_COLUMNS).
     pub const QUERY_COLUMNS_COUNT: usize = 6;
 
     /// Reads a record from a row that begins with [`QUERY_COLUMNS`](RecordRow::QUERY_COLUMNS).
@@ -127,13 +129,13 @@ impl RecordRow {
         *checksum == checksum::record_checksum(run, *place, [id, contender, kind], body)
     }
 
-    /// Decompresses the record; the error describes a damaged row.
+    /// Decompresses the record; the error describes the damage of its row.
     pub fn unpack(&self) -> Result<Record, String> {
         inflate(&self.body)
     }
 }
 
-/// Returns a run or a record as compressed JSON; fails if its line in an export would be too long.
+/// Compresses a run or a record as JSON; fails if its line in an export would be too long.
 fn deflate(value: &impl Serialize, subject: String) -> Result<Vec<u8>, StoreError> {
     let unwritable = |error: std::io::Error| StoreError::Unwritable {
         path: subject.clone().into(),
@@ -148,16 +150,18 @@ fn deflate(value: &impl Serialize, subject: String) -> Result<Vec<u8>, StoreErro
     packed.write_all(&json).and_then(|()| packed.finish()).map_err(unwritable)
 }
 
-/// Decompresses and parses the body of a row; the error describes the damage.
+/// Decompresses and parses the JSON of a run or a record; the error describes the damage.
 fn inflate<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {
     let mut json = Vec::new();
     // A few bytes from an untrusted file may inflate to gigabytes.
     let mut bounded = ZlibDecoder::new(body).take(LINE_BYTES_MAX as u64 + 1);
-    bounded.read_to_end(&mut json).map_err(|error| format!("cannot decompress a body: {error}"))?;
+    bounded
+        .read_to_end(&mut json)
+        .map_err(|error| format!("cannot decompress the stored JSON: {error}"))?;
     if json.len() > LINE_BYTES_MAX {
-        return Err(format!("the body inflates to more than {LINE_BYTES_MAX} bytes"));
+        return Err(format!("the stored JSON inflates to more than {LINE_BYTES_MAX} bytes"));
     }
-    serde_json::from_slice(&json).map_err(|error| format!("cannot parse a body: {error}"))
+    serde_json::from_slice(&json).map_err(|error| format!("cannot parse the stored JSON: {error}"))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use crate::row::RunRow;
 use crate::store::{Store, StoredRun, nearest_names};
 use handover_record::{ContenderKind, Record};
 
-/// Result of one contender in a benchmark, from one run.
+/// Figure of one contender in one stored run, with the run's id, start, host and build.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredFigure {
     /// Id of the run.
@@ -49,12 +49,15 @@ impl Store {
             let figure = RecordRow::from_row(row).map_err(failed)?;
             let stored = StoredRun::from_row_after_columns(row, RecordRow::QUERY_COLUMNS_COUNT)
                 .map_err(failed)?;
-            let damaged =
-                |reason: String| self.damaged_error(format!("run {}: {reason}", stored.row.id));
+            let damaged = |reason: String| {
+                self.damaged_error(format!("run {id}: {reason}", id = stored.row.id))
+            };
             let record = figure.unpack().map_err(damaged)?;
             self.check_run_checksum(&stored)?;
             if !figure.has_valid_checksum(&stored.row.id) {
-                return Err(damaged(format!("{id} of {contender} has a wrong checksum")));
+                return Err(damaged(format!(
+                    "the record of {id} [{contender}] has a wrong checksum"
+                )));
             }
             let RunRow { id: run, started_unix_ns, host, version, commit, .. } = stored.row;
             figures.push(StoredFigure { run, started_unix_ns, host, version, commit, record });
@@ -62,8 +65,8 @@ impl Store {
         Ok(figures)
     }
 
-    /// Returns the name of a contender of figure `id`: `named` if it exists or, without `named`,
-    /// our own contender, or else the first.
+    /// Returns the name of the contender of figure `id` that a user means: `named` or, without it, ours, or else the
+    /// first.
     ///
     /// # Errors
     /// If no run has the figure or the contender, with the most similar names, or if the file

@@ -37,9 +37,9 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens a store for writing; creates the file and its folder if they do not exist. On return
-    /// the file has its tables, its write lock was free, and a journal could be created: every
-    /// condition for storing a run that can be checked in advance holds.
+    /// Opens a store for reading and writing; creates the file and its folder if they do not exist. On return the file
+    /// has its tables, its write lock was free, and a journal could be created: every condition for storing a run that
+    /// can be checked in advance holds.
     ///
     /// # Errors
     /// If the file is not a store or has another schema, the path or folder cannot be written, or a
@@ -109,9 +109,8 @@ impl Store {
         self.write_records(run_id, records, false)
     }
 
-    /// Stores the records of one benchmark: all or, on failure, none. A record with the same id,
-    /// contender and arguments is replaced; other records are added as by
-    /// [`insert_records`](Store::insert_records).
+    /// Stores the records of one benchmark, in place of those with the same id, contender and arguments: all or, on
+    /// failure, none. Other records are added as by [`insert_records`](Store::insert_records).
     ///
     /// # Errors
     /// Those of [`insert_records`](Store::insert_records).
@@ -126,7 +125,7 @@ impl Store {
         self.write_records(run_id, records, true)
     }
 
-    /// Replaces a run's description, at the end of the run, by one with `complete` and the timer resolution.
+    /// Replaces the description of a run, at its end, by one with `complete` set and the results of the whole run.
     ///
     /// # Errors
     /// If there is no such run, a number is not finite, or the file cannot be written.
@@ -143,6 +142,8 @@ impl Store {
         transaction.commit().map_err(failed)
     }
 
+    /// Stores records in one transaction; with `should_replace`, in place of those with the same id, contender and
+    /// arguments.
     fn write_records(
         &mut self,
         run_id: &str,
@@ -178,7 +179,7 @@ impl Store {
         transaction.commit().map_err(failed)
     }
 
-    /// Returns descriptions of all runs, in order of their start.
+    /// Returns descriptions of all runs, without their records, in order of their start.
     ///
     /// # Errors
     /// If the file cannot be read or is damaged.
@@ -200,7 +201,7 @@ impl Store {
             self.check_run_checksum(&stored)?;
             let StoredRun { mut row, body, .. } = stored;
             row.command = pack::unpack_run(&body)
-                .map_err(|reason| self.damaged_error(format!("run {}: {reason}", row.id)))?
+                .map_err(|reason| self.damaged_error(format!("run {id}: {reason}", id = row.id)))?
                 .command;
             row.records_count = u64::try_from(count).unwrap_or(0);
             row.tags = tags.remove(&row.id).unwrap_or_default();
@@ -246,7 +247,7 @@ impl Store {
             let place = ids.len().checked_sub(places).filter(|_| places > 0);
             return match place {
                 Some(place) => Ok(ids.swap_remove(place)),
-                None => Err(unknown_run(selector, &ids)),
+                None => Err(unknown_run_among(selector, &ids)),
             };
         }
         if ids.iter().any(|id| id == selector) {
@@ -306,7 +307,7 @@ impl Store {
         Ok(ids)
     }
 
-    /// Fails if a table's number of rows differs from that in its index.
+    /// Fails if a table and its index have different numbers of rows.
     pub(crate) fn check_row_count(&self, table: &str) -> Result<(), StoreError> {
         let query = format!(
             "SELECT (SELECT count(*) FROM main.{table} NOT INDEXED),
@@ -325,11 +326,14 @@ impl Store {
         }
     }
 
-    /// Loads one run in one read transaction.
+    /// Loads the run with this id and its records, in one read transaction.
     pub(crate) fn load_run_with_id(&self, id: &str) -> Result<Document, StoreError> {
         let failed = |error| self.sqlite_error(error);
         let transaction = self.connection.unchecked_transaction().map_err(failed)?;
-        let query = format!("SELECT {} FROM main.runs WHERE id = ?", StoredRun::QUERY_COLUMNS);
+        let query = format!(
+            "SELECT {columns} FROM main.runs WHERE id = ?",
+            columns = StoredRun::QUERY_COLUMNS
+        );
         let found = transaction
             .prepare_cached(&query)
             .and_then(|mut query| query.query_one([id], StoredRun::from_row).optional())
@@ -340,7 +344,7 @@ impl Store {
         let damaged = |reason: String| self.damaged_error(format!("run {id}: {reason}"));
         let run = pack::unpack_run(&stored.body).map_err(damaged)?;
         self.check_run_checksum(&stored)?;
-        let mut parts = sum_of_tags(&transaction, stored.key).map_err(failed)?;
+        let mut parts = sum_of_tag_checksums(&transaction, stored.key).map_err(failed)?;
         let query = format!(
             "SELECT {} FROM main.records WHERE run = ? ORDER BY place",
             RecordRow::QUERY_COLUMNS
@@ -385,25 +389,29 @@ impl Store {
         }
     }
 
+    /// Converts an error of SQLite to an error of the store.
     pub(crate) fn sqlite_error(&self, error: rusqlite::Error) -> StoreError {
         StoreError::from_sqlite(&self.path, duration_to_ms(WRITE_WAIT), error)
     }
 
+    /// Creates the error for an inconsistent store.
     pub(crate) fn damaged_error(&self, reason: String) -> StoreError {
         StoreError::Damaged { path: self.path.clone(), reason }
     }
 
+    /// Returns the error for an unknown run, which suggests ids and names; fails if they cannot be read.
     fn unknown_run_error(&self, selector: &str) -> Result<StoreError, StoreError> {
         let mut known = self.run_ids()?;
         let mut names: Vec<String> = self.tags_by_run_id()?.into_values().flatten().collect();
         names.sort_unstable();
         names.dedup();
         known.extend(names);
-        Ok(unknown_run(selector, &known))
+        Ok(unknown_run_among(selector, &known))
     }
 }
 
-fn unknown_run(selector: &str, ids: &[String]) -> StoreError {
+/// Creates the error for an unknown run, which suggests the most similar of `ids`.
+fn unknown_run_among(selector: &str, ids: &[String]) -> StoreError {
     StoreError::UnknownRun {
         selector: truncated_for_error(selector),
         nearest_names: nearest_names(selector, ids),
@@ -422,8 +430,9 @@ pub(crate) fn nearest_names(selector: &str, names: &[String]) -> Vec<String> {
     by_similarity.into_iter().take(SUGGESTIONS_MAX).map(|(_, name)| name.clone()).collect()
 }
 
+/// Row of a run, as read from the database.
 pub(crate) struct StoredRun {
-    /// Key of the row.
+    /// Key of the run in the database.
     pub key: i64,
     /// Description of the run, with `command`, `records_count` and `tags` unset.
     pub row: RunRow,
@@ -438,6 +447,7 @@ impl StoredRun {
     /// Columns of a query whose rows [`from_row`](StoredRun::from_row) reads, in this order.
     pub const QUERY_COLUMNS: &str = "runs.run, runs.id, runs.started_unix_ns, runs.profile, runs.host, \
         runs.version, runs.built_from, runs.complete, runs.body, runs.checksum, runs.parts";
+    /// Number of the columns in [`QUERY_COLUMNS`](StoredRun::QUERY_COLUMNS).
     pub const QUERY_COLUMNS_COUNT: usize = 11;
 
     /// Reads a run from a row that starts with [`QUERY_COLUMNS`](StoredRun::QUERY_COLUMNS).
@@ -469,7 +479,7 @@ impl StoredRun {
 }
 
 /// Returns the sum of the stored checksums of a run's names.
-fn sum_of_tags(connection: &Connection, run: i64) -> rusqlite::Result<i64> {
+fn sum_of_tag_checksums(connection: &Connection, run: i64) -> rusqlite::Result<i64> {
     connection
         .prepare_cached(
             "SELECT coalesce(sum(checksum), 0) FROM main.tags NOT INDEXED WHERE run = ?",
@@ -485,6 +495,7 @@ pub(crate) fn find_run_key(connection: &Connection, id: &str) -> rusqlite::Resul
         .optional()
 }
 
+/// Inserts the row of a run, which has no records yet.
 pub(crate) fn insert_run(connection: &Connection, packed: &PackedRun) -> rusqlite::Result<usize> {
     let insert = "INSERT INTO main.runs
         (id, started_unix_ns, profile, host, version, built_from, complete, body, checksum, parts)
@@ -492,6 +503,7 @@ pub(crate) fn insert_run(connection: &Connection, packed: &PackedRun) -> rusqlit
     write_run(connection, insert, packed)
 }
 
+/// Executes a statement with the columns of a run as parameters; returns the number of changed rows.
 fn write_run(
     connection: &Connection,
     statement: &str,
@@ -511,8 +523,8 @@ fn write_run(
     ])
 }
 
-/// Removes the record with this id, contender and arguments from a run; returns its position in the
-/// run, or `None` if there was no such record.
+/// Removes the record with the same id, contender and arguments from a run; returns its position, or `None` if there
+/// is none.
 fn remove_record(
     connection: &Connection,
     run: i64,
@@ -540,7 +552,7 @@ fn remove_record(
     Ok(found.map(|(place, _)| place))
 }
 
-/// Inserts a record at a position of a run, given by its key and its id. Returns the row's checksum,
+/// Inserts a record as number `place` of a run, which is given by its key and its id. Returns the row's checksum,
 /// which the caller adds to the checksum sum of the run.
 pub(crate) fn insert_record(
     connection: &Connection,

@@ -31,7 +31,7 @@ impl Store {
         Ok(id)
     }
 
-    /// Removes a name from a run; returns `true` if the run had the name.
+    /// Removes a name from a run; returns `false` if the run did not have the name.
     ///
     /// # Errors
     /// If there is no such run, or the file cannot be written.
@@ -51,7 +51,7 @@ impl Store {
         Ok(taken.is_some())
     }
 
-    /// Returns the names of all named runs by the runs' ids, each list in alphabetical order.
+    /// Returns the names of each run that has names, by the run's id; each list is in alphabetical order.
     ///
     /// # Errors
     /// If the file cannot be read or is damaged.
@@ -64,7 +64,7 @@ impl Store {
         Ok(named)
     }
 
-    /// Returns every name with the id of its run, ordered by the start of the runs.
+    /// Returns each name of each run, with the id of the run, ordered by the start of the runs.
     fn tag_rows(&self) -> Result<Vec<(String, String)>, StoreError> {
         // Without the index, which has copies of names that no checksum covers.
         let query = "SELECT id, tag, tags.checksum FROM main.tags NOT INDEXED
@@ -134,8 +134,7 @@ impl Store {
         Ok(id)
     }
 
-    /// Shrinks the file by its unused space; returns its length in bytes before and
-    /// after.
+    /// Shrinks the file by its unused space; returns the file's length in bytes before and after.
     ///
     /// # Errors
     /// If there is no space for the temporary copy, or the file cannot be written; the store is
@@ -149,6 +148,7 @@ impl Store {
         Ok((before, self.length_bytes()?))
     }
 
+    /// Returns the length of the file.
     fn length_bytes(&self) -> Result<u64, StoreError> {
         let read = |query| self.connection.query_one(query, [], |row| row.get::<_, i64>(0));
         let bytes = read("PRAGMA page_count")
@@ -158,6 +158,7 @@ impl Store {
     }
 }
 
+/// Returns `true` if one of the ids starts with `name`.
 pub(crate) fn is_id_prefix(name: &str, ids: &[String]) -> bool {
     ids.iter().any(|id| id.starts_with(name))
 }

@@ -34,9 +34,9 @@ pub struct ImportCounts {
 }
 
 impl Store {
-    /// Writes runs as JSON Lines: one line for the run, then one for each of its records. Each of
-    /// `selector` is resolved as by [`matching_ids`](Store::matching_ids), and each run is written once; if `selector` is
-    /// empty, all runs are written, the earliest first.
+    /// Writes runs as JSON Lines: one line for each run, followed by one for each of its records. Each of
+    /// `selector` is resolved as by [`matching_ids`](Store::matching_ids), and each run is written once; if
+    /// `selector` is empty, all runs are written, the earliest first.
     ///
     /// Each run is read in one transaction. No lock is held while the output blocks.
     ///
@@ -101,7 +101,7 @@ impl Store {
         Store::open(path)?.import(input)
     }
 
-    /// Adds the runs and names that the store does not have, in one transaction.
+    /// Adds the imported runs and names that the store does not have, in one transaction.
     fn merge(&mut self, staged: &StagedImport) -> Result<ImportCounts, ImportError> {
         let mut ids = self.run_ids()?;
         ids.extend(staged.runs.iter().map(|run| run.id.clone()));
@@ -138,8 +138,8 @@ impl Store {
     }
 }
 
-/// Imports bytes into an empty store in memory and returns its export: the complete path of
-/// untrusted input, for a fuzzer. Applied to its own result it returns the same bytes.
+/// Imports bytes into an empty store in memory and returns the store's export, to test the path of untrusted input.
+/// Applied to its own result it returns the same bytes.
 ///
 /// # Errors
 /// Those of [`Store::import`].
@@ -166,15 +166,18 @@ struct StagedImport {
     runs: Vec<StagedRun>,
 }
 
+/// Run of an import, which is stored in the temporary file.
 struct StagedRun {
+    /// Key of the run in the temporary file.
     key: i64,
     id: String,
-    /// Number of the input's line with the run.
+    /// Number of the line that contains the run.
     line: u64,
     tags: Vec<String>,
 }
 
 impl StagedImport {
+    /// Parses the whole input; fails at the first invalid line.
     fn read(input: &mut dyn BufRead) -> Result<StagedImport, ImportError> {
         let connection = file::open_temporary()?;
         let failed = |error| {
@@ -191,7 +194,7 @@ impl StagedImport {
                 ExportLine::Run(run, tags) => {
                     let packed = PackedRun::new(&run).map_err(bad)?;
                     if find_run_key(&transaction, &run.id).map_err(failed)?.is_some() {
-                        let reason = format!("run {} occurs twice", run.id);
+                        let reason = format!("run {} occurs twice in the input", run.id);
                         return Err(ImportError::BadLine { line, reason });
                     }
                     insert_run(&transaction, &packed).map_err(failed)?;
@@ -219,7 +222,7 @@ impl StagedImport {
         Ok(staged)
     }
 
-    /// Copies a run and its records unchanged; returns the number of records.
+    /// Copies a run and its records unchanged to the database `to`; returns the number of records.
     fn copy(&self, key: i64, to: &Connection) -> rusqlite::Result<u64> {
         const RUN: &str = "id, started_unix_ns, profile, host, version, built_from, complete, body,
             checksum, parts";
@@ -230,8 +233,8 @@ impl StagedImport {
     }
 }
 
-/// Copies the rows of one run between equal tables; `run` is its key in `to`, for tables with that
-/// column.
+/// Copies the rows of one run to the same table of `to`, and returns their number. `run` is the key of the run in
+/// `to`, for tables with that column.
 fn copy_rows(
     from: &Connection,
     table: &str,
@@ -260,7 +263,7 @@ fn copy_rows(
     Ok(copied)
 }
 
-/// Returns the first difference between an imported run and the stored one; `None` if equal.
+/// Describes the first difference between an imported run and the stored one; `None` if they are equal.
 fn difference(
     came: &Connection,
     came_key: i64,
@@ -295,7 +298,7 @@ fn difference(
         match (came.next().map_err(failed)?, here.next().map_err(failed)?) {
             (None, None) => break,
             (Some(_), None) => {
-                return Ok(Some(format!("the stored run has {} records", place - 1)));
+                return Ok(Some(format!("the stored run has only {} records", place - 1)));
             }
             (None, Some(_)) => {
                 return Ok(Some(format!("the stored run has more than {} records", place - 1)));

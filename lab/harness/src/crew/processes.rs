@@ -39,8 +39,11 @@ struct Assignment {
     slack_bytes: usize,
     count_hardware: bool,
     trace: Option<TraceRequest>,
+    /// Process id of the coordinator.
     parent: i32,
+    /// Number of the descriptor of the memory that coordinates the round.
     control: i32,
+    /// Number of the descriptor of the pipe for the reply.
     answer: i32,
     shared_fds: Vec<i32>,
 }
@@ -48,6 +51,7 @@ struct Assignment {
 /// Reply of a participant's process: its measurements, or its error message.
 type Answer = Result<ParticipantResult, String>;
 
+/// Runs a round of several participants, each in a process of its own.
 pub(super) fn run_round(
     round_params: &RoundParams,
     roles: &[Role],
@@ -120,14 +124,13 @@ fn read_answer(role: Role, answer: OwnedFd) -> Result<ParticipantResult, Fault> 
     let mut text = String::new();
     let read = File::from(answer).read_to_string(&mut text);
     match (read, serde_json::from_str::<Answer>(&text)) {
-        (Ok(_), Ok(answer)) => {
-            answer.map_err(|why| Fault::Workload(format!("participant {}: {why}", role.name)))
-        }
+        (Ok(_), Ok(answer)) => answer
+            .map_err(|why| Fault::Workload(format!("participant {role}: {why}", role = role.name))),
         _ => Err(Fault::Died { role: role.name.into(), status: String::new() }),
     }
 }
 
-/// Describes the exit status of the first child that failed; for an error message.
+/// Returns the exit status of the first child that failed, as text for an error message.
 fn describe_failed_child(children: &mut [Process]) -> String {
     for _ in 0..100 {
         for child in children.iter_mut() {
@@ -142,9 +145,10 @@ fn describe_failed_child(children: &mut [Process]) -> String {
     "its pipe was closed before a result arrived".to_string()
 }
 
+/// Process that was started as a participant, with its assignment.
 pub(crate) struct ParticipantProcess(Assignment);
 
-/// Benchmark of several participants, as needed in a participant's process.
+/// Parts of a benchmark of several participants that the process of a participant needs.
 pub(crate) struct SharedBenchmark {
     pub spec: &'static Spec,
     pub contender: &'static str,
@@ -154,7 +158,7 @@ pub(crate) struct SharedBenchmark {
 }
 
 impl ParticipantProcess {
-    /// Parses the message of the coordinator; the error explains why it is not an assignment.
+    /// Parses the assignment that the coordinator has sent; the error is that of the JSON parser.
     pub fn parse(text: &str) -> Result<ParticipantProcess, String> {
         serde_json::from_str(text).map(ParticipantProcess).map_err(|refused| refused.to_string())
     }
@@ -163,8 +167,8 @@ impl ParticipantProcess {
         self.0.index
     }
 
-    /// Runs the assigned participant of the benchmark that `find` returns for a spec and contender, and
-    /// sends the result to the coordinator.
+    /// Runs the assigned participant and sends its result to the coordinator; `find` returns the benchmark of a spec
+    /// and contender.
     pub fn play(
         self,
         find: impl Fn(&str, &str) -> Result<SharedBenchmark, Fault>,
@@ -179,6 +183,7 @@ fn write_answer(answer: &Answer, to: OwnedFd) -> Result<(), Fault> {
     Ok(File::from(to).write_all(&text)?)
 }
 
+/// Runs the assigned participant; returns its reply, and the pipe through which the reply must be sent.
 fn run_assignment(
     find: &dyn Fn(&str, &str) -> Result<SharedBenchmark, Fault>,
     assignment: &Assignment,
@@ -206,6 +211,7 @@ fn run_assignment(
     Ok((played, answer))
 }
 
+/// Sets up the assigned benchmark and runs one of its participants in this process.
 fn play_assigned(
     find: &dyn Fn(&str, &str) -> Result<SharedBenchmark, Fault>,
     assignment: &Assignment,
@@ -219,10 +225,10 @@ fn play_assigned(
     }
     let roles = (bench.roles)(&values);
     let role = *roles.get(assignment.index).ok_or_else(|| {
-        Fault::new(format!("the benchmark has no participant {}", assignment.index))
+        Fault::new(format!("the benchmark has no participant with index {}", assignment.index))
     })?;
     let cpu = *assignment.cpus.get(assignment.index).ok_or_else(|| {
-        Fault::new(format!("no CPU is assigned to participant {}", assignment.index))
+        Fault::new(format!("no CPU is assigned to the participant with index {}", assignment.index))
     })?;
     affinity::pin(cpu).map_err(|refused| Fault::new(refused.to_string()))?;
     let measured = roles.iter().filter(|role| role.measured).count();

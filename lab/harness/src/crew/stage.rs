@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 /// Default time limit of a participant, in addition to the time of ten rounds.
 pub(crate) const PATIENCE_DEFAULT: Duration = Duration::from_secs(10);
 
+/// Parameters of one round of a contender.
 #[derive(Clone, Debug)]
 pub(crate) struct RoundParams {
     pub spec_id: &'static str,
@@ -23,16 +24,17 @@ pub(crate) struct RoundParams {
     /// CPU of each participant.
     pub cpus: Vec<u32>,
     pub timing: Timing,
+    /// `true` to run the participants as processes instead of threads.
     pub processes: bool,
-    /// `true` if `check` is called before the first sample.
+    /// `true` to check the workload's results before the first sample.
     pub check: bool,
-    /// Size of a block that is allocated before the setup and freed after the round, so that the workload's memory lies
-    /// at different addresses in each round.
+    /// Size of a block that is allocated during the round, so that the workload's memory lies at other addresses in
+    /// each round.
     pub slack_bytes: usize,
     /// `true` to count with hardware counters, if available.
     pub count_hardware: bool,
-    /// Destination of the recording; `None` if the round is not recorded. With `processes`, each
-    /// participant process writes its own file in the folder.
+    /// Request for a recording of the round; `None` if it is not recorded. With `processes`, each participant process
+    /// writes its own file in the folder.
     pub trace: Option<TraceRequest>,
     /// Time limit of a participant: see [`Plan::patience`](crate::lab::Plan::patience).
     pub patience: Duration,
@@ -44,13 +46,13 @@ impl RoundParams {
         has_repeated_cpu(&self.cpus)
     }
 
-    /// Allocates a block, so that the workload's memory lies at another address in each round.
+    /// Allocates the block that moves the workload's memory to other addresses in each round.
     pub(crate) fn allocate_slack(&self) -> Vec<u8> {
         Vec::with_capacity(self.slack_bytes)
     }
 
-    /// Returns the time limit of a round: the plan's patience, and ten rounds but at most the
-    /// patience again. (A smoke round ends by its number of batches.)
+    /// Returns the time limit of a round: the plan's patience, plus the time of ten rounds, or twice the patience if
+    /// that is less. (A smoke round ends by its number of batches.)
     pub(super) fn patience(&self) -> Duration {
         let rounds = Duration::from_nanos(self.timing.round_ns.saturating_mul(10));
         rounds.min(self.patience) + self.patience
@@ -62,6 +64,7 @@ impl RoundParams {
 pub(crate) trait ErasedHandover: Send + Sync {
     /// Calls [`Handover::play`]; once per participant and round.
     fn play(&self, participant: workload::Participant, out: &mut Samples) -> Result<(), Fault>;
+    /// Calls [`Handover::verify`]; once after each round.
     fn verify(&self) -> Result<(), Fault>;
 }
 
@@ -75,6 +78,7 @@ impl<H: Handover> ErasedHandover for H {
     }
 }
 
+/// Function that sets up the workload that several participants share.
 pub(crate) type SetupFn = fn(&ArgValues, &mut Setup) -> Result<Arc<dyn ErasedHandover>, Fault>;
 
 /// Calls [`Handover::setup`]; the generic implementation of [`SetupFn`].
@@ -85,14 +89,14 @@ pub(crate) fn setup_erased<H: Handover>(
     Ok(Arc::new(H::setup(&H::Args::from_values(values), setup)?))
 }
 
-/// Time limit for the other participants after one has failed or a stop was requested.
+/// Time for which the other participants are waited for after one has failed or a stop was requested.
 const GRACE: Duration = Duration::from_millis(500);
 
 /// Interval at which the coordinator polls for a requested stop.
-const SLICE: Duration = Duration::from_millis(100);
+const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Collects the participants' results. After a fault or a requested stop, waits at most [`GRACE`]
-/// for the others, and returns the first fault.
+/// Collects the results of all participants; fails with the first fault, or if the time limit passes. After a fault or
+/// a requested stop, waits at most [`GRACE`] for the others, and returns the first fault.
 pub(super) fn collect_results(
     roles: &[Role],
     from: &Receiver<(usize, Result<ParticipantResult, Fault>)>,
@@ -105,13 +109,13 @@ pub(super) fn collect_results(
     let mut until = Instant::now() + patience;
     while heard < roles.len() {
         let left = until.saturating_duration_since(Instant::now());
-        match from.recv_timeout(left.min(SLICE)) {
+        match from.recv_timeout(left.min(STOP_POLL_INTERVAL)) {
             Ok((index, Ok(said))) => notes[index] = Some(said),
             Ok((_, Err(said))) => {
                 fault.get_or_insert(said);
                 until = until.min(Instant::now() + GRACE);
             }
-            Err(RecvTimeoutError::Timeout) if left > SLICE => {
+            Err(RecvTimeoutError::Timeout) if left > STOP_POLL_INTERVAL => {
                 // Relaxed: the flag publishes no other data.
                 if fault.is_none() && interrupted.load(Ordering::Relaxed) {
                     fault = Some(Fault::Interrupted);

@@ -125,7 +125,7 @@ pub(super) fn play(
     played.map(|()| notes)
 }
 
-/// Samples of a participant, with the counters and scheduling measured around them.
+/// Samples of a participant, with the hardware counters and the scheduling measured around them.
 struct MeasuredParticipant {
     samples: Samples,
     hardware: Option<counters::HardwareCounters>,
@@ -133,6 +133,7 @@ struct MeasuredParticipant {
 }
 
 impl MeasuredParticipant {
+    /// Opens the counters and starts the measurement of scheduling; the samples are not started yet.
     fn prepare(
         round_params: &RoundParams,
         measured: bool,
@@ -142,7 +143,7 @@ impl MeasuredParticipant {
         MeasuredParticipant { samples, hardware, scheduling: Scheduling::begin(round_params) }
     }
 
-    /// Starts the measurements of a benchmark's only participant, which waits for no other.
+    /// Starts measuring a benchmark's only participant, which does not wait for others.
     fn begin_alone(round_params: &RoundParams) -> MeasuredParticipant {
         let samples = Samples::new(round_params.timing, round_params.parts_count, true, None);
         let mut timed = MeasuredParticipant::prepare(round_params, true, samples);
@@ -160,6 +161,7 @@ impl MeasuredParticipant {
 
 /// Measurements of a participant's scheduling.
 struct Scheduling {
+    /// Time that the thread had waited for a CPU when the measurement began; `None` if the kernel does not report it.
     delayed_ns: Option<u64>,
     /// Recorder of the thread's context switches; `None` unless the round is recorded.
     switches: Option<SwitchRecorder>,
@@ -176,7 +178,7 @@ impl Scheduling {
         Scheduling { delayed_ns, switches: SwitchRecorder::open() }
     }
 
-    /// Adds to `notes` the time that the thread has waited for a CPU, and the spans in which it waited.
+    /// Adds to `notes` the time for which the thread waited for a CPU, and the spans in which it waited.
     fn end(self, notes: &mut ParticipantResult) {
         notes.own.delayed_ns =
             self.delayed_ns.and_then(|before| Some(trace::run_delay_ns()?.saturating_sub(before)));
@@ -184,7 +186,8 @@ impl Scheduling {
     }
 }
 
-/// Runs the setup on the first participant's CPU, so that memory is allocated on its NUMA node.
+/// Runs the setup on the first participant's CPU, and returns the workload and the block that moves its memory. The
+/// memory is thus allocated on that CPU's NUMA node.
 fn set_up(
     round_params: &RoundParams,
     setup: SetupFn,
@@ -217,13 +220,14 @@ fn pin(cpu: u32) -> Result<(), Fault> {
 pub(super) trait Spawn: FnMut(String, Body) -> io::Result<JoinHandle<()>> {}
 impl<S: FnMut(String, Body) -> io::Result<JoinHandle<()>>> Spawn for S {}
 
+/// Function that a started thread runs.
 pub(super) type Body = Box<dyn FnOnce() + Send>;
 
 pub(super) fn spawn(name: String, body: Body) -> io::Result<JoinHandle<()>> {
     thread::Builder::new().name(name).spawn(body)
 }
 
-/// Starts a thread that sends its result, or its panic as a fault, through the channel.
+/// Starts a thread that sends the result of `body`, or a panic as a fault, through the channel.
 fn start<T: Send + 'static>(
     mut spawn: impl Spawn,
     role: Role,

@@ -19,7 +19,7 @@ pub(super) struct MachineFacts {
     pub(super) hypervisor: Option<String>,
     pub(super) governor: Option<String>,
     pub(super) turbo: Option<Turbo>,
-    /// State of simultaneous multithreading, as root has set it.
+    /// State of simultaneous multithreading as the kernel is set: `on`, `off` or unsupported.
     pub(super) smt_control: Option<String>,
     pub(super) smt_active: Option<bool>,
     /// List of the CPUs isolated from the scheduler; empty if none.
@@ -30,9 +30,11 @@ pub(super) struct MachineFacts {
     pub(super) mitigations: Vec<String>,
     pub(super) huge_pages: Option<String>,
     pub(super) clock_source: Option<String>,
+    /// Clock sources that the kernel offers.
     pub(super) clock_sources: Vec<String>,
     pub(super) timer_slack_ns: Option<u64>,
     pub(super) cpus_online: usize,
+    /// Number of CPUs that this process may use.
     pub(super) cpus_allowed: usize,
     /// CPU quota of this process's cgroup, in CPUs; `None` without a quota.
     pub(super) cgroup_cpus: Option<f64>,
@@ -42,6 +44,7 @@ pub(super) struct MachineFacts {
     pub(super) fds: Option<ResourceLimit>,
     /// Limits of the user's processes and threads.
     pub(super) threads: Option<ResourceLimit>,
+    /// Maximum number of processes and threads of the cgroup; `None` without a limit.
     pub(super) pids_max: Option<u64>,
     pub(super) load_1min: Option<f64>,
     pub(super) perf_event_paranoid: Option<i64>,
@@ -76,9 +79,9 @@ impl MachineFacts {
             }),
             mitigations: mitigations(&files),
             huge_pages: files.huge_pages(),
-            clock_source: files.clock_sources("current_clocksource"),
+            clock_source: files.read_clock_source_file("current_clocksource"),
             clock_sources: files
-                .clock_sources("available_clocksource")
+                .read_clock_source_file("available_clocksource")
                 .map(|text| text.split_whitespace().map(str::to_string).collect())
                 .unwrap_or_default(),
             timer_slack_ns: files.read_number("/proc/self/timerslack_ns"),
@@ -100,7 +103,7 @@ impl MachineFacts {
     }
 }
 
-/// Returns the vulnerabilities with an active mitigation, each as `name: state`; the others cost no time.
+/// Returns the vulnerabilities that the kernel mitigates, which costs time, each as `name: state`.
 fn mitigations(files: &KernelFiles<'_>) -> Vec<String> {
     let mitigated = |(name, state): (String, String)| {
         Some(format!("{name}: {}", state.strip_prefix("Mitigation: ")?))

@@ -6,17 +6,19 @@ use handover_base::{affinity, usage};
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// Maximum number of CPUs that are measured.
 const CPUS_MAX: usize = 16;
 
 /// Measurements by threads that spin on the CPUs of this process.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CpuMeasurements {
     pub(super) time: Duration,
-    /// Share of the machine's CPU time that the hypervisor scheduled for other guests (steal time).
+    /// Share of the CPU time that the hypervisor gave to other guests; `None` if the kernel does not report it.
     pub(super) steal: Option<f64>,
     pub(super) cpus: Vec<CoreMeasurement>,
 }
 
+/// Measurements of one CPU while a thread spins on it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CoreMeasurement {
     pub(super) cpu: u32,

@@ -6,11 +6,11 @@ use handover_record::{Finding, FindingLevel};
 
 /// Governors that keep the frequency steady; under any other it varies with the load.
 const STEADY_GOVERNORS: [&str; 2] = ["performance", "userspace"];
-/// Maximum share of steal time that does not disturb figures.
+/// Share of steal time from which figures are disturbed.
 const STEAL_MAX: f64 = 0.01;
-/// Maximum share of slowed calibration loops that does not disturb figures.
+/// Share of slowed calibration loops from which figures are disturbed.
 const SLOWED_MAX: f64 = 0.05;
-/// Longest timer slack that is negligible for a wake-up; the default is 50 times this.
+/// Maximum timer slack that is negligible beside a wake-up; the kernel's default is 50 times this.
 const TIMER_SLACK_FINE_NS: u64 = 1_000;
 /// Number of file descriptors that the larger benchmarks need.
 const FDS_MIN: u64 = 65_536;
@@ -19,14 +19,14 @@ const THREADS_MIN: u64 = 4_096;
 /// Memory that benchmarks with large arguments need.
 const MEMORY_MIN_BYTES: u64 = 2 << 30;
 
-/// Builder of a finding about one fact of the machine.
-struct About {
+/// Builder of a finding about one fact, of any level.
+struct FindingBuilder {
     code: &'static str,
     /// Effect of the fact on figures.
     why: &'static str,
 }
 
-impl About {
+impl FindingBuilder {
     fn finding(
         &self,
         level: FindingLevel,
@@ -47,7 +47,7 @@ impl About {
         self.finding(FindingLevel::Disturbs, found, Some(mend.into()))
     }
 
-    /// Creates a finding about a fact that may matter.
+    /// Creates a finding about a fact that matters when machines are compared.
     fn note(&self, found: impl Into<String>, mend: impl Into<String>) -> Finding {
         self.finding(FindingLevel::Note, found, Some(mend.into()))
     }
@@ -97,7 +97,7 @@ pub(super) fn find_all(facts: &MachineFacts, measured: Option<&CpuMeasurements>)
 fn governor(facts: &MachineFacts) -> Finding {
     let why =
         "the frequency follows the load with some milliseconds' delay: the first rounds are slow";
-    let about = About { code: "governor", why };
+    let about = FindingBuilder { code: "governor", why };
     match facts.governor.as_deref() {
         None => about.unreadable(facts),
         Some(steady) if STEADY_GOVERNORS.contains(&steady) => about.fine(steady),
@@ -108,19 +108,20 @@ fn governor(facts: &MachineFacts) -> Finding {
 fn turbo(facts: &MachineFacts) -> Finding {
     let why =
         "the frequency depends on the temperature and on what other cores do: runs differ by it";
-    let about = About { code: "turbo", why };
+    let about = FindingBuilder { code: "turbo", why };
     match facts.turbo {
         None => about.unreadable(facts),
-        Some(turbo) if turbo.is_on => {
-            about.note("on", format!("echo {} | sudo tee {}", turbo.off, turbo.file))
-        }
+        Some(turbo) if turbo.is_on => about.note(
+            "on",
+            format!("echo {off} | sudo tee {file}", off = turbo.off, file = turbo.file),
+        ),
         Some(_) => about.fine("off"),
     }
 }
 
 fn smt(facts: &MachineFacts) -> Finding {
-    let why = "a thread whose sibling is busy runs at half to two thirds of its pace";
-    let about = About { code: "smt", why };
+    let why = "a thread whose sibling is busy runs at half to two thirds of its speed";
+    let about = FindingBuilder { code: "smt", why };
     match (facts.smt_active, facts.smt_control.as_deref()) {
         (Some(true), _) => {
             about.note("on", "echo off | sudo tee /sys/devices/system/cpu/smt/control")
@@ -132,12 +133,14 @@ fn smt(facts: &MachineFacts) -> Finding {
 
 fn isolation(facts: &MachineFacts) -> Finding {
     let why = "the scheduler runs other work on the measured CPUs unless they are isolated";
-    let about = About { code: "isolation", why };
+    let about = FindingBuilder { code: "isolation", why };
     match facts.isolated_cpus.as_deref() {
         None => about.unreadable(facts),
-        Some("") if facts.cpus_online < 4 => {
-            about.finding(FindingLevel::Note, "none, and too few CPUs to isolate some", None)
-        }
+        Some("") if facts.cpus_online < 4 => about.finding(
+            FindingLevel::Note,
+            "no CPU is isolated, and there are too few to isolate some",
+            None,
+        ),
         Some("") => {
             let last = facts.cpus_online - 1;
             let word = format!("kernel command line: isolcpus=managed_irq,domain,2-{last}");
@@ -150,7 +153,7 @@ fn isolation(facts: &MachineFacts) -> Finding {
 fn tickless(facts: &MachineFacts) -> Finding {
     let why =
         "the timer tick takes a microsecond or more from a busy CPU, 100 to 1000 times a second";
-    let about = About { code: "tickless", why };
+    let about = FindingBuilder { code: "tickless", why };
     match facts.nohz_full_cpus.as_deref() {
         Some("") | None if facts.cpus_online < 4 => {
             about.finding(FindingLevel::Note, "every CPU has a timer tick", None)
@@ -167,7 +170,7 @@ fn tickless(facts: &MachineFacts) -> Finding {
 fn mitigations(facts: &MachineFacts) -> Finding {
     let why =
         "system calls and switches cost more than the hardware needs; compare machines with care";
-    let about = About { code: "mitigations", why };
+    let about = FindingBuilder { code: "mitigations", why };
     match &*facts.mitigations {
         [] => about.fine("none is active"),
         some => {
@@ -183,7 +186,7 @@ fn mitigations(facts: &MachineFacts) -> Finding {
 
 fn huge_pages(facts: &MachineFacts) -> Finding {
     let why = "memory is moved into huge pages while it is used: some accesses take long";
-    let about = About { code: "huge-pages", why };
+    let about = FindingBuilder { code: "huge-pages", why };
     match facts.huge_pages.as_deref() {
         None => about.unreadable(facts),
         Some("always") => about
@@ -195,7 +198,7 @@ fn huge_pages(facts: &MachineFacts) -> Finding {
 fn clock_source(facts: &MachineFacts) -> Finding {
     let why =
         "other clocks than the TSC cost a system call, or a read of a device, at each reading";
-    let about = About { code: "clock-source", why };
+    let about = FindingBuilder { code: "clock-source", why };
     let Some(source) = facts.clock_source.as_deref() else { return about.unreadable(facts) };
     let is_cheap = matches!(source, "tsc" | "kvm-clock" | "hyperv_clocksource_tsc_page");
     let file = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
@@ -211,7 +214,7 @@ fn clock_source(facts: &MachineFacts) -> Finding {
 
 fn timer_slack(facts: &MachineFacts) -> Finding {
     let why = "a sleep, or a wait with a time-out, ends late by up to this time";
-    let about = About { code: "timer-slack", why };
+    let about = FindingBuilder { code: "timer-slack", why };
     match facts.timer_slack_ns {
         None => about.unreadable(facts),
         Some(ns) if ns <= TIMER_SLACK_FINE_NS => about.fine(format!("{ns} ns")),
@@ -224,10 +227,10 @@ fn timer_slack(facts: &MachineFacts) -> Finding {
 
 fn cgroup_cpus(facts: &MachineFacts) -> Finding {
     let why = "a process that has used up its quota is stopped until the next period, for tens of milliseconds";
-    let about = About { code: "cgroup-cpus", why };
+    let about = FindingBuilder { code: "cgroup-cpus", why };
     match facts.cgroup_cpus {
         Some(cpus) if cpus < facts.cpus_allowed as f64 => about.disturbs(
-            format!("{cpus} of {} CPUs", facts.cpus_allowed),
+            format!("a quota of {cpus} CPUs for {} allowed CPUs", facts.cpus_allowed),
             "docker run --cpuset-cpus=..., or systemctl set-property UNIT CPUQuota=",
         ),
         Some(cpus) => {
@@ -243,7 +246,7 @@ fn cgroup_cpus(facts: &MachineFacts) -> Finding {
 
 fn memory(facts: &MachineFacts) -> Finding {
     let why = "with too little memory, benchmarks of many flows, fibers or connections are refused or killed";
-    let about = About { code: "memory", why };
+    let about = FindingBuilder { code: "memory", why };
     let limit = facts.cgroup_memory_bytes.unwrap_or(u64::MAX).min(facts.memory_bytes);
     let found = format!("{:.1} GiB", limit as f64 / f64::from(1 << 30));
     if facts.memory_bytes == 0 {
@@ -257,7 +260,7 @@ fn memory(facts: &MachineFacts) -> Finding {
 
 fn fds(facts: &MachineFacts) -> Finding {
     let why = "each connection takes a descriptor: with too few, servers refuse connections";
-    let about = About { code: "fds", why };
+    let about = FindingBuilder { code: "fds", why };
     match facts.fds {
         None => about.unreadable(facts),
         Some(limit) if limit.soft >= FDS_MIN => about.fine(limit_text(limit.soft)),
@@ -267,12 +270,12 @@ fn fds(facts: &MachineFacts) -> Finding {
 
 fn threads(facts: &MachineFacts) -> Finding {
     let why = "benchmarks of a thousand participants cannot start them all";
-    let about = About { code: "threads", why };
+    let about = FindingBuilder { code: "threads", why };
     let Some(limit) = facts.threads else { return about.unreadable(facts) };
     let pids_max = facts.pids_max.unwrap_or(u64::MAX);
     if pids_max < THREADS_MIN && pids_max <= limit.soft {
         return about.note(
-            format!("{pids_max} in this cgroup"),
+            format!("at most {pids_max} threads in this cgroup"),
             "docker run --pids-limit=-1, or systemctl set-property UNIT TasksMax=infinity",
         );
     }
@@ -282,14 +285,17 @@ fn threads(facts: &MachineFacts) -> Finding {
     }
 }
 
+/// Formats a limit; `u64::MAX` is no limit.
 fn limit_text(limit: u64) -> String {
     if limit == u64::MAX { "no limit".to_string() } else { limit.to_string() }
 }
 
-/// Returns the command that raises a resource limit: `ulimit` up to the hard limit, else the files that root edits.
+/// Returns the repair that raises a resource limit: `ulimit` up to the hard limit, or else the settings that root
+/// changes.
 fn raise_command(option: &str, limit: ResourceLimit, sysctl: &str) -> String {
     if limit.hard > limit.soft {
-        format!("ulimit {option} {}", limit_text(limit.hard).replace("no limit", "unlimited"))
+        let limit = limit_text(limit.hard).replace("no limit", "unlimited");
+        format!("ulimit {option} {limit}")
     } else {
         format!("/etc/security/limits.conf, and sysctl {sysctl}")
     }
@@ -297,12 +303,14 @@ fn raise_command(option: &str, limit: ResourceLimit, sysctl: &str) -> String {
 
 fn load(facts: &MachineFacts) -> Finding {
     let why = "other programs run: they take CPUs, caches and memory from the benchmarks";
-    let about = About { code: "load", why };
+    let about = FindingBuilder { code: "load", why };
     match facts.load_1min {
         None => about.unreadable(facts),
-        Some(load) if load < 0.5 => about.fine(format!("{load:.2} in the last minute")),
+        Some(load) if load < 0.5 => {
+            about.fine(format!("load average {load:.2} in the last minute"))
+        }
         Some(load) => about.disturbs(
-            format!("{load:.2} in the last minute"),
+            format!("load average {load:.2} in the last minute"),
             "top -o %CPU, and stop programs that are not needed",
         ),
     }
@@ -311,7 +319,7 @@ fn load(facts: &MachineFacts) -> Finding {
 fn counters(facts: &MachineFacts) -> Finding {
     let why =
         "instructions and cache misses of an operation are known only with the hardware's counters";
-    let about = About { code: "counters", why };
+    let about = FindingBuilder { code: "counters", why };
     match facts.perf_event_paranoid {
         None => about.unreadable(facts),
         Some(level) if level <= 2 => about.fine(format!("perf_event_paranoid={level}")),
@@ -324,7 +332,7 @@ fn counters(facts: &MachineFacts) -> Finding {
 
 fn numa_balancing(facts: &MachineFacts) -> Finding {
     let why = "pages are unmapped to detect their users, and moved between nodes in mid-run";
-    let about = About { code: "numa-balancing", why };
+    let about = FindingBuilder { code: "numa-balancing", why };
     match facts.numa_balancing {
         None => about.unreadable(facts),
         Some(false) => about.fine("off"),
@@ -339,8 +347,9 @@ fn percent(share: f64) -> String {
 fn steal(measured: &CpuMeasurements) -> Finding {
     let why =
         "the hypervisor runs other guests on these CPUs, and the benchmarks stand still meanwhile";
-    let about = About { code: "steal", why };
-    let over = |share| format!("{} of {:?}", percent(share), measured.time);
+    let about = FindingBuilder { code: "steal", why };
+    let over =
+        |share| format!("{} of the CPU time in {time:?}", percent(share), time = measured.time);
     match measured.steal {
         None => about.finding(FindingLevel::Unknown, "the kernel does not report it", None),
         Some(share) if share < STEAL_MAX => about.fine(over(share)),
@@ -349,13 +358,19 @@ fn steal(measured: &CpuMeasurements) -> Finding {
 }
 
 fn pace(measured: &CpuMeasurements) -> Finding {
-    let why = "a core below its pace has a busy sibling thread, or a lower frequency: half the throughput";
-    let about = About { code: "neighbours", why };
+    let why = "a core below full speed has a busy sibling thread or a lower frequency, and as little as half the throughput";
+    let about = FindingBuilder { code: "neighbours", why };
     let slowed: Vec<String> = measured
         .cpus
         .iter()
         .filter(|core| core.slowed >= SLOWED_MAX)
-        .map(|core| format!("CPU {} {}", core.cpu, percent(core.slowed)))
+        .map(|core| {
+            format!(
+                "CPU {cpu} in {share} of the loops",
+                cpu = core.cpu,
+                share = percent(core.slowed)
+            )
+        })
         .collect();
     let looked = measured.cpus.len();
     if looked == 0 {
@@ -366,18 +381,22 @@ fn pace(measured: &CpuMeasurements) -> Finding {
         );
     }
     if slowed.is_empty() {
-        return about.fine(format!("{looked} CPUs ran at their pace"));
+        return about.fine(format!("{looked} CPUs ran at full speed"));
     }
-    let found = format!("below their pace for {:?}: {}", measured.time, slowed.join(", "));
+    let found = format!(
+        "ran below full speed during {:?}: {cpus}",
+        measured.time,
+        cpus = slowed.join(", ")
+    );
     about.disturbs(found, "try another time, other CPUs (taskset), or dedicated cores")
 }
 
 fn switches(measured: &CpuMeasurements) -> Finding {
     let why = "other threads of this machine preempted a spinning thread";
-    let about = About { code: "switches", why };
+    let about = FindingBuilder { code: "switches", why };
     let total: u64 = measured.cpus.iter().map(|core| core.switches_involuntary).sum();
     let rate = total as f64 / measured.time.as_secs_f64() / measured.cpus.len().max(1) as f64;
-    let found = format!("{rate:.0} a second on each CPU");
+    let found = format!("{rate:.0} preemptions a second on each CPU");
     // Kernel threads take a CPU some tens of times a second.
     if rate < 50.0 {
         about.fine(found)
@@ -500,8 +519,11 @@ mod tests {
         measured.steal = Some(0.125);
         measured.cpus[1] = CoreMeasurement { cpu: 3, slowed: 0.9, switches_involuntary: 400 };
         let findings = find_all(&quiet(), Some(&measured));
-        assert_eq!(found(&findings, "steal").found, "12.5 % of 1s");
-        assert_eq!(found(&findings, "neighbours").found, "below their pace for 1s: CPU 3 90.0 %");
+        assert_eq!(found(&findings, "steal").found, "12.5 % of the CPU time in 1s");
+        assert_eq!(
+            found(&findings, "neighbours").found,
+            "ran below full speed during 1s: CPU 3 in 90.0 % of the loops"
+        );
         assert_eq!(found(&findings, "switches").level, FindingLevel::Disturbs);
     }
 
@@ -515,8 +537,8 @@ mod tests {
             ..quiet()
         };
         let findings = find_all(&facts, None);
-        assert_eq!(found(&findings, "cgroup-cpus").found, "1.5 of 4 CPUs");
+        assert_eq!(found(&findings, "cgroup-cpus").found, "a quota of 1.5 CPUs for 4 allowed CPUs");
         assert_eq!(found(&findings, "memory").found, "1.0 GiB");
-        assert_eq!(found(&findings, "threads").found, "100 in this cgroup");
+        assert_eq!(found(&findings, "threads").found, "at most 100 threads in this cgroup");
     }
 }

@@ -32,9 +32,9 @@ const EXIT_WAIT_MAX: Duration = Duration::from_secs(1);
 /// Maximum length of a frame; limits the memory allocated for a corrupt length.
 const FRAME_BYTES_MAX: u32 = 1 << 30;
 
-/// Answer of the parent to a report that stops the pass.
+/// Answer of the parent process to a report that tells the pass to stop.
 const STOP: u8 = 0;
-/// Answer of the parent to a report that lets the pass continue.
+/// Answer of the parent process to a report that tells the pass to continue.
 const CONTINUE: u8 = 1;
 
 /// Runs a pass in its own process, and forwards its reports to `report`.
@@ -84,12 +84,14 @@ pub(super) fn run_pass_process(
     match (ended, status) {
         (Ok(ended), _) => ended,
         (Err(_), _) if ours.is_given_up() => Err(Fault::Interrupted),
-        (Err(_), Some(status)) => Err(lost(format!("it exited early: {status}"))),
-        (Err(refused), None) => Err(lost(format!("it does not respond: {refused}"))),
+        (Err(_), Some(status)) => Err(lost(format!("exited before its last report: {status}"))),
+        (Err(refused), None) => {
+            Err(lost(format!("no connection to the running process: {refused}")))
+        }
     }
 }
 
-/// Parent's end of the socket; its reads forward a requested stop to the pass.
+/// Parent's end of the socket to a pass; while it reads, it forwards a request to stop to the pass.
 struct ReportSocket<'a> {
     socket: UnixStream,
     /// Flag that requests the end of the run.
@@ -156,6 +158,8 @@ pub(crate) fn run_if_pass_process(all: &[&'static [Bench]]) -> Option<Result<(),
     Some(run_pass(all, numbers))
 }
 
+/// Runs a pass in this process; `numbers` are its socket, the descriptor of its stop flag, and its parent's process
+/// id.
 fn run_pass(all: &[&'static [Bench]], numbers: &str) -> Result<(), Fault> {
     let not_ours = || {
         Fault::new(format!(

@@ -17,13 +17,14 @@ use std::collections::BTreeMap;
 
 /// Number of significant decimal digits that histograms resolve.
 const HISTOGRAM_DIGITS: u8 = 3;
-/// Number of equal parts of a round of batches; the round's figure is the median of the parts' means.
+/// Number of equal parts into which the batches of a round are divided; the round's figure is the median of the parts'
+/// means.
 const ROUND_PARTS_COUNT: usize = 10;
-/// Clock resolution, as a share of the median, above which the median jumps between clock ticks.
+/// Clock resolution, as a share of the median, above which the figure is a trimmed mean instead of the median.
 const STEP_SHARE_MAX: f64 = 0.05;
-/// Share of the greatest samples that the mean excludes if the clock is too coarse for a median; removes interrupts.
+/// Share of the samples, the greatest ones, that the trimmed mean excludes because of interrupts.
 const TAIL_SHARE: f64 = 0.01;
-/// Minimum number of undisturbed samples of a round from which a figure is computed.
+/// Minimum number of undisturbed samples from which a round's figure without the disturbed ones is computed.
 const UNDISTURBED_MIN: usize = 16;
 
 /// A contender or a floor with its measurements so far, of one pass or of all passes.
@@ -31,15 +32,17 @@ pub(super) struct MeasuredContender {
     pub bench: &'static Bench,
     pub round_params: RoundParams,
     pub roles: Vec<Role>,
+    /// Reasons why the requested placement was not possible; each becomes a warning.
     pub placement_notes: Vec<String>,
+    /// `true` for the benchmark of a declared floor; `false` for a contender of the benchmark itself.
     pub is_floor: bool,
-    /// CPU that the plan's neighbour keeps busy.
+    /// CPU of the busy neighbour thread that the plan requests; `None` without one.
     pub neighbour_cpu: Option<u32>,
     pub facts: ContenderFacts,
     pub measured: Measurements,
 }
 
-/// Facts about a contender or floor that a pass passes on to later passes.
+/// Facts about a contender or floor that one pass hands to the next.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct ContenderFacts {
     /// `true` if the contender or floor failed; no later pass runs it.
@@ -56,25 +59,29 @@ pub(crate) struct ContenderFacts {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Measurements {
     pub parts: Vec<PartMeasurements>,
+    /// Sum over all rounds of the wall-clock time of the participant that ran longest.
     pub wall_ns: f64,
     /// Resource usage of all processes together, over all rounds.
     pub used: ResourceUsage,
     /// Resource usage of each participant: of its thread, or of its process if it has one.
     pub by_participant: Vec<ResourceUsage>,
+    /// Number of all operations of the measured and serving participants, including untimed ones.
     pub ops: u64,
     pub bytes_per_op: u64,
     /// Number of operations that one participant has in progress at a time.
     pub concurrent_operations: u64,
+    /// Sums of the counters to which the workload added, by name.
     pub counters: BTreeMap<String, f64>,
     /// Instructions, cycles and cache misses; `None` without hardware counters.
     pub hardware: Option<[u64; 3]>,
 }
 
+/// Measurements of one part of a benchmark, over all rounds of a contender or floor.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct PartMeasurements {
     pub rounds: Vec<Round>,
-    /// For each round, the duration of its fastest calibration loop, in ticks, which shows whether its core was slow, and
-    /// its figure without disturbed samples.
+    /// Duration of each round's fastest calibration loop, in ticks (0 if unknown), and the round's figure without
+    /// disturbed samples.
     undisturbed_by_round: Vec<(u64, Option<f64>)>,
     /// Histogram of the operations timed alone, or of the batches if no operation was timed alone.
     #[serde(with = "as_bytes")]
@@ -115,7 +122,7 @@ fn new_histogram() -> Histogram<u64> {
     histogram
 }
 
-/// Serialisation of a histogram to send it to another process.
+/// Serialisation of a histogram as bytes, to send it to another process.
 mod as_bytes {
     use hdrhistogram::Histogram;
     use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
@@ -170,27 +177,27 @@ impl MeasuredContender {
         if self.is_floor { self.bench.spec().id } else { self.bench.contender().name }
     }
 
-    /// Sets the facts found by earlier passes.
+    /// Sets the facts that earlier passes found, and the timing parameters that follow from them.
     pub fn adopt_facts(&mut self, facts: ContenderFacts) {
         self.facts = facts;
         self.round_params.timing.batch = facts.batch;
         self.round_params.timing.pace_ticks = facts.pace_ticks;
     }
 
-    /// Adds the facts and measurements of another process.
+    /// Adds the facts and measurements that the process of a pass has sent.
     pub fn absorb(&mut self, facts: ContenderFacts, measured: Measurements) {
         let pace_ticks = pace::min_known_ticks(self.facts.pace_ticks, facts.pace_ticks);
         self.adopt_facts(ContenderFacts { pace_ticks, ..facts });
         self.measured.absorb(measured);
     }
 
-    /// Classifies rounds again that ran before their core's full speed was known.
+    /// Marks earlier rounds as disturbed if their core was slow compared with the full speed found later.
     pub fn reclassify_rounds(&mut self) {
         let fastest_ticks = self.facts.pace_ticks;
         self.measured.parts.iter_mut().for_each(|part| part.reclassify_rounds(fastest_ticks));
     }
 
-    /// Updates the fastest calibration loop with those of a round.
+    /// Updates the duration of the fastest calibration loop from the results of a round.
     pub fn update_pace(&mut self, notes: &[ParticipantResult]) {
         let seen =
             notes.iter().map(|it| it.pace_ticks).fold(self.facts.pace_ticks, pace::min_known_ticks);
@@ -198,7 +205,7 @@ impl MeasuredContender {
         self.round_params.timing.pace_ticks = seen;
     }
 
-    /// Adds a warm-up round and returns its figure.
+    /// Stores the figure and the batch size of a warm-up round, and returns the figure.
     pub fn add_warm_up_round(&mut self, notes: &[ParticipantResult]) -> f64 {
         self.update_pace(notes);
         let mut parts = notes.iter().flat_map(|it| &it.parts);
@@ -218,7 +225,7 @@ impl MeasuredContender {
         self.measured.parts.iter().map(interval).collect()
     }
 
-    /// Returns the number of rounds of all parts.
+    /// Returns the number of rounds, added up over all parts.
     pub fn rounds_count(&self) -> usize {
         self.measured.parts.iter().map(|part| part.rounds.len()).sum()
     }
@@ -229,12 +236,12 @@ impl MeasuredContender {
         counts.filter(|count| *count > 0).min().unwrap_or(0)
     }
 
-    /// Returns the kind of waiting of a part's operations.
+    /// Returns how the operations of a part wait: by spinning, sleeping, both, or not at all.
     pub fn waits(&self, part: usize) -> Wait {
         self.bench.contender().waits_in(self.bench.spec().parts.get(part))
     }
 
-    /// Adds a measured round.
+    /// Adds the results of a measured round, which has the indices `pass` and `block`.
     pub fn add_round(&mut self, (pass, block): (u32, u32), notes: &[ParticipantResult]) {
         let involuntary = notes.iter().map(|it| it.own.switches_involuntary).sum();
         let crowded = self.round_params.is_crowded() || self.neighbour_cpu.is_some();
@@ -257,9 +264,10 @@ impl MeasuredContender {
     /// Stores the share of the machine's CPU time that the hypervisor took during a pass.
     pub fn add_steal(&mut self, pass: u32, share: f64) {
         let rounds = self.measured.parts.iter_mut().flat_map(|part| &mut part.rounds);
-        rounds.filter(|it| it.pass == pass).for_each(|it| it.steal = thousandths(share));
+        rounds.filter(|it| it.pass == pass).for_each(|it| it.steal = round_to_thousandths(share));
     }
 
+    /// Returns the description of the participants for a record.
     pub fn participants(&self, plan: &Plan) -> Participants {
         let several = self.round_params.cpus.len() > 1;
         Participants {
@@ -274,8 +282,8 @@ impl MeasuredContender {
 }
 
 impl Measurements {
-    /// Adds the resource usage of a round: of the common process while the last participant was
-    /// timed, or of each participant's process.
+    /// Adds the usage, operations and counters of a round. The usage of threads is that of their process while the
+    /// participant that ran longest was timed.
     fn add_round(&mut self, notes: &[ParticipantResult], are_processes: bool) {
         let mut round = Measurements::default();
         for it in notes {
@@ -293,12 +301,12 @@ impl Measurements {
             for (name, count) in &it.counters {
                 *round.counters.entry(name.clone()).or_default() += count;
             }
-            add(&mut round.hardware, it.hardware);
+            add_hardware_counts(&mut round.hardware, it.hardware);
         }
         self.absorb(round);
     }
 
-    /// Adds the measurements of another process.
+    /// Adds the measurements of further rounds.
     fn absorb(&mut self, other: Measurements) {
         for (part, more) in self.parts.iter_mut().zip(other.parts) {
             part.absorb(more);
@@ -319,11 +327,11 @@ impl Measurements {
         for (name, count) in other.counters {
             *self.counters.entry(name).or_default() += count;
         }
-        add(&mut self.hardware, other.hardware);
+        add_hardware_counts(&mut self.hardware, other.hardware);
     }
 }
 
-fn add(sums: &mut Option<[u64; 3]>, counts: Option<[u64; 3]>) {
+fn add_hardware_counts(sums: &mut Option<[u64; 3]>, counts: Option<[u64; 3]>) {
     if let Some(counts) = counts {
         let sums = sums.get_or_insert([0; 3]);
         sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
@@ -331,7 +339,7 @@ fn add(sums: &mut Option<[u64; 3]>, counts: Option<[u64; 3]>) {
 }
 
 impl PartMeasurements {
-    /// Adds the measurements of another process.
+    /// Adds the measurements of further rounds.
     fn absorb(&mut self, other: PartMeasurements) {
         if self.rounds.is_empty() {
             *self = other;
@@ -400,7 +408,7 @@ impl PartMeasurements {
         let all: Vec<f64> = values.iter().map(|it| it.0).collect();
         let at_pace: Vec<f64> = values.iter().filter(|it| !it.1).map(|it| it.0).collect();
         let is_marked = round.is_disturbed && !has_values;
-        let median = six_digits(figure_of(&all));
+        let median = round_to_six_digits(figure_of(&all));
         let undisturbed = match (is_marked, slowed) {
             (true, _) => None,
             (false, 0) => Some(median),
@@ -411,9 +419,9 @@ impl PartMeasurements {
         self.rounds.push(Round {
             is_disturbed: is_marked,
             median,
-            p99: six_digits(stats::quantile_sorted(&sorted, 0.99)),
-            mean: six_digits(sum / ops.max(1) as f64),
-            slowed: thousandths(slowed as f64 / values.len() as f64),
+            p99: round_to_six_digits(stats::quantile_sorted(&sorted, 0.99)),
+            mean: round_to_six_digits(sum / ops.max(1) as f64),
+            slowed: round_to_thousandths(slowed as f64 / values.len() as f64),
             ..round
         });
         self.undisturbed_by_round.push((if has_values { 0 } else { pace_ticks }, undisturbed));
@@ -429,12 +437,12 @@ impl PartMeasurements {
         self.undisturbed_by_round.push((0, Some(round.median)));
     }
 
-    /// Returns how the operations were timed.
+    /// Returns how the operations were timed: singly or in batches.
     pub fn timing(&self) -> TimingKind {
         if stats::median(&self.batches) <= 1.0 { TimingKind::Single } else { TimingKind::Batch }
     }
 
-    /// Marks rounds whose cores were slow throughout, compared with the fastest known calibration loop.
+    /// Marks each round as disturbed whose fastest calibration loop was slow compared with the fastest one known.
     pub fn reclassify_rounds(&mut self, fastest_ticks: u64) {
         for (round, (pace, undisturbed)) in
             self.rounds.iter_mut().zip(&mut self.undisturbed_by_round)
@@ -446,13 +454,13 @@ impl PartMeasurements {
         }
     }
 
-    /// Returns the figure, which is the median over passes, with its interval.
+    /// Returns the figure: the median over passes, with its interval.
     pub fn figure(&self) -> MedianEstimate {
         stats::median_over_passes(&self.by_pass(|round, _| Some(round.median)))
     }
 
-    /// Returns the figure of undisturbed samples; `None` if no sample was disturbed or too few rounds
-    /// have such a figure.
+    /// Returns the figure without disturbed samples; `None` if none was disturbed, or too few rounds have such a
+    /// figure.
     pub fn undisturbed(&self) -> Option<f64> {
         let is_disturbed = |round: &Round| round.is_disturbed || round.slowed > 0.0;
         let counted = self.undisturbed_by_round.iter().filter(|it| it.1.is_some()).count();
@@ -460,35 +468,38 @@ impl PartMeasurements {
             .then(|| stats::median(&self.by_pass(|_, undisturbed| undisturbed)))
     }
 
-    /// Returns the median of each pass over the values that `of` returns for its rounds.
-    pub fn by_pass(&self, of: impl Fn(&Round, Option<f64>) -> Option<f64>) -> Vec<f64> {
+    /// Returns each pass's median of the values that `value_of` returns for its rounds, without rounds for which it
+    /// returns `None`.
+    pub fn by_pass(&self, value_of: impl Fn(&Round, Option<f64>) -> Option<f64>) -> Vec<f64> {
         let rounds = self.rounds.iter().zip(&self.undisturbed_by_round);
         medians_by_pass(
-            rounds.filter_map(|(round, beside)| Some((round.pass, of(round, beside.1)?))),
+            rounds.filter_map(|(round, beside)| Some((round.pass, value_of(round, beside.1)?))),
         )
     }
 }
 
+/// Returns the median of each pass, in order of the passes, from values with the index of their pass.
 pub(super) fn medians_by_pass(values: impl Iterator<Item = (u32, f64)>) -> Vec<f64> {
     let mut passes: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
     values.for_each(|(pass, value)| passes.entry(pass).or_default().push(value));
     passes.into_values().map(|values| stats::median(&values)).collect()
 }
 
+/// Returns the operations per second of one participant, by its wall-clock time if it timed single operations.
 fn operations_per_s(participant: &ParticipantResult, samples: &PartSamples, sum_ns: f64) -> f64 {
     let over_ns = if samples.singles { participant.wall_ns as f64 } else { sum_ns };
     samples.ops_total as f64 * participant.concurrent_operations.max(1) as f64 / over_ns.max(1.0)
         * 1e9
 }
 
-/// Rounds to six significant digits, because no round is measured more precisely.
-fn six_digits(value: f64) -> f64 {
-    if value.is_finite() { in_digits(value, 6) } else { 0.0 }
+/// Rounds to six significant digits, more than a round is exact to; returns 0 for infinities and NaN.
+fn round_to_six_digits(value: f64) -> f64 {
+    if value.is_finite() { round_to_digits(value, 6) } else { 0.0 }
 }
 
-/// Rounds to `digits` significant digits, which makes a stored run a third smaller. Infinities and
-/// NaN are unchanged; the store rejects them.
-pub(super) fn in_digits(value: f64, digits: i32) -> f64 {
+/// Rounds to `digits` significant digits, to make a stored run a third smaller. Infinities and NaN are unchanged; the
+/// store rejects them.
+pub(super) fn round_to_digits(value: f64, digits: i32) -> f64 {
     if value == 0.0 || value.is_subnormal() {
         return 0.0;
     }
@@ -497,11 +508,12 @@ pub(super) fn in_digits(value: f64, digits: i32) -> f64 {
     if rounded.is_finite() { rounded } else { value }
 }
 
-fn thousandths(share: f64) -> f64 {
+fn round_to_thousandths(share: f64) -> f64 {
     (share * 1000.0).round() / 1000.0
 }
 
-/// Returns the figure of a round from its samples in order of time. See [`Round::median`].
+/// Returns the figure of a round from its samples: their median or, for batches, the median of ten means. See
+/// [`Round::median`].
 fn round_figure(samples: &[f64], batch: f64) -> f64 {
     let mean = |some: &[f64]| some.iter().sum::<f64>() / some.len().max(1) as f64;
     if batch > 1.0 {
@@ -528,14 +540,20 @@ mod tests {
 
     #[test]
     fn values_of_any_size_are_rounded_to_six_digits() {
-        assert_eq!(six_digits(1.234_567_89), 1.234_57);
-        assert_eq!(six_digits(123_456_789.0), 123_457_000.0);
-        assert_eq!(six_digits(0.000_123_456_789), 0.000_123_457);
-        assert_eq!(six_digits(0.0), 0.0);
-        assert_eq!(six_digits(f64::NAN), 0.0);
-        assert!(six_digits(f64::MAX).is_finite() && six_digits(f64::MIN_POSITIVE).is_finite());
-        assert_eq!(in_digits(0.890_380_533, 4), 0.8904);
-        assert!(in_digits(f64::NAN, 4).is_nan() && in_digits(f64::INFINITY, 4).is_infinite());
+        assert_eq!(round_to_six_digits(1.234_567_89), 1.234_57);
+        assert_eq!(round_to_six_digits(123_456_789.0), 123_457_000.0);
+        assert_eq!(round_to_six_digits(0.000_123_456_789), 0.000_123_457);
+        assert_eq!(round_to_six_digits(0.0), 0.0);
+        assert_eq!(round_to_six_digits(f64::NAN), 0.0);
+        assert!(
+            round_to_six_digits(f64::MAX).is_finite()
+                && round_to_six_digits(f64::MIN_POSITIVE).is_finite()
+        );
+        assert_eq!(round_to_digits(0.890_380_533, 4), 0.8904);
+        assert!(
+            round_to_digits(f64::NAN, 4).is_nan()
+                && round_to_digits(f64::INFINITY, 4).is_infinite()
+        );
     }
 
     #[test]

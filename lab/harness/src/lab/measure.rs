@@ -16,23 +16,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Approximate duration of a round, which a short measuring time shortens; half of it with several participants,
-/// since all their cores must keep their speed from start to end.
+/// Approximate duration of a round of one participant; a short measuring time shortens it.
 const ROUND: Duration = Duration::from_millis(10);
+/// Approximate duration of a round of several participants, all of whose cores must keep their speed.
 const ROUND_OF_SEVERAL: Duration = Duration::from_millis(5);
-/// Maximum size of the block that precedes a round's memory: two pages, so that both the cache sets
-/// and the pages shared with other data differ between rounds.
+/// Maximum size of the block of random size that is allocated before a round's memory, to move that memory. It is two
+/// pages, so that both the cache sets and the pages shared with other data differ between rounds.
 const SLACK_BYTES_MAX: usize = 8192;
 /// Minimum number of hand-overs in a round that pauses before each of them.
 const ROUND_GAPS_MIN: u32 = 8;
 /// Number of consecutive rounds that must agree within [`WARM_AGREE`] to end the warm-up.
 const WARM_ROUNDS: usize = 3;
-/// Maximum relative difference between the figures of these rounds.
+/// Maximum relative difference between the figures of the [`WARM_ROUNDS`] rounds that end the warm-up.
 const WARM_AGREE: f64 = 0.02;
 /// Divisor of a round's duration; the result is the duration of the warm-up in the process of each later pass.
 const WARM_AGAIN_DIVISOR: u64 = 4;
-/// Minimum duration of the fastest contender's operation, as a multiple of a clock reading, from
-/// which operations are timed alone.
+/// Minimum duration of the fastest contender's operation, in clock readings, for timing every operation alone.
 const SINGLE_CLOCKS_MIN: f64 = 20.0;
 
 /// Limits of one visit, which measures one benchmark in one pass.
@@ -48,7 +47,7 @@ pub(super) struct VisitLimits {
     pub warm_up: Duration,
 }
 
-/// Measurement of one benchmark in one pass.
+/// Runner of the check, the warm-up and the blocks of one benchmark in one pass.
 pub(super) struct BlockRunner<'a> {
     pub lab: &'a Lab,
     pub group: &'a BenchmarkGroup,
@@ -58,7 +57,7 @@ pub(super) struct BlockRunner<'a> {
     /// Random source of the contenders' order in each block. Used for nothing else, so that the
     /// run's seed determines the orders, even if the number of warm-up rounds differs.
     order_random: SplitMix64,
-    /// Random source of each round's placement in memory and of its samples.
+    /// Random source of each round's memory placement, and of the choice of operations timed alone.
     random: SplitMix64,
 }
 
@@ -74,15 +73,15 @@ impl<'a> BlockRunner<'a> {
         BlockRunner { lab, group, interrupted, pass, order_random, random }
     }
 
-    /// Checks every contender and warms it up. Returns the contenders that failed, with their
-    /// faults; these are not measured.
+    /// Checks the results of every contender, and warms up those that pass. Returns the contenders that failed, with
+    /// their faults; these are not measured.
     pub fn check_and_warm_up(
         &mut self,
         contenders: &mut [MeasuredContender],
         warm_up: Duration,
     ) -> Result<Vec<(String, Fault)>, Fault> {
         let mut faults = Vec::new();
-        let _neighbour = self.neighbour(contenders)?;
+        let _neighbour = self.start_neighbour(contenders)?;
         self.check(contenders, &mut faults)?;
         if self.lab.plan.profile != Profile::Smoke {
             self.warm_up(contenders, warm_up)?;
@@ -91,13 +90,13 @@ impl<'a> BlockRunner<'a> {
         Ok(faults)
     }
 
-    /// Warms up contenders that an earlier pass has checked, in this pass's process.
+    /// Warms up, in this pass's process, the contenders that an earlier pass has checked.
     pub fn warm_up_again(
         &mut self,
         contenders: &mut [MeasuredContender],
         facts: &[ContenderFacts],
     ) -> Result<(), Fault> {
-        let _neighbour = self.neighbour(contenders)?;
+        let _neighbour = self.start_neighbour(contenders)?;
         for (contender, facts) in contenders.iter_mut().zip(facts) {
             contender.adopt_facts(*facts);
             if facts.is_out {
@@ -112,14 +111,14 @@ impl<'a> BlockRunner<'a> {
         Ok(())
     }
 
-    /// Measures blocks within the limits of a visit, and calls `on_block` after each block.
+    /// Measures blocks up to the limits of a visit, and calls `on_block` with their number and maximum after each.
     pub fn measure_visit(
         &mut self,
         contenders: &mut [MeasuredContender],
         visit: VisitLimits,
         on_block: &mut dyn FnMut(u32, u32) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
-        let _neighbour = self.neighbour(contenders)?;
+        let _neighbour = self.start_neighbour(contenders)?;
         for done in 0..visit.blocks_max {
             let spent = visit.until.is_some_and(|until| Instant::now() >= until);
             if spent && done >= visit.blocks_min {
@@ -131,13 +130,13 @@ impl<'a> BlockRunner<'a> {
         Ok(())
     }
 
-    /// Measures one block, with the busy neighbour if the plan has one.
+    /// Measures one block, next to the busy neighbour thread if the plan has one.
     pub fn measure_block(
         &mut self,
         contenders: &mut [MeasuredContender],
         block: u32,
     ) -> Result<(), Fault> {
-        let _neighbour = self.neighbour(contenders)?;
+        let _neighbour = self.start_neighbour(contenders)?;
         self.measure_rounds_of_block(contenders, block)
     }
 
@@ -174,7 +173,7 @@ impl<'a> BlockRunner<'a> {
             .map_err(|fault| fault.with_contender_name(contender.name()))
     }
 
-    /// Returns the parameters of the next round of a contender, some of them random.
+    /// Returns the parameters of a contender's next round, with a new random memory placement and seed.
     fn next_round_params(&mut self, contender: &MeasuredContender) -> RoundParams {
         let mut round_params = contender.round_params.clone();
         round_params.slack_bytes = self.random.next_below(SLACK_BYTES_MAX);
@@ -182,7 +181,8 @@ impl<'a> BlockRunner<'a> {
         round_params
     }
 
-    /// Checks the results of each contender. A contender or floor that fails is not measured, and has no ratios.
+    /// Runs a round of each contender with checked results, and excludes those that fail; fails if none is left. A
+    /// contender or floor that fails is not measured, and has no ratios.
     fn check(
         &self,
         contenders: &mut [MeasuredContender],
@@ -242,8 +242,11 @@ impl<'a> BlockRunner<'a> {
         if self.interrupted.load(Ordering::Relaxed) { Err(Fault::Interrupted) } else { Ok(()) }
     }
 
-    /// Starts a thread that keeps a CPU busy next to the participants; `None` if the plan has no neighbour.
-    fn neighbour(&self, contenders: &[MeasuredContender]) -> Result<Option<Neighbour>, Fault> {
+    /// Starts the busy neighbour thread; `None` if the plan has none.
+    fn start_neighbour(
+        &self,
+        contenders: &[MeasuredContender],
+    ) -> Result<Option<Neighbour>, Fault> {
         contenders.first().and_then(|it| it.neighbour_cpu).map(Neighbour::start).transpose()
     }
 }
@@ -260,7 +263,7 @@ pub(super) fn create_contenders(lab: &Lab, group: &BenchmarkGroup) -> Vec<Measur
             is_floor && it.is_floor && it.bench.spec().id == bench.spec().id
         };
         if !contenders.iter().any(is_there) {
-            contenders.push(contender(lab, group, bench, is_floor));
+            contenders.push(create_contender(lab, group, bench, is_floor));
         }
     }
     let used = contenders.first().map_or(&[][..], |contender| &contender.round_params.cpus);
@@ -269,8 +272,8 @@ pub(super) fn create_contenders(lab: &Lab, group: &BenchmarkGroup) -> Vec<Measur
     contenders
 }
 
-/// Returns a contender or a floor before its first round.
-fn contender(
+/// Returns a contender or a floor with the parameters of its rounds, before the first round.
+fn create_contender(
     lab: &Lab,
     group: &BenchmarkGroup,
     bench: &'static Bench,
@@ -324,8 +327,8 @@ fn contender(
     MeasuredContender::new(bench, round_params, roles, notes, is_floor)
 }
 
-/// Returns `true` if the speed of the cores is monitored; `false` if the program's own threads
-/// share a core.
+/// Returns `true` if the cores' speed is to be monitored; `false` in a smoke run, and if threads of this program share
+/// a core.
 fn watches_pace(lab: &Lab, cpus: &[u32]) -> bool {
     let plan = &lab.plan;
     let shares_core = |(index, cpu): (usize, &u32)| {
@@ -337,7 +340,7 @@ fn watches_pace(lab: &Lab, cpus: &[u32]) -> bool {
     plan.profile != Profile::Smoke && !burdened
 }
 
-/// Returns the CPU of the busy neighbour: one without a participant or, if there is none, that of the last participant.
+/// Returns the CPU for the busy neighbour, if possible one without a participant; `None` if there is no neighbour.
 fn neighbour_cpu(lab: &Lab, group: &BenchmarkGroup, used: &[u32]) -> Option<u32> {
     if !lab.plan.neighbour || !group.selection.spec.hands_over {
         return None;
@@ -346,9 +349,9 @@ fn neighbour_cpu(lab: &Lab, group: &BenchmarkGroup, used: &[u32]) -> Option<u32>
     free.or_else(|| used.last().copied())
 }
 
-/// Chooses between timing single operations and batches. If the fastest contender's operation takes
-/// at least twenty clock readings, every contender's operations are timed alone. All contenders
-/// follow one rule, so that none has more overhead.
+/// Decides for all contenders if operations are timed alone or in batches. If the fastest contender's operation takes
+/// at least twenty clock readings, every contender's operations are timed alone. All contenders follow one rule, so
+/// that none has more overhead.
 fn choose_batches(contenders: &mut [MeasuredContender], always: bool) {
     let cost = clock::calibration().cost_ns;
     let racing = contenders.iter().filter(|it| !it.is_floor && !it.facts.is_out);
@@ -363,7 +366,7 @@ fn choose_batches(contenders: &mut [MeasuredContender], always: bool) {
     }
 }
 
-/// A thread that keeps a CPU busy until dropped.
+/// Thread that keeps a CPU busy until it is dropped.
 struct Neighbour {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -400,8 +403,8 @@ impl Drop for Neighbour {
     }
 }
 
-/// Returns the arguments of a floor: its defaults, except arguments of the same name that the user set for the compared
-/// benchmark, for example a larger message. Values outside the floor's bounds are ignored.
+/// Returns the arguments of a floor: its defaults, except those that the user set for the compared benchmark. An
+/// example is a larger message. Values outside the floor's bounds are ignored.
 fn floor_values(floor: ArgValues, values: &ArgValues, usual: &ArgValues) -> ArgValues {
     let mut followed = floor;
     for (name, value) in values.by_name() {

@@ -40,13 +40,13 @@ pub(super) struct PassOrder {
 pub(super) struct PlannedVisit {
     /// Index of the benchmark in the lab.
     pub group: usize,
-    /// Share of the pass's time relative to other benchmarks; 0 for the minimum number of blocks.
+    /// Share of the pass's time relative to other benchmarks; 0 to measure only the minimum number of blocks.
     pub weight: usize,
     /// Facts found by earlier passes; empty if there are none.
     pub facts: Vec<ContenderFacts>,
 }
 
-/// Progress report of a pass.
+/// Progress report of a pass: a benchmark begins, a block is done, a benchmark is done, or the pass ends.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum PassReport {
     /// Measurement of a benchmark starts.
@@ -102,6 +102,7 @@ pub(super) fn run_pass(
     report(PassReport::End { steal });
 }
 
+/// Measures one benchmark of a pass, after a check and warm-up in the first pass, or a warm-up in a later one.
 fn visit_one(
     lab: &Lab,
     order: &PassOrder,
@@ -133,7 +134,7 @@ fn visit_one(
     Ok(progress.into_visit_results(faults, ended))
 }
 
-/// Serialised lab, from which the process of a pass recreates it.
+/// Message from which the process of a pass recreates the lab.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct LabMessage {
     profile: String,
@@ -146,7 +147,7 @@ pub(super) struct LabMessage {
     groups: Vec<GroupMessage>,
 }
 
-/// Serialised benchmark of a lab.
+/// Message from which the process of a pass recreates one benchmark of the lab.
 #[derive(Debug, Serialize, Deserialize)]
 struct GroupMessage {
     spec: String,
@@ -201,13 +202,14 @@ impl LabMessage {
 }
 
 impl GroupMessage {
+    /// Recreates the benchmark from this program's suites.
     fn set_up(&self, all: &[&'static [Bench]]) -> Result<BenchmarkGroup, Fault> {
         let missing = |why: SelectError| Fault::new(why.to_string());
         let chosen = select(all, std::slice::from_ref(&self.spec)).map_err(missing)?;
-        let mut selection = chosen
-            .into_iter()
-            .find(|it| it.spec.id == self.spec)
-            .ok_or_else(|| Fault::new(format!("this program has no benchmark {}", self.spec)))?;
+        let mut selection =
+            chosen.into_iter().find(|it| it.spec.id == self.spec).ok_or_else(|| {
+                Fault::new(format!("this program has no benchmark {id}", id = self.spec))
+            })?;
         selection
             .contenders
             .retain(|it| self.contenders.iter().any(|name| name == it.contender().name));

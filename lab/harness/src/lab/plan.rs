@@ -14,7 +14,7 @@ use std::time::Duration;
 /// Prefix of the ids of null benchmarks, which measure the same operation twice.
 pub(super) const NULL_PREFIX: &str = "null/";
 
-/// Amount of measurement in a run.
+/// Amount of measurement in a run: smoke, quick or full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Profile {
     /// Each operation once, with the smallest arguments: a test without measurements.
@@ -25,35 +25,33 @@ pub enum Profile {
     Full,
 }
 
-/// Schedule of a run. Each benchmark is measured in several passes instead of once for longer: a
-/// period of some seconds in which the host is slower (a lower frequency, a busy sibling, slow
-/// wake-ups) then affects a few rounds of every figure, not all rounds of one.
+/// Schedule of a run: its number of passes, its blocks per pass, and its time limit. Each benchmark is measured in
+/// several passes instead of once for longer: a period of some seconds in which the host is slower (a lower frequency,
+/// a busy sibling, slow wake-ups) then affects a few rounds of every figure, not all rounds of one.
 pub(super) struct Schedule {
     /// Number of passes.
     pub(super) passes: u32,
     /// Minimum number of blocks per benchmark and pass.
     pub(super) blocks_min: u32,
-    /// Maximum number of blocks of a benchmark whose intervals are still wide; checked once per
-    /// pass.
+    /// Maximum number of blocks per benchmark and pass; a benchmark with narrow intervals gets the minimum.
     pub(super) blocks_max: u32,
     /// Time limit of all passes over all benchmarks.
     pub(super) total: Option<Duration>,
 }
 
 impl Profile {
-    /// Returns the schedule for `groups_count` benchmarks; `each` replaces the profile's time per
-    /// benchmark.
+    /// Returns the schedule of a run of `groups_count` benchmarks; `each` replaces the profile's time per benchmark.
     fn schedule(self, groups_count: usize, each: Option<Duration>) -> Schedule {
         let of_each = |time: Duration| time * u32::try_from(groups_count).unwrap_or(u32::MAX);
-        let mut schedule = self.schedule_of(of_each);
+        let mut schedule = self.default_schedule(of_each);
         if let (Some(total), Some(each)) = (&mut schedule.total, each) {
             *total = of_each(each);
         }
         schedule
     }
 
-    /// Returns the profile's schedule; `of_each` multiplies a time by the number of benchmarks.
-    fn schedule_of(self, of_each: impl Fn(Duration) -> Duration) -> Schedule {
+    /// Returns the schedule with the profile's times; `of_each` multiplies a time by the number of benchmarks.
+    fn default_schedule(self, of_each: impl Fn(Duration) -> Duration) -> Schedule {
         match self {
             Profile::Smoke => Schedule { passes: 1, blocks_min: 1, blocks_max: 1, total: None },
             Profile::Quick => {
@@ -78,7 +76,7 @@ const QUICK_EACH_MAX: Duration = Duration::from_secs(8);
 /// Time of one benchmark in a full run.
 const FULL_EACH: Duration = Duration::from_secs(30);
 
-/// Share of a run's time for the minimum number of rounds; the rest is for the processes of the passes and the warm-up.
+/// Share of a run's time for the minimum number of rounds; the rest is for starting processes and for the warm-up.
 const ROUNDS_SHARE: f64 = 0.6;
 /// Minimum duration of a round that is shortened to fit the run's time.
 const ROUND_MIN: Duration = Duration::from_millis(1);
@@ -181,7 +179,7 @@ pub enum PlanError {
         /// Arguments that the chosen benchmarks have.
         hint: String,
     },
-    /// The argument that the sweep varies is also set.
+    /// The argument that the sweep varies is also set with `--set`.
     #[error("--set {name}: the sweep varies this argument; leave out --set")]
     Twice {
         /// Name of the argument.
@@ -216,7 +214,7 @@ pub enum PlanError {
     Time(Duration),
     /// The benchmark does not support participants as processes.
     #[error(
-        "--processes: {0} cannot run its participants as processes; choose others, or leave it out"
+        "--processes: {0} cannot run its participants as processes; choose other benchmarks, or leave out --processes"
     )]
     Processes(String),
     /// An option for hand-overs was set, but no chosen benchmark hands over.
@@ -240,9 +238,9 @@ pub struct BenchmarkGroup {
 
 /// Observer of a run's progress. All methods do nothing by default.
 pub trait RunObserver {
-    /// Called when the pass starts to measure the benchmark at index `group` of [`Lab::groups`],
-    /// which is called a visit; `visit` is the number of earlier visits and the total. Each pass
-    /// visits each benchmark once, in random order after the first pass.
+    /// Called when a pass starts to measure the benchmark at index `group` of [`Lab::groups`], which is called a
+    /// visit. `visit` is the number of earlier visits and the total number. Each pass visits each benchmark once, in
+    /// random order after the first pass.
     fn begin(&mut self, visit: (usize, usize), group: usize) {
         let _ = (visit, group);
     }
@@ -250,9 +248,9 @@ pub trait RunObserver {
     fn block(&mut self, done: u32, most: u32) {
         let _ = (done, most);
     }
-    /// Called with all records of a benchmark so far, which replace those of earlier calls: after
-    /// the first pass, so that early results exist, and after the last, for the null benchmarks
-    /// first. Return `false` to end the run, for example if the records could not be stored.
+    /// Called with all records of a benchmark so far, which replace those of earlier calls. It is called after the
+    /// first pass, so that early results exist, and after the last, for the null benchmarks first. Return `false` to
+    /// end the run, for example if the records could not be stored.
     fn records(&mut self, records: &[Record]) -> bool {
         let _ = records;
         true
@@ -266,7 +264,7 @@ pub trait RunObserver {
 /// Observer that ignores everything.
 impl RunObserver for () {}
 
-/// Result of a run: figures and faults.
+/// Result of a run: its figures, its faults, and the smallest differences that it can detect.
 #[derive(Clone, Debug, Default)]
 pub struct RunOutcome {
     /// All figures, in the order of the run.
@@ -313,7 +311,7 @@ impl Lab {
         chosen.extend(nulls);
         let mut groups = Vec::new();
         for selection in chosen {
-            groups.push(group(selection, &plan)?);
+            groups.push(create_group(selection, &plan)?);
         }
         let topology = Topology::read().map_err(|error| PlanError::Topology(error.to_string()))?;
         Ok(Lab { plan, groups, topology, allowed: topology::allowed_cpus(), seed: seed() })
@@ -348,7 +346,7 @@ impl Lab {
             let names: Vec<&str> = params.iter().map(|param| param.name).collect();
             let hint = match names.is_empty() {
                 true => "it has no arguments".to_string(),
-                false => format!("its arguments are {}", names.join(", ")),
+                false => format!("its arguments are {names}", names = names.join(", ")),
             };
             return Err(PlanError::NotTaken { id: id.to_string(), name: name.clone(), hint });
         };
@@ -382,8 +380,8 @@ impl Lab {
         self.schedule().passes
     }
 
-    /// Returns the longest round with which the minimum number of rounds of all contenders takes no more than
-    /// [`ROUNDS_SHARE`] of the time that the plan sets; `None` if it sets none.
+    /// Returns the longest round with which the minimum number of rounds fits the plan's time; `None` if the plan sets
+    /// no time. The rounds of all contenders may take [`ROUNDS_SHARE`] of the time.
     pub(super) fn round_max(&self) -> Option<Duration> {
         self.plan.time?;
         let Schedule { passes, blocks_min, total, .. } = self.schedule();
@@ -409,6 +407,7 @@ fn seed() -> u64 {
     RandomState::new().hash_one(0) >> 11
 }
 
+/// Fails if an option of the plan is out of range or does not apply to any chosen benchmark.
 fn check_plan(plan: &Plan, chosen: &[Selection]) -> Result<(), PlanError> {
     if plan.idle_gap > Plan::IDLE_GAP_MAX {
         return Err(PlanError::IdleGap(plan.idle_gap));
@@ -443,7 +442,7 @@ fn check_plan(plan: &Plan, chosen: &[Selection]) -> Result<(), PlanError> {
             names.dedup();
             let hint = match names.is_empty() {
                 true => "; they have no arguments".to_string(),
-                false => format!("; their arguments are {}", names.join(", ")),
+                false => format!("; their arguments are {names}", names = names.join(", ")),
             };
             return Err(PlanError::Nobody { name: name.clone(), text: text.clone(), hint });
         }
@@ -451,7 +450,8 @@ fn check_plan(plan: &Plan, chosen: &[Selection]) -> Result<(), PlanError> {
     Ok(())
 }
 
-fn group(mut selection: Selection, plan: &Plan) -> Result<BenchmarkGroup, PlanError> {
+/// Returns a selected benchmark with the contenders and the argument values that the plan requests.
+fn create_group(mut selection: Selection, plan: &Plan) -> Result<BenchmarkGroup, PlanError> {
     if !plan.peers {
         let all = selection.contenders.clone();
         selection.contenders.retain(|bench| bench.contender().kind != ContenderKind::Peer);

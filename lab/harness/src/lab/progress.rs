@@ -14,7 +14,7 @@ use handover_record::{Contender, ContenderKind, Record};
 use serde::{Deserialize, Serialize};
 use std::time::SystemTime;
 
-/// Maximum half-width of an interval over rounds, relative to the figure, of a figure that needs no more rounds.
+/// Half-width of a figure's interval over rounds, relative to the figure, up to which it needs no more rounds.
 const NARROW_HALF_WIDTH_MAX: f64 = 0.02;
 
 /// State of one benchmark during a run, or during one pass of a run.
@@ -34,6 +34,7 @@ pub(super) struct BenchmarkProgress {
     pub is_closed: bool,
 }
 
+/// Results of one visit, which measures one benchmark in one pass.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct VisitResults {
     started_unix_ns: i64,
@@ -91,7 +92,7 @@ impl BenchmarkProgress {
         }
     }
 
-    /// Adds the results of a pass.
+    /// Adds the results that a pass measured for this benchmark.
     pub fn add_visit(&mut self, visited: VisitResults) {
         if !self.is_begun && !visited.contenders.is_empty() {
             (self.started_unix_ns, self.empty_operation_ns) =
@@ -105,8 +106,8 @@ impl BenchmarkProgress {
         self.is_settled = self.has_good_figures();
     }
 
-    /// Returns the benchmark's weight for its share of a pass's time: the number of its contenders, or 0
-    /// if its figures need no more rounds.
+    /// Returns the benchmark's share of a pass's time: the number of its contenders, or 0 if its figures need no more
+    /// rounds.
     pub fn weight(&self) -> usize {
         if self.is_settled { 0 } else { self.contenders.len() }
     }
@@ -145,12 +146,13 @@ impl BenchmarkProgress {
         Some((*floor.intervals().get(part)?)?.median)
     }
 
+    /// Returns the number of rounds of all contenders and floors.
     fn rounds_count(&self) -> usize {
         self.contenders.iter().map(MeasuredContender::rounds_count).sum()
     }
 
-    /// Returns `true` if every figure has enough rounds and a narrow interval. The interval of a
-    /// peer that is clearly slower than the fastest peer may be wide.
+    /// Returns `true` if every figure has enough rounds and a narrow interval. The interval of a peer that is clearly
+    /// slower than the fastest peer may be wide.
     fn has_good_figures(&self) -> bool {
         let racing = || self.contenders.iter().filter(|it| !it.is_floor && !it.facts.is_out);
         let figures: Vec<_> = racing().map(|it| (it.bench.contender(), it.intervals())).collect();

@@ -11,8 +11,9 @@ use std::collections::BTreeMap;
 /// Declared floor: its id, its benchmark, and the index of the benchmark's part.
 pub(super) type FloorPart = (&'static str, &'static Bench, usize);
 
-/// Returns the ratio of a contender's part to its floor: to a contender of the same benchmark that
-/// is a floor, or else to the first of the declared floors that waits in the same way.
+/// Returns the ratio of a contender's part to its floor; `None` without a measured floor. It is a contender of the
+/// same benchmark that is a floor, or else a declared floor: the first that waits in the same way, or the first that
+/// does not wait.
 pub(super) fn ratio_to_floor(
     spec: &Spec,
     floors: &[FloorPart],
@@ -21,7 +22,7 @@ pub(super) fn ratio_to_floor(
     index: usize,
 ) -> Option<Ratio> {
     let waits = ours.waits(index);
-    own_floor(spec, contenders, ours, index).or_else(|| {
+    ratio_to_own_floor(spec, contenders, ours, index).or_else(|| {
         let part = spec.parts.get(index).and_then(|part| part.floor);
         let first = spec.floor.filter(|_| part.is_none());
         let named = part.into_iter().chain(first).chain(spec.floors.iter().copied());
@@ -38,9 +39,9 @@ pub(super) fn ratio_to_floor(
     })
 }
 
-/// Returns the ratio to a floor among the contenders of the same benchmark: one that waits in the
-/// same way, or else one that does not wait.
-fn own_floor(
+/// Returns the ratio to a floor among the contenders of the same benchmark, if possible one that waits in the same
+/// way. Otherwise the floor is one that does not wait.
+fn ratio_to_own_floor(
     spec: &Spec,
     contenders: &[MeasuredContender],
     ours: &MeasuredContender,
@@ -68,7 +69,7 @@ fn own_floor(
     of(waits).or_else(|| of(Wait::None))
 }
 
-/// Returns the id, part and contender of a declared floor.
+/// Returns the id, part index and contender of the declared floor `wanted`; `None` if it is not measured.
 fn resolve_floor<'a>(
     floors: &[FloorPart],
     contenders: &'a [MeasuredContender],
@@ -102,7 +103,7 @@ pub(super) fn ratios_to_peers(
         .collect()
 }
 
-/// Returns the contenders that may be compared with a contender, regardless of how they wait.
+/// Returns the contenders with which `ours` may be compared, regardless of how they wait.
 fn rivals<'a>(
     contenders: &'a [MeasuredContender],
     ours: &'a MeasuredContender,
@@ -134,8 +135,8 @@ pub(super) fn peers_with_other_waits(
         .collect()
 }
 
-/// Returns the ratio of two contenders' parts: per pass, from the logarithms of the ratios within
-/// blocks, so that a/b and b/a are reciprocal. `None` if no block has both.
+/// Returns the ratio of our figure to another contender's, from the blocks that have both; `None` if no block has. It
+/// is computed per pass from the logarithms of the ratios within blocks, so that a/b and b/a are reciprocal.
 fn ratio(
     ours: &PartMeasurements,
     other: &PartMeasurements,
@@ -164,11 +165,12 @@ fn ratio(
     })
 }
 
+/// Returns the id of the figure of the part at `index`: the spec's id, or `spec/part`.
 fn figure_id(spec: &Spec, index: usize) -> String {
     spec.parts.get(index).map_or(spec.id.to_string(), |part| format!("{}/{}", spec.id, part.name))
 }
 
-/// Returns a warning if a figure is clearly below its floor.
+/// Returns a warning if the whole interval of the ratio to the floor lies below 1.
 pub(super) fn warning_if_beaten(floor: &Ratio) -> Option<Warning> {
     let (low, high) = floor.interval_bounds().filter(|(_, high)| *high < 1.0)?;
     let text = format!(
@@ -178,8 +180,8 @@ pub(super) fn warning_if_beaten(floor: &Ratio) -> Option<Warning> {
     Some(Warning { code: WarningCode::FloorBeaten, text })
 }
 
-/// Removes the warning about a figure below its floor if the difference is less than `least`, the
-/// smallest relative difference that the run can detect.
+/// Removes the warning about a figure below its floor if the run cannot detect the difference. `least` is the smallest
+/// relative difference that it can detect.
 pub(super) fn remove_if_undetectable(
     warnings: &mut Vec<Warning>,
     floor: Option<&Ratio>,

@@ -1,7 +1,7 @@
 //! Conversion of a benchmark's rounds to its records.
 
 use super::Plan;
-use super::contender::{MeasuredContender, Measurements, PartMeasurements, in_digits};
+use super::contender::{MeasuredContender, Measurements, PartMeasurements, round_to_digits};
 use super::ratios::{self, FloorPart};
 use crate::noise::{self, FigureFacts};
 use crate::spent::ResourceUsage;
@@ -17,9 +17,8 @@ use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
 use std::collections::BTreeMap;
 
-/// Rounds a record's figures to six digits, its ratios to five, and values that are never compared
-/// to four.
-fn in_few_digits(mut record: Record) -> Record {
+/// Rounds a record's figures to six significant digits, its ratios and rate to five, and resource usage to four.
+fn round_record(mut record: Record) -> Record {
     let modes = record.modes.iter_mut().flat_map(|it| [&mut it.share, &mut it.median]);
     let hardware = record.hardware.iter_mut();
     let hardware =
@@ -28,8 +27,8 @@ fn in_few_digits(mut record: Record) -> Record {
     numbers
         .chain(record.bytes_per_s.iter_mut().chain(&mut record.empty))
         .chain(modes.chain(hardware).chain(record.counters.values_mut()))
-        .for_each(|value| *value = in_digits(*value, 6));
-    record.peers_without_ratio.iter_mut().for_each(|it| it.other = in_digits(it.other, 5));
+        .for_each(|value| *value = round_to_digits(*value, 6));
+    record.peers_without_ratio.iter_mut().for_each(|it| it.other = round_to_digits(it.other, 5));
     let ratios = record.floor.iter_mut().chain(&mut record.peers);
     ratios
         .flat_map(|it| {
@@ -37,7 +36,7 @@ fn in_few_digits(mut record: Record) -> Record {
             [&mut it.other, &mut it.ratio].into_iter().chain(ends)
         })
         .chain([&mut record.rate_per_s])
-        .for_each(|value| *value = in_digits(*value, 5));
+        .for_each(|value| *value = round_to_digits(*value, 5));
     [
         &mut record.cpus_user,
         &mut record.cpus_system,
@@ -48,7 +47,7 @@ fn in_few_digits(mut record: Record) -> Record {
     ]
     .into_iter()
     .chain(record.roles.iter_mut().flat_map(|it| it.numeric_fields_mut().map(|it| it.1)))
-    .for_each(|value| *value = in_digits(*value, 4));
+    .for_each(|value| *value = round_to_digits(*value, 4));
     record
 }
 
@@ -80,6 +79,7 @@ pub(super) fn summarise_records(
     records
 }
 
+/// Returns the record of a contender's part at `index`; `None` if it has no rounds.
 fn record(
     context: &RecordContext<'_>,
     contenders: &[MeasuredContender],
@@ -126,8 +126,8 @@ fn record(
     warnings.extend(floor.as_ref().filter(|_| !is_smoke).and_then(ratios::warning_if_beaten));
     let totals = &contender.measured;
     let per_op = |count: f64| count / totals.ops.max(1) as f64;
-    let (used, all) = (totals.used, usage(String::new(), totals.used, totals));
-    Some(in_few_digits(Record {
+    let (used, all) = (totals.used, usage_rates(String::new(), totals.used, totals));
+    Some(round_record(Record {
         id: declared.map_or(spec.id.to_string(), |part| format!("{}/{}", spec.id, part.name)),
         spec: spec.id.to_string(),
         contender: contender.bench.contender().name.to_string(),
@@ -149,7 +149,7 @@ fn record(
         switches_involuntary_per_s: all.switches_involuntary_per_s,
         faults_minor_per_op: all.faults_minor_per_op,
         faults_major_per_s: all.faults_major_per_s,
-        roles: roles(contender),
+        roles: usage_by_role(contender),
         empty: is_time.then(|| match batch {
             1 => context.empty_operation_ns.0,
             _ => context.empty_operation_ns.1 + context.empty_operation_ns.0 / batch as f64,
@@ -167,14 +167,14 @@ fn record(
             cache_misses: per_op(misses as f64),
         }),
         rounds: part.rounds.clone(),
-        histogram: encode(&part.histogram),
+        histogram: encode_histogram(&part.histogram),
         warnings,
         anatomy: None,
     }))
 }
 
-/// Returns the two modes of a part's operations, rounds or passes, whichever has two modes first,
-/// with the name of these values; `None` without modes.
+/// Returns the two modes of a part's operations, rounds or passes, with the name of these values; `None` if none of
+/// them has two.
 fn find_modes(part: &PartMeasurements, figure: f64) -> Option<(&'static str, stats::Modes)> {
     let step = clock::calibration().resolution_ns;
     if part.timing() == TimingKind::Single {
@@ -194,6 +194,7 @@ fn find_modes(part: &PartMeasurements, figure: f64) -> Option<(&'static str, sta
         .find_map(|(of, values)| Some((of, stats::find_modes(&values, step)?)))
 }
 
+/// Returns the figure of a part with its interval and quantiles; without quantiles if only batches were timed.
 fn summary(part: &PartMeasurements, figure: MedianEstimate, batch: u64) -> Summary {
     // Histograms of batches have no quantiles of operations.
     let has_operations = batch <= 1 || part.alone > 0;
@@ -218,7 +219,8 @@ fn summary(part: &PartMeasurements, figure: MedianEstimate, batch: u64) -> Summa
     }
 }
 
-fn encode(histogram: &Histogram<u64>) -> String {
+/// Returns the histogram compressed and as base64, the form that records have.
+fn encode_histogram(histogram: &Histogram<u64>) -> String {
     let mut bytes = Vec::new();
     // Writing to memory cannot fail; if it did, a record without a histogram is still valid.
     match V2DeflateSerializer::new().serialize(histogram, &mut bytes) {
@@ -227,12 +229,11 @@ fn encode(histogram: &Histogram<u64>) -> String {
     }
 }
 
-/// Minimum number of CPUs used by threads that are no participants, from which they are listed.
+/// Minimum CPU usage, in CPUs, at which threads that are not participants are listed.
 const OTHERS_CPUS_MIN: f64 = 0.005;
 
-/// Returns the resource usage of each role and, if noticeable, of other threads; empty if that is
-/// a single entry.
-fn roles(contender: &MeasuredContender) -> Vec<RoleUsage> {
+/// Returns the resource usage of each role and, if noticeable, of other threads; empty if there is only one entry.
+fn usage_by_role(contender: &MeasuredContender) -> Vec<RoleUsage> {
     let totals = &contender.measured;
     let mut by_role: Vec<(&str, ResourceUsage)> = Vec::new();
     let mut others = totals.used;
@@ -243,17 +244,19 @@ fn roles(contender: &MeasuredContender) -> Vec<RoleUsage> {
         }
         others = others.saturating_sub(*spent);
     }
-    let mut roles: Vec<RoleUsage> =
-        by_role.into_iter().map(|(role, spent)| usage(role.to_string(), spent, totals)).collect();
-    let others = usage(RoleUsage::OTHER_THREADS_ROLE.to_string(), others, totals);
+    let mut roles: Vec<RoleUsage> = by_role
+        .into_iter()
+        .map(|(role, spent)| usage_rates(role.to_string(), spent, totals))
+        .collect();
+    let others = usage_rates(RoleUsage::OTHER_THREADS_ROLE.to_string(), others, totals);
     if others.cpus > OTHERS_CPUS_MIN {
         roles.push(others);
     }
     if roles.len() > 1 { roles } else { Vec::new() }
 }
 
-/// Divides the resources used by the wall time and the operations of all rounds.
-fn usage(role: String, spent: ResourceUsage, totals: &Measurements) -> RoleUsage {
+/// Converts resource usage to rates: per second of wall-clock time, and per operation.
+fn usage_rates(role: String, spent: ResourceUsage, totals: &Measurements) -> RoleUsage {
     let cpus = |ns: u64| ns as f64 / totals.wall_ns.max(1.0);
     let per_op = |count: u64| count as f64 / totals.ops.max(1) as f64;
     let per_s = |count: u64| count as f64 / totals.wall_ns.max(1.0) * 1e9;

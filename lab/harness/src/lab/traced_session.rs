@@ -24,6 +24,7 @@ pub struct TracedSession<'a> {
     lab: &'a Lab,
     group: BenchmarkGroup,
     progress: BenchmarkProgress,
+    /// Number of blocks measured so far.
     blocks: u32,
     random: SplitMix64,
 }
@@ -55,13 +56,13 @@ pub struct TracedRound {
     pub off_cpu: Option<Vec<OffCpuSpan>>,
 }
 
-/// Minimum number of operations in a batch of a recorded round, even if each is long enough to be
+/// Minimum number of operations in a batch of a recorded round. It applies even if operations are long enough to be
 /// timed alone, because a hand-off from one batch to the next includes work of the harness.
 const BATCH_WATCHED_MIN: u64 = 16;
 
 impl Lab {
-    /// Starts a session: checks and warms up one contender of a chosen benchmark, with `floor`, the id
-    /// of a floor in `all`, in addition to its spec's floors.
+    /// Checks and warms up one contender of a chosen benchmark, and returns a session that measures it. The floor with
+    /// the id `floor` of `all` is measured too, in addition to the spec's floors.
     ///
     /// # Errors
     /// Fails if the contender cannot be run here, or if the benchmark has no contender of this
@@ -137,11 +138,11 @@ impl TracedSession<'_> {
             traces.push(entry?.path());
         }
         traces.sort();
-        Ok(recorded_round(&notes, traces))
+        Ok(traced_round(&notes, traces))
     }
 
-    /// Returns the contender's current median in ns, for the spec's part at index `part` (0 if the
-    /// spec has no parts); `None` before its first round.
+    /// Returns the contender's current median in ns for the part at index `part`; `None` before its first round. The
+    /// index is 0 if the spec has no parts.
     pub fn figure_ns(&self, part: usize) -> Option<f64> {
         self.progress.figure_ns(part)
     }
@@ -158,7 +159,8 @@ impl TracedSession<'_> {
     }
 }
 
-fn recorded_round(notes: &[ParticipantResult], traces: Vec<PathBuf>) -> TracedRound {
+/// Returns the results of a recorded round from those of its participants.
+fn traced_round(notes: &[ParticipantResult], traces: Vec<PathBuf>) -> TracedRound {
     let parts_count = notes.iter().map(|it| it.parts.len()).max().unwrap_or(0);
     let parts_ns = (0..parts_count).map(|part| {
         let parts = notes.iter().filter_map(|it| it.parts.get(part));

@@ -11,24 +11,24 @@
 
 use handover_base::random::SplitMix64;
 
-/// Maximum number of permutations up to which all are tested.
+/// Number of permutations up to which all of them are tested.
 const PERMUTATIONS_ALL_MAX: usize = 13_000;
-/// Number of random permutations that are tested otherwise. The seed is fixed, so that equal runs give an equal p.
+/// Number of random permutations that are tested if there are too many to test all. The seed is fixed, so that equal
+/// runs give an equal p.
 const PERMUTATIONS_RANDOM: usize = 4_999;
-/// Constant added to each standard error (of logarithms), so that figures that agree to the last
-/// digit do not have an infinite statistic.
+/// Constant added to each standard error, of logarithms, so that no statistic is infinite if all values are equal.
 const ERROR_MIN: f64 = 0.001;
 
 /// Values of one test: one per process, side A's first; NaN for a process without the figure.
 pub type TestValues = Vec<f64>;
 
-/// Corrected p-values of a test: the share of permutations in which the most extreme of this and all
-/// less extreme tests is as extreme in the same direction.
+/// p-values of a test for both directions of the difference, corrected for the number of tests. Each is the share of
+/// permutations in which the most extreme of this and all less extreme tests is as extreme in the same direction.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CorrectedPValues {
-    /// p-value of side B being this far above side A.
+    /// p-value of the difference if side B is above side A.
     pub above: f64,
-    /// p-value of side B being this far below side A.
+    /// p-value of the difference if side B is below side A.
     pub below: f64,
 }
 
@@ -52,19 +52,19 @@ pub fn corrected_p_values(tests: &[TestValues], a_count: usize) -> Vec<Corrected
         for (permuted, values) in permuted.iter_mut().zip(tests) {
             *permuted = statistic(values, &permutation);
         }
-        above.count(&permuted);
-        below.count(&permuted);
+        above.count_permutation(&permuted);
+        below.count_permutation(&permuted);
         if is_half(all, a_count) {
             permuted.iter_mut().for_each(|it| *it = -*it);
-            above.count(&permuted);
-            below.count(&permuted);
+            above.count_permutation(&permuted);
+            below.count_permutation(&permuted);
         }
     }
     let p_values = above.p_values().into_iter().zip(below.p_values());
     p_values.map(|(above, below)| CorrectedPValues { above, below }).collect()
 }
 
-/// All tests in one direction, each with the number of permutations that are as extreme.
+/// All tests in one direction of the difference, with counts of the permutations that are as extreme.
 struct Direction {
     /// 1 for tests of side B above side A, -1 for the reverse.
     sign: f64,
@@ -72,6 +72,7 @@ struct Direction {
     statistics: Vec<f64>,
     /// Indices of the tests, the most extreme first.
     order: Vec<usize>,
+    /// Number of permutations that are as extreme as the actual one, for each test.
     extreme_counts: Vec<usize>,
     permutations_count: usize,
 }
@@ -90,8 +91,8 @@ impl Direction {
         }
     }
 
-    /// Counts a permutation, given by its statistics.
-    fn count(&mut self, permuted: &[f64]) {
+    /// Counts for each test if a permutation, given by the tests' statistics, is as extreme as the actual one.
+    fn count_permutation(&mut self, permuted: &[f64]) {
         let mut farthest = 0.0f64;
         for place in self.order.iter().rev() {
             farthest = farthest.max(self.sign * permuted[*place]);
@@ -117,24 +118,24 @@ impl Direction {
 
 /// Returns Student's t statistic: the distance of B above A, in standard errors.
 fn statistic(values: &[f64], is_a: &[bool]) -> f64 {
-    Sums::of(values, is_a, &[]).statistic(0.0)
+    Sums::new(values, is_a, &[]).statistic(0.0)
 }
 
-/// Counts and sums of a test's values on both sides of a permutation; side A's are at index 1.
+/// Counts, sums and squares of a test's values on the two sides of a permutation; side A has index 1.
 #[derive(Clone, Copy, Default)]
 struct Sums {
     count: [f64; 2],
     sum: [f64; 2],
     squares: [f64; 2],
-    /// Number of values to which a shift applies.
+    /// Number of values on each side to which a shift applies.
     moved_count: [f64; 2],
-    /// Sum of the values to which a shift applies.
+    /// Sum of the values on each side to which a shift applies.
     moved_sum: [f64; 2],
 }
 
 impl Sums {
     /// Adds up the finite values; a shift applies to those marked in `moved`.
-    fn of(values: &[f64], is_a: &[bool], moved: &[bool]) -> Sums {
+    fn new(values: &[f64], is_a: &[bool], moved: &[bool]) -> Sums {
         let mut it = Sums::default();
         // Relative to one of the values, to keep the squares precise.
         let around = values.iter().copied().find(|it| it.is_finite()).unwrap_or(0.0);
@@ -153,6 +154,7 @@ impl Sums {
         it
     }
 
+    /// Returns Student's t statistic after `shift` was added to the marked values.
     fn statistic(&self, shift: f64) -> f64 {
         let Sums { count, moved_count, moved_sum, .. } = self;
         if count[0] < 2.0 || count[1] < 2.0 {
@@ -173,18 +175,18 @@ impl Sums {
 const PERMUTATIONS_OF_SHIFT: usize = 1000;
 /// Greatest shift of the logarithms that is tried.
 const SHIFT_MAX: f64 = 8.0;
-/// Relative precision of the smallest shift.
+/// Relative precision with which the smallest shift is determined.
 const SHIFT_PRECISION: f64 = 0.02;
 
-/// Returns for each test the smallest shift of B above A that would be significant, with a corrected p-value of at most
-/// `most`, if it were the only difference; `None` if no shift is. The first `a_count` values of a test are of A, the
-/// others of B, and the two must not differ, apart from noise.
+/// Returns the smallest significant shift of B above A for each test; `None` if no shift is significant. A shift is
+/// significant if it would have a corrected p-value of at most `most` as the only difference. The first `a_count`
+/// values of a test are of A, the others of B, and the two must not differ, apart from noise.
 pub fn least_shifts(tests: &[TestValues], a_count: usize, most: f64) -> Vec<Option<f64>> {
     let Some(all) = tests.first().map(Vec::len) else { return Vec::new() };
     let is_b: Vec<bool> = (0..all).map(|place| place >= a_count).collect();
     let permutations = some_permutations(all, a_count);
     let sums_of = |values: &TestValues| -> Vec<Sums> {
-        permutations.iter().map(|permutation| Sums::of(values, permutation, &is_b)).collect()
+        permutations.iter().map(|permutation| Sums::new(values, permutation, &is_b)).collect()
     };
     let sums: Vec<Vec<Sums>> = tests.iter().map(sums_of).collect();
     // The two greatest statistics of each permutation: the greatest of all other tests is one of them.
@@ -223,17 +225,17 @@ pub fn least_shifts(tests: &[TestValues], a_count: usize, most: f64) -> Vec<Opti
     (0..tests.len()).map(least).collect()
 }
 
-/// Returns the actual permutation, and all others or some at random.
+/// Returns all permutations if there are few, or else the actual one and random ones.
 fn some_permutations(all: usize, chosen: usize) -> Vec<Vec<bool>> {
     if ways(all, chosen) > PERMUTATIONS_OF_SHIFT as f64 {
         return random_permutations(all, chosen, PERMUTATIONS_OF_SHIFT - 1);
     }
     let mut permutations = Vec::new();
-    every(all, chosen, &mut Vec::new(), &mut permutations);
+    append_permutations(all, chosen, &mut Vec::new(), &mut permutations);
     permutations
 }
 
-/// Returns `true` if all permutations are tried and each has a mirror image with A and B swapped.
+/// Returns `true` if every permutation has a mirror image with A and B swapped and is tried with it.
 fn is_half(all: usize, chosen: usize) -> bool {
     2 * chosen == all && ways(all, chosen) <= PERMUTATIONS_ALL_MAX as f64
 }
@@ -243,11 +245,11 @@ fn ways(all: usize, chosen: usize) -> f64 {
     (1..=chosen).fold(1.0, |ways, it| ways * (all - chosen + it) as f64 / it as f64)
 }
 
-/// Returns all permutations, including the actual one; of two mirror images only one.
+/// Returns the permutations to test, including the actual one; only one of two mirror images.
 fn permutations(all: usize, chosen: usize) -> Vec<Vec<bool>> {
     if ways(all, chosen) <= PERMUTATIONS_ALL_MAX as f64 {
         let mut permutations = Vec::new();
-        every(all, chosen, &mut Vec::new(), &mut permutations);
+        append_permutations(all, chosen, &mut Vec::new(), &mut permutations);
         if is_half(all, chosen) {
             permutations.truncate(permutations.len().div_ceil(2));
         }
@@ -256,6 +258,7 @@ fn permutations(all: usize, chosen: usize) -> Vec<Vec<bool>> {
     random_permutations(all, chosen, PERMUTATIONS_RANDOM)
 }
 
+/// Returns the actual permutation and `count` random ones.
 fn random_permutations(all: usize, chosen: usize, count: usize) -> Vec<Vec<bool>> {
     let mut permutation: Vec<bool> = (0..all).map(|place| place < chosen).collect();
     let mut permutations = vec![permutation.clone()];
@@ -267,7 +270,13 @@ fn random_permutations(all: usize, chosen: usize, count: usize) -> Vec<Vec<bool>
     permutations
 }
 
-fn every(all: usize, chosen: usize, begun: &mut Vec<bool>, permutations: &mut Vec<Vec<bool>>) {
+/// Appends every permutation that starts with `begun` and assigns `chosen` more of `all` processes to side A.
+fn append_permutations(
+    all: usize,
+    chosen: usize,
+    begun: &mut Vec<bool>,
+    permutations: &mut Vec<Vec<bool>>,
+) {
     if begun.len() == all {
         permutations.push(begun.clone());
         return;
@@ -276,7 +285,7 @@ fn every(all: usize, chosen: usize, begun: &mut Vec<bool>, permutations: &mut Ve
     for (takes, fits) in [(true, chosen > 0), (false, chosen < left)] {
         if fits {
             begun.push(takes);
-            every(all, chosen - usize::from(takes), begun, permutations);
+            append_permutations(all, chosen - usize::from(takes), begun, permutations);
             begun.pop();
         }
     }

@@ -5,12 +5,12 @@
 
 /// Total number of values above which the rank sum is approximated by a normal distribution.
 const EXACT_MAX: usize = 60;
-/// Probability beyond each end of a 95 % interval.
+/// Share of a distribution beyond each end of a 95 % interval.
 const TAIL: f64 = 0.025;
 
-/// Returns the two-sided p-value of the Mann-Whitney test: the probability that values of one
-/// distribution, divided into sides at random, differ at least as much. Exact up to 60 values, with
-/// any ties; above, a normal approximation with correction for ties. 1 if a side is empty.
+/// Returns the two-sided p-value of the Mann-Whitney test of two samples; 1 if one is empty. It is the probability
+/// that values of one distribution, divided into sides at random, differ at least as much. Exact up to 60 values, with
+/// any ties; above, a normal approximation with correction for ties.
 ///
 /// Source: H. B. Mann and D. R. Whitney, *On a test of whether one of two random variables is
 /// stochastically larger than the other*, 1947.
@@ -79,7 +79,7 @@ pub fn median_interval(values: &[f64]) -> Option<(f64, f64, f64)> {
     Some((median, sorted[cut], sorted[last - cut]))
 }
 
-/// Returns how many of the sorted differences to omit at each end for a 95 % interval.
+/// Returns the number of sorted differences to omit at each end for a 95 % interval.
 fn cut(a_count: usize, b_count: usize) -> usize {
     let count = a_count + b_count;
     if count > EXACT_MAX {
@@ -123,6 +123,7 @@ fn doubled_ranks(a: &[f64], b: &[f64]) -> Vec<usize> {
     ranks
 }
 
+/// Returns the number of ways to choose `chosen` of the ranks, for each sum of the chosen ranks.
 fn ways_by_sum(ranks: &[usize], chosen: usize) -> Vec<f64> {
     let sum_max: usize = ranks.iter().sum();
     let width = sum_max + 1;
@@ -142,7 +143,7 @@ fn ways_by_sum(ranks: &[usize], chosen: usize) -> Vec<f64> {
     ways.split_off(chosen * width)
 }
 
-/// Returns the two-sided p-value of a rank sum by the normal approximation.
+/// Returns the two-sided p-value of the rank sum `of_a` of side A, by the normal approximation.
 fn normal_p_value(ranks: &[usize], a_count: usize, of_a: usize) -> f64 {
     let (n, m, all) = (a_count as f64, (ranks.len() - a_count) as f64, ranks.len() as f64);
     let mut sorted = ranks.to_vec();
@@ -159,8 +160,8 @@ fn normal_p_value(ranks: &[usize], a_count: usize, of_a: usize) -> f64 {
     (2.0 * above_normal(deviations)).min(1.0)
 }
 
-/// Returns the share of a normal distribution above `deviations` standard deviations, within 1e-7:
-/// Abramowitz and Stegun, *Handbook of Mathematical Functions*, 26.2.17.
+/// Returns the share of a normal distribution above a number of standard deviations, exact to 1e-7. Source: Abramowitz
+/// and Stegun, *Handbook of Mathematical Functions*, 26.2.17.
 fn above_normal(deviations: f64) -> f64 {
     let t = 1.0 / (1.0 + 0.231_641_9 * deviations);
     let series = t

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const WIDTH_MIN: usize = 24;
 /// Minimum width of the column of ids, which otherwise takes at most two fifths of the table.
 const ID_WIDTH_MIN: usize = 20;
-/// Maximum number of figures named in the list of those that only one side has.
+/// Maximum number of figures that a list below the table names; the others are counted.
 const NAMES_MAX: usize = 4;
 
 /// Renders the comparison as a table of at most `width` columns, with its resolution below.
@@ -42,9 +42,11 @@ pub fn render_comparison(comparison: &Comparison, width: usize, style: Style) ->
     render(lines, width, style)
 }
 
+/// Returns the line that describes a side: its name, number of processes, builds and hosts.
 fn head(letter: &str, side: &Side) -> String {
     let list = |names: &BTreeSet<String>| names.iter().cloned().collect::<Vec<_>>().join(", ");
-    let mut line = format!("{letter}: {}, {}", side.name, processes(side.runs.len()));
+    let (name, processes) = (&side.name, processes(side.runs.len()));
+    let mut line = format!("{letter}: {name}, {processes}");
     for part in [list(&side.builds), list(&side.hosts)] {
         if !part.is_empty() {
             line.push_str(", ");
@@ -68,6 +70,7 @@ impl ComparisonColumn {
     }
 }
 
+/// Appends the lines of the table, without the columns that do not fit.
 fn draw(rows: &[&Row], width: usize, style: Style, lines: &mut Vec<Line>) {
     let column = |header, is_right, cell: &dyn Fn(&Row) -> Line| ComparisonColumn {
         header,
@@ -110,11 +113,11 @@ fn draw(rows: &[&Row], width: usize, style: Style, lines: &mut Vec<Line>) {
         column("by", false, &|row| Line::new(row.by.label(), Tone::Faint)),
         column("p", true, &|row| match row.verdict {
             Verdict::CannotSay => Line::plain("–"),
-            _ => Line::plain(chance(row.p)),
+            _ => Line::plain(format_p_value(row.p)),
         }),
         column("p of any", true, &|row| match row.verdict {
             Verdict::CannotSay => Line::plain("–"),
-            _ => Line::plain(chance(row.p_corrected)),
+            _ => Line::plain(format_p_value(row.p_corrected)),
         }),
         column("delta", true, &|row| match row.verdict {
             Verdict::CannotSay => Line::plain("–"),
@@ -151,6 +154,7 @@ fn draw(rows: &[&Row], width: usize, style: Style, lines: &mut Vec<Line>) {
     lines.append(&mut drawn);
 }
 
+/// Returns the tone in which a verdict is printed.
 fn tone(verdict: Verdict) -> Tone {
     match verdict {
         Verdict::Better => Tone::Good,
@@ -168,12 +172,12 @@ fn fixed(ratio: f64) -> String {
     }
 }
 
-fn chance(p: f64) -> String {
+fn format_p_value(p: f64) -> String {
     if p < 0.0001 { "<0.0001".to_string() } else { format!("{p:.4}") }
 }
 
-/// Returns the sentence on the processes that would decide the figures without a verdict; `None` if there are none, or
-/// if no number can be estimated. Figures with equal estimates are listed together.
+/// Returns the sentence on further processes that would give verdicts; `None` without an estimate for any figure.
+/// Figures with equal estimates are listed together.
 fn further_processes_line(comparison: &Comparison) -> Option<String> {
     let mut by_count: BTreeMap<u32, Vec<&str>> = BTreeMap::new();
     for row in comparison.rows.iter().filter(|row| row.by != Statistic::P99) {
@@ -188,7 +192,7 @@ fn further_processes_line(comparison: &Comparison) -> Option<String> {
             let more = ids.len().saturating_sub(NAMES_MAX);
             ids.truncate(NAMES_MAX);
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            format!("{count} for {}{more}", ids.join(", "))
+            format!("{count} for {ids}{more}", ids = ids.join(", "))
         })
         .collect();
     if parts.is_empty() {
@@ -197,6 +201,7 @@ fn further_processes_line(comparison: &Comparison) -> Option<String> {
     Some(format!("About so many more processes a side would give a verdict: {}.", parts.join("; ")))
 }
 
+/// Returns the sentences below the table: counts of verdicts, resolution, reasons without a verdict, and a guide.
 fn foot(comparison: &Comparison, width: usize) -> Vec<Line> {
     let mut lines = Vec::new();
     let mut add = |text: &str, tone| lines.extend(wrap(text, tone, 2, width));
@@ -236,7 +241,7 @@ fn foot(comparison: &Comparison, width: usize) -> Vec<Line> {
                 0 => String::new(),
                 more => format!(" and {more} more"),
             };
-            add(&format!("In {letter} alone: {names}{more}."), Tone::Faint);
+            add(&format!("Only side {letter} has the figures {names}{more}."), Tone::Faint);
         }
     }
     let threshold = format::share(comparison.threshold);

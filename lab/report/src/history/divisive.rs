@@ -16,15 +16,15 @@ use handover_base::random::SplitMix64;
 pub const SEGMENT_VALUES_MIN: usize = 5;
 /// Maximum p-value of a change point.
 pub const P_VALUE_MAX: f64 = 0.01;
-/// Number of shuffled copies of a segment that are tested; with the actual order, a thousand.
+/// Number of shuffled copies of a segment with which its best cut is compared.
 const SHUFFLES: usize = 999;
 
 /// Change point of a sequence: the start of a new level.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Change {
-    /// Index of the first value of the new level.
+    /// Index of the first value after the change.
     pub place: usize,
-    /// p-value: share of shuffled copies of the segment with a cut that is as good.
+    /// p-value: the share of shuffled copies of the segment that have a cut as good as the change.
     pub p: f64,
 }
 
@@ -38,7 +38,7 @@ pub fn find_changes(values: &[f64]) -> Vec<Change> {
     let mut parts = vec![(0, values.len())];
     let mut random = SplitMix64::new(0xed17);
     while let Some((from, to)) = parts.pop() {
-        if let Some(change) = change_of(&values[from..to], &mut random) {
+        if let Some(change) = best_change(&values[from..to], &mut random) {
             let place = from + change.place;
             found.push(Change { place, p: change.p });
             parts.extend([(from, place), (place, to)]);
@@ -48,20 +48,20 @@ pub fn find_changes(values: &[f64]) -> Vec<Change> {
     found
 }
 
-/// Energy distance, relative to the spread, below which a cut is rounding noise.
-const ROUNDED: f64 = 1e-9;
+/// Energy distance of a cut, relative to the spread of the values, up to which it is due to rounding.
+const ROUNDING_NOISE_MAX: f64 = 1e-9;
 
 /// Returns the best change point of a segment; `None` if it is not significant.
-fn change_of(values: &[f64], random: &mut SplitMix64) -> Option<Change> {
+fn best_change(values: &[f64], random: &mut SplitMix64) -> Option<Change> {
     if values.len() < 2 * SEGMENT_VALUES_MIN {
         return None;
     }
-    let mut scan = Scan::new(values);
+    let mut scan = CutSearch::new(values);
     let mut order: Vec<usize> = (0..values.len()).collect();
     let (place, best) = scan.best_cut(&order);
     // Equal values differ by the rounding of their sums, which depends on the order of time.
     let spread = scan.sorted.last()? - scan.sorted.first()?;
-    if best <= ROUNDED * spread || spread == 0.0 {
+    if best <= ROUNDING_NOISE_MAX * spread || spread == 0.0 {
         return None;
     }
     let as_good_max = (P_VALUE_MAX * (SHUFFLES + 1) as f64) as usize;
@@ -76,9 +76,11 @@ fn change_of(values: &[f64], random: &mut SplitMix64) -> Option<Change> {
     Some(Change { place, p: as_good as f64 / (SHUFFLES + 1) as f64 })
 }
 
-/// Values of a segment by rank, with prefix sums over ranks that are updated as values are added.
-struct Scan {
+/// Search for the best cut of a segment: its values by rank, and sums over the values left of the cut.
+struct CutSearch {
+    /// Rank of each value, in order of time.
     ranks: Vec<usize>,
+    /// Values in ascending order.
     sorted: Vec<f64>,
     /// Fenwick tree over ranks: the number of values added.
     counts: Vec<f64>,
@@ -88,8 +90,8 @@ struct Scan {
     to_all: Vec<f64>,
 }
 
-impl Scan {
-    fn new(values: &[f64]) -> Scan {
+impl CutSearch {
+    fn new(values: &[f64]) -> CutSearch {
         let mut order: Vec<usize> = (0..values.len()).collect();
         order.sort_by(|x, y| values[*x].total_cmp(&values[*y]));
         let mut ranks = vec![0; values.len()];
@@ -105,7 +107,7 @@ impl Scan {
             below += value;
         }
         let tree = vec![0.0; values.len() + 1];
-        Scan { ranks, sorted, counts: tree.clone(), sums: tree, to_all }
+        CutSearch { ranks, sorted, counts: tree.clone(), sums: tree, to_all }
     }
 
     /// Returns the best cut of the values in `order`: its index and weighted energy distance.
@@ -140,6 +142,7 @@ impl Scan {
         (place, best)
     }
 
+    /// Adds the value of this rank to those left of the cut.
     fn add(&mut self, rank: usize) {
         let value = self.sorted[rank];
         let mut place = rank + 1;
@@ -150,6 +153,7 @@ impl Scan {
         }
     }
 
+    /// Returns the sum of the distances from the value of this rank to all values left of the cut.
     fn distance_to_added(&self, rank: usize, added_count: f64, added_sum: f64) -> f64 {
         let (mut count, mut sum, mut place) = (0.0, 0.0, rank + 1);
         while place > 0 {
@@ -186,7 +190,7 @@ mod tests {
     #[test]
     fn sums_equal_those_over_every_pair() {
         let values = noise(1, 30, 0.0);
-        let mut scan = Scan::new(&values);
+        let mut scan = CutSearch::new(&values);
         let order: Vec<usize> = (0..30).collect();
         let (place, best) = scan.best_cut(&order);
         let apart = |from: &[f64], to: &[f64]| -> f64 {

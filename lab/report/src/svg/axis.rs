@@ -44,10 +44,13 @@ pub struct Axis {
     pub(super) title: String,
     pub(super) quantity: Quantity,
     pub(super) kind: AxisKind,
+    /// Value that the axis includes in addition to the data; `None` for the data only.
     from: Option<f64>,
+    /// Ticks with their labels that replace round numbers; empty for round numbers.
     labels: Vec<(f64, String)>,
 }
 
+/// Kind of an axis: linear, logarithmic, or of names.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum AxisKind {
     Linear,
@@ -56,7 +59,7 @@ pub(super) enum AxisKind {
 }
 
 impl Axis {
-    /// Creates a linear axis.
+    /// Creates a linear axis, whose ends are round numbers.
     pub fn linear(title: impl Into<String>, quantity: Quantity) -> Axis {
         Axis::new(title.into(), quantity, AxisKind::Linear)
     }
@@ -91,14 +94,17 @@ impl Axis {
     }
 }
 
+/// Range of the data on an axis.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct DataRange {
+    /// Smallest and greatest value; `None` without data.
     ends: Option<(f64, f64)>,
     /// Smallest value above zero; `None` if there is none.
     positive: Option<f64>,
 }
 
 impl DataRange {
+    /// Extends the range to include `value`, if it is finite.
     pub fn extend(&mut self, value: f64) {
         if !value.is_finite() {
             return;
@@ -117,8 +123,9 @@ impl DataRange {
 pub(super) struct Scale {
     kind: AxisKind,
     quantity: Quantity,
-    /// Value at the lower edge, as an exponent of ten on a logarithmic axis; `high` likewise.
+    /// Value at the start of the axis; on a logarithmic axis, its common logarithm.
     low: f64,
+    /// Value at the end of the axis; on a logarithmic axis, its common logarithm.
     high: f64,
     from_px: f64,
     to_px: f64,
@@ -161,7 +168,7 @@ impl Scale {
         self.from_px + share * (self.to_px - self.from_px)
     }
 
-    /// Returns the ticks, about `count_max` at most, each as position and label.
+    /// Returns the value and the label of each tick; on a computed axis, about `count_max` at most.
     pub fn ticks(&self, count_max: usize) -> Vec<(f64, String)> {
         let count_max = count_max.max(2);
         match &self.kind {
@@ -177,14 +184,14 @@ impl Scale {
                 let count = ((self.high / step).floor() - first).max(0.0) as usize;
                 (0..=count.min(2 * count_max + 2))
                     .map(|place| (first + place as f64) * step)
-                    .map(|value| (value, self.quantity.tick(value)))
+                    .map(|value| (value, self.quantity.tick_label(value)))
                     .collect()
             }
         }
     }
 
-    /// Returns the ticks of a logarithmic axis: at powers of ten, and in a range of two decades or less also at 2 and 5
-    /// times these; with bytes at powers of two.
+    /// Returns the ticks of a logarithmic axis: powers of ten or, for bytes, of two. A range of two decades or less
+    /// also has ticks at 2 and 5 times the powers of ten.
     fn log_ticks(&self, count_max: usize) -> Vec<(f64, String)> {
         let unit = self.quantity.log_unit();
         let (first, last) =
@@ -207,17 +214,17 @@ impl Scale {
             .flat_map(|power| between.iter().map(move |part| power + part))
             .filter(|it| (self.low - 1e-9..=self.high + 1e-9).contains(it))
             .map(|exponent| 10_f64.powf(exponent))
-            .map(|value| (value, self.quantity.tick(value)))
+            .map(|value| (value, self.quantity.tick_label(value)))
             .collect()
     }
 }
 
 /// Common logarithms of 1, 2, 5 and 10, at which a logarithmic axis may end.
 const LOG_STEPS: [f64; 4] = [0.0, std::f64::consts::LOG10_2, 1.0 - std::f64::consts::LOG10_2, 1.0];
-/// Longest range in decades that has ticks between the powers of ten.
+/// Longest range, in decades, of an axis with ticks between the powers of ten.
 const SUBDIVIDED_DECADES_MAX: f64 = 2.0 + 1e-9;
 
-/// Returns round values that enclose the data; the range is never empty.
+/// Returns the ends of a linear axis: round values that enclose the data and are never equal.
 fn linear_ends(ends: DataRange, quantity: Quantity) -> (f64, f64) {
     // Sums and differences of values within these bounds are finite.
     const MOST: f64 = 1e300;
@@ -232,8 +239,8 @@ fn linear_ends(ends: DataRange, quantity: Quantity) -> (f64, f64) {
     ((low / step).floor() * step, (high / step).ceil() * step)
 }
 
-/// Returns the exponents of ten of the nearest steps that enclose the data: 1, 2 or 5 times a power of ten, or with bytes
-/// powers of two. Data of one value lie within a step on either side.
+/// Returns the ends of a logarithmic axis, as exponents of ten: the nearest steps that enclose the data. Steps are 1,
+/// 2 and 5 times a power of ten, or for bytes powers of two. Data of one value lie within a step on either side.
 fn log_ends(ends: DataRange, quantity: Quantity) -> (f64, f64) {
     let high = ends.ends.map(|it| it.1).filter(|high| *high > 0.0).unwrap_or(10.0);
     let low = ends.positive.unwrap_or(high).min(high);
@@ -283,7 +290,8 @@ impl Quantity {
         }
     }
 
-    fn tick(self, value: f64) -> String {
+    /// Formats the label of a tick, with its unit.
+    fn tick_label(self, value: f64) -> String {
         const BINARY: &[(&str, f64)] = &[
             ("B", 1.0),
             ("KiB", 1024.0),
@@ -303,6 +311,7 @@ impl Quantity {
     }
 }
 
+/// Formats a value in the largest of the units that it reaches.
 fn scaled(value: f64, units: &[(&str, f64)]) -> String {
     let fits = |unit: &&(&str, f64)| value.abs() >= unit.1 * (1.0 - 1e-9);
     let (name, factor) = units.iter().rev().find(fits).unwrap_or(&units[0]);

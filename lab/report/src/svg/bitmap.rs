@@ -20,9 +20,10 @@ const DASH_PX: f64 = 6.0;
 /// Length of the gap between two dashes.
 const GAP_PX: f64 = 4.0;
 
-/// Red, green and blue.
+/// Colour as red, green and blue.
 type Color = [u8; 3];
 
+/// Colour of the background.
 const PAPER: Color = [0xfd, 0xfc, 0xfa];
 const TEXT: Color = [0x1d, 0x1c, 0x1a];
 const TEXT_FAINT: Color = [0x6a, 0x67, 0x60];
@@ -100,6 +101,7 @@ impl Bitmap {
         file
     }
 
+    /// Returns the colour of the innermost open group that has one, or else that of text.
     fn color(&self) -> Color {
         self.groups.iter().rev().find_map(|color| *color).unwrap_or(TEXT)
     }
@@ -171,7 +173,7 @@ impl Bitmap {
         self.fill(&corners, color);
     }
 
-    /// Draws a dashed line; `walked` is the length of the path before it, for the phase of the dashes.
+    /// Draws a dashed line; `walked` is the length of the path before it, so that the dashes continue evenly.
     fn dashes(&mut self, from: (f64, f64), to: (f64, f64), walked: f64, width: f64, color: Color) {
         let (dx, dy) = (to.0 - from.0, to.1 - from.1);
         let length = dx.hypot(dy);
@@ -188,7 +190,7 @@ impl Bitmap {
     }
 }
 
-/// Clips a polygon to the picture, whose corner is the origin (Sutherland and Hodgman, 1974).
+/// Clips a polygon to a picture of this size, whose corner is the origin (Sutherland and Hodgman, 1974).
 fn clipped(mut points: Vec<(f64, f64)>, width: f64, height: f64) -> Vec<(f64, f64)> {
     // Distance of a point inside each edge.
     let edges: [&dyn Fn((f64, f64)) -> f64; 4] =

@@ -24,7 +24,7 @@ fn texts(earlier: &[Document]) -> Vec<String> {
 #[test]
 fn figure_outside_earlier_runs_has_a_warning_with_their_range() {
     let earlier = [measured("a", 84.0), measured("b", 448.0), measured("c", 101.0)];
-    assert_eq!(texts(&earlier), ["seen 84.0 ns to 448 ns in 4 runs here"]);
+    assert_eq!(texts(&earlier), ["medians from 84.0 ns to 448 ns in 4 runs on this machine"]);
 }
 
 #[test]

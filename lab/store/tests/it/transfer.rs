@@ -151,7 +151,7 @@ fn differing_run_with_the_same_id_is_refused() {
     assert!(error.contains("(the stored run has more than 1 records)"), "{error}");
     let more = format!("{}\n{}", text, lines[4]);
     let error = assert_refused(&mut store, &more);
-    assert!(error.contains("(the stored run has 1 records)"), "{error}");
+    assert!(error.contains("(the stored run has only 1 records)"), "{error}");
     let error = assert_refused(&mut store, &format!("{text}{text}").replace("\"aa\"", "\"xx\""));
     assert!(error.starts_with("line 6: run xx occurs twice"), "{error}");
 }
@@ -294,7 +294,10 @@ fn failed_input_changes_nothing() {
     let mut store = Store::open_in_memory().expect("a store");
     let error =
         store.import(&mut std::io::BufReader::new(Broken(text.as_bytes()))).expect_err("broken");
-    assert_eq!(error.to_string(), "read the import: the cable was pulled; nothing was imported");
+    assert_eq!(
+        error.to_string(),
+        "cannot read the import: the cable was pulled; nothing was imported"
+    );
     assert!(store.runs().expect("rows").is_empty());
 }
 
