@@ -24,7 +24,8 @@ pub enum WhenFull {
         /// Maximum wait, in ns; `u64::MAX` waits for ever.
         wait_ns_max: u64,
     },
-    /// Drops the oldest message in the inbox, and counts it in [`Stats::dropped`](crate::Stats::dropped).
+    /// Drops the oldest message in the inbox to make space for the new one, and counts it in
+    /// [`Stats::dropped`](crate::Stats::dropped).
     ///
     /// The machine takes messages out of the inbox in batches of at most 64, so that not each message takes the lock;
     /// messages of the current batch are not dropped any more. So besides the message being handled, at most
@@ -63,9 +64,9 @@ pub enum WakeWhen {
     /// Makes the system call only if the thread sleeps.
     #[default]
     Asleep,
-    /// Writes to the thread's eventfd for each message, except one sent by `send_quiet`, as the classic event
-    /// machines do; for measuring the difference. The thread sleeps in epoll from the start, whatever [`ParkOn`]
-    /// says.
+    /// Makes the system call, a write to the thread's eventfd, for each message not sent by `send_quiet`, even if the
+    /// thread is awake. The classic event machines do this; for measuring the difference. The thread sleeps in epoll
+    /// from the start, whatever [`ParkOn`] says.
     EachMessage,
 }
 
@@ -148,7 +149,7 @@ pub struct Config {
     pub timers_max: u32,
     /// Policy for a handler that panics. Default: the machine stops.
     pub on_panic: OnPanic,
-    /// Limits of the thread of a single machine. Machines of a group use the group's limits.
+    /// Limits of the thread that runs this machine alone; ignored in a group, whose own limits apply.
     pub thread: ThreadConfig,
 }
 

@@ -18,8 +18,8 @@ impl AnyQueue {
         Self::new(VecDeque::<M>::new())
     }
 
-    /// Creates a value without a queue.
-    pub(crate) fn without_type() -> Self {
+    /// Creates a value that contains no queue, in place of the queue of a removed machine.
+    pub(crate) fn without_queue() -> Self {
         Self::new(())
     }
 
@@ -57,7 +57,7 @@ mod tests {
         assert_eq!(queue.get::<u32>().map(VecDeque::len), Some(2));
         assert_eq!(queue.get_mut::<u32>().and_then(VecDeque::pop_front), Some(1));
         assert!(queue.get::<i32>().is_none() && queue.get_mut::<i32>().is_none());
-        let mut none = AnyQueue::without_type();
+        let mut none = AnyQueue::without_queue();
         assert!(none.get::<()>().is_none() && none.get_mut::<()>().is_none());
     }
 }
