@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 type AnyResult = Result<(), Box<dyn std::error::Error>>;
 
+/// Number of messages to itself, and of round trips, that are measured.
 const HOPS: u32 = 20_000;
 
 fn main() -> AnyResult {
