@@ -10,7 +10,7 @@ const LOCAL_LIMIT: u32 = 1 << 28;
 /// Largest valid value of `machines_max`.
 const MACHINES_LIMIT: u32 = 1 << 16;
 
-/// Policy for a message from another thread that finds the machine's inbox full.
+/// Policy for messages of other threads to a full inbox: refuse them, block their senders, or drop the oldest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WhenFull {
     /// Returns the message to its sender at once.
@@ -36,7 +36,7 @@ pub enum WhenFull {
     DropOldest,
 }
 
-/// Policy for a handler that panics.
+/// Policy for a handler that panics: stop the run, or drop the message and continue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnPanic {
     /// Stops the machine's run, which returns [`EndReason::Panicked`](crate::EndReason::Panicked) with the panic
@@ -48,7 +48,7 @@ pub enum OnPanic {
     DropMessage,
 }
 
-/// Kernel object that an idle thread sleeps on.
+/// Kernel object that an idle thread sleeps on: a futex until epoll is needed, or always epoll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ParkOn {
     /// A futex until the machine watches its first descriptor, and epoll from then on.
@@ -58,7 +58,7 @@ pub enum ParkOn {
     Descriptor,
 }
 
-/// Condition under which a sender notifies the machine's thread by a system call.
+/// Condition under which a sender notifies the machine's thread by a system call: if it sleeps, or always.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WakeWhen {
     /// Makes the system call only if the thread sleeps.
@@ -70,7 +70,7 @@ pub enum WakeWhen {
     EachMessage,
 }
 
-/// Limits of a thread that runs one [`Machine`](crate::Machine) or a [`Group`](crate::Group) of them.
+/// Configuration of a thread that runs one [`Machine`](crate::Machine) or a [`Group`](crate::Group) of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ThreadConfig {
     /// Limits of the time that the thread spins before it sleeps; see [`handover_notify::Config`].
@@ -149,7 +149,7 @@ pub struct Config {
     pub timers_max: u32,
     /// Policy for a handler that panics. Default: the machine stops.
     pub on_panic: OnPanic,
-    /// Limits of the thread that runs this machine alone; ignored in a group, whose own limits apply.
+    /// Configuration of the thread that runs this machine alone; ignored in a group, whose own configuration applies.
     pub thread: ThreadConfig,
 }
 

@@ -60,7 +60,7 @@ impl WatchId {
     }
 }
 
-/// Reason why the run of a machine or group has stopped.
+/// Reason why the run of a machine or group has stopped: a request, a signal or a panic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EndReason {

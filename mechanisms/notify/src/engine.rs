@@ -24,8 +24,8 @@ const WAKE_NS_MIN: u64 = 100;
 const WAKE_NS_MAX: u64 = 1_000_000;
 /// Maximum duration of a spin, as a multiple of the mean cost of a sleep.
 const SPIN_PER_WAKE_MAX: u64 = 2;
-/// Maximum ratio of a measured cost of a sleep to the mean so far; a greater cost is reduced to it, as on a busy
-/// machine the woken thread has waited for others too.
+/// Maximum ratio of a measured cost of a sleep to the mean so far; a greater cost is reduced to it. On a busy machine
+/// the woken thread has waited for others too.
 const WAKE_GROWTH_MAX: u64 = 2;
 /// Weight of a new measurement in a running mean, as a shift: `1 / 2^MEAN_SHIFT`.
 const MEAN_SHIFT: u32 = 3;
@@ -97,7 +97,7 @@ pub struct Stats {
 #[derive(Debug, Clone)]
 pub struct SpinPolicy {
     config: Config,
-    /// Duration of one poll in ps, with the pause after it.
+    /// Duration of one poll in ps, with the pause before it.
     poll_ps: u64,
     /// Running mean of the cost of a sleep in ns, from the sender's wake until the receiver runs.
     wake_ns: u64,

@@ -32,7 +32,8 @@ const STATE_MASK: u32 = 0b11;
 /// State in a [`ParkWord`] of a receiver that a sender has woken.
 const STATE_WOKEN: u32 = 0b11;
 
-/// Object on which a receiver sleeps, which determines how a sender wakes it.
+/// Object on which a receiver sleeps: its word as a futex, or an object of the caller. It determines how a sender
+/// wakes the receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum SleepObject {
@@ -104,9 +105,9 @@ impl ParkWord {
         fence(Ordering::SeqCst);
     }
 
-    /// Withdraws the declaration of a sleep; returns the CPU of the sender that has woken the receiver or will (its
-    /// wake may come late and have no effect), `None` if there is no such sender. Called by the receiver once it is
-    /// awake, for whatever reason.
+    /// Withdraws the declaration of a sleep; returns the CPU of the sender that has woken the receiver or is about to,
+    /// `None` if there is no such sender. Called by the receiver once it is awake, for whatever reason. A late wake
+    /// has no effect.
     #[inline]
     pub fn withdraw_sleep(&self) -> Option<SenderCpu> {
         // Acquire: pairs with the Release in mark_woken().
@@ -122,7 +123,7 @@ impl ParkWord {
         sleep_object(self.word.load(Ordering::Relaxed)).is_some()
     }
 
-    /// Returns the word as a futex to sleep on and to wake; the kernel lets the receiver sleep while the word is
+    /// Returns the word as a futex to sleep on and to wake. The kernel lets the receiver sleep while the word is
     /// `SleepObject::Word as u32`.
     #[cfg(not(handover_loom))]
     #[inline]

@@ -319,8 +319,9 @@ impl<T> Wheel<T> {
         true
     }
 
-    /// Changes the deadline of a running timer to the latest time that was passed to the wheel plus `after`, at most
-    /// `u64::MAX`; returns `false` if the timer is not running. Otherwise like [`reschedule`](Self::reschedule).
+    /// Changes the deadline of a running timer to the latest time that was passed to the wheel plus `after`; returns
+    /// `false` if the timer is not running. Otherwise like [`reschedule`](Self::reschedule); the deadline is at most
+    /// `u64::MAX`.
     pub fn reschedule_after(&mut self, id: TimerId, after: Duration) -> bool {
         self.reschedule(id, self.now_ns.saturating_add(saturating_ns(after)))
     }
@@ -455,8 +456,8 @@ impl<T> Wheel<T> {
         }
     }
 
-    /// Moves the entries of the first slot to `sorted`, in order, and those of further due slots while there are few;
-    /// returns `false` if even the first slot begins after `limit_ns`, or there is none.
+    /// Moves the entries of the first slot to `sorted`, in order; returns `false` if that slot begins after `limit_ns`,
+    /// or there is none. Also moves those of further due slots while there are few entries.
     #[inline(never)]
     fn open_due_slots(&mut self, limit_ns: u64) -> bool {
         let mut opened = false;

@@ -78,6 +78,7 @@ struct Deadline {
 /// Handle of a machine in a group, which identifies the machine to the group and holds its address.
 pub struct GroupMember<H: Handler> {
     address: Address<H::Message>,
+    /// Index of the machine in its group.
     machine: u32,
     _handler: PhantomData<fn() -> H>,
 }
@@ -485,7 +486,7 @@ impl Group {
         }
     }
 
-    /// Moves the machines with new messages from other threads from the queue of ready machines to the run queue.
+    /// Pops the machines from the queue of ready machines, and appends them to the run queue.
     #[inline]
     fn enqueue_ready(&mut self) {
         let Self { members, thread, ready_queue, .. } = self;
@@ -499,9 +500,8 @@ impl Group {
         }
     }
 
-    /// Appends all machines with inbox messages to the run queue if a preempted sender, which has not filled its slot,
-    /// blocks the queue of ready machines; returns `true` if the run queue is then not empty, `false` also if the queue
-    /// of ready machines is not blocked.
+    /// Appends all machines with inbox messages to the run queue if a preempted sender blocks the queue of ready
+    /// machines; returns `true` if the run queue is then not empty. Returns `false` if the queue is not blocked.
     fn enqueue_hidden(&mut self) -> bool {
         if !self.ready_queue.is_blocked() {
             return false;
@@ -543,7 +543,7 @@ impl Group {
         });
     }
 
-    /// Serves each machine with due timers once; returns the number of timers handled.
+    /// Serves once each machine that has due timers; returns the number of timers handled.
     fn handle_timers(&mut self) -> u32 {
         if self.wheel.is_empty() || self.thread.is_ending {
             return 0;

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// Payload of a timer: its message, or the closure that makes messages.
 pub(crate) enum TimerPayload<M> {
-    /// Message of a timer that expires once; `None` after the expiry.
+    /// Message of a timer that expires once; `None` only in a clone, which the wheel does not make.
     Once(Option<M>),
     /// Closure of a periodic timer; called with the number of skipped periods.
     Every(Arc<dyn Fn(u64) -> M + Send + Sync>),
@@ -32,7 +32,7 @@ impl<M> Clone for TimerPayload<M> {
 }
 
 impl<M> TimerPayload<M> {
-    /// Returns the message of an expired timer; `None` if it was taken before.
+    /// Returns the message of an expired timer; `None` only for a clone of [`Once`](Self::Once).
     fn into_message(self, missed_count: u64) -> Option<M> {
         match self {
             TimerPayload::Once(message) => message,

@@ -232,6 +232,7 @@ impl ThreadState {
         self.sleep(deadline_ns, incoming)
     }
 
+    /// Sleeps as in [`wait_for_work`](Self::wait_for_work), but only briefly while a push is unfinished.
     #[inline(never)]
     fn sleep(
         &mut self,

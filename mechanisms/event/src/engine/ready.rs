@@ -21,7 +21,7 @@ use handover_ring::{CapacityError, PushError, mpsc};
 
 /// Sending end of the queue of a group's machines that have messages, shared by all senders.
 pub struct ReadySender {
-    /// Indices of the machines that have messages.
+    /// Sending end of the ring of machine indices.
     machines: mpsc::Producer<u32>,
 }
 
@@ -29,8 +29,8 @@ pub struct ReadySender {
 pub struct ReadyQueue {
     /// Indices of the machines that have messages.
     machines: mpsc::Consumer<u32>,
-    /// Indices, each once, of popped machines; an index is removed before a sleep if the machine's inbox is empty and
-    /// no push into it is in progress.
+    /// Indices, each once, of the popped machines whose inbox may contain messages or unfinished pushes. Checked before
+    /// a sleep.
     popped: Vec<u32>,
     /// Flag of each machine, by index: `true` if the machine is in `popped`.
     is_popped: Vec<bool>,
@@ -45,6 +45,7 @@ pub struct ThreadInboxes<'a, F> {
 
 /// State of one machine: not in the queue of ready machines, queued by a quiet sender, or queued with a wake.
 pub struct ReadyFlag {
+    /// [`NOT_QUEUED`], [`QUIET`] or [`WAKING`].
     state: CachePadded<AtomicU8>,
 }
 

@@ -28,7 +28,7 @@ const FREE: u32 = 0;
 const DYING: u32 = 1;
 /// State of a slot with one handle; each further handle adds 1.
 const ONE_HANDLE: u32 = 2;
-/// Bit that is set in a slot's state once the pool was dropped.
+/// Bit that is set in a slot's word once the pool was dropped.
 const ORPHAN_BIT: u32 = 1 << 31;
 /// Mask of the bits of a slot's word that hold the state.
 const STATE_MASK: u32 = ORPHAN_BIT - 1;

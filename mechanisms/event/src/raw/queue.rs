@@ -7,8 +7,8 @@ use std::collections::VecDeque;
 pub(crate) struct AnyQueue {
     /// Boxed `VecDeque` of the message type, or `()` if there is no queue.
     queue: Box<dyn Any + Send>,
-    /// Type id of the value in `queue`, copied from it because `Any` returns the id through a call, in two registers,
-    /// and comparing it at once reads it before both halves have reached the cache (5 ns).
+    /// Type id of the value in `queue`, copied to be compared without a call. `Any` returns the id through a call, in
+    /// two registers, and comparing it at once reads it before both halves have reached the cache (5 ns).
     type_id: TypeId,
 }
 

@@ -15,8 +15,8 @@ use rustix::thread::sched_yield;
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::Mutex;
 
-/// Maximum number of yields between two ticks of the coarse clock at which these count as one long yield: with 4 ms a
-/// tick, each took more than 60 µs.
+/// Maximum number of yields between two ticks of the coarse clock that still count as a long yield. With 4 ms a tick,
+/// each of them takes more than 60 µs.
 const YIELDS_PER_TICK_MAX: u32 = 64;
 /// Number of long yields in a row after which a thread asks whether other processes had the CPU. A tick of 1 to 10 ms
 /// each.
@@ -53,8 +53,8 @@ impl CpuReading {
         }
     }
 
-    /// Returns `true` if sleeping pays more than yielding: from `self` to `now`, the process left more than half a CPU
-    /// of `cpus_count` to others, and had less than [`SWITCHES_PER_MS_MAX`] context switches per ms and CPU.
+    /// Returns `true` if sleeping pays more than yielding: since `self`, the process left more than half a CPU of
+    /// `cpus_count` to others, and had few involuntary context switches.
     fn shows_contention(self, now: Self, cpus_count: usize) -> bool {
         let cpus_count = cpus_count as u64;
         let elapsed_ns = now.at_ns.saturating_sub(self.at_ns);
@@ -77,8 +77,8 @@ struct ProcessCheck {
 static PROCESS_CHECK: Mutex<ProcessCheck> = Mutex::new(ProcessCheck { started: None, last: None });
 
 impl ProcessCheck {
-    /// Returns `true` if other processes contend for the CPUs, by the last comparison of readings, or by a new one if
-    /// that is older than [`INTERVAL_NS_MIN`]; `None` if unknown.
+    /// Returns `true` if other processes contend for the CPUs; `None` if unknown. Compares two readings, unless the
+    /// last comparison is less than [`INTERVAL_NS_MIN`] old.
     fn result(
         &mut self,
         now_ns: u64,

@@ -112,7 +112,7 @@ impl Unparker {
     }
 }
 
-/// Reason why the receiver is awake after [`Parker::park`].
+/// Reason why the receiver is awake after [`Parker::park`]: it did not sleep, a sender woke it, or its sleep ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ParkResult {
     /// The receiver did not sleep, because the condition was met when checked last.
@@ -163,19 +163,19 @@ enum AnswerSource {
     OtherCpu,
 }
 
-/// Number of polls in a row without a pause, which would take 20 to 60 ns: an answer that is sent at once arrives
-/// meanwhile.
+/// Number of polls in a row without a pause, during which an answer that is sent at once arrives. A pause would take
+/// 20 to 60 ns.
 const EAGER_POLLS: u32 = 128;
-/// Number of polls before a yield, if yielding has paid recently and the answer may come from another CPU; together
+/// Number of polls before a yield, if yielding has paid recently and the answer may come from another CPU. Together
 /// they take half the time of a switch to another thread and back. Suite event/serve with 10 and 100 clients, 2026-11:
 /// 0.17 and 0.19 µs a request, with 1024 the same, with a single poll 1.0 µs.
 const POLLS_BEFORE_YIELD: u32 = 512;
 /// Number of consecutive waits with [`POLLS_BEFORE_YIELD`] polls in vain, after which only one wait in
-/// [`WAITS_PER_POLL_PROBE`] polls so often, because the answer comes when other threads run. `hello5` with 10 and 100
-/// on two CPUs, 2026-11: 1.0 to 1.4 times as many messages. After 4 already, `hello4 100` lost a sixth; after 32,
-/// nothing that exceeds the noise.
+/// [`WAITS_PER_POLL_PROBE`] polls so often. The answer then comes when other threads run. `hello5` with 10 and 100 on
+/// two CPUs, 2026-11: 1.0 to 1.4 times as many messages. After 4 already, `hello4 100` lost a sixth; after 32, nothing
+/// that exceeds the noise.
 const POLLS_MISSED_MAX: u32 = 32;
-/// Number of waits of which one polls [`POLLS_BEFORE_YIELD`] times after many waits with so many polls in vain.
+/// Number of waits of which one polls [`POLLS_BEFORE_YIELD`] times, once [`POLLS_MISSED_MAX`] waits did so in vain.
 const WAITS_PER_POLL_PROBE: u32 = 16;
 /// Number of waits of which one polls [`EAGER_POLLS`] times although yielding pays, to find out if polling pays
 /// again.
@@ -447,7 +447,7 @@ impl Parker {
     }
 }
 
-/// Returns the number of involuntary context switches of this thread: it grows with a yield after
+/// Returns the number of involuntary context switches of this thread. It grows with a yield after
 /// which another thread ran, and not with one after which this thread ran on.
 fn involuntary_switches() -> u64 {
     usage::thread_usage().switches_involuntary

@@ -32,9 +32,9 @@ const ENTRIES_PER_LINE: usize = 4;
 const SORTED_BLOCKS_MAX: usize = 16;
 /// Maximum number of entries that [`WheelLevels::drain_first_slot`] takes from one slot.
 pub(super) const SORTED_ENTRIES_MAX: usize = SORTED_BLOCKS_MAX * BLOCK_ENTRIES;
-/// Number of blocks, besides the newest of each slot, that are never too many, even for few timers.
+/// Number of blocks, besides the newest of each slot, above which a wheel with few timers is crowded.
 const CROWDED_BLOCKS_MIN: usize = 8;
-/// Number of blocks to allocate in advance for every [`BLOCK_ENTRIES`] timers.
+/// Number of blocks to allocate in advance for every [`BLOCK_ENTRIES`] reserved timers.
 const RESERVED_BLOCKS_PER_FULL_BLOCK: usize = 4;
 /// Block index that stands for no block.
 const NO_BLOCK: u32 = u32::MAX;
@@ -87,6 +87,7 @@ struct SweepPosition {
 pub(super) struct FirstSlot {
     /// Index of the slot's level.
     level: usize,
+    /// Index of the slot among those of all levels.
     slot: usize,
     /// Lower bound of the deadlines in the slot.
     pub(super) lowest_ns: u64,
