@@ -218,7 +218,7 @@ impl<M> Eq for Address<M> {}
 
 impl<M> fmt::Debug for Address<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Address({:#x}, {} messages waiting)", self.machine_address(), self.waiting_count())
+        write!(f, "Address({:#x}, {} messages)", self.machine_address(), self.waiting_count())
     }
 }
 
