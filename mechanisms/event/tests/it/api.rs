@@ -18,7 +18,7 @@ fn small(inbox_messages_max: u32, when_full: WhenFull) -> Config {
     Config { inbox_messages_max, when_full, ..Config::default() }
 }
 
-/// Handler that keeps the messages that it receives.
+/// Handler that keeps its messages.
 struct Keeper<M>(Vec<M>);
 
 impl<M: Send + 'static> Handler for Keeper<M> {
