@@ -262,7 +262,7 @@ impl WaitState {
     }
 }
 
-/// Returns the number of polls that fit into `left`, the time to the deadline; the maximum if there is none.
+/// Returns the number of polls that fit into `left`, the time to the deadline; `u32::MAX` without a deadline.
 fn polls_until_deadline(left: Option<Duration>) -> u32 {
     let Some(left) = left else { return u32::MAX };
     u32::try_from(left.as_nanos() * 1000 / u128::from(poll_ps())).unwrap_or(u32::MAX)
