@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 type AnyResult = Result<(), Box<dyn std::error::Error>>;
 
+/// Number of messages to itself, and of round trips, that are measured.
 const HOPS: u32 = 20_000;
 
 fn main() -> AnyResult {
@@ -26,7 +27,7 @@ fn main() -> AnyResult {
     group()
 }
 
-/// 1. Measures a machine that sends to itself, through a queue that no other thread accesses.
+/// Part 1: measures a machine that sends to itself, through a queue that no other thread accesses.
 fn send_to_itself() -> AnyResult {
     let countdown = handler(|left: u32, cx| match left {
         0 => cx.stop(),
@@ -44,7 +45,7 @@ fn send_to_itself() -> AnyResult {
 /// Request: a number, and the address that the reply is sent to.
 struct Question(u32, Address<u32>);
 
-/// 2. Measures round trips between two threads. Check how the waits ended before you trust any latency.
+/// Part 2: measures round trips between two threads. Check how the waits ended before you trust any latency.
 fn server_and_client() -> AnyResult {
     let server = Machine::new(
         handler(|Question(number, to): Question, cx| {
@@ -78,7 +79,7 @@ fn server_and_client() -> AnyResult {
     Ok(())
 }
 
-/// 3. Starts timers, whose expiries the machine handles as messages.
+/// Part 3: starts timers, whose expiries the machine handles as messages.
 fn timers() -> AnyResult {
     let start = Instant::now();
     let mut ticks = 0;
@@ -99,7 +100,7 @@ fn timers() -> AnyResult {
     Ok(())
 }
 
-/// 4. Posts one value to several machines.
+/// Part 4: posts one value to several machines.
 fn topic() -> AnyResult {
     let topic = Topic::new();
     let mut machines = Vec::new();
@@ -119,7 +120,7 @@ fn topic() -> AnyResult {
     Ok(())
 }
 
-/// 5. Echoes bytes on a socket, whose readiness the machine handles as a message.
+/// Part 5: echoes bytes on a socket, whose readiness the machine handles as a message.
 fn echo_over_a_socket() -> AnyResult {
     struct Echo(Arc<UnixStream>);
     impl Handler for Echo {
@@ -149,7 +150,7 @@ fn echo_over_a_socket() -> AnyResult {
     Ok(())
 }
 
-/// 6. Measures messages between many machines on one thread, which need no synchronisation.
+/// Part 6: measures messages between many machines on one thread, which need no synchronisation.
 fn group() -> AnyResult {
     let mut group = Group::new(ThreadConfig::default())?;
     let stop = group.add(handler(|_: u32, cx| cx.stop()), Config::default())?;

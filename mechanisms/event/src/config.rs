@@ -10,7 +10,7 @@ const LOCAL_LIMIT: u32 = 1 << 28;
 /// Largest valid value of `machines_max`.
 const MACHINES_LIMIT: u32 = 1 << 16;
 
-/// Policy for a message from another thread that finds the machine's inbox full.
+/// Policy for messages of other threads to a full inbox: refuse them, block their senders, or drop the oldest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WhenFull {
     /// Returns the message to its sender at once.
@@ -24,7 +24,8 @@ pub enum WhenFull {
         /// Maximum wait, in ns; `u64::MAX` waits for ever.
         wait_ns_max: u64,
     },
-    /// Drops the oldest message in the inbox, and counts it in [`Stats::dropped`](crate::Stats::dropped).
+    /// Drops the oldest message in the inbox to make space for the new one, and counts it in
+    /// [`Stats::dropped`](crate::Stats::dropped).
     ///
     /// The machine takes messages out of the inbox in batches of at most 64, so that not each message takes the lock;
     /// messages of the current batch are not dropped any more. So besides the message being handled, at most
@@ -35,7 +36,7 @@ pub enum WhenFull {
     DropOldest,
 }
 
-/// Policy for a handler that panics.
+/// Policy for a handler that panics: stop the run, or drop the message and continue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnPanic {
     /// Stops the machine's run, which returns [`EndReason::Panicked`](crate::EndReason::Panicked) with the panic
@@ -47,7 +48,7 @@ pub enum OnPanic {
     DropMessage,
 }
 
-/// Kernel object that an idle thread sleeps on.
+/// Kernel object that an idle thread sleeps on: a futex until epoll is needed, or always epoll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ParkOn {
     /// A futex until the machine watches its first descriptor, and epoll from then on.
@@ -57,19 +58,19 @@ pub enum ParkOn {
     Descriptor,
 }
 
-/// Condition under which a sender notifies the machine's thread by a system call.
+/// Condition under which a sender notifies the machine's thread by a system call: if it sleeps, or always.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WakeWhen {
     /// Makes the system call only if the thread sleeps.
     #[default]
     Asleep,
-    /// Writes to the thread's eventfd for each message, except one sent by `send_quiet`, as the classic event
-    /// machines do; for measuring the difference. The thread sleeps in epoll from the start, whatever [`ParkOn`]
-    /// says.
+    /// Makes the system call, a write to the thread's eventfd, for each message not sent by `send_quiet`, even if the
+    /// thread is awake. The classic event machines do this; for measuring the difference. The thread sleeps in epoll
+    /// from the start, whatever [`ParkOn`] says.
     EachMessage,
 }
 
-/// Limits of a thread that runs one [`Machine`](crate::Machine) or a [`Group`](crate::Group) of them.
+/// Configuration of a thread that runs one [`Machine`](crate::Machine) or a [`Group`](crate::Group) of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ThreadConfig {
     /// Limits of the time that the thread spins before it sleeps; see [`handover_notify::Config`].
@@ -148,7 +149,7 @@ pub struct Config {
     pub timers_max: u32,
     /// Policy for a handler that panics. Default: the machine stops.
     pub on_panic: OnPanic,
-    /// Limits of the thread of a single machine. Machines of a group use the group's limits.
+    /// Configuration of the thread that runs this machine alone; ignored in a group, whose own configuration applies.
     pub thread: ThreadConfig,
 }
 

@@ -7,10 +7,10 @@ use rustix::io::Errno;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// A number of this configuration, or of its configuration of spinning, is outside its range.
+    /// A field of the configuration, or of its `spin` configuration, is outside its range.
     #[error(transparent)]
     OutOfRange(#[from] handover_base::range::OutOfRange),
-    /// The configuration of the timers has a field outside its range.
+    /// The configured maximum of timers, `timers_max`, is outside its range.
     #[error(transparent)]
     Timers(#[from] handover_timer::ConfigError),
 }
@@ -22,7 +22,7 @@ pub enum MachineError {
     /// The configuration is not valid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The memory for the inbox could not be allocated.
+    /// The memory for the machine's inbox, or for the group's queue of ready machines, could not be allocated.
     #[error(transparent)]
     Inbox(#[from] handover_ring::CapacityError),
     /// A system call to open a descriptor failed; most often with EMFILE: too many open files (`ulimit -n`).
@@ -33,7 +33,7 @@ pub enum MachineError {
         /// Error number of the system call.
         errno: Errno,
     },
-    /// The group has had its maximum of machines; machines that were removed count too.
+    /// The group already has its maximum number of machines; machines that were removed count too.
     #[error(
         "cannot add a machine: {machines_max} were added, counting removed ones; raise machines_max"
     )]
@@ -95,8 +95,8 @@ impl<M> fmt::Debug for TimersFull<M> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WatchError {
-    /// A system call failed, with EPERM for a descriptor that cannot be polled (a regular file), EEXIST for one that is
-    /// watched already, EMFILE if the process has too many open files.
+    /// A system call failed: EPERM means that the descriptor cannot be polled (a regular file), EEXIST that it is
+    /// watched already, EMFILE that the process has too many open files.
     #[error("cannot watch the descriptor: {call} failed: {errno}")]
     SystemCall {
         /// Name of the system call.
@@ -104,7 +104,7 @@ pub enum WatchError {
         /// Error number of the system call.
         errno: Errno,
     },
-    /// The watch has been stopped before.
+    /// The watch to be changed has already been stopped.
     #[error("cannot change the watch: it was stopped; watch the descriptor again")]
     Stopped,
 }
@@ -113,7 +113,7 @@ pub enum WatchError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
-    /// The kernel refused to wait for events, with this error number.
+    /// The system call that waits for events failed.
     #[error("cannot run the machine or group: {call} failed: {errno}")]
     SystemCall {
         /// Name of the system call.
@@ -127,8 +127,7 @@ pub enum RunError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SignalError {
-    /// A system call failed, with EINVAL for a number that is no signal, with EMFILE if the process has too many open
-    /// files.
+    /// A system call failed: EINVAL means that a number is no signal, EMFILE that the process has too many open files.
     #[error("cannot receive signals: {call} failed: {errno}")]
     SystemCall {
         /// Name of the system call.

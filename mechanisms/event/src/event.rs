@@ -13,11 +13,11 @@ pub struct Interest {
 }
 
 impl Interest {
-    /// Waits until there is data to read, level-triggered.
+    /// Interest in data to read, level-triggered.
     pub const READ: Self = Self { read: true, write: false, edge: false };
-    /// Waits until there is space to write, level-triggered.
+    /// Interest in space to write, level-triggered.
     pub const WRITE: Self = Self { read: false, write: true, edge: false };
-    /// Waits until there is data to read or space to write, level-triggered.
+    /// Interest in data to read and in space to write, level-triggered.
     pub const BOTH: Self = Self { read: true, write: true, edge: false };
 
     /// Returns this interest with edge-triggered events.
@@ -27,7 +27,7 @@ impl Interest {
     }
 }
 
-/// Readiness of a descriptor, as reported by epoll; the default is not ready.
+/// Readiness of a descriptor, as reported by epoll; in the default, all fields are `false`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub struct Ready {
@@ -46,21 +46,21 @@ pub struct Ready {
 pub struct WatchId(pub(crate) handover_base::slab::Key);
 
 impl WatchId {
-    /// Returns the identifier as a number, for a foreign interface.
+    /// Returns the identifier as a number, for an interface to C.
     #[must_use]
     pub fn to_bits(self) -> u64 {
         u64::from(self.0.generation) << 32 | u64::from(self.0.index)
     }
 
-    /// Returns the identifier of a number from [`to_bits`](Self::to_bits). Any other number is an identifier too, of a
-    /// watch that may have ended.
+    /// Converts a number from [`to_bits`](Self::to_bits) back to the identifier. Any other number is an identifier too,
+    /// of a watch that may have ended.
     #[must_use]
     pub fn from_bits(bits: u64) -> Self {
         Self(handover_base::slab::Key { index: bits as u32, generation: (bits >> 32) as u32 })
     }
 }
 
-/// Reason why the run of a machine or group has stopped.
+/// Reason why the run of a machine or group has stopped: a request, a signal or a panic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EndReason {

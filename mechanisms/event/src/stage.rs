@@ -30,19 +30,20 @@ pub(crate) fn record_enqueued_here<T>(to: &T) {
     site!("probes-hot", Enqueued, "event.enqueued", stage::address(to));
 }
 
-/// Records that a sleeping thread was woken.
+/// Records that this thread has woken a sleeping thread.
 #[inline(always)]
 pub(crate) fn record_notified() {
     site!("probes", Notified, "event.notified");
 }
 
-/// Records that the thread runs again after a sleep.
+/// Records that this thread runs again after a sleep.
 #[inline(always)]
 pub(crate) fn record_woken() {
     site!("probes", Woken, "event.woken");
 }
 
-/// Records that the handler of the machine `at` is about to be called, for the inbox, a timer or a descriptor.
+/// Records that the handler of the machine `at` is about to be called with a message of the inbox, a timer or a
+/// descriptor.
 #[inline(always)]
 pub(crate) fn record_dispatched<T>(at: &T) {
     site!("probes", Dispatched, "event.dispatched", stage::address(at));
@@ -79,15 +80,16 @@ mod tests {
 
     thread_local! {
         /// Stages passed by this thread since `passed` was last called.
-        static WAKING: RefCell<Vec<Stage>> = const { RefCell::new(Vec::new()) };
+        static STAGES: RefCell<Vec<Stage>> = const { RefCell::new(Vec::new()) };
     }
 
     pub(super) fn record(stage: Stage) {
-        WAKING.with_borrow_mut(|passed| passed.push(stage));
+        STAGES.with_borrow_mut(|passed| passed.push(stage));
     }
 
+    /// Returns the stages that this thread has passed since the last call.
     fn passed() -> Vec<Stage> {
-        WAKING.take()
+        STAGES.take()
     }
 
     #[test]
@@ -147,8 +149,8 @@ mod tests {
         assert_eq!(sender.join().expect("the other thread panicked"), [Enqueued]);
     }
 
-    /// Sends one message to a sleeping receiver; returns the stages of the sender, the stages of
-    /// the receiver, and the receiver's counters.
+    /// Sends one message to a sleeping receiver, by a topic if `posts` is `true`; returns the stages of the sender,
+    /// the stages of the receiver, and the receiver's counters.
     fn sent_to_a_sleeper(posts: bool) -> (Vec<Stage>, Vec<Stage>, Stats) {
         let spin = handover_notify::Config::never_spin();
         let thread = ThreadConfig { spin, ..ThreadConfig::default() };
@@ -165,7 +167,7 @@ mod tests {
             (passed(), machine.stats())
         });
         // Waits until the receiver has declared its sleep and is blocked in the kernel: in between,
-        // it looks once more and need not be woken.
+        // it polls once more and need not be woken.
         let stat = format!(
             "/proc/self/task/{}/stat",
             id.recv().expect("receive the thread id").as_raw_pid()

@@ -44,6 +44,7 @@ pub type HandleFn<S, M> = fn(&mut S, M, &mut Context<'_, M>);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct HandlerTable<S, M> {
+    /// State that the functions share.
     state: S,
     /// Function for each message kind, by number; `None` without a function.
     handlers: Vec<Option<HandleFn<S, M>>>,

@@ -78,7 +78,7 @@ struct ContextIsInvariant;
 /// ```
 struct GroupMemberIsInvariant;
 
-/// The types above, without the conversion.
+/// Check that the types above compile where no conversion is needed.
 ///
 /// ```
 /// use handover_event::{Address, Context, PoolBox, Pool, Publisher, ThreadHandle, PoolArc, Topic};

@@ -4,8 +4,8 @@ use core::fmt;
 use core::str::FromStr;
 use tracing::{Level, Metadata};
 
-/// Level of logging, named by the five words of the classic event machines. Each word stands for a `tracing` level
-/// and a choice of event targets.
+/// Level of logging: quiet, normal, verbose, trace or debug, as in the classic event machines. Each word stands for a
+/// `tracing` level and a choice of event targets.
 ///
 /// | word | lets through | of this crate |
 /// |---|---|---|

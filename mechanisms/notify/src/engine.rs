@@ -24,21 +24,21 @@ const WAKE_NS_MIN: u64 = 100;
 const WAKE_NS_MAX: u64 = 1_000_000;
 /// Maximum duration of a spin, as a multiple of the mean cost of a sleep.
 const SPIN_PER_WAKE_MAX: u64 = 2;
-/// Maximum ratio of a measured cost of a sleep to the mean so far; greater ones are cut, as on a busy machine the
-/// woken thread has waited for others too.
+/// Maximum ratio of a measured cost of a sleep to the mean so far; a greater cost is reduced to it. On a busy machine
+/// the woken thread has waited for others too.
 const WAKE_GROWTH_MAX: u64 = 2;
 /// Weight of a new measurement in a running mean, as a shift: `1 / 2^MEAN_SHIFT`.
 const MEAN_SHIFT: u32 = 3;
 /// Ratio of the maximum number of polls of the next spin to the mean number in successful spins.
 const POLLS_HEADROOM: u32 = 4;
-/// Divisor of [`SpinPolicy::limit_spins`], whose quotient is the minimum of [`SpinPolicy::budget_spins`].
+/// Ratio of [`SpinPolicy::limit_spins`] to the minimum of [`SpinPolicy::budget_spins`].
 const BUDGET_MIN_DIVISOR: u32 = 16;
 /// Maximum number of consecutive failed spins after which the next wait still spins.
 const MISSES_ALLOWED: u32 = 1;
 /// Maximum number of polls of a spin, so small that neither [`POLLS_HEADROOM`] nor the scale of the mean can overflow.
 const SPIN_POLLS_MAX: u64 = (u32::MAX >> (MEAN_SHIFT + 2)) as u64;
 
-/// Decision on how to wait for the next notification.
+/// Decision on how to wait for the next notification: to spin and then sleep, or to sleep at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WaitPlan {
     /// Poll up to `spins_max` times, then sleep.
@@ -52,7 +52,7 @@ pub enum WaitPlan {
     ParkQuiet,
 }
 
-/// Number of a receiver's waits since its creation, for each way in which they completed, and related counts.
+/// Numbers of a receiver's waits since its creation, by the way in which they completed, and related counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
@@ -97,7 +97,7 @@ pub struct Stats {
 #[derive(Debug, Clone)]
 pub struct SpinPolicy {
     config: Config,
-    /// Duration of one poll in ps, with the pause after it.
+    /// Duration of one poll in ps, with the pause before it.
     poll_ps: u64,
     /// Running mean of the cost of a sleep in ns, from the sender's wake until the receiver runs.
     wake_ns: u64,
@@ -118,7 +118,7 @@ pub struct SpinPolicy {
 }
 
 impl SpinPolicy {
-    /// Creates an engine that has no results of earlier waits. `poll_ps` is the duration of one poll in a spin, in
+    /// Creates a policy that has no results of earlier waits. `poll_ps` is the duration of one poll in a spin, in
     /// ps; `config` is not checked (see [`Config::validate`]).
     #[must_use]
     pub fn new(config: Config, poll_ps: u64) -> Self {
@@ -203,7 +203,7 @@ impl SpinPolicy {
         self.wake_ns
     }
 
-    /// Records that the spin failed; after several failures, the next waits do not spin.
+    /// Records that the wait's spin, if it had one, failed; after several failures, the next waits do not spin.
     fn record_missed(&mut self) {
         if !self.is_spinning {
             return;
@@ -219,7 +219,7 @@ impl SpinPolicy {
     fn update_limit(&mut self) {
         self.limit_ns = u64::from(self.config.spin_ns_max).min(self.wake_ns * SPIN_PER_WAKE_MAX);
         let spins = (self.limit_ns * 1000).div_ceil(self.poll_ps).min(SPIN_POLLS_MAX);
-        self.limit_spins = spins as u32; // at most SPINS_MAX, which fits
+        self.limit_spins = spins as u32; // at most SPIN_POLLS_MAX, which fits
         self.budget_spins = self.budget_spins.min(self.limit_spins);
     }
 }

@@ -24,15 +24,16 @@ use crate::word::{CPU_MAX, CPU_SHIFT, SenderCpu};
 use handover_base::sync::atomic::{AtomicU32, Ordering, fence};
 use handover_base::sync::const_unless_loom;
 
-/// State of a receiver that is awake.
+/// State in a [`ParkWord`] of a receiver that is awake.
 const STATE_AWAKE: u32 = 0;
 /// Mask of the lowest two bits, which hold the state. The bits above hold the CPU number, plus one, of the sender
 /// that woke the receiver.
 const STATE_MASK: u32 = 0b11;
-/// State of a receiver that a sender has woken.
+/// State in a [`ParkWord`] of a receiver that a sender has woken.
 const STATE_WOKEN: u32 = 0b11;
 
-/// Object on which a receiver sleeps, which determines how a sender wakes it.
+/// Object on which a receiver sleeps: its word as a futex, or an object of the caller. It determines how a sender
+/// wakes the receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum SleepObject {
@@ -71,7 +72,7 @@ impl ParkWord {
     #[inline]
     #[must_use = "Some: the receiver sleeps, and nobody else will wake it"]
     pub fn must_wake(&self, cpu: impl FnOnce() -> SenderCpu) -> Option<SleepObject> {
-        // SeqCst: pairs with the fence in declare(); see "No wake-up is lost" above.
+        // SeqCst: pairs with the fence in declare_sleep(); see "No wake-up is lost" above.
         fence(Ordering::SeqCst);
         // Relaxed: ordered by the fence; the exchange below decides.
         let seen = self.word.load(Ordering::Relaxed);
@@ -79,13 +80,13 @@ impl ParkWord {
         self.mark_woken(seen, cpu())
     }
 
-    /// Marks the receiver as woken from the CPU `cpu`, if the word still is `seen`; returns the object on which it
-    /// sleeps.
+    /// Marks the receiver as woken from the CPU `cpu`, and returns the object on which it sleeps; `None` if the word
+    /// is not `seen` any more.
     #[cold]
     fn mark_woken(&self, seen: u32, cpu: SenderCpu) -> Option<SleepObject> {
         let cpu = cpu.filter(|&cpu| cpu <= CPU_MAX).map_or(0, |cpu| cpu + 1);
         let woken = (cpu << CPU_SHIFT) | STATE_WOKEN;
-        // Release: pairs with the Acquire in withdraw(), for what the sender notes before it wakes.
+        // Release: pairs with the Acquire in withdraw_sleep(), for the sender's earlier writes.
         // A failure means that another sender woke the receiver, or that it withdrew: if it
         // declared itself asleep again, it did so after our fence, and has checked for work.
         self.word
@@ -104,12 +105,12 @@ impl ParkWord {
         fence(Ordering::SeqCst);
     }
 
-    /// Withdraws the declaration of a sleep; called by the receiver once it is awake, for whatever reason. Returns
-    /// the CPU of the sender that has woken the receiver or will (its wake may come late and have no effect); `None`
-    /// if there is no such sender.
+    /// Withdraws the declaration of a sleep; returns the CPU of the sender that has woken the receiver or is about to,
+    /// `None` if there is no such sender. Called by the receiver once it is awake, for whatever reason. A late wake
+    /// has no effect.
     #[inline]
     pub fn withdraw_sleep(&self) -> Option<SenderCpu> {
-        // Acquire: pairs with the Release in must_wake().
+        // Acquire: pairs with the Release in mark_woken().
         let was = self.word.swap(STATE_AWAKE, Ordering::Acquire);
         (was & STATE_MASK == STATE_WOKEN).then(|| (was >> CPU_SHIFT).checked_sub(1))
     }
@@ -122,8 +123,8 @@ impl ParkWord {
         sleep_object(self.word.load(Ordering::Relaxed)).is_some()
     }
 
-    /// Returns the word as a futex to sleep on and to wake; the kernel lets the receiver sleep while the word is
-    /// `sleep_kind as u32`.
+    /// Returns the word as a futex to sleep on and to wake. The kernel lets the receiver sleep while the word is
+    /// `SleepObject::Word as u32`.
     #[cfg(not(handover_loom))]
     #[inline]
     pub(crate) fn futex(&self) -> &AtomicU32 {

@@ -4,7 +4,7 @@
 
 use handover_base::stage::{address, stage};
 
-/// Records that a notification is pending at this core.
+/// Records that a sender has made a notification pending in `core`.
 #[inline(always)]
 pub(crate) fn record_notified<C>(core: &C) {
     stage!("probes", "notify.notified", address(core));

@@ -175,7 +175,7 @@ impl fmt::Debug for Receiver {
     }
 }
 
-/// Future of [`Receiver::notified`].
+/// Future returned by [`Receiver::notified`], which completes once a notification is pending.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless awaited or polled"]
 pub struct Notified<'a> {

@@ -32,11 +32,12 @@
 use handover_base::sync::atomic::{AtomicU32, Ordering};
 use handover_base::sync::const_unless_loom;
 
-/// State: no notification is pending, and the receiver is awake.
+/// State of a [`StateWord`]: no notification is pending, and the receiver is awake.
 const EMPTY: u32 = 0;
-/// State: a notification is pending. The bits from [`CPU_SHIFT`] on hold the CPU number of its sender, plus one.
+/// State of a [`StateWord`]: a notification is pending. The bits from [`CPU_SHIFT`] on hold the CPU number of its
+/// sender, plus one.
 const PENDING: u32 = 1;
-/// State: no notification is pending, and the receiver sleeps.
+/// State of a [`StateWord`]: no notification is pending, and the receiver sleeps.
 const SLEEPING: u32 = 2;
 /// Number of bits below the CPU number in [`StateWord`] and [`ParkWord`](crate::ParkWord).
 pub(crate) const CPU_SHIFT: u32 = 2;
@@ -72,8 +73,8 @@ impl StateWord {
         }
     }
 
-    /// Makes a notification pending; called by a sender. Returns `true` if the receiver has declared itself asleep:
-    /// this caller then must wake it, as no other sender will.
+    /// Makes a notification pending; returns `true` if the receiver has declared itself asleep, and this caller must
+    /// wake it, as no other sender will. Called by a sender.
     ///
     /// # Cost
     /// One exchange.
@@ -133,8 +134,8 @@ impl StateWord {
         }
     }
 
-    /// Declares the receiver asleep; called by the receiver. Returns `false` if it must not sleep, as a notification
-    /// is pending.
+    /// Declares the receiver asleep; returns `false` if it must not sleep, as a notification is pending. Called by the
+    /// receiver.
     ///
     /// After `true`, either sleep in a way that the waking sender ends, or call
     /// [`withdraw_sleep`](Self::withdraw_sleep).
@@ -154,8 +155,8 @@ impl StateWord {
         &self.word
     }
 
-    /// Withdraws the declaration of a sleep; called by the receiver. Returns `false` if it is too late: a
-    /// notification is pending, and its sender has woken the receiver or will.
+    /// Withdraws the declaration of a sleep; returns `false` if it is too late: a notification is pending, and its
+    /// sender has woken the receiver or will. Called by the receiver.
     #[inline]
     #[must_use = "false: a notification is pending"]
     pub fn withdraw_sleep(&self) -> bool {

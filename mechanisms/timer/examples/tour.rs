@@ -7,6 +7,7 @@ use std::hint::black_box;
 use std::num::NonZeroU64;
 use std::time::Instant;
 
+/// Duration of 1 ms, in ns.
 const MS: u64 = 1_000_000;
 
 fn main() {

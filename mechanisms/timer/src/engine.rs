@@ -39,10 +39,10 @@ use std::time::Duration;
 
 /// Minimum of `late_max`: [`Wheel::shrink_late`] does not run while there are at most this many late timers.
 const LATE_MIN: usize = 128;
-/// Number of entries opened ahead of time for each late timer that makes the wheel rewind, so that the cost of moving
-/// the entries is spread over the late timers.
+/// Maximum number of entries that a rewind moves per late timer, which spreads the cost of moving them over these
+/// timers.
 const AHEAD_PER_LATE: usize = 8;
-/// Number of entries up to which the wheel opens further due slots to sort their entries.
+/// Number of sorted entries below which the wheel also opens the next slot, if that is due.
 const SORTED_ENTRIES_TARGET: usize = 96;
 /// Distance from the popped timer, in the order of deadlines, to the timer whose record is prefetched.
 const PREFETCH_DISTANCE: usize = 16;
@@ -57,7 +57,7 @@ const SWEEP_CALLS_PER_NEW_BLOCK: usize = 8;
 /// Expired timer, as returned by [`Wheel::pop_due`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExpiredTimer<T> {
-    /// Handle of the timer; no longer valid if the timer is not periodic.
+    /// Handle of the timer; valid only if the timer is periodic and continues.
     pub id: TimerId,
     /// Deadline of the timer in ns; the first one missed, if a periodic timer has missed several.
     pub deadline_ns: u64,
@@ -198,8 +198,8 @@ impl<T> Wheel<T> {
         Ok(id)
     }
 
-    /// Starts a timer that expires once, `after` the latest time that was passed to the wheel; at `u64::MAX` if the sum
-    /// exceeds that.
+    /// Starts a timer that expires once, at the latest time that was passed to the wheel plus `after`, but at most
+    /// `u64::MAX`.
     ///
     /// The wheel reads no clock: if [`pop_due`](Self::pop_due) was called long ago, the timer expires earlier than
     /// `after` from now. Then add to the present time, and call [`start`](Self::start).
@@ -273,11 +273,11 @@ impl<T> Wheel<T> {
         self.records.iter()
     }
 
-    /// Cancels the timers for which `keep`, called with the handle, the deadline in ns and the payload, returns
-    /// `false`; drops their payloads. The timers are visited in no particular order.
+    /// Cancels the timers for which `keep` returns `false`, and drops their payloads. `keep` gets the handle, the
+    /// deadline in ns and the payload of each timer, in no particular order.
     ///
     /// # Panics
-    /// If `keep` does, or dropping a payload: the timers cancelled by then are cancelled.
+    /// If `keep` does, or dropping a payload: the timers cancelled by then stay cancelled.
     ///
     /// # Cost
     /// An access to each record, as in [`iter`](Self::iter), and a [`cancel`](Self::cancel) for each cancelled timer.
@@ -296,7 +296,7 @@ impl<T> Wheel<T> {
     /// Cancels all timers and drops their payloads. Keeps the memory; handles of cancelled timers stay invalid.
     ///
     /// # Panics
-    /// If dropping a payload panics: the timers cancelled by then are cancelled.
+    /// If dropping a payload panics: the timers cancelled by then stay cancelled.
     ///
     /// # Cost
     /// Like [`retain`](Self::retain).
@@ -311,16 +311,17 @@ impl<T> Wheel<T> {
     /// A later deadline is one store, any number of times; the entry is moved once, when the timer
     /// would have expired. An earlier deadline costs as much as cancel and start.
     pub fn reschedule(&mut self, id: TimerId, deadline_ns: u64) -> bool {
-        let Some(must_refile) = self.records.reschedule(id, deadline_ns) else { return false };
-        if must_refile {
+        let Some(needs_new_entry) = self.records.reschedule(id, deadline_ns) else { return false };
+        if needs_new_entry {
             let entry = self.records.new_entry(id.index());
             self.add_again(entry);
         }
         true
     }
 
-    /// Changes the deadline of a running timer like [`reschedule`](Self::reschedule), to `after` the latest time that
-    /// was passed to the wheel, as in [`start_after`](Self::start_after); returns `false` if the timer is not running.
+    /// Changes the deadline of a running timer to the latest time that was passed to the wheel plus `after`; returns
+    /// `false` if the timer is not running. Otherwise like [`reschedule`](Self::reschedule); the deadline is at most
+    /// `u64::MAX`.
     pub fn reschedule_after(&mut self, id: TimerId, after: Duration) -> bool {
         self.reschedule(id, self.now_ns.saturating_add(saturating_ns(after)))
     }
@@ -346,8 +347,7 @@ impl<T> Wheel<T> {
         Some(Duration::from_nanos(deadline_ns.saturating_sub(now_ns)))
     }
 
-    /// Returns the earliest timer that is due at `now_ns`; `None` if none is due. This ends the timer unless it is
-    /// periodic.
+    /// Returns the earliest timer due at `now_ns`, and ends it unless it is periodic; `None` if no timer is due.
     ///
     /// Call it until it returns `None`, or as often as is fair to other work on the thread. Timers may be started,
     /// cancelled and rescheduled in between; a timer started with a deadline that has passed is due at once.
@@ -390,7 +390,7 @@ impl<T> Wheel<T> {
         count
     }
 
-    /// Returns the periodic timer of `entry`, the first of `container`, and starts its next period.
+    /// Returns the expiry of the periodic timer of `entry`, the first of `container`, and starts the next period.
     #[cold]
     #[inline(never)]
     fn pop_periodic(
@@ -421,8 +421,8 @@ impl<T> Wheel<T> {
         Some(ExpiredTimer { id, deadline_ns, missed_count, payload })
     }
 
-    /// Returns the earliest entry that is not stale, once it is at the front of its container; `None` if the next
-    /// slot begins after `limit_ns`, which stays unopened, or there are no timers.
+    /// Returns the earliest entry that is neither stale nor postponed; `None` if there are no timers, or only timers in
+    /// slots that begin after `limit_ns`, which stay unopened.
     #[inline]
     fn find_earliest(&mut self, limit_ns: u64) -> Option<EarliestEntry> {
         loop {
@@ -447,7 +447,7 @@ impl<T> Wheel<T> {
         }
     }
 
-    /// Removes the first entry of a container, which is stale or early; adds a new entry if the timer was postponed.
+    /// Removes the first entry of `container`, which is stale or postponed; adds a new entry if it is postponed.
     fn discard_or_add_again(&mut self, entry: TimerEntry, container: Container, state: EntryState) {
         self.remove_first(container);
         if state == EntryState::Postponed {
@@ -456,8 +456,8 @@ impl<T> Wheel<T> {
         }
     }
 
-    /// Sorts the entries of the first slot into `sorted`, unless the slot begins after `limit_ns`, and those of
-    /// further due slots while there are few. Returns `true` if it opened a slot.
+    /// Moves the entries of the first slot to `sorted`, in order; returns `false` if that slot begins after `limit_ns`,
+    /// or there is none. Also moves those of further due slots while there are few entries.
     #[inline(never)]
     fn open_due_slots(&mut self, limit_ns: u64) -> bool {
         let mut opened = false;
@@ -487,7 +487,7 @@ impl<T> Wheel<T> {
         true
     }
 
-    /// Adds an entry again, without recording it as the newest.
+    /// Adds an entry like [`add`](Self::add), but without recording its timer as the newest.
     fn add_again(&mut self, entry: TimerEntry) {
         self.newest_key = NO_KEY;
         self.add(entry);
@@ -561,7 +561,7 @@ impl<T> Wheel<T> {
         Some(payload)
     }
 
-    /// Adds an entry to a new block of its slot. If there are many blocks, removes the stale
+    /// Adds an entry to a new block of its slot, and returns the slot. If there are many blocks, removes the stale
     /// entries of some: more of them than arise before the next block is added.
     #[cold]
     #[inline(never)]

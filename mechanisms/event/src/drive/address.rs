@@ -100,7 +100,7 @@ impl<M> SharedMachineState<M> {
         Ok(())
     }
 
-    /// Applies the policy for a full inbox to a refused message.
+    /// Waits for space for a refused message if the policy says so; `Err` with the message if it is still refused.
     #[cold]
     fn full_or_closed(&self, refusal: PushError<M>) -> Result<(), SendError<M>> {
         let answer = match (refusal, self.when_full) {
@@ -218,7 +218,7 @@ impl<M> Eq for Address<M> {}
 
 impl<M> fmt::Debug for Address<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Address({:#x}, {} waiting)", self.machine_address(), self.waiting_count())
+        write!(f, "Address({:#x}, {} messages)", self.machine_address(), self.waiting_count())
     }
 }
 

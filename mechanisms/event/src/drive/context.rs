@@ -258,8 +258,8 @@ impl<M: Send + 'static> Context<'_, M> {
         self.state.wheel.start_periodic(first_ns, period_ns, tick).map_err(|_full| TimersFull(()))
     }
 
-    /// Cancels a timer. Returns `None` if it has expired or was cancelled; `Some` with the message that it would have
-    /// delivered; for a periodic timer, which makes its messages at expiry, `Some(None)`.
+    /// Cancels a timer, and returns `Some` with its message; `Some(None)` for a periodic timer, which makes its
+    /// messages at expiry; `None` if the timer has expired or was cancelled.
     ///
     /// # Cost
     /// Constant.

@@ -75,9 +75,10 @@ struct Deadline {
     at_ns: u64,
 }
 
-/// Handle of a machine in a group: holds its address, and identifies it to the group.
+/// Handle of a machine in a group, which identifies the machine to the group and holds its address.
 pub struct GroupMember<H: Handler> {
     address: Address<H::Message>,
+    /// Index of the machine in its group.
     machine: u32,
     _handler: PhantomData<fn() -> H>,
 }
@@ -108,7 +109,7 @@ struct ServeResult {
 
 /// Machine of a group, whose handler type is erased.
 trait AnyMember: Send {
-    /// Calls the handler's `started` once.
+    /// Calls the handler's `started` at the first call.
     fn start(&mut self, thread: &mut ThreadState);
     fn handle_messages(&mut self, thread: &mut ThreadState) -> ServeResult;
     fn handle_timers(&mut self, thread: &mut ThreadState, now_ns: u64) -> ServeResult;
@@ -160,7 +161,7 @@ impl<H: Handler + Send + 'static> Member<H> {
         self.serve_result(handled, self.state.has_messages())
     }
 
-    /// Returns the result with the machine's next deadline.
+    /// Returns the result of serving the machine, to which it adds the machine's next deadline.
     #[inline]
     fn serve_result(&mut self, handled: u32, has_more: bool) -> ServeResult {
         let wheel = &mut self.state.wheel;
@@ -315,7 +316,7 @@ impl Group {
         Some(&self.member(which)?.handler)
     }
 
-    /// Returns a machine's handler, mutably, to change it between runs; `None` if the machine was removed or is of
+    /// Returns a machine's handler, mutably, to change it between runs; `None` if the machine was removed or belongs to
     /// another group.
     pub fn handler_mut<H: Handler + Send + 'static>(
         &mut self,
@@ -326,8 +327,8 @@ impl Group {
         Some(&mut member.as_any().downcast_mut::<Member<H>>()?.handler)
     }
 
-    /// Returns the context of a machine, for use before or between runs, which is the same as its handler gets; `None`
-    /// if the machine was removed or is of another group.
+    /// Returns the context that a machine's handler gets, for use before or between runs; `None` if the machine was
+    /// removed or belongs to another group.
     pub fn context<H: Handler + Send + 'static>(
         &mut self,
         which: &GroupMember<H>,
@@ -365,7 +366,7 @@ impl Group {
         let mut member = *member;
         member.take_local(&mut self.thread);
         member.state.watched_sources().for_each(|source| self.thread.unwatch(source));
-        self.thread.locals[place].queue = AnyQueue::without_type(); // sends to the removed machine find no queue
+        self.thread.locals[place].queue = AnyQueue::without_queue(); // sends to the removed machine find no queue
         if let Some(deadline) = self.deadlines[place].take() {
             self.wheel.cancel(deadline.timer);
         }
@@ -431,7 +432,7 @@ impl Group {
         self.round()
     }
 
-    /// Registers the thread, and starts the machines that were not started.
+    /// Registers the calling thread as the group's, and calls `started` of the handlers added since the last run.
     fn begin_run(&mut self) -> RunGuard {
         let guard = self.thread.shared.enter_run();
         self.thread.begin_run();
@@ -447,7 +448,7 @@ impl Group {
         guard
     }
 
-    /// Handles ready messages, timers and descriptors once.
+    /// Handles the messages, timers and descriptors that are ready, up to the limits of a round.
     fn round(&mut self) -> Result<RoundResult, RunError> {
         if let Some(ended) = self.thread.take_end_reason() {
             return Ok(RoundResult { handled: 0, end_reason: Some(ended) });
@@ -485,7 +486,7 @@ impl Group {
         }
     }
 
-    /// Appends the machines to which other threads have announced messages to the run queue.
+    /// Pops the machines from the queue of ready machines, and appends them to the run queue.
     #[inline]
     fn enqueue_ready(&mut self) {
         let Self { members, thread, ready_queue, .. } = self;
@@ -499,9 +500,8 @@ impl Group {
         }
     }
 
-    /// Appends all machines with messages from other threads to the run queue if the queue of ready machines is
-    /// blocked, because a sender that was preempted before it filled its slot hides the machines behind it. Returns
-    /// `true` if the run queue is then not empty.
+    /// Appends all machines with inbox messages to the run queue if a preempted sender blocks the queue of ready
+    /// machines; returns `true` if the run queue is then not empty. Returns `false` if the queue is not blocked.
     fn enqueue_hidden(&mut self) -> bool {
         if !self.ready_queue.is_blocked() {
             return false;
@@ -526,7 +526,7 @@ impl Group {
         }
     }
 
-    /// Changes the next deadline of a machine in the group's wheel.
+    /// Changes the next deadline of a machine in the group's wheel; `None` removes it.
     #[inline(never)]
     fn set_deadline(&mut self, machine: u32, deadline_ns: Option<u64>) {
         let known = self.deadlines[machine as usize];
@@ -543,6 +543,7 @@ impl Group {
         });
     }
 
+    /// Serves once each machine that has due timers; returns the number of timers handled.
     fn handle_timers(&mut self) -> u32 {
         if self.wheel.is_empty() || self.thread.is_ending {
             return 0;
@@ -565,6 +566,7 @@ impl Group {
         handled
     }
 
+    /// Handles the ready descriptors of all machines; returns the number of messages made of them.
     fn handle_descriptors(&mut self) -> Result<u32, RunError> {
         let mut handled = 0;
         if self.thread.is_ending || !self.thread.fetch_ready()? {
@@ -585,13 +587,13 @@ impl Group {
         Ok(handled)
     }
 
-    /// Polls for messages without a pause; returns `true` once there are some.
+    /// Polls for messages for a fraction of a microsecond; returns `true` if there are some or a stop was requested.
     fn poll_eagerly(&mut self) -> bool {
         let ready_queue = &self.ready_queue;
         self.thread.poll_eagerly(&mut || !ready_queue.is_empty())
     }
 
-    /// Waits for work.
+    /// Spins, then sleeps, until there is work or a timer is due; does nothing if the run is to end.
     fn idle(&mut self) -> Result<(), RunError> {
         if self.thread.is_ending || self.enqueue_hidden() {
             return Ok(());

@@ -14,6 +14,7 @@ pub(crate) struct LocalMachines<'a> {
     pub(crate) machine: u32,
     /// Local queue of the machine whose handler runs: a `VecDeque` of its message type.
     pub(crate) local: &'a mut dyn Any,
+    /// Maximum number of messages in `local`.
     pub(crate) local_messages_max: usize,
 }
 
@@ -58,7 +59,8 @@ impl LocalMachines<'_> {
         Ok(())
     }
 
-    /// Sends like [`send_quiet`](Self::send_quiet), with a system call if each message is notified.
+    /// Sends like [`send_quiet`](Self::send_quiet), but with a system call if the thread's
+    /// [`WakeWhen`](crate::WakeWhen) asks for one.
     #[inline(always)]
     pub(crate) fn send<N: Send + 'static>(
         &mut self,

@@ -43,6 +43,7 @@ pub struct ClosedMachine<H: Handler> {
 }
 
 impl<H: Handler> ClosedMachine<H> {
+    /// Closes a machine, and takes its handler, its unhandled messages and its counters.
     pub(crate) fn from_member(mut member: Member<H>, thread: &ThreadState) -> Self {
         let messages = member.state.close();
         let mut stats = member.state.stats();
@@ -184,7 +185,7 @@ impl<H: Handler> Machine<H> {
         ClosedMachine::from_member(self.member, &self.thread)
     }
 
-    /// Registers the thread, and starts the machine if it was not started.
+    /// Registers the calling thread as the machine's, and calls the handler's `started` before the first run.
     fn begin_run(&mut self) -> RunGuard {
         let guard = self.thread.shared.enter_run();
         self.thread.begin_run();
@@ -192,7 +193,7 @@ impl<H: Handler> Machine<H> {
         guard
     }
 
-    /// Handles ready messages, timers and descriptors once.
+    /// Handles the messages, timers and descriptors that are ready, up to the limits of a round.
     fn round(&mut self) -> Result<RoundResult, RunError> {
         if let Some(ended) = self.thread.take_end_reason() {
             return Ok(RoundResult { handled: 0, end_reason: Some(ended) });
@@ -221,13 +222,14 @@ impl<H: Handler> Machine<H> {
         Ok(count)
     }
 
+    /// Polls for messages for a fraction of a microsecond; returns `true` if there are some or a stop was requested.
     #[inline]
     fn poll_eagerly(&mut self) -> bool {
         let inbox = &self.member.state.inbox;
         self.thread.poll_eagerly(&mut || !inbox.is_empty())
     }
 
-    /// Waits for work.
+    /// Spins, then sleeps, until there is work or a timer is due; does nothing if the run is to end.
     #[inline(always)]
     fn idle(&mut self) -> Result<(), RunError> {
         if self.thread.is_ending {

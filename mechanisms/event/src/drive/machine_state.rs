@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// Payload of a timer: its message, or the closure that makes messages.
 pub(crate) enum TimerPayload<M> {
-    /// Message of a timer that expires once; `None` after the expiry.
+    /// Message of a timer that expires once; `None` only in a clone, which the wheel does not make.
     Once(Option<M>),
     /// Closure of a periodic timer; called with the number of skipped periods.
     Every(Arc<dyn Fn(u64) -> M + Send + Sync>),
@@ -32,7 +32,7 @@ impl<M> Clone for TimerPayload<M> {
 }
 
 impl<M> TimerPayload<M> {
-    /// Returns the message of an expired timer.
+    /// Returns the message of an expired timer; `None` only for a clone of [`Once`](Self::Once).
     fn into_message(self, missed_count: u64) -> Option<M> {
         match self {
             TimerPayload::Once(message) => message,
@@ -147,7 +147,7 @@ impl<M> MachineState<M> {
         is_waiting
     }
 
-    /// Returns the message of the next timer due at `now_ns`; `None` if no timer is due.
+    /// Removes the next timer due at `now_ns` and returns its message; `None` if no timer is due.
     #[inline]
     pub(crate) fn pop_due_message(&mut self, now_ns: u64) -> Option<M> {
         loop {
@@ -160,9 +160,10 @@ impl<M> MachineState<M> {
         }
     }
 
-    /// Cancels a timer; returns the same as [`Context::cancel`](crate::Context::cancel).
+    /// Cancels a timer, and returns `Some` with its message; `Some(None)` for a periodic timer, `None` if no such timer
+    /// is running.
     pub(crate) fn cancel_timer(&mut self, id: TimerId) -> Option<Option<M>> {
-        self.wheel.cancel(id).map(|tick| match tick {
+        self.wheel.cancel(id).map(|payload| match payload {
             TimerPayload::Once(message) => message,
             TimerPayload::Every(_) => None,
         })

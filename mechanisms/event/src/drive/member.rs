@@ -121,7 +121,7 @@ impl<H: Handler> Member<H> {
         Self { handler, state, has_started: false }
     }
 
-    /// Calls the handler's `started` at the first call.
+    /// Calls the handler's `started`, but only the first time.
     pub(crate) fn start(&mut self, thread: &mut ThreadState) {
         if !self.has_started {
             self.has_started = true;
@@ -281,7 +281,7 @@ impl<H: Handler> Member<H> {
         }
     }
 
-    /// Counts a panic of the handler, and applies the policy for panics.
+    /// Counts and logs a panic of the handler, and stops the run if the policy `on_panic` says so.
     #[cold]
     fn panicked(&mut self, thread: &mut ThreadState, panic: &(dyn Any + Send)) {
         self.state.counts.panicked += 1;
@@ -293,7 +293,7 @@ impl<H: Handler> Member<H> {
         let machine = self.state.address.machine_address();
         match self.state.config.on_panic {
             OnPanic::Stop => {
-                tracing::error!(target: "handover_event::machine", machine, panic = text, "a handler panicked: stops");
+                tracing::error!(target: "handover_event::machine", machine, panic = text, "a handler panicked: the run stops");
                 thread.request_end(EndReason::Panicked(text));
             }
             OnPanic::DropMessage => {

@@ -52,7 +52,7 @@ impl SharedThreadState {
         self.wake_when == WakeWhen::EachMessage
     }
 
-    /// Wakes the thread if it sleeps.
+    /// Interrupts the thread's sleep in epoll by a write to its eventfd; does nothing if it has none.
     #[cold]
     fn wake_sleeper(&self) {
         let Some(eventfd) = self.eventfd.get() else { return };
@@ -120,7 +120,7 @@ thread_local! {
     static RUNNING_HERE: RefCell<Vec<*const SharedThreadState>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Guard that registers the calling thread as the one that runs these machines.
+/// Guard that ends the registration by [`SharedThreadState::enter_run`] when it is dropped.
 pub(crate) struct RunGuard;
 
 impl Drop for RunGuard {

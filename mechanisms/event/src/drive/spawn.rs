@@ -50,12 +50,12 @@ impl<T> ThreadHandle<T> {
 
 impl<T> fmt::Debug for ThreadHandle<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Running").field("thread", self.thread.thread()).finish_non_exhaustive()
+        f.debug_struct("ThreadHandle").field("thread", self.thread.thread()).finish_non_exhaustive()
     }
 }
 
 /// Runs a machine or group on a new thread; `Err` with it if the thread cannot be started.
-fn on_thread<T: Send + 'static>(
+fn run_on_thread<T: Send + 'static>(
     thread: thread::Builder,
     machine: T,
     stopper: Stopper,
@@ -99,7 +99,7 @@ impl<H: Handler + Send + 'static> Machine<H> {
     /// [`SpawnError`] returns the machine when the thread cannot be started.
     pub fn spawn(self, thread: thread::Builder) -> Result<ThreadHandle<Self>, SpawnError<Self>> {
         let stopper = self.stopper();
-        on_thread(thread, self, stopper, Self::run)
+        run_on_thread(thread, self, stopper, Self::run)
     }
 }
 
@@ -110,6 +110,6 @@ impl Group {
     /// [`SpawnError`] returns the group when the thread cannot be started.
     pub fn spawn(self, thread: thread::Builder) -> Result<ThreadHandle<Self>, SpawnError<Self>> {
         let stopper = self.stopper();
-        on_thread(thread, self, stopper, Self::run)
+        run_on_thread(thread, self, stopper, Self::run)
     }
 }

@@ -18,10 +18,12 @@ use std::sync::Arc;
 pub(crate) struct ThreadState {
     pub(crate) shared: Arc<SharedThreadState>,
     parker: Parker,
+    /// Epoll set of the thread; `None` until it is first needed.
     reactor: Option<Reactor>,
     config: ThreadConfig,
     /// `true` if the run is to return; `ended` then holds the reason, unless another thread requested the stop.
     pub(crate) is_ending: bool,
+    /// First reason to end the run that a handler or a signal has given.
     ended: Option<EndReason>,
     /// Signals that stop the run.
     signals: Option<Signals>,
@@ -42,7 +44,7 @@ pub(crate) struct ThreadState {
 
 /// Queue of messages to one machine from other machines of its group.
 pub(crate) struct LocalQueue {
-    /// Queued messages; [`AnyQueue::without_type`] once the machine is removed.
+    /// Queued messages; [`AnyQueue::without_queue`] once the machine is removed.
     pub(crate) queue: AnyQueue,
     pub(crate) messages_max: usize,
     /// Next machine in the run queue, or [`LAST`]; `None` if this machine is not in the run queue.
@@ -65,8 +67,8 @@ const ADMIT_AGAIN_NS: u64 = 1_000_000;
 /// in the middle of the push.
 const PUSH_AGAIN_NS: u64 = 100_000;
 
-/// Returns the deadline of a sleep: `deadline_ns`, that of the next timer, or an earlier one if senders wait for
-/// space.
+/// Returns the deadline of a sleep: the next timer's `deadline_ns`, but at most [`ADMIT_AGAIN_NS`] from now if senders
+/// wait for space.
 pub(crate) fn sleep_deadline_ns(
     deadline_ns: Option<u64>,
     has_waiting_senders: bool,
@@ -126,7 +128,7 @@ impl ThreadState {
             let eventfd = self.shared.eventfd().map_err(|errno| ("eventfd2", errno))?;
             let reactor = Reactor::new(self.config.descriptors_per_round_max, eventfd.as_fd());
             self.reactor = Some(reactor.map_err(|errno| ("epoll_create1", errno))?);
-            tracing::debug!(target: "handover_event::descriptor", "sleeps in epoll from now on");
+            tracing::debug!(target: "handover_event::descriptor", "the thread sleeps in epoll from now on");
         }
         // `Some`: set above if it was `None`.
         self.reactor.as_mut().ok_or(("epoll_create1", Errno::BADF))
@@ -171,12 +173,12 @@ impl ThreadState {
         let stopped = self.shared.take_stop_request();
         self.is_ending = false;
         let ended = self.ended.take().or(stopped.then_some(EndReason::Stopped))?;
-        tracing::debug!(target: "handover_event::machine", ?ended, "stops running");
+        tracing::debug!(target: "handover_event::machine", ?ended, "the run ends");
         Some(ended)
     }
 
-    /// Fetches readiness events from the kernel unless some are unread; returns `true` if there are unread ones,
-    /// `false` also if no descriptor is watched.
+    /// Fetches readiness events from the kernel, unless earlier ones are unread; returns `true` if there are unread
+    /// ones. Returns `false` also if no descriptor is watched.
     pub(crate) fn fetch_ready(&mut self) -> Result<bool, RunError> {
         let Some(reactor) = &mut self.reactor else { return Ok(false) };
         if !reactor.has_ready() {
@@ -194,7 +196,7 @@ impl ThreadState {
                 EpollToken::WAKE => {}
                 EpollToken::SIGNAL => {
                     if let Some(signal) = self.signals.as_ref().and_then(Signals::take) {
-                        tracing::info!(target: "handover_event::machine", signal, "stops on a signal");
+                        tracing::info!(target: "handover_event::machine", signal, "a signal stops the run");
                         self.request_end(EndReason::Signal(signal));
                     }
                 }
@@ -230,6 +232,7 @@ impl ThreadState {
         self.sleep(deadline_ns, incoming)
     }
 
+    /// Sleeps as in [`wait_for_work`](Self::wait_for_work), but only briefly while a push is unfinished.
     #[inline(never)]
     fn sleep(
         &mut self,
@@ -282,7 +285,7 @@ impl ThreadState {
         parker.expect_answers_from(others.map(SharedThreadState::unparker));
     }
 
-    /// Makes the system call that announces a message from the thread to itself, if each message is notified.
+    /// Makes the system call for a message from the thread to itself, if [`WakeWhen`](crate::WakeWhen) asks for it.
     #[inline]
     pub(crate) fn notify_itself(&self) {
         if self.shared.notifies_each_message() {

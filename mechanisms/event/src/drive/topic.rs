@@ -8,8 +8,10 @@ use core::fmt;
 use handover_base::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// List of subscribed machines, which may have different message types: each subscription converts
-/// a posted value into a message of its machine. The subscribers of one posting share one value.
+/// Set of subscribed machines, each of which receives every value that a [`Publisher`] posts.
+///
+/// The machines may have different message types: each subscription converts a posted value into a message of its
+/// machine. The subscribers of one posting share one value.
 ///
 /// ```
 /// use handover_event::{Config, Machine, PoolArc, Topic, handler};
@@ -129,9 +131,9 @@ impl<T: Send + Sync + 'static> Topic<T> {
         }
     }
 
-    /// Subscribes a machine to all later postings. `wrap` converts each value into a message; the name of an enum
-    /// variant that holds a [`PoolArc`] is such a function. Returns `false`, and changes nothing, if the machine is
-    /// already subscribed.
+    /// Subscribes a machine to all later postings; returns `false`, and changes nothing, if it is already subscribed.
+    /// `wrap` converts each value into a message; the name of an enum variant that holds a [`PoolArc`] is such a
+    /// function.
     ///
     /// # Blocking
     /// For as long as another thread subscribes or unsubscribes.
@@ -152,8 +154,8 @@ impl<T: Send + Sync + 'static> Topic<T> {
         })
     }
 
-    /// Unsubscribes a machine from all later postings; values already in its inbox are still handled. Returns `false`
-    /// if the machine was not subscribed.
+    /// Unsubscribes a machine from all later postings; returns `false` if it was not subscribed. Values already in its
+    /// inbox are still handled.
     ///
     /// # Blocking
     /// As [`subscribe`](Self::subscribe).
@@ -187,7 +189,7 @@ impl<T> TopicState<T> {
         Arc::clone(&self.subscribers.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Replaces the list by the result of `change`, unless that is `None`; returns `true` if it did. `change` is
+    /// Replaces the list by the result of `change`; returns `false`, and keeps the list, if that is `None`. `change` is
     /// called with the lock held and must drop no subscriber.
     fn replace_list(
         &self,
@@ -236,7 +238,7 @@ impl<T> fmt::Debug for Topic<T> {
 pub struct Publisher<T> {
     topic: Topic<T>,
     pool: Pool<T>,
-    /// Version of the topic's list that `subscribers` is a copy of.
+    /// Version of the topic's list of which `subscribers` is a copy.
     version: u64,
     subscribers: SubscriberList<T>,
 }

@@ -62,7 +62,7 @@ pub fn drop_oldest_inbox<M>(messages_max: u32) -> (InboxSender<M>, Inbox<M>) {
 }
 
 impl<M> InboxSender<M> {
-    /// Pushes a message; the error contains it if the inbox is full or closed.
+    /// Pushes a message; `Err` with the message if the inbox is closed, or is a full ring.
     #[inline]
     pub fn push(&self, message: M) -> Result<(), PushError<M>> {
         match self {

@@ -21,6 +21,7 @@ use handover_ring::{CapacityError, PushError, mpsc};
 
 /// Sending end of the queue of a group's machines that have messages, shared by all senders.
 pub struct ReadySender {
+    /// Sending end of the ring of machine indices.
     machines: mpsc::Producer<u32>,
 }
 
@@ -28,10 +29,10 @@ pub struct ReadySender {
 pub struct ReadyQueue {
     /// Indices of the machines that have messages.
     machines: mpsc::Consumer<u32>,
-    /// Indices of the machines that were popped, each once; removed when no push into the machine's inbox is in
-    /// progress.
+    /// Indices, each once, of the popped machines whose inbox may contain messages or unfinished pushes. Checked before
+    /// a sleep.
     popped: Vec<u32>,
-    /// `true` for each machine, by index, that is in `popped`.
+    /// Flag of each machine, by index: `true` if the machine is in `popped`.
     is_popped: Vec<bool>,
 }
 
@@ -42,8 +43,9 @@ pub struct ThreadInboxes<'a, F> {
     waiting_count: F,
 }
 
-/// Flag of one machine that says if the machine is in the queue of ready machines.
+/// State of one machine: not in the queue of ready machines, queued by a quiet sender, or queued with a wake.
 pub struct ReadyFlag {
+    /// [`NOT_QUEUED`], [`QUIET`] or [`WAKING`].
     state: CachePadded<AtomicU8>,
 }
 
@@ -70,8 +72,8 @@ impl ReadyFlag {
 }
 
 impl ReadySender {
-    /// Announces a message; called by the sender *after* the push into the inbox of `machine`. Enqueues the machine,
-    /// unless it is queued already. Returns `true` if the thread must be woken if it sleeps.
+    /// Enqueues a machine, unless it is queued already, after a push into its inbox; returns `true` if the caller must
+    /// wake the thread if it sleeps.
     #[inline]
     pub fn announce(&self, ready_flag: &ReadyFlag, machine: u32) -> bool {
         // SeqCst: pairs with the fence in ReadyQueue::pop(): either this thread sees that the flag was
@@ -90,8 +92,8 @@ impl ReadySender {
         true
     }
 
-    /// Announces a message like [`announce`](Self::announce), for a sender that does not wake the thread. Returns
-    /// `true`, which is rare, if the caller must wake the thread for a concurrent sender that does.
+    /// Enqueues a machine like [`announce`](Self::announce), but without a wake; returns `true`, rarely, if the caller
+    /// must wake the thread on behalf of a concurrent sender.
     #[inline]
     pub fn announce_quietly(&self, ready_flag: &ReadyFlag, machine: u32) -> bool {
         // SeqCst: as in announce().

@@ -28,11 +28,11 @@ const FREE: u32 = 0;
 const DYING: u32 = 1;
 /// State of a slot with one handle; each further handle adds 1.
 const ONE_HANDLE: u32 = 2;
-/// Bit that is set in a slot's state once the pool was dropped.
+/// Bit that is set in a slot's word once the pool was dropped.
 const ORPHAN_BIT: u32 = 1 << 31;
 /// Mask of the bits of a slot's word that hold the state.
 const STATE_MASK: u32 = ORPHAN_BIT - 1;
-/// Number of handles of one value above which clone() aborts, as the program probably leaks handles in a loop.
+/// Number of handles of one value above which a clone aborts the process, which probably leaks handles in a loop.
 const HOLDERS_LIMIT: u32 = 1 << 30;
 /// Number of slots that put() checks, one after the other, before it tries to grow the pool.
 const SLOTS_CHECKED: usize = 8;
@@ -42,7 +42,7 @@ const CHUNK_SLOTS_MIN: usize = 16;
 /// Slot of a pool, alone on its cache lines, because several threads write its word.
 #[repr(align(64))]
 struct Slot<T> {
-    /// State: [`FREE`], [`DYING`] or [`ONE_HANDLE`] plus the number of further handles; with [`ORPHAN_BIT`].
+    /// State: [`FREE`], [`DYING`], or [`ONE_HANDLE`] plus the number of further handles; and the [`ORPHAN_BIT`].
     word: AtomicU32,
     /// Chunk that contains the slot.
     chunk: NonNull<Chunk<T>>,
@@ -121,8 +121,8 @@ impl<T> Pool<T> {
         }
     }
 
-    /// Moves a value into a free slot for `holders_count` handles, which the returned iterator yields. This is cheaper
-    /// than as many clones, because their number is written once.
+    /// Moves a value into a free slot, and returns an iterator over `holders_count` shared handles of it. This is
+    /// cheaper than as many clones, because their number is written once.
     ///
     /// ```
     /// use handover_event::Pool;
@@ -286,8 +286,7 @@ impl<T> Drop for FreeOnDrop<T> {
     }
 }
 
-/// Unique handle of a value in a [`Pool`], which may change the value. Dropping it drops the value and frees the
-/// slot.
+/// Unique handle of a value in a [`Pool`], for reading and changing it. Dropping it drops the value and frees the slot.
 pub struct PoolBox<T> {
     slot: NonNull<Slot<T>>,
 }
@@ -390,7 +389,7 @@ unsafe impl<T: Send + Sync> Send for PoolArc<T> {}
 unsafe impl<T: Send + Sync> Sync for PoolArc<T> {}
 
 impl<T> PoolArc<T> {
-    /// Returns the state of the slot.
+    /// Returns the word that holds the state of the slot.
     #[inline]
     fn word(&self) -> &AtomicU32 {
         // SAFETY: this holder keeps the slot in use, and so its chunk alive.
@@ -404,7 +403,7 @@ impl<T> PoolArc<T> {
         (self.word().load(Ordering::Relaxed) & STATE_MASK) + 1 - ONE_HANDLE
     }
 
-    /// Returns `true` if both refer to the same value in the same slot.
+    /// Returns `true` if both handles refer to the same value in the same slot.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         self.slot == other.slot
@@ -506,6 +505,6 @@ impl<T: fmt::Debug> fmt::Debug for PoolArc<T> {
 
 impl<T> fmt::Debug for Pool<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Pool({} slots of {})", self.slots.len(), self.slots_max)
+        write!(f, "Pool({} slots, at most {})", self.slots.len(), self.slots_max)
     }
 }

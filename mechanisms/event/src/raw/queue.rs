@@ -7,8 +7,8 @@ use std::collections::VecDeque;
 pub(crate) struct AnyQueue {
     /// Boxed `VecDeque` of the message type, or `()` if there is no queue.
     queue: Box<dyn Any + Send>,
-    /// Type id of the value in `queue`, copied from it because `Any` returns the id through a call, in two registers,
-    /// and comparing it at once reads it before both halves have reached the cache (5 ns).
+    /// Type id of the value in `queue`, copied to be compared without a call. `Any` returns the id through a call, in
+    /// two registers, and comparing it at once reads it before both halves have reached the cache (5 ns).
     type_id: TypeId,
 }
 
@@ -18,8 +18,8 @@ impl AnyQueue {
         Self::new(VecDeque::<M>::new())
     }
 
-    /// Creates a value without a queue.
-    pub(crate) fn without_type() -> Self {
+    /// Creates a value that contains no queue, in place of the queue of a removed machine.
+    pub(crate) fn without_queue() -> Self {
         Self::new(())
     }
 
@@ -57,7 +57,7 @@ mod tests {
         assert_eq!(queue.get::<u32>().map(VecDeque::len), Some(2));
         assert_eq!(queue.get_mut::<u32>().and_then(VecDeque::pop_front), Some(1));
         assert!(queue.get::<i32>().is_none() && queue.get_mut::<i32>().is_none());
-        let mut none = AnyQueue::without_type();
+        let mut none = AnyQueue::without_queue();
         assert!(none.get::<()>().is_none() && none.get_mut::<()>().is_none());
     }
 }

@@ -4,8 +4,8 @@ use rustix::io::Errno;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-/// Blocks `signals` for the calling thread and for threads that it starts afterwards, and opens a descriptor that
-/// reads them. The error holds the failed call and its error number.
+/// Blocks `signals` for the calling thread and for threads that it starts afterwards, and opens a descriptor from which
+/// they are read. The error holds the failed call and its error number.
 pub(crate) fn block_signals(signals: &[i32]) -> Result<OwnedFd, (&'static str, Errno)> {
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: sigemptyset initialises the whole set through the pointer, which is valid for writes.
@@ -47,7 +47,7 @@ pub(crate) fn read_signal(fd: &OwnedFd) -> Option<i32> {
     i32::try_from(info.ssi_signo).ok()
 }
 
-/// Returns the error number of a system call that has returned -1.
+/// Returns `Err` with the system call's name and error number if its result `answer` is negative.
 fn check(call: &'static str, answer: i32) -> Result<(), (&'static str, Errno)> {
     if answer < 0 {
         let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or_default();

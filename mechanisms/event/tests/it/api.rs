@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 const MS: Duration = Duration::from_millis(1);
 
+/// Returns the default configuration with this inbox.
 fn small(inbox_messages_max: u32, when_full: WhenFull) -> Config {
     Config { inbox_messages_max, when_full, ..Config::default() }
 }
@@ -477,7 +478,7 @@ impl Handler for Poster {
     }
 }
 
-/// Runs a group until nothing is left to do.
+/// Polls a group until a round handles nothing.
 fn settle(group: &mut Group) {
     while group.poll().expect("runs").handled > 0 {}
 }

@@ -199,7 +199,7 @@ fn every_message_of_a_soak_is_handled_refused_dropped_by_policy_or_returned() {
     assert_eq!(seen.dropped.load(Ordering::Relaxed), seen.sent(), "none is left, none went twice");
 }
 
-/// Handler that never runs dry: each message sends itself again.
+/// Handler that sends each message to itself again, so that its queue is never empty.
 fn endless(message: u32, cx: &mut Context<'_, u32>) {
     cx.send_quiet(message).expect("send a message");
 }

@@ -11,35 +11,36 @@ use std::thread;
 use std::time::Duration;
 
 /// Runs one test of this file in a child process, since limits and signal masks belong to a process.
-fn alone(test: &str) {
-    let this = std::env::current_exe().expect("this test");
-    let output = Command::new(this)
+fn run_in_child_process(test: &str) {
+    let executable = std::env::current_exe().expect("find this test's executable");
+    let output = Command::new(executable)
         .args(["--exact", &format!("faults::{test}"), "--nocapture", "--test-threads=1"])
         .env("HANDOVER_ALONE", test)
         .output()
-        .expect("a process");
-    let said = String::from_utf8_lossy(&output.stdout).into_owned()
+        .expect("start a child process");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned()
         + &String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
 }
 
-/// Returns `true` in the child process that [`alone`] started for `test`; otherwise runs that child.
-fn is_alone(test: &str) -> bool {
-    let is_alone = std::env::var("HANDOVER_ALONE").is_ok_and(|alone| alone == test);
-    if !is_alone {
-        alone(test);
+/// Returns `true` in the child process that [`run_in_child_process`] started for `test`; otherwise runs that child.
+fn is_child_process(test: &str) -> bool {
+    let is_child_process = std::env::var("HANDOVER_ALONE").is_ok_and(|name| name == test);
+    if !is_child_process {
+        run_in_child_process(test);
     }
-    is_alone
+    is_child_process
 }
 
+/// Lowers this process's limit on `resource` to `current`.
 fn limit(resource: Resource, current: u64) {
     let Rlimit { maximum, .. } = getrlimit(resource);
-    setrlimit(resource, Rlimit { current: Some(current), maximum }).expect("lowered");
+    setrlimit(resource, Rlimit { current: Some(current), maximum }).expect("lower the limit");
 }
 
 #[test]
 fn machine_is_returned_and_runs_if_no_thread_can_be_started() {
-    if !is_alone("machine_is_returned_and_runs_if_no_thread_can_be_started") {
+    if !is_child_process("machine_is_returned_and_runs_if_no_thread_can_be_started") {
         return;
     }
     let machine = Machine::new(handler(|(), cx| cx.stop()), Config::default()).expect("valid");
@@ -62,7 +63,7 @@ fn machine_is_returned_and_runs_if_no_thread_can_be_started() {
 
 #[test]
 fn machine_that_needs_a_descriptor_is_refused_if_there_is_none() {
-    if !is_alone("machine_that_needs_a_descriptor_is_refused_if_there_is_none") {
+    if !is_child_process("machine_that_needs_a_descriptor_is_refused_if_there_is_none") {
         return;
     }
     let (ours, _theirs) = UnixStream::pair().expect("a socket pair");
@@ -89,7 +90,7 @@ fn inbox_that_does_not_fit_into_memory_is_refused() {
 
 #[test]
 fn requested_signal_stops_a_machine_and_is_reported() {
-    if !is_alone("requested_signal_stops_a_machine_and_is_reported") {
+    if !is_child_process("requested_signal_stops_a_machine_and_is_reported") {
         return;
     }
     let signals = Signals::block(&[Signals::INT, Signals::TERM]).expect("blocked");

@@ -98,7 +98,7 @@ fn higher_verbosity_logs_more() {
     let log = Log::new(Verbosity::Verbose);
     tracing::subscriber::with_default(log.clone(), unhandled);
     assert_eq!(log.lines().len(), 3);
-    assert_eq!(log.lines()[2], "DEBUG handover_event::machine stops running");
+    assert_eq!(log.lines()[2], "DEBUG handover_event::machine the run ends");
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn end_of_a_run_is_logged_once_by_each_method_that_returns_it() {
         let log = Log::new(Verbosity::Verbose);
         let ended = tracing::subscriber::with_default(log.clone(), run);
         assert_eq!(ended, Some(EndReason::Stopped), "{method}");
-        assert_eq!(log.lines(), ["DEBUG handover_event::machine stops running"], "{method}");
+        assert_eq!(log.lines(), ["DEBUG handover_event::machine the run ends"], "{method}");
     }
 }
 

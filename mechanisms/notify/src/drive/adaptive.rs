@@ -122,6 +122,7 @@ impl<C: Deref<Target = NotifyCore>> Receiver<C> {
         self.waiting.stats()
     }
 
+    /// Waits when no notification is pending; returns `true` if notified before `deadline`.
     fn wait_until(&mut self, deadline: Deadline) -> bool {
         let scope = self.scope;
         self.waiting.wait(&self.core, deadline, |word, expected| match time_left(deadline) {

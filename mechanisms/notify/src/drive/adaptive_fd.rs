@@ -169,6 +169,7 @@ impl Receiver {
         }
     }
 
+    /// Waits when no notification is pending; returns `true` if notified before `deadline`.
     fn wait_until(&mut self, deadline: Deadline) -> bool {
         let Self { endpoints, waiting, unread_writes, .. } = self;
         let mut has_declared = false;

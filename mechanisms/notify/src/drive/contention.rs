@@ -15,18 +15,20 @@ use rustix::thread::sched_yield;
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::Mutex;
 
-/// Maximum number of yields between two ticks of the coarse clock for the tick to count as a long yield: with 4 ms a
-/// tick, yields of more than 60 µs.
+/// Maximum number of yields between two ticks of the coarse clock that still count as a long yield. With 4 ms a tick,
+/// each of them takes more than 60 µs.
 const YIELDS_PER_TICK_MAX: u32 = 64;
 /// Number of long yields in a row after which a thread asks whether other processes had the CPU. A tick of 1 to 10 ms
 /// each.
 const LONG_YIELDS_MIN: u32 = 8;
-/// Number of waits without yields after a detection, and its maximum; it doubles with each detection in a row.
+/// Number of waits without yields after the first detection of contention; it doubles with each further one in a row.
 const WAITS_MIN: u32 = 1024;
+/// Maximum number of waits without yields after a detection of contention.
 const WAITS_MAX: u32 = 1 << 16;
-/// Minimum and maximum time between two readings that are compared, in ns; a result is used for the minimum. Readings
+/// Minimum time between two readings that are compared, and the time for which the result is used, in ns. Readings
 /// take longer with more threads.
 const INTERVAL_NS_MIN: u64 = 30_000_000;
+/// Maximum time between two readings that are compared, in ns.
 const INTERVAL_NS_MAX: u64 = 500_000_000;
 /// Number of involuntary context switches of the process, per ms and CPU, from which on yielding pays despite other
 /// processes.
@@ -37,7 +39,7 @@ const SWITCHES_PER_MS_MAX: u64 = 16;
 struct CpuReading {
     at_ns: u64,
     cpu_ns: u64,
-    /// Involuntary switches, as those of a yield are.
+    /// Number of involuntary context switches, which include those of yields.
     switches: u64,
 }
 
@@ -51,8 +53,8 @@ impl CpuReading {
         }
     }
 
-    /// Returns `true` if sleeping pays: since `self` the process has left more than half a CPU of `cpus_count` to
-    /// others, and few of its threads have run between two time slices of theirs.
+    /// Returns `true` if sleeping pays more than yielding: since `self`, the process left more than half a CPU of
+    /// `cpus_count` to others, and had few involuntary context switches.
     fn shows_contention(self, now: Self, cpus_count: usize) -> bool {
         let cpus_count = cpus_count as u64;
         let elapsed_ns = now.at_ns.saturating_sub(self.at_ns);
@@ -63,19 +65,20 @@ impl CpuReading {
     }
 }
 
-/// Comparison of readings, which all threads of the process share.
+/// Last reading, and the result of the last comparison of two; all threads of the process share them.
 #[derive(Debug)]
 struct ProcessCheck {
     /// Reading that the next one is compared with.
     started: Option<CpuReading>,
-    /// Time of the last comparison, and its result.
+    /// Time of the last comparison in ns, and its result: `true` for contention.
     last: Option<(u64, bool)>,
 }
 
 static PROCESS_CHECK: Mutex<ProcessCheck> = Mutex::new(ProcessCheck { started: None, last: None });
 
 impl ProcessCheck {
-    /// Returns the result of a comparison that is at most [`INTERVAL_NS_MIN`] old; `None` if there is none yet.
+    /// Returns `true` if other processes contend for the CPUs; `None` if unknown. Compares two readings, unless the
+    /// last comparison is less than [`INTERVAL_NS_MIN`] old.
     fn result(
         &mut self,
         now_ns: u64,
@@ -107,7 +110,7 @@ impl ProcessCheck {
 /// to yield or to sleep.
 #[derive(Debug)]
 pub(super) struct ContentionDetector {
-    /// Number of yields since the last tick of the coarse clock during a yield.
+    /// Number of yields since the coarse clock last advanced during a yield.
     yields: u32,
     /// Number of long yields in a row.
     long_yields: u32,
@@ -132,7 +135,7 @@ impl ContentionDetector {
         false
     }
 
-    /// Yields, and records whether that took long.
+    /// Yields once, and records it if the coarse clock has advanced meanwhile.
     #[inline(always)]
     pub(super) fn yield_now(&mut self) {
         if cfg!(miri) {

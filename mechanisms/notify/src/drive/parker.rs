@@ -91,6 +91,7 @@ impl Unparker {
         }
     }
 
+    /// Wakes the receiver, which sleeps on `sleep_kind`.
     #[cold]
     fn wake(&self, sleep_kind: SleepObject, wake_elsewhere: impl FnOnce()) {
         stage::record_waking(self);
@@ -111,7 +112,7 @@ impl Unparker {
     }
 }
 
-/// Reason why the receiver is awake after [`Parker::park`].
+/// Reason why the receiver is awake after [`Parker::park`]: it did not sleep, a sender woke it, or its sleep ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ParkResult {
     /// The receiver did not sleep, because the condition was met when checked last.
@@ -134,9 +135,9 @@ pub enum ParkResult {
 #[derive(Debug)]
 pub struct Parker {
     waiting: WaitState,
-    /// Decides how often to yield before a sleep, by the results of earlier waits.
+    /// Policy for the number of yields before a sleep, by the results of earlier waits.
     yield_engine: SpinPolicy,
-    /// Prevents yields to other processes that compute.
+    /// Detector of other processes that would get the CPU by a yield, so that this thread sleeps instead.
     contention: ContentionDetector,
     /// `true` if recent waits completed while yielding: other threads need this CPU, so this one does not spin.
     is_yielding: bool,
@@ -150,7 +151,8 @@ pub struct Parker {
     expected_answer: AnswerSource,
 }
 
-/// CPU from which an answer is expected; the greatest value counts if several answers are.
+/// CPU from which an answer is expected, if known: this thread's or another. The greatest value counts if several
+/// answers are expected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum AnswerSource {
     /// No answer is expected, or its CPU is unknown.
@@ -161,18 +163,19 @@ enum AnswerSource {
     OtherCpu,
 }
 
-/// Number of polls in a row without a pause, which would take 20 to 60 ns: an answer that is sent at once arrives
-/// meanwhile.
+/// Number of polls in a row without a pause, during which an answer that is sent at once arrives. A pause would take
+/// 20 to 60 ns.
 const EAGER_POLLS: u32 = 128;
-/// Number of polls before a yield, if yielding has paid recently and the answer may come from another CPU: they take
-/// half the time of a switch to another thread and back. Suite event/serve with 10 and 100 clients, 2026-11: 0.17 and
-/// 0.19 µs a request, with 1024 the same, with a single poll 1.0 µs.
+/// Number of polls before a yield, if yielding has paid recently and the answer may come from another CPU. Together
+/// they take half the time of a switch to another thread and back. Suite event/serve with 10 and 100 clients, 2026-11:
+/// 0.17 and 0.19 µs a request, with 1024 the same, with a single poll 1.0 µs.
 const POLLS_BEFORE_YIELD: u32 = 512;
-/// Number of consecutive waits in which [`POLLS_BEFORE_YIELD`] polls found nothing, after which only one wait in
-/// [`WAITS_PER_POLL_PROBE`] polls so often, because the answer comes when other threads run. `hello5` with 10 and 100
-/// on two CPUs, 2026-11: 1.0 to 1.4 times as many messages. After 4 already, `hello4 100` lost a sixth; after 32,
-/// nothing that exceeds the noise.
+/// Number of consecutive waits with [`POLLS_BEFORE_YIELD`] polls in vain, after which only one wait in
+/// [`WAITS_PER_POLL_PROBE`] polls so often. The answer then comes when other threads run. `hello5` with 10 and 100 on
+/// two CPUs, 2026-11: 1.0 to 1.4 times as many messages. After 4 already, `hello4 100` lost a sixth; after 32, nothing
+/// that exceeds the noise.
 const POLLS_MISSED_MAX: u32 = 32;
+/// Number of waits of which one polls [`POLLS_BEFORE_YIELD`] times, once [`POLLS_MISSED_MAX`] waits did so in vain.
 const WAITS_PER_POLL_PROBE: u32 = 16;
 /// Number of waits of which one polls [`EAGER_POLLS`] times although yielding pays, to find out if polling pays
 /// again.
@@ -259,6 +262,7 @@ impl Parker {
         }
     }
 
+    /// Returns `true` if the receiver of `unparker` ran last on this thread's CPU; `false` also if that is unknown.
     fn is_on_this_cpu(&self, unparker: &Unparker) -> bool {
         // Relaxed: a hint.
         let there = unparker.cpu_plus_one.load(Ordering::Relaxed);
@@ -370,7 +374,7 @@ impl Parker {
         false
     }
 
-    /// Sleeps until a sender wakes `unparker` or `deadline_ns` (on CLOCK_MONOTONIC) has passed; does not sleep if
+    /// Sleeps until a sender unparks `unparker` or `deadline_ns` (on CLOCK_MONOTONIC) has passed; does not sleep if
     /// `poll` returns `true` once the sleep is declared.
     ///
     /// # Blocking
@@ -401,6 +405,7 @@ impl Parker {
         self.park_in(unparker, SleepObject::Elsewhere, poll, sleep)
     }
 
+    /// Declares a sleep on `sleep_kind`, polls once more, and calls `sleep` with the time if that finds nothing.
     fn park_in(
         &mut self,
         unparker: &Unparker,
@@ -442,7 +447,7 @@ impl Parker {
     }
 }
 
-/// Returns the number of involuntary context switches of this thread: it grows with a yield after
+/// Returns the number of involuntary context switches of this thread. It grows with a yield after
 /// which another thread ran, and not with one after which this thread ran on.
 fn involuntary_switches() -> u64 {
     usage::thread_usage().switches_involuntary

@@ -74,7 +74,7 @@ pub(crate) struct WaitState {
     sender_cpu: SenderCpu,
 }
 
-/// Time since which a receiver has been asleep, in ns on CLOCK_MONOTONIC.
+/// Time at which a receiver's sleep began, in ns on CLOCK_MONOTONIC.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SleepStart {
     since_ns: u64,
@@ -151,7 +151,7 @@ impl WaitState {
         true
     }
 
-    /// Records the sleep that a sender of `core` has interrupted.
+    /// Records a sleep of `core`'s receiver that the sender on `sender_cpu` has interrupted.
     fn record_sleep_end(&mut self, core: &NotifyCore, sender_cpu: SenderCpu, asleep: SleepStart) {
         // Relaxed: see NotifyCore::notify(). A time outside this sleep belongs to another sleep.
         let woken_at_ns = core.woken_at_ns.load(Ordering::Relaxed);
@@ -223,7 +223,7 @@ impl WaitState {
         true
     }
 
-    /// Returns the maximum number of polls of this wait, which end by the deadline.
+    /// Returns the maximum number of polls in this wait's spin, which fit into `left`; 0 if it should not spin.
     fn spins_planned(&mut self, left: Option<Duration>) -> u32 {
         match self.engine.plan_wait(self.shares_cpu()) {
             WaitPlan::Spin { spins_max } => spins_max.min(polls_until_deadline(left)),
@@ -235,7 +235,8 @@ impl WaitState {
         }
     }
 
-    /// Spins for as long as recent waits suggest; returns `true` if a notification was consumed.
+    /// Spins for as long as recent waits suggest; returns `true` as soon as a notification is consumed, otherwise
+    /// `false`.
     pub(crate) fn spin(&mut self, core: &NotifyCore, deadline: Deadline) -> bool {
         let spins_max = self.spins_planned(time_left(deadline));
         for spin in 1..=spins_max {
@@ -249,7 +250,8 @@ impl WaitState {
         false
     }
 
-    /// Returns `true` if the sender is known to need the CPU that this thread would spin on.
+    /// Returns `true` if the last sender ran on this thread's CPU or, if that is unknown, this thread may run on one
+    /// CPU only.
     fn shares_cpu(&self) -> bool {
         match (self.sender_cpu, current_cpu()) {
             (Some(sender_cpu), Some(this_cpu)) => sender_cpu == this_cpu,
@@ -260,7 +262,7 @@ impl WaitState {
     }
 }
 
-/// Returns the number of polls that fit into `left`, the time to the deadline; the maximum if there is none.
+/// Returns the number of polls that fit into `left`, the time to the deadline; `u32::MAX` without a deadline.
 fn polls_until_deadline(left: Option<Duration>) -> u32 {
     let Some(left) = left else { return u32::MAX };
     u32::try_from(left.as_nanos() * 1000 / u128::from(poll_ps())).unwrap_or(u32::MAX)

@@ -56,7 +56,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: of() mapped exactly this address and length, and no reference outlives `self`.
+        // SAFETY: map_file() mapped exactly this address and length, and no reference outlives `self`.
         let unmapped = unsafe { munmap(self.start.as_ptr(), self.bytes) };
         debug_assert_eq!(unmapped, Ok(()));
     }

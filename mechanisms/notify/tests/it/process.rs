@@ -41,7 +41,7 @@ fn partner_paths() -> Option<[String; 2]> {
     Some([first.to_owned(), second.to_owned()])
 }
 
-/// Notifies and waits in turn; one side starts.
+/// Notifies and waits in turn; begins with a notification if `starts` is `true`, otherwise with a wait.
 fn ping_pong(sender: &impl Notify, receiver: &mut impl Wait, starts: bool) {
     for round in 0..ROUNDS_COUNT {
         if starts {
@@ -92,7 +92,7 @@ fn two_processes_hand_over_through_a_mapped_adaptive_core() {
 const EMPTY: u32 = 0;
 const PENDING: u32 = 1;
 const SLEEPING: u32 = 2;
-/// Patience of these tests: a hundred times the single sleep of a receiver.
+/// Maximum time until a receiver is notified: a hundred times the single sleep of a receiver.
 const RECOVERY_MAX: Duration = Duration::from_secs(10);
 
 /// Waits until the word says that the receiver sleeps.
@@ -109,7 +109,7 @@ fn await_sleeper(file: &File) {
 
 /// Lets `peer` write into the core of a sleeping receiver, then lets another sender notify, and
 /// checks that the receiver wakes.
-fn is_notified_in_spite_of(peer: impl FnOnce(&File)) {
+fn assert_notified_despite(peer: impl FnOnce(&File)) {
     let (core, file) = MappedCore::<adaptive::NotifyCore>::create().expect("a memfd");
     let file = File::from(file);
     let (mut receiver, sender) = {
@@ -128,14 +128,14 @@ fn is_notified_in_spite_of(peer: impl FnOnce(&File)) {
 #[test]
 fn sender_killed_before_its_wake_does_not_block_the_others() {
     // Only the killed sender's exchange remains. The next sender finds it pending, and wakes no one.
-    is_notified_in_spite_of(|file| {
+    assert_notified_despite(|file| {
         file.write_all_at(&PENDING.to_ne_bytes(), 0).expect("the word");
     });
 }
 
 #[test]
 fn sleeper_whose_word_a_peer_empties_is_notified_by_the_next_sender() {
-    is_notified_in_spite_of(|file| {
+    assert_notified_despite(|file| {
         file.write_all_at(&EMPTY.to_ne_bytes(), 0).expect("the word");
         await_sleeper(file);
     });

@@ -2,8 +2,8 @@
 
 use super::TimerId;
 
-/// Time at which a timer must be checked. An entry is *stale* if its timer was cancelled or moved to an earlier
-/// deadline since, and *early* if the timer was postponed since; the timer's record determines which.
+/// Time at which a timer must be checked, with the timer's key. An entry is *stale* if its timer was cancelled or moved
+/// to an earlier deadline since, and *postponed* if the timer was; the timer's record determines which.
 ///
 /// Two words rather than three fields, so that it travels in two registers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,7 +24,7 @@ impl TimerEntry {
         Self { deadline_ns, key }
     }
 
-    /// Returns the handle of the timer; `None` for the placeholder entry.
+    /// Returns the handle of the timer; `None` for the key 0, which no timer has.
     #[inline]
     pub(super) fn id(self) -> Option<TimerId> {
         TimerId::from_key(self.key)

@@ -16,7 +16,7 @@ impl EntryHeap {
         self.0.len()
     }
 
-    /// Returns the earliest entry.
+    /// Returns the earliest entry; `None` if the heap is empty.
     pub(super) fn first(&self) -> Option<&TimerEntry> {
         self.0.first()
     }
@@ -35,7 +35,7 @@ impl EntryHeap {
         self.0[at] = entry;
     }
 
-    /// Removes and returns the earliest entry.
+    /// Removes and returns the earliest entry; `None` if the heap is empty.
     pub(super) fn pop(&mut self) -> Option<TimerEntry> {
         let last = self.0.pop()?;
         let Some(&first) = self.0.first() else { return Some(last) };
@@ -43,7 +43,7 @@ impl EntryHeap {
         Some(first)
     }
 
-    /// Removes the last element if `predicate` returns `true` for it.
+    /// Removes the last element if `predicate` returns `true` for it; returns `true` if it was removed.
     pub(super) fn pop_last_if(&mut self, predicate: impl FnOnce(TimerEntry) -> bool) -> bool {
         self.0.pop_if(|entry| predicate(*entry)).is_some()
     }

@@ -27,13 +27,14 @@ const LEVELS_COUNT: usize = u64::BITS.div_ceil(DIGIT_BITS) as usize;
 const BLOCK_ENTRIES: usize = 31;
 /// Number of entries in a cache line.
 const ENTRIES_PER_LINE: usize = 4;
-/// Maximum number of blocks of a slot whose entries are sorted; those of a larger slot move to lower levels.
+/// Maximum number of blocks of a slot whose entries are sorted at once; those of a larger slot move to lower levels
+/// first.
 const SORTED_BLOCKS_MAX: usize = 16;
 /// Maximum number of entries that [`WheelLevels::drain_first_slot`] takes from one slot.
 pub(super) const SORTED_ENTRIES_MAX: usize = SORTED_BLOCKS_MAX * BLOCK_ENTRIES;
-/// Number of blocks, besides the newest of each slot, that is accepted for any number of timers.
+/// Number of blocks, besides the newest of each slot, above which a wheel with few timers is crowded.
 const CROWDED_BLOCKS_MIN: usize = 8;
-/// Number of blocks to allocate in advance for every [`BLOCK_ENTRIES`] timers.
+/// Number of blocks to allocate in advance for every [`BLOCK_ENTRIES`] reserved timers.
 const RESERVED_BLOCKS_PER_FULL_BLOCK: usize = 4;
 /// Block index that stands for no block.
 const NO_BLOCK: u32 = u32::MAX;
@@ -52,7 +53,7 @@ impl Link {
     const NONE: Self = Self { block: NO_BLOCK, len: BLOCK_ENTRIES as u32 };
 }
 
-/// Entries of a slot, a link of the chain of the slot's blocks.
+/// Block of entries of a slot, in the chain of the slot's blocks.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 struct Block {
@@ -86,6 +87,7 @@ struct SweepPosition {
 pub(super) struct FirstSlot {
     /// Index of the slot's level.
     level: usize,
+    /// Index of the slot among those of all levels.
     slot: usize,
     /// Lower bound of the deadlines in the slot.
     pub(super) lowest_ns: u64,
@@ -108,7 +110,7 @@ pub(super) struct WheelLevels {
     /// Link to the newest block of each slot.
     slots: Vec<Link>,
     blocks: Vec<Block>,
-    /// Index of the first free block.
+    /// Index of the first block in the list of free blocks, or [`NO_BLOCK`].
     first_free: u32,
     /// Number of free blocks.
     free_count: usize,
@@ -176,7 +178,7 @@ impl WheelLevels {
         let slot = &mut self.slots[index];
         debug_assert!(
             slot.block != NO_BLOCK && slot.len > 0,
-            "take_newest() was called for an empty slot"
+            "remove_newest() was called for an empty slot"
         );
         slot.len -= 1;
     }
@@ -200,8 +202,8 @@ impl WheelLevels {
         })
     }
 
-    /// Empties the earliest slot. If it has few entries, appends them to `sorted`, unsorted, and returns 0; otherwise
-    /// moves them to lower levels and returns their number.
+    /// Appends the entries of the earliest slot to `sorted`, unsorted, and returns 0; if they are many, moves them to
+    /// lower levels instead, and returns their number. On level 0, leaves what exceeds [`SORTED_ENTRIES_MAX`].
     pub(super) fn drain_first_slot(
         &mut self,
         first: FirstSlot,
@@ -380,7 +382,7 @@ impl WheelLevels {
         std::iter::successors(block(self.slots[index]), move |(_, at)| block(at.next))
     }
 
-    /// Returns `true` if slot `index` has so few blocks that its entries are sorted at once.
+    /// Returns `true` if slot `index` has at most [`SORTED_BLOCKS_MAX`] blocks, whose entries are sorted at once.
     fn is_small(&self, index: usize) -> bool {
         self.chain(index).nth(SORTED_BLOCKS_MAX).is_none()
     }

@@ -69,7 +69,7 @@ struct ExtraData {
     period_ns: Option<NonZeroU64>,
 }
 
-/// Relation of an entry to its timer's record.
+/// State of an entry by its timer's record: valid (`Once` or `Periodic`), postponed or stale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EntryState {
     /// The timer is due at the entry's deadline, and is removed when it expires.
@@ -88,8 +88,8 @@ struct Record<T> {
     deadline_ns: u64,
     /// Payload of the timer; `None` if the record is vacant.
     payload: Option<T>,
-    /// Generation of the record, with the flag [`HAS_EXTRA`]; entries and handles of its present timer have the same
-    /// stamp.
+    /// Generation of the record, and the flag [`HAS_EXTRA`]; entries and handles of its present timer carry the
+    /// generation.
     stamp: u32,
 }
 
@@ -104,7 +104,7 @@ pub(super) struct TimerRecords<T> {
     /// Indices of vacant records. An array, so that starting many timers reads it in order instead of following a
     /// chain through memory.
     ///
-    /// Its length is that of `slots`; elements from `vacant_count` on are unused.
+    /// Its length is that of `records`; elements from `vacant_count` on are unused.
     vacant_indices: Vec<u32>,
     /// Number of vacant records.
     vacant_count: usize,
@@ -281,7 +281,7 @@ impl<T> TimerRecords<T> {
         }
     }
 
-    /// Returns the relation of `entry` to the record of its timer.
+    /// Returns the state of `entry` by the record of its timer.
     #[inline]
     pub(super) fn entry_state(&self, entry: TimerEntry) -> EntryState {
         let stamp = self.records[entry.index() as usize].stamp;

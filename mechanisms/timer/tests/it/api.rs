@@ -15,6 +15,7 @@ fn period(ns: u64) -> NonZeroU64 {
     NonZeroU64::new(ns).expect("not zero")
 }
 
+/// Returns the payloads of all timers that are due at `now_ns`, and ends them.
 fn due<T>(wheel: &mut Wheel<T>, now_ns: u64) -> Vec<T> {
     std::iter::from_fn(|| wheel.pop_due(now_ns)).map(|expired| expired.payload).collect()
 }

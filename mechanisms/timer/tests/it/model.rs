@@ -8,9 +8,10 @@ use std::num::NonZeroU64;
 
 const HOUR_NS: u64 = 3_600_000_000_000;
 const DAY_NS: u64 = 24 * HOUR_NS;
-/// Few enough that starts are refused now and then.
+/// Maximum number of timers, few enough that starts are refused now and then.
 const TIMERS_MAX: u32 = 300;
 
+/// Operation on the wheel, or passage of time.
 #[derive(Clone, Debug)]
 enum Step {
     Start {
@@ -73,7 +74,9 @@ fn any_step() -> impl Strategy<Value = Step> {
 /// Reference model of the wheel's promises.
 #[derive(Default)]
 struct Model {
+    /// Deadline and period of each running timer in ns, by key.
     timers: BTreeMap<u64, (u64, Option<u64>)>,
+    /// Deadline and key of each running timer.
     order: BTreeSet<(u64, u64)>,
 }
 
@@ -94,6 +97,7 @@ impl Model {
     }
 }
 
+/// Wheel and reference model, to which the same steps are applied and whose results are compared.
 struct Pair {
     wheel: Wheel<u64>,
     model: Model,
