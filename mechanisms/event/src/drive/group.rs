@@ -103,8 +103,8 @@ struct ServeResult {
     handled: u32,
     /// `true` if the machine has further messages to handle.
     has_more: bool,
-    /// Next deadline of the machine's timers; `None` without timers.
-    deadline_ns: Option<u64>,
+    /// `true` if the machine has timers.
+    has_timers: bool,
 }
 
 /// Machine of a group, whose handler type is erased.
@@ -119,6 +119,8 @@ trait AnyMember: Send {
         token: EpollToken,
         ready: Ready,
     ) -> ServeResult;
+    /// Returns the next deadline of the machine's timers; `None` without timers.
+    fn next_deadline_ns(&mut self) -> Option<u64>;
     /// Lets a sender that waits for space try again; returns `true` if senders wait.
     fn admit(&self) -> bool;
     /// Returns the number of messages in the inbox.
@@ -161,12 +163,10 @@ impl<H: Handler + Send + 'static> Member<H> {
         self.serve_result(handled, self.state.has_messages())
     }
 
-    /// Returns the result of serving the machine, to which it adds the machine's next deadline.
+    /// Returns the result of serving the machine, to which it adds whether the machine has timers.
     #[inline]
-    fn serve_result(&mut self, handled: u32, has_more: bool) -> ServeResult {
-        let wheel = &mut self.state.wheel;
-        let deadline_ns = if wheel.is_empty() { None } else { wheel.next_deadline_ns() };
-        ServeResult { handled, has_more, deadline_ns }
+    fn serve_result(&self, handled: u32, has_more: bool) -> ServeResult {
+        ServeResult { handled, has_more, has_timers: !self.state.wheel.is_empty() }
     }
 }
 
@@ -204,6 +204,10 @@ impl<H: Handler + Send + 'static> AnyMember for Member<H> {
     ) -> ServeResult {
         let handled = Member::handle_descriptor(self, thread, token, ready);
         self.serve_result(handled, !self.state.local.is_empty())
+    }
+
+    fn next_deadline_ns(&mut self) -> Option<u64> {
+        self.state.wheel.next_deadline_ns()
     }
 
     fn admit(&self) -> bool {
@@ -521,14 +525,16 @@ impl Group {
         if served.has_more {
             self.thread.enqueue(machine);
         }
-        if served.deadline_ns.is_some() || self.deadlines[machine as usize].is_some() {
-            self.set_deadline(machine, served.deadline_ns);
+        if served.has_timers || self.deadlines[machine as usize].is_some() {
+            self.update_deadline(machine);
         }
     }
 
-    /// Changes the next deadline of a machine in the group's wheel; `None` removes it.
+    /// Sets the next deadline of a machine in the group's wheel to that of the machine's own timers.
     #[inline(never)]
-    fn set_deadline(&mut self, machine: u32, deadline_ns: Option<u64>) {
+    fn update_deadline(&mut self, machine: u32) {
+        let member = self.members[machine as usize].as_mut();
+        let deadline_ns = member.and_then(|member| member.next_deadline_ns());
         let known = self.deadlines[machine as usize];
         if known.map(|known| known.at_ns) == deadline_ns {
             return;

@@ -42,7 +42,8 @@ pub(crate) struct ThreadState {
     run_queue: Option<(u32, u32)>,
 }
 
-/// Queue of messages to one machine from other machines of its group.
+/// Queue of messages to one machine from other machines of its group, on one cache line.
+#[repr(align(64))]
 pub(crate) struct LocalQueue {
     /// Queued messages; [`AnyQueue::without_queue`] once the machine is removed.
     pub(crate) queue: AnyQueue,

@@ -279,8 +279,11 @@ impl<T> Drop for FreeOnDrop<T> {
         // SAFETY: the slot belongs to this thread until its word says FREE, and keeps its chunk alive until then.
         let slot = unsafe { self.0.as_ref() };
         let chunk = slot.chunk;
+        // Relaxed: this thread is the only one that changes the state, and the pool's drop only sets the other bit.
+        let state = slot.word.load(Ordering::Relaxed) & STATE_MASK;
         // AcqRel: publishes the end of the value to the Acquire in is_free(), and pairs with the mark in Pool's drop.
-        if slot.word.fetch_and(ORPHAN_BIT, Ordering::AcqRel) & ORPHAN_BIT != 0 {
+        // A subtraction, since x86 has no single instruction that clears bits and returns the former ones.
+        if slot.word.fetch_sub(state, Ordering::AcqRel) & ORPHAN_BIT != 0 {
             Chunk::release_one(chunk);
         }
     }
