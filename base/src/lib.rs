@@ -8,6 +8,8 @@ mod debug;
 #[cfg(all(target_os = "linux", not(handover_portable)))]
 pub mod epoll;
 pub mod futex;
+#[cfg(handover_loom)]
+pub mod loom_support;
 mod os;
 pub mod prefetch;
 pub mod random;

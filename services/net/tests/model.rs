@@ -23,45 +23,30 @@
 //! `remove_remote_listener` that is relaxed (a connection is lost).
 #![cfg(handover_loom)]
 
+use handover_base::loom_support::{Futex, explore};
 use handover_base::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use handover_base::sync::{Arc, thread};
 use handover_net::Reservations;
 use handover_notify::StateWord;
 use handover_ring::{PushError, mpsc};
-use loom::sync::{Condvar, Mutex};
 
-/// Explores all executions with up to `preemptions_max` preemptions; one more with `HANDOVER_LONG`.
-fn model(preemptions_max: usize, run: impl Fn() + Send + Sync + 'static) {
-    let is_long = std::env::var_os("HANDOVER_LONG").is_some();
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(preemptions_max + usize::from(is_long));
-    builder.check(run);
-}
-
-/// Notification of a thread, with a model of the sleep: comparing the word and falling asleep are
-/// one step, as in the kernel.
+/// Notification of a thread that sleeps on a futex.
 #[derive(Default)]
 struct Wake {
     word: StateWord,
-    bucket: Mutex<()>,
-    sleeper: Condvar,
+    futex: Futex,
 }
 
 impl Wake {
     fn notify(&self) {
         if self.word.notify(None) {
-            let _bucket = self.bucket.lock().expect("never poisoned");
-            self.sleeper.notify_one();
+            self.futex.wake();
         }
     }
 
     fn sleep(&self) {
         let sleep = |word: &AtomicU32, expected| {
-            let bucket = self.bucket.lock().expect("never poisoned");
-            // Relaxed: the kernel's comparison gives no stronger guarantee.
-            if word.load(Ordering::Relaxed) == expected {
-                drop(self.sleeper.wait(bucket).expect("never poisoned"));
-            }
+            self.futex.wait(word, expected);
             true
         };
         assert!(self.word.sleep_until_notified(sleep).is_some(), "sleeps without a time limit");
@@ -160,17 +145,17 @@ fn hand_over_from_two(connections_max: usize, commands_max: u32) {
 
 #[test]
 fn connection_with_a_reservation_finds_a_slot() {
-    model(2, || hand_over_from_two(1, 2));
+    explore(2, || hand_over_from_two(1, 2));
 }
 
 #[test]
 fn refused_handover_gives_its_reservation_back() {
-    model(2, || hand_over_from_two(3, 1));
+    explore(2, || hand_over_from_two(3, 1));
 }
 
 #[test]
 fn slot_that_becomes_free_is_given_to_one_of_two() {
-    model(3, || {
+    explore(3, || {
         let reservations = Arc::new(Reservations::new(0, 2));
         assert!(!reservations.publish_open_count(2));
         let other = thread::spawn({
@@ -186,7 +171,7 @@ fn slot_that_becomes_free_is_given_to_one_of_two() {
 
 #[test]
 fn waiting_listener_is_woken_for_a_slot() {
-    model(3, || {
+    explore(3, || {
         let (inbox, _commands) = Inbox::new(2, 2);
         assert!(inbox.reservations.try_reserve_slot());
         assert!(!inbox.reservations.publish_open_count(1));
@@ -221,7 +206,7 @@ fn waiting_listener_is_woken_for_a_slot() {
 
 #[test]
 fn bytes_that_fit_are_accepted_beside_bytes_that_do_not() {
-    model(3, || {
+    explore(3, || {
         let reservations = Arc::new(Reservations::new(10, 0));
         assert!(reservations.try_reserve_bytes(4));
         let small = thread::spawn({
@@ -247,7 +232,7 @@ fn bytes_that_fit_are_accepted_beside_bytes_that_do_not() {
 
 #[test]
 fn stopped_thread_ends_after_the_last_handover() {
-    model(2, || {
+    explore(2, || {
         let (inbox, mut commands) = Inbox::new(2, 2);
         inbox.reservations.add_remote_listener();
         let listener = thread::spawn({

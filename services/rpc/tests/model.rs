@@ -22,17 +22,10 @@
 //! relaxed or has no fence; `take_all` that is relaxed; `request_stop` that is announced before it is set.
 #![cfg(handover_loom)]
 
+use handover_base::loom_support::explore;
 use handover_base::sync::{Arc, thread};
 use handover_rpc::{Mailbox, PostError, ReceiverState};
 use loom::sync::{Condvar, Mutex};
-
-/// Explores all executions with up to `preemptions_max` preemptions; one more with `HANDOVER_LONG`.
-fn model(preemptions_max: usize, run: impl Fn() + Send + Sync + 'static) {
-    let is_long = std::env::var_os("HANDOVER_LONG").is_some();
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(preemptions_max + usize::from(is_long));
-    builder.check(run);
-}
 
 /// Number of writes to an eventfd that ends the sleep of the thread that waits for it.
 #[derive(Default)]
@@ -120,7 +113,7 @@ impl Endpoint {
 
 #[test]
 fn answer_and_post_wake_a_sleeping_thread() {
-    model(2, || {
+    explore(2, || {
         let inbox = Inbox::new();
         let first = thread::spawn({
             let inbox = Arc::clone(&inbox);
@@ -143,7 +136,7 @@ fn answer_and_post_wake_a_sleeping_thread() {
 
 #[test]
 fn concurrent_stop_and_answer_end_a_sleep() {
-    model(2, || {
+    explore(2, || {
         let inbox = Inbox::new();
         let stopper = thread::spawn({
             let inbox = Arc::clone(&inbox);
@@ -162,7 +155,7 @@ fn concurrent_stop_and_answer_end_a_sleep() {
 
 #[test]
 fn second_stop_is_merged_with_the_first_or_ends_another_sleep() {
-    model(3, || {
+    explore(3, || {
         let inbox = Inbox::new();
         let stopper = thread::spawn({
             let inbox = Arc::clone(&inbox);
@@ -183,7 +176,7 @@ fn second_stop_is_merged_with_the_first_or_ends_another_sleep() {
 
 #[test]
 fn posts_beyond_the_limit_are_refused_and_others_taken() {
-    model(2, || {
+    explore(2, || {
         let inbox = Inbox::new();
         let senders = [1, 2].map(|post| {
             let inbox = Arc::clone(&inbox);
@@ -206,7 +199,7 @@ fn posts_beyond_the_limit_are_refused_and_others_taken() {
 
 #[test]
 fn each_post_is_taken_returned_by_the_close_or_refused() {
-    model(2, || {
+    explore(2, || {
         let inbox = Inbox::new();
         let senders = [2, 1].map(|posts_count| {
             let inbox = Arc::clone(&inbox);
@@ -227,7 +220,7 @@ fn each_post_is_taken_returned_by_the_close_or_refused() {
 
 #[test]
 fn post_after_the_close_is_taken_once_the_inbox_is_open_again() {
-    model(3, || {
+    explore(3, || {
         let inbox = Inbox::new();
         let sender = thread::spawn({
             let inbox = Arc::clone(&inbox);

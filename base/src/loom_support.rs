@@ -1,0 +1,79 @@
+//! Parts of the crates' loom models: a bounded exploration, a futex, and an executor of one future.
+
+use crate::sync::atomic::{AtomicU32, Ordering};
+use core::future::Future;
+use core::pin::pin;
+use core::task::{Context, Poll, Waker};
+use loom::sync::{Condvar, Mutex};
+use std::sync::Arc;
+use std::task::Wake;
+
+/// Runs `run` in all executions with up to `preemptions_max` preemptions; one more with `HANDOVER_LONG`.
+pub fn explore(preemptions_max: usize, run: impl Fn() + Send + Sync + 'static) {
+    let is_long = std::env::var_os("HANDOVER_LONG").is_some();
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions_max + usize::from(is_long));
+    builder.check(run);
+}
+
+/// Model of a futex: its lock makes comparing and falling asleep one step, as the kernel's bucket lock does. A wake
+/// ends the sleep of a current sleeper, and has no effect on a later one.
+#[derive(Debug, Default)]
+pub struct Futex {
+    bucket: Mutex<()>,
+    sleeper: Condvar,
+}
+
+impl Futex {
+    /// Sleeps until [`wake`](Self::wake) is called, if `word` has the value `expected`.
+    pub fn wait(&self, word: &AtomicU32, expected: u32) {
+        let bucket = self.bucket.lock().expect("never poisoned");
+        // Relaxed: the kernel's comparison gives no stronger guarantee.
+        if word.load(Ordering::Relaxed) == expected {
+            drop(self.sleeper.wait(bucket).expect("never poisoned"));
+        }
+    }
+
+    /// Wakes one thread that sleeps in [`wait`](Self::wait).
+    pub fn wake(&self) {
+        let _bucket = self.bucket.lock().expect("never poisoned");
+        self.sleeper.notify_one();
+    }
+}
+
+/// Waker of a thread that runs a future, with a token that stays until the thread consumes it.
+#[derive(Default)]
+struct Token {
+    is_set: Mutex<bool>,
+    set: Condvar,
+}
+
+impl Wake for Token {
+    fn wake(self: Arc<Self>) {
+        *self.is_set.lock().expect("never poisoned") = true;
+        self.set.notify_one();
+    }
+}
+
+impl Token {
+    fn consume(&self) {
+        let mut is_set = self.is_set.lock().expect("never poisoned");
+        while !*is_set {
+            is_set = self.set.wait(is_set).expect("never poisoned");
+        }
+        *is_set = false;
+    }
+}
+
+/// Runs a future to its end; loom reports a deadlock if its waker is not called.
+pub fn block_on<F: Future>(future: F) -> F::Output {
+    let token = Arc::new(Token::default());
+    let waker = Waker::from(Arc::clone(&token));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => token.consume(),
+        }
+    }
+}
