@@ -13,6 +13,7 @@ mod page;
 mod pipelined;
 pub(crate) mod relay;
 mod served;
+mod shared_copy;
 mod signature;
 pub(crate) mod socket;
 pub(crate) mod transfer;
@@ -53,6 +54,7 @@ pub const BENCHES: &[Bench] = benches! {
     one floor "aws-lc": signature::Signing;
     one floor "aws-lc": signature::KeyAgreement;
     one floor "libc": memory::Memcpy;
+    many floor "libc" Spin: Relay<shared_copy::SharedCopy>;
     one floor "hardware": transfer::StreamingCopy;
     many floor "kernel": transfer::ProcessCopy<false>;
     many floor "kernel": transfer::ProcessCopy<true>;

@@ -17,17 +17,17 @@ const END: u64 = u64::MAX;
 /// A word alone on a pair of cache lines, so that neither adjacent data nor a prefetcher disturbs it.
 #[derive(FromZeros)]
 #[repr(C, align(128))]
-struct LineWord(AtomicU64);
+pub(super) struct LineWord(AtomicU64);
 
 impl LineWord {
-    fn publish(&self, value: u64) {
+    pub(super) fn publish(&self, value: u64) {
         // Release: publishes what was done before to the Acquire in wait().
         self.0.store(value, Ordering::Release);
     }
 
     /// Polls the word until `is_next(value)` returns `true`; returns the value.
     #[inline(always)]
-    fn wait(&self, pause: PollPause, is_next: impl Fn(u64) -> bool) -> u64 {
+    pub(super) fn wait(&self, pause: PollPause, is_next: impl Fn(u64) -> bool) -> u64 {
         // Acquire: pairs with the Release in publish().
         pause.poll_until_some(|| {
             Some(self.0.load(Ordering::Acquire)).filter(|value| is_next(*value))

@@ -49,26 +49,45 @@ impl Mapping {
     }
 
     pub(crate) fn byte_at(&self, at: usize) -> u8 {
+        let mut byte = [0];
+        self.read(at, &mut byte);
+        byte[0]
+    }
+
+    /// Copies the bytes from offset `at` on out of the mapping. The caller ensures that no other participant writes them
+    /// meanwhile.
+    #[inline]
+    pub(crate) fn read(&self, at: usize, to: &mut [u8]) {
+        let from = self.range(at, to.len());
+        // SAFETY: range() has checked the bounds, `to` is borrowed mutably and is not part of the mapping, of which no
+        // references exist; the caller ensures that nothing writes the range.
+        unsafe { from.copy_to_nonoverlapping(to.as_mut_ptr(), to.len()) };
+    }
+
+    /// Copies bytes to offset `at` of the mapping. The caller ensures that no other participant accesses that range
+    /// meanwhile.
+    #[inline]
+    pub(crate) fn write(&self, at: usize, from: &[u8]) {
+        let to = self.range(at, from.len());
+        // SAFETY: as in read(); the caller ensures that nothing else accesses the range.
+        unsafe { to.copy_from_nonoverlapping(from.as_ptr(), from.len()) };
+    }
+
+    /// Returns the address of the range of `bytes` bytes at offset `at`.
+    fn range(&self, at: usize, bytes: usize) -> *mut u8 {
         assert!(
-            at < self.bytes,
-            "byte {at} is beyond the end of a mapping of {} bytes",
+            at.checked_add(bytes).is_some_and(|end| end <= self.bytes),
+            "{bytes} bytes at offset {at} extend beyond the end of a mapping of {} bytes",
             self.bytes
         );
-        // SAFETY: the assert above checks the bounds; the callers read only after the writer has
-        // signalled its end.
-        unsafe { self.start.as_ptr().wrapping_add(at).read_volatile() }
+        self.start.as_ptr().wrapping_add(at)
     }
 
     /// Copies `bytes` bytes at offset `at` to the same offset of the mapping `to`, with non-temporal stores.
     /// The caller ensures that no other copy writes the range and that nothing writes the source.
     pub(crate) fn stream_to(&self, to: &Mapping, at: usize, bytes: usize) {
-        let end = at.checked_add(bytes);
-        assert!(
-            end.is_some_and(|end| end <= self.bytes.min(to.bytes)),
-            "{bytes} bytes at offset {at} extend beyond the end of the mapping"
-        );
-        let (from, to) = (self.start.as_ptr().wrapping_add(at), to.start.as_ptr().wrapping_add(at));
-        // SAFETY: the assert above checks the bounds of both mappings; nothing writes the source of
+        let (from, to) = (self.range(at, bytes), to.range(at, bytes));
+        // SAFETY: range() has checked the bounds of both mappings; nothing writes the source of
         // a copy, and the caller is the only one that accesses this range of the target.
         unsafe { super::bulk::copy_streaming_range(StoreWidth::widest(), from, to, bytes) };
     }

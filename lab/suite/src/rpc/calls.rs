@@ -143,7 +143,7 @@ pub(super) trait Payload: Args + Send + Sync + 'static {
 
 impl Payload for SharedPayload {
     const SPECS: &'static [Declared] = specs! {
-        VIA_SM WAITS_SPINNING: "rpc/payload", "floor/memcpy".batched(),
+        VIA_SM WAITS_SPINNING: "rpc/payload", "floor/shared-copy".batched(),
             "call with size_bytes as argument and as result through shared memory, both sides spinning";
     };
 
