@@ -68,6 +68,8 @@ enum Command {
     Report(ReportArgs),
     /// List the stored runs
     Runs(RunsArgs),
+    /// Show the stored runs in a browser: list, reports, comparisons and histories
+    Serve(commands::serve::ServeArgs),
     /// Add a name to a run, or remove it
     Tag(commands::names::TagArgs),
     /// Delete runs
@@ -408,6 +410,7 @@ fn dispatch(app: App) -> anyhow::Result<()> {
         Command::Show(show) => commands::stored::show(&show, &mut out)?,
         Command::Report(report) => commands::stored::report(&report, &mut out)?,
         Command::Runs(runs) => commands::stored::runs(&runs, &mut out)?,
+        Command::Serve(args) => commands::serve::serve(&args, &mut out)?,
         Command::Tag(args) => commands::names::tag(&args, &mut out)?,
         Command::Delete(args) => commands::names::delete(&args, &mut out)?,
         Command::Vacuum(args) => commands::names::vacuum(&args, &mut out)?,

@@ -15,6 +15,7 @@ pub mod plot;
 mod pool;
 pub mod prove;
 pub mod run;
+pub mod serve;
 pub mod stored;
 pub mod sweep;
 pub mod time;

@@ -21,7 +21,7 @@ mod bitmap;
 mod paint;
 
 pub use axis::{Axis, AxisName, Quantity};
-pub(crate) use paint::escape;
+pub use paint::escape;
 
 use axis::{AxisKind, DataRange, Scale};
 use bitmap::Bitmap;

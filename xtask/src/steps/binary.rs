@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -146,11 +147,23 @@ impl LadderRun {
         self.folder.join("report.html")
     }
 
+    /// Returns the path of the store that the run wrote.
+    fn store_path(&self) -> PathBuf {
+        self.folder.join(STORE_FILE_NAME)
+    }
+
+    /// Starts `handover serve` for the store; its standard output is piped.
+    pub fn start_server(&self) -> Result<Child> {
+        let mut command = Command::new(&self.binary);
+        command.args(["serve", "--db"]).arg(self.store_path()).stdout(Stdio::piped());
+        command.spawn().context("cannot start `handover serve`")
+    }
+
     /// Returns the ids of all figures of the stored run.
     pub fn figure_ids(&self) -> Result<BTreeSet<String>> {
-        let store = self.folder.join(STORE_FILE_NAME);
-        let show =
-            CommandLine::program(&self.binary).args(["show", "--json", "--db"]).args([store]);
+        let show = CommandLine::program(&self.binary)
+            .args(["show", "--json", "--db"])
+            .args([self.store_path()]);
         let document: Document = serde_json::from_str(&show.capture_stdout()?)
             .context("cannot parse the output of `handover show --json`")?;
         Ok(document.records.into_iter().map(|one| one.id).collect())

@@ -4,10 +4,12 @@
 mod driver;
 
 use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
+use std::process::Child;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 
 use super::binary;
@@ -76,7 +78,44 @@ pub fn test_in_chromium(context: &mut TestContext) -> Result<()> {
         rows(&page.dom).count(),
         ids.len()
     );
-    check_interaction(&ladder.report_path(), &context.temporary.join("driven"))
+    let browser = driver::BrowserPage::start(&driven_options(), &context.temporary.join("driven"))?;
+    let mut server = ladder.start_server()?;
+    let checked = check_served_pages(&browser, &mut server);
+    server.kill()?;
+    server.wait()?;
+    checked?;
+    // Last, as it disables scripts.
+    check_interaction(&browser, &ladder.report_path())
+}
+
+/// Returns the browser options for pages that are interacted with, which virtual time would disturb.
+fn driven_options() -> Vec<&'static str> {
+    OPTIONS.into_iter().filter(|it| !it.starts_with("--virtual-time")).collect()
+}
+
+/// Opens the address that `handover serve` prints, and follows the link to the report of the only run.
+fn check_served_pages(browser: &driver::BrowserPage, server: &mut Child) -> Result<()> {
+    let output = server.stdout.take().context("the output of `handover serve` is not piped")?;
+    let mut address = String::new();
+    BufReader::new(output).read_line(&mut address)?;
+    browser.open(address.trim_end())?;
+    check_script(
+        browser,
+        "the list has one run, and the address no token",
+        "return document.querySelectorAll('tbody tr').length === 1 && !location.search.includes('token')",
+    )?;
+    browser.click("tbody a")?;
+    check_script(
+        browser,
+        "the link opens the report, whose script and style are applied",
+        "return document.querySelectorAll('tr[data-figure]').length > 5
+             && document.documentElement.classList.contains('with-script')
+             && getComputedStyle(document.body).backgroundColor !== 'rgba(0, 0, 0, 0)'",
+    )?;
+    let console = browser.take_console_messages()?;
+    ensure!(console.is_empty(), "the browser console is not empty:\n{}", console.join("\n"));
+    println!("the served list opens, and its link the report");
+    Ok(())
 }
 
 /// Runs a script that checks the condition `what` in the page; returns an error unless it returns `true`.
@@ -87,15 +126,11 @@ fn check_script(browser: &driver::BrowserPage, what: &str, script: &str) -> Resu
 }
 
 /// Clicks and types in the page, and checks that the page reacts as expected.
-fn check_interaction(report: &Path, profile: &Path) -> Result<()> {
-    // Virtual time would disturb a page that is interacted with.
-    let options: Vec<&str> =
-        OPTIONS.into_iter().filter(|it| !it.starts_with("--virtual-time")).collect();
-    let browser = driver::BrowserPage::start(&options, profile)?;
+fn check_interaction(browser: &driver::BrowserPage, report: &Path) -> Result<()> {
     let began = Instant::now();
     browser.open(&format!("file://{}", report.display()))?;
     println!("the page opens in {} ms", began.elapsed().as_millis());
-    let is = |what: &str, script: &str| check_script(&browser, what, script);
+    let is = |what: &str, script: &str| check_script(browser, what, script);
     is("no dialog is open at first", "return !document.querySelector('dialog').open")?;
     browser.click("section[aria-labelledby=ladder] figure.wide svg text.name")?;
     is(
@@ -134,7 +169,7 @@ fn check_interaction(report: &Path, profile: &Path) -> Result<()> {
     let before = browser.run(paper)?;
     browser.click("header .tools button")?;
     ensure!(browser.run(paper)? != before, "the theme button does not change the page's colour");
-    check_other_media(&browser, report)?;
+    check_other_media(browser, report)?;
     let console = browser.take_console_messages()?;
     ensure!(console.is_empty(), "the browser console is not empty:\n{}", console.join("\n"));
     println!(

@@ -183,7 +183,7 @@ impl<E: Element> Iterator for Elements<'_, E> {
 
     #[inline(always)]
     fn next(&mut self) -> Option<E> {
-        self.chunks.next().map(E::of)
+        self.chunks.next().map(E::from_bytes)
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {

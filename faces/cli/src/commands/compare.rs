@@ -172,7 +172,7 @@ fn sides(args: &CompareArgs) -> anyhow::Result<[NamedSide; 2]> {
     let (a, b) = match (&args.baseline, args.words.as_slice()) {
         (Some(a), [b]) => (a, b.as_str()),
         (Some(a), []) => {
-            let baseline = (a.clone(), side(a, &args.db, &mut None)?);
+            let baseline = (a.clone(), load_side(a, &args.db, &mut None)?);
             let last = last_group(a, &stored::open_existing(&args.db)?)?;
             return Ok([baseline, last]);
         }

@@ -9,7 +9,7 @@ use clap::Args;
 use handover_program::{console, files};
 use handover_record::{Record, Unit, WarningCode};
 use handover_report::history::{History, RunFigure};
-use handover_store::StoredFigure;
+use handover_store::{Store, StoredFigure};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::PathBuf;
@@ -49,14 +49,8 @@ pub fn history(args: &HistoryArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         check_writable(svg, "--svg")?;
     }
     let store = stored::open_existing(&args.db)?;
-    let contender = store
-        .resolve_contender(&args.id, args.contender.as_deref())
-        .map_err(stored::usage_error)?;
-    let figures = select_figures(store.figures(&args.id, &contender)?, args.host.as_deref())?;
-    let mut names: BTreeMap<String, Vec<String>> =
-        store.runs()?.into_iter().map(|run| (run.id, run.tags)).collect();
-    let names_of = |run: &str| names.remove(run).unwrap_or_default();
-    let history = history_of_figures(&args.id, &contender, figures, args.last, names_of);
+    let (contender, host) = (args.contender.as_deref(), args.host.as_deref());
+    let history = load_history(&store, &args.id, contender, host, args.last)?;
     if let Some(svg) = &args.svg {
         files::replace_file(svg, history.chart().to_standalone_svg())
             .with_context(|| format!("cannot write {}", svg.display()))?;
@@ -67,6 +61,22 @@ pub fn history(args: &HistoryArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     }
     let drawn = history.render_text(console::output_width(), console::output_style(false));
     Ok(out.write_all(drawn.as_bytes())?)
+}
+
+/// Returns the history of a figure over the stored runs, as [`HistoryArgs`] selects them.
+pub(super) fn load_history(
+    store: &Store,
+    id: &str,
+    contender: Option<&str>,
+    host: Option<&str>,
+    last: Option<u32>,
+) -> anyhow::Result<History> {
+    let contender = store.resolve_contender(id, contender).map_err(stored::usage_error)?;
+    let figures = select_figures(store.figures(id, &contender)?, host)?;
+    let mut names: BTreeMap<String, Vec<String>> =
+        store.runs()?.into_iter().map(|run| (run.id, run.tags)).collect();
+    let names_of = |run: &str| names.remove(run).unwrap_or_default();
+    Ok(history_of_figures(id, &contender, figures, last, names_of))
 }
 
 /// Removes the figures of smoke runs; if `host` is `Some`, moves that machine's figures to the end.

@@ -68,11 +68,7 @@ pub fn show(args: &ShowArgs, out: &mut dyn Write) -> anyhow::Result<()> {
 
 /// Writes the report page of a run, with other runs for comparison. Several runs of one name are shown as one.
 pub fn report(args: &ReportArgs, out: &mut dyn Write) -> anyhow::Result<()> {
-    let store = open_existing(&args.db)?;
-    let mut runs = named_runs(&store, &args.runs)?;
-    let Some((first, others)) = runs.split_first_mut() else { return Ok(()) };
-    prepare_for_display(&store, &mut first.document)?;
-    let page = handover_report::render_html_with_other_runs(first, others);
+    let page = render_report(&open_existing(&args.db)?, &args.runs)?;
     let named = args.output.display();
     files::replace_file(&args.output, &page).map_err(|error| {
         to_usage_error(format!(
@@ -80,6 +76,14 @@ pub fn report(args: &ReportArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         ))
     })?;
     Ok(writeln!(out, "the page is {named}")?)
+}
+
+/// Renders the report page of the first selected run, with the others for comparison.
+pub(super) fn render_report(store: &Store, selectors: &[String]) -> anyhow::Result<String> {
+    let mut runs = named_runs(store, selectors)?;
+    let Some((first, others)) = runs.split_first_mut() else { return Ok(String::new()) };
+    prepare_for_display(store, &mut first.document)?;
+    Ok(handover_report::render_html_with_other_runs(first, others))
 }
 
 /// Returns the selected runs, each once; those with a selected name are pooled into one, and have that name.
@@ -104,7 +108,7 @@ fn named_runs(store: &Store, selectors: &[String]) -> anyhow::Result<Vec<NamedRu
 }
 
 /// Returns the selected runs, each once; a name selects all runs that have it.
-fn load_selected(store: &Store, runs: &[String]) -> anyhow::Result<Vec<Document>> {
+pub(super) fn load_selected(store: &Store, runs: &[String]) -> anyhow::Result<Vec<Document>> {
     let ids = store.all_matching_ids(runs).map_err(usage_error)?;
     ids.iter().map(|id| store.load_run(id)).collect::<Result<_, _>>().map_err(usage_error)
 }
@@ -159,17 +163,7 @@ pub fn runs(args: &RunsArgs, out: &mut dyn Write) -> anyhow::Result<()> {
 fn runs_table(rows: &[RunRow]) -> String {
     let mut cells =
         vec![["run", "began", "profile", "figures", "host", "names", "command"].map(String::from)];
-    for row in rows {
-        let began = jiff::Timestamp::from_nanosecond(i128::from(row.started_unix_ns))
-            .map_or_else(|_| "unknown".into(), |it| it.strftime("%Y-%m-%d %H:%M:%SZ").to_string());
-        let unfinished = if row.complete { "" } else { " (not complete)" };
-        // A store of an earlier version may have names with terminal control sequences.
-        let [id, profile, host, names, command] =
-            [&row.id, &row.profile, &row.host, &row.tags.join(" "), &command_line(row)]
-                .map(|text| escape_control_characters(text));
-        let figures = format!("{}{unfinished}", row.records_count);
-        cells.push([id, began, profile, figures, host, names, command]);
-    }
+    cells.extend(rows.iter().map(run_cells));
     let width = |column: usize| cells.iter().map(|row| row[column].chars().count()).max();
     let widths: Vec<usize> = (0..cells[0].len()).map(|column| width(column).unwrap_or(0)).collect();
     let mut table = String::new();
@@ -180,6 +174,19 @@ fn runs_table(rows: &[RunRow]) -> String {
         table.push('\n');
     }
     table
+}
+
+/// Returns the cells of a run's row: id, time of its start, profile, number of figures, host, names and command.
+pub(super) fn run_cells(row: &RunRow) -> [String; 7] {
+    let began = jiff::Timestamp::from_nanosecond(i128::from(row.started_unix_ns))
+        .map_or_else(|_| "unknown".into(), |it| it.strftime("%Y-%m-%d %H:%M:%SZ").to_string());
+    let unfinished = if row.complete { "" } else { " (not complete)" };
+    // A store of an earlier version may have names with terminal control sequences.
+    let [id, profile, host, names, command] =
+        [&row.id, &row.profile, &row.host, &row.tags.join(" "), &command_line(row)]
+            .map(|text| escape_control_characters(text));
+    let figures = format!("{}{unfinished}", row.records_count);
+    [id, began, profile, figures, host, names, command]
 }
 
 /// Returns the command line of a run, without the folder of the program.

@@ -22,6 +22,7 @@ const LISTED: &[&str] = &[
     "show",
     "report",
     "runs",
+    "serve",
     "tag",
     "delete",
     "vacuum",

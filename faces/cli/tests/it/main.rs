@@ -16,6 +16,7 @@ mod hello;
 mod margo;
 mod refusals;
 mod sched;
+mod serve;
 mod terminal;
 mod trace;
 mod trace_record;

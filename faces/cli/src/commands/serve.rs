@@ -1,0 +1,281 @@
+//! `handover serve`: pages of the stored runs, for a browser on this machine.
+
+mod http;
+
+use self::http::{Request, Response};
+use crate::app::StoreOption;
+use crate::commands::{history, stored};
+use crate::exit::to_usage_error;
+use anyhow::Context;
+use clap::Args;
+use handover_program::console;
+use handover_report::compare::{self, Rules};
+use handover_report::{Style, svg};
+use handover_store::{RunRow, Store};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::rand::{GetRandomFlags, getrandom};
+use std::io::{ErrorKind, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, SystemTime};
+
+/// Arguments of `handover serve`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The pages are a list of the runs, the report of each run, which is loaded again while the run is \
+still measuring, comparisons, and the history of a figure. Whoever has the address printed at the start, with its \
+token, can read all runs. The command ends on SIGINT or SIGTERM."
+)]
+pub struct ServeArgs {
+    /// Loopback address and port to listen on; port 0 selects a free port
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
+    listen: SocketAddr,
+    /// Allow the pages to name and delete runs
+    #[arg(long)]
+    writable: bool,
+    #[command(flatten)]
+    db: StoreOption,
+}
+
+/// Maximum number of connections at a time; further ones are closed at once.
+const CONNECTIONS_MAX: usize = 32;
+/// Maximum time in ns for which the loop sleeps until it checks for a signal.
+const POLL_NS: i64 = 200_000_000;
+/// Age up to which an unfinished run counts as still measuring.
+const LIVE_AGE_MAX: Duration = Duration::from_secs(3600);
+/// Width of text tables, in characters.
+const TABLE_WIDTH: usize = 120;
+const TABLE_STYLE: Style = Style { color: false, unicode: true, all: false };
+
+pub fn serve(args: &ServeArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+    if !args.listen.ip().is_loopback() {
+        return Err(to_usage_error(format!(
+            "--listen {}: not a loopback address, and the pages are not encrypted; listen on 127.0.0.1, and reach it \
+             from another machine through `ssh -L`",
+            args.listen
+        )));
+    }
+    drop(stored::open_existing(&args.db)?);
+    let listener = TcpListener::bind(args.listen)
+        .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
+        .map_err(|error| {
+            to_usage_error(format!("--listen {}: {error}; select another port", args.listen))
+        })?;
+    let address = listener.local_addr()?;
+    let site = Site {
+        db: &args.db,
+        is_writable: args.writable,
+        token: new_token().context("cannot read random bytes")?,
+        address,
+    };
+    let interrupted = console::interrupt_flag().context("cannot install the signal handlers")?;
+    writeln!(out, "http://{address}/?token={}", site.token)?;
+    out.flush()?;
+    let open_count = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        // Relaxed: the flag publishes no other data.
+        while !interrupted.load(Ordering::Relaxed) {
+            let stream = match listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    if error.kind() != ErrorKind::WouldBlock {
+                        // Descriptors run out, for example: tries again after the time limit of poll().
+                        console::print_error(format_args!("cannot accept a connection: {error}"));
+                    }
+                    let timeout = Timespec { tv_sec: 0, tv_nsec: POLL_NS };
+                    // An error is a signal, for which the loop checks.
+                    let _ = poll(&mut [PollFd::new(&listener, PollFlags::IN)], Some(&timeout));
+                    continue;
+                }
+            };
+            // Relaxed, also below: a count, which publishes nothing.
+            if open_count.load(Ordering::Relaxed) >= CONNECTIONS_MAX {
+                continue;
+            }
+            open_count.fetch_add(1, Ordering::Relaxed);
+            let (site, open_count) = (&site, &open_count);
+            scope.spawn(move || {
+                http::serve_connection(stream, |request| site.respond(request));
+                open_count.fetch_sub(1, Ordering::Relaxed);
+            });
+        }
+    });
+    Ok(())
+}
+
+/// Returns a token of 128 random bits, as hexadecimal digits.
+fn new_token() -> rustix::io::Result<String> {
+    let mut bytes = [0; 16];
+    // Never fewer bytes: the kernel returns up to 256 at once.
+    getrandom(&mut bytes, GetRandomFlags::empty())?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// The pages, and who may load them.
+struct Site<'a> {
+    db: &'a StoreOption,
+    is_writable: bool,
+    /// Secret that every request must contain: in the query of the first one, which is answered with a cookie.
+    token: String,
+    address: SocketAddr,
+}
+
+impl Site<'_> {
+    /// Responds to a request, after checking that it comes from a page of this site or has the token.
+    fn respond(&self, request: &Request) -> Response {
+        // Checked against pages of other sites whose host name was made to resolve to this machine.
+        let is_own_host = request.host == self.address.to_string()
+            || request.host == format!("localhost:{}", self.address.port());
+        if !is_own_host {
+            return Response::error("403 Forbidden", "the request names another host");
+        }
+        // Browsers do not separate the cookies of different ports.
+        let cookie = format!("handover-{}={}", self.address.port(), self.token);
+        if request.parameter("token") == Some(&self.token) {
+            let cookie = format!("{cookie}; HttpOnly; SameSite=Strict; Path=/");
+            return Response::see_other("/").with_header("Set-Cookie", cookie);
+        }
+        if request.path == "/favicon.ico" {
+            return Response::error("204 No Content", "");
+        }
+        if !request.cookies.split("; ").any(|own| own == cookie) {
+            let text = "open the address that `handover serve` has printed, with its token";
+            return Response::error("403 Forbidden", text);
+        }
+        let page = match (request.is_post, &*request.path) {
+            (false, "/") => self.list_page(),
+            (false, "/compare") => self.compare_page(request),
+            (false, "/history") => self.history_page(request),
+            (false, "/run") => self.run_page(request),
+            (true, "/tag" | "/delete") if !self.is_writable => {
+                let text = "read-only; start `handover serve --writable` to name and delete runs";
+                return Response::error("403 Forbidden", text);
+            }
+            (true, "/tag") => self.change(|store| {
+                store.add_tag(request.required("run")?, request.required("name")?)?;
+                Ok(())
+            }),
+            (true, "/delete") => self.change(|store| {
+                store.delete_run(request.required("run")?)?;
+                Ok(())
+            }),
+            _ => return Response::error("404 Not Found", "no such page"),
+        };
+        page.unwrap_or_else(|error| Response::error("400 Bad Request", &format!("{error:#}")))
+    }
+
+    fn store(&self) -> anyhow::Result<Store> {
+        stored::open_existing(self.db)
+    }
+
+    /// Changes the store, and returns to the list of runs.
+    fn change(
+        &self,
+        change: impl FnOnce(&mut Store) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Response> {
+        change(&mut self.store()?)?;
+        Ok(Response::see_other("/"))
+    }
+
+    /// Returns the list of runs, with the forms of comparisons and histories.
+    fn list_page(&self) -> anyhow::Result<Response> {
+        let store = self.store()?;
+        let mut runs = store.runs()?;
+        runs.reverse();
+        let is_live = runs.iter().any(is_live);
+        let figures = match runs.first() {
+            Some(last) => store.load_run(&last.id)?.records,
+            None => Vec::new(),
+        };
+        let options = |texts: &mut dyn Iterator<Item = &str>| -> String {
+            texts.map(|text| format!("<option value=\"{}\">", svg::escape(text))).collect()
+        };
+        let mut names: Vec<&str> =
+            runs.iter().flat_map(|run| run.tags.iter().map(String::as_str)).collect();
+        names.sort_unstable();
+        names.dedup();
+        let mut sides = names.into_iter().chain(runs.iter().map(|run| run.id.as_str()));
+        let mut ids: Vec<&str> = figures.iter().map(|record| record.id.as_str()).collect();
+        ids.dedup();
+        let rows: String = runs.iter().map(|run| self.list_row(run)).collect();
+        let body = format!(
+            "<h1>Runs</h1>\
+             <form action=\"/compare\"><label>Compare <input name=\"a\" list=\"sides\" required></label> \
+             <label>with <input name=\"b\" list=\"sides\" required></label> <button>Compare</button></form>\
+             <form action=\"/history\"><label>History of <input name=\"id\" list=\"ids\" required></label> \
+             <label>contender <input name=\"contender\" placeholder=\"ours\"></label> <button>Draw</button></form>\
+             <datalist id=\"sides\">{}</datalist><datalist id=\"ids\">{}</datalist>\
+             <table><thead><tr><th>run<th>began<th>profile<th>figures<th>host<th>names<th>command</tr></thead>\
+             <tbody>{rows}</tbody></table>",
+            options(&mut sides),
+            options(&mut ids.into_iter()),
+        );
+        Ok(page("Runs", &body).refreshed_if(is_live))
+    }
+
+    fn list_row(&self, run: &RunRow) -> String {
+        let [id, began, profile, figures, host, names, command] =
+            stored::run_cells(run).map(|text| svg::escape(&text));
+        let forms = match self.is_writable {
+            false => String::new(),
+            true => format!(
+                "<form method=\"post\" action=\"/tag\"><input type=\"hidden\" name=\"run\" value=\"{id}\">\
+                 <input name=\"name\" size=\"8\" required aria-label=\"name\"> <button>Name</button></form>\
+                 <form method=\"post\" action=\"/delete\"><input type=\"hidden\" name=\"run\" value=\"{id}\">\
+                 <button>Delete</button></form>"
+            ),
+        };
+        format!(
+            "<tr><td><a href=\"/run?id={id}\">{id}</a><td>{began}<td>{profile}<td>{figures}<td>{host}\
+             <td>{names}{forms}<td><code>{command}</code></tr>"
+        )
+    }
+
+    /// Returns the report of a run; of `beside`, if there is one, the figures beside it.
+    fn run_page(&self, request: &Request) -> anyhow::Result<Response> {
+        let selectors = [request.required("id")?].into_iter().chain(request.parameter("beside"));
+        let selectors: Vec<String> = selectors.map(str::to_string).collect();
+        let report = stored::render_report(&self.store()?, &selectors)?;
+        let is_live =
+            self.store()?.runs()?.iter().any(|run| run.id == selectors[0] && is_live(run));
+        Ok(Response::html(report).refreshed_if(is_live))
+    }
+
+    fn compare_page(&self, request: &Request) -> anyhow::Result<Response> {
+        let store = self.store()?;
+        let [a, b] = [request.required("a")?, request.required("b")?];
+        let of = |side: &str| stored::load_selected(&store, &[side.to_string()]);
+        let comparison = compare::compare((a, &of(a)?), (b, &of(b)?), Rules::default());
+        let text = compare::render_comparison(&comparison, TABLE_WIDTH, TABLE_STYLE);
+        Ok(page("Comparison", &format!("<h1>Comparison</h1><pre>{}</pre>", svg::escape(&text))))
+    }
+
+    fn history_page(&self, request: &Request) -> anyhow::Result<Response> {
+        let contender = request.parameter("contender").filter(|name| !name.is_empty());
+        let id = request.required("id")?;
+        let history = history::load_history(&self.store()?, id, contender, None, None)?;
+        let text = svg::escape(&history.render_text(TABLE_WIDTH, TABLE_STYLE));
+        let chart = history.chart().to_standalone_svg();
+        let title = format!("History of {}", svg::escape(id));
+        Ok(page(&title, &format!("<h1>{title}</h1>{chart}<pre>{text}</pre>")))
+    }
+}
+
+/// Returns `true` if a run is not complete and may still be measuring.
+fn is_live(run: &RunRow) -> bool {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let began = Duration::from_nanos(run.started_unix_ns.try_into().unwrap_or(0));
+    !run.complete && now.saturating_sub(began) < LIVE_AGE_MAX
+}
+
+/// Returns a page with a link to the list of runs; `title` and `body` are HTML.
+fn page(title: &str, body: &str) -> Response {
+    Response::html(format!(
+        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width\"><title>{title} - handover</title>\
+         <style>:root{{color-scheme:light dark}}body{{font:15px/1.5 system-ui,sans-serif;margin:1.5rem}}\
+         table{{border-collapse:collapse}}td,th{{text-align:left;padding:.2rem .8rem .2rem 0;vertical-align:top}}\
+         form{{margin:.4rem 0}}pre{{overflow-x:auto}}</style>\
+         <nav><a href=\"/\">Runs</a></nav>{body}</html>"
+    ))
+}

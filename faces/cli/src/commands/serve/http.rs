@@ -1,0 +1,217 @@
+//! Requests and responses of HTTP/1.1, one of each for a connection.
+
+use percent_encoding::percent_decode_str;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+/// Maximum size of a request in bytes.
+const REQUEST_BYTES_MAX: usize = 1 << 14;
+const HEADERS_MAX: usize = 64;
+/// Maximum time to wait for bytes of a request, or for space for those of a response.
+const TIMEOUT: Duration = Duration::from_secs(2);
+/// Seconds after which a browser loads a page again that is still changing.
+const REFRESH_SECONDS: &str = "3";
+
+/// A request, with its parameters decoded.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Request {
+    /// `true` if the method is POST; otherwise it is GET.
+    pub(super) is_post: bool,
+    /// Path without the query.
+    pub(super) path: String,
+    /// Parameters of the query, or of the form in the body.
+    parameters: Vec<(String, String)>,
+    pub(super) host: String,
+    pub(super) cookies: String,
+}
+
+impl Request {
+    /// Returns the first parameter of that name.
+    pub(super) fn parameter(&self, name: &str) -> Option<&str> {
+        self.parameters.iter().find(|it| it.0 == name).map(|it| it.1.as_str())
+    }
+
+    /// Returns the first parameter of that name; an error if there is none.
+    pub(super) fn required(&self, name: &str) -> anyhow::Result<&str> {
+        self.parameter(name).ok_or_else(|| anyhow::anyhow!("the parameter {name} is missing"))
+    }
+}
+
+/// Result of parsing the bytes received so far.
+#[derive(Debug, PartialEq, Eq)]
+enum Parsed {
+    Complete(Request),
+    Incomplete,
+    /// Not a request that is served here; the status of the response.
+    Refused(&'static str),
+}
+
+/// Parses a request with its body.
+fn parse(bytes: &[u8]) -> Parsed {
+    let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+    let mut head = httparse::Request::new(&mut headers);
+    let head_bytes = match head.parse(bytes) {
+        Ok(httparse::Status::Complete(head_bytes)) => head_bytes,
+        Ok(httparse::Status::Partial) => return Parsed::Incomplete,
+        Err(_) => return Parsed::Refused("400 Bad Request"),
+    };
+    let is_post = match head.method {
+        Some("GET") => false,
+        Some("POST") => true,
+        _ => return Parsed::Refused("405 Method Not Allowed"),
+    };
+    let header = |name: &str| {
+        let found = head.headers.iter().find(|it| it.name.eq_ignore_ascii_case(name));
+        found.and_then(|it| std::str::from_utf8(it.value).ok()).unwrap_or_default()
+    };
+    let target = head.path.unwrap_or_default();
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let body_bytes = match header("content-length") {
+        "" => 0,
+        length => match length.parse::<usize>() {
+            Ok(length) if length <= REQUEST_BYTES_MAX => length,
+            _ => return Parsed::Refused("413 Content Too Large"),
+        },
+    };
+    let Some(body) = bytes[head_bytes..].get(..body_bytes) else { return Parsed::Incomplete };
+    let form = if is_post { std::str::from_utf8(body).unwrap_or_default() } else { query };
+    Parsed::Complete(Request {
+        is_post,
+        path: path.to_string(),
+        parameters: parameters(form),
+        host: header("host").to_string(),
+        cookies: header("cookie").to_string(),
+    })
+}
+
+/// Decodes parameters in the encoding of HTML forms.
+fn parameters(form: &str) -> Vec<(String, String)> {
+    let decode =
+        |text: &str| percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned();
+    let pair = |pair: &str| {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        (decode(name), decode(value))
+    };
+    form.split('&').filter(|text| !text.is_empty()).map(pair).collect()
+}
+
+/// A response; all are complete and close the connection.
+#[derive(Debug)]
+pub(super) struct Response {
+    status: &'static str,
+    headers: Vec<(&'static str, String)>,
+    body: String,
+}
+
+impl Response {
+    fn new(status: &'static str, content_type: &str, body: String) -> Self {
+        Self { status, headers: vec![("Content-Type", content_type.to_string())], body }
+    }
+
+    pub(super) fn html(page: String) -> Self {
+        Self::new("200 OK", "text/html; charset=utf-8", page)
+    }
+
+    pub(super) fn error(status: &'static str, text: &str) -> Self {
+        Self::new(status, "text/plain; charset=utf-8", format!("{text}\n"))
+    }
+
+    /// Returns a response that directs the browser to another page.
+    pub(super) fn see_other(path: &str) -> Self {
+        Self::error("303 See Other", path).with_header("Location", path.to_string())
+    }
+
+    pub(super) fn with_header(mut self, name: &'static str, value: String) -> Self {
+        self.headers.push((name, value));
+        self
+    }
+
+    /// Makes the browser load the page again after some seconds if `is_changing`.
+    pub(super) fn refreshed_if(self, is_changing: bool) -> Self {
+        match is_changing {
+            true => self.with_header("Refresh", REFRESH_SECONDS.to_string()),
+            false => self,
+        }
+    }
+
+    fn to_bytes(&self) -> Vec<u8> {
+        let mut text = format!("HTTP/1.1 {}\r\n", self.status);
+        for (name, value) in &self.headers {
+            text += &format!("{name}: {value}\r\n");
+        }
+        text += &format!(
+            "Content-Length: {}\r\nConnection: close\r\nCache-Control: no-store\r\nReferrer-Policy: no-referrer\r\n\
+             X-Content-Type-Options: nosniff\r\nContent-Security-Policy: default-src 'none'; \
+             style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; form-action 'self'; \
+             frame-ancestors 'none'\r\n\r\n",
+            self.body.len()
+        );
+        text += &self.body;
+        text.into_bytes()
+    }
+}
+
+/// Reads a request, and writes its response. A connection that fails or sends nothing is closed.
+pub(super) fn serve_connection(mut stream: TcpStream, respond: impl FnOnce(&Request) -> Response) {
+    let limited = stream
+        .set_nonblocking(false)
+        .and_then(|()| stream.set_read_timeout(Some(TIMEOUT)))
+        .and_then(|()| stream.set_write_timeout(Some(TIMEOUT)));
+    if limited.is_err() {
+        return;
+    }
+    let mut bytes = Vec::new();
+    let mut piece = [0; 4096];
+    let response = loop {
+        match parse(&bytes) {
+            Parsed::Complete(request) => break respond(&request),
+            Parsed::Refused(status) => break Response::error(status, status),
+            Parsed::Incomplete if bytes.len() > REQUEST_BYTES_MAX => {
+                break Response::error("413 Content Too Large", "the request is too long");
+            }
+            Parsed::Incomplete => {}
+        }
+        match stream.read(&mut piece) {
+            Ok(count) if count > 0 => bytes.extend_from_slice(&piece[..count]),
+            _ => return,
+        }
+    };
+    // The browser may have closed the connection.
+    let _ = stream.write_all(&response.to_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(path: &str, parameters: &[(&str, &str)]) -> Request {
+        let parameters = parameters.iter().map(|it| (it.0.to_string(), it.1.to_string())).collect();
+        Request { path: path.to_string(), parameters, host: "h".to_string(), ..Request::default() }
+    }
+
+    #[test]
+    fn get_and_post_are_parsed_once_complete() {
+        let get = b"GET /compare?a=x%2Fy&b=%2D1+z HTTP/1.1\r\nHost: h\r\n\r\n";
+        let expected = request("/compare", &[("a", "x/y"), ("b", "-1 z")]);
+        assert_eq!(parse(get), Parsed::Complete(expected));
+        let post = b"POST /tag?run=9 HTTP/1.1\r\nHOST: h\r\ncontent-length: 10\r\n\r\nrun=1&name";
+        let tag = request("/tag", &[("run", "1"), ("name", "")]);
+        for end in 0..post.len() {
+            assert_eq!(parse(&post[..end]), Parsed::Incomplete, "{end}");
+        }
+        assert_eq!(parse(post), Parsed::Complete(Request { is_post: true, ..tag }));
+    }
+
+    #[test]
+    fn other_methods_long_bodies_and_rubbish_are_refused() {
+        for (bytes, status) in [
+            (&b"PUT / HTTP/1.1\r\nHost: h\r\n\r\n"[..], "405 Method Not Allowed"),
+            (b"POST / HTTP/1.1\r\nContent-Length: 99999999\r\n\r\n", "413 Content Too Large"),
+            (b"POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n", "413 Content Too Large"),
+            (b"\x16\x03\x01\x00\xff rubbish", "400 Bad Request"),
+        ] {
+            assert_eq!(parse(bytes), Parsed::Refused(status));
+        }
+    }
+}
