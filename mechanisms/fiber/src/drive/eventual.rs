@@ -60,7 +60,7 @@ impl<T> Eventual<T> {
     /// # Blocking
     /// Blocks the fiber; its worker runs others, or if there are none, spins for a while if
     /// spinning has paid recently. On an ordinary thread, blocks the thread.
-    #[inline(always)] // see raw::park
+    #[inline(always)] // see park_running()
     pub fn wait(&self) -> &T {
         match self.cell.get().or_else(|| self.spin_for_value()) {
             Some(value) => value,

@@ -130,8 +130,8 @@ impl<T> Mutex<T> {
         self.waiting.wait_unless(|()| self.announce_waiter());
     }
 
-    /// Records in the mutex's state that the caller is about to wait; the wait list must be locked.
-    /// Returns `true` if the mutex was unlocked and the caller has locked it.
+    /// Marks the mutex as contended before the caller waits; returns `true` if the mutex was unlocked, and the caller
+    /// has thereby locked it. The wait list must be locked.
     fn announce_waiter(&self) -> bool {
         // Acquire: pairs with the Release in unlock(). If the mutex was free, it is the caller's
         // now; CONTENDED then only makes the unlock check the list.

@@ -3,8 +3,8 @@
 use handover_base::sync::atomic::{AtomicPtr, Ordering};
 use std::ptr;
 
-/// Description of a slab of stacks. It is a node of a list that never shrinks, so that signal handlers can search the
-/// list without locking.
+/// Addresses and layout of a slab of stacks. It is a node of a list that never shrinks, so that signal handlers can
+/// search the list without locking.
 pub(super) struct StackRegion {
     pub(super) start: usize,
     pub(super) bytes: usize,

@@ -6,8 +6,8 @@
 
 use super::stack::Stack;
 
-/// Makes a reused stack writable for AddressSanitizer, which considers the frames of the finished
-/// fiber as still in use, as they did not return.
+/// Marks a reused stack as accessible for AddressSanitizer. Its marks of the finished fiber's frames are still there,
+/// as these frames did not return.
 pub(super) fn unpoison_stack(stack: &Stack) {
     #[cfg(handover_sanitizer = "address")]
     {
@@ -67,7 +67,7 @@ mod enabled {
         fn __tsan_switch_to_fiber(fiber: Address, flags: c_uint);
     }
 
-    /// Flag of a ThreadSanitizer switch that orders memory accesses before the switch before those after it.
+    /// Flags of a ThreadSanitizer switch: memory accesses before the switch happen before those after it.
     const IS_ORDERED: c_uint = 0;
 
     /// ThreadSanitizer's state of a fiber and of the worker that runs it.

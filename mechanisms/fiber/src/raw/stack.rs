@@ -7,8 +7,8 @@
 //!               ▲ limit        ▲ top
 //! ```
 //!
-//! The head is for the owner of the stack: a fiber's control block. The pool of each size belongs to the process and is never unmapped, so that a handle to a fiber
-//! that has ended may outlive the runtime, on any thread.
+//! The head is for the owner of the stack: a fiber's control block. The pool of each size belongs to the process and is
+//! never unmapped, so that a handle to a fiber that has ended may outlive the runtime, on any thread.
 
 use super::regions::{self, StackRegion};
 use crate::error::StackError;
@@ -95,7 +95,7 @@ struct Slab {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct StackPoolStats {
     pub(crate) stacks_count: usize,
-    /// Maximum number of bytes used on any of the stacks.
+    /// Largest number of bytes used on any stack of the pool, a multiple of the page size.
     pub(crate) high_water_bytes: usize,
     pub(crate) resident_bytes: usize,
 }
@@ -185,6 +185,7 @@ impl StackPool {
         Ok(Stack { head, limit, pool: self })
     }
 
+    /// Maps a slab of twice `before_count` stacks, within the limits, or of fewer if the kernel refuses.
     fn map_slab(&self, before_count: usize) -> Result<Slab, StackError> {
         let mut stacks_count = (2 * before_count).clamp(SLAB_STACKS_MIN, SLAB_STACKS_MAX);
         loop {
@@ -223,6 +224,7 @@ impl StackPool {
         }
     }
 
+    /// Makes the pages of the guard at `start` inaccessible.
     fn install_guard(&self, start: usize) -> Result<(), StackError> {
         let at = ptr::with_exposed_provenance_mut::<libc::c_void>(start);
         let marked = self.guards.get() != Some(&GuardKind::Mapping)
@@ -272,7 +274,7 @@ impl StackPool {
         stats
     }
 
-    /// Returns the memory of free stacks to the kernel; returns the number of free stacks.
+    /// Gives the memory of free stacks back to the kernel; returns the number of free stacks.
     pub(crate) fn trim(&self) -> usize {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         for stack in &state.free {
