@@ -34,7 +34,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .map(|_| runtime.spawn(|| sleep(Duration::from_millis(20))))
         .collect::<Result<_, _>>()?;
     sleepers.into_iter().try_for_each(|one| one.join())?;
-    println!("1000 fibers slept for 20 ms each, all together in {} ms", begin.elapsed().as_millis());
+    println!(
+        "1000 fibers slept for 20 ms each, all together in {} ms",
+        begin.elapsed().as_millis()
+    );
 
     // A mutex may be held across a suspension, a barrier waits for all participants, a channel for
     // free space.

@@ -37,9 +37,9 @@ pub enum LoadAction {
 
 /// Load program in execution, which computes the packets that a client has to send at any time.
 ///
-/// Each specification lasts exactly its duration, beginning at the end of the one before. Within it
+/// Each section lasts exactly its duration, beginning at the end of the one before. Within it
 /// a burst is due every `burst × length / bandwidth`; a burst that could not be sent in time is
-/// sent as soon as possible, while the specification lasts.
+/// sent as soon as possible, while the section lasts.
 ///
 /// ```
 /// use handover_sched::drive::{LoadAction, Load, LoadSection};
@@ -85,8 +85,8 @@ impl Load {
         Self { pending_sections: VecDeque::new(), current }
     }
 
-    /// Returns the packets due at `now_ns`, the time to wait until, or `Finished`. The time of the first call is the start
-    /// of the load's first section.
+    /// Returns the packets due at `now_ns`, the time to wait until, or `Finished`. The time of the first call is the
+    /// start of the load's first section.
     pub fn next_action(&mut self, now_ns: u64) -> LoadAction {
         loop {
             let begin_ns = match &mut self.current {
@@ -110,6 +110,7 @@ impl Load {
         }
     }
 
+    /// Removes the next section and returns the state of its execution; `Finished` if no section is left.
     fn start_next_section(&mut self, begin_ns: u64) -> LoadState {
         let Some(spec) = self.pending_sections.pop_front() else {
             return LoadState::Finished;
@@ -178,8 +179,8 @@ impl ClientFlows {
         self.flows_count.saturating_sub(self.first_flow).div_ceil(self.clients_count)
     }
 
-    /// Returns a queue of at least `packets_max` (at most about [`WINDOW_MAX_PACKETS`]) flow
-    /// numbers that contains each of this client's flows equally often.
+    /// Returns a queue that contains each of this client's flow numbers equally often, and `packets_max` or slightly
+    /// more numbers in total. The total is limited to about [`WINDOW_MAX_PACKETS`].
     pub(super) fn windows(self, packets_max: u64) -> VecDeque<u32> {
         let flows_count = self.flows_count() as usize;
         let packets_max = packets_max.min(WINDOW_MAX_PACKETS) as usize;

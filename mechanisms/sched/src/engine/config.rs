@@ -100,7 +100,7 @@ impl Config {
     }
 }
 
-/// Checks a flow's properties against the limits of every algorithm and `weight_max`.
+/// Checks a flow's properties against `weight_max` and the limits that all algorithms share.
 pub(crate) fn check_spec(spec: &FlowSpec, weight_max: u64) -> Result<(), FlowError> {
     if !(1..=weight_max).contains(&spec.weight) {
         return Err(FlowError::Weight { weight: spec.weight, weight_max });

@@ -18,7 +18,7 @@ use super::virtual_time::{VirtualTime, is_later};
 
 const GROUPS: usize = 64;
 const LISTS: u64 = 64;
-/// Binary logarithm of the number of lists (sixteen) into which a group's power of two is divided.
+/// Base-2 logarithm of 16: the lists of group `i` each cover 2^`i` / 16 units of virtual start time.
 const FINER_BITS: u32 = 4;
 
 /// Virtual start and finish times of an entity (a flow or an aggregate of flows), with its position in [`Groups`].
@@ -236,7 +236,7 @@ impl Groups {
         self.update_group(index);
     }
 
-    /// Returns the eligible group with the earliest finish time; `None` if all are empty.
+    /// Returns the eligible group with the earliest finish time; `None` if no group is eligible.
     #[inline(always)]
     fn first_group(&self) -> Option<u32> {
         if self.eligible == 0 {
@@ -254,7 +254,7 @@ impl Groups {
         Some(best)
     }
 
-    /// Returns the entity to serve next; `None` if all groups are empty.
+    /// Returns the entity to serve next; `None` if no group is eligible.
     #[inline(always)]
     pub(crate) fn first_entity(&mut self) -> Option<u32> {
         let index = self.first_group()?;

@@ -10,7 +10,7 @@ use super::{
 use handover_base::prefetch;
 use std::fmt::Debug;
 
-/// Scheduler with two levels. Link capacity is shared among tenants, and each tenant's share among its flows.
+/// Scheduler with two levels: tenants share the link, and the flows of each tenant share the tenant's part.
 pub trait Tenants<T: Copy + Debug>: Scheduler<T> {
     /// Adds a tenant with a weight among the tenants, and returns its number: 0 for the first. The
     /// longest packets of its flows must not exceed `length_max_bytes`.
@@ -112,7 +112,8 @@ impl<T: Copy + Debug, O: Discipline, I: Discipline> Hierarchy<T, O, I> {
         Some(bytes)
     }
 
-    /// Queues or refuses a packet for which [`FlowTable::push`] failed.
+    /// Handles a packet that [`FlowTable::push`] did not queue: creates its flow, drops the flow's oldest packet, or
+    /// refuses it.
     #[cold]
     #[inline(never)]
     fn enqueue_rare(

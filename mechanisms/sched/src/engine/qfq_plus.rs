@@ -23,7 +23,7 @@ const MEMBERS_MAX: u32 = 8;
 pub struct QfqPlus {
     groups: Groups,
     aggregates: Vec<Aggregate>,
-    /// For each weight and longest packet: the aggregate that a new flow joins.
+    /// Index of the aggregate that a new flow joins, by the flow's weight and maximum packet length.
     open_aggregates: HashMap<(u64, u32), u32>,
     /// Index of the aggregate being served, which was chosen at the virtual time `served_since`.
     served_aggregate: u32,
@@ -43,7 +43,7 @@ pub struct QfqPlusState {
     oldest_bytes: u32,
 }
 
-/// Aggregate of flows of the same weight and longest packet.
+/// Aggregate of flows of the same weight and maximum packet length.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 struct Aggregate {

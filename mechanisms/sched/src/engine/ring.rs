@@ -8,11 +8,12 @@ pub(crate) struct FlowRing {
     /// Index of the slot of the first flow.
     head: u32,
     count: u32,
-    /// Number of flows of the scheduler, for which there is space.
+    /// Number of flows that the scheduler has; `slots` has at least this many elements.
     flows_count: u32,
 }
 
 impl FlowRing {
+    /// Makes space for one more flow, which the scheduler has just added.
     pub(crate) fn reserve(&mut self) {
         self.flows_count += 1;
         if self.flows_count as usize <= self.slots.len() {
@@ -57,6 +58,7 @@ impl FlowRing {
         self.count -= 1;
     }
 
+    /// Moves the first flow, which is `id`, to the end.
     #[inline(always)]
     pub(crate) fn rotate(&mut self, id: u32) {
         debug_assert_eq!(self.get(0), Some(id));
