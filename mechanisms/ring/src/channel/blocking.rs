@@ -23,7 +23,8 @@ impl Wake for Unparker {
     }
 }
 
-/// Calls `poll` until it is ready, or until it is not ready at `deadline`; sleeps in between, until the waker is called.
+/// Returns the result of `poll` once it is ready, or `None` if it is not at `deadline`; sleeps until woken between
+/// polls.
 fn block_until<R>(
     deadline: Option<Instant>,
     mut poll: impl FnMut(&mut Context<'_>) -> Poll<R>,
@@ -95,6 +96,7 @@ impl<T: Send, Q: Queue> Receiver<T, Q> {
         self.receive_until(Instant::now().checked_add(timeout)).ok_or(TimeoutError)
     }
 
+    /// Receives the oldest value, `Some(None)` if the channel is finished; returns `None` at `deadline`.
     fn receive_until(&mut self, deadline: Option<Instant>) -> Option<Option<T>> {
         for _ in 0..SPINS_COUNT {
             if let Poll::Ready(received) = self.receive_or_finish() {
