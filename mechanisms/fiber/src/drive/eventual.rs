@@ -112,7 +112,7 @@ impl<T> Eventual<T> {
     }
 
     /// Spins for a while until the value is set, if no other fiber is ready and recent spins were
-    /// successful; returns the value, or `None` if it is still not set.
+    /// successful; returns the value if it is set.
     #[inline]
     fn spin_for_value(&self) -> Option<&T> {
         probe!("fiber.wait", std::ptr::from_ref(self).addr());

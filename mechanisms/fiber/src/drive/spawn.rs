@@ -69,6 +69,7 @@ where
 #[derive(Debug, Clone, Default)]
 pub struct Builder {
     name: Option<Arc<str>>,
+    /// Index of the pool in the configuration.
     pool: usize,
     /// Index of the worker on which the fiber starts; `None` for any worker.
     worker: Option<u32>,
@@ -268,7 +269,7 @@ fn spec(
 ) -> FiberSpec {
     FiberSpec {
         home,
-        level: pool.level,
+        priority_level: pool.level,
         pool: pool.index,
         is_local: options.is_local,
         is_worker_fixed: options.worker.is_some(),

@@ -26,8 +26,8 @@ const STACKS_REFILL_COUNT: usize = 64;
 /// CPU time, and fibers with close deadlines become due together. `fiber-cost loops`, 2026-11: 100 fibers take 0.07 s
 /// of CPU a second, with 3 µs 0.15 s, and as many sleeping threads 0.03 s.
 const POLLED_DEADLINE_NS_MAX: u64 = 20_000;
-/// Number of ready fibers up to which a worker makes due fibers ready at once, so that their data, and the data of the
-/// fibers that they wake, stay in the processor's caches until they run.
+/// Number of ready fibers up to which a worker makes due fibers ready at once. Their data, and the data of the fibers
+/// that they wake, then stay in the processor's caches until they run.
 const EXPIRED_MAX: u32 = 64;
 /// Number of fiber switches for each due fiber that is made ready while [`EXPIRED_MAX`] fibers are ready. A due
 /// fiber usually causes fewer switches, so that due fibers do not pile up.

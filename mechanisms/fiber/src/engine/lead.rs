@@ -12,7 +12,7 @@ pub(crate) struct SleepLead {
 /// Maximum time, in ns, by which a sleep is requested to end early. (Sleeps end later than this if other threads use
 /// the CPU, against which a lead does not help.)
 const LEAD_NS_MAX: u64 = 50_000;
-/// Increase of the lead, in ns, after a sleep that ended later than the lead allows for; after
+/// Increase of the lead, in ns, after a sleep that ended later than the lead allows for. After
 /// other sleeps the lead decreases by three times as much.
 const STEP_NS: u64 = 500;
 /// Minimum ratio of a sleep's duration to the lead of this sleep.

@@ -8,6 +8,7 @@ pub(crate) const LEVELS_COUNT: usize = 8;
 #[derive(Debug)]
 pub(crate) struct ReadyQueue {
     levels: [List<Runnable>; LEVELS_COUNT],
+    /// Bitmap of the levels whose queues are not empty.
     non_empty_levels: u32,
     count: u32,
     /// Level of the last fiber that `pop_less_urgent` returned.

@@ -78,10 +78,12 @@ unsafe impl StackBounds for Bounds {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct HomeAddress(pub(super) NonNull<()>);
 
+/// Properties with which a fiber is created.
 #[derive(Debug)]
 pub(crate) struct FiberSpec {
     pub(crate) home: HomeAddress,
-    pub(crate) level: u8,
+    pub(crate) priority_level: u8,
+    /// Index of the fiber's pool in its runtime.
     pub(crate) pool: u16,
     /// `true` if the fiber never moves to another worker.
     pub(crate) is_local: bool,
@@ -99,7 +101,7 @@ pub(crate) struct FiberControl {
     link: ListLink,
     /// Worker on which the fiber runs when it is woken.
     home: Cell<HomeAddress>,
-    level: u8,
+    priority_level: u8,
     is_local: Cell<bool>,
     can_migrate: bool,
     /// `true` if the fiber must not move to another worker in its present state.
@@ -208,7 +210,7 @@ impl Runnable {
 
     #[inline]
     pub(crate) fn priority_level(&self) -> usize {
-        self.control().level as usize
+        self.control().priority_level as usize
     }
 
     /// Returns the index of the fiber's pool in its runtime.
@@ -489,7 +491,7 @@ where
         yielder: Cell::new(ptr::null()),
         frame: Cell::new(ptr::null()),
         home: Cell::new(spec.home),
-        level: spec.level,
+        priority_level: spec.priority_level,
         pool: spec.pool,
         is_local: Cell::new(spec.is_local),
         can_migrate: spec.can_migrate,
@@ -555,6 +557,7 @@ where
     suspend_with(running, SuspendRequest((&raw mut commit).cast()));
 }
 
+/// Switches from the running fiber to its worker with a request; returns once the fiber is resumed.
 #[inline(always)]
 fn suspend_with(running: NonNull<FiberControl>, action: SuspendRequest) {
     // SAFETY: the fiber runs and calls this function, so its control block is valid.

@@ -69,6 +69,7 @@ pub enum PreviousState<W> {
 /// Gate at which participants wait until another opens it; `W` is the means to wake a waiter.
 #[derive(Debug)]
 pub struct Gate<W> {
+    /// Newest waiter, with the bit [`CLAIMED`], or one of the values [`SET`], [`ABANDONED`] and [`CLOSING`].
     word: AtomicPtr<WaitNode<W>>,
 }
 
@@ -353,6 +354,7 @@ pub struct WithdrawResult<W> {
 struct DetachedList<W> {
     newest: *mut WaitNode<W>,
     oldest: *mut WaitNode<W>,
+    /// `true` if the list contained the removed node.
     was_queued: bool,
 }
 

@@ -56,6 +56,7 @@ mod enabled {
     use std::ffi::{c_uint, c_void};
     use std::ptr;
 
+    /// Address of a shadow, ThreadSanitizer's copy of a call stack.
     type Address = *mut c_void;
 
     // SAFETY: the signatures are those of sanitizer/tsan_interface.h; the first two take no
@@ -75,8 +76,11 @@ mod enabled {
     /// A switch begins in one function and ends in another, of different depths. Its calls and returns go to a third
     /// shadow, which belongs to the fiber and is balanced from the fiber's begin to its end.
     pub(crate) struct SanitizerState {
+        /// Shadow of the fiber's stack.
         fiber: Cell<Address>,
+        /// Shadow for the calls and returns of a switch.
         switch: Cell<Address>,
+        /// Shadow of the stack of the worker that runs the fiber.
         worker: Cell<Address>,
     }
 

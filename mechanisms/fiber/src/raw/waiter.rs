@@ -20,6 +20,7 @@ pub(crate) enum Waiter {
     TimedFiber(TimedWaker),
 }
 
+/// Thread that waits, with or without a deadline.
 #[derive(Debug)]
 pub(crate) struct ThreadWaiter {
     thread: Thread,
@@ -71,6 +72,7 @@ impl ThreadWaiter {
 #[derive(Debug)]
 pub(super) struct TimedWait {
     pub(super) race: WakeRace,
+    /// The suspended fiber, which the winner of `race` takes.
     pub(super) fiber: UnsafeCell<Option<Runnable>>,
 }
 

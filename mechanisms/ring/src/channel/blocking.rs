@@ -23,8 +23,8 @@ impl Wake for Unparker {
     }
 }
 
-/// Returns the result of `poll` once it is ready, or `None` if it is not at `deadline`; sleeps until woken between
-/// polls.
+/// Calls `poll` until it is ready, or until it is not ready at `deadline`; sleeps in between, until the waker is
+/// called.
 fn block_until<R>(
     deadline: Option<Instant>,
     mut poll: impl FnMut(&mut Context<'_>) -> Poll<R>,

@@ -414,6 +414,7 @@ pub struct Consumer<T> {
 /// State of a slot at the consumer's position, as read from the slot's sequence.
 enum SlotState {
     Filled,
+    /// The slot stays empty, and the consumer skips it.
     Skipped,
     /// The slot is vacant, or a producer is filling it.
     NotReady,

@@ -99,6 +99,7 @@ pub struct Client {
     lanes: ClientLanes,
     counts: Counts,
     number: usize,
+    /// `true` if each packet has a time stamp of its own; `false` for one per batch, or none.
     stamps_packets: bool,
     /// State that the client publishes to the arbiter.
     client_state: Arc<CachePadded<ClientState>>,

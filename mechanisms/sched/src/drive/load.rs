@@ -59,6 +59,7 @@ pub struct Load {
     current: LoadState,
 }
 
+/// State of the execution of a load program.
 #[derive(Clone, Debug)]
 enum LoadState {
     /// State before the first call of [`Load::next_action`].
@@ -155,6 +156,7 @@ const WINDOW_MAX_PACKETS: u64 = 1 << 20;
 pub struct ClientFlows {
     first_flow: u32,
     clients_count: u32,
+    /// Number of flows of all clients.
     flows_count: u32,
     next_flow: u32,
 }

@@ -87,6 +87,7 @@ pub(super) struct Sweeper<S, const IN: usize, const OUT: usize> {
     /// While draining: the number of released packets that wait for a free mailbox slot, and the
     /// time of that number's last change.
     drain_progress: (usize, u64),
+    /// `true` if each packet has time stamps of its own; `false` for one per batch, or none.
     stamps_packets: bool,
     idle: IdleState,
     shared: Arc<ArbiterState>,
@@ -110,6 +111,7 @@ pub(super) struct Sweeper<S, const IN: usize, const OUT: usize> {
 }
 
 impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT> {
+    /// `true` if the slots of the mailboxes have time stamps.
     const STAMPED: bool = IN == 2;
 
     pub(super) fn new(

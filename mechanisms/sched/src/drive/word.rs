@@ -87,6 +87,7 @@ impl Token {
         Self((client as u64) << 32 | tag as u64)
     }
 
+    /// Returns the index of the client's port in the arbiter.
     #[inline(always)]
     pub(super) fn client(self) -> u32 {
         (self.0 >> 32) as u32

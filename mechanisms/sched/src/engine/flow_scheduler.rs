@@ -92,6 +92,7 @@ const PREFETCH_FLOWS_MIN: u32 = 1024;
 #[derive(Debug)]
 pub struct FlowScheduler<T: Copy + Debug, D: Discipline> {
     table: FlowTable<T, D::State, D::Align>,
+    /// Algorithm that orders the flows.
     order: D,
     template: Option<FlowSpec>,
 }

@@ -43,6 +43,7 @@ impl FlowHeap {
     }
 
     #[inline(always)]
+    /// Removes the entry with the earliest virtual time.
     pub(crate) fn pop(&mut self) {
         if let Some(last) = self.entries.pop()
             && !self.entries.is_empty()

@@ -50,13 +50,16 @@ pub struct Hierarchy<T: Copy + Debug, O: Discipline, I: Discipline> {
     /// Tenant of each flow, indexed by flow number.
     tenant_of: Vec<u32>,
     tenants: Vec<Tenant<T, O::State, I>>,
+    /// Algorithm that orders the tenants.
     order: O,
 }
 
 /// Tenant: its flows' algorithm and its next packet.
 #[derive(Debug)]
 struct Tenant<T, H, I> {
+    /// State of the tenant in the tenants' algorithm.
     state: H,
+    /// Algorithm that orders the tenant's flows.
     order: I,
     /// Packet that the tenant sends next, already removed from its flow.
     next_packet: Option<Packet<T>>,

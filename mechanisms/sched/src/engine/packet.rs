@@ -48,8 +48,8 @@ pub enum EnqueueOutcome<T> {
     Replaced(Packet<T>),
 }
 
-/// Packet counters of a scheduler since its creation. At every moment `enqueued` is `dequeued` plus
-/// `dropped` plus the number of queued packets.
+/// Packet counters of a scheduler since its creation: `enqueued == dequeued + dropped + queued` at
+/// every moment; `dropped` counts packets that were queued and later dropped for newer ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Packets queued by `enqueue`.

@@ -23,7 +23,7 @@ const MEMBERS_MAX: u32 = 8;
 pub struct QfqPlus {
     groups: Groups,
     aggregates: Vec<Aggregate>,
-    /// Index of the aggregate that a new flow joins, by the flow's weight and maximum packet length.
+    /// For each weight and longest packet: the aggregate that a new flow joins.
     open_aggregates: HashMap<(u64, u32), u32>,
     /// Index of the aggregate being served, which was chosen at the virtual time `served_since`.
     served_aggregate: u32,

@@ -7,6 +7,7 @@ pub(crate) struct FlowRing {
     slots: Vec<u32>,
     /// Index of the slot of the first flow.
     head: u32,
+    /// Number of flows in the ring.
     count: u32,
     /// Number of flows that the scheduler has; `slots` has at least this many elements.
     flows_count: u32,
@@ -58,7 +59,6 @@ impl FlowRing {
         self.count -= 1;
     }
 
-    /// Moves the first flow, which is `id`, to the end.
     #[inline(always)]
     pub(crate) fn rotate(&mut self, id: u32) {
         debug_assert_eq!(self.get(0), Some(id));

@@ -65,7 +65,6 @@ pub struct HalfLine;
 #[repr(align(64))]
 pub struct Line;
 
-/// Result of [`FlowTable::push`]: the packet was queued, or the reason for which it was not.
 pub(crate) enum PushResult {
     /// The packet was queued as the flow's only packet.
     First,

@@ -64,6 +64,7 @@ impl VirtualTime {
         (self.exact >> EXTRA_FRACTION_BITS) as u64
     }
 
+    /// Advances the virtual time by the service of `bytes` bytes.
     #[inline(always)]
     pub(crate) fn advance(&mut self, bytes: u32) {
         let took = u128::from(bytes) * u128::from(self.byte_cost);

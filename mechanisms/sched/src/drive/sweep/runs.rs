@@ -48,6 +48,7 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
         read + released
     }
 
+    /// Moves packets from the mailboxes to the scheduler, in runs; returns the number of packets moved.
     #[inline(always)]
     fn read_runs(&mut self, runs: &mut RunBuffers<IN, OUT>) -> usize {
         let mut read_all = 0;
@@ -95,6 +96,7 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
         read_all
     }
 
+    /// Moves packets that may be transmitted now from the scheduler to `runs`; returns the number of packets moved.
     #[inline(always)]
     fn release_runs(&mut self, runs: &mut RunBuffers<IN, OUT>) -> usize {
         let release_max = self.batch_max * self.present.len().max(1);
