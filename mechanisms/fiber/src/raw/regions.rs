@@ -56,8 +56,8 @@ impl StackRegion {
         self.stride - self.guard_bytes
     }
 
-    /// Returns the address of the control block of the stack whose guard contains `addr`, which is
-    /// in this slab; `None` if `addr` is not in a guard.
+    /// Returns the address of the control block of the stack whose guard contains `addr`; `None` if `addr` is in no
+    /// guard. `addr` must be in this slab.
     pub(super) fn control_address_above(&self, addr: usize) -> Option<usize> {
         let offset = addr - self.start;
         let index = offset / self.stride;

@@ -23,8 +23,7 @@ impl Wake for Unparker {
     }
 }
 
-/// Calls `poll` until it is ready, or until it is not ready at `deadline`; sleeps in between, until the waker is
-/// called.
+/// Calls `poll` until it is ready, or until it is not ready at `deadline`; sleeps in between, until the waker is called.
 fn block_until<R>(
     deadline: Option<Instant>,
     mut poll: impl FnMut(&mut Context<'_>) -> Poll<R>,

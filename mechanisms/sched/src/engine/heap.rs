@@ -43,7 +43,6 @@ impl FlowHeap {
     }
 
     #[inline(always)]
-    /// Removes the entry with the earliest virtual time.
     pub(crate) fn pop(&mut self) {
         if let Some(last) = self.entries.pop()
             && !self.entries.is_empty()
