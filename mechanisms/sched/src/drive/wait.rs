@@ -78,7 +78,7 @@ impl IdleState {
         self.waits_in_row = 0;
     }
 
-    /// Spins, yields or sleeps for a moment, if the time of the next work is unknown.
+    /// Spins, yields or sleeps for a moment; called if the time of the next work is unknown.
     #[inline(always)]
     pub(super) fn wait(&mut self) {
         self.waits_in_row = self.waits_in_row.wrapping_add(1);

@@ -66,7 +66,7 @@ pub enum ConfigError {
         quantum_bytes: u32,
     },
     /// [`Config::template`], the template for new flows, is not valid.
-    #[error("template: {0}")]
+    #[error("template for new flows: {0}")]
     Template(#[from] FlowError),
     /// `pacing` was chosen for the flows of a tenant. It may hold packets back, but a tenant chooses its next packet in
     /// advance.
