@@ -543,7 +543,8 @@ pub(crate) fn suspend_running(running: NonNull<FiberControl>) {
     suspend_with(running, SuspendRequest(ptr::null_mut()));
 }
 
-/// Suspends the running fiber, and calls `f` with it on the stack of its worker.
+/// Suspends the running fiber, and calls `f` with it on the worker's stack; the fiber continues at once if `f` returns
+/// it.
 ///
 /// Inlined, as are its callers up to the waiting code: the processor predicts return addresses from
 /// the last calls, and a call in which a fiber is suspended makes it mispredict, once here and once

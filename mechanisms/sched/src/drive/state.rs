@@ -16,7 +16,7 @@ pub(super) const STOPPING: u8 = 2;
 /// State of an arbiter that has finished and releases no more packets.
 pub(super) const FINISHED: u8 = 3;
 
-/// Control words that every thread reads often and writes rarely.
+/// Number of events and state of an arbiter, which every thread reads often and writes rarely.
 pub(super) struct ControlWords {
     /// Number of events so far: clients that joined or left, and calls of [`stop`](super::Hub::stop). The arbiter acts
     /// when the number changes.

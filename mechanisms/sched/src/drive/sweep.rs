@@ -387,7 +387,7 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
         }
     }
 
-    /// Removes the port of a client that has left, once the scheduler has no packet of it.
+    /// Removes the port of a client that has left, if the scheduler has no more packets of the client.
     fn retire_if_empty(&mut self, client: u32) {
         let place = &mut self.ports[client as usize];
         if let Some(port) = place.take_if(|port| port.ledger.scheduled_count() == 0) {
