@@ -128,7 +128,7 @@ impl Worker {
         self.running_fiber.get()
     }
 
-    /// Returns a new fiber number, unique in the runtime.
+    /// Returns a new identification number for a fiber, unique in the runtime.
     #[inline]
     pub(crate) fn next_fiber_id(&self) -> u64 {
         let id = self.next_id.get();

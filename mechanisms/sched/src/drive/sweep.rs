@@ -22,8 +22,8 @@ use std::collections::VecDeque;
 /// Maximum number of packets released between two reads of the mailboxes.
 const RELEASE_MAX: usize = 4096;
 
-/// Number of sweeps with work between two clock reads, if neither a link rate nor an interval nor
-/// the scheduler depends on the time.
+/// Number of sweeps with work between two clock reads, if no link rate, no interval and no packet
+/// that the scheduler holds back requires the time.
 const SWEEPS_PER_READING: u64 = 16;
 
 /// Minimum [`ArbiterConfig::batch_max`] at which packets are read and released in runs. For smaller

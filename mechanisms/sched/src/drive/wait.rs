@@ -126,7 +126,7 @@ impl IdleState {
     }
 
     /// Waits until `wake_ns`, which is not later than `due_ns`, or until `interrupted` returns
-    /// `true`; returns the time in ns. No work is due before `due_ns`.
+    /// `true`; returns the time at the end, in ns. No work is due before `due_ns`.
     ///
     /// A thread on a shared CPU that has found no work before sleeps beyond `wake_ns`: until
     /// `due_ns` at the latest, and at most a millisecond at a time.
