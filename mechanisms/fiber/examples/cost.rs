@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 type Error = Box<dyn std::error::Error>;
 
+/// Number of measurements of each cost, of which the median is printed.
 const REPEATS: usize = 15;
 
 fn main() -> Result<(), Error> {
@@ -46,12 +47,12 @@ fn main() -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns the median of the rounds.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
 }
 
+/// Runs `run`, and returns its duration in ns divided by `count`.
 fn mean_ns(count: u32, run: impl FnOnce()) -> f64 {
     let begin = Instant::now();
     run();
@@ -89,6 +90,7 @@ fn yield_often(count: u32) {
     }
 }
 
+/// Returns the ns per yield of this many fibers, which yield `count` times in total.
 fn time_yields(runtime: &Runtime, fibers: u32, count: u32) -> Result<f64, Error> {
     let run = runtime.spawn(move || {
         let others: Vec<_> = (1..fibers)
@@ -107,12 +109,12 @@ fn print_switch_costs() -> Result<(), Error> {
         let (mut bare, mut ours) = (vec![], vec![]);
         for _ in 0..REPEATS {
             let one = std::thread::spawn(move || bare_switches(fibers as usize, 400_000));
-            bare.push(one.join().expect("the coroutine panicked"));
+            bare.push(one.join().expect("join the thread of the coroutines"));
             ours.push(time_yields(&runtime, fibers, 400_000)?);
         }
         let ratio = median(ours.iter().zip(&bare).map(|(ours, bare)| ours / bare).collect());
         let (bare, ours) = (median(bare), median(ours));
-        println!("resume and suspend, bare, of {fibers:4}   {bare:8.2} ns");
+        println!("resume and suspend, {fibers:4} coroutines  {bare:8.2} ns");
         println!("yield, {fibers:4} fibers                {ours:8.2} ns   {ratio:.2} x");
     }
     Ok(())
@@ -148,11 +150,11 @@ fn print_spawn_costs() -> Result<(), Error> {
         );
     }
     println!("spawn and join                     {:8.2} ns", median(joined));
-    println!("spawn detached, and let it run     {:8.2} ns", median(detached));
+    println!("spawn detached, and yield to it    {:8.2} ns", median(detached));
     Ok(())
 }
 
-/// Passes control between two fibers through two eventuals; returns the ns for a set and the wait that it ends.
+/// Passes control between two fibers through two eventuals; returns the ns per set and wait.
 fn ping_pong(runtime: &Runtime, workers: [u32; 2], count: u32) -> Result<f64, Error> {
     static PAIR: [Eventual; 2] = [const { Eventual::new() }; 2];
     let builder = handover_fiber::Builder::new();
@@ -214,13 +216,13 @@ fn print_eventual_costs() -> Result<(), Error> {
         );
     }
     println!("eventual, fiber to fiber           {:8.2} ns a set and wait", median(handed));
-    println!("eventual, made, set, waited for    {:8.2} ns", median(ready));
-    println!("eventual, the same on the heap     {:8.2} ns", median(heap));
+    println!("eventual on the stack, set, wait   {:8.2} ns", median(ready));
+    println!("eventual on the heap, set, wait    {:8.2} ns", median(heap));
     Ok(())
 }
 
 /// Passes control between two threads through `handover_notify`, without fibers; returns the ns per notification.
-fn notified(count: u32) -> Result<f64, Error> {
+fn time_notifications(count: u32) -> Result<f64, Error> {
     let (to_other, mut other_gets) = adaptive::pair(handover_notify::Config::default())?;
     let (to_one, mut one_gets) = adaptive::pair(handover_notify::Config::default())?;
     std::thread::scope(|scope| {
@@ -248,7 +250,7 @@ fn print_cross_worker_costs() -> Result<(), Error> {
     let runtime = Runtime::new(Config { cpus: vec![0, 1], ..Config::workers(2) })?;
     let (mut ours, mut bare) = (vec![], vec![]);
     for _ in 0..REPEATS {
-        bare.push(notified(20_000)?);
+        bare.push(time_notifications(20_000)?);
         ours.push(ping_pong(&runtime, [0, 1], 20_000)?);
     }
     let ratios = ours.iter().zip(&bare).map(|(ours, bare)| ours / bare).collect();
@@ -285,7 +287,7 @@ fn print_memory() -> Result<(), Error> {
     let ms = begin.elapsed().as_millis();
     let each = |now: usize, before: usize| (now - before) as f64 / f64::from(count);
     println!(
-        "parked fiber, of {count}           {:8.0} bytes resident, {:.0} of page tables ({ms} ms for all)",
+        "each of {count} parked fibers      {:8.0} bytes resident, {:.0} of page tables ({ms} ms to spawn all)",
         each(resident_bytes(), before.0),
         each(page_table_bytes(), before.1),
     );

@@ -19,7 +19,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     })?;
     println!("the sum of the squares is {}", sum.join()?);
     let failing = runtime.spawn(|| -> u32 { std::panic::resume_unwind(Box::new("on purpose")) })?;
-    println!("this one failed: {}", failing.join().unwrap_err());
+    println!("the failing fiber: {}", failing.join().unwrap_err());
 
     // An eventual is set once, from any thread; a waiting fiber leaves its worker to others.
     let answer = Arc::new(Eventual::new());
@@ -34,7 +34,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .map(|_| runtime.spawn(|| sleep(Duration::from_millis(20))))
         .collect::<Result<_, _>>()?;
     sleepers.into_iter().try_for_each(|one| one.join())?;
-    println!("a thousand slept for 20 ms, in {} ms", begin.elapsed().as_millis());
+    println!(
+        "1000 fibers slept for 20 ms each, all together in {} ms",
+        begin.elapsed().as_millis()
+    );
 
     // A mutex may be held across a suspension, a barrier waits for all participants, a channel for
     // free space.
@@ -51,7 +54,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         })?;
     }
     all_done.wait();
-    println!("four counted to {}", *count.lock());
+    println!("four fibers counted to {}", *count.lock());
     let (sender, receiver) = channel(2);
     runtime.spawn_detached(move || (1..=5).try_for_each(|i| sender.send(i)).is_ok())?;
     let received: Vec<u32> = std::iter::from_fn(|| receiver.recv().ok()).collect();

@@ -7,10 +7,10 @@ const WORKERS_MAX: u32 = 1024;
 const STACK_BYTES_MIN: usize = 16 << 10;
 const STACK_BYTES_MAX: usize = 1 << 30;
 const PAGE_BYTES: usize = 4096;
-/// Number of the least urgent priority; 0 is the most urgent.
+/// Least urgent priority; 0 is the most urgent.
 pub(crate) const PRIORITY_MAX: u8 = 7;
 
-/// Kinds of fibers that an idle worker may steal from another worker. Suspended fibers are stolen
+/// Fibers that an idle worker may steal from another: none, or those that have not started. Suspended fibers are stolen
 /// only in a runtime made by [`Runtime::stealing_suspended`](crate::Runtime::stealing_suspended).
 ///
 /// Stealing suspended fibers requires an `unsafe` promise, so no configuration can select it:
@@ -66,7 +66,7 @@ impl PoolConfig {
 pub struct Config {
     /// Number of worker threads. Default 1.
     pub workers_count: u32,
-    /// CPU number for each worker to be pinned to. Default empty: workers are not pinned.
+    /// Numbers of the CPUs to which the workers are pinned, one for each worker. Default empty: workers are not pinned.
     pub cpus: Vec<u32>,
     /// Size of each stack in bytes, rounded up to a multiple of the page size. Default 65,536; 1
     /// MiB in sanitizer builds.
@@ -78,9 +78,9 @@ pub struct Config {
     /// Pools of the runtime. A fiber is spawned in the first pool unless another is chosen.
     /// Default: one pool, called "default".
     pub pools: Vec<PoolConfig>,
-    /// Kinds of fibers that idle workers may steal from each other. Default: none.
+    /// Fibers that idle workers may steal from each other. Default: none.
     pub stealing: Stealing,
-    /// Limits of spinning before an idle worker sleeps; a worker spins only while spinning saves
+    /// Limits of the spinning of an idle worker before it sleeps. A worker spins only while spinning saves
     /// time. Default as in [`handover_notify`].
     pub spin: handover_notify::Config,
 }
@@ -132,7 +132,7 @@ impl Config {
                 workers_count: self.workers_count,
             });
         }
-        for (at, pool) in self.pools.iter().enumerate() {
+        for (index, pool) in self.pools.iter().enumerate() {
             range::check("priority", pool.priority, 0, PRIORITY_MAX)?;
             if let Some(&worker) = pool.workers.iter().find(|one| **one >= self.workers_count) {
                 return Err(ConfigError::NoSuchWorker {
@@ -141,7 +141,7 @@ impl Config {
                     workers_count: self.workers_count,
                 });
             }
-            if self.pools[..at].iter().any(|other| other.name == pool.name) {
+            if self.pools[..index].iter().any(|other| other.name == pool.name) {
                 return Err(ConfigError::DuplicatePool(pool.name.clone()));
             }
         }

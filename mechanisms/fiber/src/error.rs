@@ -91,10 +91,10 @@ pub enum SpawnError {
     /// No stack could be allocated for the fiber.
     #[error(transparent)]
     Stack(#[from] StackError),
-    /// The closure or the result takes up more than a sixteenth of the stack.
+    /// The closure or the result takes up more than a sixteenth of the stack, or the closure's alignment exceeds 4096.
     #[error(
-        "a closure of {closure_bytes} bytes and a result of {result_bytes} do not fit on a stack of \
-         {stack_bytes}, of which each may take a sixteenth: box large values, or raise Config::stack_bytes"
+        "a closure of {closure_bytes} bytes and a result of {result_bytes} bytes do not fit on a stack of \
+         {stack_bytes} bytes, of which each may take a sixteenth: box large values, or raise Config::stack_bytes"
     )]
     TooLarge {
         /// Size of the closure in bytes.
@@ -107,16 +107,19 @@ pub enum SpawnError {
     /// The function spawns on the calling fiber's runtime, but was called outside a fiber.
     #[error("the caller is not a fiber: use Runtime::spawn or Handle::spawn")]
     NotInFiber,
-    /// The current worker does not serve the pool chosen for a local fiber, which must run on this worker.
+    /// [`spawn_local`](crate::spawn_local) spawns in the first pool, which the current worker does not serve.
     #[error(
-        "worker {worker} does not serve the chosen pool, and a local fiber stays on it: choose another pool"
+        "worker {worker} does not serve the first pool, in which spawn_local() spawns: add the worker to this \
+         pool, or spawn on another worker"
     )]
     NotInPool {
         /// Index of the current worker.
         worker: u32,
     },
     /// The worker set with [`Builder::worker`](crate::Builder::worker) does not exist.
-    #[error("worker={worker}: the runtime has {workers_count} workers, counted from 0")]
+    #[error(
+        "worker {worker} does not exist: the runtime has {workers_count} workers, numbered from 0"
+    )]
     NoSuchWorker {
         /// Index of the worker that does not exist.
         worker: u32,
@@ -126,7 +129,7 @@ pub enum SpawnError {
     /// The pool set with [`Builder::pool`](crate::Builder::pool) belongs to another runtime, and
     /// this runtime has no pool with its index.
     #[error(
-        "pool={pool}: the runtime has {pools_count} pools, counted from 0; use a pool of this runtime"
+        "pool {pool} does not exist: the runtime has {pools_count} pools, numbered from 0; use a pool of this runtime"
     )]
     NoSuchPool {
         /// Index of the pool.
@@ -134,7 +137,7 @@ pub enum SpawnError {
         /// Number of pools of the runtime.
         pools_count: usize,
     },
-    /// The runtime is shutting down, so that only fibers can spawn.
+    /// The runtime is shutting down; only its own fibers can still spawn.
     #[error("the runtime is shutting down, so only its fibers can spawn: spawn before shutdown()")]
     ShuttingDown,
 }

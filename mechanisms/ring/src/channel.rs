@@ -39,7 +39,7 @@ mod futures;
 #[cfg(feature = "async")]
 pub use futures::{Receiving, Sending};
 
-/// Tasks and threads that wait for the other side.
+/// Tasks and threads that wait for a value or for a vacant slot.
 #[derive(Debug, Default)]
 struct Waiting {
     /// The receiver, which waits for a value.
@@ -70,6 +70,7 @@ pub fn mpsc<T: Send>(
     connect(slots_count)
 }
 
+/// Creates a channel over a ring of kind `Q`.
 #[allow(clippy::type_complexity)]
 fn connect<T: Send, Q: Queue>(
     slots_count: u32,
@@ -85,11 +86,11 @@ fn connect<T: Send, Q: Queue>(
 /// still be received.
 pub struct Sender<T: Send, Q: Queue> {
     producer: Q::Producer<T>,
-    /// Declared after the producer, and so dropped after it.
+    /// Wakes the receiver when dropped; declared after `producer`, and so dropped after it.
     side: SenderSide,
 }
 
-/// Part of a sender whose destructor wakes the receiver, after that of the producer has closed the ring.
+/// Part of a sender whose destructor wakes the receiver, after the producer's destructor has closed the ring.
 struct SenderSide(Arc<Waiting>);
 
 impl Drop for SenderSide {
@@ -120,7 +121,8 @@ impl<T: Send, Q: Queue> Sender<T, Q> {
         pushed
     }
 
-    /// Polls for the sending of `value`, which is `None` once the result is ready.
+    /// Tries to send `value`, and registers the task's waker if the ring is full; takes `value` once the result is
+    /// ready.
     fn poll_send(
         &mut self,
         value: &mut Option<T>,
@@ -141,7 +143,7 @@ impl<T: Send, Q: Queue> Sender<T, Q> {
         result
     }
 
-    /// Ends the wait of a sender that needs no slot any more. If it was woken, wakes the next sender instead.
+    /// Ends the wait of a sender that needs no slot any more; if it was woken, wakes the next sender instead.
     fn stop_waiting(&self, registration: &mut Registration) {
         let senders = &self.side.0.senders;
         if !senders.unregister(registration) {
@@ -149,6 +151,7 @@ impl<T: Send, Q: Queue> Sender<T, Q> {
         }
     }
 
+    /// Tries to send the value in `value`; puts it back, and returns `Pending`, if the ring is full.
     fn try_send_from(&mut self, value: &mut Option<T>) -> Poll<Result<(), ClosedError<T>>> {
         let taken = value.take().expect("a future is not polled after it has completed");
         match self.try_send(taken) {
@@ -201,11 +204,11 @@ impl<T: Send, Q: Queue> fmt::Debug for Sender<T, Q> {
 pub struct Receiver<T: Send, Q: Queue> {
     consumer: Q::Consumer<T>,
     registration: Registration,
-    /// Declared after the consumer, and so dropped after it.
+    /// Wakes the senders when dropped; declared after `consumer`, and so dropped after it.
     side: ReceiverSide,
 }
 
-/// Part of a receiver whose destructor wakes the senders, after that of the consumer has closed the ring.
+/// Part of a receiver whose destructor wakes the senders, after the consumer's destructor has closed the ring.
 struct ReceiverSide(Arc<Waiting>);
 
 impl Drop for ReceiverSide {
@@ -232,7 +235,7 @@ impl<T: Send, Q: Queue> Receiver<T, Q> {
         Some(value)
     }
 
-    /// Polls for a value, `None` if the channel is closed and empty, for futures and streams written by hand. The task
+    /// Polls for a value, `None` if the channel is closed and empty; used by hand-written futures and streams. The task
     /// of the last call that returned `Pending` is woken.
     pub fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<Option<T>> {
         let mut result = self.receive_or_finish();
@@ -247,6 +250,7 @@ impl<T: Send, Q: Queue> Receiver<T, Q> {
         result
     }
 
+    /// Receives a value; returns `Ready(None)` if the channel is finished, and `Pending` if a value may still come.
     fn receive_or_finish(&mut self) -> Poll<Option<T>> {
         match self.try_receive() {
             None if !self.consumer.is_finished() => Poll::Pending,

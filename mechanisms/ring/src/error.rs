@@ -76,23 +76,23 @@ impl<T> fmt::Debug for ClosedError<T> {
     }
 }
 
-/// Error of a wait for a value that ended without one, as the time ran out.
+/// Error of a wait for a value: no value arrived before the time-out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no value arrived in time")]
 pub struct TimeoutError;
 
-/// Error of asking for a chunk of a ring.
+/// Error of requesting a chunk of a ring: too few slots or values are available, or the ring is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChunkError {
-    /// Fewer slots are vacant, or fewer values are ready, than were asked for. More can become available.
-    #[error("only {available} slots or values are available: ask for fewer, or later")]
+    /// Fewer slots are vacant, or fewer values are ready, than were requested. More can become available.
+    #[error("only {available} slots or values are available: request fewer, or try again later")]
     TooFew {
         /// Number of slots or values that were available.
         available: usize,
     },
     /// The ring was closed: no slot can be written, or no more values can come.
-    #[error("the ring was closed")]
+    #[error("the ring was closed: no slot can be written, or no more values can come")]
     Closed,
 }
 

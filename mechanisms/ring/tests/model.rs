@@ -13,27 +13,27 @@
 //!
 //! | model | producer | another producer | consumer |
 //! |---|---|---|---|
-//! | `one_producer_s_values_*` | spsc `push` until accepted, drop | | `pop`, `is_finished` |
-//! | `what_is_pushed_for_later_*` | `push_unpublished`, `flush`, drop | | `pop`, `is_finished` |
-//! | `a_batch_that_goes_over_lines_*` | `push_batch` | | `pop_batch` |
-//! | `the_slots_of_a_drain_*` | `push` until accepted | | `drain` dropped half-way, `pop` |
+//! | `values_arrive_in_order_*` | spsc `push` until accepted, drop | | `pop`, `is_finished` |
+//! | `unpublished_values_*` | `push_unpublished`, `flush`, drop | | `pop`, `is_finished` |
+//! | `batch_across_lines_*` | `push_batch` | | `pop_batch` |
+//! | `dropped_drain_*` | `push` until accepted | | `drain` dropped half-way, `pop` |
 //! | `spsc_mixed_*` (3) | `push`, `push_unpublished`, `push_batch`, drop | | `pop`, `drain`, `pop_batch`, `is_empty`, `is_finished` |
 //! | `spsc_closed_*` (3) | `push_unpublished`, `push_batch`, `close` or drop | | `pop`, `close`, `is_finished`, or drop |
-//! | `what_was_accepted_*` | spsc, mpsc `push` | | `close`, `pop`, `is_finished` |
-//! | `what_is_pushed_while_*` | spsc, mpsc `push`, drop | | drop |
-//! | `two_producers_values_*` | mpsc `push` twice | `push` | `pop`, `is_finished` |
-//! | `two_producers_use_one_slot_*` | `push` | `push` | `pop`, `drain` |
-//! | `one_producer_s_batch_*` | `push_batch` | `push` | `pop`, `is_finished` |
+//! | `values_accepted_*` | spsc, mpsc `push` | | `close`, `pop`, `is_finished` |
+//! | `value_pushed_during_*` | spsc, mpsc `push`, drop | | drop |
+//! | `values_of_two_producers_*` | mpsc `push` twice | `push` | `pop`, `is_finished` |
+//! | `two_producers_reuse_*` | `push` | `push` | `pop`, `drain` |
+//! | `batch_and_push_*` | `push_batch` | `push` | `pop`, `is_finished` |
 //! | `mpsc_mixed_*` (2) | `push`, `push_batch` that claims too much, drop | `push_batch`, drop | `pop`, `pop_batch`, `is_empty`, `is_finished` |
 //! | `mpsc_closed_*` (2) | `push_batch` that claims too much, `push` | `close` | `pop`, `is_finished` |
 //! | `mpsc_dropped_*` (2) | `push`, `push_batch` that claims too much, drop | `push`, drop | `pop`, drop |
 //!
 //! | model | caller | server |
 //! |---|---|---|
-//! | `requests_and_replies_*` | `send`, `receive`, drop | `receive`, `reply`, `is_finished` |
-//! | `a_caller_is_told_*` | `send`, `receive` | `receive`, `reply`, drop at any point |
-//! | `what_a_mailbox_holds_*` | `send`, drop | `receive`, `reply`, drop |
-//! | `mailbox_mixed_*` | `send` twice, `receive`, drop while waiting | `receive`, `reply`, drop while owing |
+//! | `mailbox_passes_*` | `send`, `receive`, drop | `receive`, `reply`, `is_finished` |
+//! | `caller_gets_an_error_*` | `send`, `receive` | `receive`, `reply`, drop at any point |
+//! | `mailbox_content_*` | `send`, drop | `receive`, `reply`, drop |
+//! | `mailbox_mixed_*` | `send` twice, `receive`, drop while waiting | `receive`, `reply`, drop with an unanswered request |
 //!
 //! | model | sender | another sender | receiver |
 //! |---|---|---|---|
@@ -42,7 +42,7 @@
 //! | `channel_closed_*` (2) | spsc `send` twice | | `receive`, `close` or drop |
 //! | `slot_of_a_cancelled_*` (1) | mpsc `send` cancelled, drop | `send` | `try_receive`, `receive` until closed |
 //!
-//! Mutations that loom has detected: `give_back` without the skip marks (`mpsc_mixed`, `mpsc_closed`), or with a
+//! Mutations that loom has detected: `return_positions` without the skip marks (`mpsc_mixed`, `mpsc_closed`), or with a
 //! store in place of its compare-and-swap (`mpsc_closed`); a value published by a Relaxed store (all of `mpsc_*`); a
 //! channel's sender that is registered while it takes a slot, so that the next slot's wake-up is lost
 //! (`slot_of_a_cancelled_*`).

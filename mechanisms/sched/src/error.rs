@@ -17,7 +17,9 @@ pub enum Refusal {
     #[error("the flow does not exist: add it, or configure a template for new flows")]
     UnknownFlow,
     /// The packet exceeds its flow's maximum length, on which the fairness bound depends.
-    #[error("the packet is longer than the flow's length_max_bytes")]
+    #[error(
+        "the packet is longer than the flow's length_max_bytes: split it, or raise length_max_bytes"
+    )]
     TooLong,
     /// The packet's flow does not exist and cannot be created, as the maximum number of flows or
     /// sum of weights is reached.

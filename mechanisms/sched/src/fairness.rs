@@ -16,7 +16,7 @@
 //! Source: J. C. R. Bennett, H. Zhang, "WF2Q: Worst-case Fair Weighted Fair Queueing", INFOCOM
 //! 1996; the index at the end of each queue is that of dummynet's tester (L. Rizzo, 2010).
 
-/// Bytes sent by one flow so far, and its lag behind its share.
+/// Bytes sent by one flow since it last became backlogged, and its lag behind its share.
 #[derive(Clone, Copy, Debug, Default)]
 struct FlowService {
     /// Fair share of the flow: its weight over the sum of all weights.
@@ -47,7 +47,7 @@ pub struct FairnessIndex {
 }
 
 impl FairnessIndex {
-    /// Creates the computation for flows with these weights.
+    /// Creates the index for flows with these weights, before any packet.
     pub fn new(weights: impl IntoIterator<Item = u64>) -> Self {
         let service = |weight| FlowService { share: weight as f64, ..FlowService::default() };
         let mut flows: Vec<FlowService> = weights.into_iter().map(service).collect();
@@ -95,14 +95,14 @@ impl FairnessIndex {
         }
     }
 
-    /// Returns the maximum lag of any flow in bytes at the moment when its queue became empty,
-    /// measured since it became backlogged: the index of dummynet's tester.
+    /// Returns the maximum lag, in bytes, that any flow had at the moment when its queue became empty. The lag counts
+    /// from the moment when the flow became backlogged; this is the index of dummynet's tester.
     pub fn when_empty_bytes(&self) -> f64 {
         self.when_empty_bytes
     }
 
-    /// Returns the maximum increase in lag, in bytes, of any flow between a moment of a backlog and
-    /// a later departure in the same backlog.
+    /// Returns the maximum increase, in bytes, in any flow's lag within one backlog, from any moment
+    /// to a later departure.
     pub fn backlogged_bytes(&self) -> f64 {
         self.flows_backlogged_bytes().fold(0.0, f64::max)
     }

@@ -44,12 +44,12 @@ struct Channel<T> {
     capacity: usize,
 }
 
-/// Queue of values, and participants that wait.
+/// Queued values, the participants that wait, and the numbers of senders and receivers.
 #[derive(Debug)]
 struct ChannelState<T> {
     queue: VecDeque<T>,
-    receivers: VecDeque<Waiter>,
-    senders: VecDeque<Waiter>,
+    waiting_receivers: VecDeque<Waiter>,
+    waiting_senders: VecDeque<Waiter>,
     /// Number of senders that were not dropped.
     senders_count: usize,
     /// Number of receivers that were not dropped.
@@ -173,10 +173,10 @@ impl<T> Sender<T> {
             return Err(TrySendError::Full(value));
         }
         state.queue.push_back(value);
-        let next = state.receivers.pop_front();
+        let next = state.waiting_receivers.pop_front();
         drop(state);
         if next.is_some_and(|next| !next.try_wake()) {
-            self.channel.wake_one(|state| &mut state.receivers);
+            self.channel.wake_one(|state| &mut state.waiting_receivers);
         }
         Ok(())
     }
@@ -213,19 +213,19 @@ impl<T> Sender<T> {
                 return Err(SendTimeoutError::TimedOut(value));
             }
             let withdraw =
-                |waiter: &Waiter| remove_waiter(&mut self.channel.lock().senders, waiter);
+                |waiter: &Waiter| remove_waiter(&mut self.channel.lock().waiting_senders, waiter);
             wait::suspend_caller_until(deadline_ns, |waiter| self.enqueue(waiter), withdraw);
         }
     }
 
-    /// Adds `waiter` to the queue of senders. Returns `waiter` instead if the channel has space, or
-    /// all receivers were dropped.
+    /// Adds `waiter` to the queue of waiting senders; returns `waiter` instead if the channel has space, or all
+    /// receivers were dropped.
     fn enqueue(&self, waiter: Waiter) -> Option<Waiter> {
         let mut state = self.channel.lock();
         if state.queue.len() < self.channel.capacity || state.receivers_count == 0 {
             return Some(waiter);
         }
-        state.senders.push_back(waiter);
+        state.waiting_senders.push_back(waiter);
         None
     }
 }
@@ -261,10 +261,10 @@ impl<T> Receiver<T> {
                 _ => TryRecvError::Empty,
             });
         };
-        let next = state.senders.pop_front();
+        let next = state.waiting_senders.pop_front();
         drop(state);
         if next.is_some_and(|next| !next.try_wake()) {
-            self.channel.wake_one(|state| &mut state.senders);
+            self.channel.wake_one(|state| &mut state.waiting_senders);
         }
         Ok(value)
     }
@@ -300,19 +300,19 @@ impl<T> Receiver<T> {
                 return Err(RecvTimeoutError::TimedOut);
             }
             let withdraw =
-                |waiter: &Waiter| remove_waiter(&mut self.channel.lock().receivers, waiter);
+                |waiter: &Waiter| remove_waiter(&mut self.channel.lock().waiting_receivers, waiter);
             wait::suspend_caller_until(deadline_ns, |waiter| self.enqueue(waiter), withdraw);
         }
     }
 
-    /// Adds `waiter` to the queue of receivers. Returns `waiter` instead if the channel has a
-    /// value, or all senders were dropped.
+    /// Adds `waiter` to the queue of waiting receivers; returns `waiter` instead if the channel has a value, or all
+    /// senders were dropped.
     fn enqueue(&self, waiter: Waiter) -> Option<Waiter> {
         let mut state = self.channel.lock();
         if !state.queue.is_empty() || state.senders_count == 0 {
             return Some(waiter);
         }
-        state.receivers.push_back(waiter);
+        state.waiting_receivers.push_back(waiter);
         None
     }
 }
@@ -336,7 +336,7 @@ impl<T> Drop for Sender<T> {
         let mut state = self.channel.lock();
         state.senders_count -= 1;
         if state.senders_count == 0 {
-            let waiting = std::mem::take(&mut state.receivers);
+            let waiting = std::mem::take(&mut state.waiting_receivers);
             drop(state);
             waiting.into_iter().for_each(Waiter::wake);
         }
@@ -348,7 +348,7 @@ impl<T> Drop for Receiver<T> {
         let mut state = self.channel.lock();
         state.receivers_count -= 1;
         if state.receivers_count == 0 {
-            let waiting = std::mem::take(&mut state.senders);
+            let waiting = std::mem::take(&mut state.waiting_senders);
             let unread = std::mem::take(&mut state.queue);
             drop(state);
             waiting.into_iter().for_each(Waiter::wake);

@@ -60,7 +60,7 @@ impl<T> Eventual<T> {
     /// # Blocking
     /// Blocks the fiber; its worker runs others, or if there are none, spins for a while if
     /// spinning has paid recently. On an ordinary thread, blocks the thread.
-    #[inline(always)] // see raw::park
+    #[inline(always)] // see park_running()
     pub fn wait(&self) -> &T {
         match self.cell.get().or_else(|| self.spin_for_value()) {
             Some(value) => value,
@@ -112,7 +112,7 @@ impl<T> Eventual<T> {
     }
 
     /// Spins for a while until the value is set, if no other fiber is ready and recent spins were
-    /// successful; returns the value, or `None` if it is still not set.
+    /// successful; returns the value if it is set.
     #[inline]
     fn spin_for_value(&self) -> Option<&T> {
         probe!("fiber.wait", std::ptr::from_ref(self).addr());

@@ -47,7 +47,7 @@ const CONTENDED: u32 = 2;
 /// # Cost
 /// Locking and unlocking without contention: an atomic exchange each.
 pub struct Mutex<T> {
-    word: AtomicU32,
+    state: AtomicU32,
     waiting: Waitlist<()>,
     value: MutexValue<T>,
 }
@@ -57,7 +57,7 @@ impl<T> Mutex<T> {
     #[must_use]
     pub const fn new(value: T) -> Self {
         Self {
-            word: AtomicU32::new(FREE),
+            state: AtomicU32::new(FREE),
             waiting: Waitlist::new(()),
             value: MutexValue::new(value),
         }
@@ -121,7 +121,7 @@ impl<T> Mutex<T> {
     #[inline]
     fn try_acquire(&self) -> bool {
         // Acquire: pairs with the Release in unlock().
-        self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        self.state.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
     /// Locks the mutex; waits while another participant holds it.
@@ -130,18 +130,18 @@ impl<T> Mutex<T> {
         self.waiting.wait_unless(|()| self.announce_waiter());
     }
 
-    /// Records in the mutex's state that the caller is about to wait; the wait list must be locked.
-    /// Returns `true` if the mutex was unlocked and the caller has locked it.
+    /// Marks the mutex as contended before the caller waits; returns `true` if the mutex was unlocked, and the caller
+    /// has thereby locked it. The wait list must be locked.
     fn announce_waiter(&self) -> bool {
         // Acquire: pairs with the Release in unlock(). If the mutex was free, it is the caller's
         // now; CONTENDED then only makes the unlock check the list.
-        self.word.swap(CONTENDED, Ordering::Acquire) == FREE
+        self.state.swap(CONTENDED, Ordering::Acquire) == FREE
     }
 
     #[inline]
     fn unlock(&self) {
         // Release: publishes the accesses to the value to the Acquire of the next holder.
-        if self.word.compare_exchange(HELD, FREE, Ordering::Release, Ordering::Relaxed).is_err() {
+        if self.state.compare_exchange(HELD, FREE, Ordering::Release, Ordering::Relaxed).is_err() {
             self.hand_over();
         }
     }
@@ -153,12 +153,12 @@ impl<T> Mutex<T> {
             let mut locked = self.waiting.lock();
             let next = locked.waiters.pop_front();
             // Under the lock, so that no waiter is between its swap and the list. In the third case
-            // the word stays CONTENDED. If there is a next waiter, the mutex belongs to it from
+            // the state stays CONTENDED. If there is a next waiter, the mutex belongs to it from
             // here on, and it learns that by being woken.
             match (&next, locked.waiters.is_empty()) {
                 // Release: as in unlock().
-                (None, _) => self.word.store(FREE, Ordering::Release),
-                (Some(_), true) => self.word.store(HELD, Ordering::Release),
+                (None, _) => self.state.store(FREE, Ordering::Release),
+                (Some(_), true) => self.state.store(HELD, Ordering::Release),
                 (Some(_), false) => {}
             }
             drop(locked);
@@ -189,7 +189,7 @@ impl<T: Default> Default for Mutex<T> {
 impl<T> fmt::Debug for Mutex<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Relaxed: a snapshot, which may have changed since.
-        let is_held = self.word.load(Ordering::Relaxed) != FREE;
+        let is_held = self.state.load(Ordering::Relaxed) != FREE;
         f.debug_struct("Mutex").field("is_held", &is_held).finish_non_exhaustive()
     }
 }

@@ -48,13 +48,13 @@ pub struct Stats {
     pub switches_count: u64,
     /// Number of times that idle workers went to sleep, including sleeps cancelled at the last moment.
     pub parks_count: u64,
-    /// Number of times that a worker has stolen a fiber from another worker.
+    /// Number of fibers that workers have stolen from each other; a fiber that was stolen twice counts twice.
     pub stolen_count: u64,
     /// Number of stacks of this runtime's stack size in the process, which all runtimes of the process share.
     pub stacks_count: usize,
-    /// Maximum number of bytes used on any of these stacks, in multiples of the page size.
+    /// Largest number of bytes used on any stack of this runtime's stack size, a multiple of the page size.
     pub stack_high_water_bytes: usize,
-    /// Resident memory of these stacks in bytes.
+    /// Resident memory, in bytes, of all stacks of this runtime's stack size in the process.
     pub stacks_resident_bytes: usize,
     /// `true` if each stack guard is a memory mapping of its own, so that `vm.max_map_count` limits
     /// the number of stacks.
@@ -74,6 +74,7 @@ impl Runtime {
         Self::start_workers(config, false)
     }
 
+    /// Creates a runtime, and starts its workers; they also steal suspended fibers if `can_steal_suspended`.
     pub(crate) fn start_workers(
         config: Config,
         can_steal_suspended: bool,
@@ -180,7 +181,7 @@ impl Runtime {
         stats
     }
 
-    /// Returns the memory of free stacks to the kernel, and returns the number of these stacks.
+    /// Gives the memory of free stacks back to the kernel; returns the number of free stacks.
     /// Stacks that running workers cache for reuse are not included.
     pub fn trim(&self) -> usize {
         self.shared.stacks.trim()

@@ -69,6 +69,7 @@ where
 #[derive(Debug, Clone, Default)]
 pub struct Builder {
     name: Option<Arc<str>>,
+    /// Index of the pool in the configuration.
     pool: usize,
     /// Index of the worker on which the fiber starts; `None` for any worker.
     worker: Option<u32>,
@@ -83,7 +84,7 @@ impl Builder {
         Self::default()
     }
 
-    /// Sets the name of the fiber, which messages about it contain.
+    /// Sets the fiber's name, which a message about a stack overflow contains.
     #[must_use]
     pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
         self.name = Some(name.into());
@@ -132,7 +133,7 @@ impl Builder {
         spawn_on_current(self, f, false).map(drop)
     }
 
-    /// Spawns the fiber in a runtime, from any thread.
+    /// Spawns the fiber in the runtime of `handle`, from any thread.
     ///
     /// # Errors
     /// [`SpawnError`].
@@ -183,7 +184,7 @@ impl Handle {
     }
 }
 
-/// Spawns a fiber on the calling fiber's worker; returns its handle.
+/// Spawns a fiber in the calling fiber's runtime; returns a handle of the new fiber.
 #[inline]
 fn spawn_on_current<F, T>(
     options: &Builder,
@@ -199,6 +200,7 @@ where
     Ok(JoinHandle { handle })
 }
 
+/// Spawns a fiber in a runtime, from any thread; returns a handle of its result if `is_attached`.
 fn spawn_in<F, T>(
     shared: &Arc<RuntimeState>,
     options: &Builder,
@@ -222,7 +224,7 @@ where
     let number = shared.spawned_outside.fetch_add(1, Ordering::SeqCst);
     // SeqCst: pairs with the store in begin_closing(), as for fetch_add() above.
     if shared.is_closing.load(Ordering::SeqCst) {
-        // Release: pairs with the Acquire in Shared::spawned_outside_count().
+        // Release: pairs with the Acquire in RuntimeState::spawned_outside_count().
         shared.spawned_outside.fetch_sub(1, Ordering::Release);
         shared.wake_workers();
         shared.stacks.release([stack]);
@@ -267,7 +269,7 @@ fn spec(
 ) -> FiberSpec {
     FiberSpec {
         home,
-        level: pool.level,
+        priority_level: pool.level,
         pool: pool.index,
         is_local: options.is_local,
         is_worker_fixed: options.worker.is_some(),
@@ -308,7 +310,8 @@ where
     spawn_from_worker(worker, &options, f, false).map(drop)
 }
 
-/// Spawns a fiber from a fiber of `worker`, on that worker if it serves the pool.
+/// Spawns a fiber for a fiber of `worker`: on the worker that `options` name, else on `worker` if it serves the pool,
+/// else on one that does.
 #[inline]
 fn spawn_from_worker<F, T>(
     worker: &Worker,
@@ -364,10 +367,11 @@ impl<T> JoinHandle<T> {
     ///
     /// # Blocking
     /// Blocks the calling fiber, or the ordinary thread.
-    #[inline(always)] // see raw::park
+    #[inline(always)] // see park_running()
     pub fn join(mut self) -> Result<T, FiberPanic> {
         loop {
-            let handle = self.handle.take().expect("the result was taken before join()");
+            let handle =
+                self.handle.take().expect("the handle has its result until join() takes it");
             match handle.take_result() {
                 Ok((result, stack)) => {
                     release(stack);
@@ -394,8 +398,8 @@ impl<T> JoinHandle<T> {
         self.join_until_ns(deadline_ns_after(timeout))
     }
 
-    /// Waits as [`join_timeout`](Self::join_timeout), until `deadline_ns` on CLOCK_MONOTONIC;
-    /// returns the handle if the deadline passes first.
+    /// Waits until the fiber has finished, until `deadline_ns` on CLOCK_MONOTONIC at most; returns the
+    /// fiber's result, or the handle if the deadline passes first.
     ///
     /// # Errors
     /// As [`join_timeout`](Self::join_timeout).
@@ -420,7 +424,7 @@ impl<T> JoinHandle<T> {
         self.handle.as_ref().is_none_or(|handle| handle.finished_gate().is_set())
     }
 
-    /// Returns the number of the fiber, which is unique in its runtime.
+    /// Returns the fiber's identification number, which is unique in its runtime.
     #[must_use]
     pub fn id(&self) -> u64 {
         self.handle.as_ref().map_or(0, ResultHandle::id)

@@ -17,7 +17,7 @@ pub(crate) struct WorkerState {
     /// Object through which other threads wake the worker.
     pub(crate) unparker: Unparker,
     pub(crate) queue: CachePadded<BiasedLock<ReadyQueue>>,
-    /// Announcements of fibers to steal, and of idleness.
+    /// Announcements to the other workers: fibers that they may steal, and that this worker is idle.
     pub(crate) offers: Offers,
     pub(crate) counters: CachePadded<WorkerCounters>,
     /// `true` once a worker thread has claimed this state.
@@ -34,7 +34,7 @@ pub(crate) struct WorkerCounters {
     pub(crate) switches: AtomicU64,
     /// Number of times that the worker went to sleep.
     pub(crate) parks: AtomicU64,
-    /// Number of times that the worker has stolen a fiber.
+    /// Number of fibers that the worker has stolen from other workers.
     pub(crate) stolen: AtomicU64,
 }
 
@@ -104,7 +104,7 @@ pub(crate) struct ResolvedPool {
     workers: Box<[u32]>,
     /// For each worker: `true` if it serves the pool.
     serves: Box<[bool]>,
-    /// Number of fibers that other threads have spawned, for the choice of the next worker.
+    /// Number of calls of `next_worker_index()`, which chooses the workers round robin.
     next: AtomicU32,
 }
 
@@ -174,7 +174,8 @@ impl ResolvedPool {
         self.serves[worker as usize]
     }
 
-    /// Returns the index of the worker for the next fiber that another thread than a worker spawns, round robin.
+    /// Returns the index of a worker of the pool, round robin, for a fiber whose spawning thread does not serve the
+    /// pool.
     pub(crate) fn next_worker_index(&self) -> usize {
         // Relaxed: any worker of the pool will do.
         let turn = self.next.fetch_add(1, Ordering::Relaxed) as usize;

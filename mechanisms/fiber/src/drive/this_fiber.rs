@@ -8,7 +8,7 @@ use std::time::Duration;
 ///
 /// # Blocking
 /// Blocks until the fibers that are ahead in the queue have run.
-#[inline(always)] // see raw::park
+#[inline(always)] // see park_running()
 pub fn yield_now() {
     match this_worker().and_then(|worker| worker.running_fiber()) {
         Some(running) => suspend_running(running),
@@ -20,7 +20,7 @@ pub fn yield_now() {
 ///
 /// # Blocking
 /// Blocks the fiber; its worker runs others. On an ordinary thread, blocks the thread.
-#[inline(always)] // see raw::park
+#[inline(always)] // see park_running()
 pub fn sleep(duration: Duration) {
     sleep_until_ns(deadline_ns_after(duration));
 }
@@ -29,7 +29,7 @@ pub fn sleep(duration: Duration) {
 ///
 /// # Blocking
 /// As [`sleep`].
-#[inline(always)] // see raw::park
+#[inline(always)] // see park_running()
 pub fn sleep_until_ns(deadline_ns: u64) {
     let Some(worker) = this_worker() else { return sleep_as_thread(deadline_ns) };
     let Some(running) = worker.running_fiber() else { return };
@@ -54,8 +54,8 @@ fn sleep_as_thread(deadline_ns: u64) {
     std::thread::sleep(Duration::from_nanos(left));
 }
 
-/// Returns the current time. Never inlined: the function reads a thread-local variable, and a fiber
-/// may resume on another thread after a suspension.
+/// Returns the current time on CLOCK_MONOTONIC, in ns. Never inlined: the function reads a thread-local variable, and a
+/// fiber may resume on another thread after a suspension.
 #[inline(never)]
 fn now_ns() -> u64 {
     clock::now_ns()
@@ -67,7 +67,7 @@ pub fn is_fiber() -> bool {
     current_id().is_some()
 }
 
-/// Returns the number of the calling fiber; `None` if the caller is no fiber.
+/// Returns the calling fiber's identification number; `None` if the caller is no fiber.
 #[must_use]
 pub fn current_id() -> Option<u64> {
     this_worker().and_then(|worker| worker.running_fiber()).map(running_fiber_id)

@@ -34,7 +34,7 @@ fn wake_fiber(fiber: Runnable) {
 /// will wake it, or returns the waiter if the caller need not wait.
 ///
 /// `commit` runs once the fiber is suspended, on its worker: the fiber may be woken at once.
-#[inline(always)] // see raw::park
+#[inline(always)] // see park_running()
 pub(crate) fn suspend_caller(commit: impl FnOnce(Waiter) -> Option<Waiter>) {
     let Some(running) = this_worker().and_then(|worker| worker.running_fiber()) else {
         return wait_as_thread(commit);

@@ -28,7 +28,7 @@ impl<S> Waitlist<S> {
     }
 
     /// Waits until another participant wakes the caller; returns at once if `decide` returns `true` for the state.
-    #[inline(always)] // see raw::park
+    #[inline(always)] // see park_running()
     pub(crate) fn wait_unless(&self, decide: impl FnOnce(&mut S) -> bool) {
         super::wait::suspend_caller(|waiter| {
             let mut locked = self.lock();

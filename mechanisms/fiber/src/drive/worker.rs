@@ -18,30 +18,30 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 /// Maximum number of free stacks in a worker's cache, which other threads cannot use; a worker with
-/// more returns half of them to the pool.
+/// more returns half of them to the stack pool.
 const STACKS_CACHED_MAX: usize = 256;
-/// Number of free stacks that a worker takes from the pool at a time.
+/// Number of free stacks that a worker takes from the stack pool at a time.
 const STACKS_REFILL_COUNT: usize = 64;
-/// Maximum time to a deadline for which a worker polls instead of sleeping, because a sleep would take as much CPU
-/// time, and fibers with close deadlines become due together. `fiber-cost loops`, 2026-11: 100 fibers take 0.07 s of
-/// CPU a second, with 3 µs 0.15 s, and as many sleeping threads 0.03 s.
+/// Maximum time to the next deadline, in ns, for which a worker polls instead of sleeping. A sleep would take as much
+/// CPU time, and fibers with close deadlines become due together. `fiber-cost loops`, 2026-11: 100 fibers take 0.07 s
+/// of CPU a second, with 3 µs 0.15 s, and as many sleeping threads 0.03 s.
 const POLLED_DEADLINE_NS_MAX: u64 = 20_000;
-/// Maximum number of due fibers made ready at a time, so that their data, and the data of the
-/// fibers that they wake, stay in the processor's caches until they run.
+/// Number of ready fibers up to which a worker makes due fibers ready at once. Their data, and the data of the fibers
+/// that they wake, then stay in the processor's caches until they run.
 const EXPIRED_MAX: u32 = 64;
-/// Number of switches between fibers after which one due fiber is made ready under load. A due
+/// Number of fiber switches for each due fiber that is made ready while [`EXPIRED_MAX`] fibers are ready. A due
 /// fiber usually causes fewer switches, so that due fibers do not pile up.
 const SWITCHES_PER_EXPIRED: u32 = 4;
 /// Minimum number of ready fibers ahead of a woken fiber for its frames to be prefetched.
 const PREFETCH_READY_MIN: u32 = 4;
 /// Maximum number of fibers that a worker checks in another worker's queue when it steals.
 const STEAL_CHECKS_MAX: u32 = 128;
-/// Number of clock reads after which a worker runs a fiber of a less urgent pool.
+/// Number of clock reads after which a worker runs a fiber of a less urgent pool, although more urgent ones are ready.
 const POLLS_PER_LESS_URGENT: u32 = 4;
 
 /// Thread of a runtime, which runs the fibers of its run queue.
 pub(crate) struct Worker {
-    /// The worker's access to its shared state.
+    /// Access as the owner to the worker's state that other threads also access.
     owner: WorkerOwner,
     index: u32,
     can_steal: bool,
@@ -50,29 +50,28 @@ pub(crate) struct Worker {
     parker: RefCell<Parker>,
     /// Reused buffer of [`expire`](Self::expire) for the timers that are due.
     due_buffer: RefCell<Vec<TimerPayload>>,
-    /// Estimated delay with which sleeps end.
+    /// Time by which sleeps are requested to end before their deadline, as the kernel ends them late.
     lead: Cell<SleepLead>,
-    /// Deadline of the last sleep if the sleep ended early, and the deadline may therefore still be in the future.
+    /// Deadline of the timer for which the last sleep ended, perhaps early; until it passes, the worker polls.
     woken_for_ns: Cell<Option<u64>>,
     free_stacks: RefCell<Vec<Stack>>,
     /// Number of switches until the clock is read next.
     switches_until_poll: Cell<u32>,
     /// Number of clock reads.
     polls_count: Cell<u32>,
-    /// Number of switches since a due fiber was made ready, fewer than [`SWITCHES_PER_EXPIRED`].
+    /// Number of switches, below [`SWITCHES_PER_EXPIRED`], for which no due fiber was made ready yet.
     uncredited_switches: Cell<u32>,
     poll_interval: Cell<PollInterval>,
     /// Time of the last clock read, in ns.
     last_poll_ns: Cell<u64>,
-    /// Number of the next fiber that is spawned on this worker.
+    /// Identification number of the next fiber that is spawned on this worker.
     next_id: Cell<u64>,
     /// `true` if the last fiber has already spun without success, so that the worker need not spin.
     has_spun: Cell<bool>,
     /// Value of `switches_until_poll` when the number of switches was last added to the statistics; the
     /// difference to `switches_until_poll` is the number of switches since then.
     counted_switches_until_poll: Cell<u32>,
-    /// For each other worker, its number of announced fibers when its queue last contained no fiber
-    /// that this worker may steal.
+    /// Number of fibers that each other worker had announced when this worker last found none to steal in its queue.
     seen_offer_counts: Box<[Cell<u32>]>,
 }
 
@@ -129,7 +128,7 @@ impl Worker {
         self.running_fiber.get()
     }
 
-    /// Returns a new fiber number, unique in the runtime.
+    /// Returns a new identification number for a fiber, unique in the runtime.
     #[inline]
     pub(crate) fn next_fiber_id(&self) -> u64 {
         let id = self.next_id.get();
@@ -167,7 +166,7 @@ impl Worker {
         self.push_ready(fiber);
     }
 
-    /// Makes a woken fiber ready, on this worker or on the worker that it belongs to.
+    /// Makes a woken fiber ready: in this worker's run queue, or through the inbox of the worker that it belongs to.
     #[inline]
     pub(crate) fn wake(&self, fiber: Runnable) {
         if fiber.home() == self.home_address() {
@@ -192,6 +191,7 @@ impl Worker {
         }
     }
 
+    /// Wakes one idle worker that serves the pool, if there is any.
     #[cold]
     fn wake_idle(&self, pool: u16) {
         let shared = self.runtime_state();
@@ -204,7 +204,7 @@ impl Worker {
         }
     }
 
-    /// Returns a free stack from the worker's cache, or from the pool if the cache is empty.
+    /// Returns a free stack from the worker's cache, or from the stack pool if the cache is empty.
     #[inline]
     pub(crate) fn take_stack(&self) -> Result<Stack, StackError> {
         let mut stacks = self.free_stacks.borrow_mut();
@@ -224,7 +224,7 @@ impl Worker {
         }
     }
 
-    /// Suspends the fiber until `deadline_ns`; returns the fiber if there are too many timers.
+    /// Starts a timer that makes the fiber ready at `deadline_ns`; returns the fiber if there are too many timers.
     #[inline]
     pub(crate) fn sleep_until(&self, deadline_ns: u64, fiber: Runnable) -> Option<Runnable> {
         match self.wheel.borrow_mut().start(deadline_ns, TimerPayload::for_fiber(fiber)) {
@@ -294,7 +294,7 @@ impl Worker {
         self.owner.with_queue(|queue| queue.pop())
     }
 
-    /// Runs a fiber; whenever a fiber yields, runs the next ready one.
+    /// Runs `fiber`, and after each yield the next ready fiber, until one waits or finishes or the clock must be read.
     #[inline]
     fn run_from(&self, mut fiber: Runnable, drop_unclaimed: &impl Fn(&Self, UnclaimedResult)) {
         loop {
@@ -390,7 +390,7 @@ impl Worker {
     }
 
     /// Makes fibers ready whose deadline has passed, at most one per [`SWITCHES_PER_EXPIRED`] switches under load;
-    /// returns `true` if there were any. `switches_count` is the number of switches since the last call.
+    /// returns `true` if any timer expired. `switches_count` is the number of switches since the last call.
     fn expire(&self, now_ns: u64, switches_count: u32) -> bool {
         let mut wheel = self.wheel.borrow_mut();
         let mut due = self.due_buffer.borrow_mut();
@@ -410,7 +410,8 @@ impl Worker {
         has_any
     }
 
-    /// Handles an empty run queue: expires timers, steals fibers, sleeps, or returns on shutdown.
+    /// Handles an empty run queue: expires timers, steals fibers or sleeps; on shutdown, stops the workers if all
+    /// fibers have finished.
     #[inline(never)]
     fn idle(&self) {
         let now_ns = clock::now_ns();
@@ -491,7 +492,7 @@ impl Worker {
         self.owner.offers.end_idle(&shared.idle_count);
     }
 
-    /// Updates the estimated delay of sleeps after a sleep until `deadline_ns`, for a timer at `next_deadline_ns`.
+    /// Updates the sleep lead after a sleep that was requested until `deadline_ns`, for a timer at `next_deadline_ns`.
     fn record_lateness(&self, deadline_ns: Option<u64>, next_deadline_ns: Option<u64>) {
         let now_ns = clock::now_ns();
         let late_ns = deadline_ns.and_then(|at| now_ns.checked_sub(at));

@@ -9,12 +9,13 @@ pub(crate) struct SleepLead {
     ns: u64,
 }
 
-/// Maximum lead. (Sleeps end later than this if other threads use the CPU, against which a lead does not help.)
+/// Maximum time, in ns, by which a sleep is requested to end early. (Sleeps end later than this if other threads use
+/// the CPU, against which a lead does not help.)
 const LEAD_NS_MAX: u64 = 50_000;
-/// Increase of the lead, in ns, after a sleep that ended later than the lead allows for; after
+/// Increase of the lead, in ns, after a sleep that ended later than the lead allows for. After
 /// other sleeps the lead decreases by three times as much.
 const STEP_NS: u64 = 500;
-/// Divisor of a sleep's duration that gives the maximum lead of this sleep.
+/// Minimum ratio of a sleep's duration to the lead of this sleep.
 const SLEEP_PER_LEAD: u64 = 8;
 
 impl SleepLead {
@@ -23,6 +24,7 @@ impl SleepLead {
         Self { ns: 0 }
     }
 
+    /// Returns the time, in ns, by which a sleep of `sleep_ns` is requested to end early.
     pub(crate) fn lead_ns(self, sleep_ns: u64) -> u64 {
         self.ns.min(sleep_ns / SLEEP_PER_LEAD)
     }

@@ -30,7 +30,7 @@ impl Offers {
         // Relaxed: only this worker writes it.
         let count = self.count.load(Ordering::Relaxed).wrapping_add(1);
         // Release: a thread that sees the offer finds the fiber in the queue; pairs with the
-        // Acquire in count().
+        // Acquire in announced_count().
         self.count.store(count, Ordering::Release);
         fence_light();
         // Relaxed: ordered by the fence.
@@ -55,7 +55,7 @@ impl Offers {
         fence_heavy();
     }
 
-    /// Returns `true` if this worker has announced fibers since its number of offers was `seen`.
+    /// Returns `true` if this worker has announced fibers since `announced_count()` returned `seen`.
     #[must_use]
     pub fn has_new_since(&self, seen: u32) -> bool {
         // Relaxed: ordered by the heavy fence in begin_idle().

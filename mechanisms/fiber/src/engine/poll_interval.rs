@@ -7,9 +7,9 @@ pub(crate) struct PollInterval {
     switches_count: u32,
 }
 
-/// Minimum intended time between two clock reads.
+/// Minimum intended time between two clock reads, in ns.
 const BETWEEN_NS_MIN: u64 = 2_000;
-/// Maximum intended time between two clock reads.
+/// Maximum intended time between two clock reads, in ns.
 const BETWEEN_NS_MAX: u64 = 8_000;
 /// Maximum number of switches between two clock reads.
 const SWITCHES_MAX: u32 = 256;

@@ -8,6 +8,7 @@ pub(crate) const LEVELS_COUNT: usize = 8;
 #[derive(Debug)]
 pub(crate) struct ReadyQueue {
     levels: [List<Runnable>; LEVELS_COUNT],
+    /// Bitmap of the levels whose queues are not empty.
     non_empty_levels: u32,
     count: u32,
     /// Level of the last fiber that `pop_less_urgent` returned.
@@ -78,8 +79,8 @@ impl ReadyQueue {
         }
     }
 
-    /// Pops the first fiber of a level other than the most urgent non-empty level, or of that level
-    /// if no other has fibers. Successive calls go from the least urgent level to more urgent ones
+    /// Pops the first fiber of one of the less urgent levels in turn, or of the most urgent level if only that has
+    /// fibers. Successive calls go from the least urgent level to more urgent ones
     /// and start again, so that no level starves.
     pub(crate) fn pop_less_urgent(&mut self) -> Option<Runnable> {
         let less_urgent = self.non_empty_levels & self.non_empty_levels.wrapping_sub(1);

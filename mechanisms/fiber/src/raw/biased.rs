@@ -14,9 +14,9 @@ use handover_base::sync::hint;
 /// Value with a biased lock, which is cheap for one owner thread and expensive for others.
 #[derive(Debug)]
 pub struct BiasedLock<T> {
-    /// `true` while the owner holds the lock.
+    /// `true` while the owner holds the lock or tries to lock it.
     is_owner_inside: AtomicBool,
-    /// `true` while another thread holds the lock.
+    /// `true` while another thread holds the lock or waits for the owner to release it.
     is_remote_inside: AtomicBool,
     value: UnsafeCell<T>,
 }

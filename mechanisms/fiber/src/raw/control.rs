@@ -43,15 +43,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-/// Coroutine that switches between a worker and a fiber.
+/// Coroutine in which a fiber runs; resuming it switches from the worker to the fiber.
 type Switch = Coroutine<(), SuspendRequest, (), Bounds>;
 
 const LINE_BYTES: usize = 64;
 /// Number of cache lines of a suspended fiber's stack frames to prefetch, enough for all frames of a simple fiber.
 const FRAME_LINES: usize = 7;
 
-/// Request of a fiber to its worker when it suspends itself. Null is a request to be run again;
-/// else the request is the address of the `Commit` to call with the fiber.
+/// Request of a fiber that suspends itself: null to be run again, else the address of the `Commit` that the worker is
+/// to call with the fiber.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SuspendRequest(*mut Commit);
 
@@ -78,10 +78,12 @@ unsafe impl StackBounds for Bounds {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct HomeAddress(pub(super) NonNull<()>);
 
+/// Properties with which a fiber is created.
 #[derive(Debug)]
 pub(crate) struct FiberSpec {
     pub(crate) home: HomeAddress,
-    pub(crate) level: u8,
+    pub(crate) priority_level: u8,
+    /// Index of the fiber's pool in its runtime.
     pub(crate) pool: u16,
     /// `true` if the fiber never moves to another worker.
     pub(crate) is_local: bool,
@@ -99,7 +101,7 @@ pub(crate) struct FiberControl {
     link: ListLink,
     /// Worker on which the fiber runs when it is woken.
     home: Cell<HomeAddress>,
-    level: u8,
+    priority_level: u8,
     is_local: Cell<bool>,
     can_migrate: bool,
     /// `true` if the fiber must not move to another worker in its present state.
@@ -121,7 +123,7 @@ pub(crate) struct FiberControl {
     /// Name of the fiber, if it has one; boxed to save space in the control block.
     name: Option<Box<Arc<str>>>,
     stack_pool: &'static StackPool,
-    shadow: SanitizerState,
+    sanitizer_state: SanitizerState,
 }
 
 const _: () = assert!(size_of::<FiberControl>() == STACK_HEAD_BYTES || IS_SANITIZED);
@@ -168,7 +170,7 @@ unsafe impl Linked for Runnable {
     }
 }
 
-/// Reason for which a fiber returned control to its worker, with the fiber.
+/// Fiber that has returned control to its worker, and the reason: it has yielded, waits, or has finished.
 #[derive(Debug)]
 pub(crate) enum ResumeOutcome {
     /// The fiber yielded to other fibers and is ready.
@@ -208,7 +210,7 @@ impl Runnable {
 
     #[inline]
     pub(crate) fn priority_level(&self) -> usize {
-        self.control().level as usize
+        self.control().priority_level as usize
     }
 
     /// Returns the index of the fiber's pool in its runtime.
@@ -266,9 +268,9 @@ impl Runnable {
         let switch = unsafe { &mut *owner };
         // SAFETY: prepare_fiber() has initialised it, and it is never dropped.
         let switch = unsafe { switch.assume_init_mut() };
-        self.control().shadow.leave_worker();
+        self.control().sanitizer_state.leave_worker();
         let result = switch.resume(());
-        self.control().shadow.enter_worker();
+        self.control().sanitizer_state.enter_worker();
         match result {
             CoroutineResult::Yield(SuspendRequest(commit)) => {
                 let Some(commit) = NonNull::new(commit) else {
@@ -281,7 +283,7 @@ impl Runnable {
                 ResumeOutcome::Parked(unsafe { run(commit, self) })
             }
             CoroutineResult::Return(()) => {
-                self.control().shadow.destroy();
+                self.control().sanitizer_state.destroy();
                 ResumeOutcome::Finished(FinishedFiber(control))
             }
         }
@@ -374,7 +376,7 @@ unsafe fn reclaim(mut owner: NonNull<FiberControl>) -> Stack {
     Stack { head, limit: control.stack_pool.lowest_address(head), pool: control.stack_pool }
 }
 
-/// Unique handle of a fiber's result, which can read it once.
+/// Only handle of a fiber's result, through which the result can be taken once.
 #[derive(Debug)]
 pub(crate) struct ResultHandle<T> {
     control: NonNull<FiberControl>,
@@ -430,8 +432,8 @@ impl<T> ResultHandle<T> {
     }
 }
 
-/// Returns `true` if closure and result each take at most a sixteenth of the stack. (Unoptimised
-/// builds copy them from frame to frame.)
+/// Returns `true` if closure and result each take at most a sixteenth of the stack, and the closure's alignment is at
+/// most 4096. (Unoptimised builds copy them from frame to frame.)
 pub(crate) fn closure_fits<F, T>(stack_bytes: usize) -> bool {
     size_of::<F>().max(size_of::<FiberResult<T>>()) <= stack_bytes / 16 && align_of::<F>() <= 4096
 }
@@ -463,7 +465,7 @@ where
     let body = move |yielder: &Yielder<(), SuspendRequest>, ()| {
         // SAFETY: the control block is valid while its fiber runs.
         let control = unsafe { control.as_ref() };
-        control.shadow.enter_fiber();
+        control.sanitizer_state.enter_fiber();
         control.yielder.set(yielder);
         // SAFETY: written above and read only here, as a fiber begins once.
         let f = unsafe { closure.read() };
@@ -476,7 +478,7 @@ where
             control.has_panicked.set(true);
             std::mem::forget(payload); // the payload's own drop might panic again
         }
-        control.shadow.leave_fiber();
+        control.sanitizer_state.leave_fiber();
     };
     let base = StackPointer::new(top).unwrap_or(StackPointer::MIN);
     let limit = StackPointer::new(stack.limit).unwrap_or(StackPointer::MIN);
@@ -489,7 +491,7 @@ where
         yielder: Cell::new(ptr::null()),
         frame: Cell::new(ptr::null()),
         home: Cell::new(spec.home),
-        level: spec.level,
+        priority_level: spec.priority_level,
         pool: spec.pool,
         is_local: Cell::new(spec.is_local),
         can_migrate: spec.can_migrate,
@@ -501,7 +503,7 @@ where
         drop_result: drop_fiber_result::<T>,
         name: spec.name.map(Box::new),
         stack_pool: stack.pool,
-        shadow: SanitizerState::new(),
+        sanitizer_state: SanitizerState::new(),
     };
     // SAFETY: the stack is owned here, and `control` is the aligned space for the block at its
     // upper end.
@@ -514,12 +516,14 @@ struct Commit {
     run: unsafe fn(NonNull<Commit>, Runnable) -> Option<Runnable>,
 }
 
+/// `Commit` with the closure that it calls.
 #[repr(C)]
 struct TypedCommit<F> {
     head: Commit,
     f: ManuallyDrop<F>,
 }
 
+/// Calls the closure of the `TypedCommit<F>` at `commit` with the suspended fiber.
 unsafe fn run_commit<F>(commit: NonNull<Commit>, fiber: Runnable) -> Option<Runnable>
 where
     F: FnOnce(Runnable) -> Option<Runnable>,
@@ -539,7 +543,8 @@ pub(crate) fn suspend_running(running: NonNull<FiberControl>) {
     suspend_with(running, SuspendRequest(ptr::null_mut()));
 }
 
-/// Suspends the running fiber, and calls `f` with it on the stack of its worker.
+/// Suspends the running fiber, and calls `f` with it on the worker's stack; the fiber continues at once if `f` returns
+/// it.
 ///
 /// Inlined, as are its callers up to the waiting code: the processor predicts return addresses from
 /// the last calls, and a call in which a fiber is suspended makes it mispredict, once here and once
@@ -553,6 +558,7 @@ where
     suspend_with(running, SuspendRequest((&raw mut commit).cast()));
 }
 
+/// Switches from the running fiber to its worker with a request; returns once the fiber is resumed.
 #[inline(always)]
 fn suspend_with(running: NonNull<FiberControl>, action: SuspendRequest) {
     // SAFETY: the fiber runs and calls this function, so its control block is valid.
@@ -565,9 +571,9 @@ fn suspend_with(running: NonNull<FiberControl>, action: SuspendRequest) {
     control.frame.set((&raw const action).cast::<u8>().wrapping_sub(LINE_BYTES));
     // SAFETY: set when the fiber began; the yielder lives as long as the fiber's body runs.
     let yielder = unsafe { &*control.yielder.get() };
-    control.shadow.leave_fiber();
+    control.sanitizer_state.leave_fiber();
     yielder.suspend(action);
-    control.shadow.enter_fiber();
+    control.sanitizer_state.enter_fiber();
 }
 
 /// Sets the flag that the running fiber must stay on its worker; returns the flag's previous value.

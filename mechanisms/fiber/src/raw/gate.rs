@@ -22,15 +22,15 @@ use handover_base::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use handover_base::sync::thread;
 use std::ptr;
 
-/// Bit of the word which says that a participant is writing the value behind the gate.
+/// Bit of the gate's word that is set while a participant writes the value behind the gate.
 const CLAIMED: usize = 1;
-/// Word of an open gate.
+/// Value of the word of an open gate.
 const SET: usize = 3;
-/// Word of a gate at which no participant will ever wait.
+/// Value of the word of a gate at which no participant will ever wait.
 const ABANDONED: usize = 4;
-/// Word of a gate that is being closed.
+/// Value of the word of a gate that is being closed.
 const CLOSING: usize = 7;
-/// Mask of the bits that only the states SET and CLOSING both have set.
+/// Bits that are all set only in [`SET`] and [`CLOSING`], in which the gate counts as open.
 const OPEN_MASK: usize = SET & CLOSING;
 
 /// Node of a gate's list of waiters, on the waiter's stack.
@@ -66,9 +66,10 @@ pub enum PreviousState<W> {
     Open,
 }
 
-/// Gate that is opened once, with a list of waiters; `W` is the means to wake a waiter.
+/// Gate at which participants wait until another opens it; `W` is the means to wake a waiter.
 #[derive(Debug)]
 pub struct Gate<W> {
+    /// Newest waiter, with the bit [`CLAIMED`], or one of the values [`SET`], [`ABANDONED`] and [`CLOSING`].
     word: AtomicPtr<WaitNode<W>>,
 }
 
@@ -339,7 +340,7 @@ impl<W> Gate<W> {
     }
 }
 
-/// Result of [`Gate::withdraw`].
+/// Result of [`Gate::withdraw`]: `true` if the node was in the list, and other waiters to wake.
 #[derive(Debug)]
 pub struct WithdrawResult<W> {
     /// `true` if the node was in the list, so that no other participant will wake its waiter. Otherwise another
@@ -353,11 +354,12 @@ pub struct WithdrawResult<W> {
 struct DetachedList<W> {
     newest: *mut WaitNode<W>,
     oldest: *mut WaitNode<W>,
+    /// `true` if the list contained the removed node.
     was_queued: bool,
 }
 
 impl<W> DetachedList<W> {
-    /// Removes `node` from the list that starts with `newest`, which the caller owns.
+    /// Removes `node` from the detached list that starts with `newest`; returns the other nodes.
     fn remove(newest: *mut WaitNode<W>, node: *mut WaitNode<W>) -> Self {
         let mut chain = Self { newest, oldest: ptr::null_mut(), was_queued: false };
         let mut at = newest;

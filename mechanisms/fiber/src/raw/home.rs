@@ -12,6 +12,7 @@ impl HomeAddress {
     }
 }
 
+/// Returns the state of the fiber's worker.
 #[inline]
 fn home_of(fiber: &Runnable) -> &WorkerState {
     // SAFETY: only HomeAddress::for_worker() makes an address, from a worker's state. The state belongs to a
@@ -20,6 +21,7 @@ fn home_of(fiber: &Runnable) -> &WorkerState {
 }
 
 impl Runnable {
+    /// Returns `true` if the fiber's worker is one of this runtime.
     pub(crate) fn belongs_to(&self, shared: &Arc<RuntimeState>) -> bool {
         home_of(self).belongs_to(shared)
     }

@@ -10,7 +10,7 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::OnceLock;
 
-/// Signal actions of SIGSEGV and SIGBUS before the handler was installed.
+/// Signal actions of SIGSEGV and SIGBUS from before this handler was installed.
 static PREVIOUS_ACTIONS: [OnceLock<libc::sigaction>; 2] = [OnceLock::new(), OnceLock::new()];
 const SIGNALS: [libc::c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
 /// Size in bytes of the alternate signal stack, on which the kernel saves the registers and the handler needs a few
@@ -78,6 +78,8 @@ impl MessageBuffer {
     }
 }
 
+/// Handles SIGSEGV and SIGBUS: ends the process with a message if a fiber has overflowed its stack, else forwards the
+/// signal.
 extern "C" fn on_fault(
     signal: libc::c_int,
     info: *mut libc::siginfo_t,
@@ -136,7 +138,7 @@ fn has_default_action(signal: libc::c_int) -> bool {
     is_read && action.sa_sigaction == libc::SIG_DFL
 }
 
-/// Passes a signal on to the action that was installed before.
+/// Passes a signal on to the action that was installed before this handler.
 fn forward_signal(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let index = usize::from(signal == libc::SIGBUS);
     let before = PREVIOUS_ACTIONS[index].get();
@@ -165,7 +167,8 @@ fn forward_signal(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut
     }
 }
 
-/// Installs the handler once in the process, and gives this thread an alternate stack if it has none.
+/// Installs the handler of stack overflows once in the process, and gives this thread an alternate stack if it has
+/// none.
 pub(crate) fn install_fault_handler() {
     static INSTALLED: OnceLock<()> = OnceLock::new();
     INSTALLED.get_or_init(|| {

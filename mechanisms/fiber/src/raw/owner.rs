@@ -107,8 +107,8 @@ impl Deref for WorkerOwner {
     }
 }
 
-/// Prevents the compiler from moving memory accesses across, without an instruction. This is the owner's half of the
-/// fence whose other half is the membarrier in [`WorkerOwner::fence_heavy`].
+/// Prevents the compiler from moving memory accesses across this call; takes no instruction. This is the owner's half
+/// of the fence whose other half is the membarrier in [`WorkerOwner::fence_heavy`].
 #[inline]
 fn fence_compiler() {
     // SAFETY: the block contains no instruction; without `nomem` the compiler must assume that it

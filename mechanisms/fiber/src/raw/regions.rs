@@ -3,8 +3,8 @@
 use handover_base::sync::atomic::{AtomicPtr, Ordering};
 use std::ptr;
 
-/// Description of a slab of stacks. It is a node of a list that never shrinks, so that signal handlers can search the
-/// list without locking.
+/// Addresses and layout of a slab of stacks. It is a node of a list that never shrinks, so that signal handlers can
+/// search the list without locking.
 pub(super) struct StackRegion {
     pub(super) start: usize,
     pub(super) bytes: usize,
@@ -56,8 +56,8 @@ impl StackRegion {
         self.stride - self.guard_bytes
     }
 
-    /// Returns the address of the control block of the stack whose guard contains `addr`, which is
-    /// in this slab; `None` if `addr` is not in a guard.
+    /// Returns the address of the control block of the stack whose guard contains `addr`; `None` if `addr` is in no
+    /// guard. `addr` must be in this slab.
     pub(super) fn control_address_above(&self, addr: usize) -> Option<usize> {
         let offset = addr - self.start;
         let index = offset / self.stride;

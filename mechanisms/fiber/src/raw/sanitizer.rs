@@ -6,8 +6,8 @@
 
 use super::stack::Stack;
 
-/// Makes a reused stack writable for AddressSanitizer, which considers the frames of the finished
-/// fiber as still in use, as they did not return.
+/// Marks a reused stack as accessible for AddressSanitizer. Its marks of the finished fiber's frames are still there,
+/// as these frames did not return.
 pub(super) fn unpoison_stack(stack: &Stack) {
     #[cfg(handover_sanitizer = "address")]
     {
@@ -56,6 +56,7 @@ mod enabled {
     use std::ffi::{c_uint, c_void};
     use std::ptr;
 
+    /// Address of a shadow, ThreadSanitizer's copy of a call stack.
     type Address = *mut c_void;
 
     // SAFETY: the signatures are those of sanitizer/tsan_interface.h; the first two take no
@@ -67,7 +68,7 @@ mod enabled {
         fn __tsan_switch_to_fiber(fiber: Address, flags: c_uint);
     }
 
-    /// Flag of a ThreadSanitizer switch that orders memory accesses before the switch before those after it.
+    /// Flags of a ThreadSanitizer switch: memory accesses before the switch happen before those after it.
     const IS_ORDERED: c_uint = 0;
 
     /// ThreadSanitizer's state of a fiber and of the worker that runs it.
@@ -75,8 +76,11 @@ mod enabled {
     /// A switch begins in one function and ends in another, of different depths. Its calls and returns go to a third
     /// shadow, which belongs to the fiber and is balanced from the fiber's begin to its end.
     pub(crate) struct SanitizerState {
+        /// Shadow of the fiber's stack.
         fiber: Cell<Address>,
+        /// Shadow for the calls and returns of a switch.
         switch: Cell<Address>,
+        /// Shadow of the stack of the worker that runs the fiber.
         worker: Cell<Address>,
     }
 

@@ -7,8 +7,8 @@
 //!               ▲ limit        ▲ top
 //! ```
 //!
-//! The head is for the owner of the stack: a fiber's control block. The pool of each size belongs to the process and is never unmapped, so that a handle to a fiber
-//! that has ended may outlive the runtime, on any thread.
+//! The head is for the owner of the stack: a fiber's control block. The pool of each size belongs to the process and is
+//! never unmapped, so that a handle to a fiber that has ended may outlive the runtime, on any thread.
 
 use super::regions::{self, StackRegion};
 use crate::error::StackError;
@@ -29,8 +29,8 @@ pub(crate) const GUARD_BYTES: usize = 4 * PAGE_BYTES;
 const SLAB_STACKS_MIN: usize = 64;
 /// Maximum number of stacks in a slab; each slab has twice as many as the slab before, up to this number.
 const SLAB_STACKS_MAX: usize = 4096;
-/// Number of different offsets, 64 bytes apart, at which stacks start in their uppermost page, so
-/// that they do not all use the same few lines of the first-level cache.
+/// Number of different offsets, 64 bytes apart, at which stacks start in their uppermost page. With a single offset,
+/// all stacks would use the same few lines of the first-level cache.
 const COLOURS: usize = 32;
 const _: () = assert!((COLOURS - 1) * 64 + STACK_HEAD_BYTES <= PAGE_BYTES);
 /// Advice of `madvise(2)`, since Linux 6.13, that makes accesses to pages fault without splitting the mapping.
@@ -64,11 +64,13 @@ impl Stack {
         std::ptr::eq(self.pool, pool)
     }
 
+    /// Returns the stack to its pool.
     pub(crate) fn release(self) {
         self.pool.release([self]);
     }
 }
 
+/// Stacks of one size in the process: those that are free, and the slabs of all.
 #[derive(Debug)]
 pub(crate) struct StackPool {
     stack_bytes: usize,
@@ -95,7 +97,7 @@ struct Slab {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct StackPoolStats {
     pub(crate) stacks_count: usize,
-    /// Maximum number of bytes used on any of the stacks.
+    /// Largest number of bytes used on any stack of the pool, a multiple of the page size.
     pub(crate) high_water_bytes: usize,
     pub(crate) resident_bytes: usize,
 }
@@ -124,6 +126,7 @@ impl StackPool {
         self.guards.get().copied()
     }
 
+    /// Returns the lowest usable address of the stack whose head is at `head`.
     #[inline]
     pub(super) fn lowest_address(&self, head: NonNull<u8>) -> usize {
         let top = (head.addr().get() + STACK_HEAD_BYTES).next_multiple_of(PAGE_BYTES);
@@ -159,6 +162,7 @@ impl StackPool {
         }
     }
 
+    /// Adds stacks that are not used any more to the free ones.
     pub(crate) fn release(&self, stacks: impl IntoIterator<Item = Stack>) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).free.extend(stacks);
     }
@@ -185,6 +189,7 @@ impl StackPool {
         Ok(Stack { head, limit, pool: self })
     }
 
+    /// Maps a slab of twice `before_count` stacks, within the limits, or of fewer if the kernel refuses.
     fn map_slab(&self, before_count: usize) -> Result<Slab, StackError> {
         let mut stacks_count = (2 * before_count).clamp(SLAB_STACKS_MIN, SLAB_STACKS_MAX);
         loop {
@@ -223,6 +228,7 @@ impl StackPool {
         }
     }
 
+    /// Makes the pages of the guard at `start` inaccessible.
     fn install_guard(&self, start: usize) -> Result<(), StackError> {
         let at = ptr::with_exposed_provenance_mut::<libc::c_void>(start);
         let marked = self.guards.get() != Some(&GuardKind::Mapping)
@@ -272,7 +278,7 @@ impl StackPool {
         stats
     }
 
-    /// Returns the memory of free stacks to the kernel; returns the number of free stacks.
+    /// Gives the memory of free stacks back to the kernel; returns the number of free stacks.
     pub(crate) fn trim(&self) -> usize {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         for stack in &state.free {

@@ -20,6 +20,7 @@ pub(crate) enum Waiter {
     TimedFiber(TimedWaker),
 }
 
+/// Thread that waits, with or without a deadline.
 #[derive(Debug)]
 pub(crate) struct ThreadWaiter {
     thread: Thread,
@@ -71,6 +72,7 @@ impl ThreadWaiter {
 #[derive(Debug)]
 pub(super) struct TimedWait {
     pub(super) race: WakeRace,
+    /// The suspended fiber, which the winner of `race` takes.
     pub(super) fiber: UnsafeCell<Option<Runnable>>,
 }
 
@@ -102,7 +104,7 @@ impl TimedWaker {
 #[derive(Debug)]
 pub(crate) struct TimerPayload(NonNull<u8>);
 
-/// Bit of a payload's address which says that it is of a [`TimedWait`], not of a fiber.
+/// Bit that is set in a payload's address if it is the address of a [`TimedWait`], and clear for a fiber.
 const TIMED_WAIT_TAG: usize = 1;
 const _: () = assert!(
     align_of::<FiberControl>() > TIMED_WAIT_TAG && align_of::<TimedWait>() > TIMED_WAIT_TAG

@@ -410,8 +410,8 @@ fn spawn_on_worker_or_pool_out_of_range_names_the_value() -> TestResult {
     let with_two_pools = Runtime::new(Config { pools, ..Config::default() })?;
     let second = with_two_pools.pool("second").expect("it is configured");
     let runtime = Runtime::new(Config::workers(2))?;
-    let no_worker = "worker=2: the runtime has 2 workers, counted from 0";
-    let no_pool = "pool=1: the runtime has 1 pools, counted from 0; use a pool of this runtime";
+    let no_worker = "worker 2 does not exist: the runtime has 2 workers, numbered from 0";
+    let no_pool = "pool 1 does not exist: the runtime has 1 pools, numbered from 0; use a pool of this runtime";
 
     let handle = runtime.handle();
     let (bad_worker, bad_pool) = (Builder::new().worker(2), Builder::new().pool(second));
@@ -483,7 +483,7 @@ fn closure_that_exceeds_the_stack_is_refused() -> TestResult {
     let large = [1u8; 10_000];
     let refused = runtime.spawn(move || large.len()).unwrap_err();
     assert!(
-        refused.to_string().starts_with("a closure of 10000 bytes and a result of 8 do not fit"),
+        refused.to_string().starts_with("a closure of 10000 bytes and a result of 8 bytes do not"),
         "{refused}"
     );
     Ok(())

@@ -95,6 +95,7 @@ impl<T: Send, Q: Queue> Receiver<T, Q> {
         self.receive_until(Instant::now().checked_add(timeout)).ok_or(TimeoutError)
     }
 
+    /// Receives the oldest value, `Some(None)` if the channel is finished; returns `None` at `deadline`.
     fn receive_until(&mut self, deadline: Option<Instant>) -> Option<Option<T>> {
         for _ in 0..SPINS_COUNT {
             if let Poll::Ready(received) = self.receive_or_finish() {

@@ -95,7 +95,7 @@ impl<T: Send, Q: Queue> Future for Receiving<'_, T, Q> {
 }
 
 impl<T: Send, Q: Queue> Drop for Receiving<'_, T, Q> {
-    /// Releases the task's waker, which a wait that was cancelled does not need any more.
+    /// Releases the task's waker of a wait that was cancelled.
     fn drop(&mut self) {
         self.receiver.stop_waiting();
     }

@@ -194,7 +194,7 @@ impl<Q, R> Caller<Q, R> {
     /// Never.
     ///
     /// # Cost
-    /// Two stores to the line, and a load of one that no thread writes until a end is dropped.
+    /// Two stores to the line, and a load of one that no thread writes until an end is dropped.
     #[inline]
     pub fn send(&mut self, request: Q) -> Result<(), SendError<Q>> {
         if self.is_waiting {
@@ -223,7 +223,7 @@ impl<Q, R> Caller<Q, R> {
     ///
     /// # Cost
     /// A load of the line, which hits this core's own copy until the server replies, and of one
-    /// that no thread writes until a end is dropped.
+    /// that no thread writes until an end is dropped.
     #[inline]
     pub fn receive(&mut self) -> Result<Option<R>, ReceiveError<Q>> {
         if !self.is_waiting {
@@ -354,7 +354,7 @@ impl<Q, R> Server<Q, R> {
     /// Never.
     ///
     /// # Cost
-    /// Two stores to the line, and a load of one that no thread writes until a end is dropped.
+    /// Two stores to the line, and a load of one that no thread writes until an end is dropped.
     #[inline]
     pub fn reply(&mut self, reply: R) -> Result<(), ReplyError<R>> {
         if !self.has_request {

@@ -7,11 +7,11 @@ use core::fmt;
 use handover_base::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use handover_base::sync::{Arc, CachePadded};
 
-/// Flag in `Tail::next` which says that the ring is closed and no more positions can be reserved.
+/// Flag in `Tail::next`: the ring is closed, so that no more positions can be reserved.
 const CLOSED: u64 = 1 << 63;
 
-/// Flag in a slot's sequence which says that the slot stays empty at this position and the consumer skips it, because
-/// an iterator returned fewer values than it had claimed while others pushed after it.
+/// Flag in a slot's sequence: the slot stays empty at this position, and the consumer skips it. An iterator has
+/// returned fewer values than it had claimed, and others have pushed after it.
 const SKIPPED: u64 = 1 << 63;
 
 /// State shared by the producers and the consumer.
@@ -23,7 +23,7 @@ struct MpscShared<T> {
     /// State that is rarely written, so that every CPU keeps a copy of its cache line.
     producer_state: CachePadded<ProducerState>,
     rows: Rows<T, true>,
-    /// Number of rows, a power of two, minus one, which masks the bits of a position that are the index of its row.
+    /// Mask for the bits of a position that are the index of its row: the number of rows, a power of two, minus one.
     mask: u64,
     slots_count: u64,
 }
@@ -73,7 +73,7 @@ impl<T> MpscShared<T> {
         // has taken the slot's last value, which reserve() has acquired; the consumer does not
         // access the slot again before the sequence is written.
         unsafe { rows::write_slot(slot, value) };
-        // Release: publishes the slot to the Acquire in Consumer::state().
+        // Release: publishes the slot to the Acquire in Consumer::slot_state().
         sequence.store(position + 1, Ordering::Release);
         stage::record_published(position + 1, self);
     }
@@ -124,7 +124,7 @@ impl<T> MpscShared<T> {
             return;
         }
         for position in position..end {
-            // Release: lets the consumer pass; pairs with the Acquire in Consumer::state().
+            // Release: lets the consumer pass; pairs with the Acquire in Consumer::slot_state().
             self.sequence(position).store((position + 1) | SKIPPED, Ordering::Release);
         }
     }
@@ -414,6 +414,7 @@ pub struct Consumer<T> {
 /// State of a slot at the consumer's position, as read from the slot's sequence.
 enum SlotState {
     Filled,
+    /// The slot stays empty, and the consumer skips it.
     Skipped,
     /// The slot is vacant, or a producer is filling it.
     NotReady,
@@ -566,7 +567,7 @@ impl<T> Consumer<T> {
     /// Reads the state of the slot at `position`.
     #[inline(always)]
     fn slot_state(&self, position: u64) -> SlotState {
-        // Acquire: pairs with the Release in Shared::fill() and Shared::return_positions().
+        // Acquire: pairs with the Release in MpscShared::fill() and return_positions().
         let sequence = self.shared.sequence(position).load(Ordering::Acquire);
         if sequence == position + 1 {
             SlotState::Filled
@@ -583,7 +584,7 @@ impl<T> Consumer<T> {
         let row = self.shared.row(self.head);
         // SAFETY: the masked row is below the number of rows.
         let slot = unsafe { self.shared.rows.slot(row) };
-        // Acquire: pairs with the Release in Shared::fill() and Shared::return_positions().
+        // Acquire: pairs with the Release in MpscShared::fill() and return_positions().
         let sequence = self.shared.sequence(self.head).load(Ordering::Acquire);
         if sequence == self.head + 1 {
             // SAFETY: the sequence, read with Acquire, says that the slot was filled; the head moves on, so that the

@@ -88,8 +88,8 @@ mod memory {
             debug_assert!(row < self.rows_count);
             // SAFETY: `row` is in range, as the caller guarantees, so that the slot lies within the allocation.
             let slot = unsafe { self.base.add(row * Self::ROW_BYTES + Self::SLOT_OFFSET) };
-            // SAFETY: the slot is aligned, since FIRST and STRIDE are multiples of T's alignment; MaybeUninit needs
-            // no initial value, and UnsafeCell allows writes behind a shared reference.
+            // SAFETY: the slot is aligned, since SLOT_OFFSET and ROW_BYTES are multiples of T's alignment; MaybeUninit
+            // needs no initial value, and UnsafeCell allows writes behind a shared reference.
             unsafe { slot.cast::<Slot<T>>().as_ref() }
         }
 

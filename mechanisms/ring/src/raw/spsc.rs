@@ -20,7 +20,7 @@ use handover_base::sync::{Arc, CachePadded};
 /// and ring/stream-batched, AMD Zen 4, 2026-11). Two lines are too few on that machine, six change nothing.
 const LINES_AHEAD: u64 = 3;
 
-/// Number of values of a batch after which the producer publishes them.
+/// Number of values that the producer writes in a batch before it publishes them.
 const VALUES_PER_PUBLICATION: u64 = 64;
 
 /// State shared by the producer and the consumer.
@@ -33,6 +33,7 @@ struct SpscShared<T> {
     tail: CachePadded<AtomicU64>,
     /// Slots of the ring; their number is `slots_count` rounded up to a power of two.
     rows: Rows<T, false>,
+    /// Mask for the bits of a position that are the index of its row.
     mask: u64,
     slots_count: u64,
 }
@@ -233,8 +234,8 @@ impl<T> Producer<T> {
         Ok(())
     }
 
-    /// Pushes a value like [`push`](Self::push), unless that must read the consumer's position; then returns the value,
-    /// and the caller must call [`push`](Self::push).
+    /// Pushes a value unless this requires reading the consumer's position; the error then contains the value, which
+    /// the caller must pass to [`push`](Self::push).
     ///
     /// For functions that are not inlined: this one calls no other, so that such a function needs to save registers
     /// only for the rare call of `push`.
@@ -417,7 +418,8 @@ impl<T> fmt::Debug for Producer<T> {
     }
 }
 
-/// Batch of pushes in progress. The destructor publishes their values, even if the iterator panics.
+/// Batch of pushes in progress, whose values are not published yet. The destructor publishes them, even if the iterator
+/// panics.
 struct PushBatch<'a, T>(&'a mut Producer<T>);
 
 impl<T> PushBatch<'_, T> {
@@ -611,7 +613,7 @@ impl<T> Consumer<T> {
     /// Returns `true` if a value is ready; reads the producer's position if no ready value is known.
     #[inline(always)]
     fn find_ready_value(&mut self) -> bool {
-        // Acquire: pairs with the Release in Shared::publish().
+        // Acquire: pairs with the Release in SpscShared::publish().
         self.ready = self.shared.tail.load(Ordering::Acquire);
         self.head != self.ready
     }
@@ -619,7 +621,7 @@ impl<T> Consumer<T> {
     /// Releases the slots of all values read so far to the producer.
     #[inline(always)]
     fn release_slots(&self) {
-        // Release: their values have been taken; pairs with the Acquire in Shared::refresh_limit().
+        // Release: their values have been taken; pairs with the Acquire in SpscShared::refresh_limit().
         self.shared.head.store(self.head, Ordering::Release);
     }
 }
@@ -640,7 +642,8 @@ impl<T> fmt::Debug for Consumer<T> {
     }
 }
 
-/// Batch of pops in progress. The destructor releases their slots, even if the receiving closure panics.
+/// Batch of pops in progress, whose slots are not released yet. The destructor releases them, even if the receiving
+/// closure panics.
 struct PopBatch<'a, T>(&'a mut Consumer<T>);
 
 impl<T> PopBatch<'_, T> {

@@ -43,7 +43,7 @@ impl SendError {
     }
 }
 
-/// Result of [`Client::send_batch`].
+/// Result of [`Client::send_batch`]: number of packets sent, and the invalid packet that ended the batch, if any.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use = "some packets may not have been sent"]
 pub struct BatchResult {
@@ -99,6 +99,7 @@ pub struct Client {
     lanes: ClientLanes,
     counts: Counts,
     number: usize,
+    /// `true` if each packet has a time stamp of its own; `false` for one per batch, or none.
     stamps_packets: bool,
     /// State that the client publishes to the arbiter.
     client_state: Arc<CachePadded<ClientState>>,
@@ -152,7 +153,8 @@ impl Client {
     }
 
     /// Sends packets from `offers` until the mailbox is full or a packet is invalid; returns the number of packets
-    /// sent. The iterator is advanced only when a slot is free, so packets that were not sent stay in `offers`.
+    /// sent and the invalid packet. The iterator is advanced only when a slot is free, so packets that were not sent
+    /// stay in `offers`.
     ///
     /// # Blocking
     /// Never.
@@ -305,6 +307,7 @@ impl fmt::Debug for Client {
 const RUN_MAX: usize = 32;
 
 impl<const IN: usize, const OUT: usize> LanePair<IN, OUT> {
+    /// Pushes offers until the lane is full or an offer is invalid; `words` makes the slot of a packed offer.
     #[inline(always)]
     fn push_all(
         &mut self,
@@ -433,8 +436,8 @@ struct CallCounts<'a> {
 }
 
 impl CallCounts<'_> {
-    /// Transmits a packet returned by the arbiter, unless it was dropped, and counts it. Returns
-    /// the packet, with `true` if the arbiter had dropped it.
+    /// Transmits a packet returned by the arbiter, unless it was dropped, and counts it; returns the packet, with
+    /// `true` if it was dropped.
     #[inline(always)]
     fn complete(&mut self, word: u64, sink: &mut impl Sink) -> (Offer, bool) {
         let counts = &mut self.counts;

@@ -12,8 +12,8 @@ pub const BATCH_MAX: u32 = 4096;
 /// Maximum of [`ArbiterConfig::interval`].
 pub const INTERVAL_MAX: Duration = Duration::from_secs(3600);
 
-/// Maximum time for which [`StopMode::Drain`](super::StopMode::Drain) waits for clients that fetch none of
-/// their released packets, once there is no other work; packets that are not fetched are counted in
+/// Maximum time for which [`StopMode::Drain`](super::StopMode::Drain) waits while no client fetches
+/// a released packet, once there is no other work. Packets that are not fetched are counted in
 /// [`Ledger::unfetched`](super::Ledger::unfetched).
 pub const DRAIN_MAX: Duration = Duration::from_secs(2);
 

@@ -5,7 +5,7 @@ use super::presence::ClientState;
 use handover_base::sync::{Arc, CachePadded};
 use std::fmt;
 
-/// Final state of an arbiter that has finished.
+/// Final state of an arbiter that has finished: its scheduler, and its clients' counters.
 #[derive(Clone)]
 pub struct FinalState<S> {
     /// The scheduler, with the packets queued in it.

@@ -24,7 +24,7 @@ pub enum JoinError {
     Full,
 }
 
-/// Treatment of queued packets by [`Hub::stop`].
+/// Treatment of queued packets by [`Hub::stop`]: left in the scheduler, or released first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopMode {
     /// The arbiter stops at once; queued packets stay in the scheduler, and are counted as scheduled.

@@ -20,7 +20,7 @@ use slots::{LaneSlots, SlotsView};
 /// Maximum number of slots of a lane (a mailbox in one direction).
 pub const LANE_SLOTS_MAX: u32 = 1 << 24;
 
-/// Bit of a slot's first word that is reserved for the lane; callers pass it as zero.
+/// Bit of a slot's first word that shows in which lap the slot was filled; callers pass it as zero.
 const LANE_BIT: u64 = 1 << 63;
 
 /// Error of [`lane`].
@@ -61,7 +61,7 @@ pub struct LaneSender<const W: usize> {
 pub struct LaneReceiver<const W: usize> {
     /// Position of the next slot to pop.
     head: u64,
-    /// Position up to which the sender last learnt that slots were read.
+    /// Position that was last published to the sender, up to which all slots were read.
     published_head: u64,
     /// Number of pops after which the receiver's position is published to the sender.
     publish_interval: u64,
@@ -106,7 +106,7 @@ impl<const W: usize> LaneSender<W> {
         self.tail < self.limit
     }
 
-    /// Pushes a slot, with bit 63 of its first word zero, and makes it visible to the receiver;
+    /// Pushes a slot, whose first word must have bit 63 clear, and makes it visible to the receiver;
     /// returns `false` if the lane is full.
     #[inline(always)]
     pub fn push(&mut self, words: [u64; W]) -> bool {
@@ -171,7 +171,7 @@ impl<const W: usize> LaneReceiver<W> {
         self.shared_head.store(self.head, Ordering::Release);
     }
 
-    /// Pops the oldest slot, with bit 63 of its first word zero; `None` if the lane is empty.
+    /// Pops the oldest slot, and clears bit 63 of its first word; `None` if the lane is empty.
     #[inline(always)]
     pub fn pop(&mut self) -> Option<[u64; W]> {
         let slots = self.slots.view();

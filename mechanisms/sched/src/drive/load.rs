@@ -37,9 +37,9 @@ pub enum LoadAction {
 
 /// Load program in execution, which computes the packets that a client has to send at any time.
 ///
-/// Each specification lasts exactly its duration, beginning at the end of the one before. Within it
+/// Each section lasts exactly its duration, beginning at the end of the one before. Within it
 /// a burst is due every `burst × length / bandwidth`; a burst that could not be sent in time is
-/// sent as soon as possible, while the specification lasts.
+/// sent as soon as possible, while the section lasts.
 ///
 /// ```
 /// use handover_sched::drive::{LoadAction, Load, LoadSection};
@@ -59,6 +59,7 @@ pub struct Load {
     current: LoadState,
 }
 
+/// State of the execution of a load program.
 #[derive(Clone, Debug)]
 enum LoadState {
     /// State before the first call of [`Load::next_action`].
@@ -85,8 +86,8 @@ impl Load {
         Self { pending_sections: VecDeque::new(), current }
     }
 
-    /// Returns the packets due at `now_ns`, the time to wait until, or `Finished`. The time of the first call is the start
-    /// of the load's first section.
+    /// Returns the packets due at `now_ns`, the time to wait until, or `Finished`. The time of the first call is the
+    /// start of the load's first section.
     pub fn next_action(&mut self, now_ns: u64) -> LoadAction {
         loop {
             let begin_ns = match &mut self.current {
@@ -110,6 +111,7 @@ impl Load {
         }
     }
 
+    /// Removes the next section and returns the state of its execution; `Finished` if no section is left.
     fn start_next_section(&mut self, begin_ns: u64) -> LoadState {
         let Some(spec) = self.pending_sections.pop_front() else {
             return LoadState::Finished;
@@ -154,6 +156,7 @@ const WINDOW_MAX_PACKETS: u64 = 1 << 20;
 pub struct ClientFlows {
     first_flow: u32,
     clients_count: u32,
+    /// Number of flows of all clients.
     flows_count: u32,
     next_flow: u32,
 }
@@ -178,8 +181,8 @@ impl ClientFlows {
         self.flows_count.saturating_sub(self.first_flow).div_ceil(self.clients_count)
     }
 
-    /// Returns a queue of at least `packets_max` (at most about [`WINDOW_MAX_PACKETS`]) flow
-    /// numbers that contains each of this client's flows equally often.
+    /// Returns a queue that contains each of this client's flow numbers equally often, and `packets_max` or slightly
+    /// more numbers in total. The total is limited to about [`WINDOW_MAX_PACKETS`].
     pub(super) fn windows(self, packets_max: u64) -> VecDeque<u32> {
         let flows_count = self.flows_count() as usize;
         let packets_max = packets_max.min(WINDOW_MAX_PACKETS) as usize;

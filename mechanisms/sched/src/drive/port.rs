@@ -71,14 +71,14 @@ impl<const IN: usize, const OUT: usize> Port<IN, OUT> {
         }
     }
 
-    /// Returns packets to the client behind those that wait for a free slot.
+    /// Queues packets for the client, behind those that wait for a free slot in the mailbox to it.
     #[cold]
     #[inline(never)]
     fn spill_all(&mut self, slots: &[[u64; OUT]]) {
         self.spill.extend(slots);
     }
 
-    /// Returns a packet to the client behind those that wait for a free slot.
+    /// Queues a packet for the client, behind those that wait for a free slot in the mailbox to it.
     #[cold]
     #[inline(never)]
     fn spill_one(&mut self, words: [u64; OUT]) {

@@ -3,8 +3,7 @@
 use super::ledger::Counts;
 use handover_base::sync::shared::{AtomicBool, AtomicU64, Ordering};
 
-/// State that a client publishes to the arbiter in addition to the mailboxes, which is its counters and a flag that it
-/// has left.
+/// Counters of a client, and the flag that it has left, which the client publishes to the arbiter.
 #[derive(Default)]
 pub(super) struct ClientState {
     has_left: AtomicBool,
@@ -16,7 +15,7 @@ impl ClientState {
     /// Publishes the client's counters to the arbiter, after a poll and when the client leaves.
     pub(super) fn store_counts(&self, counts: &Counts) {
         for (word, count) in self.counts.iter().zip(counts.to_array()) {
-            // Relaxed: statistics; the final values are published by leave().
+            // Relaxed: statistics; the final values are published by mark_left().
             word.store(count, Ordering::Relaxed);
         }
     }
@@ -32,7 +31,7 @@ impl ClientState {
     }
 
     pub(super) fn has_left(&self) -> bool {
-        // Acquire: pairs with the Release in leave().
+        // Acquire: pairs with the Release in mark_left().
         self.has_left.load(Ordering::Acquire)
     }
 }

@@ -19,10 +19,10 @@ pub struct ClientRun<'a> {
     pub load: Load,
     /// Flows to which the packets are assigned, round robin.
     pub flows: ClientFlows,
-    /// `true` if a flow sends its next packet when one of its packets was transmitted or dropped,
-    /// so that each flow has its share of [`in_flight_max`](Self::in_flight_max) in flight. The
-    /// flows' shares of the link then follow their weights. `false`: flows take turns packet by
-    /// packet, so that they get equal shares whatever their weights are; a few ns less per packet.
+    /// `true` if a flow sends its next packet when one of its packets was transmitted or dropped, `false` if the flows
+    /// take turns. Each flow then has its share of [`in_flight_max`](Self::in_flight_max) in flight. The
+    /// flows' shares of the link follow their weights. Flows that take turns, packet by
+    /// packet, get equal shares whatever their weights are; a few ns less per packet.
     pub has_window_per_flow: bool,
     /// Packet length of each flow, by flow number, instead of the load's; flows beyond the end of
     /// the slice use the load's length.
@@ -49,9 +49,9 @@ const PACKETS_PER_CLOCK_READ: u32 = 64;
 /// Maximum number of released packets handled in one poll, before packets are sent again.
 const POLL_MAX: usize = 1024;
 
-/// Runs a client on the calling thread until its program is finished and all its packets are
-/// transmitted or dropped (or [`ClientRun::linger`] has passed), its time is up, it is stopped, or
-/// the arbiter has finished. Packets that the arbiter has released by then are transmitted.
+/// Runs a client on the calling thread until its load program is finished, it is stopped, its time is up, or the
+/// arbiter has finished. Unless it was stopped, it then waits until all its packets are transmitted or dropped, for at
+/// most [`ClientRun::linger`]. Packets that the arbiter has released by then are transmitted.
 ///
 /// All tags are zero.
 ///
@@ -156,6 +156,7 @@ fn send_due(
     sent
 }
 
+/// Order in which the flows of a client send their packets.
 enum FlowOrder {
     /// One packet per flow, round robin.
     RoundRobin(ClientFlows),
@@ -186,6 +187,7 @@ impl Iterator for FlowOrder {
     }
 }
 
+/// Iterator over the unsent packets of a burst.
 struct Burst<'a> {
     flow_order: &'a mut FlowOrder,
     lengths_bytes: &'a [u32],

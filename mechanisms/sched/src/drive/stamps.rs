@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Granularity of time stamps.
+/// Granularity of the packets' time stamps: none, one per batch, or one per packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stamping {
     /// Packets have no time stamps.

@@ -16,10 +16,10 @@ pub(super) const STOPPING: u8 = 2;
 /// State of an arbiter that has finished and releases no more packets.
 pub(super) const FINISHED: u8 = 3;
 
-/// Control words that every thread reads often and writes rarely.
+/// Number of events and state of an arbiter, which every thread reads often and writes rarely.
 pub(super) struct ControlWords {
-    /// Number of events that the arbiter must handle, which are clients that joined or left, and calls of
-    /// [`stop`](super::Hub::stop).
+    /// Number of events so far: clients that joined or left, and calls of [`stop`](super::Hub::stop). The arbiter acts
+    /// when the number changes.
     pub(super) events: AtomicU64,
     /// State of the arbiter, which never decreases: [`RUNNING`], [`DRAINING`], [`STOPPING`] or [`FINISHED`].
     pub(super) state: AtomicU8,
@@ -35,6 +35,7 @@ pub(super) struct NewClients {
     pub(super) joined_count: usize,
 }
 
+/// State that an arbiter shares with its hubs and clients.
 pub(super) struct ArbiterState {
     pub(super) control: CachePadded<ControlWords>,
     new_clients: Mutex<NewClients>,
@@ -72,11 +73,11 @@ impl ArbiterState {
 
     #[inline(always)]
     pub(super) fn state(&self) -> u8 {
-        // Acquire: pairs with the Release in raise(); at FINISHED, all packets have been released.
+        // Acquire: pairs with the Release in raise_state(); at FINISHED, all packets have been released.
         self.control.state.load(Ordering::Acquire)
     }
 
-    /// Changes the state to `state`, unless a later state is reached.
+    /// Changes the state to `state`, unless it is already the same or a later one.
     pub(super) fn raise_state(&self, state: u8) {
         // Release: pairs with the Acquire in state().
         self.control.state.fetch_max(state, Ordering::Release);

@@ -22,8 +22,8 @@ use std::collections::VecDeque;
 /// Maximum number of packets released between two reads of the mailboxes.
 const RELEASE_MAX: usize = 4096;
 
-/// Number of sweeps with work between two clock reads, if neither a link rate nor an interval nor
-/// the scheduler depends on the time.
+/// Number of sweeps with work between two clock reads, if no link rate, no interval and no packet
+/// that the scheduler holds back requires the time.
 const SWEEPS_PER_READING: u64 = 16;
 
 /// Minimum [`ArbiterConfig::batch_max`] at which packets are read and released in runs. For smaller
@@ -87,6 +87,7 @@ pub(super) struct Sweeper<S, const IN: usize, const OUT: usize> {
     /// While draining: the number of released packets that wait for a free mailbox slot, and the
     /// time of that number's last change.
     drain_progress: (usize, u64),
+    /// `true` if each packet has time stamps of its own; `false` for one per batch, or none.
     stamps_packets: bool,
     idle: IdleState,
     shared: Arc<ArbiterState>,
@@ -98,11 +99,11 @@ pub(super) struct Sweeper<S, const IN: usize, const OUT: usize> {
     /// `true` if a mailbox or the scheduler returned the maximum number of packets in this sweep,
     /// so that there may be more.
     may_have_more: bool,
-    /// Packets that the scheduler dropped in this sweep to queue newer ones.
+    /// Packets that the scheduler dropped in this sweep to queue newer ones; with runs, also those that it refused.
     replaced: Vec<Packet<Token>>,
     /// Counters of the last clients that have left.
     departed_ledgers: VecDeque<Ledger>,
-    /// Sum of the counters of the clients that left before those.
+    /// Sum of the counters of the clients that left before those in `departed_ledgers`.
     earlier: Ledger,
     sweeps: u64,
     /// Number of sweeps without work.
@@ -110,6 +111,7 @@ pub(super) struct Sweeper<S, const IN: usize, const OUT: usize> {
 }
 
 impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT> {
+    /// `true` if the slots of the mailboxes have time stamps.
     const STAMPED: bool = IN == 2;
 
     pub(super) fn new(
@@ -144,8 +146,8 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
         }
     }
 
-    /// Runs the arbiter until it is stopped, in runs of packets, or packet by packet if the link or the stamps need
-    /// each packet, or batches are small.
+    /// Runs the arbiter until it is stopped, with several packets at a time, or one at a time if the link, the stamps
+    /// or small batches require it.
     pub(super) fn run(self) -> FinalState<S> {
         let each = self.link.is_some() || self.stamps_packets || self.batch_max < RUNS_BATCH_MIN;
         match each {
@@ -154,7 +156,7 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
         }
     }
 
-    /// Sweeps over the mailboxes until the arbiter is stopped, in runs of packets if `RUNS` is `true`.
+    /// Sweeps over the mailboxes until the arbiter is stopped; handles several packets at a time if `RUNS` is `true`.
     fn run_loop<const RUNS: bool>(mut self) -> FinalState<S> {
         let began_ns = clock::now_ns();
         self.now_ns = began_ns;
@@ -216,7 +218,7 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
         ready_ns.max(self.link.as_ref().map_or(0, PacketClock::next_ns))
     }
 
-    /// Returns the number of changes that the arbiter has to look at.
+    /// Returns the number of times that a client joined or left, or a stop was requested, since the start.
     #[inline(always)]
     fn events_count(&self) -> u64 {
         // Acquire: pairs with the Release in ArbiterState::notify_arbiter().
@@ -279,7 +281,7 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
         read_all
     }
 
-    /// Returns to their clients the packets that the scheduler dropped to queue newer ones.
+    /// Returns the packets in `replaced` to their clients, as dropped.
     #[cold]
     #[inline(never)]
     fn return_replaced(&mut self) {
@@ -385,7 +387,7 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
         }
     }
 
-    /// Removes the port of a client that has left, once the scheduler has no packet of it.
+    /// Removes the port of a client that has left, if the scheduler has no more packets of the client.
     fn retire_if_empty(&mut self, client: u32) {
         let place = &mut self.ports[client as usize];
         if let Some(port) = place.take_if(|port| port.ledger.scheduled_count() == 0) {

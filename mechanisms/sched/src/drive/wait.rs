@@ -3,7 +3,7 @@
 use handover_base::{clock, topology};
 use std::time::Duration;
 
-/// Waiting strategy of an arbiter or client that has no work.
+/// Waiting strategy of an arbiter or client without work: spinning, or yielding and sleeping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdlePolicy {
     /// The thread spins, for threads that each have a CPU. (It yields now and then all the same, in case another thread
@@ -33,8 +33,8 @@ const SPINS_BEFORE_YIELD: u32 = 32;
 const YIELDS_BEFORE_SLEEP: u32 = 64;
 /// Number of intervals without work after which a thread on a shared CPU sleeps through further ones.
 const INTERVALS_BEFORE_SLEEP: u32 = 2;
-/// Duration of the first sleep, which the kernel about doubles; each further sleep is twice as long
-/// as the one before, up to 16 times the first.
+/// Requested duration of the first sleep; each further sleep is twice as long as the one before, up to 16 times the
+/// first. (The kernel about doubles this duration.)
 const SLEEP_NS: u64 = 50_000;
 /// Maximum number of times that the duration of the sleep doubles.
 const SLEEP_DOUBLINGS_MAX: u32 = 4;
@@ -78,7 +78,7 @@ impl IdleState {
         self.waits_in_row = 0;
     }
 
-    /// Spins, yields or sleeps for a moment, if the time of the next work is unknown.
+    /// Spins, yields or sleeps for a moment; called if the time of the next work is unknown.
     #[inline(always)]
     pub(super) fn wait(&mut self) {
         self.waits_in_row = self.waits_in_row.wrapping_add(1);
@@ -99,7 +99,7 @@ impl IdleState {
         }
     }
 
-    /// Yields the CPU. If the last yield switched to another process, sleeps for `sleep_ns`
+    /// Yields the CPU; if the last yield switched to another process, sleeps for `sleep_ns`
     /// instead, or returns at once if the strategy is [`IdlePolicy::Spin`].
     fn yield_or_sleep(&mut self, sleep_ns: u64) {
         let began_ns = clock::now_ns();
@@ -126,7 +126,7 @@ impl IdleState {
     }
 
     /// Waits until `wake_ns`, which is not later than `due_ns`, or until `interrupted` returns
-    /// `true`; returns the time in ns. No work is due before `due_ns`.
+    /// `true`; returns the time at the end, in ns. No work is due before `due_ns`.
     ///
     /// A thread on a shared CPU that has found no work before sleeps beyond `wake_ns`: until
     /// `due_ns` at the latest, and at most a millisecond at a time.

@@ -14,9 +14,9 @@ pub const LENGTH_MAX_BYTES: u32 = 65_535;
 /// Exclusive upper bound of tags ([`Offer::tag`]).
 pub const TAGS_MAX: u32 = 1 << 26;
 
-/// Number of bits below the flow number in a word.
+/// Position of the flow number's lowest bit in the word of a packed packet.
 const FLOW_SHIFT: u32 = 26;
-/// Number of bits below the length in a word.
+/// Position of the length's lowest bit in the word of a packed packet.
 const LENGTH_SHIFT: u32 = 46;
 /// Flag of a word whose packet the arbiter has dropped.
 const DROPPED_BIT: u64 = 1 << 62;
@@ -37,7 +37,7 @@ pub struct Offer {
 pub type Departure = Offer;
 
 impl Offer {
-    /// Returns `true` if every field is small enough to be packed into a word.
+    /// Returns `true` if every field is in its range, so that the packet can be packed into a word.
     #[inline(always)]
     pub(super) fn fits(&self) -> bool {
         let length_fits = self.length_bytes.wrapping_sub(1) < LENGTH_MAX_BYTES;
@@ -87,6 +87,7 @@ impl Token {
         Self((client as u64) << 32 | tag as u64)
     }
 
+    /// Returns the index of the client's port in the arbiter.
     #[inline(always)]
     pub(super) fn client(self) -> u32 {
         (self.0 >> 32) as u32

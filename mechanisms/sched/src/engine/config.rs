@@ -66,7 +66,7 @@ pub enum ConfigError {
         quantum_bytes: u32,
     },
     /// [`Config::template`], the template for new flows, is not valid.
-    #[error("template: {0}")]
+    #[error("template for new flows: {0}")]
     Template(#[from] FlowError),
     /// `pacing` was chosen for the flows of a tenant. It may hold packets back, but a tenant chooses its next packet in
     /// advance.
@@ -100,7 +100,7 @@ impl Config {
     }
 }
 
-/// Checks a flow's properties against the limits of every algorithm and `weight_max`.
+/// Checks a flow's properties against `weight_max` and the limits that all algorithms share.
 pub(crate) fn check_spec(spec: &FlowSpec, weight_max: u64) -> Result<(), FlowError> {
     if !(1..=weight_max).contains(&spec.weight) {
         return Err(FlowError::Weight { weight: spec.weight, weight_max });

@@ -6,8 +6,8 @@ use super::table::{FlowStates, FlowTable, PushResult};
 use super::{EnqueueOutcome, EnqueueResult, FlowError, FlowSpec, Packet, Scheduler, Totals};
 use std::fmt::Debug;
 
-/// Scheduling algorithm that orders flows by the lengths of their oldest packets. The packets are
-/// stored by [`FlowScheduler`], or by [`super::Hierarchy`].
+/// Scheduling algorithm that chooses the flow whose oldest packet is sent next, from packet lengths alone. The packets
+/// are stored by [`FlowScheduler`], or by [`super::Hierarchy`].
 ///
 /// The calls for one flow come in this order: `activate` when it gets its first packet; then, any
 /// number of times, `choose` returns it and `served` follows at once. The last `served` has no next
@@ -92,6 +92,7 @@ const PREFETCH_FLOWS_MIN: u32 = 1024;
 #[derive(Debug)]
 pub struct FlowScheduler<T: Copy + Debug, D: Discipline> {
     table: FlowTable<T, D::State, D::Align>,
+    /// Algorithm that orders the flows.
     order: D,
     template: Option<FlowSpec>,
 }
@@ -110,7 +111,8 @@ impl<T: Copy + Debug, D: Discipline> FlowScheduler<T, D> {
         Ok(Self { table: FlowTable::new(config), order: D::new(config), template: config.template })
     }
 
-    /// Queues or refuses a packet for which [`FlowTable::push`] failed.
+    /// Handles a packet that [`FlowTable::push`] did not queue: creates its flow, drops the flow's oldest packet, or
+    /// refuses it.
     #[cold]
     #[inline(never)]
     fn enqueue_rare(

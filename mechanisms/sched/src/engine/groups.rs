@@ -17,8 +17,9 @@ use super::table::NO_FLOW;
 use super::virtual_time::{VirtualTime, is_later};
 
 const GROUPS: usize = 64;
+/// Number of lists of a group.
 const LISTS: u64 = 64;
-/// Binary logarithm of the number of lists (sixteen) into which a group's power of two is divided.
+/// Base-2 logarithm of 16: the lists of group `i` each cover 2^`i` / 16 units of virtual start time.
 const FINER_BITS: u32 = 4;
 
 /// Virtual start and finish times of an entity (a flow or an aggregate of flows), with its position in [`Groups`].
@@ -30,7 +31,9 @@ pub struct VirtualInterval {
     pub(crate) finish: u64,
     /// Epoch of the virtual time in which the entity last became idle.
     pub(crate) epoch: u64,
+    /// Next entity in the same list.
     next: u32,
+    /// Index of the entity's group.
     group: u32,
 }
 
@@ -62,12 +65,14 @@ struct Group {
     start: u64,
     /// Bitmap of the non-empty lists, relative to the first list, which is the lowest bit.
     non_empty: u64,
+    /// Index of the first list in `lists`, which wraps around.
     first_list: u64,
     /// Indices of the first and the last entity of each list.
     lists: [(u32, u32); LISTS as usize],
 }
 
 impl Group {
+    /// Returns the first and the last entity of the list at `offset` from the first list.
     #[inline(always)]
     fn list(&mut self, offset: u64) -> &mut (u32, u32) {
         &mut self.lists[(self.first_list.wrapping_add(offset) % LISTS) as usize]
@@ -83,6 +88,7 @@ impl Group {
         }
     }
 
+    /// Appends entity `id` to the list at `offset` from the first list.
     #[inline(always)]
     fn append<I: IntervalTable>(&mut self, intervals: &mut I, id: u32, offset: u64) {
         intervals.interval(id).next = NO_FLOW;
@@ -200,8 +206,8 @@ impl Groups {
         }
     }
 
-    /// Returns the virtual start time of an entity that was idle, which is the current virtual time, or the finish time
-    /// of its last packet if that is later.
+    /// Returns the virtual start time of an entity that was idle: the current virtual time, or the finish time of its
+    /// last packet if that is later.
     #[inline(always)]
     pub(crate) fn start_time(&self, interval: &VirtualInterval) -> u64 {
         let now = self.time.now();
@@ -236,7 +242,7 @@ impl Groups {
         self.update_group(index);
     }
 
-    /// Returns the eligible group with the earliest finish time; `None` if all are empty.
+    /// Returns the eligible group with the earliest finish time; `None` if no group is eligible.
     #[inline(always)]
     fn first_group(&self) -> Option<u32> {
         if self.eligible == 0 {
@@ -254,7 +260,7 @@ impl Groups {
         Some(best)
     }
 
-    /// Returns the entity to serve next; `None` if all groups are empty.
+    /// Returns the entity to serve next; `None` if no group is eligible.
     #[inline(always)]
     pub(crate) fn first_entity(&mut self) -> Option<u32> {
         let index = self.first_group()?;

@@ -10,7 +10,7 @@ use super::{
 use handover_base::prefetch;
 use std::fmt::Debug;
 
-/// Scheduler with two levels. Link capacity is shared among tenants, and each tenant's share among its flows.
+/// Scheduler with two levels: tenants share the link, and the flows of each tenant share the tenant's part.
 pub trait Tenants<T: Copy + Debug>: Scheduler<T> {
     /// Adds a tenant with a weight among the tenants, and returns its number: 0 for the first. The
     /// longest packets of its flows must not exceed `length_max_bytes`.
@@ -50,13 +50,16 @@ pub struct Hierarchy<T: Copy + Debug, O: Discipline, I: Discipline> {
     /// Tenant of each flow, indexed by flow number.
     tenant_of: Vec<u32>,
     tenants: Vec<Tenant<T, O::State, I>>,
+    /// Algorithm that orders the tenants.
     order: O,
 }
 
 /// Tenant: its flows' algorithm and its next packet.
 #[derive(Debug)]
 struct Tenant<T, H, I> {
+    /// State of the tenant in the tenants' algorithm.
     state: H,
+    /// Algorithm that orders the tenant's flows.
     order: I,
     /// Packet that the tenant sends next, already removed from its flow.
     next_packet: Option<Packet<T>>,
@@ -112,7 +115,8 @@ impl<T: Copy + Debug, O: Discipline, I: Discipline> Hierarchy<T, O, I> {
         Some(bytes)
     }
 
-    /// Queues or refuses a packet for which [`FlowTable::push`] failed.
+    /// Handles a packet that [`FlowTable::push`] did not queue: creates its flow, drops the flow's oldest packet, or
+    /// refuses it.
     #[cold]
     #[inline(never)]
     fn enqueue_rare(

@@ -30,7 +30,8 @@ const LEVELS: usize = 64_usize.div_ceil(DIGIT_BITS as usize);
 /// for each of its packets, rarely more than twice.
 #[derive(Debug)]
 pub struct Pacing {
-    /// Lower bound of all flows' departure times; a flow's level and slot follow from the digits that differ from it.
+    /// Lower bound of all flows' departure times. A flow's level is the highest digit in which its departure time
+    /// differs from this time, and its slot the value of this digit.
     base_ns: u64,
     /// Bitmap of the levels that contain flows.
     non_empty_levels: u64,

@@ -26,7 +26,7 @@ pub struct FlowSpec {
     pub drop: DropPolicy,
 }
 
-/// Policy for packets that arrive while their flow's queue is full.
+/// Policy for a packet that arrives while its flow's queue is full: drops it, or the flow's oldest packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DropPolicy {
     /// Drops the arriving packet, which [`Scheduler::enqueue`](super::Scheduler::enqueue) returns
@@ -37,9 +37,10 @@ pub enum DropPolicy {
     Head,
 }
 
-/// Result of [`Scheduler::enqueue`](super::Scheduler::enqueue) for a packet that was queued.
+/// Result of [`Scheduler::enqueue`](super::Scheduler::enqueue) for a packet that was queued, perhaps in place of the
+/// flow's oldest packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "a packet dropped in this one's stead is given back here"]
+#[must_use = "contains the packet that was dropped to queue this one"]
 pub enum EnqueueOutcome<T> {
     /// The packet was queued, and no packet was dropped.
     Queued,

@@ -43,7 +43,7 @@ pub struct QfqPlusState {
     oldest_bytes: u32,
 }
 
-/// Aggregate of flows of the same weight and longest packet.
+/// Aggregate of flows of the same weight and maximum packet length.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 struct Aggregate {

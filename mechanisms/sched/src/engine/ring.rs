@@ -7,12 +7,14 @@ pub(crate) struct FlowRing {
     slots: Vec<u32>,
     /// Index of the slot of the first flow.
     head: u32,
+    /// Number of flows in the ring.
     count: u32,
-    /// Number of flows of the scheduler, for which there is space.
+    /// Number of flows that the scheduler has; `slots` has at least this many elements.
     flows_count: u32,
 }
 
 impl FlowRing {
+    /// Makes space for one more flow, which the scheduler has just added.
     pub(crate) fn reserve(&mut self) {
         self.flows_count += 1;
         if self.flows_count as usize <= self.slots.len() {

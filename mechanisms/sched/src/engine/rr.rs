@@ -18,6 +18,7 @@ pub struct DeficitRoundRobin {
     turns: FlowRing,
     /// Quantum: bytes per unit of weight that a flow may send in a cycle.
     quantum_bytes: u32,
+    /// Largest weight of any flow.
     weight_max: u32,
 }
 

@@ -27,8 +27,8 @@ pub trait Scheduler<T: Copy + core::fmt::Debug> {
     /// Dequeues the next packet; `None` if no packet may leave at `now_ns`.
     fn dequeue(&mut self, now_ns: u64) -> Option<Packet<T>>;
 
-    /// Returns the earliest time at which [`Scheduler::dequeue`] returns a packet if no other packet is queued before;
-    /// `None` while no packet is queued, 0 for algorithms that never hold a packet back.
+    /// Returns the earliest time at which [`Scheduler::dequeue`] returns a packet, `None` while no packet is queued.
+    /// The time is 0 for algorithms that never hold a packet back; a packet that is queued later may make it earlier.
     fn ready_ns(&self) -> Option<u64>;
 
     /// Returns the number of queued packets.

@@ -22,7 +22,7 @@ pub trait FlowStates<H> {
     fn prefetch(&self, id: u32);
 }
 
-/// Packet in a table; 16 bytes if the token has 8.
+/// Packet in the list of its flow; takes 16 bytes if the token takes 8.
 ///
 /// A packet's length is stored with the packet before it, or with the flow if it is the oldest: removing a packet
 /// needs the next one's length, and need not read the next one's cache line for it.
@@ -82,7 +82,7 @@ pub(crate) enum PushResult {
 }
 
 impl PushResult {
-    /// Returns the reason for refusing a packet of this length, which was not queued in an existing flow.
+    /// Returns the reason for refusing a packet of this length that was not queued, although its flow exists.
     pub(crate) fn refusal(&self, length_bytes: u32) -> Refusal {
         match self {
             PushResult::BadLength if length_bytes == 0 => Refusal::Empty,

@@ -12,7 +12,7 @@ use super::{FlowError, FlowSpec};
 const FRACTION_BITS: u32 = 40;
 /// Number of additional fraction bits of the virtual time, below the unit in which flows store times.
 const EXTRA_FRACTION_BITS: u32 = 23;
-/// Binary logarithm of an epoch's length in the finer units; an epoch is 2^62 units of a virtual time.
+/// Base-2 logarithm of the length of an epoch, in units of the exact virtual time; 2^62 units of the flows' times.
 const EPOCH_SHIFT: u32 = EXTRA_FRACTION_BITS + 62;
 
 /// Returns `true` if virtual time `a` is later than `b`; both may have wrapped around.
@@ -64,6 +64,7 @@ impl VirtualTime {
         (self.exact >> EXTRA_FRACTION_BITS) as u64
     }
 
+    /// Advances the virtual time by the service of `bytes` bytes.
     #[inline(always)]
     pub(crate) fn advance(&mut self, bytes: u32) {
         let took = u128::from(bytes) * u128::from(self.byte_cost);
@@ -80,8 +81,8 @@ impl VirtualTime {
         }
     }
 
-    /// Returns the current epoch, which must be stored with a virtual time that may be compared much later, because
-    /// times wrap around and an old time would seem to lie in the future.
+    /// Returns the number of the current epoch, to be stored with a virtual time that may be compared much later. Times
+    /// wrap around, so without the epoch an old time would seem to lie in the future.
     #[inline(always)]
     pub(crate) fn epoch(&self) -> u64 {
         (self.exact >> EPOCH_SHIFT) as u64

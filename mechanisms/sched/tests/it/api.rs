@@ -23,23 +23,23 @@ fn tokens(scheduler: &mut impl Scheduler<u64>) -> Vec<u64> {
 #[test]
 fn tail_drop_refuses_the_newest_packet_and_head_drop_returns_the_oldest() {
     for &algorithm in Algorithm::ALL {
-        let mut scheduler = algorithm.build::<u64>(&Config::default()).expect("the default");
+        let mut scheduler = algorithm.build::<u64>(&Config::default()).expect("create a scheduler");
         for drop in [DropPolicy::Tail, DropPolicy::Head] {
             let limited = FlowSpec { packets_max: 2, drop, weight: 1000, ..spec(1000) };
-            scheduler.add_flow(limited).expect("a flow");
+            scheduler.add_flow(limited).expect("add a flow");
         }
         for token in 0..2 {
             for flow in 0..2 {
                 assert_eq!(scheduler.enqueue(0, packet(flow, token)), Ok(EnqueueOutcome::Queued));
             }
         }
-        let refused = scheduler.enqueue(0, packet(0, 2)).expect_err("full");
+        let refused = scheduler.enqueue(0, packet(0, 2)).expect_err("the flow is full");
         assert_eq!((refused.packet, refused.reason), (packet(0, 2), Refusal::FlowFull));
         let accepted = scheduler.enqueue(0, packet(1, 2));
         assert_eq!(accepted, Ok(EnqueueOutcome::Replaced(packet(1, 0))), "{algorithm}");
         let mut left = Vec::new();
         while let Some(ready_ns) = scheduler.ready_ns() {
-            let dequeued = scheduler.dequeue(ready_ns).expect("it is ready");
+            let dequeued = scheduler.dequeue(ready_ns).expect("a packet is ready");
             left.push((dequeued.flow, dequeued.token));
         }
         left.sort_unstable();
@@ -53,16 +53,16 @@ fn tail_drop_refuses_the_newest_packet_and_head_drop_returns_the_oldest() {
 #[test]
 fn fifo_keeps_its_order_after_many_head_drops() {
     let config = Config { packets_max: 5, ..Config::default() };
-    let mut scheduler = Algorithm::Fifo.build::<u64>(&config).expect("a valid configuration");
-    scheduler.add_flow(spec(1)).expect("a flow");
+    let mut scheduler = Algorithm::Fifo.build::<u64>(&config).expect("create a scheduler");
+    scheduler.add_flow(spec(1)).expect("add a flow");
     let head = FlowSpec { packets_max: 2, drop: DropPolicy::Head, ..spec(1) };
-    scheduler.add_flow(head).expect("a flow");
+    scheduler.add_flow(head).expect("add a flow");
     for token in [1, 2] {
-        let _ = scheduler.enqueue(0, packet(0, token)).expect("room");
+        let _ = scheduler.enqueue(0, packet(0, token)).expect("enqueue");
     }
-    let _ = scheduler.enqueue(0, packet(1, 100)).expect("room");
-    let _ = scheduler.enqueue(0, packet(0, 3)).expect("room");
-    let _ = scheduler.enqueue(0, packet(1, 101)).expect("room");
+    let _ = scheduler.enqueue(0, packet(1, 100)).expect("enqueue");
+    let _ = scheduler.enqueue(0, packet(0, 3)).expect("enqueue");
+    let _ = scheduler.enqueue(0, packet(1, 101)).expect("enqueue");
     for token in 102..200 {
         let accepted = scheduler.enqueue(0, packet(1, token));
         assert_eq!(accepted, Ok(EnqueueOutcome::Replaced(packet(1, token - 2))));
@@ -74,13 +74,15 @@ fn fifo_keeps_its_order_after_many_head_drops() {
 
 #[test]
 fn priority_serves_smaller_numbers_first_and_alternates_between_equals() {
-    let mut scheduler = Algorithm::Prio.build::<u64>(&Config::default()).expect("the default");
+    let mut scheduler =
+        Algorithm::Prio.build::<u64>(&Config::default()).expect("create a scheduler");
     for priority in [7, 4096, 7, 1, 65] {
-        scheduler.add_flow(spec(priority)).expect("a flow");
+        scheduler.add_flow(spec(priority)).expect("add a flow");
     }
     for round in 0..2 {
         for flow in 0..5 {
-            let _ = scheduler.enqueue(0, packet(flow, u64::from(flow) * 10 + round)).expect("room");
+            let _ =
+                scheduler.enqueue(0, packet(flow, u64::from(flow) * 10 + round)).expect("enqueue");
         }
     }
     assert_eq!(tokens(&mut scheduler), [30, 31, 0, 20, 1, 21, 40, 41, 10, 11]);
@@ -90,12 +92,13 @@ fn priority_serves_smaller_numbers_first_and_alternates_between_equals() {
 
 #[test]
 fn deficit_is_kept_between_turns() {
-    let mut scheduler = Algorithm::Rr.build::<u64>(&Config::default()).expect("the default");
-    scheduler.add_flow(spec(1)).expect("a flow");
-    scheduler.add_flow(spec(2)).expect("a flow");
+    let mut scheduler = Algorithm::Rr.build::<u64>(&Config::default()).expect("create a scheduler");
+    scheduler.add_flow(spec(1)).expect("add a flow");
+    scheduler.add_flow(spec(2)).expect("add a flow");
     for token in 0..6 {
         for flow in 0..2 {
-            let _ = scheduler.enqueue(0, packet(flow, u64::from(flow) * 10 + token)).expect("room");
+            let _ =
+                scheduler.enqueue(0, packet(flow, u64::from(flow) * 10 + token)).expect("enqueue");
         }
     }
     // A turn is worth 1500 and 3000 bytes; each packet has 1000.
@@ -105,11 +108,12 @@ fn deficit_is_kept_between_turns() {
 #[test]
 fn paced_packets_leave_at_exact_times() {
     // 1000 bytes at 3 Mbit/s take 2,666,666 and two thirds of a nanosecond.
-    let mut scheduler = FlowScheduler::<u64, Pacing>::new(&Config::default()).expect("the default");
-    scheduler.add_flow(spec(3_000_000)).expect("a flow");
+    let mut scheduler =
+        FlowScheduler::<u64, Pacing>::new(&Config::default()).expect("create a scheduler");
+    scheduler.add_flow(spec(3_000_000)).expect("add a flow");
     let began_ns = 123_456_789_000;
     for token in 0..10 {
-        let _ = scheduler.enqueue(began_ns, packet(0, token)).expect("room");
+        let _ = scheduler.enqueue(began_ns, packet(0, token)).expect("enqueue");
     }
     for token in 0..10_u64 {
         let due_ns = began_ns + (token * 8_000_000).div_ceil(3);
@@ -120,12 +124,12 @@ fn paced_packets_leave_at_exact_times() {
     assert_eq!(scheduler.ready_ns(), None);
     // A packet that comes a moment later does not exceed the rate, and no credit is saved up.
     let next_ns = began_ns + 80_000_000_u64.div_ceil(3);
-    let _ = scheduler.enqueue(began_ns + 25_000_000, packet(0, 10)).expect("room");
+    let _ = scheduler.enqueue(began_ns + 25_000_000, packet(0, 10)).expect("enqueue");
     assert_eq!(scheduler.ready_ns(), Some(next_ns));
     assert_eq!(scheduler.dequeue(next_ns), Some(packet(0, 10)));
     let later_ns = began_ns + 1_000_000_000;
     for token in 11..13 {
-        let _ = scheduler.enqueue(later_ns, packet(0, token)).expect("room");
+        let _ = scheduler.enqueue(later_ns, packet(0, token)).expect("enqueue");
     }
     assert_eq!(scheduler.dequeue(later_ns), Some(packet(0, 11)));
     assert_eq!(scheduler.ready_ns(), Some(later_ns + 2_666_667));
@@ -134,26 +138,27 @@ fn paced_packets_leave_at_exact_times() {
 #[test]
 fn paced_flows_leave_in_order_of_departure_time_at_any_time_scale() {
     let rates = [1, 1_000, 123_457, 1_000_000_007, 10_000_000_000_000, 1_000_000_000_000_000];
-    let mut scheduler = FlowScheduler::<u64, Pacing>::new(&Config::default()).expect("the default");
+    let mut scheduler =
+        FlowScheduler::<u64, Pacing>::new(&Config::default()).expect("create a scheduler");
     for rate in rates {
-        scheduler.add_flow(spec(rate)).expect("a flow");
+        scheduler.add_flow(spec(rate)).expect("add a flow");
     }
     let mut sent = [0_u64; 6];
     for flow in 0..6 {
         for token in 0..2 {
-            let _ = scheduler.enqueue(0, packet(flow, token)).expect("room");
+            let _ = scheduler.enqueue(0, packet(flow, token)).expect("enqueue");
         }
     }
     let mut now_ns = 0;
     for _ in 0..20_000 {
-        let ready_ns = scheduler.ready_ns().expect("backlogged");
+        let ready_ns = scheduler.ready_ns().expect("a packet is queued");
         now_ns = now_ns.max(ready_ns);
-        let dequeued = scheduler.dequeue(now_ns).expect("it is ready");
+        let dequeued = scheduler.dequeue(now_ns).expect("a packet is ready");
         let flow = dequeued.flow as usize;
         let due_ns = (sent[flow] * 8_000_000_000_000).div_ceil(rates[flow]);
         assert_eq!(ready_ns, due_ns, "rate {}", rates[flow]);
         sent[flow] += 1;
-        let _ = scheduler.enqueue(now_ns, packet(dequeued.flow, 0)).expect("room");
+        let _ = scheduler.enqueue(now_ns, packet(dequeued.flow, 0)).expect("enqueue");
     }
     // The slowest flow has sent one packet only, at its departure time.
     assert_eq!(sent[..1], [1]);
@@ -162,14 +167,14 @@ fn paced_flows_leave_in_order_of_departure_time_at_any_time_scale() {
 #[test]
 fn paced_tenants_limit_their_flows_to_their_rate() {
     type Levels = Hierarchy<u64, Pacing, Wf2qPlus>;
-    let mut scheduler = Levels::new(&Config::default()).expect("the default");
+    let mut scheduler = Levels::new(&Config::default()).expect("create a scheduler");
     assert_eq!(scheduler.add_flow(spec(1)), Err(FlowError::Tenant { tenant: 0, tenants_count: 0 }));
-    let tenant = scheduler.add_tenant(8_000_000, 1500).expect("a tenant");
+    let tenant = scheduler.add_tenant(8_000_000, 1500).expect("add a tenant");
     for _ in 0..2 {
-        scheduler.add_flow_of(tenant, spec(1)).expect("a flow");
+        scheduler.add_flow_of(tenant, spec(1)).expect("add a flow");
     }
     for token in 0..4 {
-        let _ = scheduler.enqueue(0, packet((token % 2) as u32, token)).expect("room");
+        let _ = scheduler.enqueue(0, packet((token % 2) as u32, token)).expect("enqueue");
     }
     // 1000 bytes at 8 Mbit/s take a millisecond.
     for token in 0..4 {
@@ -190,7 +195,7 @@ fn paced_tenants_limit_their_flows_to_their_rate() {
 fn out_of_range_values_are_refused_with_their_range() {
     for &algorithm in Algorithm::ALL {
         let config = Config { flows_max: 2, ..Config::default() };
-        let mut scheduler = algorithm.build::<u64>(&config).expect("a valid configuration");
+        let mut scheduler = algorithm.build::<u64>(&config).expect("create a scheduler");
         let zero = scheduler.add_flow(spec(0));
         assert!(matches!(zero, Err(FlowError::Weight { weight: 0, .. })), "{algorithm}: {zero:?}");
         for length_max_bytes in [0, LENGTH_LIMIT_BYTES + 1] {
@@ -205,7 +210,7 @@ fn out_of_range_values_are_refused_with_their_range() {
             assert_eq!(scheduler.add_flow(spec(1)), Ok(id));
         }
         assert_eq!(scheduler.add_flow(spec(1)), Err(FlowError::Flows { flows_max: 2 }));
-        let refused = scheduler.enqueue(0, packet(2, 0)).expect_err("unknown flow");
+        let refused = scheduler.enqueue(0, packet(2, 0)).expect_err("no such flow");
         assert_eq!(refused.reason, Refusal::UnknownFlow);
         assert_eq!(
             refused.to_string(),
@@ -213,7 +218,8 @@ fn out_of_range_values_are_refused_with_their_range() {
              template for new flows"
         );
     }
-    let mut scheduler = FlowScheduler::<u64, Qfq>::new(&Config::default()).expect("the default");
+    let mut scheduler =
+        FlowScheduler::<u64, Qfq>::new(&Config::default()).expect("create a scheduler");
     assert_eq!(
         scheduler.add_flow(spec(1 << 21)).expect_err("too heavy").to_string(),
         "weight=2097152: must lie in 1..=1048576"
@@ -237,10 +243,10 @@ fn out_of_range_values_are_refused_with_their_range() {
 
 #[test]
 fn too_long_turns_of_the_heaviest_flow_are_refused() {
-    let mut scheduler = Algorithm::Rr.build::<u64>(&Config::default()).expect("the default");
-    scheduler.add_flow(spec(1 << 20)).expect("a heavy flow");
+    let mut scheduler = Algorithm::Rr.build::<u64>(&Config::default()).expect("create a scheduler");
+    scheduler.add_flow(spec(1 << 20)).expect("add a heavy flow");
     let jumbo = FlowSpec { length_max_bytes: 9000, ..spec(1) };
     let refused = FlowError::Length { length_max_bytes: 9000, limit_bytes: 2048 };
     assert_eq!(scheduler.add_flow(jumbo), Err(refused));
-    scheduler.add_flow(FlowSpec { length_max_bytes: 2048, ..jumbo }).expect("short enough");
+    scheduler.add_flow(FlowSpec { length_max_bytes: 2048, ..jumbo }).expect("add a flow");
 }

@@ -62,7 +62,7 @@ impl Oracle {
         let Some(first) = backlogged().map(|i| self.flows[i].start).min() else { return vec![] };
         let time = self.time.max(first);
         let begun = || backlogged().filter(|&i| self.flows[i].start <= time);
-        let end = begun().map(|i| self.flows[i].finish).min().expect("the first has begun");
+        let end = begun().map(|i| self.flows[i].finish).min().expect("the first flow has begun");
         let candidates = begun().filter(|&i| self.flows[i].finish == end).collect();
         self.time = time;
         candidates
@@ -100,11 +100,11 @@ proptest! {
         let missing = sum.next_power_of_two() - sum;
         weights.extend((0..64).filter(|bit| missing >> bit & 1 == 1).map(|bit| 1 << bit));
 
-        let mut scheduler = FlowScheduler::<(), Wf2qPlus>::new(&Config::default()).expect("the default");
+        let mut scheduler = FlowScheduler::<(), Wf2qPlus>::new(&Config::default()).expect("create a scheduler");
         for &weight in &weights {
             let drop = DropPolicy::Tail;
             let spec = FlowSpec { weight, length_max_bytes: 1500, packets_max: 1000, drop };
-            scheduler.add_flow(spec).expect("a flow");
+            scheduler.add_flow(spec).expect("add a flow");
         }
         let mut oracle = Oracle::new(&weights);
         for (enqueues, flow, length_bytes) in steps {

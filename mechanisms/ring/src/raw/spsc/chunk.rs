@@ -99,7 +99,7 @@ impl<T: Copy> Producer<T> {
         Ok(WriteChunk { producer: self, len: count, values: PhantomData })
     }
 
-    /// Pushes the first values of a slice until the ring is full; returns the number pushed.
+    /// Pushes the values of a slice, in order, until the ring is full; returns the number pushed.
     ///
     /// If fewer than all values were pushed, the ring is full or closed; call
     /// [`is_closed`](Self::is_closed) to find out.
@@ -157,8 +157,8 @@ impl<T> Consumer<T> {
         Err(if is_sealed { ChunkError::Closed } else { ChunkError::TooFew { available } })
     }
 
-    /// Pops values into a slice until no more are ready; returns the number popped, which were written to the begin of
-    /// the slice.
+    /// Pops values into the beginning of a slice until the slice is full or no more are ready; returns the number
+    /// popped.
     ///
     /// # Blocking
     /// Never.

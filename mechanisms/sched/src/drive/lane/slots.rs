@@ -113,6 +113,7 @@ impl<'a, const W: usize> SlotsView<'a, W> {
         }
     }
 
+    /// Returns the words from the slot at `position` to the end of its cache line.
     #[inline(always)]
     pub(super) fn words_to_line_end(self, position: u64) -> &'a [AtomicU64] {
         let at = position as usize * W;

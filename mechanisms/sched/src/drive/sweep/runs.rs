@@ -9,12 +9,11 @@ use crate::{EnqueueError, EnqueueOutcome, Packet, Scheduler};
 use handover_base::clock;
 use handover_probe::probe;
 
-/// Maximum length of a run, which is a number of packets read from one client's mailbox, or released for transmission,
-/// at once.
+/// Maximum number of packets of a run: packets that are read from one mailbox, or released, together.
 const RUN_MAX: usize = 32;
 
-/// Minimum number of released packets to return to a client while there is other work, which is a cache line of slots.
-/// With fewer, a client that polls would fetch the line while the arbiter is filling it.
+/// Minimum number of released packets at which they are returned to their clients while there is other work: a cache
+/// line of slots. With fewer, a client that polls would fetch the line while the arbiter is filling it.
 const RETURNS_MIN: usize = 8;
 
 /// Buffers for the packets that pass through the arbiter.
@@ -37,7 +36,7 @@ impl<const IN: usize, const OUT: usize> Default for RunBuffers<IN, OUT> {
 }
 
 impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT> {
-    /// Does [`read_packets`](Self::read_packets) and [`release_packets`](Self::release_packets) in runs; returns the number of packets.
+    /// Reads packets from the mailboxes and releases packets, in runs; returns the number of packets read and released.
     /// Delays no released packets if no packet was read, or the arbiter waits after each sweep.
     #[inline(always)]
     pub(super) fn sweep_runs(&mut self, runs: &mut RunBuffers<IN, OUT>) -> usize {
@@ -49,6 +48,7 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
         read + released
     }
 
+    /// Moves packets from the mailboxes to the scheduler, in runs; returns the number of packets moved.
     #[inline(always)]
     fn read_runs(&mut self, runs: &mut RunBuffers<IN, OUT>) -> usize {
         let mut read_all = 0;
@@ -96,6 +96,7 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
         read_all
     }
 
+    /// Moves packets that may be transmitted now from the scheduler to `runs`; returns the number of packets moved.
     #[inline(always)]
     fn release_runs(&mut self, runs: &mut RunBuffers<IN, OUT>) -> usize {
         let release_max = self.batch_max * self.present.len().max(1);
