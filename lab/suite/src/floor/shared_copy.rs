@@ -48,7 +48,7 @@ impl RelayMedium for SharedCopy {
 
     fn setup(args: &SharedCopyArgs, setup: &mut Setup) -> Result<Self, Fault> {
         let size_bytes = bytes_to_usize(args.size_bytes);
-        let file = mapped::create_memory_file(2 * size_bytes)?;
+        let file = setup.shared_fd(|| Ok(mapped::create_memory_file(2 * size_bytes)?))?;
         Ok(Self {
             word: setup.shared_region()?,
             pause: PollPause::new(setup),
