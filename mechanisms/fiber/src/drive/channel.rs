@@ -27,8 +27,8 @@ pub fn channel<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
     let channel = Arc::new(Channel {
         state: Mutex::new(ChannelState {
             queue: VecDeque::with_capacity(capacity.min(1024)),
-            receivers: VecDeque::new(),
-            senders: VecDeque::new(),
+            waiting_receivers: VecDeque::new(),
+            waiting_senders: VecDeque::new(),
             senders_count: 1,
             receivers_count: 1,
         }),
