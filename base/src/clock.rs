@@ -428,7 +428,7 @@ fn calibrate() -> Calibration {
     }
     let error_ppm_max = (begin.width_ticks + end.width_ticks) as f64 / 2.0 / span_ticks * 1e6;
     use_source(ClockSource::Tsc, ticks_hz);
-    let why = format!("{reason}; calibrated to {error_ppm_max:.1} ppm");
+    let why = format!("{reason}; its rate is known to within {error_ppm_max:.1} ppm");
     measure_calibration(ClockSource::Tsc, ticks_hz, error_ppm_max, why)
 }
 

@@ -14,7 +14,7 @@ use crate::steps::binary::build_binary;
 use crate::steps::prerequisites::install_debian_packages;
 use crate::workspace::Workspace;
 
-/// Options of `peers`.
+/// Options of `peers`, which compares handover with other tracers, or its classic programs with the originals.
 #[derive(clap::Args, Debug)]
 pub struct PeersOptions {
     /// Number of calls that are traced in each run

@@ -89,17 +89,17 @@ impl Results<'_> {
                 MeasuredFunction::Probes => "Two probes of handover",
                 _ => continue,
             };
-            let kind = folders.short_label(whole.task.medium);
+            let medium = folders.short_label(whole.task.medium);
             let (rows, what) = match (whole.task.tool, whole.task.subject) {
                 (EventRecording::Filtered, MeasuredFunction::Hooks) => {
                     (&mut compared, "filtered".to_string())
                 }
                 (EventRecording::AtEnd, MeasuredFunction::Hooks) => {
-                    (&mut compared, format!("output to {kind}"))
+                    (&mut compared, format!("output to {medium}"))
                 }
                 (EventRecording::Filtered, _) => (&mut more, "filtered".to_string()),
-                (EventRecording::AtEnd, _) => (&mut more, format!("output to {kind}")),
-                (EventRecording::Streamed, _) => (&mut more, format!("streamed to {kind}")),
+                (EventRecording::AtEnd, _) => (&mut more, format!("output to {medium}")),
+                (EventRecording::Streamed, _) => (&mut more, format!("streamed to {medium}")),
                 _ => continue,
             };
             let ticks = match &whole.error {

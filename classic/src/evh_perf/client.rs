@@ -160,10 +160,10 @@ impl ProgressReporter {
         let latency_ns = so_far.latency_ns.wrapping_sub(self.last_drawn.latency_ns);
         let rate = fresh as f64 / since.as_secs_f64();
         let mean_ns = latency_ns as f64 / fresh.max(1) as f64;
-        let open = so_far.open_count;
+        let (latency, open) = (format_ns(mean_ns), so_far.open_count);
         self.view.update(&[
             (rate, format!("{} messages/s", format_with_commas(rate as u64))),
-            (mean_ns, format!("{} mean latency", format_ns(mean_ns))),
+            (mean_ns, format!("{latency} mean latency")),
             (open as f64, format!("{} connections", format_with_commas(open))),
         ]);
         self.last_drawn = so_far;

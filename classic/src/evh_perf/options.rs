@@ -16,7 +16,7 @@ use std::time::Duration;
 const THREADS_MAX: u64 = 1024;
 /// Maximum number of connections of a thread.
 const HANDLES_MAX: u64 = 1 << 24;
-/// Default of `--max_handles_per_thread` that the original prints, and does not enforce.
+/// Default of `--max_handles_per_thread`: printed as by the original program, which does not enforce it either.
 const MAX_HANDLES_SETTING: u64 = 300;
 /// Maximum number of processes of a client or a server.
 const PROCESSES_MAX: u64 = 1000;

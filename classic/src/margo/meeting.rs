@@ -313,7 +313,7 @@ pub fn wait_at_host(
                 "--rendezvous {place}: rank 0 cannot listen there, as it is not an address of this host: {error}"
             ))
         }
-        _ => anyhow::anyhow!("--rendezvous {place}: {error}"),
+        _ => anyhow::anyhow!("--rendezvous {place}: rank 0 cannot listen there: {error}"),
     })?;
     loop {
         if let Some(peer) = met.get() {
@@ -347,7 +347,9 @@ pub fn address_from_host(
                 Err(error) => why = error.to_string(),
             },
             Err(EndpointError::HostUnresolved { error, .. }) => {
-                return Err(to_usage_error(format!("--rendezvous {place}: {error}")));
+                return Err(to_usage_error(format!(
+                    "--rendezvous {place}: cannot resolve the host: {error}"
+                )));
             }
             Err(
                 error @ EndpointError::Handshake {

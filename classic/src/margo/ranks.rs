@@ -66,8 +66,7 @@ const LAUNCHERS: &[Launcher] = &[
 const JOB_CHARACTERS_MAX: usize = 100;
 
 impl Rank {
-    /// Reads the rank from the environment variables of a launcher; `None` if no launcher started
-    /// this process as one of several ranks.
+    /// Reads the rank from the environment variables of a launcher; `None` if no known launcher has set them.
     ///
     /// # Errors
     /// If the variables do not give a rank.

@@ -54,7 +54,7 @@ enum Command {
     History(commands::history::HistoryArgs),
     /// Break the time of one hand-off down into stages, by probes inside the mechanism
     Anatomy(commands::anatomy::AnatomyArgs),
-    /// Time whole commands, alternately if there are several, with a preparation before each
+    /// Time whole commands: each once a round, in random order, with a preparation before each
     Time(commands::time::TimeArgs),
     /// List the causes of noise on this machine, and the commands that remove them
     Doctor(commands::doctor::DoctorArgs),

@@ -190,7 +190,7 @@ pub(crate) fn find_floor(
     (bench.spec().id == id).then_some((bench.spec().id, bench, part))
 }
 
-/// Returns the benchmark and part index that measure the figure `id`, preferably of a contender that is a floor.
+/// Returns a benchmark that measures the figure `id`, and the index of the part that does; prefers a floor's.
 fn find_figure(id: &str, benches: &[&'static Bench]) -> Option<(&'static Bench, usize)> {
     let yields = |bench: &&'static Bench| {
         let part = bench.spec().figure_ids().iter().position(|it| it == id)?;

@@ -30,8 +30,8 @@ pub struct Anatomy {
     pub net: bool,
     /// Resolution of the clock that times the stages, in nanoseconds.
     pub clock_step_ns: f64,
-    /// Time of one hand-off with the probe sites off, from the benchmark's figure in the same run; `None` if it times
-    /// something else.
+    /// Time of one hand-off with the probe sites off: the benchmark's figure in the same run, per hand-off; `None` if that
+    /// figure is not the time of hand-offs.
     pub off_ns: Option<f64>,
     /// Time of one hand-off with the probe sites on, like `off_ns`.
     pub on_ns: Option<f64>,

@@ -115,7 +115,7 @@ pub enum StoreError {
         /// Error of SQLite.
         source: rusqlite::Error,
     },
-    /// A number is not finite, so that it could not be exported as JSON.
+    /// A number to be stored is infinite or NaN, which an export as JSON cannot contain.
     #[error("{subject}: {field} is {value}, but only finite numbers can be stored")]
     NotFinite {
         /// The run, or the figure and its contender, that contains the number.

@@ -356,8 +356,8 @@ impl Store {
             let row = RecordRow::from_row(row).map_err(failed)?;
             records.push(row.unpack().map_err(damaged)?);
             if !row.has_valid_checksum(id) {
-                let place = records.len();
-                return Err(damaged(format!("record {place} has a wrong checksum")));
+                let ordinal = records.len();
+                return Err(damaged(format!("record {ordinal} of the run has a wrong checksum")));
             }
             parts = parts.wrapping_add(row.checksum);
         }

@@ -73,8 +73,8 @@ pub fn test_with_loom(context: &mut TestContext) -> Result<()> {
     Ok(())
 }
 
-/// Runs the tests of the [`PORTABLE`] crates without their code for Linux and x86_64, as on another system:
-/// `handover_portable` excludes it. The tests have a separate target folder, as the flag rebuilds
+/// Runs the tests of the [`PORTABLE`] crates as built for another system: `--cfg handover_portable` excludes
+/// their code for Linux and x86_64. The tests have a separate target folder, as the flag rebuilds
 /// everything. Without `--long`, the longest tests of ring and sched are excluded, as the step `tests` runs them.
 pub fn test_portable_code(context: &mut TestContext) -> Result<()> {
     let concerned = |one: &&Crate| PORTABLE.contains(&&*one.name) && context.should_test(&one.name);

@@ -1,4 +1,4 @@
-//! `handover time`: the time of whole commands, measured alternately.
+//! `handover time`: the times of whole commands, each run once a round, in random order.
 
 use crate::exit::{Interrupted, to_usage_error};
 use anyhow::{Context, bail};
@@ -60,7 +60,7 @@ struct TimedCommand {
     system_ns: Vec<f64>,
 }
 
-/// Runs the commands alternately, and prints their wall and CPU times and the ratios.
+/// Runs every command once a round, in random order, and prints their wall and CPU times and the ratios.
 pub fn time(args: &TimeArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut commands = vec![TimedCommand::new(args.command.clone())];
     for line in &args.versus {

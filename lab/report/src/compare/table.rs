@@ -218,7 +218,9 @@ fn foot(comparison: &Comparison, width: usize) -> Vec<Line> {
         let (tails, figures) = (tails.clone().count(), comparison.rows.len() - tails.count());
         let of = match (figures, tails) {
             (figures, 0) => format!("Of {figures} figures"),
-            (figures, tails) => format!("Of {figures} figures and the p99 of {tails}"),
+            (figures, tails) => {
+                format!("Of {figures} figures, and the 99th percentiles of {tails}")
+            }
         };
         add(&format!("{of}: {}.", counts.join(", ")), Tone::Strong);
     }

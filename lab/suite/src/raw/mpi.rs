@@ -22,7 +22,7 @@ const SUCCESS: c_int = 0;
 /// (`MPI_MAX_LIBRARY_VERSION_STRING`, 8192 in MPICH).
 const VERSION_BYTES: usize = 16_384;
 
-/// Functions of MPI, with the same signatures in both libraries.
+/// Functions of a loaded MPI library; Open MPI and MPICH declare them with the same signatures.
 #[derive(Clone, Copy)]
 struct MpiFunctions {
     init: unsafe extern "C" fn(*const c_int, *const c_void) -> c_int,

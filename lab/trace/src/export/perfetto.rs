@@ -366,7 +366,7 @@ impl ShortMessage {
         self.push(number as u8);
     }
 
-    /// Appends a tag in one byte, which holds all field numbers of events.
+    /// Appends a tag of one byte, which suffices for the field numbers of events, all below 16.
     #[inline]
     fn push_tag(&mut self, field: u32, wire: u32) {
         self.push((field << 3 | wire) as u8);

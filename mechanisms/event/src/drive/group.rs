@@ -103,7 +103,7 @@ struct ServeResult {
     handled: u32,
     /// `true` if the machine has further messages to handle.
     has_more: bool,
-    /// `true` if the machine has timers.
+    /// `true` if timers of the event machine are running.
     has_timers: bool,
 }
 
@@ -504,8 +504,8 @@ impl Group {
         }
     }
 
-    /// Appends all machines with inbox messages to the run queue if a preempted sender blocks the queue of ready
-    /// machines; returns `true` if the run queue is then not empty. Returns `false` if the queue is not blocked.
+    /// Appends all machines with inbox messages to the run queue if the queue of ready machines is blocked by a sender
+    /// that has reserved a slot and not filled it; returns `true` if the run queue is then not empty.
     fn enqueue_hidden(&mut self) -> bool {
         if !self.ready_queue.is_blocked() {
             return false;

@@ -57,7 +57,7 @@ pub(crate) struct Worker {
     free_stacks: RefCell<Vec<Stack>>,
     /// Number of switches until the clock is read next.
     switches_until_poll: Cell<u32>,
-    /// Number of clock reads.
+    /// Number of calls of [`poll`](Self::poll); every [`POLLS_PER_LESS_URGENT`]th takes a less urgent fiber first.
     polls_count: Cell<u32>,
     /// Number of switches, below [`SWITCHES_PER_EXPIRED`], for which no due fiber was made ready yet.
     uncredited_switches: Cell<u32>,

@@ -124,7 +124,7 @@ impl TimerPayload {
         Self(timed_wait.cast::<u8>().map_addr(|addr| addr | TIMED_WAIT_TAG))
     }
 
-    /// Prefetches the memory that `expire` accesses.
+    /// Prefetches the memory that [`expire`](Self::expire) reads.
     #[inline]
     pub(crate) fn prefetch(&self) {
         FiberControl::prefetch(self.0.as_ptr());

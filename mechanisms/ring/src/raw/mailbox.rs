@@ -408,6 +408,7 @@ impl<Q, R> Drop for Server<Q, R> {
 
 impl<Q, R> fmt::Debug for Server<Q, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "mailbox::Server(unanswered: {}, closed: {})", self.has_request, self.is_closed())
+        let (has_request, is_closed) = (self.has_request, self.is_closed());
+        write!(f, "mailbox::Server(has_unanswered_request: {has_request}, is_closed: {is_closed})")
     }
 }

@@ -268,7 +268,10 @@ fn debug_shows_length_and_closed() {
     assert_eq!(format!("{:?}", producer.push(7)), "Err(Closed(..))");
     let (caller, server) = mailbox::pair::<u8, u8>();
     assert_eq!(format!("{caller:?}"), "mailbox::Caller(waiting: false, closed: false)");
-    assert_eq!(format!("{server:?}"), "mailbox::Server(unanswered: false, closed: false)");
+    assert_eq!(
+        format!("{server:?}"),
+        "mailbox::Server(has_unanswered_request: false, is_closed: false)"
+    );
 }
 
 #[test]

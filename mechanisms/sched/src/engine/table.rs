@@ -253,7 +253,7 @@ impl<T: Copy + Debug, H: Copy, A: Copy> FlowTable<T, H, A> {
         (popped.packet, popped.next_bytes.unwrap_or(packet.length_bytes))
     }
 
-    /// Counts a refused packet, and returns the error.
+    /// Adds 1 to the number of refused packets, and returns the error with the packet and the reason.
     pub(crate) fn refuse(&mut self, packet: Packet<T>, reason: Refusal) -> EnqueueResult<T> {
         self.totals.refused += 1;
         Err(EnqueueError { packet, reason })

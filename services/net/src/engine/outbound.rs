@@ -88,7 +88,7 @@ impl OutboundQueue {
     }
 
     /// Removes the first `bytes_count` bytes of [`unsent_bytes`](Self::unsent_bytes), which were sent; returns
-    /// [`WaterMarkCrossing::Low`] if that drained the queue to `low_bytes`.
+    /// [`WaterMarkCrossing::Low`] if the queue had exceeded the high-water mark, and now has at most `low_bytes`.
     ///
     /// # Panics
     /// If more bytes were sent than were queued.

@@ -363,7 +363,7 @@ impl Peers {
         }
     }
 
-    /// Returns `true` if sending has failed because that peer closed the connection.
+    /// Returns `true` if sending to `peer` has failed because it closed the connection.
     pub(crate) fn has_hung_up(&self, peer: PeerKey) -> bool {
         self.get(peer).and_then(|at| at.link.as_ref()).is_some_and(|link| link.has_hung_up())
     }
