@@ -119,7 +119,7 @@ trait AnyMember: Send {
         ready: Ready,
     ) -> ServeResult;
     /// Lets a sender that waits for space try again; returns `true` if senders wait.
-    fn admit(&self) -> bool;
+    fn admit(&self, has_async_senders: bool) -> bool;
     /// Returns the number of messages in the inbox.
     fn waiting_count(&self) -> usize;
     /// Returns `true` if the inbox contains a message.
@@ -205,8 +205,8 @@ impl<H: Handler + Send + 'static> AnyMember for Member<H> {
         self.serve_result(handled, !self.state.local.is_empty())
     }
 
-    fn admit(&self) -> bool {
-        self.state.admit()
+    fn admit(&self, has_async_senders: bool) -> bool {
+        self.state.admit(has_async_senders)
     }
 
     fn waiting_count(&self) -> usize {
@@ -596,10 +596,11 @@ impl Group {
         if self.thread.is_ending || self.enqueue_hidden() {
             return Ok(());
         }
+        let has_async_senders = self.thread.has_async_senders();
         let mut has_waiting_senders = false;
-        if self.has_blocking {
+        if self.has_blocking || has_async_senders {
             for member in self.members.iter().flatten() {
-                has_waiting_senders |= member.admit();
+                has_waiting_senders |= member.admit(has_async_senders);
             }
         }
         let deadline_ns =
