@@ -70,7 +70,6 @@ impl<R: Send> Reply<R> {
     ///
     /// # Cost
     /// One allocation.
-    #[must_use]
     pub fn pair() -> (Self, PendingReply<R>) {
         let slot = Arc::new(ReplySlot::new());
         (Self { to: ReplyTo::Pending(Arc::clone(&slot)) }, PendingReply { slot })
