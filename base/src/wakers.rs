@@ -10,6 +10,13 @@ use crate::sync::{Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::sync::PoisonError;
 use std::task::Waker;
+#[cfg(not(handover_loom))]
+use std::{
+    sync::Arc,
+    task::{Context, Poll, Wake},
+    thread::{self, Thread},
+    time::{Duration, Instant},
+};
 
 /// Wakers of tasks that wait for a condition, in the order of their registration.
 ///
@@ -162,13 +169,20 @@ impl WakerQueue {
         }
     }
 
+    /// Returns `true` if no task was registered when read. Without a sequentially consistent fence between the change
+    /// of the condition and this call, a task may be missed; [`wake_one`](Self::wake_one) has that fence.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        // Relaxed: ordered by a fence of the caller, if it needs one.
+        !self.is_awaited.load(Ordering::Relaxed)
+    }
+
     /// Returns `true` if a task is registered, as seen after a fence.
     #[inline]
     fn is_awaited(&self) -> bool {
         // SeqCst: pairs with the fence in register(); see the module's description.
         fence(Ordering::SeqCst);
-        // Relaxed: ordered by the fence.
-        self.is_awaited.load(Ordering::Relaxed)
+        !self.is_empty()
     }
 
     /// Removes the first registered waker and wakes its task; returns `false` if there is none.
@@ -202,12 +216,56 @@ impl Registered {
     }
 }
 
+/// Calls `poll` until it is ready, or until it is not ready at `deadline` (`None` for no limit); returns `None` in the
+/// latter case. The thread sleeps in between, until the waker of the context is called.
+///
+/// ```
+/// use handover_base::wakers::block_until;
+/// use std::task::Poll;
+/// use std::time::Instant;
+/// assert_eq!(block_until(None, |_| Poll::Ready(1)), Some(1));
+/// assert_eq!(block_until(Some(Instant::now()), |_| Poll::<()>::Pending), None);
+/// ```
+///
+/// # Blocking
+/// Until `poll` is ready or the deadline has passed.
+///
+/// # Cost
+/// An allocation for the waker.
+#[cfg(not(handover_loom))]
+pub fn block_until<R>(
+    deadline: Option<Instant>,
+    mut poll: impl FnMut(&mut Context<'_>) -> Poll<R>,
+) -> Option<R> {
+    let waker = Waker::from(Arc::new(ThreadWaker(thread::current())));
+    let mut context = Context::from_waker(&waker);
+    loop {
+        if let Poll::Ready(result) = poll(&mut context) {
+            return Some(result);
+        }
+        match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
+            None => thread::park(),
+            Some(Duration::ZERO) => return None,
+            Some(left) => thread::park_timeout(left),
+        }
+    }
+}
+
+/// Waker that unparks a thread.
+#[cfg(not(handover_loom))]
+struct ThreadWaker(Thread);
+
+#[cfg(not(handover_loom))]
+impl Wake for ThreadWaker {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
 #[cfg(all(test, not(handover_loom)))]
 mod tests {
     use super::*;
-    use std::sync::Arc;
     use std::sync::atomic::AtomicU32;
-    use std::task::Wake;
 
     /// Counts how often its task is woken.
     #[derive(Default)]
@@ -275,6 +333,6 @@ mod tests {
         assert_eq!((wakes(&a), wakes(&b)), (0, 1));
         assert!(!queue.unregister(&mut b_registered), "the queue has woken this task");
         assert!(queue.unregister(&mut b_registered), "the wake was reported twice");
-        assert!(!queue.is_awaited());
+        assert!(queue.is_empty());
     }
 }

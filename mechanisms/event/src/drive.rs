@@ -8,6 +8,9 @@ pub(crate) mod machine;
 pub(crate) mod machine_state;
 pub(crate) mod member;
 pub(crate) mod reactor;
+pub(crate) mod reply;
+#[cfg(feature = "async")]
+pub(crate) mod sending;
 pub(crate) mod shared_thread_state;
 pub(crate) mod signals;
 pub(crate) mod spawn;

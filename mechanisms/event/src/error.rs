@@ -80,6 +80,32 @@ impl<M> fmt::Debug for SendError<M> {
     }
 }
 
+/// Error of waiting for a reply that will not come: its [`Reply`](crate::Reply) was dropped, or it was received already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("no reply will come: the request was dropped without one, or it was received already")]
+pub struct NoReplyError;
+
+/// Error of sending a reply.
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ReplyError<R> {
+    /// The requester does not wait any more; contains the reply.
+    #[error("cannot send the reply: the requester does not wait any more")]
+    Closed(R),
+    /// The inbox of the requesting machine is full or closed. The reply was converted into a message, and was dropped.
+    #[error("cannot send the reply: the requesting machine's inbox is full or closed")]
+    Refused,
+}
+
+/// Omits the reply, so that `expect` works for replies without `Debug`.
+impl<R> fmt::Debug for ReplyError<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ReplyError::Closed(_) => "Closed(..)",
+            ReplyError::Refused => "Refused",
+        })
+    }
+}
+
 /// Error of starting a timer when `timers_max` timers are running; contains the message.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("cannot start a timer: timers_max timers are running; raise timers_max, or cancel a timer")]

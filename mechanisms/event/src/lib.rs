@@ -27,13 +27,16 @@ mod verbosity;
 
 #[cfg(not(handover_loom))]
 pub use config::{Config, OnPanic, ParkOn, ThreadConfig, WakeWhen, WhenFull};
+#[cfg(all(feature = "async", not(handover_loom)))]
+pub use drive::sending::Sending;
 #[cfg(not(handover_loom))]
 pub use drive::{
-    address::{Address, Stopper},
+    address::{Address, Stopper, WeakAddress},
     context::Context,
     group::{Group, GroupMember},
     machine::{ClosedMachine, Machine},
     member::{FnHandler, Handler, handler},
+    reply::{PendingReply, Reply},
     signals::Signals,
     spawn::ThreadHandle,
     topic::{PostCounts, Publisher, Topic},
@@ -43,11 +46,13 @@ pub use engine::{
     inbox::{Inbox, InboxSender, drop_oldest_inbox, ring_inbox as inbox},
     incoming::IncomingMessages,
     ready::{ReadyFlag, ReadyQueue, ReadySender, ready_queue},
+    reply_slot::ReplySlot,
     waiting_senders::WaitingSenders,
 };
 #[cfg(not(handover_loom))]
 pub use error::{
-    ConfigError, MachineError, RunError, SendError, SignalError, SpawnError, TimersFull, WatchError,
+    ConfigError, MachineError, NoReplyError, ReplyError, RunError, SendError, SignalError,
+    SpawnError, TimersFull, WatchError,
 };
 #[cfg(not(handover_loom))]
 pub use event::{EndReason, Interest, Ready, RoundResult, WatchId};

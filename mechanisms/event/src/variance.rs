@@ -10,6 +10,39 @@
 struct AddressIsInvariant;
 
 /// ```compile_fail
+/// use handover_event::WeakAddress;
+/// fn shorten<'a>(long: WeakAddress<&'static str>) -> WeakAddress<&'a str> {
+///     long
+/// }
+/// ```
+struct WeakAddressIsInvariant;
+
+/// ```compile_fail
+/// use handover_event::Reply;
+/// fn shorten<'a>(long: Reply<&'static str>) -> Reply<&'a str> {
+///     long
+/// }
+/// ```
+struct ReplyIsInvariant;
+
+/// ```compile_fail
+/// use handover_event::PendingReply;
+/// fn shorten<'a>(long: PendingReply<&'static str>) -> PendingReply<&'a str> {
+///     long
+/// }
+/// ```
+struct PendingReplyIsInvariant;
+
+/// ```compile_fail
+/// use handover_event::Sending;
+/// fn shorten<'s, 'a>(long: Sending<'s, &'static str>) -> Sending<'s, &'a str> {
+///     long
+/// }
+/// ```
+#[cfg(feature = "async")]
+struct SendingIsInvariant;
+
+/// ```compile_fail
 /// use handover_event::Topic;
 /// fn shorten<'a>(long: Topic<&'static str>) -> Topic<&'a str> {
 ///     long
@@ -82,6 +115,7 @@ struct GroupMemberIsInvariant;
 ///
 /// ```
 /// use handover_event::{Address, Context, PoolBox, Pool, Publisher, ThreadHandle, PoolArc, Topic};
+/// use handover_event::{PendingReply, Reply, WeakAddress};
 /// type Value = &'static str;
 /// fn keep<T>(it: T) -> T {
 ///     it
@@ -89,5 +123,15 @@ struct GroupMemberIsInvariant;
 /// let _ = (keep::<Address<Value>>, keep::<Topic<Value>>, keep::<Publisher<Value>>);
 /// let _ = (keep::<Pool<Value>>, keep::<PoolBox<Value>>, keep::<PoolArc<Value>>);
 /// let _ = (keep::<ThreadHandle<Value>>, keep::<Context<'static, Value>>);
+/// let _ = (keep::<WeakAddress<Value>>, keep::<Reply<Value>>, keep::<PendingReply<Value>>);
 /// ```
 struct SameTypes;
+
+/// ```
+/// use handover_event::Sending;
+/// fn keep<'s>(it: Sending<'s, &'static str>) -> Sending<'s, &'static str> {
+///     it
+/// }
+/// ```
+#[cfg(feature = "async")]
+struct SameSending;

@@ -1,9 +1,9 @@
-//! loom models of a machine's inboxes, sleep and close, and of the senders that wait for space, with a
-//! model of the futex below them; of a group's flags; and of the pool.
+//! loom models of a machine's inboxes, sleep and close, and of the threads and tasks that wait for space, with a
+//! model of the futex below them; of a group's flags; of replies; and of the pool.
 //!
 //! ```text
-//! RUSTFLAGS="--cfg handover_loom" cargo test -p handover-event --test model --profile loom \
-//!     --target-dir target/loom
+//! RUSTFLAGS="--cfg handover_loom" cargo test -p handover-event --features async --test model \
+//!     --profile loom --target-dir target/loom
 //! ```
 //!
 //! Calls that each model combines, and the number of threads besides the one that runs the machines:
@@ -25,6 +25,12 @@
 //! | each_sender_that_waits_for_room_.. | 2 | send / send, to an inbox of one message; pop, admit; sleep |
 //! | sender_that_gives_up_.. | 2 | send with a time limit / send, to an inbox of one message; pop, admit; sleep |
 //! | senders_that_wait_for_room_.. | 2 | send / send, to a full inbox; pop, admit, close |
+//! | task_that_waits_for_room_.. | 1 | send_async, to an inbox of one message; pop, admit; sleep |
+//! | two_tasks_that_wait_.., task_and_thread_.. | 2 | send_async / send_async or send, to a full inbox; pop, admit; sleep |
+//! | cancelled_task_.. | 2 | send_async cancelled / send_async, to a full inbox; pop, admit; sleep |
+//! | tasks_that_wait_.. | 2 | send_async / send_async, to a full inbox; pop, admit, close |
+//! | reply_or_its_absence_.. | 1 | reply, drop of a reply; wait |
+//! | reply_to_a_requester_.. | 1 | reply; wait given up, drop of the pending reply |
 //! | inbox_that_drops_.. | 2 | send, send / send_quiet, send, to an inbox of one message; pop; sleep |
 //! | closing_an_inbox_.. | 2 | send / send; pop, close |
 //! | shared_value_.., value_put_.., slot_.., dropped_pool_.. | 1 | clone or put for two, drop / put, drop, drop of the pool |
@@ -32,18 +38,23 @@
 //! Seen to fail: a group whose quiet sender does not read the flag again after it has enqueued its
 //! machine (`ReadySender::announce_quietly`), which is why that check exists; a thread that sleeps while a push has
 //! begun (`IncomingMessages::has_begun_push`); a flag that is cleared by a relaxed store (`ReadyQueue::pop`).
-//! Also `WaitingSenders` without the fence in `wait` or in `has_waiting`.
+//! Also `WaitingSenders` without the fence in `wait` or in `has_waiting`, or without the check for tasks there; a thread
+//! that sleeps without checking, after it has declared its sleep, for the first task that waits
+//! (`SharedThreadState::is_interrupted`).
 #![cfg(handover_loom)]
 
 use handover_base::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use handover_base::sync::{Arc, hint, thread};
 use handover_event::{
     Inbox, InboxSender, IncomingMessages, Pool, PoolArc, ReadyFlag, ReadyQueue, ReadySender,
-    WaitingSenders, drop_oldest_inbox, ready_queue,
+    ReplySlot, WaitingSenders, drop_oldest_inbox, ready_queue,
 };
 use handover_notify::{ParkWord, SleepObject};
 use handover_ring::PushError;
 use loom::sync::{Condvar, Mutex};
+use std::pin::pin;
+use std::sync::Arc as StdArc;
+use std::task::{Context, Poll, Wake, Waker};
 
 /// Makes an inbox and its senders' shared end.
 fn inbox<M>(messages_max: u32) -> (Arc<InboxSender<M>>, Inbox<M>) {
@@ -82,12 +93,50 @@ impl Futex {
     }
 }
 
+/// Waker of a thread that runs a future, with a token that stays until the thread consumes it.
+#[derive(Default)]
+struct Token {
+    is_set: Mutex<bool>,
+    set: Condvar,
+}
+
+impl Wake for Token {
+    fn wake(self: StdArc<Self>) {
+        *self.is_set.lock().expect("never poisoned") = true;
+        self.set.notify_one();
+    }
+}
+
+impl Token {
+    fn consume(&self) {
+        let mut is_set = self.is_set.lock().expect("never poisoned");
+        while !*is_set {
+            is_set = self.set.wait(is_set).expect("never poisoned");
+        }
+        *is_set = false;
+    }
+}
+
+/// Runs a future; loom reports a deadlock if its waker is not called.
+fn block_on<F: Future>(future: F) -> F::Output {
+    let token = StdArc::new(Token::default());
+    let waker = Waker::from(StdArc::clone(&token));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => token.consume(),
+        }
+    }
+}
+
 /// State of a machine's thread that other threads access, without kernel and clock.
 #[derive(Default)]
 struct SharedThreadState {
     park: ParkWord,
     futex: Futex,
     stop: AtomicU32,
+    async_senders: AtomicU32,
 }
 
 impl SharedThreadState {
@@ -99,8 +148,19 @@ impl SharedThreadState {
 
     /// Sleeps, unless a message is queued or a stop was requested; if a push has begun, for a while only.
     fn park(&self, incoming: &mut impl IncomingMessages) {
+        self.park_unless_async(incoming, true);
+    }
+
+    fn has_async_senders(&self) -> bool {
+        self.async_senders.load(Relaxed) != 0
+    }
+
+    /// Sleeps like [`park`](Self::park), but not if the first task has begun to wait since `had_async_senders` was read.
+    fn park_unless_async(&self, incoming: &mut impl IncomingMessages, had_async_senders: bool) {
         self.park.declare_sleep(SleepObject::Word);
-        if !incoming.has_any() && self.stop.load(Relaxed) == 0 {
+        let is_interrupted =
+            self.stop.load(Relaxed) != 0 || (!had_async_senders && self.has_async_senders());
+        if !incoming.has_any() && !is_interrupted {
             if incoming.has_begun_push() {
                 hint::spin_loop();
             } else {
@@ -512,6 +572,8 @@ fn two_senders_send_quietly_to_one_machine_of_a_group_and_wake_the_other() {
 
 /// Machine with a full inbox whose senders wait for space.
 struct Crowded {
+    /// `true` under `WhenFull::Block`.
+    is_blocking: bool,
     shared_thread: SharedThreadState,
     waiting_senders: WaitingSenders,
     /// Model of the kernel's queue of waiting senders.
@@ -520,12 +582,17 @@ struct Crowded {
 }
 
 impl Crowded {
-    /// Makes a machine whose inbox holds one message.
+    /// Makes a machine whose inbox holds one message, and blocks its senders.
     fn new() -> (Arc<Self>, Inbox<u32>) {
+        Self::with_policy(true)
+    }
+
+    fn with_policy(is_blocking: bool) -> (Arc<Self>, Inbox<u32>) {
         let (inbox_sender, inbox) = handover_event::inbox(1).expect("small");
         let (shared_thread, waiting_senders, waiters) =
             (SharedThreadState::default(), WaitingSenders::default(), Futex::default());
-        (Arc::new(Self { shared_thread, waiting_senders, waiters, inbox_sender }), inbox)
+        let crowded = Self { is_blocking, shared_thread, waiting_senders, waiters, inbox_sender };
+        (Arc::new(crowded), inbox)
     }
 
     /// Sends as `Address::send` under `WhenFull::Block`; gives up after `sleeps_max` sleeps.
@@ -552,22 +619,44 @@ impl Crowded {
         pushed.inspect(|()| self.shared_thread.wake())
     }
 
-    /// Lets one of the waiting senders try again. Returns `true` if senders wait.
-    fn admit_one(&self, inbox: &Inbox<u32>) -> bool {
-        let is_waiting = self.waiting_senders.has_waiting();
+    /// Lets one of the waiting threads and one of the tasks try again. Returns `true` if senders wait.
+    fn admit_one(&self, inbox: &Inbox<u32>, has_async_senders: bool) -> bool {
+        let is_waiting =
+            (self.is_blocking || has_async_senders) && self.waiting_senders.has_waiting();
         if is_waiting && inbox.len() == 0 {
-            self.waiting_senders.admit(|_word| self.waiters.wake());
+            self.waiting_senders.admit(1, |_word| self.waiters.wake());
         }
         is_waiting
     }
 
     /// Sleeps as `Machine::run`: for a while only, if senders wait.
     fn idle(&self, inbox: &mut Inbox<u32>) {
-        if self.admit_one(inbox) {
+        let has_async_senders = self.shared_thread.has_async_senders();
+        if self.admit_one(inbox, has_async_senders) {
             hint::spin_loop();
         } else {
-            self.shared_thread.park(inbox);
+            self.shared_thread.park_unless_async(inbox, has_async_senders);
         }
+    }
+
+    /// Handles a message as `Machine::run`, or sleeps if there is none.
+    fn handle_or_idle(&self, inbox: &mut Inbox<u32>) -> Option<u32> {
+        let message = inbox.pop();
+        match message {
+            Some(_) => {
+                self.admit_one(inbox, self.shared_thread.has_async_senders());
+            }
+            None => self.idle(inbox),
+        }
+        message
+    }
+
+    /// Lets all waiting senders try again, as `MachineState::close`.
+    fn admit_all(&self) {
+        self.waiting_senders.admit(u32::MAX, |_word| {
+            self.waiters.wake();
+            self.waiters.wake();
+        });
     }
 }
 
@@ -581,13 +670,7 @@ fn each_sender_that_waits_for_room_gets_it() {
         });
         let mut sum = 0;
         while sum < 1 + 2 {
-            match inbox.pop() {
-                Some(message) => {
-                    sum += message;
-                    crowded.admit_one(&inbox);
-                }
-                None => crowded.idle(&mut inbox),
-            }
+            sum += crowded.handle_or_idle(&mut inbox).unwrap_or(0);
         }
         for sender in senders {
             sender.join().expect("a sender");
@@ -611,13 +694,7 @@ fn sender_that_gives_up_lets_another_one_in() {
         });
         let mut handled = Vec::new();
         while !handled.contains(&2) {
-            match inbox.pop() {
-                Some(message) => {
-                    handled.push(message);
-                    crowded.admit_one(&inbox);
-                }
-                None => crowded.idle(&mut inbox),
-            }
+            handled.extend(crowded.handle_or_idle(&mut inbox));
         }
         patient.join().expect("the patient sender");
         let is_accepted = impatient.join().expect("the impatient sender");
@@ -635,23 +712,230 @@ fn senders_that_wait_for_room_are_let_in_or_refused_at_the_close() {
             let crowded = Arc::clone(&crowded);
             thread::spawn(move || crowded.send(message, usize::MAX).is_ok())
         });
-        let mut handled = usize::from(inbox.pop().is_some());
-        crowded.admit_one(&inbox);
-        inbox.close();
-        // As MachineState::close(), which wakes all.
-        crowded.waiting_senders.admit(|_word| {
-            crowded.waiters.wake();
-            crowded.waiters.wake();
-        });
-        loop {
-            match inbox.pop() {
-                Some(_) => handled += 1,
-                None if inbox.is_finished() => break,
-                None => hint::spin_loop(),
-            }
-        }
+        let handled = handle_one_and_close(&crowded, &mut inbox);
         let accepted = senders.map(|sender| sender.join().expect("a sender"));
         assert_eq!(handled, 1 + accepted.into_iter().filter(|&it| it).count());
+    });
+}
+
+/// Handles one message, and closes the inbox; returns the number of messages handled and returned.
+fn handle_one_and_close(crowded: &Crowded, inbox: &mut Inbox<u32>) -> usize {
+    let mut count = usize::from(inbox.pop().is_some());
+    crowded.admit_one(inbox, crowded.shared_thread.has_async_senders());
+    inbox.close();
+    crowded.admit_all();
+    loop {
+        match inbox.pop() {
+            Some(_) => count += 1,
+            None if inbox.is_finished() => return count,
+            None => hint::spin_loop(),
+        }
+    }
+}
+
+#[cfg(feature = "async")]
+mod tasks {
+    use super::*;
+    use handover_base::wakers::Registration;
+    use std::pin::Pin;
+
+    /// Send of a task, as `Address::send_async`; completes with `true` if the message was accepted.
+    struct Sending<'a> {
+        crowded: &'a Crowded,
+        message: u32,
+        registration: Registration,
+    }
+
+    impl Crowded {
+        fn send_async(&self, message: u32) -> Sending<'_> {
+            Sending { crowded: self, message, registration: Registration::default() }
+        }
+    }
+
+    impl Future for Sending<'_> {
+        type Output = bool;
+
+        fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<bool> {
+            let Self { crowded, message, registration } = &mut *self;
+            let push = |message| crowded.inbox_sender.push(message);
+            let pushed = crowded.waiting_senders.push_or_register(
+                *message,
+                registration,
+                context.waker(),
+                push,
+            );
+            match pushed {
+                Ok(()) => crowded.shared_thread.wake(),
+                Err(PushError::Full(_)) => {
+                    crowded.shared_thread.async_senders.store(1, Relaxed);
+                    crowded.shared_thread.wake();
+                    return Poll::Pending;
+                }
+                Err(PushError::Closed(_)) => return Poll::Ready(false),
+            }
+            Poll::Ready(true)
+        }
+    }
+
+    impl Drop for Sending<'_> {
+        fn drop(&mut self) {
+            self.crowded.waiting_senders.leave(&mut self.registration);
+        }
+    }
+
+    /// Polls once, by a task that is then cancelled.
+    fn poll_once<F: Future>(future: F) -> Option<F::Output> {
+        match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(output) => Some(output),
+            Poll::Pending => None,
+        }
+    }
+
+    #[test]
+    fn task_that_waits_for_room_wakes_a_machine_that_knows_of_no_task() {
+        model(2, || {
+            let (crowded, mut inbox) = Crowded::with_policy(false);
+            let task = thread::spawn({
+                let crowded = Arc::clone(&crowded);
+                move || [1, 2].map(|message| assert!(block_on(crowded.send_async(message))))
+            });
+            let mut sum = 0;
+            while sum < 1 + 2 {
+                sum += crowded.handle_or_idle(&mut inbox).unwrap_or(0);
+            }
+            task.join().expect("the task");
+        });
+    }
+
+    #[test]
+    fn two_tasks_that_wait_for_room_get_it() {
+        model(1, || {
+            let (crowded, mut inbox) = Crowded::with_policy(false);
+            crowded.inbox_sender.push(4).expect("send a message");
+            let tasks = [1, 2].map(|message| {
+                let crowded = Arc::clone(&crowded);
+                thread::spawn(move || assert!(block_on(crowded.send_async(message))))
+            });
+            let mut sum = 0;
+            while sum < 4 + 1 + 2 {
+                sum += crowded.handle_or_idle(&mut inbox).unwrap_or(0);
+            }
+            for task in tasks {
+                task.join().expect("a task");
+            }
+        });
+    }
+
+    #[test]
+    fn task_and_thread_that_wait_for_room_get_it() {
+        model(1, || {
+            let (crowded, mut inbox) = Crowded::new();
+            crowded.inbox_sender.push(4).expect("send a message");
+            let task = thread::spawn({
+                let crowded = Arc::clone(&crowded);
+                move || assert!(block_on(crowded.send_async(1)))
+            });
+            let sender = thread::spawn({
+                let crowded = Arc::clone(&crowded);
+                move || crowded.send(2, usize::MAX).expect("not closed")
+            });
+            let mut sum = 0;
+            while sum < 4 + 1 + 2 {
+                sum += crowded.handle_or_idle(&mut inbox).unwrap_or(0);
+            }
+            task.join().expect("the task");
+            sender.join().expect("the sender");
+        });
+    }
+
+    #[test]
+    fn cancelled_task_lets_another_one_in() {
+        model(1, || {
+            let (crowded, mut inbox) = Crowded::with_policy(false);
+            crowded.inbox_sender.push(0).expect("send a message");
+            let cancelled = thread::spawn({
+                let crowded = Arc::clone(&crowded);
+                move || poll_once(crowded.send_async(1)).is_some()
+            });
+            let patient = thread::spawn({
+                let crowded = Arc::clone(&crowded);
+                move || assert!(block_on(crowded.send_async(2)))
+            });
+            let mut handled = Vec::new();
+            while !handled.contains(&2) {
+                handled.extend(crowded.handle_or_idle(&mut inbox));
+            }
+            patient.join().expect("the patient task");
+            let is_accepted = cancelled.join().expect("the cancelled task");
+            handled.extend(inbox.pop());
+            assert_eq!(handled.contains(&1), is_accepted);
+        });
+    }
+
+    #[test]
+    fn tasks_that_wait_for_room_are_let_in_or_refused_at_the_close() {
+        model(1, || {
+            let (crowded, mut inbox) = Crowded::with_policy(false);
+            crowded.inbox_sender.push(0).expect("send a message");
+            let tasks = [1, 2].map(|message| {
+                let crowded = Arc::clone(&crowded);
+                thread::spawn(move || block_on(crowded.send_async(message)))
+            });
+            let handled = handle_one_and_close(&crowded, &mut inbox);
+            let accepted = tasks.map(|task| task.join().expect("a task"));
+            assert_eq!(handled, 1 + accepted.into_iter().filter(|&it| it).count());
+        });
+    }
+}
+
+/// Waits for the end of the wait for a reply, and takes the reply.
+fn wait_for_reply<R>(slot: &ReplySlot<R>) -> Option<R> {
+    block_on(std::future::poll_fn(|context| slot.poll_ended(context.waker())));
+    match slot.take() {
+        Poll::Ready(reply) => reply,
+        Poll::Pending => panic!("the wait has not ended"),
+    }
+}
+
+#[test]
+fn reply_or_its_absence_ends_the_wait() {
+    for reply in [Some(1), None] {
+        model(4, move || {
+            let slot = Arc::new(ReplySlot::new());
+            let replier = thread::spawn({
+                let slot = Arc::clone(&slot);
+                move || {
+                    assert_eq!(slot.end(reply), Ok(()));
+                    assert_eq!(slot.end(None), Err(None), "the drop of a reply that was sent");
+                }
+            });
+            assert_eq!(wait_for_reply(&slot), reply);
+            assert_eq!(wait_for_reply(&slot), None, "the reply was received twice");
+            replier.join().expect("the replier");
+        });
+    }
+}
+
+#[test]
+fn reply_to_a_requester_that_gives_up_is_received_returned_or_dropped_once() {
+    model(4, || {
+        let dropped = Arc::new(AtomicU32::new(0));
+        let slot = Arc::new(ReplySlot::new());
+        let replier = thread::spawn({
+            let (slot, reply) = (Arc::clone(&slot), Noted(Arc::clone(&dropped)));
+            move || slot.end(Some(reply)).is_ok()
+        });
+        // As a wait with a time limit, after which the waker is removed.
+        let is_ended = slot.poll_ended(Waker::noop()).is_ready();
+        let received = match slot.take() {
+            Poll::Ready(reply) => reply.is_some(),
+            Poll::Pending => false,
+        };
+        assert!(received || !is_ended);
+        slot.abandon();
+        let is_accepted = replier.join().expect("the replier");
+        assert!(is_accepted || !received);
+        assert_eq!(dropped.load(Relaxed), 1);
     });
 }
 

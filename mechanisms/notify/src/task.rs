@@ -1,5 +1,6 @@
-//! Notification of an asynchronous task: the same state word, but the receiver is a future. It works with any
-//! executor; this crate depends on none.
+//! Notification whose receiver learns that all senders were dropped. The state word is the same, but the receiver is a
+//! future, for a task of any executor (this crate depends on none), or a thread that waits in
+//! [`notified_blocking`](Receiver::notified_blocking).
 //!
 //! ```
 //! use handover_notify::{Notify, task};
@@ -28,6 +29,11 @@ use core::task::{Context, Poll};
 use handover_base::sync::Arc;
 use handover_base::sync::atomic::{AtomicUsize, Ordering};
 use handover_base::wakers::{Registration, WakerQueue};
+#[cfg(not(handover_loom))]
+use {
+    handover_base::wakers::block_until,
+    std::time::{Duration, Instant},
+};
 
 /// Error of waiting for a notification that cannot come: all senders were dropped, and nothing is pending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -143,6 +149,47 @@ impl Receiver {
         let Some(result) = ended else { return Poll::Pending };
         self.core.waker.unregister(&mut self.registration);
         Poll::Ready(result)
+    }
+
+    /// Waits like [`notified`](Self::notified), on this thread.
+    ///
+    /// # Errors
+    /// [`ClosedError`] if all senders were dropped and nothing is pending.
+    ///
+    /// # Blocking
+    /// Until a sender notifies, or the last one is dropped: sleeps without spinning.
+    ///
+    /// # Cost
+    /// If a notification is pending, like [`notified`](Self::notified); otherwise also an allocation, and a wake-up by
+    /// the kernel. [`adaptive`](crate::adaptive) costs less, and does not learn that its senders were dropped.
+    #[cfg(not(handover_loom))]
+    pub fn notified_blocking(&mut self) -> Result<(), ClosedError> {
+        self.notified_until(None).expect("a wait without a deadline ends with a result")
+    }
+
+    /// Waits like [`notified_blocking`](Self::notified_blocking), for at most `timeout`; returns `false` if no
+    /// notification came.
+    ///
+    /// # Errors
+    /// As [`notified_blocking`](Self::notified_blocking).
+    ///
+    /// # Blocking
+    /// Up to `timeout`, and the kernel's timer slack (50 µs unless set otherwise).
+    #[cfg(not(handover_loom))]
+    pub fn notified_timeout(&mut self, timeout: Duration) -> Result<bool, ClosedError> {
+        // Without a deadline if it exceeds the clock's range.
+        let ended = self.notified_until(Instant::now().checked_add(timeout));
+        ended.map_or(Ok(false), |result| result.map(|()| true))
+    }
+
+    #[cfg(not(handover_loom))]
+    fn notified_until(&mut self, deadline: Option<Instant>) -> Option<Result<(), ClosedError>> {
+        if let Some(result) = self.end() {
+            return Some(result);
+        }
+        let result = block_until(deadline, |context| self.poll_notified(context));
+        self.core.waker.unregister(&mut self.registration);
+        result
     }
 
     /// Returns the result of a wait that need not go on; consumes a pending notification.

@@ -9,7 +9,7 @@ use crate::{SendError, WhenFull, stage};
 use core::fmt;
 use handover_base::sync::atomic::{AtomicU64, Ordering};
 use handover_ring::PushError;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// Sending end of a machine's inbox, for any thread. It can be cloned freely, put into messages,
 /// and kept after the machine is dropped: sending then returns the message.
@@ -26,7 +26,7 @@ pub struct Address<M> {
 /// State of a machine that all its addresses share.
 pub(crate) struct SharedMachineState<M> {
     /// Sending end of the machine's inbox.
-    inbox_sender: InboxSender<M>,
+    pub(crate) inbox_sender: InboxSender<M>,
     pub(crate) shared_thread: Arc<SharedThreadState>,
     /// Index of the machine in its group; 0 for a machine outside a group.
     pub(crate) machine: u32,
@@ -67,7 +67,7 @@ impl<M> SharedMachineState<M> {
 
     /// Wakes the machine's thread if it sleeps; called after a message was enqueued.
     #[inline]
-    fn notify(&self) {
+    pub(crate) fn notify(&self) {
         let must_ring = match self.shared_thread.ready_sender() {
             None => true,
             Some(ready_sender) => ready_sender.announce(&self.ready_flag, self.machine),
@@ -118,13 +118,16 @@ impl<M> SharedMachineState<M> {
             }
             (refusal, _) => Err(refusal),
         };
-        answer.map_err(|refusal| {
-            self.count_refused();
-            match refusal {
-                PushError::Full(message) => SendError::Full(message),
-                PushError::Closed(message) => SendError::Closed(message),
-            }
-        })
+        answer.map_err(|refusal| self.refuse(refusal))
+    }
+
+    /// Counts a refused message, and returns the error with which its sender gets it back.
+    pub(crate) fn refuse(&self, refusal: PushError<M>) -> SendError<M> {
+        self.count_refused();
+        match refusal {
+            PushError::Full(message) => SendError::Full(message),
+            PushError::Closed(message) => SendError::Closed(message),
+        }
     }
 }
 
@@ -153,6 +156,14 @@ impl<M> Address<M> {
     #[inline]
     pub fn send(&self, message: M) -> Result<(), SendError<M>> {
         self.shared.enqueue(message)?;
+        self.shared.notify();
+        Ok(())
+    }
+
+    /// Sends a message like [`send`](Self::send), but never blocks: a full inbox refuses it.
+    pub(crate) fn send_unblocked(&self, message: M) -> Result<(), SendError<M>> {
+        self.shared.inbox_sender.push(message).map_err(|refusal| self.shared.refuse(refusal))?;
+        stage::record_enqueued(self.shared());
         self.shared.notify();
         Ok(())
     }
@@ -196,6 +207,12 @@ impl<M> Address<M> {
         Arc::ptr_eq(&self.shared, &other.shared)
     }
 
+    /// Returns a weak address of the machine.
+    #[must_use]
+    pub fn downgrade(&self) -> WeakAddress<M> {
+        WeakAddress { shared: Arc::downgrade(&self.shared) }
+    }
+
     /// Returns an identifier of the machine, unique while an address of it exists.
     pub(crate) fn machine_address(&self) -> usize {
         Arc::as_ptr(&self.shared).addr()
@@ -219,6 +236,57 @@ impl<M> Eq for Address<M> {}
 impl<M> fmt::Debug for Address<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Address({:#x}, {} messages)", self.machine_address(), self.waiting_count())
+    }
+}
+
+/// Reference to a machine's inbox that does not keep it in memory; made by [`Address::downgrade`]. For tables of
+/// machines that may end, and for machines that refer to each other.
+///
+/// ```
+/// use handover_event::{Config, Machine, handler};
+/// let machine = Machine::new(handler(|(), _cx| ()), Config::default())?;
+/// let weak = machine.address().downgrade();
+/// weak.upgrade().expect("the machine is open").send(())?;
+/// drop(machine);
+/// assert_eq!(weak.upgrade(), None);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct WeakAddress<M> {
+    shared: Weak<SharedMachineState<M>>,
+}
+
+impl<M> WeakAddress<M> {
+    /// Returns the machine's address; `None` if the machine is closed or dropped, even while other addresses exist.
+    /// Once `None`, it stays `None`. The machine may be closed as soon as this has returned an address, and a send
+    /// then returns the message.
+    ///
+    /// # Cost
+    /// Like a clone of an [`Address`], and a load of the inbox.
+    #[must_use]
+    pub fn upgrade(&self) -> Option<Address<M>> {
+        let shared = self.shared.upgrade()?;
+        Some(Address { shared }).filter(|address| !address.is_closed())
+    }
+}
+
+impl<M> Clone for WeakAddress<M> {
+    fn clone(&self) -> Self {
+        Self { shared: Weak::clone(&self.shared) }
+    }
+}
+
+/// Weak addresses are equal if they belong to the same machine.
+impl<M> PartialEq for WeakAddress<M> {
+    fn eq(&self, other: &Self) -> bool {
+        self.shared.ptr_eq(&other.shared)
+    }
+}
+
+impl<M> Eq for WeakAddress<M> {}
+
+impl<M> fmt::Debug for WeakAddress<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "WeakAddress({:#x})", self.shared.as_ptr().addr())
     }
 }
 
@@ -318,6 +386,29 @@ mod tests {
             assert!(started.elapsed() < LATEST, "only the timer woke it");
             sender.join().expect("the sender panicked");
         }
+    }
+
+    #[test]
+    fn weak_address_keeps_neither_the_machine_nor_its_inbox() {
+        let mut machine =
+            Machine::new(handler(|_: u32, _cx| ()), Config::default()).expect("valid");
+        let weak = machine.address().downgrade();
+        assert_eq!(weak, weak.clone());
+        let address = weak.upgrade().expect("the machine is open");
+        assert_eq!((&address, weak.shared.strong_count()), (machine.address(), 2));
+        address.send(1).expect("send a message");
+        assert_eq!(machine.poll().map(|round| round.handled), Ok(1));
+        drop(machine);
+        assert_eq!(weak.upgrade(), None, "of a dropped machine, with an address left");
+        drop(address);
+        assert_eq!((weak.upgrade(), weak.shared.strong_count()), (None, 0));
+
+        let machine = Machine::new(handler(|_: u32, _cx| ()), Config::default()).expect("valid");
+        let (weak, address) = (machine.address().downgrade(), machine.address().clone());
+        drop(machine.close());
+        assert!(weak.upgrade().is_none() && address.is_closed());
+        let other = Machine::new(handler(|_: u32, _cx| ()), Config::default()).expect("valid");
+        assert_ne!(weak, other.address().downgrade());
     }
 
     /// Returns the number of notifications since the last call: no machine reads its eventfd.

@@ -121,8 +121,8 @@ trait AnyMember: Send {
     ) -> ServeResult;
     /// Returns the next deadline of the machine's timers; `None` without timers.
     fn next_deadline_ns(&mut self) -> Option<u64>;
-    /// Lets a sender that waits for space try again; returns `true` if senders wait.
-    fn admit(&self) -> bool;
+    /// Lets a sender that waits for space try again, tasks too if `has_async_senders`; returns `true` if senders wait.
+    fn admit(&self, has_async_senders: bool) -> bool;
     /// Returns the number of messages in the inbox.
     fn waiting_count(&self) -> usize;
     /// Returns `true` if the inbox contains a message.
@@ -210,8 +210,8 @@ impl<H: Handler + Send + 'static> AnyMember for Member<H> {
         self.state.wheel.next_deadline_ns()
     }
 
-    fn admit(&self) -> bool {
-        self.state.admit()
+    fn admit(&self, has_async_senders: bool) -> bool {
+        self.state.admit(has_async_senders)
     }
 
     fn waiting_count(&self) -> usize {
@@ -604,10 +604,11 @@ impl Group {
         if self.thread.is_ending || self.enqueue_hidden() {
             return Ok(());
         }
+        let has_async_senders = self.thread.has_async_senders();
         let mut has_waiting_senders = false;
-        if self.has_blocking {
+        if self.has_blocking || has_async_senders {
             for member in self.members.iter().flatten() {
-                has_waiting_senders |= member.admit();
+                has_waiting_senders |= member.admit(has_async_senders);
             }
         }
         let deadline_ns =

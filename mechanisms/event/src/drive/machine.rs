@@ -236,7 +236,7 @@ impl<H: Handler> Machine<H> {
             return Ok(());
         }
         let state = &mut self.member.state;
-        let has_waiting_senders = state.admit();
+        let has_waiting_senders = state.admit(self.thread.has_async_senders());
         let deadline_ns =
             thread_state::sleep_deadline_ns(state.wheel.next_deadline_ns(), has_waiting_senders);
         self.thread.wait_for_work(deadline_ns, &mut state.inbox)

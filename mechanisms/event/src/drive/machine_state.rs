@@ -130,11 +130,13 @@ impl<M> MachineState<M> {
     }
 
     /// Lets one of the senders that wait for space try again if half of the inbox is free; called after messages were
-    /// removed. Only one, as a single sender can fill the free slots and more would only contend. Returns `true` if
-    /// senders wait.
+    /// removed. Only one, as a single sender can fill the free slots and more would only contend; a task that was
+    /// admitted admits the next one. Returns `true` if senders wait. `has_async_senders` says if tasks may wait.
     #[inline]
-    pub(crate) fn admit(&self) -> bool {
-        matches!(self.config.when_full, WhenFull::Block { .. }) && self.admit_one_sender()
+    pub(crate) fn admit(&self, has_async_senders: bool) -> bool {
+        let has_senders =
+            has_async_senders || matches!(self.config.when_full, WhenFull::Block { .. });
+        has_senders && self.admit_one_sender()
     }
 
     /// Lets a waiting sender try again if half of the inbox is free; returns `true` if senders wait.
@@ -220,9 +222,7 @@ impl<M> MachineState<M> {
     /// Closes the inbox, and returns all queued messages: those of the local queue first, then those of the inbox.
     pub(crate) fn close(&mut self) -> Vec<M> {
         self.inbox.close();
-        if matches!(self.config.when_full, WhenFull::Block { .. }) {
-            waiting_senders::admit_senders(&self.address.shared().waiting_senders, u32::MAX); // they find it closed
-        }
+        waiting_senders::admit_senders(&self.address.shared().waiting_senders, u32::MAX); // they find it closed
         let mut left: Vec<M> = self.local.drain(..).collect();
         loop {
             while let Some(message) = self.inbox.pop() {

@@ -143,8 +143,10 @@ impl<H: Handler> Member<H> {
             });
             count += (self.state.handled - before) as u32; // at most count_max
         }
-        if count > 0 {
-            self.state.admit();
+        // Tasks also without a message: the machine may have handled the last one before it learned of them.
+        let has_async_senders = thread.shared.has_async_senders();
+        if count > 0 || has_async_senders {
+            self.state.admit(has_async_senders);
         }
         count
     }

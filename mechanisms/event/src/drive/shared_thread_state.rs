@@ -15,8 +15,7 @@ use std::sync::{Arc, OnceLock};
 /// State of a thread that runs machines, shared with the senders on other threads.
 pub(crate) struct SharedThreadState {
     unparker: Unparker,
-    /// `true` if a stop was requested. Rarely written, so that every CPU keeps a copy of its cache line.
-    stop: CachePadded<AtomicBool>,
+    flags: CachePadded<ThreadFlags>,
     /// Eventfd that interrupts a sleep in epoll; created before the first such sleep.
     eventfd: OnceLock<OwnedFd>,
     /// Queue of the group's machines that have messages; `None` if the thread runs a single machine.
@@ -24,11 +23,22 @@ pub(crate) struct SharedThreadState {
     wake_when: WakeWhen,
 }
 
+/// Flags that other threads set. Rarely written, so that every CPU keeps a copy of their cache line.
+struct ThreadFlags {
+    /// `true` if a stop was requested.
+    stop: AtomicBool,
+    /// `true` once a task has waited for space in an inbox of this thread's machines.
+    async_senders: AtomicBool,
+}
+
 impl SharedThreadState {
     pub(crate) fn new(ready_sender: Option<ReadySender>, wake_when: WakeWhen) -> Arc<Self> {
         Arc::new(Self {
             unparker: Unparker::new(),
-            stop: CachePadded::new(AtomicBool::new(false)),
+            flags: CachePadded::new(ThreadFlags {
+                stop: AtomicBool::new(false),
+                async_senders: AtomicBool::new(false),
+            }),
             eventfd: OnceLock::new(),
             ready_sender,
             wake_when,
@@ -83,20 +93,43 @@ impl SharedThreadState {
     /// Requests the thread to stop.
     pub(crate) fn stop(&self) {
         // Release: pairs with the Acquire in take_stop_request().
-        self.stop.store(true, Ordering::Release);
+        self.flags.stop.store(true, Ordering::Release);
         self.wake();
     }
 
     #[inline]
     pub(crate) fn is_stop_requested(&self) -> bool {
         // Relaxed: a hint; take_stop_request() acquires.
-        self.stop.load(Ordering::Relaxed)
+        self.flags.stop.load(Ordering::Relaxed)
     }
 
     /// Returns `true` if a stop was requested, and clears the request.
     pub(crate) fn take_stop_request(&self) -> bool {
         // Acquire: pairs with the Release in stop().
-        self.is_stop_requested() && self.stop.swap(false, Ordering::Acquire)
+        self.is_stop_requested() && self.flags.stop.swap(false, Ordering::Acquire)
+    }
+
+    /// Records that a task waits for space in an inbox; called before the task wakes this thread.
+    #[cfg(feature = "async")]
+    pub(crate) fn set_async_senders(&self) {
+        if !self.has_async_senders() {
+            // Relaxed: ordered by the fences of the wake and of the thread's declaration that it sleeps.
+            self.flags.async_senders.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns `true` once a task has waited for space in an inbox of this thread's machines.
+    #[inline]
+    pub(crate) fn has_async_senders(&self) -> bool {
+        // Relaxed: as in set_async_senders().
+        cfg!(feature = "async") && self.flags.async_senders.load(Ordering::Relaxed)
+    }
+
+    /// Returns `true` if the thread must not sleep: a stop was requested, or a task waits for space and the thread,
+    /// which knew of none when `had_async_senders` was read, has not admitted it.
+    #[inline]
+    pub(crate) fn is_interrupted(&self, had_async_senders: bool) -> bool {
+        self.is_stop_requested() || (!had_async_senders && self.has_async_senders())
     }
 
     /// Registers the calling thread as the thread that runs these machines, until the returned guard is dropped.

@@ -29,6 +29,8 @@ pub(crate) struct ThreadState {
     signals: Option<Signals>,
     /// `true` once the thread has run the machines.
     has_run: bool,
+    /// `true` if [`has_async_senders`](Self::has_async_senders) returned `true` when it was last called.
+    had_async_senders: bool,
     /// Number of sleeps.
     parks: u64,
     /// Number of sleeps that a sender interrupted.
@@ -98,6 +100,7 @@ impl ThreadState {
             ended: None,
             signals: None,
             has_run: false,
+            had_async_senders: false,
             parks: 0,
             wakeups: 0,
             spins: 0,
@@ -206,6 +209,13 @@ impl ThreadState {
         }
     }
 
+    /// Returns `true` if tasks may wait for space in the machines' inboxes, and must then be admitted. The next
+    /// [`wait_for_work`](Self::wait_for_work) returns when the first task begins to wait after a `false`.
+    pub(crate) fn has_async_senders(&mut self) -> bool {
+        self.had_async_senders = self.shared.has_async_senders();
+        self.had_async_senders
+    }
+
     /// Calls `poll` repeatedly without pauses; returns `true` once `poll` has returned `true` or a stop was
     /// requested, otherwise `false`.
     #[inline]
@@ -224,9 +234,10 @@ impl ThreadState {
         deadline_ns: Option<u64>,
         incoming: &mut impl IncomingMessages,
     ) -> Result<(), RunError> {
-        let Self { shared, parker, .. } = self;
+        let Self { shared, parker, had_async_senders, .. } = self;
         parker.publish_cpu(shared.unparker());
-        if parker.spin(deadline_ns, &mut || incoming.has_any() || shared.is_stop_requested()) {
+        let mut poll = || incoming.has_any() || shared.is_interrupted(*had_async_senders);
+        if parker.spin(deadline_ns, &mut poll) {
             self.spins += 1;
             return Ok(());
         }
@@ -240,7 +251,7 @@ impl ThreadState {
         deadline_ns: Option<u64>,
         incoming: &mut impl IncomingMessages,
     ) -> Result<(), RunError> {
-        let Self { shared, parker, reactor, .. } = self;
+        let Self { shared, parker, reactor, had_async_senders, .. } = self;
         let mut answer = Ok(());
         let mut park = |deadline_ns: Option<u64>, poll: &mut dyn FnMut() -> bool| match reactor {
             None => parker.park(shared.unparker(), deadline_ns, &mut &mut *poll),
@@ -251,14 +262,14 @@ impl ThreadState {
         };
         let mut has_begun_push = false;
         let mut parked = park(deadline_ns, &mut || {
-            if incoming.has_any() || shared.is_stop_requested() {
+            if incoming.has_any() || shared.is_interrupted(*had_async_senders) {
                 return true;
             }
             has_begun_push = incoming.has_begun_push();
             has_begun_push
         });
         if has_begun_push {
-            let mut poll = || incoming.has_any() || shared.is_stop_requested();
+            let mut poll = || incoming.has_any() || shared.is_interrupted(*had_async_senders);
             parked = park(earlier_deadline_ns(PUSH_AGAIN_NS, deadline_ns), &mut poll);
         }
         if parked != ParkResult::NotParked {

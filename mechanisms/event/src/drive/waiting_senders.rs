@@ -1,11 +1,11 @@
-//! Sleep of senders that wait for space in a full inbox, on a futex.
+//! Sleep of threads that wait for space in a full inbox, on a futex.
 
 use crate::engine::waiting_senders::WaitingSenders;
 use handover_base::futex::{self, Scope};
 use handover_ring::PushError;
 use std::time::{Duration, Instant};
 
-/// Repeats `push` until the inbox has space or `wait_ns_max` has passed, sleeping in between; called by a sender.
+/// Repeats `push` until the inbox has space or `wait_ns_max` has passed, sleeping in between; called by a thread.
 /// Calls `wake_machine` before each sleep: the machine may sleep with a full inbox, if all messages were sent without
 /// waking it.
 #[cold]
@@ -28,10 +28,11 @@ pub(crate) fn wait_for_space<M>(
     })
 }
 
-/// Wakes up to `senders_max` of the waiting senders, which then try again; called by the machine.
+/// Wakes up to `senders_max` of the waiting threads, and as many of the waiting tasks, which then try again; called by
+/// the machine.
 #[cold]
 pub(crate) fn admit_senders(senders: &WaitingSenders, senders_max: u32) {
-    senders.admit(|word| {
+    senders.admit(senders_max, |word| {
         futex::wake(word, senders_max, Scope::Private);
     });
 }

@@ -19,7 +19,7 @@ fn small(inbox_messages_max: u32, when_full: WhenFull) -> Config {
 }
 
 /// Handler that keeps its messages.
-struct Keeper<M>(Vec<M>);
+pub(crate) struct Keeper<M>(pub(crate) Vec<M>);
 
 impl<M: Send + 'static> Handler for Keeper<M> {
     type Message = M;
@@ -822,7 +822,10 @@ fn subscription_is_dropped_without_the_lock_of_its_topic() {
 mod sent_and_shared {
     use super::*;
     use handover_base::sync::auto_traits;
-    use handover_event::{Address, GroupMember, Pool, PoolBox, Publisher, Stopper, ThreadHandle};
+    use handover_event::{
+        Address, GroupMember, PendingReply, Pool, PoolBox, Publisher, Reply, Stopper, ThreadHandle,
+        WeakAddress,
+    };
     use std::cell::Cell;
     use std::rc::Rc;
 
@@ -835,6 +838,13 @@ mod sent_and_shared {
         assert_eq!(auto_traits!(Address<Unshared>), "Send + Sync");
         assert_eq!(auto_traits!(Address<Local>), "neither");
         assert_eq!(auto_traits!(Address<Lent>), "neither");
+        assert_eq!(auto_traits!(WeakAddress<Unshared>), "Send + Sync");
+        assert_eq!(auto_traits!(WeakAddress<Local>), "neither");
+        assert_eq!(auto_traits!(WeakAddress<Lent>), "neither");
+        assert_eq!(auto_traits!(Reply<Unshared>), "Send", "its closure need not be Sync");
+        assert_eq!(auto_traits!(Reply<Lent>), "neither");
+        assert_eq!(auto_traits!(PendingReply<Unshared>), "Send + Sync");
+        assert_eq!(auto_traits!(PendingReply<Lent>), "neither");
         assert_eq!(auto_traits!(Stopper), "Send + Sync");
         assert!(auto_traits!(Machine<Keeper<u32>>).contains("Send"));
         assert!(auto_traits!(Group).contains("Send"));

@@ -5,3 +5,6 @@ mod api;
 mod contract;
 mod faults;
 mod logging;
+mod requests;
+#[cfg(feature = "async")]
+mod tasks;

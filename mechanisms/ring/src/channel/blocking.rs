@@ -4,43 +4,12 @@ use super::{Receiver, Sender};
 use crate::queue::Queue;
 use crate::{ClosedError, TimeoutError};
 use core::hint;
-use core::task::{Context, Poll, Waker};
-use handover_base::wakers::Registration;
-use std::sync::Arc;
-use std::task::Wake;
-use std::thread::{self, Thread};
+use core::task::Poll;
+use handover_base::wakers::{Registration, block_until};
 use std::time::{Duration, Instant};
 
 /// Number of polls, with a pause after each, before a thread sleeps: 1 to 4 µs, about as long as a sleep costs.
 const SPINS_COUNT: u32 = 100;
-
-/// Waker that unparks a thread.
-struct Unparker(Thread);
-
-impl Wake for Unparker {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-/// Calls `poll` until it is ready, or until it is not ready at `deadline`; sleeps in between, until the waker is called.
-fn block_until<R>(
-    deadline: Option<Instant>,
-    mut poll: impl FnMut(&mut Context<'_>) -> Poll<R>,
-) -> Option<R> {
-    let waker = Waker::from(Arc::new(Unparker(thread::current())));
-    let mut context = Context::from_waker(&waker);
-    loop {
-        if let Poll::Ready(result) = poll(&mut context) {
-            return Some(result);
-        }
-        match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
-            None => thread::park(),
-            Some(Duration::ZERO) => return None,
-            Some(left) => thread::park_timeout(left),
-        }
-    }
-}
 
 impl<T: Send, Q: Queue> Sender<T, Q> {
     /// Sends a value; waits while the ring is full.
