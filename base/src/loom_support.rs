@@ -77,3 +77,11 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
         }
     }
 }
+
+/// Polls a future once, as a task that is then cancelled; returns its output if it was ready.
+pub fn poll_once<F: Future>(future: F) -> Option<F::Output> {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => Some(output),
+        Poll::Pending => None,
+    }
+}

@@ -43,6 +43,7 @@
 //! (`SharedThreadState::is_interrupted`).
 #![cfg(handover_loom)]
 
+use handover_base::loom_support::{Futex, block_on, explore};
 use handover_base::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use handover_base::sync::{Arc, hint, thread};
 use handover_event::{
@@ -51,83 +52,12 @@ use handover_event::{
 };
 use handover_notify::{ParkWord, SleepObject};
 use handover_ring::PushError;
-use loom::sync::{Condvar, Mutex};
-use std::pin::pin;
-use std::sync::Arc as StdArc;
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Poll, Waker};
 
 /// Makes an inbox and its senders' shared end.
 fn inbox<M>(messages_max: u32) -> (Arc<InboxSender<M>>, Inbox<M>) {
     let (inbox_sender, inbox) = handover_event::inbox(messages_max).expect("small");
     (Arc::new(inbox_sender), inbox)
-}
-
-/// Explores all executions with up to `preemptions_max` preemptions; one more with `HANDOVER_LONG`.
-fn model(preemptions_max: usize, run: impl Fn() + Send + Sync + 'static) {
-    let is_long = std::env::var_os("HANDOVER_LONG").is_some();
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(preemptions_max + usize::from(is_long));
-    builder.check(run);
-}
-
-/// Model of a futex: its lock makes comparing and falling asleep one step, as the kernel's bucket
-/// lock does. A wake ends the sleep of a current sleeper, and has no effect on a later one.
-#[derive(Default)]
-struct Futex {
-    bucket: Mutex<()>,
-    sleeper: Condvar,
-}
-
-impl Futex {
-    fn wait(&self, word: &AtomicU32, expected: u32) {
-        let bucket = self.bucket.lock().expect("never poisoned");
-        // Relaxed: the kernel's comparison gives no stronger guarantee.
-        if word.load(Relaxed) == expected {
-            drop(self.sleeper.wait(bucket).expect("never poisoned"));
-        }
-    }
-
-    fn wake(&self) {
-        let _bucket = self.bucket.lock().expect("never poisoned");
-        self.sleeper.notify_one();
-    }
-}
-
-/// Waker of a thread that runs a future, with a token that stays until the thread consumes it.
-#[derive(Default)]
-struct Token {
-    is_set: Mutex<bool>,
-    set: Condvar,
-}
-
-impl Wake for Token {
-    fn wake(self: StdArc<Self>) {
-        *self.is_set.lock().expect("never poisoned") = true;
-        self.set.notify_one();
-    }
-}
-
-impl Token {
-    fn consume(&self) {
-        let mut is_set = self.is_set.lock().expect("never poisoned");
-        while !*is_set {
-            is_set = self.set.wait(is_set).expect("never poisoned");
-        }
-        *is_set = false;
-    }
-}
-
-/// Runs a future; loom reports a deadlock if its waker is not called.
-fn block_on<F: Future>(future: F) -> F::Output {
-    let token = StdArc::new(Token::default());
-    let waker = Waker::from(StdArc::clone(&token));
-    let mut future = pin!(future);
-    loop {
-        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(output) => return output,
-            Poll::Pending => token.consume(),
-        }
-    }
 }
 
 /// State of a machine's thread that other threads access, without kernel and clock.
@@ -173,7 +103,7 @@ impl SharedThreadState {
 
 #[test]
 fn each_message_sent_to_a_sleeping_machine_is_handled() {
-    model(4, || {
+    explore(4, || {
         let shared_thread = Arc::new(SharedThreadState::default());
         let (producer, mut consumer) = inbox(2);
         let sender = thread::spawn({
@@ -201,7 +131,7 @@ fn each_message_sent_to_a_sleeping_machine_is_handled() {
 
 #[test]
 fn quiet_message_is_handled_with_the_waking_one_behind_it() {
-    model(4, || {
+    explore(4, || {
         let shared_thread = Arc::new(SharedThreadState::default());
         let (producer, mut consumer) = inbox(2);
         let sender = thread::spawn({
@@ -229,7 +159,7 @@ fn quiet_message_is_handled_with_the_waking_one_behind_it() {
 /// of a waking sender behind it; that sender wakes the machine in vain, and the quiet one wakes no thread.
 #[test]
 fn message_behind_an_unfinished_push_is_handled() {
-    model(3, || {
+    explore(3, || {
         let shared_thread = Arc::new(SharedThreadState::default());
         let (producer, mut consumer) = inbox(2);
         let quiet_sender = thread::spawn({
@@ -263,7 +193,7 @@ fn message_behind_an_unfinished_push_is_handled() {
 
 #[test]
 fn two_senders_send_quietly_and_then_wake_a_machine() {
-    model(2, || {
+    explore(2, || {
         let shared_thread = Arc::new(SharedThreadState::default());
         let (producer, mut consumer) = inbox(4);
         let senders = [(); 2].map(|()| {
@@ -289,7 +219,7 @@ fn two_senders_send_quietly_and_then_wake_a_machine() {
 
 #[test]
 fn stop_ends_a_sleep() {
-    model(4, || {
+    explore(4, || {
         let shared_thread = Arc::new(SharedThreadState::default());
         let (_producer, mut consumer) = inbox::<u32>(1);
         let stopper = thread::spawn({
@@ -308,7 +238,7 @@ fn stop_ends_a_sleep() {
 
 #[test]
 fn closing_refuses_or_returns_each_message() {
-    model(3, || {
+    explore(3, || {
         let shared_thread = Arc::new(SharedThreadState::default());
         let (producer, mut consumer) = inbox(4);
         let senders: Vec<_> = (0..2)
@@ -409,7 +339,7 @@ fn run_group(
 
 #[test]
 fn each_message_sent_to_a_sleeping_group_is_handled() {
-    model(4, || {
+    explore(4, || {
         let (shown, mut ready_queue) = Shown::new(2);
         let (producer, consumer) = inbox(2);
         let sender = thread::spawn({
@@ -430,7 +360,7 @@ fn each_message_sent_to_a_sleeping_group_is_handled() {
 /// machine has left: a full queue would refuse the machine, and its flag would stay set for ever.
 #[test]
 fn full_queue_of_marked_machines_has_room_for_a_machine_whose_mark_was_cleared() {
-    model(3, || {
+    explore(3, || {
         let (shown, mut ready_queue) = Shown::new(1);
         let (producer, consumer) = inbox(3);
         let sender = thread::spawn({
@@ -452,7 +382,7 @@ fn full_queue_of_marked_machines_has_room_for_a_machine_whose_mark_was_cleared()
 /// wake-up of a waking sender to be lost.
 #[test]
 fn message_wakes_a_group_although_a_quiet_send_has_set_the_mark() {
-    model(3, || {
+    explore(3, || {
         let (shown, mut ready_queue) = Shown::new(2);
         let (quiet_producer, mut quiet) = inbox(1);
         let (waking_producer, mut waking) = inbox(1);
@@ -490,7 +420,7 @@ fn message_wakes_a_group_although_a_quiet_send_has_set_the_mark() {
 /// machines.
 #[test]
 fn message_behind_an_unfinished_push_to_another_machine_is_handled() {
-    model(3, || {
+    explore(3, || {
         let (shown, mut ready_queue) = Shown::new(2);
         let (to_quiet, quiet) = inbox(1);
         let (to_waking, waking) = inbox(1);
@@ -520,7 +450,7 @@ fn message_behind_an_unfinished_push_to_another_machine_is_handled() {
 /// Both messages are in the same machine's inbox.
 #[test]
 fn message_to_a_group_behind_an_unfinished_push_is_handled() {
-    model(3, || {
+    explore(3, || {
         let (shown, mut ready_queue) = Shown::new(1);
         let (producer, consumer) = inbox(2);
         let quiet_sender = thread::spawn({
@@ -548,7 +478,7 @@ fn message_to_a_group_behind_an_unfinished_push_is_handled() {
 
 #[test]
 fn two_senders_send_quietly_to_one_machine_of_a_group_and_wake_the_other() {
-    model(2, || {
+    explore(2, || {
         let (shown, mut ready_queue) = Shown::new(2);
         let (to_first, first) = inbox(2);
         let (to_second, second) = inbox(2);
@@ -662,7 +592,7 @@ impl Crowded {
 
 #[test]
 fn each_sender_that_waits_for_room_gets_it() {
-    model(2, || {
+    explore(2, || {
         let (crowded, mut inbox) = Crowded::new();
         let senders = [1, 2].map(|message| {
             let crowded = Arc::clone(&crowded);
@@ -681,7 +611,7 @@ fn each_sender_that_waits_for_room_gets_it() {
 /// The machine admits one sender at a time. If that one has given up, another must be admitted.
 #[test]
 fn sender_that_gives_up_lets_another_one_in() {
-    model(1, || {
+    explore(1, || {
         let (crowded, mut inbox) = Crowded::new();
         crowded.inbox_sender.push(0).expect("send a message");
         let impatient = thread::spawn({
@@ -705,7 +635,7 @@ fn sender_that_gives_up_lets_another_one_in() {
 
 #[test]
 fn senders_that_wait_for_room_are_let_in_or_refused_at_the_close() {
-    model(2, || {
+    explore(2, || {
         let (crowded, mut inbox) = Crowded::new();
         crowded.inbox_sender.push(0).expect("send a message");
         let senders = [1, 2].map(|message| {
@@ -736,8 +666,10 @@ fn handle_one_and_close(crowded: &Crowded, inbox: &mut Inbox<u32>) -> usize {
 #[cfg(feature = "async")]
 mod tasks {
     use super::*;
+    use handover_base::loom_support::poll_once;
     use handover_base::wakers::Registration;
     use std::pin::Pin;
+    use std::task::Context;
 
     /// Send of a task, as `Address::send_async`; completes with `true` if the message was accepted.
     struct Sending<'a> {
@@ -783,17 +715,9 @@ mod tasks {
         }
     }
 
-    /// Polls once, by a task that is then cancelled.
-    fn poll_once<F: Future>(future: F) -> Option<F::Output> {
-        match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(output) => Some(output),
-            Poll::Pending => None,
-        }
-    }
-
     #[test]
     fn task_that_waits_for_room_wakes_a_machine_that_knows_of_no_task() {
-        model(2, || {
+        explore(2, || {
             let (crowded, mut inbox) = Crowded::with_policy(false);
             let task = thread::spawn({
                 let crowded = Arc::clone(&crowded);
@@ -809,7 +733,7 @@ mod tasks {
 
     #[test]
     fn two_tasks_that_wait_for_room_get_it() {
-        model(1, || {
+        explore(1, || {
             let (crowded, mut inbox) = Crowded::with_policy(false);
             crowded.inbox_sender.push(4).expect("send a message");
             let tasks = [1, 2].map(|message| {
@@ -828,7 +752,7 @@ mod tasks {
 
     #[test]
     fn task_and_thread_that_wait_for_room_get_it() {
-        model(1, || {
+        explore(1, || {
             let (crowded, mut inbox) = Crowded::new();
             crowded.inbox_sender.push(4).expect("send a message");
             let task = thread::spawn({
@@ -850,7 +774,7 @@ mod tasks {
 
     #[test]
     fn cancelled_task_lets_another_one_in() {
-        model(1, || {
+        explore(1, || {
             let (crowded, mut inbox) = Crowded::with_policy(false);
             crowded.inbox_sender.push(0).expect("send a message");
             let cancelled = thread::spawn({
@@ -874,7 +798,7 @@ mod tasks {
 
     #[test]
     fn tasks_that_wait_for_room_are_let_in_or_refused_at_the_close() {
-        model(1, || {
+        explore(1, || {
             let (crowded, mut inbox) = Crowded::with_policy(false);
             crowded.inbox_sender.push(0).expect("send a message");
             let tasks = [1, 2].map(|message| {
@@ -900,7 +824,7 @@ fn wait_for_reply<R>(slot: &ReplySlot<R>) -> Option<R> {
 #[test]
 fn reply_or_its_absence_ends_the_wait() {
     for reply in [Some(1), None] {
-        model(4, move || {
+        explore(4, move || {
             let slot = Arc::new(ReplySlot::new());
             let replier = thread::spawn({
                 let slot = Arc::clone(&slot);
@@ -918,7 +842,7 @@ fn reply_or_its_absence_ends_the_wait() {
 
 #[test]
 fn reply_to_a_requester_that_gives_up_is_received_returned_or_dropped_once() {
-    model(4, || {
+    explore(4, || {
         let dropped = Arc::new(AtomicU32::new(0));
         let slot = Arc::new(ReplySlot::new());
         let replier = thread::spawn({
@@ -947,7 +871,7 @@ fn dropping() -> (Arc<(SharedThreadState, InboxSender<u32>)>, Inbox<u32>) {
 
 #[test]
 fn inbox_that_drops_the_oldest_message_wakes_the_machine_for_the_newest() {
-    model(2, || {
+    explore(2, || {
         let (shared, mut inbox) = dropping();
         // The second message of each sender wakes the machine.
         let senders = [[10, 11], [20, 21]].map(|messages| {
@@ -982,7 +906,7 @@ fn inbox_that_drops_the_oldest_message_wakes_the_machine_for_the_newest() {
 
 #[test]
 fn closing_an_inbox_that_drops_the_oldest_message_accounts_for_each() {
-    model(3, || {
+    explore(3, || {
         let (shared, mut inbox) = dropping();
         let senders = [1, 2].map(|message| {
             let shared = Arc::clone(&shared);
@@ -1016,7 +940,7 @@ impl Drop for Noted {
 
 /// Checks that the value is dropped once, and its slot free again, when both holders are dropped on two threads.
 fn check_last_of_two_holders(two_of: fn(&mut Pool<Noted>, Noted) -> [PoolArc<Noted>; 2]) {
-    model(4, move || {
+    explore(4, move || {
         let dropped = Arc::new(AtomicU32::new(0));
         let mut pool = Pool::new(1);
         let [shared, theirs] = two_of(&mut pool, Noted(Arc::clone(&dropped)));
@@ -1046,7 +970,7 @@ fn value_put_for_two_holders_is_dropped_once_by_the_last_and_frees_its_slot() {
 
 #[test]
 fn slot_is_reused_only_after_its_last_holder_is_dropped() {
-    model(4, || {
+    explore(4, || {
         let mut pool = Pool::new(1);
         let shared = pool.put(Box::new(1)).expect("a slot").share();
         let other = thread::spawn(move || assert_eq!(**shared, 1));
@@ -1061,7 +985,7 @@ fn slot_is_reused_only_after_its_last_holder_is_dropped() {
 
 #[test]
 fn dropped_pool_with_holders_frees_its_memory_once() {
-    model(4, || {
+    explore(4, || {
         let mut pool = Pool::new(1);
         let shared: PoolArc<_> = pool.put(Box::new(1)).expect("a slot").share();
         let other = thread::spawn(move || drop(shared));

@@ -33,33 +33,11 @@
 //! declaration. For `a_sender_killed_*`: a sleep without a bound.
 #![cfg(handover_loom)]
 
+use handover_base::loom_support::{Futex, explore};
 use handover_base::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use handover_base::sync::{Arc, UnsafeCell, hint, thread};
 use handover_notify::{ParkWord, SleepObject, StateWord};
 use loom::sync::{Condvar, Mutex};
-
-/// A futex: its lock makes comparing and falling asleep one step, as the kernel's bucket lock does.
-/// A wake only affects threads that sleep already.
-#[derive(Default)]
-struct Futex {
-    bucket: Mutex<()>,
-    sleeper: Condvar,
-}
-
-impl Futex {
-    fn wait(&self, word: &AtomicU32, expected: u32) {
-        let bucket = self.bucket.lock().expect("never poisoned");
-        // Relaxed: the kernel's comparison promises no more.
-        if word.load(Relaxed) == expected {
-            drop(self.sleeper.wait(bucket).expect("never poisoned"));
-        }
-    }
-
-    fn wake(&self) {
-        let _bucket = self.bucket.lock().expect("never poisoned");
-        self.sleeper.notify_one();
-    }
-}
 
 /// A sender and a receiver of the adaptive mechanism, without kernel and clock.
 #[derive(Default)]
@@ -147,13 +125,6 @@ fn merged_notification_publishes_the_last_writes() {
     });
 }
 
-/// Checks all interleavings with up to two preemptions, or three with `HANDOVER_LONG`.
-fn bounded_model(run: impl Fn() + Send + Sync + 'static) {
-    let mut model = loom::model::Builder::new();
-    model.preemption_bound = Some(if std::env::var_os("HANDOVER_LONG").is_some() { 3 } else { 2 });
-    model.check(run);
-}
-
 #[test]
 fn writes_of_two_merged_senders_are_visible() {
     let mut model = loom::model::Builder::new();
@@ -213,7 +184,7 @@ fn one_of_two_receivers_consumes_a_notification() {
 
 #[test]
 fn mixed_waits_of_every_kind_miss_no_notification() {
-    bounded_model(|| {
+    explore(2, || {
         let pair = Arc::new(Pair::default());
         let sent = Arc::new(AtomicU32::new(0));
         let sends = |times: u32| {
@@ -242,7 +213,7 @@ fn mixed_waits_of_every_kind_miss_no_notification() {
 
 #[test]
 fn sender_killed_before_its_wake_does_not_block_another() {
-    bounded_model(|| {
+    explore(2, || {
         let pair = Arc::new(Pair::default());
         let sent = Arc::new(AtomicU32::new(0));
         let killed = thread::spawn({
@@ -388,7 +359,7 @@ fn two_senders_to_a_parked_receiver_are_both_seen() {
 
 #[test]
 fn mixed_parks_on_word_and_descriptor_miss_no_item() {
-    bounded_model(|| {
+    explore(2, || {
         let parking = Arc::new(Parking::default());
         let publishes = |times: u32| {
             let parking = Arc::clone(&parking);
@@ -413,53 +384,9 @@ fn mixed_parks_on_word_and_descriptor_miss_no_item() {
 #[cfg(feature = "async")]
 mod tasks {
     use super::*;
+    use handover_base::loom_support::{block_on, poll_once};
     use handover_notify::{Notify, task};
-    use std::pin::pin;
-    use std::sync::Arc as StdArc;
-    use std::task::{Context, Poll, Wake, Waker};
-
-    /// Waker of a thread that runs a future, with a token that stays until the thread consumes it.
-    #[derive(Default)]
-    struct Token {
-        is_set: Mutex<bool>,
-        set: Condvar,
-    }
-
-    impl Wake for Token {
-        fn wake(self: StdArc<Self>) {
-            *self.is_set.lock().expect("never poisoned") = true;
-            self.set.notify_one();
-        }
-    }
-
-    impl Token {
-        fn consume(&self) {
-            let mut is_set = self.is_set.lock().expect("never poisoned");
-            while !*is_set {
-                is_set = self.set.wait(is_set).expect("never poisoned");
-            }
-            *is_set = false;
-        }
-    }
-
-    /// Runs a future; loom reports a deadlock if its waker is not called.
-    fn block_on<F: Future>(future: F) -> F::Output {
-        let token = StdArc::new(Token::default());
-        let waker = Waker::from(StdArc::clone(&token));
-        let mut future = pin!(future);
-        loop {
-            match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-                Poll::Ready(output) => return output,
-                Poll::Pending => token.consume(),
-            }
-        }
-    }
-
-    /// Polls once, by a task that is then cancelled.
-    fn poll_once(receiver: &mut task::Receiver) -> bool {
-        let wait = pin!(receiver.notified());
-        wait.poll(&mut Context::from_waker(Waker::noop())).is_ready()
-    }
+    use std::task::{Context, Waker};
 
     /// Senders that each notify and end; and the number of those that have begun to notify.
     fn senders(count: u32) -> (Arc<AtomicU32>, task::Receiver, Vec<thread::JoinHandle<()>>) {
@@ -479,7 +406,7 @@ mod tasks {
 
     #[test]
     fn task_is_woken_by_a_notification_and_by_the_last_drop() {
-        bounded_model(|| {
+        explore(2, || {
             let (sent, mut receiver, senders) = senders(1);
             assert_eq!(block_on(receiver.notified()), Ok(()));
             assert_eq!(sent.load(Relaxed), 1);
@@ -492,9 +419,9 @@ mod tasks {
 
     #[test]
     fn task_that_was_cancelled_or_moved_misses_no_notification() {
-        bounded_model(|| {
+        explore(2, || {
             let (sent, mut receiver, senders) = senders(1);
-            if !poll_once(&mut receiver) {
+            if poll_once(receiver.notified()).is_none() {
                 // Registers a waker that the next poll replaces.
                 let mut context = Context::from_waker(Waker::noop());
                 if receiver.poll_notified(&mut context).is_pending() {
@@ -511,9 +438,9 @@ mod tasks {
 
     #[test]
     fn mixed_task_waits_see_two_senders_and_their_drops() {
-        bounded_model(|| {
+        explore(2, || {
             let (sent, mut receiver, senders) = senders(2);
-            let _ = poll_once(&mut receiver);
+            let _ = poll_once(receiver.notified());
             while block_on(receiver.notified()).is_ok() {}
             assert_eq!(sent.load(Relaxed), 2);
             for sender in senders {
