@@ -19,8 +19,12 @@ use crate::workspace::{Crate, Workspace};
 const BUILD_COMMAND: &str = "cargo test --workspace --no-run";
 
 /// Features that are off by default, with tests of their own.
-const TESTED_FEATURES: [&str; 3] =
-    ["handover-lock/lock_api", "handover-notify/async", "handover-ring/async"];
+const TESTED_FEATURES: [&str; 4] = [
+    "handover-fiber/async",
+    "handover-lock/lock_api",
+    "handover-notify/async",
+    "handover-ring/async",
+];
 
 /// Returns the option that enables [`TESTED_FEATURES`] of `crates`.
 pub fn feature_args<'a>(crates: impl IntoIterator<Item = &'a Crate>) -> Option<String> {
