@@ -10,7 +10,7 @@ mod peers;
 
 use crate::raw::clock::load_fence;
 use handover_harness::{Fault, Setup};
-use handover_ring::{mpsc, spsc};
+use handover_ring::{mpmc, mpsc, spsc};
 use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -126,6 +126,26 @@ impl Channel for Mpsc {
 
     fn pair(slots_count: u32) -> Result<(Self::Sender, Self::Receiver), Fault> {
         mpsc::ring(slots_count).map_err(Fault::from_error)
+    }
+    #[inline(always)]
+    fn push(sender: &mut Self::Sender, item: u64) -> bool {
+        sender.push(item).is_ok()
+    }
+    #[inline(always)]
+    fn pop(receiver: &mut Self::Receiver) -> Option<u64> {
+        receiver.pop()
+    }
+}
+
+/// Our ring with several producers and several consumers.
+pub(crate) enum Mpmc {}
+
+impl Channel for Mpmc {
+    type Sender = mpmc::Producer<u64>;
+    type Receiver = mpmc::Consumer<u64>;
+
+    fn pair(slots_count: u32) -> Result<(Self::Sender, Self::Receiver), Fault> {
+        mpmc::ring(slots_count).map_err(Fault::from_error)
     }
     #[inline(always)]
     fn push(sender: &mut Self::Sender, item: u64) -> bool {

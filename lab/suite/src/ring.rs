@@ -1,4 +1,4 @@
-//! Queues between polling threads: round trips, streams, use by one thread, and many producers.
+//! Queues between polling threads: round trips, streams, use by one thread, many producers, and many consumers.
 
 mod line;
 
@@ -6,7 +6,7 @@ mod line;
 use crate::channels::CppQueue;
 #[cfg(feature = "peers")]
 use crate::channels::{ArrayQueue, Crossbeam, Disruptor, Flume, Kanal, Rtrb};
-use crate::channels::{BatchChannel, Channel, Mpsc, PollPause, Spsc, Std};
+use crate::channels::{BatchChannel, Channel, Mpmc, Mpsc, PollPause, Spsc, Std};
 use crate::common::{TakeCell, Tally};
 use crate::floor::relay::{Relay, RelayMedium};
 #[cfg(all(feature = "peers", any(handover_boost_lockfree, handover_moodycamel)))]
@@ -512,6 +512,73 @@ impl<C: Channel<Sender: Clone>> ManyToOne<C> {
     }
 }
 
+args! {
+    /// Arguments of the benchmark of many producers and consumers.
+    pub struct ManyToManyArgs {
+        /// Threads that push and pop.
+        threads_count: u32 = 4 (smoke 3, range 1..=1000),
+        /// Slots in the queue.
+        slots_count: u32 = 1024 (smoke 16, range 1..=65536)
+    }
+}
+
+/// Workload: each of many threads pushes an item, and then pops the oldest one.
+struct ManyToMany<C: Channel<Sender: Clone, Receiver: Clone>> {
+    ends: Mutex<(C::Sender, C::Receiver)>,
+    pause: PollPause,
+    tally: Tally,
+}
+
+impl<C: Channel<Sender: Clone, Receiver: Clone>> Handover for ManyToMany<C> {
+    type Args = ManyToManyArgs;
+    const SPEC: Spec = Spec::new(
+        "ring/many-to-many",
+        "push and pop of an item by one of many threads that do so all the time",
+    )
+    .floor("ring/line-stream")
+    .hands_over();
+
+    fn roles(args: &ManyToManyArgs) -> Vec<Role> {
+        let mut roles = vec![Role::measured("thread")];
+        roles.resize(args.threads_count as usize, Role::serving("other thread"));
+        roles
+    }
+
+    fn setup(args: &ManyToManyArgs, setup: &mut Setup) -> Result<Self, Fault> {
+        let ends = Mutex::new(C::pair(args.slots_count)?);
+        Ok(ManyToMany { ends, pause: PollPause::new(setup), tally: Tally::default() })
+    }
+
+    fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
+        let (mut sender, mut receiver) =
+            self.ends.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let (mut pushed, mut popped) = (0, 0_u64);
+        // A thread pops only after it has pushed, so that the queue has an item for it.
+        let mut run = |n: u64| {
+            for _ in 0..n {
+                pushed += 1;
+                self.pause.poll_until_true(|| C::push(&mut sender, pushed));
+                popped += self.pause.poll_until_some(|| C::pop(&mut receiver));
+            }
+        };
+        if participant.index == 0 {
+            out.time_batches(run);
+        } else {
+            while !out.has_stopped() {
+                run(PUSHES_PER_CHECK.into());
+            }
+        }
+        // The sums of the items, which are 1 to `pushed` of each thread.
+        self.tally.add_sent(pushed * (pushed + 1) / 2);
+        self.tally.add_received(popped);
+        Ok(())
+    }
+
+    fn verify(&self) -> Result<(), Fault> {
+        self.tally.verify()
+    }
+}
+
 /// All benchmarks of queues.
 pub const BENCHES: &[Bench] = benches! {
     many ours "handover" Spin: Relay<MailboxRoundTrip>;
@@ -572,6 +639,7 @@ pub const BENCHES: &[Bench] = benches! {
     one peer "boost-spsc": PushPop<CppQueue<queues::BoostSpsc>>, if handover_boost_lockfree;
     one peer "boost-mpmc": PushPop<CppQueue<queues::BoostMpmc>>, if handover_boost_lockfree;
     many ours "handover" Spin: ManyToOne<Mpsc>;
+    many ours "handover-mpmc" Spin: ManyToOne<Mpmc>;
     many peer "std" Spin: ManyToOne<Std>;
     many peer "crossbeam" Spin: ManyToOne<Crossbeam>, if feature = "peers";
     many peer "array-queue" Spin: ManyToOne<ArrayQueue>, if feature = "peers";
@@ -581,4 +649,9 @@ pub const BENCHES: &[Bench] = benches! {
     many peer "moodycamel-mpmc" Spin: ManyToOne<CppQueue<queues::Concurrent>>,
         if handover_moodycamel;
     many peer "boost-mpmc" Spin: ManyToOne<CppQueue<queues::BoostMpmc>>, if handover_boost_lockfree;
+    many ours "handover" Spin: ManyToMany<Mpmc>;
+    many peer "crossbeam" Spin: ManyToMany<Crossbeam>, if feature = "peers";
+    many peer "array-queue" Spin: ManyToMany<ArrayQueue>, if feature = "peers";
+    many peer "kanal" Spin: ManyToMany<Kanal>, if feature = "peers";
+    many peer "flume" Spin: ManyToMany<Flume>, if feature = "peers";
 };

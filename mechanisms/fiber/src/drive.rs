@@ -4,6 +4,8 @@ mod barrier;
 mod channel;
 mod condition;
 mod eventual;
+#[cfg(feature = "async")]
+mod futures;
 mod handle;
 mod mutex;
 mod runtime;
@@ -21,6 +23,8 @@ pub use channel::{
 };
 pub use condition::Condition;
 pub use eventual::Eventual;
+#[cfg(feature = "async")]
+pub use futures::{EventualFuture, block_on};
 pub use handle::{Handle, Pool};
 pub use mutex::{Mutex, MutexGuard};
 pub use runtime::{Runtime, Stats};

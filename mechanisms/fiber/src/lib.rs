@@ -3,7 +3,7 @@
 
 // Layers, each of which depends only on those above it:
 // - `error`, `config`, and `engine` but `engine::ready_queue`: plain data and decisions;
-// - `raw::{queue, race, gate, biased, kernel, regions, stack}`: lists, locks, and memory of stacks;
+// - `raw::{queue, race, gate, task, biased, kernel, regions, stack}`: lists, locks, and memory of stacks;
 // - `raw::{control, waiter}`: a fiber, the switch to it, and participants that wait; a fiber's end is
 //   waited for by other participants, so these two know each other;
 // - `engine::ready_queue`, `drive::state`: the state of a worker and of a runtime;
@@ -11,7 +11,7 @@
 // - `drive::worker`; `raw::{current, overflow}`: a worker, and the worker of this thread;
 // - `drive::{this_fiber, wait}`, `raw::{timed_wait, cell}`: yielding, waiting and waking;
 // - `drive::waitlist`, then `drive::{mutex, condition, barrier, channel, eventual}`: primitives to wait
-//   on; `raw::mutex_value` is the mutex's value;
+//   on; `raw::mutex_value` is the mutex's value; `drive::futures` awaits them;
 // - `drive::{handle, spawn, runtime}`: spawning, and starting and stopping workers.
 
 #[cfg(not(handover_loom))]
@@ -35,6 +35,8 @@ pub use drive::{
     TrySendError, channel, current_id, current_worker, is_fiber, sleep, sleep_until_ns, spawn,
     spawn_detached, spawn_local, yield_now,
 };
+#[cfg(all(feature = "async", not(handover_loom)))]
+pub use drive::{EventualFuture, block_on};
 #[cfg(not(handover_loom))]
 pub use error::{ConfigError, FiberPanic, SetError, SpawnError, StackError, StartError};
 
@@ -47,4 +49,6 @@ pub mod model {
         BiasedLock, Gate, Inbox, Linked, List, ListLink, PreviousState, WaitNode, WakeRace,
         Withdrawals,
     };
+    #[cfg(feature = "async")]
+    pub use crate::raw::{TaskWait, TaskWaiter, Waiters};
 }

@@ -28,12 +28,16 @@ mod regions;
 mod sanitizer;
 #[cfg(not(handover_loom))]
 mod stack;
+#[cfg(feature = "async")]
+mod task;
 #[cfg(not(handover_loom))]
 mod timed_wait;
 #[cfg(not(handover_loom))]
 mod waiter;
 
 pub use biased::BiasedLock;
+#[cfg(any(not(handover_loom), feature = "async"))]
+pub use gate::Waiters;
 pub use gate::Withdrawals;
 #[cfg(handover_loom)]
 pub use gate::{Gate, PreviousState, WaitNode};
@@ -42,6 +46,10 @@ pub use queue::{Inbox, List};
 pub use queue::{Linked, ListLink};
 #[cfg(handover_loom)]
 pub use race::WakeRace;
+#[cfg(feature = "async")]
+pub use task::TaskWait;
+#[cfg(all(feature = "async", handover_loom))]
+pub use task::TaskWaiter;
 
 #[cfg(not(handover_loom))]
 pub(crate) use {

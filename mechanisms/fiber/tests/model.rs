@@ -1,8 +1,8 @@
 //! loom models of the gate of an eventual, the inbox of a worker, and the lock of its run queue.
 //!
 //! ```text
-//! RUSTFLAGS="--cfg handover_loom" cargo test -p handover-fiber --test model --profile loom \
-//!     --target-dir target/loom
+//! RUSTFLAGS="--cfg handover_loom" cargo test -p handover-fiber --features async --test model \
+//!     --profile loom --target-dir target/loom
 //! ```
 //!
 //! Calls that each model combines; `/` separates threads:
@@ -20,6 +20,11 @@
 //! | waiter_is_woken_.. | enqueue / set, close |
 //! | timed_out_waiter_leaves_a_reclosed_gate | enqueue, expire, withdraw / set, close |
 //! | waiter_beside_a_timed_out_one_.. | enqueue / enqueue, expire, withdraw / set, close |
+//! | polled_task_.. | claim, set / poll, poll |
+//! | task_that_is_polled_by_another_.. | set / poll, poll with another waker |
+//! | cancelled_task_.. | set / poll, cancel / enqueue |
+//! | cancelled_task_and_timed_out_waiter_.. | poll, cancel / enqueue, expire, withdraw; then set |
+//! | task_beside_a_timed_out_waiter_.. | poll, poll / enqueue, expire, withdraw / set, close |
 //! | inbox_returns_.. | push, push / push, take |
 //! | owner_and_thief_.. | with_lock_as_owner, with_lock_as_owner / with_lock_as_remote |
 //! | idle_worker_gets_.. | with_lock_as_owner, announce, try_wake / announced_count, with_lock_as_remote, begin_idle, has_new_since, is_woken, end_idle |
@@ -125,18 +130,35 @@ impl Timed {
     }
 }
 
-/// Opens the gate; returns the number of waiters that were woken before their deadline.
-fn open_timed(gate: &Gate<Timed>) -> usize {
+/// Waiter of a gate, which may have given up.
+trait Wakes {
+    /// Wakes the waiter; returns `false` if it has given up.
+    fn try_wake(self) -> bool;
+}
+
+impl Wakes for Timed {
+    fn try_wake(self) -> bool {
+        Timed::try_wake(&self)
+    }
+}
+
+/// Opens the gate; returns the number of waiters that were woken before they gave up.
+fn open_timed<W: Wakes>(gate: &Gate<W>) -> usize {
     match gate.set() {
-        PreviousState::Waiting(waiters) => waiters.filter(Timed::try_wake).count(),
+        PreviousState::Waiting(waiters) => waiters.map(Wakes::try_wake).filter(|it| *it).count(),
         PreviousState::Abandoned | PreviousState::Open => 0,
     }
 }
 
 /// Explores all executions with up to three preemptions.
 fn model(run: impl Fn() + Send + Sync + 'static) {
+    bounded_model(3, run);
+}
+
+/// Explores all executions with up to `preemptions` preemptions.
+fn bounded_model(preemptions: usize, run: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
+    builder.preemption_bound = Some(preemptions);
     builder.check(run);
 }
 
@@ -300,6 +322,170 @@ fn waiter_beside_a_timed_out_one_is_woken_although_the_gate_is_closed_at_once() 
             });
         });
     });
+}
+
+/// Waits of tasks, among waiters of other kinds.
+#[cfg(feature = "async")]
+mod tasks {
+    use super::*;
+    use handover_fiber::model::{TaskWait, TaskWaiter};
+    use std::sync::Arc as Counted;
+    use std::task::{Wake, Waker};
+
+    enum Mixed {
+        Timed(Timed),
+        Task(Arc<TaskWaiter>),
+    }
+
+    impl From<Timed> for Mixed {
+        fn from(timed: Timed) -> Self {
+            Self::Timed(timed)
+        }
+    }
+
+    impl From<Arc<TaskWaiter>> for Mixed {
+        fn from(task: Arc<TaskWaiter>) -> Self {
+            Self::Task(task)
+        }
+    }
+
+    impl Wakes for Mixed {
+        fn try_wake(self) -> bool {
+            match self {
+                Self::Timed(timed) => timed.try_wake(),
+                Self::Task(task) => task.take_waker().map(Waker::wake).is_some(),
+            }
+        }
+    }
+
+    /// Task that blocks its thread until it is woken.
+    struct Token(Flag);
+
+    impl Wake for Token {
+        fn wake(self: Counted<Self>) {
+            self.0.wake();
+        }
+    }
+
+    fn token() -> (Counted<Token>, Waker) {
+        let token = Counted::new(Token(Flag::new()));
+        (Counted::clone(&token), Waker::from(token))
+    }
+
+    fn wake_all(waiters: handover_fiber::model::Waiters<Mixed>) {
+        waiters.for_each(|waiter| assert!(waiter.try_wake(), "the waiter would never be woken"));
+    }
+
+    /// Polls until the gate was open; loom reports a deadlock if the task is not woken. Returns the task, of which no
+    /// waker is left once the other threads have ended.
+    fn wait(gate: &Gate<Mixed>, withdrawals: &Withdrawals) -> Counted<Token> {
+        let ((token, waker), mut wait) = (token(), TaskWait::new());
+        while !wait.poll(gate, &waker) {
+            token.0.wait_and_clear();
+        }
+        wait.cancel(gate, withdrawals, wake_all);
+        token
+    }
+
+    /// Polls once, and gives up; returns `true` if the gate was open, and the task as `wait` does.
+    fn poll_and_cancel(
+        gate: &Gate<Mixed>,
+        withdrawals: &Withdrawals,
+    ) -> (bool, Counted<Token>) {
+        let ((token, waker), mut wait) = (token(), TaskWait::new());
+        let is_open = wait.poll(gate, &waker);
+        wait.cancel(gate, withdrawals, wake_all);
+        (is_open, token)
+    }
+
+    fn assert_no_waker_is_left(task: &Counted<Token>) {
+        assert_eq!(Counted::strong_count(task), 1, "a waker is left");
+    }
+
+    #[test]
+    fn polled_task_is_woken_and_sees_earlier_writes() {
+        model(|| {
+            let gate = Arc::new(Gate::<Mixed>::new());
+            let value = Arc::new(AtomicU32::new(0));
+            let (its, seen) = (Arc::clone(&gate), Arc::clone(&value));
+            let waits = thread::spawn(move || {
+                let task = wait(&its, &Withdrawals::new());
+                assert_eq!(seen.load(Ordering::Relaxed), 7);
+                task
+            });
+            assert!(gate.claim());
+            value.store(7, Ordering::Relaxed);
+            open_timed(&gate);
+            assert_no_waker_is_left(&waits.join().unwrap());
+        });
+    }
+
+    #[test]
+    fn task_that_is_polled_by_another_is_woken_by_the_last_waker() {
+        model(|| {
+            let gate = Arc::new(Gate::<Mixed>::new());
+            let its = Arc::clone(&gate);
+            let opens = thread::spawn(move || open_timed(&its));
+            let mut wait = TaskWait::new();
+            if !wait.poll(&gate, Waker::noop()) {
+                let (token, waker) = token();
+                while !wait.poll(&gate, &waker) {
+                    token.0.wait_and_clear();
+                }
+            }
+            wait.cancel(&gate, &Withdrawals::new(), wake_all);
+            opens.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn cancelled_task_leaves_other_waiters_queued() {
+        model(|| {
+            let both = Arc::new((Gate::<Mixed>::new(), Withdrawals::new()));
+            let (its, sets) = (Arc::clone(&both), Arc::clone(&both));
+            let waits = thread::spawn(move || wait(&its.0, &its.1));
+            let opens = thread::spawn(move || open_timed(&sets.0));
+            let (_, cancelled) = poll_and_cancel(&both.0, &both.1);
+            let woken = waits.join().unwrap();
+            assert!(opens.join().unwrap() <= 2 && both.0.is_set());
+            assert_no_waker_is_left(&cancelled);
+            assert_no_waker_is_left(&woken);
+        });
+    }
+
+    #[test]
+    fn cancelled_task_and_timed_out_waiter_are_both_removed() {
+        model(|| {
+            let both = Arc::new((Gate::<Mixed>::new(), Withdrawals::new()));
+            let its = Arc::clone(&both);
+            let other = thread::spawn(move || wait_at_until(&its.0, &its.1, Timed::new()));
+            let (one, cancelled) = poll_and_cancel(&both.0, &both.1);
+            assert!(!one && !other.join().unwrap(), "the gate is not opened");
+            assert_no_waker_is_left(&cancelled);
+            assert_eq!(open_timed(&both.0), 0, "no waiter is left");
+        });
+    }
+
+    #[test]
+    fn task_beside_a_timed_out_waiter_is_woken_although_the_gate_is_closed_at_once() {
+        bounded_model(2, || {
+            let both = Arc::new((Gate::<Mixed>::new(), Withdrawals::new()));
+            let ((token, waker), mut wait) = (token(), TaskWait::new());
+            assert!(!wait.poll(&both.0, &waker), "the gate was not opened");
+            let (its, sets) = (Arc::clone(&both), Arc::clone(&both));
+            let times_out = thread::spawn(move || wait_at_until(&its.0, &its.1, Timed::new()));
+            let opens = thread::spawn(move || {
+                open_timed(&sets.0);
+                assert!(sets.0.close(&sets.1));
+            });
+            while !wait.poll(&both.0, &waker) {
+                token.0.wait_and_clear();
+            }
+            wait.cancel(&both.0, &both.1, wake_all);
+            times_out.join().unwrap();
+            opens.join().unwrap();
+        });
+    }
 }
 
 #[test]

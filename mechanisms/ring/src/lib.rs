@@ -57,6 +57,28 @@ pub mod mpsc {
     pub use crate::raw::mpsc::{Consumer, Drain, Producer, ring};
 }
 
+/// Ring buffer with many producers and many consumers; each value goes to one of the consumers.
+///
+/// # The algorithm
+/// Each slot has a word beside it that says whose turn it is: twice the number of the lap around the ring while the
+/// slot is vacant, one more while it is filled. A producer reads the turn of the next slot and, if it is vacant in this
+/// lap, reserves it by moving the tail (one compare-and-swap), fills it, and passes the turn on; a consumer does the
+/// same with the head. Producers never read the head, nor consumers the tail. A waiting side reads only its position
+/// and the word of the next slot.
+///
+/// If a thread is interrupted between reserving a slot and passing its turn on, values behind a slot that is being
+/// filled are not popped, and a push that comes around to a slot that is being emptied is refused as if the ring were
+/// full, until the thread continues; no other thread is blocked, and no value is lost.
+///
+/// With one consumer, [`mpsc`] is cheaper: its consumer makes no read-modify-write.
+///
+/// # Source
+/// D. Vyukov, "Bounded MPMC queue" (1024cores.net, 2010), with turns in place of sequence numbers, so that the number
+/// of slots need not be a power of two.
+pub mod mpmc {
+    pub use crate::raw::mpmc::{Consumer, Producer, ring};
+}
+
 /// Mailbox in one cache line, through which one thread sends another a request at a time and gets the reply.
 ///
 /// # The algorithm

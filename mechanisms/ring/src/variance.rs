@@ -51,6 +51,22 @@ struct MpscConsumerIsInvariant;
 struct MpscDrainIsInvariant;
 
 /// ```compile_fail
+/// use handover_ring::mpmc;
+/// fn shorten<'a>(long: mpmc::Producer<&'static str>) -> mpmc::Producer<&'a str> {
+///     long
+/// }
+/// ```
+struct MpmcProducerIsInvariant;
+
+/// ```compile_fail
+/// use handover_ring::mpmc;
+/// fn shorten<'a>(long: mpmc::Consumer<&'static str>) -> mpmc::Consumer<&'a str> {
+///     long
+/// }
+/// ```
+struct MpmcConsumerIsInvariant;
+
+/// ```compile_fail
 /// use handover_ring::mailbox;
 /// fn shorten<'a>(long: mailbox::Caller<&'static str, u8>) -> mailbox::Caller<&'a str, u8> {
 ///     long
@@ -67,7 +83,7 @@ struct MailboxCallerIsInvariant;
 struct MailboxServerIsInvariant;
 
 /// ```
-/// use handover_ring::{mailbox, mpsc, spsc};
+/// use handover_ring::{mailbox, mpmc, mpsc, spsc};
 /// fn keep_0(it: spsc::Producer<&'static str>) -> spsc::Producer<&'static str> {
 ///     it
 /// }
@@ -84,6 +100,12 @@ struct MailboxServerIsInvariant;
 ///     it
 /// }
 /// fn keep_5<'d>(it: mpsc::Drain<'d, &'static str>) -> mpsc::Drain<'d, &'static str> {
+///     it
+/// }
+/// fn keep_8(it: mpmc::Producer<&'static str>) -> mpmc::Producer<&'static str> {
+///     it
+/// }
+/// fn keep_9(it: mpmc::Consumer<&'static str>) -> mpmc::Consumer<&'static str> {
 ///     it
 /// }
 /// fn keep_6(it: mailbox::Caller<&'static str, u8>) -> mailbox::Caller<&'static str, u8> {

@@ -28,6 +28,14 @@
 //! | `mpsc_closed_*` (2) | `push_batch` that claims too much, `push` | `close` | `pop`, `is_finished` |
 //! | `mpsc_dropped_*` (2) | `push`, `push_batch` that claims too much, drop | `push`, drop | `pop`, drop |
 //!
+//! | model | producer | another producer | consumer | another consumer |
+//! |---|---|---|---|---|
+//! | `values_of_two_mpmc_producers_*` | mpmc `push` twice | `push`, drop | `pop` twice, after the first producer | `pop` twice |
+//! | `two_mpmc_consumers_*` | `push` three times, drop | | `pop` twice, `is_finished` | `pop` twice |
+//! | `mpmc_mixed_*` | `push`, `len`, drop | | `pop`, `is_empty`, `is_finished` | `pop`, drop |
+//! | `mpmc_closed_*` | `push` twice | `close` | `pop`, `is_finished` | |
+//! | `mpmc_dropped_*` | `push`, drop | | `pop`, drop | drop |
+//!
 //! | model | caller | server |
 //! |---|---|---|
 //! | `mailbox_passes_*` | `send`, `receive`, drop | `receive`, `reply`, `is_finished` |
@@ -49,7 +57,7 @@
 #![cfg(handover_loom)]
 
 use handover_base::sync::{hint, thread};
-use handover_ring::{PushError, ReceiveError, mailbox, mpsc, spsc};
+use handover_ring::{PushError, ReceiveError, mailbox, mpmc, mpsc, spsc};
 use std::sync::Arc as Counted;
 
 /// Tries every interleaving with up to three preemptions; with `HANDOVER_LONG`, every interleaving of two threads.
@@ -425,6 +433,121 @@ fn mpsc_consumer_drop_during_pushes_drops_each_value_once() {
         for other in others {
             other.join().unwrap();
         }
+        assert_eq!(Counted::strong_count(&counted), 1);
+    });
+}
+
+/// Pops twice, without waiting: of two threads that poll, loom may let one run for ever.
+fn pop_twice<T>(consumer: &mpmc::Consumer<T>) -> Vec<T> {
+    consumer.pop().into_iter().chain(consumer.pop()).collect()
+}
+
+#[test]
+fn values_of_two_mpmc_producers_reach_one_of_two_consumers_in_order() {
+    bounded_model(2, || {
+        let (first, consumer) = mpmc::ring(4).unwrap();
+        let (second, other) = (first.clone(), consumer.clone());
+        let pushes = thread::spawn(move || second.push(Box::new(20)).unwrap());
+        let pops = thread::spawn(move || pop_twice(&other));
+        first.push(Box::new(10)).unwrap();
+        first.push(Box::new(11)).unwrap();
+        let mut popped = [pop_twice(&consumer), pops.join().unwrap()];
+        pushes.join().unwrap();
+        popped[0].extend(std::iter::from_fn(|| consumer.pop()));
+        for popped in &popped {
+            let place = |value| popped.iter().position(|it| **it == value);
+            assert!(place(11).is_none_or(|it| place(10) < Some(it)));
+        }
+        let mut all = popped.concat();
+        all.sort();
+        assert_eq!(all, [10, 11, 20].map(Box::new));
+    });
+}
+
+#[test]
+fn two_mpmc_consumers_take_each_value_once_while_the_slot_is_reused() {
+    bounded_model(3, || {
+        let (producer, consumer) = mpmc::ring(1).unwrap();
+        let other = consumer.clone();
+        let pushes = thread::spawn(move || {
+            let push = |&value: &i32| producer.push(Box::new(value)).is_ok();
+            [1, 2, 3].into_iter().filter(push).map(Box::new).collect::<Vec<_>>()
+        });
+        let pops = thread::spawn(move || pop_twice(&other));
+        let mut popped = pop_twice(&consumer);
+        assert!(popped.is_sorted());
+        popped.extend(pops.join().unwrap());
+        let accepted = pushes.join().unwrap();
+        popped.extend(consumer.pop());
+        popped.sort();
+        assert_eq!(popped, accepted);
+        assert!(consumer.is_finished());
+    });
+}
+
+#[test]
+fn mpmc_mixed_calls_pass_each_accepted_value_once() {
+    bounded_model(3, || {
+        let (producer, consumer) = mpmc::ring(2).unwrap();
+        let other = consumer.clone();
+        let pushes = thread::spawn(move || {
+            let accepted: Vec<_> = (0..3)
+                .filter(|&value| producer.push(Box::new(value)).is_ok())
+                .map(Box::new)
+                .collect();
+            assert!(producer.len() <= 2);
+            accepted
+        });
+        let pops = thread::spawn(move || other.pop());
+        let mut popped: Vec<_> = consumer.pop().into_iter().collect();
+        if !consumer.is_empty() {
+            popped.extend(consumer.pop());
+        }
+        popped.extend(pop_all!(consumer));
+        assert!(popped.is_sorted());
+        popped.extend(pops.join().unwrap());
+        popped.sort();
+        assert_eq!(popped, pushes.join().unwrap());
+    });
+}
+
+#[test]
+fn mpmc_closed_during_pushes_loses_no_accepted_value() {
+    bounded_model(3, || {
+        let (producer, consumer) = mpmc::ring(4).unwrap();
+        let closer = producer.clone();
+        let pushes = thread::spawn(move || {
+            let push = |value| match producer.push(value) {
+                Ok(()) => true,
+                Err(refused) => {
+                    assert_eq!(refused, PushError::Closed(value));
+                    false
+                }
+            };
+            [1, 2].into_iter().filter(|&value| push(value)).count()
+        });
+        let closes = thread::spawn(move || closer.close());
+        let popped = pop_all!(consumer).len();
+        assert_eq!(popped, pushes.join().unwrap());
+        closes.join().unwrap();
+    });
+}
+
+#[test]
+fn mpmc_dropped_consumers_drop_each_value_once() {
+    bounded_model(3, || {
+        let counted = Counted::new(());
+        let (producer, consumer) = mpmc::ring(2).unwrap();
+        let other = consumer.clone();
+        let values = [(); 2].map(|()| Counted::clone(&counted));
+        let pushes = thread::spawn(move || values.map(|value| drop(producer.push(value))));
+        let pops = thread::spawn(move || {
+            drop(other.pop());
+            drop(other);
+        });
+        drop(consumer);
+        pops.join().unwrap();
+        pushes.join().unwrap();
         assert_eq!(Counted::strong_count(&counted), 1);
     });
 }

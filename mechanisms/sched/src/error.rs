@@ -41,7 +41,8 @@ pub struct EnqueueError<T: core::fmt::Debug> {
     pub reason: Refusal,
 }
 
-/// Error of [`Scheduler::add_flow`](crate::Scheduler::add_flow) and [`Tenants`](crate::engine::Tenants).
+/// Error of adding, changing and removing a flow of a [`Scheduler`](crate::Scheduler), and of
+/// [`Tenants`](crate::engine::Tenants).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FlowError {
@@ -82,6 +83,20 @@ pub enum FlowError {
         /// Number of tenants of the scheduler.
         tenants_count: u32,
     },
+    /// The scheduler has no flow of this number.
+    #[error("flow {flow} does not exist: it was not added, or it was removed")]
+    Unknown {
+        /// Number of the requested flow.
+        flow: u32,
+    },
+    /// The scheduler's flows cannot be changed: it does not implement the method.
+    #[error("this scheduler neither removes flows nor changes their weights")]
+    Fixed,
+    /// The algorithm has no weights: `fifo` and `rr1`.
+    #[error(
+        "this algorithm has no weights: choose one in which flows have a share, priority or rate"
+    )]
+    NoWeights,
     /// The flow cannot be added because the scheduler has its maximum number of flows.
     #[error("the scheduler already has flows_max={flows_max} flows: configure a larger flows_max")]
     Flows {

@@ -19,8 +19,9 @@ use crate::workspace::{Crate, Workspace};
 const BUILD_COMMAND: &str = "cargo test --workspace --no-run";
 
 /// Features that are off by default and have tests of their own, as `PACKAGE/FEATURE`.
-const TESTED_FEATURES: [&str; 4] = [
+const TESTED_FEATURES: [&str; 5] = [
     "handover-event/async",
+    "handover-fiber/async",
     "handover-lock/lock_api",
     "handover-notify/async",
     "handover-ring/async",

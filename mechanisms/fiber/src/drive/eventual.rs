@@ -1,9 +1,9 @@
 //! Value that is set later, and waited for.
 
 use super::this_fiber::{deadline_ns_after, has_passed};
+use super::wait::wake_all;
 use super::worker::Worker;
 use crate::SetError;
-use crate::raw::Waiter;
 use crate::raw::{GateCell, this_worker};
 use handover_probe::probe;
 use std::fmt;
@@ -50,7 +50,7 @@ impl<T> Eventual<T> {
         // Once the eventual is set, a thread that sees it may drop it: from here on only the
         // waiters are accessed.
         if let Some(waiters) = self.cell.set(value).map_err(SetError)? {
-            waiters.for_each(Waiter::wake);
+            wake_all(waiters);
         }
         Ok(())
     }
@@ -131,6 +131,11 @@ impl<T> Eventual<T> {
     #[inline]
     pub fn test(&self) -> Option<&T> {
         self.cell.get()
+    }
+
+    #[cfg(feature = "async")]
+    pub(super) fn cell(&self) -> &GateCell<T> {
+        &self.cell
     }
 
     /// Removes and returns the value; the eventual is then unset. `None` if no value was set.

@@ -1,6 +1,8 @@
 //! Waiting and waking: a fiber leaves its worker to others, a thread sleeps.
 
-use crate::raw::{Runnable, ThreadWaiter, Waiter, park_running, suspend_fiber_until, this_worker};
+use crate::raw::{
+    Runnable, ThreadWaiter, Waiter, Waiters, park_running, suspend_fiber_until, this_worker,
+};
 use handover_base::clock;
 use std::sync::Arc;
 use std::thread;
@@ -18,6 +20,27 @@ impl Waiter {
     #[inline]
     pub(crate) fn try_wake(self) -> bool {
         self.wake_with(wake_fiber)
+    }
+}
+
+/// Wakes all waiters of a gate.
+///
+/// The wakers of tasks are called last: they are foreign code, which may panic, or drop futures that wait for the same
+/// gate, and the others must be awake and their nodes released by then.
+#[inline]
+pub(crate) fn wake_all(waiters: Waiters<Waiter>) {
+    #[cfg(not(feature = "async"))]
+    waiters.for_each(Waiter::wake);
+    #[cfg(feature = "async")]
+    {
+        let mut wakers = Vec::new();
+        for waiter in waiters {
+            match waiter {
+                Waiter::Task(task) => wakers.extend(task.take_waker()),
+                other => other.wake(),
+            }
+        }
+        wakers.into_iter().for_each(std::task::Waker::wake);
     }
 }
 

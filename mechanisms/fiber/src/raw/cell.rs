@@ -1,9 +1,13 @@
 //! Value behind a gate.
 
 use super::gate::{Gate, PreviousState, WaitNode, Waiters, Withdrawals};
+#[cfg(feature = "async")]
+use super::task::TaskWait;
 use super::waiter::Waiter;
-use crate::drive::wait::{suspend_caller, suspend_caller_until};
+use crate::drive::wait::{suspend_caller, suspend_caller_until, wake_all};
 use std::cell::UnsafeCell;
+#[cfg(feature = "async")]
+use std::task::Waker;
 
 /// Value that is written once, by the thread that claims the gate, and read by any thread once the gate is open.
 #[derive(Debug)]
@@ -83,6 +87,22 @@ impl<T> GateCell<T> {
             .then(|| unsafe { self.value_unchecked() })
     }
 
+    /// Returns the value if it is set; otherwise the task of `waker` is woken when it is.
+    #[cfg(feature = "async")]
+    pub(crate) fn poll_wait(&self, wait: &mut TaskWait<Waiter>, waker: &Waker) -> Option<&T> {
+        self.get().or_else(|| {
+            // SAFETY: `true` means that the gate was open since `wait` began, and the writes before its opening are
+            // visible.
+            wait.poll(&self.gate, waker).then(|| unsafe { self.value_unchecked() })
+        })
+    }
+
+    /// Ends the wait of a task, which may have begun or not.
+    #[cfg(feature = "async")]
+    pub(crate) fn cancel_wait(&self, wait: &mut TaskWait<Waiter>) {
+        wait.cancel(&self.gate, &self.withdrawals, wake_all);
+    }
+
     /// Returns the value without checking the gate.
     ///
     /// # Safety
@@ -146,7 +166,7 @@ pub(crate) fn wait_for_gate_until(
         // SAFETY: the node was enqueued above; if its waiter is being handed out, suspend_caller_until()
         // returns only after that has ended.
         let withdrawn = unsafe { gate.withdraw(node, withdrawals) };
-        withdrawn.waiters_to_wake.for_each(Waiter::wake);
+        wake_all(withdrawn.waiters_to_wake);
         withdrawn.was_queued
     })
 }

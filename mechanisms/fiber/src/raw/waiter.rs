@@ -1,4 +1,4 @@
-//! Waiting participants: fibers and threads, with or without a deadline.
+//! Waiting participants: fibers and threads, with or without a deadline, and tasks.
 //!
 //! A timed wait is on the stack of its fiber, which may reuse that memory as soon as it goes on. So
 //! the waking thread takes the fiber out first. Its timer is in the wheel of the fiber's worker, and
@@ -7,6 +7,8 @@
 
 use super::control::{FiberControl, Runnable};
 use super::race::WakeRace;
+#[cfg(feature = "async")]
+use super::task::TaskWaiter;
 use std::cell::UnsafeCell;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -18,6 +20,15 @@ pub(crate) enum Waiter {
     Fiber(Runnable),
     Thread(Arc<ThreadWaiter>),
     TimedFiber(TimedWaker),
+    #[cfg(feature = "async")]
+    Task(Arc<TaskWaiter>),
+}
+
+#[cfg(feature = "async")]
+impl From<Arc<TaskWaiter>> for Waiter {
+    fn from(task: Arc<TaskWaiter>) -> Self {
+        Self::Task(task)
+    }
 }
 
 /// Thread that waits, with or without a deadline.
@@ -39,6 +50,8 @@ impl Waiter {
             }
             Self::Thread(sleeper) => sleeper.wake(),
             Self::TimedFiber(waker) => waker.take_fiber().map(wake_fiber).is_some(),
+            #[cfg(feature = "async")]
+            Self::Task(task) => task.take_waker().map(std::task::Waker::wake).is_some(),
         }
     }
 

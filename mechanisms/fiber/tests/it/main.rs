@@ -3,5 +3,7 @@
 
 mod api;
 mod contract;
+#[cfg(feature = "async")]
+mod futures;
 mod migrate;
 mod timed;

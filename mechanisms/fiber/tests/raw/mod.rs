@@ -1,7 +1,7 @@
 //! Unsafe operations of the models, which do by hand what the crate does for fibers.
 
 use super::Flag;
-use super::Timed;
+use super::{Timed, Wakes};
 use handover_fiber::model::{BiasedLock, Gate, Linked, ListLink, WaitNode, Withdrawals};
 use std::ptr::NonNull;
 
@@ -17,10 +17,14 @@ pub fn wait_at(gate: &Gate<Flag>, flag: Flag) {
 
 /// Waits at the gate as a fiber with a deadline, which passes at some moment; returns `true` if the
 /// gate was opened before that.
-pub fn wait_at_until(gate: &Gate<Timed>, withdrawals: &Withdrawals, timed: Timed) -> bool {
+pub fn wait_at_until<W: From<Timed> + Wakes>(
+    gate: &Gate<W>,
+    withdrawals: &Withdrawals,
+    timed: Timed,
+) -> bool {
     let mut node = WaitNode::new();
     // SAFETY: the node is valid until its waiter was handed out and has let go, or was withdrawn.
-    if unsafe { gate.enqueue(&raw mut node, timed.clone()) }.is_err() {
+    if unsafe { gate.enqueue(&raw mut node, timed.clone().into()) }.is_err() {
         return true;
     }
     if !timed.expire() {
@@ -38,7 +42,7 @@ pub fn wait_at_until(gate: &Gate<Timed>, withdrawals: &Withdrawals, timed: Timed
             // The node may be reused now: loom reports any thread that still accesses it.
             let elsewhere = Gate::new();
             // SAFETY: no thread opens that gate, so the node is never accessed through it.
-            assert!(unsafe { elsewhere.enqueue(&raw mut node, timed) }.is_ok());
+            assert!(unsafe { elsewhere.enqueue(&raw mut node, W::from(timed)) }.is_ok());
             return false;
         }
         handover_base::sync::thread::yield_now();

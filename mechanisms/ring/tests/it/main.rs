@@ -5,4 +5,5 @@ mod api;
 mod channel;
 mod chunks;
 mod contract;
+mod mpmc;
 mod property;

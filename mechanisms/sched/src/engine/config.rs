@@ -28,7 +28,7 @@ pub struct Config {
     /// Maximum number of flows.
     pub flows_max: u32,
     /// Properties of a flow that is created by its first packet; `None` refuses packets of unknown
-    /// flows. All flows with smaller numbers are created as well, as numbers are dense.
+    /// flows. All flows with smaller numbers are created as well, also those that were removed.
     pub template: Option<FlowSpec>,
     /// Quantum of `rr`: minimum number of bytes per unit of weight that a flow may send in each
     /// cycle over the flows. The scheduler raises the quantum if a flow's longest packet would not

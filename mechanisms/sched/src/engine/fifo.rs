@@ -6,6 +6,8 @@ use super::{
     DropPolicy, EnqueueError, EnqueueOutcome, EnqueueResult, FlowError, FlowSpec, Packet, Refusal,
     Scheduler, Totals,
 };
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::fmt::Debug;
 
 /// First in, first out over all flows, with the limits of each flow. Weights have no effect.
@@ -26,6 +28,8 @@ pub struct Fifo<T> {
     /// Position of the next packet's slot.
     tail: u64,
     flows: Vec<FifoFlow>,
+    /// Numbers of removed flows, the smallest first.
+    removed: BinaryHeap<Reverse<u32>>,
     /// For each slot: the slot of the flow's next packet. The vector is empty if no flow has the
     /// policy [`DropPolicy::Head`].
     next_in_flow: Vec<u32>,
@@ -44,6 +48,7 @@ pub struct Fifo<T> {
 struct FifoFlow {
     count: u32,
     packets_max: u32,
+    /// Maximum length of a packet; 0 if the flow was removed, so that the check of the length refuses its packets.
     length_max_bytes: u32,
     /// `true` if the flow drops its oldest packet when it is full.
     drops_head: bool,
@@ -72,6 +77,7 @@ impl<T: Copy + Debug> Fifo<T> {
             head: 0,
             tail: 0,
             flows: Vec::with_capacity(config.flows_max as usize),
+            removed: BinaryHeap::new(),
             next_in_flow: Vec::new(),
             ends_of_flows: Vec::new(),
             totals: Totals::default(),
@@ -91,11 +97,25 @@ impl<T: Copy + Debug> Fifo<T> {
         Err(EnqueueError { packet, reason })
     }
 
-    /// Queues a packet again, after its flow was created from the template.
+    /// Queues a packet of a flow that does not exist, if it can be created from the template.
     #[cold]
     #[inline(never)]
-    fn enqueue_again(&mut self, now_ns: u64, packet: Packet<T>) -> EnqueueResult<T> {
-        self.enqueue(now_ns, packet)
+    fn enqueue_in_new_flow(&mut self, now_ns: u64, packet: Packet<T>) -> EnqueueResult<T> {
+        match make_flows(self, self.template, packet.flow) {
+            Ok(()) => self.enqueue(now_ns, packet),
+            Err(reason) => self.refuse(packet, reason),
+        }
+    }
+
+    /// Refuses a packet whose length is not within its flow's range, or whose flow was removed.
+    #[cold]
+    #[inline(never)]
+    fn enqueue_bad_length(&mut self, now_ns: u64, packet: Packet<T>) -> EnqueueResult<T> {
+        if self.flows[packet.flow as usize].length_max_bytes == 0 {
+            return self.enqueue_in_new_flow(now_ns, packet);
+        }
+        let reason = if packet.length_bytes == 0 { Refusal::Empty } else { Refusal::TooLong };
+        self.refuse(packet, reason)
     }
 
     /// Enlarges the circular buffer, to have spare slots, as dropped packets leave empty ones.
@@ -114,7 +134,9 @@ impl<T: Copy + Debug> Fifo<T> {
     fn compact(&mut self) {
         for at in self.head..self.tail {
             let flow = self.ring[self.slot_index(at)].flow;
-            self.ends_of_flows[flow as usize].first = u32::MAX;
+            if let Some(ends) = self.ends_of_flows.get_mut(flow as usize) {
+                ends.first = u32::MAX;
+            }
         }
         let mut to = self.head;
         for at in self.head..self.tail {
@@ -183,7 +205,7 @@ impl<T: Copy + Debug> Fifo<T> {
 
 impl<T: Copy + Debug> Scheduler<T> for Fifo<T> {
     fn add_flow(&mut self, spec: FlowSpec) -> Result<u32, FlowError> {
-        if self.flows.len() >= self.flows_max as usize {
+        if self.flows_count() >= self.flows_max {
             return Err(FlowError::Flows { flows_max: self.flows_max });
         }
         check_spec(&spec, u64::MAX)?;
@@ -191,34 +213,61 @@ impl<T: Copy + Debug> Scheduler<T> for Fifo<T> {
         if drops_head && self.next_in_flow.is_empty() {
             self.enlarge();
         }
-        self.flows.push(FifoFlow {
+        let flow = FifoFlow {
             count: 0,
             packets_max: spec.packets_max,
             length_max_bytes: spec.length_max_bytes,
             drops_head,
-        });
+        };
+        let id = self.removed.pop().map_or(self.flows.len() as u32, |Reverse(id)| id);
+        match self.flows.get_mut(id as usize) {
+            Some(free) => *free = flow,
+            None => self.flows.push(flow),
+        }
         if !self.next_in_flow.is_empty() {
             self.ends_of_flows
                 .resize(self.flows.len(), FlowEnds { first: u32::MAX, last: u32::MAX });
         }
-        Ok(self.flows_count() - 1)
+        Ok(id)
     }
 
     fn flows_count(&self) -> u32 {
-        self.flows.len() as u32
+        (self.flows.len() - self.removed.len()) as u32
+    }
+
+    fn remove_flow(&mut self, flow: u32) -> Result<Vec<Packet<T>>, FlowError> {
+        let it = self.flows.get_mut(flow as usize).filter(|it| it.length_max_bytes != 0);
+        let it = it.ok_or(FlowError::Unknown { flow })?;
+        it.length_max_bytes = 0;
+        let count = std::mem::take(&mut it.count);
+        let mut packets = Vec::with_capacity(count as usize);
+        if count > 0 {
+            for at in self.head..self.tail {
+                let slot = self.slot_index(at);
+                let packet = &mut self.ring[slot];
+                if packet.flow == flow && packet.length_bytes > 0 {
+                    packets.push(*packet);
+                    packet.length_bytes = 0;
+                }
+            }
+            self.totals.dropped += u64::from(count);
+            self.compact();
+        }
+        self.removed.push(Reverse(flow));
+        Ok(packets)
+    }
+
+    fn set_weight(&mut self, _: u64, _: u32, _: u64) -> Result<(), FlowError> {
+        Err(FlowError::NoWeights)
     }
 
     #[inline(always)]
     fn enqueue(&mut self, now_ns: u64, packet: Packet<T>) -> EnqueueResult<T> {
         let Some(flow) = self.flows.get(packet.flow as usize) else {
-            return match make_flows(self, self.template, packet.flow) {
-                Ok(()) => self.enqueue_again(now_ns, packet),
-                Err(reason) => self.refuse(packet, reason),
-            };
+            return self.enqueue_in_new_flow(now_ns, packet);
         };
         if packet.length_bytes.wrapping_sub(1) >= flow.length_max_bytes {
-            let reason = if packet.length_bytes == 0 { Refusal::Empty } else { Refusal::TooLong };
-            return self.refuse(packet, reason);
+            return self.enqueue_bad_length(now_ns, packet);
         }
         let mut accepted = EnqueueOutcome::Queued;
         if flow.count >= flow.packets_max {

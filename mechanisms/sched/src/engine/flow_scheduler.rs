@@ -11,7 +11,8 @@ use std::fmt::Debug;
 ///
 /// The calls for one flow come in this order: `activate` when it gets its first packet; then, any
 /// number of times, `choose` returns it and `served` follows at once. The last `served` has no next
-/// packet, and then `activate` may follow again.
+/// packet, and then `activate` may follow again. In place of `served`, `deactivate` says that all of
+/// its packets were dropped. `set_weight` may come at any time, and `release` while it has no packets.
 pub trait Discipline: Sized {
     /// Algorithm's state of a flow, stored with the flow in one cache line.
     type State: Copy + Debug;
@@ -68,7 +69,27 @@ pub trait Discipline: Sized {
         bytes: u32,
     );
 
-    /// Records that the last queued packet has been sent.
+    /// Records that all packets of flow `id`, which had some, were dropped.
+    fn deactivate<S: FlowStates<Self::State>>(&mut self, slots: &mut S, id: u32);
+
+    /// Records that flow `id`, which has no packets, is removed: the inverse of [`Discipline::admit`].
+    fn release<S: FlowStates<Self::State>>(&mut self, slots: &mut S, id: u32);
+
+    /// Changes the weight of flow `id` to that of `spec`, whose values are within the limits. The flow's oldest packet
+    /// has `oldest_bytes` bytes; `None` if it has no packets.
+    ///
+    /// # Errors
+    /// [`FlowError`] if the algorithm cannot hold the flow with this weight; then nothing has changed.
+    fn set_weight<S: FlowStates<Self::State>>(
+        &mut self,
+        slots: &mut S,
+        id: u32,
+        spec: &FlowSpec,
+        oldest_bytes: Option<u32>,
+        now_ns: u64,
+    ) -> Result<(), FlowError>;
+
+    /// Records that no packets are queued any more.
     fn idle(&mut self) {}
 
     /// Returns the earliest time at which `choose` returns a flow; called only while a flow has
@@ -86,7 +107,7 @@ pub trait Discipline: Sized {
 }
 
 /// Minimum number of flows at which their memory is prefetched, because it exceeds the first-level cache.
-const PREFETCH_FLOWS_MIN: u32 = 1024;
+const PREFETCH_FLOWS_MIN: usize = 1024;
 
 /// Scheduler with a queue per flow, whose order a [`Discipline`] determines.
 #[derive(Debug)]
@@ -149,6 +170,26 @@ impl<T: Copy + Debug, D: Discipline> Scheduler<T> for FlowScheduler<T, D> {
         self.table.flows_count()
     }
 
+    fn remove_flow(&mut self, flow: u32) -> Result<Vec<Packet<T>>, FlowError> {
+        self.table.spec(flow, 1)?;
+        if self.table.oldest_bytes(flow).is_some() {
+            self.order.deactivate(&mut self.table, flow);
+        }
+        self.order.release(&mut self.table, flow);
+        let packets = self.table.remove(flow);
+        if !packets.is_empty() && self.table.len() == 0 {
+            self.order.idle();
+        }
+        Ok(packets)
+    }
+
+    fn set_weight(&mut self, now_ns: u64, flow: u32, weight: u64) -> Result<(), FlowError> {
+        let spec = self.table.spec(flow, weight)?;
+        check_spec(&spec, D::WEIGHT_MAX)?;
+        let oldest_bytes = self.table.oldest_bytes(flow);
+        self.order.set_weight(&mut self.table, flow, &spec, oldest_bytes, now_ns)
+    }
+
     #[inline(always)]
     fn enqueue(&mut self, now_ns: u64, packet: Packet<T>) -> EnqueueResult<T> {
         match self.table.push(&packet) {
@@ -171,7 +212,7 @@ impl<T: Copy + Debug, D: Discipline> Scheduler<T> for FlowScheduler<T, D> {
         if popped.next_bytes.is_none() && self.table.len() == 0 {
             self.order.idle();
         }
-        if self.table.flows_count() >= PREFETCH_FLOWS_MIN {
+        if self.table.slots_count() >= PREFETCH_FLOWS_MIN {
             if let Some(far) = self.order.ahead(8) {
                 self.table.prefetch(far);
             }

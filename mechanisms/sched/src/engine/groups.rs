@@ -210,9 +210,8 @@ impl Groups {
     /// last packet if that is later.
     #[inline(always)]
     pub(crate) fn start_time(&self, interval: &VirtualInterval) -> u64 {
-        let now = self.time.now();
-        let is_ahead = self.time.is_recent(interval.epoch) && is_later(interval.start, now);
-        if is_ahead { interval.start } else { now }
+        let is_ahead = self.time.is_ahead(interval.start, interval.epoch);
+        if is_ahead { interval.start } else { self.time.now() }
     }
 
     /// Adds an entity, whose `start` and `finish` the caller has set, to its group.
@@ -288,6 +287,54 @@ impl Groups {
             self.update_group(index);
         }
         *self.finish(index) = intervals.interval(first).finish;
+    }
+
+    /// Takes an entity out of its group, at any position. The caller may add it again, and then calls
+    /// [`end_change`](Self::end_change).
+    #[cold]
+    pub(crate) fn take_out<I: IntervalTable>(&mut self, intervals: &mut I, id: u32) {
+        let VirtualInterval { group: index, next, .. } = *intervals.interval(id);
+        if self.group(index).list(0).0 == id {
+            self.remove_first(intervals, index, next);
+            if self.group(index).non_empty == 0 {
+                self.waiting &= !(1 << (index & 63));
+            }
+            return;
+        }
+        let group = self.group(index);
+        let mut remaining = group.non_empty;
+        while remaining != 0 {
+            let offset = u64::from(remaining.trailing_zeros());
+            remaining &= remaining - 1;
+            let (mut before, mut at) = (NO_FLOW, group.list(offset).0);
+            while at != NO_FLOW && at != id {
+                before = at;
+                at = intervals.interval(at).next;
+            }
+            if at == NO_FLOW {
+                continue;
+            }
+            let (first, last) = group.list(offset);
+            if *last == id {
+                *last = before;
+            }
+            match before {
+                NO_FLOW => *first = next,
+                before => intervals.interval(before).next = next,
+            }
+            if *first == NO_FLOW {
+                group.non_empty &= !(1 << offset);
+            }
+            return;
+        }
+        debug_assert!(false, "entity {id} is in no list of its group");
+    }
+
+    /// Advances the virtual time if no group is eligible any more.
+    pub(crate) fn end_change(&mut self) {
+        if self.eligible == 0 && self.waiting != 0 && !self.is_serving {
+            self.jump_to_first_start();
+        }
     }
 
     /// Advances the virtual time after the first entity has sent `bytes`. The caller has updated

@@ -28,8 +28,41 @@ impl FlowHeap {
 
     #[inline(always)]
     pub(crate) fn push(&mut self, entry: HeapEntry) {
-        let mut at = self.entries.len();
+        let end = self.entries.len();
         self.entries.push(entry);
+        let at = self.sift_up(end, entry);
+        self.entries[at] = entry;
+    }
+
+    #[inline(always)]
+    pub(crate) fn pop(&mut self) {
+        if let Some(last) = self.entries.pop()
+            && !self.entries.is_empty()
+        {
+            self.sift_down(0, last);
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn replace_first(&mut self, entry: HeapEntry) {
+        self.sift_down(0, entry);
+    }
+
+    /// Removes the entry of a flow, if there is one.
+    #[cold]
+    pub(crate) fn remove(&mut self, id: u32) {
+        if let Some(at) = self.entries.iter().position(|&(_, other)| other == id)
+            && let Some(last) = self.entries.pop()
+            && at < self.entries.len()
+        {
+            let at = self.sift_up(at, last);
+            self.sift_down(at, last);
+        }
+    }
+
+    /// Moves the parents of node `at` down until none is later than `entry`; returns the node that is then free.
+    #[inline(always)]
+    fn sift_up(&mut self, mut at: usize, entry: HeapEntry) -> usize {
         while at > 0 {
             let parent = (at - 1) / CHILDREN;
             let above = self.entries[parent];
@@ -39,28 +72,13 @@ impl FlowHeap {
             self.entries[at] = above;
             at = parent;
         }
-        self.entries[at] = entry;
+        at
     }
 
+    /// Moves `entry` down from node `at` until no child is earlier.
     #[inline(always)]
-    pub(crate) fn pop(&mut self) {
-        if let Some(last) = self.entries.pop()
-            && !self.entries.is_empty()
-        {
-            self.sift_down(last);
-        }
-    }
-
-    #[inline(always)]
-    pub(crate) fn replace_first(&mut self, entry: HeapEntry) {
-        self.sift_down(entry);
-    }
-
-    /// Moves `entry` down from the root until no child is earlier.
-    #[inline(always)]
-    fn sift_down(&mut self, entry: HeapEntry) {
+    fn sift_down(&mut self, mut at: usize, entry: HeapEntry) {
         let entries = &mut self.entries[..];
-        let mut at = 0;
         loop {
             let child = at * CHILDREN + 1;
             let least = if let Some(four) = entries.get(child..child + CHILDREN) {

@@ -26,8 +26,20 @@ pub trait Tenants<T: Copy + Debug>: Scheduler<T> {
     /// [`FlowError`] if the flows' algorithm cannot hold it.
     fn add_flow_of(&mut self, tenant: u32, spec: FlowSpec) -> Result<u32, FlowError>;
 
+    /// Changes a tenant's weight among the tenants, as [`Scheduler::set_weight`] does a flow's.
+    ///
+    /// # Errors
+    /// [`FlowError::Tenant`] if there is no such tenant; otherwise as for a flow.
+    fn set_tenant_weight(&mut self, now_ns: u64, tenant: u32, weight: u64)
+    -> Result<(), FlowError>;
+
     /// Returns the number of tenants.
     fn tenants_count(&self) -> u32;
+}
+
+/// Returns the properties of a tenant as a flow of the tenants' algorithm.
+fn tenant_spec(weight: u64, length_max_bytes: u32) -> FlowSpec {
+    FlowSpec { weight, length_max_bytes, packets_max: 1, drop: DropPolicy::Tail }
 }
 
 /// Scheduler in which algorithm `O` orders the tenants, and algorithm `I` the flows of each tenant.
@@ -149,8 +161,7 @@ impl<T: Copy + Debug, O: Discipline, I: Discipline> Tenants<T> for Hierarchy<T, 
         if self.tenants.len() >= tenants_max as usize {
             return Err(FlowError::Flows { flows_max: tenants_max });
         }
-        let drop = DropPolicy::Tail;
-        let spec = FlowSpec { weight, length_max_bytes, packets_max: 1, drop };
+        let spec = tenant_spec(weight, length_max_bytes);
         check_spec(&spec, O::WEIGHT_MAX)?;
         let state = self.order.admit(&spec)?;
         let order = I::new(&self.config);
@@ -171,8 +182,27 @@ impl<T: Copy + Debug, O: Discipline, I: Discipline> Tenants<T> for Hierarchy<T, 
             });
         }
         let state = owner.order.admit(&spec)?;
-        self.tenant_of.push(tenant);
-        Ok(self.flows.add(&spec, state))
+        let id = self.flows.add(&spec, state);
+        match self.tenant_of.get_mut(id as usize) {
+            Some(free) => *free = tenant,
+            None => self.tenant_of.push(tenant),
+        }
+        Ok(id)
+    }
+
+    fn set_tenant_weight(
+        &mut self,
+        now_ns: u64,
+        tenant: u32,
+        weight: u64,
+    ) -> Result<(), FlowError> {
+        let tenants_count = self.tenants_count();
+        let it = self.tenants.get(tenant as usize);
+        let it = it.ok_or(FlowError::Tenant { tenant, tenants_count })?;
+        let spec = tenant_spec(weight, it.length_max_bytes);
+        check_spec(&spec, O::WEIGHT_MAX)?;
+        let oldest_bytes = it.next_packet.map(|packet| packet.length_bytes);
+        self.order.set_weight(&mut self.tenants, tenant, &spec, oldest_bytes, now_ns)
     }
 
     fn tenants_count(&self) -> u32 {
@@ -187,6 +217,44 @@ impl<T: Copy + Debug, O: Discipline, I: Discipline> Scheduler<T> for Hierarchy<T
 
     fn flows_count(&self) -> u32 {
         self.flows.flows_count()
+    }
+
+    fn remove_flow(&mut self, flow: u32) -> Result<Vec<Packet<T>>, FlowError> {
+        self.flows.spec(flow, 1)?;
+        let id = self.tenant_of[flow as usize];
+        let tenant = &mut self.tenants[id as usize];
+        if self.flows.oldest_bytes(flow).is_some() {
+            tenant.order.deactivate(&mut self.flows, flow);
+        }
+        let held = tenant.next_packet.take_if(|packet| packet.flow == flow);
+        if let Some(held) = held {
+            self.flows.totals.dropped += 1;
+            // Algorithms that hold no packets back do not use the time.
+            match self.hold_next(id, 0) {
+                Some(bytes) => {
+                    self.order.changed(&mut self.tenants, id, held.length_bytes, bytes);
+                }
+                None => {
+                    self.order.deactivate(&mut self.tenants, id);
+                    self.tenants[id as usize].order.idle();
+                }
+            }
+        }
+        self.tenants[id as usize].order.release(&mut self.flows, flow);
+        let mut packets: Vec<_> = held.into_iter().collect();
+        packets.append(&mut self.flows.remove(flow));
+        if !packets.is_empty() && self.flows.len() == 0 {
+            self.order.idle();
+        }
+        Ok(packets)
+    }
+
+    fn set_weight(&mut self, now_ns: u64, flow: u32, weight: u64) -> Result<(), FlowError> {
+        let spec = self.flows.spec(flow, weight)?;
+        check_spec(&spec, I::WEIGHT_MAX)?;
+        let oldest_bytes = self.flows.oldest_bytes(flow);
+        let order = &mut self.tenants[self.tenant_of[flow as usize] as usize].order;
+        order.set_weight(&mut self.flows, flow, &spec, oldest_bytes, now_ns)
     }
 
     #[inline]

@@ -19,7 +19,9 @@ const LEVELS: usize = 64_usize.div_ceil(DIGIT_BITS as usize);
 /// with the earliest departure time leaves first. Departure times are exact: whole nanoseconds and a remainder, so
 /// that no error accumulates; a packet leaves in the first nanosecond at which it may.
 ///
-/// A flow gathers no credit while it has no packets; a flow whose packets are dequeued late catches up.
+/// A flow gathers no credit while it has no packets; a flow whose packets are dequeued late catches up. When a flow's
+/// rate changes, the bytes that it has still to wait for, or to catch up, go at the new rate: its bytes stay bounded by
+/// the rate of each moment.
 ///
 /// Source: A. Saeed, N. Dukkipati, V. Valancius, V. The Lam, C. Contavalli, A. Vahdat, Carousel: Scalable Traffic
 /// Shaping at End Hosts, SIGCOMM 2017 (departure times in one wheel); A. Saeed et al., Eiffel: Efficient and Flexible
@@ -70,14 +72,20 @@ impl PacingState {
 }
 
 impl Pacing {
+    /// Returns the level and slot of a departure time. They stay the same while a flow with this time has packets.
+    #[inline(always)]
+    fn position(&self, due_ns: u64) -> (usize, usize) {
+        let differing = due_ns ^ self.base_ns;
+        let level = ((u64::BITS - 1 - (differing | 1).leading_zeros()) / DIGIT_BITS) as usize;
+        (level, (due_ns >> (level as u32 * DIGIT_BITS)) as usize % SLOTS)
+    }
+
     /// Adds a flow to the slot of its departure time.
     #[inline(always)]
     fn insert<S: FlowStates<PacingState>>(&mut self, slots: &mut S, id: u32) {
         let flow = slots.state(id);
         let due_ns = flow.due_ns().max(self.base_ns);
-        let differing = due_ns ^ self.base_ns;
-        let level = ((u64::BITS - 1 - (differing | 1).leading_zeros()) / DIGIT_BITS) as usize;
-        let slot_index = (due_ns >> (level as u32 * DIGIT_BITS)) as usize % SLOTS;
+        let (level, slot_index) = self.position(due_ns);
         let slot = &mut self.slots[level][slot_index];
         slot.earliest_ns = slot.earliest_ns.min(due_ns);
         flow.next_in_slot = std::mem::replace(&mut slot.first, id);
@@ -194,6 +202,47 @@ impl Discipline for Pacing {
 
     fn changed<S: FlowStates<PacingState>>(&mut self, _: &mut S, _: u32, _: u32, _: u32) {
         // A departure time depends on the packets before, not on the packet's own length.
+    }
+
+    fn deactivate<S: FlowStates<PacingState>>(&mut self, slots: &mut S, id: u32) {
+        let (level, slot_index) = self.position(slots.state(id).due_ns().max(self.base_ns));
+        let mut other = self.slots[level][slot_index].first;
+        self.clear(level, slot_index);
+        while other != NO_FLOW {
+            let next_in_slot = slots.state(other).next_in_slot;
+            if other != id {
+                self.insert(slots, other);
+            }
+            other = next_in_slot;
+        }
+    }
+
+    fn release<S: FlowStates<PacingState>>(&mut self, _: &mut S, _: u32) {}
+
+    fn set_weight<S: FlowStates<PacingState>>(
+        &mut self,
+        slots: &mut S,
+        id: u32,
+        spec: &FlowSpec,
+        oldest_bytes: Option<u32>,
+        now_ns: u64,
+    ) -> Result<(), FlowError> {
+        if oldest_bytes.is_some() {
+            self.deactivate(slots, id);
+        }
+        let flow = slots.state(id);
+        // The time to wait, in units of 1 ns divided by the old rate; negative if the departure is late.
+        let wait_ns = i128::from(flow.next_ns) - i128::from(now_ns);
+        let wait = wait_ns * i128::from(flow.rate_bits_per_s) + i128::from(flow.remainder);
+        let rate = i128::from(spec.weight);
+        let next_ns = i128::from(now_ns) + wait.div_euclid(rate);
+        flow.next_ns = u64::try_from(next_ns.max(0)).unwrap_or(u64::MAX);
+        flow.remainder = wait.rem_euclid(rate) as u64;
+        flow.rate_bits_per_s = spec.weight;
+        if oldest_bytes.is_some() {
+            self.insert(slots, id);
+        }
+        Ok(())
     }
 
     fn ready_ns(&self) -> u64 {

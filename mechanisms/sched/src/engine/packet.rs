@@ -49,14 +49,14 @@ pub enum EnqueueOutcome<T> {
 }
 
 /// Packet counters of a scheduler since its creation: `enqueued == dequeued + dropped + queued` at
-/// every moment; `dropped` counts packets that were queued and later dropped for newer ones.
+/// every moment; `dropped` counts packets that were queued, and later dropped for newer ones or with their flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Packets queued by `enqueue`.
     pub enqueued: u64,
     /// Packets dequeued.
     pub dequeued: u64,
-    /// Packets that were queued, and later dropped to queue newer ones.
+    /// Packets that were queued, and later dropped to queue newer ones, or because their flow was removed.
     pub dropped: u64,
     /// Packets refused by `enqueue`.
     pub refused: u64,

@@ -114,4 +114,40 @@ impl Discipline for Priority {
     }
 
     fn changed<S: FlowStates<PriorityState>>(&mut self, _: &mut S, _: u32, _: u32, _: u32) {}
+
+    fn deactivate<S: FlowStates<PriorityState>>(&mut self, slots: &mut S, id: u32) {
+        let PriorityState { level, next } = *slots.state(id);
+        let mut before = self.ends[level as usize].0;
+        if before == id {
+            return self.remove_first(slots, id);
+        }
+        while slots.state(before).next != id {
+            before = slots.state(before).next;
+        }
+        slots.state(before).next = next;
+        if next == NO_FLOW {
+            self.ends[level as usize].1 = before;
+        }
+    }
+
+    fn release<S: FlowStates<PriorityState>>(&mut self, _: &mut S, _: u32) {}
+
+    fn set_weight<S: FlowStates<PriorityState>>(
+        &mut self,
+        slots: &mut S,
+        id: u32,
+        spec: &FlowSpec,
+        oldest_bytes: Option<u32>,
+        _: u64,
+    ) -> Result<(), FlowError> {
+        let has_packets = oldest_bytes.is_some();
+        if has_packets {
+            self.deactivate(slots, id);
+        }
+        slots.state(id).level = (spec.weight - 1) as u32;
+        if has_packets {
+            self.append(slots, id);
+        }
+        Ok(())
+    }
 }

@@ -3,7 +3,7 @@
 use super::config::{Config, WEIGHT_MAX};
 use super::groups::{Groups, IntervalTable, VirtualInterval};
 use super::table::{FlowStates, Line};
-use super::virtual_time::byte_cost;
+use super::virtual_time::{byte_cost, weight_of};
 use super::{Discipline, FlowError, FlowSpec};
 use std::marker::PhantomData;
 
@@ -90,6 +90,42 @@ impl Discipline for Qfq {
     }
 
     fn changed<S: FlowStates<QfqState>>(&mut self, _: &mut S, _: u32, _: u32, _: u32) {}
+
+    fn deactivate<S: FlowStates<QfqState>>(&mut self, slots: &mut S, id: u32) {
+        self.groups.take_out(&mut flow_intervals(slots), id);
+        slots.state(id).interval.epoch = self.groups.time.epoch();
+        self.groups.end_change();
+    }
+
+    fn release<S: FlowStates<QfqState>>(&mut self, slots: &mut S, id: u32) {
+        let QfqState { byte_cost, interval } = slots.state(id);
+        self.groups.time.release_flow(interval.start, interval.epoch, weight_of(*byte_cost));
+    }
+
+    fn set_weight<S: FlowStates<QfqState>>(
+        &mut self,
+        slots: &mut S,
+        id: u32,
+        spec: &FlowSpec,
+        oldest_bytes: Option<u32>,
+        _: u64,
+    ) -> Result<(), FlowError> {
+        let (old, new) = (weight_of(slots.state(id).byte_cost), spec.weight);
+        self.groups.time.change_weight(old, new)?;
+        if oldest_bytes.is_some() {
+            self.groups.take_out(&mut flow_intervals(slots), id);
+        }
+        let QfqState { byte_cost: cost, interval } = slots.state(id);
+        *cost = byte_cost(new);
+        interval.start = self.groups.time.keep_lag(interval.start, old, new);
+        interval.set_longest(*cost * u64::from(spec.length_max_bytes));
+        if let Some(bytes) = oldest_bytes {
+            interval.finish = interval.start.wrapping_add(*cost * u64::from(bytes));
+            self.groups.insert_entity(&mut flow_intervals(slots), id);
+            self.groups.end_change();
+        }
+        Ok(())
+    }
 
     fn idle(&mut self) {
         self.groups.begin_busy_period();

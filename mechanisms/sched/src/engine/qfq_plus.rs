@@ -3,7 +3,7 @@
 use super::config::{Config, WEIGHT_MAX};
 use super::groups::{Groups, IntervalTable, VirtualInterval};
 use super::table::{FlowStates, Line, NO_FLOW};
-use super::virtual_time::byte_cost;
+use super::virtual_time::{byte_cost, is_later};
 use super::{Discipline, FlowError, FlowSpec};
 use std::collections::HashMap;
 
@@ -15,6 +15,9 @@ const MEMBERS_MAX: u32 = 8;
 /// one longest packet: a longer service would be cheaper, but other flows would lag by more than twice the longest
 /// packet.
 ///
+/// A flow whose weight changes moves to another aggregate. The flows of an aggregate have its lag in equal parts, so
+/// that the aggregate's start time stays when one leaves.
+///
 /// Source: P. Valente, Reducing the Execution Time of Fair-Queueing Packet Schedulers, Computer
 /// Communications 47, 2014.
 ///
@@ -24,7 +27,9 @@ pub struct QfqPlus {
     groups: Groups,
     aggregates: Vec<Aggregate>,
     /// For each weight and longest packet: the aggregate that a new flow joins.
-    open_aggregates: HashMap<(u64, u32), u32>,
+    open_aggregates: HashMap<(u32, u32), u32>,
+    /// Aggregates without flows.
+    free_aggregates: Vec<u32>,
     /// Index of the aggregate being served, which was chosen at the virtual time `served_since`.
     served_aggregate: u32,
     /// Virtual time at which the aggregate being served was chosen.
@@ -59,6 +64,8 @@ struct Aggregate {
     /// Maximum packet length of the aggregate's flows.
     longest_bytes: u32,
     members_count: u32,
+    /// Weight of each of the aggregate's flows.
+    weight: u32,
 }
 
 impl IntervalTable for Vec<Aggregate> {
@@ -69,12 +76,34 @@ impl IntervalTable for Vec<Aggregate> {
 }
 
 impl Aggregate {
+    /// Changes the number of flows. The aggregate must not be in a group.
+    fn set_members_count(&mut self, count: u32) {
+        self.members_count = count;
+        self.byte_cost = byte_cost(u64::from(self.weight) * u64::from(count));
+        self.interval.set_longest(self.byte_cost * u64::from(self.longest_bytes));
+    }
+
+    /// Returns the virtual start time, advanced by the bytes sent since the aggregate was chosen.
+    #[inline(always)]
+    fn reached(&self) -> u64 {
+        self.interval.start.wrapping_add(self.byte_cost * u64::from(self.spent_bytes))
+    }
+
     /// Sets the virtual start and finish times of the aggregate's next service.
     #[inline(always)]
     fn begin(&mut self, start: u64) {
         let stay = self.byte_cost * u64::from(self.longest_bytes);
         self.interval.start = start;
         self.interval.finish = start.wrapping_add(stay);
+    }
+
+    /// Returns `true` if the aggregate has no packets, or the next one is longer than what is left of its service.
+    #[inline(always)]
+    fn is_service_over<S: FlowStates<QfqPlusState>>(&self, slots: &mut S) -> bool {
+        self.first == NO_FLOW || {
+            let oldest_bytes = slots.state(self.first).oldest_bytes;
+            self.spent_bytes.saturating_add(oldest_bytes) > self.longest_bytes
+        }
     }
 
     #[inline(always)]
@@ -93,16 +122,15 @@ impl QfqPlus {
     /// Returns the index of an aggregate for a new flow of this weight and length, which is a new aggregate, or one
     /// without queued packets that has fewer than [`MEMBERS_MAX`] flows.
     fn aggregate_for(&mut self, spec: &FlowSpec) -> u32 {
-        let key = (spec.weight, spec.length_max_bytes);
+        let weight = spec.weight as u32; // at most WEIGHT_MAX
+        let key = (weight, spec.length_max_bytes);
         if let Some(&open) = self.open_aggregates.get(&key) {
             let aggregate = &self.aggregates[open as usize];
             if aggregate.members_count < MEMBERS_MAX && aggregate.first == NO_FLOW {
                 return open;
             }
         }
-        let open = self.aggregates.len() as u32;
-        self.open_aggregates.insert(key, open);
-        self.aggregates.push(Aggregate {
+        let aggregate = Aggregate {
             byte_cost: 0,
             interval: VirtualInterval::new(1, &self.groups.time),
             first: NO_FLOW,
@@ -110,8 +138,115 @@ impl QfqPlus {
             spent_bytes: 0,
             longest_bytes: spec.length_max_bytes,
             members_count: 0,
-        });
+            weight,
+        };
+        let open = self.free_aggregates.pop().unwrap_or(self.aggregates.len() as u32);
+        match self.aggregates.get_mut(open as usize) {
+            Some(free) => *free = aggregate,
+            None => self.aggregates.push(aggregate),
+        }
+        self.open_aggregates.insert(key, open);
         open
+    }
+
+    /// Adds a flow to an aggregate without queued packets; returns the flow's state.
+    fn join(&mut self, spec: &FlowSpec) -> QfqPlusState {
+        let index = self.aggregate_for(spec);
+        let aggregate = &mut self.aggregates[index as usize];
+        aggregate.set_members_count(aggregate.members_count + 1);
+        QfqPlusState { aggregate: index, next: NO_FLOW, left_bytes: 0, oldest_bytes: 0 }
+    }
+
+    /// Takes a flow without packets out of its aggregate; the lag of the other flows stays.
+    fn leave(&mut self, index: u32) {
+        let aggregate = &self.aggregates[index as usize];
+        let key = (aggregate.weight, aggregate.longest_bytes);
+        let remaining_count = aggregate.members_count - 1;
+        if remaining_count == 0 {
+            if self.open_aggregates.get(&key) == Some(&index) {
+                self.open_aggregates.remove(&key);
+            }
+            return self.free_aggregates.push(index);
+        }
+        let is_in_group = aggregate.first != NO_FLOW && self.served_aggregate != index;
+        if is_in_group {
+            self.groups.take_out(&mut self.aggregates, index);
+        }
+        let aggregate = &mut self.aggregates[index as usize];
+        let reached = aggregate.reached();
+        aggregate.set_members_count(remaining_count);
+        // The bytes sent since the aggregate was chosen are charged at the end of its service, at the new cost.
+        let spent = aggregate.byte_cost * u64::from(aggregate.spent_bytes);
+        aggregate.begin(reached.wrapping_sub(spent));
+        if is_in_group {
+            self.groups.insert_entity(&mut self.aggregates, index);
+            self.groups.end_change();
+        }
+        let open = *self.open_aggregates.entry(key).or_insert(index);
+        if self.aggregates[open as usize].members_count == MEMBERS_MAX {
+            self.open_aggregates.insert(key, index);
+        }
+    }
+
+    /// Removes a flow from the flows with packets of its aggregate. The caller then calls
+    /// [`end_removal`](Self::end_removal).
+    fn unlink<S: FlowStates<QfqPlusState>>(&mut self, slots: &mut S, id: u32) {
+        let QfqPlusState { aggregate, next, .. } = *slots.state(id);
+        let aggregate = &mut self.aggregates[aggregate as usize];
+        let (mut before, mut at) = (NO_FLOW, aggregate.first);
+        while at != id {
+            before = at;
+            at = slots.state(at).next;
+        }
+        if aggregate.last == id {
+            aggregate.last = before;
+        }
+        match before {
+            NO_FLOW => aggregate.first = next,
+            before => slots.state(before).next = next,
+        }
+    }
+
+    /// Ends the service of an aggregate from which a flow was removed, or takes the aggregate out of its group, if it
+    /// has no more packets.
+    fn end_removal<S: FlowStates<QfqPlusState>>(&mut self, slots: &mut S, index: u32) {
+        let aggregate = &self.aggregates[index as usize];
+        if self.served_aggregate == index {
+            if aggregate.is_service_over(slots) {
+                self.end_service();
+            }
+        } else if aggregate.first == NO_FLOW {
+            self.groups.take_out(&mut self.aggregates, index);
+            self.aggregates[index as usize].interval.epoch = self.groups.time.epoch();
+            self.groups.end_change();
+        }
+    }
+
+    /// Appends a flow, which now has packets, to the flows of its aggregate; returns `true` if the others have none.
+    #[inline(always)]
+    fn append<S: FlowStates<QfqPlusState>>(&mut self, slots: &mut S, id: u32, bytes: u32) -> bool {
+        let member = slots.state(id);
+        member.oldest_bytes = bytes;
+        let aggregate = &mut self.aggregates[member.aggregate as usize];
+        member.left_bytes = aggregate.longest_bytes;
+        let was_idle = aggregate.first == NO_FLOW;
+        aggregate.append(slots, id);
+        was_idle
+    }
+
+    /// Ends the service of the aggregate that was chosen.
+    #[inline(always)]
+    fn end_service(&mut self) {
+        let index = std::mem::replace(&mut self.served_aggregate, NO_FLOW);
+        let aggregate = &mut self.aggregates[index as usize];
+        let start = aggregate.reached();
+        aggregate.spent_bytes = 0;
+        aggregate.begin(start);
+        aggregate.interval.epoch = self.groups.time.epoch();
+        if aggregate.first != NO_FLOW {
+            self.groups.insert_entity(&mut self.aggregates, index);
+        }
+        self.groups.end_service(self.served_since);
     }
 }
 
@@ -125,6 +260,7 @@ impl Discipline for QfqPlus {
             groups: Groups::new(),
             aggregates: Vec::new(),
             open_aggregates: HashMap::new(),
+            free_aggregates: Vec::new(),
             served_aggregate: NO_FLOW,
             served_since: 0,
         }
@@ -132,13 +268,7 @@ impl Discipline for QfqPlus {
 
     fn admit(&mut self, spec: &FlowSpec) -> Result<QfqPlusState, FlowError> {
         self.groups.time.admit_flow(spec)?;
-        let index = self.aggregate_for(spec);
-        let aggregate = &mut self.aggregates[index as usize];
-        aggregate.members_count += 1;
-        aggregate.byte_cost = byte_cost(spec.weight * u64::from(aggregate.members_count));
-        let stay = aggregate.byte_cost * u64::from(spec.length_max_bytes);
-        aggregate.interval.set_longest(stay);
-        Ok(QfqPlusState { aggregate: index, next: NO_FLOW, left_bytes: 0, oldest_bytes: 0 })
+        Ok(self.join(spec))
     }
 
     #[inline]
@@ -149,14 +279,8 @@ impl Discipline for QfqPlus {
         bytes: u32,
         _: u64,
     ) {
-        let member = slots.state(id);
-        member.oldest_bytes = bytes;
-        let index = member.aggregate;
-        let aggregate = &mut self.aggregates[index as usize];
-        member.left_bytes = aggregate.longest_bytes;
-        let was_idle = aggregate.first == NO_FLOW;
-        aggregate.append(slots, id);
-        if was_idle {
+        if self.append(slots, id, bytes) {
+            let index = slots.state(id).aggregate;
             let start = self.groups.start_time(&self.aggregates[index as usize].interval);
             self.aggregates[index as usize].begin(start);
             self.groups.insert_entity(&mut self.aggregates, index);
@@ -199,20 +323,8 @@ impl Discipline for QfqPlus {
             }
             Some(_) => {}
         }
-        let is_over = aggregate.first == NO_FLOW || {
-            let oldest_bytes = slots.state(aggregate.first).oldest_bytes;
-            aggregate.spent_bytes.saturating_add(oldest_bytes) > aggregate.longest_bytes
-        };
-        if is_over {
-            let spent = u64::from(std::mem::take(&mut aggregate.spent_bytes));
-            let start = aggregate.interval.start.wrapping_add(aggregate.byte_cost * spent);
-            aggregate.begin(start);
-            aggregate.interval.epoch = self.groups.time.epoch();
-            self.served_aggregate = NO_FLOW;
-            if aggregate.first != NO_FLOW {
-                self.groups.insert_entity(&mut self.aggregates, index);
-            }
-            self.groups.end_service(self.served_since);
+        if aggregate.is_service_over(slots) {
+            self.end_service();
         }
     }
 
@@ -222,6 +334,64 @@ impl Discipline for QfqPlus {
         if bytes > member.left_bytes {
             member.left_bytes += self.aggregates[member.aggregate as usize].longest_bytes;
         }
+    }
+
+    fn deactivate<S: FlowStates<QfqPlusState>>(&mut self, slots: &mut S, id: u32) {
+        self.unlink(slots, id);
+        let index = slots.state(id).aggregate;
+        self.end_removal(slots, index);
+    }
+
+    fn release<S: FlowStates<QfqPlusState>>(&mut self, slots: &mut S, id: u32) {
+        let index = slots.state(id).aggregate;
+        let aggregate = self.aggregates[index as usize];
+        self.leave(index);
+        let (epoch, weight) = (aggregate.interval.epoch, aggregate.weight.into());
+        self.groups.time.release_flow(aggregate.reached(), epoch, weight);
+    }
+
+    fn set_weight<S: FlowStates<QfqPlusState>>(
+        &mut self,
+        slots: &mut S,
+        id: u32,
+        spec: &FlowSpec,
+        oldest_bytes: Option<u32>,
+        _: u64,
+    ) -> Result<(), FlowError> {
+        let old_index = slots.state(id).aggregate;
+        let before = self.aggregates[old_index as usize];
+        let (old, new) = (u64::from(before.weight), spec.weight);
+        if old == new {
+            return Ok(());
+        }
+        self.groups.time.change_weight(old, new)?;
+        if oldest_bytes.is_some() {
+            self.unlink(slots, id);
+        }
+        *slots.state(id) = self.join(spec);
+        let (time, index) = (&self.groups.time, slots.state(id).aggregate);
+        let interval = &mut self.aggregates[index as usize].interval;
+        let is_idle_and_ahead =
+            before.first == NO_FLOW && time.is_ahead(before.interval.start, before.interval.epoch);
+        if oldest_bytes.is_some() || is_idle_and_ahead {
+            let start = time.keep_lag(before.reached(), old, new);
+            // An aggregate that is ahead stays so, and the flow with it.
+            if !time.is_ahead(interval.start, interval.epoch) || is_later(start, interval.start) {
+                interval.start = start;
+            }
+            interval.epoch = time.epoch();
+        }
+        if let Some(bytes) = oldest_bytes {
+            let start = interval.start;
+            self.append(slots, id, bytes);
+            self.aggregates[index as usize].begin(start);
+            self.groups.insert_entity(&mut self.aggregates, index);
+            // After the insertion: without the flow, the virtual time might jump.
+            self.end_removal(slots, old_index);
+            self.groups.end_change();
+        }
+        self.leave(old_index);
+        Ok(())
     }
 
     fn idle(&mut self) {

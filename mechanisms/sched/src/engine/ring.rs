@@ -28,6 +28,12 @@ impl FlowRing {
         self.head = 0;
     }
 
+    /// Gives up the space for one flow, which must not be in the ring.
+    pub(crate) fn release(&mut self) {
+        debug_assert!(self.count < self.flows_count);
+        self.flows_count -= 1;
+    }
+
     #[inline(always)]
     fn slot_index(&self, offset: u32) -> usize {
         self.head.wrapping_add(offset) as usize & self.slots.len().wrapping_sub(1)
@@ -56,6 +62,18 @@ impl FlowRing {
     pub(crate) fn pop(&mut self) {
         debug_assert!(self.count > 0);
         self.head = self.head.wrapping_add(1);
+        self.count -= 1;
+    }
+
+    /// Removes a flow at any position; the others keep their order.
+    pub(crate) fn remove(&mut self, id: u32) {
+        let found = (0..self.count).find(|&offset| self.flow_at(offset) == id);
+        debug_assert!(found.is_some());
+        let Some(at) = found else { return };
+        for offset in at..self.count - 1 {
+            let index = self.slot_index(offset);
+            self.slots[index] = self.flow_at(offset + 1);
+        }
         self.count -= 1;
     }
 

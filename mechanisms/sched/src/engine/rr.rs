@@ -11,6 +11,9 @@ use super::{Discipline, FlowError, FlowSpec};
 /// Source: M. Shreedhar, G. Varghese, Efficient Fair Queuing Using Deficit Round-Robin, IEEE/ACM
 /// Transactions on Networking 4(3), 1996 (SIGCOMM 1995).
 ///
+/// A change of a flow's weight takes effect with the flow's next turn. The quantum grows if the new weight requires it,
+/// and does not shrink.
+///
 /// Cost: O(1), as each turn is worth at least its flow's longest packet.
 #[derive(Debug)]
 pub struct DeficitRoundRobin {
@@ -35,16 +38,9 @@ pub struct DeficitState {
 /// below 2^32.
 const TURN_MAX_BYTES: u64 = 1 << 31;
 
-impl Discipline for DeficitRoundRobin {
-    type State = DeficitState;
-    type Align = HalfLine;
-    const WEIGHT_MAX: u64 = WEIGHT_MAX;
-
-    fn new(config: &Config) -> Self {
-        Self { turns: FlowRing::default(), quantum_bytes: config.quantum_bytes, weight_max: 0 }
-    }
-
-    fn admit(&mut self, spec: &FlowSpec) -> Result<DeficitState, FlowError> {
+impl DeficitRoundRobin {
+    /// Raises the quantum so that a turn of the flow is worth its longest packet; returns the flow's weight.
+    fn fit_quantum(&mut self, spec: &FlowSpec) -> Result<u32, FlowError> {
         let weight = u32::try_from(spec.weight).unwrap_or(u32::MAX);
         let quantum_bytes = self.quantum_bytes.max(spec.length_max_bytes.div_ceil(weight));
         let heaviest = self.weight_max.max(weight);
@@ -64,6 +60,21 @@ impl Discipline for DeficitRoundRobin {
         }
         self.quantum_bytes = quantum_bytes;
         self.weight_max = heaviest;
+        Ok(weight)
+    }
+}
+
+impl Discipline for DeficitRoundRobin {
+    type State = DeficitState;
+    type Align = HalfLine;
+    const WEIGHT_MAX: u64 = WEIGHT_MAX;
+
+    fn new(config: &Config) -> Self {
+        Self { turns: FlowRing::default(), quantum_bytes: config.quantum_bytes, weight_max: 0 }
+    }
+
+    fn admit(&mut self, spec: &FlowSpec) -> Result<DeficitState, FlowError> {
+        let weight = self.fit_quantum(spec)?;
         self.turns.reserve();
         Ok(DeficitState { left_bytes: 0, weight })
     }
@@ -106,6 +117,26 @@ impl Discipline for DeficitRoundRobin {
             flow.left_bytes += flow.weight * self.quantum_bytes;
             self.turns.rotate(id);
         }
+    }
+
+    fn deactivate<S: FlowStates<DeficitState>>(&mut self, _: &mut S, id: u32) {
+        self.turns.remove(id);
+    }
+
+    fn release<S: FlowStates<DeficitState>>(&mut self, _: &mut S, _: u32) {
+        self.turns.release();
+    }
+
+    fn set_weight<S: FlowStates<DeficitState>>(
+        &mut self,
+        slots: &mut S,
+        id: u32,
+        spec: &FlowSpec,
+        _: Option<u32>,
+        _: u64,
+    ) -> Result<(), FlowError> {
+        slots.state(id).weight = self.fit_quantum(spec)?;
+        Ok(())
     }
 
     #[inline(always)]
@@ -158,6 +189,25 @@ impl Discipline for RoundRobin {
     }
 
     fn changed<S: FlowStates<()>>(&mut self, _: &mut S, _: u32, _: u32, _: u32) {}
+
+    fn deactivate<S: FlowStates<()>>(&mut self, _: &mut S, id: u32) {
+        self.turns.remove(id);
+    }
+
+    fn release<S: FlowStates<()>>(&mut self, _: &mut S, _: u32) {
+        self.turns.release();
+    }
+
+    fn set_weight<S: FlowStates<()>>(
+        &mut self,
+        _: &mut S,
+        _: u32,
+        _: &FlowSpec,
+        _: Option<u32>,
+        _: u64,
+    ) -> Result<(), FlowError> {
+        Err(FlowError::NoWeights)
+    }
 
     #[inline(always)]
     fn ahead(&self, positions: usize) -> Option<u32> {

@@ -9,7 +9,7 @@ pub type EnqueueResult<T> = Result<EnqueueOutcome<T>, EnqueueError<T>>;
 ///
 /// Packets of one flow leave in the order in which they came. `now_ns` must not decrease from one call to the next.
 pub trait Scheduler<T: Copy + core::fmt::Debug> {
-    /// Adds a flow and returns its number; flows are numbered from 0.
+    /// Adds a flow and returns its number: the smallest that no flow has, beginning with 0.
     ///
     /// # Errors
     /// [`FlowError`] if the algorithm cannot hold the flow; then nothing has changed.
@@ -17,6 +17,42 @@ pub trait Scheduler<T: Copy + core::fmt::Debug> {
 
     /// Returns the number of flows.
     fn flows_count(&self) -> u32;
+
+    /// Removes a flow, and returns its queued packets, oldest first; [`Totals::dropped`] counts them. The flow's
+    /// weight leaves the sum, and a flow that is added later may get its number.
+    ///
+    /// If [`Config::template`](super::Config::template) is set, a later packet of this number creates a new flow;
+    /// otherwise it is refused.
+    ///
+    /// # Errors
+    /// [`FlowError::Unknown`] if there is no such flow; [`FlowError::Fixed`], always, unless the scheduler implements
+    /// this method, as all of this crate do.
+    ///
+    /// # Cost
+    /// An access to each packet of the flow. If it has any, `rr`, `rr1` and `wf2q+` search the flows with packets,
+    /// and `prio`, `qfq` and `pacing` those near the flow in their order; `fifo` moves all packets.
+    fn remove_flow(&mut self, flow: u32) -> Result<Vec<Packet<T>>, FlowError> {
+        let _ = flow;
+        Err(FlowError::Fixed)
+    }
+
+    /// Changes a flow's weight, which may have queued packets; for `prio`, its priority, and for `pacing`, its rate.
+    ///
+    /// The flow stays ahead of its share, or behind it, by the same number of bytes, so that it gains nothing by a
+    /// change. The bounds on the lag hold again, with the new weights, once each flow has been served. In `rr`, the
+    /// present turn of the flow still has its old length. In `prio`, the flow goes behind the others of its new
+    /// priority. In `pacing`, the bytes for which the flow still has to wait go at the new rate.
+    ///
+    /// # Errors
+    /// [`FlowError::NoWeights`] if the algorithm is `fifo` or `rr1`; otherwise as
+    /// [`remove_flow`](Self::remove_flow) and [`add_flow`](Self::add_flow). Then nothing has changed.
+    ///
+    /// # Cost
+    /// As [`remove_flow`](Self::remove_flow), without the accesses to packets.
+    fn set_weight(&mut self, now_ns: u64, flow: u32, weight: u64) -> Result<(), FlowError> {
+        let _ = (now_ns, flow, weight);
+        Err(FlowError::Fixed)
+    }
 
     /// Queues a packet; returns the packet that was dropped for it, if any.
     ///
@@ -52,6 +88,14 @@ impl<T: Copy + core::fmt::Debug, S: Scheduler<T> + ?Sized> Scheduler<T> for Box<
         (**self).flows_count()
     }
 
+    fn remove_flow(&mut self, flow: u32) -> Result<Vec<Packet<T>>, FlowError> {
+        (**self).remove_flow(flow)
+    }
+
+    fn set_weight(&mut self, now_ns: u64, flow: u32, weight: u64) -> Result<(), FlowError> {
+        (**self).set_weight(now_ns, flow, weight)
+    }
+
     #[inline]
     fn enqueue(&mut self, now_ns: u64, packet: Packet<T>) -> EnqueueResult<T> {
         (**self).enqueue(now_ns, packet)
@@ -75,7 +119,7 @@ impl<T: Copy + core::fmt::Debug, S: Scheduler<T> + ?Sized> Scheduler<T> for Box<
     }
 }
 
-/// Creates flows from the template, up to flow number `flow`.
+/// Creates flows from the template until flow `flow`, which does not exist, was created.
 #[cold]
 pub(super) fn make_flows<T: Copy + core::fmt::Debug>(
     scheduler: &mut impl Scheduler<T>,
@@ -83,8 +127,7 @@ pub(super) fn make_flows<T: Copy + core::fmt::Debug>(
     flow: u32,
 ) -> Result<(), Refusal> {
     let spec = template.ok_or(Refusal::UnknownFlow)?;
-    while scheduler.flows_count() <= flow {
-        scheduler.add_flow(spec).map_err(|_| Refusal::NoMoreFlows)?;
-    }
+    // The smallest number that is free comes first.
+    while scheduler.add_flow(spec).map_err(|_| Refusal::NoMoreFlows)? < flow {}
     Ok(())
 }

@@ -5,6 +5,8 @@ use super::{
     DropPolicy, EnqueueError, EnqueueResult, FlowError, FlowSpec, Packet, Refusal, Totals,
 };
 use handover_base::prefetch;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::fmt::Debug;
 
 /// Index that stands for no packet or no flow.
@@ -46,7 +48,8 @@ struct Flow<H, A> {
     tail: u32,
     count: u32,
     packets_max: u32,
-    /// Maximum length of a packet, with the drop policy in the highest bit.
+    /// Maximum length of a packet, with the drop policy in the highest bit; 0 if the flow was removed, so that the
+    /// check of the length refuses its packets.
     length_max_bytes: u32,
     /// Length of the flow's oldest packet.
     head_bytes: u32,
@@ -65,18 +68,25 @@ pub struct HalfLine;
 #[repr(align(64))]
 pub struct Line;
 
+impl<H, A> Flow<H, A> {
+    /// Returns the reason for refusing a packet whose length is not within the flow's range.
+    #[cold]
+    fn bad_length(&self) -> PushResult {
+        if self.length_max_bytes == 0 { PushResult::NoFlow } else { PushResult::BadLength }
+    }
+}
+
 pub(crate) enum PushResult {
     /// The packet was queued as the flow's only packet.
     First,
     /// The packet was queued behind other packets of the flow.
     Behind,
+    /// The flow was not added, or it was removed.
     NoFlow,
     /// The packet's length is zero or above the flow's limit.
     BadLength,
     /// The flow has its maximum number of packets; `drops_head` is `true` if its policy is [`DropPolicy::Head`].
-    FlowFull {
-        drops_head: bool,
-    },
+    FlowFull { drops_head: bool },
     /// The scheduler has reached its maximum number of packets.
     Full,
 }
@@ -103,6 +113,8 @@ pub(crate) struct PoppedPacket<T> {
 #[derive(Debug)]
 pub(crate) struct FlowTable<T, H, A> {
     flows: Vec<Flow<H, A>>,
+    /// Numbers of removed flows, the smallest first.
+    removed: BinaryHeap<Reverse<u32>>,
     nodes: Vec<Node<T>>,
     first_free: u32,
     pub(crate) totals: Totals,
@@ -127,6 +139,7 @@ impl<T: Copy + Debug, H: Copy, A: Copy> FlowTable<T, H, A> {
     pub(crate) fn new(config: &Config) -> Self {
         Self {
             flows: Vec::with_capacity(config.flows_max as usize),
+            removed: BinaryHeap::new(),
             nodes: Vec::with_capacity(config.packets_max as usize),
             first_free: NO_FLOW,
             totals: Totals::default(),
@@ -136,7 +149,13 @@ impl<T: Copy + Debug, H: Copy, A: Copy> FlowTable<T, H, A> {
     }
 
     pub(crate) fn flows_count(&self) -> u32 {
-        self.flows.len() as u32
+        (self.flows.len() - self.removed.len()) as u32
+    }
+
+    /// Returns the number of flows for which there is memory: those that exist, and those that were removed.
+    #[inline(always)]
+    pub(crate) fn slots_count(&self) -> usize {
+        self.flows.len()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -145,17 +164,36 @@ impl<T: Copy + Debug, H: Copy, A: Copy> FlowTable<T, H, A> {
 
     /// Returns an error if the table already has its maximum number of flows.
     pub(crate) fn check_space(&self) -> Result<(), FlowError> {
-        if self.flows.len() >= self.flows_max as usize {
+        if self.flows_count() >= self.flows_max {
             return Err(FlowError::Flows { flows_max: self.flows_max });
         }
         Ok(())
+    }
+
+    /// Returns the properties of a flow, but for the weight, which is known to the algorithm alone.
+    pub(crate) fn spec(&self, id: u32, weight: u64) -> Result<FlowSpec, FlowError> {
+        let flow = self.flows.get(id as usize).filter(|flow| flow.length_max_bytes != 0);
+        let flow = flow.ok_or(FlowError::Unknown { flow: id })?;
+        let drops_head = flow.length_max_bytes & HEAD_BIT != 0;
+        Ok(FlowSpec {
+            weight,
+            length_max_bytes: flow.length_max_bytes & !HEAD_BIT,
+            packets_max: flow.packets_max,
+            drop: if drops_head { DropPolicy::Head } else { DropPolicy::Tail },
+        })
+    }
+
+    /// Returns the length of a flow's oldest packet; `None` if the flow has no packets.
+    pub(crate) fn oldest_bytes(&self, id: u32) -> Option<u32> {
+        let flow = &self.flows[id as usize];
+        (flow.count > 0).then_some(flow.head_bytes)
     }
 
     /// Adds a flow with the algorithm's initial state `state`; returns the flow's number.
     pub(crate) fn add(&mut self, spec: &FlowSpec, state: H) -> u32 {
         debug_assert!(check_spec(spec, u64::MAX).is_ok());
         let drops_head = spec.drop == DropPolicy::Head;
-        self.flows.push(Flow {
+        let flow = Flow {
             head: NO_FLOW,
             tail: NO_FLOW,
             count: 0,
@@ -164,8 +202,23 @@ impl<T: Copy + Debug, H: Copy, A: Copy> FlowTable<T, H, A> {
             head_bytes: 0,
             state,
             align: [],
-        });
-        self.flows.len() as u32 - 1
+        };
+        let Some(Reverse(id)) = self.removed.pop() else {
+            self.flows.push(flow);
+            return self.flows.len() as u32 - 1;
+        };
+        self.flows[id as usize] = flow;
+        id
+    }
+
+    /// Removes a flow; returns its packets, oldest first.
+    pub(crate) fn remove(&mut self, id: u32) -> Vec<Packet<T>> {
+        let packets: Vec<_> =
+            (0..self.flows[id as usize].count).map(|_| self.pop(id).packet).collect();
+        self.totals.dropped += packets.len() as u64;
+        self.flows[id as usize].length_max_bytes = 0;
+        self.removed.push(Reverse(id));
+        packets
     }
 
     /// Appends a packet to its flow's queue, if the limits allow.
@@ -176,7 +229,7 @@ impl<T: Copy + Debug, H: Copy, A: Copy> FlowTable<T, H, A> {
         };
         // One comparison: a length of 0 wraps around to the greatest value.
         if packet.length_bytes.wrapping_sub(1) >= flow.length_max_bytes & !HEAD_BIT {
-            return PushResult::BadLength;
+            return flow.bad_length();
         }
         if flow.count >= flow.packets_max {
             return PushResult::FlowFull { drops_head: flow.length_max_bytes & HEAD_BIT != 0 };

@@ -4,6 +4,16 @@
 //! packet takes at most 2^20 bytes at weight 1, which is 2^60. The flows' increments are rounded up and the system's
 //! rate is rounded down, so that virtual time never outruns the flows: otherwise every flow would count as behind, and
 //! the bound on how far a flow can be ahead would be lost.
+//!
+//! The *lag* of a flow is its share of the service so far, less what it got: its weight times the virtual time less its
+//! start time. When a weight changes, the flow's start time moves so that the lag stays. When a flow is removed that is
+//! ahead (its lag is negative), the others have got too little, and the virtual time goes back by that lag over the sum
+//! of their weights; otherwise it would outrun them a little with each such flow. A flow that is behind needs no
+//! correction: the virtual time is never earlier than all start times.
+//!
+//! Source of these rules: I. Stoica, H. Abdel-Wahab, K. Jeffay, S. K. Baruah, J. E. Gehrke, C. G. Plaxton, A
+//! Proportional Share Resource Allocation Algorithm for Real-Time, Time-Shared Systems, RTSS 1996 (clients that join,
+//! leave and change their weight).
 
 use super::config::{WEIGHT_MAX, WEIGHT_SUM_MAX};
 use super::{FlowError, FlowSpec};
@@ -27,6 +37,15 @@ pub(crate) fn byte_cost(weight: u64) -> u64 {
     (1_u64 << FRACTION_BITS).div_ceil(weight)
 }
 
+/// Returns the weight of a flow whose bytes take this virtual time: the inverse of [`byte_cost`]. It is exact, since
+/// the costs of two weights up to [`WEIGHT_MAX`] differ by at least 1.
+pub(crate) fn weight_of(byte_cost: u64) -> u64 {
+    (1_u64 << FRACTION_BITS).div_ceil(byte_cost)
+}
+
+/// Maximum distance of a start time from the virtual time after a change of weight.
+const DISTANCE_MAX: i128 = 1 << 61;
+
 const _: () = assert!(WEIGHT_MAX <= 1 << 20 && WEIGHT_SUM_MAX <= 1 << FRACTION_BITS);
 
 /// Virtual time of the system: each byte served advances it by one over the sum of the weights.
@@ -41,7 +60,8 @@ pub(crate) struct VirtualTime {
 
 impl VirtualTime {
     pub(crate) fn new() -> Self {
-        Self { exact: 0, byte_cost: 0, weight_sum: 0 }
+        // In the middle of an epoch, so that `release_flow` can take it back.
+        Self { exact: 1 << (EPOCH_SHIFT - 1), byte_cost: 0, weight_sum: 0 }
     }
 
     /// Adds a new flow's weight to the sum of the weights of all flows.
@@ -49,7 +69,34 @@ impl VirtualTime {
         self.set_weight_sum(self.weight_sum.saturating_add(spec.weight))
     }
 
-    pub(crate) fn set_weight_sum(&mut self, sum: u64) -> Result<(), FlowError> {
+    /// Replaces a flow's weight `old` by `new` in the sum of the weights.
+    pub(crate) fn change_weight(&mut self, old: u64, new: u64) -> Result<(), FlowError> {
+        self.set_weight_sum(self.weight_sum - old + new)
+    }
+
+    /// Returns the start time at which a flow that had `start` with weight `old` has the same lag with weight `new`.
+    pub(crate) fn keep_lag(&self, start: u64, old: u64, new: u64) -> u64 {
+        let now = self.now();
+        let ahead = i128::from(start.wrapping_sub(now) as i64) * i128::from(old) / i128::from(new);
+        now.wrapping_add(ahead.clamp(-DISTANCE_MAX, DISTANCE_MAX) as u64)
+    }
+
+    /// Removes a flow's weight from the sum. If its start time is later than the virtual time, the virtual time goes
+    /// back by what the flow is ahead, at most to the beginning of the epoch.
+    pub(crate) fn release_flow(&mut self, start: u64, epoch: u64, weight: u64) {
+        let ahead = self.is_ahead(start, epoch).then(|| start.wrapping_sub(self.now()));
+        let sum = self.weight_sum - weight;
+        // Cannot fail: the sum has become smaller.
+        let changed = self.set_weight_sum(sum);
+        debug_assert!(changed.is_ok());
+        if let (Some(ahead), 1..) = (ahead, sum) {
+            let back = u128::from(ahead) * u128::from(weight) / u128::from(sum);
+            let begin = self.exact >> EPOCH_SHIFT << EPOCH_SHIFT;
+            self.exact -= (back << EXTRA_FRACTION_BITS).min(self.exact - begin);
+        }
+    }
+
+    fn set_weight_sum(&mut self, sum: u64) -> Result<(), FlowError> {
         if sum > WEIGHT_SUM_MAX {
             return Err(FlowError::WeightSum { sum, sum_max: WEIGHT_SUM_MAX });
         }
@@ -91,12 +138,46 @@ impl VirtualTime {
     /// Returns `true` if a virtual time stored with `epoch` can be compared with the current time;
     /// times of older epochs have passed.
     #[inline(always)]
-    pub(crate) fn is_recent(&self, epoch: u64) -> bool {
+    fn is_recent(&self, epoch: u64) -> bool {
         self.epoch().wrapping_sub(epoch) <= 1
+    }
+
+    /// Returns `true` if `start`, the finish time of a flow's last packet, is later than the virtual time; the flow has
+    /// become idle in `epoch`.
+    #[inline(always)]
+    pub(crate) fn is_ahead(&self, start: u64, epoch: u64) -> bool {
+        self.is_recent(epoch) && is_later(start, self.now())
     }
 
     /// Starts a new busy period, so that virtual times of earlier busy periods have passed.
     pub(crate) fn begin_busy_period(&mut self) {
         self.exact = self.exact.wrapping_add(2 << EPOCH_SHIFT);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weight_of_a_byte_cost_is_exact() {
+        let step = if cfg!(miri) { 4099 } else { 1 };
+        for weight in (1..=WEIGHT_MAX).step_by(step) {
+            assert_eq!(weight_of(byte_cost(weight)), weight);
+        }
+    }
+
+    #[test]
+    fn change_of_weight_keeps_the_lag() {
+        let time = VirtualTime::new();
+        for (old, new) in [(1, 1000), (1000, 1), (3, 7), (WEIGHT_MAX, 1)] {
+            for lag_bytes in [-1500_i64, 0, 1500] {
+                let distance = |weight| (lag_bytes << FRACTION_BITS) / weight as i64;
+                let start = time.now().wrapping_sub(distance(old) as u64);
+                let kept = time.now().wrapping_sub(time.keep_lag(start, old, new)) as i64;
+                // Within a millionth of a byte.
+                assert!((kept - distance(new)).abs() * new as i64 <= 1 << 20, "{old} {new}");
+            }
+        }
     }
 }

@@ -3,7 +3,7 @@
 use super::config::{Config, WEIGHT_MAX};
 use super::heap::FlowHeap;
 use super::table::{FlowStates, Line};
-use super::virtual_time::{VirtualTime, byte_cost, is_later};
+use super::virtual_time::{VirtualTime, byte_cost, is_later, weight_of};
 use super::{Discipline, FlowError, FlowSpec};
 
 /// WF2Q+: compares with a fluid server, which serves all flows at once, each at its share. Of the flows whose oldest
@@ -43,6 +43,18 @@ pub struct Wf2qState {
     epoch: u64,
 }
 
+impl Wf2qPlus {
+    /// Adds flow `id`, whose oldest packet has `bytes` bytes, to the heap that its start time requires.
+    #[inline(always)]
+    fn insert(&mut self, stamp: &mut Wf2qState, id: u32, bytes: u32, is_ahead: bool) {
+        stamp.finish = stamp.start.wrapping_add(stamp.byte_cost * u64::from(bytes));
+        match is_ahead {
+            true => self.waiting.push((stamp.start, id)),
+            false => self.eligible.push((stamp.finish, id)),
+        }
+    }
+}
+
 impl Discipline for Wf2qPlus {
     type State = Wf2qState;
     type Align = Line;
@@ -70,15 +82,11 @@ impl Discipline for Wf2qPlus {
     #[inline]
     fn activate<S: FlowStates<Wf2qState>>(&mut self, slots: &mut S, id: u32, bytes: u32, _: u64) {
         let stamp = slots.state(id);
-        let is_ahead = self.time.is_recent(stamp.epoch) && is_later(stamp.start, self.time.now());
+        let is_ahead = self.time.is_ahead(stamp.start, stamp.epoch);
         if !is_ahead {
             stamp.start = self.time.now();
         }
-        stamp.finish = stamp.start.wrapping_add(stamp.byte_cost * u64::from(bytes));
-        match is_ahead {
-            true => self.waiting.push((stamp.start, id)),
-            false => self.eligible.push((stamp.finish, id)),
-        }
+        self.insert(stamp, id, bytes, is_ahead);
     }
 
     #[inline(always)]
@@ -132,6 +140,39 @@ impl Discipline for Wf2qPlus {
         // Takes effect for a waiting flow; an eligible flow keeps its position in the heap.
         let stamp = slots.state(id);
         stamp.finish = stamp.start.wrapping_add(stamp.byte_cost * u64::from(bytes));
+    }
+
+    fn deactivate<S: FlowStates<Wf2qState>>(&mut self, slots: &mut S, id: u32) {
+        self.eligible.remove(id);
+        self.waiting.remove(id);
+        slots.state(id).epoch = self.time.epoch();
+    }
+
+    fn release<S: FlowStates<Wf2qState>>(&mut self, slots: &mut S, id: u32) {
+        let Wf2qState { start, byte_cost, epoch, .. } = *slots.state(id);
+        self.time.release_flow(start, epoch, weight_of(byte_cost));
+        self.flows_count -= 1;
+    }
+
+    fn set_weight<S: FlowStates<Wf2qState>>(
+        &mut self,
+        slots: &mut S,
+        id: u32,
+        spec: &FlowSpec,
+        oldest_bytes: Option<u32>,
+        _: u64,
+    ) -> Result<(), FlowError> {
+        let stamp = slots.state(id);
+        let (old, new) = (weight_of(stamp.byte_cost), spec.weight);
+        self.time.change_weight(old, new)?;
+        stamp.byte_cost = byte_cost(new);
+        stamp.start = self.time.keep_lag(stamp.start, old, new);
+        if let Some(bytes) = oldest_bytes {
+            self.eligible.remove(id);
+            self.waiting.remove(id);
+            self.insert(stamp, id, bytes, is_later(stamp.start, self.time.now()));
+        }
+        Ok(())
     }
 
     fn idle(&mut self) {

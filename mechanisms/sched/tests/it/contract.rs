@@ -2,7 +2,7 @@
 
 use handover_sched::engine::{Tenants, WEIGHT_MAX};
 use handover_sched::{
-    Algorithm, Config, DropPolicy, EnqueueOutcome, FlowSpec, Packet, Refusal, Scheduler,
+    Algorithm, Config, DropPolicy, EnqueueOutcome, FlowError, FlowSpec, Packet, Refusal, Scheduler,
 };
 use proptest::prelude::*;
 use std::collections::VecDeque;
@@ -14,6 +14,8 @@ enum Step {
     Enqueue { flow: u32, length_bytes: u32 },
     Dequeue { after_ns: u64 },
     AddFlow(FlowSpec),
+    RemoveFlow { flow: u32 },
+    SetWeight { flow: u32, weight: u64 },
 }
 
 fn any_spec() -> impl Strategy<Value = FlowSpec> {
@@ -33,12 +35,15 @@ fn any_step() -> impl Strategy<Value = Step> {
             .prop_map(|(flow, length_bytes)| Step::Enqueue { flow, length_bytes }),
         6 => (0..200_000_u64).prop_map(|after_ns| Step::Dequeue { after_ns }),
         1 => any_spec().prop_map(Step::AddFlow),
+        1 => (0..10_u32).prop_map(|flow| Step::RemoveFlow { flow }),
+        2 => (0..10_u32, 1..=4096_u64).prop_map(|(flow, weight)| Step::SetWeight { flow, weight }),
     ]
 }
 
 /// Reference model: the packets queued in each flow.
 struct Model {
-    specs: Vec<FlowSpec>,
+    /// Properties of each flow; `None` if it was removed.
+    specs: Vec<Option<FlowSpec>>,
     queues: Vec<VecDeque<Packet<u64>>>,
     /// Number of packets outside the limits: with tenants, one held by each tenant.
     held_max: usize,
@@ -66,15 +71,39 @@ fn run_steps(
     can_hold_back: bool,
 ) -> Result<(), TestCaseError> {
     let queues = vec![VecDeque::new(); specs.len()];
+    let specs = specs.into_iter().map(Some).collect();
     let mut model = Model { specs, queues, held_max: tenants_count };
     let (mut now_ns, mut token) = (0, 0);
     for &step in steps {
         match step {
             Step::AddFlow(spec) => {
-                let id = scheduler.add_flow(spec);
-                prop_assert_eq!(id.ok(), Some(model.specs.len() as u32));
-                model.specs.push(spec);
-                model.queues.push(VecDeque::new());
+                let free =
+                    model.specs.iter().position(Option::is_none).unwrap_or(model.specs.len());
+                prop_assert_eq!(scheduler.add_flow(spec), Ok(free as u32));
+                if free == model.specs.len() {
+                    model.specs.push(None);
+                    model.queues.push(VecDeque::new());
+                }
+                model.specs[free] = Some(spec);
+            }
+            Step::RemoveFlow { flow } => {
+                let removed = scheduler.remove_flow(flow);
+                match model.specs.get_mut(flow as usize).and_then(Option::take) {
+                    Some(_) => {
+                        let queue = std::mem::take(&mut model.queues[flow as usize]);
+                        prop_assert_eq!(removed, Ok(queue.into()));
+                    }
+                    None => prop_assert_eq!(removed, Err(FlowError::Unknown { flow })),
+                }
+            }
+            Step::SetWeight { flow, weight } => {
+                let changed = scheduler.set_weight(now_ns, flow, weight);
+                let exists = model.specs.get(flow as usize).is_some_and(Option::is_some);
+                match changed {
+                    Ok(()) => prop_assert!(exists),
+                    Err(FlowError::NoWeights) => {}
+                    other => prop_assert_eq!(other, Err(FlowError::Unknown { flow })),
+                }
             }
             Step::Enqueue { flow, length_bytes } => {
                 token += 1;
@@ -101,6 +130,8 @@ fn run_steps(
         let removed_count = totals.dequeued + totals.dropped;
         prop_assert_eq!(totals.enqueued, removed_count + scheduler.len() as u64);
         prop_assert_eq!(scheduler.len(), model.queued());
+        let flows_count = model.specs.iter().flatten().count();
+        prop_assert_eq!(scheduler.flows_count(), flows_count as u32);
     }
     while let Some(ready_ns) = scheduler.ready_ns() {
         now_ns = now_ns.max(ready_ns);
@@ -122,7 +153,7 @@ fn offer(
 ) -> Result<(), TestCaseError> {
     let before = scheduler.totals();
     let result = scheduler.enqueue(now_ns, packet);
-    let Some(spec) = model.specs.get(packet.flow as usize).copied() else {
+    let Some(spec) = model.specs.get(packet.flow as usize).copied().flatten() else {
         let refused = result.expect_err("unknown flow");
         prop_assert_eq!((refused.packet, refused.reason), (packet, Refusal::UnknownFlow));
         return Ok(());
@@ -275,11 +306,17 @@ proptest! {
 struct Plain<'a>(&'a mut dyn Tenants<u64>);
 
 impl Scheduler<u64> for Plain<'_> {
-    fn add_flow(&mut self, spec: FlowSpec) -> Result<u32, handover_sched::FlowError> {
+    fn add_flow(&mut self, spec: FlowSpec) -> Result<u32, FlowError> {
         self.0.add_flow(spec)
     }
     fn flows_count(&self) -> u32 {
         self.0.flows_count()
+    }
+    fn remove_flow(&mut self, flow: u32) -> Result<Vec<Packet<u64>>, FlowError> {
+        self.0.remove_flow(flow)
+    }
+    fn set_weight(&mut self, now_ns: u64, flow: u32, weight: u64) -> Result<(), FlowError> {
+        self.0.set_weight(now_ns, flow, weight)
     }
     fn enqueue(
         &mut self,

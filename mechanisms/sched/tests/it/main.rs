@@ -2,6 +2,7 @@
 #![cfg(not(handover_loom))]
 
 mod api;
+mod changes;
 mod contract;
 #[cfg(all(target_os = "linux", not(handover_portable)))]
 mod drive;

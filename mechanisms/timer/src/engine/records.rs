@@ -3,11 +3,15 @@
 use super::entry::TimerEntry;
 use crate::raw::prefetch_for_read;
 use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Handle of a timer. No other timer of the same wheel has the same handle at any time.
 ///
-/// A handle of another wheel may name a running timer of this one, and is not distinguished: keep
-/// handles with their wheel. It never names a timer where none is running.
+/// A handle of another wheel is refused like that of a timer that has ended: each wheel numbers the timers of a record
+/// from a start of its own. The starts of the first 1,000 wheels of a process are at least 2^18 apart, so that a handle
+/// is refused unless its record has held 2^18 timers more in one of the two wheels than in the other. Beyond that, and
+/// with more wheels, it may name a running timer: keep handles with their wheel. It never names a timer where none is
+/// running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TimerId(
     /// Index of the timer's record in the upper half, the record's stamp in the lower, without [`HAS_EXTRA`].
@@ -57,6 +61,11 @@ impl TimerId {
 const HAS_EXTRA: u32 = 1;
 /// Number by which a record's stamp grows each time its timer ends.
 const STAMP_INCREMENT: u32 = 2;
+/// Number of generations among which the wheels' first ones are spread: half of all, so that each record of any wheel
+/// has at least as many.
+const FIRST_GENERATIONS: u32 = 1 << 30;
+/// Number of wheels that this process has created.
+static WHEELS_COUNT: AtomicU32 = AtomicU32::new(0);
 /// Stamp of a record that has used up its stamps and is never used again.
 const RETIRED: u32 = 0;
 
@@ -111,6 +120,18 @@ pub(super) struct TimerRecords<T> {
     /// Number of records that have used up their stamps.
     retired_count: usize,
     timers_max: u32,
+    /// Stamp of a new record.
+    first_stamp: u32,
+}
+
+/// Returns the stamp of the first timer of each record in the wheel of this number.
+///
+/// Multiples of the golden ratio, modulo 1, divide the interval as evenly as any sequence: see Knuth, The Art of
+/// Computer Programming 3, section 6.4, theorem S.
+fn first_stamp(wheel: u32) -> u32 {
+    let fraction = u64::from(wheel.wrapping_mul(0x9E37_79B9)); // of 2^32
+    let generation = (fraction * u64::from(FIRST_GENERATIONS)) >> 32;
+    (generation as u32 + 1) * STAMP_INCREMENT
 }
 
 impl<T> TimerRecords<T> {
@@ -123,6 +144,8 @@ impl<T> TimerRecords<T> {
             vacant_count: 0,
             retired_count: 0,
             timers_max,
+            // Relaxed: only a number that no other wheel has.
+            first_stamp: first_stamp(WHEELS_COUNT.fetch_add(1, Ordering::Relaxed)),
         }
     }
 
@@ -171,8 +194,9 @@ impl<T> TimerRecords<T> {
         if self.running_count() >= self.timers_max as usize || index == u32::MAX {
             return Err(payload);
         }
-        let Some(id) = timer_id(index, STAMP_INCREMENT) else { return Err(payload) };
-        self.records.push(Record { deadline_ns, payload: Some(payload), stamp: STAMP_INCREMENT });
+        let stamp = self.first_stamp;
+        let Some(id) = timer_id(index, stamp) else { return Err(payload) };
+        self.records.push(Record { deadline_ns, payload: Some(payload), stamp });
         self.vacant_indices.push(0);
         Ok(id)
     }
@@ -323,6 +347,17 @@ fn timer_id(index: u32, stamp: u32) -> Option<TimerId> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn first_generations_of_a_thousand_wheels_are_far_apart() {
+        let mut stamps: Vec<_> = (0..1_000).map(first_stamp).collect();
+        stamps.sort_unstable();
+        assert!(stamps.windows(2).all(|two| two[1] - two[0] >= STAMP_INCREMENT << 18));
+        let ranges = (0..u32::MAX).step_by(1_000_003).map(first_stamp);
+        let generations = ranges.map(|stamp| (u32::MAX - stamp) / STAMP_INCREMENT + 1);
+        assert!(generations.min() >= Some(FIRST_GENERATIONS));
+        assert!(stamps.iter().all(|stamp| stamp % STAMP_INCREMENT == 0 && *stamp != RETIRED));
+    }
 
     #[test]
     fn slot_is_retired_after_its_last_generation() {
