@@ -13,7 +13,7 @@ use std::task::{Context as TaskContext, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-const MESSAGES_COUNT: u64 = if cfg!(miri) { 50 } else { 2_000 };
+const MESSAGES_COUNT: u64 = if cfg!(miri) { 50 } else { 500 };
 const SENDERS_COUNT: u64 = 3;
 
 /// Waker that unparks a thread and counts its calls.
@@ -292,7 +292,7 @@ mod under_tokio {
                 .map(|_| {
                     let address = address.clone();
                     runtime.spawn(async move {
-                        for number in 0..MESSAGES_COUNT / 10 {
+                        for number in 0..MESSAGES_COUNT / 5 {
                             let (reply, pending) = Reply::pair();
                             address.send_async((number, reply)).await.expect("open");
                             assert_eq!(pending.await, Ok(number * number));
