@@ -388,10 +388,7 @@ mod tasks {
     }
 
     /// Polls once, and gives up; returns `true` if the gate was open, and the task as `wait` does.
-    fn poll_and_cancel(
-        gate: &Gate<Mixed>,
-        withdrawals: &Withdrawals,
-    ) -> (bool, Counted<Token>) {
+    fn poll_and_cancel(gate: &Gate<Mixed>, withdrawals: &Withdrawals) -> (bool, Counted<Token>) {
         let ((token, waker), mut wait) = (token(), TaskWait::new());
         let is_open = wait.poll(gate, &waker);
         wait.cancel(gate, withdrawals, wake_all);

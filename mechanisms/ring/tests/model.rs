@@ -56,6 +56,7 @@
 //! (`slot_of_a_cancelled_*`).
 #![cfg(handover_loom)]
 
+use handover_base::loom_support::explore;
 use handover_base::sync::{hint, thread};
 use handover_ring::{PushError, ReceiveError, mailbox, mpmc, mpsc, spsc};
 use std::sync::Arc as Counted;
@@ -65,14 +66,6 @@ fn model(threads_count: usize, run: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     let is_long = std::env::var_os("HANDOVER_LONG").is_some();
     builder.preemption_bound = (threads_count > 2 || !is_long).then_some(3);
-    builder.check(run);
-}
-
-/// Tries every interleaving with up to `preemptions` preemptions, and one more with `HANDOVER_LONG`.
-fn bounded_model(preemptions: usize, run: impl Fn() + Send + Sync + 'static) {
-    let mut builder = loom::model::Builder::new();
-    let more = usize::from(std::env::var_os("HANDOVER_LONG").is_some());
-    builder.preemption_bound = Some(preemptions + more);
     builder.check(run);
 }
 
@@ -307,7 +300,7 @@ fn batch_and_push_of_two_producers_all_arrive() {
 
 #[test]
 fn spsc_mixed_calls_pass_each_accepted_value_once_and_in_order() {
-    bounded_model(3, || {
+    explore(3, || {
         let (mut producer, mut consumer) = spsc::ring(2).unwrap();
         let other = thread::spawn(move || {
             let mut accepted: Vec<_> =
@@ -331,7 +324,7 @@ fn spsc_mixed_calls_pass_each_accepted_value_once_and_in_order() {
 #[test]
 fn spsc_closed_or_dropped_at_both_ends_drops_each_value_once() {
     for drops in [false, true] {
-        bounded_model(3, move || {
+        explore(3, move || {
             let counted = Counted::new(());
             let (mut producer, mut consumer) = spsc::ring(2).unwrap();
             let values = [(); 4].map(|()| Counted::clone(&counted));
@@ -359,7 +352,7 @@ fn spsc_closed_or_dropped_at_both_ends_drops_each_value_once() {
 
 #[test]
 fn mpsc_mixed_calls_pass_each_accepted_value_once_in_order_per_producer() {
-    bounded_model(2, || {
+    explore(2, || {
         let (first, mut consumer) = mpsc::ring(3).unwrap();
         let second = first.clone();
         let others = [
@@ -393,7 +386,7 @@ fn mpsc_mixed_calls_pass_each_accepted_value_once_in_order_per_producer() {
 
 #[test]
 fn mpsc_close_during_a_batch_passes_each_accepted_value_once() {
-    bounded_model(2, || {
+    explore(2, || {
         let (first, mut consumer) = mpsc::ring(4).unwrap();
         let second = first.clone();
         let others = [
@@ -416,7 +409,7 @@ fn mpsc_close_during_a_batch_passes_each_accepted_value_once() {
 
 #[test]
 fn mpsc_consumer_drop_during_pushes_drops_each_value_once() {
-    bounded_model(2, || {
+    explore(2, || {
         let counted = Counted::new(());
         let (first, mut consumer) = mpsc::ring(3).unwrap();
         let second = first.clone();
@@ -444,7 +437,7 @@ fn pop_twice<T>(consumer: &mpmc::Consumer<T>) -> Vec<T> {
 
 #[test]
 fn values_of_two_mpmc_producers_reach_one_of_two_consumers_in_order() {
-    bounded_model(2, || {
+    explore(2, || {
         let (first, consumer) = mpmc::ring(4).unwrap();
         let (second, other) = (first.clone(), consumer.clone());
         let pushes = thread::spawn(move || second.push(Box::new(20)).unwrap());
@@ -466,7 +459,7 @@ fn values_of_two_mpmc_producers_reach_one_of_two_consumers_in_order() {
 
 #[test]
 fn two_mpmc_consumers_take_each_value_once_while_the_slot_is_reused() {
-    bounded_model(3, || {
+    explore(3, || {
         let (producer, consumer) = mpmc::ring(1).unwrap();
         let other = consumer.clone();
         let pushes = thread::spawn(move || {
@@ -487,7 +480,7 @@ fn two_mpmc_consumers_take_each_value_once_while_the_slot_is_reused() {
 
 #[test]
 fn mpmc_mixed_calls_pass_each_accepted_value_once() {
-    bounded_model(3, || {
+    explore(3, || {
         let (producer, consumer) = mpmc::ring(2).unwrap();
         let other = consumer.clone();
         let pushes = thread::spawn(move || {
@@ -513,7 +506,7 @@ fn mpmc_mixed_calls_pass_each_accepted_value_once() {
 
 #[test]
 fn mpmc_closed_during_pushes_loses_no_accepted_value() {
-    bounded_model(3, || {
+    explore(3, || {
         let (producer, consumer) = mpmc::ring(4).unwrap();
         let closer = producer.clone();
         let pushes = thread::spawn(move || {
@@ -535,7 +528,7 @@ fn mpmc_closed_during_pushes_loses_no_accepted_value() {
 
 #[test]
 fn mpmc_dropped_consumers_drop_each_value_once() {
-    bounded_model(3, || {
+    explore(3, || {
         let counted = Counted::new(());
         let (producer, consumer) = mpmc::ring(2).unwrap();
         let other = consumer.clone();
@@ -673,60 +666,13 @@ fn mailbox_mixed_calls_end_each_request_once() {
 #[cfg(feature = "async")]
 mod channels {
     use super::*;
-    use handover_base::sync::Mutex;
+    use handover_base::loom_support::{block_on, poll_once};
     use handover_ring::{ClosedError, channel};
-    use loom::sync::Condvar;
-    use std::pin::pin;
-    use std::task::{Context, Poll, Wake, Waker};
-
-    /// Waker of a thread that runs a future, with a token that stays until the thread consumes it.
-    #[derive(Default)]
-    struct Token {
-        is_set: Mutex<bool>,
-        set: Condvar,
-    }
-
-    impl Wake for Token {
-        fn wake(self: Counted<Self>) {
-            *self.is_set.lock().expect("never poisoned") = true;
-            self.set.notify_one();
-        }
-    }
-
-    impl Token {
-        fn consume(&self) {
-            let mut is_set = self.is_set.lock().expect("never poisoned");
-            while !*is_set {
-                is_set = self.set.wait(is_set).expect("never poisoned");
-            }
-            *is_set = false;
-        }
-    }
-
-    /// Runs a future; loom reports a deadlock if its waker is not called.
-    fn block_on<F: Future>(future: F) -> F::Output {
-        let token = Counted::new(Token::default());
-        let waker = Waker::from(Counted::clone(&token));
-        let mut future = pin!(future);
-        loop {
-            match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-                Poll::Ready(output) => return output,
-                Poll::Pending => token.consume(),
-            }
-        }
-    }
-
-    /// Polls once, by a task that is then cancelled.
-    fn poll_once<F: Future>(future: F) -> Option<F::Output> {
-        match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(output) => Some(output),
-            Poll::Pending => None,
-        }
-    }
+    use std::task::{Context, Poll, Waker};
 
     #[test]
     fn channel_task_and_receiver_wait_for_each_other() {
-        bounded_model(2, || {
+        explore(2, || {
             let (mut sender, mut receiver) = channel::spsc(1).unwrap();
             let other = thread::spawn(move || {
                 for value in 1..=2 {
@@ -742,7 +688,7 @@ mod channels {
 
     #[test]
     fn cancelled_channel_receive_misses_no_value() {
-        bounded_model(2, || {
+        explore(2, || {
             let (mut sender, mut receiver) = channel::spsc(1).unwrap();
             let other = thread::spawn(move || {
                 sender.try_send(1).unwrap();
@@ -767,7 +713,7 @@ mod channels {
     #[test]
     fn channel_closed_by_its_receiver_refuses_a_waiting_sender() {
         for drops in [false, true] {
-            bounded_model(2, move || {
+            explore(2, move || {
                 let (mut sender, mut receiver) = channel::spsc(1).unwrap();
                 let other = thread::spawn(move || {
                     let first = block_on(sender.send(1));
@@ -792,7 +738,7 @@ mod channels {
 
     #[test]
     fn slot_of_a_cancelled_channel_sender_goes_to_the_next() {
-        bounded_model(1, || {
+        explore(1, || {
             let (mut first, mut receiver) = channel::mpsc(1).unwrap();
             let mut second = first.clone();
             first.try_send(0).unwrap();
