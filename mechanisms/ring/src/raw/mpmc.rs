@@ -370,8 +370,8 @@ macro_rules! both_ends {
 
         impl<T> fmt::Debug for $end<T> {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                let (len, slots_count) = (self.len(), self.slots_count());
-                write!(f, "mpmc::{}({len} of {slots_count}, closed: {})", $name, self.is_closed())
+                let name = concat!("mpmc::", $name);
+                rows::fmt_end(f, name, self.len(), self.slots_count(), self.is_closed())
             }
         }
     };

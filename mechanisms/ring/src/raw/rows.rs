@@ -9,6 +9,7 @@
 //! The words are zero at first. The slots are vacant; the ring keeps track of the filled ones.
 
 use crate::CapacityError;
+use core::fmt;
 use core::mem::MaybeUninit;
 use handover_base::sync::UnsafeCell;
 use handover_base::sync::atomic::AtomicU64;
@@ -227,6 +228,17 @@ pub(crate) unsafe fn value_in_slot<'a, T>(slot: &'a Slot<T>) -> &'a T {
 /// Returns the error of a ring whose slots could not be allocated.
 pub(crate) fn out_of_memory<T>(slots_count: u32) -> CapacityError {
     CapacityError::OutOfMemory { slots_count, slot_bytes: size_of::<T>() }
+}
+
+/// Writes the debug text of an end of a ring.
+pub(super) fn fmt_end(
+    f: &mut fmt::Formatter<'_>,
+    name: &str,
+    len: usize,
+    slots_count: usize,
+    is_closed: bool,
+) -> fmt::Result {
+    write!(f, "{name}({len} of {slots_count}, closed: {is_closed})")
 }
 
 /// Calls `next`, which drops one value, until it returns `false`. If a drop panics, the remaining values are dropped

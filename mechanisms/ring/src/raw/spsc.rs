@@ -413,8 +413,7 @@ impl<T> Drop for Producer<T> {
 
 impl<T> fmt::Debug for Producer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (len, slots_count) = (self.len(), self.slots_count());
-        write!(f, "spsc::Producer({len} of {slots_count}, closed: {})", self.is_closed())
+        rows::fmt_end(f, "spsc::Producer", self.len(), self.slots_count(), self.is_closed())
     }
 }
 
@@ -637,8 +636,7 @@ impl<T> Drop for Consumer<T> {
 
 impl<T> fmt::Debug for Consumer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (len, slots_count) = (self.len(), self.slots_count());
-        write!(f, "spsc::Consumer({len} of {slots_count}, closed: {})", self.is_closed())
+        rows::fmt_end(f, "spsc::Consumer", self.len(), self.slots_count(), self.is_closed())
     }
 }
 
