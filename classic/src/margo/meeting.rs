@@ -482,7 +482,7 @@ mod tests {
             said
         });
         let said = said.expect_err("another job").to_string();
-        let why = "rank 0 there belongs to job program.17, not to program.18";
+        let why = "rank 0 at the rendezvous belongs to job program.17, not to program.18";
         assert!(said.contains(why) && said.ends_with("within 3 s"), "{said}");
     }
 

@@ -100,7 +100,7 @@ mod tests {
             ("-qmax 0", "-qmax 0: must lie in 1..=4294967295"),
             ("-qmax few", "-qmax: \"few\""),
             ("-burst 3", "-burst is an option of the test: add --test before `--`"),
-            ("-x", "no scheduler option \"-x\": there are -alg, -flowsets, -qmax"),
+            ("-x", "unknown scheduler option \"-x\"; use -alg, -flowsets or -qmax"),
         ] {
             let refused = read(line).expect_err(line);
             assert!(refused.starts_with(said), "{line}: {refused}");

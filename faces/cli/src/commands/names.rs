@@ -46,7 +46,7 @@ pub struct VacuumArgs {
 }
 
 /// Opens an existing store for writing.
-fn open_for_writing(db: &StoreOption) -> anyhow::Result<Store> {
+pub(super) fn open_for_writing(db: &StoreOption) -> anyhow::Result<Store> {
     // Opened for reading first, so that no store is created at a path without one.
     drop(stored::open_existing(db)?);
     Store::open(stored::store_path(db)?).map_err(exit::store_error)

@@ -4,7 +4,7 @@ mod http;
 
 use self::http::{Request, Response};
 use crate::app::StoreOption;
-use crate::commands::{history, stored};
+use crate::commands::{history, names, stored};
 use crate::exit::to_usage_error;
 use anyhow::Context;
 use clap::Args;
@@ -173,7 +173,7 @@ impl Site<'_> {
         &self,
         change: impl FnOnce(&mut Store) -> anyhow::Result<()>,
     ) -> anyhow::Result<Response> {
-        change(&mut self.store()?)?;
+        change(&mut names::open_for_writing(self.db)?)?;
         Ok(Response::see_other("/"))
     }
 
