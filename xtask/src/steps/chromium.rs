@@ -23,7 +23,7 @@ const BROWSER_COMMANDS: [&str; 4] = ["chromium", "chromium-browser", "google-chr
 /// Maximum time in which the browser must load the page.
 const BROWSER_MAX: Duration = Duration::from_secs(120);
 
-/// Browser options. The network is disabled, so that a page that needs the network fails here.
+/// Browser options. The network is disabled except for the loopback address, so that a page that needs it fails here.
 const OPTIONS: [&str; 11] = [
     "--headless",
     "--no-sandbox",
@@ -33,7 +33,7 @@ const OPTIONS: [&str; 11] = [
     "--disable-component-update",
     "--disable-sync",
     "--no-first-run",
-    "--host-resolver-rules=MAP * ~NOTFOUND",
+    "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",
     "--enable-logging=stderr",
     "--virtual-time-budget=5000",
 ];
@@ -105,6 +105,14 @@ fn check_served_pages(browser: &driver::BrowserPage, server: &mut Child) -> Resu
         "return document.querySelectorAll('tbody tr').length === 1 && !location.search.includes('token')",
     )?;
     browser.click("tbody a")?;
+    let until = Instant::now() + BROWSER_MAX;
+    while browser
+        .run("return document.readyState === 'complete' && location.pathname === '/run'")?
+        != Value::Bool(true)
+    {
+        ensure!(Instant::now() < until, "the link has not opened a report after {BROWSER_MAX:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
     check_script(
         browser,
         "the link opens the report, whose script and style are applied",

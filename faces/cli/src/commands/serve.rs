@@ -275,6 +275,7 @@ fn page(title: &str, body: &str) -> Response {
          <meta name=\"viewport\" content=\"width=device-width\"><title>{title} - handover</title>\
          <style>:root{{color-scheme:light dark}}body{{font:15px/1.5 system-ui,sans-serif;margin:1.5rem}}\
          table{{border-collapse:collapse}}td,th{{text-align:left;padding:.2rem .8rem .2rem 0;vertical-align:top}}\
+         td:first-child{{white-space:nowrap}}\
          form{{margin:.4rem 0}}pre{{overflow-x:auto}}</style>\
          <nav><a href=\"/\">Runs</a></nav>{body}</html>"
     ))
