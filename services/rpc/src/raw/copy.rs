@@ -112,82 +112,51 @@ unsafe fn copy_string(from: *const u8, to: *mut u8, bytes: usize) {
     }
 }
 
-/// Copies with non-temporal stores of complete cache lines.
-///
-/// # Safety
-/// The requirements of [`StreamingCopy`], and the processor has AVX-512F.
-#[target_feature(enable = "avx512f")]
-unsafe fn copy_lines(from: *const u8, to: *mut u8, bytes: usize) {
-    // SAFETY: reads and writes whole blocks below `bytes`, which the caller promises to be
-    // accessible; the addresses at `to` are multiples of 64, and prefetching cannot fault. The
-    // fence orders the streamed stores before a later store that announces them.
-    unsafe {
-        core::arch::asm!(
-            "2:",
-            "prefetcht0 [{from} + rax + 2048]",
-            "prefetcht0 [{from} + rax + 2112]",
-            "prefetcht0 [{from} + rax + 2176]",
-            "prefetcht0 [{from} + rax + 2240]",
-            "vmovdqu64 zmm0, [{from} + rax]",
-            "vmovdqu64 zmm1, [{from} + rax + 64]",
-            "vmovdqu64 zmm2, [{from} + rax + 128]",
-            "vmovdqu64 zmm3, [{from} + rax + 192]",
-            "vmovntdq [{to} + rax], zmm0",
-            "vmovntdq [{to} + rax + 64], zmm1",
-            "vmovntdq [{to} + rax + 128], zmm2",
-            "vmovntdq [{to} + rax + 192], zmm3",
-            "add rax, 256",
-            "cmp rax, {bytes}",
-            "jb 2b",
-            "sfence",
-            "vzeroupper",
-            from = in(reg) from,
-            to = in(reg) to,
-            bytes = in(reg) bytes,
-            inout("rax") 0usize => _,
-            // vzeroupper writes to all sixteen vector registers.
-            clobber_abi("sysv64"),
-            options(nostack),
-        );
-    }
+/// Defines a function that copies with non-temporal stores, four of a register's width in each iteration.
+macro_rules! streaming_copy {
+    ($name:ident, $feature:literal, $load:literal, $register:literal,
+     [$($number:literal at $offset:literal),*], $step:literal, [$($ahead:literal),*]) => {
+        /// Copies with non-temporal stores.
+        ///
+        /// # Safety
+        /// The requirements of [`StreamingCopy`], and the processor has the feature.
+        #[target_feature(enable = $feature)]
+        unsafe fn $name(from: *const u8, to: *mut u8, bytes: usize) {
+            // SAFETY: reads and writes whole blocks below `bytes`, which the caller promises to be accessible, and of
+            // which an iteration copies a divisor; the addresses at `to` are multiples of the register's width, and
+            // prefetching cannot fault. The fence orders the streamed stores before a later store that announces them.
+            unsafe {
+                core::arch::asm!(
+                    "2:",
+                    $(concat!("prefetcht0 [{from} + rax + ", $ahead, "]"),)*
+                    $(concat!($load, " ", $register, $number, ", [{from} + rax + ", $offset, "]"),)*
+                    $(concat!("vmovntdq [{to} + rax + ", $offset, "], ", $register, $number),)*
+                    concat!("add rax, ", $step),
+                    "cmp rax, {bytes}",
+                    "jb 2b",
+                    "sfence",
+                    "vzeroupper",
+                    from = in(reg) from,
+                    to = in(reg) to,
+                    bytes = in(reg) bytes,
+                    inout("rax") 0usize => _,
+                    // vzeroupper writes to all sixteen vector registers.
+                    clobber_abi("sysv64"),
+                    options(nostack),
+                );
+            }
+        }
+    };
 }
 
-/// Copies with non-temporal stores of half cache lines.
-///
-/// # Safety
-/// The requirements of [`StreamingCopy`], and the processor has AVX2.
-#[target_feature(enable = "avx2")]
-unsafe fn copy_halves(from: *const u8, to: *mut u8, bytes: usize) {
-    // SAFETY: the loop copies 128 bytes per iteration, of which whole blocks are a multiple; otherwise as
-    // in copy_lines(), with addresses at `to` that are multiples of 32.
-    unsafe {
-        core::arch::asm!(
-            "2:",
-            "prefetcht0 [{from} + rax + 2048]",
-            "prefetcht0 [{from} + rax + 2112]",
-            "vmovdqu ymm0, [{from} + rax]",
-            "vmovdqu ymm1, [{from} + rax + 32]",
-            "vmovdqu ymm2, [{from} + rax + 64]",
-            "vmovdqu ymm3, [{from} + rax + 96]",
-            "vmovntdq [{to} + rax], ymm0",
-            "vmovntdq [{to} + rax + 32], ymm1",
-            "vmovntdq [{to} + rax + 64], ymm2",
-            "vmovntdq [{to} + rax + 96], ymm3",
-            "add rax, 128",
-            "cmp rax, {bytes}",
-            "jb 2b",
-            "sfence",
-            "vzeroupper",
-            from = in(reg) from,
-            to = in(reg) to,
-            bytes = in(reg) bytes,
-            inout("rax") 0usize => _,
-            // vzeroupper writes to all sixteen vector registers.
-            clobber_abi("sysv64"),
-            options(nostack),
-        );
-    }
-}
+streaming_copy!(
+    copy_lines, "avx512f", "vmovdqu64", "zmm",
+    [0 at 0, 1 at 64, 2 at 128, 3 at 192], 256, [2048, 2112, 2176, 2240]
+);
+streaming_copy!(
+    copy_halves, "avx2", "vmovdqu", "ymm",
+    [0 at 0, 1 at 32, 2 at 64, 3 at 96], 128, [2048, 2112]
+);
 
 #[cfg(test)]
 mod tests {
