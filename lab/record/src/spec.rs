@@ -69,7 +69,7 @@ impl Spec {
         Spec { unit, ..self }
     }
 
-    /// Sets the id of the floor.
+    /// Sets the id of the floor, the benchmark that measures the lower bound of this one.
     pub const fn floor(self, id: &'static str) -> Spec {
         Spec { floor: Some(id), ..self }
     }

@@ -24,8 +24,8 @@ use handover_sched::engine::{DropPolicy, FLOWS_LIMIT, FlowSpec, LENGTH_LIMIT_BYT
 use std::fmt::{self, Display};
 use std::str::FromStr;
 
-/// Set of flows in parts, each with its weights, packet lengths and number of flows. The flows are numbered part by
-/// part, weight by weight, length by length.
+/// Set of flows in parts; each part has a range of weights, a range of maximum packet lengths, and a number of flows for
+/// each combination of both. The flows are numbered part by part, weight by weight, length by length.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowSet {
     parts: Vec<FlowSetPart>,
