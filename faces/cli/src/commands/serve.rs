@@ -23,7 +23,7 @@ use std::time::{Duration, SystemTime};
 #[derive(Debug, Args)]
 #[command(
     after_help = "The pages are a list of the runs, the report of each run, which is loaded again while the run is \
-still measuring, comparisons, and the history of a figure. Whoever has the address printed at the start, with its \
+still measuring, comparisons, and the history of a figure. Anybody who has the address printed at the start, with its \
 token, can read all runs. The command ends on SIGINT or SIGTERM."
 )]
 pub struct ServeArgs {
@@ -231,13 +231,13 @@ impl Site<'_> {
         )
     }
 
-    /// Returns the report of a run; of `beside`, if there is one, the figures beside it.
+    /// Returns the report of a run, compared with the run `beside` if the request names one.
     fn run_page(&self, request: &Request) -> anyhow::Result<Response> {
         let selectors = [request.required("id")?].into_iter().chain(request.parameter("beside"));
         let selectors: Vec<String> = selectors.map(str::to_string).collect();
-        let report = stored::render_report(&self.store()?, &selectors)?;
-        let is_live =
-            self.store()?.runs()?.iter().any(|run| run.id == selectors[0] && is_live(run));
+        let store = self.store()?;
+        let report = stored::render_report(&store, &selectors)?;
+        let is_live = store.runs()?.iter().any(|run| run.id == selectors[0] && is_live(run));
         Ok(Response::html(report).refreshed_if(is_live))
     }
 
