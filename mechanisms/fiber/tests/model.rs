@@ -18,6 +18,7 @@
 //! | timed_out_waiter_leaves_other_waiters_.. | enqueue, expire, withdraw / enqueue / set |
 //! | two_concurrent_timeouts_.. | enqueue, expire, withdraw / the same; then set |
 //! | waiter_is_woken_.. | enqueue / set, close |
+//! | opening_is_closed_by_one_.. | close / close / set |
 //! | timed_out_waiter_leaves_a_reclosed_gate | enqueue, expire, withdraw / set, close |
 //! | waiter_beside_a_timed_out_one_.. | enqueue / enqueue, expire, withdraw / set, close |
 //! | polled_task_.. | claim, set / poll, poll |
@@ -38,7 +39,7 @@
 //! Seen to fail: workers that check whether all fibers have ended without a fence after their own
 //! count; a gate that is closed while a waiter that gives up holds the list of the others; an owner
 //! that announces without its fence, or a thief that looks for offers before it declares itself idle;
-//! a relaxed `is_set`.
+//! a relaxed `is_set`; a `set` that replaces the state of a gate that is being closed.
 //!
 //! The membarrier with which a thief makes all threads pass a fence is modelled as a fence on both
 //! sides, since loom knows no other. A kernel without membarrier gets the same.
@@ -289,6 +290,21 @@ fn waiter_is_woken_although_the_gate_is_closed_at_once() {
         // A waiter that comes only now waits for the next opening.
         open(&gate);
         waits.join().unwrap();
+    });
+}
+
+#[test]
+fn opening_is_closed_by_one_of_two_participants() {
+    model(|| {
+        let gate = Arc::new(Gate::<Flag>::new());
+        assert!(open(&gate));
+        let closes = [(); 2].map(|()| {
+            let its = Arc::clone(&gate);
+            thread::spawn(move || its.close(&Withdrawals::new()))
+        });
+        let openings = 1 + usize::from(open(&gate));
+        let closings = closes.map(|close| usize::from(close.join().unwrap()));
+        assert_eq!(closings.iter().sum::<usize>() + usize::from(gate.is_set()), openings);
     });
 }
 

@@ -171,15 +171,28 @@ impl<W> Gate<W> {
     /// Opens the gate; returns its previous state, with the waiters to wake.
     #[inline]
     pub fn set(&self) -> PreviousState<W> {
-        // Release: publishes earlier writes to the Acquire in is_set() and enqueue(). Acquire:
-        // pairs with the Release in enqueue(): the nodes are visible.
-        let before = self.word.swap(state_word(SET), Ordering::AcqRel);
-        match before.addr() {
-            SET | CLOSING => PreviousState::Open,
+        // Acquire: pairs with the Release in enqueue(): the nodes are visible.
+        let mut word = self.word.load(Ordering::Acquire);
+        loop {
+            // An exchange that also replaced CLOSING would let a second participant close the gate.
+            if is_open(word) {
+                return PreviousState::Open;
+            }
+            match self.word.compare_exchange_weak(
+                word,
+                state_word(SET),
+                Ordering::AcqRel, // publishes earlier writes to the Acquire in is_set() and enqueue()
+                Ordering::Acquire, // pairs with the Release in enqueue()
+            ) {
+                Ok(_) => break,
+                Err(now) => word = now,
+            }
+        }
+        match word.addr() {
             ABANDONED => PreviousState::Abandoned,
-            _ => PreviousState::Waiting(Waiters::from_newest(
-                before.map_addr(|addr| addr & !CLAIMED),
-            )),
+            _ => {
+                PreviousState::Waiting(Waiters::from_newest(word.map_addr(|addr| addr & !CLAIMED)))
+            }
         }
     }
 
@@ -226,9 +239,9 @@ impl<W> Gate<W> {
         while withdrawals.0.load(Ordering::Acquire) != 0 {
             thread::yield_now();
         }
-        // AcqRel: earlier accesses come before the next opening; pairs with set() and is_set(). A
-        // set() since the exchange above found the gate open: it came before this close.
-        self.word.swap(ptr::null_mut(), Ordering::AcqRel);
+        // Release: publishes earlier accesses to the Acquire in set() and enqueue(). A store is enough: only the
+        // participant that has written CLOSING replaces it.
+        self.word.store(ptr::null_mut(), Ordering::Release);
         true
     }
 
