@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fmt;
+use std::fs;
 use std::io::{BufRead, BufReader, Read, Seek, Write};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -82,7 +83,7 @@ impl CommandLine {
         self
     }
 
-    /// Kills the command if it takes longer than `timeout`.
+    /// Kills the command and its descendants if it takes longer than `timeout`.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
@@ -206,6 +207,7 @@ impl CommandLine {
                 return Ok(status);
             }
             if start.elapsed() > timeout {
+                kill_with_descendants(child.id());
                 child.kill()?;
                 child.wait()?;
                 bail!("`{self}` was killed after its time limit of {} s", timeout.as_secs());
@@ -234,6 +236,23 @@ impl fmt::Display for CommandLine {
         }
         Ok(())
     }
+}
+
+/// Kills a process and its descendants: cargo does not end the compilers that it has started when it is killed.
+fn kill_with_descendants(pid: u32) {
+    let mut pids = vec![pid.to_string()];
+    let mut at = 0;
+    while at < pids.len() {
+        let threads =
+            fs::read_dir(format!("/proc/{}/task", pids[at])).into_iter().flatten().flatten();
+        for thread in threads {
+            let children = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+            pids.extend(children.split_whitespace().map(str::to_owned));
+        }
+        at += 1;
+    }
+    // Some may have exited by now.
+    let _ = Command::new("kill").arg("-KILL").args(&pids).stderr(Stdio::null()).status();
 }
 
 fn shell_quoted(word: &str) -> String {
@@ -328,5 +347,19 @@ mod tests {
         let run = CommandLine::new("sleep 60").timeout(Duration::from_millis(50));
         assert!(run.output().is_err());
         assert!(start.elapsed() < Duration::from_secs(30));
+    }
+
+    #[test]
+    fn descendants_are_killed_with_a_process() {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "sh -c 'sleep 60 & echo $!; wait' & wait"]).stdout(Stdio::piped());
+        let mut shell = shell.spawn().expect("a shell");
+        let mut output = BufReader::new(shell.stdout.take().expect("its output"));
+        let mut pid = String::new();
+        output.read_line(&mut pid).expect("the pid of `sleep`");
+        kill_with_descendants(shell.id());
+        shell.wait().expect("the shell's exit status");
+        // Every process that could write to it has ended.
+        assert_eq!(output.read_to_string(&mut pid).expect("the end of the output"), 0);
     }
 }
