@@ -16,11 +16,14 @@ use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Name of the variable that holds the trace's path for the child process.
 const PATH: &str = "HANDOVER_PROBE_TEST_PATH";
+/// Held by a test that starts a recording in this process, which can have one at a time.
+static RECORDS: Mutex<()> = Mutex::new(());
 
 /// Returns the trace's path in the child process; `None` in the test itself.
 fn path_of_child() -> Option<PathBuf> {
@@ -131,7 +134,10 @@ fn killed_stream_is_completed_from_its_rings() {
     // Rings are kept while they complete a trace, and are removed when the next recording begins
     // after that.
     let rings = trace.rings_path().expect("they were left").to_owned();
-    let next = || drop(Recording::start(Config::stream(folder.path().join("next"))).unwrap());
+    let next = || {
+        let _only = RECORDS.lock();
+        drop(Recording::start(Config::stream(folder.path().join("next"))).unwrap());
+    };
     next();
     assert!(rings.exists());
     let kept = folder.path().join("kept");
@@ -445,7 +451,9 @@ fn programs_with_the_same_file_do_not_replace_an_active_trace() {
     let path = folder.path().join("trace");
     let mut holder = child(test, &path).spawn().unwrap();
     line(&mut holder, "recorded");
+    let only = RECORDS.lock();
     let refused = Recording::start(Config::last(&path)).unwrap_err();
+    drop(only);
     let StartError::File { source, .. } = &refused else { panic!("{refused}") };
     assert_eq!(source.kind(), std::io::ErrorKind::AlreadyExists, "{source}");
     for _ in 0..2 {
