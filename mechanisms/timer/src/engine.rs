@@ -48,6 +48,10 @@ const SORTED_ENTRIES_TARGET: usize = 96;
 const PREFETCH_DISTANCE: usize = 16;
 /// Slot index that stands for the heap of late timers, which is no slot.
 const LATE_SLOT: usize = usize::MAX;
+/// Number of low bits of a sort key that hold the index of its entry; above them is the deadline, from the begin of the
+/// slot on.
+const INDEX_BITS: u32 = 9;
+const _: () = assert!(SORTED_ENTRIES_MAX <= 1 << INDEX_BITS);
 /// Value of `newest_key` if the newest timer is unknown; no timer has this key.
 const NO_KEY: u64 = 0;
 /// Number of calls of [`WheelLevels::sweep`] after each new block while there are too many blocks. Of two calls, the
@@ -97,6 +101,10 @@ pub struct Wheel<T> {
     sorted: Vec<TimerEntry>,
     /// Index in `sorted` of the first entry that was not removed.
     sorted_at: usize,
+    /// Entries of the slot that is being opened, not sorted yet; otherwise empty.
+    unsorted: Vec<TimerEntry>,
+    /// Sort keys of `unsorted`; otherwise empty.
+    sort_keys: Vec<u64>,
     /// Entries that were added with a deadline below [`WheelLevels::deadline_ns_min`], which `levels` does not accept.
     late: EntryHeap,
     /// Number of entries in `late` above which [`shrink_late`](Self::shrink_late) runs.
@@ -141,6 +149,8 @@ impl<T> Wheel<T> {
             levels: WheelLevels::new(now_ns, reserved),
             sorted: Vec::with_capacity(SORTED_ENTRIES_TARGET + SORTED_ENTRIES_MAX),
             sorted_at: 0,
+            unsorted: Vec::with_capacity(reserved.min(SORTED_ENTRIES_MAX)),
+            sort_keys: Vec::with_capacity(reserved.min(SORTED_ENTRIES_MAX)),
             late: EntryHeap::with_capacity((2 * reserved).max(LATE_MIN + 1)),
             late_max: LATE_MIN,
             ahead_count: 0,
@@ -473,11 +483,10 @@ impl<T> Wheel<T> {
             if first.lowest_ns <= self.now_ns {
                 self.ahead_count = 0;
             }
-            let begin = self.sorted.len();
-            self.ahead_count += self.levels.drain_first_slot(first, &mut self.sorted);
+            self.ahead_count += self.levels.drain_first_slot(first, &mut self.unsorted);
             opened = true;
             // Slots are opened in order, so that sorting each by itself sorts all.
-            self.sorted[begin..].sort_unstable_by_key(|entry| entry.deadline_ns);
+            self.append_in_order(first.lowest_ns);
         }
         if !opened {
             return false;
@@ -485,6 +494,27 @@ impl<T> Wheel<T> {
         self.sorted.iter().take(PREFETCH_DISTANCE).for_each(|&entry| self.records.prefetch(entry));
         self.late_max = LATE_MIN.max(self.ahead_count / AHEAD_PER_LATE + self.sorted.len() / 2);
         true
+    }
+
+    /// Moves the entries of `unsorted`, whose deadlines are `lowest_ns` at least, to `sorted` in the order of their
+    /// deadlines.
+    fn append_in_order(&mut self, lowest_ns: u64) {
+        let Self { sorted, unsorted, sort_keys, .. } = self;
+        let highest_ns = unsorted.iter().map(|entry| entry.deadline_ns).max().unwrap_or(lowest_ns);
+        if (highest_ns - lowest_ns).leading_zeros() >= INDEX_BITS {
+            // Integers are sorted without branches, in half of the time that entries take: suite timer/outstanding.
+            let keys = unsorted.iter().zip(0..);
+            sort_keys.extend(
+                keys.map(|(entry, index)| (entry.deadline_ns - lowest_ns) << INDEX_BITS | index),
+            );
+            sort_keys.sort_unstable();
+            let index_of = |key: u64| (key & ((1 << INDEX_BITS) - 1)) as usize;
+            sorted.extend(sort_keys.drain(..).map(|key| unsorted[index_of(key)]));
+            unsorted.clear();
+        } else {
+            unsorted.sort_unstable_by_key(|entry| entry.deadline_ns);
+            sorted.append(unsorted);
+        }
     }
 
     /// Adds an entry like [`add`](Self::add), but without recording its timer as the newest.

@@ -6,7 +6,7 @@ use super::shared_thread_state::SharedThreadState;
 use crate::engine::incoming::IncomingMessages;
 use crate::raw::queue::AnyQueue;
 use crate::{
-    EndReason, MachineError, ParkOn, Ready, RunError, Signals, Stats, ThreadConfig, stage,
+    EndReason, MachineError, ParkOn, Ready, RunError, Signals, Stats, ThreadConfig, WakeWhen, stage,
 };
 use handover_notify::{ParkResult, Parker};
 use rustix::io::Errno;
@@ -300,9 +300,17 @@ impl ThreadState {
     /// Makes the system call for a message from the thread to itself, if [`WakeWhen`](crate::WakeWhen) asks for it.
     #[inline]
     pub(crate) fn notify_itself(&self) {
-        if self.shared.notifies_each_message() {
-            self.shared.wake();
+        if self.config.wake_when == WakeWhen::EachMessage {
+            self.wake_itself();
         }
+    }
+
+    /// Makes the system call that a message to a thread needs. Not inlined, so that handlers that send stay small
+    /// enough to be inlined.
+    #[cold]
+    #[inline(never)]
+    fn wake_itself(&self) {
+        self.shared.wake();
     }
 
     /// Writes the thread's counters to `stats`.

@@ -62,10 +62,13 @@ impl<T> Eventual<T> {
     /// spinning has paid recently. On an ordinary thread, blocks the thread.
     #[inline(always)] // see park_running()
     pub fn wait(&self) -> &T {
-        match self.cell.get().or_else(|| self.spin_for_value()) {
-            Some(value) => value,
-            None => self.cell.wait(),
+        if let Some(value) = self.cell.get() {
+            return value;
         }
+        if let Some(value) = self.spin_for_value() {
+            return value;
+        }
+        self.cell.wait()
     }
 
     /// Waits for the value for at most `timeout`, and returns a reference to it; `None` on a time-out.

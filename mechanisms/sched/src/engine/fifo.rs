@@ -97,25 +97,19 @@ impl<T: Copy + Debug> Fifo<T> {
         Err(EnqueueError { packet, reason })
     }
 
-    /// Queues a packet of a flow that does not exist, if it can be created from the template.
+    /// Queues a packet whose flow does not exist, if the flow can be created from the template; refuses a packet whose
+    /// length is not within its flow's range.
     #[cold]
     #[inline(never)]
-    fn enqueue_in_new_flow(&mut self, now_ns: u64, packet: Packet<T>) -> EnqueueResult<T> {
+    fn enqueue_irregular(&mut self, now_ns: u64, packet: Packet<T>) -> EnqueueResult<T> {
+        if self.flows.get(packet.flow as usize).is_some_and(|flow| flow.length_max_bytes != 0) {
+            let reason = if packet.length_bytes == 0 { Refusal::Empty } else { Refusal::TooLong };
+            return self.refuse(packet, reason);
+        }
         match make_flows(self, self.template, packet.flow) {
             Ok(()) => self.enqueue(now_ns, packet),
             Err(reason) => self.refuse(packet, reason),
         }
-    }
-
-    /// Refuses a packet whose length is not within its flow's range, or whose flow was removed.
-    #[cold]
-    #[inline(never)]
-    fn enqueue_bad_length(&mut self, now_ns: u64, packet: Packet<T>) -> EnqueueResult<T> {
-        if self.flows[packet.flow as usize].length_max_bytes == 0 {
-            return self.enqueue_in_new_flow(now_ns, packet);
-        }
-        let reason = if packet.length_bytes == 0 { Refusal::Empty } else { Refusal::TooLong };
-        self.refuse(packet, reason)
     }
 
     /// Enlarges the circular buffer, to have spare slots, as dropped packets leave empty ones.
@@ -263,12 +257,10 @@ impl<T: Copy + Debug> Scheduler<T> for Fifo<T> {
 
     #[inline(always)]
     fn enqueue(&mut self, now_ns: u64, packet: Packet<T>) -> EnqueueResult<T> {
-        let Some(flow) = self.flows.get(packet.flow as usize) else {
-            return self.enqueue_in_new_flow(now_ns, packet);
-        };
-        if packet.length_bytes.wrapping_sub(1) >= flow.length_max_bytes {
-            return self.enqueue_bad_length(now_ns, packet);
-        }
+        let flow = self.flows.get(packet.flow as usize);
+        // The maximum is 0 if the flow was removed.
+        let flow = flow.filter(|flow| packet.length_bytes.wrapping_sub(1) < flow.length_max_bytes);
+        let Some(flow) = flow else { return self.enqueue_irregular(now_ns, packet) };
         let mut accepted = EnqueueOutcome::Queued;
         if flow.count >= flow.packets_max {
             if !flow.drops_head {
