@@ -10,21 +10,22 @@ const LOCAL_LIMIT: u32 = 1 << 28;
 /// Largest valid value of `machines_max`.
 const MACHINES_LIMIT: u32 = 1 << 16;
 
-/// Policy for messages of other threads to a full inbox: refuse them, block their senders, or drop the oldest.
+/// Policy for a message of another thread to a full inbox. It refuses the message, blocks the
+/// sender, or drops old messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WhenFull {
     /// Returns the message to its sender at once.
     #[default]
     Refuse,
     /// Blocks the sender until the inbox has space, the machine is closed, or `wait_ns_max` has
-    /// passed; in the last two cases the message is returned to the sender. A sender on the
+    /// passed. In the last two cases the message is returned to the sender. A sender on the
     /// machine's own thread is refused at once, as it would wait for itself. Two machines that
     /// block on each other's full inboxes both wait until `wait_ns_max` has passed.
     Block {
         /// Maximum wait, in ns; `u64::MAX` waits for ever.
         wait_ns_max: u64,
     },
-    /// Drops the oldest message in the inbox to make space for the new one, and counts it in
+    /// Drops the oldest message in the inbox to make space for the new one. Counts it in
     /// [`Stats::dropped`](crate::Stats::dropped).
     ///
     /// The machine takes messages out of the inbox in batches of at most 64, so that not each message takes the lock;
@@ -58,15 +59,17 @@ pub enum ParkOn {
     Descriptor,
 }
 
-/// Condition under which a sender notifies the machine's thread by a system call: if it sleeps, or always.
+/// Condition under which a sender notifies the machine's thread by a system call. It does so if the
+/// thread sleeps, or always.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WakeWhen {
     /// Makes the system call only if the thread sleeps.
     #[default]
     Asleep,
-    /// Makes the system call, a write to the thread's eventfd, for each message not sent by `send_quiet`, even if the
-    /// thread is awake. The classic event machines do this; for measuring the difference. The thread sleeps in epoll
-    /// from the start, whatever [`ParkOn`] says.
+    /// Makes the system call, a write to the thread's eventfd, even if the thread is awake. It is
+    /// made for each message not sent by `send_quiet`. The classic event machines do this; for
+    /// measuring the difference. The thread sleeps in epoll from the start, whatever [`ParkOn`]
+    /// says.
     EachMessage,
 }
 
@@ -81,9 +84,9 @@ pub struct ThreadConfig {
     pub wake_when: WakeWhen,
     /// Maximum number of ready descriptors fetched from the kernel in one round. Default 64, at most 1024.
     pub descriptors_per_round_max: u32,
-    /// Timer slack of the thread in ns, by which the kernel may end a sleep late to save wake-ups. Set when the thread
-    /// first runs; 0 leaves the thread's slack unchanged (50,000 by default on Linux). Default 0. Timers are never
-    /// early.
+    /// Timer slack of the thread in ns: a sleep may end this much late, which saves wake-ups. Set
+    /// when the thread first runs; 0 leaves the thread's slack unchanged (50,000 by default on
+    /// Linux). Default 0. Timers are never early.
     pub timer_slack_ns: u32,
     /// Maximum number of machines in a group. Default 1024, at most 65,536. Ignored for a single machine.
     pub machines_max: u32,

@@ -22,10 +22,12 @@ pub enum MachineError {
     /// The configuration is not valid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The memory for the machine's inbox, or for the group's queue of ready machines, could not be allocated.
+    /// Memory could not be allocated for the machine's inbox, or for the group's queue of ready
+    /// machines.
     #[error(transparent)]
     Inbox(#[from] handover_ring::CapacityError),
-    /// A system call to open a descriptor failed; most often with EMFILE: too many open files (`ulimit -n`).
+    /// A system call to open a descriptor failed. Most often with EMFILE: too many open files
+    /// (`ulimit -n`).
     #[error("cannot create the machine or group: {call} failed: {errno}")]
     SystemCall {
         /// Name of the system call.
@@ -80,7 +82,8 @@ impl<M> fmt::Debug for SendError<M> {
     }
 }
 
-/// Error of waiting for a reply that will not come: its [`Reply`](crate::Reply) was dropped, or it was received already.
+/// Error of waiting for a reply that will not come. Its [`Reply`](crate::Reply) was dropped, or it
+/// was received already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no reply will come: the request was dropped without one, or it was received already")]
 pub struct NoReplyError;
@@ -121,8 +124,8 @@ impl<M> fmt::Debug for TimersFull<M> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WatchError {
-    /// A system call failed: EPERM means that the descriptor cannot be polled (a regular file), EEXIST that it is
-    /// watched already, EMFILE that the process has too many open files.
+    /// A system call failed. EPERM means that the descriptor cannot be polled (a regular file),
+    /// EEXIST that it is watched already, EMFILE that the process has too many open files.
     #[error("cannot watch the descriptor: {call} failed: {errno}")]
     SystemCall {
         /// Name of the system call.
@@ -153,7 +156,8 @@ pub enum RunError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SignalError {
-    /// A system call failed: EINVAL means that a number is no signal, EMFILE that the process has too many open files.
+    /// A system call failed. EINVAL means that a number is no signal, EMFILE that the process has
+    /// too many open files.
     #[error("cannot receive signals: {call} failed: {errno}")]
     SystemCall {
         /// Name of the system call.
@@ -171,8 +175,8 @@ pub enum SignalError {
 pub struct SpawnError<M> {
     /// Machine or group that should have run, unchanged.
     pub machine: Box<M>,
-    /// Error of starting the thread, most often EAGAIN, for a limit on threads (`ulimit -u`, a cgroup's pids.max) or on
-    /// memory (`ulimit -v`).
+    /// Error of starting the thread. Most often EAGAIN, for a limit on threads (`ulimit -u`, a
+    /// cgroup's pids.max) or on memory (`ulimit -v`).
     pub error: std::io::Error,
 }
 

@@ -7,8 +7,9 @@ pub struct Interest {
     pub read: bool,
     /// `true` to wait until there is space to write.
     pub write: bool,
-    /// `true` for edge-triggered: one message for each change of readiness, and none for data that the handler leaves
-    /// unread. `false` for level-triggered: a message in each round in which the descriptor is ready.
+    /// `true` for edge-triggered: one message for each change of readiness. Data that the handler
+    /// leaves unread cause no further message. `false` for level-triggered: a message in each round
+    /// in which the descriptor is ready.
     pub edge: bool,
 }
 
@@ -31,7 +32,7 @@ impl Interest {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub struct Ready {
-    /// `true` if a read will not block; it may return the end of the stream or an error.
+    /// `true` if a read will not block. The read may return the end of the stream or an error.
     pub readable: bool,
     /// `true` if a write will not block; it may return an error.
     pub writable: bool,
@@ -60,7 +61,7 @@ impl WatchId {
     }
 }
 
-/// Reason why the run of a machine or group has stopped: a request, a signal or a panic.
+/// Reason why the run of a machine or group has stopped. It is a request, a signal or a panic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EndReason {
@@ -73,7 +74,7 @@ pub enum EndReason {
     Panicked(String),
 }
 
-/// Result of one round of a machine or group: the work done, and the reason to end, if any.
+/// Result of one round of a machine or group. It has the work done, and the reason to end, if any.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RoundResult {

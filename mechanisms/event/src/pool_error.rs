@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// Error of putting a value into a pool in which every slot is in use; contains the value.
+/// Error of putting a value into a pool in which every slot is in use. Contains the value.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("every slot of the pool is in use: drop values, or raise the pool's maximum")]
 pub struct PoolFull<T>(pub T);

@@ -24,7 +24,8 @@ pub(crate) fn record_enqueued<T>(to: &T) {
     site!("probes", Enqueued, "event.enqueued", stage::address(to));
 }
 
-/// Records that a message was put into the local queue of the machine `to`, by the thread that runs it.
+/// Records that a message was put into the local queue of the machine `to`. The thread that runs
+/// the machine put it there.
 #[inline(always)]
 pub(crate) fn record_enqueued_here<T>(to: &T) {
     site!("probes-hot", Enqueued, "event.enqueued", stage::address(to));
@@ -42,14 +43,15 @@ pub(crate) fn record_woken() {
     site!("probes", Woken, "event.woken");
 }
 
-/// Records that the handler of the machine `at` is about to be called with a message of the inbox, a timer or a
-/// descriptor.
+/// Records that the handler of the machine `at` is about to be called. The message comes from the
+/// inbox, a timer or a descriptor.
 #[inline(always)]
 pub(crate) fn record_dispatched<T>(at: &T) {
     site!("probes", Dispatched, "event.dispatched", stage::address(at));
 }
 
-/// Records that the handler of the machine `at` is about to be called with a message of the local queue.
+/// Records that the handler of the machine `at` is about to be called. The message comes from the
+/// local queue.
 #[inline(always)]
 pub(crate) fn record_dispatched_here<T>(at: &T) {
     site!("probes-hot", Dispatched, "event.dispatched", stage::address(at));
@@ -149,8 +151,8 @@ mod tests {
         assert_eq!(sender.join().expect("the other thread panicked"), [Enqueued]);
     }
 
-    /// Sends one message to a sleeping receiver, by a topic if `posts` is `true`; returns the stages of the sender,
-    /// the stages of the receiver, and the receiver's counters.
+    /// Sends one message to a sleeping receiver, by a topic if `posts` is `true`. Returns the
+    /// stages of the sender, the stages of the receiver, and the receiver's counters.
     fn sent_to_a_sleeper(posts: bool) -> (Vec<Stage>, Vec<Stage>, Stats) {
         let spin = handover_notify::Config::never_spin();
         let thread = ThreadConfig { spin, ..ThreadConfig::default() };

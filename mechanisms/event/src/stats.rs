@@ -25,14 +25,15 @@ pub struct Stats {
     pub panicked: u64,
     /// Number of expired timers passed to the handler.
     pub timers: u64,
-    /// Number of periods of periodic timers that were skipped because they had passed before the timer's expiry was
+    /// Number of skipped periods of periodic timers. They had passed before the timer's expiry was
     /// handled; see [`Context::every_counted`](crate::Context::every_counted).
     pub timers_missed: u64,
     /// Number of readiness events of descriptors passed to the handler.
     pub descriptors: u64,
     /// Number of times that the machine's thread went to sleep.
     pub parks: u64,
-    /// Number of the thread's sleeps that a sender interrupted; the others ended at a deadline or by a descriptor.
+    /// Number of the thread's sleeps that a sender interrupted. The others ended at a deadline or
+    /// by a descriptor.
     pub wakeups: u64,
     /// Number of the thread's waits that ended while it was spinning.
     pub spins: u64,

@@ -26,8 +26,8 @@ pub enum Stealing {
     /// fibers that hold thread-bound data.
     #[default]
     Off,
-    /// A fiber that has not started may be stolen by another worker that serves its pool, unless
-    /// [`Builder::worker`](crate::Builder::worker) names the worker on which it starts.
+    /// Another worker that serves a fiber's pool may steal the fiber before it starts. It may not
+    /// if [`Builder::worker`](crate::Builder::worker) names the worker on which the fiber starts.
     UnstartedFibers,
 }
 

@@ -52,7 +52,8 @@ impl Backoff {
         Self { next_hints_count: 1 }
     }
 
-    /// Pauses for twice as many spin hints as the last time; after a pause of 64, yields the CPU instead.
+    /// Pauses for twice as long as the last time, from 1 up to 64 spin hints. Later calls yield the
+    /// CPU instead.
     ///
     /// # Blocking
     /// About 10 ns to 3 µs of spinning, or one `sched_yield`.
@@ -70,7 +71,7 @@ impl Backoff {
         self.next_hints_count *= 2;
     }
 
-    /// Returns `true` if the next wait yields the CPU, so that the caller may rather do other work.
+    /// Returns `true` if the next wait yields the CPU. The caller may prefer to do other work.
     #[inline]
     #[must_use]
     pub const fn is_yielding(&self) -> bool {

@@ -11,7 +11,7 @@ pub(crate) fn record_taken<W>(word: &W) {
     stage!("probes", "lock.taken", address(word));
 }
 
-/// Records that an attempt failed because another thread acquired the lock after the caller had read it as free.
+/// Records a failed attempt: another thread acquired the lock after the caller had read it as free.
 #[inline(always)]
 pub(crate) fn record_lost<W>(word: &W) {
     stage!("probes", "lock.lost", address(word));

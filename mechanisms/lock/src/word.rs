@@ -112,7 +112,8 @@ impl RawTryLock {
         self.locked.store(false, Ordering::Release);
     }
 
-    /// Returns `true` if the lock was held when read; unless the caller holds the lock, this may have changed since.
+    /// Returns `true` if the lock was held when read. This may have changed since, unless the
+    /// caller holds the lock.
     ///
     /// Relaxed: it orders nothing, so do not read guarded data because of it.
     #[inline]

@@ -27,8 +27,8 @@ pub struct Config {
     /// This is only a bound. Below it, a receiver spins for twice the cost of a sleep on this machine, which it
     /// measures (1 to 20 µs), and only while spinning pays. Lower it where CPU time matters more than latency.
     pub spin_ns_max: u32,
-    /// Maximum number of consecutive waits that sleep without spinning, after which one wait spins to find out if
-    /// spinning pays again. Default 64.
+    /// Maximum number of consecutive waits that sleep without spinning. The next wait spins, to
+    /// find out if spinning pays again. Default 64.
     ///
     /// If no notification comes soon, one wait in `quiet_waits_max + 1` spins without success. A
     /// greater value wastes less, a smaller one detects sooner that notifications come sooner.

@@ -24,21 +24,22 @@ const WAKE_NS_MIN: u64 = 100;
 const WAKE_NS_MAX: u64 = 1_000_000;
 /// Maximum duration of a spin, as a multiple of the mean cost of a sleep.
 const SPIN_PER_WAKE_MAX: u64 = 2;
-/// Maximum ratio of a measured cost of a sleep to the mean so far; a greater cost is reduced to it. On a busy machine
-/// the woken thread has waited for others too.
+/// Maximum ratio of a sleep's measured cost to the mean so far. A greater cost is reduced to it. On
+/// a busy machine the woken thread has waited for others too.
 const WAKE_GROWTH_MAX: u64 = 2;
 /// Weight of a new measurement in a running mean, as a shift: `1 / 2^MEAN_SHIFT`.
 const MEAN_SHIFT: u32 = 3;
-/// Ratio of the maximum number of polls of the next spin to the mean number in successful spins.
+/// Ratio of the next spin's maximum number of polls to the mean number in successful spins.
 const POLLS_HEADROOM: u32 = 4;
 /// Ratio of [`SpinPolicy::limit_spins`] to the minimum of [`SpinPolicy::budget_spins`].
 const BUDGET_MIN_DIVISOR: u32 = 16;
 /// Maximum number of consecutive failed spins after which the next wait still spins.
 const MISSES_ALLOWED: u32 = 1;
-/// Maximum number of polls of a spin, so small that neither [`POLLS_HEADROOM`] nor the scale of the mean can overflow.
+/// Maximum number of polls of a spin. It is so small that neither [`POLLS_HEADROOM`] nor the scale
+/// of the mean can overflow.
 const SPIN_POLLS_MAX: u64 = (u32::MAX >> (MEAN_SHIFT + 2)) as u64;
 
-/// Decision on how to wait for the next notification: to spin and then sleep, or to sleep at once.
+/// Decision on how to wait for the next notification: spin and then sleep, or sleep at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WaitPlan {
     /// Poll up to `spins_max` times, then sleep.
@@ -52,7 +53,7 @@ pub enum WaitPlan {
     ParkQuiet,
 }
 
-/// Numbers of a receiver's waits since its creation, by the way in which they completed, and related counts.
+/// Numbers of a receiver's waits since its creation, by how they completed, and related counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
@@ -68,15 +69,16 @@ pub struct Stats {
     pub timed_out: u64,
     /// Number of polls in all spins, successful or not.
     pub spins: u64,
-    /// Number of waits that did not spin because the last notification came from the receiver's CPU, or because none
-    /// had come yet and the receiver may run on one CPU only.
+    /// Number of waits that did not spin because the sender probably shares the receiver's CPU. The
+    /// last notification came from this CPU, or none had come yet and the receiver may run on one
+    /// CPU only.
     pub unspun_shared_cpu: u64,
-    /// Running mean of the cost of a sleep in ns, from the sender's wake until the receiver runs. 5000, a guess,
-    /// until a sender on another CPU has woken the receiver.
+    /// Running mean of the cost of a sleep in ns. It counts from the sender's wake until the
+    /// receiver runs. It is 5000, a guess, until a sender on another CPU has woken the receiver.
     pub wake_ns: u64,
 }
 
-/// Policy that decides how long a receiver spins before it sleeps, by the results of its earlier waits.
+/// Policy that decides from earlier waits how long a receiver spins before it sleeps.
 ///
 /// Public for receivers that others build on [`StateWord`](crate::StateWord): call
 /// [`plan_wait`](Self::plan_wait) before a wait that found nothing, and report its end by
@@ -99,7 +101,8 @@ pub struct SpinPolicy {
     config: Config,
     /// Duration of one poll in ps, with the pause before it.
     poll_ps: u64,
-    /// Running mean of the cost of a sleep in ns, from the sender's wake until the receiver runs.
+    /// Running mean of the cost of a sleep in ns. It counts from the sender's wake until the
+    /// receiver runs.
     wake_ns: u64,
     /// Present maximum duration of a spin in ns.
     limit_ns: u64,
@@ -170,9 +173,10 @@ impl SpinPolicy {
         self.budget_spins = (mean_polls * POLLS_HEADROOM).clamp(budget_min, self.limit_spins);
     }
 
-    /// Records that the wait slept, and that the notification came `after_ns` after the end of the spin or, without a
-    /// spin, after the start of the sleep. `wake_ns` is the time from the sender's wake until the receiver ran;
-    /// `None` if unknown or not the cost of a wake, as when both shared a CPU.
+    /// Records that the wait slept. The notification came `after_ns` after the end of the spin or,
+    /// without a spin, after the start of the sleep. `wake_ns` is the time from the sender's wake
+    /// until the receiver ran; `None` if unknown or not the cost of a wake, as when both shared a
+    /// CPU.
     pub fn record_woken(&mut self, after_ns: u64, wake_ns: Option<u64>) {
         if let Some(wake_ns) = wake_ns {
             let wake_ns = wake_ns.min(self.wake_ns * WAKE_GROWTH_MAX);
@@ -203,7 +207,8 @@ impl SpinPolicy {
         self.wake_ns
     }
 
-    /// Records that the wait's spin, if it had one, failed; after several failures, the next waits do not spin.
+    /// Records that the wait's spin, if it had one, failed. After several failures, the next waits
+    /// do not spin.
     fn record_missed(&mut self) {
         if !self.is_spinning {
             return;

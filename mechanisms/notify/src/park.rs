@@ -43,7 +43,7 @@ pub enum SleepObject {
     Elsewhere = 2,
 }
 
-/// Atomic word that says if a receiver which waits for work in a queue is awake or asleep.
+/// Atomic word that says if a receiver waiting for work is awake or asleep.
 ///
 /// This is the bare protocol, without system calls and time; [`Unparker`](crate::Unparker) and
 /// [`Parker`](crate::Parker) add both. All zeroes are a fresh word: the receiver is awake.
@@ -63,9 +63,10 @@ impl ParkWord {
         }
     }
 
-    /// Returns the object on which the receiver sleeps, and marks the receiver as woken; `None` if it is awake. Called
-    /// by a sender *after* it has published its work. On `Some`, the caller must wake the receiver, as no other sender
-    /// will; only then `cpu` is called.
+    /// Marks a sleeping receiver as woken, and returns the object on which it sleeps. Returns
+    /// `None` if the receiver is awake. Called by a sender *after* it has published its work. On
+    /// `Some`, the caller must wake the receiver, as no other sender will; only then `cpu` is
+    /// called.
     ///
     /// # Cost
     /// A fence and a load of a line that no thread writes while the receiver is awake.
@@ -80,8 +81,8 @@ impl ParkWord {
         self.mark_woken(seen, cpu())
     }
 
-    /// Marks the receiver as woken from the CPU `cpu`, and returns the object on which it sleeps; `None` if the word
-    /// is not `seen` any more.
+    /// Marks the receiver as woken from the CPU `cpu`, and returns the object on which it sleeps.
+    /// Returns `None` if the word is not `seen` any more.
     #[cold]
     fn mark_woken(&self, seen: u32, cpu: SenderCpu) -> Option<SleepObject> {
         let cpu = cpu.filter(|&cpu| cpu <= CPU_MAX).map_or(0, |cpu| cpu + 1);
@@ -105,9 +106,9 @@ impl ParkWord {
         fence(Ordering::SeqCst);
     }
 
-    /// Withdraws the declaration of a sleep; returns the CPU of the sender that has woken the receiver or is about to,
-    /// `None` if there is no such sender. Called by the receiver once it is awake, for whatever reason. A late wake
-    /// has no effect.
+    /// Withdraws the declaration of a sleep; returns the CPU of the sender that wakes the receiver.
+    /// This sender has woken it or is about to. Returns `None` if there is no such sender. Called
+    /// by the receiver once it is awake, for whatever reason. A late wake has no effect.
     #[inline]
     pub fn withdraw_sleep(&self) -> Option<SenderCpu> {
         // Acquire: pairs with the Release in mark_woken().
@@ -115,8 +116,8 @@ impl ParkWord {
         (was & STATE_MASK == STATE_WOKEN).then(|| (was >> CPU_SHIFT).checked_sub(1))
     }
 
-    /// Returns `true` if the receiver had declared itself asleep and no sender had woken it when
-    /// the word was read; it may have changed since.
+    /// Returns `true` if the receiver was asleep when the word was read. No sender had woken it by
+    /// then. This may have changed since.
     #[must_use]
     pub fn is_asleep(&self) -> bool {
         // Relaxed: a hint.

@@ -40,8 +40,8 @@ pub(crate) fn record_spun(polls_count: u32) {
     stage!("probes", "notify.spun", polls_count);
 }
 
-/// Records that a sender has ended a sleep, which began at `sleep_start_ns`, and that the receiver has consumed the
-/// notification.
+/// Records that a sender has ended a sleep that began at `sleep_start_ns`. The receiver has
+/// consumed the notification.
 #[inline(always)]
 pub(crate) fn record_slept(sleep_start_ns: u64) {
     stage!("probes", "notify.slept", sleep_start_ns);

@@ -73,8 +73,8 @@ impl StateWord {
         }
     }
 
-    /// Makes a notification pending; returns `true` if the receiver has declared itself asleep, and this caller must
-    /// wake it, as no other sender will. Called by a sender.
+    /// Makes a notification pending. Returns `true` if the receiver has declared itself asleep:
+    /// this caller must wake it, as no other sender will. Called by a sender.
     ///
     /// # Cost
     /// One exchange.
@@ -155,8 +155,8 @@ impl StateWord {
         &self.word
     }
 
-    /// Withdraws the declaration of a sleep; returns `false` if it is too late: a notification is pending, and its
-    /// sender has woken the receiver or will. Called by the receiver.
+    /// Withdraws the declaration of a sleep. Returns `false` if it is too late: a notification is
+    /// pending, and its sender has woken the receiver or will. Called by the receiver.
     #[inline]
     #[must_use = "false: a notification is pending"]
     pub fn withdraw_sleep(&self) -> bool {
@@ -165,7 +165,7 @@ impl StateWord {
     }
 }
 
-/// Returns `true` if `word` says that a notification is pending, as any value does except the two
+/// Returns `true` if a notification is pending in `word`. Every value means this, except the two
 /// that the receiver writes.
 #[inline]
 fn is_pending(word: u32) -> bool {

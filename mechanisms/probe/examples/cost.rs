@@ -181,7 +181,8 @@ fn measure_stream_cost(title: &str, path: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Prints the number of lost events of a stream with ten million events a second: a pair every 200 ns.
+/// Prints the number of lost events of a stream with ten million events a second. It records a pair
+/// of events every 200 ns.
 fn measure_stream_losses(path: &Path) -> Result<(), Box<dyn Error>> {
     let pause = clock::ticks_from_ns(200);
     let begin = clock::ticks();

@@ -10,7 +10,8 @@ pub enum Backend {
     ProcMem,
     /// One byte of code is written, after `mprotect` has made it writable.
     Mprotect,
-    /// A flag in memory is written: under Miri, on processors other than x86-64, or with the feature `flags`.
+    /// The program writes a flag in memory. This is so under Miri, on processors other than x86-64,
+    /// or with the feature `flags`.
     Flag,
 }
 

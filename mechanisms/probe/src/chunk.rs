@@ -19,12 +19,13 @@ use crate::lane::{CODE_BITS, DrainedEvent, event_words_count};
 /// Maximum size in bytes of an event that is encoded as four varints.
 const VARINT_EVENT_BYTES_MAX: usize = 10 + 3 + 10 + 10;
 const PACKED_BYTES: usize = 4;
-/// Number of bits of each half of a packed event: one half is the time, the other the code.
+/// Number of bits of each half of a packed event. One half is the time, the other the code.
 const HALF_BITS: u32 = 16;
 const CODE_MASK: u64 = (1 << CODE_BITS) - 1;
 const HEADER_BYTES: usize = SEGMENT_BYTES as usize;
 
-/// Position of a chunk of events in a trace: the thread, and the number of its earlier events.
+/// Position of a chunk of events in a trace. It has the chunk's thread, and the number of events
+/// before it.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ChunkPosition {
     /// Number of the lane (a thread's ring) from which the events were read.
@@ -90,8 +91,9 @@ impl Chunk {
         true
     }
 
-    /// Appends the events of a block or of its end; returns `false`, without a change, if the caller must start the
-    /// next chunk. The events' times are relative to `base_ticks`, and zeroes may follow the events.
+    /// Appends the events of a block or of its end. Returns `false`, without a change, if the
+    /// caller must start the next chunk. The events' times are relative to `base_ticks`, and zeroes
+    /// may follow the events.
     pub fn push_block(&mut self, base_ticks: u64, words: &[u64]) -> bool {
         if self.is_packed || self.events_count == 0 {
             let is_first = self.events_count == 0;
@@ -143,7 +145,8 @@ impl Chunk {
         }
     }
 
-    /// Appends a block's events in packed form; returns `false`, without a change, if an event cannot be packed.
+    /// Appends a block's events in packed form. Returns `false`, without a change, if an event
+    /// cannot be packed.
     #[inline]
     fn pack(&mut self, base_ticks: u64, words: &[u64]) -> bool {
         let count = words.iter().rposition(|word| *word != 0).map_or(0, |last| last + 1);
@@ -208,7 +211,8 @@ impl Chunk {
     }
 }
 
-/// Encodes a number below 2^14 as a varint of one or two bytes; returns the varint and its length in bytes.
+/// Encodes a number below 2^14 as a varint of one or two bytes. Returns the varint and its length
+/// in bytes.
 #[inline]
 fn short_varint(number: u64) -> (u32, u32) {
     let (low, high) = ((number & 0x7f) as u32, (number >> 7) as u32);

@@ -52,7 +52,7 @@ pub fn create_trace_file(path: &Path, page: &[u8]) -> io::Result<File> {
     ))
 }
 
-/// Maximum number of attempts to create a file that other processes create and remove at the same time.
+/// Maximum number of attempts to create a file while other processes create and remove it.
 const ATTEMPTS_MAX: u32 = 100;
 
 /// Returns options for opening a trace without following a symbolic link, or blocking on a FIFO.
@@ -63,7 +63,8 @@ fn trace_open_options() -> OpenOptions {
     options
 }
 
-/// Returns an error if `path` exists and is neither a trace nor an empty file, so that it must not be replaced.
+/// Returns an error if `path` must not be replaced. It then exists, and is neither a trace nor an
+/// empty file.
 fn replace_refusal(path: &Path) -> Option<io::Error> {
     let refused = |why| Some(io::Error::new(io::ErrorKind::InvalidInput, why));
     match std::fs::symlink_metadata(path) {
@@ -108,7 +109,8 @@ pub fn is_trace(path: &Path) -> bool {
     read.is_ok() && magic == format::MAGIC.to_le_bytes()
 }
 
-/// Creates a file that replaces the trace `old` at `path`; returns `None` if `old` is no longer at `path`.
+/// Creates a file that replaces the trace `old` at `path`. Returns `None` if `old` is no longer at
+/// `path`.
 fn replace(old: &File, path: &Path, page: &[u8]) -> io::Result<Option<File>> {
     // While this process holds the lock, no other replaces the file.
     if !lock_file(old) || is_being_recorded(old) {
@@ -204,7 +206,8 @@ pub fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     joined.into()
 }
 
-/// Allocates disk blocks for a part of a file, so that access to its mapping cannot fail for lack of them.
+/// Allocates disk blocks for a part of a file. Without them, access to a mapping of the part could
+/// fail on a full disk.
 pub(crate) fn reserve_bytes(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
     match rustix::fs::fallocate(file, FallocateFlags::empty(), offset, bytes) {
         Ok(()) => Ok(()),

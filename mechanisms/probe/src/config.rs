@@ -9,8 +9,8 @@ use std::time::Duration;
 /// Policy of a recording: keep only each thread's newest events, or write all events to a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Policy {
-    /// Only each thread's newest events are recorded, in memory of a fixed size, as the rings are
-    /// the trace file.
+    /// Only each thread's newest events are recorded, in memory of a fixed size. The rings are the
+    /// trace file.
     Last,
     /// All events are recorded. A thread of this crate writes the rings' events to the file. Events
     /// are lost, and counted, if this thread is too slow.
@@ -43,8 +43,8 @@ const THREADS_MAX: u64 = 1 << 16;
 const WAIT_MS_MAX: u64 = 3_600_000;
 
 impl Config {
-    /// Returns a configuration that records each thread's newest events into the trace `path`: 1
-    /// MiB a thread, about 130,000 events.
+    /// Returns a configuration that records each thread's newest events into the trace `path`.
+    /// Rings of 1 MiB a thread hold about 130,000 events.
     ///
     /// Events reach the file by stores to mapped memory. On a disk, the kernel's write-back can delay a thread now and
     /// then; in `/dev/shm` nothing does.
@@ -60,8 +60,8 @@ impl Config {
         }
     }
 
-    /// Returns a configuration that records all events into the trace `path`, through rings of 4
-    /// MiB a thread. At ten million events a second, enough for 50 ms in which the writing thread
+    /// Returns a configuration that records all events into the trace `path`. Each thread has a
+    /// ring of 4 MiB: at ten million events a second, enough for 50 ms in which the writing thread
     /// does not run.
     #[must_use]
     pub fn stream(path: impl Into<PathBuf>) -> Self {
@@ -82,16 +82,17 @@ impl Config {
         Self { threads_max, ..self }
     }
 
-    /// Sets the path of the file with the rings of a stream, which exists while the stream is recorded. The default is
-    /// a file in `/dev/shm`, or in the trace's folder if `/dev/shm` does not exist or is not writable.
+    /// Sets the path of the file that holds the rings of a stream. The file exists while the stream
+    /// is recorded. The default is a file in `/dev/shm`, or in the trace's folder if `/dev/shm`
+    /// does not exist or is not writable.
     #[must_use]
     pub fn rings_path(self, path: impl Into<PathBuf>) -> Self {
         Self { rings_path: Some(path.into()), ..self }
     }
 
-    /// Sets the maximum time for which a thread waits for space in its ring before an event is lost. It is zero by
-    /// default, and an hour at most. For [`Policy::Stream`]: a program that may be slowed down then loses nothing,
-    /// however fast it is.
+    /// Sets the maximum time that a thread waits for space in its ring. It is zero by default, and
+    /// an hour at most. For [`Policy::Stream`]: a program that may be slowed down then loses
+    /// nothing, however fast it is.
     ///
     /// After an unsuccessful wait (if the disk hangs, for example), the thread's events are lost
     /// without waiting until there is space again.

@@ -15,8 +15,9 @@ pub const FILE_VARIABLE: &str = "HANDOVER_TRACE_FILE";
 pub const POLICY_VARIABLE: &str = "HANDOVER_TRACE_POLICY";
 /// Environment variable with the size of each thread's ring in bytes.
 pub const RING_VARIABLE: &str = "HANDOVER_TRACE_RING";
-/// Environment variable with the maximum time, in milliseconds, for which a thread waits rather
-/// than lose an event of a stream. The default is 0: the thread does not wait.
+/// Environment variable with the maximum time, in ms, that a thread waits for space in its ring. It
+/// applies to streams. After this time the event is lost. The default is 0: the thread does not
+/// wait.
 pub const WAIT_VARIABLE: &str = "HANDOVER_TRACE_WAIT";
 
 const FILE_DEFAULT: &str = "handover.%p.trace";
@@ -49,8 +50,8 @@ fn parse_config_variables(read: impl Fn(&str) -> Option<String>) -> Result<Confi
     Ok(build_config(&file, policy, ring_bytes).wait_max(wait.unwrap_or_default()))
 }
 
-/// Creates a recording's configuration, with the default ring size if `ring_bytes` is `None`; `%p` in `file` becomes
-/// the process ID.
+/// Creates a recording's configuration; `%p` in `file` becomes the process ID. The ring size is the
+/// default if `ring_bytes` is `None`.
 pub(crate) fn build_config(file: &str, policy: Policy, ring_bytes: Option<u64>) -> Config {
     let path = PathBuf::from(file.replace("%p", &std::process::id().to_string()));
     let config = match policy {

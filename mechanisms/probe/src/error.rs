@@ -72,7 +72,7 @@ pub enum ReadError {
     /// The file does not start with the magic number of a trace.
     #[error("this is not a trace: the file does not begin with a trace header")]
     NotATrace,
-    /// The file starts with the magic number of a trace, but its first page is incomplete or damaged.
+    /// The file starts like a trace, but its first page is incomplete or damaged.
     #[error("cannot read the trace: its first page is damaged or incomplete")]
     DamagedHeader,
 }
@@ -118,13 +118,15 @@ pub enum OtherProcessError {
         /// ID of the process.
         pid: u32,
     },
-    /// The trace's path is relative, has more than one line, or is too long for the 1,024 bytes of the whole request.
+    /// The trace's path cannot be sent. It is relative, has more than one line, or is too long. The
+    /// whole request has 1,024 bytes.
     #[error("trace path {path}: must be an absolute path, on one line, of at most about 900 bytes")]
     Path {
         /// Path of the trace as passed by the caller.
         path: PathBuf,
     },
-    /// The process's memory could not be read or written, because the process has exited or has unmapped the memory.
+    /// The process's memory could not be read or written. The process has exited, or has unmapped
+    /// the memory.
     #[error("cannot access the memory of process {pid}: has it exited?")]
     Memory {
         /// ID of the process.

@@ -91,7 +91,8 @@ impl RingsFile {
         Ok(memory)
     }
 
-    /// Writes the description of a thread into its lane's header, with a flag if new events overwrite old ones.
+    /// Writes the description of a thread into its lane's header. The header's flag says if new
+    /// events overwrite old ones.
     pub(crate) fn write_lane_thread(
         &self,
         entry: &ThreadEntry,
@@ -116,7 +117,7 @@ pub(crate) fn thread_segment(entry: &ThreadEntry) -> Vec<u8> {
     )
 }
 
-/// Encodes a thread's numbers, such as its ID and counts of events, as the words of its segment's header.
+/// Encodes a thread's numbers, such as its ID, as words for its segment's header.
 fn thread_words(entry: &ThreadEntry) -> [u64; 8] {
     let (recorded, lost) = entry.lane.recorded_and_lost_counts();
     let mut words = [0; 8];
@@ -153,7 +154,8 @@ pub(crate) fn rings_path(config: &Config, session: u64) -> PathBuf {
     with_suffix(config.path(), "rings")
 }
 
-/// Removes the ring files that killed processes left, except those with the last events of a trace that still exists.
+/// Removes the ring files that killed processes left. Files with the last events of an existing
+/// trace stay.
 pub(crate) fn remove_stale_rings() {
     for entry in std::fs::read_dir(RINGS_FOLDER).into_iter().flatten().flatten() {
         let is_rings = entry.file_name().to_string_lossy().starts_with(RINGS_PREFIX);

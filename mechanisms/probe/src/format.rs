@@ -53,7 +53,8 @@ pub struct TraceHeader {
     pub end: ClockAnchor,
     /// State of the recording: one of the constants `STATE_*`.
     pub state: u64,
-    /// Error number (errno) if recording has failed; 0 if it has not, or the error was not the operating system's.
+    /// Error number (errno) if recording has failed, otherwise 0. It is also 0 if the error was not
+    /// the operating system's.
     pub errno: u64,
     /// Number of lost events of all threads; complete once the recording is finished.
     pub lost: u64,
@@ -145,7 +146,8 @@ impl TraceHeader {
     }
 }
 
-/// Copies `text`, truncated at a character boundary if too long, into a field that was filled with zeroes.
+/// Copies `text` into a field that was filled with zeroes. A text that is too long is cut at a
+/// character boundary.
 fn write_padded_text(to: &mut [u8], text: &str) {
     let mut end = text.len().min(to.len() - 1);
     while !text.is_char_boundary(end) {
@@ -170,7 +172,8 @@ pub struct SegmentHeader {
     pub words: [u64; 8],
 }
 
-/// Decodes a word of a table of functions into the index of the module and the address in its file; `None` if empty.
+/// Decodes a word of a table of functions. Returns the index of the module, and the function's
+/// address in the module's file. Returns `None` if the word is empty.
 #[must_use]
 pub fn decode_function_word(word: u64) -> Option<(u64, u64)> {
     use functions::{MODULE_SHIFT, PRESENT_FLAG};
@@ -213,7 +216,8 @@ impl Module {
         Some(Self { index, bias, start, end, build_id: build_id.to_vec(), path })
     }
 
-    /// Returns a name for a function without a symbol: the name of the module's file, and the function's offset.
+    /// Returns a name for a function without a symbol: the module's file name and the function's
+    /// offset.
     #[must_use]
     pub fn unnamed_function(&self, offset: u64) -> String {
         let name = self.path.rsplit('/').next().unwrap_or_default();
@@ -340,8 +344,8 @@ pub fn write_varint(out: &mut [u8], mut at: usize, mut number: u64) -> usize {
     at + 1
 }
 
-/// Parses a varint; returns the number and the bytes after the varint, or `None` if the varint is
-/// incomplete or too long.
+/// Parses a varint; returns the number and the bytes after the varint. Returns `None` if the varint
+/// is incomplete or too long.
 #[inline]
 pub fn parse_varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let mut number = 0u64;

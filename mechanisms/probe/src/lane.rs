@@ -25,7 +25,8 @@ use handover_base::sync::Arc;
 use handover_base::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 use std::cell::Cell;
 
-/// Number of words in a block of events, including its header; fewer under loom and under Miri, which map no files.
+/// Number of words in a block of events, including its header. Blocks are smaller under loom and
+/// under Miri, which map no files.
 pub const BLOCK_WORDS: u64 = if cfg!(handover_loom) {
     6
 } else if cfg!(miri) {
@@ -51,7 +52,8 @@ pub fn event_words_count(event: u64) -> u64 {
     }
 }
 
-/// Memory of a lane: a power of two of words, addressed by positions modulo the number of words.
+/// Memory of a lane, addressed by positions modulo the number of words. The number of words is a
+/// power of two.
 pub trait LaneWords {
     /// Returns the number of words.
     fn count(&self) -> u64;
@@ -77,7 +79,7 @@ const LANE_FAILED: u8 = 1;
 /// State of a lane whose recording has ended.
 const LANE_CLOSED: u8 = 2;
 
-/// Policy for a full ring: overwrite the oldest events, lose the new event, or let the writer wait.
+/// Policy for a full ring: overwrite the oldest events, lose the new event, or wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WhenFull {
     /// The oldest block is overwritten; no thread reads such a lane while it is written.
@@ -88,11 +90,13 @@ pub enum WhenFull {
     Wait,
 }
 
-/// Ring buffer of one thread's events, shared by its writer and the thread that drains and closes the lane.
+/// Ring buffer of one thread's events. The writer shares it with the thread that drains and closes
+/// it.
 #[derive(Debug)]
 pub struct Lane<W> {
     words: W,
-    /// Position up to which the writer may write without checking for space; zero makes it check at the next event.
+    /// Position up to which the writer may write without a check for space. Zero forces a check at
+    /// the next event.
     limit: AtomicU64,
     /// Number of blocks whose events were read and whose memory may be reused.
     drained_blocks: AtomicU64,
@@ -194,7 +198,8 @@ impl<W: LaneWords> Lane<W> {
     }
 }
 
-/// Result of writing an event: stored, lost, not stored yet for lack of space, or refused by a closed lane.
+/// Result of writing an event. It was recorded, lost, not recorded yet for lack of space, or
+/// refused by a closed lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteResult {
     /// The event was stored in the ring.
@@ -288,7 +293,8 @@ impl<W: LaneWords> Writer<W> {
         }
     }
 
-    /// Reserves `count` words; returns the position of the first word, and the time in ticks since the block's base.
+    /// Reserves `count` words. Returns the position of the first word, and the ticks since the
+    /// block's base time.
     #[inline(always)]
     fn reserve(&self, now_ticks: u64, count: u64) -> Result<(u64, u64), WriteResult> {
         let at = self.position.get();
@@ -323,8 +329,8 @@ impl<W: LaneWords> Writer<W> {
         Ok((at, now_ticks.wrapping_sub(self.base_ticks.get())))
     }
 
-    /// Starts the next block with the base time `now_ticks`; an error if no block is free, or the lane is closed or
-    /// failed.
+    /// Starts the next block with the base time `now_ticks`. Fails if no block is free, or the lane
+    /// is closed or failed.
     fn start_block(&self, now_ticks: u64) -> Result<(), WriteResult> {
         let lane = &*self.lane;
         match lane.state.load(Ordering::Relaxed) {
@@ -367,8 +373,8 @@ impl<W: LaneWords> Writer<W> {
         Ok(())
     }
 
-    /// Returns `false` if the next event would return [`WriteResult::Full`]; `true` if there is space, or the lane is
-    /// closed or failed.
+    /// Returns `false` if the next event would return [`WriteResult::Full`]. Returns `true` if
+    /// there is space, or the lane is closed or failed.
     pub fn has_space(&self) -> bool {
         let lane = &*self.lane;
         // Acquire: pairs with Release in Drainer::release(), as in start_block().
@@ -424,7 +430,8 @@ pub struct DrainedEvent {
 pub struct Drainer {
     /// Number of the current block, from 0.
     block: u64,
-    /// Position of the next event; below the block's first event if the block's header is not read yet.
+    /// Position of the next event. It is below the block's first event until the block's header is
+    /// read.
     position: u64,
     /// Base time of the current block.
     base_ticks: u64,
@@ -460,9 +467,9 @@ impl Drainer {
         }
     }
 
-    /// Copies the unread events of the current block; returns them and its base time, or `None` while the block is
-    /// incomplete. Words after the last event are zero. The events stay unread until
-    /// [`skip_block`](Drainer::skip_block).
+    /// Copies the unread events of the current block; returns them and the block's base time.
+    /// Returns `None` while the block is incomplete. Words after the last event are zero. The
+    /// events stay unread until [`skip_block`](Drainer::skip_block).
     #[inline]
     pub fn copy_block_rest<'a, W: LaneWords>(
         &mut self,
@@ -488,7 +495,8 @@ impl Drainer {
         self.position = self.block * BLOCK_WORDS;
     }
 
-    /// Reads the header of the current block if it is not read yet; returns `false` if the writer has not started it.
+    /// Reads the header of the current block if it is not read yet. Returns `false` if the writer
+    /// has not started the block.
     #[inline]
     fn read_block_header<W: LaneWords>(&mut self, words: &W) -> bool {
         let start = self.block * BLOCK_WORDS;

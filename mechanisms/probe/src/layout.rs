@@ -47,18 +47,19 @@ pub mod header {
     pub const MAGIC_FIELD: usize = 0;
     pub const KIND_FIELD: usize = 1;
     pub const SESSION_FIELD: usize = 2;
-    /// Index of the word with the process ID in its lower half and the parent's in its upper half.
+    /// Index of the word with the process ID (lower half) and the parent's process ID (upper half).
     pub const PIDS_FIELD: usize = 3;
     pub const IS_TSC_FIELD: usize = 4;
     pub const TICKS_HZ_FIELD: usize = 5;
-    /// Index of the clock readings at the start of the recording: ticks, CLOCK_MONOTONIC and CLOCK_REALTIME, a word
-    /// each.
+    /// Index of the first of the three clock readings at the recording's start: ticks,
+    /// CLOCK_MONOTONIC and CLOCK_REALTIME.
     pub const BEGIN_FIELD: usize = 6;
     pub const BOOT_FIELD: usize = 9;
     pub const RING_WORDS_FIELD: usize = 11;
     /// Index of the checksum of all words before it. The words after it change during the recording.
     pub const CHECKSUM_FIELD: usize = 15;
-    /// Index of the clock readings at the end of the recording: ticks, CLOCK_MONOTONIC and CLOCK_REALTIME, a word each.
+    /// Index of the first of the three clock readings at the recording's end: ticks,
+    /// CLOCK_MONOTONIC and CLOCK_REALTIME.
     pub const END_FIELD: usize = 16;
     pub const STATE_FIELD: usize = 19;
     pub const ERRNO_FIELD: usize = 20;
@@ -66,7 +67,8 @@ pub mod header {
     pub const REFUSED_FIELD: usize = 22;
     pub const OVERWRITTEN_FIELD: usize = 23;
     pub const WORDS_COUNT: usize = 24;
-    /// Index of the flag that the process draining the rings sets to stop the recording of lanes, events and names.
+    /// Index of the flag that stops the recording of lanes, events and names. The process that
+    /// drains the rings sets it.
     pub const CLOSED_FIELD: usize = 24;
     /// Byte offset of the program's path in the header.
     pub const PROGRAM_PATH_OFFSET_BYTES: usize = 512;
@@ -88,7 +90,7 @@ pub mod chunk {
     pub const PAYLOAD_BYTES_FIELD: usize = 7;
 }
 
-/// Indices of the fields of a thread and of a lane, in the words of its segment's header. A lane's
+/// Indices of a thread's and a lane's fields among the words of the segment's header. A lane's
 /// counts change all the time, and are words of its page (`PAGE_*`) after the segment's header.
 pub mod thread {
     pub const LANE_FIELD: usize = 0;
@@ -125,8 +127,8 @@ pub mod functions {
 
 /// Size of a block of events in bytes.
 pub const BLOCK_BYTES: u64 = 4096;
-/// Number of words of a block's header: block number, base time, and the numbers of events recorded
-/// and lost before the block.
+/// Number of words of a block's header. They are the block's number, its base time, and the numbers
+/// of events recorded and lost before it.
 pub const BLOCK_HEADER_WORDS: u64 = 4;
 /// Number of bits of an event below its time: the site number and the form.
 pub const CODE_BITS: u32 = 20;

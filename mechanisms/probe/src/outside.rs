@@ -31,7 +31,8 @@ use std::path::Path;
 const SECTION: &str = "handover_probes";
 /// Size in bytes of an entry of the section: two 32-bit relative addresses.
 const ENTRY_BYTES: usize = 8;
-/// Maximum size in bytes of the section of sites; a larger section belongs to other software and is skipped.
+/// Maximum size, in bytes, of the section of sites. A larger section belongs to other software and
+/// is skipped.
 const SECTION_BYTES_MAX: u64 = 1 << 28;
 /// Opcode of a site that is off: `test eax, imm32`.
 const OPCODE_OFF: u8 = 0xa9;
@@ -222,8 +223,8 @@ fn attach_error(pid: u32, source: io::Error) -> OtherProcessError {
     }
 }
 
-/// Returns the section of sites in a file that the process has mapped; `None` if there is none. The `path` is below the
-/// process's root folder.
+/// Returns the section of sites in a file that the process has mapped. Returns `None` if there is
+/// none. The `path` is below the process's root folder.
 fn section_of(folder: &str, path: &str) -> Option<elf::ElfSection> {
     let seen = format!("{folder}/root{path}");
     // `exe` still leads to a program whose file was replaced or removed.

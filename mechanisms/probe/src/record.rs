@@ -75,7 +75,7 @@ fn record_event(write: impl Fn(&Writer<LaneMemory>, u64) -> WriteResult) {
     }
 }
 
-/// Waits for space in the ring and records the event, or counts the event as lost on a time-out.
+/// Waits for space in the ring and records the event. On a time-out, counts the event as lost.
 #[cold]
 #[inline(never)]
 fn wait_and_record(write: impl Fn(&Writer<LaneMemory>) -> WriteResult) {
@@ -86,8 +86,8 @@ fn wait_and_record(write: impl Fn(&Writer<LaneMemory>) -> WriteResult) {
     }
 }
 
-/// Creates a writer for the thread, unless it has one for the current recording, and records the
-/// event. The site has its number by the time that recording::attach_thread() returns.
+/// Records the event. First creates a writer for the thread if it has none for the current
+/// recording. The site has its number by the time that recording::attach_thread() returns.
 #[cold]
 #[inline(never)]
 fn attach_and_record(write: impl Fn(&Writer<LaneMemory>, u64) -> WriteResult) {

@@ -37,7 +37,8 @@ struct Control {
     pending_config: Option<Config>,
     /// Suffix that this process, if it was forked, appends to its parent's file names; else empty.
     suffix: String,
-    /// `true` once the process's exit handlers run, after which no recording may start, as it would never be finished.
+    /// `true` once the process's exit handlers run. No recording may start then, because it would
+    /// never be finished.
     is_ending: bool,
 }
 
@@ -47,12 +48,13 @@ static CONTROL: Mutex<Control> = Mutex::new(Control {
     suffix: String::new(),
     is_ending: false,
 });
-/// `true` while there is a recording; read for events without a lane, for which no lock can be
-/// acquired. While a recording starts or ends, such an event may be counted as unrecorded.
+/// `true` while there is a recording. Read for events without a lane, which must not acquire a
+/// lock. While a recording starts or ends, such an event may be counted as unrecorded.
 static IS_RECORDING: AtomicBool = AtomicBool::new(false);
 /// `true` once the clock is calibrated; a thread calibrates it while it holds `CONTROL`.
 static IS_CALIBRATED: AtomicBool = AtomicBool::new(false);
-/// Maximum time, in ns, that a thread waits for space in its ring, as configured for the latest recording.
+/// Maximum time, in ns, that a thread waits for space in its ring. It is that of the latest
+/// recording.
 static WAIT_NS: AtomicU64 = AtomicU64::new(0);
 /// Time that a waiting thread sleeps between two checks for space in its ring.
 const WAIT_STEP: Duration = Duration::from_micros(20);
@@ -126,8 +128,9 @@ impl Drop for Recording {
     }
 }
 
-/// Creates the calling thread's ring before its first event; returns `false` if there is no recording or no free ring.
-/// At the first event it would take some milliseconds for 4 MiB.
+/// Creates the calling thread's ring before its first event. Returns `false` if there is no
+/// recording or no free ring. The creation at the first event would take some milliseconds for 4
+/// MiB.
 pub fn prepare() -> bool {
     let is_open = |writer: &Writer<LaneMemory>| !writer.lane().is_closed();
     if current::with_writer(is_open).unwrap_or(false) {
@@ -200,8 +203,8 @@ fn finish_recording(session: &Session) {
     session.finish_files();
 }
 
-/// Creates a writer for the calling thread; returns the time, in ticks, before its creation, or `None` if there is no
-/// writer. The event is then counted as missing.
+/// Creates a writer for the calling thread; returns the time, in ticks, before its creation.
+/// Returns `None` if the thread gets no writer. The event is then counted as missing.
 #[cold]
 pub(crate) fn attach_thread() -> Option<u64> {
     if current::is_writer_busy() {
@@ -241,7 +244,8 @@ pub(crate) fn attach_thread() -> Option<u64> {
     is_attached.then_some(now)
 }
 
-/// Creates and installs a writer of `session` for the calling thread; returns `false` if there is no free ring.
+/// Creates and installs a writer of `session` for the calling thread. Returns `false` if there is
+/// no free ring.
 fn install_writer_for(session: &Session) -> bool {
     // A signal handler may have made one since.
     if current::with_writer(|writer| !writer.lane().is_closed()).unwrap_or(false) {
@@ -264,8 +268,8 @@ fn install_writer_for(session: &Session) -> bool {
     }
 }
 
-/// Waits until the calling thread's ring has space or is closed; returns `false` after the maximum wait, or if waiting
-/// is not allowed.
+/// Waits until the calling thread's ring has space or is closed. Returns `false` after the maximum
+/// wait, or if the thread must not wait.
 #[cold]
 pub(crate) fn wait_for_space() -> bool {
     if current::thread_phase() != ThreadPhase::InProgram {
@@ -328,7 +332,8 @@ fn start_pending(control: &mut Control) {
     }
 }
 
-/// Counts an event of a thread without a lane as lost or, if there is no recording, as unrecorded.
+/// Counts the event of a thread without a lane as lost. Without a recording, counts it as
+/// unrecorded.
 pub(crate) fn count_lost() {
     let counter =
         if IS_RECORDING.load(Ordering::Relaxed) { &LOST_WITHOUT_LANE } else { &UNRECORDED };
@@ -345,7 +350,8 @@ pub(crate) fn set_pending_config(config: Config) {
     lock(&CONTROL).pending_config = Some(config);
 }
 
-/// Adds to the file of rings the sites without patched code that have registered since the last call.
+/// Adds new sites to the file of rings. These are sites without patched code that have registered
+/// since the last call.
 pub(crate) fn write_new_sites() {
     if current::thread_phase() != ThreadPhase::InProgram {
         return; // it is listed with the next site that registers
@@ -365,7 +371,8 @@ fn on_thread_exit(writer: Writer<LaneMemory>) {
     session.end_thread(&lane, end_ticks);
 }
 
-/// Locks that the forking thread holds during a fork, so that no other thread holds them in the child.
+/// Locks that the forking thread holds during a fork. They keep other threads from holding these
+/// locks in the child.
 struct ForkLocks {
     control: MutexGuard<'static, Control>,
     _registry: registry::RegistryLock,
@@ -398,8 +405,8 @@ extern "C" fn after_fork_in_parent() {
     let _ = FORK_LOCKS.try_with(|slot| slot.take());
 }
 
-/// Prepares the child of a fork to start a separate recording at its first event, with file names
-/// derived from the parent's.
+/// Prepares the child of a fork to start a recording of its own at its first event. Its file names
+/// are derived from the parent's.
 extern "C" fn after_fork_in_child() {
     current::leak_writer();
     let held = FORK_LOCKS.try_with(|slot| slot.take());

@@ -18,7 +18,8 @@ struct Registry {
     sites: Vec<&'static SiteData>,
     /// Addresses of the instructions of each site.
     addresses: Vec<Vec<usize>>,
-    /// Patterns that were switched on (`true`) or off, in order, for sites without patched code that register later.
+    /// Patterns that were switched on (`true`) or off, in order. They also apply to sites without
+    /// patched code that register later.
     switched_patterns: Vec<(String, bool)>,
     /// Method by which sites were last switched; `None` if none was.
     backend: Option<Backend>,
@@ -99,7 +100,8 @@ impl Registry {
         self.sites.len() - 1
     }
 
-    /// Switches sites on or off, those that register later too; returns the number of registered sites that match.
+    /// Switches sites on or off, including sites that register later. Returns the number of
+    /// registered sites that match.
     fn switch(&mut self, pattern: &str, on: bool) -> Result<usize, SwitchError> {
         self.switched_patterns.retain(|(switched, _)| switched != pattern);
         self.switched_patterns.push((pattern.to_owned(), on));
@@ -133,8 +135,8 @@ impl Registry {
     }
 }
 
-/// Returns all registered probe sites, which are all sites compiled into this object or, without
-/// patched code, the sites that have run.
+/// Returns all registered probe sites. With patched code, these are all sites compiled into this
+/// object; otherwise, the sites that have run.
 ///
 /// # Cost
 /// A copy of all names.
@@ -182,7 +184,8 @@ pub fn disable(pattern: &str) -> Result<usize, SwitchError> {
     lock().registry.switch(pattern, false)
 }
 
-/// Returns the method by which sites were last switched on or off; before that, the method that will be tried first.
+/// Returns the method that last switched sites on or off. Before the first switch, returns the
+/// method that will be tried first.
 #[must_use]
 pub fn backend() -> Backend {
     let _inside = current::enter_crate();
@@ -203,8 +206,8 @@ pub(crate) fn register_instructions(instructions: Vec<section::SiteInstruction>)
     }
 }
 
-/// Registers a site without patched code, unless it is registered, and returns `true` if the site
-/// is on. This thread must not hold the registry's lock.
+/// Registers a site without patched code, unless it is registered. Returns `true` if the site is
+/// on. This thread must not hold the registry's lock.
 pub(crate) fn register(meta: &'static SiteData) -> bool {
     let mut locked = lock();
     let registry = &mut *locked.registry;

@@ -16,8 +16,9 @@ const READ_RETRY_DELAY: Duration = Duration::from_micros(50);
 /// `true` once the request was discarded.
 static IS_DISCARDED: AtomicBool = AtomicBool::new(false);
 
-/// Returns the configuration of a recording that another process has written into this process's memory; `None` if
-/// there is none. It has a line each for the file, the policy, the ring's size, the wait, and the checksum of these.
+/// Returns the configuration of a recording that another process has written into this process's
+/// memory. Returns `None` if there is none. The configuration has a line each for the file, the
+/// policy, the ring's size, the wait, and the checksum of these.
 pub(crate) fn requested_config() -> Option<Config> {
     if IS_DISCARDED.load(Ordering::Relaxed) {
         return None;
@@ -35,7 +36,8 @@ pub(crate) fn requested_config() -> Option<Config> {
     None
 }
 
-/// Returns `lines` with a line of their checksum at the end, as the text may be read while it is written.
+/// Returns `lines` followed by a line with their checksum. A reader needs it because the text may
+/// be incomplete when read.
 pub(crate) fn with_checksum(lines: &str) -> String {
     format!("{lines}{:016x}\n", checksum(lines.as_bytes()))
 }

@@ -177,7 +177,7 @@ impl Session {
         }
     }
 
-    /// Returns the number of recorded events and the number of lost events, both of all threads, including exited ones.
+    /// Returns the numbers of recorded and of lost events of all threads, including exited ones.
     fn totals(&self, threads: &ThreadTable) -> (u64, u64) {
         let recorded: u64 =
             threads.entries.iter().map(|entry| entry.lane.ring_and_recorded_counts().1).sum();
@@ -192,7 +192,8 @@ impl Session {
         lock(&self.threads).entries.clone()
     }
 
-    /// Records that all events of thread `index` are in the stream, so that another thread may reuse its ring.
+    /// Records that all events of thread `index` are in the stream. Another thread may then reuse
+    /// its ring.
     pub(crate) fn mark_streamed(&self, index: u64) {
         let mut threads = lock(&self.threads);
         if let Some(entry) = threads.entries.iter_mut().find(|entry| entry.index == index) {

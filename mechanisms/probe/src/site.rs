@@ -20,7 +20,8 @@ pub(crate) const STATE_ON: u8 = 2;
 pub const KIND_MARK: u8 = 0;
 /// Kind of a site of `span!`.
 pub const KIND_SPAN: u8 = 1;
-/// Kind of the entry, in the section of sites, into whose text another process writes a recording's configuration.
+/// Kind of the entry in the section of sites into which another process writes a recording's
+/// configuration.
 pub(crate) const KIND_CONTROL: u8 = 255;
 
 /// Kind of a probe site: the events that it records.
@@ -29,7 +30,7 @@ pub(crate) const KIND_CONTROL: u8 = 255;
 pub enum SiteKind {
     /// The site records one event, as `probe!` does.
     Mark,
-    /// The site records an event at the start of a span and another at its end, as `span!` and `#[probed]` do.
+    /// The site records the start and the end of a span, as `span!` and `#[probed]` do.
     Span,
 }
 
@@ -246,8 +247,8 @@ pub struct Site {
     pub is_on: bool,
 }
 
-/// Type of the values that a site can record: integers, `bool` and `char`, stored as 64 bits (negative numbers in two's
-/// complement).
+/// Type of the values that a site can record: integers, `bool` and `char`. They are stored as 64
+/// bits, negative numbers in two's complement.
 pub trait Value: Copy {
     /// Converts the value to the word that is recorded.
     fn to_word(self) -> u64;

@@ -24,8 +24,9 @@ const PERIOD: Duration = Duration::from_millis(4);
 /// Interval between two drains of the rings while there are many events. Events written a millisecond ago are still in
 /// the caches, and most of the ring is free for times in which this thread does not run.
 const PERIOD_BUSY: Duration = Duration::from_millis(1);
-/// Minimum number of a thread's blocks to drain at a time, so that a chunk's header is small relative to its events.
-/// Undrained events are not lost if the process is killed: the ring outlives it.
+/// Minimum number of a thread's blocks to drain at a time. With fewer, a chunk's header is large
+/// relative to its events. Undrained events are not lost if the process is killed: the ring
+/// outlives it.
 const BLOCKS_WORTHWHILE: u64 = 16;
 /// Number of events at which a chunk is written. So few events, their chunk and the written bytes stay in a core's
 /// caches.
@@ -181,7 +182,8 @@ impl DrainLoop {
         claim::unlock_file(&self.file.file);
     }
 
-    /// Writes the events of rings with many unread blocks, or of all rings; returns `true` if it wrote any.
+    /// Writes the events of rings with many unread blocks, or of all rings. Returns `true` if it
+    /// wrote any.
     fn drain(&mut self, should_drain_all: bool) -> io::Result<bool> {
         let mut has_written = false;
         self.update_sources();

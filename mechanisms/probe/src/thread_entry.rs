@@ -7,7 +7,8 @@ use handover_base::sync::Arc;
 /// Recorded thread: its name, times, and lane.
 #[derive(Debug, Clone)]
 pub(crate) struct ThreadEntry {
-    /// Number of the thread in its recording, from 0, in the order in which threads were assigned lanes.
+    /// Number of the thread in its recording. Threads are numbered from 0 as they are assigned
+    /// lanes.
     pub index: u64,
     pub tid: u64,
     pub name: String,

@@ -65,7 +65,7 @@ fn main() {
     other.join().expect("the server thread panicked");
 }
 
-/// Sends a million items to another thread with one push each; returns the time per item in ns.
+/// Sends a million items to another thread with one push each. Returns the time per item in ns.
 fn time_single_pushes(push: impl Fn(&mut spsc::Producer<u64>, u64) -> bool) -> f64 {
     let (mut producer, mut consumer) = spsc::ring(1024).expect("1024 slots are allowed");
     let other = thread::spawn(move || {
@@ -89,7 +89,8 @@ fn time_single_pushes(push: impl Fn(&mut spsc::Producer<u64>, u64) -> bool) -> f
     start.elapsed().as_secs_f64() * 1e9 / ITEMS_COUNT as f64
 }
 
-/// Sends a million items to another thread in batches of 64 at both ends; returns the time per item in ns.
+/// Sends a million items to another thread in batches of 64 at both ends. Returns the time per item
+/// in ns.
 fn time_batches() -> f64 {
     let (mut producer, mut consumer) = spsc::ring(1024).expect("1024 slots are allowed");
     let other = thread::spawn(move || {

@@ -121,8 +121,8 @@ impl<T: Send, Q: Queue> Sender<T, Q> {
         pushed
     }
 
-    /// Tries to send `value`, and registers the task's waker if the ring is full; takes `value` once the result is
-    /// ready.
+    /// Tries to send `value`, and registers the task's waker if the ring is full. Takes `value`
+    /// once the result is ready.
     fn poll_send(
         &mut self,
         value: &mut Option<T>,
@@ -143,7 +143,8 @@ impl<T: Send, Q: Queue> Sender<T, Q> {
         result
     }
 
-    /// Ends the wait of a sender that needs no slot any more; if it was woken, wakes the next sender instead.
+    /// Ends the wait of a sender that needs no slot any more. If the sender was woken, wakes the
+    /// next one instead.
     fn stop_waiting(&self, registration: &mut Registration) {
         let senders = &self.side.0.senders;
         if !senders.unregister(registration) {
@@ -151,7 +152,8 @@ impl<T: Send, Q: Queue> Sender<T, Q> {
         }
     }
 
-    /// Tries to send the value in `value`; puts it back, and returns `Pending`, if the ring is full.
+    /// Tries to send the value in `value`. Puts it back, and returns `Pending`, if the ring is
+    /// full.
     fn try_send_from(&mut self, value: &mut Option<T>) -> Poll<Result<(), ClosedError<T>>> {
         let taken = value.take().expect("a future is not polled after it has completed");
         match self.try_send(taken) {
@@ -164,7 +166,8 @@ impl<T: Send, Q: Queue> Sender<T, Q> {
         }
     }
 
-    /// Returns the number of values in the channel when read; the other side may have changed it since.
+    /// Returns the number of values in the channel when read. The other side may have changed it
+    /// since.
     pub fn len(&self) -> usize {
         self.producer.len()
     }
@@ -235,8 +238,8 @@ impl<T: Send, Q: Queue> Receiver<T, Q> {
         Some(value)
     }
 
-    /// Polls for a value, `None` if the channel is closed and empty; used by hand-written futures and streams. The task
-    /// of the last call that returned `Pending` is woken.
+    /// Polls for a value; returns `None` if the channel is closed and empty. For hand-written
+    /// futures and streams. The task of the last call that returned `Pending` is woken.
     pub fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<Option<T>> {
         let mut result = self.receive_or_finish();
         if result.is_pending() {
@@ -250,7 +253,8 @@ impl<T: Send, Q: Queue> Receiver<T, Q> {
         result
     }
 
-    /// Receives a value; returns `Ready(None)` if the channel is finished, and `Pending` if a value may still come.
+    /// Receives a value. Returns `Ready(None)` if the channel is finished, and `Pending` if a value
+    /// may still come.
     fn receive_or_finish(&mut self) -> Poll<Option<T>> {
         match self.try_receive() {
             None if !self.consumer.is_finished() => Poll::Pending,

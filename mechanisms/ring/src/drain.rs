@@ -18,8 +18,9 @@ pub trait DrainSource {
 /// Number of values that a drain reads before it releases their slots to the producers.
 const VALUES_PER_RELEASE: u64 = 32;
 
-/// Iterator that pops the values that are ready in a ring, and ends when there are no more. Values that it has not
-/// returned stay in the ring. It releases slots to producers after every 32 values, and when it is dropped.
+/// Iterator that pops the values that are ready in a ring. It ends when there are no more. Values
+/// that it has not returned stay in the ring. It releases slots to producers after every 32 values,
+/// and when it is dropped.
 #[derive(Debug)]
 pub struct Drain<'a, C: DrainSource>(&'a mut C);
 

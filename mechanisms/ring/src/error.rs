@@ -63,8 +63,8 @@ impl<T> fmt::Debug for PushError<T> {
     }
 }
 
-/// Error of sending a value through a channel whose ring was closed, or whose receiver was dropped; contains the
-/// value.
+/// Error of sending a value through a channel that is closed. The ring was closed, or the receiver
+/// was dropped. Contains the value.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("cannot send: the channel was closed, or its receiver was dropped")]
 pub struct ClosedError<T>(pub T);
@@ -81,7 +81,8 @@ impl<T> fmt::Debug for ClosedError<T> {
 #[error("no value arrived in time")]
 pub struct TimeoutError;
 
-/// Error of requesting a chunk of a ring: too few slots or values are available, or the ring is closed.
+/// Error of requesting a chunk of a ring. Too few slots or values are available, or the ring is
+/// closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChunkError {
@@ -126,7 +127,8 @@ impl<Q> fmt::Debug for SendError<Q> {
     }
 }
 
-/// Error of receiving a reply from a mailbox whose server was dropped, so that the request will not be answered.
+/// Error of receiving a reply from a mailbox: the server was dropped. The request will not be
+/// answered.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ReceiveError<Q> {
     /// The server of the mailbox was dropped before it received the request; contains the request.

@@ -79,7 +79,8 @@ pub mod mpmc {
     pub use crate::raw::mpmc::{Consumer, Producer, ring};
 }
 
-/// Mailbox in one cache line, through which one thread sends another a request at a time and gets the reply.
+/// Mailbox in one cache line, through which one thread sends another a request and gets the reply.
+/// There is one request at a time.
 ///
 /// # The algorithm
 /// One word stores which side owns the line. The caller writes the request and hands the line over, the server writes

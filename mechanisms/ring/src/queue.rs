@@ -30,7 +30,8 @@ pub trait Push<T> {
     fn push(&mut self, value: T) -> Result<(), PushError<T>>;
     /// Pushes values until the queue is full or closed; returns the number of values pushed.
     fn push_batch(&mut self, values: &mut impl ExactSizeIterator<Item = T>) -> usize;
-    /// Returns the number of values in the queue when read; the other end may have changed it since.
+    /// Returns the number of values in the queue when read. The other end may have changed it
+    /// since.
     fn len(&self) -> usize;
     /// Returns `true` if the queue is empty.
     fn is_empty(&self) -> bool {
@@ -54,7 +55,8 @@ pub trait Pop<T> {
     fn len(&self) -> usize;
     /// Returns `true` if no value is ready to be popped.
     fn is_empty(&self) -> bool;
-    /// Returns `true` if the queue is closed, so that every push fails; there may be values to pop.
+    /// Returns `true` if the queue is closed. Every push then fails, but there may be values to
+    /// pop.
     fn is_closed(&self) -> bool;
     /// Returns `true` if the queue is empty and no value can be pushed any more.
     fn is_finished(&self) -> bool;

@@ -82,6 +82,8 @@ struct MailboxCallerIsInvariant;
 /// ```
 struct MailboxServerIsInvariant;
 
+/// Check that the types above compile where no conversion is needed.
+///
 /// ```
 /// use handover_ring::{mailbox, mpmc, mpsc, spsc};
 /// fn keep_0(it: spsc::Producer<&'static str>) -> spsc::Producer<&'static str> {

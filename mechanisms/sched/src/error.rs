@@ -21,8 +21,8 @@ pub enum Refusal {
         "the packet is longer than the flow's length_max_bytes: split it, or raise length_max_bytes"
     )]
     TooLong,
-    /// The packet's flow does not exist and cannot be created, as the maximum number of flows or
-    /// sum of weights is reached.
+    /// The packet's flow does not exist and cannot be created. The maximum number of flows or sum
+    /// of weights is reached.
     #[error("cannot create the flow: the limit of flows or of the sum of weights is reached")]
     NoMoreFlows,
     /// The packet's length is zero.

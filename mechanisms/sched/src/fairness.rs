@@ -95,14 +95,15 @@ impl FairnessIndex {
         }
     }
 
-    /// Returns the maximum lag, in bytes, that any flow had at the moment when its queue became empty. The lag counts
-    /// from the moment when the flow became backlogged; this is the index of dummynet's tester.
+    /// Returns the maximum lag, in bytes, of any flow at the moment when its queue became empty.
+    /// The lag counts from the moment when the flow became backlogged; this is the index of
+    /// dummynet's tester.
     pub fn when_empty_bytes(&self) -> f64 {
         self.when_empty_bytes
     }
 
-    /// Returns the maximum increase, in bytes, in any flow's lag within one backlog, from any moment
-    /// to a later departure.
+    /// Returns the maximum increase, in bytes, of any flow's lag within one backlog. It counts from
+    /// any moment to a later departure.
     pub fn backlogged_bytes(&self) -> f64 {
         self.flows_backlogged_bytes().fold(0.0, f64::max)
     }

@@ -39,8 +39,8 @@ use std::time::Duration;
 
 /// Minimum of `late_max`: [`Wheel::shrink_late`] does not run while there are at most this many late timers.
 const LATE_MIN: usize = 128;
-/// Maximum number of entries that a rewind moves per late timer, which spreads the cost of moving them over these
-/// timers.
+/// Maximum number of entries that a rewind moves per late timer. The cost of moving them is spread
+/// over these timers.
 const AHEAD_PER_LATE: usize = 8;
 /// Number of sorted entries below which the wheel also opens the next slot, if that is due.
 const SORTED_ENTRIES_TARGET: usize = 96;
@@ -68,11 +68,13 @@ pub struct ExpiredTimer<T> {
     /// Number of further deadlines of a periodic timer that have passed and are not reported again. Always 0 for
     /// other timers.
     pub missed_count: u64,
-    /// Payload passed when the timer was started; for a periodic timer that continues, a clone of the payload.
+    /// Payload passed when the timer was started. For a periodic timer that continues, it is a
+    /// clone.
     pub payload: T,
 }
 
-/// Set of timers (timer wheel), each with a deadline and a payload that is returned when the timer expires.
+/// Set of timers (timer wheel). Each has a deadline and a payload, which is returned when the timer
+/// expires.
 ///
 /// Deadlines are in ns on any clock that does not go backwards, over the full range of `u64`.
 /// Timers expire in the order of their deadlines, to the nanosecond, and never early; those with
@@ -111,8 +113,8 @@ pub struct Wheel<T> {
     late_max: usize,
     /// Estimated number of entries that [`WheelLevels::rewind`] would move.
     ahead_count: usize,
-    /// Key of the timer started last, if its entry is still the newest of its slot or the last of the heap, else
-    /// [`NO_KEY`]. Cancelling this timer leaves no stale entry.
+    /// Key of the timer started last, or [`NO_KEY`]. It is set while the timer's entry is still the
+    /// newest of its slot or the last of the heap. Cancelling this timer leaves no stale entry.
     newest_key: u64,
     /// Slot of the newest timer's entry, or [`LATE_SLOT`].
     newest_slot: usize,
@@ -192,8 +194,8 @@ impl<T> Wheel<T> {
         Some(self.records.deadline_ns(self.records.find_index(id)?))
     }
 
-    /// Starts a timer that expires once, at `deadline_ns` or at the next [`pop_due`](Self::pop_due) if that time has
-    /// passed.
+    /// Starts a timer that expires once, at `deadline_ns`. If that time has passed, it expires at
+    /// the next [`pop_due`](Self::pop_due).
     ///
     /// # Errors
     /// [`WheelFull`] returns the payload if `timers_max` timers are running.
@@ -208,8 +210,8 @@ impl<T> Wheel<T> {
         Ok(id)
     }
 
-    /// Starts a timer that expires once, at the latest time that was passed to the wheel plus `after`, but at most
-    /// `u64::MAX`.
+    /// Starts a timer that expires once, `after` the latest time that was passed to the wheel. The
+    /// deadline is at most `u64::MAX`.
     ///
     /// The wheel reads no clock: if [`pop_due`](Self::pop_due) was called long ago, the timer expires earlier than
     /// `after` from now. Then add to the present time, and call [`start`](Self::start).
@@ -274,8 +276,8 @@ impl<T> Wheel<T> {
         Some(payload)
     }
 
-    /// Returns an iterator over the running timers, in no particular order, with the handle, the deadline in ns and the
-    /// payload of each.
+    /// Returns an iterator over the running timers, in no particular order. Each item is the
+    /// handle, the deadline in ns and the payload.
     ///
     /// # Cost
     /// An access to each record: as many as timers have run at once.
@@ -329,9 +331,9 @@ impl<T> Wheel<T> {
         true
     }
 
-    /// Changes the deadline of a running timer to the latest time that was passed to the wheel plus `after`; returns
-    /// `false` if the timer is not running. Otherwise like [`reschedule`](Self::reschedule); the deadline is at most
-    /// `u64::MAX`.
+    /// Changes the deadline of a running timer to `after` the latest time passed to the wheel.
+    /// Returns `false` if the timer is not running. Otherwise like
+    /// [`reschedule`](Self::reschedule); the deadline is at most `u64::MAX`.
     pub fn reschedule_after(&mut self, id: TimerId, after: Duration) -> bool {
         self.reschedule(id, self.now_ns.saturating_add(saturating_ns(after)))
     }
@@ -348,7 +350,8 @@ impl<T> Wheel<T> {
         self.find_earliest(u64::MAX).map(|top| top.entry.deadline_ns)
     }
 
-    /// Returns the time from `now_ns` to the earliest deadline, zero if that has passed; `None` if no timer is running.
+    /// Returns the time from `now_ns` to the earliest deadline, zero if it has passed. Returns
+    /// `None` if no timer is running.
     ///
     /// # Cost
     /// Like [`next_deadline_ns`](Self::next_deadline_ns).
@@ -357,7 +360,8 @@ impl<T> Wheel<T> {
         Some(Duration::from_nanos(deadline_ns.saturating_sub(now_ns)))
     }
 
-    /// Returns the earliest timer due at `now_ns`, and ends it unless it is periodic; `None` if no timer is due.
+    /// Returns the earliest timer due at `now_ns`, and ends it unless it is periodic. Returns
+    /// `None` if no timer is due.
     ///
     /// Call it until it returns `None`, or as often as is fair to other work on the thread. Timers may be started,
     /// cancelled and rescheduled in between; a timer started with a deadline that has passed is due at once.
@@ -400,7 +404,8 @@ impl<T> Wheel<T> {
         count
     }
 
-    /// Returns the expiry of the periodic timer of `entry`, the first of `container`, and starts the next period.
+    /// Returns the expiry of a periodic timer, and starts the timer's next period. `entry` is the
+    /// timer's entry and the first of `container`.
     #[cold]
     #[inline(never)]
     fn pop_periodic(
@@ -431,8 +436,8 @@ impl<T> Wheel<T> {
         Some(ExpiredTimer { id, deadline_ns, missed_count, payload })
     }
 
-    /// Returns the earliest entry that is neither stale nor postponed; `None` if there are no timers, or only timers in
-    /// slots that begin after `limit_ns`, which stay unopened.
+    /// Returns the earliest entry that is neither stale nor postponed. Returns `None` if there are
+    /// no timers, or only timers in slots that begin after `limit_ns`. These slots stay unopened.
     #[inline]
     fn find_earliest(&mut self, limit_ns: u64) -> Option<EarliestEntry> {
         loop {
@@ -457,7 +462,8 @@ impl<T> Wheel<T> {
         }
     }
 
-    /// Removes the first entry of `container`, which is stale or postponed; adds a new entry if it is postponed.
+    /// Removes the first entry of `container`, which is stale or postponed. Adds a new entry if it
+    /// is postponed.
     fn discard_or_add_again(&mut self, entry: TimerEntry, container: Container, state: EntryState) {
         self.remove_first(container);
         if state == EntryState::Postponed {
@@ -466,8 +472,9 @@ impl<T> Wheel<T> {
         }
     }
 
-    /// Moves the entries of the first slot to `sorted`, in order; returns `false` if that slot begins after `limit_ns`,
-    /// or there is none. Also moves those of further due slots while there are few entries.
+    /// Moves the entries of the first slot to `sorted`, in order. Returns `false` if the slot
+    /// begins after `limit_ns`, or there is none. Also moves those of further due slots while there
+    /// are few entries.
     #[inline(never)]
     fn open_due_slots(&mut self, limit_ns: u64) -> bool {
         let mut opened = false;
@@ -523,7 +530,7 @@ impl<T> Wheel<T> {
         self.add(entry);
     }
 
-    /// Adds an entry to its slot, or to the heap of late ones; returns the slot, or [`LATE_SLOT`].
+    /// Adds an entry to its slot, or to the heap of late ones. Returns the slot, or [`LATE_SLOT`].
     #[inline]
     fn add(&mut self, entry: TimerEntry) -> usize {
         if entry.deadline_ns >= self.levels.deadline_ns_min() {

@@ -79,7 +79,8 @@ fn run_client(address: SocketAddr, client: Option<TlsClientConfig>, depth: usize
     }
 }
 
-/// Runs an echo server with clients for `span`; returns its counters and the CPU time of its thread, in ns.
+/// Runs an echo server with clients for `span`. Returns its counters and the CPU time of its
+/// thread, in ns.
 fn measure(connections: usize, depth: usize, span: Duration, with_tls: bool) -> (Stats, u64) {
     let identity = Identity::generate(&["localhost"]).expect("valid name");
     let server = TlsServerConfig::new(&identity, ServerOptions::default()).expect("valid identity");

@@ -42,7 +42,7 @@ fn serve(transport: &str) -> Result<(), BoxedError> {
     Ok(())
 }
 
-/// Connects and waits for the echo of one message, so that the connection was used before it is idle.
+/// Connects and waits for the echo of one message. The connection was thus used before it is idle.
 fn connect(
     address: SocketAddr,
     client: Option<&TlsClientConfig>,

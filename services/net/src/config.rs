@@ -4,7 +4,8 @@ use crate::ConfigError;
 use crate::engine::ConnectionLimits;
 use handover_base::range;
 
-/// Policy for a new connection when the thread or process can open no more: let it wait, or reject it.
+/// Policy for a new connection when the thread or process can open no more. It waits, or it is
+/// rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FullConnectionsPolicy {
     /// The connection waits in the kernel's accept queue until another one closes.
@@ -32,42 +33,48 @@ pub struct Config {
     /// Maximum number of open connections of a thread. Default 1,048,576. Memory grows with the greatest number of
     /// connections that were open at once.
     pub connections_max: u32,
-    /// Maximum number of connections that a thread accepts from one peer address; it closes further ones at once. 0,
-    /// the default, is no limit.
+    /// Maximum number of connections that a thread accepts from one peer address. The thread closes
+    /// further ones at once. 0, the default, is no limit.
     pub connections_per_address_max: u32,
     /// Policy for new connections when the thread or process can open no more. Default:
     /// [`FullConnectionsPolicy::Wait`].
     pub when_full: FullConnectionsPolicy,
-    /// Size of the thread's read buffer, in bytes: the maximum of one read, after which other
+    /// Size of the thread's read buffer, in bytes. It is the maximum of one read, after which other
     /// connections are served. Default 65,536.
     pub read_bytes: u32,
-    /// Maximum number of bytes queued for sending on a connection; a connection that would exceed it is closed.
-    /// Default 1 MiB.
+    /// Maximum number of bytes queued for sending on a connection. A connection that would exceed
+    /// it is closed. Default 1 MiB.
     pub queued_bytes_max: u32,
-    /// High-water mark, in bytes: a connection with more bytes queued for sending is not read until its queue has
-    /// drained to `low_water_bytes`. Default 65,536.
+    /// High-water mark: maximum number of bytes queued for sending at which a connection is read.
+    /// Above it, the connection is not read until its queue has drained to `low_water_bytes`.
+    /// Default 65,536.
     pub high_water_bytes: u32,
     /// Low-water mark, in bytes: reading resumes once the send queue has drained to it. Default 16,384.
     pub low_water_bytes: u32,
-    /// Time without a byte from the peer, in ms, after which the connection is closed; 0, the default, is no limit. The
-    /// close may be late by an eighth of this time.
+    /// Time without a byte from the peer, in ms, after which the connection is closed. 0, the
+    /// default, is no limit. The close may be late by an eighth of this time.
     pub idle_timeout_ms: u32,
-    /// Silence of a peer after which the kernel sends keepalive probes, in ms, rounded up to whole seconds; 0 sends
-    /// none. There are four probes, a quarter of this time apart; without an answer the connection is reset, so that
-    /// a vanished peer is noticed after twice this time. The cost is one packet each way per idle connection in this
-    /// time. While sent bytes are not acknowledged, the kernel retransmits them instead of probing, for a quarter of
-    /// an hour. Default 120,000.
+    /// Time, in ms, without a byte from a peer after which the kernel sends keepalive probes. It is
+    /// rounded up to whole seconds; 0 sends none. There are four probes, a quarter of this time
+    /// apart; without an answer the connection is reset, so that a vanished peer is noticed after
+    /// twice this time. The cost is one packet each way per idle connection in this time. While
+    /// sent bytes are not acknowledged, the kernel retransmits them instead of probing, for a
+    /// quarter of an hour. Default 120,000.
     pub keepalive_ms: u32,
-    /// Maximum time from the first byte of a message to its last, in ms; 0 is no limit. Default 10,000.
+    /// Maximum time, in ms, from the first byte of a message to its last. 0 is no limit. Default
+    /// 10,000.
     pub message_timeout_ms: u32,
-    /// Maximum time in which a peer reads none of the bytes queued for it, in ms; 0 is no limit. Default 30,000.
+    /// Maximum time, in ms, in which a peer reads none of the bytes queued for it. 0 is no limit.
+    /// Default 30,000.
     pub write_timeout_ms: u32,
     /// Maximum time to establish an outgoing connection, in ms; 0 waits until the kernel gives up. Default 10,000.
     pub connect_timeout_ms: u32,
     /// Maximum duration of the TLS handshake, in ms; 0 is no limit. Default 10,000.
     pub handshake_timeout_ms: u32,
-    /// Maximum time, in ms, for which a connection that this program closed waits until the peer closes it or
-    /// acknowledges further bytes. Without this wait the peer would lose bytes that it has not read. Default 2,000.
+    /// Maximum time, in ms, that a connection closed by this program waits for the peer. The wait
+    /// ends early when the peer closes the connection, and begins again when the peer acknowledges
+    /// further bytes. Without this wait the peer would lose bytes that it has not read. Default
+    /// 2,000.
     pub linger_ms: u32,
     /// Interval of calls of [`Handler::housekeep`](crate::Handler::housekeep), in ms; 0, the default, never calls it.
     pub housekeep_ms: u32,
@@ -76,8 +83,8 @@ pub struct Config {
     pub spin_ns_max: u32,
     /// Maximum number of commands of other threads in a thread's queue. Default 1,024.
     pub commands_max: u32,
-    /// Maximum number of bytes to be written in all commands of a thread's queue; a single command may be larger.
-    /// Default 16 MiB.
+    /// Maximum number of bytes to be written in all commands of a thread's queue. A single command
+    /// may be larger. Default 16 MiB.
     pub commands_bytes_max: u32,
     /// Maximum number of readiness events fetched from the kernel at a time. Default 256, at most 1,024.
     pub ready_max: u32,

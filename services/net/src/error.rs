@@ -82,7 +82,8 @@ pub enum WriteError {
     Tls(#[from] TlsError),
 }
 
-/// Error of sending a command to a thread that has a full queue or has exited; contains the bytes to be written.
+/// Error of sending a command to a thread. Its queue is full, or it has exited. Contains the bytes
+/// to be written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommandError {
@@ -121,7 +122,7 @@ pub enum CloseReason {
     /// The connection could not be established.
     #[error("cannot connect: {0}")]
     ConnectFailed(Errno),
-    /// More bytes would have been queued than the limit allows, as the peer does not read fast enough.
+    /// The peer does not read fast enough: its send queue would exceed the limit.
     #[error(transparent)]
     SlowReader(#[from] SendQueueOverflow),
     /// The connection has exceeded its time limit for a message, for sending or for the TLS handshake.

@@ -6,7 +6,7 @@ use std::ffi::c_int;
 use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
 
-/// Request number of the ioctl that counts a socket's written bytes that the peer's kernel has not acknowledged.
+/// Request number of the ioctl that returns the number of written but unacknowledged bytes.
 const SIOCOUTQ: rustix::ioctl::Opcode = 0x5411;
 
 /// Returns the number of written bytes that the peer's kernel has not acknowledged.
@@ -19,8 +19,8 @@ pub(crate) fn unacknowledged_bytes(fd: BorrowedFd<'_>) -> Result<usize, Errno> {
     Ok(usize::try_from(bytes).unwrap_or(0))
 }
 
-/// Maximum length, in bytes, of a message that is copied without `memcpy`, whose call takes longer than the copy of so
-/// few bytes.
+/// Maximum length, in bytes, of a message that is copied without `memcpy`. The call would take
+/// longer than the copy of so few bytes.
 pub(crate) const SHORT_MESSAGE_BYTES_MAX: usize = 32;
 
 /// Appends the four bytes of `head` and up to [`SHORT_MESSAGE_BYTES_MAX`] bytes of `bytes`. The vector's length is read
@@ -46,10 +46,11 @@ pub(crate) fn append_short_message(out: &mut Vec<u8>, head: [u8; 4], bytes: &[u8
     unsafe { out.set_len(appended) };
 }
 
-/// Copies up to 32 bytes as two words that may overlap: the first and the last word of the bytes.
+/// Copies up to 32 bytes as their first and last words, which may overlap.
 #[inline(always)]
 fn copy_short(from: &[u8], to: &mut [MaybeUninit<u8>]) {
-    /// Copies the first and the last `WORD_BYTES` bytes; returns `false` if there are fewer bytes than one word.
+    /// Copies the first and the last `WORD_BYTES` bytes. Returns `false` if there are fewer bytes
+    /// than one word.
     #[inline(always)]
     fn copy_both_ends<const WORD_BYTES: usize>(from: &[u8], to: &mut [MaybeUninit<u8>]) -> bool {
         let Some(first) = from.first_chunk::<WORD_BYTES>() else { return false };

@@ -18,9 +18,9 @@ pub struct Reservations {
     /// Number of bytes in the write commands that are queued.
     queued_bytes: AtomicUsize,
     queued_bytes_max: usize,
-    /// Number of open connections in the upper half; number of reserved ones, and [`SLOT_AWAITED_BIT`], in the lower
-    /// half. In one word, so that a reservation which becomes a connection is not missed between the two, nor a slot
-    /// that becomes free while a listener begins to wait.
+    /// Numbers of open connections (upper half) and of reserved ones with [`SLOT_AWAITED_BIT`]
+    /// (lower half). They are in one word so that a reservation which becomes a connection is not
+    /// missed between the two, nor a slot that becomes free while a listener begins to wait.
     connections: AtomicU64,
     /// Maximum number of open and reserved connections together.
     connections_max: u64,
@@ -59,8 +59,8 @@ impl Reservations {
         self.queued_bytes.fetch_sub(bytes_count, Ordering::Relaxed);
     }
 
-    /// Publishes the thread's number of open connections; returns `true` if a listener waits for a slot and one is free
-    /// now. The caller then wakes the listener.
+    /// Publishes the thread's number of open connections. Returns `true` if a listener waits for a
+    /// slot and one is free now. The caller then wakes the listener.
     #[must_use]
     pub fn publish_open_count(&self, count: u64) -> bool {
         // Relaxed, here and below: the counts are one word, and no other access depends on them. If
@@ -71,8 +71,8 @@ impl Reservations {
         })
     }
 
-    /// Replaces the counts of connections by the result of `change`; returns `true` if that ends a listener's wait for
-    /// a free slot.
+    /// Replaces the counts of connections by the result of `change`. Returns `true` if this ends a
+    /// listener's wait for a free slot.
     fn update_counts(&self, change: impl Fn(u64) -> u64) -> bool {
         let mut ends_wait = false;
         let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
@@ -113,9 +113,9 @@ impl Reservations {
         waits.is_ok()
     }
 
-    /// Releases a reserved slot; returns `true` if a listener waits for a slot and one is free now. The caller then
-    /// wakes the listener. To be called after the thread has published the connection as open, or if no connection is
-    /// handed over.
+    /// Releases a reserved slot. Returns `true` if a listener waits for a slot and one is free now.
+    /// The caller then wakes the listener. To be called after the thread has published the
+    /// connection as open, or if no connection is handed over.
     #[must_use]
     pub fn release_slot(&self) -> bool {
         self.update_counts(|before| before - 1)

@@ -38,7 +38,8 @@ pub(crate) fn record_dispatched(message_bytes: usize) {
     site!(Dispatched, "net.dispatched", message_bytes);
 }
 
-/// Records that the handler has written a reply; the value is the size of all replies to the same read.
+/// Records that the handler has written a reply. The recorded value is the size of all replies to
+/// the same read.
 #[inline(always)]
 pub(crate) fn record_written(replies: &ReplyBuffer) {
     site!(Written, "net.written", replies.len());

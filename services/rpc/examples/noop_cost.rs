@@ -31,7 +31,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let cpus = affinity::thread_cpus();
     let [near_cpu, far_cpu] = [cpus[0], cpus[cpus.len().min(2) - 1]];
     affinity::pin(near_cpu)?;
-    /// Name of the row, index of its floor's row, and function that measures it on this CPU and a second one.
+    /// Row of the table. It has a name, the index of its floor's row, and the function that
+    /// measures it. The function measures on this CPU and a second one.
     type Row = (&'static str, usize, fn(u64, u32) -> Result<Quantiles, Box<dyn Error>>);
     let rows: [Row; 13] = [
         ("memory, two lines", 0, time_memory_lines),
@@ -77,8 +78,8 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Calls `trip` in timed batches for `ms` ms, and returns the quantiles of the time of one trip. A batch
-/// must be long enough for the clock's resolution.
+/// Calls `trip` in timed batches for `ms` ms. Returns the quantiles of the time of one trip. A
+/// batch must be long enough for the clock's resolution.
 fn time_round_trips(
     ms: u64,
     batch: u64,

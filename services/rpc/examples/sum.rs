@@ -36,7 +36,7 @@ fn listen() -> Result<(Endpoint, Address), Box<dyn Error>> {
     Ok((server, address))
 }
 
-/// Pulls the memory that the handle names out of the caller's process, and returns the sum of its bytes.
+/// Pulls the memory of `handle` out of the caller's process. Returns the sum of the memory's bytes.
 fn sum(context: &mut Context<'_>, handle: BulkHandle, memory: &BulkMemory) -> Result<u64, Failure> {
     let part = BulkPart::new(handle.len_bytes());
     let failed = |error: BulkError| Failure::new(1, error.to_string());

@@ -76,8 +76,9 @@ impl fmt::Display for Transport {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Address {
-    /// Shared memory, set up over an abstract Unix socket of this name, which disappears with the listening process.
-    /// When listening, an empty name stands for a new one that cannot be guessed.
+    /// Shared memory, set up over an abstract Unix socket of this name. The socket disappears with
+    /// the listening process. When listening, an empty name stands for a new one that cannot be
+    /// guessed.
     Sm(String),
     /// TCP at `HOST:PORT`. When listening, an empty string stands for `127.0.0.1:0`, and the kernel
     /// chooses the port if it is 0.

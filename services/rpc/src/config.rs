@@ -24,8 +24,9 @@ use serde::{Deserialize, Serialize};
 pub struct Config {
     /// Maximum number of connected peers. Default 4,096.
     pub peers_max: u32,
-    /// Maximum number of calls under way from this endpoint; also that of other threads' requests
-    /// ([`Caller`](crate::Caller)) in the queue to its own thread. Default 65,536.
+    /// Maximum number of calls under way from this endpoint. The same limit holds for the queue of
+    /// other threads' requests ([`Caller`](crate::Caller)) to the endpoint's thread. Default
+    /// 65,536.
     pub calls_max: u32,
     /// Maximum length of arguments and of results, in bytes. A connection uses the smaller of both endpoints' values.
     /// Default 1 MiB. On a stream, the receive buffer grows to twice the longest message of a peer. It shrinks again
@@ -46,14 +47,16 @@ pub struct Config {
     /// Number of message slots in each direction of shared memory; a power of two. Default 64, with
     /// which both directions fit the first-level cache.
     pub slots_count: u32,
-    /// Size of the buffer for long messages in each direction of shared memory, in bytes: a power of two of at least
-    /// twice `message_bytes_max`. Its pages are allocated when they are first used. Default 4 MiB.
+    /// Size, in bytes, of the buffer for long messages in each direction of shared memory. It is a
+    /// power of two of at least twice `message_bytes_max`. Its pages are allocated when they are
+    /// first used. Default 4 MiB.
     pub shared_bytes: u32,
     /// Maximum time for a peer to complete the handshake, in ms. Default 5,000.
     pub handshake_timeout_ms: u32,
-    /// Maximum time, in ms, in which a peer's message on a stream must arrive completely once its first byte has
-    /// arrived; 0 is no limit. Only time in which this endpoint is driven counts. The same limit holds for a TLS
-    /// record. A peer that takes longer is disconnected, up to a quarter of this time later. Default 30,000.
+    /// Maximum time, in ms, from the first byte of a peer's message on a stream to its last. 0 is
+    /// no limit. Only time in which this endpoint is driven counts. The same limit holds for a TLS
+    /// record. A peer that takes longer is disconnected, up to a quarter of this time later.
+    /// Default 30,000.
     pub message_timeout_ms: u32,
     /// Maximum number of accepted connections whose handshake is not complete. Further connections wait in the kernel's
     /// queue (4,096 for each listener, or `net.core.somaxconn` if that is less) until one of these handshakes finishes,
@@ -63,27 +66,28 @@ pub struct Config {
     /// would let that host keep everybody out. Unix sockets count as one address. Each listener accepts 64 connections
     /// before other work is done. Default 1,024.
     pub handshakes_max: u32,
-    /// Number of threads that run the handlers registered for the pool; 0 runs them in the
+    /// Number of threads that run the handlers registered for the pool. 0 runs them in the
     /// endpoint's own thread. Default 2.
     pub pool_threads: u32,
-    /// `true` to run each of the pool's handlers as a fiber on those threads (`handover_fiber`), so
-    /// that many of them can wait at the same time. Default false.
+    /// `true` to run each of the pool's handlers as a fiber on the pool's threads
+    /// (`handover_fiber`). Many of them can then wait at the same time. Default false.
     #[cfg(feature = "fibers")]
     pub pool_fibers: bool,
     /// Maximum number of requests that wait for the pool, including running requests if they run as fibers. A further
     /// request is refused, and so is one of a peer with more than four times as many waiting requests as there are free
     /// slots. The pool takes one request of each peer in turn. Default 65,536.
     pub pool_queue_max: u32,
-    /// Maximum total size of the requests that wait for the pool, with their arguments, in bytes;
-    /// further ones are refused. Default 256 MiB.
+    /// Maximum total size, in bytes, of the requests that wait for the pool, with their arguments.
+    /// Further ones are refused. Default 256 MiB.
     pub pool_queue_bytes_max: u32,
     /// Maximum number of memories registered for bulk transfers. Default 65,536.
     pub memories_max: u32,
-    /// Maximum number of bulk transfers under way that this endpoint has started, and that each peer has started.
-    /// Default 4,096.
+    /// Maximum number of bulk transfers under way. It limits those that this endpoint has started,
+    /// and those of each peer. Default 4,096.
     pub transfers_max: u32,
-    /// Minimum length, in bytes, of a target memory to which bulk copies use non-temporal stores, which bypass the
-    /// caches. They suit memory that is larger than the caches and not read at once. Default 4 MiB.
+    /// Minimum length, in bytes, of a target memory to which bulk copies use non-temporal stores.
+    /// These bypass the caches. They suit memory that is larger than the caches and not read at
+    /// once. Default 4 MiB.
     pub streamed_bytes_min: u64,
     /// `true` to map peers' memory where possible; if false, bulk transfers use messages. Default true.
     pub bulk_maps: bool,
@@ -105,9 +109,10 @@ pub struct Config {
     pub remote_stop: bool,
     /// Most detailed level of log messages passed to `tracing`, whose subscriber may filter further. Default all.
     pub log_level: LogLevel,
-    /// Path of a file with a secret of at least 16 bytes, which both ends of every `tcp://` connection of this endpoint
-    /// must prove to know. Trailing white space is ignored. Only its owner should be able to read the file. Default
-    /// none: over `tcp://`, **anybody who can reach the port can call**.
+    /// Path of a file with a secret of at least 16 bytes. Both ends of every `tcp://` connection of
+    /// this endpoint must prove that they know it. Trailing white space is ignored. Only its owner
+    /// should be able to read the file. Default none: over `tcp://`, **anybody who can reach the
+    /// port can call**.
     ///
     /// The secret keeps strangers out. Later traffic is neither encrypted nor signed: use `tls://`
     /// against an attacker who can change packets on their way.
@@ -145,7 +150,7 @@ pub enum UdsPeers {
     SameUserOrRoot,
     /// Only users with these user ids.
     Uids(Vec<u32>),
-    /// Every user who may open the socket file by its mode, which is 0600 until it is changed.
+    /// Every user who may open the socket file by its mode. The mode is 0600 until it is changed.
     Any,
 }
 

@@ -34,8 +34,8 @@ pub enum FrameError {
     /// The header has an unknown frame kind.
     #[error("the frame kind {0} is unknown")]
     Kind(u8),
-    /// The peer sent a value that the protocol does not allow, such as reserved bits that are not zero, or an
-    /// unsuitable file for shared memory.
+    /// The peer sent a value that the protocol does not allow. Reserved bits are not zero, for
+    /// example, or a file is unsuitable for shared memory.
     #[error("the peer sent a value that the protocol does not allow")]
     InvalidValue,
     /// The body of the frame is longer than the agreed maximum.
@@ -127,7 +127,7 @@ pub enum AuthenticationError {
     /// The two endpoints have different secrets.
     #[error("the shared secrets of the two endpoints differ: set the same secret_file on both")]
     WrongSecret,
-    /// The process at the other end of a Unix socket runs as a user that is not allowed.
+    /// The process at the other end of a Unix socket runs as a user who is not allowed.
     #[error("the peer runs as user {uid}, who is not allowed by uds_peers")]
     User {
         /// Effective user id of the peer process when it connected or listened.
@@ -286,8 +286,8 @@ pub enum CallError {
         "the result exceeds the agreed maximum: raise message_bytes_max, or use a bulk transfer"
     )]
     ResultTooLong,
-    /// The handler has run, and the peer dropped the result, because more bytes than the peer's `queued_bytes_max`
-    /// waited for this endpoint to read them.
+    /// The handler has run, but the peer dropped the result. More bytes than the peer's
+    /// `queued_bytes_max` waited for this endpoint to read them.
     #[error("the peer dropped the result: too many results waited for this endpoint to read them")]
     ResultUnsent,
     /// The peer refused the call, as too many requests wait there. No handler ran.

@@ -9,7 +9,8 @@ use handover_base::sync::{Mutex, MutexGuard};
 use handover_notify::{ParkWord, SleepObject};
 use std::sync::PoisonError;
 
-/// Queues of the pool's answers and of posts (requests of other threads) for an endpoint's thread, and a stop flag.
+/// Queues for an endpoint's thread, with a stop flag. They contain the pool's answers and other
+/// threads' requests.
 #[derive(Debug)]
 pub struct Mailbox<A, P> {
     answers: Mutex<Vec<A>>,
@@ -38,13 +39,14 @@ pub enum PostError {
     Closed,
 }
 
-/// State of the thread that receives from a mailbox; the caller must wake a thread that is asleep.
+/// State of the thread that receives from a mailbox. The caller must wake a thread that is asleep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "no other sender wakes the thread"]
 pub enum ReceiverState {
     /// The thread is awake and finds what was queued.
     Awake,
-    /// The thread sleeps or is about to sleep; the caller must wake it, because no other sender will.
+    /// The thread sleeps or is about to sleep. The caller must wake it, because no other sender
+    /// will.
     Asleep,
 }
 

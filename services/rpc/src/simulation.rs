@@ -34,11 +34,12 @@ const SEEDS_COUNT: u64 = 200;
 const SEEDS_COUNT_LONG: u64 = 100_000;
 const STEPS_COUNT: u64 = 120;
 const STEP_NS_MAX: u64 = 100_000;
-/// Maximum number of steps, after the last call was started, in which all calls and transfers must complete.
+/// Maximum number of steps after the last call was started. All calls and transfers must complete
+/// in them.
 const LAST_STEPS_MAX: u64 = 2000;
 const LAST_STEP_NS: u64 = 1_000_000;
 const HANDSHAKE_TIMEOUT_MS: u32 = 50;
-/// Maximum number of times that an endpoint may run before it closes a connection that its peer has closed.
+/// Maximum number of runs of an endpoint until it closes a connection that its peer has closed.
 const RUNS_SINCE_CLOSE_MAX: u32 = 400;
 const CONNECTIONS_MAX: usize = 3;
 const MEMORY_BYTES: usize = 3000;
@@ -401,8 +402,8 @@ impl Simulation {
         }
     }
 
-    /// Runs the event loop of a node's endpoint, and collects the results of its completed
-    /// connections, calls and transfers.
+    /// Runs the event loop of a node's endpoint. Collects the results of its completed connections,
+    /// calls and transfers.
     fn run_endpoint(&mut self, node_index: usize) {
         let iterations = 1 + self.random.number_below(3);
         let node = &mut self.nodes[node_index];
@@ -559,7 +560,8 @@ impl Simulation {
         *self.outcome_counts.entry(what).or_default() += 1;
     }
 
-    /// Asserts that the connection may be closed: a fault was injected, or a peer did not read its answers.
+    /// Asserts that the connection may be closed. A fault was injected, or a peer did not read its
+    /// answers.
     fn assert_may_close(&self, connection: u64, why: &impl std::fmt::Display) {
         let Some(it) = self.connections.get(&connection) else { return };
         let is_flooded = it.cable.is_flooded() && self.settings.queued_bytes_max <= 4096;
@@ -656,7 +658,8 @@ impl Simulation {
         );
     }
 
-    /// Runs the last steps, in which nothing is started, and checks that all handshakes, calls and transfers complete.
+    /// Runs the last steps, in which nothing is started. Checks that all handshakes, calls and
+    /// transfers complete.
     fn finish(&mut self) {
         // Handshakes end by their deadline, also over connections that stay silent.
         for _ in 0..=HANDSHAKE_TIMEOUT_MS {

@@ -77,8 +77,7 @@ impl<M> SharedMachineState<M> {
         }
     }
 
-    /// Announces the message to a thread that is awake, without waking a sleeping one; called after
-    /// a message was enqueued.
+    /// Announces an enqueued message to a thread that is awake. Does not wake a thread that sleeps.
     #[inline]
     fn publish(&self) {
         let ready_sender = self.shared_thread.ready_sender();
@@ -100,7 +99,8 @@ impl<M> SharedMachineState<M> {
         Ok(())
     }
 
-    /// Waits for space for a refused message if the policy says so; `Err` with the message if it is still refused.
+    /// Waits for space for a refused message if the policy says so. Returns `Err` with the message
+    /// if it is still refused.
     #[cold]
     fn full_or_closed(&self, refusal: PushError<M>) -> Result<(), SendError<M>> {
         let answer = match (refusal, self.when_full) {
@@ -298,11 +298,12 @@ pub struct Stopper {
 }
 
 impl Stopper {
-    /// Requests the machine or group to stop, and wakes it if it sleeps: the run returns
+    /// Requests the machine or group to stop, and wakes it if it sleeps. The run returns
     /// [`EndReason::Stopped`](crate::EndReason::Stopped) after at most
-    /// [`messages_per_round_max`](crate::Config::messages_per_round_max) further messages, 256 in a group. A handler that
-    /// wants no further message calls [`Context::stop`](crate::Context::stop). If no run is in progress, the next run
-    /// returns at once.
+    /// [`messages_per_round_max`](crate::Config::messages_per_round_max) further messages, 256 in a
+    /// group. A handler that wants no further message calls
+    /// [`Context::stop`](crate::Context::stop). If no run is in progress, the next run returns at
+    /// once.
     pub fn stop(&self) {
         self.shared_thread.stop();
     }
@@ -329,8 +330,8 @@ mod tests {
     const WAKING: u32 = 2;
     const LATEST: Duration = Duration::from_secs(10);
 
-    /// Sends a message behind a quiet send that has taken its slot in the inbox, and lets that send fill
-    /// the slot well after the thread has gone to sleep again.
+    /// Sends a message behind a quiet send that has taken its slot in the inbox. The quiet send
+    /// fills the slot well after the thread has gone to sleep again.
     fn send_behind_an_unfinished_push(address: Address<u32>) -> thread::JoinHandle<()> {
         thread::spawn(move || {
             let (finish, is_to_finish) = mpsc::channel();

@@ -84,8 +84,8 @@ impl<M: Send + 'static> Context<'_, M> {
         Ok(())
     }
 
-    /// Posts a value to a topic like [`Publisher::post`]; subscribers on this thread get it without synchronisation,
-    /// as from [`send_to`](Self::send_to).
+    /// Posts a value to a topic like [`Publisher::post`]. Subscribers on this thread get it without
+    /// synchronisation, as from [`send_to`](Self::send_to).
     ///
     /// Subscribers on other threads are expected to answer: before this thread polls for the answers,
     /// it yields to those on its own CPU.
@@ -170,7 +170,8 @@ impl<M: Send + 'static> Context<'_, M> {
         Stopper { shared_thread: Arc::clone(&self.thread.shared) }
     }
 
-    /// Stops the run of this machine, or of its group, once the handler returns; queued messages stay queued.
+    /// Stops the run of this machine, or of its group, once the handler returns. Queued messages
+    /// stay queued.
     pub fn stop(&mut self) {
         self.thread.request_end(EndReason::Stopped);
     }
@@ -196,8 +197,8 @@ impl<M: Send + 'static> Context<'_, M> {
         self.at_ns(thread_state::now_ns().saturating_add(delay_ns), message)
     }
 
-    /// Starts a timer: the machine handles `message` at `deadline_ns` on CLOCK_MONOTONIC, or at once if that time has
-    /// passed.
+    /// Starts a timer: the machine handles `message` at `deadline_ns` on CLOCK_MONOTONIC. It
+    /// handles it at once if that time has passed.
     ///
     /// # Errors
     /// As [`after`](Self::after).
@@ -213,8 +214,8 @@ impl<M: Send + 'static> Context<'_, M> {
         })
     }
 
-    /// Starts a timer that expires every `period` (at least 1 ns); at each expiry the machine handles a message made
-    /// by `make`.
+    /// Starts a timer that expires every `period` (at least 1 ns). At each expiry the machine
+    /// handles a message made by `make`.
     ///
     /// The timer does not drift. Periods that passed while the thread was busy are skipped;
     /// [`every_counted`](Self::every_counted) reports their number.
@@ -228,8 +229,8 @@ impl<M: Send + 'static> Context<'_, M> {
         self.every_counted(period, move |_missed_count| make())
     }
 
-    /// Starts a timer like [`every`](Self::every), but passes `make` the number of further periods that have passed and
-    /// are skipped, which is 0 as long as the thread keeps up.
+    /// Starts a timer like [`every`](Self::every), but passes `make` the number of skipped periods.
+    /// These have passed since the expiry; the number is 0 as long as the thread keeps up.
     ///
     /// ```
     /// use handover_event::{Config, Machine, handler};
@@ -258,8 +259,9 @@ impl<M: Send + 'static> Context<'_, M> {
         self.state.wheel.start_periodic(first_ns, period_ns, tick).map_err(|_full| TimersFull(()))
     }
 
-    /// Cancels a timer, and returns `Some` with its message; `Some(None)` for a periodic timer, which makes its
-    /// messages at expiry; `None` if the timer has expired or was cancelled.
+    /// Cancels a timer, and returns `Some` with its message. Returns `Some(None)` for a periodic
+    /// timer, which makes its messages at expiry. Returns `None` if the timer has expired or was
+    /// cancelled.
     ///
     /// # Cost
     /// Constant.

@@ -23,7 +23,8 @@ use std::sync::Arc;
 /// Number of messages that a group handles before it serves timers and descriptors.
 const MESSAGES_PER_ROUND: u32 = 256;
 
-/// Set of machines that run on one thread, with one blocking wait for the messages, timers and file descriptors of all.
+/// Set of machines that run on one thread. One blocking wait covers the messages, timers and file
+/// descriptors of all.
 ///
 /// Messages between machines of a group that are sent through a [`Context`]
 /// ([`send_to`](Context::send_to)) need no synchronisation. Machines with messages from other
@@ -75,7 +76,7 @@ struct Deadline {
     at_ns: u64,
 }
 
-/// Handle of a machine in a group, which identifies the machine to the group and holds its address.
+/// Handle of a machine in a group. It identifies the machine to the group and holds its address.
 pub struct GroupMember<H: Handler> {
     address: Address<H::Message>,
     /// Index of the machine in its group.
@@ -121,7 +122,8 @@ trait AnyMember: Send {
     ) -> ServeResult;
     /// Returns the next deadline of the machine's timers; `None` without timers.
     fn next_deadline_ns(&mut self) -> Option<u64>;
-    /// Lets a sender that waits for space try again, tasks too if `has_async_senders`; returns `true` if senders wait.
+    /// Lets a sender that waits for space try again, and also a task if `has_async_senders`.
+    /// Returns `true` if senders wait.
     fn admit(&self, has_async_senders: bool) -> bool;
     /// Returns the number of messages in the inbox.
     fn waiting_count(&self) -> usize;
@@ -320,8 +322,8 @@ impl Group {
         Some(&self.member(which)?.handler)
     }
 
-    /// Returns a machine's handler, mutably, to change it between runs; `None` if the machine was removed or belongs to
-    /// another group.
+    /// Returns a machine's handler, to change it between runs. Returns `None` if the machine was
+    /// removed or belongs to another group.
     pub fn handler_mut<H: Handler + Send + 'static>(
         &mut self,
         which: &GroupMember<H>,
@@ -331,8 +333,8 @@ impl Group {
         Some(&mut member.as_any().downcast_mut::<Member<H>>()?.handler)
     }
 
-    /// Returns the context that a machine's handler gets, for use before or between runs; `None` if the machine was
-    /// removed or belongs to another group.
+    /// Returns the context that a machine's handler gets, for use before or between runs. Returns
+    /// `None` if the machine was removed or belongs to another group.
     pub fn context<H: Handler + Send + 'static>(
         &mut self,
         which: &GroupMember<H>,
@@ -358,8 +360,9 @@ impl Group {
         Some(stats)
     }
 
-    /// Removes and closes a machine, stops its timers and watches, and returns the messages that were not handled.
-    /// `None` if the machine was removed or is of another group.
+    /// Removes and closes a machine, and returns the messages that were not handled. Stops the
+    /// machine's timers and watches. Returns `None` if the machine was removed or belongs to
+    /// another group.
     pub fn remove<H: Handler + Send + 'static>(
         &mut self,
         which: &GroupMember<H>,
@@ -436,7 +439,8 @@ impl Group {
         self.round()
     }
 
-    /// Registers the calling thread as the group's, and calls `started` of the handlers added since the last run.
+    /// Registers the calling thread as the group's. Calls `started` of the handlers added since the
+    /// last run.
     fn begin_run(&mut self) -> RunGuard {
         let guard = self.thread.shared.enter_run();
         self.thread.begin_run();
@@ -466,8 +470,8 @@ impl Group {
         Ok(RoundResult { handled, end_reason: self.thread.take_end_reason() })
     }
 
-    /// Serves the machines in the run queue round robin until the limit of a round is reached; returns the number of
-    /// messages handled.
+    /// Serves the machines in the run queue round robin until the limit of a round is reached.
+    /// Returns the number of messages handled.
     fn handle_messages(&mut self) -> u32 {
         let mut handled = 0;
         self.enqueue_ready();
@@ -504,8 +508,9 @@ impl Group {
         }
     }
 
-    /// Appends all machines with inbox messages to the run queue if the queue of ready machines is blocked by a sender
-    /// that has reserved a slot and not filled it; returns `true` if the run queue is then not empty.
+    /// Recovers from a blocked queue of ready machines: appends all machines with inbox messages to
+    /// the run queue. Returns `true` if the run queue is then not empty. The queue of ready
+    /// machines is blocked by a sender that has reserved a slot and not filled it.
     fn enqueue_hidden(&mut self) -> bool {
         if !self.ready_queue.is_blocked() {
             return false;
@@ -530,7 +535,8 @@ impl Group {
         }
     }
 
-    /// Sets the next deadline of a machine in the group's wheel to that of the machine's own timers.
+    /// Updates a machine's deadline in the group's wheel to the earliest of the machine's own
+    /// timers.
     #[inline(never)]
     fn update_deadline(&mut self, machine: u32) {
         let member = self.members[machine as usize].as_mut();
@@ -593,13 +599,15 @@ impl Group {
         Ok(handled)
     }
 
-    /// Polls for messages for a fraction of a microsecond; returns `true` if there are some or a stop was requested.
+    /// Polls for messages for a fraction of a microsecond. Returns `true` if there are some or a
+    /// stop was requested.
     fn poll_eagerly(&mut self) -> bool {
         let ready_queue = &self.ready_queue;
         self.thread.poll_eagerly(&mut || !ready_queue.is_empty())
     }
 
-    /// Spins, then sleeps, until there is work or a timer is due; does nothing if the run is to end.
+    /// Spins, then sleeps, until there is work or a timer is due. Does nothing if the run is to
+    /// end.
     fn idle(&mut self) -> Result<(), RunError> {
         if self.thread.is_ending || self.enqueue_hidden() {
             return Ok(());

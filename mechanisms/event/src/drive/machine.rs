@@ -10,8 +10,8 @@ use crate::{Config, EndReason, MachineError, RoundResult, RunError, Signals, Sta
 use core::fmt;
 use std::sync::Arc;
 
-/// Event-driven actor: a handler with an inbox, timers and descriptors, which runs on the thread that calls
-/// [`run`](Self::run), [`run_once`](Self::run_once) or [`poll`](Self::poll).
+/// Event-driven actor: a handler with an inbox, timers and descriptors. It runs on the thread that
+/// calls [`run`](Self::run), [`run_once`](Self::run_once) or [`poll`](Self::poll).
 ///
 /// See [`Handler`] for an example.
 ///
@@ -35,8 +35,8 @@ pub struct Machine<H: Handler> {
 pub struct ClosedMachine<H: Handler> {
     /// Handler of the closed machine.
     pub handler: H,
-    /// Messages that were sent and not handled: those from the machine's own thread first, then those from other
-    /// threads, each in the order in which they were sent.
+    /// Messages that were sent and not handled. Those from the machine's own thread are first, then
+    /// those from other threads, each in the order in which they were sent.
     pub messages: Vec<H::Message>,
     /// Final counters of the machine.
     pub stats: Stats,
@@ -53,8 +53,8 @@ impl<H: Handler> ClosedMachine<H> {
 }
 
 impl<H: Handler> Machine<H> {
-    /// Creates a machine, which does nothing until it is run; before that, it accepts messages, and its
-    /// [`context`](Self::context) can start timers.
+    /// Creates a machine, which does nothing until it is run. Before that, it accepts messages, and
+    /// its [`context`](Self::context) can start timers.
     ///
     /// # Errors
     /// [`MachineError`]: the configuration is not valid, or memory or descriptors are exhausted.
@@ -175,7 +175,7 @@ impl<H: Handler> Machine<H> {
         self.round()
     }
 
-    /// Closes the inbox and returns the messages that were not handled; later messages are returned
+    /// Closes the inbox and returns the messages that were not handled. Later messages are returned
     /// to their senders. (Dropping a machine closes it too, and drops these messages.)
     ///
     /// # Blocking
@@ -222,14 +222,16 @@ impl<H: Handler> Machine<H> {
         Ok(count)
     }
 
-    /// Polls for messages for a fraction of a microsecond; returns `true` if there are some or a stop was requested.
+    /// Polls for messages for a fraction of a microsecond. Returns `true` if there are some or a
+    /// stop was requested.
     #[inline]
     fn poll_eagerly(&mut self) -> bool {
         let inbox = &self.member.state.inbox;
         self.thread.poll_eagerly(&mut || !inbox.is_empty())
     }
 
-    /// Spins, then sleeps, until there is work or a timer is due; does nothing if the run is to end.
+    /// Spins, then sleeps, until there is work or a timer is due. Does nothing if the run is to
+    /// end.
     #[inline(always)]
     fn idle(&mut self) -> Result<(), RunError> {
         if self.thread.is_ending {

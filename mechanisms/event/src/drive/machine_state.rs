@@ -15,7 +15,8 @@ use std::sync::Arc;
 
 /// Payload of a timer: its message, or the closure that makes messages.
 pub(crate) enum TimerPayload<M> {
-    /// Message of a timer that expires once; `None` only in a clone, which the wheel does not make.
+    /// Message of a timer that expires once. It is `None` only in a clone, which the wheel does not
+    /// make.
     Once(Option<M>),
     /// Closure of a periodic timer; called with the number of skipped periods.
     Every(Arc<dyn Fn(u64) -> M + Send + Sync>),
@@ -53,7 +54,8 @@ pub(crate) struct Watch<M> {
 
 /// State of a machine except its handler.
 pub(crate) struct MachineState<M> {
-    /// Index of the machine in its group; a copy of the address's field, which is read without a pointer indirection.
+    /// Index of the machine in its group. It is a copy of the address's field, which is read
+    /// without a pointer indirection.
     pub(crate) machine: u32,
     pub(crate) address: Address<M>,
     pub(crate) inbox: Inbox<M>,
@@ -110,8 +112,8 @@ impl<M: Send + 'static> MachineState<M> {
 }
 
 impl<M> MachineState<M> {
-    /// Puts a message from the machine's own thread into the local queue; `Err` with the message if the queue is
-    /// full.
+    /// Puts a message from the machine's own thread into the local queue. Returns `Err` with the
+    /// message if the queue is full.
     #[inline]
     pub(crate) fn push_local(&mut self, message: M) -> Result<(), SendError<M>> {
         if self.local.len() >= self.config.local_messages_max as usize {
@@ -129,9 +131,10 @@ impl<M> MachineState<M> {
         !self.local.is_empty() || !self.inbox.is_empty()
     }
 
-    /// Lets one of the senders that wait for space try again if half of the inbox is free; called after messages were
-    /// removed. Only one, as a single sender can fill the free slots and more would only contend; a task that was
-    /// admitted admits the next one. Returns `true` if senders wait. `has_async_senders` says if tasks may wait.
+    /// Lets one waiting sender try again if half of the inbox is free. Returns `true` if senders
+    /// wait. Called after messages were removed; `has_async_senders` says if tasks may wait. Only
+    /// one sender tries again, as it can fill the free slots by itself and more would only contend.
+    /// A task that was admitted admits the next one.
     #[inline]
     pub(crate) fn admit(&self, has_async_senders: bool) -> bool {
         let has_senders =
@@ -139,7 +142,8 @@ impl<M> MachineState<M> {
         has_senders && self.admit_one_sender()
     }
 
-    /// Lets a waiting sender try again if half of the inbox is free; returns `true` if senders wait.
+    /// Lets a waiting sender try again if half of the inbox is free. Returns `true` if senders
+    /// wait.
     fn admit_one_sender(&self) -> bool {
         let waiting = &self.address.shared().waiting_senders;
         let is_waiting = waiting.has_waiting();
@@ -162,8 +166,8 @@ impl<M> MachineState<M> {
         }
     }
 
-    /// Cancels a timer, and returns `Some` with its message; `Some(None)` for a periodic timer, `None` if no such timer
-    /// is running.
+    /// Cancels a timer, and returns `Some` with its message. Returns `Some(None)` for a periodic
+    /// timer, `None` if no such timer is running.
     pub(crate) fn cancel_timer(&mut self, id: TimerId) -> Option<Option<M>> {
         self.wheel.cancel(id).map(|payload| match payload {
             TimerPayload::Once(message) => message,
@@ -171,7 +175,8 @@ impl<M> MachineState<M> {
         })
     }
 
-    /// Returns the identifier of the next watch to be added; `None` if the maximum of watches is reached.
+    /// Returns the identifier of the next watch to be added. Returns `None` if the maximum of
+    /// watches is reached.
     pub(crate) fn next_watch_id(&self) -> Option<WatchId> {
         self.watches.next_key().map(WatchId)
     }
@@ -195,7 +200,8 @@ impl<M> MachineState<M> {
         self.watches.keys().filter_map(|key| Some(&*self.watches.get(key)?.source as &dyn AsFd))
     }
 
-    /// Returns the message for a readiness event of the watch with this token; `None` if the watch has stopped.
+    /// Returns the message for a readiness event of the watch with this token. Returns `None` if
+    /// the watch has stopped.
     pub(crate) fn ready_message(&mut self, token: EpollToken, ready: Ready) -> Option<M> {
         let key = self.watches.key_at(token.slot)?;
         if token != EpollToken::for_watch(self.machine, WatchId(key)) {
@@ -206,7 +212,8 @@ impl<M> MachineState<M> {
         Some((watch.wrap)(ready))
     }
 
-    /// Counts a message without a handler; returns `true` if its kind is to be logged for the first time.
+    /// Counts a message without a handler. Returns `true` if its kind is to be logged for the first
+    /// time.
     pub(crate) fn count_unhandled(&mut self, kind: usize) -> bool {
         self.counts.unhandled += 1;
         let kind = kind.min(SEPARATE_KINDS_MAX);
@@ -219,7 +226,8 @@ impl<M> MachineState<M> {
         is_new
     }
 
-    /// Closes the inbox, and returns all queued messages: those of the local queue first, then those of the inbox.
+    /// Closes the inbox, and returns all queued messages. Those of the local queue come first, then
+    /// those of the inbox.
     pub(crate) fn close(&mut self) -> Vec<M> {
         self.inbox.close();
         waiting_senders::admit_senders(&self.address.shared().waiting_senders, u32::MAX); // they find it closed

@@ -131,8 +131,8 @@ impl<H: Handler> Member<H> {
         }
     }
 
-    /// Handles up to `count_max` queued messages, alternating between those of the machine's own thread and of other
-    /// threads; returns the number handled.
+    /// Handles up to `count_max` queued messages; returns the number handled. Alternates between
+    /// messages of the machine's own thread and of other threads.
     #[inline]
     pub(crate) fn handle_messages(&mut self, thread: &mut ThreadState, count_max: u32) -> u32 {
         let mut count = 0;
@@ -283,7 +283,7 @@ impl<H: Handler> Member<H> {
         }
     }
 
-    /// Counts and logs a panic of the handler, and stops the run if the policy `on_panic` says so.
+    /// Counts and logs a panic of the handler. Stops the run if the policy `on_panic` says so.
     #[cold]
     fn panicked(&mut self, thread: &mut ThreadState, panic: &(dyn Any + Send)) {
         self.state.counts.panicked += 1;

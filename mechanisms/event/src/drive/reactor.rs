@@ -5,13 +5,14 @@ use handover_base::epoll::{Epoll, Flags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// Value stored in an epoll entry to identify the machine and the watch that its events belong to.
+/// Value stored in an epoll entry. It identifies the machine and the watch that the entry's events
+/// belong to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct EpollToken {
     /// Index of the machine in its group.
     pub(crate) machine: u16,
-    /// Low bits of the watch's generation, which distinguish late events of a stopped watch from events of the next
-    /// watch in the same slot.
+    /// Low bits of the watch's generation. They distinguish late events of a stopped watch from
+    /// events of the next watch in the same slot.
     pub(crate) generation: u16,
     /// Index of the watch's slot.
     pub(crate) slot: u32,

@@ -15,7 +15,8 @@ use {
     core::task::{Context, ready},
 };
 
-/// Number of polls, with a pause after each, before a thread sleeps: 1 to 4 µs, about as long as a sleep costs.
+/// Number of polls, with a pause after each, before a thread sleeps. They take 1 to 4 µs, about as
+/// long as a sleep costs.
 const SPINS_COUNT: u32 = 100;
 
 /// Means of replying to one request, carried by the message that asks for it. Dropping it without a reply tells the
@@ -57,7 +58,8 @@ pub struct Reply<R> {
 enum ReplyTo<R> {
     /// Owner of the slot's [`PendingReply`].
     Pending(Arc<ReplySlot<R>>),
-    /// Closure that sends the reply to a machine as a message, at its first call; further calls have no effect.
+    /// Closure that sends the reply to a machine as a message at its first call. Further calls have
+    /// no effect.
     Machine(Box<SendReplyFn<R>>),
 }
 
@@ -65,7 +67,7 @@ enum ReplyTo<R> {
 type SendReplyFn<R> = dyn FnMut(Result<R, NoReplyError>) -> Result<(), ReplyError<R>> + Send;
 
 impl<R: Send> Reply<R> {
-    /// Creates a reply and the pending reply that waits for it, for messages that are not sent by
+    /// Creates a reply and the pending reply that waits for it. For messages that are not sent by
     /// [`Address::request`].
     ///
     /// # Cost
@@ -75,8 +77,9 @@ impl<R: Send> Reply<R> {
         (Self { to: ReplyTo::Pending(Arc::clone(&slot)) }, PendingReply { slot })
     }
 
-    /// Creates a reply that arrives at a machine as a message, made by `wrap` of the reply, or of the error that no
-    /// reply will come. The name of an enum variant is such a function.
+    /// Creates a reply that arrives at a machine as a message. `wrap` makes the message of the
+    /// reply, or of the error that no reply will come. The name of an enum variant is such a
+    /// function.
     ///
     /// The message is sent as by [`Address::send`]; the error is sent without blocking, and is lost if the machine's
     /// inbox is full.
@@ -138,7 +141,8 @@ impl<R> Reply<R> {
         self.deliver(Ok(reply))
     }
 
-    /// Passes a reply, or the error that none will come, to the requester; further calls have no effect on it.
+    /// Passes a reply, or the error that none will come, to the requester. Further calls have no
+    /// effect on it.
     fn deliver(&mut self, reply: Result<R, NoReplyError>) -> Result<(), ReplyError<R>> {
         match &mut self.to {
             ReplyTo::Pending(slot) => match slot.end(reply.ok()) {
@@ -166,7 +170,7 @@ impl<R> fmt::Debug for Reply<R> {
     }
 }
 
-/// Reply that has been requested, for a thread that waits for it or, with the feature `async`, for a task that awaits
+/// Receiver of one reply. A thread waits for the reply or, with the feature `async`, a task awaits
 /// it. Dropping it gives up the reply.
 ///
 /// A reply can be received once; a further attempt returns [`NoReplyError`].
@@ -193,7 +197,8 @@ impl<R> PendingReply<R> {
         Ok(reply.expect("a wait without a deadline ends with a result"))
     }
 
-    /// Waits for the reply like [`wait`](Self::wait), for at most `timeout`; `None` if it has not come by then.
+    /// Waits for the reply like [`wait`](Self::wait), for at most `timeout`. Returns `None` if it
+    /// has not come by then.
     ///
     /// # Errors
     /// As [`wait`](Self::wait).

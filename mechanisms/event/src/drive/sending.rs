@@ -9,8 +9,8 @@ use handover_base::wakers::Registration;
 use handover_ring::PushError;
 
 impl<M> Address<M> {
-    /// Sends a message, and wakes the machine if it sleeps; waits while the inbox is full, under any
-    /// [`WhenFull`](crate::WhenFull). For tasks of any executor.
+    /// Sends a message, and wakes the machine if it sleeps. While the inbox is full, waits for
+    /// space, under any [`WhenFull`](crate::WhenFull). For tasks of any executor.
     ///
     /// Tasks that wait are woken in the order in which they began to wait, once half of the inbox is free; one that has
     /// sent its message wakes the next. A sender that does not wait may take the space first. No time limit applies.

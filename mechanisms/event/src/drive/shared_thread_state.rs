@@ -45,8 +45,8 @@ impl SharedThreadState {
         })
     }
 
-    /// Wakes the thread if it sleeps; under [`WakeWhen::EachMessage`], makes the system call even if the thread is
-    /// awake. Called after the message was enqueued.
+    /// Wakes the thread if it sleeps. Under [`WakeWhen::EachMessage`], makes the system call even
+    /// if the thread is awake. Called after the message was enqueued.
     #[inline]
     pub(crate) fn wake(&self) {
         if self.unparker.unpark_with(|| self.wake_sleeper()) {
@@ -56,13 +56,15 @@ impl SharedThreadState {
         }
     }
 
-    /// Returns `true` if a sender makes a system call for each message, even if the thread is awake.
+    /// Returns `true` if a sender makes a system call for each message. It does so even if the
+    /// thread is awake.
     #[inline]
     pub(crate) fn notifies_each_message(&self) -> bool {
         self.wake_when == WakeWhen::EachMessage
     }
 
-    /// Interrupts the thread's sleep in epoll by a write to its eventfd; does nothing if it has none.
+    /// Interrupts the thread's sleep in epoll by a write to its eventfd. Does nothing if it has
+    /// none.
     #[cold]
     fn wake_sleeper(&self) {
         let Some(eventfd) = self.eventfd.get() else { return };
@@ -125,8 +127,8 @@ impl SharedThreadState {
         cfg!(feature = "async") && self.flags.async_senders.load(Ordering::Relaxed)
     }
 
-    /// Returns `true` if the thread must not sleep: a stop was requested, or a task waits for space and the thread,
-    /// which knew of none when `had_async_senders` was read, has not admitted it.
+    /// Returns `true` if the thread must not sleep. A stop was requested, or a task waits for space
+    /// and the thread, which knew of none when `had_async_senders` was read, has not admitted it.
     #[inline]
     pub(crate) fn is_interrupted(&self, had_async_senders: bool) -> bool {
         self.is_stop_requested() || (!had_async_senders && self.has_async_senders())

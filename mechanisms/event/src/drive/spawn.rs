@@ -33,7 +33,8 @@ impl<T> ThreadHandle<T> {
         self.thread.is_finished()
     }
 
-    /// Waits until the thread has finished; returns the machine or group and the reason why its run stopped.
+    /// Waits until the thread has finished. Returns the machine or group, and the reason why its
+    /// run stopped.
     ///
     /// # Blocking
     /// Blocks until the run has ended: call [`stop`](Self::stop) first, unless it ends by itself.
@@ -54,7 +55,8 @@ impl<T> fmt::Debug for ThreadHandle<T> {
     }
 }
 
-/// Runs a machine or group on a new thread; `Err` with it if the thread cannot be started.
+/// Runs a machine or group on a new thread. Returns it as the error if the thread cannot be
+/// started.
 fn run_on_thread<T: Send + 'static>(
     thread: thread::Builder,
     machine: T,

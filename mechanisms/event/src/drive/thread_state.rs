@@ -21,7 +21,8 @@ pub(crate) struct ThreadState {
     /// Epoll set of the thread; `None` until it is first needed.
     reactor: Option<Reactor>,
     config: ThreadConfig,
-    /// `true` if the run is to return; `ended` then holds the reason, unless another thread requested the stop.
+    /// `true` if the run is to return. `ended` then holds the reason, unless another thread
+    /// requested the stop.
     pub(crate) is_ending: bool,
     /// First reason to end the run that a handler or a signal has given.
     ended: Option<EndReason>,
@@ -39,8 +40,9 @@ pub(crate) struct ThreadState {
     spins: u64,
     /// Queues of messages between machines of the group, one per receiving machine.
     pub(crate) locals: Vec<LocalQueue>,
-    /// First and last machine of the run queue, a list linked by [`LocalQueue::next_in_run_queue`] of the machines
-    /// that have work; `None` if it is empty.
+    /// First and last machine of the run queue, which lists the machines that have work. The
+    /// machines are linked by [`LocalQueue::next_in_run_queue`]. It is `None` if the queue is
+    /// empty.
     run_queue: Option<(u32, u32)>,
 }
 
@@ -50,7 +52,8 @@ pub(crate) struct LocalQueue {
     /// Queued messages; [`AnyQueue::without_queue`] once the machine is removed.
     pub(crate) queue: AnyQueue,
     pub(crate) messages_max: usize,
-    /// Next machine in the run queue, or [`LAST`]; `None` if this machine is not in the run queue.
+    /// Next machine in the run queue, or [`LAST`]. It is `None` if this machine is not in the run
+    /// queue.
     pub(crate) next_in_run_queue: Option<u32>,
     /// `true` if other threads have sent messages to the machine, so that it must read its inbox.
     pub(crate) has_inbox_messages: bool,
@@ -70,8 +73,8 @@ const ADMIT_AGAIN_NS: u64 = 1_000_000;
 /// in the middle of the push.
 const PUSH_AGAIN_NS: u64 = 100_000;
 
-/// Returns the deadline of a sleep: the next timer's `deadline_ns`, but at most [`ADMIT_AGAIN_NS`] from now if senders
-/// wait for space.
+/// Returns the deadline of a sleep, the next timer's `deadline_ns`. If senders wait for space, it
+/// is at most [`ADMIT_AGAIN_NS`] from now.
 pub(crate) fn sleep_deadline_ns(
     deadline_ns: Option<u64>,
     has_waiting_senders: bool,
@@ -162,7 +165,8 @@ impl ThreadState {
         self.ended.get_or_insert(ended);
     }
 
-    /// Returns the reason to end the run, after clearing and logging it; `None` if the run is to continue.
+    /// Returns the reason to end the run, after clearing and logging it. Returns `None` if the run
+    /// is to continue.
     #[inline]
     pub(crate) fn take_end_reason(&mut self) -> Option<EndReason> {
         if !self.is_ending && !self.shared.is_stop_requested() {
@@ -181,8 +185,8 @@ impl ThreadState {
         Some(ended)
     }
 
-    /// Fetches readiness events from the kernel, unless earlier ones are unread; returns `true` if there are unread
-    /// ones. Returns `false` also if no descriptor is watched.
+    /// Fetches readiness events from the kernel, unless earlier ones are unread. Returns `true` if
+    /// there are unread ones. Returns `false` also if no descriptor is watched.
     pub(crate) fn fetch_ready(&mut self) -> Result<bool, RunError> {
         let Some(reactor) = &mut self.reactor else { return Ok(false) };
         if !reactor.has_ready() {
@@ -191,8 +195,8 @@ impl ThreadState {
         Ok(reactor.has_ready())
     }
 
-    /// Returns the next readiness event of a machine's descriptor, after handling those of the thread's own
-    /// descriptors; `None` if there is none.
+    /// Returns the next readiness event of a machine's descriptor. Returns `None` if there is none.
+    /// Handles events of the thread's own descriptors before it.
     pub(crate) fn next_ready(&mut self) -> Option<(EpollToken, Ready)> {
         loop {
             let (token, ready) = self.reactor.as_mut()?.next_ready()?;
@@ -216,16 +220,16 @@ impl ThreadState {
         self.had_async_senders
     }
 
-    /// Calls `poll` repeatedly without pauses; returns `true` once `poll` has returned `true` or a stop was
-    /// requested, otherwise `false`.
+    /// Calls `poll` repeatedly without pauses. Returns `true` once `poll` has returned `true` or a
+    /// stop was requested, otherwise `false`.
     #[inline]
     pub(crate) fn poll_eagerly(&mut self, poll: &mut impl FnMut() -> bool) -> bool {
         let shared = &self.shared;
         self.parker.poll_eagerly(&mut || poll() || shared.is_stop_requested())
     }
 
-    /// Spins, then sleeps until a message is queued, another thread wakes this one, a descriptor is
-    /// ready, or `deadline_ns` has passed.
+    /// Spins, then sleeps until there is work. The sleep ends if a message is queued, another
+    /// thread wakes this one, a descriptor is ready, or `deadline_ns` has passed.
     ///
     /// All but the sleep is inlined into the loop that waits: see [`Parker::spin`].
     #[inline(always)]

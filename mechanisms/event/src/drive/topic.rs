@@ -56,8 +56,8 @@ trait Subscriber<T>: Send + Sync {
     fn shared_thread(&self) -> &SharedThreadState;
     /// Sends the value to the subscriber; returns `true` if its inbox accepted the value.
     fn send(&self, value: PoolArc<T>) -> bool;
-    /// Sends the value from the thread that runs `local_machines`, without synchronisation if the subscriber is one
-    /// of these.
+    /// Sends the value from the thread that runs `local_machines`. No synchronisation is needed if
+    /// the subscriber is one of these.
     fn send_from(&self, local_machines: &mut LocalMachines<'_>, value: PoolArc<T>) -> LocalSend;
     fn is_closed(&self) -> bool;
 }
@@ -189,8 +189,8 @@ impl<T> TopicState<T> {
         Arc::clone(&self.subscribers.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Replaces the list by the result of `change`; returns `false`, and keeps the list, if that is `None`. `change` is
-    /// called with the lock held and must drop no subscriber.
+    /// Replaces the list by the result of `change`. Returns `false`, and keeps the list, if the
+    /// result is `None`. `change` is called with the lock held and must drop no subscriber.
     fn replace_list(
         &self,
         change: impl FnOnce(&[Arc<dyn Subscriber<T>>]) -> Option<Vec<Arc<dyn Subscriber<T>>>>,
@@ -244,8 +244,8 @@ pub struct Publisher<T> {
 }
 
 impl<T: Send + Sync + 'static> Publisher<T> {
-    /// Posts a value: sends a reference to each subscriber whose inbox has space, and wakes the subscribers that
-    /// sleep.
+    /// Sends a reference to the value to each subscriber whose inbox has space. Wakes the
+    /// subscribers that sleep.
     ///
     /// # Errors
     /// [`PoolFull`] returns the value when `values_max` values are in use.
@@ -261,8 +261,8 @@ impl<T: Send + Sync + 'static> Publisher<T> {
         Ok(self.send_to_subscribers(shares, |subscriber, value| subscriber.send(value)))
     }
 
-    /// Posts like [`post`](Self::post), from the thread that runs `local_machines`; also returns `true` if a
-    /// subscriber runs on another thread.
+    /// Posts like [`post`](Self::post), from the thread that runs `local_machines`. Also returns
+    /// `true` if a subscriber runs on another thread.
     pub(crate) fn post_locally(
         &mut self,
         local_machines: &mut LocalMachines<'_>,

@@ -5,9 +5,9 @@ use handover_base::futex::{self, Scope};
 use handover_ring::PushError;
 use std::time::{Duration, Instant};
 
-/// Repeats `push` until the inbox has space or `wait_ns_max` has passed, sleeping in between; called by a thread.
-/// Calls `wake_machine` before each sleep: the machine may sleep with a full inbox, if all messages were sent without
-/// waking it.
+/// Repeats `push` until the inbox has space or `wait_ns_max` has passed, sleeping in between.
+/// Called by a thread. Calls `wake_machine` before each sleep: the machine may sleep with a full
+/// inbox, if all messages were sent without waking it.
 #[cold]
 pub(crate) fn wait_for_space<M>(
     senders: &WaitingSenders,
@@ -28,8 +28,8 @@ pub(crate) fn wait_for_space<M>(
     })
 }
 
-/// Wakes up to `senders_max` of the waiting threads, and as many of the waiting tasks, which then try again; called by
-/// the machine.
+/// Wakes up to `senders_max` of the waiting threads, and as many of the waiting tasks. These then
+/// try again. Called by the machine.
 #[cold]
 pub(crate) fn admit_senders(senders: &WaitingSenders, senders_max: u32) {
     senders.admit(senders_max, |word| {

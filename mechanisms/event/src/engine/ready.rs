@@ -43,7 +43,8 @@ pub struct ThreadInboxes<'a, F> {
     waiting_count: F,
 }
 
-/// State of one machine: not in the queue of ready machines, queued by a quiet sender, or queued with a wake.
+/// State of one machine in the queue of ready machines. It is not queued, queued by a quiet sender,
+/// or queued with a wake.
 pub struct ReadyFlag {
     /// [`NOT_QUEUED`], [`QUIET`] or [`WAKING`].
     state: CachePadded<AtomicU8>,
@@ -51,14 +52,15 @@ pub struct ReadyFlag {
 
 /// Value of a [`ReadyFlag`]: the machine is not in the queue.
 const NOT_QUEUED: u8 = 0;
-/// Value of a [`ReadyFlag`]: the machine is in the queue, or about to be, and the sender that enqueues it does not
-/// wake the thread.
+/// Value of a [`ReadyFlag`]: a quiet sender has queued the machine, or is about to. This sender
+/// does not wake the thread.
 const QUIET: u8 = 1;
-/// Value of a [`ReadyFlag`]: the machine is in the queue, or about to be, and a sender wakes the thread, or is about
-/// to.
+/// Value of a [`ReadyFlag`]: the machine is queued, or about to be, with a wake of the thread. A
+/// sender wakes the thread, or is about to.
 const WAKING: u8 = 2;
 
-/// Creates the queue of ready machines with a slot for each of `machines_max` machines; returns its two ends.
+/// Creates the queue of ready machines with a slot for each of `machines_max` machines. Returns its
+/// two ends.
 pub fn ready_queue(machines_max: u32) -> Result<(ReadySender, ReadyQueue), CapacityError> {
     let (producer, consumer) = mpsc::ring(machines_max)?;
     let ready_queue = ReadyQueue { machines: consumer, popped: Vec::new(), is_popped: Vec::new() };
@@ -72,8 +74,8 @@ impl ReadyFlag {
 }
 
 impl ReadySender {
-    /// Enqueues a machine, unless it is queued already, after a push into its inbox; returns `true` if the caller must
-    /// wake the thread if it sleeps.
+    /// Enqueues a machine after a push into its inbox, unless it is queued already. Returns `true`
+    /// if the caller must wake the thread if it sleeps.
     #[inline]
     pub fn announce(&self, ready_flag: &ReadyFlag, machine: u32) -> bool {
         // SeqCst: pairs with the fence in ReadyQueue::pop(): either this thread sees that the flag was
@@ -92,8 +94,8 @@ impl ReadySender {
         true
     }
 
-    /// Enqueues a machine like [`announce`](Self::announce), but without a wake; returns `true`, rarely, if the caller
-    /// must wake the thread on behalf of a concurrent sender.
+    /// Enqueues a machine like [`announce`](Self::announce), but without a wake. Returns `true`,
+    /// rarely, if the caller must wake the thread on behalf of a concurrent sender.
     #[inline]
     pub fn announce_quietly(&self, ready_flag: &ReadyFlag, machine: u32) -> bool {
         // SeqCst: as in announce().
@@ -127,8 +129,9 @@ impl ReadySender {
 }
 
 impl ReadyQueue {
-    /// Removes and returns the next machine to serve, and clears its flag; `None` if no machine is
-    /// ready. The caller must serve the machine until its inbox is empty, or remember it.
+    /// Removes and returns the next machine to serve, and clears its flag. Returns `None` if no
+    /// machine is ready. The caller must serve the machine until its inbox is empty, or remember
+    /// it.
     #[inline]
     pub fn pop<'a>(&mut self, flag_of: impl FnOnce(u32) -> Option<&'a ReadyFlag>) -> Option<u32> {
         let machine = self.machines.pop()?;
@@ -154,14 +157,14 @@ impl ReadyQueue {
         }
     }
 
-    /// Returns the inboxes of all machines, for the check before a sleep; `waiting_count` returns the number of
-    /// messages in the inbox of the machine with a given index.
+    /// Returns the inboxes of all machines, for the check before a sleep. `waiting_count` returns
+    /// the number of messages in the inbox of the machine with a given index.
     pub fn incoming<F: FnMut(u32) -> usize>(&mut self, waiting_count: F) -> ThreadInboxes<'_, F> {
         ThreadInboxes { ready_queue: self, waiting_count }
     }
 
-    /// Returns `true` if no machine can be popped because a sender has reserved the next slot and not filled it; the
-    /// sender may have filled it since.
+    /// Returns `true` if a sender has reserved the next slot and not filled it, so that no machine
+    /// can be popped. The sender may have filled it since.
     pub fn is_blocked(&self) -> bool {
         let begun_count = self.machines.len();
         self.machines.is_empty() && begun_count != 0

@@ -28,8 +28,8 @@ impl<R> ReplySlot<R> {
         Self { state: Mutex::new(SlotState::Awaited(None)), has_ended: AtomicBool::new(false) }
     }
 
-    /// Ends the wait with a reply, or without one, and wakes the requester if it waits; called by the replier. `Err`
-    /// with the reply if the wait has ended before.
+    /// Ends the wait with a reply, or without one, and wakes the requester if it waits. Called by
+    /// the replier. Returns `Err` with the reply if the wait has ended before.
     pub fn end(&self, reply: Option<R>) -> Result<(), Option<R>> {
         if self.has_ended() {
             return Err(reply);

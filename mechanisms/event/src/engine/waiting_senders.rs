@@ -61,9 +61,9 @@ impl WaitingSenders {
         answer
     }
 
-    /// Tries `push`, and registers the task if the inbox is full; returns the result of the last `push`. Called by a
-    /// task, which waits for its waker after [`PushError::Full`], and calls [`leave`](Self::leave) if it gives up. It
-    /// must then also wake the machine, which may sleep.
+    /// Tries `push`, and registers the task if the inbox is full. Returns the result of the last
+    /// `push`. Called by a task, which waits for its waker after [`PushError::Full`], and calls
+    /// [`leave`](Self::leave) if it gives up. It must then also wake the machine, which may sleep.
     #[cfg(feature = "async")]
     pub fn push_or_register<M>(
         &self,

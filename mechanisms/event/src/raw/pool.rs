@@ -32,7 +32,8 @@ const ONE_HANDLE: u32 = 2;
 const ORPHAN_BIT: u32 = 1 << 31;
 /// Mask of the bits of a slot's word that hold the state.
 const STATE_MASK: u32 = ORPHAN_BIT - 1;
-/// Number of handles of one value above which a clone aborts the process, which probably leaks handles in a loop.
+/// Number of handles of one value above which a clone aborts the process. A process with so many
+/// probably leaks handles in a loop.
 const HOLDERS_LIMIT: u32 = 1 << 30;
 /// Number of slots that put() checks, one after the other, before it tries to grow the pool.
 const SLOTS_CHECKED: usize = 8;
@@ -51,12 +52,14 @@ struct Slot<T> {
 
 /// Chunk of slots that were allocated together.
 struct Chunk<T> {
-    /// Number of slots that were in use when the pool was dropped and still are, plus one during the pool's drop.
+    /// Number of slots that were in use when the pool was dropped and still are. During the pool's
+    /// drop it is one more.
     orphans: AtomicUsize,
     slots: Vec<Slot<T>>,
 }
 
-/// Pool of reusable slots for values that are sent to other threads, which allocates nothing once it has grown.
+/// Pool of reusable slots for values that are sent to other threads. It allocates nothing once it
+/// has grown.
 ///
 /// One thread puts values in; the handles may move to any thread. The value is dropped, and its
 /// slot freed, when its last handle is dropped. Handles may outlive their pool.
@@ -199,8 +202,8 @@ impl<T> Pool<T> {
         place.word.store(word, Ordering::Relaxed);
     }
 
-    /// Returns a free slot, after growing the pool or searching all slots; `None` if all are in use. Called when the
-    /// next [`SLOTS_CHECKED`] slots are in use.
+    /// Returns a free slot, after growing the pool or searching all slots. Returns `None` if all
+    /// are in use. Called when the next [`SLOTS_CHECKED`] slots are in use.
     #[cold]
     fn find_or_grow(&mut self) -> Option<NonNull<Slot<T>>> {
         if self.slots.len() < self.slots_max {
@@ -258,7 +261,8 @@ impl<T> Drop for Pool<T> {
 }
 
 impl<T> Chunk<T> {
-    /// Releases one reference to the chunk, held by an orphaned slot or by the pool; the last one frees the chunk.
+    /// Releases one reference to the chunk, held by an orphaned slot or by the pool. The last one
+    /// frees the chunk.
     fn release_one(chunk: NonNull<Self>) {
         // SAFETY: the caller's own count keeps the chunk alive until it is subtracted below.
         let seen = unsafe { chunk.as_ref() };

@@ -4,8 +4,9 @@ use rustix::io::Errno;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-/// Blocks `signals` for the calling thread and for threads that it starts afterwards, and opens a descriptor from which
-/// they are read. The error holds the failed call and its error number.
+/// Blocks `signals` for the calling thread and for threads that it starts afterwards. Returns a
+/// descriptor from which the signals are read. The error holds the failed call and its error
+/// number.
 pub(crate) fn block_signals(signals: &[i32]) -> Result<OwnedFd, (&'static str, Errno)> {
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: sigemptyset initialises the whole set through the pointer, which is valid for writes.

@@ -62,7 +62,7 @@ impl<T> Channel<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes the participant that has waited longest in the queue that `waiters` returns, except
+    /// Wakes the participant that has waited longest in the queue that `waiters` returns. Skips
     /// participants whose deadline has passed.
     fn wake_one(&self, waiters: impl Fn(&mut ChannelState<T>) -> &mut VecDeque<Waiter>) {
         let mut state = self.lock();
@@ -218,8 +218,8 @@ impl<T> Sender<T> {
         }
     }
 
-    /// Adds `waiter` to the queue of waiting senders; returns `waiter` instead if the channel has space, or all
-    /// receivers were dropped.
+    /// Adds `waiter` to the queue of waiting senders. Returns `waiter` instead if the channel has
+    /// space, or all receivers were dropped.
     fn enqueue(&self, waiter: Waiter) -> Option<Waiter> {
         let mut state = self.channel.lock();
         if state.queue.len() < self.channel.capacity || state.receivers_count == 0 {
@@ -269,7 +269,8 @@ impl<T> Receiver<T> {
         Ok(value)
     }
 
-    /// Receives the oldest value, and waits for a value for at most `timeout` while the channel is empty.
+    /// Receives the oldest value. While the channel is empty, waits for a value for at most
+    /// `timeout`.
     ///
     /// # Errors
     /// [`RecvTimeoutError`] on a time-out, or when the channel is empty and all senders were
@@ -305,8 +306,8 @@ impl<T> Receiver<T> {
         }
     }
 
-    /// Adds `waiter` to the queue of waiting receivers; returns `waiter` instead if the channel has a value, or all
-    /// senders were dropped.
+    /// Adds `waiter` to the queue of waiting receivers. Returns `waiter` instead if the channel has
+    /// a value, or all senders were dropped.
     fn enqueue(&self, waiter: Waiter) -> Option<Waiter> {
         let mut state = self.channel.lock();
         if !state.queue.is_empty() || state.senders_count == 0 {

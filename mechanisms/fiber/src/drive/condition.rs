@@ -67,7 +67,7 @@ impl Condition {
         mutex.lock()
     }
 
-    /// Waits as [`wait`](Self::wait) does, for at most `timeout`; returns the guard of the locked
+    /// Waits as [`wait`](Self::wait) does, for at most `timeout`. Returns the guard of the locked
     /// mutex, and `true` if the caller was notified, `false` on a time-out.
     ///
     /// # Blocking
@@ -81,7 +81,7 @@ impl Condition {
         self.wait_until_ns(guard, deadline_ns_after(timeout))
     }
 
-    /// Waits as [`wait`](Self::wait) does, until `deadline_ns` on CLOCK_MONOTONIC at most; returns
+    /// Waits as [`wait`](Self::wait) does, until `deadline_ns` on CLOCK_MONOTONIC at most. Returns
     /// the guard of the locked mutex, and `true` if the caller was notified, `false` on a time-out.
     ///
     /// # Blocking

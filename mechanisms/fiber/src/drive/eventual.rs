@@ -71,7 +71,8 @@ impl<T> Eventual<T> {
         self.cell.wait()
     }
 
-    /// Waits for the value for at most `timeout`, and returns a reference to it; `None` on a time-out.
+    /// Waits for the value for at most `timeout`, and returns a reference to it. Returns `None` on
+    /// a time-out.
     ///
     /// ```
     /// use handover_fiber::Eventual;
@@ -94,8 +95,8 @@ impl<T> Eventual<T> {
         self.test().or_else(|| self.wait_until_ns(deadline_ns_after(timeout)))
     }
 
-    /// Waits for the value until `deadline_ns` on CLOCK_MONOTONIC, and returns a reference to it;
-    /// `None` if the deadline passes first.
+    /// Waits for the value until `deadline_ns` on CLOCK_MONOTONIC, and returns a reference to it.
+    /// Returns `None` if the deadline passes first.
     ///
     /// # Blocking
     /// As [`wait_timeout`](Self::wait_timeout).
@@ -114,8 +115,8 @@ impl<T> Eventual<T> {
         }
     }
 
-    /// Spins for a while until the value is set, if no other fiber is ready and recent spins were
-    /// successful; returns the value if it is set.
+    /// Spins for a while until the value is set; returns the value if it is set. Does not spin if
+    /// another fiber is ready, or recent spins failed.
     #[inline]
     fn spin_for_value(&self) -> Option<&T> {
         probe!("fiber.wait", std::ptr::from_ref(self).addr());

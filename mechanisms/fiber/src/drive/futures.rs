@@ -15,8 +15,8 @@ pub struct EventualFuture<'a, T> {
 }
 
 impl<T> Eventual<T> {
-    /// Waits until the value is set, as a future for any executor, and returns a reference to it. Tasks, fibers and
-    /// threads may wait for the same eventual.
+    /// Returns a future that waits for the value and completes with a reference to it. The future
+    /// runs under any executor. Tasks, fibers and threads may wait for the same eventual.
     ///
     /// ```
     /// use handover_fiber::{Eventual, block_on};

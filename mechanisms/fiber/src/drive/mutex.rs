@@ -82,7 +82,7 @@ impl<T> Mutex<T> {
         self.try_acquire().then(|| self.guard())
     }
 
-    /// Locks the mutex, and waits for at most `timeout` while another participant holds it; returns
+    /// Locks the mutex. While another participant holds it, waits for at most `timeout`. Returns
     /// `None` on a time-out.
     ///
     /// # Blocking
@@ -91,8 +91,8 @@ impl<T> Mutex<T> {
         self.lock_until_ns(deadline_ns_after(timeout))
     }
 
-    /// Locks the mutex, and waits until `deadline_ns` on CLOCK_MONOTONIC while another participant
-    /// holds it; returns `None` if the deadline passes first.
+    /// Locks the mutex. While another participant holds it, waits until `deadline_ns` on
+    /// CLOCK_MONOTONIC. Returns `None` if the deadline passes first.
     ///
     /// # Blocking
     /// As [`lock`](Self::lock), until the deadline.
@@ -130,8 +130,8 @@ impl<T> Mutex<T> {
         self.waiting.wait_unless(|()| self.announce_waiter());
     }
 
-    /// Marks the mutex as contended before the caller waits; returns `true` if the mutex was unlocked, and the caller
-    /// has thereby locked it. The wait list must be locked.
+    /// Marks the mutex as contended before the caller waits. Returns `true` if the mutex was
+    /// unlocked; the caller has then locked it. The wait list must be locked.
     fn announce_waiter(&self) -> bool {
         // Acquire: pairs with the Release in unlock(). If the mutex was free, it is the caller's
         // now; CONTENDED then only makes the unlock check the list.
@@ -197,7 +197,7 @@ impl<T> fmt::Debug for Mutex<T> {
 /// Guard of a locked mutex; dropping it unlocks the mutex.
 pub struct MutexGuard<'a, T> {
     pub(super) mutex: &'a Mutex<T>,
-    /// Makes the guard `Sync` only if the value is, as the guard gives access to it; `&Mutex<T>`
+    /// Makes the guard `Sync` only if the value is, as the guard gives access to it. `&Mutex<T>`
     /// alone is `Sync` whenever `T: Send`.
     marker: PhantomData<&'a mut T>,
 }

@@ -48,15 +48,18 @@ pub struct Stats {
     pub switches_count: u64,
     /// Number of times that idle workers went to sleep, including sleeps cancelled at the last moment.
     pub parks_count: u64,
-    /// Number of fibers that workers have stolen from each other; a fiber that was stolen twice counts twice.
+    /// Number of fibers that workers have stolen from each other. A fiber that was stolen twice
+    /// counts twice.
     pub stolen_count: u64,
-    /// Number of stacks of this runtime's stack size in the process, which all runtimes of the process share.
+    /// Number of stacks of this runtime's stack size in the process. All runtimes of the process
+    /// share them.
     pub stacks_count: usize,
-    /// Largest number of bytes used on any stack of this runtime's stack size, a multiple of the page size.
+    /// Largest number of bytes used on any stack of this runtime's stack size. It is a multiple of
+    /// the page size.
     pub stack_high_water_bytes: usize,
     /// Resident memory, in bytes, of all stacks of this runtime's stack size in the process.
     pub stacks_resident_bytes: usize,
-    /// `true` if each stack guard is a memory mapping of its own, so that `vm.max_map_count` limits
+    /// `true` if each stack guard is a memory mapping of its own. `vm.max_map_count` then limits
     /// the number of stacks.
     pub has_mapped_guards: bool,
 }
@@ -123,7 +126,8 @@ impl Runtime {
         Handle::new(Arc::clone(&self.shared))
     }
 
-    /// Spawns a fiber in the first pool and returns a handle of it; successive spawns rotate through the workers.
+    /// Spawns a fiber in the first pool and returns a handle of it. Successive spawns rotate
+    /// through the workers.
     ///
     /// # Errors
     /// [`SpawnError`].

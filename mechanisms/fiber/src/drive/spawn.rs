@@ -14,8 +14,8 @@ use handover_probe::probe;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Spawns a fiber in the first pool of the calling fiber's runtime, on the current worker if it
-/// serves the pool, and returns a handle of the fiber.
+/// Spawns a fiber in the first pool of the calling fiber's runtime. Returns a handle of the fiber.
+/// The fiber starts on the current worker if this worker serves the pool.
 ///
 /// # Errors
 /// [`SpawnError`], for example if the caller is not a fiber.
@@ -42,7 +42,7 @@ where
     spawn_on_current(&Builder::default(), f, false).map(drop)
 }
 
-/// Spawns a fiber that never moves to another worker, so that it may own `!Send` data such as an `Rc`.
+/// Spawns a fiber that never moves to another worker. It may own `!Send` data such as an `Rc`.
 ///
 /// # Errors
 /// [`SpawnError`], for example if the caller is not a fiber.
@@ -100,7 +100,7 @@ impl Builder {
         self
     }
 
-    /// Sets the index, from 0, of the worker on which the fiber starts; if no worker has this
+    /// Sets the index, from 0, of the worker on which the fiber starts. If no worker has this
     /// index, the spawn fails with [`SpawnError::NoSuchWorker`]. Default: the calling worker; for
     /// spawns from other threads, the workers round robin.
     #[must_use]
@@ -247,7 +247,8 @@ fn find_pool<'a>(
     shared.pools.get(options.pool).ok_or(SpawnError::NoSuchPool { pool: options.pool, pools_count })
 }
 
-/// Returns the index of the worker on which the options require the fiber to start; `None` if they require none.
+/// Returns the index of the worker on which the options require the fiber to start. Returns `None`
+/// if they require none.
 #[inline]
 fn named_worker(shared: &RuntimeState, options: &Builder) -> Result<Option<usize>, SpawnError> {
     let workers_count = shared.config.workers_count;
@@ -301,7 +302,7 @@ pub(super) fn drop_unclaimed_result(worker: &Worker, unread: UnclaimedResult) {
     let _ = spawn_local_detached(worker, drops);
 }
 
-/// Spawns a fiber in the first pool, on this worker, even if the worker does not serve that pool.
+/// Spawns a fiber in the first pool, on this worker. The worker need not serve that pool.
 fn spawn_local_detached<F>(worker: &Worker, f: F) -> Result<(), SpawnError>
 where
     F: FnOnce() + 'static,
@@ -310,8 +311,8 @@ where
     spawn_from_worker(worker, &options, f, false).map(drop)
 }
 
-/// Spawns a fiber for a fiber of `worker`: on the worker that `options` name, else on `worker` if it serves the pool,
-/// else on one that does.
+/// Spawns a fiber from a fiber of `worker`. It starts on the worker that `options` name, else on
+/// `worker` if it serves the pool, else on one that does.
 #[inline]
 fn spawn_from_worker<F, T>(
     worker: &Worker,
@@ -385,8 +386,8 @@ impl<T> JoinHandle<T> {
         }
     }
 
-    /// Waits until the fiber has finished, for at most `timeout`; returns the fiber's result, or
-    /// the handle on a time-out.
+    /// Waits for at most `timeout` until the fiber has finished; returns the fiber's result.
+    /// Returns the handle on a time-out.
     ///
     /// # Errors
     /// The handle, if the fiber has not ended by then; in the inner result, [`FiberPanic`] if the
@@ -398,8 +399,8 @@ impl<T> JoinHandle<T> {
         self.join_until_ns(deadline_ns_after(timeout))
     }
 
-    /// Waits until the fiber has finished, until `deadline_ns` on CLOCK_MONOTONIC at most; returns the
-    /// fiber's result, or the handle if the deadline passes first.
+    /// Waits until the fiber has finished; returns the fiber's result. Returns the handle if
+    /// `deadline_ns` on CLOCK_MONOTONIC passes first.
     ///
     /// # Errors
     /// As [`join_timeout`](Self::join_timeout).
@@ -437,8 +438,8 @@ impl<T> JoinHandle<T> {
     }
 }
 
-/// Puts a free stack into the cache of this thread's worker if the worker uses stacks of this size, else into the stack
-/// pool.
+/// Puts a free stack into the cache of this thread's worker, or into the stack pool. The cache
+/// takes it if the worker uses stacks of this size.
 #[inline]
 fn release(stack: Stack) {
     match this_worker() {

@@ -10,7 +10,8 @@ use handover_base::sync::shared::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use handover_notify::Unparker;
 use std::sync::{Arc, Weak};
 
-/// State of a worker that other threads access: its inbox, and the run queue from which they steal fibers.
+/// State of a worker that other threads access. It includes the inbox, and the run queue from which
+/// they steal fibers.
 #[derive(Debug)]
 pub(crate) struct WorkerState {
     pub(crate) inbox: CachePadded<Inbox<Runnable>>,
@@ -83,7 +84,8 @@ pub(crate) struct RuntimeState {
     /// `true` if idle workers may also steal suspended fibers.
     pub(crate) can_steal_suspended: bool,
     pub(crate) stacks: &'static StackPool,
-    /// `true` if threads other than the workers can no longer spawn; the workers stop when all fibers have finished.
+    /// `true` if only workers can still spawn fibers. The workers stop when all fibers have
+    /// finished.
     pub(crate) is_closing: AtomicBool,
     /// `true` if the workers stop as soon as their current fiber suspends itself.
     pub(crate) is_stopped: AtomicBool,
@@ -174,8 +176,8 @@ impl ResolvedPool {
         self.serves[worker as usize]
     }
 
-    /// Returns the index of a worker of the pool, round robin, for a fiber whose spawning thread does not serve the
-    /// pool.
+    /// Returns the index of a worker of the pool, round robin. For a fiber whose spawning thread
+    /// does not serve the pool.
     pub(crate) fn next_worker_index(&self) -> usize {
         // Relaxed: any worker of the pool will do.
         let turn = self.next.fetch_add(1, Ordering::Relaxed) as usize;

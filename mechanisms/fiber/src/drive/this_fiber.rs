@@ -4,7 +4,8 @@ use crate::raw::{park_running, running_fiber_id, suspend_running, this_worker};
 use handover_base::clock;
 use std::time::Duration;
 
-/// Suspends the calling fiber until other ready fibers have run; on an ordinary thread, yields to other threads.
+/// Suspends the calling fiber until other ready fibers have run. On an ordinary thread, yields to
+/// other threads.
 ///
 /// # Blocking
 /// Blocks until the fibers that are ahead in the queue have run.

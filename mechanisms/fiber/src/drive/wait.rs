@@ -15,7 +15,7 @@ impl Waiter {
         self.try_wake();
     }
 
-    /// Wakes the waiting fiber or thread; returns `false` if its deadline had passed, so that the
+    /// Wakes the waiting fiber or thread. Returns `false` if its deadline had passed, so that the
     /// caller can pass the notification to the next waiter.
     #[inline]
     pub(crate) fn try_wake(self) -> bool {
@@ -68,9 +68,9 @@ pub(crate) fn suspend_caller(commit: impl FnOnce(Waiter) -> Option<Waiter>) {
     });
 }
 
-/// Suspends the caller like [`suspend_caller`], until `deadline_ns` at most; returns `true` if the caller was woken, or
-/// `commit` returned the waiter. `withdraw` removes the waiter that `commit` has stored, and returns `true` if it was
-/// still stored.
+/// Suspends the caller like [`suspend_caller`], until `deadline_ns` at most. Returns `true` if the
+/// caller was woken, or `commit` returned the waiter. `withdraw` removes the waiter that `commit`
+/// has stored, and returns `true` if it was still stored.
 pub(crate) fn suspend_caller_until(
     deadline_ns: u64,
     commit: impl FnOnce(Waiter) -> Option<Waiter>,

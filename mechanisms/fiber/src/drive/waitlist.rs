@@ -4,8 +4,8 @@ use crate::raw::Waiter;
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// State of a primitive and the queue of participants that wait for it to change, under one lock.
-/// The lock is held for a few instructions, and never across a suspension.
+/// State of a primitive and the queue of participants that wait for it to change. One lock guards
+/// both. The lock is held for a few instructions, and never across a suspension.
 #[derive(Debug)]
 pub(crate) struct Waitlist<S> {
     inner: Mutex<WaitlistState<S>>,
@@ -40,7 +40,7 @@ impl<S> Waitlist<S> {
         });
     }
 
-    /// Waits as `wait_unless` does, until `deadline_ns` at most; returns `true` if the caller was
+    /// Waits as `wait_unless` does, until `deadline_ns` at most. Returns `true` if the caller was
     /// woken or did not need to wait.
     pub(crate) fn wait_until_unless(
         &self,

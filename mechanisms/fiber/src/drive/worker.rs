@@ -17,7 +17,7 @@ use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// Maximum number of free stacks in a worker's cache, which other threads cannot use; a worker with
+/// Maximum number of free stacks in a worker's cache, which other threads cannot use. A worker with
 /// more returns half of them to the stack pool.
 const STACKS_CACHED_MAX: usize = 256;
 /// Number of free stacks that a worker takes from the stack pool at a time.
@@ -36,7 +36,8 @@ const SWITCHES_PER_EXPIRED: u32 = 4;
 const PREFETCH_READY_MIN: u32 = 4;
 /// Maximum number of fibers that a worker checks in another worker's queue when it steals.
 const STEAL_CHECKS_MAX: u32 = 128;
-/// Number of clock reads after which a worker runs a fiber of a less urgent pool, although more urgent ones are ready.
+/// Interval, in calls of [`Worker::poll`], at which a worker takes a fiber of a less urgent pool.
+/// It does so although more urgent fibers are ready.
 const POLLS_PER_LESS_URGENT: u32 = 4;
 
 /// Thread of a runtime, which runs the fibers of its run queue.
@@ -52,7 +53,8 @@ pub(crate) struct Worker {
     due_buffer: RefCell<Vec<TimerPayload>>,
     /// Time by which sleeps are requested to end before their deadline, as the kernel ends them late.
     lead: Cell<SleepLead>,
-    /// Deadline of the timer for which the last sleep ended, perhaps early; until it passes, the worker polls.
+    /// Deadline of the timer for which the last sleep ended, perhaps early. The worker polls until
+    /// it passes.
     woken_for_ns: Cell<Option<u64>>,
     free_stacks: RefCell<Vec<Stack>>,
     /// Number of switches until the clock is read next.
@@ -68,15 +70,17 @@ pub(crate) struct Worker {
     next_id: Cell<u64>,
     /// `true` if the last fiber has already spun without success, so that the worker need not spin.
     has_spun: Cell<bool>,
-    /// Value of `switches_until_poll` when the number of switches was last added to the statistics; the
-    /// difference to `switches_until_poll` is the number of switches since then.
+    /// Value of `switches_until_poll` when the number of switches was last added to the statistics.
+    /// The difference to `switches_until_poll` is the number of switches since then.
     counted_switches_until_poll: Cell<u32>,
-    /// Number of fibers that each other worker had announced when this worker last found none to steal in its queue.
+    /// Number of fibers announced by each other worker when this worker last found none to steal
+    /// from it.
     seen_offer_counts: Box<[Cell<u32>]>,
 }
 
 impl Worker {
-    /// Creates the worker whose state `owner` has claimed; `None` if its timer wheel or parker cannot be created.
+    /// Creates the worker whose state `owner` has claimed. Returns `None` if its timer wheel or
+    /// parker cannot be created.
     pub(crate) fn new(owner: WorkerOwner, index: u32) -> Option<Self> {
         let shared = Arc::clone(owner.runtime_state());
         let now_ns = clock::now_ns();
@@ -150,13 +154,14 @@ impl Worker {
         }
     }
 
-    /// Returns the index of the fiber's pool if other workers may steal the fiber once it is ready, else `None`.
+    /// Returns the index of the fiber's pool. Returns `None` if other workers may not steal the
+    /// fiber once it is ready.
     #[inline]
     fn offered_pool(&self, fiber: &Runnable) -> Option<u16> {
         (self.can_steal && fiber.can_migrate()).then(|| fiber.pool())
     }
 
-    /// Appends a woken fiber to the run queue, and prefetches its stack frames if at least
+    /// Appends a woken fiber to the run queue. Prefetches its stack frames if at least
     /// [`PREFETCH_READY_MIN`] fibers run first.
     #[inline]
     fn push_woken(&self, fiber: Runnable) {
@@ -166,7 +171,8 @@ impl Worker {
         self.push_ready(fiber);
     }
 
-    /// Makes a woken fiber ready: in this worker's run queue, or through the inbox of the worker that it belongs to.
+    /// Makes a woken fiber ready. The fiber goes into this worker's run queue, or to the inbox of
+    /// the worker that it belongs to.
     #[inline]
     pub(crate) fn wake(&self, fiber: Runnable) {
         if fiber.home() == self.home_address() {
@@ -182,7 +188,7 @@ impl Worker {
         fiber.push_to_home(is_same_runtime);
     }
 
-    /// Announces that a fiber of that pool may be stolen, and wakes an idle worker of the pool.
+    /// Announces that a fiber of `pool` may be stolen, and wakes an idle worker of the pool.
     fn announce_stealable(&self, pool: u16) {
         // A worker that goes to sleep passes the heavy fence.
         let fence = || self.owner.fence_light();
@@ -204,7 +210,8 @@ impl Worker {
         }
     }
 
-    /// Returns a free stack from the worker's cache, or from the stack pool if the cache is empty.
+    /// Returns a free stack from the worker's cache. Takes it from the stack pool if the cache is
+    /// empty.
     #[inline]
     pub(crate) fn take_stack(&self) -> Result<Stack, StackError> {
         let mut stacks = self.free_stacks.borrow_mut();
@@ -224,7 +231,8 @@ impl Worker {
         }
     }
 
-    /// Starts a timer that makes the fiber ready at `deadline_ns`; returns the fiber if there are too many timers.
+    /// Starts a timer that makes the fiber ready at `deadline_ns`. Returns the fiber if there are
+    /// too many timers.
     #[inline]
     pub(crate) fn sleep_until(&self, deadline_ns: u64, fiber: Runnable) -> Option<Runnable> {
         match self.wheel.borrow_mut().start(deadline_ns, TimerPayload::for_fiber(fiber)) {
@@ -248,8 +256,8 @@ impl Worker {
         self.owner.with_queue(|queue| queue.count()) == 0 && self.owner.inbox.is_empty()
     }
 
-    /// Calls `should_wake` in a loop for a while until it returns `true`, without suspending the fiber, if recent
-    /// spins were successful. Called only if [no other fiber is ready](Self::has_no_ready_fiber).
+    /// Spins until `should_wake` returns `true`, for as long as recent spins suggest. The fiber is
+    /// not suspended meanwhile. Called only if [no other fiber is ready](Self::has_no_ready_fiber).
     pub(crate) fn spin(&self, mut should_wake: impl FnMut() -> bool) {
         let deadline_ns = self.wheel.borrow_mut().next_deadline_ns();
         if deadline_ns.is_some_and(|at| at <= clock::now_ns()) {
@@ -294,7 +302,8 @@ impl Worker {
         self.owner.with_queue(|queue| queue.pop())
     }
 
-    /// Runs `fiber`, and after each yield the next ready fiber, until one waits or finishes or the clock must be read.
+    /// Runs `fiber`, and after each yield the next ready fiber. Returns once one waits or finishes,
+    /// or the clock must be read.
     #[inline]
     fn run_from(&self, mut fiber: Runnable, drop_unclaimed: &impl Fn(&Self, UnclaimedResult)) {
         loop {
@@ -353,8 +362,8 @@ impl Worker {
         }
     }
 
-    /// Reads the clock, expires timers, and returns the next fiber to run; `None` if no fiber is
-    /// ready. Called once every few switches.
+    /// Reads the clock, expires timers, and returns the next fiber to run. Returns `None` if no
+    /// fiber is ready. Called once every few switches.
     #[cold]
     #[inline(never)]
     fn poll(&self) -> Option<Runnable> {
@@ -389,8 +398,9 @@ impl Worker {
         );
     }
 
-    /// Makes fibers ready whose deadline has passed, at most one per [`SWITCHES_PER_EXPIRED`] switches under load;
-    /// returns `true` if any timer expired. `switches_count` is the number of switches since the last call.
+    /// Makes fibers ready whose deadline has passed. Returns `true` if any timer expired. Under
+    /// load, at most one expires per [`SWITCHES_PER_EXPIRED`] switches. `switches_count` is the
+    /// number of switches since the last call.
     fn expire(&self, now_ns: u64, switches_count: u32) -> bool {
         let mut wheel = self.wheel.borrow_mut();
         let mut due = self.due_buffer.borrow_mut();
@@ -410,8 +420,8 @@ impl Worker {
         has_any
     }
 
-    /// Handles an empty run queue: expires timers, steals fibers or sleeps; on shutdown, stops the workers if all
-    /// fibers have finished.
+    /// Handles an empty run queue: expires timers, steals fibers or sleeps. During shutdown, stops
+    /// the workers if all fibers have finished.
     #[inline(never)]
     fn idle(&self) {
         let now_ns = clock::now_ns();
@@ -503,7 +513,8 @@ impl Worker {
         self.woken_for_ns.set(next_deadline_ns);
     }
 
-    /// Steals up to half of another worker's fibers, of pools that this worker serves; returns `true` if it stole any.
+    /// Steals up to half of another worker's fibers, of pools that this worker serves. Returns
+    /// `true` if it stole any.
     fn steal(&self) -> bool {
         let RuntimeState { workers, pools, .. } = &**self.runtime_state();
         let can_take = |fiber: &Runnable| {

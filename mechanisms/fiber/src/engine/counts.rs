@@ -38,8 +38,9 @@ fn add_one(counter: &AtomicU64) {
     counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Release);
 }
 
-/// Returns the number of fibers that have not finished; the result may be too high while other workers update their
-/// counters. `spawned_elsewhere` returns the number of fibers spawned by threads other than the workers.
+/// Returns the number of fibers that have not finished. The result may be too high while other
+/// workers update their counters. `spawned_elsewhere` returns the number of fibers spawned by
+/// threads other than the workers.
 pub fn alive_count<'a>(
     all_counts: impl Iterator<Item = &'a FiberCounts> + Clone,
     spawned_elsewhere: impl FnOnce() -> u64,

@@ -11,8 +11,8 @@ use handover_base::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 #[derive(Debug, Default)]
 pub struct IdleCount(AtomicU32);
 
-/// Announcements of a worker to the others: a count of the fibers that they may steal, and a flag that the worker is
-/// idle.
+/// Announcements of a worker to the others. They are the number of fibers that others may steal,
+/// and a flag that the worker is idle.
 #[derive(Debug, Default)]
 pub struct Offers {
     /// Number, modulo 2^32, of fibers that became ready on this worker and may be stolen. Written by this worker only.
@@ -22,7 +22,7 @@ pub struct Offers {
 }
 
 impl Offers {
-    /// Announces that this worker's queue contains a further fiber to steal; returns `true` if
+    /// Announces that this worker's queue contains a further fiber to steal. Returns `true` if
     /// there is an idle worker, which the caller must then [wake](Self::try_wake).
     #[inline]
     #[must_use]
@@ -76,7 +76,7 @@ impl Offers {
         self.is_idle.store(false, Ordering::Relaxed); // Relaxed: as above
     }
 
-    /// Claims the right to wake this worker if it is idle; returns `true` to a single caller, which
+    /// Claims the right to wake this worker if it is idle. Returns `true` to a single caller, which
     /// must then unpark the worker.
     #[must_use]
     pub fn try_wake(&self) -> bool {

@@ -20,7 +20,8 @@ impl PollInterval {
         Self { switches_count: 16 }
     }
 
-    /// Returns the number of switches until the next clock read; `elapsed_ns` is the time since the last one.
+    /// Returns the number of switches until the next clock read. `elapsed_ns` is the time since the
+    /// last one.
     pub(crate) fn next_switches_count(&mut self, elapsed_ns: u64) -> u32 {
         if elapsed_ns > BETWEEN_NS_MAX {
             // Scaled down at once rather than halved: one long run may be the first of many.

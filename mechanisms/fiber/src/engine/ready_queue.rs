@@ -4,7 +4,8 @@ use crate::raw::{List, Runnable};
 
 pub(crate) const LEVELS_COUNT: usize = 8;
 
-/// Ready fibers of a worker, in a first-in, first-out queue for each priority level; the fibers of level 0 run first.
+/// Ready fibers of a worker, in a first-in, first-out queue for each priority level. The fibers of
+/// level 0 run first.
 #[derive(Debug)]
 pub(crate) struct ReadyQueue {
     levels: [List<Runnable>; LEVELS_COUNT],
@@ -47,8 +48,8 @@ impl ReadyQueue {
         self.pop_from(self.non_empty_levels.trailing_zeros() as usize)
     }
 
-    /// Appends a fiber to the queue of its level, and pops the first fiber of the most urgent
-    /// level: `fiber` itself if no other is as urgent.
+    /// Appends a fiber to its level's queue, and pops the first fiber of the most urgent level.
+    /// Returns `fiber` itself if no other is as urgent.
     #[inline]
     pub(crate) fn push_then_pop(&mut self, fiber: Runnable) -> Runnable {
         let level = fiber.priority_level() % LEVELS_COUNT;
@@ -79,9 +80,9 @@ impl ReadyQueue {
         }
     }
 
-    /// Pops the first fiber of one of the less urgent levels in turn, or of the most urgent level if only that has
-    /// fibers. Successive calls go from the least urgent level to more urgent ones
-    /// and start again, so that no level starves.
+    /// Pops the first fiber of one of the less urgent levels in turn. Pops from the most urgent
+    /// level if only this level has fibers. Successive calls go from the least urgent level to more
+    /// urgent ones and start again, so that no level starves.
     pub(crate) fn pop_less_urgent(&mut self) -> Option<Runnable> {
         let less_urgent = self.non_empty_levels & self.non_empty_levels.wrapping_sub(1);
         let more_urgent = less_urgent & ((1 << self.last_level) - 1);
@@ -102,8 +103,9 @@ impl ReadyQueue {
         fiber
     }
 
-    /// Removes up to half of the fibers, the most urgent first, for which `can_take` returns `true`; checks at most
-    /// `checks_max` fibers. Returns the removed fibers, and `true` if the queue had at most `checks_max` fibers.
+    /// Removes up to half of the fibers, the most urgent first: those for which `can_take` returns
+    /// `true`. Checks at most `checks_max` fibers. Returns the removed fibers, and `true` if the
+    /// queue had at most `checks_max` fibers.
     pub(crate) fn split_off_half(
         &mut self,
         checks_max: u32,

@@ -37,7 +37,8 @@ impl<T> BiasedLock<T> {
         }
     }
 
-    /// Locks the value as the owner, calls `f` and returns its result; `fence_light` is the owner's half of the fence.
+    /// Locks the value as the owner, calls `f` and returns its result. `fence_light` is the owner's
+    /// half of the fence.
     ///
     /// # Safety
     /// Only one thread at a time is the owner, and `f` does not lock this value again.
@@ -66,7 +67,8 @@ impl<T> BiasedLock<T> {
         result
     }
 
-    /// Calls `f` without locking, for an owner whose value no other thread ever locks; returns the result of `f`.
+    /// Calls `f` without locking, and returns its result. For an owner whose value no other thread
+    /// ever locks.
     ///
     /// # Safety
     /// Only one thread at a time is the owner, `f` does not lock this value again, and
@@ -89,9 +91,9 @@ impl<T> BiasedLock<T> {
         }
     }
 
-    /// Locks the value as a thread other than the owner, calls `f` and returns its result; `None`
-    /// if another such thread holds the lock. `fence_heavy` is the other half of the fence: when it
-    /// returns, the owner's thread has passed a fence, too.
+    /// Locks the value as a thread other than the owner, calls `f` and returns its result. Returns
+    /// `None` if another such thread holds the lock. `fence_heavy` is the other half of the fence:
+    /// when it returns, the owner's thread has passed a fence, too.
     pub fn with_lock_as_remote<R>(
         &self,
         fence_heavy: impl FnOnce(),
@@ -116,7 +118,7 @@ impl<T> BiasedLock<T> {
     }
 }
 
-/// Pauses a few times, then yields the CPU, as the holder of the lock may have been preempted.
+/// Pauses the first 63 times, then yields the CPU. The holder of the lock may have been preempted.
 fn pause_or_yield(spins_count: &mut u32) {
     *spins_count += 1;
     if *spins_count < 64 {

@@ -9,7 +9,8 @@ use std::cell::UnsafeCell;
 #[cfg(feature = "async")]
 use std::task::Waker;
 
-/// Value that is written once, by the thread that claims the gate, and read by any thread once the gate is open.
+/// Value that is written once and can be read once the gate is open. The thread that claims the
+/// gate writes it; any thread may read it.
 #[derive(Debug)]
 pub(crate) struct GateCell<T> {
     gate: Gate<Waiter>,
@@ -31,8 +32,8 @@ impl<T> GateCell<T> {
         Self { gate: Gate::new(), withdrawals: Withdrawals::new(), value: UnsafeCell::new(None) }
     }
 
-    /// Sets the value and opens the gate; returns the waiters to wake, or `value` as the error if a
-    /// value was set before.
+    /// Sets the value and opens the gate; returns the waiters to wake. Returns `value` as the error
+    /// if a value was set before.
     #[inline]
     pub(crate) fn set(&self, value: T) -> Result<Option<Waiters<Waiter>>, T> {
         // A zero-sized value without a drop needs no write: opening the gate is enough.
@@ -68,8 +69,8 @@ impl<T> GateCell<T> {
         self.gate.is_set().then(|| unsafe { self.value_unchecked() })
     }
 
-    /// Waits until the gate is open, and returns the value, even if the gate was closed again
-    /// before the caller resumes.
+    /// Waits until the gate is open, and returns the value. Returns even if the gate was closed
+    /// again before the caller resumes.
     #[inline(always)] // see park_running()
     pub(crate) fn wait(&self) -> &T {
         wait_for_gate(&self.gate);
@@ -78,8 +79,8 @@ impl<T> GateCell<T> {
         unsafe { self.value_unchecked() }
     }
 
-    /// Waits until the gate is open, but not after `deadline_ns`; returns the value, or `None` if
-    /// the deadline passes first.
+    /// Waits until the gate is open, and returns the value. Returns `None` if `deadline_ns` passes
+    /// first.
     pub(crate) fn wait_until(&self, deadline_ns: u64) -> Option<&T> {
         // SAFETY: `true` means that the gate was found open, or the thread that opened it has woken
         // this waiter.
@@ -151,7 +152,8 @@ pub(crate) fn wait_for_gate(gate: &Gate<Waiter>) {
     });
 }
 
-/// Waits until the gate is open, but not after `deadline_ns`; returns `true` if the gate was open before the deadline.
+/// Waits until the gate is open, but not after `deadline_ns`. Returns `true` if the gate was open
+/// before the deadline.
 pub(crate) fn wait_for_gate_until(
     gate: &Gate<Waiter>,
     withdrawals: &Withdrawals,

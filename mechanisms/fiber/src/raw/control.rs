@@ -47,11 +47,12 @@ use std::sync::Arc;
 type Switch = Coroutine<(), SuspendRequest, (), Bounds>;
 
 const LINE_BYTES: usize = 64;
-/// Number of cache lines of a suspended fiber's stack frames to prefetch, enough for all frames of a simple fiber.
+/// Number of cache lines of a suspended fiber's stack frames to prefetch. They suffice for all
+/// frames of a simple fiber.
 const FRAME_LINES: usize = 7;
 
-/// Request of a fiber that suspends itself: null to be run again, else the address of the `Commit` that the worker is
-/// to call with the fiber.
+/// Request of a fiber that suspends itself. Null means: run it again. Otherwise, it is the address
+/// of the `Commit` that the worker is to call with the fiber.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SuspendRequest(*mut Commit);
 
@@ -170,12 +171,13 @@ unsafe impl Linked for Runnable {
     }
 }
 
-/// Fiber that has returned control to its worker, and the reason: it has yielded, waits, or has finished.
+/// Fiber that has returned control to its worker, and the reason. It has yielded, waits, or has
+/// finished.
 #[derive(Debug)]
 pub(crate) enum ResumeOutcome {
     /// The fiber yielded to other fibers and is ready.
     Yielded(Runnable),
-    /// The fiber suspended itself to wait, and its `Commit` was called; contains the fiber if it
+    /// The fiber suspended itself to wait, and its `Commit` was called. Contains the fiber if it
     /// need not wait after all.
     Parked(Option<Runnable>),
     Finished(FinishedFiber),
@@ -411,7 +413,7 @@ impl<T> ResultHandle<T> {
         self.control().name.as_deref().cloned()
     }
 
-    /// Returns the result and the stack of a finished fiber; returns the handle as the error if the
+    /// Returns the result and the stack of a finished fiber. Returns the handle as the error if the
     /// fiber has not finished.
     #[inline]
     pub(crate) fn take_result(self) -> Result<(FiberResult<T>, Stack), Self> {
@@ -432,8 +434,8 @@ impl<T> ResultHandle<T> {
     }
 }
 
-/// Returns `true` if closure and result each take at most a sixteenth of the stack, and the closure's alignment is at
-/// most 4096. (Unoptimised builds copy them from frame to frame.)
+/// Returns `true` if closure and result each take at most a sixteenth of the stack. The closure's
+/// alignment must also be at most 4096. (Unoptimised builds copy them from frame to frame.)
 pub(crate) fn closure_fits<F, T>(stack_bytes: usize) -> bool {
     size_of::<F>().max(size_of::<FiberResult<T>>()) <= stack_bytes / 16 && align_of::<F>() <= 4096
 }
@@ -543,8 +545,8 @@ pub(crate) fn suspend_running(running: NonNull<FiberControl>) {
     suspend_with(running, SuspendRequest(ptr::null_mut()));
 }
 
-/// Suspends the running fiber, and calls `f` with it on the worker's stack; the fiber continues at once if `f` returns
-/// it.
+/// Suspends the running fiber, and calls `f` with it on the worker's stack. The fiber continues at
+/// once if `f` returns it.
 ///
 /// Inlined, as are its callers up to the waiting code: the processor predicts return addresses from
 /// the last calls, and a call in which a fiber is suspended makes it mispredict, once here and once

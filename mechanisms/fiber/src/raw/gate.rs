@@ -73,8 +73,9 @@ pub struct Gate<W> {
     word: AtomicPtr<WaitNode<W>>,
 }
 
-/// Number of calls of [`Gate::withdraw`] that may have removed the list of waiters and not put it
-/// back yet. The counter is stored outside the gate, as gates that are never closed do not need it.
+/// Number of calls of [`Gate::withdraw`] that may have removed the list of waiters. A call that has
+/// put the list back does not count. The counter is outside the gate, because gates that are never
+/// closed do not need it.
 #[derive(Debug)]
 pub struct Withdrawals(AtomicU32);
 
@@ -196,7 +197,7 @@ impl<W> Gate<W> {
         }
     }
 
-    /// Declares that no participant will ever wait, and returns `true`; returns `false`, without a
+    /// Declares that no participant will ever wait, and returns `true`. Returns `false`, without a
     /// change, if the gate is open or claimed, or participants wait.
     #[inline]
     #[must_use]
@@ -245,7 +246,8 @@ impl<W> Gate<W> {
         true
     }
 
-    /// Adds `node` with `waiter` to the list of waiters; returns `waiter` as the error if the gate is already open.
+    /// Adds `node` with `waiter` to the list of waiters. Returns `waiter` as the error if the gate
+    /// is already open.
     ///
     /// # Safety
     /// Unless the waiter is returned, `node` must stay valid and untouched until the waiter was
@@ -321,7 +323,8 @@ impl<W> Gate<W> {
         WithdrawResult { was_queued: rest.was_queued, waiters_to_wake }
     }
 
-    /// Puts a list of waiters back into the gate; returns the waiters instead if the gate was opened meanwhile.
+    /// Puts a list of waiters back into the gate. Returns the waiters instead if the gate was
+    /// opened meanwhile.
     fn put_back(&self, chain: &DetachedList<W>) -> Waiters<W> {
         if chain.newest.is_null() {
             return Waiters::from_newest(ptr::null_mut());

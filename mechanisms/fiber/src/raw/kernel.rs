@@ -26,7 +26,7 @@ pub(crate) fn fence_heavy() {
     unsafe { libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) };
 }
 
-/// Sets this thread's timer slack to 1 ns, so that its sleeps do not end up to 50 µs late.
+/// Sets this thread's timer slack to 1 ns. With the default, its sleeps could end up to 50 µs late.
 pub(crate) fn set_timer_slack_1_ns() {
     // SAFETY: the call takes no pointers.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0) };

@@ -13,12 +13,12 @@ use std::sync::OnceLock;
 /// Signal actions of SIGSEGV and SIGBUS from before this handler was installed.
 static PREVIOUS_ACTIONS: [OnceLock<libc::sigaction>; 2] = [OnceLock::new(), OnceLock::new()];
 const SIGNALS: [libc::c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
-/// Size in bytes of the alternate signal stack, on which the kernel saves the registers and the handler needs a few
-/// hundred bytes.
+/// Size, in bytes, of the alternate signal stack. The kernel saves the registers there, and the
+/// handler needs a few hundred bytes.
 const ALTERNATE_STACK_BYTES: usize = 64 << 10;
 
-/// Returns the fiber that this thread runs and the size of its stack in bytes, if `addr` is in the
-/// guard of that stack. `stack_pointer` is that of the interrupted code.
+/// Returns the fiber that this thread runs, and its stack's size in bytes. Returns `None` unless
+/// `addr` is in the guard of this stack. `stack_pointer` is that of the interrupted code.
 fn find_overflowed_fiber(
     addr: usize,
     stack_pointer: usize,
@@ -78,8 +78,8 @@ impl MessageBuffer {
     }
 }
 
-/// Handles SIGSEGV and SIGBUS: ends the process with a message if a fiber has overflowed its stack, else forwards the
-/// signal.
+/// Handles SIGSEGV and SIGBUS. Ends the process with a message if a fiber has overflowed its stack,
+/// else forwards the signal.
 extern "C" fn on_fault(
     signal: libc::c_int,
     info: *mut libc::siginfo_t,
@@ -167,8 +167,8 @@ fn forward_signal(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut
     }
 }
 
-/// Installs the handler of stack overflows once in the process, and gives this thread an alternate stack if it has
-/// none.
+/// Installs the handler of stack overflows once in the process. Gives this thread an alternate
+/// stack if it has none.
 pub(crate) fn install_fault_handler() {
     static INSTALLED: OnceLock<()> = OnceLock::new();
     INSTALLED.get_or_init(|| {

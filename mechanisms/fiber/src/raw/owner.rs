@@ -72,8 +72,8 @@ impl WorkerOwner {
         }
     }
 
-    /// Calls `f` with another worker's run queue and returns its result; `None` if a third worker
-    /// is accessing the queue.
+    /// Calls `f` with another worker's run queue and returns its result. Returns `None` if a third
+    /// worker is accessing the queue, or this worker never steals.
     pub(crate) fn with_queue_of_worker<R>(
         &self,
         other: &WorkerState,

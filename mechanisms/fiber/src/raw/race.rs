@@ -65,7 +65,8 @@ impl WakeRace {
         self.state.load(Ordering::Acquire) == WOKEN
     }
 
-    /// Returns `true` if the deadline preceded the wake-up, and the waker does not access the waiter any more.
+    /// Returns `true` if the deadline preceded the wake-up, and the waker no longer accesses the
+    /// waiter.
     #[must_use]
     pub fn is_released(&self) -> bool {
         // Acquire: pairs with the Release in try_wake(): the waiter's memory may be reused.

@@ -56,8 +56,8 @@ impl StackRegion {
         self.stride - self.guard_bytes
     }
 
-    /// Returns the address of the control block of the stack whose guard contains `addr`; `None` if `addr` is in no
-    /// guard. `addr` must be in this slab.
+    /// Returns the address of the control block of the stack whose guard contains `addr`. Returns
+    /// `None` if `addr` is in no guard. `addr` must be in this slab.
     pub(super) fn control_address_above(&self, addr: usize) -> Option<usize> {
         let offset = addr - self.start;
         let index = offset / self.stride;

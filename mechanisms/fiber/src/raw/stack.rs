@@ -17,17 +17,19 @@ use std::ptr::{self, NonNull};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 const PAGE_BYTES: usize = 4096;
-/// Size of a stack's head, which contains the fiber's control block; the head is aligned to 64 bytes.
+/// Size of a stack's head, which contains the fiber's control block. The head is aligned to 64
+/// bytes.
 pub(super) const STACK_HEAD_BYTES: usize = if IS_SANITIZED { 256 } else { 128 };
 /// `true` in sanitizer builds, whose control block is larger.
 pub(super) const IS_SANITIZED: bool =
     cfg!(any(handover_sanitizer = "address", handover_sanitizer = "thread"));
-/// Size of a stack guard, which is four pages so that a C function with a large frame does not skip the guard. (Rust
-/// functions touch each page of their frames.)
+/// Size of a stack guard. It is four pages, so that a C function with a large frame does not skip
+/// the guard. (Rust functions touch each page of their frames.)
 pub(crate) const GUARD_BYTES: usize = 4 * PAGE_BYTES;
 /// Number of stacks in the first slab of each stack size.
 const SLAB_STACKS_MIN: usize = 64;
-/// Maximum number of stacks in a slab; each slab has twice as many as the slab before, up to this number.
+/// Maximum number of stacks in a slab. Each slab has twice as many as the slab before, up to this
+/// number.
 const SLAB_STACKS_MAX: usize = 4096;
 /// Number of different offsets, 64 bytes apart, at which stacks start in their uppermost page. With a single offset,
 /// all stacks would use the same few lines of the first-level cache.
@@ -147,7 +149,8 @@ impl StackPool {
         }
     }
 
-    /// Moves up to `count` free stacks to `into`, and returns one more stack, newly allocated if none was free.
+    /// Returns a free stack, newly allocated if none was free. Moves up to `count - 1` more free
+    /// stacks to `into`.
     pub(crate) fn take_stacks(
         &'static self,
         count: usize,

@@ -64,8 +64,8 @@ impl<W: From<Arc<TaskWaiter>>> TaskWait<W> {
         Self { queued: None }
     }
 
-    /// Returns `true` if the gate was open at some time since the wait began; then the writes before its opening are
-    /// visible. Otherwise the task of the last call is woken when the gate opens.
+    /// Returns `true` if the gate was open at some time since the wait began. The writes before its
+    /// opening are then visible. Otherwise the task of the last call is woken when the gate opens.
     pub fn poll(&mut self, gate: &Gate<W>, waker: &Waker) -> bool {
         if let Some((_, task)) = &self.queued {
             task.set_waker(waker);

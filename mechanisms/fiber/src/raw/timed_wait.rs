@@ -8,9 +8,9 @@ use handover_timer::TimerId;
 use std::cell::{Cell, UnsafeCell};
 use std::ptr::NonNull;
 
-/// Suspends the running fiber until its waiter is woken, or until `deadline_ns`; returns `true` if the waiter was
-/// woken, or `commit`, which stores the waiter, has returned it. `withdraw` removes the waiter that `commit` has
-/// stored, and returns `true` if it was still stored.
+/// Suspends the running fiber until its waiter is woken, or until `deadline_ns`. Returns `true` if
+/// the waiter was woken, or `commit`, which stores the waiter, has returned it. `withdraw` removes
+/// the waiter that `commit` has stored, and returns `true` if it was still stored.
 pub(crate) fn suspend_fiber_until(
     worker: &Worker,
     running: NonNull<FiberControl>,

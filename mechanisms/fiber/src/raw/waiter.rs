@@ -39,7 +39,7 @@ pub(crate) struct ThreadWaiter {
 }
 
 impl Waiter {
-    /// Wakes the fiber (with `wake_fiber`) or thread; returns `false` if the wait's deadline had
+    /// Wakes the fiber (with `wake_fiber`) or thread. Returns `false` if the wait's deadline had
     /// passed, so that the caller can notify the next waiter instead.
     #[inline]
     pub(crate) fn wake_with(self, wake_fiber: impl FnOnce(Runnable)) -> bool {
@@ -117,7 +117,7 @@ impl TimedWaker {
 #[derive(Debug)]
 pub(crate) struct TimerPayload(NonNull<u8>);
 
-/// Bit that is set in a payload's address if it is the address of a [`TimedWait`], and clear for a fiber.
+/// Bit of a payload's address: set for the address of a [`TimedWait`], and clear for a fiber.
 const TIMED_WAIT_TAG: usize = 1;
 const _: () = assert!(
     align_of::<FiberControl>() > TIMED_WAIT_TAG && align_of::<TimedWait>() > TIMED_WAIT_TAG

@@ -71,7 +71,8 @@ impl<T> TryLock<T> {
         }
     }
 
-    /// Consumes the lock and returns the value, without locking, because the lock is moved and no guard borrows it.
+    /// Consumes the lock and returns the value. It need not lock: no guard borrows a lock that is
+    /// moved.
     #[inline]
     pub fn into_inner(self) -> T {
         self.value.into_inner()
@@ -79,7 +80,8 @@ impl<T> TryLock<T> {
 }
 
 impl<T: ?Sized> TryLock<T> {
-    /// Acquires the lock and returns a guard that frees it when dropped; `None` if the lock is held.
+    /// Tries to acquire the lock, and returns a guard that frees it when dropped. Returns `None` if
+    /// the lock is held.
     ///
     /// `None` means that a thread (perhaps the calling one) held the lock at some moment during the
     /// call. There are no spurious failures.
@@ -91,7 +93,7 @@ impl<T: ?Sized> TryLock<T> {
         self.word.try_lock().then(|| TryLockGuard { lock: self, _variance: PhantomData })
     }
 
-    /// Acquires the lock and returns a guard that frees it when dropped; waits while the lock is held.
+    /// Waits until the lock is free, acquires it, and returns a guard that frees it when dropped.
     ///
     /// For short critical sections: the wait never sleeps.
     ///
@@ -187,8 +189,8 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for TryLock<T> {
 #[must_use = "the lock is freed as soon as the guard is dropped"]
 pub struct TryLockGuard<'a, T: ?Sized> {
     lock: &'a TryLock<T>,
-    /// Makes the guard Send and Sync under the same conditions as `&mut T`; the lock reference alone would make the
-    /// guard of a `T: Send + !Sync` Sync.
+    /// Makes the guard `Send` and `Sync` under the same conditions as `&mut T`. The lock reference
+    /// alone would make the guard of a `T: Send + !Sync` `Sync`.
     _variance: PhantomData<&'a mut T>,
 }
 

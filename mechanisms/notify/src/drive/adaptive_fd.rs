@@ -105,8 +105,9 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// Spins for as long as recent waits suggest; returns `Some` after consuming a notification, `None` if none
-    /// arrives meanwhile. Call it when there is no more work, before [`prepare_park`](Self::prepare_park).
+    /// Spins for as long as recent waits suggest, until a notification arrives, which it consumes.
+    /// Returns `None` if none arrives. Call it when there is no more work, before
+    /// [`prepare_park`](Self::prepare_park).
     ///
     /// # Blocking
     /// At most [`Config::spin_ns_max`].
@@ -115,7 +116,8 @@ impl Receiver {
             .then_some(1)
     }
 
-    /// Declares that the receiver is about to sleep on its descriptor; returns `false` if it must not sleep.
+    /// Declares that the receiver is about to sleep on its descriptor. Returns `false` if it must
+    /// not sleep.
     ///
     /// Returns `true` if nothing is pending: the next sender makes the descriptor readable, so
     /// sleep now, in epoll for example. Returns `false` if a notification is pending: do not sleep,
@@ -154,8 +156,8 @@ impl Receiver {
         self.try_wait()
     }
 
-    /// Returns the number of waits, including those in an epoll set, for each way in which they completed, and
-    /// related counts.
+    /// Returns the number of waits for each way in which they completed, and related counts. Waits
+    /// in an epoll set are included.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.waiting.stats()

@@ -15,23 +15,24 @@ use rustix::thread::sched_yield;
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::Mutex;
 
-/// Maximum number of yields between two ticks of the coarse clock that still count as a long yield. With 4 ms a tick,
-/// each of them takes more than 60 µs.
+/// Maximum number of yields in a tick of the coarse clock at which they count as long yields. With
+/// 4 ms a tick, each of them takes more than 60 µs.
 const YIELDS_PER_TICK_MAX: u32 = 64;
-/// Number of long yields in a row after which a thread asks whether other processes had the CPU. A tick of 1 to 10 ms
-/// each.
+/// Number of long yields in a row at which a thread checks if other processes had the CPU. A tick
+/// of 1 to 10 ms each.
 const LONG_YIELDS_MIN: u32 = 8;
-/// Number of waits without yields after the first detection of contention; it doubles with each further one in a row.
+/// Number of waits without yields after the first detection of contention. It doubles with each
+/// further detection in a row.
 const WAITS_MIN: u32 = 1024;
 /// Maximum number of waits without yields after a detection of contention.
 const WAITS_MAX: u32 = 1 << 16;
-/// Minimum time between two readings that are compared, and the time for which the result is used, in ns. Readings
-/// take longer with more threads.
+/// Minimum time, in ns, between two readings that are compared. The result is used for the same
+/// time. Readings take longer with more threads.
 const INTERVAL_NS_MIN: u64 = 30_000_000;
 /// Maximum time between two readings that are compared, in ns.
 const INTERVAL_NS_MAX: u64 = 500_000_000;
-/// Number of involuntary context switches of the process, per ms and CPU, from which on yielding pays despite other
-/// processes.
+/// Maximum rate of the process's involuntary context switches, per ms and CPU, at which contention
+/// is detected. Above it, yielding pays despite other processes.
 const SWITCHES_PER_MS_MAX: u64 = 16;
 
 /// Time on CLOCK_MONOTONIC, and the process's CPU time and context switches by then.
@@ -53,8 +54,8 @@ impl CpuReading {
         }
     }
 
-    /// Returns `true` if sleeping pays more than yielding: since `self`, the process left more than half a CPU of
-    /// `cpus_count` to others, and had few involuntary context switches.
+    /// Returns `true` if sleeping pays more than yielding. Since `self`, the process left more than
+    /// half a CPU of `cpus_count` to others, and had few involuntary context switches.
     fn shows_contention(self, now: Self, cpus_count: usize) -> bool {
         let cpus_count = cpus_count as u64;
         let elapsed_ns = now.at_ns.saturating_sub(self.at_ns);
@@ -65,7 +66,8 @@ impl CpuReading {
     }
 }
 
-/// Last reading, and the result of the last comparison of two; all threads of the process share them.
+/// Last CPU reading, and the result of the last comparison of two. All threads of the process share
+/// them.
 #[derive(Debug)]
 struct ProcessCheck {
     /// Reading that the next one is compared with.
@@ -106,8 +108,8 @@ impl ProcessCheck {
     }
 }
 
-/// Detector of yields that give the CPU to other processes for whole time slices, by which a thread decides whether
-/// to yield or to sleep.
+/// Detector of yields that give the CPU to other processes for whole time slices. A thread decides
+/// by it whether to yield or to sleep.
 #[derive(Debug)]
 pub(super) struct ContentionDetector {
     /// Number of yields since the coarse clock last advanced during a yield.

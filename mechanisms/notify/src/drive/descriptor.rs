@@ -34,8 +34,8 @@ pub(crate) fn read_eventfd_count(eventfd: &OwnedFd) -> Option<u64> {
     }
 }
 
-/// Sleeps until `fd` is readable or `timeout` has passed (for ever if it is `None`); returns `true` if `fd` is
-/// readable.
+/// Sleeps until `fd` is readable or `timeout` has passed. Without a timeout, it may sleep for ever.
+/// Returns `true` if `fd` is readable.
 pub(crate) fn wait_readable(fd: impl AsFd, timeout: Option<Duration>) -> bool {
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     loop {

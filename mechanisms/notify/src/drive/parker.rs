@@ -43,8 +43,8 @@ use std::time::Duration;
 #[repr(C, align(128))]
 pub struct Unparker {
     word: ParkWord,
-    /// Time at which a sender last found the receiver asleep, in ns on CLOCK_MONOTONIC, from which the receiver
-    /// computes the cost of a sleep.
+    /// Time, in ns on CLOCK_MONOTONIC, at which a sender last found the receiver asleep. The
+    /// receiver computes the cost of a sleep from it.
     woken_at_ns: AtomicU64,
     /// CPU on which the receiver ran last, plus one; zero if unknown.
     cpu_plus_one: AtomicU32,
@@ -75,8 +75,8 @@ impl Unparker {
         })
     }
 
-    /// Wakes the receiver if it sleeps: with a futex if in [`Parker::park`], by calling `wake_elsewhere` if in
-    /// [`Parker::park_with`]. Returns `true` if the receiver slept.
+    /// Wakes the receiver if it sleeps: in [`Parker::park`] with a futex, in [`Parker::park_with`]
+    /// by calling `wake_elsewhere`. Returns `true` if the receiver slept.
     ///
     /// # Panics
     /// If `wake_elsewhere` panics. The receiver is then not woken, and sleeps until something else ends its sleep.
@@ -112,7 +112,8 @@ impl Unparker {
     }
 }
 
-/// Reason why the receiver is awake after [`Parker::park`]: it did not sleep, a sender woke it, or its sleep ended.
+/// Reason why [`Parker::park`] returned: the receiver did not sleep, a sender woke it, or its sleep
+/// ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ParkResult {
     /// The receiver did not sleep, because the condition was met when checked last.
@@ -137,9 +138,11 @@ pub struct Parker {
     waiting: WaitState,
     /// Policy for the number of yields before a sleep, by the results of earlier waits.
     yield_engine: SpinPolicy,
-    /// Detector of other processes that would get the CPU by a yield, so that this thread sleeps instead.
+    /// Detector of other processes that would get the CPU by a yield. This thread then sleeps
+    /// instead.
     contention: ContentionDetector,
-    /// `true` if recent waits completed while yielding: other threads need this CPU, so this one does not spin.
+    /// `true` if recent waits completed while yielding. Other threads need this CPU, so this one
+    /// does not spin.
     is_yielding: bool,
     /// Number of waits since the last one that polled [`EAGER_POLLS`] times although yielding pays.
     waits_unprobed: u32,
@@ -163,28 +166,30 @@ enum AnswerSource {
     OtherCpu,
 }
 
-/// Number of polls in a row without a pause, during which an answer that is sent at once arrives. A pause would take
-/// 20 to 60 ns.
+/// Number of polls in a row without a pause. An answer that is sent at once arrives during these. A
+/// pause would take 20 to 60 ns.
 const EAGER_POLLS: u32 = 128;
-/// Number of polls before a yield, if yielding has paid recently and the answer may come from another CPU. Together
-/// they take half the time of a switch to another thread and back. Suite event/serve with 10 and 100 clients, 2026-11:
-/// 0.17 and 0.19 µs a request, with 1024 the same, with a single poll 1.0 µs.
+/// Number of polls before a yield while yielding pays and the answer may come from another CPU.
+/// Together they take half the time of a switch to another thread and back. Suite event/serve with
+/// 10 and 100 clients, 2026-11: 0.17 and 0.19 µs a request, with 1024 the same, with a single poll
+/// 1.0 µs.
 const POLLS_BEFORE_YIELD: u32 = 512;
-/// Number of consecutive waits with [`POLLS_BEFORE_YIELD`] polls in vain, after which only one wait in
-/// [`WAITS_PER_POLL_PROBE`] polls so often. The answer then comes when other threads run. `hello5` with 10 and 100 on
-/// two CPUs, 2026-11: 1.0 to 1.4 times as many messages. After 4 already, `hello4 100` lost a sixth; after 32, nothing
-/// that exceeds the noise.
+/// Maximum number of consecutive waits that poll [`POLLS_BEFORE_YIELD`] times in vain. After them,
+/// only one wait in [`WAITS_PER_POLL_PROBE`] polls so often. The answer then comes when other
+/// threads run. `hello5` with 10 and 100 on two CPUs, 2026-11: 1.0 to 1.4 times as many messages.
+/// After 4 already, `hello4 100` lost a sixth; after 32, nothing that exceeds the noise.
 const POLLS_MISSED_MAX: u32 = 32;
 /// Number of waits of which one polls [`POLLS_BEFORE_YIELD`] times, once [`POLLS_MISSED_MAX`] waits did so in vain.
 const WAITS_PER_POLL_PROBE: u32 = 16;
-/// Number of waits of which one polls [`EAGER_POLLS`] times although yielding pays, to find out if polling pays
-/// again.
+/// Number of waits of which one polls [`EAGER_POLLS`] times although yielding pays. This wait finds
+/// out if polling pays again.
 const WAITS_PER_SPIN_PROBE: u32 = 64;
 /// Assumed cost of a yield, in ps.
 const YIELD_PS: u64 = 500_000;
-/// Number of consecutive yields without a result after which the thread counts its context switches, as there may be
-/// no other thread to run. `hello5 10` on two CPUs, 2026-11: 1.0 to 1.2 times as many messages as when the thread was
-/// assumed to be alone and spun while others waited for its CPU.
+/// Number of consecutive yields without a result after which the thread counts its context
+/// switches. There may be no other thread to run. `hello5 10` on two CPUs, 2026-11: 1.0 to 1.2
+/// times as many messages as when the thread was assumed to be alone and spun while others waited
+/// for its CPU.
 const YIELDS_BEFORE_CHECK: u32 = 4;
 /// Maximum duration of yielding, in ns, counted from yield number [`YIELDS_BEFORE_CHECK`]. If other threads compute
 /// for their entire time slice, a thread that sleeps runs sooner, once woken, than one that waits in the run queue.
@@ -230,8 +235,9 @@ impl Parker {
         }
     }
 
-    /// Records that the next wait probably ends with an answer from the receiver of `unparker`, which was just woken.
-    /// If that receiver runs on this thread's CPU, spinning would only keep it from answering.
+    /// Records that the next wait probably ends with an answer from the just woken receiver of
+    /// `unparker`. If that receiver runs on this thread's CPU, spinning would only keep it from
+    /// answering.
     ///
     /// # Cost
     /// A load of the line that unparking has read.
@@ -262,16 +268,17 @@ impl Parker {
         }
     }
 
-    /// Returns `true` if the receiver of `unparker` ran last on this thread's CPU; `false` also if that is unknown.
+    /// Returns `true` if the receiver of `unparker` last ran on this thread's CPU. Returns `false`
+    /// also if that CPU is unknown.
     fn is_on_this_cpu(&self, unparker: &Unparker) -> bool {
         // Relaxed: a hint.
         let there = unparker.cpu_plus_one.load(Ordering::Relaxed);
         there == self.cpu_plus_one && there != 0
     }
 
-    /// Polls many times without a pause; returns `true` as soon as `poll` does, `false` if `poll` never does. Polls
-    /// only once if the answer can only come from this thread's CPU, and in most waits if recent ones ended by
-    /// yielding and no answer is expected.
+    /// Polls many times without a pause. Returns `true` as soon as `poll` does, `false` if `poll`
+    /// never does. Polls only once if the answer can only come from this thread's CPU, and in most
+    /// waits if recent ones ended by yielding and no answer is expected.
     ///
     /// # Blocking
     /// For 128 polls, 0.1 to 0.2 µs; up to 512 polls while yielding pays.
@@ -313,8 +320,9 @@ impl Parker {
         EAGER_POLLS
     }
 
-    /// Spins, then yields, each for as long as recent waits suggest; returns `true` as soon as `poll` does, otherwise
-    /// `false`. Does not spin if the expected answer, or the sender that woke this thread last, needs this CPU.
+    /// Spins, then yields, each for as long as recent waits suggest. Returns `true` as soon as
+    /// `poll` does, otherwise `false`. Does not spin if the expected answer, or the sender that
+    /// woke this thread last, needs this CPU.
     ///
     /// `deadline_ns`, on CLOCK_MONOTONIC, bounds the wait.
     ///
@@ -374,8 +382,8 @@ impl Parker {
         false
     }
 
-    /// Sleeps until a sender unparks `unparker` or `deadline_ns` (on CLOCK_MONOTONIC) has passed; does not sleep if
-    /// `poll` returns `true` once the sleep is declared.
+    /// Sleeps until a sender unparks `unparker` or `deadline_ns` (on CLOCK_MONOTONIC) has passed.
+    /// Does not sleep if `poll` returns `true` once the sleep is declared.
     ///
     /// # Blocking
     /// Up to the deadline, and the kernel's timer slack; without a deadline, until a sender wakes it.
@@ -405,7 +413,8 @@ impl Parker {
         self.park_in(unparker, SleepObject::Elsewhere, poll, sleep)
     }
 
-    /// Declares a sleep on `sleep_kind`, polls once more, and calls `sleep` with the time if that finds nothing.
+    /// Declares a sleep on `sleep_kind`, and polls once more. If that finds nothing, calls `sleep`
+    /// with the current time.
     fn park_in(
         &mut self,
         unparker: &Unparker,

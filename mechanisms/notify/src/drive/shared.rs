@@ -65,8 +65,8 @@ impl<C: ZeroInit> MappedCore<C> {
         Ok((Self::map(&file)?, file))
     }
 
-    /// Maps a file that [`create`](Self::create) made for a core of the same type, in this process or another. The
-    /// file may be closed afterwards.
+    /// Maps a file that [`create`](Self::create) made for a core of the same type, in any process.
+    /// The file may be closed afterwards.
     ///
     /// # Errors
     /// [`MapError::TooSmall`] and [`MapError::NotSealed`] if the file is something else;

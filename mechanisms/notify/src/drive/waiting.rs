@@ -23,8 +23,8 @@ const TIMINGS_COUNT: u32 = 5;
 #[repr(C, align(128))]
 pub struct NotifyCore {
     pub(crate) word: StateWord,
-    /// Time at which a sender last found the receiver asleep, in ns on CLOCK_MONOTONIC, from which the receiver
-    /// computes the cost of a sleep.
+    /// Time, in ns on CLOCK_MONOTONIC, at which a sender last found the receiver asleep. The
+    /// receiver computes the cost of a sleep from it.
     woken_at_ns: AtomicU64,
 }
 
@@ -223,7 +223,8 @@ impl WaitState {
         true
     }
 
-    /// Returns the maximum number of polls in this wait's spin, which fit into `left`; 0 if it should not spin.
+    /// Returns the maximum number of polls of this wait's spin, which fit into `left`. Returns 0 if
+    /// it should not spin.
     fn spins_planned(&mut self, left: Option<Duration>) -> u32 {
         match self.engine.plan_wait(self.shares_cpu()) {
             WaitPlan::Spin { spins_max } => spins_max.min(polls_until_deadline(left)),
@@ -235,8 +236,8 @@ impl WaitState {
         }
     }
 
-    /// Spins for as long as recent waits suggest; returns `true` as soon as a notification is consumed, otherwise
-    /// `false`.
+    /// Spins for as long as recent waits suggest. Returns `true` as soon as a notification is
+    /// consumed, otherwise `false`.
     pub(crate) fn spin(&mut self, core: &NotifyCore, deadline: Deadline) -> bool {
         let spins_max = self.spins_planned(time_left(deadline));
         for spin in 1..=spins_max {
@@ -250,8 +251,8 @@ impl WaitState {
         false
     }
 
-    /// Returns `true` if the last sender ran on this thread's CPU or, if that is unknown, this thread may run on one
-    /// CPU only.
+    /// Returns `true` if the last sender ran on this thread's CPU. If its CPU is unknown, returns
+    /// `true` if this thread may run on one CPU only.
     fn shares_cpu(&self) -> bool {
         match (self.sender_cpu, current_cpu()) {
             (Some(sender_cpu), Some(this_cpu)) => sender_cpu == this_cpu,
@@ -262,13 +263,15 @@ impl WaitState {
     }
 }
 
-/// Returns the number of polls that fit into `left`, the time to the deadline; `u32::MAX` without a deadline.
+/// Returns the number of polls that fit into `left`, the time to the deadline. Returns `u32::MAX`
+/// without a deadline.
 fn polls_until_deadline(left: Option<Duration>) -> u32 {
     let Some(left) = left else { return u32::MAX };
     u32::try_from(left.as_nanos() * 1000 / u128::from(poll_ps())).unwrap_or(u32::MAX)
 }
 
-/// Returns the duration of one poll while spinning on this machine, in ps, as measured at the first call.
+/// Returns the duration, in ps, of one poll while spinning on this machine. It is measured at the
+/// first call.
 ///
 /// The pause instruction takes 10 to 60 ns, depending on the processor, and only a measurement tells.
 fn poll_ps() -> u64 {

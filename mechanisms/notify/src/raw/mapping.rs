@@ -7,7 +7,7 @@ use std::ffi::c_void;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
 
-/// Type that is valid if all its bytes are zero, and may lie in memory that several processes map.
+/// Type that is valid if all its bytes are zero. It may lie in memory that several processes map.
 ///
 /// # Safety
 /// All zeroes, and indeed any bytes, are a valid value of the type, also while other processes

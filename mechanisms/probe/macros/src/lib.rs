@@ -41,7 +41,8 @@ fn expand(arguments: TokenStream, item: TokenStream) -> Result<TokenStream, Comp
     Ok(tokens.into_iter().collect())
 }
 
-/// Returns the name of the function in `tokens`; an error for other items, and for `async` and `const` functions.
+/// Returns the name of the function in `tokens`. Fails for other items, and for `async` and `const`
+/// functions.
 fn function_name(tokens: &[TokenTree]) -> Result<Ident, CompileError> {
     let mut tokens = tokens.iter();
     while let Some(token) = tokens.next() {
@@ -71,7 +72,8 @@ fn function_name(tokens: &[TokenTree]) -> Result<Ident, CompileError> {
     Err(("#[probed] applies to functions only", Span::call_site()))
 }
 
-/// Returns the source text of the span's name: the attribute's argument, or else an expression for the function's path.
+/// Returns the source text of the span's name. This is the attribute's argument, or else an
+/// expression for the function's path.
 fn span_name(arguments: TokenStream, name: &Ident) -> Result<String, CompileError> {
     let mut arguments = arguments.into_iter();
     match (arguments.next(), arguments.next()) {

@@ -8,7 +8,8 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 use std::ptr;
 use std::sync::OnceLock;
 
-/// Memory range of a mapped file, in a list that the handler of SIGBUS searches for the faulting address.
+/// Memory range of a mapped file. The handler of SIGBUS searches a list of them for the faulting
+/// address.
 #[derive(Debug)]
 pub(super) struct MappedRange {
     start: AtomicUsize,
@@ -120,7 +121,7 @@ impl MappedRange {
     }
 }
 
-/// Installs the handler for faults in registered mappings, once; the handler passes all other
+/// Installs the handler for faults in registered mappings, once. The handler passes all other
 /// signals to the previous action. It does not replace a handler that the program installs later.
 pub(crate) fn install_fault_handler() {
     PREVIOUS_ACTION.get_or_init(|| {

@@ -6,7 +6,8 @@ use handover_base::sync::shared::{AtomicBool, Ordering, compiler_fence};
 use std::cell::Cell;
 use std::ptr;
 
-/// State of a thread when it records an event: in the program, in this crate, a thread of this crate, or exiting.
+/// State of a thread when it records an event. The thread is in the program or in this crate,
+/// belongs to this crate, or is exiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ThreadPhase {
     /// The thread executes the program's code; its events may create a writer, take locks and wait.
@@ -23,7 +24,8 @@ pub(crate) enum ThreadPhase {
 thread_local! {
     /// Pointer to the thread's writer, or null. Without a destructor, a read is one instruction.
     static WRITER: Cell<*const Writer<LaneMemory>> = const { Cell::new(ptr::null()) };
-    /// `true` while the writer is in use, so that a signal handler that interrupts the thread does not use it.
+    /// `true` while the writer is in use. A signal handler that interrupts the thread must not use
+    /// it then.
     static IS_BUSY: AtomicBool = const { AtomicBool::new(false) };
     static THREAD_PHASE: Cell<ThreadPhase> = const { Cell::new(ThreadPhase::InProgram) };
     /// ID of the recording that refused this thread because no lane was free.
@@ -43,8 +45,9 @@ impl Drop for ExitGuard {
     }
 }
 
-/// Calls `f` with the thread's writer and returns its result; `None` if the thread has no writer, or the writer is in
-/// use. It is in use if this is a signal handler that interrupted a use.
+/// Calls `f` with the thread's writer and returns the result. Returns `None` if the thread has no
+/// writer, or the writer is in use. It is in use if this is a signal handler that interrupted a
+/// use.
 ///
 /// `f` must not call `install_writer`, `take_writer` or `leak_writer`; no caller in this crate does.
 ///
@@ -77,8 +80,8 @@ pub(crate) fn is_writer_busy() -> bool {
     IS_BUSY.with(|is_busy| is_busy.load(Ordering::Relaxed))
 }
 
-/// Counts an event of a signal handler that interrupted a use of the writer; returns `false` if there is no writer, or
-/// its recording has ended. The counts of a finished recording are final.
+/// Counts an event of a signal handler that interrupted a use of the writer. Returns `false` if
+/// there is no writer, or its recording has ended. The counts of a finished recording are final.
 pub(crate) fn count_interrupted_event() -> bool {
     debug_assert!(is_writer_busy());
     // SAFETY: null or a Box that is not freed while IS_BUSY is set, as in with_writer().

@@ -27,7 +27,8 @@ const PAGE_BYTES: usize = 4096;
 const MEMBARRIER_SYNC_CORE: libc::c_int = 1 << 5;
 const MEMBARRIER_REGISTER_SYNC_CORE: libc::c_int = 1 << 6;
 
-/// Returns `true` if the site with the instruction at address `at` is on; `None` if there is no site at this address.
+/// Returns `true` if the site with the instruction at address `at` is on. Returns `None` if there
+/// is no site at this address.
 pub(crate) fn is_site_on(at: usize) -> Option<bool> {
     match code_byte(at).load(Ordering::Relaxed) {
         OPCODE_OFF => Some(false),
@@ -42,7 +43,7 @@ fn code_byte(at: usize) -> &'static AtomicU8 {
     unsafe { AtomicU8::from_ptr(std::ptr::with_exposed_provenance_mut(at)) }
 }
 
-/// Switches the sites at `addresses` on or off, all or none; returns the method used, once every
+/// Switches the sites at `addresses` on or off, all or none. Returns the method used, once every
 /// thread sees the change.
 ///
 /// Writes through `/proc/self/mem`, which needs no writable page; if that fails, after `mprotect`.

@@ -110,8 +110,8 @@ pub unsafe fn meta_at(start: *const u8) -> &'static SiteData {
     unsafe { &*(thin as *const SiteData) }
 }
 
-/// Returns an empty vector, because sites without patched code are not in the section, and register
-/// when they first run.
+/// Returns an empty vector: sites without patched code are not in the section. They register when
+/// they first run.
 #[cfg(not(all(target_arch = "x86_64", not(any(miri, handover_loom, feature = "flags")))))]
 pub(crate) fn site_instructions() -> Vec<SiteInstruction> {
     Vec::new()

@@ -55,7 +55,7 @@ pub struct Events<'a, S> {
     thread: usize,
     /// Index, in [`Thread::pieces`](super::Thread::pieces), of the piece to load next.
     next_piece: usize,
-    /// Piece of the trace that is being read: the bytes of a chunk, or the words of a block.
+    /// Loaded part of the trace: a chunk's bytes, or a block's words.
     loaded: LoadedPiece,
     /// Index of the next byte or word of `loaded` to decode.
     offset: usize,
@@ -66,7 +66,7 @@ pub struct Events<'a, S> {
     is_truncated: bool,
 }
 
-/// Contents of the loaded part of a trace: packed events, events as varints, or the words of a block.
+/// Contents of the loaded part of a trace: packed events, events as varints, or a block's words.
 #[derive(Debug)]
 enum LoadedPiece {
     Packed(Vec<u8>),

@@ -12,7 +12,8 @@ use crate::site::Site;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 
-/// Maximum size, in bytes, of the payloads that the recorder writes; a segment with a larger one is damaged.
+/// Maximum size, in bytes, of the payloads that the recorder writes. A segment with a larger one is
+/// damaged.
 const PAYLOAD_BYTES_MAX: u64 = 1 << 28;
 /// Number of bytes read at a time in search of the next segment.
 const WINDOW_BYTES: usize = 1 << 16;
@@ -222,7 +223,8 @@ impl TraceIndex {
         true
     }
 
-    /// Adds the thread and the blocks of a lane; returns `false` if the segment is damaged or incomplete.
+    /// Adds the thread and the blocks of a lane. Returns `false` if the segment is damaged or
+    /// incomplete.
     fn add_lane(
         &mut self,
         source: &impl ReadAt,
@@ -264,7 +266,8 @@ impl TraceIndex {
         Ok(true)
     }
 
-    /// Returns the threads with their pieces and missing events, the sites by number, and the number of damaged bytes.
+    /// Returns the threads with their pieces and missing events. Returns also the sites by number,
+    /// and the count of damaged bytes.
     pub(super) fn into_threads(
         mut self,
         header: &TraceHeader,
@@ -338,7 +341,7 @@ fn is_chunk(segment: &SegmentHeader) -> bool {
     matches!(segment.kind, SEGMENT_CHUNK | SEGMENT_PACKED)
 }
 
-/// Reads the header of the block at index `at` of a ring; returns `None` if the block is empty.
+/// Reads the header of the block at index `at` of a ring. Returns `None` if the block is empty.
 fn read_block(
     source: &impl ReadAt,
     file: TraceFile,

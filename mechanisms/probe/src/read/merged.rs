@@ -41,14 +41,15 @@ impl<S: ReadAt> Iterator for MergedEvents<'_, S> {
 pub struct MergedTraces<'a, S> {
     /// Threads of all traces: index of the trace, iterator, and next event.
     sources: Vec<(usize, Events<'a, S>, Option<Event>)>,
-    /// Time of the next event of each source, and the source's index; without the current source,
-    /// and sources without further events.
+    /// Time of each source's next event, and the source's index. The current source, and sources
+    /// without further events, are not in it.
     next: BinaryHeap<Reverse<(u64, usize)>>,
     /// Index of the source of the last event, which mostly has the next event, too.
     current: Option<usize>,
 }
 
-/// Error of [`merge`]: the traces' time stamps are not comparable, as they are of different clocks or boots.
+/// Error of [`merge`]: the traces' time stamps are not comparable. They are of different clocks or
+/// boots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "trace {index} was recorded by another clock, or before or after a restart: its times cannot be compared with those of trace 0"
@@ -58,7 +59,8 @@ pub struct MergeError {
     pub index: usize,
 }
 
-/// Returns an iterator over the events of several traces in time order, each with the index of its trace.
+/// Returns an iterator over the events of several traces in time order. Each event comes with the
+/// index of its trace.
 ///
 /// # Errors
 /// If they were not recorded on one machine, by the same clock, without a reboot in between.

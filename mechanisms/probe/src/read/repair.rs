@@ -10,7 +10,7 @@ const HEADER_WORDS: usize = 15;
 /// Number of words of a segment's header that its checksum covers; the checksum follows these words.
 const SEGMENT_WORDS: usize = 11;
 
-/// Returns the bytes of a trace with corrected checksums in its header and in all segments before
+/// Returns the bytes of a trace with corrected checksums in its header and its segments. Stops at
 /// the first invalid segment.
 #[doc(hidden)]
 #[must_use]
@@ -26,7 +26,8 @@ pub fn repair_checksums(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// Corrects the checksums of a segment; returns the segment's length in bytes, or `None` if the segment is invalid.
+/// Corrects the checksums of a segment; returns the segment's length in bytes. Returns `None` if
+/// the segment is invalid.
 fn repair_segment(segment: &mut [u8]) -> Option<usize> {
     let payload_at = SEGMENT_BYTES as usize;
     if segment.len() < payload_at || !segment.starts_with(&SEGMENT_MAGIC.to_le_bytes()) {

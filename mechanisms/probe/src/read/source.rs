@@ -42,7 +42,8 @@ impl ReadAt for Vec<u8> {
     }
 }
 
-/// Reads bytes from `offset` on until `to` is full or the source ends; returns the number of bytes read.
+/// Reads bytes from `offset` on until `to` is full or the source ends. Returns the number of bytes
+/// read.
 pub(crate) fn read_full(source: &impl ReadAt, mut offset: u64, to: &mut [u8]) -> io::Result<usize> {
     let mut done = 0;
     while done < to.len() {

@@ -7,7 +7,8 @@ pub(super) enum TraceFile {
     Rings,
 }
 
-/// Part of a trace's file with consecutive events of one thread: a chunk of a stream, or a block of a ring.
+/// Part of a trace's file with consecutive events of one thread. It is a chunk of a stream, or a
+/// block of a ring.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum TracePiece {
     /// Chunk of a stream, with the offset of its events in the file.
@@ -27,8 +28,8 @@ pub struct MissingEvents {
     pub overwritten: u64,
     /// Events in a part of the file that is damaged or missing.
     pub damaged: u64,
-    /// Maximum number of events in rings that no longer exist; zero unless the process was killed
-    /// and its rings were removed.
+    /// Maximum number of events in rings that no longer exist. It is zero unless the process was
+    /// killed and its rings were removed.
     pub unread_max: u64,
 }
 
@@ -59,7 +60,8 @@ pub struct Thread {
     pub name: String,
     /// Time stamp at which the thread started to record.
     pub begin_ticks: u64,
-    /// Time stamp of the thread's exit; `None` if the thread outlived the recording, or the exit is unknown.
+    /// Time stamp of the thread's exit. It is `None` if the thread outlived the recording, or the
+    /// exit is unknown.
     pub end_ticks: Option<u64>,
     /// Number of the thread's events that can be read.
     pub events_count: u64,

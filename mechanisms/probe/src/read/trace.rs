@@ -11,7 +11,8 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-/// Number of site numbers that an event's code can hold; the two lowest bits of a code are the form.
+/// Number of site numbers that an event's code can hold. The two lowest bits of a code are the
+/// form.
 const SITE_NUMBERS: usize = 1 << (CODE_BITS - 2);
 
 /// State of a recording when its header was last written: finished, failed or unfinished.
@@ -88,7 +89,8 @@ fn read_header(source: &impl ReadAt) -> Result<TraceHeader, ReadError> {
 }
 
 impl<S: ReadAt> Trace<S> {
-    /// Reads a trace from `stream` and, if they exist, from the rings that its events were drained from.
+    /// Reads a trace from `stream` and, if given, from its `rings`. The rings may contain events
+    /// that were not drained to the stream.
     ///
     /// # Errors
     /// If the bytes cannot be read, are not a trace, or their first page is damaged.
@@ -199,8 +201,8 @@ impl<S: ReadAt> Trace<S> {
         &self.threads
     }
 
-    /// Returns the time stamp, in ticks, of the end of the recording, or of its header's last
-    /// update; `None` if unknown.
+    /// Returns the time stamp, in ticks, of the recording's end or of its header's last update.
+    /// Returns `None` if unknown.
     #[must_use]
     pub fn end_ticks(&self) -> Option<u64> {
         let end_ticks = self.header.end.ticks;
@@ -225,8 +227,8 @@ impl<S: ReadAt> Trace<S> {
         self.ns_from_ticks(ticks).saturating_add(shift)
     }
 
-    /// Returns `true` if ticks are the time-stamp counter, and the boot ID; traces with equal
-    /// results have comparable time stamps.
+    /// Returns two values that identify the clock. They are `true` if ticks are the time-stamp
+    /// counter, and the boot ID. Traces with equal results have comparable time stamps.
     pub(super) fn clock_and_boot(&self) -> (bool, [u64; 2]) {
         (self.header.is_tsc, self.header.boot)
     }

@@ -8,7 +8,8 @@ use core::task::Poll;
 use handover_base::wakers::{Registration, block_until};
 use std::time::{Duration, Instant};
 
-/// Number of polls, with a pause after each, before a thread sleeps: 1 to 4 µs, about as long as a sleep costs.
+/// Number of polls, with a pause after each, before a thread sleeps. They take 1 to 4 µs, about as
+/// long as a sleep costs.
 const SPINS_COUNT: u32 = 100;
 
 impl<T: Send, Q: Queue> Sender<T, Q> {

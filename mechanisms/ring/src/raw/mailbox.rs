@@ -43,7 +43,8 @@ struct DroppedEnds {
     server: AtomicBool,
 }
 
-/// State and content of the mailbox, in one cache line if the request and the reply have at most 56 bytes.
+/// State and content of the mailbox. They are in one cache line if the request and the reply have
+/// at most 56 bytes.
 #[repr(C)]
 struct Line<Q, R> {
     state: AtomicU8,
@@ -253,8 +254,8 @@ impl<Q, R> Caller<Q, R> {
         self.shared.dropped.server.load(Ordering::Relaxed)
     }
 
-    /// Returns `Ok(None)` if the server was not dropped, so that a reply may still arrive; otherwise the last reply, or
-    /// an error if there is none.
+    /// Returns `Ok(None)` if the server was not dropped: a reply may still arrive. Otherwise
+    /// returns the last reply, or an error if there is none.
     #[inline]
     fn check_server_dropped(&mut self) -> Result<Option<R>, ReceiveError<Q>> {
         // Acquire: pairs with the Release in Server's drop: the state read below is its last.

@@ -47,7 +47,8 @@ impl<T> MpmcShared<T> {
         (position & self.index_mask()) as usize
     }
 
-    /// Returns the turn of the row for `position` while it is vacant; one more while it is filled.
+    /// Returns the turn that the row for `position` has while it is vacant. While it is filled, its
+    /// turn is one more.
     #[inline(always)]
     fn vacant_turn(&self, position: u64) -> u64 {
         (position >> self.index_bits) * 2
@@ -189,14 +190,15 @@ impl<T> MpmcShared<T> {
 }
 
 impl<T> Drop for MpmcShared<T> {
-    /// Drops the values that were not popped: those of the pushes that the last consumer found under way.
+    /// Drops the values that were not popped. These are from pushes that were under way when the
+    /// last consumer was dropped.
     fn drop(&mut self) {
         rows::drop_all_values(|| self.pop().is_some());
     }
 }
 
-/// Creates a ring of exactly `slots_count` slots; returns its first producer and its first consumer, which can be
-/// cloned.
+/// Creates a ring of exactly `slots_count` slots. Returns its first producer and its first
+/// consumer, which can be cloned.
 ///
 /// ```
 /// let (producer, consumer) = handover_ring::mpmc::ring(64)?;

@@ -23,7 +23,8 @@ struct MpscShared<T> {
     /// State that is rarely written, so that every CPU keeps a copy of its cache line.
     producer_state: CachePadded<ProducerState>,
     rows: Rows<T, true>,
-    /// Mask for the bits of a position that are the index of its row: the number of rows, a power of two, minus one.
+    /// Mask for the bits of a position that are the index of its row. It is the number of rows, a
+    /// power of two, minus one.
     mask: u64,
     slots_count: u64,
 }
@@ -39,8 +40,8 @@ struct Tail {
 
 /// State of the producers' end.
 struct ProducerState {
-    /// `true` once `Tail::next` has the flag [`CLOSED`]; a copy that the consumer reads without accessing the
-    /// producers' line.
+    /// `true` once `Tail::next` has the flag [`CLOSED`]. The consumer reads this copy without
+    /// accessing the producers' line.
     closed: AtomicBool,
     /// Number of producers that were not dropped.
     producers_count: AtomicUsize,
@@ -195,7 +196,8 @@ impl<T> Drop for MpscShared<T> {
     }
 }
 
-/// Creates a ring of exactly `slots_count` slots; returns its first producer, which can be cloned, and its consumer.
+/// Creates a ring of exactly `slots_count` slots. Returns its first producer, which can be cloned,
+/// and its consumer.
 ///
 /// ```
 /// let (producer, mut consumer) = handover_ring::mpsc::ring(64)?;
@@ -288,8 +290,8 @@ impl<T> Producer<T> {
         }
     }
 
-    /// Pushes values from the iterator until the ring is full or closed; returns the number pushed, and leaves the
-    /// other values in the iterator. Values of other producers may lie in between.
+    /// Pushes values from the iterator until the ring is full or closed. Returns the number pushed,
+    /// and leaves the other values in the iterator. Values of other producers may lie in between.
     ///
     /// If fewer than all values were pushed, the ring is full or closed; call
     /// [`is_closed`](Self::is_closed) to find out.
@@ -328,7 +330,8 @@ impl<T> Producer<T> {
         pushed
     }
 
-    /// Returns the number of values in the ring, including those being pushed and slots reserved by a batch.
+    /// Returns the number of values in the ring. It includes values being pushed and slots reserved
+    /// by a batch.
     ///
     /// Other threads push and pop meanwhile: use it for display and statistics only.
     ///
@@ -467,7 +470,8 @@ impl<T> Consumer<T> {
         Drain::new(self)
     }
 
-    /// Returns the oldest value without popping it; `None` if the oldest slot is vacant or still being filled.
+    /// Returns the oldest value without popping it. Returns `None` if the oldest slot is vacant or
+    /// still being filled.
     ///
     /// `None` may be stale at once; `Some` stays valid until this handle pops.
     ///
@@ -497,8 +501,8 @@ impl<T> Consumer<T> {
         Some(unsafe { rows::value_in_slot(slot) })
     }
 
-    /// Returns the number of values in the ring, including those being pushed and slots reserved by
-    /// a batch, so that fewer values may be ready.
+    /// Returns the number of values in the ring. It includes values being pushed and slots reserved
+    /// by a batch, so that fewer values may be ready.
     ///
     /// # Cost
     /// A load of the producers' line, which slows them: for display and statistics. To find out
@@ -577,7 +581,8 @@ impl<T> Consumer<T> {
         }
     }
 
-    /// Reads the value at the head without releasing its slot; `None` if the slot is vacant or being filled.
+    /// Pops the value at the head without publishing that its slot is vacant. Returns `None` if the
+    /// slot is vacant or being filled.
     #[inline(always)]
     fn take(&mut self) -> Option<T> {
         let row = self.shared.row(self.head);

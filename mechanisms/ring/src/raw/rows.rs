@@ -32,7 +32,8 @@ mod memory {
     /// therefore hold no other data.
     const ALIGN_BYTES: usize = 128;
 
-    /// Memory of a ring: an array of rows, each with a slot for a value, preceded by an atomic word if `WORDS`.
+    /// Memory of a ring: an array of rows, each with a slot for a value. If `WORDS`, an atomic word
+    /// precedes each slot.
     pub(crate) struct Rows<T, const WORDS: bool> {
         base: NonNull<u8>,
         layout: Layout,
@@ -64,7 +65,8 @@ mod memory {
             }
         };
 
-        /// Number of rows in a cache line, a power of two; approximate if a row's size is not a power of two.
+        /// Number of rows in a cache line, a power of two. It is approximate if a row's size is not
+        /// a power of two.
         pub(crate) const ROWS_PER_LINE: u64 = {
             let row_bytes = Self::ROW_BYTES.next_power_of_two();
             if row_bytes < LINE_BYTES { (LINE_BYTES / row_bytes) as u64 } else { 1 }
@@ -114,7 +116,8 @@ mod memory {
     }
 
     impl<T> Rows<T, false> {
-        /// Returns the address of the slot of the row with index `row`; the slots of all rows are an array.
+        /// Returns the address of the slot of the row with index `row`. The slots of all rows are
+        /// an array.
         #[inline(always)]
         pub(crate) fn slot_pointer(&self, row: usize) -> *mut T {
             // A slot is as large as its value, and so is the distance of two rows without words.

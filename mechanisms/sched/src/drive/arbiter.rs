@@ -13,8 +13,8 @@ use std::fmt;
 use std::io;
 use std::thread::{self, JoinHandle};
 
-/// Owner of the scheduler, run by one thread: reads the clients' mailboxes, and releases packets for
-/// transmission, in the order of the algorithm and at the rate of the link.
+/// Owner of the scheduler, run by one thread. It reads the clients' mailboxes, and releases packets
+/// for transmission, in the order of the algorithm and at the rate of the link.
 ///
 /// Make it first, so that [`Hub`]s can be handed out; then [`run`](Self::run) it on a thread of
 /// yours, or [`spawn`](Self::spawn) it.
@@ -72,8 +72,8 @@ impl<S: Scheduler<Token>> Arbiter<S> {
         }
     }
 
-    /// Runs the arbiter on a new thread, which first calls `first` (to pin itself to a CPU, for
-    /// example). Returns a handle of the thread.
+    /// Runs the arbiter on a new thread; returns a handle of the thread. The thread first calls
+    /// `first` (to pin itself to a CPU, for example).
     ///
     /// # Errors
     /// An error of the system if the thread cannot be started.

@@ -49,12 +49,13 @@ impl SendError {
 pub struct BatchResult {
     /// Number of packets sent.
     pub sent: usize,
-    /// Packet at which the batch stopped because one of its fields is out of range
-    /// ([`SendError::OutOfRange`]); `None` if all fields were valid.
+    /// Packet with a field out of range ([`SendError::OutOfRange`]), at which the batch stopped. It
+    /// is `None` if all fields were valid.
     pub out_of_range: Option<Offer>,
 }
 
-/// The client's ends of its two mailboxes: without time stamps, or with one stamp to the arbiter and three back.
+/// The client's ends of its two mailboxes. Packets have no time stamps, or one stamp to the arbiter
+/// and three back.
 pub(super) enum ClientLanes {
     /// Mailboxes whose slots have no time stamps.
     Unstamped(Box<LanePair<1, 1>>),
@@ -99,7 +100,7 @@ pub struct Client {
     lanes: ClientLanes,
     counts: Counts,
     number: usize,
-    /// `true` if each packet has a time stamp of its own; `false` for one per batch, or none.
+    /// `true` if each packet has a time stamp of its own. It is `false` for one per batch, or none.
     stamps_packets: bool,
     /// State that the client publishes to the arbiter.
     client_state: Arc<CachePadded<ClientState>>,
@@ -152,9 +153,9 @@ impl Client {
         Ok(())
     }
 
-    /// Sends packets from `offers` until the mailbox is full or a packet is invalid; returns the number of packets
-    /// sent and the invalid packet. The iterator is advanced only when a slot is free, so packets that were not sent
-    /// stay in `offers`.
+    /// Sends packets from `offers` until the mailbox is full or a packet is invalid. Returns the
+    /// number of packets sent and the invalid packet. The iterator is advanced only when a slot is
+    /// free, so packets that were not sent stay in `offers`.
     ///
     /// # Blocking
     /// Never.
@@ -185,8 +186,8 @@ impl Client {
         batch
     }
 
-    /// Transmits up to `packets_max` packets that the arbiter has released for transmission, in the
-    /// order of release, and counts packets that it has dropped. Returns the number of packets
+    /// Transmits up to `packets_max` packets that the arbiter has released, in the order of
+    /// release. Also counts packets that the arbiter has dropped. Returns the number of packets
     /// transmitted or dropped. Ends with a [`Sink::flush`] if there were any.
     ///
     /// # Errors
@@ -208,8 +209,8 @@ impl Client {
         self.poll_each(packets_max, sink, trace, |_| {})
     }
 
-    /// Polls as [`poll`](Self::poll) does, and calls `on_returned` with the flow of each packet
-    /// that was transmitted or dropped.
+    /// Polls as [`poll`](Self::poll) does. Calls `on_returned` with the flow of each packet that
+    /// was transmitted or dropped.
     #[inline]
     pub(super) fn poll_each<K: Sink, T: Trace>(
         &mut self,
@@ -307,7 +308,8 @@ impl fmt::Debug for Client {
 const RUN_MAX: usize = 32;
 
 impl<const IN: usize, const OUT: usize> LanePair<IN, OUT> {
-    /// Pushes offers until the lane is full or an offer is invalid; `words` makes the slot of a packed offer.
+    /// Pushes offers until the lane is full or an offer is invalid. `words` makes the slot of a
+    /// packed offer.
     #[inline(always)]
     fn push_all(
         &mut self,
@@ -344,8 +346,8 @@ impl<const IN: usize, const OUT: usize> LanePair<IN, OUT> {
         batch
     }
 
-    /// Pops up to `packets_max` slots, or until the lane is empty, and calls `each` with each slot;
-    /// returns the number of calls.
+    /// Pops up to `packets_max` slots, and calls `each` with each slot. Returns the number of
+    /// calls, which is less if the lane becomes empty.
     #[inline(always)]
     fn pop_all(&mut self, packets_max: usize, mut each: impl FnMut([u64; OUT])) -> usize {
         let kept = std::mem::take(&mut self.unprocessed);
@@ -429,15 +431,16 @@ impl<const IN: usize, const OUT: usize> Drop for PoppedRun<'_, IN, OUT> {
     }
 }
 
-/// Packet counters of one call, whose destructor adds them to the client's counters, even if a sink panicked.
+/// Packet counters of one call. The destructor adds them to the client's counters, even if a sink
+/// panicked.
 struct CallCounts<'a> {
     counts: Counts,
     total: &'a mut Counts,
 }
 
 impl CallCounts<'_> {
-    /// Transmits a packet returned by the arbiter, unless it was dropped, and counts it; returns the packet, with
-    /// `true` if it was dropped.
+    /// Transmits a packet returned by the arbiter, unless it was dropped, and counts it. Returns
+    /// the packet, with `true` if it was dropped.
     #[inline(always)]
     fn complete(&mut self, word: u64, sink: &mut impl Sink) -> (Offer, bool) {
         let counts = &mut self.counts;

@@ -12,9 +12,9 @@ pub const BATCH_MAX: u32 = 4096;
 /// Maximum of [`ArbiterConfig::interval`].
 pub const INTERVAL_MAX: Duration = Duration::from_secs(3600);
 
-/// Maximum time for which [`StopMode::Drain`](super::StopMode::Drain) waits while no client fetches
-/// a released packet, once there is no other work. Packets that are not fetched are counted in
-/// [`Ledger::unfetched`](super::Ledger::unfetched).
+/// Maximum time that [`StopMode::Drain`](super::StopMode::Drain) waits while no client fetches a
+/// released packet. It counts while there is no other work. Packets that are not fetched are
+/// counted in [`Ledger::unfetched`](super::Ledger::unfetched).
 pub const DRAIN_MAX: Duration = Duration::from_secs(2);
 
 /// Configuration of an arbiter.
@@ -22,18 +22,19 @@ pub const DRAIN_MAX: Duration = Duration::from_secs(2);
 pub struct ArbiterConfig {
     /// Rate of the link in bit/s, which limits the release of packets; `None` for no limit.
     pub bandwidth_bps: Option<u64>,
-    /// Capacity in packets of the mailbox from a client to the arbiter, in `1..=LANE_SLOTS_MAX`; a client can send this
-    /// many between two sweeps. Each packet takes 8 bytes, 16 with stamps. With few slots, clients have to wait; very
-    /// many slots do not stay in the cache.
+    /// Capacity, in packets, of the mailbox from a client to the arbiter, in `1..=LANE_SLOTS_MAX`.
+    /// A client can send this many between two sweeps. Each packet takes 8 bytes, 16 with stamps.
+    /// With few slots, clients have to wait; very many slots do not stay in the cache.
     pub mailbox_slots_count: u32,
     /// Interval between two sweeps over the mailboxes; zero for continuous sweeps. The arbiter sweeps again at once
     /// while a mailbox has a full batch. A longer interval saves cache misses and adds as much delay; clients have to
     /// wait if their mailboxes fill up within it.
     pub interval: Duration,
-    /// Maximum number of packets read from one client before the next client is served, and of packets released per
-    /// client before the mailboxes are read again, in `1..=BATCH_MAX`. Smaller: less delay; greater, up to some 32:
-    /// fewer cache misses per packet. From 8 on, without a limited rate and without stamps for each packet, released
-    /// packets are returned in groups of at least eight while there are packets to read.
+    /// Maximum number of packets read from one client before the next client is served, in
+    /// `1..=BATCH_MAX`. It is also the maximum number released per client before the mailboxes are
+    /// read again. Smaller: less delay; greater, up to some 32: fewer cache misses per packet. From
+    /// 8 on, without a limited rate and without stamps for each packet, released packets are
+    /// returned in groups of at least eight while there are packets to read.
     pub batch_max: u32,
     /// Granularity of the packets' time stamps.
     pub stamping: Stamping,
@@ -42,8 +43,8 @@ pub struct ArbiterConfig {
 }
 
 impl Default for ArbiterConfig {
-    /// Returns no rate limit, 200 slots, continuous sweeps, batches of 32 whose packets share
-    /// stamps, and the idle policy for one client.
+    /// Returns the defaults: no rate limit, 200 slots, continuous sweeps, and batches of 32. The
+    /// packets of a batch share stamps; the idle policy is that for one client.
     fn default() -> Self {
         Self {
             bandwidth_bps: None,

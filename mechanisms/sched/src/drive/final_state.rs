@@ -10,8 +10,8 @@ use std::fmt;
 pub struct FinalState<S> {
     /// The scheduler, with the packets queued in it.
     pub scheduler: S,
-    /// Sum of the counters of the clients that [`client_ledgers`](Self::client_ledgers) does not list, because at
-    /// least [`LEDGERS_MAX`] clients left after them.
+    /// Sum of the counters of the clients that [`client_ledgers`](Self::client_ledgers) does not
+    /// list. At least [`LEDGERS_MAX`] clients left after each of them.
     pub earlier: Ledger,
     /// Number of times that the arbiter read all clients' mailboxes (sweeps).
     pub sweeps: u64,
@@ -19,7 +19,8 @@ pub struct FinalState<S> {
     pub sweeps_empty: u64,
     /// Time for which the arbiter ran.
     pub elapsed_ns: u64,
-    /// Counters of each client in the order of joining, and the state of each client that has not left.
+    /// Counters of each client in the order of joining. A client that has not left also has its
+    /// state here.
     pub(super) clients: Vec<(Ledger, Option<Arc<CachePadded<ClientState>>>)>,
 }
 
@@ -27,9 +28,9 @@ pub struct FinalState<S> {
 pub const LEDGERS_MAX: usize = 4096;
 
 impl<S> FinalState<S> {
-    /// Returns the counters of each client in the order of joining; of the clients that left before
-    /// the arbiter finished, only the last [`LEDGERS_MAX`]. The counters in [`Ledger::counts`] are
-    /// final for clients that have left by the time of this call.
+    /// Returns the counters of each client in the order of joining. Of the clients that left before
+    /// the arbiter finished, only the last [`LEDGERS_MAX`] are listed. The counters in
+    /// [`Ledger::counts`] are final for clients that have left by the time of this call.
     pub fn client_ledgers(&self) -> Vec<Ledger> {
         let of = |(ledger, client_state): &(Ledger, Option<Arc<CachePadded<ClientState>>>)| {
             let counts = client_state.as_ref().map_or(ledger.counts, |it| it.counts());

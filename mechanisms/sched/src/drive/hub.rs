@@ -29,9 +29,9 @@ pub enum JoinError {
 pub enum StopMode {
     /// The arbiter stops at once; queued packets stay in the scheduler, and are counted as scheduled.
     Now,
-    /// The arbiter stops once it has released all packets sent and the clients are notified;
-    /// clients cannot send any more. The arbiter waits for clients that do not fetch their packets,
-    /// for at most [`DRAIN_MAX`](super::DRAIN_MAX).
+    /// The arbiter stops once it has released all packets sent and notified the clients. Clients
+    /// cannot send any more. The arbiter waits for clients that do not fetch their packets, for at
+    /// most [`DRAIN_MAX`](super::DRAIN_MAX).
     Drain,
 }
 

@@ -20,7 +20,7 @@ use slots::{LaneSlots, SlotsView};
 /// Maximum number of slots of a lane (a mailbox in one direction).
 pub const LANE_SLOTS_MAX: u32 = 1 << 24;
 
-/// Bit of a slot's first word that shows in which lap the slot was filled; callers pass it as zero.
+/// Bit of a slot's first word that shows in which lap the slot was filled. Callers pass it as zero.
 const LANE_BIT: u64 = 1 << 63;
 
 /// Error of [`lane`].
@@ -69,7 +69,8 @@ pub struct LaneReceiver<const W: usize> {
     shared_head: SharedHead,
 }
 
-/// Creates a lane of exactly `slots_count` slots of `W` words (1, 2 or 4); returns its sender and receiver.
+/// Creates a lane of exactly `slots_count` slots of `W` words (1, 2 or 4). Returns its sender and
+/// receiver.
 ///
 /// # Errors
 /// [`LaneError`].
@@ -106,8 +107,8 @@ impl<const W: usize> LaneSender<W> {
         self.tail < self.limit
     }
 
-    /// Pushes a slot, whose first word must have bit 63 clear, and makes it visible to the receiver;
-    /// returns `false` if the lane is full.
+    /// Pushes a slot and makes it visible to the receiver. Returns `false` if the lane is full. The
+    /// slot's first word must have bit 63 clear.
     #[inline(always)]
     pub fn push(&mut self, words: [u64; W]) -> bool {
         if self.tail == self.limit && !self.refresh_limit() {
@@ -151,7 +152,7 @@ impl<const W: usize> LaneSender<W> {
         count
     }
 
-    /// Returns the number of slots known to be free; updates it from the receiver's position if it
+    /// Returns the number of slots known to be free. Updates it from the receiver's position if it
     /// is less than `slots_count`. The result is zero only if the lane was full when read.
     #[inline(always)]
     pub fn free_count(&mut self, slots_count: usize) -> usize {
@@ -171,7 +172,8 @@ impl<const W: usize> LaneReceiver<W> {
         self.shared_head.store(self.head, Ordering::Release);
     }
 
-    /// Pops the oldest slot, and clears bit 63 of its first word; `None` if the lane is empty.
+    /// Pops the oldest slot, and clears bit 63 of its first word. Returns `None` if the lane is
+    /// empty.
     #[inline(always)]
     pub fn pop(&mut self) -> Option<[u64; W]> {
         let slots = self.slots.view();
@@ -191,7 +193,7 @@ impl<const W: usize> LaneReceiver<W> {
         Some(words)
     }
 
-    /// Pops slots in order into `slots` until the lane is empty or `slots` is full; returns the
+    /// Pops slots in order into `slots` until the lane is empty or `slots` is full. Returns the
     /// number of slots popped.
     #[inline(always)]
     pub fn pop_all(&mut self, slots: &mut [[u64; W]]) -> usize {

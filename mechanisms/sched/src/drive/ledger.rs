@@ -63,7 +63,7 @@ pub struct Ledger {
     pub dropped: u64,
     /// Packets that the scheduler returned after the client had left; never transmitted.
     pub discarded: u64,
-    /// Packets released or dropped and not returned to the client, because the mailbox to the client
+    /// Packets released or dropped that were not returned to the client. The mailbox to the client
     /// was full when the arbiter finished.
     pub unfetched: u64,
     /// `true` if the client was dropped, even by a panic.
@@ -78,8 +78,8 @@ impl Ledger {
         self.read - self.released - self.dropped - self.discarded
     }
 
-    /// Returns the number of the client's packets that are in the mailbox, in the scheduler, or
-    /// released and not yet transmitted. 0 for a client that has left.
+    /// Returns the number of the client's packets that are queued. They are in the mailbox, in the
+    /// scheduler, or released but not transmitted. 0 for a client that has left.
     pub fn queued_count(&self) -> u64 {
         if self.has_left { 0 } else { self.counts.queued_count() }
     }

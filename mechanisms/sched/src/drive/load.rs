@@ -171,7 +171,8 @@ impl ClientFlows {
         Self { first_flow: client, clients_count, flows_count, next_flow: client }
     }
 
-    /// Returns `true` if this client has no flow, as is possible if there are fewer flows than clients.
+    /// Returns `true` if this client has no flow. This is possible if there are fewer flows than
+    /// clients.
     pub fn is_empty(&self) -> bool {
         self.first_flow >= self.flows_count
     }
@@ -181,8 +182,9 @@ impl ClientFlows {
         self.flows_count.saturating_sub(self.first_flow).div_ceil(self.clients_count)
     }
 
-    /// Returns a queue that contains each of this client's flow numbers equally often, and `packets_max` or slightly
-    /// more numbers in total. The total is limited to about [`WINDOW_MAX_PACKETS`].
+    /// Returns a queue that contains each of this client's flow numbers equally often. It has
+    /// `packets_max` numbers or slightly more. The total is limited to about
+    /// [`WINDOW_MAX_PACKETS`].
     pub(super) fn windows(self, packets_max: u64) -> VecDeque<u32> {
         let flows_count = self.flows_count() as usize;
         let packets_max = packets_max.min(WINDOW_MAX_PACKETS) as usize;

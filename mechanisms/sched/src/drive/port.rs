@@ -6,17 +6,18 @@ use super::presence::ClientState;
 use handover_base::sync::{Arc, CachePadded};
 use std::collections::VecDeque;
 
-/// Minimum capacity of the mailbox from the arbiter to a client, so that the arbiter need not
-/// buffer released packets for a client that polls seldom.
+/// Minimum capacity of the mailbox from the arbiter to a client. With less, the arbiter would have
+/// to buffer released packets for a client that polls seldom.
 const RETURN_SLOTS_MIN: u32 = 512;
 
-/// Returns the capacity of the mailbox from the arbiter to a client whose mailbox to the arbiter
-/// has `mailbox_slots_count` slots.
+/// Returns the capacity of the mailbox from the arbiter to a client. `mailbox_slots_count` is the
+/// capacity of the client's mailbox to the arbiter.
 pub(super) fn return_slots_count(mailbox_slots_count: u32) -> u32 {
     mailbox_slots_count.max(RETURN_SLOTS_MIN)
 }
 
-/// The arbiter's ends of a client's mailboxes, and the packets that did not fit into the mailbox to the client.
+/// The arbiter's ends of a client's mailboxes. Packets that do not fit into the mailbox to the
+/// client are queued here.
 pub(super) struct Port<const IN: usize, const OUT: usize> {
     pub(super) inbox: LaneReceiver<IN>,
     outbox: LaneSender<OUT>,
@@ -71,22 +72,22 @@ impl<const IN: usize, const OUT: usize> Port<IN, OUT> {
         }
     }
 
-    /// Queues packets for the client, behind those that wait for a free slot in the mailbox to it.
+    /// Queues packets for the client, behind the packets that wait for a free slot in its mailbox.
     #[cold]
     #[inline(never)]
     fn spill_all(&mut self, slots: &[[u64; OUT]]) {
         self.spill.extend(slots);
     }
 
-    /// Queues a packet for the client, behind those that wait for a free slot in the mailbox to it.
+    /// Queues a packet for the client, behind those that wait for a free slot in its mailbox.
     #[cold]
     #[inline(never)]
     fn spill_one(&mut self, words: [u64; OUT]) {
         self.spill.push_back(words);
     }
 
-    /// Closes the port of a client that has left: discards the packets in its mailbox and those not
-    /// yet returned to it.
+    /// Closes the port of a client that has left. Discards the packets in its mailbox, and those
+    /// not yet returned to it.
     pub(super) fn close(&mut self) {
         while self.inbox.pop().is_some() {
             self.ledger.unread += 1;

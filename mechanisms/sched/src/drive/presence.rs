@@ -3,7 +3,7 @@
 use super::ledger::Counts;
 use handover_base::sync::shared::{AtomicBool, AtomicU64, Ordering};
 
-/// Counters of a client, and the flag that it has left, which the client publishes to the arbiter.
+/// Counters of a client, and the flag that it has left. The client publishes them to the arbiter.
 #[derive(Default)]
 pub(super) struct ClientState {
     has_left: AtomicBool,

@@ -19,13 +19,13 @@ pub struct ClientRun<'a> {
     pub load: Load,
     /// Flows to which the packets are assigned, round robin.
     pub flows: ClientFlows,
-    /// `true` if a flow sends its next packet when one of its packets was transmitted or dropped, `false` if the flows
-    /// take turns. Each flow then has its share of [`in_flight_max`](Self::in_flight_max) in flight. The
-    /// flows' shares of the link follow their weights. Flows that take turns, packet by
-    /// packet, get equal shares whatever their weights are; a few ns less per packet.
+    /// `true` if a flow sends its next packet when one of its packets was transmitted or dropped.
+    /// Each flow then has its share of [`in_flight_max`](Self::in_flight_max) in flight, and the
+    /// flows' shares of the link follow their weights. If `false`, the flows take turns packet by
+    /// packet: they get equal shares whatever their weights are, at a few ns less per packet.
     pub has_window_per_flow: bool,
-    /// Packet length of each flow, by flow number, instead of the load's; flows beyond the end of
-    /// the slice use the load's length.
+    /// Packet length of each flow, by flow number, instead of the load's length. Flows beyond the
+    /// end of the slice use the load's length.
     pub lengths_bytes: &'a [u32],
     /// Maximum number of packets in flight: sent, and neither transmitted nor dropped. This is the
     /// back-pressure from the link to the client; without it (`u64::MAX`) a client sends as fast as
@@ -49,9 +49,10 @@ const PACKETS_PER_CLOCK_READ: u32 = 64;
 /// Maximum number of released packets handled in one poll, before packets are sent again.
 const POLL_MAX: usize = 1024;
 
-/// Runs a client on the calling thread until its load program is finished, it is stopped, its time is up, or the
-/// arbiter has finished. Unless it was stopped, it then waits until all its packets are transmitted or dropped, for at
-/// most [`ClientRun::linger`]. Packets that the arbiter has released by then are transmitted.
+/// Runs a client on the calling thread until its load program ends. Returns earlier if the client
+/// is stopped, its time is up, or the arbiter has finished. Unless it was stopped, it then waits
+/// until all its packets are transmitted or dropped, for at most [`ClientRun::linger`]. Packets
+/// that the arbiter has released by then are transmitted.
 ///
 /// All tags are zero.
 ///

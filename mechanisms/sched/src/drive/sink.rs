@@ -50,7 +50,8 @@ impl Sink for NullSink {
     fn transmit(&mut self, _: Departure) {}
 }
 
-/// Sink that copies as many bytes as each packet has, like a driver that fills a network card's ring.
+/// Sink that copies as many bytes as each packet has. A driver that fills a network card's ring
+/// does the same.
 #[derive(Debug)]
 pub struct CopySink {
     from: Vec<u8>,

@@ -25,7 +25,8 @@ pub(super) struct ControlWords {
     pub(super) state: AtomicU8,
 }
 
-/// Clients that have joined but that the arbiter has not added yet, by the slot size of their mailboxes.
+/// Clients that have joined but that the arbiter has not added yet. They are grouped by the slot
+/// size of their mailboxes.
 pub(super) struct NewClients {
     pub(super) unstamped: Vec<Port<1, 1>>,
     pub(super) stamped: Vec<Port<2, 4>>,

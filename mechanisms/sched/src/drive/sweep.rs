@@ -22,8 +22,8 @@ use std::collections::VecDeque;
 /// Maximum number of packets released between two reads of the mailboxes.
 const RELEASE_MAX: usize = 4096;
 
-/// Number of sweeps with work between two clock reads, if no link rate, no interval and no packet
-/// that the scheduler holds back requires the time.
+/// Number of sweeps with work between two clock reads. Every sweep reads the clock if a link rate,
+/// an interval, or a packet that the scheduler holds back requires the time.
 const SWEEPS_PER_READING: u64 = 16;
 
 /// Minimum [`ArbiterConfig::batch_max`] at which packets are read and released in runs. For smaller
@@ -84,8 +84,8 @@ pub(super) struct Sweeper<S, const IN: usize, const OUT: usize> {
     link: Option<PacketClock>,
     batch_max: usize,
     interval_ns: u64,
-    /// While draining: the number of released packets that wait for a free mailbox slot, and the
-    /// time of that number's last change.
+    /// Progress of draining. It has the number of released packets that wait for a free mailbox
+    /// slot, and the time of its last change.
     drain_progress: (usize, u64),
     /// `true` if each packet has time stamps of its own; `false` for one per batch, or none.
     stamps_packets: bool,
@@ -96,10 +96,11 @@ pub(super) struct Sweeper<S, const IN: usize, const OUT: usize> {
     now_ns: u64,
     /// `true` if the scheduler holds packets back until a later time.
     is_holding_back: bool,
-    /// `true` if a mailbox or the scheduler returned the maximum number of packets in this sweep,
-    /// so that there may be more.
+    /// `true` if there may be more packets. A mailbox or the scheduler then returned the maximum
+    /// number of packets in this sweep.
     may_have_more: bool,
-    /// Packets that the scheduler dropped in this sweep to queue newer ones; with runs, also those that it refused.
+    /// Packets that the scheduler dropped in this sweep to queue newer ones. If packets are handled
+    /// in runs, it also contains those that were refused.
     replaced: Vec<Packet<Token>>,
     /// Counters of the last clients that have left.
     departed_ledgers: VecDeque<Ledger>,
@@ -146,8 +147,8 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
         }
     }
 
-    /// Runs the arbiter until it is stopped, with several packets at a time, or one at a time if the link, the stamps
-    /// or small batches require it.
+    /// Runs the arbiter until it is stopped. It handles several packets at a time, or one at a time
+    /// if the link, the stamps or small batches require it.
     pub(super) fn run(self) -> FinalState<S> {
         let each = self.link.is_some() || self.stamps_packets || self.batch_max < RUNS_BATCH_MIN;
         match each {
@@ -156,7 +157,8 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
         }
     }
 
-    /// Sweeps over the mailboxes until the arbiter is stopped; handles several packets at a time if `RUNS` is `true`.
+    /// Sweeps over the mailboxes until the arbiter is stopped. Handles several packets at a time if
+    /// `RUNS` is `true`.
     fn run_loop<const RUNS: bool>(mut self) -> FinalState<S> {
         let began_ns = clock::now_ns();
         self.now_ns = began_ns;
@@ -218,7 +220,8 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
         ready_ns.max(self.link.as_ref().map_or(0, PacketClock::next_ns))
     }
 
-    /// Returns the number of times that a client joined or left, or a stop was requested, since the start.
+    /// Returns the number of events since the start. A client has joined or left, or a stop was
+    /// requested.
     #[inline(always)]
     fn events_count(&self) -> u64 {
         // Acquire: pairs with the Release in ArbiterState::notify_arbiter().
@@ -345,8 +348,8 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
         released
     }
 
-    /// Returns `true` if draining is complete, because all remaining packets are in the mailboxes to the clients, or no
-    /// client has fetched any for [`DRAIN_MAX`](super::DRAIN_MAX).
+    /// Returns `true` if draining is complete. All remaining packets are then in the mailboxes to
+    /// the clients, or no client has fetched any for [`DRAIN_MAX`](super::DRAIN_MAX).
     ///
     /// Called after a sweep without work; then the only mailboxes not read are those of clients for
     /// which released packets wait.
@@ -387,7 +390,8 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
         }
     }
 
-    /// Removes the port of a client that has left, if the scheduler has no more packets of the client.
+    /// Removes the port of a client that has left, unless the scheduler still has the client's
+    /// packets.
     fn retire_if_empty(&mut self, client: u32) {
         let place = &mut self.ports[client as usize];
         if let Some(port) = place.take_if(|port| port.ledger.scheduled_count() == 0) {
@@ -424,7 +428,8 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
     }
 }
 
-/// Encodes a packet that the scheduler dequeued or dropped as a slot of the mailbox to its client.
+/// Encodes a packet that the scheduler dequeued or dropped. The result is a slot of the mailbox to
+/// the packet's client.
 #[inline(always)]
 fn returned_words<const OUT: usize>(
     pending_packets: &mut PendingPackets,

@@ -9,9 +9,9 @@ pub enum IdlePolicy {
     /// The thread spins, for threads that each have a CPU. (It yields now and then all the same, in case another thread
     /// of the driver shares the CPU, unless a yield has switched to another process.)
     Spin,
-    /// The thread spins for a moment, then yields, then sleeps for at most a millisecond, for threads that share CPUs.
-    /// After a yield that has switched to another process, it sleeps instead of yielding. Intervals are observed as
-    /// long as there is work in each.
+    /// The thread spins for a moment, then yields, then sleeps for at most a millisecond. For
+    /// threads that share CPUs. After a yield that has switched to another process, it sleeps
+    /// instead of yielding. Intervals are observed as long as there is work in each.
     Share,
 }
 
@@ -33,8 +33,8 @@ const SPINS_BEFORE_YIELD: u32 = 32;
 const YIELDS_BEFORE_SLEEP: u32 = 64;
 /// Number of intervals without work after which a thread on a shared CPU sleeps through further ones.
 const INTERVALS_BEFORE_SLEEP: u32 = 2;
-/// Requested duration of the first sleep; each further sleep is twice as long as the one before, up to 16 times the
-/// first. (The kernel about doubles this duration.)
+/// Requested duration of the first sleep in a row. Each further sleep is twice as long, up to 16
+/// times the first. (The kernel about doubles this duration.)
 const SLEEP_NS: u64 = 50_000;
 /// Maximum number of times that the duration of the sleep doubles.
 const SLEEP_DOUBLINGS_MAX: u32 = 4;
@@ -57,7 +57,8 @@ pub(super) fn saturating_ns(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// State of a thread without work: the number of waits in a row, and the time of its next yield.
+/// State of a thread without work. It has the number of waits in a row, and the time of the next
+/// yield.
 #[derive(Debug)]
 pub(super) struct IdleState {
     idle_policy: IdlePolicy,
@@ -99,8 +100,8 @@ impl IdleState {
         }
     }
 
-    /// Yields the CPU; if the last yield switched to another process, sleeps for `sleep_ns`
-    /// instead, or returns at once if the strategy is [`IdlePolicy::Spin`].
+    /// Yields the CPU, unless the last yield switched to another process. In this case it sleeps
+    /// for `sleep_ns`, or returns at once if the policy is [`IdlePolicy::Spin`].
     fn yield_or_sleep(&mut self, sleep_ns: u64) {
         let began_ns = clock::now_ns();
         if self.may_yield(began_ns) {
@@ -125,8 +126,8 @@ impl IdleState {
         }
     }
 
-    /// Waits until `wake_ns`, which is not later than `due_ns`, or until `interrupted` returns
-    /// `true`; returns the time at the end, in ns. No work is due before `due_ns`.
+    /// Waits until `wake_ns` or until `interrupted` returns `true`; returns the time at the end, in
+    /// ns. `wake_ns` is not later than `due_ns`. No work is due before `due_ns`.
     ///
     /// A thread on a shared CPU that has found no work before sleeps beyond `wake_ns`: until
     /// `due_ns` at the latest, and at most a millisecond at a time.

@@ -37,7 +37,7 @@ pub struct Offer {
 pub type Departure = Offer;
 
 impl Offer {
-    /// Returns `true` if every field is in its range, so that the packet can be packed into a word.
+    /// Returns `true` if every field is in its range. The packet can then be packed into a word.
     #[inline(always)]
     pub(super) fn fits(&self) -> bool {
         let length_fits = self.length_bytes.wrapping_sub(1) < LENGTH_MAX_BYTES;

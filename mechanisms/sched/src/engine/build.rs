@@ -36,8 +36,8 @@ impl<T: Copy + Debug> Visitor<T> for BoxingVisitor {
 }
 
 impl Algorithm {
-    /// Creates a scheduler without flows and passes it to `visitor`, which is compiled for each
-    /// type; returns the visitor's result.
+    /// Creates a scheduler without flows and passes it to `visitor`; returns the visitor's result.
+    /// The visitor is compiled for each type of scheduler.
     ///
     /// # Errors
     /// [`ConfigError`] names the invalid field.
@@ -69,7 +69,7 @@ impl Algorithm {
         self.visit(config, BoxingVisitor)
     }
 
-    /// Creates a scheduler of two levels without tenants: `self` orders the tenants, and `flows`
+    /// Creates a scheduler of two levels, without tenants. `self` orders the tenants, and `flows`
     /// the flows of each tenant. For algorithms known at compile time, see [`Hierarchy::new`].
     ///
     /// # Errors
@@ -87,8 +87,8 @@ impl Algorithm {
         self.discipline(outer).ok_or(ConfigError::NoLevel { algorithm: self })?
     }
 
-    /// Calls `visitor` with the [`Discipline`] of this algorithm and returns the visitor's result;
-    /// `None` for `fifo`, which has no discipline.
+    /// Calls `visitor` with the [`Discipline`] of this algorithm; returns the visitor's result.
+    /// Returns `None` for `fifo`, which has no discipline.
     fn discipline<V: DisciplineVisitor>(self, visitor: V) -> Option<V::Output> {
         Some(match self {
             Self::Fifo => return None,

@@ -30,9 +30,9 @@ pub struct Config {
     /// Properties of a flow that is created by its first packet; `None` refuses packets of unknown
     /// flows. All flows with smaller numbers are created as well, also those that were removed.
     pub template: Option<FlowSpec>,
-    /// Quantum of `rr`: minimum number of bytes per unit of weight that a flow may send in each
-    /// cycle over the flows. The scheduler raises the quantum if a flow's longest packet would not
-    /// fit otherwise. A greater quantum is cheaper and less fair.
+    /// Quantum of `rr`: minimum number of bytes per unit of weight that a flow may send in a cycle.
+    /// The scheduler raises the quantum if a flow's longest packet would not fit otherwise. A
+    /// greater quantum is cheaper and less fair.
     pub quantum_bytes: u32,
 }
 

@@ -42,19 +42,21 @@ pub struct Fifo<T> {
     template: Option<FlowSpec>,
 }
 
-/// Limits and packet count of a flow, in 16 bytes, so that four flows share a cache line.
+/// Limits and packet count of a flow. They take 16 bytes, so that four flows share a cache line.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(16))]
 struct FifoFlow {
     count: u32,
     packets_max: u32,
-    /// Maximum length of a packet; 0 if the flow was removed, so that the check of the length refuses its packets.
+    /// Maximum length of a packet. It is 0 if the flow was removed, so that the check of the length
+    /// refuses its packets.
     length_max_bytes: u32,
     /// `true` if the flow drops its oldest packet when it is full.
     drops_head: bool,
 }
 
-/// Slots of the oldest and newest packets of a flow that drops its oldest packet when it is full.
+/// Slots of a flow's oldest and newest packets. Only flows that drop the oldest packet when they
+/// are full have these.
 #[derive(Clone, Copy, Debug)]
 struct FlowEnds {
     /// Slot of the oldest packet.

@@ -17,8 +17,8 @@ pub trait Discipline: Sized {
     /// Algorithm's state of a flow, stored with the flow in one cache line.
     type State: Copy + Debug;
 
-    /// Alignment of a flow in memory, which is [`super::HalfLine`] if `State` takes at most 8 bytes, aligned to 4; else
-    /// [`super::Line`].
+    /// Alignment of a flow in memory. It is [`super::HalfLine`] if `State` takes at most 8 bytes,
+    /// aligned to 4; else [`super::Line`].
     type Align: Copy + Debug;
 
     /// Maximum weight of a flow.
@@ -45,12 +45,12 @@ pub trait Discipline: Sized {
         now_ns: u64,
     );
 
-    /// Returns the flow whose oldest packet is to be sent now, or `None` if no packet may be sent
-    /// yet; the flow keeps its position until [`Discipline::served`].
+    /// Returns the flow whose oldest packet is to be sent now. Returns `None` if no packet may be
+    /// sent yet. The flow keeps its position until [`Discipline::served`].
     fn choose<S: FlowStates<Self::State>>(&mut self, slots: &mut S, now_ns: u64) -> Option<u32>;
 
-    /// Records that the flow returned by `choose` has sent a packet of `bytes` bytes, and that its
-    /// next packet has `next_bytes` bytes; `None` if it has no more packets.
+    /// Records that the flow returned by `choose` has sent a packet of `bytes` bytes. Its next
+    /// packet has `next_bytes` bytes; `None` if it has no more packets.
     fn served<S: FlowStates<Self::State>>(
         &mut self,
         slots: &mut S,
@@ -59,7 +59,7 @@ pub trait Discipline: Sized {
         next_bytes: Option<u32>,
     );
 
-    /// Records that a flow's oldest packet, of `before` bytes, was dropped, and that its oldest
+    /// Records that a flow's oldest packet, of `before` bytes, was dropped. The flow's oldest
     /// packet now has `bytes` bytes.
     fn changed<S: FlowStates<Self::State>>(
         &mut self,
@@ -99,7 +99,7 @@ pub trait Discipline: Sized {
     }
 
     /// Returns the flow that will be chosen after `positions` others, so that its memory can be
-    /// prefetched; `None` if that flow is unknown.
+    /// prefetched. Returns `None` if that flow is unknown.
     #[inline(always)]
     fn ahead(&self, _positions: usize) -> Option<u32> {
         None
@@ -132,8 +132,8 @@ impl<T: Copy + Debug, D: Discipline> FlowScheduler<T, D> {
         Ok(Self { table: FlowTable::new(config), order: D::new(config), template: config.template })
     }
 
-    /// Handles a packet that [`FlowTable::push`] did not queue: creates its flow, drops the flow's oldest packet, or
-    /// refuses it.
+    /// Handles a packet that [`FlowTable::push`] did not queue. Creates its flow, drops the flow's
+    /// oldest packet, or refuses the packet.
     #[cold]
     #[inline(never)]
     fn enqueue_rare(

@@ -19,13 +19,16 @@ use super::virtual_time::{VirtualTime, is_later};
 const GROUPS: usize = 64;
 /// Number of lists of a group.
 const LISTS: u64 = 64;
-/// Base-2 logarithm of 16: the lists of group `i` each cover 2^`i` / 16 units of virtual start time.
+/// Base-2 logarithm of 16. The lists of group `i` each cover 2^`i` / 16 units of virtual start
+/// time.
 const FINER_BITS: u32 = 4;
 
-/// Virtual start and finish times of an entity (a flow or an aggregate of flows), with its position in [`Groups`].
+/// Virtual start and finish times of an entity: a flow or an aggregate of flows. It also has the
+/// entity's position in [`Groups`].
 #[derive(Clone, Copy, Debug)]
 pub struct VirtualInterval {
-    /// Virtual start time of the entity's next packet; if it has none, virtual finish time of its last.
+    /// Virtual start time of the entity's next packet. If there is none, virtual finish time of its
+    /// last packet.
     pub(crate) start: u64,
     /// Virtual finish time of the entity's next packet.
     pub(crate) finish: u64,
@@ -103,7 +106,7 @@ impl Group {
     }
 }
 
-/// Returns the number of low bits of a start time that the lists of this group round away.
+/// Returns the number of low bits of a start time that this group's lists ignore.
 #[inline(always)]
 fn rounded_bits(index: u32) -> u32 {
     index.saturating_sub(FINER_BITS) & 63
@@ -206,8 +209,8 @@ impl Groups {
         }
     }
 
-    /// Returns the virtual start time of an entity that was idle: the current virtual time, or the finish time of its
-    /// last packet if that is later.
+    /// Returns the virtual start time of an entity that was idle. It is the later of the current
+    /// virtual time and the finish time of the entity's last packet.
     #[inline(always)]
     pub(crate) fn start_time(&self, interval: &VirtualInterval) -> u64 {
         let is_ahead = self.time.is_ahead(interval.start, interval.epoch);
@@ -379,8 +382,9 @@ impl Groups {
         Some(id)
     }
 
-    /// Records that the entity that [`take_first`](Self::take_first) removed at the virtual time
-    /// `since` has been served; if it has more packets, the caller has added it again.
+    /// Records that the entity from [`take_first`](Self::take_first) has been served. `since` is
+    /// the virtual time at which it was removed. If it has more packets, the caller has added it
+    /// again.
     #[inline(always)]
     pub(crate) fn end_service(&mut self, since: u64) {
         self.is_serving = false;

@@ -60,7 +60,8 @@ impl FlowHeap {
         }
     }
 
-    /// Moves the parents of node `at` down until none is later than `entry`; returns the node that is then free.
+    /// Moves the parents of node `at` down until none is later than `entry`. Returns the node that
+    /// is then free.
     #[inline(always)]
     fn sift_up(&mut self, mut at: usize, entry: HeapEntry) -> usize {
         while at > 0 {

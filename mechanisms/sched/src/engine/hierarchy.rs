@@ -10,7 +10,8 @@ use super::{
 use handover_base::prefetch;
 use std::fmt::Debug;
 
-/// Scheduler with two levels: tenants share the link, and the flows of each tenant share the tenant's part.
+/// Scheduler with two levels. Tenants share the link, and a tenant's flows share the tenant's part
+/// of it.
 pub trait Tenants<T: Copy + Debug>: Scheduler<T> {
     /// Adds a tenant with a weight among the tenants, and returns its number: 0 for the first. The
     /// longest packets of its flows must not exceed `length_max_bytes`.
@@ -114,8 +115,8 @@ impl<T: Copy + Debug, O: Discipline, I: Discipline> Hierarchy<T, O, I> {
         })
     }
 
-    /// Dequeues the next packet of the tenant's flows and stores it as the tenant's next packet;
-    /// returns its length, or `None` if no flow has a packet.
+    /// Dequeues the next packet of the tenant's flows and stores it as the tenant's next packet.
+    /// Returns its length, or `None` if no flow has a packet.
     #[inline(always)]
     fn hold_next(&mut self, tenant: u32, now_ns: u64) -> Option<u32> {
         let tenant = &mut self.tenants[tenant as usize];
@@ -127,8 +128,8 @@ impl<T: Copy + Debug, O: Discipline, I: Discipline> Hierarchy<T, O, I> {
         Some(bytes)
     }
 
-    /// Handles a packet that [`FlowTable::push`] did not queue: creates its flow, drops the flow's oldest packet, or
-    /// refuses it.
+    /// Handles a packet that [`FlowTable::push`] did not queue. Creates its flow, drops the flow's
+    /// oldest packet, or refuses the packet.
     #[cold]
     #[inline(never)]
     fn enqueue_rare(

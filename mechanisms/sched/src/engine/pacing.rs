@@ -42,7 +42,7 @@ pub struct Pacing {
     slots: Box<[[Slot; SLOTS]; LEVELS]>,
 }
 
-/// List of flows whose departure times have the same digit at the slot's level, and the same digits above.
+/// List of flows with equal digits of their departure times, at the slot's level and above.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     /// First flow of the slot's list.
@@ -103,7 +103,8 @@ impl Pacing {
         Some((level, self.non_empty_slots[level].trailing_zeros() as usize % SLOTS))
     }
 
-    /// Clears the bit of an empty slot, and that of its level if all its slots are empty.
+    /// Clears the bit of an empty slot. Clears the bit of its level too, if all slots of the level
+    /// are empty.
     #[inline(always)]
     fn clear(&mut self, level: usize, slot_index: usize) {
         self.slots[level][slot_index] = EMPTY_SLOT;

@@ -26,7 +26,8 @@ pub struct FlowSpec {
     pub drop: DropPolicy,
 }
 
-/// Policy for a packet that arrives while its flow's queue is full: drops it, or the flow's oldest packet.
+/// Policy for a packet that arrives while its flow's queue is full. It drops either this packet or
+/// the flow's oldest packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DropPolicy {
     /// Drops the arriving packet, which [`Scheduler::enqueue`](super::Scheduler::enqueue) returns
@@ -48,8 +49,9 @@ pub enum EnqueueOutcome<T> {
     Replaced(Packet<T>),
 }
 
-/// Packet counters of a scheduler since its creation: `enqueued == dequeued + dropped + queued` at
-/// every moment; `dropped` counts packets that were queued, and later dropped for newer ones or with their flow.
+/// Packet counters of a scheduler since its creation. `enqueued == dequeued + dropped + queued` at
+/// every moment. `dropped` counts packets that were queued, and later dropped for newer ones or
+/// with their flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Packets queued by `enqueue`.

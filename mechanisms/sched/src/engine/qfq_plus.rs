@@ -97,7 +97,8 @@ impl Aggregate {
         self.interval.finish = start.wrapping_add(stay);
     }
 
-    /// Returns `true` if the aggregate has no packets, or the next one is longer than what is left of its service.
+    /// Returns `true` if the aggregate's service is over. It has no packets, or its next packet is
+    /// longer than the rest of its service.
     #[inline(always)]
     fn is_service_over<S: FlowStates<QfqPlusState>>(&self, slots: &mut S) -> bool {
         self.first == NO_FLOW || {
@@ -119,8 +120,8 @@ impl Aggregate {
 }
 
 impl QfqPlus {
-    /// Returns the index of an aggregate for a new flow of this weight and length, which is a new aggregate, or one
-    /// without queued packets that has fewer than [`MEMBERS_MAX`] flows.
+    /// Returns the index of an aggregate for a new flow of this weight and length. It is a new
+    /// aggregate, or one without queued packets that has fewer than [`MEMBERS_MAX`] flows.
     fn aggregate_for(&mut self, spec: &FlowSpec) -> u32 {
         let weight = spec.weight as u32; // at most WEIGHT_MAX
         let key = (weight, spec.length_max_bytes);
@@ -207,8 +208,8 @@ impl QfqPlus {
         }
     }
 
-    /// Ends the service of an aggregate from which a flow was removed, or takes the aggregate out of its group, if it
-    /// has no more packets.
+    /// Updates an aggregate from which a flow was removed. Ends its service, or takes it out of its
+    /// group, if it has no more packets.
     fn end_removal<S: FlowStates<QfqPlusState>>(&mut self, slots: &mut S, index: u32) {
         let aggregate = &self.aggregates[index as usize];
         if self.served_aggregate == index {
@@ -222,7 +223,8 @@ impl QfqPlus {
         }
     }
 
-    /// Appends a flow, which now has packets, to the flows of its aggregate; returns `true` if the others have none.
+    /// Appends a flow, which now has packets, to the flows of its aggregate. Returns `true` if no
+    /// other flow of the aggregate has packets.
     #[inline(always)]
     fn append<S: FlowStates<QfqPlusState>>(&mut self, slots: &mut S, id: u32, bytes: u32) -> bool {
         let member = slots.state(id);

@@ -34,12 +34,13 @@ pub struct DeficitState {
     weight: u32,
 }
 
-/// Maximum number of bytes that a flow may send in a cycle, so that the sum with the remainder of earlier cycles stays
-/// below 2^32.
+/// Maximum number of bytes that a flow may send in a cycle. The sum with the remainder of earlier
+/// cycles stays below 2^32.
 const TURN_MAX_BYTES: u64 = 1 << 31;
 
 impl DeficitRoundRobin {
-    /// Raises the quantum so that a turn of the flow is worth its longest packet; returns the flow's weight.
+    /// Raises the quantum so that a turn of the flow suffices for its longest packet. Returns the
+    /// flow's weight.
     fn fit_quantum(&mut self, spec: &FlowSpec) -> Result<u32, FlowError> {
         let weight = u32::try_from(spec.weight).unwrap_or(u32::MAX);
         let quantum_bytes = self.quantum_bytes.max(spec.length_max_bytes.div_ceil(weight));

@@ -36,7 +36,8 @@ pub trait Scheduler<T: Copy + core::fmt::Debug> {
         Err(FlowError::Fixed)
     }
 
-    /// Changes a flow's weight, which may have queued packets; for `prio`, its priority, and for `pacing`, its rate.
+    /// Changes the weight of a flow, which may have queued packets. For `prio` this is its
+    /// priority, and for `pacing` its rate.
     ///
     /// The flow stays ahead of its share, or behind it, by the same number of bytes, so that it gains nothing by a
     /// change. The bounds on the lag hold again, with the new weights, once each flow has been served. In `rr`, the

@@ -48,8 +48,8 @@ struct Flow<H, A> {
     tail: u32,
     count: u32,
     packets_max: u32,
-    /// Maximum length of a packet, with the drop policy in the highest bit; 0 if the flow was removed, so that the
-    /// check of the length refuses its packets.
+    /// Maximum length of a packet, with the drop policy in the highest bit. It is 0 if the flow was
+    /// removed, so that the check of the length refuses its packets.
     length_max_bytes: u32,
     /// Length of the flow's oldest packet.
     head_bytes: u32,
@@ -92,7 +92,8 @@ pub(crate) enum PushResult {
 }
 
 impl PushResult {
-    /// Returns the reason for refusing a packet of this length that was not queued, although its flow exists.
+    /// Returns the reason for refusing a packet of this length. The packet was not queued, although
+    /// its flow exists.
     pub(crate) fn refusal(&self, length_bytes: u32) -> Refusal {
         match self {
             PushResult::BadLength if length_bytes == 0 => Refusal::Empty,
@@ -152,7 +153,7 @@ impl<T: Copy + Debug, H: Copy, A: Copy> FlowTable<T, H, A> {
         (self.flows.len() - self.removed.len()) as u32
     }
 
-    /// Returns the number of flows for which there is memory: those that exist, and those that were removed.
+    /// Returns the number of flows for which there is memory. It counts existing and removed flows.
     #[inline(always)]
     pub(crate) fn slots_count(&self) -> usize {
         self.flows.len()
@@ -306,7 +307,8 @@ impl<T: Copy + Debug, H: Copy, A: Copy> FlowTable<T, H, A> {
         (popped.packet, popped.next_bytes.unwrap_or(packet.length_bytes))
     }
 
-    /// Adds 1 to the number of refused packets, and returns the error with the packet and the reason.
+    /// Adds 1 to the number of refused packets, and returns the error with the packet and the
+    /// reason.
     pub(crate) fn refuse(&mut self, packet: Packet<T>, reason: Refusal) -> EnqueueResult<T> {
         self.totals.refused += 1;
         Err(EnqueueError { packet, reason })

@@ -22,7 +22,8 @@ use super::{FlowError, FlowSpec};
 const FRACTION_BITS: u32 = 40;
 /// Number of additional fraction bits of the virtual time, below the unit in which flows store times.
 const EXTRA_FRACTION_BITS: u32 = 23;
-/// Base-2 logarithm of the length of an epoch, in units of the exact virtual time; 2^62 units of the flows' times.
+/// Base-2 logarithm of an epoch's length, in units of the exact virtual time. An epoch is 2^62
+/// units of the flows' times.
 const EPOCH_SHIFT: u32 = EXTRA_FRACTION_BITS + 62;
 
 /// Returns `true` if virtual time `a` is later than `b`; both may have wrapped around.
@@ -48,7 +49,7 @@ const DISTANCE_MAX: i128 = 1 << 61;
 
 const _: () = assert!(WEIGHT_MAX <= 1 << 20 && WEIGHT_SUM_MAX <= 1 << FRACTION_BITS);
 
-/// Virtual time of the system: each byte served advances it by one over the sum of the weights.
+/// Virtual time of the system. Each byte served advances it by one over the sum of the weights.
 #[derive(Debug)]
 pub(crate) struct VirtualTime {
     /// Virtual time, with the additional fraction bits.
@@ -74,7 +75,7 @@ impl VirtualTime {
         self.set_weight_sum(self.weight_sum - old + new)
     }
 
-    /// Returns the start time at which a flow that had `start` with weight `old` has the same lag with weight `new`.
+    /// Returns the start time that keeps a flow's lag when its weight changes from `old` to `new`.
     pub(crate) fn keep_lag(&self, start: u64, old: u64, new: u64) -> u64 {
         let now = self.now();
         let ahead = i128::from(start.wrapping_sub(now) as i64) * i128::from(old) / i128::from(new);
@@ -128,22 +129,23 @@ impl VirtualTime {
         }
     }
 
-    /// Returns the number of the current epoch, to be stored with a virtual time that may be compared much later. Times
-    /// wrap around, so without the epoch an old time would seem to lie in the future.
+    /// Returns the number of the current epoch. It is stored with a virtual time that may be
+    /// compared much later. Times wrap around, so without the epoch an old time would seem to lie
+    /// in the future.
     #[inline(always)]
     pub(crate) fn epoch(&self) -> u64 {
         (self.exact >> EPOCH_SHIFT) as u64
     }
 
-    /// Returns `true` if a virtual time stored with `epoch` can be compared with the current time;
-    /// times of older epochs have passed.
+    /// Returns `true` if a virtual time stored with `epoch` can be compared with the current time.
+    /// Times of older epochs have passed.
     #[inline(always)]
     fn is_recent(&self, epoch: u64) -> bool {
         self.epoch().wrapping_sub(epoch) <= 1
     }
 
-    /// Returns `true` if `start`, the finish time of a flow's last packet, is later than the virtual time; the flow has
-    /// become idle in `epoch`.
+    /// Returns `true` if `start` is later than the virtual time. `start` is the finish time of a
+    /// flow's last packet, and `epoch` the epoch in which the flow became idle.
     #[inline(always)]
     pub(crate) fn is_ahead(&self, start: u64, epoch: u64) -> bool {
         self.is_recent(epoch) && is_later(start, self.now())

@@ -33,7 +33,8 @@ pub struct Wf2qPlus {
 /// State of a flow in WF2Q+.
 #[derive(Clone, Copy, Debug)]
 pub struct Wf2qState {
-    /// Virtual start time of the flow's oldest packet; if it has none, virtual finish time of its last.
+    /// Virtual start time of the flow's oldest packet. If there is none, virtual finish time of its
+    /// last packet.
     start: u64,
     /// Virtual finish time of the flow's oldest packet.
     finish: u64,

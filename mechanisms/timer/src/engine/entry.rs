@@ -10,8 +10,8 @@ use super::TimerId;
 pub(super) struct TimerEntry {
     /// Time in ns at which the timer is checked; never after the timer's deadline.
     pub(super) deadline_ns: u64,
-    /// Key of the timer: the index of its record in the upper half, the record's stamp in the lower half, as in
-    /// [`TimerId`].
+    /// Key of the timer, as in [`TimerId`]. Its upper half is the index of the timer's record, its
+    /// lower half the record's stamp.
     pub(super) key: u64,
 }
 
@@ -36,7 +36,7 @@ impl TimerEntry {
         (self.key >> 32) as u32
     }
 
-    /// Returns the stamp that the timer's record had when the entry was created; later timers of
+    /// Returns the stamp that the timer's record had when the entry was created. Later timers of
     /// the same record have other stamps.
     #[inline]
     pub(super) fn stamp(self) -> u32 {

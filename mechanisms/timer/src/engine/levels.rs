@@ -27,19 +27,21 @@ const LEVELS_COUNT: usize = u64::BITS.div_ceil(DIGIT_BITS) as usize;
 const BLOCK_ENTRIES: usize = 31;
 /// Number of entries in a cache line.
 const ENTRIES_PER_LINE: usize = 4;
-/// Maximum number of blocks of a slot whose entries are sorted at once; those of a larger slot move to lower levels
-/// first.
+/// Maximum number of blocks of a slot whose entries are sorted at once. The entries of a larger
+/// slot move to lower levels first.
 const SORTED_BLOCKS_MAX: usize = 16;
 /// Maximum number of entries that [`WheelLevels::drain_first_slot`] takes from one slot.
 pub(super) const SORTED_ENTRIES_MAX: usize = SORTED_BLOCKS_MAX * BLOCK_ENTRIES;
-/// Number of blocks, besides the newest of each slot, above which a wheel with few timers is crowded.
+/// Number of blocks above which a wheel with few timers is crowded. The newest block of each slot
+/// does not count.
 const CROWDED_BLOCKS_MIN: usize = 8;
 /// Number of blocks to allocate in advance for every [`BLOCK_ENTRIES`] reserved timers.
 const RESERVED_BLOCKS_PER_FULL_BLOCK: usize = 4;
 /// Block index that stands for no block.
 const NO_BLOCK: u32 = u32::MAX;
 
-/// Reference to a block and the number of its entries, which is thus known before the block itself is read.
+/// Reference to a block and the number of its entries. The number is thus known before the block
+/// itself is read.
 #[derive(Clone, Copy, Debug)]
 struct Link {
     /// Index of the block, or [`NO_BLOCK`].
@@ -76,7 +78,8 @@ impl Block {
 struct SweepPosition {
     /// Index of the slot whose chain is processed.
     slot: usize,
-    /// Index of the block before the next one to process; [`NO_BLOCK`] if that is the first of the slot.
+    /// Index of the block before the next one to process. It is [`NO_BLOCK`] if the next one is the
+    /// first of the slot.
     before: u32,
     /// `true` if the records of the block's timers were prefetched.
     is_prefetched: bool,
@@ -143,8 +146,9 @@ impl WheelLevels {
         self.deadline_ns_min
     }
 
-    /// Adds an entry to its slot and returns the slot's index; `Err` with the index if the slot's newest block is
-    /// full, so that the caller must use [`push_in_new_block`](Self::push_in_new_block).
+    /// Adds an entry to its slot and returns the slot's index. Returns the index as the error if
+    /// the slot's newest block is full: the caller must then use
+    /// [`push_in_new_block`](Self::push_in_new_block).
     ///
     /// The entry's deadline must not be below [`deadline_ns_min`](Self::deadline_ns_min).
     #[inline]
@@ -202,8 +206,9 @@ impl WheelLevels {
         })
     }
 
-    /// Appends the entries of the earliest slot to `sorted`, unsorted, and returns 0; if they are many, moves them to
-    /// lower levels instead, and returns their number. On level 0, leaves what exceeds [`SORTED_ENTRIES_MAX`].
+    /// Appends the entries of the earliest slot to `sorted`, unsorted, and returns 0. If they are
+    /// many, moves them to lower levels instead, and returns their number. On level 0, leaves what
+    /// exceeds [`SORTED_ENTRIES_MAX`].
     pub(super) fn drain_first_slot(
         &mut self,
         first: FirstSlot,
@@ -262,8 +267,9 @@ impl WheelLevels {
         }
     }
 
-    /// Moves `base_ns` back to `now_ns`, so that deadlines from then on may be added again although slots were opened
-    /// before their time. No effect if such deadlines may be added already.
+    /// Moves `base_ns` back to `now_ns`, so that deadlines from `now_ns` on can be added again.
+    /// They could not, because slots were opened before their time. No effect if such deadlines may
+    /// be added already.
     pub(super) fn rewind(&mut self, now_ns: u64) {
         if now_ns >= self.base_ns {
             return;
@@ -291,8 +297,8 @@ impl WheelLevels {
         blocks > CROWDED_BLOCKS_MIN + slots as usize + 2 * timers_count / BLOCK_ENTRIES
     }
 
-    /// Removes the entries for which `keep` returns `false` from the next block, in a cycle over all blocks; returns
-    /// the number removed.
+    /// Removes the entries for which `keep` returns `false` from the next block. Returns the number
+    /// removed. Successive calls cycle over all blocks.
     ///
     /// A block takes two calls; the first only prefetches by `prefetch_timer` what `keep` will read.
     pub(super) fn sweep(
@@ -438,7 +444,8 @@ impl WheelLevels {
         self.free_count += 1;
     }
 
-    /// Returns the index of the first slot with entries from `index` on, or else from slot 0 on; 0 if there is none.
+    /// Returns the index of the first slot with entries from `index` on, or else from 0 on. Returns
+    /// 0 if there is none.
     fn next_occupied(&self, index: usize) -> usize {
         let (level, digit) = (index / SLOTS_PER_LEVEL, index % SLOTS_PER_LEVEL);
         let rest = self.occupied.get(level).map_or(0, |&slots| slots & (u64::MAX << digit));

@@ -61,8 +61,8 @@ impl TimerId {
 const HAS_EXTRA: u32 = 1;
 /// Number by which a record's stamp grows each time its timer ends.
 const STAMP_INCREMENT: u32 = 2;
-/// Number of generations among which the wheels' first ones are spread: half of all, so that each record of any wheel
-/// has at least as many.
+/// Number of generations over which the wheels' first ones are spread. It is half of all, so that
+/// each record of any wheel has at least as many.
 const FIRST_GENERATIONS: u32 = 1 << 30;
 /// Number of wheels that this process has created.
 static WHEELS_COUNT: AtomicU32 = AtomicU32::new(0);
@@ -83,11 +83,11 @@ struct ExtraData {
 pub(super) enum EntryState {
     /// The timer is due at the entry's deadline, and is removed when it expires.
     Once,
-    /// The timer was postponed after the entry was added, so that it is not due at the entry's deadline.
+    /// The timer was postponed after the entry was added. It is not due at the entry's deadline.
     Postponed,
     /// The timer is due at the entry's deadline, and then again after this period.
     Periodic(NonZeroU64),
-    /// The timer was cancelled, or moved to an earlier deadline, so that the entry is to be discarded.
+    /// The timer was cancelled, or moved to an earlier deadline. The entry is to be discarded.
     Stale,
 }
 
@@ -97,8 +97,8 @@ struct Record<T> {
     deadline_ns: u64,
     /// Payload of the timer; `None` if the record is vacant.
     payload: Option<T>,
-    /// Generation of the record, and the flag [`HAS_EXTRA`]; entries and handles of its present timer carry the
-    /// generation.
+    /// Generation of the record, combined with the flag [`HAS_EXTRA`]. Entries and handles of the
+    /// current timer contain the same generation.
     stamp: u32,
 }
 
@@ -155,8 +155,8 @@ impl<T> TimerRecords<T> {
         self.records.len() - self.vacant_count - self.retired_count
     }
 
-    /// Returns the number of records, which is the maximum number of timers that ran at once, or more once records are
-    /// retired.
+    /// Returns the number of records. It is the maximum number of timers that ran at once, or more
+    /// once records are retired.
     #[inline]
     pub(super) fn peak_count(&self) -> usize {
         self.records.len()
@@ -221,8 +221,8 @@ impl<T> TimerRecords<T> {
         Some(payload)
     }
 
-    /// Changes the deadline of a running timer; returns `Some(true)` if the caller must add a new entry, as the old
-    /// one would be checked too late. `None` if the timer is not running.
+    /// Changes the deadline of a running timer. Returns `Some(true)` if the caller must add a new
+    /// entry, as the old one would be checked too late. `None` if the timer is not running.
     pub(super) fn reschedule(&mut self, id: TimerId, deadline_ns: u64) -> Option<bool> {
         let index = self.find_index(id)?;
         let entry_ns = self.extra(index).entry_ns;
@@ -270,7 +270,8 @@ impl<T> TimerRecords<T> {
         is_running.then_some(id.index())
     }
 
-    /// Returns the handle of the running timer in record `index`; `None` if the record is vacant, or there is none.
+    /// Returns the handle of the running timer in record `index`. Returns `None` if the record is
+    /// vacant, or there is none.
     pub(super) fn running_id(&self, index: u32) -> Option<TimerId> {
         let record = self.records.get(index as usize)?;
         record.payload.as_ref()?;
@@ -334,8 +335,8 @@ impl<T> TimerRecords<T> {
     }
 }
 
-/// Returns the handle of the timer in record `index` with this stamp, in which [`HAS_EXTRA`] is not set; `None` if the
-/// record is retired.
+/// Returns the handle of the timer in record `index` with this stamp. Returns `None` if the record
+/// is retired. [`HAS_EXTRA`] is not set in the stamp.
 #[inline]
 fn timer_id(index: u32, stamp: u32) -> Option<TimerId> {
     if stamp == RETIRED {

@@ -20,7 +20,7 @@ pub struct Conn<'a, C, D> {
     pub(crate) received: ReceivedBytes<'a>,
 }
 
-/// Bytes that the latest read of a connection returned, and the message in them that is being handled.
+/// Bytes that the latest read of a connection returned. One message in them is being handled.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ReceivedBytes<'a> {
     pub(crate) bytes: &'a [u8],
@@ -81,8 +81,9 @@ impl<C: Codec, D> Conn<'_, C, D> {
         })
     }
 
-    /// Closes the connection once all queued bytes are sent, and the peer has closed its end or `linger_ms` have
-    /// passed. The handler gets no further message from the connection.
+    /// Closes the connection once all queued bytes are sent. It then waits until the peer has
+    /// closed its end or `linger_ms` have passed. The handler gets no further message from the
+    /// connection.
     pub fn close(&mut self) {
         let key = self.key;
         self.connections().close(key);
@@ -170,7 +171,8 @@ impl<C: Codec, D> Connections<'_, C, D> {
         self.core.slab.get_mut(key).map(|slot| &mut slot.data)
     }
 
-    /// Frames a message and sends it to the connection `key` at the end of this iteration of the event loop.
+    /// Frames a message and sends it to the connection `key`. It is sent at the end of this
+    /// iteration of the event loop.
     ///
     /// # Errors
     /// [`WriteError`], as for [`Conn::send`].

@@ -30,9 +30,11 @@ pub(crate) enum TimerPurpose {
     /// Search for idle connections, in at most `SWEEP_SLOTS_MAX` slots at a time.
     Sweep,
     Housekeep,
-    /// Retry of accepting after a lack of descriptors, as other parts of the process may have closed some.
+    /// Retry of accepting after a lack of descriptors. Other parts of the process may have closed
+    /// some.
     RetryAccept,
-    /// End of normal reading after a stop request; afterwards at most one more message of each connection is delivered.
+    /// End of normal reading after a stop request. Afterwards at most one more message of each
+    /// connection is delivered.
     LastMessages,
     /// End of the grace period after a stop request, at which all open connections are closed.
     GraceEnd,
@@ -73,13 +75,13 @@ pub(crate) struct HandlerCallState {
     pub(crate) is_open: bool,
     /// Replies of the call so far, which are sent together at its end.
     pub(crate) replies: ReplyBuffer,
-    /// End of each message in `replies`; filled only if each message is a TLS record of its own.
+    /// End of each message in `replies`. Filled only if each message is a TLS record of its own.
     pub(crate) message_ends: Vec<usize>,
     pub(crate) record_per_message: bool,
     /// Number of bytes that were queued for sending before this call.
     pub(crate) queued_bytes: usize,
-    /// Number of reply bytes above which `enforce_reply_limits` is called: the high-water mark or, if less, the send
-    /// queue's free space. 0 if each message is a TLS record of its own.
+    /// Number of reply bytes above which `enforce_reply_limits` is called. It is the high-water
+    /// mark or, if less, the send queue's free space. 0 if each message is a TLS record of its own.
     replies_max: usize,
     /// `true` if no further message of the present read is to be delivered.
     pub(crate) should_stop: bool,
@@ -108,7 +110,8 @@ pub(crate) fn enqueue_listener_once(ready: &mut VecDeque<EventSource>, source: E
 }
 
 impl<D> ReactorState<D> {
-    /// Returns the time in ms at the start of this iteration, truncated to 32 bits as connections store it.
+    /// Returns the time in ms at the start of this iteration. It is truncated to 32 bits, as
+    /// connections store it.
     pub(crate) fn now_ms(&self) -> u32 {
         // Truncated to 32 bits: only differences are used.
         (self.now_ns / 1_000_000) as u32
@@ -154,8 +157,8 @@ impl<D> ReactorState<D> {
         }
     }
 
-    /// Appends bytes to the replies of the connection that is being served; `received` are the bytes of its latest
-    /// read.
+    /// Appends bytes to the replies of the connection that is being served. `received` are the
+    /// bytes of its latest read.
     #[inline]
     pub(crate) fn reply_with(
         &mut self,
@@ -195,9 +198,9 @@ impl<D> ReactorState<D> {
         self.begin_unchanged_range(received, part)
     }
 
-    /// Appends `part` of `received` to the replies, without a copy if the reply limits allow all of `received` that
-    /// follows. Checks that the connection is open and that the queue has space for all of `received` from `part` on,
-    /// so that later parts need no check; every call that changes either condition copies the range first.
+    /// Appends `part` of `received` to the replies. Does not copy it if the reply limits allow
+    /// `received` from `part` on. Checks this and that the connection is open, so that later parts
+    /// need no check; every call that changes either condition copies the range first.
     #[inline(never)]
     fn begin_unchanged_range(
         &mut self,
@@ -227,8 +230,8 @@ impl<D> ReactorState<D> {
         }
     }
 
-    /// Handles replies above `replies_max`: sends them early if the send queue has no space, and stops the delivery of
-    /// messages above the high-water mark.
+    /// Handles replies above `replies_max`. Sends them early if the send queue has no space, and
+    /// stops the delivery of messages above the high-water mark.
     fn enforce_reply_limits(&mut self, received: &[u8]) -> Result<(), WriteError> {
         let call = &mut self.call;
         if call.record_per_message {
@@ -274,7 +277,7 @@ impl<D> ReactorState<D> {
         }
     }
 
-    /// Sends the replies to one read before the handler returns, as the queue has no space for them.
+    /// Sends the replies to one read before the handler returns. The queue has no space for them.
     #[cold]
     fn send_early(&mut self, key: ConnKey, received: &[u8]) -> Result<(), WriteError> {
         let call = &mut self.call;
@@ -332,8 +335,8 @@ impl<D> ReactorState<D> {
         Ok(())
     }
 
-    /// Records that the send queue would overflow, so that the connection is closed when its handler returns; returns
-    /// the error.
+    /// Records that the send queue would overflow; returns the error. The connection is closed when
+    /// its handler returns.
     fn record_overflow(&mut self, queued_bytes: usize) -> WriteError {
         let queued_bytes_max = self.limits.queued_bytes_max;
         let overflow = SendQueueOverflow { queued_bytes, queued_bytes_max };
@@ -368,7 +371,8 @@ impl<D> ReactorState<D> {
         Ok(key)
     }
 
-    /// Adds `change` to the number of open connections, and publishes it to threads that hand connections to this one.
+    /// Adds `change` to the number of open connections. Publishes it to threads that hand
+    /// connections to this one.
     pub(crate) fn adjust_open_count(&mut self, change: i8) {
         self.stats.open_count = self.stats.open_count.wrapping_add_signed(change.into());
         self.inbox.publish_open_count(self.stats.open_count);
@@ -411,8 +415,8 @@ impl<D> ReactorState<D> {
         Ok(key)
     }
 
-    /// Returns the limits of a connection with these `flags`: without the message timeout while this thread does not
-    /// read the connection.
+    /// Returns the limits of a connection with these `flags`. There is no message timeout while
+    /// this thread does not read the connection.
     pub(crate) fn limits_with_flags(&self, flags: ConnFlags) -> ConnectionLimits {
         match flags.intersects(ConnFlags::SUSPENDED.union(ConnFlags::ABOVE_HIGH_WATER)) {
             true => ConnectionLimits { message_timeout_ns: 0, ..self.limits },

@@ -21,8 +21,8 @@ pub(crate) enum Command<D> {
     Suspend(ConnKey),
     Resume(ConnKey),
     Trigger(ConnKey),
-    /// Takes over a connection that another thread has accepted: the socket, the peer's address and the TLS
-    /// configuration.
+    /// Takes over a connection that another thread has accepted. Contains the socket, the peer's
+    /// address and the TLS configuration.
     Adopt(OwnedFd, Option<SocketAddr>, Option<TlsServerConfig>),
     Connect(ConnectOptions, D),
     /// Resumes accepting, because a thread to which this one hands connections has a free slot.

@@ -14,7 +14,8 @@ pub(crate) enum EventSource {
     Wake,
 }
 
-/// Least index that no connection can have; listeners and the wake-up descriptor use the indices from here on.
+/// Least index that no connection can have. Listeners and the wake-up descriptor use the indices
+/// from here on.
 const RESERVED_INDEX_MIN: u32 = u32::MAX - 0x1_0000;
 
 impl EventSource {

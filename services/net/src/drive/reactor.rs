@@ -74,8 +74,8 @@ pub struct Reactor<H: Handler> {
     /// Read buffer that all connections of the thread share.
     buffer: Vec<u8>,
     listeners: Vec<Listener<H::Data>>,
-    /// Descriptor held in reserve: it is closed so that a connection can be accepted and rejected when no other
-    /// descriptor is available.
+    /// Descriptor held in reserve. When no other is available, it is closed so that a connection
+    /// can be accepted and rejected.
     reserve_fd: Option<OwnedFd>,
     commands: mpsc::Consumer<Command<H::Data>>,
     wake: adaptive_fd::Receiver,
@@ -259,7 +259,8 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Serves once each source that is in the queue of ready sources at the time of the call.
+    /// Serves each source in the queue of ready sources once. Sources that are queued meanwhile
+    /// wait.
     fn serve_ready(&mut self) {
         for _ in 0..self.core.ready.len() {
             match self.core.ready.pop_front() {
@@ -513,7 +514,8 @@ impl<H: Handler> Reactor<H> {
         self.start_timer(grace_ns.max(1), TimerPurpose::GraceEnd);
     }
 
-    /// Limits each connection to one more message, because a peer that sends without a pause would be read for ever.
+    /// Limits each connection to one more message. A peer that sends without a pause would
+    /// otherwise be read for ever.
     fn limit_to_one_message(&mut self) {
         for index in 0..self.core.slab.slots_count() {
             let Some(key) = self.core.slab.key_at(index).map(ConnKey::from) else { continue };
@@ -538,7 +540,8 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Calls a method of the handler that is not for one connection; it gets access to all of them.
+    /// Calls a method of the handler that is not for one connection. The method gets access to all
+    /// connections.
     fn call_without_connection(
         &mut self,
         f: impl FnOnce(&mut H, &mut Connections<'_, H::Codec, H::Data>),
@@ -593,8 +596,8 @@ impl<H: Handler> Reactor<H> {
         self.resume_accepting();
     }
 
-    /// Adds a connected socket and returns the connection's key; calls [`Handler::on_accept`], unless a TLS handshake
-    /// must be done first.
+    /// Adds a connected socket and returns the connection's key. Calls [`Handler::on_accept`],
+    /// unless a TLS handshake must be done first.
     fn add_accepted(
         &mut self,
         fd: OwnedFd,
@@ -640,7 +643,8 @@ impl<H: Handler> Reactor<H> {
 
 handover_base::debug_struct!(Reactor<H: Handler> as it { connections: it.core.slab.len() });
 
-/// Waits for events and appends the ready connections and listeners to the queue; returns the number of events.
+/// Waits for events and appends the ready connections and listeners to the queue. Returns the
+/// number of events.
 fn poll_events<D>(
     core: &mut ReactorState<D>,
     timeout_ns: Option<u64>,

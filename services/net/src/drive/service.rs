@@ -14,15 +14,16 @@ use std::time::Duration;
 /// Policy that assigns accepted connections to the threads of a [`Net`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AcceptPolicy {
-    /// Each thread listens at the same address (`SO_REUSEPORT`), and the kernel assigns a connection by a hash of its
-    /// addresses. The threads share no state.
+    /// Each thread listens at the same address (`SO_REUSEPORT`). The kernel assigns a connection by
+    /// a hash of its addresses. The threads share no state.
     #[default]
     ReusePort,
     /// The first thread accepts all connections, and assigns them to all threads, including itself, round robin.
     RoundRobin,
 }
 
-/// Group of event-loop threads that listen at the same addresses; each thread has a handler of its own.
+/// Group of event-loop threads that listen at the same addresses. Each thread has a handler of its
+/// own.
 ///
 /// ```
 /// use handover_net::{Config, Conn, Handler, Net, AcceptPolicy, engine::LengthPrefixCodec};
@@ -122,8 +123,8 @@ impl<H: Handler> Net<H> {
         &self.addresses
     }
 
-    /// Connects from one of the threads, chosen round robin; [`Handler::on_connect`] or [`Handler::on_close`] reports
-    /// the result, with access to `data`.
+    /// Connects from one of the threads, chosen round robin. [`Handler::on_connect`] or
+    /// [`Handler::on_close`] reports the result, with access to `data`.
     ///
     /// # Errors
     /// [`NetError::ThreadUnavailable`] if that thread has ended or its queue of commands is full.

@@ -29,7 +29,7 @@ impl From<ConnKey> for slab::Key {
 /// State that a thread keeps for one connection.
 pub(crate) struct ConnSlot<D> {
     pub(crate) fd: OwnedFd,
-    /// Time in ms of the latest byte received, or of the latest change of state; wraps around every 49 days.
+    /// Time, in ms, of the latest received byte or change of state. It wraps around every 49 days.
     pub(crate) active_ms: u32,
     pub(crate) permit: Permit,
     pub(crate) flags: ConnFlags,
@@ -100,7 +100,8 @@ impl ConnFlags {
     }
 }
 
-/// Returns the number of bytes of memory that a thread needs for an idle connection without TLS, with program data `D`.
+/// Returns the number of bytes that a thread needs for an idle connection without TLS. `D` is the
+/// program's data for each connection.
 #[must_use]
 pub const fn idle_connection_bytes<D>() -> usize {
     Slab::<ConnSlot<D>>::ENTRY_BYTES

@@ -49,7 +49,8 @@ pub(crate) fn connect(
     }
 }
 
-/// Returns the socket's pending error as `Err`, also that of a failed attempt to connect, and clears it.
+/// Returns the socket's pending error as `Err`, and clears it. It can also be the error of a failed
+/// attempt to connect.
 pub(crate) fn take_socket_error(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     sockopt::socket_error(fd)?
 }
@@ -101,7 +102,7 @@ pub(crate) fn read(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize, Errno> 
     }
 }
 
-/// Returns 1 if there is a byte to read, without reading it; 0 at the end of the stream.
+/// Returns 1 if there is a byte to read, without reading it. Returns 0 at the end of the stream.
 pub(crate) fn peek(fd: BorrowedFd<'_>) -> Result<usize, Errno> {
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
     net::recv(fd, &mut [0_u8; 1][..], flags).map(|(bytes_count, _)| bytes_count)

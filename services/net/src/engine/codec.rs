@@ -3,7 +3,8 @@
 use crate::raw;
 use std::ops::Range;
 
-/// Range of the message at the beginning of some bytes, or the number of bytes that an incomplete message needs.
+/// Result of decoding some bytes. It is the range of the first message, or the number of bytes that
+/// it needs if it is incomplete.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DecodeResult {
     /// The bytes start with a complete message.
@@ -29,7 +30,8 @@ pub enum CodecError {
     /// The message is longer than the codec allows; detected before all its bytes have arrived.
     #[error("message of {bytes} bytes exceeds the codec's limit of {bytes_max}")]
     TooLong {
-        /// Length of the message in bytes, as announced by its frame, or as received so far without an end.
+        /// Length of the message in bytes. It is the length in its frame, or that received so far
+        /// without an end.
         bytes: u64,
         /// Maximum length of a message in bytes.
         bytes_max: u64,
@@ -106,7 +108,8 @@ impl LengthPrefixCodec {
         Self { length_max, header_bytes: 0 }
     }
 
-    /// Sets the size in bytes of the header, which belongs to the message and is not counted by its length.
+    /// Sets the size, in bytes, of the header. The header belongs to the message, but the message's
+    /// length does not count it.
     #[must_use]
     pub const fn with_header(self, header_bytes: u32) -> Self {
         Self { header_bytes, ..self }

@@ -21,8 +21,8 @@ pub struct DeliveryResult {
     pub is_stopped: bool,
 }
 
-/// Receive buffer of a connection, for an incomplete message and messages that are not to be delivered yet. It owns no
-/// memory while it is empty.
+/// Receive buffer of a connection. It holds an incomplete message, and messages that are not to be
+/// delivered yet. It owns no memory while it is empty.
 ///
 /// A byte is copied here at most once, however the network cuts the stream; most are never copied,
 /// as messages that arrive whole are handed over from the read buffer. Memory grows with the bytes
@@ -53,8 +53,8 @@ impl InboundBuffer {
         self.buffered.capacity()
     }
 
-    /// Calls `each` with the messages that the received `bytes` complete, in order, until it breaks; buffers the rest.
-    /// With empty `bytes` it continues with buffered messages.
+    /// Calls `each` with the messages that the received `bytes` complete, in order, until it
+    /// breaks. Buffers the rest. With empty `bytes` it continues with buffered messages.
     ///
     /// # Errors
     /// [`CodecError`] of the codec; the kept bytes are of no further use then.
@@ -129,8 +129,8 @@ impl InboundBuffer {
         }
     }
 
-    /// Delivers the messages that begin in the buffer; returns the rest of `bytes` if that empties the buffer, `None`
-    /// if not. It first appends the part of `bytes` that the messages need.
+    /// Delivers the messages that begin in the buffer, after appending the part of `bytes` that
+    /// they need. Returns the rest of `bytes` if the buffer is then empty, otherwise `None`.
     fn take_buffered<'a, C: Codec>(
         &mut self,
         bytes: &'a [u8],

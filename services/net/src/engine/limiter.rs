@@ -40,7 +40,8 @@ impl PerIpLimiter {
         self.per_ip_max > 0
     }
 
-    /// Counts one more connection from `address` and returns its permit; `None` if the address has reached the limit.
+    /// Counts one more connection from `address` and returns its permit. Returns `None` if the
+    /// address has reached the limit.
     pub fn acquire(&mut self, address: IpAddr) -> Option<Permit> {
         if !self.is_limited() {
             return Some(Permit::NONE);

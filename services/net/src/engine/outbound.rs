@@ -1,6 +1,6 @@
 //! Queue of bytes that the kernel has not accepted yet.
 
-/// Error of queueing more bytes than the send queue may hold: the peer does not read fast enough.
+/// Error of queueing more bytes than the send queue may hold. The peer does not read fast enough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "send queue of {queued_bytes} bytes would exceed queued_bytes_max={queued_bytes_max}: the peer reads too slowly"
@@ -49,8 +49,8 @@ impl OutboundQueue {
         self.bytes.capacity()
     }
 
-    /// Returns `true` from the time the queue rises above the high-water mark until it has drained to the low-water
-    /// mark.
+    /// Returns `true` if the queue has exceeded the high-water mark, and not drained to the
+    /// low-water mark since.
     #[must_use]
     pub fn is_above_high_water(&self) -> bool {
         self.is_above_high_water
@@ -87,8 +87,9 @@ impl OutboundQueue {
         &self.bytes[self.sent_bytes..]
     }
 
-    /// Removes the first `bytes_count` bytes of [`unsent_bytes`](Self::unsent_bytes), which were sent; returns
-    /// [`WaterMarkCrossing::Low`] if the queue had exceeded the high-water mark, and now has at most `low_bytes`.
+    /// Removes the first `bytes_count` bytes of [`unsent_bytes`](Self::unsent_bytes), which were
+    /// sent. Returns [`WaterMarkCrossing::Low`] if the queue had exceeded the high-water mark, and
+    /// now has at most `low_bytes`.
     ///
     /// # Panics
     /// If more bytes were sent than were queued.

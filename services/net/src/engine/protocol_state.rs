@@ -18,13 +18,14 @@ pub struct ConnectionLimits {
     pub low_bytes: usize,
     /// Maximum time from a message's first byte to its last, in ns; 0 is no limit.
     pub message_timeout_ns: u64,
-    /// Maximum time in which a peer accepts none of the queued bytes, in ns; 0 is no limit.
+    /// Maximum time, in ns, in which a peer accepts none of the queued bytes. 0 is no limit.
     pub write_timeout_ns: u64,
     /// Maximum duration of the TLS handshake, in ns; 0 is no limit.
     pub handshake_timeout_ns: u64,
 }
 
-/// Error of a connection that has exceeded its time limit for a message, for sending or for the TLS handshake.
+/// Error of a connection that has exceeded a time limit. There is one for a message, for sending
+/// and for the TLS handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TimeoutError {
     /// The peer began a message and did not complete it in time.
@@ -49,7 +50,8 @@ pub enum QueueError {
     Tls(#[from] TlsError),
 }
 
-/// Protocol state of one connection: 8 bytes, and no further memory while the connection is idle without TLS.
+/// Protocol state of one connection, in 8 bytes. It needs no further memory while the connection is
+/// idle without TLS.
 #[derive(Debug, Default)]
 pub struct ProtocolState {
     state: Option<Box<ActiveState>>,
@@ -62,7 +64,8 @@ struct ActiveState {
     outbound: OutboundQueue,
     /// Time in ns at which the kernel last accepted bytes, or the queue became non-empty.
     progress_ns: u64,
-    /// Time in ns at which an incomplete TLS record started; `None` if there is none, and during the handshake.
+    /// Time, in ns, at which an incomplete TLS record started. It is `None` if there is none, and
+    /// during the handshake.
     record_ns: Option<u64>,
     /// Number of sent bytes that the peer had not acknowledged at the latest call of
     /// [`ProtocolState::has_send_progress`].
@@ -74,8 +77,8 @@ struct ActiveState {
 #[derive(Debug, Default)]
 pub struct ReceiveBuffer {
     inbound: InboundBuffer,
-    /// Time in ns at which the incomplete message started; `None` if there is none, or while the connection is not
-    /// read.
+    /// Time, in ns, at which the incomplete message started. It is `None` if there is none, or
+    /// while the connection is not read.
     started_ns: Option<u64>,
 }
 
@@ -185,8 +188,9 @@ impl ProtocolState {
         self.tls_mut().expect("the protocol uses TLS").seal_messages(plain, ends, out)
     }
 
-    /// Records the number of unacknowledged bytes; returns `true` if some are left, and fewer than at the previous
-    /// call, if any. The caller waits so long for acknowledgements on a connection that was shut down.
+    /// Records the number of unacknowledged bytes. Returns `true` if some are left, and fewer than
+    /// at the previous call, if any. The caller waits so long for acknowledgements on a connection
+    /// that was shut down.
     pub fn has_send_progress(&mut self, unacknowledged_bytes: usize) -> bool {
         if unacknowledged_bytes == 0 {
             return false;
@@ -262,8 +266,8 @@ impl ProtocolState {
         })
     }
 
-    /// Returns `true` from the time the send queue rises above the high-water mark until it has drained to the
-    /// low-water mark.
+    /// Returns `true` if the send queue has exceeded the high-water mark, and not drained to the
+    /// low-water mark since.
     #[must_use]
     pub fn is_above_high_water(&self) -> bool {
         self.state.as_ref().is_some_and(|state| state.outbound.is_above_high_water())
@@ -346,8 +350,9 @@ impl ProtocolState {
         self.state.as_ref().map_or(&[], |state| state.outbound.unsent_bytes())
     }
 
-    /// Removes the first `bytes_count` bytes of [`unsent_bytes`](Self::unsent_bytes), which were sent; returns
-    /// [`WaterMarkCrossing::Low`] if that drained the queue to the low-water mark.
+    /// Removes the first `bytes_count` bytes of [`unsent_bytes`](Self::unsent_bytes), which were
+    /// sent. Returns [`WaterMarkCrossing::Low`] if the queue had exceeded the high-water mark, and
+    /// has now drained to the low-water mark.
     ///
     /// # Panics
     /// If more bytes were sent than were queued.
@@ -369,7 +374,8 @@ impl ProtocolState {
         crossed
     }
 
-    /// Returns the earliest time, in ns, at which a time limit will be exceeded; `None` if none applies.
+    /// Returns the earliest time, in ns, at which a time limit will be exceeded. Returns `None` if
+    /// none applies.
     #[must_use]
     pub fn deadline_ns(&self, limits: &ConnectionLimits) -> Option<u64> {
         let state = self.state.as_ref()?;
@@ -386,8 +392,8 @@ impl ProtocolState {
         .min()
     }
 
-    /// Returns the time limit that is exceeded at `now_ns`, after which the connection has to be closed; `None` if
-    /// there is none.
+    /// Returns the time limit that is exceeded at `now_ns`. The connection has to be closed then.
+    /// Returns `None` if no limit is exceeded.
     #[must_use]
     pub fn exceeded_timeout(&self, limits: &ConnectionLimits, now_ns: u64) -> Option<TimeoutError> {
         let state = self.state.as_ref()?;
@@ -414,13 +420,15 @@ impl ProtocolState {
 }
 
 impl ActiveState {
-    /// Returns the time in ns at which the incomplete message or record started; `None` if there is none.
+    /// Returns the time, in ns, at which the incomplete message or record started. Returns `None`
+    /// if there is none.
     fn incomplete_since_ns(&self) -> Option<u64> {
         [self.receive_buffer.started_ns, self.record_ns].into_iter().flatten().min()
     }
 }
 
-/// Returns the end of a time limit that began at `since_ns`; `None` if `timeout_ns` is 0, which is no limit.
+/// Returns the end of a time limit that began at `since_ns`. Returns `None` if `timeout_ns` is 0,
+/// which is no limit.
 fn deadline_after(since_ns: u64, timeout_ns: u64) -> Option<u64> {
     (timeout_ns > 0).then(|| since_ns.saturating_add(timeout_ns))
 }

@@ -16,7 +16,8 @@ pub struct ReplyBuffer {
     range_end: usize,
 }
 
-/// Value of `range_start` and `range_end` if there is no range; no part of the received bytes begins there.
+/// Value of `range_start` and `range_end` if there is no range. No part of the received bytes
+/// begins there.
 const NO_RANGE: usize = usize::MAX;
 
 impl Default for ReplyBuffer {
@@ -51,7 +52,7 @@ impl ReplyBuffer {
         }
     }
 
-    /// Appends `part` to the replies if it directly follows the latest part; otherwise returns
+    /// Appends `part` to the replies if it directly follows the latest part. Otherwise returns
     /// `false` and does nothing.
     #[inline(always)]
     pub fn extend_range(&mut self, part: &Range<usize>) -> bool {

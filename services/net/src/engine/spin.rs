@@ -21,7 +21,8 @@ impl SpinPolicy {
         Self { spin_ns_max, sleeps_before_spin: 0, next_sleeps_before_spin: 0 }
     }
 
-    /// Returns the time, in ns, for which the wait that starts now should spin; 0 to sleep at once.
+    /// Returns the time, in ns, for which the wait that starts now should spin. 0 means to sleep at
+    /// once.
     pub fn next_spin_ns(&mut self) -> u64 {
         if self.sleeps_before_spin > 0 {
             self.sleeps_before_spin -= 1;

@@ -11,7 +11,8 @@ use rustls::unbuffered::{
 use rustls::{CommonState, HandshakeKind};
 use std::sync::Arc;
 
-/// Events in received TLS records, besides the plaintext: the end of the handshake, and the end of the peer's data.
+/// Events in received TLS records, besides the plaintext. These are the end of the handshake, and
+/// the end of the peer's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OpenedRecords {
     /// `true` if the call completed the handshake.
@@ -58,7 +59,8 @@ impl TlsState {
         Ok(Self::new(Connection::Server(connection), server.record_per_message, now_ns))
     }
 
-    /// Creates the TLS state of a client's connection to the server `name`, a DNS name or an address.
+    /// Creates the TLS state of a client's connection to the server `name`. The name is a DNS name
+    /// or an address.
     ///
     /// # Errors
     /// [`SetupError`] if `name` is neither, or rustls refuses the configuration.
@@ -172,8 +174,9 @@ impl TlsState {
         Ok(opened)
     }
 
-    /// Encrypts plaintext and appends the records to `out`: as few as possible, or one for each message, if so
-    /// configured. The messages end at `ends`. Until the handshake is done the plaintext is buffered.
+    /// Encrypts plaintext and appends the records to `out`. These are as few as possible or, if so
+    /// configured, one for each message. The messages end at `ends`. Until the handshake is done
+    /// the plaintext is buffered.
     ///
     /// # Errors
     /// [`TlsError`] if too much has been sealed with these keys.
@@ -203,8 +206,8 @@ impl TlsState {
         })
     }
 
-    /// Checks that `bytes` more bytes can be buffered until the handshake is done; an error if the buffer would
-    /// exceed `bytes_max`.
+    /// Checks that `bytes` more bytes can be buffered until the handshake is done. Fails if the
+    /// buffer would exceed `bytes_max`.
     pub(crate) fn check_early_limit(
         &self,
         bytes: usize,
@@ -233,8 +236,8 @@ impl TlsState {
         });
     }
 
-    /// Returns `true` if an earlier session was resumed, `false` if not; `None` until the handshake has determined
-    /// that.
+    /// Returns `true` if an earlier session was resumed, `false` if not. Returns `None` until the
+    /// handshake has determined this.
     #[must_use]
     pub fn is_resumed(&self) -> Option<bool> {
         self.rustls_state().handshake_kind().map(|kind| kind == HandshakeKind::Resumed)
@@ -252,8 +255,8 @@ impl TlsState {
         }
     }
 
-    /// Returns the number of bytes missing from the first buffered record; `usize::MAX` if that is complete, but its
-    /// handshake message is not.
+    /// Returns the number of bytes missing from the first buffered record. Returns `usize::MAX` if
+    /// the record is complete, but its handshake message is not.
     fn missing_bytes(&self) -> usize {
         let Some(&[_, _, _, high, low]) = self.buffered.first_chunk::<RECORD_HEADER_BYTES>() else {
             return RECORD_HEADER_BYTES - self.buffered.len();

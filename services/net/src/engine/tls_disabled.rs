@@ -3,7 +3,8 @@
 use super::outbound::SendQueueOverflow;
 use crate::tls::{SetupError, TlsError, TlsServerConfig};
 
-/// Events in received TLS records, besides the plaintext: the end of the handshake, and the end of the peer's data.
+/// Events in received TLS records, besides the plaintext. These are the end of the handshake, and
+/// the end of the peer's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OpenedRecords {
     /// `true` if the call completed the handshake.

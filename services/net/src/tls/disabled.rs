@@ -21,7 +21,8 @@ pub enum TlsServerConfig {}
 #[derive(Debug, Clone)]
 pub enum TlsClientConfig {}
 
-/// TLS configuration of a client with the server's name; without the feature `tls` the type has no values.
+/// TLS configuration of a client with the server's name. Without the feature `tls` the type has no
+/// values.
 #[derive(Debug)]
 pub(crate) enum NamedTlsClient {}
 

@@ -19,7 +19,8 @@ pub enum ClientAuth {
     /// All clients are served, and none is asked for a certificate.
     #[default]
     None,
-    /// All clients are served, but a client's certificate, if it sends one, must be issued by one of these roots.
+    /// All clients are served. If a client sends a certificate, one of these roots must have issued
+    /// it.
     Optional(RootCertificates),
     /// Only clients with a certificate issued by one of these roots are served.
     Required(RootCertificates),
@@ -36,7 +37,8 @@ pub struct ServerOptions {
     /// `true` to send each message as a TLS record of its own. Default `false`: the replies to one read share as few
     /// records as possible, which costs less CPU time.
     pub record_per_message: bool,
-    /// Number of tickets that a client gets to resume its session; with 0 every handshake is a full one. Default 2.
+    /// Number of tickets that a client gets to resume its session. With 0 every handshake is a full
+    /// one. Default 2.
     pub tickets_count: u32,
 }
 
@@ -100,7 +102,8 @@ handover_base::debug_struct!(TlsServerConfig);
 /// Policy by which a client verifies the server's certificate: by root certificates, or not at all.
 #[derive(Debug, Clone)]
 pub enum ServerVerification {
-    /// The certificate must be issued by one of these roots, for the name that is connected to, and not have expired.
+    /// One of these roots must have issued the certificate, for the server's name, and it must not
+    /// have expired.
     Roots(RootCertificates),
     /// Any certificate is accepted, so that a man in the middle can read and change everything. For measurements
     /// only.
@@ -181,8 +184,8 @@ pub(crate) struct NamedTlsClient {
 }
 
 impl NamedTlsClient {
-    /// Creates the configuration for connecting to a server whose certificate must be valid for `name`, a DNS name or
-    /// an address.
+    /// Creates the configuration for connecting to a server. The server's certificate must be valid
+    /// for `name`, a DNS name or an address.
     pub(crate) fn new(client: &TlsClientConfig, name: &str) -> Result<Self, SetupError> {
         let name = ServerName::try_from(name.to_owned())
             .map_err(|_no_name| SetupError::Name(name.to_owned()))?;

@@ -56,7 +56,8 @@ pub enum TlsError {
     /// The peer sent no certificate, although one is required.
     #[error("the peer sent no certificate, and one is required")]
     NoCertificate,
-    /// The peer's certificate is not valid: expired, issued for another name, or of an unknown issuer, for example.
+    /// The peer's certificate is not valid. For example, it is expired, issued for another name, or
+    /// of an unknown issuer.
     #[error("the peer's certificate is not valid: {0}")]
     Certificate(String),
     /// The peer closed the connection with a TLS alert; usually it does not trust our certificate.

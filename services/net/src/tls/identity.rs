@@ -10,15 +10,16 @@ use rustls::{CipherSuite, RootCertStore};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Certificate chain of a server or client, and the private key of its own certificate, the first of the chain.
+/// Certificate chain of a server or client, and its private key. The key belongs to the first
+/// certificate of the chain.
 pub struct Identity {
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
 }
 
 impl Identity {
-    /// Loads an identity from two PEM files: the certificate chain, which begins with the identity's certificate, and
-    /// the private key.
+    /// Loads an identity from two PEM files, with the certificate chain and the private key. The
+    /// chain begins with the identity's certificate.
     ///
     /// # Errors
     /// [`SetupError`] if a file cannot be read or holds no such item, or the key does not match.
@@ -147,7 +148,8 @@ impl RootCertificates {
     }
 }
 
-/// Returns the cryptography provider that is passed to rustls, in place of the default that other libraries can set.
+/// Returns the cryptography provider that is passed to rustls. It replaces the default, which other
+/// libraries can set.
 ///
 /// AES-128 with SHA-256 comes first, which RFC 8446 (9.1) makes mandatory: a handshake hashes some
 /// hundred times, and processors have instructions for SHA-256 that they lack for SHA-384.
@@ -185,7 +187,8 @@ fn private_key_from_pem(pem: &[u8]) -> Result<PrivateKeyDer<'static>, SetupError
 const BASE64_ALPHABET: &[u8; 64] =
     b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// Encodes `der` in PEM (RFC 7468): base64 in lines of 64 characters, between a BEGIN and an END line with `label`.
+/// Encodes `der` in PEM (RFC 7468). It is base64 in lines of 64 characters, between a BEGIN and an
+/// END line with `label`.
 fn encode_pem(label: &str, der: &[u8]) -> String {
     let mut encoded = Vec::with_capacity(der.len().div_ceil(3) * 4);
     for group in der.chunks(3) {

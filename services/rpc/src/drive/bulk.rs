@@ -195,7 +195,7 @@ pub trait Bulk: sealed::Driver {
         })
     }
 
-    /// Waits until one of the transfers is complete; removes it from the list, and returns its
+    /// Waits until one of the transfers is complete. Removes it from the list, and returns its
     /// index and its result. Returns `None` for an empty list.
     ///
     /// # Blocking
@@ -230,8 +230,9 @@ pub trait Bulk: sealed::Driver {
         Some((at, result))
     }
 
-    /// Runs one iteration of the event loop, and returns the result of a transfer if it is complete or its time limit
-    /// has passed, and `None` otherwise. The limit is checked here, and between pieces that are copied.
+    /// Runs one iteration of the event loop, and returns the transfer's result. Returns `None` if
+    /// the transfer is not complete and its time limit has not passed. The limit is checked here,
+    /// and between pieces that are copied.
     ///
     /// # Errors
     /// The errors of [`wait_transfer`](Self::wait_transfer).
@@ -254,7 +255,8 @@ pub trait Bulk: sealed::Driver {
         self.event_loop().with_bulk_exchange(|it| it.cancel_transfer(transfer));
     }
 
-    /// Returns the way in which transfers access the peer's memory of that handle; `None` if this is not known yet.
+    /// Returns the way in which transfers access the peer's memory of this handle. Returns `None`
+    /// if it is not known yet.
     fn bulk_path(&mut self, peer: PeerKey, handle: &BulkHandle) -> Option<BulkPath> {
         self.event_loop().with_bulk_exchange(|it| it.transfer_path(peer, handle))
     }

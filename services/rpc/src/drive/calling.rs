@@ -166,8 +166,8 @@ pub trait Calling: sealed::Driver {
         wait_for(self, call.id, decode_result)
     }
 
-    /// Runs one iteration of the event loop, and returns the call's result if it has arrived or its
-    /// deadline has passed; `None` otherwise.
+    /// Runs one iteration of the event loop, and returns the call's result. Returns `None` if the
+    /// result has not arrived and the call's deadline has not passed.
     ///
     /// # Errors
     /// The errors of [`wait`](Self::wait).
@@ -188,7 +188,7 @@ pub trait Calling: sealed::Driver {
         }
     }
 
-    /// Waits until one of the calls has a result; removes that call from the list, and returns its
+    /// Waits until one of the calls has a result. Removes the call from the list, and returns its
     /// index and its result. Returns `None` for an empty list.
     ///
     /// # Blocking

@@ -10,8 +10,8 @@ use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Interval, in ns, of attempts to connect to a Unix listener whose queue is full, because epoll does not report space
-/// in the queue.
+/// Interval, in ns, of attempts to connect to a Unix listener whose queue is full. Epoll does not
+/// report space in the queue.
 const CONNECT_RETRY_NS: u64 = 1_000_000;
 
 /// Connection that is being established, before its handshake.

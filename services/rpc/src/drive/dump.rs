@@ -39,7 +39,8 @@ pub struct Dump {
     pub bulk: BulkStats,
     /// Number of calls of this endpoint that were started and whose result was not returned yet.
     pub calls_under_way_count: u32,
-    /// Number of requests that wait until their answers can be sent, or until a running handler has returned.
+    /// Number of requests that wait until their answers can be sent, or until a running handler has
+    /// returned.
     pub requests_waiting_count: usize,
     /// Number of running timers.
     pub timers_count: usize,
@@ -58,7 +59,8 @@ pub struct PeerDump {
     pub slot: u32,
     /// `true` if messages go through shared memory, `false` if they go over a stream.
     pub is_in_memory: bool,
-    /// Process id of the peer, if it shares memory with this endpoint and is visible in this pid namespace.
+    /// Process id of the peer. `None` if the peer shares no memory with this endpoint, or is not
+    /// visible in this pid namespace.
     pub pid: Option<i32>,
     /// Number of bytes queued for sending to the peer.
     pub queued_bytes: usize,

@@ -220,7 +220,7 @@ impl Endpoint {
             .map_err(|why| EndpointError::unusable("the shared secret", why))
     }
 
-    /// Sets the rustls configuration for accepting connections at `tls://` addresses: this
+    /// Sets the rustls configuration for accepting connections at `tls://` addresses. It has this
     /// endpoint's certificates, and the requirements for those of peers. Must be called before
     /// listening there. [`Config::tls`] does the same from files, and requires client certificates;
     /// **a configuration without a client verifier lets everybody call.**
@@ -299,8 +299,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Registers a procedure of plain bytes: its handler reads the arguments in place, and appends the result to a
-    /// vector.
+    /// Registers a procedure of plain bytes. Its handler reads the arguments in place, and appends
+    /// the result to a vector.
     ///
     /// # Errors
     /// [`RegisterError`] if that name and provider are registered.
@@ -318,10 +318,11 @@ impl Endpoint {
         self.insert(name, provider, Handler::Inline(Box::new(handler)))
     }
 
-    /// Registers a procedure that runs on the pool's threads, several at a time; if `pool_threads`
-    /// is 0, in the endpoint's own thread. With the feature `fibers` and `pool_fibers` in the
-    /// configuration, each request is a fiber on those threads, and other fibers run while it waits
-    /// with `handover_fiber`, for example for a [`Caller`](crate::Caller)'s result.
+    /// Registers a procedure that runs on the pool's threads, several requests at a time. If
+    /// `pool_threads` is 0, it runs in the endpoint's own thread. With the feature `fibers` and
+    /// `pool_fibers` in the configuration, each request is a fiber on those threads, and other
+    /// fibers run while it waits with `handover_fiber`, for example for a
+    /// [`Caller`](crate::Caller)'s result.
     ///
     /// # Errors
     /// [`RegisterError`] if that name and provider are registered.
@@ -412,8 +413,8 @@ impl Endpoint {
 
     // Observation.
 
-    /// Starts to record statistics of the calls made and served, by procedure, and calls `observer`
-    /// when a call is completed. The observer runs in this endpoint's thread, and delays its calls.
+    /// Calls `observer` for each completed call, and records statistics of the calls made and
+    /// served, by procedure. The observer runs in this endpoint's thread, and delays its calls.
     ///
     /// # Cost
     /// About 100 ns for each call. Without an observer and without `monitoring` in the
@@ -433,8 +434,8 @@ impl Endpoint {
         })
     }
 
-    /// Sets the name of a peer's procedure for reports and observers, as a call contains only its
-    /// hash. Has no effect without an observer or `monitoring`.
+    /// Sets the name of a peer's procedure for reports and observers. A call contains only the hash
+    /// of the name. Has no effect without an observer or `monitoring`.
     #[cfg(feature = "monitoring")]
     pub fn name_method(&mut self, name: &str, provider: u16) {
         if let Some(monitor) = &mut self.event_loop.call_monitor.monitor {
@@ -442,8 +443,8 @@ impl Endpoint {
         }
     }
 
-    /// Returns the statistics of calls by procedure, recorded since an observer was set, or from
-    /// the start with `monitoring` in the configuration.
+    /// Returns the statistics of calls by procedure. They start when an observer is set or, with
+    /// `monitoring` in the configuration, with the endpoint.
     #[cfg(feature = "monitoring")]
     #[must_use]
     pub fn calls_report(&self) -> Vec<CallReport> {
@@ -486,8 +487,8 @@ impl Endpoint {
         self.on_drop.before.push(Box::new(end));
     }
 
-    /// Registers a callback that runs when the endpoint is dropped, after its connections were
-    /// closed and its threads have exited. The last one registered runs first.
+    /// Registers a callback that runs when the endpoint is dropped. It runs after the endpoint's
+    /// connections were closed and its threads have exited. The last one registered runs first.
     pub fn after_disconnect(&mut self, end: impl FnOnce() + Send + 'static) {
         self.on_drop.after.push(Box::new(end));
     }

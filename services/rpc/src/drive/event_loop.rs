@@ -45,7 +45,8 @@ const LOG_TARGET: &str = "handover_rpc";
 /// Inbox of an endpoint's thread, in which other threads queue calls, and closures to run between handlers.
 pub(crate) type CallbackInbox = inbox::Inbox<Callback>;
 
-/// Callback that runs between handlers: of a timer, of the endpoint's drop, or a closure of another thread.
+/// Callback that runs between handlers. It is that of a timer or of the endpoint's drop, or another
+/// thread's closure.
 pub(crate) type Callback = Box<dyn FnOnce(&mut CallbackContext<'_>) + Send>;
 
 /// Access to the endpoint for a callback of a timer, of the endpoint's drop, or of [`Caller::run`](crate::Caller::run).
@@ -89,7 +90,8 @@ pub(crate) trait RequestSink {
     );
 }
 
-/// Request sink used while a handler runs; it appends peers' requests to the event loop's list of deferred ones.
+/// Request sink used while a handler runs. It appends peers' requests to the event loop's list of
+/// deferred ones.
 pub(crate) struct DeferringSink;
 
 impl RequestSink for DeferringSink {
@@ -130,7 +132,8 @@ pub struct EventLoop {
     answers: Vec<PoolAnswer>,
     #[cfg(feature = "signal-dump")]
     signal_dump: Option<SignalDump>,
-    /// Time of the next sweep for incomplete frames and unused memory, in ns; `u64::MAX` if none is needed.
+    /// Time, in ns, of the next sweep for incomplete frames and unused memory. It is `u64::MAX` if
+    /// none is needed.
     sweep_at_ns: u64,
     /// `true` if there is work to do between handlers: deferred requests, or `has_callbacks`.
     has_deferred_work: bool,
@@ -301,7 +304,8 @@ impl EventLoop {
         }
     }
 
-    /// Fails the calls and transfers of every peer in the list of closed ones, and empties the list.
+    /// Fails the calls and transfers of every peer in the list of closed ones. The list is then
+    /// empty.
     #[cold]
     fn fail_calls_of_all_closed(&mut self) {
         while let Some(ClosedPeer { peer, why, socket, process }) = self.peers.pop_closed() {
@@ -325,8 +329,8 @@ impl EventLoop {
         }
     }
 
-    /// Waits a short time for peers that may still write local memory, and leaks memory that they
-    /// have not released by then.
+    /// Waits a short time for peers that may still write local memory. Leaks memory that they have
+    /// not released by then.
     fn release_memories(&mut self) {
         if !self.bulk.has_memory_writable_by_peers() {
             return;

@@ -52,10 +52,12 @@ pub(crate) struct Handshake {
     own_opening: [u8; OPENING_BYTES],
     received: [u8; HANDSHAKE_BYTES],
     received_bytes: usize,
-    /// Number of bytes of the peer that complete the current stage, counted from the start of the connection.
+    /// Number of bytes from the peer that complete the current stage. It counts from the start of
+    /// the connection.
     needed_bytes: usize,
     received_fds: Vec<OwnedFd>,
-    /// Reason of the refusal, once it was sent to the peer; the socket stays open so that the peer can read it.
+    /// Reason of the refusal, once it was sent to the peer. The socket stays open so that the peer
+    /// can read it.
     refused: Option<CloseReason>,
 }
 
@@ -157,8 +159,8 @@ impl Handshake {
         self.wire.fd()
     }
 
-    /// Handles received bytes, and replies to them; returns `true` if the handshake is complete, `false` if more bytes
-    /// are needed.
+    /// Handles received bytes, and replies to them. Returns `true` if the handshake is complete,
+    /// `false` if more bytes are needed.
     pub(crate) fn advance(
         &mut self,
         config: &Config,
@@ -182,9 +184,9 @@ impl Handshake {
         self.discard()
     }
 
-    /// Discards the bytes of a refused connection; returns `false` until the peer has closed the connection, and then
-    /// the reason of the refusal as the error. Closing the socket with unread bytes would reset the connection, and the
-    /// peer could not read the reason.
+    /// Discards the bytes of a refused connection. Returns `false` until the peer has closed the
+    /// connection, and then the reason of the refusal as the error. Closing the socket with unread
+    /// bytes would reset the connection, and the peer could not read the reason.
     fn discard(&mut self) -> Result<bool, CloseReason> {
         let mut discarded = [0; DISCARDED_BYTES];
         for _ in 0..DISCARDS_MAX {
@@ -197,8 +199,8 @@ impl Handshake {
         Err(self.take_failure())
     }
 
-    /// Returns the reason for which this connection has failed: the refusal that was sent to the peer, or else the
-    /// handshake timeout.
+    /// Returns the reason for which this connection has failed. It is the refusal that was sent to
+    /// the peer, or else the handshake timeout.
     pub(crate) fn take_failure(&mut self) -> CloseReason {
         self.refused.take().unwrap_or(CloseReason::HandshakeTimeout)
     }
@@ -233,8 +235,8 @@ impl Handshake {
         }
     }
 
-    /// Handles the bytes of the current stage, which have all arrived; returns the number of further bytes needed, or
-    /// `Done`.
+    /// Handles the bytes of the current stage, which have all arrived. Returns the number of
+    /// further bytes needed, or `Done`.
     fn run_stage(
         &mut self,
         config: &Config,
@@ -343,7 +345,7 @@ impl Handshake {
         Ok(HandshakeResult { link, message_bytes_max })
     }
 
-    /// Returns the shared segment: the connector's own one, or, at the acceptor, that of the peer, which it maps.
+    /// Returns the shared segment. The connector has created it; the acceptor maps the peer's.
     fn share_memory(
         &mut self,
         its: &Hello,

@@ -13,7 +13,8 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-/// Divisor of the handshake timeout that gives the age at which a handshake may be aborted to free its slot.
+/// Divisor of the handshake timeout. The quotient is the age at which a handshake may be aborted to
+/// free its slot.
 const ABORT_DIVISOR: u64 = 16;
 
 /// Stage of a connection that is not established yet: connecting, or in the handshake.
@@ -73,7 +74,8 @@ impl Handshakes {
         self.entries.len()
     }
 
-    /// Returns the smallest free number: neither a handshake nor a result that was not returned yet has it.
+    /// Returns the smallest free number. No handshake has it, and no result that was not returned
+    /// yet.
     fn free_number(&self) -> Result<u32, Errno> {
         let has_result = |at: usize| self.results.iter().any(|(it, _)| *it as usize == at);
         let is_free = |at: usize| self.entries.get(at).is_none_or(Option::is_none);

@@ -10,8 +10,8 @@ use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// Request of another thread to the endpoint's thread: a call, a cancellation, or a closure of type `E` to run between
-/// handlers.
+/// Request of another thread to the endpoint's thread. It is a call, a cancellation, or a closure
+/// of type `E` to run between handlers.
 pub(crate) enum PostedRequest<E> {
     Call(PostedCall),
     /// Cancellation of the call whose result would be set in this answer.

@@ -45,11 +45,13 @@ pub(crate) trait Link: Send + fmt::Debug {
     /// Handles a notification that the socket is readable or writable.
     fn on_ready(&mut self);
 
-    /// Returns `true` for shared memory: polling for frames costs no system call, and epoll does not report them.
+    /// Returns `true` for shared memory. Polling it for frames costs no system call, and epoll does
+    /// not report them.
     fn is_in_shared_memory(&self) -> bool;
 
-    /// Sleeps until data arrives, and reads it in the same system call; returns `false` if nothing was read. That is at
-    /// once where this is not possible, or at the limit that [`limit_wait_in_read`](Self::limit_wait_in_read) sets.
+    /// Sleeps until data arrives, and reads it in the same system call. Returns `false` if nothing
+    /// was read: at once where this is not possible, or at the limit that
+    /// [`limit_wait_in_read`](Self::limit_wait_in_read) sets.
     fn wait_in_read(&mut self) -> bool {
         false
     }
@@ -60,8 +62,8 @@ pub(crate) trait Link: Send + fmt::Debug {
     /// Sends queued frames before the connection is closed, as far as this needs no waiting.
     fn close(&mut self);
 
-    /// Returns `true` if a frame has arrived in part, or the receive buffer is larger than usual;
-    /// then [`sweep`](Self::sweep) must be called periodically.
+    /// Returns `true` if [`sweep`](Self::sweep) must be called periodically. A frame has then
+    /// arrived in part, or the receive buffer is larger than usual.
     fn needs_sweep(&self) -> bool {
         false
     }
@@ -79,26 +81,27 @@ pub(crate) trait Link: Send + fmt::Debug {
 
     // Bulk transfers. The default methods are those of a transport without shared memory.
 
-    /// Returns the peer's process id in this pid namespace; `None` if the peer is not visible here,
-    /// or shares no memory.
+    /// Returns the peer's process id in this pid namespace. Returns `None` if the peer is not
+    /// visible here, or shares no memory.
     fn process_id(&self) -> Option<i32> {
         None
     }
 
-    /// Passes a file to the peer, ahead of later frames; returns `false` if there is no space now.
+    /// Passes a file to the peer, ahead of later frames. Returns `false` if there is no space now.
     fn send_file(&mut self, _file: BorrowedFd<'_>) -> bool {
         false
     }
 
-    /// Returns the passed file with this id; `None` if it did not arrive before the frame that refers to it. Files
-    /// arrive in the order of their frames, so files before it are dropped.
+    /// Returns the passed file with this id. Returns `None` if it did not arrive before the frame
+    /// that refers to it. Files arrive in the order of their frames, so files before it are
+    /// dropped.
     fn take_file(&mut self, _file: FileId) -> Option<OwnedFd> {
         None
     }
 
-    /// Sends bulk data from `memory` after the queued frames; returns `false`, and sends nothing, if
-    /// there is no space now. A few bytes are copied and queued; of more bytes, a reference to the
-    /// memory is held until the kernel has accepted all of them.
+    /// Sends bulk data from `memory` after the queued frames. Returns `false`, and sends nothing,
+    /// if there is no space now. A few bytes are copied and queued; of more bytes, a reference to
+    /// the memory is held until the kernel has accepted all of them.
     fn send_data(
         &mut self,
         header: FrameHeader,
@@ -113,7 +116,7 @@ pub(crate) trait Link: Send + fmt::Debug {
     /// Discards the rest of the data that is being received for that transfer.
     fn drop_data(&mut self, _call: u64) {}
 
-    /// Copies the bulk data of that memory that is still to be sent, so that the memory is no longer accessed.
+    /// Copies the unsent bulk data of `memory`. The memory is no longer accessed afterwards.
     fn release_memory(&mut self, _memory: &BulkMemory) {}
 
     /// Returns a duplicate of the socket, which shows when the peer has closed the connection.

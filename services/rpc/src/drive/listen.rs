@@ -12,7 +12,7 @@ use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, 
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Maximum number of connections in a listener's queue that are not accepted yet; the kernel limits
+/// Maximum number of connections in a listener's queue that are not accepted yet. The kernel limits
 /// it to `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
 
@@ -27,7 +27,8 @@ pub(crate) struct Listener {
     pub(crate) address: Address,
 }
 
-/// File of a listening Unix socket, and the lock by which servers of one path exclude each other.
+/// File of a listening Unix socket, and its lock. By the lock, servers of one path exclude each
+/// other.
 ///
 /// The lock is an advisory one on `PATH.lock`, held from before the path is examined until its file
 /// is removed. Without it, a server could take another one's new socket, which refuses connections
@@ -93,7 +94,8 @@ fn file_identity(stat: &Stat) -> (u64, u64) {
 /// Mode 0600: only the owner may read and write the file.
 const OWNER_ONLY: Mode = Mode::RUSR.union(Mode::WUSR);
 
-/// Returns a function that converts the error number of a failed system call for `address` to an error.
+/// Returns a function that converts an error number to an error. The error is of the system call
+/// `call` for `address`.
 pub(crate) fn system_call_error(
     call: &'static str,
     address: &Address,
@@ -192,7 +194,7 @@ fn listen_tcp(
     Ok(Listener { fd: listener.into(), address: to_address(bound.to_string()), _file: None })
 }
 
-/// Accepts the next connection, and returns it with the peer's IP address, if it has one; returns
+/// Accepts the next connection, and returns it with the peer's IP address, if it has one. Returns
 /// `None` if no connection is pending.
 pub(crate) fn accept(listener: &Listener) -> Result<Option<(OwnedFd, Option<IpAddr>)>, Errno> {
     loop {

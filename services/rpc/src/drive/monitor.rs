@@ -46,7 +46,7 @@ pub(crate) type Observer = dyn FnMut(&ObservedCall<'_>) + Send;
 pub struct CallReport {
     /// Role of this endpoint in the calls.
     pub side: CallRole,
-    /// Name of the procedure, or the hexadecimal hash of its name if this endpoint does not know it.
+    /// Name of the procedure. If this endpoint does not know it, the hexadecimal hash of the name.
     pub name: String,
     /// Provider number of the procedure.
     pub provider: u16,

@@ -115,7 +115,8 @@ impl Peers {
         }
     }
 
-    /// Returns `true` if messages to that peer go through shared memory, so that files can be passed to it.
+    /// Returns `true` if messages to `peer` go through shared memory. Files can then be passed to
+    /// it.
     pub(crate) fn has_shared_memory(&self, peer: PeerKey) -> bool {
         self.get(peer).is_some_and(|it| it.is_in_shared_memory)
     }
@@ -239,7 +240,8 @@ impl Peers {
         }
     }
 
-    /// Closes the process descriptor of any one peer, to free a descriptor; returns `false` if no peer has one.
+    /// Closes the process descriptor of any one peer, to free a descriptor. Returns `false` if no
+    /// peer has one.
     #[cold]
     pub(crate) fn close_one_pidfd(&mut self, poll: &Poll) -> bool {
         let process = self.slots.iter_mut().find_map(|at| at.process.take());
@@ -271,13 +273,13 @@ impl Peers {
         !self.closed.is_empty()
     }
 
-    /// Removes and returns a closed connection, whose calls and transfers the caller must fail; `None` if there is
-    /// none.
+    /// Removes and returns a closed connection. The caller must fail its calls and transfers.
+    /// Returns `None` if there is none.
     pub(crate) fn pop_closed(&mut self) -> Option<ClosedPeer> {
         self.closed.pop()
     }
 
-    /// Frees unused buffers and, if there is a limit, closes connections whose peers do not finish
+    /// Frees unused buffers. If there is a limit, also closes connections whose peers do not finish
     /// a frame. The limit counts sweeps, not time: while this endpoint is not driven, peers are not
     /// blamed for bytes that were not read. Returns `true` if another sweep is needed.
     #[cold]
@@ -390,7 +392,7 @@ impl Peers {
         Ok(())
     }
 
-    /// Requests that queued frames are sent in this iteration; those for which there is no space
+    /// Requests that queued frames are sent in this iteration. Frames for which there is no space
     /// are sent in the next ones.
     pub(crate) fn request_flush(&mut self) {
         self.is_flush_due = true;
@@ -432,14 +434,15 @@ impl Peers {
         self.queued_bytes(peer) > queued_bytes_max as usize / 2
     }
 
-    /// Returns `true` if requests from that peer are deferred, so that a new one must be queued behind them.
+    /// Returns `true` if requests from `peer` are deferred. A new one must then be queued behind
+    /// them.
     #[inline]
     pub(crate) fn has_deferred(&self, peer: PeerKey) -> bool {
         !self.slots[peer.slot as usize].deferred.is_empty()
     }
 
-    /// Defers a request; returns `false`, and drops the request, if too many bytes of that peer's requests are
-    /// deferred.
+    /// Defers a request. Returns `false`, and drops the request, if too many bytes of the peer's
+    /// requests are deferred.
     pub(crate) fn defer(
         &mut self,
         peer: PeerKey,
@@ -487,8 +490,8 @@ impl Peers {
         Some(peer)
     }
 
-    /// Removes and returns the oldest deferred request of that peer; `None` if there is none, or if too many bytes are
-    /// queued for the peer.
+    /// Removes and returns the oldest deferred request of `peer`. Returns `None` if there is none,
+    /// or if too many bytes are queued for the peer.
     pub(crate) fn pop_deferred(
         &mut self,
         peer: PeerKey,

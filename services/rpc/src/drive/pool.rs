@@ -33,7 +33,7 @@ pub(crate) struct PoolAnswer {
     pub(crate) body: Vec<u8>,
 }
 
-/// Queues of the peers' requests for the pool, from which one request of each peer is taken in turn.
+/// Queues of the peers' requests for the pool. One request of each peer is taken in turn.
 #[derive(Default)]
 struct PoolQueue {
     peers: HashMap<PeerKey, PeerJobs>,
@@ -42,7 +42,8 @@ struct PoolQueue {
     jobs_count: usize,
     /// Total size of the jobs and their arguments, in bytes.
     jobs_bytes: usize,
-    /// Number of fibers, each of which has a stack even if its request was withdrawn; 0 if the pool uses threads.
+    /// Number of fibers. Each has a stack even if its request was withdrawn. The number is 0 if the
+    /// pool uses threads.
     fibers_count: usize,
     /// Number of fibers that have not started to handle a request yet.
     #[cfg(feature = "fibers")]
@@ -86,8 +87,8 @@ impl PoolQueue {
         position
     }
 
-    /// Schedules that peer if it has a waiting request and at most `pause_above_bytes` bytes of unsent answers; returns
-    /// `true` if the peer was not scheduled before and is now.
+    /// Schedules `peer` if it has a waiting request and at most `pause_above_bytes` bytes of unsent
+    /// answers. Returns `true` if the peer was not scheduled before and is now.
     fn schedule(&mut self, peer: PeerKey, pause_above_bytes: usize) -> bool {
         let Some(its) = self.peers.get_mut(&peer) else { return false };
         let begins =
@@ -152,7 +153,8 @@ pub(crate) struct Pool {
 handover_base::debug_struct!(Pool);
 
 impl Pool {
-    /// Starts the configured number of threads for handlers or for their fibers, pinned to the configured CPUs in turn.
+    /// Starts the configured number of threads for handlers or for their fibers. They are pinned to
+    /// the configured CPUs in turn.
     pub(crate) fn start(
         config: &Config,
         deliver: impl Fn(PoolAnswer) + Send + Sync + 'static,
@@ -232,9 +234,9 @@ impl Pool {
         Err(job)
     }
 
-    /// Updates the number of a peer's unsent answer bytes, and starts requests that waited for the peer to read
-    /// answers. The endpoint has taken `taken_bytes` from the pool, and `queued_bytes` are in its send queue. Returns
-    /// the requests for which there is no memory for a fiber.
+    /// Updates the number of a peer's unsent answer bytes. Starts requests that waited for the peer
+    /// to read answers. The endpoint has taken `taken_bytes` from the pool, and `queued_bytes` are
+    /// in its send queue. Returns the requests for which there is no memory for a fiber.
     pub(crate) fn update_unsent_bytes(
         &self,
         peer: PeerKey,
@@ -364,7 +366,8 @@ fn run_worker(shared: &PoolShared) {
     }
 }
 
-/// Body of a fiber, which handles one waiting request of a peer that reads its answers, if there is one.
+/// Body of a fiber: handles one waiting request, if there is one. Only peers that read their
+/// answers are served.
 #[cfg(feature = "fibers")]
 fn work_once(shared: &Arc<PoolShared>) {
     let mut queue = lock_ignoring_poison(&shared.queue);

@@ -99,7 +99,8 @@ impl Progress {
         self.stopper.clone()
     }
 
-    /// Returns `true` if the thread has exited: stopped by a [`Stopper`], by a handler, or by a peer that may stop it.
+    /// Returns `true` if the thread has exited. A [`Stopper`], a handler, or a peer that may stop
+    /// it has stopped it.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
@@ -138,9 +139,10 @@ impl Drop for Progress {
     }
 }
 
-/// Handle for calls from any thread or fiber through an endpoint that runs in a thread of its own. While a fiber of
-/// `handover_fiber` waits, its worker runs other fibers. A handler in the endpoint's own thread must use its
-/// [`Context`](crate::Context) instead, as it would wait for itself.
+/// Handle for calls from any thread or fiber through an endpoint. The endpoint runs in a thread of
+/// its own. While a fiber of `handover_fiber` waits, its worker runs other fibers. A handler in the
+/// endpoint's own thread must use its [`Context`](crate::Context) instead, as it would wait for
+/// itself.
 #[derive(Clone)]
 pub struct Caller {
     inbox: Arc<CallbackInbox>,

@@ -122,7 +122,7 @@ impl AwaitedCalls {
         ended.map(|it| it.0.word()).collect()
     }
 
-    /// Passes the outcome of a completed call to the thread that waits for the call, if there is one.
+    /// Passes the outcome of a completed call to the thread that waits for it, if any.
     #[cold]
     pub(crate) fn set_completed_result(
         &mut self,

@@ -43,7 +43,8 @@ impl Security {
         Ok(())
     }
 
-    /// Returns the secret that both ends of a connection at that address must know; `None` if there is none.
+    /// Returns the secret that both ends of a connection at `address` must know. Returns `None` if
+    /// there is none.
     pub(crate) fn secret_for_address(&self, address: &Address) -> Option<&Secret> {
         match address {
             Address::Tcp(_) => self.secret.as_ref(),
@@ -102,7 +103,7 @@ impl Security {
 #[cfg(not(feature = "tls"))]
 const NO_TLS_FEATURE: &str = "this program was built without the feature `tls` of handover-rpc";
 
-/// Checks that the user at the other end of a Unix socket, as reported by the kernel, is allowed.
+/// Checks that the user at the other end of a Unix socket is allowed. The kernel reports the user.
 pub(crate) fn check_peer_user(
     fd: BorrowedFd<'_>,
     address: &Address,

@@ -25,8 +25,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 const WAKE_BYTE: u8 = b'!';
 /// Alignment of long bodies, in bytes, so that each starts on its own cache line.
 const LINE_BYTES: u64 = 64;
-/// Offset in the buffer, in bytes, up to which long bodies are stored without checking first how far
-/// the peer has read.
+/// Offset in the buffer below which long bodies are stored without a check of the peer's read
+/// position.
 const UNCHECKED_OFFSET_MAX: u64 = 1 << 15;
 
 /// One end of a connection over shared memory.
@@ -48,10 +48,11 @@ pub(crate) struct SharedMemoryLink {
     body_head: u64,
     /// Offset of the oldest long body that may still be read; keeps increasing likewise.
     body_tail: u64,
-    /// Long bodies that may still be read: the number of the message, and the end of the body.
+    /// Long bodies that the peer may still read. Each has the number of its message, and the end of
+    /// the body.
     bodies: VecDeque<(u64, u64)>,
     queue: SendQueue,
-    /// Socket on which a byte wakes the peer; its end of stream is the end of the connection. It is
+    /// Socket on which a byte wakes the peer. Its end of stream is the end of the connection. It is
     /// not an eventfd, since a peer could make a write to a shared eventfd block.
     socket: OwnedFd,
     /// Received files that no frame has referred to yet, in the order of their arrival.
@@ -64,8 +65,8 @@ pub(crate) struct SharedMemoryLink {
 
 /// Maximum number of received files that no frame has referred to yet.
 const FILES_MAX: usize = 2 * BULK_SEGMENTS_MAX;
-/// Maximum number of consecutive reads of the socket, so that a peer that sends bytes all the time
-/// does not keep others waiting.
+/// Maximum number of consecutive reads of the socket. A peer that sends bytes all the time must not
+/// keep others waiting.
 const READS_MAX: usize = 64;
 
 impl SharedMemoryLink {
@@ -112,8 +113,8 @@ impl SharedMemoryLink {
         self.segment.slot(1 - self.end_index, self.received_count)
     }
 
-    /// Reads wake-up bytes and at most one file from the socket; returns the number of bytes, and `true` for a file,
-    /// or `None` if there are no bytes.
+    /// Reads wake-up bytes and at most one file from the socket. Returns the number of bytes, and
+    /// `true` if a file came with them. Returns `None` if there are no bytes.
     fn read_wakeups(&mut self, wake_bytes: &mut [u8]) -> Option<(usize, bool)> {
         let mut received = Vec::new();
         // An error is not handled here: epoll reports the end of the connection.
@@ -147,7 +148,8 @@ impl SharedMemoryLink {
         self.files.pop_front().map(|it| it.1)
     }
 
-    /// Writes a message to the segment for the peer to read; returns `false` if there is no space for it.
+    /// Writes a message to the segment for the peer to read. Returns `false` if there is no space
+    /// for it.
     #[inline]
     fn publish(&mut self, header: &FrameHeader, body: &[u8]) -> Result<bool, CloseReason> {
         if self.sent_count - self.acked_count >= u64::from(self.segment.slots_count()) {
@@ -242,8 +244,8 @@ impl SharedMemoryLink {
         Some((start % u64::from(self.segment.shared_bytes())) as u32)
     }
 
-    /// Returns the start and end of the next long body; both keep increasing across laps of the
-    /// buffer. `None` if there is no space.
+    /// Returns the start and end of the next long body. Both keep increasing across laps of the
+    /// buffer. Returns `None` if there is no space.
     fn next_range(&self, bytes: usize) -> Option<(u64, u64)> {
         let shared_bytes = u64::from(self.segment.shared_bytes());
         let bytes = (bytes as u64).next_multiple_of(LINE_BYTES);
@@ -284,8 +286,8 @@ impl SharedMemoryLink {
         }
     }
 
-    /// Prefetches the slot of the next message to send, as an answer or another call usually
-    /// follows a received message.
+    /// Prefetches the slot of the next message to send. An answer or another call usually follows a
+    /// received message.
     #[inline]
     fn prefetch_next(&self) {
         self.segment.prefetch_slot_for_write(self.end_index, self.sent_count);
@@ -300,8 +302,9 @@ impl SharedMemoryLink {
         progress.taken.store(self.received_count, Ordering::Release);
     }
 
-    /// Polls `polls` times for a message; takes it and returns `true` if it is the result of `call` with a body in the
-    /// slot. Every other message is left for `receive`.
+    /// Polls `polls` times for the result of `call`. Returns `true` after taking a result whose
+    /// body is in the slot. Any other message, and a result with a longer body, is left for
+    /// `receive`.
     #[inline]
     pub(crate) fn take_answer(&mut self, call: u64, polls: u32, body: &mut Vec<u8>) -> bool {
         if !self.poll_for_message(polls) {

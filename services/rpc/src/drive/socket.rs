@@ -15,7 +15,7 @@ use std::time::Duration;
 /// Maximum number of descriptors in one message: that of the segment in a handshake, or one file.
 pub(crate) const FDS_PER_MESSAGE_MAX: usize = 1;
 
-/// Result of a read that does not block: no bytes now, the end of the stream, or bytes.
+/// Result of a read that does not block. It is no bytes now, the end of the stream, or bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReadResult {
     /// No bytes are available; epoll reports when some arrive.
@@ -42,7 +42,8 @@ impl ReadResult {
     }
 }
 
-/// Receives bytes without blocking; fails with `EAGAIN` if there are none, and returns 0 at the end of the stream.
+/// Receives bytes without blocking. Fails with `EAGAIN` if there are none, and returns 0 at the end
+/// of the stream.
 #[inline]
 pub(crate) fn receive(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize, Errno> {
     loop {
@@ -150,8 +151,8 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 /// Number of unanswered keepalive probes after which the kernel closes the connection.
 const KEEPALIVE_PROBES: u32 = 3;
 
-/// Makes a TCP socket send small messages at once, and detect within half a minute that the peer's
-/// machine is unreachable. Other sockets reject these options and do not need them.
+/// Sets TCP options to send small messages at once, and to detect an unreachable peer within half a
+/// minute. Other sockets reject these options and do not need them.
 pub(crate) fn set_socket_options(fd: BorrowedFd<'_>) {
     if sockopt::set_tcp_nodelay(fd, true).is_ok() {
         let _ = sockopt::set_socket_keepalive(fd, true);

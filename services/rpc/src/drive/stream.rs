@@ -10,17 +10,18 @@ use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-/// Maximum length, in bytes, of a body that is copied behind its header, so that both are sent as one buffer.
+/// Maximum length, in bytes, of a body that is copied behind its header. Both are then sent as one
+/// buffer.
 const COMBINED_BODY_BYTES_MAX: usize = 4096;
-/// Minimum number of missing bytes of bulk data for which a read goes directly to the target memory.
+/// Minimum number of missing bytes of bulk data that are read directly into the target memory.
 /// Fewer are read with what follows them, in one system call, and copied.
 const DIRECT_READ_BYTES_MIN: u64 = 1 << 14;
-/// Maximum number of bytes behind bulk data that a direct read takes along: enough to find the next
-/// frame, but little of the data that may follow.
+/// Maximum number of bytes behind bulk data that a direct read takes along. They suffice to find
+/// the next frame, but contain little of the data that may follow.
 const SPARE_BYTES: usize = 256;
 
-/// Maximum time of a blocking read if another descriptor, too, can report the peer's exit; afterwards the thread waits
-/// in epoll for all events.
+/// Maximum time of a blocking read if another descriptor, too, can report the peer's exit.
+/// Afterwards the thread waits in epoll for all events.
 const WAIT_MAX: Duration = Duration::from_millis(50);
 
 /// One end of a connection over a byte stream.
@@ -38,7 +39,8 @@ pub(crate) struct StreamLink {
     has_hung_up: bool,
     /// `true` if this thread can wait in the system call that reads.
     can_wait_in_read: bool,
-    /// Bytes that are sent as one buffer: a header and its body, or queued frames and the header of bulk data.
+    /// Bytes that are sent as one buffer. They are a header and its body, or queued frames and the
+    /// header of bulk data.
     combined: Vec<u8>,
     /// Bulk data under way that the kernel has not accepted completely. Queued frames are sent after it.
     outgoing: Option<UnsentData>,
@@ -330,8 +332,8 @@ impl StreamLink {
         Ok(went)
     }
 
-    /// Ignores the error of a send to a peer that has closed the connection, and discards the unsent frames, so that
-    /// its earlier answers are still received.
+    /// Discards unsent frames if the send failed because the peer has closed the connection. It
+    /// ignores this error, so that the peer's earlier answers are still received.
     fn discard_unsent_if_closed<T: Default>(
         &mut self,
         sent: Result<T, CloseReason>,
@@ -346,7 +348,8 @@ impl StreamLink {
         Ok(T::default())
     }
 
-    /// Returns the result of a read without data, which is an error if the peer has closed the connection.
+    /// Returns the result of a read that received no data. This is an error if the peer has closed
+    /// the connection.
     fn nothing_received<T>(&self) -> Result<Option<T>, CloseReason> {
         if self.has_hung_up { Err(CloseReason::ClosedByPeer) } else { Ok(None) }
     }
@@ -382,7 +385,8 @@ impl StreamLink {
         Ok(received)
     }
 
-    /// Moves received bytes into bulk memory; returns the header of the data once all of it has arrived.
+    /// Moves received bytes into bulk memory. Returns the header of the data once all of it has
+    /// arrived.
     fn take_data(&mut self) -> Option<FrameHeader> {
         let incoming = self.incoming.as_mut()?;
         while incoming.bytes > 0 {

@@ -59,12 +59,14 @@ impl<C> Timers<C> {
         self.wheel.as_ref().map_or(0, Wheel::len)
     }
 
-    /// Returns the time at which the next timer is due, in ns; `None` if no timer is running.
+    /// Returns the time, in ns, at which the next timer is due. Returns `None` if no timer is
+    /// running.
     pub(crate) fn next_deadline_ns(&mut self) -> Option<u64> {
         self.wheel.as_mut()?.next_deadline_ns()
     }
 
-    /// Removes the next timer that is due at `now_ns`, and returns its callback; `None` if none is due.
+    /// Removes the next timer that is due at `now_ns`, and returns its callback. Returns `None` if
+    /// none is due.
     pub(crate) fn pop_due_callback(&mut self, now_ns: u64) -> Option<C> {
         self.wheel.as_mut()?.pop_due(now_ns).map(|it| it.payload)
     }

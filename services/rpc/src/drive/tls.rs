@@ -111,7 +111,8 @@ fn failed_call(call: &'static str, error: &io::Error) -> CloseReason {
     CloseReason::from_system_call(call)(Errno::from_io_error(error).unwrap_or(Errno::IO))
 }
 
-/// Length of a TLS record's header, in bytes; its last two bytes are the length of the rest (RFC 8446, section 5.1).
+/// Length, in bytes, of a TLS record's header. Its last two bytes are the length of the rest (RFC
+/// 8446, section 5.1).
 const RECORD_HEADER_BYTES: usize = 5;
 
 /// Parser of the record boundaries in the incoming stream, as rustls reports only complete records.

@@ -7,7 +7,8 @@ use crate::raw::{receive_into, send_from};
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Maximum number of bytes of bulk memory copied at a time: the maximum content of a TLS record.
+/// Maximum number of bytes of bulk memory copied at a time. It is the maximum content of a TLS
+/// record.
 #[cfg(any(feature = "tls", test))]
 const PIECE_BYTES: usize = 1 << 14;
 
@@ -122,8 +123,8 @@ impl Wire {
         }
     }
 
-    /// Receives into a range of memory, and then into `spare`; returns `None`, and receives nothing, if this stream
-    /// cannot do so without a copy.
+    /// Receives into a range of memory, and then into `spare`. Returns `None`, and receives
+    /// nothing, if this stream cannot do so without a copy.
     pub(crate) fn receive_memory(
         &mut self,
         memory: &BulkMemory,
@@ -154,7 +155,8 @@ impl Wire {
         }
     }
 
-    /// Returns `true` while a part of a TLS record has arrived; it cannot be decrypted before it is complete.
+    /// Returns `true` while a part of a TLS record has arrived. The record cannot be decrypted
+    /// before it is complete.
     pub(crate) fn is_within_record(&self) -> bool {
         match self {
             #[cfg(feature = "tls")]

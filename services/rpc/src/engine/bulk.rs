@@ -76,7 +76,7 @@ pub fn is_range_within(offset: u64, bytes: u64, total_bytes: u64) -> bool {
     offset.checked_add(bytes).is_some_and(|end| end <= total_bytes)
 }
 
-/// Identity of a file on this machine, by which a receiver notices that a passed descriptor was lost.
+/// Identity of a file on this machine. A receiver notices by it that a passed descriptor was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileId {
     /// Device number of the file's file system.
@@ -85,7 +85,8 @@ pub struct FileId {
     pub inode: u64,
 }
 
-/// Location of a memory segment for a peer on the same machine: in a file, or in the owner's address space.
+/// Location of a memory segment for a peer on the same machine. It is in a file, or in the owner's
+/// address space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SegmentLocation {
     /// Segment in a file that is passed to the peer. If the file did not arrive, the segment cannot be mapped.
@@ -114,8 +115,8 @@ impl SegmentLocation {
     }
 }
 
-/// Random word in the owner's address space, by which a peer checks that it accesses the right process. A peer that
-/// reads the expected word there may also read the process's memory.
+/// Random word in the owner's address space. A peer checks with it that it accesses the right
+/// process. A peer that reads the expected word there may also read the process's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckWord {
     /// Address of the word in the owner's address space.
@@ -249,8 +250,8 @@ impl BulkMessage {
     }
 }
 
-/// Returns the total length of the segments, in bytes; `None` if the total exceeds `i64::MAX` or an
-/// address range overflows.
+/// Returns the total length, in bytes, of the segments. Returns `None` if the total exceeds
+/// `i64::MAX` or an address range overflows.
 #[must_use]
 pub fn segments_total_bytes(segments: &[SegmentLocation]) -> Option<u64> {
     segments.iter().try_fold(0u64, |sum, segment| {
@@ -261,7 +262,7 @@ pub fn segments_total_bytes(segments: &[SegmentLocation]) -> Option<u64> {
     })
 }
 
-/// Check of the order and the length of incoming data: each piece must follow the previous one, and
+/// Check of the order and the length of incoming data. Each piece must follow the previous one, and
 /// their total must not exceed the agreed length.
 ///
 /// ```
@@ -285,7 +286,8 @@ impl ArrivalCheck {
         Self { arrived_bytes: 0, bytes }
     }
 
-    /// Returns `true`, and counts the piece as arrived, if it is the next one and within the agreed length.
+    /// Counts a piece as arrived if it is the next one and within the agreed length. Returns `true`
+    /// if it is.
     pub fn accept_if_next(&mut self, offset: u64, bytes: u64) -> bool {
         let fits = offset == self.arrived_bytes && is_range_within(offset, bytes, self.bytes);
         if fits {

@@ -3,7 +3,8 @@
 use super::frame::Refusal;
 use crate::{CallError, CloseReason, Failure};
 
-/// Key of a connected peer: the index of its slot, and the number of earlier uses of the slot.
+/// Key of a connected peer. It is the index of its slot, and the number of earlier uses of the
+/// slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PeerKey {
     /// Index of the peer's slot in the table.
@@ -12,8 +13,8 @@ pub struct PeerKey {
     pub generation: u32,
 }
 
-/// Identifier of a call, encoded in frames: the index of its slot in the caller's table, and the
-/// number of earlier uses of the slot.
+/// Identifier of a call, encoded in frames. It is the index of the call's slot in the caller's
+/// table, and the number of earlier uses of the slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CallId(u64);
 
@@ -147,7 +148,8 @@ impl Calls {
         }
     }
 
-    /// Adds a pending call to that peer, and returns its identifier; `None` if `calls_max` calls are in the table.
+    /// Adds a pending call to `peer`, and returns its identifier. Returns `None` if `calls_max`
+    /// calls are in the table.
     #[inline]
     pub fn start(&mut self, peer: PeerKey, deadline_ns: u64) -> Option<CallId> {
         if self.first_free == NO_SLOT {
@@ -189,8 +191,8 @@ impl Calls {
         (same && !matches!(slot.state, SlotState::Free { .. })).then_some(slot)
     }
 
-    /// Stores the outcome of a call whose number a peer has sent; returns `false` if no such call is pending, or if
-    /// another peer was called.
+    /// Stores the outcome of a call whose number a peer has sent. Returns `false` if no such call
+    /// is pending, or if another peer was called.
     #[inline]
     pub fn complete_call(
         &mut self,
@@ -211,8 +213,8 @@ impl Calls {
         true
     }
 
-    /// Returns `Some(true)` if the outcome of a call is stored, `Some(false)` if the call is pending; `None` if the
-    /// call is not in the table.
+    /// Returns `Some(true)` if the outcome of a call is stored, `Some(false)` if the call is
+    /// pending. Returns `None` if the call is not in the table.
     #[inline]
     #[must_use]
     pub fn is_done(&self, id: CallId) -> Option<bool> {
@@ -226,7 +228,8 @@ impl Calls {
         self.slot(id).is_some_and(|it| it.peer == peer && matches!(it.state, SlotState::Pending))
     }
 
-    /// Returns the deadline of a call in ns, `u64::MAX` for none; `None` if the call is not in the table.
+    /// Returns the deadline of a call in ns, `u64::MAX` for none. Returns `None` if the call is not
+    /// in the table.
     #[inline]
     #[must_use]
     pub fn deadline_ns(&self, id: CallId) -> Option<u64> {
@@ -239,7 +242,8 @@ impl Calls {
         self.slot(id).map(|slot| slot.peer)
     }
 
-    /// Removes a completed call and passes its outcome and body to `read`; returns `None` if the call is not complete.
+    /// Removes a completed call and passes its outcome and body to `read`. Returns `None` if the
+    /// call is not complete.
     #[inline]
     pub fn take_completed<R>(
         &mut self,

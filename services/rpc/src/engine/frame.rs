@@ -18,7 +18,7 @@ pub const BULK_MESSAGE_BYTES_MAX: u32 = 2048;
 /// Length of a frame header, in bytes.
 pub const FRAME_HEADER_BYTES: usize = 24;
 
-/// Kind of a frame: a message of a call or of a bulk transfer, or the end of the connection.
+/// Kind of a frame. It is a message of a call or of a bulk transfer, or the end of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum FrameKind {
@@ -184,7 +184,8 @@ pub struct Hello {
     pub message_bytes_max: u32,
     /// Number of message slots in each direction of shared memory; 0 without shared memory.
     pub slots_count: u32,
-    /// Size of the buffer for long bodies in each direction of shared memory, in bytes; 0 without shared memory.
+    /// Size, in bytes, of the buffer for long bodies in each direction of shared memory. It is 0
+    /// without shared memory.
     pub shared_bytes: u32,
     /// `true` if the sender never sleeps and need not be woken.
     pub spins: bool,

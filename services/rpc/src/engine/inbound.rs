@@ -113,8 +113,8 @@ impl ReceiveBuffer {
         self.bytes.len() > USUAL_BYTES
     }
 
-    /// Shrinks a buffer that has [grown](Self::is_larger_than_usual), if its pending bytes are few and no
-    /// long frame was returned since the last call.
+    /// Shrinks a buffer that has [grown](Self::is_larger_than_usual). Does so only if its pending
+    /// bytes are few and no long frame was returned since the last call.
     pub fn shrink(&mut self) {
         let pending_bytes = self.pending_bytes();
         if !std::mem::take(&mut self.had_long_frame)

@@ -7,7 +7,8 @@ use std::hash::{BuildHasherDefault, Hasher};
 /// Number of bits for the provider in a [`Method`].
 const PROVIDER_BITS: u32 = 16;
 
-/// Identifier of a procedure in one word: 48 bits of its name's hash, 16 bits of the provider.
+/// Identifier of a procedure in one word. It has 48 bits of the hash of the procedure's name, and
+/// 16 bits of the provider.
 ///
 /// A provider is one of several services of a kind in one process, each with its own state.
 ///
@@ -104,8 +105,8 @@ impl<H> Methods<H> {
         }
     }
 
-    /// Returns the handler of the method encoded as `word`, which may come from an untrusted peer;
-    /// `None` if it is not registered.
+    /// Returns the handler of the method encoded as `word`. Returns `None` if it is not registered.
+    /// The word may come from an untrusted peer.
     #[inline]
     pub fn get_mut(&mut self, word: u64) -> Option<&mut H> {
         let index = match self.last_lookup {

@@ -76,8 +76,8 @@ impl Secret {
         mac
     }
 
-    /// Returns the proof of the end with that role, computed over the opening bytes of the connector and
-    /// of the acceptor. Each opening has a fixed length.
+    /// Returns the proof of the end with role `role`. It is computed over the opening bytes of the
+    /// connector and of the acceptor. Each opening has a fixed length.
     #[must_use]
     pub fn compute_proof(
         &self,

@@ -10,9 +10,10 @@ use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 /// Socket option of Linux 6.5 that returns a descriptor of the peer's process. libc has no constant for it yet.
 const SO_PEERPIDFD: libc::c_int = 77;
 
-/// Returns a descriptor of the process that connected, or that called `listen`, at the other end of a Unix socket. The
-/// descriptor becomes readable when that process exits. Returns `None` if the process has already exited, such as the
-/// parent that called `listen` before it forked a server, or if the kernel returns no descriptor.
+/// Returns a descriptor of the process at the other end of a Unix socket. This process has
+/// connected or called `listen`. The descriptor becomes readable when that process exits. Returns
+/// `None` if the process has already exited, such as the parent that called `listen` before it
+/// forked a server, or if the kernel returns no descriptor.
 pub(crate) fn peer_pidfd(fd: BorrowedFd<'_>, pid: Option<i32>) -> Option<OwnedFd> {
     let process = match socket_peer_pidfd(fd) {
         // Kernels before Linux 6.5 provide only the process id.

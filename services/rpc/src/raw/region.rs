@@ -193,12 +193,14 @@ impl Region {
         file_id(self.file()?)
     }
 
-    /// Returns the address of the memory in this process, which a peer passes to the kernel to copy from or to it.
+    /// Returns the address of the memory in this process. A peer passes it to the kernel to copy
+    /// from the memory or to it.
     pub(crate) fn start_address(&self) -> u64 {
         self.start.as_ptr() as u64
     }
 
-    /// Returns a pointer to the byte at `offset`, after a check that `bytes` bytes from there lie in the region.
+    /// Returns a pointer to the byte at `offset`. First checks that `bytes` bytes from there lie in
+    /// the region.
     ///
     /// # Panics
     /// Panics if the range lies outside of the region.

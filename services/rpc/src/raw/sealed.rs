@@ -15,7 +15,8 @@ pub(crate) fn failed_call(call: &'static str) -> impl Fn(Errno) -> FailedSystemC
     move |errno| (call, errno)
 }
 
-/// Creates an unnamed file of zeroed memory that only this user can open, of a length that cannot be changed.
+/// Creates an unnamed file of zeroed memory that only this user can open. Its length cannot be
+/// changed.
 pub(super) fn create_sealed_file(name: &str, bytes: usize) -> Result<OwnedFd, FailedSystemCall> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let file = memfd_create(name, flags).map_err(failed_call("memfd_create"))?;
@@ -26,9 +27,10 @@ pub(super) fn create_sealed_file(name: &str, bytes: usize) -> Result<OwnedFd, Fa
     Ok(file)
 }
 
-/// Returns `true` if accesses to a mapping of the file cannot end in a SIGBUS, whatever its owner does. The file must
-/// be memory of small pages, at least `bytes` long, and sealed against shrinking. (A page that was never written is
-/// allocated when it is first read; if the machine has no memory left, this process is killed as for any other page.)
+/// Returns `true` if accesses to a mapping of the file cannot end in a SIGBUS. This holds whatever
+/// the file's owner does. The file must be memory of small pages, at least `bytes` long, and sealed
+/// against shrinking. (A page that was never written is allocated when it is first read; if the
+/// machine has no memory left, this process is killed as for any other page.)
 pub(super) fn is_mapping_safe(file: impl AsFd, bytes: usize) -> Result<bool, FailedSystemCall> {
     // fcntl returns EINVAL for files that are not memfds and cannot have seals.
     let seals = fcntl_get_seals(&file).unwrap_or(SealFlags::empty());

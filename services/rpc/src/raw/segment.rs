@@ -53,12 +53,13 @@ pub(crate) struct SegmentEnd {
     pub(crate) progress: ReadProgress,
 }
 
-/// Slot of one message in the ring; only its first cache line is used if the body has at most 32 bytes.
+/// Slot of one message in the ring. Only its first cache line is used if the body has at most 32
+/// bytes.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(crate) struct MessageSlot {
-    /// Number of the message in this slot, counted from 1; a smaller one than expected is of an earlier lap of the
-    /// ring.
+    /// Number of the message in this slot, counted from 1. A number smaller than expected is of an
+    /// earlier lap of the ring.
     pub(crate) sequence: AtomicU64,
     pub(crate) header: [AtomicU64; 3],
     /// Body of the message, or the offset of a long body.
@@ -103,7 +104,8 @@ unsafe impl Send for Segment {}
 unsafe impl Sync for Segment {}
 
 impl Segment {
-    /// Creates an unnamed segment that only this user can open, and returns it with its file for the peer.
+    /// Creates an unnamed segment that only this user can open. Returns it with its file for the
+    /// peer.
     pub(crate) fn create(
         slots_count: u32,
         shared_bytes: u32,
@@ -132,7 +134,8 @@ impl Segment {
         Ok(Self { start, slots_count, shared_bytes })
     }
 
-    /// Returns the status and the read position of an end: index 0 is the connector, 1 the acceptor.
+    /// Returns the status and the read position of an end. Index 0 is the connector, 1 the
+    /// acceptor.
     #[inline]
     pub(crate) fn end_by_index(&self, index: usize) -> &SegmentEnd {
         assert!(index < 2);

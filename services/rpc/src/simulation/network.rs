@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Length of a hello with its nonce and a proof, in bytes; every window holds at least as many.
+/// Length, in bytes, of a hello with its nonce and a proof. Every window holds at least as many.
 const HANDSHAKE_BYTES: u64 = 24 + 32 + 32;
 
 thread_local! {
@@ -85,7 +85,8 @@ struct CableState {
     is_silent: bool,
     /// `true` if a peer was disconnected because it does not read.
     is_flooded: bool,
-    /// `true` for an end whose process was killed; the end reads nothing, and bytes that it still sends do not arrive.
+    /// `true` for an end whose process was killed. The end reads nothing, and bytes that it still
+    /// sends do not arrive.
     is_killed: [bool; 2],
 }
 
@@ -141,7 +142,8 @@ impl SimulatedCable {
         self.state().is_silent = true;
     }
 
-    /// Simulates that the process at the end `index` is killed; its peer gets the end of the stream, or an error.
+    /// Simulates that the process at the end `index` is killed. Its peer gets the end of the
+    /// stream, or an error.
     pub fn kill_process_at(&self, index: usize, how: StreamEnd) {
         self.end_both_streams(how);
         self.state().is_killed[index] = true;
@@ -156,7 +158,8 @@ impl SimulatedCable {
         self.state().is_flooded
     }
 
-    /// Returns the time at which the end `index` can detect that the connection was closed; `None` if it is open.
+    /// Returns the time at which the end `index` can detect that the connection was closed. Returns
+    /// `None` if it is open.
     pub fn end_ns(&self, index: usize) -> Option<u64> {
         let state = self.state();
         if state.is_silent && !state.is_reset {

@@ -5,7 +5,8 @@ use crate::{ChunkError, stage};
 use core::marker::PhantomData;
 use core::{fmt, ptr, slice};
 
-/// Memory of consecutive slots as two arrays; the second begins with the first slot of the ring, or is empty.
+/// Memory of consecutive slots as two arrays. The second begins with the first slot of the ring, or
+/// is empty.
 struct Pieces<T> {
     first: *mut T,
     first_len: usize,
@@ -14,7 +15,8 @@ struct Pieces<T> {
 }
 
 impl<T> Pieces<T> {
-    /// Returns the memory of the slots from `position` on; `len` is at most the number of slots of the ring.
+    /// Returns the memory of the slots from `position` on. `len` is at most the number of slots of
+    /// the ring.
     fn new(shared: &SpscShared<T>, position: u64, len: usize) -> Self {
         let row = shared.row(position);
         let first_len = len.min(shared.mask as usize + 1 - row);
@@ -54,8 +56,8 @@ impl<T> Pieces<T> {
 }
 
 impl<T: Copy> Producer<T> {
-    /// Returns a chunk of `count` vacant slots, with default values, which are written in place and then pushed
-    /// together.
+    /// Returns a chunk of `count` vacant slots with default values. The values are written in place
+    /// and then pushed together.
     ///
     /// ```
     /// let (mut producer, mut consumer) = handover_ring::spsc::ring::<u8>(8)?;
@@ -157,7 +159,7 @@ impl<T> Consumer<T> {
         Err(if is_sealed { ChunkError::Closed } else { ChunkError::TooFew { available } })
     }
 
-    /// Pops values into the beginning of a slice until the slice is full or no more are ready; returns the number
+    /// Pops values into a slice until the slice is full or no more are ready. Returns the number
     /// popped.
     ///
     /// # Blocking
@@ -180,7 +182,8 @@ impl<T> Consumer<T> {
         popped
     }
 
-    /// Returns the number of values that are ready; reads the producer's position if fewer than `wanted` are known.
+    /// Returns the number of values that are ready. Reads the producer's position if fewer than
+    /// `wanted` are known.
     fn ready_values(&mut self, wanted: usize) -> usize {
         if self.ready - self.head < wanted as u64 {
             self.find_ready_value();

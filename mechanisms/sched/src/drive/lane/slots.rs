@@ -4,7 +4,7 @@ use handover_base::prefetch;
 use handover_base::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
-/// Number of words in a cache line; half of it in the loom models, so that lanes wrap around soon.
+/// Number of words in a cache line. In the loom models it is half, so that lanes wrap around soon.
 pub(super) const LINE_WORDS: usize = if cfg!(handover_loom) { 4 } else { 8 };
 
 /// Words of one cache line. Loom's atomics are larger than a word; no code depends on their size.
@@ -87,7 +87,8 @@ impl<'a, const W: usize> SlotsView<'a, W> {
         })
     }
 
-    /// Returns the lap of a position, which is the number of times that the slots were filled before.
+    /// Returns the lap of a position. This is the number of times that the slots were filled
+    /// before.
     #[inline(always)]
     pub(super) fn lap_number(self, position: u64) -> u64 {
         position >> self.lap_shift

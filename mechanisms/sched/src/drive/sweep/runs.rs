@@ -12,8 +12,9 @@ use handover_probe::probe;
 /// Maximum number of packets of a run: packets that are read from one mailbox, or released, together.
 const RUN_MAX: usize = 32;
 
-/// Minimum number of released packets at which they are returned to their clients while there is other work: a cache
-/// line of slots. With fewer, a client that polls would fetch the line while the arbiter is filling it.
+/// Minimum number of released packets to return to their clients while there is other work. It is a
+/// cache line of slots. With fewer, a client that polls would fetch the line while the arbiter is
+/// filling it.
 const RETURNS_MIN: usize = 8;
 
 /// Buffers for the packets that pass through the arbiter.
@@ -36,8 +37,9 @@ impl<const IN: usize, const OUT: usize> Default for RunBuffers<IN, OUT> {
 }
 
 impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT> {
-    /// Reads packets from the mailboxes and releases packets, in runs; returns the number of packets read and released.
-    /// Delays no released packets if no packet was read, or the arbiter waits after each sweep.
+    /// Reads packets from the mailboxes and releases packets, in runs. Returns the number of
+    /// packets read and released. Delays no released packets if no packet was read, or the arbiter
+    /// waits after each sweep.
     #[inline(always)]
     pub(super) fn sweep_runs(&mut self, runs: &mut RunBuffers<IN, OUT>) -> usize {
         let read = self.read_runs(runs);
@@ -96,7 +98,8 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
         read_all
     }
 
-    /// Moves packets that may be transmitted now from the scheduler to `runs`; returns the number of packets moved.
+    /// Moves packets that may be transmitted now from the scheduler to `runs`. Returns the number
+    /// of packets moved.
     #[inline(always)]
     fn release_runs(&mut self, runs: &mut RunBuffers<IN, OUT>) -> usize {
         let release_max = self.batch_max * self.present.len().max(1);
@@ -157,7 +160,7 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
     }
 }
 
-/// Passes a client's packets to the scheduler; appends to `dropped` the packets that it refused,
+/// Passes a client's packets to the scheduler. Appends to `dropped` the packets that it refused,
 /// and those dropped to queue newer ones.
 #[inline(never)]
 fn enqueue_run<S: Scheduler<Token>, const IN: usize>(

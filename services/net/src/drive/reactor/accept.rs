@@ -12,8 +12,8 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-/// Interval, in ns, at which a paused listener retries to accept, because other parts of the process may have closed
-/// descriptors.
+/// Interval, in ns, at which a paused listener retries to accept. Other parts of the process may
+/// have closed descriptors.
 const ACCEPT_RETRY_NS: u64 = 100_000_000;
 
 /// Listening socket, and the threads to which it hands accepted connections.
@@ -48,7 +48,8 @@ impl<D> Drop for AcceptTarget<D> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TargetChoice {
     ThisThread,
-    /// Another thread, in which a slot is reserved; contains the thread's index in the listener's list of targets.
+    /// Another thread, in which a slot is reserved. Contains the thread's index in the listener's
+    /// list of targets.
     Reserved(usize),
     NoSpace,
 }
@@ -79,7 +80,8 @@ impl<H: Handler> Reactor<H> {
         self.add_listener(listen, true, Vec::new())
     }
 
-    /// Listens at an address; connections go round robin to `threads`, or all to this thread if there are none.
+    /// Listens at an address. Connections go round robin to `threads`, or all to this thread if
+    /// there are none.
     pub(crate) fn add_listener(
         &mut self,
         listen: &ListenOptions,
@@ -106,7 +108,8 @@ impl<H: Handler> Reactor<H> {
         Ok(address)
     }
 
-    /// Accepts as many as possible of the connections in the kernel's accept queues, and then closes the listeners.
+    /// Accepts the connections in the kernel's accept queues, as many as possible. Then closes the
+    /// listeners.
     pub(super) fn drain_and_close_listeners(&mut self) {
         for index in 0..self.listeners.len() {
             // Bounded by the length of the kernel's queue: each round accepts what was in it.
@@ -159,8 +162,8 @@ impl<H: Handler> Reactor<H> {
         self.core.enqueue_listener(index);
     }
 
-    /// Chooses the thread for the listener's next connection, round robin among those with free slots; returns the
-    /// choice and its index in `targets`. `None` if there is no such listener.
+    /// Chooses the thread for the listener's next connection, round robin among those with free
+    /// slots. Returns the choice and its index in `targets`. `None` if there is no such listener.
     fn choose_target(&self, index: u16) -> Option<(TargetChoice, usize)> {
         let listener = self.listeners.get(usize::from(index))?;
         let own =
@@ -181,15 +184,16 @@ impl<H: Handler> Reactor<H> {
         Some((if count > 0 { TargetChoice::NoSpace } else { own }, listener.latest_target))
     }
 
-    /// Asks the listener's other threads to notify this one of a free slot; returns `false` if one has a free slot
-    /// already.
+    /// Asks the listener's other threads to notify this one of a free slot. Returns `false` if one
+    /// has a free slot already.
     fn await_slot(&self, index: u16) -> bool {
         let Some(listener) = self.listeners.get(usize::from(index)) else { return true };
         let mut others = listener.targets.iter().filter(|it| !it.is_this_thread);
         others.all(|it| it.inbox.reservations.start_awaiting_slot())
     }
 
-    /// Passes an accepted connection to the thread of `choice`; this thread keeps it if another thread refuses it.
+    /// Passes an accepted connection to the thread of `choice`. The calling thread keeps it if that
+    /// thread refuses it.
     fn deliver(&mut self, index: u16, choice: TargetChoice, fd: OwnedFd, peer: Option<SocketAddr>) {
         let Some(listener) = self.listeners.get_mut(usize::from(index)) else { return };
         let mut fd = fd;

@@ -19,8 +19,8 @@ const READ_BLOCKERS: ConnFlags = ConnFlags::SUSPENDED
     .union(ConnFlags::CLOSING)
     .union(ConnFlags::CONNECTING)
     .union(ConnFlags::ABORTED);
-/// Flags each of which forbids reading during the TLS handshake, which continues even if the program has suspended or
-/// closed the connection.
+/// Flags each of which forbids reading during the TLS handshake. The handshake continues even if
+/// the program has suspended or closed the connection.
 const HANDSHAKE_BLOCKERS: ConnFlags = ConnFlags::CONNECTING.union(ConnFlags::ABORTED);
 /// Maximum number of reads that discard a lingering connection's bytes before other connections are served.
 const DISCARDS_MAX: u32 = 16;
@@ -59,8 +59,8 @@ impl<H: Handler> Reactor<H> {
         self.finish_service(key);
     }
 
-    /// Completes an attempt to connect; returns `false` if there is no result yet, or if it failed and the connection
-    /// is closed.
+    /// Completes an attempt to connect. Returns `false` if there is no result yet, or if it failed
+    /// and the connection is closed.
     fn finish_connect(&mut self, key: ConnKey) -> bool {
         let Some(slot) = self.core.slab.get_mut(key) else { return false };
         if !slot.flags.intersects(ConnFlags::WRITABLE) {
@@ -150,7 +150,8 @@ impl<H: Handler> Reactor<H> {
         delivered
     }
 
-    /// Handles a reset of a connection that is not being read, or the end of its stream after its last byte.
+    /// Handles a reset of a connection, or the end of its stream after its last byte. The
+    /// connection is not being read.
     fn check_peer_end(&mut self, key: ConnKey) -> Result<(), CloseReason> {
         let Some(slot) = self.core.slab.get_mut(key) else { return Ok(()) };
         socket::take_socket_error(slot.fd.as_fd()).map_err(CloseReason::Reset)?;
@@ -171,8 +172,8 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Decrypts the TLS records in the first `bytes_count` bytes of the read buffer, sends handshake messages, and
-    /// delivers the plaintext.
+    /// Decrypts the TLS records in the first `bytes_count` bytes of the read buffer. Sends
+    /// handshake messages, and delivers the plaintext.
     fn open_records(&mut self, key: ConnKey, bytes_count: usize) -> Result<(), CloseReason> {
         let core = &mut self.core;
         let Some(slot) = core.slab.get_mut(key) else { return Ok(()) };
@@ -199,7 +200,8 @@ impl<H: Handler> Reactor<H> {
         delivered
     }
 
-    /// Handles the result of decrypting records: the plaintext, and the end of the handshake or of the stream.
+    /// Handles the result of decrypting records. This is the plaintext, and the end of the
+    /// handshake or of the stream.
     fn handle_opened_records(
         &mut self,
         key: ConnKey,
@@ -333,7 +335,8 @@ impl<H: Handler> Reactor<H> {
         Ok(())
     }
 
-    /// Handles the end of the peer's stream; an error for TLS without `close_notify`, as the stream may be truncated.
+    /// Handles the end of the peer's stream. Over TLS, returns an error if no `close_notify` came
+    /// before it, as the stream may be truncated.
     fn handle_stream_end(&mut self, key: ConnKey) -> Result<(), CloseReason> {
         let slot = self
             .core
@@ -402,7 +405,8 @@ impl<H: Handler> Reactor<H> {
         self.core.sealed = sealed;
     }
 
-    /// Ends the service of a connection in this iteration: closes it, or queues it again or starts its timer if needed.
+    /// Ends the service of a connection in this iteration. Closes it, or queues it again or starts
+    /// its timer if needed.
     pub(super) fn finish_service(&mut self, key: ConnKey) {
         let is_stopping = self.core.is_stopping;
         let local_close_reason = self.local_close_reason();

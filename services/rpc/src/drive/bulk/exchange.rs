@@ -23,9 +23,11 @@ use std::sync::Arc;
 
 /// Maximum number of bytes of bulk data copied or sent before the event loop does other work.
 const CHUNK_BYTES: u64 = 1 << 20;
-/// Maximum number of bytes of bulk messages queued for a peer in one iteration before they are sent.
+/// Maximum number of bytes of bulk messages queued for a peer in one iteration. They are sent
+/// before more are queued.
 const QUEUED_PER_ITERATION_BYTES_MAX: usize = 1 << 16;
-/// Maximum number of attachments to peers' memories; beyond it, idle ones are released and must be requested again.
+/// Maximum number of attachments to peers' memories. Beyond it, idle ones are released and must be
+/// requested again.
 const ATTACHMENTS_MAX: usize = 4096;
 
 /// File id that no file has. The receiver finds the file missing, and uses messages.
@@ -82,8 +84,8 @@ pub(crate) struct BulkExchange<'a> {
 impl BulkExchange<'_> {
     // Starting transfers.
 
-    /// Copies the range and returns the result if the peer's memory is attached and the range is
-    /// small; returns `None` otherwise.
+    /// Copies the range at once and returns the result. Returns `None` if the peer's memory is not
+    /// attached, or the range is not small.
     #[inline]
     pub(crate) fn try_copy_immediately(
         &mut self,
@@ -116,8 +118,8 @@ impl BulkExchange<'_> {
         Some(Ok(()))
     }
 
-    /// Returns the kind of stores for a copy: non-temporal ones if the target memory has at least `streamed_bytes_min`
-    /// bytes.
+    /// Returns the kind of stores for a copy. They are non-temporal if the target memory has at
+    /// least `streamed_bytes_min` bytes.
     #[inline]
     fn store_kind(
         &self,
@@ -176,8 +178,8 @@ impl BulkExchange<'_> {
         Ok(id)
     }
 
-    /// Starts to copy the data of a waiting transfer if the peer's memory is attached, requests the
-    /// attachment if not, or starts to send messages if the memory cannot be attached.
+    /// Advances a waiting transfer. Starts to copy its data if the peer's memory is attached,
+    /// requests the attachment if not, or starts to send messages if the memory cannot be attached.
     fn advance_transfer(&mut self, id: Transfer) {
         let Some(transfer) = self.tables.transfers.get_active_mut(id) else { return };
         let (peer, handle) = (transfer.peer, transfer.handle);
@@ -297,7 +299,8 @@ impl BulkExchange<'_> {
         self.tables.stop_sending(peer, sent);
     }
 
-    /// Returns the way in which transfers access the peer's memory of that handle; `None` if this is not known yet.
+    /// Returns the way in which transfers access the peer's memory of this handle. Returns `None`
+    /// if it is not known yet.
     pub(crate) fn transfer_path(&self, peer: PeerKey, handle: &BulkHandle) -> Option<BulkPath> {
         match self.tables.attachments.get(peer, handle.id) {
             Some(Attachment::Attached(remote)) if remote.is_mapped => Some(BulkPath::Mapped),
@@ -311,8 +314,8 @@ impl BulkExchange<'_> {
 
     // Withdrawing memory.
 
-    /// Starts to withdraw a memory: refuses new uses, notifies the peers that have it attached, and
-    /// aborts the transfers that send it in messages.
+    /// Starts to withdraw a memory: refuses new uses, and notifies the peers that have it attached.
+    /// Also aborts the transfers that send it in messages.
     pub(crate) fn withdraw_memory(&mut self, handle: &BulkHandle) -> Result<(), WithdrawError> {
         let known = self.tables.registered.get_mut(&handle.id);
         let registered = known.filter(|it| it.handle == *handle).ok_or(WithdrawError::Unknown)?;
@@ -350,7 +353,8 @@ impl BulkExchange<'_> {
         let _ = self.peers.send(peer, header, &body);
     }
 
-    /// Queues a message that is sent at the end of this iteration, with the others in one system call.
+    /// Queues a message. It is sent at the end of this iteration, with the others in one system
+    /// call.
     fn queue_message(&mut self, peer: PeerKey, message: &BulkMessage) {
         let (header, body) = encode_frame(message);
         if !self.has_space_to_queue(peer) {
@@ -475,7 +479,8 @@ impl BulkExchange<'_> {
         Ok(())
     }
 
-    /// Returns the local memory of a handle if the peer may now transfer that range of it in that direction.
+    /// Returns the local memory of a handle. Fails if the peer may not transfer this range of it
+    /// now in this direction.
     pub(super) fn find_permitted_memory(
         &mut self,
         peer: PeerKey,
@@ -601,7 +606,8 @@ impl BulkExchange<'_> {
         self.send_bulk_message(peer, &BulkMessage::Detached { id });
     }
 
-    /// Handles a `Done`: pushed data has arrived, an empty pull is done, or the peer has copied its half.
+    /// Handles a `Done` message. Pushed data has arrived, an empty pull is done, or the peer has
+    /// copied its half.
     fn handle_done(&mut self, peer: PeerKey, word: u64) -> Result<(), FrameError> {
         let id = Transfer::from_word(word);
         let transfer = self.tables.transfers.get_active(id);
@@ -667,14 +673,15 @@ impl BulkExchange<'_> {
 
     // Copying and sending.
 
-    /// Copies one piece of one transfer, and sends pieces of each peer's transfers; returns `true` if there was any
-    /// work.
+    /// Copies one piece of one transfer, and sends pieces of each peer's transfers. Returns `true`
+    /// if there was any work.
     pub(crate) fn run_bulk_iteration(&mut self) -> bool {
         let copied = self.copy_piece();
         self.send_pieces() || copied
     }
 
-    /// Copies the next piece of a transfer by mapping or by the kernel; returns `false` if there is no such transfer.
+    /// Copies the next piece of a transfer by mapping or by the kernel. Returns `false` if there is
+    /// no such transfer.
     fn copy_piece(&mut self) -> bool {
         let Some(id) = self.tables.copying.pop_front() else { return false };
         let Some(transfer) = self.tables.transfers.get_active(id) else { return true };
@@ -723,8 +730,8 @@ impl BulkExchange<'_> {
         true
     }
 
-    /// Sends one piece of each transfer that uses messages, peer by peer, while there is space; returns
-    /// `true` if any was sent.
+    /// Sends one piece of each transfer that uses messages, peer by peer, while there is space.
+    /// Returns `true` if any was sent.
     fn send_pieces(&mut self) -> bool {
         let mut did = false;
         for peer in self.tables.outgoing.keys().copied().collect::<Vec<_>>() {
@@ -735,7 +742,8 @@ impl BulkExchange<'_> {
         did
     }
 
-    /// Sends the next piece to that peer; returns `false` if there is no piece, or no space for it now.
+    /// Sends the next piece to `peer`. Returns `false` if there is no piece, or no space for it
+    /// now.
     fn send_piece(&mut self, peer: PeerKey) -> bool {
         let bytes_max = self.peers.message_bytes_max(peer) as u64;
         if !self.has_space_to_queue(peer) {

@@ -18,12 +18,13 @@ use crate::{BulkError, BulkRefusal, FrameError};
 
 /// Alignment of the start of the second half, in bytes.
 const PAGE_BYTES: u64 = 4096;
-/// Maximum number of transfers under way on behalf of a peer, and of unanswered requests for that peer's memories.
+/// Maximum number of transfers under way on behalf of a peer. It also limits the unanswered
+/// requests for one peer's memories.
 const TRANSFERS_FOR_PEER_MAX: usize = 16;
 
 impl TransferRequest<'_> {
-    /// Checks that the handle in `part.halved` refers to the local memory, and gives the peer the right that its half
-    /// needs.
+    /// Checks that the handle in `part.halved` refers to the local memory. Also checks that it
+    /// gives the peer the right that its half needs.
     pub(super) fn check_halved_transfer(&self, tables: &BulkTables) -> Result<(), BulkError> {
         let Some(ours) = self.part.halved else { return Ok(()) };
         let known = tables.registered.get(&ours.id);
@@ -58,7 +59,8 @@ impl BulkExchange<'_> {
         self.send_bulk_message(peer, &help);
     }
 
-    /// Completes a transfer if the peer has copied its half; otherwise records that the local half is copied.
+    /// Completes a transfer if the peer has copied its half. Otherwise records that the local half
+    /// is copied.
     pub(super) fn finish_own_half(&mut self, id: Transfer) {
         match self.tables.transfers.get_active(id) {
             Some(transfer) if transfer.is_peer_copying => {
@@ -68,7 +70,8 @@ impl BulkExchange<'_> {
         }
     }
 
-    /// Records that the peer's half is copied, and completes the transfer if the local half is copied too.
+    /// Records that the peer's half is copied. Completes the transfer if the local half is copied
+    /// too.
     pub(super) fn finish_peer_half(&mut self, id: Transfer) {
         let Some(transfer) = self.tables.transfers.get_active_mut(id) else { return };
         transfer.is_peer_copying = false;

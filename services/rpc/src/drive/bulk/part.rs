@@ -25,7 +25,8 @@ pub struct BulkPart {
     pub bytes: u64,
     /// Time limit, counted from the start of the transfer; `None` for no limit.
     pub timeout: Option<Duration>,
-    /// Handle of the local memory if the peer is to copy the second half of the range; `None` otherwise.
+    /// Handle of the local memory if the peer is to copy the second half of the range. Otherwise
+    /// `None`.
     pub halved: Option<BulkHandle>,
 }
 
@@ -74,6 +75,7 @@ pub enum BulkPath {
     Mapped,
     /// The kernel copies the data between the memories of the two processes.
     Process,
-    /// The data is sent in messages: over a stream, or if the kernel allows neither mapping nor copying.
+    /// The data is sent in messages. This is done over a stream, or if the kernel allows neither
+    /// mapping nor copying.
     Messages,
 }

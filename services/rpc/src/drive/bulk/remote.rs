@@ -9,7 +9,8 @@ use crate::raw::{
 use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Direction of a transfer, as seen from the endpoint that starts it: from the peer (pull) or to the peer (push).
+/// Direction of a transfer: from the peer (pull) or to the peer (push). The peer is that of the
+/// endpoint that starts the transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum TransferDirection {
     Pull,
@@ -35,7 +36,8 @@ struct RemoteSegment {
 pub(crate) struct RemoteMemory {
     pub(crate) handle: BulkHandle,
     segments: Vec<RemoteSegment>,
-    /// Check word that distinguishes the owner's address space from that of a later process with the same process id.
+    /// Check word of the owner's address space. It differs in a later process with the same process
+    /// id.
     check_word: CheckWord,
     pub(crate) is_mapped: bool,
 }
@@ -83,8 +85,8 @@ impl RemoteMemory {
         Some(Self { handle, segments, check_word, is_mapped })
     }
 
-    /// Copies `bytes` bytes between the local and the remote memory; returns the number of bytes copied, which may be
-    /// less.
+    /// Copies `bytes` bytes between the local and the remote memory. Returns the number of bytes
+    /// copied, which may be less.
     #[inline]
     pub(crate) fn copy_between_memories(
         &self,
@@ -140,8 +142,8 @@ impl RemoteMemory {
         Ok(done)
     }
 
-    /// Reads the remote memory into a local piece, and checks in the same system call that the process is its owner;
-    /// returns the number of bytes read.
+    /// Reads the remote memory into a local piece; returns the number of bytes read. Checks in the
+    /// same system call that the process is its owner.
     fn read(&self, from: RemoteAddress, into: MemoryPiece<'_>) -> Result<usize, Errno> {
         match read_process_memory(from, into, self.check_word.address)? {
             (count, Some(word)) if word == self.check_word.word => Ok(count),
@@ -150,9 +152,9 @@ impl RemoteMemory {
         }
     }
 
-    /// Checks that the process is the owner, and then writes its memory; returns the number of bytes written. Between
-    /// check and write, the process id could be reused only if the owner exited, was reaped, and all other ids were
-    /// used up in that time.
+    /// Checks that the process is the owner, and then writes its memory. Returns the number of
+    /// bytes written. Between check and write, the process id could be reused only if the owner
+    /// exited, was reaped, and all other ids were used up in that time.
     fn write(&self, from: MemoryPiece<'_>, to: RemoteAddress) -> Result<usize, Errno> {
         verify_owner(to.pid, self.check_word)?;
         write_process_memory(from, to)

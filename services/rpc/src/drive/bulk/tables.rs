@@ -24,7 +24,8 @@ use std::sync::Arc;
 pub struct Transfer(u64);
 
 impl Transfer {
-    /// Handle of every transfer that was complete when it was started, and therefore is not in the table.
+    /// Handle of every transfer that was complete when it was started. Such a transfer is not in
+    /// the table.
     pub(crate) const COMPLETED: Self = Self(u64::MAX);
 
     /// Returns the handle of the transfer with that key, without the highest bit of the key's generation.
@@ -42,8 +43,8 @@ impl Transfer {
     }
 }
 
-/// Bit in the transfer number of a data frame: set if the sender assigned the number (a push),
-/// clear if the receiver did (a pull).
+/// Bit in the transfer number of a data frame. It is set if the sender assigned the number (a
+/// push), clear if the receiver did (a pull).
 pub(crate) const PUSH_NUMBER_BIT: u64 = TRANSFER_NUMBER_LIMIT;
 
 /// Stage of a transfer under way: waiting, copying, sending in messages, or awaiting the peer's half.
@@ -181,8 +182,8 @@ pub(crate) struct RegisteredMemory {
 }
 
 impl RegisteredMemory {
-    /// Returns `true` if peers may write to the memory through the kernel, so that it must not be
-    /// freed while a peer has it attached.
+    /// Returns `true` if peers may write to the memory through the kernel. The memory must then not
+    /// be freed while a peer has it attached.
     pub(crate) fn is_writable_via_kernel(&self) -> bool {
         self.handle.rights.may_write() && self.memory.regions().any(|it| it.file().is_none())
     }
@@ -301,7 +302,8 @@ struct LingeringMemory {
 }
 
 impl LingeringMemory {
-    /// Returns `true` if the peer has closed the connection, and so can no longer write to the memory.
+    /// Returns `true` if the peer has closed the connection. The peer can then no longer write to
+    /// the memory.
     fn has_writer_closed(&self) -> bool {
         let mut rest = [0; 64];
         // A peer that sends bytes all the time is checked again later.
@@ -331,7 +333,8 @@ pub(crate) struct BulkTables {
     lingering: Vec<LingeringMemory>,
     /// Transfers on behalf of peers, each with the peer and the transfer number that the peer assigned.
     pub(crate) transfers_for_peers: HashMap<Transfer, (PeerKey, u64)>,
-    /// Check word that peers read to verify that they access this process, and the memory that contains the word.
+    /// Check word that peers read to verify that they access this process. Contains also the memory
+    /// in which the word is.
     check_word: Option<(BulkMemory, CheckWord)>,
     pub(crate) stats: BulkStats,
 }
@@ -472,7 +475,8 @@ impl BulkTables {
         self.lingering.drain(..).for_each(|it| std::mem::forget(it.memory));
     }
 
-    /// Removes and returns a withdrawn memory; `None` while a peer may still write to it through the kernel.
+    /// Removes and returns a withdrawn memory. Returns `None` while a peer may still write to it
+    /// through the kernel.
     pub(crate) fn remove_withdrawn_memory(&mut self, handle: &BulkHandle) -> Option<BulkMemory> {
         if self.kernel_writers_count(handle.id) > 0 {
             return None;
@@ -498,7 +502,8 @@ impl BulkTables {
         Ok(handle)
     }
 
-    /// Returns the registered memory of a handle, if the handle matches it and the memory was not withdrawn.
+    /// Returns the registered memory of a handle. Fails if the handle does not match it, or the
+    /// memory was withdrawn.
     pub(crate) fn registered_memory(
         &mut self,
         handle: &BulkHandle,
@@ -516,7 +521,8 @@ impl BulkTables {
         }
     }
 
-    /// Returns the memory of a handle, if the handle is valid and allows that access to that range.
+    /// Returns the memory of a handle. Fails if the handle is not valid, or does not allow this
+    /// access to this range.
     pub(crate) fn check_and_clone_memory(
         &mut self,
         handle: &BulkHandle,

@@ -19,16 +19,16 @@ const ACCEPT_PAUSE_NS: u64 = 100_000_000;
 const SWEEP_MS: u32 = 4_000;
 
 impl EventLoop {
-    /// Calls epoll if [`EPOLL_INTERVAL_NS`] has passed since the last call; returns `true` if the caller must then run
-    /// an iteration: for events, or for streams that epoll does not report. Peers that are reported as closed are
-    /// handled in the next iteration.
+    /// Calls epoll if [`EPOLL_INTERVAL_NS`] has passed since the last call. Returns `true` if the
+    /// caller must then run an iteration: for events, or for streams that epoll does not report.
+    /// Peers that are reported as closed are handled in the next iteration.
     #[inline]
     pub(in crate::drive) fn poll_if_due_before_transfer(&mut self) -> bool {
         self.is_poll_due(false) && (self.poll(Some(0)) | self.has_streams_outside_epoll())
     }
 
-    /// Calls epoll if [`EPOLL_INTERVAL_NS`] has passed since the last call, or if `is_forced`; returns
-    /// `true` if there were events.
+    /// Calls epoll if [`EPOLL_INTERVAL_NS`] has passed since the last call, or if `is_forced`.
+    /// Returns `true` if there were events.
     pub(super) fn poll_if_due(&mut self, is_forced: bool) -> bool {
         self.is_poll_due(is_forced) && self.poll(Some(0))
     }
@@ -48,7 +48,8 @@ impl EventLoop {
         self.config.spin_forever && self.peers.streams_count > 0
     }
 
-    /// Calls epoll with that timeout, `None` for no limit, and handles its events; returns `true` if there were any.
+    /// Calls epoll with this timeout, `None` for no limit, and handles the events. Returns `true`
+    /// if there were any.
     pub(crate) fn poll(&mut self, timeout_ns: Option<u64>) -> bool {
         let mut events = std::mem::take(&mut self.epoll_events);
         // An error is impossible: the epoll descriptor and the buffer are valid.
@@ -88,8 +89,9 @@ impl EventLoop {
 
     // Deadlines.
 
-    /// Handles due timers, connection attempts and sweeps, expired handshakes, and listeners that were paused; returns
-    /// `true` if there was new work, which the caller must do before it sleeps.
+    /// Handles due timers, connection attempts and sweeps, expired handshakes, and listeners that
+    /// were paused. Returns `true` if there was new work, which the caller must do before it
+    /// sleeps.
     fn handle_deadlines(&mut self) -> bool {
         if self.bulk.has_lingering_memory() {
             self.bulk.free_lingering_memory();
@@ -166,8 +168,8 @@ impl EventLoop {
         }
     }
 
-    /// Accepts connections from one listener, at most ACCEPTS_MAX; returns the time at which to accept again, or `None`
-    /// to wait for an event of the listener.
+    /// Accepts connections from one listener, at most ACCEPTS_MAX. Returns the time at which to
+    /// accept again, or `None` to wait for an event of the listener.
     fn accept_from(&mut self, index: usize) -> Option<u64> {
         for _ in 0..ACCEPTS_MAX {
             match self.handshakes.make_room(&self.config, clock::now_ns()) {
@@ -245,7 +247,8 @@ impl EventLoop {
 
     // Interface of the simulation.
 
-    /// Starts a handshake over a simulated byte stream, as connector or acceptor; returns the number of the handshake.
+    /// Starts a handshake over a simulated byte stream, as connector or acceptor. Returns the
+    /// number of the handshake.
     #[cfg(test)]
     pub(crate) fn start_simulated(
         &mut self,

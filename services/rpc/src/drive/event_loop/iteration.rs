@@ -10,8 +10,8 @@ use crate::{CloseReason, stage};
 
 /// Maximum number of consecutive frames received from one peer before other peers are served.
 const FRAMES_MAX: u32 = 64;
-/// Number of iterations that a piece of a bulk transfer counts as, so that the clock is read after each piece, which
-/// takes long.
+/// Number of iterations that a piece of a bulk transfer counts as. A piece takes long, so that the
+/// clock is read after each.
 const PIECE_ITERATIONS: u32 = ITERATIONS_PER_CLOCK_READ;
 
 impl EventLoop {
@@ -64,7 +64,8 @@ impl EventLoop {
         did
     }
 
-    /// Receives frames from the peer in that slot, at most FRAMES_MAX; returns `true` if there was any work.
+    /// Receives frames from the peer in slot `slot`, at most FRAMES_MAX. Returns `true` if there
+    /// was any work.
     #[inline]
     fn receive(&mut self, slot: u32, sink: &mut impl RequestSink, eager: bool) -> bool {
         let key = self.peers.slot_key(slot);
@@ -170,8 +171,8 @@ impl EventLoop {
         self.flush_if_due() || did
     }
 
-    /// Handles the remaining frames of peers whose connections the kernel has reported as closed, and removes these
-    /// peers.
+    /// Handles the last frames of peers whose connections the kernel has reported as closed. Then
+    /// removes these peers.
     #[cold]
     fn close_reported(&mut self, sink: &mut impl RequestSink) {
         for key in std::mem::take(&mut self.reported_closed) {
@@ -185,8 +186,8 @@ impl EventLoop {
         }
     }
 
-    /// Runs callbacks, and handles deferred requests, at most FRAMES_MAX of each peer that reads its answers; returns
-    /// `true` if there was any work.
+    /// Runs callbacks, and handles at most FRAMES_MAX deferred requests of each peer that reads its
+    /// answers. Returns `true` if there was any work.
     #[cold]
     fn handle_deferred(&mut self, sink: &mut impl RequestSink) -> bool {
         let mut did = self.has_callbacks && self.run_callbacks();

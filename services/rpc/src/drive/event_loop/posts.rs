@@ -25,8 +25,8 @@ impl EventLoop {
         did | self.handle_posts()
     }
 
-    /// Reports to the pool how many answer bytes for that peer the endpoint has taken from the pool, and
-    /// how many bytes are queued for sending to the peer.
+    /// Reports a peer's unsent answer bytes to the pool. They are those that the endpoint has taken
+    /// from the pool, and those queued for sending to the peer.
     pub(super) fn update_pool_backlog(&mut self, peer: PeerKey, taken_bytes: usize) {
         let queued_bytes = self.peers.queued_bytes(peer);
         let Some(pool) = &self.pool else { return };
@@ -109,8 +109,8 @@ impl EventLoop {
         }
     }
 
-    /// Runs the callbacks of due timers and the closures of other threads, and dumps the state if a signal was
-    /// received; returns `true` if there was any work.
+    /// Runs the callbacks of due timers and the closures of other threads. Dumps the state if a
+    /// signal was received. Returns `true` if there was any work.
     #[cold]
     pub(super) fn run_callbacks(&mut self) -> bool {
         self.has_callbacks = false;

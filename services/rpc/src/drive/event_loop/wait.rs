@@ -11,14 +11,16 @@ use crate::stage;
 use handover_base::sync::shared::{Ordering, fence};
 use std::sync::Arc;
 
-/// Number of iterations between two reads of the clock while every iteration finds work; it is small, because an
-/// iteration that copies data takes long.
+/// Number of iterations between two clock reads while every iteration finds work. It is small,
+/// because an iteration that copies data takes long.
 const BUSY_ITERATIONS_PER_CLOCK_READ: u32 = 8;
 // An iteration takes fifty times as long as a poll, and a message that arrives during an iteration waits for
 // half an iteration on average: example rpc-noop-cost, 2026-11.
-/// Number of polls for the next message of the only peer before other work is done; together they take 0.1 us.
+/// Number of polls for the next message of the only peer before other work is done. Together they
+/// take 0.1 us.
 const POLLS_OF_ONLY_PEER: u32 = 128;
-/// Number of polls for the answer of a call before other work is done; together they take less than 1 us.
+/// Number of polls for the answer of a call before other work is done. Together they take less than
+/// 1 us.
 const POLLS_FOR_ANSWER: u32 = 1024;
 
 impl EventLoop {
@@ -32,8 +34,8 @@ impl EventLoop {
         }
     }
 
-    /// Polls briefly for the result of a call in shared memory; returns `true` if it has arrived and is in
-    /// [`EventLoop::body`]. Otherwise nothing has changed.
+    /// Polls briefly for the result of a call in shared memory. Returns `true` if it has arrived
+    /// and is in [`EventLoop::body`]. Otherwise nothing has changed.
     #[inline]
     pub(crate) fn receive_answer_from_shared_memory(&mut self, id: CallId) -> bool {
         // The iteration that reads the clock serves everything.
