@@ -99,8 +99,8 @@ impl<T: Copy + Debug> Fifo<T> {
         Err(EnqueueError { packet, reason })
     }
 
-    /// Queues a packet whose flow does not exist, if the flow can be created from the template; refuses a packet whose
-    /// length is not within its flow's range.
+    /// Queues a packet whose flow does not exist, creating the flow from the template. Refuses the packet if the flow
+    /// cannot be created, or if the packet's length is not within its flow's range.
     #[cold]
     #[inline(never)]
     fn enqueue_irregular(&mut self, now_ns: u64, packet: Packet<T>) -> EnqueueResult<T> {
