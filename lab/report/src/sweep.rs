@@ -315,6 +315,56 @@ impl Sweep<'_> {
         }
         crate::table::render(lines, width, style)
     }
+
+    /// Returns `true` if the argument counts workers that share the load, so that a law may apply.
+    pub fn can_predict(argument: &str) -> bool {
+        SHARERS.contains(&argument)
+    }
+
+    /// Renders the rates that the laws predict for `workers_count` workers, one paragraph per contender. Laws are
+    /// fitted to the values up to `measured_max`.
+    pub fn render_predictions(
+        &self,
+        workers_count: u64,
+        measured_max: u64,
+        width: usize,
+        style: Style,
+    ) -> String {
+        let mut lines = Vec::new();
+        for curve in &self.curves {
+            let mut rates = curve.rates();
+            rates.retain(|(value, _)| *value <= measured_max as f64);
+            let text = prediction_in_words(self.argument, &rates, workers_count);
+            lines.extend(wrap(&format!("{}: {text}", curve.contender), Tone::Plain, 2, width));
+        }
+        crate::table::render(lines, width, style)
+    }
+}
+
+/// Describes the rate that is predicted for `workers_count` workers, or says why none is.
+fn prediction_in_words(argument: &str, rates: &[(f64, f64)], workers_count: u64) -> String {
+    if let Err(NoLaw::PoorFit(error)) = fit(argument, rates) {
+        let (error, limit) = (format::share(error), format::share(ERROR_MAX));
+        return format!("no prediction: the best fit has an error of {error}, more than {limit}");
+    }
+    let predicted = Usl::predict(rates, workers_count as f64);
+    let Some((predicted, held_out)) = predicted.zip(Usl::check_held_out(rates)) else {
+        return "no prediction: it needs rates with five values of the argument, from 1 on"
+            .to_string();
+    };
+    let (from, error) = (number(held_out.from), format::share(held_out.error));
+    if held_out.error > ERROR_MAX {
+        return format!(
+            "no prediction: a law fitted to the values below {from} has an error of {error} from there on"
+        );
+    }
+    format!(
+        "{rate} expected at N = {workers_count}, within {low} to {high} in 95 % of measurements; a law fitted to the \
+         values below {from} has an error of {error} from there on",
+        rate = units::format_rate(predicted.throughput),
+        low = units::format_rate(predicted.low),
+        high = units::format_rate(predicted.high),
+    )
 }
 
 /// Formats the number of CPUs used by the whole process; empty if unknown.
@@ -410,6 +460,20 @@ mod tests {
         assert!(fit("threads_count", &on_it).is_ok());
         assert_eq!(fit("size_bytes", &on_it), Err(NoLaw::NotSharers));
         assert_eq!(fit("threads_count", &on_it[..3]), Err(NoLaw::TooFew));
+        let text = prediction_in_words("threads_count", &on_it, 64);
+        assert_eq!(
+            text,
+            "no prediction: it needs rates with five values of the argument, from 1 on"
+        );
+        let more: Vec<_> = [1.0, 2.0, 4.0, 8.0, 16.0].map(|n| (n, law.throughput(n))).into();
+        let text = prediction_in_words("threads_count", &more, 64);
+        assert!(
+            text.starts_with("7.82 k/s expected at N = 64, within 7.82 k/s to 7.82 k/s"),
+            "{text}"
+        );
+        let stopped = [&more[..], &[(32.0, 100.0), (64.0, 100.0)]].concat();
+        let text = prediction_in_words("threads_count", &stopped[..6], 64);
+        assert!(text.starts_with("no prediction: "), "{text}");
         let off = [(1.0, 1000.0), (2.0, 100.0), (4.0, 3000.0), (8.0, 50.0), (16.0, 9000.0)];
         let refused = fit("threads_count", &off);
         assert!(matches!(refused, Err(NoLaw::PoorFit(error)) if error > ERROR_MAX), "{refused:?}");

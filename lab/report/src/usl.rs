@@ -1,5 +1,7 @@
 //! Scaling of throughput with the number of workers: a fitted law and its predictions.
 
+use handover_base::random::SplitMix64;
+
 /// Universal Scalability Law: `X(N) = γN / (1 + σ(N - 1) + κN(N - 1))`.
 ///
 /// γ is the throughput of one worker; σ, contention, is the serial share of the work; κ, coherency,
@@ -30,8 +32,32 @@ pub struct Usl {
     pub kappa: f64,
 }
 
+/// Throughput that a fitted law predicts, with the interval that contains a measured one in 95 % of the cases.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Prediction {
+    /// Predicted throughput.
+    pub throughput: f64,
+    /// Lower bound of the interval.
+    pub low: f64,
+    /// Upper bound of the interval.
+    pub high: f64,
+}
+
+/// Points with the highest numbers of workers, and how well a law that was fitted to the others predicts them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct HeldOut {
+    /// Smallest number of workers among them.
+    pub from: f64,
+    /// Root mean square of the relative error of their predictions.
+    pub error: f64,
+}
+
 /// Minimum number of points to fit three coefficients.
 const POINTS_MIN: usize = 4;
+/// One in so many points, those with the highest numbers of workers, is held out.
+const HELD_OUT_SHARE: usize = 4;
+/// Number of resamples from which a prediction's interval is computed.
+const RESAMPLES: usize = 1000;
 
 impl Usl {
     /// Fits the law to pairs of a number of workers and their throughput; `None` for fewer than four distinct numbers,
@@ -101,6 +127,54 @@ impl Usl {
     /// Returns the upper limit of the throughput; `None` without contention or with a peak.
     pub fn throughput_limit(&self) -> Option<f64> {
         (self.kappa == 0.0 && self.sigma > 0.0).then(|| self.gamma / self.sigma)
+    }
+
+    /// Fits a law to all points but the quarter with the highest numbers of workers, and compares its predictions with
+    /// that quarter; `None` if no law can be fitted to the others.
+    pub fn check_held_out(points: &[(f64, f64)]) -> Option<HeldOut> {
+        let mut points = points.to_vec();
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let held_count = (points.len() / HELD_OUT_SHARE).max(1);
+        let (fitted, held_out) = points.split_at(points.len().checked_sub(held_count)?);
+        let error = Usl::fit(fitted)?.rms_error(held_out);
+        Some(HeldOut { from: held_out.first()?.0, error })
+    }
+
+    /// Predicts the throughput of `n` workers by a law that is fitted to the points; `None` if no law can be fitted.
+    ///
+    /// The interval is that of a bootstrap of the relative residuals: laws are fitted to points that are scattered
+    /// about the law like the measured ones, and each predicts with a residual of its own. It is valid as far as the
+    /// law holds beyond the points, which [`check_held_out`](Self::check_held_out) tells; so it is at least as wide as
+    /// the error there.
+    ///
+    /// # Source
+    /// A. C. Davison, D. V. Hinkley, "Bootstrap Methods and their Application", 1997, chapters 6.2 and 6.3.3.
+    pub fn predict(points: &[(f64, f64)], n: f64) -> Option<Prediction> {
+        let law = Usl::fit(points)?;
+        let held_out = Usl::check_held_out(points)?;
+        // Residuals of a fit of three coefficients are smaller than the scatter that they come from.
+        let free = points.len().saturating_sub(3).max(1) as f64;
+        let scale = (points.len() as f64 / free).sqrt();
+        let residual = |(n, x): &(f64, f64)| scale * (x / law.throughput(*n)).ln();
+        let residuals: Vec<f64> = points.iter().map(residual).collect();
+        let mut random = SplitMix64::new(0);
+        let mut draw = || residuals[random.next_below(residuals.len())].exp();
+        let mut predicted = Vec::with_capacity(RESAMPLES);
+        for _ in 0..RESAMPLES {
+            let scattered: Vec<_> =
+                points.iter().map(|(n, _)| (*n, law.throughput(*n) * draw())).collect();
+            predicted.extend(Usl::fit(&scattered).map(|law| law.throughput(n) * draw()));
+        }
+        predicted.sort_by(f64::total_cmp);
+        let quantile =
+            |share: f64| predicted.get((share * predicted.len() as f64) as usize).copied();
+        let throughput = law.throughput(n);
+        let wide = 1.0 + held_out.error;
+        Some(Prediction {
+            throughput,
+            low: quantile(0.025)?.min(throughput / wide),
+            high: quantile(0.975)?.max(throughput * wide),
+        })
     }
 
     /// Returns the root mean square of the law's relative error at the points.
@@ -228,6 +302,41 @@ mod tests {
         // With so much contention a single worker has the highest throughput.
         let alone = Usl { gamma: 5.0, sigma: 1.5, kappa: 0.1 };
         assert_eq!(alone.peak(), Some((1.0, 5.0)));
+    }
+
+    #[test]
+    fn prediction_interval_contains_the_measured_throughput() {
+        let law = Usl { gamma: 1000.0, sigma: 0.04, kappa: 0.0002 };
+        let mut random = SplitMix64::new(1);
+        let mut measure = |n: f64| (n, law.throughput(n) * (0.03 * random.next_normal()).exp());
+        let (mut inside_count, mut widths) = (0, 0.0);
+        for _ in 0..100 {
+            let points = [1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0].map(&mut measure);
+            let predicted = Usl::predict(&points, 64.0).expect("a prediction");
+            let (_, measured) = measure(64.0);
+            inside_count += u32::from(predicted.low <= measured && measured <= predicted.high);
+            widths += (predicted.high / predicted.low).ln();
+        }
+        assert!(inside_count >= 90, "{inside_count} of 100");
+        assert!(widths / 100.0 < 1.5, "the intervals span a factor of {}", (widths / 100.0).exp());
+    }
+
+    #[test]
+    fn held_out_points_show_that_a_law_does_not_hold_beyond_the_others() {
+        let law = Usl { gamma: 10.0, sigma: 0.02, kappa: 0.001 };
+        let mut points = points(law, |_| 0.0);
+        let held_out = Usl::check_held_out(&points).expect("points are held out");
+        assert_eq!(held_out.from, 64.0);
+        assert!(held_out.error < 1e-6, "{held_out:?}");
+        for point in &mut points[6..] {
+            point.1 /= 3.0; // the machine has 32 CPUs
+        }
+        let held_out = Usl::check_held_out(&points).expect("points are held out");
+        assert!(held_out.error > 0.5, "{held_out:?}");
+        let predicted = Usl::predict(&points, 256.0).expect("a prediction");
+        assert!(predicted.high / predicted.low > 2.0, "{predicted:?}");
+        assert_eq!(Usl::check_held_out(&points[..4]), None);
+        assert_eq!(Usl::predict(&points[..4], 256.0), None);
     }
 
     #[test]

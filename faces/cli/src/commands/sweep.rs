@@ -1,14 +1,19 @@
 //! `handover sweep`: one benchmark with several values of one argument, stored as one run.
 
 use super::run;
-use crate::app::{NameOption, PlanOptions, StoreOption};
+use crate::app::{NameOption, PlanOptions, StoreOption, parse_assignment};
 use crate::commands::stored;
 use crate::exit;
 use clap::Args;
+use handover_base::topology;
 use handover_harness::Lab;
 use handover_program::console;
 use handover_record::ArgRange;
+use handover_report::Sweep;
 use std::io::Write;
+
+/// Minimum number of values for a prediction.
+const VALUES_MIN: u64 = 5;
 
 /// Arguments of `handover sweep`.
 #[derive(Debug, Args)]
@@ -23,6 +28,10 @@ pub struct SweepArgs {
     /// Argument and its values: ARG=a..b (about twelve), ARG=a..b:step, or ARG=a..b:log (doubling)
     #[arg(long, value_name = "ARG=A..B")]
     over: ArgRange,
+    /// Predict the rates for a value that is not measured, from the fitted law: ARG=VALUE, or cores=VALUE to fit the law
+    /// to values of at most the number of CPUs of this machine
+    #[arg(long, value_name = "ARG=VALUE", value_parser = parse_assignment, conflicts_with = "json")]
+    simulate: Option<(String, String)>,
     #[command(flatten)]
     plan: PlanOptions,
     #[command(flatten)]
@@ -40,29 +49,94 @@ pub struct SweepArgs {
 pub fn sweep(args: &SweepArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let lab = Lab::new_sweep(handover_suite::SUITES, &args.id, &args.over, args.plan.plan())
         .map_err(exit::plan_error)?;
+    let simulation =
+        args.simulate.as_ref().map(|it| simulation(it, &args.over.name)).transpose()?;
     let over = Some(args.over.name.as_str());
     let display = run::ProgressDisplay { quiet: args.json, plain: args.plain, over };
     let profile = args.plan.profile.to_string();
     let measured = run::measure(&lab, &profile, &args.db, display, args.name.name.as_deref())?;
-    let shown = show(args, &measured, out);
+    let shown = show(args, simulation, &measured, out);
     measured.into_result(shown)
 }
 
-fn show(args: &SweepArgs, measured: &run::MeasuredRun, out: &mut dyn Write) -> anyhow::Result<()> {
+/// Number of workers for which rates are to be predicted.
+#[derive(Clone, Copy)]
+struct Simulation {
+    workers_count: u64,
+    /// Greatest value of the argument to which laws are fitted.
+    measured_max: u64,
+}
+
+/// Parses the value of `--simulate` for a sweep over `argument`.
+fn simulation(
+    (name, value): &(String, String),
+    argument: &str,
+    cpus_count: u64,
+) -> anyhow::Result<Simulation> {
+    let refuse =
+        |why: String| Err(exit::to_usage_error(format!("--simulate {name}={value}: {why}")));
+    let count = value.parse().ok().filter(|count| (1..=1_000_000_000).contains(count));
+    let Some(workers_count) = count else {
+        return refuse("must be a number in 1..=1000000000".to_string());
+    };
+    if !Sweep::can_predict(argument) {
+        return refuse(format!(
+            "{argument} does not count workers that share a load, so no law applies"
+        ));
+    }
+    let measured_max = match name.as_str() {
+        "cores" if cpus_count < VALUES_MIN => {
+            return refuse(format!(
+                "the law needs {VALUES_MIN} values of {argument} up to the number of CPUs, and this machine has \
+                 {cpus_count}; {argument}={value} predicts the rate on this machine instead"
+            ));
+        }
+        "cores" => cpus_count,
+        name if name == argument => u64::MAX,
+        _ => return refuse(format!("use {argument}={value} or cores={value}")),
+    };
+    Ok(Simulation { workers_count, measured_max })
+}
+
+fn show(
+    args: &SweepArgs,
+    simulation: Option<Simulation>,
+    measured: &run::MeasuredRun,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
     let document = &measured.document;
     if args.json {
         return stored::write_json(document, out);
     }
+    let (width, style) = (console::output_width(), console::output_style(false));
     for sweep in handover_report::find_sweeps(document) {
-        writeln!(
-            out,
-            "{}",
-            sweep.render_text(console::output_width(), console::output_style(false)).trim_end()
-        )?;
+        writeln!(out, "{}", sweep.render_text(width, style).trim_end())?;
+        if let Some(Simulation { workers_count, measured_max }) = simulation {
+            let text = sweep.render_predictions(workers_count, measured_max, width, style);
+            writeln!(out, "\n{}", text.trim_end())?;
+        }
     }
     if let Some(store) = &measured.store {
         let id = &document.run.id;
         writeln!(out, "run {id} is in {}; `handover plot {id}` draws it", store.display())?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cores_are_simulated_from_values_up_to_the_number_of_cpus() {
+        let simulate = |name: &str, cpus_count| {
+            let option = (name.to_string(), "64".to_string());
+            let parsed = simulation(&option, "threads_count", cpus_count);
+            parsed.map(|it| (it.workers_count, it.measured_max)).map_err(|error| error.to_string())
+        };
+        assert_eq!(simulate("cores", 16), Ok((64, 16)));
+        assert_eq!(simulate("threads_count", 2), Ok((64, u64::MAX)));
+        let refused = simulate("cores", 2).expect_err("two CPUs are too few");
+        assert!(refused.contains("this machine has 2; threads_count=64 predicts"), "{refused}");
+    }
 }

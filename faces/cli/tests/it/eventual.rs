@@ -200,6 +200,17 @@ fn unwritable_folder_is_reported() {
 }
 
 #[test]
+fn sweep_predicts_a_rate_or_says_why_not() {
+    let home = home();
+    let line =
+        "sweep lock/passed --over threads_count=1..6 --simulate threads_count=64 --profile smoke";
+    let out = home.ok(line);
+    let prediction =
+        Regex::new(r"(?m)^handover: (\S+ \S+ expected at N = 64, within|no prediction: )");
+    assert!(prediction.expect("a pattern").is_match(&out), "{out}");
+}
+
+#[test]
 fn sweep_over_an_argument_is_one_run_with_charts() {
     let home = home();
     let out = home.ok("sweep floor/memcpy --over size_bytes=64..1KiB:log --profile smoke");

@@ -83,6 +83,19 @@ const SWEEPS: &[Refusal] = &[
         "sweep floor/memcpy --over size_bytes=1..2 --set size_bytes=3",
         &["--set size_bytes", "leave out --set"],
     ),
+    ("sweep lock/passed --over threads_count=1..6 --simulate 64", &["--simulate", "NAME=VALUE"]),
+    (
+        "sweep lock/passed --over threads_count=1..6 --simulate threads_count=0",
+        &["--simulate threads_count=0", "1..=1000000000"],
+    ),
+    (
+        "sweep lock/passed --over threads_count=1..6 --simulate clients_count=64",
+        &["--simulate clients_count=64", "threads_count=64 or cores=64"],
+    ),
+    (
+        "sweep floor/memcpy --over size_bytes=1..6 --simulate size_bytes=64",
+        &["--simulate size_bytes=64", "size_bytes does not count workers"],
+    ),
     ("plot nowhere.json --db nowhere.db", &["nowhere.db", "no such file"]),
     ("plot text.txt", &["text.txt", "line 1"]),
 ];
