@@ -56,7 +56,8 @@ pub fn pin(cpu: u32) -> Result<(), PinError> {
     set_thread_cpus(&[cpu])
 }
 
-/// Returns the CPU on which the calling thread runs; the thread may have moved since, unless it is pinned.
+/// Returns the CPU on which the calling thread runs. Unless the thread is pinned, it may have moved
+/// since.
 ///
 /// # Cost
 /// About 10 ns (vDSO).
@@ -79,7 +80,8 @@ pub(crate) fn main_thread_cpus() -> Vec<u32> {
     cpus_or_parsed_status(os::main_thread_cpus(), "/proc/self/status")
 }
 
-/// Returns `cpus`; if that is an error, returns the CPUs that the status file at path `status` lists.
+/// Returns `cpus` or, if that is an error, the CPUs in the status file at path `status`. An empty
+/// list is replaced by the current CPU.
 fn cpus_or_parsed_status(cpus: io::Result<Vec<u32>>, status: &str) -> Vec<u32> {
     // More possible CPUs than rustix's set holds (EINVAL), or a filter: the status file has the
     // mask too.
@@ -116,8 +118,8 @@ pub fn set_thread_cpus(cpus: &[u32]) -> Result<(), PinError> {
     })
 }
 
-/// Returns `true` if the calling thread may run on one CPU only, so that spinning for a partner on
-/// that CPU would only delay the partner.
+/// Returns `true` if the calling thread may run on one CPU only. Spinning for a partner on that CPU
+/// would only delay the partner.
 ///
 /// # Cost
 /// One system call: call it once, not at each wait.

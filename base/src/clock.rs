@@ -131,7 +131,8 @@ const RESYNC_NS: u64 = 4_000_000;
 const CALIBRATION_SPAN: Duration = Duration::from_millis(10);
 /// Time limit of the comparison of the CPUs' counters during the calibration, in ns.
 const COMPARISON_NS: u64 = 8_000_000;
-/// Time limit of a second comparison, in ns, if the CPUs were too busy during the first one.
+/// Time limit of a second comparison, in ns. There is one if the CPUs were too busy during the
+/// first.
 const SECOND_COMPARISON_NS: u64 = 50_000_000;
 /// Minimum plausible rate of a time-stamp counter; slower counters overflow `PS_SHIFT`.
 const TICKS_HZ_MIN: f64 = 100e6;
@@ -190,8 +191,9 @@ pub fn ticks() -> u64 {
     calibrated_or_kernel_ticks()
 }
 
-/// Reads a time stamp in ticks after all earlier instructions have completed and before any later instruction starts.
-/// Earlier stores may not have reached the caches yet.
+/// Reads a time stamp in ticks, ordered with the instructions before and after it. All earlier
+/// instructions have completed, and no later one has started. Earlier stores may not have reached
+/// the caches yet.
 ///
 /// For timing single operations of some nanoseconds. Between two plain [`ticks`] a processor begins
 /// later instructions and has not completed earlier ones: the wait of an exchange for its cache
@@ -291,7 +293,8 @@ pub fn monotonic_ns() -> u64 {
     os::monotonic_ns()
 }
 
-/// Returns the time of CLOCK_MONOTONIC in ns, within a few µs of `clock_gettime` and never decreasing on a thread.
+/// Returns the time of CLOCK_MONOTONIC in ns. It is within a few µs of `clock_gettime`, and never
+/// decreases on a thread.
 ///
 /// # Cost
 /// Little more than [`ticks`], and a `clock_gettime` every 4 ms per thread, by which it follows the

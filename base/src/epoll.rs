@@ -72,8 +72,9 @@ impl Epoll {
         epoll::delete(&self.set, fd)
     }
 
-    /// Waits for events, without a time limit if `timeout_ns` is `None`, and calls `each` with the word and the flags
-    /// of each event; returns the number of events. A signal ends the wait without events.
+    /// Waits for events and calls `each` with the word and the flags of each event. Returns the
+    /// number of events. There is no time limit if `timeout_ns` is `None`. A signal ends the wait
+    /// without events.
     ///
     /// # Errors
     /// An error of epoll_wait(2).

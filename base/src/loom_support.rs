@@ -16,8 +16,8 @@ pub fn explore(preemptions_max: usize, run: impl Fn() + Send + Sync + 'static) {
     builder.check(run);
 }
 
-/// Model of a futex: its lock makes comparing and falling asleep one step, as the kernel's bucket lock does. A wake
-/// ends the sleep of a current sleeper, and has no effect on a later one.
+/// Model of a futex. Its lock makes comparing and falling asleep one step, as the kernel's bucket
+/// lock does. A wake ends the sleep of a current sleeper, and has no effect on a later one.
 #[derive(Debug, Default)]
 pub struct Futex {
     bucket: Mutex<()>,
@@ -41,7 +41,7 @@ impl Futex {
     }
 }
 
-/// Waker of a thread that runs a future, with a token that stays until the thread consumes it.
+/// Waker of a thread that runs a future. Its token stays set until the thread consumes it.
 #[derive(Default)]
 struct Token {
     is_set: Mutex<bool>,
@@ -78,7 +78,8 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Polls a future once, as a task that is then cancelled; returns its output if it was ready.
+/// Polls a future once, and returns its output if it was ready. The future is then dropped, as if
+/// its task was cancelled.
 pub fn poll_once<F: Future>(future: F) -> Option<F::Output> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => Some(output),

@@ -44,8 +44,8 @@ impl SplitMix64 {
         }
     }
 
-    /// Returns a number with mean 0 and standard deviation 1, approximately normal and within
-    /// -6..=6: the sum of twelve uniform numbers.
+    /// Returns an approximately normal number with mean 0 and standard deviation 1. It is the sum
+    /// of twelve uniform numbers, less 6, and so within -6..=6.
     pub fn next_normal(&mut self) -> f64 {
         let uniform = |bits: u64| (bits >> 11) as f64 / (1_u64 << 53) as f64;
         (0..12).map(|_| uniform(self.next_u64())).sum::<f64>() - 6.0

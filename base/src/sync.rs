@@ -47,8 +47,8 @@ pub use loom::sync::{Arc, Mutex, MutexGuard};
 #[cfg(not(handover_loom))]
 pub use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Atomic integers of `core`, also in loom models, for words shared with the kernel, with other processes or with code
-/// that does not use the model.
+/// Atomic integers of `core`, also in loom models. They are for words shared with the kernel, with
+/// other processes or with code that does not use the model.
 pub mod shared {
     pub use core::sync::atomic::{
         AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,

@@ -27,18 +27,18 @@ use scale::{DECIMAL_UNITS, UnitScale, unit};
 use std::fmt;
 use std::str::FromStr;
 
-/// Rate in bit/s, at least 1, parsed from a plain integer or a decimal multiple, `20M`, `1.5G`
-/// (`k`, `M`, `G`, `T` for 10^3 to 10^12).
+/// Rate in bit/s, at least 1. It is parsed from a plain integer or a decimal multiple such as `20M`
+/// or `1.5G` (`k`, `M`, `G`, `T` for 10^3 to 10^12).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BitRate(pub u64);
 
-/// Size in bytes, parsed from a plain integer, a decimal multiple (`64kB` or `64k`: 64,000) or a
-/// binary one (`64KiB`: 65,536), up to `TB` and `TiB`.
+/// Size in bytes. It is parsed from a plain integer, a decimal multiple (`64kB` or `64k`: 64,000)
+/// or a binary one (`64KiB`: 65,536), up to `TB` and `TiB`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ByteSize(pub u64);
 
-/// Time span in ns, parsed from text such as `30us` (or `30µs`), `1.5ms`, `2min`; units are `ns`,
-/// `us`, `ms`, `s`, `min` and `h`. Only `0` needs no unit.
+/// Time span in ns. It is parsed from text such as `30us` (or `30µs`), `1.5ms` or `2min`; the units
+/// are `ns`, `us`, `ms`, `s`, `min` and `h`. Only `0` needs no unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TimeSpan(pub u64);
 

@@ -35,8 +35,8 @@ pub fn process_usage() -> Usage {
     os::read_usage(UsageScope::Process)
 }
 
-/// Returns the resource usage of the child processes that have exited and were waited for,
-/// including their descendants (`RUSAGE_CHILDREN`).
+/// Returns the resource usage of child processes that have exited and were waited for
+/// (`RUSAGE_CHILDREN`). It includes that of their descendants.
 ///
 /// # Cost
 /// One system call.
@@ -73,8 +73,8 @@ impl Sub for StealTime {
     }
 }
 
-/// Reads the stolen and total time of `cpus` since boot from `/proc/stat`; `None` if the file
-/// cannot be read or lists none of these CPUs.
+/// Reads the stolen and the total time of `cpus` since boot from `/proc/stat`. Returns `None` if
+/// the file cannot be read or lists none of these CPUs.
 ///
 /// The unit is the kernel's tick, mostly 10 ms: differences over less than about a second are not meaningful.
 ///
@@ -89,8 +89,9 @@ pub fn read_steal_time(cpus: &[u32]) -> Option<StealTime> {
     parse_stat(&stat, cpus, os::clock_ticks_per_second())
 }
 
-/// Returns the sum of the lines of `cpus` in `/proc/stat`: `cpuN user nice system idle iowait irq
-/// softirq steal guest guest_nice`. User and nice already contain the guest columns.
+/// Returns the stolen and the total time of `cpus`, summed over their lines in `/proc/stat`. A line
+/// is `cpuN user nice system idle iowait irq softirq steal guest guest_nice`. User and nice already
+/// contain the guest columns.
 fn parse_stat(stat: &str, cpus: &[u32], ticks_hz: u64) -> Option<StealTime> {
     let mut ticks: Option<[u128; 2]> = None;
     for line in stat.lines() {

@@ -216,8 +216,9 @@ impl Registered {
     }
 }
 
-/// Calls `poll` until it is ready, or until it is not ready at `deadline` (`None` for no limit); returns `None` in the
-/// latter case. The thread sleeps in between, until the waker of the context is called.
+/// Calls `poll` until it is ready or `deadline` has passed. Returns `None` if it was not ready at
+/// the deadline; there is no limit if `deadline` is `None`. The thread sleeps in between, until the
+/// waker of the context is called.
 ///
 /// ```
 /// use handover_base::wakers::block_until;

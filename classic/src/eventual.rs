@@ -7,7 +7,8 @@ pub mod sweep;
 
 use std::ops::RangeInclusive;
 
-/// Maximum number of fibers that make eventuals; each starts a second fiber that sleeps, which doubles the stacks.
+/// Maximum number of fibers that make eventuals. Each starts a second fiber that sleeps, which
+/// doubles the stacks.
 const FIBERS_MAX: u64 = 1_000_000;
 /// Maximum duration of a run, in seconds: a day.
 const SECONDS_MAX: u64 = 86_400;

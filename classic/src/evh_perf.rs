@@ -89,7 +89,8 @@ impl Signals {
         self.interrupted.load(Ordering::Relaxed) || self.terminated.load(Ordering::Relaxed)
     }
 
-    /// Returns an error with exit code 130 if SIGINT was received; otherwise `Ok`, also after SIGTERM or SIGHUP.
+    /// Returns an error with exit code 130 if SIGINT was received. Returns `Ok` after SIGTERM or
+    /// SIGHUP, and without a signal.
     fn exit_result(&self) -> anyhow::Result<()> {
         // Relaxed: the flag publishes no other data.
         match self.interrupted.load(Ordering::Relaxed) {

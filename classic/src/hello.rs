@@ -35,14 +35,16 @@ const CLIENT_STACK_BYTES: usize = 128 << 10;
 /// Pause before a message is answered, in all demos except hello3.
 const ANSWER_PAUSE: Duration = Duration::from_secs(10);
 const ANSWER_PAUSE_OF_HELLO3: Duration = Duration::from_millis(1);
-/// Number of messages that a machine sends to itself between two checks of its timers; they take about 10 µs.
+/// Number of messages that a machine sends to itself between two checks of its timers. They take
+/// about 10 µs.
 const MESSAGES_PER_TIMER_CHECK: u32 = 4096;
 /// Maximum number of message ids; the table of ids has two more entries, for the timers.
 const IDS_MAX: u64 = KIND_MAX as u64 - 1;
 /// Default number of message ids, as in the original's last measurements.
 const IDS_DEFAULT: u64 = 20;
 
-/// Text below the options in each demo's help: explains the last output lines and the precedence of -v, -t and -g.
+/// Text below the options in each demo's help. Explains the last output lines and the precedence of
+/// -v, -t and -g.
 const DEMO_AFTER_HELP: &str = "The last lines show the number of messages handled in all threads, each counted \
 once, the rate, and the CPU time and context switches of the whole process. A message holds its number, which is \
 formatted only when it is printed. Of -v, -t and -g, the one with the most output takes effect; none goes with -q.";
@@ -301,7 +303,8 @@ pub fn run_hello3(args: &Hello3) -> anyhow::Result<()> {
     }
 }
 
-/// Runs two machines that find the handler of a message by the message's id, with a lookup of type `L`.
+/// Runs two machines that find a message's handler by the message's id. `L` is the type of the
+/// lookup.
 fn run_pair_by_id<L>(
     environment: &Environment,
     policies: [DemoPolicy; 2],
@@ -383,7 +386,8 @@ impl HelloMany {
     }
 }
 
-/// Returns an empty list of other machines, for a demo with one machine; the machines' type is arbitrary.
+/// Returns an empty list of other machines, for a demo with one machine. The machines' type is
+/// arbitrary.
 fn no_others() -> Vec<Machine<drive::SelfSendHandler<DemoPolicy>>> {
     Vec::new()
 }
@@ -425,7 +429,8 @@ impl Environment {
         Ok(Environment { log, signals, interrupted: Arc::default() })
     }
 
-    /// Makes the run stop on a signal, for which a thread waits, and when a log line cannot be written.
+    /// Arranges that a signal, or a failure to write the log, stops the run. A separate thread
+    /// waits for the signals.
     fn stop_on_signal(&self, stopper: &Stopper) -> anyhow::Result<()> {
         self.log.stop_on_failure(stopper.clone());
         let Some(signals) = self.signals.take() else { return Ok(()) };
@@ -490,8 +495,9 @@ impl Environment {
     }
 }
 
-/// Runs `main` on this thread and the others on threads of their own, until the QUIT timer expires
-/// or a signal is received. Then stops all of them and prints the number of messages handled.
+/// Runs `main` on this thread, and each of `others` on a separate thread. They run until the QUIT
+/// timer expires or a signal is received. Then stops all of them and prints the number of messages
+/// handled.
 fn run_machines<M, O>(
     environment: &Environment,
     mut main: Machine<M>,

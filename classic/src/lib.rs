@@ -96,7 +96,8 @@ impl Program {
         }
     }
 
-    /// Moves the scheduler's own options behind `--` if this is a command line of sched, whose manual omits the `--`.
+    /// Moves the scheduler's own options behind `--` in a command line of sched. The manual of
+    /// sched omits the `--`.
     pub fn move_scheduler_options(words: &mut Vec<OsString>) {
         if words.get(1).is_some_and(|command| command == "sched") {
             sched::move_scheduler_options(words);
@@ -126,7 +127,7 @@ fn number_parser(bounds: RangeInclusive<f64>) -> impl Fn(&str) -> Result<f64, St
 /// Range of the number of operations per table row, in millions; the maximum takes days. The originals
 /// take whole numbers; a fraction is for a short test.
 const MILLIONS_RANGE: RangeInclusive<f64> = 0.001..=1e6;
-/// Range of the duration of a demo or of a run of sched, in seconds: up to a year.
+/// Range of the duration of a demo or of a run of sched, in seconds. The maximum is a year.
 const SECONDS_RANGE: RangeInclusive<f64> = 0.001..=31_536_000.0;
 
 /// Parses the number of a CPU that this process may use.
@@ -144,8 +145,8 @@ fn free_bytes() -> Option<u64> {
     load::process::bytes_in_line(&text, "MemAvailable:")
 }
 
-/// Returns a command that runs a classic program as a subcommand of this binary, whatever the names
-/// of this process and of its binary.
+/// Returns a command that runs a classic program as a subcommand of this binary. The names of this
+/// process and of its binary do not matter.
 fn own_program_command(name: &str) -> anyhow::Result<Command> {
     let binary = std::env::current_exe().context("find the path of this program")?;
     let mut command = Command::new(binary);

@@ -43,20 +43,20 @@ const WAIT_S_MAX: u64 = 86_400;
 /// Options of margo-p2p-latency and of margo-p2p-bw.
 #[derive(Debug, Args)]
 pub struct Options {
-    /// Transport: sm://, tcp://, tls://, uds://, or as margo's users write them (na+sm://, ofi+tcp://,
-    /// ofi+tcp;ofi_rxm://, ucx+tcp://); with an address behind it, rank 0 listens there
+    /// Transport: sm://, tcp://, tls://, uds://, or as margo's users write them (na+sm://,
+    /// ofi+tcp://, ofi+tcp;ofi_rxm://, ucx+tcp://). If an address follows, rank 0 listens there
     #[arg(short = 'n', value_name = "TRANSPORT")]
     transport: TransportArg,
-    /// Time limit of progress calls of client and server in ms: with 0 a rank spins; otherwise it polls for
-    /// 20 us, then sleeps until it is woken
+    /// Time limit of progress calls of client and server, in ms. With 0 a rank spins; otherwise it
+    /// polls for 20 us, then sleeps until it is woken
     #[arg(short = 't', value_name = "CLIENT,SERVER")]
     timeouts: Option<Timeouts>,
-    /// Write each rank's configuration and statistics, calls by procedure with their latencies, as JSON into
-    /// FILE.0 (server) and FILE.1 (client)
+    /// Write each rank's configuration and statistics as JSON into FILE.0 (server) and FILE.1
+    /// (client). The statistics count calls by procedure, with their latencies
     #[arg(short = 'd', value_name = "FILE")]
     diagnostics: Option<String>,
-    /// Configuration of both ranks' endpoints, JSON or a file of JSON, as in '{"spin_ns_max": 50000}'; -d
-    /// shows every key. -t and -d take precedence
+    /// Configuration of both ranks' endpoints: JSON or a file of JSON, such as '{"spin_ns_max":
+    /// 50000}'. -d shows every key. -t and -d take precedence
     #[arg(long, value_name = "JSON|FILE")]
     config: Option<String>,
     /// With -n tls://: this rank's certificate, a PEM file. The certificate of a rank that accepts connections must
@@ -141,7 +141,8 @@ enum AddressSource {
     /// Rank 0 sends the address by MPI, which this process has initialised.
     #[cfg(feature = "mpi")]
     Mpi(by_mpi::MpiMeeting),
-    /// Rank 1 connects to an address of rank 0's host (the first text) and names the job (the second).
+    /// Rank 1 connects to an address of rank 0's host, and names the job. The first text is the
+    /// address, the second the job.
     Host(String, String),
 }
 
@@ -306,7 +307,7 @@ fn wait_for_rank_1(
 }
 
 impl Options {
-    /// Returns the role of this process, and the way in which rank 1 receives the address of rank 0.
+    /// Returns this process's role, and the way in which rank 1 receives rank 0's address.
     fn role(&self, program: &str) -> anyhow::Result<(Role, AddressSource)> {
         if self.partner {
             return Ok((Role::Server, AddressSource::Alone));
@@ -414,7 +415,8 @@ impl Options {
         config_from_json(&json).map_err(|error| to_usage_error(format!("--config: {error}")))
     }
 
-    /// Pins this rank if the ranks are to be placed; returns `config` with the rank's spinning and monitoring set.
+    /// Pins this rank if the ranks are to be placed. Returns `config` with the rank's spinning and
+    /// monitoring set.
     fn pin_rank(&self, config: Config, side: Role, is_alone: bool) -> anyhow::Result<Config> {
         let usual = is_alone.then_some(Placement::Near);
         if let Some(place) = self.place.or(usual) {

@@ -182,8 +182,8 @@ fn infallible<'a>(operation: fn(u64)) -> Operation<'a> {
     })
 }
 
-/// Returns an operation that looks up an environment variable; the operation fails unless the
-/// variable is set (`is_set`) or unset.
+/// Returns an operation that looks up an environment variable. It fails if the variable is unset
+/// and `is_set` is `true`, or the reverse.
 fn look_up(name: &CStr, is_set: bool) -> Operation<'_> {
     timed(move |n| {
         let expected = if is_set { "set" } else { "unset" };
@@ -195,8 +195,9 @@ fn look_up(name: &CStr, is_set: bool) -> Operation<'_> {
     })
 }
 
-/// Returns the name of a set variable: [`SET_VARIABLE`], or else `PATH`, or else the first of the
-/// environment. Prints a note if it is not [`SET_VARIABLE`], as the cost depends on the variable's position.
+/// Returns the name of an environment variable that is set. It is [`SET_VARIABLE`], or else `PATH`,
+/// or else the first one. Prints a note if it is not [`SET_VARIABLE`], as the cost depends on the
+/// variable's position.
 fn choose_set_variable() -> Option<CString> {
     let set: Vec<CString> =
         std::env::vars_os().filter_map(|(name, _)| CString::new(name.into_vec()).ok()).collect();

@@ -80,7 +80,8 @@ pub fn run(args: &NotifyArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     }
 }
 
-/// Returns the CPUs of sender and receiver: those requested, otherwise one that the other thread does not use.
+/// Returns the CPUs of sender and receiver. A CPU that was not requested is one that the other
+/// thread does not use.
 fn choose_cpus(sender: Option<u32>, receiver: Option<u32>, allowed: &[u32]) -> (u32, u32) {
     let other = |than: u32| allowed.iter().copied().find(|cpu| *cpu != than).unwrap_or(than);
     match (sender, receiver) {

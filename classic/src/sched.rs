@@ -51,13 +51,15 @@ const INTERVAL_US_MAX: u64 = 1_000_000;
 /// Default duration in seconds, if neither the command line nor a client's program gives one.
 const SECONDS_DEFAULT: f64 = 10.0;
 const CONFIG_FILE_DEFAULT: &str = "sched.txt";
-/// Divisor of the available memory; the quotient is the maximum for the unwritten time stamps of all clients.
+/// Divisor of the available memory. The quotient is the maximum memory for the unwritten time
+/// stamps of all clients.
 const STAMPS_MEMORY_DIVISOR: u64 = 4;
 /// Maximum memory that the unwritten time stamps of all clients may take, in bytes.
 const STAMPS_BYTES_MAX: u64 = 4 << 30;
-/// Minimum number of packets per client whose unwritten time stamps may be in memory, however little is available.
+/// Minimum number of packets per client whose unwritten time stamps may be in memory. It applies
+/// however little memory is available.
 const STAMPS_KEPT_MIN: u64 = 1 << 10;
-/// Number of clock readings for a stamped packet or batch: two by the client, two by the arbiter.
+/// Number of clock readings for a stamped packet or batch. Client and arbiter make two each.
 const STAMPS_COUNT: u32 = 4;
 /// Maximum time that a client waits at the end of the run for its packets to return.
 const LAST_PACKETS_TIMEOUT: Duration = Duration::from_secs(2);
@@ -222,8 +224,8 @@ struct SchedPlan<'a> {
     program: LoadProgram,
     /// Packet lengths by flow, for clients without a program.
     lengths_bytes: Vec<u32>,
-    /// `true` for each client whose flows differ in weight or length, because such flows would not get their shares
-    /// with one common window.
+    /// `true` for each client whose flows differ in weight or length. Such flows would not get
+    /// their shares with one common window.
     flows_differ: Vec<bool>,
     cpus: Cpus,
     idle_policy: IdlePolicy,
@@ -337,8 +339,8 @@ impl<'a> SchedPlan<'a> {
         }
     }
 
-    /// Returns the maximum packet length of each flow: the length of the flow set, or a longer one
-    /// in the client's program.
+    /// Returns the maximum packet length of each flow. It is the length of the flow set, or a
+    /// longer one in the client's program.
     fn lengths_max_bytes(&self) -> Vec<u32> {
         let longest: Vec<u32> = (0..self.threads())
             .map(|thread| {
@@ -748,7 +750,8 @@ enum ClientSink {
     UdpSink(UdpSink),
 }
 
-/// Runs a client with this type of sink, without a virtual call per packet, which would show in the figures.
+/// Runs a client, compiled for this type of sink. A virtual call per packet would show in the
+/// figures.
 fn send<K: Sink>(
     mut client: Client,
     work: ClientRun<'_>,

@@ -17,7 +17,8 @@ impl LineClock {
         LineClock { began: Instant::now() }
     }
 
-    /// Prints a line: the time, the function's name in ten columns, the line number in the source, and the text.
+    /// Prints a line with time, function name, source line number and text. The function name takes
+    /// ten columns.
     pub fn write_line(
         self,
         out: &mut dyn Write,
@@ -31,7 +32,8 @@ impl LineClock {
     }
 }
 
-/// Formats the quantiles of costs, given in ticks, and the cost of reading the clock, which each of them includes.
+/// Formats the quantiles of costs given in ticks. Also gives the cost of reading the clock, which
+/// each of them includes.
 pub fn format_quantiles(costs_ticks: impl Iterator<Item = u64>) -> String {
     let mut costs_ns: Vec<f64> =
         costs_ticks.map(|ticks| clock::ps_from_ticks(ticks) as f64 / 1000.0).collect();

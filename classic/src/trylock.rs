@@ -53,8 +53,8 @@ pub struct Trylock {
     /// Carry out test B: the lock is free, and passed around
     #[arg(short = 'F')]
     free: bool,
-    /// Test B: write the costs of busy tries to this file, in ns, one a line: of each thread the last
-    /// 1048576 at most
+    /// Test B: write the costs of busy tries to this file, in ns, one a line. At most the last
+    /// 1048576 of each thread are written
     #[arg(short = 'o', value_name = "FILE", requires = "free")]
     dump: Option<PathBuf>,
     /// The lock: a POSIX semaphore, as in the original, or another
@@ -164,7 +164,8 @@ fn measure<L: Lock>(
     Ok(stamp.write_line(out, "main", line!(), text)?)
 }
 
-/// Numbers and total costs of a thread's operations in test B: tries of a busy and of a free lock, and unlocks.
+/// Numbers and total costs of a thread's operations in test B. They are tries of a busy and of a
+/// free lock, and unlocks.
 #[derive(Default)]
 struct Costs {
     busy_count: u64,
@@ -191,7 +192,7 @@ impl Costs {
     }
 }
 
-/// Runs test B, in which a thread that gets the lock releases it at once, and prints the costs.
+/// Runs test B and prints the costs. A thread that gets the lock releases it at once.
 fn pass_around<L: Lock>(
     lock: &L,
     plan: &TrylockPlan,
@@ -252,7 +253,8 @@ fn pass_around<L: Lock>(
     dump(plan, &threads)
 }
 
-/// Writes the kept costs of busy tries to the file of `-o`: in ns, one a line, thread by thread, the oldest first.
+/// Writes the kept costs of busy tries to the file of `-o`. They are in ns, one a line, thread by
+/// thread, the oldest first.
 fn dump(plan: &TrylockPlan, threads: &[Costs]) -> anyhow::Result<()> {
     let Some((file, path)) = &plan.dump else { return Ok(()) };
     let mut file = BufWriter::new(file);

@@ -16,7 +16,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Optimisation levels of every C file, each with the suffix of its function names and the compiler's option.
+/// Optimisation levels of every C file. Each has the suffix of its function names and the
+/// compiler's option.
 const LEVELS: [(&str, &str); 2] = [("o0", "-O0"), ("o3", "-O3")];
 
 fn main() {

@@ -19,8 +19,8 @@ impl Exemption {
 /// Lists of the exceptions to a workspace's rules.
 #[derive(Clone, Copy, Debug)]
 pub struct ExceptionLists {
-    /// Files and folders that may contain `unsafe`: `raw.rs` files and `raw/` folders, each private
-    /// to a crate with a safe API. The reason names the code that needs `unsafe`.
+    /// Files and folders that may contain `unsafe`. They are `raw.rs` files and `raw/` folders,
+    /// each private to a crate with a safe API. The reason names the code that needs `unsafe`.
     pub raw: &'static [Exemption],
     /// Other files with `unsafe`: FFI tests, the C ABI, macro expansions.
     pub unsafe_elsewhere: &'static [Exemption],

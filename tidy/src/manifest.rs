@@ -70,7 +70,8 @@ impl Manifest {
         Self { path: path.to_owned(), entries, error }
     }
 
-    /// Returns the value at a dotted key, of an array its first, with its line; `None` if the key is missing.
+    /// Returns the value at a dotted key, with its line. Of an array, returns the first value;
+    /// returns `None` if the key is missing.
     pub fn get(&self, key: &str) -> Option<(&str, usize)> {
         self.array_values(key).next()
     }

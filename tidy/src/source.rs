@@ -34,8 +34,8 @@ impl<'a> Source<'a> {
         line_at(&self.code, offset)
     }
 
-    /// Returns `true` if `line` is test code: in a file below `tests/` or `benches/` or named
-    /// `tests.rs`, or in an item under `#[cfg(test)]`.
+    /// Returns `true` if `line` is test code. The file is then below `tests/` or `benches/` or
+    /// named `tests.rs`, or the line is in an item under `#[cfg(test)]`.
     pub fn is_test(&self, line: usize) -> bool {
         self.tests.get(line - 1).copied().unwrap_or(false)
     }
@@ -45,8 +45,9 @@ impl<'a> Source<'a> {
         self.tests.iter().filter(|test| !**test).count()
     }
 
-    /// Returns the numbers of the lines on which the code contains `pattern` as whole words, or imports it by a
-    /// `use` with any nesting of braces: `process::exit` is found in `use std::{process::{exit}}`.
+    /// Returns the numbers of the lines on which the code contains `pattern` as whole words.
+    /// Imports by a `use` with any nesting of braces count: `process::exit` is found in
+    /// `use std::{process::{exit}}`.
     pub fn lines_with(&self, pattern: &str) -> Vec<usize> {
         let mut lines: Vec<usize> =
             words(&self.code, pattern).map(|offset| self.line_at(offset)).collect();

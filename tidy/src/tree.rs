@@ -25,8 +25,9 @@ impl Tree {
         Self { files: files.collect(), lists: ExceptionLists::EMPTY }
     }
 
-    /// Reads the workspace at `root`: the files that git tracks, and untracked files that git does
-    /// not ignore. If git cannot list them, every file outside the folders with build output.
+    /// Reads the workspace at `root`. It has the files that git tracks, and untracked files that
+    /// git does not ignore. If git cannot list them, every file outside the folders with build
+    /// output.
     ///
     /// # Errors
     /// An I/O error if a folder or an existing file cannot be read.
@@ -93,8 +94,8 @@ impl Tree {
         Manifest::parse("Cargo.toml", self.text("Cargo.toml").unwrap_or_default())
     }
 
-    /// Returns every crate of the workspace: each folder with a manifest, except the root and the
-    /// folders that the workspace excludes.
+    /// Returns every crate of the workspace. A crate is a folder with a manifest, except the root
+    /// and the folders that the workspace excludes.
     pub fn crates(&self) -> Vec<Crate> {
         let root = self.root_manifest();
         let excluded: Vec<&str> =

@@ -52,7 +52,8 @@ impl TestContext {
             .env("CLIPPY_ARGS", "-Dwarnings")
     }
 
-    /// Returns `true` if the tests of a package are to be run; with `--changed`, only those of affected packages.
+    /// Returns `true` if the tests of a package are to be run. With `--changed`, only those of
+    /// affected packages are.
     pub fn should_test(&self, package: &str) -> bool {
         self.affected.as_ref().is_none_or(|affected| affected.contains(package))
     }

@@ -73,8 +73,8 @@ pub fn dist(options: &DistOptions) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Builds a release into the folder dist/, whose old content is deleted; returns its files, and the packages that this
-/// system has no tools for.
+/// Builds a release into the folder dist/, whose old content is deleted. Returns its files, and the
+/// packages for which this system has no tools.
 pub fn build_release(workspace: &Workspace, is_musl: bool) -> Result<(Vec<PathBuf>, Vec<String>)> {
     let folder = workspace.root.join("dist");
     if folder.exists() {
@@ -137,7 +137,8 @@ pub fn build_release(workspace: &Workspace, is_musl: bool) -> Result<(Vec<PathBu
     Ok((files.into_iter().map(|name| folder.join(name)).collect(), skipped))
 }
 
-/// Copies the binary, the files that it prints and links with the classic programs' names below `root`, as installed.
+/// Copies the binary, the files that it prints, and links below `root`, as installed. The links
+/// have the classic programs' names.
 fn stage_program(binary: &Path, root: &Path) -> Result<()> {
     fs::create_dir_all(root.join("usr/bin"))?;
     fs::copy(binary, root.join("usr/bin/handover"))?;

@@ -64,8 +64,8 @@ impl Linker {
     }
 }
 
-/// Returns the first linker on this machine that can shuffle functions: rustc's default (lld since Rust 1.90), rustc's
-/// own lld, lld or mold.
+/// Returns the first linker on this machine that can shuffle functions. Tries rustc's default (lld
+/// since Rust 1.90), rustc's own lld, lld and mold.
 fn find_linker() -> Result<Linker> {
     let lld = "-Wl,--shuffle-sections=.text*=";
     let mut linkers = vec![Linker { selected_by: Vec::new(), shuffle: lld }];

@@ -103,7 +103,8 @@ const TRACERS: [Tracer; 9] = [
     Tracer { name: "LTTng-UST", flag: HOOKS_OPTION, kind: TracerKind::Lttng },
 ];
 
-/// Figures of one run: CPU cycles of a call untraced and traced, duration of the run, and size of the trace.
+/// Figures of one run. They are CPU cycles of a call untraced and traced, duration of the run, and
+/// size of the trace.
 #[derive(Clone, Copy, Debug, Default)]
 struct TracerFigures {
     bare_cycles: f64,
@@ -112,7 +113,8 @@ struct TracerFigures {
     bytes: f64,
 }
 
-/// Runs the C program under each tracer in alternation, and prints a table of the costs; installs missing tracers.
+/// Runs the C program under each tracer in alternation, and prints a table of the costs. Installs
+/// missing tracers; with `--classics`, compares the classic programs instead.
 pub fn peers(options: &PeersOptions) -> Result<ExitCode> {
     let workspace = Workspace::find()?;
     let binary = || match &options.binary {
@@ -179,7 +181,7 @@ fn install(options: &PeersOptions, packages: &[&str]) -> Result<()> {
     install_debian_packages(packages)
 }
 
-/// Returns `true` if the command `check` succeeds or its packages could be installed; otherwise
+/// Returns `true` if the command `check` succeeds or its packages could be installed. Otherwise
 /// adds the error to `left_out`.
 fn is_available_or_installed(
     options: &PeersOptions,
@@ -197,7 +199,8 @@ fn is_available_or_installed(
     installed.is_ok()
 }
 
-/// Returns a note on how to compare handover's `margo-*` programs with margo's own, of which Debian has no package.
+/// Returns a note on how to compare handover's `margo-*` programs with margo's own. Debian has no
+/// package of margo.
 fn margo_note() -> &'static str {
     match CommandLine::new("margo-p2p-latency -h").output() {
         Ok(_) => "margo: not a tracer; compare margo-p2p-latency with handover's by --classics",
@@ -269,7 +272,8 @@ impl Drop for LttngSession {
     }
 }
 
-/// Settings of one run of the C program: handover's binary, folder for the trace, and number of calls.
+/// Settings of one run of the C program. They are handover's binary, the folder for the trace, and
+/// the number of calls.
 struct TracedRun<'a> {
     binary: &'a Path,
     folder: &'a Path,

@@ -100,8 +100,8 @@ impl CommandLine {
         self.ensure_success(status.success(), &status.to_string())
     }
 
-    /// Runs the command, passes its output through, and returns the number of passed tests that the output reports.
-    /// It counts the lines `test result: ok. N passed` of the standard test runner.
+    /// Runs the command, passes its output through, and returns the number of tests that passed. It
+    /// counts the lines `test result: ok. N passed` of the standard test runner.
     pub fn count_tests(mut self) -> Result<u64> {
         println!("$ {self}");
         self.command.stdout(Stdio::piped());
@@ -116,8 +116,8 @@ impl CommandLine {
         Ok(passed)
     }
 
-    /// Runs the command, prints its output after it has exited, and returns the number of tests that
-    /// passed. For commands that run in parallel with others.
+    /// Runs the command, and prints its output after it has exited. Returns the number of tests
+    /// that passed. For commands that run in parallel with others.
     ///
     /// # Errors
     /// Those of [`run`](Self::run). The message contains the end of the output, so that a list of errors at the end
@@ -284,7 +284,8 @@ fn copy_and_count_tests(from: impl Read, mut to: impl Write) -> u64 {
     passed
 }
 
-/// Returns the last lines of a failed command's output; for the standard test runner, the lines about the failed tests.
+/// Returns the last lines of a failed command's output. For the standard test runner, they are
+/// those about the failed tests.
 fn last_lines(output: &str) -> String {
     let lines: Vec<&str> = output.lines().collect();
     let failures = lines.iter().position(|line| *line == "failures:").unwrap_or(0);
@@ -292,7 +293,8 @@ fn last_lines(output: &str) -> String {
     lines[start..].join("\n")
 }
 
-/// Returns the number of passed tests that this line of the standard test runner reports; 0 for other lines.
+/// Returns the number of passed tests that this line of the standard test runner reports. It is 0
+/// for other lines.
 fn passed_count(line: &str) -> u64 {
     let counted = line.trim_start().strip_prefix("test result: ok. ");
     counted.and_then(|rest| rest.split(' ').next()?.parse().ok()).unwrap_or(0)

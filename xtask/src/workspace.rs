@@ -119,7 +119,8 @@ impl Workspace {
         self.crates.iter().filter(differs).map(|one| one.name.clone()).collect()
     }
 
-    /// Returns the path of the `handover` binary of a cargo profile; the file exists after it is built.
+    /// Returns the path of the `handover` binary of a cargo profile. The file exists after it is
+    /// built.
     pub fn binary_path(&self, profile: &str) -> PathBuf {
         self.target.join(profile).join("handover")
     }

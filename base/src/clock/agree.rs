@@ -11,7 +11,7 @@ use std::fmt;
 pub(super) enum CounterAgreement {
     /// No comparison, as the process may run on one CPU only.
     OneCpu,
-    /// The counters of `compared_count` of `cpus_count` CPUs agree; `compared_count` is 1 if no
+    /// The counters of `compared_count` of `cpus_count` CPUs agree. `compared_count` is 1 if no
     /// other CPU answered in time.
     Agree { compared_count: usize, cpus_count: usize },
     /// The counter of CPU `other` differed from that of CPU `first` by at least `ticks_min` ticks.
@@ -64,7 +64,8 @@ mod ping {
     use std::thread;
     use std::time::Duration;
 
-    /// Maximum number of CPUs that are compared with the first CPU; they are chosen evenly from the list.
+    /// Maximum number of CPUs that are compared with the first CPU. They are chosen evenly from the
+    /// list.
     const PARTNERS_MAX: usize = 7;
     /// Number of pings (requests and replies) between each pair of CPUs.
     const PINGS_COUNT: u64 = 100;
@@ -129,7 +130,8 @@ mod ping {
         NoAnswer,
     }
 
-    /// Words shared by two CPUs that ping each other: `sequence` is odd after a request and even after its reply.
+    /// Words shared by two CPUs that ping each other. `sequence` is odd after a request, and even
+    /// after its reply.
     #[derive(Default)]
     struct PingWords {
         sequence: CachePadded<AtomicU64>,
@@ -202,7 +204,8 @@ mod ping {
         }
     }
 
-    /// Waits until `word` contains `value`; returns `None` if the other thread has stopped or the deadline has passed.
+    /// Waits until `word` contains `value`. Returns `None` if the other thread has stopped or the
+    /// deadline has passed.
     fn wait_for(word: &AtomicU64, value: u64, deadline_ns: u64) -> Option<()> {
         const SPINS_PER_CLOCK_READ: u32 = 256;
         loop {

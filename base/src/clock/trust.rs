@@ -92,7 +92,8 @@ pub(super) fn choose_source(
     }
 }
 
-/// Returns the reason to trust the time-stamp counter as `Ok`, or the reason to distrust it as `Err`.
+/// Decides if the time-stamp counter can be trusted, and returns the reason. The reason is `Ok` for
+/// trust, and `Err` for distrust.
 fn assess(evidence: &CounterEvidence) -> Result<String, String> {
     if let Some(offers) = &evidence.kernel_offers
         && !offers.split_whitespace().any(|source| source == "tsc")

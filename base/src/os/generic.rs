@@ -20,7 +20,8 @@ struct Queue {
 
 /// Sleeping threads of a wait queue.
 struct QueueState {
-    /// Address of the word and ticket of each sleeping thread, in the order in which they went to sleep.
+    /// Sleeping threads, each as the address of its word and its ticket. They are in the order in
+    /// which they went to sleep.
     sleepers: Vec<(usize, u64)>,
     next_ticket: u64,
 }

@@ -57,7 +57,8 @@ pub(crate) fn thread_cpus_count() -> io::Result<usize> {
     Ok(sched_getaffinity(None)?.count() as usize)
 }
 
-/// Binds the calling thread to `cpus`; returns an error of kind `InvalidInput` if the thread may run on none of them.
+/// Binds the calling thread to `cpus`. Returns an error of kind `InvalidInput` if the thread may
+/// run on none of them.
 pub(crate) fn set_thread_cpus(cpus: &[u32]) -> io::Result<()> {
     let mut set = CpuSet::new();
     for &cpu in cpus.iter().filter(|&&cpu| (cpu as usize) < CpuSet::MAX_CPU) {

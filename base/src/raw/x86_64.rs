@@ -63,7 +63,8 @@ pub(crate) fn hypervisor_signature() -> Option<[u8; 12]> {
     Some(signature)
 }
 
-/// Returns two flags from cpuid: `true` if the time-stamp counter is invariant, and `true` if there is a hypervisor.
+/// Returns two flags from cpuid. The first is `true` if the time-stamp counter is invariant, the
+/// second if there is a hypervisor.
 pub(crate) fn timestamp_counter_traits() -> (bool, bool) {
     const EXTENDED_LEAVES_LEAF: u32 = 0x8000_0000;
     const POWER_LEAF: u32 = 0x8000_0007;

@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// Returns the numbers of the CPUs that this process may run on, sorted: the affinity mask at the
-/// first call, intersected with the cgroup's cpuset. The result is never empty.
+/// Returns the sorted numbers of the CPUs that this process may run on. They are the affinity mask
+/// at the first call, intersected with the cgroup's cpuset. The result is never empty.
 ///
 /// The kernel applies the cpuset to the mask already, so that the two differ only if a mask was
 /// read before the cpuset shrank. The mask is the union of the main thread's and the caller's, so
@@ -29,8 +29,9 @@ pub fn allowed_cpus() -> Vec<u32> {
     ALLOWED.get_or_init(read).clone()
 }
 
-/// Returns the CPU quota of this process in CPUs: 1.5 means 150 ms of CPU time in each 100 ms. The quota is the
-/// minimum over the process's cgroup and its visible ancestors; `None` without a quota.
+/// Returns the CPU quota of this process, in CPUs. A quota of 1.5 is 150 ms of CPU time in each 100
+/// ms. The quota is the minimum over the process's cgroup and its visible ancestors; `None` without
+/// a quota.
 ///
 /// A process that has used up its quota is stopped until the next period, which measurements show
 /// as pauses of tens of ms.
@@ -85,8 +86,8 @@ struct Mount<'a> {
 }
 
 impl<'a> Mount<'a> {
-    /// Parses a line of mountinfo (`36 35 98:0 ROOT POINT options - TYPE source SUPER_OPTIONS`);
-    /// `None` if it is not a cgroup mount.
+    /// Parses a line of mountinfo; returns `None` if it is not a cgroup mount. A line is `36 35
+    /// 98:0 ROOT POINT options - TYPE source SUPER_OPTIONS`.
     fn parse(line: &'a str) -> Option<Self> {
         let (before, after) = line.split_once(" - ")?;
         let mut before = before.split(' ').skip(3);
@@ -100,8 +101,8 @@ impl<'a> Mount<'a> {
         Some(Mount { root, point, controllers })
     }
 
-    /// Returns the path in a line of `/proc/self/cgroup` (`4:cpu,cpuacct:/path`, v2: `0::/path`),
-    /// if the line belongs to this mount and to a CPU controller.
+    /// Returns the path in a line of `/proc/self/cgroup`: `4:cpu,cpuacct:/path`, or `0::/path` in
+    /// v2. Returns `None` unless the line belongs to this mount and, in v1, to a CPU controller.
     fn cgroup_path<'b>(&self, line: &'b str) -> Option<&'b str> {
         let mut parts = line.splitn(3, ':').skip(1);
         let (names, path) = (parts.next()?, parts.next()?);
@@ -125,7 +126,8 @@ impl<'a> Mount<'a> {
     }
 }
 
-/// Returns the CPUs in the cpuset of the innermost cgroup that has a cpuset; `None` if there is none.
+/// Returns the CPUs in the cpuset of the innermost cgroup that has one. Returns `None` if there is
+/// none.
 fn cpuset(folders: &[PathBuf]) -> Option<Vec<u32>> {
     const CPUSET_FILES: [&str; 3] =
         ["cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus"];
@@ -151,7 +153,7 @@ fn quota_of_cgroup(folder: &Path) -> Option<f64> {
     (quota_us > 0.0 && period_us > 0.0).then_some(quota_us / period_us)
 }
 
-/// Returns the name of the hypervisor from its cpuid signature (`KVM` for `KVMKVMKVM`); `None`
+/// Returns the hypervisor's name from its cpuid signature: `KVM` for `KVMKVMKVM`. Returns `None`
 /// without a hypervisor, and on processors without cpuid.
 #[must_use]
 pub fn hypervisor_name() -> Option<String> {

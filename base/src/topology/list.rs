@@ -9,7 +9,8 @@ pub struct CpuListError {
     text: String,
 }
 
-/// Maximum CPU number in a list, so that `0-4294967295` cannot exhaust the memory; kernels support at most 8192 CPUs.
+/// Maximum CPU number in a list. It keeps `0-4294967295` from exhausting the memory; kernels
+/// support at most 8192 CPUs.
 const CPU_MAX: u32 = 65_535;
 
 /// Parses a list of CPUs such as `0-3,8`; returns the CPUs sorted and without repetition. An empty

@@ -11,8 +11,8 @@ use std::str::FromStr;
 pub enum Placement {
     /// Participants run on separate cores that share a last-level cache.
     Near,
-    /// Participants run alternately in two packages; if there is one, in two NUMA nodes; otherwise near the two most
-    /// distant CPUs.
+    /// Participants run alternately in two packages. Without a second package, they run in two NUMA
+    /// nodes; without a second node, near the two most distant CPUs.
     Far,
     /// Participants run on the hardware threads of one core.
     Smt,
@@ -61,7 +61,8 @@ impl FromStr for Placement {
 /// CPUs chosen for the participants, and deviations from the requested placement.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PlacedCpus {
-    /// CPU of each participant, in the order of the participants; a CPU is repeated if participants share it.
+    /// CPU of each participant, in the order of the participants. A CPU is repeated if participants
+    /// share it.
     pub cpus: Vec<u32>,
     /// Deviations from the requested placement, one per element.
     pub notes: Vec<String>,
@@ -169,8 +170,8 @@ impl Topology {
 struct UsableCpus(Vec<Cpu>);
 
 impl UsableCpus {
-    /// Returns all CPUs in the order in which participants near `base` are placed: first one
-    /// hardware thread of each core, by distance from `base`, then the remaining threads.
+    /// Returns all CPUs in the order in which participants near `base` are placed. One hardware
+    /// thread of each core comes first, by distance from `base`, then the remaining threads.
     fn by_distance_from(&self, base: &Cpu) -> Vec<&Cpu> {
         let first_of_core = |cpu: &Cpu| {
             if cpu.siblings.contains(&base.id) {
@@ -183,7 +184,8 @@ impl UsableCpus {
         order
     }
 
-    /// Chooses and returns CPUs near each other, starting at the CPU whose last-level cache serves the most cores.
+    /// Chooses and returns CPUs near each other. The first is a CPU whose last-level cache serves
+    /// the most cores.
     fn near(&self, participants_count: usize, notes: &mut Vec<String>) -> Vec<u32> {
         let cores = |cpus: &mut dyn Iterator<Item = &Cpu>| {
             cpus.map(|cpu| cpu.siblings[0]).collect::<BTreeSet<u32>>().len()

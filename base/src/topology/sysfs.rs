@@ -123,7 +123,8 @@ fn nodes_by_cpu(folder: &Path, online: &[u32]) -> Result<BTreeMap<u32, u32>, Top
     Ok(nodes)
 }
 
-/// Returns the lowest number of the CPUs that share the last-level cache of `cpu`; `None` if it is not known.
+/// Returns the lowest number of the CPUs that share the last-level cache of `cpu`. Returns `None`
+/// if it is not known.
 fn last_level_cache_id(cpu: &Path, online: &[u32]) -> Result<Option<u32>, TopologyError> {
     let caches = read_caches(cpu, online)?;
     let data = caches.iter().filter(|cache| cache.kind != "Instruction");
@@ -131,7 +132,8 @@ fn last_level_cache_id(cpu: &Path, online: &[u32]) -> Result<Option<u32>, Topolo
     Ok(last.and_then(|cache| cache.shared_by.first().copied()))
 }
 
-/// Reads the caches of the CPU with the sysfs folder `cpu`, each with the CPUs of `online` that share it.
+/// Reads the caches of the CPU with the sysfs folder `cpu`. Each cache has the CPUs of `online`
+/// that share it.
 fn read_caches(cpu: &Path, online: &[u32]) -> Result<Vec<Cache>, TopologyError> {
     let folder = cpu.join("cache");
     let mut caches = Vec::new();

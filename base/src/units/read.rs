@@ -118,7 +118,8 @@ fn factor(number: &str, suffix: &str, scale: &UnitScale) -> Result<u64, String> 
     Err(format!("has an unknown unit: write {alternatives_text}"))
 }
 
-/// Lists the number with each of the units that `fits` accepts, for an error message: `20ns, 20us or 20ms`.
+/// Lists the number with each fitting unit, for an error message: `20ns, 20us or 20ms`. A unit fits
+/// if `fits` accepts one of its names.
 fn alternatives(number: &str, scale: &UnitScale, fits: impl Fn(&str) -> bool) -> String {
     // A number longer than any valid one is replaced by an example.
     let number = if number.len() > 2 * DIGITS_MAX { "1" } else { number };

@@ -12,7 +12,8 @@ pub(super) const fn unit(names: &'static [&'static str], factor: u64) -> Unit {
     Unit { names, factor }
 }
 
-/// Units in which one kind of quantity is parsed and printed, with the base unit's name and an example.
+/// Units in which one kind of quantity is parsed and printed. The base unit's name and an example
+/// are included.
 pub(super) struct UnitScale {
     /// Units, ascending by factor; the first is the base unit.
     pub units: &'static [Unit],

@@ -62,8 +62,8 @@ fn format_scaled(value: f64, units: &[(&str, f64)]) -> String {
     format!("{} {name}", format_three_digits(value / factor)).trim_end().to_owned()
 }
 
-/// Formats a time in ns for a table, with three significant digits: `0.71 ns`, `12.3 ns`, `1.20
-/// µs`, `58.0 ms`, `2.50 s`. Below 1 ns with two decimals.
+/// Formats a time in ns for a table, with three significant digits. Examples are `0.71 ns`,
+/// `12.3 ns`, `1.20 µs`, `58.0 ms` and `2.50 s`. Below 1 ns with two decimals.
 ///
 /// ```
 /// # use handover_base::units::format_ns;
@@ -104,7 +104,8 @@ pub fn format_bytes_rate(bytes_per_s: f64) -> String {
     format_scaled(bytes_per_s, &units)
 }
 
-/// Formats a count for a table: `20.0 M`, `1.50 k`; whole numbers below a thousand as they are: `12`.
+/// Formats a count for a table, such as `20.0 M` or `1.50 k`. A whole number below a thousand stays
+/// as it is: `12`.
 ///
 /// ```
 /// # use handover_base::units::format_count;

@@ -22,7 +22,8 @@ pub struct Usage {
     pub switches_voluntary: u64,
     /// Number of context switches because the kernel preempted the thread.
     pub switches_involuntary: u64,
-    /// Number of page faults that needed no I/O, for example at a first access to memory or a copy on write.
+    /// Number of page faults that needed no I/O. Examples are a first access to memory and a copy
+    /// on write.
     pub faults_minor: u64,
     /// Number of page faults that waited for a disk.
     pub faults_major: u64,

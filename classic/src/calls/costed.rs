@@ -70,8 +70,8 @@ pub(super) struct ProcessTask {
     pub medium: TraceMedium,
 }
 
-/// Calls the function `calls` times, and prints the counts of events and the memory used on
-/// standard output. `files` are the paths of [`TraceFolders::files`] and [`TraceFolders::program`].
+/// Calls the function `calls` times. Prints the counts of events and the memory used on standard
+/// output. `files` are the paths of [`TraceFolders::files`] and [`TraceFolders::program`].
 pub(super) fn run_child(
     subject: MeasuredFunction,
     tool: EventRecording,
@@ -181,7 +181,8 @@ fn in_program(
     Ok(recorded)
 }
 
-/// Returns the maximum resident memory in bytes of this process or, if larger, of a child that it has waited for.
+/// Returns the maximum resident memory of this process, in bytes. If a child that it has waited for
+/// used more, returns the child's.
 fn resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let own = bytes_in_line(&status, "VmHWM:").unwrap_or_default();

@@ -75,8 +75,8 @@ impl TraceFolders {
         self.dir.file(&format!("{subject:?}").to_lowercase())
     }
 
-    /// Returns two paths: of the trace, and of the file with the rings from which a trace is
-    /// streamed or written at the end. The rings are in memory if possible.
+    /// Returns the paths of the trace and of the file with the rings. A trace is streamed from the
+    /// rings, or written at the end. The rings are in memory if possible.
     pub fn files(&self, on: TraceMedium) -> [PathBuf; 2] {
         let memory = self.memory.as_ref().unwrap_or(&self.dir);
         let trace = match on {

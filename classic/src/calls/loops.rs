@@ -28,7 +28,8 @@ pub(super) const TWO_EXTRA_CALLS_LABEL: &str = "Function call with two additiona
 /// Prefix of the labels of rows with probes of this project.
 pub(super) const TWO_PROBES_LABEL: &str = "Function call with two probes";
 
-/// Rows of C loops: label, path of the call, `true` if the cost of the first row is subtracted.
+/// Rows of C loops. A row has a label, the path of the call, and `true` if the cost of the first
+/// row is subtracted.
 const C_ROWS: [(&str, CallPath, bool); 10] = [
     (SAME_FILE_CALL_LABEL, CallPath::SameFile, false),
     (STATIC_CALL_LABEL, CallPath::Static, true),
@@ -60,7 +61,8 @@ const PROBED_ROWS: [(&str, FunctionBody, Trace); 9] = [
 /// Prefix of the label of a row whose trace is streamed; the trace's destination follows.
 const STREAMED: &str = "Function call with two probes, streamed to";
 
-/// Recording while a loop runs: none, one that filters all events out, the newest events in memory, or streaming.
+/// Recording while a loop runs. There is none, or it filters all events out, keeps the newest in
+/// memory, or streams them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trace {
     None,

@@ -88,7 +88,8 @@ impl ProcessRow {
     }
 }
 
-/// Measures each function with each of its recordings, `calls` calls a run; returns a table row for each.
+/// Measures each function with each of its recordings, `calls` calls a run. Returns a table row for
+/// each.
 pub(super) fn measure_programs(
     calls: u64,
     runs_count: u64,
@@ -135,7 +136,8 @@ pub(super) fn measure_programs(
     measure_in_turn(rows, calls, runs_count, folders, interrupted)
 }
 
-/// Measures programs that make one call: one without a trace, and one with a trace on each medium.
+/// Measures programs that make one call. One runs without a trace, and one with a trace on each
+/// medium.
 pub(super) fn measure_empty_programs(
     runs_count: u64,
     folders: &TraceFolders,

@@ -49,7 +49,8 @@ impl TickUnit {
 /// Width of the text in the master table, in columns, as the classic program documents it.
 const MASTER_COLUMNS: usize = 49;
 
-/// Row of the master table: its label, and the ticks per call or the reason why there are none.
+/// Row of the master table. It has a label, and the ticks per call or the reason why there are
+/// none.
 type MasterRow = (String, Result<f64, String>);
 
 /// Rows of all measurements.
@@ -62,16 +63,17 @@ pub(super) struct Results<'a> {
 }
 
 impl Results<'_> {
-    /// Returns the median ticks per call of the -O3 loop with the label `text`, or the reason why there are none.
+    /// Returns the median ticks per call of the -O3 loop with the label `text`. The error is the
+    /// reason why there are none.
     fn loop_ticks(&self, text: &str) -> Result<f64, String> {
         let row = self.loops.iter().find(|it| it.group == loops::O3_HEADING && it.text == text);
         let found = row.and_then(|row| figure(self.loops, row));
         found.map(|it| it.ticks.median).ok_or_else(|| "not measured".to_string())
     }
 
-    /// Returns the rows of the master table in three groups: locations of the function, tracing methods compared with
-    /// the first location, and rows without a counterpart in the classic program. The figures of processes are per
-    /// call.
+    /// Returns the rows of the master table in three groups. They are locations of the function,
+    /// tracing methods compared with the first location, and rows without a counterpart in the
+    /// classic program. The figures of processes are per call.
     fn master_rows(&self, calls: u64, folders: &TraceFolders) -> [Vec<MasterRow>; 3] {
         let of_loops = |texts: &[&str]| -> Vec<MasterRow> {
             texts.iter().map(|text| (text.to_string(), self.loop_ticks(text))).collect()
@@ -111,7 +113,8 @@ impl Results<'_> {
         [place, compared, more]
     }
 
-    /// Prints the classic program's master table, and below it the rows without a counterpart in the classic program.
+    /// Prints the classic program's master table. Below it are the rows without a counterpart in
+    /// the classic program.
     pub fn print_master(
         &self,
         calls: u64,

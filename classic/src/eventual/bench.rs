@@ -36,12 +36,13 @@ pub struct Bench {
     #[arg(short = 'n', value_name = "FIBERS", default_value_t = 1)]
     #[arg(value_parser = crate::whole_number_parser(1..=FIBERS_MAX))]
     fibers: u64,
-    /// Number of threads that run them [default: one for each 2,000,000 eventuals a second, at most one for each CPU]
+    /// Number of threads that run the fibers [default: one for each 2,000,000 eventuals a second,
+    /// at most one for each CPU]
     #[arg(long, value_name = "COUNT", value_parser = crate::whole_number_parser(1..=WORKERS_MAX))]
     workers: Option<u64>,
 }
 
-/// Increase of the ideal rate, in eventuals a second, for which the default number of workers grows by one.
+/// Ideal rate per worker, in eventuals a second. The default number of workers follows from it.
 const ONE_WORKER_PER_S: f64 = 2e6;
 
 impl Bench {

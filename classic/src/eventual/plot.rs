@@ -25,8 +25,8 @@ pub fn run(args: &Plot) -> anyhow::Result<()> {
     draw_plots(&args.file, &args.file, &mut std::io::sink())
 }
 
-/// Draws a file of `sweep-abt-eventual-bench` into pictures whose paths begin with `prefix`, and writes
-/// their paths to `out`.
+/// Draws a file of `sweep-abt-eventual-bench` into pictures. Their paths begin with `prefix`, and
+/// are written to `out`.
 ///
 /// # Errors
 /// If the file is not one of `sweep-abt-eventual-bench`, or a picture cannot be written.
@@ -53,7 +53,8 @@ fn write_picture(
     Ok(writeln!(out, "{}", path.display())?)
 }
 
-/// Describes the sleep and the duration of the runs, each only if it is the same in all rows.
+/// Describes the sleep and the duration of the runs. Omits the one that is not the same in all
+/// rows.
 fn conditions(rows: &[EventualsRow]) -> String {
     let same = |value: fn(&EventualsRow) -> f64| {
         let first = rows.first().map_or(0.0, value);

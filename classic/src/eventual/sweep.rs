@@ -72,7 +72,8 @@ pub fn run(args: &Sweep, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns a message about the points measured before an early end: names their file, or deletes it if it has none.
+/// Returns a message about the points measured before an early end. Names their file, or deletes
+/// the file if there are none.
 fn report_early_end(points_count: usize, name: &str) -> anyhow::Result<String> {
     if points_count > 0 {
         return Ok(format!("the points measured before are in {name}"));
@@ -159,7 +160,8 @@ fn measure(
     Ok(Some(text))
 }
 
-/// Returns the printed lines to write to the file: all but a column header that the file has already.
+/// Returns the printed lines that are to be written to the file. Omits a column header that the
+/// file already has.
 fn lines_kept(printed: &str, has_head: &mut bool) -> String {
     let mut kept = String::new();
     for line in printed.lines() {

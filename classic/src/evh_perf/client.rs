@@ -28,12 +28,14 @@ const SEARCH_RATE_FIRST: f64 = 1000.0;
 const SEARCH_RATE_MAX: f64 = 1e8;
 /// Factor between successive rates of a search, until one holds the latency bounds and another exceeds one.
 const SEARCH_STRIDE: f64 = 4.0;
-/// Maximum ratio of the lowest rate that exceeds a latency bound to the highest that does not; then a search stops.
+/// Ratio of two rates at or below which a search stops. The rates are the lowest that exceeds a
+/// latency bound, and the highest that does not.
 const SEARCH_PRECISION: f64 = 1.05;
-/// Divisor of the number of measured messages; a rate is reached if at most the quotient, plus the messages of
-/// [`UNSENT_S`], are unsent.
+/// Divisor of the number of measured messages. A rate is reached if at most the quotient, plus the
+/// messages of [`UNSENT_S`], are unsent.
 const UNSENT_DIVISOR: u64 = 100;
-/// Number of seconds whose messages may be unsent, besides those by [`UNSENT_DIVISOR`], if a rate counts as reached.
+/// Number of seconds whose messages may be unsent if a rate counts as reached. [`UNSENT_DIVISOR`]
+/// allows further ones.
 const UNSENT_S: f64 = 0.01;
 
 /// Returns the client's settings to print, as names and values.
@@ -461,7 +463,8 @@ fn search_highest_rate(
     Ok((loads, report_highest_rate(args, low, printer)?))
 }
 
-/// Prints the highest rate that was reached within the latency bounds, if there are bounds, and returns it as JSON.
+/// Prints the highest rate that was reached within the latency bounds, and returns it as JSON.
+/// Without bounds, prints nothing and returns an empty object.
 fn report_highest_rate(
     args: &EvhPerf,
     highest: Option<f64>,
@@ -480,7 +483,8 @@ fn report_highest_rate(
     Ok(json!({ "holds": highest.is_some(), "highest_rate": highest }))
 }
 
-/// Runs as one of several processes: on the main process's order, generates its share of the load and reports on it.
+/// Runs as one of several client processes. On the main process's order, generates its share of the
+/// load and reports on it.
 pub fn run_as_worker(args: &EvhPerf) -> anyhow::Result<()> {
     let mut args = args.clone();
     // Each process has as many threads and clients as requested; the rate is divided.

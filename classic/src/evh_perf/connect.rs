@@ -471,8 +471,8 @@ fn closed_since(processes: &mut [WorkerProcess]) -> anyhow::Result<u64> {
     Ok(closed)
 }
 
-/// Returns the error for connections that the server closed right after it accepted them; `None` if
-/// there are none.
+/// Returns the error for connections that the server closed right after it accepted them. Returns
+/// `None` if there are none.
 fn rejection_error(args: &EvhPerf, closed: u64, open: u64) -> Option<String> {
     let (limit, remedy) = (OpenLimit::ClosedByServer, remedy(&OpenLimit::ClosedByServer, args));
     let text = format!(
@@ -524,8 +524,9 @@ fn sample(
     })))
 }
 
-/// Holds `count` connections until Enter, the end of standard input, a signal, the time limit, or until the server has
-/// closed all of them. Returns the number of connections that the server has closed.
+/// Holds `count` connections open. Ends at Enter, the end of standard input, a signal or the time
+/// limit, or when the server has closed all of them. Returns the number of connections that the
+/// server has closed.
 fn hold(
     args: &EvhPerf,
     processes: &mut [WorkerProcess],

@@ -122,7 +122,8 @@ impl HistogramLog {
         Ok(Some(Self { file: BufWriter::new(file), shown }))
     }
 
-    /// Writes the histograms of the loads to the log, one a line: `raw`, and `corrected` unless it is empty.
+    /// Writes the histograms of the loads to the log, one a line. A load has `raw`, and `corrected`
+    /// unless that is empty.
     ///
     /// # Errors
     /// If writing fails, because the disk is full for example.

@@ -20,7 +20,7 @@ const HANDLES_MAX: u64 = 1 << 24;
 const MAX_HANDLES_SETTING: u64 = 300;
 /// Maximum number of processes of a client or a server.
 const PROCESSES_MAX: u64 = 1000;
-/// Size of one slab of a read buffer: 20 slabs, the default, are a little over 64 KiB.
+/// Size of one slab of a read buffer. The default of 20 slabs is a little over 64 KiB.
 const SLAB_BYTES: u32 = 3277;
 /// Maximum number of slabs: 16 MB.
 const SLABS_MAX: u64 = 5000;
@@ -59,7 +59,8 @@ pub struct EvhPerf {
     /// Messages in each burst of a client; with --connect, connections [default: 1]
     #[arg(long, value_name = "N", value_parser = whole_number_parser(1..=u64::MAX))]
     pub count: Option<u64>,
-    /// Bursts of --count messages that each client sends, each after all echoes of the one before [default: 1]
+    /// Number of bursts of --count messages that each client sends. A burst starts after all echoes
+    /// of the one before [default: 1]
     #[arg(short = 'i', long, value_name = "N", value_parser = whole_number_parser(1..=u64::MAX))]
     pub itt: Option<u64>,
     /// Clients of each thread [default: 1]
@@ -121,15 +122,15 @@ pub struct EvhPerf {
     /// With -e: the private key of the certificate, a PEM file
     #[arg(long, value_name = "FILE", requires = "cert")]
     pub key: Option<PathBuf>,
-    /// With -c or --connect: authorities that verify the server's certificate, a PEM file; without it, the
-    /// certificate is not verified
+    /// With -c or --connect: PEM file of the authorities that verify the server's certificate.
+    /// Without it, the certificate is not verified
     #[arg(long, value_name = "FILE")]
     pub ca: Option<PathBuf>,
     /// Number of processes: each has --threads threads, and with --connect its share of --count
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number_parser(1..=PROCESSES_MAX))]
     pub processes: u64,
-    /// With -e: maximum time that a thread polls before it sleeps, while polling finds work, as in 50us. For
-    /// threads that have a CPU of their own
+    /// With -e: maximum time that a thread polls before it sleeps, such as 50us. It polls only
+    /// while polling finds work. For threads that have a CPU of their own
     #[arg(long, value_name = "TIME", value_parser = parse_spin)]
     pub spin: Option<u32>,
     /// With --connect: time in s after which the connections are closed
@@ -274,7 +275,8 @@ impl FromStr for LatencyBounds {
     }
 }
 
-/// Load that the options select: numbers of messages, a time, a ramp of rates, or a search for the highest rate.
+/// Load that the options select. It is given by numbers of messages, a time, a ramp of rates, or a
+/// search for the highest rate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum LoadMode {
     /// Fixed numbers of messages, as in the classic program.
@@ -464,8 +466,8 @@ impl EvhPerf {
         self.warm_up.unwrap_or(duration / 10)
     }
 
-    /// Returns the maximum number of connections of a thread: as requested, or as many as the
-    /// process may open.
+    /// Returns the maximum number of connections of a thread. By default, it is as many as the
+    /// process may open, at most `HANDLES_MAX`.
     pub fn handles_max(&self) -> u64 {
         self.max_handles_per_thread.unwrap_or_else(|| raise_descriptors_limit().min(HANDLES_MAX))
     }
@@ -494,7 +496,8 @@ impl EvhPerf {
     }
 }
 
-/// Raises the soft limit of descriptors to the hard one; returns the number of descriptors that this process may open.
+/// Raises the soft limit of descriptors to the hard limit. Returns the number of descriptors that
+/// this process may open.
 pub fn raise_descriptors_limit() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     if limit.current < limit.maximum {

@@ -28,7 +28,8 @@ impl LoadReport {
         }
     }
 
-    /// Returns `true` if every expected echo was received and no connection failed, or if the load was stopped early.
+    /// Returns `true` if every expected echo was received and no connection failed. Also returns
+    /// `true` if the load was stopped early.
     pub fn is_complete(&self) -> bool {
         self.is_stopped || self.lost_count == 0 && self.faults_count == 0
     }
@@ -152,7 +153,8 @@ pub fn format_percentiles(histogram: &Histogram<u64>) -> String {
     parts.join(", ")
 }
 
-/// Returns name and value of each percentile above which at least one message lies, and of the maximum.
+/// Returns name and value of each percentile above which at least one message lies. The maximum is
+/// one of them.
 pub fn percentiles(histogram: &Histogram<u64>) -> impl Iterator<Item = (&'static str, u64)> {
     let beyond = |percentile: f64| histogram.len() as f64 * (100.0 - percentile) / 100.0;
     PERCENTILES
@@ -161,7 +163,8 @@ pub fn percentiles(histogram: &Histogram<u64>) -> impl Iterator<Item = (&'static
         .map(|(percentile, name)| (name, histogram.value_at_percentile(percentile)))
 }
 
-/// Returns a linear histogram as JSON: for each non-empty bucket its lower bound in ns and its count.
+/// Returns a linear histogram as JSON. Each non-empty bucket has its lower bound in ns and its
+/// count.
 pub fn linear_to_json(linear: &LinearHistogram) -> Value {
     json!({ "step_ns": linear.bucket_ns, "counts": linear.buckets().collect::<Vec<_>>() })
 }

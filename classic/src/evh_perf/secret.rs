@@ -51,7 +51,8 @@ pub fn client_tls(args: &EvhPerf) -> anyhow::Result<Option<Arc<ClientTls>>> {
     Ok(Some(Arc::new(ClientTls::new(client, args.host.clone()))))
 }
 
-/// Rejects a file that is not regular, because a pipe may have no writer, and every process reads these files.
+/// Rejects a file that is not regular. A pipe may have no writer, and every process reads these
+/// files.
 fn check_regular_file(file: &Path, option: &str) -> anyhow::Result<()> {
     match std::fs::metadata(file) {
         Ok(found) if !found.is_file() => {

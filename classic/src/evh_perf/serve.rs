@@ -159,8 +159,8 @@ impl Server {
         self.net.addresses()[0]
     }
 
-    /// Returns free heap memory to the system, once enough connections have closed since the last
-    /// time: as many as are open, and at least `TRIM_CLOSED_MIN`.
+    /// Returns free heap memory to the system once enough connections have closed since the last
+    /// time. Enough are as many as are open, and at least `TRIM_CLOSED_MIN`.
     fn trim(&mut self) {
         let Stats { accepted_count, closed_count, .. } = self.net.stats();
         let open = accepted_count.saturating_sub(closed_count);
@@ -222,7 +222,7 @@ pub fn print_stopped(stats: &Stats, printer: &mut Printer<'_>) -> std::io::Resul
     printer.flush()
 }
 
-/// Runs as one of several servers on the same port: reports the port, and serves until the main
+/// Runs as one of several servers on the same port. Reports the port, and serves until the main
 /// process closes standard input.
 pub fn run_as_worker(args: &EvhPerf) -> anyhow::Result<()> {
     let mut server = start(args)?;

@@ -9,8 +9,8 @@ use anyhow::bail;
 use rustix::param::page_size;
 use rustix::process::{Resource, getrlimit};
 
-/// Memory of a thread in addition to its stack: the guard page, a signal stack with its own guard,
-/// its machine with an inbox, and the allocator's overhead; 40 KiB were measured.
+/// Memory of a thread in addition to its stack. It is for the guard page, a signal stack with its
+/// own guard, its machine with an inbox, and the allocator's overhead; 40 KiB were measured.
 const NON_STACK_BYTES: u64 = 64 << 10;
 const THREAD_BYTES: u64 = CLIENT_STACK_BYTES as u64 + NON_STACK_BYTES;
 /// Memory that a demo needs in addition to that of its threads: thread lists and output buffers.
@@ -43,7 +43,8 @@ pub fn check_for_threads(threads_count: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the memory limits that are set; none without /proc, as the memory in use is unknown then.
+/// Returns the memory limits that are set. Without /proc it returns none, because the memory in use
+/// is unknown.
 fn limits() -> Vec<MemoryLimit> {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let used_bytes = |place| {

@@ -10,7 +10,8 @@ use tracing::level_filters::LevelFilter;
 /// Tracing target of the lines about the stages of a message.
 const STAGE_TARGET: &str = "handover::hello::stage";
 
-/// Start of a machine's conversation: it sends the first message at once or when idle, or waits for it.
+/// Start of a machine's conversation. The machine sends the first message at once or when idle, or
+/// waits for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FirstMessage {
     /// The machine sends the first message at once.

@@ -22,8 +22,8 @@ use std::time::{Duration, Instant};
 const MESSAGE_BYTES_MAX: usize = 128;
 /// Number of messages answered between two checks of the timers.
 const MESSAGES_PER_TIMER_CHECK: u32 = 1024;
-/// Spin time before a process in a live loop sleeps: about the cost of falling asleep and of being
-/// woken from another CPU.
+/// Time that a process in a live loop spins before it sleeps. It is about the cost of falling
+/// asleep and of being woken from another CPU.
 const SPIN_MAX: Duration = Duration::from_micros(50);
 /// Maximum time that the first process waits for the second one's report.
 const REPORT_DEADLINE: Duration = Duration::from_secs(10);
@@ -72,7 +72,8 @@ fn start(socket: OwnedFd) -> anyhow::Result<Child> {
     command.spawn().context("start the second process")
 }
 
-/// Runs the second process: answers messages until the first one closes its end of the socket pair, and then reports.
+/// Runs the second process. It answers messages until the first one closes its end of the socket
+/// pair, and then reports.
 fn run_second(options: &DemoOptions) -> anyhow::Result<()> {
     let used = usage::process_usage();
     let socket =
@@ -185,7 +186,8 @@ struct ConversationEnd {
     lost: Option<String>,
 }
 
-/// Events of a process: its socket is readable, the IDLE timer for message `number` has expired, the QUIT timer has.
+/// Event of a process. Its socket is readable, the IDLE timer for message `number` has expired, or
+/// the QUIT timer has.
 enum DemoEvent {
     Ready,
     Idle { number: u64 },

@@ -107,7 +107,8 @@ pub struct LoadReport {
     pub sent_count: u64,
     /// Number of correct echoes received, measured or not.
     pub received_count: u64,
-    /// Number of messages whose echo is missing; in a load limited by messages, includes messages that were never sent.
+    /// Number of messages whose echo is missing. In a load limited by messages, it includes
+    /// messages that were never sent.
     pub lost_count: u64,
     /// Number of messages that were due, but could not be sent in time.
     pub unsent_count: u64,
@@ -119,7 +120,8 @@ pub struct LoadReport {
     pub faults_count: u64,
     /// Descriptions of the first faults.
     pub faults: Vec<String>,
-    /// Measured time in a load limited by time, otherwise the time from the thread's start to its end.
+    /// Duration of the load. It is the measured time in a load limited by time, otherwise the time
+    /// from the thread's start to its end.
     pub elapsed_ns: u64,
     /// CPU time of the busiest thread as a share of the elapsed time.
     pub busy_share: f64,

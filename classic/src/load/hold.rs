@@ -18,8 +18,8 @@ use std::time::Duration;
 
 /// Maximum number of connections being made at a time.
 const PENDING_MAX: u64 = 64;
-/// Maximum number of connections from one source address, because an address has some 28,000 ports, and the kernel's
-/// search for the last free ones takes long.
+/// Maximum number of connections from one source address. An address has some 28,000 ports, and the
+/// kernel's search for the last free ones takes long.
 const CONNECTIONS_PER_SOURCE: u64 = 10_000;
 /// First source port of every source address but the default one. The kernel's own choice takes longer the
 /// more connections there are, regardless of their addresses: 8 us for the first and 23 us for the

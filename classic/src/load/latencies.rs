@@ -52,7 +52,8 @@ impl LinearHistogram {
     }
 }
 
-/// Messages of the slowest, the fastest and all connections that stayed open, each sending as fast as it could.
+/// Messages of the slowest, the fastest and all connections that stayed open. Each connection sends
+/// as fast as it can.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ConnectionShares {
     /// Number of connections.
@@ -85,8 +86,8 @@ impl ConnectionShares {
         self.messages_count += other.messages_count;
     }
 
-    /// Returns the shares of the slowest and the fastest connection relative to an equal share;
-    /// `None` with fewer than two connections, or without messages.
+    /// Returns the shares of the slowest and the fastest connection, relative to an equal share.
+    /// Returns `None` with fewer than two connections, or without messages.
     #[must_use]
     pub fn slowest_and_fastest(&self) -> Option<(f64, f64)> {
         let mean = self.messages_count as f64 / self.connections_count.max(1) as f64;

@@ -9,8 +9,9 @@ use std::time::Duration;
 /// Amount of a load: numbers of messages, or a duration.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum LoadAmount {
-    /// Load limited by numbers of messages: each connection sends `count` messages and waits for all echoes,
-    /// `iterations` times; then each thread pauses and reconnects, `reconns` times in all.
+    /// Load limited by numbers of messages. Each connection sends `count` messages and waits for
+    /// all echoes, `iterations` times; then each thread pauses and reconnects, `reconns` times in
+    /// all.
     Counted {
         /// Messages in a burst.
         count: u64,
@@ -21,7 +22,7 @@ pub enum LoadAmount {
         /// Pause before connecting again.
         pause: Duration,
     },
-    /// Load limited by time: messages sent during `warm_up` are checked and not measured, those of
+    /// Load limited by time. Messages sent during `warm_up` are checked but not measured; those of
     /// the following `duration` are measured.
     Timed {
         /// Duration of the warm-up, before the measurement.

@@ -27,7 +27,8 @@ impl ProcessUsage {
 /// Unit of CPU time in /proc: a hundredth of a second on every current Linux.
 const TICK: Duration = Duration::from_millis(10);
 
-/// Returns the resource usage of a process; `None` if the process has exited or may not be read.
+/// Returns the resource usage of a process. Returns `None` if the process has exited or may not be
+/// read.
 #[must_use]
 pub fn read_process_usage(process: u32) -> Option<ProcessUsage> {
     let folder = Path::new("/proc").join(process.to_string());
@@ -37,7 +38,8 @@ pub fn read_process_usage(process: u32) -> Option<ProcessUsage> {
     Some(ProcessUsage { cpu: cpu_of(&stat)?, anon_bytes })
 }
 
-/// Parses the CPU time, in user space and in the kernel, from the text of /proc/PID/stat, for any process name.
+/// Parses the CPU time, in user space and in the kernel, from the text of /proc/PID/stat. The
+/// process's name may contain any character.
 fn cpu_of(stat: &str) -> Option<Duration> {
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_whitespace().skip(11);
@@ -114,8 +116,8 @@ fn listening_inodes(table: &str, port: u16) -> impl Iterator<Item = String> {
         .filter_map(move |(at, _, inode)| (at == port).then_some(inode))
 }
 
-/// Maximum number of descriptors read of a process, which suffices because a server listens before it accepts, and has
-/// few descriptors by then.
+/// Maximum number of a process's descriptors that are read. It suffices: a server listens before it
+/// accepts, and has few descriptors by then.
 const DESCRIPTORS_READ_MAX: usize = 1000;
 /// Number of first descriptors, which are read by number without listing. Each listed descriptor
 /// costs the kernel an inode in /proc: with 120 processes that held a million connections, up to 19
@@ -133,7 +135,8 @@ fn has_socket_among_first(process: u32, sockets: &HashSet<String>) -> bool {
         .any(|link| is_socket_of(&link, sockets))
 }
 
-/// Returns `true` if one of the first [`DESCRIPTORS_READ_MAX`] listed descriptors of the process is one of the sockets.
+/// Returns `true` if a descriptor of the process is one of the sockets. Reads at most
+/// [`DESCRIPTORS_READ_MAX`] descriptors.
 fn has_socket(process: u32, sockets: &HashSet<String>) -> bool {
     let folder = Path::new("/proc").join(process.to_string()).join("fd");
     let Ok(descriptors) = fs::read_dir(folder) else { return false };

@@ -1,6 +1,7 @@
 //! Due times of messages, which do not depend on earlier messages.
 
-/// Due times of messages at a fixed rate: the first at `first_ns`, then one every `step_ns`, and none from `end_ns` on.
+/// Due times of messages at a fixed rate. The first is `first_ns`, then one every `step_ns`, and
+/// none from `end_ns` on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Schedule {
     /// Due time of the first message.

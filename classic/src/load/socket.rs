@@ -50,7 +50,8 @@ pub(crate) fn read(fd: impl AsFd, into: &mut [u8]) -> Result<usize, Errno> {
     }
 }
 
-/// Sends to a socket, and returns the number of bytes that the kernel accepted; 0 if the socket buffer is full.
+/// Sends to a socket, and returns the number of bytes that the kernel accepted. It is 0 if the
+/// socket buffer is full.
 #[inline]
 pub(crate) fn send(fd: impl AsFd, bytes: &[u8]) -> Result<usize, Errno> {
     loop {

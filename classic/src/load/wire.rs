@@ -40,8 +40,8 @@ impl MessageText {
         out.extend_from_slice(&self.0[..letters_count as usize]);
     }
 
-    /// Checks the echo at the beginning of `bytes` against its message, and returns the time at
-    /// which the message was sent; `None` if the echo is incomplete.
+    /// Checks the echo at the beginning of `bytes` against its message. Returns the time at which
+    /// the message was sent, or `None` if the echo is incomplete.
     ///
     /// # Errors
     /// Fails with [`MessageError`] as soon as the bytes cannot become the expected message.
@@ -112,8 +112,8 @@ pub enum MessageError {
     },
 }
 
-/// Lengths of a connection's messages: evenly distributed over a range, and equal for equal seeds, so that the receiver
-/// can predict the next length.
+/// Lengths of a connection's messages, evenly distributed over a range. Equal seeds give equal
+/// lengths, so that the receiver can predict the next one.
 #[derive(Debug, Clone)]
 pub struct Lengths {
     state: u64,

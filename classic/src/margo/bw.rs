@@ -70,7 +70,8 @@ pub struct Bandwidth {
     #[arg(short = 'T', value_name = "COUNT", default_value_t = 0)]
     #[arg(value_parser = crate::whole_number_parser(0..=THREADS_MAX))]
     threads: u64,
-    /// Use a file in FILE's folder as the server's buffer; it has no name, and is freed when the server ends
+    /// Use a file in FILE's folder as the server's buffer. The file has no name, and is freed when
+    /// the server ends
     #[arg(short = 'm', value_name = "FILE")]
     file: Option<String>,
     /// Size in bytes of the client's and of the server's buffer; successive transfers use successive parts
@@ -87,7 +88,8 @@ pub struct Bandwidth {
     /// The client's memory: shared, which a server on the same machine can map, or plain
     #[arg(long, value_name = "KIND", value_enum, default_value_t = MemoryKind::Shared)]
     memory: MemoryKind,
-    /// Let each side copy one half of each transfer, if both memories are shared and -x is 32768 or more
+    /// Let each side copy one half of each transfer. This needs shared memory on both sides and -x
+    /// of at least 32768
     #[arg(long)]
     halves: bool,
     /// Print, as comments before the line of each direction, the bandwidth in intervals of this many seconds
@@ -200,8 +202,8 @@ impl PointToPointProgram for Bandwidth {
 }
 
 impl Bandwidth {
-    /// Rejects buffers larger than the available memory, because every page of them is touched, and the machine would
-    /// run out of memory.
+    /// Rejects buffers larger than the available memory. Every page of them is touched, and the
+    /// machine would run out of memory.
     fn check_free_memory(&self) -> anyhow::Result<()> {
         let count = if self.options.is_alone() && !self.options.partner { 2 } else { 1 };
         let (bytes, Some(free)) = (self.buffer_bytes, free_bytes()) else { return Ok(()) };
@@ -356,8 +358,8 @@ impl BandwidthClient<'_> {
         }
     }
 
-    /// Requests transfers for this number of seconds; returns the number of bytes moved, and the time in ns, which
-    /// includes the request.
+    /// Requests transfers for this number of seconds. Returns the number of bytes moved, and the
+    /// time in ns, which includes the request.
     fn time_transfers(
         &mut self,
         op: TransferDirection,

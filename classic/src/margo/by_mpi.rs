@@ -17,8 +17,9 @@ pub struct MpiMeeting {
     world: Mpi,
 }
 
-/// Initialises MPI; returns `None` if no MPI launcher has started this rank or the library is not found. The library is
-/// then missing for both ranks of this host, and they can meet through a file.
+/// Initialises MPI. Returns `None` if no MPI launcher has started this rank or the library is not
+/// found. The library is then missing for both ranks of this host, and they can meet through a
+/// file.
 pub fn init_mpi(rank: &Rank) -> anyhow::Result<Option<MpiMeeting>> {
     if !rank.is_started_by_mpi() {
         return Ok(None);
@@ -71,8 +72,8 @@ impl MpiMeeting {
             .with_context(|| format!("the message of rank {from_rank} is not UTF-8"))
     }
 
-    /// Listens, as rank 0, on an address that rank 1 can reach, sends the address, and finalises
-    /// MPI.
+    /// Listens, as rank 0, on an address that rank 1 can reach. Then sends the address to rank 1,
+    /// and finalises MPI.
     pub fn send_address(
         self,
         at: Address,

@@ -23,7 +23,8 @@ use std::time::{Duration, Instant};
 /// Polling interval for events without a notification.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 const INTERRUPT_CHECK_INTERVAL: Duration = Duration::from_millis(50);
-/// Maximum size of the meeting file's line: a word, a process id and its start time, an address.
+/// Maximum size of the meeting file's line. The line has a word, a process id and its start time,
+/// and an address.
 const LINE_BYTES_MAX: usize = 1024;
 
 /// A deadline that an interrupt can cut short.
@@ -63,8 +64,8 @@ impl<'a> WaitLimit<'a> {
     }
 }
 
-/// A file through which ranks on one host meet: named after the job, in a folder private to this
-/// user.
+/// File through which ranks on one host meet. It is named after the job, in a folder private to
+/// this user.
 #[derive(Debug)]
 pub struct MeetingFile {
     folder: OwnedFd,
@@ -81,7 +82,8 @@ pub struct PublishedAddress<'a> {
 }
 
 impl PublishedAddress<'_> {
-    /// Returns `true` if rank 1 has read the address and closed the file: it has connected, or it has exited.
+    /// Returns `true` if rank 1 has read the address and closed the file. Rank 1 has then
+    /// connected, or it has exited.
     pub fn is_released(&self) -> bool {
         let has_been_read = fs::fstat(&self.file).is_ok_and(|it| it.st_nlink == 0);
         has_been_read && fs::flock(&self.file, FlockOperation::NonBlockingLockExclusive).is_ok()
@@ -259,7 +261,8 @@ pub fn machine_id() -> String {
     text.chars().filter(|c| !c.is_whitespace()).collect()
 }
 
-/// Remote procedure of rank 0 that returns its machine and address to rank 1 of the same job.
+/// Remote procedure of rank 0, called by rank 1 of the same job. It returns rank 0's machine and
+/// address.
 const MEET: Method = Method::new("meet");
 /// Time limit of connecting to the rendezvous, in ms.
 const CONNECT_TIMEOUT_MS: u32 = 1000;
@@ -278,14 +281,15 @@ pub struct RankConnection {
 }
 
 impl RankConnection {
-    /// Returns `true` if rank 1 has closed this connection: it has connected to the address, or it has exited.
+    /// Returns `true` if rank 1 has closed this connection. Rank 1 has then connected to the
+    /// address, or it has exited.
     pub fn is_released(&mut self) -> bool {
         self.endpoint.progress(Duration::ZERO);
         !self.endpoint.is_connected(self.peer)
     }
 }
 
-/// Waits, as rank 0, at the address `place` for rank 1 of its job, and sends `address` to it.
+/// Waits, as rank 0, at the address `place` for rank 1 of its job. Then sends `address` to rank 1.
 pub fn wait_at_host(
     place: &str,
     job: &str,

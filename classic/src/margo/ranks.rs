@@ -16,7 +16,8 @@ pub struct Rank {
     variable: &'static str,
 }
 
-/// Names of the environment variables that a launcher sets; of several alternatives, the first that is set counts.
+/// Names of the environment variables that a launcher sets. Of several alternatives, the first that
+/// is set counts.
 struct Launcher {
     rank: &'static str,
     count: &'static [&'static str],
@@ -26,7 +27,8 @@ struct Launcher {
     job: &'static [&'static [&'static str]],
 }
 
-/// Known launchers, inner ones first, because mpiexec may run within a Slurm job, and srun may use PMI.
+/// Known launchers, inner ones first. The order matters: mpiexec may run within a Slurm job, and
+/// srun may use PMI.
 const LAUNCHERS: &[Launcher] = &[
     // Open MPI
     Launcher {
@@ -66,7 +68,8 @@ const LAUNCHERS: &[Launcher] = &[
 const JOB_CHARACTERS_MAX: usize = 100;
 
 impl Rank {
-    /// Reads the rank from the environment variables of a launcher; `None` if no known launcher has set them.
+    /// Reads the rank from the environment variables of a launcher. Returns `None` if no known
+    /// launcher has set them.
     ///
     /// # Errors
     /// If the variables do not give a rank.
@@ -117,7 +120,8 @@ impl Rank {
         matches!(self.variable, "OMPI_COMM_WORLD_RANK" | "PMI_RANK")
     }
 
-    /// Returns a name of the job that is unique on this host and the same for all ranks of the job on it.
+    /// Returns a name of the job that is unique on this host. All ranks of the job on this host get
+    /// the same name.
     pub fn job_on_this_host(&self) -> String {
         self.job.clone().unwrap_or_else(|| launcher_id(self.variable))
     }
@@ -134,8 +138,9 @@ fn file_name_part(job: &str) -> String {
     job.chars().filter(|c| plain(*c)).take(JOB_CHARACTERS_MAX).collect()
 }
 
-/// Returns process id and start time of the launcher: the nearest ancestor that is no rank, whose environment lacks
-/// `variable`. The start time is included because process ids are reused.
+/// Returns process id and start time of the launcher. The launcher is the nearest ancestor that is
+/// no rank: its environment lacks `variable`. The start time is included because process ids are
+/// reused.
 fn launcher_id(variable: &str) -> String {
     let is_rank = |pid: u32| {
         let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
@@ -153,7 +158,8 @@ fn launcher_id(variable: &str) -> String {
     }
 }
 
-/// Returns a process's parent, and its start time in ticks since boot; `None` if the process has exited.
+/// Returns a process's parent, and its start time in ticks since boot. Returns `None` if the
+/// process has exited.
 pub fn parent_and_start_ticks(pid: u32) -> Option<(u32, u64)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The fields after the program's name, which may contain any character.

@@ -108,7 +108,8 @@ pub fn run(
 }
 
 impl Experiment {
-    /// Runs the experiment with this number of clients; returns the packet rate of all of them, in Mpps.
+    /// Runs the experiment with this number of clients. Returns the packet rate of all of them
+    /// together, in Mpps.
     fn mpps(self, args: &Sched, threads: u64, seconds: f64) -> anyhow::Result<f64> {
         let args = Sched {
             threads,

@@ -20,14 +20,14 @@ pub(super) enum WhenFull {
     Drop,
 }
 
-/// Maximum number of records in a chunk; a full chunk is sent to the writer as a whole.
+/// Maximum number of records in a chunk. A full chunk is sent to the writer as a whole.
 const CHUNK_RECORDS_MAX: u32 = 8192;
 
 /// Pause between two checks of a full buffer for space.
 const SPACE_PAUSE: Duration = Duration::from_micros(50);
 
-/// Creates a buffer of at least `records_max` records, filled by a client and drained by another thread during the run
-/// or after it. Memory is allocated as the buffer fills.
+/// Creates a buffer of at least `records_max` records. A client fills it, and another thread drains
+/// it during the run or after it. Memory is allocated as the buffer fills.
 ///
 /// # Panics
 /// If `records_max` is not in `1..=handover_ring::SLOTS_COUNT_MAX`.
@@ -75,7 +75,8 @@ pub(super) struct Recorder {
 }
 
 impl Recorder {
-    /// Sends a full chunk and allocates the next; returns `false` if it cannot be sent: the new record is lost.
+    /// Sends a full chunk and allocates the next. Returns `false` if the chunk cannot be sent; the
+    /// new record is then lost.
     #[cold]
     #[inline(never)]
     fn make_space(&mut self) -> bool {
@@ -86,7 +87,8 @@ impl Recorder {
         true
     }
 
-    /// Waits for space for the full chunk; returns `false` if `when_full` is `Drop` or the writer's end was dropped.
+    /// Waits for space for the full chunk. Returns `false` if there is none, and `when_full` is
+    /// `Drop` or the writer's end was dropped.
     fn wait_for_space(&self) -> bool {
         let mut began_ns = None;
         while self.producer.len() >= self.chunks_max {
@@ -164,13 +166,14 @@ impl Records {
         drained
     }
 
-    /// Returns `true` if half of the buffer or more is full: a writer that has waited until now
+    /// Returns `true` if at least half of the buffer is full. A writer that has waited until now
     /// drains it before the client has to wait.
     pub(super) fn is_half_full(&self) -> bool {
         2 * self.consumer.len() >= self.consumer.slots_count()
     }
 
-    /// Returns `true` if the recorder has been dropped, which is final; the remaining records can still be drained.
+    /// Returns `true` if the recorder has been dropped, which is final. The remaining records can
+    /// still be drained.
     pub(super) fn is_closed(&self) -> bool {
         self.consumer.is_closed()
     }
@@ -215,7 +218,8 @@ pub(super) fn write_line(record: &Record, out: &mut impl io::Write) -> io::Resul
     out.write_all(&line.bytes[line.from..])
 }
 
-/// Maximum length of a line: four numbers of 20 digits, one of 10, five tabs, the flag and the end.
+/// Maximum length of a line. A line has four numbers of 20 digits, one of 10, five tabs, the flag
+/// and the end.
 const LINE_BYTES_MAX: usize = 4 * 20 + 10 + 5 + 1 + 1;
 
 /// Buffer of one line, filled from its end. Formatting by `write!` would take five times as long,

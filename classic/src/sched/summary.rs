@@ -22,15 +22,17 @@ pub struct ResultRow {
     pub counts: Counts,
     /// Share of all bytes that the client obtained, and the share due by its weights.
     pub share: Option<Share>,
-    /// Maximum number of bytes by which the client fell behind its due share while it had packets queued.
+    /// Maximum number of bytes by which the client fell behind its due share. Only times at which
+    /// it had packets queued count.
     pub lag_bytes: Option<f64>,
-    /// Number of times that a flow of the client ran out of packets; `None` if fairness was not measured.
+    /// Number of times that a flow of the client ran out of packets. `None` if fairness was not
+    /// measured.
     pub emptied: Option<u64>,
     /// Waits of the client's packets.
     pub waits: Option<PacketWaits>,
 }
 
-/// Share of all bytes that a client obtained, and the share due to it, both between 0 and 1.
+/// Share of all bytes that a client obtained, and the share due to it. Both are between 0 and 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Share {
     /// Share that the client obtained.

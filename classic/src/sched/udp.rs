@@ -13,8 +13,8 @@ const DATAGRAM_MAX_BYTES: u32 = 65_507;
 /// Maximum number of datagrams sent with one system call.
 const BURST_MAX: usize = 64;
 
-/// Size of a datagram's header: flow and number, eight bytes each, in network order, truncated to
-/// the datagram's length.
+/// Size of a datagram's header. It has the flow and the number, eight bytes each in network order,
+/// and is truncated to the datagram's length.
 const HEADER_BYTES: usize = 16;
 
 /// Sink that sends each packet as a UDP datagram of its length, in bursts by `sendmmsg(2)`.

@@ -113,7 +113,8 @@ typedef enum handover_status {
      */
     HANDOVER_TIMED_OUT = 7,
     /**
-     * The handle is in use by a running call or callback of this thread, or the lock is held.
+     * The handle is in use by this thread, in a running call or callback. Also returned for a lock
+     * that is held, a notification that is pending, and a recording that is running.
      */
     HANDOVER_BUSY = 8,
     /**
@@ -406,8 +407,8 @@ typedef struct handover_rpc_config {
      */
     size_t struct_bytes;
     /**
-     * Path of a file with a secret that both ends of each `tcp://` connection must prove to know. Default null:
-     * anybody who can reach the port can call.
+     * Path of a file with a secret. Both ends of each `tcp://` connection must prove that they
+     * know it. Default null: anybody who can reach the port can call.
      */
     const char *secret_path;
     /**
@@ -447,7 +448,8 @@ typedef struct handover_rpc_config {
      */
     uint32_t handshake_timeout_ms;
     /**
-     * Maximum time between the first and the last byte of a message on a stream, in ms; 0 for none. Default 30,000.
+     * Maximum time between the first and the last byte of a message on a stream, in ms. 0 sets no
+     * limit. Default 30,000.
      */
     uint32_t message_timeout_ms;
     /**
@@ -457,7 +459,8 @@ typedef struct handover_rpc_config {
 } handover_rpc_config;
 
 /**
- * Connected peer of an endpoint: a plain value, valid for that endpoint, and never used for another peer.
+ * Connected peer of an endpoint, a plain value. It is valid for that endpoint, and never used for
+ * another peer.
  */
 typedef struct handover_rpc_peer {
     /**

@@ -27,7 +27,8 @@ pub enum handover_status {
     HANDOVER_CLOSED = 6,
     /// The time limit passed.
     HANDOVER_TIMED_OUT = 7,
-    /// The handle is in use by a running call or callback of this thread, or the lock is held.
+    /// The handle is in use by this thread, in a running call or callback. Also returned for a lock
+    /// that is held, a notification that is pending, and a recording that is running.
     HANDOVER_BUSY = 8,
     /// The handle is in use by another thread, or this thread may not call the function.
     HANDOVER_WRONG_THREAD = 9,
@@ -142,7 +143,8 @@ pub(crate) fn report(outcome: Outcome) -> handover_status {
     fault.status
 }
 
-/// Returns the address of this thread's last message, which is valid until the next error of this thread.
+/// Returns the address of this thread's last message. It is valid until the next error of this
+/// thread.
 pub(crate) fn last_error() -> *const std::ffi::c_char {
     let pointer =
         LAST_ERROR.try_with(|last| last.try_borrow().map_or(c"".as_ptr(), |it| it.as_ptr()));

@@ -110,8 +110,8 @@ pub struct PlanOptions {
     /// Length of the measurement: smoke (once, to check that it works), quick, full
     #[arg(long, value_name = "NAME", default_value = "quick")]
     pub profile: Profile,
-    /// Measuring time of each benchmark (in a sweep of each value), 100ms to 1h; a smoke run does not use it
-    /// [default: given by the profile]
+    /// Measuring time of each benchmark, or in a sweep of each value: 100ms to 1h. A smoke run does
+    /// not use it [default: given by the profile]
     #[arg(long, value_name = "TIME", value_parser = parse_duration, allow_hyphen_values = true)]
     pub time: Option<Duration>,
     /// Do not measure the peers (alternative implementations)
@@ -282,8 +282,8 @@ pub struct ImportArgs {
 
 #[derive(Debug, Args)]
 pub struct LinksArgs {
-    /// Folder for the links, and for folders such as build/demos with links that scripts expect there; created if it does
-    /// not exist
+    /// Folder for the links; created if it does not exist. It also gets folders such as
+    /// build/demos, with links that scripts expect there
     #[arg(value_name = "DIR")]
     pub folder: PathBuf,
 }
@@ -374,8 +374,8 @@ fn format_in_one_line(refused: &clap::Error) -> String {
     line
 }
 
-/// Inserts the subcommand for a program name: the classic program of that name or, if called by
-/// cargo, `handover bench`.
+/// Inserts the subcommand for a program name. It is the classic program of that name or, if called
+/// by cargo, `handover bench`.
 fn as_subcommand(mut words: Vec<OsString>) -> Vec<OsString> {
     if words.first().is_some_and(|called| names::is_cargo_subcommand(called)) {
         // Cargo repeats the subcommand's name.

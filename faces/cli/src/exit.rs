@@ -13,7 +13,8 @@ pub fn participant_error(refused: ParticipantError) -> anyhow::Error {
     }
 }
 
-/// Converts an error of a plan to a usage error, unless the machine's topology could not be read.
+/// Converts an error of a plan to a usage error. It is none if the machine's topology could not be
+/// read.
 pub fn plan_error(refused: PlanError) -> anyhow::Error {
     match refused {
         PlanError::Topology(_) => refused.into(),
@@ -21,8 +22,8 @@ pub fn plan_error(refused: PlanError) -> anyhow::Error {
     }
 }
 
-/// Converts an error of opening a store to a usage error, unless the system lacks descriptors or
-/// space.
+/// Converts an error of opening a store to a usage error. It is none if the system lacks
+/// descriptors or space.
 pub fn store_error(refused: StoreError) -> anyhow::Error {
     match refused {
         StoreError::NoDescriptors { .. } | StoreError::Full { .. } => refused.into(),

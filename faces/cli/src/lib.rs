@@ -10,8 +10,8 @@ use handover_classic::names;
 use handover_program::console;
 use std::process::ExitCode;
 
-/// Runs the program requested on the command line: `handover`, or the classic program by whose name
-/// the binary was called.
+/// Runs the program requested on the command line. It is `handover`, or the classic program by
+/// whose name the binary was called.
 pub fn main() -> ExitCode {
     #[cfg(feature = "mpi")]
     if let Some(played) = handover_suite::mpi::dispatch_rank() {

@@ -45,8 +45,9 @@ pub struct Live {
 }
 
 impl Live {
-    /// Opens the view; `None` if standard error is no capable terminal or this process is not in its
-    /// foreground. The key `q` sets `interrupted`. `over` is the argument that a sweep varies.
+    /// Opens the view. Returns `None` if standard error is no capable terminal or this process is
+    /// not in its foreground. The key `q` sets `interrupted`. `over` is the argument that a sweep
+    /// varies.
     pub fn start(
         lab: &Lab,
         profile: &str,
@@ -62,8 +63,8 @@ impl Live {
         Some(Live { terminal, ladder, began: Instant::now(), drawn: None, interrupted, messages })
     }
 
-    /// Shows the start of a visit, which measures one benchmark in one pass; `visit` is the visit's
-    /// number and the number of visits.
+    /// Shows the start of a visit, which measures one benchmark in one pass. `visit` is the visit's
+    /// index and the number of visits.
     pub fn start_visit(&mut self, visit: (usize, usize), group: usize) {
         self.ladder.start_visit(visit, group);
         self.update();

@@ -12,7 +12,8 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
 /// Interval between checks for an interrupt while a child runs, long enough not to disturb its measurements.
 const POLL_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
-/// Time that a child has to exit after an interrupt, which the terminal sends it too, before it gets SIGTERM.
+/// Time that a child has to exit after an interrupt before it gets SIGTERM. The terminal sends the
+/// interrupt to the child too.
 const GRACE_PERIOD: Duration = Duration::from_secs(3);
 
 /// Runs a command until it exits, with an empty standard input. The command gets a signal to stop

@@ -97,8 +97,8 @@ pub fn output_width() -> usize {
     requested_width().or_else(terminal_width).unwrap_or(WIDTH_DEFAULT).max(WIDTH_MIN)
 }
 
-/// Returns the width at which lines of the output are to be cut, from `COLUMNS` or the terminal; `None` for output to a
-/// file or a pipe.
+/// Returns the width at which lines of the output are to be cut, from `COLUMNS` or the terminal.
+/// Returns `None` for output to a file or a pipe if `COLUMNS` is not set.
 pub fn cut_width() -> Option<usize> {
     let of_terminal = || terminal_width().filter(|_| stdout().is_terminal());
     Some(requested_width().or_else(of_terminal)?.max(WIDTH_MIN))
@@ -130,8 +130,8 @@ pub fn cut_tables(text: &str, width: Option<usize>) -> String {
     cut
 }
 
-/// Shortens a line to `width` columns by omitting a part of its last column, which begins at `column`. Two thirds of
-/// the rest of that column are its end, which tells most about a function.
+/// Shortens a line to `width` columns. Omits a part of its last column, which begins at `column`.
+/// Two thirds of the rest of that column are its end, which tells most about a function.
 fn cut_line(line: &str, column: usize, width: usize) -> String {
     let count = line.chars().count();
     if count <= width {
@@ -145,7 +145,8 @@ fn cut_line(line: &str, column: usize, width: usize) -> String {
     format!("{start}{omitted}{end}")
 }
 
-/// Returns the style of standard output: colour and Unicode as terminal and locale allow; `all` lists all contenders.
+/// Returns the style of standard output. Terminal and locale decide about colour and Unicode; `all`
+/// lists all contenders.
 pub fn output_style(all: bool) -> Style {
     Style {
         color: stdout().is_terminal() && !is_color_disabled() && !is_terminal_dumb(),
@@ -184,7 +185,7 @@ fn is_unicode_locale() -> bool {
     })
 }
 
-/// Makes a write beyond the file size limit fail, as on a full disk; by default SIGXFSZ terminates
+/// Makes a write beyond the file size limit fail, as on a full disk. By default SIGXFSZ terminates
 /// the process.
 ///
 /// # Errors

@@ -59,7 +59,7 @@ pub fn read_text(path: &Path) -> io::Result<String> {
     }
 }
 
-/// Replaces a file atomically: writes another file in the same folder and renames it, so that
+/// Replaces a file atomically. Writes another file in the same folder and renames it, so that
 /// readers see the old or the new content, and a failed write leaves the old file. A file that is
 /// not regular (a pipe, `/dev/null`), and an existing file in a folder without write permission, is
 /// written in place.
@@ -78,7 +78,7 @@ pub fn replace_file_with<T>(
     Ok(written)
 }
 
-/// New content of a file, written to a partial file that [`commit`](Self::commit) puts in place, as
+/// New content of a file, written to a partial file. [`commit`](Self::commit) puts it in place, as
 /// [`replace_file`] describes. If dropped before, the file remains unchanged.
 #[derive(Debug)]
 pub struct FileReplacement {
@@ -152,7 +152,7 @@ fn remove_leftovers(target: &Path) {
     }
 }
 
-/// Returns `true` if the process that had this id has exited: no other process has the id now.
+/// Returns `true` if the process that had this id has exited. No other process has the id now.
 fn is_ended(pid: u32) -> bool {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
     let is_own = |pid: Pid| pid == rustix::process::getpid();

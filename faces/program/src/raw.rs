@@ -7,8 +7,9 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Makes the kernel send `signal` to the process started by `command` when the starting thread exits for any reason.
-/// Call it from the main thread, which lives as long as its process.
+/// Makes the kernel send `signal` to a child when the thread that started it exits. The child is
+/// the process started by `command`; the thread may exit for any reason. Call it from the main
+/// thread, which lives as long as its process.
 pub fn signal_on_parent_exit(command: &mut Command, signal: Signal) {
     let parent = getpid();
     let tie = move || {

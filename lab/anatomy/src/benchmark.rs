@@ -27,9 +27,9 @@ pub(crate) enum HandoffMark {
 /// Event that counts as the start of a hand-off: the previous receive, or the send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StartEvent {
-    /// The hand-off starts at the end of the previous one, so that all time belongs to some hand-off.
+    /// The hand-off starts at the end of the previous one. All time thus belongs to some hand-off.
     PreviousReceive,
-    /// The hand-off starts when the work is sent; the sender's earlier time is not part of the
+    /// The hand-off starts when the work is sent. The sender's earlier time is not part of the
     /// hand-off.
     Send,
 }
@@ -62,7 +62,8 @@ pub(crate) const BEFORE_SEND_STAGE: usize = 0;
 pub(crate) const AFTER_SEND_STAGE: usize = 1;
 /// Index of the stage from the send until the sender starts to wake the sleeper.
 pub(crate) const BEFORE_WAKE_STAGE: usize = 2;
-/// Index of the stage from the sender's last event to the receive, if the receiver did not sleep.
+/// Index of the stage from the sender's last event to the receive. A hand-off has the stage if its
+/// receiver did not sleep.
 pub(crate) const NOTICE_STAGE: usize = 3;
 /// Index of the stage from the sender's last event until the sleeping receiver runs.
 pub(crate) const WAKE_STAGE: usize = 4;
@@ -80,7 +81,8 @@ pub(crate) const REPLY_STAGE: usize = RESUME_STAGE;
 /// Name of the stage in which a sleeping receiver wakes up.
 pub(crate) const WAKE_STAGE_NAME: &str = "wake";
 
-/// Name and description of a stage; an empty name if no hand-off of the benchmark has the stage.
+/// Name and description of a stage. The name is empty if no hand-off of the benchmark has the
+/// stage.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StageText {
     pub name: &'static str,
@@ -106,9 +108,11 @@ pub struct InstrumentedBenchmark {
     feature_contenders: &'static [&'static str],
     /// Description of one hand-off of the benchmark.
     pub handoff: &'static str,
-    /// Id of the floor benchmark, the number of hand-offs that its figure covers, and the stage that contains it.
+    /// Id of the floor benchmark, number of hand-offs in its figure, and index of a stage. That
+    /// stage contains the floor.
     pub(crate) floor: Option<(&'static str, f64, usize)>,
-    /// Index of the benchmark's part whose figure is the time of hand-offs, and the number of hand-offs in that time.
+    /// Index of the benchmark's part whose figure is the time of hand-offs. The second value is the
+    /// number of hand-offs in that time.
     pub(crate) figure: Option<(usize, f64)>,
     /// Event that counts as the start of a hand-off.
     pub(crate) start_event: StartEvent,
@@ -126,8 +130,8 @@ pub struct InstrumentedBenchmark {
 pub(crate) const BATCH_SITE: &str = "lab.batch";
 
 impl InstrumentedBenchmark {
-    /// Returns the contenders with probe sites in this build, the default ones first; empty if the benchmark needs the
-    /// feature `probes-hot`, and it is off.
+    /// Returns the contenders with probe sites in this build, the default ones first. The list is
+    /// empty if the benchmark needs the feature `probes-hot`, which is off.
     #[must_use]
     pub fn contenders(&self) -> Vec<&'static str> {
         let feature_contenders =

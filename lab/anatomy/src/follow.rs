@@ -27,8 +27,8 @@ pub(crate) struct Handoff {
     pub begin_ticks: u64,
     pub from_thread: u32,
     pub to_thread: u32,
-    /// Duration of each stage in ticks; zero if the hand-off has no such stage, or if the stage was
-    /// that short: see `passed`.
+    /// Duration of each stage in ticks. It is zero if the hand-off has no such stage, or if the
+    /// stage was that short: see `passed`.
     pub stages_ticks: [u32; STAGES_COUNT],
     /// Bit set with one bit for each stage that the hand-off has.
     pub passed: u8,
@@ -44,7 +44,8 @@ impl Handoff {
     }
 }
 
-/// State of the work that is handed over: unknown, held by a thread, in flight, or received before its send was seen.
+/// State of the work that is handed over. It is unknown, held by a thread, in flight, or received
+/// before its send was seen.
 #[derive(Clone, Copy, Debug)]
 enum HandoffState {
     /// The holder of the work is unknown, before the first receive or after a mismatch.
@@ -78,8 +79,8 @@ struct InFlightHandoff {
 #[derive(Debug)]
 pub(crate) struct HandoffTracker<'a> {
     benchmark: &'a InstrumentedBenchmark,
-    /// `true` if operations are timed one by one, so that a hand-off starts after the harness has
-    /// read the clock.
+    /// `true` if operations are timed one by one. A hand-off then starts after the harness has read
+    /// the clock.
     is_timed_singly: bool,
     state: HandoffState,
     /// Events of other threads that followed an early receive.
@@ -288,7 +289,8 @@ impl InstrumentedBenchmark {
 }
 
 impl InFlightHandoff {
-    /// Records the time of an event between the send and the receive; ignores one on the wrong thread.
+    /// Records the time of an event between the send and the receive. Ignores an event on the wrong
+    /// thread.
     fn add_mark(&mut self, mark: HandoffMark, event: MarkedEvent) {
         match mark {
             HandoffMark::SendDone if event.thread == self.from_thread => {

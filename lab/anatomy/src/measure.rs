@@ -32,8 +32,8 @@ pub struct MeasurementOptions {
     pub outliers: Option<PathBuf>,
 }
 
-/// Size of each thread's ring in bytes: enough for the newest events, those of some ten thousand
-/// hand-offs. The copied traces stay small; of a longer round, only the end is evaluated.
+/// Size of each thread's ring, in bytes. It is enough for the newest events, those of some ten
+/// thousand hand-offs. The copied traces stay small; of a longer round, only the end is evaluated.
 const RING_BYTES: u64 = 1 << 20;
 /// Number of initial recorded rounds that are not evaluated, because they run cold code.
 const ROUNDS_COLD: u32 = 1;
@@ -43,7 +43,7 @@ const DURATION_FACTOR_MAX: u32 = 20;
 /// Divisor of the requested time; the quotient is the time limit of the warm-up.
 const WARM_UP_DIVISOR: u32 = 10;
 
-/// Runs the benchmark with the probe sites alternately off and on, and breaks the time of a hand-off
+/// Runs the benchmark with the probe sites alternately off and on. Breaks the time of a hand-off
 /// down into stages. Returns the records of the rounds with the sites off; the record of
 /// `options.contender` has the anatomy.
 ///

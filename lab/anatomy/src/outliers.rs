@@ -14,7 +14,8 @@ use std::path::{Path, PathBuf};
 
 /// Maximum number of slow hand-offs that are reported.
 pub(crate) const OUTLIERS_MAX: usize = 10;
-/// Minimum share of a hand-off's excess time spent off the CPU for which this is reported as the cause.
+/// Minimum share of a hand-off's excess time that its threads spent off the CPU. From it on, this
+/// is reported as the cause.
 const DELAY_SHARE: f64 = 0.25;
 
 /// One of the slowest hand-offs, and the folder of its round's traces.
@@ -67,7 +68,8 @@ impl Outliers {
         self.0.iter().any(|kept| kept.folder == folder)
     }
 
-    /// Adds the round's thread ids, context switches and waits for a CPU to the outliers whose traces lie in `folder`.
+    /// Adds details of a round to the outliers whose traces lie in `folder`. They are thread ids,
+    /// context switches and waits for a CPU.
     pub fn add_round_details(
         &mut self,
         folder: &Path,
@@ -102,8 +104,8 @@ impl Outliers {
         }
     }
 
-    /// Copies the traces to the folder `to`, and returns each outlier with the stage that made it
-    /// slow.
+    /// Copies the traces to the folder `to` and returns the outliers. Each has the stage that made
+    /// it slow.
     pub fn into_anatomy_outliers(
         self,
         to: &Path,
@@ -147,8 +149,8 @@ impl Outliers {
     }
 }
 
-/// Returns the time in nanoseconds within `time` in which at least one of the two threads was off
-/// the CPU.
+/// Returns the time, in ns, in which at least one of the two threads was off the CPU. Only time
+/// within `time` counts.
 fn off_cpu_ns(spans: &[OffCpuSpan], tids: [u64; 2], time: Range<i64>) -> u64 {
     let thread_ids = spans.iter().filter(|span| tids.contains(&span.tid));
     let mut parts: Vec<(i64, i64)> = thread_ids
@@ -181,8 +183,8 @@ fn off_cpu_verdict(
     }
 }
 
-/// Copies a round's traces to `STEM.trace` and, for further processes, `STEM.trace.PID`, which the
-/// reader recognizes as one family. Returns the name of the first file.
+/// Copies a round's traces to `STEM.trace` and, for further processes, `STEM.trace.PID`. The reader
+/// recognizes them as one family. Returns the name of the first file.
 fn copy_traces(from: &Path, to: &Path, stem: &str) -> Result<String, AnatomyError> {
     let listed = std::fs::read_dir(from).map_err(AnatomyError::from_io_error_at(from))?;
     let mut paths: Vec<PathBuf> = listed.filter_map(|entry| Some(entry.ok()?.path())).collect();

@@ -53,8 +53,8 @@ impl MarkedEventReader {
         reader
     }
 
-    /// Returns the event's mark with its time, thread and values; `None` if the site has no mark or
-    /// the event precedes the evaluated time.
+    /// Returns the event's mark with its time, thread and values. Returns `None` if the site has no
+    /// mark or the event precedes the evaluated time.
     pub fn marked_event(&mut self, trace: usize, event: &Event) -> Option<MarkedEvent> {
         let mark = *self.marks.get(trace)?.get(&event.site)?;
         self.is_warm |= mark == HandoffMark::Interrupt;

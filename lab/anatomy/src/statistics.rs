@@ -143,13 +143,14 @@ pub(crate) struct HandoffStatistics {
 /// Conversion of a hand-off's stages from ticks to nanoseconds.
 struct StageTimes<'a> {
     benchmark: &'a InstrumentedBenchmark,
-    /// Cost of the probe sites, which is subtracted from each stage that starts and ends on one
+    /// Cost of the probe sites, in ns. It is subtracted from each stage that starts and ends on one
     /// thread.
     net_ns: f64,
 }
 
 impl StageTimes<'_> {
-    /// Returns the duration of a stage of a hand-off in ns, less `net_ns` if it is on one thread.
+    /// Returns the duration of a stage of a hand-off, in ns. Subtracts `net_ns` if the stage was
+    /// passed on one thread.
     fn stage_ns(&self, handoff: &Handoff, stage: usize) -> f64 {
         let ns = ticks_to_ns(handoff.stages_ticks[stage].into());
         match handoff.has_passed(stage) && !self.benchmark.is_across_threads(stage) {
@@ -213,7 +214,8 @@ pub(crate) fn format_stage_sum(stages: &[AnatomyStage], floor: Option<&AnatomyFl
     format!("{} = {:.0} ns", text.join(" + "), total.round())
 }
 
-/// Rounds to integers that add up to the rounded sum: rounds the numbers with the largest fractions up.
+/// Rounds to integers that add up to the rounded sum. The numbers with the largest fractions are
+/// rounded up.
 fn round_to_sum(parts: &[f64]) -> Vec<u64> {
     let mut whole: Vec<u64> = parts.iter().map(|part| part.max(0.0) as u64).collect();
     let total = parts.iter().sum::<f64>().round().max(0.0) as u64;

@@ -58,8 +58,8 @@ macro_rules! benches {
     };
 }
 
-/// Function that runs the only participant of a benchmark, or that sets up the workload of several participants.
-/// Small: suites have hundreds.
+/// Function that runs a benchmark's only participant, or sets up the workload of several. Small:
+/// suites have hundreds.
 #[derive(Clone, Copy)]
 enum Participants {
     One { play: fn(&RoundParams) -> Result<ParticipantResult, Fault> },
@@ -129,8 +129,8 @@ impl Bench {
         self.must_use_processes
     }
 
-    /// Runs one round, and returns the result of each participant; fails if the participants should be processes but
-    /// cannot.
+    /// Runs one round, and returns the result of each participant. Fails if the participants should
+    /// be processes but cannot.
     pub(crate) fn run_round(
         &self,
         round_params: &RoundParams,
@@ -155,8 +155,8 @@ impl Bench {
         }
     }
 
-    /// Returns the parts of the benchmark that the process of a participant needs; fails for a benchmark of one
-    /// participant.
+    /// Returns the parts of the benchmark that the process of a participant needs. Fails for a
+    /// benchmark of one participant.
     pub(crate) fn shared_benchmark(&self) -> Result<SharedBenchmark, Fault> {
         match self.participants {
             Participants::One { .. } => {

@@ -31,7 +31,8 @@ impl HardwareCounters {
         Ok(HardwareCounters { group, counters })
     }
 
-    /// Stops counting; returns the instructions, cycles and cache misses, or `None` if the CPU never ran the counters.
+    /// Stops counting; returns the instructions, cycles and cache misses. Returns `None` if the CPU
+    /// never ran the counters.
     pub(crate) fn read(mut self) -> Option<[u64; 3]> {
         self.group.disable().ok()?;
         let counts = self.group.read().ok()?;

@@ -2,8 +2,8 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Converts a date to nanoseconds since the Unix epoch, negative before it; `None` for a date
-/// before 1677 or after 2262, which 64 bits cannot hold.
+/// Converts a date to nanoseconds since the Unix epoch, negative before it. Returns `None` for a
+/// date before 1677 or after 2262, which 64 bits cannot hold.
 ///
 /// ```
 /// use std::time::{Duration, UNIX_EPOCH};

@@ -26,7 +26,8 @@ pub enum ParticipantError {
     Pass(Fault),
 }
 
-/// Runs the pass or participant that this process was started for; `None` in a process that was not started for one.
+/// Runs the pass or participant for which this process was started. Returns `None` in any other
+/// process.
 ///
 /// After `Some`, the caller must exit, with success or with the error.
 ///

@@ -90,7 +90,7 @@ impl Fault {
         Fault::Workload(error.to_string())
     }
 
-    /// Creates a fault for a thread or process that could not be started, naming the limits that
+    /// Creates a fault for a thread or process that could not be started. It names the limits that
     /// may be the reason.
     pub(crate) fn participant_not_started(role: &str, refused: &std::io::Error) -> Fault {
         let hint = match Errno::from_io_error(refused) {

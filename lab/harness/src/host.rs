@@ -87,7 +87,8 @@ fn describe_cpu(host: &mut Host, cpuinfo: &str) {
     host.microcode = field("microcode");
 }
 
-/// Returns the size of the main memory from the text of `/proc/meminfo`; 0 if the text does not contain it.
+/// Returns the size of the main memory from the text of `/proc/meminfo`. Returns 0 if the text does
+/// not contain it.
 fn memory_bytes(meminfo: &str) -> u64 {
     meminfo
         .lines()

@@ -34,10 +34,11 @@ impl Lab {
         total.map(|total| total.max(block * (passes * blocks_min)))
     }
 
-    /// Measures all benchmarks in several passes, or in one pass for a smoke run, and returns the results. Each pass
-    /// is a separate process if the program calls [`dispatch_participant`](crate::dispatch_participant); a smoke run
-    /// stays in this process. Polls `interrupted` between rounds (about every 10 ms); if it is set, stops and returns
-    /// the results so far.
+    /// Measures all benchmarks and returns the results. There are several passes, or one for a
+    /// smoke run. Each pass is a separate process if the program calls
+    /// [`dispatch_participant`](crate::dispatch_participant); a smoke run stays in this process.
+    /// Polls `interrupted` between rounds (about every 10 ms); if it is set, stops and returns the
+    /// results so far.
     pub fn run(&self, observer: &mut dyn RunObserver, interrupted: &AtomicBool) -> RunOutcome {
         self.run_by(self.schedule(), observer, interrupted)
     }
@@ -156,7 +157,8 @@ impl RunState<'_> {
         self.add_fault(lost, None, &fault);
     }
 
-    /// Returns the work for the process of a pass: the benchmarks that are still to be measured, and their limits.
+    /// Returns the work for the process of a pass. It has the benchmarks that are still to be
+    /// measured, and their limits.
     fn pass_order(&self) -> PassOrder {
         let Schedule { passes, blocks_min, blocks_max, total } = self.schedule;
         let wanted = |group: &usize| {
@@ -220,7 +222,7 @@ impl RunState<'_> {
         !self.is_refused && !self.interrupted.load(Ordering::Relaxed)
     }
 
-    /// Reports a fault of a benchmark, or of one of its contenders, and adds it to the outcome.
+    /// Reports a fault of a benchmark or of a contender, and adds it to the outcome.
     fn add_fault(&mut self, group: usize, contender: Option<&str>, fault: &Fault) {
         let id = self.lab.groups[group].selection.spec.id;
         let name = contender.map_or_else(|| id.to_string(), |who| format!("{id} [{who}]"));

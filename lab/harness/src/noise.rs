@@ -8,25 +8,31 @@ use std::collections::BTreeSet;
 const STEAL_MAX: f64 = 0.02;
 /// Number of involuntary switches above which a round counts as disturbed; one or two are normal.
 const ROUND_SWITCHES_MAX: u64 = 3;
-/// Share of disturbed rounds or samples above which a warning is issued, if the others are too few for a figure.
+/// Share of disturbed rounds or samples above which a warning is issued. It applies if the others
+/// are too few for a figure.
 const DISTURBED_MAX: f64 = 0.25;
-/// Relative effect of the disturbed samples on a figure above which a warning gives the figure without them.
+/// Relative effect of the disturbed samples on a figure above which a warning is issued. The
+/// warning gives the figure without them.
 const DISTURBANCE_EFFECT_MAX: f64 = 0.02;
-/// Half-width of a 95 % interval, relative to the figure, above which a figure gets the warning that it is wide.
+/// Half-width of a 95 % interval above which a figure gets the warning that it is wide. It is
+/// relative to the figure.
 const HALF_WIDTH_MAX: f64 = 0.04;
-/// Relative difference between the first and the last third of the rounds above which a drift is reported. Their
-/// intervals must not overlap. The median of all rounds lies in between, and the rounds are spread over the whole run,
-/// so a smaller drift moves the median less than two runs differ anyway.
+/// Relative drift above which a warning is issued. It is the difference between the first and the
+/// last third of the rounds, whose intervals must not overlap. The median of all rounds lies in
+/// between, and the rounds are spread over the whole run, so a smaller drift moves the median less
+/// than two runs differ anyway.
 const DRIFT_MAX: f64 = 0.15;
 /// Smallest time in ns that the method can measure.
 const RESOLUTION_NS: f64 = 0.2;
-/// Factor between the measured rate and the rate that the figure implies, either way, above which a warning is issued.
+/// Factor between the measured and the expected rate above which a warning is issued. The figure
+/// implies the expected rate; either rate may be the greater.
 const RATE_MAX: f64 = 1.5;
 /// Minimum number of rounds from which their spread, or a figure of undisturbed rounds, is judged.
 pub(crate) const ROUNDS_MIN: usize = 15;
 
-/// Returns `true` if other programs disturbed a round; always `false` if threads of this program share a CPU
-/// (`crowded`). Steal time is ignored: the kernel counts it in units as long as a round, over all CPUs.
+/// Returns `true` if other programs disturbed a round. Always returns `false` if threads of this
+/// program share a CPU (`crowded`). Steal time is ignored: the kernel counts it in units as long as
+/// a round, over all CPUs.
 pub(crate) fn is_disturbed(switches_involuntary: u64, crowded: bool) -> bool {
     !crowded && switches_involuntary > ROUND_SWITCHES_MAX
 }
@@ -38,7 +44,8 @@ pub(crate) struct FigureFacts<'a> {
     pub figure: MedianEstimate,
     /// Figure without disturbed rounds and samples; `None` if none was disturbed or too few are left.
     pub undisturbed: Option<f64>,
-    /// Two modes of the operations, rounds or passes, with the name of these values; `None` without two modes.
+    /// Two modes, with the name of the values that have them. The values are operations, rounds or
+    /// passes; `None` without two modes.
     pub modes: Option<(&'static str, Modes)>,
     /// `true` if the figure is a time; `false` for bytes or a count.
     pub is_time: bool,
@@ -46,7 +53,8 @@ pub(crate) struct FigureFacts<'a> {
     pub is_smoke: bool,
 }
 
-/// Returns the warnings about the noise of a figure; for a smoke run, only the warning that it was one.
+/// Returns the warnings about the noise of a figure. For a smoke run, the only warning is that it
+/// was one.
 pub(crate) fn noise_warnings(found: &FigureFacts<'_>) -> Vec<Warning> {
     let FigureFacts { rounds, figure, undisturbed, modes, is_time, is_smoke } = *found;
     let mut said = Vec::new();
@@ -95,8 +103,8 @@ pub(crate) fn noise_warnings(found: &FigureFacts<'_>) -> Vec<Warning> {
     said
 }
 
-/// Warns about disturbed rounds and samples if the figure without them differs, or cannot be computed although many
-/// are disturbed.
+/// Warns about disturbed rounds and samples. There is a warning if the figure without them differs,
+/// or if many are disturbed and it cannot be computed.
 fn disturbance_warning(
     rounds: &[Round],
     figure: f64,
@@ -137,8 +145,8 @@ fn disturbance_warning(
     say(code, text);
 }
 
-/// Returns the relative change from the first to the last third of the rounds; `None` if it is small or the intervals
-/// overlap.
+/// Returns the relative change from the first to the last third of the rounds. Returns `None` if it
+/// is small or the intervals overlap.
 fn relative_drift(rounds: &[Round]) -> Option<f64> {
     let third = rounds.len() / 3;
     let of = |some: &[Round]| {

@@ -44,8 +44,8 @@ impl SwitchRecorder {
         Some(Self { sampler, tid })
     }
 
-    /// Stops recording and returns the spans in which the thread was runnable without a CPU; `None` if records were
-    /// lost.
+    /// Stops recording; returns the spans in which the thread was runnable without a CPU. Returns
+    /// `None` if records were lost.
     pub fn read(mut self) -> Option<Vec<OffCpuSpan>> {
         self.sampler.disable().ok()?;
         let (mut spans, mut left_ns) = (Vec::new(), None);

@@ -33,8 +33,8 @@ const USAGE: &str = "\
   --processes        run the participants as processes instead of threads
   --set NAME=VALUE   set an argument of every benchmark that has it";
 
-/// Runs a complete benchmark program for `suites`, as the whole body of `main` in a bench target with
-/// `harness = false`. An example is `fn main() -> ExitCode { bench_main(&[ALL]) }`.
+/// Runs a complete benchmark program for `suites`. It is the whole body of `main` in a bench target
+/// with `harness = false`. An example is `fn main() -> ExitCode { bench_main(&[ALL]) }`.
 ///
 /// Prints a line for each figure, or with `--jsonl` the run in the format of `handover import`; the
 /// figures can then be listed, shown, compared and followed like handover's own. `cargo handover`
@@ -185,7 +185,8 @@ impl BenchOptions {
     }
 }
 
-/// Prints the help or the list, or runs the benchmarks and prints their figures, as the options request.
+/// Does what the options request. Prints the help or the list, or runs the benchmarks and prints
+/// their figures.
 fn run_with_options(suites: &[&'static [Bench]], asked: &BenchOptions) -> Result<ExitCode, String> {
     let mut patterns = asked.patterns.clone();
     if patterns.is_empty() {

@@ -12,7 +12,8 @@
 use handover_base::clock;
 use std::hint::black_box;
 
-/// Iterations of the calibration loop: about 1 µs, or 100 ticks even of a clock with a resolution of 10 ns.
+/// Number of iterations of the calibration loop. They take about 1 µs, or 100 ticks even of a clock
+/// with a resolution of 10 ns.
 const ITERATIONS: u64 = 4096;
 /// Ratio to the fastest calibration loop from which a loop counts as slowed. A busy sibling costs
 /// at least a third; frequencies differ less from one second to the next.
@@ -28,8 +29,8 @@ pub(crate) fn time_loop_ticks() -> u64 {
     clock::ticks().saturating_sub(began).max(1)
 }
 
-/// Returns `true` if a calibration loop of `ticks` ran on a slowed core, compared with the fastest loop (0 if
-/// unknown).
+/// Returns `true` if a calibration loop of `ticks` ran on a slowed core. `fastest` is the duration
+/// of the fastest loop, 0 if unknown.
 pub(crate) fn is_slower(ticks: u64, fastest: u64) -> bool {
     fastest > 0 && ticks as f64 > fastest as f64 * SLOWED_RATIO
 }

@@ -306,7 +306,8 @@ impl Workload for Stalled {
     }
 }
 
-/// Returns the time at which the server, free at `at_ns`, can start a request; it stalls once in each cycle.
+/// Returns the time at which the server can start a request. The server is free at `at_ns`, and
+/// stalls once in each cycle.
 fn service_start_ns(at_ns: u64) -> u64 {
     let stalled_ns = (at_ns + CYCLE_NS / 2) % CYCLE_NS;
     if stalled_ns < STALL_NS { at_ns + STALL_NS - stalled_ns } else { at_ns }
@@ -365,8 +366,8 @@ impl<const PADDED: bool> Workload for Layout<PADDED> {
     }
 }
 
-/// Returns the arguments of the drift benchmark, as in [`Plan::set`](crate::Plan::set), for a run that starts now and
-/// takes `lasts`.
+/// Returns the arguments of the drift benchmark for a run that starts now and takes `lasts`. They
+/// are as in [`Plan::set`](crate::Plan::set).
 pub fn drift_arguments(lasts: Duration) -> Vec<(String, String)> {
     let lasts_ms = lasts.as_millis().clamp(1, 1 << 30);
     vec![
@@ -375,8 +376,8 @@ pub fn drift_arguments(lasts: Duration) -> Vec<(String, String)> {
     ]
 }
 
-/// Returns a proof for each planted cost: its size, and the value that the records of a run of [`BENCHES`] show.
-/// `null` is the smallest difference that the run can detect on one CPU.
+/// Returns a proof for each planted cost. It has the cost's size, and the value that the records of
+/// a run of [`BENCHES`] show. `null` is the smallest difference that the run can detect on one CPU.
 pub fn evaluate_proofs(records: &[Record], null: Option<f64>) -> Vec<Proof> {
     let of = |id: &str| records.iter().find(|it| it.id == id && it.contender == PLANTED.name);
     let mut proofs = Vec::new();
@@ -466,7 +467,8 @@ pub fn evaluate_proofs(records: &[Record], null: Option<f64>) -> Vec<Proof> {
     proofs
 }
 
-/// Returns the constant cost planted in the benchmark `id`, in ns; `None` if the id names no time.
+/// Returns the constant cost planted in the benchmark `id`, in ns. Returns `None` if the id names
+/// no time.
 fn constant_ns(id: &str) -> Option<f64> {
     let span: units::TimeSpan = id.strip_prefix("proof/")?.parse().ok()?;
     Some(span.0 as f64)

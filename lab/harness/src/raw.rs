@@ -18,8 +18,8 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use zerocopy::FromZeros;
 
-/// Mapped memfd: all zero when created, at least page-aligned, and the same memory in every process
-/// that maps the same descriptor.
+/// Mapped memfd, at least page-aligned and all zero when created. It is the same memory in every
+/// process that maps the same descriptor.
 struct Mapping {
     start: NonNull<u8>,
     bytes: usize,
@@ -61,7 +61,8 @@ impl Drop for Mapping {
     }
 }
 
-/// Value of type `T` in memory that the participants share, as threads or as processes; initially all zero.
+/// Value of type `T` in memory that the participants share, as threads or as processes. It is
+/// initially all zero.
 ///
 /// As with an [`Arc`], only `&T` is accessible, so a region is covariant in `T`. A `T` that is not
 /// `Sync` is not accessible:
@@ -214,7 +215,7 @@ impl Control {
         }
     }
 
-    /// Cancels the round because a participant is missing; releases all participants that wait at
+    /// Cancels the round because a participant is missing. Releases all participants that wait at
     /// the starting line or arrive later.
     pub(crate) fn cancel_round(&self) {
         let words = self.words();
@@ -248,9 +249,10 @@ pub(crate) fn adopt_descriptors(numbers: &[i32]) -> rustix::io::Result<Vec<Owned
     Ok(fds)
 }
 
-/// Starts this program again as a child process, with these environment variables (`NAME=VALUE`) and `word` as its
-/// argument. The child is in its own process group, and has `/dev/null` as standard input and output. The kernel kills
-/// the child when the calling thread ends.
+/// Starts this program again as a child process. The child gets these environment variables
+/// (`NAME=VALUE`), and `word` as its argument. The child is in its own process group, and has
+/// `/dev/null` as standard input and output. The kernel kills the child when the calling thread
+/// ends.
 ///
 /// Uses `fork`, because `posix_spawn` (and hence [`std::process::Command`]) blocks the caller, with
 /// every signal masked, until the child has called `execve`: a child that is stopped before then
@@ -339,8 +341,9 @@ unsafe extern "C" {
     fn handover_layout_padded(turns: u64);
 }
 
-/// Runs a loop of `turns` dependent multiplications (at least one), in one of two copies at different addresses. Not
-/// inlined, so that the assembly is referenced from the object that contains it.
+/// Runs a loop of `turns` dependent multiplications, at least one. The loop exists in two copies at
+/// different addresses; `is_padded` selects one. Not inlined, so that the assembly is referenced
+/// from the object that contains it.
 #[inline(never)]
 pub(crate) fn multiply(turns: u64, is_padded: bool) {
     let turns = turns.max(1);

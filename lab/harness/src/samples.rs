@@ -50,8 +50,8 @@ pub(crate) struct Timing {
     pub batches_max: u32,
     /// Pause before each hand-over.
     pub idle_gap_ns: u64,
-    /// `true` to monitor the speed of the participants' cores; `false` in a smoke run, and if threads of this program
-    /// share a core.
+    /// `true` to monitor the speed of the participants' cores. `false` in a smoke run, with a busy
+    /// neighbour, and if participants share a core.
     pub watch_pace: bool,
     /// Duration of the fastest calibration loop of earlier rounds, in ticks; 0 if unknown.
     pub pace_ticks: u64,
@@ -68,7 +68,7 @@ pub(crate) struct ParticipantResult {
     pub parts: Vec<PartSamples>,
     pub counters: BTreeMap<String, f64>,
     pub bytes_per_op: u64,
-    /// Number of operations in progress at a time, of which each sample times one; 0 stands for 1.
+    /// Number of operations in progress at a time. Each sample times one of them; 0 stands for 1.
     #[serde(default)]
     pub concurrent_operations: u64,
     pub wall_ns: u64,
@@ -76,16 +76,16 @@ pub(crate) struct ParticipantResult {
     pub used: ResourceUsage,
     /// Resources used by the participant's own thread.
     pub own: ResourceUsage,
-    /// `true` if a serving participant's core was slow at the start or end of the round; always `false` for a measured
-    /// one.
+    /// `true` if a serving participant's core was slow at the start or end of the round. Always
+    /// `false` for a measured participant.
     pub slowed: bool,
-    /// Duration of this round's fastest calibration loop, with every participant running, in ticks;
+    /// Duration of this round's fastest calibration loop, with every participant running, in ticks.
     /// 0 if the speed was not monitored.
     pub pace_ticks: u64,
     /// Instructions, cycles and cache misses; `None` without hardware counters.
     pub hardware: Option<[u64; 3]>,
-    /// Spans in which the thread was runnable without a CPU; `None` unless the round is recorded and the kernel
-    /// reports them.
+    /// Spans in which the thread was runnable without a CPU. `None` unless the round is recorded
+    /// and the kernel reports them.
     #[serde(default)]
     pub off_cpu: Option<Vec<OffCpuSpan>>,
 }
@@ -96,7 +96,8 @@ fn between_batches() {
     handover_probe::probe!("lab.batch");
 }
 
-/// Samples of one part of a benchmark: clock ticks of `batch` operations each, or values recorded by the workload.
+/// Samples of one part of a benchmark. They are clock ticks of `batch` operations each, or values
+/// recorded by the workload.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct PartSamples {
     /// Number of operations in a sample.
@@ -105,18 +106,18 @@ pub(crate) struct PartSamples {
     samples: Vec<u64>,
     /// Sum of all samples, including those that are not stored.
     pub samples_total: u64,
-    /// `true` if the samples are values recorded by the workload, in thousandths of the spec's
-    /// unit, instead of times.
+    /// `true` if the samples are values recorded by the workload instead of times. Such values are
+    /// in thousandths of the spec's unit.
     pub has_values: bool,
     /// Number of operations in all samples.
     pub ops_total: u64,
     /// Number of operations that belong to no sample: those of the warm-up, timed alone, or untimed.
     pub ops_beside: u64,
-    /// Ticks of operations drawn at random and timed alone, less the cost of the clock readings;
-    /// `None` if none are drawn.
+    /// Ticks of operations drawn at random and timed alone, less the cost of the clock readings.
+    /// `None` if no operations are drawn.
     pub alone: Option<Vec<u64>>,
-    /// `true` if the workload timed single operations between other work; the rate then follows from the wall-clock
-    /// time.
+    /// `true` if the workload timed single operations between other work. The rate then follows
+    /// from the wall-clock time.
     pub singles: bool,
     /// Number of samples of which one is stored; doubled whenever the list is full.
     stride: u32,
@@ -127,7 +128,8 @@ pub(crate) struct PartSamples {
     classified_count: usize,
 }
 
-/// Returns an empty list whose memory has been written to, so that adding samples causes no page fault.
+/// Returns an empty list whose memory has been written to. Adding samples then causes no page
+/// fault.
 fn new_touched_list() -> Vec<u64> {
     let mut samples = vec![u64::MAX; SAMPLES_MAX];
     samples.clear();
@@ -163,21 +165,22 @@ impl PartSamples {
         self.samples.is_empty()
     }
 
-    /// Iterates over the samples in order of time: each as a figure per operation, and `true` if its core was slowed.
+    /// Iterates over the samples in order of time. Each is a figure per operation, and `true` if
+    /// its core was slowed.
     pub(crate) fn figures(&self) -> impl Iterator<Item = (f64, bool)> {
         self.samples
             .iter()
             .map(|sample| (self.figure_per_op(sample & !SLOWED, self.batch), sample & SLOWED != 0))
     }
 
-    /// Converts the sum of samples over `ops` operations to a figure of one operation: in ns, or in
-    /// the spec's unit for recorded values.
+    /// Converts the sum of samples over `ops` operations to a figure of one operation. It is in ns,
+    /// or in the spec's unit for recorded values.
     pub(crate) fn figure_per_op(&self, sum: u64, ops: u64) -> f64 {
         let thousandths = if self.has_values { sum } else { clock::ps_from_ticks(sum) };
         thousandths as f64 / 1000.0 / ops.max(1) as f64
     }
 
-    /// Adds a sample of `ops` operations to the totals, and stores it if it is one of each `stride` samples.
+    /// Adds a sample of `ops` operations to the totals. Stores one of each `stride` samples.
     #[inline]
     fn add_ticks(&mut self, ticks: u64, ops: u64) {
         self.samples_total += ticks;
@@ -428,9 +431,9 @@ impl Samples {
         }
     }
 
-    /// Returns `true` while the participant must go on; for workloads that time single operations themselves, and for
-    /// serving participants. A measured participant ends when its time is over, a serving one when every measured one
-    /// has finished.
+    /// Returns `true` while the participant must go on. It is for workloads that time single
+    /// operations themselves, and for serving participants. A measured participant ends when its
+    /// time is over, a serving one when every measured one has finished.
     ///
     /// Cost: one reading of the clock for a measured participant, one load of a shared word for a
     /// serving one.
@@ -457,8 +460,8 @@ impl Samples {
         now < self.deadline_ticks
     }
 
-    /// Runs a calibration loop; if it or the previous one was slow, sets the flag [`SLOWED`] of the samples between
-    /// the two.
+    /// Runs a calibration loop. If it or the previous one was slow, sets the flag [`SLOWED`] of the
+    /// samples between the two.
     #[cold]
     fn check_pace(&mut self, next_ns: u64) {
         let now = self.is_pace_slow();
@@ -484,7 +487,8 @@ impl Samples {
         self.control.as_ref().is_some_and(|it| it.words().stopped.load(Ordering::Acquire) != 0)
     }
 
-    /// Records the clock ticks of one operation that the workload timed itself, for the part at index `part`.
+    /// Records the clock ticks of one operation that the workload timed itself. The operation
+    /// counts for the part at index `part`.
     ///
     /// # Panics
     /// Panics if the spec has no such part.
@@ -495,9 +499,10 @@ impl Samples {
         samples.add_ticks(ticks, 1);
     }
 
-    /// Records the clock ticks of a batch of `ops` operations that the workload timed itself, for the part at index
-    /// `part`. Every batch of a part must have the same length. Marks the end of a batch for probes, as
-    /// [`time_batches`](Samples::time_batches) does between two batches.
+    /// Records the clock ticks of a batch of `ops` operations that the workload timed itself. The
+    /// batch counts for the part at index `part`. Every batch of a part must have the same length.
+    /// Marks the end of a batch for probes, as [`time_batches`](Samples::time_batches) does between
+    /// two batches.
     ///
     /// # Panics
     /// Panics if the spec has no such part.
@@ -511,8 +516,9 @@ impl Samples {
         self.iterations_left = self.iterations_left.saturating_sub(more);
     }
 
-    /// Records a value that is no time, in the spec's unit, such as bytes or a count, for the part at index `part`. It
-    /// is exact to a thousandth, and independent of slowed cores and other work on them.
+    /// Records a value that is no time, in the spec's unit, such as bytes or a count. It counts for
+    /// the part at index `part`. It is exact to a thousandth, and independent of slowed cores and
+    /// other work on them.
     ///
     /// # Panics
     /// Panics if the spec has no such part.

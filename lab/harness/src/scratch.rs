@@ -17,8 +17,8 @@ pub struct ScratchFolder {
 }
 
 impl ScratchFolder {
-    /// Creates a folder in `within` with a name that starts with `prefix`; also removes such folders of this user that
-    /// no process uses.
+    /// Creates a folder in `within` with a name that starts with `prefix`. Also removes such
+    /// folders of this user that no process uses.
     ///
     /// # Errors
     /// Fails if no folder can be created there.

@@ -37,9 +37,10 @@ pub enum SelectError {
     },
 }
 
-/// Returns the benchmarks that the patterns select, each once, in the order of the suite; those of the default run
-/// without a pattern. A pattern is an id (of a spec or of one of its figures), a prefix of ids, or a glob over ids. An
-/// id selects only itself, even if other ids start with it.
+/// Returns the benchmarks that the patterns select, each once, in the order of the suite. Without a
+/// pattern, returns those of the default run. A pattern is an id (of a spec or of one of its
+/// figures), a prefix of ids, or a glob over ids. An id selects only itself, even if other ids
+/// start with it.
 ///
 /// # Errors
 /// Fails if a pattern selects nothing; the error names the nearest id.
@@ -111,7 +112,8 @@ fn parse_pattern(pattern: &str) -> Result<Matcher, SelectError> {
     Ok(Box::new(move |id| glob.is_match(id)))
 }
 
-/// Minimum similarity of a name that is suggested for a misspelt pattern: 1 minus the edits per character.
+/// Minimum similarity of a name that is suggested for a misspelt pattern. Similarity is 1 minus the
+/// edits per character.
 const SUGGESTED_SIMILARITY_MIN: f64 = 0.6;
 /// Minimum length of a pattern for which ids that contain it are suggested.
 const CONTAINED_CHARS_MIN: usize = 3;
@@ -129,8 +131,8 @@ fn unknown_pattern_error(pattern: &str, specs: &[&'static Spec]) -> SelectError 
     SelectError::Unknown { pattern: pattern.to_string(), hint }
 }
 
-/// Returns the end of an error message that suggests ids similar to the pattern or containing it; empty if there are
-/// none.
+/// Returns the end of an error message that suggests ids. They are similar to the pattern or
+/// contain it; the text is empty if there are none.
 fn suggestion(pattern: &str, specs: &[&'static Spec]) -> String {
     let ids = || specs.iter().map(|spec| spec.id);
     if pattern.len() >= CONTAINED_CHARS_MIN {
@@ -190,7 +192,8 @@ pub(crate) fn find_floor(
     (bench.spec().id == id).then_some((bench.spec().id, bench, part))
 }
 
-/// Returns a benchmark that measures the figure `id`, and the index of the part that does; prefers a floor's.
+/// Returns a benchmark that measures the figure `id`, and the index of the part that does. A
+/// floor's benchmark is preferred.
 fn find_figure(id: &str, benches: &[&'static Bench]) -> Option<(&'static Bench, usize)> {
     let yields = |bench: &&'static Bench| {
         let part = bench.spec().figure_ids().iter().position(|it| it == id)?;

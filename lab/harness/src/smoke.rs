@@ -34,7 +34,8 @@ fn fail(refused: &dyn std::fmt::Display) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Runs the selected benchmarks in threads and then in processes, prints their results, and returns the exit code.
+/// Runs the selected benchmarks in threads and then in processes. Prints their results, and returns
+/// the exit code.
 fn run_smoke(all: &[&'static [Bench]], patterns: &[String]) -> Result<ExitCode, PlanError> {
     let selections = crate::select(all, patterns)?;
     let (mut passed, mut failed) = (0, 0);

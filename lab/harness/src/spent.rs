@@ -4,7 +4,7 @@ use handover_base::usage::Usage;
 use serde::{Deserialize, Serialize};
 use std::ops::AddAssign;
 
-/// CPU time, context switches and page faults of a thread or a process; those of several threads
+/// CPU time, context switches and page faults of a thread or a process. Those of several threads
 /// are added up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ResourceUsage {
@@ -14,8 +14,8 @@ pub(crate) struct ResourceUsage {
     pub switches_involuntary: u64,
     pub faults_minor: u64,
     pub faults_major: u64,
-    /// Time for which a participant's thread was runnable without a CPU; `None` for a process, or if the kernel does
-    /// not report it.
+    /// Time for which a participant's thread was runnable without a CPU. `None` for a process, or
+    /// if the kernel does not report it.
     pub delayed_ns: Option<u64>,
 }
 

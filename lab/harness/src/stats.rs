@@ -5,7 +5,8 @@
 //! address space and its moment. [`median_of_independent`] is for other values: it decides whether a
 //! benchmark needs more time and whether its rounds drifted.
 
-/// Returns the median: the middle value, or the mean of the two middle values of an even count; 0 for no values.
+/// Returns the median of the values, or 0 for no values. For an even count, it is the mean of the
+/// two middle values.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     median_of(&mut sorted)
@@ -26,7 +27,8 @@ fn median_of(values: &mut [f64]) -> f64 {
     (lower + *at) / 2.0
 }
 
-/// Returns the quantile `q` (0 to 1) of sorted values: a share `q` of them is not greater; 0 for no values.
+/// Returns the quantile `q` (0 to 1) of sorted values, or 0 for no values. A share `q` of the
+/// values is not greater.
 pub fn quantile_sorted(sorted: &[f64], q: f64) -> f64 {
     if sorted.is_empty() {
         return 0.0;
@@ -65,7 +67,8 @@ impl MedianEstimate {
     }
 }
 
-/// Returns the median of the figures of passes, given in order of time, with its 95 % interval.
+/// Returns the median of the figures of passes, with its 95 % interval. The figures are given in
+/// order of time.
 ///
 /// The interval lies between two order statistics, interpolated (Hettmansperger and Sheather, *Confidence intervals
 /// based on interpolated order statistics*, 1986), which assumes that passes are independent, and nothing about the
@@ -98,8 +101,8 @@ fn estimate(values: &[f64], factor: f64) -> MedianEstimate {
     MedianEstimate { median, interval: Some(interval) }
 }
 
-/// Returns the interpolated rank, counted from 0, of the lower bound of a 95 % interval of the median of `count`
-/// values.
+/// Returns the rank of the lower bound of a median's 95 % interval. The median is that of `count`
+/// values; the rank is interpolated, and counted from 0.
 fn lower_bound_rank(count: usize) -> f64 {
     if count > COUNT_NORMAL_MIN {
         let n = count as f64;
@@ -130,9 +133,10 @@ fn at_rank(sorted: &[f64], rank: f64) -> f64 {
     sorted[below] + (rank - below as f64) * (sorted[above] - sorted[below])
 }
 
-/// Returns the factor, at least 1, by which correlation between successive values widens the interval of their median.
-/// It is the square root of (1 + r) / (1 - r), with the serial correlation r of their ranks (Bartels, *The rank
-/// version of von Neumann's ratio test for randomness*, 1982).
+/// Returns the factor by which correlation between successive values widens the interval of their
+/// median. It is at least 1. It is the square root of (1 + r) / (1 - r), with the serial
+/// correlation r of their ranks (Bartels, *The rank version of von Neumann's ratio test for
+/// randomness*, 1982).
 fn widening_factor(values: &[f64]) -> f64 {
     let rank = |value: &f64| {
         let less = values.iter().filter(|it| *it < value).count();
@@ -163,8 +167,8 @@ pub struct Modes {
 const MODE_SHARE_MIN: f64 = 0.1;
 /// Minimum ratio of the slower mode's median to the faster one's.
 const MODES_RATIO_MIN: f64 = 1.5;
-/// Maximum ratio of a mode's spread to the distance between the two modes, both of logarithms; above it, the values
-/// count as one mode.
+/// Maximum ratio of a mode's spread to the distance between the two modes, both of logarithms.
+/// Above it, the values count as one mode.
 const MODE_SPREAD_MAX: f64 = 0.5;
 
 /// Minimum distance between two modes, in steps of the clock. Closer values are one mode, which the clock's resolution
@@ -176,9 +180,9 @@ const MODES_VALUES_MIN: u64 = 8;
 /// Minimum number of values in each of two modes.
 const MODE_VALUES_MIN: f64 = 2.0;
 
-/// Detects two modes in the values of a clock with steps of `clock_step`; `None` if they have one mode. Splits the
-/// sorted logarithms where the variance between the halves is greatest (Otsu, 1979), and accepts the split if both
-/// halves are large, distant and narrow.
+/// Detects two modes in the values of a clock with steps of `clock_step`. Returns `None` if they
+/// have one mode. Splits the sorted logarithms where the variance between the halves is greatest
+/// (Otsu, 1979), and accepts the split if both halves are large, distant and narrow.
 pub fn find_modes(values: &[f64], clock_step: f64) -> Option<Modes> {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
@@ -225,7 +229,8 @@ pub fn find_modes_of_counts(values: &[(f64, u64)], clock_step: f64) -> Option<Mo
     Some(Modes { fast: (share, faster), slow: (1.0 - share, slower) })
 }
 
-/// Returns the quantile `q` of sorted values, each given with the number of its occurrences; 0 for no values.
+/// Returns the quantile `q` of sorted values, or 0 for no values. Each value is given with the
+/// number of its occurrences.
 fn quantile_counted(values: &[(f64, u64)], q: f64) -> f64 {
     let count: u64 = values.iter().map(|it| it.1).sum();
     let rank = (q * count as f64).ceil().max(1.0) as u64;

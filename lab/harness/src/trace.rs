@@ -49,8 +49,8 @@ impl Drop for ActiveRecording<'_> {
 /// Maximum number of threads whose events are recorded; the trace notes if there were more.
 const THREADS_MAX: u64 = 2048;
 
-/// Returns the time in ns that the calling thread has waited for a CPU while runnable; `None` if
-/// the kernel does not report it.
+/// Returns the time in ns that the calling thread has waited for a CPU while runnable. Returns
+/// `None` if the kernel does not report it.
 pub(crate) fn run_delay_ns() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     text.split_ascii_whitespace().nth(1)?.parse().ok()

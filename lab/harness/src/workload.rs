@@ -21,7 +21,8 @@ pub trait Workload: Sized {
     /// Fails if the benchmark cannot run here; the error is shown with the benchmark's id.
     fn setup(args: &Self::Args, setup: &mut Setup) -> Result<Self, Fault>;
 
-    /// Checks the results of the operations: called once on an instance of its own before any measurement; not timed.
+    /// Checks the results of the operations. Called once on a separate instance before any
+    /// measurement; not timed.
     ///
     /// # Errors
     /// Fails if a result is wrong.
@@ -43,15 +44,15 @@ pub trait Handover: Sized + Send + Sync + 'static {
     type Args: Args;
     /// Declaration of the benchmark, with `hands_over` set.
     const SPEC: Spec;
-    /// `true` if everything that the participants share is created by the [`Setup`], so that they
-    /// can be processes.
+    /// `true` if everything that the participants share is created by the [`Setup`]. They can then
+    /// be processes.
     const PROCESSES: bool = false;
     /// `true` if the participants are always processes: for resources that each process has, such
     /// as its memory.
     const ALWAYS_PROCESSES: bool = false;
 
-    /// The participants' roles, in the order in which CPUs are assigned, if their number does not
-    /// depend on the arguments.
+    /// Roles of the participants, in the order in which CPUs are assigned. Set if their number does
+    /// not depend on the arguments.
     const ROLES: &'static [Role] = &[];
 
     /// Returns the participants' roles, in the order in which CPUs are assigned.

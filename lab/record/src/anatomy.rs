@@ -30,8 +30,8 @@ pub struct Anatomy {
     pub net: bool,
     /// Resolution of the clock that times the stages, in nanoseconds.
     pub clock_step_ns: f64,
-    /// Time of one hand-off with the probe sites off: the benchmark's figure in the same run, per hand-off; `None` if that
-    /// figure is not the time of hand-offs.
+    /// Time of one hand-off with the probe sites off. It is the benchmark's figure in the same run,
+    /// per hand-off; `None` if that figure is not the time of hand-offs.
     pub off_ns: Option<f64>,
     /// Time of one hand-off with the probe sites on, like `off_ns`.
     pub on_ns: Option<f64>,
@@ -53,8 +53,8 @@ pub struct AnatomyStage {
     pub p50_ns: f64,
     /// 99 % quantile over the hand-offs that include the stage.
     pub p99_ns: f64,
-    /// Mean time in the stage of the middle half of all hand-offs, ordered by duration; 0 counts for one without this
-    /// stage.
+    /// Mean time in the stage, over the middle half of all hand-offs by duration. A hand-off
+    /// without this stage counts as 0.
     pub mean_ns: f64,
     /// Share of the hand-off's time: `mean_ns` divided by the mean of the total.
     pub share: f64,
@@ -89,14 +89,15 @@ pub struct AnatomyFloor {
 /// Counts of events and hand-offs that could not be matched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnmatchedCounts {
-    /// Number of events out of order, or of another object than the event before; both adjacent hand-offs are
-    /// excluded.
+    /// Number of events out of order, or of another object than the event before. Both adjacent
+    /// hand-offs are excluded.
     pub mismatched: u64,
-    /// Number of acquisitions by the thread that had released the lock; these are no hand-offs and
+    /// Number of acquisitions by the thread that had released the lock. They are no hand-offs and
     /// are excluded.
     #[serde(rename = "kept")]
     pub reacquired: u64,
-    /// Number of excluded hand-offs whose start is not in the trace, as that of the first in a batch.
+    /// Number of excluded hand-offs whose start is not in the trace. An example is the first
+    /// hand-off in a batch.
     #[serde(rename = "begun_anew")]
     pub without_start: u64,
     /// Number of hand-offs whose arrival was recorded before the sender's event. They are included;
@@ -120,7 +121,7 @@ pub struct AnatomyOutlier {
     pub excess_ns: f64,
     /// Verdict on whether the hand-off was slow because its threads were off the CPU.
     pub off_cpu: OffCpuVerdict,
-    /// Time that the hand-off's threads were runnable but not running; `None` if the kernel does
+    /// Time that the hand-off's threads were runnable but not running. `None` if the kernel does
     /// not report each switch.
     #[serde(default)]
     pub off_cpu_ns: Option<u64>,
@@ -138,13 +139,13 @@ pub struct AnatomyOutlier {
     pub to_tid: u64,
 }
 
-/// Verdict on whether a hand-off was slow because its threads were off the CPU (runnable, but not
-/// running).
+/// Verdict on whether a hand-off was slow because its threads were off the CPU. Such threads were
+/// runnable, but not running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OffCpuVerdict {
-    /// No: the hand-off's threads, or all participants of the round, waited for a CPU for less than a quarter of the
-    /// excess.
+    /// No: the threads waited for a CPU for less than a quarter of the excess. The threads are
+    /// those of the hand-off, or all participants of the round.
     No,
     /// Yes: the hand-off's threads waited for a CPU for at least a quarter of the excess.
     Yes,

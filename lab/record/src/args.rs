@@ -226,7 +226,8 @@ impl ArgValues {
         self.set_within(param, value, &param.kind.format_value(value))
     }
 
-    /// Sets an argument to `value`, which the user wrote as `text`; fails if it is out of bounds.
+    /// Sets an argument to `value`, which the user wrote as `text`. Fails if the value is out of
+    /// bounds.
     fn set_within(&mut self, param: &Param, value: u64, text: &str) -> Result<(), ArgsError> {
         if value < param.min || value > param.max {
             return Err(ArgsError::Bounds {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A cost of known size that was added on purpose, and the value that the records show for it.
+/// Cost of known size, added on purpose, and the value that the records show for it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Proof {
     /// Description of the added cost and of the measured quantity.
@@ -21,7 +21,7 @@ pub struct Proof {
 }
 
 impl Proof {
-    /// Returns `true` if the proof holds: the value read is within the bound, or the interval
+    /// Returns `true` if the proof holds. The value read is then within the bound, or the interval
     /// contains the planted value.
     pub fn is_proven(&self) -> bool {
         let is_within = |(low, high)| low <= self.planted && self.planted <= high;

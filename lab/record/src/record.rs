@@ -36,18 +36,19 @@ pub struct Run {
     pub seed: u64,
     /// Machine of the run.
     pub host: Host,
-    /// Findings about what disturbed measurement at the start of the run, worst first; empty if the
-    /// machine was not examined.
+    /// Findings about disturbances at the start of the run, worst first. Empty if the machine was
+    /// not examined.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub findings: Vec<Finding>,
     /// `true` if the run finished; an interrupted or killed run did not.
     pub complete: bool,
-    /// Smallest relative difference that this run can detect with one participant: the difference
-    /// between two measurements of the same code. `None` until measured.
+    /// Smallest relative difference that this run can detect with one participant. It is the
+    /// difference between two measurements of the same code. `None` until measured.
     pub null_one: Option<f64>,
     /// Smallest relative difference that this run can detect with participants on several CPUs.
     pub null_several: Option<f64>,
-    /// Costs of known size that this run added on purpose, with the values that it measured for them.
+    /// Costs of known size that this run added on purpose. Each has the value that the run measured
+    /// for it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub proofs: Vec<Proof>,
 }
@@ -88,8 +89,8 @@ pub struct Record {
     pub rate_per_s: f64,
     /// Bytes moved per second; `None` if the operation moves no bytes.
     pub bytes_per_s: Option<f64>,
-    /// Number of CPUs used in user space by the process, or by all participants' processes, during the measurement: 2.0
-    /// is two busy CPUs.
+    /// Number of CPUs used in user space during the measurement: 2.0 is two busy CPUs. It counts
+    /// the process, or all participants' processes.
     pub cpus_user: f64,
     /// Number of CPUs used in kernel space by the same processes.
     pub cpus_system: f64,
@@ -97,16 +98,17 @@ pub struct Record {
     pub switches_voluntary_per_op: f64,
     /// Involuntary context switches per second.
     pub switches_involuntary_per_s: f64,
-    /// Page faults per operation that needed no I/O: memory touched for the first time, or copied on write.
+    /// Page faults per operation that needed no I/O. The memory was touched for the first time, or
+    /// copied on write.
     #[serde(default)]
     pub faults_minor_per_op: f64,
     /// Page faults per second that waited for a disk.
     #[serde(default)]
     pub faults_major_per_s: f64,
-    /// Resource usage of each role, and of threads without a role; empty if there is only one role.
+    /// Resource usage of each role, and of threads without a role. Empty if there is only one role.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub roles: Vec<RoleUsage>,
-    /// Figure of an empty operation timed in the same way, in the record's unit; shown for
+    /// Figure of an empty operation timed in the same way, in the record's unit. It is shown for
     /// comparison, never subtracted.
     pub empty: Option<f64>,
     /// Ratio of the figure to its floor; `None` without a floor.
@@ -139,7 +141,8 @@ impl Record {
         self.peers.iter().max_by(|a, b| a.ratio.total_cmp(&b.ratio))
     }
 
-    /// Returns the peer with the smallest figure among those that wait in another way; `None` without such peers.
+    /// Returns the peer with the smallest figure among those that wait in another way. Returns
+    /// `None` without such peers.
     pub fn best_peer_without_ratio(&self) -> Option<&PeerWithoutRatio> {
         self.peers_without_ratio.iter().min_by(|a, b| a.other.total_cmp(&b.other))
     }
@@ -176,7 +179,7 @@ pub struct RoleUsage {
     pub role: String,
     /// Number of CPUs used in user and kernel space.
     pub cpus: f64,
-    /// Average number of participants that were runnable and waited for a CPU; `None` if the kernel
+    /// Average number of participants that were runnable and waited for a CPU. `None` if the kernel
     /// does not report it.
     pub delayed: Option<f64>,
     /// Voluntary context switches per operation.
@@ -220,7 +223,7 @@ impl RoleUsage {
 pub struct Summary {
     /// Number of operations measured.
     pub ops: u64,
-    /// Number of samples; a sample is a batch of operations, or one operation if that is long
+    /// Number of samples. A sample is a batch of operations, or one operation if that is long
     /// enough.
     pub samples: u64,
     /// Median number of operations in a sample; 1 if each operation was timed singly.
@@ -336,8 +339,8 @@ impl Summary {
         })
     }
 
-    /// Returns each numeric field that is present with its name, except the counts, so that rounding
-    /// and checks cover all of them.
+    /// Returns each numeric field that is present with its name, except the counts. Rounding and
+    /// checks thus cover all of them.
     pub fn numeric_fields_mut(&mut self) -> impl Iterator<Item = (&'static str, &mut f64)> {
         let Summary {
             ops: _,
@@ -383,10 +386,11 @@ pub struct Round {
     pub pass: u32,
     /// Index of the round's block; rounds of one block are compared with each other.
     pub block: u32,
-    /// Figure of the round: the median of operations timed alone, or the median of ten means of batches. If the
-    /// clock's resolution is too coarse for a median (above 5 % of it), it is the mean of all operations but the
-    /// greatest 1 %. Each of the ten means is over the batches of a tenth of the round: a cost that recurs every few
-    /// operations is in each mean, and a burst of foreign work is in one or two.
+    /// Figure of the round. It is the median of operations timed alone, or the median of ten means
+    /// of batches. If the clock's resolution is too coarse for a median (above 5 % of it), it is
+    /// the mean of all operations but the greatest 1 %. Each of the ten means is over the batches
+    /// of a tenth of the round: a cost that recurs every few operations is in each mean, and a
+    /// burst of foreign work is in one or two.
     pub median: f64,
     /// 99 % quantile of the round's samples, which are operations timed singly or else means of batches.
     pub p99: f64,
@@ -395,8 +399,8 @@ pub struct Round {
     pub mean: f64,
     /// Steal time during the round, as a share of the machine's CPU time.
     pub steal: f64,
-    /// Share of the samples measured while a participant's core was slowed (by a busy sibling thread, a lower
-    /// frequency).
+    /// Share of the samples measured while a participant's core was slowed. A busy sibling thread
+    /// or a lower frequency slows a core.
     #[serde(default)]
     pub slowed: f64,
     /// Number of involuntary context switches of all participants.
@@ -406,7 +410,8 @@ pub struct Round {
     pub is_disturbed: bool,
 }
 
-/// Ratio of this record's figure to another figure: the median of the passes' ratios, each the median over blocks.
+/// Ratio of this record's figure to another figure. It is the median of the passes' ratios, each
+/// the median over blocks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
     /// Id of the other figure.
@@ -496,7 +501,7 @@ pub enum WarningCode {
     Rate,
     /// The participants could not be placed as requested.
     Placement,
-    /// The interval of the ratio to the floor lies below 1, so the floor does more work than
+    /// The interval of the ratio to the floor lies below 1. The floor thus does more work than
     /// necessary.
     FloorBeaten,
     /// Medians of earlier runs on this machine lie outside the interval.

@@ -14,8 +14,8 @@ pub struct Spec {
     pub what: &'static str,
     /// Unit of all figures of this benchmark.
     pub unit: Unit,
-    /// Id of the floor (of a spec, or `spec/part`): the lower bound set by hardware or kernel, measured in the same
-    /// blocks. `None` only for floors themselves.
+    /// Id of the floor, the lower bound set by hardware or kernel, measured in the same blocks. It
+    /// is the id of a spec, or `spec/part`. `None` only for floors themselves.
     pub floor: Option<&'static str>,
     /// Further floors, for contenders that wait in another way than `floor`. Each contender is
     /// compared with the first floor that waits in the same way.
@@ -118,7 +118,7 @@ impl Spec {
     }
 }
 
-/// One of several named figures of a benchmark, such as the cost of a lock and of an unlock.
+/// One of several named figures of a benchmark. Examples are the cost of a lock and of an unlock.
 #[derive(Clone, Copy, Debug)]
 pub struct Part {
     /// Last component of the figure's id.
@@ -131,8 +131,8 @@ pub struct Part {
     pub waits: Option<Wait>,
     /// `true` if the default run shows this figure.
     pub ladder: bool,
-    /// `true` if the figure exists only if its event occurred (for example a wake-up without
-    /// sleeping); its absence is no error.
+    /// `true` if the figure exists only if its event occurred. An example is a wake-up without
+    /// sleeping; its absence is no error.
     pub optional: bool,
 }
 
@@ -200,7 +200,8 @@ pub enum Wait {
     /// The contender waits for no other participant.
     #[default]
     None,
-    /// The contender polls, and never yields its CPU to the kernel unless another participant must run on that CPU.
+    /// The contender polls and does not yield its CPU to the kernel. It yields only if another
+    /// participant must run on that CPU.
     Spin,
     /// The contender polls for a bounded time, and then sleeps in the kernel.
     SpinThenSleep,
@@ -224,8 +225,8 @@ impl Wait {
         }
     }
 
-    /// Returns `true` if a floor that waits like `self` is a lower bound of a contender that waits like `contender`.
-    /// Both wait in the same way, or the floor does not wait.
+    /// Returns `true` if a floor that waits like `self` is a lower bound of the contender. The
+    /// contender waits like `contender`. Both wait in the same way, or the floor does not wait.
     pub fn is_lower_bound_for(self, contender: Wait) -> bool {
         self.is_none() || self == contender
     }
@@ -313,7 +314,8 @@ pub enum ContenderKind {
     Peer,
     /// A lower bound that hardware, compiler or kernel sets, or a property of the machine.
     Floor,
-    /// One of two contenders with the same code; their difference is the smallest that the machine can resolve.
+    /// One of two contenders with the same code. Their difference is the smallest that the machine
+    /// can resolve.
     Null,
 }
 

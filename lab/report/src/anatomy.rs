@@ -8,7 +8,8 @@ use handover_record::{Anatomy, AnatomyOutlier, Document, Record, Unit};
 /// Maximum duration of a drawn group of hand-offs, relative to the duration of typical hand-offs. A longer bar would
 /// shrink the typical one to a line; only the table lists it.
 const DRAWN_MAX: f64 = 6.0;
-/// Share of hand-offs without matched events above which a note says that the figures may not be typical.
+/// Share of hand-offs without matched events above which a note is shown. It says that the figures
+/// may not be typical.
 const UNFIT_SHARE_MAX: f64 = 0.2;
 
 /// Iterates over the records of a document that have an anatomy.
@@ -18,8 +19,8 @@ pub(crate) fn records_with_anatomy(
     document.records.iter().filter_map(|record| Some((record, record.anatomy.as_deref()?)))
 }
 
-/// Renders an anatomy for a terminal: the stages of a hand-off, their sum in one line, and notes.
-/// Empty for a record without an anatomy.
+/// Renders an anatomy for a terminal. Shows the stages of a hand-off, their sum in one line, and
+/// notes. Empty for a record without an anatomy.
 pub fn render_anatomy(record: &Record, width: usize, style: Style) -> String {
     let Some(anatomy) = &record.anatomy else { return String::new() };
     let mut lines = Vec::new();
@@ -182,8 +183,8 @@ pub(crate) fn describe_outlier(outlier: &AnatomyOutlier) -> String {
     )
 }
 
-/// Draws the stages of typical and slow hand-offs as stacked bars, `width_px` wide; `None` for a record without an
-/// anatomy.
+/// Draws the stages of typical and slow hand-offs as stacked bars, `width_px` wide. Returns `None`
+/// for a record without an anatomy.
 pub fn anatomy_chart(record: &Record, width_px: f64) -> Option<Chart> {
     let anatomy = record.anatomy.as_ref()?;
     let sum = |stages_ns: &[f64]| stages_ns.iter().sum::<f64>();

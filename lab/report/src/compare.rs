@@ -49,7 +49,8 @@ pub enum Statistic {
 
 impl Statistic {
     const ALL: [Statistic; 3] = [Statistic::Median, Statistic::BestTenth, Statistic::P99];
-    /// Statistics of which the row of a figure shows one; the 99 % quantile has a row of its own.
+    /// Statistics for the row of a figure, which shows one of them. The 99 % quantile has a
+    /// separate row.
     const FIGURE: [Statistic; 2] = [Statistic::Median, Statistic::BestTenth];
 
     /// Returns the name of the statistic as tables print it.
@@ -80,7 +81,8 @@ impl Statistic {
 
 /// Maximum number of further processes per side that is estimated and reported.
 pub const FURTHER_PROCESSES_MAX: u32 = 200;
-/// Number of half-widths of its 95 % interval above which a difference counts as significant in an estimate.
+/// Minimum size of a significant difference, in half-widths of its 95 % interval. Only the estimate
+/// of further processes uses it.
 const SIGNIFICANT_HALF_WIDTHS: f64 = 1.5;
 
 /// Minimum number of rounds from which their best tenth is determined.
@@ -160,7 +162,7 @@ pub struct Row {
     pub a: f64,
     /// Median over the processes of side B.
     pub b: f64,
-    /// Ratio of B to A, above 1 if B needs more time or memory (Hodges-Lehmann estimate); `None`
+    /// Ratio of B to A (Hodges-Lehmann estimate), above 1 if B needs more time or memory. `None`
     /// unless both are above 0.
     pub ratio: Option<f64>,
     /// Lower bound of the ratio's 95 % interval; `None` without a ratio or with too few processes.
@@ -169,18 +171,20 @@ pub struct Row {
     pub high: Option<f64>,
     /// p-value of the Mann-Whitney test of this figure alone.
     pub p: f64,
-    /// Probability that chance alone changes any of the compared figures as much in this direction (Westfall and
-    /// Young).
+    /// Probability that chance alone changes any of the compared figures as much in this direction.
+    /// It is computed by the method of Westfall and Young.
     pub p_corrected: f64,
-    /// Cliff's delta: 1 if each value of B is above each of A, -1 if each is below.
+    /// Cliff's delta of B against A. It is 1 if each value of B is above each of A, and -1 if each
+    /// is below.
     pub delta: f64,
     /// Smallest relative difference that gives a verdict: the greater of threshold and resolution.
     pub least: f64,
-    /// Smallest relative increase of the figure that most such comparisons would detect; `None` if none, or without an
-    /// interval. It is by the more sensitive of median and best tenth.
+    /// Smallest relative increase of the figure that most such comparisons would detect. It is by
+    /// the more sensitive of median and best tenth. `None` if there is none, or without an
+    /// interval.
     pub found: Option<f64>,
-    /// Estimated number of further processes per side that would give a verdict; `None` with a verdict or without an
-    /// estimate. Estimates above [`FURTHER_PROCESSES_MAX`] are not reported.
+    /// Estimated number of further processes per side that would give a verdict. `None` with a
+    /// verdict or without an estimate. Estimates above [`FURTHER_PROCESSES_MAX`] are not reported.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub further_processes: Option<u32>,
     /// Verdict on the figure.
@@ -342,8 +346,8 @@ pub fn compare(a: (&str, &[Document]), b: (&str, &[Document]), rules: Rules) -> 
     }
 }
 
-/// Sets [`Row::found`] of all rows: the smallest increase that would have the verdict `worse`, plus half the
-/// interval's width.
+/// Sets [`Row::found`] of all rows. It is the smallest increase that would have the verdict
+/// `worse`, plus half the interval's width.
 fn set_detectable_increases(
     figures: &mut [Vec<Row>],
     tests: &[family::TestValues],
@@ -373,7 +377,8 @@ fn set_detectable_increases(
     }
 }
 
-/// Returns the runs of a side that are no smoke runs; all of them if it has only smoke runs.
+/// Returns the runs of a side that are no smoke runs. Returns all runs if there are only smoke
+/// runs.
 fn without_smoke_runs(side: &[Document]) -> Vec<&Document> {
     let is_measured = |document: &&Document| document.run.profile != "smoke";
     match side.iter().any(|it| is_measured(&it)) {
@@ -382,9 +387,10 @@ fn without_smoke_runs(side: &[Document]) -> Vec<&Document> {
     }
 }
 
-/// Returns the row to show for a figure, by its median or its best tenth: the one that differs, or else has the
-/// narrower interval. A figure that is better by one statistic and worse by the other has the verdict "too noisy", and
-/// it is the same only if it is by both: the best tenth alone does not show a median that may have moved.
+/// Returns the row to show for a figure: by its median or by its best tenth. It is the one that
+/// differs, or else the one with the narrower interval. A figure that is better by one statistic
+/// and worse by the other has the verdict "too noisy", and it is the same only if it is by both:
+/// the best tenth alone does not show a median that may have moved.
 fn choose_row([median, tenth]: [Row; 2]) -> Row {
     let differs = |row: &Row| matches!(row.verdict, Verdict::Better | Verdict::Worse);
     let is_bounded = |row: &Row| width(row) < f64::INFINITY;
@@ -402,7 +408,8 @@ fn choose_row([median, tenth]: [Row; 2]) -> Row {
     }
 }
 
-/// Returns the width of the interval of a row's ratio, as a logarithm; infinite without an interval or a verdict.
+/// Returns the width of the interval of a row's ratio, as a logarithm. It is infinite without an
+/// interval or a verdict.
 fn width(row: &Row) -> f64 {
     match (row.low, row.high) {
         (Some(low), Some(high)) if row.why.is_empty() => (high / low).ln(),
@@ -542,8 +549,8 @@ impl Table {
         table
     }
 
-    /// Iterates over the figures to compare: ours, or else the floors, or else all; with `all`, every contender except
-    /// the nulls.
+    /// Iterates over the figures to compare. They are ours, or else the floors, or else all; with
+    /// `all`, every contender except the nulls.
     fn cells(&self, all: bool) -> impl Iterator<Item = (&FigureKey, &FigureValues)> {
         let kinds = |id: &str, wanted: ContenderKind| {
             self.cells.iter().any(|(key, cell)| key.id == id && cell.kind == wanted)
@@ -645,9 +652,9 @@ fn row(key: &FigureKey, cell: &FigureValues, by: Statistic, a_count: usize, leas
     }
 }
 
-/// Estimates the number of further processes per side that would decide a noisy figure; `None` if it is too large. It
-/// assumes that the ratio and the spread stay as they are: intervals, and with them the resolution, narrow with the
-/// square root of the number of processes.
+/// Estimates the number of further processes per side that would decide a noisy figure. Returns
+/// `None` if it is too large. The estimate assumes that the ratio and the spread stay as they are:
+/// intervals, and with them the resolution, narrow with the square root of the number of processes.
 fn further_processes(row: &Row, count: usize, threshold: f64) -> Option<u32> {
     let (Some(ratio), Some(low), Some(high)) = (row.ratio, row.low, row.high) else { return None };
     let (shift, half_width) = (ratio.ln().abs(), (high / low).ln() / 2.0);

@@ -100,14 +100,16 @@ impl<'a> Details<'a> {
         Self { quantiles: &QUANTILES, figures: figures.filter_map(|it| detail(&it)).collect() }
     }
 
-    /// Returns the indices of a record's figure and contender in the data; `None` if they are not listed.
+    /// Returns the indices of a record's figure and contender in the data. Returns `None` if they
+    /// are not listed.
     pub(crate) fn indices_of(&self, record: &Record) -> Option<(usize, usize)> {
         let figure = self.figures.iter().position(|it| it.id == record.id)?;
         let is_it = |row: &Contender<'_>| std::ptr::eq(row.record, record);
         Some((figure, self.figures[figure].rows.iter().position(is_it)?))
     }
 
-    /// Returns the data as JSON that can be embedded in a page: no text in it can close the enclosing element.
+    /// Returns the data as JSON that can be embedded in a page. No text in it can close the
+    /// enclosing element.
     pub(crate) fn to_json(&self) -> String {
         let json = serde_json::to_string(self).unwrap_or_default();
         let mut safe = String::with_capacity(json.len());
@@ -214,8 +216,8 @@ impl BarScale {
         }
     }
 
-    /// Returns the share of the samples in the fullest bar, and each bar in thousandths of it;
-    /// samples beyond the last bar are omitted.
+    /// Returns the share of the samples in the fullest bar, and each bar in thousandths of the
+    /// fullest. Samples beyond the last bar are omitted.
     fn bars(&self, samples: &Histogram<u64>) -> (f64, Vec<u16>) {
         let width = (self.to / self.from).ln() / BARS_COUNT as f64;
         let mut bars = vec![0_u64; BARS_COUNT];

@@ -17,8 +17,8 @@ pub enum Format {
     /// OpenMetrics 1.0, for Prometheus and similar tools: figures that are times are summaries, in
     /// seconds.
     OpenMetrics,
-    /// HdrHistogram log, version 1.3: one line per figure's histogram, in picoseconds if the figure
-    /// is a time, tagged `id[contender]`.
+    /// HdrHistogram log, version 1.3, with one line per figure's histogram. Lines are tagged
+    /// `id[contender]`; histograms of times are in picoseconds.
     HdrLog,
     /// JSON of github-action-benchmark's `customSmallerIsBetter`.
     GithubAction,
@@ -290,8 +290,8 @@ fn github_action(documents: &[Document]) -> String {
     text
 }
 
-/// Renders a run as a Markdown table for GitHub: figures of ours with floor and best peer or, with `all`, of every
-/// contender.
+/// Renders a run as a Markdown table for GitHub. It has our figures with floor and best peer or,
+/// with `all`, those of every contender.
 pub fn render_markdown(document: &Document, all: bool) -> String {
     let model = Model::new(document, all);
     let mut text = format!(
@@ -342,7 +342,8 @@ pub fn render_markdown(document: &Document, all: bool) -> String {
     text
 }
 
-/// Formats two modes with their shares, never their average: `30.0 ns in 70 %, 200 ns in 30 %`.
+/// Formats two modes with their shares: `30.0 ns in 70 %, 200 ns in 30 %`. Their average is never
+/// shown.
 fn modes(record: &Record) -> String {
     let shown = |mode: &FigureMode| {
         let (median, share) = (format::figure(record.unit, mode.median), format::share(mode.share));

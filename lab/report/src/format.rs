@@ -74,7 +74,8 @@ pub(crate) fn p99(record: &Record) -> String {
     quantiles.map_or_else(String::new, |it| figure(record.unit, it.p99))
 }
 
-/// Formats the clock's resolution for the end of a sentence: `, in steps of 10.0 ns`; empty if unknown.
+/// Formats the clock's resolution for the end of a sentence: `, in steps of 10.0 ns`. The text is
+/// empty if it is unknown.
 pub(crate) fn clock_steps(document: &Document) -> String {
     let steps = document.records.iter().map(|it| it.summary.resolution_ns);
     match steps.fold(0.0, f64::max) {
@@ -96,7 +97,8 @@ pub(crate) fn ratio(value: f64) -> String {
     }
 }
 
-/// Compares a ratio with 1 by its interval: `Equal` if the interval reaches to within `least` of 1, or is missing.
+/// Compares a ratio with 1 by its interval. Returns `Equal` if the interval reaches to within
+/// `least` of 1, or is missing.
 pub(crate) fn compare_with_one(ratio: &Ratio, least: f64) -> Ordering {
     match ratio.interval_bounds() {
         Some((_, high)) if high < 1.0 / (1.0 + least) => Ordering::Less,
@@ -105,14 +107,14 @@ pub(crate) fn compare_with_one(ratio: &Ratio, least: f64) -> Ordering {
     }
 }
 
-/// Returns the name of a floor: its id or, if it is a contender of the same figure, the
+/// Returns the name of a floor. It is the floor's id or, for a contender of the same figure, the
 /// contender's name.
 pub(crate) fn floor_name<'a>(record: &Record, floor: &'a Ratio) -> &'a str {
     if floor.id == record.id { &floor.contender } else { &floor.id }
 }
 
-/// Formats the name of a floor and its figure in the same blocks, by which the ratio divides:
-/// `floor/cache-line 41.2 ns`.
+/// Formats the name of a floor and its figure: `floor/cache-line 41.2 ns`. The ratio divides by
+/// this figure, which is from the same blocks.
 pub(crate) fn floor(record: &Record, floor: &Ratio) -> String {
     format!("{} {}", floor_name(record, floor), figure(record.unit, floor.other))
 }
@@ -143,7 +145,8 @@ pub(crate) fn cpus(record: &Record) -> String {
 /// microsecond, or a millisecond with I/O.
 const FAULTS_MIN: f64 = 0.01;
 
-/// Formats the page faults of a record if they are frequent enough to matter: `0.25/op`, `3.0/s disk`; empty otherwise.
+/// Formats the page faults of a record: `0.25/op`, `3.0/s disk`. The text is empty if they are too
+/// rare to matter.
 pub(crate) fn faults(record: &Record) -> String {
     let minor = record.faults_minor_per_op;
     let minor = (minor >= FAULTS_MIN).then(|| format!("{}/op", short(minor)));

@@ -76,7 +76,8 @@ pub struct History {
     /// Segments in order of time; a single one if nothing changed.
     #[serde(rename = "levels")]
     pub segments: Vec<Segment>,
-    /// Number of runs that have the figure but are excluded, as their machine or arguments differ from the last run's.
+    /// Number of runs that have the figure but are excluded. Their machine or arguments differ from
+    /// the last run's.
     pub left_out: usize,
 }
 
@@ -173,7 +174,8 @@ impl History {
         render(lines, width, style)
     }
 
-    /// Renders the runs as a sparkline; with more runs than columns, a bar is the median of several runs.
+    /// Renders the runs as a sparkline. With more runs than columns, a bar is the median of several
+    /// runs.
     fn sparkline(&self, width: usize, style: Style) -> Vec<Line> {
         const UNICODE: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
         const ASCII: [char; 8] = ['_', '.', ',', '-', '=', '+', '*', '#'];
@@ -197,8 +199,9 @@ impl History {
         vec![Line::plain(drawn), Line::new(ends, Tone::Faint)]
     }
 
-    /// Returns the positions and labels of some runs: the first, the last, those with a name, and others between them.
-    /// They are far enough apart to be read. A label is the date and, if the run has one, a name.
+    /// Returns the positions and labels of some runs. They are the first, the last, those with a
+    /// name, and others between them. They are far enough apart to be read. A label is the date
+    /// and, if the run has one, a name.
     fn tick_labels(&self) -> Vec<(f64, String)> {
         let count = self.runs.len();
         let distance_min = (count / LABELS_MAX).max(1);

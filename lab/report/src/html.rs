@@ -32,12 +32,13 @@ pub fn render_html(document: &Document) -> String {
     render(document, "", &[])
 }
 
-/// Renders a run like [`render_html`], with the figures of other runs or machines in the chart and in a table.
+/// Renders a run like [`render_html`], with the figures of other runs or machines. They are in the
+/// chart and in a table.
 pub fn render_html_with_other_runs(run: &NamedRun, others: &[NamedRun]) -> String {
     render(&run.document, &run.name, others)
 }
 
-/// Renders the page of a run; `name` is its name in the comparison with `others`, if there are any.
+/// Renders the page of a run. `name` is its name in the comparison with `others`, if there are any.
 fn render(document: &Document, name: &str, others: &[NamedRun]) -> String {
     let model = Model::new(document, false);
     let details = Details::new(document);
@@ -81,7 +82,7 @@ fn render(document: &Document, name: &str, others: &[NamedRun]) -> String {
     })
 }
 
-/// Writes a value as escaped text; only values that the template marks as safe (charts and styles
+/// Writes a value as escaped text. Only values that the template marks as safe (charts and styles
 /// generated here) are written unchanged.
 fn write_escaped(out: &mut Output<'_>, _: &mut State<'_, '_>, value: &Value) -> Result<(), Error> {
     if value.is_undefined() {
@@ -120,7 +121,8 @@ fn groups<'a>(model: &Model<'a>, details: &Details<'_>) -> Vec<Json> {
     model.groups.iter().map(group).collect()
 }
 
-/// Returns a row of the table of figures; `place` are the indices of its figure and contender in the script's data.
+/// Returns a row of the table of figures. `place` are the indices of its figure and contender in
+/// the script's data.
 fn row(
     model: &Model<'_>,
     record: &Record,
@@ -186,8 +188,8 @@ fn warnings(model: &Model<'_>) -> Vec<Json> {
     model.warnings().into_iter().map(group).collect()
 }
 
-/// Returns the figures that this run shares with others, with the medians of those and their ratios to this run's;
-/// `None` without other runs.
+/// Returns the figures that this run shares with others. They have the medians of the other runs,
+/// and their ratios to this run's; returns `None` without other runs.
 fn rows_of_other_runs(model: &Model<'_>, name: &str, others: &[NamedRun]) -> Option<Json> {
     if others.is_empty() {
         return None;

@@ -5,13 +5,15 @@ use crate::model::{self, Model, NamedRun};
 use crate::svg::{Axis, AxisName, Chart, Mark, Point, Quantity, Series, SeriesRole};
 use handover_record::{ContenderKind, Document, Record, Unit};
 
-/// Draws the ladder chart of a document, `width_px` wide: one row for each figure that is a time. A row has the
-/// figure's floor, its median with the interval, its 99 % quantile, and the best peer.
+/// Draws the ladder chart of a document, `width_px` wide. It has one row for each figure that is a
+/// time. A row has the figure's floor, its median with the interval, its 99 % quantile, and the
+/// best peer.
 pub fn ladder_chart(document: &Document, width_px: f64) -> Chart {
     ladder_chart_with_other_runs(document, &[], width_px)
 }
 
-/// Indices in the palette of the colours of other runs, without those of our figures, the best peer and the floor.
+/// Indices in the palette of the colours of other runs. The colours of our figures, the best peer
+/// and the floor are left out.
 const OTHER_RUNS_COLOURS: [u8; 5] = [2, 3, 4, 5, 6];
 
 /// Draws the ladder chart of a document, with the medians of other runs in its rows.

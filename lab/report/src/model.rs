@@ -85,7 +85,8 @@ impl<'a> Model<'a> {
         Model { groups, off_ladder_count, records, run: &document.run, all }
     }
 
-    /// Compares a ratio with 1 by its interval: `Equal` if the difference is below the resolution of this run.
+    /// Compares a ratio with 1 by its interval. Returns `Equal` if the difference is below the
+    /// resolution of this run.
     pub fn compare_with_one(&self, record: &Record, ratio: &Ratio) -> Ordering {
         let seen = if record.participants.has_several_cpus() {
             self.run.null_several
@@ -101,7 +102,8 @@ impl<'a> Model<'a> {
         figures.flat_map(|figure| figure.rows.iter().copied())
     }
 
-    /// Returns the arguments in which a record differs from others of its figure, as in a sweep: `slots=64`.
+    /// Returns the arguments in which a record differs from others of its figure: `slots=64`. A
+    /// sweep has such records.
     pub fn varying_arguments(&self, record: &Record) -> String {
         let varying = record.args.iter().filter(|(name, value)| self.varies(record, name, **value));
         varying.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
@@ -157,7 +159,8 @@ pub(crate) struct WarningGroup<'a> {
     pub texts: Vec<(&'a str, Vec<String>)>,
 }
 
-/// Keeps the rows that represent a figure: ours, or else the floors, or else all; one of a null benchmark.
+/// Keeps the rows that represent a figure. They are ours, or else the floors, or else all; one of a
+/// null benchmark.
 fn keep_representatives(rows: &mut Vec<&Record>) {
     for kind in [ContenderKind::Ours, ContenderKind::Floor] {
         if rows.iter().any(|it| it.kind == kind) {

@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 /// Minimum number of runs, including this one, from which differing medians are reported.
 const RUNS_MIN: usize = 3;
 
-/// Adds a warning to each figure whose interval excludes a median of the `earlier` runs, with the range of the
-/// medians. The interval is the precision within one run; the next run may lie outside.
+/// Adds a warning to each figure whose interval excludes a median of the `earlier` runs. The
+/// warning gives the range of the medians. The interval is the precision within one run; the next
+/// run may lie outside.
 ///
 /// Figures count if they have the same id, contender, arguments and placement. Runs on other machines and smoke runs
 /// are ignored.

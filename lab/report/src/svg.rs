@@ -39,8 +39,8 @@ const HEAD_ROW_PX: f64 = 20.0;
 const WIDTH_PX_MIN: f64 = 200.0;
 /// Minimum space left of the plot area, so that charts below each other are aligned.
 const VALUES_LEFT_PX_MIN: f64 = 72.0;
-/// Maximum width of labels left of their rows, as a share of the chart's width; wider labels are placed above the
-/// rows.
+/// Maximum width of labels left of their rows, as a share of the chart's width. Wider labels are
+/// placed above the rows.
 const LABELS_BESIDE_MAX: f64 = 0.36;
 
 /// Role of a series in its chart (ours, peer, floor or other), which decides its colour.
@@ -115,7 +115,8 @@ impl Point {
         Point { x, y, span: None, text: String::new() }
     }
 
-    /// Sets the span that is drawn around the point, along the axis of values: an interval or a range.
+    /// Sets the span that is drawn around the point, along the axis of values. It is an interval or
+    /// a range.
     #[must_use]
     pub fn with_span(mut self, low: f64, high: f64) -> Point {
         self.span = Some((low, high));
@@ -349,7 +350,7 @@ fn paint_mark(paint: &mut dyn Canvas, mark: Mark, x: f64, y: f64) {
     }
 }
 
-/// Stacked bars: the position of each stack on the axis of names, and the sum of its bars so far.
+/// Stacked bars. Each stack has its position on the axis of names, and the sum of its bars so far.
 #[derive(Default)]
 struct Stack {
     heights: Vec<(f64, f64)>,

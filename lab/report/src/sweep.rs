@@ -58,7 +58,8 @@ const SHARERS: [&str; 10] = [
     "threads_count",
 ];
 
-/// Names of the arguments that are a message size; multiplied with the rate, they give the bandwidth in one direction.
+/// Names of the arguments that are a message size. Multiplied with the rate, they give the
+/// bandwidth in one direction.
 const MESSAGE_SIZES: [&str; 2] = ["message_bytes", "size_bytes"];
 
 /// Maximum error of a law that is shown, as the root mean square of the relative error.
@@ -75,7 +76,8 @@ enum NoLaw {
     PoorFit(f64),
 }
 
-/// Fits the Universal Scalability Law to a curve; the error is the reason why it does not apply.
+/// Fits the Universal Scalability Law to a curve. The error is the reason why the law does not
+/// apply.
 fn fit(argument: &str, points: &[(f64, f64)]) -> Result<Usl, NoLaw> {
     if !SHARERS.contains(&argument) {
         return Err(NoLaw::NotSharers);
@@ -85,7 +87,8 @@ fn fit(argument: &str, points: &[(f64, f64)]) -> Result<Usl, NoLaw> {
     if error <= ERROR_MAX { Ok(law) } else { Err(NoLaw::PoorFit(error)) }
 }
 
-/// Returns a sweep for every figure of a document that was measured with several values of exactly one argument.
+/// Returns the sweeps of a document. A figure has one if it was measured with several values of
+/// exactly one argument.
 pub fn find_sweeps(document: &Document) -> Vec<Sweep<'_>> {
     let mut ids: Vec<&str> = Vec::new();
     for record in &document.records {
@@ -372,7 +375,8 @@ fn cpus(record: &Record) -> String {
     record.counters.get("cpus").map_or_else(|| format::cpus(record), |cpus| format!("{cpus:.2}"))
 }
 
-/// Returns a linear axis from zero, or a logarithmic one if the values span more than a factor of [`LOG_FROM`].
+/// Returns a linear axis from zero, or a logarithmic one. It is logarithmic if the values span more
+/// than a factor of [`LOG_FROM`].
 fn axis(title: &str, quantity: Quantity, values: impl Iterator<Item = f64>) -> Axis {
     let (least, most) = values
         .filter(|value| value.is_finite())
@@ -384,7 +388,8 @@ fn axis(title: &str, quantity: Quantity, values: impl Iterator<Item = f64>) -> A
     }
 }
 
-/// Returns the points of a fitted law's curve, up to the last measured value or a little beyond a near peak.
+/// Returns the points of a fitted law's curve. It ends at the last measured value, or a little
+/// beyond a near peak.
 fn law_points(curve: &Curve<'_>, law: Usl) -> Vec<Point> {
     let ends = curve.points.first().zip(curve.points.last());
     let Some((from, to)) = ends.map(|(first, last)| (first.0.max(1.0), last.0)) else {

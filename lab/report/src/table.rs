@@ -146,7 +146,7 @@ struct RecordFact {
     value: Line,
 }
 
-/// Returns the facts about a record in display order; `side` compares the ratio to a peer with 1.
+/// Returns the facts about a record in display order. `side` compares the ratio to a peer with 1.
 fn facts(record: &Record, side: &dyn Fn(&Ratio) -> Ordering) -> Vec<RecordFact> {
     let mut facts = Vec::new();
     let mut say = |label, value: Line| facts.push(RecordFact { label, value });
@@ -284,8 +284,9 @@ impl LadderColumn {
         TableColumn::left(LadderColumn::Warning, "warning", 2),
     ];
 
-    /// Columns in the order in which they are dropped as the terminal narrows; other columns are never dropped. `None`
-    /// stands for the ids' first component, which then becomes a heading above each group.
+    /// Columns in the order in which they are dropped as the terminal narrows. Other columns are
+    /// never dropped. `None` stands for the ids' first component, which then becomes a heading
+    /// above each group.
     const DROP_ORDER: [Option<LadderColumn>; 10] = [
         Some(LadderColumn::FloorId),
         Some(LadderColumn::Waits),
@@ -361,7 +362,8 @@ struct TableColumn {
     column: LadderColumn,
     header: &'static str,
     is_right: bool,
-    /// Width of the gap before the column, which is narrower if the column belongs to the previous one.
+    /// Width of the gap before the column. It is narrower if the column belongs to the previous
+    /// one.
     gap: usize,
     width: usize,
 }
@@ -466,7 +468,8 @@ impl TableLayout {
         }
     }
 
-    /// Returns the lines of one row of the table, from its cells and the description of the operation.
+    /// Returns the lines of one row of the table. They have its cells and the description of the
+    /// operation.
     fn join(&self, cells: Vec<Vec<Line>>, what: Option<Line>, style: Style) -> Vec<Line> {
         let height = cells.iter().map(Vec::len).max().unwrap_or(0);
         let mut lines = vec![Line::default(); height];

@@ -185,8 +185,8 @@ pub(crate) fn wrap(text: &str, tone: Tone, indent: usize, width_max: usize) -> V
     lines.into_iter().enumerate().map(indented).collect()
 }
 
-/// Returns `true` for control characters and those that change the direction of writing, which can
-/// hide or reorder text in a terminal.
+/// Returns `true` for characters that can hide or reorder text in a terminal. They are control
+/// characters and those that change the direction of writing.
 #[must_use]
 pub fn is_control(char: char) -> bool {
     char.is_control()

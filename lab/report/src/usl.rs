@@ -60,8 +60,9 @@ const HELD_OUT_SHARE: usize = 4;
 const RESAMPLES: usize = 1000;
 
 impl Usl {
-    /// Fits the law to pairs of a number of workers and their throughput; `None` for fewer than four distinct numbers,
-    /// or invalid ones. Numbers must be at least 1, and throughputs above zero.
+    /// Fits the law to pairs of a number of workers and their throughput. Returns `None` for fewer
+    /// than four distinct numbers, or invalid ones. Numbers must be at least 1, and throughputs
+    /// above zero.
     ///
     /// The fit minimizes the squares of the relative error of `N / X`, which is linear in `1/γ`,
     /// `σ/γ` and `κ/γ`: the solution is unique and needs no starting point. The error is relative,
@@ -85,8 +86,8 @@ impl Usl {
         laws.chain(serial).min_by(|a, b| a.0.total_cmp(&b.0)).map(|it| it.1)
     }
 
-    /// Fits a law of which `choice` says whether contention and coherency are used; `None` if a coefficient is outside
-    /// its range. Returns the residual sum of squares with the law.
+    /// Fits a law with or without contention and coherency, as `choice` says. Returns the residual
+    /// sum of squares with the law, or `None` if a coefficient is outside its range.
     fn fit_with(points: &[(f64, f64)], choice: [bool; 2]) -> Option<(f64, Usl)> {
         // Columns of similar size keep the sums precise.
         let most = points.iter().map(|it| it.0).fold(1.0, f64::max);
@@ -100,7 +101,8 @@ impl Usl {
         (law.sigma <= 1.0).then(|| (law.sum_of_squares(points), law))
     }
 
-    /// Fits a law with a contention of one, in which all work is serial; returns the residual sum of squares with it.
+    /// Fits a law with a contention of one, in which all work is serial. Returns the residual sum
+    /// of squares with it.
     fn fit_serial(points: &[(f64, f64)], has_coherency: bool) -> Option<(f64, Usl)> {
         let most = points.iter().map(|it| it.0).fold(1.0, f64::max);
         let columns = |n: f64| [n / most, 0.0, n * (n - 1.0) / (most * most)];
@@ -188,8 +190,8 @@ impl Usl {
     }
 }
 
-/// Fits `n / x` by the used columns of `n`, with the least squares of the relative error; `None` if a coefficient is
-/// negative.
+/// Fits `n / x` by the used columns of `n`, minimizing the squares of the relative error. Returns
+/// `None` if a coefficient is negative.
 fn least_squares(
     points: &[(f64, f64)],
     columns: impl Fn(f64) -> [f64; 3],

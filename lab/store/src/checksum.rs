@@ -16,8 +16,8 @@ pub(crate) fn run_checksum(row: &RunRow, body: &[u8]) -> i64 {
     checksum_of_fields(texts.into_iter().chain(others))
 }
 
-/// Returns the checksum of the row of a record, which is record number `place` of the run with the id `run`. `texts`
-/// are the record's id, contender and kind.
+/// Returns the checksum of the row of a record. It is record number `place` of the run with the id
+/// `run`. `texts` are the record's id, contender and kind.
 pub(crate) fn record_checksum(run: &str, place: i64, texts: [&str; 3], body: &[u8]) -> i64 {
     let others = [run.as_bytes(), &place.to_le_bytes(), body];
     checksum_of_fields(texts.into_iter().map(str::as_bytes).chain(others))
@@ -28,7 +28,8 @@ pub(crate) fn tag_checksum(run: &str, tag: &str) -> i64 {
     checksum_of_fields([run.as_bytes(), tag.as_bytes()])
 }
 
-/// Adds `difference`, which may be negative, to the stored sum of the checksums of a run's records and names.
+/// Adds `difference` to the stored sum of the checksums of a run's records and names. It may be
+/// negative.
 pub(crate) fn add_to_parts_checksum(
     connection: &Connection,
     run: i64,
@@ -38,7 +39,8 @@ pub(crate) fn add_to_parts_checksum(
     connection.prepare_cached(update)?.execute(params![run, difference]).map(drop)
 }
 
-/// Returns a checksum of fields, each preceded by its length, so that moving bytes between fields changes it.
+/// Returns a checksum of fields, each preceded by its length. Moving bytes between fields thus
+/// changes it.
 fn checksum_of_fields<'a>(fields: impl IntoIterator<Item = &'a [u8]>) -> i64 {
     let mut sum = Crc::new();
     for field in fields {

@@ -51,7 +51,7 @@ pub enum StoreError {
         /// Newest schema version that this version of handover supports.
         known: u32,
     },
-    /// The file was written by an older version of handover, with a schema that this version cannot read.
+    /// The file was written by an older version of handover. This version cannot read its schema.
     #[error("{}: written by an older handover (its schema is {found}, this version reads {known}); `handover export` its runs with that one, and `handover import` them into another file with --db FILE", .path.display())]
     Older {
         /// Path of the file.
@@ -215,7 +215,8 @@ fn list(ids: &[String]) -> String {
     ids.join(", ")
 }
 
-/// Returns the end of an error message that names the nearest ids or names, or says that there are none.
+/// Returns the end of an error message that names the nearest ids or names. Without any, it says
+/// that the store has none.
 fn nearest_hint(nearest_names: &[String]) -> String {
     match nearest_names {
         [] => "; the store has none yet".to_string(),
@@ -281,7 +282,8 @@ impl StoreError {
     }
 }
 
-/// Returns `true` if SQLite could not write or sync a file, as at a file size limit and some quotas.
+/// Returns `true` if SQLite could not write or sync a file. Examples of causes are a file size
+/// limit and some quotas.
 fn is_write_failure(source: &rusqlite::Error) -> bool {
     const WRITES: [std::ffi::c_int; 4] = [
         rusqlite::ffi::SQLITE_IOERR_WRITE,

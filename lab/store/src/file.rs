@@ -201,7 +201,7 @@ impl FileIdentity {
     }
 }
 
-/// Returns `true` if the file has no tables yet; fails if it is not a store of this schema.
+/// Returns `true` if the file has no tables yet. Fails if it is not a store of this schema.
 fn is_fresh(path: &Path, identity: &FileIdentity) -> Result<bool, StoreError> {
     // An empty file or a database without an application id, left by a run that was killed early.
     if identity.application_id == 0 && identity.version == 0 && identity.tables_count == 0 {
@@ -226,10 +226,10 @@ fn is_fresh(path: &Path, identity: &FileIdentity) -> Result<bool, StoreError> {
     }
 }
 
-/// Fails if the file is neither empty nor a store of this schema; takes no lock and writes nothing. The identification
-/// is read with SQLite's `immutable` flag: SQLite then takes no lock and creates no other file. Reading the first
-/// bytes without SQLite is not an alternative: closing the file would release every lock that this process has on it,
-/// as POSIX locks belong to processes.
+/// Fails if the file is neither empty nor a store of this schema. Takes no lock and writes nothing.
+/// The identification is read with SQLite's `immutable` flag: SQLite then takes no lock and creates
+/// no other file. Reading the first bytes without SQLite is not an alternative: closing the file
+/// would release every lock that this process has on it, as POSIX locks belong to processes.
 fn check_identity(path: &Path) -> Result<(), StoreError> {
     let mut uri = String::from("file://");
     for &byte in path.as_os_str().as_bytes() {
@@ -260,7 +260,8 @@ fn check_identity(path: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// Opens the file for reading and writing, with a wait for locks and the options of every connection.
+/// Opens the file for reading and writing. Sets a wait for locks, and the options of every
+/// connection.
 fn connect(path: &Path) -> Result<Connection, StoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)
@@ -272,8 +273,9 @@ fn connect(path: &Path) -> Result<Connection, StoreError> {
     Ok(connection)
 }
 
-/// Sets the options that every connection has: foreign keys, full sync, and no trust in the file's schema. The journal
-/// mode stays SQLite's default, a rollback journal; the crate's page explains why it is not a write-ahead log.
+/// Sets the options that every connection has. They are foreign keys, full sync, and no trust in
+/// the file's schema. The journal mode stays SQLite's default, a rollback journal; the crate's page
+/// explains why it is not a write-ahead log.
 fn configure(connection: &Connection) -> rusqlite::Result<()> {
     // An untrusted file may contain triggers and views; they must not call functions.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
@@ -282,7 +284,8 @@ fn configure(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "synchronous", "FULL")
 }
 
-/// Creates the tables of a new file, under the write lock, and checks that the file can be written.
+/// Creates the tables of a new file, under the write lock. Also checks that the file can be
+/// written.
 fn prepare_for_writing(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
     let to_store_error = |source| StoreError::from_sqlite(path, duration_to_ms(OPEN_WAIT), source);
     if connection.is_readonly(rusqlite::MAIN_DB).map_err(to_store_error)? {

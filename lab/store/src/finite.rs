@@ -9,7 +9,8 @@ use handover_record::{
     Ratio, Record, Round, Run, Summary,
 };
 
-/// Returns the name and value of the first field of a run that is not finite; `None` if all are.
+/// Returns the name and value of the first field of a run that is not finite. Returns `None` if all
+/// are finite.
 pub(crate) fn non_finite_in_run(run: &Run) -> Option<(String, f64)> {
     let Run {
         id: _,
@@ -74,7 +75,8 @@ pub(crate) fn non_finite_in_run(run: &Run) -> Option<(String, f64)> {
     find.found
 }
 
-/// Returns the name and value of the first field of a record that is not finite; `None` if all are.
+/// Returns the name and value of the first field of a record that is not finite. Returns `None` if
+/// all are finite.
 pub(crate) fn non_finite_in_record(record: &Record) -> Option<(String, f64)> {
     let Record {
         id: _,

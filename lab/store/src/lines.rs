@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::io::{BufRead, Read};
 
-/// Maximum length in bytes of a line of an export, and so of a stored run or record: some 200 times the usual length.
+/// Maximum length of a line of an export, in bytes. It also limits a stored run or record, and is
+/// some 200 times the usual length.
 pub const LINE_BYTES_MAX: usize = 4 << 20;
 
 /// Line of an export that contains a run; the lines of its records follow.

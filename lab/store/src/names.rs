@@ -2,8 +2,8 @@
 
 use crate::error::StoreError;
 
-/// Fails unless a run's id has 1 to 64 allowed characters, starts with a letter or digit, and is not `last`. Allowed
-/// are letters, digits, `-`, `_` and `.`.
+/// Fails unless a run's id is valid. It has 1 to 64 allowed characters, starts with a letter or
+/// digit, and is not `last`. Allowed are letters, digits, `-`, `_` and `.`.
 pub(crate) fn check_run_id(id: &str) -> Result<(), StoreError> {
     const ID_BYTES_MAX: usize = 64;
     let fit = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
@@ -14,9 +14,9 @@ pub(crate) fn check_run_id(id: &str) -> Result<(), StoreError> {
     if fits { Ok(()) } else { Err(StoreError::BadRunId { id: truncated_for_error(id) }) }
 }
 
-/// Fails unless a name for runs has 1 to 64 allowed characters, starts with a letter, and is not `last`. Allowed are
-/// letters, digits, `-`, `_`, `.`, `/`, `+` and `@`. Such a name is valid on a command line, distinct from ids, `last`
-/// and `-1`, and displayable in a page.
+/// Fails unless a name for runs is valid. It has 1 to 64 allowed characters, starts with a letter,
+/// and is not `last`. Allowed are letters, digits, `-`, `_`, `.`, `/`, `+` and `@`. Such a name is
+/// valid on a command line, distinct from ids, `last` and `-1`, and displayable in a page.
 ///
 /// # Errors
 /// [`StoreError::BadTag`] if the name is not valid.

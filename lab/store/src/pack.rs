@@ -19,17 +19,18 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 
-/// Maximum size of the further fields of an export line with a run or record: its type, run id and schema.
+/// Maximum size of the further fields of an export line with a run or record. They are its type,
+/// run id and schema.
 const ENVELOPE_BYTES_MAX: usize = 256;
 
-/// Run in the form in which it is stored: the columns of its row, and its compressed JSON.
+/// Run in the form in which it is stored. It has the columns of its row, and its compressed JSON.
 pub(crate) struct PackedRun {
     pub row: RunRow,
     pub body: Vec<u8>,
 }
 
 impl PackedRun {
-    /// Compresses a run; fails if its id, a name or a number is invalid, or it is too long.
+    /// Compresses a run. Fails if its id, a name or a number is invalid, or the run is too long.
     pub fn new(run: &Run) -> Result<PackedRun, StoreError> {
         check_run_id(&run.id)?;
         let names = [
@@ -66,7 +67,8 @@ pub(crate) struct PackedRecord<'a> {
 }
 
 impl<'a> PackedRecord<'a> {
-    /// Compresses a record; fails if a name or a number in it is invalid, or it is too long.
+    /// Compresses a record. Fails if a name or a number in it is invalid, or the record is too
+    /// long.
     pub fn new(record: &'a Record) -> Result<PackedRecord<'a>, StoreError> {
         let names = [("id", &record.id), ("spec", &record.spec), ("contender", &record.contender)];
         let keys = record.args.keys().chain(record.counters.keys());
@@ -135,7 +137,7 @@ impl RecordRow {
     }
 }
 
-/// Compresses a run or a record as JSON; fails if its line in an export would be too long.
+/// Compresses a run or a record as JSON. Fails if its line in an export would be too long.
 fn deflate(value: &impl Serialize, subject: String) -> Result<Vec<u8>, StoreError> {
     let unwritable = |error: std::io::Error| StoreError::Unwritable {
         path: subject.clone().into(),

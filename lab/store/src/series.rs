@@ -65,8 +65,8 @@ impl Store {
         Ok(figures)
     }
 
-    /// Returns the name of the contender of figure `id` that a user means: `named` or, without it, ours, or else the
-    /// first.
+    /// Returns the name of the contender of figure `id` that a user means. It is `named` or,
+    /// without it, ours, or else the first.
     ///
     /// # Errors
     /// If no run has the figure or the contender, with the most similar names, or if the file

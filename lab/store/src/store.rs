@@ -37,9 +37,9 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens a store for reading and writing; creates the file and its folder if they do not exist. On return the file
-    /// has its tables, its write lock was free, and a journal could be created: every condition for storing a run that
-    /// can be checked in advance holds.
+    /// Opens a store for reading and writing. Creates the file and its folder if they do not exist.
+    /// On return the file has its tables, its write lock was free, and a journal could be created:
+    /// every condition for storing a run that can be checked in advance holds.
     ///
     /// # Errors
     /// If the file is not a store or has another schema, the path or folder cannot be written, or a
@@ -109,8 +109,9 @@ impl Store {
         self.write_records(run_id, records, false)
     }
 
-    /// Stores the records of one benchmark, in place of those with the same id, contender and arguments: all or, on
-    /// failure, none. Other records are added as by [`insert_records`](Store::insert_records).
+    /// Stores the records of one benchmark: all or, on failure, none. They replace those with the
+    /// same id, contender and arguments. Other records are added as by
+    /// [`insert_records`](Store::insert_records).
     ///
     /// # Errors
     /// Those of [`insert_records`](Store::insert_records).
@@ -125,7 +126,8 @@ impl Store {
         self.write_records(run_id, records, true)
     }
 
-    /// Replaces the description of a run, at its end, by one with `complete` set and the results of the whole run.
+    /// Replaces the description of a run, at its end. The new one has `complete` set and the
+    /// results of the whole run.
     ///
     /// # Errors
     /// If there is no such run, a number is not finite, or the file cannot be written.
@@ -142,8 +144,8 @@ impl Store {
         transaction.commit().map_err(failed)
     }
 
-    /// Stores records in one transaction; with `should_replace`, in place of those with the same id, contender and
-    /// arguments.
+    /// Stores records in one transaction. With `should_replace`, they replace those with the same
+    /// id, contender and arguments.
     fn write_records(
         &mut self,
         run_id: &str,
@@ -399,7 +401,8 @@ impl Store {
         StoreError::Damaged { path: self.path.clone(), reason }
     }
 
-    /// Returns the error for an unknown run, which suggests ids and names; fails if they cannot be read.
+    /// Returns the error for an unknown run, which suggests ids and names. Fails if they cannot be
+    /// read.
     fn unknown_run_error(&self, selector: &str) -> Result<StoreError, StoreError> {
         let mut known = self.run_ids()?;
         let mut names: Vec<String> = self.tags_by_run_id()?.into_values().flatten().collect();
@@ -418,8 +421,8 @@ fn unknown_run_among(selector: &str, ids: &[String]) -> StoreError {
     }
 }
 
-/// Returns the names most similar to `selector`, the most similar first; of equally similar names,
-/// the last one first.
+/// Returns the names most similar to `selector`, the most similar first. Of equally similar names,
+/// the last one comes first.
 pub(crate) fn nearest_names(selector: &str, names: &[String]) -> Vec<String> {
     // Comparing takes time proportional to the product of both lengths.
     let selector = &truncated_for_error(selector);
@@ -523,8 +526,8 @@ fn write_run(
     ])
 }
 
-/// Removes the record with the same id, contender and arguments from a run; returns its position, or `None` if there
-/// is none.
+/// Removes the record with the same id, contender and arguments from a run. Returns its position,
+/// or `None` if there is none.
 fn remove_record(
     connection: &Connection,
     run: i64,
@@ -552,8 +555,8 @@ fn remove_record(
     Ok(found.map(|(place, _)| place))
 }
 
-/// Inserts a record as number `place` of a run, which is given by its key and its id. Returns the row's checksum,
-/// which the caller adds to the checksum sum of the run.
+/// Inserts a record as number `place` of a run. The run is given by its key and its id. Returns the
+/// row's checksum, which the caller adds to the checksum sum of the run.
 pub(crate) fn insert_record(
     connection: &Connection,
     (run, run_id): (i64, &str),

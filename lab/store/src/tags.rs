@@ -51,7 +51,8 @@ impl Store {
         Ok(taken.is_some())
     }
 
-    /// Returns the names of each run that has names, by the run's id; each list is in alphabetical order.
+    /// Returns the names of each run that has names, by the run's id. Each list is in alphabetical
+    /// order.
     ///
     /// # Errors
     /// If the file cannot be read or is damaged.
@@ -64,7 +65,8 @@ impl Store {
         Ok(named)
     }
 
-    /// Returns each name of each run, with the id of the run, ordered by the start of the runs.
+    /// Returns each name of each run, with the id of the run. They are ordered by the start of the
+    /// runs.
     fn tag_rows(&self) -> Result<Vec<(String, String)>, StoreError> {
         // Without the index, which has copies of names that no checksum covers.
         let query = "SELECT id, tag, tags.checksum FROM main.tags NOT INDEXED
@@ -83,7 +85,8 @@ impl Store {
         }
     }
 
-    /// Returns the ids of all runs with a name, in order of their start; empty if there are none.
+    /// Returns the ids of all runs with a name, in order of their start. The list is empty if there
+    /// are none.
     ///
     /// # Errors
     /// If the file cannot be read or is damaged.
@@ -92,8 +95,8 @@ impl Store {
         Ok(rows.into_iter().filter(|(_, tag)| tag == name).map(|(id, _)| id).collect())
     }
 
-    /// Returns the ids that `selector` denotes: all runs with that name, or else the one run that
-    /// [`load_run`](Store::load_run) would load.
+    /// Returns the ids that `selector` denotes. They are those of all runs with that name, or else
+    /// of the one run that [`load_run`](Store::load_run) would load.
     ///
     /// # Errors
     /// Those of [`load_run`](Store::load_run).
@@ -163,7 +166,8 @@ pub(crate) fn is_id_prefix(name: &str, ids: &[String]) -> bool {
     ids.iter().any(|id| id.starts_with(name))
 }
 
-/// Adds a name to a run, given by its key and its id; does nothing if the run has the name already.
+/// Adds a name to a run, which is given by its key and its id. Does nothing if the run has the name
+/// already.
 pub(crate) fn insert_tag(
     connection: &Connection,
     (run, run_id): (i64, &str),

@@ -34,9 +34,9 @@ pub struct ImportCounts {
 }
 
 impl Store {
-    /// Writes runs as JSON Lines: one line for each run, followed by one for each of its records. Each of
-    /// `selector` is resolved as by [`matching_ids`](Store::matching_ids), and each run is written once; if
-    /// `selector` is empty, all runs are written, the earliest first.
+    /// Writes runs as JSON Lines. One line for each run is followed by one for each of its records.
+    /// Each of `selector` is resolved as by [`matching_ids`](Store::matching_ids), and each run is
+    /// written once; if `selector` is empty, all runs are written, the earliest first.
     ///
     /// Each run is read in one transaction. No lock is held while the output blocks.
     ///
@@ -80,9 +80,9 @@ impl Store {
         self.merge(&StagedImport::read(input)?)
     }
 
-    /// Imports runs like [`import`](Store::import) into the store at `path`, which is created if it
-    /// does not exist and the input is valid. An existing store is opened, or rejected, before anything
-    /// is read.
+    /// Imports runs like [`import`](Store::import) into the store at `path`. Creates the store if
+    /// it does not exist and the input is valid. An existing store is opened, or rejected, before
+    /// anything is read.
     ///
     /// # Errors
     /// Those of [`import`](Store::import) and [`open`](Store::open).
@@ -138,8 +138,8 @@ impl Store {
     }
 }
 
-/// Imports bytes into an empty store in memory and returns the store's export, to test the path of untrusted input.
-/// Applied to its own result it returns the same bytes.
+/// Imports bytes into an empty store in memory and returns the store's export. It tests the path of
+/// untrusted input. Applied to its own result it returns the same bytes.
 ///
 /// # Errors
 /// Those of [`Store::import`].

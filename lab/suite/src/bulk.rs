@@ -56,7 +56,8 @@ fn allocate_memory(kind: u8, bytes: usize) -> Result<BulkMemory, Fault> {
     }
 }
 
-/// Fills the memory with a pattern that depends on `seed`; its prime period makes the bytes of all transfers differ.
+/// Fills the memory with a pattern that depends on `seed`. Its prime period makes the bytes of all
+/// transfers differ.
 fn fill(memory: &BulkMemory, seed: u8) {
     let block: Vec<u8> = (0..65_521u32).map(|at| (at % 251) as u8 ^ seed).collect();
     let mut at = 0;
@@ -86,7 +87,7 @@ impl<const KIND: u8, const PUSHES: bool> Transfers<KIND, PUSHES> {
         ],
         ["size_bytes pulled over loopback TCP", "size_bytes pushed over loopback TCP"],
     ];
-    /// Ids of the floors, by kind and direction; `None` for shared memory, whose floor is a
+    /// Ids of the floors, by kind and direction. `None` for shared memory, whose floor is a
     /// contender of the same benchmark.
     const FLOORS: [[Option<&'static str>; 2]; 3] = [
         [None, None],
@@ -177,7 +178,8 @@ impl Mover {
         Ok(())
     }
 
-    /// Waits for all transfers, fails if the first one's bytes are wrong in either memory, and stops the owner.
+    /// Waits for all transfers, and stops the owner. Fails if the first transfer's bytes are wrong
+    /// in either memory.
     fn end(&mut self, pushes: bool) -> Result<(), Fault> {
         while let Some((_, done)) = self.endpoint.wait_any_transfer(&mut self.transfers_in_flight) {
             done.map_err(Fault::from_error)?;
@@ -267,13 +269,14 @@ impl<const KIND: u8, const PUSHES: bool> Handover for Transfers<KIND, PUSHES> {
     }
 }
 
-/// Floor: a plain copy between two shared mappings, with the widest stores; if `HALVED_BETWEEN`, each participant
-/// copies one half of every piece.
+/// Floor: a plain copy between two shared mappings, with the widest stores. If `HALVED_BETWEEN`,
+/// each participant copies one half of every piece.
 struct Copied<const HALVED_BETWEEN: bool, const PUSHES: bool> {
     owner_memory: Mapping,
     mover_memory: Mapping,
     pieces: PieceOffsets,
-    /// Number of the piece that the mover requests, and of the piece whose second half the owner has copied.
+    /// Numbers of two pieces. The mover requests the first one, and the owner has copied the second
+    /// half of the other.
     line: Region<WaitLine<2>>,
     mode: WaitMode,
 }
@@ -282,7 +285,8 @@ struct Copied<const HALVED_BETWEEN: bool, const PUSHES: bool> {
 const OWNER_BYTE: u8 = 0xa5;
 /// Byte with which the mover fills its memory.
 const MOVER_BYTE: u8 = 0x5a;
-/// Value instead of a piece's number: from the mover, to end the round; from the owner, when its memory is filled.
+/// Value instead of a piece's number. The mover sets it to end the round, and the owner when its
+/// memory is filled.
 const END: u32 = u32::MAX;
 
 impl<const HALVED_BETWEEN: bool, const PUSHES: bool> Copied<HALVED_BETWEEN, PUSHES> {
@@ -296,12 +300,14 @@ impl<const HALVED_BETWEEN: bool, const PUSHES: bool> Copied<HALVED_BETWEEN, PUSH
         from.stream_to(to, at, bytes);
     }
 
-    /// Returns the number of bytes of a piece that the mover copies: about a half, a multiple of 256.
+    /// Returns the number of bytes of a piece that the mover copies. It is about a half, and a
+    /// multiple of 256.
     fn half_bytes(&self) -> usize {
         self.pieces.size_bytes / 2 / 256 * 256
     }
 
-    /// Copies the second half of each piece when the mover requests it, until the end of the round.
+    /// Copies the second half of each piece when the mover requests it. Returns at the end of the
+    /// round.
     fn assist(&self) {
         let [asked, done] = &self.line.0;
         let (mut pieces, mut turn) = (self.pieces, 0);

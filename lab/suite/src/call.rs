@@ -31,10 +31,12 @@ pub const BENCHES: &[Bench] = benches! {
     one floor "c": CallsInC<TwoExtra>;
 };
 
-/// C or Rust function that makes `n` calls in a loop and returns the number of calls counted by the callee.
+/// C or Rust function that makes `n` calls in a loop. It returns the number of calls counted by the
+/// callee.
 pub type CallLoop = extern "C" fn(n: u64) -> u64;
 
-/// Way in which the C loop reaches the called function: directly, through a pointer, in a shared object, and so on.
+/// Way in which the C loop reaches the called function. Examples are a direct call, a pointer, and
+/// a shared object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CallPath {
     /// No call: the loop contains only the addition.
@@ -53,17 +55,20 @@ pub enum CallPath {
     NoPlt,
     /// The function is called through a pointer.
     Pointer,
-    /// The function is in the same source file, and calls two further functions, at its start and at its end.
+    /// The function is in the same source file and calls two further functions. The calls are at
+    /// its start and at its end.
     TwoExtra,
-    /// The function is in the same source file, and has one probe of `<sys/sdt.h>` (a `nop`) that no tool has enabled.
+    /// The function is in the same source file and has one probe of `<sys/sdt.h>`. The probe is a
+    /// `nop`, because no tool has enabled it.
     OneProbe,
-    /// The function is in the same source file, and has a `<sys/sdt.h>` probe at its start and one at its end.
+    /// The function is in the same source file and has two `<sys/sdt.h>` probes. They are at its
+    /// start and at its end.
     TwoProbes,
-    /// The function is in the same source file, is empty, and must not be inlined; an optimising
+    /// The function is in the same source file, is empty, and must not be inlined. An optimising
     /// compiler removes the call.
     Empty,
-    /// The function is in the same source file, and contains only a `<sys/sdt.h>` probe, so that
-    /// the call is not removed.
+    /// The function is in the same source file and contains only a `<sys/sdt.h>` probe. The call is
+    /// thus not removed.
     EmptyProbe,
     /// The function is empty, is in a shared object, and is called through the procedure linkage table.
     EmptyPlt,
@@ -124,8 +129,8 @@ extern "C" fn pointer_o3(n: u64) -> u64 {
     c_call_through_pointer(n, black_box(calls::handover_next_static_o3))
 }
 
-/// Calls `next` from a C loop at -O3, first with 0 and then with its last result, until a result is at least `n`;
-/// returns that result.
+/// Calls `next` from a C loop at -O3 until a result is at least `n`. Returns that result; the first
+/// argument is 0, each later one the last result.
 pub fn c_call_through_pointer(n: u64, next: extern "C" fn(u64) -> u64) -> u64 {
     calls::handover_loop_pointer_o3(n, next)
 }
@@ -145,7 +150,8 @@ pub const SHARED_OBJECTS: [SharedObject; 2] = [
     SharedObject { name: "libhandover_caller.so", bytes: shared::CALLER_OBJECT },
 ];
 
-/// Kind of function entry for a tracer in a C program: none, calls of hooks, or space for a jump.
+/// Kind of function entry for a tracer in a C program. It is none, calls of hooks, or space for a
+/// jump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EntryKind {
     /// No traceable function entries.
@@ -156,9 +162,9 @@ pub enum EntryKind {
     Patchable,
 }
 
-/// Returns the bytes of an executable that calls a function with the given entry as often as its argument says. The
-/// function is in the same source file, compiled at -O3. The program exits with status 0 if the function has counted
-/// all calls.
+/// Returns the bytes of an executable that calls a function with the given entry. Its argument is
+/// the number of calls. The function is in the same source file, compiled at -O3. The program exits
+/// with status 0 if the function has counted all calls.
 pub fn counting_program_file(entries: EntryKind) -> &'static [u8] {
     match entries {
         EntryKind::Plain => include_bytes!(concat!(env!("OUT_DIR"), "/program-plain")),

@@ -38,8 +38,8 @@ pub(crate) trait BatchChannel: Channel {
     fn pop_some(receiver: &mut Self::Receiver, items_max: usize, each: impl FnMut(u64)) -> usize;
 }
 
-/// Pause between two polls of a queue: a load fence or, if participants share a CPU, a yield of the CPU.
-/// The same for every contender and floor.
+/// Pause between two polls of a queue. It is a load fence or, if participants share a CPU, a yield
+/// of the CPU. The same for every contender and floor.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PollPause {
     /// `true` to yield the CPU, `false` to execute a load fence.
@@ -80,7 +80,8 @@ impl PollPause {
     }
 }
 
-/// This project's ring with one producer; if `LATER`, pushed items become visible only when a cache line is full.
+/// This project's ring with one producer. If `LATER`, pushed items become visible only when a cache
+/// line is full.
 pub(crate) enum Spsc<const LATER: bool = false> {}
 
 impl<const LATER: bool> Channel for Spsc<LATER> {
@@ -174,7 +175,8 @@ impl BatchChannel for Mpsc {
     }
 }
 
-/// A bounded queue with many senders and one receiver, which can wait for a free slot or for an item.
+/// Bounded queue with many senders and one receiver. Senders can wait for a free slot, and the
+/// receiver for an item.
 pub(crate) trait Queue: 'static {
     type Sender<T: Send + 'static>: Clone + Send + Sync + 'static;
     type Receiver<T: Send + 'static>: Send + 'static;
@@ -200,7 +202,8 @@ pub(crate) trait Queue: 'static {
     fn run<R>(runtime: &Self::Runtime, work: impl Future<Output = R>) -> R;
 }
 
-/// Runs a future that is ready at its first poll, as its operations block the thread; returns its output.
+/// Runs a future that is ready at its first poll, and returns its output. The future's operations
+/// block the thread.
 #[inline(always)]
 fn run_at_once<R>(work: impl Future<Output = R>) -> R {
     match pin!(work).poll(&mut Context::from_waker(Waker::noop())) {

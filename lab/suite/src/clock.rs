@@ -30,7 +30,8 @@ pub const BENCHES: &[Bench] = benches! {
 pub trait ClockReading {
     /// Declaration of the benchmark.
     const SPEC: Spec;
-    /// `true` if the clock follows the system time, which can be set back; `false` if it never goes backwards.
+    /// `true` if the clock follows the system time, which can be set back. `false` if the clock
+    /// never goes backwards.
     const SETTABLE: bool = false;
     /// Type of a time stamp.
     type Stamp: PartialOrd + Copy;

@@ -15,7 +15,8 @@ args! {
     }
 }
 
-/// Counters of the items that the participants have sent and received, for a check at the end of a round.
+/// Counters of the items that the participants have sent and received. They are checked at the end
+/// of a round.
 #[derive(Debug, Default, FromZeros)]
 #[repr(C)]
 pub(crate) struct Tally {
@@ -64,7 +65,7 @@ impl Tally {
     }
 }
 
-/// Cell whose value one participant takes at the start of a round; taking it twice is an error.
+/// Cell whose value one participant takes at the start of a round. Taking it twice is an error.
 pub(crate) struct TakeCell<T>(Mutex<Option<T>>);
 
 impl<T> TakeCell<T> {

@@ -49,7 +49,8 @@ pub(crate) trait FiberContender: Sized + 'static {
         unsupported()
     }
 
-    /// Makes two fibers wake each other in turn, `count` times in all; returns the duration in clock ticks.
+    /// Makes two fibers wake each other in turn, `count` times in all. Returns the duration in
+    /// clock ticks.
     fn hands(&mut self, _count: u64) -> Result<u64, Fault> {
         unsupported()
     }
@@ -143,7 +144,8 @@ args! {
 /// Number of iterations of each loop in one sample.
 const ITERATIONS_PER_SAMPLE: u64 = 8;
 
-/// Workload: many fibers, each of which repeatedly spawns a fiber that sleeps for 1 ms, and waits for it.
+/// Workload: many fibers, each of which repeatedly spawns a fiber and waits for it. The spawned
+/// fiber sleeps for 1 ms.
 struct Loops<F> {
     fibers: F,
     fibers_count: u32,

@@ -55,8 +55,8 @@ pub static SUITES: &[&[Bench]] = &[
     null::BENCHES,
 ];
 
-/// Returns one line with the compared implementations that this binary lacks, each with the feature or library that
-/// adds it; `None` if it has all of them.
+/// Returns one line with the compared implementations that this binary lacks. Each has the feature
+/// or library that adds it; returns `None` if none is missing.
 pub fn peers_not_built() -> Option<String> {
     let peers = cfg!(feature = "peers");
     let all: [(bool, &str); 10] = [

@@ -25,7 +25,8 @@ pub fn try_held_lock<L: Lock>(lock: &L, n: u64) -> u64 {
     busy
 }
 
-/// Measured cost of one `try_lock`, in clock ticks: of the call alone if it failed, else also of the unlock.
+/// Measured cost of one `try_lock`, in clock ticks. If the call succeeded, the unlock is measured
+/// too.
 #[derive(Clone, Copy, Debug)]
 pub enum AttemptCost {
     /// The lock was held by another thread, so that `try_lock` failed.
@@ -79,7 +80,7 @@ struct Busy<L, A> {
     args: PhantomData<fn() -> A>,
 }
 
-/// Arguments and declaration of a benchmark of a held lock, which is tried by one thread or by several.
+/// Arguments and declaration of a benchmark of a held lock. One thread or several try the lock.
 trait BusyArgs: handover_record::Args + 'static {
     const SPEC: Spec;
     fn threads_count(&self) -> u32;
@@ -205,7 +206,8 @@ const FREE_PART: usize = 1;
 const UNLOCK_PART: usize = 2;
 /// Number of attempts between two calls of [`Samples::is_running`], whose cost thus matters little.
 const ATTEMPTS_PER_CHECK: u32 = 32;
-/// Number of attempts at the start in which a participant that holds the lock checks that no other holds it.
+/// Number of first attempts at which the lock is checked. A participant that gets the lock then
+/// checks that no other holds it.
 const ATTEMPTS_CHECKED: u32 = 64;
 
 impl<L: Lock> Handover for Passed<L> {

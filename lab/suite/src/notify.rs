@@ -33,7 +33,8 @@ pub fn notify_many(sender: &impl Notify, n: u64) {
     }
 }
 
-/// Sends one notification; returns its cost for the sender in clock ticks, and the time stamp before it.
+/// Sends one notification and returns its cost for the sender, in clock ticks. The second value is
+/// the time stamp before it.
 #[inline]
 pub fn time_notify(sender: &impl Notify) -> (u64, u64) {
     let began = clock::ticks();
@@ -41,8 +42,8 @@ pub fn time_notify(sender: &impl Notify) -> (u64, u64) {
     (clock::ticks().wrapping_sub(began), began)
 }
 
-/// Waits for `gap_ns`, in which the receiver can go to sleep: by sleeping if `crowded` (sender and receiver share a
-/// CPU), otherwise by spinning.
+/// Waits for `gap_ns`, in which the receiver can go to sleep. Sleeps if `crowded` (sender and
+/// receiver share a CPU), otherwise spins.
 pub fn wait_gap(gap_ns: u64, crowded: bool) {
     if crowded {
         std::thread::sleep(Duration::from_nanos(gap_ns));
@@ -61,7 +62,8 @@ trait NotifyLink: 'static {
     type Sender: Notify + 'static;
     type Receiver: Wait + 'static;
     fn setup(setup: &mut Setup) -> Result<(Self::Sender, Self::Receiver), Fault>;
-    /// Flags of a busy pair: `true` if the receiver's figure is recorded, and `true` if the sender's is.
+    /// Flags of a busy pair. The first is `true` if the receiver's figure is recorded, the second
+    /// if the sender's is.
     const RECORDED: [bool; 2] = [true, true];
     /// Returns the number of waits that have returned without sleeping; 0 if the mechanism never spins.
     fn spun(_: &Self::Receiver) -> u64 {
@@ -451,7 +453,8 @@ impl<W: NotifyLink> SleepingReceiver<W> {
         out.record_ticks(CPU_PART, clock::ticks_from_ns(cpu_ns / turn.max(1)));
     }
 
-    /// Waits for notifications, and publishes the time at which each wait returned, and the CPU time at the end.
+    /// Waits for notifications, and publishes the time at which each wait returned. At the end,
+    /// publishes the CPU time.
     fn receive(&self) -> Result<(), Fault> {
         let mut receiver = self.receiver.take()?;
         let set_up_ns = thread_cpu_ns();

@@ -68,8 +68,8 @@ fn fault_with_sources(error: impl std::error::Error) -> Fault {
     Fault::new(text)
 }
 
-/// Creates a folder for the files of a round: in memory if possible, so that no disk is measured.
-/// The next process that calls this removes folders of killed processes.
+/// Creates a folder for the files of a round. It is in memory if possible, so that no disk is
+/// measured. The next process that calls this removes folders of killed processes.
 fn new_scratch_folder() -> Result<ScratchFolder, Fault> {
     let memory = Path::new("/dev/shm");
     let within = if memory.is_dir() { memory.to_path_buf() } else { std::env::temp_dir() };

@@ -69,14 +69,16 @@ impl TimersArgs for FewTimersArgs {
     }
 }
 
-/// A set of timers, each with a deadline and a key, which is returned when the timer expires. Time starts at 0.
+/// Set of timers, each with a deadline and a key. The key is returned when the timer expires. Time
+/// starts at 0.
 trait Timers: Sized {
     type Id: Copy;
     fn new(timers_max: u32) -> Result<Self, Fault>;
     fn start(&mut self, deadline_ns: u64, key: u32) -> Self::Id;
     /// Cancels a timer; returns `true` if the timer was running. Never called for expired timers.
     fn cancel(&mut self, id: Self::Id) -> bool;
-    /// Prepares an advance of the time to `now_ns`, untimed, for contenders that do not take the time as an argument.
+    /// Prepares an advance of the time to `now_ns`, untimed. It is for contenders that do not take
+    /// the time as an argument.
     fn prepare(&mut self, _now_ns: u64) -> Result<(), Fault> {
         Ok(())
     }
@@ -86,7 +88,8 @@ trait Timers: Sized {
     fn check_expiry() -> Result<(), Fault> {
         check_expiry::<Self>(1000)
     }
-    /// Calls `f` in the context that these timers need, such as an async runtime; returns the result of `f`.
+    /// Calls `f` in the context that these timers need, such as an async runtime. Returns the
+    /// result of `f`.
     fn within<R>(&mut self, f: impl FnOnce(&mut Self) -> R) -> R {
         f(self)
     }
@@ -198,7 +201,8 @@ impl Timers for HeapTimers {
     }
 }
 
-/// Compared implementation: a heap with four children per node, from which any timer can be removed by its index.
+/// Compared implementation: a heap with four children per node. Any timer can be removed by its
+/// index.
 struct IndexedHeapTimers {
     /// The heap: deadlines in ns, each with the index of its timer in `timers`.
     order: Vec<(u64, u32)>,
@@ -220,7 +224,8 @@ impl IndexedHeapTimers {
         self.timers[entry.1 as usize].1 = at as u32;
     }
 
-    /// Stores an entry at the free index `at` of the heap, or above it where the order requires; returns the index.
+    /// Stores an entry at the free index `at` of the heap, or above it where the order requires.
+    /// Returns the index.
     fn rise(&mut self, mut at: usize, entry: (u64, u32)) -> usize {
         while at > 0 {
             let parent = (at - 1) / CHILDREN;
@@ -234,7 +239,7 @@ impl IndexedHeapTimers {
         at
     }
 
-    /// Stores an entry at the free index `at` of the heap, or below it where the order requires.
+    /// Stores an entry at the free heap index `at`, or below it where the order requires.
     fn sink(&mut self, mut at: usize, entry: (u64, u32)) {
         loop {
             let first = at * CHILDREN + 1;
@@ -249,7 +254,8 @@ impl IndexedHeapTimers {
         self.put(at, entry);
     }
 
-    /// Removes the heap entry at index `at`; returns the key of its timer, `None` if there is no such entry.
+    /// Removes the heap entry at index `at`, and returns the key of its timer. Returns `None` if
+    /// there is no such entry.
     fn take(&mut self, at: usize) -> Option<u32> {
         let (_, timer) = *self.order.get(at)?;
         let last = self.order.pop()?;
@@ -369,8 +375,8 @@ impl<T: Timers, A: TimersArgs + 'static> Workload for StartCancelExpire<T, A> {
 }
 
 impl<T: Timers, A> StartCancelExpire<T, A> {
-    /// Starts `count` timers, and then replaces as many: as a result, timers are scattered in
-    /// memory, and work that cancellations have deferred becomes due.
+    /// Starts `count` timers, and then replaces as many. Timers are thus scattered in memory, and
+    /// work that cancellations have deferred becomes due.
     fn fill(&mut self, count: usize) -> Result<(), Fault> {
         let mut keys: Vec<u32> = (0..count as u32).collect();
         for i in (1..count).rev() {
@@ -435,8 +441,8 @@ impl<T: Timers, A> StartCancelExpire<T, A> {
         Ok(ticks)
     }
 
-    /// Returns a random deadline in ns, after this step and at least two milliseconds ahead, as
-    /// some timers have a resolution of one millisecond.
+    /// Returns a random deadline in ns. It is at least two milliseconds after this step, as some
+    /// timers have a resolution of one millisecond.
     fn random_deadline_ns(&mut self) -> u64 {
         self.now_ns + 2 * MS_NS + self.random() % HORIZON_NS
     }

@@ -9,7 +9,8 @@ use handover_probe::read::ReadAt;
 use serde::Serialize;
 use std::io;
 
-/// Events of one function or mark (an event without duration), and their share in the size of a recording.
+/// Events of one function or mark, and their share in the size of a recording. A mark is an event
+/// without duration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct FunctionCost {
@@ -62,8 +63,8 @@ pub struct CostEstimate {
     pub filter: Option<String>,
     /// Number of events that remain with the suggested filter.
     pub events_left: u64,
-    /// Approximate size of the remaining events in a stream, in bytes; approximate because the
-    /// times between them grow.
+    /// Approximate size of the remaining events in a stream, in bytes. It is approximate because
+    /// the times between them grow.
     pub stream_bytes_left: u64,
 }
 

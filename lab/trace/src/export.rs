@@ -24,12 +24,13 @@ pub enum ExportFormat {
     Perfetto,
     /// JSON of `chrome://tracing`, which many tools read; ten times as large as Perfetto's.
     Chrome,
-    /// Text with one line per call stack and the self time of its last function in ns, for
-    /// `flamegraph.pl` and similar tools.
+    /// Text with one line per call stack, for `flamegraph.pl` and similar tools. A line has the
+    /// self time of the stack's last function, in ns.
     Folded,
     /// Flame graph: an SVG page that a browser shows.
     Flamegraph,
-    /// CSV with one line per event, ordered by time, as recorded: starts and ends without each other are included.
+    /// CSV with one line per recorded event, ordered by time. Starts without an end and ends
+    /// without a start are included.
     Csv,
 }
 

@@ -71,7 +71,8 @@ impl SiteNames {
         names
     }
 
-    /// Returns the id of a site's name; the id of `(unnamed)` if the trace has no name for the site.
+    /// Returns the id of a site's name. It is the id of `(unnamed)` if the trace has no name for
+    /// the site.
     #[must_use]
     pub fn id_of_site(&self, trace: usize, site: u32) -> NameId {
         let ids = self.by_site.get(trace);

@@ -119,7 +119,8 @@ pub enum RecordError {
         /// Pattern that is invalid.
         pattern: String,
     },
-    /// The path of the trace or of a folder is not UTF-8, has more than one line, or is too long for the library.
+    /// The recording library cannot use the path of the trace or of a folder. The path is not
+    /// UTF-8, has more than one line, or is too long.
     #[error("{}: invalid path: it must be UTF-8, on one line and shorter than 4000 bytes", path.display())]
     Path {
         /// Invalid path.
@@ -260,7 +261,8 @@ fn describe_trace(path: PathBuf, trace: &Trace) -> WrittenTrace {
     }
 }
 
-/// Returns the sorted paths of all new traces: those in `known`, and those that programs with probes wrote themselves.
+/// Returns the sorted paths of all new traces. They are those in `known`, and those that programs
+/// with probes wrote themselves.
 fn find_trace_paths(file: &Path, known: Vec<PathBuf>, older: &OlderTraces) -> Vec<PathBuf> {
     let mut all = known;
     for path in read::find_traces(file).unwrap_or_default() {
@@ -296,7 +298,8 @@ fn wait(
     }
 }
 
-/// Returns the absolute path, with symbolic links resolved; an error if the recording library cannot use the path.
+/// Returns the absolute path, with symbolic links resolved. Returns an error if the recording
+/// library cannot use the path.
 fn absolute(path: &Path) -> Result<PathBuf, RecordError> {
     let absolute = path
         .canonicalize()
@@ -363,14 +366,15 @@ fn rename(temporary: &Path, file: &Path, notes: &mut Vec<String>) {
     }
 }
 
-/// Temporary folders of a recording: one for the library and its settings, one for the rings of a stream.
+/// Temporary folders of a recording. One is for the library and its settings, one for the rings of
+/// a stream.
 #[derive(Debug)]
 struct RecorderFolders {
     /// Folder with the library, its settings and its log.
     folder: TempDir,
     /// Folder with the rings of a stream.
     rings: Option<TempDir>,
-    /// Lock files, locked as long as this process lives; they contain the PIDs of the recorder and
+    /// Lock files, locked as long as this process lives. They contain the PIDs of the recorder and
     /// the program.
     locks: Vec<File>,
 }
@@ -405,7 +409,8 @@ fn remove_stale_folders(parent: &Path) {
     }
 }
 
-/// Returns `true` if no running recorder or program uses the folder, and no unfinished trace needs its rings.
+/// Returns `true` if the folder is no longer needed. No running recorder or program uses it, and no
+/// unfinished trace needs its rings.
 fn is_stale(folder: &Path) -> bool {
     let Ok(file) = File::open(folder.join(LOCK)) else { return false };
     let pids = std::fs::read_to_string(folder.join(LOCK)).unwrap_or_default();

@@ -7,8 +7,8 @@ use serde::Serialize;
 use std::io;
 use std::str::FromStr;
 
-/// Significant digits of histograms, so that p50 and p99 are within 1 % and ten thousand functions
-/// fit into memory.
+/// Number of significant digits of histograms. With two, p50 and p99 are within 1 %, and ten
+/// thousand functions fit into memory.
 const SIGNIFICANT_DIGITS: u8 = 2;
 /// Maximum duration in a histogram, in ns; only a damaged trace has longer calls.
 const DURATION_NS_MAX: u64 = u64::MAX / 4;
@@ -25,15 +25,16 @@ pub struct FunctionStatistics {
     pub marks: u64,
     /// Number of threads that recorded a call or mark of this name.
     pub threads: u64,
-    /// Time in the function and its callees; calls nested in one of the same name are not counted again.
+    /// Time in the function and its callees. A call nested in a call of the same name is not
+    /// counted again.
     pub total_ns: u64,
-    /// Time in the function without its callees; the sum over all functions is that of the
+    /// Time in the function without its callees. The sum over all functions is the time of the
     /// outermost calls.
     pub self_ns: u64,
     /// Number of calls without a recorded end, which count in `total_ns` and `self_ns`, but not in `durations`.
     pub cut: u64,
-    /// `true` if a thread that called the function has lost events, so that the self time may
-    /// include lost calls.
+    /// `true` if a thread that called the function has lost events. The self time may then include
+    /// lost calls.
     pub has_losses: bool,
     /// Durations of complete calls; `None` if there are none.
     pub durations: Option<DurationDistribution>,
@@ -130,7 +131,7 @@ impl CallStatistics {
         Self::default()
     }
 
-    /// Returns the statistics of each function that was called and each mark that was recorded, in the order `order`.
+    /// Returns the statistics of each called function and each recorded mark, in the order `order`.
     #[must_use]
     pub fn functions(&self, names: &SiteNames, order: SortOrder) -> Vec<FunctionStatistics> {
         let function = |(id, name): (NameId, &str)| {
@@ -182,7 +183,8 @@ impl CallStatistics {
     }
 }
 
-/// Returns the value by which functions are sorted in descending order; equal for all if sorted by name.
+/// Returns the value by which functions are sorted in descending order. It is equal for all if they
+/// are sorted by name.
 fn key(function: &FunctionStatistics, order: SortOrder) -> (u64, u64) {
     let duration =
         |value: fn(&DurationDistribution) -> u64| function.durations.as_ref().map_or(0, value);

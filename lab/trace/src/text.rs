@@ -66,7 +66,8 @@ fn escape_control_characters(name: &str) -> String {
     text
 }
 
-/// Returns one line per process: its program, its numbers of threads and events, and the state of its recording.
+/// Returns one line per process. It has the program, the numbers of threads and events, and the
+/// state of the recording.
 #[must_use]
 pub fn trace_headlines<S: ReadAt>(traces: &Traces<S>) -> String {
     let mut text = String::new();
@@ -96,7 +97,8 @@ pub fn trace_headlines<S: ReadAt>(traces: &Traces<S>) -> String {
     text
 }
 
-/// Returns one line for each kind of events that are missing, or that lack their start or end; empty if there are none.
+/// Returns one line for each kind of missing or incomplete events. Incomplete events lack their
+/// start or end; the list is empty if there are none.
 #[must_use]
 pub fn missing_event_lines<S: ReadAt>(traces: &Traces<S>, found: &WalkCounts) -> Vec<String> {
     let missing = traces.missing_events();
@@ -131,7 +133,8 @@ pub fn missing_event_lines<S: ReadAt>(traces: &Traces<S>, found: &WalkCounts) ->
     lines
 }
 
-/// Returns one line for each explanation of missing events or names, with the remedy; empty if none are missing.
+/// Returns explanations of missing events or names, with the remedies, one a line. The list is
+/// empty if none are missing.
 #[must_use]
 pub fn remedy_lines<S: ReadAt>(traces: &Traces<S>) -> Vec<String> {
     let mut lines = Vec::new();
@@ -181,7 +184,8 @@ fn is_hex(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_hexdigit())
 }
 
-/// Returns a table with one row per function, and another one of marks; percentages are shares of `time_ns`.
+/// Returns a table with one row per function, and another one of marks. Percentages are shares of
+/// `time_ns`.
 #[must_use]
 pub fn function_table(functions: &[FunctionStatistics], time_ns: u64) -> String {
     let mut table =

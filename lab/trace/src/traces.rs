@@ -64,8 +64,8 @@ impl Traces {
         }
     }
 
-    /// Adds the traces `PATH.PID` of processes whose parent is among the traces; other such files may be of an earlier
-    /// recording.
+    /// Adds the traces `PATH.PID` of processes whose parent is among the traces. Other such files
+    /// may be of an earlier recording.
     fn push_children(&mut self, path: &Path) -> Result<(), TraceError> {
         let beside = |source| TraceError::Folder { path: path.to_owned(), source };
         let mut candidates = Vec::new();

@@ -6,7 +6,8 @@ use serde::Serialize;
 use std::collections::HashMap;
 use std::io;
 
-/// Maximum number of levels of a call tree; the self time of deeper calls is added to the call around them.
+/// Maximum number of levels of a call tree. The self time of deeper calls is added to the call
+/// around them.
 pub const TREE_LEVELS_MAX: usize = 1024;
 
 /// Grouping of calls into trees: by process or by thread.
@@ -38,7 +39,8 @@ pub struct TreeLine {
 /// Index that stands for no node.
 const NONE: u32 = u32::MAX;
 
-/// Node of a call tree: a root, or a function called from its parent; links are indices of nodes.
+/// Node of a call tree. It is a root, or a function called from its parent; links are indices of
+/// nodes.
 #[derive(Debug)]
 struct Node {
     /// Name of the function; `None` for a root.
@@ -104,7 +106,8 @@ impl CallTree {
         lines
     }
 
-    /// Calls `each` with every call stack, root first, whose last function has self time, and with that time in ns.
+    /// Calls `each` with every call stack whose last function has self time. Its arguments are the
+    /// stack, root first, and that time in ns.
     ///
     /// # Errors
     /// Those of `each`.

@@ -146,7 +146,8 @@ pub struct WalkCounts {
     pub too_deep: u64,
     /// Number of threads with lost events; their self times may include lost calls.
     pub threads_with_losses: u64,
-    /// Number of threads whose events are incomplete because the file was truncated or overwritten while it was read.
+    /// Number of threads whose events are incomplete. The file was truncated or overwritten while
+    /// it was read.
     pub cut_short: u64,
 }
 

@@ -41,7 +41,7 @@ fn violation(cycle: &ImportCycle) -> Violation {
     )
 }
 
-/// Files of an import cycle, sorted by path, each with the line on which it imports another of them.
+/// Files of an import cycle, sorted by path. Each has the line on which it imports another of them.
 type ImportCycle = Vec<(String, usize)>;
 
 /// Returns the import cycles of more than two files in the crate at `folder`.
@@ -86,7 +86,8 @@ type Module = Vec<String>;
 /// Source file of a crate, with the item paths in its code.
 struct File<'t> {
     path: &'t str,
-    /// Item paths in the code except tests, each with the module to which it is relative, and its line.
+    /// Item paths in the code except tests. Each has the module to which it is relative, and its
+    /// line.
     paths: Vec<(Vec<String>, Module, usize)>,
     /// Number of leading entries of `paths` that stem from `use` statements.
     uses_count: usize,
@@ -168,7 +169,8 @@ impl<'t> Modules<'t> {
         }
     }
 
-    /// Returns the path of the `use` by which a module imports `name`; `None` if the module does not import it.
+    /// Returns the path of the `use` by which a module imports `name`. Returns `None` if the module
+    /// does not import it.
     fn imported_path(&self, name: &str, module: &Module) -> Option<&[String]> {
         let file = self.files.get(module)?;
         let uses = file.paths[..file.uses_count].iter().map(|it| &it.0[..]);

@@ -9,7 +9,8 @@ pub const RULE_NAME: &str = "crates";
 /// Package fields that every crate inherits.
 const INHERITED: &[&str] = &["version", "edition", "rust-version", "license", "authors"];
 
-/// Finds crates with a wrong name or a field that is not inherited, and crates outside the workspace.
+/// Finds crates with a wrong name or a field that is not inherited. Also finds crates outside the
+/// workspace.
 pub fn check(tree: &Tree) -> Vec<Violation> {
     let root = tree.root_manifest();
     let crates = tree.crates();

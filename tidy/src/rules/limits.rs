@@ -58,7 +58,7 @@ fn limits(code: &str) -> Vec<(&str, String)> {
     fields.collect()
 }
 
-/// Parses an integer or a shift, such as `65_536` or `1 << 16`; returns `None` for other text.
+/// Parses an integer or a shift, such as `65_536` or `1 << 16`. Returns `None` for other text.
 fn parse_number(text: &str) -> Option<u64> {
     let integer = |text: &str| text.replace('_', "").parse::<u64>().ok();
     match text.split_once(" << ") {
@@ -74,7 +74,7 @@ fn with_commas(number: u64) -> String {
     groups.map(String::from_utf8_lossy).collect::<Vec<_>>().join(",")
 }
 
-/// Returns `true` if a table row contains the number, and not only as a part of another number.
+/// Returns `true` if a table row contains the number. A part of another number does not count.
 fn has_number(row: &str, number: &str) -> bool {
     row.split(|c: char| !c.is_ascii_digit() && c != ',')
         .any(|word| word.trim_end_matches(',') == number)

@@ -71,9 +71,9 @@ fn ordering_uses(source: &Source<'_>) -> Vec<usize> {
     found
 }
 
-/// Returns `true` if a comment about orderings is on `line`, or above it with at most
-/// [`LINES_BETWEEN_MAX`] lines of code between. All lines of a comment count as one; doc comments
-/// do not count, as they address callers.
+/// Returns `true` if a comment about orderings is on `line` or above it. At most
+/// [`LINES_BETWEEN_MAX`] lines of code may be in between. All lines of a comment count as one; doc
+/// comments do not count, as they address callers.
 fn is_explained(source: &Source<'_>, line: usize) -> bool {
     let code: Vec<&str> = source.code.lines().collect();
     let comments: Vec<&str> = source.comments.lines().collect();

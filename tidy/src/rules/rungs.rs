@@ -94,7 +94,8 @@ fn rung(folder: &str) -> Option<usize> {
     known.then_some(height)
 }
 
-/// Returns the reason as an error if the crate in folder `one` must not depend on the crate in `other`.
+/// Checks that the crate in folder `one` may depend on the crate in `other`. The error is the
+/// reason why it must not.
 fn check_dependency(one: &str, other: &str) -> Result<(), String> {
     // A crate's tests name the crate itself to enable its features.
     if one == other {

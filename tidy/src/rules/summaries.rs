@@ -33,7 +33,7 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
     found
 }
 
-/// Splits a doc comment line into `///` or `//!` and its text; both are empty for other lines.
+/// Splits a doc comment line into `///` or `//!` and its text. Both are empty for other lines.
 fn doc_marker_and_text(line: &str) -> (&'static str, &str) {
     let line = line.trim_start();
     for marker in ["///", "//!"] {

@@ -5,8 +5,8 @@ use crate::{Exemption, Source, Tree, Violation, words};
 /// Name of the rule.
 pub const RULE_NAME: &str = "unsafe";
 
-/// Finds `unsafe` outside the listed files or without a `SAFETY:` comment, and listed modules that
-/// are public or have no `unsafe`.
+/// Finds `unsafe` outside the listed files or without a `SAFETY:` comment. Also finds listed
+/// modules that are public or have no `unsafe`.
 pub fn check(tree: &Tree) -> Vec<Violation> {
     let listed = || tree.lists.raw.iter().chain(tree.lists.unsafe_elsewhere);
     let mut found = Vec::new();
@@ -68,8 +68,9 @@ fn missing_safety_comments(source: &Source<'_>, lines: &[(usize, usize)]) -> Vec
         .collect()
 }
 
-/// Returns `true` if `code`, from `unsafe` on, is a block, an impl, a foreign block or an attribute. These assert a
-/// fact, whereas an `unsafe fn` declaration or type requires one of its callers.
+/// Returns `true` if the `unsafe` at the start of `code` needs a `SAFETY:` comment. It needs one on
+/// a block, an impl, a foreign block or an attribute. These assert a fact, whereas an `unsafe fn`
+/// declaration or type requires one of its callers.
 fn needs_safety_comment(code: &str) -> bool {
     let rest = code["unsafe".len()..].trim_start();
     match rest.strip_prefix("extern") {
@@ -113,7 +114,8 @@ fn public_raw_modules(source: &Source<'_>) -> Vec<Violation> {
         .collect()
 }
 
-/// Returns a violation if a crate's root file does not deny `unsafe`; an attribute can then allow it at `mod raw;`.
+/// Returns a violation if a crate's root file does not deny `unsafe`. A root file that does can
+/// allow it by an attribute at `mod raw;`.
 fn permissive_root(source: &Source<'_>) -> Option<Violation> {
     let root = source.path.ends_with("/src/lib.rs") || source.path.ends_with("/src/main.rs");
     let closed = ["#![deny(unsafe_code)]", "#![forbid(unsafe_code)]"];

@@ -46,7 +46,8 @@ fn violations_in(path: &str, text: &str) -> Vec<Violation> {
     found
 }
 
-/// Returns `true` if the path prefix `private` starts a path in `line` and is not in the middle of a longer path.
+/// Returns `true` if the path prefix `private` starts a path in `line`. In the middle of a longer
+/// path, it does not count.
 fn is_absolute(line: &str, private: &str) -> bool {
     line.match_indices(private).any(|(at, _)| {
         let before = line[..at].chars().next_back();

@@ -62,7 +62,8 @@ const PROGRAMS: [ClassicProgram; 5] = [
 /// Figures of all runs of a program, by the name of their row.
 type Figures = BTreeMap<String, Vec<f64>>;
 
-/// Runs handover's programs, the C loops and the originals in alternation, and prints a table for each program.
+/// Runs handover's programs, the C loops and the originals in alternation. Prints a table for each
+/// program.
 pub(super) fn compare(options: &PeersOptions, binary: &Path) -> Result<()> {
     if !CommandLine::new("cc --version").succeeds() {
         install(options, &["gcc", "libc6-dev"])?;
@@ -143,8 +144,8 @@ fn median(figures: &Figures, name: &str) -> Option<f64> {
     all.get(all.len() / 2).copied()
 }
 
-/// Formats a table of handover's figures, with their ratios to the figures of the plain C loop and
-/// of the original, if measured.
+/// Formats a table of handover's figures. It has their ratios to the figures of the plain C loop
+/// and of the original, if measured.
 fn format_table(ours: &Figures, loops: &Figures, originals: &Figures) -> String {
     let mut text = format!(
         "{:<38} {:>14} {:>14} {:>6} {:>14} {:>6}\n",

@@ -31,8 +31,9 @@ pub fn test_release_binary(context: &mut TestContext) -> Result<()> {
     Ok(())
 }
 
-/// Builds a release, installs its Debian package in a new Debian system, and runs the default benchmarks there, with
-/// smoke values. If no such system can be made, runs them with the release's binary.
+/// Builds a release, and installs its Debian package in a new Debian system. Runs the default
+/// benchmarks there, with smoke values. If no such system can be made, runs them with the release's
+/// binary.
 pub fn test_release_packages(context: &mut TestContext) -> Result<()> {
     let (files, skipped) = dist::build_release(&context.workspace, false)?;
     skipped.iter().for_each(|line| context.record_skipped("package", line));

@@ -38,7 +38,7 @@ const OPTIONS: [&str; 11] = [
     "--virtual-time-budget=5000",
 ];
 
-/// Opens the report page in a browser and checks its rows, its console, its dialogs and its layout.
+/// Opens the report page in a browser. Checks its rows, its console, its dialogs and its layout.
 pub fn test_in_chromium(context: &mut TestContext) -> Result<()> {
     let found = || find_browser().filter(|_| CommandLine::new("chromedriver --version").succeeds());
     let browser = match found() {
@@ -93,7 +93,7 @@ fn driven_options() -> Vec<&'static str> {
     OPTIONS.into_iter().filter(|it| !it.starts_with("--virtual-time")).collect()
 }
 
-/// Opens the address that `handover serve` prints, and follows the link to the report of the only run.
+/// Opens the address that `handover serve` prints. Follows the link to the report of the only run.
 fn check_served_pages(browser: &driver::BrowserPage, server: &mut Child) -> Result<()> {
     let output = server.stdout.take().context("the output of `handover serve` is not piped")?;
     let mut address = String::new();
@@ -126,7 +126,8 @@ fn check_served_pages(browser: &driver::BrowserPage, server: &mut Child) -> Resu
     Ok(())
 }
 
-/// Runs a script that checks the condition `what` in the page; returns an error unless it returns `true`.
+/// Runs a script that checks the condition `what` in the page. Returns an error unless the script
+/// returns `true`.
 fn check_script(browser: &driver::BrowserPage, what: &str, script: &str) -> Result<()> {
     let said = browser.run(script)?;
     ensure!(said == Value::Bool(true), "the check failed: {what}; its script returned {said}");
@@ -260,7 +261,8 @@ fn find_browser() -> Option<&'static str> {
     BROWSER_COMMANDS.into_iter().find(|name| CommandLine::new(name).args(["--version"]).succeeds())
 }
 
-/// Report page as the browser has loaded it: its HTML after the scripts ran, and its console messages.
+/// Report page as the browser has loaded it. It has the HTML after the scripts ran, and the console
+/// messages.
 struct Page {
     dom: String,
     console: Vec<String>,

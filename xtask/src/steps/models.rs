@@ -73,9 +73,10 @@ pub fn test_with_loom(context: &mut TestContext) -> Result<()> {
     Ok(())
 }
 
-/// Runs the tests of the [`PORTABLE`] crates as built for another system: `--cfg handover_portable` excludes
-/// their code for Linux and x86_64. The tests have a separate target folder, as the flag rebuilds
-/// everything. Without `--long`, the longest tests of ring and sched are excluded, as the step `tests` runs them.
+/// Runs the tests of the [`PORTABLE`] crates as built for another system. `--cfg handover_portable`
+/// excludes their code for Linux and x86_64. The tests have a separate target folder, as the flag
+/// rebuilds everything. Without `--long`, the longest tests of ring and sched are excluded, as the
+/// step `tests` runs them.
 pub fn test_portable_code(context: &mut TestContext) -> Result<()> {
     let concerned = |one: &&Crate| PORTABLE.contains(&&*one.name) && context.should_test(&one.name);
     let crates: Vec<&Crate> = context.workspace.crates.iter().filter(concerned).collect();
@@ -193,8 +194,9 @@ pub fn run_fuzz_targets(context: &mut TestContext) -> Result<()> {
     Ok(())
 }
 
-/// Runs the soak test: messages between machines that stop at random, each of which must be handled,
-/// rejected, dropped by policy or returned. Without `--long`, a test of the crate sends a million of them.
+/// Runs the soak test with messages between machines that stop at random. Each message must be
+/// handled, rejected, dropped by policy or returned. Without `--long`, a test of the crate sends a
+/// million of them.
 pub fn run_soak_tests(context: &mut TestContext) -> Result<()> {
     let passed = CommandLine::new("cargo test --release -p handover-event --test it soak")
         .env("HANDOVER_SOAK_MESSAGES", &SOAK_MESSAGES.to_string())

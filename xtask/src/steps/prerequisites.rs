@@ -16,7 +16,7 @@ const INSTALL_MAX: Duration = Duration::from_secs(600);
 /// Maximum duration of a `cargo install`.
 const TOOL_INSTALL_MAX: Duration = Duration::from_secs(900);
 
-/// Installs a C compiler if there is none; SQLite and the C calls measured by the suite need it.
+/// Installs a C compiler if there is none. SQLite and the C calls measured by the suite need it.
 pub fn install_compiler(context: &mut TestContext) {
     if CommandLine::new("cc --version").succeeds() {
         return;

@@ -191,7 +191,8 @@ struct WorkerResults {
     failures: Vec<String>,
 }
 
-/// Time at which all test programs of a package last passed, by package, stored in the target folder.
+/// Time at which all test programs of a package last passed, by package. It is stored in the target
+/// folder.
 struct PassHistory {
     file: PathBuf,
     /// Start of the tests that last passed, by package.
@@ -228,9 +229,9 @@ impl PassHistory {
     }
 }
 
-/// Returns the packages whose files were written since their tests last passed, and those that directly depend
-/// on one of them. Indirect ones are left to a complete run, and so are the faces, whose tests take longest:
-/// the ladder runs in any case.
+/// Returns the packages whose files were written since their tests last passed. Those that directly
+/// depend on one of them are included. Indirect ones are left to a complete run, and so are the
+/// faces, whose tests take longest: the ladder runs in any case.
 pub fn affected_packages(workspace: &Workspace) -> BTreeSet<String> {
     let history = PassHistory::read(&workspace.target);
     let is_changed = |one: &&Crate| {
@@ -247,7 +248,8 @@ pub fn affected_packages(workspace: &Workspace) -> BTreeSet<String> {
     workspace.crates.iter().filter(is_affected).map(|one| one.name.clone()).collect()
 }
 
-/// Returns the latest modification time of a file, or of the files below a folder; `None` if none can be read.
+/// Returns the latest modification time of a file, or of the files below a folder. Returns `None`
+/// if none can be read.
 fn newest_modification(path: &Path) -> Option<SystemTime> {
     let data = fs::symlink_metadata(path).ok()?;
     if !data.is_dir() {

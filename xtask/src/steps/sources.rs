@@ -44,8 +44,8 @@ pub fn check_tidy_rules(context: &mut TestContext) -> Result<()> {
     Ok(())
 }
 
-/// Runs clippy with all features; on net and rpc also without features, and on rpc with the default ones. The step
-/// `build` lints the other crates with the default features.
+/// Runs clippy with all features. On net and rpc, also runs it without features, and on rpc with
+/// the default ones. The step `build` lints the other crates with the default features.
 pub fn lint(context: &mut TestContext) -> Result<()> {
     if !context.has_clippy {
         return Ok(());
@@ -81,9 +81,10 @@ pub fn run_examples(context: &mut TestContext) -> Result<()> {
     Ok(())
 }
 
-/// Shell script that cargo runs instead of rustdoc to test a crate's examples: it first builds the documentation of the
-/// crates named in `HANDOVER_DOCUMENTED`, with warnings denied. `cargo doc` checks every dependency anew, which takes
-/// minutes. It does nothing for the crates named in `HANDOVER_LEFT_OUT`.
+/// Shell script that cargo runs instead of rustdoc to test a crate's examples. It first builds the
+/// documentation of the crates named in `HANDOVER_DOCUMENTED`, with warnings denied. `cargo doc`
+/// would check every dependency anew, which takes minutes. The script does nothing for the crates
+/// named in `HANDOVER_LEFT_OUT`.
 const DOCUMENT_AND_TEST: &str = r#"#!/bin/sh
 case " $* " in *" --test "*) ;; *) exec rustdoc "$@" ;; esac
 crate= previous=

@@ -46,7 +46,8 @@ pub(crate) struct LoadConnection {
     pub(crate) secure: Option<Box<Encryption>>,
     /// Due times of the connection's messages, in an open loop.
     pub(crate) schedule: Option<Schedule>,
-    /// Bytes that did not fit in the socket buffer; the first `unsent_written` of them have been sent since.
+    /// Bytes that did not fit in the socket buffer. The first `unsent_written` of them have been
+    /// sent since.
     unsent: Vec<u8>,
     unsent_written: usize,
     /// Incomplete message at the end of the bytes received.
@@ -55,15 +56,16 @@ pub(crate) struct LoadConnection {
     /// `true` once messages may be sent: after the TLS handshake, if there is one.
     pub(crate) is_connected: bool,
     pub(crate) is_readable: bool,
-    /// `true` if the peer has closed or an error is pending: reading continues until the error is
-    /// seen.
+    /// `true` if the peer has closed the connection or an error is pending. Reading continues until
+    /// the error is seen.
     pub(crate) is_hung_up: bool,
     /// `true` while the socket buffer is full; epoll reports when there is free space.
     pub(crate) is_blocked: bool,
     pub(crate) is_queued: bool,
     /// `true` if the depth limit or a full socket buffer has delayed a due message.
     pub(crate) is_delayed: bool,
-    /// Start of the current wait for bytes from the server, which may last as long as the plan's time-out.
+    /// Start of the current wait for bytes from the server. The wait may last as long as the plan's
+    /// time-out.
     pub(crate) active_ns: u64,
 }
 

@@ -317,7 +317,8 @@ pub extern "C" fn handover_event_send(
     })
 }
 
-/// Runs `act` with the context of the running handler if this is called within it, otherwise with the machine's.
+/// Runs `act` with the running handler's context if called from that handler. Otherwise uses the
+/// machine's context.
 fn with_context<T>(
     machine: Option<&handover_event_machine>,
     act: impl FnOnce(&mut Context<'_, Message>) -> Result<T, Fault>,
@@ -533,7 +534,8 @@ fn run_fault(error: RunError) -> Fault {
     HANDOVER_SYSTEM.because(error)
 }
 
-/// Returns `true` if the machine was stopped, `false` if it runs on; an error if its handler panicked.
+/// Returns `true` if the machine was stopped, and `false` if it runs on. Returns an error if its
+/// handler panicked.
 fn check_end(ended: Option<EndReason>) -> Result<bool, Fault> {
     match ended {
         None => Ok(false),

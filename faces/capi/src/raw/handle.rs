@@ -33,7 +33,8 @@ impl UserPointer {
     }
 }
 
-/// Runs the body of an exported function; stores the message of its error, and turns a panic into one.
+/// Runs the body of an exported function. Stores the message of its error, and turns a panic into
+/// an error.
 #[inline]
 pub(super) fn guard(body: impl FnOnce() -> Outcome) -> handover_status {
     match catch_unwind(AssertUnwindSafe(body)) {
@@ -64,7 +65,8 @@ pub(super) fn put<T>(place: Option<&mut MaybeUninit<T>>, value: T) {
     }
 }
 
-/// Copies a structure that C has filled in, after checking the pointer and the size that C was compiled with.
+/// Copies a structure that C has filled in. Checks the pointer first, and the size that C was
+/// compiled with.
 ///
 /// # Errors
 /// `HANDOVER_NULL_ARGUMENT` and `HANDOVER_INVALID_ARGUMENT`.
@@ -217,7 +219,8 @@ pub(super) fn this_thread() -> usize {
     MARK.with(|mark| std::ptr::from_ref(mark).addr())
 }
 
-/// Value that one call at a time may access; a call that begins meanwhile, on any thread, returns an error.
+/// Value that one call at a time may access. A call that begins meanwhile, on any thread, returns
+/// an error.
 ///
 /// A callback runs while the call that it interrupts has the value: the error of the inner call keeps C from
 /// destroying or re-entering a handle within its own callback.
@@ -316,8 +319,8 @@ impl<T> Drop for Entered<'_, T> {
     }
 }
 
-/// Pointer to the context of the callback that is running, for the calls that C makes within that callback; null
-/// outside one.
+/// Pointer to the context of the running callback, null outside one. The calls that C makes within
+/// the callback use it.
 #[derive(Debug, Default)]
 pub(super) struct CallbackContext(AtomicPtr<c_void>);
 
@@ -328,8 +331,8 @@ impl CallbackContext {
         callback()
     }
 
-    /// Lends the context to one call, so that a second call within that one does not get it; `None` if no callback
-    /// is running, or if the context is lent.
+    /// Lends the context to one call at a time. Returns `None` if no callback is running, or if the
+    /// context is lent.
     pub(super) fn lend(&self) -> Option<Lent<'_>> {
         let pointer = self.replace(std::ptr::null_mut());
         (!pointer.is_null()).then_some(Lent { callback: self, pointer })

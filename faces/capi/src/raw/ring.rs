@@ -201,8 +201,9 @@ fn push_status(result: Result<(), PushError<impl Sized>>) -> handover_status {
     }
 }
 
-/// Pushes an element after reading the consumer's position again; for a ring that is closed, or seemed full.
-/// A function of its own, so that its caller saves no registers: a push from C takes 2.3 ns instead of 3.0 (2026-11).
+/// Pushes an element after reading the consumer's position again. It is for a ring that is closed,
+/// or seemed full. A function of its own, so that its caller saves no registers: a push from C
+/// takes 2.3 ns instead of 3.0 (2026-11).
 #[cold]
 #[inline(never)]
 fn push_after_refresh<E>(ring: &mut spsc::Producer<E>, element: E) -> handover_status {

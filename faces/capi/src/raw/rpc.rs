@@ -24,8 +24,8 @@ use handover_status::*;
 pub struct handover_rpc_config {
     /// Size of this structure in bytes.
     pub struct_bytes: usize,
-    /// Path of a file with a secret that both ends of each `tcp://` connection must prove to know. Default null:
-    /// anybody who can reach the port can call.
+    /// Path of a file with a secret. Both ends of each `tcp://` connection must prove that they
+    /// know it. Default null: anybody who can reach the port can call.
     pub secret_path: *const c_char,
     /// Path of this endpoint's certificate chain in PEM, for `tls://`. Default null.
     pub tls_certificates_path: *const c_char,
@@ -45,13 +45,15 @@ pub struct handover_rpc_config {
     pub should_spin_forever: u32,
     /// Maximum time for a handshake, in ms. Default 5,000.
     pub handshake_timeout_ms: u32,
-    /// Maximum time between the first and the last byte of a message on a stream, in ms; 0 for none. Default 30,000.
+    /// Maximum time between the first and the last byte of a message on a stream, in ms. 0 sets no
+    /// limit. Default 30,000.
     pub message_timeout_ms: u32,
     /// 1 to let peers end `handover_rpc_serve` with `handover_rpc_stop_peer`. Default 0.
     pub allows_remote_stop: u32,
 }
 
-/// Connected peer of an endpoint: a plain value, valid for that endpoint, and never used for another peer.
+/// Connected peer of an endpoint, a plain value. It is valid for that endpoint, and never used for
+/// another peer.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct handover_rpc_peer {
@@ -182,7 +184,8 @@ pub extern "C" fn handover_rpc_config_init(
     })
 }
 
-/// Converts C's limits to the configuration of an endpoint; returns an error if only some TLS paths are set.
+/// Converts C's limits to the configuration of an endpoint. Returns an error if only some TLS paths
+/// are set.
 ///
 /// # Safety
 /// The strings are null, or end with a zero byte.

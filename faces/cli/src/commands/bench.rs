@@ -104,7 +104,7 @@ pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     }
 }
 
-/// Returns the id of the run that the lines start with; `None` if they start with no run.
+/// Returns the id of the run with which the lines start. Returns `None` if they start with no run.
 fn first_run(lines: &mut dyn BufRead) -> Option<String> {
     let mut line = String::new();
     lines.read_line(&mut line).ok()?;
@@ -153,8 +153,8 @@ fn cargo(args: &BenchArgs) -> Command {
     command
 }
 
-/// Returns the commit of the package's tree, in the format of handover's own runs; empty without a
-/// commit.
+/// Returns the commit of the package's tree, in the format of handover's own runs. It is empty
+/// without a commit.
 fn commit() -> String {
     let git = |words: &[&str]| {
         let output = Command::new("git").args(words).stderr(Stdio::null()).output().ok()?;

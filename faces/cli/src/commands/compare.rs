@@ -37,13 +37,13 @@ and Young, step-down maxT)."
 )]
 pub struct CompareArgs {
     /// Sides A and B to compare; with --baseline, only B [default: the last run, and all runs of
-    /// its name or its --repeat]; with --ab, the benchmarks to measure [default: the ladder]
+    /// its name or its --repeat]. With --ab, the benchmarks to measure [default: the ladder]
     #[arg(value_name = "SIDE|PATTERN", allow_negative_numbers = true)]
     words: Vec<String>,
     /// Side that B is compared with: name, run or file
     #[arg(long, value_name = "SIDE", conflicts_with = "ab", allow_negative_numbers = true)]
     baseline: Option<String>,
-    /// Measure two builds of handover alternately and compare them: OLD and NEW are program files,
+    /// Measure two builds of handover alternately and compare them. OLD and NEW are program files,
     /// or patterns such as 'old/*' for several builds per side
     #[arg(long, num_args = 2, value_names = ["OLD", "NEW"])]
     ab: Vec<String>,
@@ -326,8 +326,8 @@ fn measure_alternately(
     Ok(([(old.to_string(), a), (new.to_string(), b)], kept))
 }
 
-/// Returns the builds that a word of `--ab` names: a file, or the executables that match a pattern,
-/// sorted by name.
+/// Returns the builds that a word of `--ab` names. They are a file, or the executables that match a
+/// pattern, sorted by name.
 fn builds_of(word: &str) -> anyhow::Result<Vec<PathBuf>> {
     let is_file = |path: &Path| std::fs::metadata(path).is_ok_and(|it| it.is_file());
     let path = Path::new(word);

@@ -64,7 +64,8 @@ pub fn doctor(args: &DoctorArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Examines the machine before a run and returns the findings; prints a line if any finding disturbs measurements.
+/// Examines the machine before a run and returns the findings. Except before a smoke run, prints a
+/// line if any finding disturbs measurements.
 pub fn examine_before_run(is_smoke: bool) -> Vec<Finding> {
     let findings = doctor::examine_machine(if is_smoke { Duration::ZERO } else { TIME_OF_RUN });
     let disturbing: Vec<&str> = findings

@@ -106,7 +106,8 @@ fn select_figures(
     Ok(figures)
 }
 
-/// Creates the history of the figures with the machine and the settings of the last one; counts the others.
+/// Creates the history of the figures with the machine and the settings of the last one. Counts the
+/// others.
 fn history_of_figures(
     id: &str,
     contender: &str,

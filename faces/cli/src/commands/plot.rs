@@ -87,7 +87,8 @@ pub fn plot(args: &PlotArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Appends a separator to a prefix that ends in a letter or digit: `/` to a folder, otherwise `-`.
+/// Appends a separator to a prefix that ends in a letter or digit. It is `/` for a folder,
+/// otherwise `-`.
 fn separated_prefix(prefix: &str) -> String {
     match prefix.chars().last() {
         Some(last) if last.is_alphanumeric() && Path::new(prefix).is_dir() => format!("{prefix}/"),

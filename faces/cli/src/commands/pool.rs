@@ -4,8 +4,8 @@ use handover_harness::stats;
 use handover_record::{Document, FigureMode, Ratio, Record, Round, Warning};
 use std::collections::BTreeMap;
 
-/// Combines runs into one, based on the last: a figure is the median over the passes of all runs, with an interval
-/// over them; other numbers are medians over runs. `None` without runs.
+/// Combines runs into one, based on the last. A figure is the median over the passes of all runs,
+/// with an interval over them; other numbers are medians over runs. `None` without runs.
 pub(super) fn pool_runs(runs: &[Document]) -> Option<Document> {
     let mut pooled = runs.last()?.clone();
     if let [first, .., last] = runs {
@@ -73,7 +73,8 @@ fn pooled_record(alike: &[&Record], last: &Record) -> Record {
     pooled
 }
 
-/// Replaces a ratio by the median of all runs' ratios to the same figure, with an interval over runs.
+/// Replaces a ratio by the median of all runs' ratios to the same figure. The interval is over the
+/// runs.
 fn pool_ratio(ratio: &mut Ratio, alike: &[&Record]) {
     let is_same = |it: &&Ratio| (&it.id, &it.contender) == (&ratio.id, &ratio.contender);
     let found = alike.iter().flat_map(|it| it.floor.iter().chain(&it.peers)).filter(is_same);

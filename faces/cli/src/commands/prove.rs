@@ -146,7 +146,8 @@ pub fn prove(args: &ProveArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     }
 }
 
-/// Computes the measured cost of the delay planted in our lock from the records; `None` if they lack it.
+/// Computes the measured cost of the delay planted in our lock. Returns `None` if the records lack
+/// it.
 fn lock_delay_proof(document: &Document) -> Option<Proof> {
     let of = |contender: &str| {
         let mut records = document.records.iter();
@@ -163,7 +164,8 @@ fn lock_delay_proof(document: &Document) -> Option<Proof> {
     })
 }
 
-/// Returns the number of processes per side for the comparison with a copy: the minimum for a verdict.
+/// Returns the number of processes per side for the comparison with a copy. It is the minimum for a
+/// verdict, and 1 in a smoke run.
 fn processes_per_side(profile: Profile) -> u32 {
     match profile {
         Profile::Smoke => 1,
@@ -171,8 +173,8 @@ fn processes_per_side(profile: Profile) -> u32 {
     }
 }
 
-/// Compares this program with a copy of itself; the proof is the number of figures that the comparison calls worse or
-/// better.
+/// Compares this program with a copy of itself. The proof is the number of figures that the
+/// comparison calls worse or better.
 fn compare_with_identical_build(profile: Profile) -> anyhow::Result<Proof> {
     let ids: &[&str] = match profile {
         Profile::Smoke => &["clock/now"],
@@ -225,7 +227,8 @@ fn format_table(proofs: &[Proof], is_judged: bool) -> String {
     aligned(&lines, &[0])
 }
 
-/// Aligns lines in columns: flush left in the columns `left` and the last one, flush right in the others.
+/// Aligns lines in columns. The columns `left` and the last one are flush left, the others flush
+/// right.
 fn aligned<const N: usize>(lines: &[[String; N]], left: &[usize]) -> String {
     let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max();
     let widths: Vec<usize> = (0..N).map(|column| width(column).unwrap_or(0)).collect();

@@ -76,7 +76,8 @@ pub(super) fn warn_if_name_is_used(options: &ResultOptions) -> anyhow::Result<()
     Ok(())
 }
 
-/// Runs the same command line several times, each time in a separate process, and shows all runs as one.
+/// Runs the same command line several times, and shows all runs as one. Each run is a separate
+/// process.
 fn repeat(options: &ResultOptions, page: Option<&Path>, out: &mut dyn Write) -> anyhow::Result<()> {
     let began_unix_ns = unix_ns(SystemTime::now()).context(DATE_OUT_OF_RANGE)?;
     let ended = run_processes(options);
@@ -206,7 +207,8 @@ pub(crate) fn measure(
     })
 }
 
-/// Prints the number of benchmarks and the time limit of a run; prints nothing for a run without a limit.
+/// Prints the number of benchmarks and the time limit of a run. Prints nothing for a run without a
+/// limit.
 fn announce(lab: &Lab) {
     let Some(limit) = lab.time_max() else { return };
     let seconds = limit.as_secs_f64();
@@ -226,7 +228,8 @@ impl MeasuredRun {
         self.interrupted
     }
 
-    /// Returns the first error of the run: of the store, of the output (`shown`), an interruption, or failed benchmarks.
+    /// Returns the first error of the run. The order is the store, the output (`shown`), an
+    /// interruption, and failed benchmarks.
     pub fn into_result(self, shown: anyhow::Result<()>) -> anyhow::Result<()> {
         // The figures are out; errors are reported now.
         if let Some(refused) = self.refused {
@@ -362,8 +365,8 @@ struct Watcher {
     run: String,
     /// First error of the store, after which nothing is stored.
     refused: Option<StoreError>,
-    /// `true` if the store was locked when some records were to be stored (by a `vacuum`, say); they are
-    /// stored at the end.
+    /// `true` if the store was locked, by a `vacuum` for example, when records were to be stored.
+    /// They are stored at the end.
     missed: bool,
     live: Option<Live>,
     /// `true` to print no lines if there is no live view.

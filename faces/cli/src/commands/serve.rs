@@ -115,13 +115,15 @@ fn new_token() -> rustix::io::Result<String> {
 struct Site<'a> {
     db: &'a StoreOption,
     is_writable: bool,
-    /// Secret that every request must contain: in the query of the first one, which is answered with a cookie.
+    /// Secret that every request must contain. The first request has it in the query, and is
+    /// answered with a cookie.
     token: String,
     address: SocketAddr,
 }
 
 impl Site<'_> {
-    /// Responds to a request, after checking that it comes from a page of this site or has the token.
+    /// Responds to a request. Checks first that the request comes from a page of this site or has
+    /// the token.
     fn respond(&self, request: &Request) -> Response {
         // Checked against pages of other sites whose host name was made to resolve to this machine.
         let is_own_host = request.host == self.address.to_string()

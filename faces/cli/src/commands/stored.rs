@@ -23,7 +23,7 @@ pub fn store_path(db: &StoreOption) -> anyhow::Result<PathBuf> {
     }
 }
 
-/// Returns the path of a store that may be created: the folder of a named file must exist.
+/// Returns the path of a store that may be created. The folder of a named file must exist.
 pub fn writable_store_path(db: &StoreOption) -> anyhow::Result<PathBuf> {
     let path = store_path(db)?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -86,7 +86,8 @@ pub(super) fn render_report(store: &Store, selectors: &[String]) -> anyhow::Resu
     Ok(handover_report::render_html_with_other_runs(first, others))
 }
 
-/// Returns the selected runs, each once; those with a selected name are pooled into one, and have that name.
+/// Returns the selected runs, each once. Those with a selected name are pooled into one run, which
+/// has that name.
 fn named_runs(store: &Store, selectors: &[String]) -> anyhow::Result<Vec<NamedRun>> {
     let mut seen = BTreeSet::new();
     let mut runs = Vec::new();
@@ -116,8 +117,8 @@ pub(super) fn load_selected(store: &Store, runs: &[String]) -> anyhow::Result<Ve
 /// Maximum number of earlier runs with which the figures of a printed run are compared.
 const SEEN_RUNS_MAX: usize = 20;
 
-/// Prepares a run for its table and its page: adds warnings to figures for which earlier runs on the same machine lie
-/// outside the interval, and removes the ratios of smoke runs.
+/// Prepares a run for its table and its page. Adds warnings to figures whose interval excludes
+/// earlier runs on the same machine, and removes the ratios of smoke runs.
 pub(super) fn prepare_for_display(store: &Store, document: &mut Document) -> anyhow::Result<()> {
     handover_report::remove_smoke_ratios(document);
     let rows = store.runs()?;
@@ -176,7 +177,8 @@ fn runs_table(rows: &[RunRow]) -> String {
     table
 }
 
-/// Returns the cells of a run's row: id, time of its start, profile, number of figures, host, names and command.
+/// Returns the cells of a run's row. They are id, time of its start, profile, number of figures,
+/// host, names and command.
 pub(super) fn run_cells(row: &RunRow) -> [String; 7] {
     let began = jiff::Timestamp::from_nanosecond(i128::from(row.started_unix_ns))
         .map_or_else(|_| "unknown".into(), |it| it.strftime("%Y-%m-%d %H:%M:%SZ").to_string());

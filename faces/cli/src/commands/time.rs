@@ -60,7 +60,8 @@ struct TimedCommand {
     system_ns: Vec<f64>,
 }
 
-/// Runs every command once a round, in random order, and prints their wall and CPU times and the ratios.
+/// Runs every command once a round, in random order. Prints the commands' wall and CPU times and
+/// the ratios.
 pub fn time(args: &TimeArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut commands = vec![TimedCommand::new(args.command.clone())];
     for line in &args.versus {
@@ -148,7 +149,8 @@ impl TimedCommand {
         console::escape_control_characters(&words.join(" "))
     }
 
-    /// Returns the median over rounds of the ratio of this command's wall time to the wall time of `other`.
+    /// Returns the ratio of this command's wall time to that of `other`. It is the median over the
+    /// rounds.
     fn ratio_to(&self, other: &TimedCommand) -> MedianEstimate {
         let ratios = self.wall_ns.iter().zip(&other.wall_ns).map(|(own, other)| own / other);
         median_over_passes(&ratios.collect::<Vec<f64>>())

@@ -86,7 +86,8 @@ impl TraceSelection {
     }
 }
 
-/// Returns a usage error for a pattern without matches, with the nearest name or the way to list names.
+/// Returns a usage error for a pattern without matches. It gives the nearest name, or the way to
+/// list names.
 fn no_match_error(pattern: &str, meant: Option<&str>, list_command: &str) -> anyhow::Error {
     let help = match meant {
         Some(name) => format!("did you mean {name}?"),
@@ -128,7 +129,7 @@ pub fn run(args: &TraceCommand, out: &mut dyn Write) -> anyhow::Result<()> {
     }
 }
 
-/// Converts a trace error: a file that is not a trace or cannot be read is a usage error.
+/// Converts a trace error. A file that is not a trace or cannot be read is a usage error.
 fn trace_error(refused: TraceError) -> anyhow::Error {
     match &refused {
         TraceError::Read { path, source } => {

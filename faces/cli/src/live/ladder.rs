@@ -22,8 +22,8 @@ const DECADES: f64 = 9.0;
 const TICKS: [(f64, &str); 4] = [(0.0, "1 ns"), (3.0, "1 µs"), (6.0, "1 ms"), (9.0, "1 s")];
 /// Minimum width of the axis; a narrower axis is not drawn.
 const AXIS_COLUMNS_MIN: u16 = 24;
-/// Widths of the columns of the figure, its interval, its ratio to the floor, and its warnings, each
-/// with the space before.
+/// Widths of the columns of the figure, its interval, its ratio to the floor, and its warnings.
+/// Each includes the space before the column.
 const FIGURE_COLUMNS: [u16; 4] = [10, 8, 8, 8];
 const FIGURE_HEADINGS: [&str; 4] = ["figure", "± 95 %", "× floor", "warning"];
 /// Maximum width of labels; longer ones are cut.
@@ -164,7 +164,8 @@ impl LadderView {
         }
     }
 
-    /// Starts a visit, which measures the benchmark `group` in one pass; `visit` is its index and the number of visits.
+    /// Starts a visit, which measures the benchmark `group` in one pass. `visit` is its index and
+    /// the number of visits.
     pub fn start_visit(&mut self, visit: (usize, usize), group: usize) {
         (self.visit, self.group) = (visit, group);
         self.blocks = (0, 0);
@@ -267,7 +268,8 @@ impl LadderView {
         put_text(buffer, foot, hint, FAINT);
     }
 
-    /// Returns the key of the warnings' letters in the rows, such as `w wide, sw disturbed`; empty if no row has any.
+    /// Returns the key of the warnings' letters in the rows: `w wide, sw disturbed`. It is empty if
+    /// no row has a warning.
     fn warnings_key(&self) -> String {
         let figures = self.rungs.iter().filter_map(|it| it.figure.as_ref());
         let mut entries: Vec<String> = Vec::new();

@@ -26,7 +26,7 @@ const NO_KEY: u8 = 0;
 /// Modes of the terminal before the view was opened; `None` while no view is open.
 static MODES_BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 
-/// Restores the terminal if a view is open; may be called from any thread, any number of times.
+/// Restores the terminal if a view is open. May be called from any thread, any number of times.
 pub fn restore_terminal() {
     // Locked until the end, so that a thread that sees `None` finds the terminal restored.
     let mut before = MODES_BEFORE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -83,8 +83,8 @@ pub struct Screen {
 }
 
 impl Screen {
-    /// Opens the view on the terminal at standard error; `None` if there is none of at least this size,
-    /// or if another process group is in its foreground (a run in the background).
+    /// Opens the view on the terminal at standard error. Returns `None` if there is none of at
+    /// least this size, or if this process is in the background.
     pub fn enter(size_min: Size) -> Option<Screen> {
         let terminal = stderr();
         // A terminal that is not the session's has no foreground group.

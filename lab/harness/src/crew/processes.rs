@@ -167,8 +167,8 @@ impl ParticipantProcess {
         self.0.index
     }
 
-    /// Runs the assigned participant and sends its result to the coordinator; `find` returns the benchmark of a spec
-    /// and contender.
+    /// Runs the assigned participant and sends its result to the coordinator. `find` returns the
+    /// benchmark of a spec and contender.
     pub fn play(
         self,
         find: impl Fn(&str, &str) -> Result<SharedBenchmark, Fault>,

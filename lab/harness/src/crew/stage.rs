@@ -28,8 +28,8 @@ pub(crate) struct RoundParams {
     pub processes: bool,
     /// `true` to check the workload's results before the first sample.
     pub check: bool,
-    /// Size of a block that is allocated during the round, so that the workload's memory lies at other addresses in
-    /// each round.
+    /// Size of a block that is allocated during the round. It moves the workload's memory to other
+    /// addresses in each round.
     pub slack_bytes: usize,
     /// `true` to count with hardware counters, if available.
     pub count_hardware: bool,
@@ -51,8 +51,8 @@ impl RoundParams {
         Vec::with_capacity(self.slack_bytes)
     }
 
-    /// Returns the time limit of a round: the plan's patience, plus the time of ten rounds, or twice the patience if
-    /// that is less. (A smoke round ends by its number of batches.)
+    /// Returns the time limit of a round. It is the plan's patience plus the time of ten rounds, at
+    /// most twice the patience. (A smoke round ends by its number of batches.)
     pub(super) fn patience(&self) -> Duration {
         let rounds = Duration::from_nanos(self.timing.round_ns.saturating_mul(10));
         rounds.min(self.patience) + self.patience
@@ -89,7 +89,7 @@ pub(crate) fn setup_erased<H: Handover>(
     Ok(Arc::new(H::setup(&H::Args::from_values(values), setup)?))
 }
 
-/// Time for which the other participants are waited for after one has failed or a stop was requested.
+/// Time to wait for the other participants after one has failed or a stop was requested.
 const GRACE: Duration = Duration::from_millis(500);
 
 /// Interval at which the coordinator polls for a requested stop.

@@ -18,8 +18,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
 
-/// Runs a round of one participant: `play` does the setup and the sampling on a new, pinned
-/// thread.
+/// Runs a round of one participant. `play` does the setup and the sampling on a new, pinned thread.
 pub(crate) fn run_round_of_one_participant(
     round_params: &RoundParams,
     play: fn(&RoundParams) -> Result<ParticipantResult, Fault>,
@@ -59,9 +58,9 @@ pub(crate) fn play_alone<W: Workload>(
     Ok(timed.end())
 }
 
-/// Runs a round of several participants that share one workload, with threads from `spawn`; if one cannot be started,
-/// stops the others. Threads that are still stuck at the time limit are left running; they own what they use, so the
-/// next round is not affected.
+/// Runs a round of several participants that share one workload. `spawn` starts their threads; if
+/// one cannot be started, the others are stopped. Threads that are still stuck at the time limit
+/// are left running; they own what they use, so the next round is not affected.
 pub(super) fn run_round(
     mut spawn: impl Spawn,
     round_params: &RoundParams,
@@ -161,7 +160,8 @@ impl MeasuredParticipant {
 
 /// Measurements of a participant's scheduling.
 struct Scheduling {
-    /// Time that the thread had waited for a CPU when the measurement began; `None` if the kernel does not report it.
+    /// Time that the thread had waited for a CPU when the measurement began. `None` if the kernel
+    /// does not report it.
     delayed_ns: Option<u64>,
     /// Recorder of the thread's context switches; `None` unless the round is recorded.
     switches: Option<SwitchRecorder>,
@@ -178,7 +178,7 @@ impl Scheduling {
         Scheduling { delayed_ns, switches: SwitchRecorder::open() }
     }
 
-    /// Adds to `notes` the time for which the thread waited for a CPU, and the spans in which it waited.
+    /// Adds to `notes` how long the thread waited for a CPU, and the spans in which it waited.
     fn end(self, notes: &mut ParticipantResult) {
         notes.own.delayed_ns =
             self.delayed_ns.and_then(|before| Some(trace::run_delay_ns()?.saturating_sub(before)));
@@ -186,8 +186,8 @@ impl Scheduling {
     }
 }
 
-/// Runs the setup on the first participant's CPU, and returns the workload and the block that moves its memory. The
-/// memory is thus allocated on that CPU's NUMA node.
+/// Runs the setup on the first participant's CPU. Returns the workload and the block that moves its
+/// memory. The memory is thus allocated on that CPU's NUMA node.
 fn set_up(
     round_params: &RoundParams,
     setup: SetupFn,
@@ -227,7 +227,7 @@ pub(super) fn spawn(name: String, body: Body) -> io::Result<JoinHandle<()>> {
     thread::Builder::new().name(name).spawn(body)
 }
 
-/// Starts a thread that sends the result of `body`, or a panic as a fault, through the channel.
+/// Starts a thread that sends the result of `body` through the channel. A panic is sent as a fault.
 fn start<T: Send + 'static>(
     mut spawn: impl Spawn,
     role: Role,

@@ -5,8 +5,8 @@ use handover_base::topology::{self, Topology};
 use rustix::process::{Resource, getrlimit};
 use std::path::Path;
 
-/// Resource limit: the soft limit, and the hard limit up to which it can be raised without root.
-/// `u64::MAX` if unlimited.
+/// Soft and hard limit of a resource. The soft limit can be raised up to the hard limit without
+/// root. `u64::MAX` if unlimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ResourceLimit {
     pub(super) soft: u64,

@@ -13,7 +13,8 @@ const CPUS_MAX: usize = 16;
 #[derive(Clone, Debug, Default)]
 pub(super) struct CpuMeasurements {
     pub(super) time: Duration,
-    /// Share of the CPU time that the hypervisor gave to other guests; `None` if the kernel does not report it.
+    /// Share of the CPU time that the hypervisor gave to other guests. `None` if the kernel does
+    /// not report it.
     pub(super) steal: Option<f64>,
     pub(super) cpus: Vec<CoreMeasurement>,
 }

@@ -52,7 +52,7 @@ impl FindingBuilder {
         self.finding(FindingLevel::Note, found, Some(mend.into()))
     }
 
-    /// Creates a finding about a fact that cannot be read; in a guest, only the host knows it.
+    /// Creates a finding about a fact that cannot be read. In a guest, only the host knows it.
     fn unreadable(&self, facts: &MachineFacts) -> Finding {
         match &facts.hypervisor {
             Some(hypervisor) => self.finding(
@@ -290,8 +290,8 @@ fn limit_text(limit: u64) -> String {
     if limit == u64::MAX { "no limit".to_string() } else { limit.to_string() }
 }
 
-/// Returns the repair that raises a resource limit: `ulimit` up to the hard limit, or else the settings that root
-/// changes.
+/// Returns the repair that raises a resource limit. It is `ulimit` up to the hard limit, or else
+/// the settings that root changes.
 fn raise_command(option: &str, limit: ResourceLimit, sysctl: &str) -> String {
     if limit.hard > limit.soft {
         let limit = limit_text(limit.hard).replace("no limit", "unlimited");

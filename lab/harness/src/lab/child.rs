@@ -91,7 +91,7 @@ pub(super) fn run_pass_process(
     }
 }
 
-/// Parent's end of the socket to a pass; while it reads, it forwards a request to stop to the pass.
+/// Parent's end of the socket to a pass. While it reads, it forwards a request to stop to the pass.
 struct ReportSocket<'a> {
     socket: UnixStream,
     /// Flag that requests the end of the run.
@@ -151,15 +151,16 @@ fn read_frame<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<T> {
     postcard::from_bytes(&bytes).map_err(io::Error::other)
 }
 
-/// Runs a pass as requested by the parent process; returns `None` if this process was not started for a pass.
+/// Runs a pass as requested by the parent process. Returns `None` if this process was not started
+/// for a pass.
 pub(crate) fn run_if_pass_process(all: &[&'static [Bench]]) -> Option<Result<(), Fault>> {
     let word = std::env::args_os().nth(1)?;
     let numbers = word.to_str()?.strip_prefix(PASS_ARGUMENT)?;
     Some(run_pass(all, numbers))
 }
 
-/// Runs a pass in this process; `numbers` are its socket, the descriptor of its stop flag, and its parent's process
-/// id.
+/// Runs a pass in this process. `numbers` are its socket, the descriptor of its stop flag, and its
+/// parent's process id.
 fn run_pass(all: &[&'static [Bench]], numbers: &str) -> Result<(), Fault> {
     let not_ours = || {
         Fault::new(format!(

@@ -17,10 +17,11 @@ use std::collections::BTreeMap;
 
 /// Number of significant decimal digits that histograms resolve.
 const HISTOGRAM_DIGITS: u8 = 3;
-/// Number of equal parts into which the batches of a round are divided; the round's figure is the median of the parts'
-/// means.
+/// Number of equal parts into which the batches of a round are divided. The round's figure is the
+/// median of the parts' means.
 const ROUND_PARTS_COUNT: usize = 10;
-/// Clock resolution, as a share of the median, above which the figure is a trimmed mean instead of the median.
+/// Maximum clock resolution, as a share of the median, at which the figure is the median. Above it,
+/// the figure is a trimmed mean.
 const STEP_SHARE_MAX: f64 = 0.05;
 /// Share of the samples, the greatest ones, that the trimmed mean excludes because of interrupts.
 const TAIL_SHARE: f64 = 0.01;
@@ -80,8 +81,8 @@ pub(crate) struct Measurements {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct PartMeasurements {
     pub rounds: Vec<Round>,
-    /// Duration of each round's fastest calibration loop, in ticks (0 if unknown), and the round's figure without
-    /// disturbed samples.
+    /// Duration of each round's fastest calibration loop, and the round's undisturbed figure. The
+    /// duration is in ticks, 0 if unknown; the figure is without disturbed samples.
     undisturbed_by_round: Vec<(u64, Option<f64>)>,
     /// Histogram of the operations timed alone, or of the batches if no operation was timed alone.
     #[serde(with = "as_bytes")]
@@ -230,7 +231,8 @@ impl MeasuredContender {
         self.measured.parts.iter().map(|part| part.rounds.len()).sum()
     }
 
-    /// Returns the number of rounds of the part that has the fewest; parts without rounds do not count.
+    /// Returns the number of rounds of the part that has the fewest. Parts without rounds do not
+    /// count.
     pub fn rounds_of_rarest_part(&self) -> usize {
         let counts = self.measured.parts.iter().map(|part| part.rounds.len());
         counts.filter(|count| *count > 0).min().unwrap_or(0)
@@ -459,8 +461,8 @@ impl PartMeasurements {
         stats::median_over_passes(&self.by_pass(|round, _| Some(round.median)))
     }
 
-    /// Returns the figure without disturbed samples; `None` if none was disturbed, or too few rounds have such a
-    /// figure.
+    /// Returns the figure without disturbed samples. Returns `None` if none was disturbed, or too
+    /// few rounds have such a figure.
     pub fn undisturbed(&self) -> Option<f64> {
         let is_disturbed = |round: &Round| round.is_disturbed || round.slowed > 0.0;
         let counted = self.undisturbed_by_round.iter().filter(|it| it.1.is_some()).count();
@@ -468,8 +470,8 @@ impl PartMeasurements {
             .then(|| stats::median(&self.by_pass(|_, undisturbed| undisturbed)))
     }
 
-    /// Returns each pass's median of the values that `value_of` returns for its rounds, without rounds for which it
-    /// returns `None`.
+    /// Returns the median of each pass over its rounds' values. `value_of` returns a round's value,
+    /// or `None` to leave the round out.
     pub fn by_pass(&self, value_of: impl Fn(&Round, Option<f64>) -> Option<f64>) -> Vec<f64> {
         let rounds = self.rounds.iter().zip(&self.undisturbed_by_round);
         medians_by_pass(
@@ -478,7 +480,8 @@ impl PartMeasurements {
     }
 }
 
-/// Returns the median of each pass, in order of the passes, from values with the index of their pass.
+/// Returns the median of each pass, in order of the passes. Each value is given with the index of
+/// its pass.
 pub(super) fn medians_by_pass(values: impl Iterator<Item = (u32, f64)>) -> Vec<f64> {
     let mut passes: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
     values.for_each(|(pass, value)| passes.entry(pass).or_default().push(value));
@@ -492,7 +495,8 @@ fn operations_per_s(participant: &ParticipantResult, samples: &PartSamples, sum_
         * 1e9
 }
 
-/// Rounds to six significant digits, more than a round is exact to; returns 0 for infinities and NaN.
+/// Rounds to six significant digits, or to 0 for infinities and NaN. A round is exact to fewer
+/// digits.
 fn round_to_six_digits(value: f64) -> f64 {
     if value.is_finite() { round_to_digits(value, 6) } else { 0.0 }
 }
@@ -512,8 +516,8 @@ fn round_to_thousandths(share: f64) -> f64 {
     (share * 1000.0).round() / 1000.0
 }
 
-/// Returns the figure of a round from its samples: their median or, for batches, the median of ten means. See
-/// [`Round::median`].
+/// Returns the figure of a round from its samples. It is their median or, for batches, the median
+/// of ten means. See [`Round::median`].
 fn round_figure(samples: &[f64], batch: f64) -> f64 {
     let mean = |some: &[f64]| some.iter().sum::<f64>() / some.len().max(1) as f64;
     if batch > 1.0 {

@@ -20,8 +20,9 @@ use std::time::{Duration, Instant};
 const ROUND: Duration = Duration::from_millis(10);
 /// Approximate duration of a round of several participants, all of whose cores must keep their speed.
 const ROUND_OF_SEVERAL: Duration = Duration::from_millis(5);
-/// Maximum size of the block of random size that is allocated before a round's memory, to move that memory. It is two
-/// pages, so that both the cache sets and the pages shared with other data differ between rounds.
+/// Maximum size of a block of random size that moves a round's memory. The block is allocated
+/// before that memory. The maximum is two pages, so that both the cache sets and the pages shared
+/// with other data differ between rounds.
 const SLACK_BYTES_MAX: usize = 8192;
 /// Minimum number of hand-overs in a round that pauses before each of them.
 const ROUND_GAPS_MIN: u32 = 8;
@@ -29,7 +30,8 @@ const ROUND_GAPS_MIN: u32 = 8;
 const WARM_ROUNDS: usize = 3;
 /// Maximum relative difference between the figures of the [`WARM_ROUNDS`] rounds that end the warm-up.
 const WARM_AGREE: f64 = 0.02;
-/// Divisor of a round's duration; the result is the duration of the warm-up in the process of each later pass.
+/// Divisor of a round's duration. The quotient is the duration of the warm-up in the process of
+/// each later pass.
 const WARM_AGAIN_DIVISOR: u64 = 4;
 /// Minimum duration of the fastest contender's operation, in clock readings, for timing every operation alone.
 const SINGLE_CLOCKS_MIN: f64 = 20.0;
@@ -111,7 +113,8 @@ impl<'a> BlockRunner<'a> {
         Ok(())
     }
 
-    /// Measures blocks up to the limits of a visit, and calls `on_block` with their number and maximum after each.
+    /// Measures blocks up to the limits of a visit. After each, calls `on_block` with the number of
+    /// blocks so far and their maximum.
     pub fn measure_visit(
         &mut self,
         contenders: &mut [MeasuredContender],
@@ -181,8 +184,8 @@ impl<'a> BlockRunner<'a> {
         round_params
     }
 
-    /// Runs a round of each contender with checked results, and excludes those that fail; fails if none is left. A
-    /// contender or floor that fails is not measured, and has no ratios.
+    /// Runs a round of each contender with checked results. Excludes contenders that fail; fails if
+    /// none is left. A contender or floor that fails is not measured, and has no ratios.
     fn check(
         &self,
         contenders: &mut [MeasuredContender],
@@ -327,8 +330,8 @@ fn create_contender(
     MeasuredContender::new(bench, round_params, roles, notes, is_floor)
 }
 
-/// Returns `true` if the cores' speed is to be monitored; `false` in a smoke run, and if threads of this program share
-/// a core.
+/// Returns `true` if the cores' speed is to be monitored. Returns `false` in a smoke run, with a
+/// busy neighbour, and if participants share a core.
 fn watches_pace(lab: &Lab, cpus: &[u32]) -> bool {
     let plan = &lab.plan;
     let shares_core = |(index, cpu): (usize, &u32)| {
@@ -340,7 +343,8 @@ fn watches_pace(lab: &Lab, cpus: &[u32]) -> bool {
     plan.profile != Profile::Smoke && !burdened
 }
 
-/// Returns the CPU for the busy neighbour, if possible one without a participant; `None` if there is no neighbour.
+/// Returns the CPU for the busy neighbour, if possible one without a participant. Returns `None` if
+/// there is no neighbour.
 fn neighbour_cpu(lab: &Lab, group: &BenchmarkGroup, used: &[u32]) -> Option<u32> {
     if !lab.plan.neighbour || !group.selection.spec.hands_over {
         return None;
@@ -403,8 +407,9 @@ impl Drop for Neighbour {
     }
 }
 
-/// Returns the arguments of a floor: its defaults, except those that the user set for the compared benchmark. An
-/// example is a larger message. Values outside the floor's bounds are ignored.
+/// Returns the arguments of a floor. They are its defaults, except those that the user set for the
+/// compared benchmark. An example is a larger message. Values outside the floor's bounds are
+/// ignored.
 fn floor_values(floor: ArgValues, values: &ArgValues, usual: &ArgValues) -> ArgValues {
     let mut followed = floor;
     for (name, value) in values.by_name() {

@@ -40,13 +40,15 @@ pub(super) struct PassOrder {
 pub(super) struct PlannedVisit {
     /// Index of the benchmark in the lab.
     pub group: usize,
-    /// Share of the pass's time relative to other benchmarks; 0 to measure only the minimum number of blocks.
+    /// Share of the pass's time relative to other benchmarks. With 0, only the minimum number of
+    /// blocks is measured.
     pub weight: usize,
     /// Facts found by earlier passes; empty if there are none.
     pub facts: Vec<ContenderFacts>,
 }
 
-/// Progress report of a pass: a benchmark begins, a block is done, a benchmark is done, or the pass ends.
+/// Progress report of a pass. A benchmark begins, a block is done, a benchmark is done, or the pass
+/// ends.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum PassReport {
     /// Measurement of a benchmark starts.
@@ -102,7 +104,8 @@ pub(super) fn run_pass(
     report(PassReport::End { steal });
 }
 
-/// Measures one benchmark of a pass, after a check and warm-up in the first pass, or a warm-up in a later one.
+/// Measures one benchmark of a pass, after a warm-up. In the first pass, a check precedes the
+/// warm-up.
 fn visit_one(
     lab: &Lab,
     order: &PassOrder,

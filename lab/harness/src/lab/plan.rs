@@ -76,7 +76,8 @@ const QUICK_EACH_MAX: Duration = Duration::from_secs(8);
 /// Time of one benchmark in a full run.
 const FULL_EACH: Duration = Duration::from_secs(30);
 
-/// Share of a run's time for the minimum number of rounds; the rest is for starting processes and for the warm-up.
+/// Share of a run's time for the minimum number of rounds. The rest is for starting processes and
+/// for the warm-up.
 const ROUNDS_SHARE: f64 = 0.6;
 /// Minimum duration of a round that is shortened to fit the run's time.
 const ROUND_MIN: Duration = Duration::from_millis(1);
@@ -238,9 +239,9 @@ pub struct BenchmarkGroup {
 
 /// Observer of a run's progress. All methods do nothing by default.
 pub trait RunObserver {
-    /// Called when a pass starts to measure the benchmark at index `group` of [`Lab::groups`], which is called a
-    /// visit. `visit` is the number of earlier visits and the total number. Each pass visits each benchmark once, in
-    /// random order after the first pass.
+    /// Called when a pass starts to measure a benchmark, which is called a visit. The benchmark is
+    /// at index `group` of [`Lab::groups`]. `visit` is the number of earlier visits and the total
+    /// number. Each pass visits each benchmark once, in random order after the first pass.
     fn begin(&mut self, visit: (usize, usize), group: usize) {
         let _ = (visit, group);
     }
@@ -317,8 +318,9 @@ impl Lab {
         Ok(Lab { plan, groups, topology, allowed: topology::allowed_cpus(), seed: seed() })
     }
 
-    /// Creates a lab that measures one benchmark, given by its full id, with several values of one argument. Each pass
-    /// measures all values, so that a period of noise affects a few rounds of each value.
+    /// Creates a lab that measures one benchmark with several values of one argument. The benchmark
+    /// is given by its full id. Each pass measures all values, so that a period of noise affects a
+    /// few rounds of each value.
     ///
     /// # Errors
     /// Fails like [`new`](Lab::new), and if the benchmark does not have the argument or the range
@@ -380,8 +382,9 @@ impl Lab {
         self.schedule().passes
     }
 
-    /// Returns the longest round with which the minimum number of rounds fits the plan's time; `None` if the plan sets
-    /// no time. The rounds of all contenders may take [`ROUNDS_SHARE`] of the time.
+    /// Returns the longest round with which the minimum number of rounds fits the plan's time.
+    /// Returns `None` if the plan sets no time. The rounds of all contenders may take
+    /// [`ROUNDS_SHARE`] of the time.
     pub(super) fn round_max(&self) -> Option<Duration> {
         self.plan.time?;
         let Schedule { passes, blocks_min, total, .. } = self.schedule();
@@ -407,7 +410,7 @@ fn seed() -> u64 {
     RandomState::new().hash_one(0) >> 11
 }
 
-/// Fails if an option of the plan is out of range or does not apply to any chosen benchmark.
+/// Fails if an option of the plan is out of range or applies to no chosen benchmark.
 fn check_plan(plan: &Plan, chosen: &[Selection]) -> Result<(), PlanError> {
     if plan.idle_gap > Plan::IDLE_GAP_MAX {
         return Err(PlanError::IdleGap(plan.idle_gap));

@@ -14,7 +14,8 @@ use handover_record::{Contender, ContenderKind, Record};
 use serde::{Deserialize, Serialize};
 use std::time::SystemTime;
 
-/// Half-width of a figure's interval over rounds, relative to the figure, up to which it needs no more rounds.
+/// Half-width of a figure's interval over rounds up to which it needs no more rounds. It is
+/// relative to the figure.
 const NARROW_HALF_WIDTH_MAX: f64 = 0.02;
 
 /// State of one benchmark during a run, or during one pass of a run.
@@ -106,8 +107,8 @@ impl BenchmarkProgress {
         self.is_settled = self.has_good_figures();
     }
 
-    /// Returns the benchmark's share of a pass's time: the number of its contenders, or 0 if its figures need no more
-    /// rounds.
+    /// Returns the benchmark's share of a pass's time. It is the number of its contenders, or 0 if
+    /// its figures need no more rounds.
     pub fn weight(&self) -> usize {
         if self.is_settled { 0 } else { self.contenders.len() }
     }
@@ -132,14 +133,14 @@ impl BenchmarkProgress {
         summarise::summarise_records(&context, &self.contenders)
     }
 
-    /// Returns the current median of the first contender in ns, for the part at index `part`; `None`
-    /// before its first round.
+    /// Returns the current median of the first contender in ns, for the part at index `part`.
+    /// Returns `None` before its first round.
     pub fn figure_ns(&self, part: usize) -> Option<f64> {
         Some((*self.contenders[0].intervals().get(part)?)?.median)
     }
 
-    /// Returns the current median of a floor in ns, for its part at index `part`; `None` before its
-    /// first round.
+    /// Returns the current median of a floor in ns, for its part at index `part`. Returns `None`
+    /// before its first round.
     pub fn floor_ns(&self, bench: &'static Bench, part: usize) -> Option<f64> {
         let is_its = |it: &&MeasuredContender| it.is_floor && it.bench.spec().id == bench.spec().id;
         let floor = self.contenders.iter().find(is_its)?;

@@ -39,8 +39,8 @@ pub(super) fn ratio_to_floor(
     })
 }
 
-/// Returns the ratio to a floor among the contenders of the same benchmark, if possible one that waits in the same
-/// way. Otherwise the floor is one that does not wait.
+/// Returns the ratio to a floor among the contenders of the same benchmark. If possible, the floor
+/// waits in the same way. Otherwise the floor is one that does not wait.
 fn ratio_to_own_floor(
     spec: &Spec,
     contenders: &[MeasuredContender],
@@ -69,7 +69,8 @@ fn ratio_to_own_floor(
     of(waits).or_else(|| of(Wait::None))
 }
 
-/// Returns the id, part index and contender of the declared floor `wanted`; `None` if it is not measured.
+/// Returns the id, part index and contender of the declared floor `wanted`. Returns `None` if it is
+/// not measured.
 fn resolve_floor<'a>(
     floors: &[FloorPart],
     contenders: &'a [MeasuredContender],
@@ -135,8 +136,9 @@ pub(super) fn peers_with_other_waits(
         .collect()
 }
 
-/// Returns the ratio of our figure to another contender's, from the blocks that have both; `None` if no block has. It
-/// is computed per pass from the logarithms of the ratios within blocks, so that a/b and b/a are reciprocal.
+/// Returns the ratio of our figure to another contender's, or `None` if no block has both. It is
+/// computed per pass from the logarithms of the ratios within blocks, so that a/b and b/a are
+/// reciprocal.
 fn ratio(
     ours: &PartMeasurements,
     other: &PartMeasurements,

@@ -17,7 +17,8 @@ use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
 use std::collections::BTreeMap;
 
-/// Rounds a record's figures to six significant digits, its ratios and rate to five, and resource usage to four.
+/// Rounds the numbers of a record. Figures get six significant digits, ratios and rate five, and
+/// resource usage four.
 fn round_record(mut record: Record) -> Record {
     let modes = record.modes.iter_mut().flat_map(|it| [&mut it.share, &mut it.median]);
     let hardware = record.hardware.iter_mut();
@@ -173,8 +174,8 @@ fn record(
     }))
 }
 
-/// Returns the two modes of a part's operations, rounds or passes, with the name of these values; `None` if none of
-/// them has two.
+/// Returns the two modes of a part, with the name of the values that have them. The values are
+/// operations, rounds or passes; returns `None` if none of them has two modes.
 fn find_modes(part: &PartMeasurements, figure: f64) -> Option<(&'static str, stats::Modes)> {
     let step = clock::calibration().resolution_ns;
     if part.timing() == TimingKind::Single {
@@ -194,7 +195,8 @@ fn find_modes(part: &PartMeasurements, figure: f64) -> Option<(&'static str, sta
         .find_map(|(of, values)| Some((of, stats::find_modes(&values, step)?)))
 }
 
-/// Returns the figure of a part with its interval and quantiles; without quantiles if only batches were timed.
+/// Returns the figure of a part with its interval and quantiles. There are no quantiles if only
+/// batches were timed.
 fn summary(part: &PartMeasurements, figure: MedianEstimate, batch: u64) -> Summary {
     // Histograms of batches have no quantiles of operations.
     let has_operations = batch <= 1 || part.alone > 0;
@@ -232,7 +234,8 @@ fn encode_histogram(histogram: &Histogram<u64>) -> String {
 /// Minimum CPU usage, in CPUs, at which threads that are not participants are listed.
 const OTHERS_CPUS_MIN: f64 = 0.005;
 
-/// Returns the resource usage of each role and, if noticeable, of other threads; empty if there is only one entry.
+/// Returns the resource usage of each role and, if noticeable, of other threads. The list is empty
+/// if there would be only one entry.
 fn usage_by_role(contender: &MeasuredContender) -> Vec<RoleUsage> {
     let totals = &contender.measured;
     let mut by_role: Vec<(&str, ResourceUsage)> = Vec::new();

@@ -41,17 +41,17 @@ impl std::fmt::Debug for TracedSession<'_> {
 pub struct TracedRound {
     /// Trace files, one per process.
     pub traces: Vec<PathBuf>,
-    /// Median time of one operation in ns, for each part of the spec; `None` for a part without
+    /// Median time of one operation in ns, for each part of the spec. `None` for a part without
     /// samples.
     pub parts_ns: Vec<Option<f64>>,
-    /// Total time that the participants were runnable and waited for a CPU; `None` if the kernel does
-    /// not report it.
+    /// Total time that the participants were runnable and waited for a CPU. `None` if the kernel
+    /// does not report it.
     pub run_delay_ns: Option<u64>,
     /// Number of involuntary context switches of the participants.
     pub switches_involuntary: u64,
     /// Number of operations in a batch of the first part; the harness runs between two batches.
     pub batch: u64,
-    /// Spans in which a participant was runnable but not running; `None` if the kernel does not
+    /// Spans in which a participant was runnable but not running. `None` if the kernel does not
     /// report them.
     pub off_cpu: Option<Vec<OffCpuSpan>>,
 }
@@ -141,8 +141,8 @@ impl TracedSession<'_> {
         Ok(traced_round(&notes, traces))
     }
 
-    /// Returns the contender's current median in ns for the part at index `part`; `None` before its first round. The
-    /// index is 0 if the spec has no parts.
+    /// Returns the contender's current median in ns, for the part at index `part`. Returns `None`
+    /// before its first round. The index is 0 if the spec has no parts.
     pub fn figure_ns(&self, part: usize) -> Option<f64> {
         self.progress.figure_ns(part)
     }

@@ -16,7 +16,8 @@ const PERMUTATIONS_ALL_MAX: usize = 13_000;
 /// Number of random permutations that are tested if there are too many to test all. The seed is fixed, so that equal
 /// runs give an equal p.
 const PERMUTATIONS_RANDOM: usize = 4_999;
-/// Constant added to each standard error, of logarithms, so that no statistic is infinite if all values are equal.
+/// Constant added to each standard error, which is one of logarithms. It keeps every statistic
+/// finite if all values are equal.
 const ERROR_MIN: f64 = 0.001;
 
 /// Values of one test: one per process, side A's first; NaN for a process without the figure.
@@ -32,8 +33,8 @@ pub struct CorrectedPValues {
     pub below: f64,
 }
 
-/// Returns the corrected p-values of all tests, for a side A of `a_count` processes and a side B of
-/// the rest.
+/// Returns the corrected p-values of all tests. The first `a_count` processes are side A, the rest
+/// side B.
 ///
 /// Both directions are tested separately, as changes that make no figure worse may make some
 /// better. With five processes per side, one of the 252 permutations is the actual one, and one more
@@ -91,7 +92,8 @@ impl Direction {
         }
     }
 
-    /// Counts for each test if a permutation, given by the tests' statistics, is as extreme as the actual one.
+    /// Counts for each test if a permutation is as extreme as the actual one. The permutation is
+    /// given by the tests' statistics.
     fn count_permutation(&mut self, permuted: &[f64]) {
         let mut farthest = 0.0f64;
         for place in self.order.iter().rev() {
@@ -121,7 +123,8 @@ fn statistic(values: &[f64], is_a: &[bool]) -> f64 {
     Sums::new(values, is_a, &[]).statistic(0.0)
 }
 
-/// Counts, sums and squares of a test's values on the two sides of a permutation; side A has index 1.
+/// Counts, sums and squares of a test's values on the two sides of a permutation. Side A has index
+/// 1.
 #[derive(Clone, Copy, Default)]
 struct Sums {
     count: [f64; 2],
@@ -178,9 +181,10 @@ const SHIFT_MAX: f64 = 8.0;
 /// Relative precision with which the smallest shift is determined.
 const SHIFT_PRECISION: f64 = 0.02;
 
-/// Returns the smallest significant shift of B above A for each test; `None` if no shift is significant. A shift is
-/// significant if it would have a corrected p-value of at most `most` as the only difference. The first `a_count`
-/// values of a test are of A, the others of B, and the two must not differ, apart from noise.
+/// Returns the smallest significant shift of B above A for each test. It is `None` if no shift is
+/// significant. A shift is significant if it would have a corrected p-value of at most `most` as
+/// the only difference. The first `a_count` values of a test are of A, the others of B, and the two
+/// must not differ, apart from noise.
 pub fn least_shifts(tests: &[TestValues], a_count: usize, most: f64) -> Vec<Option<f64>> {
     let Some(all) = tests.first().map(Vec::len) else { return Vec::new() };
     let is_b: Vec<bool> = (0..all).map(|place| place >= a_count).collect();
@@ -235,7 +239,8 @@ fn some_permutations(all: usize, chosen: usize) -> Vec<Vec<bool>> {
     permutations
 }
 
-/// Returns `true` if every permutation has a mirror image with A and B swapped and is tried with it.
+/// Returns `true` if every permutation is tried together with its mirror image. The mirror image
+/// has A and B swapped.
 fn is_half(all: usize, chosen: usize) -> bool {
     2 * chosen == all && ways(all, chosen) <= PERMUTATIONS_ALL_MAX as f64
 }

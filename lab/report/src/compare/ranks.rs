@@ -33,9 +33,9 @@ pub fn mann_whitney(a: &[f64], b: &[f64]) -> f64 {
     (far / all).min(1.0)
 }
 
-/// Returns the Hodges-Lehmann shift of `b` above `a` (the median of all differences) with its 95 %
-/// interval. The interval is exact for continuous values, and the full range if there are too few
-/// values. `None` if a side is empty.
+/// Returns the Hodges-Lehmann shift of `b` above `a` with its 95 % interval. The shift is the
+/// median of all differences. The interval is exact for continuous values, and the full range if
+/// there are too few values. `None` if a side is empty.
 ///
 /// Source: J. L. Hodges and E. L. Lehmann, *Estimates of location based on rank tests*, 1963.
 pub fn median_shift(a: &[f64], b: &[f64]) -> Option<(f64, f64, f64)> {
@@ -47,9 +47,9 @@ pub fn median_shift(a: &[f64], b: &[f64]) -> Option<(f64, f64, f64)> {
     Some((median, apart[cut], apart[last - cut]))
 }
 
-/// Returns Cliff's delta: the share of pairs in which `b` is greater minus the share in which it is
-/// less. It is 1 if each value of `b` is above each of `a`, and 0 if neither is greater. (1 + delta) / 2
-/// is A12 of Vargha and Delaney.
+/// Returns Cliff's delta of `b` against `a`. It is the share of pairs in which `b` is greater minus
+/// the share in which it is less. It is 1 if each value of `b` is above each of `a`, and 0 if
+/// neither is greater. (1 + delta) / 2 is A12 of Vargha and Delaney.
 ///
 /// Source: N. Cliff, *Dominance statistics: ordinal analyses to answer ordinal questions*, 1993.
 pub fn cliffs_delta(a: &[f64], b: &[f64]) -> f64 {
@@ -104,8 +104,8 @@ fn cut(a_count: usize, b_count: usize) -> usize {
     cut
 }
 
-/// Returns twice the rank of each value, `a`'s before `b`'s, so that the mean rank of ties is an
-/// integer.
+/// Returns twice the rank of each value, `a`'s before `b`'s. Doubling makes the mean rank of ties
+/// an integer.
 fn doubled_ranks(a: &[f64], b: &[f64]) -> Vec<usize> {
     let values: Vec<f64> = a.iter().chain(b).copied().collect();
     let mut order: Vec<usize> = (0..values.len()).collect();
@@ -123,7 +123,8 @@ fn doubled_ranks(a: &[f64], b: &[f64]) -> Vec<usize> {
     ranks
 }
 
-/// Returns the number of ways to choose `chosen` of the ranks, for each sum of the chosen ranks.
+/// Returns the number of ways to choose `chosen` of the ranks. The index is the sum of the chosen
+/// ranks.
 fn ways_by_sum(ranks: &[usize], chosen: usize) -> Vec<f64> {
     let sum_max: usize = ranks.iter().sum();
     let width = sum_max + 1;

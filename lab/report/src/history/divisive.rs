@@ -24,7 +24,8 @@ const SHUFFLES: usize = 999;
 pub struct Change {
     /// Index of the first value after the change.
     pub place: usize,
-    /// p-value: the share of shuffled copies of the segment that have a cut as good as the change.
+    /// p-value of the change. It is the share of shuffled copies of the segment that have a cut as
+    /// good as the change.
     pub p: f64,
 }
 
@@ -48,7 +49,8 @@ pub fn find_changes(values: &[f64]) -> Vec<Change> {
     found
 }
 
-/// Energy distance of a cut, relative to the spread of the values, up to which it is due to rounding.
+/// Maximum energy distance of a cut that is due to rounding. It is relative to the spread of the
+/// values.
 const ROUNDING_NOISE_MAX: f64 = 1e-9;
 
 /// Returns the best change point of a segment; `None` if it is not significant.
@@ -76,7 +78,8 @@ fn best_change(values: &[f64], random: &mut SplitMix64) -> Option<Change> {
     Some(Change { place, p: as_good as f64 / (SHUFFLES + 1) as f64 })
 }
 
-/// Search for the best cut of a segment: its values by rank, and sums over the values left of the cut.
+/// Search for the best cut of a segment. It has the values by rank, and sums over the values left
+/// of the cut.
 struct CutSearch {
     /// Rank of each value, in order of time.
     ranks: Vec<usize>,
@@ -153,7 +156,8 @@ impl CutSearch {
         }
     }
 
-    /// Returns the sum of the distances from the value of this rank to all values left of the cut.
+    /// Returns the sum of the distances from one value to all values left of the cut. The value is
+    /// given by its rank.
     fn distance_to_added(&self, rank: usize, added_count: f64, added_sum: f64) -> f64 {
         let (mut count, mut sum, mut place) = (0.0, 0.0, rank + 1);
         while place > 0 {

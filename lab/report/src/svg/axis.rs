@@ -64,13 +64,13 @@ impl Axis {
         Axis::new(title.into(), quantity, AxisKind::Linear)
     }
 
-    /// Creates a logarithmic axis that ends at 1, 2 or 5 times a power of ten, or with bytes at a power of two. Values
-    /// not above zero are placed at its lower edge.
+    /// Creates a logarithmic axis. It ends at 1, 2 or 5 times a power of ten, or with bytes at a
+    /// power of two. Values not above zero are placed at its lower edge.
     pub fn log(title: impl Into<String>, quantity: Quantity) -> Axis {
         Axis::new(title.into(), quantity, AxisKind::Log)
     }
 
-    /// Creates an axis of names in this order; on the vertical axis the first is at the top.
+    /// Creates an axis of names in this order. On the vertical axis, the first is at the top.
     pub fn with_names(names: Vec<AxisName>) -> Axis {
         Axis::new(String::new(), Quantity::Count, AxisKind::Names(names))
     }
@@ -79,7 +79,8 @@ impl Axis {
         Axis { title, quantity, kind, from: None, labels: Vec::new() }
     }
 
-    /// Sets the ticks of a linear axis, each with its value and its label, instead of round numbers.
+    /// Sets the ticks of a linear axis, each with its value and its label. They replace those at
+    /// round numbers.
     #[must_use]
     pub fn with_tick_labels(mut self, labels: Vec<(f64, String)>) -> Axis {
         self.labels = labels;
@@ -239,8 +240,9 @@ fn linear_ends(ends: DataRange, quantity: Quantity) -> (f64, f64) {
     ((low / step).floor() * step, (high / step).ceil() * step)
 }
 
-/// Returns the ends of a logarithmic axis, as exponents of ten: the nearest steps that enclose the data. Steps are 1,
-/// 2 and 5 times a power of ten, or for bytes powers of two. Data of one value lie within a step on either side.
+/// Returns the ends of a logarithmic axis, as exponents of ten. They are the nearest steps that
+/// enclose the data. Steps are 1, 2 and 5 times a power of ten, or for bytes powers of two. Data of
+/// one value lie within a step on either side.
 fn log_ends(ends: DataRange, quantity: Quantity) -> (f64, f64) {
     let high = ends.ends.map(|it| it.1).filter(|high| *high > 0.0).unwrap_or(10.0);
     let low = ends.positive.unwrap_or(high).min(high);
@@ -282,7 +284,8 @@ impl Quantity {
         if self == Quantity::Bytes { std::f64::consts::LOG10_2 } else { 1.0 }
     }
 
-    /// Returns the smallest round step of a linear axis that is not below `at_least`: with bytes a power of two.
+    /// Returns the smallest round step of a linear axis that is not below `at_least`. With bytes,
+    /// it is a power of two.
     fn nice_step(self, at_least: f64) -> f64 {
         match self {
             Quantity::Bytes if at_least.is_normal() => (at_least.log2() - 1e-9).ceil().exp2(),

@@ -13,7 +13,8 @@ const SCALE: f64 = 2.0;
 /// Maximum side length in pixels: 16,384 by 16,384 takes 800 MB.
 const SIDE_MAX: usize = 16_384;
 const TEXT_PX: f64 = 12.0;
-/// DejaVu Sans, with the characters of Latin, Greek and a few signs; its licence is in the same folder.
+/// DejaVu Sans, with the characters of Latin, Greek and a few signs. Its licence is in the same
+/// folder.
 const FONT: &[u8] = include_bytes!("font/dejavu-sans-latin.ttf");
 const CIRCLE_CORNERS: u32 = 32;
 const DASH_PX: f64 = 6.0;
@@ -29,7 +30,8 @@ const TEXT: Color = [0x1d, 0x1c, 0x1a];
 const TEXT_FAINT: Color = [0x6a, 0x67, 0x60];
 const RULE: Color = [0xe3, 0xe0, 0xd8];
 
-/// Returns the colour of a CSS class in the light theme of the style sheet; `None` if it has none.
+/// Returns the colour of a CSS class in the light theme of the style sheet. Returns `None` if it
+/// has none.
 fn color_of(group: &str) -> Option<Color> {
     Some(match group {
         "ours" | "nth0" => [0x0b, 0x6a, 0x94],
@@ -173,7 +175,8 @@ impl Bitmap {
         self.fill(&corners, color);
     }
 
-    /// Draws a dashed line; `walked` is the length of the path before it, so that the dashes continue evenly.
+    /// Draws a dashed line. `walked` is the length of the path before it, so that the dashes
+    /// continue evenly.
     fn dashes(&mut self, from: (f64, f64), to: (f64, f64), walked: f64, width: f64, color: Color) {
         let (dx, dy) = (to.0 - from.0, to.1 - from.1);
         let length = dx.hypot(dy);
@@ -190,7 +193,8 @@ impl Bitmap {
     }
 }
 
-/// Clips a polygon to a picture of this size, whose corner is the origin (Sutherland and Hodgman, 1974).
+/// Clips a polygon to a picture of this size (Sutherland and Hodgman, 1974). The picture's corner
+/// is the origin.
 fn clipped(mut points: Vec<(f64, f64)>, width: f64, height: f64) -> Vec<(f64, f64)> {
     // Distance of a point inside each edge.
     let edges: [&dyn Fn((f64, f64)) -> f64; 4] =

@@ -117,8 +117,8 @@ impl Canvas for SvgCanvas {
     }
 }
 
-/// Escapes text for XML and HTML, as content or in an attribute; replaces characters that these cannot contain or that
-/// control the display.
+/// Escapes text for XML and HTML, as content or in an attribute. Replaces characters that these
+/// cannot contain or that control the display.
 pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for char in text.chars() {

@@ -44,7 +44,7 @@ pub fn spin_lock_unlock(n: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Sets a flag by an exchange and clears it by a store, `n` times; both are sequentially
+/// Sets a flag by an exchange and clears it by a store, `n` times. Both are sequentially
 /// consistent, the default of C's `atomic_flag_test_and_set` and `atomic_flag_clear`.
 pub fn atomic_lock_unlock(n: u64) {
     let flag = AtomicBool::new(false);
@@ -72,7 +72,8 @@ pub fn call_gettid(n: u64) {
     }
 }
 
-/// Calls `getenv` for the variable `name` `n` times; returns `true` if the variable exists and `n` is not 0.
+/// Calls `getenv` for the variable `name`, `n` times. Returns `true` if the variable exists and `n`
+/// is not 0.
 pub fn call_getenv(n: u64, name: &CStr) -> bool {
     let mut found = false;
     for _ in 0..n {

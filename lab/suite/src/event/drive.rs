@@ -50,7 +50,7 @@ pub enum MachineMessage {
     Quit,
 }
 
-/// Message of a machine to itself: a hello, the end of a pause, or a request to stop.
+/// Message of a machine to itself. It is a hello, the end of a pause, or a request to stop.
 ///
 /// A message that is taken at once is read before its words have reached the cache, and a payload of two words is read
 /// in one piece, which then waits for both: 9.4 ns a message with [`MachineMessage`], where one word takes 3 ns.
@@ -78,7 +78,8 @@ pub enum SubscriberMessage {
     Quit,
 }
 
-/// Decision of a machine that has received a hello: to answer at once or later, to answer and stop, or to stop.
+/// Decision of a machine that has received a hello. It answers at once or later, answers and stops,
+/// or stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reaction {
     /// The machine answers at once.
@@ -114,7 +115,8 @@ pub trait ReplyPolicy: Send + 'static {
     /// calls this once for all its subscribers.
     fn received(&mut self, number: u64) -> Reaction;
 
-    /// Called when a server that answers by topic has received a hello, but not yet those of all subscribers.
+    /// Called when a server that answers by topic has received a hello. The hellos of other
+    /// subscribers are still missing.
     fn gathered(&mut self, number: u64) {
         let _ = number;
     }
@@ -343,7 +345,8 @@ pub fn new_self_sender<P: ReplyPolicy>(
 /// Handler of a machine that exchanges hellos with one other machine.
 #[derive(Debug)]
 pub struct PairHandler<P> {
-    /// Address to which the machine sends its hellos; if `None`, the machine stops when it should send one.
+    /// Address to which the machine sends its hellos. If `None`, the machine stops when it should
+    /// send one.
     pub other: Option<Address<MachineMessage>>,
     /// Index by which this machine identifies itself in its messages.
     pub name: u32,
@@ -406,8 +409,8 @@ impl MessageKind for KindMessage {
     }
 }
 
-/// Table of handlers by kind of message, searched linearly in the order of registration, as in the classic event
-/// machines. Its functions are those of [`HandlerTable`].
+/// Table of handlers by kind of message, as in the classic event machines. It is searched linearly,
+/// in the order of registration. Its functions are those of [`HandlerTable`].
 pub struct LinearHandlerTable<S, M> {
     state: S,
     /// Kind and handler of each entry, in the order of registration.
@@ -423,7 +426,8 @@ impl<S, M: MessageKind> LinearHandlerTable<S, M> {
         LinearHandlerTable { state, entries: Vec::new(), started: None }
     }
 
-    /// Registers the handler of a kind of message, to be searched after all earlier ones; returns the table.
+    /// Registers the handler of a kind of message, and returns the table. The handler is searched
+    /// after all earlier ones.
     #[must_use]
     pub fn on(mut self, kind: usize, handle: HandleFn<S, M>) -> Self {
         self.entries.push((kind, handle));
@@ -469,7 +473,8 @@ impl<S, M: MessageKind> Handler for LinearHandlerTable<S, M> {
     }
 }
 
-/// State of one of two machines that exchange hellos and look up the handler by the kind of a message.
+/// State of one of two machines that exchange hellos. The machines look up the handler by the kind
+/// of a message.
 #[derive(Debug)]
 pub struct KindPartner<P> {
     other: Option<Address<KindMessage>>,
@@ -492,8 +497,8 @@ impl<P: ReplyPolicy> KindPartner<P> {
         self.answer(next, 0, hello.number + 1, cx);
     }
 
-    /// Returns the handlers of all kinds: of `ids_count` ids, the last of which is the hello's, and
-    /// of the timers.
+    /// Returns the handlers of all kinds. They are those of `ids_count` ids, the last of which is
+    /// the hello's, and of the timers.
     fn handlers(ids_count: usize) -> impl Iterator<Item = (usize, HandleFn<Self, KindMessage>)> {
         let others = (0..ids_count - 1).map(|id| {
             let unused: HandleFn<Self, KindMessage> = |_, message, cx| {
@@ -559,8 +564,8 @@ macro_rules! looks_up {
 looks_up!(HandlerTable);
 looks_up!(LinearHandlerTable);
 
-/// Creates two machines that exchange hellos and look up the hello's handler, the last of `ids_count` registered ones.
-/// At least one is registered; a policy must send the first hello.
+/// Creates two machines that exchange hellos and look up the hello's handler. It is the last of
+/// `ids_count` registered ones. At least one is registered; a policy must send the first hello.
 ///
 /// # Errors
 /// Fails like [`Machine::new`].
@@ -580,7 +585,8 @@ pub fn new_pair_by_id<P: ReplyPolicy, L: HandlerLookup<P>>(
     Ok([first, second])
 }
 
-/// Handler of a server that answers the hellos of its clients; each client sends its index in `clients` as its name.
+/// Handler of a server that answers the hellos of its clients. Each client sends its index in
+/// `clients` as its name.
 #[derive(Debug)]
 pub struct HelloServer<P> {
     /// Addresses of the clients.
@@ -749,8 +755,8 @@ impl<P: ReplyPolicy> Handler for TopicClient<P> {
     }
 }
 
-/// Creates a machine that posts to a topic, and a subscriber for each of the policies, which answers
-/// the posts. The subscribers send first.
+/// Creates a machine that posts to a topic, and a subscriber for each of the policies. The
+/// subscribers answer the posts, and send first.
 ///
 /// # Errors
 /// Fails like [`Machine::new`].

@@ -16,7 +16,8 @@ use std::sync::Arc;
 /// Capacity of a queue, in messages.
 const SLOTS: u32 = 1024;
 
-/// Policy that answers hellos until it has received `left` of them; counts the hellos received out of order.
+/// Policy that answers hellos until it has received `left` of them. It counts the hellos received
+/// out of order.
 #[derive(Clone, Copy, Default)]
 pub(super) struct CountingPolicy {
     /// Number of hellos that are still to be received.
@@ -45,7 +46,7 @@ pub(super) trait SelfSender: 'static {
     fn policy(handler: &mut Self::Handler) -> &mut CountingPolicy;
 }
 
-/// Machine that sends plain numbers to itself, as the compared implementations do: by
+/// Machine that sends plain numbers to itself, as the compared implementations do. It sends by
 /// [`Context::send`] if `PASS`, otherwise by [`Context::send_quiet`].
 pub(super) struct NumberSender<const PASS: bool>(CountingPolicy);
 
@@ -197,8 +198,8 @@ impl<T: SelfSender> Workload for HelloLoop<T> {
     }
 }
 
-/// Function that handles a number from a queue and returns the next number to send; called through a pointer, so that
-/// it is not inlined.
+/// Function that handles a number from a queue and returns the next number to send. It is called
+/// through a pointer, so that it is not inlined.
 type NumberHandler = fn(&mut CountingPolicy, u64) -> Option<u64>;
 
 /// Counts a received number; returns the next number to send, or `None` after the last one.
@@ -251,8 +252,8 @@ impl SelfQueue for DequeLoop {
     }
 }
 
-/// Floor: an array with two indices and an inlined handler, the least code that queues a number and
-/// handles it.
+/// Floor: an array with two indices and an inlined handler. It is the least code that queues a
+/// number and handles it.
 pub(super) struct ArrayLoop {
     slots: Box<[u64; SLOTS as usize]>,
     head: usize,
@@ -298,7 +299,8 @@ impl SelfQueue for ArrayLoop {
     }
 }
 
-/// Item in the queue of a compared implementation: a number, or an allocated payload that contains the number.
+/// Item in the queue of a compared implementation. It is a number, or an allocated payload that
+/// contains the number.
 pub(super) trait QueueItem: Send + 'static {
     const SPEC: Spec;
     fn from_number(number: u64) -> Self;
@@ -654,7 +656,8 @@ impl DispatchLookup for MatchLookup {
     }
 }
 
-/// Workload: a machine that sends itself messages of some of its kinds, round robin, and looks up each one's handler.
+/// Workload: a machine that sends itself messages of some of its kinds, round robin. It looks up
+/// the handler of each.
 pub(super) struct DispatchLoop<F: DispatchLookup> {
     machine: Machine<F>,
     /// Kind of the next message.

@@ -51,7 +51,8 @@ impl ServeCounts {
     }
 }
 
-/// Policy of a client: sends a request at the start and after each answer; counts the answers out of order.
+/// Policy of a client, which sends a request at the start and after each answer. It counts the
+/// answers out of order.
 #[derive(Default)]
 pub(super) struct ClientPolicy {
     /// Number of the last answer.
@@ -157,7 +158,8 @@ type Request = (u32, u64);
 type Client<Q> =
     (<Q as Queue>::Sender<Request>, <Q as Queue>::Receiver<u64>, <Q as Queue>::Runtime);
 
-/// Compared implementation: a server thread with one queue for all requests, and one queue for each client's answers.
+/// Compared implementation: a server thread with one queue for all requests. There is one queue for
+/// each client's answers.
 pub(super) struct QueueServer<Q: Queue> {
     server: TakeCell<(Q::Receiver<Request>, Q::Runtime)>,
     /// Sender of the answers to each client.

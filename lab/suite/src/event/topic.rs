@@ -69,7 +69,8 @@ fn was_posted_to_all(posted: Result<PostCounts, PoolFull<Payload32>>) -> bool {
     posted.is_ok_and(|posted| posted.refused_count == 0)
 }
 
-/// Handler of the posting machine, which posts a value when the last subscriber has read the previous one.
+/// Handler of the posting machine. It posts a value when the last subscriber has read the previous
+/// one.
 pub(super) struct Poster {
     publisher: Publisher<Payload32>,
     policy: CountingPolicy,

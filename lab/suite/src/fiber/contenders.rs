@@ -178,7 +178,7 @@ pub(super) trait SuspendingCoroutine: Sized + 'static {
     fn new() -> Self;
     /// Resumes the coroutine; returns `true` if it suspended itself again.
     fn resume(&mut self) -> bool;
-    /// Creates and runs a coroutine that returns its number, `count` times; returns the duration in
+    /// Creates and runs a coroutine that returns its number, `count` times. Returns the duration in
     /// clock ticks, and the sum of the numbers.
     fn spawns(count: u64) -> Result<(u64, u64), Fault>;
 }
@@ -300,7 +300,8 @@ impl FiberContender for KernelSleep {
     }
 }
 
-/// Floor: two threads on two CPUs that signal each other through a word of memory in each direction.
+/// Floor: two threads on two CPUs that signal each other. There is a word of memory in each
+/// direction.
 pub(super) struct WordThreads;
 
 impl FiberContender for WordThreads {

@@ -17,7 +17,8 @@ const TIMED_MAX: u32 = 16;
 const LATE_NS_MAX: u64 = 3_600_000_000_000;
 /// Interval at which a running measurement asks its caller whether to continue, by calling `should_continue`.
 const CONTINUE_CHECK_INTERVAL: Duration = Duration::from_millis(100);
-/// Maximum sleep interval at which a measurement waits in the end for its fibers to wake; otherwise it abandons them.
+/// Maximum sleep interval of fibers for which a measurement waits at its end. Fibers with a longer
+/// interval are abandoned.
 const WAITED_FOR_MAX: Duration = Duration::from_secs(1);
 
 /// Load of [`run_eventuals`]: fibers, their sleep interval, the duration, and the worker threads.
@@ -42,7 +43,8 @@ pub struct EventualsMeasurement {
     pub wall_s: f64,
     /// The process's resource usage during the measurement.
     pub used: usage::Usage,
-    /// Duration of a loop iteration less the sleep interval, in ns; recorded for every iteration of some fibers.
+    /// Duration of a loop iteration less the sleep interval, in ns. It is recorded for every
+    /// iteration of some fibers.
     pub late_ns: Histogram<u64>,
     /// Number of switches from a worker to a fiber.
     pub switches_count: u64,
@@ -64,7 +66,8 @@ pub enum EventualsError {
     Spawn(#[from] SpawnError),
 }
 
-/// Runs one loop iteration: creates an eventual, spawns a fiber that sleeps and then sets the eventual, and waits.
+/// Runs one loop iteration. Creates an eventual, spawns a fiber that sleeps and then sets the
+/// eventual, and waits.
 ///
 /// # Errors
 /// Fails if no stack can be allocated for the fiber.

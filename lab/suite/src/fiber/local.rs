@@ -19,7 +19,8 @@ pub fn time_eventual_on_heap(count: u64) -> u64 {
     })
 }
 
-/// Creates, sets and awaits an eventual in a local variable, `count` times; returns the duration in clock ticks.
+/// Creates, sets and awaits an eventual in a local variable, `count` times. Returns the duration in
+/// clock ticks.
 #[must_use]
 pub fn time_eventual_on_stack(count: u64) -> u64 {
     time_ticks(|| {

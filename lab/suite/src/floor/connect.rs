@@ -54,8 +54,8 @@ pub(crate) fn wait_for_port(port: &AtomicU64) -> Result<SocketAddr, Fault> {
 pub(crate) trait ConnectServer: Send + Sync + 'static {
     const SPEC: Spec;
 
-    /// Listens on a free port, passes the port to `publish_port`, and serves until a message starts
-    /// with `END_MARK`. Returns the number of messages echoed.
+    /// Listens on a free port, and serves until a message starts with `END_MARK`. Passes the port
+    /// to `publish_port`. Returns the number of messages echoed.
     fn serve(message_bytes: usize, publish_port: impl FnOnce(u16)) -> Result<u64, Fault>;
 }
 

@@ -28,8 +28,8 @@ struct FutexWord {
 }
 
 impl FutexWord {
-    /// Stores a value, and repeats the wake-up until a sleeper was woken or `answered` returns
-    /// `true` (the sleeper may have woken up by itself).
+    /// Stores a value, and repeats the wake-up until a sleeper was woken. Also ends if `answered`
+    /// returns `true` (the sleeper may have woken up by itself).
     #[inline]
     fn publish(&self, value: u32, scope: Scope, answered: impl Fn() -> bool) {
         // Release: publishes what was done before to the Acquire in wait().
@@ -62,7 +62,8 @@ impl FutexWord {
     }
 }
 
-/// Medium of round trips: a futex word for each direction; each participant always sleeps until it is woken.
+/// Medium of round trips: a futex word for each direction. Each participant always sleeps until it
+/// is woken.
 pub(crate) struct FutexRoundTrip {
     words: Region<[FutexWord; 2]>,
     /// 1 when the round is over, 0 before.
@@ -125,7 +126,8 @@ impl RelayMedium for FutexRoundTrip {
     }
 }
 
-/// File descriptors of one direction: a token is written to one, and wakes a reader that sleeps in `read`.
+/// File descriptors of one direction. A token is written to one, and wakes a reader that sleeps in
+/// `read`.
 pub(crate) trait TokenChannel: Sized + Send + Sync + 'static {
     const SPEC: Spec;
     fn setup(setup: &mut Setup) -> Result<Self, Fault>;

@@ -14,7 +14,7 @@ use zerocopy::FromZeros;
 /// Value that ends the round.
 const END: u64 = u64::MAX;
 
-/// A word alone on a pair of cache lines, so that neither adjacent data nor a prefetcher disturbs it.
+/// Word alone on a pair of cache lines. Neither adjacent data nor a prefetcher disturbs it.
 #[derive(FromZeros)]
 #[repr(C, align(128))]
 pub(super) struct LineWord(AtomicU64);
@@ -35,7 +35,8 @@ impl LineWord {
     }
 }
 
-/// Medium of round trips: a cache line in which the pinging participant stores odd, the echoing one even values.
+/// Medium of round trips: a cache line. The pinging participant stores odd values in it, the
+/// echoing one even values.
 pub(crate) struct SharedLine {
     word: Region<LineWord>,
     pause: PollPause,

@@ -114,7 +114,8 @@ impl RelayMedium for CounterPipeline {
 const MESSAGE_BYTES: usize = 8;
 const READ_BYTES_MAX: usize = 1 << 16;
 
-/// Medium of round trips: polled loopback TCP; each write sends as many messages as the last read has returned.
+/// Medium of round trips: polled loopback TCP. Each write sends as many messages as the last read
+/// has returned.
 pub(crate) struct SocketPipeline {
     measured_end: TcpStream,
     echo_end: TcpStream,

@@ -14,7 +14,7 @@ pub(crate) trait RelayMedium: Sized + Send + Sync + 'static {
     /// State of the pinging participant between two round trips.
     type PingState;
 
-    /// Creates the medium, untimed; everything that the participants share must come from `setup`,
+    /// Creates the medium, untimed. Everything that the participants share must come from `setup`,
     /// so that they can be processes.
     fn setup(args: &Self::Args, setup: &mut Setup) -> Result<Self, Fault>;
 

@@ -8,7 +8,8 @@ use zerocopy::FromZeros;
 
 const CLIENTS_MAX: usize = 1000;
 
-/// Memory shared by the server and all clients: a request word and an answer word for each client, and a tally.
+/// Memory shared by the server and all clients. It has a request word and an answer word for each
+/// client, and a tally.
 #[derive(FromZeros)]
 #[repr(C)]
 struct ClientWords {

@@ -19,8 +19,8 @@ args! {
 /// Value that ends the round.
 const END: u64 = u64::MAX;
 
-/// Medium: memory of one piece in each direction, and a word that is odd while the piece of the pinging participant is
-/// the newer one.
+/// Medium: memory of one piece in each direction, and a word. The word is odd while the piece of
+/// the pinging participant is the newer one.
 pub(crate) struct SharedCopy {
     word: Region<LineWord>,
     pause: PollPause,

@@ -31,8 +31,8 @@ const FOREIGN_CONNECTIONS_MAX: u32 = 16;
 pub(crate) trait SocketEnd:
     AsFd + From<OwnedFd> + Into<OwnedFd> + Send + Sync + 'static
 {
-    /// Declarations of the floors over this kind of socket: with participants that sleep, and with
-    /// participants that spin.
+    /// Declarations of the floors over this kind of socket. Participants sleep in the first, and
+    /// spin in the second.
     const SPECS: [Spec; 2];
 
     /// Creates a connection, and returns its two ends.
@@ -93,8 +93,8 @@ impl SocketEnd for UnixStream {
     }
 }
 
-/// Medium of round trips: a socket connection, with non-blocking calls that are repeated if `SPINS`, and otherwise
-/// with calls that sleep.
+/// Medium of round trips: a socket connection. If `SPINS`, calls are non-blocking and repeated;
+/// otherwise they sleep.
 pub(crate) struct SocketEnds<E, const SPINS: bool> {
     measured_end: E,
     echo_end: E,

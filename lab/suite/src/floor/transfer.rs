@@ -82,7 +82,7 @@ impl CopyBuffers {
         Self { from, to: vec![Page([0xff; PAGE_BYTES]); pages_count], pieces }
     }
 
-    /// Returns the next piece of the source, and the piece of the target into which it is to be copied.
+    /// Returns the next piece of the source, and the piece of the target for its copy.
     pub(super) fn next_piece(&mut self) -> (&[u8], &mut [u8]) {
         let at = self.pieces.next_offset();
         let end = at + self.pieces.size_bytes;
@@ -233,8 +233,8 @@ impl<const OUT: bool> Handover for ProcessCopy<OUT> {
     }
 }
 
-/// Workload: one participant writes without end to a TCP connection; the other sleeps in `read` or,
-/// if `ADAPTS`, polls for a while first.
+/// Workload: one participant writes without end to a TCP connection, and the other reads. The
+/// reader sleeps in `read` or, if `ADAPTS`, polls for a while first.
 pub(crate) struct SocketStream<const ADAPTS: bool> {
     measured_end: TcpStream,
     serving_end: TcpStream,

@@ -10,7 +10,7 @@ use handover_record::{Spec, Wait};
 use std::time::Duration;
 use zerocopy::FromZeros;
 
-/// Number of polls before a participant of kind `SpinThenSleep` goes to sleep; together they take tens of
+/// Number of polls before a participant of kind `SpinThenSleep` goes to sleep. They take tens of
 /// microseconds, far longer than any answer.
 const POLLS_MAX: u32 = 1 << 12;
 /// Maximum duration of a sleep, so that a missed wake-up does no harm. Only a full fence in each
@@ -135,8 +135,8 @@ impl WaitWord {
         }
     }
 
-    /// Counts an unsuccessful poll; after the maximum number of polls, sleeps for a short time or until
-    /// [`wake`](WaitWord::wake) is called.
+    /// Counts an unsuccessful poll. After the maximum number of polls, sleeps for a short time or
+    /// until [`wake`](WaitWord::wake) is called.
     #[inline(always)]
     pub(crate) fn sleep_after_polls(&self, polls: &mut u32, mode: WaitMode) {
         *polls += 1;
@@ -169,10 +169,12 @@ impl WaitWord {
     }
 }
 
-/// Value that ends the round; counted values stay below it, as reaching it would take a minute at least.
+/// Value that ends the round. Counted values stay below it, as reaching it would take a minute at
+/// least.
 const END: u32 = u32::MAX;
 
-/// Medium of round trips: a word for each direction; its reader polls and then sleeps if `ADAPTS`, else sleeps at once.
+/// Medium of round trips: a word for each direction. Its reader polls before it sleeps if `ADAPTS`,
+/// otherwise it sleeps at once.
 pub(crate) struct WordRoundTrip<const ADAPTS: bool> {
     line: Region<WaitLine<2>>,
     mode: WaitMode,

@@ -31,7 +31,8 @@ pub trait Lock: Send + Sync + 'static {
     const NAME: &'static str;
     /// Short description of the lock.
     const DESCRIPTION: &'static str;
-    /// Guard, created only by a successful `try_lock`, so that no thread can unlock a lock that it does not hold.
+    /// Guard, created only by a successful `try_lock`. No thread can thus unlock a lock that it
+    /// does not hold.
     type Guard<'a>
     where
         Self: 'a;
@@ -77,7 +78,7 @@ impl Drop for HandoverGuard<'_> {
     }
 }
 
-/// A lock whose `try_lock` is a compare-and-swap without a test before it, so that each failed call
+/// Lock whose `try_lock` is a compare-and-swap without a test before it. Each failed call thus
 /// moves the cache line away from the holder.
 #[derive(Debug, Default)]
 pub struct RawCas(CachePadded<AtomicBool>);

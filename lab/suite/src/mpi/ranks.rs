@@ -83,7 +83,7 @@ impl RankTask {
     }
 }
 
-/// Runs as an MPI rank and returns the result if this process was started as a rank; `None`
+/// Runs as an MPI rank if this process was started as one, and returns the result. Returns `None`
 /// otherwise. Must be called before anything else.
 ///
 /// # Errors
@@ -116,8 +116,8 @@ fn run_rank(task: &RankTask) -> Result<(), Fault> {
     world.finalise()
 }
 
-/// Reads repeat counts from standard input, one per line; for each, performs that many operations and prints their
-/// duration in clock ticks.
+/// Reads repeat counts from standard input, one per line. For each, performs that many operations
+/// and prints their duration in clock ticks.
 fn serve_repeat_counts(mut work: impl FnMut(u64) -> Result<(), Fault>) -> Result<(), Fault> {
     for line in std::io::stdin().lock().lines() {
         let line = line?;
@@ -153,7 +153,8 @@ fn echo(world: &Mpi) -> Result<(), Fault> {
     }
 }
 
-/// Runs a rank's part of the transfers: rank 0 reads or writes the memory of rank 1 piece by piece; rank 1 waits.
+/// Runs a rank's part of the transfers. Rank 0 reads or writes the memory of rank 1 piece by piece;
+/// rank 1 waits.
 fn run_transfers(world: &Mpi, task: &RankTask, rank: u32) -> Result<(), Fault> {
     let RankTask { size_bytes, memory_bytes, work, .. } = *task;
     let memory_bytes = memory_bytes.max(size_bytes);
@@ -267,7 +268,7 @@ impl Ranks {
 /// Two ranks that a launcher has started during setup, since starting them takes longer than a round.
 struct LaunchedRanks<const LAUNCHER: u8> {
     size_bytes: usize,
-    /// The ranks, and the number of operations in a batch; taken by the one round that uses them.
+    /// Ranks, and number of operations in a batch. The one round that uses them takes them.
     ranks: TakeCell<(Ranks, u64)>,
 }
 
@@ -299,7 +300,8 @@ fn rank_cpus(setup: &Setup) -> [u32; 2] {
     }
 }
 
-/// Roles of a benchmark of MPI ranks, which run on both participants' CPUs; the second participant does nothing.
+/// Roles of a benchmark of MPI ranks. The ranks run on both participants' CPUs; the second
+/// participant does nothing.
 const LAUNCHER_ALONE: &[Role] = &[Role::measured("launcher"), Role::serving("nobody")];
 
 /// Workload: round trips of empty messages, for comparison with a call without arguments.
@@ -321,7 +323,8 @@ impl<const LAUNCHER: u8> Handover for PingPong<LAUNCHER> {
     }
 }
 
-/// Workload: transfers by rank 0 into the memory of rank 1 if `PUSHES`, otherwise out of it; both have mapped it.
+/// Workload: transfers by rank 0 into the memory of rank 1 if `PUSHES`, otherwise out of it. Both
+/// ranks have mapped that memory.
 struct RankTransfers<const LAUNCHER: u8, const PUSHES: bool>(LaunchedRanks<LAUNCHER>);
 
 impl<const LAUNCHER: u8, const PUSHES: bool> Handover for RankTransfers<LAUNCHER, PUSHES> {

@@ -74,8 +74,8 @@ struct AcceptedConnection {
 }
 
 impl AcceptedConnection {
-    /// Reads and echoes the message; returns `Some(true)` if the message ends the round, `Some(false)` if the client
-    /// has closed the connection, `None` otherwise.
+    /// Reads and echoes the message. Returns `Some(true)` if it ends the round, `Some(false)` if
+    /// the client has closed the connection, `None` otherwise.
     fn serve(&mut self, echoed_count: &mut u64) -> Result<Option<bool>, Fault> {
         loop {
             match self.stream.read(&mut self.message_buffer[self.received_bytes..]) {

@@ -26,7 +26,8 @@ args! {
     }
 }
 
-/// First byte of the message that checks if the server echoes; the message is echoed but not counted.
+/// First byte of the message that checks if the server echoes. The message is echoed but not
+/// counted.
 const GREETING: u8 = 0xfe;
 
 /// Benchmark of a server of kind `E`, with a client that sleeps until it receives an echo.
@@ -91,8 +92,9 @@ impl<const SPIN_NS: u32> EchoServer for HandoverEcho<SPIN_NS> {
     }
 }
 
-/// Compared implementation: an epoll loop for one connection, which polls for a while if `SPINS` and then sleeps.
-/// It has fixed-size messages and no limits, and polls for as long as the event handler does.
+/// Compared implementation: an epoll loop for one connection. If `SPINS`, it polls for a while
+/// before it sleeps. It has fixed-size messages and no limits, and polls for as long as the event
+/// handler does.
 pub(super) struct EpollEcho<const SPINS: bool>;
 
 impl<const SPINS: bool> EchoServer for EpollEcho<SPINS> {
@@ -137,7 +139,8 @@ impl<const SPINS: bool> EchoServer for EpollEcho<SPINS> {
 /// Time in ns for which the event handler may poll before it sleeps.
 const SPIN_NS: u64 = 50_000;
 
-/// Floor: plain reads and writes, which poll for as long as the event handler does and then sleep in `read`.
+/// Floor: plain reads and writes. They poll for as long as the event handler does, and then sleep
+/// in `read`.
 pub(super) struct BlockingEcho;
 
 impl EchoServer for BlockingEcho {
@@ -168,7 +171,8 @@ impl EchoServer for BlockingEcho {
     }
 }
 
-/// Medium of round trips: a connection between a client and a server of kind `E`; the client never sleeps if `SPINS`.
+/// Medium of round trips: a connection between a client and a server of kind `E`. If `SPINS`, the
+/// client never sleeps.
 pub(super) struct EchoLink<E, const SPINS: bool> {
     client_end: TcpStream,
     server_end: TcpStream,

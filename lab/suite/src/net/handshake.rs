@@ -103,7 +103,8 @@ pub(super) struct Handshake<S: HandshakeSides> {
 }
 
 impl<S: HandshakeSides> Handshake<S> {
-    /// Performs a handshake; fails if it did not resume a session although `is_resumed` is `true`, or the reverse.
+    /// Performs a handshake. Fails if it did not resume a session although `is_resumed` is `true`,
+    /// or the reverse.
     fn checked_handshake(
         &self,
         client: &S::Client,

@@ -28,7 +28,8 @@ const MESSAGE: &[u8] = b"\0\0\0\x05hello";
 /// Time after the last message in which the server frees that message's memory.
 const SETTLE: Duration = Duration::from_millis(20);
 
-/// Process id and port of the server, in memory that the participants share; the port is written last.
+/// Process id and port of the server, in memory that the participants share. The port is written
+/// last.
 #[derive(FromZeros)]
 #[repr(C)]
 struct IdleServer {

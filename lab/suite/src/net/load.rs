@@ -59,8 +59,8 @@ pub(super) struct ServerCpuTime {
 }
 
 impl ServerCpuTime {
-    /// Calls `serve`, which returns the resource usage at the end of the setup, and publishes the
-    /// CPU time used since then.
+    /// Calls `serve`, and publishes the CPU time used since the end of the setup. `serve` returns
+    /// the resource usage at that time.
     pub(super) fn publish_cpu_time_of(
         &self,
         serve: impl FnOnce() -> Result<Usage, Fault>,

@@ -143,8 +143,8 @@ pub(super) trait TlsLoadServer: Send + Sync + 'static {
     -> Result<Usage, Fault>;
 }
 
-/// Server: this project's event handler, with a TLS record for each message if `RECORD_PER_MESSAGE`, otherwise with one
-/// record for all messages sent together.
+/// Server: this project's event handler with TLS. It sends a TLS record for each message if
+/// `RECORD_PER_MESSAGE`, otherwise one for all messages sent together.
 pub(super) struct HandoverTlsServer<const RECORD_PER_MESSAGE: bool>;
 
 impl<const RECORD_PER_MESSAGE: bool> TlsLoadServer for HandoverTlsServer<RECORD_PER_MESSAGE> {
@@ -160,7 +160,8 @@ impl<const RECORD_PER_MESSAGE: bool> TlsLoadServer for HandoverTlsServer<RECORD_
     }
 }
 
-/// Workload: many messages in flight to a TLS server of kind `S`; each is a TLS record if `RECORD_PER_MESSAGE`.
+/// Workload: many messages in flight to a TLS server of kind `S`. If `RECORD_PER_MESSAGE`, each is
+/// a TLS record.
 pub(super) struct TlsLoad<S, const RECORD_PER_MESSAGE: bool> {
     /// Client's and server's end of each connection.
     ends: Vec<(TcpStream, TcpStream)>,

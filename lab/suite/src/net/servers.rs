@@ -21,8 +21,8 @@ pub(super) fn message_bytes_max(load: &LoadArgs) -> u32 {
     u32::try_from(load.message_bytes.0).unwrap_or(u32::MAX)
 }
 
-/// Server: this project's event handler, which sends back each message itself or, if `SENDS_COPY`, a copy of it from
-/// another buffer, like a server whose answers differ from the requests.
+/// Server: this project's event handler, which sends back each message. If `SENDS_COPY`, it sends a
+/// copy from another buffer, like a server whose answers differ from the requests.
 pub(super) struct HandoverServer<const SENDS_COPY: bool>;
 
 /// Event handler that echoes until the last of its connections is closed.
@@ -113,7 +113,7 @@ impl<const SENDS_COPY: bool> LoadServer for HandoverServer<SENDS_COPY> {
     }
 }
 
-/// Floor: an epoll loop that sends back all bytes that it has read, without regard to message boundaries.
+/// Floor: an epoll loop that sends back all bytes that it has read. It ignores message boundaries.
 pub(super) struct UnframedServer;
 
 impl LoadServer for UnframedServer {
@@ -150,7 +150,7 @@ impl<S: Read + Write> EchoConnection<S> {
         Self { stream, incomplete: Vec::new(), unsent: Vec::new(), has_ended: false }
     }
 
-    /// Reads all available bytes and echoes complete messages; returns `true` if the client has
+    /// Reads all available bytes and echoes complete messages. Returns `true` if the client has
     /// closed the connection and all echoes were sent.
     fn serve(
         &mut self,

@@ -20,7 +20,7 @@ pub(super) fn create_epoll_set<'a>(
     Ok(set)
 }
 
-/// Waits for events and stores them in `events`, up to its capacity; stores none if a signal
+/// Waits for events and stores them in `events`, up to its capacity. Stores none if a signal
 /// interrupted the wait. Sleeps without limit if `timeout` is `None`.
 pub(super) fn wait_for_events(
     set: &OwnedFd,

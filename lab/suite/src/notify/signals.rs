@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-/// A flag that one thread sets and another waits for and clears; setting a set flag has no effect.
+/// Flag that one thread sets and another waits for and clears. Setting a set flag has no effect.
 pub(super) trait Signal: Default + Send + Sync + 'static {
     /// State that the waiting thread needs, such as an async runtime.
     type WaiterState: WaiterState;

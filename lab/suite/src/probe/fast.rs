@@ -34,8 +34,8 @@ impl Sites for Fastrace {
     }
 }
 
-/// Workload: calls whose spans are collected and then discarded, as this project's probes discard old events; the
-/// start and end of each collection is included.
+/// Workload: calls whose spans are collected and then discarded. This project's probes discard old
+/// events too; the start and end of each collection is included.
 pub(super) struct SpanCollection;
 
 impl Workload for SpanCollection {

@@ -43,7 +43,8 @@ impl Tracer for Probes {
     }
 }
 
-/// Calls `f` while the sites that match `pattern` are recorded in memory; returns the number of events recorded.
+/// Calls `f` while the sites that match `pattern` are recorded in memory. Returns the number of
+/// events recorded.
 pub(super) fn count_recorded_events(pattern: &str, f: impl FnOnce()) -> Result<u64, Fault> {
     let folder = new_scratch_folder()?;
     let config = Config::last(folder.path().join("last.trace"));
@@ -61,8 +62,8 @@ pub(super) fn count_recorded_events(pattern: &str, f: impl FnOnce()) -> Result<u
     }
 }
 
-/// Starts a recording whose writing thread may run on every CPU, instead of on the measured CPU of this thread, whose
-/// affinity it would inherit.
+/// Starts a recording whose writing thread may run on every CPU. It would otherwise inherit this
+/// thread's affinity, and run on the measured CPU.
 pub(super) fn start_recording(config: Config) -> Result<Recording, Fault> {
     let home = affinity::thread_cpus();
     affinity::set_thread_cpus(&topology::allowed_cpus()).map_err(fault_with_sources)?;

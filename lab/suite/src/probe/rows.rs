@@ -23,11 +23,13 @@ pub enum FunctionBody {
     TwoStamps,
     /// The function has one disabled probe.
     OneProbe,
-    /// The function has a probe at its start and one at its end, disabled unless [`record_calls`] enables them.
+    /// The function has a probe at its start and one at its end. They are disabled unless
+    /// [`record_calls`] enables them.
     TwoProbes,
 }
 
-/// Calls the function with the body `inside` `n` times; returns the number of calls that it counted, which is `n`.
+/// Calls the function with the body `inside` `n` times. Returns the number of calls that it
+/// counted, which is `n`.
 #[must_use]
 pub fn count_calls(inside: FunctionBody, n: u64) -> u64 {
     match inside {
@@ -48,7 +50,8 @@ fn two_calls(x: u64) -> u64 {
     y
 }
 
-/// Events that a recording keeps: the newest, or all, written to the file during the run or at its end.
+/// Events that a recording keeps. They are the newest, or all, written to the file during the run
+/// or at its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Retention {
     /// The newest events are kept, in memory.
@@ -79,7 +82,8 @@ pub fn ring_bytes(events_count: u64) -> u64 {
         .next_power_of_two()
 }
 
-/// Copies a trace from memory to a file, with holes for unused space; returns the number of bytes written.
+/// Copies a trace from memory to a file, with holes for unused space. Returns the number of bytes
+/// written.
 ///
 /// # Errors
 /// If a file cannot be read or written.
@@ -114,9 +118,10 @@ pub struct RecordingCounts {
     pub bytes: u64,
 }
 
-/// Calls `f` while events are recorded to `path`; returns the result of `f`, and the counts of events. The probes of
-/// [`FunctionBody::TwoProbes`] are enabled if `wanted`, and otherwise disabled, as if filtered out. The rings are
-/// stored in the file `rings` if the trace is streamed or written at the end.
+/// Calls `f` while events are recorded to `path`. Returns the result of `f`, and the counts of
+/// events. The probes of [`FunctionBody::TwoProbes`] are enabled if `wanted`, and otherwise
+/// disabled, as if filtered out. The rings are stored in the file `rings` if the trace is streamed
+/// or written at the end.
 ///
 /// # Errors
 /// Fails if the files cannot be created or the code cannot be changed, and if the recording stopped

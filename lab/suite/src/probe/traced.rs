@@ -13,9 +13,10 @@ use tracing_subscriber::layer::{self, Layer, SubscriberExt};
 /// Number of stored time stamps, which take as many bytes as this project's ring.
 const STAMPS_COUNT: usize = (1 << 20) / 8;
 
-/// Compared implementation: sites of the crate `tracing`, recorded by a minimal subscriber or, if `REGISTRY`, by the
-/// registry of `tracing-subscriber`. Most programs use the registry, here with a layer that only reads the clock when
-/// a span is entered and left. The level of all events and spans is `TRACE`.
+/// Compared implementation: sites of the crate `tracing`. They are recorded by a minimal subscriber
+/// or, if `REGISTRY`, by the registry of `tracing-subscriber`. Most programs use the registry, here
+/// with a layer that only reads the clock when a span is entered and left. The level of all events
+/// and spans is `TRACE`.
 pub(super) struct Tracing<const REGISTRY: bool = false>;
 
 impl<const REGISTRY: bool> Sites for Tracing<REGISTRY> {

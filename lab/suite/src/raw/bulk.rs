@@ -7,7 +7,8 @@ use std::arch::x86_64::{
     _mm512_stream_si512,
 };
 
-/// Size in bytes of a block, the unit of a copy's length: four registers of the widest stores.
+/// Size in bytes of a block, the unit of a copy's length. It is four registers of the widest
+/// stores.
 pub(crate) const BLOCK_BYTES: usize = 256;
 const LINE_BYTES: usize = 64;
 /// Distance in bytes from the copied bytes to the source bytes that are prefetched.

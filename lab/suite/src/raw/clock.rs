@@ -55,8 +55,8 @@ pub(crate) fn clock_gettime(clock: libc::clockid_t) -> (i64, i64) {
     (now.tv_sec, now.tv_nsec)
 }
 
-/// Calls `clock_gettime` and discards the time, because reading it would add 3 ns, as much as a
-/// coarse clock takes.
+/// Calls `clock_gettime` and discards the time. Reading it would add 3 ns, as much as a coarse
+/// clock takes.
 #[inline(always)]
 pub(crate) fn call_clock_gettime(clock: libc::clockid_t) {
     let mut now = MaybeUninit::<libc::timespec>::uninit();

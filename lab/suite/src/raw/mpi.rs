@@ -332,7 +332,8 @@ impl Window<'_> {
         unsafe { self.start.write_bytes(byte, self.bytes) }
     }
 
-    /// Returns the first and the last byte of this rank's memory; no other rank may write it at that time.
+    /// Returns the first and the last byte of this rank's memory. No other rank may write the
+    /// memory at that time.
     pub(crate) fn first_and_last_byte(&self) -> Option<(u8, u8)> {
         let last = self.bytes.checked_sub(1)?;
         // SAFETY: `start` has `bytes` bytes, at least one by checked_sub() above.

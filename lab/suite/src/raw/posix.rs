@@ -6,7 +6,7 @@ use core::fmt;
 use core::marker::{PhantomData, PhantomPinned};
 use core::pin::Pin;
 
-/// C functions of one kind of lock of the C library, each with the lock's address as its argument.
+/// C functions of one kind of lock of the C library. Each takes the lock's address as its argument.
 ///
 /// # Safety
 /// For implementors: `TRY_LOCK` returns 0 to one caller at a time, until `UNLOCK`.

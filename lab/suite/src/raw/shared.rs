@@ -8,7 +8,8 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::sync::OnceLock;
 
-/// Bytes of the shared object with the called functions; loaded first, so that the loader finds it by its soname.
+/// Bytes of the shared object with the called functions. It is loaded first, so that the loader
+/// finds it by its soname.
 pub(crate) const CALLEE_OBJECT: &[u8] =
     include_bytes!(concat!(env!("OUT_DIR"), "/libhandover_callee.so"));
 /// Bytes of the shared object with the loops that call the functions in [`CALLEE_OBJECT`].
@@ -23,8 +24,8 @@ pub(crate) struct CallLoops {
     pub(crate) plt: [CallLoop; 2],
     pub(crate) no_plt: [CallLoop; 2],
     pub(crate) empty_plt: [CallLoop; 2],
-    /// Descriptors of the loaded objects, kept open because the loader identifies objects by
-    /// descriptor number and would confuse another file under the same number with one of them.
+    /// Descriptors of the loaded objects, kept open. The loader identifies objects by descriptor
+    /// number, and would confuse another file under the same number with one of them.
     _files: [OwnedFd; 2],
 }
 

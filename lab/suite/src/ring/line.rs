@@ -38,8 +38,9 @@ struct Lines {
     tally: Tally,
 }
 
-/// Floor of streams: a circular buffer of cache lines that one CPU writes and another reads, without single items,
-/// errors or disconnection. If `ADAPTS`, a participant that has polled for long sleeps.
+/// Floor of streams: a circular buffer of cache lines that one CPU writes and another reads. It has
+/// no single items, errors or disconnection. If `ADAPTS`, a participant that has polled for long
+/// sleeps.
 pub(super) struct LineStream<const ADAPTS: bool> {
     shared: Region<Lines>,
     pause: PollPause,
@@ -67,7 +68,8 @@ impl<const ADAPTS: bool> LineStream<ADAPTS> {
         }
     }
 
-    /// Writes line `number`, counted from 0, after waiting until the reader is less than a full lap behind.
+    /// Writes line `number`, counted from 0. First waits until the reader is less than a full lap
+    /// behind.
     #[inline(always)]
     fn write(&self, number: u64, read: &mut u64, first: u64) {
         let mut polls = 0;

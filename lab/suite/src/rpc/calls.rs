@@ -206,7 +206,8 @@ args! {
     }
 }
 
-/// Calls of which several are in flight: each operation waits for the oldest, if there are enough, and starts one.
+/// Calls of which several are in flight. Each operation waits for the oldest, if there are enough,
+/// and starts one.
 pub(super) struct ManyCalls {
     concurrency_count: usize,
     providers_count: u16,

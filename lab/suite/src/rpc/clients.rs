@@ -13,7 +13,8 @@ use std::time::Duration;
 
 /// Index of the part with the time between two requests.
 const CALL_PART: usize = 0;
-/// Index of the part with the time of a call if all clients were served at the rate of the slowest.
+/// Index of the part with a call's time at the rate of the slowest client. It is the time if all
+/// clients were served at that rate.
 const LEAST_PART: usize = 1;
 /// Number of calls for which one sample of the least served client is recorded.
 const CALLS_PER_LEAST_SAMPLE: u64 = 1000;

@@ -11,7 +11,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use zerocopy::FromZeros;
 
-/// Compared implementation: one byte over a pair of Unix sockets and one back, by non-blocking calls if `SPINS`.
+/// Compared implementation: one byte over a pair of Unix sockets and one back. Calls are
+/// non-blocking if `SPINS`.
 pub(super) struct SocketPair<const SPINS: bool> {
     caller_end: UnixStream,
     server_end: UnixStream,
@@ -75,8 +76,9 @@ fn read_byte(mut end: &UnixStream) -> Result<u8, Fault> {
     }
 }
 
-/// Compared implementation: a hand-written call through shared memory, with one slot for the request and one for the
-/// answer. Each has a length that the reader checks, and a `match` selects the procedure.
+/// Compared implementation: a hand-written call through shared memory. It has one slot for the
+/// request and one for the answer. Each has a length that the reader checks, and a `match` selects
+/// the procedure.
 pub(super) struct SharedSlots<const ADAPTS: bool> {
     slots: Region<[MessageSlot; 2]>,
     mode: WaitMode,

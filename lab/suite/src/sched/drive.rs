@@ -39,7 +39,8 @@ args! {
 
 pub(super) const PACKET_LENGTH_BYTES: u32 = 1500;
 
-/// Maximum number of packets that a client sends before it polls for packets that the arbiter has returned.
+/// Maximum number of packets that a client sends between polls. A client polls for packets that the
+/// arbiter has returned.
 const UNSEEN_MAX: usize = 128;
 
 /// Constructor of a scheduler with one algorithm.
@@ -115,7 +116,8 @@ impl Iterator for Offers<'_> {
     }
 }
 
-/// Variant of the benchmark of clients and an arbiter: its declaration, and the packets that get time stamps.
+/// Variant of the benchmark of clients and an arbiter. It defines the declaration, and the packets
+/// that get time stamps.
 trait Variant: Send + Sync + 'static {
     /// Declaration of the benchmark.
     const SPEC: Spec;
@@ -379,9 +381,9 @@ impl<C: Channel> Handover for Mailbox<C> {
     }
 }
 
-/// Compared implementation: a scheduler in a mutex, which clients lock to enqueue packets, and another participant to
-/// dequeue them. They lock it for each packet if `EACH`, otherwise for as many packets as the clients send and the
-/// arbiter takes together.
+/// Compared implementation: a scheduler in a mutex. Clients lock it to enqueue packets, and another
+/// participant to dequeue them. They lock it for each packet if `EACH`, otherwise for as many
+/// packets as the clients send and the arbiter takes together.
 struct MutexScheduler<A: MakeScheduler, const EACH: bool> {
     shared: Mutex<A::Scheduler>,
     args: DriveArgs,

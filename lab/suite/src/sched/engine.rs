@@ -101,7 +101,8 @@ const fn spec<E: Engine>() -> Spec {
     Spec::new(E::ID, E::DESCRIPTION).batched()
 }
 
-/// Creates a tester and replaces all packets of its flows once, so that their memory is in random order.
+/// Creates a tester and replaces all packets of its flows once. Their memory is then in random
+/// order.
 fn filled_tester<S: Scheduler<u64>>(
     options: &TesterOptions,
     scheduler: &mut S,
@@ -188,7 +189,8 @@ impl<E: Engine> Workload for PacketsOnly<E> {
     }
 }
 
-/// Floor: one memory access of a random walk over as much memory as the flows and their packets use.
+/// Floor: one memory access of a random walk. The walk covers as much memory as the flows and their
+/// packets use.
 pub(super) struct WalkFloor<E>(MemoryWalk, PhantomData<E>);
 
 impl<E: Engine> Workload for WalkFloor<E> {

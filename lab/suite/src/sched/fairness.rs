@@ -37,8 +37,8 @@ const ANY_LENGTH_PART: usize = 2;
 
 /// Number of packets that each backlogged flow has in the queue.
 const DEPTH: u32 = 2;
-/// Seed of the packet lengths, the same in every round, so that figures differ only if the
-/// algorithm does.
+/// Seed of the packet lengths, the same in every round. Figures thus differ only if the algorithm
+/// does.
 const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Workload: the worst-case fairness index of an algorithm, in bytes.
@@ -65,8 +65,8 @@ impl<E: Engine> Fairness<E> {
         }
     }
 
-    /// Returns the fairness index in bytes while every flow has packets: of maximum length, or of
-    /// random length if `seed` is not 0.
+    /// Returns the fairness index in bytes while every flow has packets. They have maximum length,
+    /// or random length if `seed` is not 0.
     fn backlogged(&self, seed: u64) -> Result<f64, Fault> {
         let (mut scheduler, mut tester) = self.engine_and_tester()?;
         let report = tester.run_backlogged(&mut scheduler, DEPTH, self.packets_count, seed);

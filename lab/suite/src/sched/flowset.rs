@@ -24,8 +24,9 @@ use handover_sched::engine::{DropPolicy, FLOWS_LIMIT, FlowSpec, LENGTH_LIMIT_BYT
 use std::fmt::{self, Display};
 use std::str::FromStr;
 
-/// Set of flows in parts; each part has a range of weights, a range of maximum packet lengths, and a number of flows for
-/// each combination of both. The flows are numbered part by part, weight by weight, length by length.
+/// Set of flows in parts. Each part has a range of weights, a range of maximum packet lengths, and
+/// a number of flows for each combination of both. The flows are numbered part by part, weight by
+/// weight, length by length.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowSet {
     parts: Vec<FlowSetPart>,
@@ -89,7 +90,7 @@ pub struct FlowSetError {
 }
 
 impl FlowSet {
-    /// Creates a set of `flows_count` flows with the same weight and longest packet; the numbers
+    /// Creates a set of `flows_count` flows with the same weight and longest packet. The numbers
     /// are not checked against the limits of the notation.
     pub fn equal(weight: u32, length_max_bytes: u32, flows_count: u32) -> Self {
         let one = |value| ValueRange { min: value, max: value, count: 1 };

@@ -12,7 +12,8 @@ use rustix::time::{
 };
 
 const NS_PER_S: u64 = 1_000_000_000;
-/// Time in seconds from the setup to the earliest deadline, so that no timer expires by itself during a round.
+/// Time in seconds from the setup to the earliest deadline. It keeps timers from expiring by
+/// themselves during a round.
 const AHEAD_S: u64 = 3600;
 
 /// Timer with a timerfd of its own.

@@ -4,7 +4,7 @@
 use super::{HORIZON_NS, Timers};
 use handover_harness::Fault;
 
-/// Slot of a timer: half a cache line, enough for a deadline, a part of a handle, and a value.
+/// Slot of a timer: half a cache line. It has room for a deadline, a part of a handle, and a value.
 #[derive(Clone, Copy)]
 struct Slot {
     key: u32,

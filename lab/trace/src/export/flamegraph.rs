@@ -9,10 +9,12 @@ use std::io::{self, Write};
 
 /// Height of a bar in pixels.
 const BAR_PX: usize = 18;
-/// Share of the whole time below which a bar is left out, as it would be narrower than a quarter of a pixel.
+/// Share of the whole time below which a bar is left out. It would be narrower than a quarter of a
+/// pixel.
 const SHARE_MIN: f64 = 0.0002;
 
-/// Beginning of the page: styles, and the script that enlarges a bar to the whole width when it is clicked.
+/// Beginning of the page: styles and a script. The script enlarges a bar to the whole width when it
+/// is clicked.
 const HEAD: &str = include_str!("flamegraph-head.svg");
 
 /// Writes all call stacks as a flame graph that a browser shows; a click enlarges a stack.

@@ -5,7 +5,8 @@ use crate::names::SiteNames;
 use crate::tree::CallTree;
 use std::io::{self, Write};
 
-/// Writes a line for each call stack: the functions, separated by semicolons, and the self time in ns.
+/// Writes a line for each call stack. It has the functions, separated by semicolons, and the self
+/// time in ns.
 pub fn write_folded<W: Write>(
     tree: &CallTree,
     names: &SiteNames,

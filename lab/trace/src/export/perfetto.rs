@@ -80,7 +80,7 @@ const END_IS_MISSING_NAME_IID: u64 = 3;
 /// Id of the packet sequence that belongs to no thread.
 const GLOBAL_SEQUENCE_ID: u64 = 1;
 
-/// Buffer size of one event, which takes 70 bytes at most, with two values and a name's number.
+/// Buffer size of one event. An event takes 70 bytes at most, with two values and a name's number.
 const EVENT_BYTES_MAX: usize = 96;
 
 /// Writer of Perfetto's protobuf format.
@@ -250,8 +250,8 @@ fn iid(name: NameId) -> u64 {
     u64::from(name.0) + 1
 }
 
-/// Returns the id of a thread's track, or for the thread `u64::MAX` of its process's track; ids of different traces
-/// should differ.
+/// Returns the id of a thread's track. For the thread `u64::MAX`, it is that of its process's
+/// track; ids of different traces should differ.
 fn uuid(process: usize, pid: u32, thread: u64) -> u64 {
     // splitmix64's mixing (Steele, Lea, Flood, OOPSLA 2014).
     let mix = |word: u64| {

@@ -208,7 +208,8 @@ impl FollowedProcess {
         Ok(())
     }
 
-    /// Drains the lane at index `at` if that is worthwhile; frees the lane if its thread has exited.
+    /// Drains the lane at index `at` if that is worthwhile. Frees the lane if its thread has
+    /// exited.
     fn drain_lane(&mut self, at: usize, should_drain_all: bool) -> io::Result<()> {
         let Some(page) = self.rings.read_lane_page(self.lanes[at].offset)? else { return Ok(()) };
         let lane = &mut self.lanes[at];

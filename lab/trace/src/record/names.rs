@@ -49,7 +49,8 @@ pub(super) fn add_function_names_with_notes(
     Ok(sites.len())
 }
 
-/// Looks up the names and source lines of functions, given as site number, module and address; returns them as sites.
+/// Looks up the names and source lines of functions, and returns them as sites. A function is given
+/// as site number, module and address.
 pub(super) fn resolve_sites(
     modules: &HashMap<u64, Module>,
     functions: &[(u32, u64, u64)],
@@ -107,7 +108,8 @@ fn unnamed_site(number: u32, module: &Module, address: u64) -> Site {
     function_site(number, module.unnamed_function(address), module.path.clone(), 0)
 }
 
-/// Returns `true` if the file has the build ID of the executed module, or none was recorded for the module.
+/// Returns `true` if the file has the build ID of the executed module. Also returns `true` if none
+/// was recorded for the module.
 fn is_executed_file(file: &object::File<'_>, module: &Module) -> bool {
     match file.build_id() {
         Ok(Some(id)) => module.build_id.is_empty() || module.build_id == id,

@@ -69,7 +69,8 @@ const PRIVILEGED: &str =
     "the program is set-user-ID, set-group-ID or has capabilities: the loader ignores LD_PRELOAD";
 const UNSUPPORTED_PLATFORM: &str = "functions can be traced only on x86-64 Linux";
 
-/// Finds the program that `command` names, in `PATH` as a shell does, and checks that it can be traced.
+/// Finds the program that `command` names, and checks that it can be traced. Searches `PATH` as a
+/// shell does.
 ///
 /// # Errors
 /// If there is no such program, or it has nothing to trace; with `force`, only if it cannot be

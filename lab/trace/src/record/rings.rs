@@ -17,8 +17,8 @@ const STATE_WORD_OFFSET: u64 = header::STATE_FIELD as u64;
 /// Offset of the closed flag in a file's header, in words.
 const CLOSED_WORD_OFFSET: u64 = header::CLOSED_FIELD as u64;
 
-/// Modules (programs and shared objects) by number, and functions as site number, module and address in the module's
-/// file.
+/// Modules by number, and functions. A module is a program or shared object; a function is given as
+/// site number, module and address in the module's file.
 pub(super) type ModulesAndFunctions = (HashMap<u64, Module>, Vec<(u32, u64, u64)>);
 
 /// Contents of the first page of a lane, which is one thread's ring.
@@ -64,7 +64,8 @@ impl RingFile {
         }))
     }
 
-    /// Reads the file's present header; returns the header of the time of `open` if it cannot be read.
+    /// Reads the file's present header. If it cannot be read, returns the header of the time of
+    /// `open`.
     pub(super) fn read_header(&self) -> TraceHeader {
         let mut page = vec![0; PAGE_BYTES as usize];
         let read = self.file.read_exact_at(&mut page, 0);

@@ -67,8 +67,8 @@ impl TraceStreamFile {
         self.append_segment(&SegmentHeader::encode_with_payload(SEGMENT_THREAD, words, &page.name))
     }
 
-    /// Appends a segment, in place of the last chunks of events if the disk is full; returns the number of events
-    /// dropped.
+    /// Appends a segment; if the disk is full, replaces the last chunks of events. Returns the
+    /// number of events dropped.
     pub(super) fn append_or_replace_chunks(&mut self, segment: &[u8]) -> io::Result<u64> {
         let mut dropped_count = 0;
         loop {

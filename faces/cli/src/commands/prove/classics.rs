@@ -25,7 +25,8 @@ const ROUNDS_COUNT: usize = 3;
 /// Measuring time of a benchmark of the suite in each round.
 const SUITE_TIME: Duration = Duration::from_millis(300);
 
-/// Numbers in the programs' command lines, each with the smaller number that replaces it in a smoke run.
+/// Numbers in the programs' command lines, each with a smaller number. The smaller one replaces it
+/// in a smoke run.
 const SMOKE_VALUES: [(&str, &str); 8] = [
     ("200000", "500"),
     ("100000", "1000"),
@@ -56,7 +57,8 @@ struct Pair {
     why: &'static str,
 }
 
-/// Function that reads the time of an operation, in ns, from a program's output and a figure's name.
+/// Function that reads the time of an operation, in ns. Its arguments are a program's output and a
+/// figure's name.
 type ReadNs = fn(&str, &str) -> Option<f64>;
 
 /// Figure of the suite: id of the benchmark or part, and name of the contender.
@@ -256,7 +258,7 @@ fn side_ns(output: &str, side: &str) -> Option<f64> {
     number_after(output, &format!("{side} rate")).map(|per_s| 1e9 / per_s)
 }
 
-/// Reads the time per packet, in ns, from the row of client 0; the column's head names the unit.
+/// Reads the time per packet, in ns, from the row of client 0. The column's head names the unit.
 fn packet_ns(output: &str, _: &str) -> Option<f64> {
     let mut heads = output.lines().find(|line| line.starts_with("client "))?.split_whitespace();
     let (index, unit) = heads.by_ref().enumerate().find(|(_, head)| head.ends_with("pps"))?;
@@ -268,7 +270,7 @@ fn packet_ns(output: &str, _: &str) -> Option<f64> {
     column(output, "0", index).map(|rate| 1e9 / (rate * unit_per_s))
 }
 
-/// Reads the time of a call in C, compiled with -O3, from a row of the output of calls.
+/// Reads the time of a call in C from a row of the output of calls. The call is compiled with -O3.
 fn c_call_ns(output: &str, row: &str) -> Option<f64> {
     call_ns(output, "-O3", row)
 }
@@ -348,7 +350,8 @@ enum Verdict {
     Explained,
     /// The ratio of the medians lies outside [`BOUND`], but the ratio of some two rounds inside.
     Unsteady,
-    /// The ratio of the medians lies outside [`BOUND`] without a reason, or the suite has no such figure.
+    /// The ratio of the medians lies outside [`BOUND`] without a reason, or the suite lacks the
+    /// figure.
     Differs,
 }
 
@@ -427,7 +430,7 @@ pub fn prove(args: &ProveArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     }
 }
 
-/// Measures the suite's benchmarks: in processes where the operation crosses processes, and with
+/// Measures the suite's benchmarks. Operations that cross processes are measured in processes, and
 /// peers only if a pair refers to a peer.
 fn measure_suite(args: &ProveArgs) -> anyhow::Result<Vec<Record>> {
     let mut records = Vec::new();
@@ -489,7 +492,8 @@ fn run_program(line: &str, is_smoke: bool, interrupted: &AtomicBool) -> anyhow::
 struct Server {
     child: Child,
     port: u16,
-    /// Pipe of the server's output, open as long as the server runs: without a reader, its next output would end it.
+    /// Pipe of the server's output. It is open as long as the server runs: without a reader, the
+    /// server's next output would end it.
     output: BufReader<ChildStdout>,
 }
 

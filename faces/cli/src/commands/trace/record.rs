@@ -109,7 +109,7 @@ fn signals() -> std::io::Result<impl Fn() -> Option<i32>> {
     Ok(move || i32::try_from(last.swap(0, Ordering::Relaxed)).ok().filter(|signal| *signal != 0))
 }
 
-/// Converts an error of recording: a program, pattern or file that cannot be used is a usage error.
+/// Converts an error of recording. A program, pattern or file that cannot be used is a usage error.
 fn record_error(refused: RecordError) -> anyhow::Error {
     match refused {
         RecordError::Refused(refused) => to_usage_error(refused),

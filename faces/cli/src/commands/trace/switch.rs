@@ -162,8 +162,8 @@ fn check_pattern(pattern: &str, sites: &[Site]) -> anyhow::Result<()> {
     Err(no_match_error(pattern, nearest_name(pattern, names), "handover trace list PID"))
 }
 
-/// Converts an error of another process: a process that does not exist or has no probes is a usage
-/// error; a refusal by the kernel, or a process that exits meanwhile, is not.
+/// Converts an error about another process. It is a usage error if the process does not exist or
+/// has no probes, but not if the kernel refuses or the process exits meanwhile.
 fn other_process_error(refused: OtherProcessError) -> anyhow::Error {
     match refused {
         OtherProcessError::NoProcess { .. }

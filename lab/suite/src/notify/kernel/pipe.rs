@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Size of the pipe and of a read, in bytes: one page, the minimum size of a pipe.
+/// Size of the pipe and of a read, in bytes. It is one page, the minimum size of a pipe.
 const PIPE_BYTES: usize = 4096;
 
 /// Notification by a pipe, as a type for generic code.

@@ -4,11 +4,12 @@ use super::TesterOptions;
 
 /// Flow number that stands for no flow.
 const NONE: u32 = u32::MAX;
-/// Number of lists of flows: one for each number of queued packets from 0 to 29, and one for 30 or more.
+/// Number of lists of flows. There is one for each number of queued packets from 0 to 29, and one
+/// for 30 or more.
 const LEVELS: usize = 31;
 
-/// Generator of packets for the flow with the fewest queued packets: until `qmax` are queued in
-/// total, and then again when only `qmin` are left.
+/// Generator of packets for the flow with the fewest queued packets. It generates until `qmax` are
+/// queued in total, and then again when only `qmin` are left.
 #[derive(Debug)]
 pub(super) struct Generator {
     /// Length of each flow's packets, in bytes.
@@ -76,7 +77,8 @@ impl Generator {
         &self.lengths_bytes
     }
 
-    /// Returns the flow and the length in bytes of the next packet to enqueue; `None` if a packet must be dequeued.
+    /// Returns the flow and the length in bytes of the next packet to enqueue. Returns `None` if a
+    /// packet must be dequeued.
     #[inline(always)]
     pub(super) fn next_packet(&mut self) -> Option<(u32, u32)> {
         if self.is_filling {
