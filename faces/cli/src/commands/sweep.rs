@@ -49,8 +49,9 @@ pub struct SweepArgs {
 pub fn sweep(args: &SweepArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let lab = Lab::new_sweep(handover_suite::SUITES, &args.id, &args.over, args.plan.plan())
         .map_err(exit::plan_error)?;
-    let simulation =
-        args.simulate.as_ref().map(|it| simulation(it, &args.over.name)).transpose()?;
+    let cpus_count = topology::allowed_cpus().len() as u64;
+    let parse = |it| simulation(it, &args.over.name, cpus_count);
+    let simulation = args.simulate.as_ref().map(parse).transpose()?;
     let over = Some(args.over.name.as_str());
     let display = run::ProgressDisplay { quiet: args.json, plain: args.plain, over };
     let profile = args.plan.profile.to_string();
