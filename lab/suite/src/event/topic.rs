@@ -69,8 +69,10 @@ fn was_posted_to_all(posted: Result<PostCounts, PoolFull<Payload32>>) -> bool {
     posted.is_ok_and(|posted| posted.refused_count == 0)
 }
 
-/// Handler of the posting machine. It posts a value when the last subscriber has read the previous
-/// one.
+/// Message to the posting machine that makes it post its next value; other messages are numbers of values.
+const START: u64 = u64::MAX;
+
+/// Handler of the posting machine. It posts a value when the last subscriber has read the previous one, or to start.
 pub(super) struct Poster {
     publisher: Publisher<Payload32>,
     policy: CountingPolicy,
@@ -82,8 +84,9 @@ impl Handler for Poster {
     #[inline]
     fn handle(&mut self, number: u64, cx: &mut Context<'_, u64>) {
         // A refused message leaves work undone, which the check finds.
-        let is_last = self.policy.received(number) == Reaction::Stop;
-        if is_last || !was_posted_to_all(cx.post(&mut self.publisher, new_payload32(number + 1))) {
+        let is_last = number != START && self.policy.received(number) == Reaction::Stop;
+        let next = new_payload32(self.policy.last + 1);
+        if is_last || !was_posted_to_all(cx.post(&mut self.publisher, next)) {
             cx.stop();
         }
     }
@@ -125,12 +128,10 @@ impl TopicGroup {
         };
         let poster = self.group.handler_mut(&self.poster).ok_or_else(gone)?;
         poster.policy.left = count;
-        let first = new_payload32(poster.policy.last + 1);
-        if !was_posted_to_all(poster.publisher.post(first)) {
-            return Err(Fault::new(
-                "the first value was not posted: the pool or a subscriber's inbox is full",
-            ));
-        }
+        // The machine itself posts, so that values to many subscribers, of which few are posted at a time, take the
+        // same path as values to few.
+        let mut poster = self.group.context(&self.poster).ok_or_else(gone)?;
+        poster.send_quiet(START).map_err(Fault::from_error)?;
         self.group.run().map_err(Fault::from_error)?;
         match self.group.handler(&self.poster).ok_or_else(gone)?.policy.left {
             0 => Ok(()),
