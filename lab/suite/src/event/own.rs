@@ -193,7 +193,7 @@ impl<T: SelfSender> Workload for HelloLoop<T> {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        out.time_batches(|n| self.send_and_handle(n).expect("queue a message"));
+        out.time_batches(|n| self.send_and_handle(n).expect("cannot queue a message"));
     }
 }
 
@@ -508,7 +508,7 @@ impl Workload for PooledPayloads {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        out.time_batches(|n| self.send_and_handle(n).expect("send the payloads"));
+        out.time_batches(|n| self.send_and_handle(n).expect("cannot send the payloads"));
     }
 }
 
@@ -717,6 +717,6 @@ impl<F: DispatchLookup> Workload for DispatchLoop<F> {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        out.time_batches(|n| self.send_and_handle(n).expect("queue a message"));
+        out.time_batches(|n| self.send_and_handle(n).expect("cannot queue a message"));
     }
 }
