@@ -119,8 +119,8 @@ pub struct LoadReport {
     pub faults_count: u64,
     /// Descriptions of the first faults.
     pub faults: Vec<String>,
-    /// Elapsed time: in a load limited by time, the measured time without the warm-up; otherwise from the thread's start
-    /// to its end.
+    /// Elapsed time: in a load limited by time, the measured time without the warm-up; otherwise from the thread's
+    /// start to its end.
     pub elapsed_ns: u64,
     /// CPU time of the busiest thread as a share of the elapsed time.
     pub busy_share: f64,
