@@ -409,7 +409,7 @@ impl SharedOptions {
         let json = match given.trim_start().starts_with('{') {
             true => given.clone(),
             false => files::read_text(given.as_ref()).map_err(|error| {
-                to_usage_error(format!("--config: cannot read {given}: {error}"))
+                to_usage_error(format!("--config {given}: cannot read the file: {error}"))
             })?,
         };
         config_from_json(&json).map_err(|error| to_usage_error(format!("--config: {error}")))

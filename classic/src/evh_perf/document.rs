@@ -118,7 +118,7 @@ impl HistogramLog {
         let shown = path.display().to_string();
         let file = files::create_file(path).map_err(|error| {
             to_usage_error(format!(
-                "--hdr: cannot create {shown}: {error}; name a file that can be written"
+                "--hdr {shown}: cannot create the file: {error}; name a file that can be written"
             ))
         })?;
         Ok(Some(Self { file: BufWriter::new(file), shown }))

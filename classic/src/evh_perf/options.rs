@@ -488,7 +488,10 @@ impl EvhPerf {
     /// If the host is not an address and does not resolve to one.
     pub fn address(&self) -> anyhow::Result<SocketAddr> {
         let refused = |why: String| {
-            to_usage_error(format!("--host: cannot resolve {host}: {why}", host = self.host))
+            to_usage_error(format!(
+                "--host {host}: cannot resolve the host: {why}",
+                host = self.host
+            ))
         };
         let found = (self.host.as_str(), self.port).to_socket_addrs();
         let mut found = found.map_err(|error| refused(error.to_string()))?;

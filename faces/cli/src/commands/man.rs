@@ -97,7 +97,10 @@ pub fn man(args: &ManArgs, root: Command, out: &mut dyn Write) -> anyhow::Result
         return Ok(out.write_all(&page(command)?)?);
     };
     fs::create_dir_all(folder).map_err(|error| {
-        to_usage_error(format!("--dir: cannot create {folder}: {error}", folder = folder.display()))
+        to_usage_error(format!(
+            "--dir {folder}: cannot create the folder: {error}",
+            folder = folder.display()
+        ))
     })?;
     let mut pages = vec![&root];
     let mut count = 0;

@@ -299,15 +299,16 @@ pub(super) fn report_path(options: &ResultOptions) -> anyhow::Result<Option<Path
 /// Checks that a file is writable, without changing an existing file; returns the path.
 pub(crate) fn check_writable<'a>(path: &'a Path, option: &str) -> anyhow::Result<&'a Path> {
     let file = path.display();
-    let refused =
-        |error: std::io::Error| to_usage_error(format!("{option}: cannot resolve {file}: {error}"));
+    let refused = |error: std::io::Error| {
+        to_usage_error(format!("{option} {file}: cannot resolve the path: {error}"))
+    };
     let existed = files::resolve_links(path).map_err(refused)?.exists();
     let mut options = OpenOptions::new();
     // Opening a pipe without a reader would block.
     options.append(true).create(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
-    options
-        .open(path)
-        .map_err(|error| to_usage_error(format!("{option}: cannot write {file}: {error}")))?;
+    options.open(path).map_err(|error| {
+        to_usage_error(format!("{option} {file}: cannot write the file: {error}"))
+    })?;
     if !existed {
         std::fs::remove_file(path).with_context(|| format!("cannot remove {file}"))?;
     }

@@ -61,7 +61,7 @@ pub fn serve(args: &ServeArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         .map_err(|error| {
             let address = args.listen;
             to_usage_error(format!(
-                "--listen: cannot listen on {address}: {error}; select another port"
+                "--listen {address}: cannot listen there: {error}; select another port"
             ))
         })?;
     let address = listener.local_addr()?;

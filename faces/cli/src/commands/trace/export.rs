@@ -51,7 +51,9 @@ pub fn export(args: &TraceExport, out: &mut dyn Write) -> anyhow::Result<()> {
     });
     let (found, bytes) = match written {
         Err(error) if !is_made => {
-            return Err(to_usage_error(format!("-o: cannot write {output_path}: {error}")));
+            return Err(to_usage_error(format!(
+                "-o {output_path}: cannot write the file: {error}"
+            )));
         }
         written => written.with_context(|| format!("{output_path}"))?,
     };
