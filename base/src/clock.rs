@@ -394,7 +394,7 @@ fn calibrate() -> Calibration {
         std::env::var(CLOCK_VARIABLE).ok().as_deref(),
         trust::CounterEvidence::read,
     );
-    let (is_forced, is_kernel_source, mut reason) = match choice {
+    let (is_forced, is_kernel_source, mut why_trusted) = match choice {
         SourceChoice::Kernel { reason } => return kernel_calibration(reason),
         SourceChoice::Tsc { is_forced, is_kernel_source, reason } => {
             (is_forced, is_kernel_source, reason)
@@ -405,17 +405,17 @@ fn calibrate() -> Calibration {
     // The CPUs are compared in the time between the two ends.
     if !is_forced {
         let cpus = crate::topology::allowed_cpus();
-        let mut agreement = agree::compare_counters(&cpus, COMPARISON_NS);
-        if agreement.is_unknown() {
-            agreement = agree::compare_counters(&cpus, SECOND_COMPARISON_NS);
+        let mut comparison = agree::compare_counters(&cpus, COMPARISON_NS);
+        if comparison.is_unknown() {
+            comparison = agree::compare_counters(&cpus, SECOND_COMPARISON_NS);
         }
-        if let agree::CounterAgreement::Disagree { .. } = agreement {
-            return kernel_calibration(format!("{agreement}, so the TSC cannot be trusted"));
+        if let agree::CounterAgreement::Disagree { .. } = comparison {
+            return kernel_calibration(format!("{comparison}, so the TSC cannot be trusted"));
         }
-        if agreement.is_unknown() && !is_kernel_source {
-            return kernel_calibration(format!("{reason}, but {agreement}"));
+        if comparison.is_unknown() && !is_kernel_source {
+            return kernel_calibration(format!("{why_trusted}, but {comparison}"));
         }
-        reason = format!("{reason}; {agreement}");
+        why_trusted = format!("{why_trusted}; {comparison}");
     }
     let elapsed = Duration::from_nanos(monotonic_ns().saturating_sub(begin.ns));
     std::thread::sleep(CALIBRATION_SPAN.saturating_sub(elapsed));
@@ -431,7 +431,7 @@ fn calibrate() -> Calibration {
     }
     let error_ppm_max = (begin.width_ticks + end.width_ticks) as f64 / 2.0 / span_ticks * 1e6;
     use_source(ClockSource::Tsc, ticks_hz);
-    let why = format!("{reason}; its rate is known to within {error_ppm_max:.1} ppm");
+    let why = format!("{why_trusted}; the TSC's rate is known to within {error_ppm_max:.1} ppm");
     measure_calibration(ClockSource::Tsc, ticks_hz, error_ppm_max, why)
 }
 

@@ -100,7 +100,7 @@ impl Topology {
         }
         match Self::from_sysfs(Path::new("/sys")) {
             Err(TopologyError::NoCpus { path }) => {
-                let why = format!("{} contains no CPU", path.display());
+                let why = format!("{folder} contains no CPU", folder = path.display());
                 Ok(sysfs::flat_topology(&allowed_cpus(), &why))
             }
             other => other,

@@ -125,7 +125,7 @@ impl DemoOptions {
 #[command(after_help = DEMO_AFTER_HELP)]
 pub struct Hello1 {
     #[command(flatten)]
-    options: DemoOptions,
+    shared_options: DemoOptions,
     /// Way in which the machine sends the message to itself
     #[arg(long, value_enum, default_value_t = SendMethod::Call)]
     via: SendMethod,
@@ -195,7 +195,7 @@ impl NotifyOptions {
 #[command(after_help = DEMO_AFTER_HELP)]
 pub struct Hello2 {
     #[command(flatten)]
-    options: DemoOptions,
+    shared_options: DemoOptions,
     /// Run as the second process, with the socket as standard input
     #[arg(long, hide = true)]
     child: bool,
@@ -206,7 +206,7 @@ pub struct Hello2 {
 #[command(after_help = DEMO_AFTER_HELP)]
 pub struct Hello3 {
     #[command(flatten)]
-    options: DemoOptions,
+    shared_options: DemoOptions,
     #[command(flatten)]
     notifying: NotifyOptions,
     /// Method that finds a message's handler
@@ -232,7 +232,7 @@ enum LookupKind {
 #[command(after_help = DEMO_AFTER_HELP)]
 pub struct HelloMany {
     #[command(flatten)]
-    options: DemoOptions,
+    shared_options: DemoOptions,
     #[command(flatten)]
     notifying: NotifyOptions,
     /// Number of threads that are served
@@ -253,9 +253,10 @@ pub fn run_hello1(args: &Hello1) -> anyhow::Result<()> {
             )));
         }
     };
-    let environment = Environment::new("DEMO1EVM", &args.options, 0)?;
-    let cpu = args.options.cpus(1)?[0];
-    let policy = args.options.main_machine_policy(FirstMessage::FirstWhenIdle, cpu, ANSWER_PAUSE);
+    let environment = Environment::new("DEMO1EVM", &args.shared_options, 0)?;
+    let cpu = args.shared_options.cpus(1)?[0];
+    let policy =
+        args.shared_options.main_machine_policy(FirstMessage::FirstWhenIdle, cpu, ANSWER_PAUSE);
     let thread = ThreadConfig { wake_when: wake.into(), ..ThreadConfig::default() };
     let config =
         Config { messages_per_round_max: MESSAGES_PER_TIMER_CHECK, thread, ..Config::default() };
@@ -265,11 +266,13 @@ pub fn run_hello1(args: &Hello1) -> anyhow::Result<()> {
 
 pub fn run_hello3(args: &Hello3) -> anyhow::Result<()> {
     if let (LookupKind::Match, Some(ids)) = (args.lookup, args.ids) {
-        return Err(wrong(format!("--ids {ids}: --lookup match has no ids; use direct or search")));
+        return Err(wrong(format!(
+            "--ids {ids}: --lookup match uses no ids; choose --lookup direct or search"
+        )));
     }
     let ids_count = args.ids.unwrap_or(IDS_DEFAULT) as usize; // at most IDS_MAX
-    let environment = Environment::new("DEMO3EVM", &args.options, 1)?;
-    let options = &args.options;
+    let environment = Environment::new("DEMO3EVM", &args.shared_options, 1)?;
+    let options = &args.shared_options;
     let cpus = options.cpus(2)?;
     let to = |evm_id| match args.lookup {
         // Without ids, as in the oldest measurement, whose line does not name the receiver.
@@ -337,7 +340,7 @@ where
 
 pub fn run_hello4(args: &HelloMany) -> anyhow::Result<()> {
     // With this tag and this text in all documented transcripts.
-    let environment = Environment::new("DEMO3EVM", &args.options, args.threads)?;
+    let environment = Environment::new("DEMO3EVM", &args.shared_options, args.threads)?;
     let (server, clients) = args.policies()?;
     let clients =
         clients.into_iter().map(|client| client.with_sent_line_format(SentLineFormat::FirstJoined));
@@ -350,7 +353,7 @@ pub fn run_hello4(args: &HelloMany) -> anyhow::Result<()> {
 }
 
 pub fn run_hello5(args: &HelloMany) -> anyhow::Result<()> {
-    let environment = Environment::new("DEMO5EVM", &args.options, args.threads)?;
+    let environment = Environment::new("DEMO5EVM", &args.shared_options, args.threads)?;
     let (server, clients) = args.policies()?;
     let (server, clients) = with_descriptor_hint(drive::new_topic_server_with_clients(
         server,
@@ -364,7 +367,7 @@ pub fn run_hello5(args: &HelloMany) -> anyhow::Result<()> {
 fn with_descriptor_hint<T>(machines: Result<T, MachineError>) -> anyhow::Result<T> {
     machines.map_err(|refused| match refused {
         MachineError::SystemCall { .. } => anyhow::Error::new(refused).context(
-            "create a thread that is notified through an eventfd (it needs two descriptors; allow more with \
+            "cannot create a thread that is notified through an eventfd (it needs two descriptors; allow more with \
              `ulimit -n`, or ask for fewer threads)",
         ),
         refused => refused.into(),
@@ -374,7 +377,7 @@ fn with_descriptor_hint<T>(machines: Result<T, MachineError>) -> anyhow::Result<
 impl HelloMany {
     /// Returns the behaviour of the server and of each client.
     fn policies(&self) -> anyhow::Result<(DemoPolicy, Vec<DemoPolicy>)> {
-        let options = &self.options;
+        let options = &self.shared_options;
         let mut cpus = options.cpus(self.threads as usize + 1)?.into_iter();
         let server =
             options.main_machine_policy(FirstMessage::Second, cpus.next().flatten(), ANSWER_PAUSE);
@@ -423,7 +426,7 @@ impl Environment {
         let log =
             Arc::new(DemoLog::new(tag, options.verbosity(), !options.no_header, options.syslog)?);
         tracing::subscriber::set_global_default(Arc::clone(&log))
-            .context("set the global tracing subscriber")?;
+            .context("cannot set the global tracing subscriber")?;
         let signals = Signals::block(&[Signals::INT, Signals::TERM])?;
         let signals = std::cell::Cell::new(Some(signals));
         Ok(Environment { log, signals, interrupted: Arc::default() })
@@ -450,7 +453,7 @@ impl Environment {
             }
         };
         let watching = thread::Builder::new().name("signals".into()).stack_size(1 << 16);
-        watching.spawn(watch).context("start the thread that waits for signals")?;
+        watching.spawn(watch).context("cannot start the thread that waits for signals")?;
         Ok(())
     }
 
@@ -464,19 +467,28 @@ impl Environment {
             tracing::info!(target: TRACING_TARGET, "Interrupted ({handled} messages sent)!");
         }
         let took_s = took.as_secs_f64();
-        let each = match handled {
+        let time_each = match handled {
             0 => String::new(),
-            handled => format!(", {} each", format_ns(took_s * 1e9 / *handled as f64)),
+            handled => format!(
+                ", {message_time} each",
+                message_time = format_ns(took_s * 1e9 / *handled as f64)
+            ),
         };
         let rate = format_rate(*handled as f64 / took_s.max(1e-9));
-        tracing::info!(target: TRACING_TARGET, "{handled} messages in {took_s:.3} s: {rate}{each}");
+        tracing::info!(target: TRACING_TARGET, "{handled} messages in {took_s:.3} s: {rate}{time_each}");
         let cpu_ns = (used.user_ns + used.system_ns).max(1) as f64;
         let part = |ns: u64| {
             let each = match handled {
                 0 => String::new(),
-                handled => format!(", {} each", format_ns(ns as f64 / *handled as f64)),
+                handled => {
+                    format!(
+                        ", {message_cpu_time} each",
+                        message_cpu_time = format_ns(ns as f64 / *handled as f64)
+                    )
+                }
             };
-            format!("{:.3} s ({:.0} %{each})", ns as f64 / 1e9, ns as f64 / cpu_ns * 100.0)
+            let (cpu_s, cpu_percent) = (ns as f64 / 1e9, ns as f64 / cpu_ns * 100.0);
+            format!("{cpu_s:.3} s ({cpu_percent:.0} %{each})")
         };
         tracing::info!(
             target: TRACING_TARGET,
@@ -552,9 +564,9 @@ where
                 }
                 return Err(error).with_context(|| {
                     format!(
-                        "start thread {} of {count} (ask for fewer, or allow more: with `ulimit -u`, \
+                        "cannot start thread {number} of {count} (ask for fewer, or allow more: with `ulimit -u`, \
                          or with the cgroup's pids.max)",
-                        index + 1
+                        number = index + 1
                     )
                 });
             }
@@ -566,7 +578,7 @@ where
 /// Returns the error of a machine that failed or whose handler panicked; `None` otherwise.
 fn run_error(ended: &Result<EndReason, RunError>) -> Option<anyhow::Error> {
     match ended {
-        Ok(EndReason::Panicked(said)) => Some(anyhow::anyhow!("a handler panicked: {said}")),
+        Ok(EndReason::Panicked(message)) => Some(anyhow::anyhow!("a handler panicked: {message}")),
         Ok(_) => None,
         Err(refused) => Some(refused.clone().into()),
     }

@@ -134,8 +134,8 @@ const SECONDS_RANGE: RangeInclusive<f64> = 0.001..=31_536_000.0;
 fn parse_cpu(text: &str) -> Result<u32, String> {
     let allowed = topology::allowed_cpus();
     text.parse().ok().filter(|core| allowed.contains(core)).ok_or_else(|| {
-        let list: Vec<String> = allowed.iter().map(u32::to_string).collect();
-        format!("this process may use CPUs {} only", list.join(", "))
+        let cpus: Vec<String> = allowed.iter().map(u32::to_string).collect();
+        format!("this process may use CPUs {cpus} only", cpus = cpus.join(", "))
     })
 }
 
@@ -148,7 +148,7 @@ fn free_bytes() -> Option<u64> {
 /// Returns a command that runs a classic program as a subcommand of this binary. The names of this
 /// process and of its binary do not matter.
 fn own_program_command(name: &str) -> anyhow::Result<Command> {
-    let binary = std::env::current_exe().context("find the path of this program")?;
+    let binary = std::env::current_exe().context("cannot find the path of this program")?;
     let mut command = Command::new(binary);
     command.arg0("handover").arg(name);
     Ok(command)
@@ -189,8 +189,9 @@ fn run_on_cpus<T: Send>(
                 Err(error) => {
                     open(false);
                     let count = cpus.len();
-                    return Err(error)
-                        .with_context(|| format!("start thread {} of {count}", index + 1));
+                    return Err(error).with_context(|| {
+                        format!("cannot start thread {number} of {count}", number = index + 1)
+                    });
                 }
             }
         }

@@ -40,11 +40,11 @@ const CONNECT_AFTER_RELEASE_MAX: Duration = Duration::from_secs(1);
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 const WAIT_S_MAX: u64 = 86_400;
 
-/// Options of margo-p2p-latency and of margo-p2p-bw.
+/// Options that margo-p2p-latency and margo-p2p-bw share.
 #[derive(Debug, Args)]
-pub struct Options {
-    /// Transport: sm://, tcp://, tls://, uds://, or as margo's users write them (na+sm://,
-    /// ofi+tcp://, ofi+tcp;ofi_rxm://, ucx+tcp://). If an address follows, rank 0 listens there
+pub struct SharedOptions {
+    /// Transport: sm://, tcp://, tls://, uds://, or as margo's users write them (na+sm://, ofi+tcp://,
+    /// ofi+tcp;ofi_rxm://, ucx+tcp://); with an address behind it, rank 0 listens there
     #[arg(short = 'n', value_name = "TRANSPORT")]
     transport: TransportArg,
     /// Time limit of progress calls of client and server, in ms. With 0 a rank spins; otherwise it
@@ -150,7 +150,7 @@ enum AddressSource {
 pub trait PointToPointProgram {
     const NAME: &'static str;
 
-    fn options(&self) -> &Options;
+    fn shared_options(&self) -> &SharedOptions;
 
     /// Returns `usual`, with its limits raised to those that the program needs.
     fn config(&self, usual: Config) -> Config {
@@ -181,9 +181,9 @@ pub fn run(program: &impl PointToPointProgram, out: &mut dyn Write) -> anyhow::R
 }
 
 fn run_side<P: PointToPointProgram>(program: &P, out: &mut dyn Write) -> anyhow::Result<()> {
-    let options = program.options();
+    let options = program.shared_options();
     options.check_certificates()?;
-    let interrupted = console::interrupt_flag().context("install the signal handlers")?;
+    let interrupted = console::interrupt_flag().context("cannot install the signal handlers")?;
     let (side, via) = options.role(P::NAME)?;
     let limit = WaitLimit::new(Duration::from_secs(options.wait), &interrupted);
     match side {
@@ -239,7 +239,7 @@ fn serve<P: PointToPointProgram>(
     limit: WaitLimit<'_>,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
-    let options = program.options();
+    let options = program.shared_options();
     let at = options.transport.address.clone();
     let config = program.config(options.config()?);
     let is_alone = matches!(via, AddressSource::Alone);
@@ -306,8 +306,8 @@ fn wait_for_rank_1(
     }
 }
 
-impl Options {
-    /// Returns this process's role, and the way in which rank 1 receives rank 0's address.
+impl SharedOptions {
+    /// Returns the role of this process, and the way in which rank 1 receives the address of rank 0.
     fn role(&self, program: &str) -> anyhow::Result<(Role, AddressSource)> {
         if self.partner {
             return Ok((Role::Server, AddressSource::Alone));
@@ -409,8 +409,9 @@ impl Options {
         let Some(given) = &self.config else { return Ok(Config::default()) };
         let json = match given.trim_start().starts_with('{') {
             true => given.clone(),
-            false => files::read_text(given.as_ref())
-                .map_err(|error| to_usage_error(format!("--config {given}: {error}")))?,
+            false => files::read_text(given.as_ref()).map_err(|error| {
+                to_usage_error(format!("--config {given}: cannot read the file: {error}"))
+            })?,
         };
         config_from_json(&json).map_err(|error| to_usage_error(format!("--config: {error}")))
     }
@@ -422,7 +423,7 @@ impl Options {
         if let Some(place) = self.place.or(usual) {
             let placed = Topology::read()?.choose_cpus(place, &topology::allowed_cpus(), 2);
             let [server_cpu, client_cpu] = placed.cpus[..] else {
-                bail!("place two ranks: expected one CPU for each, found {placed:?}")
+                bail!("cannot place two ranks: expected one CPU for each, found {placed:?}")
             };
             let is_shared = server_cpu == client_cpu;
             if side == Role::Client {
@@ -462,7 +463,7 @@ impl Options {
         let path = format!("{file}.{}", u32::from(side == Role::Client));
         let text = serde_json::to_string_pretty(&endpoint.dump())? + "\n";
         files::write_file(path.as_ref(), text.as_bytes())
-            .with_context(|| format!("-d: write {path}"))
+            .with_context(|| format!("-d: cannot write {path}"))
     }
 }
 
@@ -488,19 +489,22 @@ impl Partner {
         command.arg("--partner").args(crate::own_arguments(name));
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         signal_on_parent_exit(&mut command, Signal::KILL);
-        let mut child = command.spawn().context("start the process of rank 0")?;
+        let mut child = command.spawn().context("cannot start the process of rank 0")?;
         let stdout = child.stdout.take();
         let partner = Partner { child: Some(child) };
-        let stdout = stdout.context("read the output of rank 0: it was started without a pipe")?;
+        let stdout =
+            stdout.context("cannot read the output of rank 0: it was started without a pipe")?;
         let look = Timespec::try_from(POLL_INTERVAL).unwrap_or_default();
         while poll(&mut [PollFd::new(&stdout, PollFlags::IN)], Some(&look)) == Ok(0) {
             limit.check(|| "rank 0 does not listen".into())?;
         }
         let mut line = String::new();
-        BufReader::new(stdout).read_line(&mut line).context("read the output of rank 0")?;
+        BufReader::new(stdout).read_line(&mut line).context("cannot read the output of rank 0")?;
         match line.strip_suffix('\n') {
             Some(address) => Ok((partner, address.parse()?)),
-            None => bail!("rank 0 has exited before it listened: {}", partner.status()?),
+            None => {
+                bail!("rank 0 has exited before it listened: {status}", status = partner.status()?)
+            }
         }
     }
 
@@ -509,8 +513,8 @@ impl Partner {
         let mut child = self
             .child
             .take()
-            .context("wait for the process of rank 0: its exit status was read already")?;
-        child.wait().context("wait for the process of rank 0")
+            .context("cannot wait for the process of rank 0: its exit status was read already")?;
+        child.wait().context("cannot wait for the process of rank 0")
     }
 
     /// Waits for rank 0 to exit, after it was asked to stop.
@@ -518,9 +522,9 @@ impl Partner {
         let began = Instant::now();
         let Some(child) = &mut self.child else { return Ok(()) };
         loop {
-            match child.try_wait().context("wait for the process of rank 0")? {
+            match child.try_wait().context("cannot wait for the process of rank 0")? {
                 Some(status) if status.success() => break,
-                Some(status) => bail!("rank 0 failed: {status}"),
+                Some(status) => bail!("the process of rank 0 failed: {status}"),
                 None if began.elapsed() > STOP_TIMEOUT => {
                     bail!("rank 0 has not exited within {STOP_TIMEOUT:?}")
                 }

@@ -144,7 +144,10 @@ fn measure<M: Mechanism>(plan: &NotifyPlan, out: &mut dyn Write) -> anyhow::Resu
         Ok(result)
     })?;
     let [sent, received] = &sides[..] else {
-        anyhow::bail!("{} of 2 threads returned a result", sides.len());
+        anyhow::bail!(
+            "{results_count} of 2 threads returned a result",
+            results_count = sides.len()
+        );
     };
     let rate = format_e3(received.rate());
     let woke = received.count;

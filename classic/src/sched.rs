@@ -375,11 +375,12 @@ impl Sched {
         let path = self.file.as_deref().unwrap_or(Path::new(CONFIG_FILE_DEFAULT));
         let text = match std::fs::read_to_string(path) {
             Ok(text) => text,
-            Err(refused) if refused.kind() == ErrorKind::NotFound && self.file.is_none() => {
+            Err(error) if error.kind() == ErrorKind::NotFound && self.file.is_none() => {
                 return Ok(LoadProgram::default());
             }
-            Err(refused) => {
-                return Err(to_usage_error(format!("-f: {}: {refused}", path.display())));
+            Err(error) => {
+                let path = path.display();
+                return Err(to_usage_error(format!("-f: cannot read {path}: {error}")));
             }
         };
         program::parse_load_program(&text)
@@ -494,7 +495,7 @@ impl SchedPlan<'_> {
         // Called here because the first calibration takes some 15 ms, which would count as the
         // run's.
         clock::calibration();
-        let running = arbiter.spawn(pin).context("start the arbiter thread")?;
+        let running = arbiter.spawn(pin).context("cannot start the arbiter thread")?;
         let began = Instant::now();
         let (written, failed, took, used) = thread::scope(|scope| {
             let writer = streams.map(|streams| scope.spawn(|| streams.write()));
@@ -541,9 +542,7 @@ impl SchedPlan<'_> {
         Ok(match self.args.sink {
             SinkTarget::Null => ClientSink::Null(NullSink),
             SinkTarget::Copy => ClientSink::Copy(CopySink::new()),
-            SinkTarget::UdpSink(to) => ClientSink::UdpSink(
-                UdpSink::connect(to).with_context(|| format!("--sink: connect to {to}"))?,
-            ),
+            SinkTarget::UdpSink(to) => ClientSink::UdpSink(UdpSink::connect(to).context("--sink")?),
         })
     }
 
@@ -560,9 +559,9 @@ impl SchedPlan<'_> {
                     Err(refused) => {
                         stop.store(true, Ordering::Relaxed); // the other clients end
                         let text = format!(
-                            "start the thread of client {thread} of {} (ask for fewer with -t, or \
+                            "cannot start the thread of client {thread} of {clients_count} (ask for fewer with -t, or \
                              allow more with `ulimit -u` and `ulimit -v`)",
-                            self.threads()
+                            clients_count = self.threads()
                         );
                         failed = Some(anyhow::Error::new(refused).context(text));
                         break;
@@ -573,7 +572,7 @@ impl SchedPlan<'_> {
                 let ended =
                     running.join().unwrap_or_else(|_| Err(anyhow!("the client's thread panicked")));
                 if let Err(refused) = ended {
-                    failed.get_or_insert(refused.context(format!("run client {thread}")));
+                    failed.get_or_insert(refused.context(format!("client {thread} failed")));
                 }
             }
             failed

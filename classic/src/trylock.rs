@@ -267,7 +267,7 @@ fn dump(plan: &TrylockPlan, threads: &[Costs]) -> anyhow::Result<()> {
         }
         file.flush()
     };
-    write().with_context(|| format!("-o {}: write the costs", path.display()))
+    write().with_context(|| format!("-o: cannot write the costs to {path}", path = path.display()))
 }
 
 /// Shared counter of the threads that have done their tries, as one of the threads uses it.

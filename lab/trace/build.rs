@@ -76,7 +76,9 @@ const NUMBERS: [(&str, u64); 51] = [
 /// above 31 bits have a suffix.
 fn c_header() -> String {
     let suffix = |value| if value > i32::MAX as u64 { "ull" } else { "" };
-    let line = |(name, value): (&str, u64)| format!("#define {name} {value}{}\n", suffix(value));
+    let line = |(name, value): (&str, u64)| {
+        format!("#define {name} {value}{suffix}\n", suffix = suffix(value))
+    };
     NUMBERS.map(line).concat()
 }
 
@@ -91,16 +93,18 @@ fn main() {
     let library = out.join("libhandover-trace.so");
     let is = |name: &str, value: &str| env::var(name).is_ok_and(|set| set == value);
     if is("CARGO_CFG_TARGET_ARCH", "x86_64") && is("CARGO_CFG_TARGET_OS", "linux") {
-        if let Err(error) = std::fs::write(out.join("format.h"), c_header()) {
-            panic!("cannot write {}: {error}", out.join("format.h").display());
+        let header = out.join("format.h");
+        if let Err(error) = std::fs::write(&header, c_header()) {
+            panic!("cannot write {header}: {error}", header = header.display());
         }
-        compile_library(&out, &library);
+        compile_c_library(&out, &library);
     } else if let Err(error) = std::fs::write(&library, "") {
-        panic!("cannot write {}: {error}", library.display());
+        panic!("cannot write {library}: {error}", library = library.display());
     }
 }
 
-fn compile_library(out: &Path, library: &Path) {
+/// Compiles the C recording library to the file `library`; `include_folder` contains the generated header.
+fn compile_c_library(include_folder: &Path, library: &Path) {
     let mut compile: Command = cc::Build::new().get_compiler().to_command();
     // These flags override CFLAGS: the library must not trace itself, and may use only registers
     // that entry.S saves.
@@ -119,7 +123,7 @@ fn compile_library(out: &Path, library: &Path) {
         "-Wl,--build-id",
     ]);
     compile.args(SOURCES.map(|file| Path::new("c").join(file)));
-    compile.arg("-I").arg(out).arg("-o").arg(library);
+    compile.arg("-I").arg(include_folder).arg("-o").arg(library);
     match compile.status() {
         Ok(status) if status.success() => {}
         Ok(status) => panic!("cannot compile the recording library: {status} from {compile:?}"),

@@ -30,7 +30,7 @@ impl Violation {
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { path, line, rule, what, remedy } = self;
-        write!(f, "{path}:{line}: [{rule}] {what}; instead: {remedy}")
+        let Self { path, line, rule, what: problem, remedy } = self;
+        write!(f, "{path}:{line}: [{rule}] {problem}; instead: {remedy}")
     }
 }

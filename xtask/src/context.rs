@@ -58,10 +58,10 @@ impl TestContext {
         self.affected.as_ref().is_none_or(|affected| affected.contains(package))
     }
 
-    /// Prints that the check `what` is skipped, and why, and adds the line to `skipped`.
-    pub fn record_skipped(&mut self, what: &str, why: impl AsRef<str>) {
+    /// Prints that `check` is skipped, and why, and adds the line to `skipped`.
+    pub fn record_skipped(&mut self, check: &str, why: impl AsRef<str>) {
         let why = why.as_ref().trim().lines().next().unwrap_or_default();
-        let line = format!("skipped: {what}: {why}");
+        let line = format!("skipped: {check}: {why}");
         println!("{line}");
         self.skipped.push(line);
     }

@@ -82,7 +82,7 @@ pub fn build_release(workspace: &Workspace, is_musl: bool) -> Result<(Vec<PathBu
             .context("cannot delete the folder dist/ of the last release")?;
     }
     fs::create_dir(&folder)
-        .with_context(|| format!("cannot create the folder {}", folder.display()))?;
+        .with_context(|| format!("cannot create the folder {path}", path = folder.display()))?;
     let staging = tempfile::tempdir_in(&workspace.target)?;
     let staged = |name, summary, elf: String| -> Result<Package> {
         let root = staging.path().join(name);
@@ -109,7 +109,10 @@ pub fn build_release(workspace: &Workspace, is_musl: bool) -> Result<(Vec<PathBu
         for (kind, tool, pack) in PACKERS {
             match CommandLine::new(tool).args(["--version"]).succeeds() {
                 true => pack(package, &folder)?,
-                false => skipped.push(format!("{}.{kind}: {tool} is not installed", package.name)),
+                false => {
+                    let name = &package.name;
+                    skipped.push(format!("{name}.{kind}: {tool} is not installed"));
+                }
             }
         }
     }
@@ -165,8 +168,9 @@ fn write_files(binary: &Path, share: &Path) -> Result<()> {
         let file = share.join(name);
         let parent = file.parent().unwrap_or(share);
         fs::create_dir_all(parent)
-            .with_context(|| format!("cannot create the folder {}", parent.display()))?;
-        fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
+            .with_context(|| format!("cannot create the folder {path}", path = parent.display()))?;
+        fs::write(&file, text)
+            .with_context(|| format!("cannot write {path}", path = file.display()))?;
     }
     let manual = share.join(MANUAL_FOLDER);
     let listed =

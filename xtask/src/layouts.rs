@@ -31,8 +31,9 @@ pub struct LayoutsOptions {
 /// Links the release binary `count` times, each time with another order of functions.
 pub fn layouts(options: &LayoutsOptions) -> Result<ExitCode> {
     let workspace = Workspace::find()?;
-    fs::create_dir_all(&options.folder)
-        .with_context(|| format!("cannot create the folder {}", options.folder.display()))?;
+    fs::create_dir_all(&options.folder).with_context(|| {
+        format!("cannot create the folder {path}", path = options.folder.display())
+    })?;
     let linker = find_linker()?;
     for number in 0..options.count {
         CommandLine::new("cargo rustc --release --package handover --bin handover --")
@@ -41,7 +42,7 @@ pub fn layouts(options: &LayoutsOptions) -> Result<ExitCode> {
             .run()?;
         let copy = options.folder.join(format!("handover-{}", number + 1));
         fs::copy(workspace.binary_path("release"), &copy)
-            .with_context(|| format!("cannot copy the binary to {}", copy.display()))?;
+            .with_context(|| format!("cannot copy the binary to {path}", path = copy.display()))?;
         println!("{}", copy.display());
     }
     Ok(ExitCode::SUCCESS)

@@ -332,8 +332,9 @@ impl TracedRun<'_> {
 
     /// Runs the C program in an LTTng session that writes to `trace`; returns the output.
     fn run_with_lttng(&self, program: &Path, trace: &Path) -> Result<String> {
-        let lttng =
-            |line: &str| CommandLine::new(&format!("lttng --no-sessiond {line}")).timeout(RUN_MAX);
+        let lttng = |arguments: &str| {
+            CommandLine::new(&format!("lttng --no-sessiond {arguments}")).timeout(RUN_MAX)
+        };
         lttng("create handover-peers --output").args([trace]).capture_stdout()?;
         let ready = lttng(LTTNG_CHANNEL).capture_stdout().and_then(|_| {
             lttng("enable-event --userspace --channel=calls lttng_ust_cyg_profile_fast:*")

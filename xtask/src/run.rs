@@ -128,7 +128,8 @@ impl CommandLine {
         let start = Instant::now();
         let mut child = self.spawn()?;
         let status = self.wait(&mut child);
-        let mut text = format!("$ {self} ({:.1} s)\n", start.elapsed().as_secs_f64()).into_bytes();
+        let elapsed_s = start.elapsed().as_secs_f64();
+        let mut text = format!("$ {self} ({elapsed_s:.1} s)\n").into_bytes();
         output.rewind()?;
         let header_bytes = text.len();
         output.read_to_end(&mut text)?;
@@ -167,7 +168,11 @@ impl CommandLine {
         let output = self.output()?;
         let stderr = String::from_utf8_lossy(&output.stderr);
         if !output.status.success() {
-            bail!("`{shown}` failed ({}): {}", output.status, stderr.trim());
+            bail!(
+                "`{shown}` failed ({status}): {stderr}",
+                status = output.status,
+                stderr = stderr.trim()
+            );
         }
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
@@ -194,8 +199,8 @@ impl CommandLine {
     }
 
     fn spawn(&mut self) -> Result<Child> {
-        let shown = self.to_string();
-        self.command.spawn().with_context(|| format!("cannot start `{shown}`"))
+        let command = self.to_string();
+        self.command.spawn().with_context(|| format!("cannot start `{command}`"))
     }
 
     /// Waits for the command to exit; kills it after the timeout, if it has one.
@@ -210,7 +215,10 @@ impl CommandLine {
                 kill_with_descendants(child.id());
                 child.kill()?;
                 child.wait()?;
-                bail!("`{self}` was killed after its time limit of {} s", timeout.as_secs());
+                bail!(
+                    "`{self}` was killed after its time limit of {limit_s} s",
+                    limit_s = timeout.as_secs()
+                );
             }
             thread::sleep(Duration::from_millis(20));
         }

@@ -28,7 +28,7 @@ impl CounterAgreement {
 impl fmt::Display for CounterAgreement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            CounterAgreement::OneCpu => write!(f, "only one CPU is allowed"),
+            CounterAgreement::OneCpu => write!(f, "this process may use only one CPU"),
             CounterAgreement::Agree { compared_count: 0 | 1, cpus_count } => {
                 write!(f, "the {cpus_count} CPUs were too busy to compare their TSCs")
             }

@@ -70,7 +70,7 @@ pub(super) fn choose_source(
     let (requested, warning) = match requested.filter(|text| !text.is_empty()).map(str::parse) {
         None => (None, String::new()),
         Some(Ok(source)) => (Some(source), String::new()),
-        Some(Err(error)) => (None, format!("{CLOCK_VARIABLE} ignored ({error}); ")),
+        Some(Err(error)) => (None, format!("{CLOCK_VARIABLE} is ignored ({error}); ")),
     };
     if requested == Some(ClockSource::ClockGettime) {
         return SourceChoice::Kernel { reason: format!("{CLOCK_VARIABLE} requests this clock") };
@@ -115,7 +115,7 @@ fn assess(evidence: &CounterEvidence) -> Result<String, String> {
         return Err("neither cpuid nor the kernel reports a constant TSC".to_owned());
     };
     Ok(if is_kernel_source {
-        format!("{reason} and the kernel uses it as its clock source")
+        format!("{reason} and the kernel uses the TSC as its clock source")
     } else {
         reason.into()
     })

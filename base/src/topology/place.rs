@@ -203,12 +203,12 @@ impl UsableCpus {
         let worst = chosen.iter().map(|cpu| Distance::between(base, cpu)).max();
         if let Some(distance) = worst.filter(|&distance| distance > Distance::SameCache) {
             notes.push(format!(
-                "too few cores share the last-level cache: {} is used too",
-                distance.describe_cpu()
+                "too few cores share the last-level cache: {cpu} is used too",
+                cpu = distance.describe_cpu()
             ));
         }
         if cores(&mut chosen.iter().copied()) < chosen.len() {
-            notes.push(format!("too few cores: {} is used too", Distance::SameCore.describe_cpu()));
+            notes.push("fewer cores than participants: some share a core".to_string());
         }
         order.into_iter().map(|cpu| cpu.id).collect()
     }

@@ -17,7 +17,10 @@ pub(super) fn flat_topology(cpus: &[u32], why: &str) -> Topology {
         nodes_count: 1,
         packages_count: 1,
         cores_count: cpus.len() as u32,
-        assumed: vec![format!("{why}: one package of {} separate cores assumed", cpus.len())],
+        assumed: vec![format!(
+            "{why}: assumed one package of {cores_count} cores",
+            cores_count = cpus.len()
+        )],
     }
 }
 

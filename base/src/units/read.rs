@@ -61,8 +61,9 @@ fn parse_trimmed(text: &str, scale: &UnitScale) -> Result<u64, String> {
     }
     let factor = factor(number, suffix, scale)?;
 
-    let too_large = || format!("is too large: at most {}{}", u64::MAX, scale.base);
-    let too_precise = || format!("is too precise: the smallest step is 1{}", scale.base);
+    let unit = scale.base;
+    let too_large = || format!("is too large: the maximum is {}{unit}", u64::MAX);
+    let too_precise = || format!("is too precise: the smallest step is 1{unit}");
     let whole = whole.trim_start_matches('0');
     let decimals = decimals.trim_end_matches('0');
     if whole.len() > DIGITS_MAX {
@@ -81,7 +82,7 @@ fn parse_trimmed(text: &str, scale: &UnitScale) -> Result<u64, String> {
     let value = digits(whole) * u128::from(factor) + fraction / denominator;
     let value = u64::try_from(value).map_err(|_| too_large())?;
     if value == 0 && !scale.allows_zero {
-        return Err(format!("is zero: at least 1{}, for example {example}", scale.base));
+        return Err(format!("is zero: the minimum is 1{unit}, write for example {example}"));
     }
     Ok(value)
 }
@@ -97,13 +98,17 @@ fn factor(number: &str, suffix: &str, scale: &UnitScale) -> Result<u64, String> 
         return if is_zero {
             Ok(1)
         } else {
-            Err(format!("has no unit: write {}", alternatives(number, scale, |_| true)))
+            let with_units = alternatives(number, scale, |_| true);
+            Err(format!("has no unit: write {with_units}"))
         };
     }
     if let Some(exponent) = suffix.strip_prefix(['e', 'E'])
         && exponent.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '+' | '-'))
     {
-        return Err(format!("has an exponent: write for example {}", scale.example));
+        return Err(format!(
+            "has an exponent: write for example {example}",
+            example = scale.example
+        ));
     }
     let is_similar = |name: &str| {
         let differs_in_case = name.eq_ignore_ascii_case(suffix);
@@ -114,8 +119,8 @@ fn factor(number: &str, suffix: &str, scale: &UnitScale) -> Result<u64, String> 
         differs_in_case || prefix_only
     };
     let any = scale.units.iter().any(|unit| unit.names.iter().any(|name| is_similar(name)));
-    let alternatives_text = alternatives(number, scale, |name| !any || is_similar(name));
-    Err(format!("has an unknown unit: write {alternatives_text}"))
+    let with_units = alternatives(number, scale, |name| !any || is_similar(name));
+    Err(format!("has an unknown unit: write {with_units}"))
 }
 
 /// Lists the number with each fitting unit, for an error message: `20ns, 20us or 20ms`. A unit fits
@@ -126,5 +131,5 @@ fn alternatives(number: &str, scale: &UnitScale, fits: impl Fn(&str) -> bool) ->
     let fitting = scale.units.iter().filter(|unit| unit.names.iter().any(|name| fits(name)));
     let mut texts: Vec<String> = fitting.map(|unit| format!("{number}{}", unit.names[0])).collect();
     let last = texts.pop().unwrap_or_default();
-    if texts.is_empty() { last } else { format!("{} or {last}", texts.join(", ")) }
+    if texts.is_empty() { last } else { format!("{others} or {last}", others = texts.join(", ")) }
 }

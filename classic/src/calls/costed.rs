@@ -142,7 +142,8 @@ fn in_program(
     let events_count = calls.saturating_mul(2);
     if tool == EventRecording::Off {
         let status = Command::new(program).arg(calls.to_string()).status();
-        let status = status.with_context(|| format!("cannot start {}", program.display()))?;
+        let status = status
+            .with_context(|| format!("cannot start {program}", program = program.display()))?;
         ensure!(status.success(), "{} failed: {status}", program.display());
         return Ok(RecordingCounts::default());
     }
@@ -169,7 +170,7 @@ fn in_program(
     match tool {
         EventRecording::AtEnd => {
             recorded.bytes = copy_trace_to_file(rings, trace)
-                .with_context(|| format!("cannot write {}", trace.display()))?;
+                .with_context(|| format!("cannot write {trace}", trace = trace.display()))?;
             recorded.lost_count += overwritten;
         }
         _ => recorded.events_count += overwritten,
@@ -208,9 +209,9 @@ pub(super) fn measure_cost(
     for (option, value) in
         [("--child", subject.to_possible_value()), ("--tool", tool.to_possible_value())]
     {
-        command
-            .arg(option)
-            .arg(value.context("find the command-line name of an option's value")?.get_name());
+        command.arg(option).arg(
+            value.context("cannot find the command-line name of an option's value")?.get_name(),
+        );
     }
     command.args(["--calls", &calls.to_string()]);
     command.args(["--parent", &getpid().as_raw_pid().to_string()]);
@@ -224,7 +225,7 @@ pub(super) fn measure_cost(
     }
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let began = clock::ticks();
-    let mut child = command.spawn().context("start the process to measure")?;
+    let mut child = command.spawn().context("cannot start the process to measure")?;
     let (mut stdout, mut stderr) = (String::new(), String::new());
     // Read one after the other: the child prints one line on either, which fits into a pipe.
     let read_stdout = child.stdout.take().map_or(Ok(0), |mut it| it.read_to_string(&mut stdout));
@@ -235,8 +236,8 @@ pub(super) fn measure_cost(
         // The file exists or not, depending on how far the process came.
         let _ = std::fs::remove_file(file);
     }
-    read_stdout.and(read_stderr).context("read the output of the measured process")?;
-    let (status, mut resources) = ended.context("wait for the measured process")?;
+    read_stdout.and(read_stderr).context("cannot read the output of the measured process")?;
+    let (status, mut resources) = ended.context("cannot wait for the measured process")?;
     if !status.success() {
         let stderr = stderr.trim();
         let stderr = stderr.strip_prefix("handover: ").unwrap_or(stderr);
@@ -246,7 +247,7 @@ pub(super) fn measure_cost(
         }
     }
     let (recorded, resident_bytes) = parse(&stdout)
-        .with_context(|| format!("parse the output {stdout:?} of the measured process"))?;
+        .with_context(|| format!("cannot parse the output {stdout:?} of the measured process"))?;
     resources.usage.rss_max_bytes = resident_bytes;
     Ok(ProcessCost { wall_ticks, resources, recorded })
 }

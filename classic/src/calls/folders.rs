@@ -65,7 +65,9 @@ impl TraceFolders {
                 let written = options
                     .open(&path)
                     .and_then(|mut it| it.write_all(counting_program_file(entries)));
-                written.with_context(|| format!("--dir: cannot write {}", path.display()))?;
+                written.with_context(|| {
+                    format!("--dir: cannot write {path}", path = path.display())
+                })?;
             }
         }
         Ok(folders)

@@ -102,8 +102,8 @@ pub(super) fn create_rows(folders: &TraceFolders) -> anyhow::Result<Vec<LoopRow>
         for (text, way, is_compared) in C_ROWS {
             let kind = LoopKind::C(c_call_loop(way, level).context(text)?);
             let text = match (way, level) {
-                (CallPath::Empty, OptLevel::O0) => format!("{text} (called)"),
-                (CallPath::Empty, OptLevel::O3) => format!("{text} (calls removed)"),
+                (CallPath::Empty, OptLevel::O0) => format!("{label} (called)", label = text),
+                (CallPath::Empty, OptLevel::O3) => format!("{label} (calls removed)", label = text),
                 _ => text.to_string(),
             };
             loops.push(new_row(group, mark, text, is_compared.then_some(same_file), kind));

@@ -115,7 +115,7 @@ pub(super) fn measure_programs(
             for medium in
                 media.iter().copied().filter(|it| media.len() == 1 || folders.has_medium(*it))
             {
-                let shown = folders.label(medium);
+                let medium_label = folders.label(medium);
                 let text = match tool {
                     EventRecording::Off if subject.entries().is_some() => {
                         format!("{label}, not recorded")
@@ -125,9 +125,11 @@ pub(super) fn measure_programs(
                     }
                     EventRecording::Off => label.to_string(),
                     EventRecording::Filtered => format!("{label}, filtered"),
-                    EventRecording::Newest => format!("{label}, recorded in memory"),
-                    EventRecording::AtEnd => format!("{label}, output to {shown}"),
-                    EventRecording::Streamed => format!("{label}, streamed to {shown}"),
+                    EventRecording::Newest => format!("{label}, newest events kept in memory"),
+                    EventRecording::AtEnd => {
+                        format!("{label}, written at the end to {medium_label}")
+                    }
+                    EventRecording::Streamed => format!("{label}, streamed to {medium_label}"),
                 };
                 rows.push((text, ProcessTask { subject, tool: *tool, medium }));
             }
@@ -148,7 +150,7 @@ pub(super) fn measure_empty_programs(
         vec![("without probes on".to_string(), task(EventRecording::Off, TraceMedium::Memory))];
     for medium in [TraceMedium::Memory, TraceMedium::Dir] {
         if folders.has_medium(medium) {
-            let text = format!("traced to {}", folders.label(medium));
+            let text = format!("traced to {medium_label}", medium_label = folders.label(medium));
             rows.push((text, task(EventRecording::Streamed, medium)));
         }
     }

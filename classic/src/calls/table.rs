@@ -28,7 +28,9 @@ impl TickUnit {
 
     pub fn describe(&self) -> String {
         match self.name {
-            "cycles" => format!("cycles of the TSC, at {:.1} MHz", self.ticks_per_ns * 1e3),
+            "cycles" => {
+                format!("cycles of the TSC, at {mhz:.1} MHz", mhz = self.ticks_per_ns * 1e3)
+            }
             _ => "no cycle counter is reliable here: ticks of 1 ns".to_string(),
         }
     }
@@ -86,29 +88,33 @@ impl Results<'_> {
         let mut compared = of_loops(&[loops::TWO_NOTIFIES_LABEL, loops::TWO_EXTRA_CALLS_LABEL]);
         let mut more = Vec::new();
         for whole in self.processes {
-            let who = match whole.task.subject {
-                MeasuredFunction::Hooks => "Function call with handover",
-                MeasuredFunction::Probes => "Two probes of handover",
-                _ => continue,
-            };
             let medium = folders.short_label(whole.task.medium);
-            let (rows, what) = match (whole.task.tool, whole.task.subject) {
-                (EventRecording::Filtered, MeasuredFunction::Hooks) => {
-                    (&mut compared, "filtered".to_string())
+            let (rows, text) = match (whole.task.subject, whole.task.tool) {
+                (MeasuredFunction::Hooks, EventRecording::Filtered) => {
+                    (&mut compared, "Function call with handover, filtered".to_string())
                 }
-                (EventRecording::AtEnd, MeasuredFunction::Hooks) => {
-                    (&mut compared, format!("output to {medium}"))
+                (MeasuredFunction::Hooks, EventRecording::AtEnd) => {
+                    (&mut compared, format!("Function call with handover, output to {medium}"))
                 }
-                (EventRecording::Filtered, _) => (&mut more, "filtered".to_string()),
-                (EventRecording::AtEnd, _) => (&mut more, format!("output to {medium}")),
-                (EventRecording::Streamed, _) => (&mut more, format!("streamed to {medium}")),
+                (MeasuredFunction::Hooks, EventRecording::Streamed) => {
+                    (&mut more, format!("Function call with handover, streamed to {medium}"))
+                }
+                (MeasuredFunction::Probes, EventRecording::Filtered) => {
+                    (&mut more, "Two probes of handover, filtered".to_string())
+                }
+                (MeasuredFunction::Probes, EventRecording::AtEnd) => {
+                    (&mut more, format!("Two probes of handover, output to {medium}"))
+                }
+                (MeasuredFunction::Probes, EventRecording::Streamed) => {
+                    (&mut more, format!("Two probes of handover, streamed to {medium}"))
+                }
                 _ => continue,
             };
             let ticks = match &whole.error {
                 None => Ok(whole.wall_ticks() / calls as f64),
                 Some(why) => Err(why.clone()),
             };
-            rows.push((format!("{who}, {what}"), ticks));
+            rows.push((text, ticks));
         }
         [place, compared, more]
     }
@@ -260,7 +266,10 @@ impl Results<'_> {
         let beyond = plain.map(|plain| it.wall_ticks() - plain);
         let times = match (beyond, plain, stamps) {
             (Some(beyond), Some(plain), Some(stamps)) if it.is_traced() => {
-                format!("   {:.2} times two time stamps", beyond / (stamps - plain))
+                format!(
+                    "   {cost_ratio:.2} times two time stamps",
+                    cost_ratio = beyond / (stamps - plain)
+                )
             }
             _ => String::new(),
         };

@@ -42,8 +42,8 @@ pub struct Bench {
     workers: Option<u64>,
 }
 
-/// Ideal rate per worker, in eventuals a second. The default number of workers follows from it.
-const ONE_WORKER_PER_S: f64 = 2e6;
+/// Ideal rate, in eventuals a second, for each worker of the default number of workers.
+const RATE_PER_WORKER_PER_S: f64 = 2e6;
 
 impl Bench {
     /// Returns the rate that would result if every sleep took exactly the interval, in eventuals a second.
@@ -54,13 +54,13 @@ impl Bench {
     /// Returns the requested number of workers, or the default number.
     fn workers_count(&self) -> u64 {
         let cpus = topology::allowed_cpus().len().max(1) as f64;
-        let wanted = (self.ideal_per_s() / ONE_WORKER_PER_S).ceil();
+        let wanted = (self.ideal_per_s() / RATE_PER_WORKER_PER_S).ceil();
         self.workers.unwrap_or_else(|| wanted.clamp(1.0, cpus) as u64)
     }
 }
 
 pub fn run(args: &Bench, out: &mut dyn Write) -> anyhow::Result<()> {
-    let interrupted = console::interrupt_flag().context("install the signal handlers")?;
+    let interrupted = console::interrupt_flag().context("cannot install the signal handlers")?;
     let load = EventualsLoad {
         fibers_count: u32::try_from(args.fibers)?,
         interval: Duration::from_secs_f64(args.interval_ms / 1e3),

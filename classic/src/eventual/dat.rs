@@ -33,11 +33,11 @@ pub fn parse_row(line: &str) -> Result<Option<EventualsRow>, String> {
         let count = fields.len();
         return Err(format!("found {count} columns, but abt-eventual-bench prints 5"));
     };
-    let number = |name: &str, text: &str, is_positive: bool| match text.parse::<f64>() {
+    let number = |column: &str, text: &str, is_positive: bool| match text.parse::<f64>() {
         Ok(value) if value.is_finite() && value >= 0.0 && (value > 0.0 || !is_positive) => {
             Ok(value)
         }
-        _ => Err(format!("invalid {name} {text:?}: not a number in the column's range")),
+        _ => Err(format!("invalid {column} {text:?}: not a number in the column's range")),
     };
     Ok(Some(EventualsRow {
         fibers: number("num_ults", fibers, true)?,
@@ -59,10 +59,10 @@ pub fn read_rows(path: &Path) -> Result<Vec<EventualsRow>, String> {
         _ => error(&failed.to_string()),
     })?;
     let mut rows = Vec::new();
-    for (place, line) in text.lines().enumerate() {
+    for (line, number) in text.lines().zip(1..) {
         match parse_row(line) {
             Ok(row) => rows.extend(row),
-            Err(why) => return Err(error(&format!("line {}: {why}", place + 1))),
+            Err(why) => return Err(error(&format!("line {number}: {why}"))),
         }
     }
     if rows.is_empty() {

@@ -49,7 +49,8 @@ fn write_picture(
     let mut path = file.as_os_str().to_os_string();
     path.push(format!(".{name}.{kind}"));
     let path = PathBuf::from(path);
-    std::fs::write(&path, bytes).with_context(|| format!("write {}", path.display()))?;
+    std::fs::write(&path, bytes)
+        .with_context(|| format!("cannot write the chart {path}", path = path.display()))?;
     Ok(writeln!(out, "{}", path.display())?)
 }
 
@@ -61,7 +62,8 @@ fn conditions(rows: &[EventualsRow]) -> String {
         rows.iter().all(|row| value(row) == first).then_some(first)
     };
     let interval = same(|row| row.interval_ms).map(|ms| format!("each fiber sleeps {ms} ms"));
-    let time = same(|row| row.seconds).map(|s| format!("{s} s per point"));
+    let time =
+        same(|row| row.seconds).map(|seconds| format!("each point is measured for {seconds} s"));
     let said: Vec<String> = [interval, time].into_iter().flatten().collect();
     said.join(", ")
 }
@@ -78,7 +80,11 @@ fn chart(title: &str, y: Axis, rows: &[EventualsRow]) -> Chart {
 fn rates_chart(rows: &[EventualsRow]) -> Chart {
     let point = |row: &EventualsRow| {
         let share = 100.0 * row.ops_per_s / row.ideal_per_s();
-        let title = format!("{} fibers: {:.0}/s, {share:.1} % of ideal", row.fibers, row.ops_per_s);
+        let title = format!(
+            "{fibers} fibers: {rate:.0} eventuals/s, {share:.1} % of the ideal rate",
+            fibers = row.fibers,
+            rate = row.ops_per_s
+        );
         Point::new(row.fibers, row.ops_per_s).with_tooltip(title)
     };
     let ideal = rows.iter().map(|row| Point::new(row.fibers, row.ideal_per_s())).collect();
@@ -91,8 +97,11 @@ fn rates_chart(rows: &[EventualsRow]) -> Chart {
 
 fn cpu_chart(rows: &[EventualsRow]) -> Chart {
     let point = |row: &EventualsRow| {
-        Point::new(row.fibers, row.cpu_s)
-            .with_tooltip(format!("{} fibers: {:.3} s of CPU", row.fibers, row.cpu_s))
+        Point::new(row.fibers, row.cpu_s).with_tooltip(format!(
+            "{} fibers: {cpu_s:.3} s of CPU time",
+            row.fibers,
+            cpu_s = row.cpu_s
+        ))
     };
     let whole = rows.iter().map(|row| Point::new(row.fibers, row.seconds)).collect();
     let ideal = rows.iter().map(|row| Point::new(row.fibers, 0.0)).collect();

@@ -48,9 +48,10 @@ pub struct Sweep {
 pub fn run(args: &Sweep, out: &mut dyn Write) -> anyhow::Result<()> {
     let points = fiber_counts(args)?;
     let command = command(&args.command)?;
-    let interrupted = console::interrupt_flag().context("install the signal handlers")?;
+    let interrupted = console::interrupt_flag().context("cannot install the signal handlers")?;
     let name = format!("sweep-{PROGRAM}.{}.dat", std::process::id());
-    let mut file = File::create(&name).with_context(|| format!("write {name}"))?;
+    let mut file =
+        File::create(&name).with_context(|| format!("cannot write the results to {name}"))?;
     writeln!(out, "writing results to {name}")?;
     let mut has_head = false;
     for (place, fibers) in points.into_iter().enumerate() {
@@ -60,13 +61,15 @@ pub fn run(args: &Sweep, out: &mut dyn Write) -> anyhow::Result<()> {
             Ok(Some(printed)) => printed,
             ended => {
                 let kept = report_early_end(place, &name)?;
-                ended.with_context(|| format!("run the benchmark with {fibers} ULTs ({kept})"))?;
+                ended
+                    .with_context(|| format!("the benchmark with {fibers} ULTs failed ({kept})"))?;
                 writeln!(out, "{kept}")?;
                 return Err(Interrupted.into());
             }
         };
         let kept = lines_kept(&printed, &mut has_head);
-        file.write_all(kept.as_bytes()).with_context(|| format!("write {name}"))?;
+        file.write_all(kept.as_bytes())
+            .with_context(|| format!("cannot write the results to {name}"))?;
     }
     writeln!(out, "results are in {name}")?;
     Ok(())
@@ -76,9 +79,9 @@ pub fn run(args: &Sweep, out: &mut dyn Write) -> anyhow::Result<()> {
 /// the file if there are none.
 fn report_early_end(points_count: usize, name: &str) -> anyhow::Result<String> {
     if points_count > 0 {
-        return Ok(format!("the points measured before are in {name}"));
+        return Ok(format!("the points measured before are in the file {name}"));
     }
-    std::fs::remove_file(name).with_context(|| format!("remove {name}"))?;
+    std::fs::remove_file(name).with_context(|| format!("cannot remove the file {name}"))?;
     Ok("no point was measured".to_string())
 }
 
@@ -104,7 +107,7 @@ fn command(asked: &[OsString]) -> anyhow::Result<Vec<OsString>> {
         name.is_some_and(|name| name.to_string_lossy().contains(PROGRAM))
     };
     if !words.iter().any(|word| names_it(word)) {
-        let own = std::env::current_exe().context("find the path of this program")?;
+        let own = std::env::current_exe().context("cannot find the path of this program")?;
         words.extend([own.into_os_string(), PROGRAM.into()]);
     }
     Ok(words)
@@ -117,17 +120,18 @@ fn measure(
     interrupted: &AtomicBool,
 ) -> anyhow::Result<Option<String>> {
     let (program, words) =
-        command.split_first().context("run the benchmark: the command is empty")?;
-    let shown = program.to_string_lossy();
+        command.split_first().context("cannot run the benchmark: the command is empty")?;
+    let program_name = program.to_string_lossy();
     // A file rather than a pipe: it takes any amount of output without a concurrent reader.
-    let mut printed = tempfile::tempfile()
-        .with_context(|| format!("create a temporary file for the output of {shown}"))?;
+    let mut printed = tempfile::tempfile().with_context(|| {
+        format!("cannot create a temporary file for the output of {program_name}")
+    })?;
     let mut started = Command::new(program);
     started.args(words).arg("-n").arg(fibers.to_string());
     started.stdout(printed.try_clone()?);
     let status = child::run(&mut started, interrupted).map_err(|error| {
         match error.downcast_ref::<io::Error>() {
-            Some(refused) => to_usage_error(format!("{shown}: {refused}")),
+            Some(refused) => to_usage_error(format!("{program_name}: {refused}")),
             None => error,
         }
     })?;
@@ -136,26 +140,28 @@ fn measure(
         return Ok(None);
     }
     if !status.success() {
-        bail!("{shown} failed: {status}");
+        bail!("{program_name} failed: {status}");
     }
     printed.rewind()?;
     let mut text = Vec::new();
     printed.take(PRINTED_BYTES_MAX + 1).read_to_end(&mut text)?;
-    let text =
-        String::from_utf8(text).with_context(|| format!("read the output of {shown} as UTF-8"))?;
+    let text = String::from_utf8(text)
+        .with_context(|| format!("cannot read the output of {program_name} as UTF-8"))?;
     if text.len() as u64 > PRINTED_BYTES_MAX {
-        bail!("{shown} has printed more than {PRINTED_BYTES_MAX} bytes");
+        bail!("{program_name} has printed more than {PRINTED_BYTES_MAX} bytes");
     }
     let mut rows = 0;
     for line in text.lines() {
         let row = dat::parse_row(line).map_err(anyhow::Error::msg);
         rows += usize::from(
-            row.with_context(|| format!("parse the line {line:?} that {shown} has printed"))?
-                .is_some(),
+            row.with_context(|| {
+                format!("cannot parse the line {line:?} that {program_name} has printed")
+            })?
+            .is_some(),
         );
     }
     if rows == 0 {
-        bail!("{shown} has printed no row of figures");
+        bail!("{program_name} has printed no row of figures");
     }
     Ok(Some(text))
 }

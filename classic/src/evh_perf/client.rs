@@ -329,12 +329,14 @@ fn report_results(
         failed.extend(outcome.describe_missing());
         if outcome.unsent_count > 0 && is_alone {
             let unsent = format_with_commas(outcome.unsent_count);
-            warnings.push(format!("{unsent} messages were due and could not be sent in time"));
+            warnings.push(format!(
+                "{unsent} messages were due, but were not sent before the end of the measured time"
+            ));
         }
     }
     if let (true, Some(slo)) = (is_alone, &args.slo) {
         let misses = loads.iter().flat_map(|(outcome, _)| outcome.describe_exceeded_bounds(slo));
-        failed.extend(misses.map(|miss| format!("--slo is missed: {miss}")));
+        failed.extend(misses.map(|exceeded_bound| format!("--slo is missed: {exceeded_bound}")));
     }
     for warning in &warnings {
         printer.print_warn(format_args!("{warning}"))?;
@@ -562,7 +564,7 @@ pub fn run_in_processes(
     let mut outcomes = outcomes.into_iter().flatten();
     let mut sum = outcomes
         .next()
-        .context("merge the results of the worker processes: none has reported a result")?;
+        .context("cannot merge the results of the worker processes: none has reported a result")?;
     outcomes.for_each(|outcome| sum.add(&outcome));
     let costs = costs.unwrap_or_else(|| watch.costs_since_start());
     drop(ticker);

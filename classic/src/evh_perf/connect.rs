@@ -141,7 +141,8 @@ fn remedy(limit: &OpenLimit, args: &EvhPerf) -> String {
             )
         }
         OpenLimit::SystemDescriptors => {
-            format!("raise the limit with `sysctl -w fs.file-max={}`", count * 2 + 100_000)
+            let files_max = count * 2 + 100_000;
+            format!("raise the limit with `sysctl -w fs.file-max={files_max}`")
         }
         OpenLimit::Ports => {
             "allow more ports with `sysctl -w net.ipv4.ip_local_port_range=\"1024 65535\"`; \
@@ -289,14 +290,19 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
     let kernel =
         Some(each(memory.kernel, before.kernel)).filter(|kernel| *kernel >= SOCKET_BYTES_MIN);
     let of_server = match server {
-        Some(server) => format!("server {} bytes", format_with_commas(server)),
+        Some(server) => {
+            format!("server {memory_bytes} bytes", memory_bytes = format_with_commas(server))
+        }
         None => "server not ours to see".to_string(),
     };
     let of_kernel = match (kernel, server) {
         (Some(kernel), Some(_)) => {
-            format!("{} bytes in the kernel, both ends together", format_with_commas(kernel))
+            let memory_bytes = format_with_commas(kernel);
+            format!("{memory_bytes} bytes in the kernel, both ends together")
         }
-        (Some(kernel), None) => format!("{} bytes in the kernel", format_with_commas(kernel)),
+        (Some(kernel), None) => {
+            format!("{memory_bytes} bytes in the kernel", memory_bytes = format_with_commas(kernel))
+        }
         (None, _) => {
             "the kernel's is unknown, as other connections were freed meanwhile".to_string()
         }
@@ -363,7 +369,8 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
     match failed {
         Some(failed) => bail!("{failed}"),
         None if closed > 0 => {
-            bail!("the server has closed {} of the connections", format_with_commas(closed))
+            let count = format_with_commas(closed);
+            bail!("the server has closed {count} of the connections")
         }
         None => Ok(()),
     }
@@ -379,9 +386,9 @@ fn open_in_processes(
     let (count, processes_count) = (args.count(), processes.len() as u64);
     let began = Instant::now();
     for (process, index) in processes.iter_mut().zip(0..) {
-        let from = count * index / processes_count;
-        let count = count * (index + 1) / processes_count - from;
-        process.send_order(&format!("open {count} {from}"))?;
+        let first_index = count * index / processes_count;
+        let count = count * (index + 1) / processes_count - first_index;
+        process.send_order(&format!("open {count} {first_index}"))?;
     }
     let mut so_far = vec![0; processes.len()];
     let mut done: Vec<Option<OpenResult>> = vec![None; processes.len()];
@@ -494,7 +501,7 @@ fn sample(
     let processes_count = processes.len() as u64;
     // Range up to an hour, with three significant digits.
     let mut echoes: Histogram<u64> = Histogram::new_with_bounds(1, 3_600_000_000_000, 3)
-        .context("create the histogram of echo times")?;
+        .context("cannot create the histogram of echo times")?;
     for (process, index) in processes.iter_mut().zip(0..) {
         let share = wanted * (index + 1) / processes_count - wanted * index / processes_count;
         process.send_order(&format!("sample {share}"))?;
@@ -576,8 +583,9 @@ fn hold(
 /// `None` if standard input is a device such as /dev/null, which stands for a closed one.
 fn start_waiting_for_enter() -> anyhow::Result<Option<Receiver<()>>> {
     let stdin = std::io::stdin();
-    let kind =
-        FileType::from_raw_mode(fstat(&stdin).context("read the type of standard input")?.st_mode);
+    let kind = FileType::from_raw_mode(
+        fstat(&stdin).context("cannot read the type of standard input")?.st_mode,
+    );
     if kind == FileType::CharacterDevice && !stdin.is_terminal() {
         return Ok(None);
     }
@@ -590,6 +598,6 @@ fn start_waiting_for_enter() -> anyhow::Result<Option<Receiver<()>>> {
     thread::Builder::new()
         .name("enter".into())
         .spawn(wait)
-        .context("start the thread that waits for Enter")?;
+        .context("cannot start the thread that waits for Enter")?;
     Ok(Some(entered))
 }

@@ -117,7 +117,9 @@ impl HistogramLog {
         let Some(path) = &args.hdr else { return Ok(None) };
         let shown = path.display().to_string();
         let file = files::create_file(path).map_err(|error| {
-            to_usage_error(format!("--hdr {shown}: {error}; name a file that can be written"))
+            to_usage_error(format!(
+                "--hdr {shown}: cannot create the file: {error}; name a file that can be written"
+            ))
         })?;
         Ok(Some(Self { file: BufWriter::new(file), shown }))
     }
@@ -128,7 +130,7 @@ impl HistogramLog {
     /// # Errors
     /// If writing fails, because the disk is full for example.
     pub fn write(&mut self, outcomes: &[LoadReport]) -> anyhow::Result<()> {
-        let context = || format!("--hdr: write {}", self.shown);
+        let context = || format!("--hdr: cannot write {file}", file = self.shown);
         let mut serializer = V2DeflateSerializer::new();
         let mut log = IntervalLogWriterBuilder::new()
             .add_comment("[evh_perf: latencies in ns]")
@@ -151,6 +153,6 @@ impl HistogramLog {
             start += took;
         }
         drop(log);
-        self.file.flush().with_context(|| format!("--hdr: write {}", self.shown))
+        self.file.flush().with_context(|| format!("--hdr: cannot write {file}", file = self.shown))
     }
 }

@@ -263,7 +263,7 @@ impl FromStr for LatencyBounds {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let bound = |part: &str| {
-            let form = || format!("{part:?}: must be like p99=1ms");
+            let form = || format!("{part:?} is not a latency bound: write one like p99=1ms");
             let (percentile, time) =
                 part.strip_prefix('p').and_then(|it| it.split_once('=')).ok_or_else(form)?;
             let percentile = percentile.parse().ok().filter(|it| (0.0..=100.0).contains(it));
@@ -489,7 +489,12 @@ impl EvhPerf {
     /// # Errors
     /// If the host is not an address and does not resolve to one.
     pub fn address(&self) -> anyhow::Result<SocketAddr> {
-        let refused = |why: String| to_usage_error(format!("--host {}: {why}", self.host));
+        let refused = |why: String| {
+            to_usage_error(format!(
+                "--host {host}: cannot resolve the host: {why}",
+                host = self.host
+            ))
+        };
         let found = (self.host.as_str(), self.port).to_socket_addrs();
         let mut found = found.map_err(|error| refused(error.to_string()))?;
         found.next().ok_or_else(|| refused("the name resolves to no address".into()))

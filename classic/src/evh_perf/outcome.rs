@@ -53,16 +53,16 @@ impl LoadReport {
             return None;
         }
         let (lost, all) = (self.lost_count, self.lost_count + self.received_count);
-        let first = self.faults.first().map(|fault| format!(": {fault}")).unwrap_or_default();
+        let first_fault = self.faults.first().map(|fault| format!(": {fault}")).unwrap_or_default();
         let connections = match self.faults_count {
             1 => "1 connection".to_string(),
             count => format!("{} connections", format_with_commas(count)),
         };
         if all == 0 {
-            return Some(format!("no message was echoed; {connections} failed{first}"));
+            return Some(format!("no message was echoed; {connections} failed{first_fault}"));
         }
         let (lost, all) = (format_with_commas(lost), format_with_commas(all));
-        Some(format!("{lost} of {all} messages are missing; {connections} failed{first}"))
+        Some(format!("{lost} of {all} messages are missing; {connections} failed{first_fault}"))
     }
 
     /// Prints the result as the last block of the classic program's output.

@@ -78,7 +78,7 @@ fn lines_of(
     let builder = thread::Builder::new().name(thread.into());
     builder
         .spawn(listen)
-        .with_context(|| format!("start the thread `{thread}`, which reads lines"))?;
+        .with_context(|| format!("cannot start the thread `{thread}`, which reads lines"))?;
     Ok(lines)
 }
 
@@ -105,12 +105,12 @@ impl WorkerProcess {
         // The terminal's signals go to the main process only, which ends its parts.
         command.process_group(0);
         signal_on_parent_exit(&mut command, Signal::KILL);
-        let mut child = command.spawn().context("start another process of this program")?;
+        let mut child = command.spawn().context("cannot start a worker process")?;
         let orders = child.stdin.take();
         let out = child
             .stdout
             .take()
-            .context("read the output of a worker process: it was started without a pipe")?;
+            .context("cannot read the output of a worker process: it was started without a pipe")?;
         let lines = lines_of(BufReader::new(out), "part")?;
         Ok(Self { child, orders, lines })
     }
@@ -121,13 +121,14 @@ impl WorkerProcess {
     /// If the process has exited.
     pub fn next_line(&mut self, within: Duration) -> anyhow::Result<Option<Value>> {
         match self.lines.recv_timeout(within) {
-            Ok(line) => Ok(Some(
-                serde_json::from_str(&line)
-                    .with_context(|| format!("parse the line {line:?} of a worker process"))?,
-            )),
+            Ok(line) => {
+                Ok(Some(serde_json::from_str(&line).with_context(|| {
+                    format!("cannot parse the line {line:?} of a worker process")
+                })?))
+            }
             Err(RecvTimeoutError::Timeout) => Ok(None),
             Err(RecvTimeoutError::Disconnected) => {
-                bail!("a worker process has exited: {}", self.child.wait()?)
+                bail!("a worker process has exited: {status}", status = self.child.wait()?)
             }
         }
     }
@@ -139,12 +140,11 @@ impl WorkerProcess {
     }
 
     pub fn send_order(&mut self, order: &str) -> anyhow::Result<()> {
-        let orders = self
-            .orders
-            .as_mut()
-            .context("send an order to a worker process: its standard input is already closed")?;
+        let orders = self.orders.as_mut().context(
+            "cannot send an order to a worker process: its standard input is already closed",
+        )?;
         writeln!(orders, "{order}")
-            .with_context(|| format!("send the order {order} to a worker process"))?;
+            .with_context(|| format!("cannot send the order {order} to a worker process"))?;
         Ok(orders.flush()?)
     }
 
@@ -182,7 +182,7 @@ pub fn serve_in_processes(
     let mut parts = vec![WorkerProcess::start(0, &[])?];
     let port = parts[0].expect_line(soon)?["port"]
         .as_u64()
-        .context("start the server: the first worker process has reported no port")?;
+        .context("cannot start the server: the first worker process has reported no port")?;
     let at = ["-p".to_string(), port.to_string()];
     for index in 1..args.processes {
         parts.push(WorkerProcess::start(index, &at)?);

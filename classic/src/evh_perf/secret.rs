@@ -55,9 +55,10 @@ pub fn client_tls(args: &EvhPerf) -> anyhow::Result<Option<Arc<ClientTls>>> {
 /// files.
 fn check_regular_file(file: &Path, option: &str) -> anyhow::Result<()> {
     match std::fs::metadata(file) {
-        Ok(found) if !found.is_file() => {
-            Err(to_usage_error(format!("{option} {}: not a regular file", file.display())))
-        }
+        Ok(found) if !found.is_file() => Err(to_usage_error(format!(
+            "{option} {path}: not a regular file",
+            path = file.display()
+        ))),
         // Reading the file reports the error.
         _ => Ok(()),
     }

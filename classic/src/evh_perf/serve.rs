@@ -172,7 +172,7 @@ impl Server {
 
     /// Answers pending messages, stops the server, and prints the remaining lines and statistics.
     pub fn stop(self, args: &EvhPerf, printer: &mut Printer<'_>) -> anyhow::Result<Stats> {
-        let (stats, _) = self.net.stop(STOP_TIMEOUT).context("stop the event handler")?;
+        let (stats, _) = self.net.stop(STOP_TIMEOUT).context("cannot stop the event handler")?;
         for line in self.log_lines.try_iter() {
             printer.print_debug(format_args!("{line}"))?;
         }
@@ -231,7 +231,7 @@ pub fn run_as_worker(args: &EvhPerf) -> anyhow::Result<()> {
     while !orders.is_closed(TRIM_INTERVAL) {
         server.trim();
     }
-    let (mut stats, _) = server.net.stop(STOP_TIMEOUT).context("stop the event handler")?;
+    let (mut stats, _) = server.net.stop(STOP_TIMEOUT).context("cannot stop the event handler")?;
     let named = printed_counters(&mut stats).map(|(name, count)| (name.to_string(), json!(*count)));
     parts::write_line(&Value::Object(named.into_iter().collect()))
 }

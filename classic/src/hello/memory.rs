@@ -73,12 +73,12 @@ impl MemoryLimit {
         let fit_count = left_bytes.saturating_sub(BASE_MEMORY_BYTES) / THREAD_BYTES;
         // One thread waits for signals.
         let remedy = match fit_count.saturating_sub(1) {
-            0 => "allow more with".to_owned(),
-            fit_count => format!("ask for {fit_count} threads at most, or allow more with"),
+            0 => "allow more".to_owned(),
+            threads_max => format!("use at most {threads_max} threads, or allow more"),
         };
         bail!(
             "the threads of this demo need {} KiB, of which `ulimit {option}` leaves {}: \
-             {remedy} `ulimit {option} {}`",
+             {remedy} with `ulimit {option} {}`",
             kib(needed_bytes),
             left_bytes / 1024,
             kib(used_bytes + needed_bytes + MARGIN_BYTES),
@@ -102,8 +102,8 @@ mod tests {
         assert_eq!(
             refused.to_string(),
             format!(
-                "the threads of this demo need {} KiB, of which `ulimit -v` leaves {}: ask for 9 \
-                 threads at most, or allow more with `ulimit -v {kib}`",
+                "the threads of this demo need {} KiB, of which `ulimit -v` leaves {}: use at \
+                 most 9 threads, or allow more with `ulimit -v {kib}`",
                 needed_bytes / 1024,
                 needed_bytes / 1024 - 1
             )

@@ -30,17 +30,17 @@ const REPORT_DEADLINE: Duration = Duration::from_secs(10);
 
 pub fn run(args: &Hello2) -> anyhow::Result<()> {
     if args.child {
-        return run_second(&args.options);
+        return run_second(&args.shared_options);
     }
-    let environment = Environment::new("DEMO2EVM", &args.options, 0)?;
+    let environment = Environment::new("DEMO2EVM", &args.shared_options, 0)?;
     let used = usage::process_usage();
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let made = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
-    let (mine, theirs) = made.context("make the socket pair of the two processes")?;
+    let (mine, theirs) = made.context("cannot create the socket pair of the two processes")?;
     let mut child = start(theirs)?;
     let mine = Arc::new(mine);
-    let cpu = args.options.cpus(2)?[0];
-    let policy = args.options.main_machine_policy(FirstMessage::First, cpu, ANSWER_PAUSE);
+    let cpu = args.shared_options.cpus(2)?[0];
+    let policy = args.shared_options.main_machine_policy(FirstMessage::First, cpu, ANSWER_PAUSE);
     let side = ConversationEnd::new(Arc::clone(&mine), policy, true);
     let mut machine = Machine::new(side, Config::default())?;
     environment.stop_on_signal(&machine.stopper())?;
@@ -52,8 +52,8 @@ pub fn run(args: &Hello2) -> anyhow::Result<()> {
         return Err(fault);
     }
     let side = machine.handler();
-    if let Some(lost) = &side.lost {
-        bail!("the second process has disconnected: {lost}");
+    if let Some(error) = &side.lost {
+        bail!("the second process has disconnected: {error}");
     }
     let report = report?;
     environment.print_outcome(&Outcome {
@@ -69,7 +69,7 @@ fn start(socket: OwnedFd) -> anyhow::Result<Child> {
     let mut command = crate::own_program_command("hello2")?;
     command.arg("--child").args(crate::own_arguments("hello2")).stdin(Stdio::from(socket));
     handover_program::signal_on_parent_exit(&mut command, rustix::process::Signal::KILL);
-    command.spawn().context("start the second process")
+    command.spawn().context("cannot start the second process")
 }
 
 /// Runs the second process. It answers messages until the first one closes its end of the socket
@@ -77,7 +77,7 @@ fn start(socket: OwnedFd) -> anyhow::Result<Child> {
 fn run_second(options: &DemoOptions) -> anyhow::Result<()> {
     let used = usage::process_usage();
     let socket =
-        std::io::stdin().as_fd().try_clone_to_owned().context("duplicate standard input")?;
+        std::io::stdin().as_fd().try_clone_to_owned().context("cannot duplicate standard input")?;
     if rustix::net::sockopt::socket_type(&socket) != Ok(SocketType::SEQPACKET) {
         return Err(to_usage_error(
             "--child: standard input is not a socket; only the first process uses this option",
@@ -165,7 +165,7 @@ fn report(socket: &OwnedFd, child: &mut Child) -> anyhow::Result<FinalReport> {
         // The process may have ended by itself, which is not an error.
         let _ = child.kill();
     }
-    let status = child.wait().context("wait for the second process")?;
+    let status = child.wait().context("cannot wait for the second process")?;
     found.with_context(|| format!("the second process has sent no report; it exited with {status}"))
 }
 

@@ -110,7 +110,7 @@ pub struct LoadReport {
     /// Number of messages whose echo is missing. In a load limited by messages, it includes
     /// messages that were never sent.
     pub lost_count: u64,
-    /// Number of messages that were due, but could not be sent in time.
+    /// Number of messages that were due, but were not sent before the end of the measured time.
     pub unsent_count: u64,
     /// Distribution of messages over connections, in a closed loop stopped by its time limit.
     pub shares: ConnectionShares,
@@ -120,8 +120,8 @@ pub struct LoadReport {
     pub faults_count: u64,
     /// Descriptions of the first faults.
     pub faults: Vec<String>,
-    /// Duration of the load. It is the measured time in a load limited by time, otherwise the time
-    /// from the thread's start to its end.
+    /// Elapsed time: in a load limited by time, the measured time without the warm-up; otherwise from the thread's
+    /// start to its end.
     pub elapsed_ns: u64,
     /// CPU time of the busiest thread as a share of the elapsed time.
     pub busy_share: f64,

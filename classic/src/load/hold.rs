@@ -50,7 +50,7 @@ pub struct HoldOptions {
 impl fmt::Debug for HoldOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { address, count, first, .. } = self;
-        write!(f, "HoldOptions({count} from number {first} on, to {address})")
+        write!(f, "HoldOptions({count} connections to {address}, numbered from {first})")
     }
 }
 

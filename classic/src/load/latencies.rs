@@ -198,7 +198,7 @@ const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
 /// Creates an empty histogram of three significant digits; its memory is only touched where values are counted.
 fn empty() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3)
-        .expect("1 ns to an hour in three digits are valid bounds")
+        .expect("cannot create a histogram of 1 ns to 1 h with three digits")
 }
 
 #[cfg(test)]

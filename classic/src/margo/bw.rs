@@ -3,7 +3,7 @@
 mod server;
 
 use super::meeting::local_address_towards;
-use super::{Options, PointToPointProgram, Role};
+use super::{PointToPointProgram, Role, SharedOptions};
 use crate::free_bytes;
 use anyhow::{Context as _, ensure};
 use clap::{Args, ValueEnum};
@@ -96,7 +96,7 @@ pub struct Bandwidth {
     #[arg(long, value_name = "SECONDS", value_parser = crate::whole_number_parser(1..=SECONDS_MAX))]
     interval: Option<u64>,
     #[command(flatten)]
-    options: Options,
+    shared_options: SharedOptions,
 }
 
 /// Kinds of memory of the client's buffer.
@@ -155,8 +155,8 @@ pub fn run(args: &Bandwidth, out: &mut dyn Write) -> anyhow::Result<()> {
 impl PointToPointProgram for Bandwidth {
     const NAME: &'static str = "margo-p2p-bw";
 
-    fn options(&self) -> &Options {
-        &self.options
+    fn shared_options(&self) -> &SharedOptions {
+        &self.shared_options
     }
 
     fn register(&self, endpoint: &mut Endpoint) -> anyhow::Result<()> {
@@ -190,7 +190,7 @@ impl PointToPointProgram for Bandwidth {
             self.both_ways(&mut client_side, self.warmup_seconds, &mut std::io::sink())?;
         }
         self.both_ways(&mut client_side, self.seconds, out)?;
-        let options = &self.options;
+        let options = &self.shared_options;
         let (transport, memory) = (options.transport(), self.memory.word());
         let (client, server) = (options.mode(Role::Client), options.mode(Role::Server));
         writeln!(out, "# <transport> <path> <memory> <client> <server>")?;
@@ -205,10 +205,11 @@ impl Bandwidth {
     /// Rejects buffers larger than the available memory. Every page of them is touched, and the
     /// machine would run out of memory.
     fn check_free_memory(&self) -> anyhow::Result<()> {
-        let count = if self.options.is_alone() && !self.options.partner { 2 } else { 1 };
+        let count =
+            if self.shared_options.is_alone() && !self.shared_options.partner { 2 } else { 1 };
         let (bytes, Some(free)) = (self.buffer_bytes, free_bytes()) else { return Ok(()) };
         ensure!(
-            self.options.partner || count * bytes <= free,
+            self.shared_options.partner || count * bytes <= free,
             "-X {bytes}: {count} buffers of this size need more than the {free} bytes that are free"
         );
         Ok(())
@@ -230,7 +231,7 @@ impl Bandwidth {
 
     /// Returns the address on which the client listens for the server's threads.
     fn listen_address(&self) -> anyhow::Result<Address> {
-        let options = &self.options;
+        let options = &self.shared_options;
         Ok(match (&options.transport.address, &options.rendezvous) {
             (Address::Sm(_), _) => Address::Sm(String::new()),
             (Address::Uds(_), _) => Address::Uds(String::new()),
@@ -312,7 +313,7 @@ impl Bandwidth {
 }
 
 fn shared_memory(bytes: usize) -> anyhow::Result<BulkMemory> {
-    BulkMemory::shared(bytes).with_context(|| format!("-X {bytes}: allocate shared memory"))
+    BulkMemory::shared(bytes).with_context(|| format!("-X {bytes}: cannot allocate shared memory"))
 }
 
 fn mib_per_second(bytes: u64, ns: u64) -> f64 {
@@ -321,10 +322,11 @@ fn mib_per_second(bytes: u64, ns: u64) -> f64 {
 
 /// Returns this host's address as seen from the rendezvous host; empty without `--rendezvous`.
 fn local_host(rendezvous: Option<&str>) -> anyhow::Result<String> {
-    let Some(place) = rendezvous else { return Ok(String::new()) };
-    let route = local_address_towards(place);
-    let (own, _) = route
-        .with_context(|| format!("--rendezvous {place}: find the local address that reaches it"))?;
+    let Some(address) = rendezvous else { return Ok(String::new()) };
+    let route = local_address_towards(address);
+    let (own, _) = route.with_context(|| {
+        format!("--rendezvous {address}: cannot find the local address that reaches it")
+    })?;
     Ok(SocketAddr::new(own, 0).to_string())
 }
 

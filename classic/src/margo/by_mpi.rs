@@ -82,7 +82,7 @@ impl MpiMeeting {
         let message = self.receive(1)?;
         let (machine_1, host_1) = message
             .split_once(' ')
-            .with_context(|| format!("parse the host of rank 1 in {message:?}"))?;
+            .with_context(|| format!("cannot parse the host of rank 1 in {message:?}"))?;
         let is_elsewhere = machine_1 != machine_id();
         let here = || address_towards(host_1).map(|host| host.to_string());
         let listened = match at {

@@ -1,6 +1,6 @@
 //! `margo-p2p-latency`: the round trip of a procedure that does nothing, between two processes.
 
-use super::{Options, PointToPointProgram, Role};
+use super::{PointToPointProgram, Role, SharedOptions};
 use anyhow::{bail, ensure};
 use clap::Args;
 use handover_base::clock;
@@ -47,14 +47,14 @@ pub struct Latency {
     #[arg(short = 'T')]
     timed: bool,
     #[command(flatten)]
-    options: Options,
+    shared_options: SharedOptions,
 }
 
 impl PointToPointProgram for Latency {
     const NAME: &'static str = "margo-p2p-latency";
 
-    fn options(&self) -> &Options {
-        &self.options
+    fn shared_options(&self) -> &SharedOptions {
+        &self.shared_options
     }
 
     fn config(&self, usual: Config) -> Config {
@@ -165,7 +165,7 @@ impl Latency {
             out,
             "noop\t{count}\t{warmup}\t{size}\t{min:.9}\t{q1:.9}\t{med:.9}\t{avg:.9}\t{q3:.9}\t{max:.9}"
         )?;
-        let options = &self.options;
+        let options = &self.shared_options;
         let (client, server) = (options.mode(Role::Client), options.mode(Role::Server));
         let deadline = if self.timed { "2" } else { "none" };
         writeln!(out, "# <p99> <p99.9> <transport> <client> <server> <deadline>")?;

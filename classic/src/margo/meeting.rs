@@ -54,7 +54,7 @@ impl<'a> WaitLimit<'a> {
             return Err(handover_program::exit::Interrupted.into());
         }
         if self.began.elapsed() >= self.wait {
-            bail!("{} within {} s", failure(), self.wait.as_secs());
+            bail!("{failure} within {wait_s} s", failure = failure(), wait_s = self.wait.as_secs());
         }
         Ok(())
     }
@@ -116,7 +116,7 @@ impl MeetingFile {
                 let path = std::env::temp_dir().join(name);
                 match fs::mkdirat(CWD, &path, Mode::RWXU) {
                     Ok(()) | Err(Errno::EXIST) => {}
-                    Err(errno) => bail!("{}: cannot be created: {errno}", path.display()),
+                    Err(errno) => bail!("cannot create {path}: {errno}", path = path.display()),
                 }
                 let folder = open_private_folder(&path)?;
                 (path, folder)
@@ -128,9 +128,9 @@ impl MeetingFile {
 
     /// Writes this process's address to the file.
     pub fn publish(&self, address: &Address) -> anyhow::Result<PublishedAddress<'_>> {
-        let (me, text) = (std::process::id(), address.to_string());
-        let started = parent_and_start_ticks(me).map_or(0, |it| it.1);
-        let line = format!("handover {me} {started} {text}\n");
+        let process_id = std::process::id();
+        let start_ticks = parent_and_start_ticks(process_id).map_or(0, |it| it.1);
+        let line = format!("handover {process_id} {start_ticks} {address}\n");
         let flags =
             OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::WRONLY | OFlags::CLOEXEC;
         let mode = Mode::RUSR | Mode::WUSR;
@@ -142,20 +142,18 @@ impl MeetingFile {
                     let _ = fs::unlinkat(&self.folder, self.name.as_str(), AtFlags::empty());
                 }
                 Err(Errno::EXIST) => {
-                    bail!("{}: another rank 0 of this job waits for rank 1", self.path.display())
+                    let path = self.path.display();
+                    bail!("{path}: another rank 0 of this job waits for rank 1")
                 }
-                Err(errno) => bail!("{}: cannot be created: {errno}", self.path.display()),
+                Err(errno) => bail!("cannot create {path}: {errno}", path = self.path.display()),
             }
         };
         let published = PublishedAddress { place: self, file };
-        let mut file = std::fs::File::from(
-            published
-                .file
-                .try_clone()
-                .with_context(|| format!("duplicate the descriptor of {}", self.path.display()))?,
-        );
+        let mut file = std::fs::File::from(published.file.try_clone().with_context(|| {
+            format!("cannot duplicate the descriptor of {path}", path = self.path.display())
+        })?);
         file.write_all(line.as_bytes())
-            .with_context(|| format!("write {}", self.path.display()))?;
+            .with_context(|| format!("cannot write {path}", path = self.path.display()))?;
         Ok(published)
     }
 
@@ -202,9 +200,9 @@ impl MeetingFile {
         let file = match fs::openat(&self.folder, self.name.as_str(), flags, Mode::empty()) {
             Ok(file) => file,
             Err(Errno::NOENT) => return Ok(None),
-            Err(errno) => bail!("open {}: {errno}", self.path.display()),
+            Err(errno) => bail!("cannot open {path}: {errno}", path = self.path.display()),
         };
-        let stat = fs::fstat(&file).context("read the owner of the meeting file")?;
+        let stat = fs::fstat(&file).context("cannot read the owner of the meeting file")?;
         let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
         if !is_file || stat.st_uid != geteuid().as_raw() || stat.st_mode & 0o077 != 0 {
             bail!(
@@ -214,7 +212,7 @@ impl MeetingFile {
         }
         let mut text = String::new();
         let mut bounded = std::fs::File::from(file).take(LINE_BYTES_MAX as u64);
-        bounded.read_to_string(&mut text).context("read the meeting file")?;
+        bounded.read_to_string(&mut text).context("cannot read the meeting file")?;
         let file = OwnedFd::from(bounded.into_inner());
         Ok(text.strip_suffix('\n').and_then(|line| {
             let mut words = line.splitn(4, ' ');
@@ -239,16 +237,17 @@ struct AddressRecord {
 /// Opens a folder that belongs to this user and that no other user may enter.
 fn open_private_folder(path: &Path) -> anyhow::Result<OwnedFd> {
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::RDONLY;
-    let shown = path.display();
+    let folder_path = path.display();
     let folder = fs::openat(CWD, path, flags, Mode::empty())
-        .map_err(|errno| anyhow::anyhow!("{shown}: {errno}"))?;
-    let stat =
-        fs::fstat(&folder).with_context(|| format!("read the owner of the folder {shown}"))?;
+        .map_err(|errno| anyhow::anyhow!("cannot open the folder {folder_path}: {errno}"))?;
+    let stat = fs::fstat(&folder)
+        .with_context(|| format!("cannot read the owner of the folder {folder_path}"))?;
     if stat.st_uid != geteuid().as_raw() {
-        bail!("{shown}: belongs to user {}; set XDG_RUNTIME_DIR to a folder of yours", stat.st_uid);
+        let owner = stat.st_uid;
+        bail!("{folder_path}: belongs to user {owner}; set XDG_RUNTIME_DIR to a folder of yours");
     }
     if stat.st_mode & 0o077 != 0 {
-        bail!("{shown}: other users may enter it; run: chmod 700 {shown}");
+        bail!("{folder_path}: other users may enter it; run: chmod 700 {folder_path}");
     }
     Ok(folder)
 }
@@ -289,9 +288,9 @@ impl RankConnection {
     }
 }
 
-/// Waits, as rank 0, at the address `place` for rank 1 of its job. Then sends `address` to rank 1.
+/// Waits, as rank 0, at the address `rendezvous` for rank 1 of its job, and sends `address` to it.
 pub fn wait_at_host(
-    place: &str,
+    rendezvous: &str,
     job: &str,
     address: &Address,
     limit: WaitLimit<'_>,
@@ -310,20 +309,20 @@ pub fn wait_at_host(
         comes.get_or_init(|| context.peer());
         Ok(line.clone())
     })?;
-    endpoint.listen(&Address::Tcp(place.to_owned())).map_err(|error| match error {
+    endpoint.listen(&Address::Tcp(rendezvous.to_owned())).map_err(|error| match error {
         EndpointError::HostUnresolved { .. }
         | EndpointError::SystemCall { errno: Errno::ADDRNOTAVAIL, .. } => {
             to_usage_error(format!(
-                "--rendezvous {place}: rank 0 cannot listen there, as it is not an address of this host: {error}"
+                "--rendezvous {rendezvous}: rank 0 cannot listen there, as it is not an address of this host: {error}"
             ))
         }
-        _ => anyhow::anyhow!("--rendezvous {place}: rank 0 cannot listen there: {error}"),
+        _ => anyhow::anyhow!("--rendezvous {rendezvous}: rank 0 cannot listen there: {error}"),
     })?;
     loop {
         if let Some(peer) = met.get() {
             return Ok(RankConnection { endpoint, peer: *peer });
         }
-        limit.check(|| format!("rank 1 has not connected to {place}"))?;
+        limit.check(|| format!("rank 1 has not connected to {rendezvous}"))?;
         endpoint.progress(INTERRUPT_CHECK_INTERVAL.min(limit.remaining()));
     }
 }
@@ -331,18 +330,18 @@ pub fn wait_at_host(
 /// Receives, as rank 1, the address of rank 0. The caller keeps the endpoint until it has connected
 /// there: closing it signals to rank 0 that this rank has exited.
 pub fn address_from_host(
-    place: &str,
+    rendezvous: &str,
     job: &str,
     limit: WaitLimit<'_>,
 ) -> anyhow::Result<(Address, Endpoint)> {
     let mut why = String::from("no socket listens there");
     loop {
-        if !is_safe_to_connect(place) {
-            limit.sleep_or_fail(|| format!("rank 0 does not answer at {place} ({why})"))?;
+        if !is_safe_to_connect(rendezvous) {
+            limit.sleep_or_fail(|| format!("rank 0 does not answer at {rendezvous} ({why})"))?;
             continue;
         }
         let mut endpoint = meeting_endpoint()?;
-        match endpoint.connect(&Address::Tcp(place.to_owned())) {
+        match endpoint.connect(&Address::Tcp(rendezvous.to_owned())) {
             Ok(peer) => match endpoint.call_within::<_, String>(peer, MEET, job, limit.remaining())
             {
                 Ok(line) => return Ok((parse_reachable_address(&line)?, endpoint)),
@@ -352,7 +351,7 @@ pub fn address_from_host(
             },
             Err(EndpointError::HostUnresolved { error, .. }) => {
                 return Err(to_usage_error(format!(
-                    "--rendezvous {place}: cannot resolve the host: {error}"
+                    "--rendezvous {rendezvous}: cannot resolve the host: {error}"
                 )));
             }
             Err(
@@ -366,7 +365,7 @@ pub fn address_from_host(
             }
             Err(error) => why = error.to_string(),
         }
-        limit.sleep_or_fail(|| format!("rank 0 does not answer at {place} ({why})"))?;
+        limit.sleep_or_fail(|| format!("rank 0 does not answer at {rendezvous} ({why})"))?;
     }
 }
 
@@ -394,8 +393,9 @@ pub fn local_address_towards(place: impl ToSocketAddrs) -> io::Result<(IpAddr, S
 
 /// Parses the address of rank 0, and checks that this process can reach it.
 pub fn parse_reachable_address(line: &str) -> anyhow::Result<Address> {
-    let (machine_0, text) =
-        line.split_once(' ').with_context(|| format!("parse the address of rank 0 in {line:?}"))?;
+    let (machine_0, text) = line
+        .split_once(' ')
+        .with_context(|| format!("cannot parse the address of rank 0 in {line:?}"))?;
     let address: Address = text.parse()?;
     if !matches!(address.transport(), Transport::Tcp | Transport::Tls) && machine_0 != machine_id()
     {
@@ -464,7 +464,8 @@ mod tests {
         let apart = met_at(&place, "program.18", Duration::from_millis(300));
         let said = apart.expect_err("another job").to_string();
         assert!(said.starts_with(&format!("rank 1 has not connected to {place} within")), "{said}");
-        let (address, over) = (ADDRESS.parse().expect("parse the address"), AtomicBool::new(false));
+        let (address, over) =
+            (ADDRESS.parse().expect("cannot parse the address"), AtomicBool::new(false));
         let limit = WaitLimit::new(Duration::from_secs(60), &over);
         let said = thread::scope(|scope| {
             scope.spawn(|| wait_at_host(&place, JOB, &address, limit).map(drop));
@@ -543,7 +544,10 @@ mod tests {
             let wait = Duration::from_millis(500);
             let refused = uninterrupted(wait, |it| address_from_host(&place, JOB, it).map(drop));
             let said = refused.expect_err("no rank 0").to_string();
-            assert!(said.starts_with(&format!("rank 0 does not answer at {place} (")), "{said}");
+            assert!(
+                said.starts_with(&format!("rank 0 does not answer at {rendezvous} (")),
+                "{said}"
+            );
         });
     }
 }

@@ -80,9 +80,9 @@ impl Rank {
         let Some(launcher) = LAUNCHERS.iter().find(is_set) else { return Ok(None) };
         let number = |name: &str| -> anyhow::Result<Option<u32>> {
             let Some(text) = variable(name) else { return Ok(None) };
-            text.parse()
-                .map(Some)
-                .map_err(|_| to_usage_error(format!("{name}={text}: not a number")))
+            text.parse().map(Some).map_err(|_| {
+                to_usage_error(format!("environment variable {name}={text}: not a number"))
+            })
         };
         let first = |names: &[&str]| -> anyhow::Result<Option<u32>> {
             names.iter().find_map(|name| number(name).transpose()).transpose()

@@ -119,12 +119,12 @@ impl Experiment {
             stamp: Stamp::None,
             ..args.clone()
         };
-        let Experiment { offered, burst_packets, .. } = self;
+        let Experiment { offered: rate, burst_packets, .. } = self;
         let duration_ns = (seconds * 1e9) as u64;
-        let line = format!("{duration_ns}ns {offered} {LENGTH_BYTES} {burst_packets}\n");
+        let line = format!("{duration_ns}ns {rate} {LENGTH_BYTES} {burst_packets}\n");
         let text: String = (0..threads).map(|it| format!("thread {it}\n{line}")).collect();
-        let program =
-            program::parse_load_program(&text).context("parse the load of the experiment")?;
+        let program = program::parse_load_program(&text)
+            .context("cannot parse the load of the experiment")?;
         let plan = SchedPlan::new(&args, program)?;
         let played = plan.run()?;
         if let Some(failed) = played.failed {

@@ -62,7 +62,7 @@ impl SchedulerOptions {
 fn parse_count(option: &str, text: &str) -> Result<u32, String> {
     let count: Count = text.parse().map_err(|refused| format!("{option}: {refused}"))?;
     let count = u32::try_from(count.0).ok().filter(|count| *count > 0);
-    count.ok_or_else(|| format!("{option} {text}: must lie in 1..={}", u32::MAX))
+    count.ok_or_else(|| format!("{option} {text}: must lie in 1..={max}", max = u32::MAX))
 }
 
 #[cfg(test)]

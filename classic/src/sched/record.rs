@@ -129,7 +129,7 @@ impl ClientStream {
             // The lines that were written went with the partial file.
             waits.unwritten += std::mem::take(&mut waits.written);
             anyhow::Error::new(refused).context(format!(
-                "write {}: the incomplete time-stamp file was deleted",
+                "cannot write {}: the incomplete time-stamp file was deleted",
                 path.display()
             ))
         });
@@ -161,7 +161,7 @@ impl RecordFiles {
             path.push(format!("queue-{client}.txt"));
             let path = PathBuf::from(path);
             let file = FileReplacement::create(&path)
-                .with_context(|| format!("-p: create {}", path.display()))?;
+                .with_context(|| format!("-p: cannot create {path}", path = path.display()))?;
             let file = Some(BufWriter::with_capacity(BUFFER_BYTES, file));
             streams.push(ClientStream {
                 records,

@@ -39,9 +39,9 @@ pub fn share_notes(plan: &SchedPlan, rows: &[ResultRow], seconds: f64) -> Vec<St
         let flows_count = plan.flows_of(*thread as u32).flows_count();
         let queue = plan.args.queue;
         let emptied = match row.emptied {
-            None => "which may have been without a packet".to_string(),
-            Some(0) => "which were never without a packet".to_string(),
-            Some(times) => format!("which were without a packet {times} times"),
+            None => "which may have run out of packets".to_string(),
+            Some(0) => "which never ran out of packets".to_string(),
+            Some(times) => format!("which ran out of packets {times} times"),
         };
         lines.push(format!(
             "share: client {thread} has -q {queue} for {flows_count} flows, {emptied}; \

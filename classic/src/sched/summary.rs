@@ -140,7 +140,7 @@ fn write_chart(prefix: &Path, name: &str, chart: &Chart) -> anyhow::Result<PathB
     path.push(name);
     let path = PathBuf::from(path);
     fs::write(&path, chart.to_standalone_svg())
-        .with_context(|| format!("--plot: write {}", path.display()))?;
+        .with_context(|| format!("--plot: cannot write {path}", path = path.display()))?;
     Ok(path)
 }
 
@@ -194,7 +194,8 @@ fn shares_chart(rows: &[ResultRow]) -> Chart {
     let points = |part: fn(&Share) -> f64| {
         let place = |(index, (_, share)): (usize, &(&ResultRow, Share))| {
             let Share { got, due } = *share;
-            let label = format!("got {:.2} %, due {:.2} %", got * 100.0, due * 100.0);
+            let (got_percent, due_percent) = (got * 100.0, due * 100.0);
+            let label = format!("got {got_percent:.2} % of all bytes, due {due_percent:.2} %");
             Point::new(part(share), index as f64).with_tooltip(label)
         };
         clients.iter().enumerate().map(place).collect::<Vec<_>>()

@@ -40,14 +40,14 @@ impl UdpSink {
     ///
     /// # Errors
     /// If no socket can be connected to the address.
-    pub(super) fn connect(to: SocketAddr) -> anyhow::Result<Self> {
-        let from: SocketAddr = match to {
+    pub(super) fn connect(address: SocketAddr) -> anyhow::Result<Self> {
+        let from: SocketAddr = match address {
             SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
             SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
         };
-        let refused = || format!("cannot connect a UDP socket to {to}");
+        let refused = || format!("cannot connect a UDP socket to {address}");
         let socket = UdpSocket::bind(from).with_context(refused)?;
-        socket.connect(to).with_context(refused)?;
+        socket.connect(address).with_context(refused)?;
         Ok(Self {
             socket,
             buffered: Vec::with_capacity(BURST_MAX),

@@ -19,13 +19,13 @@ const GRACE_PERIOD: Duration = Duration::from_secs(3);
 /// Runs a command until it exits, with an empty standard input. The command gets a signal to stop
 /// when this process is interrupted or exits first. Call it from the main thread.
 pub fn run(command: &mut Command, interrupted: &AtomicBool) -> anyhow::Result<ExitStatus> {
-    let shown = command.get_program().to_string_lossy().into_owned();
+    let program = command.get_program().to_string_lossy().into_owned();
     raw::signal_on_parent_exit(command, Signal::TERM);
     let mut child =
-        command.stdin(Stdio::null()).spawn().with_context(|| format!("cannot run {shown}"))?;
+        command.stdin(Stdio::null()).spawn().with_context(|| format!("cannot run {program}"))?;
     // Readable as soon as the child exits.
     let exited = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())
-        .with_context(|| format!("cannot wait for {shown}"))?;
+        .with_context(|| format!("cannot wait for {program}"))?;
     let mut interrupted_at: Option<Instant> = None;
     let mut is_terminated = false;
     loop {
@@ -42,7 +42,7 @@ pub fn run(command: &mut Command, interrupted: &AtomicBool) -> anyhow::Result<Ex
         }
         match poll(&mut [PollFd::new(&exited, PollFlags::IN)], Some(&POLL_INTERVAL)) {
             Ok(_) | Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno).with_context(|| format!("cannot wait for {shown}")),
+            Err(errno) => return Err(errno).with_context(|| format!("cannot wait for {program}")),
         }
     }
 }

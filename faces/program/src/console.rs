@@ -49,9 +49,9 @@ pub fn print_help(help: &clap::Error) -> io::Result<()> {
     }
 }
 
-/// Adds the prefix "standard output" to the message of an error.
+/// Adds the prefix "cannot write to standard output" to the message of an error.
 fn to_output_error(error: io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("standard output: {error}"))
+    io::Error::new(error.kind(), format!("cannot write to standard output: {error}"))
 }
 
 /// Writes one line to standard error. Control characters are escaped, and the middle of a line

@@ -51,7 +51,7 @@ pub struct ChildExit(pub u8);
 
 impl fmt::Display for ChildExit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the program exited with code {}", self.0)
+        write!(f, "the program exited with code {code}", code = self.0)
     }
 }
 

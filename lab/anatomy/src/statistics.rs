@@ -211,7 +211,7 @@ pub(crate) fn format_stage_sum(stages: &[AnatomyStage], floor: Option<&AnatomyFl
     let rounded = round_to_sum(&parts.iter().map(|(_, ns)| *ns).collect::<Vec<_>>());
     let text: Vec<String> =
         parts.iter().zip(rounded).map(|((name, _), ns)| format!("{name} {ns}")).collect();
-    format!("{} = {:.0} ns", text.join(" + "), total.round())
+    format!("{stages} = {total_ns:.0} ns", stages = text.join(" + "), total_ns = total.round())
 }
 
 /// Rounds to integers that add up to the rounded sum. The numbers with the largest fractions are

@@ -84,8 +84,8 @@ pub(crate) fn noise_warnings(found: &FigureFacts<'_>) -> Vec<Warning> {
         say(WarningCode::Bimodal, text);
     }
     if let Some(half_width) = figure.half_width().filter(|it| *it > HALF_WIDTH_MAX) {
-        let text =
-            format!("interval still ±{:.0} % at the end of the time budget", half_width * 100.0);
+        let percent = half_width * 100.0;
+        let text = format!("interval still ±{percent:.0} % at the end of the time budget");
         say(WarningCode::Wide, text);
     }
     if let Some(by) = relative_drift(rounds) {
@@ -119,7 +119,8 @@ fn disturbance_warning(
     let without = match undisturbed {
         Some(without) if (without / figure - 1.0).abs() <= DISTURBANCE_EFFECT_MAX => return,
         Some(without) => {
-            format!("the figure without them differs by {:+.0} %", (without / figure - 1.0) * 100.0)
+            let percent = (without / figure - 1.0) * 100.0;
+            format!("the figure without them differs by {percent:+.0} %")
         }
         None if marked.max(slowed) > DISTURBED_MAX => {
             "the others are too few for a figure".to_string()
@@ -133,7 +134,7 @@ fn disturbance_warning(
     };
     let stolen = match code {
         WarningCode::Steal => {
-            format!("; the hypervisor took {:.0} % of the CPU time", steal * 100.0)
+            format!("; the hypervisor took {percent:.0} % of the CPU time", percent = steal * 100.0)
         }
         _ => String::new(),
     };

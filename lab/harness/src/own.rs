@@ -225,8 +225,8 @@ fn run_with_options(suites: &[&'static [Bench]], asked: &BenchOptions) -> Result
 fn print(text: &str) -> Result<ExitCode, String> {
     match io::stdout().write_all(text.as_bytes()) {
         // The reader has closed the pipe and needs no more output.
-        Err(refused) if refused.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
-        Err(refused) => Err(format!("cannot write to standard output: {refused}")),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
+        Err(error) => Err(format!("cannot write to standard output: {error}")),
         Ok(()) => Ok(ExitCode::SUCCESS),
     }
 }

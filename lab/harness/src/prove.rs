@@ -172,19 +172,19 @@ fn run_constant_operations(timer: SpinTimer, n: u64, ps: u64) {
     timer.wait(began, n.saturating_mul(ps));
 }
 
-/// Benchmark whose operations take `NS` nanoseconds, every 50th of them 64 times longer.
-struct Tail<const NS: u64> {
+/// Benchmark whose operations take `OPERATION_NS` nanoseconds, every 50th of them 64 times longer.
+struct Tail<const OPERATION_NS: u64> {
     timer: SpinTimer,
     /// Number of operations done so far.
     done_count: u64,
 }
 
-impl<const NS: u64> Workload for Tail<NS> {
+impl<const OPERATION_NS: u64> Workload for Tail<OPERATION_NS> {
     type Args = ();
     const SPEC: Spec = Spec {
-        batched: NS < 1000,
+        batched: OPERATION_NS < 1000,
         ..Spec::new(
-            if NS < 1000 { "proof/tail-in-batches" } else { "proof/tail-one-by-one" },
+            if OPERATION_NS < 1000 { "proof/tail-in-batches" } else { "proof/tail-one-by-one" },
             "a cost of which every 50th is 64 times greater, planted",
         )
         .ladder()
@@ -200,8 +200,9 @@ impl<const NS: u64> Workload for Tail<NS> {
             let (began, mut due_ps) = (clock::ticks(), 0);
             for _ in 0..n {
                 *done_count += 1;
-                due_ps +=
-                    NS * 1000 * if done_count.is_multiple_of(TAIL_EVERY) { TAIL_TIMES } else { 1 };
+                due_ps += OPERATION_NS
+                    * 1000
+                    * if done_count.is_multiple_of(TAIL_EVERY) { TAIL_TIMES } else { 1 };
                 timer.wait(began, due_ps);
             }
         });
@@ -327,9 +328,9 @@ fn stalled_latencies_ns() -> Vec<f64> {
 }
 
 /// Benchmark whose two contenders take 100 and 150 ns for an operation.
-struct SlowedPeer<const NS: u64>(SpinTimer);
+struct SlowedPeer<const OPERATION_NS: u64>(SpinTimer);
 
-impl<const NS: u64> Workload for SlowedPeer<NS> {
+impl<const OPERATION_NS: u64> Workload for SlowedPeer<OPERATION_NS> {
     type Args = ();
     const SPEC: Spec = Spec::new(
         "proof/slowed-peer",
@@ -342,7 +343,7 @@ impl<const NS: u64> Workload for SlowedPeer<NS> {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        out.time_batches(|n| run_constant_operations(self.0, n, NS * 1000));
+        out.time_batches(|n| run_constant_operations(self.0, n, OPERATION_NS * 1000));
     }
 }
 
@@ -431,11 +432,12 @@ pub fn evaluate_proofs(records: &[Record], null: Option<f64>) -> Vec<Proof> {
     for (place, (ps, share)) in MODES_PS.into_iter().zip(shares).enumerate() {
         let (mode, planted) = (modes.get(place), ps as f64 / 1000.0);
         let name = ["faster", "slower"][place];
-        let what = format!("proof/two-modes, {name} mode");
-        proofs.push(ns(what.clone(), planted, mode.map(|it| it.median), planted * 0.02));
+        let mode_name = format!("proof/two-modes, {name} mode");
+        proofs.push(ns(mode_name.clone(), planted, mode.map(|it| it.median), planted * 0.02));
         let read = mode.map(|it| it.share);
         let unit = "share".to_string();
-        proofs.push(Proof { unit, ..ns(format!("{what}, share of rounds"), share, read, 0.05) });
+        proofs
+            .push(Proof { unit, ..ns(format!("{mode_name}, share of rounds"), share, read, 0.05) });
     }
     let drift = of("proof/drift");
     let is_seen =

@@ -273,7 +273,7 @@ pub(crate) fn spawn_self(environment: &[CString], word: Option<&CStr>) -> io::Re
             unsafe { libc::_exit(errno.raw_os_error()) }
         }
         child => {
-            Ok(Pid::from_raw(child).expect("fork returns a positive process id to the parent"))
+            Ok(Pid::from_raw(child).expect("fork returned an invalid process id to the parent"))
         }
     }
 }

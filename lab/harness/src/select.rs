@@ -124,7 +124,8 @@ const CONTAINED_IDS_MAX: usize = 3;
 fn unknown_pattern_error(pattern: &str, specs: &[&'static Spec]) -> SelectError {
     let hint = match pattern.contains(',') && !pattern.contains('{') {
         true => {
-            format!("; separate patterns by spaces: {}", pattern.replace(',', " ").trim())
+            let patterns = pattern.replace(',', " ");
+            format!("; separate patterns by spaces: {patterns}", patterns = patterns.trim())
         }
         false => suggestion(pattern, specs),
     };

@@ -438,7 +438,7 @@ fn pass_that_dies_is_a_fault_and_earlier_figures_are_kept() {
     let [(id, why)] = &outcome.faults[..] else { panic!("one fault: {:?}", outcome.faults) };
     assert_eq!(id, "die/late");
     assert!(
-        why.contains("the process of pass 1 failed: exited before its last report: signal: 9"),
+        why.contains("the process of pass 1 failed: it exited before its last report: signal: 9"),
         "{why}"
     );
     // The others are measured in another process.

@@ -5,9 +5,9 @@ use serde::{Deserialize, Serialize};
 /// Breakdown of a hand-off's time by the probes inside the mechanism. Times are in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Anatomy {
-    /// Sum of the stages in one line: `handle 20 + floor 30 + notice 35 + wake 0 = 85 ns`. Adds the
-    /// means of the middle half of all hand-offs by their time, since only means add up; a stage
-    /// that contains the floor is split into floor and rest.
+    /// Sum of the stages in one line: `handle 20 + floor 30 + notice 35 + wake 0 = 85 ns`. The terms
+    /// are means over the hand-offs whose durations lie between the quartiles, since only means
+    /// add up; a stage that contains the floor is split into floor and rest.
     pub line: String,
     /// The stages, in the order in which a hand-off passes them.
     pub stages: Vec<AnatomyStage>,
@@ -53,8 +53,8 @@ pub struct AnatomyStage {
     pub p50_ns: f64,
     /// 99 % quantile over the hand-offs that include the stage.
     pub p99_ns: f64,
-    /// Mean time in the stage, over the middle half of all hand-offs by duration. A hand-off
-    /// without this stage counts as 0.
+    /// Mean time in the stage, over the hand-offs whose durations lie between the quartiles. A hand-off without the
+    /// stage counts as 0.
     pub mean_ns: f64,
     /// Share of the hand-off's time: `mean_ns` divided by the mean of the total.
     pub share: f64,

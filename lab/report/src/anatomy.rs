@@ -138,14 +138,14 @@ pub(crate) fn anatomy_notes(anatomy: &Anatomy) -> Vec<String> {
         if anatomy.rounds_count == 1 { "round" } else { "rounds" },
         unmatched.mismatched
     );
-    for (count, what) in [
+    for (count, problem) in [
         (unmatched.without_start, "left out because the harness read the clock within them"),
         (unmatched.reacquired, "left out because the sender itself received the work"),
         (unmatched.received_early, "received before their send by the time stamps"),
         (unmatched.lost, "events lost"),
     ] {
         if count > 0 {
-            counts.push_str(&format!(", {count} {what}"));
+            counts.push_str(&format!(", {count} {problem}"));
         }
     }
     counts.push('.');
@@ -165,9 +165,12 @@ pub(crate) fn anatomy_notes(anatomy: &Anatomy) -> Vec<String> {
 pub(crate) fn describe_outlier(outlier: &AnatomyOutlier) -> String {
     let waited = match (outlier.off_cpu_ns, outlier.run_delay_ns) {
         (Some(0), _) | (None, 0) => String::new(),
-        (Some(off_ns), _) => format!(" for {time} of the hand-off", time = ns(off_ns as f64)),
+        (Some(off_ns), _) => {
+            format!(" for {off_time} of the hand-off", off_time = ns(off_ns as f64))
+        }
         (None, delay) => {
-            format!(", the participants of its round waited {} for a CPU", ns(delay as f64))
+            let delay = ns(delay as f64);
+            format!(", the participants of its round waited {delay} for a CPU")
         }
     };
     format!(
@@ -197,7 +200,12 @@ pub fn anatomy_chart(record: &Record, width_px: f64) -> Option<Chart> {
     });
     let time = Axis::linear("time of one hand-off", Quantity::Nanos).with_included_value(0.0);
     let mut chart = Chart::new(
-        format!("{id} [{}]: {sum}", record.contender, id = record.spec, sum = anatomy.line),
+        format!(
+            "{id} [{contender}]: {sum}",
+            id = record.spec,
+            contender = record.contender,
+            sum = anatomy.line
+        ),
         time,
         Axis::with_names(names.collect()),
     )

@@ -471,7 +471,10 @@ impl FigureKey {
     fn label(&self) -> String {
         match self.setting.as_str() {
             "" => format!("{} [{}]", self.id, self.contender),
-            setting => format!("{id} [{}] {setting}", self.contender, id = self.id),
+            setting => {
+                let (id, contender) = (&self.id, &self.contender);
+                format!("{id} [{contender}] {setting}")
+            }
         }
     }
 }
@@ -768,11 +771,11 @@ pub(crate) fn detectable_line(comparison: &Comparison) -> Option<String> {
 /// Returns the sentence on the smallest difference that these runs can detect.
 pub(crate) fn resolution_line(comparison: &Comparison) -> String {
     let shown = |width: f64| format::share(width.max(0.001));
-    let part = |least: Option<f64>, most: Option<f64>, place: &str| {
+    let part = |least: Option<f64>, most: Option<f64>, placement: &str| {
         let (least, most) = (shown(least?), shown(most?));
         Some(match least == most {
-            true => format!("{least} ({place})"),
-            false => format!("{least} to {most} ({place})"),
+            true => format!("{least} ({placement})"),
+            false => format!("{least} to {most} ({placement})"),
         })
     };
     let one = part(comparison.visible_one, comparison.visible_one_most, "one CPU");

@@ -342,12 +342,12 @@ pub fn render_markdown(document: &Document, all: bool) -> String {
     text
 }
 
-/// Formats two modes with their shares: `30.0 ns in 70 %, 200 ns in 30 %`. Their average is never
-/// shown.
+/// Formats two modes with their shares, never their average: `30.0 ns in 70 % of the values, 200 ns in 30 % of the
+/// values`.
 fn modes(record: &Record) -> String {
     let shown = |mode: &FigureMode| {
         let (median, share) = (format::figure(record.unit, mode.median), format::share(mode.share));
-        format!("{median} in {share}")
+        format!("{median} in {share} of the values")
     };
     record.modes.iter().map(shown).collect::<Vec<_>>().join(", ")
 }

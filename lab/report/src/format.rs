@@ -80,7 +80,7 @@ pub(crate) fn clock_steps(document: &Document) -> String {
     let steps = document.records.iter().map(|it| it.summary.resolution_ns);
     match steps.fold(0.0, f64::max) {
         0.0 => String::new(),
-        step_ns => format!(", in steps of {time}", time = units::format_ns(step_ns)),
+        step_ns => format!(", in steps of {resolution}", resolution = units::format_ns(step_ns)),
     }
 }
 
@@ -171,12 +171,12 @@ pub(crate) fn resources(record: &Record) -> String {
     let role = |it: &RoleUsage| {
         let cpus = match it.role.as_str() {
             "" => format!("{:.2} CPUs", it.cpus),
-            role => format!("{role}: {:.2} CPUs", it.cpus),
+            role => format!("{role}: {cpus:.2} CPUs", cpus = it.cpus),
         };
         let delayed = it.delayed.filter(|it| *it >= FAULTS_MIN);
         let parts = [
             Some(cpus),
-            delayed.map(|it| format!("{:.0} % of the time waiting for a CPU", it * 100.0)),
+            delayed.map(|threads| format!("{threads:.2} threads waiting for a CPU on average")),
             counted(it.switches_voluntary_per_op, "switches/op"),
             counted(it.switches_involuntary_per_s, "involuntary switches/s"),
             counted(it.faults_minor_per_op, "page faults/op"),
@@ -219,7 +219,7 @@ pub(crate) fn null_line(one: Option<f64>, several: Option<f64>) -> String {
     if limits.is_empty() {
         return "The smallest visible difference was not measured in this run.".to_string();
     }
-    format!("This run cannot see differences under {}.", limits.join(", "))
+    format!("This run cannot see differences under {limits}.", limits = limits.join(", "))
 }
 
 /// Returns a short description of a kind of warning, for the legend.

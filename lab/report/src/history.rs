@@ -140,7 +140,11 @@ impl History {
             }
             line.pad_to(52);
             line.push(
-                format!("{}, from {}", runs_counted(segment.to - segment.from), first.run),
+                format!(
+                    "{runs}, from {first_run}",
+                    runs = runs_counted(segment.to - segment.from),
+                    first_run = first.run
+                ),
                 Tone::Plain,
             );
             for said in [&first.build].into_iter().chain(&first.names).filter(|it| !it.is_empty()) {

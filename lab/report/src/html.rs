@@ -77,8 +77,8 @@ fn render(document: &Document, name: &str, others: &[NamedRun]) -> String {
     // The extension .html enables escaping.
     let rendered = environment.render_named_str("report.html", TEMPLATE, Serde(&page));
     // The template is embedded; the tests render pages of every kind with it.
-    rendered.unwrap_or_else(|refused| {
-        panic!("cannot render the embedded template of the report: {refused:#}")
+    rendered.unwrap_or_else(|error| {
+        panic!("cannot render the embedded template of the report: {error:#}")
     })
 }
 
@@ -357,7 +357,7 @@ fn host_facts(host: &Host, add: &mut impl FnMut(&'static str, String)) {
             } else {
                 format!("allowed: {}", allowed.join(" "))
             },
-            host.cgroup_cpus.map_or(String::new(), |cpus| format!("cgroup limit {cpus:.2}")),
+            host.cgroup_cpus.map_or(String::new(), |cpus| format!("cgroup limit {cpus:.2} CPUs")),
         ]),
     );
     let caches = host.caches.iter().map(|cache| {

@@ -34,9 +34,12 @@ pub(crate) fn ladder_chart_with_other_runs(
                 for (other, points) in others.iter().zip(&mut beside) {
                     if let Some(same) = model::matching_record(&other.document, record) {
                         let median = same.summary.median;
-                        let shown = format::figure(same.unit, median);
-                        let text =
-                            format!("{id}: {shown} in {run}", id = record.id, run = other.name);
+                        let figure = format::figure(same.unit, median);
+                        let text = format!(
+                            "{id}: {figure} in run {run}",
+                            id = record.id,
+                            run = other.name
+                        );
                         points.push(Point::new(median, names.len() as f64).with_tooltip(text));
                     }
                 }
@@ -125,7 +128,10 @@ impl Rungs {
         if record.modes.len() > 1 {
             for mode in &record.modes {
                 let text = say(
-                    &format!("mode with {:.0} % of the values:", mode.share * 100.0),
+                    &format!(
+                        "mode with {percent:.0} % of the values:",
+                        percent = mode.share * 100.0
+                    ),
                     mode.median,
                 );
                 medians.push(Point::new(mode.median, row).with_tooltip(text));

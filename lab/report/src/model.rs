@@ -226,8 +226,8 @@ pub(crate) fn host_line(document: &Document) -> String {
 /// Returns the line that describes the run: its id, profile and start.
 pub(crate) fn run_line(document: &Document) -> String {
     let run = &document.run;
-    let (id, profile, start) = (&run.id, &run.profile, format_utc(run.started_unix_ns));
-    format!("run {id}, {profile}, {start}")
+    let (id, profile, start_time) = (&run.id, &run.profile, format_utc(run.started_unix_ns));
+    format!("run {id}, {profile}, {start_time}")
 }
 
 /// Formats nanoseconds since the Unix epoch as `2026-11-21 21:30 UTC`.
@@ -245,7 +245,8 @@ pub(crate) fn format_utc(unix_ns: i64) -> String {
     let day = day_of_year - (153 * march_month + 2) / 5 + 1;
     let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
     let year = year_of_era + era * 400 + i64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02} {:02}:{:02} UTC", minute / 60, minute % 60)
+    let (hour, minute) = (minute / 60, minute % 60);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02} UTC")
 }
 
 #[cfg(test)]

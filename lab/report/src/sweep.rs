@@ -208,8 +208,11 @@ impl Sweep<'_> {
         for curve in &self.curves {
             let point = |(value, record): &(f64, &Record)| {
                 let (rate, it) = (record.rate_per_s, &record.summary);
-                let (contender, shown) = (curve.contender, units::format_rate(rate));
-                let title = format!("{contender} at {value}: {shown}");
+                let (contender, argument) = (curve.contender, self.argument);
+                let title = format!(
+                    "{contender} at {argument}={value}: {rate}",
+                    rate = units::format_rate(rate)
+                );
                 // The figure's own interval, inverted.
                 let (low, high) = it.interval_bounds().unwrap_or((it.median, it.median));
                 let (low, high) = (rate * it.median / high, rate * it.median / low);
@@ -279,8 +282,8 @@ impl Sweep<'_> {
                 *width = (*width).max(cell.chars().count());
             }
         }
-        let (figure, argument, what) = (self.id, self.argument, self.what());
-        let head = format!("{figure} by {argument}: {what}");
+        let (figure, argument, operation) = (self.id, self.argument, self.what());
+        let head = format!("{figure} by {argument}: {operation}");
         let mut lines = wrap(&head, Tone::Strong, 2, width);
         lines.push(Line::default());
         for (place, row) in rows.iter().enumerate() {
@@ -407,9 +410,9 @@ fn law_points(curve: &Curve<'_>, law: Usl) -> Vec<Point> {
 fn coefficients(law: Usl) -> String {
     let peak = match (law.peak(), law.throughput_limit()) {
         (Some((n, rate)), _) => {
-            format!("peak {rate} at {n}", rate = units::format_rate(rate), n = number(n))
+            format!("peak {rate} at N = {n}", rate = units::format_rate(rate), n = number(n))
         }
-        (None, Some(limit)) => format!("at most {limit}", limit = units::format_rate(limit)),
+        (None, Some(limit)) => format!("at most {rate}", rate = units::format_rate(limit)),
         (None, None) => "no peak".to_string(),
     };
     let (sigma, kappa) = (scientific(law.sigma), scientific(law.kappa));
@@ -429,7 +432,10 @@ fn law_in_words(law: Usl, points: &[(f64, f64)]) -> String {
             )
         }
         (None, Some(limit)) => {
-            format!("the rate rises with N, but stays below {}", units::format_rate(limit))
+            format!(
+                "the rate rises with N, but stays below {limit}",
+                limit = units::format_rate(limit)
+            )
         }
         (None, None) => "the rate rises in proportion to N".to_string(),
     };

@@ -134,7 +134,8 @@ fn foot(document: &Document, model: &Model<'_>, width: usize, style: Style) -> V
             }
         }
         if let Some(more) = group.texts.len().checked_sub(WARNING_LINES_MAX + 1) {
-            lines.push(Line::new(format!("    and {} more", more + 1), Tone::Faint));
+            let text = format!("    and {count} more of these warnings", count = more + 1);
+            lines.push(Line::new(text, Tone::Faint));
         }
     }
     lines
@@ -317,7 +318,10 @@ impl LadderColumn {
             LadderColumn::Figure => median(record),
             LadderColumn::Interval if record.modes.len() > 1 => {
                 let shown = |mode: &FigureMode| {
-                    Line::plain(format!("in {percent:.0} %", percent = mode.share * 100.0))
+                    Line::plain(format!(
+                        "in {share_percent:.0} %",
+                        share_percent = mode.share * 100.0
+                    ))
                 };
                 return record.modes.iter().map(shown).collect();
             }

@@ -220,8 +220,8 @@ fn list(ids: &[String]) -> String {
 fn nearest_hint(nearest_names: &[String]) -> String {
     match nearest_names {
         [] => "; the store has none yet".to_string(),
-        [one] => format!("; the nearest is {one}"),
-        more => format!("; the nearest are {}", list(more)),
+        [nearest_name] => format!("; the nearest is {nearest_name}"),
+        names => format!("; the nearest are {nearest_names}", nearest_names = list(names)),
     }
 }
 

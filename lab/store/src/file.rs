@@ -221,7 +221,7 @@ fn is_fresh(path: &Path, identity: &FileIdentity) -> Result<bool, StoreError> {
         }
         _ => Err(StoreError::Damaged {
             path,
-            reason: format!("its schema version {} is invalid", identity.version),
+            reason: format!("its schema version {version} is invalid", version = identity.version),
         }),
     }
 }

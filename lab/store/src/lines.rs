@@ -111,8 +111,9 @@ impl<'a> ExportLineReader<'a> {
 
 /// Parses a line; `open_run` is the id of the run whose records are being read.
 fn parse(line: &[u8], open_run: Option<&str>) -> Result<ExportLine, String> {
-    let text = std::str::from_utf8(line)
-        .map_err(|error| format!("invalid UTF-8 after byte {}", error.valid_up_to()))?;
+    let text = std::str::from_utf8(line).map_err(|error| {
+        format!("invalid UTF-8 after byte {offset}", offset = error.valid_up_to())
+    })?;
     let envelope: Envelope<'_> = serde_json::from_str(text).map_err(message_with_column)?;
     match envelope.kind.as_deref() {
         Some("run") => match envelope.schema {
@@ -123,10 +124,10 @@ fn parse(line: &[u8], open_run: Option<&str>) -> Result<ExportLine, String> {
                 }
                 Ok(ExportLine::Run(run, envelope.tags))
             }
-            Some(other) => {
-                Err(format!("schema {other}; this handover reads schema {JSON_SCHEMA_VERSION}"))
-            }
-            None => Err(format!("run without \"schema\":{JSON_SCHEMA_VERSION}")),
+            Some(other) => Err(format!(
+                "unknown schema {other}; this handover reads schema {JSON_SCHEMA_VERSION}"
+            )),
+            None => Err(format!("a run without \"schema\":{JSON_SCHEMA_VERSION}")),
         },
         Some("record") => match (envelope.run.as_deref(), open_run) {
             (Some(named), Some(open)) if named == open => {

@@ -375,7 +375,10 @@ impl Store {
     pub(crate) fn check_run_checksum(&self, stored: &StoredRun) -> Result<(), StoreError> {
         match stored.checksum == checksum::run_checksum(&stored.row, &stored.body) {
             true => Ok(()),
-            false => Err(self.damaged_error(format!("run {} has a wrong checksum", stored.row.id))),
+            false => {
+                let id = &stored.row.id;
+                Err(self.damaged_error(format!("run {id} has a wrong checksum")))
+            }
         }
     }
 

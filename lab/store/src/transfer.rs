@@ -194,7 +194,7 @@ impl StagedImport {
                 ExportLine::Run(run, tags) => {
                     let packed = PackedRun::new(&run).map_err(bad)?;
                     if find_run_key(&transaction, &run.id).map_err(failed)?.is_some() {
-                        let reason = format!("run {} occurs twice in the input", run.id);
+                        let reason = format!("run {id} occurs twice in the input", id = run.id);
                         return Err(ImportError::BadLine { line, reason });
                     }
                     insert_run(&transaction, &packed).map_err(failed)?;
@@ -246,9 +246,10 @@ fn copy_rows(
     let mut read = from
         .prepare_cached(&format!("SELECT {columns} FROM main.{table} WHERE run = ? ORDER BY 1"))?;
     let columns_count = read.column_count();
-    let holes = vec!["?"; columns_count + usize::from(run.is_some())].join(", ");
+    let placeholders = vec!["?"; columns_count + usize::from(run.is_some())].join(", ");
     let run_column = if run.is_some() { "run, " } else { "" };
-    let insert = format!("INSERT INTO main.{table} ({run_column}{columns}) VALUES ({holes})");
+    let insert =
+        format!("INSERT INTO main.{table} ({run_column}{columns}) VALUES ({placeholders})");
     let mut write = to.prepare_cached(&insert)?;
     let mut rows = read.query([key])?;
     let mut copied = 0;
@@ -298,10 +299,16 @@ fn difference(
         match (came.next().map_err(failed)?, here.next().map_err(failed)?) {
             (None, None) => break,
             (Some(_), None) => {
-                return Ok(Some(format!("the stored run has only {} records", place - 1)));
+                return Ok(Some(format!(
+                    "the stored run has only {count} records",
+                    count = place - 1
+                )));
             }
             (None, Some(_)) => {
-                return Ok(Some(format!("the stored run has more than {} records", place - 1)));
+                return Ok(Some(format!(
+                    "the stored run has more than {count} records",
+                    count = place - 1
+                )));
             }
             (Some(came), Some(here)) => {
                 if record(came)? != record(here)? {

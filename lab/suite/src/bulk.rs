@@ -269,9 +269,9 @@ impl<const KIND: u8, const PUSHES: bool> Handover for Transfers<KIND, PUSHES> {
     }
 }
 
-/// Floor: a plain copy between two shared mappings, with the widest stores. If `HALVED_BETWEEN`,
-/// each participant copies one half of every piece.
-struct Copied<const HALVED_BETWEEN: bool, const PUSHES: bool> {
+/// Floor: a plain copy between two shared mappings, with the widest stores. If `BOTH_COPY`, each participant copies
+/// one half of every piece.
+struct Copied<const BOTH_COPY: bool, const PUSHES: bool> {
     owner_memory: Mapping,
     mover_memory: Mapping,
     pieces: PieceOffsets,
@@ -289,7 +289,7 @@ const MOVER_BYTE: u8 = 0x5a;
 /// memory is filled.
 const END: u32 = u32::MAX;
 
-impl<const HALVED_BETWEEN: bool, const PUSHES: bool> Copied<HALVED_BETWEEN, PUSHES> {
+impl<const BOTH_COPY: bool, const PUSHES: bool> Copied<BOTH_COPY, PUSHES> {
     /// Copies `bytes` bytes at offset `at`: into the owner's memory if `PUSHES`, otherwise into the mover's.
     #[inline]
     fn copy(&self, at: usize, bytes: usize) {
@@ -325,7 +325,7 @@ impl<const HALVED_BETWEEN: bool, const PUSHES: bool> Copied<HALVED_BETWEEN, PUSH
     }
 }
 
-impl<const HALVED_BETWEEN: bool, const PUSHES: bool> Handover for Copied<HALVED_BETWEEN, PUSHES> {
+impl<const BOTH_COPY: bool, const PUSHES: bool> Handover for Copied<BOTH_COPY, PUSHES> {
     type Args = BulkArgs;
     const SPEC: Spec = <Transfers<SHARED, PUSHES> as Handover>::SPEC;
     const PROCESSES: bool = true;
@@ -347,7 +347,7 @@ impl<const HALVED_BETWEEN: bool, const PUSHES: bool> Handover for Copied<HALVED_
         if participant.index > 0 {
             self.owner_memory.fill(OWNER_BYTE);
             done.publish(END, self.mode);
-            if HALVED_BETWEEN {
+            if BOTH_COPY {
                 self.assist();
             }
             return Ok(());
@@ -358,7 +358,7 @@ impl<const HALVED_BETWEEN: bool, const PUSHES: bool> Handover for Copied<HALVED_
         let (mut turn, half) = (0, self.half_bytes());
         let mut step = || {
             let at = pieces.next_offset();
-            if !HALVED_BETWEEN {
+            if !BOTH_COPY {
                 return self.copy(at, self.pieces.size_bytes);
             }
             turn += 1;

@@ -79,5 +79,6 @@ pub fn peers_not_built() -> Option<String> {
         (cfg!(handover_libuv) || !peers, "libuv (needs g++, libuv1-dev)"),
     ];
     let missing: Vec<&str> = all.iter().filter(|it| !it.0).map(|it| it.1).collect();
-    (!missing.is_empty()).then(|| format!("not built here: {}", missing.join("; ")))
+    (!missing.is_empty())
+        .then(|| format!("not built into this binary: {peers}", peers = missing.join("; ")))
 }

@@ -106,7 +106,7 @@ impl Timers for Wheel<u32> {
 
     #[inline]
     fn start(&mut self, deadline_ns: u64, key: u32) -> TimerId {
-        Wheel::start(self, deadline_ns, key).expect("at most timers_max timers run")
+        Wheel::start(self, deadline_ns, key).expect("more than timers_max timers were started")
     }
 
     #[inline]
@@ -284,7 +284,7 @@ impl Timers for IndexedHeapTimers {
 
     #[inline]
     fn start(&mut self, deadline_ns: u64, key: u32) -> u32 {
-        let timer = self.vacant.pop().expect("at most timers_max timers run");
+        let timer = self.vacant.pop().expect("more than timers_max timers were started");
         self.timers[timer as usize].0 = key;
         self.order.push((deadline_ns, timer));
         self.rise(self.order.len() - 1, (deadline_ns, timer));

@@ -88,7 +88,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             TreeGrouping::Processes,
             File::create(&out)?,
         )?;
-        timed(&format!("open, write {format}"), begin, events);
+        timed(&format!("open and write as {format}"), begin, events);
         println!("{:>22} {:>6.1} bytes an event", "", out.metadata()?.len() as f64 / events as f64);
     }
     let status = std::fs::read_to_string("/proc/self/status")?;

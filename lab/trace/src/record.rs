@@ -234,7 +234,8 @@ pub fn record(
         if options.policy == Policy::Last
             && let Err(error) = names::add_function_names_with_notes(&path, &mut notes)
         {
-            notes.push(format!("{}: cannot add the names of functions: {error}", path.display()));
+            let path = path.display();
+            notes.push(format!("cannot add the names of functions to {path}: {error}"));
         }
         match Trace::open(&path) {
             Ok(trace) => written.push(describe_trace(path, &trace)),
@@ -361,7 +362,7 @@ fn rename(temporary: &Path, file: &Path, notes: &mut Vec<String>) {
         let mut target = file.as_os_str().to_owned();
         target.push(OsStr::from_bytes(&name[temporary.as_os_str().len()..]));
         if let Err(error) = std::fs::rename(path, &target) {
-            notes.push(format!("{}: cannot rename the trace: {error}", path.display()));
+            notes.push(format!("cannot rename the trace {path}: {error}", path = path.display()));
         }
     }
 }

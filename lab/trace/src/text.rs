@@ -104,7 +104,7 @@ pub fn missing_event_lines<S: ReadAt>(traces: &Traces<S>, found: &WalkCounts) ->
     let missing = traces.missing_events();
     let damaged_bytes: u64 = traces.as_slice().iter().map(|trace| trace.damaged_bytes()).sum();
     let refused: u64 = traces.as_slice().iter().map(|trace| trace.refused_threads_count()).sum();
-    let depth = format!("calls deeper than {STACK_DEPTH_MAX} were skipped");
+    let depth = format!("calls nested deeper than {STACK_DEPTH_MAX} were skipped");
     let mut lines = Vec::new();
     for (count, what) in [
         (missing.lost, "events were lost while recording: a full ring, a full disk, or no ring"),
@@ -196,7 +196,8 @@ pub fn function_table(functions: &[FunctionStatistics], time_ns: u64) -> String 
             None => [const { String::new() }; 4].map(|_| "-".to_owned()),
         };
         let calls = if one.cut > 0 {
-            format!("{} ({} cut)", one.calls, one.cut)
+            let (calls, cut_count) = (one.calls, one.cut);
+            format!("{calls} ({cut_count} cut)")
         } else {
             one.calls.to_string()
         };

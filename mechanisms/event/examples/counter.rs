@@ -22,7 +22,7 @@ impl Handler for Counter {
     type Message = Message;
 
     fn started(&mut self, cx: &mut Context<'_, Message>) {
-        cx.every(Duration::from_millis(20), || Message::Tick).expect("start a timer");
+        cx.every(Duration::from_millis(20), || Message::Tick).expect("cannot start a timer");
     }
 
     fn handle(&mut self, message: Message, cx: &mut Context<'_, Message>) {

@@ -117,7 +117,7 @@ impl<S, M: MessageKind> Handler for HandlerTable<S, M> {
 
 impl<S: fmt::Debug, M> fmt::Debug for HandlerTable<S, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let handlers = self.handlers.iter().flatten().count();
-        write!(f, "HandlerTable({:?}, {handlers} handlers)", self.state)
+        let handlers_count = self.handlers.iter().flatten().count();
+        write!(f, "HandlerTable({state:?}, {handlers_count} handlers)", state = self.state)
     }
 }

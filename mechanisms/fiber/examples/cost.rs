@@ -109,7 +109,7 @@ fn print_switch_costs() -> Result<(), Error> {
         let (mut bare, mut ours) = (vec![], vec![]);
         for _ in 0..REPEATS {
             let one = std::thread::spawn(move || bare_switches(fibers as usize, 400_000));
-            bare.push(one.join().expect("join the thread of the coroutines"));
+            bare.push(one.join().expect("the thread of the coroutines panicked"));
             ours.push(time_yields(&runtime, fibers, 400_000)?);
         }
         let ratio = median(ours.iter().zip(&bare).map(|(ours, bare)| ours / bare).collect());

@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // An eventual is set once, from any thread; a waiting fiber leaves its worker to others.
     let answer = Arc::new(Eventual::new());
     let waits = Arc::clone(&answer);
-    let asks = runtime.spawn(move || format!("the answer is {}", waits.wait()))?;
+    let asks = runtime.spawn(move || format!("the answer is {answer}", answer = waits.wait()))?;
     answer.set(42)?;
     println!("{}", asks.join()?);
 

@@ -57,7 +57,7 @@ fn main() {
     const CALLS_COUNT: u32 = 1_000_000;
     let lock = TryLock::new(());
     let free_ns = mean_call_ns(CALLS_COUNT, || drop(black_box(lock.try_lock())));
-    let held = lock.try_lock().expect("the lock is free");
+    let held = lock.try_lock().expect("the lock is held");
     let busy_ns = mean_call_ns(CALLS_COUNT, || assert!(black_box(lock.try_lock()).is_none()));
     drop(held);
     println!("busy: {busy_ns:.1} ns, free and unlock: {free_ns:.1} ns");

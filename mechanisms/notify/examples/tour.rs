@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 fn main() {
     // 1. Work in shared memory and a notification: writes before it are visible after the wait.
     let work = AtomicU64::new(0);
-    let (sender, mut receiver) = adaptive::pair(Config::default()).expect("the defaults are valid");
+    let (sender, mut receiver) =
+        adaptive::pair(Config::default()).expect("the default configuration is invalid");
     thread::scope(|scope| {
         scope.spawn(|| {
             work.store(42, Relaxed);
@@ -22,7 +23,8 @@ fn main() {
     });
 
     // 2. Counts of how the waits ended: check them before believing any latency.
-    let (sender, mut receiver) = adaptive::pair(Config::default()).expect("the defaults are valid");
+    let (sender, mut receiver) =
+        adaptive::pair(Config::default()).expect("the default configuration is invalid");
     let other = thread::spawn(move || {
         for pause_us in [0, 0, 0, 1, 2, 5, 1000, 1000, 1000, 1000] {
             spin_for(Duration::from_micros(pause_us));
@@ -36,7 +38,7 @@ fn main() {
     // 3. A round trip between two threads, on two CPUs and on one. These are rough figures; the lab
     //    measures properly, beside the kernel's mechanisms: `handover run notify/`.
     let cpus = affinity::thread_cpus();
-    let (here, there) = (cpus[0], *cpus.last().expect("at least one CPU"));
+    let (here, there) = (cpus[0], *cpus.last().expect("this thread may use no CPU"));
     println!("\n{:<12} {:>16} {:>14}", "round trip", "on two CPUs", "on one CPU");
     print_round_trips::<Adaptive>(here, there);
     print_round_trips::<AdaptiveFd>(here, there);

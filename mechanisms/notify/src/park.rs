@@ -32,8 +32,8 @@ const STATE_MASK: u32 = 0b11;
 /// State in a [`ParkWord`] of a receiver that a sender has woken.
 const STATE_WOKEN: u32 = 0b11;
 
-/// Object on which a receiver sleeps: its word as a futex, or an object of the caller. It determines how a sender
-/// wakes the receiver.
+/// Object on which a receiver sleeps: the receiver's atomic word, as a futex, or an object that the caller provides,
+/// such as a descriptor. It determines how a sender wakes the receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum SleepObject {

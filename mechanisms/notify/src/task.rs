@@ -164,7 +164,7 @@ impl Receiver {
     /// the kernel. [`adaptive`](crate::adaptive) costs less, and does not learn that its senders were dropped.
     #[cfg(not(handover_loom))]
     pub fn notified_blocking(&mut self) -> Result<(), ClosedError> {
-        self.notified_until(None).expect("a wait without a deadline ends with a result")
+        self.notified_until(None).expect("a wait without a deadline ended without a result")
     }
 
     /// Waits like [`notified_blocking`](Self::notified_blocking), for at most `timeout`; returns `false` if no

@@ -36,7 +36,7 @@ fn through_channel() -> u64 {
 
 // ANCHOR: after
 fn through_ring() -> u64 {
-    let (mut producer, mut consumer) = spsc::ring(SLOTS_COUNT).expect("1024 slots are allowed");
+    let (mut producer, mut consumer) = spsc::ring(SLOTS_COUNT).expect("1024 slots are too many");
     let consumer = thread::spawn(move || {
         let mut sum = 0;
         while !consumer.is_finished() {

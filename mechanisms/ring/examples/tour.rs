@@ -10,7 +10,7 @@ const ITEMS_COUNT: u64 = 1_000_000;
 
 fn main() {
     // 1. Bounded: a refused value is returned, and the caller decides.
-    let (mut producer, mut consumer) = spsc::ring(2).expect("two slots are allowed");
+    let (mut producer, mut consumer) = spsc::ring(2).expect("two slots are too few");
     producer.push("first").expect("the ring is full");
     producer.push("second").expect("the ring is full");
     if let Err(PushError::Full(refused)) = producer.push("third") {
@@ -24,7 +24,7 @@ fn main() {
     println!("popped: {:?}, finished: {}", consumer.pop(), consumer.is_finished());
 
     // 3. Many producers: the consumer sees each producer's values in order.
-    let (producer, mut consumer) = mpsc::ring(64).expect("64 slots are allowed");
+    let (producer, mut consumer) = mpsc::ring(64).expect("64 slots are too many");
     thread::scope(|scope| {
         for name in ['a', 'b', 'c'] {
             let producer = producer.clone();
@@ -53,7 +53,7 @@ fn main() {
             }
         }
     });
-    caller.send(12).expect("a request is unanswered");
+    caller.send(12).expect("an earlier request is unanswered");
     let reply = loop {
         match caller.receive().expect("the server was dropped") {
             Some(reply) => break reply,
@@ -67,7 +67,7 @@ fn main() {
 
 /// Sends a million items to another thread with one push each. Returns the time per item in ns.
 fn time_single_pushes(push: impl Fn(&mut spsc::Producer<u64>, u64) -> bool) -> f64 {
-    let (mut producer, mut consumer) = spsc::ring(1024).expect("1024 slots are allowed");
+    let (mut producer, mut consumer) = spsc::ring(1024).expect("1024 slots are too many");
     let other = thread::spawn(move || {
         let mut sum = 0;
         while !consumer.is_finished() {
@@ -92,7 +92,7 @@ fn time_single_pushes(push: impl Fn(&mut spsc::Producer<u64>, u64) -> bool) -> f
 /// Sends a million items to another thread in batches of 64 at both ends. Returns the time per item
 /// in ns.
 fn time_batches() -> f64 {
-    let (mut producer, mut consumer) = spsc::ring(1024).expect("1024 slots are allowed");
+    let (mut producer, mut consumer) = spsc::ring(1024).expect("1024 slots are too many");
     let other = thread::spawn(move || {
         let mut sum = 0;
         while !consumer.is_finished() {

@@ -155,7 +155,7 @@ impl<T: Send, Q: Queue> Sender<T, Q> {
     /// Tries to send the value in `value`. Puts it back, and returns `Pending`, if the ring is
     /// full.
     fn try_send_from(&mut self, value: &mut Option<T>) -> Poll<Result<(), ClosedError<T>>> {
-        let taken = value.take().expect("a future is not polled after it has completed");
+        let taken = value.take().expect("the future was polled after it had completed");
         match self.try_send(taken) {
             Ok(()) => Poll::Ready(Ok(())),
             Err(PushError::Closed(refused)) => Poll::Ready(Err(ClosedError(refused))),
@@ -199,7 +199,8 @@ impl<T: Send> Clone for Sender<T, Mpsc> {
 
 impl<T: Send, Q: Queue> fmt::Debug for Sender<T, Q> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "channel::Sender({} values, closed: {})", self.len(), self.is_closed())
+        let (values_count, is_closed) = (self.len(), self.is_closed());
+        write!(f, "channel::Sender({values_count} values, is_closed: {is_closed})")
     }
 }
 
@@ -297,6 +298,7 @@ impl<T: Send, Q: Queue> Receiver<T, Q> {
 
 impl<T: Send, Q: Queue> fmt::Debug for Receiver<T, Q> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "channel::Receiver({} values, closed: {})", self.len(), self.is_closed())
+        let (values_count, is_closed) = (self.len(), self.is_closed());
+        write!(f, "channel::Receiver({values_count} values, is_closed: {is_closed})")
     }
 }

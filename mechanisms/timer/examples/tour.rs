@@ -12,7 +12,7 @@ const MS: u64 = 1_000_000;
 
 fn main() {
     // 1. Timers return their payload when they are due, and not before.
-    let mut wheel = Wheel::new(Config::default(), 0).expect("the defaults are valid");
+    let mut wheel = Wheel::new(Config::default(), 0).expect("the default configuration is invalid");
     wheel.start(30 * MS, "tea").expect("too many timers");
     let eggs = wheel.start(10 * MS, "eggs").expect("too many timers");
     println!("sleep until {:?} ns", wheel.next_deadline_ns());
@@ -47,7 +47,7 @@ fn main() {
 
     // 4. The number of timers is bounded, and a refusal returns the payload.
     let config = Config { timers_max: 1, timers_reserved: 1 };
-    let mut small = Wheel::new(config, 0).expect("a valid configuration");
+    let mut small = Wheel::new(config, 0).expect("the configuration is invalid");
     small.start(1, "first").expect("too many timers");
     if let Err(WheelFull(payload)) = small.start(2, "second") {
         println!("too many timers, not started: {payload}");
@@ -56,7 +56,7 @@ fn main() {
     // 5. A million timers. These are rough figures; the lab measures properly.
     const COUNT: u32 = 1_000_000;
     let config = Config { timers_max: COUNT, timers_reserved: COUNT };
-    let mut wheel = Wheel::new(config, 0).expect("a valid configuration");
+    let mut wheel = Wheel::new(config, 0).expect("the configuration is invalid");
     // Scattered over 10 s by a multiplicative hash.
     let deadline_ns = |i: u32| u64::from(i).wrapping_mul(0x9E37_79B9_7F4A_7C15) % (10_000 * MS);
     let began = Instant::now();

@@ -48,9 +48,10 @@ fn run_client(address: SocketAddr, client: Option<TlsClientConfig>, depth: usize
     match &mut tls {
         // The messages wait in `tls` until the handshake is done.
         Some(tls) => {
-            tls.open_records(&mut [], &mut plain, &mut out).expect("create the TLS client hello");
+            tls.open_records(&mut [], &mut plain, &mut out)
+                .expect("cannot create the TLS client hello");
             tls.seal_messages(&messages, &[], &mut out)
-                .expect("buffer the messages until the handshake is done");
+                .expect("cannot buffer the messages until the handshake is done");
         }
         None => out.extend_from_slice(&messages),
     }
@@ -65,7 +66,7 @@ fn run_client(address: SocketAddr, client: Option<TlsClientConfig>, depth: usize
             Some(tls) => {
                 plain.clear();
                 tls.open_records(&mut buffer[..count], &mut plain, &mut out)
-                    .expect("decrypt the server's records");
+                    .expect("cannot decrypt the server's records");
                 received_bytes += plain.len();
             }
             None => received_bytes += count,
@@ -94,7 +95,7 @@ fn measure(connections: usize, depth: usize, span: Duration, with_tls: bool) -> 
     let codec = LengthPrefixCodec::new(1 << 16);
     let make = |_| Echo { cpu_ns: 0 };
     let net = Net::start_with(1, &[listen], AcceptPolicy::ReusePort, config, codec, make)
-        .expect("start the server");
+        .expect("cannot start the server");
     let address = net.addresses()[0];
     let until = Instant::now() + span;
     let clients: Vec<_> = (0..connections)
@@ -104,7 +105,7 @@ fn measure(connections: usize, depth: usize, span: Duration, with_tls: bool) -> 
         })
         .collect();
     clients.into_iter().for_each(|it| it.join().expect("the client thread panicked"));
-    let (stats, handlers) = net.stop(Duration::from_secs(1)).expect("stop the server");
+    let (stats, handlers) = net.stop(Duration::from_secs(1)).expect("cannot stop the server");
     (stats, handlers.iter().map(|it| it.cpu_ns).sum())
 }
 

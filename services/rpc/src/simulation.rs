@@ -203,14 +203,14 @@ impl Node {
             log_level: LogLevel::Off,
             ..Config::default()
         };
-        let mut endpoint = Endpoint::new(config).expect("create an endpoint");
+        let mut endpoint = Endpoint::new(config).expect("cannot create an endpoint");
         let secret = match settings.secrets {
             Secrets::None => None,
             Secrets::Same => Some([7; 16]),
             Secrets::Different => Some([node as u8; 16]),
         };
         if let Some(secret) = secret {
-            endpoint.set_secret(&secret).expect("set the secret");
+            endpoint.set_secret(&secret).expect("cannot set the secret");
         }
         let (echoed, refused, noted) = (handled.clone(), handled.clone(), handled.clone());
         let echo = move |_: &mut crate::Context<'_>, (number, body): (u64, Vec<u8>)| {
@@ -225,11 +225,12 @@ impl Node {
             noted.record(number);
             Ok(())
         };
-        endpoint.register("echo", 0, echo).expect("register the method echo");
-        endpoint.register("refuse", 0, refuse).expect("register the method refuse");
-        endpoint.register("note", 0, note).expect("register the method note");
+        endpoint.register("echo", 0, echo).expect("cannot register the method echo");
+        endpoint.register("refuse", 0, refuse).expect("cannot register the method refuse");
+        endpoint.register("note", 0, note).expect("cannot register the method note");
         let memory = BulkMemory::plain(memory_content(node));
-        let handle = endpoint.register_memory(&memory, Rights::Read).expect("register the memory");
+        let handle =
+            endpoint.register_memory(&memory, Rights::Read).expect("cannot register the memory");
         let (calls, transfers) = (BTreeMap::new(), Vec::new());
         let (peers, connecting) = (Vec::new(), Vec::new());
         Self { endpoint, restarts_count, calls, transfers, peers, connecting, handle }
@@ -472,7 +473,7 @@ impl Simulation {
                 continue;
             }
             let result =
-                node.endpoint.test(call).expect("a call that is done or timed out has a result");
+                node.endpoint.test(call).expect("a call that is done or timed out has no result");
             assert_eq!(
                 node.endpoint.test(call),
                 Some(Err(CallError::Stale)),
@@ -767,7 +768,7 @@ fn every_call_ends_once_and_nothing_leaks_despite_network_and_process_faults() {
         for thread in threads {
             // The thread has printed its panic and its seed.
             for (what, number) in
-                thread.join().expect("the simulation of a seed failed").into_iter().flatten()
+                thread.join().expect("the simulation of a seed panicked").into_iter().flatten()
             {
                 *outcome_counts.entry(what).or_default() += number;
             }

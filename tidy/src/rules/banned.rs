@@ -128,7 +128,8 @@ fn banned_lines(ban: &BannedConstruct, source: &Source<'_>) -> Vec<usize> {
 }
 
 fn violation(ban: &BannedConstruct, path: &str, line: usize) -> Violation {
-    Violation::new(RULE_NAME, path, line, format!("`{}` is banned here", ban.pattern), ban.remedy)
+    let what = format!("`{pattern}` is banned here", pattern = ban.pattern);
+    Violation::new(RULE_NAME, path, line, what, ban.remedy)
 }
 
 fn is_any_path(_: &str) -> bool {

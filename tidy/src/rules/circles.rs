@@ -35,7 +35,11 @@ fn violation(cycle: &ImportCycle) -> Violation {
         RULE_NAME,
         &cycle[0].0,
         cycle[0].1,
-        format!("{} files import one another: {}", cycle.len(), names.join(", ")),
+        format!(
+            "{count} files import one another: {paths}",
+            count = cycle.len(),
+            paths = names.join(", ")
+        ),
         "move what they share to a file that imports none of them; pass the parts that a function needs, or \
          return what its caller is to do",
     )

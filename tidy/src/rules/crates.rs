@@ -19,7 +19,7 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
     for one in &crates {
         found.extend(check_crate(one));
         if !members.iter().any(|(member, _)| *member == one.folder) {
-            let what = format!("the crate `{}` is not in the workspace", one.folder);
+            let what = format!("the crate `{folder}` is not in the workspace", folder = one.folder);
             let instead = "add it to members in Cargo.toml, or to exclude";
             found.push(Violation::new(RULE_NAME, &one.manifest.path, 1, what, instead));
         }
@@ -74,7 +74,7 @@ fn check_crate(one: &Crate) -> Vec<Violation> {
         let line = manifest.get("package.name").map_or(1, |(_, line)| line);
         found.push(at(
             line,
-            format!("the crate's name `{}` does not match its folder", one.name),
+            format!("the crate's name `{actual}` does not match its folder", actual = one.name),
             format!("write name = \"{name}\""),
         ));
     }

@@ -53,8 +53,12 @@ fn crates_missing_in_list(tree: &Tree) -> Vec<Violation> {
     });
     missing
         .map(|one| {
-            let what = format!("{CRATE_LIST} lacks the crate `{}`", one.folder);
-            let instead = format!("describe the crate {} ({}) there", one.folder, one.name);
+            let what = format!("{CRATE_LIST} lacks the crate `{folder}`", folder = one.folder);
+            let instead = format!(
+                "describe the crate {folder} ({name}) there",
+                folder = one.folder,
+                name = one.name
+            );
             Violation::new(RULE_NAME, CRATE_LIST, 1, what, instead)
         })
         .collect()

@@ -27,7 +27,7 @@ fn missing_suite_file(tree: &Tree, one: &Crate) -> Option<Violation> {
             RULE_NAME,
             &one.manifest.path,
             1,
-            format!("the crate `{}` has no benchmarks in the suite", one.folder),
+            format!("the crate `{folder}` has no benchmarks in the suite", folder = one.folder),
             format!("add benchmarks of the crate to the suite: create {stem}.rs or {stem}/"),
         )
     })
@@ -42,7 +42,7 @@ fn missing_readme(tree: &Tree, one: &Crate) -> Vec<Violation> {
             RULE_NAME,
             &one.manifest.path,
             1,
-            format!("the crate `{}` has no README.md", one.folder),
+            format!("the crate `{folder}` has no README.md", folder = one.folder),
             format!(
                 "write {readme} with the problem, guarantees, non-goals, sources and an example"
             ),

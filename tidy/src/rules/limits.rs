@@ -33,12 +33,12 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
         for (name, default) in limits(code) {
             let quoted = format!("`{name}`");
             let mut rows = table.iter().filter(|(row, _)| row.contains(&quoted));
-            let (what, line) = match rows.clone().next() {
+            let (problem, line) = match rows.clone().next() {
                 None => ("has no row in the table of limits", table.first().map_or(1, |it| it.1)),
                 Some(_) if rows.any(|(row, _)| has_number(row, &default)) => continue,
                 Some(&(_, line)) => ("has another default in the table of limits", line),
             };
-            let what = format!("the limit `{name}` ({default} in {config}) {what}");
+            let what = format!("the limit `{name}` ({default} in {config}) {problem}");
             let instead = "document the limit's default, and the effect of exceeding it";
             found.push(Violation::new(RULE_NAME, LIMITS_PAGE, line, what, instead));
         }

@@ -54,7 +54,10 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
                 RULE_NAME,
                 &one.manifest.path,
                 1,
-                format!("the crate `{}` has no rung: LAYERS does not list it", one.folder),
+                format!(
+                    "the crate `{folder}` has no rung: LAYERS does not list it",
+                    folder = one.folder
+                ),
                 "add it to LAYERS (and LAB_DEPENDENCIES) in tidy/src/rules/rungs.rs",
             ));
         }
@@ -75,7 +78,12 @@ fn violation(one: &Crate, dependency: &Dependency, why: &str) -> Violation {
         RULE_NAME,
         &one.manifest.path,
         dependency.line,
-        format!("`{}` depends on `{}` ({}): {why}", one.name, dependency.package, dependency.kind),
+        format!(
+            "`{name}` depends on `{package}` ({kind}): {why}",
+            name = one.name,
+            package = dependency.package,
+            kind = dependency.kind
+        ),
         "move what both need to a lower rung, or the code that joins them to lab/suite or a face",
     )
 }

@@ -21,7 +21,10 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
                 RULE_NAME,
                 source.path,
                 line,
-                format!("`unsafe` is used {} times outside the listed modules", lines.len()),
+                format!(
+                    "`unsafe` is used {count} times outside the listed modules",
+                    count = lines.len()
+                ),
                 "move it to a private raw.rs with a safe API, listed in tidy/src/lists.rs",
             )),
             (Some(entry), _) => {

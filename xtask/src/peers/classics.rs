@@ -84,7 +84,7 @@ pub(super) fn compare(options: &PeersOptions, binary: &Path) -> Result<()> {
         let original = original.filter(|it| it.exists() && (has_ranks || !program.has_ranks));
         if original.is_none() {
             let why = "not in the --originals folder, or no mpiexec";
-            left_out.push(format!("the original of {} ({why})", program.name));
+            left_out.push(format!("the original of {program} ({why})", program = program.name));
         }
         let c = (program.name == "node-microbench").then_some(&*loops);
         let (mut ours, mut beside, mut theirs) = (Figures::new(), Figures::new(), Figures::new());
@@ -157,7 +157,8 @@ fn format_table(ours: &Figures, loops: &Figures, originals: &Figures) -> String 
             Some(figure) => format!("{figure:>14.6} {:>6.2}", own / figure),
             None => format!("{:>14} {:>6}", "–", "–"),
         };
-        text += &format!("{name:<38} {own:>14.6} {} {}\n", beside(loops), beside(originals));
+        let (of_c, of_original) = (beside(loops), beside(originals));
+        text += &format!("{name:<38} {own:>14.6} {of_c} {of_original}\n");
     }
     text
 }

@@ -42,7 +42,10 @@ pub fn install_debian_packages(packages: &[&str]) -> Result<()> {
         bail!("{names} not found, and there is no apt-get to install them");
     }
     if !is_root() {
-        bail!("{names} not found; install with `apt-get install {}`", packages.join(" "));
+        bail!(
+            "{names} not found; install with `apt-get install {packages}`",
+            packages = packages.join(" ")
+        );
     }
     println!("installing Debian's {names}");
     let apt = |line: &str| {
@@ -91,7 +94,12 @@ impl InstalledTool {
     pub fn find_or_install(&self, context: &mut TestContext) -> Option<PathBuf> {
         let found = self.find(context).or_else(|error| match context.long {
             true => self.install(context),
-            false => bail!("{error:#}; install it with `{}`, or give --long", self.install),
+            false => {
+                bail!(
+                    "{error:#}; install it with `{command}`, or give --long",
+                    command = self.install
+                )
+            }
         });
         found.map_err(|error| context.record_skipped(self.name, format!("{error:#}"))).ok()
     }
@@ -102,7 +110,7 @@ impl InstalledTool {
         [PathBuf::from(self.name), installed]
             .into_iter()
             .find(|program| CommandLine::program(program).args(["--version"]).succeeds())
-            .with_context(|| format!("{} is not installed", self.name))
+            .with_context(|| format!("{program} is not installed", program = self.name))
     }
 
     /// Installs the program into the target folder; the contributor's own tools are not changed.

@@ -219,7 +219,8 @@ impl PassHistory {
 
     fn write(&self) -> Result<()> {
         let text = serde_json::to_vec(&self.passed)?;
-        fs::write(&self.file, text).with_context(|| format!("cannot write {}", self.file.display()))
+        fs::write(&self.file, text)
+            .with_context(|| format!("cannot write {path}", path = self.file.display()))
     }
 
     /// Returns `true` if the package's tests have passed since its files were last written.

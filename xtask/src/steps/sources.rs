@@ -121,7 +121,7 @@ pub fn run_doctests(context: &mut TestContext) -> Result<()> {
     fs::create_dir_all(target)?;
     fs::write(&rustdoc, DOCUMENT_AND_TEST)?;
     fs::set_permissions(&rustdoc, Permissions::from_mode(0o755))?;
-    let line = format!("{} cargo test --workspace --doc", programs::LOW_PRIORITY_PREFIX);
+    let line = format!("{nice} cargo test --workspace --doc", nice = programs::LOW_PRIORITY_PREFIX);
     let names = |is_it: &dyn Fn(&Crate) -> bool| {
         let crates = context.workspace.crates.iter().filter(|one| is_it(one));
         crates.map(|one| one.name.replace('-', "_")).collect::<Vec<_>>().join(" ")

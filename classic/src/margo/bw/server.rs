@@ -85,7 +85,7 @@ impl BandwidthServer {
                     _ => Path::new("."),
                 };
                 BulkMemory::in_folder(folder, bytes).with_context(|| {
-                    format!("-m {file}: create a file of {bytes} bytes in its folder")
+                    format!("-m {file}: cannot create a file of {bytes} bytes in its folder")
                 })?
             }
             None => shared_memory(bytes)?,
@@ -185,8 +185,8 @@ impl BandwidthServer {
     fn check(&mut self) -> Result<(), Failure> {
         let BufferCursor { memory, xfer_bytes, pieces_count, .. } = &*self.cursor;
         let bytes = self.moved_bytes.min(xfer_bytes * pieces_count);
-        if let Some(wrong) = first_wrong((memory, 0), bytes, 0) {
-            return Err(to_failure(format!("the pulled data is wrong, first at byte {wrong}")));
+        if let Some(offset) = first_wrong((memory, 0), bytes, 0) {
+            return Err(to_failure(format!("the pulled data is wrong, first at byte {offset}")));
         }
         fill((memory, 0), memory.len_bytes(), 1);
         Ok(())

@@ -94,7 +94,7 @@ pub fn anatomy(args: &AnatomyArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         && let Some(chart) = handover_report::anatomy_chart(taken, CHART_WIDTH_PX)
     {
         files::write_file(path, chart.to_standalone_svg().as_bytes())
-            .with_context(|| format!("cannot write {}", path.display()))?;
+            .with_context(|| format!("cannot write {path}", path = path.display()))?;
     }
     let document = Document::new(run, records);
     if args.json {
@@ -145,7 +145,8 @@ fn benchmark(id: &str) -> anyhow::Result<&'static InstrumentedBenchmark> {
             true => "this benchmark has no probe sites",
             false => "no benchmark has this id",
         };
-        to_usage_error(format!("{id}: {why}; benchmarks with an anatomy: {}", known.join(", ")))
+        let ids = known.join(", ");
+        to_usage_error(format!("{id}: {why}; benchmarks with an anatomy: {ids}"))
     })
 }
 

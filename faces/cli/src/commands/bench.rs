@@ -62,12 +62,13 @@ pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         if interrupted.load(Ordering::Relaxed) {
             return Err(Interrupted.into());
         }
-        let failed = || format!("cargo bench --bench {} failed with {status}", args.bench);
+        let failed =
+            || format!("cargo bench --bench {target} failed with {status}", target = args.bench);
         if args.list {
             return if status.success() {
                 Ok(())
             } else {
-                bail!("{}: see its messages above", failed())
+                bail!("{failure}: see its messages above", failure = failed())
             };
         }
         printed.rewind()?;
@@ -82,7 +83,7 @@ pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> anyhow::Result<()> {
                 args.bench,
                 imported.err().map_or_else(String::new, |why| format!(" ({why})"))
             ),
-            _ => bail!("{}: see its messages above", failed()),
+            _ => bail!("{failure}: see its messages above", failure = failed()),
         }
         if let (Some(name), Some(run)) = (&results.name.name, ids.last()) {
             Store::open(&path)?.add_tag(run, name)?;
@@ -99,7 +100,9 @@ pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         run::show(&pooled, Some(store.path()), results, page.as_deref(), None, out)?;
     }
     match ended_badly {
-        Some(how) => bail!("{how}: see its messages above; the completed measurements are kept"),
+        Some(failure) => {
+            bail!("{failure}: see its messages above; the completed measurements are kept")
+        }
         None => Ok(()),
     }
 }

@@ -369,8 +369,9 @@ fn run_process(
     folder: &Path,
     interrupted: &AtomicBool,
 ) -> anyhow::Result<Document> {
-    let shown = build.display();
-    let build = build.canonicalize().with_context(|| format!("cannot run {shown}"))?;
+    let build_path = build.display();
+    let build =
+        build.canonicalize().with_context(|| format!("cannot run the build {build_path}"))?;
     let mut printed = tempfile::tempfile_in(folder)?;
     let mut said = tempfile::tempfile_in(folder)?;
     let mut command = Command::new(build);
@@ -403,25 +404,30 @@ fn run_process(
         // An error in the child's command line is an error in ours.
         if matches!(status.code(), Some(1 | 2)) && messages.is_empty() && document.is_err() {
             return Err(to_usage_error(format!(
-                "--ab {shown}: not a build of handover: `run --json` failed with {status}"
+                "--ab {build_path}: not a build of handover: `run --json` failed with {status}"
             )));
         }
         if status.code() == Some(2) {
-            return Err(to_usage_error(format!("`{shown} run`: {}", messages.join("; "))));
+            let messages = messages.join("; ");
+            return Err(to_usage_error(format!(
+                "`{build_path} run` refused its arguments: {messages}"
+            )));
         }
         if document.is_err() {
-            bail!("`{shown} run` failed with {status}: {}", messages.join("; "));
+            let messages = messages.join("; ");
+            bail!("`{build_path} run` failed with {status}: {messages}");
         }
         // One figure could not be measured, but the others were.
         messages
             .iter()
-            .for_each(|line| console::print_error(format_args!("`{shown} run`: {line}")));
+            .for_each(|line| console::print_error(format_args!("`{build_path} run`: {line}")));
     }
-    let document =
-        document.with_context(|| format!("the output of `{shown} run --json` is not a run"))?;
+    let document = document.with_context(|| {
+        format!("cannot parse the output of `{build_path} run --json` as a run")
+    })?;
     if document.schema != JSON_SCHEMA_VERSION {
         bail!(
-            "the output of {shown} run has schema {}; this handover reads {JSON_SCHEMA_VERSION}",
+            "the output of {build_path} run has schema {}; this handover reads {JSON_SCHEMA_VERSION}",
             document.schema
         );
     }

@@ -28,7 +28,7 @@ pub struct DoctorArgs {
 fn parse_time(text: &str) -> Result<Duration, String> {
     match parse_duration(text)? {
         time if time <= TIME_MAX => Ok(time),
-        time => Err(format!("{time:?}: must be at most 1h")),
+        time => Err(format!("{time:?} is too long: the maximum is 1h")),
     }
 }
 

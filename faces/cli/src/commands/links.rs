@@ -15,7 +15,10 @@ pub fn links(args: &LinksArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let binary = std::env::current_exe().context("cannot find the path of this binary")?;
     let folder = &args.folder;
     if folder.exists() && !folder.is_dir() {
-        return Err(to_usage_error(format!("{}: not a folder; name a folder", folder.display())));
+        return Err(to_usage_error(format!(
+            "{path}: not a folder; name a folder",
+            path = folder.display()
+        )));
     }
     let paths: Vec<String> = CLASSIC_PROGRAMS
         .iter()
@@ -35,8 +38,8 @@ pub fn links(args: &LinksArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     }
     fs::create_dir_all(folder).map_err(|error| {
         to_usage_error(format!(
-            "{}: cannot be created: {error}; name another folder",
-            folder.display()
+            "cannot create {path}: {error}; name another folder",
+            path = folder.display()
         ))
     })?;
     for path in &paths {
@@ -58,14 +61,17 @@ pub fn links(args: &LinksArgs, out: &mut dyn Write) -> anyhow::Result<()> {
 /// Creates a link to the binary; replaces an existing link.
 fn make_link(link: &Path, binary: &Path) -> anyhow::Result<()> {
     if let Some(parent) = link.parent() {
-        fs::create_dir_all(parent)
-            .with_context(|| format!("cannot create {}", parent.display()))?;
+        fs::create_dir_all(parent).with_context(|| {
+            format!("cannot create the folder {folder}", folder = parent.display())
+        })?;
     }
     match fs::remove_file(link) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
-            return Err(error).with_context(|| format!("cannot replace {}", link.display()));
+            return Err(error)
+                .with_context(|| format!("cannot replace {link}", link = link.display()));
         }
         _ => {}
     }
-    symlink(binary, link).with_context(|| format!("cannot create {}", link.display()))
+    symlink(binary, link)
+        .with_context(|| format!("cannot create the link {link}", link = link.display()))
 }

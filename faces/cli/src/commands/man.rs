@@ -97,14 +97,17 @@ pub fn man(args: &ManArgs, root: Command, out: &mut dyn Write) -> anyhow::Result
         return Ok(out.write_all(&page(command)?)?);
     };
     fs::create_dir_all(folder).map_err(|error| {
-        to_usage_error(format!("--dir {}: cannot be created: {error}", folder.display()))
+        to_usage_error(format!(
+            "--dir {folder}: cannot create the folder: {error}",
+            folder = folder.display()
+        ))
     })?;
     let mut pages = vec![&root];
     let mut count = 0;
     while let Some(command) = pages.pop() {
         let path = folder.join(Man::new(command.clone()).get_filename());
         fs::write(&path, page(command)?)
-            .with_context(|| format!("cannot write {}", path.display()))?;
+            .with_context(|| format!("cannot write {path}", path = path.display()))?;
         count += 1;
         pages.extend(command.get_subcommands().filter(|it| !it.is_hide_set()));
     }

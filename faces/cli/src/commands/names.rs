@@ -62,7 +62,11 @@ pub fn tag(args: &TagArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         }
         return match had {
             true => Ok(writeln!(out, "{} is removed", escape_control_characters(&args.name))?),
-            false => Err(to_usage_error(format!("run {} has no name {:?}", args.run, args.name))),
+            false => Err(to_usage_error(format!(
+                "run {run} has no name {name:?}",
+                run = args.run,
+                name = args.name
+            ))),
         };
     }
     for id in &ids {

@@ -100,6 +100,6 @@ fn separated_prefix(prefix: &str) -> String {
 /// Writes a chart file and prints its name.
 fn write_chart(name: &str, bytes: &[u8], out: &mut dyn Write) -> anyhow::Result<()> {
     let path = PathBuf::from(name);
-    std::fs::write(&path, bytes).with_context(|| format!("cannot write {name}"))?;
+    std::fs::write(&path, bytes).with_context(|| format!("cannot write the chart {name}"))?;
     Ok(writeln!(out, "{name}")?)
 }

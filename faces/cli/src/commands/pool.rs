@@ -10,7 +10,8 @@ pub(super) fn pool_runs(runs: &[Document]) -> Option<Document> {
     let mut pooled = runs.last()?.clone();
     if let [first, .., last] = runs {
         let count = runs.len();
-        pooled.run.id = format!("{} to {}, {count} runs pooled", first.run.id, last.run.id);
+        let (first_id, last_id) = (&first.run.id, &last.run.id);
+        pooled.run.id = format!("{first_id} to {last_id}, {count} runs pooled");
     }
     pooled.run.complete = runs.iter().all(|it| it.run.complete);
     let null = |of: fn(&Document) -> Option<f64>| median_if_any(runs.iter().filter_map(of));
@@ -96,7 +97,8 @@ fn merged_warnings(alike: &[&Record]) -> Vec<Warning> {
     let runs_count = alike.len();
     let merged = |(mut warning, count): (Warning, usize)| {
         if runs_count > 1 {
-            warning.text = format!("{} (in {count} of {runs_count} runs)", warning.text);
+            warning.text =
+                format!("{warning} (in {count} of {runs_count} runs)", warning = warning.text);
         }
         warning
     };

@@ -141,8 +141,8 @@ pub fn prove(args: &ProveArgs, out: &mut dyn Write) -> anyhow::Result<()> {
             console::print_error("a smoke run has no verdicts");
             Ok(())
         }
-        1 => bail!("1 planted cost was measured beyond its bound"),
-        count => bail!("{count} planted costs were measured beyond their bounds"),
+        1 => bail!("1 planted cost was measured with too large an error"),
+        count => bail!("{count} planted costs were measured with too large an error"),
     }
 }
 

@@ -66,11 +66,11 @@ pub(super) fn warn_if_name_is_used(options: &ResultOptions) -> anyhow::Result<()
         .len();
     let have = match count {
         0 => return Ok(()),
-        1 => "1 run already has the name".to_string(),
-        count => format!("{count} runs already have the name"),
+        1 => format!("1 run already has the name {name}"),
+        count => format!("{count} runs already have the name {name}"),
     };
     console::print_error(format_args!(
-        "{have} {name}, and compare uses all of them: `handover delete {name}` first, if that is \
+        "{have}, and compare uses all of them: `handover delete {name}` first, if that is \
          not meant"
     ));
     Ok(())
@@ -120,7 +120,10 @@ fn run_processes(options: &ResultOptions) -> anyhow::Result<()> {
             Some(0) => {}
             // One benchmark could not be measured, but others were: the remaining processes still run.
             Some(1) => faulty += 1,
-            _ => anyhow::bail!("process {nth} of {} failed with {status}", options.repeat),
+            _ => anyhow::bail!(
+                "process {nth} of {count} failed with {status}",
+                count = options.repeat
+            ),
         }
     }
     match faulty {
@@ -288,25 +291,29 @@ pub(super) fn report_path(options: &ResultOptions) -> anyhow::Result<Option<Path
     if options.no_report {
         return Ok(None);
     }
-    check_writable(&options.report, "--report").map_err(|refused| {
-        to_usage_error(format!("{refused}; name another with --report FILE, or --no-report"))
+    check_writable(&options.report, "--report").map_err(|error| {
+        to_usage_error(format!(
+            "{error}; name another file with --report FILE, or give --no-report"
+        ))
     })?;
     Ok(Some(options.report.clone()))
 }
 
 /// Checks that a file is writable, without changing an existing file; returns the path.
 pub(crate) fn check_writable<'a>(path: &'a Path, option: &str) -> anyhow::Result<&'a Path> {
-    let refused =
-        |error: std::io::Error| to_usage_error(format!("{option} {}: {error}", path.display()));
+    let file = path.display();
+    let refused = |error: std::io::Error| {
+        to_usage_error(format!("{option} {file}: cannot resolve the path: {error}"))
+    };
     let existed = files::resolve_links(path).map_err(refused)?.exists();
     let mut options = OpenOptions::new();
     // Opening a pipe without a reader would block.
     options.append(true).create(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
     options.open(path).map_err(|error| {
-        to_usage_error(format!("{option} {}: cannot be written: {error}", path.display()))
+        to_usage_error(format!("{option} {file}: cannot write the file: {error}"))
     })?;
     if !existed {
-        std::fs::remove_file(path).with_context(|| format!("cannot remove {}", path.display()))?;
+        std::fs::remove_file(path).with_context(|| format!("cannot remove {file}"))?;
     }
     Ok(path)
 }
@@ -330,7 +337,7 @@ pub(super) fn show(
     // The page is written first, as the reader of the output may have closed it.
     let written = match page {
         Some(page) => files::replace_file(page, handover_report::render_html(&shown))
-            .with_context(|| format!("cannot write {}", page.display())),
+            .with_context(|| format!("cannot write {path}", path = page.display())),
         None => Ok(()),
     };
     if options.json {
@@ -342,11 +349,12 @@ pub(super) fn show(
     }
     let mut lines = Vec::new();
     if let Some(store) = store {
-        lines.push(format!("run {} is in {}", document.run.id, store.display()));
+        let (run_id, store) = (&document.run.id, store.display());
+        lines.push(format!("run {run_id} is in {store}"));
     }
     if let Some(page) = page.filter(|_| written.is_ok()) {
         let shown = page.canonicalize().unwrap_or_else(|_| page.to_path_buf());
-        lines.push(format!("the page is {}", shown.display()));
+        lines.push(format!("the page is {path}", path = shown.display()));
     }
     lines.extend(note);
     for line in lines {
@@ -445,7 +453,7 @@ impl RunObserver for Watcher {
     }
 
     fn fault(&mut self, id: &str, fault: &Fault) {
-        let line = format!("handover: {id}: {fault}");
+        let line = format!("handover: {benchmark}: {fault}", benchmark = id);
         match &mut self.live {
             Some(live) => live.print_line(line),
             None => console::print_error(line),

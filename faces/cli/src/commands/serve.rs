@@ -59,7 +59,10 @@ pub fn serve(args: &ServeArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let listener = TcpListener::bind(args.listen)
         .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
         .map_err(|error| {
-            to_usage_error(format!("--listen {}: {error}; select another port", args.listen))
+            let address = args.listen;
+            to_usage_error(format!(
+                "--listen {address}: cannot listen there: {error}; select another port"
+            ))
         })?;
     let address = listener.local_addr()?;
     let site = Site {
@@ -258,7 +261,7 @@ impl Site<'_> {
         let history = history::load_history(&self.store()?, id, contender, None, None)?;
         let text = svg::escape(&history.render_text(TABLE_WIDTH, TABLE_STYLE));
         let chart = history.chart().to_standalone_svg();
-        let title = format!("History of {}", svg::escape(id));
+        let title = format!("History of {id}", id = svg::escape(id));
         Ok(page(&title, &format!("<h1>{title}</h1>{chart}<pre>{text}</pre>")))
     }
 }

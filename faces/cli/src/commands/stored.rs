@@ -217,7 +217,7 @@ fn export_to(args: &ExportArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let format: handover_report::Format = args
         .to
         .parse()
-        .map_err(|refused| to_usage_error(format!("--to {}: {refused}", args.to)))?;
+        .map_err(|error| to_usage_error(format!("--to {format}: {error}", format = args.to)))?;
     let store = open_existing(&args.db)?;
     let runs = match &*args.runs {
         [] => store.runs()?.into_iter().map(|row| row.id).collect(),

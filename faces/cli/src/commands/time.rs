@@ -66,7 +66,9 @@ pub fn time(args: &TimeArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut commands = vec![TimedCommand::new(args.command.clone())];
     for line in &args.versus {
         let words = shlex::split(line).filter(|words| !words.is_empty()).ok_or_else(|| {
-            to_usage_error(format!("--versus {line}: must be a command with closed quotes"))
+            to_usage_error(format!(
+                "--versus {line}: the command is empty or has an unclosed quote"
+            ))
         })?;
         commands.push(TimedCommand::new(words.into_iter().map(OsString::from).collect()));
     }
@@ -96,7 +98,7 @@ fn prepare(args: &TimeArgs, interrupted: &AtomicBool) -> anyhow::Result<()> {
     let status = child::run(&mut command, interrupted)?;
     check_interrupt(interrupted)?;
     if !status.success() {
-        bail!("--prepare {line}: failed with {status}");
+        bail!("--prepare {line}: the command failed with {status}");
     }
     Ok(())
 }

@@ -62,7 +62,7 @@ impl TraceSelection {
         };
         let traces = opened.map_err(trace_error)?;
         for error in traces.unreadable_children() {
-            let error: anyhow::Error = anyhow::anyhow!("{error}: the trace was skipped");
+            let error: anyhow::Error = anyhow::anyhow!("{error}: this trace was skipped");
             console::print_error(format_args!("handover: warning: {error:#}"));
         }
         let names = match &self.only {
@@ -89,11 +89,11 @@ impl TraceSelection {
 /// Returns a usage error for a pattern without matches. It gives the nearest name, or the way to
 /// list names.
 fn no_match_error(pattern: &str, meant: Option<&str>, list_command: &str) -> anyhow::Error {
-    let help = match meant {
+    let hint = match meant {
         Some(name) => format!("did you mean {name}?"),
         None => format!("list the probes with `{list_command}`"),
     };
-    to_usage_error(format!("{pattern}: matches no probe; {help}"))
+    to_usage_error(format!("{pattern}: no probe matches this pattern; {hint}"))
 }
 
 /// Returns an error with the number of missing events if a trace file is damaged.
@@ -105,7 +105,11 @@ fn check_undamaged(traces: &Traces) -> anyhow::Result<()> {
     let files = traces.as_slice().iter().zip(traces.paths());
     let is_damaged = files.filter(|(trace, _)| trace.missing_events().damaged > 0);
     let paths: Vec<_> = is_damaged.map(|(_, path)| path.display().to_string()).collect();
-    anyhow::bail!("{}: damaged or cut off: {damaged} events are missing", paths.join(", "))
+    let paths = paths.join(", ");
+    anyhow::bail!(
+        "{paths}: damaged or cut off: {missing_count} events are missing",
+        missing_count = damaged
+    )
 }
 
 /// Prints notes on events that are missing in the output.

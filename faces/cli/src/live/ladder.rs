@@ -145,10 +145,10 @@ impl LadderView {
             1 => format!("1 {of}"),
             _ => format!("{count} {of}{}", if of.ends_with('s') { "es" } else { "s" }),
         };
-        let (figures, passes) = (many(specs.len(), "benchmark"), many(passes_count, "pass"));
+        let (benchmarks, passes) = (many(specs.len(), "benchmark"), many(passes_count, "pass"));
         let rung = |spec: &&'static str| Rung { spec, label: spec.to_string(), figure: None };
         LadderView {
-            title: format!("handover, {profile} profile: {figures} in {passes}"),
+            title: format!("handover, {profile} profile: {benchmarks} in {passes}"),
             rungs: specs.iter().map(rung).collect(),
             passes_count,
             time_max,
@@ -286,9 +286,13 @@ impl LadderView {
         put_text(buffer, line, &self.title, STRONG);
         line.y += 1;
         let share = self.done_share().clamp(0.0, 1.0);
-        let mut progress = format!(" {:>3.0} %  {} elapsed", share * 100.0, format_minutes(since));
+        let mut progress = format!(
+            " {done_percent:>3.0} %  {elapsed} elapsed",
+            done_percent = share * 100.0,
+            elapsed = format_minutes(since)
+        );
         if let Some(left) = self.remaining_time(since) {
-            progress += &format!(", about {} left", format_minutes(left));
+            progress += &format!(", about {time_left} left", time_left = format_minutes(left));
         }
         let columns = usize::from(line.width).saturating_sub(progress.len()).min(40);
         let full = (share * columns as f64).round() as usize;
@@ -297,10 +301,11 @@ impl LadderView {
         line.y += 1;
         let Some(now) = self.current_row().filter(|_| self.visit.1 > 0) else { return };
         let pass = self.visit.0 / self.rungs.len() + 1;
-        let mut state = format!("pass {pass} of {}: {}", self.passes_count, self.rungs[now].label);
+        let (passes_count, benchmark) = (self.passes_count, &self.rungs[now].label);
+        let mut state = format!("pass {pass} of {passes_count}: {benchmark}");
         match self.blocks {
             (0, _) => state += if pass == 1 { ", checked and warmed up" } else { "" },
-            (done, most) => state += &format!(", block {done} of at most {most}"),
+            (block, blocks_max) => state += &format!(", block {block} of at most {blocks_max}"),
         }
         put_text(buffer, line, &state, PLAIN);
     }

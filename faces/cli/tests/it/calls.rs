@@ -61,9 +61,9 @@ const COSTED_ROWS: [(&str, &[&str]); 5] = [
 ];
 const RECORDED_ROWS: [&str; 6] = [
     ", filtered:",
-    ", recorded in memory:",
-    ", output to /dev/shm:",
-    ", output to . (",
+    ", newest events kept in memory:",
+    ", written at the end to /dev/shm:",
+    ", written at the end to . (",
     ", streamed to /dev/shm:",
     ", streamed to . (",
 ];

@@ -173,8 +173,10 @@ fn commands_are_timed_alternately_after_their_preparation() {
     assert!(said.out.contains("Too few rounds for a verdict"), "{said}");
     home.run("time -- false").code(1).tells(&["false failed with", "--ignore-failure"]);
     home.ok("time --runs 1 --ignore-failure -- false");
-    home.run("time --prepare false -- true").code(1).tells(&["--prepare false: failed"]);
-    home.run("time --versus \" -- true").code(2).tells(&["--versus", "closed quotes"]);
+    home.run("time --prepare false -- true")
+        .code(1)
+        .tells(&["--prepare false: the command failed"]);
+    home.run("time --versus \" -- true").code(2).tells(&["--versus", "unclosed quote"]);
     home.run("time -- nosuchprogram").code(1).tells(&["cannot run nosuchprogram"]);
     home.run("time").code(2).tells(&["<CMD>"]);
 }

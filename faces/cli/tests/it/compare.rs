@@ -158,7 +158,7 @@ fn ab_measures_two_builds_in_turn() {
     let refused = home.run(&format!("compare --ab {binary} {binary} lokc")).code(2);
     assert!(refused.err.contains("lokc") && refused.err.contains("lock"), "{refused}");
     let refused = home.run("compare --ab /bin/true /bin/true lock").code(1);
-    assert!(refused.err.contains("is not a run"), "{refused}");
+    assert!(refused.err.contains("as a run"), "{refused}");
     home.run("compare --ab /bin/false /bin/false lock")
         .code(2)
         .tells(&["/bin/false", "not a build of handover"]);

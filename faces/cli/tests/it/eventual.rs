@@ -113,7 +113,7 @@ fn interrupted_sweep_keeps_its_points() {
     });
     running.signal(Signal::INT);
     let said = running.finish().code(130).tells(&["interrupted"]);
-    assert!(said.out.contains("the points measured before are in sweep-abt"), "{said}");
+    assert!(said.out.contains("the points measured before are in the file sweep-abt"), "{said}");
     let text = fs::read_to_string(dat(&home)).expect("rows");
     assert!(text.ends_with("20\t5\t1\t20000\t0.5\n"), "{text}");
     assert!(home.processes().is_empty(), "the program that was run goes on");
@@ -191,12 +191,16 @@ fn unwritable_folder_is_reported() {
         command.current_dir("/proc");
         said(command)
     };
-    run("sweep-abt-eventual-bench").code(1).tells(&["write sweep-abt-eventual-bench."]);
+    run("sweep-abt-eventual-bench")
+        .code(1)
+        .tells(&["cannot write the results to sweep-abt-eventual-bench."]);
     let row = home.cwd().join("a.dat");
     fs::write(&row, "1 5 1 1000 0.1\n").expect("a file");
     std::os::unix::fs::symlink("/proc/nowhere.png", home.cwd().join("a.dat.rate.png"))
         .expect("a link");
-    home.run("plot-abt-eventual-bench a.dat").code(1).tells(&["write a.dat.rate.png"]);
+    home.run("plot-abt-eventual-bench a.dat")
+        .code(1)
+        .tells(&["cannot write the chart a.dat.rate.png"]);
 }
 
 #[test]

@@ -345,7 +345,9 @@ fn configuration_errors_name_file_line_and_column() {
             assert!(said.out.is_empty() && !home.cwd().join("queue-0.txt").exists(), "{said}");
         }
     }
-    home.run("sched -f elsewhere.txt").code(2).tells(&["-f: elsewhere.txt", "No such file"]);
+    home.run("sched -f elsewhere.txt")
+        .code(2)
+        .tells(&["-f: cannot read elsewhere.txt", "No such file"]);
     // Without -f, a missing file is not an error.
     fs::remove_file(home.cwd().join("sched.txt")).expect("a file");
     home.run("sched --seconds 0.05").code(0);

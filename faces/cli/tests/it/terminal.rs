@@ -31,7 +31,7 @@ fn no_line_is_wider_than_a_terminal_of_forty_columns() {
     }
     // The line with the store's path follows the table, and the path is not broken.
     let told = said.out.strip_prefix(&shown).expect("the table comes first");
-    let below = told.lines().filter(|line| !line.starts_with("not built here: "));
+    let below = told.lines().filter(|line| !line.starts_with("not built into this binary: "));
     assert_eq!(below.count(), 1, "{told}");
     for it in &home.last().records {
         assert!(shown.contains(&it.id), "{} is not in it: {shown}", it.id);

@@ -225,10 +225,12 @@ fn play_assigned(
     }
     let roles = (bench.roles)(&values);
     let role = *roles.get(assignment.index).ok_or_else(|| {
-        Fault::new(format!("the benchmark has no participant with index {}", assignment.index))
+        let index = assignment.index;
+        Fault::new(format!("the benchmark has no participant with index {index}"))
     })?;
     let cpu = *assignment.cpus.get(assignment.index).ok_or_else(|| {
-        Fault::new(format!("no CPU is assigned to the participant with index {}", assignment.index))
+        let index = assignment.index;
+        Fault::new(format!("no CPU is assigned to the participant with index {index}"))
     })?;
     affinity::pin(cpu).map_err(|refused| Fault::new(refused.to_string()))?;
     let measured = roles.iter().filter(|role| role.measured).count();

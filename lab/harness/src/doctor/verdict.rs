@@ -57,7 +57,7 @@ impl FindingBuilder {
         match &facts.hypervisor {
             Some(hypervisor) => self.finding(
                 FindingLevel::Unknown,
-                format!("only visible to the host of {hypervisor}"),
+                format!("only the host of {hypervisor} can see it"),
                 None,
             ),
             None => self.finding(FindingLevel::Unknown, "the kernel does not report it", None),
@@ -230,17 +230,22 @@ fn cgroup_cpus(facts: &MachineFacts) -> Finding {
     let about = FindingBuilder { code: "cgroup-cpus", why };
     match facts.cgroup_cpus {
         Some(cpus) if cpus < facts.cpus_allowed as f64 => about.disturbs(
-            format!("a quota of {cpus} CPUs for {} allowed CPUs", facts.cpus_allowed),
+            format!(
+                "a quota of {cpus} CPUs for {allowed} allowed CPUs",
+                allowed = facts.cpus_allowed
+            ),
             "docker run --cpuset-cpus=..., or systemctl set-property UNIT CPUQuota=",
         ),
         Some(cpus) => {
-            about.fine(format!("a quota of {cpus} CPUs; {} CPUs are allowed", facts.cpus_allowed))
+            let allowed = facts.cpus_allowed;
+            about.fine(format!("a quota of {cpus} CPUs; {allowed} CPUs are allowed"))
         }
         None if facts.cpus_allowed == 1 => about.note(
             "1 CPU: the participants of a hand-over share it",
             "taskset -c 0-1 handover run, on a machine with two",
         ),
-        None => about.fine(format!("no quota; {} CPUs are allowed", facts.cpus_allowed)),
+        None => about
+            .fine(format!("no quota; {allowed} CPUs are allowed", allowed = facts.cpus_allowed)),
     }
 }
 
@@ -348,8 +353,13 @@ fn steal(measured: &CpuMeasurements) -> Finding {
     let why =
         "the hypervisor runs other guests on these CPUs, and the benchmarks stand still meanwhile";
     let about = FindingBuilder { code: "steal", why };
-    let over =
-        |share| format!("{} of the CPU time in {time:?}", percent(share), time = measured.time);
+    let over = |share| {
+        format!(
+            "{percent} of the CPU time in {time:?}",
+            percent = percent(share),
+            time = measured.time
+        )
+    };
     match measured.steal {
         None => about.finding(FindingLevel::Unknown, "the kernel does not report it", None),
         Some(share) if share < STEAL_MAX => about.fine(over(share)),
@@ -381,7 +391,8 @@ fn pace(measured: &CpuMeasurements) -> Finding {
         );
     }
     if slowed.is_empty() {
-        return about.fine(format!("{looked} CPUs ran at full speed"));
+        return about
+            .fine(format!("{measured_count} CPUs ran at full speed", measured_count = looked));
     }
     let found = format!(
         "ran below full speed during {:?}: {cpus}",
@@ -507,7 +518,7 @@ mod tests {
             let it = found(&findings, code);
             assert_eq!(
                 (it.level, &*it.found),
-                (FindingLevel::Unknown, "only visible to the host of KVM"),
+                (FindingLevel::Unknown, "only the host of KVM can see it"),
                 "{code}"
             );
         }

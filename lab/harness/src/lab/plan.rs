@@ -382,9 +382,8 @@ impl Lab {
         self.schedule().passes
     }
 
-    /// Returns the longest round with which the minimum number of rounds fits the plan's time.
-    /// Returns `None` if the plan sets no time. The rounds of all contenders may take
-    /// [`ROUNDS_SHARE`] of the time.
+    /// Returns the maximum duration of a round at which the minimum number of rounds still fits in the plan's time.
+    /// Returns `None` if the plan sets no time. The rounds of all contenders may take [`ROUNDS_SHARE`] of the time.
     pub(super) fn round_max(&self) -> Option<Duration> {
         self.plan.time?;
         let Schedule { passes, blocks_min, total, .. } = self.schedule();

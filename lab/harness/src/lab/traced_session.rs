@@ -76,7 +76,7 @@ impl Lab {
         interrupted: &AtomicBool,
     ) -> Result<TracedSession<'_>, Fault> {
         clock::calibration();
-        let missing = |what: &str| Fault::new(format!("{what}: no such benchmark in this run"));
+        let missing = |name: &str| Fault::new(format!("this run has no benchmark {name}"));
         let chosen = self.groups.iter().find(|group| group.selection.spec.id == id);
         let mut group = chosen.ok_or_else(|| missing(id))?.clone();
         group.selection.contenders.retain(|bench| bench.contender().name == contender);

@@ -187,18 +187,21 @@ fn further_processes_line(comparison: &Comparison) -> Option<String> {
     }
     let parts: Vec<String> = by_count
         .into_iter()
-        .map(|(count, mut ids)| {
+        .map(|(processes_count, mut ids)| {
             ids.dedup();
             let more = ids.len().saturating_sub(NAMES_MAX);
             ids.truncate(NAMES_MAX);
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            format!("{count} for {ids}{more}", ids = ids.join(", "))
+            format!("{processes_count} for {ids}{more}", ids = ids.join(", "))
         })
         .collect();
     if parts.is_empty() {
         return None;
     }
-    Some(format!("About so many more processes a side would give a verdict: {}.", parts.join("; ")))
+    Some(format!(
+        "Estimated number of further processes a side for a verdict: {counts}.",
+        counts = parts.join("; ")
+    ))
 }
 
 /// Returns the sentences below the table: counts of verdicts, resolution, reasons without a verdict, and a guide.
@@ -219,7 +222,7 @@ fn foot(comparison: &Comparison, width: usize) -> Vec<Line> {
         let of = match (figures, tails) {
             (figures, 0) => format!("Of {figures} figures"),
             (figures, tails) => {
-                format!("Of {figures} figures, and the 99th percentiles of {tails}")
+                format!("Of {figures} figures, and {tails} of their 99th percentiles")
             }
         };
         add(&format!("{of}: {}.", counts.join(", ")), Tone::Strong);

@@ -389,7 +389,7 @@ fn longer_tail_is_worse_if_the_median_is_the_same() {
     let is_tail = |line: &str| line.starts_with("floor/syscall") && line.contains("  p99  ");
     assert!(drawn.lines().any(is_tail), "{drawn}");
     let figures_count = comparison.rows.len() - 1;
-    let foot = format!("Of {figures_count} figures, and the 99th percentiles of 1: 1 worse");
+    let foot = format!("Of {figures_count} figures, and 1 of their 99th percentiles: 1 worse");
     assert!(drawn.contains(&foot), "{drawn}");
 }
 

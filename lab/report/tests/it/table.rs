@@ -71,7 +71,8 @@ fn page_lists_resources_by_role() {
     let client = RoleUsage { role: "client".into(), cpus: 0.5, ..RoleUsage::default() };
     let role = RoleUsage::OTHER_THREADS_ROLE.to_string();
     it.roles = vec![client.clone(), RoleUsage { role, delayed: Some(0.3), ..client }];
-    let text = "client: 0.50 CPUs; other threads: 0.50 CPUs, 30 % of the time waiting for a CPU";
+    let text =
+        "client: 0.50 CPUs; other threads: 0.50 CPUs, 0.30 threads waiting for a CPU on average";
     assert!(page(&it).contains(text), "by role");
 }
 

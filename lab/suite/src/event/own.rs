@@ -194,7 +194,7 @@ impl<T: SelfSender> Workload for HelloLoop<T> {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        out.time_batches(|n| self.send_and_handle(n).expect("queue a message"));
+        out.time_batches(|n| self.send_and_handle(n).expect("cannot queue a message"));
     }
 }
 
@@ -510,7 +510,7 @@ impl Workload for PooledPayloads {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        out.time_batches(|n| self.send_and_handle(n).expect("send the payloads"));
+        out.time_batches(|n| self.send_and_handle(n).expect("cannot send the payloads"));
     }
 }
 
@@ -720,6 +720,6 @@ impl<F: DispatchLookup> Workload for DispatchLoop<F> {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        out.time_batches(|n| self.send_and_handle(n).expect("queue a message"));
+        out.time_batches(|n| self.send_and_handle(n).expect("cannot queue a message"));
     }
 }

@@ -303,7 +303,7 @@ impl Workload for ServerGroup {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        out.time_batches(|n| self.serve_requests(n).expect("run the group of machines"));
+        out.time_batches(|n| self.serve_requests(n).expect("cannot run the group of machines"));
     }
 }
 

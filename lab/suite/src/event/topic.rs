@@ -172,7 +172,7 @@ impl Workload for TopicGroup {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        out.time_batches(|n| self.post_values(n).expect("publish the values"));
+        out.time_batches(|n| self.post_values(n).expect("cannot publish the values"));
     }
 }
 

@@ -53,7 +53,10 @@ impl PieceOffsets {
     pub(crate) fn new_of_whole_blocks(piece: Bytes, memory: Bytes) -> Result<Self, Fault> {
         match piece.0.is_multiple_of(bulk::BLOCK_BYTES as u64) {
             true => Ok(Self::new(piece, memory)),
-            false => Err(Fault::new(format!("size_bytes={}: not a multiple of 256", piece.0))),
+            false => Err(Fault::new(format!(
+                "size_bytes={bytes}: not a multiple of 256",
+                bytes = piece.0
+            ))),
         }
     }
 

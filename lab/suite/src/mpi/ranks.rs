@@ -66,8 +66,9 @@ pub struct RankTask {
 impl RankTask {
     /// Formats the task as text for an environment variable.
     pub fn to_text(&self) -> String {
-        let Self { work, size_bytes, memory_bytes, cpus: [first, second] } = self;
-        format!("{} {size_bytes} {memory_bytes} {first} {second}", work.name())
+        let Self { work, size_bytes, memory_bytes, cpus: [first_cpu, second_cpu] } = self;
+        let work = work.name();
+        format!("{work} {size_bytes} {memory_bytes} {first_cpu} {second_cpu}")
     }
 
     /// Parses the result of [`to_text`](Self::to_text); `None` if it is not valid.

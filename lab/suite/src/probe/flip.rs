@@ -11,7 +11,7 @@ use std::hint::black_box;
 const PATTERNS: [(&str, u64); 3] =
     [("suite.flip.one", 1), ("suite.flip.hundred", 100), ("suite.flip.many", 10_000)];
 
-/// Number of iterations among which the part `many`, the slowest, is measured once.
+/// Interval, in iterations, at which the slowest part, `many`, is measured.
 const ITERATIONS_PER_MANY: u32 = 64;
 
 /// Workload: enables trace sites, which is timed, and disables them, which is not.

@@ -105,8 +105,8 @@ fn load() -> Result<LoadedMpi, Fault> {
             }
         }
     }
-    let refused = refused.join("; ");
-    Err(Fault::new(format!("no MPI library could be loaded; install Open MPI or MPICH: {refused}")))
+    let errors = refused.join("; ");
+    Err(Fault::new(format!("no MPI library could be loaded; install Open MPI or MPICH: {errors}")))
 }
 
 /// Returns the functions and constants of a loaded library, which is then never unloaded.

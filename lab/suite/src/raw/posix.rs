@@ -110,7 +110,7 @@ impl<P: Primitive> fmt::Debug for PosixGuard<'_, P> {
     }
 }
 
-/// C functions of [`PthreadMutex`].
+/// C functions that [`PthreadMutex`] calls.
 pub struct MutexCalls;
 
 /// The C library's mutex of the default kind, tried with `pthread_mutex_trylock`.
@@ -132,7 +132,7 @@ unsafe impl Primitive for MutexCalls {
     const DESTROY: LockFunction<Self::Raw> = libc::pthread_mutex_destroy;
 }
 
-/// C functions of [`PthreadSpin`].
+/// C functions that [`PthreadSpin`] calls.
 pub struct SpinCalls;
 
 /// The C library's spinlock, tried with `pthread_spin_trylock`.
@@ -154,7 +154,7 @@ unsafe impl Primitive for SpinCalls {
     const DESTROY: LockFunction<Self::Raw> = libc::pthread_spin_destroy;
 }
 
-/// C functions of [`PosixSem`].
+/// C functions that [`PosixSem`] calls.
 pub struct SemCalls;
 
 /// A POSIX semaphore with the initial value 1, tried with `sem_trywait` and freed with `sem_post`.

@@ -41,7 +41,7 @@ fn load_objects() -> Result<CallLoops, String> {
     let found = |name: &str| {
         // SAFETY: c/elsewhere.c and c/empty_elsewhere.c define every loop of this object with this signature.
         let symbol = unsafe { caller.get::<CallLoop>(name) };
-        symbol.map(|it| *it).map_err(|error| format!("cannot find {name}: {error}"))
+        symbol.map(|it| *it).map_err(|error| format!("cannot find the function {name}: {error}"))
     };
     let loops = CallLoops {
         plt: [found("handover_loop_plt_o0")?, found("handover_loop_plt_o3")?],
@@ -61,7 +61,7 @@ fn load_object(name: &str, bytes: &[u8]) -> Result<(Library, OwnedFd), String> {
     // SAFETY: the file is the object that build.rs linked from c/, which has neither constructors
     // nor destructors.
     let library = unsafe { Library::open(Some(&path), RTLD_NOW | RTLD_LOCAL) };
-    Ok((library.map_err(|error| format!("cannot load {name}: {error}"))?, file))
+    Ok((library.map_err(|error| format!("cannot load the library {name}: {error}"))?, file))
 }
 
 fn create_memory_file(name: &str, bytes: &[u8]) -> io::Result<OwnedFd> {

@@ -177,7 +177,9 @@ impl FromStr for FlowSet {
             flows_count = u64::saturating_add(flows_count, part.flows_total());
             if flows_count > FLOWS_LIMIT.into() {
                 parser.column = start_column;
-                let message = format!("{flows_count} flows up to this part: at most {FLOWS_LIMIT}");
+                let message = format!(
+                    "{flows_count} flows up to and with this part: at most {FLOWS_LIMIT} are allowed"
+                );
                 return Err(parser.error(message));
             }
             parts.push(part);
@@ -269,7 +271,9 @@ impl Parser<'_> {
         if max < min {
             self.column = start_column;
             let name = range.name;
-            return Err(self.error(format!("the greatest {name} is {max}, below the least, {min}")));
+            return Err(
+                self.error(format!("the maximum {name}, {max}, is below the minimum, {min}"))
+            );
         }
         if !self.take_if('-') {
             return Ok(ValueRange { min, max, count: if max > min { 2 } else { 1 } });
@@ -278,7 +282,9 @@ impl Parser<'_> {
         let count = self.parse_number(&STEPS)?;
         if count == 1 && max > min {
             self.column = start_column;
-            return Err(self.error(format!("1 step from {min} to {max}: 2 or more are needed")));
+            return Err(
+                self.error(format!("1 step from {min} to {max}: 2 or more steps are needed"))
+            );
         }
         Ok(ValueRange { min, max, count })
     }

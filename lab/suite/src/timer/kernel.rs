@@ -77,7 +77,10 @@ impl Timers for TimerFds {
         let timers: Result<Vec<Timer>, Errno> = (0..=timers_max).map(timer).collect();
         let timers = timers.map_err(|errno| {
             let why = "does `ulimit -n` allow as many descriptors? If not, set fewer timers";
-            Fault::new(format!("cannot create {} timerfds: {errno}; {why}", timers_max + 1))
+            Fault::new(format!(
+                "cannot create {count} timerfds: {errno}; {why}",
+                count = timers_max + 1
+            ))
         })?;
         let now = clock_gettime(ClockId::Monotonic);
         Ok(Self {
@@ -91,10 +94,10 @@ impl Timers for TimerFds {
 
     #[inline]
     fn start(&mut self, deadline_ns: u64, key: u32) -> u32 {
-        let index = self.vacant.pop().expect("at most timers_max timers run");
+        let index = self.vacant.pop().expect("more than timers_max timers were started");
         let timer = &mut self.timers[index as usize];
         (timer.key, timer.deadline_ns) = (key, Some(deadline_ns));
-        arm(&timer.fd, self.began_ns + deadline_ns).expect("set a timerfd");
+        arm(&timer.fd, self.began_ns + deadline_ns).expect("cannot set a timerfd");
         index
     }
 

@@ -57,7 +57,7 @@ impl Timers for SlotWalk {
 
     #[inline]
     fn start(&mut self, _: u64, key: u32) -> u32 {
-        let index = self.vacant.pop().expect("at most timers_max timers run");
+        let index = self.vacant.pop().expect("more than timers_max timers were started");
         let slot = &mut self.slots[index as usize];
         (slot.key, slot.is_used) = (key, true);
         index

@@ -28,7 +28,7 @@ const REFUSED: &[(&str, usize, usize, &str)] = &[
     ("1:1500:0", 1, 8, "a number of flows of 0: must lie in 1..=16777216"),
     ("0:1500:1", 1, 1, "a weight of 0: must lie in 1..=1048576"),
     ("1:0:1", 1, 3, "a length in bytes of 0: must lie in 1..=1048576"),
-    ("9-5:1500:1", 1, 3, "the greatest weight is 5, below the least, 9"),
+    ("9-5:1500:1", 1, 3, "the maximum weight, 5, is below the minimum, 9"),
     ("1:x:3", 1, 3, "expected a length in bytes, a whole number from 1 to 1048576, found 'x'"),
     ("-1:1500:1", 1, 1, "expected a weight, a whole number from 1 to 1048576, found '-'"),
     ("1:1500:1,", 2, 10, "expected a weight, a whole number from 1 to 1048576, found the end"),
@@ -38,10 +38,15 @@ const REFUSED: &[(&str, usize, usize, &str)] = &[
     ("1:1500:3q", 1, 9, "expected a digit, a suffix (K, M, k, m)"),
     ("1:1500:1,2:1500,3:1500:1", 2, 16, "expected `:` and the number of flows"),
     ("1-9-1:1500:1", 1, 5, "1 step from 1 to 9"),
-    ("1:1500:16M,1:1500:1M", 2, 12, "17000000 flows up to this part: at most 16777216"),
+    (
+        "1:1500:16M,1:1500:1M",
+        2,
+        12,
+        "17000000 flows up to and with this part: at most 16777216 are allowed",
+    ),
     ("1:1500:1n", 1, 9, "expected a digit"),
     ("1:1500:99999999999999999999999", 1, 8, "must lie in"),
-    ("1-1M-16M:1-1m-16M:16M", 1, 1, "flows up to this part"),
+    ("1-1M-16M:1-1m-16M:16M", 1, 1, "flows up to and with this part"),
 ];
 
 #[test]

@@ -305,8 +305,8 @@ impl FollowedProcess {
         match self.write_names(notes) {
             Ok(discarded) => lost += discarded,
             Err(error) => notes.push(format!(
-                "{}: cannot add the names of functions: {error}",
-                self.path.display()
+                "cannot add the names of functions to {path}: {error}",
+                path = self.path.display()
             )),
         }
         let errno = self.failure.as_ref().and_then(io::Error::raw_os_error).unwrap_or(0);

@@ -235,7 +235,8 @@ impl<M> Eq for Address<M> {}
 
 impl<M> fmt::Debug for Address<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Address({:#x}, {} messages)", self.machine_address(), self.waiting_count())
+        let (machine, messages_count) = (self.machine_address(), self.waiting_count());
+        write!(f, "Address(machine {machine:#x}, {messages_count} messages in its inbox)")
     }
 }
 

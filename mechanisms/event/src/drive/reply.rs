@@ -194,7 +194,7 @@ impl<R> PendingReply<R> {
     /// A lock. A sleep costs an allocation, another lock and a wake-up by the kernel.
     pub fn wait(self) -> Result<R, NoReplyError> {
         let reply = self.wait_until(None)?;
-        Ok(reply.expect("a wait without a deadline ends with a result"))
+        Ok(reply.expect("a wait without a deadline ended without a result"))
     }
 
     /// Waits for the reply like [`wait`](Self::wait), for at most `timeout`. Returns `None` if it

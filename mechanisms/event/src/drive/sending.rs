@@ -77,7 +77,7 @@ impl<M> Future for Sending<'_, M> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { shared, message, registration } = &mut *self;
-        let taken = message.take().expect("a future is not polled after it has completed");
+        let taken = message.take().expect("the future was polled after it had completed");
         let push = |message| shared.inbox_sender.push(message);
         match shared.waiting_senders.push_or_register(taken, registration, context.waker(), push) {
             Ok(()) => {

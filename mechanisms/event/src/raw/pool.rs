@@ -512,6 +512,7 @@ impl<T: fmt::Debug> fmt::Debug for PoolArc<T> {
 
 impl<T> fmt::Debug for Pool<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Pool({} slots, at most {})", self.slots.len(), self.slots_max)
+        let (slots_count, slots_max) = (self.slots.len(), self.slots_max);
+        write!(f, "Pool({slots_count} slots, at most {slots_max})")
     }
 }

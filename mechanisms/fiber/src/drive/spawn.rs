@@ -371,8 +371,7 @@ impl<T> JoinHandle<T> {
     #[inline(always)] // see park_running()
     pub fn join(mut self) -> Result<T, FiberPanic> {
         loop {
-            let handle =
-                self.handle.take().expect("the handle has its result until join() takes it");
+            let handle = self.handle.take().expect("the result was taken before join()");
             match handle.take_result() {
                 Ok((result, stack)) => {
                     release(stack);

@@ -4,7 +4,7 @@ use handover_base::sync::atomic::{AtomicPtr, Ordering};
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 
-/// Intrusive link of a member of a [`List`] or [`Inbox`].
+/// Intrusive pointer to the next member of a [`List`] or [`Inbox`].
 #[derive(Debug)]
 pub struct ListLink {
     next: AtomicPtr<ListLink>,

@@ -28,7 +28,7 @@ thread_local! {
     /// it then.
     static IS_BUSY: AtomicBool = const { AtomicBool::new(false) };
     static THREAD_PHASE: Cell<ThreadPhase> = const { Cell::new(ThreadPhase::InProgram) };
-    /// ID of the recording that refused this thread because no lane was free.
+    /// ID of the recording that had no free lane for this thread, or 0.
     static REFUSED_BY: Cell<u64> = const { Cell::new(0) };
     static EXIT_GUARD: ExitGuard = const { ExitGuard(Cell::new(drop)) };
 }
@@ -146,7 +146,7 @@ impl Drop for InsideGuard {
     }
 }
 
-/// Returns the ID of the recording that has refused this thread, or 0.
+/// Returns the ID of the recording that had no free lane for this thread, or 0.
 pub(crate) fn refusing_session() -> u64 {
     REFUSED_BY.get()
 }

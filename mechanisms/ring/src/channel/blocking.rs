@@ -35,7 +35,7 @@ impl<T: Send, Q: Queue> Sender<T, Q> {
         let mut registration = Registration::default();
         let sent =
             block_until(None, |context| self.poll_send(&mut value, &mut registration, context));
-        sent.expect("a wait without a deadline ends with a result")
+        sent.expect("a wait without a deadline ended without a result")
     }
 }
 
@@ -49,7 +49,7 @@ impl<T: Send, Q: Queue> Receiver<T, Q> {
     /// If a value is ready, like [`try_receive`](Self::try_receive). A sleep costs an allocation, two locks and a
     /// wake-up by the kernel.
     pub fn receive_blocking(&mut self) -> Option<T> {
-        self.receive_until(None).expect("a wait without a deadline ends with a result")
+        self.receive_until(None).expect("a wait without a deadline ended without a result")
     }
 
     /// Receives the oldest value like [`receive_blocking`](Self::receive_blocking), but waits for at most `timeout`.

@@ -297,7 +297,8 @@ impl<Q, R> Drop for Caller<Q, R> {
 
 impl<Q, R> fmt::Debug for Caller<Q, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "mailbox::Caller(waiting: {}, closed: {})", self.is_waiting, self.is_closed())
+        let (is_waiting, is_closed) = (self.is_waiting, self.is_closed());
+        write!(f, "mailbox::Caller(is_waiting: {is_waiting}, is_closed: {is_closed})")
     }
 }
 

@@ -241,7 +241,7 @@ pub(super) fn fmt_end(
     slots_count: usize,
     is_closed: bool,
 ) -> fmt::Result {
-    write!(f, "{name}({len} of {slots_count}, closed: {is_closed})")
+    write!(f, "{name}({len} of {slots_count} slots used, is_closed: {is_closed})")
 }
 
 /// Calls `next`, which drops one value, until it returns `false`. If a drop panics, the remaining values are dropped

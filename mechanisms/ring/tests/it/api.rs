@@ -257,17 +257,17 @@ fn handles_are_send_if_values_are() {
 fn debug_shows_length_and_closed() {
     let (mut producer, consumer) = spsc::ring(4).unwrap();
     producer.push(1).unwrap();
-    assert_eq!(format!("{producer:?}"), "spsc::Producer(1 of 4, closed: false)");
+    assert_eq!(format!("{producer:?}"), "spsc::Producer(1 of 4 slots used, is_closed: false)");
     producer.close();
-    assert_eq!(format!("{consumer:?}"), "spsc::Consumer(1 of 4, closed: true)");
+    assert_eq!(format!("{consumer:?}"), "spsc::Consumer(1 of 4 slots used, is_closed: true)");
     let (producer, consumer) = mpsc::ring(3).unwrap();
     producer.push(1).unwrap();
     producer.close();
-    assert_eq!(format!("{producer:?}"), "mpsc::Producer(1 of 3, closed: true)");
-    assert_eq!(format!("{consumer:?}"), "mpsc::Consumer(1 of 3, closed: true)");
+    assert_eq!(format!("{producer:?}"), "mpsc::Producer(1 of 3 slots used, is_closed: true)");
+    assert_eq!(format!("{consumer:?}"), "mpsc::Consumer(1 of 3 slots used, is_closed: true)");
     assert_eq!(format!("{:?}", producer.push(7)), "Err(Closed(..))");
     let (caller, server) = mailbox::pair::<u8, u8>();
-    assert_eq!(format!("{caller:?}"), "mailbox::Caller(waiting: false, closed: false)");
+    assert_eq!(format!("{caller:?}"), "mailbox::Caller(is_waiting: false, is_closed: false)");
     assert_eq!(
         format!("{server:?}"),
         "mailbox::Server(has_unanswered_request: false, is_closed: false)"

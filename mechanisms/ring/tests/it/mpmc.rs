@@ -108,9 +108,9 @@ fn handles_are_send_and_sync_if_values_are_send() {
 fn debug_shows_length_and_closed() {
     let (producer, consumer) = mpmc::ring(3).unwrap();
     producer.push(1).unwrap();
-    assert_eq!(format!("{producer:?}"), "mpmc::Producer(1 of 3, closed: false)");
+    assert_eq!(format!("{producer:?}"), "mpmc::Producer(1 of 3 slots used, is_closed: false)");
     producer.close();
-    assert_eq!(format!("{consumer:?}"), "mpmc::Consumer(1 of 3, closed: true)");
+    assert_eq!(format!("{consumer:?}"), "mpmc::Consumer(1 of 3 slots used, is_closed: true)");
 }
 
 #[test]

@@ -96,7 +96,8 @@ impl PacketClock {
 
 impl fmt::Debug for PacketClock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "PacketClock({} bit/s, free at {} ns)", self.bandwidth_bps, self.next_ns)
+        let Self { bandwidth_bps, next_ns, .. } = self;
+        write!(f, "PacketClock({bandwidth_bps} bit/s, next packet at {next_ns} ns)")
     }
 }
 

@@ -97,8 +97,8 @@ struct Record<T> {
     deadline_ns: u64,
     /// Payload of the timer; `None` if the record is vacant.
     payload: Option<T>,
-    /// Generation of the record, combined with the flag [`HAS_EXTRA`]. Entries and handles of the
-    /// current timer contain the same generation.
+    /// Generation of the record, combined with the flag [`HAS_EXTRA`]. Entries and handles of the current timer contain
+    /// the same generation, so that stale ones are recognised.
     stamp: u32,
 }
 

@@ -42,7 +42,7 @@ impl<C: Codec, D> Conn<'_, C, D> {
     /// Never: a connection stays in the slab while its handler is called.
     pub fn data_mut(&mut self) -> &mut D {
         let slot = self.core.slab.get_mut(self.key);
-        &mut slot.expect("the connection is open while its handler is called").data
+        &mut slot.expect("the connection was closed while its handler was called").data
     }
 
     /// Frames a message and sends it, together with the other replies to the same read.

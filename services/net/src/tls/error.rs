@@ -105,7 +105,7 @@ fn certificate_error_text(why: &CertificateError) -> String {
         CertificateError::BadSignature => "not signed by the issuer that it names".into(),
         CertificateError::NotValidForName => "issued for another name".into(),
         CertificateError::NotValidForNameContext { presented, .. } => {
-            format!("issued for other names: {}", presented.join(", "))
+            format!("issued for other names: {names}", names = presented.join(", "))
         }
         other => other.to_string(),
     }

@@ -434,8 +434,7 @@ impl Peers {
         self.queued_bytes(peer) > queued_bytes_max as usize / 2
     }
 
-    /// Returns `true` if requests from `peer` are deferred. A new one must then be queued behind
-    /// them.
+    /// Returns `true` if requests from `peer` are deferred. A new one must then be queued behind them.
     #[inline]
     pub(crate) fn has_deferred(&self, peer: PeerKey) -> bool {
         !self.slots[peer.slot as usize].deferred.is_empty()

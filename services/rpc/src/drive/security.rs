@@ -37,7 +37,8 @@ impl Security {
 
     pub(crate) fn set_secret(&mut self, bytes: &[u8]) -> Result<(), String> {
         let secret = Secret::new(bytes).ok_or_else(|| {
-            format!("the secret has {} bytes, at least {SECRET_BYTES_MIN} are needed", bytes.len())
+            let count = bytes.len();
+            format!("the secret has {count} bytes, at least {SECRET_BYTES_MIN} are needed")
         });
         self.secret = Some(secret?);
         Ok(())

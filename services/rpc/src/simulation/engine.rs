@@ -92,7 +92,7 @@ proptest! {
             let step = steps.get(turn).unwrap_or(&idle);
             now_ns += 700;
             if turn < steps.len() && !cut {
-                let id = calls.start(SERVER, u64::MAX).expect("start a call");
+                let id = calls.start(SERVER, u64::MAX).expect("cannot start a call");
                 let body_bytes = step.body.len() as u32;
                 let header = FrameHeader { body_bytes, kind: FrameKind::Request, method: 7, call: id.word() };
                 there.send(header, &step.body, now_ns + step.delay_ns);
@@ -105,7 +105,7 @@ proptest! {
                 }
             }
             there.receive(now_ns, step.received_bytes_max, &mut at_server);
-            while let Some((header, body)) = at_server.next_frame().expect("parse a frame") {
+            while let Some((header, body)) = at_server.next_frame().expect("cannot parse a frame") {
                 let (kind, method, body) = match answer(body) {
                     Ok(body) => (FrameKind::Response, 0, body),
                     Err(refusal) => (FrameKind::Refusal, refusal as u64, Vec::new()),
@@ -114,7 +114,7 @@ proptest! {
                 back.send(header, &body, now_ns + step.delay_ns / 2);
             }
             back.receive(now_ns, step.received_bytes_max, &mut at_client);
-            while let Some((header, body)) = at_client.next_frame().expect("parse a frame") {
+            while let Some((header, body)) = at_client.next_frame().expect("cannot parse a frame") {
                 let outcome = match header.kind {
                     FrameKind::Response => CallCompletion::Result,
                     _ => CallCompletion::Refused(Refusal::from_code(header.method)),
@@ -156,7 +156,7 @@ proptest! {
         let mut stream = Vec::new();
         for (kind, body) in frames {
             let words = [u64::from(kind) << 32 | body.len() as u64, 5, 6];
-            let header = FrameHeader::from_words(words, BODY_BYTES_MAX).expect("parse the header");
+            let header = FrameHeader::from_words(words, BODY_BYTES_MAX).expect("cannot parse the header");
             stream.extend(header.encode().into_iter().chain(body));
         }
         stream.extend(bytes);

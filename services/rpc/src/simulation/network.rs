@@ -119,7 +119,7 @@ impl SimulatedCable {
         };
         let cable = Self(Arc::new(Mutex::new(state)));
         let ports = [0, 1].map(|index| {
-            let fd = eventfd(0, EventfdFlags::CLOEXEC).expect("create an eventfd");
+            let fd = eventfd(0, EventfdFlags::CLOEXEC).expect("cannot create an eventfd");
             SimulatedPort { cable: cable.clone(), index, fd }
         });
         (cable, ports)

@@ -115,11 +115,16 @@ impl BrowserPage {
             body.len()
         )?;
         let response = read_response(&mut BufReader::new(stream))
-            .with_context(|| format!("WebDriver command {path}"))?;
+            .with_context(|| format!("the WebDriver command {path} failed"))?;
         let mut response: Value = serde_json::from_str(&response)?;
         let value = response["value"].take();
         match value.get("error") {
-            Some(error) => bail!("WebDriver command {path}: {error}: {}", value["message"]),
+            Some(error) => {
+                bail!(
+                    "the WebDriver command {path} failed: {error}: {message}",
+                    message = value["message"]
+                )
+            }
             None => Ok(value),
         }
     }

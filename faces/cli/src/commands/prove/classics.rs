@@ -370,7 +370,9 @@ fn format_times(values_ns: &[f64]) -> String {
     match values_ns.len() {
         1 => format_ns(middle_ns),
         _ => {
-            format!("{} ({} to {})", format_ns(middle_ns), format_ns(least_ns), format_ns(most_ns))
+            let (median, least, most) =
+                (format_ns(middle_ns), format_ns(least_ns), format_ns(most_ns));
+            format!("{median} ({least} to {most})")
         }
     }
 }
@@ -397,7 +399,8 @@ pub fn prove(args: &ProveArgs, out: &mut dyn Write) -> anyhow::Result<()> {
                 let Pair { figure, read, .. } = it.pair;
                 let found = read(&output, figure).filter(|ns| ns.is_finite() && *ns > 0.0);
                 it.classic_ns.push(found.with_context(|| {
-                    format!("handover {}: no figure {figure:?} in its output:\n{output}", it.line)
+                    let line = it.line;
+                    format!("cannot find the figure {figure:?} in the output of `handover {line}`:\n{output}")
                 })?);
             }
         }
@@ -417,7 +420,8 @@ pub fn prove(args: &ProveArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     out.flush()?;
     let missing = compared.iter().find(|it| it.suite_ns.is_empty());
     if let Some(it) = missing {
-        bail!("the suite has no figure of {} [{}]", it.pair.suite.id, it.pair.suite.contender);
+        let (id, contender) = (&it.pair.suite.id, &it.pair.suite.contender);
+        bail!("the suite has measured no figure for {id} [{contender}]");
     }
     match compared.iter().filter(|it| it.verdict() == Verdict::Differs).count() {
         _ if is_smoke => {
@@ -518,7 +522,7 @@ impl Server {
             if let Some((_, port)) = line.split_once(" port:") {
                 let port = port.trim().trim_matches('\'').replace(',', "");
                 server.port = port.parse().with_context(|| {
-                    format!("no port in the line {line:?} of the server of evh_perf")
+                    format!("cannot find the port in the line {line:?} of the server of evh_perf")
                 })?;
             }
             if line.contains("Server started") {
@@ -526,7 +530,8 @@ impl Server {
             }
             line.clear();
         }
-        bail!("the server of evh_perf exited before it listened: {}", server.child.wait()?)
+        let status = server.child.wait()?;
+        bail!("the server of evh_perf exited before it listened: {status}")
     }
 }
 

@@ -38,10 +38,10 @@ pub fn export(args: &TraceExport, out: &mut dyn Write) -> anyhow::Result<()> {
         print_missing(&traces, &found);
         return check_undamaged(&traces);
     }
-    let shown = path.display();
+    let output_path = path.display();
     if is_trace_file(&path, &traces) {
         return Err(to_usage_error(format!(
-            "-o {shown}: is one of the input traces; name another file"
+            "-o {output_path}: is one of the input traces; name another file"
         )));
     }
     let mut is_made = false;
@@ -50,10 +50,14 @@ pub fn export(args: &TraceExport, out: &mut dyn Write) -> anyhow::Result<()> {
         Ok((write_traces(args, &traces, &names, file)?, file.metadata()?.len()))
     });
     let (found, bytes) = match written {
-        Err(error) if !is_made => return Err(to_usage_error(format!("-o {shown}: {error}"))),
-        written => written.with_context(|| format!("{shown}"))?,
+        Err(error) if !is_made => {
+            return Err(to_usage_error(format!(
+                "-o {output_path}: cannot write the file: {error}"
+            )));
+        }
+        written => written.with_context(|| format!("{output_path}"))?,
     };
-    writeln!(out, "{} events, {bytes} bytes: {shown}", found.events)?;
+    writeln!(out, "{} events, {bytes} bytes: {output_path}", found.events)?;
     out.flush()?;
     print_missing(&traces, &found);
     check_undamaged(&traces)

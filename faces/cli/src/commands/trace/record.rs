@@ -144,10 +144,12 @@ fn trace_line(one: &WrittenTrace) -> String {
         one.bytes
     );
     if one.missing.total_count() > 0 {
-        line.push_str(&format!("; {} events are missing", one.missing.total_count()));
+        let missing_count = one.missing.total_count();
+        line.push_str(&format!("; {missing_count} events are missing"));
     }
     if one.missing.overwritten > 0 {
-        line.push_str(&format!("; {} older events were overwritten", one.missing.overwritten));
+        let overwritten_count = one.missing.overwritten;
+        line.push_str(&format!("; {overwritten_count} older events were overwritten"));
     }
     if let RecordingState::Failed(errno) = one.end {
         let error = std::io::Error::from_raw_os_error(i32::try_from(errno).unwrap_or(0));

@@ -120,7 +120,7 @@ impl<F: QueueFunctions> Sender<F> {
 
 impl<F: QueueFunctions> Clone for Sender<F> {
     fn clone(&self) -> Self {
-        Self::new(&self.1).expect("allocate another sender of the queue")
+        Self::new(&self.1).expect("cannot allocate another sender of the queue")
     }
 }
 

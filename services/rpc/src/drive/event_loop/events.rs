@@ -260,11 +260,11 @@ impl EventLoop {
         let parts = (&self.poll, &self.config, &self.security);
         if is_connector {
             let number = self.handshakes.connect_over(wire, address, deadline_ns, parts);
-            return number.expect("start the handshake of an initiated connection");
+            return number.expect("cannot start the handshake of an initiated connection");
         }
         self.handshakes
             .accept(wire, (address.clone(), None), deadline_ns, parts)
-            .expect("start the handshake of an accepted connection")
+            .expect("cannot start the handshake of an accepted connection")
     }
 
     /// Handles every connection and handshake as if epoll had reported it.
