@@ -545,7 +545,7 @@ mod tests {
             let refused = uninterrupted(wait, |it| address_from_host(&place, JOB, it).map(drop));
             let said = refused.expect_err("no rank 0").to_string();
             assert!(
-                said.starts_with(&format!("rank 0 does not answer at {rendezvous} (")),
+                said.starts_with(&format!("rank 0 does not answer at {place} (")),
                 "{said}"
             );
         });

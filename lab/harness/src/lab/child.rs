@@ -84,9 +84,7 @@ pub(super) fn run_pass_process(
     match (ended, status) {
         (Ok(ended), _) => ended,
         (Err(_), _) if ours.is_given_up() => Err(Fault::Interrupted),
-        (Err(_), Some(status)) => {
-            Err(lost(format!("it exited before its last report: {status}")))
-        }
+        (Err(_), Some(status)) => Err(lost(format!("it exited before its last report: {status}"))),
         (Err(error), None) => {
             Err(lost(format!("it is still running, but the connection to it failed: {error}")))
         }
