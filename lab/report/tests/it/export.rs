@@ -184,7 +184,7 @@ fn markdown_has_both_modes_the_machine_and_its_resolution() {
     let mode = |share, median| FigureMode { share, median };
     document.records[0].modes = vec![mode(0.7, 30.0), mode(0.3, 200.0)];
     let text = render_markdown(&document, true);
-    assert!(text.contains("30.0 ns in 70 %, 200 ns in 30 %"), "{text}");
+    assert!(text.contains("30.0 ns in 70 % of the values, 200 ns in 30 % of the values"), "{text}");
     assert!(text.contains("| is the |") && text.contains(" | mean | "), "{text}");
     assert!(text.contains("workbench") && text.contains("cannot see"), "{text}");
 }
