@@ -47,8 +47,9 @@ pub struct Client {
 
     /// Number of messages in all bursts; `u64::MAX` for [`MessageQuota::Endless`].
     total_count: u64,
-    /// Total number of messages that may be sent before further echoes are received.
-    goal_count: u64,
+    /// Number of messages up to the end of the current burst. The next burst starts when all of these
+    /// have been echoed.
+    burst_end_count: u64,
     depth: u64,
 }
 
@@ -73,7 +74,7 @@ impl Client {
             received_count: 0,
             burst_count,
             total_count,
-            goal_count: burst_count.min(total_count),
+            burst_end_count: burst_count.min(total_count),
             depth: depth.max(1),
         }
     }
@@ -94,7 +95,7 @@ impl Client {
     #[must_use]
     #[inline]
     pub fn sendable_count(&self) -> u64 {
-        let goal = self.goal_count.min(self.received_count.saturating_add(self.depth));
+        let goal = self.burst_end_count.min(self.received_count.saturating_add(self.depth));
         goal.saturating_sub(self.sent_count)
     }
 
@@ -107,7 +108,7 @@ impl Client {
     /// Stops sending; afterwards only the echoes of outstanding messages are expected.
     pub fn finish(&mut self) {
         self.total_count = self.total_count.min(self.sent_count);
-        self.goal_count = self.sent_count;
+        self.burst_end_count = self.sent_count;
     }
 
     /// Appends at most `count` messages to `out`, until `out` has `bytes_max` bytes. Returns the number of messages.
@@ -143,9 +144,9 @@ impl Client {
         let Some(sent_ns) = letters.check(bytes, self.id, length)? else { return Ok(None) };
         self.next_length = self.echo_lengths.next_length();
         self.received_count += 1;
-        if self.received_count == self.goal_count && self.received_count < self.total_count {
-            let goal = self.goal_count.saturating_add(self.burst_count);
-            self.goal_count = goal.min(self.total_count);
+        if self.received_count == self.burst_end_count && self.received_count < self.total_count {
+            let goal = self.burst_end_count.saturating_add(self.burst_count);
+            self.burst_end_count = goal.min(self.total_count);
         }
         Ok(Some((crate::load::wire::HEADER_BYTES + length as usize, sent_ns)))
     }

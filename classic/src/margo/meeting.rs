@@ -544,10 +544,7 @@ mod tests {
             let wait = Duration::from_millis(500);
             let refused = uninterrupted(wait, |it| address_from_host(&place, JOB, it).map(drop));
             let said = refused.expect_err("no rank 0").to_string();
-            assert!(
-                said.starts_with(&format!("rank 0 does not answer at {place} (")),
-                "{said}"
-            );
+            assert!(said.starts_with(&format!("rank 0 does not answer at {place} (")), "{said}");
         });
     }
 }

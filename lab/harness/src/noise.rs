@@ -120,7 +120,7 @@ fn disturbance_warning(
         Some(without) if (without / figure - 1.0).abs() <= DISTURBANCE_EFFECT_MAX => return,
         Some(without) => {
             let percent = (without / figure - 1.0) * 100.0;
-            format!("the figure without them differs by {percent:+.0} %")
+            format!("the figure without the disturbed samples differs by {percent:+.0} %")
         }
         None if marked.max(slowed) > DISTURBED_MAX => {
             "the others are too few for a figure".to_string()

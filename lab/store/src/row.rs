@@ -21,6 +21,6 @@ pub struct RunRow {
     pub records_count: u64,
     /// `true` if the run was completed.
     pub complete: bool,
-    /// Names of the run, in alphabetical order.
+    /// Names given to the run (its tags), in alphabetical order.
     pub tags: Vec<String>,
 }

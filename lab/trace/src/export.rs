@@ -17,7 +17,7 @@ use std::fmt;
 use std::io::{self, Write};
 use std::str::FromStr;
 
-/// Output format of an export: of Perfetto or `chrome://tracing`, folded stacks, a flame graph, or CSV.
+/// Format in which a trace is exported: for Perfetto, for `chrome://tracing`, folded stacks, a flame graph, or CSV.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ExportFormat {
     /// Perfetto's protobuf, for <https://ui.perfetto.dev> and `trace_processor`.

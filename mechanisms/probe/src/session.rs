@@ -22,7 +22,7 @@ pub(crate) static LOST_WITHOUT_LANE: AtomicU64 = AtomicU64::new(0);
 #[derive(Debug)]
 struct ThreadTable {
     entries: Vec<ThreadEntry>,
-    /// File of rings that contains the lanes.
+    /// File that contains the lanes: the rings into which the threads record.
     rings: RingsFile,
     /// Number of sites that are already listed in the file of rings.
     sites_count: usize,

@@ -18,8 +18,8 @@ pub struct Reservations {
     /// Number of bytes in the write commands that are queued.
     queued_bytes: AtomicUsize,
     queued_bytes_max: usize,
-    /// Numbers of open connections (upper half) and of reserved ones with [`SLOT_AWAITED_BIT`]
-    /// (lower half). They are in one word so that a reservation which becomes a connection is not
+    /// Number of open connections in the upper half, of reserved ones and [`SLOT_AWAITED_BIT`] in the
+    /// lower half. They are in one word so that a reservation which becomes a connection is not
     /// missed between the two, nor a slot that becomes free while a listener begins to wait.
     connections: AtomicU64,
     /// Maximum number of open and reserved connections together.

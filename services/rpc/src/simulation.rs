@@ -225,9 +225,9 @@ impl Node {
             noted.record(number);
             Ok(())
         };
-        endpoint.register("echo", 0, echo).expect("cannot register the method echo");
-        endpoint.register("refuse", 0, refuse).expect("cannot register the method refuse");
-        endpoint.register("note", 0, note).expect("cannot register the method note");
+        endpoint.register("echo", 0, echo).expect("cannot register the method `echo`");
+        endpoint.register("refuse", 0, refuse).expect("cannot register the method `refuse`");
+        endpoint.register("note", 0, note).expect("cannot register the method `note`");
         let memory = BulkMemory::plain(memory_content(node));
         let handle =
             endpoint.register_memory(&memory, Rights::Read).expect("cannot register the memory");

@@ -6,7 +6,8 @@ use crate::{Crate, Tree, Violation, words};
 /// Name of the rule.
 pub const RULE_NAME: &str = "layout";
 
-/// Finds mechanisms without a suite file, and libraries without a README as rustdoc.
+/// Finds mechanisms and services without a file in the suite, crates without a README.md, and
+/// libraries whose rustdoc does not include their README.md.
 pub fn check(tree: &Tree) -> Vec<Violation> {
     let mut found = Vec::new();
     for one in tree.crates() {

@@ -157,8 +157,8 @@ fn format_table(ours: &Figures, loops: &Figures, originals: &Figures) -> String 
             Some(figure) => format!("{figure:>14.6} {:>6.2}", own / figure),
             None => format!("{:>14} {:>6}", "–", "–"),
         };
-        let (of_c, of_original) = (beside(loops), beside(originals));
-        text += &format!("{name:<38} {own:>14.6} {of_c} {of_original}\n");
+        let (c_loop_columns, original_columns) = (beside(loops), beside(originals));
+        text += &format!("{name:<38} {own:>14.6} {c_loop_columns} {original_columns}\n");
     }
     text
 }

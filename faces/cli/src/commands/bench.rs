@@ -51,8 +51,8 @@ pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let path = stored::writable_store_path(&results.db)?;
     let (mut ids, mut ended_badly) = (Vec::new(), None);
     for _ in 0..results.repeat {
-        let mut printed =
-            tempfile::tempfile().context("cannot create a temporary file for the output")?;
+        let mut printed = tempfile::tempfile()
+            .context("cannot create a temporary file for the output of cargo bench")?;
         let mut command = cargo(args);
         if !args.list {
             command.stdout(Stdio::from(printed.try_clone()?));

@@ -68,7 +68,7 @@ const UNICODE_SIGNS: Signs = Signs {
     p99: "╴",
     tick: "┬",
 };
-/// Characters for a terminal without Unicode.
+/// Characters that draw the view on a terminal without Unicode.
 const ASCII_SIGNS: Signs = Signs {
     now: ">",
     full: "#",

@@ -412,7 +412,7 @@ impl Handler for ArrivalCounter {
     }
 }
 
-/// Workload: a stream of messages to a machine on another thread.
+/// Workload: a thread sends a stream of messages to a machine on another thread.
 pub(super) struct MessageStream {
     address: handover_event::Address<u64>,
     machine: TakeCell<Machine<ArrivalCounter>>,

@@ -50,7 +50,7 @@ impl Timers for HashedWheel {
         let delay = Duration::from_millis(deadline_ns.div_ceil(MS_NS) - self.now_ms);
         self.wheel
             .insert_ref_with_delay(entry, delay)
-            .expect("cannot insert a timer with a future deadline");
+            .expect("the wheel refused a timer, though its deadline is in the future");
         self.started_count
     }
 

@@ -29,7 +29,7 @@ pub struct ReadySender {
 pub struct ReadyQueue {
     /// Indices of the machines that have messages.
     machines: mpsc::Consumer<u32>,
-    /// Indices, each once, of the popped machines whose inbox may contain messages or unfinished pushes. Checked before
+    /// Indices of the popped machines whose inbox may contain messages or unfinished pushes, without duplicates. Checked before
     /// a sleep.
     popped: Vec<u32>,
     /// Flag of each machine, by index: `true` if the machine is in `popped`.

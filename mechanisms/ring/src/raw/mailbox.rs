@@ -254,7 +254,7 @@ impl<Q, R> Caller<Q, R> {
         self.shared.dropped.server.load(Ordering::Relaxed)
     }
 
-    /// Returns `Ok(None)` if the server was not dropped: a reply may still arrive. Otherwise
+    /// Returns `Ok(None)` while the server exists, as a reply may still arrive. Otherwise
     /// returns the last reply, or an error if there is none.
     #[inline]
     fn check_server_dropped(&mut self) -> Result<Option<R>, ReceiveError<Q>> {

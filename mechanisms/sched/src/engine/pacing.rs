@@ -52,7 +52,7 @@ struct Slot {
     earliest_ns: u64,
 }
 
-/// State of a flow in pacing.
+/// State that the pacing algorithm keeps for each flow.
 #[derive(Clone, Copy, Debug)]
 pub struct PacingState {
     /// Departure time of the flow's next packet, rounded down.

@@ -52,9 +52,10 @@ const _: () = assert!(WEIGHT_MAX <= 1 << 20 && WEIGHT_SUM_MAX <= 1 << FRACTION_B
 /// Virtual time of the system. Each byte served advances it by one over the sum of the weights.
 #[derive(Debug)]
 pub(crate) struct VirtualTime {
-    /// Virtual time, with the additional fraction bits.
+    /// Virtual time, with [`EXTRA_FRACTION_BITS`] more fraction bits than the flows' times.
     exact: u128,
-    /// Virtual time that each byte served takes, with the additional fraction bits.
+    /// Virtual time by which each byte served advances it, with [`EXTRA_FRACTION_BITS`] more fraction bits than the
+    /// flows' times.
     byte_cost: u64,
     weight_sum: u64,
 }

@@ -178,7 +178,7 @@ impl<T> TimerRecords<T> {
         Ok(id)
     }
 
-    /// Retires the vacant record that was chosen, and stores the timer in another one.
+    /// Stores the timer in another record, because the stamps of the chosen vacant record are used up. Retires that record.
     #[cold]
     #[inline(never)]
     fn store_in_other_record(&mut self, deadline_ns: u64, payload: T) -> Result<TimerId, T> {

@@ -438,9 +438,9 @@ impl<H: Handler> Reactor<H> {
             // A close now would discard the sent bytes that the peer's kernel had no space for yet.
             let now_ms = core.now_ms();
             if let Some(slot) = core.slab.get_mut(key)
-                && slot
-                    .protocol
-                    .has_send_progress(raw::unacknowledged_bytes(slot.fd.as_fd()).unwrap_or(0))
+                && slot.protocol.should_await_acknowledgements(
+                    raw::unacknowledged_bytes(slot.fd.as_fd()).unwrap_or(0),
+                )
             {
                 slot.active_ms = now_ms;
                 return core.arm_timer(key);

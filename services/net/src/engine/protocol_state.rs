@@ -68,7 +68,7 @@ struct ActiveState {
     /// during the handshake.
     record_ns: Option<u64>,
     /// Number of sent bytes that the peer had not acknowledged at the latest call of
-    /// [`ProtocolState::has_send_progress`].
+    /// [`ProtocolState::should_await_acknowledgements`].
     unacknowledged_bytes: usize,
     tls: Option<Box<TlsState>>,
 }
@@ -188,10 +188,10 @@ impl ProtocolState {
         self.tls_mut().expect("the protocol does not use TLS").seal_messages(plain, ends, out)
     }
 
-    /// Records the number of unacknowledged bytes. Returns `true` if some are left, and fewer than
-    /// at the previous call, if any. The caller waits so long for acknowledgements on a connection
-    /// that was shut down.
-    pub fn has_send_progress(&mut self, unacknowledged_bytes: usize) -> bool {
+    /// Returns `true` if some bytes are unacknowledged, and fewer than at the previous call, if any.
+    /// Stores their number. On a connection that was shut down, the caller waits for
+    /// acknowledgements while this returns `true`.
+    pub fn should_await_acknowledgements(&mut self, unacknowledged_bytes: usize) -> bool {
         if unacknowledged_bytes == 0 {
             return false;
         }
@@ -489,10 +489,11 @@ mod tests {
     #[test]
     fn linger_continues_while_unacknowledged_bytes_shrink() {
         let mut protocol = ProtocolState::default();
-        let waits = [900, 500, 499, 499, 0]
-            .map(|unacknowledged_bytes| protocol.has_send_progress(unacknowledged_bytes));
+        let waits = [900, 500, 499, 499, 0].map(|unacknowledged_bytes| {
+            protocol.should_await_acknowledgements(unacknowledged_bytes)
+        });
         assert_eq!(waits, [true, true, true, false, false]);
-        assert!(!ProtocolState::default().has_send_progress(0));
+        assert!(!ProtocolState::default().should_await_acknowledgements(0));
     }
 
     #[test]

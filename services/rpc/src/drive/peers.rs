@@ -69,7 +69,7 @@ pub(crate) struct Peers {
     pub(crate) streams_count: usize,
     pub(crate) has_queued_frames: bool,
     /// `true` if queued frames must be sent at the end of this iteration.
-    is_flush_due: bool,
+    is_flush_requested: bool,
     /// Peers with deferred requests that may be handled now, each once.
     scheduled: VecDeque<PeerKey>,
     closed: Vec<ClosedPeer>,
@@ -395,13 +395,13 @@ impl Peers {
     /// Requests that queued frames are sent in this iteration. Frames for which there is no space
     /// are sent in the next ones.
     pub(crate) fn request_flush(&mut self) {
-        self.is_flush_due = true;
+        self.is_flush_requested = true;
         self.has_queued_frames = true;
     }
 
     #[inline]
-    pub(crate) fn take_flush_due(&mut self) -> bool {
-        std::mem::take(&mut self.is_flush_due)
+    pub(crate) fn take_flush_request(&mut self) -> bool {
+        std::mem::take(&mut self.is_flush_requested)
     }
 
     /// Sends queued frames of that peer; returns `true` if any bytes were sent.

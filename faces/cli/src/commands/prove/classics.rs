@@ -43,11 +43,11 @@ struct Program {
     /// Command line after `handover`. `PORT` stands for the port of a server that is started first.
     line: &'static str,
     /// Figures of the output that are compared with the suite's.
-    pairs: &'static [Pair],
+    pairs: &'static [FigurePair],
 }
 
 /// Figure of a classic program, and the suite's figure for the same operation.
-struct Pair {
+struct FigurePair {
     /// Name of the figure in the program's output; empty if the output has only one.
     figure: &'static str,
     /// Function that reads the figure, in ns, from the program's output.
@@ -73,13 +73,18 @@ const fn suite(id: &'static str, contender: &'static str) -> SuiteFigure {
 }
 
 /// Creates the pair of a program that prints one figure.
-const fn only(read: ReadNs, suite: SuiteFigure, why: &'static str) -> Pair {
+const fn only(read: ReadNs, suite: SuiteFigure, why: &'static str) -> FigurePair {
     named("", read, suite, why)
 }
 
 /// Creates the pair of one of several figures that a program prints.
-const fn named(figure: &'static str, read: ReadNs, suite: SuiteFigure, why: &'static str) -> Pair {
-    Pair { figure, read, suite, why }
+const fn named(
+    figure: &'static str,
+    read: ReadNs,
+    suite: SuiteFigure,
+    why: &'static str,
+) -> FigurePair {
+    FigurePair { figure, read, suite, why }
 }
 
 const LINK_REASON: &str = "a link (-b) makes the arbiter mark packet by packet; without one, as in the suite, it marks runs of packets";
@@ -313,7 +318,8 @@ fn operation_ns(output: &str, row: &str) -> Option<f64> {
 struct ComparedFigures {
     /// Command line of the classic program.
     line: &'static str,
-    pair: &'static Pair,
+    /// Figure of the classic program, and the suite's figure for the same operation.
+    pair: &'static FigurePair,
     /// Values of the classic program, one per round.
     classic_ns: Vec<f64>,
     /// Values of the suite, one per round; empty if the suite has no such figure.
@@ -396,7 +402,7 @@ pub fn prove(args: &ProveArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         for program in PROGRAMS {
             let output = run_program(program.line, is_smoke, &interrupted)?;
             for it in compared.iter_mut().filter(|it| std::ptr::eq(it.line, program.line)) {
-                let Pair { figure, read, .. } = it.pair;
+                let FigurePair { figure, read, .. } = it.pair;
                 let found = read(&output, figure).filter(|ns| ns.is_finite() && *ns > 0.0);
                 it.classic_ns.push(found.with_context(|| {
                     let line = it.line;
@@ -536,7 +542,7 @@ impl Server {
 }
 
 fn as_json(it: &ComparedFigures) -> serde_json::Value {
-    let Pair { figure, suite, why, .. } = it.pair;
+    let FigurePair { figure, suite, why, .. } = it.pair;
     serde_json::json!({
         "classic": it.line, "figure": figure, "classic_ns": it.classic_ns,
         "suite": suite.id, "contender": suite.contender, "suite_ns": it.suite_ns,
@@ -548,7 +554,7 @@ fn format_table(compared: &[ComparedFigures], is_smoke: bool) -> String {
     let head = ["classic program", "an operation", "suite", "an operation", "ratio", "verdict"];
     let mut lines = vec![head.map(str::to_string)];
     for it in compared {
-        let Pair { figure, suite, why, .. } = it.pair;
+        let FigurePair { figure, suite, why, .. } = it.pair;
         let verdict = match it.verdict() {
             _ if is_smoke => "–",
             Verdict::Same => "the same",

@@ -53,7 +53,7 @@ impl EventLoop {
         if self.has_deferred_work && S::CAN_HANDLE_DEFERRED {
             did |= self.handle_deferred(sink);
         }
-        did |= self.flush_if_due();
+        did |= self.flush_if_requested();
         self.iterations_since_clock_read += 1;
         if self.iterations_since_clock_read >= ITERATIONS_PER_CLOCK_READ {
             self.iterations_since_clock_read = 0;
@@ -168,7 +168,7 @@ impl EventLoop {
     fn advance_transfers(&mut self) -> bool {
         let did = self.with_bulk_exchange(|it| it.run_bulk_iteration());
         // Before handlers run, which would take the queued bytes for those of a peer that does not read.
-        self.flush_if_due() || did
+        self.flush_if_requested() || did
     }
 
     /// Handles the last frames of peers whose connections the kernel has reported as closed. Then
@@ -229,7 +229,7 @@ impl EventLoop {
     }
 
     #[inline]
-    fn flush_if_due(&mut self) -> bool {
-        self.peers.take_flush_due() && self.flush()
+    fn flush_if_requested(&mut self) -> bool {
+        self.peers.take_flush_request() && self.flush()
     }
 }

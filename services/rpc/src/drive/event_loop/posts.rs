@@ -114,7 +114,7 @@ impl EventLoop {
     #[cold]
     pub(super) fn run_callbacks(&mut self) -> bool {
         self.has_callbacks = false;
-        let mut did = self.dump_if_due();
+        let mut did = self.dump_if_requested();
         while let Some(errand) = self.closures.pop_front() {
             errand(&mut CallbackContext { event_loop: self });
             did = true;
@@ -129,7 +129,7 @@ impl EventLoop {
     }
 
     #[cfg(feature = "signal-dump")]
-    fn dump_if_due(&mut self) -> bool {
+    fn dump_if_requested(&mut self) -> bool {
         let Some(mut signal) = self.signal_dump.take() else { return false };
         let is_due = std::mem::take(&mut signal.is_due);
         if is_due {
@@ -140,7 +140,7 @@ impl EventLoop {
     }
 
     #[cfg(not(feature = "signal-dump"))]
-    fn dump_if_due(&mut self) -> bool {
+    fn dump_if_requested(&mut self) -> bool {
         false
     }
 }
