@@ -203,10 +203,12 @@ fn json_has_every_row_and_accounts_for_every_event() {
         let events =
             ["events_count", "lost_count"].map(|name| row[name].as_u64().expect("a count"));
         let is_traced = !text.contains("not recorded")
-            && ["recorded", "output", "streamed"].iter().any(|it| text.contains(it));
+            && ["kept in memory", "written at the end", "streamed"]
+                .iter()
+                .any(|it| text.contains(it));
         assert_eq!(events.iter().sum::<u64>(), if is_traced { 2000 } else { 0 }, "{row}");
         // What is written at the end is all there.
-        assert!(!text.contains("output") || events == [2000, 0], "{row}");
+        assert!(!text.contains("written at the end") || events == [2000, 0], "{row}");
         assert!(row["bytes"] != 0 || !is_traced, "{row}");
         assert!(row["resident_bytes"].as_u64().is_some_and(|it| it > 100_000), "{row}");
         let best = |name: &str| row["best"][name].as_f64().expect("a figure");

@@ -461,7 +461,7 @@ fn contradicting_options_are_refused_with_a_remedy() {
         ("-c --spin 50us", "--spin is an option of the server: it needs -e"),
         ("-e --spin 2s", "must be at most 1ms"),
         ("-e -c --processes 2", "--processes needs either -e or -c"),
-        ("-c --slo p99", "must be like p99=1ms"),
+        ("-c --slo p99", "write one like p99=1ms"),
         ("-c --count 0", "must lie in 1..="),
         ("-c -i 99999999999 --count 99999999999", "overflows 64 bits"),
         ("-c --host no.such.host.invalid", "--host no.such.host.invalid"),
