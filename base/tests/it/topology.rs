@@ -123,7 +123,7 @@ fn near_places_participants_on_separate_cores_of_one_cache() {
     assert!(notes.contains("too few cores share the last-level cache: another package"), "{notes}");
     let (cpus, notes) = near(&[0, 1, 4, 5], 3);
     assert_eq!(cpus, [0, 1, 4]);
-    assert!(notes.contains("same core"), "{notes}");
+    assert!(notes.contains("share a core"), "{notes}");
 }
 
 #[test]

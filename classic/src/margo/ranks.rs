@@ -213,7 +213,10 @@ mod tests {
     #[test]
     fn bad_rank_is_refused_with_its_variable() {
         let said = |variables: &[(&str, &str)]| of(variables).expect_err("no rank").to_string();
-        assert_eq!(said(&[("PMI_RANK", "x"), ("PMI_SIZE", "2")]), "PMI_RANK=x: not a number");
+        assert_eq!(
+            said(&[("PMI_RANK", "x"), ("PMI_SIZE", "2")]),
+            "environment variable PMI_RANK=x: not a number"
+        );
         assert_eq!(
             said(&[("PMIX_RANK", "0")]),
             "PMIX_RANK is set, but the number of ranks is unknown: set SLURM_STEP_NUM_TASKS or SLURM_NTASKS"
