@@ -106,15 +106,20 @@ impl Holder {
         }
     }
 
-    /// Sends a message over `count` of the connections; returns the times until their echoes, in ns.
-    fn sample(&mut self, count: u64, timeout: Duration) -> anyhow::Result<Vec<u64>> {
+    /// Sends a message over `count` of the connections, one after another. Passes the time until each echo, in ns, to
+    /// `on_echo`.
+    fn sample(
+        &mut self,
+        count: u64,
+        timeout: Duration,
+        on_echo: &mut dyn FnMut(u64),
+    ) -> anyhow::Result<()> {
         let threads = self.held.len().max(1) as u64;
-        let mut took_ns = Vec::new();
         for (held, index) in self.held.iter_mut().zip(0..) {
             let share = count * (index + 1) / threads - count * index / threads;
-            took_ns.extend(held.sample(share, timeout)?);
+            held.sample(share, timeout, on_echo)?;
         }
-        Ok(took_ns)
+        Ok(())
     }
 
     /// Returns the number of connections that the server has closed since the last call.
@@ -182,8 +187,17 @@ pub fn run_as_worker(args: &EvhPerf) -> anyhow::Result<()> {
                 parts::write_line(&json!({ "done": holder.result(args) }))?;
             }
             ("sample", Some(count), _) => {
-                parts::write_line(&match holder.sample(count, args.timeout) {
-                    Ok(took_ns) => json!({ "took_ns": took_ns }),
+                // A line for each echo shows that the process is alive, however long all of them take.
+                let mut written = Ok(());
+                let mut on_echo = |took_ns: u64| {
+                    if written.is_ok() {
+                        written = parts::write_line(&json!({ "took_ns": took_ns }));
+                    }
+                };
+                let sampled = holder.sample(count, args.timeout, &mut on_echo);
+                written?;
+                parts::write_line(&match sampled {
+                    Ok(()) => json!({ "sampled": true }),
                     Err(error) => json!({ "fault": error.to_string() }),
                 })?
             }
@@ -505,12 +519,14 @@ fn sample(
     for (process, index) in processes.iter_mut().zip(0..) {
         let share = wanted * (index + 1) / processes_count - wanted * index / processes_count;
         process.send_order(&format!("sample {share}"))?;
-        let line = process.expect_line(ANSWER_TIMEOUT + args.timeout)?;
-        if let Some(fault) = line["fault"].as_str() {
-            bail!("a connection to {address} does not echo: {fault}");
+        loop {
+            let line = process.expect_line(ANSWER_TIMEOUT + args.timeout)?;
+            if let Some(fault) = line["fault"].as_str() {
+                bail!("a connection to {address} does not echo: {fault}");
+            }
+            let Some(took_ns) = line["took_ns"].as_u64() else { break };
+            echoes.saturating_record(took_ns);
         }
-        let took_ns = line["took_ns"].as_array().map(Vec::as_slice).unwrap_or_default();
-        took_ns.iter().filter_map(Value::as_u64).for_each(|ns| echoes.saturating_record(ns));
     }
     if echoes.is_empty() {
         return Ok(None);

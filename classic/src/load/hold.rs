@@ -374,24 +374,28 @@ impl HeldConnections {
     }
 
     /// Sends a message over `count` of the connections, spread evenly, one after another, and
-    /// checks the echoes. Returns the latencies in ns.
+    /// checks the echoes. Passes the latency of each, in ns, to `on_echo`.
     ///
     /// # Errors
     /// Fails with the [`Fault`] of the first missing or wrong echo.
-    pub fn sample(&mut self, count: u64, timeout: Duration) -> Result<Vec<u64>, Fault> {
+    pub fn sample(
+        &mut self,
+        count: u64,
+        timeout: Duration,
+        on_echo: &mut dyn FnMut(u64),
+    ) -> Result<(), Fault> {
         let is_open = |at: &usize| matches!(self.connections[*at], HeldConnection::Open(_));
         let open: Vec<usize> = (0..self.connections.len()).filter(is_open).collect();
         let count = usize::try_from(count).unwrap_or(usize::MAX).min(open.len());
         let letters = MessageText::new(SAMPLE_LETTERS);
-        let mut took_ns = Vec::with_capacity(count);
         for one in 0..count {
             let at = open[one * open.len() / count];
             if let HeldConnection::Open(fd) = &self.connections[at] {
                 let secure = self.tls_states.get_mut(at).and_then(Option::as_deref_mut);
-                took_ns.push(echo(fd, secure, &letters, timeout)?);
+                on_echo(echo(fd, secure, &letters, timeout)?);
             }
         }
-        Ok(took_ns)
+        Ok(())
     }
 }
 
