@@ -213,11 +213,6 @@ impl<T: Send, Q: Queue> Sender<T, Q> {
         )
     }
 
-    /// Ends the wait of a sender that needs no slot any more; if it was woken, wakes the next sender instead.
-    fn stop_waiting(&self, registration: &mut Registration) {
-        stop_waiting((&self.side.0.senders, registration));
-    }
-
     /// Tries to send the value in `value`; puts it back, and returns `Pending`, if the ring is full.
     fn try_send_from(&mut self, value: &mut Option<T>) -> Poll<Result<(), ClosedError<T>>> {
         let taken = value.take().expect("a future is not polled after it has completed");

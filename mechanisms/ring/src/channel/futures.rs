@@ -1,6 +1,6 @@
 //! Sending and receiving as futures.
 
-use super::{Receiver, Sender};
+use super::{Receiver, Sender, stop_waiting};
 use crate::ClosedError;
 use crate::queue::Queue;
 use core::fmt;
@@ -56,7 +56,8 @@ impl<T: Send, Q: Queue> Future for Sending<'_, T, Q> {
 impl<T: Send, Q: Queue> Drop for Sending<'_, T, Q> {
     /// Releases the task's waker, and passes on the slot for which a cancelled send was woken.
     fn drop(&mut self) {
-        self.sender.stop_waiting(&mut self.registration);
+        let Self { sender, registration, .. } = self;
+        stop_waiting((&sender.side.0.senders, registration));
     }
 }
 
