@@ -54,7 +54,7 @@
 //!
 //! | model | sender | another sender | receiver | another receiver |
 //! |---|---|---|---|---|
-//! | `values_sent_in_any_order_*` (1) | mpmc `try_send` | `try_send` | `receive` | `receive` |
+//! | `values_sent_in_any_order_*` (1) | mpmc `try_send`, before `receive` | `try_send` | `receive` | `receive` |
 //! | `mpmc_channel_closed_*` (1) | mpmc `try_send` | `close` | `receive` until closed | `receive` until closed |
 //!
 //! Mutations that loom has detected: `return_positions` without the skip marks (`mpsc_mixed`, `mpsc_closed`), or with a
@@ -823,12 +823,13 @@ mod channels {
     #[test]
     fn values_sent_in_any_order_wake_both_channel_receivers() {
         explore(1, || {
-            let (first, mut receiver) = channel::mpmc(2).unwrap();
-            let mut other = receiver.clone();
-            let mut others: Vec<_> = [first.clone(), first]
-                .map(|mut sender| thread::spawn(move || sender.try_send(()).is_ok()))
-                .into();
-            others.push(thread::spawn(move || block_on(other.receive()).is_some()));
+            let (mut first, mut receiver) = channel::mpmc(2).unwrap();
+            let (mut second, mut other) = (first.clone(), receiver.clone());
+            let others = [
+                thread::spawn(move || second.try_send(()).is_ok()),
+                thread::spawn(move || block_on(other.receive()).is_some()),
+            ];
+            first.try_send(()).unwrap();
             assert_eq!(block_on(receiver.receive()), Some(()));
             for other in others {
                 assert!(other.join().unwrap());
