@@ -54,8 +54,8 @@
 //!
 //! | model | sender | another sender | receiver | another receiver |
 //! |---|---|---|---|---|
-//! | `values_sent_in_any_order_*` (1) | mpmc `try_send`, before `receive` | `try_send` | `receive` | `receive` |
-//! | `mpmc_channel_closed_*` (1) | mpmc `try_send` | `close` | `receive` until closed | `receive` until closed |
+//! | `values_sent_in_any_order_*` (1) | mpmc `try_send` | `try_send` | `receive` | `receive` |
+//! | `mpmc_channel_closed_*` | mpmc `try_send` | `close` | `receive` until closed | `receive` until closed |
 //!
 //! Mutations that loom has detected: `return_positions` without the skip marks (`mpsc_mixed`, `mpsc_closed`), or with a
 //! store in place of its compare-and-swap (`mpsc_closed`); a value published by a Relaxed store (all of `mpsc_*`); a
@@ -823,23 +823,24 @@ mod channels {
     #[test]
     fn values_sent_in_any_order_wake_both_channel_receivers() {
         explore(1, || {
-            let (mut first, mut receiver) = channel::mpmc(2).unwrap();
-            let (mut second, mut other) = (first.clone(), receiver.clone());
-            let others = [
-                thread::spawn(move || second.try_send(()).is_ok()),
-                thread::spawn(move || block_on(other.receive()).is_some()),
-            ];
-            first.try_send(()).unwrap();
+            let (first, mut receiver) = channel::mpmc(2).unwrap();
+            let mut other = receiver.clone();
+            let sends = [first.clone(), first].map(|mut sender| {
+                thread::spawn(move || {
+                    sender.try_send(()).unwrap();
+                    sender // a drop would wake the receivers
+                })
+            });
+            let receives = thread::spawn(move || block_on(other.receive()));
             assert_eq!(block_on(receiver.receive()), Some(()));
-            for other in others {
-                assert!(other.join().unwrap());
-            }
+            assert_eq!(receives.join().unwrap(), Some(()));
+            let _senders = sends.map(|sends| sends.join().unwrap());
         });
     }
 
     #[test]
     fn mpmc_channel_closed_during_a_push_ends_every_receiver() {
-        explore(1, || {
+        explore(3, || {
             let (mut sender, mut receiver) = channel::mpmc(1).unwrap();
             let (mut closer, mut other) = (sender.clone(), receiver.clone());
             fn count(receiver: &mut channel::Receiver<(), Mpmc>) -> usize {
