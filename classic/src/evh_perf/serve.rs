@@ -10,7 +10,7 @@ use handover_base::units::format_ns;
 use handover_net::engine::LengthPrefixCodec;
 use handover_net::{
     AcceptPolicy, CloseReason, Config, Conn, ConnKey, Connections, FullConnectionsPolicy, Handler,
-    ListenOptions, Net, Stats,
+    ListenOptions, Net, NetBuilder, Stats,
 };
 use handover_program::trim_heap;
 use serde_json::{Value, json};
@@ -133,8 +133,13 @@ pub fn start(args: &EvhPerf) -> anyhow::Result<Server> {
     // One of several processes prints no such lines.
     let logs = args.debug && args.part.is_none();
     let echo = |_| Echo { log: logs.then(|| sender.clone()) };
-    let net = Net::start_with(args.threads as u32, &[listen], accept_policy, config, codec, echo);
-    let net = net.with_context(|| format!("cannot serve at {address}"))?;
+    let net = NetBuilder::new()
+        .threads(args.threads as u32)
+        .listen(listen)
+        .accept_policy(accept_policy)
+        .config(config)
+        .start(codec, echo)
+        .with_context(|| format!("cannot serve at {address}"))?;
     Ok(Server { net, log_lines, took: began.elapsed(), trimmed_at: 0 })
 }
 

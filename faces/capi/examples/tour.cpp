@@ -1,4 +1,4 @@
-/* A tour of handover.hpp: a ring, an event machine, fibers, and an RPC whose handler throws. */
+/* A tour of handover.hpp: a ring, event machines, fibers, a packet scheduler, and an RPC whose handler throws. */
 #include <handover.hpp>
 
 #include <iostream>
@@ -13,7 +13,8 @@ struct point {
 
 static void rings()
 {
-    auto [producer, consumer] = handover::make_ring<point>(HANDOVER_RING_MPSC, 64);
+    auto [producer, consumer] = handover::make_ring<point>(HANDOVER_RING_MPMC, 64);
+    auto second = consumer.another();
     std::thread other([clone = producer.another()]() mutable {
         for (int at = 0; at < 10; at++)
             clone.push({ 1.0 * at, 0.5 });
@@ -21,7 +22,7 @@ static void rings()
     other.join();
     point point{};
     double sum = 0;
-    while (consumer.pop(point) == handover::outcome::done)
+    while (consumer.pop(point) == handover::outcome::done || second.pop(point) == handover::outcome::done)
         sum += point.x * point.y;
     std::cout << "sum " << sum << '\n';
 }
@@ -39,6 +40,41 @@ static void events()
     moved.send({});
     moved.run();
     std::cout << count << " messages\n";
+}
+
+struct question {
+    int number;
+    int square;
+    handover::event_reply<int> reply;
+};
+
+static void requests()
+{
+    auto [reply, pending] = handover::make_reply<int>();
+    question asked{ 7, 0, std::move(reply) };
+    handover::event_machine machine([](handover::event_machine &self, const handover_event_message &message) {
+        auto &request = *static_cast<question *>(message.data);
+        request.square = request.number * request.number;
+        request.reply.send(&request.square);
+        self.stop();
+    });
+    const auto weak = machine.address().downgrade();
+    weak.upgrade().value().send({ 0, 0, &asked });
+    machine.run();
+    std::cout << *pending.wait(60s).value() << " is the square\n";
+}
+
+static void schedulers()
+{
+    handover::scheduler scheduler("qfq", "wf2q+", 4, 8);
+    handover_sched_flow flow;
+    handover::check(handover_sched_flow_init(&flow));
+    const auto tenant = scheduler.add_tenant(1, flow.length_bytes_max);
+    const auto number = scheduler.add_flow_of(tenant, flow);
+    scheduler.set_tenant_weight(0, tenant, 3);
+    scheduler.set_weight(0, number, 2);
+    scheduler.enqueue(0, { number, 100, nullptr });
+    std::cout << scheduler.remove_flow(number).size() << " packet of the removed flow\n";
 }
 
 static void fibers()
@@ -90,6 +126,8 @@ int main()
     try {
         rings();
         events();
+        requests();
+        schedulers();
         fibers();
         calls();
         handover::make_ring<point>(HANDOVER_RING_SPSC, 0);

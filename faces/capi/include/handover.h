@@ -156,7 +156,7 @@ typedef enum handover_status {
 } handover_status;
 
 /**
- * Kind of a ring, by the number of threads that push.
+ * Kind of a ring, by the number of threads that push and that pop.
  */
 typedef enum handover_ring_kind {
     /**
@@ -167,6 +167,10 @@ typedef enum handover_ring_kind {
      * Any number of threads push, through one producer or several, and one at a time pops.
      */
     HANDOVER_RING_MPSC = 1,
+    /**
+     * Any number of threads push, and any number pop, each through a consumer of its own; each element goes to one.
+     */
+    HANDOVER_RING_MPMC = 2,
 } handover_ring_kind;
 
 /**
@@ -181,6 +185,10 @@ typedef enum handover_notify_kind {
      * The receiver sleeps on an eventfd, by itself or in an epoll set of the program.
      */
     HANDOVER_NOTIFY_EVENTFD = 1,
+    /**
+     * The receiver sleeps on a futex, without spinning before, and learns that the sender was destroyed.
+     */
+    HANDOVER_NOTIFY_CLOSING = 2,
 } handover_notify_kind;
 
 /**
@@ -228,6 +236,21 @@ typedef struct handover_event_address handover_event_address;
  * Handler with an inbox, timers and descriptors; opaque.
  */
 typedef struct handover_event_machine handover_event_machine;
+
+/**
+ * Reply that was requested, for the thread that waits for it; opaque.
+ */
+typedef struct handover_event_pending_reply handover_event_pending_reply;
+
+/**
+ * Means of replying to one request, for the handler of the request; opaque.
+ */
+typedef struct handover_event_reply handover_event_reply;
+
+/**
+ * Reference to a machine's inbox that does not keep its memory; opaque.
+ */
+typedef struct handover_event_weak_address handover_event_weak_address;
 
 /**
  * Fiber that was spawned and not joined; opaque.
@@ -581,6 +604,11 @@ typedef struct handover_sched_packet {
 } handover_sched_packet;
 
 /**
+ * Function that receives the packets of a flow when it is removed.
+ */
+typedef void (*handover_sched_discard)(const struct handover_sched_packet *packet, void *context);
+
+/**
  * Counters of a scheduler: `enqueued == dequeued + dropped + queued` at every moment.
  */
 typedef struct handover_sched_totals {
@@ -675,6 +703,79 @@ enum handover_status handover_event_address_create(const struct handover_event_m
  * Threads: any, while no other thread uses this address. Blocking: never. Ownership: the handle is invalid afterwards.
  */
 void handover_event_address_destroy(struct handover_event_address *address);
+
+/**
+ * Creates a weak address of the same machine, for tables of machines that may end.
+ *
+ * Threads: any number at the same time. Blocking: never. Ownership: the caller destroys the weak address.
+ */
+enum handover_status handover_event_address_downgrade(const struct handover_event_address *address,
+                                                      struct handover_event_weak_address **weak);
+
+/**
+ * Creates an address from a weak address.
+ *
+ * Errors: `HANDOVER_CLOSED`, which sets no last error, if the machine was destroyed.
+ * Threads: any number at the same time. Blocking: never. Ownership: the caller destroys the address.
+ */
+enum handover_status handover_event_weak_address_upgrade(const struct handover_event_weak_address *weak,
+                                                         struct handover_event_address **address);
+
+/**
+ * Destroys a weak address; null is ignored.
+ *
+ * Threads: any, while no other thread uses this weak address. Blocking: never. Ownership: the handle is invalid
+ * afterwards.
+ */
+void handover_event_weak_address_destroy(struct handover_event_weak_address *weak);
+
+/**
+ * Creates both ends of one reply. The requester sends `reply` with its message, for example in a structure that
+ * `data` points to, and waits for `pending`.
+ *
+ * Threads: any. Blocking: never. Ownership: the handler of the message calls `handover_event_reply_send` or
+ * `handover_event_reply_destroy`, and so does the requester if the message is not handled: after a refused send, and
+ * in the function that gets the messages of a destroyed machine. The requester destroys `pending`.
+ */
+enum handover_status handover_event_reply_create(struct handover_event_reply **reply,
+                                                 struct handover_event_pending_reply **pending);
+
+/**
+ * Sends the reply, a pointer of the program, and wakes the requester if it waits.
+ *
+ * Errors: `HANDOVER_CLOSED`, which sets no last error, if the requester has destroyed its end.
+ * Threads: any. Blocking: never. Ownership: the handle is invalid afterwards, unless it was null; after an error, what
+ * `data` points to is still the caller's.
+ */
+enum handover_status handover_event_reply_send(struct handover_event_reply *reply,
+                                               void *data);
+
+/**
+ * Destroys the means of replying, so that the requester learns that no reply will come; null is ignored.
+ *
+ * Threads: any. Blocking: never. Ownership: the handle is invalid afterwards.
+ */
+void handover_event_reply_destroy(struct handover_event_reply *reply);
+
+/**
+ * Waits for the reply, for at most `timeout_ns`; the pointer that was sent goes to `data`, unless that is null. A
+ * reply can be received once. A handler that waits blocks its machine.
+ *
+ * Errors: `HANDOVER_TIMED_OUT`, after which the reply can still come; `HANDOVER_CLOSED` if none will come, or it was
+ * received before; neither sets the last error. `HANDOVER_WRONG_THREAD` if another thread waits.
+ * Threads: one at a time. Blocking: up to `timeout_ns`, at least for a spin of 1 to 4 us unless that is 0.
+ */
+enum handover_status handover_event_pending_reply_wait(const struct handover_event_pending_reply *pending,
+                                                       uint64_t timeout_ns,
+                                                       void **data);
+
+/**
+ * Destroys the requester's end of a reply, so that the reply is refused, or lost if it has come.
+ *
+ * Errors: `HANDOVER_WRONG_THREAD` if another thread waits; then nothing is destroyed.
+ * Threads: any. Blocking: never. Ownership: the handle is invalid afterwards.
+ */
+enum handover_status handover_event_pending_reply_destroy(struct handover_event_pending_reply *pending);
 
 /**
  * Sends a copy of the message to the machine, and wakes it if it sleeps.
@@ -862,6 +963,25 @@ void handover_fiber_yield(void);
 void handover_fiber_sleep_until(uint64_t deadline_ns);
 
 /**
+ * Waits until the descriptor is readable, or at its end, or has an error, for at most `timeout_ns`. The descriptor
+ * should be non-blocking, as a wait may end without a reason.
+ *
+ * Errors: `HANDOVER_TIMED_OUT`, which sets no last error; `HANDOVER_INVALID_ARGUMENT` for a negative descriptor;
+ * `HANDOVER_SYSTEM` for a descriptor that is not open, or that the kernel cannot poll, such as a regular file.
+ * Threads: any number of threads and fibers at the same time. Blocking: up to `timeout_ns`; a fiber's worker runs
+ * others meanwhile. Ownership: the descriptor stays the program's, and must be open meanwhile.
+ */
+enum handover_status handover_fiber_wait_readable(int32_t descriptor,
+                                                  uint64_t timeout_ns);
+
+/**
+ * Waits like `handover_fiber_wait_readable` until the descriptor is writable, or has an error.
+ *
+ * Errors, threads, blocking and ownership: as `handover_fiber_wait_readable`.
+ */
+enum handover_status handover_fiber_wait_writable(int32_t descriptor, uint64_t timeout_ns);
+
+/**
  * Returns the number of the calling fiber, which is unique in its runtime; `UINT64_MAX` on a thread that is no fiber.
  *
  * Threads: any. Blocking: never.
@@ -991,7 +1111,7 @@ void handover_lock_destroy(struct handover_lock *lock);
  * Creates a sender and a receiver, with nothing pending. `kind` is a `handover_notify_kind`.
  *
  * A wait spins for at most `spin_ns_max` ns before it sleeps, and only while spinning pays; 0 never spins, 50,000
- * is a good value.
+ * is a good value. `HANDOVER_NOTIFY_CLOSING` never spins.
  *
  * Errors: `HANDOVER_INVALID_ARGUMENT` for an unknown kind or a number outside its range; `HANDOVER_SYSTEM` if the
  * kernel gives no descriptor.
@@ -1013,7 +1133,8 @@ enum handover_status handover_notify_send(const struct handover_notify_sender *s
  * Waits until a notification is pending, for at most `timeout_ns`, and consumes all pending ones. 0 does not wait,
  * `HANDOVER_FOREVER` waits without a limit.
  *
- * Errors: `HANDOVER_TIMED_OUT`, which sets no last error; `HANDOVER_WRONG_THREAD` if another thread waits.
+ * Errors: `HANDOVER_TIMED_OUT`; for `HANDOVER_NOTIFY_CLOSING`, `HANDOVER_CLOSED` if the sender was destroyed and
+ * nothing is pending; neither sets the last error. `HANDOVER_WRONG_THREAD` if another thread waits.
  * Threads: one at a time. Blocking: up to `timeout_ns`, and the timer slack of the kernel.
  */
 enum handover_status handover_notify_wait(const struct handover_notify_receiver *receiver,
@@ -1047,7 +1168,8 @@ enum handover_status handover_notify_prepare(const struct handover_notify_receiv
 enum handover_status handover_notify_finish(const struct handover_notify_receiver *receiver);
 
 /**
- * Destroys a sender; null is ignored. The receiver can still be used, and is not notified.
+ * Destroys a sender; null is ignored. The receiver can still be used, and is not notified, unless the kind is
+ * `HANDOVER_NOTIFY_CLOSING`.
  *
  * Threads: any, while no other thread uses this sender. Blocking: never. Ownership: the handle is invalid afterwards.
  */
@@ -1121,13 +1243,22 @@ enum handover_status handover_ring_create(uint32_t kind,
                                           struct handover_ring_consumer **consumer);
 
 /**
- * Creates another producer of the same MPSC ring, so that each thread can own one.
+ * Creates another producer of the same MPSC or MPMC ring, so that each thread can own one.
  *
  * Errors: `HANDOVER_INVALID_ARGUMENT` for an SPSC ring.
  * Threads: any. Blocking: never. Ownership: the caller destroys the new producer.
  */
 enum handover_status handover_ring_producer_clone(const struct handover_ring_producer *producer,
                                                   struct handover_ring_producer **clone);
+
+/**
+ * Creates another consumer of the same MPMC ring, for another thread.
+ *
+ * Errors: `HANDOVER_INVALID_ARGUMENT` for a ring of another kind.
+ * Threads: one at a time. Blocking: never. Ownership: the caller destroys the new consumer.
+ */
+enum handover_status handover_ring_consumer_clone(const struct handover_ring_consumer *consumer,
+                                                  struct handover_ring_consumer **clone);
 
 /**
  * Destroys a producer; null is ignored. The last one closes the ring: elements in the ring can still be popped.
@@ -1138,7 +1269,7 @@ enum handover_status handover_ring_producer_clone(const struct handover_ring_pro
 void handover_ring_producer_destroy(struct handover_ring_producer *producer);
 
 /**
- * Destroys a consumer, with the elements that were not popped, and closes the ring; null is ignored.
+ * Destroys a consumer; null is ignored. The last one closes the ring, and destroys the elements that were not popped.
  *
  * Threads: any, while no other thread uses this consumer. Blocking: never. Ownership: the handle is invalid
  * afterwards.
@@ -1148,9 +1279,9 @@ void handover_ring_consumer_destroy(struct handover_ring_consumer *consumer);
 /**
  * Pushes a copy of the element at `element`.
  *
- * Errors: `HANDOVER_FULL`; `HANDOVER_CLOSED` if the ring was closed or its consumer destroyed, for ever. Neither
+ * Errors: `HANDOVER_FULL`; `HANDOVER_CLOSED` if the ring was closed or its consumers destroyed, for ever. Neither
  * sets the last error.
- * Threads: one at a time for SPSC, any number for MPSC. Blocking: never.
+ * Threads: one at a time for SPSC, any number otherwise. Blocking: never.
  */
 enum handover_status handover_ring_push(const struct handover_ring_producer *producer,
                                         const void *element);
@@ -1160,7 +1291,7 @@ enum handover_status handover_ring_push(const struct handover_ring_producer *pro
  * goes to `pushed_count`, which must not be null.
  *
  * Errors: `HANDOVER_FULL` or `HANDOVER_CLOSED`, without a last error, if not all elements were pushed.
- * Threads: one at a time for SPSC, any number for MPSC. Blocking: never.
+ * Threads: one at a time for SPSC, any number otherwise. Blocking: never.
  */
 enum handover_status handover_ring_push_batch(const struct handover_ring_producer *producer,
                                               const void *elements,
@@ -1192,12 +1323,12 @@ enum handover_status handover_ring_pop_batch(struct handover_ring_consumer *cons
 /**
  * Closes the ring for all its producers: later pushes fail, and elements in the ring can still be popped.
  *
- * Threads: one at a time for SPSC, any number for MPSC. Blocking: never.
+ * Threads: one at a time for SPSC, any number otherwise. Blocking: never.
  */
 enum handover_status handover_ring_producer_close(const struct handover_ring_producer *producer);
 
 /**
- * Closes the ring from the consumer's side: later pushes fail, and elements in the ring can still be popped.
+ * Closes the ring from a consumer's side: later pushes fail, and elements in the ring can still be popped.
  *
  * Threads: one at a time. Blocking: never.
  */
@@ -1206,7 +1337,7 @@ enum handover_status handover_ring_consumer_close(struct handover_ring_consumer 
 /**
  * Stores the number of elements in the ring, as seen by the producer. It may have decreased since.
  *
- * Threads: one at a time for SPSC, any number for MPSC. Blocking: never.
+ * Threads: one at a time for SPSC, any number otherwise. Blocking: never.
  */
 enum handover_status handover_ring_producer_len(const struct handover_ring_producer *producer,
                                                 size_t *len);
@@ -1504,6 +1635,18 @@ enum handover_status handover_sched_create(const char *discipline,
                                            struct handover_sched **scheduler);
 
 /**
+ * Creates a scheduler of two levels without tenants: `discipline` orders the tenants, and `flows_discipline` the flows
+ * of each tenant. Both are as for `handover_sched_create`; `fifo` is neither, and `pacing` orders only tenants.
+ *
+ * Errors, threads, blocking and ownership: as `handover_sched_create`.
+ */
+enum handover_status handover_sched_create_tenants(const char *discipline,
+                                                   const char *flows_discipline,
+                                                   uint32_t flows_max,
+                                                   uint32_t packets_max,
+                                                   struct handover_sched **scheduler);
+
+/**
  * Fills in the defaults of a flow.
  *
  * Threads: any. Blocking: never.
@@ -1520,6 +1663,67 @@ enum handover_status handover_sched_flow_init(struct handover_sched_flow *flow);
 enum handover_status handover_sched_add_flow(struct handover_sched *scheduler,
                                              const struct handover_sched_flow *flow,
                                              uint32_t *number);
+
+/**
+ * Adds a tenant, whose packets have at most `length_bytes_max` bytes, with a weight among the tenants. Its number, 0
+ * for the first, goes to `number`.
+ *
+ * Errors: `HANDOVER_INVALID_ARGUMENT` for a number outside the discipline's range, or a scheduler without tenants.
+ * Threads: one at a time. Blocking: never.
+ */
+enum handover_status handover_sched_add_tenant(struct handover_sched *scheduler,
+                                               uint64_t weight,
+                                               uint32_t length_bytes_max,
+                                               uint32_t *number);
+
+/**
+ * Adds a flow like `handover_sched_add_flow`, to a tenant. (That function adds to the tenant that was added last.)
+ *
+ * Errors: `HANDOVER_NOT_FOUND` for an unknown tenant; `HANDOVER_INVALID_ARGUMENT` for a scheduler without tenants;
+ * otherwise as `handover_sched_add_flow`.
+ * Threads: one at a time. Blocking: never.
+ */
+enum handover_status handover_sched_add_flow_of(struct handover_sched *scheduler,
+                                                uint32_t tenant,
+                                                const struct handover_sched_flow *flow,
+                                                uint32_t *number);
+
+/**
+ * Removes a flow, and calls `discard` for each of its packets, oldest first, unless it is null. A flow that is added
+ * later may get its number.
+ *
+ * Errors: `HANDOVER_NOT_FOUND` for an unknown flow.
+ * Threads: one at a time; `discard` must not use the scheduler. Blocking: never. Ownership: the tokens are the
+ * program's.
+ */
+enum handover_status handover_sched_remove_flow(struct handover_sched *scheduler,
+                                                uint32_t flow,
+                                                handover_sched_discard discard,
+                                                void *context);
+
+/**
+ * Changes the weight of a flow, which may have queued packets; with `prio` its priority, with `pacing` its rate.
+ *
+ * Errors: `HANDOVER_NOT_FOUND` for an unknown flow; `HANDOVER_INVALID_ARGUMENT` for a weight outside the discipline's
+ * range, or a discipline without weights.
+ * Threads: one at a time. Blocking: never.
+ */
+enum handover_status handover_sched_set_weight(struct handover_sched *scheduler,
+                                               uint64_t now_ns,
+                                               uint32_t flow,
+                                               uint64_t weight);
+
+/**
+ * Changes the weight of a tenant, as `handover_sched_set_weight` does that of a flow.
+ *
+ * Errors: `HANDOVER_NOT_FOUND` for an unknown tenant; `HANDOVER_INVALID_ARGUMENT` for a weight outside the discipline's
+ * range, or a scheduler without tenants.
+ * Threads: one at a time. Blocking: never.
+ */
+enum handover_status handover_sched_set_tenant_weight(struct handover_sched *scheduler,
+                                                      uint64_t now_ns,
+                                                      uint32_t tenant,
+                                                      uint64_t weight);
 
 /**
  * Queues a copy of the packet. `now_ns` is the current time on any clock that does not go back.

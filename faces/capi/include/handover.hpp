@@ -127,7 +127,7 @@ public:
         return pushed;
     }
 
-    /* Creates another producer of an MPSC ring. */
+    /* Creates another producer of an MPSC or MPMC ring. */
     ring_producer another() const
     {
         handover_ring_producer *clone;
@@ -156,6 +156,14 @@ public:
         std::size_t popped = 0;
         detail::ring_outcome(handover_ring_pop_batch(handle_.get(), elements, count, &popped));
         return popped;
+    }
+
+    /* Creates another consumer of an MPMC ring. */
+    ring_consumer another() const
+    {
+        handover_ring_consumer *clone;
+        check(handover_ring_consumer_clone(handle_.get(), &clone));
+        return ring_consumer(clone);
     }
 
     void close() { check(handover_ring_consumer_close(handle_.get())); }
@@ -190,7 +198,8 @@ class notify_receiver {
 public:
     explicit notify_receiver(handover_notify_receiver *handle) : handle_(handle) {}
 
-    /* Waits for a notification; returns false if the limit passes first. */
+    /* Waits for a notification; returns false if the limit passes first. Throws error HANDOVER_CLOSED if the kind is
+     * HANDOVER_NOTIFY_CLOSING, the sender was destroyed and nothing is pending. */
     bool wait(nanoseconds limit = forever)
     {
         return check_unless(handover_notify_wait(handle_.get(), detail::limit_ns(limit)), HANDOVER_TIMED_OUT);
@@ -311,10 +320,15 @@ private:
     detail::handle<handover_timer_wheel, handover_timer_wheel_destroy> handle_;
 };
 
+class event_weak_address;
+
 /* Address of an event machine. */
 class event_address {
 public:
     explicit event_address(handover_event_address *handle) : handle_(handle) {}
+
+    /* Creates a reference to the machine that does not keep its memory. */
+    event_weak_address downgrade() const;
 
     /* Sends a message; the result is done, full or closed. */
     outcome send(const handover_event_message &message) const
@@ -325,6 +339,71 @@ public:
 private:
     detail::handle<handover_event_address, handover_event_address_destroy> handle_;
 };
+
+/* Reference to the inbox of an event machine that does not keep its memory. */
+class event_weak_address {
+public:
+    explicit event_weak_address(handover_event_weak_address *handle) : handle_(handle) {}
+
+    /* Creates an address; returns none if the machine was destroyed. */
+    std::optional<event_address> upgrade() const
+    {
+        handover_event_address *address;
+        if (!check_unless(handover_event_weak_address_upgrade(handle_.get(), &address), HANDOVER_CLOSED))
+            return std::nullopt;
+        return event_address(address);
+    }
+
+private:
+    detail::handle<handover_event_weak_address, handover_event_weak_address_destroy> handle_;
+};
+
+inline event_weak_address event_address::downgrade() const
+{
+    handover_event_weak_address *weak;
+    check(handover_event_address_downgrade(handle_.get(), &weak));
+    return event_weak_address(weak);
+}
+
+/* Means of replying to one request with a pointer to T. Its destructor tells the requester that no reply will come. */
+template <class T> class event_reply {
+public:
+    explicit event_reply(handover_event_reply *handle) : handle_(handle) {}
+
+    /* Sends the reply; returns false if the requester has destroyed its end. Called once. */
+    bool send(T *data) { return check_unless(handover_event_reply_send(handle_.release(), data), HANDOVER_CLOSED); }
+
+private:
+    detail::handle<handover_event_reply, handover_event_reply_destroy> handle_;
+};
+
+/* Reply that was requested. */
+template <class T> class event_pending_reply {
+public:
+    explicit event_pending_reply(handover_event_pending_reply *handle) : handle_(handle) {}
+
+    /* Waits for the reply; returns none if the limit passes first. Throws error HANDOVER_CLOSED if none will come. */
+    std::optional<T *> wait(nanoseconds limit = forever)
+    {
+        void *data;
+        const auto status = handover_event_pending_reply_wait(handle_.get(), detail::limit_ns(limit), &data);
+        if (!check_unless(status, HANDOVER_TIMED_OUT))
+            return std::nullopt;
+        return static_cast<T *>(data);
+    }
+
+private:
+    detail::handle<handover_event_pending_reply, handover_event_pending_reply_destroy> handle_;
+};
+
+/* Creates both ends of one reply: the first for the message, the second for the requester. */
+template <class T> std::pair<event_reply<T>, event_pending_reply<T>> make_reply()
+{
+    handover_event_reply *reply;
+    handover_event_pending_reply *pending;
+    check(handover_event_reply_create(&reply, &pending));
+    return { event_reply<T>(reply), event_pending_reply<T>(pending) };
+}
 
 /* Event machine whose messages a function handles; the function gets the machine, to start timers for example. */
 class event_machine {
@@ -430,6 +509,18 @@ private:
     detail::handle<handover_fiber, handover_fiber_destroy> handle_;
 };
 
+/* Suspends the fiber, or blocks the thread, until the descriptor is readable; returns false if the limit passes first. */
+inline bool wait_readable(int descriptor, nanoseconds limit = forever)
+{
+    return check_unless(handover_fiber_wait_readable(descriptor, detail::limit_ns(limit)), HANDOVER_TIMED_OUT);
+}
+
+/* Waits like wait_readable() until the descriptor is writable. */
+inline bool wait_writable(int descriptor, nanoseconds limit = forever)
+{
+    return check_unless(handover_fiber_wait_writable(descriptor, detail::limit_ns(limit)), HANDOVER_TIMED_OUT);
+}
+
 /* Worker threads that run fibers. Its destructor waits until all fibers have finished. */
 class fiber_runtime {
 public:
@@ -500,6 +591,48 @@ public:
         handle_.reset(handle);
     }
 
+    /* Creates a scheduler of two levels: `discipline` orders the tenants, `flows_discipline` the flows of each. */
+    scheduler(const std::string &discipline, const std::string &flows_discipline, std::uint32_t flows_max,
+              std::uint32_t packets_max)
+    {
+        handover_sched *handle;
+        check(handover_sched_create_tenants(discipline.c_str(), flows_discipline.c_str(), flows_max, packets_max,
+                                            &handle));
+        handle_.reset(handle);
+    }
+
+    std::uint32_t add_tenant(std::uint64_t weight, std::uint32_t length_bytes_max)
+    {
+        std::uint32_t number;
+        check(handover_sched_add_tenant(handle_.get(), weight, length_bytes_max, &number));
+        return number;
+    }
+
+    std::uint32_t add_flow_of(std::uint32_t tenant, const handover_sched_flow &flow)
+    {
+        std::uint32_t number;
+        check(handover_sched_add_flow_of(handle_.get(), tenant, &flow, &number));
+        return number;
+    }
+
+    /* Removes a flow; returns its packets, oldest first. */
+    std::vector<handover_sched_packet> remove_flow(std::uint32_t flow)
+    {
+        std::vector<handover_sched_packet> packets;
+        check(handover_sched_remove_flow(handle_.get(), flow, collect, &packets));
+        return packets;
+    }
+
+    void set_weight(std::uint64_t now_ns, std::uint32_t flow, std::uint64_t weight)
+    {
+        check(handover_sched_set_weight(handle_.get(), now_ns, flow, weight));
+    }
+
+    void set_tenant_weight(std::uint64_t now_ns, std::uint32_t tenant, std::uint64_t weight)
+    {
+        check(handover_sched_set_tenant_weight(handle_.get(), now_ns, tenant, weight));
+    }
+
     std::uint32_t add_flow(std::uint64_t weight)
     {
         handover_sched_flow flow;
@@ -530,6 +663,11 @@ public:
     }
 
 private:
+    static void collect(const handover_sched_packet *packet, void *packets) noexcept
+    {
+        static_cast<std::vector<handover_sched_packet> *>(packets)->push_back(*packet);
+    }
+
     detail::handle<handover_sched, handover_sched_destroy> handle_;
 };
 

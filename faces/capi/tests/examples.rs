@@ -156,7 +156,8 @@ fn cpp_example_prints_what_it_should() {
         }
         let folder = tempfile::tempdir().expect("make a temporary folder");
         let output = run(&mut command(compile(compiler, "examples/tour.cpp", folder.path(), &[])));
-        let expected = "sum 22.5\n3 messages\nthe answer is 42\nhalf is 42\n\
+        let expected = "sum 22.5\n3 messages\n49 is the square\n\
+            1 packet of the removed flow\nthe answer is 42\nhalf is 42\n\
             the peer's handler returned an error: the peer's handler failed: not a number (-1)\n\
             invalid argument: slots_count=0: must lie in 1..=2147483648\n";
         assert_eq!(output, expected, "by {compiler}");

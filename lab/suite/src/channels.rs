@@ -10,8 +10,10 @@ mod peers;
 
 use crate::raw::clock::load_fence;
 use handover_harness::{Fault, Setup};
-use handover_ring::{mpmc, mpsc, spsc};
+use handover_ring::queue::{self as rings, Pop, Push};
+use handover_ring::spsc;
 use std::future::Future;
+use std::marker::PhantomData;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
@@ -118,15 +120,21 @@ impl BatchChannel for Spsc {
     }
 }
 
-/// This project's ring with several producers.
-pub(crate) enum Mpsc {}
+/// This project's ring `Q` with several producers.
+pub(crate) struct Shared<Q>(PhantomData<Q>);
 
-impl Channel for Mpsc {
-    type Sender = mpsc::Producer<u64>;
-    type Receiver = mpsc::Consumer<u64>;
+/// This project's ring with several producers and one consumer.
+pub(crate) type Mpsc = Shared<rings::Mpsc>;
+
+/// This project's ring with several producers and several consumers.
+pub(crate) type Mpmc = Shared<rings::Mpmc>;
+
+impl<Q: rings::Queue + 'static> Channel for Shared<Q> {
+    type Sender = Q::Producer<u64>;
+    type Receiver = Q::Consumer<u64>;
 
     fn pair(slots_count: u32) -> Result<(Self::Sender, Self::Receiver), Fault> {
-        mpsc::ring(slots_count).map_err(Fault::from_error)
+        Q::ring(slots_count).map_err(Fault::from_error)
     }
     #[inline(always)]
     fn push(sender: &mut Self::Sender, item: u64) -> bool {
@@ -138,27 +146,7 @@ impl Channel for Mpsc {
     }
 }
 
-/// Our ring with several producers and several consumers.
-pub(crate) enum Mpmc {}
-
-impl Channel for Mpmc {
-    type Sender = mpmc::Producer<u64>;
-    type Receiver = mpmc::Consumer<u64>;
-
-    fn pair(slots_count: u32) -> Result<(Self::Sender, Self::Receiver), Fault> {
-        mpmc::ring(slots_count).map_err(Fault::from_error)
-    }
-    #[inline(always)]
-    fn push(sender: &mut Self::Sender, item: u64) -> bool {
-        sender.push(item).is_ok()
-    }
-    #[inline(always)]
-    fn pop(receiver: &mut Self::Receiver) -> Option<u64> {
-        receiver.pop()
-    }
-}
-
-impl BatchChannel for Mpsc {
+impl<Q: rings::Queue + 'static> BatchChannel for Shared<Q> {
     #[inline(always)]
     fn push_some(sender: &mut Self::Sender, items: &mut std::ops::Range<u64>) -> usize {
         // A `Range<u64>` is no `ExactSizeIterator`, as its length may exceed a usize; that of these
@@ -286,7 +274,7 @@ mod foreign {
     const ITEMS_MAX: usize = 64;
 
     /// A queue of a C++ library, called through C functions.
-    pub(crate) struct CppQueue<F>(std::marker::PhantomData<F>);
+    pub(crate) struct CppQueue<F>(PhantomData<F>);
 
     impl<F: QueueFunctions> Channel for CppQueue<F> {
         type Sender = Sender<F>;

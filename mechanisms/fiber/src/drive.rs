@@ -3,11 +3,13 @@
 mod barrier;
 mod channel;
 mod condition;
+mod descriptor;
 mod eventual;
 #[cfg(feature = "async")]
 mod futures;
 mod handle;
 mod mutex;
+mod readiness;
 mod runtime;
 mod spawn;
 pub(crate) mod state;
@@ -22,6 +24,7 @@ pub use channel::{
     TrySendError, channel,
 };
 pub use condition::Condition;
+pub use descriptor::{readable, readable_timeout, writable, writable_timeout};
 pub use eventual::Eventual;
 #[cfg(feature = "async")]
 pub use futures::{EventualFuture, block_on};

@@ -8,8 +8,10 @@
 //   waited for by other participants, so these two know each other;
 // - `engine::ready_queue`, `drive::state`: the state of a worker and of a runtime;
 // - `raw::{home, owner}`: the way from a fiber to its worker's state, and the worker's own access;
+//   `drive::readiness`: the descriptors for which a worker's fibers wait;
 // - `drive::worker`; `raw::{current, overflow}`: a worker, and the worker of this thread;
 // - `drive::{this_fiber, wait}`, `raw::{timed_wait, cell}`: yielding, waiting and waking;
+//   `drive::descriptor`: waiting for a descriptor;
 // - `drive::waitlist`, then `drive::{mutex, condition, barrier, channel, eventual}`: primitives to wait
 //   on; `raw::mutex_value` is the mutex's value; `drive::futures` awaits them;
 // - `drive::{handle, spawn, runtime}`: spawning, and starting and stopping workers.
@@ -32,8 +34,8 @@ pub use config::{Config, PoolConfig, Stealing};
 pub use drive::{
     Barrier, Builder, Condition, Eventual, Handle, JoinHandle, Mutex, MutexGuard, Pool, Receiver,
     RecvError, RecvTimeoutError, Runtime, SendError, SendTimeoutError, Sender, Stats, TryRecvError,
-    TrySendError, channel, current_id, current_worker, is_fiber, sleep, sleep_until_ns, spawn,
-    spawn_detached, spawn_local, yield_now,
+    TrySendError, channel, current_id, current_worker, is_fiber, readable, readable_timeout, sleep,
+    sleep_until_ns, spawn, spawn_detached, spawn_local, writable, writable_timeout, yield_now,
 };
 #[cfg(all(feature = "async", not(handover_loom)))]
 pub use drive::{EventualFuture, block_on};

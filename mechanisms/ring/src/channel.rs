@@ -21,10 +21,10 @@
 //!
 //! # Cost
 //! Each value costs as much as in the ring below, and each side a fence and a load more, by which it learns that the
-//! other side does not wait. The rings themselves are unchanged: use [`spsc`](crate::spsc) and [`mpsc`](crate::mpsc)
-//! where both sides poll.
+//! other side does not wait. The rings themselves are unchanged: use [`spsc`](crate::spsc), [`mpsc`](crate::mpsc) and
+//! [`mpmc`](crate::mpmc) where both sides poll.
 
-use crate::queue::{Mpsc, Pop, Push, Queue, Spsc};
+use crate::queue::{Mpmc, Mpsc, Pop, Push, Queue, Spsc};
 use crate::{CapacityError, ClosedError, PushError};
 use core::fmt;
 use core::task::{Context, Poll};
@@ -42,10 +42,57 @@ pub use futures::{Receiving, Sending};
 /// Tasks and threads that wait for a value or for a vacant slot.
 #[derive(Debug, Default)]
 struct Waiting {
-    /// The receiver, which waits for a value.
-    receiver: WakerQueue,
+    /// Receivers, which wait for a value.
+    receivers: WakerQueue,
     /// Senders, which wait for a vacant slot.
     senders: WakerQueue,
+}
+
+impl Waiting {
+    /// Wakes all, after the ring was closed.
+    fn wake_all(&self) {
+        self.receivers.wake_all();
+        self.senders.wake_all();
+    }
+}
+
+/// Calls `attempt` on an end, and registers the task's waker if the result is pending. `wait` returns the queue of the
+/// tasks that wait like this end, and the task's registration. If the task was woken, succeeds and the end `has_more`,
+/// wakes the next task.
+///
+/// The last step is for the ring with several producers and consumers, which fill and vacate slots in any order: a task
+/// that is woken for the second slot finds the first one not ready, and registers again. The task that is woken for the
+/// first slot then finds both.
+fn poll_or_register<E, R>(
+    end: &mut E,
+    context: &mut Context<'_>,
+    wait: impl Fn(&mut E) -> (&WakerQueue, &mut Registration),
+    mut attempt: impl FnMut(&mut E) -> Poll<R>,
+    has_more: impl Fn(&E) -> bool,
+) -> Poll<R> {
+    // Not registered while it takes a slot or a value: the thread that provides the next one then wakes another task.
+    let (waiting, registration) = wait(end);
+    let was_woken = !waiting.unregister(registration);
+    let mut result = attempt(end);
+    if result.is_pending() {
+        let (waiting, registration) = wait(end);
+        waiting.register(registration, context.waker());
+        // After the registration: a thread that provides a slot or a value from now on wakes this task.
+        result = attempt(end);
+        if result.is_ready() {
+            stop_waiting(wait(end));
+        }
+    } else if was_woken && has_more(end) {
+        wait(end).0.wake_one();
+    }
+    result
+}
+
+/// Ends the wait of a task that needs no slot or value any more; if it was woken, wakes the next task instead.
+fn stop_waiting((waiting, registration): (&WakerQueue, &mut Registration)) {
+    if !waiting.unregister(registration) {
+        waiting.wake_one();
+    }
 }
 
 /// Creates a channel of exactly `slots_count` slots with one sender and one receiver.
@@ -70,6 +117,31 @@ pub fn mpsc<T: Send>(
     connect(slots_count)
 }
 
+/// Creates a channel of exactly `slots_count` slots with a sender and a receiver that can be cloned; each value goes to
+/// one of the receivers.
+///
+/// ```
+/// let (mut sender, mut receiver) = handover_ring::channel::mpmc(4)?;
+/// let sum: u64 = std::thread::scope(|scope| {
+///     let mut other = receiver.clone();
+///     let worker = scope.spawn(move || std::iter::from_fn(|| other.receive_blocking()).sum::<u64>());
+///     scope.spawn(move || (1..=100).for_each(|job| sender.send_blocking(job).unwrap()));
+///     let sum: u64 = std::iter::from_fn(|| receiver.receive_blocking()).sum();
+///     sum + worker.join().unwrap()
+/// });
+/// assert_eq!(sum, 5050);
+/// # Ok::<(), handover_ring::CapacityError>(())
+/// ```
+///
+/// # Errors
+/// [`CapacityError`]: zero slots, too many, or no memory for them.
+#[allow(clippy::type_complexity)]
+pub fn mpmc<T: Send>(
+    slots_count: u32,
+) -> Result<(Sender<T, Mpmc>, Receiver<T, Mpmc>), CapacityError> {
+    connect(slots_count)
+}
+
 /// Creates a channel over a ring of kind `Q`.
 #[allow(clippy::type_complexity)]
 fn connect<T: Send, Q: Queue>(
@@ -78,24 +150,23 @@ fn connect<T: Send, Q: Queue>(
     let (producer, consumer) = Q::ring(slots_count)?;
     let waiting = Arc::new(Waiting::default());
     let sender = Sender { producer, side: SenderSide(Arc::clone(&waiting)) };
-    let side = ReceiverSide(waiting);
-    Ok((sender, Receiver { consumer, registration: Registration::default(), side }))
+    Ok((sender, Receiver { consumer, side: ReceiverSide::new(waiting) }))
 }
 
 /// Sending end of a channel. Dropping it, or the last of its clones, closes the channel; values that were sent can
 /// still be received.
 pub struct Sender<T: Send, Q: Queue> {
     producer: Q::Producer<T>,
-    /// Wakes the receiver when dropped; declared after `producer`, and so dropped after it.
+    /// Wakes the receivers when dropped; declared after `producer`, and so dropped after it.
     side: SenderSide,
 }
 
-/// Part of a sender whose destructor wakes the receiver, after the producer's destructor has closed the ring.
+/// Part of a sender whose destructor wakes the receivers, after the producer's destructor has closed the ring.
 struct SenderSide(Arc<Waiting>);
 
 impl Drop for SenderSide {
     fn drop(&mut self) {
-        self.0.receiver.wake_all();
+        self.0.receivers.wake_all();
     }
 }
 
@@ -107,16 +178,20 @@ impl<T: Send, Q: Queue> Sender<T, Q> {
     /// [`PushError::Closed`] for ever once the channel is closed. Both return the value.
     ///
     /// # Blocking
-    /// Never, unless the receiver waits: then for the lock of its waker, which is held for some instructions.
+    /// Never, unless a receiver waits: then for the lock of its waker, which is held for some instructions.
     ///
     /// # Cost
-    /// A push, a fence, and a load of a line that is written when the receiver begins or ends a wait.
+    /// A push, a fence, and a load of a line that is written when a receiver begins or ends a wait.
     #[inline]
     pub fn try_send(&mut self, value: T) -> Result<(), PushError<T>> {
         let pushed = self.producer.push(value);
         // Also after a push that was refused for good: a receiver that has closed the ring waits for it.
-        if !matches!(pushed, Err(PushError::Full(_))) {
-            self.side.0.receiver.wake_one();
+        if !matches!(pushed, Err(PushError::Full(_)))
+            && self.side.0.receivers.wake_one()
+            && self.is_closed()
+        {
+            // Closed during the push, which may be the last: receivers wait for its end, and get no value.
+            self.side.0.receivers.wake_all();
         }
         pushed
     }
@@ -129,27 +204,13 @@ impl<T: Send, Q: Queue> Sender<T, Q> {
         registration: &mut Registration,
         context: &mut Context<'_>,
     ) -> Poll<Result<(), ClosedError<T>>> {
-        // Not registered while it takes a slot: a receiver that vacates the next one then wakes another sender.
-        self.side.0.senders.unregister(registration);
-        let mut result = self.try_send_from(value);
-        if result.is_pending() {
-            self.side.0.senders.register(registration, context.waker());
-            // After the registration: a receiver that vacates a slot from now on wakes this sender.
-            result = self.try_send_from(value);
-            if result.is_ready() {
-                self.stop_waiting(registration);
-            }
-        }
-        result
-    }
-
-    /// Ends the wait of a sender that needs no slot any more. If the sender was woken, wakes the
-    /// next one instead.
-    fn stop_waiting(&self, registration: &mut Registration) {
-        let senders = &self.side.0.senders;
-        if !senders.unregister(registration) {
-            senders.wake_one();
-        }
+        poll_or_register(
+            &mut (self, value, registration),
+            context,
+            |(sender, _, registration)| (&sender.side.0.senders, &mut **registration),
+            |(sender, value, _)| sender.try_send_from(value),
+            |(sender, ..)| !sender.producer.is_full(),
+        )
     }
 
     /// Tries to send the value in `value`. Puts it back, and returns `Pending`, if the ring is
@@ -186,12 +247,14 @@ impl<T: Send, Q: Queue> Sender<T, Q> {
     /// received.
     pub fn close(&mut self) {
         self.producer.close();
-        self.side.0.receiver.wake_all();
-        self.side.0.senders.wake_all();
+        self.side.0.wake_all();
     }
 }
 
-impl<T: Send> Clone for Sender<T, Mpsc> {
+impl<T: Send, Q: Queue> Clone for Sender<T, Q>
+where
+    Q::Producer<T>: Clone,
+{
     fn clone(&self) -> Self {
         Self { producer: self.producer.clone(), side: SenderSide(Arc::clone(&self.side.0)) }
     }
@@ -204,20 +267,34 @@ impl<T: Send, Q: Queue> fmt::Debug for Sender<T, Q> {
     }
 }
 
-/// Receiving end of a channel. Dropping it closes the channel, and drops the values in it.
+/// Receiving end of a channel. Dropping it, or the last of its clones, closes the channel, and drops the values in it.
 pub struct Receiver<T: Send, Q: Queue> {
     consumer: Q::Consumer<T>,
-    registration: Registration,
     /// Wakes the senders when dropped; declared after `consumer`, and so dropped after it.
     side: ReceiverSide,
 }
 
 /// Part of a receiver whose destructor wakes the senders, after the consumer's destructor has closed the ring.
-struct ReceiverSide(Arc<Waiting>);
+struct ReceiverSide {
+    waiting: Arc<Waiting>,
+    registration: Registration,
+}
+
+impl ReceiverSide {
+    fn new(waiting: Arc<Waiting>) -> Self {
+        Self { waiting, registration: Registration::default() }
+    }
+
+    /// Ends the wait of a receiver that needs no value any more; if it was woken, wakes the next receiver instead.
+    fn stop_waiting(&mut self) {
+        stop_waiting((&self.waiting.receivers, &mut self.registration));
+    }
+}
 
 impl Drop for ReceiverSide {
     fn drop(&mut self) {
-        self.0.senders.wake_all();
+        self.stop_waiting();
+        self.waiting.senders.wake_all();
     }
 }
 
@@ -235,23 +312,20 @@ impl<T: Send, Q: Queue> Receiver<T, Q> {
     #[inline]
     pub fn try_receive(&mut self) -> Option<T> {
         let value = self.consumer.pop()?;
-        self.side.0.senders.wake_one();
+        self.side.waiting.senders.wake_one();
         Some(value)
     }
 
     /// Polls for a value; returns `None` if the channel is closed and empty. For hand-written
     /// futures and streams. The task of the last call that returned `Pending` is woken.
     pub fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<Option<T>> {
-        let mut result = self.receive_or_finish();
-        if result.is_pending() {
-            self.side.0.receiver.register(&mut self.registration, context.waker());
-            // After the registration: a sender that pushes or closes from now on wakes this task.
-            result = self.receive_or_finish();
-        }
-        if result.is_ready() {
-            self.stop_waiting();
-        }
-        result
+        poll_or_register(
+            self,
+            context,
+            |Self { side, .. }| (&side.waiting.receivers, &mut side.registration),
+            Self::receive_or_finish,
+            |receiver| !receiver.is_empty(),
+        )
     }
 
     /// Receives a value. Returns `Ready(None)` if the channel is finished, and `Pending` if a value
@@ -261,11 +335,6 @@ impl<T: Send, Q: Queue> Receiver<T, Q> {
             None if !self.consumer.is_finished() => Poll::Pending,
             received => Poll::Ready(received),
         }
-    }
-
-    /// Releases the waker of a wait that has ended.
-    fn stop_waiting(&mut self) {
-        self.side.0.receiver.unregister(&mut self.registration);
     }
 
     /// Returns the number of values in the channel, of which some may not be ready yet.
@@ -289,10 +358,20 @@ impl<T: Send, Q: Queue> Receiver<T, Q> {
     }
 
     /// Closes the channel, so that every later value is refused. Values that were sent, or are being sent, can still be
-    /// received; with one sender, `None` is received once it has had a value refused or is dropped.
+    /// received; with [`spsc`], `None` is received once the sender has had a value refused or is dropped.
     pub fn close(&mut self) {
         self.consumer.close();
-        self.side.0.senders.wake_all();
+        self.side.waiting.wake_all();
+    }
+}
+
+impl<T: Send, Q: Queue> Clone for Receiver<T, Q>
+where
+    Q::Consumer<T>: Clone,
+{
+    fn clone(&self) -> Self {
+        let side = ReceiverSide::new(Arc::clone(&self.side.waiting));
+        Self { consumer: self.consumer.clone(), side }
     }
 }
 

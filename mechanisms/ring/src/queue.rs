@@ -1,6 +1,6 @@
 //! Traits of the rings, for generic code (tests, benchmarks).
 
-use crate::{CapacityError, PushError, mpsc, spsc};
+use crate::{CapacityError, PushError, mpmc, mpsc, spsc};
 
 /// Bounded queue with a producer and a consumer, as a type for generic code.
 pub trait Queue {
@@ -37,6 +37,8 @@ pub trait Push<T> {
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
+    /// Returns `true` if every slot holds a value, counted as in [`len`](Self::len).
+    fn is_full(&self) -> bool;
     /// Returns `true` if the queue is closed, so that every push fails.
     fn is_closed(&self) -> bool;
     /// Closes the queue, so that every further push is refused.
@@ -72,6 +74,10 @@ pub enum Spsc {}
 #[derive(Debug)]
 pub enum Mpsc {}
 
+/// Type that stands for the [`mpmc`] ring as a [`Queue`] in generic code.
+#[derive(Debug)]
+pub enum Mpmc {}
+
 macro_rules! queue {
     ($queue:ident, $module:ident, $name:literal) => {
         impl Queue for $queue {
@@ -97,6 +103,9 @@ macro_rules! queue {
             }
             fn len(&self) -> usize {
                 $module::Producer::len(self)
+            }
+            fn is_full(&self) -> bool {
+                $module::Producer::len(self) == $module::Producer::slots_count(self)
             }
             fn is_closed(&self) -> bool {
                 $module::Producer::is_closed(self)
@@ -141,3 +150,4 @@ macro_rules! queue {
 
 queue!(Spsc, spsc, "spsc");
 queue!(Mpsc, mpsc, "mpsc");
+queue!(Mpmc, mpmc, "mpmc");

@@ -35,6 +35,8 @@
 //! | `mpmc_mixed_*` | `push`, `len`, drop | | `pop`, `is_empty`, `is_finished` | `pop`, drop |
 //! | `mpmc_closed_*` | `push` twice | `close` | `pop`, `is_finished` | |
 //! | `mpmc_dropped_*` | `push`, drop | | `pop`, drop | drop |
+//! | `mpmc_batches_*` (2) | `push_batch` that claims too much, `push`, drop | `push`, drop | `pop_batch`, `is_finished` | |
+//! | `mpmc_batch_and_pop_*` (2) | `push_batch` over the end of the ring, drop | | `pop_batch` | `pop` |
 //!
 //! | model | caller | server |
 //! |---|---|---|
@@ -50,10 +52,17 @@
 //! | `channel_closed_*` (2) | spsc `send` twice | | `receive`, `close` or drop |
 //! | `slot_of_a_cancelled_*` (1) | mpsc `send` cancelled, drop | `send` | `try_receive`, `receive` until closed |
 //!
+//! | model | sender | another sender | receiver | another receiver |
+//! |---|---|---|---|---|
+//! | `values_sent_in_any_order_*` (1) | mpmc `try_send` | `try_send` | `receive` | `receive` |
+//! | `mpmc_channel_closed_*` | mpmc `try_send` | `close` | `receive` until closed | `receive` until closed |
+//!
 //! Mutations that loom has detected: `return_positions` without the skip marks (`mpsc_mixed`, `mpsc_closed`), or with a
 //! store in place of its compare-and-swap (`mpsc_closed`); a value published by a Relaxed store (all of `mpsc_*`); a
 //! channel's sender that is registered while it takes a slot, so that the next slot's wake-up is lost
-//! (`slot_of_a_cancelled_*`).
+//! (`slot_of_a_cancelled_*`); a woken receiver that does not wake the next although there is a value
+//! (`values_sent_in_any_order_*`), and a sender that does not wake all after a push during which the channel was closed
+//! (`mpmc_channel_closed_*`).
 #![cfg(handover_loom)]
 
 use handover_base::loom_support::explore;
@@ -546,6 +555,61 @@ fn mpmc_dropped_consumers_drop_each_value_once() {
 }
 
 #[test]
+fn mpmc_batches_that_claim_too_much_pass_each_accepted_value_once() {
+    explore(2, || {
+        let (first, consumer) = mpmc::ring(3).unwrap();
+        let second = first.clone();
+        let others = [
+            thread::spawn(move || {
+                let values = [10].map(Box::new).into_iter();
+                let pushed = first.push_batch(&mut Claims { values, more: 1 });
+                let then = first.push(Box::new(11)).is_ok();
+                [10, 11].into_iter().skip(1 - pushed).take(pushed + usize::from(then)).collect()
+            }),
+            thread::spawn(move || match second.push(Box::new(20)) {
+                Ok(()) => vec![20],
+                Err(_) => vec![],
+            }),
+        ];
+        let mut popped = Vec::new();
+        while !consumer.is_finished() {
+            if consumer.pop_batch(3, |value| popped.push(value)) == 0 {
+                hint::spin_loop();
+            }
+        }
+        let accepted = others.map(|other| other.join().unwrap());
+        let of = |tens| -> Vec<_> {
+            popped.iter().map(|it| **it).filter(|it| it / 10 == tens).collect()
+        };
+        assert_eq!([of(1), of(2)], accepted);
+    });
+}
+
+#[test]
+fn mpmc_batch_and_pop_take_each_value_once() {
+    explore(2, || {
+        let (producer, consumer) = mpmc::ring(2).unwrap();
+        producer.push(Box::new(0)).unwrap();
+        assert_eq!(consumer.pop(), Some(Box::new(0)));
+        let other = consumer.clone();
+        let pushes = thread::spawn(move || {
+            let pushed = producer.push_batch(&mut [1, 2, 3].map(Box::new).into_iter());
+            [1, 2, 3].map(Box::new)[..pushed].to_vec()
+        });
+        let pops = thread::spawn(move || other.pop());
+        let mut popped = Vec::new();
+        consumer.pop_batch(2, |value| popped.push(value));
+        assert!(popped.is_sorted());
+        popped.extend(pops.join().unwrap());
+        let accepted = pushes.join().unwrap();
+        popped.extend(consumer.drain());
+        popped.sort();
+        assert_eq!(popped, accepted);
+        assert!(consumer.is_finished());
+    });
+}
+
+#[test]
 fn mailbox_passes_requests_and_replies() {
     model(2, || {
         let (mut caller, mut server) = mailbox::pair();
@@ -667,6 +731,7 @@ fn mailbox_mixed_calls_end_each_request_once() {
 mod channels {
     use super::*;
     use handover_base::loom_support::{block_on, poll_once};
+    use handover_ring::queue::Mpmc;
     use handover_ring::{ClosedError, channel};
     use std::task::{Context, Poll, Waker};
 
@@ -752,6 +817,44 @@ mod channels {
             }
             let sent: usize = others.into_iter().map(|other| other.join().unwrap()).sum();
             assert_eq!(received, 1 + sent);
+        });
+    }
+
+    #[test]
+    fn values_sent_in_any_order_wake_both_channel_receivers() {
+        explore(1, || {
+            let (first, mut receiver) = channel::mpmc(2).unwrap();
+            let mut other = receiver.clone();
+            let sends = [first.clone(), first].map(|mut sender| {
+                thread::spawn(move || {
+                    sender.try_send(()).unwrap();
+                    sender // a drop would wake the receivers
+                })
+            });
+            let receives = thread::spawn(move || block_on(other.receive()));
+            assert_eq!(block_on(receiver.receive()), Some(()));
+            assert_eq!(receives.join().unwrap(), Some(()));
+            let _senders = sends.map(|sends| sends.join().unwrap());
+        });
+    }
+
+    #[test]
+    fn mpmc_channel_closed_during_a_push_ends_every_receiver() {
+        explore(3, || {
+            let (mut sender, mut receiver) = channel::mpmc(1).unwrap();
+            let (mut closer, mut other) = (sender.clone(), receiver.clone());
+            fn count(receiver: &mut channel::Receiver<(), Mpmc>) -> usize {
+                std::iter::from_fn(|| block_on(receiver.receive())).count()
+            }
+            let sends = thread::spawn(move || {
+                let sent = sender.try_send(()).is_ok();
+                (sent, sender) // dropped after the receivers have ended, which a drop wakes
+            });
+            let receives = thread::spawn(move || count(&mut other));
+            closer.close();
+            let received = count(&mut receiver) + receives.join().unwrap();
+            let (sent, _sender) = sends.join().unwrap();
+            assert_eq!(received, usize::from(sent));
         });
     }
 }

@@ -9,7 +9,7 @@ use handover_net::engine::{LengthPrefixCodec, TlsState};
 use handover_net::tls::{
     ClientOptions, Identity, ServerOptions, ServerVerification, TlsClientConfig, TlsServerConfig,
 };
-use handover_net::{AcceptPolicy, Config, Conn, Handler, ListenOptions, Net, Stats};
+use handover_net::{Config, Conn, Handler, ListenOptions, NetBuilder, Stats};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
@@ -93,9 +93,11 @@ fn measure(connections: usize, depth: usize, span: Duration, with_tls: bool) -> 
     }
     let config = Config { housekeep_ms: 10, ..Config::default() };
     let codec = LengthPrefixCodec::new(1 << 16);
-    let make = |_| Echo { cpu_ns: 0 };
-    let net = Net::start_with(1, &[listen], AcceptPolicy::ReusePort, config, codec, make)
-        .expect("cannot start the server");
+    let net = NetBuilder::new()
+        .listen(listen)
+        .config(config)
+        .start(codec, |_| Echo { cpu_ns: 0 })
+        .expect("start the server");
     let address = net.addresses()[0];
     let until = Instant::now() + span;
     let clients: Vec<_> = (0..connections)

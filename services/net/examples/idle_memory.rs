@@ -7,7 +7,7 @@ use handover_net::engine::{LengthPrefixCodec, TlsState};
 use handover_net::tls::{
     ClientOptions, Identity, ServerOptions, ServerVerification, TlsClientConfig, TlsServerConfig,
 };
-use handover_net::{AcceptPolicy, Config, Conn, Handler, ListenOptions, Net};
+use handover_net::{Conn, Handler, ListenOptions, NetBuilder};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
@@ -34,8 +34,7 @@ fn serve(transport: &str) -> Result<(), BoxedError> {
         listen = listen.with_tls(&TlsServerConfig::new(&identity, ServerOptions::default())?);
     }
     let codec = LengthPrefixCodec::new(1 << 16);
-    let net =
-        Net::start_with(1, &[listen], AcceptPolicy::ReusePort, Config::default(), codec, |_| Echo)?;
+    let net = NetBuilder::new().listen(listen).start(codec, |_| Echo)?;
     println!("{}", net.addresses()[0]);
     std::io::stdin().read_to_end(&mut Vec::new())?;
     net.stop(Duration::ZERO)?;

@@ -1,8 +1,8 @@
 //! An echo server and its client.
 
-use handover_net::{AcceptPolicy, Config, Conn, Handler, Net, engine::LengthPrefixCodec};
+use handover_net::{Conn, Handler, NetBuilder, engine::LengthPrefixCodec};
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 struct Echo;
@@ -19,9 +19,8 @@ impl Handler for Echo {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let codec = LengthPrefixCodec::new(1 << 16);
-    let here = ["127.0.0.1:0".parse()?];
-    let net =
-        Net::start(2, &here, AcceptPolicy::ReusePort, Config::default(), codec, |_thread| Echo)?;
+    let here: SocketAddr = "127.0.0.1:0".parse()?;
+    let net = NetBuilder::new().threads(2).listen(here).start(codec, |_thread| Echo)?;
 
     let mut peer = TcpStream::connect(net.addresses()[0])?;
     peer.write_all(b"\0\0\0\x05hello")?;

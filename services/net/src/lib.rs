@@ -33,7 +33,7 @@ pub use drive::{
     handler::Handler,
     inbox::{ConnHandle, Stopper},
     reactor::Reactor,
-    service::{AcceptPolicy, Net},
+    service::{AcceptPolicy, Net, NetBuilder},
     slab::{ConnKey, idle_connection_bytes},
 };
 #[cfg(not(handover_loom))]

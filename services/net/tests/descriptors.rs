@@ -3,11 +3,11 @@
 
 use handover_base::usage;
 use handover_net::engine::BytesCodec;
-use handover_net::{AcceptPolicy, Config, Conn, FullConnectionsPolicy, Handler, Net};
+use handover_net::{Config, Conn, FullConnectionsPolicy, Handler, Net, NetBuilder};
 use rustix::net::{AddressFamily, SocketType, socket};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -42,9 +42,9 @@ fn server_without_descriptors_waits_or_refuses_and_recovers() {
     setrlimit(Resource::Nofile, few).unwrap();
     for when_full in [FullConnectionsPolicy::Wait, FullConnectionsPolicy::Reject] {
         let config = Config { when_full, ..Config::default() };
-        let here = ["127.0.0.1:0".parse().unwrap()];
+        let here: SocketAddr = "127.0.0.1:0".parse().unwrap();
         let net =
-            Net::start(1, &here, AcceptPolicy::ReusePort, config, BytesCodec, |_| Echo).unwrap();
+            NetBuilder::new().listen(here).config(config).start(BytesCodec, |_| Echo).unwrap();
         let mut first = connect(&net).unwrap();
         assert!(is_served(&mut first));
         let pending = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();

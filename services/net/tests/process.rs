@@ -9,7 +9,7 @@ use handover_net::engine::{LengthPrefixCodec, TlsState};
 use handover_net::tls::{
     ClientOptions, Identity, ServerOptions, ServerVerification, TlsClientConfig, TlsServerConfig,
 };
-use handover_net::{AcceptPolicy, Config, Conn, Handler, ListenOptions, Net};
+use handover_net::{AcceptPolicy, Config, Conn, Handler, ListenOptions, NetBuilder};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -81,8 +81,13 @@ fn serve(what: &str) {
     }
     let config = Config { handshake_timeout_ms: HANDSHAKE_MS, ..Config::default() };
     let codec = LengthPrefixCodec::new(1 << 16);
-    let net =
-        Net::start_with(2, &[listen], AcceptPolicy::RoundRobin, config, codec, |_| Echo).unwrap();
+    let net = NetBuilder::new()
+        .threads(2)
+        .listen(listen)
+        .accept_policy(AcceptPolicy::RoundRobin)
+        .config(config)
+        .start(codec, |_| Echo)
+        .unwrap();
     println!("{}", net.addresses()[0]);
     // Relaxed: a flag on which no other access depends.
     while !terminated.load(Ordering::Relaxed) {

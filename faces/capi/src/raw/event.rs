@@ -1,11 +1,13 @@
 //! Event machines: messages, timers and descriptors, handled one after another by a callback.
 
-use super::handle::{CallbackContext, Exclusive, UserPointer, given, guard, put, sized, take_back};
+use super::handle::{
+    CallbackContext, Exclusive, UserPointer, given, guard, limit, put, sized, take_back,
+};
 use crate::status::{Fault, handover_status};
 use handover_event::{
-    Address, Config, Context, EndReason, Handler, Interest, Machine, MachineError, Ready,
-    RoundResult, RunError, SendError, Stopper, ThreadConfig, TimerId, TimersFull, WatchError,
-    WatchId, WhenFull,
+    Address, Config, Context, EndReason, Handler, Interest, Machine, MachineError, NoReplyError,
+    PendingReply, Ready, Reply, ReplyError, RoundResult, RunError, SendError, Stopper,
+    ThreadConfig, TimerId, TimersFull, WatchError, WatchId, WeakAddress, WhenFull,
 };
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -291,6 +293,160 @@ pub extern "C" fn handover_event_address_create(
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_event_address_destroy(address: Option<Box<handover_event_address>>) {
     drop(address);
+}
+
+/// Reference to a machine's inbox that does not keep its memory; opaque.
+pub struct handover_event_weak_address {
+    address: WeakAddress<Message>,
+}
+
+/// Creates a weak address of the same machine, for tables of machines that may end.
+///
+/// Threads: any number at the same time. Blocking: never. Ownership: the caller destroys the weak address.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub extern "C" fn handover_event_address_downgrade(
+    address: Option<&handover_event_address>,
+    weak: Option<&mut MaybeUninit<Option<Box<handover_event_weak_address>>>>,
+) -> handover_status {
+    guard(|| {
+        let address = given("address", address)?.address.downgrade();
+        given("weak", weak)?.write(Some(Box::new(handover_event_weak_address { address })));
+        Ok(())
+    })
+}
+
+/// Creates an address from a weak address.
+///
+/// Errors: `HANDOVER_CLOSED`, which sets no last error, if the machine was destroyed.
+/// Threads: any number at the same time. Blocking: never. Ownership: the caller destroys the address.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub extern "C" fn handover_event_weak_address_upgrade(
+    weak: Option<&handover_event_weak_address>,
+    address: Option<&mut MaybeUninit<Option<Box<handover_event_address>>>>,
+) -> handover_status {
+    guard(|| {
+        let weak = given("weak", weak)?;
+        let place = given("address", address)?;
+        let address = weak.address.upgrade().ok_or(HANDOVER_CLOSED)?;
+        place.write(Some(Box::new(handover_event_address { address })));
+        Ok(())
+    })
+}
+
+/// Destroys a weak address; null is ignored.
+///
+/// Threads: any, while no other thread uses this weak address. Blocking: never. Ownership: the handle is invalid
+/// afterwards.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub extern "C" fn handover_event_weak_address_destroy(
+    weak: Option<Box<handover_event_weak_address>>,
+) {
+    drop(weak);
+}
+
+/// Means of replying to one request, for the handler of the request; opaque.
+pub struct handover_event_reply {
+    reply: Reply<UserPointer>,
+}
+
+/// Reply that was requested, for the thread that waits for it; opaque.
+pub struct handover_event_pending_reply {
+    pending: Exclusive<PendingReply<UserPointer>>,
+}
+
+/// Creates both ends of one reply. The requester sends `reply` with its message, for example in a structure that
+/// `data` points to, and waits for `pending`.
+///
+/// Threads: any. Blocking: never. Ownership: the handler of the message calls `handover_event_reply_send` or
+/// `handover_event_reply_destroy`, and so does the requester if the message is not handled: after a refused send, and
+/// in the function that gets the messages of a destroyed machine. The requester destroys `pending`.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub extern "C" fn handover_event_reply_create(
+    reply: Option<&mut MaybeUninit<Option<Box<handover_event_reply>>>>,
+    pending: Option<&mut MaybeUninit<Option<Box<handover_event_pending_reply>>>>,
+) -> handover_status {
+    guard(|| {
+        let reply = given("reply", reply)?;
+        let place = given("pending", pending)?;
+        let (to, pending) = Reply::pair();
+        reply.write(Some(Box::new(handover_event_reply { reply: to })));
+        let pending = Exclusive::new(pending);
+        place.write(Some(Box::new(handover_event_pending_reply { pending })));
+        Ok(())
+    })
+}
+
+/// Sends the reply, a pointer of the program, and wakes the requester if it waits.
+///
+/// Errors: `HANDOVER_CLOSED`, which sets no last error, if the requester has destroyed its end.
+/// Threads: any. Blocking: never. Ownership: the handle is invalid afterwards, unless it was null; after an error, what
+/// `data` points to is still the caller's.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub extern "C" fn handover_event_reply_send(
+    reply: Option<Box<handover_event_reply>>,
+    data: *mut c_void,
+) -> handover_status {
+    guard(|| match given("reply", reply)?.reply.send(UserPointer(data)) {
+        Ok(()) => Ok(()),
+        Err(ReplyError::Closed(_) | ReplyError::Refused) => Err(HANDOVER_CLOSED.into()),
+    })
+}
+
+/// Destroys the means of replying, so that the requester learns that no reply will come; null is ignored.
+///
+/// Threads: any. Blocking: never. Ownership: the handle is invalid afterwards.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub extern "C" fn handover_event_reply_destroy(reply: Option<Box<handover_event_reply>>) {
+    drop(reply);
+}
+
+/// Waits for the reply, for at most `timeout_ns`; the pointer that was sent goes to `data`, unless that is null. A
+/// reply can be received once. A handler that waits blocks its machine.
+///
+/// Errors: `HANDOVER_TIMED_OUT`, after which the reply can still come; `HANDOVER_CLOSED` if none will come, or it was
+/// received before; neither sets the last error. `HANDOVER_WRONG_THREAD` if another thread waits.
+/// Threads: one at a time. Blocking: up to `timeout_ns`, at least for a spin of 1 to 4 us unless that is 0.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub extern "C" fn handover_event_pending_reply_wait(
+    pending: Option<&handover_event_pending_reply>,
+    timeout_ns: u64,
+    data: Option<&mut MaybeUninit<*mut c_void>>,
+) -> handover_status {
+    guard(|| {
+        let mut pending = given("pending", pending)?.pending.enter("pending")?;
+        let replied = match timeout_ns {
+            0 => pending.try_wait(),
+            _ => pending.wait_timeout(limit(timeout_ns).unwrap_or(Duration::MAX)),
+        };
+        match replied {
+            Ok(Some(reply)) => {
+                put(data, reply.get());
+                Ok(())
+            }
+            Ok(None) => Err(HANDOVER_TIMED_OUT.into()),
+            Err(NoReplyError) => Err(HANDOVER_CLOSED.into()),
+        }
+    })
+}
+
+/// Destroys the requester's end of a reply, so that the reply is refused, or lost if it has come.
+///
+/// Errors: `HANDOVER_WRONG_THREAD` if another thread waits; then nothing is destroyed.
+/// Threads: any. Blocking: never. Ownership: the handle is invalid afterwards.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn handover_event_pending_reply_destroy(
+    pending: *mut handover_event_pending_reply,
+) -> handover_status {
+    // SAFETY: the header demands a handle that was not destroyed.
+    guard(|| unsafe { take_back("pending", pending, |it| &it.pending) }.map(drop))
 }
 
 fn send_fault(error: &SendError<Message>) -> Fault {

@@ -4,11 +4,14 @@ use super::handle::{Exclusive, UserPointer, given, guard, limit, put, take_back}
 use crate::status::{Fault, Outcome, handover_status};
 use ::handover_fiber::{
     Builder, Config, Eventual, JoinHandle, Runtime, SpawnError, StackError, StartError, current_id,
-    is_fiber, sleep_until_ns, yield_now,
+    is_fiber, readable, readable_timeout, sleep_until_ns, writable, writable_timeout, yield_now,
 };
 use std::ffi::c_void;
+use std::io;
 use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::time::Duration;
 
 use handover_status::*;
 
@@ -192,6 +195,62 @@ pub extern "C" fn handover_fiber_sleep_until(deadline_ns: u64) {
         sleep_until_ns(deadline_ns);
         Ok(())
     });
+}
+
+/// Waits until the descriptor is readable, or at its end, or has an error, for at most `timeout_ns`. The descriptor
+/// should be non-blocking, as a wait may end without a reason.
+///
+/// Errors: `HANDOVER_TIMED_OUT`, which sets no last error; `HANDOVER_INVALID_ARGUMENT` for a negative descriptor;
+/// `HANDOVER_SYSTEM` for a descriptor that is not open, or that the kernel cannot poll, such as a regular file.
+/// Threads: any number of threads and fibers at the same time. Blocking: up to `timeout_ns`; a fiber's worker runs
+/// others meanwhile. Ownership: the descriptor stays the program's, and must be open meanwhile.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub extern "C" fn handover_fiber_wait_readable(
+    descriptor: i32,
+    timeout_ns: u64,
+) -> handover_status {
+    wait_ready(descriptor, timeout_ns, readable, readable_timeout)
+}
+
+/// Waits like `handover_fiber_wait_readable` until the descriptor is writable, or has an error.
+///
+/// Errors, threads, blocking and ownership: as `handover_fiber_wait_readable`.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub extern "C" fn handover_fiber_wait_writable(
+    descriptor: i32,
+    timeout_ns: u64,
+) -> handover_status {
+    wait_ready(descriptor, timeout_ns, writable, writable_timeout)
+}
+
+fn wait_ready<'fd>(
+    descriptor: i32,
+    timeout_ns: u64,
+    wait: impl FnOnce(BorrowedFd<'fd>) -> io::Result<()>,
+    wait_timeout: impl FnOnce(BorrowedFd<'fd>, Duration) -> io::Result<bool>,
+) -> handover_status {
+    guard(|| {
+        if descriptor < 0 {
+            return Err(HANDOVER_INVALID_ARGUMENT
+                .because(format_args!("descriptor={descriptor}: negative")));
+        }
+        // SAFETY: the number is not -1; the header demands that it is open during the call.
+        let fd = unsafe { BorrowedFd::borrow_raw(descriptor) };
+        let is_ready = match limit(timeout_ns) {
+            Some(timeout) => wait_timeout(fd, timeout),
+            None => wait(fd).map(|()| true),
+        };
+        match is_ready {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(HANDOVER_TIMED_OUT.into()),
+            Err(error) => {
+                Err(HANDOVER_SYSTEM
+                    .because(format_args!("wait for descriptor {descriptor}: {error}")))
+            }
+        }
+    })
 }
 
 /// Returns the number of the calling fiber, which is unique in its runtime; `UINT64_MAX` on a thread that is no fiber.

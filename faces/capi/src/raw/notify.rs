@@ -2,7 +2,7 @@
 
 use super::handle::{Exclusive, given, guard, limit, take_back};
 use crate::status::{Fault, Outcome, handover_status};
-use handover_notify::{Config, Notify, PairError, Wait, adaptive, adaptive_fd};
+use handover_notify::{Config, Notify, PairError, Wait, adaptive, adaptive_fd, task};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -16,12 +16,15 @@ pub enum handover_notify_kind {
     HANDOVER_NOTIFY_FUTEX = 0,
     /// The receiver sleeps on an eventfd, by itself or in an epoll set of the program.
     HANDOVER_NOTIFY_EVENTFD = 1,
+    /// The receiver sleeps on a futex, without spinning before, and learns that the sender was destroyed.
+    HANDOVER_NOTIFY_CLOSING = 2,
 }
 
-/// Receiver of either kind of notification.
+/// Receiver of any kind of notification.
 enum AnyReceiver {
     Futex(adaptive::Receiver),
     Eventfd(adaptive_fd::Receiver),
+    Closing(task::Receiver),
 }
 
 /// Sending end of a notification; opaque.
@@ -44,7 +47,7 @@ fn pair_fault(error: PairError) -> Fault {
 /// Creates a sender and a receiver, with nothing pending. `kind` is a `handover_notify_kind`.
 ///
 /// A wait spins for at most `spin_ns_max` ns before it sleeps, and only while spinning pays; 0 never spins, 50,000
-/// is a good value.
+/// is a good value. `HANDOVER_NOTIFY_CLOSING` never spins.
 ///
 /// Errors: `HANDOVER_INVALID_ARGUMENT` for an unknown kind or a number outside its range; `HANDOVER_SYSTEM` if the
 /// kernel gives no descriptor.
@@ -69,6 +72,10 @@ pub extern "C" fn handover_notify_create(
             1 => {
                 let (notify, wait) = adaptive_fd::pair(config).map_err(pair_fault)?;
                 (Box::new(notify), AnyReceiver::Eventfd(wait))
+            }
+            2 => {
+                let (notify, wait) = task::pair();
+                (Box::new(notify), AnyReceiver::Closing(wait))
             }
             _ => {
                 return Err(
@@ -97,7 +104,8 @@ pub extern "C" fn handover_notify_send(sender: Option<&handover_notify_sender>) 
 /// Waits until a notification is pending, for at most `timeout_ns`, and consumes all pending ones. 0 does not wait,
 /// `HANDOVER_FOREVER` waits without a limit.
 ///
-/// Errors: `HANDOVER_TIMED_OUT`, which sets no last error; `HANDOVER_WRONG_THREAD` if another thread waits.
+/// Errors: `HANDOVER_TIMED_OUT`; for `HANDOVER_NOTIFY_CLOSING`, `HANDOVER_CLOSED` if the sender was destroyed and
+/// nothing is pending; neither sets the last error. `HANDOVER_WRONG_THREAD` if another thread waits.
 /// Threads: one at a time. Blocking: up to `timeout_ns`, and the timer slack of the kernel.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
@@ -110,6 +118,17 @@ pub extern "C" fn handover_notify_wait(
         match &mut *receiver {
             AnyReceiver::Futex(receiver) => wait(receiver, timeout_ns),
             AnyReceiver::Eventfd(receiver) => wait(receiver, timeout_ns),
+            AnyReceiver::Closing(receiver) => {
+                let notified = match limit(timeout_ns) {
+                    Some(timeout) => receiver.notified_timeout(timeout),
+                    None => receiver.notified_blocking().map(|()| true),
+                };
+                match notified {
+                    Ok(true) => Ok(()),
+                    Ok(false) => Err(HANDOVER_TIMED_OUT.into()),
+                    Err(task::ClosedError) => Err(HANDOVER_CLOSED.into()),
+                }
+            }
         }
     })
 }
@@ -123,16 +142,16 @@ fn wait(receiver: &mut impl Wait, timeout_ns: u64) -> Outcome {
     notified.map(drop).ok_or(HANDOVER_TIMED_OUT.into())
 }
 
-/// Runs `act` with an eventfd receiver; returns an error for a futex receiver.
+/// Runs `act` with an eventfd receiver; returns an error for another one.
 fn with_eventfd<T>(
     receiver: Option<&handover_notify_receiver>,
     act: impl FnOnce(&mut adaptive_fd::Receiver) -> T,
 ) -> Result<T, Fault> {
     let mut receiver = given("receiver", receiver)?.receiver.enter("receiver")?;
     match &mut *receiver {
-        AnyReceiver::Futex(_) => Err(HANDOVER_INVALID_ARGUMENT
-            .because("receiver: a futex has no descriptor; create it as HANDOVER_NOTIFY_EVENTFD")),
         AnyReceiver::Eventfd(receiver) => Ok(act(receiver)),
+        _ => Err(HANDOVER_INVALID_ARGUMENT
+            .because("receiver: a futex has no descriptor; create it as HANDOVER_NOTIFY_EVENTFD")),
     }
 }
 
@@ -186,7 +205,8 @@ pub extern "C" fn handover_notify_finish(
     })
 }
 
-/// Destroys a sender; null is ignored. The receiver can still be used, and is not notified.
+/// Destroys a sender; null is ignored. The receiver can still be used, and is not notified, unless the kind is
+/// `HANDOVER_NOTIFY_CLOSING`.
 ///
 /// Threads: any, while no other thread uses this sender. Blocking: never. Ownership: the handle is invalid afterwards.
 // SAFETY: no other symbol has this name.

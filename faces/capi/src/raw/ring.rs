@@ -6,17 +6,18 @@
 
 use super::handle::{buffer, buffer_mut, given, guard, put};
 use crate::status::{Fault, handover_status};
-use handover_ring::{CapacityError, PushError, mpsc, spsc};
+use handover_ring::{CapacityError, PushError, mpmc, mpsc, spsc};
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
 
+use handover_ring_kind::*;
 use handover_status::*;
 
 /// Maximum size of an element of a ring in bytes. Push pointers to larger values.
 pub const HANDOVER_RING_ELEMENT_BYTES_MAX: usize = 4096;
 
-/// Kind of a ring, by the number of threads that push.
+/// Kind of a ring, by the number of threads that push and that pop.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum handover_ring_kind {
@@ -24,6 +25,20 @@ pub enum handover_ring_kind {
     HANDOVER_RING_SPSC = 0,
     /// Any number of threads push, through one producer or several, and one at a time pops.
     HANDOVER_RING_MPSC = 1,
+    /// Any number of threads push, and any number pop, each through a consumer of its own; each element goes to one.
+    HANDOVER_RING_MPMC = 2,
+}
+
+impl handover_ring_kind {
+    /// Returns the kind with this number.
+    fn from_number(kind: u32) -> Result<Self, Fault> {
+        match kind {
+            0 => Ok(Self::HANDOVER_RING_SPSC),
+            1 => Ok(Self::HANDOVER_RING_MPSC),
+            2 => Ok(Self::HANDOVER_RING_MPMC),
+            _ => Err(HANDOVER_INVALID_ARGUMENT.because(format_args!("kind={kind}: no such ring"))),
+        }
+    }
 }
 
 /// Element of `N` bytes, aligned to 8 bytes, so that it is copied in words.
@@ -92,7 +107,7 @@ trait Push {
     /// Pushes the elements in `bytes`, as many as fit into the ring; returns their number.
     ///
     /// # Safety
-    /// `bytes` points to `count` elements. Only one thread at a time is in a method, except for MPSC.
+    /// `bytes` points to `count` elements. Only one thread at a time is in a method if the ring is SPSC.
     unsafe fn push(&self, bytes: *const MaybeUninit<u8>, count: usize) -> usize;
 
     /// Pushes one element.
@@ -143,6 +158,11 @@ trait Pop {
     fn close(&mut self);
     /// Returns the number of elements in the ring.
     fn len(&self) -> usize;
+
+    /// Returns another consumer of the ring; `None` unless the ring is MPMC.
+    fn another(&self) -> Option<Box<dyn Pop>> {
+        None
+    }
 }
 
 /// Producer or consumer of a ring, with the size of C's elements. If `EXACT`, they fill the ring's elements.
@@ -250,49 +270,60 @@ impl<E: Element, const EXACT: bool> Push for End<UnsafeCell<spsc::Producer<E>>, 
     }
 }
 
-// The header allows any number of threads to use an MPSC producer at the same time, and both ends to change threads.
+// The header allows any number of threads to use a producer that is not SPSC at the same time, and all ends to change
+// threads.
 const _: () = {
     const fn is_sync<T: Sync>() {}
     const fn is_send<T: Send>() {}
-    is_sync::<mpsc::Producer<Words<8>>>();
-    is_send::<(spsc::Producer<Words<8>>, spsc::Consumer<Words<8>>, mpsc::Consumer<Words<8>>)>();
+    is_sync::<(mpsc::Producer<Words<8>>, mpmc::Producer<Words<8>>)>();
+    is_send::<(spsc::Producer<Words<8>>, spsc::Consumer<Words<8>>)>();
+    is_send::<(mpsc::Consumer<Words<8>>, mpmc::Consumer<Words<8>>)>();
 };
 
-impl<E: Element, const EXACT: bool> Push for End<mpsc::Producer<E>, EXACT> {
-    unsafe fn push(&self, bytes: *const MaybeUninit<u8>, count: usize) -> usize {
-        // SAFETY: `bytes` points to `count` elements, as the caller guarantees.
-        let mut elements = unsafe { Elements::<E>::new(bytes, count, self.element_bytes::<E>()) };
-        self.ring.push_batch(&mut elements)
-    }
+/// Implements [`Push`] for the producer of a ring that many threads share.
+macro_rules! push_shared {
+    ($producer:ty) => {
+        impl<E: Element, const EXACT: bool> Push for End<$producer, EXACT> {
+            unsafe fn push(&self, bytes: *const MaybeUninit<u8>, count: usize) -> usize {
+                let element_bytes = self.element_bytes::<E>();
+                // SAFETY: `bytes` points to `count` elements, as the caller guarantees.
+                let mut elements = unsafe { Elements::<E>::new(bytes, count, element_bytes) };
+                self.ring.push_batch(&mut elements)
+            }
 
-    #[inline(always)]
-    unsafe fn push_one(&self, bytes: *const MaybeUninit<u8>) -> handover_status {
-        // SAFETY: `bytes` points to an element, as the caller guarantees.
-        let bytes = unsafe { std::slice::from_raw_parts(bytes, self.element_bytes::<E>()) };
-        push_status(self.ring.push(E::from_bytes(bytes)))
-    }
+            #[inline(always)]
+            unsafe fn push_one(&self, bytes: *const MaybeUninit<u8>) -> handover_status {
+                // SAFETY: `bytes` points to an element, as the caller guarantees.
+                let bytes = unsafe { std::slice::from_raw_parts(bytes, self.element_bytes::<E>()) };
+                push_status(self.ring.push(E::from_bytes(bytes)))
+            }
 
-    unsafe fn is_closed(&self) -> bool {
-        self.ring.is_closed()
-    }
+            unsafe fn is_closed(&self) -> bool {
+                self.ring.is_closed()
+            }
 
-    unsafe fn close(&self) {
-        self.ring.close();
-    }
+            unsafe fn close(&self) {
+                self.ring.close();
+            }
 
-    unsafe fn len(&self) -> usize {
-        self.ring.len()
-    }
+            unsafe fn len(&self) -> usize {
+                self.ring.len()
+            }
 
-    fn another(&self) -> Option<Box<dyn Push>> {
-        let ring = self.ring.clone();
-        Some(Box::new(Self { ring, element_bytes: self.element_bytes }))
-    }
+            fn another(&self) -> Option<Box<dyn Push>> {
+                let ring = self.ring.clone();
+                Some(Box::new(Self { ring, element_bytes: self.element_bytes }))
+            }
+        }
+    };
 }
 
-/// Implements [`Pop`] for the consumer of a ring.
+push_shared!(mpsc::Producer<E>);
+push_shared!(mpmc::Producer<E>);
+
+/// Implements [`Pop`] for the consumer of a ring, with further methods.
 macro_rules! pop {
-    ($consumer:ty) => {
+    ($consumer:ty; $($more:tt)*) => {
         impl<E: Element, const EXACT: bool> Pop for End<$consumer, EXACT> {
             unsafe fn pop(&mut self, bytes: *mut MaybeUninit<u8>, count: usize) -> usize {
                 let element_bytes = self.element_bytes::<E>();
@@ -327,12 +358,21 @@ macro_rules! pop {
             fn len(&self) -> usize {
                 self.ring.len()
             }
+
+            $($more)*
         }
     };
 }
 
-pop!(spsc::Consumer<E>);
-pop!(mpsc::Consumer<E>);
+pop!(spsc::Consumer<E>;);
+pop!(mpsc::Consumer<E>;);
+pop!(
+    mpmc::Consumer<E>;
+    fn another(&self) -> Option<Box<dyn Pop>> {
+        let ring = self.ring.clone();
+        Some(Box::new(Self { ring, element_bytes: self.element_bytes }))
+    }
+);
 
 /// Producer of a ring of any kind and element size. The most frequent one has a variant of its own: through a trait
 /// object, a push from C took 4.4 ns instead of 3.6 (2026-11).
@@ -390,23 +430,27 @@ type Ends = (AnyProducer, AnyConsumer);
 
 /// Creates a ring of elements of type `E`.
 fn create_ends<E: Element, const EXACT: bool>(
-    is_mpsc: bool,
+    kind: handover_ring_kind,
     element_bytes: usize,
     slots_count: u32,
 ) -> Result<Ends, CapacityError> {
-    if is_mpsc {
-        let (producer, consumer) = mpsc::ring::<E>(slots_count)?;
-        let producer: End<_, EXACT> = End { ring: producer, element_bytes };
-        let consumer: End<_, EXACT> = End { ring: consumer, element_bytes };
-        return Ok((
-            AnyProducer::Other(Box::new(producer)),
-            AnyConsumer::Other(Box::new(consumer)),
-        ));
+    fn boxed<P, C, const EXACT: bool>((push, pop): (P, C), element_bytes: usize) -> Ends
+    where
+        End<P, EXACT>: Push + 'static,
+        End<C, EXACT>: Pop + 'static,
+    {
+        let push: End<P, EXACT> = End { ring: push, element_bytes };
+        let pop: End<C, EXACT> = End { ring: pop, element_bytes };
+        (AnyProducer::Other(Box::new(push)), AnyConsumer::Other(Box::new(pop)))
     }
-    let (producer, consumer) = spsc::ring::<E>(slots_count)?;
-    let producer: End<_, EXACT> = End { ring: UnsafeCell::new(producer), element_bytes };
-    let consumer: End<_, EXACT> = End { ring: consumer, element_bytes };
-    Ok((AnyProducer::Other(Box::new(producer)), AnyConsumer::Other(Box::new(consumer))))
+    Ok(match kind {
+        HANDOVER_RING_SPSC => {
+            let (producer, consumer) = spsc::ring::<E>(slots_count)?;
+            boxed::<_, _, EXACT>((UnsafeCell::new(producer), consumer), element_bytes)
+        }
+        HANDOVER_RING_MPSC => boxed::<_, _, EXACT>(mpsc::ring::<E>(slots_count)?, element_bytes),
+        HANDOVER_RING_MPMC => boxed::<_, _, EXACT>(mpmc::ring::<E>(slots_count)?, element_bytes),
+    })
 }
 
 /// Creates an SPSC ring of eight-byte elements.
@@ -418,10 +462,10 @@ fn create_word_ends(slots_count: u32) -> Result<Ends, CapacityError> {
 }
 
 /// Creates a ring with the element type that suits `bytes`, the size of C's elements.
-fn create_ring(is_mpsc: bool, bytes: usize, slots_count: u32) -> Result<Ends, Fault> {
-    let make: fn(bool, usize, u32) -> Result<Ends, CapacityError> = match bytes {
+fn create_ring(kind: handover_ring_kind, bytes: usize, slots_count: u32) -> Result<Ends, Fault> {
+    let make: fn(handover_ring_kind, usize, u32) -> Result<Ends, CapacityError> = match bytes {
         4 => create_ends::<HalfWord, true>,
-        8 if !is_mpsc => |_, _, slots_count| create_word_ends(slots_count),
+        8 if kind == HANDOVER_RING_SPSC => |_, _, slots_count| create_word_ends(slots_count),
         8 => create_ends::<Words<8>, true>,
         16 => create_ends::<Words<16>, true>,
         24 => create_ends::<Words<24>, true>,
@@ -445,7 +489,7 @@ fn create_ring(is_mpsc: bool, bytes: usize, slots_count: u32) -> Result<Ends, Fa
             )));
         }
     };
-    make(is_mpsc, bytes, slots_count).map_err(|error| match error {
+    make(kind, bytes, slots_count).map_err(|error| match error {
         CapacityError::OutOfMemory { .. } => HANDOVER_OUT_OF_MEMORY.because(error),
         _ => HANDOVER_INVALID_ARGUMENT.because(error),
     })
@@ -470,19 +514,15 @@ pub extern "C" fn handover_ring_create(
     guard(|| {
         let producer = given("producer", producer)?;
         let consumer = given("consumer", consumer)?;
-        if kind > handover_ring_kind::HANDOVER_RING_MPSC as u32 {
-            return Err(
-                HANDOVER_INVALID_ARGUMENT.because(format_args!("kind={kind}: no such ring"))
-            );
-        }
-        let (push, pop) = create_ring(kind != 0, element_bytes, slots_count)?;
+        let kind = handover_ring_kind::from_number(kind)?;
+        let (push, pop) = create_ring(kind, element_bytes, slots_count)?;
         producer.write(Some(Box::new(handover_ring_producer { end: push, element_bytes })));
         consumer.write(Some(Box::new(handover_ring_consumer { end: pop, element_bytes })));
         Ok(())
     })
 }
 
-/// Creates another producer of the same MPSC ring, so that each thread can own one.
+/// Creates another producer of the same MPSC or MPMC ring, so that each thread can own one.
 ///
 /// Errors: `HANDOVER_INVALID_ARGUMENT` for an SPSC ring.
 /// Threads: any. Blocking: never. Ownership: the caller destroys the new producer.
@@ -507,6 +547,31 @@ pub extern "C" fn handover_ring_producer_clone(
     })
 }
 
+/// Creates another consumer of the same MPMC ring, for another thread.
+///
+/// Errors: `HANDOVER_INVALID_ARGUMENT` for a ring of another kind.
+/// Threads: one at a time. Blocking: never. Ownership: the caller destroys the new consumer.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub extern "C" fn handover_ring_consumer_clone(
+    consumer: Option<&handover_ring_consumer>,
+    clone: Option<&mut MaybeUninit<Option<Box<handover_ring_consumer>>>>,
+) -> handover_status {
+    guard(|| {
+        let consumer = given("consumer", consumer)?;
+        let clone = given("clone", clone)?;
+        let Some(end) = consumer.end.get().another() else {
+            return Err(
+                HANDOVER_INVALID_ARGUMENT.because("consumer: only an MPMC ring has several")
+            );
+        };
+        let element_bytes = consumer.element_bytes;
+        let end = AnyConsumer::Other(end);
+        clone.write(Some(Box::new(handover_ring_consumer { end, element_bytes })));
+        Ok(())
+    })
+}
+
 /// Destroys a producer; null is ignored. The last one closes the ring: elements in the ring can still be popped.
 ///
 /// Threads: any, while no other thread uses this producer. Blocking: never. Ownership: the handle is invalid
@@ -517,7 +582,7 @@ pub extern "C" fn handover_ring_producer_destroy(producer: Option<Box<handover_r
     drop(producer);
 }
 
-/// Destroys a consumer, with the elements that were not popped, and closes the ring; null is ignored.
+/// Destroys a consumer; null is ignored. The last one closes the ring, and destroys the elements that were not popped.
 ///
 /// Threads: any, while no other thread uses this consumer. Blocking: never. Ownership: the handle is invalid
 /// afterwards.
@@ -529,9 +594,9 @@ pub extern "C" fn handover_ring_consumer_destroy(consumer: Option<Box<handover_r
 
 /// Pushes a copy of the element at `element`.
 ///
-/// Errors: `HANDOVER_FULL`; `HANDOVER_CLOSED` if the ring was closed or its consumer destroyed, for ever. Neither
+/// Errors: `HANDOVER_FULL`; `HANDOVER_CLOSED` if the ring was closed or its consumers destroyed, for ever. Neither
 /// sets the last error.
-/// Threads: one at a time for SPSC, any number for MPSC. Blocking: never.
+/// Threads: one at a time for SPSC, any number otherwise. Blocking: never.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn handover_ring_push(
@@ -555,7 +620,7 @@ pub unsafe extern "C" fn handover_ring_push(
 /// goes to `pushed_count`, which must not be null.
 ///
 /// Errors: `HANDOVER_FULL` or `HANDOVER_CLOSED`, without a last error, if not all elements were pushed.
-/// Threads: one at a time for SPSC, any number for MPSC. Blocking: never.
+/// Threads: one at a time for SPSC, any number otherwise. Blocking: never.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn handover_ring_push_batch(
@@ -655,7 +720,7 @@ pub unsafe extern "C" fn handover_ring_pop_batch(
 
 /// Closes the ring for all its producers: later pushes fail, and elements in the ring can still be popped.
 ///
-/// Threads: one at a time for SPSC, any number for MPSC. Blocking: never.
+/// Threads: one at a time for SPSC, any number otherwise. Blocking: never.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_ring_producer_close(
@@ -669,7 +734,7 @@ pub extern "C" fn handover_ring_producer_close(
     })
 }
 
-/// Closes the ring from the consumer's side: later pushes fail, and elements in the ring can still be popped.
+/// Closes the ring from a consumer's side: later pushes fail, and elements in the ring can still be popped.
 ///
 /// Threads: one at a time. Blocking: never.
 // SAFETY: no other symbol has this name.
@@ -685,7 +750,7 @@ pub extern "C" fn handover_ring_consumer_close(
 
 /// Stores the number of elements in the ring, as seen by the producer. It may have decreased since.
 ///
-/// Threads: one at a time for SPSC, any number for MPSC. Blocking: never.
+/// Threads: one at a time for SPSC, any number otherwise. Blocking: never.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_ring_producer_len(

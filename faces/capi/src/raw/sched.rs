@@ -2,6 +2,7 @@
 
 use super::handle::{UserPointer, given, guard, put, sized, text};
 use crate::status::{Fault, handover_status};
+use ::handover_sched::engine::Tenants;
 use ::handover_sched::{
     Algorithm, AnyScheduler, Config, DropPolicy, EnqueueOutcome, FlowError, FlowSpec, Packet,
     Refusal, Scheduler, UnknownAlgorithm,
@@ -13,8 +14,42 @@ use handover_status::*;
 
 /// Scheduler of packets; opaque.
 pub struct handover_sched {
-    scheduler: AnyScheduler<UserPointer>,
+    scheduler: Levels,
 }
+
+/// Scheduler of flows, or of tenants and their flows.
+enum Levels {
+    One(AnyScheduler<UserPointer>),
+    Two(Box<dyn Tenants<UserPointer> + Send>),
+}
+
+impl handover_sched {
+    fn get(&self) -> &dyn Scheduler<UserPointer> {
+        match &self.scheduler {
+            Levels::One(scheduler) => &**scheduler,
+            Levels::Two(tenants) => &**tenants,
+        }
+    }
+
+    fn get_mut(&mut self) -> &mut dyn Scheduler<UserPointer> {
+        match &mut self.scheduler {
+            Levels::One(scheduler) => &mut **scheduler,
+            Levels::Two(tenants) => &mut **tenants,
+        }
+    }
+
+    fn tenants(&mut self) -> Result<&mut dyn Tenants<UserPointer>, Fault> {
+        match &mut self.scheduler {
+            Levels::One(_) => Err(HANDOVER_INVALID_ARGUMENT
+                .because("scheduler: it has no tenants; use handover_sched_create_tenants")),
+            Levels::Two(tenants) => Ok(&mut **tenants),
+        }
+    }
+}
+
+/// Function that receives the packets of a flow when it is removed.
+pub type handover_sched_discard =
+    Option<unsafe extern "C" fn(packet: *const handover_sched_packet, context: *mut c_void)>;
 
 /// Properties of a flow. `handover_sched_flow_init` fills in the defaults.
 #[repr(C)]
@@ -82,13 +117,48 @@ pub unsafe extern "C" fn handover_sched_create(
     guard(|| {
         let place = given("scheduler", scheduler)?;
         // SAFETY: the header demands a string that ends with a zero byte.
-        let name = unsafe { text("discipline", discipline) }?;
-        let algorithm: Algorithm =
-            name.parse().map_err(|error: UnknownAlgorithm| HANDOVER_NOT_FOUND.because(error))?;
+        let algorithm = unsafe { algorithm("discipline", discipline) }?;
         let config = Config { flows_max, packets_max, ..Config::default() };
         let built = algorithm.build(&config);
-        let scheduler = built.map_err(|error| HANDOVER_INVALID_ARGUMENT.because(error))?;
-        place.write(Some(Box::new(handover_sched { scheduler })));
+        let built = built.map_err(|error| HANDOVER_INVALID_ARGUMENT.because(error))?;
+        place.write(Some(Box::new(handover_sched { scheduler: Levels::One(built) })));
+        Ok(())
+    })
+}
+
+/// Returns the algorithm whose name is the string of C `name`.
+///
+/// # Safety
+/// As for [`text`].
+unsafe fn algorithm(argument: &str, name: *const c_char) -> Result<Algorithm, Fault> {
+    // SAFETY: the caller guarantees what `text` demands.
+    let name = unsafe { text(argument, name) }?;
+    name.parse().map_err(|error: UnknownAlgorithm| HANDOVER_NOT_FOUND.because(error))
+}
+
+/// Creates a scheduler of two levels without tenants: `discipline` orders the tenants, and `flows_discipline` the flows
+/// of each tenant. Both are as for `handover_sched_create`; `fifo` is neither, and `pacing` orders only tenants.
+///
+/// Errors, threads, blocking and ownership: as `handover_sched_create`.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn handover_sched_create_tenants(
+    discipline: *const c_char,
+    flows_discipline: *const c_char,
+    flows_max: u32,
+    packets_max: u32,
+    scheduler: Option<&mut MaybeUninit<Option<Box<handover_sched>>>>,
+) -> handover_status {
+    guard(|| {
+        let place = given("scheduler", scheduler)?;
+        // SAFETY: the header demands a string that ends with a zero byte.
+        let tenants = unsafe { algorithm("discipline", discipline) }?;
+        // SAFETY: as above.
+        let flows = unsafe { algorithm("flows_discipline", flows_discipline) }?;
+        let config = Config { flows_max, packets_max, ..Config::default() };
+        let built = tenants.build_tenants(flows, &config);
+        let built = built.map_err(|error| HANDOVER_INVALID_ARGUMENT.because(error))?;
+        place.write(Some(Box::new(handover_sched { scheduler: Levels::Two(built) })));
         Ok(())
     })
 }
@@ -126,21 +196,134 @@ pub unsafe extern "C" fn handover_sched_add_flow(
     number: Option<&mut MaybeUninit<u32>>,
 ) -> handover_status {
     guard(|| {
-        let scheduler = &mut given("scheduler", scheduler)?.scheduler;
+        let scheduler = given("scheduler", scheduler)?.get_mut();
         // SAFETY: the header demands a structure that begins with its size.
-        let flow = unsafe { sized("flow", flow) }?;
-        let spec = FlowSpec {
-            weight: flow.weight,
-            length_max_bytes: flow.length_bytes_max,
-            packets_max: flow.packets_max,
-            drop: if flow.drops_oldest != 0 { DropPolicy::Head } else { DropPolicy::Tail },
-        };
-        let added = scheduler.add_flow(spec).map_err(|error| match error {
-            FlowError::Flows { .. } => HANDOVER_FULL.because(error),
-            _ => HANDOVER_INVALID_ARGUMENT.because(error),
-        })?;
-        put(number, added);
+        let spec = flow_spec(&unsafe { sized("flow", flow) }?);
+        put(number, scheduler.add_flow(spec).map_err(flow_fault)?);
         Ok(())
+    })
+}
+
+fn flow_spec(flow: &handover_sched_flow) -> FlowSpec {
+    FlowSpec {
+        weight: flow.weight,
+        length_max_bytes: flow.length_bytes_max,
+        packets_max: flow.packets_max,
+        drop: if flow.drops_oldest != 0 { DropPolicy::Head } else { DropPolicy::Tail },
+    }
+}
+
+fn flow_fault(error: FlowError) -> Fault {
+    match error {
+        FlowError::Flows { .. } => HANDOVER_FULL.because(error),
+        FlowError::Unknown { .. } | FlowError::Tenant { .. } => HANDOVER_NOT_FOUND.because(error),
+        _ => HANDOVER_INVALID_ARGUMENT.because(error),
+    }
+}
+
+/// Adds a tenant, whose packets have at most `length_bytes_max` bytes, with a weight among the tenants. Its number, 0
+/// for the first, goes to `number`.
+///
+/// Errors: `HANDOVER_INVALID_ARGUMENT` for a number outside the discipline's range, or a scheduler without tenants.
+/// Threads: one at a time. Blocking: never.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub extern "C" fn handover_sched_add_tenant(
+    scheduler: Option<&mut handover_sched>,
+    weight: u64,
+    length_bytes_max: u32,
+    number: Option<&mut MaybeUninit<u32>>,
+) -> handover_status {
+    guard(|| {
+        let tenants = given("scheduler", scheduler)?.tenants()?;
+        put(number, tenants.add_tenant(weight, length_bytes_max).map_err(flow_fault)?);
+        Ok(())
+    })
+}
+
+/// Adds a flow like `handover_sched_add_flow`, to a tenant. (That function adds to the tenant that was added last.)
+///
+/// Errors: `HANDOVER_NOT_FOUND` for an unknown tenant; `HANDOVER_INVALID_ARGUMENT` for a scheduler without tenants;
+/// otherwise as `handover_sched_add_flow`.
+/// Threads: one at a time. Blocking: never.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn handover_sched_add_flow_of(
+    scheduler: Option<&mut handover_sched>,
+    tenant: u32,
+    flow: *const handover_sched_flow,
+    number: Option<&mut MaybeUninit<u32>>,
+) -> handover_status {
+    guard(|| {
+        let tenants = given("scheduler", scheduler)?.tenants()?;
+        // SAFETY: the header demands a structure that begins with its size.
+        let spec = flow_spec(&unsafe { sized("flow", flow) }?);
+        put(number, tenants.add_flow_of(tenant, spec).map_err(flow_fault)?);
+        Ok(())
+    })
+}
+
+/// Removes a flow, and calls `discard` for each of its packets, oldest first, unless it is null. A flow that is added
+/// later may get its number.
+///
+/// Errors: `HANDOVER_NOT_FOUND` for an unknown flow.
+/// Threads: one at a time; `discard` must not use the scheduler. Blocking: never. Ownership: the tokens are the
+/// program's.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn handover_sched_remove_flow(
+    scheduler: Option<&mut handover_sched>,
+    flow: u32,
+    discard: handover_sched_discard,
+    context: *mut c_void,
+) -> handover_status {
+    guard(|| {
+        let removed = given("scheduler", scheduler)?.get_mut().remove_flow(flow);
+        for packet in removed.map_err(flow_fault)? {
+            if let Some(discard) = discard {
+                // SAFETY: the header demands a function that accepts these arguments; the packet lives until it returns.
+                unsafe { discard(&handover_sched_packet::from(packet), context) };
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Changes the weight of a flow, which may have queued packets; with `prio` its priority, with `pacing` its rate.
+///
+/// Errors: `HANDOVER_NOT_FOUND` for an unknown flow; `HANDOVER_INVALID_ARGUMENT` for a weight outside the discipline's
+/// range, or a discipline without weights.
+/// Threads: one at a time. Blocking: never.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub extern "C" fn handover_sched_set_weight(
+    scheduler: Option<&mut handover_sched>,
+    now_ns: u64,
+    flow: u32,
+    weight: u64,
+) -> handover_status {
+    guard(|| {
+        let scheduler = given("scheduler", scheduler)?.get_mut();
+        scheduler.set_weight(now_ns, flow, weight).map_err(flow_fault)
+    })
+}
+
+/// Changes the weight of a tenant, as `handover_sched_set_weight` does that of a flow.
+///
+/// Errors: `HANDOVER_NOT_FOUND` for an unknown tenant; `HANDOVER_INVALID_ARGUMENT` for a weight outside the discipline's
+/// range, or a scheduler without tenants.
+/// Threads: one at a time. Blocking: never.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub extern "C" fn handover_sched_set_tenant_weight(
+    scheduler: Option<&mut handover_sched>,
+    now_ns: u64,
+    tenant: u32,
+    weight: u64,
+) -> handover_status {
+    guard(|| {
+        let tenants = given("scheduler", scheduler)?.tenants()?;
+        tenants.set_tenant_weight(now_ns, tenant, weight).map_err(flow_fault)
     })
 }
 
@@ -170,7 +353,7 @@ pub extern "C" fn handover_sched_enqueue(
     dropped: Option<&mut MaybeUninit<handover_sched_packet>>,
 ) -> handover_status {
     guard(|| {
-        let scheduler = &mut given("scheduler", scheduler)?.scheduler;
+        let scheduler = given("scheduler", scheduler)?.get_mut();
         let handover_sched_packet { flow, length_bytes, token } = *given("packet", packet)?;
         if dropped.is_some() && has_dropped.is_none() {
             return Err(HANDOVER_NULL_ARGUMENT.because("has_dropped: must not be null"));
@@ -201,7 +384,7 @@ pub extern "C" fn handover_sched_dequeue(
     packet: Option<&mut MaybeUninit<handover_sched_packet>>,
 ) -> handover_status {
     guard(|| {
-        let scheduler = &mut given("scheduler", scheduler)?.scheduler;
+        let scheduler = given("scheduler", scheduler)?.get_mut();
         let place = given("packet", packet)?;
         place.write(scheduler.dequeue(now_ns).ok_or(HANDOVER_EMPTY)?.into());
         Ok(())
@@ -220,7 +403,7 @@ pub extern "C" fn handover_sched_ready_ns(
     ready_ns: Option<&mut MaybeUninit<u64>>,
 ) -> handover_status {
     guard(|| {
-        let scheduler = &given("scheduler", scheduler)?.scheduler;
+        let scheduler = given("scheduler", scheduler)?.get();
         given("ready_ns", ready_ns)?.write(scheduler.ready_ns().ok_or(HANDOVER_EMPTY)?);
         Ok(())
     })
@@ -236,7 +419,7 @@ pub extern "C" fn handover_sched_count(
     totals: Option<&mut MaybeUninit<handover_sched_totals>>,
 ) -> handover_status {
     guard(|| {
-        let it = given("scheduler", scheduler)?.scheduler.totals();
+        let it = given("scheduler", scheduler)?.get().totals();
         let (enqueued, dequeued, dropped, refused) =
             (it.enqueued, it.dequeued, it.dropped, it.refused);
         given("totals", totals)?.write(handover_sched_totals {

@@ -78,11 +78,12 @@ static void rings(void)
 {
     static const size_t sizes[] = { 1, 3, 4, 5, 8, 12, 16, 24, 31, 32, 48, 64, 100, 128, 200, 1000, 4096 };
     handover_ring_producer *producer = NULL, *clone;
-    handover_ring_consumer *consumer = NULL;
+    handover_ring_consumer *consumer = NULL, *second;
     uint32_t element = 1;
     for (size_t at = 0; at < sizeof sizes / sizeof *sizes; at++) {
         ring_of(HANDOVER_RING_SPSC, sizes[at]);
         ring_of(HANDOVER_RING_MPSC, sizes[at]);
+        ring_of(HANDOVER_RING_MPMC, sizes[at]);
     }
     EXPECT(handover_ring_create(HANDOVER_RING_SPSC, 0, 4, &producer, &consumer), HANDOVER_INVALID_ARGUMENT);
     EXPECT_TRUE(strstr(handover_last_error(), "element_bytes=0: must lie in 1..=4096"));
@@ -99,6 +100,7 @@ static void rings(void)
     EXPECT(handover_ring_push(producer, NULL), HANDOVER_NULL_ARGUMENT);
     EXPECT(handover_ring_push_batch(producer, NULL, 1, NULL), HANDOVER_NULL_ARGUMENT);
     EXPECT(handover_ring_producer_clone(producer, &clone), HANDOVER_INVALID_ARGUMENT);
+    EXPECT(handover_ring_consumer_clone(consumer, &second), HANDOVER_INVALID_ARGUMENT);
     size_t count;
     EXPECT(handover_ring_push_batch(producer, &element, SIZE_MAX / 2, &count), HANDOVER_INVALID_ARGUMENT);
     handover_ring_consumer_destroy(consumer);
@@ -108,10 +110,23 @@ static void rings(void)
     OK(handover_ring_create(HANDOVER_RING_MPSC, 4, 4, &producer, &consumer));
     OK(handover_ring_producer_clone(producer, &clone));
     handover_ring_producer_destroy(producer);
+    EXPECT(handover_ring_consumer_clone(consumer, &second), HANDOVER_INVALID_ARGUMENT);
     OK(handover_ring_push(clone, &element));
     OK(handover_ring_consumer_close(consumer));
     handover_ring_producer_destroy(clone);
     handover_ring_consumer_destroy(consumer);
+
+    OK(handover_ring_create(HANDOVER_RING_MPMC, 4, 4, &producer, &consumer));
+    OK(handover_ring_producer_clone(producer, &clone));
+    OK(handover_ring_consumer_clone(consumer, &second));
+    handover_ring_producer_destroy(producer);
+    handover_ring_consumer_destroy(consumer);
+    OK(handover_ring_push(clone, &element));
+    OK(handover_ring_pop(second, &element));
+    EXPECT(handover_ring_pop(second, &element), HANDOVER_EMPTY);
+    handover_ring_consumer_destroy(second);
+    EXPECT(handover_ring_push(clone, &element), HANDOVER_CLOSED);
+    handover_ring_producer_destroy(clone);
     handover_ring_producer_destroy(NULL);
     handover_ring_consumer_destroy(NULL);
 }
@@ -131,7 +146,7 @@ static void notifications(void)
     handover_notify_sender *sender;
     handover_notify_receiver *receiver;
     int descriptor;
-    for (uint32_t kind = 0; kind < 2; kind++) {
+    for (uint32_t kind = 0; kind < 3; kind++) {
         OK(handover_notify_create(kind, 0, &sender, &receiver));
         EXPECT(handover_notify_wait(receiver, 0), HANDOVER_TIMED_OUT);
         EXPECT(handover_notify_wait(receiver, MS), HANDOVER_TIMED_OUT);
@@ -146,7 +161,7 @@ static void notifications(void)
         EXPECT(handover_notify_receiver_destroy(receiver), HANDOVER_WRONG_THREAD);
         OK(handover_notify_send(sender));
         pthread_join(thread, NULL);
-        if (kind == HANDOVER_NOTIFY_FUTEX) {
+        if (kind != HANDOVER_NOTIFY_EVENTFD) {
             EXPECT(handover_notify_descriptor(receiver, &descriptor), HANDOVER_INVALID_ARGUMENT);
         } else {
             OK(handover_notify_descriptor(receiver, &descriptor));
@@ -156,10 +171,15 @@ static void notifications(void)
             EXPECT(handover_notify_prepare(receiver), HANDOVER_BUSY);
             OK(handover_notify_finish(receiver));
         }
+        OK(handover_notify_send(sender));
         handover_notify_sender_destroy(sender);
+        OK(handover_notify_wait(receiver, 0));
+        handover_status is_closed = kind == HANDOVER_NOTIFY_CLOSING ? HANDOVER_CLOSED : HANDOVER_TIMED_OUT;
+        EXPECT(handover_notify_wait(receiver, 0), is_closed);
+        EXPECT(handover_notify_wait(receiver, MS), is_closed);
         OK(handover_notify_receiver_destroy(receiver));
     }
-    EXPECT(handover_notify_create(2, 0, &sender, &receiver), HANDOVER_INVALID_ARGUMENT);
+    EXPECT(handover_notify_create(3, 0, &sender, &receiver), HANDOVER_INVALID_ARGUMENT);
     EXPECT(handover_notify_create(0, UINT32_MAX, &sender, &receiver), HANDOVER_INVALID_ARGUMENT);
     EXPECT(handover_notify_send(NULL), HANDOVER_NULL_ARGUMENT);
     EXPECT(handover_notify_wait(NULL, 0), HANDOVER_NULL_ARGUMENT);
@@ -218,6 +238,13 @@ static void timers(void)
     EXPECT(handover_timer_wheel_create(0, 0, &wheel), HANDOVER_INVALID_ARGUMENT);
 }
 
+static void discard_packet(const handover_sched_packet *packet, void *context)
+{
+    uintptr_t *count = context;
+    EXPECT_TRUE((uintptr_t)packet->token == *count && packet->flow == 1);
+    (*count)++;
+}
+
 static void schedulers(void)
 {
     handover_sched *scheduler;
@@ -262,6 +289,39 @@ static void schedulers(void)
     EXPECT(handover_sched_dequeue(scheduler, 0, &packet), HANDOVER_EMPTY);
     OK(handover_sched_count(scheduler, &totals));
     EXPECT_TRUE(totals.enqueued == 5 && totals.dequeued == 4 && totals.dropped == 1 && totals.refused == 3);
+
+    for (uintptr_t at = 0; at < 2; at++) {
+        packet = (handover_sched_packet){ .flow = 1, .length_bytes = 50, .token = (void *)at };
+        OK(handover_sched_enqueue(scheduler, 0, &packet, NULL, NULL));
+    }
+    OK(handover_sched_set_weight(scheduler, 0, 1, 7));
+    EXPECT(handover_sched_set_weight(scheduler, 0, 1, 0), HANDOVER_INVALID_ARGUMENT);
+    EXPECT(handover_sched_set_weight(scheduler, 0, 9, 1), HANDOVER_NOT_FOUND);
+    uintptr_t discarded = 0;
+    OK(handover_sched_remove_flow(scheduler, 1, discard_packet, &discarded));
+    EXPECT_TRUE(discarded == 2);
+    EXPECT(handover_sched_remove_flow(scheduler, 1, discard_packet, &discarded), HANDOVER_NOT_FOUND);
+    EXPECT(handover_sched_enqueue(scheduler, 0, &packet, NULL, NULL), HANDOVER_NOT_FOUND);
+    OK(handover_sched_remove_flow(scheduler, 0, NULL, NULL));
+    EXPECT(handover_sched_add_tenant(scheduler, 1, 100, NULL), HANDOVER_INVALID_ARGUMENT);
+    EXPECT(handover_sched_set_tenant_weight(scheduler, 0, 0, 1), HANDOVER_INVALID_ARGUMENT);
+    handover_sched_destroy(scheduler);
+
+    EXPECT(handover_sched_create_tenants("qfq", "fifo", 4, 8, &scheduler), HANDOVER_INVALID_ARGUMENT);
+    EXPECT(handover_sched_create_tenants("qfq", NULL, 4, 8, &scheduler), HANDOVER_NULL_ARGUMENT);
+    EXPECT(handover_sched_create_tenants("fair", "qfq", 4, 8, &scheduler), HANDOVER_NOT_FOUND);
+    OK(handover_sched_create_tenants("qfq", "wf2q+", 4, 8, &scheduler));
+    OK(handover_sched_flow_init(&flow));
+    flow.length_bytes_max = 100;
+    EXPECT(handover_sched_add_flow_of(scheduler, 0, &flow, NULL), HANDOVER_NOT_FOUND);
+    OK(handover_sched_add_tenant(scheduler, 1, 100, &number));
+    EXPECT_TRUE(number == 0);
+    OK(handover_sched_add_flow_of(scheduler, 0, &flow, &number));
+    OK(handover_sched_set_tenant_weight(scheduler, 0, 0, 3));
+    EXPECT(handover_sched_set_tenant_weight(scheduler, 0, 1, 3), HANDOVER_NOT_FOUND);
+    packet = (handover_sched_packet){ .flow = number, .length_bytes = 100 };
+    OK(handover_sched_enqueue(scheduler, 0, &packet, NULL, NULL));
+    OK(handover_sched_dequeue(scheduler, 0, &packet));
     handover_sched_destroy(scheduler);
 }
 
@@ -288,11 +348,43 @@ static void discard(const handover_event_message *message, void *context)
     seen->discarded++;
 }
 
+static void replies(void)
+{
+    handover_event_reply *reply;
+    handover_event_pending_reply *pending;
+    int value;
+    void *data = NULL;
+    OK(handover_event_reply_create(&reply, &pending));
+    EXPECT(handover_event_pending_reply_wait(pending, 0, NULL), HANDOVER_TIMED_OUT);
+    EXPECT(handover_event_pending_reply_wait(pending, MS, &data), HANDOVER_TIMED_OUT);
+    OK(handover_event_reply_send(reply, &value));
+    OK(handover_event_pending_reply_wait(pending, HANDOVER_FOREVER, &data));
+    EXPECT_TRUE(data == &value);
+    EXPECT(handover_event_pending_reply_wait(pending, 0, NULL), HANDOVER_CLOSED);
+    OK(handover_event_pending_reply_destroy(pending));
+
+    OK(handover_event_reply_create(&reply, &pending));
+    handover_event_reply_destroy(reply);
+    EXPECT(handover_event_pending_reply_wait(pending, HANDOVER_FOREVER, NULL), HANDOVER_CLOSED);
+    OK(handover_event_pending_reply_destroy(pending));
+
+    OK(handover_event_reply_create(&reply, &pending));
+    OK(handover_event_pending_reply_destroy(pending));
+    EXPECT(handover_event_reply_send(reply, &value), HANDOVER_CLOSED);
+
+    EXPECT(handover_event_reply_create(NULL, &pending), HANDOVER_NULL_ARGUMENT);
+    EXPECT(handover_event_reply_send(NULL, &value), HANDOVER_NULL_ARGUMENT);
+    EXPECT(handover_event_pending_reply_wait(NULL, 0, NULL), HANDOVER_NULL_ARGUMENT);
+    EXPECT(handover_event_pending_reply_destroy(NULL), HANDOVER_NULL_ARGUMENT);
+    handover_event_reply_destroy(NULL);
+}
+
 static void events(void)
 {
     handover_event_config config;
     handover_event_machine *machine;
-    handover_event_address *address;
+    handover_event_address *address, *upgraded;
+    handover_event_weak_address *weak;
     struct seen seen = { 0 };
     handover_event_message message = { .kind = 5 };
     uint64_t timer, watch;
@@ -310,6 +402,10 @@ static void events(void)
     OK(handover_event_send(address, &message));
     EXPECT(handover_event_send(address, &message), HANDOVER_FULL);
     EXPECT(handover_event_send(address, NULL), HANDOVER_NULL_ARGUMENT);
+    OK(handover_event_address_downgrade(address, &weak));
+    OK(handover_event_weak_address_upgrade(weak, &upgraded));
+    EXPECT(handover_event_send(upgraded, &message), HANDOVER_FULL);
+    handover_event_address_destroy(upgraded);
     OK(handover_event_after(machine, 60000 * MS, &message, &timer));
     EXPECT(handover_event_after(machine, MS, &message, NULL), HANDOVER_FULL);
     OK(handover_event_cancel(machine, timer));
@@ -334,12 +430,17 @@ static void events(void)
     OK(handover_event_destroy(machine, discard, &seen));
     EXPECT_TRUE(seen.discarded == 1);
     EXPECT(handover_event_send(address, &message), HANDOVER_CLOSED);
+    EXPECT(handover_event_weak_address_upgrade(weak, &upgraded), HANDOVER_CLOSED);
     handover_event_address_destroy(address);
+    EXPECT(handover_event_weak_address_upgrade(weak, &upgraded), HANDOVER_CLOSED);
+    handover_event_weak_address_destroy(weak);
+    handover_event_weak_address_destroy(NULL);
     handover_event_address_destroy(NULL);
     EXPECT(handover_event_destroy(NULL, NULL, NULL), HANDOVER_NULL_ARGUMENT);
 }
 
 struct shared {
+    int pipes[2];
     handover_fiber_runtime *runtime;
     handover_fiber_eventual *eventual;
     handover_fiber_eventual *started;
@@ -352,7 +453,9 @@ static void *waiter(void *argument)
     EXPECT(handover_fiber_runtime_destroy(shared->runtime), HANDOVER_WRONG_THREAD);
     EXPECT_TRUE(handover_fiber_id() != UINT64_MAX);
     EXPECT(handover_fiber_eventual_wait(shared->eventual, MS, NULL), HANDOVER_TIMED_OUT);
+    EXPECT(handover_fiber_wait_readable(shared->pipes[0], MS), HANDOVER_TIMED_OUT);
     OK(handover_fiber_eventual_set(shared->started, NULL));
+    OK(handover_fiber_wait_readable(shared->pipes[0], HANDOVER_FOREVER));
     OK(handover_fiber_eventual_wait(shared->eventual, HANDOVER_FOREVER, &value));
     return value;
 }
@@ -363,6 +466,10 @@ static void fibers(void)
     handover_fiber *fiber;
     int value;
     void *result = NULL;
+    EXPECT_TRUE(pipe(shared.pipes) == 0);
+    EXPECT(handover_fiber_wait_readable(shared.pipes[0], 0), HANDOVER_TIMED_OUT);
+    OK(handover_fiber_wait_writable(shared.pipes[1], HANDOVER_FOREVER));
+    EXPECT(handover_fiber_wait_writable(-1, 0), HANDOVER_INVALID_ARGUMENT);
     EXPECT(handover_fiber_runtime_create(0, 0, &shared.runtime), HANDOVER_INVALID_ARGUMENT);
     OK(handover_fiber_runtime_create(1, 256 << 10, &shared.runtime));
     OK(handover_fiber_eventual_create(&shared.eventual));
@@ -372,6 +479,7 @@ static void fibers(void)
     OK(handover_fiber_spawn(shared.runtime, waiter, &shared, &fiber));
     OK(handover_fiber_eventual_wait(shared.started, HANDOVER_FOREVER, NULL));
     EXPECT(handover_fiber_join(fiber, 20 * MS, &result), HANDOVER_TIMED_OUT);
+    EXPECT_TRUE(write(shared.pipes[1], "", 1) == 1);
     OK(handover_fiber_eventual_set(shared.eventual, &value));
     EXPECT(handover_fiber_eventual_set(shared.eventual, NULL), HANDOVER_ALREADY_EXISTS);
     OK(handover_fiber_join(fiber, HANDOVER_FOREVER, &result));
@@ -385,6 +493,8 @@ static void fibers(void)
     handover_fiber_eventual_destroy(shared.started);
     EXPECT_TRUE(handover_fiber_id() == UINT64_MAX);
     OK(handover_fiber_runtime_destroy(shared.runtime));
+    close(shared.pipes[0]);
+    close(shared.pipes[1]);
     EXPECT(handover_fiber_runtime_destroy(NULL), HANDOVER_NULL_ARGUMENT);
 }
 
@@ -528,8 +638,8 @@ int main(int argc, char **argv)
         void (*test)(void);
     } parts[] = { { "library", library },       { "rings", rings },   { "notifications", notifications },
                   { "locks", locks },           { "timers", timers }, { "schedulers", schedulers },
-                  { "events", events },         { "fibers", fibers }, { "calls", calls },
-                  { "probes", probes } };
+                  { "events", events },         { "replies", replies }, { "fibers", fibers },
+                  { "calls", calls },           { "probes", probes } };
     for (size_t at = 0; at < sizeof parts / sizeof *parts; at++) {
         int is_left_out = 0;
         for (int argument = 1; argument < argc; argument++)

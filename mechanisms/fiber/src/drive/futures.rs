@@ -1,6 +1,8 @@
-//! Futures: an eventual that any executor awaits, and a future that a fiber waits for.
+//! Futures: an eventual and a fiber that any executor awaits, and a future that a fiber waits for.
 
 use super::eventual::Eventual;
+use super::spawn::JoinHandle;
+use crate::FiberPanic;
 use crate::raw::{TaskWait, Waiter};
 use std::fmt;
 use std::pin::{Pin, pin};
@@ -66,6 +68,47 @@ impl<T> Drop for EventualFuture<'_, T> {
 impl<T: fmt::Debug> fmt::Debug for EventualFuture<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("EventualFuture").field(self.eventual).finish()
+    }
+}
+
+/// The result is moved out of the handle, which is therefore not pinned.
+impl<T> Unpin for JoinHandle<T> {}
+
+/// Waits until the fiber has finished, and returns the result of its closure, like [`JoinHandle::join`].
+///
+/// ```
+/// use handover_fiber::{Config, Runtime, block_on};
+///
+/// let runtime = Runtime::new(Config::default())?;
+/// let answers = runtime.spawn(|| 42)?;
+/// // On a thread or a fiber; under an executor: answers.await
+/// assert_eq!(block_on(answers)?, 42);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// [`FiberPanic`] holds the payload if the fiber panicked.
+///
+/// # Panics
+/// If the future is polled after it has completed. If a waker panics, the panic hook reports it, and
+/// [`Stats`](crate::Stats) counts it as a fiber's.
+///
+/// # Cancel safety
+/// Dropping the future detaches the fiber; `&mut handle` is a future that leaves it attached.
+///
+/// # Cost
+/// That of [`Eventual::wait_async`].
+impl<T> Future for JoinHandle<T> {
+    type Output = Result<T, FiberPanic>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { handle, wait } = &mut *self;
+        let gate = handle.as_ref().expect("a future is not polled again").finished_gate();
+        if !gate.is_set() && !wait.poll(gate, context.waker()) {
+            return Poll::Pending;
+        }
+        self.cancel_wait();
+        self.take_result().map_or(Poll::Pending, Poll::Ready)
     }
 }
 

@@ -3,11 +3,15 @@
 use super::handle::{Handle, Pool};
 use super::state::{ResolvedPool, RuntimeState};
 use super::this_fiber::{deadline_ns_after, has_passed};
+#[cfg(feature = "async")]
+use super::wait::wake_all;
 use super::worker::Worker;
 use crate::raw::{
     FiberSpec, HomeAddress, ResultHandle, Stack, UnclaimedResult, Withdrawals, closure_fits,
     prepare_fiber, this_worker, wait_for_gate, wait_for_gate_until,
 };
+#[cfg(feature = "async")]
+use crate::raw::{TaskWait, Waiter};
 use crate::{FiberPanic, SpawnError};
 use handover_base::sync::shared::Ordering;
 use handover_probe::probe;
@@ -142,7 +146,7 @@ impl Builder {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        Ok(JoinHandle { handle: spawn_in(handle.runtime_state(), self, f, true)? })
+        Ok(JoinHandle::new(spawn_in(handle.runtime_state(), self, f, true)?))
     }
 
     /// Spawns the fiber as [`spawn_on`](Self::spawn_on) does, without a handle for its result.
@@ -197,7 +201,7 @@ where
 {
     let worker = this_worker().ok_or(SpawnError::NotInFiber)?;
     let handle = spawn_from_worker(worker, options, f, is_attached)?;
-    Ok(JoinHandle { handle })
+    Ok(JoinHandle::new(handle))
 }
 
 /// Spawns a fiber in a runtime, from any thread; returns a handle of its result if `is_attached`.
@@ -355,33 +359,70 @@ where
 }
 
 /// Handle for waiting until a fiber has finished, and receiving its result. Dropping the handle detaches the fiber.
+///
+/// With the feature `async`, the handle is a future as well, for any executor.
 pub struct JoinHandle<T> {
     /// Handle of the result; `None` once the fiber was joined.
-    handle: Option<ResultHandle<T>>,
+    pub(super) handle: Option<ResultHandle<T>>,
+    /// Wait of the task that awaits the handle.
+    #[cfg(feature = "async")]
+    pub(super) wait: TaskWait<Waiter>,
 }
 
 impl<T> JoinHandle<T> {
+    fn new(handle: Option<ResultHandle<T>>) -> Self {
+        Self {
+            handle,
+            #[cfg(feature = "async")]
+            wait: TaskWait::new(),
+        }
+    }
+
     /// Waits until the fiber has finished, and returns the result of its closure.
     ///
     /// # Errors
     /// [`FiberPanic`] holds the payload if the fiber panicked.
     ///
+    /// # Panics
+    /// If the handle was awaited, and has returned the result.
+    ///
     /// # Blocking
     /// Blocks the calling fiber, or the ordinary thread.
     #[inline(always)] // see park_running()
     pub fn join(mut self) -> Result<T, FiberPanic> {
+        self.cancel_wait();
         loop {
-            let handle = self.handle.take().expect("the result was taken before join()");
-            match handle.take_result() {
-                Ok((result, stack)) => {
-                    release(stack);
-                    return result.map_err(FiberPanic);
-                }
-                Err(handle) => {
-                    wait_for_gate(handle.finished_gate());
-                    self.handle = Some(handle);
-                }
+            if let Some(result) = self.take_result() {
+                return result;
             }
+            if let Some(handle) = &self.handle {
+                wait_for_gate(handle.finished_gate());
+            }
+        }
+    }
+
+    /// Returns the fiber's result, and frees its stack, if the fiber has finished. Called while no task waits.
+    #[inline(always)] // in join()
+    pub(super) fn take_result(&mut self) -> Option<Result<T, FiberPanic>> {
+        let handle = self.handle.take().expect("the result of a fiber is taken once");
+        match handle.take_result() {
+            Ok((result, stack)) => {
+                release(stack);
+                Some(result.map_err(FiberPanic))
+            }
+            Err(handle) => {
+                self.handle = Some(handle);
+                None
+            }
+        }
+    }
+
+    /// Ends the wait of the task that awaits the handle, if there is one.
+    #[inline]
+    pub(super) fn cancel_wait(&mut self) {
+        #[cfg(feature = "async")]
+        if let Some(handle) = &self.handle {
+            self.wait.cancel(handle.finished_gate(), &Withdrawals::new(), wake_all);
         }
     }
 
@@ -406,7 +447,8 @@ impl<T> JoinHandle<T> {
     ///
     /// # Blocking
     /// As [`join`](Self::join), until the deadline.
-    pub fn join_until_ns(self, deadline_ns: u64) -> Result<Result<T, FiberPanic>, Self> {
+    pub fn join_until_ns(mut self, deadline_ns: u64) -> Result<Result<T, FiberPanic>, Self> {
+        self.cancel_wait();
         while !self.is_finished() {
             if has_passed(deadline_ns) {
                 return Err(self);
@@ -452,6 +494,7 @@ fn release(stack: Stack) {
 impl<T> Drop for JoinHandle<T> {
     #[inline]
     fn drop(&mut self) {
+        self.cancel_wait();
         if let Some(handle) = self.handle.take() {
             Self::detach(handle);
         }

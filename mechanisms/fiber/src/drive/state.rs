@@ -6,9 +6,12 @@ use crate::engine::offers::{IdleCount, Offers};
 use crate::raw::{BiasedLock, Inbox, Runnable, StackPool};
 use crate::{Config, Stealing};
 use handover_base::sync::CachePadded;
-use handover_base::sync::shared::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use handover_base::sync::shared::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use handover_notify::Unparker;
-use std::sync::{Arc, Weak};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::{Errno, retry_on_intr};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, OnceLock, Weak};
 
 /// State of a worker that other threads access. It includes the inbox, and the run queue from which
 /// they steal fibers.
@@ -17,6 +20,8 @@ pub(crate) struct WorkerState {
     pub(crate) inbox: CachePadded<Inbox<Runnable>>,
     /// Object through which other threads wake the worker.
     pub(crate) unparker: Unparker,
+    /// Eventfd that wakes the worker while it waits for descriptors.
+    interrupt: OnceLock<OwnedFd>,
     pub(crate) queue: CachePadded<BiasedLock<ReadyQueue>>,
     /// Announcements to the other workers: fibers that they may steal, and that this worker is idle.
     pub(crate) offers: Offers,
@@ -51,6 +56,7 @@ impl WorkerState {
         Self {
             inbox: CachePadded::default(),
             unparker: Unparker::new(),
+            interrupt: OnceLock::new(),
             queue: CachePadded::new(BiasedLock::new(ReadyQueue::new())),
             offers: Offers::default(),
             counters: CachePadded::default(),
@@ -63,6 +69,34 @@ impl WorkerState {
     pub(crate) fn claim_ownership(&self) -> bool {
         // Relaxed: later callers are only turned away.
         !self.is_claimed.swap(true, Ordering::Relaxed)
+    }
+
+    /// Wakes the worker if it sleeps; called after work for it was published.
+    #[inline]
+    pub(crate) fn unpark(&self) {
+        self.unparker.unpark_with(|| self.interrupt_wait());
+    }
+
+    /// Ends the worker's wait for descriptors.
+    #[cold]
+    fn interrupt_wait(&self) {
+        // Acquire: pairs with the fence in interrupt_descriptor(), by the unparker's word: it says that the worker
+        // sleeps there, which it does only after that fence.
+        fence(Ordering::Acquire);
+        let interrupt = self.interrupt.get().expect("the worker has created it before it sleeps");
+        // It fails only if the count is at its maximum, which makes the descriptor readable as well.
+        let _ = retry_on_intr(|| rustix::io::write(interrupt, &1u64.to_ne_bytes()));
+    }
+
+    /// Returns the eventfd that [`unpark`](Self::unpark) writes while the worker waits for descriptors; creates it at
+    /// the first call. Called by the worker, seldom.
+    pub(crate) fn interrupt_descriptor(&self) -> Result<&OwnedFd, Errno> {
+        // Closed at once if the worker has created one before.
+        let created = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let interrupt = self.interrupt.get_or_init(|| created);
+        // Release: pairs with the fence in interrupt_wait().
+        fence(Ordering::Release);
+        Ok(interrupt)
     }
 
     /// Returns a reference to the runtime that keeps it alive; `None` if the runtime was dropped.
@@ -165,7 +199,7 @@ impl RuntimeState {
 
     pub(crate) fn wake_workers(&self) {
         for worker in &self.workers {
-            worker.unparker.unpark();
+            worker.unpark();
         }
     }
 }

@@ -1,5 +1,6 @@
 //! A worker: runs ready fibers, wakes fibers whose deadline has passed, and sleeps when there are neither.
 
+use super::readiness::Readiness;
 use super::state::{RuntimeState, add_to_counter};
 use crate::engine::counts::FiberCounts;
 use crate::engine::{PollInterval, SleepLead};
@@ -13,7 +14,10 @@ use handover_base::sync::shared::Ordering;
 use handover_notify::{ParkResult, Parker};
 use handover_probe::probe;
 use handover_timer::{Config as WheelConfig, TimerId, Wheel, WheelFull};
-use std::cell::{Cell, RefCell};
+use rustix::io::Errno;
+use std::cell::{Cell, OnceCell, RefCell};
+#[cfg(feature = "async")]
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -49,6 +53,8 @@ pub(crate) struct Worker {
     running_fiber: Cell<Option<NonNull<FiberControl>>>,
     wheel: RefCell<Wheel<TimerPayload>>,
     parker: RefCell<Parker>,
+    /// Descriptors for which fibers wait; created for the first such fiber.
+    readiness: OnceCell<Readiness>,
     /// Reused buffer of [`expire`](Self::expire) for the timers that are due.
     due_buffer: RefCell<Vec<TimerPayload>>,
     /// Time by which sleeps are requested to end before their deadline, as the kernel ends them late.
@@ -92,6 +98,7 @@ impl Worker {
                 Wheel::new(WheelConfig { timers_max: 1 << 28, timers_reserved: 0 }, now_ns).ok()?,
             ),
             parker: RefCell::new(Parker::new(shared.config.spin).ok()?),
+            readiness: OnceCell::new(),
             free_stacks: RefCell::default(),
             due_buffer: RefCell::default(),
             lead: Cell::new(SleepLead::new()),
@@ -204,7 +211,7 @@ impl Worker {
         let pool = &shared.pools[usize::from(pool)];
         for (worker_state, worker) in shared.workers.iter().zip(0..) {
             if pool.is_served_by(worker) && worker_state.offers.try_wake() {
-                worker_state.unparker.unpark();
+                worker_state.unpark();
                 return;
             }
         }
@@ -249,6 +256,28 @@ impl Worker {
     /// Cancels a timer, if it has not expired yet.
     pub(crate) fn cancel_timer(&self, timer: TimerId) {
         self.wheel.borrow_mut().cancel(timer);
+    }
+
+    /// Returns the descriptors for which fibers wait.
+    pub(crate) fn readiness(&self) -> Result<&Readiness, Errno> {
+        if let Some(readiness) = self.readiness.get() {
+            return Ok(readiness);
+        }
+        let readiness = Readiness::new(&self.owner)?;
+        Ok(self.readiness.get_or_init(|| readiness))
+    }
+
+    /// Returns the descriptors for which fibers wait; `None` if no fiber does.
+    #[inline]
+    fn awaited_readiness(&self) -> Option<&Readiness> {
+        self.readiness.get().filter(|readiness| readiness.has_waits())
+    }
+
+    /// Waits until a descriptor is ready for which a fiber waits, up to `timeout_ns`; makes such fibers ready.
+    fn wait_for_descriptors(&self, readiness: &Readiness, timeout_ns: Option<u64>) {
+        readiness.wait(timeout_ns, |waiter| {
+            waiter.wake_with(|fiber| self.push_woken(fiber));
+        });
     }
 
     #[inline]
@@ -340,6 +369,8 @@ impl Worker {
         }
         let wake = |waiter| match waiter {
             Waiter::Fiber(fiber) if fiber.home() == self.home_address() => self.push_ready(fiber),
+            #[cfg(feature = "async")]
+            Waiter::Task(task) => self.wake_joiner(task.take_waker()),
             waiter => {
                 waiter.wake_with(|fiber| self.wake(fiber));
             }
@@ -350,6 +381,17 @@ impl Worker {
             FiberRemains::UnclaimedResult(unread) => drop_unclaimed(self, unread),
         }
         self.fiber_counts().add_finished();
+    }
+
+    /// Calls the waker of a task that awaits the fiber that has finished. It is foreign code: it may panic, or try to
+    /// suspend the fiber that it finds running.
+    #[cfg(feature = "async")]
+    #[cold]
+    fn wake_joiner(&self, waker: Option<std::task::Waker>) {
+        self.running_fiber.set(None);
+        if catch_unwind(AssertUnwindSafe(|| waker.map(std::task::Waker::wake))).is_err() {
+            add_to_counter(&self.owner.counters.panicked, 1);
+        }
     }
 
     /// Moves the fibers in the inbox to the run queue.
@@ -372,6 +414,11 @@ impl Worker {
             now_ns,
             self.counted_switches_until_poll.get() - self.switches_until_poll.get(),
         );
+        if let Some(readiness) = self.awaited_readiness()
+            && readiness.is_look_due(now_ns)
+        {
+            self.wait_for_descriptors(readiness, Some(0));
+        }
         let mut poll_interval = self.poll_interval.get();
         let before_ns = self.last_poll_ns.replace(now_ns);
         self.count_switches();
@@ -426,7 +473,10 @@ impl Worker {
     fn idle(&self) {
         let now_ns = clock::now_ns();
         self.last_poll_ns.set(now_ns);
-        if self.expire(now_ns, 0) {
+        if let Some(readiness) = self.awaited_readiness() {
+            self.wait_for_descriptors(readiness, Some(0));
+        }
+        if self.expire(now_ns, 0) || self.owner.with_queue(|queue| queue.count()) != 0 {
             return;
         }
         let shared = self.runtime_state();
@@ -478,9 +528,7 @@ impl Worker {
         }
         if !self.can_steal {
             add_to_counter(&self.owner.counters.parks, 1);
-            if parker.park(&self.owner.unparker, deadline_ns, &mut should_wake)
-                == ParkResult::SleepEnded
-            {
+            if self.park(&mut parker, deadline_ns, &mut should_wake) == ParkResult::SleepEnded {
                 self.record_lateness(deadline_ns, next_deadline_ns);
             }
             return;
@@ -492,7 +540,7 @@ impl Worker {
         };
         if !(0..shared.workers.len()).any(has_new_offers) {
             add_to_counter(&self.owner.counters.parks, 1);
-            let parked = parker.park(&self.owner.unparker, deadline_ns, &mut || {
+            let parked = self.park(&mut parker, deadline_ns, &mut || {
                 should_wake() || self.owner.offers.is_woken()
             });
             if parked == ParkResult::SleepEnded {
@@ -500,6 +548,24 @@ impl Worker {
             }
         }
         self.owner.offers.end_idle(&shared.idle_count);
+    }
+
+    /// Parks until another thread unparks the worker, `deadline_ns`, or an event of a descriptor for which a fiber
+    /// waits.
+    fn park(
+        &self,
+        parker: &mut Parker,
+        deadline_ns: Option<u64>,
+        should_wake: &mut impl FnMut() -> bool,
+    ) -> ParkResult {
+        let unparker = &self.owner.unparker;
+        let Some(readiness) = self.awaited_readiness() else {
+            return parker.park(unparker, deadline_ns, should_wake);
+        };
+        parker.park_with(unparker, should_wake, |now_ns| {
+            let timeout_ns = deadline_ns.map(|at| at.saturating_sub(now_ns));
+            self.wait_for_descriptors(readiness, timeout_ns);
+        })
     }
 
     /// Updates the sleep lead after a sleep that was requested until `deadline_ns`, for a timer at `next_deadline_ns`.

@@ -37,6 +37,6 @@ impl Runnable {
         // thread keeps it alive.
         let _keep = if is_same_runtime { None } else { worker.upgrade_runtime() };
         worker.inbox.push(self);
-        worker.unparker.unpark();
+        worker.unpark();
     }
 }

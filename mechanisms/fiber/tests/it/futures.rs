@@ -195,6 +195,80 @@ fn panic_of_a_future_reaches_the_joiner() -> TestResult {
 }
 
 #[test]
+fn join_handle_is_awaited_by_tasks() -> TestResult {
+    let runtime = Runtime::new(Config::default())?;
+    let (task, waker) = task();
+    let goes_on = Arc::new(Eventual::new());
+    let waits = Arc::clone(&goes_on);
+    let mut handle = runtime.spawn(move || {
+        waits.wait();
+        "done"
+    })?;
+    let mut context = Context::from_waker(&waker);
+    assert!(Pin::new(&mut handle).poll(&mut context).is_pending());
+    let polled_and_joined = {
+        let waits = Arc::clone(&goes_on);
+        let mut handle = runtime.spawn(move || *waits.wait())?;
+        assert!(Pin::new(&mut handle).poll(&mut context).is_pending());
+        handle
+    };
+    assert_eq!(task.0.load(SeqCst), 0);
+    goes_on.set(())?;
+    assert_eq!(block_on(&mut handle)?, "done");
+    polled_and_joined.join()?;
+    drop((handle, waker));
+    assert_eq!(Arc::strong_count(&task), 1, "a waker is left");
+
+    let panics = runtime.spawn(|| std::panic::resume_unwind(Box::new("on purpose")))?;
+    let result: Result<(), _> = block_on(panics);
+    assert!(result.is_err());
+    Ok(())
+}
+
+#[test]
+fn polled_join_handle_that_is_dropped_detaches_its_fiber() -> TestResult {
+    let rounds = if std::env::var_os("HANDOVER_LONG").is_some() { 100_000 } else { 2_000 };
+    let runtime = Runtime::new(Config::workers(2))?;
+    let (task, waker) = task();
+    for round in 0..rounds {
+        let mut handle = runtime.spawn(move || (round % 2 == 0).then(yield_now))?;
+        let polled = Pin::new(&mut handle).poll(&mut Context::from_waker(&waker));
+        match round % 3 {
+            _ if polled.is_ready() => {}
+            0 => drop(handle),
+            1 => drop(handle.join_timeout(Duration::ZERO)),
+            _ => drop(runtime.spawn(move || drop(handle))?),
+        }
+    }
+    runtime.shutdown();
+    drop(waker);
+    assert_eq!(Arc::strong_count(&task), 1, "a waker is left");
+    Ok(())
+}
+
+#[test]
+fn waker_of_a_joiner_may_suspend_or_panic() -> TestResult {
+    struct Suspends;
+    impl Wake for Suspends {
+        fn wake(self: Arc<Self>) {
+            yield_now();
+            sleep(Duration::from_micros(1));
+            std::panic::resume_unwind(Box::new("on purpose"));
+        }
+    }
+    let runtime = Runtime::new(Config::default())?;
+    let mut handle = runtime.spawn(|| sleep(Duration::from_millis(20)))?;
+    let waker = Waker::from(Arc::new(Suspends));
+    assert!(Pin::new(&mut handle).poll(&mut Context::from_waker(&waker)).is_pending());
+    while !handle.is_finished() {
+        thread::yield_now();
+    }
+    assert_eq!(runtime.spawn(|| 1)?.join()?, 1, "the worker goes on");
+    assert_eq!(runtime.stats().panicked_count, 1);
+    Ok(())
+}
+
+#[test]
 fn future_is_send_and_sync_if_the_eventual_can_be_shared() {
     assert_eq!(auto_traits!(EventualFuture<'static, u8>), "Send + Sync");
     assert_eq!(auto_traits!(EventualFuture<'static, std::cell::Cell<u8>>), "neither");

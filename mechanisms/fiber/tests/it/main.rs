@@ -3,6 +3,7 @@
 
 mod api;
 mod contract;
+mod descriptors;
 #[cfg(feature = "async")]
 mod futures;
 mod migrate;

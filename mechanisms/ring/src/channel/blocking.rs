@@ -19,7 +19,7 @@ impl<T: Send, Q: Queue> Sender<T, Q> {
     /// [`ClosedError`] with the value if the channel is closed.
     ///
     /// # Blocking
-    /// Until the receiver has vacated a slot, or the channel is closed: spins for 1 to 4 µs, then sleeps.
+    /// Until a receiver has vacated a slot, or the channel is closed: spins for 1 to 4 µs, then sleeps.
     ///
     /// # Cost
     /// If a slot is vacant, like [`try_send`](Self::try_send). A sleep costs an allocation, two locks and a wake-up by
@@ -74,7 +74,7 @@ impl<T: Send, Q: Queue> Receiver<T, Q> {
             hint::spin_loop();
         }
         let received = block_until(deadline, |context| self.poll_receive(context));
-        self.stop_waiting();
+        self.side.stop_waiting();
         received
     }
 }

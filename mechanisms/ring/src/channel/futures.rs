@@ -1,6 +1,6 @@
 //! Sending and receiving as futures.
 
-use super::{Receiver, Sender};
+use super::{Receiver, Sender, stop_waiting};
 use crate::ClosedError;
 use crate::queue::Queue;
 use core::fmt;
@@ -56,7 +56,8 @@ impl<T: Send, Q: Queue> Future for Sending<'_, T, Q> {
 impl<T: Send, Q: Queue> Drop for Sending<'_, T, Q> {
     /// Releases the task's waker, and passes on the slot for which a cancelled send was woken.
     fn drop(&mut self) {
-        self.sender.stop_waiting(&mut self.registration);
+        let Self { sender, registration, .. } = self;
+        stop_waiting((&sender.side.0.senders, registration));
     }
 }
 
@@ -70,7 +71,8 @@ impl<T: Send, Q: Queue> Receiver<T, Q> {
     /// Receives the oldest value; waits while there is none. `None` if the channel is closed and empty.
     ///
     /// # Cancel safety
-    /// Dropping the future loses no value: it pops one only when it completes.
+    /// Dropping the future loses no value: it pops one only when it completes. A value for which it was woken goes to
+    /// the next receiver.
     ///
     /// # Cost
     /// If a value is ready, like [`try_receive`](Self::try_receive). Otherwise a lock or two to store the waker, and
@@ -95,9 +97,9 @@ impl<T: Send, Q: Queue> Future for Receiving<'_, T, Q> {
 }
 
 impl<T: Send, Q: Queue> Drop for Receiving<'_, T, Q> {
-    /// Releases the task's waker of a wait that was cancelled.
+    /// Releases the task's waker of a wait that was cancelled, and passes on the value for which it was woken.
     fn drop(&mut self) {
-        self.receiver.stop_waiting();
+        self.receiver.side.stop_waiting();
     }
 }
 

@@ -3,17 +3,33 @@
 use super::rows::{self, Rows};
 use crate::{CapacityError, PushError, stage, validate};
 use core::fmt;
+use core::iter;
+use core::ops::Range;
 use handover_base::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use handover_base::sync::{Arc, CachePadded};
 
 /// Flag in `MpmcShared::tail` which says that the ring is closed and no more positions can be reserved.
 const CLOSED: u64 = 1 << 63;
 
+/// Maximum number of slots that a batch reserves at once.
+const RESERVED_MAX: usize = 32;
+
+/// Number of turns of a row in one lap around the ring: vacant, [`FILLED`] and [`SKIPPED`], and one that is not used, so
+/// that a turn is a shift of the lap.
+const TURNS_PER_LAP: u64 = 4;
+
+/// Turn of a row whose slot is filled, counted from the lap's first turn, at which the slot is vacant.
+const FILLED: u64 = 1;
+
+/// Turn of a row whose slot stays empty in this lap, and which consumers skip. An iterator has returned fewer values
+/// than it had claimed, and others have pushed after it.
+const SKIPPED: u64 = 2;
+
 /// State shared by the producers and the consumers.
 ///
-/// A position is the index of a row in its low bits and the number of the lap around the ring above them. The row's
-/// turn is twice the lap while it is vacant and one more while it is filled: the word beside the slot says whose turn
-/// it is.
+/// A position is the index of a row in its low bits and the number of the lap around the ring above them. The word
+/// beside a slot says whose turn it is: [`TURNS_PER_LAP`] times the lap while the slot is vacant, and more by
+/// [`FILLED`] or [`SKIPPED`] afterwards.
 struct MpmcShared<T> {
     /// Position of the next push, with the flag [`CLOSED`], on a cache line of its own.
     tail: CachePadded<AtomicU64>,
@@ -47,11 +63,10 @@ impl<T> MpmcShared<T> {
         (position & self.index_mask()) as usize
     }
 
-    /// Returns the turn that the row for `position` has while it is vacant. While it is filled, its
-    /// turn is one more.
+    /// Returns the turn of the row for `position` while it is vacant.
     #[inline(always)]
     fn vacant_turn(&self, position: u64) -> u64 {
-        (position >> self.index_bits) * 2
+        (position >> self.index_bits) * TURNS_PER_LAP
     }
 
     /// Returns the word of the row for `position`, which contains the row's turn.
@@ -81,80 +96,126 @@ impl<T> MpmcShared<T> {
         (position >> self.index_bits) * self.slots_count + self.row(position) as u64
     }
 
-    fn push(&self, value: T) -> Result<(), PushError<T>> {
+    /// Reserves up to `wanted` positions of one lap for the caller: if `IS_POP`, of filled slots at the head, otherwise
+    /// of vacant slots at the tail. Returns [`PushError::Full`] if the next slot is not ready.
+    #[inline(always)]
+    fn reserve<const IS_POP: bool>(&self, wanted: usize) -> Result<Range<u64>, PushError<()>> {
+        let next = if IS_POP { &self.head } else { &self.tail };
         // Relaxed: only a guess at what the exchange will find.
-        let mut position = self.tail.load(Ordering::Relaxed);
+        let mut position = next.load(Ordering::Relaxed);
         loop {
-            if position & CLOSED != 0 {
-                return Err(PushError::Closed(value));
+            if !IS_POP && position & CLOSED != 0 {
+                return Err(PushError::Closed(()));
             }
-            let vacant = self.vacant_turn(position);
-            // Acquire: pairs with the Release in pop(): the slot's last value was taken.
+            let ready = self.vacant_turn(position) + if IS_POP { FILLED } else { 0 };
+            // Acquire: pairs with the Release in pass_on(): the value is complete, or the last one was taken.
             let turn = self.turn(position).load(Ordering::Acquire);
-            if turn < vacant {
-                stage::record_refused(self.count_before(position), self);
-                return Err(PushError::Full(value));
+            if turn < ready {
+                if !IS_POP {
+                    stage::record_refused(self.count_before(position), self);
+                }
+                return Err(PushError::Full(()));
             }
-            if turn > vacant {
-                // Another producer has filled the slot since. Relaxed: as above.
-                position = self.tail.load(Ordering::Relaxed);
+            if turn > ready {
+                // Another thread has reserved the slot since, or there is none to pop in it.
+                if IS_POP && turn == self.vacant_turn(position) + SKIPPED {
+                    self.skip(position);
+                }
+                // Relaxed: as above.
+                position = next.load(Ordering::Relaxed);
                 continue;
             }
+            let mut end = position + 1;
+            // Slots after it, in the same lap. Acquire: as above.
+            while end - position < wanted as u64
+                && self.row(position) as u64 + (end - position) < self.slots_count
+                && self.turn(end).load(Ordering::Acquire) == ready
+            {
+                end += 1;
+            }
+            // A slot that is ready stays so until its position is reserved, which changes `next`; if others have given
+            // the positions back since, the slots are as they were.
             // Relaxed: it gives out positions and publishes nothing; turns do.
-            let reserved = self.tail.compare_exchange_weak(
+            let reserved = next.compare_exchange_weak(
                 position,
-                self.next(position),
+                self.next(end - 1),
                 Ordering::Relaxed,
                 Ordering::Relaxed,
             );
             match reserved {
-                Ok(_) => break,
+                Ok(_) => return Ok(position..end),
                 Err(now) => position = now,
             }
         }
-        // SAFETY: only this thread has the position, and consumers wait for its turn. The turn, read with Acquire,
-        // said that the slot is vacant in this lap; no other thread changes it before it is filled.
-        unsafe { rows::write_slot(self.slot(position), value) };
-        // Release: publishes the slot to the Acquire in pop().
-        self.turn(position).store(self.vacant_turn(position) + 1, Ordering::Release);
-        stage::record_published(self.count_before(position) + 1, self);
-        Ok(())
     }
 
-    fn pop(&self) -> Option<T> {
-        // Relaxed: only a guess at what the exchange will find.
-        let mut position = self.head.load(Ordering::Relaxed);
-        loop {
-            let filled = self.vacant_turn(position) + 1;
-            // Acquire: pairs with the Release in push(): the value is complete.
-            let turn = self.turn(position).load(Ordering::Acquire);
-            if turn < filled {
-                return None;
-            }
-            if turn > filled {
-                // Another consumer has taken the value since. Relaxed: as above.
-                position = self.head.load(Ordering::Relaxed);
-                continue;
-            }
-            // Relaxed: it gives out positions and publishes nothing; turns do.
-            let reserved = self.head.compare_exchange_weak(
-                position,
-                self.next(position),
-                Ordering::Relaxed,
-                Ordering::Relaxed,
-            );
-            match reserved {
-                Ok(_) => break,
-                Err(now) => position = now,
-            }
-        }
-        // SAFETY: only this thread has the position, and producers wait for its turn. The turn, read with Acquire,
-        // said that the slot is filled in this lap; no other thread changes it before it is vacant.
+    /// Stores the next turn of the row for `position`: the turn `after` that of a vacant slot.
+    #[inline(always)]
+    fn pass_on(&self, position: u64, after: u64) {
+        // Release: publishes the access to the slot to the Acquire in reserve().
+        self.turn(position).store(self.vacant_turn(position) + after, Ordering::Release);
+    }
+
+    /// Writes `value` to the slot of a reserved position and publishes it.
+    ///
+    /// # Safety
+    /// `reserve::<false>` gave the position to the caller, and it is filled once.
+    #[inline(always)]
+    unsafe fn fill(&self, position: u64, value: T) {
+        // SAFETY: only the caller has the position, and consumers wait for its turn. The turn, read with Acquire, said
+        // that the slot is vacant in this lap; no other thread changes it before it is filled.
+        unsafe { rows::write_slot(self.slot(position), value) };
+        self.pass_on(position, FILLED);
+        stage::record_published(self.count_before(position) + 1, self);
+    }
+
+    /// Takes the value of a reserved position, and passes its slot on to the next lap.
+    ///
+    /// # Safety
+    /// `reserve::<true>` gave the position to the caller, and its value is taken once.
+    #[inline(always)]
+    unsafe fn take(&self, position: u64) -> T {
+        // SAFETY: only the caller has the position, and producers wait for its turn. The turn, read with Acquire, said
+        // that the slot is filled in this lap; no other thread changes it before it is vacant.
         let value = unsafe { rows::take_from_slot(self.slot(position)) };
-        // Release: passes the slot on to the Acquire in push(), of the next lap.
-        self.turn(position).store(self.vacant_turn(position) + 2, Ordering::Release);
+        self.pass_on(position, TURNS_PER_LAP);
         stage::record_popped(self.count_before(position) + 1, self);
-        Some(value)
+        value
+    }
+
+    #[inline(always)]
+    fn pop(&self) -> Option<T> {
+        let reserved = self.reserve::<true>(1).ok()?;
+        // SAFETY: reserved just now, and taken only here.
+        Some(unsafe { self.take(reserved.start) })
+    }
+
+    /// Reserves the position of a slot to be skipped, unless another consumer did, and passes it on to the next lap.
+    #[cold]
+    fn skip(&self, position: u64) {
+        // Relaxed both ways: as in reserve().
+        let next = self.next(position);
+        if self.head.compare_exchange(position, next, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        {
+            self.pass_on(position, TURNS_PER_LAP);
+        }
+    }
+
+    /// Returns reserved positions that were not filled. Moves the tail back if no later position was reserved,
+    /// otherwise marks their slots to be skipped.
+    #[cold]
+    #[inline(never)]
+    fn return_positions(&self, positions: Range<u64>) {
+        // Relaxed both ways: as in reserve(). Nothing was written to the slots or their turns.
+        let returned = self.tail.compare_exchange(
+            self.next(positions.end - 1),
+            positions.start,
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        );
+        if returned.is_err() {
+            positions.for_each(|position| self.pass_on(position, SKIPPED));
+        }
     }
 
     /// Sets the flag [`CLOSED`], so that no more positions can be reserved.
@@ -291,7 +352,85 @@ impl<T> Producer<T> {
     /// overtakes; two stores to the line of the value. A refusal makes no read-modify-write.
     #[inline]
     pub fn push(&self, value: T) -> Result<(), PushError<T>> {
-        self.shared.push(value)
+        match self.shared.reserve::<false>(1) {
+            Ok(reserved) => {
+                // SAFETY: reserved just now, and filled only here.
+                unsafe { self.shared.fill(reserved.start, value) };
+                Ok(())
+            }
+            Err(PushError::Full(())) => Err(PushError::Full(value)),
+            Err(PushError::Closed(())) => Err(PushError::Closed(value)),
+        }
+    }
+
+    /// Returns `true` if the ring was empty when read; values count as in [`len`](Self::len).
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Pushes values from the iterator until the ring is full or closed; returns the number pushed, and leaves the
+    /// other values in the iterator. Values of other producers may lie in between.
+    ///
+    /// ```
+    /// let (producer, consumer) = handover_ring::mpmc::ring(3)?;
+    /// let mut values = 0..5;
+    /// assert_eq!(producer.push_batch(&mut values), 3);
+    /// assert_eq!(consumer.pop_batch(2, |value| assert!(value < 2)), 2);
+    /// assert_eq!(producer.push_batch(&mut values), 2);
+    /// assert!(consumer.drain().eq(2..5));
+    /// # Ok::<(), handover_ring::CapacityError>(())
+    /// ```
+    ///
+    /// If fewer than all values were pushed, the ring is full or closed; call
+    /// [`is_closed`](Self::is_closed) to find out.
+    ///
+    /// Slots are reserved for as many values as the iterator claims to have, at most 32 at a time. Until it has
+    /// returned them, values that others push later cannot be popped: so if consumers sleep, wake one for each value
+    /// after this call *whatever it returned*, and also if the iterator panicked.
+    ///
+    /// # Panics
+    /// If the iterator does; the values that it returned before have been pushed.
+    ///
+    /// # Blocking
+    /// If the iterator blocks. An iterator that waits for a consumer may wait for ever.
+    ///
+    /// # Cost
+    /// One compare-and-swap for up to 32 values whose slots are vacant in one piece; a load and two stores for each
+    /// value. If the iterator returns fewer values than it claims, another compare-and-swap returns the remaining
+    /// slots, or, if others have pushed after them, one store a slot, which stays unused in this lap.
+    pub fn push_batch(&self, values: &mut impl ExactSizeIterator<Item = T>) -> usize {
+        let mut pushed = 0;
+        while let claimed @ 1.. = values.len() {
+            let Ok(positions) = self.shared.reserve::<false>(claimed.min(RESERVED_MAX)) else {
+                break;
+            };
+            let mut vacant = VacantPositions { shared: &self.shared, positions };
+            for position in vacant.positions.clone() {
+                let Some(value) = values.next() else {
+                    return pushed;
+                };
+                vacant.positions.start = position + 1;
+                // SAFETY: reserved just now, and the first vacant position has moved on.
+                unsafe { self.shared.fill(position, value) };
+                pushed += 1;
+            }
+        }
+        pushed
+    }
+}
+
+/// Guard of reserved positions that are not filled yet; its destructor returns them to the ring.
+struct VacantPositions<'a, T> {
+    shared: &'a MpmcShared<T>,
+    positions: Range<u64>,
+}
+
+impl<T> Drop for VacantPositions<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        if !self.positions.is_empty() {
+            self.shared.return_positions(self.positions.clone());
+        }
     }
 }
 
@@ -313,8 +452,59 @@ impl<T> Consumer<T> {
         self.shared.pop()
     }
 
+    /// Pops up to `values_max` values and passes them to `each`; returns the number popped.
+    ///
+    /// Values are reserved for this call in groups of at most 32: other consumers pop later ones meanwhile.
+    ///
+    /// # Panics
+    /// If `each` does; the value that it panicked with, and all before, have been popped, and the values of its group
+    /// after it are dropped.
+    ///
+    /// # Blocking
+    /// If `each` blocks; pushes that come around to the slots of its group are then refused.
+    ///
+    /// # Cost
+    /// One compare-and-swap for up to 32 values that are ready in one piece; a load and a store for each value.
+    #[inline]
+    pub fn pop_batch(&self, values_max: usize, mut each: impl FnMut(T)) -> usize {
+        let mut popped = 0;
+        while popped < values_max {
+            let wanted = (values_max - popped).min(RESERVED_MAX);
+            let Ok(positions) = self.shared.reserve::<true>(wanted) else {
+                break;
+            };
+            for value in &mut (ReservedValues { shared: &self.shared, positions }) {
+                popped += 1;
+                each(value);
+            }
+        }
+        popped
+    }
+
+    /// Returns an iterator that pops the values that are ready, each like [`pop`](Self::pop); it ends when no more are
+    /// ready.
+    #[inline]
+    pub fn drain(&self) -> impl Iterator<Item = T> {
+        iter::from_fn(|| self.pop())
+    }
+
+    /// Returns `true` if no value was ready when read; one may be ready by now. `false` does not last either: another
+    /// consumer may pop the value, or the slot may be one that a batch left unused.
+    ///
+    /// # Cost
+    /// A load of the consumers' line and of the next value's.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        // Relaxed: a head that is too old only says `false`.
+        let position = self.shared.head.load(Ordering::Relaxed);
+        // Relaxed: a pop() that follows reads it with Acquire.
+        let turn = self.shared.turn(position).load(Ordering::Relaxed);
+        turn < self.shared.vacant_turn(position) + FILLED
+    }
+
     /// Returns `true` if the ring is empty and no value can be pushed any more. Once true, it stays
-    /// true. It is `false` while a push that began before the ring was closed is in progress.
+    /// true. It is `false` while a push that began before the ring was closed is in progress, and until
+    /// [`pop`](Self::pop) has passed the slots that a batch left unused.
     ///
     /// # Cost
     /// A load of a line that no thread writes, until the ring is closed.
@@ -324,11 +514,35 @@ impl<T> Consumer<T> {
     }
 }
 
+/// Values whose positions are reserved; those that the iterator has not returned are dropped with it.
+struct ReservedValues<'a, T> {
+    shared: &'a MpmcShared<T>,
+    positions: Range<u64>,
+}
+
+impl<T> Iterator for ReservedValues<'_, T> {
+    type Item = T;
+
+    #[inline]
+    fn next(&mut self) -> Option<T> {
+        let position = self.positions.next()?;
+        // SAFETY: the position was reserved, and the first one has moved on.
+        Some(unsafe { self.shared.take(position) })
+    }
+}
+
+impl<T> Drop for ReservedValues<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        rows::drop_all_values(|| self.next().is_some());
+    }
+}
+
 /// Defines the operations that both ends have, with the name for `Debug` and the end's count.
 macro_rules! both_ends {
     ($end:ident, $name:literal, $count:ident) => {
         impl<T> $end<T> {
-            /// Returns the number of values in the ring, including those being pushed.
+            /// Returns the number of values in the ring, including those being pushed and slots reserved by a batch.
             ///
             /// Other threads push and pop meanwhile: use it for display and statistics only.
             ///
@@ -336,11 +550,6 @@ macro_rules! both_ends {
             /// A load of the producers' line and of the consumers'.
             pub fn len(&self) -> usize {
                 self.shared.len()
-            }
-
-            /// Returns `true` if the ring was empty when read; values count as in [`len`](Self::len).
-            pub fn is_empty(&self) -> bool {
-                self.len() == 0
             }
 
             /// Returns the number of slots of the ring.

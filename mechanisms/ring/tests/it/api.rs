@@ -2,8 +2,8 @@
 
 use handover_base::sync::auto_traits;
 use handover_ring::{
-    CapacityError, PushError, ReceiveError, ReplyError, SLOTS_COUNT_MAX, SendError, mailbox, mpsc,
-    spsc, validate,
+    CapacityError, PushError, ReceiveError, ReplyError, SLOTS_COUNT_MAX, SendError, mailbox, mpmc,
+    mpsc, spsc, validate,
 };
 use std::cell::Cell;
 use std::rc::Rc;
@@ -15,6 +15,7 @@ fn out_of_range_slots_count_is_refused_with_the_range() {
         assert_eq!(refused, CapacityError::OutOfRange { slots_count, max: SLOTS_COUNT_MAX });
         assert_eq!(spsc::ring::<u8>(slots_count).unwrap_err(), refused);
         assert_eq!(mpsc::ring::<u8>(slots_count).unwrap_err(), refused);
+        assert_eq!(mpmc::ring::<u8>(slots_count).unwrap_err(), refused);
         assert_eq!(
             refused.to_string(),
             format!("slots_count={slots_count}: must lie in 1..=2147483648")
@@ -233,6 +234,8 @@ fn handles_are_send_if_values_are() {
     assert_eq!(auto_traits!(mpsc::Producer<Cell<u8>>), "Send + Sync");
     assert_eq!(auto_traits!(mpsc::Consumer<Cell<u8>>), "Send + Sync");
     assert_eq!(auto_traits!(mpsc::Drain<'static, Cell<u8>>), "Send + Sync");
+    assert_eq!(auto_traits!(mpmc::Producer<Cell<u8>>), "Send + Sync");
+    assert_eq!(auto_traits!(mpmc::Consumer<Cell<u8>>), "Send + Sync");
     assert_eq!(auto_traits!(mailbox::Caller<Cell<u8>, Cell<u8>>), "Send + Sync");
     assert_eq!(auto_traits!(mailbox::Server<Cell<u8>, Cell<u8>>), "Send + Sync");
     // `MutexGuard` is `Sync` and not `Send`: values move through a ring, which takes `Send`.
@@ -243,6 +246,8 @@ fn handles_are_send_if_values_are() {
     assert_eq!(auto_traits!(mpsc::Producer<Guard>), "neither");
     assert_eq!(auto_traits!(mpsc::Consumer<Guard>), "neither");
     assert_eq!(auto_traits!(mpsc::Drain<'static, Guard>), "neither");
+    assert_eq!(auto_traits!(mpmc::Producer<Guard>), "neither");
+    assert_eq!(auto_traits!(mpmc::Consumer<Guard>), "neither");
     assert_eq!(auto_traits!(mailbox::Caller<Guard, u8>), "neither");
     assert_eq!(auto_traits!(mailbox::Caller<u8, Guard>), "neither");
     assert_eq!(auto_traits!(mailbox::Server<Guard, u8>), "neither");
@@ -266,6 +271,11 @@ fn debug_shows_length_and_closed() {
     assert_eq!(format!("{producer:?}"), "mpsc::Producer(1 of 3 slots used, is_closed: true)");
     assert_eq!(format!("{consumer:?}"), "mpsc::Consumer(1 of 3 slots used, is_closed: true)");
     assert_eq!(format!("{:?}", producer.push(7)), "Err(Closed(..))");
+    let (producer, consumer) = mpmc::ring(3).unwrap();
+    producer.push(1).unwrap();
+    producer.close();
+    assert_eq!(format!("{producer:?}"), "mpmc::Producer(1 of 3, closed: true)");
+    assert_eq!(format!("{consumer:?}"), "mpmc::Consumer(1 of 3, closed: true)");
     let (caller, server) = mailbox::pair::<u8, u8>();
     assert_eq!(format!("{caller:?}"), "mailbox::Caller(is_waiting: false, is_closed: false)");
     assert_eq!(

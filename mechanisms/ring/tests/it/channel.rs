@@ -1,8 +1,9 @@
 //! Channels: waits of threads, and of tasks under a hand-written executor and under tokio's two.
 
 use handover_base::sync::auto_traits;
-use handover_ring::queue::{Mpsc, Queue, Spsc};
+use handover_ring::queue::{Mpmc, Mpsc, Queue, Spsc};
 use handover_ring::{ClosedError, PushError, TimeoutError, channel};
+use std::task::{Context, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -90,9 +91,42 @@ fn sleeping_sides_are_woken<Q: Queue + 'static>(
 }
 
 #[test]
-fn sleeping_sides_of_both_channels_are_woken() {
+fn sleeping_sides_of_all_channels_are_woken() {
     sleeping_sides_are_woken(|| channel::spsc(1).unwrap());
     sleeping_sides_are_woken(|| channel::mpsc(1).unwrap());
+    sleeping_sides_are_woken(|| channel::mpmc(1).unwrap());
+}
+
+#[test]
+fn sleeping_receivers_are_all_woken_when_the_channel_closes() {
+    type Receiver = channel::Receiver<u64, Mpmc>;
+    let ends: [fn(channel::Sender<u64, Mpmc>, Receiver); 3] = [
+        |sender, _receiver| drop(sender),
+        |mut sender, _receiver| sender.close(),
+        |_sender, mut receiver| receiver.close(),
+    ];
+    for end in ends {
+        let (sender, receiver) = channel::mpmc(1).unwrap();
+        let others = [(); 2].map(|()| {
+            let mut receiver: Receiver = receiver.clone();
+            thread::spawn(move || assert_eq!(receiver.receive_blocking(), None))
+        });
+        thread::sleep(SOON);
+        end(sender, receiver);
+        others.into_iter().for_each(|other| other.join().unwrap());
+    }
+}
+
+#[test]
+fn dropped_receiver_that_was_woken_wakes_the_next() {
+    let (mut sender, mut first) = channel::mpmc(1).unwrap();
+    let mut second = first.clone();
+    assert!(first.poll_receive(&mut Context::from_waker(Waker::noop())).is_pending());
+    let other = thread::spawn(move || assert_eq!(second.receive_blocking(), Some(1)));
+    thread::sleep(SOON);
+    sender.try_send(1).unwrap();
+    drop(first);
+    other.join().unwrap();
 }
 
 #[test]
@@ -117,6 +151,24 @@ fn values_pass_between_blocking_threads_through_one_slot() {
     drop(sender);
     let sum: u64 = std::iter::from_fn(|| receiver.receive_blocking()).sum();
     assert_eq!(sum, SENDERS_COUNT * (VALUES_COUNT - 1) * VALUES_COUNT / 2);
+
+    for slots_count in [1, 2, 3] {
+        let (sender, mut receiver) = channel::mpmc(slots_count).unwrap();
+        for _ in 0..SENDERS_COUNT {
+            let mut sender = sender.clone();
+            thread::spawn(move || {
+                (0..VALUES_COUNT).for_each(|it| sender.send_blocking(it).unwrap());
+            });
+        }
+        drop(sender);
+        let other = {
+            let mut receiver = receiver.clone();
+            thread::spawn(move || std::iter::from_fn(|| receiver.receive_blocking()).sum::<u64>())
+        };
+        let sum: u64 = std::iter::from_fn(|| receiver.receive_blocking()).sum();
+        let expected = SENDERS_COUNT * (VALUES_COUNT - 1) * VALUES_COUNT / 2;
+        assert_eq!(sum + other.join().unwrap(), expected);
+    }
 }
 
 #[test]
@@ -125,6 +177,8 @@ fn channel_ends_are_send_and_sync_if_values_are_send() {
     assert_eq!(auto_traits!(channel::Receiver<u8, Spsc>), "Send + Sync");
     assert_eq!(auto_traits!(channel::Sender<u8, Mpsc>), "Send + Sync");
     assert_eq!(auto_traits!(channel::Receiver<u8, Mpsc>), "Send + Sync");
+    assert_eq!(auto_traits!(channel::Sender<u8, Mpmc>), "Send + Sync");
+    assert_eq!(auto_traits!(channel::Receiver<u8, Mpmc>), "Send + Sync");
 }
 
 #[cfg(feature = "async")]
@@ -133,7 +187,7 @@ mod tasks {
     use std::pin::pin;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-    use std::task::{Context, Poll, Wake, Waker};
+    use std::task::{Poll, Wake};
     use std::thread::Thread;
 
     /// Waker that unparks a thread and counts its calls.
@@ -242,7 +296,7 @@ mod tasks {
         })
     }
 
-    async fn send_values(mut sender: channel::Sender<u64, Mpsc>) {
+    async fn send_values<Q: Queue>(mut sender: channel::Sender<u64, Q>) {
         for value in 0..VALUES_COUNT {
             sender.send(value).await.unwrap();
         }
@@ -330,6 +384,39 @@ mod tasks {
                 });
                 let count = runtime.block_on(receiving).unwrap();
                 assert_eq!(count, SENDERS_COUNT * (VALUES_COUNT / 4));
+            }
+        }
+
+        #[test]
+        fn receivers_whose_waits_are_often_cancelled_receive_every_value_once() {
+            const BRIEFLY: Duration = Duration::from_micros(20);
+            for runtime in runtimes() {
+                let (sender, receiver) = channel::mpmc(2).unwrap();
+                for _ in 0..SENDERS_COUNT {
+                    runtime.spawn(send_values(sender.clone()));
+                }
+                drop(sender);
+                let receiving = [true, false].map(|cancels| {
+                    let mut receiver = receiver.clone();
+                    runtime.spawn(async move {
+                        let mut sum = 0;
+                        loop {
+                            let received = if cancels {
+                                tokio::time::timeout(BRIEFLY, receiver.receive()).await
+                            } else {
+                                Ok(receiver.receive().await)
+                            };
+                            match received {
+                                Ok(Some(value)) => sum += value,
+                                Ok(None) => break sum,
+                                Err(_) => {}
+                            }
+                        }
+                    })
+                });
+                let sum: u64 =
+                    receiving.map(|task| runtime.block_on(task).unwrap()).into_iter().sum();
+                assert_eq!(sum, SUM);
             }
         }
     }

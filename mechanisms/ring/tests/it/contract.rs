@@ -1,7 +1,7 @@
 //! Contract of every ring in [`handover_ring::queue`].
 
 use handover_ring::PushError;
-use handover_ring::queue::{Mpsc, Pop, Push, Queue, Spsc};
+use handover_ring::queue::{Mpmc, Mpsc, Pop, Push, Queue, Spsc};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -432,7 +432,7 @@ macro_rules! contract {
             super::$name::<$queue>();
         }
     )*};
-    ($($module:ident: $queue:ident;)*) => {$(
+    ($($module:ident: $queue:ident $($more:ident)*;)*) => {$(
         mod $module {
             use super::$queue;
             contract! { @test $queue:
@@ -450,16 +450,18 @@ macro_rules! contract {
                 batch_with_an_empty_size_hint_pushes_nothing
                 batch_of_the_greatest_length_fills_the_vacant_slots
                 ring_after_an_unused_batch_is_not_both_empty_and_full
-                panicking_pop_closure_has_popped_its_values
                 across_threads_every_value_arrives_once_and_in_order
                 close_during_a_storm_loses_no_accepted_value
                 dropping_an_end_during_use_loses_no_value
+                $($more)*
             }
         }
     )*};
 }
 
 contract! {
-    spsc: Spsc;
-    mpsc: Mpsc;
+    spsc: Spsc panicking_pop_closure_has_popped_its_values;
+    mpsc: Mpsc panicking_pop_closure_has_popped_its_values;
+    // mpmc.rs has its promise for a closure that panics.
+    mpmc: Mpmc;
 }

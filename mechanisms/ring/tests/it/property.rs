@@ -1,6 +1,6 @@
 //! Random sequences of calls, compared with a `VecDeque`.
 
-use handover_ring::queue::{Mpsc, Pop, Push, Queue, Spsc};
+use handover_ring::queue::{Mpmc, Mpsc, Pop, Push, Queue, Spsc};
 use handover_ring::{PushError, spsc};
 use proptest::prelude::*;
 use std::collections::VecDeque;
@@ -90,6 +90,7 @@ fn agrees_with_a_deque<Q: Queue>(slots_count: u32, steps: &[Step]) -> Result<(),
         prop_assert_eq!(producer.len(), deque.len());
         prop_assert_eq!(consumer.len(), deque.len());
         prop_assert_eq!(consumer.is_empty(), deque.is_empty());
+        prop_assert_eq!(producer.is_full(), deque.len() == slots_count as usize);
         prop_assert_eq!(producer.is_closed(), closed);
     }
     drop(producer);
@@ -109,6 +110,11 @@ proptest! {
     #[test]
     fn mpsc_agrees_with_a_deque(slots_count in 1u32..200, steps in steps()) {
         agrees_with_a_deque::<Mpsc>(slots_count, &steps)?;
+    }
+
+    #[test]
+    fn mpmc_agrees_with_a_deque(slots_count in 1u32..200, steps in steps()) {
+        agrees_with_a_deque::<Mpmc>(slots_count, &steps)?;
     }
 
     /// The published values are a prefix of the pushed ones, not far behind, and all of them after a flush.

@@ -22,11 +22,12 @@ pub enum AcceptPolicy {
     RoundRobin,
 }
 
-/// Group of event-loop threads that listen at the same addresses. Each thread has a handler of its
-/// own.
+/// Builder of a [`Net`]: its threads, addresses and limits.
+///
+/// By default, one thread with the default [`Config`], which listens nowhere: for outgoing connections.
 ///
 /// ```
-/// use handover_net::{Config, Conn, Handler, Net, AcceptPolicy, engine::LengthPrefixCodec};
+/// use handover_net::{Config, Conn, Handler, NetBuilder, engine::LengthPrefixCodec};
 ///
 /// struct Echo;
 /// impl Handler for Echo {
@@ -37,59 +38,75 @@ pub enum AcceptPolicy {
 ///     }
 /// }
 ///
-/// let here = ["127.0.0.1:0".parse()?];
-/// let codec = LengthPrefixCodec::new(1 << 20);
-/// let net = Net::start(2, &here, AcceptPolicy::ReusePort, Config::default(), codec, |_thread| Echo)?;
+/// let net = NetBuilder::new()
+///     .threads(2)
+///     .listen("127.0.0.1:0".parse::<std::net::SocketAddr>()?)
+///     .config(Config { connections_max: 1000, ..Config::default() })
+///     .start(LengthPrefixCodec::new(1 << 20), |_thread| Echo)?;
 /// println!("serving at {}", net.addresses()[0]);
 /// let (stats, _handlers) = net.stop(std::time::Duration::from_secs(1))?;
 /// assert_eq!(stats.accepted_count, 0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct Net<H: Handler> {
-    inboxes: Vec<Arc<Inbox<H::Data>>>,
-    threads: Vec<JoinHandle<Result<Reactor<H>, NetError>>>,
-    addresses: Vec<SocketAddr>,
-    next_thread_index: AtomicUsize,
+#[derive(Debug, Clone, Default)]
+pub struct NetBuilder {
+    /// Number of threads; 0 stands for one.
+    threads_count: u32,
+    listen_options: Vec<ListenOptions>,
+    accept_policy: AcceptPolicy,
+    config: Config,
 }
 
-impl<H: Handler> Net<H> {
-    /// Starts `threads_count` threads, at least one, that listen in plain text at `addresses`.
+impl NetBuilder {
+    /// Creates a builder of a group of one thread.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the number of threads, at least one.
+    #[must_use]
+    pub fn threads(self, threads_count: u32) -> Self {
+        Self { threads_count, ..self }
+    }
+
+    /// Adds an address to listen at: a `SocketAddr` for plain text, or [`ListenOptions`] for TLS.
+    #[must_use]
+    pub fn listen(mut self, at: impl Into<ListenOptions>) -> Self {
+        self.listen_options.push(at.into());
+        self
+    }
+
+    /// Sets the assignment of accepted connections to the threads. Default: [`AcceptPolicy::ReusePort`].
+    #[must_use]
+    pub fn accept_policy(self, accept_policy: AcceptPolicy) -> Self {
+        Self { accept_policy, ..self }
+    }
+
+    /// Sets the limits of each thread and its connections.
+    #[must_use]
+    pub fn config(self, config: Config) -> Self {
+        Self { config, ..self }
+    }
+
+    /// Starts the threads, each with a handler that `handler` makes from the thread's index.
     ///
     /// # Errors
     /// [`NetError`]: the configuration is not valid, an address is in use, a thread cannot be
     /// started.
-    pub fn start(
-        threads_count: u32,
-        addresses: &[SocketAddr],
-        accept_policy: AcceptPolicy,
-        config: Config,
-        codec: H::Codec,
-        handler: impl FnMut(u32) -> H,
-    ) -> Result<Self, NetError> {
-        let listen_options: Vec<_> = addresses.iter().copied().map(ListenOptions::new).collect();
-        Self::start_with(threads_count, &listen_options, accept_policy, config, codec, handler)
-    }
-
-    /// Starts threads like [`start`](Self::start), with TLS at the addresses whose options have a TLS configuration.
-    ///
-    /// # Errors
-    /// As [`start`](Self::start).
-    pub fn start_with(
-        threads_count: u32,
-        listen_options: &[ListenOptions],
-        accept_policy: AcceptPolicy,
-        config: Config,
+    pub fn start<H: Handler>(
+        self,
         codec: H::Codec,
         mut handler: impl FnMut(u32) -> H,
-    ) -> Result<Self, NetError> {
+    ) -> Result<Net<H>, NetError> {
         let mut reactors = Vec::new();
-        for thread in 0..threads_count.max(1) {
-            reactors.push(Reactor::new(config, codec.clone(), handler(thread))?);
+        for thread in 0..self.threads_count.max(1) {
+            reactors.push(Reactor::new(self.config, codec.clone(), handler(thread))?);
         }
         let inboxes: Vec<_> = reactors.iter().map(|it| Arc::clone(it.inbox())).collect();
         let mut bound = Vec::new();
-        for listen in listen_options {
-            match accept_policy {
+        for listen in &self.listen_options {
+            match self.accept_policy {
                 AcceptPolicy::RoundRobin => {
                     bound.push(reactors[0].add_listener(listen, false, inboxes.clone())?);
                 }
@@ -102,7 +119,7 @@ impl<H: Handler> Net<H> {
                 }
             }
         }
-        let mut net = Self {
+        let mut net = Net {
             inboxes,
             threads: Vec::new(),
             addresses: bound,
@@ -116,7 +133,18 @@ impl<H: Handler> Net<H> {
         }
         Ok(net)
     }
+}
 
+/// Group of event-loop threads that listen at the same addresses; each thread has a handler of its own. A
+/// [`NetBuilder`] starts it.
+pub struct Net<H: Handler> {
+    inboxes: Vec<Arc<Inbox<H::Data>>>,
+    threads: Vec<JoinHandle<Result<Reactor<H>, NetError>>>,
+    addresses: Vec<SocketAddr>,
+    next_thread_index: AtomicUsize,
+}
+
+impl<H: Handler> Net<H> {
     /// Returns the addresses at which the group listens, with the ports that the kernel chose.
     #[must_use]
     pub fn addresses(&self) -> &[SocketAddr] {

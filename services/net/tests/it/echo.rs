@@ -5,8 +5,8 @@ use handover_net::tls::{
     ClientOptions, Identity, ServerOptions, ServerVerification, TlsClientConfig, TlsServerConfig,
 };
 use handover_net::{
-    AcceptPolicy, CloseReason, Config, Conn, ConnKey, ConnectOptions, Connections, Handler,
-    ListenOptions, Net,
+    CloseReason, Config, Conn, ConnKey, ConnectOptions, Connections, Handler, ListenOptions, Net,
+    NetBuilder,
 };
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -52,8 +52,9 @@ fn start(config: Config, listens: &[ListenOptions]) -> (Net<Echo>, Events) {
     let (sender, events) = channel();
     let codec = LengthPrefixCodec::new(1 << 20);
     let make = move |_| Echo(sender.clone());
-    let net = Net::start_with(2, listens, AcceptPolicy::ReusePort, config, codec, make);
-    (net.unwrap(), events)
+    let builder = NetBuilder::new().threads(2).config(config);
+    let builder = listens.iter().cloned().fold(builder, NetBuilder::listen);
+    (builder.start(codec, make).unwrap(), events)
 }
 
 fn here() -> ListenOptions {

@@ -4,7 +4,7 @@
 use handover_net::engine::{BytesCodec, LengthPrefixCodec, TimeoutError, WaterMarkCrossing};
 use handover_net::{
     AcceptPolicy, CloseReason, Config, Conn, ConnHandle, ConnKey, Connections,
-    FullConnectionsPolicy, Handler, Net, Reactor,
+    FullConnectionsPolicy, Handler, Net, NetBuilder, Reactor,
 };
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -95,12 +95,20 @@ struct Service {
     events: Receiver<Event>,
 }
 
+fn here() -> SocketAddr {
+    "127.0.0.1:0".parse().unwrap()
+}
+
+/// Builder of a server of several threads, the first of which accepts for all.
+fn round_robin(threads_count: u32) -> NetBuilder {
+    NetBuilder::new().threads(threads_count).listen(here()).accept_policy(AcceptPolicy::RoundRobin)
+}
+
 fn serve(config: Config) -> Service {
     let (sender, events) = channel();
-    let here = ["127.0.0.1:0".parse().unwrap()];
     let codec = LengthPrefixCodec::new(1 << 16);
     let make = move |_| Echo(sender.clone());
-    let net = Net::start(1, &here, AcceptPolicy::ReusePort, config, codec, make).unwrap();
+    let net = NetBuilder::new().listen(here()).config(config).start(codec, make).unwrap();
     Service { net, events }
 }
 
@@ -483,10 +491,9 @@ fn full_server_accepts_waiting_peer_after_a_close() {
 #[test]
 fn full_threads_accept_waiting_peer_after_a_close() {
     let (sender, _told) = channel();
-    let here = ["127.0.0.1:0".parse().unwrap()];
     let config = Config { connections_max: 2, ..Config::default() };
     let (codec, make) = (LengthPrefixCodec::new(100), |_| Echo(sender.clone()));
-    let net = Net::start(2, &here, AcceptPolicy::RoundRobin, config, codec, make).unwrap();
+    let net = round_robin(2).config(config).start(codec, make).unwrap();
     let connect = || TcpStream::connect(net.addresses()[0]).unwrap();
     let mut peers: Vec<_> = (0..4).map(|_| connect()).collect();
     peers.iter_mut().for_each(|peer| ask(peer, b"in turn"));
@@ -536,7 +543,7 @@ fn connection_closed_while_connecting_never_calls_on_connect() {
     let config = Config { housekeep_ms: 5, connect_timeout_ms: 60_000, ..Config::default() };
     let make = |_| ClosesAtOnce(sender.clone(), address);
     let codec = LengthPrefixCodec::new(100);
-    let _net = Net::start(1, &[], AcceptPolicy::ReusePort, config, codec, make).unwrap();
+    let _net = NetBuilder::new().config(config).start(codec, make).unwrap();
     for _ in 0..3 {
         match events.recv_timeout(TIMEOUT).unwrap() {
             Event::Closed(7, CloseReason::Local) => {}
@@ -695,11 +702,8 @@ fn stop_under_load_answers_every_received_message() {
 #[test]
 fn connections_are_distributed_to_threads_in_turn() {
     let (sender, events) = channel();
-    let here = ["127.0.0.1:0".parse().unwrap()];
     let codec = LengthPrefixCodec::new(100);
-    let make = |_| Echo(sender.clone());
-    let net =
-        Net::start(2, &here, AcceptPolicy::RoundRobin, Config::default(), codec, make).unwrap();
+    let net = round_robin(2).start(codec, |_| Echo(sender.clone())).unwrap();
     let mut peers: Vec<_> =
         (0..4).map(|_| TcpStream::connect(net.addresses()[0]).unwrap()).collect();
     for peer in &mut peers {
@@ -714,12 +718,11 @@ fn connections_are_distributed_to_threads_in_turn() {
 fn stop_answers_accepted_connections_not_yet_handed_over() {
     for round in 0..20 {
         let (sender, _told) = channel();
-        let here = ["127.0.0.1:0".parse().unwrap()];
         let codec = LengthPrefixCodec::new(100);
         // Few accepts per turn, so that most connections are not accepted yet when the server stops.
         let config = Config { accepts_max: 1 + round % 3, ..Config::default() };
         let make = move |_| Echo(sender.clone());
-        let net = Net::start(3, &here, AcceptPolicy::RoundRobin, config, codec, make).unwrap();
+        let net = round_robin(3).config(config).start(codec, make).unwrap();
         let peers: Vec<_> = (0..40)
             .map(|_| {
                 let mut peer = TcpStream::connect(net.addresses()[0]).unwrap();

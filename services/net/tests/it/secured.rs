@@ -6,8 +6,8 @@ use handover_net::tls::{
     TlsError, TlsServerConfig,
 };
 use handover_net::{
-    AcceptPolicy, CloseReason, Config, Conn, ConnKey, ConnectOptions, Connections, Handler,
-    ListenOptions, Net, Stats,
+    CloseReason, Config, Conn, ConnKey, ConnectOptions, Connections, Handler, ListenOptions, Net,
+    NetBuilder, Stats,
 };
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -95,10 +95,9 @@ fn serve(config: Config, options: ServerOptions) -> Service {
     let identity = Identity::generate(&["localhost", "127.0.0.1"]).unwrap();
     let server = TlsServerConfig::new(&identity, options).unwrap();
     let (sender, events) = channel();
-    let here = [ListenOptions::new("127.0.0.1:0".parse().unwrap()).with_tls(&server)];
+    let here = ListenOptions::new("127.0.0.1:0".parse().unwrap()).with_tls(&server);
     let make = move |_| Uppercase(sender.clone());
-    let net =
-        Net::start_with(1, &here, AcceptPolicy::ReusePort, config, LinesCodec::new(1 << 16), make);
+    let net = NetBuilder::new().listen(here).config(config).start(LinesCodec::new(1 << 16), make);
     Service { net: net.unwrap(), events, identity }
 }
 
@@ -129,8 +128,7 @@ fn clients() -> (Net<Uppercase>, Receiver<Event>) {
     let (sender, events) = channel();
     let make = move |_| Uppercase(sender.clone());
     let codec = LinesCodec::new(1 << 16);
-    let net = Net::start(1, &[], AcceptPolicy::ReusePort, Config::default(), codec, make).unwrap();
-    (net, events)
+    (NetBuilder::new().start(codec, make).unwrap(), events)
 }
 
 fn trusting(identity: &Identity) -> TlsClientConfig {

@@ -256,10 +256,12 @@ impl Caller {
 /// Handle of a call that was started by a [`Caller`]. Dropping it drops the result; unlike
 /// [`cancel`](Self::cancel), it does not notify the peer.
 ///
-/// It is also a future, for any executor:
+/// It is also a future of the result, for any executor:
 ///
 /// ```
-/// # use handover_rpc::{CallError, Caller, Method, Peer};
+/// use handover_fiber::block_on; // or any other, such as an async runtime's
+/// use handover_rpc::{CallError, Caller, Config, Endpoint, Method, Peer};
+///
 /// async fn twice(caller: &Caller, peer: Peer, number: u64) -> Result<u64, CallError> {
 ///     let double = Method::new("double");
 ///     let one = caller.start(peer, double, &number)?;
@@ -267,6 +269,17 @@ impl Caller {
 ///     let (one, other): (u64, u64) = (one.await?, other.await?);
 ///     Ok(one + other) // Both calls were under way at the same time.
 /// }
+///
+/// let mut server = Endpoint::new(Config::default())?;
+/// server.register("double", 0, |_, number: u64| Ok(2 * number))?;
+/// let address = server.listen(&"sm://".parse()?)?;
+/// let server = server.start_progress()?;
+/// let mut client = Endpoint::new(Config::default())?;
+/// let peer = client.connect(&address)?;
+/// let client = client.start_progress()?;
+/// assert_eq!(block_on(twice(&client.caller(), peer, 21))?, 84);
+/// # drop(server);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct PendingCall<R> {
     answer: Arc<Answer>,
@@ -316,6 +329,16 @@ impl<R> PendingCall<R> {
     }
 }
 
+/// Waits for the result of the call, like [`PendingCall::wait`].
+///
+/// # Errors
+/// The errors of [`Caller::call`].
+///
+/// # Cancel safety
+/// Dropping the future drops the result. The peer still executes the call; [`PendingCall::cancel`] notifies it.
+///
+/// # Cost
+/// A lock and a clone of the waker for each poll.
 impl<R: DeserializeOwned> Future for PendingCall<R> {
     type Output = Result<R, CallError>;
 
