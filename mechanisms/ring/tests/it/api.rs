@@ -274,8 +274,8 @@ fn debug_shows_length_and_closed() {
     let (producer, consumer) = mpmc::ring(3).unwrap();
     producer.push(1).unwrap();
     producer.close();
-    assert_eq!(format!("{producer:?}"), "mpmc::Producer(1 of 3, closed: true)");
-    assert_eq!(format!("{consumer:?}"), "mpmc::Consumer(1 of 3, closed: true)");
+    assert_eq!(format!("{producer:?}"), "mpmc::Producer(1 of 3 slots used, is_closed: true)");
+    assert_eq!(format!("{consumer:?}"), "mpmc::Consumer(1 of 3 slots used, is_closed: true)");
     let (caller, server) = mailbox::pair::<u8, u8>();
     assert_eq!(format!("{caller:?}"), "mailbox::Caller(is_waiting: false, is_closed: false)");
     assert_eq!(
