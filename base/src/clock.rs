@@ -1,4 +1,4 @@
-//! Time stamps for short spans: from the time-stamp counter where it can be trusted, otherwise from
+//! Time stamps for short spans: from the processor's counter where it can be trusted, otherwise from
 //! `clock_gettime`, with a report of the choice and its reason.
 //!
 //! ```
@@ -15,21 +15,23 @@
 //! choose the moment, call [`calibration`], before `fork`.
 //!
 //! # Which source
-//! The counter is used if it runs at a constant rate in all power states (cpuid's invariant
-//! bit, or `constant_tsc` and `nonstop_tsc` in `/proc/cpuinfo`, or, under a hypervisor, a guest
-//! kernel that keeps its own time by it), the kernel has not removed it from its clock sources,
-//! and no reading on one CPU contradicts another's. Otherwise `ticks` are nanoseconds of
-//! `CLOCK_MONOTONIC`. The environment variable `HANDOVER_CLOCK=tsc` or
-//! `HANDOVER_CLOCK=clock_gettime` overrides the choice; [`Calibration::why`] gives the reason.
+//! On x86_64 the counter is the time-stamp counter (TSC), on aarch64 the virtual counter
+//! (CNTVCT_EL0). It is used if it runs at a constant rate in all power states (x86_64: cpuid's
+//! invariant bit, or `constant_tsc` and `nonstop_tsc` in `/proc/cpuinfo`, or, under a hypervisor, a
+//! guest kernel that keeps its own time by it; aarch64: always, by the architecture), the kernel has
+//! not removed it from its clock sources, and no reading on one CPU contradicts another's. Otherwise
+//! `ticks` are nanoseconds of `CLOCK_MONOTONIC`. The environment variable `HANDOVER_CLOCK` overrides
+//! the choice: `tsc` (on aarch64 `cntvct`) or `clock_gettime`; [`Calibration::why`] gives the reason.
 //!
 //! # What it does not do
 //! [`ticks`] is not ordered with the instructions around it: the processor may move it by some
 //! tens of instructions. Time whole batches, or use [`ticks_fenced`]. The clock's own cost is
 //! measured and reported, but never subtracted. Spans follow the counter's rate as calibrated,
 //! within [`Calibration::error_ppm_max`]; later adjustments of the clock by NTP only affect
-//! [`now_ns`].
+//! [`now_ns`]. The virtual counter of most aarch64 processors before Armv8.6 advances at 24 to 100
+//! MHz: a step is 10 to 42 ns long there ([`Calibration::resolution_ns`]).
 //!
-//! Source: Intel SDM volume 3, 18.17 (invariant TSC); the Linux kernel's `tsc_sync.c`, whose test across CPUs is
+//! Source: Intel SDM volume 3, 18.17 (invariant TSC); Arm ARM (DDI 0487), D12.1 (the generic timer); the Linux kernel's `tsc_sync.c`, whose test across CPUs is
 //! similar to this one; F. Cristian, "Probabilistic clock synchronization" (1989), for the bracketed readings.
 
 mod agree;
@@ -52,7 +54,8 @@ pub const CLOCK_VARIABLE: &str = "HANDOVER_CLOCK";
 /// Clock that [`ticks`] can read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ClockSource {
-    /// The processor's time-stamp counter, read by `rdtsc`.
+    /// The processor's counter: on x86_64 the time-stamp counter, read by `rdtsc`, on aarch64 the virtual counter, read
+    /// from CNTVCT_EL0. Displayed as `tsc` or `cntvct`.
     Tsc,
     /// `CLOCK_MONOTONIC` in ns, read by `clock_gettime`.
     ClockGettime,
@@ -61,7 +64,7 @@ pub enum ClockSource {
 impl fmt::Display for ClockSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
-            ClockSource::Tsc => "tsc",
+            ClockSource::Tsc => cpu::COUNTER_SOURCE,
             ClockSource::ClockGettime => "clock_gettime",
         })
     }
@@ -71,7 +74,7 @@ impl FromStr for ClockSource {
     type Err = ClockSourceError;
     fn from_str(text: &str) -> Result<Self, ClockSourceError> {
         match text {
-            "tsc" => Ok(ClockSource::Tsc),
+            cpu::COUNTER_SOURCE => Ok(ClockSource::Tsc),
             "clock_gettime" => Ok(ClockSource::ClockGettime),
             _ => Err(ClockSourceError { text: text.to_owned() }),
         }
@@ -80,7 +83,7 @@ impl FromStr for ClockSource {
 
 /// Error of parsing a [`ClockSource`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is not a clock source: write tsc or clock_gettime")]
+#[error("{text:?} is not a clock source: write {} or clock_gettime", cpu::COUNTER_SOURCE)]
 pub struct ClockSourceError {
     text: String,
 }
@@ -134,10 +137,13 @@ const COMPARISON_NS: u64 = 8_000_000;
 /// Time limit of a second comparison, in ns. There is one if the CPUs were too busy during the
 /// first.
 const SECOND_COMPARISON_NS: u64 = 50_000_000;
-/// Minimum plausible rate of a time-stamp counter; slower counters overflow `PS_SHIFT`.
-const TICKS_HZ_MIN: f64 = 100e6;
-/// Maximum plausible rate of a time-stamp counter.
+/// Minimum plausible rate of a counter, that of the slowest virtual counters; below 60 kHz, `PS_SHIFT` overflows.
+const TICKS_HZ_MIN: f64 = 1e6;
+/// Maximum plausible rate of a counter.
 const TICKS_HZ_MAX: f64 = 100e9;
+/// Maximum difference between the declared rate of a counter and the rate against CLOCK_MONOTONIC, in parts per million:
+/// the fastest slew of NTP, and the error of a quartz.
+const DECLARED_ERROR_PPM_MAX: f64 = 1000.0;
 
 /// Value of [`Rates::source`] before the calibration.
 const SOURCE_UNKNOWN: u8 = 0;
@@ -180,7 +186,7 @@ static CALIBRATION: OnceLock<Calibration> = OnceLock::new();
 /// calibration has tested). Not ordered with the instructions around it.
 ///
 /// # Cost
-/// One `rdtsc`, a load of a line that is never written and a predicted branch; with
+/// One `rdtsc` or `mrs`, a load of a line that is never written and a predicted branch; with
 /// [`ClockSource::ClockGettime`] a vDSO call. [`Calibration::cost_ns`] is the measured cost.
 #[inline]
 #[must_use]
@@ -200,7 +206,7 @@ pub fn ticks() -> u64 {
 /// line is then counted in the next measurement.
 ///
 /// # Cost
-/// That of [`ticks`] and two `lfence`, some 10 ns in all.
+/// That of [`ticks`] and two `lfence`, some 10 ns in all; on aarch64 of a `dsb` and two `isb`.
 #[inline]
 #[must_use]
 pub fn ticks_fenced() -> u64 {
@@ -410,7 +416,8 @@ fn calibrate() -> Calibration {
             comparison = agree::compare_counters(&cpus, SECOND_COMPARISON_NS);
         }
         if let agree::CounterAgreement::Disagree { .. } = comparison {
-            return kernel_calibration(format!("{comparison}, so the TSC cannot be trusted"));
+            let counter = cpu::COUNTER_NAME;
+            return kernel_calibration(format!("{comparison}, so the {counter} cannot be trusted"));
         }
         if comparison.is_unknown() && !is_kernel_source {
             return kernel_calibration(format!("{why_trusted}, but {comparison}"));
@@ -423,16 +430,32 @@ fn calibrate() -> Calibration {
 
     let span_ticks = end.ticks.saturating_sub(begin.ticks) as f64;
     let span_ns = end.ns.saturating_sub(begin.ns) as f64;
-    let ticks_hz = span_ticks / span_ns * 1e9;
-    if !(TICKS_HZ_MIN..=TICKS_HZ_MAX).contains(&ticks_hz) {
+    let measured_hz = span_ticks / span_ns * 1e9;
+    if !(TICKS_HZ_MIN..=TICKS_HZ_MAX).contains(&measured_hz) {
         return kernel_calibration(format!(
-            "the TSC ran at {ticks_hz:.0} Hz during the calibration, not {TICKS_HZ_MIN:.0}..={TICKS_HZ_MAX:.0} Hz"
+            "the {} ran at {measured_hz:.0} Hz during the calibration, not {TICKS_HZ_MIN:.0}..={TICKS_HZ_MAX:.0} Hz",
+            cpu::COUNTER_NAME
         ));
     }
-    let error_ppm_max = (begin.width_ticks + end.width_ticks) as f64 / 2.0 / span_ticks * 1e6;
+    // A reading may be a tick old.
+    let width_ticks = (begin.width_ticks + end.width_ticks) as f64 / 2.0 + 1.0;
+    let measured_error_ppm = width_ticks / span_ticks * 1e6;
+    let (ticks_hz, error_ppm_max) =
+        choose_rate(cpu::declared_counter_hz() as f64, measured_hz, measured_error_ppm);
     use_source(ClockSource::Tsc, ticks_hz);
     let why = format!("{why_trusted}; the TSC's rate is known to within {error_ppm_max:.1} ppm");
     measure_calibration(ClockSource::Tsc, ticks_hz, error_ppm_max, why)
+}
+
+/// Returns the rate of the counter, and its maximum error against CLOCK_MONOTONIC in parts per million. The declared rate
+/// is exact if it is that of the same counter: firmware may declare none (0) or a wrong one, which the measured rate shows.
+fn choose_rate(declared_hz: f64, measured_hz: f64, measured_error_ppm: f64) -> (f64, f64) {
+    let difference_ppm = (declared_hz / measured_hz - 1.0).abs() * 1e6;
+    if difference_ppm <= measured_error_ppm + DECLARED_ERROR_PPM_MAX {
+        (declared_hz, measured_error_ppm + difference_ppm)
+    } else {
+        (measured_hz, measured_error_ppm)
+    }
 }
 
 /// Makes CLOCK_MONOTONIC the clock, for the reason `why`, and returns its calibration.
@@ -607,6 +630,14 @@ mod tests {
         let ticks_of_100_days = (hz * 8_640_000.0) as u64;
         let ns = scale(ticks_of_100_days, multiplier, NS_SHIFT) as f64;
         assert!((ns / 8.64e15 - 1.0).abs() < 1e-9, "{ns}");
+    }
+
+    #[test]
+    fn declared_rate_is_used_if_the_measured_rate_confirms_it() {
+        assert_eq!(choose_rate(24e6, 24e6 * (1.0 + 20e-6), 8.0).0, 24e6);
+        assert!((choose_rate(24e6, 24e6 * (1.0 + 20e-6), 8.0).1 - 28.0).abs() < 0.01);
+        assert_eq!(choose_rate(0.0, 24e6, 8.0), (24e6, 8.0));
+        assert_eq!(choose_rate(1e9, 24e6, 8.0), (24e6, 8.0));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Prefetches of cache lines. Hints: they access no memory in the language's sense, cannot fault at
-//! any address, and affect time only. They compile to nothing where the processor is not x86_64.
+//! any address, and affect time only. They compile to nothing on processors other than x86_64 and
+//! aarch64.
 
 use crate::cpu;
 

@@ -1,5 +1,6 @@
 //! Steps of `cargo xtask test`.
 
+pub mod aarch64;
 pub mod binary;
 pub mod chromium;
 pub mod deny;

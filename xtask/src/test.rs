@@ -65,6 +65,9 @@ pub enum Step {
     Release,
     /// Run the mechanisms' tests under ThreadSanitizer and AddressSanitizer (with --long)
     Sanitizers,
+    /// Build for aarch64, run the tests of the mechanisms and services there, under qemu, and check the portable crates
+    /// for other systems (with --long)
+    Aarch64,
     /// Run every fuzz target for a minute (with --long)
     Fuzz,
     /// Run a soak test of a hundred million messages, each of which is accounted for (with --long)
@@ -99,6 +102,7 @@ impl Step {
             | Self::Docs
             | Self::Release
             | Self::Sanitizers
+            | Self::Aarch64
             | Self::Fuzz
             | Self::Soak
             | Self::Dist => Phase::Long,
@@ -130,6 +134,7 @@ impl Step {
             Self::Packages => steps::sources::check_packages(context),
             Self::Miri => steps::models::test_with_miri(context),
             Self::Sanitizers => steps::sanitizers::test_with_sanitizers(context),
+            Self::Aarch64 => steps::aarch64::test_on_aarch64(context),
             Self::Fuzz => steps::models::run_fuzz_targets(context),
             Self::Soak => steps::models::run_soak_tests(context),
             Self::Binary => steps::binary::run_ladder(context).map(drop),
@@ -293,7 +298,7 @@ mod tests {
         assert_eq!(names(Phase::Programs), ["tests", "examples", "binary", "chromium"]);
         assert_eq!(names(Phase::Compiler), ["doctests", "loom", "portable"]);
         assert_eq!(names(Phase::Analysis), ["tidy", "deny", "packages", "miri"]);
-        let long = ["clippy", "docs", "release", "sanitizers", "fuzz", "soak", "dist"];
+        let long = ["clippy", "docs", "release", "sanitizers", "aarch64", "fuzz", "soak", "dist"];
         assert_eq!(names(Phase::Long), long);
     }
 

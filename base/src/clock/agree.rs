@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-/// Result of comparing the CPUs' time-stamp counters: not compared, in agreement or in disagreement.
+/// Result of comparing the CPUs' counters: not compared, in agreement or in disagreement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum CounterAgreement {
     /// No comparison, as the process may run on one CPU only.
@@ -27,26 +27,27 @@ impl CounterAgreement {
 
 impl fmt::Display for CounterAgreement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let counter = crate::cpu::COUNTER_NAME;
         match self {
             CounterAgreement::OneCpu => write!(f, "this process may use only one CPU"),
             CounterAgreement::Agree { compared_count: 0 | 1, cpus_count } => {
-                write!(f, "the {cpus_count} CPUs were too busy to compare their TSCs")
+                write!(f, "the {cpus_count} CPUs were too busy to compare their {counter}s")
             }
             CounterAgreement::Agree { compared_count, cpus_count }
                 if compared_count == cpus_count =>
             {
-                write!(f, "the TSCs of the {cpus_count} CPUs agree")
+                write!(f, "the {counter}s of the {cpus_count} CPUs agree")
             }
             CounterAgreement::Agree { compared_count, cpus_count } => {
                 write!(
                     f,
-                    "the TSCs of {compared_count} of {cpus_count} CPUs were compared and agree"
+                    "the {counter}s of {compared_count} of {cpus_count} CPUs were compared and agree"
                 )
             }
             CounterAgreement::Disagree { first, other, ticks_min } => {
                 write!(
                     f,
-                    "the TSCs of CPU {first} and CPU {other} differ by {ticks_min} ticks or more"
+                    "the {counter}s of CPU {first} and CPU {other} differ by {ticks_min} ticks or more"
                 )
             }
         }
@@ -72,7 +73,7 @@ mod ping {
     /// Maximum delay after the deadline with which a thread's result is still accepted, in ns.
     const REPORT_DELAY_NS_MAX: u64 = 1_000_000;
 
-    /// Compares the time-stamp counters of `cpus`, for at most `budget_ns`, and returns the result.
+    /// Compares the counters of `cpus`, for at most `budget_ns`, and returns the result.
     pub(in crate::clock) fn compare_counters(cpus: &[u32], budget_ns: u64) -> CounterAgreement {
         let &[first, ref others @ ..] = cpus else { return CounterAgreement::OneCpu };
         if others.is_empty() {

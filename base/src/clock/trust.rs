@@ -1,24 +1,25 @@
-//! SourceChoice of the clock's source, by what cpuid and the kernel report about the time-stamp counter.
+//! Choice of the clock's source, by what the processor and the kernel report about the processor's counter.
 
 use super::{CLOCK_VARIABLE, ClockSource};
 use crate::cpu;
 use std::fs;
 
-/// Choice between the time-stamp counter and the kernel's clock, with its reason.
+/// Choice between the processor's counter and the kernel's clock, with its reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum SourceChoice {
-    /// The time-stamp counter was chosen. `is_forced`: the environment variable requests it;
+    /// The counter was chosen. `is_forced`: the environment variable requests it;
     /// `is_kernel_source`: it is the kernel's clock source.
     Tsc { is_forced: bool, is_kernel_source: bool, reason: String },
     /// CLOCK_MONOTONIC was chosen.
     Kernel { reason: String },
 }
 
-/// Facts about the time-stamp counter that are known without a measurement.
+/// Facts about the processor's counter that are known without a measurement.
 #[derive(Debug, Clone, Default)]
 pub(super) struct CounterEvidence {
-    /// `true` if cpuid reports an invariant counter (leaf 0x8000_0007, EDX bit 8).
-    pub is_cpuid_invariant: bool,
+    /// `true` if the processor reports an invariant counter: on x86_64 cpuid (leaf 0x8000_0007, EDX bit 8), on aarch64
+    /// always, as the architecture requires it.
+    pub is_invariant: bool,
     /// `true` if cpuid reports a hypervisor (leaf 1, ECX bit 31).
     pub has_hypervisor: bool,
     /// `true` if `/proc/cpuinfo` lists `constant_tsc` and `nonstop_tsc`.
@@ -27,17 +28,17 @@ pub(super) struct CounterEvidence {
     pub kernel_source: Option<String>,
     /// Clock sources that the kernel can use; `None` if they cannot be read.
     pub kernel_offers: Option<String>,
-    /// `true` if the process has disabled `rdtsc` (prctl PR_SET_TSC), or there is no counter.
+    /// `true` if the process has disabled reading of the counter (prctl PR_SET_TSC), or there is no counter.
     pub is_forbidden: bool,
 }
 
 impl CounterEvidence {
-    /// Collects the facts from cpuid, the kernel and the process.
+    /// Collects the facts from the processor, the kernel and the process.
     pub(super) fn read() -> Self {
         if !cpu::HAS_TIMESTAMP_COUNTER {
             return CounterEvidence { is_forbidden: true, ..CounterEvidence::default() };
         }
-        let (is_cpuid_invariant, has_hypervisor) = cpu::timestamp_counter_traits();
+        let (is_invariant, has_hypervisor) = cpu::timestamp_counter_traits();
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let flags = cpuinfo.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
         let flag = |name| flags.split_whitespace().any(|word| word == name);
@@ -46,7 +47,7 @@ impl CounterEvidence {
             fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
         };
         CounterEvidence {
-            is_cpuid_invariant,
+            is_invariant,
             has_hypervisor,
             has_constant_flags: flag("constant_tsc") && flag("nonstop_tsc"),
             kernel_source: source("current_clocksource"),
@@ -55,10 +56,10 @@ impl CounterEvidence {
         }
     }
 
-    /// Returns `true` if the time-stamp counter is the kernel's clock source. The kernel has then
-    /// tested the counter across the CPUs at boot and monitors it.
+    /// Returns `true` if the counter is the kernel's clock source. The kernel of x86_64 has then tested the counter
+    /// across the CPUs at boot and monitors it.
     fn is_kernel_source(&self) -> bool {
-        self.kernel_source.as_deref() == Some("tsc")
+        self.kernel_source.as_deref() == Some(cpu::KERNEL_COUNTER_SOURCE)
     }
 }
 
@@ -77,7 +78,8 @@ pub(super) fn choose_source(
     }
     let evidence = evidence();
     if evidence.is_forbidden {
-        return SourceChoice::Kernel { reason: "this process may not read the TSC".to_owned() };
+        let reason = format!("this process may not read the {}", cpu::COUNTER_NAME);
+        return SourceChoice::Kernel { reason };
     }
     let is_kernel_source = evidence.is_kernel_source();
     if requested == Some(ClockSource::Tsc) {
@@ -92,18 +94,20 @@ pub(super) fn choose_source(
     }
 }
 
-/// Decides if the time-stamp counter can be trusted, and returns the reason. The reason is `Ok` for
-/// trust, and `Err` for distrust.
+/// Returns the reason to trust the counter as `Ok`, or the reason to distrust it as `Err`.
 fn assess(evidence: &CounterEvidence) -> Result<String, String> {
+    let (counter, source) = (cpu::COUNTER_NAME, cpu::KERNEL_COUNTER_SOURCE);
     if let Some(offers) = &evidence.kernel_offers
-        && !offers.split_whitespace().any(|source| source == "tsc")
+        && !offers.split_whitespace().any(|offered| offered == source)
     {
         return Err(format!(
-            "the kernel offers the clock sources {offers} but not tsc: it found the TSC unreliable"
+            "the kernel offers the clock sources {offers} but not {source}: it found the {counter} unreliable"
         ));
     }
     let is_kernel_source = evidence.is_kernel_source();
-    let reason = if evidence.is_cpuid_invariant {
+    let reason = if evidence.is_invariant && cfg!(target_arch = "aarch64") {
+        "the architecture requires a virtual counter of constant rate"
+    } else if evidence.is_invariant {
         "cpuid reports an invariant TSC"
     } else if evidence.has_constant_flags {
         "the kernel reports a constant and nonstop TSC"
@@ -127,10 +131,10 @@ mod tests {
 
     fn good() -> CounterEvidence {
         CounterEvidence {
-            is_cpuid_invariant: true,
+            is_invariant: true,
             has_constant_flags: true,
-            kernel_source: Some("tsc".to_owned()),
-            kernel_offers: Some("tsc hpet acpi_pm".to_owned()),
+            kernel_source: Some(cpu::KERNEL_COUNTER_SOURCE.to_owned()),
+            kernel_offers: Some(format!("{} hpet acpi_pm", cpu::KERNEL_COUNTER_SOURCE)),
             ..CounterEvidence::default()
         }
     }
@@ -143,13 +147,12 @@ mod tests {
     fn invariant_counter_is_trusted() {
         assert!(takes_the_tsc(good()));
         assert!(takes_the_tsc(CounterEvidence { has_constant_flags: false, ..good() }));
-        assert!(takes_the_tsc(CounterEvidence { is_cpuid_invariant: false, ..good() }));
+        assert!(takes_the_tsc(CounterEvidence { is_invariant: false, ..good() }));
     }
 
     #[test]
     fn counter_not_reported_constant_is_not_trusted() {
-        let evidence =
-            CounterEvidence { is_cpuid_invariant: false, has_constant_flags: false, ..good() };
+        let evidence = CounterEvidence { is_invariant: false, has_constant_flags: false, ..good() };
         assert!(!takes_the_tsc(evidence.clone()));
         assert!(!takes_the_tsc(CounterEvidence::default()));
         assert!(takes_the_tsc(CounterEvidence { has_hypervisor: true, ..evidence }));
@@ -178,7 +181,7 @@ mod tests {
         assert!(reason.contains(CLOCK_VARIABLE), "{reason}");
         let bad = CounterEvidence::default;
         assert!(matches!(
-            choose_source(Some("tsc"), bad),
+            choose_source(Some(cpu::COUNTER_SOURCE), bad),
             SourceChoice::Tsc { is_forced: true, .. }
         ));
         let SourceChoice::Tsc { is_forced: false, reason, .. } = choose_source(Some("rdtsc"), good)
@@ -191,6 +194,9 @@ mod tests {
     #[test]
     fn forbidden_counter_is_not_read_even_if_requested() {
         let evidence = || CounterEvidence { is_forbidden: true, ..good() };
-        assert!(matches!(choose_source(Some("tsc"), evidence), SourceChoice::Kernel { .. }));
+        assert!(matches!(
+            choose_source(Some(cpu::COUNTER_SOURCE), evidence),
+            SourceChoice::Kernel { .. }
+        ));
     }
 }

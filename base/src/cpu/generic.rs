@@ -3,6 +3,15 @@
 /// `false`, as there is no time-stamp counter, so that the clock is CLOCK_MONOTONIC.
 pub(crate) const HAS_TIMESTAMP_COUNTER: bool = false;
 
+/// Name of the counter in reasons and errors.
+pub(crate) const COUNTER_NAME: &str = "TSC";
+
+/// Name of the counter as a source of the clock.
+pub(crate) const COUNTER_SOURCE: &str = "tsc";
+
+/// Name of the counter among the kernel's clock sources.
+pub(crate) const KERNEL_COUNTER_SOURCE: &str = "tsc";
+
 /// Returns 0, because there is no time-stamp counter.
 pub(crate) fn read_timestamp_counter() -> u64 {
     0
@@ -10,6 +19,11 @@ pub(crate) fn read_timestamp_counter() -> u64 {
 
 /// Returns 0, because there is no time-stamp counter.
 pub(crate) fn read_timestamp_counter_fenced() -> u64 {
+    0
+}
+
+/// Returns 0, because there is no time-stamp counter.
+pub(crate) fn declared_counter_hz() -> u64 {
     0
 }
 

@@ -3,6 +3,15 @@
 /// `true`, as x86-64 processors have a time-stamp counter.
 pub(crate) const HAS_TIMESTAMP_COUNTER: bool = true;
 
+/// Name of the counter in reasons and errors.
+pub(crate) const COUNTER_NAME: &str = "TSC";
+
+/// Name of the counter as a source of the clock.
+pub(crate) const COUNTER_SOURCE: &str = "tsc";
+
+/// Name of the counter among the kernel's clock sources.
+pub(crate) const KERNEL_COUNTER_SOURCE: &str = "tsc";
+
 /// Reads the time-stamp counter, without ordering against the instructions before and after.
 #[inline(always)]
 pub(crate) fn read_timestamp_counter() -> u64 {
@@ -18,6 +27,11 @@ pub(crate) fn read_timestamp_counter_fenced() -> u64 {
     let ticks = read_timestamp_counter();
     load_fence();
     ticks
+}
+
+/// Returns 0, because programs cannot read the rate of the counter.
+pub(crate) fn declared_counter_hz() -> u64 {
+    0
 }
 
 #[inline(always)]

@@ -107,7 +107,7 @@ fn conversions_agree_with_each_other_and_with_the_rate() {
 #[test]
 fn calibration_reports_source_rate_and_cost() {
     let found = clock::calibration();
-    assert!(found.ticks_hz >= 100e6, "{found:?}");
+    assert!(found.ticks_hz >= 1e6, "{found:?}");
     assert!(found.cost_ns > 0.0 && found.cost_ns.is_finite(), "{found:?}");
     assert!(found.resolution_ns > 0.0, "{found:?}");
     assert!(found.error_ppm_max >= 0.0, "{found:?}");

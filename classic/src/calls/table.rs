@@ -19,9 +19,10 @@ impl TickUnit {
     pub fn of_this_clock() -> TickUnit {
         let clock = clock::calibration();
         let name = match clock.source {
-            ClockSource::Tsc => "cycles",
-            // No cycle counter is reliable on this machine: the ticks are nanoseconds.
-            ClockSource::ClockGettime => "ticks",
+            ClockSource::Tsc if cfg!(target_arch = "x86_64") => "cycles",
+            // No cycle counter is reliable on this machine: the ticks are nanoseconds, or on aarch64 those of the
+            // virtual counter.
+            ClockSource::Tsc | ClockSource::ClockGettime => "ticks",
         };
         TickUnit { name, ticks_per_ns: clock.ticks_hz / 1e9 }
     }
@@ -31,7 +32,10 @@ impl TickUnit {
             "cycles" => {
                 format!("cycles of the TSC, at {mhz:.1} MHz", mhz = self.ticks_per_ns * 1e3)
             }
-            _ => "no cycle counter is reliable here: ticks of 1 ns".to_string(),
+            _ => {
+                let tick_ns = (100.0 / self.ticks_per_ns).round() / 100.0;
+                format!("no cycle counter is reliable here: ticks of {tick_ns} ns")
+            }
         }
     }
 

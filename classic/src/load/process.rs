@@ -148,7 +148,6 @@ fn has_socket(process: u32, sockets: &HashSet<String>) -> bool {
 /// Returns the memory that the kernel uses for slab objects and socket buffers, in bytes.
 #[must_use]
 pub fn kernel_memory_bytes() -> u64 {
-    const PAGE_BYTES: u64 = 4096;
     let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let slab = bytes_in_line(&memory, "Slab:").unwrap_or(0);
     let sockets = fs::read_to_string("/proc/net/sockstat").unwrap_or_default();
@@ -157,7 +156,7 @@ pub fn kernel_memory_bytes() -> u64 {
         words.find(|word| *word == "mem")?;
         words.next()?.parse::<u64>().ok()
     });
-    slab + pages.unwrap_or(0) * PAGE_BYTES
+    slab + pages.unwrap_or(0) * rustix::param::page_size() as u64
 }
 
 #[cfg(test)]

@@ -107,6 +107,20 @@ const STANDSTILL_MAX: Duration = Duration::from_millis(500);
 const NOW_SPEC: Spec =
     Spec::new("clock/now", "clock reading for short durations").floor("clock/rdtsc").ladder();
 
+/// Description of `clock/rdtsc`.
+const RDTSC_TEXT: &str = if cfg!(target_arch = "aarch64") {
+    "virtual counter by mrs, not ordered with the surrounding instructions"
+} else {
+    "time-stamp counter by rdtsc, not ordered with the surrounding instructions"
+};
+
+/// Description of `clock/lfence-rdtsc`.
+const LFENCE_RDTSC_TEXT: &str = if cfg!(target_arch = "aarch64") {
+    "virtual counter by dsb, isb and mrs, after all earlier loads"
+} else {
+    "time-stamp counter by lfence and rdtsc, after all earlier instructions"
+};
+
 /// Implements [`ClockReading`] for clocks: the type of a time stamp, its reading, and overrides of defaults.
 macro_rules! clocks {
     ($($(#[$doc:meta])* $name:ident($stamp:ty = $read:expr $(, ask $ask:expr)?
@@ -142,11 +156,10 @@ clocks! {
     Handover(u64 = ticks()): NOW_SPEC;
     /// The standard library's [`Instant`].
     StdInstant(Instant = Instant::now()): NOW_SPEC;
-    /// The time-stamp counter, read by `rdtsc`.
+    /// The processor's counter, read by `rdtsc` or, on aarch64, by `mrs`.
     Rdtsc(u64 = raw::rdtsc()):
-        Spec::new("clock/rdtsc", "time-stamp counter by rdtsc, not ordered with the surrounding instructions")
-            .floor("floor/empty");
-    /// The time-stamp counter, read by `rdtscp`.
+        Spec::new("clock/rdtsc", RDTSC_TEXT).floor("floor/empty");
+    /// The time-stamp counter, read by `rdtscp`; absent on aarch64.
     Rdtscp(u64 = raw::rdtscp(), if raw::has_rdtscp()):
         Spec::new(
             "clock/rdtscp",
@@ -154,13 +167,9 @@ clocks! {
         )
         .floor("clock/rdtsc")
         .classic("node-microbench");
-    /// The time-stamp counter, read by `lfence` and `rdtsc`.
+    /// The processor's counter, read by `lfence` and `rdtsc` or, on aarch64, by `dsb`, `isb` and `mrs`.
     LfenceRdtsc(u64 = raw::lfence_rdtsc()):
-        Spec::new(
-            "clock/lfence-rdtsc",
-            "time-stamp counter by lfence and rdtsc, after all earlier instructions",
-        )
-        .floor("clock/rdtsc");
+        Spec::new("clock/lfence-rdtsc", LFENCE_RDTSC_TEXT).floor("clock/rdtsc");
     /// The system time, read by `clock_gettime(CLOCK_REALTIME)`.
     Realtime(
         (i64, i64) = raw::clock_gettime(libc::CLOCK_REALTIME),

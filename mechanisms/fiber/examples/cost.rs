@@ -262,7 +262,8 @@ fn print_cross_worker_costs() -> Result<(), Error> {
 
 fn resident_bytes() -> usize {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    text.split_whitespace().nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0) * 4096
+    text.split_whitespace().nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0)
+        * rustix::param::page_size()
 }
 
 fn page_table_bytes() -> usize {

@@ -6,7 +6,6 @@ use handover_base::range;
 const WORKERS_MAX: u32 = 1024;
 const STACK_BYTES_MIN: usize = 16 << 10;
 const STACK_BYTES_MAX: usize = 1 << 30;
-const PAGE_BYTES: usize = 4096;
 /// Least urgent priority; 0 is the most urgent.
 pub(crate) const PRIORITY_MAX: u8 = 7;
 
@@ -149,6 +148,6 @@ impl Config {
     }
 
     pub(crate) fn stack_bytes_rounded(&self) -> usize {
-        self.stack_bytes.next_multiple_of(PAGE_BYTES)
+        self.stack_bytes.next_multiple_of(rustix::param::page_size())
     }
 }

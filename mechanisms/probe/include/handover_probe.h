@@ -6,15 +6,15 @@
  *     HANDOVER_SPAN_END("read");                       ... to here, in the same file
  *
  * Names are string literals of letters, digits and ., :, _, -, /. Sites lie in a link section as those of the Rust crate handover-probe do, and
- * are switched in the same way: a site is `test eax, imm32` while it is off, and `jmp rel32` while it is
- * on, which differ in one byte.
+ * are switched in the same way: on x86-64 a site is `test eax, imm32` while it is off, and `jmp rel32` while
+ * it is on, which differ in one byte; on aarch64 it is `nop` and `b`.
  *
-* Nothing is recorded unless the recording library is loaded: the program was started by
+ * Nothing is recorded unless the recording library is loaded: the program was started by
  * `handover trace record -- PROG`, with the library in LD_PRELOAD and HANDOVER_TRACE=PATTERN, or was linked
  * with it (`handover trace library DIR` writes it out). Then HANDOVER_TRACE=PATTERN switches sites on
  * before main, and `handover trace on PID PATTERN` switches them on at any time.
  *
- * For GCC and Clang on x86-64 with ELF; elsewhere, and with HANDOVER_PROBE_NONE defined, the macros
+ * For GCC and Clang on x86-64 and aarch64 with ELF; elsewhere, and with HANDOVER_PROBE_NONE defined, the macros
  * evaluate their values and do nothing. A site is not for functions that are inlined by hand-written
  * assembly. Licence: MIT OR Apache-2.0.
  */
@@ -28,7 +28,8 @@
 /* The fourth argument: selects the macro for three, two or one arguments. */
 #define HANDOVER_FOURTH_(a, b, c, d, ...) d
 
-#if defined(__x86_64__) && defined(__ELF__) && defined(__GNUC__) && !defined(HANDOVER_PROBE_NONE)
+#if (defined(__x86_64__) || defined(__aarch64__)) && defined(__ELF__) && defined(__GNUC__) && \
+	!defined(HANDOVER_PROBE_NONE)
 
 #ifdef __cplusplus
 extern "C" {
@@ -46,10 +47,14 @@ struct handover_probe_meta {
 	uint16_t file_bytes;
 };
 
-/* Addresses of a site's instruction and data, each relative to its own field. */
+/* Addresses of a site's instruction and data, and on aarch64 of the code to which it jumps while it is on, each
+ * relative to its own field. */
 struct handover_probe_entry {
 	int32_t at;
 	int32_t meta;
+#ifdef __aarch64__
+	int32_t target;
+#endif
 };
 
 /* Functions of the recording library; null if it is not loaded. */
@@ -103,20 +108,29 @@ static inline __attribute__((always_inline)) void handover_probe_leave_(struct h
 	".popsection\n\t"                                                                                              \
 	".endif\n\t"
 
+/* The site's instruction, what its entry has besides its address and that of its data, and the instructions that load
+ * the address of its data. */
+#ifdef __aarch64__
+#define HANDOVER_INSTRUCTION_ "nop\n\t"
+#define HANDOVER_TARGET_ "\n\t.long %l[handover_on_] - ."
+#define HANDOVER_ADDRESS_(name) "adrp %0, " name "\n\tadd %0, %0, :lo12:" name
+#else
+#define HANDOVER_INSTRUCTION_ ".byte 0xa9\n\t.long %l[handover_on_] - (. + 4)\n\t"
+#define HANDOVER_TARGET_
+#define HANDOVER_ADDRESS_(name) "lea " name "(%%rip), %0"
+#endif
+
 /* The site's instruction, the code to which it jumps while it is on, and its entry: in the group of its
  * function's section, so that a linker drops both or neither. */
 #define HANDOVER_SITE_(title, key, kind, values, statement)                                                            \
 	do {                                                                                                           \
 		__label__ handover_on_;                                                                                \
 		__asm__ goto(HANDOVER_META_(title, key)                                                                \
-			     "661:\n\t"                                                                                \
-			     ".byte 0xa9\n\t"                                                                          \
-			     ".long %l[handover_on_] - 662f\n"                                                         \
-			     "662:\n\t"                                                                                \
+			     "661:\n\t" HANDOVER_INSTRUCTION_                                                          \
 			     ".pushsection handover_probes,\"aR?\",@progbits\n\t"                                      \
 			     ".balign 4\n\t"                                                                           \
 			     ".long 661b - .\n\t"                                                                      \
-			     ".long " HANDOVER_NAME_(title, key) " - .\n\t"                                            \
+			     ".long " HANDOVER_NAME_(title, key) " - ." HANDOVER_TARGET_ "\n\t"                        \
 			     ".popsection"                                                                             \
 			     :                                                                                         \
 			     : [line] "i"(__LINE__), [what] "i"(kind), [count] "i"(values),                            \
@@ -126,7 +140,7 @@ static inline __attribute__((always_inline)) void handover_probe_leave_(struct h
 		if (0) {                                                                                               \
 			struct handover_probe_meta *handover_meta_;                                                    \
 		handover_on_:                                                                                          \
-			__asm__("lea " HANDOVER_NAME_(title, key) "(%%rip), %0" : "=r"(handover_meta_));               \
+			__asm__(HANDOVER_ADDRESS_(HANDOVER_NAME_(title, key)) : "=r"(handover_meta_));                 \
 			statement;                                                                                     \
 		}                                                                                                      \
 	} while (0)

@@ -6,12 +6,12 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Backend {
-    /// One byte of code is written through `/proc/self/mem`.
+    /// Code is written through `/proc/self/mem`.
     ProcMem,
-    /// One byte of code is written, after `mprotect` has made it writable.
+    /// Code is stored, after `mprotect` has made it writable.
     Mprotect,
-    /// The program writes a flag in memory. This is so under Miri, on processors other than x86-64,
-    /// or with the feature `flags`.
+    /// A flag in memory is written: under Miri, on processors other than x86-64 and aarch64, or with the feature
+    /// `flags`.
     Flag,
 }
 

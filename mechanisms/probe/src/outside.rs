@@ -1,7 +1,7 @@
 //! Switching the sites of another process.
 //!
 //! The other process does not take part: it needs no thread, signal or socket for this. Its sites are found in the ELF
-//! sections of the files that it maps, and switched by writing the opcode byte into its memory. The recording's
+//! sections of the files that it maps, and switched by writing the code of their instructions into its memory. The recording's
 //! configuration is written into its memory too; its first event reads it.
 //!
 //! ```no_run
@@ -16,6 +16,7 @@
 use crate::config::Config;
 use crate::elf;
 use crate::error::OtherProcessError;
+use crate::raw::code::{CODE_BYTES, CODE_OFF, Code, ENTRY_BYTES, TARGET_OFFSET, code_on};
 use crate::remote;
 use crate::site::{
     CONTROL_BYTES, KIND_CONTROL, RemoteSiteData, STATE_OFF, STATE_OFFSET, STATE_ON, Site,
@@ -29,15 +30,8 @@ use std::path::Path;
 
 /// Name of the ELF section that lists the probe sites.
 const SECTION: &str = "handover_probes";
-/// Size in bytes of an entry of the section: two 32-bit relative addresses.
-const ENTRY_BYTES: usize = 8;
-/// Maximum size, in bytes, of the section of sites. A larger section belongs to other software and
-/// is skipped.
+/// Maximum size in bytes of the section of sites; a larger section belongs to other software and is skipped.
 const SECTION_BYTES_MAX: u64 = 1 << 28;
-/// Opcode of a site that is off: `test eax, imm32`.
-const OPCODE_OFF: u8 = 0xa9;
-/// Opcode of a site that is on: `jmp rel32`.
-const OPCODE_ON: u8 = 0xe9;
 
 /// Running process, possibly not the calling one, whose probe sites can be switched.
 #[derive(Debug)]
@@ -52,11 +46,12 @@ pub struct Process {
     control_addresses: Vec<u64>,
 }
 
-/// Addresses of a site in the process: of its [`SiteData`](crate::site::SiteData), and of each of its instructions.
+/// Addresses of a site in the process: of its [`SiteData`](crate::site::SiteData), and of each of its instructions, with
+/// the instruction's code while the site is on.
 #[derive(Debug, Clone, Default)]
 struct SiteAddresses {
     meta: u64,
-    instructions: Vec<u64>,
+    instructions: Vec<(u64, Code)>,
 }
 
 /// Mapped part of a file, as a line of `/proc/PID/maps` describes it.
@@ -157,12 +152,12 @@ impl Process {
     }
 
     fn switch_one(&self, addresses: &SiteAddresses, on: bool) -> io::Result<()> {
-        let (from, to) = if on { (OPCODE_OFF, OPCODE_ON) } else { (OPCODE_ON, OPCODE_OFF) };
-        for at in &addresses.instructions {
-            let mut byte = [0];
-            self.memory.read_exact_at(&mut byte, *at)?;
-            if byte[0] == from {
-                self.memory.write_all_at(&[to], *at)?;
+        for (at, code_on) in &addresses.instructions {
+            let (from, to) = if on { (CODE_OFF, *code_on) } else { (*code_on, CODE_OFF) };
+            let mut code = [0; CODE_BYTES];
+            self.memory.read_exact_at(&mut code, *at)?;
+            if code == from.to_le_bytes() {
+                self.memory.write_all_at(&to.to_le_bytes(), *at)?;
             }
         }
         let state = if on { STATE_ON } else { STATE_OFF };
@@ -176,14 +171,16 @@ impl Process {
         }
         let mut entries = vec![0; bytes as usize];
         self.read(start, &mut entries)?;
-        let mut metas: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+        let mut metas: BTreeMap<u64, Vec<(u64, Code)>> = BTreeMap::new();
         for (index, entry) in entries.as_chunks::<ENTRY_BYTES>().0.iter().enumerate() {
             let here = start + (index * ENTRY_BYTES) as u64;
             let distance = |at: usize| {
                 let bytes = [entry[at], entry[at + 1], entry[at + 2], entry[at + 3]];
                 (here + at as u64).wrapping_add_signed(i32::from_le_bytes(bytes).into())
             };
-            metas.entry(distance(4)).or_default().push(distance(0));
+            let target = TARGET_OFFSET.map_or(0, distance);
+            let instructions = metas.entry(distance(4)).or_default();
+            instructions.extend(code_on(distance(0), target).map(|code| (distance(0), code)));
         }
         for (meta, instructions) in metas {
             let mut header = [0; TEXT_OFFSET];

@@ -2,6 +2,7 @@
 //! the handler of SIGBUS for files that are cut short, each thread's writer, and the entry point before `main`.
 
 pub(crate) mod bus;
+pub(crate) mod code;
 pub(crate) mod current;
 pub(crate) mod flip;
 pub(crate) mod hooks;

@@ -6,6 +6,7 @@ use crate::raw::mapping::LaneMemory;
 use crate::site::{STATE_OFF, STATE_ON, SiteData};
 use crate::{recording, registry};
 use handover_base::clock;
+use handover_base::sync::shared::{Ordering, fence};
 
 /// Returns `true` if a site without patched code is on; registers the site at the first call.
 #[doc(hidden)]
@@ -14,7 +15,11 @@ use handover_base::clock;
 pub fn is_on(meta: &'static SiteData) -> bool {
     match meta.state() {
         STATE_OFF => false,
-        STATE_ON => true,
+        STATE_ON => {
+            // Acquire: pairs with the Release in SiteData::set_state(): the site's number is visible.
+            fence(Ordering::Acquire);
+            true
+        }
         _ => register(meta),
     }
 }

@@ -3,23 +3,25 @@
 use crate::backend::Backend;
 use crate::error::SwitchError;
 use crate::pattern::matches;
+use crate::raw::code::IS_MPROTECT_FIRST;
 use crate::raw::current::{self, InsideGuard};
 use crate::raw::{flip, section};
 use crate::site::{SITES_MAX, STATE_OFF, STATE_ON, Site, SiteData};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// `true` if sites are patched instructions in this build, `false` if they are flags.
-const IS_PATCHED: bool =
-    cfg!(all(target_arch = "x86_64", not(any(miri, handover_loom, feature = "flags"))));
+const IS_PATCHED: bool = cfg!(all(
+    any(target_arch = "aarch64", target_arch = "x86_64"),
+    not(any(miri, handover_loom, feature = "flags"))
+));
 
 /// Registered probe sites, and the patterns by which they were switched.
 #[derive(Debug, Default)]
 struct Registry {
     sites: Vec<&'static SiteData>,
-    /// Addresses of the instructions of each site.
-    addresses: Vec<Vec<usize>>,
-    /// Patterns that were switched on (`true`) or off, in order. They also apply to sites without
-    /// patched code that register later.
+    /// Instructions of each site.
+    instructions: Vec<Vec<flip::Instruction>>,
+    /// Patterns that were switched on (`true`) or off, in order, for sites without patched code that register later.
     switched_patterns: Vec<(String, bool)>,
     /// Method by which sites were last switched; `None` if none was.
     backend: Option<Backend>,
@@ -29,7 +31,7 @@ struct Registry {
 
 static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
     sites: Vec::new(),
-    addresses: Vec::new(),
+    instructions: Vec::new(),
     switched_patterns: Vec::new(),
     backend: None,
     is_section_read: false,
@@ -73,17 +75,17 @@ impl Registry {
 
     /// Adds instructions to their sites, which are registered if necessary.
     fn add_instructions(&mut self, mut instructions: Vec<section::SiteInstruction>) {
-        instructions.sort_unstable_by_key(|instruction| instruction.at);
-        for instruction in instructions {
-            let index = match instruction.meta.number() {
-                0 => self.add(instruction.meta),
+        instructions.sort_unstable_by_key(|one| one.instruction.at);
+        for section::SiteInstruction { instruction, meta } in instructions {
+            let index = match meta.number() {
+                0 => self.add(meta),
                 number => number as usize - 1,
             };
             if let Some(index) = Some(index).filter(|index| *index < SITES_MAX as usize) {
-                self.addresses[index].push(instruction.at);
+                self.instructions[index].push(instruction);
                 // Another process may have switched sites on before.
-                if flip::is_site_on(instruction.at) == Some(true) {
-                    instruction.meta.set_state(STATE_ON);
+                if instruction.is_on() == Some(true) {
+                    meta.set_state(STATE_ON);
                 }
             }
         }
@@ -92,7 +94,7 @@ impl Registry {
     /// Registers a site and returns its index. If all site numbers are in use, the site stays off.
     fn add(&mut self, meta: &'static SiteData) -> usize {
         self.sites.push(meta);
-        self.addresses.push(Vec::new());
+        self.instructions.push(Vec::new());
         if self.sites.len() <= SITES_MAX as usize {
             meta.set_number(self.sites.len() as u32);
         }
@@ -111,19 +113,19 @@ impl Registry {
     /// Switches the registered sites whose names match `pattern`; returns their number.
     fn switch_registered(&mut self, pattern: &str, on: bool) -> Result<usize, SwitchError> {
         let is_wanted = |(meta, _): &(&&'static SiteData, _)| matches(pattern, meta.name());
-        let wanted: Vec<(&&'static SiteData, &Vec<usize>)> =
-            self.sites.iter().zip(&self.addresses).filter(is_wanted).collect();
+        let wanted: Vec<(&&'static SiteData, &Vec<flip::Instruction>)> =
+            self.sites.iter().zip(&self.instructions).filter(is_wanted).collect();
         let sites_count = wanted.len();
-        let addresses: Vec<usize> =
-            wanted.iter().flat_map(|(_, addresses)| *addresses).copied().collect();
+        let all: Vec<flip::Instruction> =
+            wanted.iter().flat_map(|(_, instructions)| *instructions).copied().collect();
         let mut answer = Ok(());
-        if IS_PATCHED && !addresses.is_empty() {
-            answer = flip::switch_sites(&addresses, on).map(|backend| self.backend = Some(backend));
+        if IS_PATCHED && !all.is_empty() {
+            answer = flip::switch_sites(&all, on).map(|backend| self.backend = Some(backend));
         }
-        for (meta, addresses) in wanted {
+        for (meta, instructions) in wanted {
             let is_on = match &answer {
                 Ok(()) => on && meta.number() != 0,
-                Err(_) => addresses.iter().any(|at| flip::is_site_on(*at) == Some(true)),
+                Err(_) => instructions.iter().any(|one| one.is_on() == Some(true)),
             };
             meta.set_state(if is_on { STATE_ON } else { STATE_OFF });
         }
@@ -190,12 +192,19 @@ pub fn disable(pattern: &str) -> Result<usize, SwitchError> {
 pub fn backend() -> Backend {
     let _inside = current::enter_crate();
     let tried = lock_registry_only().backend;
-    tried.unwrap_or(if IS_PATCHED { Backend::ProcMem } else { Backend::Flag })
+    tried.unwrap_or(match (IS_PATCHED, IS_MPROTECT_FIRST) {
+        (true, true) => Backend::Mprotect,
+        (true, false) => Backend::ProcMem,
+        (false, _) => Backend::Flag,
+    })
 }
 
 /// Registers the sites of another object, and switches them by the patterns that were switched before. An error of
 /// switching leaves them off.
-#[cfg(all(target_arch = "x86_64", not(any(miri, handover_loom, feature = "flags"))))]
+#[cfg(all(
+    any(target_arch = "aarch64", target_arch = "x86_64"),
+    not(any(miri, handover_loom, feature = "flags"))
+))]
 pub(crate) fn register_instructions(instructions: Vec<section::SiteInstruction>) {
     let mut locked = lock();
     let registry = &mut *locked.registry;

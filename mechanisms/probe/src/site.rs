@@ -149,7 +149,8 @@ impl SiteData {
     }
 
     pub(crate) fn set_state(&self, state: u8) {
-        self.state.store(state, Ordering::Relaxed);
+        // Release: publishes the site's number to the fence in is_on().
+        self.state.store(state, Ordering::Release);
     }
 
     #[allow(dead_code)] // unused in the flag form, which reads no sections

@@ -155,6 +155,9 @@ fn backend_reports_the_method_in_use() {
     enable("backend.*").unwrap();
     disable("backend.*").unwrap();
     let text = backend().to_string();
-    let patched = cfg!(all(target_arch = "x86_64", not(any(miri, feature = "flags"))));
+    let patched = cfg!(all(
+        any(target_arch = "aarch64", target_arch = "x86_64"),
+        not(any(miri, feature = "flags"))
+    ));
     assert_eq!(text.starts_with("code"), patched, "{text}");
 }

@@ -10,6 +10,13 @@ pub(crate) fn prefetch_for_read<T>(it: &T) {
         // this one is of a live reference. x86-64 includes SSE, which it needs.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(it).cast()) };
     }
-    #[cfg(not(all(target_arch = "x86_64", not(any(miri, handover_portable)))))]
+    #[cfg(all(target_arch = "aarch64", not(any(miri, handover_portable))))]
+    // SAFETY: a prefetch is no memory access in the language's sense and does not fault at any
+    // address; this one is of a live reference.
+    unsafe {
+        std::arch::asm!("prfm pldl1keep, [{}]", in(reg) std::ptr::from_ref(it),
+            options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(any(miri, handover_portable, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
     let _ = it;
 }

@@ -35,7 +35,7 @@ const MIRI_PARTS: [(&str, &str, &str); 6] = [
 ];
 
 /// Crates that also compile for other systems than Linux on x86_64, without their code for it.
-const PORTABLE: [&str; 5] =
+pub(super) const PORTABLE: [&str; 5] =
     ["handover-base", "handover-lock", "handover-ring", "handover-timer", "handover-sched"];
 
 /// Package and options for the tests of the RPC decoders, which Miri also runs with `--long`.

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -78,6 +78,16 @@ pub fn install_components(
         run = run.args(["--toolchain", toolchain]);
     }
     run.args(names).timeout(INSTALL_MAX).run()
+}
+
+/// Installs the standard library of the stable toolchain for another target, if it is missing.
+pub fn install_target(target: &str) -> Result<()> {
+    let libraries = CommandLine::new("rustc --print target-libdir --target").args([target]);
+    if libraries.capture_stdout().is_ok_and(|folder| Path::new(folder.trim()).exists()) {
+        return Ok(());
+    }
+    println!("installing {target} with rustup");
+    CommandLine::new("rustup target add").args([target]).timeout(INSTALL_MAX).run()
 }
 
 /// Program that is found on the PATH, or built by `cargo install`.

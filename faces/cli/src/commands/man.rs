@@ -67,7 +67,7 @@ const SECTIONS: [(&str, Entries); 3] = [
             ),
             (
                 "HANDOVER_CLOCK",
-                "Clock of all measurements: tsc or clock_gettime, instead of the program's choice.",
+                "Clock of all measurements: tsc (on aarch64 cntvct) or clock_gettime, instead of the program's choice.",
             ),
             (
                 "HANDOVER_TRACE",

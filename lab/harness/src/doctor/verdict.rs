@@ -200,7 +200,8 @@ fn clock_source(facts: &MachineFacts) -> Finding {
         "other clocks than the TSC cost a system call, or a read of a device, at each reading";
     let about = FindingBuilder { code: "clock-source", why };
     let Some(source) = facts.clock_source.as_deref() else { return about.unreadable(facts) };
-    let is_cheap = matches!(source, "tsc" | "kvm-clock" | "hyperv_clocksource_tsc_page");
+    let is_cheap =
+        matches!(source, "tsc" | "kvm-clock" | "hyperv_clocksource_tsc_page" | "arch_sys_counter");
     let file = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
     if is_cheap {
         about.fine(source)

@@ -1,18 +1,20 @@
 //! Copies of memory with the least overhead: with non-temporal stores, and by the kernel between
 //! processes.
 
-use std::arch::x86_64::{
-    __m128i, __m256i, __m512i, _MM_HINT_T0, _mm_load_si128, _mm_prefetch, _mm_sfence,
-    _mm_stream_si128, _mm256_load_si256, _mm256_stream_si256, _mm512_load_si512,
-    _mm512_stream_si512,
-};
+#[cfg(target_arch = "aarch64")]
+mod aarch64;
+#[cfg(target_arch = "x86_64")]
+mod x86_64;
+
+#[cfg(target_arch = "aarch64")]
+use aarch64 as processor;
+#[cfg(target_arch = "x86_64")]
+use x86_64 as processor;
 
 /// Size in bytes of a block, the unit of a copy's length. It is four registers of the widest
 /// stores.
 pub(crate) const BLOCK_BYTES: usize = 256;
 const LINE_BYTES: usize = 64;
-/// Distance in bytes from the copied bytes to the source bytes that are prefetched.
-const AHEAD_BYTES: usize = 2048;
 
 /// Width of the non-temporal stores of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,7 +23,7 @@ pub enum StoreWidth {
     Bytes64,
     /// Stores of 32 bytes, which need AVX2.
     Bytes32,
-    /// Stores of 16 bytes, which every x86-64 processor has (SSE2).
+    /// Stores of 16 bytes, which every x86-64 processor has (SSE2), and every aarch64 processor (STNP).
     Bytes16,
 }
 
@@ -29,13 +31,17 @@ impl StoreWidth {
     /// All widths, the widest first.
     pub const ALL: [Self; 3] = [Self::Bytes64, Self::Bytes32, Self::Bytes16];
 
+    fn bytes(self) -> usize {
+        match self {
+            Self::Bytes64 => 64,
+            Self::Bytes32 => 32,
+            Self::Bytes16 => 16,
+        }
+    }
+
     /// Returns `true` if the processor has stores of this width.
     pub fn is_supported(self) -> bool {
-        match self {
-            Self::Bytes64 => is_x86_feature_detected!("avx512f"),
-            Self::Bytes32 => is_x86_feature_detected!("avx2"),
-            Self::Bytes16 => true,
-        }
+        processor::has_stores(self.bytes())
     }
 
     /// Returns the widest stores that the processor supports.
@@ -88,62 +94,10 @@ pub(super) unsafe fn copy_streaming_range(
         "the source or the target does not start on a cache line"
     );
     assert!(width.is_supported(), "the processor lacks stores of {width:?}");
-    match width {
-        // SAFETY: the asserts above check AVX-512F, whole blocks and alignment to a cache line; the
-        // caller vouches for the ranges.
-        StoreWidth::Bytes64 => unsafe { by_lines(from, to, bytes) },
-        // SAFETY: the asserts above check AVX2, whole blocks and alignment to a cache line; the
-        // caller vouches for the ranges.
-        StoreWidth::Bytes32 => unsafe { by_halves(from, to, bytes) },
-        // SAFETY: x86_64 implies SSE2; the asserts above check whole blocks and alignment to a
-        // cache line; the caller vouches for the ranges.
-        StoreWidth::Bytes16 => unsafe { by_quarters(from, to, bytes) },
-    }
+    // SAFETY: the asserts above check the width, whole blocks and alignment to a cache line; the caller vouches for the
+    // ranges.
+    unsafe { processor::copy(width.bytes(), from, to, bytes) };
 }
-
-/// Defines a function that copies with non-temporal stores of one width.
-macro_rules! blocks {
-    ($name:ident, $feature:literal, $held:ty, $load:ident, $store:ident) => {
-        /// # Safety
-        /// The processor has the feature; `bytes` bytes, whole blocks, are readable at `source` and
-        /// writable at `target`, both on cache lines, and nothing else writes them.
-        #[target_feature(enable = $feature)]
-        unsafe fn $name(source: *const u8, target: *mut u8, bytes: usize) {
-            const WIDTH: usize = size_of::<$held>();
-            for at in (0..bytes).step_by(4 * WIDTH) {
-                for line in (0..4 * WIDTH).step_by(LINE_BYTES) {
-                    let ahead = source.wrapping_add(at + line + AHEAD_BYTES);
-                    _mm_prefetch::<_MM_HINT_T0>(ahead.cast());
-                }
-                let place = |part: usize| source.wrapping_add(at + part * WIDTH).cast();
-                // SAFETY: the offset is below `bytes`, a multiple of four widths, and a multiple
-                // of the width from an aligned start.
-                let first: $held = unsafe { $load(place(0)) };
-                // SAFETY: as for `first`: the second of the four widths.
-                let second: $held = unsafe { $load(place(1)) };
-                // SAFETY: as for `first`: the third of the four widths.
-                let third: $held = unsafe { $load(place(2)) };
-                // SAFETY: as for `first`: the fourth of the four widths.
-                let fourth: $held = unsafe { $load(place(3)) };
-                let place = |part: usize| target.wrapping_add(at + part * WIDTH).cast();
-                // SAFETY: the offset is below `bytes` and aligned like the source; the caller is the
-                // only one that accesses the target.
-                unsafe { $store(place(0), first) };
-                // SAFETY: as for `first`: the second of the four widths of the target.
-                unsafe { $store(place(1), second) };
-                // SAFETY: as for `first`: the third of the four widths of the target.
-                unsafe { $store(place(2), third) };
-                // SAFETY: as for `first`: the fourth of the four widths of the target.
-                unsafe { $store(place(3), fourth) };
-            }
-            _mm_sfence();
-        }
-    };
-}
-
-blocks!(by_lines, "avx512f", __m512i, _mm512_load_si512, _mm512_stream_si512);
-blocks!(by_halves, "avx2", __m256i, _mm256_load_si256, _mm256_stream_si256);
-blocks!(by_quarters, "sse2", __m128i, _mm_load_si128, _mm_stream_si128);
 
 /// Copies from an address of another process by `process_vm_readv`; returns the number of bytes copied.
 pub(crate) fn copy_from_process(pid: i32, address: u64, to: &mut [u8]) -> std::io::Result<usize> {

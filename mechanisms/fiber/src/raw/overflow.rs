@@ -43,7 +43,11 @@ fn find_overflowed_fiber(
 unsafe fn interrupted_stack_pointer(context: *mut libc::c_void) -> usize {
     // SAFETY: the kernel passes a valid ucontext to a handler with SA_SIGINFO.
     let context = unsafe { &*context.cast::<libc::ucontext_t>() };
-    context.uc_mcontext.gregs[libc::REG_RSP as usize] as usize
+    #[cfg(target_arch = "aarch64")]
+    let stack_pointer = context.uc_mcontext.sp;
+    #[cfg(target_arch = "x86_64")]
+    let stack_pointer = context.uc_mcontext.gregs[libc::REG_RSP as usize];
+    stack_pointer as usize
 }
 
 /// Buffer in which text is formatted without allocating.

@@ -12,20 +12,21 @@
 
 use super::regions::{self, StackRegion};
 use crate::error::StackError;
+use rustix::param::page_size;
 use std::collections::BTreeMap;
 use std::ptr::{self, NonNull};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-const PAGE_BYTES: usize = 4096;
-/// Size of a stack's head, which contains the fiber's control block. The head is aligned to 64
-/// bytes.
+/// Size of the smallest pages; those of aarch64 kernels have 4, 16 or 64 KiB.
+const PAGE_BYTES_MIN: usize = 4096;
+/// Size of a stack's head, which contains the fiber's control block; the head is aligned to 64 bytes.
 pub(super) const STACK_HEAD_BYTES: usize = if IS_SANITIZED { 256 } else { 128 };
 /// `true` in sanitizer builds, whose control block is larger.
 pub(super) const IS_SANITIZED: bool =
     cfg!(any(handover_sanitizer = "address", handover_sanitizer = "thread"));
-/// Size of a stack guard. It is four pages, so that a C function with a large frame does not skip
-/// the guard. (Rust functions touch each page of their frames.)
-pub(crate) const GUARD_BYTES: usize = 4 * PAGE_BYTES;
+/// Minimum size of a stack guard: 16 KiB, so that a C function with a large frame does not skip the guard. (Rust
+/// functions touch each page of their frames.)
+const GUARD_BYTES_MIN: usize = 4 * PAGE_BYTES_MIN;
 /// Number of stacks in the first slab of each stack size.
 const SLAB_STACKS_MIN: usize = 64;
 /// Maximum number of stacks in a slab. Each slab has twice as many as the slab before, up to this
@@ -34,7 +35,7 @@ const SLAB_STACKS_MAX: usize = 4096;
 /// Number of different offsets, 64 bytes apart, at which stacks start in their uppermost page. With a single offset,
 /// all stacks would use the same few lines of the first-level cache.
 const COLOURS: usize = 32;
-const _: () = assert!((COLOURS - 1) * 64 + STACK_HEAD_BYTES <= PAGE_BYTES);
+const _: () = assert!((COLOURS - 1) * 64 + STACK_HEAD_BYTES <= PAGE_BYTES_MIN);
 /// Advice of `madvise(2)`, since Linux 6.13, that makes accesses to pages fault without splitting the mapping.
 const MADV_GUARD_INSTALL: libc::c_int = 102;
 
@@ -76,6 +77,8 @@ impl Stack {
 #[derive(Debug)]
 pub(crate) struct StackPool {
     stack_bytes: usize,
+    /// Size of the guard below each stack, a multiple of the page size.
+    guard_bytes: usize,
     /// Kind of the guards, once the first stack was allocated.
     guards: OnceLock<GuardKind>,
     state: Mutex<PoolState>,
@@ -112,6 +115,7 @@ impl StackPool {
             || {
                 Box::leak(Box::new(Self {
                     stack_bytes,
+                    guard_bytes: GUARD_BYTES_MIN.next_multiple_of(page_size()),
                     guards: OnceLock::new(),
                     state: Mutex::default(),
                 }))
@@ -131,13 +135,14 @@ impl StackPool {
     /// Returns the lowest usable address of the stack whose head is at `head`.
     #[inline]
     pub(super) fn lowest_address(&self, head: NonNull<u8>) -> usize {
-        let top = (head.addr().get() + STACK_HEAD_BYTES).next_multiple_of(PAGE_BYTES);
+        // The head lies at most PAGE_BYTES_MIN below the top, which is a multiple of the page size.
+        let top = (head.addr().get() + STACK_HEAD_BYTES).next_multiple_of(PAGE_BYTES_MIN);
         top - self.stack_bytes
     }
 
     /// Returns the distance in bytes between two stacks, including the guard.
     fn stride(&self) -> usize {
-        self.stack_bytes + GUARD_BYTES
+        self.stack_bytes + self.guard_bytes
     }
 
     /// Removes and returns a free stack of the pool, or a new stack if none is free.
@@ -182,7 +187,7 @@ impl StackPool {
         };
         let start = slab.start + slab.used_count * self.stride();
         self.install_guard(start)?;
-        let limit = start + GUARD_BYTES;
+        let limit = start + self.guard_bytes;
         let top = limit + self.stack_bytes - (slab.used_count % COLOURS) * 64;
         slab.used_count += 1;
         let head = ptr::with_exposed_provenance_mut::<u8>(top - STACK_HEAD_BYTES);
@@ -217,7 +222,7 @@ impl StackPool {
                     start,
                     bytes,
                     stride: self.stride(),
-                    guard_bytes: GUARD_BYTES,
+                    guard_bytes: self.guard_bytes,
                     colours: COLOURS,
                     head_bytes: STACK_HEAD_BYTES,
                     next: ptr::null(),
@@ -236,7 +241,7 @@ impl StackPool {
         let at = ptr::with_exposed_provenance_mut::<libc::c_void>(start);
         let marked = self.guards.get() != Some(&GuardKind::Mapping)
             // SAFETY: the range is the guard of the stack that is being made, and holds no data.
-            && unsafe { libc::madvise(at, GUARD_BYTES, MADV_GUARD_INSTALL) } == 0;
+            && unsafe { libc::madvise(at, self.guard_bytes, MADV_GUARD_INSTALL) } == 0;
         if marked {
             let _ = self.guards.set(GuardKind::PageMark);
             return Ok(());
@@ -246,7 +251,7 @@ impl StackPool {
         }
         let _ = self.guards.set(GuardKind::Mapping);
         // SAFETY: the range is the guard of the stack that is being made, and holds no data.
-        if unsafe { libc::mprotect(at, GUARD_BYTES, libc::PROT_NONE) } == 0 {
+        if unsafe { libc::mprotect(at, self.guard_bytes, libc::PROT_NONE) } == 0 {
             return Ok(());
         }
         match errno() {
@@ -259,11 +264,12 @@ impl StackPool {
     pub(crate) fn stats(&self) -> StackPoolStats {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let mut stats = StackPoolStats::default();
-        let mut pages = vec![0u8; self.stack_bytes / PAGE_BYTES];
+        let page_bytes = page_size();
+        let mut pages = vec![0u8; self.stack_bytes / page_bytes];
         for slab in &state.slabs {
             stats.stacks_count += slab.used_count;
             for index in 0..slab.used_count {
-                let limit = slab.start + index * self.stride() + GUARD_BYTES;
+                let limit = slab.start + index * self.stride() + self.guard_bytes;
                 let at = ptr::with_exposed_provenance_mut::<libc::c_void>(limit);
                 // SAFETY: the range is mapped, and `pages` has space for the byte that the kernel
                 // writes for each page.
@@ -273,9 +279,9 @@ impl StackPool {
                 }
                 let resident = pages.iter().filter(|page| **page & 1 != 0).count();
                 let lowest = pages.iter().position(|page| page & 1 != 0).unwrap_or(pages.len());
-                stats.resident_bytes += resident * PAGE_BYTES;
+                stats.resident_bytes += resident * page_bytes;
                 stats.high_water_bytes =
-                    stats.high_water_bytes.max((pages.len() - lowest) * PAGE_BYTES);
+                    stats.high_water_bytes.max((pages.len() - lowest) * page_bytes);
             }
         }
         stats

@@ -1,11 +1,12 @@
-//! A lane's memory: a page of header and a ring, mapped from a file, so that it outlives the process.
+//! A lane's memory: a header and a ring, mapped from a file, so that it outlives the process.
 
 use super::bus::MappedRange;
 use crate::format::PAGE_BYTES;
 use crate::lane::LaneWords;
-use handover_base::sync::shared::{AtomicU64, Ordering};
+use handover_base::sync::shared::{AtomicU64, Ordering, fence};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::param::page_size;
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
@@ -39,16 +40,20 @@ impl LaneMemory {
         if !words_count.is_power_of_two() {
             return Err(Errno::INVAL);
         }
-        let bytes = usize::try_from(PAGE_BYTES + words_count * 8).map_err(|_| Errno::NOMEM)?;
+        // Lanes begin at multiples of PAGE_BYTES, and mappings at multiples of the kernel's page size, which may be larger.
+        let before = offset % page_size() as u64;
+        let bytes = before + PAGE_BYTES + words_count * 8;
+        let bytes = usize::try_from(bytes).map_err(|_| Errno::NOMEM)?;
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // Populated, so that no event pays for a page fault.
         let flags = MapFlags::SHARED | MapFlags::POPULATE;
         // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
-        let start =
-            unsafe { mmap(std::ptr::null_mut(), bytes, access, flags, file.as_fd(), offset) }?;
-        // SAFETY: the mapping is PAGE_BYTES + 8 * words_count long, so that the offset lies within
-        // it.
-        let ring = unsafe { start.byte_add(PAGE_BYTES as usize) };
+        let start = unsafe {
+            mmap(std::ptr::null_mut(), bytes, access, flags, file.as_fd(), offset - before)
+        }?;
+        // SAFETY: the mapping is before + PAGE_BYTES + 8 * words_count long, so that the offset lies
+        // within it.
+        let ring = unsafe { start.byte_add((before + PAGE_BYTES) as usize) };
         let ring = NonNull::new(ring.cast()).ok_or(Errno::NOMEM)?;
         let range = MappedRange::register(start.expose_provenance(), bytes);
         Ok(Self { ring, mask: words_count - 1, range })
@@ -93,9 +98,12 @@ impl LaneWords for LaneMemory {
     }
 
     fn clear(&self, position: u64, count: u64) {
-        // In order, the block's number first. Relaxed: the number that is written last is a
-        // Release.
-        for at in position..position + count {
+        // Relaxed all: the number that is written last is a Release.
+        self.word(position).store(0, Ordering::Relaxed);
+        // Release: a reader of the file finds the block's old number gone before its words are. x86 keeps the order of
+        // stores in any case.
+        fence(Ordering::Release);
+        for at in position + 1..position + count {
             self.word(at).store(0, Ordering::Relaxed);
         }
     }
@@ -114,9 +122,11 @@ impl LaneWords for LaneMemory {
 impl Drop for LaneMemory {
     fn drop(&mut self) {
         self.range.unregister();
-        let bytes = (HEADER_WORDS + self.mask + 1) as usize * 8;
-        // SAFETY: the header of PAGE_BYTES lies right before the ring, in the same mapping.
-        let start = unsafe { self.ring.byte_sub(PAGE_BYTES as usize) };
+        // The mapping begins at the start of the page that contains the header.
+        let before = (self.ring.addr().get() - PAGE_BYTES as usize) % page_size();
+        let bytes = before + (HEADER_WORDS + self.mask + 1) as usize * 8;
+        // SAFETY: `before` bytes and the header of PAGE_BYTES lie right before the ring, in the same mapping.
+        let start = unsafe { self.ring.byte_sub(before + PAGE_BYTES as usize) };
         // SAFETY: map() mapped exactly this address and length, and no reference outlives `self`.
         let unmapped = unsafe { munmap(start.as_ptr().cast(), bytes) };
         debug_assert_eq!(unmapped, Ok(()));

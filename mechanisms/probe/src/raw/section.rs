@@ -1,21 +1,26 @@
 //! The link section in which this object's sites are listed.
 //!
 //! Each entry is two 32-bit addresses relative to themselves: of the instruction, and of the site's
-//! [`SiteData`]. The section thus needs no relocation when the program is loaded, and is read-only.
+//! [`SiteData`]; on aarch64 a third, of the code to which the instruction jumps while the site is on.
+//! The section thus needs no relocation when the program is loaded, and is read-only.
 
+use super::flip::Instruction;
 use crate::site::SiteData;
 
 /// One instruction of a probe site; a site that is inlined or unrolled has several.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SiteInstruction {
-    /// Address of the instruction.
-    pub at: usize,
+    pub instruction: Instruction,
     pub meta: &'static SiteData,
 }
 
-#[cfg(all(target_arch = "x86_64", not(any(miri, handover_loom, feature = "flags"))))]
+#[cfg(all(
+    any(target_arch = "aarch64", target_arch = "x86_64"),
+    not(any(miri, handover_loom, feature = "flags"))
+))]
 mod patched {
-    use super::{SiteInstruction, meta_at};
+    use super::{Instruction, SiteInstruction, meta_at};
+    use crate::raw::code::{ENTRY_BYTES, code_on};
     use crate::site::{CONTROL, CONTROL_BYTES, LAYOUT_VERSION};
 
     /// Entry of the section, in the layout that the macro writes.
@@ -23,8 +28,54 @@ mod patched {
     pub(crate) struct Entry {
         instruction_offset: i32,
         meta_offset: i32,
+        #[cfg(target_arch = "aarch64")]
+        target_offset: i32,
     }
 
+    const _: () = assert!(size_of::<Entry>() == ENTRY_BYTES);
+
+    /// Returns the address to which the instruction jumps while the site is on.
+    #[cfg(target_arch = "aarch64")]
+    fn target(entry: &Entry) -> u64 {
+        resolve_relative(&entry.target_offset).addr() as u64
+    }
+
+    /// Returns 0, because the instruction contains the address to which it jumps while the site is on.
+    #[cfg(target_arch = "x86_64")]
+    fn target(_: &Entry) -> u64 {
+        0
+    }
+
+    #[cfg(target_arch = "aarch64")]
+    fn section_bounds() -> (*const Entry, *const Entry) {
+        let (start, stop): (*const Entry, *const Entry);
+        // SAFETY: the code computes two addresses. The entry that it adds makes the section exist,
+        // so that the linker defines both symbols; they are hidden, as each object has a section of
+        // its own.
+        unsafe {
+            core::arch::asm!(
+                ".pushsection handover_probes,\"aR\",@progbits",
+                ".balign 4",
+                ".long 0",
+                ".long {control} - .",
+                ".long 0",
+                ".popsection",
+                ".hidden __start_handover_probes",
+                ".hidden __stop_handover_probes",
+                "adrp {start}, __start_handover_probes",
+                "add {start}, {start}, :lo12:__start_handover_probes",
+                "adrp {stop}, __stop_handover_probes",
+                "add {stop}, {stop}, :lo12:__stop_handover_probes",
+                control = sym CONTROL,
+                start = out(reg) start,
+                stop = out(reg) stop,
+                options(nomem, nostack, preserves_flags),
+            );
+        }
+        (start, stop)
+    }
+
+    #[cfg(target_arch = "x86_64")]
     fn section_bounds() -> (*const Entry, *const Entry) {
         let (start, stop): (*const Entry, *const Entry);
         // SAFETY: the code computes two addresses. The entry that it adds makes the section exist,
@@ -62,8 +113,8 @@ mod patched {
     /// Returns the instructions of the sites in the section between `start` and `stop`, without the control entry.
     ///
     /// # Safety
-    /// The linker placed entries, as the macros write them, between the two addresses, each aligned to 4 bytes and 8
-    /// bytes long, in a read-only section of an object that is never unloaded.
+    /// The linker placed entries, as the macros write them, between the two addresses, each aligned to 4 bytes and
+    /// [`ENTRY_BYTES`] long, in a read-only section of an object that is never unloaded.
     pub(crate) unsafe fn instructions_between(
         start: *const Entry,
         stop: *const Entry,
@@ -73,12 +124,16 @@ mod patched {
         let entries = unsafe { std::slice::from_raw_parts(start, count) };
         entries
             .iter()
-            .map(|entry| SiteInstruction {
-                at: resolve_relative(&entry.instruction_offset).addr(),
+            .filter_map(|entry| {
                 // SAFETY: an entry points to a SiteData, which lives as long as its object is loaded.
-                meta: unsafe { meta_at(resolve_relative(&entry.meta_offset)) },
+                let meta = unsafe { meta_at(resolve_relative(&entry.meta_offset)) };
+                if meta.is_control() || meta.version() != LAYOUT_VERSION {
+                    return None;
+                }
+                let at = resolve_relative(&entry.instruction_offset).addr();
+                let code_on = code_on(at as u64, target(entry))?;
+                Some(SiteInstruction { instruction: Instruction { at, code_on }, meta })
             })
-            .filter(|place| !place.meta.is_control() && place.meta.version() == LAYOUT_VERSION)
             .collect()
     }
 
@@ -88,7 +143,10 @@ mod patched {
     }
 }
 
-#[cfg(all(target_arch = "x86_64", not(any(miri, handover_loom, feature = "flags"))))]
+#[cfg(all(
+    any(target_arch = "aarch64", target_arch = "x86_64"),
+    not(any(miri, handover_loom, feature = "flags"))
+))]
 pub(crate) use patched::{instructions_between, site_instructions};
 
 /// Size of a site's [`SiteData`] before its texts.
@@ -110,9 +168,12 @@ pub unsafe fn meta_at(start: *const u8) -> &'static SiteData {
     unsafe { &*(thin as *const SiteData) }
 }
 
-/// Returns an empty vector: sites without patched code are not in the section. They register when
-/// they first run.
-#[cfg(not(all(target_arch = "x86_64", not(any(miri, handover_loom, feature = "flags")))))]
+/// Returns an empty vector, because sites without patched code are not in the section, and register
+/// when they first run.
+#[cfg(not(all(
+    any(target_arch = "aarch64", target_arch = "x86_64"),
+    not(any(miri, handover_loom, feature = "flags"))
+)))]
 pub(crate) fn site_instructions() -> Vec<SiteInstruction> {
     Vec::new()
 }

@@ -116,6 +116,32 @@ macro_rules! __meta {
     };
 }
 
+/// Emits the instruction of a probe site, `nop`, and its entry in the section, with the address to which a `b` in its
+/// place jumps.
+#[cfg(all(target_arch = "aarch64", not(any(miri, handover_loom, feature = "flags"))))]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __site {
+    ($on:block) => {
+        #[allow(unsafe_code)]
+        // SAFETY: `nop` does nothing; patched to a jump, it goes to the block of the `label` operand.
+        unsafe {
+            ::core::arch::asm!(
+                "2: nop",
+                ".pushsection handover_probes,\"aR\",@progbits",
+                ".balign 4",
+                ".long 2b - .",
+                ".long {meta} - .",
+                ".long {on} - .",
+                ".popsection",
+                on = label $on,
+                meta = sym __HANDOVER_META,
+                options(nomem, nostack, preserves_flags),
+            );
+        }
+    };
+}
+
 /// Emits the instruction of a probe site and its entry in the section. `test eax, imm32` has the
 /// distance of a `jmp rel32` as its immediate value: five bytes, of which the first selects one.
 #[cfg(all(target_arch = "x86_64", not(any(miri, handover_loom, feature = "flags"))))]
@@ -145,7 +171,10 @@ macro_rules! __site {
 }
 
 /// Reads the site's flag in memory, on targets without patched code.
-#[cfg(not(all(target_arch = "x86_64", not(any(miri, handover_loom, feature = "flags")))))]
+#[cfg(not(all(
+    any(target_arch = "aarch64", target_arch = "x86_64"),
+    not(any(miri, handover_loom, feature = "flags"))
+)))]
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __site {

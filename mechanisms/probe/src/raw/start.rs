@@ -21,7 +21,10 @@ extern "C" fn start() {
 /// # Safety
 /// The linker placed entries, as the header's macros write them, between the two addresses, in a read-only section of an
 /// object that is never unloaded.
-#[cfg(all(target_arch = "x86_64", not(any(miri, handover_loom, feature = "flags"))))]
+#[cfg(all(
+    any(target_arch = "aarch64", target_arch = "x86_64"),
+    not(any(miri, handover_loom, feature = "flags"))
+))]
 pub unsafe fn register_section(start: *const core::ffi::c_void, stop: *const core::ffi::c_void) {
     // SAFETY: the caller guarantees what the function demands.
     let instructions = unsafe { super::section::instructions_between(start.cast(), stop.cast()) };
@@ -33,5 +36,8 @@ pub unsafe fn register_section(start: *const core::ffi::c_void, stop: *const cor
 ///
 /// # Safety
 /// None is needed.
-#[cfg(not(all(target_arch = "x86_64", not(any(miri, handover_loom, feature = "flags")))))]
+#[cfg(not(all(
+    any(target_arch = "aarch64", target_arch = "x86_64"),
+    not(any(miri, handover_loom, feature = "flags"))
+)))]
 pub unsafe fn register_section(_start: *const core::ffi::c_void, _stop: *const core::ffi::c_void) {}
