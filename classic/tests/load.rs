@@ -255,8 +255,11 @@ fn many_connections_are_held_and_sampled() {
     let (stop, opened) = (AtomicBool::new(false), AtomicU64::new(0));
     let others = HeldConnections::open(&wanted, &stop, &opened).unwrap();
     assert_eq!((others.len(), &others.limit), (60, &None));
-    assert_eq!(held.sample(20, timeout).unwrap().len(), 20);
-    assert_eq!(held.sample(1000, timeout).unwrap().len(), 60);
+    for (count, echoes) in [(20, 20), (1000, 60)] {
+        let mut echoes_count = 0;
+        held.sample(count, timeout, &mut |_ns| echoes_count += 1).unwrap();
+        assert_eq!(echoes_count, echoes);
+    }
     assert_eq!(held.count_closed(), Ok(0));
 }
 
