@@ -10,6 +10,7 @@ mod margo;
 pub mod names;
 mod node_microbench;
 mod notify;
+pub mod ranks;
 mod sched;
 mod stamp;
 mod trylock;

@@ -12,6 +12,7 @@ mod corpora;
 mod documents;
 mod eventual;
 mod evh_perf;
+mod fleet;
 mod hello;
 mod margo;
 mod refusals;
