@@ -247,7 +247,8 @@ impl Fleet {
 
 /// Formats a ratio as a difference: `+10.2 %`.
 fn signed_share(ratio: f64) -> String {
-    match (ratio - 1.0) * 100.0 {
+    // The sum turns a negative zero into zero.
+    match ((ratio - 1.0) * 1000.0).round() / 10.0 + 0.0 {
         percent if percent.abs() < 999.5 => format!("{percent:+.1} %"),
         _ => format::ratio(ratio),
     }

@@ -135,13 +135,16 @@ fn table_lists_the_nodes_that_stand_apart_with_their_own_findings() {
     }
 }
 
+/// Change of a record that prevents its comparison.
+type Change = dyn Fn(&mut Record);
+
 #[test]
 fn figures_that_cannot_be_compared_say_why() {
     let smoke = |record: &mut Record| {
         record.warnings = vec![Warning { code: WarningCode::Smoke, text: String::new() }];
     };
     let zero = |record: &mut Record| record.summary.median = 0.0;
-    let changes: [(&dyn Fn(&mut Record), usize, &str); 3] = [
+    let changes: [(&Change, usize, &str); 3] = [
         (&smoke, 5, "run with smoke values"),
         (&zero, 5, "not above 0"),
         (&|_| {}, 2, "2 nodes, and at least 3 are needed"),
@@ -191,7 +194,24 @@ fn chart_has_a_dot_for_each_node_in_each_row() {
     let titles = tree.descendants().filter(|node| node.has_tag_name("title")).count();
     assert!(titles >= 30 * FIGURES.len(), "{titles} tooltips");
     assert!(drawn.contains("1 node stands apart."), "the description is missing");
+    let number = |node: roxmltree::Node<'_, '_>, name: &str| -> f64 {
+        node.attribute(name).expect("an attribute").parse().expect("a number")
+    };
     for id in FIGURES {
-        assert!(tree.descendants().any(|node| node.text() == Some(id)), "{id}");
+        let label = tree.descendants().find(|node| node.is_text() && node.text() == Some(id));
+        let row = number(label.and_then(|it| it.parent()).expect("a label"), "y") - 4.0;
+        let is_of_it = |it: &roxmltree::Node<'_, '_>| {
+            it.text().is_some_and(|text| text.contains(&format!(": {id} ")))
+        };
+        let titles = tree.descendants().filter(|it| it.has_tag_name("title")).filter(is_of_it);
+        let dots = titles
+            .filter_map(|title| title.parent()?.descendants().find(|it| it.has_tag_name("circle")));
+        let heights: Vec<f64> = dots.map(|dot| number(dot, "cy") - row).collect();
+        assert_eq!(heights.len(), 30, "{id}");
+        assert!(
+            heights.iter().all(|it| it.abs() <= 7.0),
+            "{id} has dots in another row: {heights:?}"
+        );
+        assert!(heights.iter().any(|it| *it < -3.0) && heights.iter().any(|it| *it > 3.0));
     }
 }
