@@ -10,6 +10,8 @@ mod margo;
 pub mod names;
 mod node_microbench;
 mod notify;
+pub mod ranks;
+mod scale;
 mod sched;
 mod stamp;
 mod trylock;
@@ -59,6 +61,9 @@ pub enum Program {
     /// Bandwidth of memory transfers between two processes; started alone, by mpiexec or by srun (classic)
     #[command(name = "margo-p2p-bw")]
     MargoP2pBw(margo::bw::Bandwidth),
+    /// Rate and latency of no-op RPCs among many processes; started alone, by mpiexec or by srun
+    #[command(name = "rpc-scale")]
+    RpcScale(scale::Scale),
     /// Rate at which many concurrent eventuals are made, waited for and set (classic)
     #[command(name = "abt-eventual-bench")]
     AbtEventualBench(eventual::bench::Bench),
@@ -90,6 +95,7 @@ impl Program {
             Program::EvhPerf(args) => evh_perf::run(args, out),
             Program::MargoP2pLatency(args) => margo::run(args, out),
             Program::MargoP2pBw(args) => margo::bw::run(args, out),
+            Program::RpcScale(args) => scale::run(args, out),
             Program::AbtEventualBench(args) => eventual::bench::run(args, out),
             Program::SweepAbtEventualBench(args) => eventual::sweep::run(args, out),
             Program::PlotAbtEventualBench(args) => eventual::plot::run(args),

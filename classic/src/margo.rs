@@ -8,9 +8,9 @@ pub mod bw;
 #[cfg(feature = "mpi")]
 mod by_mpi;
 pub mod latency;
-mod meeting;
-mod ranks;
+pub mod meeting;
 
+use crate::ranks::{self, Rank};
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
 use handover_base::affinity;
@@ -21,7 +21,6 @@ use handover_program::files;
 use handover_program::signal_on_parent_exit;
 use handover_rpc::{Address, AddressError, CallError, Config, Endpoint, Peer, TlsFiles};
 use meeting::{MeetingFile, WaitLimit};
-use ranks::Rank;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 use std::any::Any;

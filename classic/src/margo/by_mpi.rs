@@ -1,15 +1,12 @@
 //! Exchange of rank 0's address through MPI itself, for builds with MPI on hosts with the library.
 
 use super::meeting::{local_address_towards, machine_id, parse_reachable_address};
-use super::ranks::Rank;
-use anyhow::{Context, bail, ensure};
+use crate::ranks::{Rank, receive_text, send_text};
+use anyhow::{Context, bail};
 use handover_program::console::print_error;
 use handover_rpc::{Address, EndpointError};
 use handover_suite::mpi::Mpi;
 use std::net::SocketAddr;
-
-/// Size of a message between the ranks: a text, padded with at least one zero byte.
-const MESSAGE_BYTES: usize = 4096;
 
 /// Initialised MPI library, through which the ranks exchange the address of rank 0.
 #[derive(Debug)]
@@ -31,55 +28,19 @@ pub fn init_mpi(rank: &Rank) -> anyhow::Result<Option<MpiMeeting>> {
             return Ok(None);
         }
     };
-    let found = world.rank_and_count()?;
-    ensure!(
-        found == (rank.number, rank.ranks_count),
-        "the launcher's environment says rank {} of {}, but {} says rank {} of {}",
-        rank.number,
-        rank.ranks_count,
-        world.library_version()?,
-        found.0,
-        found.1
-    );
+    rank.check_mpi(&world)?;
     Ok(Some(MpiMeeting { world }))
 }
 
 impl MpiMeeting {
-    fn send(&self, to_rank: u32, text: &str) -> anyhow::Result<()> {
-        ensure!(
-            text.len() < MESSAGE_BYTES,
-            "send to rank {to_rank}: {text:?} and a zero exceed {MESSAGE_BYTES} bytes"
-        );
-        let mut bytes = vec![0; MESSAGE_BYTES];
-        bytes[..text.len()].copy_from_slice(text.as_bytes());
-        Ok(self.world.send(to_rank, &bytes)?)
-    }
-
-    fn receive(&self, from_rank: u32) -> anyhow::Result<String> {
-        let mut bytes = vec![0; MESSAGE_BYTES];
-        self.world.receive(from_rank, &mut bytes)?;
-        let length = bytes
-            .iter()
-            .position(|byte| *byte == 0)
-            .with_context(|| {
-                format!(
-                    "receive the message of rank {from_rank}: no terminating zero in {MESSAGE_BYTES} bytes; do both \
-                     ranks run the same version?"
-                )
-            })?;
-        bytes.truncate(length);
-        String::from_utf8(bytes)
-            .with_context(|| format!("the message of rank {from_rank} is not UTF-8"))
-    }
-
-    /// Listens, as rank 0, on an address that rank 1 can reach. Then sends the address to rank 1,
-    /// and finalises MPI.
+    /// Listens, as rank 0, on an address that rank 1 can reach, sends the address, and finalises
+    /// MPI.
     pub fn send_address(
         self,
         at: Address,
         listen: impl FnOnce(&Address) -> Result<Address, EndpointError>,
     ) -> anyhow::Result<()> {
-        let message = self.receive(1)?;
+        let message = receive_text(&self.world, 1)?;
         let (machine_1, host_1) = message
             .split_once(' ')
             .with_context(|| format!("cannot parse the host of rank 1 in {message:?}"))?;
@@ -96,7 +57,7 @@ impl MpiMeeting {
             Ok(address) => format!("{} {address}", machine_id()),
             Err(_) => String::new(),
         };
-        self.send(1, &answer)?;
+        send_text(&self.world, 1, &answer)?;
         self.world.finalise()?;
         listened.map(drop)
     }
@@ -104,8 +65,9 @@ impl MpiMeeting {
     /// Receives, as rank 1, the address of rank 0, and finalises MPI.
     pub fn receive_address(self) -> anyhow::Result<Address> {
         let host = rustix::system::uname();
-        self.send(0, &format!("{} {}", machine_id(), host.nodename().to_string_lossy()))?;
-        let line = self.receive(0)?;
+        let own = format!("{} {}", machine_id(), host.nodename().to_string_lossy());
+        send_text(&self.world, 0, &own)?;
+        let line = receive_text(&self.world, 0)?;
         self.world.finalise()?;
         if line.is_empty() {
             bail!("rank 0 has sent no address: it failed to listen");

@@ -1,8 +1,8 @@
 //! Exchange of an address between two ranks, through a file on one host, or at an address across
 //! hosts: rank 0 sends the address on which it listens to rank 1. Every wait has a time limit.
 
-use super::ranks::parent_and_start_ticks;
 use crate::load::process;
+use crate::ranks::parent_and_start_ticks;
 use anyhow::{Context as _, bail};
 use handover_program::exit::to_usage_error;
 use handover_rpc::{

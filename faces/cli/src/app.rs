@@ -52,6 +52,8 @@ enum Command {
     Compare(commands::compare::CompareArgs),
     /// Show a figure over all stored runs, and its change points
     History(commands::history::HistoryArgs),
+    /// Compare the nodes of a fleet (`run --fleet`): the nodes that stand apart in a figure
+    Fleet(commands::fleet::FleetArgs),
     /// Break the time of one hand-off down into stages, by probes inside the mechanism
     Anatomy(commands::anatomy::AnatomyArgs),
     /// Time whole commands: each once a round, in random order, with a preparation before each
@@ -196,8 +198,22 @@ pub struct RunOptions {
     /// Print a line for each benchmark instead of the live view
     #[arg(long)]
     pub plain: bool,
+    /// Measure every node of an MPI job: `mpiexec -n NODES --map-by node handover run --fleet`. Rank 0 stores the
+    /// records of all nodes, for `handover fleet`
+    #[arg(long, conflicts_with_all = ["repeat", "report"])]
+    pub fleet: bool,
+    /// Store of this node's records, for the rank that has started this process
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub node_db: Option<PathBuf>,
     #[command(flatten)]
     pub results: ResultOptions,
+}
+
+impl RunOptions {
+    /// Returns `true` if this process is a rank that measures its node in another process.
+    fn is_fleet(&self) -> bool {
+        self.fleet && self.node_db.is_none()
+    }
 }
 
 #[derive(Debug, Args)]
@@ -390,11 +406,22 @@ fn as_subcommand(mut words: Vec<OsString>) -> Vec<OsString> {
     words
 }
 
+#[cfg(feature = "mpi")]
+fn run_fleet(args: &RunArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+    commands::gather::run_fleet(args, out)
+}
+
+#[cfg(not(feature = "mpi"))]
+fn run_fleet(_: &RunArgs, _: &mut dyn Write) -> anyhow::Result<()> {
+    Err(to_usage_error("--fleet: this build has no MPI; build with the feature mpi"))
+}
+
 /// Runs the command of the parsed command line; without a command, measures the ladder.
 fn dispatch(app: App) -> anyhow::Result<()> {
     let the_ladder = Command::Run(RunArgs { patterns: Vec::new(), options: app.run });
     let mut out = console::standard_output();
     match app.command.unwrap_or(the_ladder) {
+        Command::Run(run) if run.options.is_fleet() => run_fleet(&run, &mut out)?,
         Command::Run(run) => commands::run::run(&run, &mut out)?,
         Command::Sweep(args) => commands::sweep::sweep(&args, &mut out)?,
         Command::Prove(args) => commands::prove::prove(&args, &mut out)?,
@@ -402,6 +429,7 @@ fn dispatch(app: App) -> anyhow::Result<()> {
         Command::Bench(args) => commands::bench::bench(&args, &mut out)?,
         Command::Compare(args) => commands::compare::compare(&args, &mut out)?,
         Command::History(args) => commands::history::history(&args, &mut out)?,
+        Command::Fleet(args) => commands::fleet::fleet(&args, &mut out)?,
         Command::Anatomy(args) => commands::anatomy::anatomy(&args, &mut out)?,
         Command::Time(args) => commands::time::time(&args, &mut out)?,
         Command::Doctor(args) => commands::doctor::doctor(&args, &mut out)?,

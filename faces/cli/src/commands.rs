@@ -6,6 +6,9 @@ pub mod compare;
 pub mod doctor;
 pub mod explain;
 pub mod files;
+pub mod fleet;
+#[cfg(feature = "mpi")]
+pub mod gather;
 pub mod history;
 pub mod links;
 pub mod list;

@@ -19,6 +19,15 @@ const GRACE_PERIOD: Duration = Duration::from_secs(3);
 /// Runs a command until it exits, with an empty standard input. The command gets a signal to stop
 /// when this process is interrupted or exits first. Call it from the main thread.
 pub fn run(command: &mut Command, interrupted: &AtomicBool) -> anyhow::Result<ExitStatus> {
+    run_with(command, interrupted, || {})
+}
+
+/// Runs a command like [`run`], and calls `each_turn` about every 20 ms while it runs.
+pub fn run_with(
+    command: &mut Command,
+    interrupted: &AtomicBool,
+    mut each_turn: impl FnMut(),
+) -> anyhow::Result<ExitStatus> {
     let program = command.get_program().to_string_lossy().into_owned();
     raw::signal_on_parent_exit(command, Signal::TERM);
     let mut child =
@@ -32,6 +41,7 @@ pub fn run(command: &mut Command, interrupted: &AtomicBool) -> anyhow::Result<Ex
         if let Some(status) = child.try_wait()? {
             return Ok(status);
         }
+        each_turn();
         // Relaxed: the flag publishes no other data.
         if interrupted.load(Ordering::Relaxed) {
             let since = *interrupted_at.get_or_insert_with(Instant::now);

@@ -17,6 +17,7 @@ mod table;
 
 pub use table::render_comparison;
 
+use crate::figure_key::FigureKey;
 use crate::format;
 use handover_record::{ContenderKind, Document, Record, TimingKind, Unit, WarningCode};
 use serde::Serialize;
@@ -428,54 +429,6 @@ fn describe_side((name, documents): (&str, &[&Document])) -> Side {
         runs: documents.iter().map(|document| document.run.id.clone()).collect(),
         builds: documents.iter().map(build).collect(),
         hosts: documents.iter().map(|document| document.host.name.clone()).collect(),
-    }
-}
-
-/// Identity of a figure across runs: id, contender, arguments and placement.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct FigureKey {
-    id: String,
-    contender: String,
-    /// Arguments, placement and other conditions of the measurement, as text.
-    setting: String,
-}
-
-impl FigureKey {
-    fn from_record(record: &Record) -> FigureKey {
-        let mut setting: Vec<String> =
-            record.args.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        let participants = &record.participants;
-        if !participants.placement.is_empty() && participants.placement != "near" {
-            setting.push(participants.placement.clone());
-        }
-        if record.unit != Unit::Ns {
-            setting.push(record.unit.to_string());
-        }
-        if participants.processes {
-            setting.push("processes".to_string());
-        }
-        if participants.idle_gap_ns > 0 {
-            setting.push(format!("idle-gap={}ns", participants.idle_gap_ns));
-        }
-        if participants.neighbour_cpu.is_some() {
-            setting.push("neighbour".to_string());
-        }
-        FigureKey {
-            id: record.id.clone(),
-            contender: record.contender.clone(),
-            setting: setting.join(" "),
-        }
-    }
-
-    /// Returns the text that names the figure: its id, contender and setting.
-    fn label(&self) -> String {
-        match self.setting.as_str() {
-            "" => format!("{} [{}]", self.id, self.contender),
-            setting => {
-                let (id, contender) = (&self.id, &self.contender);
-                format!("{id} [{contender}] {setting}")
-            }
-        }
     }
 }
 

@@ -2,9 +2,12 @@
 #![forbid(unsafe_code)]
 
 mod anatomy;
+mod columns;
 pub mod compare;
 mod detail;
 mod export;
+mod figure_key;
+pub mod fleet;
 mod format;
 pub mod history;
 mod html;

@@ -507,8 +507,8 @@ impl ChartLayout {
         if !self.is_horizontal {
             return self.y.position_px(y);
         }
-        // The index of a name may have a fraction, which moves the point towards the next row.
-        let row = (y.max(0.0).floor() as usize).min(self.rows.len().saturating_sub(1));
+        // The index of a name may have a fraction, which moves the point towards the row above or below.
+        let row = (y.max(0.0).round() as usize).min(self.rows.len().saturating_sub(1));
         self.rows.get(row).map_or(self.bottom, |at| at + (y - row as f64).clamp(-0.5, 0.5) * 14.0)
     }
 

@@ -237,6 +237,10 @@ impl Store {
     /// # Errors
     /// Those of [`load_run`](Store::load_run).
     pub fn resolve_run_id(&self, selector: &str) -> Result<String, StoreError> {
+        // Without listing all ids, for callers that load many runs.
+        if find_run_key(&self.connection, selector).map_err(|it| self.sqlite_error(it))?.is_some() {
+            return Ok(selector.to_string());
+        }
         let mut ids = self.run_ids()?;
         if ids.is_empty() {
             return Err(StoreError::Empty { path: self.path.clone() });
@@ -251,9 +255,6 @@ impl Store {
                 Some(place) => Ok(ids.swap_remove(place)),
                 None => Err(unknown_run_among(selector, &ids)),
             };
-        }
-        if ids.iter().any(|id| id == selector) {
-            return Ok(selector.to_string());
         }
         if let Some(latest) = self.ids_with_tag(selector)?.pop() {
             return Ok(latest);

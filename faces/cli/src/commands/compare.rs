@@ -75,7 +75,7 @@ pub struct CompareArgs {
 }
 
 /// Parses a share, written as a percentage or a plain number.
-fn parse_share(text: &str) -> Result<f64, String> {
+pub(super) fn parse_share(text: &str) -> Result<f64, String> {
     let number = |text: &str| text.trim().parse::<f64>().ok();
     let value = match text.strip_suffix('%') {
         Some(percent) => number(percent).map(|it| it / 100.0),

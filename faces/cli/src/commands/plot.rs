@@ -2,16 +2,18 @@
 
 use crate::app::StoreOption;
 use crate::commands::files::{RunsFileContent, read_runs_file};
-use crate::commands::stored;
+use crate::commands::{fleet, stored};
 use crate::exit::to_usage_error;
 use anyhow::Context;
 use clap::Args;
 use handover_program::console;
+use handover_report::compare::Rules;
+use handover_report::svg::Chart;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// Draw a sweep, as SVG and as PNG: the medians with their intervals, and the rates with the fitted
-/// Universal Scalability Law, contenders side by side.
+/// Universal Scalability Law, contenders side by side. Of a fleet, draw a dot for each node.
 #[derive(Debug, Args)]
 #[command(
     after_help = "The law is X(N) = γN / (1 + σ(N - 1) + κN(N - 1)): σ is contention, what is done one \
@@ -45,11 +47,16 @@ pub fn plot(args: &PlotArgs, out: &mut dyn Write) -> anyhow::Result<()> {
             }
         },
         false => {
-            vec![
-                stored::open_existing(&args.db)?
-                    .load_run(&args.source)
-                    .map_err(stored::usage_error)?,
-            ]
+            let store = stored::open_existing(&args.db)?;
+            let named = fleet::name_of(&store, &args.source);
+            let loaded = named.and_then(|name| fleet::load_fleet(&store, &name, Rules::default()));
+            if let Ok(fleet) = loaded {
+                let prefix = args.output.as_deref().map_or_else(String::new, separated_prefix);
+                let name = format!("{prefix}{}.nodes", fleet.name.replace('/', "-"));
+                write_charts(&name, &fleet.chart(), out)?;
+                return fleet::print(&fleet, false, false, out);
+            }
+            vec![store.load_run(&args.source).map_err(stored::usage_error)?]
         }
     };
     let prefix = match (&args.output, is_file) {
@@ -65,12 +72,7 @@ pub fn plot(args: &PlotArgs, out: &mut dyn Write) -> anyhow::Result<()> {
             let name = format!("{prefix}{}-by-{}", sweep.id.replace('/', "-"), sweep.argument);
             for (kind, chart) in [("median", sweep.figures_chart()), ("rate", sweep.rates_chart())]
             {
-                write_chart(
-                    &format!("{name}.{kind}.svg"),
-                    chart.to_standalone_svg().as_bytes(),
-                    out,
-                )?;
-                write_chart(&format!("{name}.{kind}.png"), &chart.to_png(), out)?;
+                write_charts(&format!("{name}.{kind}"), &chart, out)?;
             }
             out.write_all(
                 sweep.render_text(console::output_width(), console::output_style(false)).as_bytes(),
@@ -95,6 +97,12 @@ fn separated_prefix(prefix: &str) -> String {
         Some(last) if last.is_alphanumeric() => format!("{prefix}-"),
         _ => prefix.to_string(),
     }
+}
+
+/// Writes a chart as SVG and as PNG, and prints the names of the files.
+fn write_charts(name: &str, chart: &Chart, out: &mut dyn Write) -> anyhow::Result<()> {
+    write_chart(&format!("{name}.svg"), chart.to_standalone_svg().as_bytes(), out)?;
+    write_chart(&format!("{name}.png"), &chart.to_png(), out)
 }
 
 /// Writes a chart file and prints its name.

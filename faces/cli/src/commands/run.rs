@@ -22,9 +22,15 @@ use std::time::SystemTime;
 
 pub fn run(args: &RunArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     // Every error of the command line is detected before anything is measured.
-    let RunOptions { plan, nth, plain, results } = &args.options;
+    let RunOptions { plan, nth, plain, results, node_db, .. } = &args.options;
     let lab =
         Lab::new(handover_suite::SUITES, &args.patterns, plan.plan()).map_err(exit::plan_error)?;
+    if let Some(db) = node_db {
+        // The rank that started this process stores and shows the records.
+        let display = ProgressDisplay { quiet: true, plain: true, over: None };
+        let db = StoreOption { db: Some(db.clone()) };
+        return measure(&lab, &plan.profile.to_string(), &db, display, None)?.into_result(Ok(()));
+    }
     let page = report_path(results)?;
     if nth.is_none() {
         warn_if_name_is_used(results)?;

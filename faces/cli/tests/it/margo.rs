@@ -578,7 +578,7 @@ const MPIEXECS: [(&str, &str); 2] =
     [("mpiexec.openmpi", "openmpi-bin"), ("mpiexec.mpich", "mpich")];
 
 /// Returns the launchers that are installed; reports the others.
-fn mpiexecs() -> impl Iterator<Item = &'static str> {
+pub fn mpiexecs() -> impl Iterator<Item = &'static str> {
     MPIEXECS.into_iter().filter_map(|(mpiexec, package)| match is_there(mpiexec) {
         true => Some(mpiexec),
         false => {
@@ -589,7 +589,7 @@ fn mpiexecs() -> impl Iterator<Item = &'static str> {
 }
 
 /// Returns a command for a line that begins with `mpiexec`, by this launcher.
-fn launched(home: &Home, mpiexec: &str, line: &str) -> Command {
+pub fn launched(home: &Home, mpiexec: &str, line: &str) -> Command {
     let mut command = home.shell(&format!("exec {}", line.replacen("mpiexec", mpiexec, 1)));
     // The machine may have fewer CPUs, and the test may run as root.
     for name in ["RUN_AS_ROOT", "RUN_AS_ROOT_CONFIRM"] {

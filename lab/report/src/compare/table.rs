@@ -4,6 +4,7 @@ use super::{
     Comparison, P_CORRECTED_MAX, P_UNCORRECTED_MAX, Row, Side, Statistic, Verdict, detectable_line,
     processes, resolution_line,
 };
+use crate::columns::{self, Column};
 use crate::format;
 use crate::table::render;
 use crate::text::{Line, Style, Tone, wrap};
@@ -56,23 +57,9 @@ fn head(letter: &str, side: &Side) -> String {
     line
 }
 
-/// Column of the table: header, cell of each row, alignment.
-struct ComparisonColumn {
-    header: &'static str,
-    cells: Vec<Line>,
-    is_right: bool,
-}
-
-impl ComparisonColumn {
-    fn width(&self) -> usize {
-        let widest = self.cells.iter().map(Line::width).max().unwrap_or(0);
-        widest.max(Line::plain(self.header).width())
-    }
-}
-
 /// Appends the lines of the table, without the columns that do not fit.
 fn draw(rows: &[&Row], width: usize, style: Style, lines: &mut Vec<Line>) {
-    let column = |header, is_right, cell: &dyn Fn(&Row) -> Line| ComparisonColumn {
+    let column = |header, is_right, cell: &dyn Fn(&Row) -> Line| Column {
         header,
         cells: rows.iter().map(|row| cell(row)).collect(),
         is_right,
@@ -92,7 +79,7 @@ fn draw(rows: &[&Row], width: usize, style: Style, lines: &mut Vec<Line>) {
         }
         line.truncate(id_width_max, style)
     };
-    let mut columns = vec![
+    let columns = vec![
         column("id", false, &name),
         column("A", true, &|row| Line::plain(format::figure(row.unit, row.a))),
         column("B", true, &|row| Line::plain(format::figure(row.unit, row.b))),
@@ -125,33 +112,8 @@ fn draw(rows: &[&Row], width: usize, style: Style, lines: &mut Vec<Line>) {
         }),
         column("verdict", false, &|row| Line::new(row.verdict.label(), tone(row.verdict))),
     ];
-    let total = |columns: &[ComparisonColumn]| -> usize {
-        columns.iter().map(|column| column.width() + 2).sum::<usize>().saturating_sub(2)
-    };
-    for leaving in ["delta", "by", "finds", "p", "A", "B", "95 %", "p of any", "B/A"] {
-        if total(&columns) > width {
-            columns.retain(|column| column.header != leaving);
-        }
-    }
-    let mut header = Line::default();
-    let mut start = 0;
-    let mut drawn: Vec<Line> = rows.iter().map(|_| Line::default()).collect();
-    for column in &columns {
-        let end = start + column.width();
-        let cells = std::iter::once(Line::new(column.header, Tone::Faint))
-            .chain(column.cells.iter().cloned());
-        for (line, cell) in std::iter::once(&mut header).chain(&mut drawn).zip(cells) {
-            if column.is_right {
-                line.push_right(&cell, end);
-            } else {
-                line.push_at(start, cell);
-            }
-        }
-        start = end + 2;
-    }
-    lines.push(header);
-    lines.push(Line::new("─".repeat(total(&columns).min(width)), Tone::Faint));
-    lines.append(&mut drawn);
+    let leaving = ["delta", "by", "finds", "p", "A", "B", "95 %", "p of any", "B/A"];
+    columns::push_table(columns, &leaving, width, lines);
 }
 
 /// Returns the tone in which a verdict is printed.

@@ -4,6 +4,7 @@ mod anatomy;
 mod chart;
 mod compare;
 mod export;
+mod fleet;
 mod history;
 mod page;
 mod seen;

@@ -40,6 +40,8 @@ struct MpiFunctions {
         Handle,
         *mut c_void,
     ) -> c_int,
+    probe: unsafe extern "C" fn(c_int, c_int, Handle, *mut c_int, *mut c_void) -> c_int,
+    set_error_handler: unsafe extern "C" fn(Handle, Handle) -> c_int,
     wtime: unsafe extern "C" fn() -> f64,
     allocate_window:
         unsafe extern "C" fn(isize, c_int, Handle, Handle, *mut c_void, *mut Handle) -> c_int,
@@ -66,6 +68,8 @@ struct MpiConstants {
     no_info: Handle,
     /// Value of `MPI_STATUS_IGNORE`.
     no_status: usize,
+    /// Value of `MPI_ERRORS_RETURN`.
+    errors_return: Handle,
 }
 
 /// Functions and constants of the MPI library that was loaded.
@@ -126,6 +130,8 @@ fn resolve_symbols(library: Library) -> Result<LoadedMpi, libloading::Error> {
         size: function!("MPI_Comm_size"),
         send: function!("MPI_Send"),
         receive: function!("MPI_Recv"),
+        probe: function!("MPI_Iprobe"),
+        set_error_handler: function!("MPI_Comm_set_errhandler"),
         wtime: function!("MPI_Wtime"),
         allocate_window: function!("MPI_Win_allocate"),
         lock_all: function!("MPI_Win_lock_all"),
@@ -146,6 +152,7 @@ fn resolve_symbols(library: Library) -> Result<LoadedMpi, libloading::Error> {
             byte: object("ompi_mpi_byte")?,
             no_info: object("ompi_mpi_info_null")?,
             no_status: 0,
+            errors_return: object("ompi_mpi_errors_return")?,
         },
         // MPICH's ABI.
         Err(_) => MpiConstants {
@@ -153,6 +160,7 @@ fn resolve_symbols(library: Library) -> Result<LoadedMpi, libloading::Error> {
             byte: 0x4c00_010d,
             no_info: 0x1c00_0000,
             no_status: 1,
+            errors_return: 0x5400_0001,
         },
     };
     // Never unloaded: MPI cannot be initialised again, and its library has threads and exit
@@ -161,8 +169,8 @@ fn resolve_symbols(library: Library) -> Result<LoadedMpi, libloading::Error> {
     Ok(LoadedMpi { functions, constants })
 }
 
-/// Returns an error if the MPI function `name` did not return `MPI_SUCCESS`. By default MPI ends
-/// the process on an error instead.
+/// Returns an error if the MPI function `name` did not return `MPI_SUCCESS`. Unless
+/// [`Mpi::return_errors`] was called, MPI ends the process on an error instead.
 fn check(name: &str, code: c_int) -> Result<(), Fault> {
     match code == SUCCESS {
         true => Ok(()),
@@ -272,6 +280,34 @@ impl Mpi {
         // argument is the library's constant for "no status".
         check("MPI_Recv", unsafe {
             (functions.receive)(to, count, constants.byte, rank, 0, constants.world, no_status)
+        })
+    }
+
+    /// Returns `true` if a message of a rank can be received without waiting for the rank.
+    ///
+    /// # Errors
+    /// Fails with the library's error.
+    pub fn has_message(&self, from_rank: u32) -> Result<bool, Fault> {
+        let LoadedMpi { functions, constants } = &self.loaded;
+        let (rank, mut found) = (from_rank as c_int, 0);
+        let no_status = constants.no_status as *mut c_void;
+        // SAFETY: MPI is initialised while `self` exists; `found` is a writable int, and the last argument is
+        // the library's constant for "no status".
+        check("MPI_Iprobe", unsafe {
+            (functions.probe)(rank, 0, constants.world, &raw mut found, no_status)
+        })?;
+        Ok(found != 0)
+    }
+
+    /// Makes MPI's functions return errors, for example of a rank that has died, instead of ending the process.
+    ///
+    /// # Errors
+    /// Fails with the library's error.
+    pub fn return_errors(&self) -> Result<(), Fault> {
+        let LoadedMpi { functions, constants } = &self.loaded;
+        // SAFETY: MPI is initialised while `self` exists; both handles are the library's constants.
+        check("MPI_Comm_set_errhandler", unsafe {
+            (functions.set_error_handler)(constants.world, constants.errors_return)
         })
     }
 

@@ -1,12 +1,16 @@
 //! Rank of this process in a job, from the environment that its launcher has set.
 
 use handover_program::exit::to_usage_error;
+#[cfg(feature = "mpi")]
+use handover_suite::mpi::Mpi;
 use std::fs;
 
 /// Rank of a process in a job.
 #[derive(Debug, PartialEq)]
 pub struct Rank {
+    /// Number of this rank, from 0.
     pub number: u32,
+    /// Number of ranks in the job.
     pub ranks_count: u32,
     /// Number of ranks on this host, if the launcher sets it.
     pub ranks_on_host_count: Option<u32>,
@@ -120,11 +124,68 @@ impl Rank {
         matches!(self.variable, "OMPI_COMM_WORLD_RANK" | "PMI_RANK")
     }
 
+<<<<<<< HEAD:classic/src/margo/ranks.rs
     /// Returns a name of the job that is unique on this host. All ranks of the job on this host get
     /// the same name.
+=======
+    /// Checks that MPI gives this process the same rank as the launcher's environment.
+    ///
+    /// # Errors
+    /// If it does not, as for a process of `srun` without `--mpi`, or if the library fails.
+    #[cfg(feature = "mpi")]
+    pub fn check_mpi(&self, world: &Mpi) -> anyhow::Result<()> {
+        let (number, count) = world.rank_and_count()?;
+        anyhow::ensure!(
+            (number, count) == (self.number, self.ranks_count),
+            "the launcher's environment says rank {} of {}, but {} says rank {number} of {count}",
+            self.number,
+            self.ranks_count,
+            world.library_version()?,
+        );
+        Ok(())
+    }
+
+    /// Returns a name of the job that is unique on this host and the same for all ranks of the job on it.
+>>>>>>> fleet:classic/src/ranks.rs
     pub fn job_on_this_host(&self) -> String {
         self.job.clone().unwrap_or_else(|| launcher_id(self.variable))
     }
+}
+
+/// Size of a message with a text, which is padded with at least one zero byte.
+#[cfg(feature = "mpi")]
+const MESSAGE_BYTES: usize = 4096;
+/// Maximum length of a text.
+#[cfg(feature = "mpi")]
+pub(crate) const TEXT_BYTES_MAX: usize = MESSAGE_BYTES - 1;
+
+/// Sends a text to a rank.
+#[cfg(feature = "mpi")]
+pub(crate) fn send_text(world: &Mpi, to_rank: u32, text: &str) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        text.len() <= TEXT_BYTES_MAX,
+        "send to rank {to_rank}: {text:?} exceeds {TEXT_BYTES_MAX} bytes"
+    );
+    let mut bytes = vec![0; MESSAGE_BYTES];
+    bytes[..text.len()].copy_from_slice(text.as_bytes());
+    Ok(world.send(to_rank, &bytes)?)
+}
+
+/// Receives a text from a rank.
+#[cfg(feature = "mpi")]
+pub(crate) fn receive_text(world: &Mpi, from_rank: u32) -> anyhow::Result<String> {
+    use anyhow::Context as _;
+    let mut bytes = vec![0; MESSAGE_BYTES];
+    world.receive(from_rank, &mut bytes)?;
+    let length = bytes.iter().position(|byte| *byte == 0).with_context(|| {
+        format!(
+            "receive the message of rank {from_rank}: no terminating zero in {MESSAGE_BYTES} bytes; do all ranks run \
+             the same version?"
+        )
+    })?;
+    bytes.truncate(length);
+    String::from_utf8(bytes)
+        .with_context(|| format!("the message of rank {from_rank} is not UTF-8"))
 }
 
 /// Returns `true` if a launcher sets this variable to a process's rank.

@@ -1,0 +1,476 @@
+//! `rpc-scale`: calls of many ranks to one (incast), or of each rank to all others.
+//!
+//! Every rank listens, and the ranks exchange their addresses, by MPI or through the process that has started them.
+//! From then on they use calls alone: rank 0 counts the ranks that have arrived at each stage, and the others ask it.
+
+mod exchange;
+
+use crate::ranks::Rank;
+use anyhow::{Context as _, bail, ensure};
+use clap::{Args, ValueEnum};
+use exchange::Exchange;
+use handover_base::clock;
+use handover_program::console;
+use handover_program::exit::{Interrupted, to_usage_error};
+use handover_rpc::{
+    Address, CallError, Calling, Config, Context, Endpoint, Failure, Method, Peer, Transport,
+};
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+const NOOP: Method = Method::new("noop");
+const ARRIVE: Method = Method::new("arrive");
+const HAVE_ARRIVED: Method = Method::new("have-arrived");
+
+/// Maximum time without work after which a rank that waits asks rank 0 again.
+const BARRIER_POLL: Duration = Duration::from_millis(1);
+/// Significant digits of a recorded time.
+const DIGITS: u8 = 3;
+/// Share of the measuring time for which the ranks call before it.
+const WARMUP_SHARE: f64 = 0.1;
+const RANKS_MAX: u32 = 1024;
+const PAYLOAD_BYTES_MAX: u64 = 1 << 20;
+const WAIT_S_MAX: u64 = 3600;
+
+/// Ranks that each rank calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Pattern {
+    /// All ranks call rank 0
+    Incast,
+    /// Each rank calls all others in turn
+    AllToAll,
+}
+
+/// Rate and latency of no-op RPCs among many processes: all to one, or all to all.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Rank 0 prints tab-separated columns, times in seconds: a line for all ranks, with the quantiles of all \
+calls and Jain's index of the ranks' rates, (sum x)^2 / (n sum x^2), which is 1 if all have the same; then, as comments, \
+a line for each calling rank. Each rank has one call under way.\n\n\
+By mpiexec or srun with an MPI library, each rank of the job takes part; alone, --ranks starts as many processes on this \
+host."
+)]
+pub struct Scale {
+    /// Transport: sm://, tcp:// or uds://, on free addresses
+    #[arg(short = 'n', value_name = "TRANSPORT")]
+    transport: Address,
+    /// Ranks that each rank calls
+    #[arg(long, value_enum, default_value_t = Pattern::Incast)]
+    pattern: Pattern,
+    /// Number of ranks to start, without a launcher
+    #[arg(long, value_name = "COUNT")]
+    #[arg(value_parser = clap::value_parser!(u32).range(2..=i64::from(RANKS_MAX)))]
+    ranks: Option<u32>,
+    /// Bytes that each call carries in each direction
+    #[arg(short = 'x', value_name = "BYTES", default_value_t = 0)]
+    #[arg(value_parser = crate::whole_number_parser(0..=PAYLOAD_BYTES_MAX))]
+    payload_bytes: u64,
+    /// Measuring time in seconds; a tenth of it more is the warm-up
+    #[arg(long, value_name = "SECONDS", default_value_t = 2.0, value_parser = parse_seconds)]
+    seconds: f64,
+    /// Maximum wait for the other ranks, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    #[arg(value_parser = crate::whole_number_parser(1..=WAIT_S_MAX))]
+    wait: u64,
+    /// Run as this rank of --ranks, started by another process
+    #[arg(long, value_name = "NUMBER", hide = true, requires = "ranks")]
+    rank: Option<u32>,
+}
+
+impl Scale {
+    /// Name of the program.
+    const NAME: &'static str = "rpc-scale";
+}
+
+fn parse_seconds(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(seconds) if (0.01..=3600.0).contains(&seconds) => Ok(seconds),
+        _ => Err("must be a number of seconds, 0.01 to 3600".to_string()),
+    }
+}
+
+/// Times of the calls of one rank.
+#[derive(Debug, Serialize, Deserialize)]
+struct RankResult {
+    rank: u32,
+    /// Measuring time in ns.
+    took_ns: u64,
+    /// Times in ns, with the number of calls that took so long.
+    times: Vec<(u64, u64)>,
+}
+
+/// Stage of a run at which the ranks wait for one another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+enum Stage {
+    Connected,
+    Measured,
+    Leaving,
+}
+
+/// Ranks that have arrived at each stage, as rank 0 knows them.
+#[derive(Default)]
+struct Arrivals {
+    /// Last stage at which each rank has arrived.
+    stages: BTreeMap<u32, Stage>,
+    /// Connection of each other rank.
+    peers: BTreeMap<u32, Peer>,
+    results: Vec<RankResult>,
+}
+
+impl Arrivals {
+    fn arrive(&mut self, rank: u32, stage: Stage, result: Option<RankResult>) {
+        self.stages.insert(rank, stage);
+        self.results.extend(result);
+    }
+
+    fn have_arrived(&self, stage: Stage, ranks_count: u32) -> bool {
+        let arrived = self.stages.values().filter(|it| **it >= stage).count();
+        arrived == ranks_count as usize
+    }
+}
+
+/// Rank of a run, with its connections.
+struct Running<'a> {
+    args: &'a Scale,
+    rank: u32,
+    ranks_count: u32,
+    endpoint: Endpoint,
+    /// Connection to rank 0; `None` in rank 0.
+    zero: Option<Peer>,
+    /// Ranks that this one calls.
+    targets: Vec<(u32, Peer)>,
+    arrivals: Arc<Mutex<Arrivals>>,
+    interrupted: &'a AtomicBool,
+}
+
+/// Runs as a rank, or starts the ranks if no launcher has started this process.
+pub fn run(args: &Scale, out: &mut dyn Write) -> anyhow::Result<()> {
+    if args.transport.transport() == Transport::Tls || args.transport.is_complete() {
+        return Err(to_usage_error(format!(
+            "-n {}: each rank listens at a free address; use sm://, tcp:// or uds://",
+            args.transport
+        )));
+    }
+    let interrupted = console::interrupt_flag().context("install the signal handlers")?;
+    if let (Some(number), Some(count)) = (args.rank, args.ranks) {
+        return run_rank(args, (number, count), Exchange::with_starter(count), &interrupted, out);
+    }
+    match (Rank::from_environment(|name| std::env::var(name).ok())?, args.ranks) {
+        (None, None) => Err(to_usage_error(
+            "rpc-scale: no launcher has started this process as a rank; use --ranks COUNT or mpiexec",
+        )),
+        (None, Some(count)) => exchange::start_ranks(count, &interrupted, out),
+        (Some(_), Some(count)) => Err(to_usage_error(format!(
+            "--ranks {count}: the number of ranks is that of the launcher, which has started this process"
+        ))),
+        (Some(rank), None) => {
+            if !(2..=RANKS_MAX).contains(&rank.ranks_count) {
+                return Err(to_usage_error(format!(
+                    "rank {} of {}: 2 to {RANKS_MAX} are needed, as in mpiexec -n 8 rpc-scale",
+                    rank.number, rank.ranks_count
+                )));
+            }
+            let exchange = Exchange::by_mpi(&rank)?;
+            run_rank(args, (rank.number, rank.ranks_count), exchange, &interrupted, out)
+        }
+    }
+}
+
+fn run_rank(
+    args: &Scale,
+    (rank, ranks_count): (u32, u32),
+    mut exchange: Exchange,
+    interrupted: &AtomicBool,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    ensure!(rank < ranks_count, "rank {rank} of {ranks_count} does not exist");
+    let mut endpoint = Endpoint::new(args.config(ranks_count))?;
+    let arrivals = Arc::new(Mutex::new(Arrivals::default()));
+    register(&mut endpoint, &arrivals, ranks_count)?;
+    let listened =
+        exchange.listen_address(&args.transport).and_then(|at| Ok(endpoint.listen(&at)?))?;
+    let addresses = exchange.all_gather(&listened.to_string())?;
+    exchange.end()?;
+    let mut running = Running {
+        args,
+        rank,
+        ranks_count,
+        endpoint,
+        zero: None,
+        targets: Vec::new(),
+        arrivals,
+        interrupted,
+    };
+    running.connect(&addresses)?;
+    running.arrive(Stage::Connected, None)?;
+    running.measure(args.seconds * WARMUP_SHARE)?;
+    let result = running.measure(args.seconds)?;
+    running.arrive(Stage::Measured, result)?;
+    if rank == 0 {
+        running.print(out)?;
+    }
+    running.arrive(Stage::Leaving, None)
+}
+
+/// Registers the procedures of a rank; those that count arrivals are used in rank 0 alone.
+fn register(
+    endpoint: &mut Endpoint,
+    arrivals: &Arc<Mutex<Arrivals>>,
+    ranks_count: u32,
+) -> anyhow::Result<()> {
+    endpoint.register_bytes("noop", 0, |_, payload, answer| {
+        answer.extend_from_slice(payload);
+        Ok(())
+    })?;
+    let shared = Arc::clone(arrivals);
+    type Arrival = (u32, Stage, Option<RankResult>);
+    endpoint.register("arrive", 0, move |context: &mut Context<'_>, arrival: Arrival| {
+        let (rank, stage, result) = arrival;
+        let mut arrivals = lock(&shared);
+        arrivals.peers.insert(rank, context.peer());
+        arrivals.arrive(rank, stage, result);
+        Ok::<(), Failure>(())
+    })?;
+    let shared = Arc::clone(arrivals);
+    endpoint.register("have-arrived", 0, move |_: &mut Context<'_>, stage: Stage| {
+        Ok::<bool, Failure>(lock(&shared).have_arrived(stage, ranks_count))
+    })?;
+    Ok(())
+}
+
+fn lock(arrivals: &Mutex<Arrivals>) -> MutexGuard<'_, Arrivals> {
+    // A handler that panics leaves the numbers as they are.
+    arrivals.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Names the rank if a call failed because its connection has ended.
+fn of_rank(rank: u32) -> impl FnOnce(CallError) -> anyhow::Error {
+    move |error| match error {
+        CallError::Disconnected(_) | CallError::Stale => {
+            anyhow::Error::new(error).context(format!("rank {rank} has disconnected"))
+        }
+        other => other.into(),
+    }
+}
+
+impl Running<'_> {
+    /// Connects to rank 0 and to the ranks that this one calls.
+    fn connect(&mut self, addresses: &[String]) -> anyhow::Result<()> {
+        ensure!(
+            addresses.len() == self.ranks_count as usize,
+            "{} addresses of {} ranks were exchanged",
+            addresses.len(),
+            self.ranks_count
+        );
+        // From the next rank on, so that not all ranks connect to one rank at the same time.
+        for step in 1..self.ranks_count {
+            let rank = (self.rank + step) % self.ranks_count;
+            if self.args.pattern == Pattern::Incast && rank != 0 {
+                continue;
+            }
+            if self.args.pattern == Pattern::Incast && self.rank == 0 {
+                break;
+            }
+            let address: Address = addresses[rank as usize].parse()?;
+            let connected = self.endpoint.connect(&address);
+            let peer = connected.with_context(|| format!("connect to rank {rank}"))?;
+            self.targets.push((rank, peer));
+            if rank == 0 {
+                self.zero = Some(peer);
+            }
+        }
+        Ok(())
+    }
+
+    /// Calls the targets in turn for `seconds`, one call at a time; returns the times, or `None` without targets.
+    fn measure(&mut self, seconds: f64) -> anyhow::Result<Option<RankResult>> {
+        if self.targets.is_empty() {
+            return Ok(None);
+        }
+        let payload = vec![b'a'; usize::try_from(self.args.payload_bytes)?];
+        let mut times = Histogram::<u64>::new(DIGITS)?;
+        let duration_ns = (seconds * 1e9) as u64;
+        let began = clock::ticks();
+        let mut took_ns = 0;
+        for (rank, peer) in self.targets.iter().copied().cycle() {
+            // Relaxed: the flag publishes no other data.
+            if self.interrupted.load(Ordering::Relaxed) {
+                return Err(Interrupted.into());
+            }
+            let started = clock::ticks();
+            let echoed = self.endpoint.call_bytes(peer, NOOP, &payload, <[u8]>::len);
+            let bytes = echoed.map_err(of_rank(rank))?;
+            let ended = clock::ticks();
+            ensure!(bytes == payload.len(), "rank {rank} has answered with {bytes} bytes");
+            times.record(clock::ns_from_ticks(ended - started))?;
+            took_ns = clock::ns_from_ticks(ended - began);
+            if took_ns >= duration_ns {
+                break;
+            }
+        }
+        let times = times.iter_recorded();
+        let times = times.map(|it| (it.value_iterated_to(), it.count_at_value())).collect();
+        Ok(Some(RankResult { rank: self.rank, took_ns, times }))
+    }
+
+    /// Waits until all ranks have arrived at a stage, and serves calls meanwhile.
+    fn arrive(&mut self, stage: Stage, result: Option<RankResult>) -> anyhow::Result<()> {
+        if let Some(zero) = self.zero {
+            let arrival = (self.rank, stage, result);
+            self.endpoint.call::<_, ()>(zero, ARRIVE, &arrival).map_err(of_rank(0))?;
+            if stage == Stage::Leaving {
+                return Ok(());
+            }
+            while !self.endpoint.call::<_, bool>(zero, HAVE_ARRIVED, &stage).map_err(of_rank(0))? {
+                self.check_interrupt()?;
+                self.endpoint.progress(BARRIER_POLL);
+            }
+            return Ok(());
+        }
+        lock(&self.arrivals).arrive(0, stage, result);
+        let wait = Duration::from_secs(self.args.wait);
+        let measuring = Duration::from_secs_f64(self.args.seconds * (1.0 + WARMUP_SHARE));
+        let until = Instant::now() + wait + measuring;
+        while !lock(&self.arrivals).have_arrived(stage, self.ranks_count) {
+            self.check_interrupt()?;
+            self.check_ranks()?;
+            if Instant::now() > until {
+                let missing = self.missing(stage);
+                bail!(
+                    "{missing} of {} ranks have not arrived within {} s",
+                    self.ranks_count,
+                    self.args.wait
+                );
+            }
+            self.endpoint.progress(BARRIER_POLL);
+        }
+        Ok(())
+    }
+
+    fn missing(&self, stage: Stage) -> usize {
+        let arrivals = lock(&self.arrivals);
+        let arrived = arrivals.stages.values().filter(|it| **it >= stage).count();
+        self.ranks_count as usize - arrived
+    }
+
+    /// Fails if a rank has disconnected before it was leaving.
+    fn check_ranks(&mut self) -> anyhow::Result<()> {
+        let arrivals = lock(&self.arrivals);
+        for (rank, peer) in &arrivals.peers {
+            let is_leaving = arrivals.stages.get(rank) == Some(&Stage::Leaving);
+            if !is_leaving && !self.endpoint.is_connected(*peer) {
+                bail!("rank {rank} has disconnected before the end");
+            }
+        }
+        Ok(())
+    }
+
+    fn check_interrupt(&self) -> anyhow::Result<()> {
+        // Relaxed: the flag publishes no other data.
+        match self.interrupted.load(Ordering::Relaxed) {
+            true => Err(Interrupted.into()),
+            false => Ok(()),
+        }
+    }
+
+    /// Prints the rates and times of all ranks together, and of each.
+    fn print(&self, out: &mut dyn Write) -> anyhow::Result<()> {
+        let arrivals = lock(&self.arrivals);
+        let mut results: Vec<&RankResult> = arrivals.results.iter().collect();
+        results.sort_by_key(|result| result.rank);
+        let mut all = Histogram::<u64>::new(DIGITS)?;
+        let mut rows = Vec::new();
+        for result in &results {
+            let mut own = Histogram::<u64>::new(DIGITS)?;
+            for (ns, count) in &result.times {
+                own.record_n(*ns, *count)?;
+            }
+            all.add(&own)?;
+            let rate = own.len() as f64 / (result.took_ns.max(1) as f64 / 1e9);
+            rows.push((result.rank, rate, times_of(&own)));
+        }
+        let rates: Vec<f64> = rows.iter().map(|row| row.1).collect();
+        let pattern = self.args.pattern.to_possible_value();
+        let pattern = pattern.as_ref().map_or("", |it| it.get_name());
+        writeln!(
+            out,
+            "# <pattern> <ranks> <callers> <size> <transport> <calls> <calls/s> <p50> <p99> <max> <jain>"
+        )?;
+        writeln!(
+            out,
+            "{pattern}\t{}\t{}\t{}\t{}\t{}\t{:.1}\t{}\t{:.6}",
+            self.ranks_count,
+            rows.len(),
+            self.args.payload_bytes,
+            self.args.transport.transport(),
+            all.len(),
+            rates.iter().sum::<f64>(),
+            times_of(&all),
+            jain_index(&rates)
+        )?;
+        writeln!(out, "# <rank> <calls/s> <p50> <p99> <max>")?;
+        for (rank, rate, times) in rows {
+            writeln!(out, "#{rank}\t{rate:.1}\t{times}")?;
+        }
+        Ok(out.flush()?)
+    }
+}
+
+/// Formats the median, the 99th percentile and the maximum in seconds.
+fn times_of(times: &Histogram<u64>) -> String {
+    let seconds = |ns: u64| format!("{:.9}", ns as f64 / 1e9);
+    let [p50, p99] = [0.5, 0.99].map(|share| seconds(times.value_at_quantile(share)));
+    format!("{p50}\t{p99}\t{}", seconds(times.max()))
+}
+
+/// Returns Jain's index of fairness: 1 if all rates are equal, 1/n if one rank has all calls. Source: R. Jain et al., *A
+/// quantitative measure of fairness and discrimination*, 1984.
+fn jain_index(rates: &[f64]) -> f64 {
+    let (sum, squares) =
+        rates.iter().fold((0.0, 0.0), |it, rate| (it.0 + rate, it.1 + rate * rate));
+    if squares == 0.0 { 1.0 } else { sum * sum / (rates.len() as f64 * squares) }
+}
+
+impl Scale {
+    fn config(&self, ranks_count: u32) -> Config {
+        let usual = Config::default();
+        // At most PAYLOAD_BYTES_MAX; the results of a rank are shorter than the usual maximum.
+        let message_bytes_max = usual.message_bytes_max.max(self.payload_bytes as u32);
+        Config {
+            message_bytes_max,
+            peers_max: usual.peers_max.max(2 * ranks_count),
+            handshakes_max: usual.handshakes_max.max(ranks_count),
+            // Many ranks may start at the same time on few CPUs.
+            handshake_timeout_ms: (self.wait * 1000) as u32,
+            ..usual
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jain_index_is_1_for_equal_rates_and_1_over_n_for_one() {
+        assert!((jain_index(&[5.0; 7]) - 1.0).abs() < 1e-12);
+        assert!((jain_index(&[9.0, 0.0, 0.0, 0.0]) - 0.25).abs() < 1e-12);
+        assert!((jain_index(&[1.0, 2.0]) - 0.9).abs() < 1e-12);
+        assert!((jain_index(&[0.0, 0.0]) - 1.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn ranks_have_arrived_at_a_stage_when_each_is_there_or_beyond() {
+        let mut arrivals = Arrivals::default();
+        arrivals.arrive(0, Stage::Connected, None);
+        arrivals.arrive(1, Stage::Measured, None);
+        assert!(arrivals.have_arrived(Stage::Connected, 2));
+        assert!(!arrivals.have_arrived(Stage::Measured, 2));
+        assert!(!arrivals.have_arrived(Stage::Connected, 3), "rank 2 is missing");
+    }
+}

@@ -1,0 +1,288 @@
+//! Exchange of texts among all ranks before they are connected: by MPI, or through the process that started them.
+
+use super::Scale;
+use crate::margo::meeting::{local_address_towards, machine_id};
+use crate::ranks::Rank;
+#[cfg(feature = "mpi")]
+use crate::ranks::{TEXT_BYTES_MAX, receive_text, send_text};
+use anyhow::{Context as _, bail};
+use handover_program::exit::{Interrupted, to_usage_error};
+use handover_program::signal_on_parent_exit;
+use handover_rpc::Address;
+#[cfg(feature = "mpi")]
+use handover_suite::mpi::Mpi;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::Signal;
+use std::io::{BufRead as _, Read as _, Write};
+use std::net::SocketAddr;
+use std::process::{Child, ChildStdin, ChildStdout, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// First character of a line with a rank's text for the others; other lines are the program's output.
+const TEXT_MARK: char = '@';
+/// Interval between checks for an interrupt.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Maximum time for the ranks to exit after rank 0 has.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Way in which the ranks exchange texts.
+pub enum Exchange {
+    /// Lines on standard output and input, which the process that started the ranks distributes.
+    Starter { ranks_count: u32 },
+    #[cfg(feature = "mpi")]
+    Mpi { world: Mpi, rank: u32, ranks_count: u32 },
+}
+
+impl Exchange {
+    /// Returns the exchange of a rank that [`start_ranks`] has started.
+    pub fn with_starter(ranks_count: u32) -> Exchange {
+        Exchange::Starter { ranks_count }
+    }
+
+    /// Initialises MPI.
+    #[cfg(feature = "mpi")]
+    pub fn by_mpi(rank: &Rank) -> anyhow::Result<Exchange> {
+        let world = Mpi::init().context("the ranks cannot exchange their addresses")?;
+        rank.check_mpi(&world)?;
+        Ok(Exchange::Mpi { world, rank: rank.number, ranks_count: rank.ranks_count })
+    }
+
+    #[cfg(not(feature = "mpi"))]
+    pub fn by_mpi(_: &Rank) -> anyhow::Result<Exchange> {
+        Err(to_usage_error("this build has no MPI; use --ranks COUNT without a launcher"))
+    }
+
+    /// Returns the address at which this rank can listen for the others: over TCP and across hosts, that of the
+    /// interface towards another host.
+    pub fn listen_address(&mut self, transport: &Address) -> anyhow::Result<Address> {
+        let host = rustix::system::uname();
+        let own = machine_id();
+        let all = self.all_gather(&format!("{own} {}", host.nodename().to_string_lossy()))?;
+        let hosts = all.iter().filter_map(|text| text.split_once(' '));
+        let Some((_, other)) = hosts.into_iter().find(|(machine, _)| *machine != own) else {
+            return Ok(transport.clone());
+        };
+        let Address::Tcp(_) = transport else {
+            return Err(to_usage_error(format!(
+                "-n {transport}: the ranks are on different hosts; use tcp://"
+            )));
+        };
+        let (own, _) = local_address_towards((other, 9))
+            .with_context(|| format!("find the route to {other}, the host of another rank"))?;
+        Ok(Address::Tcp(SocketAddr::new(own, 0).to_string()))
+    }
+
+    /// Sends a text of one line to all ranks, and returns those of all ranks in their order.
+    pub fn all_gather(&mut self, own: &str) -> anyhow::Result<Vec<String>> {
+        match self {
+            Exchange::Starter { ranks_count } => {
+                let mut out = std::io::stdout().lock();
+                writeln!(out, "{TEXT_MARK}{own}")?;
+                out.flush()?;
+                let lines = std::io::stdin().lock().lines().take(*ranks_count as usize);
+                Ok(lines.collect::<Result<_, _>>()?)
+            }
+            #[cfg(feature = "mpi")]
+            Exchange::Mpi { world, rank: 0, ranks_count } => {
+                let others = (1..*ranks_count).map(|rank| receive_text(world, rank));
+                let all: Vec<String> =
+                    std::iter::once(Ok(own.to_string())).chain(others).collect::<Result<_, _>>()?;
+                for rank in 1..*ranks_count {
+                    for part in joined_parts(&all) {
+                        send_text(world, rank, &part)?;
+                    }
+                }
+                Ok(all)
+            }
+            #[cfg(feature = "mpi")]
+            Exchange::Mpi { world, ranks_count, .. } => {
+                send_text(world, 0, own)?;
+                let mut all = Vec::new();
+                while all.len() < *ranks_count as usize {
+                    all.extend(receive_text(world, 0)?.lines().map(str::to_string));
+                }
+                Ok(all)
+            }
+        }
+    }
+
+    /// Ends the exchange, and finalises MPI.
+    pub fn end(self) -> anyhow::Result<()> {
+        match self {
+            Exchange::Starter { .. } => Ok(()),
+            #[cfg(feature = "mpi")]
+            Exchange::Mpi { world, .. } => Ok(world.finalise()?),
+        }
+    }
+}
+
+/// Joins texts by line breaks into parts that each fit a message.
+#[cfg(feature = "mpi")]
+fn joined_parts(texts: &[String]) -> Vec<String> {
+    let mut parts = vec![String::new()];
+    for text in texts {
+        let part = parts.last_mut().filter(|it| it.len() + text.len() < TEXT_BYTES_MAX);
+        match part {
+            Some(part) => {
+                part.push_str(text);
+                part.push('\n');
+            }
+            None => parts.push(format!("{text}\n")),
+        }
+    }
+    parts
+}
+
+/// Process of a rank. Dropping this kills it.
+struct RankProcess {
+    child: Child,
+    to_rank: ChildStdin,
+    from_rank: ChildStdout,
+    /// Bytes that have been read, but belong to no line that was returned.
+    bytes: Vec<u8>,
+}
+
+impl Drop for RankProcess {
+    fn drop(&mut self) {
+        // The process may have ended by itself, which is not an error.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl RankProcess {
+    fn start(number: u32) -> anyhow::Result<RankProcess> {
+        let mut command = crate::own_program_command(Scale::NAME)?;
+        command.args(crate::own_arguments(Scale::NAME)).args(["--rank", &number.to_string()]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        signal_on_parent_exit(&mut command, Signal::KILL);
+        let mut child =
+            command.spawn().with_context(|| format!("start the process of rank {number}"))?;
+        match (child.stdin.take(), child.stdout.take()) {
+            (Some(to_rank), Some(from_rank)) => {
+                Ok(RankProcess { child, to_rank, from_rank, bytes: Vec::new() })
+            }
+            _ => bail!("rank {number} was started without pipes"),
+        }
+    }
+
+    /// Reads the next line of the rank's output, with its line break; `None` at the end. Calls `check` until there is
+    /// one, and fails if it does.
+    fn read_line(
+        &mut self,
+        mut check: impl FnMut() -> anyhow::Result<()>,
+    ) -> anyhow::Result<Option<String>> {
+        let wait = Timespec::try_from(POLL_INTERVAL).unwrap_or_default();
+        loop {
+            if let Some(end) = self.bytes.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.bytes.drain(..=end).collect();
+                return Ok(Some(String::from_utf8(line)?));
+            }
+            check()?;
+            if poll(&mut [PollFd::new(&self.from_rank, PollFlags::IN)], Some(&wait)) == Ok(0) {
+                continue;
+            }
+            let mut read = [0; 4096];
+            match self.from_rank.read(&mut read) {
+                Ok(0) => return Ok(None),
+                Ok(count) => self.bytes.extend_from_slice(&read[..count]),
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+/// Starts `count` ranks on this host, distributes their texts, and writes the output of rank 0 to `out`.
+pub fn start_ranks(
+    count: u32,
+    interrupted: &AtomicBool,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let mut zero = RankProcess::start(0)?;
+    let mut others: Vec<RankProcess> =
+        (1..count).map(RankProcess::start).collect::<anyhow::Result<_>>()?;
+    // Relaxed: the flag publishes no other data.
+    let check = || match interrupted.load(Ordering::Relaxed) {
+        true => Err(Interrupted.into()),
+        false => Ok(()),
+    };
+    while let Some(line) = zero.read_line(|| check().and_then(|()| check_ranks(&mut others)))? {
+        if !line.starts_with(TEXT_MARK) {
+            out.write_all(line.as_bytes())?;
+            continue;
+        }
+        let mut all = line[TEXT_MARK.len_utf8()..].to_string();
+        for (number, rank) in (1..).zip(&mut others) {
+            let Some(line) = rank.read_line(check)? else {
+                bail!("rank {number} has exited before it was connected: {}", rank.child.wait()?);
+            };
+            all.push_str(line.trim_start_matches(TEXT_MARK));
+        }
+        for (number, rank) in (0..).zip(std::iter::once(&mut zero).chain(&mut others)) {
+            let written = rank.to_rank.write_all(all.as_bytes());
+            written.with_context(|| format!("send the addresses to rank {number}"))?;
+        }
+    }
+    out.flush()?;
+    let statuses = wait_for_ranks(std::iter::once(&mut zero).chain(&mut others))?;
+    let failed: Vec<String> = statuses
+        .iter()
+        .enumerate()
+        .filter(|(_, status)| !status.success())
+        .map(|(number, status)| format!("rank {number}: {status}"))
+        .collect();
+    match failed.is_empty() {
+        true => Ok(()),
+        false if statuses.iter().any(|status| status.code() == Some(130)) => {
+            Err(Interrupted.into())
+        }
+        false => bail!("{} of {count} ranks failed: {}", failed.len(), failed.join("; ")),
+    }
+}
+
+/// Fails if a rank other than rank 0 has failed.
+fn check_ranks(others: &mut [RankProcess]) -> anyhow::Result<()> {
+    for (number, rank) in (1..).zip(others) {
+        if let Some(status) = rank.child.try_wait()?.filter(|status| !status.success()) {
+            bail!("rank {number} failed: {status}");
+        }
+    }
+    Ok(())
+}
+
+/// Waits for all ranks to exit, after rank 0 has; ranks that take too long are killed.
+fn wait_for_ranks<'a>(
+    ranks: impl Iterator<Item = &'a mut RankProcess>,
+) -> anyhow::Result<Vec<ExitStatus>> {
+    let began = Instant::now();
+    let mut statuses = Vec::new();
+    for rank in ranks {
+        loop {
+            if let Some(status) = rank.child.try_wait()? {
+                statuses.push(status);
+                break;
+            }
+            if began.elapsed() > EXIT_TIMEOUT {
+                rank.child.kill()?;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    Ok(statuses)
+}
+
+#[cfg(all(test, feature = "mpi"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn joined_texts_fit_messages_and_are_complete() {
+        let texts: Vec<String> = (0..1024).map(|it| format!("tcp://10.0.0.1:{it}")).collect();
+        let parts = joined_parts(&texts);
+        assert!(parts.len() > 1 && parts.iter().all(|it| it.len() <= TEXT_BYTES_MAX));
+        let again: Vec<&str> = parts.iter().flat_map(|it| it.lines()).collect();
+        assert_eq!(again, texts);
+    }
+}

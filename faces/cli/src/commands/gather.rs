@@ -1,0 +1,694 @@
+//! `handover run --fleet`: the ranks of an MPI job measure their nodes, and rank 0 stores the records of all.
+//!
+//! Ranks on one host measure one after the other, those on different hosts at the same time, when rank 0 tells them to.
+//! A rank measures in a child process, whose end by any cause leaves the rank to report. It then sends its records, as
+//! the lines of an export, when rank 0 asks for them; so that rank 0 holds those of one node at a time. A rank that
+//! waits polls, because an MPI library that waits for a message keeps a CPU busy. Ranks tell one another that they are
+//! alive; one that is silent is lost, and the other ranks' records are kept.
+
+use crate::app::{ResultOptions, RunArgs};
+use crate::commands::{fleet, run, stored};
+use crate::exit::{self, ChildExit, Interrupted, to_usage_error};
+use anyhow::{Context, bail, ensure};
+use handover_classic::ranks::{Rank, is_rank_variable};
+use handover_harness::{DATE_OUT_OF_RANGE, Lab, ScratchFolder, unix_ns};
+use handover_program::{child, console};
+use handover_report::compare::Rules;
+use handover_store::Store;
+use handover_suite::mpi::Mpi;
+use std::io::{Read, Seek, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant, SystemTime};
+
+/// Interval at which a rank looks for messages, long enough not to disturb measurements on its host.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// Interval at which a rank tells rank 0 that it is alive; rank 0 answers.
+const ALIVE_INTERVAL: Duration = Duration::from_secs(5);
+/// Time without a message after which a rank is lost. MPI reports some of these losses earlier, and most never.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
+/// Maximum size of a message, which MPI libraries send without waiting for the receiver.
+const MESSAGE_BYTES: usize = 4096;
+/// Size of a message's kind and of the length of its content.
+const HEADER_BYTES: usize = 3;
+const CONTENT_BYTES_MAX: usize = MESSAGE_BYTES - HEADER_BYTES;
+/// Maximum size of a node's records.
+const NODE_BYTES_MAX: usize = 1 << 28;
+/// Maximum number of bytes read from the messages of a measurement.
+const SAID_BYTES_MAX: u64 = 1 << 16;
+/// Maximum length of the description of a failure, in characters.
+const FAILURE_CHARS_MAX: usize = 500;
+
+/// Kind of a message between rank 0 and another rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum Kind {
+    /// To rank 0: the sender's host name.
+    Hello = b'h',
+    /// To rank 0, which sends it back: the sender is alive.
+    Alive = b'a',
+    /// From rank 0: measure now; the content is the name of the fleet and, after a line break, of the node.
+    Measure = b'm',
+    /// To rank 0: the node was measured; the content is the size of its records and, after a space, a failure.
+    Measured = b'd',
+    /// From rank 0: send the records.
+    Send = b's',
+    /// To rank 0: part of the records.
+    Part = b'p',
+    /// From rank 0: end the measurement.
+    Stop = b'i',
+    /// From rank 0, its last message: exit; the content is empty if a rank was lost, as MPI then cannot be finalised.
+    End = b'e',
+    /// To rank 0, the sender's last message: it exits.
+    Ended = b'b',
+}
+
+impl Kind {
+    const ALL: [Kind; 9] = [
+        Kind::Hello,
+        Kind::Alive,
+        Kind::Measure,
+        Kind::Measured,
+        Kind::Send,
+        Kind::Part,
+        Kind::Stop,
+        Kind::End,
+        Kind::Ended,
+    ];
+}
+
+/// Sends a message to a rank.
+fn send(world: &Mpi, to_rank: u32, kind: Kind, content: &[u8]) -> anyhow::Result<()> {
+    ensure!(content.len() <= CONTENT_BYTES_MAX, "a message of {} bytes is too long", content.len());
+    let length = (content.len() as u16).to_le_bytes();
+    let message = [&[kind as u8], &length[..], content].concat();
+    world.send(to_rank, &message).with_context(|| format!("send to rank {to_rank}"))
+}
+
+/// Receives the next message of a rank; `None` if there is none.
+fn receive(world: &Mpi, from_rank: u32) -> anyhow::Result<Option<(Kind, Vec<u8>)>> {
+    if !world.has_message(from_rank)? {
+        return Ok(None);
+    }
+    let mut message = vec![0; MESSAGE_BYTES];
+    world.receive(from_rank, &mut message)?;
+    let length = usize::from(u16::from_le_bytes([message[1], message[2]]));
+    let kind = Kind::ALL.into_iter().find(|kind| *kind as u8 == message[0]);
+    let (Some(kind), true) = (kind, length <= CONTENT_BYTES_MAX) else {
+        bail!("a message of rank {from_rank} is not valid; do all ranks run the same version?");
+    };
+    Ok(Some((kind, message[HEADER_BYTES..][..length].to_vec())))
+}
+
+/// Measures the node of this rank; as rank 0, also stores and shows the records of all nodes.
+pub fn run_fleet(args: &RunArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+    let Some(rank) = Rank::from_environment(|name| std::env::var(name).ok())? else {
+        return Err(to_usage_error(
+            "--fleet: no launcher has started this process as a rank; use `mpiexec -n NODES --map-by node handover run \
+             --fleet`, or srun",
+        ));
+    };
+    // All ranks find the same errors in the same command line, and rank 0 reports them.
+    checked(args, &rank).map_err(|error| match rank.number {
+        0 => error,
+        _ => ChildExit(if error.is::<exit::UsageError>() { 2 } else { 1 }).into(),
+    })?;
+    let interrupted = console::interrupt_flag().context("cannot install the signal handlers")?;
+    let world = Mpi::init()?;
+    rank.check_mpi(&world).context(
+        "MPI does not know the launcher; with srun, give --mpi=pmi2 for MPICH or --mpi=pmix for Open MPI",
+    )?;
+    world.return_errors()?;
+    let (outcome, can_finalise) = match rank.number {
+        0 => gather(args, &world, rank.ranks_count, &interrupted, out),
+        number => match serve_rank_0(args, &world, number, &interrupted) {
+            Ok(can_finalise) => (Ok(()), can_finalise),
+            Err(error) => (Err(error.context(format!("rank {number}"))), false),
+        },
+    };
+    if can_finalise {
+        world.finalise()?;
+    }
+    outcome
+}
+
+/// Fails if the command line is not valid.
+fn checked(args: &RunArgs, rank: &Rank) -> anyhow::Result<()> {
+    Lab::new(handover_suite::SUITES, &args.patterns, args.options.plan.plan())
+        .map_err(exit::plan_error)?;
+    if rank.ranks_count < 2 {
+        return Err(to_usage_error(
+            "--fleet: rank 0 of 1; a fleet has at least 2 nodes, as in mpiexec -n 2 --map-by node",
+        ));
+    }
+    Ok(())
+}
+
+/// Records of a node, and the reason if some or all are missing.
+struct MeasuredNode {
+    /// The run with its records, as the lines of an export; empty without a run.
+    lines: Vec<u8>,
+    /// Description of the failure; empty for none.
+    failure: String,
+}
+
+impl MeasuredNode {
+    fn failed(why: impl std::fmt::Display) -> MeasuredNode {
+        MeasuredNode { lines: Vec::new(), failure: why.to_string() }
+    }
+}
+
+/// Identity of a node in its fleet.
+struct NodeName<'a> {
+    rank: u32,
+    /// Name of the node.
+    name: &'a str,
+    /// Names of the node's run.
+    tags: Vec<&'a str>,
+}
+
+impl<'a> NodeName<'a> {
+    fn new(rank: u32, fleet: &'a str, name: &'a str, results: &'a ResultOptions) -> NodeName<'a> {
+        let tags = [fleet].into_iter().chain(results.name.name.as_deref()).collect();
+        NodeName { rank, name, tags }
+    }
+}
+
+/// Measures this rank's node in a child process, and calls `each_turn` from time to time.
+fn measure_node(
+    node: &NodeName<'_>,
+    interrupted: &AtomicBool,
+    each_turn: impl FnMut(),
+) -> MeasuredNode {
+    let measured = || -> anyhow::Result<MeasuredNode> {
+        let folder = ScratchFolder::new("handover-fleet-", &std::env::temp_dir())
+            .context("cannot create a temporary folder for the records")?;
+        let db = folder.path().join("results.db");
+        let mut said = tempfile::tempfile_in(folder.path())?;
+        let mut command = own_command(&db)?;
+        command.stdout(Stdio::null()).stderr(said.try_clone()?);
+        let status = child::run_with(&mut command, interrupted, each_turn)?;
+        said.rewind()?;
+        let mut text = String::new();
+        let _ = said.take(SAID_BYTES_MAX).read_to_string(&mut text);
+        text.lines().for_each(|line| console::print_error(format_args!("{}: {line}", node.name)));
+        let failure = match status.code() {
+            Some(0) => String::new(),
+            Some(130) => "interrupted".to_string(),
+            Some(_) => text.lines().last().unwrap_or("measuring failed").to_string(),
+            None => format!("measuring ended with {status}"),
+        };
+        match export_node(&db, node) {
+            Ok(lines) => Ok(MeasuredNode { lines, failure }),
+            Err(error) if failure.is_empty() => Err(error),
+            Err(_) => Ok(MeasuredNode::failed(failure)),
+        }
+    };
+    measured().unwrap_or_else(|error| MeasuredNode::failed(format_args!("{error:#}")))
+}
+
+/// Returns a command that measures this rank's node, and stores the records at `db`. It is no rank.
+fn own_command(db: &Path) -> anyhow::Result<Command> {
+    let binary = std::env::current_exe().context("cannot find the path of this program")?;
+    let words: Vec<_> = std::env::args_os().skip(1).collect();
+    // The option goes right after the subcommand, if there is one: all other words may be after a `--`.
+    let behind = usize::from(words.first().is_some_and(|word| word == "run"));
+    let mut command = Command::new(binary);
+    command.args(&words[..behind]).arg("--node-db").arg(db).args(&words[behind..]);
+    for (name, _) in std::env::vars_os().filter(|(name, _)| is_rank_variable(name)) {
+        command.env_remove(name);
+    }
+    Ok(command)
+}
+
+/// Returns the lines of an export of the run at `db`, which becomes the run of the node.
+fn export_node(db: &Path, node: &NodeName<'_>) -> anyhow::Result<Vec<u8>> {
+    // Opened for writing, as the process that wrote it may have been killed.
+    let mut run = Store::open(db)?.load_latest_run()?;
+    let words: Vec<String> =
+        std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+    // Hosts of containers may have equal times and process ids.
+    run.run.id = format!("{}-{}", run.run.id, node.rank);
+    run.run.command = words.join(" ");
+    run.run.host.name = node.name.to_string();
+    let mut store = Store::open_in_memory()?;
+    store.begin_run(&run.run)?;
+    store.insert_records(&run.run.id, &run.records)?;
+    for tag in &node.tags {
+        store.add_tag(&run.run.id, tag)?;
+    }
+    let mut lines = Vec::new();
+    store.export(&[], &mut lines)?;
+    Ok(lines)
+}
+
+/// Connection of a rank to rank 0.
+struct Link<'a> {
+    world: &'a Mpi,
+    interrupted: &'a AtomicBool,
+    /// Time of the last message from rank 0.
+    heard: Instant,
+    /// Time of the last message to rank 0.
+    told: Instant,
+    polled: Instant,
+}
+
+impl Link<'_> {
+    fn send(&mut self, kind: Kind, content: &[u8]) -> anyhow::Result<()> {
+        self.told = Instant::now();
+        send(self.world, 0, kind, content)
+    }
+
+    /// Tells rank 0 from time to time that this rank is alive, and returns the next message that concerns the caller,
+    /// if there is one. Does nothing if it was called a moment ago.
+    fn poll(&mut self) -> anyhow::Result<Option<(Kind, Vec<u8>)>> {
+        if self.polled.elapsed() < POLL_INTERVAL {
+            return Ok(None);
+        }
+        self.polled = Instant::now();
+        if self.told.elapsed() > ALIVE_INTERVAL {
+            self.send(Kind::Alive, b"")?;
+        }
+        while let Some((kind, content)) = receive(self.world, 0)? {
+            self.heard = Instant::now();
+            match kind {
+                Kind::Alive => {}
+                // Relaxed: the flag publishes no other data.
+                Kind::Stop => self.interrupted.store(true, Ordering::Relaxed),
+                kind => return Ok(Some((kind, content))),
+            }
+        }
+        ensure!(self.heard.elapsed() < SILENCE_MAX, "rank 0 has been silent for {SILENCE_MAX:?}");
+        Ok(None)
+    }
+}
+
+/// Measures this rank's node when rank 0 says so, and sends it the records. Returns `true` if all ranks can finalise
+/// MPI.
+fn serve_rank_0(
+    args: &RunArgs,
+    world: &Mpi,
+    rank: u32,
+    interrupted: &AtomicBool,
+) -> anyhow::Result<bool> {
+    let now = Instant::now();
+    let mut link = Link { world, interrupted, heard: now, told: now, polled: now };
+    link.send(Kind::Hello, host_name().as_bytes())?;
+    let mut lines = Vec::new();
+    let mut is_measured = false;
+    loop {
+        match link.poll()? {
+            Some((Kind::Measure, content)) if !is_measured => {
+                let names = String::from_utf8_lossy(&content).into_owned();
+                let (fleet, name) = names.split_once('\n').unwrap_or(("", &names));
+                let node = NodeName::new(rank, fleet, name, &args.options.results);
+                let mut refused = Ok(None);
+                let measured = measure_node(&node, interrupted, || {
+                    if matches!(refused, Ok(None)) {
+                        refused = link.poll();
+                    } else {
+                        // Relaxed: the flag publishes no other data.
+                        interrupted.store(true, Ordering::Relaxed);
+                    }
+                });
+                is_measured = true;
+                // Rank 0 sends nothing else before the records but its end.
+                if let Some((kind, content)) = refused? {
+                    ensure!(
+                        kind == Kind::End,
+                        "rank 0 has sent {kind:?} while the node was measured"
+                    );
+                    return link.end(&content);
+                }
+                link.report(&measured)?;
+                lines = measured.lines;
+            }
+            Some((Kind::Send, _)) => {
+                for part in lines.chunks(CONTENT_BYTES_MAX) {
+                    link.send(Kind::Part, part)?;
+                }
+                lines = Vec::new();
+            }
+            Some((Kind::End, content)) => return link.end(&content),
+            Some((kind, _)) => bail!("rank 0 has sent {kind:?}, which was not expected"),
+            // Relaxed: the flag publishes no other data.
+            None if interrupted.load(Ordering::Relaxed) && !is_measured => {
+                is_measured = true;
+                link.report(&MeasuredNode::failed("interrupted before it was measured"))?;
+            }
+            None => sleep(POLL_INTERVAL),
+        }
+    }
+}
+
+impl Link<'_> {
+    /// Reports the size of the node's records, and the failure.
+    fn report(&mut self, measured: &MeasuredNode) -> anyhow::Result<()> {
+        let failure: String = measured.failure.chars().take(FAILURE_CHARS_MAX).collect();
+        self.send(Kind::Measured, format!("{} {failure}", measured.lines.len()).as_bytes())
+    }
+
+    /// Answers the last message of rank 0, whose content is given. Returns `true` if all ranks can finalise MPI.
+    fn end(&mut self, content: &[u8]) -> anyhow::Result<bool> {
+        self.send(Kind::Ended, b"")?;
+        Ok(!content.is_empty())
+    }
+}
+
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// State of a rank, as rank 0 knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Its host is not known yet.
+    Starting,
+    /// It may not measure yet.
+    Waiting,
+    Measuring,
+    /// Its records are complete, and not asked for yet.
+    Measured,
+    /// Its records are on their way.
+    Sending,
+    /// Nothing more is expected of it.
+    Ended,
+    /// It has died, or it is silent.
+    Lost,
+}
+
+/// Rank of the fleet, as rank 0 knows it.
+struct FleetRank {
+    host: String,
+    /// Name of the node; empty until all hosts are known.
+    name: String,
+    stage: Stage,
+    /// Time of the last message.
+    heard: Instant,
+    /// Size of the records.
+    bytes: usize,
+    /// Records that have been received.
+    lines: Vec<u8>,
+    /// Description of the failure; empty for none.
+    failure: String,
+    is_stopped: bool,
+}
+
+/// Rank 0: the states of all ranks, and the store.
+struct Gatherer<'a> {
+    world: &'a Mpi,
+    store: &'a mut Store,
+    interrupted: &'a AtomicBool,
+    /// Name of the fleet, which the runs of all nodes have.
+    fleet: String,
+    ranks: Vec<FleetRank>,
+    stored_count: usize,
+    polled: Instant,
+}
+
+/// Measures the node of rank 0, and stores and shows the records of all nodes. Also returns `true` if MPI can be
+/// finalised.
+fn gather(
+    args: &RunArgs,
+    world: &Mpi,
+    ranks_count: u32,
+    interrupted: &AtomicBool,
+    out: &mut dyn Write,
+) -> (anyhow::Result<()>, bool) {
+    let mut lost = Vec::new();
+    let outcome = open_store(args).and_then(|mut store| {
+        let mut gatherer = Gatherer::new(world, &mut store, ranks_count, interrupted)?;
+        gatherer.run(&args.options.results);
+        lost = gatherer.lost_ranks();
+        let failures = gatherer.failures();
+        let (name, nodes_count) = (gatherer.fleet.clone(), gatherer.stored_count);
+        show(args, &store, &name, nodes_count, out)?;
+        // Relaxed: the flag publishes no other data.
+        if interrupted.load(Ordering::Relaxed) {
+            return Err(Interrupted.into());
+        }
+        match failures.len() {
+            0 => Ok(()),
+            count => bail!("{count} of {ranks_count} nodes failed: {}", failures.join("; ")),
+        }
+    });
+    let can_finalise = lost.is_empty();
+    let others = (1..ranks_count).filter(|rank| !lost.contains(rank)).collect();
+    (outcome, end_ranks(world, others, can_finalise) && can_finalise)
+}
+
+/// Lets ranks exit, and receives the messages that they have sent before, as some MPI libraries complain about the
+/// others. Returns `false` if a rank does not answer.
+fn end_ranks(world: &Mpi, mut ranks: Vec<u32>, can_finalise: bool) -> bool {
+    let content: &[u8] = if can_finalise { b"finalise" } else { b"" };
+    ranks.retain(|rank| send(world, *rank, Kind::End, content).is_ok());
+    let began = Instant::now();
+    while !ranks.is_empty() && began.elapsed() < SILENCE_MAX {
+        ranks.retain(|rank| !matches!(receive(world, *rank), Ok(Some((Kind::Ended, _))) | Err(_)));
+        sleep(Duration::from_millis(1));
+    }
+    ranks.is_empty()
+}
+
+/// Opens the store for the records of all nodes.
+fn open_store(args: &RunArgs) -> anyhow::Result<Store> {
+    let results = &args.options.results;
+    run::warn_if_name_is_used(results)?;
+    Store::open(stored::writable_store_path(&results.db)?).map_err(exit::store_error)
+}
+
+/// Shows the fleet, and where it is stored.
+fn show(
+    args: &RunArgs,
+    store: &Store,
+    name: &str,
+    nodes_count: usize,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let results = &args.options.results;
+    if nodes_count > 1 {
+        let rules = Rules { all: results.all, ..Rules::default() };
+        let fleet = fleet::load_fleet(store, name, rules)?;
+        fleet::print(&fleet, results.json, results.all, out)?;
+    }
+    let place = store.path().display();
+    let line =
+        format!("{nodes_count} nodes of {name} are in {place}; `handover fleet {name}` shows them");
+    match results.json {
+        true => console::print_error(line),
+        false => writeln!(out, "{line}")?,
+    }
+    Ok(())
+}
+
+impl<'a> Gatherer<'a> {
+    fn new(
+        world: &'a Mpi,
+        store: &'a mut Store,
+        ranks_count: u32,
+        interrupted: &'a AtomicBool,
+    ) -> anyhow::Result<Gatherer<'a>> {
+        let started_us = unix_ns(SystemTime::now()).context(DATE_OUT_OF_RANGE)? / 1000;
+        let now = Instant::now();
+        let rank = |number: u32| FleetRank {
+            host: if number == 0 { host_name() } else { String::new() },
+            name: String::new(),
+            stage: if number == 0 { Stage::Waiting } else { Stage::Starting },
+            heard: now,
+            bytes: 0,
+            lines: Vec::new(),
+            failure: String::new(),
+            is_stopped: false,
+        };
+        Ok(Gatherer {
+            world,
+            store,
+            interrupted,
+            fleet: format!("{}{started_us:x}-{:x}", fleet::NAME_PREFIX, std::process::id()),
+            ranks: (0..ranks_count).map(rank).collect(),
+            stored_count: 0,
+            polled: now,
+        })
+    }
+
+    /// Exchanges messages with the other ranks, and measures this rank's node in its turn, until every rank has ended
+    /// or is lost.
+    fn run(&mut self, results: &ResultOptions) {
+        while self.ranks.iter().any(|rank| !matches!(rank.stage, Stage::Ended | Stage::Lost)) {
+            self.poll();
+            if self.ranks[0].stage == Stage::Measuring {
+                let (fleet, name) = (self.fleet.clone(), self.ranks[0].name.clone());
+                let node = NodeName::new(0, &fleet, &name, results);
+                let measured = measure_node(&node, self.interrupted, || self.poll());
+                self.ranks[0].failure = measured.failure;
+                self.ranks[0].lines = measured.lines;
+                self.keep(0);
+            }
+            sleep(POLL_INTERVAL);
+        }
+    }
+
+    /// Receives the messages of all ranks, and lets ranks measure and send. Does nothing if it was called a moment ago.
+    fn poll(&mut self) {
+        if self.polled.elapsed() < POLL_INTERVAL {
+            return;
+        }
+        self.polled = Instant::now();
+        for rank in 1..self.ranks.len() {
+            let number = rank as u32;
+            while self.ranks[rank].stage != Stage::Lost {
+                match receive(self.world, number) {
+                    Ok(Some((kind, content))) => self.handle(rank, kind, &content),
+                    Ok(None) if self.ranks[rank].heard.elapsed() > SILENCE_MAX => {
+                        self.lose(rank, &format!("silent for {SILENCE_MAX:?}"));
+                    }
+                    Ok(None) => break,
+                    Err(error) => self.lose(rank, &format!("{error:#}")),
+                }
+            }
+        }
+        self.direct();
+    }
+
+    fn handle(&mut self, rank: usize, kind: Kind, content: &[u8]) {
+        let it = &mut self.ranks[rank];
+        it.heard = Instant::now();
+        match (kind, it.stage) {
+            (Kind::Alive, _) => self.tell(rank, Kind::Alive, b""),
+            (Kind::Hello, Stage::Starting) => {
+                it.host = String::from_utf8_lossy(content).into_owned();
+                it.stage = Stage::Waiting;
+            }
+            (Kind::Measured, Stage::Waiting | Stage::Measuring) => {
+                let text = String::from_utf8_lossy(content);
+                let (bytes, failure) = text.split_once(' ').unwrap_or((&text, ""));
+                it.failure = failure.to_string();
+                match bytes.parse() {
+                    Ok(0) => self.keep(rank),
+                    Ok(bytes) if bytes <= NODE_BYTES_MAX => {
+                        (it.bytes, it.stage) = (bytes, Stage::Measured);
+                    }
+                    _ => self
+                        .lose(rank, &format!("{bytes} bytes of records exceed {NODE_BYTES_MAX}")),
+                }
+            }
+            (Kind::Part, Stage::Sending) => {
+                it.lines.extend_from_slice(content);
+                if it.lines.len() >= it.bytes {
+                    self.keep(rank);
+                }
+            }
+            (kind, stage) => self.lose(rank, &format!("{kind:?} was not expected while {stage:?}")),
+        }
+    }
+
+    /// Lets one rank of each host measure and one rank send, if they can; an interrupt ends the other measurements.
+    fn direct(&mut self) {
+        // Relaxed: the flag publishes no other data.
+        if self.interrupted.load(Ordering::Relaxed) {
+            self.stop();
+        }
+        if self.ranks.iter().any(|it| it.stage == Stage::Starting) {
+            return;
+        }
+        if self.ranks[0].name.is_empty() {
+            self.name_nodes();
+        }
+        let is_sending = |it: &FleetRank| it.stage == Stage::Sending;
+        let measured = self.ranks.iter().position(|it| it.stage == Stage::Measured);
+        if let (Some(rank), false) = (measured, self.ranks.iter().any(is_sending)) {
+            self.ranks[rank].stage = Stage::Sending;
+            self.tell(rank, Kind::Send, b"");
+        }
+        for rank in 0..self.ranks.len() {
+            let host = &self.ranks[rank].host;
+            let is_at_work = |it: &FleetRank| {
+                it.host == *host
+                    && matches!(it.stage, Stage::Measuring | Stage::Measured | Stage::Sending)
+            };
+            if self.ranks[rank].stage == Stage::Waiting && !self.ranks.iter().any(is_at_work) {
+                self.ranks[rank].stage = Stage::Measuring;
+                if rank > 0 {
+                    let names = format!("{}\n{}", self.fleet, self.ranks[rank].name);
+                    self.tell(rank, Kind::Measure, names.as_bytes());
+                }
+            }
+        }
+    }
+
+    /// Ends the measurements after an interrupt.
+    fn stop(&mut self) {
+        if self.ranks[0].stage == Stage::Waiting {
+            self.ranks[0].failure = "interrupted before it was measured".to_string();
+            self.ranks[0].stage = Stage::Ended;
+        }
+        for rank in 1..self.ranks.len() {
+            let it = &mut self.ranks[rank];
+            if matches!(it.stage, Stage::Waiting | Stage::Measuring) && !it.is_stopped {
+                it.is_stopped = true;
+                self.tell(rank, Kind::Stop, b"");
+            }
+        }
+    }
+
+    /// Names the nodes after their hosts; nodes on one host also after their ranks.
+    fn name_nodes(&mut self) {
+        let hosts: Vec<String> = self.ranks.iter().map(|it| it.host.clone()).collect();
+        for (rank, it) in self.ranks.iter_mut().enumerate() {
+            let is_shared = hosts.iter().filter(|host| **host == it.host).count() > 1;
+            it.name = if is_shared { format!("{}#{rank}", it.host) } else { it.host.clone() };
+        }
+    }
+
+    fn tell(&mut self, rank: usize, kind: Kind, content: &[u8]) {
+        if let Err(error) = send(self.world, rank as u32, kind, content) {
+            self.lose(rank, &format!("{error:#}"));
+        }
+    }
+
+    /// Stores the records of a rank, which has then ended.
+    fn keep(&mut self, rank: usize) {
+        let all = self.ranks.len();
+        let it = &mut self.ranks[rank];
+        it.stage = Stage::Ended;
+        let lines = std::mem::take(&mut it.lines);
+        if lines.is_empty() {
+            return;
+        }
+        match self.store.import(&mut &lines[..]) {
+            Ok(imported) => {
+                self.stored_count += 1;
+                console::print_error(format_args!(
+                    "{}: {} records are stored ({} of {all} nodes)",
+                    it.name, imported.records, self.stored_count
+                ));
+            }
+            Err(error) => it.failure = format!("not stored: {error}"),
+        }
+    }
+
+    /// Gives up a rank; its records, if they are stored, are kept.
+    fn lose(&mut self, rank: usize, why: &str) {
+        let it = &mut self.ranks[rank];
+        it.stage = Stage::Lost;
+        it.failure = format!("lost: {why}");
+    }
+
+    fn lost_ranks(&self) -> Vec<u32> {
+        let ranks = (0..).zip(&self.ranks);
+        ranks.filter(|(_, it)| it.stage == Stage::Lost).map(|(rank, _)| rank).collect()
+    }
+
+    /// Returns a sentence for each node that has failed.
+    fn failures(&self) -> Vec<String> {
+        let failed = self.ranks.iter().enumerate().filter(|(_, it)| !it.failure.is_empty());
+        failed
+            .map(|(rank, it)| match it.name.as_str() {
+                "" => format!("rank {rank}: {}", it.failure),
+                name => format!("{name}: {}", it.failure),
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,112 @@
+//! Ranks on two hosts: network namespaces with addresses of their own, which MPICH's launcher enters by an agent.
+
+use crate::common::{Home, json, said, skipped};
+use crate::margo::{launched, mpiexecs};
+use rustix::process::geteuid;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+/// Addresses of the namespaces, which are also their host names.
+const HOSTS: [&str; 2] = ["10.213.7.1", "10.213.7.2"];
+
+/// Network namespaces joined by a pair of interfaces. Dropping this removes them.
+struct Namespaces([String; 2]);
+
+impl Namespaces {
+    /// Creates the namespaces; the error is the reason why that is not possible here.
+    fn new() -> Result<Namespaces, String> {
+        if !geteuid().is_root() {
+            return Err("needs root".to_string());
+        }
+        let names = [0, 1].map(|number| format!("handover-{}-{number}", std::process::id()));
+        let made = Namespaces(names);
+        let [first, second] = &made.0;
+        let mut lines = vec![
+            format!("netns add {first}"),
+            format!("netns add {second}"),
+            format!("link add veth0 netns {first} type veth peer name veth0 netns {second}"),
+        ];
+        for (name, host) in made.0.iter().zip(HOSTS) {
+            lines.push(format!("-n {name} addr add {host}/24 dev veth0"));
+            lines.push(format!("-n {name} link set lo up"));
+            lines.push(format!("-n {name} link set veth0 up"));
+        }
+        for line in lines {
+            let done = Command::new("ip").args(line.split(' ')).output();
+            let done = done.map_err(|error| format!("ip: {error}"))?;
+            if !done.status.success() {
+                return Err(format!("ip {line}: {}", String::from_utf8_lossy(&done.stderr).trim()));
+            }
+        }
+        Ok(made)
+    }
+
+    /// Returns a command by which MPICH's launcher runs a line as two ranks, one in each namespace.
+    fn command(&self, home: &Home, mpiexec: &str, line: &str) -> Command {
+        let agent = home.path().join("agent");
+        let [first, second] = &self.0;
+        let [host, other] = HOSTS;
+        // The launcher runs `AGENT [options] HOST PROXY...`.
+        let script = format!(
+            "#!/bin/sh\nwhile [ \"$1\" != {host} ] && [ \"$1\" != {other} ]; do shift; done\nhost=$1; shift\n\
+             [ $host = {host} ] && space={first} || space={second}\n\
+             exec ip netns exec $space unshare --uts sh -c \"hostname $host && $*\"\n"
+        );
+        fs::write(&agent, script).expect("a file");
+        fs::set_permissions(&agent, fs::Permissions::from_mode(0o755)).expect("a script");
+        let agent = agent.display();
+        let line = format!(
+            "{agent} {host} mpiexec -launcher ssh -launcher-exec {agent} -n 2 -ppn 1 -hosts {host},{other} {line}"
+        );
+        launched(home, mpiexec, &line)
+    }
+}
+
+impl Drop for Namespaces {
+    fn drop(&mut self) {
+        for name in &self.0 {
+            // It may not exist, which is not an error.
+            let _ = Command::new("ip").args(["netns", "delete", name]).output();
+        }
+    }
+}
+
+#[test]
+fn ranks_in_two_network_namespaces_find_each_other_and_measure_at_the_same_time() {
+    let Some(mpiexec) = mpiexecs().find(|it| it.ends_with("mpich")) else { return };
+    let namespaces = match Namespaces::new() {
+        Ok(namespaces) => namespaces,
+        Err(why) => return skipped("network namespaces", &why),
+    };
+    let home = Home::new();
+    home.ok("links .");
+    for (line, lines_count) in [
+        ("./margo-p2p-latency -n tcp:// -i 50", 4),
+        ("./margo-p2p-bw -x 4096 -X 1048576 -n tcp:// -c 1 -D 1 -w 0", 5),
+        ("handover rpc-scale -n tcp:// --seconds 0.2", 4),
+    ] {
+        let said = said(namespaces.command(&home, mpiexec, line)).code(0);
+        assert_eq!(said.out.lines().count(), lines_count, "{said}");
+        assert!(said.out.contains("\ttcp\t") || said.out.contains("#tcp\t"), "{said}");
+    }
+    let said_of = |line: &str| said(namespaces.command(&home, mpiexec, line)).calm();
+    let said = said_of("handover rpc-scale -n sm:// --seconds 0.2");
+    assert!(said.err.contains("the ranks are on different hosts; use tcp://"), "{said}");
+
+    let said =
+        said_of("handover run --fleet clock/now --no-peers --no-report --time 500ms").code(0);
+    let mut runs = home.runs();
+    runs.sort_by_key(|run| run["host"].as_str().map(str::to_string));
+    let hosts: Vec<&str> = runs.iter().filter_map(|run| run["host"].as_str()).collect();
+    assert_eq!(hosts, HOSTS, "{said}");
+    let times = runs.iter().map(|run| {
+        let id = run["id"].as_str().expect("an id");
+        let shown = json(&home.ok(&format!("show {id} --json")));
+        let records = shown["records"].as_array().expect("records").iter();
+        let started = shown["run"]["started_unix_ns"].as_i64().expect("a time");
+        (started, records.filter_map(|it| it["started_unix_ns"].as_i64()).max().expect("a record"))
+    });
+    let times: Vec<(i64, i64)> = times.collect();
+    assert!(times[0].0 < times[1].1 && times[1].0 < times[0].1, "one after the other: {times:?}");
+}

@@ -1,0 +1,49 @@
+//! Identity of a figure, by which the records of several runs are matched.
+
+use handover_record::{Record, Unit};
+
+/// Identity of a figure across runs: id, contender, arguments and placement.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct FigureKey {
+    pub id: String,
+    pub contender: String,
+    /// Arguments, placement and other conditions of the measurement, as text.
+    pub setting: String,
+}
+
+impl FigureKey {
+    /// Returns the identity of a record's figure.
+    pub fn from_record(record: &Record) -> FigureKey {
+        let mut setting: Vec<String> =
+            record.args.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let participants = &record.participants;
+        if !participants.placement.is_empty() && participants.placement != "near" {
+            setting.push(participants.placement.clone());
+        }
+        if record.unit != Unit::Ns {
+            setting.push(record.unit.to_string());
+        }
+        if participants.processes {
+            setting.push("processes".to_string());
+        }
+        if participants.idle_gap_ns > 0 {
+            setting.push(format!("idle-gap={}ns", participants.idle_gap_ns));
+        }
+        if participants.neighbour_cpu.is_some() {
+            setting.push("neighbour".to_string());
+        }
+        FigureKey {
+            id: record.id.clone(),
+            contender: record.contender.clone(),
+            setting: setting.join(" "),
+        }
+    }
+
+    /// Returns the text that names the figure: its id, contender and setting.
+    pub fn label(&self) -> String {
+        match self.setting.as_str() {
+            "" => format!("{} [{}]", self.id, self.contender),
+            setting => format!("{id} [{}] {setting}", self.contender, id = self.id),
+        }
+    }
+}
