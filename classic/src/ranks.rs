@@ -124,10 +124,6 @@ impl Rank {
         matches!(self.variable, "OMPI_COMM_WORLD_RANK" | "PMI_RANK")
     }
 
-<<<<<<< HEAD:classic/src/margo/ranks.rs
-    /// Returns a name of the job that is unique on this host. All ranks of the job on this host get
-    /// the same name.
-=======
     /// Checks that MPI gives this process the same rank as the launcher's environment.
     ///
     /// # Errors
@@ -146,7 +142,6 @@ impl Rank {
     }
 
     /// Returns a name of the job that is unique on this host and the same for all ranks of the job on it.
->>>>>>> fleet:classic/src/ranks.rs
     pub fn job_on_this_host(&self) -> String {
         self.job.clone().unwrap_or_else(|| launcher_id(self.variable))
     }
