@@ -33,6 +33,11 @@ pub(crate) trait Link: Send + fmt::Debug {
 
     fn queued_bytes(&self) -> usize;
 
+    /// Returns `true` if frames can be sent; `false` while the transport still has to exchange something.
+    fn is_open(&self) -> bool {
+        true
+    }
+
     /// Returns `true` if sending has failed because the peer closed the connection. [`receive`](Self::receive)
     /// returns what the peer had sent before, and then the error; until then `queued_bytes` is not zero.
     fn has_hung_up(&self) -> bool {
@@ -45,8 +50,15 @@ pub(crate) trait Link: Send + fmt::Debug {
     /// Handles a notification that the socket is readable or writable.
     fn on_ready(&mut self);
 
-    /// Returns `true` for shared memory: polling for frames costs no system call, and epoll does not report them.
+    /// Returns `true` for shared memory: files can be passed to the peer, and the end of the socket is that of the
+    /// connection.
     fn is_in_shared_memory(&self) -> bool;
+
+    /// Returns `true` if polling for frames costs no system call, and epoll does not report them. Bulk data is then
+    /// received together with its header.
+    fn is_polled(&self) -> bool {
+        self.is_in_shared_memory()
+    }
 
     /// Sleeps until data arrives, and reads it in the same system call; returns `false` if nothing was read. That is at
     /// once where this is not possible, or at the limit that [`limit_wait_in_read`](Self::limit_wait_in_read) sets.
@@ -72,7 +84,7 @@ pub(crate) trait Link: Send + fmt::Debug {
         0
     }
 
-    /// Returns the size of the receive buffer, in bytes; 0 for shared memory.
+    /// Returns the size of the receive buffer, in bytes; 0 if frames are polled for.
     fn receive_buffer_bytes(&self) -> usize {
         0
     }

@@ -624,8 +624,8 @@ impl BulkExchange<'_> {
         Ok(())
     }
 
-    /// Handles a data frame: a piece of a transfer that this endpoint receives. Shared memory passes its header and
-    /// body together; a stream passes the header first, and once more with an empty body when all data has arrived.
+    /// Handles a data frame: a piece of a transfer that this endpoint receives. Shared memory and UCX pass its header
+    /// and body together; a stream passes the header first, and once more with an empty body when all data has arrived.
     pub(crate) fn handle_data_frame(
         &mut self,
         peer: PeerKey,
@@ -633,7 +633,7 @@ impl BulkExchange<'_> {
         body: &[u8],
     ) -> Result<(), FrameError> {
         let (offset, bytes) = (header.method, u64::from(header.body_bytes));
-        let streams = !self.peers.has_shared_memory(peer);
+        let streams = !self.peers.is_polled(peer);
         if bytes == 0 && !streams {
             return Err(FrameError::Bulk);
         }

@@ -26,6 +26,7 @@ impl EventLoop {
         if self.peers.has_queued_frames {
             did |= self.flush();
         }
+        did |= self.peers.ucx.progress();
         if self.bulk.has_data_to_transfer() && self.advance_transfers() {
             self.iterations_since_clock_read += PIECE_ITERATIONS;
             did = true;
