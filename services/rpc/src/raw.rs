@@ -22,7 +22,9 @@ pub(crate) use region::{Region, file_id};
 pub(crate) use sealed::{FailedSystemCall, failed_call};
 pub(crate) use segment::{INLINE_BODY_BYTES_MAX, MessageSlot, Segment, SegmentEnd, SegmentError};
 #[cfg(feature = "ucx")]
-pub(crate) use ucx::{PeerFailure, UcxConnection, UcxWorker, is_ucx_available};
+pub(crate) use ucx::{
+    PeerFailure, RemoteOperation, UcxConnection, UcxKey, UcxWorker, is_ucx_available,
+};
 
 /// Returns `false`: without the feature `ucx`, its library is never loaded.
 #[cfg(not(feature = "ucx"))]

@@ -2,8 +2,9 @@
 //! skipped where UCX's library cannot be loaded.
 
 use handover_rpc::{
-    Address, AuthenticationError, Bulk, BulkError, BulkHandle, BulkMemory, BulkPart, CallError,
-    Calling, CloseReason, Config, Endpoint, EndpointError, FrameError, Method, Peer, Rights,
+    Address, AuthenticationError, Bulk, BulkError, BulkHandle, BulkMemory, BulkPart, BulkPath,
+    CallError, Calling, CloseReason, Config, Endpoint, EndpointError, FrameError, Method, Peer,
+    Rights,
 };
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -353,6 +354,7 @@ fn memory_is_pulled_and_pushed() {
             });
             let all = BulkPart::new(MEMORY_BYTES as u64).timeout(SOON);
             client.push(peer, &handle, &ours, all).expect("push all");
+            assert_eq!(client.bulk_path(peer, &handle), Some(BulkPath::Remote));
             assert_eq!(client.call(peer, SUM, &number), Ok(sum_of(&content)));
             client.pull(peer, &handle, &back, all).expect("pull all");
             assert!(back.to_vec() == content, "other bytes came back");

@@ -5,6 +5,7 @@ mod halves;
 mod memory;
 mod part;
 mod remote;
+mod rma;
 mod tables;
 
 use super::event_loop::{EventLoop, sealed};
@@ -18,6 +19,7 @@ use std::time::Duration;
 pub(crate) use exchange::BulkExchange;
 pub use memory::BulkMemory;
 pub use part::{BulkPart, BulkPath};
+pub(crate) use remote::TransferDirection;
 pub(crate) use tables::BulkTables;
 pub use tables::{BulkStats, Transfer};
 
@@ -85,7 +87,7 @@ pub trait Bulk: sealed::Driver {
             taken = event_loop.bulk.remove_withdrawn_memory(handle);
             taken.is_some()
         });
-        let peers_count = self.event_loop().bulk.kernel_writers_count(handle.id);
+        let peers_count = self.event_loop().bulk.direct_users_count(handle.id);
         taken.map(drop).ok_or(WithdrawError::InUse { peers_count })
     }
 

@@ -1,12 +1,15 @@
 //! Interface of transports. A new transport implements this trait and its part of the handshake.
 
-use super::bulk::BulkMemory;
+use super::bulk::{BulkMemory, TransferDirection};
 use super::sm::SharedMemoryLink;
 use crate::CloseReason;
 use crate::engine::{FileId, FrameHeader};
+use crate::raw::{MemoryPiece, Region};
+use std::any::Any;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 /// Connection of any transport, after its handshake. Never blocks, except in [`wait_in_read`](Self::wait_in_read).
 pub(crate) trait Link: Send + fmt::Debug {
@@ -128,10 +131,39 @@ pub(crate) trait Link: Send + fmt::Debug {
     /// Copies the bulk data of that memory that is still to be sent, so that the memory is no longer accessed.
     fn release_memory(&mut self, _memory: &BulkMemory) {}
 
+    /// Returns the access to the peer's memory that this transport offers; `None` for most.
+    fn remote_access(&mut self) -> Option<&mut dyn RemoteAccess> {
+        None
+    }
+
     /// Returns a duplicate of the socket, which shows when the peer has closed the connection.
     fn duplicate_socket(&self) -> Option<OwnedFd> {
         None
     }
+}
+
+/// Remote memory access of a transport: reads and writes of a peer's memory without the peer's program.
+pub(crate) trait RemoteAccess {
+    /// Registers local memory for peers, until the returned value is dropped; returns it with the key for peers.
+    fn register(&mut self, region: &Arc<Region>) -> Option<(Box<dyn Any + Send + Sync>, Vec<u8>)>;
+
+    /// Unpacks a key of the peer; returns its number.
+    fn unpack_key(&mut self, packed: &[u8]) -> Option<usize>;
+
+    /// Starts to copy between local memory and the peer's memory with that key, at that address; returns `true` if
+    /// the copy is complete already. Otherwise the transport reports `number` later, and holds `owner`, to whom the
+    /// local memory belongs, until then.
+    fn start(
+        &mut self,
+        direction: TransferDirection,
+        theirs: (usize, u64),
+        ours: MemoryPiece<'_>,
+        number: u64,
+        owner: Box<dyn Any + Send>,
+    ) -> Result<bool, CloseReason>;
+
+    /// Starts to wait until everything that was written has arrived at the peer; see [`start`](Self::start).
+    fn start_flush(&mut self, number: u64) -> Result<bool, CloseReason>;
 }
 
 /// Link of any transport. Shared memory is a separate variant because a virtual call would cost as

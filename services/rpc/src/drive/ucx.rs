@@ -5,17 +5,20 @@
 //! connection then stays open. Its end shows the end of the peer; an end that closes in an orderly
 //! way first sends the number of its frames, so that the peer waits for those under way.
 
-use super::bulk::BulkMemory;
-use super::link::{AnyLink, Link};
+use super::bulk::{BulkMemory, TransferDirection};
+use super::link::{AnyLink, Link, RemoteAccess};
 use super::listen::system_call_error;
 use super::poll::{EventSource, Poll};
 use super::random::random_u128;
 use super::socket;
 use crate::engine::FrameHeader;
-use crate::raw::{PeerFailure, UcxConnection, UcxWorker};
+use crate::raw::{
+    MemoryPiece, PeerFailure, Region, RemoteOperation, UcxConnection, UcxKey, UcxWorker,
+};
 use crate::{Address, CloseReason, EndpointError, FrameError};
 use rustix::io::Errno;
 use rustix::net::{getpeername, getsockname};
+use std::any::Any;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -48,6 +51,8 @@ pub(crate) struct UcxDriver {
     is_loopback: bool,
     /// Number of consecutive refusals of the library to sleep.
     busy_count: u32,
+    /// `true` if operations on peers' memory were complete when the worker was last driven.
+    has_completed: bool,
 }
 
 impl UcxDriver {
@@ -76,11 +81,25 @@ impl UcxDriver {
     #[inline]
     pub(crate) fn progress(&mut self) -> bool {
         let Some(worker) = &self.worker else { return false };
-        let did = worker.lock().progress();
+        let mut worker = worker.lock();
+        let did = worker.progress();
+        self.has_completed = worker.has_completed();
         if did {
             self.busy_count = 0;
         }
         did
+    }
+
+    /// Returns `true` if operations on peers' memory are complete.
+    #[inline]
+    pub(crate) fn has_completed(&self) -> bool {
+        self.has_completed
+    }
+
+    /// Returns the numbers of the operations that are complete, each with `true` if it has succeeded.
+    pub(crate) fn take_completed(&mut self) -> Vec<(u64, bool)> {
+        self.has_completed = false;
+        self.worker.as_ref().map_or_else(Vec::new, |it| it.lock().take_completed())
     }
 
     /// Prepares for sleeping until an event; returns the time, in ns, for which the thread may sleep, or `None` for no
@@ -245,17 +264,7 @@ impl UcxLink {
     /// Reads the socket: the peer's opening, and its end.
     #[cold]
     fn read_socket(&mut self) -> Result<(), CloseReason> {
-        let mut bytes = [0; 1024];
-        self.is_readable = false;
-        while !self.has_ended && self.received.len() <= SOCKET_BYTES_MAX {
-            match socket::receive(self.socket.as_fd(), &mut bytes) {
-                // The peer may have closed the socket before it has read everything.
-                Ok(0) | Err(Errno::CONNRESET) => self.has_ended = true,
-                Ok(count) => self.received.extend_from_slice(&bytes[..count]),
-                Err(Errno::AGAIN) => break,
-                Err(errno) => return Err(CloseReason::from_system_call("recv")(errno)),
-            }
-        }
+        self.fill_received()?;
         if !self.is_connected {
             self.connect()?;
         }
@@ -269,13 +278,35 @@ impl UcxLink {
         Ok(())
     }
 
+    /// Reads the bytes that the socket has.
+    fn fill_received(&mut self) -> Result<(), CloseReason> {
+        let mut bytes = [0; 1024];
+        self.is_readable = false;
+        while !self.has_ended && self.received.len() <= SOCKET_BYTES_MAX {
+            match socket::receive(self.socket.as_fd(), &mut bytes) {
+                // The peer may have closed the socket before it has read everything.
+                Ok(0) | Err(Errno::CONNRESET) => self.has_ended = true,
+                Ok(count) => self.received.extend_from_slice(&bytes[..count]),
+                Err(Errno::AGAIN) => break,
+                Err(errno) => return Err(CloseReason::from_system_call("recv")(errno)),
+            }
+        }
+        Ok(())
+    }
+
     /// Connects the worker to that of the peer, once the peer's opening has arrived, and sends the waiting frames.
     fn connect(&mut self) -> Result<(), CloseReason> {
         let Some((opening, rest)) = Opening::decode(&self.received)? else { return Ok(()) };
         let Opening { connection, address } = opening;
         let connected = self.worker.lock().connect(self.id, address, connection, self.failure);
-        connected.map_err(|error| CloseReason::Ucx(error.to_string().into()))?;
         self.received = rest.to_vec();
+        if let Err(error) = connected {
+            // A peer that has already closed the connection cannot be connected to, but may have sent frames.
+            self.fill_received()?;
+            if !self.has_ended {
+                return Err(CloseReason::Ucx(error.to_string().into()));
+            }
+        }
         self.is_connected = true;
         self.waiting_bytes = 0;
         for (header, body) in std::mem::take(&mut self.waiting) {
@@ -312,8 +343,11 @@ impl UcxLink {
     /// frames of an orderly end are missing.
     #[cold]
     fn take_last_frame(&mut self, body: &mut Vec<u8>) -> Result<Option<FrameHeader>, CloseReason> {
-        let received_count = self.worker.lock().frame_counts(self.id).1;
-        if !self.has_hung_up && self.final_count.is_some_and(|count| count != received_count) {
+        let (has_failed, received_count) = {
+            let worker = self.worker.lock();
+            (worker.has_failed(self.id), worker.frame_counts(self.id).1)
+        };
+        if !has_failed && self.final_count.is_some_and(|count| count != received_count) {
             return Ok(None);
         }
         let (mut rounds, mut idle_rounds) = (0, 0);
@@ -404,6 +438,14 @@ impl Link for UcxLink {
         }
     }
 
+    fn remote_access(&mut self) -> Option<&mut dyn RemoteAccess> {
+        if self.is_connected { Some(self) } else { None }
+    }
+
+    fn duplicate_socket(&self) -> Option<OwnedFd> {
+        self.socket.try_clone().ok()
+    }
+
     fn send_data(
         &mut self,
         header: FrameHeader,
@@ -422,6 +464,39 @@ impl Link for UcxLink {
             memory.read(offset, &mut message[start..]);
         });
         Ok(true)
+    }
+}
+
+impl RemoteAccess for UcxLink {
+    fn register(&mut self, region: &Arc<Region>) -> Option<(Box<dyn Any + Send + Sync>, Vec<u8>)> {
+        let (registration, key) = self.worker.lock().register(region).ok()?;
+        Some((Box::new(registration), key))
+    }
+
+    fn unpack_key(&mut self, packed: &[u8]) -> Option<usize> {
+        self.worker.lock().unpack_key(self.id, packed).ok().map(|key| key.0)
+    }
+
+    fn start(
+        &mut self,
+        direction: TransferDirection,
+        (key, address): (usize, u64),
+        ours: MemoryPiece<'_>,
+        number: u64,
+        owner: Box<dyn Any + Send>,
+    ) -> Result<bool, CloseReason> {
+        let operation = match direction {
+            TransferDirection::Pull => RemoteOperation::Get,
+            TransferDirection::Push => RemoteOperation::Put,
+        };
+        let theirs = (self.id, UcxKey(key), address);
+        let started = self.worker.lock().start_remote(operation, theirs, ours, number, owner);
+        started.map_err(|error| CloseReason::Ucx(error.to_string().into()))
+    }
+
+    fn start_flush(&mut self, number: u64) -> Result<bool, CloseReason> {
+        let started = self.worker.lock().start_flush(self.id, number);
+        started.map_err(|error| CloseReason::Ucx(error.to_string().into()))
     }
 }
 

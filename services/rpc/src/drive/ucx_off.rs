@@ -20,6 +20,14 @@ impl UcxDriver {
         false
     }
 
+    pub(crate) fn has_completed(&self) -> bool {
+        false
+    }
+
+    pub(crate) fn take_completed(&mut self) -> Vec<(u64, bool)> {
+        Vec::new()
+    }
+
     pub(crate) fn arm(&mut self) -> Option<u64> {
         None
     }

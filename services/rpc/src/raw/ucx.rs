@@ -5,11 +5,14 @@
 //! callbacks, which get the address of [`Shared`], run while no reference to it exists.
 
 mod library;
+mod remote;
 
 use crate::engine::FRAME_HEADER_BYTES;
 use core::ffi::{CStr, c_int, c_void};
 use core::ptr::{NonNull, null, null_mut};
 use library::*;
+use remote::RemoteKey;
+pub(crate) use remote::{RemoteOperation, UcxKey};
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -28,7 +31,9 @@ const ARRIVED_BYTES_MAX: usize = 1 << 24;
 const SPARE_BUFFERS_MAX: usize = 64;
 const SPARE_BUFFER_BYTES_MAX: usize = 1 << 16;
 /// Maximum time for which a dropped worker waits until peers have received what was sent to them.
-const CLOSE_TIMEOUT: Duration = Duration::from_millis(100);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Interval at which it is driven meanwhile.
+const CLOSE_INTERVAL: Duration = Duration::from_micros(100);
 /// Number of zero bytes behind a peer's address, as the library does not know its length.
 const ADDRESS_PADDING_BYTES: usize = 4096;
 
@@ -86,6 +91,8 @@ struct ConnectionState {
     is_closing: bool,
     /// `true` while the library closes the endpoint.
     is_being_closed: bool,
+    /// Keys of the peer's memories.
+    keys: Vec<RemoteKey>,
 }
 
 /// State that the callbacks of the library access.
@@ -94,6 +101,8 @@ struct Shared {
     connections: Vec<Option<ConnectionState>>,
     arrived_bytes: usize,
     spare_buffers: Vec<Vec<u8>>,
+    /// Numbers of the operations on peers' memory that are complete, each with `true` if it has succeeded.
+    completed: Vec<(u64, bool)>,
 }
 
 /// Message that is being sent, or the end of a connection: the argument of its callback.
@@ -178,8 +187,10 @@ impl Shared {
         let is_over = |it: &ConnectionState| {
             it.is_closing && it.endpoint.is_null() && it.outstanding_count == 0
         };
-        if self.get(id).is_some_and(is_over) {
-            self.connections[id.0 as usize] = None;
+        if self.get(id).is_some_and(is_over)
+            && let Some(closed) = self.connections[id.0 as usize].take()
+        {
+            closed.keys.into_iter().for_each(|key| key.destroy(self.functions));
         }
     }
 }
@@ -275,7 +286,7 @@ impl UcxContext {
         }
         let parameters = ContextParameters {
             field_mask: ContextParameters::FEATURES | ContextParameters::MT_WORKERS_SHARED,
-            features: FEATURE_AM | FEATURE_WAKEUP,
+            features: FEATURE_AM | FEATURE_RMA | FEATURE_WAKEUP,
             unused: [0; 4],
             mt_workers_shared: 1,
             unused_too: [0; 3],
@@ -364,6 +375,7 @@ impl UcxWorker {
             connections: Vec::new(),
             arrived_bytes: 0,
             spare_buffers: Vec::new(),
+            completed: Vec::new(),
         });
         let mut new = Self {
             functions,
@@ -458,6 +470,7 @@ impl UcxWorker {
             failed: None,
             is_closing: false,
             is_being_closed: false,
+            keys: Vec::new(),
         };
         match connections.get_mut(index) {
             Some(slot) => *slot = Some(new),
@@ -606,6 +619,9 @@ impl UcxWorker {
         let dropped = connection.arrived.drain(..).chain(connection.early.drain().map(|it| it.1));
         let dropped_bytes: usize = dropped.map(|it| it.body.len() + FRAME_HEADER_BYTES).sum();
         let (endpoint, failed) = (connection.endpoint, connection.failed.is_some());
+        // Keys that operations use are destroyed after these.
+        let has_operations = connection.outstanding_count > 0;
+        let keys = if has_operations { Vec::new() } else { std::mem::take(&mut connection.keys) };
         let is_reported = connection.failure == PeerFailure::Reported;
         let forces = (failed || is_peer_gone) && is_reported;
         // The library cannot force the end of a connection whose failures it does not report. What is being sent
@@ -613,6 +629,8 @@ impl UcxWorker {
         let stays = is_peer_gone && !failed && !is_reported && connection.outstanding_count > 0;
         connection.is_being_closed = !stays && !endpoint.is_null();
         shared.arrived_bytes -= dropped_bytes;
+        keys.into_iter().for_each(|key| key.destroy(functions));
+        let shared = self.shared_mut();
         if endpoint.is_null() || stays {
             return shared.free_if_closed(id);
         }
@@ -645,7 +663,7 @@ impl Drop for UcxWorker {
                 return;
             }
             if !self.progress() {
-                std::thread::sleep(CLOSE_TIMEOUT / 1000);
+                std::thread::sleep(CLOSE_INTERVAL);
             }
         }
         // SAFETY: new() has made the worker, and nothing uses it any more. Callbacks that run meanwhile find `Shared`.

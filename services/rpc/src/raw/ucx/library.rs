@@ -138,6 +138,22 @@ pub(super) struct RequestParameters {
     pub(super) unused: [usize; 4],
 }
 
+/// `ucp_mem_map_params_t`.
+#[repr(C)]
+pub(super) struct MemoryParameters {
+    pub(super) field_mask: u64,
+    pub(super) address: *mut c_void,
+    pub(super) length: usize,
+    pub(super) flags: c_uint,
+    pub(super) prot: c_uint,
+    pub(super) memory_type: c_int,
+}
+
+impl MemoryParameters {
+    pub(super) const ADDRESS: u64 = 1;
+    pub(super) const LENGTH: u64 = 1 << 1;
+}
+
 /// Type of a handler of log messages (`ucs_log_func_t`), whose last argument is a `va_list`.
 type LogFunction = unsafe extern "C" fn(
     *const c_char,
@@ -184,6 +200,15 @@ functions! {
     ep_create = "ucp_ep_create": fn(*mut c_void, *const EndpointParameters, *mut *mut c_void) -> Status;
     ep_close_nbx = "ucp_ep_close_nbx": fn(*mut c_void, *const RequestParameters) -> StatusPtr;
     am_send_nbx = "ucp_am_send_nbx": fn(*mut c_void, c_uint, *const c_void, usize, *const c_void, usize, *const RequestParameters) -> StatusPtr;
+    ep_flush_nbx = "ucp_ep_flush_nbx": fn(*mut c_void, *const RequestParameters) -> StatusPtr;
+    mem_map = "ucp_mem_map": fn(*mut c_void, *const MemoryParameters, *mut *mut c_void) -> Status;
+    mem_unmap = "ucp_mem_unmap": fn(*mut c_void, *mut c_void) -> Status;
+    rkey_pack = "ucp_rkey_pack": fn(*mut c_void, *mut c_void, *mut *mut c_void, *mut usize) -> Status;
+    rkey_buffer_release = "ucp_rkey_buffer_release": fn(*mut c_void);
+    ep_rkey_unpack = "ucp_ep_rkey_unpack": fn(*mut c_void, *const c_void, *mut *mut c_void) -> Status;
+    rkey_destroy = "ucp_rkey_destroy": fn(*mut c_void);
+    get_nbx = "ucp_get_nbx": fn(*mut c_void, *mut c_void, usize, u64, *mut c_void, *const RequestParameters) -> StatusPtr;
+    put_nbx = "ucp_put_nbx": fn(*mut c_void, *const c_void, usize, u64, *mut c_void, *const RequestParameters) -> StatusPtr;
     request_free = "ucp_request_free": fn(*mut c_void);
     status_string = "ucs_status_string": fn(Status) -> *const c_char;
     log_push_handler = "ucs_log_push_handler": fn(LogFunction);
@@ -319,6 +344,9 @@ mod tests {
             ("offsetof(ucp_request_param_t, flags)", offset_of!(RequestParameters, flags)),
             ("offsetof(ucp_request_param_t, cb)", offset_of!(RequestParameters, callback)),
             ("offsetof(ucp_request_param_t, user_data)", offset_of!(RequestParameters, user_data)),
+            ("sizeof(ucp_mem_map_params_t)", size_of::<MemoryParameters>()),
+            ("offsetof(ucp_mem_map_params_t, length)", offset_of!(MemoryParameters, length)),
+            ("offsetof(ucp_mem_map_params_t, prot)", offset_of!(MemoryParameters, prot)),
             ("UCP_FEATURE_RMA", FEATURE_RMA as usize),
             ("UCP_FEATURE_WAKEUP", FEATURE_WAKEUP as usize),
             ("UCP_FEATURE_AM", FEATURE_AM as usize),
