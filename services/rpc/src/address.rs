@@ -1,6 +1,7 @@
 //! Addresses to listen at or to connect to, and their textual form.
 
-use crate::raw;
+#[cfg(feature = "ucx")]
+use crate::raw::ucx::library;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -174,7 +175,7 @@ impl FromStr for Address {
             "ucx" => Address::Ucx,
             "ucx+tcp" | "ucx+rc" | "ucx+ud" | "ucx+dc" | "ucx+all" | "ofi+verbs"
             | "ofi+verbs;ofi_rxm"
-                if raw::is_ucx_available() =>
+                if is_ucx_available() =>
             {
                 Address::Ucx
             }
@@ -198,6 +199,14 @@ impl FromStr for Address {
         }
         Ok(address)
     }
+}
+
+/// Returns `true` if UCX's library can be loaded.
+fn is_ucx_available() -> bool {
+    #[cfg(feature = "ucx")]
+    return library::is_available();
+    #[cfg(not(feature = "ucx"))]
+    return false;
 }
 
 /// Returns at most 40 characters of `scheme`, without control characters, for an error message.
@@ -242,7 +251,7 @@ mod tests {
     #[test]
     fn margos_spellings_of_ucx_stand_for_it_where_its_library_can_be_loaded() {
         let parsed = |written: &str| written.parse().map(|it: Address| it.to_string());
-        let is_available = raw::is_ucx_available();
+        let is_available = is_ucx_available();
         println!("UCX can be loaded: {is_available}");
         let meant = if is_available { "ucx://h:1" } else { "tcp://h:1" };
         assert_eq!(parsed("ucx+tcp://h:1").as_deref(), Ok(meant));

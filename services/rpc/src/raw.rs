@@ -9,7 +9,7 @@ mod region;
 mod sealed;
 mod segment;
 #[cfg(feature = "ucx")]
-mod ucx;
+pub(crate) mod ucx;
 
 pub(crate) use copy::StoreKind;
 pub(crate) use credentials::peer_credentials;
@@ -22,12 +22,4 @@ pub(crate) use region::{Region, file_id};
 pub(crate) use sealed::{FailedSystemCall, failed_call};
 pub(crate) use segment::{INLINE_BODY_BYTES_MAX, MessageSlot, Segment, SegmentEnd, SegmentError};
 #[cfg(feature = "ucx")]
-pub(crate) use ucx::{
-    PeerFailure, RemoteOperation, UcxConnection, UcxKey, UcxWorker, is_ucx_available,
-};
-
-/// Returns `false`: without the feature `ucx`, its library is never loaded.
-#[cfg(not(feature = "ucx"))]
-pub(crate) fn is_ucx_available() -> bool {
-    false
-}
+pub(crate) use ucx::{PeerFailure, RemoteOperation, UcxConnection, UcxKey, UcxWorker};

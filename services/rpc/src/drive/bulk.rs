@@ -1,6 +1,7 @@
 //! Bulk transfers: one peer registers memory, and the other one pulls from it or pushes into it.
 
 mod exchange;
+mod grants;
 mod halves;
 mod memory;
 mod part;

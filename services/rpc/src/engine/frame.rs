@@ -205,7 +205,7 @@ impl Hello {
         let mut bytes = [0; HELLO_BYTES];
         bytes[..8].copy_from_slice(&MAGIC);
         bytes[8..10].copy_from_slice(&PROTOCOL_VERSION.to_le_bytes());
-        bytes[10] = u8::from(self.spins) * SPINS_BIT | u8::from(self.uses_ucx) * UCX_BIT;
+        bytes[10] = (u8::from(self.spins) * SPINS_BIT) | (u8::from(self.uses_ucx) * UCX_BIT);
         bytes[11] = self.has_secret.into();
         bytes[12..16].copy_from_slice(&self.message_bytes_max.to_le_bytes());
         bytes[16..20].copy_from_slice(&self.slots_count.to_le_bytes());

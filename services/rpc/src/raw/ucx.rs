@@ -4,7 +4,7 @@
 //! All methods take the worker exclusively, and the library calls back only within them: so the
 //! callbacks, which get the address of [`Shared`], run while no reference to it exists.
 
-mod library;
+pub(crate) mod library;
 mod remote;
 
 use crate::engine::FRAME_HEADER_BYTES;
@@ -45,16 +45,11 @@ pub(crate) struct UcxError {
     text: String,
 }
 
-/// Returns `true` if the library of UCX can be loaded.
-pub(crate) fn is_ucx_available() -> bool {
-    functions().is_ok()
-}
-
 /// Connection of a worker: the index of its entry in the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct UcxConnection(pub(crate) u32);
 
-/// How the library handles the failure of a connection's peer.
+/// Handling of the failure of a connection's peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PeerFailure {
     /// The library reports the failure, and uses only transports that can do so.
@@ -269,6 +264,11 @@ struct UcxContext {
     functions: &'static Functions,
     context: *mut c_void,
 }
+
+// SAFETY: the context was made for several threads (mt_workers_shared), and only one of them drops it.
+unsafe impl Send for UcxContext {}
+// SAFETY: as above; the library locks what these threads share.
+unsafe impl Sync for UcxContext {}
 
 impl UcxContext {
     /// Initialises the library, with its environment variables. If `is_loopback`, and no variable names the devices,

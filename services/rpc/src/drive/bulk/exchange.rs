@@ -1,7 +1,7 @@
 //! Bulk transfers of an endpoint: starting them, handling bulk messages, and copying and sending data.
 
 use super::memory::BulkMemory;
-use super::part::{BulkPart, BulkPath};
+use super::part::BulkPart;
 use super::remote::TransferDirection::{Pull, Push};
 use super::remote::{RemoteMemory, TransferDirection};
 use super::tables::{
@@ -212,11 +212,6 @@ impl BulkExchange<'_> {
         }
     }
 
-    /// Returns `true` if memories of that peer can be accessed directly, once they are attached.
-    fn is_attachable(&mut self, peer: PeerKey) -> bool {
-        self.peers.has_shared_memory(peer) && self.config.bulk_maps || self.has_remote_access(peer)
-    }
-
     /// Releases idle attachments if ATTACHMENTS_MAX are in the table.
     fn free_slot_for_attachment(&mut self) {
         if self.tables.attachments.count() < ATTACHMENTS_MAX {
@@ -304,20 +299,6 @@ impl BulkExchange<'_> {
             link.drop_data(received);
         }
         self.tables.stop_sending(peer, sent);
-    }
-
-    /// Returns the way in which transfers access the peer's memory of that handle; `None` if this is not known yet.
-    pub(crate) fn transfer_path(&mut self, peer: PeerKey, handle: &BulkHandle) -> Option<BulkPath> {
-        let is_attachable = self.is_attachable(peer);
-        match self.tables.attachments.get(peer, handle.id) {
-            Some(Attachment::Attached(remote)) if remote.is_mapped => Some(BulkPath::Mapped),
-            Some(Attachment::Attached(_)) => Some(BulkPath::Process),
-            Some(Attachment::Remote(_)) => Some(BulkPath::Remote),
-            Some(Attachment::Denied) => Some(BulkPath::Messages),
-            Some(Attachment::Requested(_)) => None,
-            None if is_attachable => None,
-            None => self.peers.is_connected(peer).then_some(BulkPath::Messages),
-        }
     }
 
     // Withdrawing memory.

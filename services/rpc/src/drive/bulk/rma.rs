@@ -8,7 +8,9 @@
 //! ```
 
 use super::exchange::BulkExchange;
+use super::grants::{PendingOperation, RemoteGrant, RemoteKeys, UnpackedSegment};
 use super::memory::BulkMemory;
+use super::part::BulkPath;
 use super::remote::TransferDirection;
 use super::tables::{Attachment, BulkTables, Transfer, TransferStage};
 use crate::drive::link::RemoteAccess;
@@ -16,63 +18,7 @@ use crate::engine::{
     BULK_MESSAGE_BYTES_MAX, BulkHandle, BulkMessage, KeyedSegment, PeerKey, keyed_total_bytes,
 };
 use crate::{BulkError, CloseReason, FrameError};
-use std::any::Any;
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-
-/// Local memory that is registered with the transport, for peers.
-pub(crate) struct RemoteGrant {
-    segments: Vec<KeyedSegment>,
-    /// Registrations of the segments, which end when they are dropped.
-    _registrations: Vec<Box<dyn Any + Send + Sync>>,
-}
-
-handover_base::debug_struct!(RemoteGrant as it { segments: it.segments.len() });
-
-/// Memory of a peer that the transport accesses.
-#[derive(Debug)]
-pub(crate) struct RemoteKeys {
-    pub(super) handle: BulkHandle,
-    segments: Vec<UnpackedSegment>,
-}
-
-#[derive(Debug)]
-struct UnpackedSegment {
-    start: u64,
-    bytes: u64,
-    address: u64,
-    /// Number of the transport's key.
-    key: usize,
-}
-
-/// Operation of the transport that is under way.
-#[derive(Debug)]
-struct RemoteOperation {
-    transfer: Transfer,
-    peer: PeerKey,
-    /// Id of the peer's memory.
-    memory: u64,
-}
-
-/// Operations of the transport that are under way, by number.
-#[derive(Debug, Default)]
-pub(crate) struct RemoteOperations {
-    by_number: HashMap<u64, RemoteOperation>,
-    next_number: u64,
-    /// Memories that their owners have withdrawn, and that operations still use.
-    detaching: HashSet<(PeerKey, u64)>,
-}
-
-impl RemoteOperations {
-    fn uses(&self, peer: PeerKey, memory: u64) -> bool {
-        self.by_number.values().any(|it| (it.peer, it.memory) == (peer, memory))
-    }
-
-    pub(super) fn remove_peer(&mut self, peer: PeerKey) {
-        self.by_number.retain(|_, it| it.peer != peer);
-        self.detaching.retain(|it| it.0 != peer);
-    }
-}
 
 impl BulkExchange<'_> {
     /// Returns the link's access to the memory of that peer; `None` if the transport offers none.
@@ -83,6 +29,25 @@ impl BulkExchange<'_> {
     /// Returns `true` if memories of that peer may be attached through the transport.
     pub(super) fn has_remote_access(&mut self, peer: PeerKey) -> bool {
         self.config.bulk_maps && self.remote_access(peer).is_some()
+    }
+
+    /// Returns `true` if memories of that peer can be accessed directly, once they are attached.
+    pub(super) fn is_attachable(&mut self, peer: PeerKey) -> bool {
+        self.peers.has_shared_memory(peer) && self.config.bulk_maps || self.has_remote_access(peer)
+    }
+
+    /// Returns the way in which transfers access the peer's memory of that handle; `None` if this is not known yet.
+    pub(crate) fn transfer_path(&mut self, peer: PeerKey, handle: &BulkHandle) -> Option<BulkPath> {
+        let is_attachable = self.is_attachable(peer);
+        match self.tables.attachments.get(peer, handle.id) {
+            Some(Attachment::Attached(remote)) if remote.is_mapped => Some(BulkPath::Mapped),
+            Some(Attachment::Attached(_)) => Some(BulkPath::Process),
+            Some(Attachment::Remote(_)) => Some(BulkPath::Remote),
+            Some(Attachment::Denied) => Some(BulkPath::Messages),
+            Some(Attachment::Requested(_)) => None,
+            None if is_attachable => None,
+            None => self.peers.is_connected(peer).then_some(BulkPath::Messages),
+        }
     }
 
     /// Handles a peer's request to access a memory through the transport.
@@ -192,7 +157,8 @@ impl BulkExchange<'_> {
     pub(crate) fn handle_remote_completions(&mut self, completed: &[(u64, bool)]) {
         for &(number, has_succeeded) in completed {
             let Some(operation) = self.tables.remote.by_number.remove(&number) else { continue };
-            let RemoteOperation { transfer: id, peer, memory } = operation;
+            let PendingOperation { transfer, peer, memory } = operation;
+            let id = Transfer::from_word(transfer);
             let transfer = self.tables.transfers.get_active_mut(id);
             if let Some(TransferStage::Remote(pending_count)) = transfer.map(|it| &mut it.stage) {
                 *pending_count -= 1;
@@ -226,7 +192,8 @@ impl BulkExchange<'_> {
 fn note_operation(tables: &mut BulkTables, transfer: Transfer, peer: PeerKey, memory: u64) -> u32 {
     let number = tables.remote.next_number;
     tables.remote.next_number += 1;
-    tables.remote.by_number.insert(number, RemoteOperation { transfer, peer, memory });
+    let transfer = transfer.word();
+    tables.remote.by_number.insert(number, PendingOperation { transfer, peer, memory });
     1
 }
 

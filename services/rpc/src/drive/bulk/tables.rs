@@ -1,8 +1,8 @@
 //! Tables of an endpoint's bulk transfers: registered memories, attached memories of peers, and transfers under way.
 
+use super::grants::{RemoteGrant, RemoteKeys, RemoteOperations};
 use super::memory::BulkMemory;
 use super::remote::{RemoteMemory, TransferDirection};
-use super::rma::{RemoteGrant, RemoteKeys, RemoteOperations};
 use crate::engine::{
     ArrivalCheck, Backlog, BulkHandle, BulkMessage, CheckWord, PeerKey, Rights,
     TRANSFER_NUMBER_LIMIT, is_range_within,

@@ -302,6 +302,11 @@ pub(super) fn functions() -> Result<&'static Functions, &'static str> {
     LOADED.get_or_init(load).as_ref().map_err(String::as_str)
 }
 
+/// Returns `true` if the library can be loaded.
+pub(crate) fn is_available() -> bool {
+    functions().is_ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

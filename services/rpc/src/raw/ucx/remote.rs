@@ -15,7 +15,7 @@ pub(crate) struct UcxRegistration {
     _region: Arc<Region>,
 }
 
-// SAFETY: the context was made for several threads (mt_workers_shared), and the handle is used only to unmap the memory.
+// SAFETY: any thread may unmap the memory, as the context was made for several threads (mt_workers_shared).
 unsafe impl Send for UcxRegistration {}
 // SAFETY: a shared reference gives no access to the handle.
 unsafe impl Sync for UcxRegistration {}
@@ -165,19 +165,16 @@ impl UcxWorker {
             }
             RemoteOperation::Put => ("ucp_put_nbx", piece.region.range_ptr(piece.offset, bytes)),
         };
-        self.start_job((id, number), owner, call, |parameters| {
-            let local = local.as_ptr();
-            // SAFETY: the endpoint and the key exist; the range was checked by range_ptr() or range_ptr_mut(), no
-            // reference to it exists, and `owner` keeps it alive until the operation is complete.
-            unsafe {
-                match operation {
-                    RemoteOperation::Get => {
-                        (functions.get_nbx)(endpoint, local.cast(), bytes, address, key, parameters)
-                    }
-                    RemoteOperation::Put => {
-                        (functions.put_nbx)(endpoint, local.cast(), bytes, address, key, parameters)
-                    }
-                }
+        let local = local.as_ptr().cast();
+        self.start_job((id, number), owner, call, |parameters| match operation {
+            RemoteOperation::Get => {
+                // SAFETY: the endpoint and the key exist; range_ptr_mut() has checked the range, to which no reference
+                // exists, and `owner` keeps it alive until the operation is complete.
+                unsafe { (functions.get_nbx)(endpoint, local, bytes, address, key, parameters) }
+            }
+            RemoteOperation::Put => {
+                // SAFETY: as for the other operation, of which range_ptr() has checked the range.
+                unsafe { (functions.put_nbx)(endpoint, local, bytes, address, key, parameters) }
             }
         })
     }
