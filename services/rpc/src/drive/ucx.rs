@@ -16,12 +16,14 @@ use crate::raw::{
     MemoryPiece, PeerFailure, Region, RemoteOperation, UcxConnection, UcxKey, UcxWorker,
 };
 use crate::{Address, CloseReason, EndpointError, FrameError};
+use handover_base::sync::shared::{AtomicBool, Ordering};
+use handover_lock::{TryLock, TryLockGuard};
 use rustix::io::Errno;
 use rustix::net::{getpeername, getsockname};
 use std::any::Any;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// Length, in bytes, of what precedes the address in an opening: the index and the key of the connection, and the
 /// length of the address.
@@ -73,7 +75,7 @@ impl UcxDriver {
         let added = poll.add(worker.event_fd(), EventSource::Ucx);
         added.map_err(system_call_error("epoll_ctl", address))?;
         self.is_loopback = is_loopback;
-        self.worker = Some(SharedWorker(Arc::new(Mutex::new(worker))));
+        self.worker = Some(SharedWorker(Arc::new(TryLock::new(worker))));
         Ok(())
     }
 
@@ -143,12 +145,12 @@ fn is_loopback(address: &Address) -> bool {
 /// Worker that the driver and the links of one endpoint share. The endpoint belongs to one thread at a time, so the
 /// lock is always free.
 #[derive(Debug, Clone)]
-struct SharedWorker(Arc<Mutex<UcxWorker>>);
+struct SharedWorker(Arc<TryLock<UcxWorker>>);
 
 impl SharedWorker {
     #[inline]
-    fn lock(&self) -> MutexGuard<'_, UcxWorker> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> TryLockGuard<'_, UcxWorker> {
+        self.0.lock()
     }
 }
 
@@ -194,6 +196,8 @@ impl<'a> Opening<'a> {
 struct UcxLink {
     worker: SharedWorker,
     id: UcxConnection,
+    /// `true` if the worker has frames for this connection, or the connection has failed.
+    has_news: Arc<AtomicBool>,
     socket: OwnedFd,
     body_bytes_max: u32,
     failure: PeerFailure,
@@ -226,10 +230,11 @@ impl UcxLink {
         body_bytes_max: u32,
     ) -> Result<Self, CloseReason> {
         let key = random_u128().map_err(CloseReason::from_system_call("getrandom"))? as u64;
-        let (id, opening) = {
+        let (id, has_news, opening) = {
             let mut worker = worker.lock();
-            let id = worker.open(key);
-            (id, Opening { connection: (id.0, key), address: worker.address() }.encode())
+            let (id, has_news) = worker.open(key);
+            let opening = Opening { connection: (id.0, key), address: worker.address() };
+            (id, has_news, opening.encode())
         };
         let failure = match is_same_host(&socket) {
             true => PeerFailure::Noticed,
@@ -238,6 +243,7 @@ impl UcxLink {
         let new = Self {
             worker,
             id,
+            has_news,
             socket,
             body_bytes_max,
             failure,
@@ -318,10 +324,11 @@ impl UcxLink {
     /// Sends a frame, or starts to send it; `fill` appends its body.
     #[inline]
     fn send_frame(&mut self, header: FrameHeader, fill: impl FnOnce(&mut Vec<u8>)) {
-        let mut worker = self.worker.lock();
-        // An error is not returned: receive() first returns what the peer has sent before.
-        self.has_hung_up |= worker.send(self.id, &header.encode(), fill).is_err();
-        self.outstanding_bytes = worker.outstanding_bytes(self.id);
+        match self.worker.lock().send(self.id, &header.encode(), fill) {
+            Ok(outstanding_bytes) => self.outstanding_bytes = outstanding_bytes,
+            // Not returned: receive() first returns what the peer has sent before.
+            Err(_) => self.has_hung_up = true,
+        }
     }
 
     /// Receives the next frame that has arrived; notes if the connection has failed and there is none.
@@ -380,6 +387,10 @@ impl Link for UcxLink {
     ) -> Result<Option<FrameHeader>, CloseReason> {
         if self.is_readable {
             self.read_socket()?;
+        }
+        // Relaxed: written by the worker, which this thread drives.
+        if !self.has_news.load(Ordering::Relaxed) && !self.has_ended && !self.has_hung_up {
+            return Ok(None);
         }
         match self.take_frame(body)? {
             None if self.has_ended || self.has_hung_up => self.take_last_frame(body),

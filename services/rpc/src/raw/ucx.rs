@@ -10,6 +10,7 @@ mod remote;
 use crate::engine::FRAME_HEADER_BYTES;
 use core::ffi::{CStr, c_int, c_void};
 use core::ptr::{NonNull, null, null_mut};
+use handover_base::sync::shared::{AtomicBool, Ordering};
 use library::*;
 use remote::RemoteKey;
 pub(crate) use remote::{RemoteOperation, UcxKey};
@@ -76,6 +77,8 @@ struct ConnectionState {
     /// Number of frames that have arrived in order.
     received_count: u32,
     arrived: VecDeque<ArrivedFrame>,
+    /// `true` if `arrived` is not empty, or the connection has failed.
+    has_news: Arc<AtomicBool>,
     /// Frames that have overtaken others, by number.
     early: HashMap<u32, ArrivedFrame>,
     /// Number of bytes, and of messages, that the library has not sent completely.
@@ -105,6 +108,13 @@ struct Job {
     shared: NonNull<Shared>,
     connection: UcxConnection,
     message: Vec<u8>,
+}
+
+impl ConnectionState {
+    fn note_news(&self) {
+        // Relaxed: the thread that reads it is the one that drives the worker.
+        self.has_news.store(true, Ordering::Relaxed);
+    }
 }
 
 impl Shared {
@@ -149,6 +159,7 @@ impl Shared {
             return;
         }
         connection.arrived.push_back(frame);
+        connection.note_news();
         connection.received_count = number.wrapping_add(1);
         while !connection.early.is_empty()
             && let Some(next) = connection.early.remove(&connection.received_count)
@@ -165,6 +176,7 @@ impl Shared {
         connection.outstanding_count -= 1;
         if status < OK && connection.failed.is_none() {
             connection.failed = Some(status);
+            connection.note_news();
         }
         self.free_if_closed(id);
     }
@@ -225,6 +237,7 @@ unsafe extern "C" fn on_failure(argument: *mut c_void, endpoint: *mut c_void, st
     let mut connections = shared.connections.iter_mut().flatten();
     if let Some(connection) = connections.find(|it| it.endpoint == endpoint) {
         connection.failed = Some(status);
+        connection.note_news();
     }
 }
 
@@ -452,8 +465,10 @@ impl UcxWorker {
         status != ERR_BUSY
     }
 
-    /// Adds a connection, at which frames with that key can arrive from now on.
-    pub(crate) fn open(&mut self, own_key: u64) -> UcxConnection {
+    /// Adds a connection, at which frames with that key can arrive from now on. Returns it with a word that is `true`
+    /// if [`receive`](Self::receive) has something to return.
+    pub(crate) fn open(&mut self, own_key: u64) -> (UcxConnection, Arc<AtomicBool>) {
+        let has_news = Arc::new(AtomicBool::new(false));
         let connections = &mut self.shared_mut().connections;
         let index = connections.iter().position(Option::is_none).unwrap_or(connections.len());
         let new = ConnectionState {
@@ -464,6 +479,7 @@ impl UcxWorker {
             sent_count: 0,
             received_count: 0,
             arrived: VecDeque::new(),
+            has_news: Arc::clone(&has_news),
             early: HashMap::new(),
             outstanding_bytes: 0,
             outstanding_count: 0,
@@ -477,7 +493,7 @@ impl UcxWorker {
             None => connections.push(Some(new)),
         }
         // Fewer than 2^32: each belongs to a peer of the table.
-        UcxConnection(index as u32)
+        (UcxConnection(index as u32), has_news)
     }
 
     /// Connects to the worker of a peer, and to its connection with that index and key.
@@ -520,14 +536,15 @@ impl UcxWorker {
         Ok(())
     }
 
-    /// Sends a frame, or starts to send it; `fill` appends its body. Fails if the connection has failed.
+    /// Sends a frame, or starts to send it; `fill` appends its body. Returns the number of bytes that are being sent;
+    /// fails if the connection has failed.
     #[inline]
     pub(crate) fn send(
         &mut self,
         id: UcxConnection,
         header: &[u8; FRAME_HEADER_BYTES],
         fill: impl FnOnce(&mut Vec<u8>),
-    ) -> Result<(), UcxError> {
+    ) -> Result<usize, UcxError> {
         let (shared_ptr, spare) = (self.shared, self.spare_job.take());
         let shared = self.shared_mut();
         let mut job = spare.unwrap_or_else(|| {
@@ -564,7 +581,7 @@ impl UcxWorker {
             (functions.am_send_nbx)(endpoint, id, null(), 0, data, bytes, &raw const parameters)
         };
         let status = match Started::from_pointer(pointer) {
-            Started::Pending => return Ok(()),
+            Started::Pending => return Ok(self.outstanding_bytes(id)),
             Started::Completed => OK,
             Started::Failed(status) => status,
         };
@@ -575,7 +592,7 @@ impl UcxWorker {
             job.message = Vec::new();
         }
         self.spare_job = Some(job);
-        if status < OK { Err(error(status)) } else { Ok(()) }
+        if status < OK { Err(error(status)) } else { Ok(self.outstanding_bytes(id)) }
     }
 
     /// Takes the next frame that has arrived: returns its header, and replaces the contents of `body` by its body.
@@ -586,7 +603,12 @@ impl UcxWorker {
         body: &mut Vec<u8>,
     ) -> Option<[u8; FRAME_HEADER_BYTES]> {
         let shared = self.shared_mut();
-        let mut frame = shared.get_mut(id)?.arrived.pop_front()?;
+        let connection = shared.get_mut(id)?;
+        let mut frame = connection.arrived.pop_front()?;
+        if connection.arrived.is_empty() && connection.failed.is_none() {
+            // Relaxed: as in note_news().
+            connection.has_news.store(false, Ordering::Relaxed);
+        }
         shared.arrived_bytes -= frame.body.len() + FRAME_HEADER_BYTES;
         std::mem::swap(body, &mut frame.body);
         shared.keep_buffer(frame.body);
