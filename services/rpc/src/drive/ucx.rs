@@ -25,9 +25,9 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// Length, in bytes, of what precedes the address in an opening: the index and the key of the connection, and the
-/// length of the address.
-const OPENING_HEAD_BYTES: usize = 16;
+/// Length, in bytes, of what precedes the address in an opening: the word of the connection, and the length of the
+/// address.
+const OPENING_HEAD_BYTES: usize = 12;
 /// Maximum length of the address of a peer's worker, in bytes.
 const ADDRESS_BYTES_MAX: usize = 1 << 14;
 /// Length of the number of frames that precedes an orderly end, in bytes.
@@ -156,18 +156,16 @@ impl SharedWorker {
 
 /// First bytes of each end after the handshake.
 struct Opening<'a> {
-    /// Index and key of the sender's connection.
-    connection: (u32, u64),
+    /// Word that each message to the sender's connection must contain: an index, and a random key.
+    word: u64,
     /// Address of the sender's worker.
     address: &'a [u8],
 }
 
 impl<'a> Opening<'a> {
     fn encode(&self) -> Vec<u8> {
-        let (index, key) = self.connection;
         let mut bytes = Vec::with_capacity(OPENING_HEAD_BYTES + self.address.len());
-        bytes.extend_from_slice(&index.to_le_bytes());
-        bytes.extend_from_slice(&key.to_le_bytes());
+        bytes.extend_from_slice(&self.word.to_le_bytes());
         // The address of a worker has some hundred bytes.
         bytes.extend_from_slice(&(self.address.len() as u32).to_le_bytes());
         bytes.extend_from_slice(self.address);
@@ -176,18 +174,13 @@ impl<'a> Opening<'a> {
 
     /// Decodes an opening, and returns it with the bytes behind it; `None` if it has not arrived completely.
     fn decode(bytes: &'a [u8]) -> Result<Option<(Self, &'a [u8])>, FrameError> {
-        let Some((head, rest)) = bytes.split_first_chunk::<OPENING_HEAD_BYTES>() else {
-            return Ok(None);
-        };
-        let head = u128::from_le_bytes(*head);
-        // The casts take the fields of the head apart.
-        let (connection, length) = ((head as u32, (head >> 32) as u64), (head >> 96) as usize);
+        let Some((word, rest)) = bytes.split_first_chunk() else { return Ok(None) };
+        let Some((length, rest)) = rest.split_first_chunk() else { return Ok(None) };
+        let (word, length) = (u64::from_le_bytes(*word), u32::from_le_bytes(*length) as usize);
         if length == 0 || length > ADDRESS_BYTES_MAX {
             return Err(FrameError::InvalidValue);
         }
-        Ok(rest
-            .split_at_checked(length)
-            .map(|(address, rest)| (Self { connection, address }, rest)))
+        Ok(rest.split_at_checked(length).map(|(address, rest)| (Self { word, address }, rest)))
     }
 }
 
@@ -229,11 +222,11 @@ impl UcxLink {
         socket: OwnedFd,
         body_bytes_max: u32,
     ) -> Result<Self, CloseReason> {
-        let key = random_u128().map_err(CloseReason::from_system_call("getrandom"))? as u64;
+        let random = random_u128().map_err(CloseReason::from_system_call("getrandom"))? as u64;
         let (id, has_news, opening) = {
             let mut worker = worker.lock();
-            let (id, has_news) = worker.open(key);
-            let opening = Opening { connection: (id.0, key), address: worker.address() };
+            let (id, word, has_news) = worker.open(random);
+            let opening = Opening { word, address: worker.address() };
             (id, has_news, opening.encode())
         };
         let failure = match is_same_host(&socket) {
@@ -303,8 +296,8 @@ impl UcxLink {
     /// Connects the worker to that of the peer, once the peer's opening has arrived, and sends the waiting frames.
     fn connect(&mut self) -> Result<(), CloseReason> {
         let Some((opening, rest)) = Opening::decode(&self.received)? else { return Ok(()) };
-        let Opening { connection, address } = opening;
-        let connected = self.worker.lock().connect(self.id, address, connection, self.failure);
+        let Opening { word, address } = opening;
+        let connected = self.worker.lock().connect(self.id, address, word, self.failure);
         self.received = rest.to_vec();
         if let Err(error) = connected {
             // A peer that has already closed the connection cannot be connected to, but may have sent frames.
@@ -532,19 +525,18 @@ mod tests {
 
     #[test]
     fn opening_is_decoded_once_it_is_complete_and_refused_if_it_is_too_long() {
-        let bytes = Opening { connection: (7, u64::MAX - 1), address: &[1, 2, 3] }.encode();
+        let bytes = Opening { word: u64::MAX - 1, address: &[1, 2, 3] }.encode();
         for length in 0..bytes.len() {
             assert!(Opening::decode(&bytes[..length]).expect("it is allowed").is_none());
         }
         let more = [&bytes[..], &[9]].concat();
         let (opening, rest) =
             Opening::decode(&more).expect("it is allowed").expect("it is complete");
-        assert_eq!((opening.connection, opening.address), ((7, u64::MAX - 1), &[1, 2, 3][..]));
+        assert_eq!((opening.word, opening.address), (u64::MAX - 1, &[1, 2, 3][..]));
         assert_eq!(rest, [9]);
         let long = vec![0; ADDRESS_BYTES_MAX + 1];
         for address in [&[][..], &long] {
-            let refused =
-                Opening::decode(&Opening { connection: (0, 0), address }.encode()).map(drop);
+            let refused = Opening::decode(&Opening { word: 0, address }.encode()).map(drop);
             assert_eq!(refused, Err(FrameError::InvalidValue));
         }
     }
