@@ -65,7 +65,7 @@ fn margo_p2p_latency_prints_its_table_over_each_transport_and_starts_its_partner
         ("na+sm://", "sm"),
         ("tcp", "tcp"),
         ("'ofi+tcp;ofi_rxm://'", "tcp"),
-        ("ucx+tcp://127.0.0.1:0", &ucx),
+        ("ucx+tcp://127.0.0.1:0", ucx.as_str()),
         ("uds://", "uds"),
     ] {
         let line = format!("./margo-p2p-latency -n {written} -i 30 -x 100 -w 3");
