@@ -42,7 +42,7 @@ const WAIT_S_MAX: u64 = 86_400;
 /// Options that margo-p2p-latency and margo-p2p-bw share.
 #[derive(Debug, Args)]
 pub struct SharedOptions {
-    /// Transport: sm://, tcp://, tls://, uds://, or as margo's users write them (na+sm://, ofi+tcp://,
+    /// Transport: sm://, tcp://, tls://, uds://, ucx://, or as margo's users write them (na+sm://, ofi+tcp://,
     /// ofi+tcp;ofi_rxm://, ucx+tcp://); with an address behind it, rank 0 listens there
     #[arg(short = 'n', value_name = "TRANSPORT")]
     transport: TransportArg,
@@ -260,6 +260,7 @@ fn serve<P: PointToPointProgram>(
             let address = endpoint.listen(&match at {
                 Address::Tcp(at) if at.is_empty() => Address::Tcp(format!("{host}:0")),
                 Address::Tls(at) if at.is_empty() => Address::Tls(format!("{host}:0")),
+                Address::Ucx(at) if at.is_empty() => Address::Ucx(format!("{host}:0")),
                 at => at,
             })?;
             let mut met = meeting::wait_at_host(&place, &job, &address, limit)?;

@@ -237,6 +237,7 @@ impl Bandwidth {
             (Address::Uds(_), _) => Address::Uds(String::new()),
             (Address::Tcp(_), place) => Address::Tcp(local_host(place.as_deref())?),
             (Address::Tls(_), place) => Address::Tls(local_host(place.as_deref())?),
+            (Address::Ucx(_), place) => Address::Ucx(local_host(place.as_deref())?),
         })
     }
 

@@ -49,6 +49,7 @@ impl MpiMeeting {
         let listened = match at {
             Address::Tcp(place) if place.is_empty() && is_elsewhere => here().map(Address::Tcp),
             Address::Tls(place) if place.is_empty() && is_elsewhere => here().map(Address::Tls),
+            Address::Ucx(place) if place.is_empty() && is_elsewhere => here().map(Address::Ucx),
             at => Ok(at),
         };
         let listened = listened.and_then(|at| Ok(listen(&at)?));

@@ -397,11 +397,12 @@ pub fn parse_reachable_address(line: &str) -> anyhow::Result<Address> {
         .split_once(' ')
         .with_context(|| format!("cannot parse the address of rank 0 in {line:?}"))?;
     let address: Address = text.parse()?;
-    if !matches!(address.transport(), Transport::Tcp | Transport::Tls) && machine_0 != machine_id()
-    {
+    let spans_hosts =
+        matches!(address.transport(), Transport::Tcp | Transport::Tls | Transport::Ucx);
+    if !spans_hosts && machine_0 != machine_id() {
         let how = address.transport();
         return Err(to_usage_error(format!(
-            "-n {how}://: the ranks are on different hosts; use tls:// or tcp://"
+            "-n {how}://: the ranks are on different hosts; use tls://, tcp:// or ucx://"
         )));
     }
     Ok(address)

@@ -1,5 +1,7 @@
 //! Addresses to listen at or to connect to, and their textual form.
 
+#[cfg(feature = "ucx")]
+use crate::raw::ucx::library;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -13,7 +15,7 @@ pub const ADDRESS_NAME_BYTES_MAX: usize = 100;
 #[non_exhaustive]
 pub enum AddressError {
     /// The text before `://` is not a known transport.
-    #[error("`{0}`: unknown transport; use sm, tcp, tls or uds")]
+    #[error("`{0}`: unknown transport; use sm, tcp, tls, ucx or uds")]
     Scheme(String),
     /// The part after `://` has no valid port.
     #[error("`{0}`: not HOST:PORT with a port in 0..=65535")]
@@ -29,7 +31,7 @@ pub enum AddressError {
     },
 }
 
-/// Transport of a connection: shared memory, TCP, TLS, or a Unix socket.
+/// Transport of a connection: shared memory, TCP, TLS, a Unix socket, or UCX.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Transport {
     /// Shared memory, between two processes of one user on one machine.
@@ -38,6 +40,8 @@ pub enum Transport {
     Tcp,
     /// TCP connection with mutual TLS, which encrypts and authenticates both ends.
     Tls,
+    /// UCX, which chooses among its own transports: shared memory, TCP, InfiniBand and others.
+    Ucx,
     /// Unix stream socket, which connects processes of one machine.
     Uds,
 }
@@ -48,19 +52,22 @@ impl fmt::Display for Transport {
             Transport::Sm => "sm",
             Transport::Tcp => "tcp",
             Transport::Tls => "tls",
+            Transport::Ucx => "ucx",
             Transport::Uds => "uds",
         })
     }
 }
 
-/// Address of an endpoint: `sm://NAME`, `tcp://HOST:PORT`, `tls://HOST:PORT` or `uds://PATH`.
+/// Address of an endpoint: `sm://NAME`, `tcp://HOST:PORT`, `tls://HOST:PORT`, `ucx://HOST:PORT` or `uds://PATH`.
 ///
 /// margo's spellings are parsed too, and printed in the form of the right-hand column:
 ///
 /// | written | stands for |
 /// |---|---|
 /// | `na+sm://`, `sm://` | `sm://` |
-/// | `ofi+tcp://`, `ofi+tcp;ofi_rxm://`, `ofi+sockets://`, `bmi+tcp://`, `na+tcp://`, `ucx+tcp://`, `tcp://` | `tcp://` |
+/// | `ofi+tcp://`, `ofi+tcp;ofi_rxm://`, `ofi+sockets://`, `bmi+tcp://`, `na+tcp://`, `tcp://` | `tcp://` |
+/// | `ucx+tcp://` | `ucx://` if UCX's library can be loaded, otherwise `tcp://` |
+/// | `ucx+rc://`, `ucx+ud://`, `ucx+dc://`, `ucx+all://`, `ofi+verbs://`, `ofi+verbs;ofi_rxm://` | `ucx://` if UCX's library can be loaded; otherwise an error |
 /// | `uds://`, `unix://` | `uds://` |
 ///
 /// The `://` may be left out if nothing follows it, as in `na+sm`.
@@ -90,6 +97,13 @@ pub enum Address {
     /// TCP with mutual TLS at `HOST:PORT`, as for [`Tcp`](Self::Tcp). Needs the feature `tls` and certificates
     /// ([`Config::tls`](crate::Config::tls)). The acceptor's certificate must name HOST.
     Tls(String),
+    /// UCX, whose workers meet over TCP at `HOST:PORT`, as for [`Tcp`](Self::Tcp). Needs the feature `ucx`, and UCX's
+    /// library, which is loaded when the address is used. UCX's own environment variables choose its transports and
+    /// devices (`UCX_TLS`, `UCX_NET_DEVICES`).
+    ///
+    /// **UCX trusts every process that can reach its ports and its shared memory: use it only where all of them are
+    /// trusted.** The shared secret says who may call, and does not protect UCX itself.
+    Ucx(String),
     /// Unix socket with the path of its file, or `@NAME` for a socket without a file. An empty
     /// string stands for a new name when listening, and cannot be connected to. A server at a path
     /// holds a lock on `PATH.lock` while it listens.
@@ -104,6 +118,7 @@ impl Address {
             Address::Sm(_) => Transport::Sm,
             Address::Tcp(_) => Transport::Tcp,
             Address::Tls(_) => Transport::Tls,
+            Address::Ucx(_) => Transport::Ucx,
             Address::Uds(_) => Transport::Uds,
         }
     }
@@ -112,9 +127,11 @@ impl Address {
     #[must_use]
     pub fn without_scheme(&self) -> &str {
         match self {
-            Address::Sm(rest) | Address::Tcp(rest) | Address::Tls(rest) | Address::Uds(rest) => {
-                rest
-            }
+            Address::Sm(rest)
+            | Address::Tcp(rest)
+            | Address::Tls(rest)
+            | Address::Ucx(rest)
+            | Address::Uds(rest) => rest,
         }
     }
 
@@ -152,9 +169,18 @@ impl FromStr for Address {
         let (scheme, rest) = text.split_once("://").unwrap_or((text, ""));
         let make = match scheme {
             "sm" | "na+sm" => Address::Sm,
-            "tcp" | "na+tcp" | "bmi+tcp" | "ofi+tcp" | "ofi+sockets" | "ofi+tcp;ofi_rxm"
-            | "ucx+tcp" => Address::Tcp,
+            "tcp" | "na+tcp" | "bmi+tcp" | "ofi+tcp" | "ofi+sockets" | "ofi+tcp;ofi_rxm" => {
+                Address::Tcp
+            }
             "tls" => Address::Tls,
+            "ucx" => Address::Ucx,
+            "ucx+tcp" | "ucx+rc" | "ucx+ud" | "ucx+dc" | "ucx+all" | "ofi+verbs"
+            | "ofi+verbs;ofi_rxm"
+                if is_ucx_available() =>
+            {
+                Address::Ucx
+            }
+            "ucx+tcp" => Address::Tcp,
             "uds" | "unix" => Address::Uds,
             _ => return Err(AddressError::Scheme(printable(scheme))),
         };
@@ -163,7 +189,7 @@ impl FromStr for Address {
         }
         let address = make(rest.into());
         match &address {
-            Address::Tcp(rest) | Address::Tls(rest) if !rest.is_empty() => {
+            Address::Tcp(rest) | Address::Tls(rest) | Address::Ucx(rest) if !rest.is_empty() => {
                 check_host_port(rest)?;
             }
             Address::Sm(name) if name.contains('/') => return Err(AddressError::Character),
@@ -174,6 +200,14 @@ impl FromStr for Address {
         }
         Ok(address)
     }
+}
+
+/// Returns `true` if UCX's library can be loaded.
+fn is_ucx_available() -> bool {
+    #[cfg(feature = "ucx")]
+    return library::is_available();
+    #[cfg(not(feature = "ucx"))]
+    return false;
 }
 
 /// Returns at most 40 characters of `scheme`, without control characters, for an error message.
@@ -204,9 +238,10 @@ mod tests {
             ("ofi+tcp://", "tcp://"),
             ("ofi+tcp;ofi_rxm://h:1", "tcp://h:1"),
             ("ofi+sockets://h:1", "tcp://h:1"),
-            ("ucx+tcp://[::1]:65535", "tcp://[::1]:65535"),
+            ("na+tcp://[::1]:65535", "tcp://[::1]:65535"),
             ("unix:///tmp/x", "uds:///tmp/x"),
             ("tls://h:1", "tls://h:1"),
+            ("ucx://h:1", "ucx://h:1"),
         ] {
             let address: Address = written.parse().expect(written);
             assert_eq!(address.to_string(), meant);
@@ -215,9 +250,25 @@ mod tests {
     }
 
     #[test]
+    fn margos_spellings_of_ucx_stand_for_it_where_its_library_can_be_loaded() {
+        let parsed = |written: &str| written.parse().map(|it: Address| it.to_string());
+        let is_available = is_ucx_available();
+        println!("UCX can be loaded: {is_available}");
+        let meant = if is_available { "ucx://h:1" } else { "tcp://h:1" };
+        assert_eq!(parsed("ucx+tcp://h:1").as_deref(), Ok(meant));
+        for scheme in ["ucx+rc", "ucx+all", "ofi+verbs;ofi_rxm"] {
+            let meant = match is_available {
+                true => Ok("ucx://h:1".to_owned()),
+                false => Err(AddressError::Scheme(scheme.into())),
+            };
+            assert_eq!(parsed(&format!("{scheme}://h:1")), meant);
+        }
+    }
+
+    #[test]
     fn invalid_address_is_refused_with_a_remedy() {
         for (written, said) in [
-            ("verbs://x", "`verbs`: unknown transport; use sm, tcp, tls or uds"),
+            ("verbs://x", "`verbs`: unknown transport; use sm, tcp, tls, ucx or uds"),
             ("tcp://host", "`host`: not HOST:PORT with a port in 0..=65535"),
             ("tls://host", "`host`: not HOST:PORT with a port in 0..=65535"),
             ("tcp://:80", "`:80`: not HOST:PORT with a port in 0..=65535"),

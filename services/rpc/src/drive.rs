@@ -6,7 +6,7 @@
 //!  peers  handshakes  promises  bulk::exchange      tables
 //!  inbox  pool  timers  call_monitor  dump  signal
 //!  handshake  connect  listen                       connections
-//!  link  sm  stream  wire  security  tls            transports
+//!  link  sm  stream  ucx  wire  security  tls       transports
 //!  poll  socket  random                             system calls
 //! ```
 
@@ -40,4 +40,6 @@ pub(crate) mod timers;
 pub(crate) mod timing;
 #[cfg(feature = "tls")]
 pub(crate) mod tls;
+#[cfg_attr(not(feature = "ucx"), path = "drive/ucx_off.rs")]
+pub(crate) mod ucx;
 pub(crate) mod wire;

@@ -62,6 +62,11 @@ pub enum FrameError {
         /// Protocol version of this endpoint.
         own: u16,
     },
+    /// One end of the connection was given a `ucx://` address, and the other end a `tcp://` address.
+    #[error(
+        "one end of the connection uses ucx://, the other one tcp://: give both the same address"
+    )]
+    OtherTransport,
     /// The header of a message in shared memory refers to bytes outside of the shared buffer.
     #[error(
         "a body of {bytes} bytes at offset {offset} lies outside of the shared buffer of {shared_bytes} bytes"
@@ -112,6 +117,9 @@ pub enum CloseReason {
     /// TLS failed: a missing or untrusted certificate, an alert of the peer, or a truncated stream.
     #[error("TLS failed: {0}")]
     Tls(Box<str>),
+    /// UCX cannot connect to the peer.
+    #[error("UCX failed: {0}")]
+    Ucx(Box<str>),
 }
 
 /// Reason why authentication failed. It is sent to the peer as well.
@@ -202,6 +210,14 @@ pub enum EndpointError {
     TooManyPeers {
         /// Maximum number of peers, as configured.
         peers_max: u32,
+    },
+    /// UCX cannot be used: its library is missing, or refuses.
+    #[error("{address}: UCX cannot be used: {why}")]
+    Ucx {
+        /// Address for which UCX was needed.
+        address: crate::Address,
+        /// Reason that the library, or its loader, gives.
+        why: String,
     },
     /// A thread could not be started.
     #[error("a thread could not be started: {0}")]

@@ -1,5 +1,5 @@
 //! All unsafe code of this crate: memory shared between two processes, copies between processes,
-//! and the credentials of socket peers.
+//! the credentials of socket peers, and UCX.
 
 mod copy;
 mod credentials;
@@ -8,6 +8,8 @@ mod process;
 mod region;
 mod sealed;
 mod segment;
+#[cfg(feature = "ucx")]
+pub(crate) mod ucx;
 
 pub(crate) use copy::StoreKind;
 pub(crate) use credentials::peer_credentials;
@@ -19,3 +21,5 @@ pub(crate) use process::peer_pidfd;
 pub(crate) use region::{Region, file_id};
 pub(crate) use sealed::{FailedSystemCall, failed_call};
 pub(crate) use segment::{INLINE_BODY_BYTES_MAX, MessageSlot, Segment, SegmentEnd, SegmentError};
+#[cfg(feature = "ucx")]
+pub(crate) use ucx::{PeerFailure, RemoteOperation, UcxConnection, UcxKey, UcxWorker};

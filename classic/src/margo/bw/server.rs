@@ -146,6 +146,7 @@ impl BandwidthServer {
         Ok(match path {
             Some(BulkPath::Mapped) => "mapped",
             Some(BulkPath::Process) => "process",
+            Some(BulkPath::Remote) => "remote",
             Some(BulkPath::Messages) | None => "messages",
         }
         .into())

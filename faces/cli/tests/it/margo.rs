@@ -58,12 +58,14 @@ fn check_latency(said: &Said, head: &str) -> Vec<String> {
 #[test]
 fn margo_p2p_latency_prints_its_table_over_each_transport_and_starts_its_partner() {
     let home = home();
+    let ucx: Address = "ucx+tcp://".parse().expect("parse the address");
+    let ucx = ucx.transport().to_string();
     for (written, meant) in [
         ("sm://", "sm"),
         ("na+sm://", "sm"),
         ("tcp", "tcp"),
         ("'ofi+tcp;ofi_rxm://'", "tcp"),
-        ("ucx+tcp://127.0.0.1:0", "tcp"),
+        ("ucx+tcp://127.0.0.1:0", ucx.as_str()),
         ("uds://", "uds"),
     ] {
         let line = format!("./margo-p2p-latency -n {written} -i 30 -x 100 -w 3");
@@ -559,7 +561,7 @@ fn impossible_options_are_refused_with_a_remedy() {
         ("", "-i <ITERATIONS>"),
         ("-i 5", "-n <TRANSPORT>"),
         ("-n sm", "-i <ITERATIONS>"),
-        ("-n verbs:// -i 5", "`verbs`: unknown transport; use sm, tcp, tls or uds"),
+        ("-n verbs:// -i 5", "`verbs`: unknown transport; use sm, tcp, tls, ucx or uds"),
         ("-n sm -i 0", "1..=1000000000"),
         ("-n sm -i 5 -x -1", "0..=67108864"),
         ("-n sm -i 5 -t 0", "CLIENT,SERVER"),

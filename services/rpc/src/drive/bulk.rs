@@ -1,10 +1,12 @@
 //! Bulk transfers: one peer registers memory, and the other one pulls from it or pushes into it.
 
 mod exchange;
+mod grants;
 mod halves;
 mod memory;
 mod part;
 mod remote;
+mod rma;
 mod tables;
 
 use super::event_loop::{EventLoop, sealed};
@@ -18,6 +20,7 @@ use std::time::Duration;
 pub(crate) use exchange::BulkExchange;
 pub use memory::BulkMemory;
 pub use part::{BulkPart, BulkPath};
+pub(crate) use remote::TransferDirection;
 pub(crate) use tables::BulkTables;
 pub use tables::{BulkStats, Transfer};
 
@@ -85,7 +88,7 @@ pub trait Bulk: sealed::Driver {
             taken = event_loop.bulk.remove_withdrawn_memory(handle);
             taken.is_some()
         });
-        let peers_count = self.event_loop().bulk.kernel_writers_count(handle.id);
+        let peers_count = self.event_loop().bulk.direct_users_count(handle.id);
         taken.map(drop).ok_or(WithdrawError::InUse { peers_count })
     }
 

@@ -347,5 +347,41 @@ pub(super) fn connect_and_wait(
         result = event_loop.handshakes.take_result(number);
         result.is_some()
     });
-    result.unwrap_or_else(|| unreachable!("a handshake without a deadline returned no result"))
+    let result =
+        result.unwrap_or_else(|| unreachable!("a handshake without a deadline returned no result"));
+    let peer = result?;
+    if driver.event_loop().is_open(peer) {
+        return Ok(peer);
+    }
+    wait_until_open(driver, peer, address)?;
+    Ok(peer)
+}
+
+/// Waits until frames can be sent to a peer whose handshake is complete, which takes an exchange of addresses over UCX.
+#[cold]
+fn wait_until_open(
+    driver: &mut (impl sealed::Driver + ?Sized),
+    peer: PeerKey,
+    address: &Address,
+) -> Result<(), EndpointError> {
+    let event_loop = driver.event_loop();
+    let deadline_ns = event_loop.handshake_deadline_ns();
+    let timeout_ms = event_loop.config.handshake_timeout_ms;
+    // A handler that runs meanwhile may connect too.
+    let outer = event_loop.opening_peer.replace((peer, None));
+    let is_in_time = driver.run_until(deadline_ns, |event_loop, _| {
+        event_loop.poll(Some(0));
+        event_loop.is_open(peer) || !event_loop.peers.is_connected(peer)
+    });
+    let event_loop = driver.event_loop();
+    let closed = std::mem::replace(&mut event_loop.opening_peer, outer);
+    let address = address.to_string();
+    match closed.and_then(|it| it.1) {
+        Some(why) => Err(EndpointError::Handshake { address, why }),
+        None if is_in_time => Ok(()),
+        None => {
+            event_loop.disconnect(peer);
+            Err(EndpointError::HandshakeTimeout { address, timeout_ms })
+        }
+    }
 }

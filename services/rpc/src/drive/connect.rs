@@ -37,7 +37,7 @@ impl ConnectAttempt {
             return Err(EndpointError::IncompleteAddress(address.clone()));
         }
         let (hosts, retry_at_ns) = match address {
-            Address::Tcp(host) | Address::Tls(host) => {
+            Address::Tcp(host) | Address::Tls(host) | Address::Ucx(host) => {
                 let unresolved =
                     |error| EndpointError::HostUnresolved { address: host.clone(), error };
                 (host.to_socket_addrs().map_err(unresolved)?.collect(), u64::MAX)

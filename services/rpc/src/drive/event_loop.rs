@@ -26,7 +26,9 @@ use super::signal::SignalDump;
 use super::timers::Timers;
 use crate::clock;
 use crate::engine::{Calls, FrameHeader, PeerKey};
-use crate::{Address, CallError, CloseReason, Config, EndpointError, FrameError, LogLevel};
+use crate::{
+    Address, CallError, CloseReason, Config, EndpointError, FrameError, LogLevel, Transport,
+};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -139,6 +141,8 @@ pub struct EventLoop {
     has_deferred_work: bool,
     /// `true` if timers are due, a dump was requested, or closures wait; `has_deferred_work` is set as well.
     has_callbacks: bool,
+    /// Peer to which an outgoing connection waits to send, and the reason if it was closed meanwhile.
+    pub(in crate::drive) opening_peer: Option<(PeerKey, Option<CloseReason>)>,
     /// Peers whose connections the kernel has reported as closed. Messages that they had sent are handled first.
     reported_closed: Vec<PeerKey>,
     is_stop_requested: bool,
@@ -194,6 +198,7 @@ impl EventLoop {
             sweep_at_ns: u64::MAX,
             has_deferred_work: false,
             has_callbacks: false,
+            opening_peer: None,
             reported_closed: Vec::new(),
             is_stop_requested: false,
             epoll_events: Vec::new(),
@@ -248,6 +253,9 @@ impl EventLoop {
 
     pub(crate) fn listen(&mut self, address: &Address) -> Result<Address, EndpointError> {
         self.security.check_listen_address(address)?;
+        if address.transport() == Transport::Ucx {
+            self.peers.ucx.start(address, &self.poll)?;
+        }
         let listener = listen::listen(address)?;
         let number = u32::try_from(self.listeners.len()).unwrap_or(u32::MAX);
         let added = self.poll.add(&listener.fd, EventSource::Listener(number));
@@ -260,6 +268,12 @@ impl EventLoop {
 
     pub(crate) fn addresses(&self) -> impl Iterator<Item = &Address> {
         self.listeners.iter().map(|listener| &listener.address)
+    }
+
+    /// Returns `true` if frames can be sent to that peer.
+    pub(crate) fn is_open(&self, peer: PeerKey) -> bool {
+        let link = self.peers.get(peer).and_then(|it| it.link.as_ref());
+        link.is_some_and(|link| link.is_open())
     }
 
     /// Returns `true` if a stop was requested since the last call.
@@ -322,6 +336,9 @@ impl EventLoop {
             let Self { bulk: tables, peers, config, .. } = self;
             BulkExchange { tables, peers, config }.abort_peer_transfers(peer, &why, socket);
             self.call_monitor.remove_peer(peer);
+            if let Some((_, closed)) = self.opening_peer.as_mut().filter(|it| it.0 == peer) {
+                *closed = Some(why.clone());
+            }
             self.stats.closed_count += 1;
             if self.is_logged(LogLevel::Info) {
                 tracing::info!(target: LOG_TARGET, slot = peer.slot, %why, "a connection was closed");

@@ -19,6 +19,7 @@ use super::security::{Security, check_peer_user};
 use super::sm::SharedMemoryLink;
 use super::socket::{self, ReadResult};
 use super::stream::StreamLink;
+use super::ucx::UcxDriver;
 use super::wire::Wire;
 use crate::config::{MESSAGE_BYTES_LIMIT_MIN, SHARED_BYTES_LIMIT, SLOTS_COUNT_LIMIT};
 use crate::engine::{
@@ -83,6 +84,7 @@ fn hello(config: &Config, address: &Address, security: &Security) -> Hello {
         shared_bytes: if is_sm { config.shared_bytes } else { 0 },
         spins: config.spin_forever,
         has_secret: security.secret_for_address(address).is_some(),
+        uses_ucx: address.transport() == Transport::Ucx,
     }
 }
 
@@ -289,10 +291,16 @@ impl Handshake {
     fn peer_hello(&mut self, config: &Config) -> Result<Hello, CloseReason> {
         let mut bytes = [0; HELLO_BYTES];
         bytes.copy_from_slice(&self.received[..HELLO_BYTES]);
-        Ok(Hello::decode(&bytes).inspect_err(|why| {
-            if matches!(why, FrameError::Version { .. }) && self.role == HandshakeRole::Acceptor {
-                // Sends the peer this end's version, so that it can report it; an error means that
-                // the peer is disconnected.
+        let uses_ucx = self.address.transport() == Transport::Ucx;
+        let its = Hello::decode(&bytes).and_then(|its| match its.uses_ucx == uses_ucx {
+            true => Ok(its),
+            false => Err(FrameError::OtherTransport),
+        });
+        Ok(its.inspect_err(|why| {
+            let can_report = matches!(why, FrameError::Version { .. } | FrameError::OtherTransport);
+            if can_report && self.role == HandshakeRole::Acceptor {
+                // Sends the peer this end's version and transport, so that it can report them; an
+                // error means that the peer is disconnected.
                 let none = Security::default();
                 let _ = self.send(&hello(config, &self.address, &none).encode());
             }
@@ -318,6 +326,7 @@ impl Handshake {
         mut self,
         config: &Config,
         security: &Security,
+        ucx: &UcxDriver,
     ) -> Result<HandshakeResult, CloseReason> {
         let its = self.peer_hello(config)?;
         if its.message_bytes_max < MESSAGE_BYTES_LIMIT_MIN {
@@ -333,13 +342,18 @@ impl Handshake {
                 let spins = its.spins;
                 AnyLink::Sm(SharedMemoryLink::new(segment, own, spins, message_bytes_max, socket))
             }
-            Transport::Tcp | Transport::Uds | Transport::Tls => {
+            transport => {
                 match security.secret_for_address(&self.address) {
                     Some(secret) if is_acceptor => self.send_proof(secret)?,
                     None if is_acceptor => self.send_opening(security)?,
                     Some(_) | None => {}
                 }
-                AnyLink::Other(Box::new(StreamLink::new(self.wire, message_bytes_max)))
+                if transport == Transport::Ucx {
+                    let socket = self.wire.into_socket().ok_or(FrameError::InvalidValue)?;
+                    ucx.open_link(socket, message_bytes_max)?
+                } else {
+                    AnyLink::Other(Box::new(StreamLink::new(self.wire, message_bytes_max)))
+                }
             }
         };
         Ok(HandshakeResult { link, message_bytes_max })

@@ -1,12 +1,15 @@
 //! Interface of transports. A new transport implements this trait and its part of the handshake.
 
-use super::bulk::BulkMemory;
+use super::bulk::{BulkMemory, TransferDirection};
 use super::sm::SharedMemoryLink;
 use crate::CloseReason;
 use crate::engine::{FileId, FrameHeader};
+use crate::raw::{MemoryPiece, Region};
+use std::any::Any;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 /// Connection of any transport, after its handshake. Never blocks, except in [`wait_in_read`](Self::wait_in_read).
 pub(crate) trait Link: Send + fmt::Debug {
@@ -33,6 +36,11 @@ pub(crate) trait Link: Send + fmt::Debug {
 
     fn queued_bytes(&self) -> usize;
 
+    /// Returns `true` if frames can be sent; `false` while the transport still has to exchange something.
+    fn is_open(&self) -> bool {
+        true
+    }
+
     /// Returns `true` if sending has failed because the peer closed the connection. [`receive`](Self::receive)
     /// returns what the peer had sent before, and then the error; until then `queued_bytes` is not zero.
     fn has_hung_up(&self) -> bool {
@@ -45,13 +53,18 @@ pub(crate) trait Link: Send + fmt::Debug {
     /// Handles a notification that the socket is readable or writable.
     fn on_ready(&mut self);
 
-    /// Returns `true` for shared memory. Polling it for frames costs no system call, and epoll does
-    /// not report them.
+    /// Returns `true` for shared memory: files can be passed to the peer, and the end of the socket is that of the
+    /// connection.
     fn is_in_shared_memory(&self) -> bool;
 
-    /// Sleeps until data arrives, and reads it in the same system call. Returns `false` if nothing
-    /// was read: at once where this is not possible, or at the limit that
-    /// [`limit_wait_in_read`](Self::limit_wait_in_read) sets.
+    /// Returns `true` if polling for frames costs no system call, and epoll does not report them. Bulk data is then
+    /// received together with its header.
+    fn is_polled(&self) -> bool {
+        self.is_in_shared_memory()
+    }
+
+    /// Sleeps until data arrives, and reads it in the same system call; returns `false` if nothing was read. That is at
+    /// once where this is not possible, or at the limit that [`limit_wait_in_read`](Self::limit_wait_in_read) sets.
     fn wait_in_read(&mut self) -> bool {
         false
     }
@@ -74,7 +87,7 @@ pub(crate) trait Link: Send + fmt::Debug {
         0
     }
 
-    /// Returns the size of the receive buffer, in bytes; 0 for shared memory.
+    /// Returns the size of the receive buffer, in bytes; 0 if frames are polled for.
     fn receive_buffer_bytes(&self) -> usize {
         0
     }
@@ -119,10 +132,39 @@ pub(crate) trait Link: Send + fmt::Debug {
     /// Copies the unsent bulk data of `memory`. The memory is no longer accessed afterwards.
     fn release_memory(&mut self, _memory: &BulkMemory) {}
 
+    /// Returns the access to the peer's memory that this transport offers; `None` for most.
+    fn remote_access(&mut self) -> Option<&mut dyn RemoteAccess> {
+        None
+    }
+
     /// Returns a duplicate of the socket, which shows when the peer has closed the connection.
     fn duplicate_socket(&self) -> Option<OwnedFd> {
         None
     }
+}
+
+/// Remote memory access of a transport: reads and writes of a peer's memory without the peer's program.
+pub(crate) trait RemoteAccess {
+    /// Registers local memory for peers, until the returned value is dropped; returns it with the key for peers.
+    fn register(&mut self, region: &Arc<Region>) -> Option<(Box<dyn Any + Send + Sync>, Vec<u8>)>;
+
+    /// Unpacks a key of the peer; returns its number.
+    fn unpack_key(&mut self, packed: &[u8]) -> Option<usize>;
+
+    /// Starts to copy between local memory and the peer's memory with that key, at that address; returns `true` if
+    /// the copy is complete already. Otherwise the transport reports `number` later, and holds `owner`, to whom the
+    /// local memory belongs, until then.
+    fn start(
+        &mut self,
+        direction: TransferDirection,
+        theirs: (usize, u64),
+        ours: MemoryPiece<'_>,
+        number: u64,
+        owner: Box<dyn Any + Send>,
+    ) -> Result<bool, CloseReason>;
+
+    /// Starts to wait until everything that was written has arrived at the peer; see [`start`](Self::start).
+    fn start_flush(&mut self, number: u64) -> Result<bool, CloseReason>;
 }
 
 /// Link of any transport. Shared memory is a separate variant because a virtual call would cost as

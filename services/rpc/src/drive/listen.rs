@@ -127,6 +127,7 @@ pub(crate) fn listen(address: &Address) -> Result<Listener, EndpointError> {
     let address = match address {
         Address::Tcp(host_port) => return listen_tcp(host_port, Address::Tcp),
         Address::Tls(host_port) => return listen_tcp(host_port, Address::Tls),
+        Address::Ucx(host_port) => return listen_tcp(host_port, Address::Ucx),
         it if it.is_complete() => it.clone(),
         it => {
             let name =

@@ -9,6 +9,7 @@ use super::link::AnyLink;
 use super::poll::{EventSource, GENERATION_MASK, Poll};
 use super::security::Security;
 use super::sm::SharedMemoryLink;
+use super::ucx::UcxDriver;
 use crate::engine::{Backlog, FrameHeader, FrameKind, PeerKey};
 use crate::raw::{peer_credentials, peer_pidfd};
 use crate::{CallError, CloseReason, Config};
@@ -37,6 +38,8 @@ pub(crate) struct PeerSlot {
     pub(crate) link: Option<AnyLink>,
     pub(crate) message_bytes_max: usize,
     is_in_shared_memory: bool,
+    /// `true` if frames are polled for, and epoll does not report them.
+    is_polled: bool,
     pub(crate) is_in_epoll: bool,
     pub(crate) deferred: Backlog<DeferredRequest>,
     is_scheduled: bool,
@@ -62,7 +65,7 @@ pub(crate) struct Peers {
     free_slots: Vec<u32>,
     /// Slots of the connected peers.
     pub(crate) active: Vec<u32>,
-    /// Bitmap, by slot, of the peers that may have sent data. A bit is set for a peer in shared memory as long
+    /// Bitmap, by slot, of the peers that may have sent data. A bit is set for a peer that is polled as long
     /// as it is connected, and for a stream from a notification until everything was read. So an
     /// iteration does not visit the others, of which there may be thousands.
     receivable: Vec<u64>,
@@ -73,6 +76,8 @@ pub(crate) struct Peers {
     /// Peers with deferred requests that may be handled now, each once.
     scheduled: VecDeque<PeerKey>,
     closed: Vec<ClosedPeer>,
+    /// Dropped after the links, which use its worker.
+    pub(crate) ucx: UcxDriver,
 }
 
 impl Peers {
@@ -119,6 +124,11 @@ impl Peers {
     /// it.
     pub(crate) fn has_shared_memory(&self, peer: PeerKey) -> bool {
         self.get(peer).is_some_and(|it| it.is_in_shared_memory)
+    }
+
+    /// Returns `true` if frames of that peer are polled for; its bulk data then arrives together with the headers.
+    pub(crate) fn is_polled(&self, peer: PeerKey) -> bool {
+        self.get(peer).is_some_and(|it| it.is_polled)
     }
 
     /// Returns the process id of that peer in this pid namespace, for copies by the kernel. Returns `None` if memory
@@ -172,6 +182,7 @@ impl Peers {
                 link: None,
                 message_bytes_max: 0,
                 is_in_shared_memory: false,
+                is_polled: false,
                 is_in_epoll: true,
                 deferred: Backlog::default(),
                 is_scheduled: false,
@@ -182,12 +193,13 @@ impl Peers {
         });
         let key = self.slot_key(slot);
         let agreed = match poll.set_source(handshake.fd(), EventSource::Peer(key)) {
-            Ok(()) => handshake.complete(config, security),
+            Ok(()) => handshake.complete(config, security, &self.ucx),
             Err(errno) => Err(CloseReason::SystemCall { call: "epoll_ctl", errno }),
         };
         let mut agreed = agreed.inspect_err(|_| self.free_slots.push(slot))?;
         let at = &mut self.slots[slot as usize];
         at.is_in_shared_memory = agreed.link.is_in_shared_memory();
+        at.is_polled = agreed.link.is_polled();
         at.message_bytes_max = agreed.message_bytes_max as usize;
         at.is_in_epoll = true;
         at.process = watch_process(poll, &agreed.link, key);
@@ -195,14 +207,14 @@ impl Peers {
             // If this fails, this connection is never waited for in a read.
             agreed.link.limit_wait_in_read();
         }
-        let is_in_shared_memory = at.is_in_shared_memory;
-        self.streams_count += usize::from(!is_in_shared_memory);
+        let is_stream = !at.is_polled;
+        self.streams_count += usize::from(is_stream);
         self.has_queued_frames |= agreed.link.queued_bytes() > 0;
         at.link = Some(agreed.link);
         // The first frame may have arrived during the handshake.
         self.set_receivable(slot);
         self.active.push(slot);
-        if config.spin_forever && !is_in_shared_memory {
+        if config.spin_forever && is_stream {
             self.choose_notification(slot, poll);
         }
         Ok(key)
@@ -262,7 +274,7 @@ impl Peers {
         at.is_scheduled = false;
         at.generation = at.generation.wrapping_add(1) & GENERATION_MASK;
         self.closed.push(ClosedPeer { peer, why, socket, process: at.process.take() });
-        self.streams_count -= usize::from(!at.is_in_shared_memory);
+        self.streams_count -= usize::from(!at.is_polled);
         self.clear_receivable(peer.slot);
         self.active.retain(|&it| it != peer.slot);
         self.free_slots.push(peer.slot);
@@ -316,7 +328,7 @@ impl Peers {
     /// Records that everything that a stream has sent was read.
     #[inline]
     pub(crate) fn set_drained(&mut self, slot: u32) {
-        if !self.slots[slot as usize].is_in_shared_memory {
+        if !self.slots[slot as usize].is_polled {
             self.clear_receivable(slot);
         }
     }

@@ -18,6 +18,9 @@ pub(crate) enum EventSource {
     /// Socket that a signal handler writes to request a dump.
     #[cfg(feature = "signal-dump")]
     Signal,
+    /// Event descriptor of the UCX worker.
+    #[cfg(feature = "ucx")]
+    Ucx,
     Listener(u32),
     /// Socket of a connection whose handshake is under way.
     Handshake(u32),
@@ -28,6 +31,9 @@ const TAG_SHIFT: u32 = 62;
 /// Low bits of the packed value of [`EventSource::Signal`]; those of [`EventSource::Inbox`] are 0.
 #[cfg(feature = "signal-dump")]
 const SIGNAL_LOW_BITS: u32 = 1;
+/// Low bits of the packed value of [`EventSource::Ucx`].
+#[cfg(feature = "ucx")]
+const UCX_LOW_BITS: u32 = 2;
 /// Bit that distinguishes the packed value of [`EventSource::Process`] from [`EventSource::Inbox`],
 /// which has the same tag. The generation and SLOT_BITS bits of the slot are below it.
 const PROCESS_BIT: u64 = 1 << 61;
@@ -50,6 +56,8 @@ impl EventSource {
             EventSource::Inbox => 1 << TAG_SHIFT,
             #[cfg(feature = "signal-dump")]
             EventSource::Signal => 1 << TAG_SHIFT | u64::from(SIGNAL_LOW_BITS),
+            #[cfg(feature = "ucx")]
+            EventSource::Ucx => 1 << TAG_SHIFT | u64::from(UCX_LOW_BITS),
             EventSource::Listener(number) => 2 << TAG_SHIFT | u64::from(number),
             EventSource::Handshake(number) => 3 << TAG_SHIFT | u64::from(number),
         }
@@ -69,6 +77,8 @@ impl EventSource {
             }),
             #[cfg(feature = "signal-dump")]
             1 if low == SIGNAL_LOW_BITS => EventSource::Signal,
+            #[cfg(feature = "ucx")]
+            1 if low == UCX_LOW_BITS => EventSource::Ucx,
             1 => EventSource::Inbox,
             2 => EventSource::Listener(low),
             _ => EventSource::Handshake(low),
@@ -76,7 +86,8 @@ impl EventSource {
     }
 }
 
-/// Returns the epoll flags of a source: edge-triggered, so nothing need be drained before sleeping.
+/// Returns the epoll flags of a source: edge-triggered, so nothing need be drained before sleeping, except for UCX,
+/// whose descriptor is an epoll set itself and is drained by each preparation for sleeping.
 fn epoll_flags(source: EventSource) -> Flags {
     // OUT of a Unix socket is reported whenever its peer has read, which wakes a waiting caller shortly
     // before the answer comes: a round trip took 1.16 x one between two blocking reads with OUT at the
@@ -85,6 +96,8 @@ fn epoll_flags(source: EventSource) -> Flags {
         EventSource::Peer(_) | EventSource::Handshake(_) => {
             Flags::IN | Flags::OUT | Flags::RDHUP | Flags::ET
         }
+        #[cfg(feature = "ucx")]
+        EventSource::Ucx => Flags::IN,
         _ => Flags::IN | Flags::ET,
     }
 }
@@ -139,6 +152,8 @@ mod tests {
             EventSource::Inbox,
             #[cfg(feature = "signal-dump")]
             EventSource::Signal,
+            #[cfg(feature = "ucx")]
+            EventSource::Ucx,
             EventSource::Listener(7),
             EventSource::Handshake(u32::MAX),
             EventSource::Peer(PeerKey { slot: u32::MAX, generation: GENERATION_MASK }),

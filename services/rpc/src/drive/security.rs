@@ -48,7 +48,7 @@ impl Security {
     /// there is none.
     pub(crate) fn secret_for_address(&self, address: &Address) -> Option<&Secret> {
         match address {
-            Address::Tcp(_) => self.secret.as_ref(),
+            Address::Tcp(_) | Address::Ucx(_) => self.secret.as_ref(),
             Address::Sm(_) | Address::Uds(_) | Address::Tls(_) => None,
         }
     }
@@ -110,7 +110,7 @@ pub(crate) fn check_peer_user(
     address: &Address,
     config: &Config,
 ) -> Result<(), CloseReason> {
-    if matches!(address, Address::Tcp(_) | Address::Tls(_)) {
+    if matches!(address, Address::Tcp(_) | Address::Tls(_) | Address::Ucx(_)) {
         return Ok(());
     }
     let (_, uid) = peer_credentials(fd).map_err(CloseReason::from_system_call("getsockopt"))?;
@@ -129,7 +129,7 @@ fn is_allowed(uid: u32, own_uid: u32, address: &Address, config: &Config) -> boo
         },
         // These sockets have no file whose mode could keep other users out.
         Address::Sm(_) | Address::Uds(_) => uid == own_uid,
-        Address::Tcp(_) | Address::Tls(_) => true,
+        Address::Tcp(_) | Address::Tls(_) | Address::Ucx(_) => true,
     }
 }
 

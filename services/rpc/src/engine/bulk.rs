@@ -7,6 +7,8 @@
 //!                  copies, as often as it likes, until Detach
 //!                  Help   ───────────────▶  copies a piece itself, the requester's memory mapped likewise
 //!                             ◀──────────── Done
+//!  UCX:            Attach ───────────────▶  looks up the handle, its key and its rights
+//!                  gets, puts ◀──────────── AttachedRemote, as often as it likes, until Detach
 //!  streams:        Read   ───────────────▶  looks up the handle, its key, its rights, the place
 //!                  receives   ◀──────────── data, piece by piece
 //!                  Write, data ──────────▶  checks the same, receives
@@ -115,8 +117,19 @@ impl SegmentLocation {
     }
 }
 
-/// Random word in the owner's address space. A peer checks with it that it accesses the right
-/// process. A peer that reads the expected word there may also read the process's memory.
+/// Segment of a memory for a peer whose transport accesses it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyedSegment {
+    /// Start address of the segment in the owner's address space.
+    pub address: u64,
+    /// Length of the segment, in bytes.
+    pub bytes: u64,
+    /// Key of the transport for the segment.
+    pub key: Vec<u8>,
+}
+
+/// Random word in the owner's address space, by which a peer checks that it accesses the right process. A peer that
+/// reads the expected word there may also read the process's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckWord {
     /// Address of the word in the owner's address space.
@@ -213,6 +226,13 @@ pub enum BulkMessage {
         /// `true` if the owner's memory is the source of the copy, `false` if it is the target.
         pulls: bool,
     },
+    /// Owner to requester: grants access through the transport. Without segments, the data must be sent in messages.
+    AttachedRemote {
+        /// Id of the memory's handle.
+        id: u64,
+        /// Segments of the memory that are not empty.
+        segments: Vec<KeyedSegment>,
+    },
 }
 
 /// Exclusive upper limit of transfer numbers. In data frames, the bit above them says which peer assigned the number.
@@ -238,6 +258,9 @@ impl BulkMessage {
                 Self::Attached { segments, .. } => {
                     segments.len() <= BULK_SEGMENTS_MAX && segments_total_bytes(segments).is_some()
                 }
+                Self::AttachedRemote { segments, .. } => {
+                    segments.len() <= BULK_SEGMENTS_MAX && keyed_total_bytes(segments).is_some()
+                }
                 Self::Read { transfer, .. }
                 | Self::Write { transfer, .. }
                 | Self::Done { transfer }
@@ -262,7 +285,17 @@ pub fn segments_total_bytes(segments: &[SegmentLocation]) -> Option<u64> {
     })
 }
 
-/// Check of the order and the length of incoming data. Each piece must follow the previous one, and
+/// Returns the total length of the segments, in bytes; `None` if the total exceeds `i64::MAX` or an
+/// address range overflows.
+#[must_use]
+pub fn keyed_total_bytes(segments: &[KeyedSegment]) -> Option<u64> {
+    segments.iter().try_fold(0u64, |sum, segment| {
+        segment.address.checked_add(segment.bytes)?;
+        sum.checked_add(segment.bytes).filter(|&sum| sum <= i64::MAX as u64)
+    })
+}
+
+/// Check of the order and the length of incoming data: each piece must follow the previous one, and
 /// their total must not exceed the agreed length.
 ///
 /// ```
@@ -328,6 +361,10 @@ mod tests {
             BulkMessage::Attached { id: 3, segments, check_word },
             BulkMessage::AttachRefused { id: 3, why },
             BulkMessage::Detach { id: 3 },
+            BulkMessage::AttachedRemote {
+                id: 3,
+                segments: vec![KeyedSegment { address: 1 << 47, bytes: 1, key: vec![7; 90] }],
+            },
             BulkMessage::Detached { id: 3 },
             BulkMessage::Read { transfer, handle, offset, bytes },
             BulkMessage::Write { transfer, handle, offset, bytes },

@@ -191,7 +191,13 @@ pub struct Hello {
     pub spins: bool,
     /// `true` if the sender has a shared [`Secret`](super::Secret) that the peer has to prove: a nonce follows.
     pub has_secret: bool,
+    /// `true` if the frames are to travel through UCX, and not on the connection of the hello.
+    pub uses_ucx: bool,
 }
+
+/// Bits of the byte that holds [`Hello::spins`] and [`Hello::uses_ucx`].
+const SPINS_BIT: u8 = 1;
+const UCX_BIT: u8 = 1 << 1;
 
 impl Hello {
     /// Encodes the hello as bytes.
@@ -200,7 +206,7 @@ impl Hello {
         let mut bytes = [0; HELLO_BYTES];
         bytes[..8].copy_from_slice(&MAGIC);
         bytes[8..10].copy_from_slice(&PROTOCOL_VERSION.to_le_bytes());
-        bytes[10] = self.spins.into();
+        bytes[10] = (u8::from(self.spins) * SPINS_BIT) | (u8::from(self.uses_ucx) * UCX_BIT);
         bytes[11] = self.has_secret.into();
         bytes[12..16].copy_from_slice(&self.message_bytes_max.to_le_bytes());
         bytes[16..20].copy_from_slice(&self.slots_count.to_le_bytes());
@@ -212,7 +218,7 @@ impl Hello {
     ///
     /// # Errors
     /// [`FrameError::Magic`] and [`FrameError::Version`] if the peer speaks another protocol or
-    /// version, and [`FrameError::InvalidValue`] if a flag is neither 0 nor 1.
+    /// version, and [`FrameError::InvalidValue`] if a flag is unknown.
     pub fn decode(bytes: &[u8; HELLO_BYTES]) -> Result<Self, FrameError> {
         if bytes[..8] != MAGIC {
             return Err(FrameError::Magic);
@@ -221,14 +227,15 @@ impl Hello {
         if peer != PROTOCOL_VERSION {
             return Err(FrameError::Version { peer, own: PROTOCOL_VERSION });
         }
-        if bytes[10] > 1 || bytes[11] > 1 {
+        if bytes[10] > SPINS_BIT | UCX_BIT || bytes[11] > 1 {
             return Err(FrameError::InvalidValue);
         }
         let word = |at: usize| {
             u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
         };
         Ok(Self {
-            spins: bytes[10] == 1,
+            spins: bytes[10] & SPINS_BIT != 0,
+            uses_ucx: bytes[10] & UCX_BIT != 0,
             has_secret: bytes[11] == 1,
             message_bytes_max: word(12),
             slots_count: word(16),
@@ -264,10 +271,11 @@ mod tests {
         #[test]
         fn encoded_hello_decodes_to_the_same_hello(
             message_bytes_max: u32, slots_count: u32, shared_bytes: u32, spins: bool,
-            has_secret: bool,
+            has_secret: bool, uses_ucx: bool,
         ) {
-            let hello =
-                Hello { message_bytes_max, slots_count, shared_bytes, spins, has_secret };
+            let hello = Hello {
+                message_bytes_max, slots_count, shared_bytes, spins, has_secret, uses_ucx,
+            };
             prop_assert_eq!(Hello::decode(&hello.encode()), Ok(hello));
         }
     }
@@ -280,6 +288,7 @@ mod tests {
             shared_bytes: 3,
             spins: false,
             has_secret: false,
+            uses_ucx: false,
         };
         let mut bytes = hello.encode();
         bytes[8] = 9;

@@ -601,8 +601,15 @@ fn connect_by_hand(address: &Address) -> Box<dyn Stream> {
 
 fn hello() -> [u8; HELLO_BYTES] {
     let (slots_count, shared_bytes) = (0, 0);
-    Hello { message_bytes_max: 4096, slots_count, shared_bytes, spins: false, has_secret: false }
-        .encode()
+    Hello {
+        message_bytes_max: 4096,
+        slots_count,
+        shared_bytes,
+        spins: false,
+        has_secret: false,
+        uses_ucx: false,
+    }
+    .encode()
 }
 
 #[test]

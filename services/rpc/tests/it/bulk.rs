@@ -145,7 +145,7 @@ fn turn_over(
         Some(BulkPath::Mapped) => 0,
         Some(BulkPath::Process) => 1,
         Some(BulkPath::Messages) => 2,
-        None => 3,
+        Some(BulkPath::Remote) | None => 3,
     })
 }
 

@@ -1,7 +1,7 @@
 //! Bulk transfers of an endpoint: starting them, handling bulk messages, and copying and sending data.
 
 use super::memory::BulkMemory;
-use super::part::{BulkPart, BulkPath};
+use super::part::BulkPart;
 use super::remote::TransferDirection::{Pull, Push};
 use super::remote::{RemoteMemory, TransferDirection};
 use super::tables::{
@@ -183,7 +183,7 @@ impl BulkExchange<'_> {
     fn advance_transfer(&mut self, id: Transfer) {
         let Some(transfer) = self.tables.transfers.get_active_mut(id) else { return };
         let (peer, handle) = (transfer.peer, transfer.handle);
-        let is_in_shared_memory = self.peers.has_shared_memory(peer) && self.config.bulk_maps;
+        let is_attachable = self.is_attachable(peer);
         match self.tables.attachments.get(peer, handle.id) {
             Some(Attachment::Attached(remote)) if remote.handle != handle => {
                 self.finish_transfer(id, Err(BulkRefusal::Unknown.into()));
@@ -196,12 +196,16 @@ impl BulkExchange<'_> {
                 }
                 self.tables.copying.push_back(id);
             }
+            Some(Attachment::Remote(keys)) if keys.handle == handle => {
+                let keys = Arc::clone(keys);
+                self.start_remote_transfer(id, &keys);
+            }
             Some(Attachment::Requested(request)) if *request == handle => {}
-            Some(Attachment::Requested(_)) => {
+            Some(Attachment::Requested(_) | Attachment::Remote(_)) => {
                 self.finish_transfer(id, Err(BulkRefusal::Unknown.into()))
             }
             Some(Attachment::Denied) => self.restart_with_messages(id),
-            None if is_in_shared_memory => {
+            None if is_attachable => {
                 self.free_slot_for_attachment();
                 self.tables.attachments.insert(peer, handle.id, Attachment::Requested(handle));
                 self.send_bulk_message(peer, &BulkMessage::Attach(handle));
@@ -299,19 +303,6 @@ impl BulkExchange<'_> {
         self.tables.stop_sending(peer, sent);
     }
 
-    /// Returns the way in which transfers access the peer's memory of this handle. Returns `None`
-    /// if it is not known yet.
-    pub(crate) fn transfer_path(&self, peer: PeerKey, handle: &BulkHandle) -> Option<BulkPath> {
-        match self.tables.attachments.get(peer, handle.id) {
-            Some(Attachment::Attached(remote)) if remote.is_mapped => Some(BulkPath::Mapped),
-            Some(Attachment::Attached(_)) => Some(BulkPath::Process),
-            Some(Attachment::Denied) => Some(BulkPath::Messages),
-            Some(Attachment::Requested(_)) => None,
-            None if self.peers.has_shared_memory(peer) && self.config.bulk_maps => None,
-            None => self.peers.is_connected(peer).then_some(BulkPath::Messages),
-        }
-    }
-
     // Withdrawing memory.
 
     /// Starts to withdraw a memory: refuses new uses, and notifies the peers that have it attached.
@@ -405,6 +396,9 @@ impl BulkExchange<'_> {
             BulkMessage::Attached { id, segments, check_word } => {
                 return self.handle_attached(peer, id, &segments, check_word);
             }
+            BulkMessage::AttachedRemote { id, segments } => {
+                return self.handle_attached_remote(peer, id, &segments);
+            }
             BulkMessage::AttachRefused { id, why } => {
                 let request = self.tables.attachments.remove(peer, id);
                 if !matches!(request, Some(Attachment::Requested(_))) {
@@ -496,6 +490,10 @@ impl BulkExchange<'_> {
 
     /// Handles a peer's request to access a memory.
     fn handle_attach(&mut self, peer: PeerKey, handle: BulkHandle) -> Result<(), FrameError> {
+        if self.has_remote_access(peer) {
+            self.grant_remote_access(peer, &handle);
+            return Ok(());
+        }
         if !self.peers.has_shared_memory(peer) {
             // Addresses and the check word must not be sent over a stream.
             return Err(FrameError::Bulk);
@@ -574,10 +572,15 @@ impl BulkExchange<'_> {
             }
         };
         self.tables.attachments.insert(peer, id, attachment);
+        self.advance_waiting_transfers(peer, id);
+        Ok(())
+    }
+
+    /// Continues the transfers that wait until that memory is attached.
+    pub(super) fn advance_waiting_transfers(&mut self, peer: PeerKey, id: u64) {
         for waiting in self.transfers_waiting_for(peer, id) {
             self.advance_transfer(waiting);
         }
-        Ok(())
     }
 
     fn transfers_waiting_for(&self, peer: PeerKey, id: u64) -> Vec<Transfer> {
@@ -595,15 +598,19 @@ impl BulkExchange<'_> {
             None => None,
         };
         let copying = self.tables.transfers.find_all(|it| {
-            let is_copied =
-                matches!(it.stage, TransferStage::Copying(_) | TransferStage::AwaitingPeerHalf);
+            let is_copied = matches!(
+                it.stage,
+                TransferStage::Copying(_)
+                    | TransferStage::AwaitingPeerHalf
+                    | TransferStage::Remote(_)
+            );
             it.peer == peer && it.handle.id == id && is_copied
         });
         for transfer in copying {
             self.tables.copying.retain(|&it| it != transfer);
             self.finish_transfer(transfer, Err(BulkRefusal::Unknown.into()));
         }
-        self.send_bulk_message(peer, &BulkMessage::Detached { id });
+        self.send_detached(peer, id);
     }
 
     /// Handles a `Done` message. Pushed data has arrived, an empty pull is done, or the peer has
@@ -630,8 +637,8 @@ impl BulkExchange<'_> {
         Ok(())
     }
 
-    /// Handles a data frame: a piece of a transfer that this endpoint receives. Shared memory passes its header and
-    /// body together; a stream passes the header first, and once more with an empty body when all data has arrived.
+    /// Handles a data frame: a piece of a transfer that this endpoint receives. Shared memory and UCX pass its header
+    /// and body together; a stream passes the header first, and once more with an empty body when all data has arrived.
     pub(crate) fn handle_data_frame(
         &mut self,
         peer: PeerKey,
@@ -639,7 +646,7 @@ impl BulkExchange<'_> {
         body: &[u8],
     ) -> Result<(), FrameError> {
         let (offset, bytes) = (header.method, u64::from(header.body_bytes));
-        let streams = !self.peers.has_shared_memory(peer);
+        let streams = !self.peers.is_polled(peer);
         if bytes == 0 && !streams {
             return Err(FrameError::Bulk);
         }
@@ -795,6 +802,7 @@ impl BulkExchange<'_> {
         self.tables.outgoing.remove(&peer);
         self.tables.incoming.remove(&peer);
         self.tables.attachments.remove_peer(peer);
+        self.tables.remote.remove_peer(peer);
         // This end no longer writes to the peer's memory. The shutdown tells the peer now, rather
         // than when the lingering socket is closed: the peer may itself be waiting for this end.
         if let Some(socket) = &socket {

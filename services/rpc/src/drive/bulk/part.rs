@@ -68,14 +68,15 @@ impl BulkPart {
     }
 }
 
-/// Way in which transfers access a peer's memory: mapped, copied by the kernel, or in messages.
+/// Way in which transfers access a peer's memory: mapped, copied by the kernel, by the transport, or in messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BulkPath {
     /// Both processes have mapped the memory, and the one that started the transfer copies the data once.
     Mapped,
     /// The kernel copies the data between the memories of the two processes.
     Process,
-    /// The data is sent in messages. This is done over a stream, or if the kernel allows neither
-    /// mapping nor copying.
+    /// The transport reads and writes the peer's memory (UCX).
+    Remote,
+    /// The data is sent in messages: over a stream, or if the kernel allows neither mapping nor copying.
     Messages,
 }

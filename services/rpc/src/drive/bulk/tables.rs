@@ -1,5 +1,6 @@
 //! Tables of an endpoint's bulk transfers: registered memories, attached memories of peers, and transfers under way.
 
+use super::grants::{RemoteGrant, RemoteKeys, RemoteOperations};
 use super::memory::BulkMemory;
 use super::remote::{RemoteMemory, TransferDirection};
 use crate::engine::{
@@ -14,6 +15,7 @@ use serde::Serialize;
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Handle of a bulk transfer that is under way.
 ///
@@ -47,7 +49,8 @@ impl Transfer {
 /// push), clear if the receiver did (a pull).
 pub(crate) const PUSH_NUMBER_BIT: u64 = TRANSFER_NUMBER_LIMIT;
 
-/// Stage of a transfer under way: waiting, copying, sending in messages, or awaiting the peer's half.
+/// Stage of a transfer under way: waiting, copying, sending in messages, copied by the transport, or awaiting the
+/// peer's half.
 #[derive(Debug)]
 pub(crate) enum TransferStage {
     /// The transfer waits until the peer's memory is attached.
@@ -56,6 +59,8 @@ pub(crate) enum TransferStage {
     Copying(u64),
     /// The peers send the data in messages.
     Messages,
+    /// The transport copies the data, by this number of operations that are under way.
+    Remote(u32),
     /// This endpoint has copied its half, and the peer is still copying the other half.
     AwaitingPeerHalf,
 }
@@ -177,15 +182,18 @@ pub(crate) struct RegisteredMemory {
     pub(crate) memory: BulkMemory,
     /// Peers that may access the memory directly.
     pub(crate) attached: Vec<PeerKey>,
+    /// Registration with a transport that accesses the memory for peers.
+    pub(crate) grant: Option<Arc<RemoteGrant>>,
     /// `true` if the memory is being withdrawn and new uses are refused.
     pub(crate) withdrawn: bool,
 }
 
 impl RegisteredMemory {
-    /// Returns `true` if peers may write to the memory through the kernel. The memory must then not
-    /// be freed while a peer has it attached.
-    pub(crate) fn is_writable_via_kernel(&self) -> bool {
-        self.handle.rights.may_write() && self.memory.regions().any(|it| it.file().is_none())
+    /// Returns `true` if peers may write to the memory through the kernel, or access it through the transport, so that
+    /// it must not be freed while a peer has it attached.
+    pub(crate) fn is_accessible_via_address(&self) -> bool {
+        self.grant.is_some()
+            || self.handle.rights.may_write() && self.memory.regions().any(|it| it.file().is_none())
     }
 }
 
@@ -194,6 +202,8 @@ impl RegisteredMemory {
 pub(crate) enum Attachment {
     Requested(BulkHandle),
     Attached(Arc<RemoteMemory>),
+    /// The transport accesses the memory.
+    Remote(Arc<RemoteKeys>),
     /// The memory cannot be accessed directly, so transfers use messages.
     Denied,
 }
@@ -299,11 +309,25 @@ const READS_MAX: u32 = 64;
 struct LingeringMemory {
     socket: OwnedFd,
     memory: BulkMemory,
+    grant: Option<Arc<RemoteGrant>>,
+    /// Time at which the peer was found to have closed the connection, if the transport accesses the memory: what the
+    /// peer has sent may still be on its way.
+    closed_at: Option<Instant>,
 }
 
+/// Time for which memory that a transport accesses is held after the peer has closed the connection.
+const REMOTE_LINGER: Duration = Duration::from_millis(200);
+
 impl LingeringMemory {
-    /// Returns `true` if the peer has closed the connection. The peer can then no longer write to
-    /// the memory.
+    /// Returns `true` if the memory can be freed: the peer has closed the connection, and what it has sent has arrived.
+    fn is_released(&mut self) -> bool {
+        if self.closed_at.is_none() && self.has_writer_closed() {
+            self.closed_at = Some(Instant::now());
+        }
+        self.closed_at.is_some_and(|at| self.grant.is_none() || at.elapsed() >= REMOTE_LINGER)
+    }
+
+    /// Returns `true` if the peer has closed the connection, and so can no longer write to the memory.
     fn has_writer_closed(&self) -> bool {
         let mut rest = [0; 64];
         // A peer that sends bytes all the time is checked again later.
@@ -331,6 +355,7 @@ pub(crate) struct BulkTables {
     /// Data being received, by peer and by its transfer number.
     pub(crate) incoming: HashMap<PeerKey, HashMap<u64, IncomingData>>,
     lingering: Vec<LingeringMemory>,
+    pub(crate) remote: RemoteOperations,
     /// Transfers on behalf of peers, each with the peer and the transfer number that the peer assigned.
     pub(crate) transfers_for_peers: HashMap<Transfer, (PeerKey, u64)>,
     /// Check word that peers read to verify that they access this process. Contains also the memory
@@ -348,6 +373,8 @@ pub struct BulkStats {
     pub mapped_bytes: u64,
     /// Number of bytes that the kernel copied between processes.
     pub process_bytes: u64,
+    /// Number of bytes copied by a transport with remote memory access.
+    pub remote_bytes: u64,
     /// Number of bytes sent or received in messages, including those of peers' transfers.
     pub message_bytes: u64,
     /// Number of peers' memories that this process could not access directly, so that transfers used messages.
@@ -379,6 +406,7 @@ impl BulkTables {
             outgoing: HashMap::new(),
             incoming: HashMap::new(),
             lingering: Vec::new(),
+            remote: RemoteOperations::default(),
             transfers_for_peers: HashMap::new(),
             check_word: None,
             stats: BulkStats::default(),
@@ -440,7 +468,7 @@ impl BulkTables {
             || self
                 .registered
                 .values()
-                .any(|it| it.is_writable_via_kernel() && !it.attached.is_empty())
+                .any(|it| it.is_accessible_via_address() && !it.attached.is_empty())
     }
 
     pub(crate) fn has_lingering_memory(&self) -> bool {
@@ -455,11 +483,15 @@ impl BulkTables {
                 continue;
             }
             registered.attached.retain(|&it| it != peer);
-            if may_write && registered.is_writable_via_kernel() {
+            let grant = registered.grant.clone();
+            if (may_write || grant.is_some()) && registered.is_accessible_via_address() {
                 let memory = registered.memory.clone();
                 match socket.and_then(|it| it.try_clone().ok()) {
-                    Some(socket) => self.lingering.push(LingeringMemory { socket, memory }),
-                    None => std::mem::forget(memory),
+                    Some(socket) => {
+                        let closed_at = None;
+                        self.lingering.push(LingeringMemory { socket, memory, grant, closed_at });
+                    }
+                    None => std::mem::forget((memory, grant)),
                 }
             }
         }
@@ -467,18 +499,18 @@ impl BulkTables {
 
     /// Frees the memory kept for those disconnected peers that have closed their end of the connection since.
     pub(crate) fn free_lingering_memory(&mut self) {
-        self.lingering.retain(|it| !it.has_writer_closed());
+        self.lingering.retain_mut(|it| !it.is_released());
     }
 
     /// Leaks lingering memory, because a peer could write to freed memory after it is reused.
     pub(crate) fn leak_lingering_memory(&mut self) {
-        self.lingering.drain(..).for_each(|it| std::mem::forget(it.memory));
+        self.lingering.drain(..).for_each(|it| std::mem::forget((it.memory, it.grant)));
     }
 
     /// Removes and returns a withdrawn memory. Returns `None` while a peer may still write to it
     /// through the kernel.
     pub(crate) fn remove_withdrawn_memory(&mut self, handle: &BulkHandle) -> Option<BulkMemory> {
-        if self.kernel_writers_count(handle.id) > 0 {
+        if self.direct_users_count(handle.id) > 0 {
             return None;
         }
         self.registered.remove(&handle.id).map(|it| it.memory)
@@ -496,8 +528,13 @@ impl BulkTables {
         let (id, bytes) = (self.next_memory_id, memory.len_bytes());
         let handle = BulkHandle { id, key: random_u128()?, bytes, rights };
         self.next_memory_id += 1;
-        let registered =
-            RegisteredMemory { handle, memory, attached: Vec::new(), withdrawn: false };
+        let registered = RegisteredMemory {
+            handle,
+            memory,
+            attached: Vec::new(),
+            grant: None,
+            withdrawn: false,
+        };
         self.registered.insert(id, registered);
         Ok(handle)
     }
@@ -547,10 +584,10 @@ impl BulkTables {
     }
 
     /// Returns the number of peers that may write to that memory through the kernel.
-    pub(crate) fn kernel_writers_count(&self, id: u64) -> usize {
+    pub(crate) fn direct_users_count(&self, id: u64) -> usize {
         self.registered
             .get(&id)
-            .filter(|it| it.is_writable_via_kernel())
+            .filter(|it| it.is_accessible_via_address())
             .map_or(0, |it| it.attached.len())
     }
 }

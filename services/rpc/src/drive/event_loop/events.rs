@@ -6,7 +6,7 @@ use crate::drive::handshakes::FinishedHandshake;
 use crate::drive::listen;
 use crate::drive::peers::STALLED_SWEEPS_MAX;
 use crate::drive::poll::EventSource;
-use crate::{Address, CloseReason, EndpointError, LogLevel};
+use crate::{Address, CloseReason, EndpointError, LogLevel, Transport};
 use rustix::io::Errno;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
@@ -54,10 +54,18 @@ impl EventLoop {
         let mut events = std::mem::take(&mut self.epoll_events);
         // An error is impossible: the epoll descriptor and the buffer are valid.
         let _ = self.poll.wait(timeout_ns, &mut events);
-        let any = !events.is_empty();
+        // Events of UCX are handled in each iteration.
+        let is_news = |(source, _): &(EventSource, bool)| match source {
+            #[cfg(feature = "ucx")]
+            EventSource::Ucx => false,
+            _ => true,
+        };
+        let any = events.iter().any(is_news);
         for (source, is_end) in events.drain(..) {
             match source {
                 EventSource::Inbox => {}
+                #[cfg(feature = "ucx")]
+                EventSource::Ucx => {}
                 #[cfg(feature = "signal-dump")]
                 EventSource::Signal => {
                     if let Some(signal) = &mut self.signal_dump {
@@ -152,6 +160,9 @@ impl EventLoop {
     pub(crate) fn start_connecting(&mut self, address: &Address) -> Result<u32, EndpointError> {
         if self.peers.active.len() >= self.config.peers_max as usize {
             return Err(EndpointError::TooManyPeers { peers_max: self.config.peers_max });
+        }
+        if address.transport() == Transport::Ucx && address.is_complete() {
+            self.peers.ucx.start(address, &self.poll)?;
         }
         let number = self.handshakes.connect(address, self.handshake_deadline_ns())?;
         self.advance_handshake(number);

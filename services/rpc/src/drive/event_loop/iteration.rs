@@ -26,6 +26,10 @@ impl EventLoop {
         if self.peers.has_queued_frames {
             did |= self.flush();
         }
+        did |= self.peers.ucx.progress();
+        if self.peers.ucx.has_completed() {
+            self.handle_remote_completions();
+        }
         if self.bulk.has_data_to_transfer() && self.advance_transfers() {
             self.iterations_since_clock_read += PIECE_ITERATIONS;
             did = true;
@@ -161,6 +165,13 @@ impl EventLoop {
             // Answers to bulk messages are not deferred as requests are, so the peer must read them.
             self.close(peer, CloseReason::AnswersUnread);
         }
+    }
+
+    /// Completes the bulk transfers whose operations of UCX are complete.
+    #[cold]
+    fn handle_remote_completions(&mut self) {
+        let completed = self.peers.ucx.take_completed();
+        self.with_bulk_exchange(|it| it.handle_remote_completions(&completed));
     }
 
     /// Copies and sends pieces of the bulk transfers under way; returns `true` if there was any work.

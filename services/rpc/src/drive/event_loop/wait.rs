@@ -110,6 +110,7 @@ impl EventLoop {
                 u64::MAX => None,
                 at_ns => Some(at_ns.saturating_sub(clock::now_ns())),
             };
+            let timeout_ns = timeout_ns.into_iter().chain(self.peers.ucx.arm()).min();
             self.stats.sleeps_count += 1;
             if timeout_ns.is_some() || !self.sleep_in_read() {
                 self.poll(timeout_ns);

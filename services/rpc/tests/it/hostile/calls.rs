@@ -201,6 +201,7 @@ fn whoever_lies_on_a_stream_is_disconnected() {
             shared_bytes: 0,
             spins: false,
             has_secret: false,
+            uses_ucx: false,
         };
         stream.write_all(&hello.encode()).unwrap();
         stream.write_all(&good.encode()).unwrap();

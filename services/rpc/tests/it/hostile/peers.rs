@@ -179,6 +179,7 @@ pub fn hello() -> Hello {
         shared_bytes,
         spins: false,
         has_secret: false,
+        uses_ucx: false,
     }
 }
 

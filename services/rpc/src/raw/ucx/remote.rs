@@ -1,0 +1,227 @@
+//! Remote memory access: registered memory, the keys of peers' memory, and operations on it.
+
+use super::library::*;
+use super::{Shared, UcxConnection, UcxContext, UcxError, UcxWorker, check, request};
+use crate::raw::{MemoryPiece, Region};
+use core::ffi::c_void;
+use core::ptr::{NonNull, null_mut};
+use std::any::Any;
+use std::sync::Arc;
+
+/// Memory of this process that peers' workers may access.
+pub(crate) struct UcxRegistration {
+    context: Arc<UcxContext>,
+    memory: *mut c_void,
+    _region: Arc<Region>,
+}
+
+// SAFETY: any thread may unmap the memory, as the context was made for several threads (mt_workers_shared).
+unsafe impl Send for UcxRegistration {}
+// SAFETY: a shared reference gives no access to the handle.
+unsafe impl Sync for UcxRegistration {}
+
+handover_base::debug_struct!(UcxRegistration as it { memory: it.memory });
+
+impl Drop for UcxRegistration {
+    fn drop(&mut self) {
+        // SAFETY: register() has registered the memory in this context. An error is ignored: then it stays registered.
+        unsafe { (self.context.functions.mem_unmap)(self.context.context, self.memory) };
+    }
+}
+
+/// Key by which a connection accesses a memory of its peer: the index of its entry in the connection's table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct UcxKey(pub(crate) usize);
+
+/// Key of the library, which is destroyed with the connection.
+pub(super) struct RemoteKey(*mut c_void);
+
+impl RemoteKey {
+    pub(super) fn destroy(self, functions: &Functions) {
+        // SAFETY: unpack_key() has made the key, and no operation uses it any more.
+        unsafe { (functions.rkey_destroy)(self.0) };
+    }
+}
+
+/// Operation on a peer's memory that is under way: the argument of its callback.
+struct RemoteJob {
+    shared: NonNull<Shared>,
+    connection: UcxConnection,
+    number: u64,
+    /// Owner of the local memory.
+    _memory: Box<dyn Any + Send>,
+}
+
+/// Operation on the memory of a peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RemoteOperation {
+    /// Reads the peer's memory.
+    Get,
+    /// Writes the peer's memory; the data has arrived there once a later flush is complete.
+    Put,
+}
+
+/// Records that an operation on a peer's memory is complete.
+///
+/// # Safety
+/// The library calls this once, with a request of [`UcxWorker::start_remote`] and its job.
+unsafe extern "C" fn on_remote(request: *mut c_void, status: Status, job: *mut c_void) {
+    // SAFETY: finish_start() has left the box to this callback.
+    let mut job = unsafe { Box::from_raw(job.cast::<RemoteJob>()) };
+    // SAFETY: as in on_message(): no reference exists while the library runs.
+    let shared = unsafe { job.shared.as_mut() };
+    shared.finish_message(job.connection, 0, status);
+    shared.completed.push((job.number, status == OK));
+    // SAFETY: the request of a callback is complete, and is freed here alone.
+    unsafe { (shared.functions.request_free)(request) };
+}
+
+impl UcxWorker {
+    /// Registers a memory for peers; returns the registration, and the key that is sent to them.
+    pub(crate) fn register(
+        &self,
+        region: &Arc<Region>,
+    ) -> Result<(UcxRegistration, Vec<u8>), UcxError> {
+        let (functions, context) = (self.functions, self.context.context);
+        let parameters = MemoryParameters {
+            field_mask: MemoryParameters::ADDRESS | MemoryParameters::LENGTH,
+            address: region.start_address() as *mut c_void,
+            length: region.len_bytes(),
+            flags: 0,
+            prot: 0,
+            memory_type: 0,
+        };
+        let mut memory = null_mut();
+        // SAFETY: the memory of the region, which the registration keeps alive; `memory` is writable.
+        let status =
+            unsafe { (functions.mem_map)(context, &raw const parameters, &raw mut memory) };
+        check(functions, "ucp_mem_map", status)?;
+        let context = Arc::clone(&self.context);
+        let new = UcxRegistration { context, memory, _region: Arc::clone(region) };
+        let (mut packed, mut bytes) = (null_mut(), 0);
+        // SAFETY: the memory that was just registered; both variables are writable.
+        let status = unsafe {
+            let context = new.context.context;
+            (functions.rkey_pack)(context, memory, &raw mut packed, &raw mut bytes)
+        };
+        check(functions, "ucp_rkey_pack", status)?;
+        // SAFETY: the library has allocated `bytes` bytes there, and frees them below.
+        let key = unsafe { std::slice::from_raw_parts(packed.cast::<u8>(), bytes) }.to_vec();
+        // SAFETY: the packed key, for the last time.
+        unsafe { (functions.rkey_buffer_release)(packed) };
+        Ok((new, key))
+    }
+
+    /// Unpacks a key that the peer of that connection has sent.
+    pub(crate) fn unpack_key(
+        &mut self,
+        id: UcxConnection,
+        packed: &[u8],
+    ) -> Result<UcxKey, UcxError> {
+        let functions = self.functions;
+        let mut padded = packed.to_vec();
+        padded.resize(packed.len() + super::ADDRESS_PADDING_BYTES, 0);
+        let endpoint = self.endpoint(id)?;
+        let mut key = null_mut();
+        // SAFETY: the endpoint exists; the key is followed by zeros, as the library does not know its length.
+        let status =
+            unsafe { (functions.ep_rkey_unpack)(endpoint, padded.as_ptr().cast(), &raw mut key) };
+        check(functions, "ucp_ep_rkey_unpack", status)?;
+        let shared = self.shared_mut();
+        let Some(connection) = shared.get_mut(id) else {
+            RemoteKey(key).destroy(functions);
+            return Err(UcxError { call: "ucp_ep_rkey_unpack", text: "not connected".into() });
+        };
+        connection.keys.push(RemoteKey(key));
+        Ok(UcxKey(connection.keys.len() - 1))
+    }
+
+    /// Returns the library's endpoint of a connection that has not failed.
+    fn endpoint(&self, id: UcxConnection) -> Result<*mut c_void, UcxError> {
+        let connected =
+            self.shared().get(id).filter(|it| !it.endpoint.is_null() && it.failed.is_none());
+        let failed = || UcxError { call: "ucp_ep_create", text: "not connected".into() };
+        connected.map(|it| it.endpoint).ok_or_else(failed)
+    }
+
+    /// Starts an operation between a piece of local memory and the peer's memory at an address; returns `true` if it
+    /// is complete already. Otherwise [`take_completed`](Self::take_completed) returns its number later. `owner` keeps
+    /// the local memory alive until then.
+    pub(crate) fn start_remote(
+        &mut self,
+        operation: RemoteOperation,
+        (id, key, address): (UcxConnection, UcxKey, u64),
+        piece: MemoryPiece<'_>,
+        number: u64,
+        owner: Box<dyn Any + Send>,
+    ) -> Result<bool, UcxError> {
+        let endpoint = self.endpoint(id)?;
+        let key = self.shared().get(id).and_then(|it| it.keys.get(key.0)).map(|it| it.0);
+        let key = key.ok_or_else(|| UcxError { call: "ucp_get", text: "no such key".into() })?;
+        let (functions, bytes) = (self.functions, piece.bytes);
+        let (call, local) = match operation {
+            RemoteOperation::Get => {
+                ("ucp_get_nbx", piece.region.range_ptr_mut(piece.offset, bytes))
+            }
+            RemoteOperation::Put => ("ucp_put_nbx", piece.region.range_ptr(piece.offset, bytes)),
+        };
+        let local = local.as_ptr().cast();
+        self.start_job((id, number), owner, call, |parameters| match operation {
+            RemoteOperation::Get => {
+                // SAFETY: the endpoint and the key exist; range_ptr_mut() has checked the range, to which no reference
+                // exists, and `owner` keeps it alive until the operation is complete.
+                unsafe { (functions.get_nbx)(endpoint, local, bytes, address, key, parameters) }
+            }
+            RemoteOperation::Put => {
+                // SAFETY: as for the other operation, of which range_ptr() has checked the range.
+                unsafe { (functions.put_nbx)(endpoint, local, bytes, address, key, parameters) }
+            }
+        })
+    }
+
+    /// Starts to wait until all earlier operations of a connection are complete at the peer, as
+    /// [`start_remote`](Self::start_remote) does.
+    pub(crate) fn start_flush(&mut self, id: UcxConnection, number: u64) -> Result<bool, UcxError> {
+        let (endpoint, functions) = (self.endpoint(id)?, self.functions);
+        self.start_job((id, number), Box::new(()), "ucp_ep_flush_nbx", |parameters| {
+            // SAFETY: the endpoint exists.
+            unsafe { (functions.ep_flush_nbx)(endpoint, parameters) }
+        })
+    }
+
+    fn start_job(
+        &mut self,
+        (id, number): (UcxConnection, u64),
+        owner: Box<dyn Any + Send>,
+        call: &'static str,
+        start: impl FnOnce(*const RequestParameters) -> StatusPtr,
+    ) -> Result<bool, UcxError> {
+        let shared = self.shared;
+        let job = Box::new(RemoteJob { shared, connection: id, number, _memory: owner });
+        let job = Box::into_raw(job);
+        if let Some(connection) = self.shared_mut().get_mut(id) {
+            connection.outstanding_count += 1;
+        }
+        let parameters = request(0, on_remote, job.cast());
+        let status = match Started::from_pointer(start(&raw const parameters)) {
+            Started::Pending => return Ok(false),
+            Started::Completed => OK,
+            Started::Failed(status) => status,
+        };
+        // SAFETY: the box was made above, and the callback is not called for an operation without a request.
+        drop(unsafe { Box::from_raw(job) });
+        self.shared_mut().finish_message(id, 0, status);
+        check(self.functions, call, status).map(|()| true)
+    }
+
+    /// Returns `true` if operations are complete that [`take_completed`](Self::take_completed) has not returned.
+    #[inline]
+    pub(crate) fn has_completed(&self) -> bool {
+        !self.shared().completed.is_empty()
+    }
+
+    /// Returns the numbers of the operations that are complete, each with `true` if it has succeeded.
+    pub(crate) fn take_completed(&mut self) -> Vec<(u64, bool)> {
+        std::mem::take(&mut self.shared_mut().completed)
+    }
+}
