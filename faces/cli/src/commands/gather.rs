@@ -369,13 +369,13 @@ enum Stage {
     /// It may not measure yet.
     Waiting,
     Measuring,
-    /// Its records are complete, and not asked for yet.
+    /// Its records are complete, but not requested yet.
     Measured,
-    /// Its records are on their way.
+    /// Its records were requested.
     Sending,
-    /// Nothing more is expected of it.
+    /// Finished: no further messages are expected.
     Ended,
-    /// It has died, or it is silent.
+    /// Dead or silent: its records cannot be had.
     Lost,
 }
 
