@@ -171,7 +171,7 @@ fn bad_line_error_names_the_line_and_the_problem() {
             run_line.replace("\"schema\":1", "\"schema\":2"),
             "line 1: unknown schema 2; this handover reads schema 1",
         ),
-        (run_line.replace("\"schema\":1,", ""), "line 1: run without \"schema\":1"),
+        (run_line.replace("\"schema\":1,", ""), "line 1: a run without \"schema\":1"),
         (record_line.into(), "line 1: record before the first run"),
         (
             format!("{run_line}\n\n{}", record_line.replace("\"run\":\"new\",", "")),
