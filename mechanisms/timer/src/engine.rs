@@ -149,7 +149,7 @@ impl<T> Wheel<T> {
         Ok(Self {
             records: TimerRecords::new(config.timers_max, config.timers_reserved),
             levels: WheelLevels::new(now_ns, reserved),
-            sorted: Vec::with_capacity(SORTED_ENTRIES_TARGET + SORTED_ENTRIES_MAX),
+            sorted: Vec::with_capacity(reserved.min(SORTED_ENTRIES_TARGET + SORTED_ENTRIES_MAX)),
             sorted_at: 0,
             unsorted: Vec::with_capacity(reserved.min(SORTED_ENTRIES_MAX)),
             sort_keys: Vec::with_capacity(reserved.min(SORTED_ENTRIES_MAX)),
