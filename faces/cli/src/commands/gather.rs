@@ -364,18 +364,18 @@ fn host_name() -> String {
 /// State of a rank, as rank 0 knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Its host is not known yet.
+    /// The rank has not sent the name of its host.
     Starting,
-    /// It may not measure yet.
+    /// The rank waits for the permission to measure.
     Waiting,
     Measuring,
-    /// Its records are complete, but not requested yet.
+    /// The rank has measured; its records were not requested yet.
     Measured,
-    /// Its records were requested.
+    /// The rank's records were requested.
     Sending,
     /// Finished: no further messages are expected.
     Ended,
-    /// Dead or silent: its records cannot be had.
+    /// The rank is dead or silent, and its records are lost.
     Lost,
 }
 
