@@ -206,7 +206,7 @@ pub fn ticks() -> u64 {
 /// line is then counted in the next measurement.
 ///
 /// # Cost
-/// That of [`ticks`] and two `lfence`, some 10 ns in all; on aarch64 of a `dsb` and two `isb`.
+/// The cost of [`ticks`] and of two `lfence`, some 10 ns in all; on aarch64 of a `dsb` and two `isb`.
 #[inline]
 #[must_use]
 pub fn ticks_fenced() -> u64 {
@@ -443,7 +443,9 @@ fn calibrate() -> Calibration {
     let (ticks_hz, error_ppm_max) =
         choose_rate(cpu::declared_counter_hz() as f64, measured_hz, measured_error_ppm);
     use_source(ClockSource::Tsc, ticks_hz);
-    let why = format!("{why_trusted}; the TSC's rate is known to within {error_ppm_max:.1} ppm");
+    let counter = cpu::COUNTER_NAME;
+    let why =
+        format!("{why_trusted}; the {counter}'s rate is known to within {error_ppm_max:.1} ppm");
     measure_calibration(ClockSource::Tsc, ticks_hz, error_ppm_max, why)
 }
 

@@ -300,11 +300,7 @@ impl Sweep<'_> {
             for curve in &self.curves {
                 let text = match curve.law {
                     Ok(law) => law_in_words(law, &curve.rates()),
-                    Err(NoLaw::PoorFit(error)) => format!(
-                        "no law: the best fit has an error of {}, more than {}",
-                        format::share(error),
-                        format::share(ERROR_MAX)
-                    ),
+                    Err(NoLaw::PoorFit(error)) => format!("no law: {}", poor_fit_in_words(error)),
                     Err(_) => {
                         "no law: a fit needs four values of the argument, from 1 on".to_string()
                     }
@@ -347,17 +343,22 @@ impl Sweep<'_> {
     }
 }
 
+/// Describes a fit whose relative error exceeds [`ERROR_MAX`].
+fn poor_fit_in_words(error: f64) -> String {
+    let (error, limit) = (format::share(error), format::share(ERROR_MAX));
+    format!("the best fit has an error of {error}, more than {limit}")
+}
+
 /// Describes the rate that is predicted for `workers_count` workers, or says why none is.
 fn prediction_in_words(argument: &str, rates: &[(f64, f64)], workers_count: u64) -> String {
     if let Err(NoLaw::PoorFit(error)) = fit(argument, rates) {
-        let (error, limit) = (format::share(error), format::share(ERROR_MAX));
-        return format!("no prediction: the best fit has an error of {error}, more than {limit}");
+        return format!("no prediction: {}", poor_fit_in_words(error));
     }
-    let predicted = Usl::predict(rates, workers_count as f64);
-    let Some((predicted, held_out)) = predicted.zip(Usl::check_held_out(rates)) else {
+    let Some(predicted) = Usl::predict(rates, workers_count as f64) else {
         return "no prediction: it needs rates with five values of the argument, from 1 on"
             .to_string();
     };
+    let held_out = predicted.held_out;
     let (from, error) = (number(held_out.from), format::share(held_out.error));
     if held_out.error > ERROR_MAX {
         return format!(

@@ -41,6 +41,8 @@ pub struct Prediction {
     pub low: f64,
     /// Upper bound of the interval.
     pub high: f64,
+    /// Check of the law beyond the points that it was fitted to.
+    pub held_out: HeldOut,
 }
 
 /// Points with the highest numbers of workers, and how well a law that was fitted to the others predicts them.
@@ -176,6 +178,7 @@ impl Usl {
             throughput,
             low: quantile(0.025)?.min(throughput / wide),
             high: quantile(0.975)?.max(throughput * wide),
+            held_out,
         })
     }
 

@@ -19,7 +19,7 @@ impl<T: Send, Q: Queue> Sender<T, Q> {
     /// [`ClosedError`] with the value if the channel is closed.
     ///
     /// # Blocking
-    /// Until a receiver has vacated a slot, or the channel is closed: spins for 1 to 4 µs, then sleeps.
+    /// Blocks until a receiver has vacated a slot, or the channel is closed: spins for 1 to 4 µs, then sleeps.
     ///
     /// # Cost
     /// If a slot is vacant, like [`try_send`](Self::try_send). A sleep costs an allocation, two locks and a wake-up by
