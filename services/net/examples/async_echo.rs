@@ -13,8 +13,8 @@ use tokio::runtime::{Builder, Handle};
 
 const CODEC: LengthPrefixCodec = LengthPrefixCodec::new(1 << 16);
 const CLIENTS_COUNT: usize = 100;
-/// Duration of that for which an answer waits, such as the query of a database.
-const QUERY: Duration = Duration::from_millis(20);
+/// Simulated duration of a database query; each answer waits for one.
+const QUERY_DURATION: Duration = Duration::from_millis(20);
 
 struct Echo {
     executor: Handle,
@@ -30,7 +30,7 @@ impl Handler for Echo {
         CODEC.encode(message, &mut answer).expect("a received message is not too long");
         let handle = conn.handle();
         self.executor.spawn(async move {
-            tokio::time::sleep(QUERY).await;
+            tokio::time::sleep(QUERY_DURATION).await;
             // They fail only if the server has stopped, or its queue of commands is full.
             if handle.write(answer).is_err() || handle.resume().is_err() {
                 eprintln!("an answer was lost");
@@ -60,7 +60,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         assert_eq!(&answer, b"\0\0\0\x05hello");
     }
     let took_ms = begin.elapsed().as_millis();
-    println!("{CLIENTS_COUNT} answers of {} ms each in {took_ms} ms", QUERY.as_millis());
+    println!("{CLIENTS_COUNT} answers of {} ms each in {took_ms} ms", QUERY_DURATION.as_millis());
     net.stop(Duration::from_secs(1))?;
     Ok(())
 }

@@ -4,8 +4,8 @@ use crate::ConfigError;
 use crate::engine::ConnectionLimits;
 use handover_base::range;
 
-/// Policy for a new connection when the thread or process can open no more. It waits, or it is
-/// rejected.
+/// Policy for new connections while the thread is full or the process is out of descriptors. They
+/// wait, or they are rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FullConnectionsPolicy {
     /// The connection waits in the kernel's accept queue until another one closes.
@@ -36,8 +36,8 @@ pub struct Config {
     /// Maximum number of connections that a thread accepts from one peer address. The thread closes
     /// further ones at once. 0, the default, is no limit.
     pub connections_per_address_max: u32,
-    /// Policy for new connections when the thread or process can open no more. Default:
-    /// [`FullConnectionsPolicy::Wait`].
+    /// Policy for new connections while the thread is full or the process is out of descriptors.
+    /// Default: [`FullConnectionsPolicy::Wait`].
     pub when_full: FullConnectionsPolicy,
     /// Size of the thread's read buffer, in bytes. It is the maximum of one read, after which other
     /// connections are served. Default 65,536.
@@ -45,11 +45,11 @@ pub struct Config {
     /// Maximum number of bytes queued for sending on a connection. A connection that would exceed
     /// it is closed. Default 1 MiB.
     pub queued_bytes_max: u32,
-    /// High-water mark: maximum number of bytes queued for sending at which a connection is read.
-    /// Above it, the connection is not read until its queue has drained to `low_water_bytes`.
-    /// Default 65,536.
+    /// High-water mark of the send queue, in bytes: above it, the connection is not read. Reading
+    /// resumes when the queue has drained to `low_water_bytes`. Default 65,536.
     pub high_water_bytes: u32,
-    /// Low-water mark, in bytes: reading resumes once the send queue has drained to it. Default 16,384.
+    /// Low-water mark of the send queue, in bytes: once the queue has drained to it, reading
+    /// resumes. Default 16,384.
     pub low_water_bytes: u32,
     /// Time without a byte from the peer, in ms, after which the connection is closed. 0, the
     /// default, is no limit. The close may be late by an eighth of this time.
@@ -64,27 +64,26 @@ pub struct Config {
     /// Maximum time, in ms, from the first byte of a message to its last. 0 is no limit. Default
     /// 10,000.
     pub message_timeout_ms: u32,
-    /// Maximum time, in ms, in which a peer reads none of the bytes queued for it. 0 is no limit.
-    /// Default 30,000.
+    /// Maximum time, in ms, for which sending may stall because the peer does not read. 0 is no
+    /// limit. Default 30,000.
     pub write_timeout_ms: u32,
     /// Maximum time to establish an outgoing connection, in ms; 0 waits until the kernel gives up. Default 10,000.
     pub connect_timeout_ms: u32,
     /// Maximum duration of the TLS handshake, in ms; 0 is no limit. Default 10,000.
     pub handshake_timeout_ms: u32,
-    /// Maximum time, in ms, that a connection closed by this program waits for the peer. The wait
-    /// ends early when the peer closes the connection, and begins again when the peer acknowledges
-    /// further bytes. Without this wait the peer would lose bytes that it has not read. Default
-    /// 2,000.
+    /// Maximum time, in ms, that a locally closed connection waits for the peer to close it. The
+    /// wait begins again when the peer acknowledges further bytes. Without this wait the peer would
+    /// lose bytes that it has not read. Default 2,000.
     pub linger_ms: u32,
     /// Interval of calls of [`Handler::housekeep`](crate::Handler::housekeep), in ms; 0, the default, never calls it.
     pub housekeep_ms: u32,
     /// Maximum time, in ns, for which a thread spins before it sleeps; 0, the default, never spins. It spins while
     /// recent spins have found work. Use it for threads with a CPU of their own.
     pub spin_ns_max: u32,
-    /// Maximum number of commands of other threads in a thread's queue. Default 1,024.
+    /// Maximum number of queued commands from other threads to a thread. Default 1,024.
     pub commands_max: u32,
-    /// Maximum number of bytes to be written in all commands of a thread's queue. A single command
-    /// may be larger. Default 16 MiB.
+    /// Maximum number of bytes in all queued write commands to a thread. A single command may be
+    /// larger. Default 16 MiB.
     pub commands_bytes_max: u32,
     /// Maximum number of readiness events fetched from the kernel at a time. Default 256, at most 1,024.
     pub ready_max: u32,

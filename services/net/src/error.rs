@@ -82,8 +82,8 @@ pub enum WriteError {
     Tls(#[from] TlsError),
 }
 
-/// Error of sending a command to a thread. Its queue is full, or it has exited. Contains the bytes
-/// to be written.
+/// Error of sending a command to an event-loop thread; contains the bytes to be written. The
+/// thread's queue is full, or the thread has exited.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommandError {
@@ -122,7 +122,7 @@ pub enum CloseReason {
     /// The connection could not be established.
     #[error("cannot connect: {0}")]
     ConnectFailed(Errno),
-    /// The peer does not read fast enough: its send queue would exceed the limit.
+    /// The peer does not read fast enough: the connection's send queue would exceed its limit.
     #[error(transparent)]
     SlowReader(#[from] SendQueueOverflow),
     /// The connection has exceeded its time limit for a message, for sending or for the TLS handshake.

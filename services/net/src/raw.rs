@@ -23,8 +23,9 @@ pub(crate) fn unacknowledged_bytes(fd: BorrowedFd<'_>) -> Result<usize, Errno> {
 /// longer than the copy of so few bytes.
 pub(crate) const SHORT_MESSAGE_BYTES_MAX: usize = 32;
 
-/// Appends the four bytes of `head` and up to [`SHORT_MESSAGE_BYTES_MAX`] bytes of `bytes`. The vector's length is read
-/// once and written once: with safe calls each append would wait for the length that the previous one wrote.
+/// Appends `head` and then `bytes`, at most [`SHORT_MESSAGE_BYTES_MAX`] of them. The vector's
+/// length is read once and written once: with safe calls each append would wait for the length that
+/// the previous one wrote.
 ///
 /// # Panics
 /// If there are more than [`SHORT_MESSAGE_BYTES_MAX`].
@@ -46,7 +47,7 @@ pub(crate) fn append_short_message(out: &mut Vec<u8>, head: [u8; 4], bytes: &[u8
     unsafe { out.set_len(appended) };
 }
 
-/// Copies up to 32 bytes as their first and last words, which may overlap.
+/// Copies up to 32 bytes by copying their first and their last word, which may overlap.
 #[inline(always)]
 fn copy_short(from: &[u8], to: &mut [MaybeUninit<u8>]) {
     /// Copies the first and the last `WORD_BYTES` bytes. Returns `false` if there are fewer bytes

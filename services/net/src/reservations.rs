@@ -18,9 +18,9 @@ pub struct Reservations {
     /// Number of bytes in the write commands that are queued.
     queued_bytes: AtomicUsize,
     queued_bytes_max: usize,
-    /// Number of open connections in the upper half, of reserved ones and [`SLOT_AWAITED_BIT`] in the
-    /// lower half. They are in one word so that a reservation which becomes a connection is not
-    /// missed between the two, nor a slot that becomes free while a listener begins to wait.
+    /// Number of open connections (upper half), number of reserved ones (lower half), and
+    /// [`SLOT_AWAITED_BIT`]. They are in one word so that a reservation which becomes a connection
+    /// is not missed between the two, nor a slot that becomes free while a listener begins to wait.
     connections: AtomicU64,
     /// Maximum number of open and reserved connections together.
     connections_max: u64,
@@ -121,14 +121,14 @@ impl Reservations {
         self.update_counts(|before| before - 1)
     }
 
-    /// Counts a listener of another thread that will hand connections to this one.
+    /// Adds 1 to the number of other threads' listeners that hand connections to this thread.
     pub fn add_remote_listener(&self) {
         // Relaxed: the threads are started later.
         self.remote_listeners_count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Subtracts a listener of another thread from the count, because it hands over no more connections. The caller
-    /// then wakes the thread.
+    /// Subtracts 1 from the number of other threads' listeners that hand connections to this
+    /// thread. The caller then wakes this thread.
     pub fn remove_remote_listener(&self) {
         // Release: pairs with the Acquire in has_remote_listeners(): the connections it pushed are in the ring.
         self.remote_listeners_count.fetch_sub(1, Ordering::Release);

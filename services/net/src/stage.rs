@@ -21,6 +21,7 @@ pub(crate) fn record_readable(index: u32) {
     site!(Readable, "net.readable", index as usize);
 }
 
+/// Records a read of `bytes_count` bytes from a socket.
 #[inline(always)]
 pub(crate) fn record_read(bytes_count: usize) {
     site!(Read, "net.read", bytes_count);
@@ -32,7 +33,7 @@ pub(crate) fn record_decoded(message_bytes: usize) {
     site!(Decoded, "net.decoded", message_bytes);
 }
 
-/// Records that the handler has returned from a message.
+/// Records that the handler has returned after handling a message.
 #[inline(always)]
 pub(crate) fn record_dispatched(message_bytes: usize) {
     site!(Dispatched, "net.dispatched", message_bytes);

@@ -26,8 +26,8 @@ macro_rules! stats {
         }
 
         impl PublishedStats {
-            /// Publishes the counters. All stores are Relaxed: each counter is valid by itself and
-            /// orders no other access.
+            /// Publishes the counters for other threads to read. All stores are Relaxed: each
+            /// counter is valid by itself and orders no other access.
             pub(crate) fn publish(&self, stats: &Stats) {
                 $(self.$name.store(stats.$name, Ordering::Relaxed);)+
             }
@@ -48,8 +48,8 @@ stats! {
     closed_count,
     /// Number of open connections.
     open_count,
-    /// Number of connections that were accepted and closed at once: too many from their address, or no free slot or
-    /// descriptor.
+    /// Number of connections that were accepted and closed at once. There were too many from their
+    /// address, or no slot or descriptor was free.
     turned_away_count,
     /// Number of pauses of accepting because no descriptor or slot was free.
     accept_pauses_count,

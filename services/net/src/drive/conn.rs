@@ -45,7 +45,7 @@ impl<C: Codec, D> Conn<'_, C, D> {
         &mut slot.expect("the connection was closed while its handler was called").data
     }
 
-    /// Frames a message and sends it, together with the other replies to the same read.
+    /// Frames a message and sends it; all replies to one read are sent together.
     ///
     /// # Errors
     /// [`WriteError`]. After [`WriteError::Overflow`] or [`WriteError::Tls`] the connection is closed, and the peer
@@ -69,7 +69,7 @@ impl<C: Codec, D> Conn<'_, C, D> {
         self.core.reply_encoded(codec, received.bytes, message)
     }
 
-    /// Sends bytes without a frame, together with the other replies to the same read.
+    /// Sends bytes without a frame; all replies to one read are sent together.
     ///
     /// # Errors
     /// As [`send`](Self::send).

@@ -18,7 +18,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-/// Flags each of which forbids further writes to a connection.
+/// Flags that each forbid further writes to a connection.
 const WRITE_BLOCKERS: ConnFlags =
     ConnFlags::CLOSING.union(ConnFlags::LINGERING).union(ConnFlags::ABORTED);
 
@@ -29,9 +29,10 @@ pub(crate) enum TimerPurpose {
     Connection(ConnKey),
     /// Search for idle connections, in at most `SWEEP_SLOTS_MAX` slots at a time.
     Sweep,
+    /// Periodic call of [`Handler::housekeep`](crate::Handler::housekeep).
     Housekeep,
-    /// Retry of accepting after a lack of descriptors. Other parts of the process may have closed
-    /// some.
+    /// Retry of accepting connections after a pause. Other parts of the process may have closed
+    /// descriptors.
     RetryAccept,
     /// End of normal reading after a stop request. Afterwards at most one more message of each
     /// connection is delivered.
@@ -45,7 +46,7 @@ pub(crate) struct ReactorState<D> {
     pub(crate) slab: Slab<ConnSlot<D>>,
     pub(crate) poll: Poll,
     pub(crate) wheel: Wheel<TimerPurpose>,
-    /// Queue of connections and listeners to be served; each is in it at most once.
+    /// Queue of connections and listeners to be served, without duplicates.
     pub(crate) ready: VecDeque<EventSource>,
     pub(crate) pending_closes: Vec<(ConnKey, CloseReason)>,
     pub(crate) pending_crossings: Vec<(ConnKey, WaterMarkCrossing)>,
@@ -58,9 +59,9 @@ pub(crate) struct ReactorState<D> {
     pub(crate) now_ns: u64,
     pub(crate) is_stopping: bool,
     pub(crate) call: HandlerCallState,
-    /// Buffer for the plaintext of opened TLS records, which all connections use in turn.
+    /// Buffer for the plaintext of decrypted TLS records, shared by all connections.
     pub(crate) plain: Vec<u8>,
-    /// Buffer for sealed TLS records to be sent, which all connections use in turn.
+    /// Buffer for encrypted TLS records to be sent, shared by all connections.
     pub(crate) sealed: Vec<u8>,
 }
 
@@ -77,7 +78,7 @@ pub(crate) struct HandlerCallState {
     pub(crate) replies: ReplyBuffer,
     /// End of each message in `replies`. Filled only if each message is a TLS record of its own.
     pub(crate) message_ends: Vec<usize>,
-    pub(crate) record_per_message: bool,
+    pub(crate) has_record_per_message: bool,
     /// Number of bytes that were queued for sending before this call.
     pub(crate) queued_bytes: usize,
     /// Number of reply bytes above which `enforce_reply_limits` is called. It is the high-water
@@ -92,7 +93,7 @@ impl HandlerCallState {
     fn set_replies_max(&mut self, limits: &ConnectionLimits) {
         let free_bytes = limits.queued_bytes_max.saturating_sub(self.queued_bytes);
         self.replies_max =
-            if self.record_per_message { 0 } else { free_bytes.min(limits.high_bytes) };
+            if self.has_record_per_message { 0 } else { free_bytes.min(limits.high_bytes) };
     }
 
     pub(crate) fn clear_replies(&mut self) {
@@ -125,7 +126,7 @@ impl<D> ReactorState<D> {
         let slot = self.slab.get(key);
         self.call.is_open = slot.is_some_and(|slot| !slot.flags.intersects(WRITE_BLOCKERS));
         let tls = slot.and_then(|slot| slot.protocol.tls());
-        self.call.record_per_message = tls.is_some_and(TlsState::has_record_per_message);
+        self.call.has_record_per_message = tls.is_some_and(TlsState::has_record_per_message);
         self.call.set_replies_max(&self.limits);
     }
 
@@ -184,7 +185,7 @@ impl<D> ReactorState<D> {
         self.reply_with(received, |out| Ok(codec.encode(message, out)?))
     }
 
-    /// Appends the bytes `part` of `received` to the replies, if possible without a copy.
+    /// Appends the range `part` of `received` to the replies, if possible without a copy.
     #[inline(always)]
     pub(crate) fn reply_unchanged(
         &mut self,
@@ -198,9 +199,9 @@ impl<D> ReactorState<D> {
         self.begin_unchanged_range(received, part)
     }
 
-    /// Appends `part` of `received` to the replies. Does not copy it if the reply limits allow
-    /// `received` from `part` on. Checks this and that the connection is open, so that later parts
-    /// need no check; every call that changes either condition copies the range first.
+    /// Appends the range `part` of `received` to the replies. Does not copy it if the reply limits
+    /// allow `received` from `part` on. Checks this and that the connection is open, so that later
+    /// parts need no check; every call that changes either condition copies the range first.
     #[inline(never)]
     fn begin_unchanged_range(
         &mut self,
@@ -234,7 +235,7 @@ impl<D> ReactorState<D> {
     /// stops the delivery of messages above the high-water mark.
     fn enforce_reply_limits(&mut self, received: &[u8]) -> Result<(), WriteError> {
         let call = &mut self.call;
-        if call.record_per_message {
+        if call.has_record_per_message {
             call.message_ends.push(call.replies.len());
         }
         if let Some(key) = call.key
@@ -301,8 +302,9 @@ impl<D> ReactorState<D> {
         }
     }
 
-    /// Seals the replies of a TLS connection and sends them before the handler returns. All of them are copied
-    /// already; sealed records cannot be withdrawn, so those that the kernel does not accept are queued.
+    /// Encrypts the replies of a TLS connection and sends them before the handler returns. All of
+    /// them are copied already; encrypted records cannot be withdrawn, so those that the kernel
+    /// does not accept are queued.
     fn seal_early(&mut self, key: ConnKey) -> Result<(), WriteError> {
         let Some(slot) = self.slab.get_mut(key) else { return Err(WriteError::Closed) };
         self.sealed.clear();

@@ -25,7 +25,7 @@ pub(crate) enum Command<D> {
     /// address and the TLS configuration.
     Adopt(OwnedFd, Option<SocketAddr>, Option<TlsServerConfig>),
     Connect(ConnectOptions, D),
-    /// Resumes accepting, because a thread to which this one hands connections has a free slot.
+    /// Resumes accepting: a thread to which this thread hands connections has a free slot.
     ResumeAccepting,
 }
 
@@ -79,7 +79,7 @@ impl<D> Inbox<D> {
         })
     }
 
-    /// Counts one more listener of the thread `acceptor` that hands connections to this thread.
+    /// Registers a listener of the thread `acceptor`, which will hand connections to this thread.
     pub(crate) fn add_remote_listener(&self, acceptor: &Arc<Inbox<D>>) {
         let known = self.acceptor.get_or_init(|| Arc::downgrade(acceptor));
         debug_assert!(
@@ -95,7 +95,7 @@ impl<D> Inbox<D> {
         }
     }
 
-    /// Releases a reservation of one of this thread's connection slots.
+    /// Releases a reserved connection slot of this thread.
     pub(crate) fn release_reserved_slot(&self) {
         if self.reservations.release_slot() {
             self.resume_acceptor();
@@ -110,7 +110,7 @@ impl<D> Inbox<D> {
         }
     }
 
-    /// Subtracts a listener of another thread from the count, because it hands over no more connections.
+    /// Unregisters a listener of another thread, which hands over no more connections.
     pub(crate) fn remove_remote_listener(&self) {
         self.reservations.remove_remote_listener();
         self.wake.notify();
@@ -139,7 +139,7 @@ fn into_command_error<D>(refused: PushError<Command<D>>) -> CommandError {
     if is_full { CommandError::Full(bytes) } else { CommandError::ThreadExited(bytes) }
 }
 
-/// Handle of a connection for any thread; the connection's thread executes its commands.
+/// Handle through which any thread sends commands for a connection to the connection's thread.
 ///
 /// Each call wakes that thread if it sleeps, and never blocks. Commands for a connection that is
 /// already closed are ignored; [`Handler::on_close`](crate::Handler::on_close) reports its end.

@@ -493,7 +493,7 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Begins to stop: accepts nothing more, and reads what each connection has received.
+    /// Begins to stop: accepts no more connections, and reads the bytes that have arrived.
     fn begin_stop(&mut self, grace_ns: u64) {
         // Connections that the kernel has accepted still count.
         self.drain_and_close_listeners();
@@ -540,8 +540,8 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Calls a method of the handler that is not for one connection. The method gets access to all
-    /// connections.
+    /// Calls a method of the handler that belongs to no particular connection. The method gets
+    /// access to all connections.
     fn call_without_connection(
         &mut self,
         f: impl FnOnce(&mut H, &mut Connections<'_, H::Codec, H::Data>),

@@ -141,6 +141,7 @@ pub struct Net<H: Handler> {
     inboxes: Vec<Arc<Inbox<H::Data>>>,
     threads: Vec<JoinHandle<Result<Reactor<H>, NetError>>>,
     addresses: Vec<SocketAddr>,
+    /// Index, modulo the number of threads, of the thread that connects next.
     next_thread_index: AtomicUsize,
 }
 

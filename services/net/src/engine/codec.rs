@@ -59,8 +59,8 @@ pub struct MessageTooLongError {
 /// A codec holds no state of a connection: the bytes of an incomplete message are passed again, followed by more. For
 /// every message `m` that `encode` frames, `decode` of the result returns `m` and uses all bytes.
 pub trait Codec: Clone + Send + 'static {
-    /// `true` if `encode` writes every message byte for byte as `decode` found it in the stream. A message that is
-    /// sent back unchanged is then sent from the read buffer, without a copy.
+    /// `true` if encoding a decoded message always yields the message's original bytes. A message
+    /// that is sent back unchanged is then sent from the read buffer, without a copy.
     const IS_EXACT: bool = false;
 
     /// Decodes the message at the beginning of `bytes`, which are not empty. The first `seen_bytes` of them were
@@ -95,6 +95,7 @@ pub trait Codec: Clone + Send + 'static {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LengthPrefixCodec {
+    /// Maximum value of the length prefix, in bytes; the header is not counted.
     length_max: u32,
     header_bytes: u32,
 }

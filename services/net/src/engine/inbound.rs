@@ -53,8 +53,8 @@ impl InboundBuffer {
         self.buffered.capacity()
     }
 
-    /// Calls `each` with the messages that the received `bytes` complete, in order, until it
-    /// breaks. Buffers the rest. With empty `bytes` it continues with buffered messages.
+    /// Calls `each` with each message that the received `bytes` complete, until it returns `Break`.
+    /// Buffers the rest. With empty `bytes` it continues with buffered messages.
     ///
     /// # Errors
     /// [`CodecError`] of the codec; the kept bytes are of no further use then.
@@ -84,7 +84,7 @@ impl InboundBuffer {
         let mut rest = bytes;
         if !self.buffered.is_empty() {
             let mut each = |message: &[u8]| each(message, 0..0);
-            match self.take_buffered(bytes, codec, &mut delivered, &mut each)? {
+            match self.deliver_buffered(bytes, codec, &mut delivered, &mut each)? {
                 Some(left) => rest = left,
                 None => return Ok(delivered),
             }
@@ -131,7 +131,7 @@ impl InboundBuffer {
 
     /// Delivers the messages that begin in the buffer, after appending the part of `bytes` that
     /// they need. Returns the rest of `bytes` if the buffer is then empty, otherwise `None`.
-    fn take_buffered<'a, C: Codec>(
+    fn deliver_buffered<'a, C: Codec>(
         &mut self,
         bytes: &'a [u8],
         codec: &C,
@@ -190,7 +190,8 @@ impl InboundBuffer {
     }
 }
 
-/// Returns the message at `body`; an error if `body` or `used_bytes` exceeds `bytes`, or `used_bytes` is 0.
+/// Returns the message at `body` after checking the ranges that the codec has returned. It is an
+/// error if `body` or `used_bytes` exceeds `bytes`, or if `used_bytes` is 0.
 #[inline]
 fn checked_message(
     bytes: &[u8],

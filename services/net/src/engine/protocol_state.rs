@@ -18,14 +18,14 @@ pub struct ConnectionLimits {
     pub low_bytes: usize,
     /// Maximum time from a message's first byte to its last, in ns; 0 is no limit.
     pub message_timeout_ns: u64,
-    /// Maximum time, in ns, in which a peer accepts none of the queued bytes. 0 is no limit.
+    /// Maximum time, in ns, for which the peer may accept none of the queued bytes. 0 is no limit.
     pub write_timeout_ns: u64,
     /// Maximum duration of the TLS handshake, in ns; 0 is no limit.
     pub handshake_timeout_ns: u64,
 }
 
-/// Error of a connection that has exceeded a time limit. There is one for a message, for sending
-/// and for the TLS handshake.
+/// Error of a connection that has exceeded a time limit. There are time limits for a message, for
+/// sending and for the TLS handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TimeoutError {
     /// The peer began a message and did not complete it in time.
@@ -64,8 +64,8 @@ struct ActiveState {
     outbound: OutboundQueue,
     /// Time in ns at which the kernel last accepted bytes, or the queue became non-empty.
     progress_ns: u64,
-    /// Time, in ns, at which an incomplete TLS record started. It is `None` if there is none, and
-    /// during the handshake.
+    /// Time, in ns, at which the incomplete TLS record began to arrive. It is `None` if there is
+    /// none, and during the handshake.
     record_ns: Option<u64>,
     /// Number of sent bytes that the peer had not acknowledged at the latest call of
     /// [`ProtocolState::should_await_acknowledgements`].
@@ -77,8 +77,8 @@ struct ActiveState {
 #[derive(Debug, Default)]
 pub struct ReceiveBuffer {
     inbound: InboundBuffer,
-    /// Time, in ns, at which the incomplete message started. It is `None` if there is none, or
-    /// while the connection is not read.
+    /// Time, in ns, at which the incomplete message began to arrive. It is `None` if there is none,
+    /// or while the connection is not read.
     started_ns: Option<u64>,
 }
 
@@ -164,7 +164,7 @@ impl ProtocolState {
         Ok(opened)
     }
 
-    /// Restarts the message timeout of incomplete input, after a pause in which the connection was not read.
+    /// Restarts the message timeout after a pause in which the connection was not read.
     pub fn restart_message_timeout(&mut self, now_ns: u64) {
         if let Some(state) = &mut self.state {
             let starts = [&mut state.receive_buffer.started_ns, &mut state.record_ns];
@@ -188,9 +188,9 @@ impl ProtocolState {
         self.tls_mut().expect("the protocol does not use TLS").seal_messages(plain, ends, out)
     }
 
-    /// Returns `true` if some bytes are unacknowledged, and fewer than at the previous call, if any.
-    /// Stores their number. On a connection that was shut down, the caller waits for
-    /// acknowledgements while this returns `true`.
+    /// Stores the number of unacknowledged bytes; returns `true` while it decreases and is not 0.
+    /// At the first call it need not decrease. On a connection that was shut down, the caller waits
+    /// for acknowledgements while this returns `true`.
     pub fn should_await_acknowledgements(&mut self, unacknowledged_bytes: usize) -> bool {
         if unacknowledged_bytes == 0 {
             return false;
@@ -325,8 +325,9 @@ impl ProtocolState {
         pushed
     }
 
-    /// Queues bytes that are written while the connection is not being served, encrypted if it uses TLS. Before the
-    /// end of the handshake they are buffered in plaintext.
+    /// Queues bytes for sending, after encrypting them if the connection uses TLS. It serves writes
+    /// outside the service of the connection. Before the end of the handshake the plaintext is
+    /// buffered.
     ///
     /// # Errors
     /// [`QueueError`]; the connection has to be closed.
@@ -420,8 +421,8 @@ impl ProtocolState {
 }
 
 impl ActiveState {
-    /// Returns the time, in ns, at which the incomplete message or record started. Returns `None`
-    /// if there is none.
+    /// Returns the time, in ns, at which the incomplete message or record began to arrive. Returns
+    /// `None` if there is none.
     fn incomplete_since_ns(&self) -> Option<u64> {
         [self.receive_buffer.started_ns, self.record_ns].into_iter().flatten().min()
     }

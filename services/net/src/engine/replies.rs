@@ -11,8 +11,9 @@ use std::ops::Range;
 pub struct ReplyBuffer {
     /// Replies that the handler has written, or that were copied from received bytes.
     written: Vec<u8>,
-    /// Start of the range `range_start..range_end` of the received bytes that is sent after `written`.
+    /// Start, in the received bytes, of the range to be sent after `written`.
     range_start: usize,
+    /// End of the range that begins at `range_start`.
     range_end: usize,
 }
 
@@ -52,7 +53,7 @@ impl ReplyBuffer {
         }
     }
 
-    /// Appends `part` to the replies if it directly follows the latest part. Otherwise returns
+    /// Appends `part` to the replies if it directly follows the latest range. Otherwise returns
     /// `false` and does nothing.
     #[inline(always)]
     pub fn extend_range(&mut self, part: &Range<usize>) -> bool {
@@ -63,7 +64,7 @@ impl ReplyBuffer {
         follows
     }
 
-    /// Returns the buffer to which further replies are appended, after copying the pending range of `bytes`.
+    /// Copies the pending range of `bytes`, and returns the buffer for further replies.
     #[inline]
     pub fn copied_bytes_mut(&mut self, bytes: &[u8]) -> &mut Vec<u8> {
         if self.range_end != NO_RANGE {
@@ -80,7 +81,7 @@ impl ReplyBuffer {
         }
     }
 
-    /// Removes all replies, and shrinks the buffer to a capacity of `kept_bytes` bytes if it is greater.
+    /// Removes all replies, and limits the buffer's capacity to `kept_bytes` bytes.
     pub fn clear(&mut self, kept_bytes: usize) {
         (self.range_start, self.range_end) = (NO_RANGE, NO_RANGE);
         self.written.clear();

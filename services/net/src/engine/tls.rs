@@ -11,8 +11,7 @@ use rustls::unbuffered::{
 use rustls::{CommonState, HandshakeKind};
 use std::sync::Arc;
 
-/// Events in received TLS records, besides the plaintext. These are the end of the handshake, and
-/// the end of the peer's data.
+/// Events found while decrypting TLS records: end of the handshake, and end of the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OpenedRecords {
     /// `true` if the call completed the handshake.
@@ -31,6 +30,7 @@ pub struct TlsState {
     buffered: Vec<u8>,
     /// Plaintext that was written before the handshake was done.
     early_plaintext: Vec<u8>,
+    /// `true` once the handshake is complete.
     is_ready: bool,
     is_close_notify_sent: bool,
     has_record_per_message: bool,
@@ -135,9 +135,10 @@ impl TlsState {
         self.early_plaintext.len()
     }
 
-    /// Decrypts received records, complete or in parts, in place, and performs the handshake. In a client's first call
-    /// `sealed` is empty. Plaintext is appended to `plain`; handshake messages, and the bytes that waited until the
-    /// handshake was done, are appended to `out`.
+    /// Decrypts received records in place, and performs the handshake. Incomplete records are kept
+    /// for the next call. In a client's first call `sealed` is empty. Plaintext is appended to
+    /// `plain`; handshake messages, and the bytes that waited until the handshake was done, are
+    /// appended to `out`.
     ///
     /// # Errors
     /// [`TlsError`]; `out` then holds the alert for the peer. The connection has to be closed.
@@ -428,7 +429,7 @@ fn with_traffic_keys<S: UnbufferedConnection>(
     }
 }
 
-/// Appends the bytes that `into` writes to `out`, which is enlarged until they fit.
+/// Appends the bytes that `into` writes, after enlarging `out` until they fit.
 fn append_handshake_message(
     mut into: impl FnMut(&mut [u8]) -> Result<usize, EncodeError>,
     out: &mut Vec<u8>,

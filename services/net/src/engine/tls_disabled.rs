@@ -3,8 +3,7 @@
 use super::outbound::SendQueueOverflow;
 use crate::tls::{SetupError, TlsError, TlsServerConfig};
 
-/// Events in received TLS records, besides the plaintext. These are the end of the handshake, and
-/// the end of the peer's data.
+/// Events found while decrypting TLS records: end of the handshake, and end of the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OpenedRecords {
     /// `true` if the call completed the handshake.

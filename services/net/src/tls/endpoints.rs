@@ -102,8 +102,8 @@ handover_base::debug_struct!(TlsServerConfig);
 /// Policy by which a client verifies the server's certificate: by root certificates, or not at all.
 #[derive(Debug, Clone)]
 pub enum ServerVerification {
-    /// One of these roots must have issued the certificate, for the server's name, and it must not
-    /// have expired.
+    /// The certificate must be unexpired, issued by one of these roots, and contain the server's
+    /// name.
     Roots(RootCertificates),
     /// Any certificate is accepted, so that a man in the middle can read and change everything. For measurements
     /// only.
@@ -119,7 +119,8 @@ pub struct ClientOptions {
     pub identity: Option<Identity>,
     /// `true` to send each message as a TLS record of its own; see [`ServerOptions::record_per_message`].
     pub record_per_message: bool,
-    /// Number of servers whose sessions are stored for resumption; with 0 every handshake is a full one. Default 256.
+    /// Maximum number of servers whose sessions are stored for resumption; 0 disables resumption.
+    /// Default 256.
     pub sessions_max: u32,
 }
 

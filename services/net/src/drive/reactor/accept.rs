@@ -192,8 +192,8 @@ impl<H: Handler> Reactor<H> {
         others.all(|it| it.inbox.reservations.start_awaiting_slot())
     }
 
-    /// Passes an accepted connection to the thread of `choice`. The calling thread keeps it if that
-    /// thread refuses it.
+    /// Passes an accepted connection to the chosen thread. The calling thread keeps the connection
+    /// if the chosen one refuses it.
     fn deliver(&mut self, index: u16, choice: TargetChoice, fd: OwnedFd, peer: Option<SocketAddr>) {
         let Some(listener) = self.listeners.get_mut(usize::from(index)) else { return };
         let mut fd = fd;
@@ -216,8 +216,9 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Rejects one connection when no descriptor is free; returns `false` under `FullConnectionsPolicy::Wait`, or if
-    /// none was rejected. It closes the descriptor held in reserve, accepts the connection and closes it.
+    /// Rejects one connection when no descriptor is free; returns `true` if it did. It closes the
+    /// descriptor held in reserve, accepts the connection and closes it. Under
+    /// `FullConnectionsPolicy::Wait` it does nothing.
     fn reject_one(&mut self, index: u16) -> bool {
         if self.core.config.when_full == FullConnectionsPolicy::Wait
             || self.reserve_fd.take().is_none()

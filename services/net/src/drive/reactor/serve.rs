@@ -13,16 +13,17 @@ use std::ops::ControlFlow;
 use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Flags each of which forbids reading a connection.
+/// Flags that each forbid reading a connection.
 const READ_BLOCKERS: ConnFlags = ConnFlags::SUSPENDED
     .union(ConnFlags::ABOVE_HIGH_WATER)
     .union(ConnFlags::CLOSING)
     .union(ConnFlags::CONNECTING)
     .union(ConnFlags::ABORTED);
-/// Flags each of which forbids reading during the TLS handshake. The handshake continues even if
-/// the program has suspended or closed the connection.
+/// Flags that each forbid reading during the TLS handshake. The handshake continues even if the
+/// program has suspended or closed the connection.
 const HANDSHAKE_BLOCKERS: ConnFlags = ConnFlags::CONNECTING.union(ConnFlags::ABORTED);
-/// Maximum number of reads that discard a lingering connection's bytes before other connections are served.
+/// Maximum number of consecutive reads that discard bytes of a closed connection. Then other
+/// connections are served.
 const DISCARDS_MAX: u32 = 16;
 
 impl<H: Handler> Reactor<H> {
@@ -150,8 +151,8 @@ impl<H: Handler> Reactor<H> {
         delivered
     }
 
-    /// Handles a reset of a connection, or the end of its stream after its last byte. The
-    /// connection is not being read.
+    /// Checks a connection that is not being read for a reset or the end of its stream. The end
+    /// counts only after the last byte.
     fn check_peer_end(&mut self, key: ConnKey) -> Result<(), CloseReason> {
         let Some(slot) = self.core.slab.get_mut(key) else { return Ok(()) };
         socket::take_socket_error(slot.fd.as_fd()).map_err(CloseReason::Reset)?;
@@ -282,7 +283,8 @@ impl<H: Handler> Reactor<H> {
         delivered.map(drop).map_err(CloseReason::InvalidMessage)
     }
 
-    /// Sends the handler's replies to the bytes `received`; queues the rest if the kernel accepts no more.
+    /// Sends the handler's replies to the bytes `received`; queues those that the kernel does not
+    /// accept.
     pub(super) fn send_replies(&mut self, key: ConnKey, received: &[u8]) {
         let core = &mut self.core;
         core.call.key = None;
@@ -349,7 +351,7 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Handles that the peer has closed its sending direction; bytes queued for the peer are still sent.
+    /// Handles the peer's close of its sending direction; bytes queued for the peer are still sent.
     fn handle_peer_end(&mut self, key: ConnKey) -> Result<(), CloseReason> {
         let Some(slot) = self.core.slab.get_mut(key) else { return Ok(()) };
         slot.protocol.check_end_of_stream()?;
@@ -469,7 +471,7 @@ impl<H: Handler> Reactor<H> {
     }
 }
 
-/// Returns the flags each of which forbids reading: `HANDSHAKE_BLOCKERS` during the TLS handshake, else
+/// Returns the flags that each forbid reading: `HANDSHAKE_BLOCKERS` during the TLS handshake, else
 /// `READ_BLOCKERS`.
 fn read_blockers(flags: ConnFlags) -> ConnFlags {
     if flags.intersects(ConnFlags::HANDSHAKING) { HANDSHAKE_BLOCKERS } else { READ_BLOCKERS }
