@@ -10,7 +10,7 @@ const LOCAL_LIMIT: u32 = 1 << 28;
 /// Largest valid value of `machines_max`.
 const MACHINES_LIMIT: u32 = 1 << 16;
 
-/// Policy for a message of another thread to a full inbox. It refuses the message, blocks the
+/// Policy for messages from other threads to a full inbox. It refuses the message, blocks the
 /// sender, or drops old messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WhenFull {

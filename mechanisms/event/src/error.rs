@@ -48,7 +48,8 @@ pub enum MachineError {
 /// Error of sending a message; contains the message.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SendError<M> {
-    /// The machine's queue is full (and, if senders wait for space, remained full until the timeout).
+    /// The machine's queue is full. Under [`WhenFull::Block`](crate::WhenFull), it remained full
+    /// until the timeout.
     #[error("cannot send: the machine's queue is full")]
     Full(M),
     /// The machine is closed or dropped, and will never accept a message again.

@@ -43,15 +43,15 @@ pub(crate) fn record_woken() {
     site!("probes", Woken, "event.woken");
 }
 
-/// Records that the handler of the machine `at` is about to be called. The message comes from the
-/// inbox, a timer or a descriptor.
+/// Records the dispatch of a message from the inbox, a timer or a descriptor to the machine `at`.
+/// Its handler is about to be called.
 #[inline(always)]
 pub(crate) fn record_dispatched<T>(at: &T) {
     site!("probes", Dispatched, "event.dispatched", stage::address(at));
 }
 
-/// Records that the handler of the machine `at` is about to be called. The message comes from the
-/// local queue.
+/// Records the dispatch of a message from the local queue to the machine `at`. Its handler is about
+/// to be called.
 #[inline(always)]
 pub(crate) fn record_dispatched_here<T>(at: &T) {
     site!("probes-hot", Dispatched, "event.dispatched", stage::address(at));

@@ -11,17 +11,18 @@ pub struct Stats {
     pub sent: u64,
     /// Number of messages passed to the handler, including those counted in `unhandled`.
     pub handled: u64,
-    /// Number of messages returned to their sender, because a queue was full or the machine closed.
+    /// Number of messages returned to their sender because the queue was full or the machine
+    /// closed.
     pub refused: u64,
     /// Number of messages dropped because newer ones arrived, under [`WhenFull::DropOldest`](crate::WhenFull).
     pub dropped: u64,
     /// Number of messages in the machine's queues at the time of the call.
     pub waiting: u64,
-    /// Number of unhandled messages that closing the machine returned.
+    /// Number of queued messages that the closing of the machine returned.
     pub returned: u64,
     /// Number of handled messages of a kind without a handler: see [`Context::unhandled`](crate::Context).
     pub unhandled: u64,
-    /// Number of handler calls that panicked: for messages, timers, descriptors, and at the start.
+    /// Number of handler calls that panicked, those of `started` included.
     pub panicked: u64,
     /// Number of expired timers passed to the handler.
     pub timers: u64,

@@ -93,16 +93,16 @@ impl<M> SharedMachineState<M> {
     fn enqueue(&self, message: M) -> Result<(), SendError<M>> {
         match self.inbox_sender.push(message) {
             Ok(()) => {}
-            Err(refusal) => self.full_or_closed(refusal)?,
+            Err(refusal) => self.handle_refusal(refusal)?,
         }
         stage::record_enqueued(self);
         Ok(())
     }
 
-    /// Waits for space for a refused message if the policy says so. Returns `Err` with the message
-    /// if it is still refused.
+    /// Handles the refusal of a message: waits for space if the policy says so. Returns `Err` with
+    /// the message if it is still refused.
     #[cold]
-    fn full_or_closed(&self, refusal: PushError<M>) -> Result<(), SendError<M>> {
+    fn handle_refusal(&self, refusal: PushError<M>) -> Result<(), SendError<M>> {
         let answer = match (refusal, self.when_full) {
             (PushError::Full(message), WhenFull::Block { wait_ns_max })
                 if !self.shared_thread.is_running_here() =>
@@ -214,7 +214,7 @@ impl<M> Address<M> {
     }
 
     /// Returns an identifier of the machine, unique while an address of it exists.
-    pub(crate) fn machine_address(&self) -> usize {
+    pub(crate) fn machine_id(&self) -> usize {
         Arc::as_ptr(&self.shared).addr()
     }
 }
@@ -235,7 +235,7 @@ impl<M> Eq for Address<M> {}
 
 impl<M> fmt::Debug for Address<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (machine, messages_count) = (self.machine_address(), self.waiting_count());
+        let (machine, messages_count) = (self.machine_id(), self.waiting_count());
         write!(f, "Address(machine {machine:#x}, {messages_count} messages in its inbox)")
     }
 }

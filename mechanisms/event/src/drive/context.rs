@@ -37,8 +37,8 @@ impl<M: Send + 'static> Context<'_, M> {
         self.state.push_local(message)
     }
 
-    /// Sends a message to this machine itself, like [`send_quiet`](Self::send_quiet), but with an additional system
-    /// call under [`WakeWhen::EachMessage`](crate::WakeWhen).
+    /// Sends a message to this machine itself like [`send_quiet`](Self::send_quiet). Under
+    /// [`WakeWhen::EachMessage`](crate::WakeWhen) it also makes the system call.
     ///
     /// # Errors
     /// As [`send_quiet`](Self::send_quiet).
@@ -318,12 +318,13 @@ impl<M: Send + 'static> Context<'_, M> {
         true
     }
 
-    /// Counts and drops a message that has no handler, and logs its kind once (a `tracing`
-    /// warning). For a `match` arm that should not be reached; [`HandlerTable`](crate::HandlerTable) uses it.
+    /// Drops and counts a message of a kind without a handler. The first message of a kind is
+    /// logged as a `tracing` warning. For a `match` arm that should not be reached;
+    /// [`HandlerTable`](crate::HandlerTable) uses it.
     #[cold]
     pub fn unhandled(&mut self, kind: usize, message: M) {
         if self.state.count_unhandled(kind) {
-            let machine = self.state.address.machine_address();
+            let machine = self.state.address.machine_id();
             tracing::warn!(
                 target: "handover_event::machine",
                 machine, kind, "no handler for this kind of message: dropped, reported once"

@@ -20,7 +20,7 @@ use handover_timer::{TimerId, Wheel};
 use std::any::Any;
 use std::sync::Arc;
 
-/// Number of messages that a group handles before it serves timers and descriptors.
+/// Maximum number of messages that a group handles before it serves timers and descriptors.
 const MESSAGES_PER_ROUND: u32 = 256;
 
 /// Set of machines that run on one thread. One blocking wait covers the messages, timers and file
@@ -122,8 +122,8 @@ trait AnyMember: Send {
     ) -> ServeResult;
     /// Returns the next deadline of the machine's timers; `None` without timers.
     fn next_deadline_ns(&mut self) -> Option<u64>;
-    /// Lets a sender that waits for space try again, and also a task if `has_async_senders`.
-    /// Returns `true` if senders wait.
+    /// Lets a waiting sender try again if the inbox has space; returns `true` if senders wait.
+    /// `has_async_senders` says if tasks may wait.
     fn admit(&self, has_async_senders: bool) -> bool;
     /// Returns the number of messages in the inbox.
     fn waiting_count(&self) -> usize;
@@ -165,7 +165,8 @@ impl<H: Handler + Send + 'static> Member<H> {
         self.serve_result(handled, self.state.has_messages())
     }
 
-    /// Returns the result of serving the machine, to which it adds whether the machine has timers.
+    /// Returns a [`ServeResult`] with these values; sets `has_timers` if timers of the machine are
+    /// running.
     #[inline]
     fn serve_result(&self, handled: u32, has_more: bool) -> ServeResult {
         ServeResult { handled, has_more, has_timers: !self.state.wheel.is_empty() }

@@ -279,20 +279,20 @@ impl<H: Handler> Member<H> {
         // handler's own state is the user's responsibility, chosen by `on_panic`.
         let outcome = catch_unwind(AssertUnwindSafe(|| work(self, thread)));
         if let Err(panic) = outcome {
-            self.panicked(thread, &*panic);
+            self.record_panic(thread, &*panic);
         }
     }
 
     /// Counts and logs a panic of the handler. Stops the run if the policy `on_panic` says so.
     #[cold]
-    fn panicked(&mut self, thread: &mut ThreadState, panic: &(dyn Any + Send)) {
+    fn record_panic(&mut self, thread: &mut ThreadState, panic: &(dyn Any + Send)) {
         self.state.counts.panicked += 1;
         let text = panic
             .downcast_ref::<&str>()
             .map(|text| (*text).to_owned())
             .or_else(|| panic.downcast_ref::<String>().cloned())
             .unwrap_or_else(|| "a panic without a message".to_owned());
-        let machine = self.state.address.machine_address();
+        let machine = self.state.address.machine_id();
         match self.state.config.on_panic {
             OnPanic::Stop => {
                 tracing::error!(target: "handover_event::machine", machine, panic = text, "a handler panicked: the run stops");

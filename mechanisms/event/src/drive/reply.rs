@@ -19,8 +19,8 @@ use {
 /// long as a sleep costs.
 const SPINS_COUNT: u32 = 100;
 
-/// Means of replying to one request, carried by the message that asks for it. Dropping it without a reply tells the
-/// requester that no reply will come.
+/// Handle for replying to one request, carried by the request's message. Dropping it without a
+/// reply tells the requester that no reply will come.
 ///
 /// The requester is a thread or a task that waits for a [`PendingReply`], as made by [`Address::request`] and
 /// [`pair`](Self::pair), or a machine, which gets the reply as a message: [`to_machine`](Self::to_machine).

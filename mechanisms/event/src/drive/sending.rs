@@ -98,7 +98,7 @@ impl<M> Future for Sending<'_, M> {
 }
 
 impl<M> Drop for Sending<'_, M> {
-    /// Releases the task's waker, and wakes the next task if a cancelled one was woken.
+    /// Releases the task's waker; wakes the next task if this one was woken and then cancelled.
     fn drop(&mut self) {
         self.shared.waiting_senders.leave(&mut self.registration);
     }

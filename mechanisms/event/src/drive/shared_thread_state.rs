@@ -127,8 +127,9 @@ impl SharedThreadState {
         cfg!(feature = "async") && self.flags.async_senders.load(Ordering::Relaxed)
     }
 
-    /// Returns `true` if the thread must not sleep. A stop was requested, or a task waits for space
-    /// and the thread, which knew of none when `had_async_senders` was read, has not admitted it.
+    /// Returns `true` if the thread must not sleep, because of a stop request or a new waiting
+    /// task. The task is new if it began to wait for space after `had_async_senders` was read as
+    /// `false`.
     #[inline]
     pub(crate) fn is_interrupted(&self, had_async_senders: bool) -> bool {
         self.is_stop_requested() || (!had_async_senders && self.has_async_senders())
@@ -150,8 +151,8 @@ impl SharedThreadState {
 }
 
 thread_local! {
-    /// Shared states whose machines the present thread runs; more than one if a handler runs other machines. The
-    /// pointers are compared, never dereferenced.
+    /// Shared states of the machines that the present thread runs. There is more than one if a
+    /// handler runs other machines. The pointers are compared, never dereferenced.
     static RUNNING_HERE: RefCell<Vec<*const SharedThreadState>> = const { RefCell::new(Vec::new()) };
 }
 

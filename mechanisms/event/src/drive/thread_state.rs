@@ -21,11 +21,11 @@ pub(crate) struct ThreadState {
     /// Epoll set of the thread; `None` until it is first needed.
     reactor: Option<Reactor>,
     config: ThreadConfig,
-    /// `true` if the run is to return. `ended` then holds the reason, unless another thread
+    /// `true` if the run is to return. `end_reason` then holds the reason, unless another thread
     /// requested the stop.
     pub(crate) is_ending: bool,
-    /// First reason to end the run that a handler or a signal has given.
-    ended: Option<EndReason>,
+    /// First reason that a handler or a signal has given to end the run.
+    end_reason: Option<EndReason>,
     /// Signals that stop the run.
     signals: Option<Signals>,
     /// `true` once the thread has run the machines.
@@ -73,8 +73,8 @@ const ADMIT_AGAIN_NS: u64 = 1_000_000;
 /// in the middle of the push.
 const PUSH_AGAIN_NS: u64 = 100_000;
 
-/// Returns the deadline of a sleep, the next timer's `deadline_ns`. If senders wait for space, it
-/// is at most [`ADMIT_AGAIN_NS`] from now.
+/// Returns the deadline of a sleep: `deadline_ns`, or earlier if senders wait for space. Then it is
+/// at most [`ADMIT_AGAIN_NS`] from now. `deadline_ns` is the next timer's.
 pub(crate) fn sleep_deadline_ns(
     deadline_ns: Option<u64>,
     has_waiting_senders: bool,
@@ -100,7 +100,7 @@ impl ThreadState {
             reactor: None,
             config,
             is_ending: false,
-            ended: None,
+            end_reason: None,
             signals: None,
             has_run: false,
             had_async_senders: false,
@@ -162,7 +162,7 @@ impl ThreadState {
     /// Requests the run to end after the current message, for the reason `ended`.
     pub(crate) fn request_end(&mut self, ended: EndReason) {
         self.is_ending = true;
-        self.ended.get_or_insert(ended);
+        self.end_reason.get_or_insert(ended);
     }
 
     /// Returns the reason to end the run, after clearing and logging it. Returns `None` if the run
@@ -180,7 +180,7 @@ impl ThreadState {
     fn take_and_log_end_reason(&mut self) -> Option<EndReason> {
         let stopped = self.shared.take_stop_request();
         self.is_ending = false;
-        let ended = self.ended.take().or(stopped.then_some(EndReason::Stopped))?;
+        let ended = self.end_reason.take().or(stopped.then_some(EndReason::Stopped))?;
         tracing::debug!(target: "handover_event::machine", ?ended, "the run ends");
         Some(ended)
     }
@@ -190,7 +190,7 @@ impl ThreadState {
     pub(crate) fn fetch_ready(&mut self) -> Result<bool, RunError> {
         let Some(reactor) = &mut self.reactor else { return Ok(false) };
         if !reactor.has_ready() {
-            reactor.wait(Some(0)).map_err(epoll_wait_refused)?;
+            reactor.wait(Some(0)).map_err(epoll_wait_error)?;
         }
         Ok(reactor.has_ready())
     }
@@ -213,8 +213,9 @@ impl ThreadState {
         }
     }
 
-    /// Returns `true` if tasks may wait for space in the machines' inboxes, and must then be admitted. The next
-    /// [`wait_for_work`](Self::wait_for_work) returns when the first task begins to wait after a `false`.
+    /// Returns `true` if tasks may wait for space in the machines' inboxes. They must then be
+    /// admitted. The next [`wait_for_work`](Self::wait_for_work) returns when the first task begins
+    /// to wait after a `false`.
     pub(crate) fn has_async_senders(&mut self) -> bool {
         self.had_async_senders = self.shared.has_async_senders();
         self.had_async_senders
@@ -248,7 +249,8 @@ impl ThreadState {
         self.sleep(deadline_ns, incoming)
     }
 
-    /// Sleeps as in [`wait_for_work`](Self::wait_for_work), but only briefly while a push is unfinished.
+    /// Sleeps until there is work, but only briefly while a push is unfinished. See
+    /// [`wait_for_work`](Self::wait_for_work).
     #[inline(never)]
     fn sleep(
         &mut self,
@@ -261,7 +263,7 @@ impl ThreadState {
             None => parker.park(shared.unparker(), deadline_ns, &mut &mut *poll),
             Some(reactor) => parker.park_with(shared.unparker(), &mut &mut *poll, |now_ns| {
                 let left = |at_ns: u64| at_ns.saturating_sub(now_ns);
-                answer = reactor.wait(deadline_ns.map(left)).map_err(epoll_wait_refused);
+                answer = reactor.wait(deadline_ns.map(left)).map_err(epoll_wait_error);
             }),
         };
         let mut has_begun_push = false;
@@ -301,7 +303,8 @@ impl ThreadState {
         parker.expect_answers_from(others.map(SharedThreadState::unparker));
     }
 
-    /// Makes the system call for a message from the thread to itself, if [`WakeWhen`](crate::WakeWhen) asks for it.
+    /// Makes the system call for a message from this thread to itself if
+    /// [`WakeWhen`](crate::WakeWhen) asks for it.
     #[inline]
     pub(crate) fn notify_itself(&self) {
         if self.config.wake_when == WakeWhen::EachMessage {
@@ -309,8 +312,8 @@ impl ThreadState {
         }
     }
 
-    /// Makes the system call that a message to a thread needs. Not inlined, so that handlers that send stay small
-    /// enough to be inlined.
+    /// Makes the system call for a message from this thread to itself. Not inlined, so that
+    /// handlers that send stay small enough to be inlined.
     #[cold]
     #[inline(never)]
     fn wake_itself(&self) {
@@ -358,6 +361,6 @@ impl ThreadState {
 }
 
 /// Returns the error of a failed wait for events.
-fn epoll_wait_refused(errno: Errno) -> RunError {
+fn epoll_wait_error(errno: Errno) -> RunError {
     RunError::SystemCall { call: "epoll_pwait2", errno }
 }

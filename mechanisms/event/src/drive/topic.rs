@@ -83,7 +83,7 @@ where
     F: Fn(PoolArc<T>) -> M + Send + Sync,
 {
     fn id(&self) -> usize {
-        self.address.machine_address()
+        self.address.machine_id()
     }
 
     fn shared_thread(&self) -> &SharedThreadState {
@@ -145,7 +145,7 @@ impl<T: Send + Sync + 'static> Topic<T> {
         // Made outside the closure, so that a refused subscription is dropped after the lock is released.
         let new: Arc<dyn Subscriber<T>> = Arc::new(Subscription { address: address.clone(), wrap });
         self.state.replace_list(|list| {
-            if list.iter().any(|one| one.id() == address.machine_address()) {
+            if list.iter().any(|one| one.id() == address.machine_id()) {
                 return None;
             }
             let mut list = list.to_vec();
@@ -160,7 +160,7 @@ impl<T: Send + Sync + 'static> Topic<T> {
     /// # Blocking
     /// As [`subscribe`](Self::subscribe).
     pub fn unsubscribe<M>(&self, address: &Address<M>) -> bool {
-        self.state.remove(|one| one.id() == address.machine_address())
+        self.state.remove(|one| one.id() == address.machine_id())
     }
 
     /// Returns the number of subscribed machines.
@@ -308,7 +308,7 @@ impl<T: Send + Sync + 'static> Publisher<T> {
         posted
     }
 
-    /// Returns the shared states of the threads of all subscribers as of the last posting.
+    /// Returns the shared thread states of all subscribers, as of the last posting.
     pub(crate) fn subscriber_threads(&self) -> impl Iterator<Item = &SharedThreadState> {
         self.subscribers.iter().map(|subscriber| subscriber.shared_thread())
     }

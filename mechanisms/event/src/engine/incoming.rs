@@ -12,9 +12,9 @@ pub trait IncomingMessages {
     /// Returns `true` if a message can be popped; after `false`, a sender may have pushed one since.
     fn has_any(&self) -> bool;
 
-    /// Returns `true` if there is a push, finished or not, whose message was not popped. Call it after declaring the
-    /// sleep: then the sender of each push that it misses, or a sender behind that one, sees the declaration and
-    /// wakes the thread.
+    /// Returns `true` if a push has begun whose message was not popped. Call it after declaring the
+    /// sleep: then the sender of each push that it misses, or a sender behind that one, sees the
+    /// declaration and wakes the thread.
     fn has_begun_push(&mut self) -> bool;
 }
 

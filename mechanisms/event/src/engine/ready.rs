@@ -29,8 +29,8 @@ pub struct ReadySender {
 pub struct ReadyQueue {
     /// Indices of the machines that have messages.
     machines: mpsc::Consumer<u32>,
-    /// Indices of the popped machines whose inbox may contain messages or unfinished pushes, without duplicates. Checked before
-    /// a sleep.
+    /// Indices, without duplicates, of popped machines that may have messages or unfinished pushes
+    /// in their inbox. Checked before a sleep.
     popped: Vec<u32>,
     /// Flag of each machine, by index: `true` if the machine is in `popped`.
     is_popped: Vec<bool>,
@@ -55,8 +55,8 @@ const NOT_QUEUED: u8 = 0;
 /// Value of a [`ReadyFlag`]: a quiet sender has queued the machine, or is about to. This sender
 /// does not wake the thread.
 const QUIET: u8 = 1;
-/// Value of a [`ReadyFlag`]: the machine is queued, or about to be, with a wake of the thread. A
-/// sender wakes the thread, or is about to.
+/// Value of a [`ReadyFlag`]: a waking sender has queued the machine, or is about to. A sender wakes
+/// the thread, or is about to.
 const WAKING: u8 = 2;
 
 /// Creates the queue of ready machines with a slot for each of `machines_max` machines. Returns its

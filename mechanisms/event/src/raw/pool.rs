@@ -115,7 +115,7 @@ impl<T> Pool<T> {
     /// [`PoolFull`] returns the value when `slots_max` values are in use.
     #[inline]
     pub fn put(&mut self, value: T) -> Result<PoolBox<T>, PoolFull<T>> {
-        match self.free_slot().or_else(|| self.find_or_grow()) {
+        match self.find_free_slot().or_else(|| self.find_or_grow()) {
             Some(slot) => {
                 Self::fill(slot, value, ONE_HANDLE);
                 Ok(PoolBox { slot })
@@ -143,7 +143,7 @@ impl<T> Pool<T> {
         if holders_count == 0 || holders_count >= HOLDERS_LIMIT {
             return Ok(self.put(value)?.share().clone_for_holders(holders_count));
         }
-        match self.free_slot().or_else(|| self.find_or_grow()) {
+        match self.find_free_slot().or_else(|| self.find_or_grow()) {
             Some(slot) => {
                 Self::fill(slot, value, ONE_HANDLE + (holders_count - 1));
                 Ok(PoolArcs { slot, left: holders_count })
@@ -166,7 +166,7 @@ impl<T> Pool<T> {
 
     /// Returns the first free slot among the next [`SLOTS_CHECKED`]; `None` if all are in use.
     #[inline]
-    fn free_slot(&mut self) -> Option<NonNull<Slot<T>>> {
+    fn find_free_slot(&mut self) -> Option<NonNull<Slot<T>>> {
         for _ in 0..SLOTS_CHECKED {
             let slot = *self.slots.get(self.next_index)?;
             self.next_index += 1;
