@@ -56,9 +56,9 @@ impl Waiting {
     }
 }
 
-/// Calls `attempt` on an end, and registers the task's waker if the result is pending. `wait` returns the queue of the
-/// tasks that wait like this end, and the task's registration. If the task was woken, succeeds and the end `has_more`,
-/// wakes the next task.
+/// Calls `attempt` on an end of a channel, and registers the task's waker if the result is pending.
+/// `wait` returns the queue of the tasks that wait like this end, and the task's registration. If
+/// the task was woken, succeeds and the end `has_more`, wakes the next task.
 ///
 /// The last step is for the ring with several producers and consumers, which fill and vacate slots in any order: a task
 /// that is woken for the second slot finds the first one not ready, and registers again. The task that is woken for the

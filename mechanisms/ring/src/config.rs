@@ -5,8 +5,9 @@ use crate::CapacityError;
 /// Maximum number of slots in a ring.
 pub const SLOTS_COUNT_MAX: u32 = 1 << 31;
 
-/// Checks that a ring may have `slots_count` slots, as [`spsc::ring`](crate::spsc::ring),
-/// [`mpsc::ring`](crate::mpsc::ring) and [`mpmc::ring`](crate::mpmc::ring) do first.
+/// Checks that `slots_count` is a valid number of slots for a ring.
+/// [`spsc::ring`](crate::spsc::ring), [`mpsc::ring`](crate::mpsc::ring) and
+/// [`mpmc::ring`](crate::mpmc::ring) check this first.
 ///
 /// # Errors
 /// If `slots_count` lies outside `1..=SLOTS_COUNT_MAX`.

@@ -19,13 +19,13 @@ pub(crate) fn record_popped<R>(position: u64, ring: &R) {
     stage!("probes", "ring.popped", position, address(ring));
 }
 
-/// Records that the values below `position` were published in the ring with one producer.
+/// Records that the values below `position` were published in a ring with one producer.
 #[inline(always)]
 pub(crate) fn record_published_by_one<R>(position: u64, ring: &R) {
     stage!("probes-hot", "ring.published", position, address(ring));
 }
 
-/// Records that the values below `position` were popped from the ring with one producer.
+/// Records that the values below `position` were popped from a ring with one producer.
 #[inline(always)]
 pub(crate) fn record_popped_by_one<R>(position: u64, ring: &R) {
     stage!("probes-hot", "ring.popped", position, address(ring));

@@ -54,7 +54,7 @@ impl<T: Send, Q: Queue> Future for Sending<'_, T, Q> {
 }
 
 impl<T: Send, Q: Queue> Drop for Sending<'_, T, Q> {
-    /// Releases the task's waker, and passes on the slot for which a cancelled send was woken.
+    /// Releases the task's waker; wakes the next sender if this one was woken and then cancelled.
     fn drop(&mut self) {
         let Self { sender, registration, .. } = self;
         stop_waiting((&sender.side.0.senders, registration));
@@ -97,7 +97,7 @@ impl<T: Send, Q: Queue> Future for Receiving<'_, T, Q> {
 }
 
 impl<T: Send, Q: Queue> Drop for Receiving<'_, T, Q> {
-    /// Releases the task's waker of a wait that was cancelled, and passes on the value for which it was woken.
+    /// Releases the task's waker; wakes the next receiver if this one was woken and then cancelled.
     fn drop(&mut self) {
         self.receiver.side.stop_waiting();
     }

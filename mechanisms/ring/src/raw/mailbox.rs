@@ -18,13 +18,13 @@ use core::mem::ManuallyDrop;
 use handover_base::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use handover_base::sync::{Arc, CachePadded, UnsafeCell};
 
-/// State of the line: it is empty.
+/// State of the mailbox: it is empty.
 const EMPTY: u8 = 0;
-/// State of the line: it holds a request, or the server has received the request from it.
+/// State of the mailbox: it holds a request, or the server has received the request.
 const REQUEST: u8 = 1;
-/// State of the line: it holds a reply, or the caller has received the reply from it.
+/// State of the mailbox: it holds a reply, or the caller has received the reply.
 const REPLY: u8 = 2;
-/// State of the line: the server received a request and was dropped without a reply.
+/// State of the mailbox: the server received a request and was dropped without a reply.
 const ABANDONED: u8 = 3;
 
 /// State shared by the two ends of a mailbox.

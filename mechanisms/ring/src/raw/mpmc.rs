@@ -14,15 +14,16 @@ const CLOSED: u64 = 1 << 63;
 /// Maximum number of slots that a batch reserves at once.
 const RESERVED_MAX: usize = 32;
 
-/// Number of turns of a row in one lap around the ring: vacant, [`FILLED`] and [`SKIPPED`], and one that is not used, so
-/// that a turn is a shift of the lap.
+/// Number of turns of a row in one lap around the ring: vacant, [`FILLED`], [`SKIPPED`] and an
+/// unused one. It is a power of two, so that a lap's first turn is computed by a shift.
 const TURNS_PER_LAP: u64 = 4;
 
-/// Turn of a row whose slot is filled, counted from the lap's first turn, at which the slot is vacant.
+/// Turn of a row whose slot is filled, relative to the lap's first turn. At the first turn the slot
+/// is vacant.
 const FILLED: u64 = 1;
 
-/// Turn of a row whose slot stays empty in this lap, and which consumers skip. An iterator has returned fewer values
-/// than it had claimed, and others have pushed after it.
+/// Turn of a row that consumers skip, as its slot stays empty in this lap. An iterator has returned
+/// fewer values than it had claimed, and others have pushed after it.
 const SKIPPED: u64 = 2;
 
 /// State shared by the producers and the consumers.
@@ -96,8 +97,8 @@ impl<T> MpmcShared<T> {
         (position >> self.index_bits) * self.slots_count + self.row(position) as u64
     }
 
-    /// Reserves up to `wanted` positions of one lap for the caller: if `IS_POP`, of filled slots at the head, otherwise
-    /// of vacant slots at the tail. Returns [`PushError::Full`] if the next slot is not ready.
+    /// Reserves up to `wanted` positions of one lap: filled ones at the head if `IS_POP`, otherwise
+    /// vacant ones at the tail. Returns [`PushError::Full`] if the next slot is not ready.
     #[inline(always)]
     fn reserve<const IS_POP: bool>(&self, wanted: usize) -> Result<Range<u64>, PushError<()>> {
         let next = if IS_POP { &self.head } else { &self.tail };
@@ -108,7 +109,7 @@ impl<T> MpmcShared<T> {
                 return Err(PushError::Closed(()));
             }
             let ready = self.vacant_turn(position) + if IS_POP { FILLED } else { 0 };
-            // Acquire: pairs with the Release in pass_on(): the value is complete, or the last one was taken.
+            // Acquire: pairs with the Release in set_turn(): the value is complete, or the last one was taken.
             let turn = self.turn(position).load(Ordering::Acquire);
             if turn < ready {
                 if !IS_POP {
@@ -149,9 +150,9 @@ impl<T> MpmcShared<T> {
         }
     }
 
-    /// Stores the next turn of the row for `position`: the turn `after` that of a vacant slot.
+    /// Sets the turn of the row for `position` to its vacant turn plus `after`.
     #[inline(always)]
-    fn pass_on(&self, position: u64, after: u64) {
+    fn set_turn(&self, position: u64, after: u64) {
         // Release: publishes the access to the slot to the Acquire in reserve().
         self.turn(position).store(self.vacant_turn(position) + after, Ordering::Release);
     }
@@ -165,7 +166,7 @@ impl<T> MpmcShared<T> {
         // SAFETY: only the caller has the position, and consumers wait for its turn. The turn, read with Acquire, said
         // that the slot is vacant in this lap; no other thread changes it before it is filled.
         unsafe { rows::write_slot(self.slot(position), value) };
-        self.pass_on(position, FILLED);
+        self.set_turn(position, FILLED);
         stage::record_published(self.count_before(position) + 1, self);
     }
 
@@ -178,7 +179,7 @@ impl<T> MpmcShared<T> {
         // SAFETY: only the caller has the position, and producers wait for its turn. The turn, read with Acquire, said
         // that the slot is filled in this lap; no other thread changes it before it is vacant.
         let value = unsafe { rows::take_from_slot(self.slot(position)) };
-        self.pass_on(position, TURNS_PER_LAP);
+        self.set_turn(position, TURNS_PER_LAP);
         stage::record_popped(self.count_before(position) + 1, self);
         value
     }
@@ -190,14 +191,15 @@ impl<T> MpmcShared<T> {
         Some(unsafe { self.take(reserved.start) })
     }
 
-    /// Reserves the position of a slot to be skipped, unless another consumer did, and passes it on to the next lap.
+    /// Skips the slot at `position`, which is then vacant in the next lap. Does nothing if another
+    /// consumer has skipped it.
     #[cold]
     fn skip(&self, position: u64) {
         // Relaxed both ways: as in reserve().
         let next = self.next(position);
         if self.head.compare_exchange(position, next, Ordering::Relaxed, Ordering::Relaxed).is_ok()
         {
-            self.pass_on(position, TURNS_PER_LAP);
+            self.set_turn(position, TURNS_PER_LAP);
         }
     }
 
@@ -214,7 +216,7 @@ impl<T> MpmcShared<T> {
             Ordering::Relaxed,
         );
         if returned.is_err() {
-            positions.for_each(|position| self.pass_on(position, SKIPPED));
+            positions.for_each(|position| self.set_turn(position, SKIPPED));
         }
     }
 
@@ -368,8 +370,8 @@ impl<T> Producer<T> {
         self.len() == 0
     }
 
-    /// Pushes values from the iterator until the ring is full or closed; returns the number pushed, and leaves the
-    /// other values in the iterator. Values of other producers may lie in between.
+    /// Pushes values from the iterator until the ring is full or closed. Returns the number pushed,
+    /// and leaves the other values in the iterator. Values of other producers may lie in between.
     ///
     /// ```
     /// let (producer, consumer) = handover_ring::mpmc::ring(3)?;

@@ -1,6 +1,6 @@
 //! Polling of a cache line that another CPU is about to write.
 
-/// Delays the next poll of the line until the last one, which found nothing, has completed.
+/// Delays the next poll of a cache line until the load of the previous poll has completed.
 ///
 /// A processor that polls in a loop has many loads in flight at once. When the line changes hands, some of them turn
 /// out to be too early and are repeated, while the other end waits. Without this, a round trip took 1.2 to 1.8 times

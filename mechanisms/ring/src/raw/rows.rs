@@ -14,7 +14,7 @@ use core::mem::MaybeUninit;
 use handover_base::sync::UnsafeCell;
 use handover_base::sync::atomic::AtomicU64;
 
-/// Memory of one value: loom's cell under the model, a plain cell otherwise.
+/// Memory of one value: loom's cell in a loom model, otherwise a plain cell.
 pub(crate) type Slot<T> = UnsafeCell<MaybeUninit<T>>;
 
 #[cfg(not(handover_loom))]

@@ -5,8 +5,8 @@ use crate::{ChunkError, stage};
 use core::marker::PhantomData;
 use core::{fmt, ptr, slice};
 
-/// Memory of consecutive slots as two arrays. The second begins with the first slot of the ring, or
-/// is empty.
+/// Memory of consecutive slots, as two arrays because it may wrap around. The second begins with
+/// the first slot of the ring, or is empty.
 struct Pieces<T> {
     first: *mut T,
     first_len: usize,
@@ -56,8 +56,8 @@ impl<T> Pieces<T> {
 }
 
 impl<T: Copy> Producer<T> {
-    /// Returns a chunk of `count` vacant slots with default values. The values are written in place
-    /// and then pushed together.
+    /// Returns a chunk of `count` vacant slots, which are written in place and then pushed
+    /// together. They are set to default values first.
     ///
     /// ```
     /// let (mut producer, mut consumer) = handover_ring::spsc::ring::<u8>(8)?;
@@ -198,7 +198,7 @@ impl<T> Consumer<T> {
 pub struct WriteChunk<'a, T: Copy> {
     producer: &'a mut Producer<T>,
     len: usize,
-    /// A chunk gives access to values, so that it is `Sync` only if they are.
+    /// Makes the chunk `Sync` only if `T` is, as the chunk gives access to values.
     values: PhantomData<&'a mut T>,
 }
 
@@ -249,7 +249,7 @@ impl<T: Copy> fmt::Debug for WriteChunk<'_, T> {
 pub struct ReadChunk<'a, T> {
     consumer: &'a mut Consumer<T>,
     len: usize,
-    /// A chunk gives access to values, so that it is `Sync` only if they are.
+    /// Makes the chunk `Sync` only if `T` is, as the chunk gives access to values.
     values: PhantomData<&'a mut T>,
 }
 
