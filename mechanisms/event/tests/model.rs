@@ -71,7 +71,7 @@ struct SharedThreadState {
 
 impl SharedThreadState {
     fn wake(&self) {
-        if self.park.must_wake(|| Some(0)).is_some() {
+        if self.park.claim_wake(|| Some(0)).is_some() {
             self.futex.wake();
         }
     }

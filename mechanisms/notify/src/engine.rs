@@ -53,7 +53,7 @@ pub enum WaitPlan {
     ParkQuiet,
 }
 
-/// Numbers of a receiver's waits since its creation, by how they completed, and related counts.
+/// Counters of a receiver's waits since its creation, by how the waits ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
@@ -106,13 +106,13 @@ pub struct SpinPolicy {
     wake_ns: u64,
     /// Present maximum duration of a spin in ns.
     limit_ns: u64,
-    /// Present maximum number of polls in a spin, which last `limit_ns`.
+    /// Present maximum number of polls in a spin; so many polls last `limit_ns`.
     limit_spins: u32,
     /// Maximum number of polls of the next spin.
     budget_spins: u32,
     /// Running mean of the number of polls that successful spins took, scaled by `2^MEAN_SHIFT`.
     mean_polls_scaled: u32,
-    /// Number of consecutive spins that failed, as a long sleep followed.
+    /// Number of consecutive spins that failed: a long sleep or a timeout followed.
     misses_in_row: u32,
     /// Number of further waits that sleep without spinning.
     quiet_waits_left: u32,

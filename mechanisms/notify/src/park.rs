@@ -32,8 +32,8 @@ const STATE_MASK: u32 = 0b11;
 /// State in a [`ParkWord`] of a receiver that a sender has woken.
 const STATE_WOKEN: u32 = 0b11;
 
-/// Object on which a receiver sleeps: the receiver's atomic word, as a futex, or an object that the caller provides,
-/// such as a descriptor. It determines how a sender wakes the receiver.
+/// Object on which a receiver sleeps: its atomic word, or an object of the caller. The word is used
+/// as a futex; the object may be a descriptor. This determines how a sender wakes the receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum SleepObject {
@@ -43,7 +43,7 @@ pub enum SleepObject {
     Elsewhere = 2,
 }
 
-/// Atomic word that says if a receiver waiting for work is awake or asleep.
+/// Atomic word with the state of a receiver: awake, asleep, or woken by a sender.
 ///
 /// This is the bare protocol, without system calls and time; [`Unparker`](crate::Unparker) and
 /// [`Parker`](crate::Parker) add both. All zeroes are a fresh word: the receiver is awake.
@@ -72,7 +72,7 @@ impl ParkWord {
     /// A fence and a load of a line that no thread writes while the receiver is awake.
     #[inline]
     #[must_use = "Some: the receiver sleeps, and nobody else will wake it"]
-    pub fn must_wake(&self, cpu: impl FnOnce() -> SenderCpu) -> Option<SleepObject> {
+    pub fn claim_wake(&self, cpu: impl FnOnce() -> SenderCpu) -> Option<SleepObject> {
         // SeqCst: pairs with the fence in declare_sleep(); see "No wake-up is lost" above.
         fence(Ordering::SeqCst);
         // Relaxed: ordered by the fence; the exchange below decides.
@@ -102,7 +102,7 @@ impl ParkWord {
     pub fn declare_sleep(&self, sleep_kind: SleepObject) {
         // Relaxed: ordered by the fence.
         self.word.store(sleep_kind as u32, Ordering::Relaxed);
-        // SeqCst: pairs with the fence in must_wake(); see "No wake-up is lost" above.
+        // SeqCst: pairs with the fence in claim_wake(); see "No wake-up is lost" above.
         fence(Ordering::SeqCst);
     }
 
@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn awake_receiver_is_not_woken_and_cpu_is_not_read() {
         let word = ParkWord::new();
-        assert_eq!(word.must_wake(|| panic!("read the CPU although no receiver sleeps")), None);
+        assert_eq!(word.claim_wake(|| panic!("read the CPU although no receiver sleeps")), None);
         assert_eq!(word.withdraw_sleep(), None);
     }
 
@@ -166,9 +166,9 @@ mod tests {
             let word = ParkWord::new();
             word.declare_sleep(sleep_kind);
             assert!(word.is_asleep());
-            assert_eq!(word.must_wake(|| Some(5)), Some(sleep_kind));
+            assert_eq!(word.claim_wake(|| Some(5)), Some(sleep_kind));
             assert!(!word.is_asleep(), "asleep although a sender has woken it");
-            assert_eq!(word.must_wake(|| Some(6)), None, "asked a second sender for a wake-up");
+            assert_eq!(word.claim_wake(|| Some(6)), None, "asked a second sender for a wake-up");
             assert_eq!(word.withdraw_sleep(), Some(Some(5)));
             assert_eq!(word.withdraw_sleep(), None, "the sender's CPU was returned twice");
         }
@@ -179,7 +179,7 @@ mod tests {
         let word = ParkWord::new();
         word.declare_sleep(SleepObject::Word);
         assert_eq!(word.withdraw_sleep(), None, "woken without a sender");
-        assert_eq!(word.must_wake(|| None), None);
+        assert_eq!(word.claim_wake(|| None), None);
     }
 
     #[test]
@@ -193,7 +193,7 @@ mod tests {
             (Some(u32::MAX), None),
         ] {
             word.declare_sleep(SleepObject::Word);
-            assert_eq!(word.must_wake(|| cpu), Some(SleepObject::Word));
+            assert_eq!(word.claim_wake(|| cpu), Some(SleepObject::Word));
             assert_eq!(word.withdraw_sleep(), Some(carried), "CPU {cpu:?}");
         }
     }

@@ -138,13 +138,13 @@ impl Receiver {
     /// # Errors
     /// [`ClosedError`] if all senders were dropped and nothing is pending.
     pub fn poll_notified(&mut self, context: &mut Context<'_>) -> Poll<Result<(), ClosedError>> {
-        let mut ended = self.end();
+        let mut ended = self.take_result();
         if ended.is_none() {
             self.core.waker.register(&mut self.registration, context.waker());
             // After the registration: a sender that finds the receiver asleep wakes its task. If a notification is
             // pending instead, or the last sender was dropped meanwhile, the task need not wait.
             let _sleeps = self.core.word.declare_sleep();
-            ended = self.end();
+            ended = self.take_result();
         }
         let Some(result) = ended else { return Poll::Pending };
         self.core.waker.unregister(&mut self.registration);
@@ -184,7 +184,7 @@ impl Receiver {
 
     #[cfg(not(handover_loom))]
     fn notified_until(&mut self, deadline: Option<Instant>) -> Option<Result<(), ClosedError>> {
-        if let Some(result) = self.end() {
+        if let Some(result) = self.take_result() {
             return Some(result);
         }
         let result = block_until(deadline, |context| self.poll_notified(context));
@@ -192,8 +192,9 @@ impl Receiver {
         result
     }
 
-    /// Returns the result of a wait that need not go on; consumes a pending notification.
-    fn end(&self) -> Option<Result<(), ClosedError>> {
+    /// Returns the result of a wait that is over; consumes a pending notification. Returns `None`
+    /// if the wait must go on.
+    fn take_result(&self) -> Option<Result<(), ClosedError>> {
         let is_closed = self.is_closed(); // before the word, as the last notification may come before the drop
         let is_pending = self.core.word.try_consume().is_some();
         is_pending.then_some(Ok(())).or(is_closed.then_some(Err(ClosedError)))

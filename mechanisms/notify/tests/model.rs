@@ -20,9 +20,9 @@
 //! | `a_receiver_parked_on_a_counter_*` | `notify`, write | | `declare_sleep`, poll, `withdraw`, `try_consume` |
 //! | `mixed_waits_*` (2) | `notify` twice | sender: `notify` | `try_consume`, `declare_sleep`, `withdraw`, a wait that gives up, one that does not |
 //! | `a_sender_killed_*` (2) | `notify`, killed before its wake | sender: `notify` | `sleep_until_notified`, each sleep bounded |
-//! | `a_receiver_parked_beside_*` | publish, `must_wake` twice | | look, `declare`, look, sleep, `withdraw` |
-//! | `of_two_senders_to_a_parked_*` | publish, `must_wake` | sender: the same | the same |
-//! | `mixed_parks_*` (2) | publish, `must_wake` twice | sender: the same once | `declare` both ways, look, sleep on the word, sleep elsewhere, `withdraw` |
+//! | `a_receiver_parked_beside_*` | publish, `claim_wake` twice | | look, `declare`, look, sleep, `withdraw` |
+//! | `of_two_senders_to_a_parked_*` | publish, `claim_wake` | sender: the same | the same |
+//! | `mixed_parks_*` (2) | publish, `claim_wake` twice | sender: the same once | `declare` both ways, look, sleep on the word, sleep elsewhere, `withdraw` |
 //! | `task_is_woken_*` (2) | `task`: `notify`, drop | | `notified` until closed |
 //! | `task_that_was_cancelled_*` (2) | `task`: `notify`, drop | | `notified` cancelled, `poll_notified` by another task, `notified` until closed |
 //! | `mixed_task_waits_*` (2) | `task`: `notify`, drop | sender: the same | `notified` cancelled, `notified` until closed |
@@ -299,7 +299,7 @@ struct Parking {
 impl Parking {
     fn publish(&self) {
         self.work.fetch_add(1, Relaxed);
-        match self.park.must_wake(|| Some(0)) {
+        match self.park.claim_wake(|| Some(0)) {
             Some(SleepObject::Word) => self.futex.wake(),
             Some(SleepObject::Elsewhere) => self.counter.write(),
             None => {}

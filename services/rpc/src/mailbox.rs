@@ -117,7 +117,7 @@ impl<A, P> Mailbox<A, P> {
         // locks. An exchange and no store: it continues the release sequence of an announcement by
         // another thread, so that the one exchange in take_all() acquires both.
         self.has_items.swap(true, Ordering::Release);
-        match self.asleep.must_wake(|| None) {
+        match self.asleep.claim_wake(|| None) {
             Some(_) => ReceiverState::Asleep,
             None => ReceiverState::Awake,
         }

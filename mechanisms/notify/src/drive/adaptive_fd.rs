@@ -105,8 +105,8 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// Spins for as long as recent waits suggest, until a notification arrives, which it consumes.
-    /// Returns `None` if none arrives. Call it when there is no more work, before
+    /// Spins until a notification arrives, and consumes it. Returns `None` if none arrives for as
+    /// long as recent waits suggest to spin. Call it when there is no more work, before
     /// [`prepare_park`](Self::prepare_park).
     ///
     /// # Blocking
@@ -135,8 +135,8 @@ impl Receiver {
         true
     }
 
-    /// Ends the sleep declared by [`prepare_park`](Self::prepare_park); returns `Some` after consuming a
-    /// notification, `None` if none is pending.
+    /// Ends the sleep declared by [`prepare_park`](Self::prepare_park), and consumes a pending
+    /// notification. Returns `None` if none is pending.
     ///
     /// Call it when the sleep is over, for whatever reason. Until then the next notification costs
     /// its sender a system call.
@@ -163,7 +163,8 @@ impl Receiver {
         self.waiting.stats()
     }
 
-    /// Consumes a notification and returns `true`; returns `false` if none is pending, after ending a declared sleep.
+    /// Consumes a pending notification, and ends a declared sleep; returns `true` if there was a
+    /// notification.
     fn consume_or_cancel_park(&mut self) -> bool {
         match self.sleep_start {
             Some(_) => self.cancel_park().is_some(),

@@ -15,24 +15,24 @@ use rustix::thread::sched_yield;
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::Mutex;
 
-/// Maximum number of yields in a tick of the coarse clock at which they count as long yields. With
-/// 4 ms a tick, each of them takes more than 60 µs.
+/// Maximum number of yields per tick of the coarse clock for the yields to count as long. With 4 ms
+/// a tick, each of them takes more than 60 µs.
 const YIELDS_PER_TICK_MAX: u32 = 64;
-/// Number of long yields in a row at which a thread checks if other processes had the CPU. A tick
-/// of 1 to 10 ms each.
+/// Number of consecutive long yields after which a thread checks for contention. Together they take
+/// so many ticks of 1 to 10 ms.
 const LONG_YIELDS_MIN: u32 = 8;
 /// Number of waits without yields after the first detection of contention. It doubles with each
 /// further detection in a row.
 const WAITS_MIN: u32 = 1024;
 /// Maximum number of waits without yields after a detection of contention.
 const WAITS_MAX: u32 = 1 << 16;
-/// Minimum time, in ns, between two readings that are compared. The result is used for the same
+/// Minimum time, in ns, between two CPU readings that are compared. The result is used for the same
 /// time. Readings take longer with more threads.
 const INTERVAL_NS_MIN: u64 = 30_000_000;
-/// Maximum time between two readings that are compared, in ns.
+/// Maximum time, in ns, between two CPU readings that are compared.
 const INTERVAL_NS_MAX: u64 = 500_000_000;
-/// Maximum rate of the process's involuntary context switches, per ms and CPU, at which contention
-/// is detected. Above it, yielding pays despite other processes.
+/// Maximum rate of involuntary context switches, per ms and CPU, for detecting contention. Above
+/// it, yielding pays despite other processes.
 const SWITCHES_PER_MS_MAX: u64 = 16;
 
 /// Time on CLOCK_MONOTONIC, and the process's CPU time and context switches by then.
@@ -54,8 +54,9 @@ impl CpuReading {
         }
     }
 
-    /// Returns `true` if sleeping pays more than yielding. Since `self`, the process left more than
-    /// half a CPU of `cpus_count` to others, and had few involuntary context switches.
+    /// Returns `true` if the readings show contention, so that sleeping pays more than yielding.
+    /// Since `self`, the process left more than half a CPU of `cpus_count` to others, and had few
+    /// involuntary context switches.
     fn shows_contention(self, now: Self, cpus_count: usize) -> bool {
         let cpus_count = cpus_count as u64;
         let elapsed_ns = now.at_ns.saturating_sub(self.at_ns);
@@ -76,12 +77,13 @@ struct ProcessCheck {
     last: Option<(u64, bool)>,
 }
 
+/// Check of this process for contention, shared by its threads.
 static PROCESS_CHECK: Mutex<ProcessCheck> = Mutex::new(ProcessCheck { started: None, last: None });
 
 impl ProcessCheck {
     /// Returns `true` if other processes contend for the CPUs; `None` if unknown. Compares two readings, unless the
     /// last comparison is less than [`INTERVAL_NS_MIN`] old.
-    fn result(
+    fn check(
         &mut self,
         now_ns: u64,
         read: impl FnOnce() -> CpuReading,
@@ -116,9 +118,9 @@ pub(super) struct ContentionDetector {
     yields: u32,
     /// Number of long yields in a row.
     long_yields: u32,
-    /// Number of further waits that do not yield.
+    /// Number of further waits that sleep instead of yielding.
     waits_left: u32,
-    /// Number of waits that do not yield after the next detection.
+    /// Number of waits that sleep instead of yielding after the next detection.
     waits_next: u32,
 }
 
@@ -151,7 +153,7 @@ impl ContentionDetector {
             self.record_tick(|| {
                 let count_cpus = || affinity::thread_cpus().len();
                 // If another thread holds the lock, this one asks again at its next long yield.
-                PROCESS_CHECK.try_lock().ok()?.result(now_ns(), CpuReading::now, count_cpus)
+                PROCESS_CHECK.try_lock().ok()?.check(now_ns(), CpuReading::now, count_cpus)
             });
         }
     }
@@ -200,7 +202,7 @@ mod tests {
         let mut check = ProcessCheck { started: None, last: None };
         let mut at = |ms| {
             let read = || reading(ms, cpus_used, switches_per_ms);
-            check.result(ms * MS, read, || 2)
+            check.check(ms * MS, read, || 2)
         };
         assert_eq!([at(1000), at(1010)], [None, None], "a result without two readings");
         at(1100).expect("two readings")
@@ -224,7 +226,7 @@ mod tests {
     #[test]
     fn result_is_shared_while_fresh_and_old_readings_are_not_compared() {
         let mut check = ProcessCheck { started: None, last: None };
-        let mut at = |ms| check.result(ms * MS, || reading(ms, 1.0, 5), || 2);
+        let mut at = |ms| check.check(ms * MS, || reading(ms, 1.0, 5), || 2);
         assert_eq!([at(0), at(40), at(60)], [None, Some(true), Some(true)]);
         assert_eq!(at(1000), None, "compared with a reading of 960 ms ago");
         assert_eq!(at(1040), Some(true));

@@ -75,14 +75,15 @@ impl Unparker {
         })
     }
 
-    /// Wakes the receiver if it sleeps: in [`Parker::park`] with a futex, in [`Parker::park_with`]
-    /// by calling `wake_elsewhere`. Returns `true` if the receiver slept.
+    /// Wakes the receiver if it sleeps; calls `wake_elsewhere` if it sleeps in
+    /// [`Parker::park_with`]. In [`Parker::park`] it sleeps on a futex. Returns `true` if the
+    /// receiver slept.
     ///
     /// # Panics
     /// If `wake_elsewhere` panics. The receiver is then not woken, and sleeps until something else ends its sleep.
     #[inline]
     pub fn unpark_with(&self, wake_elsewhere: impl FnOnce()) -> bool {
-        match self.word.must_wake(current_cpu) {
+        match self.word.claim_wake(current_cpu) {
             None => false,
             Some(sleep_kind) => {
                 self.wake(sleep_kind, wake_elsewhere);
@@ -137,20 +138,21 @@ pub enum ParkResult {
 pub struct Parker {
     waiting: WaitState,
     /// Policy for the number of yields before a sleep, by the results of earlier waits.
-    yield_engine: SpinPolicy,
+    yield_policy: SpinPolicy,
     /// Detector of other processes that would get the CPU by a yield. This thread then sleeps
     /// instead.
     contention: ContentionDetector,
     /// `true` if recent waits completed while yielding. Other threads need this CPU, so this one
     /// does not spin.
     is_yielding: bool,
-    /// Number of waits since the last one that polled [`EAGER_POLLS`] times although yielding pays.
+    /// Number of waits since the last one that probed, with [`EAGER_POLLS`] polls, if polling pays
+    /// again.
     waits_unprobed: u32,
     /// Number of consecutive waits in which [`POLLS_BEFORE_YIELD`] polls found nothing.
     polls_missed: u32,
     /// CPU on which this thread ran last, plus one; zero if unknown.
     cpu_plus_one: u32,
-    /// CPU from which the next wait's answer is expected, compared with this thread's.
+    /// CPU from which the next wait's answer is expected: this thread's or another.
     expected_answer: AnswerSource,
 }
 
@@ -179,10 +181,11 @@ const POLLS_BEFORE_YIELD: u32 = 512;
 /// threads run. `hello5` with 10 and 100 on two CPUs, 2026-11: 1.0 to 1.4 times as many messages.
 /// After 4 already, `hello4 100` lost a sixth; after 32, nothing that exceeds the noise.
 const POLLS_MISSED_MAX: u32 = 32;
-/// Number of waits of which one polls [`POLLS_BEFORE_YIELD`] times, once [`POLLS_MISSED_MAX`] waits did so in vain.
+/// Interval, in waits, at which a wait tries [`POLLS_BEFORE_YIELD`] polls again. It applies once
+/// [`POLLS_MISSED_MAX`] consecutive waits have polled so often in vain.
 const WAITS_PER_POLL_PROBE: u32 = 16;
-/// Number of waits of which one polls [`EAGER_POLLS`] times although yielding pays. This wait finds
-/// out if polling pays again.
+/// Interval, in waits, at which a wait polls [`EAGER_POLLS`] times although yielding pays. This
+/// wait finds out if polling pays again.
 const WAITS_PER_SPIN_PROBE: u32 = 64;
 /// Assumed cost of a yield, in ps.
 const YIELD_PS: u64 = 500_000;
@@ -209,7 +212,7 @@ impl Parker {
         config.validate()?;
         Ok(Self {
             waiting: WaitState::new(config),
-            yield_engine: SpinPolicy::new(config, YIELD_PS),
+            yield_policy: SpinPolicy::new(config, YIELD_PS),
             contention: ContentionDetector::new(),
             is_yielding: false,
             waits_unprobed: 0,
@@ -235,9 +238,8 @@ impl Parker {
         }
     }
 
-    /// Records that the next wait probably ends with an answer from the just woken receiver of
-    /// `unparker`. If that receiver runs on this thread's CPU, spinning would only keep it from
-    /// answering.
+    /// Records that the just woken receiver of `unparker` will probably end the next wait. If that
+    /// receiver runs on this thread's CPU, spinning would only keep it from answering.
     ///
     /// # Cost
     /// A load of the line that unparking has read.
@@ -286,8 +288,8 @@ impl Parker {
     pub fn poll_eagerly(&mut self, poll: &mut impl FnMut() -> bool) -> bool {
         let polls = match self.expected_answer {
             AnswerSource::ThisCpu => 1,
-            AnswerSource::OtherCpu if self.is_yielding => self.polls_before_yield(),
-            AnswerSource::Unknown if self.is_yielding => self.probing_polls(),
+            AnswerSource::OtherCpu if self.is_yielding => self.plan_polls_for_answer(),
+            AnswerSource::Unknown if self.is_yielding => self.plan_probing_polls(),
             _ => EAGER_POLLS,
         };
         let found = (0..polls).any(|_| poll());
@@ -302,16 +304,18 @@ impl Parker {
         found
     }
 
-    /// Returns the number of polls before a yield, while yielding pays and an answer is expected.
-    fn polls_before_yield(&mut self) -> u32 {
+    /// Returns the number of polls in a wait for an expected answer, while yielding pays. Counts
+    /// the wait.
+    fn plan_polls_for_answer(&mut self) -> u32 {
         let missed = self.polls_missed;
         self.polls_missed = missed.wrapping_add(1);
         let pays = missed < POLLS_MISSED_MAX || missed.is_multiple_of(WAITS_PER_POLL_PROBE);
         if pays { POLLS_BEFORE_YIELD } else { 1 }
     }
 
-    /// Returns the number of polls before a yield, while yielding pays and no answer is expected.
-    fn probing_polls(&mut self) -> u32 {
+    /// Returns the number of polls in a wait without an expected answer, while yielding pays.
+    /// Counts the wait.
+    fn plan_probing_polls(&mut self) -> u32 {
         self.waits_unprobed += 1;
         if self.waits_unprobed < WAITS_PER_SPIN_PROBE {
             return 1;
@@ -341,17 +345,17 @@ impl Parker {
         left.is_none_or(|left| left >= YIELD_LEFT_MIN) && self.yield_until(poll)
     }
 
-    /// Yields until `poll` returns `true`; returns `false` if it does not for too long. Inlined all the way up into
-    /// the loop that waits, system call included: after a switch from another thread the processor mispredicts each
-    /// return to a caller that was entered before (the kernel overwrites the return-address predictor), 0.3 µs for
-    /// the first.
+    /// Yields until `poll` returns `true`; gives up after a time and returns `false`. Inlined all
+    /// the way up into the loop that waits, system call included: after a switch from another
+    /// thread the processor mispredicts each return to a caller that was entered before (the kernel
+    /// overwrites the return-address predictor), 0.3 µs for the first.
     #[inline(always)]
     fn yield_until(&mut self, poll: &mut impl FnMut() -> bool) -> bool {
         if !self.contention.should_yield() {
             self.is_yielding = false;
             return false;
         }
-        let WaitPlan::Spin { spins_max: yields_max } = self.yield_engine.plan_wait(false) else {
+        let WaitPlan::Spin { spins_max: yields_max } = self.yield_policy.plan_wait(false) else {
             return false;
         };
         let mut since_ns = None;
@@ -360,7 +364,7 @@ impl Parker {
             self.contention.yield_now();
             if poll() {
                 stage::record_yielded(yields);
-                self.yield_engine.record_spun(yields);
+                self.yield_policy.record_spun(yields);
                 self.is_yielding = yields <= YIELDS_BEFORE_CHECK
                     || involuntary_switches() - switches_before
                         >= u64::from(yields - YIELDS_BEFORE_CHECK) / 2;
@@ -436,12 +440,12 @@ impl Parker {
             Some(sender_cpu) => {
                 // Relaxed: see Unparker::wake(). A time outside this sleep belongs to another sleep.
                 let woken_at_ns = unparker.woken_at_ns.load(Ordering::Relaxed);
-                self.yield_engine.record_woken(woken_at_ns.saturating_sub(asleep.since_ns()), None);
+                self.yield_policy.record_woken(woken_at_ns.saturating_sub(asleep.since_ns()), None);
                 self.waiting.record_sender_wake(woken_at_ns, sender_cpu, asleep);
                 ParkResult::Unparked
             }
             None => {
-                self.yield_engine.record_timeout();
+                self.yield_policy.record_timeout();
                 self.waiting.record_unnotified_sleep();
                 ParkResult::SleepEnded
             }

@@ -65,10 +65,10 @@ pub(crate) fn time_left(deadline: Deadline) -> Option<Duration> {
     deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
 }
 
-/// Receiver's private state, which consists of the results of its earlier waits and of statistics.
+/// Private state of a receiver: results of its earlier waits, and statistics.
 #[derive(Debug)]
 pub(crate) struct WaitState {
-    engine: SpinPolicy,
+    spin_policy: SpinPolicy,
     stats: Stats,
     /// CPU on which the sender of the last notification ran; `None` if unknown.
     sender_cpu: SenderCpu,
@@ -93,12 +93,12 @@ impl SleepStart {
 impl WaitState {
     /// Creates the state of a receiver with a valid configuration.
     pub(crate) fn new(config: Config) -> Self {
-        let engine = SpinPolicy::new(config, poll_ps());
-        Self { engine, stats: Stats::default(), sender_cpu: None }
+        let spin_policy = SpinPolicy::new(config, poll_ps());
+        Self { spin_policy, stats: Stats::default(), sender_cpu: None }
     }
 
     pub(crate) fn stats(&self) -> Stats {
-        Stats { wake_ns: self.engine.mean_wake_ns(), ..self.stats }
+        Stats { wake_ns: self.spin_policy.mean_wake_ns(), ..self.stats }
     }
 
     /// Consumes a pending notification; returns `true` if there was one.
@@ -173,20 +173,20 @@ impl WaitState {
             // On one CPU the receiver waits for its sender to stop running: that is not the cost of a wake.
             let shares_cpu = self.shares_cpu();
             let wake_ns = (!shares_cpu).then_some(now_ns - woken_at_ns);
-            self.engine.record_woken(woken_at_ns - asleep.since_ns, wake_ns);
+            self.spin_policy.record_woken(woken_at_ns - asleep.since_ns, wake_ns);
         } else {
-            self.engine.record_woken(now_ns.saturating_sub(asleep.since_ns), None);
+            self.spin_policy.record_woken(now_ns.saturating_sub(asleep.since_ns), None);
         }
     }
 
-    /// Records a wait without a sleep, whose condition was met when checked after declaring the sleep.
+    /// Records a wait whose condition was met in the last check before the sleep.
     pub(crate) fn record_found_before_sleep(&mut self) {
         self.stats.found_pending += 1;
     }
 
     /// Records a sleep that no sender interrupted.
     pub(crate) fn record_unnotified_sleep(&mut self) {
-        self.engine.record_timeout();
+        self.spin_policy.record_timeout();
         self.stats.timed_out += 1;
     }
 
@@ -203,7 +203,7 @@ impl WaitState {
         left: Option<Duration>,
         poll: &mut impl FnMut() -> bool,
     ) -> bool {
-        let spins_max = self.spins_planned(left);
+        let spins_max = self.plan_spin(left);
         for spin in 1..=spins_max {
             hint::spin_loop();
             if poll() {
@@ -217,16 +217,16 @@ impl WaitState {
     /// Records that the wait completed after `spins` polls; returns `true`.
     fn record_spin(&mut self, spins: u32) -> bool {
         stage::record_spun(spins);
-        self.engine.record_spun(spins);
+        self.spin_policy.record_spun(spins);
         self.stats.by_spinning += 1;
         self.stats.spins += u64::from(spins);
         true
     }
 
-    /// Returns the maximum number of polls of this wait's spin, which fit into `left`. Returns 0 if
-    /// it should not spin.
-    fn spins_planned(&mut self, left: Option<Duration>) -> u32 {
-        match self.engine.plan_wait(self.shares_cpu()) {
+    /// Plans this wait's spin: returns its maximum number of polls, which fit into `left`. Returns
+    /// 0 if the wait should not spin.
+    fn plan_spin(&mut self, left: Option<Duration>) -> u32 {
+        match self.spin_policy.plan_wait(self.shares_cpu()) {
             WaitPlan::Spin { spins_max } => spins_max.min(polls_until_deadline(left)),
             WaitPlan::ParkQuiet => 0,
             WaitPlan::ParkSharedCpu => {
@@ -239,7 +239,7 @@ impl WaitState {
     /// Spins for as long as recent waits suggest. Returns `true` as soon as a notification is
     /// consumed, otherwise `false`.
     pub(crate) fn spin(&mut self, core: &NotifyCore, deadline: Deadline) -> bool {
-        let spins_max = self.spins_planned(time_left(deadline));
+        let spins_max = self.plan_spin(time_left(deadline));
         for spin in 1..=spins_max {
             hint::spin_loop();
             if let Some(sender_cpu) = core.word.try_consume() {

@@ -178,7 +178,7 @@ impl SharedMemoryLink {
         self.sent_count += 1;
         // Release: publishes the header and the body to the Acquire in the peer's poll_for_message().
         slot.sequence.store(self.sent_count, Ordering::Release);
-        if !self.peer_spins && self.peer_end().status.asleep.must_wake(|| None).is_some() {
+        if !self.peer_spins && self.peer_end().status.asleep.claim_wake(|| None).is_some() {
             self.wake_peer();
         }
         Ok(true)
