@@ -152,7 +152,8 @@ pub struct Config {
     pub timers_max: u32,
     /// Policy for a handler that panics. Default: the machine stops.
     pub on_panic: OnPanic,
-    /// Configuration of the thread that runs this machine alone; ignored in a group, whose own configuration applies.
+    /// Configuration of the machine's own thread. A machine in a group ignores it, as the group has
+    /// its own.
     pub thread: ThreadConfig,
 }
 

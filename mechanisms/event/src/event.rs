@@ -42,7 +42,7 @@ pub struct Ready {
     pub failed: bool,
 }
 
-/// Identifier of a watched descriptor, not reused before its slot has been used 2^32 times.
+/// Identifier of a watched descriptor. It is not reused before its slot has been used 2^32 times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct WatchId(pub(crate) handover_base::slab::Key);
 

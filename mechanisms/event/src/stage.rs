@@ -18,7 +18,7 @@ macro_rules! site {
     };
 }
 
-/// Records that a message was put into the inbox of the machine that `to` identifies.
+/// Records that a message was put into the inbox of the machine `to`.
 #[inline(always)]
 pub(crate) fn record_enqueued<T>(to: &T) {
     site!("probes", Enqueued, "event.enqueued", stage::address(to));
@@ -43,15 +43,15 @@ pub(crate) fn record_woken() {
     site!("probes", Woken, "event.woken");
 }
 
-/// Records the dispatch of a message from the inbox, a timer or a descriptor to the machine `at`.
-/// Its handler is about to be called.
+/// Records the dispatch to machine `at` of an inbox message, a timer or a readiness event. The
+/// handler is about to be called.
 #[inline(always)]
 pub(crate) fn record_dispatched<T>(at: &T) {
     site!("probes", Dispatched, "event.dispatched", stage::address(at));
 }
 
-/// Records the dispatch of a message from the local queue to the machine `at`. Its handler is about
-/// to be called.
+/// Records the dispatch to machine `at` of a message from its local queue. The handler is about to
+/// be called.
 #[inline(always)]
 pub(crate) fn record_dispatched_here<T>(at: &T) {
     site!("probes-hot", Dispatched, "event.dispatched", stage::address(at));

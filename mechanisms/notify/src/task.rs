@@ -239,7 +239,7 @@ impl Future for Notified<'_> {
 }
 
 impl Drop for Notified<'_> {
-    /// Releases the task's waker, which a wait that was cancelled does not need any more.
+    /// Releases the task's waker, which a cancelled wait does not need any more.
     fn drop(&mut self) {
         self.receiver.core.waker.unregister(&mut self.receiver.registration);
     }

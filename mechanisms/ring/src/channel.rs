@@ -88,7 +88,8 @@ fn poll_or_register<E, R>(
     result
 }
 
-/// Ends the wait of a task that needs no slot or value any more; if it was woken, wakes the next task instead.
+/// Ends a task's wait; wakes the next task if this one was woken already. The task needs no slot or value
+/// any more.
 fn stop_waiting((waiting, registration): (&WakerQueue, &mut Registration)) {
     if !waiting.unregister(registration) {
         waiting.wake_one();
@@ -106,7 +107,7 @@ pub fn spsc<T: Send>(
     connect(slots_count)
 }
 
-/// Creates a channel of exactly `slots_count` slots with one receiver and a sender that can be cloned.
+/// Creates a channel of exactly `slots_count` slots with cloneable senders and one receiver.
 ///
 /// # Errors
 /// [`CapacityError`]: zero slots, too many, or no memory for them.
@@ -117,8 +118,8 @@ pub fn mpsc<T: Send>(
     connect(slots_count)
 }
 
-/// Creates a channel of exactly `slots_count` slots with a sender and a receiver that can be cloned; each value goes to
-/// one of the receivers.
+/// Creates a channel of exactly `slots_count` slots with cloneable senders and receivers. Each
+/// value goes to one of the receivers.
 ///
 /// ```
 /// let (mut sender, mut receiver) = handover_ring::channel::mpmc(4)?;
@@ -161,7 +162,7 @@ pub struct Sender<T: Send, Q: Queue> {
     side: SenderSide,
 }
 
-/// Part of a sender whose destructor wakes the receivers, after the producer's destructor has closed the ring.
+/// Part of a sender that wakes the receivers when dropped, after the producer has closed the ring.
 struct SenderSide(Arc<Waiting>);
 
 impl Drop for SenderSide {
@@ -274,7 +275,7 @@ pub struct Receiver<T: Send, Q: Queue> {
     side: ReceiverSide,
 }
 
-/// Part of a receiver whose destructor wakes the senders, after the consumer's destructor has closed the ring.
+/// Part of a receiver that wakes the senders when dropped, after the consumer has closed the ring.
 struct ReceiverSide {
     waiting: Arc<Waiting>,
     registration: Registration,
@@ -285,7 +286,7 @@ impl ReceiverSide {
         Self { waiting, registration: Registration::default() }
     }
 
-    /// Ends the wait of a receiver that needs no value any more; if it was woken, wakes the next receiver instead.
+    /// Ends the receiver's wait; wakes the next receiver if this one was woken already.
     fn stop_waiting(&mut self) {
         stop_waiting((&self.waiting.receivers, &mut self.registration));
     }

@@ -12,7 +12,7 @@ const OPEN_COUNT_SHIFT: u32 = 32;
 const SLOT_AWAITED_BIT: u64 = 1 << (OPEN_COUNT_SHIFT - 1);
 const RESERVED_COUNT_MASK: u64 = SLOT_AWAITED_BIT - 1;
 
-/// Counters of an event-loop thread's open and reserved connections and queued bytes, with their limits.
+/// Counters and limits of an event-loop thread's connections and queued bytes.
 #[derive(Debug)]
 pub struct Reservations {
     /// Number of bytes in the write commands that are queued.
@@ -29,7 +29,7 @@ pub struct Reservations {
 }
 
 impl Reservations {
-    /// Creates the counters of one event-loop thread, all zero, with limits for queued bytes and connections.
+    /// Creates counters of zero, with limits for queued bytes and connections.
     pub fn new(queued_bytes_max: usize, connections_max: usize) -> Self {
         Self {
             queued_bytes: AtomicUsize::new(0),
@@ -84,7 +84,7 @@ impl Reservations {
         ends_wait
     }
 
-    /// Returns `true` if the open and reserved connections in `counts` are fewer than the maximum.
+    /// Returns `true` if `counts` holds fewer open and reserved connections than the maximum.
     fn has_slot(&self, counts: u64) -> bool {
         (counts >> OPEN_COUNT_SHIFT) + (counts & RESERVED_COUNT_MASK) < self.connections_max
     }

@@ -33,7 +33,8 @@ struct ConnIsInvariant;
 /// ```
 struct ConnectionsIsInvariant;
 
-/// Compiles with the types of the tests above, which therefore fail only because of the conversion.
+/// Check that the types above compile where no conversion is needed. The tests above therefore fail
+/// only because of the conversion.
 ///
 /// ```
 /// use handover_net::{Conn, ConnHandle, Connections, Stopper, engine::LinesCodec};

@@ -240,8 +240,9 @@ impl<M> fmt::Debug for Address<M> {
     }
 }
 
-/// Reference to a machine's inbox that does not keep it in memory; made by [`Address::downgrade`]. For tables of
-/// machines that may end, and for machines that refer to each other.
+/// Reference to a machine's inbox that does not keep the inbox in memory; made by
+/// [`Address::downgrade`]. For tables of machines that may end, and for machines that refer to each
+/// other.
 ///
 /// ```
 /// use handover_event::{Config, Machine, handler};

@@ -311,7 +311,8 @@ impl Group {
         self.thread.stop_on(signals).map_err(|(call, errno)| WatchError::SystemCall { call, errno })
     }
 
-    /// Returns the number of machines added, including those that were removed, because their indices are not reused.
+    /// Returns the number of machines ever added, including removed ones. Their indices are not
+    /// reused.
     #[must_use]
     pub fn machines_count(&self) -> usize {
         self.members.len()
@@ -509,9 +510,9 @@ impl Group {
         }
     }
 
-    /// Recovers from a blocked queue of ready machines: appends all machines with inbox messages to
-    /// the run queue. Returns `true` if the run queue is then not empty. The queue of ready
-    /// machines is blocked by a sender that has reserved a slot and not filled it.
+    /// Appends all machines with inbox messages to the run queue if the ready queue is blocked.
+    /// Returns `true` if the run queue is then not empty. A sender that has reserved a slot and not
+    /// filled it blocks the ready queue.
     fn enqueue_hidden(&mut self) -> bool {
         if !self.ready_queue.is_blocked() {
             return false;
@@ -536,8 +537,7 @@ impl Group {
         }
     }
 
-    /// Updates a machine's deadline in the group's wheel to the earliest of the machine's own
-    /// timers.
+    /// Sets a machine's deadline in the group's wheel to that of its earliest timer.
     #[inline(never)]
     fn update_deadline(&mut self, machine: u32) {
         let member = self.members[machine as usize].as_mut();

@@ -25,6 +25,7 @@ use std::sync::Arc;
 /// [`ThreadConfig::spin`](crate::ThreadConfig)), then sleeps until a message is sent, a
 /// descriptor is ready, or the next timer is due. There are no ticks.
 pub struct Machine<H: Handler> {
+    /// Handler and state of the machine.
     member: Member<H>,
     thread: ThreadState,
 }

@@ -58,8 +58,8 @@ pub struct Reply<R> {
 enum ReplyTo<R> {
     /// Owner of the slot's [`PendingReply`].
     Pending(Arc<ReplySlot<R>>),
-    /// Closure that sends the reply to a machine as a message at its first call. Further calls have
-    /// no effect.
+    /// Closure whose first call sends the reply to a machine as a message. Further calls have no
+    /// effect.
     Machine(Box<SendReplyFn<R>>),
 }
 
@@ -222,6 +222,7 @@ impl<R> PendingReply<R> {
         if self.slot.has_ended() { self.take() } else { Ok(None) }
     }
 
+    /// Waits for the reply until `deadline`; returns `Ok(None)` if none has come by then.
     fn wait_until(&self, deadline: Option<Instant>) -> Result<Option<R>, NoReplyError> {
         let has_ended = (0..SPINS_COUNT).any(|_| {
             hint::spin_loop();

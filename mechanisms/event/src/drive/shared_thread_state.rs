@@ -18,7 +18,7 @@ pub(crate) struct SharedThreadState {
     flags: CachePadded<ThreadFlags>,
     /// Eventfd that interrupts a sleep in epoll; created before the first such sleep.
     eventfd: OnceLock<OwnedFd>,
-    /// Queue of the group's machines that have messages; `None` if the thread runs a single machine.
+    /// Sending end of the group's queue of ready machines; `None` if the thread runs one machine.
     ready_sender: Option<ReadySender>,
     wake_when: WakeWhen,
 }

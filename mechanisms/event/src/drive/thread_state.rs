@@ -150,6 +150,7 @@ impl ThreadState {
         }
     }
 
+    /// Makes each later run stop when one of `signals` arrives.
     pub(crate) fn stop_on(&mut self, signals: Signals) -> Result<(), (&'static str, Errno)> {
         let reactor = self.reactor()?;
         reactor

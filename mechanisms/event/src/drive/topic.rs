@@ -131,9 +131,9 @@ impl<T: Send + Sync + 'static> Topic<T> {
         }
     }
 
-    /// Subscribes a machine to all later postings; returns `false`, and changes nothing, if it is already subscribed.
-    /// `wrap` converts each value into a message; the name of an enum variant that holds a [`PoolArc`] is such a
-    /// function.
+    /// Subscribes a machine to all later postings; returns `false` if it is already subscribed.
+    /// Nothing is changed then. `wrap` converts each value into a message; the name of an enum
+    /// variant that holds a [`PoolArc`] is such a function.
     ///
     /// # Blocking
     /// For as long as another thread subscribes or unsubscribes.

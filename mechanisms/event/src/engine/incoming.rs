@@ -9,7 +9,8 @@ use super::inbox::Inbox;
 /// thread, in vain, and the preempted sender does not wake it if it uses `send_quiet`. So a thread must not sleep for
 /// long while a push has begun: it checks again after a short time.
 pub trait IncomingMessages {
-    /// Returns `true` if a message can be popped; after `false`, a sender may have pushed one since.
+    /// Returns `true` if a message can be popped. After `false`, a sender may have pushed one
+    /// since.
     fn has_any(&self) -> bool;
 
     /// Returns `true` if a push has begun whose message was not popped. Call it after declaring the

@@ -19,13 +19,14 @@ use handover_base::sync::atomic::{AtomicU8, Ordering, fence};
 use handover_base::sync::{CachePadded, hint};
 use handover_ring::{CapacityError, PushError, mpsc};
 
-/// Sending end of the queue of a group's machines that have messages, shared by all senders.
+/// Sending end of a group's queue of ready machines, shared by all senders. A machine is ready if
+/// it has messages.
 pub struct ReadySender {
     /// Sending end of the ring of machine indices.
     machines: mpsc::Producer<u32>,
 }
 
-/// Receiving end of the queue of a group's machines that have messages, owned by the thread.
+/// Receiving end of a group's queue of ready machines, owned by the thread.
 pub struct ReadyQueue {
     /// Indices of the machines that have messages.
     machines: mpsc::Consumer<u32>,
@@ -39,7 +40,7 @@ pub struct ReadyQueue {
 /// Inboxes of all machines of a thread, for the check before the thread sleeps.
 pub struct ThreadInboxes<'a, F> {
     ready_queue: &'a mut ReadyQueue,
-    /// Function that returns the number of messages in the inbox of a machine, by index.
+    /// Function that returns, for a machine's index, the number of messages in its inbox.
     waiting_count: F,
 }
 
@@ -163,8 +164,8 @@ impl ReadyQueue {
         ThreadInboxes { ready_queue: self, waiting_count }
     }
 
-    /// Returns `true` if a sender has reserved the next slot and not filled it, so that no machine
-    /// can be popped. The sender may have filled it since.
+    /// Returns `true` if the next slot is reserved but not filled, so that nothing can be popped.
+    /// The sender may have filled it since.
     pub fn is_blocked(&self) -> bool {
         let begun_count = self.machines.len();
         self.machines.is_empty() && begun_count != 0

@@ -109,8 +109,8 @@ impl WaitingSenders {
         self.state.waiting.load(Ordering::Relaxed) != 0 || !self.state.tasks.is_empty()
     }
 
-    /// Lets up to `tasks_max` waiting tasks, and waiting threads, try again; called by the machine. `wake` gets the
-    /// futex word on which the threads sleep, and wakes them.
+    /// Lets waiting threads and up to `tasks_max` waiting tasks try again; called by the machine.
+    /// `wake` gets the futex word on which the threads sleep, and wakes them.
     #[cold]
     pub fn admit(&self, tasks_max: u32, wake: impl FnOnce(&AtomicU32)) {
         // Release: pairs with the Acquire in wait().

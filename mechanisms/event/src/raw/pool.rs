@@ -52,8 +52,8 @@ struct Slot<T> {
 
 /// Chunk of slots that were allocated together.
 struct Chunk<T> {
-    /// Number of slots that were in use when the pool was dropped and still are. During the pool's
-    /// drop it is one more.
+    /// Number of slots still in use after the pool was dropped. During the pool's drop it is one
+    /// more.
     orphans: AtomicUsize,
     slots: Vec<Slot<T>>,
 }

@@ -36,11 +36,11 @@ pub(crate) fn block_signals(signals: &[i32]) -> Result<OwnedFd, (&'static str, E
 
 /// Reads the number of the next pending signal; `None` if no signal is pending.
 pub(crate) fn read_signal(fd: &OwnedFd) -> Option<i32> {
-    const BYTES: usize = size_of::<libc::signalfd_siginfo>();
+    const RECORD_BYTES: usize = size_of::<libc::signalfd_siginfo>();
     let mut info = MaybeUninit::<libc::signalfd_siginfo>::zeroed();
-    // SAFETY: `info` is writable and BYTES long.
-    let read = unsafe { libc::read(fd.as_raw_fd(), info.as_mut_ptr().cast(), BYTES) };
-    if usize::try_from(read) != Ok(BYTES) {
+    // SAFETY: `info` is writable and RECORD_BYTES long.
+    let read = unsafe { libc::read(fd.as_raw_fd(), info.as_mut_ptr().cast(), RECORD_BYTES) };
+    if usize::try_from(read) != Ok(RECORD_BYTES) {
         return None; // EAGAIN: no signal is pending; a signalfd returns whole records only
     }
     // SAFETY: the struct has integer fields only; the kernel filled it over zeroes.

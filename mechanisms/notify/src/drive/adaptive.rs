@@ -68,6 +68,7 @@ pub fn pair(config: Config) -> Result<(Sender, Receiver), ConfigError> {
 #[derive(Debug, Clone)]
 pub struct Sender<C = Arc<NotifyCore>> {
     core: C,
+    /// Scope of the futex: this process, or several processes.
     scope: Scope,
 }
 
@@ -98,6 +99,7 @@ impl<C: Deref<Target = NotifyCore> + Send + Sync> Notify for Sender<C> {
 #[derive(Debug)]
 pub struct Receiver<C = Arc<NotifyCore>> {
     core: C,
+    /// Scope of the futex: this process, or several processes.
     scope: Scope,
     /// Results of the receiver's earlier waits.
     waiting: WaitState,
@@ -116,7 +118,7 @@ impl<C: Deref<Target = NotifyCore>> Receiver<C> {
         Ok(Self { core, scope, waiting: WaitState::new(config) })
     }
 
-    /// Returns the number of waits for each way in which they completed, and related counts.
+    /// Returns counters of the waits, by how they ended.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.waiting.stats()

@@ -156,8 +156,7 @@ impl Receiver {
         self.try_wait()
     }
 
-    /// Returns the number of waits for each way in which they completed, and related counts. Waits
-    /// in an epoll set are included.
+    /// Returns counters of the waits, by how they ended. Waits in an epoll set are included.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.waiting.stats()

@@ -38,7 +38,9 @@ const SWITCHES_PER_MS_MAX: u64 = 16;
 /// Time on CLOCK_MONOTONIC, and the process's CPU time and context switches by then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct CpuReading {
+    /// Time of the reading, in ns on CLOCK_MONOTONIC.
     at_ns: u64,
+    /// CPU time that the process has used, in ns.
     cpu_ns: u64,
     /// Number of involuntary context switches, which include those of yields.
     switches: u64,

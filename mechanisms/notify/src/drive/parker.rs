@@ -452,8 +452,8 @@ impl Parker {
         }
     }
 
-    /// Returns the number of waits for each way in which they completed, and related counts. A wait that needed
-    /// neither spinning nor sleeping is not counted.
+    /// Returns counters of the waits, by how they ended. A wait that needed neither spinning nor
+    /// sleeping is not counted.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.waiting.stats()

@@ -8,14 +8,14 @@ use core::ops::Range;
 use handover_base::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use handover_base::sync::{Arc, CachePadded};
 
-/// Flag in `MpmcShared::tail` which says that the ring is closed and no more positions can be reserved.
+/// Flag in `MpmcShared::tail`: the ring is closed, so that no more positions can be reserved.
 const CLOSED: u64 = 1 << 63;
 
 /// Maximum number of slots that a batch reserves at once.
 const RESERVED_MAX: usize = 32;
 
-/// Number of turns of a row in one lap around the ring: vacant, [`FILLED`], [`SKIPPED`] and an
-/// unused one. It is a power of two, so that a lap's first turn is computed by a shift.
+/// Number of turns of a row per lap around the ring. They are vacant, [`FILLED`], [`SKIPPED`] and
+/// an unused one, so that a lap's first turn is computed by a shift.
 const TURNS_PER_LAP: u64 = 4;
 
 /// Turn of a row whose slot is filled, relative to the lap's first turn. At the first turn the slot
@@ -483,8 +483,8 @@ impl<T> Consumer<T> {
         popped
     }
 
-    /// Returns an iterator that pops the values that are ready, each like [`pop`](Self::pop); it ends when no more are
-    /// ready.
+    /// Returns an iterator that pops values until none is ready. Each is popped like
+    /// [`pop`](Self::pop).
     #[inline]
     pub fn drain(&self) -> impl Iterator<Item = T> {
         iter::from_fn(|| self.pop())
@@ -516,7 +516,7 @@ impl<T> Consumer<T> {
     }
 }
 
-/// Values whose positions are reserved; those that the iterator has not returned are dropped with it.
+/// Iterator over the values at reserved positions; its destructor drops those not returned.
 struct ReservedValues<'a, T> {
     shared: &'a MpmcShared<T>,
     positions: Range<u64>,

@@ -459,8 +459,8 @@ impl<T> Consumer<T> {
         count
     }
 
-    /// Returns an iterator that pops the values that are ready; it ends when no more are ready.
-    /// Values that it has not returned stay in the ring.
+    /// Returns an iterator that pops values until none is ready. Values that it has not returned
+    /// stay in the ring.
     ///
     /// # Cost
     /// Slots are released to the producers after every 32 values, and when the iterator is dropped:

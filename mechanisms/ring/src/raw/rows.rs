@@ -17,6 +17,7 @@ use handover_base::sync::atomic::AtomicU64;
 /// Memory of one value: loom's cell in a loom model, otherwise a plain cell.
 pub(crate) type Slot<T> = UnsafeCell<MaybeUninit<T>>;
 
+/// Implementation of `Rows` outside loom models.
 #[cfg(not(handover_loom))]
 mod memory {
     use super::*;

@@ -93,8 +93,7 @@ impl<T> SpscShared<T> {
         stage::record_published_by_one(tail, self);
     }
 
-    /// Publishes the values below position `tail` like [`publish`](Self::publish), but writes nothing if all are
-    /// published already.
+    /// Publishes the values below position `tail`, unless all are published already.
     #[inline(always)]
     fn publish_rest(&self, tail: u64) {
         // Relaxed: only the producer, which calls this, writes the tail.
@@ -497,8 +496,8 @@ impl<T> Consumer<T> {
         (self.head - first) as usize
     }
 
-    /// Returns an iterator that pops the values that are ready; it ends when no more are ready.
-    /// Values that it has not returned stay in the ring.
+    /// Returns an iterator that pops values until none is ready. Values that it has not returned
+    /// stay in the ring.
     ///
     /// # Cost
     /// Slots are released to the producer after every 32 values, and when the iterator is dropped:

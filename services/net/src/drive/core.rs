@@ -49,6 +49,7 @@ pub(crate) struct ReactorState<D> {
     /// Queue of connections and listeners to be served, without duplicates.
     pub(crate) ready: VecDeque<EventSource>,
     pub(crate) pending_closes: Vec<(ConnKey, CloseReason)>,
+    /// Crossings of water marks to be reported to the handler.
     pub(crate) pending_crossings: Vec<(ConnKey, WaterMarkCrossing)>,
     pub(crate) inbox: Arc<Inbox<D>>,
     pub(crate) config: Config,
@@ -71,6 +72,7 @@ pub(crate) const REPLY_BUFFER_KEPT_BYTES_MAX: usize = 1 << 18;
 /// State of the handler call in progress: its connection, the replies so far, and their limits.
 #[derive(Default)]
 pub(crate) struct HandlerCallState {
+    /// Connection that the handler is called for; `None` outside a call.
     pub(crate) key: Option<ConnKey>,
     /// `true` while bytes can be written to the connection.
     pub(crate) is_open: bool,
@@ -86,6 +88,7 @@ pub(crate) struct HandlerCallState {
     replies_max: usize,
     /// `true` if no further message of the present read is to be delivered.
     pub(crate) should_stop: bool,
+    /// Overflow of the send queue during the call, if any.
     pub(crate) overflow: Option<SendQueueOverflow>,
 }
 

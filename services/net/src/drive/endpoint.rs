@@ -46,6 +46,7 @@ impl From<SocketAddr> for ListenOptions {
 #[derive(Debug, Clone)]
 pub struct ConnectOptions {
     pub(crate) address: SocketAddr,
+    /// Local address to connect from; `None` lets the kernel choose one.
     pub(crate) source: Option<SocketAddr>,
     pub(crate) tls: Option<Arc<NamedTlsClient>>,
 }

@@ -20,6 +20,7 @@ pub(crate) enum Command<D> {
     Close(ConnKey),
     Suspend(ConnKey),
     Resume(ConnKey),
+    /// Calls the handler's `on_trigger` for the connection.
     Trigger(ConnKey),
     /// Takes over a connection that another thread has accepted. Contains the socket, the peer's
     /// address and the TLS configuration.
@@ -35,7 +36,9 @@ const NOT_STOPPING: u64 = u64::MAX;
 /// State of an event-loop thread that other threads access.
 pub(crate) struct Inbox<D> {
     commands: mpsc::Producer<Command<D>>,
+    /// Sender that wakes the thread after a command was pushed.
     wake: adaptive_fd::Sender,
+    /// Grace period of the requested stop in ns; [`NOT_STOPPING`] before a request.
     stop_grace_ns: AtomicU64,
     /// Inbox of the thread whose listeners hand connections to this thread.
     acceptor: OnceLock<Weak<Inbox<D>>>,

@@ -9,16 +9,18 @@ use std::os::fd::BorrowedFd;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EventSource {
     Connection(ConnKey),
+    /// Listener with this index in the thread's list.
     Listener(u16),
     /// Wake-up descriptor of the thread, to which another thread writes after pushing a command.
     Wake,
 }
 
-/// Least index that no connection can have. Listeners and the wake-up descriptor use the indices
+/// Smallest index that no connection can have. Listeners and the wake-up descriptor use the indices
 /// from here on.
 const RESERVED_INDEX_MIN: u32 = u32::MAX - 0x1_0000;
 
 impl EventSource {
+    /// Packs the source into the 64 bits that epoll stores with a descriptor.
     fn pack(self) -> u64 {
         let (index, generation) = match self {
             Self::Connection(key) => (key.index, key.generation),
@@ -28,6 +30,7 @@ impl EventSource {
         u64::from(generation) << 32 | u64::from(index)
     }
 
+    /// Returns the source that [`pack`](Self::pack) has packed.
     fn unpack(packed: u64) -> Self {
         // Each part is cut to its own width.
         match packed as u32 {
@@ -40,6 +43,7 @@ impl EventSource {
     }
 }
 
+/// Readiness of a descriptor, as reported by epoll.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Readiness {
     pub(crate) is_readable: bool,
@@ -47,6 +51,7 @@ pub(crate) struct Readiness {
     pub(crate) is_hung_up: bool,
 }
 
+/// Epoll set of an event-loop thread.
 pub(crate) struct Poll(Epoll);
 
 impl Poll {
@@ -55,8 +60,8 @@ impl Poll {
         Ok(Self(set.map_err(|errno| ("epoll_create1", errno))?))
     }
 
-    /// Adds a source, whose events are reported edge-triggered until its descriptor is closed. It need not be armed
-    /// again.
+    /// Adds a descriptor, whose events are reported edge-triggered until it is closed. It need not
+    /// be armed again.
     pub(crate) fn add(
         &self,
         fd: BorrowedFd<'_>,

@@ -32,7 +32,7 @@ use std::sync::Arc;
 
 /// Maximum number of connection slots that one search for idle connections looks at.
 const SWEEP_SLOTS_MAX: u32 = 4096;
-/// Maximum time, in ns, for which a stopping thread still reads peers that keep sending.
+/// Maximum time, in ns, for which a stopping thread still reads from peers that keep sending.
 const STOP_READ_NS_MAX: u64 = 1_000_000_000;
 /// Interval in ns at which a busy thread publishes its counters.
 const PUBLISH_NS: u64 = 1_000_000;
@@ -78,6 +78,7 @@ pub struct Reactor<H: Handler> {
     /// can be accepted and rejected.
     reserve_fd: Option<OwnedFd>,
     commands: mpsc::Consumer<Command<H::Data>>,
+    /// Receiver that other threads wake after pushing a command.
     wake: adaptive_fd::Receiver,
     spin: SpinPolicy,
     /// Index of the slot that the latest search for idle connections looked at last.
@@ -166,6 +167,7 @@ impl<H: Handler> Reactor<H> {
         self.adopt_with(stream.into(), Some(server))
     }
 
+    /// Takes over a connected stream, with a TLS handshake as server if `tls` is `Some`.
     fn adopt_with(
         &mut self,
         fd: OwnedFd,
@@ -223,8 +225,8 @@ impl<H: Handler> Reactor<H> {
         &self.core.inbox
     }
 
-    /// Serves connections until the thread is stopped and all received messages are answered; returns the final
-    /// counters.
+    /// Serves connections until the thread is stopped; returns the final counters. A stopped thread
+    /// first answers all received messages.
     ///
     /// # Errors
     /// [`NetError::SystemCall`] if the kernel refuses to wait; no connection can cause that.
@@ -420,7 +422,8 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Handles the expired timer of a connection, whose deadline may have moved or vanished meanwhile.
+    /// Handles the expired timer of a connection. The deadline may have moved or vanished
+    /// meanwhile.
     fn handle_connection_timer(&mut self, key: ConnKey) {
         let core = &mut self.core;
         let Some(slot) = core.slab.get_mut(key) else { return };
@@ -473,6 +476,7 @@ impl<H: Handler> Reactor<H> {
         if idle_ns == 0 { 0 } else { (idle_ns / 8 / sweeps_count).max(1_000_000) }
     }
 
+    /// Closes connections that were idle for too long, among the next [`SWEEP_SLOTS_MAX`] slots.
     fn sweep_idle_connections(&mut self) {
         let slots_count = self.core.slab.slots_count();
         let now_ms = self.core.now_ms();
@@ -574,6 +578,7 @@ impl<H: Handler> Reactor<H> {
         let _ = catch_unwind(AssertUnwindSafe(|| self.handler.on_panic(message)));
     }
 
+    /// Returns the reason for a close by this program, which may be the thread's stop.
     fn local_close_reason(&self) -> CloseReason {
         if self.core.is_stopping { CloseReason::Stopped } else { CloseReason::Local }
     }

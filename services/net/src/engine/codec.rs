@@ -97,6 +97,7 @@ pub trait Codec: Clone + Send + 'static {
 pub struct LengthPrefixCodec {
     /// Maximum value of the length prefix, in bytes; the header is not counted.
     length_max: u32,
+    /// Size of each message's header in bytes; the length prefix does not count it.
     header_bytes: u32,
 }
 

@@ -17,8 +17,11 @@ impl Permit {
 #[derive(Debug)]
 pub struct PerIpLimiter {
     per_ip_max: u32,
+    /// Index in `counts` of each peer address with open connections.
     index_by_address: HashMap<IpAddr, u32>,
+    /// Peer addresses, each with its number of open connections.
     counts: Vec<(IpAddr, u32)>,
+    /// Indices of unused entries in `counts`.
     vacant_indices: Vec<u32>,
 }
 

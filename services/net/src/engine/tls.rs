@@ -37,6 +37,7 @@ pub struct TlsState {
     handshake_started_at_ns: u64,
 }
 
+/// State that rustls keeps for one connection, as server or client.
 enum Connection {
     Server(UnbufferedServerConnection),
     Client(UnbufferedClientConnection),
@@ -408,7 +409,8 @@ fn process_records<S: UnbufferedConnection>(
     }
 }
 
-/// Calls `f` with rustls's encryption, after appending pending handshake messages and key updates to `out`.
+/// Calls `f` with rustls's encryption. Appends pending handshake messages and key updates to `out`
+/// first.
 fn with_traffic_keys<S: UnbufferedConnection>(
     connection: &mut S,
     buffered: &mut [u8],

@@ -151,7 +151,7 @@ impl<H: Handler> Reactor<H> {
         delivered
     }
 
-    /// Checks a connection that is not being read for a reset or the end of its stream. The end
+    /// Looks for a reset or the end of the stream on a connection that is not being read. The end
     /// counts only after the last byte.
     fn check_peer_end(&mut self, key: ConnKey) -> Result<(), CloseReason> {
         let Some(slot) = self.core.slab.get_mut(key) else { return Ok(()) };
