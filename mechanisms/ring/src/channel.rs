@@ -88,8 +88,8 @@ fn poll_or_register<E, R>(
     result
 }
 
-/// Ends a task's wait; wakes the next task if this one was woken already. The task needs no slot or value
-/// any more.
+/// Ends a task's wait; wakes the next task if this one was woken already. The task needs no slot or
+/// value any more.
 fn stop_waiting((waiting, registration): (&WakerQueue, &mut Registration)) {
     if !waiting.unregister(registration) {
         waiting.wake_one();
