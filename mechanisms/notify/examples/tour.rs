@@ -38,7 +38,7 @@ fn main() {
     // 3. A round trip between two threads, on two CPUs and on one. These are rough figures; the lab
     //    measures properly, beside the kernel's mechanisms: `handover run notify/`.
     let cpus = affinity::thread_cpus();
-    let (here, there) = (cpus[0], *cpus.last().expect("this thread may use no CPU"));
+    let (here, there) = (cpus[0], *cpus.last().expect("found no CPU that this thread may use"));
     println!("\n{:<12} {:>16} {:>14}", "round trip", "on two CPUs", "on one CPU");
     print_round_trips::<Adaptive>(here, there);
     print_round_trips::<AdaptiveFd>(here, there);

@@ -31,7 +31,7 @@ const WAKE_GROWTH_MAX: u64 = 2;
 const MEAN_SHIFT: u32 = 3;
 /// Ratio of the next spin's maximum number of polls to the mean number in successful spins.
 const POLLS_HEADROOM: u32 = 4;
-/// Ratio of [`SpinPolicy::limit_spins`] to the minimum of [`SpinPolicy::budget_spins`].
+/// Ratio of [`SpinPolicy::limit_polls`] to the minimum of [`SpinPolicy::budget_polls`].
 const BUDGET_MIN_DIVISOR: u32 = 16;
 /// Maximum number of consecutive failed spins after which the next wait still spins.
 const MISSES_ALLOWED: u32 = 1;
@@ -107,9 +107,9 @@ pub struct SpinPolicy {
     /// Present maximum duration of a spin in ns.
     limit_ns: u64,
     /// Present maximum number of polls in a spin; so many polls last `limit_ns`.
-    limit_spins: u32,
+    limit_polls: u32,
     /// Maximum number of polls of the next spin.
-    budget_spins: u32,
+    budget_polls: u32,
     /// Running mean of the number of polls that successful spins took, scaled by `2^MEAN_SHIFT`.
     mean_polls_scaled: u32,
     /// Number of consecutive spins that failed: a long sleep or a timeout followed.
@@ -130,16 +130,16 @@ impl SpinPolicy {
             poll_ps: poll_ps.max(1),
             wake_ns: WAKE_NS_GUESS,
             limit_ns: 0,
-            limit_spins: 0,
-            budget_spins: 0,
+            limit_polls: 0,
+            budget_polls: 0,
             mean_polls_scaled: 0,
             misses_in_row: 0,
             quiet_waits_left: 0,
             is_spinning: false,
         };
         engine.update_limit();
-        engine.budget_spins = engine.limit_spins;
-        engine.mean_polls_scaled = (engine.limit_spins / POLLS_HEADROOM) << MEAN_SHIFT;
+        engine.budget_polls = engine.limit_polls;
+        engine.mean_polls_scaled = (engine.limit_polls / POLLS_HEADROOM) << MEAN_SHIFT;
         engine
     }
 
@@ -147,7 +147,7 @@ impl SpinPolicy {
     /// if the sender needs the CPU that the receiver would spin on.
     pub fn plan_wait(&mut self, shares_cpu: bool) -> WaitPlan {
         self.is_spinning = false;
-        if self.limit_spins == 0 {
+        if self.limit_polls == 0 {
             return WaitPlan::ParkQuiet;
         }
         if shares_cpu {
@@ -158,19 +158,19 @@ impl SpinPolicy {
             return WaitPlan::ParkQuiet;
         }
         self.is_spinning = true;
-        WaitPlan::Spin { spins_max: self.budget_spins }
+        WaitPlan::Spin { spins_max: self.budget_polls }
     }
 
     /// Records that the wait completed while spinning, after `spins` polls.
     pub fn record_spun(&mut self, spins: u32) {
         self.misses_in_row = 0;
         // mean += (spins - mean) / 8, on the scaled value.
-        let spins = spins.min(self.limit_spins);
+        let spins = spins.min(self.limit_polls);
         self.mean_polls_scaled =
             self.mean_polls_scaled - (self.mean_polls_scaled >> MEAN_SHIFT) + spins;
         let mean_polls = self.mean_polls_scaled >> MEAN_SHIFT;
-        let budget_min = self.limit_spins.div_ceil(BUDGET_MIN_DIVISOR);
-        self.budget_spins = (mean_polls * POLLS_HEADROOM).clamp(budget_min, self.limit_spins);
+        let budget_min = self.limit_polls.div_ceil(BUDGET_MIN_DIVISOR);
+        self.budget_polls = (mean_polls * POLLS_HEADROOM).clamp(budget_min, self.limit_polls);
     }
 
     /// Records that the wait slept. The notification came `after_ns` after the end of the spin or,
@@ -184,11 +184,11 @@ impl SpinPolicy {
             self.wake_ns = mean.clamp(WAKE_NS_MIN, WAKE_NS_MAX);
             self.update_limit();
         }
-        let spun_polls = if self.is_spinning { u64::from(self.budget_spins) } else { 0 };
+        let spun_polls = if self.is_spinning { u64::from(self.budget_polls) } else { 0 };
         let waited_ns = (spun_polls * self.poll_ps / 1000).saturating_add(after_ns);
         if waited_ns <= self.limit_ns {
             // The notification was near: spinning up to the limit would have caught it.
-            self.budget_spins = self.limit_spins;
+            self.budget_polls = self.limit_polls;
             self.misses_in_row = 0;
             self.quiet_waits_left = 0;
         } else {
@@ -224,8 +224,8 @@ impl SpinPolicy {
     fn update_limit(&mut self) {
         self.limit_ns = u64::from(self.config.spin_ns_max).min(self.wake_ns * SPIN_PER_WAKE_MAX);
         let spins = (self.limit_ns * 1000).div_ceil(self.poll_ps).min(SPIN_POLLS_MAX);
-        self.limit_spins = spins as u32; // at most SPIN_POLLS_MAX, which fits
-        self.budget_spins = self.budget_spins.min(self.limit_spins);
+        self.limit_polls = spins as u32; // at most SPIN_POLLS_MAX, which fits
+        self.budget_polls = self.budget_polls.min(self.limit_polls);
     }
 }
 
@@ -263,7 +263,7 @@ mod tests {
     fn spin_to_the_limit_that_missed_a_notification_shortly_after_it_has_failed() {
         let mut engine = SpinPolicy::new(Config::default(), 25_000);
         for _ in 0..2 {
-            let spins_max = engine.limit_spins;
+            let spins_max = engine.limit_polls;
             assert_eq!(engine.plan_wait(false), WaitPlan::Spin { spins_max });
             engine.record_woken(SHORT_NS, None);
         }
@@ -449,7 +449,7 @@ mod tests {
                     engine.record_timeout();
                 }
             }
-            assert!(engine.budget_spins <= engine.limit_spins);
+            assert!(engine.budget_polls <= engine.limit_polls);
         }
     }
 }

@@ -49,7 +49,7 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// Wakes all, after the ring was closed.
+    /// Wakes all waiting tasks and threads; called after the ring was closed.
     fn wake_all(&self) {
         self.receivers.wake_all();
         self.senders.wake_all();

@@ -645,7 +645,7 @@ impl<T> fmt::Debug for Consumer<T> {
 struct PopBatch<'a, T>(&'a mut Consumer<T>);
 
 impl<T> PopBatch<'_, T> {
-    /// Passes the values below position `end` that are known to be ready to `each`.
+    /// Passes to `each` the values below position `end`, which are known to be ready.
     #[inline(always)]
     fn take_until(&mut self, end: u64, each: &mut impl FnMut(T)) {
         let end = self.0.ready.min(end);

@@ -53,8 +53,8 @@ impl InboundBuffer {
         self.buffered.capacity()
     }
 
-    /// Calls `each` with each message that the received `bytes` complete, until it returns `Break`.
-    /// Buffers the rest. With empty `bytes` it continues with buffered messages.
+    /// Passes each message that the received `bytes` complete to `each`, until `each` returns
+    /// `Break`. Buffers the rest. With empty `bytes` it continues with buffered messages.
     ///
     /// # Errors
     /// [`CodecError`] of the codec; the kept bytes are of no further use then.

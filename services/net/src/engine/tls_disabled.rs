@@ -6,7 +6,7 @@ use crate::tls::{SetupError, TlsError, TlsServerConfig};
 /// Events found while decrypting TLS records: end of the handshake, and end of the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OpenedRecords {
-    /// `true` if the call completed the handshake.
+    /// `true` if this call of `open_records` completed the handshake.
     pub is_ready: bool,
     /// `true` if the peer has sent `close_notify`: no more data follows.
     pub is_ended: bool,
