@@ -1,6 +1,8 @@
 //! Invariance of the handles: a handle of a type with a long lifetime must not convert to a handle of the same type
 //! with a shorter lifetime, because values flow both in and out. None of these examples may compile.
 
+/// Compile-fail test: `Address` is invariant in its type parameter.
+///
 /// ```compile_fail
 /// use handover_event::Address;
 /// fn shorten<'a>(long: Address<&'static str>) -> Address<&'a str> {
@@ -9,6 +11,8 @@
 /// ```
 struct AddressIsInvariant;
 
+/// Compile-fail test: `WeakAddress` is invariant in its type parameter.
+///
 /// ```compile_fail
 /// use handover_event::WeakAddress;
 /// fn shorten<'a>(long: WeakAddress<&'static str>) -> WeakAddress<&'a str> {
@@ -17,6 +21,8 @@ struct AddressIsInvariant;
 /// ```
 struct WeakAddressIsInvariant;
 
+/// Compile-fail test: `Reply` is invariant in its type parameter.
+///
 /// ```compile_fail
 /// use handover_event::Reply;
 /// fn shorten<'a>(long: Reply<&'static str>) -> Reply<&'a str> {
@@ -25,6 +31,8 @@ struct WeakAddressIsInvariant;
 /// ```
 struct ReplyIsInvariant;
 
+/// Compile-fail test: `PendingReply` is invariant in its type parameter.
+///
 /// ```compile_fail
 /// use handover_event::PendingReply;
 /// fn shorten<'a>(long: PendingReply<&'static str>) -> PendingReply<&'a str> {
@@ -33,6 +41,8 @@ struct ReplyIsInvariant;
 /// ```
 struct PendingReplyIsInvariant;
 
+/// Compile-fail test: `Sending` is invariant in its type parameter.
+///
 /// ```compile_fail
 /// use handover_event::Sending;
 /// fn shorten<'s, 'a>(long: Sending<'s, &'static str>) -> Sending<'s, &'a str> {
@@ -42,6 +52,8 @@ struct PendingReplyIsInvariant;
 #[cfg(feature = "async")]
 struct SendingIsInvariant;
 
+/// Compile-fail test: `Topic` is invariant in its type parameter.
+///
 /// ```compile_fail
 /// use handover_event::Topic;
 /// fn shorten<'a>(long: Topic<&'static str>) -> Topic<&'a str> {
@@ -50,6 +62,8 @@ struct SendingIsInvariant;
 /// ```
 struct TopicIsInvariant;
 
+/// Compile-fail test: `Publisher` is invariant in its type parameter.
+///
 /// ```compile_fail
 /// use handover_event::Publisher;
 /// fn shorten<'a>(long: Publisher<&'static str>) -> Publisher<&'a str> {
@@ -58,6 +72,8 @@ struct TopicIsInvariant;
 /// ```
 struct PublisherIsInvariant;
 
+/// Compile-fail test: `Pool` is invariant in its type parameter.
+///
 /// ```compile_fail
 /// use handover_event::Pool;
 /// fn shorten<'a>(long: Pool<&'static str>) -> Pool<&'a str> {
@@ -66,6 +82,8 @@ struct PublisherIsInvariant;
 /// ```
 struct PoolIsInvariant;
 
+/// Compile-fail test: `PoolBox` is invariant in its type parameter.
+///
 /// ```compile_fail
 /// use handover_event::PoolBox;
 /// fn shorten<'a>(long: PoolBox<&'static str>) -> PoolBox<&'a str> {
@@ -74,6 +92,8 @@ struct PoolIsInvariant;
 /// ```
 struct PoolBoxIsInvariant;
 
+/// Compile-fail test: `PoolArc` is invariant in its type parameter.
+///
 /// ```compile_fail
 /// use handover_event::PoolArc;
 /// fn shorten<'a>(long: PoolArc<&'static str>) -> PoolArc<&'a str> {
@@ -82,6 +102,8 @@ struct PoolBoxIsInvariant;
 /// ```
 struct PoolArcIsInvariant;
 
+/// Compile-fail test: `ThreadHandle` is invariant in its type parameter.
+///
 /// ```compile_fail
 /// use handover_event::ThreadHandle;
 /// fn shorten<'a>(long: ThreadHandle<&'static str>) -> ThreadHandle<&'a str> {
@@ -90,6 +112,8 @@ struct PoolArcIsInvariant;
 /// ```
 struct ThreadHandleIsInvariant;
 
+/// Compile-fail test: `Context` is invariant in its type parameter.
+///
 /// ```compile_fail
 /// use handover_event::Context;
 /// fn shorten<'c, 'a>(long: Context<'c, &'static str>) -> Context<'c, &'a str> {
@@ -98,6 +122,8 @@ struct ThreadHandleIsInvariant;
 /// ```
 struct ContextIsInvariant;
 
+/// Compile-fail test: `GroupMember` is invariant in its type parameter.
+///
 /// ```compile_fail
 /// use handover_event::{Context, Handler, GroupMember};
 /// struct Lent<'a>(&'a str);
@@ -127,6 +153,8 @@ struct GroupMemberIsInvariant;
 /// ```
 struct SameTypes;
 
+/// Check that `Sending` compiles where no conversion is needed.
+///
 /// ```
 /// use handover_event::Sending;
 /// fn keep<'s>(it: Sending<'s, &'static str>) -> Sending<'s, &'static str> {

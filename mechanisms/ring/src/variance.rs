@@ -2,6 +2,8 @@
 //! values with a shorter one, because both ends access the same values. None of the first examples
 //! may compile; the last shows that nothing but the conversion is wrong with them.
 
+/// Compile-fail test: `spsc::Producer` is invariant in its type parameter.
+///
 /// ```compile_fail
 /// use handover_ring::spsc;
 /// fn shorten<'a>(long: spsc::Producer<&'static str>) -> spsc::Producer<&'a str> {
@@ -10,6 +12,8 @@
 /// ```
 struct SpscProducerIsInvariant;
 
+/// Compile-fail test: `spsc::Consumer` is invariant in its type parameter.
+///
 /// ```compile_fail
 /// use handover_ring::spsc;
 /// fn shorten<'a>(long: spsc::Consumer<&'static str>) -> spsc::Consumer<&'a str> {
@@ -18,6 +22,8 @@ struct SpscProducerIsInvariant;
 /// ```
 struct SpscConsumerIsInvariant;
 
+/// Compile-fail test: `spsc::Drain` is invariant in its type parameter.
+///
 /// ```compile_fail
 /// use handover_ring::spsc;
 /// fn shorten<'d, 'a>(long: spsc::Drain<'d, &'static str>) -> spsc::Drain<'d, &'a str> {
@@ -26,6 +32,8 @@ struct SpscConsumerIsInvariant;
 /// ```
 struct SpscDrainIsInvariant;
 
+/// Compile-fail test: `mpsc::Producer` is invariant in its type parameter.
+///
 /// ```compile_fail
 /// use handover_ring::mpsc;
 /// fn shorten<'a>(long: mpsc::Producer<&'static str>) -> mpsc::Producer<&'a str> {
@@ -34,6 +42,8 @@ struct SpscDrainIsInvariant;
 /// ```
 struct MpscProducerIsInvariant;
 
+/// Compile-fail test: `mpsc::Consumer` is invariant in its type parameter.
+///
 /// ```compile_fail
 /// use handover_ring::mpsc;
 /// fn shorten<'a>(long: mpsc::Consumer<&'static str>) -> mpsc::Consumer<&'a str> {
@@ -42,6 +52,8 @@ struct MpscProducerIsInvariant;
 /// ```
 struct MpscConsumerIsInvariant;
 
+/// Compile-fail test: `mpsc::Drain` is invariant in its type parameter.
+///
 /// ```compile_fail
 /// use handover_ring::mpsc;
 /// fn shorten<'d, 'a>(long: mpsc::Drain<'d, &'static str>) -> mpsc::Drain<'d, &'a str> {
@@ -50,6 +62,8 @@ struct MpscConsumerIsInvariant;
 /// ```
 struct MpscDrainIsInvariant;
 
+/// Compile-fail test: `mpmc::Producer` is invariant in its type parameter.
+///
 /// ```compile_fail
 /// use handover_ring::mpmc;
 /// fn shorten<'a>(long: mpmc::Producer<&'static str>) -> mpmc::Producer<&'a str> {
@@ -58,6 +72,8 @@ struct MpscDrainIsInvariant;
 /// ```
 struct MpmcProducerIsInvariant;
 
+/// Compile-fail test: `mpmc::Consumer` is invariant in its type parameter.
+///
 /// ```compile_fail
 /// use handover_ring::mpmc;
 /// fn shorten<'a>(long: mpmc::Consumer<&'static str>) -> mpmc::Consumer<&'a str> {
@@ -66,6 +82,8 @@ struct MpmcProducerIsInvariant;
 /// ```
 struct MpmcConsumerIsInvariant;
 
+/// Compile-fail test: `mailbox::Caller` is invariant in its type parameter.
+///
 /// ```compile_fail
 /// use handover_ring::mailbox;
 /// fn shorten<'a>(long: mailbox::Caller<&'static str, u8>) -> mailbox::Caller<&'a str, u8> {
@@ -74,6 +92,8 @@ struct MpmcConsumerIsInvariant;
 /// ```
 struct MailboxCallerIsInvariant;
 
+/// Compile-fail test: `mailbox::Server` is invariant in its type parameter.
+///
 /// ```compile_fail
 /// use handover_ring::mailbox;
 /// fn shorten<'a>(long: mailbox::Server<&'static str, u8>) -> mailbox::Server<&'a str, u8> {

@@ -1,6 +1,8 @@
 //! Compile-fail tests: handles are invariant in the data type, because a handle can send values of
 //! that type to the thread that keeps them.
 
+/// Compile-fail test: `ConnHandle` is invariant in its type parameter.
+///
 /// ```compile_fail
 /// use handover_net::ConnHandle;
 /// fn shorten<'a>(long: ConnHandle<&'static str>) -> ConnHandle<&'a str> {
@@ -9,6 +11,8 @@
 /// ```
 struct HandleIsInvariant;
 
+/// Compile-fail test: `Stopper` is invariant in its type parameter.
+///
 /// ```compile_fail
 /// use handover_net::Stopper;
 /// fn shorten<'a>(long: Stopper<&'static str>) -> Stopper<&'a str> {
@@ -17,6 +21,8 @@ struct HandleIsInvariant;
 /// ```
 struct StopperIsInvariant;
 
+/// Compile-fail test: `Conn` is invariant in its type parameter.
+///
 /// ```compile_fail
 /// use handover_net::{Conn, engine::LinesCodec};
 /// fn shorten<'c, 'a>(long: Conn<'c, LinesCodec, &'static str>) -> Conn<'c, LinesCodec, &'a str> {
@@ -25,6 +31,8 @@ struct StopperIsInvariant;
 /// ```
 struct ConnIsInvariant;
 
+/// Compile-fail test: `Connections` is invariant in its type parameter.
+///
 /// ```compile_fail
 /// use handover_net::{Connections, engine::LinesCodec};
 /// fn shorten<'c, 'a>(long: Connections<'c, LinesCodec, &'static str>) -> Connections<'c, LinesCodec, &'a str> {
