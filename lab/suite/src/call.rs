@@ -241,7 +241,7 @@ impl<K: BenchmarkInC> Workload for CallsInC<K> {
         ))
     }
 
-    fn check(&mut self) -> Result<(), Fault> {
+    fn self_test(&mut self) -> Result<(), Fault> {
         check_calls_count(self.0)
     }
 
@@ -263,7 +263,7 @@ impl<K: BenchmarkInRust> Workload for CallsInRust<K> {
         Ok(CallsInRust(PhantomData))
     }
 
-    fn check(&mut self) -> Result<(), Fault> {
+    fn self_test(&mut self) -> Result<(), Fault> {
         check_calls_count(K::CALL_LOOP)
     }
 

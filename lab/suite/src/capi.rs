@@ -74,7 +74,7 @@ impl<C: Channel> Workload for RingPush<C> {
         Ok(RingPush { sender, receiver, slots_count: u64::from(args.slots_count) })
     }
 
-    fn check(&mut self) -> Result<(), Fault> {
+    fn self_test(&mut self) -> Result<(), Fault> {
         self.fill();
         match C::push(&mut self.sender, 0) {
             true => Err(Fault::new("an item was pushed to the full ring")),

@@ -76,7 +76,7 @@ impl<R: ClockReading> Workload for ClockReadings<R> {
         Ok(ClockReadings(PhantomData))
     }
 
-    fn check(&mut self) -> Result<(), Fault> {
+    fn self_test(&mut self) -> Result<(), Fault> {
         let (first, began) = (R::read(), Instant::now());
         let mut last = first;
         while last <= first {

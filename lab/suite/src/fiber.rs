@@ -97,7 +97,7 @@ macro_rules! operations {
                 Ok($name(fibers))
             }
 
-            fn check(&mut self) -> Result<(), Fault> {
+            fn self_test(&mut self) -> Result<(), Fault> {
                 match self.0.$method(Self::BATCH)? {
                     0 => Err(Fault::new("the clock did not advance during the operation")),
                     _ => Ok(()),
@@ -106,7 +106,7 @@ macro_rules! operations {
 
             fn sample(&mut self, out: &mut Samples) {
                 while out.is_running() {
-                    // A failed operation yields no sample; check() has reported the fault.
+                    // A failed operation yields no sample; self_test() has reported the fault.
                     let Ok(ticks) = self.0.$method(Self::BATCH) else { break };
                     out.record_batch(0, ticks, Self::BATCH);
                 }
@@ -164,7 +164,7 @@ impl<F: FiberContender> Workload for Loops<F> {
         Ok(Loops { fibers: F::begin(1)?, fibers_count: args.fibers_count })
     }
 
-    fn check(&mut self) -> Result<(), Fault> {
+    fn self_test(&mut self) -> Result<(), Fault> {
         let ticks = self.fibers.loops(self.fibers_count, ITERATIONS_PER_SAMPLE)?;
         let ns = handover_base::clock::ns_from_ticks(ticks);
         if ns < ITERATIONS_PER_SAMPLE * 999_000 {

@@ -153,7 +153,7 @@ impl<L: Lock, A: BusyArgs> Handover for Busy<L, A> {
         Ok(())
     }
 
-    fn verify(&self) -> Result<(), Fault> {
+    fn check_round(&self) -> Result<(), Fault> {
         self.tally.verify_order()
     }
 }
@@ -171,7 +171,7 @@ impl<L: Lock> Workload for Free<L> {
         Ok(Free(L::new_unlocked()))
     }
 
-    fn check(&mut self) -> Result<(), Fault> {
+    fn self_test(&mut self) -> Result<(), Fault> {
         let held = self.0.try_lock();
         let again = self.0.try_lock().is_some();
         match (held, again) {
@@ -263,7 +263,7 @@ impl<L: Lock> Handover for Passed<L> {
         Ok(())
     }
 
-    fn verify(&self) -> Result<(), Fault> {
+    fn check_round(&self) -> Result<(), Fault> {
         self.tally.verify_order()
     }
 }

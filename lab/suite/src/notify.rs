@@ -404,7 +404,7 @@ impl<W: NotifyLink> Handover for SleepingReceiver<W> {
         self.receive()
     }
 
-    fn verify(&self) -> Result<(), Fault> {
+    fn check_round(&self) -> Result<(), Fault> {
         // Relaxed: both participants have ended.
         let sent = self.state.sent_count.load(Ordering::Relaxed);
         let waits = self.state.waits_count.load(Ordering::Relaxed);

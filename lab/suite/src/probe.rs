@@ -177,7 +177,7 @@ impl<S: Sites> Workload for DisabledSites<S> {
         Ok(DisabledSites { calls_count: args.calls_count.into(), sites: PhantomData })
     }
 
-    fn check(&mut self) -> Result<(), Fault> {
+    fn self_test(&mut self) -> Result<(), Fault> {
         match S::span(S::eight(S::site(0))) {
             3 => Ok(()),
             sum => Err(Fault::new(format!("3 calls that add 1 each returned {sum}, expected 3"))),
@@ -210,7 +210,7 @@ impl<T: Tracer> Workload for FilteredSites<T> {
     }
 
     /// Fails unless only the enabled span is recorded.
-    fn check(&mut self) -> Result<(), Fault> {
+    fn self_test(&mut self) -> Result<(), Fault> {
         let mut sum = 0;
         let events_count =
             T::record_calls(|| sum = T::span(T::eight(T::site(T::recorded_span(0)))))?;
@@ -245,7 +245,7 @@ impl<T: Tracer> Workload for RecordedSpan<T> {
         Ok(RecordedSpan(PhantomData))
     }
 
-    fn check(&mut self) -> Result<(), Fault> {
+    fn self_test(&mut self) -> Result<(), Fault> {
         let thousand = || {
             calls(1000, T::recorded_span);
         };

@@ -228,7 +228,7 @@ impl<C: Channel> Handover for QueueStream<C> {
         Ok(())
     }
 
-    fn verify(&self) -> Result<(), Fault> {
+    fn check_round(&self) -> Result<(), Fault> {
         self.tally.verify()
     }
 }
@@ -295,8 +295,8 @@ impl<C: BatchChannel> Handover for BatchedStream<C> {
         Ok(())
     }
 
-    fn verify(&self) -> Result<(), Fault> {
-        self.0.verify()
+    fn check_round(&self) -> Result<(), Fault> {
+        self.0.check_round()
     }
 }
 
@@ -313,7 +313,7 @@ impl<C: Channel> Workload for PushPop<C> {
         Ok(PushPop(sender, receiver))
     }
 
-    fn check(&mut self) -> Result<(), Fault> {
+    fn self_test(&mut self) -> Result<(), Fault> {
         let empty = C::pop(&mut self.1).is_none();
         let pushed = C::push(&mut self.0, 1) && C::push(&mut self.0, 2);
         C::flush(&mut self.0);
@@ -377,7 +377,7 @@ impl Workload for ArrayPushPop {
         Ok(ArrayPushPop { slots: vec![0; slots_count].into(), head: 0, tail: 0 })
     }
 
-    fn check(&mut self) -> Result<(), Fault> {
+    fn self_test(&mut self) -> Result<(), Fault> {
         let popped = [self.pop(), { self.push(7) }.then(|| self.pop()).flatten(), self.pop()];
         match popped {
             [None, Some(7), None] => Ok(()),
@@ -488,7 +488,7 @@ impl<C: Channel<Sender: Clone>> Handover for ManyToOne<C> {
         Ok(())
     }
 
-    fn verify(&self) -> Result<(), Fault> {
+    fn check_round(&self) -> Result<(), Fault> {
         self.tally.verify_order()
     }
 }
@@ -574,7 +574,7 @@ impl<C: Channel<Sender: Clone, Receiver: Clone>> Handover for ManyToMany<C> {
         Ok(())
     }
 
-    fn verify(&self) -> Result<(), Fault> {
+    fn check_round(&self) -> Result<(), Fault> {
         self.tally.verify()
     }
 }

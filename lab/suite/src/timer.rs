@@ -359,13 +359,13 @@ impl<T: Timers, A: TimersArgs + 'static> Workload for StartCancelExpire<T, A> {
         Ok(prepared)
     }
 
-    fn check(&mut self) -> Result<(), Fault> {
+    fn self_test(&mut self) -> Result<(), Fault> {
         T::check_expiry()
     }
 
     fn sample(&mut self, out: &mut Samples) {
         while out.is_running() {
-            // A failed step yields no sample; check() reports the fault.
+            // A failed step yields no sample; self_test() reports the fault.
             let Ok(ticks) = self.step() else { break };
             for (part, ticks) in ticks.into_iter().enumerate() {
                 out.record_batch(part, ticks, self.batch as u64);

@@ -61,7 +61,7 @@ impl<const PASS: bool> Handler for NumberSender<PASS> {
             _ => cx.send_quiet(number + 1),
         };
         if sent.is_err() {
-            cx.stop(); // the check finds the missing messages
+            cx.stop(); // the self-test finds the missing messages
         }
     }
 }
@@ -146,7 +146,7 @@ impl<Q: SelfQueue> Workload for SelfQueueLoop<Q> {
         Q::new().map(SelfQueueLoop)
     }
 
-    fn check(&mut self) -> Result<(), Fault> {
+    fn self_test(&mut self) -> Result<(), Fault> {
         self.0.send_and_handle(1000);
         let CountingPolicy { left, last, wrong } = self.0.policy();
         check_counts("numbers left, the last one, wrong", [left, last, wrong], [0, 1000, 0])
@@ -181,7 +181,7 @@ impl<T: SelfSender> Workload for HelloLoop<T> {
         T::machine().map(HelloLoop)
     }
 
-    fn check(&mut self) -> Result<(), Fault> {
+    fn self_test(&mut self) -> Result<(), Fault> {
         self.send_and_handle(10)?;
         self.send_and_handle(1000)?;
         let handled = self.0.stats().handled;
@@ -471,7 +471,7 @@ impl PayloadWriter {
         let written =
             self.pool.put(new_payload32(number)).map(|parcel| cx.send_quiet(parcel.share()));
         if !matches!(written, Ok(Ok(()))) {
-            cx.stop(); // the check finds the missing messages
+            cx.stop(); // the self-test finds the missing messages
         }
     }
 }
@@ -502,7 +502,7 @@ impl Workload for PooledPayloads {
         Machine::new(writer, Config::default()).map(PooledPayloads).map_err(Fault::from_error)
     }
 
-    fn check(&mut self) -> Result<(), Fault> {
+    fn self_test(&mut self) -> Result<(), Fault> {
         self.send_and_handle(1000)?;
         let PayloadWriter { pool, policy } = self.0.handler();
         let said = [policy.last, policy.wrong, pool.in_use_count() as u64];
@@ -552,7 +552,7 @@ fn handle_kind<const REMAINDER: usize>(
         Reaction::Stop => cx.stop(),
         _ => {
             if cx.send_quiet(KindMessage { kind, number: message.number + 1 }).is_err() {
-                cx.stop(); // the check finds the missing messages
+                cx.stop(); // the self-test finds the missing messages
             }
         }
     }
@@ -704,7 +704,7 @@ impl<F: DispatchLookup> Workload for DispatchLoop<F> {
         Ok(DispatchLoop { machine, kind: first })
     }
 
-    fn check(&mut self) -> Result<(), Fault> {
+    fn self_test(&mut self) -> Result<(), Fault> {
         let kinds_count = self.machine.handler_mut().kind_state().kinds_count as u64;
         self.send_and_handle(3)?;
         self.send_and_handle(2 * kinds_count)?;

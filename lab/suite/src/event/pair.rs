@@ -196,7 +196,7 @@ impl<M: WaitPolicy> Handover for MachinePair<M> {
         fault.map_or(Ok(()), Err)
     }
 
-    fn verify(&self) -> Result<(), Fault> {
+    fn check_round(&self) -> Result<(), Fault> {
         self.tally.verify()
     }
 }
@@ -286,7 +286,7 @@ impl<Q: Queue, M: WaitPolicy> Handover for QueuePair<Q, M> {
         Ok(())
     }
 
-    fn verify(&self) -> Result<(), Fault> {
+    fn check_round(&self) -> Result<(), Fault> {
         self.tally.verify()
     }
 }
@@ -355,7 +355,7 @@ where
         Ok(())
     }
 
-    fn verify(&self) -> Result<(), Fault> {
+    fn check_round(&self) -> Result<(), Fault> {
         self.tally.verify()
     }
 }
@@ -461,7 +461,7 @@ impl Handover for MessageStream {
         Ok(())
     }
 
-    fn verify(&self) -> Result<(), Fault> {
+    fn check_round(&self) -> Result<(), Fault> {
         self.tally.verify()
     }
 }
@@ -519,7 +519,7 @@ impl<Q: Queue> Handover for ThreadStream<Q> {
         Ok(())
     }
 
-    fn verify(&self) -> Result<(), Fault> {
+    fn check_round(&self) -> Result<(), Fault> {
         self.tally.verify()
     }
 }

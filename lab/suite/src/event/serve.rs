@@ -141,7 +141,7 @@ impl Handover for MachineServer {
         fault.map_or(Ok(()), Err)
     }
 
-    fn verify(&self) -> Result<(), Fault> {
+    fn check_round(&self) -> Result<(), Fault> {
         self.counts.tally.verify()
     }
 }
@@ -228,7 +228,7 @@ impl<Q: Queue> Handover for QueueServer<Q> {
         Ok(())
     }
 
-    fn verify(&self) -> Result<(), Fault> {
+    fn check_round(&self) -> Result<(), Fault> {
         self.counts.tally.verify()
     }
 }
@@ -290,7 +290,7 @@ impl Workload for ServerGroup {
         Ok(ServerGroup { group, server, clients })
     }
 
-    fn check(&mut self) -> Result<(), Fault> {
+    fn self_test(&mut self) -> Result<(), Fault> {
         let count = 10 * self.clients.len() as u64;
         self.serve_requests(count)?;
         let (mut answered, mut wrong) = (0, 0);
@@ -362,7 +362,7 @@ mod tasks {
             Ok(TokioGroup { runtime, requests, answers, counts })
         }
 
-        fn check(&mut self) -> Result<(), Fault> {
+        fn self_test(&mut self) -> Result<(), Fault> {
             let count = 10 * self.answers.len() as u64;
             self.serve_requests(count);
             // Lets clients run that have not processed their answers yet.

@@ -83,7 +83,7 @@ impl Handler for Poster {
 
     #[inline]
     fn handle(&mut self, number: u64, cx: &mut Context<'_, u64>) {
-        // A refused message leaves work undone, which the check finds.
+        // A refused message leaves work undone, which the self-test finds.
         let is_last = number != START && self.policy.received(number) == Reaction::Stop;
         let next = new_payload32(self.policy.last + 1);
         if is_last || !was_posted_to_all(cx.post(&mut self.publisher, next)) {
@@ -108,7 +108,7 @@ impl Handler for Subscriber {
         drop(payload);
         let sent = self.poster.as_ref().map(|poster| cx.send_to(poster, number));
         if matches!(sent, Some(Err(_))) {
-            cx.stop(); // the check finds the missing messages
+            cx.stop(); // the self-test finds the missing messages
         }
     }
 }
@@ -164,7 +164,7 @@ impl Workload for TopicGroup {
         Ok(TopicGroup { group, poster, subscribers })
     }
 
-    fn check(&mut self) -> Result<(), Fault> {
+    fn self_test(&mut self) -> Result<(), Fault> {
         self.post_values(10)?;
         self.post_values(100)?;
         let readers = self.subscribers.iter().filter_map(|it| self.group.handler(it));
@@ -221,7 +221,7 @@ impl Workload for TopicDeques {
         Ok(TopicDeques { queues, read_payload: black_box(read_payload), posted: 0 })
     }
 
-    fn check(&mut self) -> Result<(), Fault> {
+    fn self_test(&mut self) -> Result<(), Fault> {
         self.post_values(110);
         check_all_read(self.queues.iter().map(|(_, read)| read), self.queues.len(), 110)
     }
@@ -297,7 +297,7 @@ mod broadcast {
             Ok(BroadcastGroup { runtime, sender, last_read, reads, posted: 0 })
         }
 
-        fn check(&mut self) -> Result<(), Fault> {
+        fn self_test(&mut self) -> Result<(), Fault> {
             self.post_values(CHECKED_VALUES_COUNT);
             // Lets the remaining subscribers read.
             self.runtime.block_on(tokio::task::yield_now());
@@ -312,7 +312,7 @@ mod broadcast {
         }
     }
 
-    /// Number of values posted for the check, after which subscribers publish what they have read.
+    /// Number of values posted for the self-test, after which subscribers publish what they have read.
     const CHECKED_VALUES_COUNT: u64 = 110;
 }
 

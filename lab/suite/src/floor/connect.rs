@@ -127,7 +127,7 @@ impl<A: ConnectServer> Handover for ConnectEcho<A> {
         fault.map_or(Ok(()), Err)
     }
 
-    fn verify(&self) -> Result<(), Fault> {
+    fn check_round(&self) -> Result<(), Fault> {
         self.tally.verify()
     }
 }

@@ -112,7 +112,7 @@ impl Handover for WordServer {
         Ok(())
     }
 
-    fn verify(&self) -> Result<(), Fault> {
+    fn check_round(&self) -> Result<(), Fault> {
         self.shared.tally.verify()
     }
 }

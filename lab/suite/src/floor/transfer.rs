@@ -120,7 +120,7 @@ impl Workload for StreamingCopy {
         )?)))
     }
 
-    fn check(&mut self) -> Result<(), Fault> {
+    fn self_test(&mut self) -> Result<(), Fault> {
         let (from, to) = self.0.next_piece();
         bulk::copy_streaming(from, to);
         check_bytes_equal(to, from)

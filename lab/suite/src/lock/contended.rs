@@ -152,7 +152,7 @@ impl<C: LockedCounter> Handover for Contended<C> {
         Ok(())
     }
 
-    fn verify(&self) -> Result<(), Fault> {
+    fn check_round(&self) -> Result<(), Fault> {
         // Relaxed: all threads have ended.
         let (count, added_count) = (self.counter.count(), self.added_count.load(Ordering::Relaxed));
         match count == added_count && added_count > 0 {

@@ -152,7 +152,7 @@ impl<S: HandshakeSides> Workload for Handshake<S> {
         Ok(prepared)
     }
 
-    fn check(&mut self) -> Result<(), Fault> {
+    fn self_test(&mut self) -> Result<(), Fault> {
         self.full_and_resumed().map(drop)
     }
 

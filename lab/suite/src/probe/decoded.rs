@@ -59,7 +59,7 @@ impl Workload for TraceReading {
         Ok(TraceReading { path, events_count: summary.recorded, _folder: folder })
     }
 
-    fn check(&mut self) -> Result<(), Fault> {
+    fn self_test(&mut self) -> Result<(), Fault> {
         let (mut last, mut others_count) = (0, 0);
         let count = self.read(|trace, event| {
             let is_wanted = trace.site(event.site).is_some_and(|site| site.name == RECORDED_SITES);

@@ -46,7 +46,7 @@ impl Workload for SpanCollection {
         Ok(SpanCollection)
     }
 
-    fn check(&mut self) -> Result<(), Fault> {
+    fn self_test(&mut self) -> Result<(), Fault> {
         let collector = LocalCollector::start();
         calls(BATCH, Fastrace::span);
         let spans = collector.collect().to_span_records(SpanContext::random());

@@ -36,7 +36,7 @@ impl Workload for SwitchSites {
     }
 
     /// Fails unless all declared code locations record when their sites are enabled.
-    fn check(&mut self) -> Result<(), Fault> {
+    fn self_test(&mut self) -> Result<(), Fault> {
         for (pattern, places_count) in PATTERNS {
             let events_count = count_recorded_events(pattern, execute_all_sites)?;
             if events_count != places_count {

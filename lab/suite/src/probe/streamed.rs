@@ -61,7 +61,7 @@ impl Workload for StreamRecording {
     }
 
     /// Fails unless the file contains the events that the summary counts.
-    fn check(&mut self) -> Result<(), Fault> {
+    fn self_test(&mut self) -> Result<(), Fault> {
         let path = self.folder.path().join("checked.trace");
         let summary = record(&path, || {
             timed_calls(BATCH, Probes::recorded_span);

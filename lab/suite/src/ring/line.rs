@@ -155,7 +155,7 @@ impl<const ADAPTS: bool> Handover for LineStream<ADAPTS> {
         Ok(())
     }
 
-    fn verify(&self) -> Result<(), Fault> {
+    fn check_round(&self) -> Result<(), Fault> {
         self.shared.tally.verify()
     }
 }

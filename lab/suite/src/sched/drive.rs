@@ -206,7 +206,7 @@ impl<A: MakeScheduler, M: Variant> Handover for Driver<A, M> {
         fault.map_or(Ok(()), Err)
     }
 
-    fn verify(&self) -> Result<(), Fault> {
+    fn check_round(&self) -> Result<(), Fault> {
         self.tally.verify().and(self.released_tally.verify())
     }
 }
@@ -376,7 +376,7 @@ impl<C: Channel> Handover for Mailbox<C> {
         }
     }
 
-    fn verify(&self) -> Result<(), Fault> {
+    fn check_round(&self) -> Result<(), Fault> {
         self.tally.verify()
     }
 }
@@ -465,7 +465,7 @@ impl<A: MakeScheduler, const EACH: bool> Handover for MutexScheduler<A, EACH> {
         Ok(())
     }
 
-    fn verify(&self) -> Result<(), Fault> {
+    fn check_round(&self) -> Result<(), Fault> {
         self.tally.verify()
     }
 }

@@ -126,7 +126,7 @@ impl<E: Engine> Workload for EnqueueDequeue<E> {
         Ok(EnqueueDequeue { scheduler, tester })
     }
 
-    fn check(&mut self) -> Result<(), Fault> {
+    fn self_test(&mut self) -> Result<(), Fault> {
         self.tester.run(&mut self.scheduler, STEPS);
         let totals = self.scheduler.totals();
         let queued = self.scheduler.len() as u64;
@@ -166,7 +166,7 @@ impl<E: Engine> Workload for PacketsOnly<E> {
         Ok(PacketsOnly { empty_scheduler, tester, engine: PhantomData })
     }
 
-    fn check(&mut self) -> Result<(), Fault> {
+    fn self_test(&mut self) -> Result<(), Fault> {
         // It is used like the algorithms: the number of queued packets stays the same.
         let before = self.empty_scheduler.len();
         self.tester.run(&mut self.empty_scheduler, STEPS);

@@ -105,12 +105,12 @@ impl<E: Engine> Workload for Fairness<E> {
         Ok(Fairness { options, packets_count: args.packets_count.into(), engine: PhantomData })
     }
 
-    fn check(&mut self) -> Result<(), Fault> {
+    fn self_test(&mut self) -> Result<(), Fault> {
         self.fairness_indices().map(drop)
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        // One of each per round, as they are exact. A fault would have been found by `check`.
+        // One of each per round, as they are exact. A fault would have been found by `self_test`.
         if out.is_running()
             && let Ok(figures) = self.fairness_indices()
         {
