@@ -34,7 +34,7 @@ pub(crate) trait Channel<T = u64>: 'static {
 
 /// A queue that can push and pop several items in one operation.
 pub(crate) trait BatchChannel: Channel {
-    /// Pushes as many of these items as fit; returns their number.
+    /// Pushes the first of `items` that fit, and removes them from the range; returns their number.
     fn push_some(sender: &mut Self::Sender, items: &mut std::ops::Range<u64>) -> usize;
     /// Pops at most `items_max` items, and calls `each` with each of them; returns their number.
     fn pop_some(receiver: &mut Self::Receiver, items_max: usize, each: impl FnMut(u64)) -> usize;
@@ -49,10 +49,12 @@ pub(crate) struct PollPause {
 }
 
 impl PollPause {
+    /// Creates the pause for a round with this setup.
     pub(crate) fn new(setup: &Setup) -> PollPause {
         PollPause { yields: setup.is_crowded() }
     }
 
+    /// Executes the load fence, or yields the CPU.
     #[inline(always)]
     pub(crate) fn pause_once(self) {
         if self.yields {

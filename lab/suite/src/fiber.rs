@@ -49,7 +49,7 @@ pub(crate) trait FiberContender: Sized + 'static {
         unsupported()
     }
 
-    /// Makes two fibers wake each other in turn, `count` times in all. Returns the duration in
+    /// Makes two fibers wake each other alternately, `count` times in all. Returns the duration in
     /// clock ticks.
     fn hands(&mut self, _count: u64) -> Result<u64, Fault> {
         unsupported()
@@ -72,7 +72,8 @@ pub(crate) trait FiberContender: Sized + 'static {
     }
 }
 
-/// Fails with the error that the contender does not have the operation; no benchmark calls it.
+/// Returns the error of an operation that the contender does not have. No benchmark calls such an
+/// operation.
 fn unsupported<T>() -> Result<T, Fault> {
     Err(Fault::new("the contender does not support the operation"))
 }
@@ -84,6 +85,7 @@ macro_rules! operations {
         struct $name<F>(F);
 
         impl<F: FiberContender> $name<F> {
+            /// Number of operations in a batch.
             const BATCH: u64 = if $batch < F::BATCH_MAX { $batch } else { F::BATCH_MAX };
         }
 

@@ -64,7 +64,7 @@ pub const BENCHES: &[Bench] = benches! {
     one floor "arithmetic": page::OneWord;
 };
 
-/// Round trip of one cache line; the null benchmark compares it with itself.
+/// Benchmark of the round trip of one cache line. A null benchmark measures it twice.
 pub(crate) type CacheLine = Relay<line::SharedLine>;
 
 /// Workload: an empty loop that the compiler does not remove.

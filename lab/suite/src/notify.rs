@@ -33,8 +33,7 @@ pub fn notify_many(sender: &impl Notify, n: u64) {
     }
 }
 
-/// Sends one notification and returns its cost for the sender, in clock ticks. The second value is
-/// the time stamp before it.
+/// Sends one notification; returns the time that this took and the time before it, in clock ticks.
 #[inline]
 pub fn time_notify(sender: &impl Notify) -> (u64, u64) {
     let began = clock::ticks();
@@ -55,18 +54,18 @@ pub fn wait_gap(gap_ns: u64, crowded: bool) {
     }
 }
 
-/// Constructor of a connected sender and receiver of one mechanism; works across processes if the mechanism does.
+/// Constructor of a connected sender and receiver of one notification mechanism.
 trait NotifyLink: 'static {
     /// `true` if the sender and the receiver can be in different processes.
     const PROCESSES: bool;
     type Sender: Notify + 'static;
     type Receiver: Wait + 'static;
     fn setup(setup: &mut Setup) -> Result<(Self::Sender, Self::Receiver), Fault>;
-    /// Flags of a busy pair. The first is `true` if the receiver's figure is recorded, the second
-    /// if the sender's is.
+    /// `true` for each part of [`BusyPair`] that is recorded, by its index: the receiver's part, and
+    /// the sender's.
     const RECORDED: [bool; 2] = [true, true];
-    /// Returns the number of waits that have returned without sleeping; 0 if the mechanism never spins.
-    fn spun(_: &Self::Receiver) -> u64 {
+    /// Returns the number of waits that returned without a sleep. 0 for a mechanism that never spins.
+    fn spun_count(_: &Self::Receiver) -> u64 {
         0
     }
 }
@@ -92,7 +91,7 @@ impl NotifyLink for HandoverNotify {
         Ok((adaptive::Sender::from_core(core, scope), receiver))
     }
 
-    fn spun(receiver: &Self::Receiver) -> u64 {
+    fn spun_count(receiver: &Self::Receiver) -> u64 {
         receiver.stats().by_spinning + receiver.stats().found_pending
     }
 }
@@ -110,7 +109,7 @@ impl<M: Mechanism> NotifyLink for InProcess<M> {
     }
 }
 
-/// Floor: notification by a word of memory, on which the receiver waits as `WAIT_KINDS[WAITS]` says.
+/// Floor: notification by a word of memory. The receiver waits in the way `WAIT_KINDS[WAITS]`.
 enum MemoryWord<const WAITS: usize> {}
 
 /// Index of [`Waits::Spin`] in `WAIT_KINDS`.
@@ -178,12 +177,13 @@ impl<const WAITS: usize> NotifyLink for MemoryWord<WAITS> {
         Ok((WordSender(word, mode), receiver))
     }
 
-    fn spun(receiver: &WordReceiver) -> u64 {
+    fn spun_count(receiver: &WordReceiver) -> u64 {
         receiver.spun_count
     }
 }
 
-/// Floor: a counter of notifications that only the sender writes, the least that can notify a receiver.
+/// Floor: a counter of notifications, which only the sender writes. Nothing cheaper can notify a
+/// receiver.
 enum CountingWord {}
 
 /// Sender of [`CountingWord`]; the last field is the number of notifications sent.
@@ -233,7 +233,7 @@ impl NotifyLink for CountingWord {
     }
 }
 
-/// State that the participants share besides the notification.
+/// State that the sending and the receiving participant share.
 #[derive(FromZeros)]
 #[repr(C, align(128))]
 struct NotifyState {
@@ -243,7 +243,9 @@ struct NotifyState {
     has_not_slept: AtomicU32,
     /// Time at which the last wait returned, in clock ticks.
     woken_ticks: AtomicU64,
+    /// Number of waits that have returned.
     waits_count: AtomicU64,
+    /// Number of notifications sent, published at the end of the round.
     sent_count: AtomicU64,
     /// CPU time of the receiver's thread; 0 until the thread has finished.
     receiver_cpu_ns: AtomicU64,
@@ -464,11 +466,12 @@ impl<W: NotifyLink> SleepingReceiver<W> {
         Ok(())
     }
 
+    /// Waits for notifications until the round is over, and publishes the time of each.
     fn wait_until_over(&self, receiver: &mut W::Receiver) {
         let state = &*self.state;
         let mut turn = 0;
         loop {
-            let before = W::spun(receiver);
+            let before = W::spun_count(receiver);
             receiver.wait();
             let now = clock::ticks();
             // Acquire: pairs with the Release in send().
@@ -477,7 +480,7 @@ impl<W: NotifyLink> SleepingReceiver<W> {
             }
             turn += 1;
             // Relaxed: published by the Release below.
-            state.has_not_slept.store(u32::from(W::spun(receiver) != before), Ordering::Relaxed);
+            state.has_not_slept.store(u32::from(W::spun_count(receiver) != before), Ordering::Relaxed);
             state.woken_ticks.store(now, Ordering::Relaxed);
             // Release: pairs with the Acquire in send().
             state.waits_count.store(turn, Ordering::Release);

@@ -76,7 +76,8 @@ fn new_scratch_folder() -> Result<ScratchFolder, Fault> {
     Ok(ScratchFolder::new("handover-probe-", &within)?)
 }
 
-/// Calls `function` `count` times, each with the previous result; returns the last result, starting from 0.
+/// Calls `function` `count` times, first with 0, then with its previous result; returns the last
+/// result.
 #[inline(always)]
 fn calls(count: u64, function: impl Fn(u64) -> u64) -> u64 {
     let mut x = 0;
@@ -139,9 +140,11 @@ impl<const STAMPS: bool> Workload for UntracedFunction<STAMPS> {
     }
 }
 
+/// Index of the part with one trace site in the function.
 const SITE_PART: usize = 0;
 /// Index of the part with eight trace sites in the function.
 const EIGHT_PART: usize = 1;
+/// Index of the part with a span over the whole function.
 const SPAN_PART: usize = 2;
 
 /// Parts of the benchmarks `probe/off` and `probe/filtered`.
@@ -228,7 +231,7 @@ impl<T: Tracer> Workload for FilteredSites<T> {
     }
 }
 
-/// Workload: calls of a function whose span is recorded in memory, overwriting old events.
+/// Workload: calls of a function whose span is recorded in memory. New events overwrite the oldest.
 struct RecordedSpan<T>(PhantomData<T>);
 
 impl<T: Tracer> Workload for RecordedSpan<T> {

@@ -470,7 +470,7 @@ impl<C: Channel<Sender: Clone>> Handover for ManyToOne<C> {
 
     fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
         if participant.index > 0 {
-            self.push(participant, out);
+            self.run_producer(participant, out);
             return Ok(());
         }
         let mut receiver = self.receiver.take()?;
@@ -494,8 +494,8 @@ impl<C: Channel<Sender: Clone>> Handover for ManyToOne<C> {
 }
 
 impl<C: Channel<Sender: Clone>> ManyToOne<C> {
-    /// Pushes numbered items of one producer until the round ends.
-    fn push(&self, participant: Participant, out: &Samples) {
+    /// Pushes numbered items as one of the producers, until the round ends.
+    fn run_producer(&self, participant: Participant, out: &Samples) {
         let mut sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let producer = (participant.index as u64 - 1) << 32;
         let mut number = 0u32;
