@@ -480,7 +480,9 @@ impl<W: NotifyLink> SleepingReceiver<W> {
             }
             turn += 1;
             // Relaxed: published by the Release below.
-            state.has_not_slept.store(u32::from(W::spun_count(receiver) != before), Ordering::Relaxed);
+            state
+                .has_not_slept
+                .store(u32::from(W::spun_count(receiver) != before), Ordering::Relaxed);
             state.woken_ticks.store(now, Ordering::Relaxed);
             // Release: pairs with the Acquire in send().
             state.waits_count.store(turn, Ordering::Release);

@@ -43,7 +43,7 @@ trait Sites {
     /// Returns `x + 1`, with one disabled trace site in the function.
     fn site(x: u64) -> u64;
     /// Returns `x + 1`, with eight disabled trace sites in the function.
-    fn eight(x: u64) -> u64;
+    fn eight_sites(x: u64) -> u64;
     /// Returns `x + 1`, with a disabled span around the function.
     fn span(x: u64) -> u64;
 }
@@ -79,7 +79,7 @@ fn new_scratch_folder() -> Result<ScratchFolder, Fault> {
 /// Calls `function` `count` times, first with 0, then with its previous result; returns the last
 /// result.
 #[inline(always)]
-fn calls(count: u64, function: impl Fn(u64) -> u64) -> u64 {
+fn call_repeatedly(count: u64, function: impl Fn(u64) -> u64) -> u64 {
     let mut x = 0;
     for _ in 0..count {
         x = function(x);
@@ -87,11 +87,11 @@ fn calls(count: u64, function: impl Fn(u64) -> u64) -> u64 {
     black_box(x)
 }
 
-/// Times [`calls`]; returns the duration in clock ticks.
+/// Times [`call_repeatedly`]; returns the duration in clock ticks.
 #[inline(always)]
-fn timed_calls(count: u64, function: impl Fn(u64) -> u64) -> u64 {
+fn time_calls(count: u64, function: impl Fn(u64) -> u64) -> u64 {
     let began = clock::ticks();
-    calls(count, function);
+    call_repeatedly(count, function);
     clock::ticks().saturating_sub(began)
 }
 
@@ -133,8 +133,8 @@ impl<const STAMPS: bool> Workload for UntracedFunction<STAMPS> {
     fn sample(&mut self, out: &mut Samples) {
         out.time_batches(|n| {
             match STAMPS {
-                true => calls(n, add_one_between_readings),
-                false => calls(n, add_one),
+                true => call_repeatedly(n, add_one_between_readings),
+                false => call_repeatedly(n, add_one),
             };
         });
     }
@@ -157,9 +157,9 @@ const DISABLED_SITES_PARTS: &[Part] = &[
 /// Times the functions of `S`, `count` calls in each batch, until the round ends.
 fn time_disabled_sites<S: Sites>(count: u64, out: &mut Samples) {
     while out.is_running() {
-        out.record_batch(SITE_PART, timed_calls(count, S::site), count);
-        out.record_batch(EIGHT_PART, timed_calls(count, S::eight), count);
-        out.record_batch(SPAN_PART, timed_calls(count, S::span), count);
+        out.record_batch(SITE_PART, time_calls(count, S::site), count);
+        out.record_batch(EIGHT_PART, time_calls(count, S::eight_sites), count);
+        out.record_batch(SPAN_PART, time_calls(count, S::span), count);
     }
 }
 
@@ -181,7 +181,7 @@ impl<S: Sites> Workload for DisabledSites<S> {
     }
 
     fn self_test(&mut self) -> Result<(), Fault> {
-        match S::span(S::eight(S::site(0))) {
+        match S::span(S::eight_sites(S::site(0))) {
             3 => Ok(()),
             sum => Err(Fault::new(format!("3 calls that add 1 each returned {sum}, expected 3"))),
         }
@@ -216,7 +216,7 @@ impl<T: Tracer> Workload for FilteredSites<T> {
     fn self_test(&mut self) -> Result<(), Fault> {
         let mut sum = 0;
         let events_count =
-            T::record_calls(|| sum = T::span(T::eight(T::site(T::recorded_span(0)))))?;
+            T::record_calls(|| sum = T::span(T::eight_sites(T::site(T::recorded_span(0)))))?;
         match (sum, events_count) {
             (4, 2) => Ok(()),
             _ => Err(Fault::new(format!(
@@ -250,7 +250,7 @@ impl<T: Tracer> Workload for RecordedSpan<T> {
 
     fn self_test(&mut self) -> Result<(), Fault> {
         let thousand = || {
-            calls(1000, T::recorded_span);
+            call_repeatedly(1000, T::recorded_span);
         };
         match T::record_calls(thousand)? {
             2000 => Ok(()),
@@ -263,7 +263,7 @@ impl<T: Tracer> Workload for RecordedSpan<T> {
     fn sample(&mut self, out: &mut Samples) {
         let recorded = T::record_calls(|| {
             out.time_batches(|n| {
-                calls(n, T::recorded_span);
+                call_repeatedly(n, T::recorded_span);
             });
         });
         recorded.unwrap_or_else(|fault| panic!("{fault}"));

@@ -18,7 +18,7 @@ args! {
     }
 }
 
-/// First byte, after the length, of the message that ends the round.
+/// Byte that follows the length in the message that ends the round.
 pub(crate) const END_MARK: u8 = 0xff;
 pub(crate) const LENGTH_FIELD_BYTES: usize = 4;
 /// Maximum time to wait for the server's port.

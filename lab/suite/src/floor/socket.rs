@@ -105,7 +105,7 @@ pub(crate) struct SocketEnds<E, const SPINS: bool> {
 pub(crate) type Loopback = SocketEnds<TcpStream, false>;
 
 impl<E: SocketEnd, const SPINS: bool> SocketEnds<E, SPINS> {
-    /// Creates a connection and returns its two ends, which participants can use even if they are processes.
+    /// Creates a connection; returns its two ends, which threads and processes can use.
     pub(crate) fn create_ends(setup: &mut Setup) -> Result<(E, E), Fault> {
         let (measured_end, echo_end) = setup.shared_fd_pair(|| {
             let (measured_end, echo_end) = E::pair()?;

@@ -131,8 +131,8 @@ impl Workload for StreamingCopy {
     }
 }
 
-/// Workload: the kernel's copy from the memory of another process or, if `OUT`, into it.
-pub(crate) struct ProcessCopy<const OUT: bool> {
+/// Workload: the kernel's copy into another process's memory if `PUSHES`, otherwise out of it.
+pub(crate) struct ProcessCopy<const PUSHES: bool> {
     measured_end: UnixStream,
     serving_end: UnixStream,
     pieces: PieceOffsets,
@@ -145,7 +145,7 @@ const OWNER_BYTE: u8 = 0xa5;
 /// Byte with which the copying participant fills its memory.
 const READER_BYTE: u8 = 0x5a;
 
-impl<const OUT: bool> ProcessCopy<OUT> {
+impl<const PUSHES: bool> ProcessCopy<PUSHES> {
     /// Publishes the address of the memory, and waits until the other participant has finished.
     fn run_owner(&self) -> Result<(), Fault> {
         let memory = vec![OWNER_BYTE; self.pieces.memory_bytes];
@@ -163,7 +163,7 @@ impl<const OUT: bool> ProcessCopy<OUT> {
         let mut message = [0; ADDRESS_MESSAGE_BYTES];
         (&self.measured_end).read_exact(&mut message)?;
         let (pid, address) = message.split_at(4);
-        let whole = |_| Fault::new("parse the message with the owner's address");
+        let whole = |_| Fault::new("cannot parse the message with the owner's address");
         let pid = i32::from_ne_bytes(pid.try_into().map_err(whole)?);
         let address = u64::from_ne_bytes(address.try_into().map_err(whole)?);
         let mut pieces = self.pieces;
@@ -171,7 +171,7 @@ impl<const OUT: bool> ProcessCopy<OUT> {
         let mut copy = || {
             let at = pieces.next_offset();
             let into = &mut memory[at..at + pieces.size_bytes];
-            match OUT {
+            match PUSHES {
                 true => bulk::copy_to_process(pid, address + at as u64, into),
                 false => bulk::copy_from_process(pid, address + at as u64, into),
             }
@@ -189,13 +189,13 @@ impl<const OUT: bool> ProcessCopy<OUT> {
                 let _ = copy();
             }
         });
-        if OUT {
+        if PUSHES {
             // Reads back what was written to the owner's memory.
             memory.fill(!READER_BYTE);
             let into = &mut memory[..self.pieces.size_bytes];
             bulk::copy_from_process(pid, address, into)?;
         }
-        let expected = if OUT { READER_BYTE } else { OWNER_BYTE };
+        let expected = if PUSHES { READER_BYTE } else { OWNER_BYTE };
         match memory[..self.pieces.size_bytes].iter().all(|&byte| byte == expected) {
             true => Ok(()),
             false => Err(Fault::new("the copied bytes differ from the source")),
@@ -203,11 +203,11 @@ impl<const OUT: bool> ProcessCopy<OUT> {
     }
 }
 
-impl<const OUT: bool> Handover for ProcessCopy<OUT> {
+impl<const PUSHES: bool> Handover for ProcessCopy<PUSHES> {
     type Args = CopyArgs;
     const SPEC: Spec = Spec::new(
-        if OUT { "floor/process-copy-out" } else { "floor/process-copy" },
-        if OUT {
+        if PUSHES { "floor/process-copy-out" } else { "floor/process-copy" },
+        if PUSHES {
             "copy of size_bytes to another process by process_vm_writev, advancing through memory_bytes"
         } else {
             "copy of size_bytes from another process by process_vm_readv, advancing through memory_bytes"

@@ -39,7 +39,7 @@ pub(crate) struct WaitLine<const N: usize>(pub(crate) [WaitWord; N]);
 pub(crate) struct WaitMode {
     waits: Wait,
     scope: Scope,
-    /// Pause between two polls; if it yields, a participant that may sleep does so without polling first.
+    /// Pause between two polls. If it yields the CPU, a participant that may sleep does not poll first.
     pause: PollPause,
 }
 
@@ -51,6 +51,7 @@ impl WaitMode {
         pause: PollPause { yields: false },
     };
 
+    /// Creates the behaviour of a round with this setup.
     pub(crate) fn new(waits: Wait, setup: &Setup) -> WaitMode {
         let scope = if setup.uses_processes() { Scope::Shared } else { Scope::Private };
         WaitMode { waits, scope, pause: PollPause::new(setup) }
@@ -66,6 +67,7 @@ impl WaitMode {
         self.pause
     }
 
+    /// Returns the maximum number of polls before a sleep.
     fn polls_max(self) -> u32 {
         match self.waits {
             Wait::SpinThenSleep if !self.pause.yields => POLLS_MAX,

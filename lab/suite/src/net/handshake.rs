@@ -35,6 +35,7 @@ pub(super) trait HandshakeSides: Sized + 'static {
     /// Creates a client without stored sessions.
     fn new_client(&self) -> Result<Self::Client, Fault>;
 
+    /// Performs a handshake; returns the time that each side spent.
     fn time_handshake(&self, client: &Self::Client) -> Result<HandshakeCost, Fault>;
 }
 
@@ -103,8 +104,7 @@ pub(super) struct Handshake<S: HandshakeSides> {
 }
 
 impl<S: HandshakeSides> Handshake<S> {
-    /// Performs a handshake. Fails if it did not resume a session although `is_resumed` is `true`,
-    /// or the reverse.
+    /// Performs a handshake; fails unless it resumed a session exactly if `is_resumed`.
     fn checked_handshake(
         &self,
         client: &S::Client,
@@ -120,6 +120,7 @@ impl<S: HandshakeSides> Handshake<S> {
         }
     }
 
+    /// Performs a full handshake and then a resumed one; returns the costs of both.
     fn full_and_resumed(&self) -> Result<(HandshakeCost, HandshakeCost), Fault> {
         let full = self.checked_handshake(&self.sides.new_client()?, false)?;
         Ok((full, self.checked_handshake(&self.client, true)?))

@@ -44,10 +44,10 @@ pub(super) fn new_client_and_server(
     ))
 }
 
-/// Encoding by TLS, with the end offsets of the messages that are sent together.
+/// Encoding of a client's messages by TLS.
 pub(super) struct TlsCodec {
     tls: TlsState,
-    /// End offset of each message among those that are sent together.
+    /// End offset of each message in the bytes that are encoded together.
     message_ends: Vec<usize>,
 }
 

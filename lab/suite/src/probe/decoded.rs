@@ -2,7 +2,7 @@
 
 use super::ours::{Probes, RECORDED_SITES};
 use super::streamed::record;
-use super::{Tracer, fault_with_sources, new_scratch_folder, timed_calls};
+use super::{Tracer, fault_with_sources, new_scratch_folder, time_calls};
 use handover_base::clock;
 use handover_harness::ScratchFolder;
 use handover_harness::{Fault, Samples, Setup, Workload};
@@ -54,7 +54,7 @@ impl Workload for TraceReading {
         let folder = new_scratch_folder()?;
         let path = folder.path().join("decoded.trace");
         let summary = record(&path, || {
-            timed_calls(u64::from(args.events_count) / 2, Probes::recorded_span);
+            time_calls(u64::from(args.events_count) / 2, Probes::recorded_span);
         })?;
         Ok(TraceReading { path, events_count: summary.recorded, _folder: folder })
     }

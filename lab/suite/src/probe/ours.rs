@@ -19,7 +19,7 @@ impl Sites for Probes {
     }
 
     #[inline(never)]
-    fn eight(x: u64) -> u64 {
+    fn eight_sites(x: u64) -> u64 {
         eight_times!(probe!("suite.eight"););
         x.wrapping_add(1)
     }

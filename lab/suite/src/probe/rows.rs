@@ -4,7 +4,7 @@
 //! and the result proves that none was left out.
 
 use super::ours::{EnabledSites, Probes, RECORDED_SITES, check_complete, start_recording};
-use super::{Sites, Tracer, add_one, add_one_between_readings, calls};
+use super::{Sites, Tracer, add_one, add_one_between_readings, call_repeatedly};
 use crate::raw::calls::hide_value;
 use handover_harness::Fault;
 use handover_probe::{Config, Summary};
@@ -33,11 +33,11 @@ pub enum FunctionBody {
 #[must_use]
 pub fn count_calls(inside: FunctionBody, n: u64) -> u64 {
     match inside {
-        FunctionBody::Nothing => calls(n, add_one),
-        FunctionBody::TwoCalls => calls(n, two_calls),
-        FunctionBody::TwoStamps => calls(n, add_one_between_readings),
-        FunctionBody::OneProbe => calls(n, Probes::site),
-        FunctionBody::TwoProbes => calls(n, Probes::recorded_span),
+        FunctionBody::Nothing => call_repeatedly(n, add_one),
+        FunctionBody::TwoCalls => call_repeatedly(n, two_calls),
+        FunctionBody::TwoStamps => call_repeatedly(n, add_one_between_readings),
+        FunctionBody::OneProbe => call_repeatedly(n, Probes::site),
+        FunctionBody::TwoProbes => call_repeatedly(n, Probes::recorded_span),
     }
 }
 

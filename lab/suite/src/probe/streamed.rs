@@ -1,7 +1,7 @@
 //! Recording of all events to a file.
 
 use super::ours::{EnabledSites, Probes, RECORDED_SITES, check_complete, start_recording};
-use super::{Tracer, fault_with_sources, new_scratch_folder, timed_calls};
+use super::{Tracer, fault_with_sources, new_scratch_folder, time_calls};
 use handover_base::{clock, usage};
 use handover_harness::ScratchFolder;
 use handover_harness::{Fault, Samples, Setup, Workload};
@@ -64,7 +64,7 @@ impl Workload for StreamRecording {
     fn self_test(&mut self) -> Result<(), Fault> {
         let path = self.folder.path().join("checked.trace");
         let summary = record(&path, || {
-            timed_calls(BATCH, Probes::recorded_span);
+            time_calls(BATCH, Probes::recorded_span);
         })?;
         let trace = Trace::open(&path).map_err(fault_with_sources)?;
         let is_wanted = |site| trace.site(site).is_some_and(|site| site.name == RECORDED_SITES);
@@ -83,7 +83,7 @@ impl Workload for StreamRecording {
         let (used, began) = (usage::process_usage(), clock::ticks());
         let recorded = record(&path, || {
             for _ in 0..self.batches_count {
-                out.record_batch(CALL_PART, timed_calls(BATCH, Probes::recorded_span), BATCH);
+                out.record_batch(CALL_PART, time_calls(BATCH, Probes::recorded_span), BATCH);
             }
         });
         let summary = recorded.unwrap_or_else(|fault| panic!("{fault}"));

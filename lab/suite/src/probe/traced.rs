@@ -27,7 +27,7 @@ impl<const REGISTRY: bool> Sites for Tracing<REGISTRY> {
     }
 
     #[inline(never)]
-    fn eight(x: u64) -> u64 {
+    fn eight_sites(x: u64) -> u64 {
         eight_times!(trace!("eight"););
         x.wrapping_add(1)
     }
