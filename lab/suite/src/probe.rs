@@ -14,10 +14,10 @@ macro_rules! eight_times { ($($body:tt)*) => {
 mod decoded;
 #[cfg(feature = "fastrace")]
 mod fast;
-mod flip;
 mod ours;
 pub mod rows;
 mod streamed;
+mod switch;
 #[cfg(feature = "peers")]
 mod traced;
 mod usdt;
@@ -286,5 +286,5 @@ pub const BENCHES: &[Bench] = benches! {
     one peer "fastrace": fast::SpanCollection, if feature = "fastrace";
     one ours "handover": streamed::StreamRecording;
     one ours "handover": decoded::TraceReading;
-    one ours "handover": flip::SwitchSites;
+    one ours "handover": switch::SwitchSites;
 };

@@ -85,7 +85,8 @@ impl WaitPolicy for DescriptorWait {
 /// Capacity of an inbox or a queue, in messages.
 const SLOTS: u32 = 64;
 
-/// Policy of both machines of a pair: answers every hello; the measured machine stops after `left` answers.
+/// Policy of both machines of a pair: answers every hello. The measured machine stops after `left`
+/// answers.
 #[derive(Default)]
 pub(super) struct RoundTripPolicy {
     /// Number of answers that are still to be received.
@@ -95,7 +96,7 @@ pub(super) struct RoundTripPolicy {
     /// Number of messages received out of order.
     wrong: u64,
     /// `true` for the measured machine, which stops after `left` answers; `false` for the echoing one.
-    ends: bool,
+    is_measured: bool,
 }
 
 impl ReplyPolicy for RoundTripPolicy {
@@ -103,7 +104,7 @@ impl ReplyPolicy for RoundTripPolicy {
     fn received(&mut self, number: u64) -> Reaction {
         self.wrong += u64::from(number != self.last + 1);
         self.last = number + 1; // its answer
-        if !self.ends {
+        if !self.is_measured {
             return Reaction::Answer;
         }
         self.left -= 1;
@@ -126,6 +127,7 @@ pub(super) struct MachinePair<M> {
 }
 
 impl<M: WaitPolicy> MachinePair<M> {
+    /// Runs a machine until it stops, and waits as the benchmark declares.
     #[inline]
     fn run(&self, machine: &mut Machine<PairHandler<RoundTripPolicy>>) -> Result<(), Fault> {
         if !M::POLLED {
@@ -153,7 +155,7 @@ impl<M: WaitPolicy> Handover for MachinePair<M> {
     fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
         let config =
             Config { inbox_messages_max: SLOTS, thread: M::thread_config(), ..Config::default() };
-        let near = RoundTripPolicy { last: 1, ends: true, ..RoundTripPolicy::default() };
+        let near = RoundTripPolicy { last: 1, is_measured: true, ..RoundTripPolicy::default() };
         let [near, far] =
             new_pair([near, RoundTripPolicy::default()], config).map_err(Fault::from_error)?;
         Ok(MachinePair {
@@ -368,7 +370,7 @@ args! {
     }
 }
 
-/// Declaration of the benchmark of messages in one direction, for all contenders.
+/// Declaration of the benchmark of messages in one direction.
 const STREAM_SPEC: Spec = Spec::new(
     "event/stream",
     "one message of a stream to a machine on another thread; the sender waits while the inbox is full",
@@ -382,9 +384,9 @@ const STREAM_ROLES: &[Role] = &[Role::measured("sender"), Role::serving("receive
 /// Counter of received numbers, which checks their order until `END`.
 #[derive(Default)]
 pub(super) struct ArrivalCounter {
-    /// Count of received numbers, which is also the next expected number.
+    /// Number of items received, which is also the next expected item.
     count: u64,
-    /// Count of received numbers that were not the expected ones.
+    /// Number of received items that were not the expected ones.
     wrong: u64,
 }
 

@@ -21,14 +21,14 @@ args! {
     }
 }
 
-/// Declaration of the benchmark of values that many subscribers read, for all contenders.
+/// Declaration of the benchmark of values that many subscribers read.
 const POST_SPEC: Spec = Spec::new(
     "event/post",
     "32-byte message published to subscribers_count subscribers on one thread: created, read by each, released",
 )
 .floor("event/array");
 
-/// Check of one subscriber that it reads each value once and in order.
+/// Check that a subscriber reads each value once, and in order.
 #[derive(Clone, Copy, Default)]
 struct ReadCheck {
     /// Number of the last value read.
@@ -69,7 +69,7 @@ fn was_posted_to_all(posted: Result<PostCounts, PoolFull<Payload32>>) -> bool {
     posted.is_ok_and(|posted| posted.refused_count == 0)
 }
 
-/// Message to the posting machine that makes it post its next value; other messages are numbers of values.
+/// Message that makes the posting machine post its next value. Its other messages are numbers of values.
 const START: u64 = u64::MAX;
 
 /// Handler of the posting machine. It posts a value when the last subscriber has read the previous one, or to start.
@@ -176,7 +176,7 @@ impl Workload for TopicGroup {
     }
 }
 
-/// Function that checks a subscriber's value; called through a pointer, so that it is not inlined.
+/// Function that checks a subscriber's value. A pointer, so that the calls are not inlined.
 type ReadPayload = fn(&mut ReadCheck, Arc<Payload32>);
 
 fn read_payload(read: &mut ReadCheck, payload: Arc<Payload32>) {

@@ -1,6 +1,6 @@
 //! Reading a recording.
 
-use super::ours::{Probes, RECORDED_SITES};
+use super::ours::{Probes, RECORDED_SPAN};
 use super::streamed::record;
 use super::{Tracer, fault_with_sources, new_scratch_folder, time_calls};
 use handover_base::clock;
@@ -62,7 +62,7 @@ impl Workload for TraceReading {
     fn self_test(&mut self) -> Result<(), Fault> {
         let (mut last, mut others_count) = (0, 0);
         let count = self.read(|trace, event| {
-            let is_wanted = trace.site(event.site).is_some_and(|site| site.name == RECORDED_SITES);
+            let is_wanted = trace.site(event.site).is_some_and(|site| site.name == RECORDED_SPAN);
             others_count += u64::from(!is_wanted || event.ticks < last);
             last = event.ticks;
         })?;

@@ -8,7 +8,7 @@ use handover_base::clock;
 use handover_harness::{Fault, Samples, Setup, Workload};
 use handover_record::Spec;
 
-/// Number of spans in one collection, of which fastrace keeps 10,240 at most.
+/// Number of spans in one collection. fastrace keeps at most 10,240.
 const BATCH: u64 = 5000;
 
 /// Trace sites of the crate `fastrace`.

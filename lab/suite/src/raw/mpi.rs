@@ -81,9 +81,10 @@ struct LoadedMpi {
 
 /// File names of Open MPI's library.
 const OPEN_MPI: &[&str] = &["libmpi.so.40"];
+/// File names of MPICH's library.
 const MPICH: &[&str] = &["libmpich.so.12", "libmpi.so.12"];
 
-/// Returns the file names to try: of the launcher's library, or of both libraries without a launcher.
+/// Returns the file names to try: those of the launcher's library, or of both if there is no launcher.
 fn library_names() -> Vec<&'static str> {
     let is_set = |variable: &str| std::env::var_os(variable).is_some();
     match (is_set("OMPI_COMM_WORLD_RANK"), is_set("PMI_RANK")) {
@@ -188,7 +189,7 @@ fn size_as_int(name: &str, bytes: usize) -> Result<c_int, Fault> {
 pub struct Mpi {
     loaded: LoadedMpi,
     /// Marker that makes the type `!Send`, as only the thread that initialised MPI may use it.
-    here: std::marker::PhantomData<*const ()>,
+    _not_send: std::marker::PhantomData<*const ()>,
 }
 
 impl std::fmt::Debug for Mpi {
@@ -213,7 +214,7 @@ impl Mpi {
         let loaded = load()?;
         // SAFETY: INITIALISED makes this the only call in the process; MPI_Init accepts null arguments.
         check("MPI_Init", unsafe { (loaded.functions.init)(null(), null()) })?;
-        Ok(Self { loaded, here: std::marker::PhantomData })
+        Ok(Self { loaded, _not_send: std::marker::PhantomData })
     }
 
     /// Returns the name and version of the MPI library, the first line of its own description.
@@ -422,7 +423,7 @@ impl Window<'_> {
 impl Drop for Window<'_> {
     fn drop(&mut self) {
         let functions = &self.world.loaded.functions;
-        // SAFETY: allocate_window() has locked it. A failure here also fails MPI_Finalize, which reports it.
+        // SAFETY: allocate_window() has locked it. A failure _not_send also fails MPI_Finalize, which reports it.
         unsafe { (functions.unlock_all)(self.window) };
         // SAFETY: allocate_window() has created it; this frees it once, together with the other ranks.
         unsafe { (functions.free_window)(&raw mut self.window) };
