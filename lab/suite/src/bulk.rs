@@ -73,7 +73,7 @@ impl<const KIND: u8, const PUSHES: bool> Transfers<KIND, PUSHES> {
     /// Index of the benchmark in `IDS`, `DESCRIPTIONS` and `FLOORS`. `HALVED` has that of `SHARED`,
     /// as it is a contender of the same benchmark.
     const BENCHMARK_INDEX: usize = if KIND == HALVED { SHARED } else { KIND } as usize;
-    /// Ids of the benchmarks, by index; of a pull, and of a push.
+    /// Ids of the benchmarks, by kind and direction.
     const IDS: [[&'static str; 2]; 3] = [
         ["bulk/pull", "bulk/push"],
         ["bulk/plain-pull", "bulk/plain-push"],
@@ -140,8 +140,8 @@ impl<const KIND: u8, const PUSHES: bool> Transfers<KIND, PUSHES> {
     }
 }
 
-/// Number of transfers in one sample, divided by the number of transfers in flight.
-const TRANSFERS_PER_SLOT: u64 = 8;
+/// Number of transfers in one sample for each transfer that may be in flight.
+const TRANSFERS_PER_IN_FLIGHT: u64 = 8;
 
 /// State of the participant that pushes or pulls.
 struct Mover {
@@ -248,7 +248,7 @@ impl<const KIND: u8, const PUSHES: bool> Handover for Transfers<KIND, PUSHES> {
         if self.concurrency_count > 1 {
             // Many transfers may end at the same moment, and then none for a while: only a longer
             // time gives a rate.
-            let n = TRANSFERS_PER_SLOT * self.concurrency_count as u64;
+            let n = TRANSFERS_PER_IN_FLIGHT * self.concurrency_count as u64;
             // At least once: the preparation may take as long as a round.
             loop {
                 let began = clock::ticks();

@@ -89,15 +89,15 @@ pub enum OptLevel {
 #[non_exhaustive]
 pub struct LibraryLoadError(&'static str);
 
-/// Returns the C loop that reaches the called function in the way `way`, compiled at `level`.
+/// Returns the C loop for a call path and an optimisation level.
 ///
 /// # Errors
-/// Fails if the way needs the shared objects and they cannot be loaded.
+/// Fails if the call path needs the shared objects and they cannot be loaded.
 ///
 /// # Blocking
 /// The first use of a shared object loads it, which takes a millisecond or so.
-pub fn c_call_loop(way: CallPath, level: OptLevel) -> Result<CallLoop, LibraryLoadError> {
-    let [o0, o3] = match way {
+pub fn c_call_loop(path: CallPath, level: OptLevel) -> Result<CallLoop, LibraryLoadError> {
+    let [o0, o3] = match path {
         CallPath::Alone => calls::ALONE,
         CallPath::Inline => calls::INLINE,
         CallPath::SameFile => calls::SAME_FILE,

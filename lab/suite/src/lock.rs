@@ -196,7 +196,7 @@ struct Passed<L> {
     /// Number of participants that hold the lock. Each participant counts itself only in its first
     /// [`ATTEMPTS_CHECKED`] attempts.
     holders_count: AtomicU32,
-    /// Tally in which a wrong item is a time that two threads held the lock at once.
+    /// Number of times that two threads held the lock at once, counted as wrong items.
     tally: Tally,
 }
 
@@ -208,7 +208,7 @@ const FREE_PART: usize = 1;
 const UNLOCK_PART: usize = 2;
 /// Number of attempts between two calls of [`Samples::is_running`].
 const ATTEMPTS_PER_CHECK: u32 = 32;
-/// Number of attempts, the first of each participant, after which mutual exclusion is checked.
+/// Number of attempts at the start of a round in which each participant checks mutual exclusion.
 const ATTEMPTS_CHECKED: u32 = 64;
 
 impl<L: Lock> Handover for Passed<L> {

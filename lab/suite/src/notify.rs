@@ -33,7 +33,7 @@ pub fn notify_many(sender: &impl Notify, n: u64) {
     }
 }
 
-/// Sends one notification; returns the time that this took and the time before it, in clock ticks.
+/// Sends one notification; returns its duration and its start time, in clock ticks.
 #[inline]
 pub fn time_notify(sender: &impl Notify) -> (u64, u64) {
     let began = clock::ticks();
@@ -41,10 +41,10 @@ pub fn time_notify(sender: &impl Notify) -> (u64, u64) {
     (clock::ticks().wrapping_sub(began), began)
 }
 
-/// Waits for `gap_ns`, in which the receiver can go to sleep. Sleeps if `crowded` (sender and
+/// Waits for `gap_ns`, in which the receiver can go to sleep. Sleeps if `is_crowded` (sender and
 /// receiver share a CPU), otherwise spins.
-pub fn wait_gap(gap_ns: u64, crowded: bool) {
-    if crowded {
+pub fn wait_gap(gap_ns: u64, is_crowded: bool) {
+    if is_crowded {
         std::thread::sleep(Duration::from_nanos(gap_ns));
         return;
     }
@@ -61,8 +61,7 @@ trait NotifyLink: 'static {
     type Sender: Notify + 'static;
     type Receiver: Wait + 'static;
     fn setup(setup: &mut Setup) -> Result<(Self::Sender, Self::Receiver), Fault>;
-    /// `true` for each part of [`BusyPair`] that is recorded, by its index: the receiver's part, and
-    /// the sender's.
+    /// Flags that say which parts of [`BusyPair`] are recorded: the receiver's, and the sender's.
     const RECORDED: [bool; 2] = [true, true];
     /// Returns the number of waits that returned without a sleep. 0 for a mechanism that never spins.
     fn spun_count(_: &Self::Receiver) -> u64 {
@@ -109,8 +108,8 @@ impl<M: Mechanism> NotifyLink for InProcess<M> {
     }
 }
 
-/// Floor: notification by a word of memory. The receiver waits in the way `WAIT_KINDS[WAITS]`.
-enum MemoryWord<const WAITS: usize> {}
+/// Floor: notification by a word of memory. The receiver waits in the way `WAIT_KINDS[WAIT_KIND]`.
+enum MemoryWord<const WAIT_KIND: usize> {}
 
 /// Index of [`Waits::Spin`] in `WAIT_KINDS`.
 const SPIN: usize = 0;
@@ -162,7 +161,7 @@ impl Wait for WordReceiver {
     }
 }
 
-impl<const WAITS: usize> NotifyLink for MemoryWord<WAITS> {
+impl<const WAIT_KIND: usize> NotifyLink for MemoryWord<WAIT_KIND> {
     const PROCESSES: bool = true;
     // To see a pending notification, the sender reads the line, which the receiver must then fetch
     // back.
@@ -172,7 +171,7 @@ impl<const WAITS: usize> NotifyLink for MemoryWord<WAITS> {
 
     fn setup(setup: &mut Setup) -> Result<(WordSender, WordReceiver), Fault> {
         let (word, mode) =
-            (setup.shared_region::<WaitLine<1>>()?, WaitMode::new(WAIT_KINDS[WAITS], setup));
+            (setup.shared_region::<WaitLine<1>>()?, WaitMode::new(WAIT_KINDS[WAIT_KIND], setup));
         let receiver = WordReceiver { word: word.clone(), mode, spun_count: 0 };
         Ok((WordSender(word, mode), receiver))
     }
@@ -466,7 +465,7 @@ impl<W: NotifyLink> SleepingReceiver<W> {
         Ok(())
     }
 
-    /// Waits for notifications until the round is over, and publishes the time of each.
+    /// Waits for notifications until the round is over; publishes the time at which each wait returned.
     fn wait_until_over(&self, receiver: &mut W::Receiver) {
         let state = &*self.state;
         let mut turn = 0;

@@ -50,14 +50,14 @@ trait Sites {
 
 /// A tracing library that can record some sites while others are disabled.
 trait Tracer: Sites {
-    /// Returns `x + 1`, with a span around the function that [`Tracer::record_calls`] records.
+    /// Returns `x + 1`, within the span that [`Tracer::record_calls`] records.
     fn recorded_span(x: u64) -> u64;
     /// Calls `f` while only the span of [`Tracer::recorded_span`] is recorded; returns the number
     /// of events recorded.
     fn record_calls(f: impl FnOnce()) -> Result<u64, Fault>;
 }
 
-/// Converts an error to a fault whose text includes those of the error's sources.
+/// Converts an error to a fault whose text includes the texts of the error's sources.
 fn fault_with_sources(error: impl std::error::Error) -> Fault {
     let mut text = error.to_string();
     let mut behind = error.source();

@@ -130,7 +130,7 @@ const CALL_SPEC: Spec =
 pub(super) trait SelfQueue: Sized {
     const SPEC: Spec;
     fn new() -> Result<Self, Fault>;
-    /// Sends `count` numbers, each after the one before it was handled.
+    /// Sends `count` numbers, each after the previous one was handled.
     fn send_and_handle(&mut self, count: u64);
     fn policy(&self) -> CountingPolicy;
 }

@@ -51,6 +51,7 @@ impl WaitPolicy for PollingWait {
     const POLLED: bool = true;
 }
 
+/// Declaration of the benchmark of threads that sleep at once.
 const PARKED_SPEC: Spec = Spec::new(
     "event/parked",
     "round trip of a message between machines on two threads that sleep at once",
@@ -293,8 +294,7 @@ impl<Q: Queue, M: WaitPolicy> Handover for QueuePair<Q, M> {
     }
 }
 
-/// Compared implementation: a notification in each direction without a message, for comparison with machines that
-/// sleep.
+/// Compared implementation: a notification in each direction, without a message.
 pub(super) struct NotificationPair<M: Mechanism> {
     /// Ends of the measured thread.
     near: TakeCell<(M::Sender, M::Receiver)>,

@@ -24,7 +24,7 @@ args! {
 /// First byte of a message that ends the round and is not echoed.
 const END: u8 = 0xff;
 
-/// Maximum number of connections by other processes that the listener rejects.
+/// Number of connections by other processes after which [`SocketEnd::pair`] fails.
 const FOREIGN_CONNECTIONS_MAX: u32 = 16;
 
 /// Socket that can be one end of the connection between two participants.

@@ -85,7 +85,7 @@ impl CopyBuffers {
         Self { from, to: vec![Page([0xff; PAGE_BYTES]); pages_count], pieces }
     }
 
-    /// Returns the next piece of the source, and the piece of the target for its copy.
+    /// Returns the next piece of the source, and the piece of the target to which it is copied.
     pub(super) fn next_piece(&mut self) -> (&[u8], &mut [u8]) {
         let at = self.pieces.next_offset();
         let end = at + self.pieces.size_bytes;

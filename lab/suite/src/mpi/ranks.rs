@@ -170,9 +170,9 @@ fn run_transfers(world: &Mpi, task: &RankTask, rank: u32) -> Result<(), Fault> {
         let right = if operation == RankOperation::Put { FILL_BYTES[0] } else { FILL_BYTES[1] };
         return match came == Some(right) {
             true => Ok(()),
-            false => {
-                Err(Fault::new(format!("the first byte of rank 1 is {came:?}, expected {right}")))
-            }
+            false => Err(Fault::new(format!(
+                "the first byte of rank 1's memory is {came:?}, expected {right}"
+            ))),
         };
     }
     world.receive(1, &mut [])?;

@@ -104,16 +104,16 @@ pub(super) struct Handshake<S: HandshakeSides> {
 }
 
 impl<S: HandshakeSides> Handshake<S> {
-    /// Performs a handshake; fails unless it resumed a session exactly if `is_resumed`.
+    /// Performs a handshake; fails if `should_resume` and it is full, or the reverse.
     fn checked_handshake(
         &self,
         client: &S::Client,
-        is_resumed: bool,
+        should_resume: bool,
     ) -> Result<HandshakeCost, Fault> {
         let cost = self.sides.time_handshake(client)?;
-        match cost.is_resumed == is_resumed {
+        match cost.is_resumed == should_resume {
             true => Ok(cost),
-            false if is_resumed => {
+            false if should_resume => {
                 Err(Fault::new("the handshake did not resume the stored session"))
             }
             false => Err(Fault::new("the handshake resumed a session, but none was stored")),

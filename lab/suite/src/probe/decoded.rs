@@ -22,7 +22,7 @@ args! {
 /// Workload: opens a file and iterates over its events in the order of time.
 pub(super) struct TraceReading {
     path: PathBuf,
-    /// Number of events as counted by the recording.
+    /// Number of events that the recording has counted.
     events_count: u64,
     _folder: ScratchFolder,
 }

@@ -23,7 +23,7 @@ const CALL_PART: usize = 0;
 const WHOLE_PART: usize = 1;
 /// Index of the part with the CPU time of all threads.
 const CPU_PART: usize = 2;
-/// Number of parts. Counters are multiplied by it, because they are divided by the operations of
+/// Number of parts of the benchmark. Counters are multiplied by it, because they are divided by the operations of
 /// all parts but reported per call.
 const PARTS_COUNT: f64 = 3.0;
 

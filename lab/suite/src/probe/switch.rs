@@ -14,7 +14,7 @@ const PATTERNS: [(&str, u64); 3] =
 /// Interval, in iterations, at which the slowest part, `many`, is measured.
 const ITERATIONS_PER_MANY: u32 = 64;
 
-/// Workload: enables trace sites, and disables them again, which is not timed.
+/// Workload: enables trace sites. Disabling them again is not timed.
 pub(super) struct SwitchSites {
     iterations_count: u32,
 }

@@ -18,8 +18,8 @@ type Handle = usize;
 
 /// Value of `MPI_SUCCESS` in both libraries.
 const SUCCESS: c_int = 0;
-/// Size of the buffer for a library's description: more than the longest
-/// (`MPI_MAX_LIBRARY_VERSION_STRING`, 8192 in MPICH).
+/// Size of the buffer for a library's description. It exceeds `MPI_MAX_LIBRARY_VERSION_STRING`, which
+/// is 8192 in MPICH.
 const VERSION_BYTES: usize = 16_384;
 
 /// Functions of a loaded MPI library; Open MPI and MPICH declare them with the same signatures.
@@ -284,7 +284,7 @@ impl Mpi {
         })
     }
 
-    /// Returns `true` if a message of a rank can be received without waiting for the rank.
+    /// Returns `true` if a message from this rank can be received without waiting.
     ///
     /// # Errors
     /// Fails with the library's error.
@@ -300,7 +300,8 @@ impl Mpi {
         Ok(found != 0)
     }
 
-    /// Makes MPI's functions return errors, for example of a rank that has died, instead of ending the process.
+    /// Makes MPI's functions return errors instead of ending the process. A rank that has died is such
+    /// an error.
     ///
     /// # Errors
     /// Fails with the library's error.

@@ -20,7 +20,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::runtime::{Builder, Runtime};
 
-/// Payload that is echoed once, untimed, and compared.
+/// Payload of the untimed call that checks the echo of a library.
 const ECHOED_PAYLOAD: &[u8] = b"correct before fast";
 
 /// Kind of socket over which RPC libraries are measured.

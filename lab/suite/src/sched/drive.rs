@@ -295,7 +295,7 @@ impl Channel for LaneChannel {
     }
 }
 
-/// Workload: a stream of numbers through a client's queue to the arbiter, without an arbiter.
+/// Workload: a stream of numbers through a queue like that of a client, without a scheduler.
 struct ClientQueueStream<C: Channel> {
     sender: TakeCell<C::Sender>,
     receiver: TakeCell<C::Receiver>,

@@ -28,11 +28,11 @@ const SETS: [&str; 6] = [
     "1-100-10:64-1500-10:100",
 ];
 
-/// Index of the part for flows that become empty.
+/// Index of the part that measures flows when they become empty.
 const WHEN_EMPTY_PART: usize = 0;
-/// Index of the part for flows that always have packets, of maximum length.
+/// Index of the part that measures flows with packets of maximum length at all times.
 const BACKLOGGED_PART: usize = 1;
-/// Index of the part for flows that always have packets, of random length.
+/// Index of the part that measures flows with packets of random length at all times.
 const ANY_LENGTH_PART: usize = 2;
 
 /// Number of packets that each backlogged flow has in the queue.

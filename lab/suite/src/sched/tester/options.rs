@@ -37,7 +37,7 @@ pub enum QueueThreshold {
 }
 
 impl QueueThreshold {
-    /// Returns the threshold in packets of all flows together, for `flows_count` flows.
+    /// Returns the threshold as a total number of packets of `flows_count` flows.
     pub fn total_packets(self, flows_count: u32) -> u64 {
         match self {
             Self::Packets(count) => count.into(),
