@@ -159,13 +159,13 @@ struct Mover {
 impl Mover {
     /// Performs the next transfer or, if `concurrency_count` exceeds 1, starts it. Before a start,
     /// waits until fewer than `concurrency_count` transfers are in flight.
-    fn step(&mut self, pushes: bool, concurrency_count: usize) -> Result<(), Fault> {
+    fn step(&mut self, is_push: bool, concurrency_count: usize) -> Result<(), Fault> {
         let Self { endpoint, peer, handle, memory, .. } = self;
         let at = self.pieces.next_offset() as u64;
         let part = BulkPart::new(self.pieces.size_bytes as u64).offsets(at, at);
         let part = self.mover_handle.as_ref().map_or(part, |it| part.halved(it));
         if concurrency_count == 1 {
-            let result = match pushes {
+            let result = match is_push {
                 true => endpoint.push(*peer, handle, memory, part),
                 false => endpoint.pull(*peer, handle, memory, part),
             };
@@ -176,7 +176,7 @@ impl Mover {
         {
             done.map_err(Fault::from_error)?;
         }
-        let started = match pushes {
+        let started = match is_push {
             true => endpoint.start_push(*peer, handle, memory, part),
             false => endpoint.start_pull(*peer, handle, memory, part),
         };
@@ -186,7 +186,7 @@ impl Mover {
 
     /// Waits for all transfers, and stops the owner. Fails if the first transfer's bytes are wrong
     /// in either memory.
-    fn end(&mut self, pushes: bool) -> Result<(), Fault> {
+    fn end(&mut self, is_push: bool) -> Result<(), Fault> {
         while let Some((_, done)) = self.endpoint.wait_any_transfer(&mut self.transfers_in_flight) {
             done.map_err(Fault::from_error)?;
         }
@@ -197,7 +197,7 @@ impl Mover {
             BulkMemory::plain(vec![0; self.pieces.size_bytes]),
             BulkMemory::plain(vec![0; self.pieces.size_bytes]),
         );
-        fill(&right, if pushes { 2 } else { 1 });
+        fill(&right, if is_push { 2 } else { 1 });
         self.endpoint.pull(self.peer, &self.handle, &came, part).map_err(Fault::from_error)?;
         let mut ours = vec![0; self.pieces.size_bytes];
         self.memory.read(0, &mut ours);

@@ -45,19 +45,19 @@ pub(crate) trait BatchChannel: Channel {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PollPause {
     /// `true` to yield the CPU, `false` to execute a load fence.
-    pub(crate) yields: bool,
+    pub(crate) should_yield: bool,
 }
 
 impl PollPause {
     /// Creates the pause for a round with this setup.
     pub(crate) fn new(setup: &Setup) -> PollPause {
-        PollPause { yields: setup.is_crowded() }
+        PollPause { should_yield: setup.is_crowded() }
     }
 
     /// Executes the load fence, or yields the CPU.
     #[inline(always)]
     pub(crate) fn pause_once(self) {
-        if self.yields {
+        if self.should_yield {
             rustix::thread::sched_yield();
         } else {
             load_fence();

@@ -123,7 +123,7 @@ pub(super) struct MachinePair<M> {
     far: TakeCell<Machine<PairHandler<RoundTripPolicy>>>,
     tally: Tally,
     /// `true` if both threads share a CPU, so that each yields it when no message has arrived.
-    yields: bool,
+    should_yield: bool,
     policy: PhantomData<M>,
 }
 
@@ -140,7 +140,7 @@ impl<M: WaitPolicy> MachinePair<M> {
             if round.end_reason.is_some() {
                 return Ok(());
             }
-            if round.handled == 0 && self.yields {
+            if round.handled == 0 && self.should_yield {
                 rustix::thread::sched_yield();
             }
         }
@@ -163,7 +163,7 @@ impl<M: WaitPolicy> Handover for MachinePair<M> {
             near: TakeCell::new(near),
             far: TakeCell::new(far),
             tally: Tally::default(),
-            yields: setup.is_crowded(),
+            should_yield: setup.is_crowded(),
             policy: PhantomData,
         })
     }
@@ -215,7 +215,7 @@ pub(super) struct QueuePair<Q: Queue, M> {
     far: TakeCell<QueueEnds<Q>>,
     tally: Tally,
     /// `true` if both threads share a CPU, so that each yields it when no number has arrived.
-    yields: bool,
+    should_yield: bool,
     policy: PhantomData<M>,
 }
 
@@ -232,7 +232,7 @@ impl<Q: Queue, M: WaitPolicy> QueuePair<Q, M> {
             if let Some(number) = Q::try_receive(receiver) {
                 return number;
             }
-            if self.yields {
+            if self.should_yield {
                 rustix::thread::sched_yield();
             }
         }
@@ -251,7 +251,7 @@ impl<Q: Queue, M: WaitPolicy> Handover for QueuePair<Q, M> {
             near: TakeCell::new((there.0, back.1, Q::runtime()?)),
             far: TakeCell::new((back.0, there.1, Q::runtime()?)),
             tally: Tally::default(),
-            yields: setup.is_crowded(),
+            should_yield: setup.is_crowded(),
             policy: PhantomData,
         })
     }

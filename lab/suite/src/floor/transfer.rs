@@ -237,8 +237,8 @@ impl<const PUSHES: bool> Handover for ProcessCopy<PUSHES> {
 }
 
 /// Workload: one participant writes without end to a TCP connection, and the other reads. The
-/// reader sleeps in `read` or, if `ADAPTS`, polls for a while first.
-pub(crate) struct SocketStream<const ADAPTS: bool> {
+/// reader sleeps in `read` or, if `POLLS_FIRST`, polls for a while first.
+pub(crate) struct SocketStream<const POLLS_FIRST: bool> {
     measured_end: TcpStream,
     serving_end: TcpStream,
     pieces: PieceOffsets,
@@ -247,10 +247,10 @@ pub(crate) struct SocketStream<const ADAPTS: bool> {
 /// Time for which a reader polls before it sleeps.
 const POLL_NS: u64 = 50_000;
 
-impl<const ADAPTS: bool> SocketStream<ADAPTS> {
-    /// Reads bytes until `into` is full; polls for a while before each sleep if `ADAPTS`.
+impl<const POLLS_FIRST: bool> SocketStream<POLLS_FIRST> {
+    /// Reads bytes until `into` is full; polls for a while before each sleep if `POLLS_FIRST`.
     fn read(&self, mut into: &mut [u8]) -> std::io::Result<()> {
-        if !ADAPTS {
+        if !POLLS_FIRST {
             return (&self.measured_end).read_exact(into);
         }
         let until = clock::ticks() + clock::ticks_from_ns(POLL_NS);
@@ -268,11 +268,11 @@ impl<const ADAPTS: bool> SocketStream<ADAPTS> {
     }
 }
 
-impl<const ADAPTS: bool> Handover for SocketStream<ADAPTS> {
+impl<const POLLS_FIRST: bool> Handover for SocketStream<POLLS_FIRST> {
     type Args = CopyArgs;
     const SPEC: Spec = Spec::new(
-        if ADAPTS { "floor/stream-adaptive" } else { "floor/stream" },
-        if ADAPTS {
+        if POLLS_FIRST { "floor/stream-adaptive" } else { "floor/stream" },
+        if POLLS_FIRST {
             "size_bytes read from a loopback TCP connection whose sender never pauses, the reader polling before it blocks"
         } else {
             "size_bytes read from a loopback TCP connection whose sender never pauses, the reader blocking"

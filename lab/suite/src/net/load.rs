@@ -202,9 +202,9 @@ impl<'a, T: ClientCodec> LoadClient<'a, T> {
         Ok(())
     }
 
-    /// Receives until the total number of echoes is `echoed_count`; if `sends`, sends another
-    /// message for each echo.
-    fn receive_until(&mut self, echoed_count: u64, sends: bool) -> Result<(), Fault> {
+    /// Receives until the total number of echoes is `echoed_count`. Sends another message for each echo
+    /// if `should_resend`.
+    fn receive_until(&mut self, echoed_count: u64, should_resend: bool) -> Result<(), Fault> {
         let mut events = Vec::with_capacity(256);
         while self.echoed_count < echoed_count {
             wait_for_events(&self.epoll_set, &mut events, None)?;
@@ -215,7 +215,7 @@ impl<'a, T: ClientCodec> LoadClient<'a, T> {
                     self.flush(at)?;
                 }
                 if flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP) {
-                    self.receive(at, sends)?;
+                    self.receive(at, should_resend)?;
                 }
             }
         }
@@ -232,8 +232,9 @@ impl<'a, T: ClientCodec> LoadClient<'a, T> {
         Ok(())
     }
 
-    /// Receives all available bytes of connection `at`; if `sends`, sends another message for each echo.
-    fn receive(&mut self, at: usize, sends: bool) -> Result<(), Fault> {
+    /// Receives all available bytes of connection `at`. Sends another message for each echo if
+    /// `should_resend`.
+    fn receive(&mut self, at: usize, should_resend: bool) -> Result<(), Fault> {
         loop {
             let near = &mut self.connections[at];
             let came = match recv(near.stream, &mut self.buffer[..], RecvFlags::DONTWAIT) {
@@ -257,7 +258,7 @@ impl<'a, T: ClientCodec> LoadClient<'a, T> {
             near.received_bytes += bytes.len() as u64;
             let count = near.received_bytes / message_bytes - before;
             self.echoed_count += count;
-            if sends && count > 0 {
+            if should_resend && count > 0 {
                 self.send(at, count as usize)?;
             }
             // A short read has emptied the socket; later bytes cause a new edge event.
