@@ -38,7 +38,7 @@ args! {
     }
 }
 
-/// Functions with the trace sites of one library. Each function adds one to `x`.
+/// Functions that contain trace sites of one library. Each function adds one to `x`.
 trait Sites {
     /// Returns `x + 1`, with one disabled trace site in the function.
     fn site(x: u64) -> u64;

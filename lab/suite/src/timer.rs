@@ -224,7 +224,7 @@ impl IndexedHeapTimers {
         self.timers[entry.1 as usize].1 = at as u32;
     }
 
-    /// Stores an entry at the free index `at` of the heap, or above it where the order requires.
+    /// Stores an entry at the free heap index `at`, or nearer to the root if the order requires it.
     /// Returns the index.
     fn rise(&mut self, mut at: usize, entry: (u64, u32)) -> usize {
         while at > 0 {
@@ -239,7 +239,7 @@ impl IndexedHeapTimers {
         at
     }
 
-    /// Stores an entry at the free heap index `at`, or below it where the order requires.
+    /// Stores an entry at the free heap index `at`, or farther from the root if the order requires it.
     fn sink(&mut self, mut at: usize, entry: (u64, u32)) {
         loop {
             let first = at * CHILDREN + 1;

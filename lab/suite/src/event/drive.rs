@@ -56,7 +56,7 @@ pub enum MachineMessage {
 /// in one piece, which then waits for both: 9.4 ns a message with [`MachineMessage`], where one word takes 3 ns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SelfMessage {
-    /// A hello with its number, which the machine answers with the next hello.
+    /// Numbered hello, which the machine answers with the next hello.
     Hello(u64),
     /// Timer message that ends the pause before the hello with this number.
     Idle(u64),
@@ -216,7 +216,7 @@ trait Speaker {
         }
     }
 
-    /// Sends a hello after the pause before it has ended.
+    /// Ends the pause before a hello: sends the hello.
     #[cold]
     fn end_pause(&mut self, to: u64, number: u64, cx: &mut Context<'_, Self::Message>) {
         self.policy().idle_over();

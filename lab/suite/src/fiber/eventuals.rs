@@ -150,7 +150,7 @@ impl LoopState {
     }
 }
 
-/// Runs fibers in loops as `load` requests, and returns the measurement. Calls
+/// Runs a load of looping fibers, and returns the measurement. Calls
 /// `should_continue` ten times a second, and stops as soon as it returns `false`.
 ///
 /// # Errors

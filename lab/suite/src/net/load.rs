@@ -47,7 +47,7 @@ pub(super) const LOAD_PARTS: &[Part] = &[
 /// Parts of the benchmark without TLS, in which the server's CPU time has no floor.
 const PLAIN_LOAD_PARTS: &[Part] = &[LOAD_PARTS[0], Part { floor: None, ..LOAD_PARTS[1] }];
 
-/// A server that echoes the messages of all `streams`, each until it is closed. Returns the resource usage of its
+/// A server that echoes messages until all `streams` are closed. Returns the resource usage of its
 /// thread at the end of the setup, so that the cost of setup can be excluded from the cost of a message.
 pub(super) trait LoadServer: Send + Sync + 'static {
     fn serve(streams: Vec<TcpStream>, load: &LoadArgs) -> Result<Usage, Fault>;

@@ -136,7 +136,7 @@ impl ClientCodec for TlsCodec {
     }
 }
 
-/// A server that echoes the messages of all `streams` with TLS, each until it is closed. Returns
+/// A server that echoes messages with TLS until all `streams` are closed. Returns
 /// the resource usage of its thread when all handshakes were complete.
 pub(super) trait TlsLoadServer: Send + Sync + 'static {
     fn serve(streams: Vec<TcpStream>, identity: &Identity, load: &LoadArgs)

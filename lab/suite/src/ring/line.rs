@@ -68,7 +68,7 @@ impl<const CAN_SLEEP: bool> LineStream<CAN_SLEEP> {
         }
     }
 
-    /// Writes line `number`, counted from 0. First waits until the reader is less than a full lap
+    /// Writes cache line `number` of the stream, counted from 0. First waits until the reader is less than a full lap
     /// behind.
     #[inline(always)]
     fn write(&self, number: u64, read: &mut u64, first: u64) {
