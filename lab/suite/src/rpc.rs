@@ -33,7 +33,7 @@ pub(crate) struct PublishedAddress {
 }
 
 impl PublishedAddress {
-    /// Stores the address, for which callers may be waiting; called once.
+    /// Stores the address for the waiting callers. Called once.
     pub(crate) fn publish(&self, address: &str) -> Result<(), Fault> {
         if address.len() > ADDRESS_BYTES_MAX {
             return Err(Fault::new(format!(

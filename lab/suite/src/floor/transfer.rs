@@ -143,7 +143,7 @@ const ADDRESS_MESSAGE_BYTES: usize = 12;
 /// Byte with which the owner fills its memory.
 const OWNER_BYTE: u8 = 0xa5;
 /// Byte with which the copying participant fills its memory.
-const READER_BYTE: u8 = 0x5a;
+const COPIER_BYTE: u8 = 0x5a;
 
 impl<const PUSHES: bool> ProcessCopy<PUSHES> {
     /// Publishes the address of the memory, and waits until the other participant has finished.
@@ -167,7 +167,7 @@ impl<const PUSHES: bool> ProcessCopy<PUSHES> {
         let pid = i32::from_ne_bytes(pid.try_into().map_err(whole)?);
         let address = u64::from_ne_bytes(address.try_into().map_err(whole)?);
         let mut pieces = self.pieces;
-        let mut memory = vec![READER_BYTE; pieces.memory_bytes];
+        let mut memory = vec![COPIER_BYTE; pieces.memory_bytes];
         let mut copy = || {
             let at = pieces.next_offset();
             let into = &mut memory[at..at + pieces.size_bytes];
@@ -191,11 +191,11 @@ impl<const PUSHES: bool> ProcessCopy<PUSHES> {
         });
         if PUSHES {
             // Reads back what was written to the owner's memory.
-            memory.fill(!READER_BYTE);
+            memory.fill(!COPIER_BYTE);
             let into = &mut memory[..self.pieces.size_bytes];
             bulk::copy_from_process(pid, address, into)?;
         }
-        let expected = if PUSHES { READER_BYTE } else { OWNER_BYTE };
+        let expected = if PUSHES { COPIER_BYTE } else { OWNER_BYTE };
         match memory[..self.pieces.size_bytes].iter().all(|&byte| byte == expected) {
             true => Ok(()),
             false => Err(Fault::new("the copied bytes differ from the source")),

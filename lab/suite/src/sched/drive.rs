@@ -260,7 +260,7 @@ impl<const PACKETS: bool> Variant for StampsOf<PACKETS> {
     const SPEC: Spec = WithoutStamps::SPEC;
 }
 
-/// Variant that [`StampsOf`] is compared with: without time stamps.
+/// Variant without time stamps, with which [`StampsOf`] is compared.
 enum WithoutStamps {}
 
 impl Variant for WithoutStamps {

@@ -102,8 +102,7 @@ const fn spec<E: Engine>() -> Spec {
     Spec::new(E::ID, E::DESCRIPTION).batched()
 }
 
-/// Creates a tester and replaces all packets of its flows once. Their memory is then in random
-/// order.
+/// Creates a tester, and runs it until the packets of its flows are in random order in memory.
 fn filled_tester<S: Scheduler<u64>>(
     options: &TesterOptions,
     scheduler: &mut S,
