@@ -273,7 +273,7 @@ impl<'a> SchedPlan<'a> {
             (Some(seconds), _) => Some(seconds),
             // As long as the longest program, or the default duration without programs.
             (None, true) => {
-                let longest = program.threads().filter(|(thread, _)| *thread < threads);
+                let longest = program.clients().filter(|(thread, _)| *thread < threads);
                 let longest_ns = longest.map(|(_, specs)| duration_ns(specs)).max().unwrap_or(0);
                 Some(if longest_ns == 0 { SECONDS_DEFAULT } else { longest_ns as f64 / 1e9 })
             }

@@ -17,7 +17,7 @@ use handover_rpc::engine as rpc;
 use handover_sched::drive::{BANDWIDTH_MAX_BPS, LENGTH_MAX_BYTES};
 use handover_store::Store;
 use handover_suite::sched::flowset::FlowSet;
-use handover_suite::sched::program::{self as load, BURST_MAX_PACKETS, THREADS_MAX};
+use handover_suite::sched::program::{self as load, BURST_MAX_PACKETS, CLIENTS_MAX};
 use handover_trace::{
     CallStatistics, CallTree, ExclusionLimits, ExportFormat, SiteNames, SortOrder, Traces,
     TreeGrouping, estimate, export, walk,
@@ -299,9 +299,9 @@ pub fn program(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     match load::parse_load_program(&text) {
         Ok(program) => {
-            for (thread, specs) in program.threads() {
+            for (thread, specs) in program.clients() {
                 assert!(
-                    thread < THREADS_MAX
+                    thread < CLIENTS_MAX
                         && specs == program.sections_of(thread)
                         && !specs.is_empty()
                 );

@@ -16,8 +16,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Optimisation levels of every C file. Each has the suffix of its function names and the
-/// compiler's option.
+/// Optimisation levels at which each C file is compiled: suffix of the function names, and
+/// compiler option.
 const LEVELS: [(&str, &str); 2] = [("o0", "-O0"), ("o3", "-O3")];
 
 fn main() {
@@ -62,7 +62,8 @@ fn main() {
     compile_peers();
 }
 
-/// Names of the libraries that `c/peers.cpp` wraps; `c/headers.cpp` prints the names of those whose headers exist.
+/// Names of the libraries that `c/peers.cpp` wraps. `c/headers.cpp` prints the names whose headers
+/// are installed.
 const PEERS: [&str; 4] = ["moodycamel", "boost_lockfree", "boost_asio", "libuv"];
 
 /// Compiles `c/peers.cpp` for the libraries whose headers are installed, and sets `cfg(handover_NAME)` for each.
@@ -121,7 +122,7 @@ fn archive_folder(build: &cc::Build, name: &str) -> Option<PathBuf> {
     path.is_absolute().then(|| path.parent().map(Path::to_path_buf))?
 }
 
-/// Compiles `c/FILE.c` with the names and flags of one variant; returns the path of the object file.
+/// Compiles `c/FILE.c` with the macros and flags of one variant; returns the path of the object file.
 fn compile_object(
     out: &Path,
     file: &str,

@@ -70,7 +70,7 @@ pub fn run(args: &Bench, out: &mut dyn Write) -> anyhow::Result<()> {
     // Relaxed: the flag publishes no other data.
     let report = run_eventuals(&load, || !interrupted.load(Ordering::Relaxed))?;
     print_table(args, &report, out)?;
-    if report.interrupted {
+    if report.is_interrupted {
         return Err(Interrupted.into());
     }
     Ok(())
@@ -84,7 +84,7 @@ fn print_table(
     let Bench { seconds, interval_ms, fibers, .. } = args;
     // Rates are over the requested time, as in the original; after an interrupt, over the elapsed
     // time.
-    let (time, over_s) = match report.interrupted {
+    let (time, over_s) = match report.is_interrupted {
         true => (format!("{:.3}", report.wall_s), report.wall_s),
         false => (seconds.to_string(), *seconds as f64),
     };

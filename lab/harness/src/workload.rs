@@ -21,12 +21,12 @@ pub trait Workload: Sized {
     /// Fails if the benchmark cannot run here; the error is shown with the benchmark's id.
     fn setup(args: &Self::Args, setup: &mut Setup) -> Result<Self, Fault>;
 
-    /// Checks the results of the operations. Called once on a separate instance before any
-    /// measurement; not timed.
+    /// Runs some operations and checks their results. Called once, before any measurement, on a
+    /// separate instance; not timed.
     ///
     /// # Errors
     /// Fails if a result is wrong.
-    fn check(&mut self) -> Result<(), Fault> {
+    fn self_test(&mut self) -> Result<(), Fault> {
         Ok(())
     }
 
@@ -78,7 +78,7 @@ pub trait Handover: Sized + Send + Sync + 'static {
     ///
     /// # Errors
     /// Fails if something is missing.
-    fn verify(&self) -> Result<(), Fault> {
+    fn check_round(&self) -> Result<(), Fault> {
         Ok(())
     }
 }

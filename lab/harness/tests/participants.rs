@@ -83,7 +83,7 @@ impl<const FLOOR: bool> Handover for Mailbox<FLOOR> {
         }
         Ok(())
     }
-    fn verify(&self) -> Result<(), Fault> {
+    fn check_round(&self) -> Result<(), Fault> {
         match self.0.load(Ordering::Acquire) {
             STOP => Ok(()),
             other => Err(Fault::new(format!("ended at {other}"))),
@@ -121,7 +121,7 @@ impl Handover for Counting {
     }
 }
 
-/// A null benchmark (two equal contenders), or a workload whose check fails.
+/// A null benchmark (two equal contenders), or a workload whose self-test fails.
 struct Nothing<const WRONG: bool>;
 
 impl<const WRONG: bool> Workload for Nothing<WRONG> {
@@ -130,7 +130,7 @@ impl<const WRONG: bool> Workload for Nothing<WRONG> {
     fn setup(_: &(), _: &mut Setup) -> Result<Self, Fault> {
         Ok(Nothing)
     }
-    fn check(&mut self) -> Result<(), Fault> {
+    fn self_test(&mut self) -> Result<(), Fault> {
         if WRONG { Err(Fault::new("2 + 2 = 5")) } else { Ok(()) }
     }
     fn sample(&mut self, out: &mut Samples) {

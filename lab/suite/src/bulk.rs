@@ -18,6 +18,7 @@ use handover_rpc::{
 
 /// Procedure that returns the handle of the owner's memory.
 const HANDLE_METHOD: Method = Method::new("handle");
+/// Procedure that stops the owner.
 const STOP_METHOD: Method = Method::new("stop");
 
 args! {
@@ -41,7 +42,7 @@ const TCP: u8 = 2;
 /// Kind of transfer: like `SHARED`, but each participant copies one half of every transfer.
 const HALVED: u8 = 3;
 
-/// Workload: one process transfers bytes into another process's memory if `PUSHES`, otherwise out of it.
+/// Workload: one process pushes to another's memory if `PUSHES`, otherwise pulls from it.
 struct Transfers<const KIND: u8, const PUSHES: bool> {
     owner_address: Region<PublishedAddress>,
     /// Offsets of successive transfers in both memories.
@@ -69,8 +70,10 @@ fn fill(memory: &BulkMemory, seed: u8) {
 }
 
 impl<const KIND: u8, const PUSHES: bool> Transfers<KIND, PUSHES> {
-    /// Index of the benchmark in the tables below; `HALVED` is a contender of the benchmark of `SHARED`.
+    /// Index of the benchmark in `IDS`, `DESCRIPTIONS` and `FLOORS`. `HALVED` has that of `SHARED`,
+    /// as it is a contender of the same benchmark.
     const BENCHMARK_INDEX: usize = if KIND == HALVED { SHARED } else { KIND } as usize;
+    /// Ids of the benchmarks, by kind and direction.
     const IDS: [[&'static str; 2]; 3] = [
         ["bulk/pull", "bulk/push"],
         ["bulk/plain-pull", "bulk/plain-push"],
@@ -95,6 +98,7 @@ impl<const KIND: u8, const PUSHES: bool> Transfers<KIND, PUSHES> {
         [Some("floor/stream-adaptive"), Some("floor/stream-adaptive")],
     ];
 
+    /// Serves the owner's memory until the mover calls `stop`.
     fn run_owner(&self) -> Result<(), Fault> {
         let mut owner = Endpoint::new(Config::default()).map_err(Fault::from_error)?;
         let memory = allocate_memory(KIND, self.pieces.memory_bytes)?;
@@ -116,6 +120,7 @@ impl<const KIND: u8, const PUSHES: bool> Transfers<KIND, PUSHES> {
         Ok(())
     }
 
+    /// Creates the mover's endpoint and memory, and connects to the owner.
     fn connect_mover(&self) -> Result<Mover, Fault> {
         let address = self.owner_address.wait()?.parse().map_err(Fault::from_error)?;
         let mut endpoint = Endpoint::new(Config::default()).map_err(Fault::from_error)?;
@@ -135,8 +140,8 @@ impl<const KIND: u8, const PUSHES: bool> Transfers<KIND, PUSHES> {
     }
 }
 
-/// Number of transfers timed in one sample, for each of the `concurrency_count` transfers in flight.
-const TRANSFERS_TIMED: u64 = 8;
+/// Number of transfers in one sample for each transfer that may be in flight.
+const TRANSFERS_PER_IN_FLIGHT: u64 = 8;
 
 /// State of the participant that pushes or pulls.
 struct Mover {
@@ -152,14 +157,15 @@ struct Mover {
 }
 
 impl Mover {
-    /// Completes one transfer or, if `concurrency_count` exceeds 1, starts one as soon as fewer are in flight.
-    fn step(&mut self, pushes: bool, concurrency_count: usize) -> Result<(), Fault> {
+    /// Performs the next transfer or, if `concurrency_count` exceeds 1, starts it. Before a start,
+    /// waits until fewer than `concurrency_count` transfers are in flight.
+    fn step(&mut self, is_push: bool, concurrency_count: usize) -> Result<(), Fault> {
         let Self { endpoint, peer, handle, memory, .. } = self;
         let at = self.pieces.next_offset() as u64;
         let part = BulkPart::new(self.pieces.size_bytes as u64).offsets(at, at);
         let part = self.mover_handle.as_ref().map_or(part, |it| part.halved(it));
         if concurrency_count == 1 {
-            let result = match pushes {
+            let result = match is_push {
                 true => endpoint.push(*peer, handle, memory, part),
                 false => endpoint.pull(*peer, handle, memory, part),
             };
@@ -170,7 +176,7 @@ impl Mover {
         {
             done.map_err(Fault::from_error)?;
         }
-        let started = match pushes {
+        let started = match is_push {
             true => endpoint.start_push(*peer, handle, memory, part),
             false => endpoint.start_pull(*peer, handle, memory, part),
         };
@@ -180,7 +186,7 @@ impl Mover {
 
     /// Waits for all transfers, and stops the owner. Fails if the first transfer's bytes are wrong
     /// in either memory.
-    fn end(&mut self, pushes: bool) -> Result<(), Fault> {
+    fn end(&mut self, is_push: bool) -> Result<(), Fault> {
         while let Some((_, done)) = self.endpoint.wait_any_transfer(&mut self.transfers_in_flight) {
             done.map_err(Fault::from_error)?;
         }
@@ -191,7 +197,7 @@ impl Mover {
             BulkMemory::plain(vec![0; self.pieces.size_bytes]),
             BulkMemory::plain(vec![0; self.pieces.size_bytes]),
         );
-        fill(&right, if pushes { 2 } else { 1 });
+        fill(&right, if is_push { 2 } else { 1 });
         self.endpoint.pull(self.peer, &self.handle, &came, part).map_err(Fault::from_error)?;
         let mut ours = vec![0; self.pieces.size_bytes];
         self.memory.read(0, &mut ours);
@@ -242,7 +248,7 @@ impl<const KIND: u8, const PUSHES: bool> Handover for Transfers<KIND, PUSHES> {
         if self.concurrency_count > 1 {
             // Many transfers may end at the same moment, and then none for a while: only a longer
             // time gives a rate.
-            let n = TRANSFERS_TIMED * self.concurrency_count as u64;
+            let n = TRANSFERS_PER_IN_FLIGHT * self.concurrency_count as u64;
             // At least once: the preparation may take as long as a round.
             loop {
                 let began = clock::ticks();
@@ -275,8 +281,8 @@ struct Copied<const BOTH_COPY: bool, const PUSHES: bool> {
     owner_memory: Mapping,
     mover_memory: Mapping,
     pieces: PieceOffsets,
-    /// Numbers of two pieces. The mover requests the first one, and the owner has copied the second
-    /// half of the other.
+    /// Number of the piece that the mover has requested, and of the piece whose second half the owner
+    /// has copied.
     line: Region<WaitLine<2>>,
     mode: WaitMode,
 }
@@ -285,8 +291,7 @@ struct Copied<const BOTH_COPY: bool, const PUSHES: bool> {
 const OWNER_BYTE: u8 = 0xa5;
 /// Byte with which the mover fills its memory.
 const MOVER_BYTE: u8 = 0x5a;
-/// Value instead of a piece's number. The mover sets it to end the round, and the owner when its
-/// memory is filled.
+/// Value in place of a piece's number: ends the round, or says that the owner's memory is filled.
 const END: u32 = u32::MAX;
 
 impl<const BOTH_COPY: bool, const PUSHES: bool> Copied<BOTH_COPY, PUSHES> {
@@ -386,6 +391,7 @@ impl<const BOTH_COPY: bool, const PUSHES: bool> Handover for Copied<BOTH_COPY, P
 /// Declaration of the benchmark that pulls from memory that both processes have mapped.
 #[cfg(feature = "mpi")]
 pub(crate) const PULL_SPEC: Spec = <Transfers<SHARED, false> as Handover>::SPEC;
+/// Declaration of the benchmark that pushes to memory that both processes have mapped.
 #[cfg(feature = "mpi")]
 pub(crate) const PUSH_SPEC: Spec = <Transfers<SHARED, true> as Handover>::SPEC;
 

@@ -89,15 +89,15 @@ pub enum OptLevel {
 #[non_exhaustive]
 pub struct LibraryLoadError(&'static str);
 
-/// Returns the C loop that reaches the called function in the way `way`, compiled at `level`.
+/// Returns the C loop for a call path and an optimisation level.
 ///
 /// # Errors
-/// Fails if the way needs the shared objects and they cannot be loaded.
+/// Fails if the call path needs the shared objects and they cannot be loaded.
 ///
 /// # Blocking
 /// The first use of a shared object loads it, which takes a millisecond or so.
-pub fn c_call_loop(way: CallPath, level: OptLevel) -> Result<CallLoop, LibraryLoadError> {
-    let [o0, o3] = match way {
+pub fn c_call_loop(path: CallPath, level: OptLevel) -> Result<CallLoop, LibraryLoadError> {
+    let [o0, o3] = match path {
         CallPath::Alone => calls::ALONE,
         CallPath::Inline => calls::INLINE,
         CallPath::SameFile => calls::SAME_FILE,
@@ -129,13 +129,13 @@ extern "C" fn pointer_o3(n: u64) -> u64 {
     c_call_through_pointer(n, black_box(calls::handover_next_static_o3))
 }
 
-/// Calls `next` from a C loop at -O3 until a result is at least `n`. Returns that result; the first
-/// argument is 0, each later one the last result.
+/// Calls `next` from a C loop at -O3 until it returns `n` or more. Returns that result; the first
+/// argument is 0, and each later one the previous result.
 pub fn c_call_through_pointer(n: u64, next: extern "C" fn(u64) -> u64) -> u64 {
     calls::handover_loop_pointer_o3(n, next)
 }
 
-/// A shared object that this crate embeds.
+/// Shared object whose file is embedded in this crate.
 #[derive(Clone, Copy, Debug)]
 pub struct SharedObject {
     /// Soname of the object.
@@ -150,11 +150,11 @@ pub const SHARED_OBJECTS: [SharedObject; 2] = [
     SharedObject { name: "libhandover_caller.so", bytes: shared::CALLER_OBJECT },
 ];
 
-/// Kind of function entry for a tracer in a C program. It is none, calls of hooks, or space for a
+/// Instrumentation of the function entries in a C program: none, calls of hooks, or space for a
 /// jump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EntryKind {
-    /// No traceable function entries.
+    /// No instrumentation.
     Plain,
     /// Calls of `__cyg_profile_func_enter` and `_exit` in each function (`-finstrument-functions`).
     Hooks,
@@ -162,7 +162,7 @@ pub enum EntryKind {
     Patchable,
 }
 
-/// Returns the bytes of an executable that calls a function with the given entry. Its argument is
+/// Returns the bytes of an executable that calls a function with this kind of entry. Its argument is
 /// the number of calls. The function is in the same source file, compiled at -O3. The program exits
 /// with status 0 if the function has counted all calls.
 pub fn counting_program_file(entries: EntryKind) -> &'static [u8] {
@@ -173,14 +173,17 @@ pub fn counting_program_file(entries: EntryKind) -> &'static [u8] {
     }
 }
 
+/// Declaration of a benchmark of calls.
 trait CallBenchmark {
     const SPEC: Spec;
 }
 
+/// Benchmark of calls whose loop is in C.
 trait BenchmarkInC: CallBenchmark {
     const CALL_PATH: CallPath;
 }
 
+/// Benchmark of calls whose loop is in Rust.
 trait BenchmarkInRust: CallBenchmark {
     const CALL_LOOP: CallLoop;
 }
@@ -241,7 +244,7 @@ impl<K: BenchmarkInC> Workload for CallsInC<K> {
         ))
     }
 
-    fn check(&mut self) -> Result<(), Fault> {
+    fn self_test(&mut self) -> Result<(), Fault> {
         check_calls_count(self.0)
     }
 
@@ -263,7 +266,7 @@ impl<K: BenchmarkInRust> Workload for CallsInRust<K> {
         Ok(CallsInRust(PhantomData))
     }
 
-    fn check(&mut self) -> Result<(), Fault> {
+    fn self_test(&mut self) -> Result<(), Fault> {
         check_calls_count(K::CALL_LOOP)
     }
 

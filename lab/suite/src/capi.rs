@@ -34,7 +34,7 @@ impl Channel for CSpsc {
     }
 }
 
-/// Workload: pushes that fill an empty ring, which are timed; the pops that empty it are not.
+/// Workload: pushes that fill an empty ring. The pops that empty it again are not timed.
 struct RingPush<C: Channel> {
     sender: C::Sender,
     receiver: C::Receiver,
@@ -42,7 +42,7 @@ struct RingPush<C: Channel> {
 }
 
 impl<C: Channel> RingPush<C> {
-    /// Pops all items; fails unless they are those that [`fill`](Self::fill) pushes.
+    /// Pops all items; fails unless they are the numbers from 0, in order.
     fn pop_all(&mut self) -> Result<(), Fault> {
         for expected in (0..self.slots_count).map(Some).chain([None]) {
             let popped = C::pop(&mut self.receiver);
@@ -53,6 +53,7 @@ impl<C: Channel> RingPush<C> {
         Ok(())
     }
 
+    /// Pushes the numbers from 0 until the ring is full.
     #[inline(never)]
     fn fill(&mut self) {
         for item in 0..self.slots_count {
@@ -74,7 +75,7 @@ impl<C: Channel> Workload for RingPush<C> {
         Ok(RingPush { sender, receiver, slots_count: u64::from(args.slots_count) })
     }
 
-    fn check(&mut self) -> Result<(), Fault> {
+    fn self_test(&mut self) -> Result<(), Fault> {
         self.fill();
         match C::push(&mut self.sender, 0) {
             true => Err(Fault::new("an item was pushed to the full ring")),

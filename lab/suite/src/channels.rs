@@ -34,7 +34,7 @@ pub(crate) trait Channel<T = u64>: 'static {
 
 /// A queue that can push and pop several items in one operation.
 pub(crate) trait BatchChannel: Channel {
-    /// Pushes as many of these items as fit; returns their number.
+    /// Pushes the first of `items` that fit, and removes them from the range; returns their number.
     fn push_some(sender: &mut Self::Sender, items: &mut std::ops::Range<u64>) -> usize;
     /// Pops at most `items_max` items, and calls `each` with each of them; returns their number.
     fn pop_some(receiver: &mut Self::Receiver, items_max: usize, each: impl FnMut(u64)) -> usize;
@@ -45,17 +45,19 @@ pub(crate) trait BatchChannel: Channel {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PollPause {
     /// `true` to yield the CPU, `false` to execute a load fence.
-    pub(crate) yields: bool,
+    pub(crate) should_yield: bool,
 }
 
 impl PollPause {
+    /// Creates the pause for a round with this setup.
     pub(crate) fn new(setup: &Setup) -> PollPause {
-        PollPause { yields: setup.is_crowded() }
+        PollPause { should_yield: setup.is_crowded() }
     }
 
+    /// Executes the load fence, or yields the CPU.
     #[inline(always)]
     pub(crate) fn pause_once(self) {
-        if self.yields {
+        if self.should_yield {
             rustix::thread::sched_yield();
         } else {
             load_fence();
@@ -82,11 +84,11 @@ impl PollPause {
     }
 }
 
-/// This project's ring with one producer. If `LATER`, pushed items become visible only when a cache
-/// line is full.
-pub(crate) enum Spsc<const LATER: bool = false> {}
+/// This project's ring with one producer. If `PUBLISHES_LINES`, pushed items become visible only
+/// when a cache line is full.
+pub(crate) enum Spsc<const PUBLISHES_LINES: bool = false> {}
 
-impl<const LATER: bool> Channel for Spsc<LATER> {
+impl<const PUBLISHES_LINES: bool> Channel for Spsc<PUBLISHES_LINES> {
     type Sender = spsc::Producer<u64>;
     type Receiver = spsc::Consumer<u64>;
 
@@ -95,7 +97,11 @@ impl<const LATER: bool> Channel for Spsc<LATER> {
     }
     #[inline(always)]
     fn push(sender: &mut Self::Sender, item: u64) -> bool {
-        if LATER { sender.push_unpublished(item).is_ok() } else { sender.push(item).is_ok() }
+        if PUBLISHES_LINES {
+            sender.push_unpublished(item).is_ok()
+        } else {
+            sender.push(item).is_ok()
+        }
     }
     #[inline(always)]
     fn pop(receiver: &mut Self::Receiver) -> Option<u64> {
@@ -103,7 +109,7 @@ impl<const LATER: bool> Channel for Spsc<LATER> {
     }
     #[inline(always)]
     fn flush(sender: &mut Self::Sender) {
-        if LATER {
+        if PUBLISHES_LINES {
             sender.flush();
         }
     }
@@ -120,16 +126,16 @@ impl BatchChannel for Spsc {
     }
 }
 
-/// This project's ring `Q` with several producers.
-pub(crate) struct Shared<Q>(PhantomData<Q>);
+/// This project's ring with several producers, and with one consumer or several, by its type `Q`.
+pub(crate) struct MultiProducer<Q>(PhantomData<Q>);
 
 /// This project's ring with several producers and one consumer.
-pub(crate) type Mpsc = Shared<rings::Mpsc>;
+pub(crate) type Mpsc = MultiProducer<rings::Mpsc>;
 
 /// This project's ring with several producers and several consumers.
-pub(crate) type Mpmc = Shared<rings::Mpmc>;
+pub(crate) type Mpmc = MultiProducer<rings::Mpmc>;
 
-impl<Q: rings::Queue + 'static> Channel for Shared<Q> {
+impl<Q: rings::Queue + 'static> Channel for MultiProducer<Q> {
     type Sender = Q::Producer<u64>;
     type Receiver = Q::Consumer<u64>;
 
@@ -146,7 +152,7 @@ impl<Q: rings::Queue + 'static> Channel for Shared<Q> {
     }
 }
 
-impl<Q: rings::Queue + 'static> BatchChannel for Shared<Q> {
+impl<Q: rings::Queue + 'static> BatchChannel for MultiProducer<Q> {
     #[inline(always)]
     fn push_some(sender: &mut Self::Sender, items: &mut std::ops::Range<u64>) -> usize {
         // A `Range<u64>` is no `ExactSizeIterator`, as its length may exceed a usize; that of these

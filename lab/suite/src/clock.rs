@@ -45,7 +45,8 @@ pub trait ClockReading {
         black_box(Self::read());
     }
 
-    /// Returns `true` if this machine has the clock; reading an unsupported one may kill the process.
+    /// Returns `true` if this machine has the clock. Reading an unsupported clock may kill the
+    /// process.
     fn is_available() -> bool {
         true
     }
@@ -76,7 +77,7 @@ impl<R: ClockReading> Workload for ClockReadings<R> {
         Ok(ClockReadings(PhantomData))
     }
 
-    fn check(&mut self) -> Result<(), Fault> {
+    fn self_test(&mut self) -> Result<(), Fault> {
         let (first, began) = (R::read(), Instant::now());
         let mut last = first;
         while last <= first {
@@ -103,7 +104,8 @@ impl<R: ClockReading> Workload for ClockReadings<R> {
 /// kernel's tick, at least 100 times a second.
 const STANDSTILL_MAX: Duration = Duration::from_millis(500);
 
-/// Declaration of the benchmark `clock/now`, in which this project's clock and the standard library's are contenders.
+/// Declaration of the benchmark `clock/now`, which compares this project's clock with the standard
+/// library's.
 const NOW_SPEC: Spec =
     Spec::new("clock/now", "clock reading for short durations").floor("clock/rdtsc").ladder();
 

@@ -42,7 +42,7 @@ impl Tally {
         self.wrong.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Fails if a received item was wrong or out of order; lost items are no failure.
+    /// Fails if a received item was wrong or out of order; lost items are allowed.
     pub(crate) fn verify_order(&self) -> Result<(), Fault> {
         // Relaxed: all participants have ended.
         match self.wrong.load(Ordering::Relaxed) {

@@ -30,7 +30,7 @@ use std::sync::Arc;
 use topic::BroadcastGroup;
 use topic::{TopicDeques, TopicGroup};
 
-/// Reference-counted message of the compared implementations, which several receivers may hold.
+/// Reference-counted payload that the compared implementations send to several receivers.
 type SharedPayload32 = Arc<Payload32>;
 
 /// All benchmarks of the event machine.

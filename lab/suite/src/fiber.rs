@@ -30,49 +30,50 @@ pub(crate) trait FiberContender: Sized + 'static {
     fn begin(workers_count: u32) -> Result<Self, Fault>;
 
     /// Yields to another fiber of the same worker, `count` times; returns the duration in clock ticks.
-    fn yields(&mut self, _count: u64) -> Result<u64, Fault> {
+    fn time_yields(&mut self, _count: u64) -> Result<u64, Fault> {
         unsupported()
     }
 
     /// Yields while no other fiber can run, `count` times; returns the duration in clock ticks.
-    fn yields_alone(&mut self, _count: u64) -> Result<u64, Fault> {
+    fn time_yields_alone(&mut self, _count: u64) -> Result<u64, Fault> {
         unsupported()
     }
 
     /// Spawns and joins a fiber, `count` times; returns the duration in clock ticks.
-    fn spawns(&mut self, _count: u64) -> Result<u64, Fault> {
+    fn time_spawns(&mut self, _count: u64) -> Result<u64, Fault> {
         unsupported()
     }
 
     /// Spawns a detached fiber and lets it run, `count` times; returns the duration in clock ticks.
-    fn detaches(&mut self, _count: u64) -> Result<u64, Fault> {
+    fn time_detached_spawns(&mut self, _count: u64) -> Result<u64, Fault> {
         unsupported()
     }
 
-    /// Makes two fibers wake each other in turn, `count` times in all. Returns the duration in
+    /// Makes two fibers wake each other alternately, `count` times in all. Returns the duration in
     /// clock ticks.
-    fn hands(&mut self, _count: u64) -> Result<u64, Fault> {
+    fn time_wakes(&mut self, _count: u64) -> Result<u64, Fault> {
         unsupported()
     }
 
     /// Passes a mutex from one fiber to another, `count` times; returns the duration in clock ticks.
-    fn locks(&mut self, _count: u64) -> Result<u64, Fault> {
+    fn time_mutex_passes(&mut self, _count: u64) -> Result<u64, Fault> {
         unsupported()
     }
 
     /// Sleeps for 1 ms, `count` times; returns the duration in clock ticks.
-    fn sleeps(&mut self, _count: u64) -> Result<u64, Fault> {
+    fn time_sleeps(&mut self, _count: u64) -> Result<u64, Fault> {
         unsupported()
     }
 
     /// Runs `fibers` loops, and returns the duration of `count` iterations of one loop, in clock ticks. An iteration
     /// spawns a fiber that sleeps for 1 ms and then sets the value that the loop waits for.
-    fn loops(&mut self, _fibers: u32, _count: u64) -> Result<u64, Fault> {
+    fn time_loops(&mut self, _fibers: u32, _count: u64) -> Result<u64, Fault> {
         unsupported()
     }
 }
 
-/// Fails with the error that the contender does not have the operation; no benchmark calls it.
+/// Returns the error of an operation that the contender does not have. No benchmark calls such an
+/// operation.
 fn unsupported<T>() -> Result<T, Fault> {
     Err(Fault::new("the contender does not support the operation"))
 }
@@ -84,6 +85,7 @@ macro_rules! operations {
         struct $name<F>(F);
 
         impl<F: FiberContender> $name<F> {
+            /// Number of operations in a batch.
             const BATCH: u64 = if $batch < F::BATCH_MAX { $batch } else { F::BATCH_MAX };
         }
 
@@ -97,7 +99,7 @@ macro_rules! operations {
                 Ok($name(fibers))
             }
 
-            fn check(&mut self) -> Result<(), Fault> {
+            fn self_test(&mut self) -> Result<(), Fault> {
                 match self.0.$method(Self::BATCH)? {
                     0 => Err(Fault::new("the clock did not advance during the operation")),
                     _ => Ok(()),
@@ -106,7 +108,7 @@ macro_rules! operations {
 
             fn sample(&mut self, out: &mut Samples) {
                 while out.is_running() {
-                    // A failed operation yields no sample; check() has reported the fault.
+                    // A failed operation yields no sample; self_test() has reported the fault.
                     let Ok(ticks) = self.0.$method(Self::BATCH) else { break };
                     out.record_batch(0, ticks, Self::BATCH);
                 }
@@ -116,21 +118,21 @@ macro_rules! operations {
 }
 
 operations! {
-    Yields: 1, yields, 4096, "fiber/yield",
+    Yields: 1, time_yields, 4096, "fiber/yield",
         "switch between two fibers of one worker by yielding", None, ladder: false;
-    YieldsAlone: 1, yields_alone, 1024, "fiber/yield-alone",
+    YieldsAlone: 1, time_yields_alone, 1024, "fiber/yield-alone",
         "yield of a fiber when no other fiber is ready", Some("floor/empty"), ladder: false;
-    Spawns: 1, spawns, 512, "fiber/spawn-join",
+    Spawns: 1, time_spawns, 512, "fiber/spawn-join",
         "spawn, run and join of a fiber", None, ladder: true;
-    Detaches: 1, detaches, 512, "fiber/spawn-detached",
+    Detaches: 1, time_detached_spawns, 512, "fiber/spawn-detached",
         "spawn and run of a detached fiber", None, ladder: false;
-    Hands: 1, hands, 1024, "fiber/eventual",
+    Hands: 1, time_wakes, 1024, "fiber/eventual",
         "eventual set by one fiber and waited for by another fiber of the same worker", None, ladder: true;
-    HandsAcross: 2, hands, 1024, "fiber/eventual-across",
+    HandsAcross: 2, time_wakes, 1024, "fiber/eventual-across",
         "eventual set by one fiber and waited for by a fiber of another worker", None, ladder: false;
-    Locks: 1, locks, 1024, "fiber/mutex",
+    Locks: 1, time_mutex_passes, 1024, "fiber/mutex",
         "mutex passed between two fibers that contend for it", None, ladder: false;
-    Sleeps: 1, sleeps, 4, "fiber/sleep", "sleep of 1 ms", None, ladder: false;
+    Sleeps: 1, time_sleeps, 4, "fiber/sleep", "sleep of 1 ms", None, ladder: false;
 }
 
 args! {
@@ -164,8 +166,8 @@ impl<F: FiberContender> Workload for Loops<F> {
         Ok(Loops { fibers: F::begin(1)?, fibers_count: args.fibers_count })
     }
 
-    fn check(&mut self) -> Result<(), Fault> {
-        let ticks = self.fibers.loops(self.fibers_count, ITERATIONS_PER_SAMPLE)?;
+    fn self_test(&mut self) -> Result<(), Fault> {
+        let ticks = self.fibers.time_loops(self.fibers_count, ITERATIONS_PER_SAMPLE)?;
         let ns = handover_base::clock::ns_from_ticks(ticks);
         if ns < ITERATIONS_PER_SAMPLE * 999_000 {
             return Err(Fault::new(format!(
@@ -179,7 +181,7 @@ impl<F: FiberContender> Workload for Loops<F> {
         out.set_concurrent_operations(self.fibers_count.into());
         while out.is_running() {
             let (before, began) = (usage::process_usage(), Instant::now());
-            let Ok(ticks) = self.fibers.loops(self.fibers_count, ITERATIONS_PER_SAMPLE) else {
+            let Ok(ticks) = self.fibers.time_loops(self.fibers_count, ITERATIONS_PER_SAMPLE) else {
                 break;
             };
             // The workers' threads are not in the usage of the participant's thread.

@@ -64,7 +64,7 @@ pub const BENCHES: &[Bench] = benches! {
     one floor "arithmetic": page::OneWord;
 };
 
-/// Round trip of one cache line; the null benchmark compares it with itself.
+/// Benchmark of the round trip of one cache line. A null benchmark measures it twice.
 pub(crate) type CacheLine = Relay<line::SharedLine>;
 
 /// Workload: an empty loop that the compiler does not remove.
@@ -119,7 +119,7 @@ impl<const FENCED: bool> Workload for ClockPair<FENCED> {
         Ok(ClockPair)
     }
 
-    fn check(&mut self) -> Result<(), Fault> {
+    fn self_test(&mut self) -> Result<(), Fault> {
         let began = Self::ticks();
         let ended = Self::ticks();
         if ended < began {
@@ -149,7 +149,7 @@ impl Workload for Syscall {
         Ok(Syscall)
     }
 
-    fn check(&mut self) -> Result<(), Fault> {
+    fn self_test(&mut self) -> Result<(), Fault> {
         let said = rustix::process::getppid().map_or(0, |it| it.as_raw_nonzero().get());
         // The same value by another way. A parent in another PID namespace is 0 for both.
         let known = i32::try_from(std::os::unix::process::parent_id()).unwrap_or(0);

@@ -55,8 +55,8 @@ pub static SUITES: &[&[Bench]] = &[
     null::BENCHES,
 ];
 
-/// Returns one line with the compared implementations that this binary lacks. Each has the feature
-/// or library that adds it; returns `None` if none is missing.
+/// Returns a line that names the peers missing from this binary; `None` if none is missing. Each
+/// name is followed by the feature or library that adds the peer.
 pub fn peers_not_built() -> Option<String> {
     let peers = cfg!(feature = "peers");
     let all: [(bool, &str); 10] = [

@@ -43,7 +43,7 @@ pub enum AttemptCost {
     },
 }
 
-/// Times one `try_lock` and, if it succeeds, calls `inside` and times the unlock; returns the costs.
+/// Times one `try_lock` and, if it succeeds, the unlock. Calls `inside` while the lock is held.
 /// `try_lock` and unlock are each timed by fenced readings of the clock; otherwise the rest of
 /// `try_lock` (the wait for its cache line, if it exchanges) would be counted in the unlock.
 #[inline]
@@ -73,9 +73,9 @@ struct Busy<L, A> {
     lock: Pin<Box<L>>,
     participants_count: u32,
     /// 1 once the first participant holds the lock, 0 before.
-    held: AtomicU32,
+    is_held: AtomicU32,
     /// Number of participants that have finished their attempts.
-    ended: AtomicU32,
+    ended_count: AtomicU32,
     tally: Tally,
     args: PhantomData<fn() -> A>,
 }
@@ -121,8 +121,8 @@ impl<L: Lock, A: BusyArgs> Handover for Busy<L, A> {
         Ok(Busy {
             lock: L::new_unlocked(),
             participants_count: args.threads_count(),
-            held: AtomicU32::new(0),
-            ended: AtomicU32::new(0),
+            is_held: AtomicU32::new(0),
+            ended_count: AtomicU32::new(0),
             tally: Tally::default(),
             args: PhantomData,
         })
@@ -132,20 +132,20 @@ impl<L: Lock, A: BusyArgs> Handover for Busy<L, A> {
         let held = if participant.index == 0 { self.lock.try_lock() } else { None };
         if participant.index == 0 {
             // Release: pairs with the Acquire below; a thread that sees it finds the lock held.
-            self.held.store(1, Ordering::Release);
+            self.is_held.store(1, Ordering::Release);
         }
         // Acquire: pairs with the Release above.
-        while self.held.load(Ordering::Acquire) == 0 {
+        while self.is_held.load(Ordering::Acquire) == 0 {
             std::thread::yield_now();
         }
         let mut wrong = 0;
         out.time_batches(|n| wrong += n - try_held_lock(&*self.lock, n));
         self.tally.add_wrong(wrong);
         // Release: pairs with the Acquire below; the lock is freed after every thread's last try.
-        self.ended.fetch_add(1, Ordering::Release);
+        self.ended_count.fetch_add(1, Ordering::Release);
         if participant.index == 0 {
             // Acquire: pairs with the Release above.
-            while self.ended.load(Ordering::Acquire) < self.participants_count {
+            while self.ended_count.load(Ordering::Acquire) < self.participants_count {
                 std::thread::yield_now();
             }
         }
@@ -153,7 +153,7 @@ impl<L: Lock, A: BusyArgs> Handover for Busy<L, A> {
         Ok(())
     }
 
-    fn verify(&self) -> Result<(), Fault> {
+    fn check_round(&self) -> Result<(), Fault> {
         self.tally.verify_order()
     }
 }
@@ -171,7 +171,7 @@ impl<L: Lock> Workload for Free<L> {
         Ok(Free(L::new_unlocked()))
     }
 
-    fn check(&mut self) -> Result<(), Fault> {
+    fn self_test(&mut self) -> Result<(), Fault> {
         let held = self.0.try_lock();
         let again = self.0.try_lock().is_some();
         match (held, again) {
@@ -193,9 +193,10 @@ impl<L: Lock> Workload for Free<L> {
 /// Workload: all participants repeatedly lock and unlock the same lock.
 struct Passed<L> {
     lock: Pin<Box<L>>,
-    /// Number of participants that hold the lock, of those in their first [`ATTEMPTS_CHECKED`] attempts.
+    /// Number of participants that hold the lock. Each participant counts itself only in its first
+    /// [`ATTEMPTS_CHECKED`] attempts.
     holders_count: AtomicU32,
-    /// Count of the times that two threads held the lock at once, as wrong items.
+    /// Number of times that two threads held the lock at once, counted as wrong items.
     tally: Tally,
 }
 
@@ -203,11 +204,11 @@ struct Passed<L> {
 const BUSY_PART: usize = 0;
 /// Index of the part with the cost of a successful attempt.
 const FREE_PART: usize = 1;
+/// Index of the part with the cost of an unlock.
 const UNLOCK_PART: usize = 2;
-/// Number of attempts between two calls of [`Samples::is_running`], whose cost thus matters little.
+/// Number of attempts between two calls of [`Samples::is_running`].
 const ATTEMPTS_PER_CHECK: u32 = 32;
-/// Number of first attempts at which the lock is checked. A participant that gets the lock then
-/// checks that no other holds it.
+/// Number of attempts at the start of a round in which each participant checks mutual exclusion.
 const ATTEMPTS_CHECKED: u32 = 64;
 
 impl<L: Lock> Handover for Passed<L> {
@@ -248,7 +249,7 @@ impl<L: Lock> Handover for Passed<L> {
                 watched += u32::from(watch);
                 let inside = || {
                     if watch {
-                        self.check_sole_holder();
+                        self.count_second_holder();
                     }
                 };
                 match time_attempt(&*self.lock, inside) {
@@ -263,16 +264,16 @@ impl<L: Lock> Handover for Passed<L> {
         Ok(())
     }
 
-    fn verify(&self) -> Result<(), Fault> {
+    fn check_round(&self) -> Result<(), Fault> {
         self.tally.verify_order()
     }
 }
 
 impl<L> Passed<L> {
-    /// Counts an error if another participant holds the lock at the same time. All accesses are
+    /// Counts an error if another participant holds the lock too. All accesses are
     /// relaxed because the lock itself orders its holders; a lock that does not is the error to
     /// find.
-    fn check_sole_holder(&self) {
+    fn count_second_holder(&self) {
         let others = self.holders_count.fetch_add(1, Ordering::Relaxed);
         self.tally.add_wrong(u64::from(others != 0));
         self.holders_count.fetch_sub(1, Ordering::Relaxed);

@@ -33,8 +33,7 @@ pub fn notify_many(sender: &impl Notify, n: u64) {
     }
 }
 
-/// Sends one notification and returns its cost for the sender, in clock ticks. The second value is
-/// the time stamp before it.
+/// Sends one notification; returns its duration and its start time, in clock ticks.
 #[inline]
 pub fn time_notify(sender: &impl Notify) -> (u64, u64) {
     let began = clock::ticks();
@@ -42,10 +41,10 @@ pub fn time_notify(sender: &impl Notify) -> (u64, u64) {
     (clock::ticks().wrapping_sub(began), began)
 }
 
-/// Waits for `gap_ns`, in which the receiver can go to sleep. Sleeps if `crowded` (sender and
+/// Waits for `gap_ns`, in which the receiver can go to sleep. Sleeps if `is_crowded` (sender and
 /// receiver share a CPU), otherwise spins.
-pub fn wait_gap(gap_ns: u64, crowded: bool) {
-    if crowded {
+pub fn wait_gap(gap_ns: u64, is_crowded: bool) {
+    if is_crowded {
         std::thread::sleep(Duration::from_nanos(gap_ns));
         return;
     }
@@ -55,18 +54,17 @@ pub fn wait_gap(gap_ns: u64, crowded: bool) {
     }
 }
 
-/// Constructor of a connected sender and receiver of one mechanism; works across processes if the mechanism does.
+/// Constructor of a connected sender and receiver of one notification mechanism.
 trait NotifyLink: 'static {
     /// `true` if the sender and the receiver can be in different processes.
     const PROCESSES: bool;
     type Sender: Notify + 'static;
     type Receiver: Wait + 'static;
     fn setup(setup: &mut Setup) -> Result<(Self::Sender, Self::Receiver), Fault>;
-    /// Flags of a busy pair. The first is `true` if the receiver's figure is recorded, the second
-    /// if the sender's is.
+    /// Flags that say which parts of [`BusyPair`] are recorded: the receiver's, and the sender's.
     const RECORDED: [bool; 2] = [true, true];
-    /// Returns the number of waits that have returned without sleeping; 0 if the mechanism never spins.
-    fn spun(_: &Self::Receiver) -> u64 {
+    /// Returns the number of waits that returned without a sleep. 0 for a mechanism that never spins.
+    fn spun_count(_: &Self::Receiver) -> u64 {
         0
     }
 }
@@ -92,7 +90,7 @@ impl NotifyLink for HandoverNotify {
         Ok((adaptive::Sender::from_core(core, scope), receiver))
     }
 
-    fn spun(receiver: &Self::Receiver) -> u64 {
+    fn spun_count(receiver: &Self::Receiver) -> u64 {
         receiver.stats().by_spinning + receiver.stats().found_pending
     }
 }
@@ -110,8 +108,8 @@ impl<M: Mechanism> NotifyLink for InProcess<M> {
     }
 }
 
-/// Floor: notification by a word of memory, on which the receiver waits as `WAIT_KINDS[WAITS]` says.
-enum MemoryWord<const WAITS: usize> {}
+/// Floor: notification by a word of memory. The receiver waits in the way `WAIT_KINDS[WAIT_KIND]`.
+enum MemoryWord<const WAIT_KIND: usize> {}
 
 /// Index of [`Waits::Spin`] in `WAIT_KINDS`.
 const SPIN: usize = 0;
@@ -163,7 +161,7 @@ impl Wait for WordReceiver {
     }
 }
 
-impl<const WAITS: usize> NotifyLink for MemoryWord<WAITS> {
+impl<const WAIT_KIND: usize> NotifyLink for MemoryWord<WAIT_KIND> {
     const PROCESSES: bool = true;
     // To see a pending notification, the sender reads the line, which the receiver must then fetch
     // back.
@@ -173,17 +171,18 @@ impl<const WAITS: usize> NotifyLink for MemoryWord<WAITS> {
 
     fn setup(setup: &mut Setup) -> Result<(WordSender, WordReceiver), Fault> {
         let (word, mode) =
-            (setup.shared_region::<WaitLine<1>>()?, WaitMode::new(WAIT_KINDS[WAITS], setup));
+            (setup.shared_region::<WaitLine<1>>()?, WaitMode::new(WAIT_KINDS[WAIT_KIND], setup));
         let receiver = WordReceiver { word: word.clone(), mode, spun_count: 0 };
         Ok((WordSender(word, mode), receiver))
     }
 
-    fn spun(receiver: &WordReceiver) -> u64 {
+    fn spun_count(receiver: &WordReceiver) -> u64 {
         receiver.spun_count
     }
 }
 
-/// Floor: a counter of notifications that only the sender writes, the least that can notify a receiver.
+/// Floor: a counter of notifications, which only the sender writes. Nothing cheaper can notify a
+/// receiver.
 enum CountingWord {}
 
 /// Sender of [`CountingWord`]; the last field is the number of notifications sent.
@@ -233,7 +232,7 @@ impl NotifyLink for CountingWord {
     }
 }
 
-/// State that the participants share besides the notification.
+/// State that the sending and the receiving participant share.
 #[derive(FromZeros)]
 #[repr(C, align(128))]
 struct NotifyState {
@@ -243,7 +242,9 @@ struct NotifyState {
     has_not_slept: AtomicU32,
     /// Time at which the last wait returned, in clock ticks.
     woken_ticks: AtomicU64,
+    /// Number of waits that have returned.
     waits_count: AtomicU64,
+    /// Number of notifications sent, published at the end of the round.
     sent_count: AtomicU64,
     /// CPU time of the receiver's thread; 0 until the thread has finished.
     receiver_cpu_ns: AtomicU64,
@@ -404,7 +405,7 @@ impl<W: NotifyLink> Handover for SleepingReceiver<W> {
         self.receive()
     }
 
-    fn verify(&self) -> Result<(), Fault> {
+    fn check_round(&self) -> Result<(), Fault> {
         // Relaxed: both participants have ended.
         let sent = self.state.sent_count.load(Ordering::Relaxed);
         let waits = self.state.waits_count.load(Ordering::Relaxed);
@@ -464,11 +465,12 @@ impl<W: NotifyLink> SleepingReceiver<W> {
         Ok(())
     }
 
+    /// Waits for notifications until the round is over; publishes the time at which each wait returned.
     fn wait_until_over(&self, receiver: &mut W::Receiver) {
         let state = &*self.state;
         let mut turn = 0;
         loop {
-            let before = W::spun(receiver);
+            let before = W::spun_count(receiver);
             receiver.wait();
             let now = clock::ticks();
             // Acquire: pairs with the Release in send().
@@ -477,7 +479,9 @@ impl<W: NotifyLink> SleepingReceiver<W> {
             }
             turn += 1;
             // Relaxed: published by the Release below.
-            state.has_not_slept.store(u32::from(W::spun(receiver) != before), Ordering::Relaxed);
+            state
+                .has_not_slept
+                .store(u32::from(W::spun_count(receiver) != before), Ordering::Relaxed);
             state.woken_ticks.store(now, Ordering::Relaxed);
             // Release: pairs with the Acquire in send().
             state.waits_count.store(turn, Ordering::Release);

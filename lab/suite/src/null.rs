@@ -25,7 +25,7 @@ impl Workload for OneCpu {
         Ok(OneCpu(Box::new(TryLock::new(0))))
     }
 
-    fn check(&mut self) -> Result<(), Fault> {
+    fn self_test(&mut self) -> Result<(), Fault> {
         let free = self.0.try_lock().is_some();
         if free { Ok(()) } else { Err(Fault::new("try_lock failed on a free lock")) }
     }
@@ -65,8 +65,8 @@ impl Handover for TwoCpus {
     fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
         self.0.play(participant, out)
     }
-    fn verify(&self) -> Result<(), Fault> {
-        self.0.verify()
+    fn check_round(&self) -> Result<(), Fault> {
+        self.0.check_round()
     }
 }
 

@@ -14,10 +14,10 @@ macro_rules! eight_times { ($($body:tt)*) => {
 mod decoded;
 #[cfg(feature = "fastrace")]
 mod fast;
-mod flip;
 mod ours;
 pub mod rows;
 mod streamed;
+mod switch;
 #[cfg(feature = "peers")]
 mod traced;
 mod usdt;
@@ -38,26 +38,26 @@ args! {
     }
 }
 
-/// Functions with the trace sites of one library. Each function adds one to `x`.
+/// Functions that contain trace sites of one library. Each function adds one to `x`.
 trait Sites {
     /// Returns `x + 1`, with one disabled trace site in the function.
     fn site(x: u64) -> u64;
     /// Returns `x + 1`, with eight disabled trace sites in the function.
-    fn eight(x: u64) -> u64;
+    fn eight_sites(x: u64) -> u64;
     /// Returns `x + 1`, with a disabled span around the function.
     fn span(x: u64) -> u64;
 }
 
 /// A tracing library that can record some sites while others are disabled.
 trait Tracer: Sites {
-    /// Returns `x + 1`, with a span around the function that [`Tracer::record_calls`] records.
+    /// Returns `x + 1`, within the span that [`Tracer::record_calls`] records.
     fn recorded_span(x: u64) -> u64;
     /// Calls `f` while only the span of [`Tracer::recorded_span`] is recorded; returns the number
     /// of events recorded.
     fn record_calls(f: impl FnOnce()) -> Result<u64, Fault>;
 }
 
-/// Converts an error to a fault whose text includes those of the error's sources.
+/// Converts an error to a fault whose text includes the texts of the error's sources.
 fn fault_with_sources(error: impl std::error::Error) -> Fault {
     let mut text = error.to_string();
     let mut behind = error.source();
@@ -76,9 +76,10 @@ fn new_scratch_folder() -> Result<ScratchFolder, Fault> {
     Ok(ScratchFolder::new("handover-probe-", &within)?)
 }
 
-/// Calls `function` `count` times, each with the previous result; returns the last result, starting from 0.
+/// Calls `function` `count` times, first with 0, then with its previous result; returns the last
+/// result.
 #[inline(always)]
-fn calls(count: u64, function: impl Fn(u64) -> u64) -> u64 {
+fn call_repeatedly(count: u64, function: impl Fn(u64) -> u64) -> u64 {
     let mut x = 0;
     for _ in 0..count {
         x = function(x);
@@ -86,11 +87,11 @@ fn calls(count: u64, function: impl Fn(u64) -> u64) -> u64 {
     black_box(x)
 }
 
-/// Times [`calls`]; returns the duration in clock ticks.
+/// Times [`call_repeatedly`]; returns the duration in clock ticks.
 #[inline(always)]
-fn timed_calls(count: u64, function: impl Fn(u64) -> u64) -> u64 {
+fn time_calls(count: u64, function: impl Fn(u64) -> u64) -> u64 {
     let began = clock::ticks();
-    calls(count, function);
+    call_repeatedly(count, function);
     clock::ticks().saturating_sub(began)
 }
 
@@ -132,16 +133,18 @@ impl<const STAMPS: bool> Workload for UntracedFunction<STAMPS> {
     fn sample(&mut self, out: &mut Samples) {
         out.time_batches(|n| {
             match STAMPS {
-                true => calls(n, add_one_between_readings),
-                false => calls(n, add_one),
+                true => call_repeatedly(n, add_one_between_readings),
+                false => call_repeatedly(n, add_one),
             };
         });
     }
 }
 
+/// Index of the part with one trace site in the function.
 const SITE_PART: usize = 0;
 /// Index of the part with eight trace sites in the function.
 const EIGHT_PART: usize = 1;
+/// Index of the part with a span over the whole function.
 const SPAN_PART: usize = 2;
 
 /// Parts of the benchmarks `probe/off` and `probe/filtered`.
@@ -154,9 +157,9 @@ const DISABLED_SITES_PARTS: &[Part] = &[
 /// Times the functions of `S`, `count` calls in each batch, until the round ends.
 fn time_disabled_sites<S: Sites>(count: u64, out: &mut Samples) {
     while out.is_running() {
-        out.record_batch(SITE_PART, timed_calls(count, S::site), count);
-        out.record_batch(EIGHT_PART, timed_calls(count, S::eight), count);
-        out.record_batch(SPAN_PART, timed_calls(count, S::span), count);
+        out.record_batch(SITE_PART, time_calls(count, S::site), count);
+        out.record_batch(EIGHT_PART, time_calls(count, S::eight_sites), count);
+        out.record_batch(SPAN_PART, time_calls(count, S::span), count);
     }
 }
 
@@ -177,8 +180,8 @@ impl<S: Sites> Workload for DisabledSites<S> {
         Ok(DisabledSites { calls_count: args.calls_count.into(), sites: PhantomData })
     }
 
-    fn check(&mut self) -> Result<(), Fault> {
-        match S::span(S::eight(S::site(0))) {
+    fn self_test(&mut self) -> Result<(), Fault> {
+        match S::span(S::eight_sites(S::site(0))) {
             3 => Ok(()),
             sum => Err(Fault::new(format!("3 calls that add 1 each returned {sum}, expected 3"))),
         }
@@ -210,10 +213,10 @@ impl<T: Tracer> Workload for FilteredSites<T> {
     }
 
     /// Fails unless only the enabled span is recorded.
-    fn check(&mut self) -> Result<(), Fault> {
+    fn self_test(&mut self) -> Result<(), Fault> {
         let mut sum = 0;
         let events_count =
-            T::record_calls(|| sum = T::span(T::eight(T::site(T::recorded_span(0)))))?;
+            T::record_calls(|| sum = T::span(T::eight_sites(T::site(T::recorded_span(0)))))?;
         match (sum, events_count) {
             (4, 2) => Ok(()),
             _ => Err(Fault::new(format!(
@@ -228,7 +231,7 @@ impl<T: Tracer> Workload for FilteredSites<T> {
     }
 }
 
-/// Workload: calls of a function whose span is recorded in memory, overwriting old events.
+/// Workload: calls of a function whose span is recorded in memory. New events overwrite the oldest.
 struct RecordedSpan<T>(PhantomData<T>);
 
 impl<T: Tracer> Workload for RecordedSpan<T> {
@@ -245,9 +248,9 @@ impl<T: Tracer> Workload for RecordedSpan<T> {
         Ok(RecordedSpan(PhantomData))
     }
 
-    fn check(&mut self) -> Result<(), Fault> {
+    fn self_test(&mut self) -> Result<(), Fault> {
         let thousand = || {
-            calls(1000, T::recorded_span);
+            call_repeatedly(1000, T::recorded_span);
         };
         match T::record_calls(thousand)? {
             2000 => Ok(()),
@@ -260,7 +263,7 @@ impl<T: Tracer> Workload for RecordedSpan<T> {
     fn sample(&mut self, out: &mut Samples) {
         let recorded = T::record_calls(|| {
             out.time_batches(|n| {
-                calls(n, T::recorded_span);
+                call_repeatedly(n, T::recorded_span);
             });
         });
         recorded.unwrap_or_else(|fault| panic!("{fault}"));
@@ -283,5 +286,5 @@ pub const BENCHES: &[Bench] = benches! {
     one peer "fastrace": fast::SpanCollection, if feature = "fastrace";
     one ours "handover": streamed::StreamRecording;
     one ours "handover": decoded::TraceReading;
-    one ours "handover": flip::SwitchSites;
+    one ours "handover": switch::SwitchSites;
 };

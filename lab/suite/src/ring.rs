@@ -228,7 +228,7 @@ impl<C: Channel> Handover for QueueStream<C> {
         Ok(())
     }
 
-    fn verify(&self) -> Result<(), Fault> {
+    fn check_round(&self) -> Result<(), Fault> {
         self.tally.verify()
     }
 }
@@ -295,8 +295,8 @@ impl<C: BatchChannel> Handover for BatchedStream<C> {
         Ok(())
     }
 
-    fn verify(&self) -> Result<(), Fault> {
-        self.0.verify()
+    fn check_round(&self) -> Result<(), Fault> {
+        self.0.check_round()
     }
 }
 
@@ -313,7 +313,7 @@ impl<C: Channel> Workload for PushPop<C> {
         Ok(PushPop(sender, receiver))
     }
 
-    fn check(&mut self) -> Result<(), Fault> {
+    fn self_test(&mut self) -> Result<(), Fault> {
         let empty = C::pop(&mut self.1).is_none();
         let pushed = C::push(&mut self.0, 1) && C::push(&mut self.0, 2);
         C::flush(&mut self.0);
@@ -377,7 +377,7 @@ impl Workload for ArrayPushPop {
         Ok(ArrayPushPop { slots: vec![0; slots_count].into(), head: 0, tail: 0 })
     }
 
-    fn check(&mut self) -> Result<(), Fault> {
+    fn self_test(&mut self) -> Result<(), Fault> {
         let popped = [self.pop(), { self.push(7) }.then(|| self.pop()).flatten(), self.pop()];
         match popped {
             [None, Some(7), None] => Ok(()),
@@ -470,7 +470,7 @@ impl<C: Channel<Sender: Clone>> Handover for ManyToOne<C> {
 
     fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
         if participant.index > 0 {
-            self.push(participant, out);
+            self.run_producer(participant, out);
             return Ok(());
         }
         let mut receiver = self.receiver.take()?;
@@ -488,14 +488,14 @@ impl<C: Channel<Sender: Clone>> Handover for ManyToOne<C> {
         Ok(())
     }
 
-    fn verify(&self) -> Result<(), Fault> {
+    fn check_round(&self) -> Result<(), Fault> {
         self.tally.verify_order()
     }
 }
 
 impl<C: Channel<Sender: Clone>> ManyToOne<C> {
-    /// Pushes numbered items of one producer until the round ends.
-    fn push(&self, participant: Participant, out: &Samples) {
+    /// Pushes numbered items as one of the producers, until the round ends.
+    fn run_producer(&self, participant: Participant, out: &Samples) {
         let mut sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let producer = (participant.index as u64 - 1) << 32;
         let mut number = 0u32;
@@ -574,7 +574,7 @@ impl<C: Channel<Sender: Clone, Receiver: Clone>> Handover for ManyToMany<C> {
         Ok(())
     }
 
-    fn verify(&self) -> Result<(), Fault> {
+    fn check_round(&self) -> Result<(), Fault> {
         self.tally.verify()
     }
 }

@@ -23,7 +23,7 @@ use zerocopy::FromZeros;
 const ADDRESS_WAIT_MAX: Duration = Duration::from_secs(10);
 const ADDRESS_BYTES_MAX: usize = 64;
 
-/// Address of the server, which it publishes to the callers in shared memory.
+/// Address of a server, published to its callers in shared memory.
 #[derive(FromZeros)]
 #[repr(C)]
 pub(crate) struct PublishedAddress {
@@ -33,7 +33,7 @@ pub(crate) struct PublishedAddress {
 }
 
 impl PublishedAddress {
-    /// Stores the address for the callers that wait for it; called once.
+    /// Stores the address for the waiting callers. Called once.
     pub(crate) fn publish(&self, address: &str) -> Result<(), Fault> {
         if address.len() > ADDRESS_BYTES_MAX {
             return Err(Fault::new(format!(

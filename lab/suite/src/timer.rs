@@ -29,7 +29,7 @@ args! {
 }
 
 args! {
-    /// Arguments of the benchmark of few timers, for each of which a contender may need a descriptor.
+    /// Arguments of the benchmark of few timers, so that each can have a file descriptor.
     pub struct FewTimersArgs {
         /// Outstanding timers.
         timers_count: u32 = 500 (smoke 200, range 100..=10_000)
@@ -77,14 +77,14 @@ trait Timers: Sized {
     fn start(&mut self, deadline_ns: u64, key: u32) -> Self::Id;
     /// Cancels a timer; returns `true` if the timer was running. Never called for expired timers.
     fn cancel(&mut self, id: Self::Id) -> bool;
-    /// Prepares an advance of the time to `now_ns`, untimed. It is for contenders that do not take
-    /// the time as an argument.
+    /// Prepares the call of [`expire`](Timers::expire) at `now_ns`; not timed. It is for contenders
+    /// that do not take the time as an argument.
     fn prepare(&mut self, _now_ns: u64) -> Result<(), Fault> {
         Ok(())
     }
     /// Advances the time to `now_ns`, and appends the keys of the timers that are due.
     fn expire(&mut self, now_ns: u64, keys: &mut Vec<u32>);
-    /// Checks that timers expire when due, all of them and none that was cancelled.
+    /// Fails unless every timer expires when it is due, and no cancelled timer expires.
     fn check_expiry() -> Result<(), Fault> {
         check_expiry::<Self>(1000)
     }
@@ -157,7 +157,7 @@ impl Timers for TreeTimers {
 
 /// Compared implementation: a `BinaryHeap` of all deadlines, and a `HashMap` of the timers that were not cancelled.
 struct HeapTimers {
-    /// Deadline in ns and number of each timer, of cancelled ones too.
+    /// Deadlines in ns and numbers of all timers, including cancelled ones.
     order: BinaryHeap<Reverse<(u64, u64)>>,
     /// Key of each timer that was not cancelled, by its number.
     keys: HashMap<u64, u32>,
@@ -224,7 +224,7 @@ impl IndexedHeapTimers {
         self.timers[entry.1 as usize].1 = at as u32;
     }
 
-    /// Stores an entry at the free index `at` of the heap, or above it where the order requires.
+    /// Stores an entry at the free heap index `at`, or nearer to the root if the order requires it.
     /// Returns the index.
     fn rise(&mut self, mut at: usize, entry: (u64, u32)) -> usize {
         while at > 0 {
@@ -239,7 +239,7 @@ impl IndexedHeapTimers {
         at
     }
 
-    /// Stores an entry at the free heap index `at`, or below it where the order requires.
+    /// Stores an entry at the free heap index `at`, or farther from the root if the order requires it.
     fn sink(&mut self, mut at: usize, entry: (u64, u32)) {
         loop {
             let first = at * CHILDREN + 1;
@@ -304,12 +304,14 @@ impl Timers for IndexedHeapTimers {
     }
 }
 
+/// Parts of the benchmarks of timers.
 const PARTS: &[Part] = &[
     Part::new("start", "start of a timer"),
     Part::new("cancel", "cancellation of a random timer"),
     Part::new("expire", "removal of the next expired timer"),
     Part::new("pair", "start of one more timer and its immediate cancellation"),
 ];
+/// Index of the part with the cost of a start.
 const START_PART: usize = 0;
 /// Index of the part with the cost of a cancellation.
 const CANCEL_PART: usize = 1;
@@ -323,7 +325,7 @@ struct StartCancelExpire<T: Timers, A = ManyTimersArgs> {
     timers: T,
     /// Id of each timer, by its key; keys are assigned in random order.
     ids: Vec<T::Id>,
-    /// Number of operations of each kind that are timed together.
+    /// Number of operations of each kind in a batch.
     batch: usize,
     /// Key of the next timer to cancel.
     next_key: usize,
@@ -359,13 +361,13 @@ impl<T: Timers, A: TimersArgs + 'static> Workload for StartCancelExpire<T, A> {
         Ok(prepared)
     }
 
-    fn check(&mut self) -> Result<(), Fault> {
+    fn self_test(&mut self) -> Result<(), Fault> {
         T::check_expiry()
     }
 
     fn sample(&mut self, out: &mut Samples) {
         while out.is_running() {
-            // A failed step yields no sample; check() reports the fault.
+            // A failed step yields no sample; self_test() reports the fault.
             let Ok(ticks) = self.step() else { break };
             for (part, ticks) in ticks.into_iter().enumerate() {
                 out.record_batch(part, ticks, self.batch as u64);
@@ -455,7 +457,7 @@ impl<T: Timers, A> StartCancelExpire<T, A> {
     }
 }
 
-/// Checks that timers expire when due, all of them and none that was cancelled.
+/// Fails unless `count` timers expire when they are due, except the cancelled ones.
 fn check_expiry<T: Timers>(count: u32) -> Result<(), Fault> {
     let mut timers = T::new(count)?;
     // Each in its own millisecond, in scrambled order.

@@ -115,7 +115,7 @@ pub(super) fn run_round(
     };
     drop(started);
     let notes = gathered?;
-    workload.verify()?;
+    workload.check_round()?;
     Ok(notes)
 }
 

@@ -64,8 +64,8 @@ impl RoundParams {
 pub(crate) trait ErasedHandover: Send + Sync {
     /// Calls [`Handover::play`]; once per participant and round.
     fn play(&self, participant: workload::Participant, out: &mut Samples) -> Result<(), Fault>;
-    /// Calls [`Handover::verify`]; once after each round.
-    fn verify(&self) -> Result<(), Fault>;
+    /// Calls [`Handover::check_round`]; once after each round.
+    fn check_round(&self) -> Result<(), Fault>;
 }
 
 impl<H: Handover> ErasedHandover for H {
@@ -73,8 +73,8 @@ impl<H: Handover> ErasedHandover for H {
         Handover::play(self, participant, out)
     }
 
-    fn verify(&self) -> Result<(), Fault> {
-        Handover::verify(self)
+    fn check_round(&self) -> Result<(), Fault> {
+        Handover::check_round(self)
     }
 }
 

@@ -50,7 +50,7 @@ pub(crate) fn play_alone<W: Workload>(
     let _slack = round_params.allocate_slack();
     let mut workload = setup()?;
     if round_params.check {
-        workload.check()?;
+        workload.self_test()?;
         workload = setup()?;
     }
     let mut timed = MeasuredParticipant::begin_alone(round_params);
@@ -97,7 +97,7 @@ pub(super) fn run_round(
     // All have sent their result and are about to exit; joined, so that they do not overlap with the
     // next round.
     join(started);
-    workload.verify()?;
+    workload.check_round()?;
     Ok(notes)
 }
 

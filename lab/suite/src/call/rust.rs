@@ -37,8 +37,8 @@ pub extern "C" fn pointer(n: u64) -> u64 {
     call_through_pointer(n, black_box(next))
 }
 
-/// Calls `next` through its pointer until a result is at least `n`. Returns that result; the first
-/// argument is 0, each later one the last result.
+/// Calls `next` through its pointer until it returns `n` or more. Returns that result; the first
+/// argument is 0, and each later one the previous result.
 #[inline(never)]
 pub fn call_through_pointer(n: u64, next: fn(u64) -> u64) -> u64 {
     let mut i = 0;
@@ -70,8 +70,8 @@ pub extern "C" fn dynamic(n: u64) -> u64 {
     call_through_dyn(n, black_box(increment))
 }
 
-/// Calls [`Increment::next`] of a trait object until a result is at least `n`. Returns that result;
-/// the first argument is 0, each later one the last result.
+/// Calls [`Increment::next`] of a trait object until it returns `n` or more. Returns that result;
+/// the first argument is 0, and each later one the previous result.
 #[inline(never)]
 pub fn call_through_dyn(n: u64, increment: &dyn Increment) -> u64 {
     let mut i = 0;

@@ -98,7 +98,7 @@ impl<T: Send + 'static> Channel<T> for ArrayQueue {
     }
 }
 
-/// Queue of the crate `disruptor`, which is polled; it has several producers if `MANY`, otherwise one.
+/// Queue of the crate `disruptor`, with several producers if `MANY`, otherwise with one.
 pub(crate) enum Disruptor<const MANY: bool> {}
 
 /// Implements [`Channel`] for `disruptor` with one kind of producer.

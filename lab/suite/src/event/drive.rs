@@ -56,7 +56,7 @@ pub enum MachineMessage {
 /// in one piece, which then waits for both: 9.4 ns a message with [`MachineMessage`], where one word takes 3 ns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SelfMessage {
-    /// A hello with its number, which the machine answers with the next hello.
+    /// Numbered hello, which the machine answers with the next hello.
     Hello(u64),
     /// Timer message that ends the pause before the hello with this number.
     Idle(u64),
@@ -67,7 +67,7 @@ pub enum SelfMessage {
 /// Message to a subscriber: a post, the end of a pause, or a request to stop.
 #[derive(Debug)]
 pub enum SubscriberMessage {
-    /// The server's hello with its number, one value that all subscribers share.
+    /// Hello of the server: its number, in memory that all subscribers share.
     Post(PoolArc<u64>),
     /// Timer message that ends the pause before an answer is sent.
     Idle {
@@ -78,8 +78,7 @@ pub enum SubscriberMessage {
     Quit,
 }
 
-/// Decision of a machine that has received a hello. It answers at once or later, answers and stops,
-/// or stops.
+/// Reaction of a machine to a hello: it answers at once or later, answers and stops, or stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reaction {
     /// The machine answers at once.
@@ -98,7 +97,7 @@ pub enum Reaction {
 pub struct StartActions {
     /// `true` if the machine sends the first hello at once.
     pub sends_first_hello: bool,
-    /// Time after which the machine sends the first hello; `None` if it sends none after a delay.
+    /// Time after which the machine sends the first hello; `None` to send no hello later.
     pub first_hello_after: Option<Duration>,
     /// Time after which the machine stops; `None` if it runs without a limit.
     pub stops_after: Option<Duration>,
@@ -115,8 +114,8 @@ pub trait ReplyPolicy: Send + 'static {
     /// calls this once for all its subscribers.
     fn received(&mut self, number: u64) -> Reaction;
 
-    /// Called when a server that answers by topic has received a hello. The hellos of other
-    /// subscribers are still missing.
+    /// Called when a server that answers by topic has received a hello, but not yet the hellos of all
+    /// subscribers.
     fn gathered(&mut self, number: u64) {
         let _ = number;
     }
@@ -217,7 +216,7 @@ trait Speaker {
         }
     }
 
-    /// Sends a hello after the pause before it has ended.
+    /// Ends the pause before a hello: sends the hello.
     #[cold]
     fn end_pause(&mut self, to: u64, number: u64, cx: &mut Context<'_, Self::Message>) {
         self.policy().idle_over();
@@ -231,7 +230,7 @@ trait Speaker {
     }
 }
 
-/// Starts a timer; if that fails, stops the machine, which would otherwise wait for ever.
+/// Starts a timer. If that fails, stops the machine, which would otherwise wait for ever.
 #[cold]
 fn start_timer<M: Send + 'static>(cx: &mut Context<'_, M>, delay: Duration, message: M) {
     if cx.after(delay, message).is_err() {
@@ -349,7 +348,7 @@ pub struct PairHandler<P> {
     /// send one.
     pub other: Option<Address<MachineMessage>>,
     /// Index by which this machine identifies itself in its messages.
-    pub name: u32,
+    pub index: u32,
     /// Policy, which decides when to answer.
     pub policy: P,
 }
@@ -368,7 +367,7 @@ impl<P: ReplyPolicy> Speaker for PairHandler<P> {
     #[inline(always)]
     fn send_hello(&mut self, _to: u64, number: u64, cx: &mut Context<'_, MachineMessage>) -> bool {
         let Some(other) = &self.other else { return false };
-        cx.send_to(other, MachineMessage::Hello { from: self.name.into(), number }).is_ok()
+        cx.send_to(other, MachineMessage::Hello { from: self.index.into(), number }).is_ok()
     }
 }
 
@@ -386,9 +385,9 @@ pub fn new_pair<P: ReplyPolicy>(
     config: Config,
 ) -> Result<[Machine<PairHandler<P>>; 2], MachineError> {
     let [first, second] = policies;
-    let mut first = Machine::new(PairHandler { other: None, name: 0, policy: first }, config)?;
+    let mut first = Machine::new(PairHandler { other: None, index: 0, policy: first }, config)?;
     let other = Some(first.address().clone());
-    let second = Machine::new(PairHandler { other, name: 1, policy: second }, config)?;
+    let second = Machine::new(PairHandler { other, index: 1, policy: second }, config)?;
     first.handler_mut().other = Some(second.address().clone());
     Ok([first, second])
 }
@@ -478,8 +477,8 @@ impl<S, M: MessageKind> Handler for LinearHandlerTable<S, M> {
 #[derive(Debug)]
 pub struct KindPartner<P> {
     other: Option<Address<KindMessage>>,
-    /// Kind of a hello message, the last kind that is registered.
-    hello: usize,
+    /// Kind of a hello message: the last registered kind.
+    hello_kind: usize,
     /// Policy, which decides when to answer.
     pub policy: P,
 }
@@ -488,8 +487,8 @@ pub struct KindPartner<P> {
 const IDLE: usize = 0;
 /// Kind of the message that stops the machine.
 const QUIT: usize = 1;
-/// Kind of the message with id 0; the kinds below it have no id.
-const FIRST_ID: usize = 2;
+/// Kind of the message with id 0. The kinds below it are `IDLE` and `QUIT`.
+const FIRST_ID_KIND: usize = 2;
 
 impl<P: ReplyPolicy> KindPartner<P> {
     fn handle_hello(&mut self, hello: KindMessage, cx: &mut Context<'_, KindMessage>) {
@@ -504,14 +503,14 @@ impl<P: ReplyPolicy> KindPartner<P> {
             let unused: HandleFn<Self, KindMessage> = |_, message, cx| {
                 cx.unhandled(message.kind, message);
             };
-            (FIRST_ID + id, unused)
+            (FIRST_ID_KIND + id, unused)
         });
         let hello: HandleFn<Self, KindMessage> = Self::handle_hello;
         let idle: HandleFn<Self, KindMessage> = |partner, idle, cx| {
             partner.end_pause(0, idle.number, cx);
         };
         let quit: HandleFn<Self, KindMessage> = |partner, _, cx| partner.end(cx);
-        let used = [(FIRST_ID + ids_count - 1, hello), (IDLE, idle), (QUIT, quit)];
+        let used = [(FIRST_ID_KIND + ids_count - 1, hello), (IDLE, idle), (QUIT, quit)];
         others.chain(used)
     }
 }
@@ -526,7 +525,7 @@ impl<P: ReplyPolicy> Speaker for KindPartner<P> {
     #[inline(always)]
     fn send_hello(&mut self, _to: u64, number: u64, cx: &mut Context<'_, KindMessage>) -> bool {
         let Some(other) = &self.other else { return false };
-        cx.send_to(other, KindMessage { kind: self.hello, number }).is_ok()
+        cx.send_to(other, KindMessage { kind: self.hello_kind, number }).is_ok()
     }
 }
 
@@ -535,10 +534,10 @@ pub trait HandlerLookup<P>: Handler<Message = KindMessage> + Sized {
     /// Creates the handlers of `ids_count` message ids, with `partner` as their state.
     fn with_ids(partner: KindPartner<P>, ids_count: usize) -> Self;
 
-    /// Returns the state of the machine, which exchanges hellos with another machine.
+    /// Returns the state of the machine.
     fn partner(&self) -> &KindPartner<P>;
 
-    /// Returns a mutable reference to the state of the machine, which exchanges hellos with another machine.
+    /// Returns a mutable reference to the state of the machine.
     fn partner_mut(&mut self) -> &mut KindPartner<P>;
 }
 
@@ -576,17 +575,17 @@ pub fn new_pair_by_id<P: ReplyPolicy, L: HandlerLookup<P>>(
 ) -> Result<[Machine<L>; 2], MachineError> {
     let [first, second] = policies;
     let ids_count = ids_count.max(1);
-    let hello = FIRST_ID + ids_count - 1;
-    let first = KindPartner { other: None, hello, policy: first };
+    let hello_kind = FIRST_ID_KIND + ids_count - 1;
+    let first = KindPartner { other: None, hello_kind, policy: first };
     let mut first = Machine::new(L::with_ids(first, ids_count), config)?;
-    let second = KindPartner { other: Some(first.address().clone()), hello, policy: second };
+    let second = KindPartner { other: Some(first.address().clone()), hello_kind, policy: second };
     let second = Machine::new(L::with_ids(second, ids_count), config)?;
     first.handler_mut().partner_mut().other = Some(second.address().clone());
     Ok([first, second])
 }
 
 /// Handler of a server that answers the hellos of its clients. Each client sends its index in
-/// `clients` as its name.
+/// `clients`.
 #[derive(Debug)]
 pub struct HelloServer<P> {
     /// Addresses of the clients.
@@ -617,18 +616,19 @@ impl<P: ReplyPolicy> Handler for HelloServer<P> {
     hears_beats!();
 }
 
-/// Capacity in messages of a client's inbox; one message at a time is expected.
-const CLIENT_INBOX: u32 = 8;
+/// Capacity of a client's inbox, in messages. One message at a time is expected.
+const CLIENT_INBOX_MESSAGES: u32 = 8;
 
-/// Returns a server's configuration, whose inbox holds a message of each client.
+/// Returns the configuration of a server, with an inbox for a message of each client.
 fn server_config(config: Config, clients_count: usize) -> Config {
-    let least = u32::try_from(clients_count).unwrap_or(u32::MAX).saturating_add(CLIENT_INBOX);
+    let least =
+        u32::try_from(clients_count).unwrap_or(u32::MAX).saturating_add(CLIENT_INBOX_MESSAGES);
     Config { inbox_messages_max: config.inbox_messages_max.max(least), ..config }
 }
 
 /// Returns a client's configuration, with a small inbox.
 fn client_config(config: Config) -> Config {
-    Config { inbox_messages_max: CLIENT_INBOX, ..config }
+    Config { inbox_messages_max: CLIENT_INBOX_MESSAGES, ..config }
 }
 
 /// A server machine and its client machines.
@@ -648,8 +648,8 @@ pub fn new_server_with_clients<S: ReplyPolicy, C: ReplyPolicy>(
     let server = HelloServer { clients: Vec::with_capacity(policies.len()), policy };
     let mut server = Machine::new(server, server_config(config, policies.len()))?;
     let mut machines = Vec::with_capacity(policies.len());
-    for (name, policy) in (0..).zip(policies) {
-        let client = PairHandler { other: Some(server.address().clone()), name, policy };
+    for (index, policy) in (0..).zip(policies) {
+        let client = PairHandler { other: Some(server.address().clone()), index, policy };
         let client = Machine::new(client, client_config(config))?;
         server.handler_mut().clients.push(client.address().clone());
         machines.push(client);
@@ -714,7 +714,7 @@ pub struct TopicClient<P> {
     /// Address of the server, which receives the answers.
     pub server_address: Address<MachineMessage>,
     /// Index by which this machine identifies itself in its messages.
-    pub name: u32,
+    pub index: u32,
     /// Policy, which decides when to answer.
     pub policy: P,
 }
@@ -729,7 +729,7 @@ impl<P: ReplyPolicy> Speaker for TopicClient<P> {
         number: u64,
         cx: &mut Context<'_, SubscriberMessage>,
     ) -> bool {
-        cx.send_to(&self.server_address, MachineMessage::Hello { from: self.name.into(), number })
+        cx.send_to(&self.server_address, MachineMessage::Hello { from: self.index.into(), number })
             .is_ok()
     }
 }
@@ -770,8 +770,8 @@ pub fn new_topic_server_with_clients<S: ReplyPolicy, C: ReplyPolicy>(
     let server = TopicServer::new(&topic, policies.len() as u64, policy);
     let server = Machine::new(server, server_config(config, policies.len()))?;
     let mut machines = Vec::with_capacity(policies.len());
-    for (name, policy) in (0..).zip(policies) {
-        let client = TopicClient { server_address: server.address().clone(), name, policy };
+    for (index, policy) in (0..).zip(policies) {
+        let client = TopicClient { server_address: server.address().clone(), index, policy };
         let client = Machine::new(client, client_config(config))?;
         topic.subscribe(client.address(), SubscriberMessage::Post);
         machines.push(client);

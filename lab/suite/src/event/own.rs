@@ -61,7 +61,7 @@ impl<const PASS: bool> Handler for NumberSender<PASS> {
             _ => cx.send_quiet(number + 1),
         };
         if sent.is_err() {
-            cx.stop(); // the check finds the missing messages
+            cx.stop(); // the self-test finds the missing messages
         }
     }
 }
@@ -106,7 +106,7 @@ impl SelfSender for SendByAddress {
     type Handler = PairHandler<CountingPolicy>;
 
     fn machine() -> Result<Machine<PairHandler<CountingPolicy>>, Fault> {
-        let player = PairHandler { other: None, name: 0, policy: CountingPolicy::default() };
+        let player = PairHandler { other: None, index: 0, policy: CountingPolicy::default() };
         let mut machine = Machine::new(player, Config::default()).map_err(Fault::from_error)?;
         machine.handler_mut().other = Some(machine.address().clone());
         Ok(machine)
@@ -119,7 +119,7 @@ impl SelfSender for SendByAddress {
     }
 }
 
-/// Declaration of the benchmark of messages to oneself, for all contenders.
+/// Declaration of the benchmark of messages that a machine or thread sends to itself.
 const CALL_SPEC: Spec =
     Spec::new("event/call", "typed message that a machine sends to itself and handles")
         .floor("event/array")
@@ -130,7 +130,7 @@ const CALL_SPEC: Spec =
 pub(super) trait SelfQueue: Sized {
     const SPEC: Spec;
     fn new() -> Result<Self, Fault>;
-    /// Sends `count` numbers, each after the one before it was handled.
+    /// Sends `count` numbers, each after the previous one was handled.
     fn send_and_handle(&mut self, count: u64);
     fn policy(&self) -> CountingPolicy;
 }
@@ -146,7 +146,7 @@ impl<Q: SelfQueue> Workload for SelfQueueLoop<Q> {
         Q::new().map(SelfQueueLoop)
     }
 
-    fn check(&mut self) -> Result<(), Fault> {
+    fn self_test(&mut self) -> Result<(), Fault> {
         self.0.send_and_handle(1000);
         let CountingPolicy { left, last, wrong } = self.0.policy();
         check_counts("numbers left, the last one, wrong", [left, last, wrong], [0, 1000, 0])
@@ -181,7 +181,7 @@ impl<T: SelfSender> Workload for HelloLoop<T> {
         T::machine().map(HelloLoop)
     }
 
-    fn check(&mut self) -> Result<(), Fault> {
+    fn self_test(&mut self) -> Result<(), Fault> {
         self.send_and_handle(10)?;
         self.send_and_handle(1000)?;
         let handled = self.0.stats().handled;
@@ -382,7 +382,8 @@ mod local {
     use tokio::runtime::{Builder, Runtime};
     use tokio::task::{LocalSet, spawn_local};
 
-    /// Compared implementation: a task for each message on tokio's `LocalSet`, as programs post work to one thread.
+    /// Compared implementation: a task for each message on tokio's `LocalSet`. Programs post work to one
+    /// thread in this way.
     pub(crate) struct LocalSetLoop {
         runtime: Runtime,
         policy: Rc<RefCell<CountingPolicy>>,
@@ -433,6 +434,7 @@ pub(super) fn new_payload32(number: u64) -> Payload32 {
     [number; 4]
 }
 
+/// Declaration of the benchmark of messages from a pool.
 const POOLED_SPEC: Spec = Spec::new(
     "event/pooled",
     "32-byte message from a shared pool: created, sent to oneself, read, released",
@@ -471,7 +473,7 @@ impl PayloadWriter {
         let written =
             self.pool.put(new_payload32(number)).map(|parcel| cx.send_quiet(parcel.share()));
         if !matches!(written, Ok(Ok(()))) {
-            cx.stop(); // the check finds the missing messages
+            cx.stop(); // the self-test finds the missing messages
         }
     }
 }
@@ -502,7 +504,7 @@ impl Workload for PooledPayloads {
         Machine::new(writer, Config::default()).map(PooledPayloads).map_err(Fault::from_error)
     }
 
-    fn check(&mut self) -> Result<(), Fault> {
+    fn self_test(&mut self) -> Result<(), Fault> {
         self.send_and_handle(1000)?;
         let PayloadWriter { pool, policy } = self.0.handler();
         let said = [policy.last, policy.wrong, pool.in_use_count() as u64];
@@ -527,38 +529,38 @@ args! {
 /// State shared by the handlers of all kinds.
 pub(super) struct KindState {
     kinds_count: usize,
-    /// First kind that is sent; all higher kinds are sent as well.
-    first: usize,
+    /// Lowest kind that is sent. All higher kinds are sent too.
+    first_sent_kind: usize,
     policy: CountingPolicy,
     /// Number of messages dispatched to the wrong handler function.
     misrouted: u64,
 }
 
-/// Number of different handler functions; kind `n` uses function `n % HANDLERS`. They differ so
+/// Number of different handler functions; kind `n` uses function `n % HANDLERS_COUNT`. They differ so
 /// that the compiler does not merge them.
-const HANDLERS: usize = 8;
+const HANDLERS_COUNT: usize = 8;
 
-/// Handles a message whose kind is `REMAINDER` modulo [`HANDLERS`], and sends the next message.
+/// Handles a message whose kind is `REMAINDER` modulo [`HANDLERS_COUNT`], and sends the next message.
 #[inline(never)]
 fn handle_kind<const REMAINDER: usize>(
     kind_state: &mut KindState,
     message: KindMessage,
     cx: &mut Context<'_, KindMessage>,
 ) {
-    kind_state.misrouted += u64::from(message.kind % HANDLERS != REMAINDER);
+    kind_state.misrouted += u64::from(message.kind % HANDLERS_COUNT != REMAINDER);
     let next = message.kind + 1;
-    let kind = if next == kind_state.kinds_count { kind_state.first } else { next };
+    let kind = if next == kind_state.kinds_count { kind_state.first_sent_kind } else { next };
     match kind_state.policy.received(message.number) {
         Reaction::Stop => cx.stop(),
         _ => {
             if cx.send_quiet(KindMessage { kind, number: message.number + 1 }).is_err() {
-                cx.stop(); // the check finds the missing messages
+                cx.stop(); // the self-test finds the missing messages
             }
         }
     }
 }
 
-const HANDLER_FUNCTIONS: [HandleFn<KindState, KindMessage>; HANDLERS] = [
+const HANDLER_FUNCTIONS: [HandleFn<KindState, KindMessage>; HANDLERS_COUNT] = [
     handle_kind::<0>,
     handle_kind::<1>,
     handle_kind::<2>,
@@ -581,7 +583,7 @@ macro_rules! finds {
             fn new(kind_state: KindState) -> Self {
                 let kinds = 0..kind_state.kinds_count;
                 kinds.fold($finder::new(kind_state), |it, kind| {
-                    it.on(kind, HANDLER_FUNCTIONS[kind % HANDLERS])
+                    it.on(kind, HANDLER_FUNCTIONS[kind % HANDLERS_COUNT])
                 })
             }
             fn kind_state(&mut self) -> &mut KindState {
@@ -614,7 +616,7 @@ impl Handler for HashMapLookup {
 impl DispatchLookup for HashMapLookup {
     fn new(kind_state: KindState) -> Self {
         let handlers = (0..kind_state.kinds_count)
-            .map(|kind| (kind, HANDLER_FUNCTIONS[kind % HANDLERS]))
+            .map(|kind| (kind, HANDLER_FUNCTIONS[kind % HANDLERS_COUNT]))
             .collect();
         HashMapLookup { kind_state, handlers }
     }
@@ -634,7 +636,7 @@ impl Handler for MatchLookup {
         if message.kind >= self.0.kinds_count {
             return cx.unhandled(message.kind, message);
         }
-        match message.kind % HANDLERS {
+        match message.kind % HANDLERS_COUNT {
             0 => handle_kind::<0>(&mut self.0, message, cx),
             1 => handle_kind::<1>(&mut self.0, message, cx),
             2 => handle_kind::<2>(&mut self.0, message, cx),
@@ -671,9 +673,10 @@ impl<F: DispatchLookup> DispatchLoop<F> {
         kind_state.policy.left = count;
         let number = kind_state.policy.last + 1;
         let kind = self.kind;
-        let sent_count = kind_state.kinds_count - kind_state.first;
-        let sent_before = (kind - kind_state.first) as u64;
-        self.kind = kind_state.first + ((sent_before + count) % sent_count as u64) as usize;
+        let sent_count = kind_state.kinds_count - kind_state.first_sent_kind;
+        let sent_before = (kind - kind_state.first_sent_kind) as u64;
+        self.kind =
+            kind_state.first_sent_kind + ((sent_before + count) % sent_count as u64) as usize;
         self.machine
             .context()
             .send_quiet(KindMessage { kind, number })
@@ -697,14 +700,18 @@ impl<F: DispatchLookup> Workload for DispatchLoop<F> {
     fn setup(args: &DispatchArgs, _: &mut Setup) -> Result<Self, Fault> {
         let kinds_count = args.ids_count as usize;
         let first = kinds_count.saturating_sub(args.ids_sent_count as usize);
-        let kind_state =
-            KindState { kinds_count, first, policy: CountingPolicy::default(), misrouted: 0 };
+        let kind_state = KindState {
+            kinds_count,
+            first_sent_kind: first,
+            policy: CountingPolicy::default(),
+            misrouted: 0,
+        };
         let machine =
             Machine::new(F::new(kind_state), Config::default()).map_err(Fault::from_error)?;
         Ok(DispatchLoop { machine, kind: first })
     }
 
-    fn check(&mut self) -> Result<(), Fault> {
+    fn self_test(&mut self) -> Result<(), Fault> {
         let kinds_count = self.machine.handler_mut().kind_state().kinds_count as u64;
         self.send_and_handle(3)?;
         self.send_and_handle(2 * kinds_count)?;

@@ -51,6 +51,7 @@ impl WaitPolicy for PollingWait {
     const POLLED: bool = true;
 }
 
+/// Declaration of the benchmark of threads that sleep at once.
 const PARKED_SPEC: Spec = Spec::new(
     "event/parked",
     "round trip of a message between machines on two threads that sleep at once",
@@ -85,7 +86,8 @@ impl WaitPolicy for DescriptorWait {
 /// Capacity of an inbox or a queue, in messages.
 const SLOTS: u32 = 64;
 
-/// Policy of both machines of a pair: answers every hello; the measured machine stops after `left` answers.
+/// Policy of both machines of a pair: answers every hello. The measured machine stops after `left`
+/// answers.
 #[derive(Default)]
 pub(super) struct RoundTripPolicy {
     /// Number of answers that are still to be received.
@@ -95,7 +97,7 @@ pub(super) struct RoundTripPolicy {
     /// Number of messages received out of order.
     wrong: u64,
     /// `true` for the measured machine, which stops after `left` answers; `false` for the echoing one.
-    ends: bool,
+    is_measured: bool,
 }
 
 impl ReplyPolicy for RoundTripPolicy {
@@ -103,7 +105,7 @@ impl ReplyPolicy for RoundTripPolicy {
     fn received(&mut self, number: u64) -> Reaction {
         self.wrong += u64::from(number != self.last + 1);
         self.last = number + 1; // its answer
-        if !self.ends {
+        if !self.is_measured {
             return Reaction::Answer;
         }
         self.left -= 1;
@@ -121,11 +123,12 @@ pub(super) struct MachinePair<M> {
     far: TakeCell<Machine<PairHandler<RoundTripPolicy>>>,
     tally: Tally,
     /// `true` if both threads share a CPU, so that each yields it when no message has arrived.
-    yields: bool,
+    should_yield: bool,
     policy: PhantomData<M>,
 }
 
 impl<M: WaitPolicy> MachinePair<M> {
+    /// Runs a machine until it stops, and waits as the benchmark declares.
     #[inline]
     fn run(&self, machine: &mut Machine<PairHandler<RoundTripPolicy>>) -> Result<(), Fault> {
         if !M::POLLED {
@@ -137,7 +140,7 @@ impl<M: WaitPolicy> MachinePair<M> {
             if round.end_reason.is_some() {
                 return Ok(());
             }
-            if round.handled == 0 && self.yields {
+            if round.handled == 0 && self.should_yield {
                 rustix::thread::sched_yield();
             }
         }
@@ -153,14 +156,14 @@ impl<M: WaitPolicy> Handover for MachinePair<M> {
     fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
         let config =
             Config { inbox_messages_max: SLOTS, thread: M::thread_config(), ..Config::default() };
-        let near = RoundTripPolicy { last: 1, ends: true, ..RoundTripPolicy::default() };
+        let near = RoundTripPolicy { last: 1, is_measured: true, ..RoundTripPolicy::default() };
         let [near, far] =
             new_pair([near, RoundTripPolicy::default()], config).map_err(Fault::from_error)?;
         Ok(MachinePair {
             near: TakeCell::new(near),
             far: TakeCell::new(far),
             tally: Tally::default(),
-            yields: setup.is_crowded(),
+            should_yield: setup.is_crowded(),
             policy: PhantomData,
         })
     }
@@ -196,7 +199,7 @@ impl<M: WaitPolicy> Handover for MachinePair<M> {
         fault.map_or(Ok(()), Err)
     }
 
-    fn verify(&self) -> Result<(), Fault> {
+    fn check_round(&self) -> Result<(), Fault> {
         self.tally.verify()
     }
 }
@@ -212,7 +215,7 @@ pub(super) struct QueuePair<Q: Queue, M> {
     far: TakeCell<QueueEnds<Q>>,
     tally: Tally,
     /// `true` if both threads share a CPU, so that each yields it when no number has arrived.
-    yields: bool,
+    should_yield: bool,
     policy: PhantomData<M>,
 }
 
@@ -229,7 +232,7 @@ impl<Q: Queue, M: WaitPolicy> QueuePair<Q, M> {
             if let Some(number) = Q::try_receive(receiver) {
                 return number;
             }
-            if self.yields {
+            if self.should_yield {
                 rustix::thread::sched_yield();
             }
         }
@@ -248,7 +251,7 @@ impl<Q: Queue, M: WaitPolicy> Handover for QueuePair<Q, M> {
             near: TakeCell::new((there.0, back.1, Q::runtime()?)),
             far: TakeCell::new((back.0, there.1, Q::runtime()?)),
             tally: Tally::default(),
-            yields: setup.is_crowded(),
+            should_yield: setup.is_crowded(),
             policy: PhantomData,
         })
     }
@@ -286,13 +289,12 @@ impl<Q: Queue, M: WaitPolicy> Handover for QueuePair<Q, M> {
         Ok(())
     }
 
-    fn verify(&self) -> Result<(), Fault> {
+    fn check_round(&self) -> Result<(), Fault> {
         self.tally.verify()
     }
 }
 
-/// Compared implementation: a notification in each direction without a message, for comparison with machines that
-/// sleep.
+/// Compared implementation: a notification in each direction, without a message.
 pub(super) struct NotificationPair<M: Mechanism> {
     /// Ends of the measured thread.
     near: TakeCell<(M::Sender, M::Receiver)>,
@@ -355,7 +357,7 @@ where
         Ok(())
     }
 
-    fn verify(&self) -> Result<(), Fault> {
+    fn check_round(&self) -> Result<(), Fault> {
         self.tally.verify()
     }
 }
@@ -368,7 +370,7 @@ args! {
     }
 }
 
-/// Declaration of the benchmark of messages in one direction, for all contenders.
+/// Declaration of the benchmark of messages in one direction.
 const STREAM_SPEC: Spec = Spec::new(
     "event/stream",
     "one message of a stream to a machine on another thread; the sender waits while the inbox is full",
@@ -382,9 +384,9 @@ const STREAM_ROLES: &[Role] = &[Role::measured("sender"), Role::serving("receive
 /// Counter of received numbers, which checks their order until `END`.
 #[derive(Default)]
 pub(super) struct ArrivalCounter {
-    /// Count of received numbers, which is also the next expected number.
+    /// Number of items received, which is also the next expected item.
     count: u64,
-    /// Count of received numbers that were not the expected ones.
+    /// Number of received items that were not the expected ones.
     wrong: u64,
 }
 
@@ -461,7 +463,7 @@ impl Handover for MessageStream {
         Ok(())
     }
 
-    fn verify(&self) -> Result<(), Fault> {
+    fn check_round(&self) -> Result<(), Fault> {
         self.tally.verify()
     }
 }
@@ -519,7 +521,7 @@ impl<Q: Queue> Handover for ThreadStream<Q> {
         Ok(())
     }
 
-    fn verify(&self) -> Result<(), Fault> {
+    fn check_round(&self) -> Result<(), Fault> {
         self.tally.verify()
     }
 }

@@ -11,7 +11,7 @@ use handover_harness::{Fault, Handover, Participant, Role, Samples, Setup, Workl
 use handover_record::Spec;
 use std::time::Duration;
 
-/// Declaration of the benchmark of a server whose clients have their own threads, for all contenders.
+/// Declaration of the benchmark of a server whose clients have threads of their own.
 const SERVE_SPEC: Spec = Spec::new(
     "event/serve",
     "request of one of clients_count threads and its answer, as seen by the thread that serves them",
@@ -141,7 +141,7 @@ impl Handover for MachineServer {
         fault.map_or(Ok(()), Err)
     }
 
-    fn verify(&self) -> Result<(), Fault> {
+    fn check_round(&self) -> Result<(), Fault> {
         self.counts.tally.verify()
     }
 }
@@ -151,7 +151,7 @@ const END: u64 = u64::MAX;
 /// Capacity of a client's queue: one answer, and `END` after it.
 const ANSWERS_MAX: u32 = 2;
 
-/// A request: the index of the client, and the number of its request.
+/// Request: index of the client, and number of the request.
 type Request = (u32, u64);
 
 /// Sender, receiver and runtime of a client's thread.
@@ -228,12 +228,12 @@ impl<Q: Queue> Handover for QueueServer<Q> {
         Ok(())
     }
 
-    fn verify(&self) -> Result<(), Fault> {
+    fn check_round(&self) -> Result<(), Fault> {
         self.counts.tally.verify()
     }
 }
 
-/// Declaration of the benchmark of a server with its clients on the same thread, for all contenders.
+/// Declaration of the benchmark of a server and its clients on one thread.
 const SHARED_THREAD_SPEC: Spec = Spec::new(
     "event/group",
     "request of one of clients_count machines and its answer, all machines on one thread",
@@ -247,7 +247,7 @@ pub(super) struct ServerGroup {
     clients: Vec<GroupMember<PairHandler<ClientPolicy>>>,
 }
 
-/// Capacity of an inbox for messages from other threads, which send none here.
+/// Capacity of the inbox for messages from other threads. No other thread sends any.
 const INBOX_MESSAGES: u32 = 2;
 
 impl ServerGroup {
@@ -276,9 +276,9 @@ impl Workload for ServerGroup {
         let server = HelloServer { clients: Vec::new(), policy: ServerPolicy::default() };
         let server = group.add(server, config).map_err(Fault::from_error)?;
         let mut clients = Vec::new();
-        for name in 0..args.clients_count {
+        for index in 0..args.clients_count {
             let other = Some(server.address().clone());
-            let client = PairHandler { other, name, policy: ClientPolicy::default() };
+            let client = PairHandler { other, index, policy: ClientPolicy::default() };
             clients.push(group.add(client, config).map_err(Fault::from_error)?);
         }
         let Some(handler) = group.handler_mut(&server) else {
@@ -290,7 +290,7 @@ impl Workload for ServerGroup {
         Ok(ServerGroup { group, server, clients })
     }
 
-    fn check(&mut self) -> Result<(), Fault> {
+    fn self_test(&mut self) -> Result<(), Fault> {
         let count = 10 * self.clients.len() as u64;
         self.serve_requests(count)?;
         let (mut answered, mut wrong) = (0, 0);
@@ -362,7 +362,7 @@ mod tasks {
             Ok(TokioGroup { runtime, requests, answers, counts })
         }
 
-        fn check(&mut self) -> Result<(), Fault> {
+        fn self_test(&mut self) -> Result<(), Fault> {
             let count = 10 * self.answers.len() as u64;
             self.serve_requests(count);
             // Lets clients run that have not processed their answers yet.

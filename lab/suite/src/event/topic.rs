@@ -21,14 +21,14 @@ args! {
     }
 }
 
-/// Declaration of the benchmark of values that many subscribers read, for all contenders.
+/// Declaration of the benchmark of values that many subscribers read.
 const POST_SPEC: Spec = Spec::new(
     "event/post",
     "32-byte message published to subscribers_count subscribers on one thread: created, read by each, released",
 )
 .floor("event/array");
 
-/// Check of one subscriber that it reads each value once and in order.
+/// Check that a subscriber reads each value once, and in order.
 #[derive(Clone, Copy, Default)]
 struct ReadCheck {
     /// Number of the last value read.
@@ -69,7 +69,7 @@ fn was_posted_to_all(posted: Result<PostCounts, PoolFull<Payload32>>) -> bool {
     posted.is_ok_and(|posted| posted.refused_count == 0)
 }
 
-/// Message to the posting machine that makes it post its next value; other messages are numbers of values.
+/// Message that makes the posting machine post its next value. Its other messages are numbers of values.
 const START: u64 = u64::MAX;
 
 /// Handler of the posting machine. It posts a value when the last subscriber has read the previous one, or to start.
@@ -83,7 +83,7 @@ impl Handler for Poster {
 
     #[inline]
     fn handle(&mut self, number: u64, cx: &mut Context<'_, u64>) {
-        // A refused message leaves work undone, which the check finds.
+        // A refused message leaves work undone, which the self-test finds.
         let is_last = number != START && self.policy.received(number) == Reaction::Stop;
         let next = new_payload32(self.policy.last + 1);
         if is_last || !was_posted_to_all(cx.post(&mut self.publisher, next)) {
@@ -108,7 +108,7 @@ impl Handler for Subscriber {
         drop(payload);
         let sent = self.poster.as_ref().map(|poster| cx.send_to(poster, number));
         if matches!(sent, Some(Err(_))) {
-            cx.stop(); // the check finds the missing messages
+            cx.stop(); // the self-test finds the missing messages
         }
     }
 }
@@ -164,7 +164,7 @@ impl Workload for TopicGroup {
         Ok(TopicGroup { group, poster, subscribers })
     }
 
-    fn check(&mut self) -> Result<(), Fault> {
+    fn self_test(&mut self) -> Result<(), Fault> {
         self.post_values(10)?;
         self.post_values(100)?;
         let readers = self.subscribers.iter().filter_map(|it| self.group.handler(it));
@@ -176,7 +176,7 @@ impl Workload for TopicGroup {
     }
 }
 
-/// Function that checks a subscriber's value; called through a pointer, so that it is not inlined.
+/// Function that checks a subscriber's value. A pointer, so that the calls are not inlined.
 type ReadPayload = fn(&mut ReadCheck, Arc<Payload32>);
 
 fn read_payload(read: &mut ReadCheck, payload: Arc<Payload32>) {
@@ -221,7 +221,7 @@ impl Workload for TopicDeques {
         Ok(TopicDeques { queues, read_payload: black_box(read_payload), posted: 0 })
     }
 
-    fn check(&mut self) -> Result<(), Fault> {
+    fn self_test(&mut self) -> Result<(), Fault> {
         self.post_values(110);
         check_all_read(self.queues.iter().map(|(_, read)| read), self.queues.len(), 110)
     }
@@ -297,7 +297,7 @@ mod broadcast {
             Ok(BroadcastGroup { runtime, sender, last_read, reads, posted: 0 })
         }
 
-        fn check(&mut self) -> Result<(), Fault> {
+        fn self_test(&mut self) -> Result<(), Fault> {
             self.post_values(CHECKED_VALUES_COUNT);
             // Lets the remaining subscribers read.
             self.runtime.block_on(tokio::task::yield_now());
@@ -312,7 +312,7 @@ mod broadcast {
         }
     }
 
-    /// Number of values posted for the check, after which subscribers publish what they have read.
+    /// Number of values posted for the self-test, after which subscribers publish what they have read.
     const CHECKED_VALUES_COUNT: u64 = 110;
 }
 

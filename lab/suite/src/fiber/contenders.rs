@@ -66,7 +66,7 @@ impl FiberContender for HandoverFibers {
         Ok(HandoverFibers { handle: runtime.handle(), runtime, workers_count })
     }
 
-    fn yields(&mut self, count: u64) -> Result<u64, Fault> {
+    fn time_yields(&mut self, count: u64) -> Result<u64, Fault> {
         self.within(move || {
             let other = spawn(move || yield_repeatedly(count / 2)).ok()?;
             let ticks = time_ticks(|| yield_repeatedly(count / 2));
@@ -76,11 +76,11 @@ impl FiberContender for HandoverFibers {
         .ok_or_else(|| Fault::new("a fiber has returned no result"))
     }
 
-    fn yields_alone(&mut self, count: u64) -> Result<u64, Fault> {
+    fn time_yields_alone(&mut self, count: u64) -> Result<u64, Fault> {
         self.within(move || time_ticks(|| yield_repeatedly(count)))
     }
 
-    fn spawns(&mut self, count: u64) -> Result<u64, Fault> {
+    fn time_spawns(&mut self, count: u64) -> Result<u64, Fault> {
         self.within(move || {
             let mut sum = 0;
             let ticks = time_ticks(|| {
@@ -93,7 +93,7 @@ impl FiberContender for HandoverFibers {
         })?
     }
 
-    fn detaches(&mut self, count: u64) -> Result<u64, Fault> {
+    fn time_detached_spawns(&mut self, count: u64) -> Result<u64, Fault> {
         self.within(move || {
             time_ticks(|| {
                 for i in 0..count {
@@ -105,7 +105,7 @@ impl FiberContender for HandoverFibers {
         })
     }
 
-    fn hands(&mut self, count: u64) -> Result<u64, Fault> {
+    fn time_wakes(&mut self, count: u64) -> Result<u64, Fault> {
         let to = Arc::new([const { Eventual::<()>::new() }; 2]);
         let from = Arc::clone(&to);
         let other = self.workers_count - 1;
@@ -129,7 +129,7 @@ impl FiberContender for HandoverFibers {
         Ok(ticks)
     }
 
-    fn locks(&mut self, count: u64) -> Result<u64, Fault> {
+    fn time_mutex_passes(&mut self, count: u64) -> Result<u64, Fault> {
         let mutex = Arc::new(Mutex::new(0u64));
         let (its, each) = (Arc::clone(&mutex), count / 2);
         let take = |mutex: &Mutex<u64>| {
@@ -146,11 +146,11 @@ impl FiberContender for HandoverFibers {
         ticks.ok_or_else(|| Fault::new("the mutex was held by two fibers at once"))
     }
 
-    fn sleeps(&mut self, count: u64) -> Result<u64, Fault> {
+    fn time_sleeps(&mut self, count: u64) -> Result<u64, Fault> {
         self.within(move || time_ticks(|| (0..count).for_each(|_| sleep(ONE_MS))))
     }
 
-    fn loops(&mut self, fibers: u32, count: u64) -> Result<u64, Fault> {
+    fn time_loops(&mut self, fibers: u32, count: u64) -> Result<u64, Fault> {
         let once = || drop(super::eventuals::run_iteration(ONE_MS));
         let is_over = Arc::new(AtomicBool::new(false));
         let mut others = Vec::new();
@@ -180,7 +180,7 @@ pub(super) trait SuspendingCoroutine: Sized + 'static {
     fn resume(&mut self) -> bool;
     /// Creates and runs a coroutine that returns its number, `count` times. Returns the duration in
     /// clock ticks, and the sum of the numbers.
-    fn spawns(count: u64) -> Result<(u64, u64), Fault>;
+    fn time_spawns(count: u64) -> Result<(u64, u64), Fault>;
 }
 
 /// Contender: two coroutines without a runtime, resumed in turn.
@@ -191,7 +191,7 @@ impl<C: SuspendingCoroutine> FiberContender for CoroutinePair<C> {
         Ok(CoroutinePair([C::new(), C::new()]))
     }
 
-    fn yields(&mut self, count: u64) -> Result<u64, Fault> {
+    fn time_yields(&mut self, count: u64) -> Result<u64, Fault> {
         let mut suspended = 0;
         let ticks = time_ticks(|| {
             for _ in 0..count / 2 {
@@ -203,28 +203,28 @@ impl<C: SuspendingCoroutine> FiberContender for CoroutinePair<C> {
         check_count(suspended, count, ticks)
     }
 
-    fn yields_alone(&mut self, count: u64) -> Result<u64, Fault> {
+    fn time_yields_alone(&mut self, count: u64) -> Result<u64, Fault> {
         let mut suspended = 0;
         let one = &mut self.0[0];
         let ticks = time_ticks(|| (0..count).for_each(|_| suspended += u64::from(one.resume())));
         check_count(suspended, count, ticks)
     }
 
-    fn spawns(&mut self, count: u64) -> Result<u64, Fault> {
-        let (ticks, sum) = C::spawns(count)?;
+    fn time_spawns(&mut self, count: u64) -> Result<u64, Fault> {
+        let (ticks, sum) = C::time_spawns(count)?;
         check_count(sum, count * (count - 1) / 2, ticks)
     }
 
-    fn detaches(&mut self, count: u64) -> Result<u64, Fault> {
-        self.spawns(count)
+    fn time_detached_spawns(&mut self, count: u64) -> Result<u64, Fault> {
+        self.time_spawns(count)
     }
 
-    fn hands(&mut self, count: u64) -> Result<u64, Fault> {
-        self.yields(count)
+    fn time_wakes(&mut self, count: u64) -> Result<u64, Fault> {
+        self.time_yields(count)
     }
 
-    fn locks(&mut self, count: u64) -> Result<u64, Fault> {
-        self.yields(count)
+    fn time_mutex_passes(&mut self, count: u64) -> Result<u64, Fault> {
+        self.time_yields(count)
     }
 }
 
@@ -259,7 +259,7 @@ impl SuspendingCoroutine for CorosenseiCoroutine {
         matches!(self.0.resume(()), CoroutineResult::Yield(()))
     }
 
-    fn spawns(count: u64) -> Result<(u64, u64), Fault> {
+    fn time_spawns(count: u64) -> Result<(u64, u64), Fault> {
         // One stack, reused.
         let mut stack = Some(DefaultStack::new(64 << 10).map_err(Fault::from_error)?);
         let mut sum = 0;
@@ -285,7 +285,7 @@ impl FiberContender for KernelSleep {
         Ok(KernelSleep)
     }
 
-    fn sleeps(&mut self, count: u64) -> Result<u64, Fault> {
+    fn time_sleeps(&mut self, count: u64) -> Result<u64, Fault> {
         // The smallest slack: 1 ns.
         let before = rustix::thread::current_timer_slack().map_err(Fault::from_error)?;
         rustix::thread::set_current_timer_slack(NonZeroU64::new(1)).map_err(Fault::from_error)?;
@@ -295,8 +295,8 @@ impl FiberContender for KernelSleep {
         Ok(ticks)
     }
 
-    fn loops(&mut self, _: u32, count: u64) -> Result<u64, Fault> {
-        self.sleeps(count)
+    fn time_loops(&mut self, _: u32, count: u64) -> Result<u64, Fault> {
+        self.time_sleeps(count)
     }
 }
 
@@ -312,7 +312,7 @@ impl FiberContender for WordThreads {
         }
     }
 
-    fn hands(&mut self, count: u64) -> Result<u64, Fault> {
+    fn time_wakes(&mut self, count: u64) -> Result<u64, Fault> {
         let own = affinity::current_cpu();
         let other = topology::allowed_cpus().into_iter().find(|&cpu| cpu != own);
         let other = other.ok_or_else(|| Fault::new("this benchmark needs two CPUs"))?;
@@ -353,18 +353,18 @@ impl FiberContender for OsThreads {
         Ok(OsThreads)
     }
 
-    fn yields(&mut self, count: u64) -> Result<u64, Fault> {
+    fn time_yields(&mut self, count: u64) -> Result<u64, Fault> {
         let other = thread::spawn(move || (0..count / 2).for_each(|_| thread::yield_now()));
         let ticks = time_ticks(|| (0..count / 2).for_each(|_| thread::yield_now()));
         other.join().map_err(|_| Fault::new("the other thread panicked"))?;
         Ok(ticks)
     }
 
-    fn yields_alone(&mut self, count: u64) -> Result<u64, Fault> {
+    fn time_yields_alone(&mut self, count: u64) -> Result<u64, Fault> {
         Ok(time_ticks(|| (0..count).for_each(|_| thread::yield_now())))
     }
 
-    fn detaches(&mut self, count: u64) -> Result<u64, Fault> {
+    fn time_detached_spawns(&mut self, count: u64) -> Result<u64, Fault> {
         let ended_count = Arc::new(AtomicU64::new(0));
         let ticks = time_ticks(|| {
             for i in 0..count {
@@ -381,7 +381,7 @@ impl FiberContender for OsThreads {
         Ok(ticks)
     }
 
-    fn spawns(&mut self, count: u64) -> Result<u64, Fault> {
+    fn time_spawns(&mut self, count: u64) -> Result<u64, Fault> {
         let mut sum = 0;
         let ticks = time_ticks(|| {
             for i in 0..count {
@@ -391,7 +391,7 @@ impl FiberContender for OsThreads {
         check_count(sum, count * (count - 1) / 2, ticks)
     }
 
-    fn hands(&mut self, count: u64) -> Result<u64, Fault> {
+    fn time_wakes(&mut self, count: u64) -> Result<u64, Fault> {
         let (to, asked) = mpsc::channel();
         let (answer, answered) = mpsc::channel();
         let allowed = topology::allowed_cpus();
@@ -415,7 +415,7 @@ impl FiberContender for OsThreads {
         }
     }
 
-    fn sleeps(&mut self, count: u64) -> Result<u64, Fault> {
+    fn time_sleeps(&mut self, count: u64) -> Result<u64, Fault> {
         Ok(time_ticks(|| (0..count).for_each(|_| thread::sleep(ONE_MS))))
     }
 }

@@ -11,15 +11,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Maximum number of fibers whose iterations are timed; timing all would cost more than the work.
-const TIMED_MAX: u32 = 16;
+/// Maximum number of fibers whose iterations are timed. To time all would cost more than the work.
+const TIMED_FIBERS_MAX: u32 = 16;
 /// Maximum recorded lateness of a wake-up, in ns: an hour.
 const LATE_NS_MAX: u64 = 3_600_000_000_000;
-/// Interval at which a running measurement asks its caller whether to continue, by calling `should_continue`.
+/// Interval at which a measurement calls `should_continue`.
 const CONTINUE_CHECK_INTERVAL: Duration = Duration::from_millis(100);
-/// Maximum sleep interval of fibers for which a measurement waits at its end. Fibers with a longer
+/// Maximum sleep interval of fibers that are awaited when the measurement ends. Fibers with a longer
 /// interval are abandoned.
-const WAITED_FOR_MAX: Duration = Duration::from_secs(1);
+const AWAITED_INTERVAL_MAX: Duration = Duration::from_secs(1);
 
 /// Load of [`run_eventuals`]: fibers, their sleep interval, the duration, and the worker threads.
 #[derive(Debug, Clone, Copy)]
@@ -51,7 +51,7 @@ pub struct EventualsMeasurement {
     /// Number of times that a worker went to sleep.
     pub parks_count: u64,
     /// `true` if the measurement was stopped early.
-    pub interrupted: bool,
+    pub is_interrupted: bool,
 }
 
 /// Error of [`run_eventuals`]: the runtime or a fiber could not be started.
@@ -116,7 +116,7 @@ impl LoopState {
     fn new(load: &EventualsLoad) -> Arc<LoopState> {
         let slot = |index| LoopCounters {
             iterations: AtomicU64::new(0),
-            late_ns: (index < TIMED_MAX).then(|| Mutex::new(new_histogram())),
+            late_ns: (index < TIMED_FIBERS_MAX).then(|| Mutex::new(new_histogram())),
         };
         Arc::new(LoopState {
             start: Barrier::new(load.fibers_count as usize + 1),
@@ -150,7 +150,7 @@ impl LoopState {
     }
 }
 
-/// Runs fibers in loops as `load` requests, and returns the measurement. Calls
+/// Runs a load of looping fibers, and returns the measurement. Calls
 /// `should_continue` ten times a second, and stops as soon as it returns `false`.
 ///
 /// # Errors
@@ -178,10 +178,10 @@ pub fn run_eventuals(
     let before = usage::process_usage();
     state.start.wait();
     let began = Instant::now();
-    let mut interrupted = false;
+    let mut is_interrupted = false;
     while let Some(left) = load.duration.checked_sub(began.elapsed()) {
-        interrupted = !should_continue() || lock(&state.spawn_error).is_some();
-        if interrupted {
+        is_interrupted = !should_continue() || lock(&state.spawn_error).is_some();
+        if is_interrupted {
             break;
         }
         thread::sleep(left.min(CONTINUE_CHECK_INTERVAL));
@@ -193,7 +193,7 @@ pub fn run_eventuals(
     // Relaxed: each counter is read for itself; see run_loop().
     let eventuals_count = state.counters.iter().map(|slot| slot.iterations.load(Relaxed)).sum();
     let stats = runtime.stats();
-    if load.interval > WAITED_FOR_MAX {
+    if load.interval > AWAITED_INTERVAL_MAX {
         runtime.abandon();
     } else {
         runtime.shutdown();
@@ -213,6 +213,6 @@ pub fn run_eventuals(
         late_ns,
         switches_count: stats.switches_count,
         parks_count: stats.parks_count,
-        interrupted,
+        is_interrupted,
     })
 }

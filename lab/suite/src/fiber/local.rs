@@ -50,7 +50,7 @@ impl FiberWorker {
     /// # Errors
     /// Fails if a stack cannot be allocated or a fiber has returned no result.
     pub fn time_create_join(&mut self, count: u64) -> Result<u64, Fault> {
-        self.0.spawns(count)
+        self.0.time_spawns(count)
     }
 
     /// Yields a fiber `count` times with no other fiber to run; returns the duration in clock ticks.
@@ -58,7 +58,7 @@ impl FiberWorker {
     /// # Errors
     /// Fails if a fiber has returned no result.
     pub fn time_yields(&mut self, count: u64) -> Result<u64, Fault> {
-        self.0.yields_alone(count)
+        self.0.time_yields_alone(count)
     }
 
     /// Switches between two fibers `count` times; returns the duration in clock ticks.
@@ -66,6 +66,6 @@ impl FiberWorker {
     /// # Errors
     /// Fails if a fiber has returned no result.
     pub fn time_switches(&mut self, count: u64) -> Result<u64, Fault> {
-        self.0.yields(count.next_multiple_of(2))
+        self.0.time_yields(count.next_multiple_of(2))
     }
 }

@@ -37,7 +37,7 @@ impl FiberContender for MayCoroutines {
         Ok(MayCoroutines)
     }
 
-    fn yields(&mut self, count: u64) -> Result<u64, Fault> {
+    fn time_yields(&mut self, count: u64) -> Result<u64, Fault> {
         join(go!(move || {
             let other = go!(move || yield_repeatedly(count / 2));
             let ticks = time_ticks(|| yield_repeatedly(count / 2));
@@ -46,11 +46,11 @@ impl FiberContender for MayCoroutines {
         }))?
     }
 
-    fn yields_alone(&mut self, count: u64) -> Result<u64, Fault> {
+    fn time_yields_alone(&mut self, count: u64) -> Result<u64, Fault> {
         join(go!(move || time_ticks(|| yield_repeatedly(count))))
     }
 
-    fn spawns(&mut self, count: u64) -> Result<u64, Fault> {
+    fn time_spawns(&mut self, count: u64) -> Result<u64, Fault> {
         let (ticks, sum) = join(go!(move || {
             let mut sum = 0;
             let ticks = time_ticks(|| {
@@ -63,7 +63,7 @@ impl FiberContender for MayCoroutines {
         check_count(sum, count * (count - 1) / 2, ticks)
     }
 
-    fn detaches(&mut self, count: u64) -> Result<u64, Fault> {
+    fn time_detached_spawns(&mut self, count: u64) -> Result<u64, Fault> {
         join(go!(move || {
             time_ticks(|| {
                 for i in 0..count {
@@ -74,7 +74,7 @@ impl FiberContender for MayCoroutines {
         }))
     }
 
-    fn hands(&mut self, count: u64) -> Result<u64, Fault> {
+    fn time_wakes(&mut self, count: u64) -> Result<u64, Fault> {
         let pair = Arc::new([Semphore::new(0), Semphore::new(0)]);
         join(go!(move || {
             let its = Arc::clone(&pair);
@@ -95,7 +95,7 @@ impl FiberContender for MayCoroutines {
         }))?
     }
 
-    fn locks(&mut self, count: u64) -> Result<u64, Fault> {
+    fn time_mutex_passes(&mut self, count: u64) -> Result<u64, Fault> {
         fn lock_repeatedly(mutex: &Mutex<u64>, count: u64) {
             for _ in 0..count {
                 let mut held = mutex.lock().unwrap_or_else(PoisonError::into_inner);
@@ -114,11 +114,11 @@ impl FiberContender for MayCoroutines {
         }))?
     }
 
-    fn sleeps(&mut self, count: u64) -> Result<u64, Fault> {
+    fn time_sleeps(&mut self, count: u64) -> Result<u64, Fault> {
         join(go!(move || time_ticks(|| (0..count).for_each(|_| sleep(ONE_MS)))))
     }
 
-    fn loops(&mut self, fibers: u32, count: u64) -> Result<u64, Fault> {
+    fn time_loops(&mut self, fibers: u32, count: u64) -> Result<u64, Fault> {
         fn run_iteration() {
             let is_set = Arc::new(Semphore::new(0));
             let sets = Arc::clone(&is_set);

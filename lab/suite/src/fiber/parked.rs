@@ -146,13 +146,13 @@ impl<P: ParkingContender> Workload for ParkedMemory<P> {
         Ok(ParkedMemory { fibers_count: args.fibers_count, contender: PhantomData })
     }
 
-    fn check(&mut self) -> Result<(), Fault> {
+    fn self_test(&mut self) -> Result<(), Fault> {
         P::parked_bytes(16).map(drop)
     }
 
     fn sample(&mut self, out: &mut Samples) {
         while out.is_running() {
-            // A failed operation yields no sample; check() has reported the fault.
+            // A failed operation yields no sample; self_test() has reported the fault.
             let Ok(bytes) = P::parked_bytes(self.fibers_count) else { break };
             out.record_value(0, bytes as f64 / f64::from(self.fibers_count));
         }

@@ -35,7 +35,7 @@ impl FiberContender for TokioTasks {
             .map_err(Fault::from_error)
     }
 
-    fn yields(&mut self, count: u64) -> Result<u64, Fault> {
+    fn time_yields(&mut self, count: u64) -> Result<u64, Fault> {
         self.run(async move {
             let other = tokio::spawn(yield_repeatedly(count / 2));
             let ticks = time_ticks_async(yield_repeatedly(count / 2)).await;
@@ -44,11 +44,11 @@ impl FiberContender for TokioTasks {
         })
     }
 
-    fn yields_alone(&mut self, count: u64) -> Result<u64, Fault> {
+    fn time_yields_alone(&mut self, count: u64) -> Result<u64, Fault> {
         self.run(async move { Ok(time_ticks_async(yield_repeatedly(count)).await) })
     }
 
-    fn spawns(&mut self, count: u64) -> Result<u64, Fault> {
+    fn time_spawns(&mut self, count: u64) -> Result<u64, Fault> {
         self.run(async move {
             let began = clock::ticks();
             for i in 0..count {
@@ -58,7 +58,7 @@ impl FiberContender for TokioTasks {
         })
     }
 
-    fn detaches(&mut self, count: u64) -> Result<u64, Fault> {
+    fn time_detached_spawns(&mut self, count: u64) -> Result<u64, Fault> {
         self.run(async move {
             let began = clock::ticks();
             for i in 0..count {
@@ -69,7 +69,7 @@ impl FiberContender for TokioTasks {
         })
     }
 
-    fn hands(&mut self, count: u64) -> Result<u64, Fault> {
+    fn time_wakes(&mut self, count: u64) -> Result<u64, Fault> {
         let pair = Arc::new([Notify::new(), Notify::new()]);
         self.run(async move {
             let its = Arc::clone(&pair);
@@ -90,7 +90,7 @@ impl FiberContender for TokioTasks {
         })
     }
 
-    fn locks(&mut self, count: u64) -> Result<u64, Fault> {
+    fn time_mutex_passes(&mut self, count: u64) -> Result<u64, Fault> {
         async fn lock_repeatedly(mutex: Arc<Mutex<u64>>, count: u64) {
             for _ in 0..count {
                 let mut held = mutex.lock().await;
@@ -107,7 +107,7 @@ impl FiberContender for TokioTasks {
         })
     }
 
-    fn sleeps(&mut self, count: u64) -> Result<u64, Fault> {
+    fn time_sleeps(&mut self, count: u64) -> Result<u64, Fault> {
         self.run(async move {
             let began = clock::ticks();
             for _ in 0..count {
@@ -117,7 +117,7 @@ impl FiberContender for TokioTasks {
         })
     }
 
-    fn loops(&mut self, fibers: u32, count: u64) -> Result<u64, Fault> {
+    fn time_loops(&mut self, fibers: u32, count: u64) -> Result<u64, Fault> {
         async fn run_iteration() {
             let (sets, is_set) = oneshot::channel();
             drop(tokio::spawn(async move {
@@ -180,7 +180,7 @@ impl SuspendingCoroutine for GeneratorCoroutine {
         self.0.resume().is_some()
     }
 
-    fn spawns(count: u64) -> Result<(u64, u64), Fault> {
+    fn time_spawns(count: u64) -> Result<(u64, u64), Fault> {
         let mut sum = 0;
         let ticks = time_ticks(|| {
             for i in 0..count {

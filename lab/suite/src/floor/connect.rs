@@ -18,7 +18,7 @@ args! {
     }
 }
 
-/// First byte, after the length, of the message that ends the round.
+/// Byte that follows the length in the message that ends the round.
 pub(crate) const END_MARK: u8 = 0xff;
 pub(crate) const LENGTH_FIELD_BYTES: usize = 4;
 /// Maximum time to wait for the server's port.
@@ -127,7 +127,7 @@ impl<A: ConnectServer> Handover for ConnectEcho<A> {
         fault.map_or(Ok(()), Err)
     }
 
-    fn verify(&self) -> Result<(), Fault> {
+    fn check_round(&self) -> Result<(), Fault> {
         self.tally.verify()
     }
 }

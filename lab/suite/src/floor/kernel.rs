@@ -28,8 +28,8 @@ struct FutexWord {
 }
 
 impl FutexWord {
-    /// Stores a value, and repeats the wake-up until a sleeper was woken. Also ends if `answered`
-    /// returns `true` (the sleeper may have woken up by itself).
+    /// Stores a value, and repeats the wake-up until it has woken the reader. Also ends if `answered`
+    /// returns `true`, as the reader may have woken up by itself.
     #[inline]
     fn publish(&self, value: u32, scope: Scope, answered: impl Fn() -> bool) {
         // Release: publishes what was done before to the Acquire in wait().
@@ -72,7 +72,7 @@ pub(crate) struct FutexRoundTrip {
 }
 
 impl FutexRoundTrip {
-    /// Value that ends the round; counted values stay below it, as reaching it would take an hour.
+    /// Value that ends the round. Counted values stay below it, as reaching it would take an hour.
     const END: u32 = u32::MAX;
 }
 
@@ -126,8 +126,8 @@ impl RelayMedium for FutexRoundTrip {
     }
 }
 
-/// File descriptors of one direction. A token is written to one, and wakes a reader that sleeps in
-/// `read`.
+/// Channel for tokens in one direction, by file descriptors. A written token wakes a reader that
+/// sleeps in `read`.
 pub(crate) trait TokenChannel: Sized + Send + Sync + 'static {
     const SPEC: Spec;
     fn setup(setup: &mut Setup) -> Result<Self, Fault>;

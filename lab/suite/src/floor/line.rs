@@ -20,6 +20,7 @@ const END: u64 = u64::MAX;
 pub(super) struct LineWord(AtomicU64);
 
 impl LineWord {
+    /// Stores a value for the other participant.
     pub(super) fn publish(&self, value: u64) {
         // Release: publishes what was done before to the Acquire in wait().
         self.0.store(value, Ordering::Release);

@@ -26,7 +26,7 @@ impl Workload for Memcpy {
         Ok(Memcpy(CopyBuffers::new(PieceOffsets::new(args.size_bytes, args.size_bytes))))
     }
 
-    fn check(&mut self) -> Result<(), Fault> {
+    fn self_test(&mut self) -> Result<(), Fault> {
         let (from, to) = self.0.next_piece();
         to.copy_from_slice(from);
         check_bytes_equal(to, from)

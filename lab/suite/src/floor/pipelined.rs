@@ -124,11 +124,12 @@ pub(crate) struct SocketPipeline {
 
 /// Buffers and counts of the sending participant.
 pub(crate) struct PipelineBuffers {
-    /// Bytes of as many messages as may be in flight.
+    /// Bytes of the maximum number of messages in flight.
     messages: Vec<u8>,
+    /// Buffer for received bytes.
     received: Vec<u8>,
-    /// Number of messages already sent that are not yet counted as operations.
-    ahead: usize,
+    /// Number of returned messages that are not yet counted as operations.
+    uncounted: usize,
     /// Number of received bytes of an incomplete message.
     incomplete_bytes: usize,
 }
@@ -191,19 +192,19 @@ impl RelayMedium for SocketPipeline {
         Ok(PipelineBuffers {
             messages,
             received: vec![0; READ_BYTES_MAX],
-            ahead: 0,
+            uncounted: 0,
             incomplete_bytes: 0,
         })
     }
 
     #[inline(always)]
     fn round_trip(&self, written: &mut PipelineBuffers) -> Result<(), Fault> {
-        if written.ahead > 0 {
-            written.ahead -= 1;
+        if written.uncounted > 0 {
+            written.uncounted -= 1;
             return Ok(());
         }
         let messages = self.read_messages(written)?;
-        written.ahead = messages - 1;
+        written.uncounted = messages - 1;
         PolledTcp::write_all(&self.measured_end, &written.messages[..messages * MESSAGE_BYTES])
     }
 
@@ -213,8 +214,8 @@ impl RelayMedium for SocketPipeline {
             left -= self.read_messages(written)?;
         }
         // The number of messages that were sent and not counted.
-        let uncounted = (self.depth + written.ahead) as u64;
-        PolledTcp::write_all(&self.measured_end, &(END - uncounted).to_ne_bytes())
+        let uncounted_sent = (self.depth + written.uncounted) as u64;
+        PolledTcp::write_all(&self.measured_end, &(END - uncounted_sent).to_ne_bytes())
     }
 
     fn echo(&self) -> Result<u64, Fault> {

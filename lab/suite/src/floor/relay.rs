@@ -73,7 +73,7 @@ impl<M: RelayMedium> Handover for Relay<M> {
         }
     }
 
-    fn verify(&self) -> Result<(), Fault> {
+    fn check_round(&self) -> Result<(), Fault> {
         self.tally.verify()
     }
 }

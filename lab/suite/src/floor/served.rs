@@ -17,14 +17,14 @@ struct ClientWords {
     tally: Tally,
 }
 
-/// Flag in the last answer to each client, which ends the round.
+/// Flag that marks the last answer to a client, and ends the round.
 const END: u32 = 1 << 31;
 
 /// Floor: a server that polls its clients' words round robin.
 pub(crate) struct WordServer {
     shared: Region<ClientWords>,
-    /// `true` for each client that sends requests: the first on each CPU other than the server's. A
-    /// second client on a CPU would only add context switches.
+    /// `true` for each client that sends requests. These are the first ones on each CPU other than the
+    /// server's; a second client on a CPU would only add context switches.
     sends_requests: Vec<bool>,
     mode: WaitMode,
 }
@@ -112,7 +112,7 @@ impl Handover for WordServer {
         Ok(())
     }
 
-    fn verify(&self) -> Result<(), Fault> {
+    fn check_round(&self) -> Result<(), Fault> {
         self.shared.tally.verify()
     }
 }

@@ -19,7 +19,7 @@ args! {
 /// Value that ends the round.
 const END: u64 = u64::MAX;
 
-/// Medium: memory of one piece in each direction, and a word. The word is odd while the piece of
+/// Medium of round trips: shared memory for one piece in each direction, and a word. The word is odd while the piece of
 /// the pinging participant is the newer one.
 pub(crate) struct SharedCopy {
     word: Region<LineWord>,
@@ -31,6 +31,7 @@ pub(crate) struct SharedCopy {
 
 /// State of the pinging participant.
 pub(crate) struct CopyState {
+    /// Value of the word after the last round trip.
     value: u64,
     sent: Vec<u8>,
     received: Vec<u8>,

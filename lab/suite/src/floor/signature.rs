@@ -38,14 +38,14 @@ impl Workload for Signing {
         Ok(Self { signer, text: [b' '; SIGNED_BYTES] })
     }
 
-    fn check(&mut self) -> Result<(), Fault> {
+    fn self_test(&mut self) -> Result<(), Fault> {
         self.signer.sign(&self.text).map(drop).map_err(Fault::from_error)
     }
 
     fn sample(&mut self, out: &mut Samples) {
         out.time_batches(|n| {
             for _ in 0..n {
-                // Cannot fail: check() has signed once.
+                // Cannot fail: self_test() has signed once.
                 let _ = black_box(self.signer.sign(black_box(&self.text)));
             }
         });
@@ -68,14 +68,14 @@ impl Workload for KeyAgreement {
         Ok(Self { peer_public_key: X25519.start().map_err(Fault::from_error)?.pub_key().to_vec() })
     }
 
-    fn check(&mut self) -> Result<(), Fault> {
+    fn self_test(&mut self) -> Result<(), Fault> {
         X25519.start_and_complete(&self.peer_public_key).map(drop).map_err(Fault::from_error)
     }
 
     fn sample(&mut self, out: &mut Samples) {
         out.time_batches(|n| {
             for _ in 0..n {
-                // Cannot fail: check() has done this once.
+                // Cannot fail: self_test() has done this once.
                 let _ = black_box(X25519.start_and_complete(black_box(&self.peer_public_key)));
             }
         });

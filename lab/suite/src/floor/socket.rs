@@ -24,7 +24,7 @@ args! {
 /// First byte of a message that ends the round and is not echoed.
 const END: u8 = 0xff;
 
-/// Maximum number of connections by other processes that the listener rejects.
+/// Number of connections by other processes after which [`SocketEnd::pair`] fails.
 const FOREIGN_CONNECTIONS_MAX: u32 = 16;
 
 /// Socket that can be one end of the connection between two participants.
@@ -105,7 +105,7 @@ pub(crate) struct SocketEnds<E, const SPINS: bool> {
 pub(crate) type Loopback = SocketEnds<TcpStream, false>;
 
 impl<E: SocketEnd, const SPINS: bool> SocketEnds<E, SPINS> {
-    /// Creates a connection and returns its two ends, which participants can use even if they are processes.
+    /// Creates a connection; returns its two ends, which threads and processes can use.
     pub(crate) fn create_ends(setup: &mut Setup) -> Result<(E, E), Fault> {
         let (measured_end, echo_end) = setup.shared_fd_pair(|| {
             let (measured_end, echo_end) = E::pair()?;

@@ -85,7 +85,7 @@ impl CopyBuffers {
         Self { from, to: vec![Page([0xff; PAGE_BYTES]); pages_count], pieces }
     }
 
-    /// Returns the next piece of the source, and the piece of the target for its copy.
+    /// Returns the next piece of the source, and the piece of the target to which it is copied.
     pub(super) fn next_piece(&mut self) -> (&[u8], &mut [u8]) {
         let at = self.pieces.next_offset();
         let end = at + self.pieces.size_bytes;
@@ -120,7 +120,7 @@ impl Workload for StreamingCopy {
         )?)))
     }
 
-    fn check(&mut self) -> Result<(), Fault> {
+    fn self_test(&mut self) -> Result<(), Fault> {
         let (from, to) = self.0.next_piece();
         bulk::copy_streaming(from, to);
         check_bytes_equal(to, from)
@@ -131,8 +131,8 @@ impl Workload for StreamingCopy {
     }
 }
 
-/// Workload: the kernel's copy from the memory of another process or, if `OUT`, into it.
-pub(crate) struct ProcessCopy<const OUT: bool> {
+/// Workload: the kernel's copy into another process's memory if `PUSHES`, otherwise out of it.
+pub(crate) struct ProcessCopy<const PUSHES: bool> {
     measured_end: UnixStream,
     serving_end: UnixStream,
     pieces: PieceOffsets,
@@ -143,9 +143,9 @@ const ADDRESS_MESSAGE_BYTES: usize = 12;
 /// Byte with which the owner fills its memory.
 const OWNER_BYTE: u8 = 0xa5;
 /// Byte with which the copying participant fills its memory.
-const READER_BYTE: u8 = 0x5a;
+const COPIER_BYTE: u8 = 0x5a;
 
-impl<const OUT: bool> ProcessCopy<OUT> {
+impl<const PUSHES: bool> ProcessCopy<PUSHES> {
     /// Publishes the address of the memory, and waits until the other participant has finished.
     fn run_owner(&self) -> Result<(), Fault> {
         let memory = vec![OWNER_BYTE; self.pieces.memory_bytes];
@@ -163,15 +163,15 @@ impl<const OUT: bool> ProcessCopy<OUT> {
         let mut message = [0; ADDRESS_MESSAGE_BYTES];
         (&self.measured_end).read_exact(&mut message)?;
         let (pid, address) = message.split_at(4);
-        let whole = |_| Fault::new("parse the message with the owner's address");
+        let whole = |_| Fault::new("cannot parse the message with the owner's address");
         let pid = i32::from_ne_bytes(pid.try_into().map_err(whole)?);
         let address = u64::from_ne_bytes(address.try_into().map_err(whole)?);
         let mut pieces = self.pieces;
-        let mut memory = vec![READER_BYTE; pieces.memory_bytes];
+        let mut memory = vec![COPIER_BYTE; pieces.memory_bytes];
         let mut copy = || {
             let at = pieces.next_offset();
             let into = &mut memory[at..at + pieces.size_bytes];
-            match OUT {
+            match PUSHES {
                 true => bulk::copy_to_process(pid, address + at as u64, into),
                 false => bulk::copy_from_process(pid, address + at as u64, into),
             }
@@ -189,13 +189,13 @@ impl<const OUT: bool> ProcessCopy<OUT> {
                 let _ = copy();
             }
         });
-        if OUT {
+        if PUSHES {
             // Reads back what was written to the owner's memory.
-            memory.fill(!READER_BYTE);
+            memory.fill(!COPIER_BYTE);
             let into = &mut memory[..self.pieces.size_bytes];
             bulk::copy_from_process(pid, address, into)?;
         }
-        let expected = if OUT { READER_BYTE } else { OWNER_BYTE };
+        let expected = if PUSHES { COPIER_BYTE } else { OWNER_BYTE };
         match memory[..self.pieces.size_bytes].iter().all(|&byte| byte == expected) {
             true => Ok(()),
             false => Err(Fault::new("the copied bytes differ from the source")),
@@ -203,11 +203,11 @@ impl<const OUT: bool> ProcessCopy<OUT> {
     }
 }
 
-impl<const OUT: bool> Handover for ProcessCopy<OUT> {
+impl<const PUSHES: bool> Handover for ProcessCopy<PUSHES> {
     type Args = CopyArgs;
     const SPEC: Spec = Spec::new(
-        if OUT { "floor/process-copy-out" } else { "floor/process-copy" },
-        if OUT {
+        if PUSHES { "floor/process-copy-out" } else { "floor/process-copy" },
+        if PUSHES {
             "copy of size_bytes to another process by process_vm_writev, advancing through memory_bytes"
         } else {
             "copy of size_bytes from another process by process_vm_readv, advancing through memory_bytes"
@@ -237,8 +237,8 @@ impl<const OUT: bool> Handover for ProcessCopy<OUT> {
 }
 
 /// Workload: one participant writes without end to a TCP connection, and the other reads. The
-/// reader sleeps in `read` or, if `ADAPTS`, polls for a while first.
-pub(crate) struct SocketStream<const ADAPTS: bool> {
+/// reader sleeps in `read` or, if `POLLS_FIRST`, polls for a while first.
+pub(crate) struct SocketStream<const POLLS_FIRST: bool> {
     measured_end: TcpStream,
     serving_end: TcpStream,
     pieces: PieceOffsets,
@@ -247,10 +247,10 @@ pub(crate) struct SocketStream<const ADAPTS: bool> {
 /// Time for which a reader polls before it sleeps.
 const POLL_NS: u64 = 50_000;
 
-impl<const ADAPTS: bool> SocketStream<ADAPTS> {
-    /// Reads bytes until `into` is full; polls for a while before each sleep if `ADAPTS`.
+impl<const POLLS_FIRST: bool> SocketStream<POLLS_FIRST> {
+    /// Reads bytes until `into` is full; polls for a while before each sleep if `POLLS_FIRST`.
     fn read(&self, mut into: &mut [u8]) -> std::io::Result<()> {
-        if !ADAPTS {
+        if !POLLS_FIRST {
             return (&self.measured_end).read_exact(into);
         }
         let until = clock::ticks() + clock::ticks_from_ns(POLL_NS);
@@ -268,11 +268,11 @@ impl<const ADAPTS: bool> SocketStream<ADAPTS> {
     }
 }
 
-impl<const ADAPTS: bool> Handover for SocketStream<ADAPTS> {
+impl<const POLLS_FIRST: bool> Handover for SocketStream<POLLS_FIRST> {
     type Args = CopyArgs;
     const SPEC: Spec = Spec::new(
-        if ADAPTS { "floor/stream-adaptive" } else { "floor/stream" },
-        if ADAPTS {
+        if POLLS_FIRST { "floor/stream-adaptive" } else { "floor/stream" },
+        if POLLS_FIRST {
             "size_bytes read from a loopback TCP connection whose sender never pauses, the reader polling before it blocks"
         } else {
             "size_bytes read from a loopback TCP connection whose sender never pauses, the reader blocking"

@@ -39,7 +39,7 @@ pub(crate) struct WaitLine<const N: usize>(pub(crate) [WaitWord; N]);
 pub(crate) struct WaitMode {
     waits: Wait,
     scope: Scope,
-    /// Pause between two polls; if it yields, a participant that may sleep does so without polling first.
+    /// Pause between two polls. If it yields the CPU, a participant that may sleep does not poll first.
     pause: PollPause,
 }
 
@@ -48,17 +48,18 @@ impl WaitMode {
     pub(crate) const ADAPTIVE: WaitMode = WaitMode {
         waits: Wait::SpinThenSleep,
         scope: Scope::Private,
-        pause: PollPause { yields: false },
+        pause: PollPause { should_yield: false },
     };
 
+    /// Creates the behaviour of a round with this setup.
     pub(crate) fn new(waits: Wait, setup: &Setup) -> WaitMode {
         let scope = if setup.uses_processes() { Scope::Shared } else { Scope::Private };
         WaitMode { waits, scope, pause: PollPause::new(setup) }
     }
 
     /// Returns the same behaviour with yields between polls, or without.
-    pub(crate) fn with_yields(self, yields: bool) -> WaitMode {
-        WaitMode { pause: PollPause { yields }, ..self }
+    pub(crate) fn with_yields(self, should_yield: bool) -> WaitMode {
+        WaitMode { pause: PollPause { should_yield }, ..self }
     }
 
     #[inline(always)]
@@ -66,9 +67,10 @@ impl WaitMode {
         self.pause
     }
 
+    /// Returns the maximum number of polls before a sleep.
     fn polls_max(self) -> u32 {
         match self.waits {
-            Wait::SpinThenSleep if !self.pause.yields => POLLS_MAX,
+            Wait::SpinThenSleep if !self.pause.should_yield => POLLS_MAX,
             _ => 0,
         }
     }
@@ -173,16 +175,16 @@ impl WaitWord {
 /// least.
 const END: u32 = u32::MAX;
 
-/// Medium of round trips: a word for each direction. Its reader polls before it sleeps if `ADAPTS`,
+/// Medium of round trips: a word for each direction. Its reader polls before it sleeps if `POLLS_FIRST`,
 /// otherwise it sleeps at once.
-pub(crate) struct WordRoundTrip<const ADAPTS: bool> {
+pub(crate) struct WordRoundTrip<const POLLS_FIRST: bool> {
     line: Region<WaitLine<2>>,
     mode: WaitMode,
 }
 
-impl<const ADAPTS: bool> RelayMedium for WordRoundTrip<ADAPTS> {
+impl<const POLLS_FIRST: bool> RelayMedium for WordRoundTrip<POLLS_FIRST> {
     type Args = ();
-    const SPEC: Spec = if ADAPTS {
+    const SPEC: Spec = if POLLS_FIRST {
         Spec::new(
             "floor/adaptive",
             "round trip of a shared cache line between two CPUs, both sides sleeping after tens of microseconds of spinning",
@@ -198,7 +200,7 @@ impl<const ADAPTS: bool> RelayMedium for WordRoundTrip<ADAPTS> {
     type PingState = u32;
 
     fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
-        let waits = if ADAPTS { Wait::SpinThenSleep } else { Wait::Sleep };
+        let waits = if POLLS_FIRST { Wait::SpinThenSleep } else { Wait::Sleep };
         Ok(Self { line: setup.shared_region()?, mode: WaitMode::new(waits, setup) })
     }
 

@@ -11,7 +11,7 @@ use std::sync::PoisonError;
 
 use super::ContentionArgs;
 
-/// Number of failed `try_lock` calls before a thread yields its CPU, in case the holder shares it.
+/// Number of failed `try_lock` calls after which a thread yields its CPU. The holder may need this CPU.
 const TRIES_MAX: u32 = 1000;
 
 /// A counter behind a lock whose callers wait.
@@ -95,7 +95,7 @@ macro_rules! pthread {
 }
 pthread!(PthreadMutex PthreadSpin);
 
-/// Floor: a counter for each thread, without a lock: the cost of adding without contention.
+/// Floor: a counter for each thread, so that no lock is needed.
 struct CounterPerThread(Vec<CachePadded<AtomicU64>>);
 
 const THREADS_MAX: usize = 1024;
@@ -119,6 +119,7 @@ impl LockedCounter for CounterPerThread {
 /// Workload: all threads increment the counter behind the same lock.
 struct Contended<C> {
     counter: C,
+    /// Number of increments by all threads, stored when they have finished.
     added_count: AtomicU64,
 }
 
@@ -152,7 +153,7 @@ impl<C: LockedCounter> Handover for Contended<C> {
         Ok(())
     }
 
-    fn verify(&self) -> Result<(), Fault> {
+    fn check_round(&self) -> Result<(), Fault> {
         // Relaxed: all threads have ended.
         let (count, added_count) = (self.counter.count(), self.added_count.load(Ordering::Relaxed));
         match count == added_count && added_count > 0 {

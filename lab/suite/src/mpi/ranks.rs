@@ -19,6 +19,7 @@ const RANK_VARIABLE: &str = "HANDOVER_MPI_RANK";
 const OPEN_MPI: u8 = 0;
 /// Index of MPICH's launcher in `LAUNCHERS`.
 const MPICH: u8 = 1;
+/// Commands of the launchers.
 const LAUNCHERS: [&str; 2] = ["mpiexec.openmpi", "mpiexec.mpich"];
 
 /// Intended duration of a batch of operations, in ns.
@@ -54,7 +55,7 @@ impl RankOperation {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RankTask {
     /// Operation that the ranks repeat.
-    pub work: RankOperation,
+    pub operation: RankOperation,
     /// Bytes moved by one operation.
     pub size_bytes: usize,
     /// Bytes of memory that the operations use, piece by piece.
@@ -66,21 +67,21 @@ pub struct RankTask {
 impl RankTask {
     /// Formats the task as text for an environment variable.
     pub fn to_text(&self) -> String {
-        let Self { work, size_bytes, memory_bytes, cpus: [first_cpu, second_cpu] } = self;
-        let work = work.name();
-        format!("{work} {size_bytes} {memory_bytes} {first_cpu} {second_cpu}")
+        let Self { operation, size_bytes, memory_bytes, cpus: [first_cpu, second_cpu] } = self;
+        let operation = operation.name();
+        format!("{operation} {size_bytes} {memory_bytes} {first_cpu} {second_cpu}")
     }
 
     /// Parses the result of [`to_text`](Self::to_text); `None` if it is not valid.
     pub fn parse(text: &str) -> Option<Self> {
         let mut words = text.split(' ');
         let name = words.next()?;
-        let work = RankOperation::ALL.iter().find(|it| it.0 == name)?.1;
+        let operation = RankOperation::ALL.iter().find(|it| it.0 == name)?.1;
         let mut number = || words.next()?.parse::<u64>().ok();
         let mut size = || usize::try_from(number()?).ok();
         let (size_bytes, memory_bytes) = (size()?, size()?);
         let mut cpu = || u32::try_from(number()?).ok();
-        Some(Self { work, size_bytes, memory_bytes, cpus: [cpu()?, cpu()?] })
+        Some(Self { operation, size_bytes, memory_bytes, cpus: [cpu()?, cpu()?] })
     }
 }
 
@@ -106,7 +107,7 @@ fn run_rank(task: &RankTask) -> Result<(), Fault> {
         return Err(Fault::new(format!("started with {ranks_count} MPI ranks, but 2 are needed")));
     }
     affinity::pin(task.cpus[rank as usize]).map_err(Fault::from_error)?;
-    match task.work {
+    match task.operation {
         RankOperation::PingPong if rank == 0 => {
             serve_repeat_counts(|n| (0..n).try_for_each(|_| ping(&world)))?;
             world.send(1, &[1])?;
@@ -157,7 +158,7 @@ fn echo(world: &Mpi) -> Result<(), Fault> {
 /// Runs a rank's part of the transfers. Rank 0 reads or writes the memory of rank 1 piece by piece;
 /// rank 1 waits.
 fn run_transfers(world: &Mpi, task: &RankTask, rank: u32) -> Result<(), Fault> {
-    let RankTask { size_bytes, memory_bytes, work, .. } = *task;
+    let RankTask { size_bytes, memory_bytes, operation, .. } = *task;
     let memory_bytes = memory_bytes.max(size_bytes);
     let mut window = world.allocate_window(memory_bytes)?;
     window.fill(FILL_BYTES[rank as usize]);
@@ -166,12 +167,12 @@ fn run_transfers(world: &Mpi, task: &RankTask, rank: u32) -> Result<(), Fault> {
         world.send(0, &[])?;
         world.receive(0, &mut [])?;
         let came = window.first_and_last_byte().map(|(first, _)| first);
-        let right = if work == RankOperation::Put { FILL_BYTES[0] } else { FILL_BYTES[1] };
+        let right = if operation == RankOperation::Put { FILL_BYTES[0] } else { FILL_BYTES[1] };
         return match came == Some(right) {
             true => Ok(()),
-            false => {
-                Err(Fault::new(format!("the first byte of rank 1 is {came:?}, expected {right}")))
-            }
+            false => Err(Fault::new(format!(
+                "the first byte of rank 1's memory is {came:?}, expected {right}"
+            ))),
         };
     }
     world.receive(1, &mut [])?;
@@ -179,7 +180,7 @@ fn run_transfers(world: &Mpi, task: &RankTask, rank: u32) -> Result<(), Fault> {
     let mut at = 0;
     let mut one = || {
         let piece = &mut memory[at..at + size_bytes];
-        let moved = match work {
+        let moved = match operation {
             RankOperation::Put => window.put(1, at, piece),
             _ => window.get(1, at, piece),
         };
@@ -194,7 +195,7 @@ fn run_transfers(world: &Mpi, task: &RankTask, rank: u32) -> Result<(), Fault> {
     let done = serve_repeat_counts(|n| (0..n).try_for_each(|_| one()));
     world.send(1, &[])?;
     done?;
-    let right = if work == RankOperation::Get { FILL_BYTES[1] } else { FILL_BYTES[0] };
+    let right = if operation == RankOperation::Get { FILL_BYTES[1] } else { FILL_BYTES[0] };
     match memory[..size_bytes].iter().all(|&byte| byte == right) {
         true => Ok(()),
         false => Err(Fault::new("the received data differs from the data sent")),
@@ -242,7 +243,7 @@ impl Ranks {
     }
 
     /// Makes the ranks perform `n` operations; returns the duration in clock ticks.
-    fn batch(&mut self, n: u64) -> Result<u64, Fault> {
+    fn run_batch(&mut self, n: u64) -> Result<u64, Fault> {
         let mut line = String::new();
         if let Some(to) = &mut self.stdin {
             writeln!(to, "{n}")?;
@@ -266,7 +267,7 @@ impl Ranks {
     }
 }
 
-/// Two ranks that a launcher has started during setup, since starting them takes longer than a round.
+/// Two ranks that a launcher started during setup. To start them takes longer than a round.
 struct LaunchedRanks<const LAUNCHER: u8> {
     size_bytes: usize,
     /// Ranks, and number of operations in a batch. The one round that uses them takes them.
@@ -276,8 +277,8 @@ struct LaunchedRanks<const LAUNCHER: u8> {
 impl<const LAUNCHER: u8> LaunchedRanks<LAUNCHER> {
     fn start(task: RankTask) -> Result<Self, Fault> {
         let mut ranks = Ranks::start(LAUNCHERS[LAUNCHER as usize], &task)?;
-        ranks.batch(100)?;
-        let each_ns = clock::ns_from_ticks(ranks.batch(100)?).max(100) / 100;
+        ranks.run_batch(100)?;
+        let each_ns = clock::ns_from_ticks(ranks.run_batch(100)?).max(100) / 100;
         let n = (BATCH_NS / each_ns).max(1);
         Ok(Self { size_bytes: task.size_bytes, ranks: TakeCell::new((ranks, n)) })
     }
@@ -286,7 +287,7 @@ impl<const LAUNCHER: u8> LaunchedRanks<LAUNCHER> {
     fn measure(&self, out: &mut Samples) -> Result<(), Fault> {
         let (mut ranks, n) = self.ranks.take()?;
         while out.is_running() {
-            out.record_batch(0, ranks.batch(n)?, n);
+            out.record_batch(0, ranks.run_batch(n)?, n);
         }
         ranks.end()
     }
@@ -303,7 +304,7 @@ fn rank_cpus(setup: &Setup) -> [u32; 2] {
 
 /// Roles of a benchmark of MPI ranks. The ranks run on both participants' CPUs; the second
 /// participant does nothing.
-const LAUNCHER_ALONE: &[Role] = &[Role::measured("launcher"), Role::serving("nobody")];
+const MPI_ROLES: &[Role] = &[Role::measured("launcher"), Role::serving("nobody")];
 
 /// Workload: round trips of empty messages, for comparison with a call without arguments.
 struct PingPong<const LAUNCHER: u8>(LaunchedRanks<LAUNCHER>);
@@ -312,11 +313,11 @@ impl<const LAUNCHER: u8> Handover for PingPong<LAUNCHER> {
     type Args = ();
     const SPEC: Spec = crate::rpc::NOOP_SPEC;
 
-    const ROLES: &'static [Role] = LAUNCHER_ALONE;
+    const ROLES: &'static [Role] = MPI_ROLES;
 
     fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
-        let (work, cpus) = (RankOperation::PingPong, rank_cpus(setup));
-        LaunchedRanks::start(RankTask { work, size_bytes: 0, memory_bytes: 0, cpus }).map(Self)
+        let (operation, cpus) = (RankOperation::PingPong, rank_cpus(setup));
+        LaunchedRanks::start(RankTask { operation, size_bytes: 0, memory_bytes: 0, cpus }).map(Self)
     }
 
     fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
@@ -332,14 +333,19 @@ impl<const LAUNCHER: u8, const PUSHES: bool> Handover for RankTransfers<LAUNCHER
     type Args = BulkArgs;
     const SPEC: Spec = if PUSHES { crate::bulk::PUSH_SPEC } else { crate::bulk::PULL_SPEC };
 
-    const ROLES: &'static [Role] = LAUNCHER_ALONE;
+    const ROLES: &'static [Role] = MPI_ROLES;
 
     fn setup(args: &BulkArgs, setup: &mut Setup) -> Result<Self, Fault> {
-        let work = if PUSHES { RankOperation::Put } else { RankOperation::Get };
+        let operation = if PUSHES { RankOperation::Put } else { RankOperation::Get };
         let (size_bytes, memory_bytes) =
             (bytes_to_usize(args.size_bytes), bytes_to_usize(args.memory_bytes));
-        LaunchedRanks::start(RankTask { work, size_bytes, memory_bytes, cpus: rank_cpus(setup) })
-            .map(Self)
+        LaunchedRanks::start(RankTask {
+            operation,
+            size_bytes,
+            memory_bytes,
+            cpus: rank_cpus(setup),
+        })
+        .map(Self)
     }
 
     fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {

@@ -160,7 +160,8 @@ impl TlsLoadServer for EpollTls {
     }
 }
 
-/// Compared implementation: client and server of rustls by its usual interface, with its default cipher suites.
+/// Compared implementation: a rustls client and server with the usual interface and the default
+/// cipher suites.
 pub(super) struct RustlsSides {
     identity: Identity,
     server: Arc<ServerConfig>,

@@ -177,15 +177,17 @@ pub(super) struct EchoLink<E, const SPINS: bool> {
     client_end: TcpStream,
     server_end: TcpStream,
     message_bytes: usize,
-    echoing: PhantomData<fn() -> E>,
+    server_type: PhantomData<fn() -> E>,
 }
 
+/// Declaration of the benchmark with a client that sleeps until it receives an echo.
 const ASLEEP_SPEC: Spec =
     Spec::new("net/echo", "round trip of a message to the event handler over loopback TCP")
         .floor("floor/socket")
         .classic("evh_perf")
         .ladder()
         .hands_over();
+/// Declaration of the benchmark with a client that never sleeps.
 const AWAKE_SPEC: Spec = Spec::new(
     "net/echo-spin",
     "round trip of a message to the event handler over loopback TCP, both sides polling",
@@ -202,7 +204,7 @@ impl<E: EchoServer, const SPINS: bool> RelayMedium for EchoLink<E, SPINS> {
         let (client_end, server_end) = SocketEnds::<TcpStream, SPINS>::create_ends(setup)?;
         client_end.set_nonblocking(SPINS)?;
         let message_bytes = bytes_to_usize(args.message_bytes);
-        Ok(Self { client_end, server_end, message_bytes, echoing: PhantomData })
+        Ok(Self { client_end, server_end, message_bytes, server_type: PhantomData })
     }
 
     fn new_ping_state(&self) -> Result<EchoMessages, Fault> {

@@ -35,6 +35,7 @@ pub(super) trait HandshakeSides: Sized + 'static {
     /// Creates a client without stored sessions.
     fn new_client(&self) -> Result<Self::Client, Fault>;
 
+    /// Performs a handshake; returns the time that each side spent.
     fn time_handshake(&self, client: &Self::Client) -> Result<HandshakeCost, Fault>;
 }
 
@@ -103,23 +104,23 @@ pub(super) struct Handshake<S: HandshakeSides> {
 }
 
 impl<S: HandshakeSides> Handshake<S> {
-    /// Performs a handshake. Fails if it did not resume a session although `is_resumed` is `true`,
-    /// or the reverse.
+    /// Performs a handshake; fails if `should_resume` and it is full, or the reverse.
     fn checked_handshake(
         &self,
         client: &S::Client,
-        is_resumed: bool,
+        should_resume: bool,
     ) -> Result<HandshakeCost, Fault> {
         let cost = self.sides.time_handshake(client)?;
-        match cost.is_resumed == is_resumed {
+        match cost.is_resumed == should_resume {
             true => Ok(cost),
-            false if is_resumed => {
+            false if should_resume => {
                 Err(Fault::new("the handshake did not resume the stored session"))
             }
             false => Err(Fault::new("the handshake resumed a session, but none was stored")),
         }
     }
 
+    /// Performs a full handshake and then a resumed one; returns the costs of both.
     fn full_and_resumed(&self) -> Result<(HandshakeCost, HandshakeCost), Fault> {
         let full = self.checked_handshake(&self.sides.new_client()?, false)?;
         Ok((full, self.checked_handshake(&self.client, true)?))
@@ -152,7 +153,7 @@ impl<S: HandshakeSides> Workload for Handshake<S> {
         Ok(prepared)
     }
 
-    fn check(&mut self) -> Result<(), Fault> {
+    fn self_test(&mut self) -> Result<(), Fault> {
         self.full_and_resumed().map(drop)
     }
 

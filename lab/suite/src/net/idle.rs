@@ -24,9 +24,10 @@ args! {
     }
 }
 
+/// Message of 9 bytes: a length field, and a text.
 const MESSAGE: &[u8] = b"\0\0\0\x05hello";
 /// Time after the last message in which the server frees that message's memory.
-const SETTLE: Duration = Duration::from_millis(20);
+const SETTLE_TIME: Duration = Duration::from_millis(20);
 
 /// Process id and port of the server, in memory that the participants share. The port is written
 /// last.
@@ -152,12 +153,12 @@ impl<const TLS: bool> Handover for IdleConnections<TLS> {
         }
         let (address, process) = self.wait_for_server()?;
         let mut held = vec![self.connect(address)?];
-        std::thread::sleep(SETTLE);
+        std::thread::sleep(SETTLE_TIME);
         let before = anonymous_bytes(process)?;
         for _ in 1..self.connections_count {
             held.push(self.connect(address)?);
         }
-        std::thread::sleep(SETTLE);
+        std::thread::sleep(SETTLE_TIME);
         let grown = anonymous_bytes(process)?.saturating_sub(before);
         out.record_value(0, grown as f64 / f64::from(self.connections_count - 1));
         Ok(())

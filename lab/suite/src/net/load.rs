@@ -30,31 +30,35 @@ args! {
     }
 }
 
-/// Number of messages that are timed together if several are in flight.
+/// Minimum number of messages in a batch if several messages are in flight.
 const BATCH_MESSAGES: u64 = 1024;
+/// Index of the part with the time per message at the client.
 const MESSAGE_PART: usize = 0;
 /// Index of the part with the server's CPU time for a message.
 const SERVER_PART: usize = 1;
 /// Number of messages for which one sample of the server's CPU time is recorded.
 const MESSAGES_PER_CPU_SAMPLE: u64 = 1_000;
 
+/// Parts of the benchmarks with TLS.
 pub(super) const LOAD_PARTS: &[Part] = &[
     Part::new("message", "time between two messages that return, at the client"),
     Part::new("server", "CPU time of the server's thread for one message").floor("net/load/server"),
 ];
+/// Parts of the benchmark without TLS, in which the server's CPU time has no floor.
 const PLAIN_LOAD_PARTS: &[Part] = &[LOAD_PARTS[0], Part { floor: None, ..LOAD_PARTS[1] }];
 
-/// A server that echoes the messages of all `streams`, each until it is closed. Returns the resource usage of its
+/// A server that echoes messages until all `streams` are closed. Returns the resource usage of its
 /// thread at the end of the setup, so that the cost of setup can be excluded from the cost of a message.
 pub(super) trait LoadServer: Send + Sync + 'static {
     fn serve(streams: Vec<TcpStream>, load: &LoadArgs) -> Result<Usage, Fault>;
 }
 
-/// CPU time that the server publishes when it has finished.
+/// CPU time of the server, which publishes it at its end.
 #[derive(FromZeros)]
 #[repr(C)]
 pub(super) struct ServerCpuTime {
     cpu_ns: AtomicU64,
+    /// 1 when `cpu_ns` is final, 0 before.
     has_ended: AtomicU64,
 }
 
@@ -131,15 +135,16 @@ struct ClientConnection<'a, T> {
 pub(super) struct LoadClient<'a, T> {
     connections: Vec<ClientConnection<'a, T>>,
     message_bytes: usize,
-    /// Bytes of as many equal messages as are in flight on a connection.
+    /// Equal messages one after the other, as many as may be in flight on a connection.
     messages: Vec<u8>,
     /// `true` to compare every echo with the message sent, `false` to count the echoes only.
     is_checking: bool,
     epoll_set: std::os::fd::OwnedFd,
+    /// Buffer for received bytes.
     buffer: Vec<u8>,
-    /// Decoded bytes.
+    /// Buffer for decoded bytes.
     plain: Vec<u8>,
-    /// Encoded bytes.
+    /// Buffer for encoded bytes.
     sealed: Vec<u8>,
     sent_count: u64,
     echoed_count: u64,
@@ -197,9 +202,9 @@ impl<'a, T: ClientCodec> LoadClient<'a, T> {
         Ok(())
     }
 
-    /// Receives until the total number of echoes is `echoed_count`; if `sends`, sends another
-    /// message for each echo.
-    fn receive_until(&mut self, echoed_count: u64, sends: bool) -> Result<(), Fault> {
+    /// Receives until the total number of echoes is `echoed_count`. Sends another message for each echo
+    /// if `should_resend`.
+    fn receive_until(&mut self, echoed_count: u64, should_resend: bool) -> Result<(), Fault> {
         let mut events = Vec::with_capacity(256);
         while self.echoed_count < echoed_count {
             wait_for_events(&self.epoll_set, &mut events, None)?;
@@ -210,7 +215,7 @@ impl<'a, T: ClientCodec> LoadClient<'a, T> {
                     self.flush(at)?;
                 }
                 if flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP) {
-                    self.receive(at, sends)?;
+                    self.receive(at, should_resend)?;
                 }
             }
         }
@@ -227,8 +232,9 @@ impl<'a, T: ClientCodec> LoadClient<'a, T> {
         Ok(())
     }
 
-    /// Receives all available bytes of connection `at`; if `sends`, sends another message for each echo.
-    fn receive(&mut self, at: usize, sends: bool) -> Result<(), Fault> {
+    /// Receives all available bytes of connection `at`. Sends another message for each echo if
+    /// `should_resend`.
+    fn receive(&mut self, at: usize, should_resend: bool) -> Result<(), Fault> {
         loop {
             let near = &mut self.connections[at];
             let came = match recv(near.stream, &mut self.buffer[..], RecvFlags::DONTWAIT) {
@@ -252,7 +258,7 @@ impl<'a, T: ClientCodec> LoadClient<'a, T> {
             near.received_bytes += bytes.len() as u64;
             let count = near.received_bytes / message_bytes - before;
             self.echoed_count += count;
-            if sends && count > 0 {
+            if should_resend && count > 0 {
                 self.send(at, count as usize)?;
             }
             // A short read has emptied the socket; later bytes cause a new edge event.
@@ -262,7 +268,7 @@ impl<'a, T: ClientCodec> LoadClient<'a, T> {
         }
     }
 
-    /// Measures for the time of a round, and records the server's CPU time at the end.
+    /// Times messages until the round ends, and then records the server's CPU time.
     pub(super) fn measure(
         mut self,
         server_cpu_time: &ServerCpuTime,

@@ -44,10 +44,10 @@ pub(super) fn new_client_and_server(
     ))
 }
 
-/// Encoding by TLS, with the end offsets of the messages that are sent together.
+/// Encoding of a client's messages by TLS.
 pub(super) struct TlsCodec {
     tls: TlsState,
-    /// End offset of each message among those that are sent together.
+    /// End offset of each message in the bytes that are encoded together.
     message_ends: Vec<usize>,
 }
 
@@ -136,7 +136,7 @@ impl ClientCodec for TlsCodec {
     }
 }
 
-/// A server that echoes the messages of all `streams` with TLS, each until it is closed. Returns
+/// A server that echoes messages with TLS until all `streams` are closed. Returns
 /// the resource usage of its thread when all handshakes were complete.
 pub(super) trait TlsLoadServer: Send + Sync + 'static {
     fn serve(streams: Vec<TcpStream>, identity: &Identity, load: &LoadArgs)

@@ -17,6 +17,7 @@ use std::time::Duration;
 /// Maximum number of bytes that are read at a time.
 const READ_BYTES_MAX: usize = 1 << 16;
 
+/// Returns the maximum length of a message for the event handler's codec.
 pub(super) fn message_bytes_max(load: &LoadArgs) -> u32 {
     u32::try_from(load.message_bytes.0).unwrap_or(u32::MAX)
 }
@@ -27,6 +28,7 @@ pub(super) struct HandoverServer<const SENDS_COPY: bool>;
 
 /// Event handler that echoes until the last of its connections is closed.
 pub(super) struct LoadHandler<const SENDS_COPY: bool> {
+    /// Number of connections that are not closed yet.
     open_count: usize,
     stopper: Option<Stopper<()>>,
     /// First connection error, if there was one.
@@ -34,7 +36,7 @@ pub(super) struct LoadHandler<const SENDS_COPY: bool> {
     /// Number of connections not accepted yet.
     unaccepted_count: usize,
     /// Resource usage of the thread when the last connection was accepted.
-    set_up: Usage,
+    usage_after_setup: Usage,
     /// Copy of the first message, which equals all others.
     copy: Vec<u8>,
 }
@@ -46,7 +48,7 @@ impl<const SENDS_COPY: bool> Handler for LoadHandler<SENDS_COPY> {
     fn on_accept(&mut self, _: &mut Conn<'_, LengthPrefixCodec, ()>) {
         self.unaccepted_count -= 1;
         if self.unaccepted_count == 0 {
-            self.set_up = usage::thread_usage();
+            self.usage_after_setup = usage::thread_usage();
         }
     }
 
@@ -92,7 +94,7 @@ impl<const SENDS_COPY: bool> LoadHandler<SENDS_COPY> {
             stopper: None,
             fault: None,
             unaccepted_count: connections_count,
-            set_up: Usage::default(),
+            usage_after_setup: Usage::default(),
             copy: Vec::new(),
         };
         let mut reactor = Reactor::new(config, codec, echo).map_err(Fault::from_error)?;
@@ -100,8 +102,8 @@ impl<const SENDS_COPY: bool> LoadHandler<SENDS_COPY> {
         reactor.handler_mut().stopper = Some(stopper);
         adopt(&mut reactor).map_err(Fault::from_error)?;
         reactor.run().map_err(Fault::from_error)?;
-        let set_up = reactor.handler_mut().set_up;
-        reactor.handler_mut().fault.take().map_or(Ok(set_up), Err)
+        let usage_after_setup = reactor.handler_mut().usage_after_setup;
+        reactor.handler_mut().fault.take().map_or(Ok(usage_after_setup), Err)
     }
 }
 
@@ -228,7 +230,7 @@ fn serve_by_epoll(
     let mut connections: Vec<_> = streams.into_iter().map(EchoConnection::new).collect();
     let (mut buffer, mut open_count) = (new_buffer(load), connections.len());
     let mut events = Vec::with_capacity(256);
-    let set_up = usage::thread_usage();
+    let usage_after_setup = usage::thread_usage();
     while open_count > 0 {
         wait_for_events(&set, &mut events, None)?;
         for event in &events {
@@ -240,7 +242,7 @@ fn serve_by_epoll(
             }
         }
     }
-    Ok(set_up)
+    Ok(usage_after_setup)
 }
 
 /// Compared implementation: an event loop with `mio`, the layer over epoll that many async runtimes use.
@@ -262,7 +264,7 @@ impl LoadServer for MioServer {
         }
         let (mut buffer, mut open_count) = (new_buffer(load), connections.len());
         let mut events = Events::with_capacity(256);
-        let set_up = usage::thread_usage();
+        let usage_after_setup = usage::thread_usage();
         while open_count > 0 {
             match poll.poll(&mut events, None) {
                 Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error.into()),
@@ -276,7 +278,7 @@ impl LoadServer for MioServer {
                 }
             }
         }
-        Ok(set_up)
+        Ok(usage_after_setup)
     }
 }
 
@@ -295,11 +297,11 @@ impl LoadServer for TokioServer {
                 let stream = tokio::net::TcpStream::from_std(stream)?;
                 tasks.push(tokio::spawn(echo_until_closed(stream, new_buffer(load))));
             }
-            let set_up = usage::thread_usage();
+            let usage_after_setup = usage::thread_usage();
             for task in tasks {
                 task.await.map_err(Fault::from_error)??;
             }
-            Ok(set_up)
+            Ok(usage_after_setup)
         })
     }
 }
@@ -355,10 +357,10 @@ pub(super) mod foreign {
 
     impl<L: EventLoopLibrary> LoadServer for L {
         fn serve(streams: Vec<TcpStream>, load: &LoadArgs) -> Result<Usage, Fault> {
-            let mut set_up = Usage::default();
+            let mut usage_after_setup = Usage::default();
             let buffer_bytes = READ_BYTES_MAX + message_bytes_max(load) as usize;
-            L::SERVER.serve(streams, buffer_bytes, || set_up = usage::thread_usage())?;
-            Ok(set_up)
+            L::SERVER.serve(streams, buffer_bytes, || usage_after_setup = usage::thread_usage())?;
+            Ok(usage_after_setup)
         }
     }
 

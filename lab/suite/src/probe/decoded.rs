@@ -1,8 +1,8 @@
 //! Reading a recording.
 
-use super::ours::{Probes, RECORDED_SITES};
+use super::ours::{Probes, RECORDED_SPAN};
 use super::streamed::record;
-use super::{Tracer, fault_with_sources, new_scratch_folder, timed_calls};
+use super::{Tracer, fault_with_sources, new_scratch_folder, time_calls};
 use handover_base::clock;
 use handover_harness::ScratchFolder;
 use handover_harness::{Fault, Samples, Setup, Workload};
@@ -22,7 +22,7 @@ args! {
 /// Workload: opens a file and iterates over its events in the order of time.
 pub(super) struct TraceReading {
     path: PathBuf,
-    /// Number of events as counted by the recording.
+    /// Number of events that the recording has counted.
     events_count: u64,
     _folder: ScratchFolder,
 }
@@ -54,15 +54,15 @@ impl Workload for TraceReading {
         let folder = new_scratch_folder()?;
         let path = folder.path().join("decoded.trace");
         let summary = record(&path, || {
-            timed_calls(u64::from(args.events_count) / 2, Probes::recorded_span);
+            time_calls(u64::from(args.events_count) / 2, Probes::recorded_span);
         })?;
         Ok(TraceReading { path, events_count: summary.recorded, _folder: folder })
     }
 
-    fn check(&mut self) -> Result<(), Fault> {
+    fn self_test(&mut self) -> Result<(), Fault> {
         let (mut last, mut others_count) = (0, 0);
         let count = self.read(|trace, event| {
-            let is_wanted = trace.site(event.site).is_some_and(|site| site.name == RECORDED_SITES);
+            let is_wanted = trace.site(event.site).is_some_and(|site| site.name == RECORDED_SPAN);
             others_count += u64::from(!is_wanted || event.ticks < last);
             last = event.ticks;
         })?;

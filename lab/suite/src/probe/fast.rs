@@ -1,14 +1,14 @@
 //! The `fastrace` crate. Off: a span has no parent to belong to. On: spans are collected in memory
 //! by their thread.
 
-use super::{RecordedSpan, Sites, calls};
+use super::{RecordedSpan, Sites, call_repeatedly};
 use fastrace::local::{LocalCollector, LocalSpan};
 use fastrace::prelude::{Event, SpanContext};
 use handover_base::clock;
 use handover_harness::{Fault, Samples, Setup, Workload};
 use handover_record::Spec;
 
-/// Number of spans in one collection, of which fastrace keeps 10,240 at most.
+/// Number of spans in one collection. fastrace keeps at most 10,240.
 const BATCH: u64 = 5000;
 
 /// Trace sites of the crate `fastrace`.
@@ -22,7 +22,7 @@ impl Sites for Fastrace {
     }
 
     #[inline(never)]
-    fn eight(x: u64) -> u64 {
+    fn eight_sites(x: u64) -> u64 {
         eight_times!(LocalSpan::add_event(Event::new("eight")););
         x.wrapping_add(1)
     }
@@ -46,9 +46,9 @@ impl Workload for SpanCollection {
         Ok(SpanCollection)
     }
 
-    fn check(&mut self) -> Result<(), Fault> {
+    fn self_test(&mut self) -> Result<(), Fault> {
         let collector = LocalCollector::start();
-        calls(BATCH, Fastrace::span);
+        call_repeatedly(BATCH, Fastrace::span);
         let spans = collector.collect().to_span_records(SpanContext::random());
         match spans.len() as u64 {
             BATCH => Ok(()),
@@ -60,7 +60,7 @@ impl Workload for SpanCollection {
         while out.is_running() {
             let began = clock::ticks();
             let collector = LocalCollector::start();
-            calls(BATCH, Fastrace::span);
+            call_repeatedly(BATCH, Fastrace::span);
             drop(collector.collect());
             out.record_batch(0, clock::ticks().saturating_sub(began), BATCH);
         }

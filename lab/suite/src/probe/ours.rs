@@ -6,7 +6,7 @@ use handover_harness::Fault;
 use handover_probe::{Config, Recording, Summary, disable, enable, prepare, probe, span};
 
 /// Name of the span that [`Probes::recorded_span`] records.
-pub(super) const RECORDED_SITES: &str = "suite.wanted";
+pub(super) const RECORDED_SPAN: &str = "suite.wanted";
 
 /// Trace sites of this project, in `handover-probe`.
 pub(super) struct Probes;
@@ -19,7 +19,7 @@ impl Sites for Probes {
     }
 
     #[inline(never)]
-    fn eight(x: u64) -> u64 {
+    fn eight_sites(x: u64) -> u64 {
         eight_times!(probe!("suite.eight"););
         x.wrapping_add(1)
     }
@@ -39,7 +39,7 @@ impl Tracer for Probes {
     }
 
     fn record_calls(f: impl FnOnce()) -> Result<u64, Fault> {
-        count_recorded_events(RECORDED_SITES, f)
+        count_recorded_events(RECORDED_SPAN, f)
     }
 }
 
@@ -80,10 +80,11 @@ pub(super) fn check_complete(summary: Summary) -> Result<Summary, Fault> {
     }
 }
 
-/// Trace sites with names that match a pattern, enabled until this value is dropped.
+/// Guard of trace sites that are enabled until it is dropped; contains the pattern of their names.
 pub(super) struct EnabledSites<'a>(&'a str);
 
 impl<'a> EnabledSites<'a> {
+    /// Enables the sites whose names match `pattern`.
     pub(super) fn enable(pattern: &'a str) -> Result<Self, Fault> {
         enable(pattern).map_err(fault_with_sources)?;
         Ok(EnabledSites(pattern))

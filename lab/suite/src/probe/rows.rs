@@ -3,8 +3,8 @@
 //! The loops are as in [`call`](crate::call): `n` calls, each of which depends on the previous one,
 //! and the result proves that none was left out.
 
-use super::ours::{EnabledSites, Probes, RECORDED_SITES, check_complete, start_recording};
-use super::{Sites, Tracer, add_one, add_one_between_readings, calls};
+use super::ours::{EnabledSites, Probes, RECORDED_SPAN, check_complete, start_recording};
+use super::{Sites, Tracer, add_one, add_one_between_readings, call_repeatedly};
 use crate::raw::calls::hide_value;
 use handover_harness::Fault;
 use handover_probe::{Config, Summary};
@@ -28,16 +28,16 @@ pub enum FunctionBody {
     TwoProbes,
 }
 
-/// Calls the function with the body `inside` `n` times. Returns the number of calls that it
-/// counted, which is `n`.
+/// Calls the function with this body `n` times. Returns the number of calls that it counted, which
+/// is `n`.
 #[must_use]
-pub fn count_calls(inside: FunctionBody, n: u64) -> u64 {
-    match inside {
-        FunctionBody::Nothing => calls(n, add_one),
-        FunctionBody::TwoCalls => calls(n, two_calls),
-        FunctionBody::TwoStamps => calls(n, add_one_between_readings),
-        FunctionBody::OneProbe => calls(n, Probes::site),
-        FunctionBody::TwoProbes => calls(n, Probes::recorded_span),
+pub fn count_calls(body: FunctionBody, n: u64) -> u64 {
+    match body {
+        FunctionBody::Nothing => call_repeatedly(n, add_one),
+        FunctionBody::TwoCalls => call_repeatedly(n, two_calls),
+        FunctionBody::TwoStamps => call_repeatedly(n, add_one_between_readings),
+        FunctionBody::OneProbe => call_repeatedly(n, Probes::site),
+        FunctionBody::TwoProbes => call_repeatedly(n, Probes::recorded_span),
     }
 }
 
@@ -71,7 +71,7 @@ const BLOCK_EVENTS: u64 = (BLOCK_BYTES - 32) / EVENT_BYTES;
 const RING_BYTES_MIN: u64 = 1 << 20;
 const RING_BYTES_MAX: u64 = 1 << 32;
 
-/// Returns the size in bytes of a ring that holds `events_count` events, limited to the maximum size.
+/// Returns the size in bytes of a ring that holds `events_count` events, at most 4 GiB.
 #[must_use]
 pub fn ring_bytes(events_count: u64) -> u64 {
     // One block more: the first may start in the middle.
@@ -119,7 +119,7 @@ pub struct RecordingCounts {
 }
 
 /// Calls `f` while events are recorded to `path`. Returns the result of `f`, and the counts of
-/// events. The probes of [`FunctionBody::TwoProbes`] are enabled if `wanted`, and otherwise
+/// events. The probes of [`FunctionBody::TwoProbes`] are enabled if `is_enabled`, and otherwise
 /// disabled, as if filtered out. The rings are stored in the file `rings` if the trace is streamed
 /// or written at the end.
 ///
@@ -127,12 +127,12 @@ pub struct RecordingCounts {
 /// Fails if the files cannot be created or the code cannot be changed, and if the recording stopped
 /// early, for example on a full disk; the message is the operating system's.
 pub fn record_calls<T>(
-    kept: Retention,
-    wanted: bool,
+    retention: Retention,
+    is_enabled: bool,
     [path, rings]: [&Path; 2],
     f: impl FnOnce() -> T,
 ) -> Result<(T, RecordingCounts), Fault> {
-    let config = match kept {
+    let config = match retention {
         Retention::Newest => Config::last(path),
         Retention::Streamed => Config::stream(path).rings_path(rings),
         Retention::AtEnd { events_count } => {
@@ -140,7 +140,7 @@ pub fn record_calls<T>(
         }
     };
     let recording = start_recording(config)?;
-    let switched = if wanted { Some(EnabledSites::enable(RECORDED_SITES)?) } else { None };
+    let switched = if is_enabled { Some(EnabledSites::enable(RECORDED_SPAN)?) } else { None };
     let done = f();
     switched.map_or(Ok(()), EnabledSites::disable)?;
     let Summary { recorded, lost, overwritten, bytes, .. } = check_complete(recording.finish())?;

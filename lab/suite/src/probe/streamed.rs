@@ -1,7 +1,7 @@
 //! Recording of all events to a file.
 
-use super::ours::{EnabledSites, Probes, RECORDED_SITES, check_complete, start_recording};
-use super::{Tracer, fault_with_sources, new_scratch_folder, timed_calls};
+use super::ours::{EnabledSites, Probes, RECORDED_SPAN, check_complete, start_recording};
+use super::{Tracer, fault_with_sources, new_scratch_folder, time_calls};
 use handover_base::{clock, usage};
 use handover_harness::ScratchFolder;
 use handover_harness::{Fault, Samples, Setup, Workload};
@@ -17,19 +17,20 @@ args! {
     }
 }
 
+/// Index of the part with the time of a call.
 const CALL_PART: usize = 0;
 /// Index of the part with the time from the start of the recording to the complete file.
 const WHOLE_PART: usize = 1;
 /// Index of the part with the CPU time of all threads.
 const CPU_PART: usize = 2;
-/// Number of parts. Counters are multiplied by it, because they are divided by the operations of
+/// Number of parts of the benchmark. Counters are multiplied by it, because they are divided by the operations of
 /// all parts but reported per call.
 const PARTS_COUNT: f64 = 3.0;
 
 /// Number of calls timed together.
 const BATCH: u64 = 1000;
 
-/// Minimum number of events for each lost event; with more losses, the round fails. Without a pause between
+/// Minimum number of events per lost event; the round fails if more are lost. Without a pause between
 /// calls, the writing thread may fall behind; losses are in the record's counters.
 const EVENTS_PER_LOST_MIN: u64 = 4;
 
@@ -61,13 +62,13 @@ impl Workload for StreamRecording {
     }
 
     /// Fails unless the file contains the events that the summary counts.
-    fn check(&mut self) -> Result<(), Fault> {
+    fn self_test(&mut self) -> Result<(), Fault> {
         let path = self.folder.path().join("checked.trace");
         let summary = record(&path, || {
-            timed_calls(BATCH, Probes::recorded_span);
+            time_calls(BATCH, Probes::recorded_span);
         })?;
         let trace = Trace::open(&path).map_err(fault_with_sources)?;
-        let is_wanted = |site| trace.site(site).is_some_and(|site| site.name == RECORDED_SITES);
+        let is_wanted = |site| trace.site(site).is_some_and(|site| site.name == RECORDED_SPAN);
         let read_count = trace.merged_events().filter(|event| is_wanted(event.site)).count() as u64;
         match summary.recorded + summary.lost == 2 * BATCH && read_count == summary.recorded {
             true => Ok(()),
@@ -83,7 +84,7 @@ impl Workload for StreamRecording {
         let (used, began) = (usage::process_usage(), clock::ticks());
         let recorded = record(&path, || {
             for _ in 0..self.batches_count {
-                out.record_batch(CALL_PART, timed_calls(BATCH, Probes::recorded_span), BATCH);
+                out.record_batch(CALL_PART, time_calls(BATCH, Probes::recorded_span), BATCH);
             }
         });
         let summary = recorded.unwrap_or_else(|fault| panic!("{fault}"));
@@ -109,7 +110,7 @@ impl Workload for StreamRecording {
 /// Calls `f` while its events are recorded to `path`; returns the summary of the recording.
 pub(super) fn record(path: &Path, f: impl FnOnce()) -> Result<Summary, Fault> {
     let recording = start_recording(Config::stream(path))?;
-    let switched = EnabledSites::enable(RECORDED_SITES)?;
+    let switched = EnabledSites::enable(RECORDED_SPAN)?;
     f();
     switched.disable()?;
     check_complete(recording.finish())

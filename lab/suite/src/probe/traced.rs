@@ -10,7 +10,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber, trace, trace_span};
 use tracing_subscriber::layer::{self, Layer, SubscriberExt};
 
-/// Number of stored time stamps, which take as many bytes as this project's ring.
+/// Number of stored time stamps. They take as many bytes as this project's ring.
 const STAMPS_COUNT: usize = (1 << 20) / 8;
 
 /// Compared implementation: sites of the crate `tracing`. They are recorded by a minimal subscriber
@@ -27,7 +27,7 @@ impl<const REGISTRY: bool> Sites for Tracing<REGISTRY> {
     }
 
     #[inline(never)]
-    fn eight(x: u64) -> u64 {
+    fn eight_sites(x: u64) -> u64 {
         eight_times!(trace!("eight"););
         x.wrapping_add(1)
     }
@@ -60,8 +60,8 @@ impl<const REGISTRY: bool> Tracer for Tracing<REGISTRY> {
     }
 }
 
-/// Returns `true` if the metadata is that of the recorded span.
-fn is_wanted(metadata: &Metadata<'_>) -> bool {
+/// Returns `true` for the metadata of the recorded span.
+fn is_recorded_span(metadata: &Metadata<'_>) -> bool {
     metadata.name() == "wanted" && metadata.target() == module_path!()
 }
 
@@ -94,7 +94,7 @@ impl Stamps {
 
 impl Subscriber for Stamps {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        is_wanted(metadata)
+        is_recorded_span(metadata)
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {
@@ -118,7 +118,7 @@ impl Subscriber for Stamps {
 
 impl<S: Subscriber> Layer<S> for Stamps {
     fn enabled(&self, metadata: &Metadata<'_>, _: layer::Context<'_, S>) -> bool {
-        is_wanted(metadata)
+        is_recorded_span(metadata)
     }
 
     fn on_enter(&self, _: &Id, _: layer::Context<'_, S>) {

@@ -14,7 +14,7 @@ impl Sites for Usdt {
     }
 
     #[inline(always)]
-    fn eight(x: u64) -> u64 {
+    fn eight_sites(x: u64) -> u64 {
         usdt::pass_eight_sites(x)
     }
 

@@ -27,7 +27,7 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps the first `bytes` bytes of a file made by [`create_memory_file`], which has at least that many.
+    /// Maps the first `bytes` bytes of a file made by [`create_memory_file`], which must be as long.
     pub(crate) fn map(file: &OwnedFd, bytes: usize) -> rustix::io::Result<Self> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: the hint is null, so the kernel chooses a free range and no existing mapping is
@@ -54,8 +54,8 @@ impl Mapping {
         byte[0]
     }
 
-    /// Copies the bytes from offset `at` on out of the mapping. The caller ensures that no other participant writes them
-    /// meanwhile.
+    /// Copies bytes of the mapping, from offset `at` on, into `to`. The caller ensures that no other
+    /// participant writes them meanwhile.
     #[inline]
     pub(crate) fn read(&self, at: usize, to: &mut [u8]) {
         let from = self.range(at, to.len());

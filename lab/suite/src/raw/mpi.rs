@@ -18,8 +18,8 @@ type Handle = usize;
 
 /// Value of `MPI_SUCCESS` in both libraries.
 const SUCCESS: c_int = 0;
-/// Size of the buffer for a library's description: more than the longest
-/// (`MPI_MAX_LIBRARY_VERSION_STRING`, 8192 in MPICH).
+/// Size of the buffer for a library's description. It exceeds `MPI_MAX_LIBRARY_VERSION_STRING`, which
+/// is 8192 in MPICH.
 const VERSION_BYTES: usize = 16_384;
 
 /// Functions of a loaded MPI library; Open MPI and MPICH declare them with the same signatures.
@@ -81,9 +81,10 @@ struct LoadedMpi {
 
 /// File names of Open MPI's library.
 const OPEN_MPI: &[&str] = &["libmpi.so.40"];
+/// File names of MPICH's library.
 const MPICH: &[&str] = &["libmpich.so.12", "libmpi.so.12"];
 
-/// Returns the file names to try: of the launcher's library, or of both libraries without a launcher.
+/// Returns the file names to try: those of the launcher's library, or of both if there is no launcher.
 fn library_names() -> Vec<&'static str> {
     let is_set = |variable: &str| std::env::var_os(variable).is_some();
     match (is_set("OMPI_COMM_WORLD_RANK"), is_set("PMI_RANK")) {
@@ -188,7 +189,7 @@ fn size_as_int(name: &str, bytes: usize) -> Result<c_int, Fault> {
 pub struct Mpi {
     loaded: LoadedMpi,
     /// Marker that makes the type `!Send`, as only the thread that initialised MPI may use it.
-    here: std::marker::PhantomData<*const ()>,
+    _not_send: std::marker::PhantomData<*const ()>,
 }
 
 impl std::fmt::Debug for Mpi {
@@ -213,7 +214,7 @@ impl Mpi {
         let loaded = load()?;
         // SAFETY: INITIALISED makes this the only call in the process; MPI_Init accepts null arguments.
         check("MPI_Init", unsafe { (loaded.functions.init)(null(), null()) })?;
-        Ok(Self { loaded, here: std::marker::PhantomData })
+        Ok(Self { loaded, _not_send: std::marker::PhantomData })
     }
 
     /// Returns the name and version of the MPI library, the first line of its own description.
@@ -283,7 +284,7 @@ impl Mpi {
         })
     }
 
-    /// Returns `true` if a message of a rank can be received without waiting for the rank.
+    /// Returns `true` if a message from this rank can be received without waiting.
     ///
     /// # Errors
     /// Fails with the library's error.
@@ -299,7 +300,8 @@ impl Mpi {
         Ok(found != 0)
     }
 
-    /// Makes MPI's functions return errors, for example of a rank that has died, instead of ending the process.
+    /// Makes MPI's functions return errors instead of ending the process. A rank that has died is such
+    /// an error.
     ///
     /// # Errors
     /// Fails with the library's error.
@@ -422,7 +424,7 @@ impl Window<'_> {
 impl Drop for Window<'_> {
     fn drop(&mut self) {
         let functions = &self.world.loaded.functions;
-        // SAFETY: allocate_window() has locked it. A failure here also fails MPI_Finalize, which reports it.
+        // SAFETY: allocate_window() has locked it. A failure _not_send also fails MPI_Finalize, which reports it.
         unsafe { (functions.unlock_all)(self.window) };
         // SAFETY: allocate_window() has created it; this frees it once, together with the other ranks.
         unsafe { (functions.free_window)(&raw mut self.window) };

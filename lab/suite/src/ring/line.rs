@@ -39,36 +39,36 @@ struct Lines {
 }
 
 /// Floor of streams: a circular buffer of cache lines that one CPU writes and another reads. It has
-/// no single items, errors or disconnection. If `ADAPTS`, a participant that has polled for long
+/// no single items, errors or disconnection. If `CAN_SLEEP`, a participant that has polled for long
 /// sleeps.
-pub(super) struct LineStream<const ADAPTS: bool> {
+pub(super) struct LineStream<const CAN_SLEEP: bool> {
     shared: Region<Lines>,
     pause: PollPause,
     mode: WaitMode,
 }
 
-impl<const ADAPTS: bool> LineStream<ADAPTS> {
+impl<const CAN_SLEEP: bool> LineStream<CAN_SLEEP> {
     const IDS: [&str; 2] = ["ring/line-stream", "ring/line-stream-adaptive"];
     const DESCRIPTIONS: [&str; 2] = [
         "eight bytes of a stream of cache lines from one CPU to another, both sides spinning",
         "eight bytes of a stream of cache lines from one CPU to another, both sides sleeping after 20 us of spinning",
     ];
 
-    /// Pauses after an unsuccessful poll; may sleep if `ADAPTS`.
+    /// Pauses after an unsuccessful poll; may sleep if `CAN_SLEEP`.
     #[inline(always)]
     fn pause_once(&self, word: &WaitWord, polls: &mut u32) {
-        if ADAPTS { word.sleep_after_polls(polls, self.mode) } else { self.pause.pause_once() }
+        if CAN_SLEEP { word.sleep_after_polls(polls, self.mode) } else { self.pause.pause_once() }
     }
 
     /// Wakes the other participant if it sleeps.
     #[inline(always)]
     fn wake(&self, word: &WaitWord) {
-        if ADAPTS {
+        if CAN_SLEEP {
             word.wake(self.mode);
         }
     }
 
-    /// Writes line `number`, counted from 0. First waits until the reader is less than a full lap
+    /// Writes cache line `number` of the stream, counted from 0. First waits until the reader is less than a full lap
     /// behind.
     #[inline(always)]
     fn write(&self, number: u64, read: &mut u64, first: u64) {
@@ -92,12 +92,13 @@ impl<const ADAPTS: bool> LineStream<ADAPTS> {
     }
 }
 
-impl<const ADAPTS: bool> Handover for LineStream<ADAPTS> {
+impl<const CAN_SLEEP: bool> Handover for LineStream<CAN_SLEEP> {
     type Args = ();
-    const SPEC: Spec = Spec::new(Self::IDS[ADAPTS as usize], Self::DESCRIPTIONS[ADAPTS as usize])
-        .floor("floor/empty")
-        .hands_over()
-        .pipelined();
+    const SPEC: Spec =
+        Spec::new(Self::IDS[CAN_SLEEP as usize], Self::DESCRIPTIONS[CAN_SLEEP as usize])
+            .floor("floor/empty")
+            .hands_over()
+            .pipelined();
 
     const ROLES: &'static [Role] = &[Role::measured("producer"), Role::serving("consumer")];
 
@@ -155,7 +156,7 @@ impl<const ADAPTS: bool> Handover for LineStream<ADAPTS> {
         Ok(())
     }
 
-    fn verify(&self) -> Result<(), Fault> {
+    fn check_round(&self) -> Result<(), Fault> {
         self.shared.tally.verify()
     }
 }

@@ -12,26 +12,28 @@ use std::sync::Arc;
 
 /// Procedure without arguments or a result.
 pub(super) const NOOP_METHOD: Method = Method::new("noop");
+/// Procedure that returns its argument.
 const ECHO_METHOD: Method = Method::new("echo");
+/// Procedure that stops the server.
 const STOP_METHOD: Method = Method::new("stop");
 
-/// Transport by shared memory, as an index into `ADDRESSES`.
+/// Index in `ADDRESSES` of the transport by shared memory.
 pub(super) const VIA_SM: usize = 0;
-/// Transport by loopback TCP, as an index into `ADDRESSES`.
+/// Index in `ADDRESSES` of the transport by loopback TCP.
 pub(super) const VIA_TCP: usize = 1;
-/// Transport by a Unix socket, as an index into `ADDRESSES`.
+/// Index in `ADDRESSES` of the transport by a Unix socket.
 pub(super) const VIA_UDS: usize = 2;
 /// Address on which the server listens, by transport.
 const ADDRESSES: [&str; 3] = ["sm://", "tcp://127.0.0.1:0", "uds://"];
 
-/// Waiting of both participants by default: polling for a while, then sleeping.
+/// Way of waiting of both participants: polling for a while, then sleeping, which is the default.
 pub(super) const WAITS_BY_DEFAULT: usize = 0;
-/// Waiting of both participants: polling without end.
+/// Way of waiting of both participants: polling without end.
 pub(super) const WAITS_SPINNING: usize = 1;
-/// Waiting of both participants: sleeping at once, without polling.
+/// Way of waiting of both participants: sleeping at once, without polling.
 pub(super) const WAITS_SLEEPING: usize = 2;
 
-/// Kind of calls that a benchmark makes: empty ones, ones with a payload, or several in flight.
+/// Kind of calls that a benchmark makes: without payload, with a payload, or several in flight.
 pub(super) trait CallKind: Send + Sync + Sized + 'static {
     /// Arguments of the benchmarks of this kind of calls.
     type Args: Args;
@@ -46,11 +48,11 @@ pub(super) trait CallKind: Send + Sync + Sized + 'static {
         1
     }
 
-    /// Completes one call or, if several may be in flight, starts one when fewer are in flight.
+    /// Completes one call. If several may be in flight, starts one instead, once fewer are in flight.
     fn call(&self, caller: &mut EndpointCaller) -> Result<(), Fault>;
 }
 
-/// Benchmark declaration for one transport and one way of waiting, which are given by their indices.
+/// Index of a transport, index of a way of waiting, and declaration of the benchmark of both.
 type Declared = (usize, usize, Spec);
 
 /// Lists declarations of benchmarks: transport, way of waiting, id, floor, and description of each,
@@ -119,7 +121,7 @@ impl CallKind for Noop {
 }
 
 args! {
-    /// Arguments of the benchmark of a payload through shared memory.
+    /// Arguments of the benchmark of calls with a payload through shared memory.
     pub struct SharedPayload {
         /// Bytes of the arguments, and of the result.
         size_bytes: Bytes = 65536 (smoke 64, range 1 ..= 1048576),
@@ -127,7 +129,7 @@ args! {
 }
 
 args! {
-    /// Arguments of the benchmarks of a payload over a socket.
+    /// Arguments of the benchmarks of calls with a payload over a socket.
     pub struct SocketPayload {
         /// Bytes of the arguments, and of the result.
         message_bytes: Bytes = 64 (smoke 1, range 1 ..= 1048576),
@@ -206,8 +208,8 @@ args! {
     }
 }
 
-/// Calls of which several are in flight. Each operation waits for the oldest, if there are enough,
-/// and starts one.
+/// Calls of which several are in flight. Each operation starts a call; if the maximum number is in
+/// flight, it first waits for the oldest.
 pub(super) struct ManyCalls {
     concurrency_count: usize,
     providers_count: u16,
@@ -255,6 +257,7 @@ pub(super) struct EndpointCaller {
 }
 
 impl EndpointCaller {
+    /// Waits until the oldest call in flight is complete.
     fn wait_for_oldest(&mut self) -> Result<(), Fault> {
         match self.calls_in_flight.pop_front() {
             Some(call) => self.endpoint.wait(call).map_err(Fault::from_error),

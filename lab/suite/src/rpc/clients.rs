@@ -11,10 +11,10 @@ use handover_rpc::{CallError, Calling, Config, Context, Endpoint};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Index of the part with the time between two requests.
+/// Index of the part with the server's time per request.
 const CALL_PART: usize = 0;
-/// Index of the part with a call's time at the rate of the slowest client. It is the time if all
-/// clients were served at that rate.
+/// Index of the part with the time per request if all clients were served as seldom as the least
+/// served one.
 const LEAST_PART: usize = 1;
 /// Number of calls for which one sample of the least served client is recorded.
 const CALLS_PER_LEAST_SAMPLE: u64 = 1000;
@@ -32,8 +32,8 @@ struct RequestCounts {
     /// Number of requests of each client, by the slot of its connection.
     by_client: Vec<AtomicU64>,
     /// Number of all requests so far.
-    served: AtomicU64,
-    /// Value of `served` at which the server stops.
+    served_count: AtomicU64,
+    /// Value of `served_count` at which the server stops.
     stop_at: AtomicU64,
 }
 
@@ -86,20 +86,21 @@ impl RpcClients {
         }
     }
 
+    /// Runs the server: waits until all clients are connected, and times batches of requests.
     fn serve(&self, config: Config, out: &mut Samples) -> Result<(), Fault> {
         let mut endpoint = Endpoint::new(config).map_err(Fault::from_error)?;
         let by_client = (0..self.clients_count).map(|_| AtomicU64::new(0)).collect();
         let counts = Arc::new(RequestCounts {
             by_client,
-            served: AtomicU64::new(0),
+            served_count: AtomicU64::new(0),
             stop_at: AtomicU64::new(0),
         });
         let counted = Arc::clone(&counts);
         let noop = move |context: &mut Context<'_>, ()| {
             let its = &counted.by_client[context.peer().slot as usize];
             its.store(its.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-            let served = counted.served.load(Ordering::Relaxed) + 1;
-            counted.served.store(served, Ordering::Relaxed);
+            let served = counted.served_count.load(Ordering::Relaxed) + 1;
+            counted.served_count.store(served, Ordering::Relaxed);
             if served == counted.stop_at.load(Ordering::Relaxed) {
                 context.stop();
             }
@@ -132,7 +133,7 @@ impl RpcClients {
             endpoint.serve();
         };
         // Excludes the requests that were served while clients connected.
-        counts.stop_at.store(counts.served.load(Ordering::Relaxed), Ordering::Relaxed);
+        counts.stop_at.store(counts.served_count.load(Ordering::Relaxed), Ordering::Relaxed);
         // Clients that have just connected get into a steady state first.
         serve();
         let before = self.requests_by_client(counts);
@@ -156,6 +157,7 @@ impl RpcClients {
         Ok(())
     }
 
+    /// Returns the number of requests of each client so far.
     fn requests_by_client(&self, counts: &RequestCounts) -> Vec<u64> {
         counts.by_client.iter().map(|it| it.load(Ordering::Relaxed)).collect()
     }

@@ -20,12 +20,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::runtime::{Builder, Runtime};
 
-/// Payload that is echoed once, untimed, and compared.
+/// Payload of the untimed call that checks the echo of a library.
 const ECHOED_PAYLOAD: &[u8] = b"correct before fast";
 
 /// Kind of socket over which RPC libraries are measured.
 pub(super) trait SocketKind: Send + Sync + 'static {
-    /// Declaration of the benchmark, which this project's calls have too.
+    /// Declaration of the benchmark, the same as for this project's calls.
     const SPEC: Spec;
     type Listener;
     type Stream: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static;
@@ -108,7 +108,7 @@ pub(super) trait RpcLibrary: Send + Sync + 'static {
     async fn noop(client: &mut Self::Client) -> Result<(), Fault>;
     /// Closes the connection, after the server has answered all calls.
     async fn end(client: Self::Client) -> Result<(), Fault>;
-    /// Serves one connection until it is closed; returns the number of calls of `noop`, which are timed.
+    /// Serves one connection until it is closed; returns the number of calls of `noop`.
     async fn serve<K: SocketKind>(stream: K::Stream) -> Result<u64, Fault>;
 }
 

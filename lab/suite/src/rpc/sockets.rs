@@ -78,8 +78,8 @@ fn read_byte(mut end: &UnixStream) -> Result<u8, Fault> {
 
 /// Compared implementation: a hand-written call through shared memory. It has one slot for the
 /// request and one for the answer. Each has a length that the reader checks, and a `match` selects
-/// the procedure.
-pub(super) struct SharedSlots<const ADAPTS: bool> {
+/// the procedure. A participant that has polled for long sleeps if `CAN_SLEEP`.
+pub(super) struct SharedSlots<const CAN_SLEEP: bool> {
     slots: Region<[MessageSlot; 2]>,
     mode: WaitMode,
 }
@@ -125,13 +125,13 @@ impl MessageSlot {
     }
 }
 
-impl<const ADAPTS: bool> RelayMedium for SharedSlots<ADAPTS> {
+impl<const CAN_SLEEP: bool> RelayMedium for SharedSlots<CAN_SLEEP> {
     type Args = ();
     const SPEC: Spec = CallMedium::<Noop, VIA_SM, WAITS_BY_DEFAULT>::SPEC;
     type PingState = u32;
 
     fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
-        let waits = if ADAPTS { Wait::SpinThenSleep } else { Wait::Spin };
+        let waits = if CAN_SLEEP { Wait::SpinThenSleep } else { Wait::Spin };
         Ok(Self { slots: setup.shared_region()?, mode: WaitMode::new(waits, setup) })
     }
 

@@ -26,7 +26,7 @@ args! {
         clients_count: u32 = 1 (smoke 2, range 1..=64),
         /// Packets that a client sends at once.
         burst_packets: u32 = 32 (smoke 4, range 1..=1000),
-        /// Maximum number of packets that the arbiter receives from a client, or notifies it of, at once.
+        /// Maximum number of packets that the arbiter receives from a client, or returns to a client, at once.
         batch_max: u32 = 32 (smoke 8, range 1..=1024),
         /// Slots in the queue between a client and the arbiter.
         slots_count: u32 = 1000 (smoke 20, range 1..=65536),
@@ -39,9 +39,8 @@ args! {
 
 pub(super) const PACKET_LENGTH_BYTES: u32 = 1500;
 
-/// Maximum number of packets that a client sends between polls. A client polls for packets that the
-/// arbiter has returned.
-const UNSEEN_MAX: usize = 128;
+/// Maximum number of packets that a client sends between two polls for returned packets.
+const PACKETS_PER_POLL_MAX: usize = 128;
 
 /// Constructor of a scheduler with one algorithm.
 pub(super) trait MakeScheduler: Send + Sync + 'static {
@@ -116,8 +115,8 @@ impl Iterator for Offers<'_> {
     }
 }
 
-/// Variant of the benchmark of clients and an arbiter. It defines the declaration, and the packets
-/// that get time stamps.
+/// Variant of the benchmark of clients and an arbiter: its declaration, and the packets that get
+/// time stamps.
 trait Variant: Send + Sync + 'static {
     /// Declaration of the benchmark.
     const SPEC: Spec;
@@ -206,7 +205,7 @@ impl<A: MakeScheduler, M: Variant> Handover for Driver<A, M> {
         fault.map_or(Ok(()), Err)
     }
 
-    fn verify(&self) -> Result<(), Fault> {
+    fn check_round(&self) -> Result<(), Fault> {
         self.tally.verify().and(self.released_tally.verify())
     }
 }
@@ -221,7 +220,7 @@ impl<A: MakeScheduler, M: Variant> Driver<A, M> {
             let sent = client.send_batch(&mut Offers { flows, left: burst }).sent;
             left -= sent as u64;
             unseen += sent;
-            if sent == 0 || unseen >= UNSEEN_MAX {
+            if sent == 0 || unseen >= PACKETS_PER_POLL_MAX {
                 unseen = 0;
                 let back =
                     client.poll(usize::MAX, &mut NullSink, &mut ()).map_err(Fault::from_error)?;
@@ -239,10 +238,10 @@ impl<A: MakeScheduler, M: Variant> Driver<A, M> {
     }
 }
 
-/// Variant without time stamps, for each scheduling algorithm.
-enum Unstamped {}
+/// Variant that compares the scheduling algorithms, without time stamps.
+enum AlgorithmVariant {}
 
-impl Variant for Unstamped {
+impl Variant for AlgorithmVariant {
     const SPEC: Spec = Spec::new(
         "sched/client-arbiter-client",
         "packet from a client through the scheduler and its notification back, with 16 flows",
@@ -258,13 +257,13 @@ enum StampsOf<const PACKETS: bool> {}
 
 impl<const PACKETS: bool> Variant for StampsOf<PACKETS> {
     const STAMPING: Stamping = if PACKETS { Stamping::Packet } else { Stamping::Batch };
-    const SPEC: Spec = NoStamps::SPEC;
+    const SPEC: Spec = WithoutStamps::SPEC;
 }
 
-/// Variant without time stamps, for comparison with [`StampsOf`].
-enum NoStamps {}
+/// Variant without time stamps, with which [`StampsOf`] is compared.
+enum WithoutStamps {}
 
-impl Variant for NoStamps {
+impl Variant for WithoutStamps {
     const SPEC: Spec = Spec::new(
         "sched/stamping",
         "packet from a client through round robin and its notification back, with a time stamp at each stage",
@@ -296,8 +295,8 @@ impl Channel for LaneChannel {
     }
 }
 
-/// Workload: a stream through a mailbox, without an arbiter.
-struct Mailbox<C: Channel> {
+/// Workload: a stream of numbers through a queue like that of a client, without a scheduler.
+struct ClientQueueStream<C: Channel> {
     sender: TakeCell<C::Sender>,
     receiver: TakeCell<C::Receiver>,
     args: DriveArgs,
@@ -305,7 +304,7 @@ struct Mailbox<C: Channel> {
     tally: Tally,
 }
 
-impl<C: Channel> Handover for Mailbox<C> {
+impl<C: Channel> Handover for ClientQueueStream<C> {
     type Args = DriveArgs;
     const SPEC: Spec = Spec::new(
         "sched/mailbox",
@@ -318,7 +317,7 @@ impl<C: Channel> Handover for Mailbox<C> {
 
     fn setup(args: &DriveArgs, setup: &mut Setup) -> Result<Self, Fault> {
         let (sender, receiver) = C::pair(args.slots_count)?;
-        Ok(Mailbox {
+        Ok(ClientQueueStream {
             sender: TakeCell::new(sender),
             receiver: TakeCell::new(receiver),
             args: *args,
@@ -376,15 +375,15 @@ impl<C: Channel> Handover for Mailbox<C> {
         }
     }
 
-    fn verify(&self) -> Result<(), Fault> {
+    fn check_round(&self) -> Result<(), Fault> {
         self.tally.verify()
     }
 }
 
 /// Compared implementation: a scheduler in a mutex. Clients lock it to enqueue packets, and another
-/// participant to dequeue them. They lock it for each packet if `EACH`, otherwise for as many
-/// packets as the clients send and the arbiter takes together.
-struct MutexScheduler<A: MakeScheduler, const EACH: bool> {
+/// participant to dequeue them. They lock it for each packet if `PER_PACKET`, otherwise for each
+/// burst and each batch of packets.
+struct MutexScheduler<A: MakeScheduler, const PER_PACKET: bool> {
     shared: Mutex<A::Scheduler>,
     args: DriveArgs,
     idle_policy: IdlePolicy,
@@ -392,12 +391,12 @@ struct MutexScheduler<A: MakeScheduler, const EACH: bool> {
     tally: Tally,
 }
 
-impl<A: MakeScheduler, const EACH: bool> Handover for MutexScheduler<A, EACH> {
+impl<A: MakeScheduler, const PER_PACKET: bool> Handover for MutexScheduler<A, PER_PACKET> {
     type Args = DriveArgs;
-    const SPEC: Spec = Unstamped::SPEC;
+    const SPEC: Spec = AlgorithmVariant::SPEC;
 
     fn roles(args: &DriveArgs) -> Vec<Role> {
-        Driver::<A, Unstamped>::roles(args)
+        Driver::<A, AlgorithmVariant>::roles(args)
     }
 
     fn setup(args: &DriveArgs, setup: &mut Setup) -> Result<Self, Fault> {
@@ -412,7 +411,7 @@ impl<A: MakeScheduler, const EACH: bool> Handover for MutexScheduler<A, EACH> {
 
     fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
         let lock = || self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        let together = |packets_count| if EACH { 1 } else { packets_count };
+        let together = |packets_count| if PER_PACKET { 1 } else { packets_count };
         if participant.index == 1 {
             let batch_max = together(self.args.batch_max);
             let mut taken = 0;
@@ -465,20 +464,20 @@ impl<A: MakeScheduler, const EACH: bool> Handover for MutexScheduler<A, EACH> {
         Ok(())
     }
 
-    fn verify(&self) -> Result<(), Fault> {
+    fn check_round(&self) -> Result<(), Fault> {
         self.tally.verify()
     }
 }
 
 pub(super) const BENCHES: &[Bench] = benches! {
-    many ours "lane" Spin: Mailbox<LaneChannel>;
-    many ours "ring-spsc" Spin: Mailbox<Spsc<true>>;
-    many peer "rtrb" Spin: Mailbox<Rtrb>, if feature = "peers";
-    many peer "array-queue" Spin: Mailbox<ArrayQueue>, if feature = "peers";
-    many ours "fifo" Spin: Driver<OfFifo, Unstamped>;
-    many ours "drr" Spin: Driver<OfDrr, Unstamped>;
-    many ours "qfq" Spin: Driver<OfQfq, Unstamped>;
-    many ours "wf2q+" Spin: Driver<OfWf2qPlus, Unstamped>;
+    many ours "lane" Spin: ClientQueueStream<LaneChannel>;
+    many ours "ring-spsc" Spin: ClientQueueStream<Spsc<true>>;
+    many peer "rtrb" Spin: ClientQueueStream<Rtrb>, if feature = "peers";
+    many peer "array-queue" Spin: ClientQueueStream<ArrayQueue>, if feature = "peers";
+    many ours "fifo" Spin: Driver<OfFifo, AlgorithmVariant>;
+    many ours "drr" Spin: Driver<OfDrr, AlgorithmVariant>;
+    many ours "qfq" Spin: Driver<OfQfq, AlgorithmVariant>;
+    many ours "wf2q+" Spin: Driver<OfWf2qPlus, AlgorithmVariant>;
     many peer "mutex-fifo" SpinThenSleep.compared_only_with("fifo"): MutexScheduler<OfFifo, false>;
     many peer "mutex-drr" SpinThenSleep.compared_only_with("drr"): MutexScheduler<OfDrr, false>;
     many peer "mutex-qfq" SpinThenSleep.compared_only_with("qfq"): MutexScheduler<OfQfq, false>;
@@ -487,7 +486,7 @@ pub(super) const BENCHES: &[Bench] = benches! {
     many peer "mutex-each-drr" SpinThenSleep.compared_only_with("drr"): MutexScheduler<OfDrr, true>;
     many peer "mutex-each-qfq" SpinThenSleep.compared_only_with("qfq"): MutexScheduler<OfQfq, true>;
     many peer "mutex-each-wf2q+" SpinThenSleep.compared_only_with("wf2q+"): MutexScheduler<OfWf2qPlus, true>;
-    many ours "none" Spin: Driver<OfDrr, NoStamps>;
+    many ours "none" Spin: Driver<OfDrr, WithoutStamps>;
     many ours "batch" Spin: Driver<OfDrr, StampsOf<false>>;
     many ours "packet" Spin: Driver<OfDrr, StampsOf<true>>;
 };

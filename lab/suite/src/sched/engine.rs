@@ -37,9 +37,10 @@ pub(super) trait Engine: 'static {
     const DESCRIPTION: &'static str;
     type Scheduler: Scheduler<u64>;
     fn new(config: &Config) -> Result<Self::Scheduler, ConfigError>;
-    /// Returns the flows' weights, different ones if `mixed`, in the notation of [`FlowSet`](super::flowset::FlowSet).
-    fn weights(mixed: bool) -> &'static str {
-        if mixed { "1-1000-50" } else { "1" }
+    /// Returns the flows' weights in the notation of [`FlowSet`](super::flowset::FlowSet). They differ if
+    /// `is_mixed`.
+    fn weights(is_mixed: bool) -> &'static str {
+        if is_mixed { "1-1000-50" } else { "1" }
     }
 }
 
@@ -55,8 +56,8 @@ macro_rules! engines {
             fn new(config: &Config) -> Result<$scheduler, ConfigError> {
                 <$scheduler>::new(config)
             }
-            $(fn weights(mixed: bool) -> &'static str {
-                if mixed { $mixed } else { $weights }
+            $(fn weights(is_mixed: bool) -> &'static str {
+                if is_mixed { $mixed } else { $weights }
             })?
         }
     )*};
@@ -82,9 +83,9 @@ pub(super) struct EnqueueDequeue<E: Engine> {
     tester: Tester,
 }
 
-fn tester_options<E: Engine>(flows_count: u32, mixed: bool) -> Result<TesterOptions, Fault> {
-    let weights = E::weights(mixed);
-    let set = match (mixed, flows_count / 200) {
+fn tester_options<E: Engine>(flows_count: u32, is_mixed: bool) -> Result<TesterOptions, Fault> {
+    let weights = E::weights(is_mixed);
+    let set = match (is_mixed, flows_count / 200) {
         (false, _) => format!("{weights}:1500:{flows_count}"),
         (true, 0) => format!("{weights}:1500:1").replace("-50:", &format!("-{flows_count}:")),
         (true, each) => format!("{weights}:64-1500-4:{each}"),
@@ -101,8 +102,7 @@ const fn spec<E: Engine>() -> Spec {
     Spec::new(E::ID, E::DESCRIPTION).batched()
 }
 
-/// Creates a tester and replaces all packets of its flows once. Their memory is then in random
-/// order.
+/// Creates a tester, and runs it until the packets of its flows are in random order in memory.
 fn filled_tester<S: Scheduler<u64>>(
     options: &TesterOptions,
     scheduler: &mut S,
@@ -126,7 +126,7 @@ impl<E: Engine> Workload for EnqueueDequeue<E> {
         Ok(EnqueueDequeue { scheduler, tester })
     }
 
-    fn check(&mut self) -> Result<(), Fault> {
+    fn self_test(&mut self) -> Result<(), Fault> {
         self.tester.run(&mut self.scheduler, STEPS);
         let totals = self.scheduler.totals();
         let queued = self.scheduler.len() as u64;
@@ -166,7 +166,7 @@ impl<E: Engine> Workload for PacketsOnly<E> {
         Ok(PacketsOnly { empty_scheduler, tester, engine: PhantomData })
     }
 
-    fn check(&mut self) -> Result<(), Fault> {
+    fn self_test(&mut self) -> Result<(), Fault> {
         // It is used like the algorithms: the number of queued packets stays the same.
         let before = self.empty_scheduler.len();
         self.tester.run(&mut self.empty_scheduler, STEPS);

@@ -28,11 +28,11 @@ const SETS: [&str; 6] = [
     "1-100-10:64-1500-10:100",
 ];
 
-/// Index of the part with the fairness index at the times when a flow becomes empty.
+/// Index of the part that measures flows when they become empty.
 const WHEN_EMPTY_PART: usize = 0;
-/// Index of the part with the fairness index while all flows have packets, of maximum length.
+/// Index of the part that measures flows with packets of maximum length at all times.
 const BACKLOGGED_PART: usize = 1;
-/// Index of the part with the fairness index while all flows have packets, of random length.
+/// Index of the part that measures flows with packets of random length at all times.
 const ANY_LENGTH_PART: usize = 2;
 
 /// Number of packets that each backlogged flow has in the queue.
@@ -56,7 +56,7 @@ impl<E: Engine> Fairness<E> {
     }
 
     /// Returns the fairness index in bytes, computed whenever a flow has no packet left.
-    fn when_empty(&self) -> Result<f64, Fault> {
+    fn index_when_empty(&self) -> Result<f64, Fault> {
         let (mut scheduler, mut tester) = self.engine_and_tester()?;
         let report = tester.run(&mut scheduler, 2 * self.packets_count);
         match report.dropped {
@@ -67,7 +67,7 @@ impl<E: Engine> Fairness<E> {
 
     /// Returns the fairness index in bytes while every flow has packets. They have maximum length,
     /// or random length if `seed` is not 0.
-    fn backlogged(&self, seed: u64) -> Result<f64, Fault> {
+    fn index_while_backlogged(&self, seed: u64) -> Result<f64, Fault> {
         let (mut scheduler, mut tester) = self.engine_and_tester()?;
         let report = tester.run_backlogged(&mut scheduler, DEPTH, self.packets_count, seed);
         let queued = u64::from(DEPTH) * u64::from(scheduler.flows_count());
@@ -81,7 +81,11 @@ impl<E: Engine> Fairness<E> {
     }
 
     fn fairness_indices(&self) -> Result<[f64; 3], Fault> {
-        Ok([self.when_empty()?, self.backlogged(0)?, self.backlogged(SEED)?])
+        Ok([
+            self.index_when_empty()?,
+            self.index_while_backlogged(0)?,
+            self.index_while_backlogged(SEED)?,
+        ])
     }
 }
 
@@ -105,12 +109,12 @@ impl<E: Engine> Workload for Fairness<E> {
         Ok(Fairness { options, packets_count: args.packets_count.into(), engine: PhantomData })
     }
 
-    fn check(&mut self) -> Result<(), Fault> {
+    fn self_test(&mut self) -> Result<(), Fault> {
         self.fairness_indices().map(drop)
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        // One of each per round, as they are exact. A fault would have been found by `check`.
+        // One of each per round, as they are exact. A fault would have been found by `self_test`.
         if out.is_running()
             && let Ok(figures) = self.fairness_indices()
         {

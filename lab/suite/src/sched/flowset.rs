@@ -24,7 +24,7 @@ use handover_sched::engine::{DropPolicy, FLOWS_LIMIT, FlowSpec, LENGTH_LIMIT_BYT
 use std::fmt::{self, Display};
 use std::str::FromStr;
 
-/// Set of flows in parts. Each part has a range of weights, a range of maximum packet lengths, and
+/// Set of flows, which consists of parts. Each part has a range of weights, a range of maximum packet lengths, and
 /// a number of flows for each combination of both. The flows are numbered part by part, weight by
 /// weight, length by length.
 #[derive(Clone, Debug, PartialEq, Eq)]

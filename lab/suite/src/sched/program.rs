@@ -19,8 +19,8 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
-/// Maximum number of clients; client numbers are below it.
-pub const THREADS_MAX: u32 = 65_536;
+/// Maximum number of clients. Their numbers are 0 to `CLIENTS_MAX - 1`.
+pub const CLIENTS_MAX: u32 = 65_536;
 
 /// Longest burst, in packets.
 pub const BURST_MAX_PACKETS: u32 = 1_000_000;
@@ -29,24 +29,24 @@ pub const BURST_MAX_PACKETS: u32 = 1_000_000;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoadProgram {
     /// Load sections of each client, by the client's number.
-    threads: BTreeMap<u32, Vec<LoadSection>>,
+    sections_by_client: BTreeMap<u32, Vec<LoadSection>>,
 }
 
 impl LoadProgram {
     /// Returns the load sections of a client; an empty slice means a load without limit.
-    pub fn sections_of(&self, thread: u32) -> &[LoadSection] {
-        self.threads.get(&thread).map_or(&[], Vec::as_slice)
+    pub fn sections_of(&self, client: u32) -> &[LoadSection] {
+        self.sections_by_client.get(&client).map_or(&[], Vec::as_slice)
     }
 
     /// Iterates over the clients that have load sections: client number and sections.
-    pub fn threads(&self) -> impl Iterator<Item = (u32, &[LoadSection])> {
-        self.threads.iter().map(|(&thread, specs)| (thread, specs.as_slice()))
+    pub fn clients(&self) -> impl Iterator<Item = (u32, &[LoadSection])> {
+        self.sections_by_client.iter().map(|(&client, specs)| (client, specs.as_slice()))
     }
 
     /// Iterates over the numbers of clients whose load sections are ignored, because there are only
-    /// `threads_count` clients.
-    pub fn ignored_clients(&self, threads_count: u32) -> impl Iterator<Item = u32> {
-        self.threads.range(threads_count..).map(|(&thread, _)| thread)
+    /// `clients_count` clients.
+    pub fn ignored_clients(&self, clients_count: u32) -> impl Iterator<Item = u32> {
+        self.sections_by_client.range(clients_count..).map(|(&client, _)| client)
     }
 }
 
@@ -89,19 +89,19 @@ impl fmt::Display for ErrorInFile<'_> {
 /// [`LoadProgramError`] at the first mistake.
 pub fn parse_load_program(text: &str) -> Result<LoadProgram, LoadProgramError> {
     let mut program = LoadProgram::default();
-    let mut thread = 0;
+    let mut client = 0;
     for (at, text) in text.lines().enumerate() {
         let mut words = Words { line: at + 1, text, rest: text };
         let Some(first) = words.next().filter(|word| !word.text.starts_with('#')) else {
             continue;
         };
         if let Some(number) = words.thread_number() {
-            thread = words.read_at(number, EXPECTED_THREAD, parse_thread_number)?;
+            client = words.read_at(number, EXPECTED_THREAD, parse_thread_number)?;
             continue;
         }
         if first.text == THREAD_WORD {
             // Without a number: the error contains the text found instead.
-            thread = words.read(EXPECTED_THREAD, parse_thread_number)?;
+            client = words.read(EXPECTED_THREAD, parse_thread_number)?;
             continue;
         }
         let spec = LoadSection {
@@ -117,7 +117,7 @@ pub fn parse_load_program(text: &str) -> Result<LoadProgram, LoadProgramError> {
             })?,
         };
         words.end()?;
-        program.threads.entry(thread).or_default().push(spec);
+        program.sections_by_client.entry(client).or_default().push(spec);
     }
     Ok(program)
 }
@@ -221,7 +221,7 @@ impl<'a> Words<'a> {
 }
 
 fn parse_thread_number(word: &str) -> Result<u32, String> {
-    parse_up_to::<Count>(word, THREADS_MAX - 1, |it| it.0)
+    parse_up_to::<Count>(word, CLIENTS_MAX - 1, |it| it.0)
 }
 
 fn parse_number<Q: FromStr<Err = UnitError>>(

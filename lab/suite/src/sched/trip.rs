@@ -81,7 +81,7 @@ impl<A: MakeScheduler> Handover for ArbiterRoundTrip<A> {
         fault.map_or(Ok(()), Err)
     }
 
-    fn verify(&self) -> Result<(), Fault> {
+    fn check_round(&self) -> Result<(), Fault> {
         self.tally.verify()
     }
 }

@@ -31,7 +31,7 @@ pub(super) struct TimerFds {
     timers: Vec<Timer>,
     /// Indices of free entries in `timers`.
     vacant: Vec<u32>,
-    /// Time of the kernel's clock at which the timers' time is 0, in ns.
+    /// Time of the kernel's clock when the timers' own time was 0, in ns.
     began_ns: u64,
     events: Vec<epoll::Event>,
 }

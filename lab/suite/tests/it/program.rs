@@ -1,7 +1,7 @@
 //! Parser of the clients' load programs.
 
 use handover_sched::drive::LoadSection;
-use handover_suite::sched::program::{BURST_MAX_PACKETS, THREADS_MAX, parse_load_program};
+use handover_suite::sched::program::{BURST_MAX_PACKETS, CLIENTS_MAX, parse_load_program};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -43,7 +43,7 @@ fn load_sections_are_in_order_and_ignored_clients_are_listed() {
     );
     assert_eq!(program.sections_of(1), [load_section(500_000_000, 10_000_000, 300, 2)]);
     assert_eq!(program.sections_of(2), []);
-    assert_eq!(program.threads().map(|(thread, _)| thread).collect::<Vec<_>>(), [0, 1, 7]);
+    assert_eq!(program.clients().map(|(client, _)| client).collect::<Vec<_>>(), [0, 1, 7]);
     assert_eq!(program.ignored_clients(2).collect::<Vec<_>>(), [7]);
     assert_eq!(program.ignored_clients(8).count(), 0);
 }
@@ -173,7 +173,7 @@ proptest! {
     #[test]
     fn written_program_parses_to_the_same_program(
         specs in prop::collection::vec(
-            (0u32..THREADS_MAX, 1..u64::MAX / 2, 1u64..1_000_000_000_000_000,
+            (0u32..CLIENTS_MAX, 1..u64::MAX / 2, 1u64..1_000_000_000_000_000,
              1u32..65_536, 1u32..=BURST_MAX_PACKETS), 0..20)
     ) {
         let mut threads = BTreeMap::<u32, Vec<LoadSection>>::new();
@@ -182,7 +182,7 @@ proptest! {
             threads.entry(thread).or_default().push(spec);
         }
         let program = parse_load_program(&text_of(&threads)).expect("a program");
-        let parsed: BTreeMap<_, _> = program.threads().map(|(thread, specs)| (thread, specs.to_vec())).collect();
+        let parsed: BTreeMap<_, _> = program.clients().map(|(client, specs)| (client, specs.to_vec())).collect();
         prop_assert_eq!(parsed, threads);
     }
 }

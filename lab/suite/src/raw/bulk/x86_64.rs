@@ -7,7 +7,7 @@ use std::arch::x86_64::{
 };
 
 const LINE_BYTES: usize = 64;
-/// Distance in bytes from the copied bytes to the source bytes that are prefetched.
+/// Distance in bytes from the bytes that are copied to those that are prefetched.
 const AHEAD_BYTES: usize = 2048;
 
 /// Returns `true` if the processor has non-temporal stores of `width_bytes` bytes.

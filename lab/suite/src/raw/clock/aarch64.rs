@@ -12,7 +12,7 @@ pub(crate) fn rdtsc() -> u64 {
     ticks
 }
 
-/// Reads the virtual counter: there is no instruction that also waits for earlier ones.
+/// Reads the virtual counter. No instruction does this after all earlier instructions.
 #[inline(always)]
 pub(crate) fn rdtscp() -> u64 {
     rdtsc()

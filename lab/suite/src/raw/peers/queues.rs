@@ -110,7 +110,7 @@ impl<F: QueueFunctions> Sender<F> {
         NonNull::new(end).map(|end| Self(end, Arc::clone(queue)))
     }
 
-    /// Pushes as many of the items as fit, the first ones; returns their number.
+    /// Pushes the first of the items, as many as fit; returns their number.
     #[inline(always)]
     pub(crate) fn push(&mut self, items: &[u64]) -> usize {
         // SAFETY: SENDER made the end, of which this is the only use; the items are readable.

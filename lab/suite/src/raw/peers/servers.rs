@@ -54,8 +54,8 @@ extern "C" fn call_closure<F: FnMut()>(closure: *mut c_void) {
 }
 
 impl Server {
-    /// Echoes complete messages, none longer than `buffer_bytes`, until all streams are closed; returns their number.
-    /// Calls `set_up` when all streams are in the loop.
+    /// Echoes complete messages until all streams are closed; returns the number of messages. No
+    /// message may be longer than `buffer_bytes`. Calls `set_up` when all streams are in the loop.
     pub(crate) fn serve<F: FnMut()>(
         self,
         streams: Vec<TcpStream>,

@@ -6,7 +6,7 @@ use super::TesterOptions;
 const NONE: u32 = u32::MAX;
 /// Number of lists of flows. There is one for each number of queued packets from 0 to 29, and one
 /// for 30 or more.
-const LEVELS: usize = 31;
+const LISTS_COUNT: usize = 31;
 
 /// Generator of packets for the flow with the fewest queued packets. It generates until `qmax` are
 /// queued in total, and then again when only `qmin` are left.
@@ -23,9 +23,10 @@ pub(super) struct Generator {
     /// Next flow in the list of each flow; `NONE` for the last one.
     behind: Vec<u32>,
     /// First and last flow of each list; `NONE` if the list is empty.
-    ends: [(u32, u32); LEVELS],
+    ends: [(u32, u32); LISTS_COUNT],
     /// Bitmap of the non-empty lists.
     non_empty_lists: u32,
+    /// Number of queued packets of all flows.
     queued_count: u64,
     /// Number of queued packets at which the generator starts again.
     qmin: u64,
@@ -43,8 +44,8 @@ pub(super) struct Generator {
 
 /// Returns the index of the list of flows with this number of queued packets.
 #[inline(always)]
-fn level(queued_count: u32) -> usize {
-    (queued_count as usize).min(LEVELS - 1)
+fn list_index(queued_count: u32) -> usize {
+    (queued_count as usize).min(LISTS_COUNT - 1)
 }
 
 impl Generator {
@@ -57,7 +58,7 @@ impl Generator {
             counts: vec![0; flows_count],
             before: vec![NONE; flows_count],
             behind: vec![NONE; flows_count],
-            ends: [(NONE, NONE); LEVELS],
+            ends: [(NONE, NONE); LISTS_COUNT],
             non_empty_lists: 0,
             queued_count: 0,
             qmin,
@@ -91,7 +92,8 @@ impl Generator {
         }
         if self.burst_left == 0 {
             self.burst_left = self.burst;
-            self.burst_flow = self.ends[self.non_empty_lists.trailing_zeros() as usize % LEVELS].0;
+            self.burst_flow =
+                self.ends[self.non_empty_lists.trailing_zeros() as usize % LISTS_COUNT].0;
         }
         self.burst_left -= 1;
         let id = self.burst_flow;
@@ -113,18 +115,19 @@ impl Generator {
     #[inline(always)]
     fn set_queued_count(&mut self, id: u32, before: u32, now: u32) {
         self.counts[id as usize] = now;
-        if level(before) != level(now) {
-            self.remove(id, level(before));
-            self.append(id, level(now));
+        if list_index(before) != list_index(now) {
+            self.remove(id, list_index(before));
+            self.append(id, list_index(now));
         }
     }
 
+    /// Appends a flow to a list.
     #[inline(always)]
-    fn append(&mut self, id: u32, level: usize) {
-        let last = std::mem::replace(&mut self.ends[level].1, id);
+    fn append(&mut self, id: u32, list_index: usize) {
+        let last = std::mem::replace(&mut self.ends[list_index].1, id);
         if last == NONE {
-            self.ends[level].0 = id;
-            self.non_empty_lists |= 1 << level;
+            self.ends[list_index].0 = id;
+            self.non_empty_lists |= 1 << list_index;
         } else {
             self.behind[last as usize] = id;
         }
@@ -132,19 +135,20 @@ impl Generator {
         self.behind[id as usize] = NONE;
     }
 
+    /// Removes a flow from its list.
     #[inline(always)]
-    fn remove(&mut self, id: u32, level: usize) {
+    fn remove(&mut self, id: u32, list_index: usize) {
         let (before, behind) = (self.before[id as usize], self.behind[id as usize]);
         match before {
-            NONE => self.ends[level].0 = behind,
+            NONE => self.ends[list_index].0 = behind,
             before => self.behind[before as usize] = behind,
         }
         match behind {
-            NONE => self.ends[level].1 = before,
+            NONE => self.ends[list_index].1 = before,
             behind => self.before[behind as usize] = before,
         }
-        if self.ends[level].0 == NONE {
-            self.non_empty_lists &= !(1 << level);
+        if self.ends[list_index].0 == NONE {
+            self.non_empty_lists &= !(1 << list_index);
         }
     }
 }

@@ -37,7 +37,7 @@ pub enum QueueThreshold {
 }
 
 impl QueueThreshold {
-    /// Returns the threshold in packets of all flows together, for `flows_count` flows.
+    /// Returns the threshold as a total number of packets of `flows_count` flows.
     pub fn total_packets(self, flows_count: u32) -> u64 {
         match self {
             Self::Packets(count) => count.into(),
@@ -51,8 +51,8 @@ impl FromStr for QueueThreshold {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text.strip_suffix('n') {
-            Some(count) => Ok(Self::PerFlow(number(count, PACKETS_LIMIT.into())? as u32)),
-            None => Ok(Self::Packets(number(text, PACKETS_LIMIT.into())? as u32)),
+            Some(count) => Ok(Self::PerFlow(parse_number(count, PACKETS_LIMIT.into())? as u32)),
+            None => Ok(Self::Packets(parse_number(text, PACKETS_LIMIT.into())? as u32)),
         }
     }
 }
@@ -102,7 +102,7 @@ pub enum OptionsError {
 }
 
 /// Parses a whole number up to `max`, with an optional suffix K, M, k or m.
-fn number(text: &str, max: u64) -> Result<u64, String> {
+fn parse_number(text: &str, max: u64) -> Result<u64, String> {
     let factors = [("K", 1_000), ("M", 1_000_000), ("k", 1 << 10), ("m", 1 << 20)];
     let (digits, factor) = factors
         .iter()
@@ -118,14 +118,15 @@ fn number(text: &str, max: u64) -> Result<u64, String> {
 }
 
 /// Parses a whole number from 1 to `max`.
-fn count(text: &str, max: u64) -> Result<u64, String> {
-    match number(text, max)? {
+fn parse_count(text: &str, max: u64) -> Result<u64, String> {
+    match parse_number(text, max)? {
         0 => Err(format!("must lie in 1..={max}")),
         count => Ok(count),
     }
 }
 
-const LENGTH_BYTES: u32 = 1500;
+/// Length of packets without the options `-len` and `-flowsets`, in bytes.
+const LENGTH_DEFAULT_BYTES: u32 = 1500;
 
 impl TesterOptions {
     /// Parses the words of a command line, each option followed by its value.
@@ -149,24 +150,24 @@ impl TesterOptions {
             };
             let u32_max = u64::from(u32::MAX);
             match name {
-                "-n" => options.steps_count = count(value, 1 << 50).map_err(refused)?,
-                "-d" => options.debug_level = number(value, u32_max).map_err(refused)? as u32,
+                "-n" => options.steps_count = parse_count(value, 1 << 50).map_err(refused)?,
+                "-d" => options.debug_level = parse_number(value, u32_max).map_err(refused)? as u32,
                 "-alg" => options.algorithm = value.parse()?,
                 "-flowsets" => flows = Some(value.parse()?),
                 "-len" => {
-                    let bytes = count(value, LENGTH_LIMIT_BYTES.into()).map_err(refused)?;
+                    let bytes = parse_count(value, LENGTH_LIMIT_BYTES.into()).map_err(refused)?;
                     options.length_bytes = Some(bytes as u32);
                 }
-                "-burst" => options.burst = count(value, u32_max).map_err(refused)? as u32,
+                "-burst" => options.burst = parse_count(value, u32_max).map_err(refused)? as u32,
                 "-qmin" => options.qmin = value.parse().map_err(refused)?,
                 "-qmax" => options.qmax = value.parse().map_err(refused)?,
-                _ => flows_count = count(value, 1 << 24).map_err(refused)?,
+                _ => flows_count = parse_count(value, 1 << 24).map_err(refused)?,
             }
         }
         options.flows = match flows {
             Some(flows) => flows,
             None => {
-                let length_bytes = options.length_bytes.unwrap_or(LENGTH_BYTES);
+                let length_bytes = options.length_bytes.unwrap_or(LENGTH_DEFAULT_BYTES);
                 format!("1:{length_bytes}:{flows_count}").parse()?
             }
         };
@@ -206,7 +207,7 @@ impl Default for TesterOptions {
     fn default() -> Self {
         Self {
             algorithm: Algorithm::Rr,
-            flows: FlowSet::equal(1, LENGTH_BYTES, 1),
+            flows: FlowSet::equal(1, LENGTH_DEFAULT_BYTES, 1),
             steps_count: 1_000_000,
             debug_level: 0,
             length_bytes: None,

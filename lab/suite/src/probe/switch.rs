@@ -14,7 +14,7 @@ const PATTERNS: [(&str, u64); 3] =
 /// Interval, in iterations, at which the slowest part, `many`, is measured.
 const ITERATIONS_PER_MANY: u32 = 64;
 
-/// Workload: enables trace sites, which is timed, and disables them, which is not.
+/// Workload: enables trace sites. Disabling them again is not timed.
 pub(super) struct SwitchSites {
     iterations_count: u32,
 }
@@ -35,8 +35,8 @@ impl Workload for SwitchSites {
         Ok(SwitchSites { iterations_count: 0 })
     }
 
-    /// Fails unless all declared code locations record when their sites are enabled.
-    fn check(&mut self) -> Result<(), Fault> {
+    /// Fails unless each code location records an event when its site is enabled.
+    fn self_test(&mut self) -> Result<(), Fault> {
         for (pattern, places_count) in PATTERNS {
             let events_count = count_recorded_events(pattern, execute_all_sites)?;
             if events_count != places_count {
@@ -69,7 +69,7 @@ macro_rules! ten { ($($body:tt)*) => {
     $($body)* $($body)* $($body)* $($body)* $($body)* $($body)* $($body)* $($body)* $($body)* $($body)*
 } }
 
-/// Executes a hundred sites, which are compiled again for each `N`.
+/// Executes the hundred sites of one instance. The compiler generates them anew for each `N`.
 #[inline(never)]
 fn execute_sites_of_instance<const N: u32>() {
     ten!(ten!(probe!("suite.flip.many");););
