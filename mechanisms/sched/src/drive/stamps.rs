@@ -31,7 +31,7 @@ pub struct Record {
     pub cli_enq_ticks: u64,
     /// Time when the arbiter passed the packet to the scheduler.
     pub sch_enq_ticks: u64,
-    /// Time when the arbiter released the packet as eligible, or dropped it.
+    /// Time when the arbiter released or dropped the packet.
     pub sch_deq_ticks: u64,
     /// Time when the client transmitted the packet, or learnt that it was dropped.
     pub cli_deq_ticks: u64,
