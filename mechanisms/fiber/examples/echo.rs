@@ -84,7 +84,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         };
         let clients: Vec<_> = (0..CLIENTS_COUNT).map(|_| spawn(ask)).collect();
         clients.into_iter().try_for_each(|client| {
-            client.expect("memory for a stack").join().expect("a client does not panic")
+            client.expect("cannot spawn a client").join().expect("a client panicked")
         })
     })?;
     clients.join()??;

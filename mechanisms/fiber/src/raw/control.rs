@@ -46,6 +46,7 @@ use std::sync::Arc;
 /// Coroutine in which a fiber runs; resuming it switches from the worker to the fiber.
 type Switch = Coroutine<(), SuspendRequest, (), Bounds>;
 
+/// Size of a cache line in bytes.
 const LINE_BYTES: usize = 64;
 /// Number of cache lines of a suspended fiber's stack frames to prefetch. They suffice for all
 /// frames of a simple fiber.
@@ -105,7 +106,7 @@ pub(crate) struct FiberControl {
     priority_level: u8,
     is_local: Cell<bool>,
     can_migrate: bool,
-    /// `true` if the fiber must not move to another worker in its present state.
+    /// `true` if the fiber must not move to another worker at present.
     is_pinned: Cell<bool>,
     has_panicked: Cell<bool>,
     pool: u16,
@@ -180,6 +181,7 @@ pub(crate) enum ResumeOutcome {
     /// The fiber suspended itself to wait, and its `Commit` was called. Contains the fiber if it
     /// need not wait after all.
     Parked(Option<Runnable>),
+    /// The fiber has finished.
     Finished(FinishedFiber),
 }
 
@@ -221,7 +223,7 @@ impl Runnable {
         self.control().pool
     }
 
-    /// Returns the fiber's number.
+    /// Returns the fiber's identification number.
     #[inline]
     pub(crate) fn id(&self) -> u64 {
         self.control().id
@@ -327,7 +329,7 @@ pub(crate) enum FiberRemains {
     Nothing,
     /// The stack must be freed; the result was dropped or does not exist.
     Stack(Stack),
-    /// The stack must be freed, after the result that no handle will read was dropped.
+    /// The result must be dropped, as no handle will read it; then the stack must be freed.
     UnclaimedResult(UnclaimedResult),
 }
 
@@ -359,6 +361,7 @@ impl UnclaimedResult {
     }
 }
 
+/// Drops the fiber's result at `slot`, which was written and not read.
 unsafe fn drop_fiber_result<T>(slot: *mut u8) {
     // SAFETY: the caller guarantees a slot of this type that was written and not read.
     unsafe { slot.cast::<FiberResult<T>>().drop_in_place() };
@@ -378,7 +381,7 @@ unsafe fn reclaim(mut owner: NonNull<FiberControl>) -> Stack {
     Stack { head, limit: control.stack_pool.lowest_address(head), pool: control.stack_pool }
 }
 
-/// Only handle of a fiber's result, through which the result can be taken once.
+/// Unique handle of a fiber's result; the result can be taken once.
 #[derive(Debug)]
 pub(crate) struct ResultHandle<T> {
     control: NonNull<FiberControl>,
@@ -513,12 +516,13 @@ where
     (Runnable(control), is_attached.then_some(ResultHandle { control, result: PhantomData }))
 }
 
-/// Function to be called with a fiber once it is suspended; the first field of a `TypedCommit`.
+/// Function that the worker calls with a fiber once the fiber is suspended. It is the first field
+/// of a `TypedCommit`.
 struct Commit {
     run: unsafe fn(NonNull<Commit>, Runnable) -> Option<Runnable>,
 }
 
-/// `Commit` with the closure that it calls.
+/// [`Commit`] with the closure that its function calls.
 #[repr(C)]
 struct TypedCommit<F> {
     head: Commit,
@@ -539,9 +543,9 @@ where
     f(fiber)
 }
 
-/// Suspends the running fiber, to be run again after the other ready fibers.
+/// Suspends the running fiber; it runs again after the other ready fibers.
 #[inline(always)] // see park_running()
-pub(crate) fn suspend_running(running: NonNull<FiberControl>) {
+pub(crate) fn yield_running(running: NonNull<FiberControl>) {
     suspend_with(running, SuspendRequest(ptr::null_mut()));
 }
 
@@ -578,7 +582,7 @@ fn suspend_with(running: NonNull<FiberControl>, action: SuspendRequest) {
     control.sanitizer_state.enter_fiber();
 }
 
-/// Sets the flag that the running fiber must stay on its worker; returns the flag's previous value.
+/// Sets the flag that keeps the running fiber on its worker; returns the flag's previous value.
 pub(super) fn set_running_local(running: NonNull<FiberControl>, is_local: bool) -> bool {
     // SAFETY: the fiber runs and calls this function, so its control block is valid.
     unsafe { running.as_ref() }.is_local.replace(is_local)

@@ -30,7 +30,7 @@ impl WorkerOwner {
         let worker = shared.workers.get(index)?;
         worker.claim_ownership().then(|| Self {
             worker: NonNull::from(worker),
-            has_heavy_fence: kernel::has_heavy_fence(),
+            has_heavy_fence: kernel::enable_heavy_fence(),
             has_thieves: shared.has_stealing(),
             shared: Arc::clone(&shared),
             not_send: PhantomData,

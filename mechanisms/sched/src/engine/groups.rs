@@ -20,8 +20,8 @@ use super::virtual_time::{VirtualTime, is_later};
 const GROUPS: usize = 64;
 /// Number of lists of a group.
 const LISTS: u64 = 64;
-/// Base-2 logarithm of the ratio between a group's and its lists' ranges of virtual time. The lists
-/// of group `i` each cover 2^`i` / 16 units of virtual start time.
+/// Base-2 logarithm of 16: the lists of group `i` each cover 2^`i` / 16 units of virtual start
+/// time.
 const FINER_BITS: u32 = 4;
 
 /// Virtual start and finish times of an entity: a flow or an aggregate of flows. It also has the
