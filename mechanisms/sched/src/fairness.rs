@@ -35,7 +35,7 @@ struct FlowService {
     emptied_count: u64,
 }
 
-/// Computes the worst-case fair index of every flow from the queued and served packets.
+/// Worst-case fair index of every flow, computed from the queued and served packets.
 ///
 /// # Cost
 /// Some ns a packet: about as much as a scheduler.

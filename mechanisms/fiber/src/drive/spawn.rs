@@ -242,7 +242,7 @@ where
     Ok(handle)
 }
 
-/// Returns the pool that `options` name by its index.
+/// Returns the pool whose index `options` contain.
 #[inline]
 fn find_pool<'a>(
     shared: &'a RuntimeState,
@@ -317,8 +317,8 @@ where
     spawn_from_worker(worker, &options, f, false).map(drop)
 }
 
-/// Spawns a fiber from a fiber of `worker`. It starts on the worker that `options` name, else on
-/// `worker` if it serves the pool, else on one that does.
+/// Spawns a fiber; called by a fiber that runs on `worker`. The new fiber starts on the worker that
+/// `options` name, else on `worker` if it serves the pool, else on one that does.
 #[inline]
 fn spawn_from_worker<F, T>(
     worker: &Worker,
@@ -441,8 +441,8 @@ impl<T> JoinHandle<T> {
         self.join_until_ns(deadline_ns_after(timeout))
     }
 
-    /// Waits until the fiber has finished; returns the fiber's result. Returns the handle if
-    /// `deadline_ns` on CLOCK_MONOTONIC passes first.
+    /// Waits until the fiber has finished or `deadline_ns` on CLOCK_MONOTONIC passes; returns the
+    /// fiber's result. Returns the handle if the deadline passes first.
     ///
     /// # Errors
     /// As [`join_timeout`](Self::join_timeout).

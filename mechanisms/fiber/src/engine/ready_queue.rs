@@ -106,7 +106,7 @@ impl ReadyQueue {
         fiber
     }
 
-    /// Removes up to half of the fibers, the most urgent first, without those that `can_take`
+    /// Removes up to half of the fibers, the most urgent first; skips those that `can_take`
     /// rejects. Checks at most `checks_max` fibers. Returns the removed fibers, and `true` if the
     /// queue had at most `checks_max` fibers.
     pub(crate) fn split_off_half(

@@ -59,7 +59,9 @@ pub(crate) struct SuspendRequest(*mut Commit);
 
 /// Address range of a stack, for the coroutine library.
 struct Bounds {
+    /// Upper end of the stack, from where it grows down.
     base: StackPointer,
+    /// Lower end of the stack.
     limit: StackPointer,
 }
 
@@ -100,16 +102,21 @@ pub(crate) struct FiberSpec {
 /// Control block of a fiber. Two cache lines: the first holds what waking and resuming need.
 #[repr(C, align(64))]
 pub(crate) struct FiberControl {
+    /// Link to the next fiber in a run queue or inbox.
     link: ListLink,
     /// Worker on which the fiber runs when it is woken.
     home: Cell<HomeAddress>,
     priority_level: u8,
+    /// `true` if the fiber never moves to another worker.
     is_local: Cell<bool>,
+    /// `true` if the fiber may move to another worker while it is suspended.
     can_migrate: bool,
     /// `true` if the fiber must not move to another worker at present.
     is_pinned: Cell<bool>,
     has_panicked: Cell<bool>,
+    /// Index of the fiber's pool in its runtime.
     pool: u16,
+    /// Coroutine of the fiber; never dropped.
     switch: UnsafeCell<MaybeUninit<Switch>>,
     /// Gate that is opened when the fiber has finished, and abandoned when the fiber's handle is dropped.
     finished: Gate<Waiter>,
@@ -142,6 +149,7 @@ impl FiberControl {
         self.id
     }
 
+    /// Prefetches the control block at `at`.
     #[inline]
     pub(super) fn prefetch(at: *const u8) {
         for line in 0..size_of::<Self>() / LINE_BYTES {

@@ -107,10 +107,12 @@ unsafe impl<W: Send> Send for Gate<W> {}
 // SAFETY: waiters are `Send`, and move between threads through the atomic word only.
 unsafe impl<W: Send> Sync for Gate<W> {}
 
+/// Returns `true` if `word` is the word of an open gate.
 fn is_open<W>(word: *mut WaitNode<W>) -> bool {
     word.addr() & OPEN_MASK == OPEN_MASK
 }
 
+/// Converts a state, such as [`SET`], into the word of a gate.
 fn state_word<W>(word: usize) -> *mut WaitNode<W> {
     ptr::without_provenance_mut(word)
 }
@@ -356,7 +358,8 @@ impl<W> Gate<W> {
     }
 }
 
-/// Result of [`Gate::withdraw`]: `true` if the node was in the list, and other waiters to wake.
+/// Result of [`Gate::withdraw`]: a flag that the node was in the list, and other waiters to
+/// wake.
 #[derive(Debug)]
 pub struct WithdrawResult<W> {
     /// `true` if the node was in the list; then no other participant will wake its waiter.

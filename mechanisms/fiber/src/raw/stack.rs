@@ -158,8 +158,8 @@ impl StackPool {
         }
     }
 
-    /// Returns a free stack, newly allocated if none was free. Moves up to `count - 1` more free
-    /// stacks to `into`.
+    /// Removes and returns a free stack, or a new stack if none is free. Moves up to `count - 1`
+    /// more free stacks to `into`.
     pub(crate) fn take_stacks(
         &'static self,
         count: usize,

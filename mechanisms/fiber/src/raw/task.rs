@@ -14,6 +14,7 @@ use std::task::Waker;
 #[derive(Debug)]
 pub struct TaskWaiter {
     waker: Mutex<Option<Waker>>,
+    /// Race between the wake-up and the end of the wait by the task itself.
     race: WakeRace,
 }
 

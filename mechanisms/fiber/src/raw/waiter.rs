@@ -36,6 +36,7 @@ impl From<Arc<TaskWaiter>> for Waiter {
 #[derive(Debug)]
 pub(crate) struct ThreadWaiter {
     thread: Thread,
+    /// Race between the wake-up and the deadline.
     pub(crate) race: WakeRace,
 }
 
@@ -85,6 +86,7 @@ impl ThreadWaiter {
 /// State of a fiber's wait with a deadline, on the stack of the fiber.
 #[derive(Debug)]
 pub(super) struct TimedWait {
+    /// Race between the wake-up and the deadline.
     pub(super) race: WakeRace,
     /// The suspended fiber, which the winner of `race` takes.
     pub(super) fiber: UnsafeCell<Option<Runnable>>,

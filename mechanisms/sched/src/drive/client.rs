@@ -380,6 +380,7 @@ impl<const IN: usize, const OUT: usize> LanePair<IN, OUT> {
 /// if the iterator of offers panics.
 struct PendingRun<'a, const W: usize> {
     to_arbiter: &'a mut LaneSender<W>,
+    /// Slots, of which the first `pending` are filled.
     run: &'a mut [[u64; W]; RUN_MAX],
     /// Number of filled slots; the lane has at least as many free slots.
     pending: usize,

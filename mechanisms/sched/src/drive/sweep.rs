@@ -53,6 +53,7 @@ struct PendingPackets {
 }
 
 impl PendingPackets {
+    /// Stores a packet, and returns its index.
     #[inline(always)]
     fn insert(&mut self, packet: PendingPacket) -> u32 {
         if let Some(at) = self.vacant_indices.pop() {
@@ -63,6 +64,7 @@ impl PendingPackets {
         (self.packets.len() - 1) as u32
     }
 
+    /// Removes and returns the packet at index `at`.
     #[inline(always)]
     fn take(&mut self, at: u32) -> PendingPacket {
         self.vacant_indices.push(at);
@@ -86,10 +88,11 @@ pub(super) struct Sweeper<S, const IN: usize, const OUT: usize> {
     link: Option<PacketClock>,
     batch_max: usize,
     interval_ns: u64,
-    /// Number of packets that wait for a mailbox slot while draining, and time in ns of its last
-    /// change.
+    /// Number of packets that wait for a mailbox slot while draining, and the time in ns at which
+    /// this number changed last.
     drain_progress: (usize, u64),
-    /// `true` if each packet has time stamps of its own; `false` for one per batch, or none.
+    /// `true` if each packet has its own time stamps; `false` if a batch shares them, or there are
+    /// none.
     stamps_packets: bool,
     idle: IdleState,
     shared: Arc<ArbiterState>,

@@ -47,6 +47,7 @@ pub struct Fifo<T> {
 #[derive(Clone, Copy, Debug)]
 #[repr(align(16))]
 struct FifoFlow {
+    /// Number of queued packets of the flow.
     count: u32,
     packets_max: u32,
     /// Maximum length of a packet. It is 0 if the flow was removed, so that the check of the length

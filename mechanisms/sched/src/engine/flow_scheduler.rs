@@ -6,8 +6,8 @@ use super::table::{FlowStates, FlowTable, PushResult};
 use super::{EnqueueOutcome, EnqueueResult, FlowError, FlowSpec, Packet, Scheduler, Totals};
 use std::fmt::Debug;
 
-/// Scheduling algorithm that chooses the flow that sends its oldest packet next. It knows packets
-/// by their lengths alone; [`FlowScheduler`] or [`super::Hierarchy`] stores the packets.
+/// Scheduling algorithm: chooses the flow that sends its oldest packet next. It knows packets by
+/// their lengths alone; [`FlowScheduler`] or [`super::Hierarchy`] stores the packets.
 ///
 /// The calls for one flow come in this order: `activate_flow` when it gets its first packet; then,
 /// any number of times, `choose_flow` returns it and `record_served` follows at once. The last
@@ -37,7 +37,7 @@ pub trait Discipline: Sized {
     /// [`FlowError`] if the algorithm cannot hold the flow; then nothing has changed.
     fn admit_flow(&mut self, spec: &FlowSpec) -> Result<Self::State, FlowError>;
 
-    /// Records that flow `id`, which had no packets, now has one of `bytes` bytes.
+    /// Records that flow `id` has got its first packet, of `bytes` bytes.
     fn activate_flow<S: FlowStates<Self::State>>(
         &mut self,
         states: &mut S,
@@ -64,25 +64,24 @@ pub trait Discipline: Sized {
         next_bytes: Option<u32>,
     );
 
-    /// Records that a flow's oldest packet, of `before` bytes, was dropped. The flow's oldest
-    /// packet now has `bytes` bytes.
+    /// Records that a flow's oldest packet, of `dropped_bytes` bytes, was dropped. The flow's
+    /// oldest packet now has `oldest_bytes` bytes.
     fn record_oldest_dropped<S: FlowStates<Self::State>>(
         &mut self,
         states: &mut S,
         id: u32,
-        before: u32,
-        bytes: u32,
+        dropped_bytes: u32,
+        oldest_bytes: u32,
     );
 
-    /// Records that all packets of flow `id`, which had some, were dropped.
+    /// Records that all packets of flow `id` were dropped; there was at least one.
     fn deactivate_flow<S: FlowStates<Self::State>>(&mut self, states: &mut S, id: u32);
 
-    /// Records that flow `id`, which has no packets, is removed: the inverse of
-    /// [`Discipline::admit_flow`].
+    /// Removes flow `id`, which has no packets: the inverse of [`Discipline::admit_flow`].
     fn release_flow<S: FlowStates<Self::State>>(&mut self, states: &mut S, id: u32);
 
-    /// Changes the weight of flow `id` to that of `spec`, whose values are within the limits. The flow's oldest packet
-    /// has `oldest_bytes` bytes; `None` if it has no packets.
+    /// Changes the weight of flow `id` to the weight of `spec`. All values of `spec` are within the
+    /// limits. The flow's oldest packet has `oldest_bytes` bytes; `None` if it has no packets.
     ///
     /// # Errors
     /// [`FlowError`] if the algorithm cannot hold the flow with this weight; then nothing has changed.
@@ -112,7 +111,8 @@ pub trait Discipline: Sized {
     }
 }
 
-/// Number of flows from which on their memory is prefetched. It then exceeds the first-level cache.
+/// Minimum number of flows for which the flows' memory is prefetched. It then exceeds the
+/// first-level cache.
 const PREFETCH_FLOWS_MIN: usize = 1024;
 
 /// Scheduler with a queue for each flow; a [`Discipline`] orders the flows.

@@ -7,8 +7,8 @@ use super::virtual_time::{byte_cost, weight_of};
 use super::{Discipline, FlowError, FlowSpec};
 use std::marker::PhantomData;
 
-/// QFQ: the order of WF2Q+ with rounded start times, in constant time. No flow with packets lags
-/// behind its share by more than about two longest packets.
+/// QFQ (quick fair queueing): the order of WF2Q+ with rounded start times, in constant time. No
+/// flow with packets lags behind its share by more than about two longest packets.
 ///
 /// If a flow drops its oldest packet, the next packet takes over its start and finish times; the
 /// actual length is charged when it leaves.

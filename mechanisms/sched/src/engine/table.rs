@@ -46,6 +46,7 @@ struct Flow<H, A> {
     head: u32,
     /// Index of the node of the flow's newest packet.
     tail: u32,
+    /// Number of queued packets of the flow.
     count: u32,
     packets_max: u32,
     /// Maximum length of a packet, with the drop policy in the highest bit. It is 0 if the flow was

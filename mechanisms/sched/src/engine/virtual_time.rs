@@ -54,8 +54,8 @@ const _: () = assert!(WEIGHT_MAX <= 1 << 20 && WEIGHT_SUM_MAX <= 1 << FRACTION_B
 pub(crate) struct VirtualTime {
     /// Virtual time, with [`EXTRA_FRACTION_BITS`] more fraction bits than the flows' times.
     exact: u128,
-    /// Virtual time by which each byte served advances it, with [`EXTRA_FRACTION_BITS`] more fraction bits than the
-    /// flows' times.
+    /// Advance of the virtual time for each byte served, with [`EXTRA_FRACTION_BITS`] more fraction
+    /// bits than the flows' times.
     byte_cost: u64,
     weight_sum: u64,
 }

@@ -6,9 +6,10 @@ use super::table::{FlowStates, Line};
 use super::virtual_time::{VirtualTime, byte_cost, is_later, weight_of};
 use super::{Discipline, FlowError, FlowSpec};
 
-/// WF2Q+: compares with a fluid server, which serves all flows at once, each at its share. Of the flows whose oldest
-/// packet the fluid server would have started by now, serves the one whose packet it would finish first. No flow with
-/// packets is ever behind or ahead of its share by more than a longest packet.
+/// WF2Q+: follows a fluid server, an ideal one that serves all flows at once by their shares. Of
+/// the flows whose oldest packet the fluid server would have started by now, serves the one whose
+/// packet it would finish first. No flow with packets is ever behind or ahead of its share by more
+/// than a longest packet.
 ///
 /// If a flow drops its oldest packet, the next packet takes over its start and finish times; the actual length is
 /// charged when it leaves: the shares stay exact, and the order is off by one packet of that flow.
