@@ -246,7 +246,7 @@ impl Client {
                         cli_deq_ticks,
                         flow,
                         length_bytes,
-                        dropped,
+                        is_dropped: dropped,
                     });
                 })
             }

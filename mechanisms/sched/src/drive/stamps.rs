@@ -40,7 +40,7 @@ pub struct Record {
     /// Length of the packet in bytes.
     pub length_bytes: u32,
     /// `true` if the packet was dropped, `false` if it was transmitted.
-    pub dropped: bool,
+    pub is_dropped: bool,
 }
 
 /// Consumer of the packets' time stamps, called on the client's thread.
