@@ -20,8 +20,7 @@ use crate::raw::Waiter;
 #[derive(Debug)]
 pub struct Barrier {
     participants_count: usize,
-    /// Number of participants that have arrived since the barrier last opened, with the queue of
-    /// those that wait.
+    /// Number of participants that arrived since the barrier last opened, and the queue of waiters.
     arrived: Waitlist<usize>,
 }
 

@@ -151,7 +151,7 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Waker of the fiber or thread that runs a future: an eventual that is set to wake it.
+/// Waker that sets an eventual, to wake the fiber or thread that runs a future.
 #[derive(Default)]
 struct Woken(Eventual);
 

@@ -83,8 +83,7 @@ pub(crate) struct Worker {
     /// Value of `switches_until_poll` when the number of switches was last added to the statistics.
     /// The difference to `switches_until_poll` is the number of switches since then.
     counted_switches_until_poll: Cell<u32>,
-    /// For each worker: number of fibers that it had announced when this worker last found none to
-    /// steal.
+    /// Number of fibers that each worker had announced when this worker last found none to steal.
     seen_offer_counts: Box<[Cell<u32>]>,
 }
 

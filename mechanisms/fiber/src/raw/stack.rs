@@ -19,13 +19,14 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// Minimum size of a page: 4 KiB. Kernels for aarch64 have pages of 4, 16 or 64 KiB.
 const PAGE_BYTES_MIN: usize = 4096;
-/// Size of a stack's head, which contains the fiber's control block; the head is aligned to 64 bytes.
+/// Size of a stack's head, which contains the fiber's control block. The head is aligned to 64
+/// bytes.
 pub(super) const STACK_HEAD_BYTES: usize = if IS_SANITIZED { 256 } else { 128 };
 /// `true` in sanitizer builds, whose control block is larger.
 pub(super) const IS_SANITIZED: bool =
     cfg!(any(handover_sanitizer = "address", handover_sanitizer = "thread"));
-/// Minimum size of a stack guard: 16 KiB, so that a C function with a large frame does not skip the guard. (Rust
-/// functions touch each page of their frames.)
+/// Minimum size of a stack guard: 16 KiB. A C function with a large frame then does not skip the
+/// guard. (Rust functions touch each page of their frames.)
 const GUARD_BYTES_MIN: usize = 4 * PAGE_BYTES_MIN;
 /// Number of stacks in the first slab of each stack size.
 const SLAB_STACKS_MIN: usize = 64;

@@ -101,7 +101,7 @@ pub struct Client {
     lanes: ClientLanes,
     counts: Counts,
     number: usize,
-    /// `true` if each packet has its own time stamps; `false` if a batch shares them, or there are
+    /// `true` if each packet has its own time stamps. Otherwise a batch shares them, or there are
     /// none.
     stamps_packets: bool,
     /// State that the client publishes to the arbiter.

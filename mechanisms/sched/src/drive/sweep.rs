@@ -88,10 +88,10 @@ pub(super) struct Sweeper<S, const IN: usize, const OUT: usize> {
     link: Option<PacketClock>,
     batch_max: usize,
     interval_ns: u64,
-    /// Number of packets that wait for a mailbox slot while draining, and the time in ns at which
-    /// this number changed last.
+    /// Progress of draining: number of waiting packets, and time in ns of its last change. The
+    /// packets wait for a free slot in the mailbox to their client.
     drain_progress: (usize, u64),
-    /// `true` if each packet has its own time stamps; `false` if a batch shares them, or there are
+    /// `true` if each packet has its own time stamps. Otherwise a batch shares them, or there are
     /// none.
     stamps_packets: bool,
     idle: IdleState,
@@ -101,8 +101,8 @@ pub(super) struct Sweeper<S, const IN: usize, const OUT: usize> {
     now_ns: u64,
     /// `true` if the scheduler holds packets back until a later time.
     is_holding_back: bool,
-    /// `true` if more packets may be available: in this sweep a mailbox or the scheduler returned
-    /// the maximum number.
+    /// `true` if more packets may be available. In this sweep, a mailbox or the scheduler then
+    /// returned the maximum number of packets.
     may_have_more: bool,
     /// Packets that the scheduler dropped in this sweep to queue newer ones. If packets are handled
     /// in runs, it also contains those that were refused.

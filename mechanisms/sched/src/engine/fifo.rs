@@ -150,8 +150,8 @@ impl<T: Copy + Debug> Fifo<T> {
         self.tail = to;
     }
 
-    /// Appends a slot to the list of its flow's packets, if the flow drops its oldest packet when
-    /// full.
+    /// Appends a slot to the list of its flow's packets. Only flows that drop their oldest packet
+    /// when full have such a list.
     fn link(&mut self, flow: u32, slot: u32) {
         if self.flows[flow as usize].drops_head {
             let span = &mut self.ends_of_flows[flow as usize];
