@@ -107,7 +107,8 @@ pub(crate) struct FiberControl {
     /// Worker on which the fiber runs when it is woken.
     home: Cell<HomeAddress>,
     priority_level: u8,
-    /// `true` if the fiber never moves to another worker.
+    /// `true` while the fiber must stay on its worker: always for a local fiber, otherwise during a
+    /// wait with a deadline.
     is_local: Cell<bool>,
     /// `true` if the fiber may move to another worker while it is suspended.
     can_migrate: bool,
