@@ -72,7 +72,7 @@ impl PacketWaits {
             record.cli_deq_ticks,
         ];
         // A dropped packet was never queued: it has no wait in the scheduler.
-        let stages = if record.dropped { 1 } else { 3 };
+        let stages = if record.is_dropped { 1 } else { 3 };
         for (stage, pair) in self.stages.iter_mut().zip(ticks.windows(2)).take(stages) {
             // The stamps of two CPUs may differ by some ticks.
             stage.saturating_record(clock::ns_from_ticks(pair[1].saturating_sub(pair[0])));

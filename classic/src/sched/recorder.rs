@@ -201,7 +201,7 @@ impl Records {
 pub(super) fn write_line(record: &Record, out: &mut impl io::Write) -> io::Result<()> {
     let mut line = LineBuffer { bytes: [0; LINE_BYTES_MAX], from: LINE_BYTES_MAX };
     line.put(b'\n');
-    if record.dropped {
+    if record.is_dropped {
         line.put(b'D');
     }
     let fields_from_the_last = [
@@ -261,7 +261,7 @@ mod tests {
             cli_deq_ticks: cli_enq_ticks + 60,
             flow: 3,
             length_bytes: 1500,
-            dropped: false,
+            is_dropped: false,
         }
     }
 
@@ -269,7 +269,7 @@ mod tests {
     fn line_contains_the_first_stamp_and_the_stage_durations() {
         let mut line = Vec::new();
         write_line(&record(1000), &mut line).unwrap();
-        write_line(&Record { dropped: true, ..record(5) }, &mut line).unwrap();
+        write_line(&Record { is_dropped: true, ..record(5) }, &mut line).unwrap();
         assert_eq!(
             String::from_utf8(line).unwrap(),
             "1000\t10\t20\t30\t1500\t\n5\t10\t20\t30\t1500\tD\n"
@@ -280,7 +280,7 @@ mod tests {
     fn longest_line_fits_the_buffer() {
         let mut line = Vec::new();
         let most = Record { cli_enq_ticks: u64::MAX, length_bytes: u32::MAX, ..Record::default() };
-        write_line(&Record { dropped: true, ..most }, &mut line).unwrap();
+        write_line(&Record { is_dropped: true, ..most }, &mut line).unwrap();
         assert_eq!(line, b"18446744073709551615\t0\t0\t0\t4294967295\tD\n");
         line.clear();
         let most = Record { cli_deq_ticks: u64::MAX, ..Record::default() };

@@ -60,7 +60,7 @@ fn mean_ns(count: u32, run: impl FnOnce()) -> f64 {
 }
 
 /// Resumes coroutines round robin without a runtime, `count` times in total; returns the ns per switch.
-fn bare_switches(coroutines: usize, count: u32) -> f64 {
+fn time_bare_switches(coroutines: usize, count: u32) -> f64 {
     let make = || {
         Coroutine::<(), (), ()>::new(|yielder, ()| {
             loop {
@@ -82,7 +82,7 @@ fn bare_switches(coroutines: usize, count: u32) -> f64 {
     ns
 }
 
-/// Yields `count` times, always from the same code address, like the coroutines of [`bare_switches`].
+/// Yields `count` times, always from the same code address, like the coroutines of [`time_bare_switches`].
 #[inline(never)]
 fn yield_often(count: u32) {
     for _ in 0..count {
@@ -108,7 +108,7 @@ fn print_switch_costs() -> Result<(), Error> {
     for fibers in [2u32, 100] {
         let (mut bare, mut ours) = (vec![], vec![]);
         for _ in 0..REPEATS {
-            let one = std::thread::spawn(move || bare_switches(fibers as usize, 400_000));
+            let one = std::thread::spawn(move || time_bare_switches(fibers as usize, 400_000));
             bare.push(one.join().expect("the thread of the coroutines panicked"));
             ours.push(time_yields(&runtime, fibers, 400_000)?);
         }
@@ -155,7 +155,7 @@ fn print_spawn_costs() -> Result<(), Error> {
 }
 
 /// Passes control between two fibers through two eventuals; returns the ns per set and wait.
-fn ping_pong(runtime: &Runtime, workers: [u32; 2], count: u32) -> Result<f64, Error> {
+fn time_ping_pong(runtime: &Runtime, workers: [u32; 2], count: u32) -> Result<f64, Error> {
     static PAIR: [Eventual; 2] = [const { Eventual::new() }; 2];
     let builder = handover_fiber::Builder::new();
     PAIR.iter().for_each(|one| {
@@ -186,7 +186,7 @@ fn print_eventual_costs() -> Result<(), Error> {
     let runtime = Runtime::new(Config::default())?;
     let (mut handed, mut ready, mut heap) = (vec![], vec![], vec![]);
     for _ in 0..REPEATS {
-        handed.push(ping_pong(&runtime, [0, 0], 200_000)?);
+        handed.push(time_ping_pong(&runtime, [0, 0], 200_000)?);
         let count = 400_000;
         ready.push(
             runtime
@@ -251,7 +251,7 @@ fn print_cross_worker_costs() -> Result<(), Error> {
     let (mut ours, mut bare) = (vec![], vec![]);
     for _ in 0..REPEATS {
         bare.push(time_notifications(20_000)?);
-        ours.push(ping_pong(&runtime, [0, 1], 20_000)?);
+        ours.push(time_ping_pong(&runtime, [0, 1], 20_000)?);
     }
     let ratios = ours.iter().zip(&bare).map(|(ours, bare)| ours / bare).collect();
     let ratio = median(ratios);

@@ -35,7 +35,7 @@ impl Write for Connection {
     }
 }
 
-/// Calls `operation`, and again after each `wait` while it would block.
+/// Calls `operation`; while it would block, calls `wait` and then `operation` again.
 fn repeat_if_blocked<T>(
     mut operation: impl FnMut() -> io::Result<T>,
     wait: impl Fn() -> io::Result<()>,
@@ -48,7 +48,7 @@ fn repeat_if_blocked<T>(
     }
 }
 
-/// Accepts the clients' connections; a fiber for each sends back what it receives.
+/// Accepts connections; a fiber for each connection echoes the received data.
 fn serve(listener: &TcpListener) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     listener.set_nonblocking(true)?;
     for _ in 0..CLIENTS_COUNT {
@@ -84,7 +84,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         };
         let clients: Vec<_> = (0..CLIENTS_COUNT).map(|_| spawn(ask)).collect();
         clients.into_iter().try_for_each(|client| {
-            client.expect("memory for a stack").join().expect("a client does not panic")
+            client.expect("cannot spawn a client").join().expect("a client panicked")
         })
     })?;
     clients.join()??;

@@ -21,7 +21,7 @@ pub(crate) const PRIORITY_MAX: u8 = 7;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Stealing {
-    /// Fibers are never stolen; each runs on the worker that it was spawned on. The cheapest mode, and the one for
+    /// Fibers are never stolen; each runs on a single worker. The cheapest mode, and the one for
     /// fibers that hold thread-bound data.
     #[default]
     Off,
@@ -84,7 +84,8 @@ pub struct Config {
     pub spin: handover_notify::Config,
 }
 
-/// Default stack size in bytes; larger in sanitizer builds, whose instrumented frames are several times as large.
+/// Default stack size in bytes. It is larger in sanitizer builds, whose instrumented frames are
+/// several times as large.
 const STACK_BYTES: usize =
     if cfg!(any(handover_sanitizer = "address", handover_sanitizer = "thread")) {
         1 << 20
@@ -147,6 +148,7 @@ impl Config {
         Ok(())
     }
 
+    /// Returns `stack_bytes`, rounded up to a multiple of the page size.
     pub(crate) fn stack_bytes_rounded(&self) -> usize {
         self.stack_bytes.next_multiple_of(rustix::param::page_size())
     }

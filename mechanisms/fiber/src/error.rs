@@ -104,10 +104,11 @@ pub enum SpawnError {
         /// Size of the stack in bytes.
         stack_bytes: usize,
     },
-    /// The function spawns on the calling fiber's runtime, but was called outside a fiber.
+    /// The function spawns in the calling fiber's runtime, but the caller is not a fiber.
     #[error("the caller is not a fiber: use Runtime::spawn or Handle::spawn")]
     NotInFiber,
-    /// [`spawn_local`](crate::spawn_local) spawns in the first pool, which the current worker does not serve.
+    /// The current worker does not serve the first pool, in which
+    /// [`spawn_local`](crate::spawn_local) spawns.
     #[error(
         "worker {worker} does not serve the first pool, in which spawn_local() spawns: add the worker to this \
          pool, or spawn on another worker"

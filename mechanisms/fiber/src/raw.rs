@@ -57,7 +57,7 @@ pub(crate) use {
     control::{
         FiberControl, FiberRemains, FiberSpec, FinishedFiber, HomeAddress, ResultHandle,
         ResumeOutcome, Runnable, UnclaimedResult, closure_fits, park_running, prepare_fiber,
-        running_fiber_id, suspend_running,
+        running_fiber_id, yield_running,
     },
     current::{this_worker, with_this_worker},
     kernel::set_timer_slack_1_ns,

@@ -1,6 +1,8 @@
 //! Variance of the handles: a handle of a type with a long lifetime must not convert to a handle of the same type with
 //! a shorter lifetime if values flow both in and out. The examples marked so must not compile.
 
+/// Checks that `Mutex` is invariant in its value type: this example must not compile.
+///
 /// ```compile_fail
 /// use handover_fiber::Mutex;
 /// fn shorten<'a>(long: Mutex<&'static str>) -> Mutex<&'a str> {
@@ -9,6 +11,8 @@
 /// ```
 struct MutexIsInvariant;
 
+/// Checks that `Eventual` is invariant in its value type: this example must not compile.
+///
 /// ```compile_fail
 /// use handover_fiber::Eventual;
 /// fn shorten<'a>(long: Eventual<&'static str>) -> Eventual<&'a str> {
@@ -17,6 +21,8 @@ struct MutexIsInvariant;
 /// ```
 struct EventualIsInvariant;
 
+/// Checks that `Sender` is invariant in its value type: this example must not compile.
+///
 /// ```compile_fail
 /// use handover_fiber::Sender;
 /// fn shorten<'a>(long: Sender<&'static str>) -> Sender<&'a str> {
@@ -25,6 +31,8 @@ struct EventualIsInvariant;
 /// ```
 struct SenderIsInvariant;
 
+/// Checks that `Receiver` is invariant in its value type: this example must not compile.
+///
 /// ```compile_fail
 /// use handover_fiber::Receiver;
 /// fn shorten<'a>(long: Receiver<&'static str>) -> Receiver<&'a str> {
@@ -33,6 +41,8 @@ struct SenderIsInvariant;
 /// ```
 struct ReceiverIsInvariant;
 
+/// Checks that `MutexGuard` is invariant in its value type: this example must not compile.
+///
 /// ```compile_fail
 /// use handover_fiber::MutexGuard;
 /// fn shorten<'g, 'a>(long: MutexGuard<'g, &'static str>) -> MutexGuard<'g, &'a str> {
@@ -41,7 +51,7 @@ struct ReceiverIsInvariant;
 /// ```
 struct MutexGuardIsInvariant;
 
-/// Checks that a join handle is covariant, as values only leave it.
+/// Checks that `JoinHandle` is covariant in its value type. Values only leave a handle.
 ///
 /// ```
 /// use handover_fiber::JoinHandle;
@@ -51,7 +61,7 @@ struct MutexGuardIsInvariant;
 /// ```
 struct JoinHandleIsCovariant;
 
-/// Checks that the examples above compile without the conversion of lifetimes.
+/// Checks that the examples above fail only because of the conversion of lifetimes.
 ///
 /// ```
 /// use handover_fiber::{Eventual, Mutex, MutexGuard, Receiver, Sender};
@@ -62,4 +72,4 @@ struct JoinHandleIsCovariant;
 /// let _ = (keep::<Mutex<Value>>, keep::<Eventual<Value>>, keep::<Sender<Value>>);
 /// let _ = (keep::<Receiver<Value>>, keep::<MutexGuard<'static, Value>>);
 /// ```
-struct SameTypes;
+struct OtherwiseValid;

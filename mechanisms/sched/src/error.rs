@@ -41,8 +41,8 @@ pub struct EnqueueError<T: core::fmt::Debug> {
     pub reason: Refusal,
 }
 
-/// Error of adding, changing and removing a flow of a [`Scheduler`](crate::Scheduler), and of
-/// [`Tenants`](crate::engine::Tenants).
+/// Error of adding, changing or removing a flow of a [`Scheduler`](crate::Scheduler), or a tenant
+/// of [`Tenants`](crate::engine::Tenants).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FlowError {
@@ -62,7 +62,7 @@ pub enum FlowError {
         /// Maximum packet length with this algorithm.
         limit_bytes: u32,
     },
-    /// With this flow the sum of the weights would exceed the algorithm's limit.
+    /// The sum of all weights would exceed the algorithm's limit.
     #[error(
         "with this flow the sum of all weights would be {sum}, which exceeds the maximum of {sum_max}"
     )]
@@ -89,10 +89,10 @@ pub enum FlowError {
         /// Number of the requested flow.
         flow: u32,
     },
-    /// The scheduler's flows cannot be changed: it does not implement the method.
+    /// The scheduler supports neither removing flows nor changing weights.
     #[error("this scheduler neither removes flows nor changes their weights")]
     Fixed,
-    /// The algorithm has no weights: `fifo` and `rr1`.
+    /// The algorithm, `fifo` or `rr1`, has no weights.
     #[error(
         "this algorithm has no weights: choose one in which flows have a share, priority or rate"
     )]

@@ -16,7 +16,7 @@
 //! Source: J. C. R. Bennett, H. Zhang, "WF2Q: Worst-case Fair Weighted Fair Queueing", INFOCOM
 //! 1996; the index at the end of each queue is that of dummynet's tester (L. Rizzo, 2010).
 
-/// Bytes sent by one flow since it last became backlogged, and its lag behind its share.
+/// Service that one flow has received, and its lag behind its fair share.
 #[derive(Clone, Copy, Debug, Default)]
 struct FlowService {
     /// Fair share of the flow: its weight over the sum of all weights.
@@ -25,24 +25,26 @@ struct FlowService {
     flow_bytes: u64,
     /// Bytes served to all flows before the flow became backlogged.
     backlog_start_bytes: u64,
+    /// Number of queued packets of the flow.
     queued_count: u32,
-    /// Minimum lag of the flow since it last became backlogged: bytes due minus bytes served.
+    /// Minimum lag (bytes due minus bytes served) since the flow last became backlogged.
     lag_min_bytes: f64,
-    /// Maximum increase in the flow's lag within a backlog, measured at its departures.
-    lag_max_bytes: f64,
-    /// Number of times that the flow's queue became empty.
+    /// Largest increase of the lag while the flow stayed backlogged, measured at its departures.
+    lag_increase_max_bytes: f64,
+    /// Number of times that a departure emptied the flow's queue.
     emptied_count: u64,
 }
 
-/// Computes the worst-case fair index of every flow from the queued and served packets.
+/// Worst-case fair index of every flow, computed from the queued and served packets.
 ///
 /// # Cost
 /// Some ns a packet: about as much as a scheduler.
 #[derive(Clone, Debug)]
 pub struct FairnessIndex {
     flows: Vec<FlowService>,
+    /// Bytes served to all flows so far.
     served_bytes: u64,
-    /// Maximum lag of any flow at the moment when its queue became empty.
+    /// Maximum lag of any flow at a departure that emptied its queue.
     when_empty_bytes: f64,
 }
 
@@ -86,7 +88,8 @@ impl FairnessIndex {
         let due_bytes = (self.served_bytes - service.backlog_start_bytes) as f64 * service.share;
         let lag_bytes = due_bytes - service.flow_bytes as f64;
         // The lag has a local minimum right after the flow was served.
-        service.lag_max_bytes = service.lag_max_bytes.max(lag_bytes - service.lag_min_bytes);
+        let increase_bytes = lag_bytes - service.lag_min_bytes;
+        service.lag_increase_max_bytes = service.lag_increase_max_bytes.max(increase_bytes);
         service.lag_min_bytes = service.lag_min_bytes.min(lag_bytes);
         service.queued_count -= 1;
         if service.queued_count == 0 {
@@ -95,25 +98,25 @@ impl FairnessIndex {
         }
     }
 
-    /// Returns the maximum lag, in bytes, of any flow at the moment when its queue became empty.
-    /// The lag counts from the moment when the flow became backlogged; this is the index of
-    /// dummynet's tester.
+    /// Returns the maximum lag, in bytes, of any flow at a departure that emptied its queue. The
+    /// lag counts from the moment when the flow became backlogged; this is the index of dummynet's
+    /// tester.
     pub fn when_empty_bytes(&self) -> f64 {
         self.when_empty_bytes
     }
 
-    /// Returns the maximum increase, in bytes, of any flow's lag within one backlog. It counts from
-    /// any moment to a later departure.
+    /// Returns the largest increase, in bytes, of a flow's lag while the flow stayed backlogged.
+    /// The increase counts from any moment to a later departure.
     pub fn backlogged_bytes(&self) -> f64 {
         self.flows_backlogged_bytes().fold(0.0, f64::max)
     }
 
     /// Returns the value of [`backlogged_bytes`](Self::backlogged_bytes) for each flow separately.
     pub fn flows_backlogged_bytes(&self) -> impl Iterator<Item = f64> {
-        self.flows.iter().map(|flow| flow.lag_max_bytes)
+        self.flows.iter().map(|flow| flow.lag_increase_max_bytes)
     }
 
-    /// Returns for each flow the number of times that its queue became empty.
+    /// Returns for each flow the number of times that a departure emptied its queue.
     pub fn flows_emptied_counts(&self) -> impl Iterator<Item = u64> {
         self.flows.iter().map(|flow| flow.emptied_count)
     }

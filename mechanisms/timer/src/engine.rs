@@ -37,19 +37,19 @@ use std::fmt;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-/// Minimum of `late_max`: [`Wheel::shrink_late`] does not run while there are at most this many late timers.
+/// Number of entries in [`Wheel::late`] up to which [`Wheel::shrink_late`] never runs.
 const LATE_MIN: usize = 128;
-/// Maximum number of entries that a rewind moves per late timer. The cost of moving them is spread
-/// over these timers.
+/// Maximum number of entries that a rewind of the levels moves per late timer. The cost of moving
+/// them is spread over these timers.
 const AHEAD_PER_LATE: usize = 8;
-/// Number of sorted entries below which the wheel also opens the next slot, if that is due.
+/// Number of sorted entries below which the wheel opens a further slot, if the slot is due.
 const SORTED_ENTRIES_TARGET: usize = 96;
-/// Distance from the popped timer, in the order of deadlines, to the timer whose record is prefetched.
+/// Distance, in sorted entries, from the removed entry to the entry whose record is prefetched.
 const PREFETCH_DISTANCE: usize = 16;
 /// Slot index that stands for the heap of late timers, which is no slot.
 const LATE_SLOT: usize = usize::MAX;
-/// Number of low bits of a sort key that hold the index of its entry; above them is the deadline, from the begin of the
-/// slot on.
+/// Number of low bits of a sort key that contain the entry's index. The bits above contain the
+/// deadline, relative to the beginning of the slot.
 const INDEX_BITS: u32 = 9;
 const _: () = assert!(SORTED_ENTRIES_MAX <= 1 << INDEX_BITS);
 /// Value of `newest_key` if the newest timer is unknown; no timer has this key.
@@ -99,7 +99,8 @@ pub struct ExpiredTimer<T> {
 pub struct Wheel<T> {
     records: TimerRecords<T>,
     levels: WheelLevels,
-    /// Entries earlier than all in `levels`, in order of deadline, from index `sorted_at` on.
+    /// Entries with earlier deadlines than all in `levels`, in order. They begin at index
+    /// `sorted_at`.
     sorted: Vec<TimerEntry>,
     /// Index in `sorted` of the first entry that was not removed.
     sorted_at: usize,
@@ -107,7 +108,8 @@ pub struct Wheel<T> {
     unsorted: Vec<TimerEntry>,
     /// Sort keys of `unsorted`; otherwise empty.
     sort_keys: Vec<u64>,
-    /// Entries that were added with a deadline below [`WheelLevels::deadline_ns_min`], which `levels` does not accept.
+    /// Entries whose deadlines `levels` does not accept: those below
+    /// [`WheelLevels::deadline_ns_min`] when added.
     late: EntryHeap,
     /// Number of entries in `late` above which [`shrink_late`](Self::shrink_late) runs.
     late_max: usize,
@@ -124,7 +126,7 @@ pub struct Wheel<T> {
     clone: Option<fn(&T) -> T>,
 }
 
-/// Earliest entry of the wheel that is not stale, and its container.
+/// Earliest entry that is neither stale nor postponed, and its container.
 struct EarliestEntry {
     entry: TimerEntry,
     container: Container,
@@ -139,7 +141,7 @@ enum Container {
 }
 
 impl<T> Wheel<T> {
-    /// Creates a wheel without timers. `now_ns` is the present time on the clock of the deadlines.
+    /// Creates a wheel without timers. `now_ns` is the current time on the clock of the deadlines.
     ///
     /// # Errors
     /// [`ConfigError`] if the configuration is not valid.
@@ -210,7 +212,7 @@ impl<T> Wheel<T> {
         Ok(id)
     }
 
-    /// Starts a timer that expires once, `after` the latest time that was passed to the wheel. The
+    /// Starts a timer that expires once, at the latest time passed to the wheel plus `after`. The
     /// deadline is at most `u64::MAX`.
     ///
     /// The wheel reads no clock: if [`pop_due`](Self::pop_due) was called long ago, the timer expires earlier than
@@ -294,7 +296,7 @@ impl<T> Wheel<T> {
     /// # Cost
     /// An access to each record, as in [`iter`](Self::iter), and a [`cancel`](Self::cancel) for each cancelled timer.
     pub fn retain(&mut self, mut keep: impl FnMut(TimerId, u64, &mut T) -> bool) {
-        for index in 0..self.records.peak_count() as u32 {
+        for index in 0..self.records.records_count() as u32 {
             let Some(id) = self.records.running_id(index) else { continue };
             let deadline_ns = self.records.deadline_ns(index);
             if let Some(payload) = self.records.payload_mut(index)
@@ -331,7 +333,7 @@ impl<T> Wheel<T> {
         true
     }
 
-    /// Changes the deadline of a running timer to `after` the latest time passed to the wheel.
+    /// Sets the deadline of a running timer to the latest time passed to the wheel plus `after`.
     /// Returns `false` if the timer is not running. Otherwise like
     /// [`reschedule`](Self::reschedule); the deadline is at most `u64::MAX`.
     pub fn reschedule_after(&mut self, id: TimerId, after: Duration) -> bool {
@@ -503,8 +505,8 @@ impl<T> Wheel<T> {
         true
     }
 
-    /// Moves the entries of `unsorted`, whose deadlines are `lowest_ns` at least, to `sorted` in the order of their
-    /// deadlines.
+    /// Moves the entries of `unsorted` to `sorted`, in the order of their deadlines. No deadline is
+    /// below `lowest_ns`.
     fn append_in_order(&mut self, lowest_ns: u64) {
         let Self { sorted, unsorted, sort_keys, .. } = self;
         let highest_ns = unsorted.iter().map(|entry| entry.deadline_ns).max().unwrap_or(lowest_ns);
@@ -589,7 +591,8 @@ impl<T> Wheel<T> {
         }
     }
 
-    /// Removes the entry of the newest timer, which was just cancelled, from the heap; returns `payload`.
+    /// Removes the entry of the newest timer, just cancelled, from the heap of late ones; returns
+    /// `payload`.
     #[cold]
     #[inline(never)]
     fn cancel_late(&mut self, payload: T) -> Option<T> {
@@ -606,7 +609,7 @@ impl<T> Wheel<T> {
         self.levels.push_in_new_block(slot, entry);
         let records = &self.records;
         for _ in 0..SWEEP_CALLS_PER_NEW_BLOCK {
-            if !self.levels.is_crowded(records.peak_count()) {
+            if !self.levels.is_crowded(records.records_count()) {
                 break;
             }
             self.newest_key = NO_KEY; // its entry may have moved

@@ -3,7 +3,7 @@
 use super::waitlist::Waitlist;
 use crate::raw::Waiter;
 
-/// Reusable barrier for a fixed number of participants, each of which waits until the last one arrives.
+/// Reusable barrier: each of a fixed number of participants waits until the last one arrives.
 ///
 /// ```
 /// use handover_fiber::{Barrier, Config, Runtime};
@@ -20,7 +20,7 @@ use crate::raw::Waiter;
 #[derive(Debug)]
 pub struct Barrier {
     participants_count: usize,
-    /// Number of participants that have arrived since the barrier last opened, and the queue of waiting participants.
+    /// Number of participants that arrived since the barrier last opened, and the queue of waiters.
     arrived: Waitlist<usize>,
 }
 

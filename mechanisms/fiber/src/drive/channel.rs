@@ -44,7 +44,7 @@ struct Channel<T> {
     capacity: usize,
 }
 
-/// Queued values, the participants that wait, and the numbers of senders and receivers.
+/// Queued values, waiting participants, and numbers of senders and receivers.
 #[derive(Debug)]
 struct ChannelState<T> {
     queue: VecDeque<T>,
@@ -62,8 +62,7 @@ impl<T> Channel<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes the participant that has waited longest in the queue that `waiters` returns. Skips
-    /// participants whose deadline has passed.
+    /// Wakes the first waiter whose deadline has not passed, in the queue that `waiters` returns.
     fn wake_one(&self, waiters: impl Fn(&mut ChannelState<T>) -> &mut VecDeque<Waiter>) {
         let mut state = self.lock();
         while let Some(next) = waiters(&mut state).pop_front() {
@@ -269,8 +268,7 @@ impl<T> Receiver<T> {
         Ok(value)
     }
 
-    /// Receives the oldest value. While the channel is empty, waits for a value for at most
-    /// `timeout`.
+    /// Receives the oldest value, and waits for at most `timeout` while the channel is empty.
     ///
     /// # Errors
     /// [`RecvTimeoutError`] on a time-out, or when the channel is empty and all senders were

@@ -7,7 +7,8 @@ use crate::raw::Waiter;
 use handover_base::sync::shared::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Condition variable, on which fibers and threads release a mutex and wait until they are notified.
+/// Condition variable for fibers and threads: releases a mutex while the caller waits for a
+/// notification.
 ///
 /// Check the condition again when [`wait`](Self::wait) returns: another participant may have changed it in between.
 /// There are no spurious wake-ups, but code that relies on that relies on every notifier.

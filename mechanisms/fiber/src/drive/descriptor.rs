@@ -86,7 +86,7 @@ pub fn writable_timeout(fd: impl AsFd, timeout: Duration) -> io::Result<bool> {
     wait_until(fd.as_fd(), Flags::OUT, deadline_ns_after(timeout))
 }
 
-/// Waits until `fd` is ready for `flags`, but not after `deadline_ns`; returns `false` if the deadline passes first.
+/// Waits until `fd` is ready for `flags`; returns `false` if `deadline_ns` passes first.
 fn wait_until(fd: BorrowedFd<'_>, flags: Flags, deadline_ns: u64) -> io::Result<bool> {
     let on_fiber = this_worker().and_then(|worker| Some((worker, worker.running_fiber()?)));
     // Once the deadline has passed, that does not block either.
@@ -110,7 +110,7 @@ fn wait_until(fd: BorrowedFd<'_>, flags: Flags, deadline_ns: u64) -> io::Result<
     Ok(is_ready)
 }
 
-/// Waits on the calling thread.
+/// Does [`wait_until`] on the calling thread, which runs no fiber.
 #[cold]
 fn wait_as_thread(fd: BorrowedFd<'_>, flags: Flags, deadline_ns: u64) -> io::Result<bool> {
     let flags = if flags == Flags::IN { PollFlags::IN } else { PollFlags::OUT };

@@ -153,7 +153,7 @@ impl<T> Eventual<T> {
     }
 }
 
-/// Calls `poll` until it returns `true` or another fiber is ready.
+/// Calls `poll` until it returns `true`, another fiber is ready, or the spin limit is reached.
 #[cold]
 #[inline(never)]
 fn spin_while_no_fiber_is_ready(poll: impl FnMut() -> bool) {

@@ -103,7 +103,8 @@ impl<T> Future for JoinHandle<T> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { handle, wait } = &mut *self;
-        let gate = handle.as_ref().expect("a future is not polled again").finished_gate();
+        let gate =
+            handle.as_ref().expect("the fiber's result was already returned").finished_gate();
         if !gate.is_set() && !wait.poll(gate, context.waker()) {
             return Poll::Pending;
         }
@@ -150,7 +151,7 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Waker of the fiber or thread that runs a future.
+/// Waker that sets an eventual, to wake the fiber or thread that runs a future.
 #[derive(Default)]
 struct Woken(Eventual);
 

@@ -12,6 +12,7 @@ pub struct Handle {
 /// Handle of a pool: a queue of fibers that some or all workers of a runtime serve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Pool {
+    /// Index of the pool in the configuration of its runtime.
     pub(super) index: usize,
 }
 

@@ -82,7 +82,7 @@ impl<T> Mutex<T> {
         self.try_acquire().then(|| self.guard())
     }
 
-    /// Locks the mutex. While another participant holds it, waits for at most `timeout`. Returns
+    /// Locks the mutex, and waits for at most `timeout` while another participant holds it. Returns
     /// `None` on a time-out.
     ///
     /// # Blocking
@@ -91,8 +91,8 @@ impl<T> Mutex<T> {
         self.lock_until_ns(deadline_ns_after(timeout))
     }
 
-    /// Locks the mutex. While another participant holds it, waits until `deadline_ns` on
-    /// CLOCK_MONOTONIC. Returns `None` if the deadline passes first.
+    /// Locks the mutex, and waits until `deadline_ns` on CLOCK_MONOTONIC while another participant
+    /// holds it. Returns `None` if the deadline passes first.
     ///
     /// # Blocking
     /// As [`lock`](Self::lock), until the deadline.
@@ -138,6 +138,7 @@ impl<T> Mutex<T> {
         self.state.swap(CONTENDED, Ordering::Acquire) == FREE
     }
 
+    /// Unlocks the mutex, or passes it to a waiting participant.
     #[inline]
     fn unlock(&self) {
         // Release: publishes the accesses to the value to the Acquire of the next holder.
@@ -146,7 +147,8 @@ impl<T> Mutex<T> {
         }
     }
 
-    /// Unlocks the mutex for the participant that has waited longest, if any waits, and wakes it.
+    /// Passes the locked mutex to the participant that has waited longest, or unlocks it if none
+    /// waits.
     #[cold]
     fn hand_over(&self) {
         loop {
@@ -197,7 +199,7 @@ impl<T> fmt::Debug for Mutex<T> {
 /// Guard of a locked mutex; dropping it unlocks the mutex.
 pub struct MutexGuard<'a, T> {
     pub(super) mutex: &'a Mutex<T>,
-    /// Makes the guard `Sync` only if the value is, as the guard gives access to it. `&Mutex<T>`
+    /// Makes the guard `Sync` only if the value is `Sync`, as the guard gives access to it. `&Mutex<T>`
     /// alone is `Sync` whenever `T: Send`.
     marker: PhantomData<&'a mut T>,
 }

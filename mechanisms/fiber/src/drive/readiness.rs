@@ -8,44 +8,46 @@ use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use std::cell::{Cell, RefCell};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Maximum number of fibers of a worker that wait for descriptors.
+/// Maximum number of a worker's fibers that wait for descriptors at a time.
 const WAITS_MAX: u32 = 1 << 28;
 /// Maximum number of events that are read at a time.
 const EVENTS_MAX: usize = 256;
-/// Word of the descriptor that interrupts a wait; no wait has this index.
+/// Epoll data word of the descriptor that interrupts a wait; no wait has this word.
 const INTERRUPT_WORD: u64 = u64::MAX;
-/// Time in ns between two looks at the descriptors while fibers are ready. A look takes about 0.4 µs.
-const LOOK_INTERVAL_NS: u64 = 25_000;
+/// Interval, in ns, at which the descriptors are polled while fibers are ready. A poll takes about
+/// 0.4 µs.
+const POLL_INTERVAL_NS: u64 = 25_000;
 
 /// Epoll set of a worker, with the fibers that wait for its descriptors. Only the worker's thread accesses it.
 #[derive(Debug)]
 pub(crate) struct Readiness {
     set: Epoll,
-    /// For each wait its fiber, from its suspension until the descriptor is ready or the wait is given up.
+    /// Waiting fiber of each wait; `None` before the fiber is suspended, and after its removal.
     waits: RefCell<Slab<Option<Waiter>>>,
-    /// Time of the last look at the descriptors, in ns.
-    looked_at_ns: Cell<u64>,
+    /// Time of the last poll of the descriptors, in ns.
+    last_poll_ns: Cell<u64>,
 }
 
-/// Wait for a descriptor, until it is passed to [`Readiness::end`].
+/// Wait of a fiber for a descriptor, from [`Readiness::start`] to [`Readiness::end`].
 #[derive(Debug)]
 pub(crate) struct ReadinessWait<'a> {
     key: Key,
     fd: BorrowedFd<'a>,
-    /// Duplicate of the descriptor that is in the set in its place, as another fiber waits for it.
+    /// Duplicate of `fd` that is in the set instead, if another fiber waits for `fd` too.
     duplicate: Option<OwnedFd>,
 }
 
 impl Readiness {
-    /// Creates an empty set, whose waits [`WorkerState::unpark`] interrupts.
+    /// Creates an epoll set with only the descriptor by which [`WorkerState::unpark`] interrupts a
+    /// wait.
     pub(crate) fn new(worker: &WorkerState) -> Result<Self, Errno> {
         let set = Epoll::new(EVENTS_MAX)?;
         set.add(worker.interrupt_descriptor()?, INTERRUPT_WORD, Flags::IN | Flags::ET)?;
         let waits = RefCell::new(Slab::new(WAITS_MAX));
-        Ok(Self { set, waits, looked_at_ns: Cell::new(0) })
+        Ok(Self { set, waits, last_poll_ns: Cell::new(0) })
     }
 
-    /// Adds a descriptor, of which one event of `flags` is to be reported.
+    /// Starts a wait: adds a descriptor to the set, for one event among `flags`.
     pub(crate) fn start<'a>(
         &self,
         fd: BorrowedFd<'a>,
@@ -68,19 +70,19 @@ impl Readiness {
         }
     }
 
-    /// Stores the fiber that waits.
+    /// Stores the fiber of a wait.
     pub(crate) fn set_waiter(&self, wait: &ReadinessWait<'_>, waiter: Waiter) {
         if let Some(slot) = self.waits.borrow_mut().get_mut(wait.key) {
             *slot = Some(waiter);
         }
     }
 
-    /// Removes the fiber that waits; returns `false` if it was woken.
+    /// Removes the fiber of a wait; returns `false` if the fiber was already woken.
     pub(crate) fn withdraw(&self, wait: &ReadinessWait<'_>) -> bool {
         self.take_waiter(wait.key).is_some()
     }
 
-    /// Removes the descriptor of a wait from the set.
+    /// Ends a wait, and removes its descriptor from the set.
     pub(crate) fn end(&self, wait: ReadinessWait<'_>) {
         let fd = wait.duplicate.as_ref().map_or(wait.fd, AsFd::as_fd);
         // It is in the set, as it was added and is still open.
@@ -88,39 +90,41 @@ impl Readiness {
         self.waits.borrow_mut().remove(wait.key);
     }
 
-    /// Returns `true` if a fiber waits.
+    /// Returns `true` if a fiber waits for a descriptor.
     #[inline]
     pub(crate) fn has_waits(&self) -> bool {
         !self.waits.borrow().is_empty()
     }
 
-    /// Returns `true`, and counts as a look at `now_ns`, if the last look was long enough ago.
-    pub(crate) fn is_look_due(&self, now_ns: u64) -> bool {
-        let is_due = now_ns.saturating_sub(self.looked_at_ns.get()) >= LOOK_INTERVAL_NS;
+    /// Returns `true` if the descriptors must be polled again; stores `now_ns` as the time of this
+    /// poll.
+    pub(crate) fn begin_poll_if_due(&self, now_ns: u64) -> bool {
+        let is_due = now_ns.saturating_sub(self.last_poll_ns.get()) >= POLL_INTERVAL_NS;
         if is_due {
-            self.looked_at_ns.set(now_ns);
+            self.last_poll_ns.set(now_ns);
         }
         is_due
     }
 
-    /// Waits for events, without a time limit if `timeout_ns` is `None`, and passes the fibers whose descriptors are
-    /// ready to `wake`.
+    /// Waits for events, and passes the fibers whose descriptors are ready to `wake`. Waits without
+    /// a time limit if `timeout_ns` is `None`.
     pub(crate) fn wait(&self, timeout_ns: Option<u64>, mut wake: impl FnMut(Waiter)) {
         let each = |word: u64, _| {
             let key = Key { index: word as u32, generation: (word >> 32) as u32 };
             self.take_waiter(key).into_iter().for_each(&mut wake);
         };
         if let Err(errno) = self.set.wait(timeout_ns, each) {
-            panic!("wait for the descriptors of a worker: {errno}");
+            panic!("cannot wait for the descriptors of a worker: {errno}");
         }
     }
 
+    /// Removes and returns the fiber of a wait.
     fn take_waiter(&self, key: Key) -> Option<Waiter> {
         self.waits.borrow_mut().get_mut(key).and_then(Option::take)
     }
 }
 
-/// Returns the word of a wait in the epoll set.
+/// Returns the epoll data word that contains `key`.
 fn word(key: Key) -> u64 {
     u64::from(key.generation) << 32 | u64::from(key.index)
 }

@@ -242,6 +242,7 @@ where
     Ok(handle)
 }
 
+/// Returns the pool whose index `options` contain.
 #[inline]
 fn find_pool<'a>(
     shared: &'a RuntimeState,
@@ -251,8 +252,8 @@ fn find_pool<'a>(
     shared.pools.get(options.pool).ok_or(SpawnError::NoSuchPool { pool: options.pool, pools_count })
 }
 
-/// Returns the index of the worker on which the options require the fiber to start. Returns `None`
-/// if they require none.
+/// Returns the index of the worker set with [`Builder::worker`], if any. The error says that there
+/// is no such worker.
 #[inline]
 fn named_worker(shared: &RuntimeState, options: &Builder) -> Result<Option<usize>, SpawnError> {
     let workers_count = shared.config.workers_count;
@@ -264,6 +265,7 @@ fn named_worker(shared: &RuntimeState, options: &Builder) -> Result<Option<usize
     }
 }
 
+/// Returns the properties of a fiber to be spawned with `options`.
 #[inline]
 fn spec(
     shared: &RuntimeState,
@@ -298,7 +300,7 @@ fn check_size<F, T>(shared: &RuntimeState) -> Result<(), SpawnError> {
     })
 }
 
-/// Spawns a fiber that drops the result of another fiber, whose handle was dropped while it ran.
+/// Spawns a fiber that drops the result of a finished fiber, whose handle was dropped earlier.
 #[cold]
 pub(super) fn drop_unclaimed_result(worker: &Worker, unread: UnclaimedResult) {
     let drops = move || unread.drop_result(release);
@@ -315,8 +317,8 @@ where
     spawn_from_worker(worker, &options, f, false).map(drop)
 }
 
-/// Spawns a fiber from a fiber of `worker`. It starts on the worker that `options` name, else on
-/// `worker` if it serves the pool, else on one that does.
+/// Spawns a fiber; called by a fiber that runs on `worker`. The new fiber starts on the worker that
+/// `options` name, else on `worker` if it serves the pool, else on one that does.
 #[inline]
 fn spawn_from_worker<F, T>(
     worker: &Worker,
@@ -362,7 +364,7 @@ where
 ///
 /// With the feature `async`, the handle is a future as well, for any executor.
 pub struct JoinHandle<T> {
-    /// Handle of the result; `None` once the fiber was joined.
+    /// Handle of the fiber's result; `None` once the result was taken.
     pub(super) handle: Option<ResultHandle<T>>,
     /// Wait of the task that awaits the handle.
     #[cfg(feature = "async")]
@@ -404,7 +406,7 @@ impl<T> JoinHandle<T> {
     /// Returns the fiber's result, and frees its stack, if the fiber has finished. Called while no task waits.
     #[inline(always)] // in join()
     pub(super) fn take_result(&mut self) -> Option<Result<T, FiberPanic>> {
-        let handle = self.handle.take().expect("the result of a fiber is taken once");
+        let handle = self.handle.take().expect("the fiber's result was already taken");
         match handle.take_result() {
             Ok((result, stack)) => {
                 release(stack);
@@ -439,8 +441,8 @@ impl<T> JoinHandle<T> {
         self.join_until_ns(deadline_ns_after(timeout))
     }
 
-    /// Waits until the fiber has finished; returns the fiber's result. Returns the handle if
-    /// `deadline_ns` on CLOCK_MONOTONIC passes first.
+    /// Waits until the fiber has finished or `deadline_ns` on CLOCK_MONOTONIC passes; returns the
+    /// fiber's result. Returns the handle if the deadline passes first.
     ///
     /// # Errors
     /// As [`join_timeout`](Self::join_timeout).

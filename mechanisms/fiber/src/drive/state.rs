@@ -36,7 +36,9 @@ pub(crate) struct WorkerState {
 pub(crate) struct WorkerCounters {
     /// Numbers of fibers spawned and finished.
     pub(crate) counts: FiberCounts,
+    /// Number of fibers that panicked on the worker.
     pub(crate) panicked: AtomicU64,
+    /// Number of switches from the worker to a fiber.
     pub(crate) switches: AtomicU64,
     /// Number of times that the worker went to sleep.
     pub(crate) parks: AtomicU64,
@@ -83,13 +85,14 @@ impl WorkerState {
         // Acquire: pairs with the fence in interrupt_descriptor(), by the unparker's word: it says that the worker
         // sleeps there, which it does only after that fence.
         fence(Ordering::Acquire);
-        let interrupt = self.interrupt.get().expect("the worker has created it before it sleeps");
+        let interrupt =
+            self.interrupt.get().expect("no eventfd, though the worker waits for descriptors");
         // It fails only if the count is at its maximum, which makes the descriptor readable as well.
         let _ = retry_on_intr(|| rustix::io::write(interrupt, &1u64.to_ne_bytes()));
     }
 
-    /// Returns the eventfd that [`unpark`](Self::unpark) writes while the worker waits for descriptors; creates it at
-    /// the first call. Called by the worker, seldom.
+    /// Returns the eventfd by which [`unpark`](Self::unpark) ends a wait for descriptors; creates
+    /// it at the first call. Called by the worker, seldom.
     pub(crate) fn interrupt_descriptor(&self) -> Result<&OwnedFd, Errno> {
         // Closed at once if the worker has created one before.
         let created = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
@@ -99,17 +102,19 @@ impl WorkerState {
         Ok(interrupt)
     }
 
-    /// Returns a reference to the runtime that keeps it alive; `None` if the runtime was dropped.
+    /// Returns a reference that keeps the runtime alive; `None` if the runtime was dropped.
     pub(crate) fn upgrade_runtime(&self) -> Option<Arc<RuntimeState>> {
         self.runtime.upgrade()
     }
 
+    /// Returns `true` if the worker is one of this runtime.
     #[inline]
     pub(crate) fn belongs_to(&self, shared: &Arc<RuntimeState>) -> bool {
         std::ptr::eq(self.runtime.as_ptr(), Arc::as_ptr(shared))
     }
 }
 
+/// State of a runtime, shared by its workers and handles.
 #[derive(Debug)]
 pub(crate) struct RuntimeState {
     pub(crate) workers: Box<[WorkerState]>,
@@ -140,8 +145,8 @@ pub(crate) struct ResolvedPool {
     workers: Box<[u32]>,
     /// For each worker: `true` if it serves the pool.
     serves: Box<[bool]>,
-    /// Number of calls of `next_worker_index()`, which chooses the workers round robin.
-    next: AtomicU32,
+    /// Number of calls of [`next_worker_index`](Self::next_worker_index) so far.
+    turns_count: AtomicU32,
 }
 
 impl RuntimeState {
@@ -155,7 +160,7 @@ impl RuntimeState {
                 index,
                 workers: workers[..].into(),
                 serves: all.iter().map(|worker| workers.contains(worker)).collect(),
-                next: AtomicU32::new(0),
+                turns_count: AtomicU32::new(0),
             }
         });
         let (pools, stacks) = (pools.collect(), StackPool::for_size(config.stack_bytes_rounded()));
@@ -214,7 +219,7 @@ impl ResolvedPool {
     /// does not serve the pool.
     pub(crate) fn next_worker_index(&self) -> usize {
         // Relaxed: any worker of the pool will do.
-        let turn = self.next.fetch_add(1, Ordering::Relaxed) as usize;
+        let turn = self.turns_count.fetch_add(1, Ordering::Relaxed) as usize;
         self.workers[turn % self.workers.len()] as usize
     }
 }

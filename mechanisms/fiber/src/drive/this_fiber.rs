@@ -1,6 +1,6 @@
 //! Operations of a fiber on itself: yielding, sleeping, identity.
 
-use crate::raw::{park_running, running_fiber_id, suspend_running, this_worker};
+use crate::raw::{park_running, running_fiber_id, this_worker, yield_running};
 use handover_base::clock;
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use std::time::Duration;
 #[inline(always)] // see park_running()
 pub fn yield_now() {
     match this_worker().and_then(|worker| worker.running_fiber()) {
-        Some(running) => suspend_running(running),
+        Some(running) => yield_running(running),
         None => std::thread::yield_now(),
     }
 }

@@ -84,7 +84,7 @@ pub(crate) fn suspend_caller_until(
     }
 }
 
-/// Suspends the calling thread, which runs no fiber.
+/// Does [`suspend_caller`] for a thread that runs no fiber.
 #[cold]
 fn wait_as_thread(commit: impl FnOnce(Waiter) -> Option<Waiter>) {
     let sleeper = ThreadWaiter::new();
@@ -96,7 +96,7 @@ fn wait_as_thread(commit: impl FnOnce(Waiter) -> Option<Waiter>) {
     }
 }
 
-/// Suspends the calling thread, which runs no fiber, until `deadline_ns` at most.
+/// Does [`suspend_caller_until`] for a thread that runs no fiber.
 #[cold]
 fn wait_as_thread_until(
     deadline_ns: u64,

@@ -4,13 +4,14 @@ use crate::raw::Waiter;
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// State of a primitive and the queue of participants that wait for it to change. One lock guards
-/// both. The lock is held for a few instructions, and never across a suspension.
+/// State of a synchronisation primitive, and the queue of its waiters. One lock guards both. The
+/// lock is held for a few instructions, and never across a suspension.
 #[derive(Debug)]
 pub(crate) struct Waitlist<S> {
     inner: Mutex<WaitlistState<S>>,
 }
 
+/// Contents of a [`Waitlist`].
 #[derive(Debug)]
 pub(crate) struct WaitlistState<S> {
     pub(crate) state: S,

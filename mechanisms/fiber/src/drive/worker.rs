@@ -30,11 +30,13 @@ const STACKS_REFILL_COUNT: usize = 64;
 /// CPU time, and fibers with close deadlines become due together. `fiber-cost loops`, 2026-11: 100 fibers take 0.07 s
 /// of CPU a second, with 3 µs 0.15 s, and as many sleeping threads 0.03 s.
 const POLLED_DEADLINE_NS_MAX: u64 = 20_000;
-/// Number of ready fibers up to which a worker makes due fibers ready at once. Their data, and the data of the fibers
-/// that they wake, then stay in the processor's caches until they run.
+/// Number of ready fibers up to which fibers are made ready as soon as their deadlines pass. Their
+/// data, and the data of the fibers that they wake, then stay in the processor's caches until they
+/// run.
 const EXPIRED_MAX: u32 = 64;
-/// Number of fiber switches for each due fiber that is made ready while [`EXPIRED_MAX`] fibers are ready. A due
-/// fiber usually causes fewer switches, so that due fibers do not pile up.
+/// Number of fiber switches for each timer that expires while at least [`EXPIRED_MAX`] fibers are
+/// ready. A fiber whose deadline has passed usually causes fewer switches, so that such fibers do
+/// not pile up.
 const SWITCHES_PER_EXPIRED: u32 = 4;
 /// Minimum number of ready fibers ahead of a woken fiber for its frames to be prefetched.
 const PREFETCH_READY_MIN: u32 = 4;
@@ -44,13 +46,14 @@ const STEAL_CHECKS_MAX: u32 = 128;
 /// It does so although more urgent fibers are ready.
 const POLLS_PER_LESS_URGENT: u32 = 4;
 
-/// Thread of a runtime, which runs the fibers of its run queue.
+/// Worker thread of a runtime: runs the fibers of its run queue.
 pub(crate) struct Worker {
-    /// Access as the owner to the worker's state that other threads also access.
+    /// Owner's access to the part of the worker's state that other threads also access.
     owner: WorkerOwner,
     index: u32,
     can_steal: bool,
     running_fiber: Cell<Option<NonNull<FiberControl>>>,
+    /// Timers of sleeping fibers and of waits with a deadline.
     wheel: RefCell<Wheel<TimerPayload>>,
     parker: RefCell<Parker>,
     /// Descriptors for which fibers wait; created for the first such fiber.
@@ -59,28 +62,28 @@ pub(crate) struct Worker {
     due_buffer: RefCell<Vec<TimerPayload>>,
     /// Time by which sleeps are requested to end before their deadline, as the kernel ends them late.
     lead: Cell<SleepLead>,
-    /// Deadline of the timer for which the last sleep ended, perhaps early. The worker polls until
-    /// it passes.
+    /// Deadline of the timer for which the last sleep ended, possibly before the deadline. The
+    /// worker polls until it passes.
     woken_for_ns: Cell<Option<u64>>,
     free_stacks: RefCell<Vec<Stack>>,
     /// Number of switches until the clock is read next.
     switches_until_poll: Cell<u32>,
     /// Number of calls of [`poll`](Self::poll); every [`POLLS_PER_LESS_URGENT`]th takes a less urgent fiber first.
     polls_count: Cell<u32>,
-    /// Number of switches, below [`SWITCHES_PER_EXPIRED`], for which no due fiber was made ready yet.
+    /// Number of switches, below [`SWITCHES_PER_EXPIRED`], that count towards the next expiring
+    /// timer.
     uncredited_switches: Cell<u32>,
     poll_interval: Cell<PollInterval>,
     /// Time of the last clock read, in ns.
     last_poll_ns: Cell<u64>,
     /// Identification number of the next fiber that is spawned on this worker.
     next_id: Cell<u64>,
-    /// `true` if the last fiber has already spun without success, so that the worker need not spin.
+    /// `true` if the last fiber has spun in vain, so that the worker need not spin again.
     has_spun: Cell<bool>,
     /// Value of `switches_until_poll` when the number of switches was last added to the statistics.
     /// The difference to `switches_until_poll` is the number of switches since then.
     counted_switches_until_poll: Cell<u32>,
-    /// Number of fibers announced by each other worker when this worker last found none to steal
-    /// from it.
+    /// Number of fibers that each worker had announced when this worker last found none to steal.
     seen_offer_counts: Box<[Cell<u32>]>,
 }
 
@@ -152,6 +155,7 @@ impl Worker {
         &self.owner.counters.counts
     }
 
+    /// Appends a ready fiber to the run queue, and announces it if other workers may steal it.
     #[inline]
     pub(crate) fn push_ready(&self, fiber: Runnable) {
         let pool = self.offered_pool(&fiber);
@@ -161,8 +165,8 @@ impl Worker {
         }
     }
 
-    /// Returns the index of the fiber's pool. Returns `None` if other workers may not steal the
-    /// fiber once it is ready.
+    /// Returns the index of the fiber's pool if other workers may steal the ready fiber; otherwise
+    /// `None`.
     #[inline]
     fn offered_pool(&self, fiber: &Runnable) -> Option<u16> {
         (self.can_steal && fiber.can_migrate()).then(|| fiber.pool())
@@ -258,7 +262,7 @@ impl Worker {
         self.wheel.borrow_mut().cancel(timer);
     }
 
-    /// Returns the descriptors for which fibers wait.
+    /// Returns the descriptors for which fibers wait; creates the epoll set at the first call.
     pub(crate) fn readiness(&self) -> Result<&Readiness, Errno> {
         if let Some(readiness) = self.readiness.get() {
             return Ok(readiness);
@@ -273,7 +277,8 @@ impl Worker {
         self.readiness.get().filter(|readiness| readiness.has_waits())
     }
 
-    /// Waits until a descriptor is ready for which a fiber waits, up to `timeout_ns`; makes such fibers ready.
+    /// Waits for ready descriptors, up to `timeout_ns`, and makes the fibers that wait for them
+    /// ready.
     fn wait_for_descriptors(&self, readiness: &Readiness, timeout_ns: Option<u64>) {
         readiness.wait(timeout_ns, |waiter| {
             waiter.wake_with(|fiber| self.push_woken(fiber));
@@ -383,8 +388,8 @@ impl Worker {
         self.fiber_counts().add_finished();
     }
 
-    /// Calls the waker of a task that awaits the fiber that has finished. It is foreign code: it may panic, or try to
-    /// suspend the fiber that it finds running.
+    /// Calls the waker of a task that awaits the finished fiber. It is foreign code: it may panic,
+    /// or try to suspend the fiber that it finds running.
     #[cfg(feature = "async")]
     #[cold]
     fn wake_joiner(&self, waker: Option<std::task::Waker>) {
@@ -415,7 +420,7 @@ impl Worker {
             self.counted_switches_until_poll.get() - self.switches_until_poll.get(),
         );
         if let Some(readiness) = self.awaited_readiness()
-            && readiness.is_look_due(now_ns)
+            && readiness.begin_poll_if_due(now_ns)
         {
             self.wait_for_descriptors(readiness, Some(0));
         }
@@ -550,8 +555,8 @@ impl Worker {
         self.owner.offers.end_idle(&shared.idle_count);
     }
 
-    /// Parks until another thread unparks the worker, `deadline_ns`, or an event of a descriptor for which a fiber
-    /// waits.
+    /// Parks the worker until it is unparked, `deadline_ns` passes, or an awaited descriptor is
+    /// ready.
     fn park(
         &self,
         parker: &mut Parker,
@@ -579,8 +584,8 @@ impl Worker {
         self.woken_for_ns.set(next_deadline_ns);
     }
 
-    /// Steals up to half of another worker's fibers, of pools that this worker serves. Returns
-    /// `true` if it stole any.
+    /// Steals up to half of the fibers of another worker, from pools that this worker serves.
+    /// Returns `true` if it stole any.
     fn steal(&self) -> bool {
         let RuntimeState { workers, pools, .. } = &**self.runtime_state();
         let can_take = |fiber: &Runnable| {

@@ -2,7 +2,7 @@
 
 use handover_base::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// Counters of the fibers that were spawned, and that finished, on one worker.
+/// Numbers of fibers spawned and finished on one worker.
 #[derive(Debug, Default)]
 pub struct FiberCounts {
     spawned: AtomicU64,

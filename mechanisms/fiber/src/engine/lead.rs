@@ -6,6 +6,7 @@
 /// of the lateness, so that three quarters of the sleeps do not spin at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SleepLead {
+    /// Current lead, in ns.
     ns: u64,
 }
 

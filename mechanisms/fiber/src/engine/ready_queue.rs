@@ -2,6 +2,7 @@
 
 use crate::raw::{List, Runnable};
 
+/// Number of priority levels.
 pub(crate) const LEVELS_COUNT: usize = 8;
 
 /// Ready fibers of a worker, in a first-in, first-out queue for each priority level. The fibers of
@@ -11,6 +12,7 @@ pub(crate) struct ReadyQueue {
     levels: [List<Runnable>; LEVELS_COUNT],
     /// Bitmap of the levels whose queues are not empty.
     non_empty_levels: u32,
+    /// Number of ready fibers on all levels.
     count: u32,
     /// Level of the last fiber that `pop_less_urgent` returned.
     last_level: usize,
@@ -92,6 +94,7 @@ impl ReadyQueue {
         self.pop_from(self.last_level)
     }
 
+    /// Pops the first fiber of this level.
     #[inline]
     fn pop_from(&mut self, level: usize) -> Option<Runnable> {
         let list = &mut self.levels[level % LEVELS_COUNT];
@@ -103,8 +106,8 @@ impl ReadyQueue {
         fiber
     }
 
-    /// Removes up to half of the fibers, the most urgent first: those for which `can_take` returns
-    /// `true`. Checks at most `checks_max` fibers. Returns the removed fibers, and `true` if the
+    /// Removes up to half of the fibers, the most urgent first; skips those that `can_take`
+    /// rejects. Checks at most `checks_max` fibers. Returns the removed fibers, and `true` if the
     /// queue had at most `checks_max` fibers.
     pub(crate) fn split_off_half(
         &mut self,

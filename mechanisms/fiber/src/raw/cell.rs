@@ -9,7 +9,7 @@ use std::cell::UnsafeCell;
 #[cfg(feature = "async")]
 use std::task::Waker;
 
-/// Value that is written once and can be read once the gate is open. The thread that claims the
+/// Value that is written once, and can be read when the gate is open. The thread that claims the
 /// gate writes it; any thread may read it.
 #[derive(Debug)]
 pub(crate) struct GateCell<T> {
@@ -88,7 +88,7 @@ impl<T> GateCell<T> {
             .then(|| unsafe { self.value_unchecked() })
     }
 
-    /// Returns the value if it is set; otherwise the task of `waker` is woken when it is.
+    /// Returns the value if it is set; otherwise registers `waker` to be woken when it is set.
     #[cfg(feature = "async")]
     pub(crate) fn poll_wait(&self, wait: &mut TaskWait<Waiter>, waker: &Waker) -> Option<&T> {
         self.get().or_else(|| {
@@ -98,7 +98,7 @@ impl<T> GateCell<T> {
         })
     }
 
-    /// Ends the wait of a task, which may have begun or not.
+    /// Ends the wait of a task, if the wait has begun.
     #[cfg(feature = "async")]
     pub(crate) fn cancel_wait(&self, wait: &mut TaskWait<Waiter>) {
         wait.cancel(&self.gate, &self.withdrawals, wake_all);
@@ -141,6 +141,7 @@ impl GateCell<()> {
     }
 }
 
+/// Waits until the gate is open.
 #[inline(always)] // see park_running()
 pub(crate) fn wait_for_gate(gate: &Gate<Waiter>) {
     let mut node = WaitNode::new();

@@ -46,6 +46,7 @@ use std::sync::Arc;
 /// Coroutine in which a fiber runs; resuming it switches from the worker to the fiber.
 type Switch = Coroutine<(), SuspendRequest, (), Bounds>;
 
+/// Size of a cache line in bytes.
 const LINE_BYTES: usize = 64;
 /// Number of cache lines of a suspended fiber's stack frames to prefetch. They suffice for all
 /// frames of a simple fiber.
@@ -58,7 +59,9 @@ pub(crate) struct SuspendRequest(*mut Commit);
 
 /// Address range of a stack, for the coroutine library.
 struct Bounds {
+    /// Upper end of the stack, from where it grows down.
     base: StackPointer,
+    /// Lower end of the stack.
     limit: StackPointer,
 }
 
@@ -99,16 +102,22 @@ pub(crate) struct FiberSpec {
 /// Control block of a fiber. Two cache lines: the first holds what waking and resuming need.
 #[repr(C, align(64))]
 pub(crate) struct FiberControl {
+    /// Link to the next fiber in a run queue or inbox.
     link: ListLink,
     /// Worker on which the fiber runs when it is woken.
     home: Cell<HomeAddress>,
     priority_level: u8,
+    /// `true` while the fiber must stay on its worker: always for a local fiber, otherwise during a
+    /// wait with a deadline.
     is_local: Cell<bool>,
+    /// `true` if the fiber may move to another worker while it is suspended.
     can_migrate: bool,
-    /// `true` if the fiber must not move to another worker in its present state.
+    /// `true` if the fiber must not move to another worker at present.
     is_pinned: Cell<bool>,
     has_panicked: Cell<bool>,
+    /// Index of the fiber's pool in its runtime.
     pool: u16,
+    /// Coroutine of the fiber; never dropped.
     switch: UnsafeCell<MaybeUninit<Switch>>,
     /// Gate that is opened when the fiber has finished, and abandoned when the fiber's handle is dropped.
     finished: Gate<Waiter>,
@@ -141,6 +150,7 @@ impl FiberControl {
         self.id
     }
 
+    /// Prefetches the control block at `at`.
     #[inline]
     pub(super) fn prefetch(at: *const u8) {
         for line in 0..size_of::<Self>() / LINE_BYTES {
@@ -180,6 +190,7 @@ pub(crate) enum ResumeOutcome {
     /// The fiber suspended itself to wait, and its `Commit` was called. Contains the fiber if it
     /// need not wait after all.
     Parked(Option<Runnable>),
+    /// The fiber has finished.
     Finished(FinishedFiber),
 }
 
@@ -221,7 +232,7 @@ impl Runnable {
         self.control().pool
     }
 
-    /// Returns the fiber's number.
+    /// Returns the fiber's identification number.
     #[inline]
     pub(crate) fn id(&self) -> u64 {
         self.control().id
@@ -327,7 +338,7 @@ pub(crate) enum FiberRemains {
     Nothing,
     /// The stack must be freed; the result was dropped or does not exist.
     Stack(Stack),
-    /// The stack must be freed, after the result that no handle will read was dropped.
+    /// The result must be dropped, as no handle will read it; then the stack must be freed.
     UnclaimedResult(UnclaimedResult),
 }
 
@@ -359,6 +370,7 @@ impl UnclaimedResult {
     }
 }
 
+/// Drops the fiber's result at `slot`, which was written and not read.
 unsafe fn drop_fiber_result<T>(slot: *mut u8) {
     // SAFETY: the caller guarantees a slot of this type that was written and not read.
     unsafe { slot.cast::<FiberResult<T>>().drop_in_place() };
@@ -378,7 +390,7 @@ unsafe fn reclaim(mut owner: NonNull<FiberControl>) -> Stack {
     Stack { head, limit: control.stack_pool.lowest_address(head), pool: control.stack_pool }
 }
 
-/// Only handle of a fiber's result, through which the result can be taken once.
+/// Unique handle of a fiber's result; the result can be taken once.
 #[derive(Debug)]
 pub(crate) struct ResultHandle<T> {
     control: NonNull<FiberControl>,
@@ -513,12 +525,13 @@ where
     (Runnable(control), is_attached.then_some(ResultHandle { control, result: PhantomData }))
 }
 
-/// Function to be called with a fiber once it is suspended; the first field of a `TypedCommit`.
+/// Function that the worker calls with a fiber once the fiber is suspended. It is the first field
+/// of a `TypedCommit`.
 struct Commit {
     run: unsafe fn(NonNull<Commit>, Runnable) -> Option<Runnable>,
 }
 
-/// `Commit` with the closure that it calls.
+/// [`Commit`] with the closure that its function calls.
 #[repr(C)]
 struct TypedCommit<F> {
     head: Commit,
@@ -539,9 +552,9 @@ where
     f(fiber)
 }
 
-/// Suspends the running fiber, to be run again after the other ready fibers.
+/// Suspends the running fiber; it runs again after the other ready fibers.
 #[inline(always)] // see park_running()
-pub(crate) fn suspend_running(running: NonNull<FiberControl>) {
+pub(crate) fn yield_running(running: NonNull<FiberControl>) {
     suspend_with(running, SuspendRequest(ptr::null_mut()));
 }
 
@@ -578,7 +591,7 @@ fn suspend_with(running: NonNull<FiberControl>, action: SuspendRequest) {
     control.sanitizer_state.enter_fiber();
 }
 
-/// Sets the flag that the running fiber must stay on its worker; returns the flag's previous value.
+/// Sets the flag that keeps the running fiber on its worker; returns the flag's previous value.
 pub(super) fn set_running_local(running: NonNull<FiberControl>, is_local: bool) -> bool {
     // SAFETY: the fiber runs and calls this function, so its control block is valid.
     unsafe { running.as_ref() }.is_local.replace(is_local)

@@ -21,7 +21,7 @@ pub(crate) fn this_worker() -> Option<&'static Worker> {
     unsafe { THIS_WORKER.get().as_ref() }
 }
 
-/// Calls `run`, during which [`this_worker`] returns `worker` on this thread; returns the result of `run`.
+/// Calls `run` with `worker` as this thread's worker, and returns the result of `run`.
 pub(crate) fn with_this_worker<R>(worker: &Worker, run: impl FnOnce() -> R) -> R {
     struct RestoreOnDrop;
     impl Drop for RestoreOnDrop {

@@ -30,7 +30,7 @@ const SET: usize = 3;
 const ABANDONED: usize = 4;
 /// Value of the word of a gate that is being closed.
 const CLOSING: usize = 7;
-/// Bits that are all set only in [`SET`] and [`CLOSING`], in which the gate counts as open.
+/// Bits that are all set only in [`SET`] and [`CLOSING`]. In both, the gate counts as open.
 const OPEN_MASK: usize = SET & CLOSING;
 
 /// Node of a gate's list of waiters, on the waiter's stack.
@@ -66,14 +66,14 @@ pub enum PreviousState<W> {
     Open,
 }
 
-/// Gate at which participants wait until another opens it; `W` is the means to wake a waiter.
+/// Gate at which participants wait until another one opens it. `W` is the means to wake a waiter.
 #[derive(Debug)]
 pub struct Gate<W> {
     /// Newest waiter, with the bit [`CLAIMED`], or one of the values [`SET`], [`ABANDONED`] and [`CLOSING`].
     word: AtomicPtr<WaitNode<W>>,
 }
 
-/// Number of calls of [`Gate::withdraw`] that may have removed the list of waiters. A call that has
+/// Number of running calls of [`Gate::withdraw`] that may hold the list of waiters. A call that has
 /// put the list back does not count. The counter is outside the gate, because gates that are never
 /// closed do not need it.
 #[derive(Debug)]
@@ -107,10 +107,12 @@ unsafe impl<W: Send> Send for Gate<W> {}
 // SAFETY: waiters are `Send`, and move between threads through the atomic word only.
 unsafe impl<W: Send> Sync for Gate<W> {}
 
+/// Returns `true` if `word` is the word of an open gate.
 fn is_open<W>(word: *mut WaitNode<W>) -> bool {
     word.addr() & OPEN_MASK == OPEN_MASK
 }
 
+/// Converts a state, such as [`SET`], into the word of a gate.
 fn state_word<W>(word: usize) -> *mut WaitNode<W> {
     ptr::without_provenance_mut(word)
 }
@@ -214,7 +216,7 @@ impl<W> Gate<W> {
             .is_ok()
     }
 
-    /// Closes an open gate; `&mut self` shows that no other participant accesses it.
+    /// Closes an open gate; `&mut self` proves that no other participant accesses it.
     pub fn reset(&mut self) {
         *self = Self::new();
     }
@@ -356,13 +358,15 @@ impl<W> Gate<W> {
     }
 }
 
-/// Result of [`Gate::withdraw`]: `true` if the node was in the list, and other waiters to wake.
+/// Result of [`Gate::withdraw`]: a flag that the node was in the list, and other waiters to
+/// wake.
 #[derive(Debug)]
 pub struct WithdrawResult<W> {
-    /// `true` if the node was in the list, so that no other participant will wake its waiter. Otherwise another
-    /// participant has removed the list with the node, and wakes the waiter or puts the list back.
+    /// `true` if the node was in the list; then no other participant will wake its waiter.
+    /// Otherwise another participant has removed the list with the node, and wakes the waiter or
+    /// puts the list back.
     pub was_queued: bool,
-    /// The other waiters, which the caller must wake, if the gate was opened meanwhile.
+    /// Other waiters that the caller must wake; empty unless the gate was opened meanwhile.
     pub waiters_to_wake: Waiters<W>,
 }
 
@@ -415,7 +419,7 @@ pub struct Waiters<W> {
 }
 
 impl<W> Waiters<W> {
-    /// Reverses the list that starts with the newest waiter.
+    /// Creates the iterator from the list that starts with the newest waiter; reverses the list.
     #[inline]
     fn from_newest(newest: *mut WaitNode<W>) -> Self {
         let mut reversed: *mut WaitNode<W> = ptr::null_mut();

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 /// Registers the process for `membarrier(2)` at the first call; returns `true` if the kernel
 /// supports that call. The owner of a biased lock then needs no fence instruction.
-pub(crate) fn has_heavy_fence() -> bool {
+pub(crate) fn enable_heavy_fence() -> bool {
     static HAS_MEMBARRIER: OnceLock<bool> = OnceLock::new();
     *HAS_MEMBARRIER.get_or_init(|| {
         // SAFETY: the call takes no pointers.

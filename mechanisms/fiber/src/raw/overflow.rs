@@ -12,13 +12,14 @@ use std::sync::OnceLock;
 
 /// Signal actions of SIGSEGV and SIGBUS from before this handler was installed.
 static PREVIOUS_ACTIONS: [OnceLock<libc::sigaction>; 2] = [OnceLock::new(), OnceLock::new()];
+/// Signals that an access to a stack guard may raise.
 const SIGNALS: [libc::c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
 /// Size, in bytes, of the alternate signal stack. The kernel saves the registers there, and the
 /// handler needs a few hundred bytes.
 const ALTERNATE_STACK_BYTES: usize = 64 << 10;
 
-/// Returns the fiber that this thread runs, and its stack's size in bytes. Returns `None` unless
-/// `addr` is in the guard of this stack. `stack_pointer` is that of the interrupted code.
+/// Returns the running fiber, and its stack's size in bytes, if `addr` is in the guard of this
+/// stack. `stack_pointer` is that of the interrupted code.
 fn find_overflowed_fiber(
     addr: usize,
     stack_pointer: usize,
@@ -67,6 +68,7 @@ impl MessageBuffer {
         }
     }
 
+    /// Appends a number in decimal digits.
     fn add_number(&mut self, mut number: u64) {
         let mut digits = [0u8; 20];
         let mut at = digits.len();
@@ -133,6 +135,7 @@ fn is_sent(info: &libc::siginfo_t) -> bool {
     info.si_code <= 0
 }
 
+/// Returns `true` if the current action of the signal is the default action.
 fn has_default_action(signal: libc::c_int) -> bool {
     // SAFETY: all zeros is a valid sigaction.
     let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };

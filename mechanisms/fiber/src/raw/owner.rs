@@ -11,7 +11,7 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// Exclusive access to a worker's state, which the worker's thread has claimed once.
+/// Exclusive access to a worker's state; the worker's thread claims it once.
 #[derive(Debug)]
 pub(crate) struct WorkerOwner {
     worker: NonNull<WorkerState>,
@@ -30,7 +30,7 @@ impl WorkerOwner {
         let worker = shared.workers.get(index)?;
         worker.claim_ownership().then(|| Self {
             worker: NonNull::from(worker),
-            has_heavy_fence: kernel::has_heavy_fence(),
+            has_heavy_fence: kernel::enable_heavy_fence(),
             has_thieves: shared.has_stealing(),
             shared: Arc::clone(&shared),
             not_send: PhantomData,
@@ -107,8 +107,9 @@ impl Deref for WorkerOwner {
     }
 }
 
-/// Prevents the compiler from moving memory accesses across this call; takes no instruction. This is the owner's half
-/// of the fence whose other half is the membarrier in [`WorkerOwner::fence_heavy`].
+/// Prevents the compiler from moving memory accesses across this call; generates no instruction.
+/// This is the owner's half of the fence whose other half is the membarrier in
+/// [`WorkerOwner::fence_heavy`].
 #[inline]
 fn fence_compiler() {
     // SAFETY: the block contains no instruction; without `nomem` the compiler must assume that it

@@ -3,8 +3,8 @@
 use crate::{Config, Runtime, StartError};
 
 impl Runtime {
-    /// Creates a runtime as [`new`](Self::new) does, whose workers also steal suspended fibers,
-    /// whatever [`Config::stealing`] says.
+    /// Creates a runtime whose workers also steal suspended fibers, whatever [`Config::stealing`]
+    /// says. Otherwise like [`new`](Self::new).
     ///
     /// Only `unsafe` code makes such a runtime:
     ///

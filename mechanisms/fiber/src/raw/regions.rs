@@ -6,7 +6,9 @@ use std::ptr;
 /// Addresses and layout of a slab of stacks. It is a node of a list that never shrinks, so that signal handlers can
 /// search the list without locking.
 pub(super) struct StackRegion {
+    /// Lowest address of the slab.
     pub(super) start: usize,
+    /// Size of the slab.
     pub(super) bytes: usize,
     /// Distance in bytes between two stacks.
     pub(super) stride: usize,

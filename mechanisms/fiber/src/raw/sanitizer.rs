@@ -68,8 +68,9 @@ mod enabled {
         fn __tsan_switch_to_fiber(fiber: Address, flags: c_uint);
     }
 
-    /// Flags of a ThreadSanitizer switch: memory accesses before the switch happen before those after it.
-    const IS_ORDERED: c_uint = 0;
+    /// Flags of a ThreadSanitizer switch that orders the memory accesses before it before those
+    /// after it.
+    const ORDERED_SWITCH: c_uint = 0;
 
     /// ThreadSanitizer's state of a fiber and of the worker that runs it.
     ///
@@ -99,28 +100,28 @@ mod enabled {
             }
             self.worker.set(__tsan_get_current_fiber());
             // SAFETY: created by the first call, and not destroyed before the fiber's end.
-            unsafe { __tsan_switch_to_fiber(self.switch.get(), IS_ORDERED) };
+            unsafe { __tsan_switch_to_fiber(self.switch.get(), ORDERED_SWITCH) };
         }
 
         /// Completes a switch to the fiber; called on the fiber's stack after the switch.
         #[inline(always)]
         pub(crate) fn enter_fiber(&self) {
             // SAFETY: created by leave_worker(), and not destroyed before the fiber's end.
-            unsafe { __tsan_switch_to_fiber(self.fiber.get(), IS_ORDERED) };
+            unsafe { __tsan_switch_to_fiber(self.fiber.get(), ORDERED_SWITCH) };
         }
 
         /// Announces a switch to the worker; called on the fiber's stack before the switch.
         #[inline(always)]
         pub(crate) fn leave_fiber(&self) {
             // SAFETY: created by leave_worker(), and not destroyed before the fiber's end.
-            unsafe { __tsan_switch_to_fiber(self.switch.get(), IS_ORDERED) };
+            unsafe { __tsan_switch_to_fiber(self.switch.get(), ORDERED_SWITCH) };
         }
 
         /// Completes a switch to the worker; called on the worker's stack after the switch.
         #[inline(always)]
         pub(crate) fn enter_worker(&self) {
             // SAFETY: the shadow of this thread, which leave_worker() stored before the fiber ran.
-            unsafe { __tsan_switch_to_fiber(self.worker.get(), IS_ORDERED) };
+            unsafe { __tsan_switch_to_fiber(self.worker.get(), ORDERED_SWITCH) };
         }
 
         /// Deletes ThreadSanitizer's state of a fiber that has finished; called on the worker's stack.

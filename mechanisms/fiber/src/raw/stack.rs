@@ -17,15 +17,16 @@ use std::collections::BTreeMap;
 use std::ptr::{self, NonNull};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// Size of the smallest pages; those of aarch64 kernels have 4, 16 or 64 KiB.
+/// Minimum size of a page: 4 KiB. Kernels for aarch64 have pages of 4, 16 or 64 KiB.
 const PAGE_BYTES_MIN: usize = 4096;
-/// Size of a stack's head, which contains the fiber's control block; the head is aligned to 64 bytes.
+/// Size of a stack's head, which contains the fiber's control block. The head is aligned to 64
+/// bytes.
 pub(super) const STACK_HEAD_BYTES: usize = if IS_SANITIZED { 256 } else { 128 };
 /// `true` in sanitizer builds, whose control block is larger.
 pub(super) const IS_SANITIZED: bool =
     cfg!(any(handover_sanitizer = "address", handover_sanitizer = "thread"));
-/// Minimum size of a stack guard: 16 KiB, so that a C function with a large frame does not skip the guard. (Rust
-/// functions touch each page of their frames.)
+/// Minimum size of a stack guard: 16 KiB. A C function with a large frame then does not skip the
+/// guard. (Rust functions touch each page of their frames.)
 const GUARD_BYTES_MIN: usize = 4 * PAGE_BYTES_MIN;
 /// Number of stacks in the first slab of each stack size.
 const SLAB_STACKS_MIN: usize = 64;
@@ -42,7 +43,7 @@ const MADV_GUARD_INSTALL: libc::c_int = 102;
 /// Kind of the guards that detect overflows of a pool's stacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum GuardKind {
-    /// Guards are flags in the page table, whose number the kernel does not limit.
+    /// Guards are flags in the page table; the kernel does not limit their number.
     PageMark,
     /// Guards are memory mappings, two for each stack; the kernel limits the number of mappings.
     Mapping,
@@ -73,7 +74,7 @@ impl Stack {
     }
 }
 
-/// Stacks of one size in the process: those that are free, and the slabs of all.
+/// Process-wide pool of stacks of one size: the free stacks, and the slabs of all stacks.
 #[derive(Debug)]
 pub(crate) struct StackPool {
     stack_bytes: usize,
@@ -84,6 +85,7 @@ pub(crate) struct StackPool {
     state: Mutex<PoolState>,
 }
 
+/// Free stacks and slabs of a [`StackPool`].
 #[derive(Debug, Default)]
 struct PoolState {
     free: Vec<Stack>,
@@ -99,11 +101,14 @@ struct Slab {
     used_count: usize,
 }
 
+/// Statistics of a [`StackPool`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct StackPoolStats {
+    /// Number of stacks allocated so far, free or in use.
     pub(crate) stacks_count: usize,
     /// Largest number of bytes used on any stack of the pool, a multiple of the page size.
     pub(crate) high_water_bytes: usize,
+    /// Resident memory of all stacks of the pool, in bytes.
     pub(crate) resident_bytes: usize,
 }
 
@@ -154,8 +159,8 @@ impl StackPool {
         }
     }
 
-    /// Returns a free stack, newly allocated if none was free. Moves up to `count - 1` more free
-    /// stacks to `into`.
+    /// Removes and returns a free stack, or a new stack if none is free. Moves up to `count - 1`
+    /// more free stacks to `into`.
     pub(crate) fn take_stacks(
         &'static self,
         count: usize,
@@ -299,6 +304,7 @@ impl StackPool {
     }
 }
 
+/// Returns the error number of the last system call.
 fn errno() -> i32 {
     std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
 }

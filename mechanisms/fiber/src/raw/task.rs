@@ -14,6 +14,7 @@ use std::task::Waker;
 #[derive(Debug)]
 pub struct TaskWaiter {
     waker: Mutex<Option<Waker>>,
+    /// Race between the wake-up and the end of the wait by the task itself.
     race: WakeRace,
 }
 
@@ -48,7 +49,7 @@ impl TaskWaiter {
 /// the waker, and the memory of the node.
 #[derive(Debug)]
 pub struct TaskWait<W> {
-    /// Node and waiter of the task, from the first poll that finds the gate closed on.
+    /// Node and waiter of the task; `None` before a poll has found the gate closed.
     queued: Option<(NonNull<WaitNode<W>>, Arc<TaskWaiter>)>,
 }
 

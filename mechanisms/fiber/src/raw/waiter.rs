@@ -14,11 +14,12 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::thread::{self, Thread};
 
-/// Fiber or thread that waits, and the exclusive right to wake it.
+/// Waiting fiber, thread or task, and the exclusive right to wake it.
 #[derive(Debug)]
 pub(crate) enum Waiter {
     Fiber(Runnable),
     Thread(Arc<ThreadWaiter>),
+    /// Fiber that waits with a deadline.
     TimedFiber(TimedWaker),
     #[cfg(feature = "async")]
     Task(Arc<TaskWaiter>),
@@ -35,12 +36,13 @@ impl From<Arc<TaskWaiter>> for Waiter {
 #[derive(Debug)]
 pub(crate) struct ThreadWaiter {
     thread: Thread,
+    /// Race between the wake-up and the deadline.
     pub(crate) race: WakeRace,
 }
 
 impl Waiter {
-    /// Wakes the fiber (with `wake_fiber`) or thread. Returns `false` if the wait's deadline had
-    /// passed, so that the caller can notify the next waiter instead.
+    /// Wakes the waiter; a fiber is passed to `wake_fiber`. Returns `false` if the wait's deadline
+    /// had passed, so that the caller can notify the next waiter instead.
     #[inline]
     pub(crate) fn wake_with(self, wake_fiber: impl FnOnce(Runnable)) -> bool {
         match self {
@@ -84,6 +86,7 @@ impl ThreadWaiter {
 /// State of a fiber's wait with a deadline, on the stack of the fiber.
 #[derive(Debug)]
 pub(super) struct TimedWait {
+    /// Race between the wake-up and the deadline.
     pub(super) race: WakeRace,
     /// The suspended fiber, which the winner of `race` takes.
     pub(super) fiber: UnsafeCell<Option<Runnable>>,

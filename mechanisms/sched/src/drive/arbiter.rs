@@ -13,8 +13,8 @@ use std::fmt;
 use std::io;
 use std::thread::{self, JoinHandle};
 
-/// Owner of the scheduler, run by one thread. It reads the clients' mailboxes, and releases packets
-/// for transmission, in the order of the algorithm and at the rate of the link.
+/// Driver that owns a scheduler and runs on one thread. It reads the clients' mailboxes, and
+/// releases packets for transmission, in the order of the algorithm and at the rate of the link.
 ///
 /// Make it first, so that [`Hub`]s can be handed out; then [`run`](Self::run) it on a thread of
 /// yours, or [`spawn`](Self::spawn) it.
@@ -103,7 +103,8 @@ pub struct ArbiterThread<S> {
 }
 
 impl<S> ArbiterThread<S> {
-    /// Waits until the arbiter has finished, and returns its final state; [`Hub::stop`] stops the arbiter.
+    /// Waits until the arbiter has finished, and returns its final state. ([`Hub::stop`] stops the
+    /// arbiter.)
     ///
     /// # Panics
     /// Panics with the arbiter's payload, if it panicked.

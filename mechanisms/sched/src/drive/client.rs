@@ -18,7 +18,7 @@ use std::ops::Range;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
-    /// The mailbox was full, as the arbiter had not read the packets sent before.
+    /// The mailbox was full, because the arbiter has not read earlier packets yet.
     #[error("the mailbox is full: call poll(), then send again")]
     Full(Offer),
     /// The arbiter was stopped. Every later send fails, too.
@@ -43,14 +43,15 @@ impl SendError {
     }
 }
 
-/// Result of [`Client::send_batch`]: number of packets sent, and the invalid packet that ended the batch, if any.
+/// Result of [`Client::send_batch`]: number of packets sent, and the invalid packet that ended the
+/// batch, if any.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use = "some packets may not have been sent"]
 pub struct BatchResult {
     /// Number of packets sent.
     pub sent: usize,
-    /// Packet with a field out of range ([`SendError::OutOfRange`]), at which the batch stopped. It
-    /// is `None` if all fields were valid.
+    /// Invalid packet ([`SendError::OutOfRange`]) at which the batch stopped; `None` if all were
+    /// valid.
     pub out_of_range: Option<Offer>,
 }
 
@@ -63,16 +64,16 @@ pub(super) enum ClientLanes {
     Stamped(Box<LanePair<2, 4>>),
 }
 
-/// Mailboxes to and from the arbiter, with buffers for runs of slots.
+/// A client's mailboxes to and from the arbiter, each with a buffer of slots.
 ///
 /// The buffers are kept: zeroing them for each packet would take sixteen stores, which queue up
 /// behind the store into the mailbox that the arbiter is reading.
 pub(super) struct LanePair<const IN: usize, const OUT: usize> {
     to_arbiter: LaneSender<IN>,
     from_arbiter: LaneReceiver<OUT>,
-    /// Buffer of slots to push.
+    /// Buffer of slots to be pushed to the arbiter.
     run_to_arbiter: [[u64; IN]; RUN_MAX],
-    /// Buffer of popped slots.
+    /// Buffer of slots popped from the arbiter's mailbox.
     run_from_arbiter: [[u64; OUT]; RUN_MAX],
     /// Slots of `run_from_arbiter` that were popped but not processed, because a sink panicked.
     unprocessed: Range<usize>,
@@ -100,7 +101,8 @@ pub struct Client {
     lanes: ClientLanes,
     counts: Counts,
     number: usize,
-    /// `true` if each packet has a time stamp of its own. It is `false` for one per batch, or none.
+    /// `true` if each packet has its own time stamps. Otherwise a batch shares them, or there are
+    /// none.
     stamps_packets: bool,
     /// State that the client publishes to the arbiter.
     client_state: Arc<CachePadded<ClientState>>,
@@ -118,8 +120,8 @@ impl Client {
         Self { lanes, counts: Counts::default(), number, stamps_packets, client_state, shared }
     }
 
-    /// Returns the client's number in the order in which clients joined, from 0; the same as
-    /// [`Ledger::client`](super::Ledger::client).
+    /// Returns the client's number: clients are numbered from 0 in the order of joining. It is the
+    /// same as [`Ledger::client`](super::Ledger::client).
     pub fn number(&self) -> usize {
         self.number
     }
@@ -209,8 +211,8 @@ impl Client {
         self.poll_each(packets_max, sink, trace, |_| {})
     }
 
-    /// Polls as [`poll`](Self::poll) does. Calls `on_returned` with the flow of each packet that
-    /// was transmitted or dropped.
+    /// Transmits released packets as [`poll`](Self::poll) does, and calls `on_returned` for each.
+    /// The argument is the flow of the packet, which was transmitted or dropped.
     #[inline]
     pub(super) fn poll_each<K: Sink, T: Trace>(
         &mut self,
@@ -244,7 +246,7 @@ impl Client {
                         cli_deq_ticks,
                         flow,
                         length_bytes,
-                        dropped,
+                        is_dropped: dropped,
                     });
                 })
             }
@@ -264,8 +266,8 @@ impl Client {
         self.counts.queued_count()
     }
 
-    /// Returns `true` if the arbiter was stopped; [`send`](Self::send) fails from then on. Once `true`, the result
-    /// stays `true`.
+    /// Returns `true` if the arbiter was stopped; [`send`](Self::send) fails from then on. Once
+    /// `true`, the result stays `true`.
     #[inline]
     pub fn is_closed(&self) -> bool {
         self.shared.state() >= DRAINING
@@ -283,8 +285,9 @@ impl Client {
         self.counts
     }
 
-    /// Returns the capacity in packets of the mailbox from the arbiter to this client. While more released packets
-    /// wait for [`poll`](Self::poll), the arbiter reads no packets from this client.
+    /// Returns the capacity, in packets, of the mailbox from the arbiter to this client. While more
+    /// released packets wait for [`poll`](Self::poll), the arbiter reads no packets from this
+    /// client.
     pub fn return_slots_count(&self) -> u32 {
         return_slots_count(self.shared.mailbox_slots_count())
     }
@@ -304,12 +307,13 @@ impl fmt::Debug for Client {
     }
 }
 
-/// Maximum number of slots pushed or popped together: the default batch size of an arbiter.
+/// Maximum number of slots pushed or popped together. It equals the default batch size of an
+/// arbiter.
 const RUN_MAX: usize = 32;
 
 impl<const IN: usize, const OUT: usize> LanePair<IN, OUT> {
-    /// Pushes offers until the lane is full or an offer is invalid. `words` makes the slot of a
-    /// packed offer.
+    /// Pushes packets from `offers` until the lane is full or a packet is invalid. `words` converts
+    /// a packed packet into a slot.
     #[inline(always)]
     fn push_all(
         &mut self,
@@ -376,6 +380,7 @@ impl<const IN: usize, const OUT: usize> LanePair<IN, OUT> {
 /// if the iterator of offers panics.
 struct PendingRun<'a, const W: usize> {
     to_arbiter: &'a mut LaneSender<W>,
+    /// Slots, of which the first `pending` are filled.
     run: &'a mut [[u64; W]; RUN_MAX],
     /// Number of filled slots; the lane has at least as many free slots.
     pending: usize,
@@ -409,6 +414,7 @@ impl<const W: usize> Drop for PendingRun<'_, W> {
 /// `rest` for the next call, in case the processing panicked.
 struct PoppedRun<'a, const IN: usize, const OUT: usize> {
     lanes: &'a mut LanePair<IN, OUT>,
+    /// Indices of the slots that are not processed yet.
     rest: Range<usize>,
 }
 
@@ -431,10 +437,11 @@ impl<const IN: usize, const OUT: usize> Drop for PoppedRun<'_, IN, OUT> {
     }
 }
 
-/// Packet counters of one call. The destructor adds them to the client's counters, even if a sink
-/// panicked.
+/// Packet counters of one call of [`Client::poll`]. The destructor adds them to the client's
+/// counters, even if a sink panicked.
 struct CallCounts<'a> {
     counts: Counts,
+    /// Counters of the client, to which the destructor adds.
     total: &'a mut Counts,
 }
 

@@ -5,7 +5,7 @@ use std::fmt;
 /// Minimum rate of a link: one bit per second.
 pub const BANDWIDTH_MIN_BPS: u64 = 1;
 
-/// Maximum rate of a link: 1 Pbit/s, or one byte in eight millionths of a nanosecond.
+/// Maximum rate of a link: 1 Pbit/s. One byte then takes eight millionths of a nanosecond.
 pub const BANDWIDTH_MAX_BPS: u64 = 1_000_000_000_000_000;
 
 /// Error of [`PacketClock::new`]: the link's rate is out of range.
@@ -19,7 +19,7 @@ pub struct RateError {
     pub bandwidth_bps: u64,
 }
 
-/// Clock of a simulated link, which each packet advances by its transmission time.
+/// Clock of a simulated link; each packet advances it by its transmission time.
 ///
 /// Times are whole nanoseconds and a fraction of 64 bits, which is carried from packet to packet:
 /// at 10 Tbit/s, where a byte takes 0.0008 ns, and at 1 kbit/s, where it takes 8 ms, the clock is
@@ -39,15 +39,15 @@ pub struct RateError {
 pub struct PacketClock {
     bandwidth_bps: u64,
     /// Transmission time of one byte at the link's rate, in units of 2^-64 ns.
-    byte_ns: u128,
-    /// Time at which the link has transmitted all packets charged so far, rounded down.
+    byte_time: u128,
+    /// Time in ns, rounded down, at which the link will be free.
     next_ns: u64,
-    /// Fraction of `next_ns`, in units of 2^-64 ns.
+    /// Fraction of a nanosecond to add to `next_ns`, in units of 2^-64 ns.
     fraction: u64,
 }
 
 impl PacketClock {
-    /// Creates a clock for a link of this rate, which is idle from time 0 on.
+    /// Creates the clock of a link with this rate; the link is idle at time 0.
     ///
     /// # Errors
     /// [`RateError`] outside [`BANDWIDTH_MIN_BPS`]`..=`[`BANDWIDTH_MAX_BPS`].
@@ -55,9 +55,9 @@ impl PacketClock {
         if !(BANDWIDTH_MIN_BPS..=BANDWIDTH_MAX_BPS).contains(&bandwidth_bps) {
             return Err(RateError { bandwidth_bps });
         }
-        const NS_PER_S_AND_BITS_PER_BYTE: u128 = 8_000_000_000;
-        let byte_ns = (NS_PER_S_AND_BITS_PER_BYTE << 64) / u128::from(bandwidth_bps);
-        Ok(Self { bandwidth_bps, byte_ns, next_ns: 0, fraction: 0 })
+        const NS_PER_S_TIMES_BITS_PER_BYTE: u128 = 8_000_000_000;
+        let byte_time = (NS_PER_S_TIMES_BITS_PER_BYTE << 64) / u128::from(bandwidth_bps);
+        Ok(Self { bandwidth_bps, byte_time, next_ns: 0, fraction: 0 })
     }
 
     /// Returns the link's rate in bit/s.
@@ -65,14 +65,15 @@ impl PacketClock {
         self.bandwidth_bps
     }
 
-    /// Returns the time at which the link has transmitted all packets charged so far, rounded down.
+    /// Returns the time in ns, rounded down, at which the link will be free. By then it has
+    /// transmitted all packets charged so far.
     #[inline(always)]
     pub fn next_ns(&self) -> u64 {
         self.next_ns
     }
 
-    /// Advances the clock to `now_ns` if the link was idle until then. The unused transmission time
-    /// is lost.
+    /// Advances the clock to `now_ns` if it is earlier: the link was idle until then. The unused
+    /// transmission time is lost.
     #[inline(always)]
     pub fn idle_until(&mut self, now_ns: u64) {
         if self.next_ns < now_ns {
@@ -81,12 +82,12 @@ impl PacketClock {
         }
     }
 
-    /// Occupies the link for the transmission of `bytes`, from the time at which it is free. The
-    /// time saturates at `u64::MAX`, after 584 years.
+    /// Advances the clock by the transmission time of `bytes` bytes. The time saturates at
+    /// `u64::MAX`, after 584 years.
     #[inline(always)]
     pub fn charge(&mut self, bytes: u64) {
-        let below = u128::from(self.byte_ns as u64) * u128::from(bytes);
-        let above = ((self.byte_ns >> 64) as u64).saturating_mul(bytes);
+        let below = u128::from(self.byte_time as u64) * u128::from(bytes);
+        let above = ((self.byte_time >> 64) as u64).saturating_mul(bytes);
         let (fraction, carry) = self.fraction.overflowing_add(below as u64);
         self.fraction = fraction;
         let took_ns = above.saturating_add((below >> 64) as u64 + u64::from(carry));
@@ -97,7 +98,7 @@ impl PacketClock {
 impl fmt::Debug for PacketClock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { bandwidth_bps, next_ns, .. } = self;
-        write!(f, "PacketClock({bandwidth_bps} bit/s, next packet at {next_ns} ns)")
+        write!(f, "PacketClock({bandwidth_bps} bit/s, free at {next_ns} ns)")
     }
 }
 

@@ -17,7 +17,7 @@ pub struct FinalState<S> {
     pub sweeps: u64,
     /// Number of sweeps in which the arbiter found no packet to read or to release.
     pub sweeps_empty: u64,
-    /// Time for which the arbiter ran.
+    /// Duration, in ns, for which the arbiter ran.
     pub elapsed_ns: u64,
     /// Counters of each client in the order of joining. A client that has not left also has its
     /// state here.
@@ -49,6 +49,6 @@ impl<S> FinalState<S> {
 
 impl<S> fmt::Debug for FinalState<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Closed({:?})", self.total_ledger())
+        write!(f, "FinalState({:?})", self.total_ledger())
     }
 }

@@ -29,7 +29,7 @@ pub enum JoinError {
 pub enum StopMode {
     /// The arbiter stops at once; queued packets stay in the scheduler, and are counted as scheduled.
     Now,
-    /// The arbiter stops once it has released all packets sent and notified the clients. Clients
+    /// The arbiter stops once it has released all packets and returned them to the clients. Clients
     /// cannot send any more. The arbiter waits for clients that do not fetch their packets, for at
     /// most [`DRAIN_MAX`](super::DRAIN_MAX).
     Drain,
@@ -41,8 +41,8 @@ pub struct Hub {
 }
 
 impl Hub {
-    /// Adds a client to the arbiter, which removes it when the [`Client`] is dropped. May be called
-    /// before the arbiter runs.
+    /// Adds a client to the arbiter. The arbiter removes the client once the [`Client`] is dropped.
+    /// May be called before the arbiter runs.
     ///
     /// # Errors
     /// [`JoinError`].

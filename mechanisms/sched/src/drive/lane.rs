@@ -20,8 +20,9 @@ use slots::{LaneSlots, SlotsView};
 /// Maximum number of slots of a lane (a mailbox in one direction).
 pub const LANE_SLOTS_MAX: u32 = 1 << 24;
 
-/// Bit of a slot's first word that shows in which lap the slot was filled. Callers pass it as zero.
-const LANE_BIT: u64 = 1 << 63;
+/// Bit of a slot's first word that is inverted in each lap, to mark new slots. Callers pass it as
+/// zero.
+const LAP_BIT: u64 = 1 << 63;
 
 /// Error of [`lane`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -35,14 +36,14 @@ pub enum LaneError {
     },
 }
 
-/// Position up to which the receiver has read all slots, so that the sender may reuse them.
+/// Position up to which the receiver has read the slots; the sender may reuse these.
 type SharedHead = Arc<CachePadded<AtomicU64>>;
 
-/// Returns the value of [`LANE_BIT`] in slots that are filled in the lap of `position`. The bit is set in the first
-/// lap, as memory is zero initially, and inverted in each later lap.
+/// Returns the value of [`LAP_BIT`] in slots that are filled in the lap of `position`. The bit is
+/// set in the first lap, as memory is zero initially, and inverted in each later lap.
 #[inline(always)]
 fn lap_bit<const W: usize>(slots: SlotsView<'_, W>, position: u64) -> u64 {
-    (!slots.lap_number(position) & 1) << LANE_BIT.trailing_zeros()
+    (!slots.lap_number(position) & 1) << LAP_BIT.trailing_zeros()
 }
 
 /// Sending end of a lane, which pushes slots.
@@ -51,7 +52,7 @@ pub struct LaneSender<const W: usize> {
     tail: u64,
     /// Position up to which slots are known to be free.
     limit: u64,
-    /// Capacity of the lane in slots, as requested; the memory wraps around at a power of two.
+    /// Requested capacity of the lane in slots. The memory wraps around at a power of two.
     slots_count: u64,
     slots: LaneSlots<W>,
     shared_head: SharedHead,
@@ -61,7 +62,7 @@ pub struct LaneSender<const W: usize> {
 pub struct LaneReceiver<const W: usize> {
     /// Position of the next slot to pop.
     head: u64,
-    /// Position that was last published to the sender, up to which all slots were read.
+    /// Receiver's position as last published to the sender.
     published_head: u64,
     /// Number of pops after which the receiver's position is published to the sender.
     publish_interval: u64,
@@ -152,11 +153,11 @@ impl<const W: usize> LaneSender<W> {
         count
     }
 
-    /// Returns the number of slots known to be free. Updates it from the receiver's position if it
-    /// is less than `slots_count`. The result is zero only if the lane was full when read.
+    /// Returns the number of slots known to be free. If it is less than `wanted_count`, updates it
+    /// from the receiver's position first. The result is zero only if the lane was full when read.
     #[inline(always)]
-    pub fn free_count(&mut self, slots_count: usize) -> usize {
-        if self.limit - self.tail < slots_count as u64 {
+    pub fn free_count(&mut self, wanted_count: usize) -> usize {
+        if self.limit - self.tail < wanted_count as u64 {
             self.refresh_limit();
         }
         (self.limit - self.tail) as usize
@@ -179,13 +180,13 @@ impl<const W: usize> LaneReceiver<W> {
         let slots = self.slots.view();
         // Acquire: pairs with the Release in LaneSender::push().
         let first = slots.first_word(self.head).load(Ordering::Acquire);
-        if first & LANE_BIT != lap_bit(slots, self.head) {
+        if first & LAP_BIT != lap_bit(slots, self.head) {
             if self.published_head != self.head {
                 self.publish_head();
             }
             return None;
         }
-        let words = slots.read_words(self.head, first & !LANE_BIT);
+        let words = slots.read_words(self.head, first & !LAP_BIT);
         self.head += 1;
         if self.head - self.published_head >= self.publish_interval {
             self.publish_head();
@@ -204,7 +205,7 @@ impl<const W: usize> LaneReceiver<W> {
             for (slot, words) in slots[count..].iter_mut().zip(line.chunks_exact(W)) {
                 // Acquire: pairs with the Release in LaneSender::push() and LaneSender::push_all().
                 let first = words[0].load(Ordering::Acquire) ^ lap_bit;
-                if first & LANE_BIT != 0 {
+                if first & LAP_BIT != 0 {
                     break 'lines;
                 }
                 // Relaxed: published by the first word.

@@ -34,7 +34,7 @@ impl Counts {
         Self { sent, sent_bytes, transmitted, transmitted_bytes, dropped, dropped_bytes }
     }
 
-    /// Adds another client's counters.
+    /// Adds the counters of `other`.
     #[inline]
     pub fn add(&mut self, other: &Counts) {
         let (mut sum, other) = (self.to_array(), other.to_array());
@@ -43,10 +43,11 @@ impl Counts {
     }
 }
 
-/// Packet counters of one client, counted by the arbiter, and in `counts` by the client.
+/// Packet counters of one client: the arbiter's, and in `counts` the client's own.
 ///
-/// `read == released + dropped + discarded + scheduled()` at every moment. For a client that has left, `counts.sent ==
-/// read + unread`. Always, `counts.sent == counts.transmitted + counts.dropped + queued() + abandoned()`.
+/// `read == released + dropped + discarded + scheduled_count()` at every moment. For a client that
+/// has left, `counts.sent == read + unread`. Always, `counts.sent == counts.transmitted +
+/// counts.dropped + queued_count() + abandoned_count()`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
     /// Number of the client in the order of joining, from 0.
@@ -63,12 +64,12 @@ pub struct Ledger {
     pub dropped: u64,
     /// Packets that the scheduler returned after the client had left; never transmitted.
     pub discarded: u64,
-    /// Packets released or dropped that were not returned to the client. The mailbox to the client
-    /// was full when the arbiter finished.
+    /// Packets released or dropped that the arbiter could not return to the client. The mailbox to
+    /// the client was full when the arbiter finished.
     pub unfetched: u64,
     /// `true` if the client was dropped, even by a panic.
     pub has_left: bool,
-    /// Counters that the client counts and publishes from time to time; final once it has left.
+    /// The client's own counters, as last published; final once the client has left.
     pub counts: Counts,
 }
 

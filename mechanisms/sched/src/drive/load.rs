@@ -66,7 +66,7 @@ enum LoadState {
     NotStarted,
     /// Execution of a section at a limited rate, until `end_ns`.
     Paced { spec: LoadSection, end_ns: u64, clock: PacketClock, burst_left: u32 },
-    /// Execution of a section without a rate limit and an end.
+    /// Execution of a section that has neither a rate limit nor an end.
     Endless { length_bytes: u32, burst_packets: u32, burst_left: u32 },
     /// State after the last section.
     Finished,
@@ -86,8 +86,8 @@ impl Load {
         Self { pending_sections: VecDeque::new(), current }
     }
 
-    /// Returns the packets due at `now_ns`, the time to wait until, or `Finished`. The time of the first call is the
-    /// start of the load's first section.
+    /// Returns the action at `now_ns`: send packets, wait, or finish. The time of the first call is
+    /// the start of the load's first section.
     pub fn next_action(&mut self, now_ns: u64) -> LoadAction {
         loop {
             let begin_ns = match &mut self.current {
@@ -111,7 +111,8 @@ impl Load {
         }
     }
 
-    /// Removes the next section and returns the state of its execution; `Finished` if no section is left.
+    /// Removes the next section, and returns the state of its execution. Returns `Finished` if no
+    /// section is left.
     fn start_next_section(&mut self, begin_ns: u64) -> LoadState {
         let Some(spec) = self.pending_sections.pop_front() else {
             return LoadState::Finished;
@@ -149,7 +150,7 @@ impl Load {
 /// Maximum number of packets in flight that a client divides among its flows.
 const WINDOW_MAX_PACKETS: u64 = 1 << 20;
 
-/// Iterator over the flows of a client, round robin, without an end.
+/// Endless round-robin iterator over the numbers of a client's flows.
 ///
 /// Flow `f` belongs to client `f` modulo the number of clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,29 +158,34 @@ pub struct ClientFlows {
     first_flow: u32,
     clients_count: u32,
     /// Number of flows of all clients.
-    flows_count: u32,
+    total_flows_count: u32,
     next_flow: u32,
 }
 
 impl ClientFlows {
-    /// Returns the flows of client number `client`, if `flows_count` flows are divided among `clients_count` clients.
+    /// Returns the flows of client `client` if `clients_count` clients share `flows_count` flows.
     ///
     /// # Panics
     /// Panics if `clients_count` is 0.
     pub fn new(client: u32, clients_count: u32, flows_count: u32) -> Self {
         assert!(clients_count > 0, "clients_count=0: must be at least 1");
-        Self { first_flow: client, clients_count, flows_count, next_flow: client }
+        Self {
+            first_flow: client,
+            clients_count,
+            total_flows_count: flows_count,
+            next_flow: client,
+        }
     }
 
     /// Returns `true` if this client has no flow. This is possible if there are fewer flows than
     /// clients.
     pub fn is_empty(&self) -> bool {
-        self.first_flow >= self.flows_count
+        self.first_flow >= self.total_flows_count
     }
 
     /// Returns the number of flows of this client.
     pub fn flows_count(&self) -> u32 {
-        self.flows_count.saturating_sub(self.first_flow).div_ceil(self.clients_count)
+        self.total_flows_count.saturating_sub(self.first_flow).div_ceil(self.clients_count)
     }
 
     /// Returns a queue that contains each of this client's flow numbers equally often. It has
@@ -200,11 +206,11 @@ impl Iterator for ClientFlows {
     #[inline(always)]
     fn next(&mut self) -> Option<u32> {
         let flow = self.next_flow;
-        if flow >= self.flows_count {
+        if flow >= self.total_flows_count {
             return None;
         }
         self.next_flow = match flow.checked_add(self.clients_count) {
-            Some(next) if next < self.flows_count => next,
+            Some(next) if next < self.total_flows_count => next,
             _ => self.first_flow,
         };
         Some(flow)

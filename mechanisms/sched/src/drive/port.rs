@@ -72,14 +72,14 @@ impl<const IN: usize, const OUT: usize> Port<IN, OUT> {
         }
     }
 
-    /// Queues packets for the client, behind the packets that wait for a free slot in its mailbox.
+    /// Appends packets to `spill`, from where they move to the mailbox to the client later.
     #[cold]
     #[inline(never)]
     fn spill_all(&mut self, slots: &[[u64; OUT]]) {
         self.spill.extend(slots);
     }
 
-    /// Queues a packet for the client, behind those that wait for a free slot in its mailbox.
+    /// Appends a packet to `spill`, from where it moves to the mailbox to the client later.
     #[cold]
     #[inline(never)]
     fn spill_one(&mut self, words: [u64; OUT]) {
@@ -102,13 +102,13 @@ impl<const IN: usize, const OUT: usize> Port<IN, OUT> {
         self.spill.len()
     }
 
-    /// Pushes waiting packets into the mailbox to the client; returns `true` if none is left.
+    /// Pushes packets from `spill` into the mailbox to the client; returns `true` if none is left.
     #[inline(always)]
     pub(super) fn flush_spill(&mut self) -> bool {
         self.spill.is_empty() || self.send_spilled()
     }
 
-    /// Pushes waiting packets into the mailbox to the client; returns `true` if none is left.
+    /// Does [`flush_spill`](Self::flush_spill) if packets wait in `spill`.
     #[cold]
     #[inline(never)]
     fn send_spilled(&mut self) -> bool {

@@ -19,10 +19,11 @@ pub struct ClientRun<'a> {
     pub load: Load,
     /// Flows to which the packets are assigned, round robin.
     pub flows: ClientFlows,
-    /// `true` if a flow sends its next packet when one of its packets was transmitted or dropped.
-    /// Each flow then has its share of [`in_flight_max`](Self::in_flight_max) in flight, and the
-    /// flows' shares of the link follow their weights. If `false`, the flows take turns packet by
-    /// packet: they get equal shares whatever their weights are, at a few ns less per packet.
+    /// `true` if each flow has its own limit of packets in flight. The limit is its equal share of
+    /// [`in_flight_max`](Self::in_flight_max): a flow sends its next packet when one of its packets
+    /// was transmitted or dropped, and the flows' shares of the link follow their weights. If
+    /// `false`, the flows take turns packet by packet: they get equal shares whatever their weights
+    /// are, at a few ns less per packet.
     pub has_window_per_flow: bool,
     /// Packet length of each flow, by flow number, instead of the load's length. Flows beyond the
     /// end of the slice use the load's length.
@@ -33,7 +34,7 @@ pub struct ClientRun<'a> {
     pub in_flight_max: u64,
     /// Interval between two polls for released packets; zero for a poll before each send.
     pub poll_interval: Duration,
-    /// Behaviour of the client while it has no work.
+    /// Waiting strategy of the client while it has no work.
     pub idle_policy: IdlePolicy,
     /// Flag that stops the run when set, by any thread or signal handler.
     pub stop: &'a AtomicBool,
@@ -43,7 +44,7 @@ pub struct ClientRun<'a> {
     pub linger: Duration,
 }
 
-/// Number of packets between two clock reads if only `until_ns` depends on the time.
+/// Number of packets that a client sends, if they are due, before it reads the clock again.
 const PACKETS_PER_CLOCK_READ: u32 = 64;
 
 /// Maximum number of released packets handled in one poll, before packets are sent again.
@@ -87,7 +88,7 @@ pub fn run_client<K: Sink, T: Trace>(
         if now_ns >= poll_ns || unseen >= unseen_max {
             poll_ns = now_ns.saturating_add(poll_interval_ns);
             unseen = 0;
-            if client.poll_each(POLL_MAX, sink, trace, |flow| flow_order.packet_returned(flow))? > 0
+            if client.poll_each(POLL_MAX, sink, trace, |flow| flow_order.record_returned(flow))? > 0
             {
                 idle.reset();
             }
@@ -169,7 +170,7 @@ enum FlowOrder {
 impl FlowOrder {
     /// Records that a packet of `flow` was transmitted or dropped.
     #[inline(always)]
-    fn packet_returned(&mut self, flow: u32) {
+    fn record_returned(&mut self, flow: u32) {
         if let FlowOrder::Windows(flows) = self {
             flows.push_back(flow);
         }
@@ -246,7 +247,7 @@ mod tests {
             let client = packet.token.client();
             let (flow_order, packets) = &mut clients[client as usize];
             *packets += 1;
-            flow_order.packet_returned(packet.flow);
+            flow_order.record_returned(packet.flow);
             send(&mut scheduler, flow_order, client);
         }
         std::array::from_fn(|client| clients[client].1 as f64 / PACKETS as f64)

@@ -4,7 +4,7 @@ use super::word::{Departure, LENGTH_MAX_BYTES};
 use std::hint::black_box;
 use std::io;
 
-/// Error of transmission by a [`Sink`], which transmits no more packets.
+/// Error after which a [`Sink`] transmits no more packets.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SinkError {
@@ -50,8 +50,8 @@ impl Sink for NullSink {
     fn transmit(&mut self, _: Departure) {}
 }
 
-/// Sink that copies as many bytes as each packet has. A driver that fills a network card's ring
-/// does the same.
+/// Sink that copies each packet's number of bytes from one buffer to another. A driver that fills a
+/// network card's ring does the same.
 #[derive(Debug)]
 pub struct CopySink {
     from: Vec<u8>,
@@ -87,7 +87,7 @@ impl Sink for CopySink {
     }
 }
 
-/// Number of packets and bytes transmitted of a flow.
+/// Numbers of packets and bytes transmitted of one flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowCounts {
     /// Packets transmitted.

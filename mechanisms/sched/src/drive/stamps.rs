@@ -31,7 +31,7 @@ pub struct Record {
     pub cli_enq_ticks: u64,
     /// Time when the arbiter passed the packet to the scheduler.
     pub sch_enq_ticks: u64,
-    /// Time when the arbiter released the packet as eligible, or dropped it.
+    /// Time when the arbiter released or dropped the packet.
     pub sch_deq_ticks: u64,
     /// Time when the client transmitted the packet, or learnt that it was dropped.
     pub cli_deq_ticks: u64,
@@ -40,7 +40,7 @@ pub struct Record {
     /// Length of the packet in bytes.
     pub length_bytes: u32,
     /// `true` if the packet was dropped, `false` if it was transmitted.
-    pub dropped: bool,
+    pub is_dropped: bool,
 }
 
 /// Consumer of the packets' time stamps, called on the client's thread.

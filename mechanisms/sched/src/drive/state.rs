@@ -16,7 +16,7 @@ pub(super) const STOPPING: u8 = 2;
 /// State of an arbiter that has finished and releases no more packets.
 pub(super) const FINISHED: u8 = 3;
 
-/// Number of events and state of an arbiter, which every thread reads often and writes rarely.
+/// State and event count of an arbiter: words that threads read often and write rarely.
 pub(super) struct ControlWords {
     /// Number of events so far: clients that joined or left, and calls of [`stop`](super::Hub::stop). The arbiter acts
     /// when the number changes.
@@ -61,6 +61,7 @@ impl ArbiterState {
         }
     }
 
+    /// Locks the list of new clients.
     pub(super) fn new_clients(&self) -> MutexGuard<'_, NewClients> {
         // A list of ports is never left half written, so a poisoned lock can be used.
         self.new_clients.lock().unwrap_or_else(PoisonError::into_inner)
@@ -86,7 +87,7 @@ impl ArbiterState {
     }
 
     /// Decrements the number of clients, after one was removed.
-    pub(super) fn remove_client(&self) {
+    pub(super) fn decrement_clients_count(&self) {
         self.new_clients().clients_count -= 1;
     }
 

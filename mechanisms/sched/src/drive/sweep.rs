@@ -19,15 +19,16 @@ use handover_probe::probe;
 use runs::RunBuffers;
 use std::collections::VecDeque;
 
-/// Maximum number of packets released between two reads of the mailboxes.
+/// Maximum number of packets released between two reads of the mailboxes, with a rate limit.
 const RELEASE_MAX: usize = 4096;
 
 /// Number of sweeps with work between two clock reads. Every sweep reads the clock if a link rate,
 /// an interval, or a packet that the scheduler holds back requires the time.
-const SWEEPS_PER_READING: u64 = 16;
+const SWEEPS_PER_CLOCK_READ: u64 = 16;
 
-/// Minimum [`ArbiterConfig::batch_max`] at which packets are read and released in runs. For smaller
-/// batches, runs of single packets are a tenth slower than no runs (drr, 2026-11).
+/// Minimum [`ArbiterConfig::batch_max`] at which several packets are read or released together, in
+/// runs. For smaller batches, runs of single packets are a tenth slower than no runs (drr,
+/// 2026-11).
 const RUNS_BATCH_MIN: usize = 8;
 
 /// Function that selects the list of new clients whose lanes have this slot size.
@@ -52,6 +53,7 @@ struct PendingPackets {
 }
 
 impl PendingPackets {
+    /// Stores a packet, and returns its index.
     #[inline(always)]
     fn insert(&mut self, packet: PendingPacket) -> u32 {
         if let Some(at) = self.vacant_indices.pop() {
@@ -62,6 +64,7 @@ impl PendingPackets {
         (self.packets.len() - 1) as u32
     }
 
+    /// Removes and returns the packet at index `at`.
     #[inline(always)]
     fn take(&mut self, at: u32) -> PendingPacket {
         self.vacant_indices.push(at);
@@ -73,21 +76,23 @@ impl PendingPackets {
 /// 1 and 1, or with stamps 2 and 4.
 pub(super) struct Sweeper<S, const IN: usize, const OUT: usize> {
     scheduler: S,
-    /// Port of each client, by the client's index in tokens. An index is vacant once its client has
-    /// left and the last of its packets has left the scheduler.
+    /// Port of each client, by the client index that tokens contain. An index is vacant once its
+    /// client has left and the last of its packets has left the scheduler.
     ports: Vec<Option<Port<IN, OUT>>>,
-    /// Indices of the ports whose client has not left.
+    /// Indices of the ports whose clients have not left.
     present: Vec<u32>,
+    /// Vacant indices of `ports`.
     vacant_indices: Vec<u32>,
     pending_packets: PendingPackets,
     /// Clock of the link; `None` without a rate limit.
     link: Option<PacketClock>,
     batch_max: usize,
     interval_ns: u64,
-    /// Progress of draining. It has the number of released packets that wait for a free mailbox
-    /// slot, and the time of its last change.
+    /// Progress of draining: number of waiting packets, and time in ns of its last change. The
+    /// packets wait for a free slot in the mailbox to their client.
     drain_progress: (usize, u64),
-    /// `true` if each packet has time stamps of its own; `false` for one per batch, or none.
+    /// `true` if each packet has its own time stamps. Otherwise a batch shares them, or there are
+    /// none.
     stamps_packets: bool,
     idle: IdleState,
     shared: Arc<ArbiterState>,
@@ -96,16 +101,17 @@ pub(super) struct Sweeper<S, const IN: usize, const OUT: usize> {
     now_ns: u64,
     /// `true` if the scheduler holds packets back until a later time.
     is_holding_back: bool,
-    /// `true` if there may be more packets. A mailbox or the scheduler then returned the maximum
-    /// number of packets in this sweep.
+    /// `true` if more packets may be available. In this sweep, a mailbox or the scheduler then
+    /// returned the maximum number of packets.
     may_have_more: bool,
     /// Packets that the scheduler dropped in this sweep to queue newer ones. If packets are handled
     /// in runs, it also contains those that were refused.
     replaced: Vec<Packet<Token>>,
-    /// Counters of the last clients that have left.
+    /// Counters of the clients that left last, at most [`LEDGERS_MAX`].
     departed_ledgers: VecDeque<Ledger>,
     /// Sum of the counters of the clients that left before those in `departed_ledgers`.
     earlier: Ledger,
+    /// Number of sweeps: passes over all mailboxes.
     sweeps: u64,
     /// Number of sweeps without work.
     sweeps_empty: u64,
@@ -113,7 +119,7 @@ pub(super) struct Sweeper<S, const IN: usize, const OUT: usize> {
 
 impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT> {
     /// `true` if the slots of the mailboxes have time stamps.
-    const STAMPED: bool = IN == 2;
+    const HAS_STAMPS: bool = IN == 2;
 
     pub(super) fn new(
         scheduler: S,
@@ -171,7 +177,7 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
             let events = self.events_count();
             if events != events_seen {
                 events_seen = events;
-                self.deliver_all(&mut runs);
+                self.deliver_out_of_line(&mut runs);
                 self.update_clients();
                 if self.shared.state() >= STOPPING {
                     break;
@@ -206,7 +212,7 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
             } else if self.link.is_some()
                 || self.interval_ns > 0
                 || self.is_holding_back
-                || self.sweeps.is_multiple_of(SWEEPS_PER_READING)
+                || self.sweeps.is_multiple_of(SWEEPS_PER_CLOCK_READ)
             {
                 self.now_ns = clock::now_ns();
             }
@@ -220,8 +226,7 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
         ready_ns.max(self.link.as_ref().map_or(0, PacketClock::next_ns))
     }
 
-    /// Returns the number of events since the start. A client has joined or left, or a stop was
-    /// requested.
+    /// Returns the number of events since the start: joins and leaves of clients, and stops.
     #[inline(always)]
     fn events_count(&self) -> u64 {
         // Acquire: pairs with the Release in ArbiterState::notify_arbiter().
@@ -243,7 +248,7 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
                 read += 1;
                 probe!("sched.taken", port.ledger.client, 1);
                 let (offer, _) = Offer::unpack(words[0]);
-                let tag = if Self::STAMPED {
+                let tag = if Self::HAS_STAMPS {
                     if read == 1 || self.stamps_packets {
                         ticks = clock::ticks();
                     }
@@ -288,7 +293,7 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
     #[cold]
     #[inline(never)]
     fn return_replaced(&mut self) {
-        let ticks = if Self::STAMPED { clock::ticks() } else { 0 };
+        let ticks = if Self::HAS_STAMPS { clock::ticks() } else { 0 };
         for packet in std::mem::take(&mut self.replaced) {
             let client = packet.token.client();
             let words = returned_words(&mut self.pending_packets, packet, true, ticks);
@@ -324,7 +329,7 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
                 self.is_holding_back = !self.scheduler.is_empty();
                 break;
             };
-            if Self::STAMPED && (released == 0 || self.stamps_packets) {
+            if Self::HAS_STAMPS && (released == 0 || self.stamps_packets) {
                 ticks = clock::ticks();
             }
             released += 1;
@@ -348,8 +353,9 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
         released
     }
 
-    /// Returns `true` if draining is complete. All remaining packets are then in the mailboxes to
-    /// the clients, or no client has fetched any for [`DRAIN_MAX`](super::DRAIN_MAX).
+    /// Records the progress of draining; returns `true` if draining is complete. All remaining
+    /// packets are then in the mailboxes to the clients, or no client has fetched any for
+    /// [`DRAIN_MAX`](super::DRAIN_MAX).
     ///
     /// Called after a sweep without work; then the only mailboxes not read are those of clients for
     /// which released packets wait.
@@ -402,7 +408,7 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
                 self.earlier.add(&oldest);
             }
             self.departed_ledgers.push_back(port.ledger);
-            self.shared.remove_client();
+            self.shared.decrement_clients_count();
         }
     }
 
@@ -428,8 +434,7 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
     }
 }
 
-/// Encodes a packet that the scheduler dequeued or dropped. The result is a slot of the mailbox to
-/// the packet's client.
+/// Encodes a dequeued or dropped packet as a slot of the mailbox to its client.
 #[inline(always)]
 fn returned_words<const OUT: usize>(
     pending_packets: &mut PendingPackets,

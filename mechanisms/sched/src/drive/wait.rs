@@ -6,8 +6,9 @@ use std::time::Duration;
 /// Waiting strategy of an arbiter or client without work: spinning, or yielding and sleeping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdlePolicy {
-    /// The thread spins, for threads that each have a CPU. (It yields now and then all the same, in case another thread
-    /// of the driver shares the CPU, unless a yield has switched to another process.)
+    /// The thread spins; meant for threads that each have a CPU of their own. (It yields now and
+    /// then all the same, in case another thread of the driver shares the CPU, unless a yield has
+    /// switched to another process.)
     Spin,
     /// The thread spins for a moment, then yields, then sleeps for at most a millisecond. For
     /// threads that share CPUs. After a yield that has switched to another process, it sleeps
@@ -16,7 +17,8 @@ pub enum IdlePolicy {
 }
 
 impl IdlePolicy {
-    /// Returns the strategy for `threads_count` threads, including the arbiter, on the CPUs that this process may use.
+    /// Returns the strategy for `threads_count` threads on the CPUs that this process may use. The
+    /// count includes the arbiter's thread.
     pub fn for_threads(threads_count: usize) -> Self {
         let allowed = topology::allowed_cpus().len();
         let quota = topology::quota_cpus().unwrap_or(f64::INFINITY);
@@ -25,31 +27,32 @@ impl IdlePolicy {
     }
 }
 
-/// Number of spins after which a spinning thread yields once; they take some tens of microseconds.
+/// Number of spins between two yields of a spinning thread: some tens of microseconds.
 const SPINS_PER_YIELD: u32 = 4096;
 /// Number of spins of a thread on a shared CPU before it yields.
 const SPINS_BEFORE_YIELD: u32 = 32;
 /// Number of yields of a thread on a shared CPU before it sleeps.
 const YIELDS_BEFORE_SLEEP: u32 = 64;
-/// Number of intervals without work after which a thread on a shared CPU sleeps through further ones.
+/// Number of idle intervals after which a thread on a shared CPU sleeps longer than an interval.
 const INTERVALS_BEFORE_SLEEP: u32 = 2;
 /// Requested duration of the first sleep in a row. Each further sleep is twice as long, up to 16
 /// times the first. (The kernel about doubles this duration.)
 const SLEEP_NS: u64 = 50_000;
 /// Maximum number of times that the duration of the sleep doubles.
 const SLEEP_DOUBLINGS_MAX: u32 = 4;
-/// Usual upper bound of the delay by which a sleep ends too late. Within this time before a
-/// deadline a thread yields instead of sleeping.
+/// Usual maximum delay, in ns, between the requested and the actual end of a sleep. Within this
+/// time before a deadline a thread yields instead of sleeping.
 const SLEEP_LATE_NS: u64 = 100_000;
+/// Maximum duration of a single sleep, in ns.
 const SLEEP_MAX_NS: u64 = 1_000_000;
 /// Minimum duration of a yield that is assumed to have switched to another process.
 ///
 /// On Linux 6.18 a thread that yields gives up the rest of its time slice: beside a busy process one that yielded
 /// every 20 µs got 2 % of its CPU, each yield took 8 ms, and one that never yielded got half of the CPU (2026-11).
 const YIELD_LONG_NS: u64 = 500_000;
-/// Time without yields after a yield longer than [`YIELD_LONG_NS`], as a multiple of that yield's duration.
+/// Duration of the pause without yields after a long yield, as a multiple of the yield's duration.
 const YIELD_PAUSE_FACTOR: u64 = 100;
-/// Maximum time without yields after a long yield.
+/// Maximum duration, in ns, of the pause without yields after a long yield.
 const YIELD_PAUSE_MAX_NS: u64 = 10_000_000_000;
 
 /// Converts a duration to ns, at most `u64::MAX`.
@@ -64,7 +67,7 @@ pub(super) struct IdleState {
     idle_policy: IdlePolicy,
     /// Number of consecutive waits without work.
     waits_in_row: u32,
-    /// Time before which the thread does not yield.
+    /// Time in ns before which the thread does not yield.
     yields_from_ns: u64,
 }
 
@@ -100,8 +103,8 @@ impl IdleState {
         }
     }
 
-    /// Yields the CPU, unless the last yield switched to another process. In this case it sleeps
-    /// for `sleep_ns`, or returns at once if the policy is [`IdlePolicy::Spin`].
+    /// Yields the CPU, unless a recent yield took long. In this case it sleeps for `sleep_ns`, or
+    /// returns at once if the policy is [`IdlePolicy::Spin`].
     fn yield_or_sleep(&mut self, sleep_ns: u64) {
         let began_ns = clock::now_ns();
         if self.may_yield(began_ns) {
@@ -126,8 +129,8 @@ impl IdleState {
         }
     }
 
-    /// Waits until `wake_ns` or until `interrupted` returns `true`; returns the time at the end, in
-    /// ns. `wake_ns` is not later than `due_ns`. No work is due before `due_ns`.
+    /// Waits until `wake_ns` or until `interrupted` returns `true`; returns the current time in ns.
+    /// `wake_ns` is not later than `due_ns`. No work is due before `due_ns`.
     ///
     /// A thread on a shared CPU that has found no work before sleeps beyond `wake_ns`: until
     /// `due_ns` at the latest, and at most a millisecond at a time.

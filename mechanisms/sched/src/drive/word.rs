@@ -14,11 +14,11 @@ pub const LENGTH_MAX_BYTES: u32 = 65_535;
 /// Exclusive upper bound of tags ([`Offer::tag`]).
 pub const TAGS_MAX: u32 = 1 << 26;
 
-/// Position of the flow number's lowest bit in the word of a packed packet.
+/// Position of the flow number's lowest bit in a packed packet.
 const FLOW_SHIFT: u32 = 26;
-/// Position of the length's lowest bit in the word of a packed packet.
+/// Position of the length's lowest bit in a packed packet.
 const LENGTH_SHIFT: u32 = 46;
-/// Flag of a word whose packet the arbiter has dropped.
+/// Flag of a packed packet that the arbiter has dropped.
 const DROPPED_BIT: u64 = 1 << 62;
 
 /// Packet that a client sends to be scheduled.
@@ -52,7 +52,7 @@ impl Offer {
             | u64::from(self.length_bytes) << LENGTH_SHIFT
     }
 
-    /// Packs the packet into a word that says that the arbiter has dropped it.
+    /// Packs the packet into a word, with the flag that the arbiter has dropped the packet.
     #[inline(always)]
     pub(super) fn pack_dropped(&self) -> u64 {
         self.pack() | DROPPED_BIT

@@ -22,6 +22,7 @@ pub trait Visitor<T: Copy + Debug> {
         T: Send + 'static;
 }
 
+/// Visitor that boxes the scheduler.
 struct BoxingVisitor;
 
 impl<T: Copy + Debug> Visitor<T> for BoxingVisitor {
@@ -84,12 +85,12 @@ impl Algorithm {
         T: Copy + Debug + Send + 'static,
     {
         let outer = OuterVisitor { config, flows, token_type: PhantomData };
-        self.discipline(outer).ok_or(ConfigError::NoLevel { algorithm: self })?
+        self.visit_discipline(outer).ok_or(ConfigError::NoLevel { algorithm: self })?
     }
 
     /// Calls `visitor` with the [`Discipline`] of this algorithm; returns the visitor's result.
     /// Returns `None` for `fifo`, which has no discipline.
-    fn discipline<V: DisciplineVisitor>(self, visitor: V) -> Option<V::Output> {
+    fn visit_discipline<V: DisciplineVisitor>(self, visitor: V) -> Option<V::Output> {
         Some(match self {
             Self::Fifo => return None,
             Self::Rr => visitor.visit::<DeficitRoundRobin>(),
@@ -109,12 +110,13 @@ trait DisciplineVisitor {
     fn visit<D: Discipline<State: Send, Align: Send> + Send + 'static>(self) -> Self::Output;
 }
 
-/// Boxed two-level scheduler, of algorithms chosen at run time, or the error of creating it.
+/// Result of creating a boxed two-level scheduler of algorithms chosen at run time.
 type AnyTenants<T> = Result<Box<dyn Tenants<T> + Send>, ConfigError>;
 
 /// Visitor of the algorithm that orders the tenants.
 struct OuterVisitor<'a, T> {
     config: &'a Config,
+    /// Algorithm that orders each tenant's flows.
     flows: Algorithm,
     token_type: PhantomData<T>,
 }
@@ -124,7 +126,7 @@ impl<T: Copy + Debug + Send + 'static> DisciplineVisitor for OuterVisitor<'_, T>
 
     fn visit<O: Discipline<State: Send, Align: Send> + Send + 'static>(self) -> AnyTenants<T> {
         let inner = InnerVisitor::<O, T> { config: self.config, types: PhantomData };
-        self.flows.discipline(inner).ok_or(ConfigError::NoLevel { algorithm: self.flows })?
+        self.flows.visit_discipline(inner).ok_or(ConfigError::NoLevel { algorithm: self.flows })?
     }
 }
 

@@ -30,14 +30,14 @@ pub struct Config {
     /// Properties of a flow that is created by its first packet; `None` refuses packets of unknown
     /// flows. All flows with smaller numbers are created as well, also those that were removed.
     pub template: Option<FlowSpec>,
-    /// Quantum of `rr`: minimum number of bytes per unit of weight that a flow may send in a cycle.
-    /// The scheduler raises the quantum if a flow's longest packet would not fit otherwise. A
-    /// greater quantum is cheaper and less fair.
+    /// Initial quantum of `rr`: bytes that a flow may send in a cycle, per unit of weight. The
+    /// scheduler raises the quantum if a flow's longest packet would not fit otherwise. A greater
+    /// quantum is cheaper and less fair.
     pub quantum_bytes: u32,
 }
 
 impl Default for Config {
-    /// Returns 65,536 packets, 65,536 flows, no template, and the smallest quantum.
+    /// Returns limits of 65,536 packets and 65,536 flows, no template, and the smallest quantum.
     fn default() -> Self {
         Self { packets_max: 1 << 16, flows_max: 1 << 16, template: None, quantum_bytes: 1 }
     }

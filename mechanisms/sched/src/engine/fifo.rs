@@ -10,7 +10,8 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::fmt::Debug;
 
-/// First in, first out over all flows, with the limits of each flow. Weights have no effect.
+/// First-in, first-out scheduler of all flows' packets; each flow has its own limits. Weights have
+/// no effect.
 ///
 /// Packets are kept in one ring in the order in which they came. A packet that is dropped for a newer one of its flow
 /// leaves an empty slot; there are as many spare slots as packets, and the ring is compacted when they are used up.
@@ -46,6 +47,7 @@ pub struct Fifo<T> {
 #[derive(Clone, Copy, Debug)]
 #[repr(align(16))]
 struct FifoFlow {
+    /// Number of queued packets of the flow.
     count: u32,
     packets_max: u32,
     /// Maximum length of a packet. It is 0 if the flow was removed, so that the check of the length
@@ -93,6 +95,7 @@ impl<T: Copy + Debug> Fifo<T> {
         (at & self.mask) as usize
     }
 
+    /// Adds 1 to the number of refused packets, and returns the error.
     #[cold]
     fn refuse(&mut self, packet: Packet<T>, reason: Refusal) -> EnqueueResult<T> {
         self.totals.refused += 1;
@@ -114,7 +117,7 @@ impl<T: Copy + Debug> Fifo<T> {
         }
     }
 
-    /// Enlarges the circular buffer, to have spare slots, as dropped packets leave empty ones.
+    /// Enlarges the circular buffer, because dropped packets leave empty slots in it.
     fn enlarge(&mut self) {
         let slots_count = (2 * u64::from(self.packets_max)).next_power_of_two();
         let mut ring = Vec::with_capacity(slots_count as usize);
@@ -124,7 +127,7 @@ impl<T: Copy + Debug> Fifo<T> {
         self.next_in_flow = vec![0; slots_count as usize];
     }
 
-    /// Compacts the circular buffer: moves the packets towards its head, over the empty slots.
+    /// Moves the packets together, towards the head of the circular buffer, over the empty slots.
     #[cold]
     #[inline(never)]
     fn compact(&mut self) {
@@ -147,7 +150,8 @@ impl<T: Copy + Debug> Fifo<T> {
         self.tail = to;
     }
 
-    /// Appends slot `slot` to the list of the flow's packets, as the newest.
+    /// Appends a slot to the list of its flow's packets. Only flows that drop their oldest packet
+    /// when full have such a list.
     fn link(&mut self, flow: u32, slot: u32) {
         if self.flows[flow as usize].drops_head {
             let span = &mut self.ends_of_flows[flow as usize];

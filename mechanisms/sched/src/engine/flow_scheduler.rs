@@ -6,15 +6,16 @@ use super::table::{FlowStates, FlowTable, PushResult};
 use super::{EnqueueOutcome, EnqueueResult, FlowError, FlowSpec, Packet, Scheduler, Totals};
 use std::fmt::Debug;
 
-/// Scheduling algorithm that chooses the flow whose oldest packet is sent next, from packet lengths alone. The packets
-/// are stored by [`FlowScheduler`], or by [`super::Hierarchy`].
+/// Scheduling algorithm: chooses the flow that sends its oldest packet next. It knows packets by
+/// their lengths alone; [`FlowScheduler`] or [`super::Hierarchy`] stores the packets.
 ///
-/// The calls for one flow come in this order: `activate` when it gets its first packet; then, any
-/// number of times, `choose` returns it and `served` follows at once. The last `served` has no next
-/// packet, and then `activate` may follow again. In place of `served`, `deactivate` says that all of
-/// its packets were dropped. `set_weight` may come at any time, and `release` while it has no packets.
+/// The calls for one flow come in this order: `activate_flow` when it gets its first packet; then,
+/// any number of times, `choose_flow` returns it and `record_served` follows at once. The last
+/// `record_served` has no next packet, and then `activate_flow` may follow again. In place of
+/// `record_served`, `deactivate_flow` says that all of its packets were dropped. `set_weight` may
+/// come at any time, and `release_flow` while it has no packets.
 pub trait Discipline: Sized {
-    /// Algorithm's state of a flow, stored with the flow in one cache line.
+    /// State that the algorithm keeps for each flow; it is stored in the flow's cache line.
     type State: Copy + Debug;
 
     /// Alignment of a flow in memory. It is [`super::HalfLine`] if `State` takes at most 8 bytes,
@@ -24,7 +25,7 @@ pub trait Discipline: Sized {
     /// Maximum weight of a flow.
     const WEIGHT_MAX: u64;
 
-    /// `true` if `choose` may return `None` while flows have packets.
+    /// `true` if `choose_flow` may return `None` while flows have packets.
     const CAN_HOLD_BACK: bool = false;
 
     /// Creates the algorithm's state, without flows, from a valid configuration.
@@ -34,55 +35,59 @@ pub trait Discipline: Sized {
     ///
     /// # Errors
     /// [`FlowError`] if the algorithm cannot hold the flow; then nothing has changed.
-    fn admit(&mut self, spec: &FlowSpec) -> Result<Self::State, FlowError>;
+    fn admit_flow(&mut self, spec: &FlowSpec) -> Result<Self::State, FlowError>;
 
-    /// Records that flow `id`, which had no packets, now has one of `bytes` bytes.
-    fn activate<S: FlowStates<Self::State>>(
+    /// Records that flow `id` has got its first packet, of `bytes` bytes.
+    fn activate_flow<S: FlowStates<Self::State>>(
         &mut self,
-        slots: &mut S,
+        states: &mut S,
         id: u32,
         bytes: u32,
         now_ns: u64,
     );
 
     /// Returns the flow whose oldest packet is to be sent now. Returns `None` if no packet may be
-    /// sent yet. The flow keeps its position until [`Discipline::served`].
-    fn choose<S: FlowStates<Self::State>>(&mut self, slots: &mut S, now_ns: u64) -> Option<u32>;
-
-    /// Records that the flow returned by `choose` has sent a packet of `bytes` bytes. Its next
-    /// packet has `next_bytes` bytes; `None` if it has no more packets.
-    fn served<S: FlowStates<Self::State>>(
+    /// sent yet. The flow keeps its position until [`Discipline::record_served`].
+    fn choose_flow<S: FlowStates<Self::State>>(
         &mut self,
-        slots: &mut S,
+        states: &mut S,
+        now_ns: u64,
+    ) -> Option<u32>;
+
+    /// Records that the flow returned by `choose_flow` has sent a packet of `bytes` bytes. Its next
+    /// packet has `next_bytes` bytes; `None` if it has no more packets.
+    fn record_served<S: FlowStates<Self::State>>(
+        &mut self,
+        states: &mut S,
         id: u32,
         bytes: u32,
         next_bytes: Option<u32>,
     );
 
-    /// Records that a flow's oldest packet, of `before` bytes, was dropped. The flow's oldest
-    /// packet now has `bytes` bytes.
-    fn changed<S: FlowStates<Self::State>>(
+    /// Records that a flow's oldest packet, of `dropped_bytes` bytes, was dropped. The flow's
+    /// oldest packet now has `oldest_bytes` bytes.
+    fn record_oldest_dropped<S: FlowStates<Self::State>>(
         &mut self,
-        slots: &mut S,
+        states: &mut S,
         id: u32,
-        before: u32,
-        bytes: u32,
+        dropped_bytes: u32,
+        oldest_bytes: u32,
     );
 
-    /// Records that all packets of flow `id`, which had some, were dropped.
-    fn deactivate<S: FlowStates<Self::State>>(&mut self, slots: &mut S, id: u32);
+    /// Records that all packets of flow `id` were dropped; there was at least one.
+    fn deactivate_flow<S: FlowStates<Self::State>>(&mut self, states: &mut S, id: u32);
 
-    /// Records that flow `id`, which has no packets, is removed: the inverse of [`Discipline::admit`].
-    fn release<S: FlowStates<Self::State>>(&mut self, slots: &mut S, id: u32);
+    /// Removes flow `id`, which has no packets: the inverse of [`Discipline::admit_flow`].
+    fn release_flow<S: FlowStates<Self::State>>(&mut self, states: &mut S, id: u32);
 
-    /// Changes the weight of flow `id` to that of `spec`, whose values are within the limits. The flow's oldest packet
-    /// has `oldest_bytes` bytes; `None` if it has no packets.
+    /// Changes the weight of flow `id` to the weight of `spec`. All values of `spec` are within the
+    /// limits. The flow's oldest packet has `oldest_bytes` bytes; `None` if it has no packets.
     ///
     /// # Errors
     /// [`FlowError`] if the algorithm cannot hold the flow with this weight; then nothing has changed.
     fn set_weight<S: FlowStates<Self::State>>(
         &mut self,
-        slots: &mut S,
+        states: &mut S,
         id: u32,
         spec: &FlowSpec,
         oldest_bytes: Option<u32>,
@@ -90,9 +95,9 @@ pub trait Discipline: Sized {
     ) -> Result<(), FlowError>;
 
     /// Records that no packets are queued any more.
-    fn idle(&mut self) {}
+    fn record_idle(&mut self) {}
 
-    /// Returns the earliest time at which `choose` returns a flow; called only while a flow has
+    /// Returns the earliest time at which `choose_flow` returns a flow; called only while a flow has
     /// packets. 0 for algorithms that never hold packets back.
     fn ready_ns(&self) -> u64 {
         0
@@ -101,15 +106,16 @@ pub trait Discipline: Sized {
     /// Returns the flow that will be chosen after `positions` others, so that its memory can be
     /// prefetched. Returns `None` if that flow is unknown.
     #[inline(always)]
-    fn ahead(&self, _positions: usize) -> Option<u32> {
+    fn flow_ahead(&self, _positions: usize) -> Option<u32> {
         None
     }
 }
 
-/// Minimum number of flows at which their memory is prefetched, because it exceeds the first-level cache.
+/// Minimum number of flows for which the flows' memory is prefetched. It then exceeds the
+/// first-level cache.
 const PREFETCH_FLOWS_MIN: usize = 1024;
 
-/// Scheduler with a queue per flow, whose order a [`Discipline`] determines.
+/// Scheduler with a queue for each flow; a [`Discipline`] orders the flows.
 #[derive(Debug)]
 pub struct FlowScheduler<T: Copy + Debug, D: Discipline> {
     table: FlowTable<T, D::State, D::Align>,
@@ -127,7 +133,7 @@ impl<T: Copy + Debug, D: Discipline> FlowScheduler<T, D> {
         config.validate()?;
         if let Some(spec) = &config.template {
             check_spec(spec, D::WEIGHT_MAX)?;
-            D::new(config).admit(spec)?;
+            D::new(config).admit_flow(spec)?;
         }
         Ok(Self { table: FlowTable::new(config), order: D::new(config), template: config.template })
     }
@@ -149,7 +155,12 @@ impl<T: Copy + Debug, D: Discipline> FlowScheduler<T, D> {
             },
             PushResult::FlowFull { drops_head: true } => {
                 let (dropped, bytes) = self.table.replace_oldest(&packet);
-                self.order.changed(&mut self.table, packet.flow, dropped.length_bytes, bytes);
+                self.order.record_oldest_dropped(
+                    &mut self.table,
+                    packet.flow,
+                    dropped.length_bytes,
+                    bytes,
+                );
                 return Ok(EnqueueOutcome::Replaced(dropped));
             }
             refused => refused.refusal(packet.length_bytes),
@@ -162,7 +173,7 @@ impl<T: Copy + Debug, D: Discipline> Scheduler<T> for FlowScheduler<T, D> {
     fn add_flow(&mut self, spec: FlowSpec) -> Result<u32, FlowError> {
         self.table.check_space()?;
         check_spec(&spec, D::WEIGHT_MAX)?;
-        let state = self.order.admit(&spec)?;
+        let state = self.order.admit_flow(&spec)?;
         Ok(self.table.add(&spec, state))
     }
 
@@ -173,12 +184,12 @@ impl<T: Copy + Debug, D: Discipline> Scheduler<T> for FlowScheduler<T, D> {
     fn remove_flow(&mut self, flow: u32) -> Result<Vec<Packet<T>>, FlowError> {
         self.table.spec(flow, 1)?;
         if self.table.oldest_bytes(flow).is_some() {
-            self.order.deactivate(&mut self.table, flow);
+            self.order.deactivate_flow(&mut self.table, flow);
         }
-        self.order.release(&mut self.table, flow);
+        self.order.release_flow(&mut self.table, flow);
         let packets = self.table.remove(flow);
         if !packets.is_empty() && self.table.len() == 0 {
-            self.order.idle();
+            self.order.record_idle();
         }
         Ok(packets)
     }
@@ -195,7 +206,7 @@ impl<T: Copy + Debug, D: Discipline> Scheduler<T> for FlowScheduler<T, D> {
         match self.table.push(&packet) {
             PushResult::Behind => Ok(EnqueueOutcome::Queued),
             PushResult::First => {
-                self.order.activate(&mut self.table, packet.flow, packet.length_bytes, now_ns);
+                self.order.activate_flow(&mut self.table, packet.flow, packet.length_bytes, now_ns);
                 Ok(EnqueueOutcome::Queued)
             }
             pushed => self.enqueue_rare(now_ns, packet, pushed),
@@ -204,19 +215,19 @@ impl<T: Copy + Debug, D: Discipline> Scheduler<T> for FlowScheduler<T, D> {
 
     #[inline(always)]
     fn dequeue(&mut self, now_ns: u64) -> Option<Packet<T>> {
-        let id = self.order.choose(&mut self.table, now_ns)?;
+        let id = self.order.choose_flow(&mut self.table, now_ns)?;
         let popped = self.table.pop(id);
         self.table.totals.dequeued += 1;
         let packet = popped.packet;
-        self.order.served(&mut self.table, id, packet.length_bytes, popped.next_bytes);
+        self.order.record_served(&mut self.table, id, packet.length_bytes, popped.next_bytes);
         if popped.next_bytes.is_none() && self.table.len() == 0 {
-            self.order.idle();
+            self.order.record_idle();
         }
         if self.table.slots_count() >= PREFETCH_FLOWS_MIN {
-            if let Some(far) = self.order.ahead(8) {
+            if let Some(far) = self.order.flow_ahead(8) {
                 self.table.prefetch(far);
             }
-            if let Some(near) = self.order.ahead(4) {
+            if let Some(near) = self.order.flow_ahead(4) {
                 self.table.prefetch_head(near);
             }
         }

@@ -16,10 +16,11 @@
 use super::table::NO_FLOW;
 use super::virtual_time::{VirtualTime, is_later};
 
+/// Number of groups.
 const GROUPS: usize = 64;
 /// Number of lists of a group.
 const LISTS: u64 = 64;
-/// Base-2 logarithm of 16. The lists of group `i` each cover 2^`i` / 16 units of virtual start
+/// Base-2 logarithm of 16: the lists of group `i` each cover 2^`i` / 16 units of virtual start
 /// time.
 const FINER_BITS: u32 = 4;
 
@@ -34,7 +35,7 @@ pub struct VirtualInterval {
     pub(crate) finish: u64,
     /// Epoch of the virtual time in which the entity last became idle.
     pub(crate) epoch: u64,
-    /// Next entity in the same list.
+    /// Index of the next entity in the same list, or [`NO_FLOW`].
     next: u32,
     /// Index of the entity's group.
     group: u32,
@@ -66,9 +67,9 @@ pub(crate) trait IntervalTable {
 struct Group {
     /// Virtual start time of the group's first list.
     start: u64,
-    /// Bitmap of the non-empty lists, relative to the first list, which is the lowest bit.
+    /// Bitmap of the non-empty lists; bit 0 stands for the first list.
     non_empty: u64,
-    /// Index of the first list in `lists`, which wraps around.
+    /// Index of the first list in `lists`; indices wrap around.
     first_list: u64,
     /// Indices of the first and the last entity of each list.
     lists: [(u32, u32); LISTS as usize],
@@ -81,8 +82,9 @@ impl Group {
         &mut self.lists[(self.first_list.wrapping_add(offset) % LISTS) as usize]
     }
 
-    /// Returns the offset of the list for an entity with this start time. By the algorithm's bounds
-    /// none lies beyond the last list; an entity that did would be put into the last list.
+    /// Returns the offset, from the first list, of the list for this start time. By the algorithm's
+    /// bounds no start time lies beyond the last list; one that did would be put into the last
+    /// list.
     #[inline(always)]
     fn offset(&self, start: u64, index: u32) -> u64 {
         match is_later(self.start, start) {
@@ -106,7 +108,7 @@ impl Group {
     }
 }
 
-/// Returns the number of low bits of a start time that this group's lists ignore.
+/// Returns the number of low bits of a start time that the lists of group `index` ignore.
 #[inline(always)]
 fn rounded_bits(index: u32) -> u32 {
     index.saturating_sub(FINER_BITS) & 63
@@ -152,7 +154,7 @@ impl Groups {
         &mut self.finishes[index as usize % GROUPS]
     }
 
-    /// Moves a group to the bitmap that it belongs to by its start time.
+    /// Moves a group's bit to the eligible or the waiting bitmap, by its start time.
     #[inline(always)]
     fn update_group(&mut self, index: u32) {
         let bit = 1 << (index & 63);

@@ -21,6 +21,7 @@ impl FlowHeap {
         self.entries.reserve(count.saturating_sub(self.entries.len()));
     }
 
+    /// Returns the earliest entry.
     #[inline(always)]
     pub(crate) fn first(&self) -> Option<HeapEntry> {
         self.entries.first().copied()
@@ -34,6 +35,7 @@ impl FlowHeap {
         self.entries[at] = entry;
     }
 
+    /// Removes the earliest entry, if any.
     #[inline(always)]
     pub(crate) fn pop(&mut self) {
         if let Some(last) = self.entries.pop()
@@ -43,6 +45,7 @@ impl FlowHeap {
         }
     }
 
+    /// Replaces the earliest entry by `entry`.
     #[inline(always)]
     pub(crate) fn replace_first(&mut self, entry: HeapEntry) {
         self.sift_down(0, entry);
@@ -60,8 +63,8 @@ impl FlowHeap {
         }
     }
 
-    /// Moves the parents of node `at` down until none is later than `entry`. Returns the node that
-    /// is then free.
+    /// Moves each ancestor of node `at` that is later than `entry` down by one node. Returns the
+    /// node that is then free.
     #[inline(always)]
     fn sift_up(&mut self, mut at: usize, entry: HeapEntry) -> usize {
         while at > 0 {

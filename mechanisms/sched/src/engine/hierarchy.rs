@@ -10,24 +10,24 @@ use super::{
 use handover_base::prefetch;
 use std::fmt::Debug;
 
-/// Scheduler with two levels. Tenants share the link, and a tenant's flows share the tenant's part
-/// of it.
+/// Two-level scheduler: tenants share the link, and a tenant's flows share the tenant's part of it.
 pub trait Tenants<T: Copy + Debug>: Scheduler<T> {
-    /// Adds a tenant with a weight among the tenants, and returns its number: 0 for the first. The
-    /// longest packets of its flows must not exceed `length_max_bytes`.
+    /// Adds a tenant, and returns its number: 0 for the first. `weight` counts among the tenants.
+    /// The longest packets of its flows must not exceed `length_max_bytes`.
     ///
     /// # Errors
     /// [`FlowError`] if the tenants' algorithm cannot hold it, as for a flow.
     fn add_tenant(&mut self, weight: u64, length_max_bytes: u32) -> Result<u32, FlowError>;
 
-    /// Adds a flow to this tenant, with a weight among the tenant's flows, and returns its number.
-    /// Flows are numbered over all tenants together.
+    /// Adds a flow to a tenant, and returns the flow's number. The flow's weight counts among the
+    /// tenant's flows. Flows are numbered over all tenants together.
     ///
     /// # Errors
     /// [`FlowError`] if the flows' algorithm cannot hold it.
     fn add_flow_of(&mut self, tenant: u32, spec: FlowSpec) -> Result<u32, FlowError>;
 
-    /// Changes a tenant's weight among the tenants, as [`Scheduler::set_weight`] does a flow's.
+    /// Changes the weight of a tenant among the tenants. The effect is that of
+    /// [`Scheduler::set_weight`] on a flow.
     ///
     /// # Errors
     /// [`FlowError::Tenant`] if there is no such tenant; otherwise as for a flow.
@@ -38,7 +38,7 @@ pub trait Tenants<T: Copy + Debug>: Scheduler<T> {
     fn tenants_count(&self) -> u32;
 }
 
-/// Returns the properties of a tenant as a flow of the tenants' algorithm.
+/// Returns the properties of the flow that stands for a tenant in the tenants' algorithm.
 fn tenant_spec(weight: u64, length_max_bytes: u32) -> FlowSpec {
     FlowSpec { weight, length_max_bytes, packets_max: 1, drop: DropPolicy::Tail }
 }
@@ -104,7 +104,7 @@ impl<T: Copy + Debug, O: Discipline, I: Discipline> Hierarchy<T, O, I> {
         }
         if let Some(spec) = &config.template {
             check_spec(spec, I::WEIGHT_MAX)?;
-            I::new(config).admit(spec)?;
+            I::new(config).admit_flow(spec)?;
         }
         Ok(Self {
             config: *config,
@@ -120,10 +120,10 @@ impl<T: Copy + Debug, O: Discipline, I: Discipline> Hierarchy<T, O, I> {
     #[inline(always)]
     fn hold_next(&mut self, tenant: u32, now_ns: u64) -> Option<u32> {
         let tenant = &mut self.tenants[tenant as usize];
-        let id = tenant.order.choose(&mut self.flows, now_ns)?;
+        let id = tenant.order.choose_flow(&mut self.flows, now_ns)?;
         let popped = self.flows.pop(id);
         let bytes = popped.packet.length_bytes;
-        tenant.order.served(&mut self.flows, id, bytes, popped.next_bytes);
+        tenant.order.record_served(&mut self.flows, id, bytes, popped.next_bytes);
         tenant.next_packet = Some(popped.packet);
         Some(bytes)
     }
@@ -147,7 +147,12 @@ impl<T: Copy + Debug, O: Discipline, I: Discipline> Hierarchy<T, O, I> {
                 let (dropped, bytes) = self.flows.replace_oldest(&packet);
                 let tenant = self.tenant_of[packet.flow as usize] as usize;
                 let order = &mut self.tenants[tenant].order;
-                order.changed(&mut self.flows, packet.flow, dropped.length_bytes, bytes);
+                order.record_oldest_dropped(
+                    &mut self.flows,
+                    packet.flow,
+                    dropped.length_bytes,
+                    bytes,
+                );
                 return Ok(EnqueueOutcome::Replaced(dropped));
             }
             refused => refused.refusal(packet.length_bytes),
@@ -164,7 +169,7 @@ impl<T: Copy + Debug, O: Discipline, I: Discipline> Tenants<T> for Hierarchy<T, 
         }
         let spec = tenant_spec(weight, length_max_bytes);
         check_spec(&spec, O::WEIGHT_MAX)?;
-        let state = self.order.admit(&spec)?;
+        let state = self.order.admit_flow(&spec)?;
         let order = I::new(&self.config);
         self.tenants.push(Tenant { state, order, next_packet: None, length_max_bytes });
         Ok(self.tenants_count() - 1)
@@ -182,7 +187,7 @@ impl<T: Copy + Debug, O: Discipline, I: Discipline> Tenants<T> for Hierarchy<T, 
                 limit_bytes: owner.length_max_bytes,
             });
         }
-        let state = owner.order.admit(&spec)?;
+        let state = owner.order.admit_flow(&spec)?;
         let id = self.flows.add(&spec, state);
         match self.tenant_of.get_mut(id as usize) {
             Some(free) => *free = tenant,
@@ -225,7 +230,7 @@ impl<T: Copy + Debug, O: Discipline, I: Discipline> Scheduler<T> for Hierarchy<T
         let id = self.tenant_of[flow as usize];
         let tenant = &mut self.tenants[id as usize];
         if self.flows.oldest_bytes(flow).is_some() {
-            tenant.order.deactivate(&mut self.flows, flow);
+            tenant.order.deactivate_flow(&mut self.flows, flow);
         }
         let held = tenant.next_packet.take_if(|packet| packet.flow == flow);
         if let Some(held) = held {
@@ -233,19 +238,24 @@ impl<T: Copy + Debug, O: Discipline, I: Discipline> Scheduler<T> for Hierarchy<T
             // Algorithms that hold no packets back do not use the time.
             match self.hold_next(id, 0) {
                 Some(bytes) => {
-                    self.order.changed(&mut self.tenants, id, held.length_bytes, bytes);
+                    self.order.record_oldest_dropped(
+                        &mut self.tenants,
+                        id,
+                        held.length_bytes,
+                        bytes,
+                    );
                 }
                 None => {
-                    self.order.deactivate(&mut self.tenants, id);
-                    self.tenants[id as usize].order.idle();
+                    self.order.deactivate_flow(&mut self.tenants, id);
+                    self.tenants[id as usize].order.record_idle();
                 }
             }
         }
-        self.tenants[id as usize].order.release(&mut self.flows, flow);
+        self.tenants[id as usize].order.release_flow(&mut self.flows, flow);
         let mut packets: Vec<_> = held.into_iter().collect();
         packets.append(&mut self.flows.remove(flow));
         if !packets.is_empty() && self.flows.len() == 0 {
-            self.order.idle();
+            self.order.record_idle();
         }
         Ok(packets)
     }
@@ -266,11 +276,11 @@ impl<T: Copy + Debug, O: Discipline, I: Discipline> Scheduler<T> for Hierarchy<T
                 let id = self.tenant_of[packet.flow as usize];
                 let tenant = &mut self.tenants[id as usize];
                 let bytes = packet.length_bytes;
-                tenant.order.activate(&mut self.flows, packet.flow, bytes, now_ns);
+                tenant.order.activate_flow(&mut self.flows, packet.flow, bytes, now_ns);
                 if tenant.next_packet.is_none()
                     && let Some(bytes) = self.hold_next(id, now_ns)
                 {
-                    self.order.activate(&mut self.tenants, id, bytes, now_ns);
+                    self.order.activate_flow(&mut self.tenants, id, bytes, now_ns);
                 }
                 Ok(EnqueueOutcome::Queued)
             }
@@ -280,15 +290,15 @@ impl<T: Copy + Debug, O: Discipline, I: Discipline> Scheduler<T> for Hierarchy<T
 
     #[inline]
     fn dequeue(&mut self, now_ns: u64) -> Option<Packet<T>> {
-        let id = self.order.choose(&mut self.tenants, now_ns)?;
+        let id = self.order.choose_flow(&mut self.tenants, now_ns)?;
         let packet = self.tenants[id as usize].next_packet.take()?;
         let next_bytes = self.hold_next(id, now_ns);
         self.flows.totals.dequeued += 1;
-        self.order.served(&mut self.tenants, id, packet.length_bytes, next_bytes);
+        self.order.record_served(&mut self.tenants, id, packet.length_bytes, next_bytes);
         if next_bytes.is_none() {
-            self.tenants[id as usize].order.idle();
+            self.tenants[id as usize].order.record_idle();
             if self.flows.len() == 0 {
-                self.order.idle();
+                self.order.record_idle();
             }
         }
         Some(packet)

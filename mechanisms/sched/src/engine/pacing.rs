@@ -42,7 +42,7 @@ pub struct Pacing {
     slots: Box<[[Slot; SLOTS]; LEVELS]>,
 }
 
-/// List of flows with equal digits of their departure times, at the slot's level and above.
+/// List of flows whose departure times have the same digits at the slot's level and above.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     /// First flow of the slot's list.
@@ -57,9 +57,10 @@ struct Slot {
 pub struct PacingState {
     /// Departure time of the flow's next packet, rounded down.
     next_ns: u64,
-    /// Fraction of the departure time, in units of 1 ns divided by the flow's rate in bit/s.
+    /// Part of the departure time below 1 ns, in units of 1/`rate_bits_per_s` ns.
     remainder: u64,
     rate_bits_per_s: u64,
+    /// Next flow in the list of the slot, or [`NO_FLOW`].
     next_in_slot: u32,
 }
 
@@ -82,8 +83,8 @@ impl Pacing {
 
     /// Adds a flow to the slot of its departure time.
     #[inline(always)]
-    fn insert<S: FlowStates<PacingState>>(&mut self, slots: &mut S, id: u32) {
-        let flow = slots.state(id);
+    fn insert<S: FlowStates<PacingState>>(&mut self, states: &mut S, id: u32) {
+        let flow = states.state(id);
         let due_ns = flow.due_ns().max(self.base_ns);
         let (level, slot_index) = self.position(due_ns);
         let slot = &mut self.slots[level][slot_index];
@@ -103,8 +104,8 @@ impl Pacing {
         Some((level, self.non_empty_slots[level].trailing_zeros() as usize % SLOTS))
     }
 
-    /// Clears the bit of an empty slot. Clears the bit of its level too, if all slots of the level
-    /// are empty.
+    /// Empties a slot, and clears its bit. Clears the bit of its level too, if all slots of the
+    /// level are empty.
     #[inline(always)]
     fn clear(&mut self, level: usize, slot_index: usize) {
         self.slots[level][slot_index] = EMPTY_SLOT;
@@ -128,7 +129,7 @@ impl Discipline for Pacing {
         Self { base_ns: 0, non_empty_levels: 0, non_empty_slots: [0; LEVELS], slots }
     }
 
-    fn admit(&mut self, spec: &FlowSpec) -> Result<PacingState, FlowError> {
+    fn admit_flow(&mut self, spec: &FlowSpec) -> Result<PacingState, FlowError> {
         Ok(PacingState {
             next_ns: 0,
             remainder: 0,
@@ -138,25 +139,29 @@ impl Discipline for Pacing {
     }
 
     #[inline]
-    fn activate<S: FlowStates<PacingState>>(
+    fn activate_flow<S: FlowStates<PacingState>>(
         &mut self,
-        slots: &mut S,
+        states: &mut S,
         id: u32,
         _: u32,
         now_ns: u64,
     ) {
-        let flow = slots.state(id);
+        let flow = states.state(id);
         if flow.due_ns() <= now_ns {
             (flow.next_ns, flow.remainder) = (now_ns, 0);
         }
         if self.non_empty_levels == 0 {
             self.base_ns = self.base_ns.max(now_ns);
         }
-        self.insert(slots, id);
+        self.insert(states, id);
     }
 
     #[inline(always)]
-    fn choose<S: FlowStates<PacingState>>(&mut self, slots: &mut S, now_ns: u64) -> Option<u32> {
+    fn choose_flow<S: FlowStates<PacingState>>(
+        &mut self,
+        states: &mut S,
+        now_ns: u64,
+    ) -> Option<u32> {
         loop {
             let (level, slot_index) = self.first()?;
             let Slot { first, earliest_ns } = self.slots[level][slot_index];
@@ -171,23 +176,23 @@ impl Discipline for Pacing {
             self.base_ns = earliest_ns;
             let mut id = first;
             while id != NO_FLOW {
-                let next_in_slot = slots.state(id).next_in_slot;
-                self.insert(slots, id);
+                let next_in_slot = states.state(id).next_in_slot;
+                self.insert(states, id);
                 id = next_in_slot;
             }
         }
     }
 
     #[inline(always)]
-    fn served<S: FlowStates<PacingState>>(
+    fn record_served<S: FlowStates<PacingState>>(
         &mut self,
-        slots: &mut S,
+        states: &mut S,
         id: u32,
         bytes: u32,
         next: Option<u32>,
     ) {
         let Some((level, slot_index)) = self.first() else { return };
-        let flow = slots.state(id);
+        let flow = states.state(id);
         match flow.next_in_slot {
             NO_FLOW => self.clear(level, slot_index),
             next_in_slot => self.slots[level][slot_index].first = next_in_slot,
@@ -197,41 +202,47 @@ impl Discipline for Pacing {
         flow.next_ns = flow.next_ns.saturating_add(took / flow.rate_bits_per_s);
         flow.remainder = took % flow.rate_bits_per_s;
         if next.is_some() {
-            self.insert(slots, id);
+            self.insert(states, id);
         }
     }
 
-    fn changed<S: FlowStates<PacingState>>(&mut self, _: &mut S, _: u32, _: u32, _: u32) {
+    fn record_oldest_dropped<S: FlowStates<PacingState>>(
+        &mut self,
+        _: &mut S,
+        _: u32,
+        _: u32,
+        _: u32,
+    ) {
         // A departure time depends on the packets before, not on the packet's own length.
     }
 
-    fn deactivate<S: FlowStates<PacingState>>(&mut self, slots: &mut S, id: u32) {
-        let (level, slot_index) = self.position(slots.state(id).due_ns().max(self.base_ns));
+    fn deactivate_flow<S: FlowStates<PacingState>>(&mut self, states: &mut S, id: u32) {
+        let (level, slot_index) = self.position(states.state(id).due_ns().max(self.base_ns));
         let mut other = self.slots[level][slot_index].first;
         self.clear(level, slot_index);
         while other != NO_FLOW {
-            let next_in_slot = slots.state(other).next_in_slot;
+            let next_in_slot = states.state(other).next_in_slot;
             if other != id {
-                self.insert(slots, other);
+                self.insert(states, other);
             }
             other = next_in_slot;
         }
     }
 
-    fn release<S: FlowStates<PacingState>>(&mut self, _: &mut S, _: u32) {}
+    fn release_flow<S: FlowStates<PacingState>>(&mut self, _: &mut S, _: u32) {}
 
     fn set_weight<S: FlowStates<PacingState>>(
         &mut self,
-        slots: &mut S,
+        states: &mut S,
         id: u32,
         spec: &FlowSpec,
         oldest_bytes: Option<u32>,
         now_ns: u64,
     ) -> Result<(), FlowError> {
         if oldest_bytes.is_some() {
-            self.deactivate(slots, id);
+            self.deactivate_flow(states, id);
         }
-        let flow = slots.state(id);
+        let flow = states.state(id);
         // The time to wait, in units of 1 ns divided by the old rate; negative if the departure is late.
         let wait_ns = i128::from(flow.next_ns) - i128::from(now_ns);
         let wait = wait_ns * i128::from(flow.rate_bits_per_s) + i128::from(flow.remainder);
@@ -241,7 +252,7 @@ impl Discipline for Pacing {
         flow.remainder = wait.rem_euclid(rate) as u64;
         flow.rate_bits_per_s = spec.weight;
         if oldest_bytes.is_some() {
-            self.insert(slots, id);
+            self.insert(states, id);
         }
         Ok(())
     }

@@ -14,9 +14,9 @@ pub struct Packet<T = ()> {
 /// Properties of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowSpec {
-    /// Weight of the flow, whose share is its weight over the sum of all weights. For strict
-    /// priority it is the priority, smaller numbers first; for pacing it is the flow's rate in bits
-    /// per second.
+    /// Weight of the flow: its share is its weight over the sum of all weights. For strict priority
+    /// it is the priority, smaller numbers first; for pacing it is the flow's rate in bits per
+    /// second.
     pub weight: u64,
     /// Maximum packet length of the flow; the fairness bounds are multiples of it.
     pub length_max_bytes: u32,
@@ -26,8 +26,8 @@ pub struct FlowSpec {
     pub drop: DropPolicy,
 }
 
-/// Policy for a packet that arrives while its flow's queue is full. It drops either this packet or
-/// the flow's oldest packet.
+/// Policy for a packet that arrives while its flow's queue is full: this packet or the oldest is
+/// dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DropPolicy {
     /// Drops the arriving packet, which [`Scheduler::enqueue`](super::Scheduler::enqueue) returns
@@ -38,8 +38,8 @@ pub enum DropPolicy {
     Head,
 }
 
-/// Result of [`Scheduler::enqueue`](super::Scheduler::enqueue) for a packet that was queued, perhaps in place of the
-/// flow's oldest packet.
+/// Result of [`Scheduler::enqueue`](super::Scheduler::enqueue) for a packet that was queued. The
+/// flow's oldest packet may have been dropped in its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "contains the packet that was dropped to queue this one"]
 pub enum EnqueueOutcome<T> {
@@ -58,7 +58,7 @@ pub struct Totals {
     pub enqueued: u64,
     /// Packets dequeued.
     pub dequeued: u64,
-    /// Packets that were queued, and later dropped to queue newer ones, or because their flow was removed.
+    /// Queued packets that were dropped to queue newer ones, or because their flow was removed.
     pub dropped: u64,
     /// Packets refused by `enqueue`.
     pub refused: u64,

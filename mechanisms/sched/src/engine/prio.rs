@@ -4,7 +4,7 @@ use super::config::Config;
 use super::table::{FlowStates, HalfLine, NO_FLOW};
 use super::{Discipline, FlowError, FlowSpec};
 
-/// Number of priorities: two levels of bitmaps with 64 bits each.
+/// Number of priorities: 64 bitmaps of 64 bits.
 const LEVELS_COUNT: u64 = 64 * 64;
 
 /// Strict priority. While a flow with a smaller number has packets, flows with greater numbers wait. Flows with the
@@ -20,23 +20,24 @@ pub struct Priority {
     words: u64,
     /// Bitmaps of the priorities whose flows have packets.
     levels: [u64; 64],
-    /// First and last of each priority's flows with packets.
+    /// For each priority: the first and the last of its flows with packets.
     ends: Box<[(u32, u32)]>,
 }
 
-/// State of a flow in strict priority.
+/// State that strict priority keeps for each flow.
 #[derive(Clone, Copy, Debug)]
 pub struct PriorityState {
     /// Priority of the flow; 0 is served first.
     level: u32,
-    /// Next flow with packets of the same priority.
+    /// Next of the flows with packets that have the same priority, or [`NO_FLOW`].
     next: u32,
 }
 
 impl Priority {
+    /// Appends a flow to the flows with packets of its priority.
     #[inline(always)]
-    fn append<S: FlowStates<PriorityState>>(&mut self, slots: &mut S, id: u32) {
-        let place = slots.state(id);
+    fn append<S: FlowStates<PriorityState>>(&mut self, states: &mut S, id: u32) {
+        let place = states.state(id);
         place.next = NO_FLOW;
         let level = place.level as usize;
         self.words |= 1 << (level / 64);
@@ -46,13 +47,14 @@ impl Priority {
         if *first == NO_FLOW {
             *first = id;
         } else {
-            slots.state(before).next = id;
+            states.state(before).next = id;
         }
     }
 
+    /// Removes flow `id`, the first of its priority with packets.
     #[inline(always)]
-    fn remove_first<S: FlowStates<PriorityState>>(&mut self, slots: &mut S, id: u32) {
-        let PriorityState { level, next } = *slots.state(id);
+    fn remove_first<S: FlowStates<PriorityState>>(&mut self, states: &mut S, id: u32) {
+        let PriorityState { level, next } = *states.state(id);
         let level = level as usize;
         self.ends[level].0 = next;
         if next == NO_FLOW {
@@ -75,17 +77,23 @@ impl Discipline for Priority {
         Self { words: 0, levels: [0; 64], ends }
     }
 
-    fn admit(&mut self, spec: &FlowSpec) -> Result<PriorityState, FlowError> {
+    fn admit_flow(&mut self, spec: &FlowSpec) -> Result<PriorityState, FlowError> {
         Ok(PriorityState { level: (spec.weight - 1) as u32, next: NO_FLOW })
     }
 
     #[inline(always)]
-    fn activate<S: FlowStates<PriorityState>>(&mut self, slots: &mut S, id: u32, _: u32, _: u64) {
-        self.append(slots, id);
+    fn activate_flow<S: FlowStates<PriorityState>>(
+        &mut self,
+        states: &mut S,
+        id: u32,
+        _: u32,
+        _: u64,
+    ) {
+        self.append(states, id);
     }
 
     #[inline(always)]
-    fn choose<S: FlowStates<PriorityState>>(&mut self, _: &mut S, _: u64) -> Option<u32> {
+    fn choose_flow<S: FlowStates<PriorityState>>(&mut self, _: &mut S, _: u64) -> Option<u32> {
         if self.words == 0 {
             return None;
         }
@@ -95,46 +103,53 @@ impl Discipline for Priority {
     }
 
     #[inline(always)]
-    fn served<S: FlowStates<PriorityState>>(
+    fn record_served<S: FlowStates<PriorityState>>(
         &mut self,
-        slots: &mut S,
+        states: &mut S,
         id: u32,
         _: u32,
         next: Option<u32>,
     ) {
         match next {
             // Alone on its level: it stays.
-            Some(_) if slots.state(id).next == NO_FLOW => {}
+            Some(_) if states.state(id).next == NO_FLOW => {}
             Some(_) => {
-                self.remove_first(slots, id);
-                self.append(slots, id);
+                self.remove_first(states, id);
+                self.append(states, id);
             }
-            None => self.remove_first(slots, id),
+            None => self.remove_first(states, id),
         }
     }
 
-    fn changed<S: FlowStates<PriorityState>>(&mut self, _: &mut S, _: u32, _: u32, _: u32) {}
+    fn record_oldest_dropped<S: FlowStates<PriorityState>>(
+        &mut self,
+        _: &mut S,
+        _: u32,
+        _: u32,
+        _: u32,
+    ) {
+    }
 
-    fn deactivate<S: FlowStates<PriorityState>>(&mut self, slots: &mut S, id: u32) {
-        let PriorityState { level, next } = *slots.state(id);
+    fn deactivate_flow<S: FlowStates<PriorityState>>(&mut self, states: &mut S, id: u32) {
+        let PriorityState { level, next } = *states.state(id);
         let mut before = self.ends[level as usize].0;
         if before == id {
-            return self.remove_first(slots, id);
+            return self.remove_first(states, id);
         }
-        while slots.state(before).next != id {
-            before = slots.state(before).next;
+        while states.state(before).next != id {
+            before = states.state(before).next;
         }
-        slots.state(before).next = next;
+        states.state(before).next = next;
         if next == NO_FLOW {
             self.ends[level as usize].1 = before;
         }
     }
 
-    fn release<S: FlowStates<PriorityState>>(&mut self, _: &mut S, _: u32) {}
+    fn release_flow<S: FlowStates<PriorityState>>(&mut self, _: &mut S, _: u32) {}
 
     fn set_weight<S: FlowStates<PriorityState>>(
         &mut self,
-        slots: &mut S,
+        states: &mut S,
         id: u32,
         spec: &FlowSpec,
         oldest_bytes: Option<u32>,
@@ -142,11 +157,11 @@ impl Discipline for Priority {
     ) -> Result<(), FlowError> {
         let has_packets = oldest_bytes.is_some();
         if has_packets {
-            self.deactivate(slots, id);
+            self.deactivate_flow(states, id);
         }
-        slots.state(id).level = (spec.weight - 1) as u32;
+        states.state(id).level = (spec.weight - 1) as u32;
         if has_packets {
-            self.append(slots, id);
+            self.append(states, id);
         }
         Ok(())
     }

@@ -7,8 +7,8 @@ use super::virtual_time::{byte_cost, weight_of};
 use super::{Discipline, FlowError, FlowSpec};
 use std::marker::PhantomData;
 
-/// QFQ: the order of WF2Q+ with rounded start times, in constant time. No flow with packets lags
-/// behind its share by more than about two longest packets.
+/// QFQ (quick fair queueing): the order of WF2Q+ with rounded start times, in constant time. No
+/// flow with packets lags behind its share by more than about two longest packets.
 ///
 /// If a flow drops its oldest packet, the next packet takes over its start and finish times; the
 /// actual length is charged when it leaves.
@@ -23,7 +23,7 @@ pub struct Qfq {
     groups: Groups,
 }
 
-/// State of a flow in QFQ.
+/// State that QFQ keeps for each flow.
 #[derive(Clone, Copy, Debug)]
 pub struct QfqState {
     /// Virtual time that a byte of the flow takes.
@@ -41,8 +41,8 @@ impl<S: FlowStates<QfqState>> IntervalTable for FlowIntervals<'_, S> {
     }
 }
 
-fn flow_intervals<S: FlowStates<QfqState>>(slots: &mut S) -> FlowIntervals<'_, S> {
-    FlowIntervals(slots, PhantomData)
+fn flow_intervals<S: FlowStates<QfqState>>(states: &mut S) -> FlowIntervals<'_, S> {
+    FlowIntervals(states, PhantomData)
 }
 
 impl Discipline for Qfq {
@@ -54,7 +54,7 @@ impl Discipline for Qfq {
         Self { groups: Groups::new() }
     }
 
-    fn admit(&mut self, spec: &FlowSpec) -> Result<QfqState, FlowError> {
+    fn admit_flow(&mut self, spec: &FlowSpec) -> Result<QfqState, FlowError> {
         self.groups.time.admit_flow(spec)?;
         let byte_cost = byte_cost(spec.weight);
         let longest = byte_cost * u64::from(spec.length_max_bytes);
@@ -62,72 +62,85 @@ impl Discipline for Qfq {
     }
 
     #[inline]
-    fn activate<S: FlowStates<QfqState>>(&mut self, slots: &mut S, id: u32, bytes: u32, _: u64) {
-        let QfqState { byte_cost, interval } = slots.state(id);
+    fn activate_flow<S: FlowStates<QfqState>>(
+        &mut self,
+        states: &mut S,
+        id: u32,
+        bytes: u32,
+        _: u64,
+    ) {
+        let QfqState { byte_cost, interval } = states.state(id);
         interval.start = self.groups.start_time(interval);
         interval.finish = interval.start.wrapping_add(*byte_cost * u64::from(bytes));
-        self.groups.insert_entity(&mut flow_intervals(slots), id);
+        self.groups.insert_entity(&mut flow_intervals(states), id);
     }
 
     #[inline(always)]
-    fn choose<S: FlowStates<QfqState>>(&mut self, _: &mut S, _: u64) -> Option<u32> {
+    fn choose_flow<S: FlowStates<QfqState>>(&mut self, _: &mut S, _: u64) -> Option<u32> {
         self.groups.first_entity()
     }
 
     #[inline(always)]
-    fn served<S: FlowStates<QfqState>>(
+    fn record_served<S: FlowStates<QfqState>>(
         &mut self,
-        slots: &mut S,
+        states: &mut S,
         id: u32,
         bytes: u32,
         next: Option<u32>,
     ) {
-        let QfqState { byte_cost, interval } = slots.state(id);
+        let QfqState { byte_cost, interval } = states.state(id);
         interval.start = interval.start.wrapping_add(*byte_cost * u64::from(bytes));
         let next_bytes = u64::from(next.unwrap_or(0));
         interval.finish = interval.start.wrapping_add(*byte_cost * next_bytes);
-        self.groups.record_service(&mut flow_intervals(slots), id, bytes, next.is_some());
+        self.groups.record_service(&mut flow_intervals(states), id, bytes, next.is_some());
     }
 
-    fn changed<S: FlowStates<QfqState>>(&mut self, _: &mut S, _: u32, _: u32, _: u32) {}
+    fn record_oldest_dropped<S: FlowStates<QfqState>>(
+        &mut self,
+        _: &mut S,
+        _: u32,
+        _: u32,
+        _: u32,
+    ) {
+    }
 
-    fn deactivate<S: FlowStates<QfqState>>(&mut self, slots: &mut S, id: u32) {
-        self.groups.take_out(&mut flow_intervals(slots), id);
-        slots.state(id).interval.epoch = self.groups.time.epoch();
+    fn deactivate_flow<S: FlowStates<QfqState>>(&mut self, states: &mut S, id: u32) {
+        self.groups.take_out(&mut flow_intervals(states), id);
+        states.state(id).interval.epoch = self.groups.time.epoch();
         self.groups.end_change();
     }
 
-    fn release<S: FlowStates<QfqState>>(&mut self, slots: &mut S, id: u32) {
-        let QfqState { byte_cost, interval } = slots.state(id);
+    fn release_flow<S: FlowStates<QfqState>>(&mut self, states: &mut S, id: u32) {
+        let QfqState { byte_cost, interval } = states.state(id);
         self.groups.time.release_flow(interval.start, interval.epoch, weight_of(*byte_cost));
     }
 
     fn set_weight<S: FlowStates<QfqState>>(
         &mut self,
-        slots: &mut S,
+        states: &mut S,
         id: u32,
         spec: &FlowSpec,
         oldest_bytes: Option<u32>,
         _: u64,
     ) -> Result<(), FlowError> {
-        let (old, new) = (weight_of(slots.state(id).byte_cost), spec.weight);
+        let (old, new) = (weight_of(states.state(id).byte_cost), spec.weight);
         self.groups.time.change_weight(old, new)?;
         if oldest_bytes.is_some() {
-            self.groups.take_out(&mut flow_intervals(slots), id);
+            self.groups.take_out(&mut flow_intervals(states), id);
         }
-        let QfqState { byte_cost: cost, interval } = slots.state(id);
+        let QfqState { byte_cost: cost, interval } = states.state(id);
         *cost = byte_cost(new);
         interval.start = self.groups.time.keep_lag(interval.start, old, new);
         interval.set_longest(*cost * u64::from(spec.length_max_bytes));
         if let Some(bytes) = oldest_bytes {
             interval.finish = interval.start.wrapping_add(*cost * u64::from(bytes));
-            self.groups.insert_entity(&mut flow_intervals(slots), id);
+            self.groups.insert_entity(&mut flow_intervals(states), id);
             self.groups.end_change();
         }
         Ok(())
     }
 
-    fn idle(&mut self) {
+    fn record_idle(&mut self) {
         self.groups.begin_busy_period();
     }
 }

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 /// Maximum number of flows in an aggregate.
 const MEMBERS_MAX: u32 = 8;
 
-/// QFQ+. Flows of the same weight and longest packet form aggregates of up to 8, which QFQ orders; within an aggregate
+/// QFQ+: orders aggregates of up to 8 flows of the same weight and longest packet, by QFQ. Within an aggregate
 /// the flows take turns by deficit round robin. A chosen aggregate is served while its packets fit into the bytes of
 /// one longest packet: a longer service would be cheaper, but other flows would lag by more than twice the longest
 /// packet.
@@ -30,17 +30,17 @@ pub struct QfqPlus {
     open_aggregates: HashMap<(u32, u32), u32>,
     /// Aggregates without flows.
     free_aggregates: Vec<u32>,
-    /// Index of the aggregate being served, which was chosen at the virtual time `served_since`.
+    /// Index of the aggregate being served, or [`NO_FLOW`].
     served_aggregate: u32,
     /// Virtual time at which the aggregate being served was chosen.
     served_since: u64,
 }
 
-/// State of a flow in QFQ+.
+/// State that QFQ+ keeps for each flow.
 #[derive(Clone, Copy, Debug)]
 pub struct QfqPlusState {
     aggregate: u32,
-    /// Next flow in the list of the aggregate's flows with packets.
+    /// Next of the aggregate's flows with packets, or [`NO_FLOW`].
     next: u32,
     /// Bytes that the flow may send before the aggregate serves its next flow.
     left_bytes: u32,
@@ -91,7 +91,7 @@ impl Aggregate {
 
     /// Sets the virtual start and finish times of the aggregate's next service.
     #[inline(always)]
-    fn begin(&mut self, start: u64) {
+    fn set_service_times(&mut self, start: u64) {
         let stay = self.byte_cost * u64::from(self.longest_bytes);
         self.interval.start = start;
         self.interval.finish = start.wrapping_add(stay);
@@ -100,21 +100,22 @@ impl Aggregate {
     /// Returns `true` if the aggregate's service is over. It has no packets, or its next packet is
     /// longer than the rest of its service.
     #[inline(always)]
-    fn is_service_over<S: FlowStates<QfqPlusState>>(&self, slots: &mut S) -> bool {
+    fn is_service_over<S: FlowStates<QfqPlusState>>(&self, states: &mut S) -> bool {
         self.first == NO_FLOW || {
-            let oldest_bytes = slots.state(self.first).oldest_bytes;
+            let oldest_bytes = states.state(self.first).oldest_bytes;
             self.spent_bytes.saturating_add(oldest_bytes) > self.longest_bytes
         }
     }
 
+    /// Appends a flow to the list of flows with packets.
     #[inline(always)]
-    fn append<S: FlowStates<QfqPlusState>>(&mut self, slots: &mut S, id: u32) {
-        slots.state(id).next = NO_FLOW;
+    fn append<S: FlowStates<QfqPlusState>>(&mut self, states: &mut S, id: u32) {
+        states.state(id).next = NO_FLOW;
         let before = std::mem::replace(&mut self.last, id);
         if self.first == NO_FLOW {
             self.first = id;
         } else {
-            slots.state(before).next = id;
+            states.state(before).next = id;
         }
     }
 }
@@ -158,7 +159,7 @@ impl QfqPlus {
         QfqPlusState { aggregate: index, next: NO_FLOW, left_bytes: 0, oldest_bytes: 0 }
     }
 
-    /// Takes a flow without packets out of its aggregate; the lag of the other flows stays.
+    /// Removes a flow without packets from aggregate `index`. The lag of the other flows stays.
     fn leave(&mut self, index: u32) {
         let aggregate = &self.aggregates[index as usize];
         let key = (aggregate.weight, aggregate.longest_bytes);
@@ -178,7 +179,7 @@ impl QfqPlus {
         aggregate.set_members_count(remaining_count);
         // The bytes sent since the aggregate was chosen are charged at the end of its service, at the new cost.
         let spent = aggregate.byte_cost * u64::from(aggregate.spent_bytes);
-        aggregate.begin(reached.wrapping_sub(spent));
+        aggregate.set_service_times(reached.wrapping_sub(spent));
         if is_in_group {
             self.groups.insert_entity(&mut self.aggregates, index);
             self.groups.end_change();
@@ -189,31 +190,31 @@ impl QfqPlus {
         }
     }
 
-    /// Removes a flow from the flows with packets of its aggregate. The caller then calls
+    /// Removes a flow from its aggregate's list of flows with packets. The caller then calls
     /// [`end_removal`](Self::end_removal).
-    fn unlink<S: FlowStates<QfqPlusState>>(&mut self, slots: &mut S, id: u32) {
-        let QfqPlusState { aggregate, next, .. } = *slots.state(id);
+    fn unlink<S: FlowStates<QfqPlusState>>(&mut self, states: &mut S, id: u32) {
+        let QfqPlusState { aggregate, next, .. } = *states.state(id);
         let aggregate = &mut self.aggregates[aggregate as usize];
         let (mut before, mut at) = (NO_FLOW, aggregate.first);
         while at != id {
             before = at;
-            at = slots.state(at).next;
+            at = states.state(at).next;
         }
         if aggregate.last == id {
             aggregate.last = before;
         }
         match before {
             NO_FLOW => aggregate.first = next,
-            before => slots.state(before).next = next,
+            before => states.state(before).next = next,
         }
     }
 
     /// Updates an aggregate from which a flow was removed. Ends its service, or takes it out of its
     /// group, if it has no more packets.
-    fn end_removal<S: FlowStates<QfqPlusState>>(&mut self, slots: &mut S, index: u32) {
+    fn end_removal<S: FlowStates<QfqPlusState>>(&mut self, states: &mut S, index: u32) {
         let aggregate = &self.aggregates[index as usize];
         if self.served_aggregate == index {
-            if aggregate.is_service_over(slots) {
+            if aggregate.is_service_over(states) {
                 self.end_service();
             }
         } else if aggregate.first == NO_FLOW {
@@ -223,16 +224,16 @@ impl QfqPlus {
         }
     }
 
-    /// Appends a flow, which now has packets, to the flows of its aggregate. Returns `true` if no
-    /// other flow of the aggregate has packets.
+    /// Appends a flow to its aggregate's list of flows with packets. Returns `true` if no other
+    /// flow of the aggregate has packets.
     #[inline(always)]
-    fn append<S: FlowStates<QfqPlusState>>(&mut self, slots: &mut S, id: u32, bytes: u32) -> bool {
-        let member = slots.state(id);
+    fn append<S: FlowStates<QfqPlusState>>(&mut self, states: &mut S, id: u32, bytes: u32) -> bool {
+        let member = states.state(id);
         member.oldest_bytes = bytes;
         let aggregate = &mut self.aggregates[member.aggregate as usize];
         member.left_bytes = aggregate.longest_bytes;
         let was_idle = aggregate.first == NO_FLOW;
-        aggregate.append(slots, id);
+        aggregate.append(states, id);
         was_idle
     }
 
@@ -243,7 +244,7 @@ impl QfqPlus {
         let aggregate = &mut self.aggregates[index as usize];
         let start = aggregate.reached();
         aggregate.spent_bytes = 0;
-        aggregate.begin(start);
+        aggregate.set_service_times(start);
         aggregate.interval.epoch = self.groups.time.epoch();
         if aggregate.first != NO_FLOW {
             self.groups.insert_entity(&mut self.aggregates, index);
@@ -268,29 +269,29 @@ impl Discipline for QfqPlus {
         }
     }
 
-    fn admit(&mut self, spec: &FlowSpec) -> Result<QfqPlusState, FlowError> {
+    fn admit_flow(&mut self, spec: &FlowSpec) -> Result<QfqPlusState, FlowError> {
         self.groups.time.admit_flow(spec)?;
         Ok(self.join(spec))
     }
 
     #[inline]
-    fn activate<S: FlowStates<QfqPlusState>>(
+    fn activate_flow<S: FlowStates<QfqPlusState>>(
         &mut self,
-        slots: &mut S,
+        states: &mut S,
         id: u32,
         bytes: u32,
         _: u64,
     ) {
-        if self.append(slots, id, bytes) {
-            let index = slots.state(id).aggregate;
+        if self.append(states, id, bytes) {
+            let index = states.state(id).aggregate;
             let start = self.groups.start_time(&self.aggregates[index as usize].interval);
-            self.aggregates[index as usize].begin(start);
+            self.aggregates[index as usize].set_service_times(start);
             self.groups.insert_entity(&mut self.aggregates, index);
         }
     }
 
     #[inline(always)]
-    fn choose<S: FlowStates<QfqPlusState>>(&mut self, _: &mut S, _: u64) -> Option<u32> {
+    fn choose_flow<S: FlowStates<QfqPlusState>>(&mut self, _: &mut S, _: u64) -> Option<u32> {
         if self.served_aggregate == NO_FLOW {
             self.served_since = self.groups.time.now();
             self.served_aggregate = self.groups.take_first(&mut self.aggregates)?;
@@ -299,9 +300,9 @@ impl Discipline for QfqPlus {
     }
 
     #[inline(always)]
-    fn served<S: FlowStates<QfqPlusState>>(
+    fn record_served<S: FlowStates<QfqPlusState>>(
         &mut self,
-        slots: &mut S,
+        states: &mut S,
         id: u32,
         bytes: u32,
         next: Option<u32>,
@@ -310,7 +311,7 @@ impl Discipline for QfqPlus {
         let index = self.served_aggregate;
         let aggregate = &mut self.aggregates[index as usize];
         aggregate.spent_bytes += bytes;
-        let member = slots.state(id);
+        let member = states.state(id);
         member.left_bytes = member.left_bytes.saturating_sub(bytes);
         member.oldest_bytes = next.unwrap_or(0);
         let next_member = member.next;
@@ -320,32 +321,38 @@ impl Discipline for QfqPlus {
                 member.left_bytes += aggregate.longest_bytes;
                 if next_member != NO_FLOW {
                     aggregate.first = next_member;
-                    aggregate.append(slots, id);
+                    aggregate.append(states, id);
                 }
             }
             Some(_) => {}
         }
-        if aggregate.is_service_over(slots) {
+        if aggregate.is_service_over(states) {
             self.end_service();
         }
     }
 
-    fn changed<S: FlowStates<QfqPlusState>>(&mut self, slots: &mut S, id: u32, _: u32, bytes: u32) {
-        let member = slots.state(id);
+    fn record_oldest_dropped<S: FlowStates<QfqPlusState>>(
+        &mut self,
+        states: &mut S,
+        id: u32,
+        _: u32,
+        bytes: u32,
+    ) {
+        let member = states.state(id);
         member.oldest_bytes = bytes;
         if bytes > member.left_bytes {
             member.left_bytes += self.aggregates[member.aggregate as usize].longest_bytes;
         }
     }
 
-    fn deactivate<S: FlowStates<QfqPlusState>>(&mut self, slots: &mut S, id: u32) {
-        self.unlink(slots, id);
-        let index = slots.state(id).aggregate;
-        self.end_removal(slots, index);
+    fn deactivate_flow<S: FlowStates<QfqPlusState>>(&mut self, states: &mut S, id: u32) {
+        self.unlink(states, id);
+        let index = states.state(id).aggregate;
+        self.end_removal(states, index);
     }
 
-    fn release<S: FlowStates<QfqPlusState>>(&mut self, slots: &mut S, id: u32) {
-        let index = slots.state(id).aggregate;
+    fn release_flow<S: FlowStates<QfqPlusState>>(&mut self, states: &mut S, id: u32) {
+        let index = states.state(id).aggregate;
         let aggregate = self.aggregates[index as usize];
         self.leave(index);
         let (epoch, weight) = (aggregate.interval.epoch, aggregate.weight.into());
@@ -354,13 +361,13 @@ impl Discipline for QfqPlus {
 
     fn set_weight<S: FlowStates<QfqPlusState>>(
         &mut self,
-        slots: &mut S,
+        states: &mut S,
         id: u32,
         spec: &FlowSpec,
         oldest_bytes: Option<u32>,
         _: u64,
     ) -> Result<(), FlowError> {
-        let old_index = slots.state(id).aggregate;
+        let old_index = states.state(id).aggregate;
         let before = self.aggregates[old_index as usize];
         let (old, new) = (u64::from(before.weight), spec.weight);
         if old == new {
@@ -368,10 +375,10 @@ impl Discipline for QfqPlus {
         }
         self.groups.time.change_weight(old, new)?;
         if oldest_bytes.is_some() {
-            self.unlink(slots, id);
+            self.unlink(states, id);
         }
-        *slots.state(id) = self.join(spec);
-        let (time, index) = (&self.groups.time, slots.state(id).aggregate);
+        *states.state(id) = self.join(spec);
+        let (time, index) = (&self.groups.time, states.state(id).aggregate);
         let interval = &mut self.aggregates[index as usize].interval;
         let is_idle_and_ahead =
             before.first == NO_FLOW && time.is_ahead(before.interval.start, before.interval.epoch);
@@ -385,18 +392,18 @@ impl Discipline for QfqPlus {
         }
         if let Some(bytes) = oldest_bytes {
             let start = interval.start;
-            self.append(slots, id, bytes);
-            self.aggregates[index as usize].begin(start);
+            self.append(states, id, bytes);
+            self.aggregates[index as usize].set_service_times(start);
             self.groups.insert_entity(&mut self.aggregates, index);
             // After the insertion: without the flow, the virtual time might jump.
-            self.end_removal(slots, old_index);
+            self.end_removal(states, old_index);
             self.groups.end_change();
         }
         self.leave(old_index);
         Ok(())
     }
 
-    fn idle(&mut self) {
+    fn record_idle(&mut self) {
         self.groups.begin_busy_period();
     }
 }

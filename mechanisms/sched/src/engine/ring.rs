@@ -34,6 +34,7 @@ impl FlowRing {
         self.flows_count -= 1;
     }
 
+    /// Returns the index of the slot at this offset from the first.
     #[inline(always)]
     fn slot_index(&self, offset: u32) -> usize {
         self.head.wrapping_add(offset) as usize & self.slots.len().wrapping_sub(1)
@@ -50,6 +51,7 @@ impl FlowRing {
         (offset < self.count).then(|| self.flow_at(offset))
     }
 
+    /// Appends a flow.
     #[inline(always)]
     pub(crate) fn push(&mut self, id: u32) {
         debug_assert!(self.count < self.flows_count);
@@ -58,6 +60,7 @@ impl FlowRing {
         self.count += 1;
     }
 
+    /// Removes the first flow.
     #[inline(always)]
     pub(crate) fn pop(&mut self) {
         debug_assert!(self.count > 0);
@@ -77,6 +80,7 @@ impl FlowRing {
         self.count -= 1;
     }
 
+    /// Moves flow `id`, which must be the first, to the end.
     #[inline(always)]
     pub(crate) fn rotate(&mut self, id: u32) {
         debug_assert_eq!(self.get(0), Some(id));

@@ -21,15 +21,15 @@ pub struct DeficitRoundRobin {
     turns: FlowRing,
     /// Quantum: bytes per unit of weight that a flow may send in a cycle.
     quantum_bytes: u32,
-    /// Largest weight of any flow.
+    /// Largest weight of any flow so far.
     weight_max: u32,
 }
 
-/// State of a flow in deficit round robin.
+/// State that deficit round robin keeps for each flow.
 #[derive(Clone, Copy, Debug)]
 pub struct DeficitState {
-    /// Bytes that the flow may still send in this cycle, or may send in the next. While the flow
-    /// has packets, this is never less than its oldest packet when the flow is served.
+    /// Bytes that the flow may send in its current turn, or else in its next. While the flow has
+    /// packets, this is never less than its oldest packet when the flow is served.
     left_bytes: u32,
     weight: u32,
 }
@@ -74,34 +74,40 @@ impl Discipline for DeficitRoundRobin {
         Self { turns: FlowRing::default(), quantum_bytes: config.quantum_bytes, weight_max: 0 }
     }
 
-    fn admit(&mut self, spec: &FlowSpec) -> Result<DeficitState, FlowError> {
+    fn admit_flow(&mut self, spec: &FlowSpec) -> Result<DeficitState, FlowError> {
         let weight = self.fit_quantum(spec)?;
         self.turns.reserve();
         Ok(DeficitState { left_bytes: 0, weight })
     }
 
     #[inline(always)]
-    fn activate<S: FlowStates<DeficitState>>(&mut self, slots: &mut S, id: u32, _: u32, _: u64) {
-        let flow = slots.state(id);
+    fn activate_flow<S: FlowStates<DeficitState>>(
+        &mut self,
+        states: &mut S,
+        id: u32,
+        _: u32,
+        _: u64,
+    ) {
+        let flow = states.state(id);
         flow.left_bytes = flow.weight * self.quantum_bytes;
         self.turns.push(id);
     }
 
     #[inline(always)]
-    fn choose<S: FlowStates<DeficitState>>(&mut self, _: &mut S, _: u64) -> Option<u32> {
+    fn choose_flow<S: FlowStates<DeficitState>>(&mut self, _: &mut S, _: u64) -> Option<u32> {
         self.turns.get(0)
     }
 
     #[inline(always)]
-    fn served<S: FlowStates<DeficitState>>(
+    fn record_served<S: FlowStates<DeficitState>>(
         &mut self,
-        slots: &mut S,
+        states: &mut S,
         id: u32,
         bytes: u32,
         next: Option<u32>,
     ) {
         let Some(next_bytes) = next else { return self.turns.pop() };
-        let flow = slots.state(id);
+        let flow = states.state(id);
         flow.left_bytes -= bytes;
         if next_bytes > flow.left_bytes {
             // Credited in advance, so that the first flow can always send without a check.
@@ -110,8 +116,14 @@ impl Discipline for DeficitRoundRobin {
         }
     }
 
-    fn changed<S: FlowStates<DeficitState>>(&mut self, slots: &mut S, id: u32, _: u32, bytes: u32) {
-        let flow = slots.state(id);
+    fn record_oldest_dropped<S: FlowStates<DeficitState>>(
+        &mut self,
+        states: &mut S,
+        id: u32,
+        _: u32,
+        bytes: u32,
+    ) {
+        let flow = states.state(id);
         if bytes > flow.left_bytes {
             // Only the first flow has spent a part of its turn; the others have room for any
             // packet.
@@ -120,28 +132,28 @@ impl Discipline for DeficitRoundRobin {
         }
     }
 
-    fn deactivate<S: FlowStates<DeficitState>>(&mut self, _: &mut S, id: u32) {
+    fn deactivate_flow<S: FlowStates<DeficitState>>(&mut self, _: &mut S, id: u32) {
         self.turns.remove(id);
     }
 
-    fn release<S: FlowStates<DeficitState>>(&mut self, _: &mut S, _: u32) {
+    fn release_flow<S: FlowStates<DeficitState>>(&mut self, _: &mut S, _: u32) {
         self.turns.release();
     }
 
     fn set_weight<S: FlowStates<DeficitState>>(
         &mut self,
-        slots: &mut S,
+        states: &mut S,
         id: u32,
         spec: &FlowSpec,
         _: Option<u32>,
         _: u64,
     ) -> Result<(), FlowError> {
-        slots.state(id).weight = self.fit_quantum(spec)?;
+        states.state(id).weight = self.fit_quantum(spec)?;
         Ok(())
     }
 
     #[inline(always)]
-    fn ahead(&self, positions: usize) -> Option<u32> {
+    fn flow_ahead(&self, positions: usize) -> Option<u32> {
         self.turns.get(positions as u32)
     }
 }
@@ -154,6 +166,7 @@ impl Discipline for DeficitRoundRobin {
 /// Cost: O(1).
 #[derive(Debug)]
 pub struct RoundRobin {
+    /// Flows with packets, in the order of their turns.
     turns: FlowRing,
 }
 
@@ -166,36 +179,36 @@ impl Discipline for RoundRobin {
         Self { turns: FlowRing::default() }
     }
 
-    fn admit(&mut self, _: &FlowSpec) -> Result<(), FlowError> {
+    fn admit_flow(&mut self, _: &FlowSpec) -> Result<(), FlowError> {
         self.turns.reserve();
         Ok(())
     }
 
     #[inline(always)]
-    fn activate<S: FlowStates<()>>(&mut self, _: &mut S, id: u32, _: u32, _: u64) {
+    fn activate_flow<S: FlowStates<()>>(&mut self, _: &mut S, id: u32, _: u32, _: u64) {
         self.turns.push(id);
     }
 
     #[inline(always)]
-    fn choose<S: FlowStates<()>>(&mut self, _: &mut S, _: u64) -> Option<u32> {
+    fn choose_flow<S: FlowStates<()>>(&mut self, _: &mut S, _: u64) -> Option<u32> {
         self.turns.get(0)
     }
 
     #[inline(always)]
-    fn served<S: FlowStates<()>>(&mut self, _: &mut S, id: u32, _: u32, next: Option<u32>) {
+    fn record_served<S: FlowStates<()>>(&mut self, _: &mut S, id: u32, _: u32, next: Option<u32>) {
         match next {
             Some(_) => self.turns.rotate(id),
             None => self.turns.pop(),
         }
     }
 
-    fn changed<S: FlowStates<()>>(&mut self, _: &mut S, _: u32, _: u32, _: u32) {}
+    fn record_oldest_dropped<S: FlowStates<()>>(&mut self, _: &mut S, _: u32, _: u32, _: u32) {}
 
-    fn deactivate<S: FlowStates<()>>(&mut self, _: &mut S, id: u32) {
+    fn deactivate_flow<S: FlowStates<()>>(&mut self, _: &mut S, id: u32) {
         self.turns.remove(id);
     }
 
-    fn release<S: FlowStates<()>>(&mut self, _: &mut S, _: u32) {
+    fn release_flow<S: FlowStates<()>>(&mut self, _: &mut S, _: u32) {
         self.turns.release();
     }
 
@@ -211,7 +224,7 @@ impl Discipline for RoundRobin {
     }
 
     #[inline(always)]
-    fn ahead(&self, positions: usize) -> Option<u32> {
+    fn flow_ahead(&self, positions: usize) -> Option<u32> {
         self.turns.get(positions as u32)
     }
 }

@@ -9,7 +9,7 @@ pub type EnqueueResult<T> = Result<EnqueueOutcome<T>, EnqueueError<T>>;
 ///
 /// Packets of one flow leave in the order in which they came. `now_ns` must not decrease from one call to the next.
 pub trait Scheduler<T: Copy + core::fmt::Debug> {
-    /// Adds a flow and returns its number: the smallest that no flow has, beginning with 0.
+    /// Adds a flow and returns its number: the smallest unused one, from 0 on.
     ///
     /// # Errors
     /// [`FlowError`] if the algorithm cannot hold the flow; then nothing has changed.
@@ -120,7 +120,7 @@ impl<T: Copy + core::fmt::Debug, S: Scheduler<T> + ?Sized> Scheduler<T> for Box<
     }
 }
 
-/// Creates flows from the template until flow `flow`, which does not exist, was created.
+/// Creates flows from the template until flow `flow` exists.
 #[cold]
 pub(super) fn make_flows<T: Copy + core::fmt::Debug>(
     scheduler: &mut impl Scheduler<T>,

@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::fmt::Debug;
 
-/// Index that stands for no packet or no flow.
+/// Index that stands for no packet, no flow or no entity.
 pub(crate) const NO_FLOW: u32 = u32::MAX;
 
 /// Flag in [`Flow::length_max_bytes`] of flows with [`DropPolicy::Head`]; the length needs 21 bits.
@@ -46,6 +46,7 @@ struct Flow<H, A> {
     head: u32,
     /// Index of the node of the flow's newest packet.
     tail: u32,
+    /// Number of queued packets of the flow.
     count: u32,
     packets_max: u32,
     /// Maximum length of a packet, with the drop policy in the highest bit. It is 0 if the flow was
@@ -54,11 +55,11 @@ struct Flow<H, A> {
     /// Length of the flow's oldest packet.
     head_bytes: u32,
     state: H,
-    /// Makes the struct as aligned as `A`.
+    /// Empty array that gives the struct the alignment of `A`.
     align: [A; 0],
 }
 
-/// Alignment of a flow to half a cache line, so that two flows share a line.
+/// Alignment of a flow to half a cache line: two flows share a line.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(32))]
 pub struct HalfLine;
@@ -69,13 +70,14 @@ pub struct HalfLine;
 pub struct Line;
 
 impl<H, A> Flow<H, A> {
-    /// Returns the reason for refusing a packet whose length is not within the flow's range.
+    /// Returns the result for a packet whose length is not within the flow's range.
     #[cold]
     fn bad_length(&self) -> PushResult {
         if self.length_max_bytes == 0 { PushResult::NoFlow } else { PushResult::BadLength }
     }
 }
 
+/// Result of [`FlowTable::push`].
 pub(crate) enum PushResult {
     /// The packet was queued as the flow's only packet.
     First,
@@ -111,12 +113,14 @@ pub(crate) struct PoppedPacket<T> {
     pub(crate) next_bytes: Option<u32>,
 }
 
+/// Flows and their queued packets, for the algorithms that queue by flow.
 #[derive(Debug)]
 pub(crate) struct FlowTable<T, H, A> {
     flows: Vec<Flow<H, A>>,
     /// Numbers of removed flows, the smallest first.
     removed: BinaryHeap<Reverse<u32>>,
     nodes: Vec<Node<T>>,
+    /// Index of the first free node, or [`NO_FLOW`].
     first_free: u32,
     pub(crate) totals: Totals,
     packets_max: u32,
@@ -159,6 +163,7 @@ impl<T: Copy + Debug, H: Copy, A: Copy> FlowTable<T, H, A> {
         self.flows.len()
     }
 
+    /// Returns the number of queued packets.
     pub(crate) fn len(&self) -> usize {
         (self.totals.enqueued - self.totals.dequeued - self.totals.dropped) as usize
     }
@@ -171,7 +176,8 @@ impl<T: Copy + Debug, H: Copy, A: Copy> FlowTable<T, H, A> {
         Ok(())
     }
 
-    /// Returns the properties of a flow, but for the weight, which is known to the algorithm alone.
+    /// Returns the properties of a flow, with `weight` as its weight. Only the algorithm knows the
+    /// actual weight.
     pub(crate) fn spec(&self, id: u32, weight: u64) -> Result<FlowSpec, FlowError> {
         let flow = self.flows.get(id as usize).filter(|flow| flow.length_max_bytes != 0);
         let flow = flow.ok_or(FlowError::Unknown { flow: id })?;
@@ -256,7 +262,7 @@ impl<T: Copy + Debug, H: Copy, A: Copy> FlowTable<T, H, A> {
         PushResult::Behind
     }
 
-    /// Appends a packet as `push` does, but in a newly allocated node, when no node is free.
+    /// Appends a packet as [`push`](Self::push) does, in a newly allocated node.
     #[cold]
     #[inline(never)]
     fn push_new(&mut self, packet: &Packet<T>) -> PushResult {

@@ -20,7 +20,7 @@ use super::{FlowError, FlowSpec};
 
 /// Number of fraction bits of the virtual times that flows store.
 const FRACTION_BITS: u32 = 40;
-/// Number of additional fraction bits of the virtual time, below the unit in which flows store times.
+/// Number of fraction bits that [`VirtualTime`] has in addition to [`FRACTION_BITS`].
 const EXTRA_FRACTION_BITS: u32 = 23;
 /// Base-2 logarithm of an epoch's length, in units of the exact virtual time. An epoch is 2^62
 /// units of the flows' times.
@@ -54,8 +54,8 @@ const _: () = assert!(WEIGHT_MAX <= 1 << 20 && WEIGHT_SUM_MAX <= 1 << FRACTION_B
 pub(crate) struct VirtualTime {
     /// Virtual time, with [`EXTRA_FRACTION_BITS`] more fraction bits than the flows' times.
     exact: u128,
-    /// Virtual time by which each byte served advances it, with [`EXTRA_FRACTION_BITS`] more fraction bits than the
-    /// flows' times.
+    /// Advance of the virtual time for each byte served, with [`EXTRA_FRACTION_BITS`] more fraction
+    /// bits than the flows' times.
     byte_cost: u64,
     weight_sum: u64,
 }
@@ -120,7 +120,7 @@ impl VirtualTime {
         self.exact = self.exact.wrapping_add(took);
     }
 
-    /// Advances the time to `moment`, if that is later.
+    /// Advances the time to `moment`, unless it is already later.
     #[inline(always)]
     pub(crate) fn raise_to(&mut self, moment: u64) {
         let ahead = moment.wrapping_sub(self.now());

@@ -6,9 +6,10 @@ use super::table::{FlowStates, Line};
 use super::virtual_time::{VirtualTime, byte_cost, is_later, weight_of};
 use super::{Discipline, FlowError, FlowSpec};
 
-/// WF2Q+: compares with a fluid server, which serves all flows at once, each at its share. Of the flows whose oldest
-/// packet the fluid server would have started by now, serves the one whose packet it would finish first. No flow with
-/// packets is ever behind or ahead of its share by more than a longest packet.
+/// WF2Q+: follows a fluid server, an ideal one that serves all flows at once by their shares. Of
+/// the flows whose oldest packet the fluid server would have started by now, serves the one whose
+/// packet it would finish first. No flow with packets is ever behind or ahead of its share by more
+/// than a longest packet.
 ///
 /// If a flow drops its oldest packet, the next packet takes over its start and finish times; the actual length is
 /// charged when it leaves: the shares stay exact, and the order is off by one packet of that flow.
@@ -30,7 +31,7 @@ pub struct Wf2qPlus {
     flows_count: usize,
 }
 
-/// State of a flow in WF2Q+.
+/// State that WF2Q+ keeps for each flow.
 #[derive(Clone, Copy, Debug)]
 pub struct Wf2qState {
     /// Virtual start time of the flow's oldest packet. If there is none, virtual finish time of its
@@ -45,13 +46,14 @@ pub struct Wf2qState {
 }
 
 impl Wf2qPlus {
-    /// Adds flow `id`, whose oldest packet has `bytes` bytes, to the heap that its start time requires.
+    /// Adds flow `id` to the heap of the eligible flows or, if `is_ahead`, of the waiting flows.
+    /// The flow's oldest packet has `bytes` bytes.
     #[inline(always)]
-    fn insert(&mut self, stamp: &mut Wf2qState, id: u32, bytes: u32, is_ahead: bool) {
-        stamp.finish = stamp.start.wrapping_add(stamp.byte_cost * u64::from(bytes));
+    fn insert(&mut self, state: &mut Wf2qState, id: u32, bytes: u32, is_ahead: bool) {
+        state.finish = state.start.wrapping_add(state.byte_cost * u64::from(bytes));
         match is_ahead {
-            true => self.waiting.push((stamp.start, id)),
-            false => self.eligible.push((stamp.finish, id)),
+            true => self.waiting.push((state.start, id)),
+            false => self.eligible.push((state.finish, id)),
         }
     }
 }
@@ -70,7 +72,7 @@ impl Discipline for Wf2qPlus {
         }
     }
 
-    fn admit(&mut self, spec: &FlowSpec) -> Result<Wf2qState, FlowError> {
+    fn admit_flow(&mut self, spec: &FlowSpec) -> Result<Wf2qState, FlowError> {
         self.time.admit_flow(spec)?;
         self.flows_count += 1;
         self.eligible.reserve(self.flows_count);
@@ -81,17 +83,23 @@ impl Discipline for Wf2qPlus {
     }
 
     #[inline]
-    fn activate<S: FlowStates<Wf2qState>>(&mut self, slots: &mut S, id: u32, bytes: u32, _: u64) {
-        let stamp = slots.state(id);
-        let is_ahead = self.time.is_ahead(stamp.start, stamp.epoch);
+    fn activate_flow<S: FlowStates<Wf2qState>>(
+        &mut self,
+        states: &mut S,
+        id: u32,
+        bytes: u32,
+        _: u64,
+    ) {
+        let state = states.state(id);
+        let is_ahead = self.time.is_ahead(state.start, state.epoch);
         if !is_ahead {
-            stamp.start = self.time.now();
+            state.start = self.time.now();
         }
-        self.insert(stamp, id, bytes, is_ahead);
+        self.insert(state, id, bytes, is_ahead);
     }
 
     #[inline(always)]
-    fn choose<S: FlowStates<Wf2qState>>(&mut self, slots: &mut S, _: u64) -> Option<u32> {
+    fn choose_flow<S: FlowStates<Wf2qState>>(&mut self, states: &mut S, _: u64) -> Option<u32> {
         if self.eligible.first().is_none() {
             self.time.raise_to(self.waiting.first()?.0);
         }
@@ -100,35 +108,35 @@ impl Discipline for Wf2qPlus {
             && !is_later(start, now)
         {
             self.waiting.pop();
-            self.eligible.push((slots.state(id).finish, id));
+            self.eligible.push((states.state(id).finish, id));
         }
         self.eligible.first().map(|(_, id)| id)
     }
 
     #[inline(always)]
-    fn served<S: FlowStates<Wf2qState>>(
+    fn record_served<S: FlowStates<Wf2qState>>(
         &mut self,
-        slots: &mut S,
+        states: &mut S,
         id: u32,
         bytes: u32,
         next: Option<u32>,
     ) {
         self.time.advance(bytes);
-        let stamp = slots.state(id);
-        stamp.start = stamp.start.wrapping_add(stamp.byte_cost * u64::from(bytes));
+        let state = states.state(id);
+        state.start = state.start.wrapping_add(state.byte_cost * u64::from(bytes));
         let Some(next_bytes) = next else {
-            stamp.epoch = self.time.epoch();
+            state.epoch = self.time.epoch();
             return self.eligible.pop();
         };
-        stamp.finish = stamp.start.wrapping_add(stamp.byte_cost * u64::from(next_bytes));
-        let (start, finish, now) = (stamp.start, stamp.finish, self.time.now());
+        state.finish = state.start.wrapping_add(state.byte_cost * u64::from(next_bytes));
+        let (start, finish, now) = (state.start, state.finish, self.time.now());
         if !is_later(start, now) {
             return self.eligible.replace_first((finish, id));
         }
         match self.waiting.first() {
             Some((other_start, other)) if !is_later(other_start, now) => {
                 self.waiting.replace_first((start, id));
-                self.eligible.replace_first((slots.state(other).finish, other));
+                self.eligible.replace_first((states.state(other).finish, other));
             }
             _ => {
                 self.eligible.pop();
@@ -137,46 +145,52 @@ impl Discipline for Wf2qPlus {
         }
     }
 
-    fn changed<S: FlowStates<Wf2qState>>(&mut self, slots: &mut S, id: u32, _: u32, bytes: u32) {
+    fn record_oldest_dropped<S: FlowStates<Wf2qState>>(
+        &mut self,
+        states: &mut S,
+        id: u32,
+        _: u32,
+        bytes: u32,
+    ) {
         // Takes effect for a waiting flow; an eligible flow keeps its position in the heap.
-        let stamp = slots.state(id);
-        stamp.finish = stamp.start.wrapping_add(stamp.byte_cost * u64::from(bytes));
+        let state = states.state(id);
+        state.finish = state.start.wrapping_add(state.byte_cost * u64::from(bytes));
     }
 
-    fn deactivate<S: FlowStates<Wf2qState>>(&mut self, slots: &mut S, id: u32) {
+    fn deactivate_flow<S: FlowStates<Wf2qState>>(&mut self, states: &mut S, id: u32) {
         self.eligible.remove(id);
         self.waiting.remove(id);
-        slots.state(id).epoch = self.time.epoch();
+        states.state(id).epoch = self.time.epoch();
     }
 
-    fn release<S: FlowStates<Wf2qState>>(&mut self, slots: &mut S, id: u32) {
-        let Wf2qState { start, byte_cost, epoch, .. } = *slots.state(id);
+    fn release_flow<S: FlowStates<Wf2qState>>(&mut self, states: &mut S, id: u32) {
+        let Wf2qState { start, byte_cost, epoch, .. } = *states.state(id);
         self.time.release_flow(start, epoch, weight_of(byte_cost));
         self.flows_count -= 1;
     }
 
     fn set_weight<S: FlowStates<Wf2qState>>(
         &mut self,
-        slots: &mut S,
+        states: &mut S,
         id: u32,
         spec: &FlowSpec,
         oldest_bytes: Option<u32>,
         _: u64,
     ) -> Result<(), FlowError> {
-        let stamp = slots.state(id);
-        let (old, new) = (weight_of(stamp.byte_cost), spec.weight);
+        let state = states.state(id);
+        let (old, new) = (weight_of(state.byte_cost), spec.weight);
         self.time.change_weight(old, new)?;
-        stamp.byte_cost = byte_cost(new);
-        stamp.start = self.time.keep_lag(stamp.start, old, new);
+        state.byte_cost = byte_cost(new);
+        state.start = self.time.keep_lag(state.start, old, new);
         if let Some(bytes) = oldest_bytes {
             self.eligible.remove(id);
             self.waiting.remove(id);
-            self.insert(stamp, id, bytes, is_later(stamp.start, self.time.now()));
+            self.insert(state, id, bytes, is_later(state.start, self.time.now()));
         }
         Ok(())
     }
 
-    fn idle(&mut self) {
+    fn record_idle(&mut self) {
         self.time.begin_busy_period();
     }
 }

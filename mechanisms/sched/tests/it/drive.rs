@@ -159,7 +159,7 @@ fn packets_replaced_by_newer_ones_are_returned_as_dropped() {
     }
     let counts = client.counts();
     assert_eq!(counts.transmitted + counts.dropped, 50);
-    assert_eq!(trace.iter().filter(|record| record.dropped).count() as u64, counts.dropped);
+    assert_eq!(trace.iter().filter(|record| record.is_dropped).count() as u64, counts.dropped);
     assert!(counts.dropped > 0 && sink.last[&0] == 49, "the newest is sent: {counts:?}");
     drop(client);
     hub.stop(StopMode::Now);

@@ -32,8 +32,8 @@ const ENTRIES_PER_LINE: usize = 4;
 const SORTED_BLOCKS_MAX: usize = 16;
 /// Maximum number of entries that [`WheelLevels::drain_first_slot`] takes from one slot.
 pub(super) const SORTED_ENTRIES_MAX: usize = SORTED_BLOCKS_MAX * BLOCK_ENTRIES;
-/// Number of blocks above which a wheel with few timers is crowded. The newest block of each slot
-/// does not count.
+/// Number of blocks above which a wheel with few timers is swept of stale entries. The newest block
+/// of each slot does not count.
 const CROWDED_BLOCKS_MIN: usize = 8;
 /// Number of blocks to allocate in advance for every [`BLOCK_ENTRIES`] reserved timers.
 const RESERVED_BLOCKS_PER_FULL_BLOCK: usize = 4;
@@ -81,7 +81,7 @@ struct SweepPosition {
     /// Index of the block before the next one to process. It is [`NO_BLOCK`] if the next one is the
     /// first of the slot.
     before: u32,
-    /// `true` if the records of the block's timers were prefetched.
+    /// `true` if the records of the timers in the next block were prefetched.
     is_prefetched: bool,
 }
 
@@ -206,13 +206,13 @@ impl WheelLevels {
         })
     }
 
-    /// Appends the entries of the earliest slot to `sorted`, unsorted, and returns 0. If they are
-    /// many, moves them to lower levels instead, and returns their number. On level 0, leaves what
+    /// Appends the entries of the earliest slot to `unsorted`, and returns 0. If they are many,
+    /// moves them to lower levels instead, and returns their number. On level 0, leaves what
     /// exceeds [`SORTED_ENTRIES_MAX`].
     pub(super) fn drain_first_slot(
         &mut self,
         first: FirstSlot,
-        sorted: &mut Vec<TimerEntry>,
+        unsorted: &mut Vec<TimerEntry>,
     ) -> usize {
         if self.slots[first.slot].len == 0 {
             self.drop_head(first.slot); // an empty block: nothing to open
@@ -224,7 +224,7 @@ impl WheelLevels {
             for _ in 0..SORTED_BLOCKS_MAX {
                 let Link { block, len } = self.slots[first.slot];
                 let Some(head) = self.blocks.get(block as usize) else { break };
-                sorted.extend_from_slice(&head.entries[..len as usize]);
+                unsorted.extend_from_slice(&head.entries[..len as usize]);
                 self.drop_head(first.slot);
             }
             let has_rest = self.slots[first.slot].block != NO_BLOCK;

@@ -26,8 +26,8 @@ impl TimerId {
         self.0.get()
     }
 
-    /// Returns the handle of a number from [`to_bits`](Self::to_bits); `None` for 0. Any other number is a handle, of
-    /// a timer that may not be running.
+    /// Converts a number from [`to_bits`](Self::to_bits) back into the handle; `None` for 0. Any
+    /// other number is a handle, of a timer that may not be running.
     #[inline]
     #[must_use]
     pub fn from_bits(bits: u64) -> Option<Self> {
@@ -57,12 +57,12 @@ impl TimerId {
     }
 }
 
-/// Flag in a stamp which says that the timer was rescheduled or is periodic, and has [`ExtraData`].
+/// Flag in a record's stamp: the timer was rescheduled or is periodic, and so has [`ExtraData`].
 const HAS_EXTRA: u32 = 1;
-/// Number by which a record's stamp grows each time its timer ends.
+/// Number added to a record's stamp each time its timer ends.
 const STAMP_INCREMENT: u32 = 2;
-/// Number of generations over which the wheels' first ones are spread. It is half of all, so that
-/// each record of any wheel has at least as many.
+/// Number of values over which the first generations of different wheels are spread. It is half of
+/// all, so that each record of any wheel has at least as many.
 const FIRST_GENERATIONS: u32 = 1 << 30;
 /// Number of wheels that this process has created.
 static WHEELS_COUNT: AtomicU32 = AtomicU32::new(0);
@@ -108,7 +108,8 @@ pub(super) struct TimerRecords<T> {
     /// Records of all timers. Kept as small as possible: at a million timers, random accesses to it take most of the
     /// time.
     records: Vec<Record<T>>,
-    /// Additional data by record index, for records up to the last one whose timer needed it.
+    /// Additional data of timers, by record index; shorter than `records` if the last records need
+    /// none.
     extras: Vec<ExtraData>,
     /// Indices of vacant records. An array, so that starting many timers reads it in order instead of following a
     /// chain through memory.
@@ -124,7 +125,7 @@ pub(super) struct TimerRecords<T> {
     first_stamp: u32,
 }
 
-/// Returns the stamp of the first timer of each record in the wheel of this number.
+/// Returns the stamp of new records in the wheel with this number.
 ///
 /// Multiples of the golden ratio, modulo 1, divide the interval as evenly as any sequence: see Knuth, The Art of
 /// Computer Programming 3, section 6.4, theorem S.
@@ -158,7 +159,7 @@ impl<T> TimerRecords<T> {
     /// Returns the number of records. It is the maximum number of timers that ran at once, or more
     /// once records are retired.
     #[inline]
-    pub(super) fn peak_count(&self) -> usize {
+    pub(super) fn records_count(&self) -> usize {
         self.records.len()
     }
 

@@ -11,11 +11,13 @@ pub(super) const LINE_WORDS: usize = if cfg!(handover_loom) { 4 } else { 8 };
 #[repr(align(64))]
 struct CacheLine([AtomicU64; LINE_WORDS]);
 
-/// Number of lines that a sender prefetches ahead, as many as are in transfer at once.
+/// Distance, in cache lines, from the slot being pushed to the line that the sender prefetches. It
+/// is the number of lines that are in transfer at once.
 #[cfg(not(handover_loom))]
 const AHEAD_LINES: usize = 4;
 
-/// Shared memory of a lane: a power of two of slots of `W` words each. The sender and the receiver have a clone each.
+/// Shared memory of a lane: slots of `W` words each; their number is a power of two. The sender and
+/// the receiver have a clone each.
 #[derive(Clone)]
 pub(super) struct LaneSlots<const W: usize> {
     lines: Arc<[CacheLine]>,
@@ -38,7 +40,7 @@ impl<const W: usize> LaneSlots<W> {
         LINE_WORDS / W
     };
 
-    /// Allocates at least `slots_count` slots, in complete cache lines and a power of two of them.
+    /// Allocates at least `slots_count` slots; the number of cache lines is a power of two.
     pub(super) fn new(slots_count: usize) -> Self {
         let lines_count = slots_count.div_ceil(Self::SLOTS_PER_LINE).next_power_of_two();
         let line = || CacheLine(std::array::from_fn(|_| AtomicU64::new(0)));
@@ -55,7 +57,7 @@ impl<const W: usize> LaneSlots<W> {
 }
 
 impl<'a, const W: usize> SlotsView<'a, W> {
-    /// Returns word `word` of the slot at `position`, which wraps around.
+    /// Returns word `word` of the slot at `position`; positions wrap around.
     #[inline(always)]
     fn word(self, position: u64, word: usize) -> &'a AtomicU64 {
         let at = position as usize * W;
@@ -68,7 +70,7 @@ impl<'a, const W: usize> SlotsView<'a, W> {
         self.word(position, 0)
     }
 
-    /// Writes all words but the first to a slot that the caller may write.
+    /// Writes all words of a free slot except the first. Only the sender may call this.
     #[inline(always)]
     pub(super) fn write_rest(self, position: u64, words: &[u64; W]) {
         for (word, &value) in words.iter().enumerate().skip(1) {
@@ -87,14 +89,14 @@ impl<'a, const W: usize> SlotsView<'a, W> {
         })
     }
 
-    /// Returns the lap of a position. This is the number of times that the slots were filled
-    /// before.
+    /// Returns the lap of a position: the number of times that its slot was filled before.
     #[inline(always)]
     pub(super) fn lap_number(self, position: u64) -> u64 {
         position >> self.lap_shift
     }
 
-    /// Prefetches the cache line [`AHEAD_LINES`] further on, if a line begins at the position.
+    /// Prefetches the line that is [`AHEAD_LINES`] after `position`, if a line begins at
+    /// `position`.
     #[inline(always)]
     pub(super) fn prefetch_ahead(self, position: u64) {
         #[cfg(not(handover_loom))]
@@ -107,6 +109,7 @@ impl<'a, const W: usize> SlotsView<'a, W> {
         prefetch::for_write(self.first_word(position));
     }
 
+    /// Prefetches `slots_count` slots from `position` on, for reading.
     #[inline(always)]
     pub(super) fn prefetch(self, position: u64, slots_count: usize) {
         for slot in (0..slots_count).step_by(LaneSlots::<W>::SLOTS_PER_LINE) {

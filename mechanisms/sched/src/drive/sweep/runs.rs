@@ -17,7 +17,7 @@ const RUN_MAX: usize = 32;
 /// filling it.
 const RETURNS_MIN: usize = 8;
 
-/// Buffers for the packets that pass through the arbiter.
+/// Buffers for packets that the arbiter reads or releases together.
 pub(super) struct RunBuffers<const IN: usize, const OUT: usize> {
     /// Slots popped from a mailbox.
     read: [[u64; IN]; RUN_MAX],
@@ -67,7 +67,7 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
                     break;
                 }
                 probe!("sched.taken", port.ledger.client, count);
-                if Self::STAMPED && read == 0 {
+                if Self::HAS_STAMPS && read == 0 {
                     ticks = clock::ticks();
                 }
                 let (pending_packets, dropped) = (&mut self.pending_packets, &mut self.replaced);
@@ -92,7 +92,7 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
             read_all += read;
         }
         if !self.replaced.is_empty() {
-            self.deliver_all(runs);
+            self.deliver_out_of_line(runs);
             self.return_replaced();
         }
         read_all
@@ -107,12 +107,12 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
         self.is_holding_back = false;
         while released < release_max {
             if runs.pending_count == RUN_MAX {
-                self.deliver_all(runs);
+                self.deliver_out_of_line(runs);
             }
             let wanted = (RUN_MAX - runs.pending_count).min(release_max - released);
             let free = runs.pending_count..runs.pending_count + wanted;
             let (returned, clients) = (&mut runs.returned[free.clone()], &mut runs.clients[free]);
-            let stamps = Self::STAMPED && !self.scheduler.is_empty();
+            let stamps = Self::HAS_STAMPS && !self.scheduler.is_empty();
             let ticks = if stamps { clock::ticks() } else { 0 };
             let (pending_packets, now_ns) = (&mut self.pending_packets, self.now_ns);
             let count =
@@ -128,9 +128,9 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
         released
     }
 
-    /// Calls [`deliver`](Self::deliver) without inlining it, for rare calls.
+    /// Calls [`deliver`](Self::deliver) without inlining it; used where calls are rare.
     #[inline(never)]
-    pub(super) fn deliver_all(&mut self, runs: &mut RunBuffers<IN, OUT>) {
+    pub(super) fn deliver_out_of_line(&mut self, runs: &mut RunBuffers<IN, OUT>) {
         self.deliver(runs);
     }
 
@@ -191,7 +191,7 @@ fn enqueue_run<S: Scheduler<Token>, const IN: usize>(
     }
 }
 
-/// Appends a packet to `dropped`, out of line, as drops are rare.
+/// Appends a packet to `dropped`. Not inlined, because drops are rare.
 #[cold]
 #[inline(never)]
 fn push_dropped(dropped: &mut Vec<Packet<Token>>, packet: Packet<Token>) {
