@@ -69,6 +69,7 @@ impl<T> Answer<T> {
 /// Write end of an [`Answer`]. Dropping it sets [`CallError::EndpointStopped`] if no result was set.
 pub(crate) struct Promise<T = Vec<u8>>(Option<Arc<Answer<T>>>);
 
+/// Creates an answer that is not set, and its write end.
 pub(crate) fn new_promise<T>() -> (Promise<T>, Arc<Answer<T>>) {
     let (waker, call) = (Mutex::new(None), AtomicU64::new(ONE_WAY_CALL_NUMBER));
     let answer = Arc::new(Answer { result: Eventual::new(), waker, call });
@@ -116,7 +117,7 @@ impl AwaitedCalls {
         self.calls.is_empty()
     }
 
-    /// Returns the numbers of the completed calls whose outcome was not passed to the waiting thread yet.
+    /// Returns the numbers of completed calls whose threads still wait for the outcome.
     pub(crate) fn completed_call_numbers(&self, calls: &Calls) -> Vec<u64> {
         let ended = self.calls.values().filter(|it| calls.is_done(it.0) == Some(true));
         ended.map(|it| it.0.word()).collect()

@@ -142,6 +142,7 @@ impl SharedMemoryLink {
         self.may_have_unread_bytes = true;
     }
 
+    /// Removes and returns a received file. Drops the files that arrived before it.
     fn take_received_file(&mut self, file: FileId) -> Option<OwnedFd> {
         let at = self.files.iter().position(|it| it.0 == file)?;
         self.files.drain(..at);

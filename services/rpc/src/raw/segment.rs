@@ -21,6 +21,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 
+/// Maximum length of a body that is stored in its slot, in words of 8 bytes.
 const INLINE_BODY_WORDS_MAX: usize = 12;
 
 /// Maximum length of a body that is stored in its slot, in bytes.
@@ -146,7 +147,7 @@ impl Segment {
         unsafe { at.cast::<SegmentEnd>().as_ref() }
     }
 
-    /// Returns the slot for the message `number` among those that the end `sender` sends.
+    /// Returns the slot for message `number` of the end `sender`.
     #[inline]
     pub(crate) fn slot(&self, sender: usize, number: u64) -> &MessageSlot {
         assert!(sender < 2);
