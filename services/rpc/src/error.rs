@@ -135,7 +135,7 @@ pub enum AuthenticationError {
     /// The two endpoints have different secrets.
     #[error("the shared secrets of the two endpoints differ: set the same secret_file on both")]
     WrongSecret,
-    /// The process at the other end of a Unix socket runs as a user who is not allowed.
+    /// The peer's process on a Unix socket runs as a user who is not allowed.
     #[error("the peer runs as user {uid}, who is not allowed by uds_peers")]
     User {
         /// Effective user id of the peer process when it connected or listened.
@@ -234,7 +234,7 @@ pub enum EndpointError {
 
 impl EndpointError {
     /// Creates a [`Security`](Self::Security) error about `subject`, a file or an address.
-    pub(crate) fn security_error(subject: &str, why: impl Into<String>) -> Self {
+    pub(crate) fn new_security(subject: &str, why: impl Into<String>) -> Self {
         Self::Security { subject: subject.into(), why: why.into() }
     }
 }

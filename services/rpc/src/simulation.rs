@@ -81,7 +81,7 @@ struct RunSettings {
     secrets: Secrets,
     /// Chance, in percent, that a connection is cut in a step.
     cut_percent: u64,
-    /// Chance, in percent, that a connection stops to deliver bytes in a step.
+    /// Chance, in percent, that a connection falls silent in a step: no more bytes arrive.
     silence_percent: u64,
     /// Chance, in percent, that a node's process is killed in a step.
     kill_percent: u64,
@@ -179,7 +179,7 @@ struct Connection {
     connector_index: usize,
     /// `true` if a fault was injected into the connection, which may then be closed.
     is_harmed: bool,
-    /// Number of runs of the connector since it could notice that the connection was closed.
+    /// Number of runs of the connector since the end of the connection became visible to it.
     runs_since_close: u32,
 }
 

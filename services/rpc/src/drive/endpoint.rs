@@ -222,7 +222,7 @@ impl Endpoint {
         self.event_loop
             .security
             .set_secret(secret)
-            .map_err(|why| EndpointError::security_error("the shared secret", why))
+            .map_err(|why| EndpointError::new_security("the shared secret", why))
     }
 
     /// Sets the rustls configuration for accepting connections at `tls://` addresses. It has this

@@ -324,7 +324,7 @@ impl EventLoop {
         }
     }
 
-    /// Fails the calls and transfers of all peers in the list of closed ones, and empties the list.
+    /// Empties the list of closed peers, and fails their calls and transfers.
     #[cold]
     fn drain_closed_peers(&mut self) {
         while let Some(ClosedPeer { peer, why, socket, process }) = self.peers.pop_closed() {

@@ -13,8 +13,8 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-/// Divisor of the handshake timeout for the age at which a handshake may be aborted to free its
-/// slot.
+/// Divisor of the handshake timeout. The quotient is the minimum age of a handshake that is aborted
+/// to free its slot.
 const ABORT_DIVISOR: u64 = 16;
 
 /// Stage of a connection that is not established yet: connecting, or in the handshake.

@@ -79,7 +79,7 @@ pub(crate) struct Peers {
     /// as it is connected, and for a stream from a notification until everything was read. So an
     /// iteration does not visit the others, of which there may be thousands.
     receivable: Vec<u64>,
-    /// Number of connected peers whose frames epoll reports.
+    /// Number of connected peers whose frames are not polled for: those on streams.
     pub(crate) streams_count: usize,
     /// `true` if a connection may have queued frames.
     pub(crate) has_queued_frames: bool,

@@ -19,6 +19,7 @@ pub(crate) type PooledHandler = dyn Fn(&[u8], &mut Vec<u8>) -> Result<(), Refusa
 
 /// Request for the pool, with its handler.
 pub(crate) struct PoolJob {
+    /// Handler of the procedure.
     pub(crate) work: Arc<PooledHandler>,
     pub(crate) arguments: Vec<u8>,
     pub(crate) peer: PeerKey,
@@ -32,6 +33,7 @@ pub(crate) struct PoolAnswer {
     pub(crate) peer: PeerKey,
     pub(crate) call: u64,
     pub(crate) answer: Result<(), Refusal>,
+    /// Result of the call, or text of the refusal.
     pub(crate) body: Vec<u8>,
 }
 
@@ -92,8 +94,9 @@ impl PoolQueue {
         position
     }
 
-    /// Schedules `peer` if it has a waiting request, unless it has more than `pause_above_bytes`
-    /// bytes of unsent answers. Returns `true` if the peer was not scheduled before and is now.
+    /// Schedules `peer` if it has a waiting request that may start. A request may not start if the
+    /// peer has more than `pause_above_bytes` bytes of unsent answers. Returns `true` if the peer
+    /// was not scheduled before and is now.
     fn schedule(&mut self, peer: PeerKey, pause_above_bytes: usize) -> bool {
         let Some(its) = self.peers.get_mut(&peer) else { return false };
         let begins =
@@ -105,6 +108,7 @@ impl PoolQueue {
         begins
     }
 
+    /// Removes and returns the next request to handle; takes the peers in turn.
     fn pop_job(&mut self, pause_above_bytes: usize) -> Option<PoolJob> {
         loop {
             let peer = self.scheduled.pop_front()?;

@@ -18,7 +18,7 @@ pub(crate) struct Answer<T = Vec<u8>> {
     result: Eventual<Result<T, CallError>>,
     /// Waker of a future that waits for the result.
     waker: Mutex<Option<Waker>>,
-    /// Number of the call once it is under way; only the endpoint's thread reads and writes it.
+    /// Number of the call once it is under way. Only the endpoint's thread reads and writes it.
     call: AtomicU64,
 }
 
@@ -35,7 +35,8 @@ impl<T> Answer<T> {
         self.result.wait()
     }
 
-    /// Returns the result; if it is not set, stores `waker` to be woken when it is.
+    /// Returns the result if it is set. Otherwise stores `waker`, to be woken when the result is
+    /// set.
     pub(crate) fn poll_result(&self, waker: &Waker) -> Option<&Result<T, CallError>> {
         // Wakers are the user's code: cloned before the lock is taken, and dropped after it is released.
         let mut other = Some(waker.clone());

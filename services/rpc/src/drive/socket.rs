@@ -62,7 +62,8 @@ pub(crate) fn receive_blocking(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<us
     net::recv(fd, into, RecvFlags::empty()).map(|(count, _)| count)
 }
 
-/// Makes [`receive_blocking`] block on this socket; all other functions here still do not.
+/// Makes [`receive_blocking`] block on this socket. The other functions of this module still do not
+/// block.
 pub(crate) fn set_blocking(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     let flags = fcntl_getfl(fd)?;
     fcntl_setfl(fd, flags - OFlags::NONBLOCK)

@@ -60,6 +60,7 @@ struct UnsentData {
     /// Number of bytes of [`StreamLink::combined`] that were sent; they precede the bulk data.
     head_sent_bytes: usize,
     memory: BulkMemory,
+    /// Offset in the memory of the next byte to send.
     offset: u64,
     /// Number of bytes of bulk data that are still to be sent.
     bytes: u64,

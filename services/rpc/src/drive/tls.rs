@@ -28,20 +28,20 @@ impl TlsSetup {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let chain = load_certificates(&files.certificates)?;
         let of_key = |error| {
-            EndpointError::security_error(
+            EndpointError::new_security(
                 &files.private_key,
                 format!("cannot load the private key: {error}"),
             )
         };
         let key = PrivateKeyDer::from_pem_file(&files.private_key).map_err(of_key)?;
-        let of_roots = |error: String| EndpointError::security_error(&files.roots, error);
+        let of_roots = |error: String| EndpointError::new_security(&files.roots, error);
         let mut roots = RootCertStore::empty();
         for root in load_certificates(&files.roots)? {
             roots.add(root).map_err(|error| of_roots(error.to_string()))?;
         }
         let roots = Arc::new(roots);
         let of_chain = |error: rustls::Error| {
-            EndpointError::security_error(&files.certificates, error.to_string())
+            EndpointError::new_security(&files.certificates, error.to_string())
         };
         let versions = [&rustls::version::TLS13];
 
@@ -94,13 +94,12 @@ impl TlsSetup {
 fn load_certificates(path: &str) -> Result<Vec<CertificateDer<'static>>, EndpointError> {
     let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
     let found: Vec<_> = read.map_err(|error| {
-        EndpointError::security_error(path, format!("cannot load the certificates: {error}"))
+        EndpointError::new_security(path, format!("cannot load the certificates: {error}"))
     })?;
     match found.is_empty() {
-        true => Err(EndpointError::security_error(
-            path,
-            "the file contains no certificate in PEM format",
-        )),
+        true => {
+            Err(EndpointError::new_security(path, "the file contains no certificate in PEM format"))
+        }
         false => Ok(found),
     }
 }

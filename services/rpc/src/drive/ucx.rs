@@ -37,9 +37,9 @@ const SOCKET_BYTES_MAX: usize = OPENING_HEAD_BYTES + ADDRESS_BYTES_MAX + FRAMES_
 /// Number of bytes under way to a peer above which no bulk data is sent.
 const DATA_OUTSTANDING_BYTES_MAX: usize = 1 << 22;
 /// Number of consecutive idle polls after which no further frames of an exited peer are expected.
-const IDLE_ROUNDS_MAX: u32 = 64;
+const IDLE_POLLS_MAX: u32 = 64;
 /// Maximum number of polls in which the last frames of an exited peer are awaited.
-const LAST_ROUNDS_MAX: u32 = 1 << 14;
+const LAST_POLLS_MAX: u32 = 1 << 14;
 /// Number of consecutive `UCS_ERR_BUSY` results of `ucp_worker_arm` after which the thread sleeps
 /// nevertheless.
 const BUSY_COUNT_MAX: u32 = 64;
@@ -177,7 +177,8 @@ impl<'a> Opening<'a> {
         bytes
     }
 
-    /// Decodes an opening, and returns it with the bytes behind it; `None` if it has not arrived completely.
+    /// Decodes an opening, and returns it with the bytes behind it. Returns `None` if it has not
+    /// arrived completely.
     fn decode(bytes: &'a [u8]) -> Result<Option<(Self, &'a [u8])>, FrameError> {
         let Some((word, rest)) = bytes.split_first_chunk() else { return Ok(None) };
         let Some((length, rest)) = rest.split_first_chunk() else { return Ok(None) };
@@ -212,8 +213,7 @@ struct UcxLink {
     received: Vec<u8>,
     /// `true` if the peer has closed the socket.
     has_ended: bool,
-    /// Total number of frames that the peer has sent, if it has closed the connection in an orderly
-    /// way.
+    /// Total number of the peer's frames, if the peer has closed the connection in an orderly way.
     final_count: Option<u32>,
     /// `true` if sending has failed. Frames are then discarded.
     has_hung_up: bool,
@@ -362,10 +362,10 @@ impl UcxLink {
         if !has_failed && self.final_count.is_some_and(|count| count != received_count) {
             return Ok(None);
         }
-        let (mut rounds, mut idle_rounds) = (0, 0);
-        while rounds < LAST_ROUNDS_MAX && idle_rounds < IDLE_ROUNDS_MAX {
-            idle_rounds = if self.worker.lock().progress() { 0 } else { idle_rounds + 1 };
-            rounds += 1;
+        let (mut polls, mut idle_polls) = (0, 0);
+        while polls < LAST_POLLS_MAX && idle_polls < IDLE_POLLS_MAX {
+            idle_polls = if self.worker.lock().progress() { 0 } else { idle_polls + 1 };
+            polls += 1;
         }
         self.take_frame(body)?.map_or(Err(CloseReason::ClosedByPeer), |header| Ok(Some(header)))
     }

@@ -128,8 +128,8 @@ pub struct KeyedSegment {
     pub key: Vec<u8>,
 }
 
-/// Random word in the owner's address space, by which a peer checks that it accesses the right process. A peer that
-/// reads the expected word there may also read the process's memory.
+/// Random word in the owner's address space. A peer checks with it that it accesses the right
+/// process. A peer that reads the expected word there may also read the process's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckWord {
     /// Address of the word in the owner's address space.

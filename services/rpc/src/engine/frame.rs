@@ -72,7 +72,7 @@ pub enum Refusal {
     TooLong = 5,
     /// Too many requests are waiting at the peer.
     Full = 6,
-    /// The handler has run, and its result was dropped because the caller does not read its answers.
+    /// The result was dropped, because the caller does not read its answers. The handler has run.
     Unsent = 7,
 }
 
@@ -107,10 +107,10 @@ pub struct FrameHeader {
     pub body_bytes: u32,
     /// Kind of the frame.
     pub kind: FrameKind,
-    /// Identifier of the procedure ([`Method::word`](super::Method::word)); in a refusal, its code; in data, the
-    /// offset.
+    /// Identifier of the procedure ([`Method::word`](super::Method::word)). In a refusal, it is the
+    /// code of the refusal; in a data frame, the offset of the data.
     pub method: u64,
-    /// Call number, assigned by the caller; in data, the transfer number.
+    /// Call number, assigned by the caller. In a data frame, it is the transfer number.
     pub call: u64,
 }
 

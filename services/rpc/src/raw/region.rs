@@ -257,7 +257,8 @@ impl Drop for Region {
     fn drop(&mut self) {
         match self.kind {
             RegionKind::Mapped(_) => {
-                // SAFETY: map_unchecked() made the mapping with this address and length, and no reference to it exists.
+                // SAFETY: map_unchecked() made the mapping with this address and length, and no
+                // reference to it exists.
                 let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
                 debug_assert_eq!(unmapped, Ok(()));
             }

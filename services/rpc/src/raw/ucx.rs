@@ -31,7 +31,7 @@ const KEY_MASK: u64 = u64::MAX << INDEX_BITS;
 // A message of at most 28 bytes is on the first cache line of an element in UCX's shared memory, which saved 0.1 us each
 // way: so the length of the body is not sent, of the frame's number only the low bits, and the method only if it is not
 // zero. 2026-11.
-/// Length of the shortest message: key and index, number of the frame, kind, and call.
+/// Length of the shortest message, in bytes: key and index, number of the frame, kind, and call.
 const MESSAGE_BYTES_MIN: usize = 19;
 /// Flag, in the byte of the frame's kind, of a message that contains the method.
 const METHOD_FLAG: u8 = 1 << 7;
@@ -59,7 +59,7 @@ pub(crate) struct UcxError {
     text: String,
 }
 
-/// Connection of a worker: the index of its entry in the table.
+/// Index of a connection in its worker's table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct UcxConnection(pub(crate) u32);
 

@@ -74,6 +74,7 @@ struct Pipe {
     end_ns: Option<u64>,
 }
 
+/// State of a simulated connection.
 #[derive(Debug)]
 struct CableState {
     random: SimulationRandom,

@@ -55,7 +55,7 @@ impl TransferRequest<'_> {
     }
 }
 
-/// Request of a peer that this endpoint copy a part of the peer's transfer.
+/// Peer's request to this endpoint to copy a part of the peer's transfer.
 pub(super) struct PeerHalfRequest {
     /// Number of the transfer, assigned by the peer.
     pub(super) transfer: u64,

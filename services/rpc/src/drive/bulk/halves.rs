@@ -59,8 +59,8 @@ impl BulkExchange<'_> {
         self.send_bulk_message(peer, &help);
     }
 
-    /// Completes a transfer if the peer has copied its half. Otherwise records that the local half
-    /// is copied.
+    /// Records that the local half is copied. Completes the transfer if the peer's half is copied
+    /// too.
     pub(super) fn finish_own_half(&mut self, id: Transfer) {
         match self.tables.transfers.get_active(id) {
             Some(transfer) if transfer.is_peer_copying => {
@@ -120,7 +120,8 @@ impl BulkExchange<'_> {
         Ok(())
     }
 
-    /// Sends a peer the result of a transfer that it has asked for, if the transfer is complete.
+    /// Sends a peer the result of a transfer that it has asked for. Has no effect while the
+    /// transfer is under way.
     pub(super) fn send_help_result(&mut self, id: Transfer) {
         if !self.tables.transfers_for_peers.contains_key(&id) {
             return;

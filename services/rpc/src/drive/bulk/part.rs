@@ -3,8 +3,8 @@
 use crate::engine::BulkHandle;
 use std::time::Duration;
 
-/// Minimum length, in bytes, of a transfer that both peers copy half of. For a shorter one, the request to
-/// the peer would cost as much as it saves.
+/// Minimum length, in bytes, of a transfer of which each peer copies one half. For a shorter one,
+/// the request to the peer would cost as much as it saves.
 pub(crate) const HALVED_TRANSFER_BYTES_MIN: u64 = 1 << 15;
 
 /// Parameters of a bulk transfer: its range in each of the two memories, and its time limit.
@@ -69,7 +69,8 @@ impl BulkPart {
     }
 }
 
-/// Way in which transfers access a peer's memory: mapped, copied by the kernel, by the transport, or in messages.
+/// Way in which transfers access a peer's memory: directly, by the kernel, by the transport, or in
+/// messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BulkPath {
     /// Both processes have mapped the memory. The process that started the transfer copies the data

@@ -36,7 +36,8 @@ impl BulkExchange<'_> {
         self.peers.has_shared_memory(peer) && self.config.bulk_maps || self.has_remote_access(peer)
     }
 
-    /// Returns the way in which transfers access the peer's memory of that handle; `None` if this is not known yet.
+    /// Returns the way in which transfers access a memory of the peer. Returns `None` if this is
+    /// not known yet.
     pub(crate) fn transfer_path(&mut self, peer: PeerKey, handle: &BulkHandle) -> Option<BulkPath> {
         let is_attachable = self.is_attachable(peer);
         match self.tables.attachments.get(peer, handle.id) {
@@ -209,7 +210,8 @@ fn register(access: &mut dyn RemoteAccess, memory: &BulkMemory) -> Option<Remote
     Some(RemoteGrant { segments, _registrations: registrations })
 }
 
-/// Unpacks the keys of a peer's memory; returns `None` if the transport refuses one, or there are none.
+/// Unpacks the keys of a peer's memory. Returns `None` if the transport refuses one, or there are
+/// none.
 fn unpack_keys(
     access: &mut dyn RemoteAccess,
     handle: BulkHandle,

@@ -49,8 +49,7 @@ impl Transfer {
 /// push), clear if the receiver did (a pull).
 pub(crate) const PUSH_NUMBER_BIT: u64 = TRANSFER_NUMBER_LIMIT;
 
-/// Stage of a transfer under way: waiting, copying, sending in messages, copied by the transport, or awaiting the
-/// peer's half.
+/// Stage of a transfer that is under way.
 #[derive(Debug)]
 pub(crate) enum TransferStage {
     /// The transfer waits until the peer's memory is attached.
@@ -59,7 +58,7 @@ pub(crate) enum TransferStage {
     Copying(u64),
     /// The peers send the data in messages.
     Messages,
-    /// The transport copies the data. This number of its operations is under way.
+    /// The transport copies the data, by this number of operations under way.
     Remote(u32),
     /// This endpoint has copied its half, and the peer is still copying the other half.
     AwaitingPeerHalf,
@@ -193,9 +192,9 @@ pub(crate) struct RegisteredMemory {
 }
 
 impl RegisteredMemory {
-    /// Returns `true` if peers can access the memory by its address: write it through the kernel,
-    /// or use it through the transport. The memory must then not be freed while a peer has it
-    /// attached.
+    /// Returns `true` if peers may access the memory by its address. They write it through the
+    /// kernel, or access it through the transport. The memory must then not be freed while a peer
+    /// has it attached.
     pub(crate) fn is_accessible_via_address(&self) -> bool {
         self.grant.is_some()
             || self.handle.rights.may_write() && self.memory.regions().any(|it| it.file().is_none())
@@ -334,7 +333,8 @@ impl LingeringMemory {
         self.closed_at.is_some_and(|at| self.grant.is_none() || at.elapsed() >= REMOTE_LINGER)
     }
 
-    /// Returns `true` if the peer has closed the connection, and so can no longer write to the memory.
+    /// Returns `true` if the peer has closed the connection. It can then no longer write to the
+    /// memory.
     fn has_writer_closed(&self) -> bool {
         let mut rest = [0; 64];
         // A peer that sends bytes all the time is checked again later.

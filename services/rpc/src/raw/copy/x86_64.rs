@@ -37,6 +37,7 @@ pub(super) unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize, is_streami
 /// Minimum length, in bytes, of a copy with non-temporal stores. For a shorter one, the fence costs
 /// more than it saves.
 const STREAMED_BYTES_MIN: usize = 1024;
+/// Length of a cache line, in bytes.
 const LINE_BYTES: usize = 64;
 /// Number of bytes that one iteration of the streaming loops copies.
 const LOOP_BYTES: usize = 256;

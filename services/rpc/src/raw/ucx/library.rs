@@ -230,7 +230,7 @@ impl Functions {
 /// Result of an operation that UCX may complete later.
 pub(super) enum Started {
     Completed,
-    /// The callback of the operation is called when it is complete.
+    /// The operation is under way. Its callback is called when it is complete.
     Pending,
     Failed(Status),
 }

@@ -29,7 +29,7 @@ impl Drop for UcxRegistration {
     }
 }
 
-/// Key by which a connection accesses a memory of its peer: the index of its entry in the connection's table.
+/// Index of a key for a peer's memory, in the connection's table of keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct UcxKey(pub(crate) usize);
 
