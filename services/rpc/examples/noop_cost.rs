@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+/// Number of times that each row is measured.
 const REPETITIONS_COUNT: usize = 5;
 /// Length of a call without arguments on a stream, in bytes.
 const MESSAGE_BYTES: usize = 24;
@@ -122,6 +123,7 @@ fn spawn_on<T: Send + 'static>(
     })
 }
 
+/// Measures round trips of two cache lines between two threads.
 fn time_memory_lines(ms: u64, far_cpu: u32) -> Result<Quantiles, Box<dyn Error>> {
     let words = Arc::new([const { CachePadded::new(AtomicU64::new(0)) }; 2]);
     let its = Arc::clone(&words);
@@ -149,6 +151,7 @@ fn time_memory_lines(ms: u64, far_cpu: u32) -> Result<Quantiles, Box<dyn Error>>
     Ok(quantiles)
 }
 
+/// Measures calls without arguments to a server at `listen_at`.
 fn time_rpc(
     listen_at: &str,
     spins: bool,
@@ -172,6 +175,7 @@ fn time_rpc(
     Ok(quantiles)
 }
 
+/// Measures round trips of a message between `near` and a thread that echoes at `away`.
 fn time_stream<S: Read + Write + Send + 'static>(
     mut near: S,
     mut away: S,
@@ -206,6 +210,7 @@ fn read_message(stream: &mut impl Read, message: &mut [u8]) -> std::io::Result<(
     Ok(())
 }
 
+/// Measures round trips over a TCP connection without the library.
 fn time_raw_tcp(spins: bool, ms: u64, far_cpu: u32) -> Result<Quantiles, Box<dyn Error>> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let near = TcpStream::connect(listener.local_addr()?)?;
@@ -218,6 +223,7 @@ fn time_raw_tcp(spins: bool, ms: u64, far_cpu: u32) -> Result<Quantiles, Box<dyn
     time_stream(near, away, ms, far_cpu)
 }
 
+/// Measures round trips over a pair of Unix sockets without the library.
 fn time_raw_uds(spins: bool, ms: u64, far_cpu: u32) -> Result<Quantiles, Box<dyn Error>> {
     let (near, away) = UnixStream::pair()?;
     for end in [&near, &away] {

@@ -9,6 +9,7 @@ use handover_rpc::{
 };
 use std::error::Error;
 
+/// Length of the client's memory, in bytes.
 const BYTES: usize = 1 << 20;
 const SUM: Method = Method::new("sum");
 
@@ -28,6 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     serving.join().map_err(|_| "the server panicked".into())
 }
 
+/// Creates a server that registers `sum`; returns it with its address.
 fn listen() -> Result<(Endpoint, Address), Box<dyn Error>> {
     let mut server = Endpoint::new(Config { remote_stop: true, ..Config::default() })?;
     let memory = BulkMemory::shared(BYTES)?;
@@ -46,6 +48,7 @@ fn sum(context: &mut Context<'_>, handle: BulkHandle, memory: &BulkMemory) -> Re
     Ok(bytes.into_iter().map(u64::from).sum())
 }
 
+/// Calls `sum` for this process's memory, and prints the result.
 fn call(address: &Address) -> Result<(), Box<dyn Error>> {
     let mut client = Endpoint::new(Config::default())?;
     let server = client.connect(address)?;

@@ -15,7 +15,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for how in ["sm://", "uds://", "tcp://127.0.0.1:0"] {
         let mut server = Endpoint::new(Config::default())?;
         let address = server.listen(&how.parse()?)?;
-        serve(&mut server)?;
+        register_procedures(&mut server)?;
         let serving = thread::spawn(move || server.serve());
         call(&address)?;
         serving.join().map_err(|_| "the server panicked")?;
@@ -23,7 +23,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn serve(server: &mut Endpoint) -> Result<(), Box<dyn Error>> {
+/// Registers the procedures, and starts the pool.
+fn register_procedures(server: &mut Endpoint) -> Result<(), Box<dyn Error>> {
     // A procedure of bytes: its arguments are not encoded.
     server.register_bytes("echo", 0, |_, bytes, answer| {
         answer.extend_from_slice(bytes);
@@ -46,6 +47,7 @@ fn serve(server: &mut Endpoint) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+/// Calls each procedure of the server.
 fn call(address: &Address) -> Result<(), Box<dyn Error>> {
     let mut client = Endpoint::new(Config::default())?;
     let peer = client.connect(address)?;

@@ -20,7 +20,8 @@ pub enum AddressError {
     /// The part after `://` has no valid port.
     #[error("`{0}`: not HOST:PORT with a port in 0..=65535")]
     Port(String),
-    /// The address contains a control character, or the name of shared memory contains a slash.
+    /// The address contains a character that is not allowed. These are control characters, and a
+    /// slash in the name of shared memory.
     #[error("the address contains a control character, or a slash after sm://")]
     Character,
     /// The name is too long for a Unix socket.
@@ -36,7 +37,7 @@ pub enum AddressError {
 pub enum Transport {
     /// Shared memory, between two processes of one user on one machine.
     Sm,
-    /// TCP connection: not encrypted, and not authenticated unless both ends have a shared secret.
+    /// TCP connection without encryption. Only a shared secret authenticates its ends.
     Tcp,
     /// TCP connection with mutual TLS, which encrypts and authenticates both ends.
     Tls,
@@ -94,17 +95,19 @@ pub enum Address {
     /// can reach the port can call, and with or without one anybody on the network path can read
     /// the traffic.** Between hosts that do not trust their network, use [`Tls`](Self::Tls).
     Tcp(String),
-    /// TCP with mutual TLS at `HOST:PORT`, as for [`Tcp`](Self::Tcp). Needs the feature `tls` and certificates
+    /// TCP with mutual TLS at `HOST:PORT`. An empty string and port 0 mean the same as for
+    /// [`Tcp`](Self::Tcp). Needs the feature `tls` and certificates
     /// ([`Config::tls`](crate::Config::tls)). The acceptor's certificate must name HOST.
     Tls(String),
-    /// UCX, whose workers meet over TCP at `HOST:PORT`, as for [`Tcp`](Self::Tcp). Needs the feature `ucx`, and UCX's
-    /// library, which is loaded when the address is used. UCX's own environment variables choose its transports and
+    /// UCX, whose connections are set up over TCP at `HOST:PORT`. An empty string and port 0 mean
+    /// the same as for [`Tcp`](Self::Tcp). Needs the feature `ucx`, and UCX's library, which is
+    /// loaded when the address is used. UCX's own environment variables choose its transports and
     /// devices (`UCX_TLS`, `UCX_NET_DEVICES`).
     ///
     /// **UCX trusts every process that can reach its ports and its shared memory: use it only where all of them are
     /// trusted.** The shared secret says who may call, and does not protect UCX itself.
     Ucx(String),
-    /// Unix socket with the path of its file, or `@NAME` for a socket without a file. An empty
+    /// Unix stream socket: the path of its file, or `@NAME` for a socket without a file. An empty
     /// string stands for a new name when listening, and cannot be connected to. A server at a path
     /// holds a lock on `PATH.lock` while it listens.
     Uds(String),
@@ -182,7 +185,7 @@ impl FromStr for Address {
             }
             "ucx+tcp" => Address::Tcp,
             "uds" | "unix" => Address::Uds,
-            _ => return Err(AddressError::Scheme(printable(scheme))),
+            _ => return Err(AddressError::Scheme(printable_prefix(scheme))),
         };
         if rest.chars().any(char::is_control) {
             return Err(AddressError::Character);
@@ -210,9 +213,9 @@ fn is_ucx_available() -> bool {
     return false;
 }
 
-/// Returns at most 40 characters of `scheme`, without control characters, for an error message.
-fn printable(scheme: &str) -> String {
-    scheme.chars().filter(|letter| !letter.is_control()).take(40).collect()
+/// Returns at most 40 characters of `text`, without control characters, for an error message.
+fn printable_prefix(text: &str) -> String {
+    text.chars().filter(|letter| !letter.is_control()).take(40).collect()
 }
 
 fn check_host_port(host_port: &str) -> Result<(), AddressError> {
@@ -221,7 +224,7 @@ fn check_host_port(host_port: &str) -> Result<(), AddressError> {
         host_port.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port);
     match port.map(str::parse::<u16>) {
         Some(Ok(_)) => Ok(()),
-        Some(Err(_)) | None => Err(AddressError::Port(printable(host_port))),
+        Some(Err(_)) | None => Err(AddressError::Port(printable_prefix(host_port))),
     }
 }
 

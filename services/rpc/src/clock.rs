@@ -11,7 +11,7 @@ pub(crate) use simulated::ns_from_ticks;
 pub(crate) use simulated::{now_ns, set, ticks, ticks_from_ns};
 use std::time::Duration;
 
-/// Returns the time `timeout` from now, in ns.
+/// Returns the current time plus `timeout`, in ns.
 pub(crate) fn after(timeout: Duration) -> u64 {
     let timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
     now_ns().saturating_add(timeout_ns)

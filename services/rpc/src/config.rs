@@ -4,7 +4,7 @@ use crate::{Address, ConfigError};
 use handover_base::range;
 use serde::{Deserialize, Serialize};
 
-/// Limits and waiting behaviour of an endpoint.
+/// Configuration of an endpoint: limits, addresses, credentials and waiting behaviour.
 ///
 /// Can be deserialized with serde, from JSON for example: keys that are left out have their defaults, and unknown keys
 /// are errors. [`Endpoint::new`](crate::Endpoint::new) validates the values.
@@ -40,7 +40,8 @@ pub struct Config {
     /// refusals is disconnected. Worst case for a peer: twice this limit, and the requests that the pool's threads are
     /// running.
     pub queued_bytes_max: u32,
-    /// Maximum time to spin for work before sleeping, in ns; 0 sleeps at once. Default 20,000.
+    /// Maximum time, in ns, for which the endpoint spins before it sleeps. 0 sleeps at once.
+    /// Default 20,000.
     pub spin_ns_max: u32,
     /// `true` to never sleep: for threads that have a CPU to themselves. Default false.
     pub spin_forever: bool,
@@ -53,10 +54,10 @@ pub struct Config {
     pub shared_bytes: u32,
     /// Maximum time for a peer to complete the handshake, in ms. Default 5,000.
     pub handshake_timeout_ms: u32,
-    /// Maximum time, in ms, from the first byte of a peer's message on a stream to its last. 0 is
-    /// no limit. Only time in which this endpoint is driven counts. The same limit holds for a TLS
-    /// record. A peer that takes longer is disconnected, up to a quarter of this time later.
-    /// Default 30,000.
+    /// Maximum time, in ms, in which a peer must complete a message on a stream. It counts from the
+    /// message's first byte. 0 is no limit. Only time in which this endpoint is driven counts. The
+    /// same limit holds for a TLS record. A peer that takes longer is disconnected, up to a quarter
+    /// of this time later. Default 30,000.
     pub message_timeout_ms: u32,
     /// Maximum number of accepted connections whose handshake is not complete. Further connections wait in the kernel's
     /// queue (4,096 for each listener, or `net.core.somaxconn` if that is less) until one of these handshakes finishes,
@@ -73,23 +74,25 @@ pub struct Config {
     /// (`handover_fiber`). Many of them can then wait at the same time. Default false.
     #[cfg(feature = "fibers")]
     pub pool_fibers: bool,
-    /// Maximum number of requests that wait for the pool, including running requests if they run as fibers. A further
-    /// request is refused, and so is one of a peer with more than four times as many waiting requests as there are free
-    /// slots. The pool takes one request of each peer in turn. Default 65,536.
+    /// Maximum number of requests that wait for the pool. If requests run as fibers, running ones
+    /// count too. A further request is refused, and so is one of a peer with more than four times
+    /// as many waiting requests as there are free slots. The pool takes one request of each peer in
+    /// turn. Default 65,536.
     pub pool_queue_max: u32,
-    /// Maximum total size, in bytes, of the requests that wait for the pool, with their arguments.
-    /// Further ones are refused. Default 256 MiB.
+    /// Maximum total size, in bytes, of the requests that wait for the pool. Further ones are
+    /// refused. Default 256 MiB.
     pub pool_queue_bytes_max: u32,
     /// Maximum number of memories registered for bulk transfers. Default 65,536.
     pub memories_max: u32,
     /// Maximum number of bulk transfers under way. It limits those that this endpoint has started,
     /// and those of each peer. Default 4,096.
     pub transfers_max: u32,
-    /// Minimum length, in bytes, of a target memory to which bulk copies use non-temporal stores.
-    /// These bypass the caches. They suit memory that is larger than the caches and not read at
-    /// once. Default 4 MiB.
+    /// Minimum length, in bytes, of a target memory for copies with non-temporal stores. These
+    /// bypass the caches. They suit memory that is larger than the caches and not read at once.
+    /// Default 4 MiB.
     pub streamed_bytes_min: u64,
-    /// `true` to map peers' memory where possible; if false, bulk transfers use messages. Default true.
+    /// `true` to map peers' memory for bulk transfers where possible. If false, bulk transfers use
+    /// messages. Default true.
     pub bulk_maps: bool,
     /// `true` to let the kernel copy between processes (`process_vm_readv`, `process_vm_writev`) if
     /// memory cannot be mapped. Default true.
@@ -104,10 +107,11 @@ pub struct Config {
     /// `true` to record each procedure's calls, bytes and latencies. Default false.
     #[cfg(feature = "monitoring")]
     pub monitoring: bool,
-    /// `true` to let peers end [`serve`](crate::Endpoint::serve)
-    /// ([`stop_peer`](crate::Calling::stop_peer)). Default false.
+    /// `true` to let peers stop this endpoint by [`stop_peer`](crate::Calling::stop_peer). Default
+    /// false.
     pub remote_stop: bool,
-    /// Most detailed level of log messages passed to `tracing`, whose subscriber may filter further. Default all.
+    /// Most detailed level of the log messages that are passed to `tracing`. Its subscriber may
+    /// filter further. Default all.
     pub log_level: LogLevel,
     /// Path of a file with a secret of at least 16 bytes. Both ends of every `tcp://` connection of
     /// this endpoint must prove that they know it. Trailing white space is ignored. Only its owner
@@ -133,7 +137,7 @@ pub struct TlsFiles {
     pub certificates: String,
     /// Path of the private key of this endpoint's certificate.
     pub private_key: String,
-    /// Path of the certificates of the authorities that sign peers' certificates. No others are
+    /// Path of the CA certificates with which peers' certificates are verified. No others are
     /// trusted, not even the system's.
     pub roots: String,
 }
@@ -150,7 +154,8 @@ pub enum UdsPeers {
     SameUserOrRoot,
     /// Only users with these user ids.
     Uids(Vec<u32>),
-    /// Every user who may open the socket file by its mode. The mode is 0600 until it is changed.
+    /// Every user whom the mode of the socket file allows to open it. The mode is 0600 until it is
+    /// changed.
     Any,
 }
 
@@ -163,15 +168,15 @@ pub enum UdsPeers {
 pub enum LogLevel {
     /// No messages are logged.
     Off,
-    /// Only failures after which the endpoint cannot continue are logged. There are none so far.
+    /// Only fatal failures of the endpoint are logged. There are none so far.
     Critical,
     /// Critical failures and lost data are logged (ERROR).
     Error,
-    /// Errors are logged, and warnings such as a peer that does not complete its handshake (WARN).
+    /// Errors and warnings (WARN) are logged.
     Warning,
-    /// Warnings and errors are logged, and closed connections (INFO).
+    /// Errors, warnings and closed connections (INFO) are logged.
     Info,
-    /// All of [`Info`](Self::Info) is logged, and established connections (DEBUG).
+    /// All of [`Info`](Self::Info) is logged, as well as established connections (DEBUG).
     Debug,
     /// All messages are logged, up to the most detailed (TRACE).
     #[default]
@@ -218,11 +223,11 @@ impl Default for Config {
 
 /// Maximum value of `peers_max` and of `handshakes_max`.
 pub(crate) const PEERS_MAX_LIMIT: u32 = 1 << 20;
-/// Minimum value of `message_bytes_max`, also required of the value that a peer sends.
+/// Minimum of `message_bytes_max`, in a configuration and in a peer's hello.
 pub(crate) const MESSAGE_BYTES_LIMIT_MIN: u32 = 64;
-/// Maximum value of `slots_count`, also required of the value that a peer sends.
+/// Maximum of `slots_count`, in a configuration and in a peer's hello.
 pub(crate) const SLOTS_COUNT_LIMIT: u32 = 1 << 16;
-/// Maximum value of `shared_bytes`, also required of the value that a peer sends.
+/// Maximum of `shared_bytes`, in a configuration and in a peer's hello.
 pub(crate) const SHARED_BYTES_LIMIT: u32 = 1 << 28;
 
 impl Config {

@@ -9,7 +9,7 @@ pub enum ConfigError {
     /// A number is outside its range.
     #[error(transparent)]
     OutOfRange(#[from] handover_base::range::OutOfRange),
-    /// A field that must be a power of two is not.
+    /// The value of a field is not a power of two.
     #[error("{field}={value}: must be a power of two")]
     NoPowerOfTwo {
         /// Name of the field.
@@ -46,7 +46,7 @@ pub enum FrameError {
         /// Agreed maximum length of a body, in bytes.
         bytes_max: u64,
     },
-    /// A bulk message cannot be decoded, or violates a rule of bulk transfers.
+    /// The peer sent an invalid message about a bulk transfer.
     #[error("the peer sent an invalid message about a bulk transfer")]
     Bulk,
     /// The first bytes of the connection are not those of this protocol.
@@ -108,16 +108,16 @@ pub enum CloseReason {
     /// The peer started a message and did not complete it within `message_timeout_ms`.
     #[error("the peer was disconnected: it did not complete a message in time")]
     MessageTimeout,
-    /// The peer keeps sending requests and does not read its answers.
+    /// The peer does not read the answers to its requests.
     #[error("the peer was disconnected: it does not read its answers")]
     AnswersUnread,
     /// Authentication failed, here or at the peer.
     #[error("authentication failed: {0}")]
     Authentication(#[from] AuthenticationError),
-    /// TLS failed: a missing or untrusted certificate, an alert of the peer, or a truncated stream.
+    /// TLS failed, for example because a certificate is missing or not trusted.
     #[error("TLS failed: {0}")]
     Tls(Box<str>),
-    /// UCX cannot connect to the peer.
+    /// UCX failed, for example to connect to the peer.
     #[error("UCX failed: {0}")]
     Ucx(Box<str>),
 }
@@ -135,7 +135,7 @@ pub enum AuthenticationError {
     /// The two endpoints have different secrets.
     #[error("the shared secrets of the two endpoints differ: set the same secret_file on both")]
     WrongSecret,
-    /// The process at the other end of a Unix socket runs as a user who is not allowed.
+    /// The peer's process on a Unix socket runs as a user who is not allowed.
     #[error("the peer runs as user {uid}, who is not allowed by uds_peers")]
     User {
         /// Effective user id of the peer process when it connected or listened.
@@ -144,7 +144,7 @@ pub enum AuthenticationError {
 }
 
 impl CloseReason {
-    /// Returns a function that converts the error number of the failed system call `call` to a reason.
+    /// Returns a converter from error numbers of the system call `call` to close reasons.
     pub(crate) fn from_system_call(call: &'static str) -> impl Fn(Errno) -> Self {
         move |errno| match errno {
             Errno::PIPE | Errno::CONNRESET => CloseReason::ClosedByPeer,
@@ -171,7 +171,7 @@ pub enum EndpointError {
         /// Error of the system's resolver.
         error: std::io::Error,
     },
-    /// A system call failed that was made for an address, the endpoint or a signal.
+    /// A system call for an address, the endpoint or a signal failed.
     #[error("{call} for {subject} failed: {errno}")]
     SystemCall {
         /// Name of the system call.
@@ -205,13 +205,13 @@ pub enum EndpointError {
         /// Time limit of the handshake, in ms.
         timeout_ms: u32,
     },
-    /// The maximum number of peers is connected, so no further peer can be.
+    /// The maximum number of peers is already connected.
     #[error("the maximum of {peers_max} peers is connected: raise peers_max")]
     TooManyPeers {
         /// Maximum number of peers, as configured.
         peers_max: u32,
     },
-    /// UCX cannot be used: its library is missing, or refuses.
+    /// UCX cannot be used, for example because its library is missing.
     #[error("{address}: UCX cannot be used: {why}")]
     Ucx {
         /// Address for which UCX was needed.
@@ -233,8 +233,8 @@ pub enum EndpointError {
 }
 
 impl EndpointError {
-    /// Returns an error about a secret, key or certificate; `subject` is its file or address.
-    pub(crate) fn unusable(subject: &str, why: impl Into<String>) -> Self {
+    /// Creates a [`Security`](Self::Security) error about `subject`, a file or an address.
+    pub(crate) fn new_security(subject: &str, why: impl Into<String>) -> Self {
         Self::Security { subject: subject.into(), why: why.into() }
     }
 }
@@ -275,10 +275,11 @@ pub enum CallError {
     /// The peer has no procedure of that name and provider. No handler ran.
     #[error("the peer has registered no procedure of that name and provider")]
     Unknown,
-    /// The peer could not decode the arguments. No handler ran.
+    /// The peer could not decode the arguments, or this endpoint could not encode them. No handler
+    /// ran.
     #[error("the peer cannot decode the arguments: do caller and handler use the same type?")]
     BadArguments,
-    /// The peer's handler panicked.
+    /// The peer's handler panicked. The same error is returned if its result could not be encoded.
     #[error("the peer's handler panicked")]
     Panicked,
     /// The handler returned an error.
@@ -309,11 +310,11 @@ pub enum CallError {
     /// The peer refused the call, as too many requests wait there. No handler ran.
     #[error("the peer refused the call: too many requests wait there; try again later")]
     PeerFull,
-    /// This endpoint has the maximum number of calls under way, or of bytes queued for the peer.
+    /// This endpoint has too many calls under way, or too many bytes queued for the peer.
     #[error("too many calls or bytes are under way: wait for some calls to end")]
     Full,
-    /// The thread that drove the endpoint has exited ([`Caller`](crate::Caller)). It is not known
-    /// whether the peer has run the handler.
+    /// The endpoint's thread has exited. Only calls through a [`Caller`](crate::Caller) return this
+    /// error. It is not known whether the peer has run the handler.
     #[error("the endpoint's thread has exited")]
     EndpointStopped,
     /// The peer was already disconnected, or the result of the call was already returned.
@@ -347,13 +348,13 @@ pub enum BulkRefusal {
     /// No memory with that handle is registered, or the memory was withdrawn.
     #[error("no such memory is registered at its owner, or it was withdrawn")]
     Unknown,
-    /// The handle does not include the right to read or to write, whichever the transfer needs.
+    /// The handle does not give the right that the transfer needs: to read or to write.
     #[error("the handle does not include the right that the transfer needs (read or write)")]
     Rights,
     /// The range extends beyond the end of the owner's memory.
     #[error("the range extends beyond the end of the owner's memory")]
     Outside,
-    /// The maximum number of transfers is under way at the owner, or descriptors have run out.
+    /// The owner cannot serve the transfer now. Usually it has too many transfers under way.
     #[error("too many transfers are under way at the owner: try again later")]
     Full,
 }
@@ -431,7 +432,7 @@ pub enum MemoryError {
         /// Maximum number of registered memories, as configured.
         memories_max: u32,
     },
-    /// The kernel returned no random number, without which a handle could be guessed.
+    /// The kernel returned no random number for the key of a handle.
     #[error("the kernel returned no random number for a handle: {0}")]
     NoRandomNumber(std::io::ErrorKind),
 }
@@ -443,7 +444,7 @@ pub enum WithdrawError {
     /// This endpoint has registered no such memory.
     #[error("no such memory is registered at this endpoint")]
     Unknown,
-    /// Peers have not confirmed in time that they no longer use the memory. The memory stays
+    /// Peers may still use the memory, as they did not release it in time. The memory stays
     /// registered, and new transfers with it are refused.
     #[error("{peers_count} peers may still use the memory: try again later")]
     InUse {

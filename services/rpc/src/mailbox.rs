@@ -9,31 +9,34 @@ use handover_base::sync::{Mutex, MutexGuard};
 use handover_notify::{ParkWord, SleepObject};
 use std::sync::PoisonError;
 
-/// Queues for an endpoint's thread, with a stop flag. They contain the pool's answers and other
-/// threads' requests.
+/// Queues of an endpoint's thread, which other threads fill, with a stop flag. They contain the
+/// pool's answers and other threads' requests.
 #[derive(Debug)]
 pub struct Mailbox<A, P> {
+    /// Answers of the pool.
     answers: Mutex<Vec<A>>,
+    /// Requests of other threads.
     posts: Mutex<Posts<P>>,
-    /// `true` if `answers` or `posts` is not empty, or `is_stop_requested` was set.
+    /// `true` if an answer, a request of another thread or a stop request is waiting.
     has_items: AtomicBool,
     /// Sleep state of the endpoint's thread.
     asleep: ParkWord,
+    /// `true` if the endpoint's thread must stop.
     is_stop_requested: AtomicBool,
 }
 
-/// Queue of posts, which other threads fill.
+/// Queue of the requests of other threads.
 #[derive(Debug)]
 struct Posts<P> {
-    /// `true` while a thread drives the endpoint and takes posts.
+    /// `true` while a thread drives the endpoint, and so handles requests of other threads.
     is_open: bool,
     queued: Vec<P>,
 }
 
-/// Error of queueing a post: too many are queued, or no thread drives the endpoint.
+/// Error of queueing a request for the endpoint's thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PostError {
-    /// The maximum number of posts is queued.
+    /// The maximum number of requests is queued.
     Full,
     /// No thread drives the endpoint.
     Closed,
@@ -51,7 +54,7 @@ pub enum ReceiverState {
 }
 
 impl<A, P> Mailbox<A, P> {
-    /// Creates an empty mailbox that refuses posts.
+    /// Creates an empty mailbox, which refuses requests of other threads.
     pub fn new() -> Self {
         Self {
             answers: Mutex::new(Vec::new()),
@@ -62,19 +65,20 @@ impl<A, P> Mailbox<A, P> {
         }
     }
 
-    /// Queues an answer; returns whether the endpoint's thread must be woken.
+    /// Queues an answer of the pool. Returns [`ReceiverState::Asleep`] if the caller must wake the
+    /// endpoint's thread.
     pub fn push_answer(&self, answer: A) -> ReceiverState {
         lock_ignoring_poison(&self.answers).push(answer);
         self.announce()
     }
 
-    /// Starts to accept posts of other threads.
+    /// Starts to accept requests of other threads.
     pub fn open(&self) {
         lock_ignoring_poison(&self.posts).is_open = true;
     }
 
-    /// Refuses later posts. Returns those that were not removed by [`take_all`](Self::take_all); dropping
-    /// one may call code that posts again.
+    /// Refuses all later requests of other threads, and returns the queued ones. Dropping one may
+    /// call code that posts again.
     #[must_use = "dropping a post may call code of a user"]
     pub fn close(&self) -> Vec<P> {
         let mut posts = lock_ignoring_poison(&self.posts);
@@ -82,8 +86,9 @@ impl<A, P> Mailbox<A, P> {
         std::mem::take(&mut posts.queued)
     }
 
-    /// Queues a post, if fewer than `posts_max` are queued; returns whether the endpoint's thread must be woken. A
-    /// refused post is dropped without a lock.
+    /// Queues a request of another thread if fewer than `posts_max` are queued. Returns
+    /// [`ReceiverState::Asleep`] if the caller must wake the endpoint's thread. A refused request
+    /// is dropped after the lock was released.
     ///
     /// # Errors
     /// [`PostError`] if too many wait, or if the mailbox is closed.
@@ -103,7 +108,8 @@ impl<A, P> Mailbox<A, P> {
         Err(refusal)
     }
 
-    /// Requests the thread to stop; returns whether it must be woken.
+    /// Requests the endpoint's thread to stop. Returns [`ReceiverState::Asleep`] if the caller must
+    /// wake it.
     pub fn request_stop(&self) -> ReceiverState {
         // Relaxed: ordered by the exchange of `has_items` in announce(). An exchange, as loom also tries
         // stores that an exchange in take_stop_request() overwrites without having seen them.
@@ -111,7 +117,7 @@ impl<A, P> Mailbox<A, P> {
         self.announce()
     }
 
-    /// Records that items are queued; returns the state of the receiving thread.
+    /// Sets `has_items`, and returns the state of the endpoint's thread.
     fn announce(&self) -> ReceiverState {
         // Release: publishes the stop request to the Acquire in take_all(); `answers` and `posts` have their own
         // locks. An exchange and no store: it continues the release sequence of an announcement by
@@ -133,14 +139,14 @@ impl<A, P> Mailbox<A, P> {
         self.asleep.withdraw_sleep();
     }
 
-    /// Returns `true` if an answer, a post or a stop request is queued.
+    /// Returns `true` if an answer, a request or a stop request is waiting.
     #[inline]
     pub fn has_items(&self) -> bool {
         // Acquire: pairs with the Release in announce().
         self.has_items.load(Ordering::Acquire)
     }
 
-    /// Moves all queued answers and posts to the end of `answers` and `posts`.
+    /// Moves all queued answers and requests to the end of `answers` and `posts`.
     pub fn take_all(&self, answers: &mut Vec<A>, posts: &mut Vec<P>) {
         // Acquire: pairs with the Release in announce(), so that a stop request whose announcement
         // is taken here is seen. A later announcement sets the flag again.

@@ -30,21 +30,27 @@ const REFUSE: Method = Method::new("refuse");
 const ONE_WAY: Method = Method::new("note");
 const UNKNOWN: Method = Method::new("unregistered procedure");
 
+/// Number of seeds that a usual test run simulates.
 const SEEDS_COUNT: u64 = 200;
+/// Number of seeds that are simulated if the variable `HANDOVER_LONG` is set.
 const SEEDS_COUNT_LONG: u64 = 100_000;
+/// Number of steps in which calls are started.
 const STEPS_COUNT: u64 = 120;
+/// Maximum virtual time of a step, in ns.
 const STEP_NS_MAX: u64 = 100_000;
-/// Maximum number of steps after the last call was started. All calls and transfers must complete
-/// in them.
+/// Maximum number of steps at the end, in which all calls and transfers must complete.
 const LAST_STEPS_MAX: u64 = 2000;
+/// Virtual time of each step at the end, in ns.
 const LAST_STEP_NS: u64 = 1_000_000;
 const HANDSHAKE_TIMEOUT_MS: u32 = 50;
-/// Maximum number of runs of an endpoint until it closes a connection that its peer has closed.
+/// Maximum number of runs in which an endpoint must notice that a connection was closed.
 const RUNS_SINCE_CLOSE_MAX: u32 = 400;
+/// Maximum number of connections that a node has initiated at a time.
 const CONNECTIONS_MAX: usize = 3;
+/// Length of the memory that each node registers, in bytes.
 const MEMORY_BYTES: usize = 3000;
 
-/// Numbers of the requests that were handled, and of those that were handled more than once.
+/// Numbers of all handled requests, and of those that were handled repeatedly.
 #[derive(Debug, Clone, Default)]
 struct HandledRequests(Arc<Mutex<(BTreeSet<u64>, Vec<u64>)>>);
 
@@ -73,13 +79,19 @@ struct RunSettings {
     queued_bytes_max: u32,
     calls_max: u32,
     secrets: Secrets,
+    /// Chance, in percent, that a connection is cut in a step.
     cut_percent: u64,
+    /// Chance, in percent, that a connection falls silent in a step: no more bytes arrive.
     silence_percent: u64,
+    /// Chance, in percent, that a node's process is killed in a step.
     kill_percent: u64,
-    /// Chance, in percent, that an endpoint does not run in a step; one value for each endpoint.
+    /// Chance, in percent, that an endpoint skips a step; one value for each endpoint.
     pause_percents: [u64; 2],
+    /// Chance, in percent, that a call gets a deadline.
     deadline_percent: u64,
+    /// Chance, in percent, that a node cancels a call in a step.
     cancel_percent: u64,
+    /// `true` if the nodes start bulk transfers.
     has_transfers: bool,
 }
 
@@ -133,6 +145,7 @@ struct StartedCall {
     connection: u64,
 }
 
+/// Bulk transfer under way.
 #[derive(Debug)]
 struct StartedTransfer {
     transfer: Transfer,
@@ -150,37 +163,43 @@ struct Node {
     restarts_count: u32,
     calls: BTreeMap<u64, StartedCall>,
     transfers: Vec<StartedTransfer>,
-    /// Peers that this node has connected to, with the number of the connection.
+    /// Peers to which this node has connected, each with the number of its connection.
     peers: Vec<(Peer, u64)>,
-    /// Handshakes that this node has initiated, with the number of the connection.
+    /// Handshakes that this node has initiated, each with the number of its connection.
     connecting: Vec<(u32, u64)>,
+    /// Handle of the memory that this node has registered.
     handle: BulkHandle,
 }
 
+/// Simulated connection between the two nodes.
 #[derive(Debug)]
 struct Connection {
     cable: SimulatedCable,
+    /// Index of the node that initiated the connection.
     connector_index: usize,
-    /// `true` if a fault was injected, so that the connection may be closed.
+    /// `true` if a fault was injected into the connection, which may then be closed.
     is_harmed: bool,
-    /// Number of times that the connector has run since it could detect that the connection was closed.
+    /// Number of runs of the connector since the end of the connection became visible to it.
     runs_since_close: u32,
 }
 
+/// Simulation of two nodes on a network with faults.
 struct Simulation {
     random: SimulationRandom,
     settings: RunSettings,
     now_ns: u64,
     nodes: [Node; 2],
     connections: BTreeMap<u64, Connection>,
-    /// Last number assigned to a call, a connection or a body.
+    /// Last number that was assigned to a call or a connection.
     last_number: u64,
     handled: HandledRequests,
-    /// Number of completed calls and transfers by outcome.
+    /// Number of events by outcome, such as `answered` or `killed`.
     outcome_counts: BTreeMap<&'static str, u64>,
+    /// Hash of all events, equal in every run of one seed.
     events_hash: u64,
 }
 
+/// Returns the bytes of the memory that a node registers.
 fn memory_content(node: usize) -> Vec<u8> {
     (0..MEMORY_BYTES).map(|at| (at * 7 + node) as u8).collect()
 }
@@ -264,6 +283,7 @@ impl Simulation {
         self.events_hash = (self.events_hash ^ event ^ self.now_ns).wrapping_mul(0x0100_0000_01b3);
     }
 
+    /// Assigns the next number, and returns it.
     fn next_number(&mut self) -> u64 {
         self.last_number += 1;
         self.last_number
@@ -290,7 +310,7 @@ impl Simulation {
         self.finish();
     }
 
-    /// Lets a node make random connections, calls, transfers and cancellations.
+    /// Lets a node randomly start and cancel connections, calls and transfers.
     fn start_random_operations(&mut self, node: usize) {
         let connections_count = self.nodes[node].peers.len() + self.nodes[node].connecting.len();
         if connections_count < CONNECTIONS_MAX && self.random.is_true_with_percent(20) {
@@ -429,6 +449,7 @@ impl Simulation {
         self.collect_transfers(node_index);
     }
 
+    /// Collects the results of a node's handshakes, and removes its disconnected peers.
     fn collect_connections(&mut self, node_index: usize) {
         for (handshake, number) in std::mem::take(&mut self.nodes[node_index].connecting) {
             let node = &mut self.nodes[node_index];
@@ -461,6 +482,7 @@ impl Simulation {
         }
     }
 
+    /// Collects and checks the results of a node's completed and late calls.
     fn collect_calls(&mut self, node_index: usize) {
         let numbers: Vec<u64> = self.nodes[node_index].calls.keys().copied().collect();
         for number in numbers {
@@ -534,6 +556,7 @@ impl Simulation {
         self.count_outcome(said);
     }
 
+    /// Collects and checks the results of a node's completed transfers.
     fn collect_transfers(&mut self, node_index: usize) {
         for moved in std::mem::take(&mut self.nodes[node_index].transfers) {
             let Some(result) = self.nodes[node_index].endpoint.test_transfer(moved.transfer) else {
@@ -561,8 +584,8 @@ impl Simulation {
         *self.outcome_counts.entry(what).or_default() += 1;
     }
 
-    /// Asserts that the connection may be closed. A fault was injected, or a peer did not read its
-    /// answers.
+    /// Asserts that the simulation has given a reason to close the connection. A fault was
+    /// injected, or a peer did not read its answers.
     fn assert_may_close(&self, connection: u64, why: &impl std::fmt::Display) {
         let Some(it) = self.connections.get(&connection) else { return };
         let is_flooded = it.cable.is_flooded() && self.settings.queued_bytes_max <= 4096;
@@ -659,7 +682,7 @@ impl Simulation {
         );
     }
 
-    /// Runs the last steps, in which nothing is started. Checks that all handshakes, calls and
+    /// Runs the last steps, without starting new calls. Checks that all handshakes, calls and
     /// transfers complete.
     fn finish(&mut self) {
         // Handshakes end by their deadline, also over connections that stay silent.
@@ -720,7 +743,7 @@ impl Simulation {
     }
 }
 
-/// Prints the command that repeats a failing run when dropped during a panic.
+/// Guard that prints, if a run panics, the command that repeats the run.
 struct FailureHint(u64);
 
 impl Drop for FailureHint {
@@ -734,8 +757,8 @@ impl Drop for FailureHint {
     }
 }
 
-/// Runs the simulation of one seed with this thread's simulated clock. Returns the hash of all
-/// events, and the outcomes.
+/// Simulates one seed with this thread's simulated clock. Returns the hash of all events, and the
+/// outcomes.
 fn run(seed: u64) -> (u64, BTreeMap<&'static str, u64>) {
     let _hint = FailureHint(seed);
     let mut simulation = Simulation::new(seed);
@@ -743,6 +766,7 @@ fn run(seed: u64) -> (u64, BTreeMap<&'static str, u64>) {
     (simulation.events_hash, simulation.outcome_counts)
 }
 
+/// Returns the seeds that this test run simulates.
 fn seed_range() -> std::ops::Range<u64> {
     let number = std::env::var("HANDOVER_SEED").ok().and_then(|text| text.parse().ok());
     match (number, std::env::var_os("HANDOVER_LONG")) {

@@ -69,8 +69,8 @@ pub trait Bulk: sealed::Driver {
         self.event_loop().bulk.register_memory(memory.clone(), rights, memories_max)
     }
 
-    /// Withdraws the registration of a memory, and notifies the peers that have it attached. If
-    /// they may write to it through the kernel, waits until they have released it.
+    /// Withdraws the registration of a memory, and notifies the peers that use it. If they may
+    /// write to it through the kernel, waits until they have released it.
     ///
     /// # Errors
     /// [`WithdrawError::InUse`] if a peer has not released it in time. The call can be repeated.
@@ -211,7 +211,7 @@ pub trait Bulk: sealed::Driver {
         if self.event_loop().poll_if_due_before_transfer() {
             self.run_until(0, |_, _| true);
         }
-        let found = find_completed(self.event_loop(), transfers);
+        let found = take_first_completed(self.event_loop(), transfers);
         if let Some((at, result)) = found {
             transfers.remove(at);
             return Some((at, result));
@@ -222,7 +222,7 @@ pub trait Bulk: sealed::Driver {
         let first_ns = until(&transfers[late]);
         let mut found = None;
         self.run_until(first_ns, |event_loop, _| {
-            found = find_completed(event_loop, transfers);
+            found = take_first_completed(event_loop, transfers);
             found.is_some()
         });
         let (at, result) = found.unwrap_or_else(|| {
@@ -272,8 +272,9 @@ pub trait Bulk: sealed::Driver {
 
 impl<T: sealed::Driver + ?Sized> Bulk for T {}
 
+/// Removes the first completed transfer of the list from the table. Returns its index and result.
 #[inline]
-fn find_completed(
+fn take_first_completed(
     event_loop: &mut EventLoop,
     transfers: &[Transfer],
 ) -> Option<(usize, Result<(), BulkError>)> {
@@ -283,6 +284,7 @@ fn find_completed(
     })
 }
 
+/// Transfers the data, and waits for the end of the transfer.
 #[inline]
 fn transfer_and_wait(
     driver: &mut (impl sealed::Driver + ?Sized),

@@ -20,7 +20,8 @@ pub enum CallRole {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CallOutcome {
-    /// The call returned a result, or a one-way call was sent, handled, or passed to the pool.
+    /// The call succeeded. A one-way call succeeds when it was sent, handled, or passed to the
+    /// pool.
     Result,
     /// The server refused the call, or its handler returned an error or panicked.
     Refused,
@@ -46,7 +47,7 @@ impl From<Result<(), Refusal>> for CallOutcome {
     }
 }
 
-/// Monitor of an endpoint's calls, if they are monitored.
+/// Optional monitor of an endpoint's calls.
 #[derive(Debug, Default)]
 pub(crate) struct CallMonitor {
     #[cfg(feature = "monitoring")]

@@ -87,8 +87,9 @@ pub trait Calling: sealed::Driver {
         self.wait(call)
     }
 
-    /// Calls a procedure of plain bytes ([`register_bytes`](crate::Endpoint::register_bytes)), waits, and passes the
-    /// result to `read` without copying it. Nothing is encoded or decoded.
+    /// Calls a procedure of plain bytes, and passes the result to `read` without a copy. Waits for
+    /// the result. Nothing is encoded or decoded. The peer has registered the procedure with
+    /// [`register_bytes`](crate::Endpoint::register_bytes).
     ///
     /// # Errors
     /// The errors of [`call`](Self::call).
@@ -284,6 +285,7 @@ pub(super) fn encode_arguments<A: Serialize + ?Sized>(
     postcard::to_extend(value, into).map_err(|_| CallError::BadArguments)
 }
 
+/// Encodes the arguments, and starts a call.
 #[inline]
 fn start<R>(
     driver: &mut (impl sealed::Driver + ?Sized),
@@ -299,6 +301,7 @@ fn start<R>(
     Ok(Call { id: id?, result: PhantomData })
 }
 
+/// Waits for the result of a call, and decodes it with `read`.
 #[inline]
 fn wait_for<T>(
     driver: &mut (impl sealed::Driver + ?Sized),
@@ -321,6 +324,7 @@ pub(super) fn decode_result<R: DeserializeOwned>(result: &[u8]) -> Result<R, Cal
     postcard::from_bytes(result).map_err(|_| CallError::BadResult)
 }
 
+/// Removes a completed call, and decodes its result with `read`.
 #[inline]
 fn take_result<T>(
     driver: &mut (impl sealed::Driver + ?Sized),
@@ -357,7 +361,7 @@ pub(super) fn connect_and_wait(
     Ok(peer)
 }
 
-/// Waits until frames can be sent to a peer whose handshake is complete, which takes an exchange of addresses over UCX.
+/// Waits until a new peer can receive frames. Over UCX, the ends first exchange addresses.
 #[cold]
 fn wait_until_open(
     driver: &mut (impl sealed::Driver + ?Sized),

@@ -18,12 +18,13 @@ const CONNECT_RETRY_NS: u64 = 1_000_000;
 #[derive(Debug)]
 pub(crate) struct ConnectAttempt {
     address: Address,
-    /// Addresses of the host that are not tried yet; empty for a Unix socket.
+    /// Addresses of the host that were not tried yet; empty for a Unix socket.
     hosts: std::vec::IntoIter<SocketAddr>,
-    /// Socket, in the epoll set, that connects to one of the host's addresses.
+    /// TCP socket that is connecting to one of the host's addresses.
     socket: Option<OwnedFd>,
+    /// Error number of the last attempt.
     last_error: Errno,
-    /// Time of the next attempt, for a Unix socket, in ns; `u64::MAX` for TCP.
+    /// Time of the next attempt on a Unix socket, in ns. It is `u64::MAX` for TCP.
     pub(crate) retry_at_ns: u64,
 }
 
@@ -131,7 +132,7 @@ impl ConnectAttempt {
         }
     }
 
-    /// Returns the error of a connection that was not established in time: that of the last attempt.
+    /// Returns the error of the last attempt, for a connection that was not established in time.
     pub(crate) fn timeout_error(&self) -> EndpointError {
         system_call_error("connect", &self.address)(self.last_error)
     }

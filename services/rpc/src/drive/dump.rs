@@ -31,16 +31,16 @@ pub struct Stats {
 pub struct Dump {
     /// Process id of the endpoint.
     pub pid: u32,
-    /// Resolved configuration: `listen` has the actual addresses.
+    /// Configuration of the endpoint, with the actual addresses in `listen`.
     pub config: Config,
     /// Counters of calls, requests and connections.
     pub stats: Stats,
     /// Counters of bulk transfers.
     pub bulk: BulkStats,
-    /// Number of calls of this endpoint that were started and whose result was not returned yet.
+    /// Number of calls of this endpoint whose results were not returned yet.
     pub calls_under_way_count: u32,
-    /// Number of requests that wait until their answers can be sent, or until a running handler has
-    /// returned.
+    /// Number of peers' requests that are deferred. They wait until answers can be sent, or until a
+    /// running handler has returned.
     pub requests_waiting_count: usize,
     /// Number of running timers.
     pub timers_count: usize,

@@ -22,8 +22,10 @@ use std::time::Duration;
 
 pub use crate::engine::PeerKey as Peer;
 
+/// Handler that runs in the endpoint's thread, and appends its result to the vector.
 type InlineHandler = dyn FnMut(&mut Context<'_>, &[u8], &mut Vec<u8>) -> Result<(), Refusal> + Send;
 
+/// Handler of a procedure, for the endpoint's thread or for the pool.
 enum Handler {
     Inline(Box<InlineHandler>),
     Pooled(Arc<PooledHandler>),
@@ -32,7 +34,7 @@ enum Handler {
 /// Handlers of an endpoint's procedures.
 struct Handlers {
     registered: Methods<Handler>,
-    /// Buffer in which handlers' results are encoded, reused for each.
+    /// Buffer for the encoded result of a handler, reused for every request.
     answer: Vec<u8>,
 }
 
@@ -47,12 +49,12 @@ impl RequestSink for Handlers {
         header: FrameHeader,
         body: &[u8],
     ) {
-        let one_way = header.kind == FrameKind::OneWay;
+        let is_one_way = header.kind == FrameKind::OneWay;
         let Self { registered, answer } = self;
         answer.clear();
         let handler = registered.get_mut(header.method);
         if handler.is_some() {
-            let call = if one_way { ONE_WAY_CALL_NUMBER } else { header.call };
+            let call = if is_one_way { ONE_WAY_CALL_NUMBER } else { header.call };
             event_loop.call_monitor.record_start(Server, peer, call, header.method, body.len());
         }
         let outcome = match handler {
@@ -69,10 +71,10 @@ impl RequestSink for Handlers {
             Some(Handler::Pooled(work)) => {
                 stage::record_dispatched(header.call);
                 let (work, call) = (Arc::clone(work), header.call);
-                let job = PoolJob { work, arguments: body.to_vec(), peer, call, one_way };
+                let job = PoolJob { work, arguments: body.to_vec(), peer, call, is_one_way };
                 match event_loop.pool.as_ref().map(|pool| pool.push_job(job)) {
                     Some(Ok(())) => {
-                        if one_way {
+                        if is_one_way {
                             event_loop.call_monitor.record_end(
                                 Server,
                                 peer,
@@ -87,7 +89,7 @@ impl RequestSink for Handlers {
                 }
             }
         };
-        if one_way {
+        if is_one_way {
             event_loop.call_monitor.record_end(
                 Server,
                 peer,
@@ -101,8 +103,8 @@ impl RequestSink for Handlers {
     }
 }
 
-/// Access to the endpoint for a running handler, which may call peers, including its caller. See
-/// [`Calling`](crate::Calling).
+/// Access to the endpoint for a running handler. The handler may call peers, including its caller.
+/// See [`Calling`](crate::Calling).
 ///
 /// While a handler waits, answers are received, and requests are deferred until it has returned.
 #[derive(Debug)]
@@ -118,7 +120,8 @@ impl Context<'_> {
         self.peer
     }
 
-    /// Ends [`Endpoint::serve`] after this handler's result was sent, so that a peer can shut the endpoint down.
+    /// Stops [`Endpoint::serve`] once this handler's result was sent. A peer can thus shut the
+    /// endpoint down.
     pub fn stop(&mut self) {
         self.event_loop.inbox.request_stop();
     }
@@ -130,7 +133,8 @@ impl sealed::Driver for Context<'_> {
     }
 }
 
-/// Endpoint: listens, connects, calls ([`Calling`](crate::Calling)) and serves, in one thread at a time.
+/// Endpoint that listens, connects, calls ([`Calling`](crate::Calling)) and serves. One thread at a
+/// time uses it.
 ///
 /// It has no locks in the path of a call. It does nothing while none of its methods runs: messages
 /// wait. Two endpoints of one process are peers like any others.
@@ -155,7 +159,8 @@ impl sealed::Driver for Context<'_> {
 pub struct Endpoint {
     event_loop: EventLoop,
     handlers: Handlers,
-    /// Callbacks for the endpoint's drop. Must be the last field, so that it is dropped last.
+    /// Callbacks that run when the endpoint is dropped. Must be the last field, so that it is
+    /// dropped last.
     on_drop: ShutdownCallbacks,
 }
 
@@ -198,7 +203,7 @@ impl Endpoint {
         Ok(new)
     }
 
-    /// Listens at an additional address; returns the resolved address, to which peers connect.
+    /// Listens at an additional address. Returns the actual address, to which peers can connect.
     ///
     /// # Errors
     /// [`EndpointError`] if the address is in use, or not available.
@@ -206,9 +211,9 @@ impl Endpoint {
         self.event_loop.listen(address)
     }
 
-    /// Sets the secret that both ends of every `tcp://` connection must prove to know, as
-    /// [`Config::secret_file`] does. It applies to later handshakes; a listener of this endpoint
-    /// accepts no connection before one of the endpoint's methods runs.
+    /// Sets the secret that both ends of a `tcp://` or `ucx://` connection must prove to know.
+    /// [`Config::secret_file`] does the same from a file. The secret applies to later handshakes; a
+    /// listener of this endpoint accepts no connection before one of the endpoint's methods runs.
     ///
     /// # Errors
     /// [`EndpointError::Security`] for fewer than
@@ -217,7 +222,7 @@ impl Endpoint {
         self.event_loop
             .security
             .set_secret(secret)
-            .map_err(|why| EndpointError::unusable("the shared secret", why))
+            .map_err(|why| EndpointError::new_security("the shared secret", why))
     }
 
     /// Sets the rustls configuration for accepting connections at `tls://` addresses. It has this
@@ -268,7 +273,7 @@ impl Endpoint {
         self.event_loop.stats()
     }
 
-    /// Returns the resolved configuration: `listen` has the actual addresses.
+    /// Returns the configuration, with the actual addresses in `listen`.
     #[must_use]
     pub fn config(&self) -> &Config {
         &self.event_loop.config
@@ -362,7 +367,8 @@ impl Endpoint {
         });
     }
 
-    /// Serves peers until a stop is requested (returns `true`), or until that peer is disconnected (returns `false`).
+    /// Serves peers until a stop is requested, or until `peer` is disconnected. Returns `true` for
+    /// a requested stop.
     ///
     /// # Blocking
     /// Blocks until then.
@@ -413,19 +419,21 @@ impl Endpoint {
 
     // Observation.
 
-    /// Calls `observer` for each completed call, and records statistics of the calls made and
-    /// served, by procedure. The observer runs in this endpoint's thread, and delays its calls.
+    /// Sets an observer, which is called for each completed call. Statistics of the calls by
+    /// procedure are recorded from then on, too. The observer runs in this endpoint's thread, and
+    /// delays its calls.
     ///
     /// # Cost
     /// About 100 ns for each call. Without an observer and without `monitoring` in the
     /// configuration: a check of a pointer.
     #[cfg(feature = "monitoring")]
     pub fn observe(&mut self, observer: impl FnMut(&ObservedCall<'_>) + Send + 'static) {
-        self.monitor().set_observer(Box::new(observer));
+        self.get_or_create_monitor().set_observer(Box::new(observer));
     }
 
+    /// Returns the monitor, which the first call creates.
     #[cfg(feature = "monitoring")]
-    fn monitor(&mut self) -> &mut Monitor {
+    fn get_or_create_monitor(&mut self) -> &mut Monitor {
         let names = &self.handlers.registered;
         self.event_loop.call_monitor.monitor.get_or_insert_with(|| {
             let mut monitor = Box::<Monitor>::default();
@@ -461,9 +469,9 @@ impl Endpoint {
         self.event_loop.dump()
     }
 
-    /// Passes a [`dump`](Self::dump) of this endpoint to `callback` whenever this process receives
-    /// that signal, for example `SIGUSR1`. The callback runs when this endpoint is next in one of its
-    /// methods and in no handler. Only one signal at a time: a later call replaces an earlier one.
+    /// Calls `callback` with a [`dump`](Self::dump) whenever this process receives `signal`, for
+    /// example `SIGUSR1`. The callback runs when this endpoint is next in one of its methods and in
+    /// no handler. Only one signal at a time: a later call replaces an earlier one.
     ///
     /// # Errors
     /// [`EndpointError::SystemCall`] if the kernel does not let the process handle the signal.
@@ -487,8 +495,8 @@ impl Endpoint {
         self.on_drop.before.push(Box::new(end));
     }
 
-    /// Registers a callback that runs when the endpoint is dropped. It runs after the endpoint's
-    /// connections were closed and its threads have exited. The last one registered runs first.
+    /// Registers a callback that runs after the dropped endpoint has closed its connections. The
+    /// endpoint's threads have exited by then. The last callback registered runs first.
     pub fn after_disconnect(&mut self, end: impl FnOnce() + Send + 'static) {
         self.on_drop.after.push(Box::new(end));
     }
@@ -529,6 +537,7 @@ fn decode_arguments<A: DeserializeOwned>(arguments: &[u8]) -> Result<A, Refusal>
     postcard::from_bytes(arguments).map_err(|_| Refusal::BadArguments)
 }
 
+/// Appends the encoded result of a handler to `into`.
 #[inline]
 fn write_result<R: Serialize>(
     result: Result<R, Failure>,
@@ -554,6 +563,7 @@ impl Extend<u8> for Append<'_> {
     }
 }
 
+/// Replaces the contents of `into` by the encoded failure. Always returns [`Refusal::Failed`].
 #[cold]
 fn encode_failure(failure: &Failure, into: &mut Vec<u8>) -> Result<(), Refusal> {
     into.clear();

@@ -35,25 +35,26 @@ use std::time::{Duration, Instant};
 
 /// Number of iterations between two reads of the clock while spinning.
 const ITERATIONS_PER_CLOCK_READ: u32 = 64;
-/// Time between two calls of epoll, in ns, while spinning or while there is always work. Epoll reports closed
-/// connections, new connections and readable streams.
+/// Interval, in ns, between two calls of epoll while the endpoint does not sleep. Epoll reports
+/// closed connections, new connections and readable streams.
 const EPOLL_INTERVAL_NS: u64 = 1_000_000;
-/// Maximum time for which a dropped endpoint waits for peers to release memory that they may write.
+/// Maximum time for which a dropped endpoint waits until peers have released its memory.
 const MEMORY_RELEASE_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Target of this crate's log messages, for the filters of `tracing`.
 const LOG_TARGET: &str = "handover_rpc";
 
-/// Inbox of an endpoint's thread, in which other threads queue calls, and closures to run between handlers.
+/// Inbox in which other threads queue calls and closures for the endpoint's thread.
 pub(crate) type CallbackInbox = inbox::Inbox<Callback>;
 
 /// Callback that runs between handlers. It is that of a timer or of the endpoint's drop, or another
 /// thread's closure.
 pub(crate) type Callback = Box<dyn FnOnce(&mut CallbackContext<'_>) + Send>;
 
-/// Access to the endpoint for a callback of a timer, of the endpoint's drop, or of [`Caller::run`](crate::Caller::run).
-/// Callbacks run while no handler does. They may call peers ([`Calling`](crate::Calling)), transfer memory
-/// ([`Bulk`](crate::Bulk)), and start timers ([`Timing`](crate::Timing)).
+/// Access to the endpoint for a callback. The callback is that of a timer, of the endpoint's drop,
+/// or of [`Caller::run`](crate::Caller::run). Callbacks run while no handler does. They may call
+/// peers ([`Calling`](crate::Calling)), transfer memory ([`Bulk`](crate::Bulk)), and start timers
+/// ([`Timing`](crate::Timing)).
 #[derive(Debug)]
 pub struct CallbackContext<'a> {
     pub(crate) event_loop: &'a mut EventLoop,
@@ -126,11 +127,12 @@ pub struct EventLoop {
     pub(crate) timers: Timers<Callback>,
     pub(crate) call_monitor: CallMonitor,
     pub(crate) inbox: Arc<CallbackInbox>,
-    /// Requests of other threads that were removed from the inbox and are not handled yet.
+    /// Requests of other threads that were taken from the inbox, but not handled yet.
     posts: Vec<PostedRequest<Callback>>,
     /// Closures of other threads, to be run between handlers.
     closures: VecDeque<Callback>,
     pub(crate) pool: Option<Pool>,
+    /// Buffer for the pool's answers that are taken from the inbox.
     answers: Vec<PoolAnswer>,
     #[cfg(feature = "signal-dump")]
     signal_dump: Option<SignalDump>,
@@ -139,22 +141,26 @@ pub struct EventLoop {
     sweep_at_ns: u64,
     /// `true` if there is work to do between handlers: deferred requests, or `has_callbacks`.
     has_deferred_work: bool,
-    /// `true` if timers are due, a dump was requested, or closures wait; `has_deferred_work` is set as well.
+    /// `true` if callbacks are due: of timers, of a requested dump, or closures of other threads.
     has_callbacks: bool,
-    /// Peer to which an outgoing connection waits to send, and the reason if it was closed meanwhile.
+    /// New peer that cannot receive frames yet, and the reason if its connection was closed.
     pub(in crate::drive) opening_peer: Option<(PeerKey, Option<CloseReason>)>,
     /// Peers whose connections the kernel has reported as closed. Messages that they had sent are handled first.
     reported_closed: Vec<PeerKey>,
     is_stop_requested: bool,
+    /// Buffer for the events of an epoll call, each with `true` if the other end was closed.
     epoll_events: Vec<(EventSource, bool)>,
     /// Body of the last received message.
     pub(crate) body: Vec<u8>,
+    /// Buffer for the encoded arguments of a call.
     pub(crate) arguments_buffer: Vec<u8>,
     /// Number of iterations since the clock was last read; longer work counts as several.
     iterations_since_clock_read: u32,
     /// Time of the last call of epoll, in clock ticks.
     last_poll_ticks: u64,
+    /// [`EPOLL_INTERVAL_NS`] in clock ticks.
     poll_interval_ticks: u64,
+    /// Maximum time of spinning before a sleep, in clock ticks.
     spin_ticks_max: u64,
     stats: Stats,
 }
@@ -314,14 +320,13 @@ impl EventLoop {
     #[inline]
     fn fail_calls_of_closed(&mut self) {
         if self.peers.has_closed() {
-            self.fail_calls_of_all_closed();
+            self.drain_closed_peers();
         }
     }
 
-    /// Fails the calls and transfers of every peer in the list of closed ones. The list is then
-    /// empty.
+    /// Empties the list of closed peers, and fails their calls and transfers.
     #[cold]
-    fn fail_calls_of_all_closed(&mut self) {
+    fn drain_closed_peers(&mut self) {
         while let Some(ClosedPeer { peer, why, socket, process }) = self.peers.pop_closed() {
             // Without this, a child of this process that inherited the descriptor would keep it in the epoll set.
             let _ = process.map(|it| self.poll.remove(it));
@@ -346,8 +351,8 @@ impl EventLoop {
         }
     }
 
-    /// Waits a short time for peers that may still write local memory. Leaks memory that they have
-    /// not released by then.
+    /// Waits a short time until peers have released this endpoint's memory. Leaks memory that they
+    /// have not released by then.
     fn release_memories(&mut self) {
         if !self.bulk.has_memory_writable_by_peers() {
             return;

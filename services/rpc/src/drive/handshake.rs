@@ -37,8 +37,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 const OPENING_BYTES: usize = HELLO_BYTES + NONCE_BYTES;
 /// Maximum number of bytes that each end sends before its first frame.
 const HANDSHAKE_BYTES: usize = OPENING_BYTES + PROOF_BYTES;
-/// Maximum number of reads from a refused connection before it is closed; each discards [`DISCARDED_BYTES`] at most.
+/// Maximum number of consecutive reads from a refused connection before it is closed.
 const DISCARDS_MAX: usize = 16;
+/// Maximum number of bytes discarded by one read from a refused connection.
 const DISCARDED_BYTES: usize = 4096;
 
 /// Connection whose handshake is under way.
@@ -46,19 +47,21 @@ const DISCARDED_BYTES: usize = 4096;
 pub(crate) struct Handshake {
     wire: Wire,
     address: Address,
-    /// Shared memory segment created by this end, the connector.
+    /// Shared memory segment that this end has created. It is `None` for an acceptor.
     segment: Option<Segment>,
     role: HandshakeRole,
     /// Encoded [`Hello`] and nonce that this end has sent.
     own_opening: [u8; OPENING_BYTES],
+    /// Buffer for the bytes from the peer.
     received: [u8; HANDSHAKE_BYTES],
+    /// Number of bytes received from the peer so far.
     received_bytes: usize,
-    /// Number of bytes from the peer that complete the current stage. It counts from the start of
-    /// the connection.
+    /// Number of bytes that the peer must have sent in total to complete the current stage.
     needed_bytes: usize,
+    /// Descriptor of the shared memory segment, if the peer has sent it.
     received_fds: Vec<OwnedFd>,
-    /// Reason of the refusal, once it was sent to the peer. The socket stays open so that the peer
-    /// can read it.
+    /// Reason of a refusal that was sent to the peer. The socket stays open so that the peer can
+    /// read it.
     refused: Option<CloseReason>,
 }
 
@@ -76,6 +79,7 @@ enum HandshakeProgress {
     Done,
 }
 
+/// Returns the hello that this endpoint sends on a connection at `address`.
 fn hello(config: &Config, address: &Address, security: &Security) -> Hello {
     let is_sm = address.transport() == Transport::Sm;
     Hello {
@@ -207,6 +211,8 @@ impl Handshake {
         self.refused.take().unwrap_or(CloseReason::HandshakeTimeout)
     }
 
+    /// Receives bytes, and runs each stage whose bytes have arrived. Returns `true` if the
+    /// handshake is complete.
     fn receive_and_run_stages(
         &mut self,
         config: &Config,
@@ -287,7 +293,8 @@ impl Handshake {
         }
     }
 
-    /// Decodes the peer's [`Hello`], of which all bytes have arrived.
+    /// Decodes the peer's complete [`Hello`]. An acceptor replies to another version or transport
+    /// with its own hello.
     fn peer_hello(&mut self, config: &Config) -> Result<Hello, CloseReason> {
         let mut bytes = [0; HELLO_BYTES];
         bytes.copy_from_slice(&self.received[..HELLO_BYTES]);
@@ -321,7 +328,7 @@ impl Handshake {
         self.send(&secret.compute_proof(self.role, connector, acceptor))
     }
 
-    /// Finishes a complete handshake, and sends the acceptor's last message.
+    /// Creates the link of a complete handshake. An acceptor first sends its last message.
     pub(crate) fn complete(
         mut self,
         config: &Config,
@@ -336,7 +343,8 @@ impl Handshake {
         let is_acceptor = self.role == HandshakeRole::Acceptor;
         let link = match self.address.transport() {
             Transport::Sm => {
-                let segment = self.share_memory(&its, message_bytes_max, config, security)?;
+                let segment =
+                    self.take_or_map_segment(&its, message_bytes_max, config, security)?;
                 let own = usize::from(is_acceptor);
                 let socket = self.wire.into_socket().ok_or(FrameError::InvalidValue)?;
                 let spins = its.spins;
@@ -360,7 +368,7 @@ impl Handshake {
     }
 
     /// Returns the shared segment. The connector has created it; the acceptor maps the peer's.
-    fn share_memory(
+    fn take_or_map_segment(
         &mut self,
         its: &Hello,
         message_bytes_max: u32,

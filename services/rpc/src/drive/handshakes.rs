@@ -13,8 +13,8 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-/// Divisor of the handshake timeout. The quotient is the age at which a handshake may be aborted to
-/// free its slot.
+/// Divisor of the handshake timeout. The quotient is the minimum age of a handshake that is aborted
+/// to free its slot.
 const ABORT_DIVISOR: u64 = 16;
 
 /// Stage of a connection that is not established yet: connecting, or in the handshake.
@@ -24,6 +24,7 @@ enum Stage {
     Handshake(Box<Handshake>),
 }
 
+/// Connection that is not established yet.
 #[derive(Debug)]
 struct PendingConnection {
     stage: Stage,
@@ -50,9 +51,11 @@ impl PendingConnection {
 
 /// Handshake that has succeeded or failed. The caller adds the peer, and then calls [`Handshakes::finish`].
 pub(crate) struct FinishedHandshake {
+    /// Number of the handshake in [`Handshakes`].
     pub(crate) number: u32,
     /// Address that this endpoint has connected to; `None` for an accepted connection.
     pub(crate) connected_to: Option<Address>,
+    /// Handshake to complete, or the reason why it has failed.
     pub(crate) result: Result<Handshake, CloseReason>,
 }
 
@@ -60,7 +63,7 @@ pub(crate) struct FinishedHandshake {
 #[derive(Debug, Default)]
 pub(crate) struct Handshakes {
     entries: Vec<Option<PendingConnection>>,
-    /// Results of connections that this endpoint initiated, by their number.
+    /// Results of initiated connections that were not returned yet, each with its number.
     results: Vec<(u32, Result<PeerKey, EndpointError>)>,
 }
 
@@ -74,8 +77,7 @@ impl Handshakes {
         self.entries.len()
     }
 
-    /// Returns the smallest free number. No handshake has it, and no result that was not returned
-    /// yet.
+    /// Returns the smallest number that belongs to no handshake and to no result in the table.
     fn free_number(&self) -> Result<u32, Errno> {
         let has_result = |at: usize| self.results.iter().any(|(it, _)| *it as usize == at);
         let is_free = |at: usize| self.entries.get(at).is_none_or(Option::is_none);
@@ -91,7 +93,7 @@ impl Handshakes {
         self.entries[at] = Some(entry);
     }
 
-    /// Starts to connect to that address; returns the number of the handshake. The caller must call
+    /// Starts to connect to an address; returns the number of the handshake. The caller must call
     /// [`advance`](Self::advance) for it at once.
     ///
     /// # Blocking
@@ -107,7 +109,7 @@ impl Handshakes {
         Ok(number)
     }
 
-    /// Starts the handshake over a byte stream that is connected to that address; returns its number.
+    /// Starts the handshake of an initiated connection over `wire`. Returns its number.
     #[cfg(test)]
     pub(crate) fn connect_over(
         &mut self,
@@ -121,7 +123,7 @@ impl Handshakes {
         number.map_err(system_call_error("epoll_ctl", address))
     }
 
-    /// Starts the handshake of a connection that was accepted at that address; returns its number.
+    /// Starts the handshake of an accepted connection; returns its number.
     pub(crate) fn accept(
         &mut self,
         wire: Wire,
@@ -212,7 +214,7 @@ impl Handshakes {
         self.results.push((number, result));
     }
 
-    /// Returns the result of a connection that this endpoint initiated, once; `None` while it is under way.
+    /// Removes and returns the result of an initiated connection; `None` if there is none yet.
     pub(crate) fn take_result(&mut self, number: u32) -> Option<Result<PeerKey, EndpointError>> {
         let at = self.results.iter().position(|(it, _)| *it == number)?;
         Some(self.results.swap_remove(at).1)

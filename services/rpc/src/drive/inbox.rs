@@ -14,8 +14,9 @@ use std::sync::Arc;
 /// of type `E` to run between handlers.
 pub(crate) enum PostedRequest<E> {
     Call(PostedCall),
-    /// Cancellation of the call whose result would be set in this answer.
+    /// Cancellation of the call to which this answer belongs.
     Cancel(Arc<Answer>),
+    /// Closure to run between handlers.
     Closure(E),
 }
 
@@ -66,6 +67,7 @@ impl<E> Inbox<E> {
         self.post_within(usize::MAX, post)
     }
 
+    /// Queues a request if fewer than `posts_max` are queued, and wakes the thread if it sleeps.
     fn post_within(&self, posts_max: usize, post: PostedRequest<E>) -> Result<(), CallError> {
         let receiver = self.mailbox.post(post, posts_max).map_err(|refusal| match refusal {
             PostError::Full => CallError::Full,

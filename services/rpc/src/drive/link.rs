@@ -36,7 +36,7 @@ pub(crate) trait Link: Send + fmt::Debug {
 
     fn queued_bytes(&self) -> usize;
 
-    /// Returns `true` if frames can be sent; `false` while the transport still has to exchange something.
+    /// Returns `true` if frames can be sent. Over UCX, the ends must first exchange addresses.
     fn is_open(&self) -> bool {
         true
     }
@@ -53,26 +53,28 @@ pub(crate) trait Link: Send + fmt::Debug {
     /// Handles a notification that the socket is readable or writable.
     fn on_ready(&mut self);
 
-    /// Returns `true` for shared memory: files can be passed to the peer, and the end of the socket is that of the
-    /// connection.
+    /// Returns `true` if messages go through shared memory. Files can then be passed to the peer,
+    /// and the end of the socket's stream ends the connection.
     fn is_in_shared_memory(&self) -> bool;
 
-    /// Returns `true` if polling for frames costs no system call, and epoll does not report them. Bulk data is then
-    /// received together with its header.
+    /// Returns `true` if frames are polled for without system calls. Epoll does not report them.
+    /// Bulk data is then received together with its header.
     fn is_polled(&self) -> bool {
         self.is_in_shared_memory()
     }
 
-    /// Sleeps until data arrives, and reads it in the same system call; returns `false` if nothing was read. That is at
-    /// once where this is not possible, or at the limit that [`limit_wait_in_read`](Self::limit_wait_in_read) sets.
+    /// Sleeps until data arrives, and reads it in the same system call. Returns `false` if nothing
+    /// was read: at once where this is not possible, or at the limit that
+    /// [`limit_wait_in_read`](Self::limit_wait_in_read) sets.
     fn wait_in_read(&mut self) -> bool {
         false
     }
 
-    /// Limits the time of [`wait_in_read`](Self::wait_in_read), for a peer whose exit another descriptor may report.
+    /// Sets a time limit for [`wait_in_read`](Self::wait_in_read). It is for a peer whose exit
+    /// another descriptor may report.
     fn limit_wait_in_read(&mut self) {}
 
-    /// Sends queued frames before the connection is closed, as far as this needs no waiting.
+    /// Sends queued frames, as far as there is space, before the connection is closed.
     fn close(&mut self);
 
     /// Returns `true` if [`sweep`](Self::sweep) must be called periodically. A frame has then
@@ -81,8 +83,8 @@ pub(crate) trait Link: Send + fmt::Debug {
         false
     }
 
-    /// Frees unused memory, and returns the number of consecutive sweeps that have found the same
-    /// frame incomplete.
+    /// Frees unused memory. Returns the number of consecutive sweeps that have found the same frame
+    /// incomplete.
     fn sweep(&mut self) -> u32 {
         0
     }
@@ -105,9 +107,9 @@ pub(crate) trait Link: Send + fmt::Debug {
         false
     }
 
-    /// Returns the passed file with this id. Returns `None` if it did not arrive before the frame
-    /// that refers to it. Files arrive in the order of their frames, so files before it are
-    /// dropped.
+    /// Removes and returns the received file with this id. Returns `None` if it did not arrive
+    /// before the frame that refers to it. Files arrive in the order of their frames, so earlier
+    /// files are dropped.
     fn take_file(&mut self, _file: FileId) -> Option<OwnedFd> {
         None
     }
@@ -122,17 +124,17 @@ pub(crate) trait Link: Send + fmt::Debug {
         offset: u64,
     ) -> Result<bool, CloseReason>;
 
-    /// Sets the target of the data whose header [`receive`](Self::receive) has just returned; `None` discards the
-    /// data. When all of it has arrived, `receive` returns the header again, with no bytes.
-    fn receive_data(&mut self, _into: Option<(BulkMemory, u64)>) {}
+    /// Sets the target of the bulk data whose header was just received; `None` discards the data.
+    /// When all of it has arrived, `receive` returns the header again, with no bytes.
+    fn set_data_target(&mut self, _into: Option<(BulkMemory, u64)>) {}
 
-    /// Discards the rest of the data that is being received for that transfer.
+    /// Discards the rest of the data that is being received for transfer `call`.
     fn drop_data(&mut self, _call: u64) {}
 
-    /// Copies the unsent bulk data of `memory`. The memory is no longer accessed afterwards.
+    /// Copies the unsent bulk data of `memory`, so that the memory is no longer accessed.
     fn release_memory(&mut self, _memory: &BulkMemory) {}
 
-    /// Returns the access to the peer's memory that this transport offers; `None` for most.
+    /// Returns the transport's remote memory access; `None` if it has none.
     fn remote_access(&mut self) -> Option<&mut dyn RemoteAccess> {
         None
     }
@@ -143,18 +145,20 @@ pub(crate) trait Link: Send + fmt::Debug {
     }
 }
 
-/// Remote memory access of a transport: reads and writes of a peer's memory without the peer's program.
+/// Remote memory access of a transport, which involves no code of the peer.
 pub(crate) trait RemoteAccess {
-    /// Registers local memory for peers, until the returned value is dropped; returns it with the key for peers.
+    /// Registers local memory for access by peers. Returns the registration, which ends when it is
+    /// dropped, and the key for peers.
     fn register(&mut self, region: &Arc<Region>) -> Option<(Box<dyn Any + Send + Sync>, Vec<u8>)>;
 
     /// Unpacks a key of the peer; returns its number.
     fn unpack_key(&mut self, packed: &[u8]) -> Option<usize>;
 
-    /// Starts to copy between local memory and the peer's memory with that key, at that address; returns `true` if
-    /// the copy is complete already. Otherwise the transport reports `number` later, and holds `owner`, to whom the
-    /// local memory belongs, until then.
-    fn start(
+    /// Starts a copy between local memory and the peer's memory. `theirs` is the key and the
+    /// address of the peer's memory. Returns `true` if the copy is already complete. Otherwise the
+    /// transport reports `number` later, and holds `owner`, to whom the local memory belongs, until
+    /// then.
+    fn start_copy(
         &mut self,
         direction: TransferDirection,
         theirs: (usize, u64),
@@ -163,7 +167,8 @@ pub(crate) trait RemoteAccess {
         owner: Box<dyn Any + Send>,
     ) -> Result<bool, CloseReason>;
 
-    /// Starts to wait until everything that was written has arrived at the peer; see [`start`](Self::start).
+    /// Starts to wait until all written data has arrived at the peer; see
+    /// [`start_copy`](Self::start_copy).
     fn start_flush(&mut self, number: u64) -> Result<bool, CloseReason>;
 }
 

@@ -12,8 +12,8 @@ use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, 
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Maximum number of connections in a listener's queue that are not accepted yet. The kernel limits
-/// it to `net.core.somaxconn`.
+/// Maximum number of connections that wait in a listener's queue. The kernel limits it to
+/// `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
 
 /// Listening socket. Dropping it removes the file that it created.
@@ -38,6 +38,7 @@ struct SocketFile {
     path: String,
     /// Device and inode numbers of the socket's file; `None` before it is created.
     created_file_id: Option<(u64, u64)>,
+    /// Lock file `PATH.lock`, which is locked while it is open.
     _lock: OwnedFd,
 }
 
@@ -64,6 +65,7 @@ impl SocketFile {
         }
     }
 
+    /// Removes the socket file, unless another process has replaced it.
     fn remove_if_ours(&self) {
         if lstat(self.path.as_str())
             .is_ok_and(|it| Some(file_identity(&it)) == self.created_file_id)
@@ -94,8 +96,7 @@ fn file_identity(stat: &Stat) -> (u64, u64) {
 /// Mode 0600: only the owner may read and write the file.
 const OWNER_ONLY: Mode = Mode::RUSR.union(Mode::WUSR);
 
-/// Returns a function that converts an error number to an error. The error is of the system call
-/// `call` for `address`.
+/// Returns a converter from error numbers of the system call `call` to errors about `address`.
 pub(crate) fn system_call_error(
     call: &'static str,
     address: &Address,
@@ -160,8 +161,8 @@ pub(crate) fn listen(address: &Address) -> Result<Listener, EndpointError> {
     Ok(Listener { fd, address, _file: file })
 }
 
-/// Removes a socket file that a killed process has left, at which no process listens. A file that is not a
-/// socket, to which connecting is refused as well, is kept: bind() reports that the path is in use.
+/// Removes the socket file at `path` if no process listens there. A file that is not a socket, to
+/// which connecting is refused as well, is kept: bind() reports that the path is in use.
 fn remove_stale(path: &str, at: &SocketAddrUnix) {
     let is_socket =
         lstat(path).is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Socket);

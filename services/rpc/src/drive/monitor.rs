@@ -91,6 +91,7 @@ impl Quantiles {
     }
 }
 
+/// Statistics of one procedure's calls, in one role.
 #[derive(Debug)]
 struct CallCounts {
     failed_count: u64,
@@ -107,6 +108,7 @@ struct CallKey {
     call: u64,
 }
 
+/// Call that has started and has not ended.
 #[derive(Debug, Clone, Copy)]
 struct ActiveCall {
     method: Method,
@@ -149,7 +151,7 @@ impl Monitor {
         self.under_way.insert(CallKey { side, peer, call }, begun);
     }
 
-    /// Records that a call was completed, unless its start was not recorded.
+    /// Records the end of a call. Has no effect if the start was not recorded.
     #[cold]
     pub(crate) fn record_end(
         &mut self,
@@ -173,6 +175,7 @@ impl Monitor {
         }
     }
 
+    /// Adds an ended call to the statistics, and passes it to the observer.
     fn count_call(
         &mut self,
         side: CallRole,

@@ -20,35 +20,44 @@ use std::os::fd::OwnedFd;
 pub(crate) const EAGER_STREAMS_MAX: usize = 4;
 /// Minimum number of streams for which a spinning endpoint asks epoll which of them are ready.
 const EPOLL_STREAMS_MIN: usize = EAGER_STREAMS_MAX + 1;
-/// Maximum number of consecutive sweeps that may find the same frame incomplete; then the connection is closed.
+/// Maximum number of consecutive sweeps that may find the same frame incomplete. Then the
+/// connection is closed.
 pub(crate) const STALLED_SWEEPS_MAX: u32 = 8;
-/// Number of bytes that a deferred request counts as, in addition to its body.
+/// Number of bytes that a deferred request takes in addition to its body.
 const REQUEST_OVERHEAD_BYTES: usize = 128;
 const _: () = assert!(size_of::<DeferredRequest>() <= REQUEST_OVERHEAD_BYTES / 2);
 
+/// Request of a peer that is handled later.
 #[derive(Debug)]
 pub(crate) struct DeferredRequest {
     pub(crate) header: FrameHeader,
     pub(crate) body: Vec<u8>,
 }
 
+/// Entry of the peer table: a connected peer, or a free slot.
 #[derive(Debug)]
 pub(crate) struct PeerSlot {
+    /// Number of earlier uses of the slot.
     pub(crate) generation: u32,
+    /// Connection of the peer; `None` in a free slot.
     pub(crate) link: Option<AnyLink>,
+    /// Agreed maximum length of a message, in bytes.
     pub(crate) message_bytes_max: usize,
     is_in_shared_memory: bool,
     /// `true` if frames are polled for, and epoll does not report them.
     is_polled: bool,
+    /// `true` if the connection's socket is in the epoll set.
     pub(crate) is_in_epoll: bool,
+    /// Requests of the peer that are handled later.
     pub(crate) deferred: Backlog<DeferredRequest>,
+    /// `true` if the peer is in [`Peers::scheduled`].
     is_scheduled: bool,
-    /// Process descriptor of a Unix socket's peer, which reports the exit of the peer. The end of the stream may not
-    /// report it, because a child that the peer has forked may hold the socket open.
+    /// Process descriptor that reports the exit of a peer on a Unix socket. The end of the stream
+    /// may not report it, because a child that the peer has forked may hold the socket open.
     process: Option<OwnedFd>,
 }
 
-/// Connection that was removed from the table, with calls and transfers that must still be failed.
+/// Connection that was removed from the table. Its calls and transfers must still be failed.
 #[derive(Debug)]
 pub(crate) struct ClosedPeer {
     pub(crate) peer: PeerKey,
@@ -59,6 +68,7 @@ pub(crate) struct ClosedPeer {
     pub(crate) process: Option<OwnedFd>,
 }
 
+/// Table of the connected peers.
 #[derive(Debug, Default)]
 pub(crate) struct Peers {
     pub(crate) slots: Vec<PeerSlot>,
@@ -69,14 +79,17 @@ pub(crate) struct Peers {
     /// as it is connected, and for a stream from a notification until everything was read. So an
     /// iteration does not visit the others, of which there may be thousands.
     receivable: Vec<u64>,
+    /// Number of connected peers whose frames are not polled for: those on streams.
     pub(crate) streams_count: usize,
+    /// `true` if a connection may have queued frames.
     pub(crate) has_queued_frames: bool,
     /// `true` if queued frames must be sent at the end of this iteration.
     is_flush_requested: bool,
-    /// Peers with deferred requests that may be handled now, each once.
+    /// Queue, without duplicates, of the peers whose deferred requests may be handled now.
     scheduled: VecDeque<PeerKey>,
+    /// Closed connections that [`pop_closed`](Self::pop_closed) has not returned yet.
     closed: Vec<ClosedPeer>,
-    /// Dropped after the links, which use its worker.
+    /// UCX worker of the endpoint. It is dropped after the links, which use it.
     pub(crate) ucx: UcxDriver,
 }
 
@@ -126,7 +139,8 @@ impl Peers {
         self.get(peer).is_some_and(|it| it.is_in_shared_memory)
     }
 
-    /// Returns `true` if frames of that peer are polled for; its bulk data then arrives together with the headers.
+    /// Returns `true` if frames of that peer are polled for. Its bulk data then arrives together
+    /// with the headers.
     pub(crate) fn is_polled(&self, peer: PeerKey) -> bool {
         self.get(peer).is_some_and(|it| it.is_polled)
     }
@@ -317,6 +331,7 @@ impl Peers {
         self.link_mut(peer)
     }
 
+    /// Records that the peer in `slot` may have sent data.
     pub(crate) fn set_receivable(&mut self, slot: u32) {
         let word = slot as usize / 64;
         if word >= self.receivable.len() {
@@ -325,7 +340,7 @@ impl Peers {
         self.receivable[word] |= 1 << (slot % 64);
     }
 
-    /// Records that everything that a stream has sent was read.
+    /// Records that all data of a stream was read. Has no effect for a peer that is polled.
     #[inline]
     pub(crate) fn set_drained(&mut self, slot: u32) {
         if !self.slots[slot as usize].is_polled {
@@ -339,7 +354,7 @@ impl Peers {
         }
     }
 
-    /// Returns the first slot from `from` on of a peer that may have sent data.
+    /// Returns the next slot, from `from` on, whose peer may have sent data.
     #[inline]
     pub(crate) fn next_receivable(&self, from: u32) -> Option<u32> {
         let mut word = from as usize / 64;
@@ -411,6 +426,7 @@ impl Peers {
         self.has_queued_frames = true;
     }
 
+    /// Returns `true` if a flush was requested since the last call.
     #[inline]
     pub(crate) fn take_flush_request(&mut self) -> bool {
         std::mem::take(&mut self.is_flush_requested)
@@ -440,8 +456,9 @@ impl Peers {
 
     // Deferred requests.
 
-    /// Returns `true` if so many bytes are queued for that peer that its requests must wait. Answers of the peer are
-    /// still read, because otherwise two endpoints with full send queues could block each other for ever.
+    /// Returns `true` if requests of that peer must wait, because too many bytes are queued for it.
+    /// Answers of the peer are still read, because otherwise two endpoints with full send queues
+    /// could block each other for ever.
     pub(crate) fn should_defer_requests(&mut self, peer: PeerKey, queued_bytes_max: u32) -> bool {
         self.queued_bytes(peer) > queued_bytes_max as usize / 2
     }

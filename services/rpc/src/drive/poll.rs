@@ -21,12 +21,13 @@ pub(crate) enum EventSource {
     /// Event descriptor of the UCX worker.
     #[cfg(feature = "ucx")]
     Ucx,
+    /// Listening socket with this index.
     Listener(u32),
     /// Socket of a connection whose handshake is under way.
     Handshake(u32),
 }
 
-/// Position of the two tag bits, which tell kinds of event sources apart in a packed value.
+/// Position of the two bits that give the kind of a packed event source.
 const TAG_SHIFT: u32 = 62;
 /// Low bits of the packed value of [`EventSource::Signal`]; those of [`EventSource::Inbox`] are 0.
 #[cfg(feature = "signal-dump")]
@@ -86,8 +87,9 @@ impl EventSource {
     }
 }
 
-/// Returns the epoll flags of a source: edge-triggered, so nothing need be drained before sleeping, except for UCX,
-/// whose descriptor is an epoll set itself and is drained by each preparation for sleeping.
+/// Returns the epoll flags of a source. All sources are edge-triggered, so that nothing need be
+/// drained before sleeping, except UCX. Its descriptor is an epoll set itself, and each preparation
+/// for sleeping drains it.
 fn epoll_flags(source: EventSource) -> Flags {
     // OUT of a Unix socket is reported whenever its peer has read, which wakes a waiting caller shortly
     // before the answer comes: a round trip took 1.16 x one between two blocking reads with OUT at the
@@ -105,6 +107,7 @@ fn epoll_flags(source: EventSource) -> Flags {
 /// Maximum number of events that one call of epoll_wait returns.
 const READY_MAX: usize = 64;
 
+/// Epoll set of an endpoint.
 #[derive(Debug)]
 pub(crate) struct Poll(Epoll);
 

@@ -11,25 +11,29 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-/// Maximum number of waiting requests of one peer for each free slot of the pool's queue.
+/// Maximum ratio of one peer's waiting requests to the free slots of the pool's queue.
 const REQUESTS_PER_FREE_SLOT_MAX: usize = 4;
 
-/// Handler for the pool: appends the result, or the text of a refusal, to the vector.
+/// Handler for the pool. It appends the result, or the text of a refusal, to the vector.
 pub(crate) type PooledHandler = dyn Fn(&[u8], &mut Vec<u8>) -> Result<(), Refusal> + Send + Sync;
 
+/// Request for the pool, with its handler.
 pub(crate) struct PoolJob {
+    /// Handler of the procedure.
     pub(crate) work: Arc<PooledHandler>,
     pub(crate) arguments: Vec<u8>,
     pub(crate) peer: PeerKey,
     pub(crate) call: u64,
-    pub(crate) one_way: bool,
+    pub(crate) is_one_way: bool,
 }
 
+/// Answer of the pool, which the endpoint's thread sends.
 #[derive(Debug)]
 pub(crate) struct PoolAnswer {
     pub(crate) peer: PeerKey,
     pub(crate) call: u64,
     pub(crate) answer: Result<(), Refusal>,
+    /// Result of the call, or text of the refusal.
     pub(crate) body: Vec<u8>,
 }
 
@@ -37,21 +41,22 @@ pub(crate) struct PoolAnswer {
 #[derive(Default)]
 struct PoolQueue {
     peers: HashMap<PeerKey, PeerJobs>,
-    /// Peers with requests that may start, each once.
+    /// Queue, without duplicates, of the peers with a request that may start.
     scheduled: VecDeque<PeerKey>,
+    /// Number of waiting requests of all peers.
     jobs_count: usize,
-    /// Total size of the jobs and their arguments, in bytes.
+    /// Total size of the waiting requests and their arguments, in bytes.
     jobs_bytes: usize,
-    /// Number of fibers. Each has a stack even if its request was withdrawn. The number is 0 if the
-    /// pool uses threads.
+    /// Number of fibers that were spawned and have not exited. Each has a stack even if its request
+    /// was withdrawn. The number is 0 if the pool uses threads.
     fibers_count: usize,
-    /// Number of fibers that have not started to handle a request yet.
+    /// Number of spawned fibers that have not started to run.
     #[cfg(feature = "fibers")]
     unstarted_fibers_count: usize,
     is_stopped: bool,
 }
 
-/// Requests of one peer, and the bytes of its unsent answers.
+/// Waiting requests of one peer, and the size of its unsent answers.
 #[derive(Default)]
 struct PeerJobs {
     jobs: Backlog<PoolJob>,
@@ -63,12 +68,14 @@ struct PeerJobs {
 }
 
 impl PeerJobs {
+    /// Returns the size of the peer's answers that were not sent yet, in bytes.
     fn unsent_bytes(&self) -> usize {
         self.finished_bytes + self.queued_bytes
     }
 }
 
 impl PoolJob {
+    /// Returns the memory that the request takes in the queue, in bytes.
     fn bytes(&self) -> usize {
         // Twice the size of the job, for the queue's own memory.
         2 * size_of::<Self>() + self.arguments.len()
@@ -79,7 +86,7 @@ impl PoolQueue {
     /// Appends a request, and returns its position among the requests of its peer.
     fn push(&mut self, job: PoolJob, pause_above_bytes: usize) -> u64 {
         let (peer, bytes) = (job.peer, job.bytes());
-        let call = (!job.one_way).then_some(job.call);
+        let call = (!job.is_one_way).then_some(job.call);
         self.jobs_count += 1;
         self.jobs_bytes += bytes;
         let position = self.peers.entry(peer).or_default().jobs.push(call, bytes, job);
@@ -87,8 +94,9 @@ impl PoolQueue {
         position
     }
 
-    /// Schedules `peer` if it has a waiting request and at most `pause_above_bytes` bytes of unsent
-    /// answers. Returns `true` if the peer was not scheduled before and is now.
+    /// Schedules `peer` if it has a waiting request that may start. A request may not start if the
+    /// peer has more than `pause_above_bytes` bytes of unsent answers. Returns `true` if the peer
+    /// was not scheduled before and is now.
     fn schedule(&mut self, peer: PeerKey, pause_above_bytes: usize) -> bool {
         let Some(its) = self.peers.get_mut(&peer) else { return false };
         let begins =
@@ -100,7 +108,8 @@ impl PoolQueue {
         begins
     }
 
-    fn next_job(&mut self, pause_above_bytes: usize) -> Option<PoolJob> {
+    /// Removes and returns the next request to handle; takes the peers in turn.
+    fn pop_job(&mut self, pause_above_bytes: usize) -> Option<PoolJob> {
         loop {
             let peer = self.scheduled.pop_front()?;
             let Some(its) = self.peers.get_mut(&peer) else { continue };
@@ -126,11 +135,11 @@ impl PoolQueue {
 struct PoolShared {
     queue: Mutex<PoolQueue>,
     has_work: Condvar,
-    /// Passes an answer to the endpoint's thread.
+    /// Function that passes an answer to the endpoint's thread.
     deliver: Box<dyn Fn(PoolAnswer) + Send + Sync>,
-    /// Number of a peer's unsent answer bytes above which its waiting requests are not started.
+    /// Size of a peer's unsent answers, in bytes, above which its waiting requests do not start.
     pause_above_bytes: usize,
-    /// Number of a peer's unsent answer bytes above which the answers of its running requests are dropped.
+    /// Size of a peer's unsent answers, in bytes, above which its further answers are dropped.
     unsent_bytes_max: usize,
 }
 
@@ -146,7 +155,9 @@ enum Workers {
 pub(crate) struct Pool {
     shared: Arc<PoolShared>,
     workers: Workers,
+    /// Maximum number of waiting requests.
     queue_max: usize,
+    /// Maximum total size of the waiting requests, in bytes.
     queue_bytes_max: usize,
 }
 
@@ -234,9 +245,9 @@ impl Pool {
         Err(job)
     }
 
-    /// Updates the number of a peer's unsent answer bytes. Starts requests that waited for the peer
-    /// to read answers. The endpoint has taken `taken_bytes` from the pool, and `queued_bytes` are
-    /// in its send queue. Returns the requests for which there is no memory for a fiber.
+    /// Updates the size of a peer's unsent answers. Starts requests that waited for the peer to
+    /// read answers. The endpoint has taken `taken_bytes` from the pool, and `queued_bytes` are in
+    /// its send queue. Returns the requests for which there is no memory for a fiber.
     pub(crate) fn update_unsent_bytes(
         &self,
         peer: PeerKey,
@@ -350,13 +361,14 @@ impl Drop for Pool {
     }
 }
 
+/// Body of a thread: handles requests until the pool is stopped.
 fn run_worker(shared: &PoolShared) {
     let mut queue = lock_ignoring_poison(&shared.queue);
     loop {
         if queue.is_stopped {
             return;
         }
-        let Some(job) = queue.next_job(shared.pause_above_bytes) else {
+        let Some(job) = queue.pop_job(shared.pause_above_bytes) else {
             queue = shared.has_work.wait(queue).unwrap_or_else(PoisonError::into_inner);
             continue;
         };
@@ -373,7 +385,7 @@ fn work_once(shared: &Arc<PoolShared>) {
     let mut queue = lock_ignoring_poison(&shared.queue);
     queue.unstarted_fibers_count -= 1;
     loop {
-        let job = queue.next_job(shared.pause_above_bytes);
+        let job = queue.pop_job(shared.pause_above_bytes);
         // The fibers of a peer that does not read its answers have exited, so each fiber that starts provides for the
         // next request.
         let lacks_fiber = queue.unstarted_fibers_count == 0 && !queue.scheduled.is_empty();
@@ -405,11 +417,12 @@ fn spawn_next(shared: &Arc<PoolShared>) -> bool {
     spawned.is_ok()
 }
 
+/// Runs the handler of a request, and delivers its answer.
 fn handle_job(job: PoolJob, shared: &PoolShared) {
     let mut body = Vec::new();
     let mut answer = catch_panic(|| (job.work)(&job.arguments, &mut body));
-    let PoolJob { peer, call, one_way, .. } = job;
-    if one_way {
+    let PoolJob { peer, call, is_one_way, .. } = job;
+    if is_one_way {
         return;
     }
     let mut queue = lock_ignoring_poison(&shared.queue);

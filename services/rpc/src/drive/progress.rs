@@ -214,6 +214,7 @@ impl Caller {
         self.post(peer, method, arguments, after(timeout))
     }
 
+    /// Encodes the arguments, and queues the call for the endpoint's thread.
     fn post<A: Serialize + ?Sized, R>(
         &self,
         peer: PeerKey,

@@ -18,7 +18,7 @@ pub(crate) struct Answer<T = Vec<u8>> {
     result: Eventual<Result<T, CallError>>,
     /// Waker of a future that waits for the result.
     waker: Mutex<Option<Waker>>,
-    /// Number of the call once it is under way; only the endpoint's thread reads and writes it.
+    /// Number of the call once it is under way. Only the endpoint's thread reads and writes it.
     call: AtomicU64,
 }
 
@@ -35,7 +35,8 @@ impl<T> Answer<T> {
         self.result.wait()
     }
 
-    /// Returns the result; if it is not set, stores `waker` to be woken when it is.
+    /// Returns the result if it is set. Otherwise stores `waker`, to be woken when the result is
+    /// set.
     pub(crate) fn poll_result(&self, waker: &Waker) -> Option<&Result<T, CallError>> {
         // Wakers are the user's code: cloned before the lock is taken, and dropped after it is released.
         let mut other = Some(waker.clone());
@@ -69,6 +70,7 @@ impl<T> Answer<T> {
 /// Write end of an [`Answer`]. Dropping it sets [`CallError::EndpointStopped`] if no result was set.
 pub(crate) struct Promise<T = Vec<u8>>(Option<Arc<Answer<T>>>);
 
+/// Creates an answer that is not set, and its write end.
 pub(crate) fn new_promise<T>() -> (Promise<T>, Arc<Answer<T>>) {
     let (waker, call) = (Mutex::new(None), AtomicU64::new(ONE_WAY_CALL_NUMBER));
     let answer = Arc::new(Answer { result: Eventual::new(), waker, call });
@@ -116,7 +118,7 @@ impl AwaitedCalls {
         self.calls.is_empty()
     }
 
-    /// Returns the numbers of the completed calls whose outcome was not passed to the waiting thread yet.
+    /// Returns the numbers of completed calls whose threads still wait for the outcome.
     pub(crate) fn completed_call_numbers(&self, calls: &Calls) -> Vec<u64> {
         let ended = self.calls.values().filter(|it| calls.is_done(it.0) == Some(true));
         ended.map(|it| it.0.word()).collect()

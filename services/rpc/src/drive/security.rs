@@ -20,9 +20,9 @@ impl Security {
         let mut new = Self::default();
         if let Some(path) = &config.secret_file {
             let bytes = std::fs::read(path)
-                .map_err(|error| EndpointError::unusable(path, error.to_string()))?;
+                .map_err(|error| EndpointError::new_security(path, error.to_string()))?;
             new.set_secret(bytes.trim_ascii_end())
-                .map_err(|why| EndpointError::unusable(path, why))?;
+                .map_err(|why| EndpointError::new_security(path, why))?;
         }
         #[cfg(feature = "tls")]
         if let Some(files) = &config.tls {
@@ -30,7 +30,7 @@ impl Security {
         }
         #[cfg(not(feature = "tls"))]
         if let Some(files) = &config.tls {
-            return Err(EndpointError::unusable(&files.certificates, NO_TLS_FEATURE));
+            return Err(EndpointError::new_security(&files.certificates, NO_TLS_FEATURE));
         }
         Ok(new)
     }
@@ -57,12 +57,14 @@ impl Security {
     pub(crate) fn check_listen_address(&self, address: &Address) -> Result<(), EndpointError> {
         match address {
             #[cfg(feature = "tls")]
-            Address::Tls(_) if self.tls.server.is_none() => Err(EndpointError::unusable(
+            Address::Tls(_) if self.tls.server.is_none() => Err(EndpointError::new_security(
                 &address.to_string(),
                 "no certificate: set `tls` in the configuration",
             )),
             #[cfg(not(feature = "tls"))]
-            Address::Tls(_) => Err(EndpointError::unusable(&address.to_string(), NO_TLS_FEATURE)),
+            Address::Tls(_) => {
+                Err(EndpointError::new_security(&address.to_string(), NO_TLS_FEATURE))
+            }
             _ => Ok(()),
         }
     }
@@ -92,10 +94,12 @@ impl Security {
                 let connected = self.tls.new_client_session(fd, host_port);
                 connected
                     .map(|tls| Wire::Tls(Box::new(tls)))
-                    .map_err(|why| EndpointError::unusable(&address.to_string(), why))
+                    .map_err(|why| EndpointError::new_security(&address.to_string(), why))
             }
             #[cfg(not(feature = "tls"))]
-            Address::Tls(_) => Err(EndpointError::unusable(&address.to_string(), NO_TLS_FEATURE)),
+            Address::Tls(_) => {
+                Err(EndpointError::new_security(&address.to_string(), NO_TLS_FEATURE))
+            }
             _ => Ok(Wire::Socket(fd)),
         }
     }

@@ -25,8 +25,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 const WAKE_BYTE: u8 = b'!';
 /// Alignment of long bodies, in bytes, so that each starts on its own cache line.
 const LINE_BYTES: u64 = 64;
-/// Offset in the buffer below which long bodies are stored without a check of the peer's read
-/// position.
+/// Offset below which long bodies are stored without a check of the peer's read position.
 const UNCHECKED_OFFSET_MAX: u64 = 1 << 15;
 
 /// One end of a connection over shared memory.
@@ -44,9 +43,10 @@ pub(crate) struct SharedMemoryLink {
     acked_count: u64,
     /// Number of messages received from the peer.
     received_count: u64,
-    /// Offset of the next long body; keeps increasing across laps of the buffer.
+    /// Offset of the next long body. It keeps increasing across laps of the buffer.
     body_head: u64,
-    /// Offset of the oldest long body that may still be read; keeps increasing likewise.
+    /// Offset of the oldest long body that may still be read. It keeps increasing across laps of
+    /// the buffer.
     body_tail: u64,
     /// Long bodies that the peer may still read. Each has the number of its message, and the end of
     /// the body.
@@ -142,6 +142,7 @@ impl SharedMemoryLink {
         self.may_have_unread_bytes = true;
     }
 
+    /// Removes and returns a received file. Drops the files that arrived before it.
     fn take_received_file(&mut self, file: FileId) -> Option<OwnedFd> {
         let at = self.files.iter().position(|it| it.0 == file)?;
         self.files.drain(..at);

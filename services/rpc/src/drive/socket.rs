@@ -12,7 +12,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// Maximum number of descriptors in one message: that of the segment in a handshake, or one file.
+/// Maximum number of descriptors in one message. It is the descriptor of the segment in a
+/// handshake, or of a file.
 pub(crate) const FDS_PER_MESSAGE_MAX: usize = 1;
 
 /// Result of a read that does not block. It is no bytes now, the end of the stream, or bytes.
@@ -61,7 +62,8 @@ pub(crate) fn receive_blocking(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<us
     net::recv(fd, into, RecvFlags::empty()).map(|(count, _)| count)
 }
 
-/// Makes [`receive_blocking`] block on this socket; all other functions here still do not.
+/// Makes [`receive_blocking`] block on this socket. The other functions of this module still do not
+/// block.
 pub(crate) fn set_blocking(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     let flags = fcntl_getfl(fd)?;
     fcntl_setfl(fd, flags - OFlags::NONBLOCK)
@@ -104,6 +106,7 @@ pub(crate) fn send_fds(
     send_with(fd, &[IoSlice::new(bytes)], &mut control)
 }
 
+/// Sends several pieces and ancillary data in one system call; see [`send`].
 fn send_with(
     fd: BorrowedFd<'_>,
     parts: &[IoSlice<'_>],
@@ -151,8 +154,8 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 /// Number of unanswered keepalive probes after which the kernel closes the connection.
 const KEEPALIVE_PROBES: u32 = 3;
 
-/// Sets TCP options to send small messages at once, and to detect an unreachable peer within half a
-/// minute. Other sockets reject these options and do not need them.
+/// Sets the TCP options of a connection. Small messages are sent at once, and an unreachable peer
+/// is detected within half a minute. Other sockets reject these options and do not need them.
 pub(crate) fn set_socket_options(fd: BorrowedFd<'_>) {
     if sockopt::set_tcp_nodelay(fd, true).is_ok() {
         let _ = sockopt::set_socket_keepalive(fd, true);

@@ -13,15 +13,15 @@ use std::time::Duration;
 /// Maximum length, in bytes, of a body that is copied behind its header. Both are then sent as one
 /// buffer.
 const COMBINED_BODY_BYTES_MAX: usize = 4096;
-/// Minimum number of missing bytes of bulk data that are read directly into the target memory.
-/// Fewer are read with what follows them, in one system call, and copied.
+/// Minimum number of expected bytes of bulk data for a read directly into the target memory. Fewer
+/// are read with what follows them, in one system call, and copied.
 const DIRECT_READ_BYTES_MIN: u64 = 1 << 14;
-/// Maximum number of bytes behind bulk data that a direct read takes along. They suffice to find
+/// Maximum number of bytes that a direct read receives beyond the bulk data. They suffice to find
 /// the next frame, but contain little of the data that may follow.
 const SPARE_BYTES: usize = 256;
 
-/// Maximum time of a blocking read if another descriptor, too, can report the peer's exit.
-/// Afterwards the thread waits in epoll for all events.
+/// Maximum time of a blocking read if a process descriptor may report the peer's exit. Afterwards
+/// the thread waits in epoll for all events.
 const WAIT_MAX: Duration = Duration::from_millis(50);
 
 /// One end of a connection over a byte stream.
@@ -31,9 +31,9 @@ pub(crate) struct StreamLink {
     inbound: ReceiveBuffer,
     queue: SendQueue,
     /// `true` if the socket may have bytes to read. If not, epoll reports when it has.
-    readable: bool,
+    is_readable: bool,
     /// `true` if the socket may have space to send. If not, epoll reports when it has.
-    writable: bool,
+    is_writable: bool,
     /// `true` if sending has failed because the peer closed the connection. Frames are then discarded, and
     /// `receive` returns the frames that had arrived before it returns the error.
     has_hung_up: bool,
@@ -42,8 +42,9 @@ pub(crate) struct StreamLink {
     /// Bytes that are sent as one buffer. They are a header and its body, or queued frames and the
     /// header of bulk data.
     combined: Vec<u8>,
-    /// Bulk data under way that the kernel has not accepted completely. Queued frames are sent after it.
+    /// Bulk data that the kernel has not accepted completely. Queued frames are sent after it.
     outgoing: Option<UnsentData>,
+    /// Bulk data that is being received.
     incoming: Option<ArrivingData>,
     /// Number of frames received. The header and the end of bulk data count as one each.
     frames_count: u64,
@@ -53,12 +54,13 @@ pub(crate) struct StreamLink {
     sweeps_count: u32,
 }
 
-/// Bulk data under way that the kernel has not accepted completely.
+/// Bulk data that the kernel has not accepted completely.
 #[derive(Debug)]
 struct UnsentData {
     /// Number of bytes of [`StreamLink::combined`] that were sent; they precede the bulk data.
     head_sent_bytes: usize,
     memory: BulkMemory,
+    /// Offset in the memory of the next byte to send.
     offset: u64,
     /// Number of bytes of bulk data that are still to be sent.
     bytes: u64,
@@ -68,6 +70,7 @@ struct UnsentData {
 #[derive(Debug)]
 struct ArrivingData {
     header: FrameHeader,
+    /// Memory, and the offset in it, for the next bytes; `None` discards them.
     into: Option<(BulkMemory, u64)>,
     /// Number of bytes that are still to arrive.
     bytes: u64,
@@ -93,8 +96,8 @@ impl StreamLink {
             wire,
             inbound,
             queue: SendQueue::default(),
-            readable: true,
-            writable: true,
+            is_readable: true,
+            is_writable: true,
             has_hung_up: false,
             can_wait_in_read,
             combined: Vec::new(),
@@ -126,7 +129,7 @@ impl Link for StreamLink {
         body: &mut Vec<u8>,
         eager: bool,
     ) -> Result<Option<FrameHeader>, CloseReason> {
-        let mut tried = !(eager || self.readable);
+        let mut tried = !(eager || self.is_readable);
         loop {
             if let Some(header) = self.take_data() {
                 self.frames_count += 1;
@@ -151,11 +154,11 @@ impl Link for StreamLink {
             match self.fill()? {
                 ReadResult::End => return Err(CloseReason::ClosedByPeer),
                 ReadResult::Bytes { drained, .. } => {
-                    self.readable = !drained;
+                    self.is_readable = !drained;
                     tried = drained;
                 }
                 ReadResult::Nothing => {
-                    self.readable = false;
+                    self.is_readable = false;
                     return self.nothing_received();
                 }
             }
@@ -181,8 +184,8 @@ impl Link for StreamLink {
     }
 
     fn on_ready(&mut self) {
-        self.readable = true;
-        self.writable = true;
+        self.is_readable = true;
+        self.is_writable = true;
     }
 
     fn is_in_shared_memory(&self) -> bool {
@@ -198,12 +201,12 @@ impl Link for StreamLink {
         match socket::receive_blocking(self.wire.fd(), free) {
             Ok(count @ 1..) => {
                 self.inbound.mark_received(count);
-                self.readable = count == room_bytes;
+                self.is_readable = count == room_bytes;
             }
             // No data within the time limit.
             Err(Errno::AGAIN) => return false,
             // receive() gets the end or the error again.
-            Ok(0) | Err(_) => self.readable = true,
+            Ok(0) | Err(_) => self.is_readable = true,
         }
         true
     }
@@ -229,7 +232,7 @@ impl Link for StreamLink {
     }
 
     fn close(&mut self) {
-        self.writable = true;
+        self.is_writable = true;
         // An error means that the peer has already closed the connection.
         let _ = self.flush();
     }
@@ -243,7 +246,7 @@ impl Link for StreamLink {
         if self.has_hung_up {
             return Ok(true);
         }
-        if self.outgoing.is_some() || !self.queue.is_empty() && !self.writable {
+        if self.outgoing.is_some() || !self.queue.is_empty() && !self.is_writable {
             return Ok(false);
         }
         let (head, bytes) = (header.encode(), header.body_bytes as usize);
@@ -263,7 +266,7 @@ impl Link for StreamLink {
         Ok(true)
     }
 
-    fn receive_data(&mut self, into: Option<(BulkMemory, u64)>) {
+    fn set_data_target(&mut self, into: Option<(BulkMemory, u64)>) {
         if let Some(incoming) = &mut self.incoming {
             incoming.into = into;
         }
@@ -312,7 +315,7 @@ impl StreamLink {
 
     /// Sends queued frames while there is space; returns `true` if any bytes were sent.
     fn try_flush(&mut self) -> Result<bool, CloseReason> {
-        if !self.writable || self.has_hung_up {
+        if !self.is_writable || self.has_hung_up {
             return Ok(false);
         }
         let mut went = self.wire.flush()?;
@@ -320,7 +323,7 @@ impl StreamLink {
         while self.outgoing.is_none() && !self.queue.is_empty() {
             match self.wire.send(self.queue.unsent_bytes())? {
                 0 => {
-                    self.writable = false;
+                    self.is_writable = false;
                     break;
                 }
                 count => self.queue.remove_sent(count),
@@ -328,7 +331,7 @@ impl StreamLink {
             went = true;
         }
         // If TLS has kept bytes, epoll reports when there is room for them.
-        self.writable &= !self.wire.has_unsent();
+        self.is_writable &= !self.wire.has_unsent();
         Ok(went)
     }
 
@@ -342,7 +345,7 @@ impl StreamLink {
             return sent;
         }
         self.has_hung_up = true;
-        self.readable = true;
+        self.is_readable = true;
         self.queue = SendQueue::default();
         self.outgoing = None;
         Ok(T::default())
@@ -354,6 +357,7 @@ impl StreamLink {
         if self.has_hung_up { Err(CloseReason::ClosedByPeer) } else { Ok(None) }
     }
 
+    /// Returns `true` if a part of a frame or of a TLS record has arrived.
     fn is_within_frame(&self) -> bool {
         self.incoming.is_some() || self.inbound.pending_bytes() > 0 || self.wire.is_within_record()
     }
@@ -413,7 +417,7 @@ impl StreamLink {
             let UnsentData { memory, offset, bytes, .. } = outgoing;
             let sent = self.wire.send_memory(head, memory, *offset, *bytes)?;
             if sent == 0 {
-                self.writable = false;
+                self.is_writable = false;
                 break;
             }
             went = true;

@@ -77,7 +77,8 @@ pub trait Timing: sealed::Driver {
 
 impl<T: sealed::Driver + ?Sized> Timing for T {}
 
-/// Callbacks at an endpoint's drop. This is the last field of the endpoint, and so is dropped last.
+/// Callbacks that run when an endpoint is dropped. This is the last field of the endpoint, and so
+/// is dropped last.
 #[derive(Default)]
 pub(crate) struct ShutdownCallbacks {
     /// Callbacks that run while peers are still connected.

@@ -28,20 +28,21 @@ impl TlsSetup {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let chain = load_certificates(&files.certificates)?;
         let of_key = |error| {
-            EndpointError::unusable(
+            EndpointError::new_security(
                 &files.private_key,
                 format!("cannot load the private key: {error}"),
             )
         };
         let key = PrivateKeyDer::from_pem_file(&files.private_key).map_err(of_key)?;
-        let of_roots = |error: String| EndpointError::unusable(&files.roots, error);
+        let of_roots = |error: String| EndpointError::new_security(&files.roots, error);
         let mut roots = RootCertStore::empty();
         for root in load_certificates(&files.roots)? {
             roots.add(root).map_err(|error| of_roots(error.to_string()))?;
         }
         let roots = Arc::new(roots);
-        let of_chain =
-            |error: rustls::Error| EndpointError::unusable(&files.certificates, error.to_string());
+        let of_chain = |error: rustls::Error| {
+            EndpointError::new_security(&files.certificates, error.to_string())
+        };
         let versions = [&rustls::version::TLS13];
 
         let verifier =
@@ -93,11 +94,11 @@ impl TlsSetup {
 fn load_certificates(path: &str) -> Result<Vec<CertificateDer<'static>>, EndpointError> {
     let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
     let found: Vec<_> = read.map_err(|error| {
-        EndpointError::unusable(path, format!("cannot load the certificates: {error}"))
+        EndpointError::new_security(path, format!("cannot load the certificates: {error}"))
     })?;
     match found.is_empty() {
         true => {
-            Err(EndpointError::unusable(path, "the file contains no certificate in PEM format"))
+            Err(EndpointError::new_security(path, "the file contains no certificate in PEM format"))
         }
         false => Ok(found),
     }
@@ -115,7 +116,8 @@ fn failed_call(call: &'static str, error: &io::Error) -> CloseReason {
 /// 8446, section 5.1).
 const RECORD_HEADER_BYTES: usize = 5;
 
-/// Parser of the record boundaries in the incoming stream, as rustls reports only complete records.
+/// Parser that finds the record boundaries in the incoming stream. rustls reports only complete
+/// records.
 #[derive(Debug, Default)]
 struct RecordBoundaryParser {
     header: [u8; RECORD_HEADER_BYTES],
@@ -126,6 +128,7 @@ struct RecordBoundaryParser {
 }
 
 impl RecordBoundaryParser {
+    /// Advances over received bytes.
     fn parse(&mut self, mut bytes: &[u8]) {
         while let [first, behind @ ..] = bytes {
             if self.header_bytes < RECORD_HEADER_BYTES {
@@ -145,6 +148,7 @@ impl RecordBoundaryParser {
         }
     }
 
+    /// Returns `true` if a part of a record has arrived.
     fn is_within_record(&self) -> bool {
         self.header_bytes > 0
     }

@@ -25,36 +25,39 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// Length, in bytes, of what precedes the address in an opening: the word of the connection, and the length of the
-/// address.
+/// Length, in bytes, of the fields before the address in an [`Opening`]. They are the word of the
+/// connection, and the length of the address.
 const OPENING_HEAD_BYTES: usize = 12;
 /// Maximum length of the address of a peer's worker, in bytes.
 const ADDRESS_BYTES_MAX: usize = 1 << 14;
-/// Length of the number of frames that precedes an orderly end, in bytes.
+/// Length, in bytes, of the frame count that an end sends before an orderly close.
 const FRAMES_COUNT_BYTES: usize = 4;
-/// Number of received bytes of the socket, from which no more are read at a time.
+/// Number of unhandled bytes above which the socket is not read.
 const SOCKET_BYTES_MAX: usize = OPENING_HEAD_BYTES + ADDRESS_BYTES_MAX + FRAMES_COUNT_BYTES;
-/// Number of bytes of bulk data under way to one peer, from which no more is sent.
+/// Number of bytes under way to a peer above which no bulk data is sent.
 const DATA_OUTSTANDING_BYTES_MAX: usize = 1 << 22;
-/// Number of times for which the worker is driven in vain before the frames of a peer that has exited count as complete.
-const IDLE_ROUNDS_MAX: u32 = 64;
-/// Maximum number of times for which the worker is driven before a peer that has exited is closed.
-const LAST_ROUNDS_MAX: u32 = 1 << 14;
-/// Number of consecutive refusals of the library to sleep, after which it is driven at intervals instead.
+/// Number of consecutive idle polls after which no further frames of an exited peer are expected.
+const IDLE_POLLS_MAX: u32 = 64;
+/// Maximum number of polls in which the last frames of an exited peer are awaited.
+const LAST_POLLS_MAX: u32 = 1 << 14;
+/// Number of consecutive `UCS_ERR_BUSY` results of `ucp_worker_arm` after which the thread sleeps
+/// nevertheless.
 const BUSY_COUNT_MAX: u32 = 64;
-/// Time, in ns, by which each further refusal lengthens the interval, and the maximum of the interval.
+/// Time, in ns, by which each further `UCS_ERR_BUSY` lengthens the sleep between polls.
 const BUSY_INTERVAL_STEP_NS: u64 = 1_000;
+/// Maximum duration of the sleep between polls after `UCS_ERR_BUSY`, in ns.
 const BUSY_INTERVAL_NS_MAX: u64 = 10_000_000;
 
-/// UCX worker of an endpoint, once an address has needed it.
+/// UCX worker of an endpoint, which the first `ucx://` address creates.
 #[derive(Debug, Default)]
 pub(crate) struct UcxDriver {
     worker: Option<SharedWorker>,
+    /// `true` if the worker uses only the loopback interface.
     is_loopback: bool,
-    /// Number of consecutive refusals of the library to sleep.
+    /// Number of consecutive `UCS_ERR_BUSY` results of `ucp_worker_arm`.
     busy_count: u32,
-    /// `true` if operations on peers' memory were complete when the worker was last driven.
-    has_completed: bool,
+    /// `true` if [`take_completed`](Self::take_completed) has operations to return.
+    has_completed_operations: bool,
 }
 
 impl UcxDriver {
@@ -79,32 +82,32 @@ impl UcxDriver {
         Ok(())
     }
 
-    /// Sends and receives what can be now; returns `true` if there was any work.
+    /// Sends and receives without waiting; returns `true` if there was any work.
     #[inline]
     pub(crate) fn progress(&mut self) -> bool {
         let Some(worker) = &self.worker else { return false };
         let mut worker = worker.lock();
         let did = worker.progress();
-        self.has_completed = worker.has_completed();
+        self.has_completed_operations = worker.has_completed_operations();
         if did {
             self.busy_count = 0;
         }
         did
     }
 
-    /// Returns `true` if operations on peers' memory are complete.
+    /// Returns `true` if [`take_completed`](Self::take_completed) has operations to return.
     #[inline]
-    pub(crate) fn has_completed(&self) -> bool {
-        self.has_completed
+    pub(crate) fn has_completed_operations(&self) -> bool {
+        self.has_completed_operations
     }
 
-    /// Returns the numbers of the operations that are complete, each with `true` if it has succeeded.
+    /// Returns the numbers of the completed operations, each with `true` if it has succeeded.
     pub(crate) fn take_completed(&mut self) -> Vec<(u64, bool)> {
-        self.has_completed = false;
+        self.has_completed_operations = false;
         self.worker.as_ref().map_or_else(Vec::new, |it| it.lock().take_completed())
     }
 
-    /// Prepares for sleeping until an event; returns the time, in ns, for which the thread may sleep, or `None` for no
+    /// Prepares for sleeping; returns the maximum duration of the sleep in ns, or `None` for no
     /// limit.
     pub(crate) fn arm(&mut self) -> Option<u64> {
         let worker = self.worker.as_ref()?;
@@ -130,6 +133,7 @@ impl UcxDriver {
     }
 }
 
+/// Reason why an address is refused if UCX uses only the loopback interface.
 const ONLY_LOOPBACK: &str = "the first ucx:// address of this endpoint was on the loopback interface, to which UCX is \
                              therefore limited: use the other address first, or a further endpoint";
 
@@ -154,9 +158,10 @@ impl SharedWorker {
     }
 }
 
-/// First bytes of each end after the handshake.
+/// First message of each end on the TCP connection after the handshake.
 struct Opening<'a> {
-    /// Word that each message to the sender's connection must contain: an index, and a random key.
+    /// Word that every UCX message to the sender must contain. It consists of an index and a random
+    /// key.
     word: u64,
     /// Address of the sender's worker.
     address: &'a [u8],
@@ -172,7 +177,8 @@ impl<'a> Opening<'a> {
         bytes
     }
 
-    /// Decodes an opening, and returns it with the bytes behind it; `None` if it has not arrived completely.
+    /// Decodes an opening, and returns it with the bytes behind it. Returns `None` if it has not
+    /// arrived completely.
     fn decode(bytes: &'a [u8]) -> Result<Option<(Self, &'a [u8])>, FrameError> {
         let Some((word, rest)) = bytes.split_first_chunk() else { return Ok(None) };
         let Some((length, rest)) = rest.split_first_chunk() else { return Ok(None) };
@@ -193,30 +199,34 @@ struct UcxLink {
     has_news: Arc<AtomicBool>,
     socket: OwnedFd,
     body_bytes_max: u32,
+    /// Way in which a failure of the peer is detected.
     failure: PeerFailure,
+    /// `true` if the worker is connected to the peer's worker.
     is_connected: bool,
-    /// Frames that were sent before the peer's opening has arrived.
+    /// Frames that wait until the peer's opening has arrived.
     waiting: Vec<(FrameHeader, Vec<u8>)>,
+    /// Total length of the bodies of the waiting frames, in bytes.
     waiting_bytes: usize,
     /// `true` if the socket may have bytes to read, or may be at its end.
     is_readable: bool,
-    /// Bytes of the socket that were not handled yet.
+    /// Bytes from the socket that were not handled yet.
     received: Vec<u8>,
     /// `true` if the peer has closed the socket.
     has_ended: bool,
-    /// Number of the peer's frames, if the peer has closed the connection in an orderly way.
+    /// Total number of the peer's frames, if the peer has closed the connection in an orderly way.
     final_count: Option<u32>,
     /// `true` if sending has failed. Frames are then discarded.
     has_hung_up: bool,
-    /// `true` if this end has sent the number of its frames.
+    /// `true` if this end has sent its frame count, before it closes.
     is_closed: bool,
+    /// Number of bytes that UCX had not sent completely when last checked.
     outstanding_bytes: usize,
-    /// Number of consecutive sweeps in which frames were missing behind an orderly end.
+    /// Number of consecutive sweeps that found the peer's opening or its last frames missing.
     sweeps_count: u32,
 }
 
 impl UcxLink {
-    /// Sends this end's opening.
+    /// Creates a link that is not connected yet, and sends this end's opening.
     fn new(
         worker: SharedWorker,
         socket: OwnedFd,
@@ -260,7 +270,7 @@ impl UcxLink {
         }
     }
 
-    /// Reads the socket: the peer's opening, and its end.
+    /// Reads the peer's opening and its frame count from the socket.
     #[cold]
     fn read_socket(&mut self) -> Result<(), CloseReason> {
         self.fill_received()?;
@@ -277,7 +287,7 @@ impl UcxLink {
         Ok(())
     }
 
-    /// Reads the bytes that the socket has.
+    /// Appends the available bytes of the socket to `received`.
     fn fill_received(&mut self) -> Result<(), CloseReason> {
         let mut bytes = [0; 1024];
         self.is_readable = false;
@@ -293,7 +303,8 @@ impl UcxLink {
         Ok(())
     }
 
-    /// Connects the worker to that of the peer, once the peer's opening has arrived, and sends the waiting frames.
+    /// Connects to the peer's worker if the peer's opening has arrived. Then sends the waiting
+    /// frames.
     fn connect(&mut self) -> Result<(), CloseReason> {
         let Some((opening, rest)) = Opening::decode(&self.received)? else { return Ok(()) };
         let Opening { word, address } = opening;
@@ -324,7 +335,8 @@ impl UcxLink {
         }
     }
 
-    /// Receives the next frame that has arrived; notes if the connection has failed and there is none.
+    /// Returns the next frame that has arrived. If there is none, records a failure of the
+    /// connection in `has_hung_up`.
     #[inline]
     fn take_frame(&mut self, body: &mut Vec<u8>) -> Result<Option<FrameHeader>, CloseReason> {
         let mut worker = self.worker.lock();
@@ -339,8 +351,8 @@ impl UcxLink {
         }
     }
 
-    /// Receives the last frames of a peer that has exited or has failed, and then the error. Returns `None` while
-    /// frames of an orderly end are missing.
+    /// Returns the next of the last frames of an exited peer, and after these the error. Returns
+    /// `None` while frames of an orderly end are missing.
     #[cold]
     fn take_last_frame(&mut self, body: &mut Vec<u8>) -> Result<Option<FrameHeader>, CloseReason> {
         let (has_failed, received_count) = {
@@ -350,10 +362,10 @@ impl UcxLink {
         if !has_failed && self.final_count.is_some_and(|count| count != received_count) {
             return Ok(None);
         }
-        let (mut rounds, mut idle_rounds) = (0, 0);
-        while rounds < LAST_ROUNDS_MAX && idle_rounds < IDLE_ROUNDS_MAX {
-            idle_rounds = if self.worker.lock().progress() { 0 } else { idle_rounds + 1 };
-            rounds += 1;
+        let (mut polls, mut idle_polls) = (0, 0);
+        while polls < LAST_POLLS_MAX && idle_polls < IDLE_POLLS_MAX {
+            idle_polls = if self.worker.lock().progress() { 0 } else { idle_polls + 1 };
+            polls += 1;
         }
         self.take_frame(body)?.map_or(Err(CloseReason::ClosedByPeer), |header| Ok(Some(header)))
     }
@@ -481,7 +493,7 @@ impl RemoteAccess for UcxLink {
         self.worker.lock().unpack_key(self.id, packed).ok().map(|key| key.0)
     }
 
-    fn start(
+    fn start_copy(
         &mut self,
         direction: TransferDirection,
         (key, address): (usize, u64),

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 
 const NO_UCX_FEATURE: &str = "this program was built without the feature `ucx` of handover-rpc";
 
-/// UCX worker of an endpoint, which refuses its use.
+/// Stub of the UCX worker, which refuses to start.
 #[derive(Debug, Default)]
 pub(crate) struct UcxDriver;
 
@@ -20,7 +20,7 @@ impl UcxDriver {
         false
     }
 
-    pub(crate) fn has_completed(&self) -> bool {
+    pub(crate) fn has_completed_operations(&self) -> bool {
         false
     }
 

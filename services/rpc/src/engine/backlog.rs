@@ -27,6 +27,7 @@ pub struct Backlog<T> {
     bytes: usize,
 }
 
+/// Request in the queue, with its size.
 #[derive(Debug)]
 struct QueuedRequest<T> {
     /// Call number of the request; `None` for a one-way request.
@@ -42,8 +43,8 @@ impl<T> Default for Backlog<T> {
 }
 
 impl<T> Backlog<T> {
-    /// Appends a request whose size counts as `bytes` bytes; returns its position in the order of arrival. Of two
-    /// requests with one call number, only the later can be withdrawn by that number.
+    /// Appends a request with the size `bytes`; returns its position in the order of arrival. Of
+    /// two requests with one call number, only the later can be withdrawn by that number.
     pub fn push(&mut self, call: Option<u64>, bytes: usize, request: T) -> u64 {
         let position = self.next_position;
         self.next_position += 1;
@@ -84,7 +85,7 @@ impl<T> Backlog<T> {
         self.requests.values().map(|it| &it.request)
     }
 
-    /// Removes a request from the index by call number and from the byte count, and returns it.
+    /// Updates the index and the byte count for a removed request. Returns the request.
     fn remove_from_index(&mut self, position: u64, waiting: QueuedRequest<T>) -> T {
         self.bytes -= waiting.bytes;
         if let Some(call) = waiting.call
@@ -108,7 +109,7 @@ impl<T> Backlog<T> {
         self.requests.is_empty()
     }
 
-    /// Returns the sum of the sizes with which the requests were appended, in bytes.
+    /// Returns the total size of the requests, in bytes, as given to [`push`](Self::push).
     #[must_use]
     pub fn queued_bytes(&self) -> usize {
         self.bytes

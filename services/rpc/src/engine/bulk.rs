@@ -117,19 +117,19 @@ impl SegmentLocation {
     }
 }
 
-/// Segment of a memory for a peer whose transport accesses it.
+/// Segment of a memory, with the key by which a peer's transport accesses it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyedSegment {
     /// Start address of the segment in the owner's address space.
     pub address: u64,
     /// Length of the segment, in bytes.
     pub bytes: u64,
-    /// Key of the transport for the segment.
+    /// Packed key of the owner's transport for the segment.
     pub key: Vec<u8>,
 }
 
-/// Random word in the owner's address space, by which a peer checks that it accesses the right process. A peer that
-/// reads the expected word there may also read the process's memory.
+/// Random word in the owner's address space. A peer checks with it that it accesses the right
+/// process. A peer that reads the expected word there may also read the process's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckWord {
     /// Address of the word in the owner's address space.
@@ -194,7 +194,7 @@ pub enum BulkMessage {
     },
     /// Owner to requester: all data has arrived, or was copied.
     Done {
-        /// Transfer number of the `Write` or the `Help`.
+        /// Transfer number of the `Write`, of the `Help`, or of a `Read` of 0 bytes.
         transfer: u64,
     },
     /// Owner to requester: refuses a transfer.
@@ -209,7 +209,7 @@ pub enum BulkMessage {
         /// Transfer number of the `Read`, the `Write` or the `Help`.
         transfer: u64,
     },
-    /// Requester to owner: requests the owner to copy a range itself, between its memory and the requester's.
+    /// Requester to owner: asks the owner to copy a range to or from the requester's memory.
     Help {
         /// Number of the transfer, assigned by the requester.
         transfer: u64,
@@ -285,8 +285,8 @@ pub fn segments_total_bytes(segments: &[SegmentLocation]) -> Option<u64> {
     })
 }
 
-/// Returns the total length of the segments, in bytes; `None` if the total exceeds `i64::MAX` or an
-/// address range overflows.
+/// Returns the total length of the segments, in bytes. Returns `None` if the total exceeds
+/// `i64::MAX` or an address range overflows.
 #[must_use]
 pub fn keyed_total_bytes(segments: &[KeyedSegment]) -> Option<u64> {
     segments.iter().try_fold(0u64, |sum, segment| {
@@ -295,8 +295,8 @@ pub fn keyed_total_bytes(segments: &[KeyedSegment]) -> Option<u64> {
     })
 }
 
-/// Check of the order and the length of incoming data: each piece must follow the previous one, and
-/// their total must not exceed the agreed length.
+/// Check of the order and the total length of incoming data. Each piece must follow the previous
+/// one, and their total must not exceed the agreed length.
 ///
 /// ```
 /// use handover_rpc::engine::ArrivalCheck;

@@ -38,7 +38,7 @@ impl CallId {
     }
 }
 
-/// Call number in the frame of a request without an answer.
+/// Number used in place of a call number for a request without an answer.
 pub const ONE_WAY_CALL_NUMBER: u64 = u64::MAX;
 
 /// Outcome of a call at its caller: result, refusal, or disconnection.
@@ -53,7 +53,7 @@ pub enum CallCompletion {
 }
 
 impl CallCompletion {
-    /// Converts the outcome to the result of the call, whose body `read` decodes.
+    /// Converts the outcome to the result of the call; `read` decodes its body.
     #[inline]
     pub(crate) fn into_result<T>(
         self,
@@ -83,6 +83,7 @@ fn refusal_error(refusal: Refusal, body: &[u8]) -> CallError {
     }
 }
 
+/// State of a slot in the table of calls.
 #[derive(Debug)]
 enum SlotState {
     Free { next: u32 },
@@ -90,6 +91,7 @@ enum SlotState {
     Done(CallCompletion),
 }
 
+/// Slot for a call in the table.
 #[derive(Debug)]
 struct CallSlot {
     generation: u32,
@@ -105,6 +107,7 @@ struct CallSlot {
 const BODY_KEPT_BYTES_MAX: usize = 1 << 16;
 /// Maximum total capacity of the result buffers in free slots, in bytes.
 const BODIES_KEPT_BYTES_MAX: usize = 1 << 20;
+/// Value in place of a slot's index if there is no slot.
 const NO_SLOT: u32 = u32::MAX;
 
 /// Table of an endpoint's calls that are pending, or complete and not returned yet.
@@ -126,6 +129,7 @@ const NO_SLOT: u32 = u32::MAX;
 #[derive(Debug)]
 pub struct Calls {
     slots: Vec<CallSlot>,
+    /// Index of the first free slot; [`NO_SLOT`] if there is none.
     first_free: u32,
     calls_max: u32,
     under_way_count: u32,

@@ -72,7 +72,7 @@ pub enum Refusal {
     TooLong = 5,
     /// Too many requests are waiting at the peer.
     Full = 6,
-    /// The handler has run, and its result was dropped because the caller does not read its answers.
+    /// The result was dropped, because the caller does not read its answers. The handler has run.
     Unsent = 7,
 }
 
@@ -107,10 +107,10 @@ pub struct FrameHeader {
     pub body_bytes: u32,
     /// Kind of the frame.
     pub kind: FrameKind,
-    /// Identifier of the procedure ([`Method::word`](super::Method::word)); in a refusal, its code; in data, the
-    /// offset.
+    /// Identifier of the procedure ([`Method::word`](super::Method::word)). In a refusal, it is the
+    /// code of the refusal; in a data frame, the offset of the data.
     pub method: u64,
-    /// Call number, assigned by the caller; in data, the transfer number.
+    /// Call number, assigned by the caller. In a data frame, it is the transfer number.
     pub call: u64,
 }
 
@@ -175,6 +175,7 @@ impl FrameHeader {
 /// Length of an encoded [`Hello`], in bytes.
 pub const HELLO_BYTES: usize = 24;
 
+/// First bytes of every hello.
 const MAGIC: [u8; 8] = *b"handover";
 
 /// First message that each end of a connection sends.
@@ -189,14 +190,16 @@ pub struct Hello {
     pub shared_bytes: u32,
     /// `true` if the sender never sleeps and need not be woken.
     pub spins: bool,
-    /// `true` if the sender has a shared [`Secret`](super::Secret) that the peer has to prove: a nonce follows.
+    /// `true` if the peer must prove that it knows the sender's shared [`Secret`](super::Secret). A
+    /// nonce follows the hello.
     pub has_secret: bool,
-    /// `true` if the frames are to travel through UCX, and not on the connection of the hello.
+    /// `true` if frames are sent through UCX, and not over the hello's connection.
     pub uses_ucx: bool,
 }
 
-/// Bits of the byte that holds [`Hello::spins`] and [`Hello::uses_ucx`].
+/// Bit of [`Hello::spins`] in the byte of flags.
 const SPINS_BIT: u8 = 1;
+/// Bit of [`Hello::uses_ucx`] in the byte of flags.
 const UCX_BIT: u8 = 1 << 1;
 
 impl Hello {

@@ -92,7 +92,8 @@ impl ReceiveBuffer {
         Ok(Some((header, body)))
     }
 
-    /// Removes and returns received bytes of a [`FrameKind::Data`] frame's body, at most `bytes_max`.
+    /// Removes and returns at most `bytes_max` received bytes of a [`FrameKind::Data`] frame's
+    /// body.
     pub fn take_body_bytes(&mut self, bytes_max: u64) -> &[u8] {
         let come = &self.bytes[self.start..self.end];
         let bytes = usize::try_from(bytes_max).map_or(come.len(), |max| come.len().min(max));
@@ -100,8 +101,7 @@ impl ReceiveBuffer {
         &self.bytes[self.start - bytes..self.start]
     }
 
-    /// Returns the number of received bytes that were not returned by [`next_frame`](Self::next_frame) or
-    /// [`take_body_bytes`](Self::take_body_bytes).
+    /// Returns the number of received bytes that are still in the buffer.
     #[must_use]
     pub fn pending_bytes(&self) -> usize {
         self.end - self.start

@@ -138,8 +138,8 @@ impl<H> Methods<H> {
     }
 }
 
-/// Hasher for words that contain a hash already; it only spreads their bits over the whole word. Peers can look
-/// words up but not insert any, so they cannot provoke collisions.
+/// Hasher for words that already contain a hash. It only spreads their bits over the whole word.
+/// Peers can look words up but not insert any, so they cannot provoke collisions.
 #[derive(Debug, Default)]
 pub struct WordHasher(u64);
 

@@ -16,7 +16,7 @@ pub const PROOF_BYTES: usize = 32;
 /// HMAC-SHA-256 is this value is infeasible.
 pub const NO_PROOF: [u8; PROOF_BYTES] = [0; PROOF_BYTES];
 
-/// Prefix that separates these proofs from every other use of the same secret.
+/// First bytes of each HMAC's input, which separate these proofs from other uses of the secret.
 const DOMAIN: &[u8] = b"handover-rpc shared secret 1";
 
 /// Role of an endpoint in a connection: it initiated or accepted the connection. The role is part of a proof, so that a

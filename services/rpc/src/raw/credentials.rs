@@ -3,7 +3,7 @@
 use rustix::io::Errno;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Reads an option of a socket into `value`, each of whose bytes may have any value.
+/// Reads an option of a socket into `value`.
 ///
 /// # Safety
 /// Every bit pattern is a valid `T`.

@@ -17,8 +17,8 @@ const PIECES_MAX: usize = 16;
 
 const EMPTY_PIECE: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
 
-/// Converts the return value of a system call to the count. If it is negative, returns the error
-/// number as the error.
+/// Converts the return value of a system call to a count or an error number. A negative value is an
+/// error.
 fn count_or_errno(count: isize) -> Result<usize, Errno> {
     match usize::try_from(count) {
         Ok(count) => Ok(count),

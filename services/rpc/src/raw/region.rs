@@ -22,7 +22,7 @@ const HUGE_PAGES_BYTES_MIN: usize = 1 << 21;
 /// Kind of a region: mapped memory, or the memory of a vector.
 #[derive(Debug)]
 enum RegionKind {
-    /// Memory mapped by this process, with its file if this process created the memory to share it.
+    /// Memory mapped by this process. The file is kept if this process shares it.
     Mapped(Option<OwnedFd>),
     /// Memory of a vector with that capacity.
     Plain(usize),
@@ -33,7 +33,7 @@ enum RegionKind {
 pub(crate) struct Region {
     start: NonNull<u8>,
     bytes: usize,
-    writable: bool,
+    is_writable: bool,
     kind: RegionKind,
 }
 
@@ -50,7 +50,7 @@ pub(crate) fn file_id(file: BorrowedFd<'_>) -> Option<FileId> {
 
 /// Creates an empty unnamed file that only this user can open. It disappears when the process is killed. On a file
 /// system without O_TMPFILE, a process that is killed between open() and unlink() leaves an empty file.
-fn unnamed_file(folder: &Path) -> Result<OwnedFd, FailedSystemCall> {
+fn create_unnamed_file(folder: &Path) -> Result<OwnedFd, FailedSystemCall> {
     let (mode, usual) = (Mode::RUSR | Mode::WUSR, OFlags::RDWR | OFlags::CLOEXEC);
     match open(folder, OFlags::TMPFILE | usual, mode) {
         Err(Errno::OPNOTSUPP) => {}
@@ -73,7 +73,7 @@ impl Region {
             return Ok(Self::from_vec(Vec::new()));
         }
         let file = create_sealed_file("handover-bulk", bytes)?;
-        let mut region = Self::mapped(file.as_fd(), bytes, true)?;
+        let mut region = Self::map_unchecked(file.as_fd(), bytes, true)?;
         region.populate(file.as_fd())?;
         region.kind = RegionKind::Mapped(Some(file));
         Ok(region)
@@ -98,37 +98,37 @@ impl Region {
     /// Maps zeroed memory of an unnamed file in that folder's file system. Such a file cannot be
     /// sealed, and truncating it would end its users with SIGBUS, so it is not passed to peers.
     pub(crate) fn create_in_folder(folder: &Path, bytes: usize) -> Result<Self, FailedSystemCall> {
-        let file = unnamed_file(folder)?;
+        let file = create_unnamed_file(folder)?;
         if bytes > 0 {
             // fallocate() refuses a length of 0.
             let all = bytes as u64;
             fallocate(&file, FallocateFlags::empty(), 0, all).map_err(failed_call("fallocate"))?;
         }
-        Self::mapped(file.as_fd(), bytes, true)
+        Self::map_unchecked(file.as_fd(), bytes, true)
     }
 
-    /// Maps a file that a peer has passed, of the length that the peer announced.
+    /// Maps a file that a peer has passed, after a check that accesses cannot fail.
     pub(crate) fn map(
         file: BorrowedFd<'_>,
         bytes: usize,
-        writable: bool,
+        is_writable: bool,
     ) -> Result<Self, FailedSystemCall> {
         match is_mapping_safe(file, bytes)? {
-            true => Self::mapped(file, bytes, writable),
+            true => Self::map_unchecked(file, bytes, is_writable),
             false => Err(("mmap", Errno::PERM)),
         }
     }
 
     /// Maps the first `bytes` bytes of a file. The caller has made sure that the file cannot become shorter.
-    fn mapped(
+    fn map_unchecked(
         file: BorrowedFd<'_>,
         bytes: usize,
-        writable: bool,
+        is_writable: bool,
     ) -> Result<Self, FailedSystemCall> {
         if bytes == 0 {
             return Ok(Self::from_vec(Vec::new()));
         }
-        let access = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
+        let access = if is_writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
         // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
         // The file is at least `bytes` long and stays so: sealed files cannot shrink, and that of
         // create_in_folder() is closed without being shared.
@@ -140,7 +140,7 @@ impl Region {
             let _ = unsafe { madvise(start, bytes, Advice::LinuxHugepage) };
         }
         let start = NonNull::new(start.cast()).ok_or(("mmap", Errno::NOMEM))?;
-        Ok(Self { start, bytes, writable, kind: RegionKind::Mapped(None) })
+        Ok(Self { start, bytes, is_writable, kind: RegionKind::Mapped(None) })
     }
 
     /// Takes ownership of a vector's memory.
@@ -148,10 +148,10 @@ impl Region {
         let mut vec = ManuallyDrop::new(vec);
         let (bytes, capacity) = (vec.len(), vec.capacity());
         let start = NonNull::new(vec.as_mut_ptr()).unwrap_or(NonNull::dangling());
-        Self { start, bytes, writable: true, kind: RegionKind::Plain(capacity) }
+        Self { start, bytes, is_writable: true, kind: RegionKind::Plain(capacity) }
     }
 
-    /// Returns the vector of a region made from one, and a copy of mapped memory.
+    /// Returns the region's vector without a copy, or a copy of mapped memory.
     pub(crate) fn into_vec(self) -> Vec<u8> {
         match self.kind {
             RegionKind::Mapped(_) => {
@@ -219,7 +219,7 @@ impl Region {
     /// Returns the address of a range for writing; see [`range_ptr`](Self::range_ptr).
     #[inline]
     pub(super) fn range_ptr_mut(&self, offset: usize, bytes: usize) -> NonNull<u8> {
-        assert!(self.writable, "write to memory that is mapped read-only");
+        assert!(self.is_writable, "write to memory that is mapped read-only");
         self.range_ptr(offset, bytes)
     }
 
@@ -257,7 +257,8 @@ impl Drop for Region {
     fn drop(&mut self) {
         match self.kind {
             RegionKind::Mapped(_) => {
-                // SAFETY: mapped() made the mapping with this address and length, and no reference to it exists.
+                // SAFETY: map_unchecked() made the mapping with this address and length, and no
+                // reference to it exists.
                 let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
                 debug_assert_eq!(unmapped, Ok(()));
             }

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 /// Name of a failed system call, and its error number.
 pub(crate) type FailedSystemCall = (&'static str, Errno);
 
-/// Returns a function that converts an error number to the error of the system call `call`.
+/// Returns a converter from error numbers to errors of the system call `call`.
 pub(crate) fn failed_call(call: &'static str) -> impl Fn(Errno) -> FailedSystemCall {
     move |errno| (call, errno)
 }

@@ -21,13 +21,14 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 
+/// Maximum length of a body that is stored in its slot, in words of 8 bytes.
 const INLINE_BODY_WORDS_MAX: usize = 12;
 
 /// Maximum length of a body that is stored in its slot, in bytes.
 pub(crate) const INLINE_BODY_BYTES_MAX: usize = 8 * INLINE_BODY_WORDS_MAX;
 
-/// Sleep state of one end of the connection, and its wait for space. The status has separate cache lines, as it is read
-/// far more often than written.
+/// Flags of one end of the connection: asleep, and waiting for space. The status has separate cache
+/// lines, as it is read far more often than written.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(crate) struct EndStatus {
@@ -70,7 +71,7 @@ const END_BYTES: usize = size_of::<SegmentEnd>();
 const SLOT_BYTES: usize = size_of::<MessageSlot>();
 const _: () = assert!(END_BYTES == 256 && SLOT_BYTES == 128);
 
-/// Returns the size of a segment with that layout, in bytes.
+/// Returns the total size of a segment, in bytes.
 fn total_bytes(slots_count: u32, shared_bytes: u32) -> usize {
     2 * (END_BYTES + slots_count as usize * SLOT_BYTES + shared_bytes as usize)
 }
@@ -94,6 +95,7 @@ impl From<FailedSystemCall> for SegmentError {
 pub(crate) struct Segment {
     start: NonNull<u8>,
     slots_count: u32,
+    /// Size of the buffer for long bodies in each direction, in bytes.
     shared_bytes: u32,
 }
 
@@ -146,7 +148,7 @@ impl Segment {
         unsafe { at.cast::<SegmentEnd>().as_ref() }
     }
 
-    /// Returns the slot for the message `number` among those that the end `sender` sends.
+    /// Returns the slot for message `number` of the end `sender`.
     #[inline]
     pub(crate) fn slot(&self, sender: usize, number: u64) -> &MessageSlot {
         assert!(sender < 2);

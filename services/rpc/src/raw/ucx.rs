@@ -20,10 +20,10 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Number of this crate's active messages.
+/// Identifier of this crate's active messages in UCX.
 const MESSAGE_ID: u32 = 0;
-/// Number of bits for the index of a connection at its receiver, in the first word of a message; the others are those
-/// of the connection's key.
+/// Number of bits, in a message's first word, for the index of the receiver's connection. The other
+/// bits contain the connection's key.
 const INDEX_BITS: u32 = 20;
 const _: () = assert!(PEERS_MAX_LIMIT <= 1 << INDEX_BITS);
 /// Mask of the key in the first word of a message.
@@ -31,22 +31,24 @@ const KEY_MASK: u64 = u64::MAX << INDEX_BITS;
 // A message of at most 28 bytes is on the first cache line of an element in UCX's shared memory, which saved 0.1 us each
 // way: so the length of the body is not sent, of the frame's number only the low bits, and the method only if it is not
 // zero. 2026-11.
-/// Length of the shortest message: key and index, number of the frame, kind, and call.
+/// Length of the shortest message, in bytes: key and index, number of the frame, kind, and call.
 const MESSAGE_BYTES_MIN: usize = 19;
-/// Flag in the byte of the kind: the message contains the method.
+/// Flag, in the byte of the frame's kind, of a message that contains the method.
 const METHOD_FLAG: u8 = 1 << 7;
-/// Maximum number of frames that may overtake another one; less than half of the range of a frame's number.
+/// Maximum number of frames that a frame may overtake. It is less than half of the range of the
+/// number in a message.
 const EARLY_FRAMES_MAX: u16 = 1 << 14;
-/// Number of received bytes that nobody has taken, from which the worker receives no more.
+/// Size of the frames that were not taken, in bytes, above which the worker receives no more.
 const ARRIVED_BYTES_MAX: usize = 1 << 24;
-/// Maximum number of spare buffers, and the maximum capacity of one, in bytes.
+/// Maximum number of spare buffers.
 const SPARE_BUFFERS_MAX: usize = 64;
+/// Maximum capacity of a spare buffer, in bytes.
 const SPARE_BUFFER_BYTES_MAX: usize = 1 << 16;
 /// Maximum time for which a dropped worker waits until peers have received what was sent to them.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
-/// Interval at which it is driven meanwhile.
+/// Interval at which a dropped worker is driven while it waits.
 const CLOSE_INTERVAL: Duration = Duration::from_micros(100);
-/// Number of zero bytes behind a peer's address, as the library does not know its length.
+/// Number of zero bytes appended to a peer's address or key. The library does not know its length.
 const ADDRESS_PADDING_BYTES: usize = 4096;
 
 /// Error of the library: the function that failed, and the text of its status.
@@ -57,11 +59,11 @@ pub(crate) struct UcxError {
     text: String,
 }
 
-/// Connection of a worker: the index of its entry in the table.
+/// Index of a connection in its worker's table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct UcxConnection(pub(crate) u32);
 
-/// Handling of the failure of a connection's peer.
+/// Way in which the failure of a connection's peer is detected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PeerFailure {
     /// The library reports the failure, and uses only transports that can do so.
@@ -76,6 +78,7 @@ struct ArrivedFrame {
     body: Vec<u8>,
 }
 
+/// State of one connection of a worker.
 struct ConnectionState {
     /// First word of each message to this connection: its index, and a random key.
     own_word: u64,
@@ -84,22 +87,26 @@ struct ConnectionState {
     /// The library's endpoint; null before the connection is established, and after it is closed.
     endpoint: *mut c_void,
     failure: PeerFailure,
+    /// Number of frames that were sent.
     sent_count: u32,
     /// Number of frames that have arrived in order.
     received_count: u32,
+    /// Frames that have arrived in order and were not taken yet.
     arrived: VecDeque<ArrivedFrame>,
     /// `true` if `arrived` is not empty, or the connection has failed.
     has_news: Arc<AtomicBool>,
     /// Frames that have overtaken others, by number.
     early: HashMap<u32, ArrivedFrame>,
-    /// Number of bytes, and of messages, that the library has not sent completely.
+    /// Number of bytes of messages that the library has not sent completely.
     outstanding_bytes: usize,
+    /// Number of messages and memory operations that the library has not completed.
     outstanding_count: usize,
     /// Status with which the connection has failed.
     failed: Option<Status>,
-    is_closing: bool,
+    /// `true` once this end has closed the connection.
+    is_closed: bool,
     /// `true` while the library closes the endpoint.
-    is_being_closed: bool,
+    is_endpoint_closing: bool,
     /// Keys of the peer's memories.
     keys: Vec<RemoteKey>,
 }
@@ -108,13 +115,14 @@ struct ConnectionState {
 struct Shared {
     functions: &'static Functions,
     connections: Vec<Option<ConnectionState>>,
+    /// Size of all frames that were not taken yet, in bytes.
     arrived_bytes: usize,
     spare_buffers: Vec<Vec<u8>>,
-    /// Numbers of the operations on peers' memory that are complete, each with `true` if it has succeeded.
+    /// Numbers of the completed operations on peers' memory, each with `true` if it has succeeded.
     completed: Vec<(u64, bool)>,
 }
 
-/// Message that is being sent, or the end of a connection: the argument of its callback.
+/// Argument of the callbacks for a sent message and for a closed endpoint.
 struct Job {
     shared: NonNull<Shared>,
     connection: UcxConnection,
@@ -131,7 +139,7 @@ struct Message<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// Appends what precedes the body in a message.
+    /// Appends the fields of a message that precede its body.
     #[inline]
     fn encode_head(into: &mut Vec<u8>, word: u64, number: u32, header: &[u8; FRAME_HEADER_BYTES]) {
         let (kind, method, call) = (header[4], &header[8..16], &header[16..]);
@@ -168,7 +176,8 @@ impl<'a> Message<'a> {
 }
 
 impl ConnectionState {
-    fn note_news(&self) {
+    /// Records that there is a frame to take, or that the connection has failed.
+    fn record_news(&self) {
         // Relaxed: the thread that reads it is the one that drives the worker.
         self.has_news.store(true, Ordering::Relaxed);
     }
@@ -183,6 +192,7 @@ impl Shared {
         self.connections.get_mut(id.0 as usize)?.as_mut()
     }
 
+    /// Keeps a buffer for a later message, unless it is too large or there are enough.
     fn keep_buffer(&mut self, mut buffer: Vec<u8>) {
         if self.spare_buffers.len() < SPARE_BUFFERS_MAX
             && buffer.capacity() <= SPARE_BUFFER_BYTES_MAX
@@ -192,12 +202,13 @@ impl Shared {
         }
     }
 
-    /// Adds a message to the frames of the connection that it names. Messages without a connection's key are dropped.
+    /// Adds a received message to the frames of its connection. Messages without a connection's key
+    /// are dropped.
     fn accept(&mut self, message: &[u8]) {
         let Some(Message { word, number, header, body }) = Message::decode(message) else { return };
         let index = (word & !KEY_MASK) as usize; // At most INDEX_BITS bits.
         let known = self.connections.get_mut(index).and_then(Option::as_mut);
-        let Some(connection) = known.filter(|it| it.own_word == word && !it.is_closing) else {
+        let Some(connection) = known.filter(|it| it.own_word == word && !it.is_closed) else {
             return;
         };
         // The cast keeps the bits that a message contains.
@@ -215,7 +226,7 @@ impl Shared {
             return;
         }
         connection.arrived.push_back(frame);
-        connection.note_news();
+        connection.record_news();
         connection.received_count = number.wrapping_add(1);
         while !connection.early.is_empty()
             && let Some(next) = connection.early.remove(&connection.received_count)
@@ -232,7 +243,7 @@ impl Shared {
         connection.outstanding_count -= 1;
         if status < OK && connection.failed.is_none() {
             connection.failed = Some(status);
-            connection.note_news();
+            connection.record_news();
         }
         self.free_if_closed(id);
     }
@@ -240,7 +251,7 @@ impl Shared {
     /// Records that the endpoint of a connection is closed.
     fn finish_close(&mut self, id: UcxConnection) {
         if let Some(closed) = self.get_mut(id) {
-            (closed.endpoint, closed.is_being_closed) = (null_mut(), false);
+            (closed.endpoint, closed.is_endpoint_closing) = (null_mut(), false);
         }
         self.free_if_closed(id);
     }
@@ -248,7 +259,7 @@ impl Shared {
     /// Frees the entry of a closed connection once no message of it is being sent.
     fn free_if_closed(&mut self, id: UcxConnection) {
         let is_over = |it: &ConnectionState| {
-            it.is_closing && it.endpoint.is_null() && it.outstanding_count == 0
+            it.is_closed && it.endpoint.is_null() && it.outstanding_count == 0
         };
         if self.get(id).is_some_and(is_over)
             && let Some(closed) = self.connections[id.0 as usize].take()
@@ -293,7 +304,7 @@ unsafe extern "C" fn on_failure(argument: *mut c_void, endpoint: *mut c_void, st
     let mut connections = shared.connections.iter_mut().flatten();
     if let Some(connection) = connections.find(|it| it.endpoint == endpoint) {
         connection.failed = Some(status);
-        connection.note_news();
+        connection.record_news();
     }
 }
 
@@ -340,8 +351,8 @@ unsafe impl Send for UcxContext {}
 unsafe impl Sync for UcxContext {}
 
 impl UcxContext {
-    /// Initialises the library, with its environment variables. If `is_loopback`, and no variable names the devices,
-    /// only the loopback interface is used.
+    /// Initialises the library. Its environment variables apply. If `is_loopback`, and no variable
+    /// names the devices, only the loopback interface is used.
     fn new(functions: &'static Functions, is_loopback: bool) -> Result<Self, UcxError> {
         let mut config = null_mut();
         // SAFETY: null is allowed for the prefix and the file; `config` is writable.
@@ -386,8 +397,12 @@ fn check(functions: &Functions, call: &'static str, status: Status) -> Result<()
     }
 }
 
-/// Parameters of an operation with a callback.
-fn request(flags: u32, callback: CompletionCallback, job: *mut Job) -> RequestParameters {
+/// Returns the parameters of an operation with a callback.
+fn request_parameters(
+    flags: u32,
+    callback: CompletionCallback,
+    job: *mut Job,
+) -> RequestParameters {
     RequestParameters {
         op_attr_mask: OP_ATTR_FIELD_CALLBACK | OP_ATTR_FIELD_USER_DATA | OP_ATTR_FIELD_FLAGS,
         flags,
@@ -403,12 +418,13 @@ fn request(flags: u32, callback: CompletionCallback, job: *mut Job) -> RequestPa
 pub(crate) struct UcxWorker {
     functions: &'static Functions,
     worker: *mut c_void,
-    /// Dropped after the worker was destroyed.
+    /// Context of the worker. It is dropped after the worker was destroyed.
     context: Arc<UcxContext>,
     event_fd: c_int,
     address: Box<[u8]>,
-    /// Made from a box, which drop() frees.
+    /// State for the callbacks, in a box that drop() frees.
     shared: NonNull<Shared>,
+    /// Job of an earlier message, to be reused for the next.
     spare_job: Option<Box<Job>>,
 }
 
@@ -481,8 +497,8 @@ impl UcxWorker {
         Ok(new)
     }
 
-    /// Returns the descriptor that is readable when [`progress`](Self::progress) has work, once
-    /// [`arm`](Self::arm) has returned `true`.
+    /// Returns the descriptor that reports work for [`progress`](Self::progress). It becomes
+    /// readable if [`arm`](Self::arm) has returned `true` before.
     pub(crate) fn event_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the library keeps the descriptor open until the worker is destroyed, and `self` is borrowed.
         unsafe { BorrowedFd::borrow_raw(self.event_fd) }
@@ -504,7 +520,7 @@ impl UcxWorker {
         unsafe { self.shared.as_mut() }
     }
 
-    /// Sends and receives what can be now; returns `true` if there was any work.
+    /// Sends and receives without waiting; returns `true` if there was any work.
     #[inline]
     pub(crate) fn progress(&mut self) -> bool {
         if self.shared().arrived_bytes > ARRIVED_BYTES_MAX {
@@ -521,8 +537,9 @@ impl UcxWorker {
         status != ERR_BUSY
     }
 
-    /// Adds a connection, at which frames can arrive from now on that contain a word made of `random`. Returns it, that
-    /// word, and a flag that is `true` if [`receive`](Self::receive) has something to return.
+    /// Adds a connection to which frames can arrive. Returns the connection, the word that these
+    /// frames must contain (made of `random`), and a flag that is `true` if
+    /// [`receive`](Self::receive) has something to return.
     pub(crate) fn open(&mut self, random: u64) -> (UcxConnection, u64, Arc<AtomicBool>) {
         let has_news = Arc::new(AtomicBool::new(false));
         let connections = &mut self.shared_mut().connections;
@@ -541,8 +558,8 @@ impl UcxWorker {
             outstanding_bytes: 0,
             outstanding_count: 0,
             failed: None,
-            is_closing: false,
-            is_being_closed: false,
+            is_closed: false,
+            is_endpoint_closing: false,
             keys: Vec::new(),
         };
         match connections.get_mut(index) {
@@ -553,7 +570,7 @@ impl UcxWorker {
         (UcxConnection(index as u32), own_word, has_news)
     }
 
-    /// Connects to the worker of a peer, and to its connection with that word.
+    /// Connects to the peer's worker. `peer_word` identifies the connection there.
     pub(crate) fn connect(
         &mut self,
         id: UcxConnection,
@@ -628,7 +645,7 @@ impl UcxWorker {
         connection.outstanding_count += 1;
         let endpoint = connection.endpoint;
         let job = Box::into_raw(job);
-        let parameters = request(AM_SEND_FLAG_EAGER, on_sent, job);
+        let parameters = request_parameters(AM_SEND_FLAG_EAGER, on_sent, job);
         // SAFETY: the endpoint exists, as on_closed() clears the pointer; the message stays where it is until
         // on_sent() or the code below frees the job; the parameters have the layout of the header.
         let pointer = unsafe {
@@ -650,7 +667,8 @@ impl UcxWorker {
         if status < OK { Err(error(status)) } else { Ok(self.outstanding_bytes(id)) }
     }
 
-    /// Takes the next frame that has arrived: returns its header, and replaces the contents of `body` by its body.
+    /// Removes and returns the header of the next frame that has arrived. Replaces the contents of
+    /// `body` by the frame's body.
     #[inline]
     pub(crate) fn receive(
         &mut self,
@@ -661,7 +679,7 @@ impl UcxWorker {
         let connection = shared.get_mut(id)?;
         let mut frame = connection.arrived.pop_front()?;
         if connection.arrived.is_empty() && connection.failed.is_none() {
-            // Relaxed: as in note_news().
+            // Relaxed: as in record_news().
             connection.has_news.store(false, Ordering::Relaxed);
         }
         shared.arrived_bytes -= frame.body.len() + FRAME_HEADER_BYTES;
@@ -670,7 +688,7 @@ impl UcxWorker {
         Some(frame.header)
     }
 
-    /// Returns the number of bytes that are being sent.
+    /// Returns the number of bytes of messages that were not sent completely.
     #[inline]
     pub(crate) fn outstanding_bytes(&self, id: UcxConnection) -> usize {
         self.shared().get(id).map_or(0, |it| it.outstanding_bytes)
@@ -686,13 +704,13 @@ impl UcxWorker {
         self.shared().get(id).map_or((0, 0), |it| (it.sent_count, it.received_count))
     }
 
-    /// Closes a connection: drops the frames that have arrived, and goes on to send those that are being sent, unless
-    /// the peer has failed or `is_peer_gone`.
+    /// Closes a connection, and drops the frames that have arrived. Messages that are being sent
+    /// are still sent, unless the peer has failed or `is_peer_gone`.
     pub(crate) fn close(&mut self, id: UcxConnection, is_peer_gone: bool) {
         let (functions, shared_ptr) = (self.functions, self.shared);
         let shared = self.shared_mut();
-        let Some(connection) = shared.get_mut(id).filter(|it| !it.is_closing) else { return };
-        connection.is_closing = true;
+        let Some(connection) = shared.get_mut(id).filter(|it| !it.is_closed) else { return };
+        connection.is_closed = true;
         let dropped = connection.arrived.drain(..).chain(connection.early.drain().map(|it| it.1));
         let dropped_bytes: usize = dropped.map(|it| it.body.len() + FRAME_HEADER_BYTES).sum();
         let (endpoint, failed) = (connection.endpoint, connection.failed.is_some());
@@ -704,7 +722,7 @@ impl UcxWorker {
         // The library cannot force the end of a connection whose failures it does not report. What is being sent
         // there through shared memory is never taken, so the endpoint stays until the worker is destroyed.
         let stays = is_peer_gone && !failed && !is_reported && connection.outstanding_count > 0;
-        connection.is_being_closed = !stays && !endpoint.is_null();
+        connection.is_endpoint_closing = !stays && !endpoint.is_null();
         shared.arrived_bytes -= dropped_bytes;
         keys.into_iter().for_each(|key| key.destroy(functions));
         let shared = self.shared_mut();
@@ -714,8 +732,8 @@ impl UcxWorker {
         let job = Box::new(Job { shared: shared_ptr, connection: id, message: Vec::new() });
         let job = Box::into_raw(job);
         let flags = if forces { EP_CLOSE_FLAG_FORCE } else { 0 };
-        let parameters = request(flags, on_closed, job);
-        // SAFETY: the endpoint exists and is closed once, as `is_closing` was not set before.
+        let parameters = request_parameters(flags, on_closed, job);
+        // SAFETY: the endpoint exists and is closed once, as `is_closed` was not set before.
         let pointer = unsafe { (functions.ep_close_nbx)(endpoint, &raw const parameters) };
         if let Started::Pending = Started::from_pointer(pointer) {
             return;
@@ -733,7 +751,7 @@ impl Drop for UcxWorker {
             self.close(UcxConnection(index as u32), false); // A table of fewer than 2^32 entries.
         }
         let began = Instant::now();
-        while self.shared().connections.iter().flatten().any(|it| it.is_being_closed) {
+        while self.shared().connections.iter().flatten().any(|it| it.is_endpoint_closing) {
             if began.elapsed() >= CLOSE_TIMEOUT {
                 // The library refuses to destroy a worker whose endpoints are being closed, so this one leaks.
                 std::mem::forget(Arc::clone(&self.context));

@@ -40,8 +40,8 @@ impl DelayedBytes {
     }
 }
 
-/// Returns the server's answer to a request. It is a refusal if the first byte is below 20, the
-/// reversed body otherwise.
+/// Returns the server's answer to a request. It is a refusal if the first byte of the body is below
+/// 20, otherwise the reversed body.
 fn answer(body: &[u8]) -> Result<Vec<u8>, Refusal> {
     match body.first() {
         Some(0..=19) => Err(Refusal::Failed),

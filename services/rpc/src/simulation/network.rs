@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const HANDSHAKE_BYTES: u64 = 24 + 32 + 32;
 
 thread_local! {
-    /// `true` if this thread last closed a connection because the peer did not read its answers.
+    /// `true` if this thread's last closed connection had a peer that did not read answers.
     static FLOODED: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -47,7 +47,7 @@ impl SimulationRandom {
 #[derive(Debug, Clone, Copy)]
 pub struct NetworkProperties {
     pub delay_ns_max: u64,
-    /// Number of bytes that each direction holds, the connector's first; further ones are not accepted.
+    /// Maximum number of bytes in flight in each direction, the connector's first.
     pub window_bytes: [u64; 2],
     /// Maximum number of bytes in one send or receive.
     pub piece_bytes_max: u64,
@@ -74,6 +74,7 @@ struct Pipe {
     end_ns: Option<u64>,
 }
 
+/// State of a simulated connection.
 #[derive(Debug)]
 struct CableState {
     random: SimulationRandom,
@@ -83,7 +84,7 @@ struct CableState {
     is_reset: bool,
     /// `true` if no more bytes arrive and neither end is notified.
     is_silent: bool,
-    /// `true` if a peer was disconnected because it does not read.
+    /// `true` if a peer was disconnected because it did not read its answers.
     is_flooded: bool,
     /// `true` for an end whose process was killed. The end reads nothing, and bytes that it still
     /// sends do not arrive.
@@ -129,6 +130,7 @@ impl SimulatedCable {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Ends both directions of the connection.
     pub fn end_both_streams(&self, how: StreamEnd) {
         let mut state = self.state();
         match how {

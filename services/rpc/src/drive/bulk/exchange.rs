@@ -26,8 +26,8 @@ const CHUNK_BYTES: u64 = 1 << 20;
 /// Maximum number of bytes of bulk messages queued for a peer in one iteration. They are sent
 /// before more are queued.
 const QUEUED_PER_ITERATION_BYTES_MAX: usize = 1 << 16;
-/// Maximum number of attachments to peers' memories. Beyond it, idle ones are released and must be
-/// requested again.
+/// Maximum number of peers' memories that are attached for direct access. Beyond it, idle ones are
+/// released and must be requested again.
 const ATTACHMENTS_MAX: usize = 4096;
 
 /// File id that no file has. The receiver finds the file missing, and uses messages.
@@ -55,26 +55,27 @@ impl TransferRequest<'_> {
     }
 }
 
-/// Request by which a peer asks this endpoint to copy a part of the peer's transfer.
+/// Peer's request to this endpoint to copy a part of the peer's transfer.
 pub(super) struct PeerHalfRequest {
     /// Number of the transfer, assigned by the peer.
     pub(super) transfer: u64,
-    /// Local memory, and the offset of the range in it.
+    /// Handle of the local memory, and the offset of the range in it.
     pub(super) ours: (BulkHandle, u64),
-    /// Memory of the peer, and the offset of the range in it.
+    /// Handle of the peer's memory, and the offset of the range in it.
     pub(super) theirs: (BulkHandle, u64),
     pub(super) bytes: u64,
     /// `true` if the local memory is the source, `false` if it is the target.
     pub(super) is_read: bool,
 }
 
+/// Encodes a bulk message as the header and the body of a frame.
 fn encode_frame(message: &BulkMessage) -> (FrameHeader, Vec<u8>) {
     let body = message.encode(Vec::new());
     let body_bytes = body.len() as u32; // Bounded by BULK_SEGMENTS_MAX.
     (FrameHeader { body_bytes, kind: FrameKind::Bulk, method: 0, call: 0 }, body)
 }
 
-/// Borrowed parts of an endpoint, with the methods that start, advance and end its bulk transfers.
+/// Methods of bulk transfers, with the parts of the endpoint that they use.
 pub(crate) struct BulkExchange<'a> {
     pub(crate) tables: &'a mut BulkTables,
     pub(crate) peers: &'a mut Peers,
@@ -137,6 +138,7 @@ impl BulkExchange<'_> {
         }
     }
 
+    /// Copies a small range at once, or adds the transfer to the table.
     #[inline]
     pub(crate) fn start_transfer(
         &mut self,
@@ -178,8 +180,9 @@ impl BulkExchange<'_> {
         Ok(id)
     }
 
-    /// Advances a waiting transfer. Starts to copy its data if the peer's memory is attached,
-    /// requests the attachment if not, or starts to send messages if the memory cannot be attached.
+    /// Continues a transfer that waits for the peer's memory. If the memory is attached, starts to
+    /// copy. Otherwise requests the attachment, or starts to send messages if the memory cannot be
+    /// attached.
     fn advance_transfer(&mut self, id: Transfer) {
         let Some(transfer) = self.tables.transfers.get_active_mut(id) else { return };
         let (peer, handle) = (transfer.peer, transfer.handle);
@@ -272,6 +275,8 @@ impl BulkExchange<'_> {
         }
     }
 
+    /// Stores the result of a transfer. If a peer has asked for the transfer, also sends it the
+    /// result.
     pub(super) fn finish_transfer(&mut self, id: Transfer, result: Result<(), BulkError>) {
         self.tables.transfers.finish(id, result);
         self.send_help_result(id);
@@ -310,7 +315,7 @@ impl BulkExchange<'_> {
     pub(crate) fn withdraw_memory(&mut self, handle: &BulkHandle) -> Result<(), WithdrawError> {
         let known = self.tables.registered.get_mut(&handle.id);
         let registered = known.filter(|it| it.handle == *handle).ok_or(WithdrawError::Unknown)?;
-        registered.withdrawn = true;
+        registered.is_withdrawn = true;
         let (id, memory) = (handle.id, registered.memory.clone());
         for peer in registered.attached.clone() {
             self.send_bulk_message(peer, &BulkMessage::Detach { id });
@@ -348,7 +353,7 @@ impl BulkExchange<'_> {
     /// call.
     fn queue_message(&mut self, peer: PeerKey, message: &BulkMessage) {
         let (header, body) = encode_frame(message);
-        if !self.has_space_to_queue(peer) {
+        if !self.make_space_to_queue(peer) {
             // An error is ignored: a disconnected peer need not be notified.
             let _ = self.peers.send(peer, header, &body);
             return;
@@ -363,9 +368,9 @@ impl BulkExchange<'_> {
         }
     }
 
-    /// Returns `true` if a bulk message may be queued for that peer now. If too many bytes are
-    /// queued, flushes them first.
-    fn has_space_to_queue(&mut self, peer: PeerKey) -> bool {
+    /// Makes space to queue a bulk message for a peer; returns `true` if there is space. If too
+    /// many bytes are queued, flushes them first.
+    fn make_space_to_queue(&mut self, peer: PeerKey) -> bool {
         // Calls to a peer are refused above a quarter of the limit.
         let max = QUEUED_PER_ITERATION_BYTES_MAX.min(self.config.queued_bytes_max as usize / 4);
         let Some(link) = self.peers.link_mut(peer) else { return false };
@@ -381,11 +386,13 @@ impl BulkExchange<'_> {
         }
     }
 
+    /// Sends a peer the refusal of its transfer, and counts it.
     pub(super) fn send_refusal(&mut self, peer: PeerKey, transfer: u64, why: BulkRefusal) {
         self.tables.stats.refused_count += 1;
         self.send_bulk_message(peer, &BulkMessage::Refused { transfer, why });
     }
 
+    /// Decodes and handles a message of a peer about a bulk transfer.
     pub(crate) fn handle_bulk_message(
         &mut self,
         peer: PeerKey,
@@ -488,7 +495,7 @@ impl BulkExchange<'_> {
         self.tables.check_and_clone_memory(handle, range, direction)
     }
 
-    /// Handles a peer's request to access a memory.
+    /// Handles a peer's request to access a local memory directly.
     fn handle_attach(&mut self, peer: PeerKey, handle: BulkHandle) -> Result<(), FrameError> {
         if self.has_remote_access(peer) {
             self.grant_remote_access(peer, &handle);
@@ -546,7 +553,7 @@ impl BulkExchange<'_> {
         Ok(())
     }
 
-    /// Handles an `Attached`, with which the owner of a memory grants access to it.
+    /// Handles an `Attached` message, by which the owner grants access to its memory.
     fn handle_attached(
         &mut self,
         peer: PeerKey,
@@ -583,6 +590,7 @@ impl BulkExchange<'_> {
         }
     }
 
+    /// Returns the transfers that wait until memory `id` of a peer is attached.
     fn transfers_waiting_for(&self, peer: PeerKey, id: u64) -> Vec<Transfer> {
         self.tables.transfers.find_all(|it| {
             it.peer == peer && it.handle.id == id && matches!(it.stage, TransferStage::Waiting)
@@ -659,7 +667,7 @@ impl BulkExchange<'_> {
             self.tables.stats.message_bytes += bytes;
             if streams {
                 if let Some(link) = self.peers.link_mut(peer) {
-                    link.receive_data(Some((memory, at)));
+                    link.set_data_target(Some((memory, at)));
                 }
                 return Ok(());
             }
@@ -753,7 +761,7 @@ impl BulkExchange<'_> {
     /// now.
     fn send_piece(&mut self, peer: PeerKey) -> bool {
         let bytes_max = self.peers.message_bytes_max(peer) as u64;
-        if !self.has_space_to_queue(peer) {
+        if !self.make_space_to_queue(peer) {
             return false;
         }
         let its = self.tables.outgoing.get_mut(&peer);

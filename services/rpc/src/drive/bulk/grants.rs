@@ -4,7 +4,7 @@ use crate::engine::{BulkHandle, KeyedSegment, PeerKey};
 use std::any::Any;
 use std::collections::{HashMap, HashSet};
 
-/// Local memory that is registered with the transport, for peers.
+/// Registration of a local memory with the transport, for access by peers.
 pub(crate) struct RemoteGrant {
     pub(super) segments: Vec<KeyedSegment>,
     /// Registrations of the segments, which end when they are dropped.
@@ -13,23 +13,26 @@ pub(crate) struct RemoteGrant {
 
 handover_base::debug_struct!(RemoteGrant as it { segments: it.segments.len() });
 
-/// Memory of a peer that the transport accesses.
+/// Keys with which the transport accesses a peer's memory.
 #[derive(Debug)]
 pub(crate) struct RemoteKeys {
     pub(super) handle: BulkHandle,
     pub(super) segments: Vec<UnpackedSegment>,
 }
 
+/// Segment of a peer's memory, with the key to access it.
 #[derive(Debug)]
 pub(super) struct UnpackedSegment {
+    /// Offset of the segment in the memory, in bytes.
     pub(super) start: u64,
     pub(super) bytes: u64,
+    /// Start address of the segment in the peer's address space.
     pub(super) address: u64,
-    /// Number of the transport's key.
+    /// Number that the transport has assigned to the key.
     pub(super) key: usize,
 }
 
-/// Operation of the transport that is under way.
+/// Remote memory operation that is under way.
 #[derive(Debug)]
 pub(super) struct PendingOperation {
     /// Number of the transfer.
@@ -39,16 +42,17 @@ pub(super) struct PendingOperation {
     pub(super) memory: u64,
 }
 
-/// Operations of the transport that are under way, by number.
+/// Remote memory operations that are under way, by number.
 #[derive(Debug, Default)]
 pub(crate) struct RemoteOperations {
     pub(super) by_number: HashMap<u64, PendingOperation>,
     pub(super) next_number: u64,
-    /// Memories that their owners have withdrawn, and that operations still use.
+    /// Withdrawn memories of peers that operations still use.
     pub(super) detaching: HashSet<(PeerKey, u64)>,
 }
 
 impl RemoteOperations {
+    /// Returns `true` if an operation under way uses the peer's memory.
     pub(super) fn uses(&self, peer: PeerKey, memory: u64) -> bool {
         self.by_number.values().any(|it| (it.peer, it.memory) == (peer, memory))
     }

@@ -59,8 +59,8 @@ impl BulkExchange<'_> {
         self.send_bulk_message(peer, &help);
     }
 
-    /// Completes a transfer if the peer has copied its half. Otherwise records that the local half
-    /// is copied.
+    /// Records that the local half is copied. Completes the transfer if the peer's half is copied
+    /// too.
     pub(super) fn finish_own_half(&mut self, id: Transfer) {
         match self.tables.transfers.get_active(id) {
             Some(transfer) if transfer.is_peer_copying => {
@@ -80,7 +80,7 @@ impl BulkExchange<'_> {
         }
     }
 
-    /// Handles a peer's request to copy its half of a transfer here, and starts the copy.
+    /// Handles a peer's request to copy one half of its transfer here, and starts the copy.
     pub(super) fn start_helping_peer(
         &mut self,
         peer: PeerKey,
@@ -120,7 +120,8 @@ impl BulkExchange<'_> {
         Ok(())
     }
 
-    /// Sends a peer the result of a transfer on its behalf, if the transfer is complete.
+    /// Sends a peer the result of a transfer that it has asked for. Has no effect while the
+    /// transfer is under way.
     pub(super) fn send_help_result(&mut self, id: Transfer) {
         if !self.tables.transfers_for_peers.contains_key(&id) {
             return;
@@ -138,7 +139,7 @@ impl BulkExchange<'_> {
         self.send_refusal(peer, transfer, why);
     }
 
-    /// Aborts all transfers on behalf of peers that use this memory.
+    /// Aborts the transfers that peers have asked for and that use this memory.
     pub(super) fn cancel_help_with_memory(&mut self, memory: &BulkMemory) {
         let transfers = &self.tables.transfers;
         let uses = |id: Transfer| {
@@ -151,6 +152,7 @@ impl BulkExchange<'_> {
         }
     }
 
+    /// Cancels a transfer that a peer has asked for, if it is under way.
     pub(super) fn cancel_help(&mut self, peer: PeerKey, transfer: u64) {
         let of_it = |it: &(&Transfer, &(PeerKey, u64))| *it.1 == (peer, transfer);
         let found = self.tables.transfers_for_peers.iter().find(of_it).map(|it| *it.0);

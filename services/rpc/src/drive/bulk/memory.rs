@@ -27,11 +27,14 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub struct BulkMemory {
     segments: Arc<Vec<MemorySegment>>,
+    /// Total length of the segments, in bytes.
     bytes: u64,
 }
 
+/// Segment of a memory.
 struct MemorySegment {
     region: Arc<Region>,
+    /// Offset of the segment in the memory, in bytes.
     start: u64,
 }
 
@@ -72,7 +75,8 @@ impl BulkMemory {
         }
     }
 
-    /// Takes ownership of a vector's memory, which [`into_vecs`](Self::into_vecs) returns.
+    /// Creates memory from a vector without a copy. [`into_vecs`](Self::into_vecs) returns the
+    /// vector.
     #[must_use]
     pub fn plain(vec: Vec<u8>) -> Self {
         Self::from_regions(vec![Arc::new(Region::from_vec(vec))])
@@ -155,7 +159,8 @@ impl BulkMemory {
         vec
     }
 
-    /// Returns the segments as vectors: without a copy for those made from vectors, as copies for others.
+    /// Returns the contents of each segment as a vector. Segments that were made from vectors are
+    /// not copied.
     ///
     /// # Errors
     /// Returns the memory if it is in use elsewhere: by a clone, by an endpoint that has registered
@@ -174,6 +179,7 @@ impl BulkMemory {
         Ok(regions.filter_map(Arc::into_inner).map(Region::into_vec).collect())
     }
 
+    /// Returns `true` if `other` is a clone of this memory.
     pub(crate) fn is_same_memory(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.segments, &other.segments)
     }

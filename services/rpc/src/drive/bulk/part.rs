@@ -3,8 +3,8 @@
 use crate::engine::BulkHandle;
 use std::time::Duration;
 
-/// Minimum length, in bytes, of a transfer that both peers copy half of. For a shorter one, the request to
-/// the peer would cost as much as it saves.
+/// Minimum length, in bytes, of a transfer of which each peer copies one half. For a shorter one,
+/// the request to the peer would cost as much as it saves.
 pub(crate) const HALVED_TRANSFER_BYTES_MIN: u64 = 1 << 15;
 
 /// Parameters of a bulk transfer: its range in each of the two memories, and its time limit.
@@ -25,7 +25,7 @@ pub struct BulkPart {
     pub bytes: u64,
     /// Time limit, counted from the start of the transfer; `None` for no limit.
     pub timeout: Option<Duration>,
-    /// Handle of the local memory if the peer is to copy the second half of the range. Otherwise
+    /// Handle of the local memory, if the peer shall copy the second half of the range. Otherwise
     /// `None`.
     pub halved: Option<BulkHandle>,
 }
@@ -43,9 +43,10 @@ impl BulkPart {
         Self { theirs, ours, ..self }
     }
 
-    /// Lets both peers copy one half each at the same time, where this is possible. It has no effect unless this
-    /// endpoint has mapped the peer's memory ([`BulkPath::Mapped`]) and the range is at least 32 KiB long. Meant for
-    /// local memory that is a [`BulkMemory::shared`](crate::BulkMemory::shared), too, which the peer can map.
+    /// Lets each of the two peers copy one half of the range, where this is possible. It has no
+    /// effect unless this endpoint has mapped the peer's memory ([`BulkPath::Mapped`]) and the
+    /// range is at least 32 KiB long. Meant for local memory that is a
+    /// [`BulkMemory::shared`](crate::BulkMemory::shared), too, which the peer can map.
     ///
     /// `ours` is the handle of the local memory, registered with the right that the peer needs for its half: to write
     /// for a pull, to read for a push. The peer copies while it is in any of its endpoint's methods, so this is for
@@ -68,15 +69,18 @@ impl BulkPart {
     }
 }
 
-/// Way in which transfers access a peer's memory: mapped, copied by the kernel, by the transport, or in messages.
+/// Way in which transfers access a peer's memory: directly, by the kernel, by the transport, or in
+/// messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BulkPath {
-    /// Both processes have mapped the memory, and the one that started the transfer copies the data once.
+    /// Both processes have mapped the memory. The process that started the transfer copies the data
+    /// once.
     Mapped,
     /// The kernel copies the data between the memories of the two processes.
     Process,
     /// The transport reads and writes the peer's memory (UCX).
     Remote,
-    /// The data is sent in messages: over a stream, or if the kernel allows neither mapping nor copying.
+    /// The data is sent in messages. This is the only way over a stream, or if the kernel allows
+    /// neither mapping nor copying.
     Messages,
 }

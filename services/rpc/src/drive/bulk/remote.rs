@@ -24,8 +24,10 @@ enum Access {
     Process(RemoteAddress),
 }
 
+/// Segment of a peer's memory.
 #[derive(Debug)]
 struct RemoteSegment {
+    /// Offset of the segment in the memory, in bytes.
     start: u64,
     bytes: u64,
     access: Access,
@@ -39,6 +41,7 @@ pub(crate) struct RemoteMemory {
     /// Check word of the owner's address space. It differs in a later process with the same process
     /// id.
     check_word: CheckWord,
+    /// `true` if all segments are mapped.
     pub(crate) is_mapped: bool,
 }
 

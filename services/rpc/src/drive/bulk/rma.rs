@@ -21,7 +21,7 @@ use crate::{BulkError, CloseReason, FrameError};
 use std::sync::Arc;
 
 impl BulkExchange<'_> {
-    /// Returns the link's access to the memory of that peer; `None` if the transport offers none.
+    /// Returns the remote memory access of that peer's link; `None` if the transport has none.
     fn remote_access(&mut self, peer: PeerKey) -> Option<&mut dyn RemoteAccess> {
         self.peers.link_mut(peer)?.remote_access()
     }
@@ -36,7 +36,8 @@ impl BulkExchange<'_> {
         self.peers.has_shared_memory(peer) && self.config.bulk_maps || self.has_remote_access(peer)
     }
 
-    /// Returns the way in which transfers access the peer's memory of that handle; `None` if this is not known yet.
+    /// Returns the way in which transfers access a memory of the peer. Returns `None` if this is
+    /// not known yet.
     pub(crate) fn transfer_path(&mut self, peer: PeerKey, handle: &BulkHandle) -> Option<BulkPath> {
         let is_attachable = self.is_attachable(peer);
         match self.tables.attachments.get(peer, handle.id) {
@@ -75,7 +76,7 @@ impl BulkExchange<'_> {
         self.send_bulk_message(peer, &message);
     }
 
-    /// Handles an `AttachedRemote`, with which the owner of a memory grants access to it.
+    /// Handles an `AttachedRemote` message, by which the owner grants access to its memory.
     pub(super) fn handle_attached_remote(
         &mut self,
         peer: PeerKey,
@@ -103,7 +104,7 @@ impl BulkExchange<'_> {
         Ok(())
     }
 
-    /// Starts the operations of a transfer.
+    /// Starts the remote memory operations of a transfer.
     pub(super) fn start_remote_transfer(&mut self, id: Transfer, keys: &RemoteKeys) {
         let Some(transfer) = self.tables.transfers.get_active(id) else { return };
         let (peer, direction) = (transfer.peer, transfer.direction);
@@ -125,9 +126,9 @@ impl BulkExchange<'_> {
             let run = crate::raw::MemoryPiece { bytes: count as usize, ..run };
             let there = (segment.key, segment.address + within);
             let number = tables.remote.next_number;
-            match access.start(direction, there, run, number, Box::new(memory.clone())) {
+            match access.start_copy(direction, there, run, number, Box::new(memory.clone())) {
                 Ok(true) => {}
-                Ok(false) => pending_count += note_operation(tables, id, peer, keys.handle.id),
+                Ok(false) => pending_count += add_operation(tables, id, peer, keys.handle.id),
                 Err(why) => {
                     started = Err(why);
                     break;
@@ -139,7 +140,7 @@ impl BulkExchange<'_> {
             // The data has arrived once the flush is complete.
             match access.start_flush(tables.remote.next_number) {
                 Ok(true) => {}
-                Ok(false) => pending_count += note_operation(tables, id, peer, keys.handle.id),
+                Ok(false) => pending_count += add_operation(tables, id, peer, keys.handle.id),
                 Err(why) => started = Err(why),
             }
         }
@@ -153,7 +154,7 @@ impl BulkExchange<'_> {
         }
     }
 
-    /// Handles the operations that are complete, each with `true` if it has succeeded.
+    /// Handles completed operations. Each comes with `true` if it has succeeded.
     pub(crate) fn handle_remote_completions(&mut self, completed: &[(u64, bool)]) {
         for &(number, has_succeeded) in completed {
             let Some(operation) = self.tables.remote.by_number.remove(&number) else { continue };
@@ -178,7 +179,7 @@ impl BulkExchange<'_> {
         }
     }
 
-    /// Answers the withdrawal of a memory by its owner, once no operation uses the memory any more.
+    /// Confirms the withdrawal of a peer's memory, once no operation uses it any more.
     pub(super) fn send_detached(&mut self, peer: PeerKey, id: u64) {
         if self.tables.remote.uses(peer, id) {
             self.tables.remote.detaching.insert((peer, id));
@@ -189,7 +190,7 @@ impl BulkExchange<'_> {
 }
 
 /// Adds the next operation to the table; returns 1, the number of operations added.
-fn note_operation(tables: &mut BulkTables, transfer: Transfer, peer: PeerKey, memory: u64) -> u32 {
+fn add_operation(tables: &mut BulkTables, transfer: Transfer, peer: PeerKey, memory: u64) -> u32 {
     let number = tables.remote.next_number;
     tables.remote.next_number += 1;
     let transfer = transfer.word();
@@ -209,7 +210,8 @@ fn register(access: &mut dyn RemoteAccess, memory: &BulkMemory) -> Option<Remote
     Some(RemoteGrant { segments, _registrations: registrations })
 }
 
-/// Unpacks the keys of a peer's memory; returns `None` if the transport refuses one, or there are none.
+/// Unpacks the keys of a peer's memory. Returns `None` if the transport refuses one, or there are
+/// none.
 fn unpack_keys(
     access: &mut dyn RemoteAccess,
     handle: BulkHandle,

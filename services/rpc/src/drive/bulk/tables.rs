@@ -49,8 +49,7 @@ impl Transfer {
 /// push), clear if the receiver did (a pull).
 pub(crate) const PUSH_NUMBER_BIT: u64 = TRANSFER_NUMBER_LIMIT;
 
-/// Stage of a transfer under way: waiting, copying, sending in messages, copied by the transport, or awaiting the
-/// peer's half.
+/// Stage of a transfer that is under way.
 #[derive(Debug)]
 pub(crate) enum TransferStage {
     /// The transfer waits until the peer's memory is attached.
@@ -59,12 +58,13 @@ pub(crate) enum TransferStage {
     Copying(u64),
     /// The peers send the data in messages.
     Messages,
-    /// The transport copies the data, by this number of operations that are under way.
+    /// The transport copies the data, by this number of operations under way.
     Remote(u32),
     /// This endpoint has copied its half, and the peer is still copying the other half.
     AwaitingPeerHalf,
 }
 
+/// Transfer that is under way.
 #[derive(Debug)]
 pub(crate) struct ActiveTransfer {
     pub(crate) peer: PeerKey,
@@ -86,6 +86,7 @@ pub(crate) struct ActiveTransfer {
     pub(crate) is_peer_copying: bool,
 }
 
+/// Entry of the transfer table: a transfer under way, or its result.
 #[derive(Debug)]
 enum TransferTableSlot {
     Active(Box<ActiveTransfer>),
@@ -137,7 +138,7 @@ impl TransferTable {
         }
     }
 
-    /// Returns the deadline of a transfer; `None` if it is not under way.
+    /// Returns the deadline of a transfer in ns; `None` if it is not under way.
     #[inline]
     pub(crate) fn deadline_ns(&self, id: Transfer) -> Option<u64> {
         self.get_active(id).map(|it| it.deadline_ns)
@@ -167,6 +168,7 @@ impl TransferTable {
         }
     }
 
+    /// Returns the transfers under way for which `matches` returns `true`.
     pub(crate) fn find_all(&self, matches: impl Fn(&ActiveTransfer) -> bool) -> Vec<Transfer> {
         self.0
             .keys()
@@ -176,6 +178,7 @@ impl TransferTable {
     }
 }
 
+/// Local memory that is registered for transfers by peers.
 #[derive(Debug)]
 pub(crate) struct RegisteredMemory {
     pub(crate) handle: BulkHandle,
@@ -184,13 +187,14 @@ pub(crate) struct RegisteredMemory {
     pub(crate) attached: Vec<PeerKey>,
     /// Registration with a transport that accesses the memory for peers.
     pub(crate) grant: Option<Arc<RemoteGrant>>,
-    /// `true` if the memory is being withdrawn and new uses are refused.
-    pub(crate) withdrawn: bool,
+    /// `true` if the memory is being withdrawn. New uses are then refused.
+    pub(crate) is_withdrawn: bool,
 }
 
 impl RegisteredMemory {
-    /// Returns `true` if peers may write to the memory through the kernel, or access it through the transport, so that
-    /// it must not be freed while a peer has it attached.
+    /// Returns `true` if peers may access the memory by its address. They write it through the
+    /// kernel, or access it through the transport. The memory must then not be freed while a peer
+    /// has it attached.
     pub(crate) fn is_accessible_via_address(&self) -> bool {
         self.grant.is_some()
             || self.handle.rights.may_write() && self.memory.regions().any(|it| it.file().is_none())
@@ -265,6 +269,7 @@ impl AttachmentTable {
         self.by_peer_and_id.iter().filter(requested).count()
     }
 
+    /// Returns the peer and the id of each memory that is mapped or copied by the kernel.
     pub(crate) fn attached_keys(&self) -> impl Iterator<Item = (PeerKey, u64)> {
         let attached =
             self.by_peer_and_id.iter().filter(|(_, it)| matches!(it, Attachment::Attached(_)));
@@ -286,7 +291,7 @@ pub(crate) struct OutgoingData {
     pub(crate) bytes: u64,
     /// Id of the registered local memory, if the peer pulls.
     pub(crate) registered: Option<u64>,
-    /// Message that announces the data, if this endpoint pushes and has not sent it yet.
+    /// Message that announces a push, until it was sent.
     pub(crate) opening: Option<BulkMessage>,
 }
 
@@ -310,16 +315,17 @@ struct LingeringMemory {
     socket: OwnedFd,
     memory: BulkMemory,
     grant: Option<Arc<RemoteGrant>>,
-    /// Time at which the peer was found to have closed the connection, if the transport accesses the memory: what the
-    /// peer has sent may still be on its way.
+    /// Time at which the peer was found to have closed the connection. Data that it has sent
+    /// through the transport may still be on its way.
     closed_at: Option<Instant>,
 }
 
-/// Time for which memory that a transport accesses is held after the peer has closed the connection.
+/// Time for which memory is held for a transport after the peer has closed the connection.
 const REMOTE_LINGER: Duration = Duration::from_millis(200);
 
 impl LingeringMemory {
-    /// Returns `true` if the memory can be freed: the peer has closed the connection, and what it has sent has arrived.
+    /// Returns `true` if the memory can be freed. The peer has closed the connection, and all its
+    /// data has arrived.
     fn is_released(&mut self) -> bool {
         if self.closed_at.is_none() && self.has_writer_closed() {
             self.closed_at = Some(Instant::now());
@@ -327,7 +333,8 @@ impl LingeringMemory {
         self.closed_at.is_some_and(|at| self.grant.is_none() || at.elapsed() >= REMOTE_LINGER)
     }
 
-    /// Returns `true` if the peer has closed the connection, and so can no longer write to the memory.
+    /// Returns `true` if the peer has closed the connection. It can then no longer write to the
+    /// memory.
     fn has_writer_closed(&self) -> bool {
         let mut rest = [0; 64];
         // A peer that sends bytes all the time is checked again later.
@@ -349,14 +356,16 @@ pub(crate) struct BulkTables {
     next_memory_id: u64,
     pub(crate) attachments: AttachmentTable,
     pub(crate) transfers: TransferTable,
+    /// Queue of the transfers whose data this endpoint copies.
     pub(crate) copying: VecDeque<Transfer>,
-    /// Data to be sent, by peer and by its transfer number.
+    /// Bulk data to be sent, by peer and transfer number.
     pub(crate) outgoing: HashMap<PeerKey, Backlog<OutgoingData>>,
-    /// Data being received, by peer and by its transfer number.
+    /// Bulk data that is being received, by peer and transfer number.
     pub(crate) incoming: HashMap<PeerKey, HashMap<u64, IncomingData>>,
     lingering: Vec<LingeringMemory>,
     pub(crate) remote: RemoteOperations,
-    /// Transfers on behalf of peers, each with the peer and the transfer number that the peer assigned.
+    /// Transfers that peers have asked for, each with the peer and the peer's number of the
+    /// transfer.
     pub(crate) transfers_for_peers: HashMap<Transfer, (PeerKey, u64)>,
     /// Check word that peers read to verify that they access this process. Contains also the memory
     /// in which the word is.
@@ -377,7 +386,8 @@ pub struct BulkStats {
     pub remote_bytes: u64,
     /// Number of bytes sent or received in messages, including those of peers' transfers.
     pub message_bytes: u64,
-    /// Number of peers' memories that this process could not access directly, so that transfers used messages.
+    /// Number of peers' memories that this process could not access directly. Transfers with these
+    /// use messages.
     pub denied_count: u64,
     /// Number of peers' requests that were refused.
     pub refused_count: u64,
@@ -413,6 +423,7 @@ impl BulkTables {
         }
     }
 
+    /// Returns `true` if there is data to copy or to send.
     #[inline]
     pub(crate) fn has_data_to_transfer(&self) -> bool {
         !self.copying.is_empty() || !self.outgoing.is_empty()
@@ -497,7 +508,7 @@ impl BulkTables {
         }
     }
 
-    /// Frees the memory kept for those disconnected peers that have closed their end of the connection since.
+    /// Frees lingering memory that peers can no longer write.
     pub(crate) fn free_lingering_memory(&mut self) {
         self.lingering.retain_mut(|it| !it.is_released());
     }
@@ -533,7 +544,7 @@ impl BulkTables {
             memory,
             attached: Vec::new(),
             grant: None,
-            withdrawn: false,
+            is_withdrawn: false,
         };
         self.registered.insert(id, registered);
         Ok(handle)
@@ -547,7 +558,7 @@ impl BulkTables {
     ) -> Result<&mut RegisteredMemory, BulkRefusal> {
         let registered = self.registered.get_mut(&handle.id).ok_or(BulkRefusal::Unknown)?;
         let known = &registered.handle;
-        if registered.withdrawn || known.key != handle.key {
+        if registered.is_withdrawn || known.key != handle.key {
             Err(BulkRefusal::Unknown)
         } else if known.rights != handle.rights {
             Err(BulkRefusal::Rights)
@@ -583,7 +594,7 @@ impl BulkTables {
         Ok(check_word)
     }
 
-    /// Returns the number of peers that may write to that memory through the kernel.
+    /// Returns the number of peers that may access memory `id` by its address.
     pub(crate) fn direct_users_count(&self, id: u64) -> usize {
         self.registered
             .get(&id)
@@ -592,7 +603,7 @@ impl BulkTables {
     }
 }
 
-/// Checks that a handle allows a transfer of that range in that direction.
+/// Checks that a handle allows a transfer of a range in a direction.
 pub(crate) fn check_memory_access(
     handle: &BulkHandle,
     (offset, bytes): (u64, u64),

@@ -24,16 +24,17 @@ impl EventLoop {
     /// Peers that are reported as closed are handled in the next iteration.
     #[inline]
     pub(in crate::drive) fn poll_if_due_before_transfer(&mut self) -> bool {
-        self.is_poll_due(false) && (self.poll(Some(0)) | self.has_streams_outside_epoll())
+        self.record_poll_if_due(false) && (self.poll(Some(0)) | self.has_streams_outside_epoll())
     }
 
     /// Calls epoll if [`EPOLL_INTERVAL_NS`] has passed since the last call, or if `is_forced`.
     /// Returns `true` if there were events.
     pub(super) fn poll_if_due(&mut self, is_forced: bool) -> bool {
-        self.is_poll_due(is_forced) && self.poll(Some(0))
+        self.record_poll_if_due(is_forced) && self.poll(Some(0))
     }
 
-    fn is_poll_due(&mut self, is_forced: bool) -> bool {
+    /// Returns `true` if epoll must be called now, and records the time of that call.
+    fn record_poll_if_due(&mut self, is_forced: bool) -> bool {
         let now_ticks = clock::ticks();
         let is_due =
             is_forced || now_ticks.wrapping_sub(self.last_poll_ticks) >= self.poll_interval_ticks;
@@ -43,6 +44,7 @@ impl EventLoop {
         is_due
     }
 
+    /// Returns `true` if streams may be read without notifications of epoll.
     #[inline]
     fn has_streams_outside_epoll(&self) -> bool {
         self.config.spin_forever && self.peers.streams_count > 0
@@ -97,8 +99,8 @@ impl EventLoop {
 
     // Deadlines.
 
-    /// Handles due timers, connection attempts and sweeps, expired handshakes, and listeners that
-    /// were paused. Returns `true` if there was new work, which the caller must do before it
+    /// Does all work whose time has come: for timers, sweeps, connection attempts, handshakes and
+    /// paused listeners. Returns `true` if there was new work, which the caller must do before it
     /// sleeps.
     fn handle_deadlines(&mut self) -> bool {
         if self.bulk.has_lingering_memory() {
@@ -152,6 +154,7 @@ impl EventLoop {
 
     // Connections that begin.
 
+    /// Returns the deadline, in ns, of a handshake that starts now.
     pub(crate) fn handshake_deadline_ns(&self) -> u64 {
         clock::now_ns() + u64::from(self.config.handshake_timeout_ms) * 1_000_000
     }
@@ -169,8 +172,8 @@ impl EventLoop {
         Ok(number)
     }
 
-    /// Accepts connections from each listener, at most ACCEPTS_MAX and while there is space for
-    /// more handshakes. Further connections wait in the kernel's queue.
+    /// Accepts connections from all listeners, at most ACCEPTS_MAX from each. Further connections
+    /// wait in the kernel's queue.
     fn accept_from_all(&mut self) {
         self.accept_again_ns = None;
         for at in 0..self.listeners.len() {
@@ -206,6 +209,7 @@ impl EventLoop {
         Some(clock::now_ns())
     }
 
+    /// Starts the handshake of an accepted connection.
     fn accept(
         &mut self,
         fd: OwnedFd,
@@ -221,6 +225,7 @@ impl EventLoop {
         Ok(())
     }
 
+    /// Continues a handshake, and finishes it if it is complete or has failed.
     fn advance_handshake(&mut self, number: u32) {
         let parts = (&self.poll, &self.config, &self.security);
         if let Some(finished) = self.handshakes.advance(number, clock::now_ns(), parts) {

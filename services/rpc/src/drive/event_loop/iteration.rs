@@ -27,7 +27,7 @@ impl EventLoop {
             did |= self.flush();
         }
         did |= self.peers.ucx.progress();
-        if self.peers.ucx.has_completed() {
+        if self.peers.ucx.has_completed_operations() {
             self.handle_remote_completions();
         }
         if self.bulk.has_data_to_transfer() && self.advance_transfers() {
@@ -102,6 +102,7 @@ impl EventLoop {
         true
     }
 
+    /// Handles a frame of a peer: a request, an answer, or a message about a bulk transfer.
     #[inline]
     fn handle_frame(
         &mut self,
@@ -140,6 +141,7 @@ impl EventLoop {
         }
     }
 
+    /// Stores the outcome of a call, and passes it to a waiting thread.
     #[inline]
     fn complete(&mut self, call: u64, peer: PeerKey, outcome: CallCompletion, body: &[u8]) {
         self.call_monitor.record_end(Caller, peer, call, body.len(), CallOutcome::from(&outcome));
@@ -167,7 +169,7 @@ impl EventLoop {
         }
     }
 
-    /// Completes the bulk transfers whose operations of UCX are complete.
+    /// Handles the completed UCX operations of bulk transfers.
     #[cold]
     fn handle_remote_completions(&mut self) {
         let completed = self.peers.ucx.take_completed();
@@ -197,8 +199,8 @@ impl EventLoop {
         }
     }
 
-    /// Runs callbacks, and handles at most FRAMES_MAX deferred requests of each peer that reads its
-    /// answers. Returns `true` if there was any work.
+    /// Runs callbacks, and handles deferred requests: at most FRAMES_MAX of each peer that reads
+    /// its answers. Returns `true` if there was any work.
     #[cold]
     fn handle_deferred(&mut self, sink: &mut impl RequestSink) -> bool {
         let mut did = self.has_callbacks && self.run_callbacks();
@@ -239,6 +241,7 @@ impl EventLoop {
         did
     }
 
+    /// Sends queued frames if a flush was requested. Returns `true` if any bytes were sent.
     #[inline]
     fn flush_if_requested(&mut self) -> bool {
         self.peers.take_flush_request() && self.flush()

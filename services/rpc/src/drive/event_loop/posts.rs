@@ -25,13 +25,13 @@ impl EventLoop {
         did | self.handle_posts()
     }
 
-    /// Reports a peer's unsent answer bytes to the pool. They are those that the endpoint has taken
-    /// from the pool, and those queued for sending to the peer.
+    /// Reports the size of a peer's unsent answers to the pool. These are the answers that the
+    /// endpoint has taken from the pool, and the bytes queued for sending to the peer.
     pub(super) fn update_pool_backlog(&mut self, peer: PeerKey, taken_bytes: usize) {
         let queued_bytes = self.peers.queued_bytes(peer);
         let Some(pool) = &self.pool else { return };
         for job in pool.update_unsent_bytes(peer, taken_bytes, queued_bytes) {
-            match job.one_way {
+            match job.is_one_way {
                 true => self.call_monitor.record_end(
                     Server,
                     peer,
@@ -60,6 +60,7 @@ impl EventLoop {
         any
     }
 
+    /// Starts a call of another thread, and a timer for its deadline.
     fn start_posted(&mut self, posted: PostedCall) {
         let PostedCall { peer, method, arguments, deadline_ns, promise } = posted;
         if deadline_ns != u64::MAX && self.timers.is_full(self.config.timers_max) {

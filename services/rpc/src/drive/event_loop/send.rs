@@ -7,6 +7,7 @@ use crate::engine::{CallId, FrameHeader, FrameKind, ONE_WAY_CALL_NUMBER, PeerKey
 use crate::{CallError, CloseReason, stage};
 
 impl EventLoop {
+    /// Sends a frame, or queues it. If this fails, the connection is closed.
     #[inline]
     pub(in crate::drive) fn send_frame(
         &mut self,
@@ -62,6 +63,7 @@ impl EventLoop {
         if self.peers.has_hung_up(peer) { Err(CloseReason::ClosedByPeer.into()) } else { sent }
     }
 
+    /// Sends the answer to a request: the result or a refusal.
     #[inline]
     pub(crate) fn send_response(
         &mut self,

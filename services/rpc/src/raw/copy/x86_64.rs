@@ -2,7 +2,8 @@
 
 use std::sync::OnceLock;
 
-/// Copies `bytes` bytes between two ranges that do not overlap; with `is_streaming`, by non-temporal stores if they pay.
+/// Copies `bytes` bytes between two ranges that do not overlap. With `is_streaming`, uses
+/// non-temporal stores if they pay.
 ///
 /// # Safety
 /// The requirements of [`copy`](super::copy).
@@ -33,8 +34,10 @@ pub(super) unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize, is_streami
     }
 }
 
-/// Minimum length, in bytes, of a copy with non-temporal stores; for a shorter one, the fence costs more than it saves.
+/// Minimum length, in bytes, of a copy with non-temporal stores. For a shorter one, the fence costs
+/// more than it saves.
 const STREAMED_BYTES_MIN: usize = 1024;
+/// Length of a cache line, in bytes.
 const LINE_BYTES: usize = 64;
 /// Number of bytes that one iteration of the streaming loops copies.
 const LOOP_BYTES: usize = 256;
@@ -42,7 +45,8 @@ const LOOP_BYTES: usize = 256;
 /// Function that copies a multiple of [`LOOP_BYTES`] to an address aligned to a cache line.
 type StreamingCopy = unsafe fn(*const u8, *mut u8, usize);
 
-/// Widest non-temporal store of the processor: a cache line, half a line, or less, for which copies use `rep movsb`.
+/// Widest non-temporal store of the processor: a cache line, half a line, or less. For less, copies
+/// use `rep movsb`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Width {
     FullLines,

@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 
 /// File name of the library, with the version of its binary interface.
 const LIBRARY_NAME: &str = "libucp.so.0";
-/// Version of the interface that is asked for: the oldest with all functions below.
+/// Oldest version of the interface that has all functions below.
 pub(super) const API_VERSION: (c_uint, c_uint) = (1, 11);
 
 /// `ucs_status_t`, an enumeration of one byte; errors are negative.
@@ -230,7 +230,7 @@ impl Functions {
 /// Result of an operation that UCX may complete later.
 pub(super) enum Started {
     Completed,
-    /// The callback of the operation is called when it is complete.
+    /// The operation is under way. Its callback is called when it is complete.
     Pending,
     Failed(Status),
 }
@@ -246,7 +246,7 @@ impl Started {
     }
 }
 
-/// Discards a log message of the library, whose errors are reported as statuses.
+/// Discards a log message of the library. Errors are reported as statuses.
 unsafe extern "C" fn discard_log(
     _file: *const c_char,
     _line: c_uint,
@@ -296,7 +296,8 @@ fn load() -> Result<Functions, String> {
     Ok(functions)
 }
 
-/// Returns the functions of the library, which the first call loads; fails with the reason if it cannot be loaded.
+/// Returns the functions of the library, which the first call loads. Fails with the reason if it
+/// cannot be loaded.
 pub(super) fn functions() -> Result<&'static Functions, &'static str> {
     static LOADED: OnceLock<Result<Functions, String>> = OnceLock::new();
     LOADED.get_or_init(load).as_ref().map_err(String::as_str)

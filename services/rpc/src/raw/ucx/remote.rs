@@ -1,7 +1,7 @@
 //! Remote memory access: registered memory, the keys of peers' memory, and operations on it.
 
 use super::library::*;
-use super::{Shared, UcxConnection, UcxContext, UcxError, UcxWorker, check, request};
+use super::{Shared, UcxConnection, UcxContext, UcxError, UcxWorker, check, request_parameters};
 use crate::raw::{MemoryPiece, Region};
 use core::ffi::c_void;
 use core::ptr::{NonNull, null_mut};
@@ -29,11 +29,11 @@ impl Drop for UcxRegistration {
     }
 }
 
-/// Key by which a connection accesses a memory of its peer: the index of its entry in the connection's table.
+/// Index of a key for a peer's memory, in the connection's table of keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct UcxKey(pub(crate) usize);
 
-/// Key of the library, which is destroyed with the connection.
+/// Unpacked key for a peer's memory, which is destroyed with the connection.
 pub(super) struct RemoteKey(*mut c_void);
 
 impl RemoteKey {
@@ -43,10 +43,11 @@ impl RemoteKey {
     }
 }
 
-/// Operation on a peer's memory that is under way: the argument of its callback.
+/// Argument of the callback for an operation on a peer's memory.
 struct RemoteJob {
     shared: NonNull<Shared>,
     connection: UcxConnection,
+    /// Number of the operation, assigned by the caller.
     number: u64,
     /// Owner of the local memory.
     _memory: Box<dyn Any + Send>,
@@ -144,9 +145,9 @@ impl UcxWorker {
         connected.map(|it| it.endpoint).ok_or_else(failed)
     }
 
-    /// Starts an operation between a piece of local memory and the peer's memory at an address; returns `true` if it
-    /// is complete already. Otherwise [`take_completed`](Self::take_completed) returns its number later. `owner` keeps
-    /// the local memory alive until then.
+    /// Starts to read or to write a peer's memory; returns `true` if the operation is already
+    /// complete. Otherwise [`take_completed`](Self::take_completed) returns its number later.
+    /// `owner` keeps the local memory alive until then.
     pub(crate) fn start_remote(
         &mut self,
         operation: RemoteOperation,
@@ -179,8 +180,8 @@ impl UcxWorker {
         })
     }
 
-    /// Starts to wait until all earlier operations of a connection are complete at the peer, as
-    /// [`start_remote`](Self::start_remote) does.
+    /// Starts to wait until all earlier operations of a connection are complete at the peer.
+    /// Returns as [`start_remote`](Self::start_remote) does.
     pub(crate) fn start_flush(&mut self, id: UcxConnection, number: u64) -> Result<bool, UcxError> {
         let (endpoint, functions) = (self.endpoint(id)?, self.functions);
         self.start_job((id, number), Box::new(()), "ucp_ep_flush_nbx", |parameters| {
@@ -189,6 +190,7 @@ impl UcxWorker {
         })
     }
 
+    /// Starts an operation by calling `start`; returns `true` if it is already complete.
     fn start_job(
         &mut self,
         (id, number): (UcxConnection, u64),
@@ -202,7 +204,7 @@ impl UcxWorker {
         if let Some(connection) = self.shared_mut().get_mut(id) {
             connection.outstanding_count += 1;
         }
-        let parameters = request(0, on_remote, job.cast());
+        let parameters = request_parameters(0, on_remote, job.cast());
         let status = match Started::from_pointer(start(&raw const parameters)) {
             Started::Pending => return Ok(false),
             Started::Completed => OK,
@@ -214,13 +216,13 @@ impl UcxWorker {
         check(self.functions, call, status).map(|()| true)
     }
 
-    /// Returns `true` if operations are complete that [`take_completed`](Self::take_completed) has not returned.
+    /// Returns `true` if [`take_completed`](Self::take_completed) has operations to return.
     #[inline]
-    pub(crate) fn has_completed(&self) -> bool {
+    pub(crate) fn has_completed_operations(&self) -> bool {
         !self.shared().completed.is_empty()
     }
 
-    /// Returns the numbers of the operations that are complete, each with `true` if it has succeeded.
+    /// Returns the numbers of the completed operations, each with `true` if it has succeeded.
     pub(crate) fn take_completed(&mut self) -> Vec<(u64, bool)> {
         std::mem::take(&mut self.shared_mut().completed)
     }
