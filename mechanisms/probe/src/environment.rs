@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Environment variable with the pattern of sites to switch on when the program starts.
+/// Environment variable with the pattern of sites that are switched on at the program's start.
 pub const PATTERN_VARIABLE: &str = "HANDOVER_TRACE";
 /// Environment variable with the trace's path, where `%p` stands for the process ID. The default is
 /// `handover.%p.trace`.
@@ -64,6 +64,7 @@ pub(crate) fn build_config(file: &str, policy: Policy, ring_bytes: Option<u64>) 
     }
 }
 
+/// Parses the size of a ring in bytes.
 pub(crate) fn parse_bytes(text: &str) -> Result<u64, VariableError> {
     let number: Option<u64> = text.parse().ok();
     let sound = number.filter(|bytes| Config::last("x").ring_bytes(*bytes).validate().is_ok());
@@ -74,6 +75,7 @@ pub(crate) fn parse_bytes(text: &str) -> Result<u64, VariableError> {
     })
 }
 
+/// Parses the maximum wait in milliseconds.
 pub(crate) fn parse_milliseconds(text: &str) -> Result<Duration, VariableError> {
     let wait = text.parse().map(Duration::from_millis).ok();
     let sound = wait.filter(|wait| Config::stream("x").wait_max(*wait).validate().is_ok());

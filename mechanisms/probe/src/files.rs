@@ -12,16 +12,17 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// File of rings that the recording threads map: a header, segments that list sites, and lanes.
+/// File with the rings into which the threads record. The threads map their lanes; the file also
+/// has a header, and segments that list sites.
 #[derive(Debug)]
 pub(crate) struct RingsFile {
     file: File,
     /// Length of the file in bytes, at which the next segment or lane is appended.
     end: u64,
-    /// Number of assignments of lanes to threads; each reuse of a lane counts again.
-    pub lanes_count: u64,
-    /// Offset of the lane that was assigned last.
-    pub last_offset: u64,
+    /// Number of threads to which a lane was assigned so far.
+    pub threads_count: u64,
+    /// Offset in the file of the lane that was assigned last.
+    pub last_lane_offset: u64,
     /// Number of events written from the rings to the stream's file.
     pub streamed: u64,
 }
@@ -30,12 +31,13 @@ impl RingsFile {
     pub(crate) fn create(path: &Path, header: &TraceHeader, sites: &[Site]) -> io::Result<Self> {
         let page = TraceHeader { kind: format::FILE_RINGS, ..header.clone() }.encode();
         let file = claim::create_trace_file(path, &page)?;
-        let mut rings = Self { file, end: PAGE_BYTES, lanes_count: 0, last_offset: 0, streamed: 0 };
+        let mut rings =
+            Self { file, end: PAGE_BYTES, threads_count: 0, last_lane_offset: 0, streamed: 0 };
         rings.add_sites(sites)?;
         Ok(rings)
     }
 
-    /// Writes `header` into the file, with the kind field set to that of a file of rings.
+    /// Writes `header` to the file, with the kind [`format::FILE_RINGS`].
     pub(crate) fn write_header(&self, header: &TraceHeader) -> io::Result<()> {
         let page = TraceHeader { kind: format::FILE_RINGS, ..header.clone() }.encode();
         self.file.write_all_at(&page, 0)
@@ -54,7 +56,7 @@ impl RingsFile {
         Ok(())
     }
 
-    /// Releases the lock on the file; nothing is written to it from now on.
+    /// Unlocks the file after the last write to it.
     pub(crate) fn release(&self) {
         claim::unlock_file(&self.file);
     }
@@ -73,9 +75,9 @@ impl RingsFile {
         let bytes = PAGE_BYTES + words_count * 8;
         reserve_bytes(&self.file, self.end, bytes)?;
         let memory = LaneMemory::map(&self.file, self.end, words_count)?;
-        self.last_offset = self.end;
+        self.last_lane_offset = self.end;
         self.end += bytes;
-        self.lanes_count += 1;
+        self.threads_count += 1;
         Ok(memory)
     }
 
@@ -86,8 +88,8 @@ impl RingsFile {
         for word in 0..PAGE_BYTES as usize / 8 {
             memory.header_word(word).store(0, handover_base::sync::shared::Ordering::Relaxed);
         }
-        self.last_offset = offset;
-        self.lanes_count += 1;
+        self.last_lane_offset = offset;
+        self.threads_count += 1;
         Ok(memory)
     }
 
@@ -109,6 +111,7 @@ impl RingsFile {
     }
 }
 
+/// Encodes the segment that describes a thread.
 pub(crate) fn thread_segment(entry: &ThreadEntry) -> Vec<u8> {
     SegmentHeader::encode_with_payload(
         format::SEGMENT_THREAD,
@@ -138,11 +141,13 @@ fn truncated_name(name: &str) -> &[u8] {
     &name.as_bytes()[..end.unwrap_or(0)]
 }
 
-/// Default folder of files of rings. It is in memory, so that the rings outlive their process without disk I/O.
+/// Folder in which files of rings are created by default. It is in memory, so that the rings
+/// outlive their process without disk I/O.
 const RINGS_FOLDER: &str = "/dev/shm";
 const RINGS_PREFIX: &str = "handover-rings.";
 
-/// Returns the path for the file of rings: as configured, else in [`RINGS_FOLDER`], else beside the trace.
+/// Returns the path for the file of rings. It is the configured one, else one in [`RINGS_FOLDER`],
+/// else one beside the trace.
 pub(crate) fn rings_path(config: &Config, session: u64) -> PathBuf {
     if let Some(path) = config.rings_path_requested() {
         return path.to_owned();
@@ -154,8 +159,8 @@ pub(crate) fn rings_path(config: &Config, session: u64) -> PathBuf {
     with_suffix(config.path(), "rings")
 }
 
-/// Removes the ring files that killed processes left. Files with the last events of an existing
-/// trace stay.
+/// Removes the files of rings that killed processes left behind. Files with the last events of an
+/// existing trace stay.
 pub(crate) fn remove_stale_rings() {
     for entry in std::fs::read_dir(RINGS_FOLDER).into_iter().flatten().flatten() {
         let is_rings = entry.file_name().to_string_lossy().starts_with(RINGS_PREFIX);
@@ -166,7 +171,7 @@ pub(crate) fn remove_stale_rings() {
     }
 }
 
-/// Returns the ID of the machine's current boot; time stamps of different boots are not comparable.
+/// Returns the ID of the machine's current boot. Time stamps of different boots are not comparable.
 pub(crate) fn boot_id() -> [u64; 2] {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();

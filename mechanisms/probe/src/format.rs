@@ -66,7 +66,7 @@ pub struct TraceHeader {
     pub program: String,
     /// Path of the file of rings from which the stream is written.
     pub rings: String,
-    /// Path of the stream's file, to which the events in these rings are written.
+    /// Path of the stream's file, to which the events of the rings are written.
     pub stream: String,
 }
 
@@ -162,13 +162,14 @@ fn parse_padded_text(from: &[u8]) -> String {
     String::from_utf8_lossy(&from[..end]).into_owned()
 }
 
-/// Header of a segment (a part of a trace file); `kind` defines the meaning of `words`.
+/// Header of a segment, a part of a trace file. The meaning of `words` depends on `kind`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SegmentHeader {
     pub kind: u32,
     /// Length of the segment, including the header and the padding of the payload to 8 bytes.
     pub bytes: u64,
     pub payload_checksum: u64,
+    /// Words whose meaning depends on the kind; modules such as `chunk` name them.
     pub words: [u64; 8],
 }
 
@@ -186,7 +187,7 @@ pub fn decode_function_word(word: u64) -> Option<(u64, u64)> {
 pub struct Module {
     /// Number of the module in the trace.
     pub index: u64,
-    /// Difference of an address in memory and the same address in the module's file.
+    /// Load bias of the module: the difference between an address in memory and in its file.
     pub bias: u64,
     /// Address of the module's first byte in memory.
     pub start: u64,
@@ -225,7 +226,7 @@ impl Module {
     }
 }
 
-/// Returns a site that represents a traced function, with the function's name and source position.
+/// Returns a site that represents a traced function at this source position.
 #[must_use]
 pub fn function_site(number: u32, name: String, file: String, line: u32) -> Site {
     Site { number, name, file, line, kind: SiteKind::Span, values_count: 0, is_on: false }

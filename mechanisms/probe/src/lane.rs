@@ -66,7 +66,7 @@ pub trait LaneWords {
     fn clear(&self, position: u64, count: u64);
     /// Stores the numbers of recorded and lost events, for a reader of the ring after a crash.
     fn store_counts(&self, recorded: u64, lost: u64);
-    /// Returns `false` if stores no longer reach the file.
+    /// Returns `true` if stores still reach the file. After the file was truncated, they do not.
     fn is_intact(&self) -> bool {
         true
     }
@@ -82,7 +82,7 @@ const LANE_CLOSED: u8 = 2;
 /// Policy for a full ring: overwrite the oldest events, lose the new event, or wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WhenFull {
-    /// The oldest block is overwritten; no thread reads such a lane while it is written.
+    /// The oldest block is overwritten. No thread reads such a lane while it is written.
     Overwrite,
     /// The event is lost and counted.
     Lose,
@@ -104,7 +104,7 @@ pub struct Lane<W> {
     recorded: AtomicU64,
     /// Number of events that the writer has counted as lost.
     lost: AtomicU64,
-    /// Number of events that were lost because their signal handler interrupted a use of the writer.
+    /// Number of events lost in signal handlers that interrupted the writer.
     interrupted: AtomicU64,
     /// State: one of the constants `LANE_*`.
     state: AtomicU8,
@@ -142,6 +142,7 @@ impl<W: LaneWords> Lane<W> {
         self.stop_writer(LANE_CLOSED);
     }
 
+    /// Marks the lane as failed, so that further events are counted as lost.
     /// Records that recording into this lane has failed, so that further events are counted as lost.
     pub fn record_failure(&self) {
         self.stop_writer(LANE_FAILED);
@@ -168,19 +169,20 @@ impl<W: LaneWords> Lane<W> {
         (self.recorded.load(Ordering::Relaxed), lost)
     }
 
-    /// Counts an event as lost because its signal handler interrupted a use of the writer.
+    /// Counts as lost an event of a signal handler that interrupted the writer.
     pub fn count_interrupted(&self) {
         // Relaxed: a count of its own, as the interrupted writer may be updating `lost`.
         self.interrupted.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns `true` if the writer may start block number `block` after the drainer has released `drained` blocks.
+    /// Returns `true` if the writer may start block number `block`. `drained` is the number of
+    /// blocks that the drainer has released.
     fn is_free(&self, block: u64, drained: u64) -> bool {
         block - drained < self.words.count() / BLOCK_WORDS
     }
 
-    /// Returns the number of events that the ring contains, and the number of all events recorded.
-    /// Both are exact if no thread writes at the same time.
+    /// Returns the number of events in the ring, and the number of all events recorded. Both are
+    /// exact if no thread writes at the same time.
     pub fn ring_and_recorded_counts(&self) -> (u64, u64) {
         let blocks = self.words.count() / BLOCK_WORDS;
         let numbers = (0..blocks).map(|block| (self.words.load(block * BLOCK_WORDS), block));
@@ -219,14 +221,17 @@ pub struct Writer<W: LaneWords> {
     lane: Arc<Lane<W>>,
     /// Position of the next event's first word.
     position: Cell<u64>,
-    /// Base time of the current block.
+    /// Base time of the current block, in ticks.
     base_ticks: Cell<u64>,
-    /// Position of the current block's first event; `values_count` counts the words of values since then.
+    /// Position of the current block's first event.
     block_start: Cell<u64>,
+    /// Number of words in the current block that are values of events.
     values_count: Cell<u64>,
+    /// Number of blocks started so far.
     blocks_count: Cell<u64>,
     /// Number of events in all blocks before the current one.
     recorded: Cell<u64>,
+    /// Number of events counted as lost so far.
     lost: Cell<u64>,
     /// `true` after an unsuccessful wait for space. Until there is space again, events are lost without waiting.
     has_given_up: Cell<bool>,
@@ -293,8 +298,8 @@ impl<W: LaneWords> Writer<W> {
         }
     }
 
-    /// Reserves `count` words. Returns the position of the first word, and the ticks since the
-    /// block's base time.
+    /// Reserves `count` words for an event. Returns the position of the first word, and the ticks
+    /// since the block's base time.
     #[inline(always)]
     fn reserve(&self, now_ticks: u64, count: u64) -> Result<(u64, u64), WriteResult> {
         let at = self.position.get();
@@ -311,7 +316,7 @@ impl<W: LaneWords> Writer<W> {
         Ok((at, ticks))
     }
 
-    /// Reserves `count` words like [`reserve`](Self::reserve), in a new block if necessary.
+    /// Reserves `count` words as [`reserve`](Self::reserve) does, in a new block if necessary.
     #[cold]
     #[inline(never)]
     fn reserve_slowly(&self, now_ticks: u64, count: u64) -> Result<(u64, u64), WriteResult> {
@@ -425,7 +430,7 @@ pub struct DrainedEvent {
     pub values: [u64; 2],
 }
 
-/// Reader of a lane whose events are not overwritten, used by one thread.
+/// Reader of a lane in which no events are overwritten. One thread uses it.
 #[derive(Debug, Clone, Default)]
 pub struct Drainer {
     /// Number of the current block, from 0.
@@ -433,7 +438,7 @@ pub struct Drainer {
     /// Position of the next event. It is below the block's first event until the block's header is
     /// read.
     position: u64,
-    /// Base time of the current block.
+    /// Base time of the current block, in ticks.
     base_ticks: u64,
     /// Number of events that were lost before the current block.
     lost_before: u64,
@@ -495,8 +500,8 @@ impl Drainer {
         self.position = self.block * BLOCK_WORDS;
     }
 
-    /// Reads the header of the current block if it is not read yet. Returns `false` if the writer
-    /// has not started the block.
+    /// Reads the header of the current block, unless it was read before. Returns `false` if the
+    /// writer has not started the block.
     #[inline]
     fn read_block_header<W: LaneWords>(&mut self, words: &W) -> bool {
         let start = self.block * BLOCK_WORDS;
@@ -511,7 +516,7 @@ impl Drainer {
         true
     }
 
-    /// Reads the values of the event with the first word `event`; moves on to the next event.
+    /// Reads the event with the first word `event`, and moves on to the next event.
     #[inline]
     fn read_event<W: LaneWords>(&mut self, words: &W, event: u64) -> DrainedEvent {
         let count = event_words_count(event);
@@ -522,7 +527,7 @@ impl Drainer {
         DrainedEvent { ticks, code: event & ((1 << CODE_BITS) - 1), values }
     }
 
-    /// Returns `true` if at least `blocks_count` unread blocks are complete.
+    /// Returns `true` if the writer has completed at least `blocks_count` unread blocks.
     pub fn is_behind<W: LaneWords>(&self, lane: &Lane<W>, blocks_count: u64) -> bool {
         let block = self.block + blocks_count;
         lane.words.load(block * BLOCK_WORDS) == block + 1

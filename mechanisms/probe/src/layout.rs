@@ -54,7 +54,9 @@ pub mod header {
     /// Index of the first of the three clock readings at the recording's start: ticks,
     /// CLOCK_MONOTONIC and CLOCK_REALTIME.
     pub const BEGIN_FIELD: usize = 6;
+    /// Index of the first of two words with the ID of the machine's boot.
     pub const BOOT_FIELD: usize = 9;
+    /// Index of the number of words of each thread's ring.
     pub const RING_WORDS_FIELD: usize = 11;
     /// Index of the checksum of all words before it. The words after it change during the recording.
     pub const CHECKSUM_FIELD: usize = 15;
@@ -66,9 +68,10 @@ pub mod header {
     pub const LOST_FIELD: usize = 21;
     pub const REFUSED_FIELD: usize = 22;
     pub const OVERWRITTEN_FIELD: usize = 23;
+    /// Number of words of the header that are used.
     pub const WORDS_COUNT: usize = 24;
-    /// Index of the flag that stops the recording of lanes, events and names. The process that
-    /// drains the rings sets it.
+    /// Index of the flag that tells the recorded process to stop recording. The process that drains
+    /// the rings sets it.
     pub const CLOSED_FIELD: usize = 24;
     /// Byte offset of the program's path in the header.
     pub const PROGRAM_PATH_OFFSET_BYTES: usize = 512;
@@ -78,10 +81,12 @@ pub mod header {
 
 /// Indices of the fields of a chunk, in the words of its segment's header.
 pub mod chunk {
+    /// Index of the number of the lane from which the events were read.
     pub const LANE_FIELD: usize = 0;
     pub const EVENTS_FIELD: usize = 1;
     /// Index of the time stamp of the chunk's first event.
     pub const BASE_FIELD: usize = 2;
+    /// Index of the position in the lane's ring after the chunk's last event.
     pub const POSITION_END_FIELD: usize = 3;
     pub const EVENTS_BEFORE_FIELD: usize = 4;
     pub const LOST_BEFORE_FIELD: usize = 5;
@@ -93,16 +98,22 @@ pub mod chunk {
 /// Indices of a thread's and a lane's fields among the words of the segment's header. A lane's
 /// counts change all the time, and are words of its page (`PAGE_*`) after the segment's header.
 pub mod thread {
+    /// Index of the number of the lane, which is also the thread's number.
     pub const LANE_FIELD: usize = 0;
     pub const TID_FIELD: usize = 1;
+    /// Index of the time stamp at which the thread started to record.
     pub const BEGIN_FIELD: usize = 2;
+    /// Index of the time stamp of the thread's exit.
     pub const END_FIELD: usize = 3;
     pub const RECORDED_FIELD: usize = 4;
     pub const LOST_FIELD: usize = 5;
+    /// Index of the length of the thread's name in bytes.
     pub const NAME_BYTES_FIELD: usize = 6;
     /// Index of the number of recorded events in the words of a lane's page.
     pub const PAGE_RECORDED_FIELD: usize = 16;
+    /// Index of the number of lost events in the words of a lane's page.
     pub const PAGE_LOST_FIELD: usize = 17;
+    /// Index of the time stamp of the thread's exit in the words of a lane's page.
     pub const PAGE_END_FIELD: usize = 18;
     /// Index of the number of blocks that another process has drained.
     pub const PAGE_DRAINED_FIELD: usize = 19;
@@ -112,6 +123,7 @@ pub mod thread {
     pub const PAGE_OVERWRITES_FIELD: usize = 7;
     /// Byte offset of the thread's name in a lane's page.
     pub const PAGE_NAME_OFFSET_BYTES: usize = 256;
+    /// Maximum length of a thread's name in bytes.
     pub const NAME_BYTES_MAX: usize = 64;
 }
 
@@ -119,9 +131,11 @@ pub mod thread {
 pub mod functions {
     /// Index of the field with the first function's number.
     pub const FIRST_FIELD: usize = 0;
+    /// Index of the field with the number of functions.
     pub const COUNT_FIELD: usize = 1;
     /// Flag that is set in each word that contains a function.
     pub const PRESENT_FLAG: u64 = 1 << 63;
+    /// Position of the module's number in the word of a function, in bits.
     pub const MODULE_SHIFT: u32 = 48;
 }
 
@@ -130,7 +144,7 @@ pub const BLOCK_BYTES: u64 = 4096;
 /// Number of words of a block's header. They are the block's number, its base time, and the numbers
 /// of events recorded and lost before it.
 pub const BLOCK_HEADER_WORDS: u64 = 4;
-/// Number of bits of an event below its time: the site number and the form.
+/// Number of low bits of an event that contain its code: the site's number and the form.
 pub const CODE_BITS: u32 = 20;
 /// Form (the lowest two bits) of the event at the end of a span.
 pub const FORM_LEAVE: u64 = 3;

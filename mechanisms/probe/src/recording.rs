@@ -33,9 +33,9 @@ struct RunningRecording {
 #[derive(Debug)]
 struct Control {
     current: Option<RunningRecording>,
-    /// Configuration of the recording that the first event starts if no recording is running.
+    /// Configuration of the recording that the next event starts if none is running.
     pending_config: Option<Config>,
-    /// Suffix that this process, if it was forked, appends to its parent's file names; else empty.
+    /// Suffix that a forked process appends to its parent's file names; empty if not forked.
     suffix: String,
     /// `true` once the process's exit handlers run. No recording may start then, because it would
     /// never be finished.
@@ -53,12 +53,12 @@ static CONTROL: Mutex<Control> = Mutex::new(Control {
 static IS_RECORDING: AtomicBool = AtomicBool::new(false);
 /// `true` once the clock is calibrated; a thread calibrates it while it holds `CONTROL`.
 static IS_CALIBRATED: AtomicBool = AtomicBool::new(false);
-/// Maximum time, in ns, that a thread waits for space in its ring. It is that of the latest
+/// Maximum time, in ns, that a thread waits for space in its ring. It is set by the latest
 /// recording.
 static WAIT_NS: AtomicU64 = AtomicU64::new(0);
 /// Time that a waiting thread sleeps between two checks for space in its ring.
 const WAIT_STEP: Duration = Duration::from_micros(20);
-/// Number of events of sites that were on while there was no recording.
+/// Number of events that sites reported while there was no recording.
 static UNRECORDED: AtomicU64 = AtomicU64::new(0);
 
 /// Recording of this process's events; a process has at most one at a time.
@@ -144,7 +144,7 @@ pub fn prepare() -> bool {
     session.is_some_and(|session| install_writer_for(&session))
 }
 
-/// Returns the number of events of sites that were on while there was no recording.
+/// Returns the number of events that sites reported while there was no recording.
 #[must_use]
 pub fn unrecorded_events_count() -> u64 {
     UNRECORDED.load(Ordering::Relaxed)
@@ -187,7 +187,7 @@ fn start_recording(control: &mut Control, config: Config) -> Result<Arc<Session>
     Ok(session)
 }
 
-/// Finishes the recording; has no effect after the first call.
+/// Finishes the recording. Further calls have no effect.
 fn finish_recording(session: &Session) {
     let current = {
         let mut control = lock(&CONTROL);
@@ -203,7 +203,7 @@ fn finish_recording(session: &Session) {
     session.finish_files();
 }
 
-/// Creates a writer for the calling thread; returns the time, in ticks, before its creation.
+/// Creates a writer for the calling thread. Returns the time, in ticks, before its creation.
 /// Returns `None` if the thread gets no writer. The event is then counted as missing.
 #[cold]
 pub(crate) fn attach_thread() -> Option<u64> {
@@ -294,10 +294,10 @@ pub(crate) fn wait_for_space() -> bool {
     true
 }
 
-/// Maximum number of file names that are tried to find one to which no process records.
+/// Maximum number of file names to try for a trace, while other processes record to these files.
 const FILE_NAMES_MAX: u32 = 1000;
 
-/// Starts the recording that another process or the environment has configured, if there is one.
+/// Starts the recording that another process or the environment has configured, if any.
 fn start_pending(control: &mut Control) {
     if control.is_ending {
         return;
@@ -332,7 +332,7 @@ fn start_pending(control: &mut Control) {
     }
 }
 
-/// Counts the event of a thread without a lane as lost. Without a recording, counts it as
+/// Counts an event of a thread without a lane as lost. Without a recording, counts it as
 /// unrecorded.
 pub(crate) fn count_lost() {
     let counter =
@@ -383,7 +383,7 @@ thread_local! {
     static FORK_LOCKS: RefCell<Option<ForkLocks>> = const { RefCell::new(None) };
 }
 
-/// Acquires this crate's locks before a fork, so that no other thread holds them in the child.
+/// Acquires this crate's locks before a fork, so that they are free in the child.
 extern "C" fn before_fork() {
     if current::thread_phase() == ThreadPhase::InProbe {
         return; // in a signal handler, for example: this thread may hold the locks
@@ -405,8 +405,8 @@ extern "C" fn after_fork_in_parent() {
     let _ = FORK_LOCKS.try_with(|slot| slot.take());
 }
 
-/// Prepares the child of a fork to start a recording of its own at its first event. Its file names
-/// are derived from the parent's.
+/// Prepares the child of a fork to record into files of its own. Its file names are derived from
+/// the parent's.
 extern "C" fn after_fork_in_child() {
     current::leak_writer();
     let held = FORK_LOCKS.try_with(|slot| slot.take());
@@ -428,7 +428,8 @@ extern "C" fn after_fork_in_child() {
     std::mem::forget(parents);
 }
 
-/// Finishes the recording when the process exits, and prevents running threads from starting another recording.
+/// Finishes the recording when the process exits. Prevents other threads from starting another
+/// recording.
 extern "C" fn on_process_exit() {
     if current::thread_phase() == ThreadPhase::InProbe {
         return; // in a signal handler, for example: this thread may hold the locks

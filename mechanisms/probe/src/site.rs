@@ -4,14 +4,15 @@ use handover_base::sync::shared::{AtomicU8, AtomicU32, Ordering};
 
 /// Version of [`SiteData`]'s layout and of the section's entries.
 pub(crate) const LAYOUT_VERSION: u8 = 1;
-/// Maximum number of distinct sites in one program, as an event has 18 bits for the number.
+/// Maximum number of probe sites in one program. An event has 18 bits for the site's number.
 pub const SITES_MAX: u32 = (1 << 18) - 1;
 
 /// Offset in bytes of the state in a [`SiteData`], for reading another process's memory.
 pub(crate) const STATE_OFFSET: usize = std::mem::offset_of!(SiteData<[u8; 0]>, state);
+/// Offset in bytes of the texts in a [`SiteData`].
 pub(crate) const TEXT_OFFSET: usize = std::mem::offset_of!(SiteData<[u8; 0]>, text);
 
-/// State of a site without patched code that is not registered yet.
+/// State of a site that is switched by a flag and is not registered yet.
 pub(crate) const STATE_UNKNOWN: u8 = 0;
 pub(crate) const STATE_OFF: u8 = 1;
 pub(crate) const STATE_ON: u8 = 2;
@@ -20,8 +21,7 @@ pub(crate) const STATE_ON: u8 = 2;
 pub const KIND_MARK: u8 = 0;
 /// Kind of a site of `span!`.
 pub const KIND_SPAN: u8 = 1;
-/// Kind of the entry in the section of sites into which another process writes a recording's
-/// configuration.
+/// Kind of the control entry, into which another process writes a recording's configuration.
 pub(crate) const KIND_CONTROL: u8 = 255;
 
 /// Kind of a probe site: the events that it records.
@@ -59,7 +59,8 @@ pub struct SiteData<T: ?Sized = [u8]> {
 
 /// Size in bytes of the memory into which another process writes a configuration.
 pub(crate) const CONTROL_BYTES: usize = 1024;
-/// Entry in the section of sites into which another process writes a recording's configuration through `/proc/PID/mem`.
+/// Control entry, into which another process writes a recording's configuration. It does so through
+/// `/proc/PID/mem`; the entry is in the section of sites.
 pub(crate) static CONTROL: SiteData<[AtomicU8; CONTROL_BYTES]> = SiteData::control();
 
 impl<const N: usize> SiteData<[AtomicU8; N]> {
@@ -86,18 +87,18 @@ impl<const N: usize> SiteData<[AtomicU8; N]> {
 }
 
 impl<T: ?Sized> SiteData<T> {
-    /// Returns the total length in bytes of the site's texts: its name and its file's name.
+    /// Returns the total length in bytes of the site's name and its file's name.
     #[allow(dead_code)] // unused in the flag form, which reads no sections
     pub(crate) fn text_bytes(&self) -> usize {
         usize::from(self.name_bytes) + usize::from(self.file_bytes)
     }
 }
 
-/// Maximum length of a site's name, and of its file's name, in bytes.
+/// Maximum length in bytes of a site's name or of its file's name.
 const TEXT_BYTES_MAX: usize = u16::MAX as usize;
 
 impl<const N: usize> SiteData<[u8; N]> {
-    /// Creates a site's data, for the macros: `N` is the total length of both texts.
+    /// Creates a site's data; the macros call it. `N` is the total length of both texts.
     ///
     /// # Panics
     /// If `N` is another length, or a text is longer than 65,535 bytes: at compile time.
@@ -128,8 +129,8 @@ impl<const N: usize> SiteData<[u8; N]> {
 }
 
 impl SiteData {
-    /// Returns the site's number shifted left by two, with which its events start. Relaxed: the number never changes
-    /// once it is set, and it is set before the site is switched on (see `Registry`).
+    /// Returns the site's number shifted left by two. Relaxed: the number never changes once it is
+    /// set, and it is set before the site is switched on (see `Registry`).
     #[inline(always)]
     pub(crate) fn code(&self) -> u32 {
         self.code.load(Ordering::Relaxed)
@@ -180,13 +181,14 @@ impl SiteData {
         }
     }
 
+    /// Returns `bytes` bytes of the text from `start` on.
     fn text_part(&self, start: usize, bytes: usize) -> &str {
         let part = self.text.get(start..start + bytes).unwrap_or_default();
         std::str::from_utf8(part).unwrap_or_default()
     }
 }
 
-/// Header of a [`SiteData`] that was read from another process's memory.
+/// Fields of a [`SiteData`] that were read from another process's memory, without the texts.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RemoteSiteData {
     pub kind: u8,
@@ -242,9 +244,9 @@ pub struct Site {
     pub line: u32,
     /// Kind of the site: a single event, or two events around a span.
     pub kind: SiteKind,
-    /// Number of values that the site records, 0 to 2.
+    /// Number of values of each event of the site, 0 to 2.
     pub values_count: u8,
-    /// `true` if the site was on when this description was created; always `false` in a trace.
+    /// `true` if the site was on when it was listed; always `false` in a trace.
     pub is_on: bool,
 }
 
