@@ -10,6 +10,7 @@ use std::io::{self, Write};
 /// Writer of the JSON format of `chrome://tracing`.
 pub struct ChromeWriter<'a, W> {
     sink: &'a mut ExportBuffer<W>,
+    /// JSON string of each name, by id.
     names: Vec<String>,
     /// JSON fields of the current thread: `,"pid":1,"tid":2`.
     thread_fields: Vec<u8>,
@@ -63,7 +64,7 @@ impl<'a, W: Write> ChromeWriter<'a, W> {
         to.extend_from_slice(&self.thread_fields);
     }
 
-    /// Writes the values of an event, and ends its element.
+    /// Writes the values of an event, and the end of its JSON object.
     fn write_values_and_end(&mut self, values: &[u64]) -> io::Result<()> {
         let to = self.sink.buffer_mut();
         for (index, value) in values.iter().enumerate() {
@@ -109,7 +110,7 @@ impl<W: Write> TraceVisitor for ChromeWriter<'_, W> {
     }
 }
 
-/// Appends a time, given in ns, as µs with three decimals.
+/// Appends the time `ns` in µs, with three decimals.
 #[inline]
 fn push_microseconds(to: &mut Vec<u8>, ns: i64) {
     if ns < 0 {

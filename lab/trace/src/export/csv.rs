@@ -11,7 +11,7 @@ use std::io::{self, Write};
 
 const HEADER: &[u8] = b"time_ns,pid,tid,thread,event,name,value,value_2\n";
 
-/// Writes the events with selected names as CSV, ordered by time; returns their counts.
+/// Writes the events with selected names as CSV in time order, and returns their counts.
 pub fn write_csv<S: ReadAt, W: Write>(
     traces: &Traces<S>,
     names: &SiteNames,

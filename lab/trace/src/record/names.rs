@@ -14,8 +14,8 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Adds the names of functions to a trace without them; returns the number of functions. Such a trace was recorded with
-/// [`Policy::Last`](handover_probe::Policy), or its recorder was killed.
+/// Adds the names of functions to a trace that lacks them, and returns their number. Such a trace
+/// was recorded with [`Policy::Last`](handover_probe::Policy), or its recorder was killed.
 ///
 /// # Errors
 /// If the trace cannot be read, is not a trace, or cannot be written.
@@ -108,8 +108,8 @@ fn unnamed_site(number: u32, module: &Module, address: u64) -> Site {
     function_site(number, module.unnamed_function(address), module.path.clone(), 0)
 }
 
-/// Returns `true` if the file has the build ID of the executed module. Also returns `true` if none
-/// was recorded for the module.
+/// Returns `true` if the file has the same build ID as the executed module. Also returns `true` if
+/// none was recorded for the module.
 fn is_executed_file(file: &object::File<'_>, module: &Module) -> bool {
     match file.build_id() {
         Ok(Some(id)) => module.build_id.is_empty() || module.build_id == id,
@@ -117,7 +117,7 @@ fn is_executed_file(file: &object::File<'_>, module: &Module) -> bool {
     }
 }
 
-/// Loads the debug information of a file; `None` if it has no source lines.
+/// Loads the DWARF sections of a file; `None` if it has no source lines.
 fn dwarf_sections<'a>(file: &object::File<'a>) -> Option<DwarfSections<Cow<'a, [u8]>>> {
     let load = |id: gimli::SectionId| -> Result<Cow<'a, [u8]>, object::Error> {
         match file.section_by_name(id.name()) {

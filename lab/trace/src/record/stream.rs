@@ -16,7 +16,8 @@ use std::path::Path;
 pub(super) struct TraceStreamFile {
     file: File,
     length_bytes: u64,
-    /// Offset and number of events of each chunk. If the disk is full, the last chunks are dropped.
+    /// Offset and number of events of each chunk in the file. If the disk is full, the last chunks
+    /// are dropped.
     chunks: Vec<(u64, u64)>,
 }
 
@@ -35,7 +36,7 @@ impl TraceStreamFile {
         self.file.write_all_at(&page, 0)
     }
 
-    /// Appends a segment completely or, from a reader's view, not at all.
+    /// Appends a segment. If that fails, readers see no part of it.
     pub(super) fn append_segment(&mut self, segment: &[u8]) -> io::Result<()> {
         if let Err(error) = self.file.write_all_at(segment, self.length_bytes) {
             // If this fails too, readers detect the rest by its checksum.
@@ -57,7 +58,8 @@ impl TraceStreamFile {
         Ok(())
     }
 
-    /// Appends a segment that describes a lane's thread, with its name and its number of lost events.
+    /// Appends a segment that describes a lane's thread. It has the thread's name and its number of
+    /// lost events.
     pub(super) fn append_thread_segment(&mut self, page: &LanePage) -> io::Result<()> {
         let mut words = page.segment.words;
         words[thread::END_FIELD] = page.end_ticks;
@@ -67,9 +69,9 @@ impl TraceStreamFile {
         self.append_segment(&SegmentHeader::encode_with_payload(SEGMENT_THREAD, words, &page.name))
     }
 
-    /// Appends a segment; if the disk is full, replaces the last chunks of events. Returns the
-    /// number of events dropped.
-    pub(super) fn append_or_replace_chunks(&mut self, segment: &[u8]) -> io::Result<u64> {
+    /// Appends a segment. If the disk is full, first drops the last chunks of events to make space.
+    /// Returns the number of events dropped.
+    pub(super) fn append_dropping_chunks(&mut self, segment: &[u8]) -> io::Result<u64> {
         let mut dropped_count = 0;
         loop {
             let Err(error) = self.append_segment(segment) else { return Ok(dropped_count) };
