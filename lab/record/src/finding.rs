@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Result of one check: the observation, its effect on figures, and the command that repairs it.
+/// Result of one check of the machine: observation, effect on figures, and repair.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     /// Name of the checked fact: `governor`, `steal`.
