@@ -6,9 +6,10 @@ use serde::{Deserialize, Serialize};
 /// in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Anatomy {
-    /// Sum of the stages in one line: `handle 20 + floor 30 + notice 35 + wake 0 = 85 ns`. The terms
-    /// are means over the hand-offs whose durations lie between the quartiles, since only means
-    /// add up; a stage that contains the floor is split into floor and rest.
+    /// Sum of the stages in one line, as text. An example is
+    /// `handle 20 + floor 30 + notice 35 + wake 0 = 85 ns`. The terms are means over the hand-offs
+    /// whose durations lie between the quartiles, since only means add up; a stage that contains the
+    /// floor is split into floor and rest.
     pub line: String,
     /// The stages, in the order in which a hand-off passes them.
     pub stages: Vec<AnatomyStage>,
@@ -28,7 +29,8 @@ pub struct Anatomy {
     /// that starts and ends on one thread contains this cost once.
     pub site_ns: [f64; 3],
     /// `true` if the cost of the probe sites was subtracted from the stages.
-    pub net: bool,
+    #[serde(rename = "net")]
+    pub is_site_cost_subtracted: bool,
     /// Resolution of the clock that times the stages, in nanoseconds.
     pub clock_step_ns: f64,
     /// Time of one hand-off with the probe sites off. It is the benchmark's figure in the same run,
@@ -61,7 +63,8 @@ pub struct AnatomyStage {
     /// Share of the hand-off's time, from 0 to 1: `mean_ns` divided by the mean of the total.
     pub share: f64,
     /// `true` if the stage starts on one thread and ends on another.
-    pub crosses: bool,
+    #[serde(rename = "crosses")]
+    pub crosses_threads: bool,
     /// `true` if the stage includes the step that the floor measures.
     pub has_floor: bool,
 }

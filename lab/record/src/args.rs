@@ -157,6 +157,7 @@ macro_rules! args {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArgValues {
     params: Params,
+    /// Value of each argument, by the argument's name.
     values: BTreeMap<String, u64>,
 }
 

@@ -18,7 +18,7 @@ pub struct Finding {
     pub mend: Option<String>,
 }
 
-/// Severity of a finding, worst first: it disturbs figures, may matter, is unknown, or is fine.
+/// Severity of a finding, the worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FindingLevel {

@@ -33,7 +33,7 @@ pub struct ArgRange {
     step: Step,
 }
 
-/// Method by which the values of a range are stepped: automatic, by a given step, or by doubling.
+/// Method by which the values of a range are computed: equal steps, or doubling.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Step {
     /// Equal steps, such that there are about [`VALUES_WITHOUT_STEP`] values.

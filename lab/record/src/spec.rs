@@ -77,7 +77,7 @@ impl Spec {
         Spec { floor: Some(id), ..self }
     }
 
-    /// Sets the ids of further floors, for contenders that wait in another way than the floor.
+    /// Sets the ids of further floors, for contenders that wait in another way.
     pub const fn floors(self, ids: &'static [&'static str]) -> Spec {
         Spec { floors: ids, ..self }
     }
@@ -229,8 +229,8 @@ impl Wait {
         }
     }
 
-    /// Returns `true` if a floor with this strategy is a lower bound for a contender with the
-    /// strategy `contender`. Both wait in the same way, or the floor does not wait.
+    /// Returns `true` if a floor with this strategy is a lower bound for `contender`'s strategy.
+    /// Both wait in the same way, or the floor does not wait.
     pub fn is_lower_bound_for(self, contender: Wait) -> bool {
         self.is_none() || self == contender
     }

@@ -211,6 +211,7 @@ pub enum StoreError {
     },
 }
 
+/// Joins ids with commas.
 fn comma_separated(ids: &[String]) -> String {
     ids.join(", ")
 }
@@ -287,6 +288,7 @@ impl StoreError {
 /// Returns `true` if SQLite could not write or sync a file. Examples of causes are a file size
 /// limit and some quotas.
 fn is_write_failure(source: &rusqlite::Error) -> bool {
+    /// Codes of SQLite for failed writes.
     const WRITES: [std::ffi::c_int; 4] = [
         rusqlite::ffi::SQLITE_IOERR_WRITE,
         rusqlite::ffi::SQLITE_IOERR_TRUNCATE,

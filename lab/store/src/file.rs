@@ -149,7 +149,7 @@ pub(crate) fn is_path_absent(path: &Path) -> bool {
     )
 }
 
-/// Checks that the path is a regular file that is empty or large enough for a database.
+/// Checks that the path is a regular file, either empty or large enough for a database.
 fn check_regular_file(path: &Path) -> Result<(), StoreError> {
     /// Minimum size of a database: SQLite's smallest page. SQLite itself accepts one byte as an
     /// empty database.
@@ -316,6 +316,7 @@ fn prepare_for_writing(connection: &mut Connection, path: &Path) -> Result<(), S
     if is_fresh { transaction.commit() } else { transaction.rollback() }.map_err(to_store_error)
 }
 
+/// Returns the duration in whole milliseconds.
 pub(crate) fn duration_to_ms(wait: Duration) -> u64 {
     u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)
 }

@@ -163,6 +163,7 @@ pub(crate) fn non_finite_in_record(record: &Record) -> Option<(String, f64)> {
 /// Search for the first field that is not a finite number.
 #[derive(Default)]
 struct FiniteCheck {
+    /// Name and value of the first field that is not finite.
     found: Option<(String, f64)>,
 }
 
@@ -205,7 +206,7 @@ impl FiniteCheck {
             rounds_count: _,
             unmatched: _,
             site_ns,
-            net: _,
+            is_site_cost_subtracted: _,
             clock_step_ns,
             off_ns,
             on_ns,
@@ -233,6 +234,7 @@ impl FiniteCheck {
         }
     }
 
+    /// Checks the numbers of the round at index `place`.
     fn check_round(&mut self, place: usize, round: &Round) {
         let Round { block: _, median, p99, mean, steal, slowed, .. } = round;
         for (name, value) in

@@ -59,11 +59,15 @@ pub(crate) enum ExportLine {
 /// Fields of a line that identify its content. Other fields are skipped without allocating.
 #[derive(Deserialize)]
 struct Envelope<'a> {
+    /// Type of the line: `run` or `record`.
     #[serde(rename = "type", borrow)]
     kind: Option<Cow<'a, str>>,
+    /// Version of the JSON form, in the line of a run.
     schema: Option<u32>,
+    /// Id of the run, in the line of a record.
     #[serde(borrow)]
     run: Option<Cow<'a, str>>,
+    /// Names of the run, in the line of a run.
     #[serde(default)]
     tags: Vec<String>,
 }
@@ -71,6 +75,7 @@ struct Envelope<'a> {
 /// Reader of an export's lines. It checks that each record belongs to the preceding run.
 pub(crate) struct ExportLineReader<'a> {
     input: &'a mut dyn BufRead,
+    /// Bytes of the line read last.
     buffer: Vec<u8>,
     /// Number of the line read last, from 1.
     pub number: u64,

@@ -5,6 +5,7 @@ use crate::error::StoreError;
 /// Checks that a run's id is valid. It has 1 to 64 allowed characters, starts with a letter or
 /// digit, and is not `last`. Allowed are letters, digits, `-`, `_` and `.`.
 pub(crate) fn check_run_id(id: &str) -> Result<(), StoreError> {
+    /// Maximum length of an id in bytes.
     const ID_BYTES_MAX: usize = 64;
     let fit = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     let fits = (1..=ID_BYTES_MAX).contains(&id.len())
@@ -21,6 +22,7 @@ pub(crate) fn check_run_id(id: &str) -> Result<(), StoreError> {
 /// # Errors
 /// [`StoreError::BadTag`] if the name is not valid.
 pub fn check_tag(name: &str) -> Result<(), StoreError> {
+    /// Maximum length of a name in bytes.
     const NAME_BYTES_MAX: usize = 64;
     let fit = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./+@".contains(&byte);
     let fits = (1..=NAME_BYTES_MAX).contains(&name.len())

@@ -25,6 +25,7 @@ const ENVELOPE_BYTES_MAX: usize = 256;
 
 /// Run in its stored form. It has the columns of its row, and its compressed JSON.
 pub(crate) struct PackedRun {
+    /// Columns of the run's row.
     pub row: RunRow,
     /// Run as compressed JSON.
     pub body: Vec<u8>,
@@ -106,11 +107,13 @@ pub(crate) struct RecordRow {
     place: i64,
     /// Id of the figure.
     id: String,
+    /// Name of the contender.
     contender: String,
     /// Kind of the contender.
     kind: String,
     /// Record as compressed JSON.
     body: Vec<u8>,
+    /// Stored checksum of the row.
     pub checksum: i64,
 }
 

@@ -165,7 +165,9 @@ fn write_line(out: &mut dyn Write, line: &impl Serialize) -> io::Result<()> {
 /// Parsed input of an import, in a temporary file. It is copied to the store once the input has
 /// ended.
 struct StagedImport {
+    /// Temporary database with the runs and records.
     connection: Connection,
+    /// Imported runs, in the order of the input.
     runs: Vec<StagedRun>,
 }
 
@@ -176,6 +178,7 @@ struct StagedRun {
     id: String,
     /// Number of the line that contains the run.
     line: u64,
+    /// Names of the run.
     tags: Vec<String>,
 }
 
@@ -227,9 +230,11 @@ impl StagedImport {
 
     /// Copies a run and its records unchanged to the database `to`. Returns the number of records.
     fn copy(&self, key: i64, to: &Connection) -> rusqlite::Result<u64> {
+        /// Columns of the table `runs` that are copied.
         const RUN_COLUMNS: &str =
             "id, started_unix_ns, profile, host, version, built_from, complete, body,
             checksum, parts";
+        /// Columns of the table `records` that are copied.
         const RECORD_COLUMNS: &str =
             "place, id, contender, kind, unit, timing, started_unix_ns, median,
             low, high, p99, rate_per_s, body, checksum";

@@ -137,6 +137,7 @@ pub fn estimate<S: ReadAt>(
     Ok(estimate_from(&sums, names, limits))
 }
 
+/// Computes the estimate from the sums over each name.
 fn estimate_from(sums: &[EventSums], names: &SiteNames, limits: &ExclusionLimits) -> CostEstimate {
     let sum = |of: fn(&EventSums) -> u64| sums.iter().map(of).sum::<u64>();
     let events = sum(|sums| sums.events);

@@ -45,6 +45,7 @@ impl SiteNames {
         Self::collect(traces, |name| matches(pattern, name))
     }
 
+    /// Collects the names of all sites, and selects the names for which `is_selected` is `true`.
     fn collect<S: ReadAt>(traces: &Traces<S>, is_selected: impl Fn(&str) -> bool) -> Self {
         let mut names = Self {
             texts: vec![UNNAMED_SITE.to_owned()],

@@ -102,15 +102,21 @@ impl FromStr for SortOrder {
 struct FunctionSums {
     calls: u64,
     marks: u64,
+    /// Number of threads that recorded a call or mark.
     threads: u64,
     /// Number, from 1, of the thread that was last counted in `threads`.
     thread: u64,
+    /// Time in the function and its callees.
     total_ns: u64,
+    /// Time in the function without its callees.
     self_ns: u64,
     /// Number of calls without a recorded end.
     cut: u64,
+    /// `true` if a thread that called the function has lost events.
     has_losses: bool,
+    /// Duration of the longest complete call.
     max_ns: u64,
+    /// Duration of the shortest complete call.
     min_ns: u64,
     /// Distribution of the durations; `None` until the first complete call.
     histogram: Option<Histogram<u64>>,
@@ -119,6 +125,7 @@ struct FunctionSums {
 /// Visitor that adds up the calls of a [`walk`](crate::walk).
 #[derive(Debug, Default)]
 pub struct CallStatistics {
+    /// Sums of each name, by id.
     sums: Vec<FunctionSums>,
     /// Number of threads visited so far.
     threads: u64,

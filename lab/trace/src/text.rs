@@ -46,14 +46,17 @@ impl Table {
     }
 }
 
+/// Formats a time for a table.
 fn time_text(ns: u64) -> String {
     format_ns(ns as f64)
 }
 
+/// Formats a number of bytes for a table.
 fn size_text(bytes: u64) -> String {
     format_bytes_rate(bytes as f64).trim_end_matches("/s").to_owned()
 }
 
+/// Formats `part` as a percentage of `whole`.
 fn percentage_text(part: u64, whole: u64) -> String {
     if whole == 0 { "-".into() } else { format!("{:.1}", part as f64 * 100.0 / whole as f64) }
 }
@@ -180,6 +183,7 @@ pub fn remedy_lines<S: ReadAt>(traces: &Traces<S>) -> Vec<String> {
     lines
 }
 
+/// Returns `true` if the text is a hexadecimal number.
 fn is_hex(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_hexdigit())
 }

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 pub struct Traces<S = File> {
     paths: Vec<PathBuf>,
     traces: Vec<Trace<S>>,
+    /// Errors of reading the traces of child processes.
     unreadable_children: Vec<TraceError>,
 }
 
@@ -37,6 +38,7 @@ impl Traces {
         Self::read(paths, false)
     }
 
+    /// Opens the traces at `paths` and, if `with_children`, those of forked processes.
     fn read<P: AsRef<Path>>(
         paths: impl IntoIterator<Item = P>,
         with_children: bool,

@@ -46,13 +46,18 @@ const NO_NODE: u32 = u32::MAX;
 struct Node {
     /// Name of the function; `None` for a root.
     name: Option<NameId>,
+    /// Index of the caller's node; [`NO_NODE`] for a root.
     parent: u32,
+    /// Index of the first child, or [`NO_NODE`].
     first_child: u32,
+    /// Index of the next child of the same parent, or [`NO_NODE`].
     next_sibling: u32,
     /// Index of the child that was looked up last.
     last_child: u32,
     calls: u64,
+    /// Time in the function and its callees.
     total_ns: u64,
+    /// Time in the function without its callees.
     self_ns: u64,
 }
 

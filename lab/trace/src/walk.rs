@@ -164,6 +164,7 @@ struct WalkState<'a, V> {
     names: &'a SiteNames,
     visitor: &'a mut V,
     counts: WalkCounts,
+    /// Open calls of the current thread, the innermost last.
     stack: Vec<Frame>,
     /// Number of open calls of each name.
     open: Vec<u32>,
@@ -204,6 +205,7 @@ pub fn walk<S: ReadAt, V: TraceVisitor>(
 }
 
 impl<V: TraceVisitor> WalkState<'_, V> {
+    /// Passes the events of one thread to the visitor.
     fn visit_thread<S: ReadAt>(
         &mut self,
         process: usize,
@@ -252,6 +254,7 @@ impl<V: TraceVisitor> WalkState<'_, V> {
         }
     }
 
+    /// Passes an event to the visitor, and updates the open calls and the counts.
     fn visit_event(&mut self, at: &EventPosition, name: NameId, event: &Event) -> io::Result<()> {
         self.counts.events += 1;
         match event.kind {

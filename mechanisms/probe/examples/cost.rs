@@ -108,6 +108,7 @@ fn measure_cycles<const N: usize>(count: u64, contenders: [fn(u64) -> u64; N]) -
         .collect()
 }
 
+/// Prints the cost of sites that are switched off.
 fn print_cost_off() {
     let rows = measure_cycles(CALLS_OFF, [bare_call, one_site, one_span, eight_sites]);
     let above = |at: usize| median(rows.iter().map(|row| row[at] - row[0]));
@@ -117,6 +118,7 @@ fn print_cost_off() {
     println!("off: each of eight sites      {:+8.2}", above(3) / 8.0);
 }
 
+/// Prints the cost of recording the newest events in memory.
 fn print_cost_in_memory(folder: &Path) -> Result<(), Box<dyn Error>> {
     let recording = Recording::start(Config::last(folder.join("last.trace")))?;
     enable("cost.recorded,cost.valued")?;
@@ -233,6 +235,7 @@ macro_rules! hundreds { ($($n:literal)*) => { $(
     hundred_sites::<{ 10 * $n + 9 }>();
 )* } }
 
+/// Prints the cost of switching sites on and off.
 fn print_switching_cost() -> Result<(), Box<dyn Error>> {
     if black_box(false) {
         hundreds!(0 1 2 3 4 5 6 7 8 9);

@@ -76,7 +76,8 @@ impl Config {
         Self { policy: Policy::Stream, ring_bytes: 1 << 22, ..Self::last(path) }
     }
 
-    /// Sets the size of each thread's ring, `8 KiB..=4 GiB`, rounded up to a power of two.
+    /// Sets the size of each thread's ring in bytes, rounded up to a power of two. The range is
+    /// `8 KiB..=4 GiB`.
     #[must_use]
     pub fn ring_bytes(self, ring_bytes: u64) -> Self {
         Self { ring_bytes, ..self }
@@ -132,6 +133,7 @@ impl Config {
         Self { path, rings_path: None, ..self.clone() }
     }
 
+    /// Returns the maximum number of rings.
     pub(crate) fn threads_count_max(&self) -> usize {
         usize::try_from(self.threads_max).unwrap_or(usize::MAX)
     }

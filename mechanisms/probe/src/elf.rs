@@ -57,14 +57,17 @@ fn read_up_to(file: &impl ReadAt, offset: u64, to: &mut [u8]) -> io::Result<usiz
     crate::read::read_full(file, offset, to)
 }
 
+/// Returns the little-endian number of 16 bits at index `at`.
 fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes([bytes[at], bytes[at + 1]])
 }
 
+/// Returns the little-endian number of 32 bits at index `at`.
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from(u16_at(bytes, at)) | u32::from(u16_at(bytes, at + 2)) << 16
 }
 
+/// Returns the little-endian number of 64 bits at index `at`.
 fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
 }

@@ -20,6 +20,7 @@ pub const RING_VARIABLE: &str = "HANDOVER_TRACE_RING";
 /// wait.
 pub const WAIT_VARIABLE: &str = "HANDOVER_TRACE_WAIT";
 
+/// Default path of the trace.
 const FILE_DEFAULT: &str = "handover.%p.trace";
 
 impl FromStr for Policy {
@@ -38,10 +39,12 @@ impl FromStr for Policy {
     }
 }
 
+/// Parses the recording's configuration from the environment variables.
 pub(crate) fn config_from_environment() -> Result<Config, VariableError> {
     parse_config_variables(|name| std::env::var(name).ok())
 }
 
+/// Parses the recording's configuration from the variables that `read` returns.
 fn parse_config_variables(read: impl Fn(&str) -> Option<String>) -> Result<Config, VariableError> {
     let file = read(FILE_VARIABLE).unwrap_or_else(|| FILE_DEFAULT.to_owned());
     let policy = read(POLICY_VARIABLE).map_or(Ok(Policy::Stream), |text| text.parse())?;

@@ -56,7 +56,9 @@ pub enum StartError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{variable}={text}: {expected}")]
 pub struct VariableError {
+    /// Name of the variable.
     pub(crate) variable: &'static str,
+    /// Invalid text of the variable.
     pub(crate) text: String,
     /// Description of valid texts.
     pub(crate) expected: &'static str,

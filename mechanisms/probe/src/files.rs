@@ -28,6 +28,7 @@ pub(crate) struct RingsFile {
 }
 
 impl RingsFile {
+    /// Creates the file at `path`, with `header` and a list of `sites`.
     pub(crate) fn create(path: &Path, header: &TraceHeader, sites: &[Site]) -> io::Result<Self> {
         let page = TraceHeader { kind: format::FILE_RINGS, ..header.clone() }.encode();
         let file = claim::create_trace_file(path, &page)?;
@@ -144,6 +145,7 @@ fn truncated_name(name: &str) -> &[u8] {
 /// Folder in which files of rings are created by default. It is in memory, so that the rings
 /// outlive their process without disk I/O.
 const RINGS_FOLDER: &str = "/dev/shm";
+/// Prefix of the names of files of rings in [`RINGS_FOLDER`].
 const RINGS_PREFIX: &str = "handover-rings.";
 
 /// Returns the path for the file of rings. It is the configured one, else one in [`RINGS_FOLDER`],
@@ -181,6 +183,7 @@ pub(crate) fn boot_id() -> [u64; 2] {
     [half(0..16), half(16..32)]
 }
 
+/// Returns the path of the running program; empty if unknown.
 pub(crate) fn program_path() -> String {
     let path = std::env::current_exe().unwrap_or_default();
     path.to_string_lossy().into_owned()

@@ -41,6 +41,7 @@ pub struct TraceHeader {
     pub parent_pid: u32,
     /// `true` if ticks are the processor's time-stamp counter, `false` if they are ns of CLOCK_MONOTONIC.
     pub is_tsc: bool,
+    /// Number of ticks per second.
     pub ticks_hz: f64,
     /// Clock readings at the start of the recording.
     pub begin: ClockAnchor,
@@ -73,8 +74,10 @@ pub struct TraceHeader {
 /// Byte range of the program's path in a file's header.
 const PROGRAM_PATH_RANGE: Range<usize> =
     header::PROGRAM_PATH_OFFSET_BYTES..header::RINGS_PATH_OFFSET_BYTES;
+/// Byte range, in a file's header, of the path of the file of rings.
 const RINGS_PATH_RANGE: Range<usize> =
     header::RINGS_PATH_OFFSET_BYTES..header::STREAM_PATH_OFFSET_BYTES;
+/// Byte range, in a file's header, of the path of the stream's file.
 pub const STREAM_PATH_RANGE: Range<usize> = header::STREAM_PATH_OFFSET_BYTES..PAGE_BYTES as usize;
 
 impl TraceHeader {
@@ -165,9 +168,12 @@ fn parse_padded_text(from: &[u8]) -> String {
 /// Header of a segment, a part of a trace file. The meaning of `words` depends on `kind`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SegmentHeader {
+    /// Kind of the segment: one of the constants `SEGMENT_*`.
     pub kind: u32,
-    /// Length of the segment, including the header and the padding of the payload to 8 bytes.
+    /// Length of the segment in bytes, including header and padding. The payload is padded to 8
+    /// bytes.
     pub bytes: u64,
+    /// Checksum of the payload.
     pub payload_checksum: u64,
     /// Words whose meaning depends on the kind; modules such as `chunk` name them.
     pub words: [u64; 8],
@@ -195,6 +201,7 @@ pub struct Module {
     pub end: u64,
     /// Build ID from the linker; empty if there is none.
     pub build_id: Vec<u8>,
+    /// Path of the module's file.
     pub path: String,
 }
 
@@ -285,6 +292,7 @@ impl SegmentHeader {
     }
 }
 
+/// Returns `hash` updated with a further word.
 fn hash_word(hash: u64, word: u64) -> u64 {
     let product = u128::from(hash ^ word ^ CHECKSUM_MULTIPLIER) * u128::from(CHECKSUM_MULTIPLIER);
     (product as u64) ^ (product >> 64) as u64
@@ -380,7 +388,8 @@ pub fn encode_sites(sites: &[Site]) -> Vec<u8> {
     out
 }
 
-/// Wraps an encoded list of sites in a segment whose first word is the payload's length.
+/// Encodes a segment whose payload is an encoded list of sites. Its first word is the payload's
+/// length.
 pub fn encode_sites_segment(payload: &[u8]) -> Vec<u8> {
     SegmentHeader::encode_with_payload(
         SEGMENT_SITES,

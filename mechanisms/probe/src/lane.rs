@@ -34,14 +34,14 @@ pub const BLOCK_WORDS: u64 = if cfg!(handover_loom) {
 } else {
     BLOCK_BYTES / 8
 };
-/// Exclusive upper bound, in ticks, of an event's time since the base time of its block.
+/// Exclusive upper bound, in ticks, of an event's time relative to its block's base time.
 pub const DELTA_TICKS_END: u64 = 1 << (64 - CODE_BITS);
 /// Form (the lowest two bits) of an event with one value. The form of an event without values is 0.
 pub const FORM_ONE_VALUE: u64 = 1;
 /// Form (the lowest two bits) of an event with two values.
 pub const FORM_TWO_VALUES: u64 = 2;
 
-/// Returns the number of words that an event and its values occupy, according to its form.
+/// Returns the number of words that an event occupies, including its values.
 #[inline(always)]
 #[must_use]
 pub fn event_words_count(event: u64) -> u64 {
@@ -64,7 +64,7 @@ pub trait LaneWords {
     fn store(&self, position: u64, word: u64);
     /// Sets `count` words from `position` on to zero. A concurrent reader detects this by the number of the block.
     fn clear(&self, position: u64, count: u64);
-    /// Stores the numbers of recorded and lost events, for a reader of the ring after a crash.
+    /// Stores the counts of recorded and lost events, for a reader after a crash.
     fn store_counts(&self, recorded: u64, lost: u64);
     /// Returns `true` if stores still reach the file. After the file was truncated, they do not.
     fn is_intact(&self) -> bool {
@@ -94,6 +94,7 @@ pub enum WhenFull {
 /// it.
 #[derive(Debug)]
 pub struct Lane<W> {
+    /// Memory of the ring.
     words: W,
     /// Position up to which the writer may write without a check for space. Zero forces a check at
     /// the next event.
@@ -108,6 +109,7 @@ pub struct Lane<W> {
     interrupted: AtomicU64,
     /// State: one of the constants `LANE_*`.
     state: AtomicU8,
+    /// Policy for a full ring.
     when_full: WhenFull,
 }
 
@@ -211,7 +213,7 @@ pub enum WriteResult {
     /// The ring has no space, and the event is neither stored nor counted. The caller may retry once there [is
     /// space](Writer::has_space), or [give up](Writer::count_lost_after_wait).
     Full,
-    /// The lane is closed, and the event is not counted; the caller should drop the writer.
+    /// The lane is closed, and the event is not counted. The caller should drop the writer.
     Closed,
 }
 
@@ -543,7 +545,7 @@ impl Drainer {
         self.lost_before
     }
 
-    /// Allows the writer to reuse the blocks that were read; call it once their events are stored.
+    /// Allows the writer to reuse the blocks that were read. Call it once their events are stored.
     pub fn release<W: LaneWords>(&self, lane: &Lane<W>) {
         // Release: pairs with Acquire in Writer::start_block(), after all loads of these blocks.
         lane.drained_blocks.store(self.position / BLOCK_WORDS, Ordering::Release);

@@ -28,9 +28,10 @@ pub const SEGMENT_LANE: u32 = 2;
 pub const SEGMENT_THREAD: u32 = 3;
 /// Kind of a segment with a chunk of events encoded as varints.
 pub const SEGMENT_CHUNK: u32 = 4;
-/// Kind of a segment that lists programs and shared objects whose functions were traced.
+/// Kind of a segment that describes a module: a program or shared object with traced functions.
 pub const SEGMENT_MODULES: u32 = 5;
-/// Kind of a segment with a header page and a table of functions' addresses, indexed by number.
+/// Kind of a segment with a header page and a table of functions. The table has the functions'
+/// addresses, indexed by number.
 pub const SEGMENT_FUNCTIONS: u32 = 6;
 /// Kind of a segment with a chunk of packed events, of four bytes each.
 pub const SEGMENT_PACKED: u32 = 7;
@@ -51,7 +52,7 @@ pub mod header {
     pub const PIDS_FIELD: usize = 3;
     pub const IS_TSC_FIELD: usize = 4;
     pub const TICKS_HZ_FIELD: usize = 5;
-    /// Index of the first of the three clock readings at the recording's start: ticks,
+    /// Index of the first of three clock readings at the recording's start. They are ticks,
     /// CLOCK_MONOTONIC and CLOCK_REALTIME.
     pub const BEGIN_FIELD: usize = 6;
     /// Index of the first of two words with the ID of the machine's boot.
@@ -60,7 +61,7 @@ pub mod header {
     pub const RING_WORDS_FIELD: usize = 11;
     /// Index of the checksum of all words before it. The words after it change during the recording.
     pub const CHECKSUM_FIELD: usize = 15;
-    /// Index of the first of the three clock readings at the recording's end: ticks,
+    /// Index of the first of three clock readings at the recording's end. They are ticks,
     /// CLOCK_MONOTONIC and CLOCK_REALTIME.
     pub const END_FIELD: usize = 16;
     pub const STATE_FIELD: usize = 19;

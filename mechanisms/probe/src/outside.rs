@@ -206,6 +206,7 @@ impl Process {
         Ok(())
     }
 
+    /// Reads the process's memory at address `at` into `to`.
     fn read(&self, at: u64, to: &mut [u8]) -> Result<(), OtherProcessError> {
         self.memory.read_exact_at(to, at).map_err(|source| self.memory_error(source))
     }

@@ -26,12 +26,14 @@ use std::time::Duration;
 #[derive(Debug)]
 struct RunningRecording {
     session: Arc<Session>,
+    /// Thread that writes the stream; `None` with [`Policy::Last`].
     streamer: Option<Streamer>,
 }
 
 /// State of this process's recordings: the running one, and the configuration of the next one.
 #[derive(Debug)]
 struct Control {
+    /// Running recording, if any.
     current: Option<RunningRecording>,
     /// Configuration of the recording that the next event starts if none is running.
     pending_config: Option<Config>,
@@ -42,6 +44,7 @@ struct Control {
     is_ending: bool,
 }
 
+/// State of this process's recordings.
 static CONTROL: Mutex<Control> = Mutex::new(Control {
     current: None,
     pending_config: None,
@@ -341,11 +344,13 @@ pub(crate) fn count_lost() {
 }
 
 impl Control {
+    /// Returns the state of the running recording, if any.
     fn session(&self) -> Option<Arc<Session>> {
         self.current.as_ref().map(|current| Arc::clone(&current.session))
     }
 }
 
+/// Stores the configuration of the recording that the next event starts.
 pub(crate) fn set_pending_config(config: Config) {
     lock(&CONTROL).pending_config = Some(config);
 }
@@ -380,6 +385,7 @@ struct ForkLocks {
 }
 
 thread_local! {
+    /// Locks that this thread holds during a fork.
     static FORK_LOCKS: RefCell<Option<ForkLocks>> = const { RefCell::new(None) };
 }
 

@@ -30,6 +30,7 @@ struct Registry {
     is_section_read: bool,
 }
 
+/// Registry of the sites in this process.
 static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
     sites: Vec::new(),
     instructions: Vec::new(),
@@ -158,6 +159,7 @@ pub(crate) fn sites_from(index: usize) -> Vec<Site> {
     sites.iter().map(|meta| meta.site()).filter(|site| site.number != 0).collect()
 }
 
+/// Returns the number of registered sites.
 pub(crate) fn sites_count() -> usize {
     lock().registry.sites.len()
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 const CHECKSUM_BYTES: usize = 17;
 /// Maximum number of attempts to read a request while another process is writing it.
 const READ_ATTEMPTS_MAX: u32 = 20;
+/// Delay between two attempts to read a request.
 const READ_RETRY_DELAY: Duration = Duration::from_micros(50);
 
 /// `true` once the request was discarded, because no recording could be started with it.

@@ -21,6 +21,7 @@ pub(crate) static LOST_WITHOUT_LANE: AtomicU64 = AtomicU64::new(0);
 /// Threads of a recording, and the file of rings.
 #[derive(Debug)]
 struct ThreadTable {
+    /// Recorded threads that have a lane.
     entries: Vec<ThreadEntry>,
     /// File that contains the lanes: the rings into which the threads record.
     rings: RingsFile,
@@ -45,6 +46,7 @@ struct ThreadTable {
 #[derive(Debug)]
 pub(crate) struct Session {
     config: Config,
+    /// Header of the trace at the start of the recording.
     header: TraceHeader,
     threads: Mutex<ThreadTable>,
 }
@@ -70,7 +72,7 @@ pub struct Summary {
     pub failure: Option<io::Error>,
 }
 
-/// Locks a mutex, even if it is poisoned, because no panic leaves its value half written.
+/// Locks a mutex, even if it is poisoned. No panic leaves the mutex's value half written.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -148,6 +150,7 @@ impl Session {
         self.header.session
     }
 
+    /// Returns the number of events lost so far.
     pub(crate) fn lost_events_count(&self) -> u64 {
         self.totals(&lock(&self.threads)).1
     }

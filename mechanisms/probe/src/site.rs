@@ -48,10 +48,13 @@ pub struct SiteData<T: ?Sized = [u8]> {
     state: AtomicU8,
     /// Kind of the entry: one of the constants `KIND_*`.
     kind: u8,
+    /// Number of values of each event of the site.
     values_count: u8,
     /// [`LAYOUT_VERSION`] of the code that created the entry.
     version: u8,
+    /// Length of the site's name in bytes.
     name_bytes: u16,
+    /// Length of the file's path in bytes.
     file_bytes: u16,
     /// Name of the site, then the path of its source file.
     text: T,
@@ -79,7 +82,8 @@ impl<const N: usize> SiteData<[AtomicU8; N]> {
         }
     }
 
-    /// Returns the bytes that another process has written into the control entry, up to the first zero.
+    /// Returns the bytes that another process has written into the control entry. They end before
+    /// the first zero.
     pub(crate) fn written_bytes(&self) -> Vec<u8> {
         let bytes = self.text.iter().map(|byte| byte.load(Ordering::Relaxed));
         bytes.take_while(|byte| *byte != 0).collect()
@@ -154,6 +158,7 @@ impl SiteData {
         self.state.store(state, Ordering::Release);
     }
 
+    /// Returns `true` if this is the control entry.
     #[allow(dead_code)] // unused in the flag form, which reads no sections
     pub(crate) fn is_control(&self) -> bool {
         self.kind == KIND_CONTROL
@@ -168,6 +173,7 @@ impl SiteData {
         self.text_part(0, self.name_bytes.into())
     }
 
+    /// Returns a description of the site.
     pub(crate) fn site(&self) -> Site {
         let name = self.name();
         Site {
@@ -194,7 +200,9 @@ pub(crate) struct RemoteSiteData {
     pub kind: u8,
     /// `true` if the entry has the layout of this version of the crate.
     pub is_supported: bool,
+    /// Length of the site's name in bytes.
     pub name_bytes: usize,
+    /// Length of the file's path in bytes.
     pub file_bytes: usize,
     line: u32,
     state: u8,
@@ -216,6 +224,7 @@ impl RemoteSiteData {
         }
     }
 
+    /// Returns a description of the site with this number; `text` has its name and its file's path.
     pub(crate) fn site(&self, number: u32, text: &[u8]) -> Site {
         let (name, file) = text.split_at(self.name_bytes.min(text.len()));
         Site {

@@ -35,6 +35,7 @@ const CHUNK_EVENTS: u64 = 1 << 14;
 /// Handle of the thread that drains the rings into a stream's file.
 #[derive(Debug)]
 pub(crate) struct Streamer {
+    /// Flag that tells the thread to stop.
     stop: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
@@ -96,6 +97,7 @@ struct StreamFile {
 }
 
 impl StreamFile {
+    /// Creates the file at `path`, with `header`.
     fn create(path: &std::path::Path, header: &TraceHeader) -> io::Result<Self> {
         let page = TraceHeader { kind: format::FILE_STREAM, ..header.clone() }.encode();
         let file = claim::create_trace_file(path, &page)?;
@@ -229,7 +231,7 @@ impl DrainLoop {
         }
     }
 
-    /// Writes a chunk of events of the thread at index `at`; returns `false` if there were none.
+    /// Writes a chunk of events of the thread at index `at`. Returns `false` if there were none.
     /// Events of an incomplete block are read only if `should_read_to_end`: reading takes the cache
     /// line away from the writing thread.
     fn write_chunk(&mut self, at: usize, should_read_to_end: bool) -> io::Result<bool> {

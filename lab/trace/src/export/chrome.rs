@@ -21,17 +21,20 @@ pub struct ChromeWriter<'a, W> {
 }
 
 impl<'a, W: Write> ChromeWriter<'a, W> {
+    /// Writes the beginning of the JSON document.
     pub fn start_document(names: &SiteNames, sink: &'a mut ExportBuffer<W>) -> io::Result<Self> {
         sink.buffer_mut().extend_from_slice(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[");
         let names = names.iter().map(|(_, name)| quoted(name)).collect();
         Ok(Self { sink, names, thread_fields: Vec::new(), process: None, is_first: true })
     }
 
+    /// Writes the end of the JSON document.
     pub fn finish_document(self) -> io::Result<()> {
         self.sink.buffer_mut().extend_from_slice(b"\n]}\n");
         self.sink.flush_if_full()
     }
 
+    /// Writes the name of a process or thread.
     fn write_metadata(&mut self, kind: &str, name: &str) -> io::Result<()> {
         let line =
             format!("{{\"ph\":\"M\",\"name\":\"{kind}\",\"args\":{{\"name\":{}}}", quoted(name));
@@ -43,6 +46,7 @@ impl<'a, W: Write> ChromeWriter<'a, W> {
         self.sink.flush_if_full()
     }
 
+    /// Writes a comma before all but the first element of the JSON array.
     #[inline]
     fn write_separator(&mut self) {
         let separator: &[u8] = if self.is_first { b"\n" } else { b",\n" };

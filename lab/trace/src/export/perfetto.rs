@@ -102,6 +102,7 @@ impl<'a, W: Write> PerfettoWriter<'a, W> {
         Self { names, sink, sequence: GLOBAL_SEQUENCE_ID, process: None, interned }
     }
 
+    /// Writes a packet with the thread's start time on two clocks.
     fn write_clock_snapshot(&mut self, thread_info: &ThreadInfo<'_>) -> io::Result<()> {
         let mut clocks = Message::default();
         for (id, ns) in [
@@ -120,6 +121,7 @@ impl<'a, W: Write> PerfettoWriter<'a, W> {
         self.write_packet(&packet)
     }
 
+    /// Writes a packet that describes the track of a process.
     fn write_process_track(
         &mut self,
         process: usize,
@@ -141,7 +143,8 @@ impl<'a, W: Write> PerfettoWriter<'a, W> {
         self.write_packet(&packet)
     }
 
-    /// Starts the packet sequence of a thread with its track, its defaults and the annotation names.
+    /// Starts the packet sequence of a thread. Writes the thread's track, the defaults and the
+    /// annotation names.
     fn start_thread_sequence(
         &mut self,
         process: usize,
@@ -315,22 +318,26 @@ impl Message {
         self.0.push(number as u8);
     }
 
+    /// Appends a field that contains a number.
     fn push_number(&mut self, field: u32, number: u64) -> &mut Self {
         self.push_varint(u64::from(field << 3 | VARINT_WIRE_TYPE));
         self.push_varint(number);
         self
     }
 
+    /// Appends a field that contains bytes.
     fn push_bytes(&mut self, field: u32, bytes: &[u8]) {
         self.push_varint(u64::from(field << 3 | LENGTH_DELIMITED_WIRE_TYPE));
         self.push_varint(bytes.len() as u64);
         self.0.extend_from_slice(bytes);
     }
 
+    /// Appends a field that contains a text.
     fn push_text(&mut self, field: u32, text: &str) {
         self.push_bytes(field, text.as_bytes());
     }
 
+    /// Appends a field that contains another message.
     fn push_message(&mut self, field: u32, message: &Message) {
         self.push_bytes(field, &message.0);
     }
@@ -381,6 +388,7 @@ impl ShortMessage {
         self.push((field << 3 | wire) as u8);
     }
 
+    /// Appends a field that contains a number.
     #[inline]
     fn push_number(&mut self, field: u32, number: u64) {
         self.push_tag(field, VARINT_WIRE_TYPE);
@@ -400,6 +408,7 @@ impl ShortMessage {
         self.bytes[opened - 1] = (self.len - opened) as u8;
     }
 
+    /// Appends an annotation of an event: the number of its name, and a value.
     fn push_annotation(&mut self, iid: u64, field: u32, value: u64) {
         self.push_tag(event::ANNOTATION_FIELD, LENGTH_DELIMITED_WIRE_TYPE);
         let annotation = self.begin_nested();
@@ -408,6 +417,7 @@ impl ShortMessage {
         self.end_nested(annotation);
     }
 
+    /// Returns the bytes written so far.
     #[inline]
     fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len]

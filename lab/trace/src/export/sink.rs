@@ -30,6 +30,7 @@ impl<W: Write> ExportBuffer<W> {
         if self.bytes.len() >= FLUSH_BYTES { self.flush() } else { Ok(()) }
     }
 
+    /// Writes the buffer to the output, and clears the buffer.
     #[cold]
     fn flush(&mut self) -> io::Result<()> {
         self.out.write_all(&self.bytes)?;
@@ -37,6 +38,7 @@ impl<W: Write> ExportBuffer<W> {
         Ok(())
     }
 
+    /// Writes the rest of the buffer, and flushes the output.
     pub fn finish(mut self) -> io::Result<()> {
         self.flush()?;
         self.out.flush()

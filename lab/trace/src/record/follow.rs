@@ -76,6 +76,7 @@ impl RingDrain {
         self.finished_paths
     }
 
+    /// Starts to follow processes that have created a ring file since the last call.
     fn find_new_processes(&mut self) {
         let Ok(entries) = std::fs::read_dir(&self.folder) else { return };
         for entry in entries.flatten() {
@@ -196,6 +197,7 @@ impl FollowedProcess {
         }
     }
 
+    /// Drains like [`drain`](Self::drain), but returns errors of writing the trace file.
     fn try_drain(&mut self, should_drain_all: bool) -> io::Result<()> {
         self.rings.read_new_segments()?;
         while self.sites_count < self.rings.sites.len() {

@@ -23,6 +23,7 @@ pub fn add_function_names(path: &Path) -> Result<usize, ReadError> {
     add_function_names_with_notes(path, &mut Vec::new())
 }
 
+/// Adds the names of functions to a trace; appends messages for the user to `notes`.
 pub(super) fn add_function_names_with_notes(
     path: &Path,
     notes: &mut Vec<String>,
@@ -134,6 +135,7 @@ fn dwarf_sections<'a>(file: &object::File<'a>) -> Option<DwarfSections<Cow<'a, [
 struct Symbols<'a>(Vec<(u64, u64, &'a str)>);
 
 impl<'a> Symbols<'a> {
+    /// Reads the function symbols of a file.
     fn read(file: &object::File<'a>) -> Self {
         let mut all: Vec<(u64, u64, &'a str)> = Vec::new();
         for symbol in file.symbols().chain(file.dynamic_symbols()) {
@@ -162,6 +164,7 @@ impl<'a> Symbols<'a> {
     }
 }
 
+/// Demangles the name of a Rust or C++ function.
 fn demangled(name: &str) -> String {
     if let Ok(rust) = rustc_demangle::try_demangle(name) {
         return format!("{rust:#}");

@@ -130,6 +130,7 @@ pub fn find_traceable_program(
     Ok(found)
 }
 
+/// Returns the path of the program `name`, which is searched for in `PATH` if it is not a path.
 fn find_in_path(name: &OsStr) -> Option<PathBuf> {
     let path = Path::new(name);
     if path.components().count() > 1 || path.is_absolute() {
@@ -162,6 +163,7 @@ struct ElfTraits {
     is_x86_64: bool,
     /// Path of the dynamic loader; empty if the program is statically linked.
     interpreter: String,
+    /// `true` if the file has traceable function entries.
     has_functions: bool,
     has_probes: bool,
 }
@@ -196,6 +198,7 @@ fn has_entries(file: &object::File<'_>) -> bool {
     has_room() || symbols.any(|it| it.is_undefined() && it.name() == Ok("__cyg_profile_func_enter"))
 }
 
+/// Returns `true` if the shared object at `path` has traceable function entries.
 fn has_functions(path: &Path) -> bool {
     let Ok(bytes) = std::fs::read(path) else { return false };
     object::File::parse(&*bytes).is_ok_and(|file| has_entries(&file))

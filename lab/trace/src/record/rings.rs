@@ -11,6 +11,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+/// Size of a block in bytes.
 const BLOCK_BYTES: u64 = BLOCK_WORDS * 8;
 /// Offset, in a file's header, of the recording state, in words.
 const STATE_WORD_OFFSET: u64 = header::STATE_FIELD as u64;
@@ -42,7 +43,9 @@ pub(super) struct RingFile {
     next_offset: u64,
     /// File offsets of the lanes.
     pub lane_offsets: Vec<u64>,
+    /// File offsets of the tables of functions.
     function_table_offsets: Vec<u64>,
+    /// File offsets of the segments that describe modules.
     module_offsets: Vec<u64>,
     /// Payloads of site segments, in file order.
     pub sites: Vec<Vec<u8>>,
@@ -76,7 +79,7 @@ impl RingFile {
         read.ok().and_then(|()| TraceHeader::decode(&page)).unwrap_or_else(|| self.header.clone())
     }
 
-    /// Stores, in the ring file, the path of the trace file to which the rings are drained.
+    /// Stores the path of the trace file in the ring file.
     pub(super) fn write_stream_path(&self, path: &Path) -> io::Result<()> {
         let text = path.as_os_str().as_encoded_bytes();
         let mut room = vec![0; format::STREAM_PATH_RANGE.len()];
@@ -142,7 +145,7 @@ impl RingFile {
         Ok((format::checksum(&payload) == segment.payload_checksum).then_some(payload))
     }
 
-    /// Reads the lists of modules (programs and shared objects) and of functions.
+    /// Reads the descriptions of modules (programs and shared objects), and the traced functions.
     pub(super) fn read_functions(&self) -> io::Result<ModulesAndFunctions> {
         let mut modules = HashMap::new();
         for offset in &self.module_offsets {
@@ -185,10 +188,12 @@ impl RingFile {
         }))
     }
 
+    /// Returns the number of blocks of each ring.
     fn blocks_count(&self) -> u64 {
         (self.header.ring_words / BLOCK_WORDS).max(1)
     }
 
+    /// Returns the file offset of a block; `block` counts from 0 and does not wrap around.
     fn block_offset(&self, lane_offset: u64, block: u64) -> u64 {
         lane_offset + PAGE_BYTES + (block % self.blocks_count()) * BLOCK_BYTES
     }

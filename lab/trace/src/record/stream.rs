@@ -15,6 +15,7 @@ use std::path::Path;
 #[derive(Debug)]
 pub(super) struct TraceStreamFile {
     file: File,
+    /// Length of the file in bytes, at which the next segment is appended.
     length_bytes: u64,
     /// Offset and number of events of each chunk in the file. If the disk is full, the last chunks
     /// are dropped.
@@ -47,6 +48,7 @@ impl TraceStreamFile {
         Ok(())
     }
 
+    /// Appends a chunk of events, and stores its position in `chunks`.
     pub(super) fn append_chunk(
         &mut self,
         chunk: &mut Chunk,

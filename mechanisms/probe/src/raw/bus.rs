@@ -184,6 +184,7 @@ fn forward(
         }
         libc::SIG_IGN => {}
         _ if wants_info => {
+            /// Signal handler that takes the signal's details (`SA_SIGINFO`).
             type Handler = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
             // SAFETY: the action was installed with SA_SIGINFO, so that it is a function of this
             // type.

@@ -9,6 +9,7 @@ mod processor {
 
     /// Part of a site's instruction that a switch overwrites: the whole instruction.
     pub(crate) type Code = u32;
+    /// Atomic form of [`Code`].
     pub(crate) type AtomicCode = AtomicU32;
 
     /// Code of a site that is off: `nop`.
@@ -53,6 +54,7 @@ mod processor {
 
     /// Part of a site's instruction that a switch overwrites: the first of five bytes.
     pub(crate) type Code = u8;
+    /// Atomic form of [`Code`].
     pub(crate) type AtomicCode = AtomicU8;
 
     /// Code of a site that is off: `test eax, imm32`.

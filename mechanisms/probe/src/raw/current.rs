@@ -27,9 +27,11 @@ thread_local! {
     /// `true` while the writer is in use. A signal handler that interrupts the thread must not use
     /// it then.
     static IS_BUSY: AtomicBool = const { AtomicBool::new(false) };
+    /// Phase of this thread.
     static THREAD_PHASE: Cell<ThreadPhase> = const { Cell::new(ThreadPhase::InProgram) };
     /// ID of the recording that had no free lane for this thread, or 0.
     static REFUSED_BY: Cell<u64> = const { Cell::new(0) };
+    /// Guard whose destructor runs when this thread exits.
     static EXIT_GUARD: ExitGuard = const { ExitGuard(Cell::new(drop)) };
 }
 
@@ -124,6 +126,7 @@ pub(crate) fn mark_thread_internal() {
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct InsideGuard {
+    /// Phase of the thread before the guard was created.
     phase_before: ThreadPhase,
 }
 
@@ -151,6 +154,7 @@ pub(crate) fn refusing_session() -> u64 {
     REFUSED_BY.get()
 }
 
+/// Stores the ID of the recording that had no free lane for this thread.
 pub(crate) fn set_refusing_session(session: u64) {
     REFUSED_BY.set(session);
 }

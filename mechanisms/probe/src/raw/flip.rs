@@ -53,6 +53,7 @@ impl Instruction {
         if on { self.code_on } else { CODE_OFF }
     }
 
+    /// Returns the instruction's code in memory.
     fn code(self) -> &'static AtomicCode {
         // SAFETY: `at` is the address of an instruction of a loaded object, from its section of sites, so that it is
         // aligned for its code, and code is readable. The access is atomic, as another thread may be patching it.
@@ -144,6 +145,7 @@ fn write_page(instructions: &[Instruction], on: bool) -> io::Result<()> {
 /// kernel refuses. Forked processes inherit the registration. With one thread it takes effect at
 /// once; with several, the kernel waits until every CPU has seen it, tens of milliseconds.
 pub(crate) fn register_for_membarrier() -> bool {
+    /// `true` if the kernel has registered the process.
     static REGISTERED: OnceLock<bool> = OnceLock::new();
     *REGISTERED.get_or_init(|| membarrier(MEMBARRIER_REGISTER_SYNC_CORE))
 }

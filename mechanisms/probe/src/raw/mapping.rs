@@ -19,8 +19,8 @@ const HEADER_WORDS: u64 = PAGE_BYTES / 8;
 pub struct LaneMemory {
     /// Pointer to the first word of the ring; the header page precedes the ring.
     ring: NonNull<AtomicU64>,
-    /// Mask that maps a position to a word of the ring: the number of words, a power of two, minus
-    /// one.
+    /// Mask that maps a position to a word of the ring. It is the number of words, a power of two,
+    /// minus one.
     mask: u64,
     /// Registration of the mapping with the handler of SIGBUS.
     range: &'static MappedRange,
@@ -70,6 +70,7 @@ impl LaneMemory {
         unsafe { word.as_ref() }
     }
 
+    /// Returns the word of the header page at `index`.
     pub(crate) fn header_word(&self, index: usize) -> &AtomicU64 {
         assert!((index as u64) < HEADER_WORDS);
         // SAFETY: `index < HEADER_WORDS` was checked above; the header lies right before the ring,

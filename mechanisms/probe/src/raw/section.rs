@@ -11,6 +11,7 @@ use crate::site::SiteData;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SiteInstruction {
     pub instruction: Instruction,
+    /// Data of the site.
     pub meta: &'static SiteData,
 }
 
@@ -26,8 +27,11 @@ mod patched {
     /// Entry of the section, in the layout that the macro writes.
     #[repr(C)]
     pub(crate) struct Entry {
+        /// Distance in bytes from this field to the instruction.
         instruction_offset: i32,
+        /// Distance in bytes from this field to the site's data.
         meta_offset: i32,
+        /// Distance in bytes from this field to the jump's target.
         #[cfg(target_arch = "aarch64")]
         target_offset: i32,
     }

@@ -76,8 +76,8 @@ enum LoadedPiece {
 }
 
 impl<S: ReadAt> Trace<S> {
-    /// Returns an iterator over the events, in time order, of the thread at `index` of [`threads`](Trace::threads). It
-    /// is empty if `index` is out of range.
+    /// Iterates over the events of the thread at `index` of [`threads`](Trace::threads), in time
+    /// order. It is empty if `index` is out of range.
     pub fn events(&self, index: usize) -> Events<'_, S> {
         Events::new(self, index)
     }

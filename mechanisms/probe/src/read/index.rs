@@ -16,6 +16,7 @@ use std::io;
 const PAYLOAD_BYTES_MAX: u64 = 1 << 28;
 /// Number of bytes read at a time during the search for the next segment.
 const WINDOW_BYTES: usize = 1 << 16;
+/// Size of a block in bytes.
 const BLOCK_BYTES: u64 = BLOCK_WORDS * 8;
 /// Number of words of the largest ring that the recorder creates.
 const RING_WORDS_MAX: u64 = 1 << 29;
@@ -23,6 +24,7 @@ const RING_WORDS_MAX: u64 = 1 << 29;
 /// Chunks and blocks that contain the events of one thread, with counts from their headers.
 #[derive(Debug, Default)]
 struct ThreadIndex {
+    /// Description of the thread.
     thread: Thread,
     /// Chunks of the stream that contain events of the thread.
     chunks: Vec<TracePiece>,
@@ -32,6 +34,7 @@ struct ThreadIndex {
     chunk_events: u64,
     /// Number of events that the thread recorded: the greatest number in its headers.
     recorded: u64,
+    /// Number of events that the thread has lost: the greatest number in its headers.
     lost: u64,
     /// Blocks of the rings that contain events of the thread.
     blocks: Vec<IndexedBlock>,
@@ -43,9 +46,13 @@ struct IndexedBlock {
     /// Number of the block in its lane, from 1.
     number: u64,
     file: TraceFile,
+    /// Offset of the block in the file.
     offset: u64,
+    /// Base time of the block, in ticks.
     base_ticks: u64,
+    /// Number of the thread's events recorded before the block.
     recorded_before: u64,
+    /// Number of the thread's events lost before the block.
     lost_before: u64,
     events_count: u64,
     /// Index of the first word to read. Chunks contain the events in earlier words.
@@ -55,12 +62,15 @@ struct IndexedBlock {
 /// Index of a trace's files, collected from all segments.
 #[derive(Debug, Default)]
 pub(super) struct TraceIndex {
+    /// Index of each thread, by the thread's number.
     threads: BTreeMap<u64, ThreadIndex>,
+    /// Sites, by number.
     sites: HashMap<u32, Site>,
     /// Programs and shared objects whose functions were traced, by index.
     modules: HashMap<u64, format::Module>,
     /// Traced functions: number, module's index, and address in the module's file.
     functions: Vec<(u32, u64, u64)>,
+    /// Number of damaged bytes in the files.
     damaged_bytes: u64,
 }
 
@@ -339,6 +349,7 @@ impl ThreadIndex {
     }
 }
 
+/// Returns `true` if the segment contains a chunk.
 fn is_chunk(segment: &SegmentHeader) -> bool {
     matches!(segment.kind, SEGMENT_CHUNK | SEGMENT_PACKED)
 }

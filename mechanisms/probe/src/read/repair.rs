@@ -49,6 +49,7 @@ fn repair_segment(segment: &mut [u8]) -> Option<usize> {
     (length >= payload_at).then_some(length)
 }
 
+/// Returns the word at `index` of `bytes`.
 fn word(bytes: &[u8], index: usize) -> u64 {
     let mut word = [0; 8];
     word.copy_from_slice(&bytes[8 * index..8 * index + 8]);

@@ -38,14 +38,17 @@ pub struct Trace<S = File> {
     /// For each site number: `true` if the site is a span.
     pub(super) is_span: Vec<bool>,
     pub(super) threads: Vec<Thread>,
+    /// Missing events of all threads, and of threads without a ring.
     missing: MissingEvents,
+    /// Number of damaged bytes in the trace's files.
     damaged_bytes: u64,
+    /// Path of the file of rings from which the trace was completed, if any.
     rings_path: Option<PathBuf>,
     ns_per_tick: f64,
 }
 
 impl Trace {
-    /// Opens the trace at `path` and, if they exist, the rings that a killed process has left.
+    /// Opens the trace at `path`, and rings that a killed process has left.
     ///
     /// # Errors
     /// If the file cannot be read, is not a trace, or its first page is damaged.
@@ -79,6 +82,7 @@ impl Trace<Vec<u8>> {
     }
 }
 
+/// Reads and decodes the first page of a file.
 fn read_header(source: &impl ReadAt) -> Result<TraceHeader, ReadError> {
     let mut page = vec![0; PAGE_BYTES as usize];
     let count = read_full(source, 0, &mut page)?;
@@ -234,6 +238,7 @@ impl<S: ReadAt> Trace<S> {
         (self.header.is_tsc, self.header.boot)
     }
 
+    /// Returns the contents of one of the trace's files, if present.
     pub(super) fn source(&self, file: TraceFile) -> Option<&S> {
         match file {
             TraceFile::Stream => Some(&self.stream),
