@@ -15,19 +15,19 @@
 //! # Ok::<(), handover_trace::record::RecordError>(())
 //! ```
 
-mod follow;
 mod names;
 mod program;
+mod ring_drain;
 mod rings;
 mod stream;
 
 pub use names::add_function_names;
 pub use program::{ProgramError, TraceableProgram, find_traceable_program};
 
-use follow::RingDrain;
 use handover_probe::Policy;
-use handover_probe::claim::{self, with_suffix};
 use handover_probe::read::{self, RecordingState, Trace};
+use handover_probe::trace_file::{self, with_suffix};
+use ring_drain::RingDrain;
 use rustix::fs::FallocateFlags;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -333,11 +333,12 @@ impl OlderTraces {
     fn find(file: &Path) -> Result<Self, RecordError> {
         let error = |source| RecordError::File { path: file.to_owned(), source };
         // Checks now, not after the program has run, that the file can be created.
-        claim::check_trace_path(file).map_err(error)?;
+        trace_file::check_trace_path(file).map_err(error)?;
         let is_older = |path: &PathBuf| {
             let trace = Trace::open(path);
             trace.is_ok_and(|trace| {
-                trace.state() != RecordingState::Unfinished || !claim::is_process_alive(trace.pid())
+                trace.state() != RecordingState::Unfinished
+                    || !trace_file::is_process_alive(trace.pid())
             })
         };
         let paths = read::find_traces(file).map_err(error)?.into_iter().filter(is_older);
@@ -397,7 +398,7 @@ const LOCK: &str = "recorder";
 fn lock_folder(folder: &Path) -> io::Result<File> {
     let mut file = File::create_new(folder.join(LOCK))?;
     // Until the PID is written below, the file is empty and `is_stale` returns `false`.
-    if !claim::lock_file(&file) {
+    if !trace_file::lock_file(&file) {
         return Err(io::ErrorKind::WouldBlock.into());
     }
     writeln!(file, "{}", std::process::id())?;
@@ -426,10 +427,10 @@ fn is_stale(folder: &Path) -> bool {
     let program = pids.lines().nth(1).and_then(|pid| pid.parse().ok());
     let others = std::fs::read_dir(folder).into_iter().flatten().flatten();
     !pids.is_empty()
-        && claim::lock_file(&file)
-        && !program.is_some_and(claim::is_process_alive)
+        && trace_file::lock_file(&file)
+        && !program.is_some_and(trace_file::is_process_alive)
         // Files that are not rings are not needed without their recorder.
-        && !others.map(|it| it.path()).any(|path| claim::is_trace(&path) && claim::is_rings_file_needed(&path))
+        && !others.map(|it| it.path()).any(|path| trace_file::is_trace(&path) && trace_file::is_rings_file_needed(&path))
 }
 
 impl RecorderFolders {

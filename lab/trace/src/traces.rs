@@ -1,8 +1,8 @@
 //! Traces of several processes, read as one.
 
 use crate::error::TraceError;
-use handover_probe::claim::with_suffix;
 use handover_probe::read::{self, MergedTraces, MissingEvents, ReadAt, Trace};
+use handover_probe::trace_file::with_suffix;
 use std::collections::HashSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};

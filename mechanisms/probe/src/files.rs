@@ -1,12 +1,12 @@
 //! The files of a recording, and the facts about the process that they hold.
 
-use crate::claim::{self, reserve_bytes, with_suffix};
 use crate::config::Config;
 use crate::format::{self, PAGE_BYTES, SegmentHeader, TraceHeader, thread};
 use crate::lane::LaneWords;
 use crate::raw::mapping::LaneMemory;
 use crate::site::Site;
 use crate::thread_entry::ThreadEntry;
+use crate::trace_file::{self, reserve_bytes, with_suffix};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -31,7 +31,7 @@ impl RingsFile {
     /// Creates the file at `path`, with `header` and a list of `sites`.
     pub(crate) fn create(path: &Path, header: &TraceHeader, sites: &[Site]) -> io::Result<Self> {
         let page = TraceHeader { kind: format::FILE_RINGS, ..header.clone() }.encode();
-        let file = claim::create_trace_file(path, &page)?;
+        let file = trace_file::create_trace_file(path, &page)?;
         let mut rings =
             Self { file, end: PAGE_BYTES, threads_count: 0, last_lane_offset: 0, streamed: 0 };
         rings.add_sites(sites)?;
@@ -59,12 +59,12 @@ impl RingsFile {
 
     /// Unlocks the file after the last write to it.
     pub(crate) fn release(&self) {
-        claim::unlock_file(&self.file);
+        trace_file::unlock_file(&self.file);
     }
 
     /// Removes the file at `path`, unless `path` now names another file.
     pub(crate) fn remove(&self, path: &Path) {
-        if claim::is_at_path(&self.file, path) {
+        if trace_file::is_at_path(&self.file, path) {
             // A failure only leaves the file in place.
             let _ = std::fs::remove_file(path);
         }
@@ -166,7 +166,7 @@ pub(crate) fn rings_path(config: &Config, session: u64) -> PathBuf {
 pub(crate) fn remove_stale_rings() {
     for entry in std::fs::read_dir(RINGS_FOLDER).into_iter().flatten().flatten() {
         let is_rings = entry.file_name().to_string_lossy().starts_with(RINGS_PREFIX);
-        if is_rings && !claim::is_rings_file_needed(&entry.path()) {
+        if is_rings && !trace_file::is_rings_file_needed(&entry.path()) {
             // Fails for another user's file, which then stays.
             let _ = std::fs::remove_file(entry.path());
         }

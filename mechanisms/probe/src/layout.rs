@@ -45,12 +45,17 @@ pub const STATE_FAILED: u64 = 2;
 
 /// Indices of the fields of a file's header, in words.
 pub mod header {
+    /// Index of the magic number.
     pub const MAGIC_FIELD: usize = 0;
+    /// Index of the file's kind, `FILE_RINGS` or `FILE_STREAM`.
     pub const KIND_FIELD: usize = 1;
+    /// Index of the number that identifies the recording.
     pub const SESSION_FIELD: usize = 2;
     /// Index of the word with the process ID (lower half) and the parent's process ID (upper half).
     pub const PIDS_FIELD: usize = 3;
+    /// Index of the flag that ticks are the time-stamp counter.
     pub const IS_TSC_FIELD: usize = 4;
+    /// Index of the number of ticks per second.
     pub const TICKS_HZ_FIELD: usize = 5;
     /// Index of the first of three clock readings at the recording's start. They are ticks,
     /// CLOCK_MONOTONIC and CLOCK_REALTIME.
@@ -64,10 +69,15 @@ pub mod header {
     /// Index of the first of three clock readings at the recording's end. They are ticks,
     /// CLOCK_MONOTONIC and CLOCK_REALTIME.
     pub const END_FIELD: usize = 16;
+    /// Index of the recording's state, one of the constants `STATE_*`.
     pub const STATE_FIELD: usize = 19;
+    /// Index of the error number (errno) if recording has failed.
     pub const ERRNO_FIELD: usize = 20;
+    /// Index of the number of lost events.
     pub const LOST_FIELD: usize = 21;
+    /// Index of the number of threads that recorded nothing because no lane was free.
     pub const REFUSED_FIELD: usize = 22;
+    /// Index of the number of events discarded because their lane was reused.
     pub const OVERWRITTEN_FIELD: usize = 23;
     /// Number of words of the header that are used.
     pub const WORDS_COUNT: usize = 24;
@@ -76,7 +86,9 @@ pub mod header {
     pub const CLOSED_FIELD: usize = 24;
     /// Byte offset of the program's path in the header.
     pub const PROGRAM_PATH_OFFSET_BYTES: usize = 512;
+    /// Byte offset, in the header, of the path of the file of rings.
     pub const RINGS_PATH_OFFSET_BYTES: usize = 1024;
+    /// Byte offset, in the header, of the path of the stream's file.
     pub const STREAM_PATH_OFFSET_BYTES: usize = 3072;
 }
 
@@ -84,15 +96,19 @@ pub mod header {
 pub mod chunk {
     /// Index of the number of the lane from which the events were read.
     pub const LANE_FIELD: usize = 0;
+    /// Index of the number of events in the chunk.
     pub const EVENTS_FIELD: usize = 1;
     /// Index of the time stamp of the chunk's first event.
     pub const BASE_FIELD: usize = 2;
     /// Index of the position in the lane's ring after the chunk's last event.
     pub const POSITION_END_FIELD: usize = 3;
+    /// Index of the number of the thread's events in earlier chunks.
     pub const EVENTS_BEFORE_FIELD: usize = 4;
+    /// Index of the number of the thread's events lost before the chunk.
     pub const LOST_BEFORE_FIELD: usize = 5;
     /// Index of the time stamp of the chunk's last event.
     pub const LAST_FIELD: usize = 6;
+    /// Index of the length of the payload in bytes, without padding.
     pub const PAYLOAD_BYTES_FIELD: usize = 7;
 }
 
@@ -101,12 +117,15 @@ pub mod chunk {
 pub mod thread {
     /// Index of the number of the lane, which is also the thread's number.
     pub const LANE_FIELD: usize = 0;
+    /// Index of the thread ID of the kernel.
     pub const TID_FIELD: usize = 1;
     /// Index of the time stamp at which the thread started to record.
     pub const BEGIN_FIELD: usize = 2;
     /// Index of the time stamp of the thread's exit.
     pub const END_FIELD: usize = 3;
+    /// Index of the number of events that the thread recorded.
     pub const RECORDED_FIELD: usize = 4;
+    /// Index of the number of events that the thread lost.
     pub const LOST_FIELD: usize = 5;
     /// Index of the length of the thread's name in bytes.
     pub const NAME_BYTES_FIELD: usize = 6;

@@ -1,6 +1,5 @@
 //! The recording of this process: its begin and end, and the threads that record.
 
-use crate::claim;
 use crate::config::{Config, Policy};
 use crate::environment::PATTERN_VARIABLE;
 use crate::error::StartError;
@@ -9,10 +8,11 @@ use crate::lane::Writer;
 use crate::raw::current::{self, ThreadPhase};
 use crate::raw::hooks::{self, ProcessHooks};
 use crate::raw::mapping::LaneMemory;
-use crate::raw::{bus, flip};
+use crate::raw::{sigbus, switching};
 use crate::session::{LOST_WITHOUT_LANE, Session, Summary, lock};
 use crate::stream::Streamer;
-use crate::{registry, remote};
+use crate::trace_file;
+use crate::{config_request, registry};
 use handover_base::clock;
 use handover_base::sync::Arc;
 use handover_base::sync::shared::{AtomicBool, AtomicU64, Ordering};
@@ -168,12 +168,12 @@ pub(crate) fn install_hooks() {
 fn start_recording(control: &mut Control, config: Config) -> Result<Arc<Session>, StartError> {
     config.validate()?;
     install_hooks();
-    bus::install_fault_handler();
+    sigbus::install_fault_handler();
     clock::calibration();
     IS_CALIBRATED.store(true, Ordering::Relaxed);
     // Before the process has the writing thread: in a process of several threads, the kernel takes
     // tens of milliseconds for the registration.
-    flip::register_for_membarrier();
+    switching::register_for_membarrier();
     WAIT_NS.store(config.wait_max_requested().as_nanos() as u64, Ordering::Relaxed);
     let session = Arc::new(Session::new(config)?);
     LOST_WITHOUT_LANE.store(0, Ordering::Relaxed);
@@ -306,8 +306,8 @@ fn start_pending(control: &mut Control) {
         return;
     }
     let remote = || {
-        let plan = remote::requested_config()?;
-        let path = claim::with_suffix(plan.path(), &control.suffix);
+        let plan = config_request::requested_config()?;
+        let path = trace_file::with_suffix(plan.path(), &control.suffix);
         Some(if control.suffix.is_empty() { plan } else { plan.with_path(path) })
     };
     let Some(plan) = remote().or_else(|| control.pending_config.clone()) else { return };
@@ -324,11 +324,12 @@ fn start_pending(control: &mut Control) {
             break;
         }
         let suffix = if again == 1 { pid.to_string() } else { format!("{pid}.{again}") };
-        begun = start_recording(control, plan.with_path(claim::with_suffix(plan.path(), &suffix)));
+        begun =
+            start_recording(control, plan.with_path(trace_file::with_suffix(plan.path(), &suffix)));
     }
     if let Err(error) = begun {
         control.pending_config = None; // reported once, not for each event
-        remote::discard_request();
+        config_request::discard_request();
         let why = std::error::Error::source(&error).map(|why| format!(": {why}"));
         let why = why.unwrap_or_default();
         eprintln!("handover-probe: {PATTERN_VARIABLE}: cannot start the recording: {error}{why}");
@@ -424,7 +425,8 @@ extern "C" fn after_fork_in_child() {
         Some(parents) => Some(parents.session.config().clone()),
         None => control.pending_config.take(),
     };
-    control.pending_config = plan.map(|plan| plan.with_path(claim::with_suffix(plan.path(), &pid)));
+    control.pending_config =
+        plan.map(|plan| plan.with_path(trace_file::with_suffix(plan.path(), &pid)));
     if !control.suffix.is_empty() {
         control.suffix.push('.');
     }

@@ -5,7 +5,7 @@ use crate::error::SwitchError;
 use crate::pattern::matches;
 use crate::raw::code::IS_MPROTECT_FIRST;
 use crate::raw::current::{self, InsideGuard};
-use crate::raw::{flip, section};
+use crate::raw::{section, switching};
 use crate::site::{SITES_MAX, STATE_OFF, STATE_ON, Site, SiteData};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -20,7 +20,7 @@ const IS_PATCHED: bool = cfg!(all(
 struct Registry {
     sites: Vec<&'static SiteData>,
     /// Instructions of each site, in the order of `sites`.
-    instructions: Vec<Vec<flip::Instruction>>,
+    instructions: Vec<Vec<switching::Instruction>>,
     /// Patterns that were switched on (`true`) or off, in order. They apply also to sites that
     /// register later.
     switched_patterns: Vec<(String, bool)>,
@@ -118,14 +118,14 @@ impl Registry {
     /// Switches the registered sites whose names match `pattern`, and returns their number.
     fn switch_registered(&mut self, pattern: &str, on: bool) -> Result<usize, SwitchError> {
         let is_wanted = |(meta, _): &(&&'static SiteData, _)| matches(pattern, meta.name());
-        let wanted: Vec<(&&'static SiteData, &Vec<flip::Instruction>)> =
+        let wanted: Vec<(&&'static SiteData, &Vec<switching::Instruction>)> =
             self.sites.iter().zip(&self.instructions).filter(is_wanted).collect();
         let sites_count = wanted.len();
-        let all: Vec<flip::Instruction> =
+        let all: Vec<switching::Instruction> =
             wanted.iter().flat_map(|(_, instructions)| *instructions).copied().collect();
         let mut answer = Ok(());
         if IS_PATCHED && !all.is_empty() {
-            answer = flip::switch_sites(&all, on).map(|backend| self.backend = Some(backend));
+            answer = switching::switch_sites(&all, on).map(|backend| self.backend = Some(backend));
         }
         for (meta, instructions) in wanted {
             let is_on = match &answer {

@@ -1,7 +1,6 @@
 //! Thread that drains the rings into a stream's file.
 
 use crate::chunk::{Chunk, ChunkPosition};
-use crate::claim;
 use crate::error::StartError;
 use crate::files;
 use crate::format::{self, TraceHeader};
@@ -10,6 +9,7 @@ use crate::raw::current;
 use crate::registry;
 use crate::session::Session;
 use crate::thread_entry::ThreadEntry;
+use crate::trace_file;
 use handover_base::sync::Arc;
 use handover_base::sync::shared::{AtomicBool, Ordering};
 use std::fs::File;
@@ -100,7 +100,7 @@ impl StreamFile {
     /// Creates the file at `path`, with `header`.
     fn create(path: &std::path::Path, header: &TraceHeader) -> io::Result<Self> {
         let page = TraceHeader { kind: format::FILE_STREAM, ..header.clone() }.encode();
-        let file = claim::create_trace_file(path, &page)?;
+        let file = trace_file::create_trace_file(path, &page)?;
         let mut stream = Self { file, end: format::PAGE_BYTES, sites_count: 0 };
         stream.add_sites()?;
         Ok(stream)
@@ -183,7 +183,7 @@ impl DrainLoop {
         if let Err(error) = self.file.write_header(&header) {
             self.session.record_failure(error);
         }
-        claim::unlock_file(&self.file.file);
+        trace_file::unlock_file(&self.file.file);
     }
 
     /// Drains the rings with many unread blocks, or all rings if `should_drain_all`. Returns `true`

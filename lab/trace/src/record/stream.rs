@@ -2,10 +2,10 @@
 
 use super::rings::LanePage;
 use handover_probe::chunk::{Chunk, ChunkPosition};
-use handover_probe::claim;
 use handover_probe::format::{
     self, FILE_STREAM, PAGE_BYTES, SEGMENT_THREAD, SegmentHeader, TraceHeader, thread,
 };
+use handover_probe::trace_file;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -26,7 +26,7 @@ impl TraceStreamFile {
     pub(super) fn create(path: &Path, header: &TraceHeader) -> io::Result<Self> {
         let page = TraceHeader { kind: FILE_STREAM, ..header.clone() }.encode();
         Ok(Self {
-            file: claim::create_trace_file(path, &page)?,
+            file: trace_file::create_trace_file(path, &page)?,
             length_bytes: PAGE_BYTES,
             chunks: Vec::new(),
         })

@@ -1,6 +1,6 @@
 //! A lane's memory: a header and a ring, mapped from a file, so that it outlives the process.
 
-use super::bus::MappedRange;
+use super::sigbus::MappedRange;
 use crate::format::PAGE_BYTES;
 use crate::lane::LaneWords;
 use handover_base::sync::shared::{AtomicU64, Ordering, fence};

@@ -4,7 +4,7 @@
 //! [`SiteData`]; on aarch64 a third, of the code to which the instruction jumps while the site is on.
 //! The section thus needs no relocation when the program is loaded, and is read-only.
 
-use super::flip::Instruction;
+use super::switching::Instruction;
 use crate::site::SiteData;
 
 /// One instruction of a probe site. A site that is inlined or unrolled has several.

@@ -28,7 +28,7 @@ pub struct MissingEvents {
     pub overwritten: u64,
     /// Events in a part of the file that is damaged or missing.
     pub damaged: u64,
-    /// Maximum number of events that were in rings which no longer exist. It is zero unless the
+    /// Upper bound of the number of events in rings that no longer exist. It is zero unless the
     /// process was killed and its rings were removed.
     pub unread_max: u64,
 }

@@ -251,7 +251,7 @@ impl<S: ReadAt> Trace<S> {
 fn ns_per_tick(header: &TraceHeader) -> f64 {
     let (begin, end) = (header.begin, header.end);
     // The two ends of a long recording give the rate more precisely than the calibration.
-    /// Minimum duration of a recording, in ns, from which the tick rate is computed.
+    /// Minimum duration of a recording, in ns, to compute the tick rate from its clock readings.
     const CLOCK_SPAN_NS_MIN: u64 = 1_000_000_000;
     let span_ns = end.monotonic_ns.saturating_sub(begin.monotonic_ns);
     if header.is_tsc && span_ns > CLOCK_SPAN_NS_MIN {

@@ -5,7 +5,7 @@
 //! configuration is written into its memory too; its first event reads it.
 //!
 //! ```no_run
-//! use handover_probe::{Config, outside::Process};
+//! use handover_probe::{Config, other_process::Process};
 //! let mut process = Process::attach(4711)?;
 //! process.enable("lock.*", &Config::stream("/tmp/4711.trace"))?;
 //! // ... and later; the trace can be read at any time
@@ -14,10 +14,10 @@
 //! ```
 
 use crate::config::Config;
+use crate::config_request;
 use crate::elf;
 use crate::error::OtherProcessError;
 use crate::raw::code::{CODE_BYTES, CODE_OFF, Code, ENTRY_BYTES, TARGET_OFFSET, code_on};
-use crate::remote;
 use crate::site::{
     CONTROL_BYTES, KIND_CONTROL, RemoteSiteData, STATE_OFF, STATE_OFFSET, STATE_ON, Site,
     TEXT_OFFSET,
@@ -251,14 +251,15 @@ fn parse_mapping(line: &str) -> Option<Mapping> {
     (path.starts_with('/') && mapping.start <= mapping.end).then_some(mapping)
 }
 
-/// Encodes the recording's configuration in the format that `remote::parse_request` parses.
+/// Encodes the recording's configuration in the format that `config_request::parse_request` parses.
 fn encode_request(config: &Config) -> Result<Vec<u8>, OtherProcessError> {
     let error = || OtherProcessError::Path { path: config.path().to_owned() };
     let path = config.path().to_str().filter(|path| path.starts_with('/')).ok_or_else(error)?;
     let (policy, ring_bytes, wait_ms) =
         (config.policy(), config.ring_bytes_requested(), config.wait_ms());
     let text =
-        remote::with_checksum(&format!("{path}\n{policy}\n{ring_bytes}\n{wait_ms}\n")) + "\0";
+        config_request::with_checksum(&format!("{path}\n{policy}\n{ring_bytes}\n{wait_ms}\n"))
+            + "\0";
     let is_valid = text.len() < CONTROL_BYTES && !path.contains(['\n', '\0']);
     is_valid.then(|| text.into_bytes()).ok_or_else(error)
 }
@@ -290,7 +291,7 @@ mod tests {
         let texts = [&one, &other].map(|config| encode_request(config).unwrap());
         let read = |bytes: &[u8]| {
             let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
-            crate::remote::parse_request(bytes[..end].to_vec())
+            crate::config_request::parse_request(bytes[..end].to_vec())
         };
         for (before, after) in [(0, 1), (1, 0)] {
             let whole = [read(&texts[0]).expect("whole"), read(&texts[1]).expect("whole")];

@@ -4,9 +4,9 @@ use super::names;
 use super::rings::{LaneBlock, RingFile, event_codes};
 use super::stream::{TraceStreamFile, encode_sites_segment};
 use handover_probe::chunk::{Chunk, ChunkPosition};
-use handover_probe::claim::{self, with_suffix};
 use handover_probe::format::{self, TraceHeader, encode_sites, thread};
 use handover_probe::lane::{BLOCK_HEADER_WORDS, BLOCK_WORDS, event_words_count};
+use handover_probe::trace_file::{self, with_suffix};
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io;
@@ -51,7 +51,7 @@ impl RingDrain {
         self.drains_count += 1;
         if self.drains_count.is_multiple_of(DRAINS_PER_LIVENESS_CHECK) {
             for at in (0..self.processes.len()).rev() {
-                if !claim::is_process_alive(self.processes[at].rings.header.pid) {
+                if !trace_file::is_process_alive(self.processes[at].rings.header.pid) {
                     let one = self.processes.swap_remove(at);
                     self.finished_paths.push(one.finish(&mut self.notes));
                 }
