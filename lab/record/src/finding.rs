@@ -24,7 +24,7 @@ pub struct Finding {
 pub enum FindingLevel {
     /// The finding makes intervals wider or figures slower than necessary.
     Disturbs,
-    /// The finding matters only when figures of this machine are compared with those of another.
+    /// The finding matters only when figures of different machines are compared.
     Note,
     /// The state cannot be determined on this machine.
     Unknown,

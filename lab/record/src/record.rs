@@ -424,7 +424,7 @@ pub struct Round {
 pub struct Ratio {
     /// Id of the other figure.
     pub id: String,
-    /// Name of the contender whose figure is the other one.
+    /// Name of the contender with the other figure.
     pub contender: String,
     /// Value of the other figure, measured in the same blocks as this record's figure.
     pub other: f64,

@@ -311,7 +311,7 @@ impl Contender {
     }
 }
 
-/// Kind of a contender: ours, a peer, a floor, or one of two equal ones.
+/// Kind of a contender: ours, a peer, a floor, or one of two equal contenders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ContenderKind {

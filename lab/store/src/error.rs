@@ -216,8 +216,8 @@ fn comma_separated(ids: &[String]) -> String {
     ids.join(", ")
 }
 
-/// Returns the end of an error message, which names the most similar ids or names. Without any, it
-/// says that the store has none.
+/// Returns the end of an error message: the most similar ids or names. Without any, it says that
+/// the store has none.
 fn nearest_hint(nearest_names: &[String]) -> String {
     match nearest_names {
         [] => "; the store has none yet".to_string(),

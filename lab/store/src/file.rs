@@ -141,7 +141,7 @@ fn absolute(path: &Path) -> Result<PathBuf, StoreError> {
     std::path::absolute(path).map_err(|error| StoreError::from_unwritable_path(path, &error))
 }
 
-/// Returns `true` if nothing exists at the path, so that opening it for writing creates it.
+/// Returns `true` if nothing exists at the path. Opening the path for writing then creates a store.
 pub(crate) fn is_path_absent(path: &Path) -> bool {
     matches!(
         absolute(path).and_then(|path| check_regular_file(&path)),
@@ -185,7 +185,7 @@ fn create_if_absent(path: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// Values of a database that identify it as a store.
+/// Values that identify a database as a store of a certain schema.
 struct FileIdentity {
     application_id: i64,
     /// Schema version, `user_version`.

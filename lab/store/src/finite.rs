@@ -168,7 +168,7 @@ struct FiniteCheck {
 }
 
 impl FiniteCheck {
-    /// Stores the name and value of a field if it is the first that is not finite.
+    /// Stores the field's name and value if it is the first value that is not finite.
     fn check_number(&mut self, field: &str, value: f64) {
         if !value.is_finite() && self.found.is_none() {
             self.found = Some((field.to_string(), value));

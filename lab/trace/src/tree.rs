@@ -27,9 +27,9 @@ pub enum TreeGrouping {
 pub struct TreeLine {
     /// Depth in the tree: 0 for roots.
     pub level: usize,
-    /// Name of the function; for a root, of its process or thread.
+    /// Name of the function, or of the root's process or thread.
     pub name: String,
-    /// Number of calls from this caller; for a root, number of outermost calls.
+    /// Number of calls from this caller. For a root, the number of outermost calls.
     pub calls: u64,
     /// Time in the function and its callees.
     pub total_ns: u64,

@@ -17,7 +17,7 @@ pub struct EventPosition {
     pub process: usize,
     /// Index of the event's thread in [`Trace::threads`].
     pub thread: usize,
-    /// Time in ns on CLOCK_MONOTONIC; never decreases within a thread.
+    /// Time in ns on CLOCK_MONOTONIC. It never decreases within a thread.
     pub ns: i64,
 }
 

@@ -41,7 +41,7 @@ pub struct ChunkPosition {
     pub position_end: u64,
 }
 
-/// Encoder of a chunk of events, whose memory is reused for the next chunk.
+/// Encoder of chunks of events. Its memory is reused from chunk to chunk.
 #[derive(Debug)]
 pub struct Chunk {
     /// Buffer for the segment's header and the events, with free space at its end.
@@ -94,9 +94,9 @@ impl Chunk {
         true
     }
 
-    /// Appends the events of a block, or those at its end. Returns `false`, without a change, if
-    /// the caller must start the next chunk. The events' times are relative to `base_ticks`, and
-    /// zeroes may follow the events.
+    /// Appends all events of a block, or its last events. Returns `false`, without a change, if the
+    /// caller must start the next chunk. The events' times are relative to `base_ticks`, and zeroes
+    /// may follow the events.
     pub fn push_block(&mut self, base_ticks: u64, words: &[u64]) -> bool {
         if self.is_packed || self.events_count == 0 {
             let is_first = self.events_count == 0;

@@ -53,7 +53,7 @@ fn parse_config_variables(read: impl Fn(&str) -> Option<String>) -> Result<Confi
     Ok(build_config(&file, policy, ring_bytes).wait_max(wait.unwrap_or_default()))
 }
 
-/// Creates a recording's configuration; `%p` in `file` becomes the process ID. The ring size is the
+/// Creates a recording's configuration. `%p` in `file` becomes the process ID. The ring size is the
 /// default if `ring_bytes` is `None`.
 pub(crate) fn build_config(file: &str, policy: Policy, ring_bytes: Option<u64>) -> Config {
     let path = PathBuf::from(file.replace("%p", &std::process::id().to_string()));

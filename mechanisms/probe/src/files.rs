@@ -57,7 +57,7 @@ impl RingsFile {
         Ok(())
     }
 
-    /// Unlocks the file after the last write to it.
+    /// Unlocks the file. Call it after the last write to the file.
     pub(crate) fn release(&self) {
         trace_file::unlock_file(&self.file);
     }

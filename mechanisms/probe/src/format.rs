@@ -57,7 +57,7 @@ pub struct TraceHeader {
     /// Error number (errno) if recording has failed, otherwise 0. It is also 0 if the error was not
     /// the operating system's.
     pub errno: u64,
-    /// Number of lost events of all threads; complete once the recording is finished.
+    /// Number of lost events of all threads. It is complete once the recording is finished.
     pub lost: u64,
     /// Number of threads that recorded nothing because no lane was free.
     pub threads_refused: u64,
@@ -175,7 +175,7 @@ pub struct SegmentHeader {
     pub bytes: u64,
     /// Checksum of the payload.
     pub payload_checksum: u64,
-    /// Words whose meaning depends on the kind; modules such as `chunk` name them.
+    /// Words whose meaning depends on the kind. Modules such as `chunk` name them.
     pub words: [u64; 8],
 }
 

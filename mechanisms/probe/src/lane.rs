@@ -101,7 +101,8 @@ pub struct Lane<W> {
     limit: AtomicU64,
     /// Number of blocks whose events were read and whose memory may be reused.
     drained_blocks: AtomicU64,
-    /// Number of events recorded before the writer's current block; exact once the writer is dropped.
+    /// Number of events recorded before the writer's current block. It is exact once the writer is
+    /// dropped.
     recorded: AtomicU64,
     /// Number of events that the writer has counted as lost.
     lost: AtomicU64,
@@ -114,7 +115,7 @@ pub struct Lane<W> {
 }
 
 impl<W: LaneWords> Lane<W> {
-    /// Creates an empty lane over `words`, which must be zero.
+    /// Creates an empty lane in the memory `words`. The words must be zero.
     ///
     /// # Panics
     /// If there are fewer than two blocks, or not a whole number of them.
@@ -240,7 +241,7 @@ pub struct Writer<W: LaneWords> {
 }
 
 impl<W: LaneWords> Writer<W> {
-    /// Creates the writer of `lane`, which must not have another writer and must be empty.
+    /// Creates the writer of `lane`. The lane must be empty, and must not have another writer.
     pub fn new(lane: Arc<Lane<W>>) -> Self {
         let zero = || Cell::new(0);
         Self {
@@ -428,7 +429,7 @@ pub struct DrainedEvent {
     pub ticks: u64,
     /// Number of the site, shifted left by two, plus the form.
     pub code: u64,
-    /// Values of the event; its form tells how many of them are valid.
+    /// Values of the event. The event's form tells how many are valid.
     pub values: [u64; 2],
 }
 
@@ -447,7 +448,7 @@ pub struct Drainer {
 }
 
 impl Drainer {
-    /// Reads and returns the next event; `None` if the writer has not written it yet.
+    /// Reads and returns the next event; `None` if there is none yet.
     #[inline]
     pub fn next_event<W: LaneWords>(&mut self, lane: &Lane<W>) -> Option<DrainedEvent> {
         let words = &lane.words;
@@ -474,8 +475,8 @@ impl Drainer {
         }
     }
 
-    /// Copies the unread events of the current block; returns them and the block's base time.
-    /// Returns `None` while the block is incomplete. Words after the last event are zero. The
+    /// Copies the unread events of the current block to `to`. Returns these events and the block's
+    /// base time, or `None` while the block is incomplete. Words after the last event are zero. The
     /// events stay unread until [`skip_block`](Drainer::skip_block).
     #[inline]
     pub fn copy_block_rest<'a, W: LaneWords>(

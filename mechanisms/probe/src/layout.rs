@@ -12,7 +12,7 @@ pub const PAGE_BYTES: u64 = 4096;
 pub const SEGMENT_WORDS: usize = 12;
 /// Size of a segment's header in bytes.
 pub const SEGMENT_BYTES: u64 = 8 * SEGMENT_WORDS as u64;
-/// Maximum size of a segment in bytes; a header with a larger size is damaged.
+/// Maximum size of a segment in bytes. A header with a larger size is damaged.
 pub const SEGMENT_BYTES_MAX: u64 = 1 << 33;
 
 /// Kind of a file of rings.
@@ -64,7 +64,7 @@ pub mod header {
     pub const BOOT_FIELD: usize = 9;
     /// Index of the number of words of each thread's ring.
     pub const RING_WORDS_FIELD: usize = 11;
-    /// Index of the checksum of all words before it. The words after it change during the recording.
+    /// Index of the checksum of all earlier words. The words after it change during the recording.
     pub const CHECKSUM_FIELD: usize = 15;
     /// Index of the first of three clock readings at the recording's end. They are ticks,
     /// CLOCK_MONOTONIC and CLOCK_REALTIME.

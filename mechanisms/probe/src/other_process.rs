@@ -235,7 +235,7 @@ fn find_site_section(folder: &str, path: &str) -> Option<elf::ElfSection> {
     elf::find_section(&File::open(open).ok()?, SECTION).ok()?
 }
 
-/// Parses a line of `/proc/PID/maps`; returns `None` if it is not about a mapped file.
+/// Parses a line of `/proc/PID/maps`; `None` if the line describes no mapped file.
 fn parse_mapping(line: &str) -> Option<Mapping> {
     let mut fields = line.splitn(6, ' ');
     let (start, end) = fields.next()?.split_once('-')?;

@@ -54,7 +54,7 @@ static CONTROL: Mutex<Control> = Mutex::new(Control {
 /// `true` while there is a recording. Read for events without a lane, which must not acquire a
 /// lock. While a recording starts or ends, such an event may be counted as unrecorded.
 static IS_RECORDING: AtomicBool = AtomicBool::new(false);
-/// `true` once the clock is calibrated; a thread calibrates it while it holds `CONTROL`.
+/// `true` once the clock is calibrated. A thread calibrates the clock while it holds `CONTROL`.
 static IS_CALIBRATED: AtomicBool = AtomicBool::new(false);
 /// Maximum time, in ns, that a thread waits for space in its ring. It is set by the latest
 /// recording.
@@ -64,7 +64,7 @@ const WAIT_STEP: Duration = Duration::from_micros(20);
 /// Number of events that sites reported while there was no recording.
 static UNRECORDED: AtomicU64 = AtomicU64::new(0);
 
-/// Recording of this process's events; a process has at most one at a time.
+/// Recording of this process's events. A process has at most one recording at a time.
 ///
 /// Dropping it finishes the recording, and so does the process's end by `exit` or by returning from
 /// `main`. A process that is killed leaves files that can be read up to its last event.

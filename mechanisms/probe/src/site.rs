@@ -102,7 +102,7 @@ impl<T: ?Sized> SiteData<T> {
 const TEXT_BYTES_MAX: usize = u16::MAX as usize;
 
 impl<const N: usize> SiteData<[u8; N]> {
-    /// Creates a site's data; the macros call it. `N` is the total length of both texts.
+    /// Creates a site's data, for the macros. `N` is the total length of both texts.
     ///
     /// # Panics
     /// If `N` is another length, or a text is longer than 65,535 bytes: at compile time.
@@ -224,7 +224,8 @@ impl RemoteSiteData {
         }
     }
 
-    /// Returns a description of the site with this number; `text` has its name and its file's path.
+    /// Returns a description of the site with this number. `text` has the site's name and its
+    /// file's path.
     pub(crate) fn site(&self, number: u32, text: &[u8]) -> Site {
         let (name, file) = text.split_at(self.name_bytes.min(text.len()));
         Site {

@@ -156,7 +156,7 @@ struct DrainLoop {
     chunk: Chunk,
     /// Buffer for the words of a block.
     block: Box<[u64; BLOCK_WORDS as usize]>,
-    /// `true` once writing has failed; then nothing more is written.
+    /// `true` once writing has failed. Then nothing more is written.
     has_failed: bool,
 }
 

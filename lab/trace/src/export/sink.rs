@@ -17,8 +17,8 @@ impl<W: Write> ExportBuffer<W> {
         Self { out, bytes: Vec::with_capacity(FLUSH_BYTES + (1 << 12)) }
     }
 
-    /// Returns the buffer to append to; call [`flush_if_full`](ExportBuffer::flush_if_full) after each
-    /// event.
+    /// Returns the buffer to append to. Call [`flush_if_full`](ExportBuffer::flush_if_full) after
+    /// each event.
     #[inline]
     pub fn buffer_mut(&mut self) -> &mut Vec<u8> {
         &mut self.bytes

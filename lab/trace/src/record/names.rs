@@ -23,7 +23,7 @@ pub fn add_function_names(path: &Path) -> Result<usize, ReadError> {
     add_function_names_with_notes(path, &mut Vec::new())
 }
 
-/// Adds the names of functions to a trace; appends messages for the user to `notes`.
+/// Adds the names of functions to a trace. Appends messages for the user to `notes`.
 pub(super) fn add_function_names_with_notes(
     path: &Path,
     notes: &mut Vec<String>,

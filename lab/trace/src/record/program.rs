@@ -130,7 +130,7 @@ pub fn find_traceable_program(
     Ok(found)
 }
 
-/// Returns the path of the program `name`, which is searched for in `PATH` if it is not a path.
+/// Finds the program `name`, in `PATH` if the name is not a path.
 fn find_in_path(name: &OsStr) -> Option<PathBuf> {
     let path = Path::new(name);
     if path.components().count() > 1 || path.is_absolute() {

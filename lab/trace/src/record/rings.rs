@@ -193,7 +193,7 @@ impl RingFile {
         (self.header.ring_words / BLOCK_WORDS).max(1)
     }
 
-    /// Returns the file offset of a block; `block` counts from 0 and does not wrap around.
+    /// Returns the offset of a block in the file. `block` counts from 0 and does not wrap around.
     fn block_offset(&self, lane_offset: u64, block: u64) -> u64 {
         lane_offset + PAGE_BYTES + (block % self.blocks_count()) * BLOCK_BYTES
     }
@@ -208,7 +208,7 @@ impl RingFile {
         16.min(self.blocks_count() / 2)
     }
 
-    /// Reads a block of a lane; returns `false` if the writer has overwritten it.
+    /// Reads a block of a lane. Returns `false` if the writer has overwritten the block.
     pub(super) fn read_block(
         &self,
         lane_offset: u64,

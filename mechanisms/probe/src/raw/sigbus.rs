@@ -47,14 +47,14 @@ impl MappedRange {
         range
     }
 
-    /// Unregisters the mapping; call it before the memory is unmapped.
+    /// Unregisters the mapping. Call it before the memory is unmapped.
     pub(super) fn unregister(&self) {
         self.bytes.store(0, Ordering::Relaxed);
         // Release: pairs with Acquire in claim().
         self.is_in_use.store(false, Ordering::Release);
     }
 
-    /// Returns `true` if the file was truncated, so that stores no longer reach it.
+    /// Returns `true` if the file was truncated. Stores then no longer reach the file.
     pub(super) fn is_truncated(&self) -> bool {
         self.is_truncated.load(Ordering::Relaxed)
     }

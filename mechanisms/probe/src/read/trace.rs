@@ -31,7 +31,7 @@ pub enum RecordingState {
 #[derive(Debug)]
 pub struct Trace<S = File> {
     pub(super) stream: S,
-    /// Contents of the file of rings, if the trace is completed from it.
+    /// Contents of the file of rings; `None` if the trace is complete without it.
     rings: Option<S>,
     header: TraceHeader,
     sites: HashMap<u32, Site>,
@@ -173,7 +173,7 @@ impl<S: ReadAt> Trace<S> {
         self.missing
     }
 
-    /// Returns the number of damaged bytes in the trace's files, which were skipped.
+    /// Returns the number of bytes of the trace's files that were skipped as damaged.
     #[must_use]
     pub fn damaged_bytes(&self) -> u64 {
         self.damaged_bytes
