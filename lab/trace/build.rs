@@ -103,7 +103,8 @@ fn main() {
     }
 }
 
-/// Compiles the C recording library to the file `library`; `include_folder` contains the generated header.
+/// Compiles the C recording library to the file `library`. `include_folder` contains the generated
+/// header.
 fn compile_c_library(include_folder: &Path, library: &Path) {
     let mut compile: Command = cc::Build::new().get_compiler().to_command();
     // These flags override CFLAGS: the library must not trace itself, and may use only registers

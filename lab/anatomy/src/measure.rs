@@ -212,7 +212,7 @@ impl Analysis<'_> {
             rounds_count: u64::from(self.rounds.saturating_sub(ROUNDS_COLD)),
             unmatched: self.unmatched,
             site_ns,
-            net: options.net,
+            is_site_cost_subtracted: options.net,
             clock_step_ns: clock::calibration().resolution_ns,
             off_ns: benchmark
                 .figure

@@ -78,7 +78,7 @@ impl HandoffSample {
             p99_ns: quantile(&totals, 0.99),
             mean_ns: whole,
             share: 1.0,
-            crosses: benchmark.route != HandoffRoute::SameThread,
+            crosses_threads: benchmark.route != HandoffRoute::SameThread,
             has_floor: benchmark.floor.is_some(),
         };
         let bands = BANDS.iter().filter_map(|(name, from, to)| {
@@ -114,7 +114,7 @@ impl HandoffSample {
             p99_ns: quantile(&all, 0.99),
             mean_ns,
             share: if whole > 0.0 { mean_ns / whole } else { 0.0 },
-            crosses: times.benchmark.is_across_threads(stage),
+            crosses_threads: times.benchmark.is_across_threads(stage),
             has_floor: times.benchmark.floor.is_some_and(|(_, _, floored)| floored == stage),
         }
     }

@@ -2,12 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Breakdown of a hand-off's time by the probes inside the mechanism. Times are in nanoseconds.
+/// Breakdown of a hand-off's time into stages, measured by probes inside the mechanism. Times are
+/// in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Anatomy {
-    /// Sum of the stages in one line: `handle 20 + floor 30 + notice 35 + wake 0 = 85 ns`. The terms
-    /// are means over the hand-offs whose durations lie between the quartiles, since only means
-    /// add up; a stage that contains the floor is split into floor and rest.
+    /// Sum of the stages in one line, as text. An example is
+    /// `handle 20 + floor 30 + notice 35 + wake 0 = 85 ns`. The terms are means over the hand-offs
+    /// whose durations lie between the quartiles, since only means add up; a stage that contains the
+    /// floor is split into floor and rest.
     pub line: String,
     /// The stages, in the order in which a hand-off passes them.
     pub stages: Vec<AnatomyStage>,
@@ -15,25 +17,27 @@ pub struct Anatomy {
     pub total: AnatomyStage,
     /// Mean time of each stage in the middle half of the hand-offs, and in the slowest ones.
     pub bands: Vec<AnatomyBand>,
-    /// The physical floor of one hand-off, measured in the same run.
+    /// Floor of one hand-off, measured in the same run; `None` without a floor.
     pub floor: Option<AnatomyFloor>,
     /// Number of hand-offs evaluated.
     pub handoffs_count: u64,
     /// Number of rounds evaluated.
     pub rounds_count: u64,
-    /// Counts of events that could not be assigned to a hand-off and appear in no figure.
+    /// Counts of events that could not be assigned to a hand-off. They appear in no figure.
     pub unmatched: UnmatchedCounts,
-    /// Cost in ns of an enabled probe site with no value, with one and with two. A stage that starts and ends on one
-    /// thread contains this cost once.
+    /// Cost in ns of an enabled probe site that records no value, one value, or two values. A stage
+    /// that starts and ends on one thread contains this cost once.
     pub site_ns: [f64; 3],
     /// `true` if the cost of the probe sites was subtracted from the stages.
-    pub net: bool,
+    #[serde(rename = "net")]
+    pub is_site_cost_subtracted: bool,
     /// Resolution of the clock that times the stages, in nanoseconds.
     pub clock_step_ns: f64,
     /// Time of one hand-off with the probe sites off. It is the benchmark's figure in the same run,
     /// per hand-off; `None` if that figure is not the time of hand-offs.
     pub off_ns: Option<f64>,
-    /// Time of one hand-off with the probe sites on, like `off_ns`.
+    /// Time of one hand-off with the probe sites on. Except for the sites, it is measured like
+    /// `off_ns`.
     pub on_ns: Option<f64>,
     /// The slowest hand-offs; empty unless requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -49,17 +53,18 @@ pub struct AnatomyStage {
     pub what: String,
     /// Share of the hand-offs that include the stage, from 0 to 1.
     pub passed: f64,
-    /// Median over the hand-offs that include the stage.
+    /// Median time in the stage, over the hand-offs that include it.
     pub p50_ns: f64,
-    /// 99 % quantile over the hand-offs that include the stage.
+    /// 99 % quantile of the time in the stage, over the hand-offs that include it.
     pub p99_ns: f64,
     /// Mean time in the stage, over the hand-offs whose durations lie between the quartiles. A hand-off without the
     /// stage counts as 0.
     pub mean_ns: f64,
-    /// Share of the hand-off's time: `mean_ns` divided by the mean of the total.
+    /// Share of the hand-off's time, from 0 to 1: `mean_ns` divided by the mean of the total.
     pub share: f64,
     /// `true` if the stage starts on one thread and ends on another.
-    pub crosses: bool,
+    #[serde(rename = "crosses")]
+    pub crosses_threads: bool,
     /// `true` if the stage includes the step that the floor measures.
     pub has_floor: bool,
 }
@@ -89,11 +94,11 @@ pub struct AnatomyFloor {
 /// Counts of events and hand-offs that could not be matched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnmatchedCounts {
-    /// Number of events out of order, or of another object than the event before. Both adjacent
-    /// hand-offs are excluded.
+    /// Number of events that are out of order, or of another object than the event before. Both
+    /// adjacent hand-offs are excluded.
     pub mismatched: u64,
-    /// Number of acquisitions by the thread that had released the lock. They are no hand-offs and
-    /// are excluded.
+    /// Number of acquisitions of a lock by the thread that had released it. They are no hand-offs
+    /// and are excluded.
     #[serde(rename = "kept")]
     pub reacquired: u64,
     /// Number of excluded hand-offs whose start is not in the trace. An example is the first
@@ -119,13 +124,13 @@ pub struct AnatomyOutlier {
     pub slow_stage: String,
     /// Time by which the slow stage exceeds its median.
     pub excess_ns: f64,
-    /// Verdict on whether the hand-off was slow because its threads were off the CPU.
+    /// Verdict on whether the hand-off was slow because its threads waited for a CPU.
     pub off_cpu: OffCpuVerdict,
-    /// Time that the hand-off's threads were runnable but not running. `None` if the kernel does
-    /// not report each switch.
+    /// Time for which the hand-off's threads were runnable but not running. `None` if the kernel
+    /// does not report each switch.
     #[serde(default)]
     pub off_cpu_ns: Option<u64>,
-    /// Total time that the round's participants were runnable and waited for a CPU.
+    /// Total time for which the round's participants were runnable and waited for a CPU.
     pub run_delay_ns: u64,
     /// Number of involuntary context switches in the hand-off's round.
     pub switches_involuntary: u64,
@@ -139,7 +144,7 @@ pub struct AnatomyOutlier {
     pub to_tid: u64,
 }
 
-/// Verdict on whether a hand-off was slow because its threads were off the CPU. Such threads were
+/// Verdict on whether a hand-off was slow because its threads waited for a CPU. Such threads were
 /// runnable, but not running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -12,7 +12,7 @@ pub struct Param {
     pub help: &'static str,
     /// Notation of the argument's value.
     pub kind: ArgNotation,
-    /// Value that the argument has unless the user sets it.
+    /// Value of the argument unless the user sets it.
     pub default: u64,
     /// Value in a smoke run, which runs each operation once as a test.
     pub smoke: u64,
@@ -44,7 +44,7 @@ impl ArgNotation {
         }
     }
 
-    /// Parses a value in this notation; the error says what the text must be.
+    /// Parses a value in this notation. The error says which form the text must have.
     pub(crate) fn parse_value(self, text: &str) -> Result<u64, String> {
         let parsed = match self {
             ArgNotation::Count => text.parse::<units::Count>().map(|it| it.0),
@@ -60,8 +60,8 @@ impl ArgNotation {
 pub trait ArgType: Copy {
     /// Notation of the type's values.
     const NOTATION: ArgNotation;
-    /// Converts a value that lies within the argument's bounds to this type. The bounds are checked against the type
-    /// at compile time.
+    /// Converts a value within the argument's bounds to this type. The bounds are checked against
+    /// the type at compile time.
     fn from_u64(value: u64) -> Self;
 }
 
@@ -109,7 +109,8 @@ pub trait Args: Sized {
     /// Declarations of the arguments, in order.
     const PARAMS: &'static [Param];
 
-    /// Converts values that were checked by [`ArgValues::parse_and_set`] to the typed form.
+    /// Converts checked values of the arguments to the typed form. [`ArgValues::parse_and_set`] has
+    /// checked them.
     fn from_values(values: &ArgValues) -> Self;
 
     /// Returns the default values of all arguments.
@@ -156,10 +157,11 @@ macro_rules! args {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArgValues {
     params: Params,
+    /// Value of each argument, by the argument's name.
     values: BTreeMap<String, u64>,
 }
 
-/// Declarations of a benchmark's arguments.
+/// Declarations of a benchmark's arguments, compared by their names.
 #[derive(Clone, Copy, Debug)]
 struct Params(&'static [Param]);
 impl PartialEq for Params {
@@ -175,12 +177,12 @@ impl ArgValues {
         ArgValues::new(params, |param| param.default)
     }
 
-    /// Returns the smoke values of all arguments, the smallest that make sense.
+    /// Returns the values of all arguments in a smoke run, the smallest that make sense.
     pub fn smoke_values(params: &'static [Param]) -> ArgValues {
         ArgValues::new(params, |param| param.smoke)
     }
 
-    /// Returns the value that `value` gives to each argument.
+    /// Creates the values of all arguments; `value` returns the value of one.
     fn new(params: &'static [Param], value: impl Fn(&Param) -> u64) -> ArgValues {
         let values = params.iter().map(|param| (param.name.to_string(), value(param))).collect();
         ArgValues { params: Params(params), values }
@@ -198,7 +200,7 @@ impl ArgValues {
         }
     }
 
-    /// Parses `text` and sets the argument `name`; fails if the text or the value is not valid.
+    /// Parses `text`, and sets the argument `name` to the result.
     ///
     /// # Errors
     /// Fails for an unknown name (the error suggests the nearest one), a text that does not parse
@@ -215,7 +217,7 @@ impl ArgValues {
         self.set_within(param, value, text)
     }
 
-    /// Sets the argument `name` to `value`, in base units; fails if the value is out of bounds.
+    /// Sets the argument `name` to `value`, in base units.
     ///
     /// # Errors
     /// Fails like [`parse_and_set`](ArgValues::parse_and_set).
@@ -247,7 +249,8 @@ impl ArgValues {
     }
 }
 
-/// Error for an invalid argument; names the argument, the value and the remedy.
+/// Error for an invalid argument of a benchmark. The message names the argument, the value and the
+/// remedy.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ArgsError {
@@ -284,7 +287,8 @@ pub enum ArgsError {
 }
 
 impl ArgsError {
-    /// Creates the error for an unknown argument, which suggests a similar name or lists all names.
+    /// Creates the error for an unknown argument. The error suggests a similar name, or lists all
+    /// names.
     fn unknown(name: &str, params: &[Param]) -> ArgsError {
         let nearest = params
             .iter()

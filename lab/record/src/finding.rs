@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Result of one check: the observation, its effect on figures, and the command that repairs it.
+/// Result of one check of the machine: observation, effect on figures, and repair.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     /// Name of the checked fact: `governor`, `steal`.
@@ -18,13 +18,13 @@ pub struct Finding {
     pub mend: Option<String>,
 }
 
-/// Severity of a finding, worst first: it disturbs figures, may matter, is unknown, or is fine.
+/// Severity of a finding, the worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FindingLevel {
     /// The finding makes intervals wider or figures slower than necessary.
     Disturbs,
-    /// The finding matters only when figures of this machine are compared with those of another.
+    /// The finding matters only when figures of different machines are compared.
     Note,
     /// The state cannot be determined on this machine.
     Unknown,

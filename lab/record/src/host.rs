@@ -30,7 +30,8 @@ pub struct Host {
     pub kernel: String,
     /// Hypervisor, if the CPU reports one.
     pub hypervisor: Option<String>,
-    /// Known vulnerabilities of the CPU with the kernel's mitigation or exposure: `name: state`.
+    /// Known vulnerabilities of the CPU, each with the state that the kernel reports: `name:
+    /// state`.
     pub mitigations: Vec<String>,
     /// Frequency governor of the first CPU.
     pub governor: Option<String>,
@@ -50,7 +51,7 @@ pub struct Host {
     pub isolation: Vec<String>,
     /// Mode of transparent huge pages.
     pub huge_pages: Option<String>,
-    /// `true` if programs can read the hardware performance counters.
+    /// `true` if programs can read the CPU's performance counters.
     pub counters: bool,
     /// Load average over one minute at the start of the run.
     pub load_1min: f64,
@@ -69,7 +70,8 @@ pub struct Host {
     /// Libraries measured as peers, with their versions.
     #[serde(default)]
     pub peers: Vec<String>,
-    /// Name and version of the C library, whose locks and semaphores are peers too; `None` if unknown.
+    /// Name and version of the C library; `None` if unknown. Its locks and semaphores are peers,
+    /// too.
     #[serde(default)]
     pub libc: Option<String>,
 }

@@ -2,10 +2,10 @@
 #![forbid(unsafe_code)]
 
 mod anatomy;
+mod arg_range;
 mod args;
 mod finding;
 mod host;
-mod over;
 mod proof;
 mod record;
 mod spec;
@@ -14,10 +14,10 @@ pub use anatomy::{
     Anatomy, AnatomyBand, AnatomyFloor, AnatomyOutlier, AnatomyStage, OffCpuVerdict,
     UnmatchedCounts,
 };
+pub use arg_range::{ArgRange, ArgRangeError};
 pub use args::{ArgNotation, ArgType, ArgValues, Args, ArgsError, Bytes, Nanos, Param};
 pub use finding::{Finding, FindingLevel};
 pub use host::{CpuCache, Host};
-pub use over::{ArgRange, ArgRangeError};
 pub use proof::Proof;
 pub use record::{
     Document, FigureMode, HardwareCounts, JSON_SCHEMA_VERSION, Participants, PeerWithoutRatio,

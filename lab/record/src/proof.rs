@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Cost of known size, added on purpose, and the value that the records show for it.
+/// Cost of known size that was added on purpose, and its size in the records.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Proof {
     /// Description of the added cost and of the measured quantity.
@@ -15,7 +15,7 @@ pub struct Proof {
     pub read: Option<f64>,
     /// Maximum allowed difference between `planted` and `read`, in `unit`.
     pub bound: f64,
-    /// 95 % interval of the read value; the proof also holds if the planted value lies inside.
+    /// 95 % interval of the read value. The proof also holds if the planted value lies inside.
     #[serde(default)]
     pub ends: Option<(f64, f64)>,
 }
@@ -28,7 +28,7 @@ impl Proof {
         self.is_within_bound() || self.ends.is_some_and(is_within)
     }
 
-    /// Returns `true` if the read value differs from the planted one by at most the bound.
+    /// Returns `true` if `read` differs from `planted` by at most `bound`.
     pub fn is_within_bound(&self) -> bool {
         self.read.is_some_and(|read| (read - self.planted).abs() <= self.bound)
     }

@@ -31,7 +31,7 @@ pub struct Run {
     pub profile: String,
     /// Command line of the run.
     pub command: String,
-    /// Seed of all random orders and placements of the run, below 2^53; 0 if it has none.
+    /// Seed of all random orders and placements of the run; 0 if it has none. It is below 2^53.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub seed: u64,
     /// Machine of the run.
@@ -40,7 +40,7 @@ pub struct Run {
     /// not examined.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub findings: Vec<Finding>,
-    /// `true` if the run finished; an interrupted or killed run did not.
+    /// `true` if the run finished. An interrupted or killed run did not.
     pub complete: bool,
     /// Smallest relative difference that this run can detect with one participant. It is the
     /// difference between two measurements of the same code. `None` until measured.
@@ -53,7 +53,7 @@ pub struct Run {
     pub proofs: Vec<Proof>,
 }
 
-/// One figure of one contender, with the conditions of its measurement and the data behind it.
+/// One figure of one contender, with its conditions and the data behind it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     /// Id of the figure: the spec's id, or `spec/part`.
@@ -108,17 +108,19 @@ pub struct Record {
     /// Resource usage of each role, and of threads without a role. Empty if there is only one role.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub roles: Vec<RoleUsage>,
-    /// Figure of an empty operation timed in the same way, in the record's unit. It is shown for
-    /// comparison, never subtracted.
+    /// Figure of an empty operation that was timed in the same way, in the record's unit. It is
+    /// shown for comparison, never subtracted.
     pub empty: Option<f64>,
     /// Ratio of the figure to its floor; `None` without a floor.
     pub floor: Option<Ratio>,
     /// Ratios to the peers that wait in the same way.
     pub peers: Vec<Ratio>,
-    /// Peers that wait in another way: shown for comparison, without a ratio of the figures.
+    /// Peers that wait in another way. They are shown for comparison, without a ratio of the
+    /// figures.
     #[serde(rename = "beside", default, skip_serializing_if = "Vec::is_empty")]
     pub peers_without_ratio: Vec<PeerWithoutRatio>,
-    /// Two modes with their shares if the operations, rounds or passes are bimodal; otherwise empty.
+    /// The two modes of a bimodal figure; otherwise empty. The operations, rounds or passes are
+    /// bimodal.
     pub modes: Vec<FigureMode>,
     /// Further quantities recorded by the workload, by name (`slept_share`).
     pub counters: BTreeMap<String, f64>,
@@ -126,7 +128,8 @@ pub struct Record {
     pub hardware: Option<HardwareCounts>,
     /// Rounds in order of measurement, for later comparison of runs.
     pub rounds: Vec<Round>,
-    /// Histogram of all samples: HdrHistogram V2, compressed, base64, in thousandths of the unit.
+    /// Histogram of all samples, in thousandths of the unit. It is in HdrHistogram's format V2,
+    /// compressed, as base64.
     pub histogram: String,
     /// Warnings about this figure.
     pub warnings: Vec<Warning>,
@@ -136,7 +139,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// Returns the best peer (smallest figure, so greatest ratio of ours to it); `None` without peers.
+    /// Returns the ratio to the peer with the smallest figure; `None` without peers.
     pub fn best_peer(&self) -> Option<&Ratio> {
         self.peers.iter().max_by(|a, b| a.ratio.total_cmp(&b.ratio))
     }
@@ -196,7 +199,8 @@ impl RoleUsage {
     /// Role name for threads that are not participants, such as a runtime's workers.
     pub const OTHER_THREADS_ROLE: &str = "other threads";
 
-    /// Returns each numeric field with its name, so that rounding and checks cover all of them.
+    /// Returns a mutable reference to each numeric field, with the field's name. Rounding and
+    /// checks thus cover all of them.
     pub fn numeric_fields_mut(&mut self) -> impl Iterator<Item = (&'static str, &mut f64)> {
         let RoleUsage {
             role: _,
@@ -228,20 +232,22 @@ pub struct Summary {
     pub samples: u64,
     /// Median number of operations in a sample; 1 if each operation was timed singly.
     pub batch: u64,
-    /// **The figure**: the median of the passes' figures, each the median of its rounds' figures. A
-    /// round's figure is the median of operations timed alone, and a mean of batches (see
-    /// [`Round::median`]).
+    /// **The figure**: the median of the passes' figures. A pass's figure is the median of its
+    /// rounds' figures. A round's figure is the median of operations timed alone, and a mean of
+    /// batches (see [`Round::median`]).
     pub median: f64,
-    /// Lower bound of the figure's 95 % interval, built from the passes; `None` with too few passes.
+    /// Lower bound of the figure's 95 % interval; `None` with too few passes. The interval is built
+    /// from the passes.
     #[serde(default)]
     pub low: Option<f64>,
     /// Upper bound of the figure's 95 % interval; `None` with too few passes.
     #[serde(default)]
     pub high: Option<f64>,
-    /// Figure without disturbed rounds and samples; `None` if none was disturbed or too few remain.
+    /// Figure without disturbed rounds and samples. `None` if none was disturbed or too few remain.
     #[serde(default)]
     pub undisturbed: Option<f64>,
-    /// Number of operations that were chosen at random from batches and timed alone, for the quantiles.
+    /// Number of operations that were timed alone for the quantiles. They were chosen at random
+    /// from the batches.
     #[serde(rename = "alone", default)]
     pub single_ops: u64,
     /// Resolution of the clock for an operation timed alone, in ns.
@@ -270,13 +276,13 @@ pub struct Summary {
     pub mean: f64,
 }
 
-/// Method by which the operations behind a figure were timed: one by one, or in batches.
+/// Method by which the operations of a figure were timed: one by one, or in batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TimingKind {
-    /// Each operation is timed alone; the figure is the median duration of an operation.
+    /// Each operation is timed alone. The figure is the median duration of an operation.
     Single,
-    /// Many operations are timed together; the figure is a mean per operation.
+    /// Many operations are timed together. The figure is a mean per operation.
     Batch,
 }
 
@@ -307,7 +313,7 @@ pub struct Quantiles {
 }
 
 impl Summary {
-    /// Returns how the operations were timed: one at a time, or in batches.
+    /// Returns the method by which the operations were timed.
     pub fn timing_kind(&self) -> TimingKind {
         if self.batch <= 1 { TimingKind::Single } else { TimingKind::Batch }
     }
@@ -317,14 +323,14 @@ impl Summary {
         Some((self.low?, self.high?))
     }
 
-    /// Returns half the interval's width relative to the figure; `None` without an interval.
+    /// Returns half the interval's width, divided by the figure; `None` without an interval.
     pub fn relative_half_width(&self) -> Option<f64> {
         let (low, high) = self.interval_bounds()?;
         Some(if self.median > 0.0 { (high - low) / 2.0 / self.median } else { 0.0 })
     }
 
-    /// Returns the quantiles of the operations' durations; `None` if no operation was timed alone. Quantiles of the
-    /// means of batches say nothing about operations.
+    /// Returns the quantiles of the operations' durations; `None` if no operation was timed alone.
+    /// Quantiles of the means of batches say nothing about operations.
     pub fn quantiles(&self) -> Option<Quantiles> {
         if self.timing_kind() == TimingKind::Batch && self.single_ops == 0 {
             return None;
@@ -339,8 +345,8 @@ impl Summary {
         })
     }
 
-    /// Returns each numeric field that is present with its name, except the counts. Rounding and
-    /// checks thus cover all of them.
+    /// Returns a mutable reference to each numeric field, with the field's name. Counts and absent
+    /// values are left out. Rounding and checks thus cover all of them.
     pub fn numeric_fields_mut(&mut self) -> impl Iterator<Item = (&'static str, &mut f64)> {
         let Summary {
             ops: _,
@@ -381,10 +387,11 @@ impl Summary {
 /// One round: about 10 ms of one contender after a new setup.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Round {
-    /// Index of the round's pass, which is a separate process.
+    /// Index of the pass that contains the round. A pass is a separate process.
     #[serde(default)]
     pub pass: u32,
-    /// Index of the round's block; rounds of one block are compared with each other.
+    /// Index of the block that contains the round. Rounds of one block are compared with each
+    /// other.
     pub block: u32,
     /// Figure of the round. It is the median of operations timed alone, or the median of ten means
     /// of batches. If the clock's resolution is too coarse for a median (above 5 % of it), it is
@@ -392,15 +399,16 @@ pub struct Round {
     /// of a tenth of the round: a cost that recurs every few operations is in each mean, and a
     /// burst of foreign work is in one or two.
     pub median: f64,
-    /// 99 % quantile of the round's samples, which are operations timed singly or else means of batches.
+    /// 99 % quantile of the round's samples. Samples are operations timed alone, or means of
+    /// batches.
     pub p99: f64,
-    /// Mean time of an operation: the total time divided by the number of operations. Unlike the median, the mean
-    /// moves if another thread spins on the partner's CPU.
+    /// Mean time of an operation in the round. Unlike the median, the mean moves if another thread
+    /// spins on the partner's CPU.
     pub mean: f64,
     /// Steal time during the round, as a share of the machine's CPU time.
     pub steal: f64,
-    /// Share of the samples measured while a participant's core was slowed. A busy sibling thread
-    /// or a lower frequency slows a core.
+    /// Share of the samples that were measured while a participant's core was slowed. A busy
+    /// sibling thread or a lower frequency slows a core.
     #[serde(default)]
     pub slowed: f64,
     /// Number of involuntary context switches of all participants.
@@ -416,13 +424,14 @@ pub struct Round {
 pub struct Ratio {
     /// Id of the other figure.
     pub id: String,
-    /// Name of the contender that has the other figure.
+    /// Name of the contender with the other figure.
     pub contender: String,
     /// Value of the other figure, measured in the same blocks as this record's figure.
     pub other: f64,
     /// This figure divided by the other figure.
     pub ratio: f64,
-    /// Lower bound of the ratio's 95 % interval, built from the passes; `None` with too few passes.
+    /// Lower bound of the ratio's 95 % interval; `None` with too few passes. The interval is built
+    /// from the passes.
     #[serde(default)]
     pub low: Option<f64>,
     /// Upper bound of the ratio's 95 % interval; `None` with too few passes.
@@ -437,7 +446,7 @@ impl Ratio {
     }
 }
 
-/// A peer that waits in another way, so that a ratio to it has no meaning.
+/// Peer that waits in another way than the contender. A ratio of their figures has no meaning.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PeerWithoutRatio {
     /// Name of the peer.
@@ -453,7 +462,7 @@ pub struct PeerWithoutRatio {
 pub struct FigureMode {
     /// Share of the operations, rounds or passes in this mode.
     pub share: f64,
-    /// Median of the mode.
+    /// Median of the values in this mode.
     pub median: f64,
 }
 
@@ -495,18 +504,18 @@ pub enum WarningCode {
     Drift,
     /// The figure lies below the resolution of the clock and the measuring loop.
     Resolution,
-    /// Too few passes for an interval.
+    /// The run has too few passes for an interval.
     Few,
     /// The operation rate does not agree with the figure.
     Rate,
     /// The participants could not be placed as requested.
     Placement,
-    /// The interval of the ratio to the floor lies below 1. The floor thus does more work than
-    /// necessary.
+    /// The interval of the figure's ratio to the floor lies below 1. The floor thus does more work
+    /// than necessary.
     FloorBeaten,
     /// Medians of earlier runs on this machine lie outside the interval.
     Seen,
-    /// The figure was measured with smoke values, which only test that the benchmark works.
+    /// The figure was measured with smoke values. They only test that the benchmark works.
     Smoke,
 }
 
@@ -536,7 +545,7 @@ impl WarningCode {
 pub struct Document {
     /// Version of the JSON form.
     pub schema: u32,
-    /// The run; its host is repeated in `host`, for readers that need only the host.
+    /// The run. Its host is repeated in `host`, for readers that need only the host.
     pub run: Run,
     /// Machine on which the run was measured.
     pub host: Host,

@@ -14,11 +14,12 @@ pub struct Spec {
     pub what: &'static str,
     /// Unit of all figures of this benchmark.
     pub unit: Unit,
-    /// Id of the floor, the lower bound set by hardware or kernel, measured in the same blocks. It
-    /// is the id of a spec, or `spec/part`. `None` only for floors themselves.
+    /// Id of the benchmark that measures the floor of this one. The floor is the lower bound set by
+    /// hardware or kernel, measured in the same blocks. The id is that of a spec, or `spec/part`.
+    /// `None` only for floors themselves.
     pub floor: Option<&'static str>,
-    /// Further floors, for contenders that wait in another way than `floor`. Each contender is
-    /// compared with the first floor that waits in the same way.
+    /// Ids of further floors, for contenders that wait in another way than `floor`. Each contender
+    /// is compared with the first floor that waits in the same way.
     pub floors: &'static [&'static str],
     /// Name of the older program that measured this operation first; `None` if there is none.
     pub classic: Option<&'static str>,
@@ -26,14 +27,15 @@ pub struct Spec {
     pub ladder: bool,
     /// Named figures of this benchmark; empty if it has one figure.
     pub parts: &'static [Part],
-    /// `true` if one participant hands work to another, so that `--idle-gap` and `--neighbour` apply.
+    /// `true` if one participant hands work to another. The options `--idle-gap` and `--neighbour`
+    /// then apply.
     pub hands_over: bool,
     /// `true` if operations are timed in batches regardless of their duration. For operations about
     /// as long as the shortest that is timed alone (twenty clock readings), which would otherwise be
     /// timed differently from run to run.
     pub batched: bool,
-    /// `true` if operations of a batch overlap, as in a stream. The figure then has no quantiles,
-    /// because a single timed operation would be a flush.
+    /// `true` if the operations of a batch overlap, as in a stream. The figure then has no
+    /// quantiles, because a single timed operation would be a flush.
     pub pipelined: bool,
     /// Source file of the declaration.
     pub file: &'static str,
@@ -42,8 +44,9 @@ pub struct Spec {
 }
 
 impl Spec {
-    /// Declares a benchmark at the caller's source location, with defaults for all else. The unit is nanoseconds; it
-    /// has one figure and one participant, no floor, and is not in the default run.
+    /// Declares a benchmark with defaults for all but the id and the description. The unit is
+    /// nanoseconds; it has one figure and one participant, no floor, and is not in the default run.
+    /// Its source location is the caller's.
     #[track_caller]
     pub const fn new(id: &'static str, what: &'static str) -> Spec {
         let place = Location::caller();
@@ -74,12 +77,12 @@ impl Spec {
         Spec { floor: Some(id), ..self }
     }
 
-    /// Sets the ids of further floors, for contenders that wait in another way than the floor.
+    /// Sets the ids of further floors, for contenders that wait in another way.
     pub const fn floors(self, ids: &'static [&'static str]) -> Spec {
         Spec { floors: ids, ..self }
     }
 
-    /// Names the older program that measured this operation first.
+    /// Sets the name of the older program that measured this operation first.
     pub const fn classic(self, tool: &'static str) -> Spec {
         Spec { classic: Some(tool), ..self }
     }
@@ -127,12 +130,12 @@ pub struct Part {
     pub what: &'static str,
     /// Id of this part's floor; `None` for the spec's floor.
     pub floor: Option<&'static str>,
-    /// Waiting strategy of this part's operations; `None` if it is the contender's strategy.
+    /// Waiting strategy of this part's operations; `None` for the contender's strategy.
     pub waits: Option<Wait>,
     /// `true` if the default run shows this figure.
     pub ladder: bool,
-    /// `true` if the figure exists only if its event occurred. An example is a wake-up without
-    /// sleeping; its absence is no error.
+    /// `true` if the figure may be absent because its event did not occur. An example is a wake-up
+    /// without sleeping; its absence is no error.
     pub optional: bool,
 }
 
@@ -148,7 +151,7 @@ impl Part {
         self
     }
 
-    /// Sets the waiting strategy of this part's operations, which replaces the contender's strategy.
+    /// Sets the waiting strategy of this part's operations. It replaces the contender's strategy.
     pub const fn waits(mut self, waits: Wait) -> Part {
         self.waits = Some(waits);
         self
@@ -171,11 +174,11 @@ impl Part {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
-    /// Nanoseconds for one operation; less is better.
+    /// Nanoseconds for one operation. Less is better.
     Ns,
-    /// Bytes, of memory held for example; less is better.
+    /// Bytes, of memory held for example. Less is better.
     Bytes,
-    /// A dimensionless number, such as a count or a fairness index; less is better.
+    /// A number without a unit, such as a count or a fairness index. Less is better.
     Count,
 }
 
@@ -215,7 +218,8 @@ impl Wait {
         *self == Wait::None
     }
 
-    /// Returns the verb for tables: `spins`, `spins, then sleeps`, `sleeps`; empty without waiting.
+    /// Returns a verb for tables: `spins`, `spins, then sleeps` or `sleeps`. It is empty for
+    /// [`Wait::None`].
     pub fn table_verb(self) -> &'static str {
         match self {
             Wait::None => "",
@@ -225,8 +229,8 @@ impl Wait {
         }
     }
 
-    /// Returns `true` if a floor that waits like `self` is a lower bound of the contender. The
-    /// contender waits like `contender`. Both wait in the same way, or the floor does not wait.
+    /// Returns `true` if a floor with this strategy is a lower bound for `contender`'s strategy.
+    /// Both wait in the same way, or the floor does not wait.
     pub fn is_lower_bound_for(self, contender: Wait) -> bool {
         self.is_none() || self == contender
     }
@@ -239,7 +243,7 @@ pub struct Contender {
     pub name: &'static str,
     /// Kind of the implementation: ours, peer, floor or null.
     pub kind: ContenderKind,
-    /// The only contender that this one is compared with; `None` if it is compared with all.
+    /// Name of the only contender with which this one is compared; `None` for all.
     pub rival_of: Option<&'static str>,
     /// Strategy by which the contender waits for the other participants.
     pub waits: Wait,
@@ -272,7 +276,8 @@ impl Contender {
         Contender::new(name, ContenderKind::Null)
     }
 
-    /// Restricts the comparison of this contender to our contender `rival`, which has the same function.
+    /// Restricts the comparison of this contender to our contender `rival`. The two have the same
+    /// function.
     pub const fn compared_only_with(self, rival: &'static str) -> Contender {
         Contender { rival_of: Some(rival), ..self }
     }
@@ -287,13 +292,15 @@ impl Contender {
         Contender { allocates: true, ..self }
     }
 
-    /// Returns the waiting strategy of a part's operations; `None` means a benchmark without parts.
+    /// Returns the waiting strategy of a part's operations. `part` is `None` for a benchmark
+    /// without parts.
     pub fn waits_in(&self, part: Option<&Part>) -> Wait {
         part.and_then(|part| part.waits).unwrap_or(self.waits)
     }
 
-    /// Returns `true` if the ratio of this contender to `other` is reported. It is if `other` is a peer (or the second
-    /// contender of a null benchmark), and neither is restricted to another contender.
+    /// Returns `true` if the ratio of this contender's figure to that of `other` is reported. It is
+    /// if `other` is a peer (or the second contender of a null benchmark), and neither is
+    /// restricted to another contender.
     pub fn is_compared_with(&self, other: &Contender) -> bool {
         let is_for = |one: &Contender, other: &Contender| {
             one.rival_of.is_none_or(|rival| rival == other.name || one.rival_of == other.rival_of)
@@ -304,7 +311,7 @@ impl Contender {
     }
 }
 
-/// Kind of a contender: ours, a peer, a floor, or one of two equal ones.
+/// Kind of a contender: ours, a peer, a floor, or one of two equal contenders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ContenderKind {

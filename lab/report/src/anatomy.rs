@@ -121,7 +121,7 @@ pub(crate) fn anatomy_notes(anatomy: &Anatomy) -> Vec<String> {
         ));
     }
     let [none, one, two] = anatomy.site_ns.map(ns);
-    let net = match anatomy.net {
+    let net = match anatomy.is_site_cost_subtracted {
         true => "this cost was subtracted from each stage that stays on one thread",
         false => "this cost is part of each stage that stays on one thread, and was not subtracted",
     };

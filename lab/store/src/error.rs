@@ -93,7 +93,7 @@ pub enum StoreError {
         /// Time for which the operation waited for the lock.
         waited_ms: u64,
     },
-    /// The content of the store is inconsistent, for example because of a wrong checksum.
+    /// The content of the store is inconsistent. An example is a wrong checksum.
     #[error("{}: damaged: {reason}; name another file with --db FILE", .path.display())]
     Damaged {
         /// Path of the file.
@@ -107,7 +107,7 @@ pub enum StoreError {
         /// Path of the file.
         path: PathBuf,
     },
-    /// SQLite reported another error.
+    /// SQLite reported an error of another kind.
     #[error("{}: {source}", .path.display())]
     Sqlite {
         /// Path of the file.
@@ -115,7 +115,7 @@ pub enum StoreError {
         /// Error of SQLite.
         source: rusqlite::Error,
     },
-    /// A number to be stored is infinite or NaN, which an export as JSON cannot contain.
+    /// A number to be stored is infinite or NaN. An export as JSON cannot contain such a number.
     #[error("{subject}: {field} is {value}, but only finite numbers can be stored")]
     NotFinite {
         /// The run, or the figure and its contender, that contains the number.
@@ -177,7 +177,7 @@ pub enum StoreError {
         /// Id of the run.
         id: String,
     },
-    /// There is no run with that id, prefix, name or position.
+    /// There is no run with this id, prefix, name or position.
     #[error("run {selector}: no such run in the store{}", nearest_hint(.nearest_names))]
     UnknownRun {
         /// Id, prefix, name or position that was looked up.
@@ -194,7 +194,7 @@ pub enum StoreError {
         nearest_names: Vec<String>,
     },
     /// The text is a prefix of several run ids.
-    #[error("run {selector}: the ids of {count} runs start with this text; add characters to choose one of {}", list(.candidates))]
+    #[error("run {selector}: the ids of {count} runs start with this text; add characters to choose one of {}", comma_separated(.candidates))]
     Ambiguous {
         /// Prefix that was looked up.
         selector: String,
@@ -211,24 +211,27 @@ pub enum StoreError {
     },
 }
 
-fn list(ids: &[String]) -> String {
+/// Joins ids with commas.
+fn comma_separated(ids: &[String]) -> String {
     ids.join(", ")
 }
 
-/// Returns the end of an error message that names the nearest ids or names. Without any, it says
-/// that the store has none.
+/// Returns the end of an error message: the most similar ids or names. Without any, it says that
+/// the store has none.
 fn nearest_hint(nearest_names: &[String]) -> String {
     match nearest_names {
         [] => "; the store has none yet".to_string(),
         [nearest_name] => format!("; the nearest is {nearest_name}"),
-        names => format!("; the nearest are {nearest_names}", nearest_names = list(names)),
+        names => {
+            format!("; the nearest are {nearest_names}", nearest_names = comma_separated(names))
+        }
     }
 }
 
 impl StoreError {
     /// Creates the error for a path that cannot be written.
     pub(crate) fn from_unwritable_path(path: &Path, error: &io::Error) -> StoreError {
-        StoreError::without_descriptors(path).unwrap_or_else(|| StoreError::Unwritable {
+        StoreError::no_descriptors_error(path).unwrap_or_else(|| StoreError::Unwritable {
             path: path.to_path_buf(),
             reason: error.to_string(),
         })
@@ -236,15 +239,15 @@ impl StoreError {
 
     /// Creates the error for a path that the system or SQLite cannot read.
     pub(crate) fn from_unreadable_path(path: &Path, error: impl fmt::Display) -> StoreError {
-        StoreError::without_descriptors(path).unwrap_or_else(|| StoreError::Unreadable {
+        StoreError::no_descriptors_error(path).unwrap_or_else(|| StoreError::Unreadable {
             path: path.to_path_buf(),
             reason: error.to_string(),
         })
     }
 
-    /// Returns the error that no descriptor is left, if that is so; SQLite does not report it. Opening any other file
-    /// then fails too.
-    fn without_descriptors(path: &Path) -> Option<StoreError> {
+    /// Returns [`StoreError::NoDescriptors`] if the process has no file descriptor left. SQLite
+    /// does not report this. Opening any other file then fails, too.
+    fn no_descriptors_error(path: &Path) -> Option<StoreError> {
         let error = File::open("/").err()?;
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let path = path.to_path_buf();
@@ -272,7 +275,7 @@ impl StoreError {
                 reason: "the file or its folder is read-only".to_string(),
             },
             ErrorCode::CannotOpen | ErrorCode::PermissionDenied => {
-                StoreError::without_descriptors(&path).unwrap_or_else(|| StoreError::Unwritable {
+                StoreError::no_descriptors_error(&path).unwrap_or_else(|| StoreError::Unwritable {
                     path,
                     reason: "the journal cannot be created in its folder".to_string(),
                 })
@@ -285,6 +288,7 @@ impl StoreError {
 /// Returns `true` if SQLite could not write or sync a file. Examples of causes are a file size
 /// limit and some quotas.
 fn is_write_failure(source: &rusqlite::Error) -> bool {
+    /// Codes of SQLite for failed writes.
     const WRITES: [std::ffi::c_int; 4] = [
         rusqlite::ffi::SQLITE_IOERR_WRITE,
         rusqlite::ffi::SQLITE_IOERR_TRUNCATE,
@@ -301,12 +305,12 @@ pub enum ExportError {
     /// A run could not be read.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Writing the output failed; the error's `kind()` tells if the reader closed it.
+    /// Writing the output failed. The error's `kind()` tells if the reader closed it.
     #[error("cannot write the export: {0}")]
     Write(#[from] io::Error),
 }
 
-/// Error of an import; the store is unchanged.
+/// Error of an import. The store is unchanged.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImportError {

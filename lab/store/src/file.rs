@@ -15,7 +15,8 @@ use std::time::Duration;
 /// SQLite application id of a store, `HaNd`.
 pub(crate) const SQLITE_APPLICATION_ID: i32 = 0x4861_4e64;
 
-/// Version of the store's schema that this handover writes and reads; a file has it as `user_version`.
+/// Version of the store's schema that this version of handover writes and reads. A file has it as
+/// `user_version`.
 pub const STORE_SCHEMA_VERSION: u32 = 6;
 
 /// SQL statements that create the tables of a new store.
@@ -63,9 +64,9 @@ const TABLES: &str = "
 /// Maximum time to wait for a lock while a file is opened.
 const OPEN_WAIT: Duration = Duration::from_secs(2);
 
-/// Returns the default path of results, used without `--db`: `$XDG_DATA_HOME/handover/results.db`, or
-/// `~/.local/share/handover/results.db`. A relative `XDG_DATA_HOME` is ignored, as its
-/// specification requires.
+/// Returns the path of the store that is used without `--db`. It is
+/// `$XDG_DATA_HOME/handover/results.db`, or `~/.local/share/handover/results.db`. A relative
+/// `XDG_DATA_HOME` is ignored, as its specification requires.
 ///
 /// # Errors
 /// [`StoreError::NoHome`] if neither variable is set.
@@ -87,7 +88,7 @@ fn default_path_from(
         .ok_or(StoreError::NoHome)
 }
 
-/// Opens a store for writing; creates the file and its folder if they do not exist.
+/// Opens a store for writing. Creates the file and its folder if they do not exist.
 pub(crate) fn open_for_writing(path: &Path) -> Result<(Connection, PathBuf), StoreError> {
     let path = absolute(path)?;
     create_if_absent(&path)?;
@@ -112,7 +113,7 @@ pub(crate) fn open_for_reading(path: &Path) -> Result<(Connection, PathBuf), Sto
     Ok((connection, path))
 }
 
-/// Opens a store in memory, which exists as long as its connection.
+/// Opens a store in memory. It exists as long as its connection.
 pub(crate) fn open_in_memory() -> Result<(Connection, PathBuf), StoreError> {
     let path = PathBuf::from("(in memory)");
     let to_store_error = |source| StoreError::from_sqlite(&path, 0, source);
@@ -122,7 +123,8 @@ pub(crate) fn open_in_memory() -> Result<(Connection, PathBuf), StoreError> {
     Ok((connection, path))
 }
 
-/// Opens a store in an unnamed file that SQLite removes with the connection; it is not durable.
+/// Opens a store in an unnamed temporary file. SQLite removes the file with the connection; the
+/// store is not durable.
 pub(crate) fn open_temporary() -> Result<Connection, StoreError> {
     let to_store_error = |source| StoreError::from_sqlite(Path::new("(temporary file)"), 0, source);
     let connection = Connection::open("").map_err(to_store_error)?;
@@ -139,7 +141,7 @@ fn absolute(path: &Path) -> Result<PathBuf, StoreError> {
     std::path::absolute(path).map_err(|error| StoreError::from_unwritable_path(path, &error))
 }
 
-/// Returns `true` if nothing exists at the path, so that opening it for writing creates it.
+/// Returns `true` if nothing exists at the path. Opening the path for writing then creates a store.
 pub(crate) fn is_path_absent(path: &Path) -> bool {
     matches!(
         absolute(path).and_then(|path| check_regular_file(&path)),
@@ -147,7 +149,7 @@ pub(crate) fn is_path_absent(path: &Path) -> bool {
     )
 }
 
-/// Fails unless the path is a regular file that is empty or large enough for a database.
+/// Checks that the path is a regular file, either empty or large enough for a database.
 fn check_regular_file(path: &Path) -> Result<(), StoreError> {
     /// Minimum size of a database: SQLite's smallest page. SQLite itself accepts one byte as an
     /// empty database.
@@ -165,7 +167,7 @@ fn check_regular_file(path: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// Creates the file, empty, and its folder if they do not exist.
+/// Creates an empty file and its folder if they do not exist.
 fn create_if_absent(path: &Path) -> Result<(), StoreError> {
     match check_regular_file(path) {
         Err(StoreError::Absent { .. }) => {}
@@ -183,14 +185,17 @@ fn create_if_absent(path: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// Values in a database's header that identify a store.
+/// Values that identify a database as a store of a certain schema.
 struct FileIdentity {
     application_id: i64,
+    /// Schema version, `user_version`.
     version: i64,
+    /// Number of tables and other objects in the schema.
     tables_count: i64,
 }
 
 impl FileIdentity {
+    /// Reads the values from the database.
     fn read(connection: &Connection) -> rusqlite::Result<FileIdentity> {
         let value = |query| connection.query_one(query, [], |row| row.get(0));
         Ok(FileIdentity {
@@ -201,7 +206,7 @@ impl FileIdentity {
     }
 }
 
-/// Returns `true` if the file has no tables yet. Fails if it is not a store of this schema.
+/// Returns `true` if the database has no tables yet. Fails if it is not a store of this schema.
 fn is_fresh(path: &Path, identity: &FileIdentity) -> Result<bool, StoreError> {
     // An empty file or a database without an application id, left by a run that was killed early.
     if identity.application_id == 0 && identity.version == 0 && identity.tables_count == 0 {
@@ -226,10 +231,10 @@ fn is_fresh(path: &Path, identity: &FileIdentity) -> Result<bool, StoreError> {
     }
 }
 
-/// Fails if the file is neither empty nor a store of this schema. Takes no lock and writes nothing.
-/// The identification is read with SQLite's `immutable` flag: SQLite then takes no lock and creates
-/// no other file. Reading the first bytes without SQLite is not an alternative: closing the file
-/// would release every lock that this process has on it, as POSIX locks belong to processes.
+/// Checks that the file is empty, or a store of this schema. Takes no lock and writes nothing. The
+/// identification is read with SQLite's `immutable` flag: SQLite then takes no lock and creates no
+/// other file. Reading the first bytes without SQLite is not an alternative: closing the file would
+/// release every lock that this process has on it, as POSIX locks belong to processes.
 fn check_identity(path: &Path) -> Result<(), StoreError> {
     let mut uri = String::from("file://");
     for &byte in path.as_os_str().as_bytes() {
@@ -260,8 +265,8 @@ fn check_identity(path: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// Opens the file for reading and writing. Sets a wait for locks, and the options of every
-/// connection.
+/// Opens the database for reading and writing. Sets the maximum wait for locks, and the options of
+/// every connection.
 fn connect(path: &Path) -> Result<Connection, StoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)
@@ -273,9 +278,9 @@ fn connect(path: &Path) -> Result<Connection, StoreError> {
     Ok(connection)
 }
 
-/// Sets the options that every connection has. They are foreign keys, full sync, and no trust in
-/// the file's schema. The journal mode stays SQLite's default, a rollback journal; the crate's page
-/// explains why it is not a write-ahead log.
+/// Sets the options of a connection. They are foreign keys, full sync, and no trust in the file's
+/// schema. The journal mode stays SQLite's default, a rollback journal; the crate's page explains
+/// why it is not a write-ahead log.
 fn configure(connection: &Connection) -> rusqlite::Result<()> {
     // An untrusted file may contain triggers and views; they must not call functions.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
@@ -284,7 +289,7 @@ fn configure(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "synchronous", "FULL")
 }
 
-/// Creates the tables of a new file, under the write lock. Also checks that the file can be
+/// Creates the tables of a new file, under SQLite's write lock. Also checks that the file can be
 /// written.
 fn prepare_for_writing(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
     let to_store_error = |source| StoreError::from_sqlite(path, duration_to_ms(OPEN_WAIT), source);
@@ -311,6 +316,7 @@ fn prepare_for_writing(connection: &mut Connection, path: &Path) -> Result<(), S
     if is_fresh { transaction.commit() } else { transaction.rollback() }.map_err(to_store_error)
 }
 
+/// Returns the duration in whole milliseconds.
 pub(crate) fn duration_to_ms(wait: Duration) -> u64 {
     u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)
 }

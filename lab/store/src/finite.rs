@@ -9,8 +9,8 @@ use handover_record::{
     Ratio, Record, Round, Run, Summary,
 };
 
-/// Returns the name and value of the first field of a run that is not finite. Returns `None` if all
-/// are finite.
+/// Returns the name and value of a run's first field that is not a finite number. Returns `None` if
+/// all are finite.
 pub(crate) fn non_finite_in_run(run: &Run) -> Option<(String, f64)> {
     let Run {
         id: _,
@@ -75,8 +75,8 @@ pub(crate) fn non_finite_in_run(run: &Run) -> Option<(String, f64)> {
     find.found
 }
 
-/// Returns the name and value of the first field of a record that is not finite. Returns `None` if
-/// all are finite.
+/// Returns the name and value of a record's first field that is not a finite number. Returns `None`
+/// if all are finite.
 pub(crate) fn non_finite_in_record(record: &Record) -> Option<(String, f64)> {
     let Record {
         id: _,
@@ -160,14 +160,15 @@ pub(crate) fn non_finite_in_record(record: &Record) -> Option<(String, f64)> {
     find.found
 }
 
-/// Search for the first field whose number is not finite.
+/// Search for the first field that is not a finite number.
 #[derive(Default)]
 struct FiniteCheck {
+    /// Name and value of the first field that is not finite.
     found: Option<(String, f64)>,
 }
 
 impl FiniteCheck {
-    /// Stores the field and its value if it is the first that is not finite.
+    /// Stores the field's name and value if it is the first value that is not finite.
     fn check_number(&mut self, field: &str, value: f64) {
         if !value.is_finite() && self.found.is_none() {
             self.found = Some((field.to_string(), value));
@@ -205,7 +206,7 @@ impl FiniteCheck {
             rounds_count: _,
             unmatched: _,
             site_ns,
-            net: _,
+            is_site_cost_subtracted: _,
             clock_step_ns,
             off_ns,
             on_ns,
@@ -233,6 +234,7 @@ impl FiniteCheck {
         }
     }
 
+    /// Checks the numbers of the round at index `place`.
     fn check_round(&mut self, place: usize, round: &Round) {
         let Round { block: _, median, p99, mean, steal, slowed, .. } = round;
         for (name, value) in

@@ -11,11 +11,13 @@ use std::io::{BufRead, Read};
 /// some 200 times the usual length.
 pub const LINE_BYTES_MAX: usize = 4 << 20;
 
-/// Line of an export that contains a run; the lines of its records follow.
+/// Line of an export that contains a run. The lines of its records follow.
 #[derive(Serialize)]
 pub(crate) struct RunLine<'a> {
+    /// Type of the line: `run`.
     #[serde(rename = "type")]
     pub kind: &'static str,
+    /// Version of the JSON form.
     pub schema: u32,
     #[serde(flatten)]
     pub run: &'a Run,
@@ -27,8 +29,10 @@ pub(crate) struct RunLine<'a> {
 /// Line of an export that contains a record of the preceding run.
 #[derive(Serialize)]
 pub(crate) struct RecordLine<'a> {
+    /// Type of the line: `record`.
     #[serde(rename = "type")]
     pub kind: &'static str,
+    /// Id of the record's run.
     pub run: &'a str,
     #[serde(flatten)]
     pub record: &'a Record,
@@ -52,21 +56,26 @@ pub(crate) enum ExportLine {
     Record(Box<Record>),
 }
 
-/// Fields of a line that tell what it contains; other fields are skipped without allocating.
+/// Fields of a line that identify its content. Other fields are skipped without allocating.
 #[derive(Deserialize)]
 struct Envelope<'a> {
+    /// Type of the line: `run` or `record`.
     #[serde(rename = "type", borrow)]
     kind: Option<Cow<'a, str>>,
+    /// Version of the JSON form, in the line of a run.
     schema: Option<u32>,
+    /// Id of the run, in the line of a record.
     #[serde(borrow)]
     run: Option<Cow<'a, str>>,
+    /// Names of the run, in the line of a run.
     #[serde(default)]
     tags: Vec<String>,
 }
 
-/// Reader of an export's lines, which checks that each record belongs to the preceding run.
+/// Reader of an export's lines. It checks that each record belongs to the preceding run.
 pub(crate) struct ExportLineReader<'a> {
     input: &'a mut dyn BufRead,
+    /// Bytes of the line read last.
     buffer: Vec<u8>,
     /// Number of the line read last, from 1.
     pub number: u64,
@@ -109,7 +118,7 @@ impl<'a> ExportLineReader<'a> {
     }
 }
 
-/// Parses a line; `open_run` is the id of the run whose records are being read.
+/// Parses a line of an export. `open_run` is the id of the run whose records are being read.
 fn parse(line: &[u8], open_run: Option<&str>) -> Result<ExportLine, String> {
     let text = std::str::from_utf8(line).map_err(|error| {
         format!("invalid UTF-8 after byte {offset}", offset = error.valid_up_to())
@@ -148,7 +157,7 @@ fn parse(line: &[u8], open_run: Option<&str>) -> Result<ExportLine, String> {
     }
 }
 
-/// Returns the message of the JSON parser with the column, but without the line number.
+/// Returns the message of a JSON error with the column, but without the line number.
 fn message_with_column(error: serde_json::Error) -> String {
     let column = error.column();
     let text = error.to_string();

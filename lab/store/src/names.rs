@@ -2,9 +2,10 @@
 
 use crate::error::StoreError;
 
-/// Fails unless a run's id is valid. It has 1 to 64 allowed characters, starts with a letter or
+/// Checks that a run's id is valid. It has 1 to 64 allowed characters, starts with a letter or
 /// digit, and is not `last`. Allowed are letters, digits, `-`, `_` and `.`.
 pub(crate) fn check_run_id(id: &str) -> Result<(), StoreError> {
+    /// Maximum length of an id in bytes.
     const ID_BYTES_MAX: usize = 64;
     let fit = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     let fits = (1..=ID_BYTES_MAX).contains(&id.len())
@@ -14,13 +15,14 @@ pub(crate) fn check_run_id(id: &str) -> Result<(), StoreError> {
     if fits { Ok(()) } else { Err(StoreError::BadRunId { id: truncated_for_error(id) }) }
 }
 
-/// Fails unless a name for runs is valid. It has 1 to 64 allowed characters, starts with a letter,
+/// Checks that a name for runs is valid. It has 1 to 64 allowed characters, starts with a letter,
 /// and is not `last`. Allowed are letters, digits, `-`, `_`, `.`, `/`, `+` and `@`. Such a name is
 /// valid on a command line, distinct from ids, `last` and `-1`, and displayable in a page.
 ///
 /// # Errors
 /// [`StoreError::BadTag`] if the name is not valid.
 pub fn check_tag(name: &str) -> Result<(), StoreError> {
+    /// Maximum length of a name in bytes.
     const NAME_BYTES_MAX: usize = 64;
     let fit = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./+@".contains(&byte);
     let fits = (1..=NAME_BYTES_MAX).contains(&name.len())
@@ -30,7 +32,7 @@ pub fn check_tag(name: &str) -> Result<(), StoreError> {
     if fits { Ok(()) } else { Err(StoreError::BadTag { name: truncated_for_error(name) }) }
 }
 
-/// Fails if a name is longer than 200 characters or contains control characters.
+/// Checks that names have at most 200 characters, and no control characters.
 pub(crate) fn check_names<'a>(
     subject: &str,
     names: impl IntoIterator<Item = (&'static str, &'a String)>,
@@ -49,7 +51,7 @@ pub(crate) fn check_names<'a>(
     Ok(())
 }
 
-/// Returns an untrusted text for an error message, cut to 64 characters.
+/// Returns the first 64 characters of an untrusted text, for an error message.
 pub(crate) fn truncated_for_error(text: &str) -> String {
     const CHARS_MAX: usize = 64;
     if text.chars().nth(CHARS_MAX).is_none() {

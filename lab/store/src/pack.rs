@@ -19,18 +19,21 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 
-/// Maximum size of the further fields of an export line with a run or record. They are its type,
-/// run id and schema.
+/// Maximum size in bytes of the fields that an export line has besides its run or record. They are
+/// its type, run id and schema.
 const ENVELOPE_BYTES_MAX: usize = 256;
 
-/// Run in the form in which it is stored. It has the columns of its row, and its compressed JSON.
+/// Run in its stored form. It has the columns of its row, and its compressed JSON.
 pub(crate) struct PackedRun {
+    /// Columns of the run's row.
     pub row: RunRow,
+    /// Run as compressed JSON.
     pub body: Vec<u8>,
 }
 
 impl PackedRun {
-    /// Compresses a run. Fails if its id, a name or a number is invalid, or the run is too long.
+    /// Converts a run to its stored form. Fails if its id, a name or a number is invalid, or the
+    /// run is too long.
     pub fn new(run: &Run) -> Result<PackedRun, StoreError> {
         check_run_id(&run.id)?;
         let names = [
@@ -60,15 +63,16 @@ impl PackedRun {
     }
 }
 
-/// Record in the form in which it is stored: with its compressed JSON.
+/// Record in its stored form.
 pub(crate) struct PackedRecord<'a> {
     pub record: &'a Record,
+    /// Record as compressed JSON.
     pub body: Vec<u8>,
 }
 
 impl<'a> PackedRecord<'a> {
-    /// Compresses a record. Fails if a name or a number in it is invalid, or the record is too
-    /// long.
+    /// Converts a record to its stored form. Fails if a name or a number in it is invalid, or the
+    /// record is too long.
     pub fn new(record: &'a Record) -> Result<PackedRecord<'a>, StoreError> {
         let names = [("id", &record.id), ("spec", &record.spec), ("contender", &record.contender)];
         let keys = record.args.keys().chain(record.counters.keys());
@@ -82,13 +86,14 @@ impl<'a> PackedRecord<'a> {
     }
 }
 
-/// Decompresses a run; the error describes the damage of its row.
+/// Decompresses a run. The error describes the damage of its row.
 pub(crate) fn unpack_run(body: &[u8]) -> Result<Run, String> {
     inflate(body)
 }
 
-/// Decompresses the arguments of a record; `None` if its body is damaged.
+/// Decompresses the arguments of a record; `None` if the record is damaged.
 pub(crate) fn unpack_args(body: &[u8]) -> Option<BTreeMap<String, u64>> {
+    /// Record of which only the arguments are parsed.
     #[derive(Deserialize)]
     struct ArgsOnly {
         args: BTreeMap<String, u64>,
@@ -98,19 +103,25 @@ pub(crate) fn unpack_args(body: &[u8]) -> Option<BTreeMap<String, u64>> {
 
 /// Row of a record, as read from the database.
 pub(crate) struct RecordRow {
+    /// Number of the record within its run, from 0.
     place: i64,
+    /// Id of the figure.
     id: String,
+    /// Name of the contender.
     contender: String,
+    /// Kind of the contender.
     kind: String,
+    /// Record as compressed JSON.
     body: Vec<u8>,
+    /// Stored checksum of the row.
     pub checksum: i64,
 }
 
 impl RecordRow {
-    /// Columns of a query whose rows [`from_row`](RecordRow::from_row) reads, in this order.
+    /// Columns of a query that [`from_row`](RecordRow::from_row) reads, in this order.
     pub const QUERY_COLUMNS: &str = "records.place, records.id, records.contender, records.kind, \
         records.body, records.checksum";
-    /// Number of the columns in [`QUERY_COLUMNS`](RecordRow::QUERY_COLUMNS).
+    /// Number of columns in [`QUERY_COLUMNS`](RecordRow::QUERY_COLUMNS).
     pub const QUERY_COLUMNS_COUNT: usize = 6;
 
     /// Reads a record from a row that begins with [`QUERY_COLUMNS`](RecordRow::QUERY_COLUMNS).
@@ -131,13 +142,13 @@ impl RecordRow {
         *checksum == checksum::record_checksum(run, *place, [id, contender, kind], body)
     }
 
-    /// Decompresses the record; the error describes the damage of its row.
+    /// Decompresses the record. The error describes the damage of its row.
     pub fn unpack(&self) -> Result<Record, String> {
         inflate(&self.body)
     }
 }
 
-/// Compresses a run or a record as JSON. Fails if its line in an export would be too long.
+/// Converts a run or a record to compressed JSON. Fails if its line in an export would be too long.
 fn deflate(value: &impl Serialize, subject: String) -> Result<Vec<u8>, StoreError> {
     let unwritable = |error: std::io::Error| StoreError::Unwritable {
         path: subject.clone().into(),
@@ -152,7 +163,7 @@ fn deflate(value: &impl Serialize, subject: String) -> Result<Vec<u8>, StoreErro
     packed.write_all(&json).and_then(|()| packed.finish()).map_err(unwritable)
 }
 
-/// Decompresses and parses the JSON of a run or a record; the error describes the damage.
+/// Decompresses and parses the JSON of a run or a record. The error describes the damage.
 fn inflate<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {
     let mut json = Vec::new();
     // A few bytes from an untrusted file may inflate to gigabytes.

@@ -7,7 +7,7 @@ use crate::row::RunRow;
 use crate::store::{Store, StoredRun, nearest_names};
 use handover_record::{ContenderKind, Record};
 
-/// Figure of one contender in one stored run, with the run's id, start, host and build.
+/// Figure of one contender in one stored run, with a description of the run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredFigure {
     /// Id of the run.
@@ -25,7 +25,7 @@ pub struct StoredFigure {
 }
 
 impl Store {
-    /// Returns a contender's figure in every run that has it, in order of the runs' start.
+    /// Returns a contender's figure in every run that has it, in order of the runs' start times.
     ///
     /// # Errors
     /// If the file cannot be read or is damaged.
@@ -65,8 +65,8 @@ impl Store {
         Ok(figures)
     }
 
-    /// Returns the name of the contender of figure `id` that a user means. It is `named` or,
-    /// without it, ours, or else the first.
+    /// Returns the name of the contender of figure `id` that a user has named. Without a name, it
+    /// is our contender, or else the first.
     ///
     /// # Errors
     /// If no run has the figure or the contender, with the most similar names, or if the file

@@ -11,7 +11,7 @@ use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehav
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Maximum time to wait for another process's write, which takes milliseconds.
+/// Maximum time to wait for a write by another process. Such a write takes milliseconds.
 const WRITE_WAIT: Duration = Duration::from_secs(10);
 
 /// Maximum number of ids suggested in an error message.
@@ -54,7 +54,7 @@ impl Store {
         Ok(store)
     }
 
-    /// Opens a store for reading, even if it or its file system is read-only.
+    /// Opens an existing store for reading, even if the file or its file system is read-only.
     ///
     /// # Errors
     /// Those of [`open`](Store::open); also if the file does not exist or contains no run.
@@ -66,7 +66,7 @@ impl Store {
         Ok(Store { connection, path })
     }
 
-    /// Creates a store in memory, which is lost when it is dropped.
+    /// Creates a store in memory. It is lost when it is dropped.
     ///
     /// # Errors
     /// If SQLite cannot allocate memory.
@@ -80,7 +80,8 @@ impl Store {
         &self.path
     }
 
-    /// Stores a run at its start; its records follow with [`insert_records`](Store::insert_records).
+    /// Stores a run at its start. Its records follow with
+    /// [`insert_records`](Store::insert_records).
     ///
     /// # Errors
     /// If a run with this id exists, its id is not valid, a number in it is not finite, or the file
@@ -109,9 +110,9 @@ impl Store {
         self.write_records(run_id, records, false)
     }
 
-    /// Stores the records of one benchmark: all or, on failure, none. They replace those with the
-    /// same id, contender and arguments. Other records are added as by
-    /// [`insert_records`](Store::insert_records).
+    /// Stores the records of one benchmark, and replaces those with the same id, contender and
+    /// arguments. Other records are added as by [`insert_records`](Store::insert_records). On
+    /// failure, nothing is stored.
     ///
     /// # Errors
     /// Those of [`insert_records`](Store::insert_records).
@@ -126,8 +127,8 @@ impl Store {
         self.write_records(run_id, records, true)
     }
 
-    /// Replaces the description of a run, at its end. The new one has `complete` set and the
-    /// results of the whole run.
+    /// Replaces the description of a run at its end. The new one has `complete` set and the results
+    /// of the whole run.
     ///
     /// # Errors
     /// If there is no such run, a number is not finite, or the file cannot be written.
@@ -181,7 +182,7 @@ impl Store {
         transaction.commit().map_err(failed)
     }
 
-    /// Returns descriptions of all runs, without their records, in order of their start.
+    /// Returns descriptions of all runs, in order of their start times.
     ///
     /// # Errors
     /// If the file cannot be read or is damaged.
@@ -232,7 +233,8 @@ impl Store {
         self.load_run("last")
     }
 
-    /// Returns the id of the run that `selector` denotes, as in [`load_run`](Store::load_run).
+    /// Returns the id of the run that `selector` denotes. [`load_run`](Store::load_run) explains
+    /// selectors.
     ///
     /// # Errors
     /// Those of [`load_run`](Store::load_run).
@@ -277,7 +279,8 @@ impl Store {
         }
     }
 
-    /// Checks the whole file with SQLite, and that every row is readable with a matching checksum.
+    /// Checks the file with SQLite, and checks every row. Each row must be readable and match its
+    /// checksum.
     ///
     /// # Errors
     /// [`StoreError::Damaged`] with the first error found.
@@ -298,7 +301,7 @@ impl Store {
         self.tags_by_run_id().map(drop)
     }
 
-    /// Returns the ids of all runs, in order of their start.
+    /// Returns the ids of all runs, in order of their start times.
     pub(crate) fn run_ids(&self) -> Result<Vec<String>, StoreError> {
         let query = "SELECT id FROM main.runs NOT INDEXED ORDER BY started_unix_ns, run";
         let ids: Vec<String> = self
@@ -310,7 +313,7 @@ impl Store {
         Ok(ids)
     }
 
-    /// Fails if a table and its index have different numbers of rows.
+    /// Checks that a table and its index have the same number of rows.
     pub(crate) fn check_row_count(&self, table: &str) -> Result<(), StoreError> {
         let query = format!(
             "SELECT (SELECT count(*) FROM main.{table} NOT INDEXED),
@@ -372,7 +375,7 @@ impl Store {
         Ok(Document::new(run, records))
     }
 
-    /// Fails if the stored checksum of a run's row does not match its content.
+    /// Checks that the stored checksum of a run's row matches its content.
     pub(crate) fn check_run_checksum(&self, stored: &StoredRun) -> Result<(), StoreError> {
         match stored.checksum == checksum::run_checksum(&stored.row, &stored.body) {
             true => Ok(()),
@@ -383,7 +386,7 @@ impl Store {
         }
     }
 
-    /// Starts a write transaction; also returns a function that converts SQLite's errors.
+    /// Starts a write transaction. Also returns a function that converts SQLite's errors.
     pub(crate) fn begin_write_transaction(
         &mut self,
     ) -> Result<(Transaction<'_>, impl Fn(rusqlite::Error) -> StoreError + use<>), StoreError> {
@@ -405,7 +408,7 @@ impl Store {
         StoreError::Damaged { path: self.path.clone(), reason }
     }
 
-    /// Returns the error for an unknown run, which suggests ids and names. Fails if they cannot be
+    /// Creates the error for an unknown run. It suggests ids and names. Fails if these cannot be
     /// read.
     fn unknown_run_error(&self, selector: &str) -> Result<StoreError, StoreError> {
         let mut known = self.run_ids()?;
@@ -417,7 +420,7 @@ impl Store {
     }
 }
 
-/// Creates the error for an unknown run, which suggests the most similar of `ids`.
+/// Creates the error for an unknown run. It suggests the most similar of `ids`.
 fn unknown_run_among(selector: &str, ids: &[String]) -> StoreError {
     StoreError::UnknownRun {
         selector: truncated_for_error(selector),
@@ -441,20 +444,21 @@ pub(crate) fn nearest_names(selector: &str, names: &[String]) -> Vec<String> {
 pub(crate) struct StoredRun {
     /// Key of the run in the database.
     pub key: i64,
-    /// Description of the run, with `command`, `records_count` and `tags` unset.
+    /// Description of the run. `command`, `records_count` and `tags` are unset.
     pub row: RunRow,
     /// Run as compressed JSON.
     pub body: Vec<u8>,
+    /// Stored checksum of the row.
     checksum: i64,
-    /// Sum of the checksums of the run's records and names.
+    /// Stored sum of the checksums of the run's records and names.
     parts_checksum: i64,
 }
 
 impl StoredRun {
-    /// Columns of a query whose rows [`from_row`](StoredRun::from_row) reads, in this order.
+    /// Columns of a query that [`from_row`](StoredRun::from_row) reads, in this order.
     pub const QUERY_COLUMNS: &str = "runs.run, runs.id, runs.started_unix_ns, runs.profile, runs.host, \
         runs.version, runs.built_from, runs.complete, runs.body, runs.checksum, runs.parts";
-    /// Number of the columns in [`QUERY_COLUMNS`](StoredRun::QUERY_COLUMNS).
+    /// Number of columns in [`QUERY_COLUMNS`](StoredRun::QUERY_COLUMNS).
     pub const QUERY_COLUMNS_COUNT: usize = 11;
 
     /// Reads a run from a row that starts with [`QUERY_COLUMNS`](StoredRun::QUERY_COLUMNS).
@@ -462,7 +466,8 @@ impl StoredRun {
         StoredRun::from_row_after_columns(row, 0)
     }
 
-    /// Reads a run from a row in which [`QUERY_COLUMNS`](StoredRun::QUERY_COLUMNS) follow `others` other columns.
+    /// Reads a run from a row after its first `others` columns. Then come
+    /// [`QUERY_COLUMNS`](StoredRun::QUERY_COLUMNS).
     pub fn from_row_after_columns(row: &Row<'_>, others: usize) -> rusqlite::Result<StoredRun> {
         Ok(StoredRun {
             key: row.get(others)?,
@@ -502,7 +507,7 @@ pub(crate) fn find_run_key(connection: &Connection, id: &str) -> rusqlite::Resul
         .optional()
 }
 
-/// Inserts the row of a run, which has no records yet.
+/// Inserts the row of a run that has no records yet.
 pub(crate) fn insert_run(connection: &Connection, packed: &PackedRun) -> rusqlite::Result<usize> {
     let insert = "INSERT INTO main.runs
         (id, started_unix_ns, profile, host, version, built_from, complete, body, checksum, parts)
@@ -510,7 +515,8 @@ pub(crate) fn insert_run(connection: &Connection, packed: &PackedRun) -> rusqlit
     write_run(connection, insert, packed)
 }
 
-/// Executes a statement with the columns of a run as parameters; returns the number of changed rows.
+/// Executes a statement with the columns of a run as parameters. Returns the number of changed
+/// rows.
 fn write_run(
     connection: &Connection,
     statement: &str,
@@ -530,8 +536,8 @@ fn write_run(
     ])
 }
 
-/// Removes the record with the same id, contender and arguments from a run. Returns its position,
-/// or `None` if there is none.
+/// Removes a run's record that has the same id, contender and arguments as `record`. Returns its
+/// position, or `None` if there is none.
 fn remove_record(
     connection: &Connection,
     run: i64,
@@ -559,8 +565,8 @@ fn remove_record(
     Ok(found.map(|(place, _)| place))
 }
 
-/// Inserts a record as number `place` of a run. The run is given by its key and its id. Returns the
-/// row's checksum, which the caller adds to the checksum sum of the run.
+/// Inserts a record as number `place` of a run, from 0. The run is given by its key and its id.
+/// Returns the row's checksum, which the caller adds to the checksum sum of the run.
 pub(crate) fn insert_record(
     connection: &Connection,
     (run, run_id): (i64, &str),

@@ -11,8 +11,8 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use std::collections::BTreeMap;
 
 impl Store {
-    /// Adds a name to a run, in addition to other names; several runs can share a name. `selector` is
-    /// resolved as by [`load_run`](Store::load_run). Returns the run's id.
+    /// Adds a name to a run. The run keeps its other names, and several runs can share a name.
+    /// `selector` is resolved as by [`load_run`](Store::load_run). Returns the run's id.
     ///
     /// # Errors
     /// If there is no such run, the name is invalid or ambiguous with a run's id, or the file cannot be
@@ -31,7 +31,7 @@ impl Store {
         Ok(id)
     }
 
-    /// Removes a name from a run; returns `false` if the run did not have the name.
+    /// Removes a name from a run. Returns `false` if the run did not have the name.
     ///
     /// # Errors
     /// If there is no such run, or the file cannot be written.
@@ -51,7 +51,7 @@ impl Store {
         Ok(taken.is_some())
     }
 
-    /// Returns the names of each run that has names, by the run's id. Each list is in alphabetical
+    /// Returns the names of all runs that have names, by the run's id. Each list is in alphabetical
     /// order.
     ///
     /// # Errors
@@ -65,8 +65,8 @@ impl Store {
         Ok(named)
     }
 
-    /// Returns each name of each run, with the id of the run. They are ordered by the start of the
-    /// runs.
+    /// Returns each name of each run, as pairs of the run's id and the name. They are ordered by
+    /// the start of the runs.
     fn tag_rows(&self) -> Result<Vec<(String, String)>, StoreError> {
         // Without the index, which has copies of names that no checksum covers.
         let query = "SELECT id, tag, tags.checksum FROM main.tags NOT INDEXED
@@ -85,8 +85,8 @@ impl Store {
         }
     }
 
-    /// Returns the ids of all runs with a name, in order of their start. The list is empty if there
-    /// are none.
+    /// Returns the ids of all runs with the name `name`, in order of their start times. The list is
+    /// empty if there are none.
     ///
     /// # Errors
     /// If the file cannot be read or is damaged.
@@ -95,8 +95,8 @@ impl Store {
         Ok(rows.into_iter().filter(|(_, tag)| tag == name).map(|(id, _)| id).collect())
     }
 
-    /// Returns the ids that `selector` denotes. They are those of all runs with that name, or else
-    /// of the one run that [`load_run`](Store::load_run) would load.
+    /// Returns the ids of the runs that `selector` denotes. They are those of all runs with that
+    /// name, or else of the one run that [`load_run`](Store::load_run) would load.
     ///
     /// # Errors
     /// Those of [`load_run`](Store::load_run).
@@ -107,15 +107,15 @@ impl Store {
         }
     }
 
-    /// Returns the ids that any `selector` denotes, as in [`matching_ids`](Store::matching_ids), in order and without
-    /// duplicates.
+    /// Returns the ids that any of `selectors` denotes, in order and without duplicates. Each
+    /// selector is resolved as by [`matching_ids`](Store::matching_ids).
     ///
     /// # Errors
     /// Those of [`matching_ids`](Store::matching_ids), for the first that fails.
-    pub fn all_matching_ids(&self, selector: &[String]) -> Result<Vec<String>, StoreError> {
+    pub fn all_matching_ids(&self, selectors: &[String]) -> Result<Vec<String>, StoreError> {
         let mut ids = Vec::new();
-        for one in selector {
-            for id in self.matching_ids(one)? {
+        for selector in selectors {
+            for id in self.matching_ids(selector)? {
                 if !ids.contains(&id) {
                     ids.push(id);
                 }
@@ -124,7 +124,7 @@ impl Store {
         Ok(ids)
     }
 
-    /// Deletes a run, its records and its names; returns its id. Later runs reuse the space;
+    /// Deletes a run with its records and names, and returns its id. Later runs reuse the space;
     /// [`vacuum`](Store::vacuum) returns it to the file system.
     ///
     /// # Errors
@@ -137,7 +137,7 @@ impl Store {
         Ok(id)
     }
 
-    /// Shrinks the file by its unused space; returns the file's length in bytes before and after.
+    /// Removes unused space from the file. Returns the file's length in bytes before and after.
     ///
     /// # Errors
     /// If there is no space for the temporary copy, or the file cannot be written; the store is
@@ -151,7 +151,7 @@ impl Store {
         Ok((before, self.length_bytes()?))
     }
 
-    /// Returns the length of the file.
+    /// Returns the length of the file in bytes.
     fn length_bytes(&self) -> Result<u64, StoreError> {
         let read = |query| self.connection.query_one(query, [], |row| row.get::<_, i64>(0));
         let bytes = read("PRAGMA page_count")
@@ -166,8 +166,8 @@ pub(crate) fn is_id_prefix(name: &str, ids: &[String]) -> bool {
     ids.iter().any(|id| id.starts_with(name))
 }
 
-/// Adds a name to a run, which is given by its key and its id. Does nothing if the run has the name
-/// already.
+/// Adds a name to a run. The run is given by its key and its id. Does nothing if the run has the
+/// name already.
 pub(crate) fn insert_tag(
     connection: &Connection,
     (run, run_id): (i64, &str),

@@ -29,14 +29,15 @@ pub struct ImportCounts {
     pub runs: u64,
     /// Number of new records.
     pub records: u64,
-    /// Number of skipped runs, which the store already had with the same content.
+    /// Number of skipped runs. The store already had them with the same content.
     pub skipped: u64,
 }
 
 impl Store {
-    /// Writes runs as JSON Lines. One line for each run is followed by one for each of its records.
-    /// Each of `selector` is resolved as by [`matching_ids`](Store::matching_ids), and each run is
-    /// written once; if `selector` is empty, all runs are written, the earliest first.
+    /// Writes runs and their records as JSON Lines. One line for each run is followed by one for
+    /// each of its records. Each of `selectors` is resolved as by
+    /// [`matching_ids`](Store::matching_ids), and each run is written once; if `selectors` is empty,
+    /// all runs are written, the earliest first.
     ///
     /// Each run is read in one transaction. No lock is held while the output blocks.
     ///
@@ -45,11 +46,11 @@ impl Store {
     /// output fails: see [`ExportError::Write`] for a closed pipe.
     pub fn export(
         &self,
-        selector: &[String],
+        selectors: &[String],
         out: &mut dyn Write,
     ) -> Result<ExportCounts, ExportError> {
         let ids =
-            if selector.is_empty() { self.run_ids()? } else { self.all_matching_ids(selector)? };
+            if selectors.is_empty() { self.run_ids()? } else { self.all_matching_ids(selectors)? };
         let tags = self.tags_by_run_id()?;
         let mut exported = ExportCounts::default();
         for id in ids {
@@ -80,9 +81,8 @@ impl Store {
         self.merge(&StagedImport::read(input)?)
     }
 
-    /// Imports runs like [`import`](Store::import) into the store at `path`. Creates the store if
-    /// it does not exist and the input is valid. An existing store is opened, or rejected, before
-    /// anything is read.
+    /// Imports runs into the store at `path`. Creates the store if it does not exist and the input
+    /// is valid. An existing store is opened, or rejected, before anything is read.
     ///
     /// # Errors
     /// Those of [`import`](Store::import) and [`open`](Store::open).
@@ -101,7 +101,7 @@ impl Store {
         Store::open(path)?.import(input)
     }
 
-    /// Adds the imported runs and names that the store does not have, in one transaction.
+    /// Adds the imported runs and names that the store lacks, in one transaction.
     fn merge(&mut self, staged: &StagedImport) -> Result<ImportCounts, ImportError> {
         let mut ids = self.run_ids()?;
         ids.extend(staged.runs.iter().map(|run| run.id.clone()));
@@ -116,7 +116,8 @@ impl Store {
         for StagedRun { key, id, line, tags } in &staged.runs {
             match find_run_key(&transaction, id).map_err(&failed)? {
                 Some(here) => {
-                    let differs = difference(&staged.connection, *key, &transaction, here)?;
+                    let differs =
+                        describe_difference(&staged.connection, *key, &transaction, here)?;
                     if let Some(reason) = differs {
                         return Err(ImportError::Differs { line: *line, id: id.clone(), reason });
                     }
@@ -138,8 +139,8 @@ impl Store {
     }
 }
 
-/// Imports bytes into an empty store in memory and returns the store's export. It tests the path of
-/// untrusted input. Applied to its own result it returns the same bytes.
+/// Imports bytes into an empty store in memory, and returns an export of the store. It tests the
+/// path of untrusted input. Applied to its own result it returns the same bytes.
 ///
 /// # Errors
 /// Those of [`Store::import`].
@@ -154,30 +155,35 @@ pub fn import_and_reexport(mut bytes: &[u8]) -> Result<Vec<u8>, ImportError> {
     }
 }
 
+/// Writes a line of JSON.
 fn write_line(out: &mut dyn Write, line: &impl Serialize) -> io::Result<()> {
     let mut text = serde_json::to_vec(line)?;
     text.push(b'\n');
     out.write_all(&text)
 }
 
-/// Parsed input of an import, stored in a temporary file until the input ends.
+/// Parsed input of an import, in a temporary file. It is copied to the store once the input has
+/// ended.
 struct StagedImport {
+    /// Temporary database with the runs and records.
     connection: Connection,
+    /// Imported runs, in the order of the input.
     runs: Vec<StagedRun>,
 }
 
-/// Run of an import, which is stored in the temporary file.
+/// Run of an import that is stored in the temporary file.
 struct StagedRun {
     /// Key of the run in the temporary file.
     key: i64,
     id: String,
     /// Number of the line that contains the run.
     line: u64,
+    /// Names of the run.
     tags: Vec<String>,
 }
 
 impl StagedImport {
-    /// Parses the whole input; fails at the first invalid line.
+    /// Parses the whole input. Fails at the first invalid line.
     fn read(input: &mut dyn BufRead) -> Result<StagedImport, ImportError> {
         let connection = file::open_temporary()?;
         let failed = |error| {
@@ -222,19 +228,30 @@ impl StagedImport {
         Ok(staged)
     }
 
-    /// Copies a run and its records unchanged to the database `to`; returns the number of records.
+    /// Copies a run and its records unchanged to the database `to`. Returns the number of records.
     fn copy(&self, key: i64, to: &Connection) -> rusqlite::Result<u64> {
-        const RUN: &str = "id, started_unix_ns, profile, host, version, built_from, complete, body,
+        /// Columns of the table `runs` that are copied.
+        const RUN_COLUMNS: &str =
+            "id, started_unix_ns, profile, host, version, built_from, complete, body,
             checksum, parts";
-        const RECORD: &str = "place, id, contender, kind, unit, timing, started_unix_ns, median,
+        /// Columns of the table `records` that are copied.
+        const RECORD_COLUMNS: &str =
+            "place, id, contender, kind, unit, timing, started_unix_ns, median,
             low, high, p99, rate_per_s, body, checksum";
-        copy_rows(&self.connection, "runs", RUN, key, to, None)?;
-        copy_rows(&self.connection, "records", RECORD, key, to, Some(to.last_insert_rowid()))
+        copy_rows(&self.connection, "runs", RUN_COLUMNS, key, to, None)?;
+        copy_rows(
+            &self.connection,
+            "records",
+            RECORD_COLUMNS,
+            key,
+            to,
+            Some(to.last_insert_rowid()),
+        )
     }
 }
 
-/// Copies the rows of one run to the same table of `to`, and returns their number. `run` is the key of the run in
-/// `to`, for tables with that column.
+/// Copies the rows of one run to the same table of `to`, and returns their number. `run` is the key
+/// of the run in `to`, for tables with that column.
 fn copy_rows(
     from: &Connection,
     table: &str,
@@ -264,12 +281,13 @@ fn copy_rows(
     Ok(copied)
 }
 
-/// Describes the first difference between an imported run and the stored one; `None` if they are equal.
-fn difference(
-    came: &Connection,
-    came_key: i64,
-    here: &Connection,
-    here_key: i64,
+/// Describes the first difference between an imported run and a stored run; `None` if they are
+/// equal.
+fn describe_difference(
+    imported: &Connection,
+    imported_key: i64,
+    stored: &Connection,
+    stored_key: i64,
 ) -> Result<Option<String>, StoreError> {
     let failed = |error| StoreError::from_sqlite(Path::new("(import)"), 0, error);
     let damaged = |reason| StoreError::Damaged { path: "(import)".into(), reason };
@@ -281,22 +299,22 @@ fn difference(
             .map_err(failed)
             .and_then(|body| pack::unpack_run(&body).map_err(damaged))
     };
-    if run(came, came_key)? != run(here, here_key)? {
+    if run(imported, imported_key)? != run(stored, stored_key)? {
         return Ok(Some("the description of the run".to_string()));
     }
     let query = format!(
         "SELECT {} FROM main.records WHERE run = ? ORDER BY place",
         RecordRow::QUERY_COLUMNS
     );
-    let mut came = came.prepare_cached(&query).map_err(failed)?;
-    let mut here = here.prepare_cached(&query).map_err(failed)?;
-    let mut came = came.query([came_key]).map_err(failed)?;
-    let mut here = here.query([here_key]).map_err(failed)?;
+    let mut imported = imported.prepare_cached(&query).map_err(failed)?;
+    let mut stored = stored.prepare_cached(&query).map_err(failed)?;
+    let mut imported = imported.query([imported_key]).map_err(failed)?;
+    let mut stored = stored.query([stored_key]).map_err(failed)?;
     let record = |row: &rusqlite::Row<'_>| {
         RecordRow::from_row(row).map_err(failed)?.unpack().map_err(damaged)
     };
     for place in 1_u64.. {
-        match (came.next().map_err(failed)?, here.next().map_err(failed)?) {
+        match (imported.next().map_err(failed)?, stored.next().map_err(failed)?) {
             (None, None) => break,
             (Some(_), None) => {
                 return Ok(Some(format!(
@@ -310,8 +328,8 @@ fn difference(
                     count = place - 1
                 )));
             }
-            (Some(came), Some(here)) => {
-                if record(came)? != record(here)? {
+            (Some(imported), Some(stored)) => {
+                if record(imported)? != record(stored)? {
                     return Ok(Some(format!("record {place}")));
                 }
             }

@@ -21,6 +21,7 @@ fn work(number: u64) {
     probe!("rates.mark");
 }
 
+/// Records `events` events into the trace `path`.
 fn record(path: &Path, events: u64) -> Result<(), Box<dyn Error>> {
     let recording = Recording::start(Config::stream(path).ring_bytes(1 << 28))?;
     enable("rates.*")?;

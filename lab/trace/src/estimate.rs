@@ -9,18 +9,17 @@ use handover_probe::read::ReadAt;
 use serde::Serialize;
 use std::io;
 
-/// Events of one function or mark, and their share in the size of a recording. A mark is an event
-/// without duration.
+/// Number and size of the events of one function or mark. A mark is an event without duration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct FunctionCost {
-    /// Name of the function.
+    /// Name of the function or mark.
     pub name: String,
-    /// Number of events of the function, two for each call, or of the mark.
+    /// Number of events. A call has two, a mark one.
     pub events: u64,
     /// Size of the events in a stream, in bytes.
     pub stream_bytes: u64,
-    /// Size of the events in a ring, where times are not packed, in bytes.
+    /// Size of the events in a ring, in bytes. Times are not packed there.
     pub ring_bytes: u64,
     /// Number of complete calls.
     pub calls: u64,
@@ -34,9 +33,9 @@ pub struct FunctionCost {
 /// short that the probes are most of their duration.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ExclusionLimits {
-    /// Minimum share of all events in per cent; a function with a smaller share is not excluded.
+    /// Minimum share of all events, in per cent. A function with a smaller share is not excluded.
     pub share_percent_min: f64,
-    /// Maximum mean duration of a call; a function with longer calls is not excluded.
+    /// Maximum mean duration of a call, in ns. A function with longer calls is not excluded.
     pub mean_ns_max: u64,
 }
 
@@ -59,7 +58,8 @@ pub struct CostEstimate {
     pub stream_bytes: u64,
     /// Size of all events in a ring, in bytes.
     pub ring_bytes: u64,
-    /// Pattern for the next recording; `None` if no function should be excluded.
+    /// Suggested filter, a pattern for the next recording; `None` if no function should be
+    /// excluded.
     pub filter: Option<String>,
     /// Number of events that remain with the suggested filter.
     pub events_left: u64,
@@ -74,7 +74,9 @@ struct EventSums {
     events: u64,
     stream_bytes: u64,
     ring_bytes: u64,
+    /// Number of complete calls.
     calls: u64,
+    /// Total duration of the complete calls.
     total_ns: u64,
 }
 
@@ -135,6 +137,7 @@ pub fn estimate<S: ReadAt>(
     Ok(estimate_from(&sums, names, limits))
 }
 
+/// Computes the estimate from the sums over each name.
 fn estimate_from(sums: &[EventSums], names: &SiteNames, limits: &ExclusionLimits) -> CostEstimate {
     let sum = |of: fn(&EventSums) -> u64| sums.iter().map(of).sum::<u64>();
     let events = sum(|sums| sums.events);
@@ -172,8 +175,8 @@ fn estimate_from(sums: &[EventSums], names: &SiteNames, limits: &ExclusionLimits
     }
 }
 
-/// Returns the part of a pattern that excludes `name`. Other special characters match themselves; a comma, which would
-/// separate patterns, is replaced by `?`.
+/// Returns a pattern that excludes `name`. Other special characters match themselves; a comma,
+/// which would separate patterns, is replaced by `?`.
 fn exclusion_of(name: &str) -> String {
     let plain = |c: char| if c == ',' { '?' } else { c };
     format!("-{}", name.chars().map(plain).collect::<String>())

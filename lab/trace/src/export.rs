@@ -17,12 +17,13 @@ use std::fmt;
 use std::io::{self, Write};
 use std::str::FromStr;
 
-/// Format in which a trace is exported: for Perfetto, for `chrome://tracing`, folded stacks, a flame graph, or CSV.
+/// Format in which a trace is exported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ExportFormat {
     /// Perfetto's protobuf, for <https://ui.perfetto.dev> and `trace_processor`.
     Perfetto,
-    /// JSON of `chrome://tracing`, which many tools read; ten times as large as Perfetto's.
+    /// JSON for `chrome://tracing`, which many tools read. It is ten times as large as Perfetto's
+    /// format.
     Chrome,
     /// Text with one line per call stack, for `flamegraph.pl` and similar tools. A line has the
     /// self time of the stack's last function, in ns.
@@ -35,7 +36,7 @@ pub enum ExportFormat {
 }
 
 impl ExportFormat {
-    /// All output formats.
+    /// All formats.
     pub const ALL: &[ExportFormat] = &[
         ExportFormat::Perfetto,
         ExportFormat::Chrome,
@@ -81,8 +82,8 @@ impl FromStr for ExportFormat {
     }
 }
 
-/// Writes traces in the format `format`; returns the counts of events and of unpaired ones. All formats but CSV repair
-/// unpaired events as [`walk`] does.
+/// Writes traces in the format `format`, and returns the counts of their events. All formats but
+/// CSV repair unpaired events as [`walk`] does.
 ///
 /// # Errors
 /// If `out` cannot be written.

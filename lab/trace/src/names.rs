@@ -17,32 +17,35 @@ impl NameId {
     }
 }
 
-/// Set of the sites' names in all traces; several sites may share a name.
+/// Names of the sites in all traces. Several sites may share a name.
 #[derive(Debug, Clone)]
 pub struct SiteNames {
+    /// Text of each name, by id.
     texts: Vec<String>,
+    /// `true` for each name that is selected, by id.
     is_selected: Vec<bool>,
     /// Id of each site's name, by trace and site number.
     by_site: Vec<Vec<NameId>>,
 }
 
-/// Name of sites whose own names are in a damaged part of the trace file.
+/// Name of sites whose own names are damaged in the trace file.
 const UNNAMED_SITE: &str = "(unnamed)";
 
 impl SiteNames {
-    /// Collects the names of all sites.
+    /// Collects the names of all sites, and selects all names.
     #[must_use]
     pub fn with_all_selected<S: ReadAt>(traces: &Traces<S>) -> Self {
         Self::collect(traces, |_| true)
     }
 
-    /// Collects the names of all sites and selects those that match `pattern`. [`walk`](crate::walk) ignores the
-    /// others, as if they had not been enabled.
+    /// Collects the names of all sites, and selects the names that match `pattern`.
+    /// [`walk`](crate::walk) ignores the others, as if they had not been enabled.
     #[must_use]
     pub fn with_matching_selected<S: ReadAt>(traces: &Traces<S>, pattern: &str) -> Self {
         Self::collect(traces, |name| matches(pattern, name))
     }
 
+    /// Collects the names of all sites, and selects the names for which `is_selected` is `true`.
     fn collect<S: ReadAt>(traces: &Traces<S>, is_selected: impl Fn(&str) -> bool) -> Self {
         let mut names = Self {
             texts: vec![UNNAMED_SITE.to_owned()],

@@ -15,19 +15,19 @@
 //! # Ok::<(), handover_trace::record::RecordError>(())
 //! ```
 
-mod follow;
 mod names;
 mod program;
+mod ring_drain;
 mod rings;
 mod stream;
 
 pub use names::add_function_names;
 pub use program::{ProgramError, TraceableProgram, find_traceable_program};
 
-use follow::RingDrain;
 use handover_probe::Policy;
-use handover_probe::claim::{self, with_suffix};
 use handover_probe::read::{self, RecordingState, Trace};
+use handover_probe::trace_file::{self, with_suffix};
+use ring_drain::RingDrain;
 use rustix::fs::FallocateFlags;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -40,33 +40,36 @@ use std::process::{Child, Command, ExitStatus};
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// Recording library, built from `c/`; empty on platforms without support for it.
+/// Recording library for C and C++ programs, a shared object. It is built from `c/`, and empty on
+/// platforms without support for it.
 pub const RECORDING_LIBRARY_IMAGE: &[u8] =
     include_bytes!(concat!(env!("OUT_DIR"), "/libhandover-trace.so"));
 /// Header with the probe macros for C and C++.
 pub const PROBE_HEADER_SOURCE: &str =
     include_str!("../../../mechanisms/probe/include/handover_probe.h");
 
-/// Environment variable with the path of the library's folder.
+/// Environment variable by which the recording library finds the folder with its settings.
 const FOLDER_VARIABLE: &str = "HANDOVER_TRACE_RECORD";
-/// Interval at which rings are drained, signals forwarded, and the program's exit checked. A ring of 4 MiB holds half a
-/// million events.
+/// Interval at which the rings are drained. Signals are forwarded, and the program's exit is
+/// checked, at the same interval. A ring of 4 MiB holds half a million events.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(4);
-/// Time for other recorded processes to notice the program's exit, before their recording is stopped.
+/// Delay between the program's exit and the end of the recording. Other recorded processes can
+/// notice the exit in this time.
 const END_DELAY: Duration = Duration::from_millis(2);
 /// Disk space reserved for the library's log, in bytes.
 const LOG_BYTES: u64 = 1 << 14;
-/// Maximum of [`RecordOptions::depth`]: the depth of the call stack that the library keeps per thread.
+/// Maximum of [`RecordOptions::depth`]. It is the depth of the call stack that the library keeps
+/// per thread.
 const DEPTH_MAX: u32 = 1023;
-/// Error number by which the library reports that the file into which it records was truncated.
+/// Error number by which the library reports that the trace file was truncated.
 const ERRNO_TRUNCATED: i32 = rustix::io::Errno::NODATA.raw_os_error();
 
 /// Options of a recording: selection of events, and the file to write.
 #[derive(Debug, Clone)]
 pub struct RecordOptions {
-    /// Path of the trace; processes that the program starts use `FILE.PID`.
+    /// Path of the program's trace. The traces of processes that it starts are at `FILE.PID`.
     pub file: PathBuf,
-    /// Policy of the recording: to keep only each thread's newest events, or to write all events.
+    /// Policy of the recording.
     pub policy: Policy,
     /// Size of each thread's ring, in bytes.
     pub ring_bytes: u64,
@@ -74,12 +77,12 @@ pub struct RecordOptions {
     pub include: Vec<String>,
     /// Patterns of functions and probes to exclude, even if a pattern of `include` matches them.
     pub exclude: Vec<String>,
-    /// Maximum depth of recorded calls, up to 1023; deeper calls are omitted.
+    /// Maximum depth of recorded calls, up to 1023. Deeper calls are omitted.
     pub depth: u32,
-    /// Minimum duration of recorded calls; shorter calls are omitted.
+    /// Minimum duration of recorded calls, in ns. Shorter calls are omitted.
     pub min_duration_ns: u64,
-    /// Maximum time that a thread waits when its ring is full, before its event is lost. For
-    /// streams only.
+    /// Maximum time that a thread with a full ring waits before its event is lost. For streams
+    /// only.
     pub wait: Duration,
     /// `true` to run a program even if it has nothing to trace. Programs that it starts, or libraries that it loads,
     /// may have.
@@ -87,7 +90,7 @@ pub struct RecordOptions {
 }
 
 impl RecordOptions {
-    /// Creates options that record everything, as a stream.
+    /// Creates options for a stream of all events.
     #[must_use]
     pub fn new(file: impl Into<PathBuf>) -> Self {
         Self {
@@ -163,7 +166,7 @@ pub struct WrittenTrace {
     pub threads_count: usize,
     /// Number of events in the trace.
     pub events_count: u64,
-    /// Counts of missing events.
+    /// Numbers of missing events, one for each cause.
     pub missing: read::MissingEvents,
     /// State of the recording: finished, failed or unfinished.
     pub end: RecordingState,
@@ -216,7 +219,8 @@ pub fn record(
     let folders = RecorderFolders::create(options, &target)?;
     let mut child = folders.start(options, &found, command, &file)?;
     let mut follower = folders.rings.as_ref().map(|rings| RingDrain::new(rings.path(), &file));
-    let status = wait(&mut child, follower.as_mut(), signals).map_err(RecordError::Wait)?;
+    let status =
+        wait_for_exit(&mut child, follower.as_mut(), signals).map_err(RecordError::Wait)?;
     let mut notes = Vec::new();
     let paths = match follower {
         Some(mut follower) => {
@@ -227,7 +231,7 @@ pub fn record(
         None => Vec::new(),
     };
     if is_temporary {
-        rename(&target, &file, &mut notes);
+        rename_traces(&target, &file, &mut notes);
     }
     let mut written = Vec::new();
     for path in find_trace_paths(&file, paths, &older) {
@@ -249,6 +253,7 @@ pub fn record(
     Ok(RecordResult { status, written, notes })
 }
 
+/// Collects the counts and the size of a trace that was written.
 fn describe_trace(path: PathBuf, trace: &Trace) -> WrittenTrace {
     WrittenTrace {
         pid: trace.pid(),
@@ -275,8 +280,8 @@ fn find_trace_paths(file: &Path, known: Vec<PathBuf>, older: &OlderTraces) -> Ve
     all
 }
 
-/// Waits for the program's exit; meanwhile drains rings and forwards signals.
-fn wait(
+/// Waits for the program's exit. Meanwhile, drains rings and forwards signals.
+fn wait_for_exit(
     child: &mut Child,
     mut follower: Option<&mut RingDrain>,
     signals: &dyn Fn() -> Option<i32>,
@@ -313,6 +318,7 @@ fn absolute(path: &Path) -> Result<PathBuf, RecordError> {
 /// Identity of a file, independent of its name: device and inode.
 type Identity = (u64, u64);
 
+/// Returns the identity of the file at `path`; `None` if there is none.
 fn identity(path: &Path) -> Option<Identity> {
     std::fs::symlink_metadata(path).ok().map(|data| (data.dev(), data.ino()))
 }
@@ -323,21 +329,23 @@ fn identity(path: &Path) -> Option<Identity> {
 struct OlderTraces(Vec<(PathBuf, Identity)>);
 
 impl OlderTraces {
-    /// Finds the older traces; fails if `file` exists and is not a trace.
+    /// Finds the older traces. Fails if `file` exists and is not a trace.
     fn find(file: &Path) -> Result<Self, RecordError> {
         let error = |source| RecordError::File { path: file.to_owned(), source };
         // Checks now, not after the program has run, that the file can be created.
-        claim::check_trace_path(file).map_err(error)?;
+        trace_file::check_trace_path(file).map_err(error)?;
         let is_older = |path: &PathBuf| {
             let trace = Trace::open(path);
             trace.is_ok_and(|trace| {
-                trace.state() != RecordingState::Unfinished || !claim::is_process_alive(trace.pid())
+                trace.state() != RecordingState::Unfinished
+                    || !trace_file::is_process_alive(trace.pid())
             })
         };
         let paths = read::find_traces(file).map_err(error)?.into_iter().filter(is_older);
         Ok(Self(paths.filter_map(|path| identity(&path).map(|it| (path, it))).collect()))
     }
 
+    /// Returns `true` if the file at `path` is one of the older traces.
     fn contains(&self, path: &Path) -> bool {
         identity(path).is_some_and(|it| self.0.iter().any(|(_, older)| *older == it))
     }
@@ -354,8 +362,8 @@ impl OlderTraces {
     }
 }
 
-/// Renames traces that were written under temporary names to their final names.
-fn rename(temporary: &Path, file: &Path, notes: &mut Vec<String>) {
+/// Renames traces from temporary names to their final names.
+fn rename_traces(temporary: &Path, file: &Path, notes: &mut Vec<String>) {
     for path in read::find_traces(temporary).unwrap_or_default().iter().filter(|path| path.exists())
     {
         let name = path.as_os_str().as_encoded_bytes();
@@ -380,16 +388,17 @@ struct RecorderFolders {
     locks: Vec<File>,
 }
 
-/// Prefix of the names of the temporary folders that hold a recording.
+/// Prefix of the names of a recording's temporary folders.
 const FOLDER_PREFIX: &str = "handover-trace.";
-/// Name of the lock file in each folder.
+/// Name of the lock file in each temporary folder.
 const LOCK: &str = "recorder";
 
-/// Locks a folder, which marks it as in use by this process.
+/// Creates and locks the lock file of a folder. The lock marks the folder as in use by this
+/// process.
 fn lock_folder(folder: &Path) -> io::Result<File> {
     let mut file = File::create_new(folder.join(LOCK))?;
     // Until the PID is written below, the file is empty and `is_stale` returns `false`.
-    if !claim::lock_file(&file) {
+    if !trace_file::lock_file(&file) {
         return Err(io::ErrorKind::WouldBlock.into());
     }
     writeln!(file, "{}", std::process::id())?;
@@ -418,13 +427,14 @@ fn is_stale(folder: &Path) -> bool {
     let program = pids.lines().nth(1).and_then(|pid| pid.parse().ok());
     let others = std::fs::read_dir(folder).into_iter().flatten().flatten();
     !pids.is_empty()
-        && claim::lock_file(&file)
-        && !program.is_some_and(claim::is_process_alive)
+        && trace_file::lock_file(&file)
+        && !program.is_some_and(trace_file::is_process_alive)
         // Files that are not rings are not needed without their recorder.
-        && !others.map(|it| it.path()).any(|path| claim::is_trace(&path) && claim::is_rings_file_needed(&path))
+        && !others.map(|it| it.path()).any(|path| trace_file::is_trace(&path) && trace_file::is_rings_file_needed(&path))
 }
 
 impl RecorderFolders {
+    /// Creates the folders, the lock files, and the files that the library reads or writes.
     fn create(options: &RecordOptions, file: &Path) -> Result<Self, RecordError> {
         let temporary = std::env::temp_dir();
         let error = |path: &Path| {
@@ -476,7 +486,7 @@ impl RecorderFolders {
         self.folder.path().join("log")
     }
 
-    /// Returns the path of the file in which the library reports an error number.
+    /// Returns the path of the file into which the library writes an error number.
     fn failure_path(&self) -> PathBuf {
         self.folder.path().join("failure")
     }
@@ -523,7 +533,7 @@ impl RecorderFolders {
     ) -> Result<Child, RecordError> {
         let mut command = Command::new(&found.path);
         command.args(&command_line[1..]).arg0(&command_line[0]);
-        if found.loads_library {
+        if found.can_load_library {
             let mut preload = self.library_path().into_os_string();
             if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty())
             {
@@ -553,7 +563,7 @@ impl RecorderFolders {
         Ok(child)
     }
 
-    /// Converts the library's messages to `notes` for the user.
+    /// Appends messages for the user to `notes`: reasons why functions or events were not recorded.
     fn report(&self, found: &TraceableProgram, written: &[WrittenTrace], notes: &mut Vec<String>) {
         let log = std::fs::read_to_string(self.log_path()).unwrap_or_default();
         let sum = |key: &str| -> u64 {
@@ -585,7 +595,7 @@ impl RecorderFolders {
                 errno => io::Error::from_raw_os_error(errno).to_string(),
             };
             notes.push(format!("the recording is incomplete: {why}"));
-        } else if found.loads_library && log.is_empty() {
+        } else if found.can_load_library && log.is_empty() {
             notes.push(
                 "the recording library was not loaded: LD_PRELOAD has no effect on this program, or \
                  the folder for temporary files is mounted with noexec (choose another with TMPDIR=DIR)"

@@ -7,10 +7,10 @@ use serde::Serialize;
 use std::io;
 use std::str::FromStr;
 
-/// Number of significant digits of histograms. With two, p50 and p99 are within 1 %, and ten
-/// thousand functions fit into memory.
+/// Number of significant digits in the histograms of durations. With two, the errors of p50 and p99
+/// are below 1 %, and ten thousand functions fit into memory.
 const SIGNIFICANT_DIGITS: u8 = 2;
-/// Maximum duration in a histogram, in ns; only a damaged trace has longer calls.
+/// Maximum duration in a histogram, in ns. Only a damaged trace has longer calls.
 const DURATION_NS_MAX: u64 = u64::MAX / 4;
 
 /// Statistics of a function or a mark.
@@ -31,7 +31,8 @@ pub struct FunctionStatistics {
     /// Time in the function without its callees. The sum over all functions is the time of the
     /// outermost calls.
     pub self_ns: u64,
-    /// Number of calls without a recorded end, which count in `total_ns` and `self_ns`, but not in `durations`.
+    /// Number of calls without a recorded end. They count in `total_ns` and `self_ns`, but not in
+    /// `durations`.
     pub cut: u64,
     /// `true` if a thread that called the function has lost events. The self time may then include
     /// lost calls.
@@ -54,7 +55,7 @@ pub struct DurationDistribution {
     pub max_ns: u64,
 }
 
-/// Sort order of functions: largest value first, names alphabetically.
+/// Order in which functions are sorted: by name, or by a value in descending order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[allow(missing_docs)]
 pub enum SortOrder {
@@ -96,19 +97,26 @@ impl FromStr for SortOrder {
     }
 }
 
-/// Sums of the calls and marks of one name.
+/// Sums over the calls and marks of one name.
 #[derive(Debug, Default)]
 struct FunctionSums {
     calls: u64,
     marks: u64,
+    /// Number of threads that recorded a call or mark.
     threads: u64,
     /// Number, from 1, of the thread that was last counted in `threads`.
     thread: u64,
+    /// Time in the function and its callees.
     total_ns: u64,
+    /// Time in the function without its callees.
     self_ns: u64,
+    /// Number of calls without a recorded end.
     cut: u64,
+    /// `true` if a thread that called the function has lost events.
     has_losses: bool,
+    /// Duration of the longest complete call.
     max_ns: u64,
+    /// Duration of the shortest complete call.
     min_ns: u64,
     /// Distribution of the durations; `None` until the first complete call.
     histogram: Option<Histogram<u64>>,
@@ -117,6 +125,7 @@ struct FunctionSums {
 /// Visitor that adds up the calls of a [`walk`](crate::walk).
 #[derive(Debug, Default)]
 pub struct CallStatistics {
+    /// Sums of each name, by id.
     sums: Vec<FunctionSums>,
     /// Number of threads visited so far.
     threads: u64,
@@ -155,19 +164,19 @@ impl CallStatistics {
         };
         let mut functions: Vec<FunctionStatistics> = names.iter().filter_map(function).collect();
         functions.sort_by(|one, other| {
-            let key = |function: &FunctionStatistics| key(function, order);
+            let key = |function: &FunctionStatistics| sort_key(function, order);
             key(other).cmp(&key(one)).then_with(|| one.name.cmp(&other.name))
         });
         functions
     }
 
-    /// Returns the time in all outermost calls, which is the sum of all self times.
+    /// Returns the time in all outermost calls. It equals the sum of all self times.
     #[must_use]
     pub fn outermost_calls_time_ns(&self) -> u64 {
         self.sums.iter().fold(0, |sum, sums| sum.saturating_add(sums.self_ns))
     }
 
-    /// Returns the sums of `name`; counts the current thread in them once.
+    /// Returns the sums of `name`. Counts the current thread in them, unless it is counted.
     #[inline]
     fn sums(&mut self, name: NameId) -> &mut FunctionSums {
         if self.sums.len() <= name.index() {
@@ -185,7 +194,7 @@ impl CallStatistics {
 
 /// Returns the value by which functions are sorted in descending order. It is equal for all if they
 /// are sorted by name.
-fn key(function: &FunctionStatistics, order: SortOrder) -> (u64, u64) {
+fn sort_key(function: &FunctionStatistics, order: SortOrder) -> (u64, u64) {
     let duration =
         |value: fn(&DurationDistribution) -> u64| function.durations.as_ref().map_or(0, value);
     let first = match order {

@@ -46,14 +46,17 @@ impl Table {
     }
 }
 
+/// Formats a time for a table.
 fn time_text(ns: u64) -> String {
     format_ns(ns as f64)
 }
 
+/// Formats a number of bytes for a table.
 fn size_text(bytes: u64) -> String {
     format_bytes_rate(bytes as f64).trim_end_matches("/s").to_owned()
 }
 
+/// Formats `part` as a percentage of `whole`.
 fn percentage_text(part: u64, whole: u64) -> String {
     if whole == 0 { "-".into() } else { format!("{:.1}", part as f64 * 100.0 / whole as f64) }
 }
@@ -133,8 +136,8 @@ pub fn missing_event_lines<S: ReadAt>(traces: &Traces<S>, found: &WalkCounts) ->
     lines
 }
 
-/// Returns explanations of missing events or names, with the remedies, one a line. The list is
-/// empty if none are missing.
+/// Returns lines that explain why events or names are missing, with the remedies. The list is empty
+/// if none are missing.
 #[must_use]
 pub fn remedy_lines<S: ReadAt>(traces: &Traces<S>) -> Vec<String> {
     let mut lines = Vec::new();
@@ -180,12 +183,12 @@ pub fn remedy_lines<S: ReadAt>(traces: &Traces<S>) -> Vec<String> {
     lines
 }
 
+/// Returns `true` if the text is a hexadecimal number.
 fn is_hex(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_hexdigit())
 }
 
-/// Returns a table with one row per function, and another one of marks. Percentages are shares of
-/// `time_ns`.
+/// Returns a table of functions, followed by a table of marks. Percentages are shares of `time_ns`.
 #[must_use]
 pub fn function_table(functions: &[FunctionStatistics], time_ns: u64) -> String {
     let mut table =
@@ -253,7 +256,7 @@ pub fn tree_table(lines: &[TreeLine]) -> String {
     table.to_text()
 }
 
-/// Returns a table with one row per function, followed by the suggested filter.
+/// Returns a table of the functions' costs, followed by the suggested filter.
 #[must_use]
 pub fn estimate_table(estimate: &CostEstimate) -> String {
     let mut table = Table::new(&["events", "%", "streamed", "calls", "mean", "", "name"]);

@@ -1,8 +1,8 @@
 //! Traces of several processes, read as one.
 
 use crate::error::TraceError;
-use handover_probe::claim::with_suffix;
 use handover_probe::read::{self, MergedTraces, MissingEvents, ReadAt, Trace};
+use handover_probe::trace_file::with_suffix;
 use std::collections::HashSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -12,12 +12,13 @@ use std::path::{Path, PathBuf};
 pub struct Traces<S = File> {
     paths: Vec<PathBuf>,
     traces: Vec<Trace<S>>,
+    /// Errors of reading the traces of child processes.
     unreadable_children: Vec<TraceError>,
 }
 
 impl Traces {
-    /// Opens the files in `paths` and, for each, the files of processes forked during its recording
-    /// (`FILE.PID`). A file that is named repeatedly is read once.
+    /// Opens the traces at `paths`, and the traces of processes forked during these recordings. The
+    /// latter are at `PATH.PID`. A file that is named repeatedly is read once.
     ///
     /// # Errors
     /// If one of `paths` cannot be read, or the traces have no common time line. A child's file
@@ -26,7 +27,8 @@ impl Traces {
         Self::read(paths, true)
     }
 
-    /// Opens the files in `paths`, without the files of processes forked during their recordings.
+    /// Opens the traces at `paths` only. Traces of processes forked during these recordings are not
+    /// opened.
     ///
     /// # Errors
     /// Those of [`Traces::open`].
@@ -36,6 +38,7 @@ impl Traces {
         Self::read(paths, false)
     }
 
+    /// Opens the traces at `paths` and, if `with_children`, those of forked processes.
     fn read<P: AsRef<Path>>(
         paths: impl IntoIterator<Item = P>,
         with_children: bool,
@@ -104,7 +107,7 @@ impl Traces<Vec<u8>> {
 }
 
 impl<S: ReadAt> Traces<S> {
-    /// Returns `self`; an error if the times of the traces cannot be compared.
+    /// Checks that the times of all traces can be compared, and returns `self`.
     fn check_time_lines(self) -> Result<Self, TraceError> {
         match read::merge(&self.traces) {
             Ok(_) => Ok(self),
@@ -133,7 +136,7 @@ impl<S: ReadAt> Traces<S> {
         &self.unreadable_children
     }
 
-    /// Iterates over all events ordered by time, each with the index of its trace.
+    /// Iterates over the events of all traces in time order, each with the index of its trace.
     ///
     /// # Panics
     /// Never: opening has checked that the traces can be merged.
@@ -168,7 +171,8 @@ fn open(path: &Path) -> Result<Trace, TraceError> {
     Trace::open(path).map_err(|source| TraceError::Read { path: path.to_owned(), source })
 }
 
-/// Returns the name most similar to `pattern`, which matches none; `None` if no name is similar enough.
+/// Returns the name that is most similar to `pattern`. The pattern matches no name. Returns `None`
+/// if no name is similar enough.
 #[must_use]
 pub fn nearest_name<'a>(
     pattern: &str,

@@ -20,15 +20,16 @@ pub enum TreeGrouping {
     Threads,
 }
 
-/// Line of a call tree: a process or thread as root, or a function below its caller.
+/// Line of a call tree. A root stands for a process or thread, the other lines for functions below
+/// their callers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct TreeLine {
     /// Depth in the tree: 0 for roots.
     pub level: usize,
-    /// Name of the function; for a root, of its process or thread.
+    /// Name of the function, or of the root's process or thread.
     pub name: String,
-    /// Number of calls from this caller; for a root, number of outermost calls.
+    /// Number of calls from this caller. For a root, the number of outermost calls.
     pub calls: u64,
     /// Time in the function and its callees.
     pub total_ns: u64,
@@ -37,7 +38,7 @@ pub struct TreeLine {
 }
 
 /// Index that stands for no node.
-const NONE: u32 = u32::MAX;
+const NO_NODE: u32 = u32::MAX;
 
 /// Node of a call tree. It is a root, or a function called from its parent; links are indices of
 /// nodes.
@@ -45,17 +46,22 @@ const NONE: u32 = u32::MAX;
 struct Node {
     /// Name of the function; `None` for a root.
     name: Option<NameId>,
+    /// Index of the caller's node; [`NO_NODE`] for a root.
     parent: u32,
+    /// Index of the first child, or [`NO_NODE`].
     first_child: u32,
+    /// Index of the next child of the same parent, or [`NO_NODE`].
     next_sibling: u32,
     /// Index of the child that was looked up last.
     last_child: u32,
     calls: u64,
+    /// Time in the function and its callees.
     total_ns: u64,
+    /// Time in the function without its callees.
     self_ns: u64,
 }
 
-/// Visitor that builds the call tree of a [`walk`](crate::walk).
+/// Visitor that builds the call trees of a [`walk`](crate::walk).
 #[derive(Debug)]
 pub struct CallTree {
     grouping: TreeGrouping,
@@ -68,6 +74,7 @@ pub struct CallTree {
     process: Option<usize>,
     /// Index of the innermost open call's node.
     current: u32,
+    /// Level of the node `current`; 0 for a root.
     level: usize,
     /// Number of open calls beyond [`TREE_LEVELS_MAX`].
     too_deep_count: u64,
@@ -83,7 +90,7 @@ impl CallTree {
             children: HashMap::new(),
             roots: Vec::new(),
             process: None,
-            current: NONE,
+            current: NO_NODE,
             level: 0,
             too_deep_count: 0,
         }
@@ -135,7 +142,7 @@ impl CallTree {
         roots.fold(0, u64::saturating_add)
     }
 
-    /// Calls `each` with every node down to `levels_max`, its level and the title of its root.
+    /// Calls `each` for every node down to `levels_max`, with its level and its root's title.
     fn visit<'a>(&'a self, levels_max: usize, mut each: impl FnMut(&'a Node, usize, &'a str)) {
         for (root, title) in &self.roots {
             let mut left = vec![(*root, 0)];
@@ -145,7 +152,7 @@ impl CallTree {
                 if level < levels_max {
                     let begin = left.len();
                     let mut child = node.first_child;
-                    while child != NONE {
+                    while child != NO_NODE {
                         left.push((child, level + 1));
                         child = self.nodes[child as usize].next_sibling;
                     }
@@ -158,18 +165,19 @@ impl CallTree {
         }
     }
 
+    /// Appends a node, makes it the first child of `parent`, and returns its index.
     fn add_node(&mut self, name: Option<NameId>, parent: u32) -> u32 {
         let at = self.nodes.len() as u32;
-        let mut next_sibling = NONE;
+        let mut next_sibling = NO_NODE;
         if let Some(parent) = self.nodes.get_mut(parent as usize) {
             next_sibling = std::mem::replace(&mut parent.first_child, at);
         }
         self.nodes.push(Node {
             name,
             parent,
-            first_child: NONE,
+            first_child: NO_NODE,
             next_sibling,
-            last_child: NONE,
+            last_child: NO_NODE,
             calls: 0,
             total_ns: 0,
             self_ns: 0,
@@ -177,7 +185,8 @@ impl CallTree {
         at
     }
 
-    /// Returns the index of the open call's child of that name; adds the child if necessary.
+    /// Returns the index of the child `name` of the innermost open call. Adds the child if
+    /// necessary.
     fn find_or_add_child(&mut self, name: NameId) -> u32 {
         let last = self.nodes[self.current as usize].last_child;
         if self.nodes.get(last as usize).is_some_and(|node| node.name == Some(name)) {
@@ -200,7 +209,7 @@ impl TraceVisitor for CallTree {
     fn start_thread(&mut self, process: usize, thread_info: &ThreadInfo<'_>) -> io::Result<()> {
         if self.grouping == TreeGrouping::Threads || self.process != Some(process) {
             self.process = Some(process);
-            let root = self.add_node(None, NONE);
+            let root = self.add_node(None, NO_NODE);
             let program = thread_info.program.rsplit('/').next().unwrap_or_default();
             let title = match self.grouping {
                 TreeGrouping::Processes => format!("{program} [{}]", thread_info.pid),
@@ -213,7 +222,7 @@ impl TraceVisitor for CallTree {
             };
             self.roots.push((root, title));
         }
-        self.current = self.roots.last().map_or(NONE, |(root, _)| *root);
+        self.current = self.roots.last().map_or(NO_NODE, |(root, _)| *root);
         (self.level, self.too_deep_count) = (0, 0);
         Ok(())
     }

@@ -6,7 +6,7 @@ use handover_probe::read::{Event, EventKind, ReadAt, Thread, Trace};
 use serde::Serialize;
 use std::io;
 
-/// Maximum depth of calls; deeper ones are counted, but not reported. No thread's stack is that
+/// Maximum depth of calls. Deeper calls are counted, but not reported. No thread's stack is that
 /// deep, but without a limit a trace that has lost its call ends could exhaust the memory.
 pub const STACK_DEPTH_MAX: usize = 1 << 16;
 
@@ -17,7 +17,7 @@ pub struct EventPosition {
     pub process: usize,
     /// Index of the event's thread in [`Trace::threads`].
     pub thread: usize,
-    /// Time in ns on CLOCK_MONOTONIC; never decreases within a thread.
+    /// Time in ns on CLOCK_MONOTONIC. It never decreases within a thread.
     pub ns: i64,
 }
 
@@ -26,24 +26,24 @@ pub struct EventPosition {
 pub enum CallEnding {
     /// The function returned.
     Returned,
-    /// The end of the call is missing; the call was ended when a surrounding call returned.
+    /// The end of the call is missing. The call was ended when a surrounding call returned.
     Cut,
     /// The call was still open at the end of its thread or of the recording.
     Open,
 }
 
-/// Call that has ended, with its times; its end may be missing in the trace.
+/// Call that has ended, with its times. Its end may be missing in the trace.
 #[derive(Debug, Clone, Copy)]
 pub struct CompletedCall {
     /// Name of the function.
     pub name: NameId,
     /// Start time of the call, in ns on CLOCK_MONOTONIC.
     pub begin_ns: i64,
-    /// Duration of the call.
+    /// Duration of the call in ns.
     pub total_ns: u64,
-    /// Duration without the nested calls.
+    /// Duration of the call without its nested calls, in ns.
     pub self_ns: u64,
-    /// `true` if the call is not nested in another call of the same name.
+    /// `true` if the call is not nested in another call of the same function.
     pub is_outermost: bool,
     /// Kind of the call's end. Unless it is `Returned`, the end time is that of the surrounding call or thread.
     pub ending: CallEnding,
@@ -51,7 +51,7 @@ pub struct CompletedCall {
 
 /// Visitor of the events of a [`walk`]. Enters and leaves are paired and nested, for any trace.
 pub trait TraceVisitor {
-    /// Starts a thread, whose events follow.
+    /// Starts the visit of a thread, whose events follow.
     ///
     /// # Errors
     /// Those of the visitor's output; the walk ends.
@@ -136,15 +136,15 @@ pub struct WalkCounts {
     pub calls: u64,
     /// Number of marks.
     pub marks: u64,
-    /// Number of ends without a start, which are ignored.
+    /// Number of call ends without a start, which are ignored.
     pub unmatched_leaves: u64,
-    /// Number of calls without an end, which are nested in a call that has one.
+    /// Number of calls without an end that are nested in a call with an end.
     pub unmatched_enters: u64,
     /// Number of calls still open at the end of their thread or of the recording.
     pub open: u64,
     /// Number of calls deeper than [`STACK_DEPTH_MAX`], which are ignored.
     pub too_deep: u64,
-    /// Number of threads with lost events; their self times may include lost calls.
+    /// Number of threads that have lost events. Their self times may include lost calls.
     pub threads_with_losses: u64,
     /// Number of threads whose events are incomplete. The file was truncated or overwritten while
     /// it was read.
@@ -155,15 +155,16 @@ pub struct WalkCounts {
 struct Frame {
     name: NameId,
     begin_ns: i64,
-    /// Time in nested calls that have ended.
-    in_calls_ns: u64,
+    /// Time in nested calls that have ended, in ns.
+    nested_calls_ns: u64,
 }
 
-/// State of a walk: visitor, counts, and the open calls of the current thread.
+/// State of a walk: visitor, counts, and open calls of the current thread.
 struct WalkState<'a, V> {
     names: &'a SiteNames,
     visitor: &'a mut V,
     counts: WalkCounts,
+    /// Open calls of the current thread, the innermost last.
     stack: Vec<Frame>,
     /// Number of open calls of each name.
     open: Vec<u32>,
@@ -173,8 +174,8 @@ struct WalkState<'a, V> {
     too_deep_count: u64,
 }
 
-/// Passes all events to `visitor`, thread by thread, in the order of their traces; returns their counts. Calls without
-/// an end are ended with the surrounding call, ends without a start are ignored, and both are counted.
+/// Passes all events to `visitor`, thread by thread, and returns their counts. Calls without an end
+/// are ended with the surrounding call, ends without a start are ignored, and both are counted.
 ///
 /// # Errors
 /// Those of the visitor.
@@ -204,6 +205,7 @@ pub fn walk<S: ReadAt, V: TraceVisitor>(
 }
 
 impl<V: TraceVisitor> WalkState<'_, V> {
+    /// Passes the events of one thread to the visitor.
     fn visit_thread<S: ReadAt>(
         &mut self,
         process: usize,
@@ -243,7 +245,8 @@ impl<V: TraceVisitor> WalkState<'_, V> {
         Ok(())
     }
 
-    /// Removes the open calls that are too deep, because a surrounding call has returned.
+    /// Sets the counts of open calls that are too deep to zero. A surrounding call or the thread
+    /// has ended.
     fn clear_too_deep(&mut self) {
         if self.too_deep_count > 0 {
             self.too_deep.fill(0);
@@ -251,6 +254,7 @@ impl<V: TraceVisitor> WalkState<'_, V> {
         }
     }
 
+    /// Passes an event to the visitor, and updates the open calls and the counts.
     fn visit_event(&mut self, at: &EventPosition, name: NameId, event: &Event) -> io::Result<()> {
         self.counts.events += 1;
         match event.kind {
@@ -261,7 +265,7 @@ impl<V: TraceVisitor> WalkState<'_, V> {
                 Ok(())
             }
             EventKind::Enter => {
-                self.stack.push(Frame { name, begin_ns: at.ns, in_calls_ns: 0 });
+                self.stack.push(Frame { name, begin_ns: at.ns, nested_calls_ns: 0 });
                 self.open[name.index()] += 1;
                 self.visitor.enter_call(at, name, event.values())
             }
@@ -290,11 +294,12 @@ impl<V: TraceVisitor> WalkState<'_, V> {
         }
     }
 
+    /// Removes the innermost open call, and reports it to the visitor as ended.
     fn end_innermost_call(&mut self, at: &EventPosition, ending: CallEnding) -> io::Result<()> {
         let Some(frame) = self.stack.pop() else { return Ok(()) };
         let total_ns = at.ns.saturating_sub(frame.begin_ns).max(0) as u64;
         if let Some(around) = self.stack.last_mut() {
-            around.in_calls_ns = around.in_calls_ns.saturating_add(total_ns);
+            around.nested_calls_ns = around.nested_calls_ns.saturating_add(total_ns);
         }
         let open = &mut self.open[frame.name.index()];
         *open -= 1;
@@ -303,7 +308,7 @@ impl<V: TraceVisitor> WalkState<'_, V> {
             name: frame.name,
             begin_ns: frame.begin_ns,
             total_ns,
-            self_ns: total_ns.saturating_sub(frame.in_calls_ns),
+            self_ns: total_ns.saturating_sub(frame.nested_calls_ns),
             is_outermost: *open == 0,
             ending,
         };

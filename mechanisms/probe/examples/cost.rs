@@ -9,29 +9,38 @@ use std::error::Error;
 use std::hint::black_box;
 use std::path::Path;
 
+/// Number of rounds over which the printed medians are taken.
 const REPEATS_COUNT: usize = 41;
+/// Number of calls of a contender in a round with sites switched off.
 const CALLS_OFF: u64 = 400_000;
+/// Number of calls of a contender in a round with sites switched on.
 const CALLS_ON: u64 = 100_000;
+/// Number of calls in a recording of a stream.
 const CALLS_STREAMED: u64 = 5_000_000;
+/// Number of recordings over which the medians of a stream are taken.
 const STREAMED_RUNS_COUNT: usize = 7;
 
+/// Adds 1, without a probe site.
 #[inline(never)]
 fn bare_call(x: u64) -> u64 {
     x.wrapping_add(1)
 }
 
+/// Adds 1 after a site that stays off.
 #[inline(never)]
 fn one_site(x: u64) -> u64 {
     probe!("cost.one");
     x.wrapping_add(1)
 }
 
+/// Adds 1 within a span that stays off.
 #[inline(never)]
 fn one_span(x: u64) -> u64 {
     let _span = span!("cost.span");
     x.wrapping_add(1)
 }
 
+/// Adds 1 after eight sites that stay off.
 #[inline(never)]
 fn eight_sites(x: u64) -> u64 {
     probe!("cost.eight");
@@ -45,18 +54,21 @@ fn eight_sites(x: u64) -> u64 {
     x.wrapping_add(1)
 }
 
+/// Adds 1 within a span that is recorded.
 #[inline(never)]
 fn recorded(x: u64) -> u64 {
     let _span = span!("cost.recorded");
     x.wrapping_add(1)
 }
 
+/// Adds 1 within a span that is recorded with a value.
 #[inline(never)]
 fn recorded_value(x: u64) -> u64 {
     let _span = span!("cost.valued", x);
     x.wrapping_add(1)
 }
 
+/// Adds 1 between two readings of the clock.
 #[inline(never)]
 fn two_stamps(x: u64) -> u64 {
     black_box(clock::ticks());
@@ -96,6 +108,7 @@ fn measure_cycles<const N: usize>(count: u64, contenders: [fn(u64) -> u64; N]) -
         .collect()
 }
 
+/// Prints the cost of sites that are switched off.
 fn print_cost_off() {
     let rows = measure_cycles(CALLS_OFF, [bare_call, one_site, one_span, eight_sites]);
     let above = |at: usize| median(rows.iter().map(|row| row[at] - row[0]));
@@ -105,6 +118,7 @@ fn print_cost_off() {
     println!("off: each of eight sites      {:+8.2}", above(3) / 8.0);
 }
 
+/// Prints the cost of recording the newest events in memory.
 fn print_cost_in_memory(folder: &Path) -> Result<(), Box<dyn Error>> {
     let recording = Recording::start(Config::last(folder.join("last.trace")))?;
     enable("cost.recorded,cost.valued")?;
@@ -122,20 +136,21 @@ fn print_cost_in_memory(folder: &Path) -> Result<(), Box<dyn Error>> {
 
 /// Costs of recording a stream of events, above those of a bare call.
 struct Streamed {
-    /// Cycles per call, from before the recording starts until its file is complete.
+    /// Cycles per call for the whole recording, until its file is complete.
     total: f64,
     /// Cycles per call while the calls are recorded.
     in_loop: f64,
-    /// Cycles of two time stamps.
+    /// Cycles for two readings of the clock.
     stamps: f64,
     /// CPU time of all threads, in ns per call.
     cpu_ns: f64,
+    /// Number of lost events.
     lost: u64,
-    /// Bytes of the file per event.
+    /// Size of the file in bytes per event.
     bytes: f64,
 }
 
-/// Records a stream of `calls` calls into `path`; returns the costs.
+/// Records `calls` calls as a stream into `path`, and returns the costs.
 fn stream_once(
     path: &Path,
     calls: u64,
@@ -160,8 +175,8 @@ fn stream_once(
     Ok(Streamed { total, in_loop, stamps, cpu_ns, lost: summary.lost, bytes })
 }
 
-/// Prints the cost of recording a stream at full speed, some forty million events a second.
-fn measure_stream_cost(title: &str, path: &Path) -> Result<(), Box<dyn Error>> {
+/// Measures and prints the cost of a stream at full speed, some forty million events a second.
+fn print_stream_cost(title: &str, path: &Path) -> Result<(), Box<dyn Error>> {
     let runs: Result<Vec<Streamed>, _> =
         (0..STREAMED_RUNS_COUNT).map(|_| stream_once(path, CALLS_STREAMED, recorded)).collect();
     let runs = runs?;
@@ -181,9 +196,9 @@ fn measure_stream_cost(title: &str, path: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Prints the number of lost events of a stream with ten million events a second. It records a pair
+/// Measures and prints the losses of a stream with ten million events a second. It records a pair
 /// of events every 200 ns.
-fn measure_stream_losses(path: &Path) -> Result<(), Box<dyn Error>> {
+fn print_stream_losses(path: &Path) -> Result<(), Box<dyn Error>> {
     let pause = clock::ticks_from_ns(200);
     let begin = clock::ticks();
     let next = std::cell::Cell::new(begin);
@@ -207,7 +222,7 @@ macro_rules! ten { ($($body:tt)*) => {
     $($body)* $($body)* $($body)* $($body)* $($body)* $($body)* $($body)* $($body)* $($body)* $($body)*
 } }
 
-/// Function with a hundred probe sites, for each `N` a copy of its own.
+/// Executes a hundred probe sites; each `N` has sites of its own.
 #[inline(never)]
 fn hundred_sites<const N: usize>() {
     ten!(ten!(probe!("cost.many", N);););
@@ -220,6 +235,7 @@ macro_rules! hundreds { ($($n:literal)*) => { $(
     hundred_sites::<{ 10 * $n + 9 }>();
 )* } }
 
+/// Prints the cost of switching sites on and off.
 fn print_switching_cost() -> Result<(), Box<dyn Error>> {
     if black_box(false) {
         hundreds!(0 1 2 3 4 5 6 7 8 9);
@@ -249,8 +265,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let memory = tempfile::tempdir_in("/dev/shm")?;
     print_cost_off();
     print_cost_in_memory(memory.path())?;
-    measure_stream_cost("streamed to memory", &memory.path().join("stream.trace"))?;
-    measure_stream_cost("streamed to disk", &folder.path().join("stream.trace"))?;
-    measure_stream_losses(&memory.path().join("stream.trace"))?;
+    print_stream_cost("streamed to memory", &memory.path().join("stream.trace"))?;
+    print_stream_cost("streamed to disk", &folder.path().join("stream.trace"))?;
+    print_stream_losses(&memory.path().join("stream.trace"))?;
     print_switching_cost()
 }

@@ -2,16 +2,16 @@
 
 use std::fmt;
 
-/// Method of switching probe sites: writing their code by one of two ways, or setting flags.
+/// Method by which probe sites are switched on and off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Backend {
     /// Code is written through `/proc/self/mem`.
     ProcMem,
-    /// Code is stored, after `mprotect` has made it writable.
+    /// Code is overwritten in memory that `mprotect` has made writable.
     Mprotect,
-    /// A flag in memory is written: under Miri, on processors other than x86-64 and aarch64, or with the feature
-    /// `flags`.
+    /// A flag of the site is set, and no code is changed. This is the method under Miri, on
+    /// processors other than x86-64 and aarch64, and with the feature `flags`.
     Flag,
 }
 

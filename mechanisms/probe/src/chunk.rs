@@ -18,10 +18,13 @@ use crate::lane::{CODE_BITS, DrainedEvent, event_words_count};
 
 /// Maximum size in bytes of an event that is encoded as four varints.
 const VARINT_EVENT_BYTES_MAX: usize = 10 + 3 + 10 + 10;
+/// Size in bytes of a packed event.
 const PACKED_BYTES: usize = 4;
 /// Number of bits of each half of a packed event. One half is the time, the other the code.
 const HALF_BITS: u32 = 16;
+/// Mask of the bits of an event that contain its code (site and form).
 const CODE_MASK: u64 = (1 << CODE_BITS) - 1;
+/// Size in bytes of a segment's header.
 const HEADER_BYTES: usize = SEGMENT_BYTES as usize;
 
 /// Position of a chunk of events in a trace. It has the chunk's thread, and the number of events
@@ -32,13 +35,13 @@ pub struct ChunkPosition {
     pub lane: u64,
     /// Number of events of this thread in earlier chunks of the stream.
     pub events_before: u64,
-    /// Number of events of this thread that were lost before the chunk.
+    /// Number of this thread's events that were lost before the chunk.
     pub lost_before: u64,
     /// Position in the lane's ring after the chunk's last event.
     pub position_end: u64,
 }
 
-/// Encoder of a chunk of events, whose memory is reused for the next chunk.
+/// Encoder of chunks of events. Its memory is reused from chunk to chunk.
 #[derive(Debug)]
 pub struct Chunk {
     /// Buffer for the segment's header and the events, with free space at its end.
@@ -80,8 +83,8 @@ impl Chunk {
         self.events_count
     }
 
-    /// Appends an event in unpacked form; returns `false`, without a change, if the chunk contains packed events. The
-    /// caller must then start the next chunk.
+    /// Appends an event, encoded as varints. Returns `false`, without a change, if the chunk
+    /// contains packed events; the caller must then start the next chunk.
     pub fn push(&mut self, event: &DrainedEvent) -> bool {
         if self.is_packed {
             return false;
@@ -91,7 +94,7 @@ impl Chunk {
         true
     }
 
-    /// Appends the events of a block or of its end. Returns `false`, without a change, if the
+    /// Appends all events of a block, or its last events. Returns `false`, without a change, if the
     /// caller must start the next chunk. The events' times are relative to `base_ticks`, and zeroes
     /// may follow the events.
     pub fn push_block(&mut self, base_ticks: u64, words: &[u64]) -> bool {
@@ -116,7 +119,7 @@ impl Chunk {
         true
     }
 
-    /// Completes the chunk's segment with header and padding; returns the segment's bytes.
+    /// Completes the chunk's segment with header and padding, and returns the segment's bytes.
     pub fn segment(&mut self, position: &ChunkPosition) -> &[u8] {
         let payload_bytes = self.end - HEADER_BYTES;
         let padded_end = self.end.next_multiple_of(8);
@@ -182,6 +185,7 @@ impl Chunk {
     /// Appends an event as varints; the caller has reserved the space.
     #[inline]
     fn push_varints(&mut self, event: &DrainedEvent) {
+        /// Exclusive upper bound of the numbers whose varints take at most two bytes.
         const SHORT_VARINT_END: u64 = 1 << 14;
         if self.events_count == 0 {
             (self.base_ticks, self.last_ticks) = (event.ticks, event.ticks);

@@ -31,15 +31,23 @@ impl fmt::Display for Policy {
 pub struct Config {
     path: PathBuf,
     policy: Policy,
+    /// Size of each thread's ring in bytes, before rounding.
     ring_bytes: u64,
+    /// Maximum number of rings, and so of threads recorded at a time.
     threads_max: u64,
+    /// Path of the file of rings of a stream; `None` for the default.
     rings_path: Option<PathBuf>,
+    /// Maximum time that a thread waits for space in its ring.
     wait_max: Duration,
 }
 
+/// Minimum size of a ring in bytes.
 const RING_BYTES_MIN: u64 = 1 << 13;
+/// Maximum size of a ring in bytes.
 const RING_BYTES_MAX: u64 = 1 << 32;
+/// Maximum of [`Config::threads_max`].
 const THREADS_MAX: u64 = 1 << 16;
+/// Maximum of [`Config::wait_max`], in ms.
 const WAIT_MS_MAX: u64 = 3_600_000;
 
 impl Config {
@@ -68,15 +76,17 @@ impl Config {
         Self { policy: Policy::Stream, ring_bytes: 1 << 22, ..Self::last(path) }
     }
 
-    /// Sets the size of each thread's ring, `8 KiB..=4 GiB`, rounded up to a power of two.
+    /// Sets the size of each thread's ring in bytes, rounded up to a power of two. The range is
+    /// `8 KiB..=4 GiB`.
     #[must_use]
     pub fn ring_bytes(self, ring_bytes: u64) -> Self {
         Self { ring_bytes, ..self }
     }
 
-    /// Sets the maximum number of rings, `1..=65536`. A further thread reuses the ring of a thread that has exited
-    /// (with [`Policy::Last`] the old events are discarded, and counted as overwritten). If no thread has exited, the
-    /// events of the further thread are lost and counted.
+    /// Sets the maximum number of threads recorded at a time, `1..=65536`. Each has a ring. A
+    /// further thread reuses the ring of a thread that has exited (with [`Policy::Last`] the old
+    /// events are discarded, and counted as overwritten). If no thread has exited, the events of
+    /// the further thread are lost and counted.
     #[must_use]
     pub fn threads_max(self, threads_max: u64) -> Self {
         Self { threads_max, ..self }
@@ -107,7 +117,7 @@ impl Config {
         &self.path
     }
 
-    /// Returns the policy: to keep only each thread's newest events, or to write all events.
+    /// Returns the policy of the recording.
     #[must_use]
     pub fn policy(&self) -> Policy {
         self.policy
@@ -118,23 +128,27 @@ impl Config {
         self.ring_bytes
     }
 
+    /// Returns this configuration with the trace's path `path`, and the default path for rings.
     pub(crate) fn with_path(&self, path: PathBuf) -> Self {
         Self { path, rings_path: None, ..self.clone() }
     }
 
+    /// Returns the maximum number of rings.
     pub(crate) fn threads_count_max(&self) -> usize {
         usize::try_from(self.threads_max).unwrap_or(usize::MAX)
     }
 
-    /// Returns the number of words of each thread's ring, rounded up to a power of two.
+    /// Returns the number of words of each thread's ring, a power of two.
     pub(crate) fn ring_words(&self) -> u64 {
         self.ring_bytes.next_power_of_two() / 8
     }
 
+    /// Returns the maximum time that a thread waits for space in its ring.
     pub(crate) fn wait_max_requested(&self) -> Duration {
         self.wait_max
     }
 
+    /// Returns the configured path of the file of rings; `None` for the default.
     pub(crate) fn rings_path_requested(&self) -> Option<&Path> {
         self.rings_path.as_deref()
     }

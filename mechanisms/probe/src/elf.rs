@@ -12,9 +12,11 @@ pub(crate) struct ElfSection {
     pub bytes: u64,
 }
 
+/// Size in bytes of a 64-bit ELF file's header.
 const HEADER_BYTES: usize = 64;
-const SECTION_BYTES: u64 = 64;
-/// Maximum length, in bytes, of the name of a section to be found.
+/// Size in bytes of an entry of the section header table.
+const SECTION_HEADER_BYTES: u64 = 64;
+/// Maximum length in bytes of the name that [`find_section`] can find.
 const NAME_BYTES_MAX: usize = 64;
 
 /// Returns the section called `name`; `None` if there is none, or the file is not 64-bit ELF.
@@ -26,12 +28,12 @@ pub(crate) fn find_section(file: &impl ReadAt, name: &str) -> io::Result<Option<
     let table = u64_at(&header, 40);
     let entry_bytes = u64::from(u16_at(&header, 58));
     let (count, names) = (u64::from(u16_at(&header, 60)), u64::from(u16_at(&header, 62)));
-    if entry_bytes != SECTION_BYTES {
+    if entry_bytes != SECTION_HEADER_BYTES {
         return Ok(None);
     }
-    let entry = |index: u64| -> io::Result<Option<[u8; SECTION_BYTES as usize]>> {
-        let Some(offset) = table.checked_add(index * SECTION_BYTES) else { return Ok(None) };
-        let mut bytes = [0; SECTION_BYTES as usize];
+    let entry = |index: u64| -> io::Result<Option<[u8; SECTION_HEADER_BYTES as usize]>> {
+        let Some(offset) = table.checked_add(index * SECTION_HEADER_BYTES) else { return Ok(None) };
+        let mut bytes = [0; SECTION_HEADER_BYTES as usize];
         let whole = read_up_to(file, offset, &mut bytes)? == bytes.len();
         Ok(whole.then_some(bytes))
     };
@@ -55,14 +57,17 @@ fn read_up_to(file: &impl ReadAt, offset: u64, to: &mut [u8]) -> io::Result<usiz
     crate::read::read_full(file, offset, to)
 }
 
+/// Returns the little-endian number of 16 bits at index `at`.
 fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes([bytes[at], bytes[at + 1]])
 }
 
+/// Returns the little-endian number of 32 bits at index `at`.
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from(u16_at(bytes, at)) | u32::from(u16_at(bytes, at + 2)) << 16
 }
 
+/// Returns the little-endian number of 64 bits at index `at`.
 fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Environment variable with the pattern of sites to switch on when the program starts.
+/// Environment variable with the pattern of sites that are switched on at the program's start.
 pub const PATTERN_VARIABLE: &str = "HANDOVER_TRACE";
 /// Environment variable with the trace's path, where `%p` stands for the process ID. The default is
 /// `handover.%p.trace`.
@@ -20,6 +20,7 @@ pub const RING_VARIABLE: &str = "HANDOVER_TRACE_RING";
 /// wait.
 pub const WAIT_VARIABLE: &str = "HANDOVER_TRACE_WAIT";
 
+/// Default path of the trace.
 const FILE_DEFAULT: &str = "handover.%p.trace";
 
 impl FromStr for Policy {
@@ -38,10 +39,12 @@ impl FromStr for Policy {
     }
 }
 
+/// Parses the recording's configuration from the environment variables.
 pub(crate) fn config_from_environment() -> Result<Config, VariableError> {
     parse_config_variables(|name| std::env::var(name).ok())
 }
 
+/// Parses the recording's configuration from the variables that `read` returns.
 fn parse_config_variables(read: impl Fn(&str) -> Option<String>) -> Result<Config, VariableError> {
     let file = read(FILE_VARIABLE).unwrap_or_else(|| FILE_DEFAULT.to_owned());
     let policy = read(POLICY_VARIABLE).map_or(Ok(Policy::Stream), |text| text.parse())?;
@@ -50,7 +53,7 @@ fn parse_config_variables(read: impl Fn(&str) -> Option<String>) -> Result<Confi
     Ok(build_config(&file, policy, ring_bytes).wait_max(wait.unwrap_or_default()))
 }
 
-/// Creates a recording's configuration; `%p` in `file` becomes the process ID. The ring size is the
+/// Creates a recording's configuration. `%p` in `file` becomes the process ID. The ring size is the
 /// default if `ring_bytes` is `None`.
 pub(crate) fn build_config(file: &str, policy: Policy, ring_bytes: Option<u64>) -> Config {
     let path = PathBuf::from(file.replace("%p", &std::process::id().to_string()));
@@ -64,6 +67,7 @@ pub(crate) fn build_config(file: &str, policy: Policy, ring_bytes: Option<u64>) 
     }
 }
 
+/// Parses the size of a ring in bytes.
 pub(crate) fn parse_bytes(text: &str) -> Result<u64, VariableError> {
     let number: Option<u64> = text.parse().ok();
     let sound = number.filter(|bytes| Config::last("x").ring_bytes(*bytes).validate().is_ok());
@@ -74,6 +78,7 @@ pub(crate) fn parse_bytes(text: &str) -> Result<u64, VariableError> {
     })
 }
 
+/// Parses the maximum wait in milliseconds.
 pub(crate) fn parse_milliseconds(text: &str) -> Result<Duration, VariableError> {
     let wait = text.parse().map(Duration::from_millis).ok();
     let sound = wait.filter(|wait| Config::stream("x").wait_max(*wait).validate().is_ok());

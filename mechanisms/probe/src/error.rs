@@ -13,8 +13,8 @@ pub enum SwitchError {
          build with the feature `flags` of handover-probe"
     )]
     Refused(#[source] io::Error),
-    /// More sites match than can be on at once, as an event has 18 bits for the site's number; the
-    /// excess sites stay off.
+    /// More sites match than can be on at once. The excess sites stay off: an event has 18 bits for
+    /// the site's number.
     #[error(
         "{sites_count} sites match, but at most {} can be on at once: use a narrower pattern",
         crate::SITES_MAX
@@ -35,7 +35,7 @@ pub enum StartError {
         /// Path of the trace that is being recorded.
         path: PathBuf,
     },
-    /// The process is exiting, and its exit handlers, which finish recordings, have started to run.
+    /// The process is exiting. Its exit handlers, which finish recordings, have started to run.
     #[error("cannot start a recording: the process is exiting")]
     ProcessExiting,
     /// A configured number is outside its range.
@@ -56,7 +56,9 @@ pub enum StartError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{variable}={text}: {expected}")]
 pub struct VariableError {
+    /// Name of the variable.
     pub(crate) variable: &'static str,
+    /// Invalid text of the variable.
     pub(crate) text: String,
     /// Description of valid texts.
     pub(crate) expected: &'static str,

@@ -1,41 +1,44 @@
 //! The files of a recording, and the facts about the process that they hold.
 
-use crate::claim::{self, reserve_bytes, with_suffix};
 use crate::config::Config;
 use crate::format::{self, PAGE_BYTES, SegmentHeader, TraceHeader, thread};
 use crate::lane::LaneWords;
 use crate::raw::mapping::LaneMemory;
 use crate::site::Site;
 use crate::thread_entry::ThreadEntry;
+use crate::trace_file::{self, reserve_bytes, with_suffix};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// File of rings that the recording threads map: a header, segments that list sites, and lanes.
+/// File with the rings into which the threads record. The threads map their lanes; the file also
+/// has a header, and segments that list sites.
 #[derive(Debug)]
 pub(crate) struct RingsFile {
     file: File,
     /// Length of the file in bytes, at which the next segment or lane is appended.
     end: u64,
-    /// Number of assignments of lanes to threads; each reuse of a lane counts again.
-    pub lanes_count: u64,
-    /// Offset of the lane that was assigned last.
-    pub last_offset: u64,
+    /// Number of threads to which a lane was assigned so far.
+    pub threads_count: u64,
+    /// Offset in the file of the lane that was assigned last.
+    pub last_lane_offset: u64,
     /// Number of events written from the rings to the stream's file.
     pub streamed: u64,
 }
 
 impl RingsFile {
+    /// Creates the file at `path`, with `header` and a list of `sites`.
     pub(crate) fn create(path: &Path, header: &TraceHeader, sites: &[Site]) -> io::Result<Self> {
         let page = TraceHeader { kind: format::FILE_RINGS, ..header.clone() }.encode();
-        let file = claim::create_trace_file(path, &page)?;
-        let mut rings = Self { file, end: PAGE_BYTES, lanes_count: 0, last_offset: 0, streamed: 0 };
+        let file = trace_file::create_trace_file(path, &page)?;
+        let mut rings =
+            Self { file, end: PAGE_BYTES, threads_count: 0, last_lane_offset: 0, streamed: 0 };
         rings.add_sites(sites)?;
         Ok(rings)
     }
 
-    /// Writes `header` into the file, with the kind field set to that of a file of rings.
+    /// Writes `header` to the file, with the kind [`format::FILE_RINGS`].
     pub(crate) fn write_header(&self, header: &TraceHeader) -> io::Result<()> {
         let page = TraceHeader { kind: format::FILE_RINGS, ..header.clone() }.encode();
         self.file.write_all_at(&page, 0)
@@ -54,14 +57,14 @@ impl RingsFile {
         Ok(())
     }
 
-    /// Releases the lock on the file; nothing is written to it from now on.
+    /// Unlocks the file. Call it after the last write to the file.
     pub(crate) fn release(&self) {
-        claim::unlock_file(&self.file);
+        trace_file::unlock_file(&self.file);
     }
 
     /// Removes the file at `path`, unless `path` now names another file.
     pub(crate) fn remove(&self, path: &Path) {
-        if claim::is_at_path(&self.file, path) {
+        if trace_file::is_at_path(&self.file, path) {
             // A failure only leaves the file in place.
             let _ = std::fs::remove_file(path);
         }
@@ -73,9 +76,9 @@ impl RingsFile {
         let bytes = PAGE_BYTES + words_count * 8;
         reserve_bytes(&self.file, self.end, bytes)?;
         let memory = LaneMemory::map(&self.file, self.end, words_count)?;
-        self.last_offset = self.end;
+        self.last_lane_offset = self.end;
         self.end += bytes;
-        self.lanes_count += 1;
+        self.threads_count += 1;
         Ok(memory)
     }
 
@@ -86,8 +89,8 @@ impl RingsFile {
         for word in 0..PAGE_BYTES as usize / 8 {
             memory.header_word(word).store(0, handover_base::sync::shared::Ordering::Relaxed);
         }
-        self.last_offset = offset;
-        self.lanes_count += 1;
+        self.last_lane_offset = offset;
+        self.threads_count += 1;
         Ok(memory)
     }
 
@@ -109,6 +112,7 @@ impl RingsFile {
     }
 }
 
+/// Encodes the segment that describes a thread.
 pub(crate) fn thread_segment(entry: &ThreadEntry) -> Vec<u8> {
     SegmentHeader::encode_with_payload(
         format::SEGMENT_THREAD,
@@ -138,11 +142,14 @@ fn truncated_name(name: &str) -> &[u8] {
     &name.as_bytes()[..end.unwrap_or(0)]
 }
 
-/// Default folder of files of rings. It is in memory, so that the rings outlive their process without disk I/O.
+/// Folder in which files of rings are created by default. It is in memory, so that the rings
+/// outlive their process without disk I/O.
 const RINGS_FOLDER: &str = "/dev/shm";
+/// Prefix of the names of files of rings in [`RINGS_FOLDER`].
 const RINGS_PREFIX: &str = "handover-rings.";
 
-/// Returns the path for the file of rings: as configured, else in [`RINGS_FOLDER`], else beside the trace.
+/// Returns the path for the file of rings. It is the configured one, else one in [`RINGS_FOLDER`],
+/// else one beside the trace.
 pub(crate) fn rings_path(config: &Config, session: u64) -> PathBuf {
     if let Some(path) = config.rings_path_requested() {
         return path.to_owned();
@@ -154,19 +161,19 @@ pub(crate) fn rings_path(config: &Config, session: u64) -> PathBuf {
     with_suffix(config.path(), "rings")
 }
 
-/// Removes the ring files that killed processes left. Files with the last events of an existing
-/// trace stay.
+/// Removes the files of rings that killed processes left behind. Files with the last events of an
+/// existing trace stay.
 pub(crate) fn remove_stale_rings() {
     for entry in std::fs::read_dir(RINGS_FOLDER).into_iter().flatten().flatten() {
         let is_rings = entry.file_name().to_string_lossy().starts_with(RINGS_PREFIX);
-        if is_rings && !claim::is_rings_file_needed(&entry.path()) {
+        if is_rings && !trace_file::is_rings_file_needed(&entry.path()) {
             // Fails for another user's file, which then stays.
             let _ = std::fs::remove_file(entry.path());
         }
     }
 }
 
-/// Returns the ID of the machine's current boot; time stamps of different boots are not comparable.
+/// Returns the ID of the machine's current boot. Time stamps of different boots are not comparable.
 pub(crate) fn boot_id() -> [u64; 2] {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
@@ -176,6 +183,7 @@ pub(crate) fn boot_id() -> [u64; 2] {
     [half(0..16), half(16..32)]
 }
 
+/// Returns the path of the running program; empty if unknown.
 pub(crate) fn program_path() -> String {
     let path = std::env::current_exe().unwrap_or_default();
     path.to_string_lossy().into_owned()

@@ -41,6 +41,7 @@ pub struct TraceHeader {
     pub parent_pid: u32,
     /// `true` if ticks are the processor's time-stamp counter, `false` if they are ns of CLOCK_MONOTONIC.
     pub is_tsc: bool,
+    /// Number of ticks per second.
     pub ticks_hz: f64,
     /// Clock readings at the start of the recording.
     pub begin: ClockAnchor,
@@ -56,7 +57,7 @@ pub struct TraceHeader {
     /// Error number (errno) if recording has failed, otherwise 0. It is also 0 if the error was not
     /// the operating system's.
     pub errno: u64,
-    /// Number of lost events of all threads; complete once the recording is finished.
+    /// Number of lost events of all threads. It is complete once the recording is finished.
     pub lost: u64,
     /// Number of threads that recorded nothing because no lane was free.
     pub threads_refused: u64,
@@ -66,15 +67,17 @@ pub struct TraceHeader {
     pub program: String,
     /// Path of the file of rings from which the stream is written.
     pub rings: String,
-    /// Path of the stream's file, to which the events in these rings are written.
+    /// Path of the stream's file, to which the events of the rings are written.
     pub stream: String,
 }
 
 /// Byte range of the program's path in a file's header.
 const PROGRAM_PATH_RANGE: Range<usize> =
     header::PROGRAM_PATH_OFFSET_BYTES..header::RINGS_PATH_OFFSET_BYTES;
+/// Byte range, in a file's header, of the path of the file of rings.
 const RINGS_PATH_RANGE: Range<usize> =
     header::RINGS_PATH_OFFSET_BYTES..header::STREAM_PATH_OFFSET_BYTES;
+/// Byte range, in a file's header, of the path of the stream's file.
 pub const STREAM_PATH_RANGE: Range<usize> = header::STREAM_PATH_OFFSET_BYTES..PAGE_BYTES as usize;
 
 impl TraceHeader {
@@ -162,13 +165,17 @@ fn parse_padded_text(from: &[u8]) -> String {
     String::from_utf8_lossy(&from[..end]).into_owned()
 }
 
-/// Header of a segment (a part of a trace file); `kind` defines the meaning of `words`.
+/// Header of a segment, a part of a trace file. The meaning of `words` depends on `kind`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SegmentHeader {
+    /// Kind of the segment: one of the constants `SEGMENT_*`.
     pub kind: u32,
-    /// Length of the segment, including the header and the padding of the payload to 8 bytes.
+    /// Length of the segment in bytes, including header and padding. The payload is padded to 8
+    /// bytes.
     pub bytes: u64,
+    /// Checksum of the payload.
     pub payload_checksum: u64,
+    /// Words whose meaning depends on the kind. Modules such as `chunk` name them.
     pub words: [u64; 8],
 }
 
@@ -186,7 +193,7 @@ pub fn decode_function_word(word: u64) -> Option<(u64, u64)> {
 pub struct Module {
     /// Number of the module in the trace.
     pub index: u64,
-    /// Difference of an address in memory and the same address in the module's file.
+    /// Load bias of the module: the difference between an address in memory and in its file.
     pub bias: u64,
     /// Address of the module's first byte in memory.
     pub start: u64,
@@ -194,6 +201,7 @@ pub struct Module {
     pub end: u64,
     /// Build ID from the linker; empty if there is none.
     pub build_id: Vec<u8>,
+    /// Path of the module's file.
     pub path: String,
 }
 
@@ -225,7 +233,7 @@ impl Module {
     }
 }
 
-/// Returns a site that represents a traced function, with the function's name and source position.
+/// Returns a site that represents a traced function at this source position.
 #[must_use]
 pub fn function_site(number: u32, name: String, file: String, line: u32) -> Site {
     Site { number, name, file, line, kind: SiteKind::Span, values_count: 0, is_on: false }
@@ -284,6 +292,7 @@ impl SegmentHeader {
     }
 }
 
+/// Returns `hash` updated with a further word.
 fn hash_word(hash: u64, word: u64) -> u64 {
     let product = u128::from(hash ^ word ^ CHECKSUM_MULTIPLIER) * u128::from(CHECKSUM_MULTIPLIER);
     (product as u64) ^ (product >> 64) as u64
@@ -379,7 +388,8 @@ pub fn encode_sites(sites: &[Site]) -> Vec<u8> {
     out
 }
 
-/// Wraps an encoded list of sites in a segment whose first word is the payload's length.
+/// Encodes a segment whose payload is an encoded list of sites. Its first word is the payload's
+/// length.
 pub fn encode_sites_segment(payload: &[u8]) -> Vec<u8> {
     SegmentHeader::encode_with_payload(
         SEGMENT_SITES,

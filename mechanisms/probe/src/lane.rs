@@ -34,14 +34,14 @@ pub const BLOCK_WORDS: u64 = if cfg!(handover_loom) {
 } else {
     BLOCK_BYTES / 8
 };
-/// Exclusive upper bound, in ticks, of an event's time since the base time of its block.
+/// Exclusive upper bound, in ticks, of an event's time relative to its block's base time.
 pub const DELTA_TICKS_END: u64 = 1 << (64 - CODE_BITS);
 /// Form (the lowest two bits) of an event with one value. The form of an event without values is 0.
 pub const FORM_ONE_VALUE: u64 = 1;
 /// Form (the lowest two bits) of an event with two values.
 pub const FORM_TWO_VALUES: u64 = 2;
 
-/// Returns the number of words that an event and its values occupy, according to its form.
+/// Returns the number of words that an event occupies, including its values.
 #[inline(always)]
 #[must_use]
 pub fn event_words_count(event: u64) -> u64 {
@@ -64,9 +64,9 @@ pub trait LaneWords {
     fn store(&self, position: u64, word: u64);
     /// Sets `count` words from `position` on to zero. A concurrent reader detects this by the number of the block.
     fn clear(&self, position: u64, count: u64);
-    /// Stores the numbers of recorded and lost events, for a reader of the ring after a crash.
+    /// Stores the counts of recorded and lost events, for a reader after a crash.
     fn store_counts(&self, recorded: u64, lost: u64);
-    /// Returns `false` if stores no longer reach the file.
+    /// Returns `true` if stores still reach the file. After the file was truncated, they do not.
     fn is_intact(&self) -> bool {
         true
     }
@@ -82,7 +82,7 @@ const LANE_CLOSED: u8 = 2;
 /// Policy for a full ring: overwrite the oldest events, lose the new event, or wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WhenFull {
-    /// The oldest block is overwritten; no thread reads such a lane while it is written.
+    /// The oldest block is overwritten. No thread reads such a lane while it is written.
     Overwrite,
     /// The event is lost and counted.
     Lose,
@@ -94,25 +94,28 @@ pub enum WhenFull {
 /// it.
 #[derive(Debug)]
 pub struct Lane<W> {
+    /// Memory of the ring.
     words: W,
     /// Position up to which the writer may write without a check for space. Zero forces a check at
     /// the next event.
     limit: AtomicU64,
     /// Number of blocks whose events were read and whose memory may be reused.
     drained_blocks: AtomicU64,
-    /// Number of events recorded before the writer's current block; exact once the writer is dropped.
+    /// Number of events recorded before the writer's current block. It is exact once the writer is
+    /// dropped.
     recorded: AtomicU64,
     /// Number of events that the writer has counted as lost.
     lost: AtomicU64,
-    /// Number of events that were lost because their signal handler interrupted a use of the writer.
+    /// Number of events lost in signal handlers that interrupted the writer.
     interrupted: AtomicU64,
     /// State: one of the constants `LANE_*`.
     state: AtomicU8,
+    /// Policy for a full ring.
     when_full: WhenFull,
 }
 
 impl<W: LaneWords> Lane<W> {
-    /// Creates an empty lane over `words`, which must be zero.
+    /// Creates an empty lane in the memory `words`. The words must be zero.
     ///
     /// # Panics
     /// If there are fewer than two blocks, or not a whole number of them.
@@ -142,6 +145,7 @@ impl<W: LaneWords> Lane<W> {
         self.stop_writer(LANE_CLOSED);
     }
 
+    /// Marks the lane as failed, so that further events are counted as lost.
     /// Records that recording into this lane has failed, so that further events are counted as lost.
     pub fn record_failure(&self) {
         self.stop_writer(LANE_FAILED);
@@ -168,19 +172,20 @@ impl<W: LaneWords> Lane<W> {
         (self.recorded.load(Ordering::Relaxed), lost)
     }
 
-    /// Counts an event as lost because its signal handler interrupted a use of the writer.
+    /// Counts as lost an event of a signal handler that interrupted the writer.
     pub fn count_interrupted(&self) {
         // Relaxed: a count of its own, as the interrupted writer may be updating `lost`.
         self.interrupted.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns `true` if the writer may start block number `block` after the drainer has released `drained` blocks.
+    /// Returns `true` if the writer may start block number `block`. `drained` is the number of
+    /// blocks that the drainer has released.
     fn is_free(&self, block: u64, drained: u64) -> bool {
         block - drained < self.words.count() / BLOCK_WORDS
     }
 
-    /// Returns the number of events that the ring contains, and the number of all events recorded.
-    /// Both are exact if no thread writes at the same time.
+    /// Returns the number of events in the ring, and the number of all events recorded. Both are
+    /// exact if no thread writes at the same time.
     pub fn ring_and_recorded_counts(&self) -> (u64, u64) {
         let blocks = self.words.count() / BLOCK_WORDS;
         let numbers = (0..blocks).map(|block| (self.words.load(block * BLOCK_WORDS), block));
@@ -209,7 +214,7 @@ pub enum WriteResult {
     /// The ring has no space, and the event is neither stored nor counted. The caller may retry once there [is
     /// space](Writer::has_space), or [give up](Writer::count_lost_after_wait).
     Full,
-    /// The lane is closed, and the event is not counted; the caller should drop the writer.
+    /// The lane is closed, and the event is not counted. The caller should drop the writer.
     Closed,
 }
 
@@ -219,21 +224,24 @@ pub struct Writer<W: LaneWords> {
     lane: Arc<Lane<W>>,
     /// Position of the next event's first word.
     position: Cell<u64>,
-    /// Base time of the current block.
+    /// Base time of the current block, in ticks.
     base_ticks: Cell<u64>,
-    /// Position of the current block's first event; `values_count` counts the words of values since then.
+    /// Position of the current block's first event.
     block_start: Cell<u64>,
+    /// Number of words in the current block that are values of events.
     values_count: Cell<u64>,
+    /// Number of blocks started so far.
     blocks_count: Cell<u64>,
     /// Number of events in all blocks before the current one.
     recorded: Cell<u64>,
+    /// Number of events counted as lost so far.
     lost: Cell<u64>,
     /// `true` after an unsuccessful wait for space. Until there is space again, events are lost without waiting.
     has_given_up: Cell<bool>,
 }
 
 impl<W: LaneWords> Writer<W> {
-    /// Creates the writer of `lane`, which must not have another writer and must be empty.
+    /// Creates the writer of `lane`. The lane must be empty, and must not have another writer.
     pub fn new(lane: Arc<Lane<W>>) -> Self {
         let zero = || Cell::new(0);
         Self {
@@ -293,8 +301,8 @@ impl<W: LaneWords> Writer<W> {
         }
     }
 
-    /// Reserves `count` words. Returns the position of the first word, and the ticks since the
-    /// block's base time.
+    /// Reserves `count` words for an event. Returns the position of the first word, and the ticks
+    /// since the block's base time.
     #[inline(always)]
     fn reserve(&self, now_ticks: u64, count: u64) -> Result<(u64, u64), WriteResult> {
         let at = self.position.get();
@@ -311,7 +319,7 @@ impl<W: LaneWords> Writer<W> {
         Ok((at, ticks))
     }
 
-    /// Reserves `count` words like [`reserve`](Self::reserve), in a new block if necessary.
+    /// Reserves `count` words as [`reserve`](Self::reserve) does, in a new block if necessary.
     #[cold]
     #[inline(never)]
     fn reserve_slowly(&self, now_ticks: u64, count: u64) -> Result<(u64, u64), WriteResult> {
@@ -421,11 +429,11 @@ pub struct DrainedEvent {
     pub ticks: u64,
     /// Number of the site, shifted left by two, plus the form.
     pub code: u64,
-    /// Values of the event; its form tells how many of them are valid.
+    /// Values of the event. The event's form tells how many are valid.
     pub values: [u64; 2],
 }
 
-/// Reader of a lane whose events are not overwritten, used by one thread.
+/// Reader of a lane in which no events are overwritten. One thread uses it.
 #[derive(Debug, Clone, Default)]
 pub struct Drainer {
     /// Number of the current block, from 0.
@@ -433,14 +441,14 @@ pub struct Drainer {
     /// Position of the next event. It is below the block's first event until the block's header is
     /// read.
     position: u64,
-    /// Base time of the current block.
+    /// Base time of the current block, in ticks.
     base_ticks: u64,
     /// Number of events that were lost before the current block.
     lost_before: u64,
 }
 
 impl Drainer {
-    /// Reads and returns the next event; `None` if the writer has not written it yet.
+    /// Reads and returns the next event; `None` if there is none yet.
     #[inline]
     pub fn next_event<W: LaneWords>(&mut self, lane: &Lane<W>) -> Option<DrainedEvent> {
         let words = &lane.words;
@@ -467,8 +475,8 @@ impl Drainer {
         }
     }
 
-    /// Copies the unread events of the current block; returns them and the block's base time.
-    /// Returns `None` while the block is incomplete. Words after the last event are zero. The
+    /// Copies the unread events of the current block to `to`. Returns these events and the block's
+    /// base time, or `None` while the block is incomplete. Words after the last event are zero. The
     /// events stay unread until [`skip_block`](Drainer::skip_block).
     #[inline]
     pub fn copy_block_rest<'a, W: LaneWords>(
@@ -495,8 +503,8 @@ impl Drainer {
         self.position = self.block * BLOCK_WORDS;
     }
 
-    /// Reads the header of the current block if it is not read yet. Returns `false` if the writer
-    /// has not started the block.
+    /// Reads the header of the current block, unless it was read before. Returns `false` if the
+    /// writer has not started the block.
     #[inline]
     fn read_block_header<W: LaneWords>(&mut self, words: &W) -> bool {
         let start = self.block * BLOCK_WORDS;
@@ -511,7 +519,7 @@ impl Drainer {
         true
     }
 
-    /// Reads the values of the event with the first word `event`; moves on to the next event.
+    /// Reads the event with the first word `event`, and moves on to the next event.
     #[inline]
     fn read_event<W: LaneWords>(&mut self, words: &W, event: u64) -> DrainedEvent {
         let count = event_words_count(event);
@@ -522,7 +530,7 @@ impl Drainer {
         DrainedEvent { ticks, code: event & ((1 << CODE_BITS) - 1), values }
     }
 
-    /// Returns `true` if at least `blocks_count` unread blocks are complete.
+    /// Returns `true` if the writer has completed at least `blocks_count` unread blocks.
     pub fn is_behind<W: LaneWords>(&self, lane: &Lane<W>, blocks_count: u64) -> bool {
         let block = self.block + blocks_count;
         lane.words.load(block * BLOCK_WORDS) == block + 1
@@ -538,7 +546,7 @@ impl Drainer {
         self.lost_before
     }
 
-    /// Allows the writer to reuse the blocks that were read; call it once their events are stored.
+    /// Allows the writer to reuse the blocks that were read. Call it once their events are stored.
     pub fn release<W: LaneWords>(&self, lane: &Lane<W>) {
         // Release: pairs with Acquire in Writer::start_block(), after all loads of these blocks.
         lane.drained_blocks.store(self.position / BLOCK_WORDS, Ordering::Release);

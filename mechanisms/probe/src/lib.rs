@@ -5,19 +5,18 @@
 // - `error`, `config`, `environment`, `pattern`, `backend`: plain data and text;
 // - `site`, `lane`, `format`, `chunk`, `elf`: sites, rings of events, and the files' format;
 // - `raw::*` but `raw::start`: instructions, maps and hooks, and each thread's writer;
-// - `registry`: all sites, and switching them; `remote`: requests of other processes;
-// - `claim`, `thread_entry`, `files`, `session`: the files and threads of one recording;
+// - `registry`: all sites, and switching them; `config_request`: requests of other processes;
+// - `trace_file`, `thread_entry`, `files`, `session`: the files and threads of one recording;
 // - `stream`: the thread that writes a stream; `recording`: this process's recording;
 // - `record`: functions that sites call; `startup` and `raw::start`: before `main`.
 //
-// `read` and `outside` stand beside these: readers of traces, and switching in another process.
+// `read` and `other_process` stand beside these: readers of traces, and switching in another process.
 
 mod backend;
 #[doc(hidden)]
 pub mod chunk;
-#[doc(hidden)]
-pub mod claim;
 mod config;
+mod config_request;
 mod elf;
 mod environment;
 mod error;
@@ -28,7 +27,7 @@ pub mod format;
 pub mod lane;
 #[doc(hidden)]
 mod layout;
-pub mod outside;
+pub mod other_process;
 mod pattern;
 #[allow(unsafe_code)]
 mod raw;
@@ -36,12 +35,13 @@ pub mod read;
 mod record;
 mod recording;
 mod registry;
-mod remote;
 mod session;
 mod site;
 mod startup;
 mod stream;
 mod thread_entry;
+#[doc(hidden)]
+pub mod trace_file;
 
 pub use backend::Backend;
 pub use config::{Config, Policy};

@@ -26,17 +26,17 @@ pub fn matches(pattern: &str, name: &str) -> bool {
     let mut decided = parts.peek().is_some_and(|first| first.starts_with('-'));
     for part in parts {
         match part.strip_prefix('-') {
-            Some(part) if glob(part.as_bytes(), name.as_bytes()) => decided = false,
-            None if glob(part.as_bytes(), name.as_bytes()) => decided = true,
+            Some(part) if matches_glob(part.as_bytes(), name.as_bytes()) => decided = false,
+            None if matches_glob(part.as_bytes(), name.as_bytes()) => decided = true,
             _ => {}
         }
     }
     decided
 }
 
-/// Returns `true` if `name` matches one part of a pattern. Backtracks to the last `*` only, as an
-/// earlier `*` need not match more.
-fn glob(pattern: &[u8], name: &[u8]) -> bool {
+/// Returns `true` if the whole of `name` matches the glob `pattern`. Backtracks to the last `*`
+/// only, as an earlier `*` need not match more.
+fn matches_glob(pattern: &[u8], name: &[u8]) -> bool {
     let (mut p, mut n) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
     while n < name.len() {
@@ -115,7 +115,7 @@ mod tests {
         #[test]
         fn glob_agrees_with_exhaustive_search(pattern in "[ab*?]{0,8}", name in "[ab]{0,10}") {
             prop_assert_eq!(
-                glob(pattern.as_bytes(), name.as_bytes()),
+                matches_glob(pattern.as_bytes(), name.as_bytes()),
                 matches_exhaustively(pattern.as_bytes(), name.as_bytes())
             );
         }

@@ -8,7 +8,8 @@ use crate::{recording, registry};
 use handover_base::clock;
 use handover_base::sync::shared::{Ordering, fence};
 
-/// Returns `true` if a site without patched code is on; registers the site at the first call.
+/// Returns `true` if a site that is switched by a flag is on. At the first call, registers the
+/// site.
 #[doc(hidden)]
 #[inline(always)]
 #[must_use]
@@ -91,8 +92,9 @@ fn wait_and_record(write: impl Fn(&Writer<LaneMemory>) -> WriteResult) {
     }
 }
 
-/// Records the event. First creates a writer for the thread if it has none for the current
-/// recording. The site has its number by the time that recording::attach_thread() returns.
+/// Creates a writer for the thread if necessary, and records the event. It is necessary if the
+/// thread has none for the current recording. The site has its number by the time that
+/// recording::attach_thread() returns.
 #[cold]
 #[inline(never)]
 fn attach_and_record(write: impl Fn(&Writer<LaneMemory>, u64) -> WriteResult) {

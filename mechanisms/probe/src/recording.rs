@@ -1,6 +1,5 @@
 //! The recording of this process: its begin and end, and the threads that record.
 
-use crate::claim;
 use crate::config::{Config, Policy};
 use crate::environment::PATTERN_VARIABLE;
 use crate::error::StartError;
@@ -9,10 +8,11 @@ use crate::lane::Writer;
 use crate::raw::current::{self, ThreadPhase};
 use crate::raw::hooks::{self, ProcessHooks};
 use crate::raw::mapping::LaneMemory;
-use crate::raw::{bus, flip};
+use crate::raw::{sigbus, switching};
 use crate::session::{LOST_WITHOUT_LANE, Session, Summary, lock};
 use crate::stream::Streamer;
-use crate::{registry, remote};
+use crate::trace_file;
+use crate::{config_request, registry};
 use handover_base::clock;
 use handover_base::sync::Arc;
 use handover_base::sync::shared::{AtomicBool, AtomicU64, Ordering};
@@ -26,22 +26,25 @@ use std::time::Duration;
 #[derive(Debug)]
 struct RunningRecording {
     session: Arc<Session>,
+    /// Thread that writes the stream; `None` with [`Policy::Last`].
     streamer: Option<Streamer>,
 }
 
 /// State of this process's recordings: the running one, and the configuration of the next one.
 #[derive(Debug)]
 struct Control {
+    /// Running recording, if any.
     current: Option<RunningRecording>,
-    /// Configuration of the recording that the first event starts if no recording is running.
+    /// Configuration of the recording that the next event starts if none is running.
     pending_config: Option<Config>,
-    /// Suffix that this process, if it was forked, appends to its parent's file names; else empty.
+    /// Suffix that a forked process appends to its parent's file names; empty if not forked.
     suffix: String,
     /// `true` once the process's exit handlers run. No recording may start then, because it would
     /// never be finished.
     is_ending: bool,
 }
 
+/// State of this process's recordings.
 static CONTROL: Mutex<Control> = Mutex::new(Control {
     current: None,
     pending_config: None,
@@ -51,17 +54,17 @@ static CONTROL: Mutex<Control> = Mutex::new(Control {
 /// `true` while there is a recording. Read for events without a lane, which must not acquire a
 /// lock. While a recording starts or ends, such an event may be counted as unrecorded.
 static IS_RECORDING: AtomicBool = AtomicBool::new(false);
-/// `true` once the clock is calibrated; a thread calibrates it while it holds `CONTROL`.
+/// `true` once the clock is calibrated. A thread calibrates the clock while it holds `CONTROL`.
 static IS_CALIBRATED: AtomicBool = AtomicBool::new(false);
-/// Maximum time, in ns, that a thread waits for space in its ring. It is that of the latest
+/// Maximum time, in ns, that a thread waits for space in its ring. It is set by the latest
 /// recording.
 static WAIT_NS: AtomicU64 = AtomicU64::new(0);
 /// Time that a waiting thread sleeps between two checks for space in its ring.
 const WAIT_STEP: Duration = Duration::from_micros(20);
-/// Number of events of sites that were on while there was no recording.
+/// Number of events that sites reported while there was no recording.
 static UNRECORDED: AtomicU64 = AtomicU64::new(0);
 
-/// Recording of this process's events; a process has at most one at a time.
+/// Recording of this process's events. A process has at most one recording at a time.
 ///
 /// Dropping it finishes the recording, and so does the process's end by `exit` or by returning from
 /// `main`. A process that is killed leaves files that can be read up to its last event.
@@ -144,7 +147,7 @@ pub fn prepare() -> bool {
     session.is_some_and(|session| install_writer_for(&session))
 }
 
-/// Returns the number of events of sites that were on while there was no recording.
+/// Returns the number of events that sites reported while there was no recording.
 #[must_use]
 pub fn unrecorded_events_count() -> u64 {
     UNRECORDED.load(Ordering::Relaxed)
@@ -165,12 +168,12 @@ pub(crate) fn install_hooks() {
 fn start_recording(control: &mut Control, config: Config) -> Result<Arc<Session>, StartError> {
     config.validate()?;
     install_hooks();
-    bus::install_fault_handler();
+    sigbus::install_fault_handler();
     clock::calibration();
     IS_CALIBRATED.store(true, Ordering::Relaxed);
     // Before the process has the writing thread: in a process of several threads, the kernel takes
     // tens of milliseconds for the registration.
-    flip::register_for_membarrier();
+    switching::register_for_membarrier();
     WAIT_NS.store(config.wait_max_requested().as_nanos() as u64, Ordering::Relaxed);
     let session = Arc::new(Session::new(config)?);
     LOST_WITHOUT_LANE.store(0, Ordering::Relaxed);
@@ -187,7 +190,7 @@ fn start_recording(control: &mut Control, config: Config) -> Result<Arc<Session>
     Ok(session)
 }
 
-/// Finishes the recording; has no effect after the first call.
+/// Finishes the recording. Further calls have no effect.
 fn finish_recording(session: &Session) {
     let current = {
         let mut control = lock(&CONTROL);
@@ -203,7 +206,7 @@ fn finish_recording(session: &Session) {
     session.finish_files();
 }
 
-/// Creates a writer for the calling thread; returns the time, in ticks, before its creation.
+/// Creates a writer for the calling thread. Returns the time, in ticks, before its creation.
 /// Returns `None` if the thread gets no writer. The event is then counted as missing.
 #[cold]
 pub(crate) fn attach_thread() -> Option<u64> {
@@ -294,17 +297,17 @@ pub(crate) fn wait_for_space() -> bool {
     true
 }
 
-/// Maximum number of file names that are tried to find one to which no process records.
+/// Maximum number of file names to try for a trace, while other processes record to these files.
 const FILE_NAMES_MAX: u32 = 1000;
 
-/// Starts the recording that another process or the environment has configured, if there is one.
+/// Starts the recording that another process or the environment has configured, if any.
 fn start_pending(control: &mut Control) {
     if control.is_ending {
         return;
     }
     let remote = || {
-        let plan = remote::requested_config()?;
-        let path = claim::with_suffix(plan.path(), &control.suffix);
+        let plan = config_request::requested_config()?;
+        let path = trace_file::with_suffix(plan.path(), &control.suffix);
         Some(if control.suffix.is_empty() { plan } else { plan.with_path(path) })
     };
     let Some(plan) = remote().or_else(|| control.pending_config.clone()) else { return };
@@ -321,18 +324,19 @@ fn start_pending(control: &mut Control) {
             break;
         }
         let suffix = if again == 1 { pid.to_string() } else { format!("{pid}.{again}") };
-        begun = start_recording(control, plan.with_path(claim::with_suffix(plan.path(), &suffix)));
+        begun =
+            start_recording(control, plan.with_path(trace_file::with_suffix(plan.path(), &suffix)));
     }
     if let Err(error) = begun {
         control.pending_config = None; // reported once, not for each event
-        remote::discard_request();
+        config_request::discard_request();
         let why = std::error::Error::source(&error).map(|why| format!(": {why}"));
         let why = why.unwrap_or_default();
         eprintln!("handover-probe: {PATTERN_VARIABLE}: cannot start the recording: {error}{why}");
     }
 }
 
-/// Counts the event of a thread without a lane as lost. Without a recording, counts it as
+/// Counts an event of a thread without a lane as lost. Without a recording, counts it as
 /// unrecorded.
 pub(crate) fn count_lost() {
     let counter =
@@ -341,11 +345,13 @@ pub(crate) fn count_lost() {
 }
 
 impl Control {
+    /// Returns the state of the running recording, if any.
     fn session(&self) -> Option<Arc<Session>> {
         self.current.as_ref().map(|current| Arc::clone(&current.session))
     }
 }
 
+/// Stores the configuration of the recording that the next event starts.
 pub(crate) fn set_pending_config(config: Config) {
     lock(&CONTROL).pending_config = Some(config);
 }
@@ -380,10 +386,11 @@ struct ForkLocks {
 }
 
 thread_local! {
+    /// Locks that this thread holds during a fork.
     static FORK_LOCKS: RefCell<Option<ForkLocks>> = const { RefCell::new(None) };
 }
 
-/// Acquires this crate's locks before a fork, so that no other thread holds them in the child.
+/// Acquires this crate's locks before a fork, so that they are free in the child.
 extern "C" fn before_fork() {
     if current::thread_phase() == ThreadPhase::InProbe {
         return; // in a signal handler, for example: this thread may hold the locks
@@ -405,8 +412,8 @@ extern "C" fn after_fork_in_parent() {
     let _ = FORK_LOCKS.try_with(|slot| slot.take());
 }
 
-/// Prepares the child of a fork to start a recording of its own at its first event. Its file names
-/// are derived from the parent's.
+/// Prepares the child of a fork to record into files of its own. Its file names are derived from
+/// the parent's.
 extern "C" fn after_fork_in_child() {
     current::leak_writer();
     let held = FORK_LOCKS.try_with(|slot| slot.take());
@@ -418,7 +425,8 @@ extern "C" fn after_fork_in_child() {
         Some(parents) => Some(parents.session.config().clone()),
         None => control.pending_config.take(),
     };
-    control.pending_config = plan.map(|plan| plan.with_path(claim::with_suffix(plan.path(), &pid)));
+    control.pending_config =
+        plan.map(|plan| plan.with_path(trace_file::with_suffix(plan.path(), &pid)));
     if !control.suffix.is_empty() {
         control.suffix.push('.');
     }
@@ -428,7 +436,8 @@ extern "C" fn after_fork_in_child() {
     std::mem::forget(parents);
 }
 
-/// Finishes the recording when the process exits, and prevents running threads from starting another recording.
+/// Finishes the recording when the process exits. Prevents other threads from starting another
+/// recording.
 extern "C" fn on_process_exit() {
     if current::thread_phase() == ThreadPhase::InProbe {
         return; // in a signal handler, for example: this thread may hold the locks

@@ -5,11 +5,11 @@ use crate::error::SwitchError;
 use crate::pattern::matches;
 use crate::raw::code::IS_MPROTECT_FIRST;
 use crate::raw::current::{self, InsideGuard};
-use crate::raw::{flip, section};
+use crate::raw::{section, switching};
 use crate::site::{SITES_MAX, STATE_OFF, STATE_ON, Site, SiteData};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// `true` if sites are patched instructions in this build, `false` if they are flags.
+/// `true` if sites in this build are switched by changing code, `false` if by flags.
 const IS_PATCHED: bool = cfg!(all(
     any(target_arch = "aarch64", target_arch = "x86_64"),
     not(any(miri, handover_loom, feature = "flags"))
@@ -19,16 +19,18 @@ const IS_PATCHED: bool = cfg!(all(
 #[derive(Debug, Default)]
 struct Registry {
     sites: Vec<&'static SiteData>,
-    /// Instructions of each site.
-    instructions: Vec<Vec<flip::Instruction>>,
-    /// Patterns that were switched on (`true`) or off, in order, for sites without patched code that register later.
+    /// Instructions of each site, in the order of `sites`.
+    instructions: Vec<Vec<switching::Instruction>>,
+    /// Patterns that were switched on (`true`) or off, in order. They apply also to sites that
+    /// register later.
     switched_patterns: Vec<(String, bool)>,
-    /// Method by which sites were last switched; `None` if none was.
+    /// Method by which sites were last switched; `None` before the first switch.
     backend: Option<Backend>,
     /// `true` once the sites of this object's section are registered.
     is_section_read: bool,
 }
 
+/// Registry of the sites in this process.
 static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
     sites: Vec::new(),
     instructions: Vec::new(),
@@ -37,13 +39,14 @@ static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
     is_section_read: false,
 });
 
-/// Guard of the locked registry, which also keeps this thread's events from locking the registry again.
+/// Guard of the locked registry. While it exists, events of this thread do not lock the registry
+/// again.
 struct LockedRegistry {
     registry: MutexGuard<'static, Registry>,
     _inside: InsideGuard,
 }
 
-/// Locks the registry; registers the sites of this object at the first call.
+/// Locks the registry. At the first call, registers the sites of this object.
 fn lock() -> LockedRegistry {
     let inside = current::enter_crate();
     let mut registry = lock_registry_only();
@@ -53,7 +56,8 @@ fn lock() -> LockedRegistry {
     LockedRegistry { registry, _inside: inside }
 }
 
-/// Locks the registry. A poisoned registry is still consistent: no code panics in the middle of a change.
+/// Locks the registry without registering sites. A poisoned registry is still consistent: no code
+/// panics in the middle of a change.
 fn lock_registry_only() -> MutexGuard<'static, Registry> {
     REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -62,6 +66,7 @@ fn lock_registry_only() -> MutexGuard<'static, Registry> {
 #[derive(Debug)]
 pub(crate) struct RegistryLock(#[allow(dead_code)] MutexGuard<'static, Registry>);
 
+/// Locks the registry for the duration of a fork.
 pub(crate) fn lock_for_fork() -> RegistryLock {
     RegistryLock(lock_registry_only())
 }
@@ -73,7 +78,7 @@ impl Registry {
         self.add_instructions(section::site_instructions());
     }
 
-    /// Adds instructions to their sites, which are registered if necessary.
+    /// Adds instructions to their sites; registers the sites if necessary.
     fn add_instructions(&mut self, mut instructions: Vec<section::SiteInstruction>) {
         instructions.sort_unstable_by_key(|one| one.instruction.at);
         for section::SiteInstruction { instruction, meta } in instructions {
@@ -102,25 +107,25 @@ impl Registry {
         self.sites.len() - 1
     }
 
-    /// Switches sites on or off, including sites that register later. Returns the number of
-    /// registered sites that match.
+    /// Switches the sites whose names match `pattern`, including sites that register later. Returns
+    /// the number of registered sites that match.
     fn switch(&mut self, pattern: &str, on: bool) -> Result<usize, SwitchError> {
         self.switched_patterns.retain(|(switched, _)| switched != pattern);
         self.switched_patterns.push((pattern.to_owned(), on));
         self.switch_registered(pattern, on)
     }
 
-    /// Switches the registered sites whose names match `pattern`; returns their number.
+    /// Switches the registered sites whose names match `pattern`, and returns their number.
     fn switch_registered(&mut self, pattern: &str, on: bool) -> Result<usize, SwitchError> {
         let is_wanted = |(meta, _): &(&&'static SiteData, _)| matches(pattern, meta.name());
-        let wanted: Vec<(&&'static SiteData, &Vec<flip::Instruction>)> =
+        let wanted: Vec<(&&'static SiteData, &Vec<switching::Instruction>)> =
             self.sites.iter().zip(&self.instructions).filter(is_wanted).collect();
         let sites_count = wanted.len();
-        let all: Vec<flip::Instruction> =
+        let all: Vec<switching::Instruction> =
             wanted.iter().flat_map(|(_, instructions)| *instructions).copied().collect();
         let mut answer = Ok(());
         if IS_PATCHED && !all.is_empty() {
-            answer = flip::switch_sites(&all, on).map(|backend| self.backend = Some(backend));
+            answer = switching::switch_sites(&all, on).map(|backend| self.backend = Some(backend));
         }
         for (meta, instructions) in wanted {
             let is_on = match &answer {
@@ -147,19 +152,20 @@ pub fn sites() -> Vec<Site> {
     lock().registry.sites.iter().map(|meta| meta.site()).collect()
 }
 
-/// Returns the registered sites from `index` on, without sites that have no number.
+/// Returns the sites registered at `index` and later, except those without a number.
 pub(crate) fn sites_from(index: usize) -> Vec<Site> {
     let locked = lock();
     let sites = locked.registry.sites.get(index..).unwrap_or_default();
     sites.iter().map(|meta| meta.site()).filter(|site| site.number != 0).collect()
 }
 
+/// Returns the number of registered sites.
 pub(crate) fn sites_count() -> usize {
     lock().registry.sites.len()
 }
 
-/// Switches on the sites whose names match `pattern` (see [`matches`](crate::matches)); returns the
-/// number of these sites. Every thread then records their events.
+/// Switches on the sites whose names match `pattern`, and returns their number. Patterns are those
+/// of [`matches`](crate::matches). Every thread then records the events of these sites.
 ///
 /// In the flag form, sites that have not run yet are switched when they first run.
 ///
@@ -177,8 +183,8 @@ pub fn enable(pattern: &str) -> Result<usize, SwitchError> {
     lock().registry.switch(pattern, true)
 }
 
-/// Switches off the sites whose names match `pattern`; returns the number of these sites. A thread
-/// that is executing such a site may still record its event.
+/// Switches off the sites whose names match `pattern`, and returns their number. A thread that is
+/// executing such a site may still record its event.
 ///
 /// # Errors
 /// Like [`enable`].
@@ -199,7 +205,7 @@ pub fn backend() -> Backend {
     })
 }
 
-/// Registers the sites of another object, and switches them by the patterns that were switched before. An error of
+/// Registers the sites of another object, and switches them by the earlier patterns. An error of
 /// switching leaves them off.
 #[cfg(all(
     any(target_arch = "aarch64", target_arch = "x86_64"),
@@ -215,8 +221,8 @@ pub(crate) fn register_instructions(instructions: Vec<section::SiteInstruction>)
     }
 }
 
-/// Registers a site without patched code, unless it is registered. Returns `true` if the site is
-/// on. This thread must not hold the registry's lock.
+/// Registers a site that is switched by a flag, unless it is registered. Returns `true` if the site
+/// is on. This thread must not hold the registry's lock.
 pub(crate) fn register(meta: &'static SiteData) -> bool {
     let mut locked = lock();
     let registry = &mut *locked.registry;

@@ -15,28 +15,30 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Number of lost events of threads without a lane, in the current recording.
+/// Number of events of the current recording that threads without a lane have lost.
 pub(crate) static LOST_WITHOUT_LANE: AtomicU64 = AtomicU64::new(0);
 
-/// Threads of a recording, with the file of rings that contains their lanes.
+/// Threads of a recording, and the file of rings.
 #[derive(Debug)]
 struct ThreadTable {
+    /// Recorded threads that have a lane.
     entries: Vec<ThreadEntry>,
     /// File that contains the lanes: the rings into which the threads record.
     rings: RingsFile,
-    /// Number of sites that are already listed in the file of rings.
+    /// Number of sites already listed in the file of rings.
     sites_count: usize,
     /// Number of events that were discarded because another thread reused their lane.
     overwritten: u64,
     /// Number of threads that recorded nothing because no lane was free.
     threads_refused: u64,
-    /// `true` once the recording has stopped and `lost_before` includes the lost events of threads without a lane.
+    /// `true` once the recording has stopped. `lost_before` then includes the lost events of
+    /// threads without a lane.
     has_ended: bool,
-    /// Number of events recorded by threads whose lanes were reused by other threads.
+    /// Number of events recorded by exited threads whose lanes were reused.
     recorded_before: u64,
-    /// Number of events lost by threads whose lanes were reused by other threads.
+    /// Number of events lost by exited threads whose lanes were reused.
     lost_before: u64,
-    /// First error of the recording; `None` if there was none.
+    /// First error of the recording; `None` without errors.
     failure: Option<io::Error>,
 }
 
@@ -44,6 +46,7 @@ struct ThreadTable {
 #[derive(Debug)]
 pub(crate) struct Session {
     config: Config,
+    /// Header of the trace at the start of the recording.
     header: TraceHeader,
     threads: Mutex<ThreadTable>,
 }
@@ -56,19 +59,20 @@ pub struct Summary {
     pub path: PathBuf,
     /// Number of threads that recorded events.
     pub threads_count: u64,
-    /// Number of events in the trace.
+    /// Number of events that can be read from the trace.
     pub recorded: u64,
     /// Number of events lost because of a full ring, a full disk or a missing ring.
     pub lost: u64,
-    /// Number of events that newer ones have overwritten, with [`Policy::Last`].
+    /// Number of events that newer events have overwritten, with [`Policy::Last`].
     pub overwritten: u64,
-    /// Length of the file in bytes.
+    /// Length of the trace file in bytes.
     pub bytes: u64,
-    /// First error that stopped the recording or left threads without a ring; `None` if there was none.
+    /// First error that stopped the recording or left a thread without a ring; `None` without
+    /// errors.
     pub failure: Option<io::Error>,
 }
 
-/// Locks a mutex, even if it is poisoned, because no panic leaves its value half written.
+/// Locks a mutex, even if it is poisoned. No panic leaves the mutex's value half written.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -146,17 +150,18 @@ impl Session {
         self.header.session
     }
 
+    /// Returns the number of events lost so far.
     pub(crate) fn lost_events_count(&self) -> u64 {
         self.totals(&lock(&self.threads)).1
     }
 
-    /// Returns the file's header with current counts.
+    /// Returns the header with the recording's state `state` and the current counts.
     pub(crate) fn current_header(&self, state: u64) -> TraceHeader {
         let threads = lock(&self.threads);
         self.header_of(&threads, state)
     }
 
-    /// Returns the file's header with the counts of `threads`.
+    /// Returns the header with the recording's state `state` and the counts of `threads`.
     fn header_of(&self, threads: &ThreadTable, state: u64) -> TraceHeader {
         let (recorded, lost) = self.totals(threads);
         let unwritten = match self.config.policy() {
@@ -177,7 +182,8 @@ impl Session {
         }
     }
 
-    /// Returns the numbers of recorded and of lost events of all threads, including exited ones.
+    /// Returns the number of recorded and of lost events, summed over all threads. Exited threads
+    /// are included.
     fn totals(&self, threads: &ThreadTable) -> (u64, u64) {
         let recorded: u64 =
             threads.entries.iter().map(|entry| entry.lane.ring_and_recorded_counts().1).sum();
@@ -188,6 +194,7 @@ impl Session {
         (threads.recorded_before + recorded, threads.lost_before + lost + without_lane)
     }
 
+    /// Returns copies of the descriptions of all threads that have a lane.
     pub(crate) fn thread_entries(&self) -> Vec<ThreadEntry> {
         lock(&self.threads).entries.clone()
     }
@@ -201,14 +208,14 @@ impl Session {
         }
     }
 
-    /// Stops recording because of `error`, without stopping the program.
+    /// Stops recording because of `error`; the program runs on.
     pub(crate) fn record_failure(&self, error: io::Error) {
         let mut threads = lock(&self.threads);
         threads.entries.iter().for_each(|entry| entry.lane.record_failure());
         threads.failure.get_or_insert(error);
     }
 
-    /// Creates a ring and its writer for the calling thread.
+    /// Creates a ring for the calling thread, and a writer of the ring.
     pub(crate) fn add_thread(&self) -> io::Result<Writer<LaneMemory>> {
         let mut threads = lock(&self.threads);
         let threads = &mut *threads;
@@ -217,7 +224,7 @@ impl Session {
                 "cannot add the thread: recording has stopped because of an earlier error",
             ));
         }
-        let index = threads.rings.lanes_count;
+        let index = threads.rings.threads_count;
         let mut entry = ThreadEntry {
             index,
             tid: rustix::thread::gettid().as_raw_nonzero().get() as u64,
@@ -228,14 +235,14 @@ impl Session {
             is_streamed: false,
             lane: self.new_lane(threads)?,
         };
-        entry.offset = threads.rings.last_offset;
+        entry.offset = threads.rings.last_lane_offset;
         threads.rings.write_lane_thread(&entry, self.config.policy() == Policy::Last)?;
         let writer = Writer::new(Arc::clone(&entry.lane));
         threads.entries.push(entry);
         Ok(writer)
     }
 
-    /// Creates a lane in new memory, or in the memory of an exited thread's lane.
+    /// Creates a lane in new memory, or reuses the memory of an exited thread's lane.
     fn new_lane(&self, threads: &mut ThreadTable) -> io::Result<Arc<Lane<LaneMemory>>> {
         let overwrites = self.config.policy() == Policy::Last;
         let words = self.config.ring_words();
@@ -266,14 +273,15 @@ impl Session {
         Ok(Arc::new(Lane::new(memory, when_full)))
     }
 
-    /// Records that a thread has no ring because of `error`.
+    /// Counts a thread that gets no ring because of `error`.
     pub(crate) fn refuse_thread(&self, error: io::Error) {
         let mut threads = lock(&self.threads);
         threads.threads_refused += 1;
         threads.failure.get_or_insert(error);
     }
 
-    /// Records the exit of the thread that wrote to `lane`, if the lane belongs to this recording.
+    /// Records the exit time of the thread that wrote to `lane`. Has no effect if the lane belongs
+    /// to another recording.
     pub(crate) fn end_thread(&self, lane: &Arc<Lane<LaneMemory>>, end_ticks: u64) {
         let mut threads = lock(&self.threads);
         let is_its = |entry: &&mut ThreadEntry| Arc::ptr_eq(&entry.lane, lane);
@@ -282,7 +290,7 @@ impl Session {
         }
     }
 
-    /// Adds to the file of rings the sites that have registered since the last call.
+    /// Lists, in the file of rings, the sites that have registered since the last call.
     pub(crate) fn write_new_sites(&self) {
         let mut threads = lock(&self.threads);
         let new = registry::sites_from(threads.sites_count);
@@ -308,7 +316,7 @@ impl Session {
         }
     }
 
-    /// Completes the recording's files, once lanes are closed and a stream is written.
+    /// Completes the recording's files. Call it once the lanes are closed and a stream is written.
     pub(crate) fn finish_files(&self) {
         let mut threads = lock(&self.threads);
         let header = self.header_of(&threads, format::STATE_FINISHED);
@@ -328,6 +336,7 @@ impl Session {
         }
     }
 
+    /// Returns the summary of the recording, and takes its first error.
     pub(crate) fn summary(&self) -> Summary {
         let mut threads = lock(&self.threads);
         let (recorded, lost) = self.totals(&threads);
@@ -347,7 +356,7 @@ impl Session {
         };
         Summary {
             path: self.config.path().to_owned(),
-            threads_count: threads.rings.lanes_count,
+            threads_count: threads.rings.threads_count,
             recorded,
             lost,
             overwritten,

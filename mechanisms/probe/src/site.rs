@@ -4,14 +4,15 @@ use handover_base::sync::shared::{AtomicU8, AtomicU32, Ordering};
 
 /// Version of [`SiteData`]'s layout and of the section's entries.
 pub(crate) const LAYOUT_VERSION: u8 = 1;
-/// Maximum number of distinct sites in one program, as an event has 18 bits for the number.
+/// Maximum number of probe sites in one program. An event has 18 bits for the site's number.
 pub const SITES_MAX: u32 = (1 << 18) - 1;
 
 /// Offset in bytes of the state in a [`SiteData`], for reading another process's memory.
 pub(crate) const STATE_OFFSET: usize = std::mem::offset_of!(SiteData<[u8; 0]>, state);
+/// Offset in bytes of the texts in a [`SiteData`].
 pub(crate) const TEXT_OFFSET: usize = std::mem::offset_of!(SiteData<[u8; 0]>, text);
 
-/// State of a site without patched code that is not registered yet.
+/// State of a site that is switched by a flag and is not registered yet.
 pub(crate) const STATE_UNKNOWN: u8 = 0;
 pub(crate) const STATE_OFF: u8 = 1;
 pub(crate) const STATE_ON: u8 = 2;
@@ -20,8 +21,7 @@ pub(crate) const STATE_ON: u8 = 2;
 pub const KIND_MARK: u8 = 0;
 /// Kind of a site of `span!`.
 pub const KIND_SPAN: u8 = 1;
-/// Kind of the entry in the section of sites into which another process writes a recording's
-/// configuration.
+/// Kind of the control entry, into which another process writes a recording's configuration.
 pub(crate) const KIND_CONTROL: u8 = 255;
 
 /// Kind of a probe site: the events that it records.
@@ -48,10 +48,13 @@ pub struct SiteData<T: ?Sized = [u8]> {
     state: AtomicU8,
     /// Kind of the entry: one of the constants `KIND_*`.
     kind: u8,
+    /// Number of values of each event of the site.
     values_count: u8,
     /// [`LAYOUT_VERSION`] of the code that created the entry.
     version: u8,
+    /// Length of the site's name in bytes.
     name_bytes: u16,
+    /// Length of the file's path in bytes.
     file_bytes: u16,
     /// Name of the site, then the path of its source file.
     text: T,
@@ -59,7 +62,8 @@ pub struct SiteData<T: ?Sized = [u8]> {
 
 /// Size in bytes of the memory into which another process writes a configuration.
 pub(crate) const CONTROL_BYTES: usize = 1024;
-/// Entry in the section of sites into which another process writes a recording's configuration through `/proc/PID/mem`.
+/// Control entry, into which another process writes a recording's configuration. It does so through
+/// `/proc/PID/mem`; the entry is in the section of sites.
 pub(crate) static CONTROL: SiteData<[AtomicU8; CONTROL_BYTES]> = SiteData::control();
 
 impl<const N: usize> SiteData<[AtomicU8; N]> {
@@ -78,7 +82,8 @@ impl<const N: usize> SiteData<[AtomicU8; N]> {
         }
     }
 
-    /// Returns the bytes that another process has written into the control entry, up to the first zero.
+    /// Returns the bytes that another process has written into the control entry. They end before
+    /// the first zero.
     pub(crate) fn written_bytes(&self) -> Vec<u8> {
         let bytes = self.text.iter().map(|byte| byte.load(Ordering::Relaxed));
         bytes.take_while(|byte| *byte != 0).collect()
@@ -86,18 +91,18 @@ impl<const N: usize> SiteData<[AtomicU8; N]> {
 }
 
 impl<T: ?Sized> SiteData<T> {
-    /// Returns the total length in bytes of the site's texts: its name and its file's name.
+    /// Returns the total length in bytes of the site's name and its file's name.
     #[allow(dead_code)] // unused in the flag form, which reads no sections
     pub(crate) fn text_bytes(&self) -> usize {
         usize::from(self.name_bytes) + usize::from(self.file_bytes)
     }
 }
 
-/// Maximum length of a site's name, and of its file's name, in bytes.
+/// Maximum length in bytes of a site's name or of its file's name.
 const TEXT_BYTES_MAX: usize = u16::MAX as usize;
 
 impl<const N: usize> SiteData<[u8; N]> {
-    /// Creates a site's data, for the macros: `N` is the total length of both texts.
+    /// Creates a site's data, for the macros. `N` is the total length of both texts.
     ///
     /// # Panics
     /// If `N` is another length, or a text is longer than 65,535 bytes: at compile time.
@@ -128,8 +133,8 @@ impl<const N: usize> SiteData<[u8; N]> {
 }
 
 impl SiteData {
-    /// Returns the site's number shifted left by two, with which its events start. Relaxed: the number never changes
-    /// once it is set, and it is set before the site is switched on (see `Registry`).
+    /// Returns the site's number shifted left by two. Relaxed: the number never changes once it is
+    /// set, and it is set before the site is switched on (see `Registry`).
     #[inline(always)]
     pub(crate) fn code(&self) -> u32 {
         self.code.load(Ordering::Relaxed)
@@ -153,6 +158,7 @@ impl SiteData {
         self.state.store(state, Ordering::Release);
     }
 
+    /// Returns `true` if this is the control entry.
     #[allow(dead_code)] // unused in the flag form, which reads no sections
     pub(crate) fn is_control(&self) -> bool {
         self.kind == KIND_CONTROL
@@ -167,6 +173,7 @@ impl SiteData {
         self.text_part(0, self.name_bytes.into())
     }
 
+    /// Returns a description of the site.
     pub(crate) fn site(&self) -> Site {
         let name = self.name();
         Site {
@@ -180,19 +187,22 @@ impl SiteData {
         }
     }
 
+    /// Returns `bytes` bytes of the text from `start` on.
     fn text_part(&self, start: usize, bytes: usize) -> &str {
         let part = self.text.get(start..start + bytes).unwrap_or_default();
         std::str::from_utf8(part).unwrap_or_default()
     }
 }
 
-/// Header of a [`SiteData`] that was read from another process's memory.
+/// Fields of a [`SiteData`] that were read from another process's memory, without the texts.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RemoteSiteData {
     pub kind: u8,
     /// `true` if the entry has the layout of this version of the crate.
     pub is_supported: bool,
+    /// Length of the site's name in bytes.
     pub name_bytes: usize,
+    /// Length of the file's path in bytes.
     pub file_bytes: usize,
     line: u32,
     state: u8,
@@ -214,6 +224,8 @@ impl RemoteSiteData {
         }
     }
 
+    /// Returns a description of the site with this number. `text` has the site's name and its
+    /// file's path.
     pub(crate) fn site(&self, number: u32, text: &[u8]) -> Site {
         let (name, file) = text.split_at(self.name_bytes.min(text.len()));
         Site {
@@ -242,9 +254,9 @@ pub struct Site {
     pub line: u32,
     /// Kind of the site: a single event, or two events around a span.
     pub kind: SiteKind,
-    /// Number of values that the site records, 0 to 2.
+    /// Number of values of each event of the site, 0 to 2.
     pub values_count: u8,
-    /// `true` if the site was on when this description was created; always `false` in a trace.
+    /// `true` if the site was on when it was listed; always `false` in a trace.
     pub is_on: bool,
 }
 

@@ -3,8 +3,8 @@
 use crate::environment::{self, PATTERN_VARIABLE};
 use crate::{recording, registry};
 
-/// Installs the fork and exit handlers, and switches on the sites that [`PATTERN_VARIABLE`] selects. Reports errors
-/// on stderr, as there is no caller to which to return them.
+/// Installs the fork and exit handlers, and switches on the sites that the environment selects.
+/// Reports errors on stderr, as there is no caller to which to return them.
 pub(crate) fn install_and_enable() {
     recording::install_hooks();
     let Ok(pattern) = std::env::var(PATTERN_VARIABLE) else { return };

@@ -1,7 +1,6 @@
 //! Thread that drains the rings into a stream's file.
 
 use crate::chunk::{Chunk, ChunkPosition};
-use crate::claim;
 use crate::error::StartError;
 use crate::files;
 use crate::format::{self, TraceHeader};
@@ -10,6 +9,7 @@ use crate::raw::current;
 use crate::registry;
 use crate::session::Session;
 use crate::thread_entry::ThreadEntry;
+use crate::trace_file;
 use handover_base::sync::Arc;
 use handover_base::sync::shared::{AtomicBool, Ordering};
 use std::fs::File;
@@ -24,17 +24,18 @@ const PERIOD: Duration = Duration::from_millis(4);
 /// Interval between two drains of the rings while there are many events. Events written a millisecond ago are still in
 /// the caches, and most of the ring is free for times in which this thread does not run.
 const PERIOD_BUSY: Duration = Duration::from_millis(1);
-/// Minimum number of a thread's blocks to drain at a time. With fewer, a chunk's header is large
-/// relative to its events. Undrained events are not lost if the process is killed: the ring
-/// outlives it.
+/// Minimum number of a thread's unread blocks for which its ring is drained. With fewer, a chunk's
+/// header is large relative to its events. Undrained events are not lost if the process is killed:
+/// the ring outlives it.
 const BLOCKS_WORTHWHILE: u64 = 16;
-/// Number of events at which a chunk is written. So few events, their chunk and the written bytes stay in a core's
-/// caches.
+/// Number of events at which a chunk is complete. So few events, their chunk and the written bytes
+/// stay in a core's caches.
 const CHUNK_EVENTS: u64 = 1 << 14;
 
 /// Handle of the thread that drains the rings into a stream's file.
 #[derive(Debug)]
 pub(crate) struct Streamer {
+    /// Flag that tells the thread to stop.
     stop: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
@@ -74,7 +75,7 @@ impl Streamer {
         self.thread.thread().unpark();
     }
 
-    /// Makes the streaming thread write all events and exit, and waits for that.
+    /// Stops the streaming thread, and waits until it has written all events.
     pub(crate) fn finish(self) {
         // Release: pairs with Acquire in run(): events recorded before are visible to the last
         // pass.
@@ -91,13 +92,15 @@ struct StreamFile {
     file: File,
     /// Length of the file in bytes, at which the next segment is appended.
     end: u64,
+    /// Number of sites already listed in the file.
     sites_count: usize,
 }
 
 impl StreamFile {
+    /// Creates the file at `path`, with `header`.
     fn create(path: &std::path::Path, header: &TraceHeader) -> io::Result<Self> {
         let page = TraceHeader { kind: format::FILE_STREAM, ..header.clone() }.encode();
-        let file = claim::create_trace_file(path, &page)?;
+        let file = trace_file::create_trace_file(path, &page)?;
         let mut stream = Self { file, end: format::PAGE_BYTES, sites_count: 0 };
         stream.add_sites()?;
         Ok(stream)
@@ -151,8 +154,9 @@ struct DrainLoop {
     /// Recorded threads, in the order of their numbers.
     sources: Vec<Source>,
     chunk: Chunk,
+    /// Buffer for the words of a block.
     block: Box<[u64; BLOCK_WORDS as usize]>,
-    /// `true` once writing has failed; then nothing more is written.
+    /// `true` once writing has failed. Then nothing more is written.
     has_failed: bool,
 }
 
@@ -179,11 +183,11 @@ impl DrainLoop {
         if let Err(error) = self.file.write_header(&header) {
             self.session.record_failure(error);
         }
-        claim::unlock_file(&self.file.file);
+        trace_file::unlock_file(&self.file.file);
     }
 
-    /// Writes the events of rings with many unread blocks, or of all rings. Returns `true` if it
-    /// wrote any.
+    /// Drains the rings with many unread blocks, or all rings if `should_drain_all`. Returns `true`
+    /// if it wrote events.
     fn drain(&mut self, should_drain_all: bool) -> io::Result<bool> {
         let mut has_written = false;
         self.update_sources();
@@ -211,7 +215,7 @@ impl DrainLoop {
         Ok(has_written)
     }
 
-    /// Adds new threads, and records which threads have exited.
+    /// Updates `sources`: adds new threads, and stores the exit times of exited threads.
     fn update_sources(&mut self) {
         for entry in self.session.thread_entries() {
             match self.sources.iter_mut().find(|source| source.entry.index == entry.index) {
@@ -227,7 +231,7 @@ impl DrainLoop {
         }
     }
 
-    /// Writes a chunk of events of the thread at index `at`; returns `false` if there were none.
+    /// Writes a chunk of events of the thread at index `at`. Returns `false` if there were none.
     /// Events of an incomplete block are read only if `should_read_to_end`: reading takes the cache
     /// line away from the writing thread.
     fn write_chunk(&mut self, at: usize, should_read_to_end: bool) -> io::Result<bool> {
@@ -276,7 +280,8 @@ impl DrainLoop {
         Ok(true)
     }
 
-    /// Writes the last segment of an exited thread, whose ring is empty.
+    /// Writes the last segment of an exited thread, and removes the thread from `sources`. Its ring
+    /// is empty.
     fn write_thread_end(&mut self, at: usize) -> io::Result<()> {
         let source = self.sources.swap_remove(at);
         // First, so that the ring of a thread whose end is in the stream is free.

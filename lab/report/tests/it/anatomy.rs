@@ -18,7 +18,7 @@ fn stage(name: &str, mean_ns: f64, has_floor: bool) -> AnatomyStage {
         p99_ns: mean_ns * 3.0,
         mean_ns,
         share: mean_ns / 85.0,
-        crosses: has_floor,
+        crosses_threads: has_floor,
         has_floor,
     }
 }
@@ -62,7 +62,7 @@ fn with_anatomy() -> Record {
             ..UnmatchedCounts::default()
         },
         site_ns: [7.0, 8.0, 9.0],
-        net: false,
+        is_site_cost_subtracted: false,
         clock_step_ns: 10.0,
         off_ns: Some(85.0),
         on_ns: Some(99.0),

@@ -10,6 +10,7 @@ use std::io::{self, Write};
 /// Writer of the JSON format of `chrome://tracing`.
 pub struct ChromeWriter<'a, W> {
     sink: &'a mut ExportBuffer<W>,
+    /// JSON string of each name, by id.
     names: Vec<String>,
     /// JSON fields of the current thread: `,"pid":1,"tid":2`.
     thread_fields: Vec<u8>,
@@ -20,17 +21,20 @@ pub struct ChromeWriter<'a, W> {
 }
 
 impl<'a, W: Write> ChromeWriter<'a, W> {
+    /// Writes the beginning of the JSON document.
     pub fn start_document(names: &SiteNames, sink: &'a mut ExportBuffer<W>) -> io::Result<Self> {
         sink.buffer_mut().extend_from_slice(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[");
         let names = names.iter().map(|(_, name)| quoted(name)).collect();
         Ok(Self { sink, names, thread_fields: Vec::new(), process: None, is_first: true })
     }
 
+    /// Writes the end of the JSON document.
     pub fn finish_document(self) -> io::Result<()> {
         self.sink.buffer_mut().extend_from_slice(b"\n]}\n");
         self.sink.flush_if_full()
     }
 
+    /// Writes the name of a process or thread.
     fn write_metadata(&mut self, kind: &str, name: &str) -> io::Result<()> {
         let line =
             format!("{{\"ph\":\"M\",\"name\":\"{kind}\",\"args\":{{\"name\":{}}}", quoted(name));
@@ -42,6 +46,7 @@ impl<'a, W: Write> ChromeWriter<'a, W> {
         self.sink.flush_if_full()
     }
 
+    /// Writes a comma before all but the first element of the JSON array.
     #[inline]
     fn write_separator(&mut self) {
         let separator: &[u8] = if self.is_first { b"\n" } else { b",\n" };
@@ -63,7 +68,7 @@ impl<'a, W: Write> ChromeWriter<'a, W> {
         to.extend_from_slice(&self.thread_fields);
     }
 
-    /// Writes the values of an event, and ends its element.
+    /// Writes the values of an event, and the end of its JSON object.
     fn write_values_and_end(&mut self, values: &[u64]) -> io::Result<()> {
         let to = self.sink.buffer_mut();
         for (index, value) in values.iter().enumerate() {
@@ -109,7 +114,7 @@ impl<W: Write> TraceVisitor for ChromeWriter<'_, W> {
     }
 }
 
-/// Appends a time, given in ns, as µs with three decimals.
+/// Appends the time `ns` in µs, with three decimals.
 #[inline]
 fn push_microseconds(to: &mut Vec<u8>, ns: i64) {
     if ns < 0 {

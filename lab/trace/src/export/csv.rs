@@ -9,9 +9,10 @@ use crate::walk::WalkCounts;
 use handover_probe::read::{EventKind, ReadAt};
 use std::io::{self, Write};
 
+/// First line of the file: the names of the columns.
 const HEADER: &[u8] = b"time_ns,pid,tid,thread,event,name,value,value_2\n";
 
-/// Writes the events with selected names as CSV, ordered by time; returns their counts.
+/// Writes the events with selected names as CSV in time order, and returns their counts.
 pub fn write_csv<S: ReadAt, W: Write>(
     traces: &Traces<S>,
     names: &SiteNames,
@@ -56,6 +57,7 @@ pub fn write_csv<S: ReadAt, W: Write>(
     Ok(found)
 }
 
+/// Returns the text as a field of CSV, in quotes if necessary.
 fn csv_field(text: &str) -> String {
     if text.contains([',', '"', '\n', '\r']) {
         format!("\"{}\"", text.replace('"', "\"\""))

@@ -9,15 +9,15 @@ use std::io::{self, Write};
 
 /// Height of a bar in pixels.
 const BAR_PX: usize = 18;
-/// Share of the whole time below which a bar is left out. It would be narrower than a quarter of a
-/// pixel.
+/// Minimum share of the whole time for which a bar is drawn. A smaller bar would be narrower
+/// than a quarter of a pixel.
 const SHARE_MIN: f64 = 0.0002;
 
-/// Beginning of the page: styles and a script. The script enlarges a bar to the whole width when it
-/// is clicked.
+/// Beginning of the SVG page: styles and a script. The script enlarges a bar to the whole width
+/// when it is clicked.
 const HEAD: &str = include_str!("flamegraph-head.svg");
 
-/// Writes all call stacks as a flame graph that a browser shows; a click enlarges a stack.
+/// Writes all call stacks as a flame graph, an SVG page. A click on a bar enlarges it.
 pub fn write_flamegraph<W: Write>(
     tree: &CallTree,
     names: &SiteNames,
@@ -45,6 +45,7 @@ pub fn write_flamegraph<W: Write>(
     Ok(())
 }
 
+/// Returns the SVG element of a line's bar.
 fn format_bar(line: &TreeLine, begin_ns: u64, whole_ns: u64) -> String {
     let percent = |ns: u64| ns as f64 * 100.0 / whole_ns as f64;
     let (x, width, y) = (percent(begin_ns), percent(line.total_ns), line.level * BAR_PX);
@@ -65,7 +66,7 @@ fn format_bar(line: &TreeLine, begin_ns: u64, whole_ns: u64) -> String {
     bar
 }
 
-/// Returns the text as XML; control characters, which XML forbids, are replaced.
+/// Escapes the text for XML. Replaces control characters, which XML forbids.
 fn escape(text: &str) -> String {
     let mut escaped = String::new();
     for c in text.chars() {

@@ -27,7 +27,8 @@ pub fn write_folded<W: Write>(
     })
 }
 
-/// Appends a function's name; replaces semicolons and control characters, which would end the name or the line.
+/// Appends a function's name to a folded stack. Replaces semicolons and control characters, which
+/// would end the name or the line.
 fn put_frame(to: &mut Vec<u8>, name: &str) {
     let kept = |c: char| match c {
         ';' => ':',

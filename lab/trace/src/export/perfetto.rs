@@ -72,15 +72,16 @@ mod clock {
     pub const MONOTONIC_CLOCK_ID: u64 = 3;
 }
 
-/// Names of annotations; an annotation's number is its index plus one.
+/// Names of annotations. An annotation's number is its index plus one.
 const ANNOTATION_NAMES: &[&str] = &["value", "value 2", "end is missing"];
 const FIRST_VALUE_NAME_IID: u64 = 1;
 const END_IS_MISSING_NAME_IID: u64 = 3;
 
-/// Id of the packet sequence that belongs to no thread.
+/// Id of the packet sequence for packets that belong to no thread.
 const GLOBAL_SEQUENCE_ID: u64 = 1;
 
-/// Buffer size of one event. An event takes 70 bytes at most, with two values and a name's number.
+/// Size of the buffer for one event, in bytes. An event takes 70 bytes at most, with two values and
+/// a name's number.
 const EVENT_BYTES_MAX: usize = 96;
 
 /// Writer of Perfetto's protobuf format.
@@ -91,7 +92,7 @@ pub struct PerfettoWriter<'a, W> {
     sequence: u64,
     /// Index of the current thread's process.
     process: Option<usize>,
-    /// Id of the packet sequence in which each name was last interned.
+    /// Id of the packet sequence in which a name was last interned, for each name.
     interned: Vec<u64>,
 }
 
@@ -101,6 +102,7 @@ impl<'a, W: Write> PerfettoWriter<'a, W> {
         Self { names, sink, sequence: GLOBAL_SEQUENCE_ID, process: None, interned }
     }
 
+    /// Writes a packet with the thread's start time on two clocks.
     fn write_clock_snapshot(&mut self, thread_info: &ThreadInfo<'_>) -> io::Result<()> {
         let mut clocks = Message::default();
         for (id, ns) in [
@@ -108,72 +110,77 @@ impl<'a, W: Write> PerfettoWriter<'a, W> {
             (clock::REALTIME_CLOCK_ID, thread_info.begin_realtime_ns),
         ] {
             let mut one = Message::default();
-            one.number(clock::CLOCK_ID_FIELD, id)
-                .number(clock::CLOCK_TIMESTAMP_FIELD, ns.max(0) as u64);
-            clocks.message(clock::CLOCKS_FIELD, &one);
+            one.push_number(clock::CLOCK_ID_FIELD, id)
+                .push_number(clock::CLOCK_TIMESTAMP_FIELD, ns.max(0) as u64);
+            clocks.push_message(clock::CLOCKS_FIELD, &one);
         }
-        clocks.number(clock::PRIMARY_CLOCK_FIELD, clock::MONOTONIC_CLOCK_ID);
+        clocks.push_number(clock::PRIMARY_CLOCK_FIELD, clock::MONOTONIC_CLOCK_ID);
         let mut packet = Message::default();
-        packet.number(packet::SEQUENCE_ID_FIELD, GLOBAL_SEQUENCE_ID);
-        packet.message(packet::CLOCK_SNAPSHOT_FIELD, &clocks);
+        packet.push_number(packet::SEQUENCE_ID_FIELD, GLOBAL_SEQUENCE_ID);
+        packet.push_message(packet::CLOCK_SNAPSHOT_FIELD, &clocks);
         self.write_packet(&packet)
     }
 
+    /// Writes a packet that describes the track of a process.
     fn write_process_track(
         &mut self,
         process: usize,
         thread_info: &ThreadInfo<'_>,
     ) -> io::Result<()> {
         let mut descriptor = Message::default();
-        descriptor.number(track::PID_FIELD, thread_info.pid.into());
+        descriptor.push_number(track::PID_FIELD, thread_info.pid.into());
         if !thread_info.program.is_empty() {
             let name = thread_info.program.rsplit('/').next().unwrap_or_default();
-            descriptor.text(track::PROCESS_COMMAND_FIELD, thread_info.program);
-            descriptor.text(track::PROCESS_NAME_FIELD, name);
+            descriptor.push_text(track::PROCESS_COMMAND_FIELD, thread_info.program);
+            descriptor.push_text(track::PROCESS_NAME_FIELD, name);
         }
         let mut track = Message::default();
-        track.number(track::TRACK_UUID_FIELD, uuid(process, thread_info.pid, u64::MAX));
-        track.message(track::PROCESS_DESCRIPTOR_FIELD, &descriptor);
+        track.push_number(track::TRACK_UUID_FIELD, track_uuid(process, thread_info.pid, u64::MAX));
+        track.push_message(track::PROCESS_DESCRIPTOR_FIELD, &descriptor);
         let mut packet = Message::default();
-        packet.number(packet::SEQUENCE_ID_FIELD, GLOBAL_SEQUENCE_ID);
-        packet.message(packet::TRACK_DESCRIPTOR_FIELD, &track);
+        packet.push_number(packet::SEQUENCE_ID_FIELD, GLOBAL_SEQUENCE_ID);
+        packet.push_message(packet::TRACK_DESCRIPTOR_FIELD, &track);
         self.write_packet(&packet)
     }
 
-    /// Starts the packet sequence of a thread with its track, its defaults and the annotation names.
+    /// Starts the packet sequence of a thread. Writes the thread's track, the defaults and the
+    /// annotation names.
     fn start_thread_sequence(
         &mut self,
         process: usize,
         thread_info: &ThreadInfo<'_>,
     ) -> io::Result<()> {
         self.sequence += 1;
-        let uuid_of_thread = uuid(process, thread_info.pid, thread_info.index as u64);
+        let uuid_of_thread = track_uuid(process, thread_info.pid, thread_info.index as u64);
         let mut descriptor = Message::default();
         descriptor
-            .number(track::PID_FIELD, thread_info.pid.into())
-            .number(track::TID_FIELD, thread_info.thread.tid);
+            .push_number(track::PID_FIELD, thread_info.pid.into())
+            .push_number(track::TID_FIELD, thread_info.thread.tid);
         if !thread_info.thread.name.is_empty() {
-            descriptor.text(track::THREAD_NAME_FIELD, &thread_info.thread.name);
+            descriptor.push_text(track::THREAD_NAME_FIELD, &thread_info.thread.name);
         }
         let mut track = Message::default();
-        track.number(track::TRACK_UUID_FIELD, uuid_of_thread);
-        track.number(track::PARENT_TRACK_UUID_FIELD, uuid(process, thread_info.pid, u64::MAX));
-        track.message(track::THREAD_DESCRIPTOR_FIELD, &descriptor);
+        track.push_number(track::TRACK_UUID_FIELD, uuid_of_thread);
+        track.push_number(
+            track::PARENT_TRACK_UUID_FIELD,
+            track_uuid(process, thread_info.pid, u64::MAX),
+        );
+        track.push_message(track::THREAD_DESCRIPTOR_FIELD, &descriptor);
         let mut events = Message::default();
-        events.number(event::TRACK_UUID_FIELD, uuid_of_thread);
+        events.push_number(event::TRACK_UUID_FIELD, uuid_of_thread);
         let mut defaults = Message::default();
-        defaults.number(packet::TIMESTAMP_CLOCK_ID_FIELD, clock::MONOTONIC_CLOCK_ID);
-        defaults.message(packet::TRACK_EVENT_FIELD, &events);
+        defaults.push_number(packet::TIMESTAMP_CLOCK_ID_FIELD, clock::MONOTONIC_CLOCK_ID);
+        defaults.push_message(packet::TRACK_EVENT_FIELD, &events);
         let mut names = Message::default();
         for (iid, name) in (1..).zip(ANNOTATION_NAMES) {
-            names.interned(interned::ANNOTATION_NAMES_FIELD, iid, name);
+            names.push_interned(interned::ANNOTATION_NAMES_FIELD, iid, name);
         }
         let mut packet = Message::default();
-        packet.number(packet::SEQUENCE_ID_FIELD, self.sequence);
-        packet.number(packet::SEQUENCE_FLAGS_FIELD, INCREMENTAL_STATE_CLEARED_FLAG);
-        packet.message(packet::INTERNED_DATA_FIELD, &names);
-        packet.message(packet::DEFAULTS_FIELD, &defaults);
-        packet.message(packet::TRACK_DESCRIPTOR_FIELD, &track);
+        packet.push_number(packet::SEQUENCE_ID_FIELD, self.sequence);
+        packet.push_number(packet::SEQUENCE_FLAGS_FIELD, INCREMENTAL_STATE_CLEARED_FLAG);
+        packet.push_message(packet::INTERNED_DATA_FIELD, &names);
+        packet.push_message(packet::DEFAULTS_FIELD, &defaults);
+        packet.push_message(packet::TRACK_DESCRIPTOR_FIELD, &track);
         self.write_packet(&packet)
     }
 
@@ -182,21 +189,22 @@ impl<'a, W: Write> PerfettoWriter<'a, W> {
     fn intern(&mut self, name: NameId) -> io::Result<()> {
         self.interned[name.index()] = self.sequence;
         let mut names = Message::default();
-        names.interned(interned::EVENT_NAMES_FIELD, iid(name), self.names.text_of(name));
+        names.push_interned(interned::EVENT_NAMES_FIELD, iid(name), self.names.text_of(name));
         let mut packet = Message::default();
-        packet.number(packet::SEQUENCE_ID_FIELD, self.sequence);
-        packet.number(packet::SEQUENCE_FLAGS_FIELD, NEEDS_INCREMENTAL_STATE_FLAG);
-        packet.message(packet::INTERNED_DATA_FIELD, &names);
+        packet.push_number(packet::SEQUENCE_ID_FIELD, self.sequence);
+        packet.push_number(packet::SEQUENCE_FLAGS_FIELD, NEEDS_INCREMENTAL_STATE_FLAG);
+        packet.push_message(packet::INTERNED_DATA_FIELD, &names);
         self.write_packet(&packet)
     }
 
     fn write_packet(&mut self, packet: &Message) -> io::Result<()> {
         let mut framed = Message::default();
-        framed.message(TRACE_PACKET_FIELD, packet);
+        framed.push_message(TRACE_PACKET_FIELD, packet);
         self.sink.buffer_mut().extend_from_slice(&framed.0);
         self.sink.flush_if_full()
     }
 
+    /// Writes a packet with one event; interns the event's name if necessary.
     #[inline]
     fn write_event(
         &mut self,
@@ -213,23 +221,23 @@ impl<'a, W: Write> PerfettoWriter<'a, W> {
         let mut short = ShortMessage::default();
         short.push_tag(TRACE_PACKET_FIELD, LENGTH_DELIMITED_WIRE_TYPE);
         let packet = short.begin_nested();
-        short.number(packet::TIMESTAMP_FIELD, at.ns.max(0) as u64);
-        short.number(packet::SEQUENCE_ID_FIELD, self.sequence);
-        short.number(packet::SEQUENCE_FLAGS_FIELD, NEEDS_INCREMENTAL_STATE_FLAG);
+        short.push_number(packet::TIMESTAMP_FIELD, at.ns.max(0) as u64);
+        short.push_number(packet::SEQUENCE_ID_FIELD, self.sequence);
+        short.push_number(packet::SEQUENCE_FLAGS_FIELD, NEEDS_INCREMENTAL_STATE_FLAG);
         short.push_tag(packet::TRACK_EVENT_FIELD, LENGTH_DELIMITED_WIRE_TYPE);
         let event = short.begin_nested();
-        short.number(event::TYPE_FIELD, kind);
+        short.push_number(event::TYPE_FIELD, kind);
         if let Some(name) = name {
-            short.number(event::NAME_IID_FIELD, iid(name));
+            short.push_number(event::NAME_IID_FIELD, iid(name));
         }
         match annotations {
             Annotations::Values(values) => {
                 for (iid, value) in (FIRST_VALUE_NAME_IID..).zip(values) {
-                    short.annotation(iid, annotation::INT_VALUE_FIELD, *value);
+                    short.push_annotation(iid, annotation::INT_VALUE_FIELD, *value);
                 }
             }
             Annotations::EndIsMissing => {
-                short.annotation(END_IS_MISSING_NAME_IID, annotation::BOOL_VALUE_FIELD, 1)
+                short.push_annotation(END_IS_MISSING_NAME_IID, annotation::BOOL_VALUE_FIELD, 1)
             }
         }
         short.end_nested(event);
@@ -239,7 +247,7 @@ impl<'a, W: Write> PerfettoWriter<'a, W> {
     }
 }
 
-/// Annotations of an event: its values, or that the end of its call is missing.
+/// Annotations of an event: its values, or a note that the call's end is missing.
 enum Annotations<'a> {
     Values(&'a [u64]),
     EndIsMissing,
@@ -252,7 +260,7 @@ fn iid(name: NameId) -> u64 {
 
 /// Returns the id of a thread's track. For the thread `u64::MAX`, it is that of its process's
 /// track; ids of different traces should differ.
-fn uuid(process: usize, pid: u32, thread: u64) -> u64 {
+fn track_uuid(process: usize, pid: u32, thread: u64) -> u64 {
     // splitmix64's mixing (Steele, Lea, Flood, OOPSLA 2014).
     let mix = |word: u64| {
         let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -301,7 +309,8 @@ const LENGTH_DELIMITED_WIRE_TYPE: u32 = 2;
 struct Message(Vec<u8>);
 
 impl Message {
-    fn varint(&mut self, mut number: u64) {
+    /// Appends a number as a varint, without a field number.
+    fn push_varint(&mut self, mut number: u64) {
         while number >= 0x80 {
             self.0.push(number as u8 | 0x80);
             number >>= 7;
@@ -309,34 +318,40 @@ impl Message {
         self.0.push(number as u8);
     }
 
-    fn number(&mut self, field: u32, number: u64) -> &mut Self {
-        self.varint(u64::from(field << 3 | VARINT_WIRE_TYPE));
-        self.varint(number);
+    /// Appends a field that contains a number.
+    fn push_number(&mut self, field: u32, number: u64) -> &mut Self {
+        self.push_varint(u64::from(field << 3 | VARINT_WIRE_TYPE));
+        self.push_varint(number);
         self
     }
 
-    fn bytes(&mut self, field: u32, bytes: &[u8]) {
-        self.varint(u64::from(field << 3 | LENGTH_DELIMITED_WIRE_TYPE));
-        self.varint(bytes.len() as u64);
+    /// Appends a field that contains bytes.
+    fn push_bytes(&mut self, field: u32, bytes: &[u8]) {
+        self.push_varint(u64::from(field << 3 | LENGTH_DELIMITED_WIRE_TYPE));
+        self.push_varint(bytes.len() as u64);
         self.0.extend_from_slice(bytes);
     }
 
-    fn text(&mut self, field: u32, text: &str) {
-        self.bytes(field, text.as_bytes());
+    /// Appends a field that contains a text.
+    fn push_text(&mut self, field: u32, text: &str) {
+        self.push_bytes(field, text.as_bytes());
     }
 
-    fn message(&mut self, field: u32, message: &Message) {
-        self.bytes(field, &message.0);
+    /// Appends a field that contains another message.
+    fn push_message(&mut self, field: u32, message: &Message) {
+        self.push_bytes(field, &message.0);
     }
 
-    fn interned(&mut self, field: u32, iid: u64, name: &str) {
+    /// Appends an interned string: a message with the string's id and its text.
+    fn push_interned(&mut self, field: u32, iid: u64, name: &str) {
         let mut one = Message::default();
-        one.number(interned::STRING_IID_FIELD, iid).text(interned::STRING_NAME_FIELD, name);
-        self.message(field, &one);
+        one.push_number(interned::STRING_IID_FIELD, iid)
+            .push_text(interned::STRING_NAME_FIELD, name);
+        self.push_message(field, &one);
     }
 }
 
-/// Protobuf message of less than 128 bytes, so that each length takes one byte.
+/// Protobuf message of less than 128 bytes. Each length in it takes one byte.
 struct ShortMessage {
     bytes: [u8; EVENT_BYTES_MAX],
     /// Number of bytes written.
@@ -357,8 +372,9 @@ impl ShortMessage {
         self.len += 1;
     }
 
+    /// Appends a number as a varint, without a field number.
     #[inline]
-    fn varint(&mut self, mut number: u64) {
+    fn push_varint(&mut self, mut number: u64) {
         while number >= 0x80 {
             self.push(number as u8 | 0x80);
             number >>= 7;
@@ -366,16 +382,17 @@ impl ShortMessage {
         self.push(number as u8);
     }
 
-    /// Appends a tag of one byte, which suffices for the field numbers of events, all below 16.
+    /// Appends the tag of a field whose number is below 16. Such a tag takes one byte.
     #[inline]
     fn push_tag(&mut self, field: u32, wire: u32) {
         self.push((field << 3 | wire) as u8);
     }
 
+    /// Appends a field that contains a number.
     #[inline]
-    fn number(&mut self, field: u32, number: u64) {
+    fn push_number(&mut self, field: u32, number: u64) {
         self.push_tag(field, VARINT_WIRE_TYPE);
-        self.varint(number);
+        self.push_varint(number);
     }
 
     /// Begins a nested message; returns the offset of its content.
@@ -391,14 +408,16 @@ impl ShortMessage {
         self.bytes[opened - 1] = (self.len - opened) as u8;
     }
 
-    fn annotation(&mut self, iid: u64, field: u32, value: u64) {
+    /// Appends an annotation of an event: the number of its name, and a value.
+    fn push_annotation(&mut self, iid: u64, field: u32, value: u64) {
         self.push_tag(event::ANNOTATION_FIELD, LENGTH_DELIMITED_WIRE_TYPE);
         let annotation = self.begin_nested();
-        self.number(annotation::NAME_IID_FIELD, iid);
-        self.number(field, value);
+        self.push_number(annotation::NAME_IID_FIELD, iid);
+        self.push_number(field, value);
         self.end_nested(annotation);
     }
 
+    /// Returns the bytes written so far.
     #[inline]
     fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len]

@@ -17,8 +17,8 @@ impl<W: Write> ExportBuffer<W> {
         Self { out, bytes: Vec::with_capacity(FLUSH_BYTES + (1 << 12)) }
     }
 
-    /// Returns the buffer to append to; call [`flush_if_full`](ExportBuffer::flush_if_full) after each
-    /// event.
+    /// Returns the buffer to append to. Call [`flush_if_full`](ExportBuffer::flush_if_full) after
+    /// each event.
     #[inline]
     pub fn buffer_mut(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
@@ -30,6 +30,7 @@ impl<W: Write> ExportBuffer<W> {
         if self.bytes.len() >= FLUSH_BYTES { self.flush() } else { Ok(()) }
     }
 
+    /// Writes the buffer to the output, and clears the buffer.
     #[cold]
     fn flush(&mut self) -> io::Result<()> {
         self.out.write_all(&self.bytes)?;
@@ -37,6 +38,7 @@ impl<W: Write> ExportBuffer<W> {
         Ok(())
     }
 
+    /// Writes the rest of the buffer, and flushes the output.
     pub fn finish(mut self) -> io::Result<()> {
         self.flush()?;
         self.out.flush()

@@ -14,8 +14,8 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Adds the names of functions to a trace without them; returns the number of functions. Such a trace was recorded with
-/// [`Policy::Last`](handover_probe::Policy), or its recorder was killed.
+/// Adds the names of functions to a trace that lacks them, and returns their number. Such a trace
+/// was recorded with [`Policy::Last`](handover_probe::Policy), or its recorder was killed.
 ///
 /// # Errors
 /// If the trace cannot be read, is not a trace, or cannot be written.
@@ -23,6 +23,7 @@ pub fn add_function_names(path: &Path) -> Result<usize, ReadError> {
     add_function_names_with_notes(path, &mut Vec::new())
 }
 
+/// Adds the names of functions to a trace. Appends messages for the user to `notes`.
 pub(super) fn add_function_names_with_notes(
     path: &Path,
     notes: &mut Vec<String>,
@@ -108,8 +109,8 @@ fn unnamed_site(number: u32, module: &Module, address: u64) -> Site {
     function_site(number, module.unnamed_function(address), module.path.clone(), 0)
 }
 
-/// Returns `true` if the file has the build ID of the executed module. Also returns `true` if none
-/// was recorded for the module.
+/// Returns `true` if the file has the same build ID as the executed module. Also returns `true` if
+/// none was recorded for the module.
 fn is_executed_file(file: &object::File<'_>, module: &Module) -> bool {
     match file.build_id() {
         Ok(Some(id)) => module.build_id.is_empty() || module.build_id == id,
@@ -117,7 +118,7 @@ fn is_executed_file(file: &object::File<'_>, module: &Module) -> bool {
     }
 }
 
-/// Loads the debug information of a file; `None` if it has no source lines.
+/// Loads the DWARF sections of a file; `None` if it has no source lines.
 fn dwarf_sections<'a>(file: &object::File<'a>) -> Option<DwarfSections<Cow<'a, [u8]>>> {
     let load = |id: gimli::SectionId| -> Result<Cow<'a, [u8]>, object::Error> {
         match file.section_by_name(id.name()) {
@@ -134,6 +135,7 @@ fn dwarf_sections<'a>(file: &object::File<'a>) -> Option<DwarfSections<Cow<'a, [
 struct Symbols<'a>(Vec<(u64, u64, &'a str)>);
 
 impl<'a> Symbols<'a> {
+    /// Reads the function symbols of a file.
     fn read(file: &object::File<'a>) -> Self {
         let mut all: Vec<(u64, u64, &'a str)> = Vec::new();
         for symbol in file.symbols().chain(file.dynamic_symbols()) {
@@ -162,6 +164,7 @@ impl<'a> Symbols<'a> {
     }
 }
 
+/// Demangles the name of a Rust or C++ function.
 fn demangled(name: &str) -> String {
     if let Ok(rust) = rustc_demangle::try_demangle(name) {
         return format!("{rust:#}");

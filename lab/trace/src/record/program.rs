@@ -19,10 +19,10 @@ pub struct TraceableProgram {
     /// `true` if the program has probes.
     pub has_probes: bool,
     /// `true` if the recording library can be loaded into the program.
-    pub loads_library: bool,
+    pub can_load_library: bool,
 }
 
-/// Error for a program that cannot be run and traced.
+/// Error for a program that cannot be executed or traced.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProgramError {
@@ -91,7 +91,7 @@ pub fn find_traceable_program(
         path: path.clone(),
         has_functions: false,
         has_probes: false,
-        loads_library: !super::RECORDING_LIBRARY_IMAGE.is_empty(),
+        can_load_library: !super::RECORDING_LIBRARY_IMAGE.is_empty(),
     };
     // Executable but not readable: its contents are unknown until it runs.
     let Ok(bytes) = std::fs::read(&path) else { return Ok(found) };
@@ -100,7 +100,7 @@ pub fn find_traceable_program(
     }
     let elf_traits = elf_traits(&bytes);
     found.has_probes = elf_traits.has_probes;
-    let reason = if !found.loads_library {
+    let reason = if !found.can_load_library {
         Some(UNSUPPORTED_PLATFORM)
     } else if !elf_traits.is_x86_64 {
         Some(NOT_X86_64)
@@ -114,7 +114,7 @@ pub fn find_traceable_program(
         None
     };
     if let Some(reason) = reason {
-        found.loads_library = false;
+        found.can_load_library = false;
         // Rust probes record themselves; but privileged programs ignore the environment.
         return if elf_traits.has_probes && reason != PRIVILEGED {
             Ok(found)
@@ -130,6 +130,7 @@ pub fn find_traceable_program(
     Ok(found)
 }
 
+/// Finds the program `name`, in `PATH` if the name is not a path.
 fn find_in_path(name: &OsStr) -> Option<PathBuf> {
     let path = Path::new(name);
     if path.components().count() > 1 || path.is_absolute() {
@@ -142,7 +143,8 @@ fn find_in_path(name: &OsStr) -> Option<PathBuf> {
     std::env::split_paths(&all).map(|folder| folder.join(name)).find(is_executable)
 }
 
-/// Returns `true` if the program gets other rights than this process, so that the loader ignores `LD_PRELOAD`.
+/// Returns `true` if the program runs with other rights than this process. The loader then ignores
+/// `LD_PRELOAD`.
 fn is_privileged(path: &Path, data: &std::fs::Metadata) -> bool {
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let mode = data.permissions().mode();
@@ -155,10 +157,13 @@ fn is_privileged(path: &Path, data: &std::fs::Metadata) -> bool {
     changes_user || changes_group || has_capabilities
 }
 
+/// Properties of an ELF file on which tracing depends.
 #[derive(Debug, Default)]
 struct ElfTraits {
     is_x86_64: bool,
+    /// Path of the dynamic loader; empty if the program is statically linked.
     interpreter: String,
+    /// `true` if the file has traceable function entries.
     has_functions: bool,
     has_probes: bool,
 }
@@ -193,6 +198,7 @@ fn has_entries(file: &object::File<'_>) -> bool {
     has_room() || symbols.any(|it| it.is_undefined() && it.name() == Ok("__cyg_profile_func_enter"))
 }
 
+/// Returns `true` if the shared object at `path` has traceable function entries.
 fn has_functions(path: &Path) -> bool {
     let Ok(bytes) = std::fs::read(path) else { return false };
     object::File::parse(&*bytes).is_ok_and(|file| has_entries(&file))

@@ -11,22 +11,26 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+/// Size of a block in bytes.
 const BLOCK_BYTES: u64 = BLOCK_WORDS * 8;
-/// Offset of the recording state in a file's header, in words.
+/// Offset, in a file's header, of the recording state, in words.
 const STATE_WORD_OFFSET: u64 = header::STATE_FIELD as u64;
-/// Offset of the closed flag in a file's header, in words.
+/// Offset, in a file's header, of the flag that stops the recording, in words.
 const CLOSED_WORD_OFFSET: u64 = header::CLOSED_FIELD as u64;
 
 /// Modules by number, and functions. A module is a program or shared object; a function is given as
 /// site number, module and address in the module's file.
 pub(super) type ModulesAndFunctions = (HashMap<u64, Module>, Vec<(u32, u64, u64)>);
 
-/// Contents of the first page of a lane, which is one thread's ring.
+/// Contents of the header page of a lane, which is one thread's ring.
 #[derive(Debug, Clone)]
 pub(super) struct LanePage {
     pub segment: SegmentHeader,
+    /// Name of the lane's thread.
     pub name: Vec<u8>,
+    /// Time stamp of the thread's exit; zero while it runs.
     pub end_ticks: u64,
+    /// Number of events that the thread has lost.
     pub lost: u64,
 }
 
@@ -35,10 +39,13 @@ pub(super) struct LanePage {
 pub(super) struct RingFile {
     file: File,
     pub header: TraceHeader,
+    /// Offset of the next segment to read.
     next_offset: u64,
     /// File offsets of the lanes.
-    pub lanes: Vec<u64>,
+    pub lane_offsets: Vec<u64>,
+    /// File offsets of the tables of functions.
     function_table_offsets: Vec<u64>,
+    /// File offsets of the segments that describe modules.
     module_offsets: Vec<u64>,
     /// Payloads of site segments, in file order.
     pub sites: Vec<Vec<u8>>,
@@ -52,19 +59,19 @@ impl RingFile {
         let header =
             file.read_exact_at(&mut page, 0).ok().and_then(|()| TraceHeader::decode(&page));
         let Some(header) = header else { return Ok(None) };
-        let (lanes, function_table_offsets, module_offsets, sites) = Default::default();
+        let (lane_offsets, function_table_offsets, module_offsets, sites) = Default::default();
         Ok(Some(Self {
             file,
             header,
             next_offset: PAGE_BYTES,
-            lanes,
+            lane_offsets,
             function_table_offsets,
             module_offsets,
             sites,
         }))
     }
 
-    /// Reads the file's present header. If it cannot be read, returns the header of the time of
+    /// Reads the file's current header. If it cannot be read, returns the header of the time of
     /// `open`.
     pub(super) fn read_header(&self) -> TraceHeader {
         let mut page = vec![0; PAGE_BYTES as usize];
@@ -72,7 +79,7 @@ impl RingFile {
         read.ok().and_then(|()| TraceHeader::decode(&page)).unwrap_or_else(|| self.header.clone())
     }
 
-    /// Stores, in the ring file, the path of the trace file to which the rings are drained.
+    /// Stores the path of the trace file in the ring file.
     pub(super) fn write_stream_path(&self, path: &Path) -> io::Result<()> {
         let text = path.as_os_str().as_encoded_bytes();
         let mut room = vec![0; format::STREAM_PATH_RANGE.len()];
@@ -82,12 +89,12 @@ impl RingFile {
         self.file.write_all_at(&room, format::STREAM_PATH_RANGE.start as u64)
     }
 
-    /// Requests that the process stops recording; its further events are not counted.
+    /// Requests that the process stops recording. Its further events are not counted.
     pub(super) fn request_recording_stop(&self) -> io::Result<()> {
         self.write_word(CLOSED_WORD_OFFSET * 8, 1)
     }
 
-    /// Requests that the process no longer records events, but counts them as lost.
+    /// Requests that the process counts all further events as lost.
     pub(super) fn request_event_loss(&self) -> io::Result<()> {
         self.write_word(STATE_WORD_OFFSET * 8, format::STATE_FAILED)
     }
@@ -113,7 +120,7 @@ impl RingFile {
                 break;
             }
             match segment.kind {
-                SEGMENT_LANE => self.lanes.push(self.next_offset),
+                SEGMENT_LANE => self.lane_offsets.push(self.next_offset),
                 SEGMENT_FUNCTIONS => self.function_table_offsets.push(self.next_offset),
                 SEGMENT_MODULES => self.module_offsets.push(self.next_offset),
                 SEGMENT_SITES => {
@@ -138,7 +145,7 @@ impl RingFile {
         Ok((format::checksum(&payload) == segment.payload_checksum).then_some(payload))
     }
 
-    /// Reads the lists of modules (programs and shared objects) and of functions.
+    /// Reads the descriptions of modules (programs and shared objects), and the traced functions.
     pub(super) fn read_functions(&self) -> io::Result<ModulesAndFunctions> {
         let mut modules = HashMap::new();
         for offset in &self.module_offsets {
@@ -161,10 +168,10 @@ impl RingFile {
         Ok((modules, all))
     }
 
-    /// Reads a lane's first page; `None` while the lane is being reassigned to another thread.
-    pub(super) fn read_lane_page(&self, lane: u64) -> io::Result<Option<LanePage>> {
+    /// Reads a lane's header page; `None` while the lane is being reassigned to another thread.
+    pub(super) fn read_lane_page(&self, lane_offset: u64) -> io::Result<Option<LanePage>> {
         let mut page = vec![0; PAGE_BYTES as usize];
-        self.file.read_exact_at(&mut page, lane)?;
+        self.file.read_exact_at(&mut page, lane_offset)?;
         let Some(segment) = SegmentHeader::decode(&page) else { return Ok(None) };
         let word = |at: usize| {
             let bytes = page[8 * at..8 * at + 8].as_chunks().0;
@@ -181,52 +188,60 @@ impl RingFile {
         }))
     }
 
+    /// Returns the number of blocks of each ring.
     fn blocks_count(&self) -> u64 {
         (self.header.ring_words / BLOCK_WORDS).max(1)
     }
 
-    fn block_offset(&self, lane: u64, block: u64) -> u64 {
-        lane + PAGE_BYTES + (block % self.blocks_count()) * BLOCK_BYTES
+    /// Returns the offset of a block in the file. `block` counts from 0 and does not wrap around.
+    fn block_offset(&self, lane_offset: u64, block: u64) -> u64 {
+        lane_offset + PAGE_BYTES + (block % self.blocks_count()) * BLOCK_BYTES
     }
 
-    /// Returns `true` if the writer has started to fill the block of a lane.
-    pub(super) fn has_block_begun(&self, lane: u64, block: u64) -> io::Result<bool> {
-        Ok(self.read_word(self.block_offset(lane, block))? == block + 1)
+    /// Returns `true` if the writer has started to fill block `block` of a lane.
+    pub(super) fn has_block_begun(&self, lane_offset: u64, block: u64) -> io::Result<bool> {
+        Ok(self.read_word(self.block_offset(lane_offset, block))? == block + 1)
     }
 
-    /// Returns the minimum number of new blocks for which a lane is drained.
+    /// Returns the minimum number of unread blocks for which a lane is drained.
     pub(super) fn drain_blocks_min(&self) -> u64 {
         16.min(self.blocks_count() / 2)
     }
 
-    /// Reads a block of a lane; returns `false` if the writer has overwritten it.
-    pub(super) fn read_block(&self, lane: u64, block: u64, to: &mut LaneBlock) -> io::Result<bool> {
-        self.file.read_exact_at(&mut to.bytes, self.block_offset(lane, block))?;
+    /// Reads a block of a lane. Returns `false` if the writer has overwritten the block.
+    pub(super) fn read_block(
+        &self,
+        lane_offset: u64,
+        block: u64,
+        to: &mut LaneBlock,
+    ) -> io::Result<bool> {
+        self.file.read_exact_at(&mut to.bytes, self.block_offset(lane_offset, block))?;
         for (word, bytes) in to.words.iter_mut().zip(to.bytes.as_chunks().0) {
             *word = u64::from_le_bytes(*bytes);
         }
         Ok(to.words[0] == block + 1)
     }
 
-    /// Allows the writer of a lane to reuse the memory of the first `blocks` blocks.
-    pub(super) fn mark_blocks_drained(&self, lane: u64, blocks: u64) -> io::Result<()> {
-        self.write_word(lane + 8 * thread::PAGE_DRAINED_FIELD as u64, blocks)
+    /// Allows the writer of a lane to reuse the first `blocks` blocks.
+    pub(super) fn mark_blocks_drained(&self, lane_offset: u64, blocks: u64) -> io::Result<()> {
+        self.write_word(lane_offset + 8 * thread::PAGE_DRAINED_FIELD as u64, blocks)
     }
 
-    pub(super) fn free_lane(&self, lane: u64) -> io::Result<()> {
-        self.write_word(lane + 8 * thread::PAGE_FREE_FIELD as u64, 1)
+    /// Allows the process to reuse the lane for another thread.
+    pub(super) fn free_lane(&self, lane_offset: u64) -> io::Result<()> {
+        self.write_word(lane_offset + 8 * thread::PAGE_FREE_FIELD as u64, 1)
     }
 
     /// Returns the number of events that a lane has recorded so far.
-    pub(super) fn recorded_events_count(&self, lane: u64) -> io::Result<u64> {
+    pub(super) fn recorded_events_count(&self, lane_offset: u64) -> io::Result<u64> {
         let mut newest = None;
         for at in 0..self.blocks_count() {
-            let number = self.read_word(lane + PAGE_BYTES + at * BLOCK_BYTES)?;
+            let number = self.read_word(lane_offset + PAGE_BYTES + at * BLOCK_BYTES)?;
             newest = newest.max((number != 0).then_some(number));
         }
         let Some(number) = newest else { return Ok(0) };
         let mut block = LaneBlock::default();
-        if !self.read_block(lane, number - 1, &mut block)? {
+        if !self.read_block(lane_offset, number - 1, &mut block)? {
             return Ok(0);
         }
         Ok(block.words[2] + event_codes(&block.words[BLOCK_HEADER_WORDS as usize..]).count() as u64)

@@ -2,10 +2,10 @@
 
 use super::rings::LanePage;
 use handover_probe::chunk::{Chunk, ChunkPosition};
-use handover_probe::claim;
 use handover_probe::format::{
     self, FILE_STREAM, PAGE_BYTES, SEGMENT_THREAD, SegmentHeader, TraceHeader, thread,
 };
+use handover_probe::trace_file;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -15,8 +15,10 @@ use std::path::Path;
 #[derive(Debug)]
 pub(super) struct TraceStreamFile {
     file: File,
+    /// Length of the file in bytes, at which the next segment is appended.
     length_bytes: u64,
-    /// Offset and number of events of each chunk. If the disk is full, the last chunks are dropped.
+    /// Offset and number of events of each chunk in the file. If the disk is full, the last chunks
+    /// are dropped.
     chunks: Vec<(u64, u64)>,
 }
 
@@ -24,7 +26,7 @@ impl TraceStreamFile {
     pub(super) fn create(path: &Path, header: &TraceHeader) -> io::Result<Self> {
         let page = TraceHeader { kind: FILE_STREAM, ..header.clone() }.encode();
         Ok(Self {
-            file: claim::create_trace_file(path, &page)?,
+            file: trace_file::create_trace_file(path, &page)?,
             length_bytes: PAGE_BYTES,
             chunks: Vec::new(),
         })
@@ -35,7 +37,7 @@ impl TraceStreamFile {
         self.file.write_all_at(&page, 0)
     }
 
-    /// Appends a segment completely or, from a reader's view, not at all.
+    /// Appends a segment. If that fails, readers see no part of it.
     pub(super) fn append_segment(&mut self, segment: &[u8]) -> io::Result<()> {
         if let Err(error) = self.file.write_all_at(segment, self.length_bytes) {
             // If this fails too, readers detect the rest by its checksum.
@@ -46,6 +48,7 @@ impl TraceStreamFile {
         Ok(())
     }
 
+    /// Appends a chunk of events, and stores its position in `chunks`.
     pub(super) fn append_chunk(
         &mut self,
         chunk: &mut Chunk,
@@ -57,7 +60,8 @@ impl TraceStreamFile {
         Ok(())
     }
 
-    /// Appends a segment that describes a lane's thread, with its name and its number of lost events.
+    /// Appends a segment that describes a lane's thread. It has the thread's name and its number of
+    /// lost events.
     pub(super) fn append_thread_segment(&mut self, page: &LanePage) -> io::Result<()> {
         let mut words = page.segment.words;
         words[thread::END_FIELD] = page.end_ticks;
@@ -67,9 +71,9 @@ impl TraceStreamFile {
         self.append_segment(&SegmentHeader::encode_with_payload(SEGMENT_THREAD, words, &page.name))
     }
 
-    /// Appends a segment; if the disk is full, replaces the last chunks of events. Returns the
-    /// number of events dropped.
-    pub(super) fn append_or_replace_chunks(&mut self, segment: &[u8]) -> io::Result<u64> {
+    /// Appends a segment. If the disk is full, first drops the last chunks of events to make space.
+    /// Returns the number of events dropped.
+    pub(super) fn append_dropping_chunks(&mut self, segment: &[u8]) -> io::Result<u64> {
         let mut dropped_count = 0;
         loop {
             let Err(error) = self.append_segment(segment) else { return Ok(dropped_count) };

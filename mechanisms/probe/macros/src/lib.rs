@@ -3,8 +3,8 @@
 
 use proc_macro::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 
-/// Attribute of a function that records a span around its body, called `module::function`, or
-/// `name` with `#[probed("name")]`.
+/// Records a span around the body of the function to which it is applied. The span is called
+/// `module::function`, or `name` with `#[probed("name")]`.
 ///
 /// The span is entered before the first statement and left when the function returns or unwinds.
 ///

@@ -7,16 +7,19 @@
 mod processor {
     use handover_base::sync::shared::AtomicU32;
 
-    /// Code that a switch stores: an instruction.
+    /// Part of a site's instruction that a switch overwrites: the whole instruction.
     pub(crate) type Code = u32;
+    /// Atomic form of [`Code`].
     pub(crate) type AtomicCode = AtomicU32;
 
     /// Code of a site that is off: `nop`.
     pub(crate) const CODE_OFF: Code = 0xd503_201f;
-    /// Size in bytes of an entry of the section: the instruction's, the data's and the jump's relative addresses.
+    /// Size in bytes of an entry of the section of sites. An entry has the relative addresses of
+    /// the instruction, of the site's data, and of the jump's target.
     pub(crate) const ENTRY_BYTES: usize = 12;
-    /// `true` if switching first tries to store after `mprotect`: the architecture then guarantees that the store is
-    /// atomic. Linux does not promise how many stores a write to `/proc/self/mem` takes.
+    /// `true` if switching tries `mprotect` before `/proc/self/mem`. After `mprotect` the
+    /// architecture guarantees that the store is atomic. Linux does not promise how many stores a
+    /// write to `/proc/self/mem` takes.
     pub(crate) const IS_MPROTECT_FIRST: bool = true;
 
     /// Opcode of `b`, whose lower 26 bits are the distance in instructions.
@@ -24,8 +27,8 @@ mod processor {
     /// Maximum distance of `b` in bytes, in both directions.
     const DISTANCE_MAX: u64 = 1 << 27;
 
-    /// Returns the code of the site at `at` while it is on: `b` to `target`. `None` if `target` is too far away, as it
-    /// is in no function.
+    /// Returns the code of the site at address `at` while it is on: a jump `b` to `target`. `None`
+    /// if `target` is too far away, as it is in no function.
     pub(crate) fn code_on(at: u64, target: u64) -> Option<Code> {
         let distance = target.wrapping_sub(at);
         if distance.wrapping_add(DISTANCE_MAX) >= 2 * DISTANCE_MAX || !distance.is_multiple_of(4) {
@@ -49,15 +52,17 @@ mod processor {
 mod processor {
     use handover_base::sync::shared::AtomicU8;
 
-    /// Code that a switch stores: the first byte of an instruction of five.
+    /// Part of a site's instruction that a switch overwrites: the first of five bytes.
     pub(crate) type Code = u8;
+    /// Atomic form of [`Code`].
     pub(crate) type AtomicCode = AtomicU8;
 
     /// Code of a site that is off: `test eax, imm32`.
     pub(crate) const CODE_OFF: Code = 0xa9;
-    /// Size in bytes of an entry of the section: the instruction's and the data's relative addresses.
+    /// Size in bytes of an entry of the section of sites. An entry has the relative addresses of
+    /// the instruction and of the site's data.
     pub(crate) const ENTRY_BYTES: usize = 8;
-    /// `true` if switching first tries to store after `mprotect`.
+    /// `true` if switching tries `mprotect` before `/proc/self/mem`.
     pub(crate) const IS_MPROTECT_FIRST: bool = false;
 
     /// Returns the code of a site while it is on, `jmp rel32`. Its target follows the byte and is not needed here.
@@ -73,10 +78,11 @@ pub(crate) use processor::{
     AtomicCode, CODE_OFF, Code, ENTRY_BYTES, IS_MPROTECT_FIRST, code_on, publish_code,
 };
 
-/// Size in bytes of the code that a switch stores.
+/// Size in bytes of the part of an instruction that a switch overwrites.
 pub(crate) const CODE_BYTES: usize = size_of::<Code>();
 
-/// Offset in bytes of the jump's relative address in an entry of the section; `None` if the instruction contains it.
+/// Offset of the jump target's relative address in an entry of the section, in bytes. `None` if the
+/// instruction contains the target.
 pub(crate) const TARGET_OFFSET: Option<usize> = if ENTRY_BYTES > 8 { Some(8) } else { None };
 
 #[cfg(all(test, target_arch = "aarch64"))]

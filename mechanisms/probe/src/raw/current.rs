@@ -6,16 +6,16 @@ use handover_base::sync::shared::{AtomicBool, Ordering, compiler_fence};
 use std::cell::Cell;
 use std::ptr;
 
-/// State of a thread when it records an event. The thread is in the program or in this crate,
+/// Phase of a thread when it records an event. The thread is in the program or in this crate,
 /// belongs to this crate, or is exiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ThreadPhase {
-    /// The thread executes the program's code; its events may create a writer, take locks and wait.
+    /// The thread executes the program's code. Its events may create a writer, take locks and wait.
     InProgram,
     /// The thread executes this crate, whose locks it may hold. An event (of a probe in the global
     /// allocator or in a signal handler) must not enter this crate again.
     InProbe,
-    /// The thread belongs to this crate; its events are not recorded.
+    /// The thread belongs to this crate, and its events are not recorded.
     InternalThread,
     /// The thread is exiting and no longer has a writer.
     Exited,
@@ -27,9 +27,11 @@ thread_local! {
     /// `true` while the writer is in use. A signal handler that interrupts the thread must not use
     /// it then.
     static IS_BUSY: AtomicBool = const { AtomicBool::new(false) };
+    /// Phase of this thread.
     static THREAD_PHASE: Cell<ThreadPhase> = const { Cell::new(ThreadPhase::InProgram) };
     /// ID of the recording that had no free lane for this thread, or 0.
     static REFUSED_BY: Cell<u64> = const { Cell::new(0) };
+    /// Guard whose destructor runs when this thread exits.
     static EXIT_GUARD: ExitGuard = const { ExitGuard(Cell::new(drop)) };
 }
 
@@ -80,7 +82,7 @@ pub(crate) fn is_writer_busy() -> bool {
     IS_BUSY.with(|is_busy| is_busy.load(Ordering::Relaxed))
 }
 
-/// Counts an event of a signal handler that interrupted a use of the writer. Returns `false` if
+/// Counts as lost an event of a signal handler that interrupted the writer. Returns `false` if
 /// there is no writer, or its recording has ended. The counts of a finished recording are final.
 pub(crate) fn count_interrupted_event() -> bool {
     debug_assert!(is_writer_busy());
@@ -106,7 +108,7 @@ pub(crate) fn take_writer() -> Option<Box<Writer<LaneMemory>>> {
     (!writer.is_null()).then(|| unsafe { Box::from_raw(writer) })
 }
 
-/// Leaks the writer in a forked process, as the writer belongs to the parent's recording.
+/// Leaks the writer in a forked process. The writer belongs to the parent's recording.
 pub(crate) fn leak_writer() {
     WRITER.set(ptr::null());
 }
@@ -115,7 +117,7 @@ pub(crate) fn thread_phase() -> ThreadPhase {
     THREAD_PHASE.get()
 }
 
-/// Marks the calling thread as belonging to this crate.
+/// Marks the calling thread as internal to this crate, so that its events are not recorded.
 pub(crate) fn mark_thread_internal() {
     THREAD_PHASE.set(ThreadPhase::InternalThread);
 }
@@ -124,6 +126,7 @@ pub(crate) fn mark_thread_internal() {
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct InsideGuard {
+    /// Phase of the thread before the guard was created.
     phase_before: ThreadPhase,
 }
 
@@ -151,6 +154,7 @@ pub(crate) fn refusing_session() -> u64 {
     REFUSED_BY.get()
 }
 
+/// Stores the ID of the recording that had no free lane for this thread.
 pub(crate) fn set_refusing_session(session: u64) {
     REFUSED_BY.set(session);
 }

@@ -1,6 +1,6 @@
 //! A lane's memory: a header and a ring, mapped from a file, so that it outlives the process.
 
-use super::bus::MappedRange;
+use super::sigbus::MappedRange;
 use crate::format::PAGE_BYTES;
 use crate::lane::LaneWords;
 use handover_base::sync::shared::{AtomicU64, Ordering, fence};
@@ -19,7 +19,8 @@ const HEADER_WORDS: u64 = PAGE_BYTES / 8;
 pub struct LaneMemory {
     /// Pointer to the first word of the ring; the header page precedes the ring.
     ring: NonNull<AtomicU64>,
-    /// Number of words of the ring, a power of two, minus one.
+    /// Mask that maps a position to a word of the ring. It is the number of words, a power of two,
+    /// minus one.
     mask: u64,
     /// Registration of the mapping with the handler of SIGBUS.
     range: &'static MappedRange,
@@ -33,9 +34,9 @@ unsafe impl Send for LaneMemory {}
 unsafe impl Sync for LaneMemory {}
 
 impl LaneMemory {
-    /// Maps the header and `words_count` words of a lane, a power of two, at `offset` of `file`.
-    /// The caller has allocated their disk blocks. If the file is truncated later, anonymous memory
-    /// replaces the mapping at the next access (see [`MappedRange`]).
+    /// Maps a lane at `offset` of `file`: its header and a ring of `words_count` words. The caller
+    /// has allocated its disk blocks. If the file is truncated later, anonymous memory replaces
+    /// the mapping at the next access (see [`MappedRange`]).
     pub(crate) fn map(file: &File, offset: u64, words_count: u64) -> Result<Self, Errno> {
         if !words_count.is_power_of_two() {
             return Err(Errno::INVAL);
@@ -59,6 +60,7 @@ impl LaneMemory {
         Ok(Self { ring, mask: words_count - 1, range })
     }
 
+    /// Returns the word of the ring at `position`, modulo the number of words.
     #[inline(always)]
     fn word(&self, position: u64) -> &AtomicU64 {
         // SAFETY: the masked position is at most `mask`, and the ring has `mask + 1` mapped words.
@@ -68,6 +70,7 @@ impl LaneMemory {
         unsafe { word.as_ref() }
     }
 
+    /// Returns the word of the header page at `index`.
     pub(crate) fn header_word(&self, index: usize) -> &AtomicU64 {
         assert!((index as u64) < HEADER_WORDS);
         // SAFETY: `index < HEADER_WORDS` was checked above; the header lies right before the ring,

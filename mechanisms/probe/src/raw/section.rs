@@ -4,13 +4,14 @@
 //! [`SiteData`]; on aarch64 a third, of the code to which the instruction jumps while the site is on.
 //! The section thus needs no relocation when the program is loaded, and is read-only.
 
-use super::flip::Instruction;
+use super::switching::Instruction;
 use crate::site::SiteData;
 
-/// One instruction of a probe site; a site that is inlined or unrolled has several.
+/// One instruction of a probe site. A site that is inlined or unrolled has several.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SiteInstruction {
     pub instruction: Instruction,
+    /// Data of the site.
     pub meta: &'static SiteData,
 }
 
@@ -26,8 +27,11 @@ mod patched {
     /// Entry of the section, in the layout that the macro writes.
     #[repr(C)]
     pub(crate) struct Entry {
+        /// Distance in bytes from this field to the instruction.
         instruction_offset: i32,
+        /// Distance in bytes from this field to the site's data.
         meta_offset: i32,
+        /// Distance in bytes from this field to the jump's target.
         #[cfg(target_arch = "aarch64")]
         target_offset: i32,
     }
@@ -40,12 +44,13 @@ mod patched {
         resolve_relative(&entry.target_offset).addr() as u64
     }
 
-    /// Returns 0, because the instruction contains the address to which it jumps while the site is on.
+    /// Returns 0, because the instruction itself contains the address of the jump.
     #[cfg(target_arch = "x86_64")]
     fn target(_: &Entry) -> u64 {
         0
     }
 
+    /// Returns the start and the end of this object's section of sites.
     #[cfg(target_arch = "aarch64")]
     fn section_bounds() -> (*const Entry, *const Entry) {
         let (start, stop): (*const Entry, *const Entry);
@@ -75,6 +80,7 @@ mod patched {
         (start, stop)
     }
 
+    /// Returns the start and the end of this object's section of sites.
     #[cfg(target_arch = "x86_64")]
     fn section_bounds() -> (*const Entry, *const Entry) {
         let (start, stop): (*const Entry, *const Entry);
@@ -110,7 +116,8 @@ mod patched {
         unsafe { instructions_between(start, stop) }
     }
 
-    /// Returns the instructions of the sites in the section between `start` and `stop`, without the control entry.
+    /// Returns the instructions of the sites listed between `start` and `stop`, without the control
+    /// entry.
     ///
     /// # Safety
     /// The linker placed entries, as the macros write them, between the two addresses, each aligned to 4 bytes and
@@ -149,10 +156,10 @@ mod patched {
 ))]
 pub(crate) use patched::{instructions_between, site_instructions};
 
-/// Size of a site's [`SiteData`] before its texts.
+/// Size in bytes of a [`SiteData`] without its texts.
 const HEADER_BYTES: usize = 16;
 
-/// Returns the site's data at `start`, including its texts.
+/// Returns the site's data at the address `start`, including its texts.
 ///
 /// # Safety
 /// `start` is the address of a [`SiteData`], which lives for ever: a static of 16 + text_bytes bytes (`SiteData::new`,
@@ -168,8 +175,8 @@ pub unsafe fn meta_at(start: *const u8) -> &'static SiteData {
     unsafe { &*(thin as *const SiteData) }
 }
 
-/// Returns an empty vector, because sites without patched code are not in the section, and register
-/// when they first run.
+/// Returns an empty vector. In this build sites are switched by flags, and register when they first
+/// run.
 #[cfg(not(all(
     any(target_arch = "aarch64", target_arch = "x86_64"),
     not(any(miri, handover_loom, feature = "flags"))

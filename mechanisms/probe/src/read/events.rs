@@ -53,20 +53,21 @@ pub struct Events<'a, S> {
     trace: &'a Trace<S>,
     /// Index of the thread in [`Trace::threads`].
     thread: usize,
-    /// Index, in [`Thread::pieces`](super::Thread::pieces), of the piece to load next.
+    /// Index of the piece to load next, in [`Thread::pieces`](super::Thread::pieces).
     next_piece: usize,
-    /// Loaded part of the trace: a chunk's bytes, or a block's words.
+    /// Contents of the piece that was loaded last.
     loaded: LoadedPiece,
     /// Index of the next byte or word of `loaded` to decode.
     offset: usize,
-    /// Base time of the block, or time of the last event of the chunk.
+    /// Base time of the block, or time of the last event of the chunk, in ticks.
     base_ticks: u64,
-    /// Time stamp of the last event; later events get no smaller one.
+    /// Time stamp of the last event. Later events get no smaller one.
     last_ticks: u64,
+    /// `true` if a piece could not be loaded.
     is_truncated: bool,
 }
 
-/// Contents of the loaded part of a trace: packed events, events as varints, or a block's words.
+/// Contents of a piece of a trace: packed events, events as varints, or a block's words.
 #[derive(Debug)]
 enum LoadedPiece {
     Packed(Vec<u8>),
@@ -75,8 +76,8 @@ enum LoadedPiece {
 }
 
 impl<S: ReadAt> Trace<S> {
-    /// Returns an iterator over the events, in time order, of the thread at `index` of [`threads`](Trace::threads). It
-    /// is empty if `index` is out of range.
+    /// Iterates over the events of the thread at `index` of [`threads`](Trace::threads), in time
+    /// order. It is empty if `index` is out of range.
     pub fn events(&self, index: usize) -> Events<'_, S> {
         Events::new(self, index)
     }
@@ -96,7 +97,7 @@ impl<'a, S: ReadAt> Events<'a, S> {
         }
     }
 
-    /// Returns `true` if the file was truncated after it was opened, so that events are missing.
+    /// Returns `true` if events are missing because the file was truncated while it was open.
     #[must_use]
     pub fn is_truncated(&self) -> bool {
         self.is_truncated

@@ -12,60 +12,70 @@ use crate::site::Site;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 
-/// Maximum size, in bytes, of the payloads that the recorder writes. A segment with a larger one is
-/// damaged.
+/// Maximum size in bytes of a segment's payload. A segment with a larger one is damaged.
 const PAYLOAD_BYTES_MAX: u64 = 1 << 28;
-/// Number of bytes read at a time in search of the next segment.
+/// Number of bytes read at a time during the search for the next segment.
 const WINDOW_BYTES: usize = 1 << 16;
+/// Size of a block in bytes.
 const BLOCK_BYTES: u64 = BLOCK_WORDS * 8;
 /// Number of words of the largest ring that the recorder creates.
 const RING_WORDS_MAX: u64 = 1 << 29;
 
-/// Pieces of a trace that contain the events of one thread, and counts from their headers.
+/// Chunks and blocks that contain the events of one thread, with counts from their headers.
 #[derive(Debug, Default)]
 struct ThreadIndex {
+    /// Description of the thread.
     thread: Thread,
-    /// Chunks of a stream with the thread's events.
+    /// Chunks of the stream that contain events of the thread.
     chunks: Vec<TracePiece>,
     /// Position in the ring after the last event that a chunk contains.
     position_end: u64,
+    /// Number of events in `chunks`.
     chunk_events: u64,
-    /// Number of the thread's recorded events, which is the greatest number in all headers of the thread.
+    /// Number of events that the thread recorded: the greatest number in its headers.
     recorded: u64,
+    /// Number of events that the thread has lost: the greatest number in its headers.
     lost: u64,
-    /// Blocks of rings with the thread's events.
+    /// Blocks of the rings that contain events of the thread.
     blocks: Vec<IndexedBlock>,
 }
 
-/// Block of a ring with events of one thread, and the counts in the block's header.
+/// Block of a ring, with events of one thread.
 #[derive(Debug, Clone, Copy)]
 struct IndexedBlock {
     /// Number of the block in its lane, from 1.
     number: u64,
     file: TraceFile,
+    /// Offset of the block in the file.
     offset: u64,
+    /// Base time of the block, in ticks.
     base_ticks: u64,
+    /// Number of the thread's events recorded before the block.
     recorded_before: u64,
+    /// Number of the thread's events lost before the block.
     lost_before: u64,
     events_count: u64,
-    /// Index of the block's first word that no chunk contains.
+    /// Index of the first word to read. Chunks contain the events in earlier words.
     from_word: u64,
 }
 
-/// Contents of a trace's files, collected from all segments.
+/// Index of a trace's files, collected from all segments.
 #[derive(Debug, Default)]
 pub(super) struct TraceIndex {
+    /// Index of each thread, by the thread's number.
     threads: BTreeMap<u64, ThreadIndex>,
+    /// Sites, by number.
     sites: HashMap<u32, Site>,
     /// Programs and shared objects whose functions were traced, by index.
     modules: HashMap<u64, format::Module>,
-    /// Traced functions: number, index of the module, and address in the module's file.
+    /// Traced functions: number, module's index, and address in the module's file.
     functions: Vec<(u32, u64, u64)>,
+    /// Number of damaged bytes in the files.
     damaged_bytes: u64,
 }
 
 impl TraceIndex {
-    /// Reads all segments of a file; skips damaged ones and counts their bytes.
+    /// Reads all segments of a file. Skips damaged segments, and counts their bytes.
     pub(super) fn read_segments(
         &mut self,
         source: &impl ReadAt,
@@ -189,8 +199,9 @@ impl TraceIndex {
         Ok(true)
     }
 
-    /// Adds a site for each traced function without one, named by its module and its offset there.
-    fn name_functions(&mut self) {
+    /// Adds a site for each traced function that has none. The name consists of the module and the
+    /// function's address there.
+    fn add_function_sites(&mut self) {
         for (number, module, address) in self.functions.drain(..) {
             let Some(module) = self.modules.get(&module) else { continue };
             self.sites.entry(number).or_insert_with(|| {
@@ -200,7 +211,7 @@ impl TraceIndex {
         }
     }
 
-    /// Adds the description of a thread, and its counts of events; always returns `true`.
+    /// Adds the description of a thread and its counts of events. Always returns `true`.
     fn add_thread(&mut self, segment: &SegmentHeader, name: &[u8]) -> bool {
         let thread_index = self.threads.entry(segment.words[thread::LANE_FIELD]).or_default();
         thread_index.set_description(segment, &String::from_utf8_lossy(name));
@@ -209,7 +220,7 @@ impl TraceIndex {
         true
     }
 
-    /// Adds a chunk of a thread's events; always returns `true`.
+    /// Adds a chunk of a thread's events. Always returns `true`.
     fn add_chunk(&mut self, offset: u64, bytes: usize, segment: &SegmentHeader) -> bool {
         let words = &segment.words;
         let thread_index = self.threads.entry(words[chunk::LANE_FIELD]).or_default();
@@ -273,7 +284,7 @@ impl TraceIndex {
         header: &TraceHeader,
         has_rings: bool,
     ) -> (Vec<Thread>, HashMap<u32, Site>, u64) {
-        self.name_functions();
+        self.add_function_sites();
         let is_cut_off =
             header.kind == FILE_STREAM && header.state == STATE_RECORDING && !has_rings;
         let finish = |(number, thread_index): (u64, ThreadIndex)| {
@@ -286,6 +297,7 @@ impl TraceIndex {
 }
 
 impl ThreadIndex {
+    /// Stores the thread's ID, times and name from a segment.
     fn set_description(&mut self, segment: &SegmentHeader, name: &str) {
         self.thread.tid = segment.words[thread::TID_FIELD];
         self.thread.begin_ticks = segment.words[thread::BEGIN_FIELD];
@@ -294,7 +306,7 @@ impl ThreadIndex {
         name.clone_into(&mut self.thread.name);
     }
 
-    /// Returns the thread, with pieces that contain each event once.
+    /// Converts to a thread whose pieces contain each event once.
     fn into_thread(mut self, number: u64, unread_max: u64) -> Thread {
         let position_end = self.position_end;
         // Keeps blocks that the chunks do not hold, or hold only in part.
@@ -337,6 +349,7 @@ impl ThreadIndex {
     }
 }
 
+/// Returns `true` if the segment contains a chunk.
 fn is_chunk(segment: &SegmentHeader) -> bool {
     matches!(segment.kind, SEGMENT_CHUNK | SEGMENT_PACKED)
 }
@@ -374,7 +387,7 @@ fn read_block(
     }))
 }
 
-/// Reads and returns the words of a block; words beyond the file's end are zero.
+/// Returns the words of the block at `offset`. Words beyond the file's end are zero.
 pub(super) fn read_block_words(source: &impl ReadAt, offset: u64) -> io::Result<Vec<u64>> {
     let mut bytes = vec![0; BLOCK_BYTES as usize];
     read_full(source, offset, &mut bytes)?;

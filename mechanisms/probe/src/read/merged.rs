@@ -39,12 +39,12 @@ impl<S: ReadAt> Iterator for MergedEvents<'_, S> {
 /// Iterator over the events of several processes in time order; see [`merge`].
 #[derive(Debug)]
 pub struct MergedTraces<'a, S> {
-    /// Threads of all traces: index of the trace, iterator, and next event.
+    /// Threads of all traces: index of the trace, iterator over events, and next event.
     sources: Vec<(usize, Events<'a, S>, Option<Event>)>,
-    /// Time of each source's next event, and the source's index. The current source, and sources
-    /// without further events, are not in it.
+    /// Heap of the time of each source's next event, with the source's index. The current source,
+    /// and sources without further events, are not in it.
     next: BinaryHeap<Reverse<(u64, usize)>>,
-    /// Index of the source of the last event, which mostly has the next event, too.
+    /// Index of the source of the latest event. The next event is mostly from the same source.
     current: Option<usize>,
 }
 
@@ -88,7 +88,8 @@ impl<'a, S: ReadAt> MergedTraces<'a, S> {
         merged
     }
 
-    /// Returns the number of threads with missing events because a file was truncated after it was opened.
+    /// Returns the number of threads that lack events because a file was truncated while it was
+    /// open.
     #[must_use]
     pub fn truncated_threads_count(&self) -> u64 {
         self.sources.iter().map(|(_, events, _)| u64::from(events.is_truncated())).sum()

@@ -5,9 +5,9 @@ use crate::format::{
     SEGMENT_THREAD, chunk, thread,
 };
 
-/// Number of words of a file's header that its checksum covers; the checksum follows these words.
+/// Number of words of a file's header that its checksum covers. The checksum follows them.
 const HEADER_WORDS: usize = 15;
-/// Number of words of a segment's header that its checksum covers; the checksum follows these words.
+/// Number of words of a segment's header that its checksum covers. The checksum follows them.
 const SEGMENT_WORDS: usize = 11;
 
 /// Returns the bytes of a trace with corrected checksums in its header and its segments. Stops at
@@ -26,8 +26,8 @@ pub fn repair_checksums(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// Corrects the checksums of a segment; returns the segment's length in bytes. Returns `None` if
-/// the segment is invalid.
+/// Corrects the checksums of a segment, and returns its length in bytes. Returns `None` if the
+/// segment is invalid.
 fn repair_segment(segment: &mut [u8]) -> Option<usize> {
     let payload_at = SEGMENT_BYTES as usize;
     if segment.len() < payload_at || !segment.starts_with(&SEGMENT_MAGIC.to_le_bytes()) {
@@ -49,6 +49,7 @@ fn repair_segment(segment: &mut [u8]) -> Option<usize> {
     (length >= payload_at).then_some(length)
 }
 
+/// Returns the word at `index` of `bytes`.
 fn word(bytes: &[u8], index: usize) -> u64 {
     let mut word = [0; 8];
     word.copy_from_slice(&bytes[8 * index..8 * index + 8]);

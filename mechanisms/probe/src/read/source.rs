@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 
 /// Source of a trace's bytes with random access: a file, or memory.
 pub trait ReadAt {
-    /// Reads bytes from `offset` on into `to`; returns the number of bytes read, 0 at the end.
+    /// Reads bytes from `offset` on into `to`, and returns their number, 0 at the end.
     ///
     /// # Errors
     /// If the bytes cannot be read.
@@ -42,8 +42,8 @@ impl ReadAt for Vec<u8> {
     }
 }
 
-/// Reads bytes from `offset` on until `to` is full or the source ends. Returns the number of bytes
-/// read.
+/// Reads bytes from `offset` on into `to`, until `to` is full or the source ends. Returns the
+/// number of bytes read.
 pub(crate) fn read_full(source: &impl ReadAt, mut offset: u64, to: &mut [u8]) -> io::Result<usize> {
     let mut done = 0;
     while done < to.len() {

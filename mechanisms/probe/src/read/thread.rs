@@ -13,7 +13,7 @@ pub(super) enum TraceFile {
 pub(super) enum TracePiece {
     /// Chunk of a stream, with the offset of its events in the file.
     Chunk { offset: u64, bytes: usize, base_ticks: u64, is_packed: bool },
-    /// Block of a ring, or the end of a block from a certain word on.
+    /// Block of a ring, or its events from the word `from_word` on.
     Block { file: TraceFile, offset: u64, base_ticks: u64, from_word: u64 },
 }
 
@@ -23,13 +23,13 @@ pub(super) enum TracePiece {
 pub struct MissingEvents {
     /// Events lost while recording, because of a full ring, a full disk or a missing ring.
     pub lost: u64,
-    /// Events overwritten by newer ones with [`Policy::Last`](crate::Policy::Last); not part of
-    /// [`total_count`](Self::total_count).
+    /// Events that newer events have overwritten, with [`Policy::Last`](crate::Policy::Last). They
+    /// are not part of [`total_count`](Self::total_count).
     pub overwritten: u64,
     /// Events in a part of the file that is damaged or missing.
     pub damaged: u64,
-    /// Maximum number of events in rings that no longer exist. It is zero unless the process was
-    /// killed and its rings were removed.
+    /// Upper bound of the number of events in rings that no longer exist. It is zero unless the
+    /// process was killed and its rings were removed.
     pub unread_max: u64,
 }
 

@@ -11,8 +11,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-/// Number of site numbers that an event's code can hold. The two lowest bits of a code are the
-/// form.
+/// Number of possible site numbers in an event's code. The two lowest bits of a code are the form.
 const SITE_NUMBERS: usize = 1 << (CODE_BITS - 2);
 
 /// State of a recording when its header was last written: finished, failed or unfinished.
@@ -21,9 +20,10 @@ const SITE_NUMBERS: usize = 1 << (CODE_BITS - 2);
 pub enum RecordingState {
     /// The recording was finished normally.
     Finished,
-    /// Recording stopped early because of an error; contains its errno, or 0 if it has none. For a full disk it is 28.
+    /// Recording stopped early because of an error. Contains its errno, or 0 if it has none. For a
+    /// full disk it is 28.
     Failed(u64),
-    /// The recording was not finished, because the process was killed or is still recording.
+    /// The recording was not finished: the process was killed, or is still recording.
     Unfinished,
 }
 
@@ -31,21 +31,24 @@ pub enum RecordingState {
 #[derive(Debug)]
 pub struct Trace<S = File> {
     pub(super) stream: S,
-    /// Source of the file of rings, if it completes the trace.
+    /// Contents of the file of rings; `None` if the trace is complete without it.
     rings: Option<S>,
     header: TraceHeader,
     sites: HashMap<u32, Site>,
     /// For each site number: `true` if the site is a span.
     pub(super) is_span: Vec<bool>,
     pub(super) threads: Vec<Thread>,
+    /// Missing events of all threads, and of threads without a ring.
     missing: MissingEvents,
+    /// Number of damaged bytes in the trace's files.
     damaged_bytes: u64,
+    /// Path of the file of rings from which the trace was completed, if any.
     rings_path: Option<PathBuf>,
     ns_per_tick: f64,
 }
 
 impl Trace {
-    /// Opens the trace at `path` and, if they exist, the rings that a killed process has left.
+    /// Opens the trace at `path`, and rings that a killed process has left.
     ///
     /// # Errors
     /// If the file cannot be read, is not a trace, or its first page is damaged.
@@ -79,6 +82,7 @@ impl Trace<Vec<u8>> {
     }
 }
 
+/// Reads and decodes the first page of a file.
 fn read_header(source: &impl ReadAt) -> Result<TraceHeader, ReadError> {
     let mut page = vec![0; PAGE_BYTES as usize];
     let count = read_full(source, 0, &mut page)?;
@@ -169,13 +173,13 @@ impl<S: ReadAt> Trace<S> {
         self.missing
     }
 
-    /// Returns the number of bytes of the trace's files that are damaged and were skipped.
+    /// Returns the number of bytes of the trace's files that were skipped as damaged.
     #[must_use]
     pub fn damaged_bytes(&self) -> u64 {
         self.damaged_bytes
     }
 
-    /// Returns the number of threads that were not recorded because there was no ring for them.
+    /// Returns the number of threads that recorded nothing because no ring was free.
     #[must_use]
     pub fn refused_threads_count(&self) -> u64 {
         self.header.threads_refused
@@ -209,8 +213,8 @@ impl<S: ReadAt> Trace<S> {
         (end_ticks != 0).then_some(end_ticks)
     }
 
-    /// Converts a time stamp to ns of CLOCK_MONOTONIC, which all processes since the machine's boot
-    /// share. The result is negative if a damaged time stamp lies before the boot.
+    /// Converts a time stamp in ticks to ns of CLOCK_MONOTONIC. All processes since the machine's
+    /// boot share this clock. The result is negative if a damaged time stamp lies before the boot.
     #[must_use]
     pub fn ns_from_ticks(&self, ticks: u64) -> i64 {
         let begin = self.header.begin;
@@ -219,7 +223,8 @@ impl<S: ReadAt> Trace<S> {
         (begin.monotonic_ns as i64).saturating_add((since_begin * self.ns_per_tick) as i64)
     }
 
-    /// Converts a time stamp to ns since 1970, by the wall clock's offset when recording started.
+    /// Converts a time stamp in ticks to ns since 1970. Uses the wall clock's offset at the start
+    /// of the recording.
     #[must_use]
     pub fn realtime_ns_from_ticks(&self, ticks: u64) -> i64 {
         let begin = self.header.begin;
@@ -227,12 +232,13 @@ impl<S: ReadAt> Trace<S> {
         self.ns_from_ticks(ticks).saturating_add(shift)
     }
 
-    /// Returns two values that identify the clock. They are `true` if ticks are the time-stamp
-    /// counter, and the boot ID. Traces with equal results have comparable time stamps.
+    /// Returns the kind of the clock, and the boot ID. The kind is `true` if ticks are the
+    /// time-stamp counter. Traces with equal results have comparable time stamps.
     pub(super) fn clock_and_boot(&self) -> (bool, [u64; 2]) {
         (self.header.is_tsc, self.header.boot)
     }
 
+    /// Returns the contents of one of the trace's files, if present.
     pub(super) fn source(&self, file: TraceFile) -> Option<&S> {
         match file {
             TraceFile::Stream => Some(&self.stream),
@@ -241,11 +247,11 @@ impl<S: ReadAt> Trace<S> {
     }
 }
 
-/// Returns the duration of a tick in ns, from the clock readings in the header.
+/// Returns the duration of a tick in ns, computed from the header.
 fn ns_per_tick(header: &TraceHeader) -> f64 {
     let (begin, end) = (header.begin, header.end);
     // The two ends of a long recording give the rate more precisely than the calibration.
-    /// Minimum duration, in ns, of a recording from whose clock readings the tick rate is computed.
+    /// Minimum duration of a recording, in ns, to compute the tick rate from its clock readings.
     const CLOCK_SPAN_NS_MIN: u64 = 1_000_000_000;
     let span_ns = end.monotonic_ns.saturating_sub(begin.monotonic_ns);
     if header.is_tsc && span_ns > CLOCK_SPAN_NS_MIN {

@@ -7,7 +7,7 @@
 #[allow(unsafe_code)]
 mod raw;
 
-use handover_probe::outside::Process;
+use handover_probe::other_process::Process;
 use handover_probe::read::{RecordingState, Trace, find_traces, merge};
 use handover_probe::{
     Config, Recording, StartError, disable, enable, prepare, probe, span, unrecorded_events_count,

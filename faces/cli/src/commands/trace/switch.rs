@@ -5,7 +5,7 @@ use crate::commands::run::check_writable;
 use crate::exit::to_usage_error;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
-use handover_probe::outside::Process;
+use handover_probe::other_process::Process;
 use handover_probe::{Config, OtherProcessError, Site, SiteKind, matches};
 use handover_trace::{Traces, nearest_name};
 use serde_json::json;

@@ -79,7 +79,8 @@ fn replace_refusal(path: &Path) -> Option<io::Error> {
     }
 }
 
-/// Checks that [`create_trace_file`] would accept the path, and that a file can be created in its folder.
+/// Checks that [`create_trace_file`] would accept the path. Also checks that a file can be created
+/// in its folder.
 ///
 /// # Errors
 /// Like [`create_trace_file`].
@@ -131,13 +132,14 @@ fn replace(old: &File, path: &Path, page: &[u8]) -> io::Result<Option<File>> {
     Ok(Some(file))
 }
 
+/// Allocates disk space for the file's first page, and writes the page.
 fn write_first_page(file: &File, page: &[u8]) -> io::Result<()> {
     reserve_bytes(file, 0, page.len() as u64)?;
     file.write_all_at(page, 0)
 }
 
-/// Locks the file; returns `false` if another process has locked it. On file systems without locks
-/// it returns `true`, and only the header shows if a process records.
+/// Locks the file without waiting. Returns `false` if another process has locked it. On file
+/// systems without locks it returns `true`, and only the header shows if a process records.
 #[must_use]
 pub fn lock_file(file: &File) -> bool {
     let locked = rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive);
@@ -173,8 +175,8 @@ pub fn is_process_alive(pid: u32) -> bool {
     pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(Errno::SRCH))
 }
 
-/// Returns `false` if the file of rings at `path` can be deleted. It is needed while it is written, and by an
-/// unfinished trace; another file counts as needed.
+/// Returns `true` if the file of rings at `path` must not be deleted. It is needed while it is
+/// written, and by an unfinished trace; another file counts as needed.
 #[must_use]
 pub fn is_rings_file_needed(path: &Path) -> bool {
     let header = |path: &Path| -> Option<(File, TraceHeader)> {

@@ -7,18 +7,19 @@ use crate::site::CONTROL;
 use handover_base::sync::shared::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Length in bytes of the line with the checksum at the end of a request.
+/// Length in bytes of the last line of a request, which contains the checksum.
 const CHECKSUM_BYTES: usize = 17;
 /// Maximum number of attempts to read a request while another process is writing it.
 const READ_ATTEMPTS_MAX: u32 = 20;
+/// Delay between two attempts to read a request.
 const READ_RETRY_DELAY: Duration = Duration::from_micros(50);
 
-/// `true` once the request was discarded.
+/// `true` once the request was discarded, because no recording could be started with it.
 static IS_DISCARDED: AtomicBool = AtomicBool::new(false);
 
-/// Returns the configuration of a recording that another process has written into this process's
-/// memory. Returns `None` if there is none. The configuration has a line each for the file, the
-/// policy, the ring's size, the wait, and the checksum of these.
+/// Returns the configuration that another process has written into this process's memory. Returns
+/// `None` if there is none. The configuration has a line each for the file, the policy, the ring's
+/// size, the wait, and the checksum of these.
 pub(crate) fn requested_config() -> Option<Config> {
     if IS_DISCARDED.load(Ordering::Relaxed) {
         return None;

@@ -32,7 +32,9 @@ const MEMBARRIER_REGISTER_SYNC_CORE: libc::c_int = 1 << 6;
 /// Instruction of a site: its address, and its code while the site is on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Instruction {
+    /// Address of the instruction.
     pub at: usize,
+    /// Code of the instruction while the site is on.
     pub code_on: Code,
 }
 
@@ -47,25 +49,26 @@ impl Instruction {
     }
 
     /// Returns the code that the instruction has while the site is on or off.
-    fn code_if(self, on: bool) -> Code {
+    fn code_for(self, on: bool) -> Code {
         if on { self.code_on } else { CODE_OFF }
     }
 
+    /// Returns the instruction's code in memory.
     fn code(self) -> &'static AtomicCode {
         // SAFETY: `at` is the address of an instruction of a loaded object, from its section of sites, so that it is
         // aligned for its code, and code is readable. The access is atomic, as another thread may be patching it.
         unsafe { AtomicCode::from_ptr(std::ptr::with_exposed_provenance_mut(self.at)) }
     }
 
-    /// Stores the code of a site that is on or off; the page is writable.
+    /// Stores the instruction's code for a site that is on or off. The page must be writable.
     fn store(self, on: bool) {
         // Release: orders what was set up before in front of the patch, for threads that take the jump.
-        self.code().store(self.code_if(on), Ordering::Release);
+        self.code().store(self.code_for(on), Ordering::Release);
         publish_code(self.at);
     }
 }
 
-/// Switches the sites of `instructions` on or off, all or none; returns the method used, once every
+/// Switches the sites of `instructions` on or off, all or none. Returns the method used, once every
 /// thread sees the change.
 ///
 /// Writes through `/proc/self/mem`, which needs no writable page, or after `mprotect`: if one fails,
@@ -86,13 +89,13 @@ pub(crate) fn switch_sites(instructions: &[Instruction], on: bool) -> io::Result
     answer
 }
 
-/// Writes the code of all instructions through `/proc/self/mem`; on an error, of none. The kernel keeps the instruction
-/// caches coherent.
+/// Writes the code of all instructions through `/proc/self/mem`. On an error, no code is changed.
+/// The kernel keeps the instruction caches coherent.
 fn write_through_proc_mem(instructions: &[Instruction], on: bool) -> io::Result<()> {
     // Opened each time: after a fork, a descriptor from before would lead to the parent's memory.
     let memory = File::options().read(true).write(true).open("/proc/self/mem")?;
     let write =
-        |one: &Instruction, on| memory.write_all_at(&one.code_if(on).to_le_bytes(), one.at as u64);
+        |one: &Instruction, on| memory.write_all_at(&one.code_for(on).to_le_bytes(), one.at as u64);
     for (done, one) in instructions.iter().enumerate() {
         write(one, on).inspect_err(|_| {
             for one in &instructions[..done] {
@@ -105,7 +108,7 @@ fn write_through_proc_mem(instructions: &[Instruction], on: bool) -> io::Result<
     Ok(())
 }
 
-/// Writes the code of all instructions after `mprotect`; on an error, of none.
+/// Writes the code of all instructions after `mprotect`. On an error, no code is changed.
 fn write_after_mprotect(instructions: &[Instruction], on: bool) -> io::Result<()> {
     let mut instructions = instructions.to_vec();
     instructions.sort_unstable_by_key(|one| one.at);
@@ -124,7 +127,7 @@ fn write_after_mprotect(instructions: &[Instruction], on: bool) -> io::Result<()
     Ok(())
 }
 
-/// Writes the code of all instructions, which lie in one page; on an error, of none.
+/// Writes the code of instructions that lie in one page. On an error, no code is changed.
 fn write_page(instructions: &[Instruction], on: bool) -> io::Result<()> {
     let page_bytes = rustix::param::page_size();
     let start = std::ptr::with_exposed_provenance_mut(instructions[0].at & !(page_bytes - 1));
@@ -138,10 +141,11 @@ fn write_page(instructions: &[Instruction], on: bool) -> io::Result<()> {
     Ok(protected.inspect_err(|_| instructions.iter().for_each(|one| one.store(!on)))?)
 }
 
-/// Registers the process for `membarrier(SYNC_CORE)`, once; returns `false` if the kernel refuses.
-/// Forked processes inherit the registration. With one thread it takes effect at once; with
-/// several, the kernel waits until every CPU has seen it, tens of milliseconds.
+/// Registers the process for `membarrier(SYNC_CORE)` at the first call; returns `false` if the
+/// kernel refuses. Forked processes inherit the registration. With one thread it takes effect at
+/// once; with several, the kernel waits until every CPU has seen it, tens of milliseconds.
 pub(crate) fn register_for_membarrier() -> bool {
+    /// `true` if the kernel has registered the process.
     static REGISTERED: OnceLock<bool> = OnceLock::new();
     *REGISTERED.get_or_init(|| membarrier(MEMBARRIER_REGISTER_SYNC_CORE))
 }

@@ -3,13 +3,13 @@
 use crate::args::{ArgNotation, Param};
 use std::str::FromStr;
 
-/// Maximum number of values in a range, because more would take hours to measure.
+/// Maximum number of values in a range. More values would take hours to measure.
 const VALUES_MAX: usize = 256;
 /// Approximate number of values of a range without a step.
 const VALUES_WITHOUT_STEP: u64 = 12;
 
-/// A range `ARG=a..b`, `ARG=a..b:step` or `ARG=a..b:log`: an argument and its consecutive values.
-/// Both ends are included; with `:log` each value is twice the previous one.
+/// Range of an argument's values: `ARG=a..b`, `ARG=a..b:step` or `ARG=a..b:log`. Both ends are
+/// included; with `:log` each value is twice the previous one.
 ///
 /// ```
 /// use handover_record::{ArgNotation, ArgRange, Param};
@@ -26,12 +26,14 @@ const VALUES_WITHOUT_STEP: u64 = 12;
 pub struct ArgRange {
     /// Name of the argument that is swept.
     pub name: String,
+    /// First value, as the user wrote it.
     from: String,
+    /// Last value, as the user wrote it.
     to: String,
     step: Step,
 }
 
-/// Step between the values of a range: automatic, given by the user, or doubling.
+/// Method by which the values of a range are computed: equal steps, or doubling.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Step {
     /// Equal steps, such that there are about [`VALUES_WITHOUT_STEP`] values.
@@ -42,7 +44,7 @@ enum Step {
     Log,
 }
 
-/// Error for an invalid range; names the range and the remedy.
+/// Error for an invalid range. The message names the range and the remedy.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ArgRangeError {
@@ -157,7 +159,7 @@ impl ArgRange {
         Ok(values)
     }
 
-    /// Returns `from`, its doubles below `to`, and `to`; fails if `from` is 0.
+    /// Returns `from`, its doubles below `to`, and `to`. Fails if `from` is 0.
     fn doubling_values(&self, from: u64, to: u64) -> Result<Vec<u64>, ArgRangeError> {
         if from == 0 {
             let what = "the first value must be above 0 with :log";
@@ -173,7 +175,7 @@ impl ArgRange {
         Ok(values)
     }
 
-    /// Parses a bound of the range; fails if it lies outside the argument's bounds.
+    /// Parses a bound of the range. Fails if it lies outside the argument's bounds.
     fn parse_bound(&self, param: &Param, text: &str) -> Result<u64, ArgRangeError> {
         let value = self.parse_value(param.kind, text)?;
         if (param.min..=param.max).contains(&value) {
@@ -187,6 +189,7 @@ impl ArgRange {
         })
     }
 
+    /// Parses a bound or the step of the range.
     fn parse_value(&self, kind: ArgNotation, text: &str) -> Result<u64, ArgRangeError> {
         kind.parse_value(text).map_err(|why| ArgRangeError::Text {
             name: self.name.clone(),

@@ -5,7 +5,7 @@
 //! configuration is written into its memory too; its first event reads it.
 //!
 //! ```no_run
-//! use handover_probe::{Config, outside::Process};
+//! use handover_probe::{Config, other_process::Process};
 //! let mut process = Process::attach(4711)?;
 //! process.enable("lock.*", &Config::stream("/tmp/4711.trace"))?;
 //! // ... and later; the trace can be read at any time
@@ -14,10 +14,10 @@
 //! ```
 
 use crate::config::Config;
+use crate::config_request;
 use crate::elf;
 use crate::error::OtherProcessError;
 use crate::raw::code::{CODE_BYTES, CODE_OFF, Code, ENTRY_BYTES, TARGET_OFFSET, code_on};
-use crate::remote;
 use crate::site::{
     CONTROL_BYTES, KIND_CONTROL, RemoteSiteData, STATE_OFF, STATE_OFFSET, STATE_ON, Site,
     TEXT_OFFSET,
@@ -30,10 +30,11 @@ use std::path::Path;
 
 /// Name of the ELF section that lists the probe sites.
 const SECTION: &str = "handover_probes";
-/// Maximum size in bytes of the section of sites; a larger section belongs to other software and is skipped.
+/// Maximum size in bytes of the section of sites. A larger section belongs to other software and is
+/// skipped.
 const SECTION_BYTES_MAX: u64 = 1 << 28;
 
-/// Running process, possibly not the calling one, whose probe sites can be switched.
+/// Running process whose probe sites can be switched, possibly the calling one.
 #[derive(Debug)]
 pub struct Process {
     pid: u32,
@@ -42,15 +43,17 @@ pub struct Process {
     sites: Vec<Site>,
     /// Addresses of each site's data and instructions, in the order of `sites`.
     addresses: Vec<SiteAddresses>,
-    /// Addresses of the memory for a recording's configuration, in each loaded object with sites.
+    /// Addresses in the process at which a recording's configuration is written. There is one in
+    /// each loaded object with sites.
     control_addresses: Vec<u64>,
 }
 
-/// Addresses of a site in the process: of its [`SiteData`](crate::site::SiteData), and of each of its instructions, with
-/// the instruction's code while the site is on.
+/// Addresses of a site's data and instructions in another process.
 #[derive(Debug, Clone, Default)]
 struct SiteAddresses {
+    /// Address of the site's [`SiteData`](crate::site::SiteData).
     meta: u64,
+    /// Address of each instruction, and its code while the site is on.
     instructions: Vec<(u64, Code)>,
 }
 
@@ -84,7 +87,7 @@ impl Process {
         let mappings: Vec<Mapping> = maps.lines().filter_map(parse_mapping).collect();
         let paths: BTreeSet<&str> = mappings.iter().map(|one| one.path.as_str()).collect();
         for path in paths {
-            let Some(section) = section_of(&folder, path) else { continue };
+            let Some(section) = find_site_section(&folder, path) else { continue };
             let contains = |one: &&Mapping| {
                 let bytes = one.end - one.start;
                 one.path == path
@@ -107,8 +110,8 @@ impl Process {
         &self.sites
     }
 
-    /// Switches on the sites whose names match `pattern`, and returns the number of these sites.
-    /// Each CPU that runs the process sees the change by its next interrupt at the latest.
+    /// Switches on the sites whose names match `pattern`, and returns their number. Each CPU that
+    /// runs the process sees the change by its next interrupt at the latest.
     ///
     /// If the process is not recording yet, its first event starts a recording with `config`, under
     /// the process's user and working directory. The recording ends with the process; its trace can
@@ -129,7 +132,7 @@ impl Process {
         self.switch(pattern, true)
     }
 
-    /// Switches off the sites whose names match `pattern`, and returns the number of these sites.
+    /// Switches off the sites whose names match `pattern`, and returns their number.
     ///
     /// # Errors
     /// If the process has ended.
@@ -137,12 +140,12 @@ impl Process {
         self.switch(pattern, false)
     }
 
-    /// Switches the sites whose names match `pattern` on or off; returns their number.
+    /// Switches the sites whose names match `pattern` on or off, and returns their number.
     fn switch(&mut self, pattern: &str, on: bool) -> Result<usize, OtherProcessError> {
         let mut count = 0;
         for at in 0..self.sites.len() {
             if crate::matches(pattern, &self.sites[at].name) {
-                self.switch_one(&self.addresses[at], on)
+                self.switch_site(&self.addresses[at], on)
                     .map_err(|source| self.memory_error(source))?;
                 self.sites[at].is_on = on;
                 count += 1;
@@ -151,7 +154,8 @@ impl Process {
         Ok(count)
     }
 
-    fn switch_one(&self, addresses: &SiteAddresses, on: bool) -> io::Result<()> {
+    /// Switches one site on or off.
+    fn switch_site(&self, addresses: &SiteAddresses, on: bool) -> io::Result<()> {
         for (at, code_on) in &addresses.instructions {
             let (from, to) = if on { (CODE_OFF, *code_on) } else { (*code_on, CODE_OFF) };
             let mut code = [0; CODE_BYTES];
@@ -164,7 +168,7 @@ impl Process {
         self.memory.write_all_at(&[state], addresses.meta + STATE_OFFSET as u64)
     }
 
-    /// Reads the section of sites at address `start`, and adds its sites.
+    /// Reads the section of sites at address `start`, and adds its sites to `sites`.
     fn read_section(&mut self, start: u64, bytes: u64) -> Result<(), OtherProcessError> {
         if bytes > SECTION_BYTES_MAX {
             return Ok(());
@@ -202,6 +206,7 @@ impl Process {
         Ok(())
     }
 
+    /// Reads the process's memory at address `at` into `to`.
     fn read(&self, at: u64, to: &mut [u8]) -> Result<(), OtherProcessError> {
         self.memory.read_exact_at(to, at).map_err(|source| self.memory_error(source))
     }
@@ -220,9 +225,9 @@ fn attach_error(pid: u32, source: io::Error) -> OtherProcessError {
     }
 }
 
-/// Returns the section of sites in a file that the process has mapped. Returns `None` if there is
-/// none. The `path` is below the process's root folder.
-fn section_of(folder: &str, path: &str) -> Option<elf::ElfSection> {
+/// Returns the section of sites in the file at `path`, which the process has mapped. Returns `None`
+/// if there is none. The `path` is below the process's root folder.
+fn find_site_section(folder: &str, path: &str) -> Option<elf::ElfSection> {
     let seen = format!("{folder}/root{path}");
     // `exe` still leads to a program whose file was replaced or removed.
     let program = std::fs::read_link(format!("{folder}/exe")).ok()?;
@@ -230,7 +235,7 @@ fn section_of(folder: &str, path: &str) -> Option<elf::ElfSection> {
     elf::find_section(&File::open(open).ok()?, SECTION).ok()?
 }
 
-/// Parses a line of `/proc/PID/maps`; returns `None` if it is not about a mapped file.
+/// Parses a line of `/proc/PID/maps`; `None` if the line describes no mapped file.
 fn parse_mapping(line: &str) -> Option<Mapping> {
     let mut fields = line.splitn(6, ' ');
     let (start, end) = fields.next()?.split_once('-')?;
@@ -246,14 +251,15 @@ fn parse_mapping(line: &str) -> Option<Mapping> {
     (path.starts_with('/') && mapping.start <= mapping.end).then_some(mapping)
 }
 
-/// Encodes the recording's configuration in the format that `remote::parse_request` parses.
+/// Encodes the recording's configuration in the format that `config_request::parse_request` parses.
 fn encode_request(config: &Config) -> Result<Vec<u8>, OtherProcessError> {
     let error = || OtherProcessError::Path { path: config.path().to_owned() };
     let path = config.path().to_str().filter(|path| path.starts_with('/')).ok_or_else(error)?;
     let (policy, ring_bytes, wait_ms) =
         (config.policy(), config.ring_bytes_requested(), config.wait_ms());
     let text =
-        remote::with_checksum(&format!("{path}\n{policy}\n{ring_bytes}\n{wait_ms}\n")) + "\0";
+        config_request::with_checksum(&format!("{path}\n{policy}\n{ring_bytes}\n{wait_ms}\n"))
+            + "\0";
     let is_valid = text.len() < CONTROL_BYTES && !path.contains(['\n', '\0']);
     is_valid.then(|| text.into_bytes()).ok_or_else(error)
 }
@@ -285,7 +291,7 @@ mod tests {
         let texts = [&one, &other].map(|config| encode_request(config).unwrap());
         let read = |bytes: &[u8]| {
             let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
-            crate::remote::parse_request(bytes[..end].to_vec())
+            crate::config_request::parse_request(bytes[..end].to_vec())
         };
         for (before, after) in [(0, 1), (1, 0)] {
             let whole = [read(&texts[0]).expect("whole"), read(&texts[1]).expect("whole")];

@@ -8,18 +8,18 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 use std::ptr;
 use std::sync::OnceLock;
 
-/// Memory range of a mapped file. The handler of SIGBUS searches a list of them for the faulting
-/// address.
+/// Memory range to which a file is mapped. The handler of SIGBUS searches a list of them for the
+/// faulting address.
 #[derive(Debug)]
 pub(super) struct MappedRange {
     start: AtomicUsize,
     /// Length of the range in bytes; zero while no file is mapped.
     bytes: AtomicUsize,
-    /// `true` while the node belongs to a mapping.
+    /// `true` while the entry of the list belongs to a mapping.
     is_in_use: AtomicBool,
     /// `true` once the file was truncated and the memory was replaced.
     is_truncated: AtomicBool,
-    /// Next older node of the list.
+    /// Next older entry of the list.
     next: *const MappedRange,
 }
 
@@ -29,8 +29,8 @@ unsafe impl Sync for MappedRange {}
 // SAFETY: `next` only points to ranges that are never freed; the other fields are atomics.
 unsafe impl Send for MappedRange {}
 
-/// Newest node of a list of all ranges. Ranges are reused and never freed, so that the handler can
-/// walk the list without a lock.
+/// Newest entry of the list of all ranges. Ranges are reused and never freed, so that the handler
+/// can walk the list without a lock.
 static NEWEST_NODE: AtomicPtr<MappedRange> = AtomicPtr::new(ptr::null_mut());
 
 /// Signal action of SIGBUS before [`install_fault_handler`].
@@ -47,25 +47,25 @@ impl MappedRange {
         range
     }
 
-    /// Unregisters the mapping; call it before the memory is unmapped.
+    /// Unregisters the mapping. Call it before the memory is unmapped.
     pub(super) fn unregister(&self) {
         self.bytes.store(0, Ordering::Relaxed);
         // Release: pairs with Acquire in claim().
         self.is_in_use.store(false, Ordering::Release);
     }
 
-    /// Returns `true` if the file was truncated, so that stores no longer reach it.
+    /// Returns `true` if the file was truncated. Stores then no longer reach the file.
     pub(super) fn is_truncated(&self) -> bool {
         self.is_truncated.load(Ordering::Relaxed)
     }
 
-    /// Claims a node that is not in use; returns `false` if it is in use.
+    /// Claims an entry of the list; returns `false` if it is in use.
     fn claim(&self) -> bool {
         // Acquire: pairs with Release in unregister().
         !self.is_in_use.swap(true, Ordering::Acquire)
     }
 
-    /// Adds a node to the list, in use; nodes are never freed.
+    /// Adds an entry that is in use to the list. Entries are never freed.
     fn add_node() -> &'static Self {
         let range = Box::into_raw(Box::new(Self {
             start: AtomicUsize::new(0),
@@ -87,7 +87,7 @@ impl MappedRange {
         unsafe { &*range }
     }
 
-    /// Returns an iterator over all ranges in the list, also those not in use.
+    /// Iterates over all entries of the list, including those not in use.
     fn nodes() -> impl Iterator<Item = &'static Self> {
         // Acquire: pairs with Release in add_node(), for this range and all that it links to.
         let mut next: *const Self = NEWEST_NODE.load(Ordering::Acquire);
@@ -138,7 +138,8 @@ pub(crate) fn install_fault_handler() {
     });
 }
 
-/// Handles SIGBUS: replaces the truncated file's mapping that contains the address, or passes the signal on.
+/// Handles SIGBUS. Replaces the mapping that contains the address if its file was truncated, or
+/// else passes the signal on.
 extern "C" fn on_fault(
     signal: libc::c_int,
     info: *mut libc::siginfo_t,
@@ -161,7 +162,7 @@ extern "C" fn on_fault(
     forward(signal, code, info, context);
 }
 
-/// Passes the signal to the previous action, as if this handler did not exist.
+/// Passes the signal to the signal action that was installed before this crate's handler.
 fn forward(
     signal: libc::c_int,
     code: libc::c_int,
@@ -183,6 +184,7 @@ fn forward(
         }
         libc::SIG_IGN => {}
         _ if wants_info => {
+            /// Signal handler that takes the signal's details (`SA_SIGINFO`).
             type Handler = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
             // SAFETY: the action was installed with SA_SIGINFO, so that it is a function of this
             // type.

@@ -4,32 +4,34 @@ use super::names;
 use super::rings::{LaneBlock, RingFile, event_codes};
 use super::stream::{TraceStreamFile, encode_sites_segment};
 use handover_probe::chunk::{Chunk, ChunkPosition};
-use handover_probe::claim::{self, with_suffix};
 use handover_probe::format::{self, TraceHeader, encode_sites, thread};
 use handover_probe::lane::{BLOCK_HEADER_WORDS, BLOCK_WORDS, event_words_count};
+use handover_probe::trace_file::{self, with_suffix};
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Number of events from which on no further block is added to a chunk.
+/// Number of events at which a chunk is complete.
 const CHUNK_EVENTS: u64 = 1 << 14;
 /// Exclusive upper bound of site numbers.
 const SITES_END: usize = 1 << 18;
-/// Number of times that the rings are drained between two checks for exited processes.
+/// Number of drains of the rings between two checks for exited processes.
 const DRAINS_PER_LIVENESS_CHECK: u32 = 64;
 
-/// Copier of events from the rings of all recorded processes to trace files, one for each process.
+/// Draining of the rings of all recorded processes into their trace files.
 #[derive(Debug)]
 pub(super) struct RingDrain {
     /// Folder in which each process creates its ring file.
     folder: PathBuf,
-    /// Path of the first process's trace file; the others append a suffix.
+    /// Path of the first process's trace file. The paths of the others have a suffix.
     file: PathBuf,
+    /// Names of the ring files that were found so far.
     known_files: HashSet<OsString>,
     processes: Vec<FollowedProcess>,
     /// Paths of the completed trace files.
     finished_paths: Vec<PathBuf>,
+    /// Messages for the user.
     notes: Vec<String>,
     drains_count: u32,
 }
@@ -41,14 +43,15 @@ impl RingDrain {
         Self { folder, file, known_files, processes, finished_paths, notes, drains_count: 0 }
     }
 
-    /// Drains rings that have enough events, and now and then finishes the files of exited processes.
+    /// Drains the rings that have enough events. At times, also completes the trace files of exited
+    /// processes.
     pub(super) fn drain_full_rings(&mut self) {
         self.find_new_processes();
         self.processes.iter_mut().for_each(|one| one.drain(false));
         self.drains_count += 1;
         if self.drains_count.is_multiple_of(DRAINS_PER_LIVENESS_CHECK) {
             for at in (0..self.processes.len()).rev() {
-                if !claim::is_process_alive(self.processes[at].rings.header.pid) {
+                if !trace_file::is_process_alive(self.processes[at].rings.header.pid) {
                     let one = self.processes.swap_remove(at);
                     self.finished_paths.push(one.finish(&mut self.notes));
                 }
@@ -56,7 +59,7 @@ impl RingDrain {
         }
     }
 
-    /// Stops the recording of all processes, drains all rings and completes the trace files.
+    /// Stops the recording of all processes, and completes their trace files.
     pub(super) fn finish(&mut self, notes: &mut Vec<String>) {
         self.find_new_processes();
         for one in &self.processes {
@@ -73,6 +76,7 @@ impl RingDrain {
         self.finished_paths
     }
 
+    /// Starts to follow processes that have created a ring file since the last call.
     fn find_new_processes(&mut self) {
         let Ok(entries) = std::fs::read_dir(&self.folder) else { return };
         for entry in entries.flatten() {
@@ -100,13 +104,14 @@ impl RingDrain {
 
 /// Reading position in a lane, which is the ring of one thread.
 #[derive(Debug)]
-struct Lane {
+struct LaneCursor {
+    /// Offset of the lane in the ring file.
     offset: u64,
-    /// Number of the thread that owns the lane (a ring); changes when another thread reuses the lane.
+    /// Number of the thread that owns the lane. It changes when another thread reuses the lane.
     index: Option<u64>,
     /// Number of the block that contains the next event to read.
     block: u64,
-    /// Index, in that block, of the next event's first word.
+    /// Index of the next event's first word in this block.
     word: usize,
     /// Number of the thread's events in the trace file.
     events_count: u64,
@@ -124,21 +129,21 @@ struct FollowedProcess {
     stream: TraceStreamFile,
     /// Path of the trace file.
     path: PathBuf,
-    lanes: Vec<Lane>,
+    lanes: Vec<LaneCursor>,
     chunk: Chunk,
     block: LaneBlock,
     /// For each site number: `true` if the trace has an event of the site.
     has_events: Vec<bool>,
-    /// Number of site segments copied to the trace file.
+    /// Number of segments with sites that were copied to the trace file.
     sites_count: usize,
     /// Number of lost events of exited threads whose lanes were freed.
     lost: u64,
-    /// First error of writing the trace file, which ends the recording.
+    /// First error of writing the trace file. It ends the recording of the process.
     failure: Option<io::Error>,
 }
 
 impl FollowedProcess {
-    /// Creates the trace file of a process; the first process uses `file` itself.
+    /// Creates the trace file of a process. The first process uses `file` itself.
     fn begin(rings: RingFile, rings_path: PathBuf, file: &Path) -> io::Result<Self> {
         let header = TraceHeader {
             rings: rings_path.to_string_lossy().into_owned(),
@@ -181,7 +186,7 @@ impl FollowedProcess {
         })
     }
 
-    /// Drains rings that have enough events, or all events if `should_drain_all`.
+    /// Drains rings that have enough events, or all rings if `should_drain_all`.
     fn drain(&mut self, should_drain_all: bool) {
         if self.failure.is_none()
             && let Err(error) = self.try_drain(should_drain_all)
@@ -192,6 +197,7 @@ impl FollowedProcess {
         }
     }
 
+    /// Drains like [`drain`](Self::drain), but returns errors of writing the trace file.
     fn try_drain(&mut self, should_drain_all: bool) -> io::Result<()> {
         self.rings.read_new_segments()?;
         while self.sites_count < self.rings.sites.len() {
@@ -199,8 +205,8 @@ impl FollowedProcess {
             self.stream.append_segment(&segment)?;
             self.sites_count += 1;
         }
-        for offset in self.rings.lanes[self.lanes.len()..].iter().copied() {
-            self.lanes.push(Lane::new(offset));
+        for offset in self.rings.lane_offsets[self.lanes.len()..].iter().copied() {
+            self.lanes.push(LaneCursor::new(offset));
         }
         for at in 0..self.lanes.len() {
             self.drain_lane(at, should_drain_all)?;
@@ -208,14 +214,14 @@ impl FollowedProcess {
         Ok(())
     }
 
-    /// Drains the lane at index `at` if that is worthwhile. Frees the lane if its thread has
-    /// exited.
+    /// Drains the lane at index `at` if it has enough events, or its thread has exited. In the
+    /// latter case, also frees the lane.
     fn drain_lane(&mut self, at: usize, should_drain_all: bool) -> io::Result<()> {
         let Some(page) = self.rings.read_lane_page(self.lanes[at].offset)? else { return Ok(()) };
         let lane = &mut self.lanes[at];
         let index = page.segment.words[thread::LANE_FIELD];
         if lane.index != Some(index) {
-            *lane = Lane { index: Some(index), ..Lane::new(lane.offset) };
+            *lane = LaneCursor { index: Some(index), ..LaneCursor::new(lane.offset) };
             self.stream.append_thread_segment(&page)?;
         }
         if lane.is_done {
@@ -236,8 +242,8 @@ impl FollowedProcess {
         Ok(())
     }
 
-    /// Writes a chunk of a lane's events; returns `false` if no further events can be taken. It takes those of complete
-    /// blocks or, if `should_drain_all`, all.
+    /// Writes a chunk of a lane's events. Returns `false` if no further events can be taken. The
+    /// chunk takes events of complete blocks or, if `should_drain_all`, all events.
     fn write_chunk(&mut self, at: usize, should_drain_all: bool) -> io::Result<bool> {
         let lane = &mut self.lanes[at];
         self.chunk.clear();
@@ -288,7 +294,8 @@ impl FollowedProcess {
         Ok(count > 0 && has_advanced)
     }
 
-    /// Drains the rest, appends names, completes the trace file and returns its path.
+    /// Drains the remaining events, completes the trace file, and returns its path. Also appends
+    /// the names of functions.
     fn finish(mut self, notes: &mut Vec<String>) -> PathBuf {
         self.drain(true);
         let mut lost = self.lost;
@@ -332,7 +339,8 @@ impl FollowedProcess {
         self.path
     }
 
-    /// Appends the names of functions with events; returns the number of events dropped to make space.
+    /// Appends the names of functions with events. Returns the number of events dropped to make
+    /// space.
     fn write_names(&mut self, notes: &mut Vec<String>) -> io::Result<u64> {
         let (modules, mut functions) = self.rings.read_functions()?;
         functions.retain(|(number, ..)| self.has_events.get(*number as usize) == Some(&true));
@@ -340,11 +348,11 @@ impl FollowedProcess {
             return Ok(0);
         }
         let sites = names::resolve_sites(&modules, &functions, notes);
-        self.stream.append_or_replace_chunks(&encode_sites_segment(&encode_sites(&sites)))
+        self.stream.append_dropping_chunks(&encode_sites_segment(&encode_sites(&sites)))
     }
 }
 
-impl Lane {
+impl LaneCursor {
     fn new(offset: u64) -> Self {
         let word = BLOCK_HEADER_WORDS as usize;
         let (index, block, events_count, lost_before) = (None, 0, 0, 0);
