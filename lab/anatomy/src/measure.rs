@@ -63,7 +63,7 @@ pub fn measure(
     let floor = benchmark.floor.map(|(id, _, _)| id);
     let selection = (benchmark.spec, options.contender.as_str());
     let mut session =
-        lab.session(all, selection, floor, options.time / WARM_UP_DIVISOR, interrupted)?;
+        lab.start_session(all, selection, floor, options.time / WARM_UP_DIVISOR, interrupted)?;
     let mut analysis = Analysis {
         benchmark,
         folder: folder.path(),
@@ -77,7 +77,7 @@ pub fn measure(
     let deadline = Instant::now() + options.time;
     let last_deadline = deadline + options.time * DURATION_FACTOR_MAX;
     loop {
-        session.block(interrupted)?;
+        session.measure_block(interrupted)?;
         analysis.run_round(&mut session, interrupted)?;
         // Relaxed: the flag publishes no other data.
         let is_interrupted = interrupted.load(Ordering::Relaxed);
@@ -124,7 +124,7 @@ impl Analysis<'_> {
             sites: self.benchmark.site_pattern(),
             ring_bytes: RING_BYTES,
         };
-        let round = session.recorded_round(&to, interrupted)?;
+        let round = session.record_round(&to, interrupted)?;
         self.rounds += 1;
         if self.rounds > ROUNDS_COLD {
             self.analyze(&folder, &round)?;
@@ -177,7 +177,8 @@ impl Analysis<'_> {
         Ok(())
     }
 
-    /// Computes the anatomy from the collected hand-offs, without the probes' cost if `options.net` is set.
+    /// Computes the anatomy from the collected hand-offs, without the probes' cost if `options.net`
+    /// is set.
     fn into_anatomy(
         self,
         options: &MeasurementOptions,

@@ -11,7 +11,8 @@ pub(crate) struct HardwareCounters {
 }
 
 impl HardwareCounters {
-    /// Starts counting on the calling thread; `None` if `wanted` is `false` or the counters cannot be used.
+    /// Starts counting on the calling thread; `None` if `wanted` is `false` or the counters cannot
+    /// be used.
     pub(crate) fn open(wanted: bool) -> Option<HardwareCounters> {
         if !wanted || !are_available() {
             return None;
@@ -41,7 +42,8 @@ impl HardwareCounters {
     }
 }
 
-/// Returns `true` if this process may use hardware counters; tries them once, and remembers the result.
+/// Returns `true` if this process may use hardware counters; tries them once, and remembers the
+/// result.
 pub(crate) fn are_available() -> bool {
     static AVAILABLE: OnceLock<bool> = OnceLock::new();
     *AVAILABLE.get_or_init(|| {

@@ -15,7 +15,7 @@ use crate::process;
 use handover_base::clock;
 use handover_base::random::SplitMix64;
 use handover_record::Record;
-use pass::{PassOrder, PassReport, PlannedVisit};
+use pass::{PassReport, PassRequest, PlannedVisit};
 pub use plan::{BenchmarkGroup, Lab, Plan, PlanError, Profile, RunObserver, RunOutcome};
 use plan::{NULL_PREFIX, Schedule};
 use progress::BenchmarkProgress;
@@ -23,8 +23,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 impl Lab {
-    /// Returns the time limit of all passes together; `None` for no limit. The limit exceeds the planned time if the
-    /// minimum number of rounds takes longer. Some work follows the last pass.
+    /// Returns the time limit of all passes together; `None` for no limit. The limit exceeds the
+    /// planned time if the minimum number of rounds takes longer. Some work follows the last pass.
     pub fn time_max(&self) -> Option<Duration> {
         let Schedule { passes, blocks_min, total, .. } = self.schedule();
         let contenders =
@@ -43,7 +43,7 @@ impl Lab {
         self.run_by(self.schedule(), observer, interrupted)
     }
 
-    /// Measures by a given schedule instead of the profile's.
+    /// Measures all benchmarks by this schedule instead of the profile's.
     fn run_by(
         &self,
         schedule: Schedule,
@@ -91,7 +91,7 @@ struct RunState<'a> {
     current: Option<usize>,
     /// Indices of the benchmarks that this pass has not measured yet.
     pending: Vec<usize>,
-    /// `true` if the observer ended the run because the records could not be stored.
+    /// `true` if the observer could not store the records, which ends the run.
     is_refused: bool,
     /// Most recently reported records of each benchmark.
     records: Vec<Vec<Record>>,
@@ -134,14 +134,14 @@ impl RunState<'_> {
 
     /// Measures the pending benchmarks; returns early if the process of the pass dies.
     fn measure_pending(&mut self) {
-        let order = self.pass_order();
+        let request = self.pass_request();
         let (lab, interrupted) = (self.lab, self.interrupted);
         let is_apart = lab.plan.profile != Profile::Smoke && process::can_self_exec();
         let mut handle = |report| self.handle_report(report);
         let gone = match is_apart {
-            true => child::run_pass_process(lab, &order, interrupted, &mut handle),
+            true => child::run_pass_process(lab, &request, interrupted, &mut handle),
             false => {
-                pass::run_pass(lab, &order, interrupted, &mut handle);
+                pass::run_pass(lab, &request, interrupted, &mut handle);
                 Ok(())
             }
         };
@@ -159,7 +159,7 @@ impl RunState<'_> {
 
     /// Returns the work for the process of a pass. It has the benchmarks that are still to be
     /// measured, and their limits.
-    fn pass_order(&self) -> PassOrder {
+    fn pass_request(&self) -> PassRequest {
         let Schedule { passes, blocks_min, blocks_max, total } = self.schedule;
         let wanted = |group: &usize| {
             let progress = self.progress[*group].as_ref();
@@ -170,7 +170,7 @@ impl RunState<'_> {
             }
         };
         let each = total.map_or(Duration::MAX, |total| total / self.lab.groups.len().max(1) as u32);
-        PassOrder {
+        PassRequest {
             pass: self.pass,
             seed: self.lab.seed,
             sequence: self.pending.iter().map(wanted).collect(),
@@ -442,7 +442,7 @@ mod tests {
         let _alone = alone();
         let lab = lab(Profile::Quick);
         let [short, long] = [0, 200].map(|warm_up_ms| {
-            let order = PassOrder {
+            let request = PassRequest {
                 pass: 0,
                 seed: 7,
                 sequence: vec![PlannedVisit { group: 0, weight: 1, facts: Vec::new() }],
@@ -460,7 +460,7 @@ mod tests {
                 }
                 true
             };
-            pass::run_pass(&lab, &order, &AtomicBool::new(false), &mut report);
+            pass::run_pass(&lab, &request, &AtomicBool::new(false), &mut report);
             visits.0
         });
         assert_eq!(short, long);

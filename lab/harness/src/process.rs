@@ -10,7 +10,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// `true` if `main` calls [`dispatch_participant`](crate::dispatch_participant), so that a child can run a pass.
+/// `true` if `main` calls [`dispatch_participant`](crate::dispatch_participant), so that a child
+/// can run a pass.
 static CAN_SELF_EXEC: AtomicBool = AtomicBool::new(false);
 
 /// Remembers that this program calls [`dispatch_participant`](crate::dispatch_participant).
@@ -28,8 +29,8 @@ pub(crate) fn can_self_exec() -> bool {
 /// Child process that runs this program; it is killed and waited for on drop.
 pub(crate) struct Process {
     id: Pid,
-    /// Exit status of the child; `None` until it was waited for. Afterwards its process id may belong to another
-    /// process.
+    /// Exit status of the child; `None` until it was waited for. Afterwards its process id may
+    /// belong to another process.
     ended: Option<ExitStatus>,
 }
 

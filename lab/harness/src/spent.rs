@@ -45,8 +45,8 @@ impl AddAssign for ResourceUsage {
 }
 
 impl ResourceUsage {
-    /// Subtracts the usage of `part`, with 0 as the minimum of each count. The usages of threads and of the process
-    /// are read one after the other.
+    /// Subtracts the usage of `part`, with 0 as the minimum of each count. The usages of threads
+    /// and of the process are read one after the other.
     pub fn saturating_sub(mut self, part: ResourceUsage) -> ResourceUsage {
         for (count, part) in self.counts_mut().into_iter().zip(part.counts()) {
             *count = count.saturating_sub(part);

@@ -6,9 +6,9 @@ use handover_record::{Finding, FindingLevel};
 
 /// Governors that keep the frequency steady; under any other it varies with the load.
 const STEADY_GOVERNORS: [&str; 2] = ["performance", "userspace"];
-/// Share of steal time from which figures are disturbed.
+/// Minimum share of steal time that disturbs figures.
 const STEAL_MAX: f64 = 0.01;
-/// Share of slowed calibration loops from which figures are disturbed.
+/// Minimum share of slowed calibration loops that disturbs figures.
 const SLOWED_MAX: f64 = 0.05;
 /// Maximum timer slack that is negligible beside a wake-up; the kernel's default is 50 times this.
 const TIMER_SLACK_FINE_NS: u64 = 1_000;
@@ -19,7 +19,7 @@ const THREADS_MIN: u64 = 4_096;
 /// Memory that benchmarks with large arguments need.
 const MEMORY_MIN_BYTES: u64 = 2 << 30;
 
-/// Builder of a finding about one fact, of any level.
+/// Builder of the finding about one fact, which may have any level.
 struct FindingBuilder {
     code: &'static str,
     /// Effect of the fact on figures.
@@ -122,7 +122,7 @@ fn turbo(facts: &MachineFacts) -> Finding {
 fn smt(facts: &MachineFacts) -> Finding {
     let why = "a thread whose sibling is busy runs at half to two thirds of its speed";
     let about = FindingBuilder { code: "smt", why };
-    match (facts.smt_active, facts.smt_control.as_deref()) {
+    match (facts.is_smt_active, facts.smt_control.as_deref()) {
         (Some(true), _) => {
             about.note("on", "echo off | sudo tee /sys/devices/system/cpu/smt/control")
         }
@@ -291,19 +291,19 @@ fn threads(facts: &MachineFacts) -> Finding {
     }
 }
 
-/// Formats a limit; `u64::MAX` is no limit.
+/// Formats a resource limit; `u64::MAX` stands for none.
 fn limit_text(limit: u64) -> String {
     if limit == u64::MAX { "no limit".to_string() } else { limit.to_string() }
 }
 
-/// Returns the repair that raises a resource limit. It is `ulimit` up to the hard limit, or else
-/// the settings that root changes.
+/// Returns the command or the settings that raise a resource limit. It is `ulimit` up to the hard
+/// limit, or else the settings that root changes.
 fn raise_command(option: &str, limit: ResourceLimit, sysctl: &str) -> String {
     if limit.hard > limit.soft {
         let limit = limit_text(limit.hard).replace("no limit", "unlimited");
         format!("ulimit {option} {limit}")
     } else {
-        format!("/etc/security/limits.conf, and sysctl {sysctl}")
+        format!("as root, raise it in /etc/security/limits.conf, and sysctl {sysctl}")
     }
 }
 
@@ -339,7 +339,7 @@ fn counters(facts: &MachineFacts) -> Finding {
 fn numa_balancing(facts: &MachineFacts) -> Finding {
     let why = "pages are unmapped to detect their users, and moved between nodes in mid-run";
     let about = FindingBuilder { code: "numa-balancing", why };
-    match facts.numa_balancing {
+    match facts.is_numa_balancing_on {
         None => about.unreadable(facts),
         Some(false) => about.fine("off"),
         Some(true) => about.disturbs("on", "sudo sysctl kernel.numa_balancing=0"),
@@ -429,7 +429,7 @@ mod tests {
         MachineFacts {
             governor: Some("performance".into()),
             turbo: Some(Turbo { is_on: false, file: "/turbo", off: "1" }),
-            smt_active: Some(false),
+            is_smt_active: Some(false),
             smt_control: Some("off".into()),
             isolated_cpus: Some("2-7".into()),
             nohz_full_cpus: Some("2-7".into()),
@@ -445,7 +445,7 @@ mod tests {
             load_1min: Some(0.1),
             perf_event_paranoid: Some(1),
             numa_nodes: 2,
-            numa_balancing: Some(false),
+            is_numa_balancing_on: Some(false),
             ..MachineFacts::default()
         }
     }
@@ -482,9 +482,9 @@ mod tests {
         let facts = MachineFacts {
             governor: Some("powersave".into()),
             turbo: Some(Turbo { is_on: true, file: "/turbo", off: "1" }),
-            smt_active: Some(true),
+            is_smt_active: Some(true),
             clock_source: Some("hpet".into()),
-            numa_balancing: Some(true),
+            is_numa_balancing_on: Some(true),
             fds: Some(ResourceLimit { soft: 1024, hard: 1 << 20 }),
             threads: Some(ResourceLimit { soft: 512, hard: 512 }),
             ..quiet()
@@ -511,7 +511,7 @@ mod tests {
             hypervisor: Some("KVM".into()),
             governor: None,
             turbo: None,
-            smt_active: Some(false),
+            is_smt_active: Some(false),
             ..quiet()
         };
         let findings = find_all(&facts, None);
