@@ -9,9 +9,9 @@ use crate::text::{Line, Style, Tone, wrap};
 use handover_record::FindingLevel;
 use std::collections::BTreeSet;
 
-/// Minimum width of the layout; in narrower terminals, lines are cut.
+/// Minimum width of the layout in columns. In narrower terminals, lines are cut.
 const WIDTH_MIN: usize = 24;
-/// Minimum width of the column of ids, which otherwise takes at most two fifths of the table.
+/// Minimum width of the column of ids. Otherwise the column takes at most two fifths of the table.
 const ID_WIDTH_MIN: usize = 20;
 /// Maximum number of nodes that are listed; the others are counted.
 const NODES_LISTED_MAX: usize = 20;
@@ -21,8 +21,8 @@ const FINDINGS_LISTED_MAX: usize = 3;
 const FINDING_INDENT: usize = 4;
 
 impl Fleet {
-    /// Renders the fleet for a terminal: a row for each figure, then the nodes that stand apart with the doctor's
-    /// findings on them.
+    /// Renders the fleet for a terminal: a row for each figure, then the nodes that stand apart.
+    /// These have the doctor's findings about them.
     pub fn render_text(&self, width: usize, style: Style) -> String {
         let laid_out = width.max(WIDTH_MIN);
         let mut lines = wrap(&self.head(), Tone::Faint, 2, laid_out);
@@ -52,7 +52,8 @@ impl Fleet {
         render(lines, width, style)
     }
 
-    /// Returns the line that describes the fleet: its name, number of nodes, profile, start and builds.
+    /// Returns the line that describes the fleet: its name, number of nodes, profile, start and
+    /// builds.
     fn head(&self) -> String {
         let builds: BTreeSet<&str> = self.nodes.iter().map(|it| it.build.as_str()).collect();
         let began = self.nodes.iter().map(|it| it.started_unix_ns).min().unwrap_or(0);
@@ -67,10 +68,10 @@ impl Fleet {
     }
 
     fn push_rows(&self, width: usize, style: Style, lines: &mut Vec<Line>) {
-        let column = |header, is_right, cell: &dyn Fn(&Row) -> Line| Column {
+        let column = |header, is_right_aligned, cell: &dyn Fn(&Row) -> Line| Column {
             header,
             cells: self.rows.iter().map(cell).collect(),
-            is_right,
+            is_right_aligned,
         };
         let id_width_max = (width * 2 / 5).max(ID_WIDTH_MIN);
         let from_median = |row: &Row, value: f64| match row.why.is_empty() {
