@@ -50,7 +50,7 @@ impl Handoff {
 enum HandoffState {
     /// The holder of the work is unknown: before the first receive, or after a mismatch.
     Unknown,
-    /// The thread `by` holds the work since the time `since`.
+    /// The thread `by` holds the work since the time `since`, in ticks.
     Held { by: u32, since: u64, is_interrupted: bool },
     /// The work was sent, and not yet received.
     InFlight(InFlightHandoff),
@@ -63,14 +63,14 @@ enum HandoffState {
 #[derive(Clone, Copy, Debug)]
 struct InFlightHandoff {
     from_thread: u32,
-    /// Start of the hand-off; `None` if unknown, so that the hand-off is excluded.
+    /// Start of the hand-off, in ticks; `None` if unknown, so that the hand-off is excluded.
     begin: Option<u64>,
     sent: MarkedEvent,
-    /// Time of the `SendDone` event.
+    /// Time of the `SendDone` event, in ticks.
     send_done: Option<u64>,
-    /// Time of the `WakeCall` event.
+    /// Time of the `WakeCall` event, in ticks.
     wake_called: Option<u64>,
-    /// Thread that was woken, and the time of its `Awake` event.
+    /// Thread that was woken, and the time of its `Awake` event in ticks.
     woken: Option<(u32, u64)>,
     /// Times of the `Arrive`, `Process` and `Reply` events of a round trip.
     round_trip_ticks: [Option<u64>; 3],
@@ -86,7 +86,7 @@ pub(crate) struct HandoffTracker<'a> {
     state: HandoffState,
     /// Events of other threads after an early receive.
     deferred: Vec<MarkedEvent>,
-    /// Time of the `Arrive` event of a round trip, if it was recorded before the send.
+    /// Time, in ticks, of the `Arrive` event of a round trip that was recorded before the send.
     arrived: Option<u64>,
     pub unmatched: UnmatchedCounts,
 }

@@ -18,7 +18,7 @@ pub enum Fault {
         /// The panic message.
         message: String,
     },
-    /// A participant did not finish in time; it may wait for an event that never occurs.
+    /// A participant did not finish in time. It may wait for an event that never occurs.
     #[error("participant {role} did not finish within {after:?}; the round was abandoned")]
     Stuck {
         /// Role of the participant.
@@ -50,7 +50,7 @@ pub enum Fault {
         /// Cause of the failure.
         why: String,
     },
-    /// A round of the named contender failed, with the fault that is the cause.
+    /// A round of a contender failed, because of the contained fault.
     #[error("{contender}: {fault}")]
     Contender {
         /// Name of the contender, or id of the floor.
@@ -72,7 +72,7 @@ impl Fault {
         matches!(self, Fault::Interrupted)
     }
 
-    /// Adds the contender's name to a fault of its round; [`Fault::Interrupted`] is returned
+    /// Adds the contender's name to a fault of its round. [`Fault::Interrupted`] is returned
     /// unchanged.
     pub(crate) fn with_contender_name(self, name: &str) -> Fault {
         if self.is_interrupted() {

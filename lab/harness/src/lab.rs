@@ -72,7 +72,7 @@ impl Lab {
     }
 }
 
-/// Divisor of a benchmark's measuring time; the result is the time limit of its warm-up.
+/// Divisor of a benchmark's measuring time, which gives the time limit of its warm-up.
 const WARM_UP_DIVISOR: u32 = 10;
 
 /// State of a run while its passes are measured.
@@ -80,12 +80,14 @@ struct RunState<'a> {
     lab: &'a Lab,
     observer: &'a mut dyn RunObserver,
     interrupted: &'a AtomicBool,
+    /// Start of the run.
     began: Instant,
     schedule: Schedule,
     /// State of each benchmark; `None` if it could not be started.
     progress: Vec<Option<BenchmarkProgress>>,
+    /// Index of the current pass.
     pass: u32,
-    /// Number of visits that have started; a visit measures one benchmark in one pass.
+    /// Number of visits that have started. A visit measures one benchmark in one pass.
     visits: usize,
     /// Index of the benchmark that is being measured.
     current: Option<usize>,
@@ -99,7 +101,7 @@ struct RunState<'a> {
 }
 
 impl RunState<'_> {
-    /// Creates the state of each benchmark; reports a fault for one that cannot be started.
+    /// Creates the state of each benchmark. Reports a fault if a benchmark cannot be started.
     fn begin(&mut self) {
         for (index, group) in self.lab.groups.iter().enumerate() {
             let begun = BenchmarkProgress::new(self.lab, group);
@@ -108,7 +110,7 @@ impl RunState<'_> {
         }
     }
 
-    /// Measures all benchmarks in each pass, until the last pass or until the run is ended.
+    /// Measures all benchmarks in each pass, until the last pass or an earlier end of the run.
     fn run_passes(&mut self) {
         for pass in 0..self.schedule.passes {
             self.pass = pass;
@@ -132,7 +134,8 @@ impl RunState<'_> {
         }
     }
 
-    /// Measures the pending benchmarks; returns early if the process of the pass dies.
+    /// Measures the benchmarks that are pending in this pass. Returns early if the process of the
+    /// pass dies.
     fn measure_pending(&mut self) {
         let request = self.pass_request();
         let (lab, interrupted) = (self.lab, self.interrupted);
@@ -272,7 +275,7 @@ impl RunState<'_> {
     }
 }
 
-/// Stores the difference between the two equal contenders of a null benchmark in the outcome.
+/// Stores in the outcome the difference between the two equal contenders of a null benchmark.
 fn store_null_difference(outcome: &mut RunOutcome, id: &str, records: &[Record]) {
     if !id.starts_with(NULL_PREFIX) {
         return;

@@ -6,13 +6,14 @@ use std::collections::BTreeSet;
 
 /// Share of steal time above which a warning names the hypervisor as the cause.
 const STEAL_MAX: f64 = 0.02;
-/// Number of involuntary switches above which a round counts as disturbed; one or two are normal.
+/// Number of involuntary context switches above which a round counts as disturbed. One or two are
+/// normal.
 const ROUND_SWITCHES_MAX: u64 = 3;
-/// Share of disturbed rounds or samples above which a warning is issued. It applies if the others
-/// are too few for a figure.
+/// Share of disturbed rounds or samples above which a figure gets a warning. It applies if the
+/// others are too few for a figure.
 const DISTURBED_MAX: f64 = 0.25;
-/// Relative effect of the disturbed samples on a figure above which a warning is issued. The
-/// warning gives the figure without them.
+/// Relative effect of disturbed samples above which a figure gets a warning. The warning gives the
+/// figure without them.
 const DISTURBANCE_EFFECT_MAX: f64 = 0.02;
 /// Half-width of a 95 % interval, relative to the figure, above which a warning is issued.
 const HALF_WIDTH_MAX: f64 = 0.04;

@@ -172,7 +172,8 @@ fn run_constant_operations(timer: SpinTimer, n: u64, ps: u64) {
     timer.wait(began, n.saturating_mul(ps));
 }
 
-/// Benchmark whose operations take `OPERATION_NS` nanoseconds, every 50th of them 64 times longer.
+/// Benchmark whose operations take `OPERATION_NS` nanoseconds. Every 50th operation takes 64 times
+/// longer.
 struct Tail<const OPERATION_NS: u64> {
     timer: SpinTimer,
     /// Number of operations done so far.
@@ -277,8 +278,8 @@ impl Workload for Drift {
     }
 }
 
-/// Benchmark of requests that are due at fixed times, although the server stalls at times. A
-/// request is timed from its due time.
+/// Benchmark of requests that are due at fixed times, also while the server stalls. A request is
+/// timed from its due time.
 struct Stalled(SpinTimer);
 
 impl Workload for Stalled {

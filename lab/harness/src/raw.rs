@@ -103,8 +103,8 @@ impl<T: FromZeros + Sync> Region<T> {
         Ok((Region::attach(&fd)?, fd))
     }
 
-    /// Maps the region of this memfd, which [`create`](Region::create) returned in this or another
-    /// process.
+    /// Maps the region of a memfd from [`create`](Region::create), which another process may have
+    /// called.
     pub(crate) fn attach(fd: &OwnedFd) -> rustix::io::Result<Region<T>> {
         let () = Self::ALIGNED;
         let bytes = size_of::<T>().max(1);
@@ -143,7 +143,7 @@ pub(crate) struct ControlWords {
     pub(crate) stopped: AtomicU32,
 }
 
-/// Barrier at the start of a round, and stop signal at its end, for all participants.
+/// Barrier and stop signal of a round: all participants start together and learn of the end.
 #[derive(Clone)]
 pub(crate) struct Control {
     region: Region<ControlWords>,
@@ -226,7 +226,7 @@ impl Control {
         futex::wake(&words.round_state, u32::MAX, Scope::Shared);
     }
 
-    /// Records that a measured participant has finished; the last one stops the serving
+    /// Records that a measured participant has finished. The last of them stops the serving
     /// participants.
     pub(crate) fn finish(&self) {
         let words = self.words();

@@ -18,13 +18,13 @@ use std::time::Duration;
 /// and from then on only every second one is added, so that 64 KiB represent the whole round.
 const SAMPLES_MAX: usize = 8192;
 
-/// Minimum duration of a batch, so that reading the clock takes less than 1 % of it.
+/// Minimum duration of a batch. Reading the clock then takes less than 1 % of it.
 const BATCH_MIN_NS: u64 = 10_000;
 
 /// Approximate interval between two calibration loops while batches are timed.
 const BATCHES_PACE_CHECK_NS: u64 = 10_000;
-/// Approximate interval between two calibration loops while the workload times its operations
-/// itself.
+/// Approximate interval between two calibration loops while the workload itself times its
+/// operations.
 const SINGLES_PACE_CHECK_NS: u64 = 50_000;
 
 /// Maximum time that a participant waits for its core's full speed before a round.
@@ -65,13 +65,16 @@ pub(crate) struct Timing {
 /// Measurements of one participant in one round.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct ParticipantResult {
+    /// Samples of each part of the benchmark.
     pub parts: Vec<PartSamples>,
+    /// Sums of the workload's counters, by name.
     pub counters: BTreeMap<String, f64>,
     pub bytes_per_op: u64,
     /// Number of operations that the participant has in progress at a time. Each sample times one
     /// of them; 0 stands for 1.
     #[serde(default)]
     pub concurrent_operations: u64,
+    /// Wall-clock time from the participant's start to its end.
     pub wall_ns: u64,
     /// Resources used by the process in the round, including worker threads and exited children.
     pub used: ResourceUsage,
@@ -107,8 +110,8 @@ pub(crate) struct PartSamples {
     samples: Vec<u64>,
     /// Sum of all samples, including those that are not stored.
     pub samples_total: u64,
-    /// `true` if the samples are values recorded by the workload instead of times. Such values are
-    /// in thousandths of the spec's unit.
+    /// `true` if the samples are values that the workload recorded, instead of times. Such values
+    /// are in thousandths of the spec's unit.
     pub has_values: bool,
     /// Number of operations in all samples.
     pub ops_total: u64,
@@ -227,6 +230,7 @@ pub struct Samples {
     deadline_ticks: u64,
     /// Number of iterations left in a smoke run; `u32::MAX` in other runs.
     iterations_left: u32,
+    /// Number of iterations done in a smoke run.
     iterations_count: u32,
     /// Resource usage of the thread and of the process at the start.
     usage_began: [Usage; 2],

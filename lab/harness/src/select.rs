@@ -11,7 +11,7 @@ pub struct Selection {
     pub spec: &'static Spec,
     /// Contenders of the benchmark, in the order of the suite.
     pub contenders: Vec<&'static Bench>,
-    /// Floors named by the spec and its parts: id, benchmark, and index of the part.
+    /// Floors that the spec and its parts name: id, benchmark, and index of the part.
     pub floors: Vec<(&'static str, &'static Bench, usize)>,
 }
 
@@ -120,7 +120,7 @@ const CONTAINED_CHARS_MIN: usize = 3;
 /// Maximum number of suggested ids that contain a pattern.
 const CONTAINED_IDS_MAX: usize = 3;
 
-/// Creates the error for a pattern that matches no benchmark, with a suggestion.
+/// Creates the error for a pattern that matches no benchmark. It suggests similar ids.
 fn unknown_pattern_error(pattern: &str, specs: &[&'static Spec]) -> SelectError {
     let hint = match pattern.contains(',') && !pattern.contains('{') {
         true => {

@@ -26,8 +26,8 @@ impl Setup {
         Setup { cpus: cpus.to_vec(), processes, created: Vec::new(), inherited: None }
     }
 
-    /// Creates the setup of a further process, which inherits the shared resources as the
-    /// descriptors `fds`.
+    /// Creates the setup of a further process. It inherits the shared resources as the descriptors
+    /// `fds`.
     pub(crate) fn for_inheritor(cpus: &[u32], fds: Vec<OwnedFd>) -> Setup {
         Setup {
             cpus: cpus.to_vec(),
@@ -110,8 +110,7 @@ impl Setup {
         self.processes
     }
 
-    /// Returns the created descriptors, made inheritable for the processes of the other
-    /// participants.
+    /// Returns the created descriptors, which the processes of the other participants can inherit.
     pub(crate) fn into_inheritable(self) -> Result<Vec<OwnedFd>, Fault> {
         for fd in &self.created {
             make_inheritable(fd)?;

@@ -41,7 +41,7 @@ pub fn quantile_sorted(sorted: &[f64], q: f64) -> f64 {
 /// five passes enclose it in only 94 of 100 cases.
 pub const PASSES_MIN: usize = 6;
 const CONFIDENCE: f64 = 0.95;
-/// Maximum number of values for an exact interval; above it, the normal approximation is used.
+/// Maximum number of values for an exact interval. Above it, the normal approximation is used.
 const EXACT_COUNT_MAX: usize = 200;
 
 /// A median with its 95 % interval, if there are enough passes.
@@ -127,7 +127,7 @@ fn lower_bound_rank(count: usize) -> f64 {
     d - 1.0 + (n - d) * inward / (d + (n - 2.0 * d) * inward)
 }
 
-/// Returns the value at a fractional rank, counted from 0, by interpolation between two sorted
+/// Returns the value at a rank from 0, which may have a fraction. Interpolates between two sorted
 /// values.
 fn at_rank(sorted: &[f64], rank: f64) -> f64 {
     let below = rank as usize;

@@ -50,12 +50,12 @@ pub fn render_anatomy(record: &Record, width: usize, style: Style) -> String {
 
 /// Returns the lines of the table of stages.
 fn stage_table(anatomy: &Anatomy, width: usize) -> Vec<Line> {
-    const NAME: usize = 10;
-    const COLUMN: usize = 10;
+    const NAME_WIDTH: usize = 10;
+    const COLUMN_WIDTH: usize = 10;
     let mut head = Line::default();
     head.push("stage", Tone::Faint);
     for (place, name) in ["p50", "p99", "share", "passed"].into_iter().enumerate() {
-        head.push_right(&Line::new(name, Tone::Faint), NAME + COLUMN * (place + 1));
+        head.push_right(&Line::new(name, Tone::Faint), NAME_WIDTH + COLUMN_WIDTH * (place + 1));
     }
     let mut lines = vec![head];
     let all = anatomy.stages.iter().chain([&anatomy.total]);
@@ -72,9 +72,9 @@ fn stage_table(anatomy: &Anatomy, width: usize) -> Vec<Line> {
             false => ["-".into(), "-".into(), format::share(0.0), format::share(0.0)],
         };
         for (place, figure) in figures.iter().enumerate() {
-            line.push_right(&Line::new(figure, tone), NAME + COLUMN * (place + 1));
+            line.push_right(&Line::new(figure, tone), NAME_WIDTH + COLUMN_WIDTH * (place + 1));
         }
-        let column = NAME + COLUMN * 4 + 2;
+        let column = NAME_WIDTH + COLUMN_WIDTH * 4 + 2;
         if stage.name != anatomy.total.name && width > column + 20 {
             for what in wrap(&stage.what, Tone::Faint, 0, width - column) {
                 line.push_at(column, what);

@@ -22,12 +22,13 @@ const BARS_COUNT: usize = 60;
 /// Maximum share of the samples that a histogram's bars leave out, which are the slowest. A single
 /// outlier must not compress all others into one bar.
 const BEYOND_SHARE: f64 = 0.001;
-/// Number of units of a histogram per unit of the figure; samples are stored in thousandths.
+/// Number of histogram units in one unit of the figure. Histograms store thousandths.
 const HISTOGRAM_UNITS: f64 = 1000.0;
 
 /// Data of all figures, for the script of the page.
 #[derive(Serialize)]
 pub(crate) struct Details<'a> {
+    /// Quantiles of the percentile curves.
     quantiles: &'static [f64],
     pub figures: Vec<Detail<'a>>,
 }
@@ -36,6 +37,7 @@ pub(crate) struct Details<'a> {
 #[derive(Serialize)]
 pub(crate) struct Detail<'a> {
     pub id: &'a str,
+    /// Description of the timed operation.
     what: &'a str,
     unit: String,
     /// Ends of the histogram's axis: lower bound of the first bar, and upper bound of the last.
@@ -177,7 +179,7 @@ fn decode_histogram(record: &Record) -> Option<Histogram<u64>> {
     (!histogram.is_empty()).then_some(histogram)
 }
 
-/// Returns the values at [`QUANTILES`]; quantiles that need more samples are the maximum.
+/// Returns the values at [`QUANTILES`]. A quantile that needs more samples is the maximum.
 fn quantiles(samples: &Histogram<u64>) -> Vec<f64> {
     let value =
         |&quantile: &f64| rounded(samples.value_at_quantile(quantile) as f64 / HISTOGRAM_UNITS);

@@ -12,10 +12,9 @@ use std::str::FromStr;
 /// Export format for another tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// Table for spreadsheets and data frames, RFC 4180: a header, then one line per figure.
+    /// CSV table (RFC 4180) for spreadsheets and data frames: a header, then one line per figure.
     Csv,
-    /// OpenMetrics 1.0, for Prometheus and similar tools: figures that are times are summaries, in
-    /// seconds.
+    /// OpenMetrics 1.0, for Prometheus and similar tools. Times are summaries in seconds.
     OpenMetrics,
     /// HdrHistogram log, version 1.3, with one line per figure's histogram. Lines are tagged
     /// `id[contender]`; histograms of times are in picoseconds.
@@ -53,7 +52,7 @@ pub fn export(documents: &[Document], format: Format) -> String {
     }
 }
 
-/// Iterates over all figures, each with its run.
+/// Iterates over the records of all runs, each with its run.
 fn figures(documents: &[Document]) -> impl Iterator<Item = (&Document, &Record)> {
     documents.iter().flat_map(|document| document.records.iter().map(move |it| (document, it)))
 }
@@ -259,7 +258,9 @@ struct Benchmark<'a> {
     name: String,
     unit: String,
     value: f64,
+    /// Half the width of the 95 % interval, relative to the value.
     range: String,
+    /// Description of the timed operation.
     extra: &'a str,
 }
 

@@ -277,6 +277,7 @@ fn listed(names: &[String]) -> String {
 #[derive(Default)]
 struct NodeTable {
     nodes: Vec<Node>,
+    /// Measurement profile of the first node.
     profile: String,
     /// Findings of each node, without those that are fine.
     findings: Vec<Vec<Finding>>,

@@ -157,6 +157,7 @@ impl<'a> Model<'a> {
 /// Warnings of one kind: each text with the figures that it applies to.
 pub(crate) struct WarningGroup<'a> {
     pub code: WarningCode,
+    /// Texts of the warnings, each with the names of its figures.
     pub texts: Vec<(&'a str, Vec<String>)>,
 }
 

@@ -63,7 +63,7 @@ impl SeriesRole {
     /// Number of colours of [`SeriesRole::Nth`] in the style sheet.
     const PALETTE_COUNT: u8 = 8;
 
-    fn class(self) -> String {
+    fn css_class(self) -> String {
         match self {
             SeriesRole::Ours => "ours".to_string(),
             SeriesRole::Peer => "peer".to_string(),
@@ -276,7 +276,7 @@ impl Chart {
     fn paint_legend(&self, paint: &mut dyn Canvas, plan: &ChartLayout) {
         for LegendEntry { series, x, y } in &plan.legend {
             let series = &self.series[*series];
-            paint.open_group(&series.role.class(), "");
+            paint.open_group(&series.role.css_class(), "");
             match series.mark {
                 Mark::Line | Mark::Curve => paint.line(x - 7.0, *y, x + 7.0, *y, "span"),
                 Mark::Dashed => paint.polyline(&[(x - 7.0, *y), (x + 7.0, *y)], DASHED),
@@ -301,7 +301,7 @@ impl Chart {
         if points.is_empty() {
             return;
         }
-        paint.open_group(&series.role.class(), "");
+        paint.open_group(&series.role.css_class(), "");
         let path =
             || points.iter().map(|point| plan.position_px(point.x, point.y)).collect::<Vec<_>>();
         match series.mark {
@@ -353,10 +353,10 @@ fn paint_mark(paint: &mut dyn Canvas, mark: Mark, x: f64, y: f64) {
     }
 }
 
-/// State of stacked bars. Each stack has its position on the axis of names, and the sum of its bars
-/// so far.
+/// Stacks of the bars that were drawn so far.
 #[derive(Default)]
 struct Stack {
+    /// Position on the axis of names, and sum of the bars so far, of each stack.
     heights: Vec<(f64, f64)>,
 }
 

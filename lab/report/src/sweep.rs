@@ -361,7 +361,7 @@ fn prediction_in_words(argument: &str, rates: &[(f64, f64)], workers_count: u64)
             .to_string();
     };
     let held_out = predicted.held_out;
-    let (from, error) = (number(held_out.from), format::share(held_out.error));
+    let (from, error) = (format_number(held_out.from), format::share(held_out.error));
     if held_out.error > ERROR_MAX {
         return format!(
             "no prediction: a law fitted to the values below {from} has an error of {error} from there on"
@@ -413,12 +413,12 @@ fn law_points(curve: &Curve<'_>, law: Usl) -> Vec<Point> {
 fn coefficients(law: Usl) -> String {
     let peak = match (law.peak(), law.throughput_limit()) {
         (Some((n, rate)), _) => {
-            format!("peak {rate} at N = {n}", rate = units::format_rate(rate), n = number(n))
+            format!("peak {rate} at N = {n}", rate = units::format_rate(rate), n = format_number(n))
         }
         (None, Some(limit)) => format!("at most {rate}", rate = units::format_rate(limit)),
         (None, None) => "no peak".to_string(),
     };
-    let (sigma, kappa) = (scientific(law.sigma), scientific(law.kappa));
+    let (sigma, kappa) = (format_coefficient(law.sigma), format_coefficient(law.kappa));
     format!("σ {sigma}, κ {kappa}, {peak}")
 }
 
@@ -431,7 +431,7 @@ fn law_in_words(law: Usl, points: &[(f64, f64)]) -> String {
             format!(
                 "the maximum is {} at N = {}{seen}, and the rate falls beyond",
                 units::format_rate(rate),
-                number(n)
+                format_number(n)
             )
         }
         (None, Some(limit)) => {
@@ -445,17 +445,17 @@ fn law_in_words(law: Usl, points: &[(f64, f64)]) -> String {
     format!(
         "γ {}, contention σ {}, coherency κ {} (error {}): {prediction}",
         units::format_rate(law.gamma),
-        scientific(law.sigma),
-        scientific(law.kappa),
+        format_coefficient(law.sigma),
+        format_coefficient(law.kappa),
         format::share(law.rms_error(points))
     )
 }
 
-fn number(n: f64) -> String {
+fn format_number(n: f64) -> String {
     if n < 1e6 { format!("{n:.0}") } else { format!("{n:.1e}") }
 }
 
-fn scientific(value: f64) -> String {
+fn format_coefficient(value: f64) -> String {
     match value {
         0.0 => "0".to_string(),
         v if v < 0.001 => format!("{v:.1e}"),

@@ -27,18 +27,22 @@ use std::thread;
 /// Environment variable that contains the [`Assignment`] of a participant's process.
 pub(crate) const PARTICIPANT_VARIABLE: &str = "HANDOVER_PARTY";
 
-/// Message to a participant's process: the round, the participant's index and the shared
-/// descriptors.
+/// Message to the process of a participant: what to run, and the shared descriptors.
 #[derive(Serialize, Deserialize)]
 struct Assignment {
+    /// Id of the benchmark.
     spec: String,
     contender: String,
+    /// Values of the arguments, by name.
     values: BTreeMap<String, u64>,
+    /// Index of the participant.
     index: usize,
+    /// CPU of each participant.
     cpus: Vec<u32>,
     timing: Timing,
     /// Size of the block that moves the workload's memory to other addresses.
     slack_bytes: usize,
+    /// `true` to count with hardware counters, if available.
     count_hardware: bool,
     trace: Option<TraceRequest>,
     /// Process id of the coordinator.
@@ -47,6 +51,7 @@ struct Assignment {
     control: i32,
     /// Number of the descriptor of the pipe for the reply.
     answer: i32,
+    /// Numbers of the descriptors of the shared resources.
     shared_fds: Vec<i32>,
 }
 

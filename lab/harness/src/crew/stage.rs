@@ -89,13 +89,13 @@ pub(crate) fn setup_erased<H: Handover>(
     Ok(Arc::new(H::setup(&H::Args::from_values(values), setup)?))
 }
 
-/// Time to wait for the other participants after one has failed or a stop was requested.
+/// Time limit of the other participants after one has failed or a stop was requested.
 const GRACE: Duration = Duration::from_millis(500);
 
 /// Interval at which the coordinator polls for a requested stop.
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Collects the results of all participants; fails with the first fault, or if the time limit
+/// Collects the results of all participants. Fails with the first fault, or if the time limit
 /// passes. After a fault or a requested stop, waits at most [`GRACE`] for the others, and returns
 /// the first fault.
 pub(super) fn collect_results(

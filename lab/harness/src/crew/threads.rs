@@ -102,7 +102,7 @@ pub(super) fn run_round(
     Ok(notes)
 }
 
-/// Runs one participant from the starting line to its finish; shared by threads and processes.
+/// Runs one participant, in a thread or a process, from the starting line to its finish.
 pub(super) fn play(
     workload: &dyn ErasedHandover,
     round_params: &RoundParams,

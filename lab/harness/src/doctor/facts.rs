@@ -13,7 +13,8 @@ pub(super) struct ResourceLimit {
     pub(super) hard: u64,
 }
 
-/// Facts about the machine in the kernel's wording; `None` if the kernel does not report a fact.
+/// Facts about the machine, in the kernel's words. A fact is `None` if the kernel does not report
+/// it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct MachineFacts {
     pub(super) hypervisor: Option<String>,
@@ -28,17 +29,21 @@ pub(super) struct MachineFacts {
     pub(super) nohz_full_cpus: Option<String>,
     /// CPU vulnerabilities that the kernel mitigates, each as `name: state`.
     pub(super) mitigations: Vec<String>,
+    /// Mode of transparent huge pages, such as `madvise`.
     pub(super) huge_pages: Option<String>,
     pub(super) clock_source: Option<String>,
     /// Clock sources that the kernel offers.
     pub(super) clock_sources: Vec<String>,
     pub(super) timer_slack_ns: Option<u64>,
+    /// Number of CPUs that are online.
     pub(super) cpus_online: usize,
     /// Number of CPUs that this process may use.
     pub(super) cpus_allowed: usize,
     /// CPU quota of this process's cgroup, in CPUs; `None` without a quota.
     pub(super) cgroup_cpus: Option<f64>,
+    /// Memory limit of this process's cgroup; `None` without a limit.
     pub(super) cgroup_memory_bytes: Option<u64>,
+    /// Size of the main memory.
     pub(super) memory_bytes: u64,
     /// Limits on the number of open file descriptors.
     pub(super) fds: Option<ResourceLimit>,
@@ -48,6 +53,7 @@ pub(super) struct MachineFacts {
     pub(super) pids_max: Option<u64>,
     pub(super) load_1min: Option<f64>,
     pub(super) perf_event_paranoid: Option<i64>,
+    /// Number of NUMA nodes.
     pub(super) numa_nodes: usize,
     pub(super) is_numa_balancing_on: Option<bool>,
 }

@@ -4,13 +4,13 @@ use super::facts::{MachineFacts, ResourceLimit};
 use super::measured::CpuMeasurements;
 use handover_record::{Finding, FindingLevel};
 
-/// Governors that keep the frequency steady; under any other it varies with the load.
+/// Governors that keep the CPU frequency steady. Under the others, it varies with the load.
 const STEADY_GOVERNORS: [&str; 2] = ["performance", "userspace"];
 /// Minimum share of steal time that disturbs figures.
 const STEAL_MAX: f64 = 0.01;
 /// Minimum share of slowed calibration loops that disturbs figures.
 const SLOWED_MAX: f64 = 0.05;
-/// Maximum timer slack that is negligible beside a wake-up; the kernel's default is 50 times this.
+/// Maximum timer slack that is negligible beside a wake-up. The kernel's default is 50 times this.
 const TIMER_SLACK_FINE_NS: u64 = 1_000;
 /// Number of file descriptors that the larger benchmarks need.
 const FDS_MIN: u64 = 65_536;
@@ -21,6 +21,7 @@ const MEMORY_MIN_BYTES: u64 = 2 << 30;
 
 /// Builder of the finding about one fact, which may have any level.
 struct FindingBuilder {
+    /// Name of the fact.
     code: &'static str,
     /// Effect of the fact on figures.
     why: &'static str,
@@ -65,7 +66,8 @@ impl FindingBuilder {
     }
 }
 
-/// Returns all findings about the machine, worst first, in a fixed order within a level.
+/// Returns all findings about the machine, the worst first. Findings of one level are in a fixed
+/// order.
 pub(super) fn find_all(facts: &MachineFacts, measured: Option<&CpuMeasurements>) -> Vec<Finding> {
     let mut findings = vec![
         governor(facts),

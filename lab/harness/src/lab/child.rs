@@ -22,7 +22,7 @@ use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Prefix of the command-line argument with which this program is started as the process of a pass.
+/// Prefix of the command-line argument that makes this program run a pass.
 const PASS_ARGUMENT: &str = "--handover-pass=";
 /// Interval at which the parent polls for a requested stop.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -30,7 +30,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 const LAST_REPORT_WAIT_MAX: Duration = Duration::from_secs(3);
 /// Time limit for the exit of a pass's process after its last report.
 const EXIT_WAIT_MAX: Duration = Duration::from_secs(1);
-/// Maximum length of a frame; limits the memory allocated for a corrupt length.
+/// Maximum length of a frame. It limits the memory that a corrupt length allocates.
 const FRAME_BYTES_MAX: u32 = 1 << 30;
 
 /// Answer to a report, from the parent process: the pass must stop.

@@ -16,14 +16,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Approximate duration of a round of one participant; a short measuring time shortens it.
+/// Approximate duration of a round of one participant. A short measuring time shortens it.
 const ROUND: Duration = Duration::from_millis(10);
 /// Approximate duration of a round of several participants. It is shorter because all their cores
 /// must keep their speed.
 const ROUND_OF_SEVERAL: Duration = Duration::from_millis(5);
-/// Maximum size of a block of random size that moves a round's memory. The block is allocated
-/// before that memory. The maximum is two pages, so that both the cache sets and the pages shared
-/// with other data differ between rounds.
+/// Maximum size of the block that moves the memory of a round. The block has a random size, and is
+/// allocated before that memory. The maximum is two pages, so that both the cache sets and the
+/// pages shared with other data differ between rounds.
 const SLACK_BYTES_MAX: usize = 8192;
 /// Minimum number of hand-overs in a round with pauses.
 const ROUND_GAPS_MIN: u32 = 8;
@@ -409,8 +409,8 @@ impl Drop for Neighbour {
     }
 }
 
-/// Returns the arguments of a floor: its defaults, changed as the user changed the benchmark's. An
-/// example is a larger message. Values outside the floor's bounds are ignored.
+/// Returns the arguments of a floor: its defaults, and the values that the user set for the
+/// benchmark. An example is a larger message. Values outside the floor's bounds are ignored.
 fn floor_values(floor: ArgValues, values: &ArgValues, usual: &ArgValues) -> ArgValues {
     let mut followed = floor;
     for (name, value) in values.by_name() {

@@ -57,7 +57,7 @@ pub(super) enum PassReport {
     Block { done: u32, most: u32 },
     /// Measurement of a benchmark is complete, with its results.
     Visited { group: usize, visited: Box<VisitResults> },
-    /// The pass is complete; `steal` is the share of the machine's CPU time that the hypervisor
+    /// The pass is complete. `steal` is the share of the machine's CPU time that the hypervisor
     /// took.
     End { steal: f64 },
 }
@@ -156,8 +156,11 @@ pub(super) struct LabMessage {
 /// Data from which the process of a pass recreates one benchmark of the lab.
 #[derive(Debug, Serialize, Deserialize)]
 struct GroupMessage {
+    /// Id of the benchmark.
     spec: String,
+    /// Names of the contenders.
     contenders: Vec<String>,
+    /// Values of the arguments, by name.
     values: BTreeMap<String, u64>,
 }
 

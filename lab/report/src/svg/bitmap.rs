@@ -16,7 +16,9 @@ const TEXT_PX: f64 = 12.0;
 /// DejaVu Sans, with the characters of Latin, Greek and a few signs. Its licence is in the same
 /// folder.
 const FONT: &[u8] = include_bytes!("font/dejavu-sans-latin.ttf");
+/// Number of corners of the polygon that is drawn for a circle.
 const CIRCLE_CORNERS: u32 = 32;
+/// Length of a dash.
 const DASH_PX: f64 = 6.0;
 /// Length of the gap between two dashes.
 const GAP_PX: f64 = 4.0;
