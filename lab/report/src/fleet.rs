@@ -436,14 +436,15 @@ impl NodeTable {
             self.nodes.iter().filter(|it| !it.complete).map(|it| it.name.clone()).collect();
         if !unended.is_empty() {
             let were = if unended.len() == 1 { "was" } else { "were" };
-            let count = counted(unended.len(), "run", were);
-            notes.push(format!("{count} not completed: of {}.", listed(&unended)));
+            let runs_were = counted(unended.len(), "run", were);
+            let nodes = listed(&unended);
+            notes.push(format!("{runs_were} not completed: of {nodes}."));
         }
         let builds: BTreeSet<&str> = self.nodes.iter().map(|it| it.build.as_str()).collect();
         if builds.len() > 1 {
             let builds: Vec<String> = builds.into_iter().map(str::to_string).collect();
-            notes
-                .push(format!("The nodes were measured by different builds: {}.", listed(&builds)));
+            let builds = listed(&builds);
+            notes.push(format!("The nodes were measured by different builds: {builds}."));
         }
         if !self.confined.is_empty() {
             notes.push(format!(
@@ -464,7 +465,10 @@ fn tested_row(key: FigureKey, cell: NodeCell) -> Row {
     let why = if is_smoke {
         "run with smoke values, not measured".to_string()
     } else if figures.len() < NODES_MIN {
-        format!("{}, and at least {NODES_MIN} are needed", counted(figures.len(), "node", ""))
+        format!(
+            "{nodes}, and at least {NODES_MIN} are needed",
+            nodes = counted(figures.len(), "node", "")
+        )
     } else if !above_0 {
         "a figure that is not above 0 has no ratio".to_string()
     } else {

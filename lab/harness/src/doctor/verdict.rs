@@ -58,7 +58,7 @@ impl FindingBuilder {
         match &facts.hypervisor {
             Some(hypervisor) => self.finding(
                 FindingLevel::Unknown,
-                format!("only the host of {hypervisor} can see it"),
+                format!("only the {hypervisor} host can see this"),
                 None,
             ),
             None => self.finding(FindingLevel::Unknown, "the kernel does not report it", None),
@@ -521,7 +521,7 @@ mod tests {
             let it = found(&findings, code);
             assert_eq!(
                 (it.level, &*it.found),
-                (FindingLevel::Unknown, "only the host of KVM can see it"),
+                (FindingLevel::Unknown, "only the KVM host can see this"),
                 "{code}"
             );
         }

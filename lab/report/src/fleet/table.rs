@@ -1,6 +1,6 @@
 //! Table of a fleet for a terminal.
 
-use super::{ApartNode, Fleet, P_CORRECTED_MAX, Row, counted, signed_share};
+use super::{ApartNode, Fleet, NodeFinding, P_CORRECTED_MAX, Row, counted, signed_share};
 use crate::columns::{self, Column};
 use crate::format;
 use crate::model::format_utc;
@@ -40,7 +40,8 @@ impl Fleet {
             self.push_apart_node(node, laid_out, &mut lines);
         }
         if let Some(more @ 1..) = self.apart.len().checked_sub(NODES_LISTED_MAX) {
-            let text = format!("{} not listed; --json lists all.", counted(more, "node", "more:"));
+            let more_nodes = counted(more, "node", "more:");
+            let text = format!("{more_nodes} not listed; --json lists all.");
             lines.extend(wrap(&text, Tone::Plain, 2, laid_out));
         }
         let whys: BTreeSet<&str> =
@@ -116,7 +117,8 @@ impl Fleet {
                 })
                 .collect();
             let word = if is_slower { "slower" } else { "faster" };
-            (!names.is_empty()).then(|| format!("{word} in {}", super::listed(&names)))
+            (!names.is_empty())
+                .then(|| format!("{word} in {figures}", figures = super::listed(&names)))
         };
         let sides: Vec<String> = [side(true), side(false)].into_iter().flatten().collect();
         let is_slower = apart.figures.first().is_some_and(|it| it.ratio > 1.0);
@@ -142,7 +144,8 @@ impl Fleet {
                 _ => Tone::Plain,
             };
             let nodes = format!("{} of {} nodes", finding.nodes_count, self.nodes.len());
-            add(&format!("doctor: {}: {} ({nodes})", finding.code, finding.found), tone);
+            let NodeFinding { code, found, .. } = finding;
+            add(&format!("doctor: {code}: {found} ({nodes})"), tone);
         }
     }
 
