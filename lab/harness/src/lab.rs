@@ -62,7 +62,7 @@ impl Lab {
             visits: 0,
             current: None,
             pending: Vec::new(),
-            is_refused: false,
+            has_storage_failed: false,
             records: vec![Vec::new(); self.groups.len()],
             outcome: RunOutcome::default(),
         };
@@ -93,8 +93,8 @@ struct RunState<'a> {
     current: Option<usize>,
     /// Indices of the benchmarks that this pass has not measured yet.
     pending: Vec<usize>,
-    /// `true` if the observer could not store the records, which ends the run.
-    is_refused: bool,
+    /// `true` if the observer could not store records. The run then ends.
+    has_storage_failed: bool,
     /// Most recently reported records of each benchmark.
     records: Vec<Vec<Record>>,
     outcome: RunOutcome,
@@ -126,7 +126,7 @@ impl RunState<'_> {
             while !self.pending.is_empty() {
                 // Relaxed: the flag publishes no other data.
                 self.outcome.interrupted = self.interrupted.load(Ordering::Relaxed);
-                if self.outcome.interrupted || self.is_refused {
+                if self.outcome.interrupted || self.has_storage_failed {
                     return;
                 }
                 self.measure_pending();
@@ -222,7 +222,7 @@ impl RunState<'_> {
             }
         }
         // Relaxed: the flag publishes no other data.
-        !self.is_refused && !self.interrupted.load(Ordering::Relaxed)
+        !self.has_storage_failed && !self.interrupted.load(Ordering::Relaxed)
     }
 
     /// Reports a fault of a benchmark or of a contender, and adds it to the outcome.
@@ -252,7 +252,7 @@ impl RunState<'_> {
         if !self.observer.records(&self.records[index]) {
             let id = group.selection.spec.id.to_string();
             self.outcome.faults.push((id, "its records could not be stored".to_string()));
-            self.is_refused = true;
+            self.has_storage_failed = true;
         }
     }
 
@@ -264,7 +264,7 @@ impl RunState<'_> {
         let mut order: Vec<usize> = (0..self.progress.len()).collect();
         order.sort_by_key(is_other);
         for index in order {
-            if !self.is_refused {
+            if !self.has_storage_failed {
                 self.report_records(index);
             }
             let id = self.lab.groups[index].selection.spec.id;

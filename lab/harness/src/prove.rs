@@ -172,8 +172,8 @@ fn run_constant_operations(timer: SpinTimer, n: u64, ps: u64) {
     timer.wait(began, n.saturating_mul(ps));
 }
 
-/// Benchmark whose operations take `OPERATION_NS` nanoseconds. Every 50th operation takes 64 times
-/// longer.
+/// Benchmark in which every 50th operation takes 64 times longer than the others. The others take
+/// `OPERATION_NS` nanoseconds.
 struct Tail<const OPERATION_NS: u64> {
     timer: SpinTimer,
     /// Number of operations done so far.

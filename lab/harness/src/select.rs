@@ -184,7 +184,7 @@ fn selection(spec: &'static Spec, benches: &[&'static Bench]) -> Selection {
     Selection { spec, contenders, floors }
 }
 
-/// Returns the benchmark that measures the floor `id`, with its id and the index of its part.
+/// Finds the floor `id`: its id, its benchmark, and the index of the benchmark's part.
 pub(crate) fn find_floor(
     id: &str,
     benches: &[&'static Bench],

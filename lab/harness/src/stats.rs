@@ -127,8 +127,8 @@ fn lower_bound_rank(count: usize) -> f64 {
     d - 1.0 + (n - d) * inward / (d + (n - 2.0 * d) * inward)
 }
 
-/// Returns the value at a rank from 0, which may have a fraction. Interpolates between two sorted
-/// values.
+/// Returns the value at a fractional rank, interpolated between two sorted values. Ranks count from
+/// 0.
 fn at_rank(sorted: &[f64], rank: f64) -> f64 {
     let below = rank as usize;
     let above = (below + 1).min(sorted.len() - 1);

@@ -356,8 +356,9 @@ impl NodeTable {
         });
     }
 
-    /// Compares the nodes in the figures of our contenders, or else of the floors, or else of all.
-    /// With `rules.all`, compares the figures of every contender except the nulls.
+    /// Compares the nodes figure by figure. The figures are those of our contenders, or else of the
+    /// floors, or else of all. With `rules.all`, compares the figures of every contender except the
+    /// nulls.
     fn into_fleet(mut self, name: &str, rules: Rules) -> Fleet {
         let mut kinds: BTreeMap<&str, BTreeSet<u8>> = BTreeMap::new();
         let rank = |kind: ContenderKind| match kind {

@@ -42,7 +42,7 @@ pub struct Prediction {
     pub low: f64,
     /// Upper bound of the interval.
     pub high: f64,
-    /// Check of the law beyond the points that it was fitted to.
+    /// Check of such a law by points to which it was not fitted.
     pub held_out: HeldOut,
 }
 

@@ -6,9 +6,9 @@ use handover_record::{Finding, FindingLevel};
 
 /// Governors that keep the CPU frequency steady. Under the others, it varies with the load.
 const STEADY_GOVERNORS: [&str; 2] = ["performance", "userspace"];
-/// Minimum share of steal time that disturbs figures.
+/// Share of steal time below which figures count as undisturbed.
 const STEAL_MAX: f64 = 0.01;
-/// Minimum share of slowed calibration loops that disturbs figures.
+/// Share of slowed calibration loops below which figures count as undisturbed.
 const SLOWED_MAX: f64 = 0.05;
 /// Maximum timer slack that is negligible beside a wake-up. The kernel's default is 50 times this.
 const TIMER_SLACK_FINE_NS: u64 = 1_000;

@@ -59,7 +59,7 @@ pub fn corrected_p_values(tests: &[TestValues], a_count: usize) -> Vec<Corrected
         }
         above.count_permutation(&permuted);
         below.count_permutation(&permuted);
-        if is_half(all, a_count) {
+        if omits_mirror_images(all, a_count) {
             permuted.iter_mut().for_each(|it| *it = -*it);
             above.count_permutation(&permuted);
             below.count_permutation(&permuted);
@@ -249,7 +249,7 @@ fn some_permutations(all: usize, chosen: usize) -> Vec<Vec<bool>> {
 
 /// Returns `true` if [`permutations`] returns only one of two mirror images, which have A and B
 /// swapped.
-fn is_half(all: usize, chosen: usize) -> bool {
+fn omits_mirror_images(all: usize, chosen: usize) -> bool {
     2 * chosen == all && ways(all, chosen) <= PERMUTATIONS_ALL_MAX as f64
 }
 
@@ -259,12 +259,12 @@ fn ways(all: usize, chosen: usize) -> f64 {
 }
 
 /// Returns the permutations to test, including the actual one. It returns only one of two mirror
-/// images if [`is_half`].
+/// images if [`omits_mirror_images`].
 fn permutations(all: usize, chosen: usize) -> Vec<Vec<bool>> {
     if ways(all, chosen) <= PERMUTATIONS_ALL_MAX as f64 {
         let mut permutations = Vec::new();
         append_permutations(all, chosen, &mut Vec::new(), &mut permutations);
-        if is_half(all, chosen) {
+        if omits_mirror_images(all, chosen) {
             permutations.truncate(permutations.len().div_ceil(2));
         }
         return permutations;

@@ -126,7 +126,7 @@ fn tone(verdict: Verdict) -> Tone {
     }
 }
 
-/// Formats a ratio with three decimals, as the ratios of a comparison are near 1.
+/// Formats a ratio with three decimals. The ratios of a comparison are near 1.
 fn fixed(ratio: f64) -> String {
     match ratio {
         it if !(0.0995..99.95).contains(&it) => format::ratio(it).trim_end_matches('×').to_string(),

@@ -12,7 +12,7 @@
 
 use handover_base::random::SplitMix64;
 
-/// Minimum number of values in a segment, because fewer values do not show a distribution.
+/// Minimum number of values in a segment. Fewer values do not show a distribution.
 pub const SEGMENT_VALUES_MIN: usize = 5;
 /// Maximum p-value of a change point.
 pub const P_VALUE_MAX: f64 = 0.01;
