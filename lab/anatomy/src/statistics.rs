@@ -94,13 +94,13 @@ impl HandoffSample {
         Some(HandoffStatistics { stages, total, bands })
     }
 
-    /// Returns the statistics of one stage. `whole_ns` is the mean time of a hand-off.
+    /// Returns the statistics of one stage. `whole` is the mean time of a hand-off, in ns.
     fn stage(
         &self,
         times: &StageTimes<'_>,
         stage: usize,
         mean_ns: f64,
-        whole_ns: f64,
+        whole: f64,
     ) -> AnatomyStage {
         let passing = self.kept.iter().filter(|one| one.has_passed(stage));
         let mut all: Vec<f64> = passing.map(|one| times.stage_ns(one, stage)).collect();
@@ -113,7 +113,7 @@ impl HandoffSample {
             p50_ns: quantile(&all, 0.5),
             p99_ns: quantile(&all, 0.99),
             mean_ns,
-            share: if whole_ns > 0.0 { mean_ns / whole_ns } else { 0.0 },
+            share: if whole > 0.0 { mean_ns / whole } else { 0.0 },
             crosses: times.benchmark.is_across_threads(stage),
             has_floor: times.benchmark.floor.is_some_and(|(_, _, floored)| floored == stage),
         }

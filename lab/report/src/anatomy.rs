@@ -64,8 +64,8 @@ fn stage_table(anatomy: &Anatomy, width: usize) -> Vec<Line> {
         let mut line = Line::new(&stage.name, tone);
         let figures = match stage.passed > 0.0 {
             true => [
-                format_ns(stage.p50_ns),
-                format_ns(stage.p99_ns),
+                ns(stage.p50_ns),
+                ns(stage.p99_ns),
                 format::share(stage.share),
                 format::share(stage.passed),
             ],
@@ -87,7 +87,8 @@ fn stage_table(anatomy: &Anatomy, width: usize) -> Vec<Line> {
     lines
 }
 
-fn format_ns(value: f64) -> String {
+/// Formats a time in nanoseconds, with a unit.
+fn ns(value: f64) -> String {
     format::figure(Unit::Ns, value)
 }
 
@@ -105,7 +106,7 @@ pub(crate) fn anatomy_notes(anatomy: &Anatomy) -> Vec<String> {
             "The floor is a part of the stage {}: {}, measured in the same run, is {} for {}.",
             stage.name,
             floor.id,
-            format_ns(floor.figure_ns),
+            ns(floor.figure_ns),
             if floor.handoffs == 2.0 {
                 "a round trip".to_string()
             } else {
@@ -116,11 +117,11 @@ pub(crate) fn anatomy_notes(anatomy: &Anatomy) -> Vec<String> {
     if let (Some(off), Some(on)) = (anatomy.off_ns, anatomy.on_ns) {
         facts.push(format!(
             "By the benchmark's own figure a hand-off takes {} with the sites off, and {} with the sites on.",
-            format_ns(off),
-            format_ns(on)
+            ns(off),
+            ns(on)
         ));
     }
-    let [none, one, two] = anatomy.site_ns.map(format_ns);
+    let [none, one, two] = anatomy.site_ns.map(ns);
     let net = match anatomy.net {
         true => "this cost was subtracted from each stage that stays on one thread",
         false => "this cost is part of each stage that stays on one thread, and was not subtracted",
@@ -128,7 +129,7 @@ pub(crate) fn anatomy_notes(anatomy: &Anatomy) -> Vec<String> {
     facts.push(format!(
         "An enabled site takes {none}, {one} with a value and {two} with two values: {net}. The clock advances in \
          steps of {}.",
-        format_ns(anatomy.clock_step_ns)
+        ns(anatomy.clock_step_ns)
     ));
     let unmatched = &anatomy.unmatched;
     let mut counts = format!(
@@ -166,18 +167,18 @@ pub(crate) fn describe_outlier(outlier: &AnatomyOutlier) -> String {
     let waited = match (outlier.off_cpu_ns, outlier.run_delay_ns) {
         (Some(0), _) | (None, 0) => String::new(),
         (Some(off_ns), _) => {
-            format!(" for {off_time} of the hand-off", off_time = format_ns(off_ns as f64))
+            format!(" for {off_time} of the hand-off", off_time = ns(off_ns as f64))
         }
         (None, delay) => {
-            let delay = format_ns(delay as f64);
+            let delay = ns(delay as f64);
             format!(", the participants of its round waited {delay} for a CPU")
         }
     };
     format!(
         "{} by {} ({} above its median), {}{waited}; thread {} to {} at {} ns in {}",
-        format_ns(outlier.total_ns),
+        ns(outlier.total_ns),
         outlier.slow_stage,
-        format_ns(outlier.excess_ns),
+        ns(outlier.excess_ns),
         outlier.off_cpu,
         outlier.from_tid,
         outlier.to_tid,
@@ -195,7 +196,7 @@ pub fn anatomy_chart(record: &Record, width_px: f64) -> Option<Chart> {
     let drawn = || anatomy.bands.iter().filter(|band| sum(&band.stages_ns) <= typical * DRAWN_MAX);
     let names = drawn().map(|band| AxisName {
         label: band.name.clone(),
-        note: format_ns(sum(&band.stages_ns)),
+        note: ns(sum(&band.stages_ns)),
         opens_group: false,
     });
     let time = Axis::linear("time of one hand-off", Quantity::Nanos).with_included_value(0.0);
@@ -221,7 +222,7 @@ pub fn anatomy_chart(record: &Record, width_px: f64) -> Option<Chart> {
             continue;
         }
         let bar = |row: usize, value: f64, name: &str| {
-            Point::new(value, row as f64).with_tooltip(format!("{name} {}", format_ns(value)))
+            Point::new(value, row as f64).with_tooltip(format!("{name} {}", ns(value)))
         };
         let of =
             |band: &handover_record::AnatomyBand| band.stages_ns.get(place).copied().unwrap_or(0.0);
