@@ -328,7 +328,7 @@ mod tests {
         assert_eq!(asked.plan.place.to_string(), "far");
         assert!(asked.plan.neighbour && asked.plan.processes);
         assert_eq!(asked.plan.set, [("n".to_string(), "7".to_string())]);
-        assert!(asked.jsonl && !asked.plan.peers && !asked.list);
+        assert!(asked.should_print_jsonl && !asked.plan.peers && !asked.should_list);
         assert_eq!(parsed("--test").expect("parse the arguments").plan.profile, Profile::Smoke);
     }
 

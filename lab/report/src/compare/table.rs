@@ -2,7 +2,7 @@
 
 use super::{
     Comparison, P_CORRECTED_MAX, P_UNCORRECTED_MAX, Row, Side, Statistic, Verdict, detectable_line,
-    processes, resolution_line,
+    format_processes, resolution_line,
 };
 use crate::columns::{self, Column};
 use crate::format;
@@ -46,7 +46,7 @@ pub fn render_comparison(comparison: &Comparison, width: usize, style: Style) ->
 /// Returns the line that describes a side: its name, number of processes, builds and hosts.
 fn head(letter: &str, side: &Side) -> String {
     let list = |names: &BTreeSet<String>| names.iter().cloned().collect::<Vec<_>>().join(", ");
-    let (name, processes) = (&side.name, processes(side.runs.len()));
+    let (name, processes) = (&side.name, format_processes(side.runs.len()));
     let mut line = format!("{letter}: {name}, {processes}");
     for part in [list(&side.builds), list(&side.hosts)] {
         if !part.is_empty() {
