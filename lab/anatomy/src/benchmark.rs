@@ -18,13 +18,13 @@ pub(crate) enum HandoffMark {
     Process,
     /// The intermediate thread is about to send the work back.
     Reply,
-    /// The receiver has the work, so that this hand-off is complete and the next one starts.
+    /// The receiver has the work: this hand-off is complete, and the next one starts.
     Receive,
-    /// An interruption between receive and send, in which the harness reads the clock.
+    /// The harness has read the clock between a receive and the next send.
     Interrupt,
 }
 
-/// Event that counts as the start of a hand-off: the previous receive, or the send.
+/// Event at which a hand-off starts: the previous receive, or the send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StartEvent {
     /// The hand-off starts at the end of the previous one. All time thus belongs to some hand-off.
@@ -45,37 +45,38 @@ pub(crate) enum HandoffRoute {
     RoundTrip,
 }
 
-/// Event values that must match between the send and the receive: none, or all.
+/// Event values that must be equal in the send and in the receive: none, or all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MatchKey {
-    /// No value has to match; only the strict alternation of hand-offs is checked.
+    /// No value. Only the order of sends and receives is checked.
     None,
-    /// All values have to match: the object and, if there is one, the position.
+    /// All values: the object and, if there is one, the position.
     Values,
 }
 
-/// Number of possible stages; the constants below are their indices, in order of time.
+/// Number of possible stages. The constants below are their indices, in order of time.
 pub(crate) const STAGES_COUNT: usize = 6;
 /// Index of the stage from the start of the hand-off to the send.
 pub(crate) const BEFORE_SEND_STAGE: usize = 0;
 /// Index of the stage from the send to `SendDone`.
 pub(crate) const AFTER_SEND_STAGE: usize = 1;
-/// Index of the stage from the send until the sender starts to wake the sleeper.
+/// Index of the stage from the send until the sender starts to wake the receiver.
 pub(crate) const BEFORE_WAKE_STAGE: usize = 2;
 /// Index of the stage from the sender's last event to the receive. A hand-off has the stage if its
 /// receiver did not sleep.
 pub(crate) const NOTICE_STAGE: usize = 3;
 /// Index of the stage from the sender's last event until the sleeping receiver runs.
 pub(crate) const WAKE_STAGE: usize = 4;
-/// Index of the stage from the wake-up of the sleeper to the receive.
+/// Index of the stage from the wake-up of the receiver to the receive.
 pub(crate) const RESUME_STAGE: usize = 5;
-/// Index of a round trip's stage from `SendDone` (or `Send`) until the other thread has the work.
+/// Index of a round trip's stage in which the work goes to the other thread. It starts at
+/// `SendDone` or, without this event, at `Send`.
 pub(crate) const OUTWARD_STAGE: usize = BEFORE_WAKE_STAGE;
 /// Index of a round trip's stage in which the other thread processes the work.
 pub(crate) const PROCESSING_STAGE: usize = NOTICE_STAGE;
-/// Index of a round trip's stage from the end of the processing until the other thread replies.
+/// Index of a round trip's stage from the processing to the reply, both on the other thread.
 pub(crate) const BEFORE_REPLY_STAGE: usize = WAKE_STAGE;
-/// Index of a round trip's stage from the reply to its receive.
+/// Index of a round trip's stage in which the reply goes back to the sender.
 pub(crate) const REPLY_STAGE: usize = RESUME_STAGE;
 
 /// Name of the stage in which a sleeping receiver wakes up.
@@ -104,29 +105,29 @@ pub struct InstrumentedBenchmark {
     pub spec: &'static str,
     /// Contenders whose probe sites are compiled into every build.
     default_contenders: &'static [&'static str],
-    /// Contenders whose probe sites exist only with the feature `probes-hot`, as they cost time even when disabled.
+    /// Contenders whose probe sites exist only with the feature `probes-hot`. Such sites cost time
+    /// even when disabled.
     feature_contenders: &'static [&'static str],
     /// Description of one hand-off of the benchmark.
     pub handoff: &'static str,
-    /// Id of the floor benchmark, number of hand-offs in its figure, and index of a stage. That
-    /// stage contains the floor.
+    /// Id of the floor benchmark, number of hand-offs in its figure, and index of the stage that
+    /// contains it.
     pub(crate) floor: Option<(&'static str, f64, usize)>,
-    /// Index of the benchmark's part whose figure is the time of hand-offs. The second value is the
-    /// number of hand-offs in that time.
+    /// Index of the part whose figure is the time of hand-offs, and their number in the figure.
     pub(crate) figure: Option<(usize, f64)>,
-    /// Event that counts as the start of a hand-off.
+    /// Event at which a hand-off starts.
     pub(crate) start_event: StartEvent,
     pub(crate) route: HandoffRoute,
     pub(crate) match_key: MatchKey,
-    /// Number of values that each event carries, on which the cost of a probe depends.
+    /// Number of values in each event, which determines the cost of a probe.
     pub(crate) values_count: usize,
-    /// Probe sites, and the meaning of their events.
+    /// Names of the probe sites, each with the meaning of its events.
     pub(crate) sites: &'static [(&'static str, HandoffMark)],
     pub(crate) stages: [StageText; STAGES_COUNT],
 }
 
-/// Probe site of every benchmark at which the harness reads the clock between two batches of
-/// operations.
+/// Name of the probe site at which the harness reads the clock, between two batches of operations.
+/// Every benchmark has it.
 pub(crate) const BATCH_SITE: &str = "lab.batch";
 
 impl InstrumentedBenchmark {
@@ -154,8 +155,8 @@ impl InstrumentedBenchmark {
         self.sites.iter().find(|(name, _)| *name == site).map(|(_, mark)| *mark)
     }
 
-    /// Returns `true` if operations are timed in batches, with an event of `BATCH_SITE` between
-    /// batches.
+    /// Returns `true` if operations are timed in batches, with an event of [`BATCH_SITE`] between
+    /// two batches.
     pub(crate) fn has_batches(&self) -> bool {
         self.figure.is_some() && self.start_event == StartEvent::PreviousReceive
     }

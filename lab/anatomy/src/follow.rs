@@ -8,16 +8,16 @@ use crate::benchmark::{
 };
 use handover_record::UnmatchedCounts;
 
-/// Trace event with its meaning for the hand-off.
+/// Trace event with its meaning within a hand-off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MarkedEvent {
     pub mark: HandoffMark,
     pub ticks: u64,
-    /// Index of the thread among those of all processes.
+    /// Index of the thread among the threads of all processes.
     pub thread: u32,
     /// Values of the event: the object and, if there is one, the position; otherwise zero.
     pub values: [u64; 2],
-    /// Index of the process; one object has different addresses in different processes.
+    /// Index of the process. An object may have another address in each process.
     pub process: u32,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct Handoff {
     /// Duration of each stage in ticks. It is zero if the hand-off has no such stage, or if the
     /// stage was that short: see `passed`.
     pub stages_ticks: [u32; STAGES_COUNT],
-    /// Bit set with one bit for each stage that the hand-off has.
+    /// Set of the stages that the hand-off has: bit i stands for stage i.
     pub passed: u8,
 }
 
@@ -48,13 +48,14 @@ impl Handoff {
 /// before its send was seen.
 #[derive(Clone, Copy, Debug)]
 enum HandoffState {
-    /// The holder of the work is unknown, before the first receive or after a mismatch.
+    /// The holder of the work is unknown: before the first receive, or after a mismatch.
     Unknown,
-    /// The thread `by` holds the work since the time `since`.
+    /// The thread `by` holds the work since the time `since`, in ticks.
     Held { by: u32, since: u64, is_interrupted: bool },
     /// The work was sent, and not yet received.
     InFlight(InFlightHandoff),
-    /// The work was received before the send was recorded; the sender's next event must be the send.
+    /// The work was received before its send was recorded. The sender's next event must be the
+    /// send.
     ReceivedEarly { by: u32, since: u64, is_interrupted: bool, received: MarkedEvent },
 }
 
@@ -62,14 +63,14 @@ enum HandoffState {
 #[derive(Clone, Copy, Debug)]
 struct InFlightHandoff {
     from_thread: u32,
-    /// Start of the hand-off; `None` if unknown, which excludes the hand-off.
+    /// Start of the hand-off, in ticks; `None` if unknown, so that the hand-off is excluded.
     begin: Option<u64>,
     sent: MarkedEvent,
-    /// Time of the `SendDone` event.
+    /// Time of the `SendDone` event, in ticks.
     send_done: Option<u64>,
-    /// Time of the `WakeCall` event.
+    /// Time of the `WakeCall` event, in ticks.
     wake_called: Option<u64>,
-    /// Thread that was woken, and the time of its `Awake` event.
+    /// Thread that was woken, and the time of its `Awake` event in ticks.
     woken: Option<(u32, u64)>,
     /// Times of the `Arrive`, `Process` and `Reply` events of a round trip.
     round_trip_ticks: [Option<u64>; 3],
@@ -83,18 +84,18 @@ pub(crate) struct HandoffTracker<'a> {
     /// the clock.
     is_timed_singly: bool,
     state: HandoffState,
-    /// Events of other threads that followed an early receive.
+    /// Events of other threads after an early receive.
     deferred: Vec<MarkedEvent>,
-    /// Time of the `Arrive` event of a round trip, if it was recorded before the send.
+    /// Time, in ticks, of the `Arrive` event of a round trip that was recorded before the send.
     arrived: Option<u64>,
     pub unmatched: UnmatchedCounts,
 }
 
-/// Maximum reordering between threads, in events; a later event of the sender counts as missing.
+/// Maximum number of events between an early receive and its send. A later send counts as missing.
 const REORDERING_MAX: usize = 8;
 
 impl<'a> HandoffTracker<'a> {
-    /// Creates a tracker; `is_timed_singly` if operations are timed one by one.
+    /// Creates a tracker. `is_timed_singly` is `true` if operations are timed one by one.
     pub fn new(benchmark: &'a InstrumentedBenchmark, is_timed_singly: bool) -> Self {
         let deferred = Vec::with_capacity(REORDERING_MAX);
         let unmatched = UnmatchedCounts::default();
@@ -133,7 +134,8 @@ impl<'a> HandoffTracker<'a> {
         }
     }
 
-    /// Handles a clock reading of the harness: excludes the current hand-off or, if timed singly, restarts it.
+    /// Handles a clock reading of the harness: excludes the current hand-off, or restarts it if
+    /// operations are timed singly.
     fn handle_interrupt(&mut self, event: MarkedEvent) {
         let HandoffState::Held { by, since, .. } = self.state else { return };
         if by == event.thread {
@@ -147,7 +149,8 @@ impl<'a> HandoffTracker<'a> {
         }
     }
 
-    /// Starts a hand-off in flight; its start is unknown if the sender did not hold the work.
+    /// Handles a send: the hand-off is now in flight. Its start is unknown if the sender did not
+    /// hold the work.
     fn handle_send(&mut self, event: MarkedEvent) {
         let begin = match (self.state, self.benchmark.start_event) {
             (
@@ -186,7 +189,7 @@ impl<'a> HandoffTracker<'a> {
         }
     }
 
-    /// Makes the receiver the holder of the work; returns the hand-off that this completes, if any.
+    /// Handles a receive: the receiver now holds the work. Returns the completed hand-off, if any.
     fn handle_receive(&mut self, event: MarkedEvent) -> Option<Handoff> {
         let held =
             HandoffState::Held { by: event.thread, since: event.ticks, is_interrupted: false };
@@ -221,8 +224,8 @@ impl<'a> HandoffTracker<'a> {
         None
     }
 
-    /// Resolves an early receive: `event` must be the sender's event, otherwise the receive is
-    /// mismatched. Deferred events are then processed.
+    /// Resolves an early receive: `event` must be its send, otherwise the receive is mismatched.
+    /// Then handles the deferred events.
     fn resolve_early_receive(&mut self, event: MarkedEvent, ended: &mut Vec<Handoff>) {
         let HandoffState::ReceivedEarly { by, since, is_interrupted, received } = self.state else {
             return;
@@ -266,7 +269,8 @@ impl<'a> HandoffTracker<'a> {
 }
 
 impl InstrumentedBenchmark {
-    /// Returns `true` if the benchmark's route allows the thread of `received` to complete the hand-off `in_flight`.
+    /// Returns `true` if the event `received` may complete the hand-off `in_flight`, by the
+    /// benchmark's route.
     fn can_receive(&self, in_flight: &InFlightHandoff, received: &MarkedEvent) -> bool {
         match self.route {
             HandoffRoute::OneWay => in_flight.from_thread != received.thread,
@@ -278,8 +282,8 @@ impl InstrumentedBenchmark {
         }
     }
 
-    /// Returns `true` if both events refer to the same object. Always `true` across processes, where
-    /// addresses differ.
+    /// Returns `true` if both events refer to the same object. Always `true` across processes,
+    /// where addresses differ.
     fn is_same_object(&self, sent: &MarkedEvent, received: &MarkedEvent) -> bool {
         match self.match_key {
             MatchKey::None => true,

@@ -27,7 +27,7 @@ pub struct MeasurementOptions {
     pub time: Duration,
     /// `true` to subtract the cost of the probes.
     pub net: bool,
-    /// Folder to which the traces of the slowest hand-offs are copied; created if it does not
+    /// Folder to which the traces of the slowest hand-offs are copied. It is created if it does not
     /// exist.
     pub outliers: Option<PathBuf>,
 }
@@ -35,12 +35,11 @@ pub struct MeasurementOptions {
 /// Size of each thread's ring, in bytes. It is enough for the newest events, those of some ten
 /// thousand hand-offs. The copied traces stay small; of a longer round, only the end is evaluated.
 const RING_BYTES: u64 = 1 << 20;
-/// Number of initial recorded rounds that are not evaluated, because they run cold code.
+/// Number of recorded rounds at the start that are not evaluated, because their code is cold.
 const ROUNDS_COLD: u32 = 1;
-/// Time limit for collecting enough hand-offs on a busy machine, as a multiple of the requested
-/// time.
+/// Time limit on a busy machine, where hand-offs are rare, as a multiple of the requested time.
 const DURATION_FACTOR_MAX: u32 = 20;
-/// Divisor of the requested time; the quotient is the time limit of the warm-up.
+/// Divisor of the requested time, which gives the time limit of the warm-up.
 const WARM_UP_DIVISOR: u32 = 10;
 
 /// Runs the benchmark with the probe sites alternately off and on. Breaks the time of a hand-off
@@ -63,21 +62,21 @@ pub fn measure(
     let floor = benchmark.floor.map(|(id, _, _)| id);
     let selection = (benchmark.spec, options.contender.as_str());
     let mut session =
-        lab.session(all, selection, floor, options.time / WARM_UP_DIVISOR, interrupted)?;
+        lab.start_session(all, selection, floor, options.time / WARM_UP_DIVISOR, interrupted)?;
     let mut analysis = Analysis {
         benchmark,
         folder: folder.path(),
         sample: HandoffSample::new(),
         unmatched: UnmatchedCounts::default(),
         outliers: Outliers::new(),
-        keeps_outliers: options.outliers.is_some(),
+        should_keep_outliers: options.outliers.is_some(),
         on_ns: Vec::new(),
         rounds: 0,
     };
     let deadline = Instant::now() + options.time;
     let last_deadline = deadline + options.time * DURATION_FACTOR_MAX;
     loop {
-        session.block(interrupted)?;
+        session.measure_block(interrupted)?;
         analysis.run_round(&mut session, interrupted)?;
         // Relaxed: the flag publishes no other data.
         let is_interrupted = interrupted.load(Ordering::Relaxed);
@@ -104,14 +103,15 @@ struct Analysis<'a> {
     sample: HandoffSample,
     unmatched: UnmatchedCounts,
     outliers: Outliers,
-    keeps_outliers: bool,
-    /// Mean time of a hand-off in each evaluated round, in which the probe sites are on.
+    should_keep_outliers: bool,
+    /// Mean time of a hand-off with the probe sites on, for each evaluated round.
     on_ns: Vec<f64>,
+    /// Number of recorded rounds so far.
     rounds: u32,
 }
 
 impl Analysis<'_> {
-    /// Measures a recorded round, and evaluates it unless it is cold.
+    /// Runs and records a round, and evaluates it unless its code is cold.
     fn run_round(
         &mut self,
         session: &mut TracedSession<'_>,
@@ -124,7 +124,7 @@ impl Analysis<'_> {
             sites: self.benchmark.site_pattern(),
             ring_bytes: RING_BYTES,
         };
-        let round = session.recorded_round(&to, interrupted)?;
+        let round = session.record_round(&to, interrupted)?;
         self.rounds += 1;
         if self.rounds > ROUNDS_COLD {
             self.analyze(&folder, &round)?;
@@ -159,11 +159,11 @@ impl Analysis<'_> {
         }
         for handoff in &found {
             self.sample.add(*handoff);
-            if self.keeps_outliers {
+            if self.should_keep_outliers {
                 self.outliers.insert_if_slow(handoff, folder);
             }
         }
-        if self.keeps_outliers && self.outliers.has_round(folder) {
+        if self.should_keep_outliers && self.outliers.has_round(folder) {
             self.outliers.add_round_details(folder, round, &traces, &reader.threads);
         }
         let UnmatchedCounts { mismatched, reacquired, without_start, received_early, lost: _ } =
@@ -177,7 +177,8 @@ impl Analysis<'_> {
         Ok(())
     }
 
-    /// Computes the anatomy from the collected hand-offs, without the probes' cost if `options.net` is set.
+    /// Computes the anatomy from the collected hand-offs. Subtracts the cost of the probes if
+    /// `options.net` is set.
     fn into_anatomy(
         self,
         options: &MeasurementOptions,

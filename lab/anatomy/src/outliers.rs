@@ -14,8 +14,7 @@ use std::path::{Path, PathBuf};
 
 /// Maximum number of slow hand-offs that are reported.
 pub(crate) const OUTLIERS_MAX: usize = 10;
-/// Minimum share of a hand-off's excess time that its threads spent off the CPU. From it on, this
-/// is reported as the cause.
+/// Minimum share of a hand-off's excess time off the CPU at which this is reported as the cause.
 const DELAY_SHARE: f64 = 0.25;
 
 /// One of the slowest hand-offs, and the folder of its round's traces.
@@ -23,7 +22,7 @@ const DELAY_SHARE: f64 = 0.25;
 struct SlowHandoff {
     handoff: Handoff,
     folder: PathBuf,
-    /// Report of the hand-off; `None` until its round has been read completely.
+    /// Report about the hand-off; `None` until its round has been read completely.
     outlier: Option<AnatomyOutlier>,
     /// `true` if the kernel reports how long a thread waits for a CPU.
     is_run_delay_known: bool,
@@ -38,7 +37,7 @@ impl Outliers {
         Self::default()
     }
 
-    /// Adds a hand-off of the round whose traces lie in `folder`, if it is among the slowest.
+    /// Adds a hand-off if it is among the slowest. The traces of its round are in `folder`.
     pub fn insert_if_slow(&mut self, handoff: &Handoff, folder: &Path) {
         let total = handoff.total_ticks();
         if self.0.len() == OUTLIERS_MAX
@@ -63,12 +62,12 @@ impl Outliers {
         }
     }
 
-    /// Returns `true` if one of the slowest hand-offs belongs to the round with traces in `folder`.
+    /// Returns `true` if a slow hand-off belongs to the round whose traces are in `folder`.
     pub fn has_round(&self, folder: &Path) -> bool {
         self.0.iter().any(|kept| kept.folder == folder)
     }
 
-    /// Adds details of a round to the outliers whose traces lie in `folder`. They are thread ids,
+    /// Adds details of a round to its outliers. Its traces are in `folder`. They are thread ids,
     /// context switches and waits for a CPU.
     pub fn add_round_details(
         &mut self,
@@ -166,7 +165,7 @@ fn off_cpu_ns(spans: &[OffCpuSpan], tids: [u64; 2], time: Range<i64>) -> u64 {
     sum as u64
 }
 
-/// Returns the verdict on time off the CPU as the cause of an outlier's excess time.
+/// Returns the verdict whether time off the CPU is the cause of an outlier's excess time.
 fn off_cpu_verdict(
     is_waking: bool,
     outlier: &AnatomyOutlier,

@@ -6,16 +6,16 @@ use handover_probe::read::{Event, Trace};
 use std::collections::HashMap;
 use std::fs::File;
 
-/// Translator of trace events to marks of a benchmark's hand-offs.
+/// Translator of trace events to events with a meaning within hand-offs.
 #[derive(Debug)]
 pub(crate) struct MarkedEventReader {
-    /// Meaning of each site's events, by trace and site number.
+    /// For each trace, the meaning of a site's events by the site's number.
     marks: Vec<HashMap<u32, HandoffMark>>,
     /// Index of each trace's first thread in `threads`.
     first_threads: Vec<u32>,
-    /// Time from which on no thread has overwritten events; earlier events are ignored.
+    /// Time after which no thread has lost events by overwriting. Earlier events are ignored.
     begin_ticks: u64,
-    /// `true` once the first batch has started; the code before it runs cold.
+    /// `true` once the first batch has started. The code is cold before.
     is_warm: bool,
     has_batches: bool,
     /// Kernel thread ids of all traces' threads.

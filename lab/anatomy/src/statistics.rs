@@ -7,19 +7,19 @@ use crate::follow::Handoff;
 use handover_base::clock;
 use handover_record::{AnatomyBand, AnatomyFloor, AnatomyStage};
 
-/// Maximum number of hand-offs in a sample. When full, every second one is dropped, and from then on
-/// only every second one is added.
+/// Maximum number of hand-offs in a sample. When full, every second one is dropped, and from then
+/// on only every second one is added.
 const SAMPLE_HANDOFFS_MAX: usize = 1 << 19;
 
 /// Sample of hand-offs, and their total number.
 #[derive(Debug)]
 pub(crate) struct HandoffSample {
     kept: Vec<Handoff>,
-    /// One of `stride` hand-offs is kept; doubled whenever the sample is full.
+    /// Interval, in hand-offs, at which one is kept; doubled whenever the sample is full.
     stride: u64,
     /// Number of hand-offs since the last kept one.
     skipped: u64,
-    /// Number of all hand-offs.
+    /// Number of all hand-offs, kept or not.
     pub count: u64,
 }
 
@@ -46,8 +46,8 @@ impl HandoffSample {
         self.kept.push(handoff);
     }
 
-    /// Returns all statistics; `None` if there are fewer than [`HANDOFFS_COUNT_MIN`] hand-offs. `net_ns` is subtracted
-    /// from each stage that starts and ends on one thread.
+    /// Returns all statistics; `None` if there are fewer than [`HANDOFFS_COUNT_MIN`] hand-offs.
+    /// `net_ns` is subtracted from each stage that starts and ends on one thread.
     pub fn statistics(
         mut self,
         benchmark: &InstrumentedBenchmark,
@@ -94,7 +94,7 @@ impl HandoffSample {
         Some(HandoffStatistics { stages, total, bands })
     }
 
-    /// Returns the statistics of one stage; `whole` is the mean time of a hand-off, in ns.
+    /// Returns the statistics of one stage. `whole` is the mean time of a hand-off, in ns.
     fn stage(
         &self,
         times: &StageTimes<'_>,
@@ -123,7 +123,7 @@ impl HandoffSample {
 /// Minimum number of hand-offs for statistics.
 pub(crate) const HANDOFFS_COUNT_MIN: u64 = 16;
 
-/// Groups of hand-offs from typical to slow: name, and range as shares of the sorted times.
+/// Groups of hand-offs, from typical to slow: a name, and the bounds as quantiles of the time.
 const BANDS: &[(&str, f64, f64)] = &[
     ("middle half", 0.25, 0.75),
     ("75 to 90 %", 0.75, 0.9),
@@ -169,7 +169,7 @@ pub(crate) fn ticks_to_ns(ticks: u64) -> f64 {
     clock::ps_from_ticks(ticks) as f64 / 1000.0
 }
 
-/// Returns the mean time of each stage in ns, at least 0.
+/// Returns the mean time of each stage in ns; negative means become 0.
 fn means(handoffs: &[Handoff], times: &StageTimes<'_>, stages_passed: &[usize]) -> Vec<f64> {
     let count = handoffs.len().max(1) as f64;
     let mean = |stage: &usize| {
@@ -180,7 +180,7 @@ fn means(handoffs: &[Handoff], times: &StageTimes<'_>, stages_passed: &[usize]) 
     stages_passed.iter().map(mean).collect()
 }
 
-/// Returns the index range that corresponds to two shares of `count` values.
+/// Returns the indices between two shares, from 0 to 1, of `count` sorted values.
 fn share_range(count: usize, from: f64, to: f64) -> std::ops::Range<usize> {
     let at = |share: f64| (count as f64 * share).round() as usize;
     at(from)..at(to).min(count)
@@ -191,8 +191,8 @@ fn quantile(sorted: &[f64], q: f64) -> f64 {
     sorted.get((last as f64 * q).round() as usize).copied().unwrap_or(0.0)
 }
 
-/// Formats the sum of the stages in one line of whole nanoseconds that add up. The floor is split
-/// off from the stage that contains it.
+/// Formats the stages and their sum in one line, in whole nanoseconds that add up. The floor is
+/// split off from the stage that contains it.
 pub(crate) fn format_stage_sum(stages: &[AnatomyStage], floor: Option<&AnatomyFloor>) -> String {
     let mut parts: Vec<(&str, f64)> = Vec::new();
     // Stages of zero are omitted, except the wake-up: zero there means that no receiver slept.
@@ -214,8 +214,8 @@ pub(crate) fn format_stage_sum(stages: &[AnatomyStage], floor: Option<&AnatomyFl
     format!("{stages} = {total_ns:.0} ns", stages = text.join(" + "), total_ns = total.round())
 }
 
-/// Rounds to integers that add up to the rounded sum. The numbers with the largest fractions are
-/// rounded up.
+/// Rounds numbers to integers whose sum is the rounded sum of the numbers. The numbers with the
+/// largest fractions are rounded up.
 fn round_to_sum(parts: &[f64]) -> Vec<u64> {
     let mut whole: Vec<u64> = parts.iter().map(|part| part.max(0.0) as u64).collect();
     let total = parts.iter().sum::<f64>().round().max(0.0) as u64;
@@ -232,7 +232,7 @@ fn round_to_sum(parts: &[f64]) -> Vec<u64> {
     whole
 }
 
-/// Returns the index of the stage that exceeds its median most, and the excess in ns.
+/// Returns the index of the stage that exceeds its median the most, and the excess in ns.
 pub(crate) fn slowest_stage(stages_ns: &[f64], stages: &[AnatomyStage]) -> (usize, f64) {
     // Most hand-offs do not have a rare stage, so its usual time is zero, not the median of those
     // that have it.

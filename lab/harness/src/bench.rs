@@ -10,8 +10,8 @@ use std::sync::atomic::AtomicBool;
 
 /// Implementation of one benchmark of a suite by one contender.
 ///
-/// A suite is a slice of these, listed with [`benches!`](crate::benches); the contenders of one spec
-/// stand next to each other.
+/// A suite is a slice of these, listed with [`benches!`](crate::benches); the contenders of one
+/// spec stand next to each other.
 #[derive(Clone, Copy)]
 pub struct Bench {
     spec: &'static Spec,
@@ -19,9 +19,9 @@ pub struct Bench {
     params: &'static [Param],
     roles: fn(&ArgValues) -> Vec<Role>,
     /// `true` if the participants can be processes.
-    processes: bool,
+    can_use_processes: bool,
     must_use_processes: bool,
-    participants: Participants,
+    entry_point: EntryPoint,
 }
 
 /// Declares the benchmarks of a suite, one a row: `one` participant or `many`, the kind and name of
@@ -58,10 +58,10 @@ macro_rules! benches {
     };
 }
 
-/// Function that runs a benchmark's only participant, or sets up the workload of several. Small:
-/// suites have hundreds.
+/// Function that runs the only participant, or that sets up the workload of several. Small: suites
+/// have hundreds.
 #[derive(Clone, Copy)]
-enum Participants {
+enum EntryPoint {
     One { play: fn(&RoundParams) -> Result<ParticipantResult, Fault> },
     Several { setup: SetupFn },
 }
@@ -80,9 +80,9 @@ impl Bench {
             contender,
             params: <W::Args as Args>::PARAMS,
             roles: |_| vec![Role::measured("one")],
-            processes: false,
+            can_use_processes: false,
             must_use_processes: false,
-            participants: Participants::One { play: crew::play_alone::<W> },
+            entry_point: EntryPoint::One { play: crew::play_alone::<W> },
         }
     }
 
@@ -93,9 +93,9 @@ impl Bench {
             contender,
             params: <H::Args as Args>::PARAMS,
             roles: |values| H::roles(&H::Args::from_values(values)),
-            processes: H::PROCESSES || H::ALWAYS_PROCESSES,
+            can_use_processes: H::PROCESSES || H::ALWAYS_PROCESSES,
             must_use_processes: H::ALWAYS_PROCESSES,
-            participants: Participants::Several { setup: crew::setup_erased::<H> },
+            entry_point: EntryPoint::Several { setup: crew::setup_erased::<H> },
         }
     }
 
@@ -121,7 +121,7 @@ impl Bench {
 
     /// Returns `true` if the benchmark's participants can be processes.
     pub fn can_use_processes(&self) -> bool {
-        self.processes
+        self.can_use_processes
     }
 
     /// Returns `true` if the benchmark's participants are always processes.
@@ -136,17 +136,17 @@ impl Bench {
         round_params: &RoundParams,
         interrupted: &AtomicBool,
     ) -> Result<Vec<ParticipantResult>, Fault> {
-        if round_params.processes && !self.processes {
+        if round_params.processes && !self.can_use_processes {
             return Err(Fault::Unsupported(format!(
                 "{} [{}] cannot run its participants as processes; leave out --processes for it",
                 self.spec.id, self.contender.name
             )));
         }
-        match self.participants {
-            Participants::One { play } => {
+        match self.entry_point {
+            EntryPoint::One { play } => {
                 crew::run_round_of_one_participant(round_params, play, interrupted)
             }
-            Participants::Several { setup } => crew::run_round_of_participants(
+            EntryPoint::Several { setup } => crew::run_round_of_participants(
                 round_params,
                 &self.roles(&round_params.values),
                 setup,
@@ -155,14 +155,14 @@ impl Bench {
         }
     }
 
-    /// Returns the parts of the benchmark that the process of a participant needs. Fails for a
+    /// Returns the data that a participant's process needs about the benchmark. Fails for a
     /// benchmark of one participant.
     pub(crate) fn shared_benchmark(&self) -> Result<SharedBenchmark, Fault> {
-        match self.participants {
-            Participants::One { .. } => {
+        match self.entry_point {
+            EntryPoint::One { .. } => {
                 Err(Fault::new("a benchmark of one participant cannot run in processes"))
             }
-            Participants::Several { setup } => Ok(SharedBenchmark {
+            EntryPoint::Several { setup } => Ok(SharedBenchmark {
                 spec: self.spec,
                 contender: self.contender.name,
                 params: self.params,

@@ -11,15 +11,16 @@ pub(crate) struct HardwareCounters {
 }
 
 impl HardwareCounters {
-    /// Starts counting on the calling thread; `None` if `wanted` is `false` or the counters cannot be used.
-    pub(crate) fn open(wanted: bool) -> Option<HardwareCounters> {
-        if !wanted || !are_available() {
+    /// Starts counting on the calling thread. Returns `None` if `is_wanted` is `false` or the
+    /// counters cannot be used.
+    pub(crate) fn open(is_wanted: bool) -> Option<HardwareCounters> {
+        if !is_wanted || !are_available() {
             return None;
         }
         HardwareCounters::try_open().ok()
     }
 
-    /// Starts counting on the calling thread; fails if the kernel does not allow it.
+    /// Starts counting on the calling thread. Fails if the kernel does not allow it.
     fn try_open() -> std::io::Result<HardwareCounters> {
         let mut group = perf_event::Group::new()?;
         let counters = [
@@ -41,7 +42,8 @@ impl HardwareCounters {
     }
 }
 
-/// Returns `true` if this process may use hardware counters; tries them once, and remembers the result.
+/// Returns `true` if this process may use hardware counters. It tries them once, and remembers the
+/// result.
 pub(crate) fn are_available() -> bool {
     static AVAILABLE: OnceLock<bool> = OnceLock::new();
     *AVAILABLE.get_or_init(|| {

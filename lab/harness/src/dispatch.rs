@@ -21,7 +21,7 @@ pub enum ParticipantError {
         /// Reason why the participant failed.
         fault: Fault,
     },
-    /// The process of a pass could not start, or the process that started it has exited.
+    /// The process of a pass could not start, or its parent process has exited.
     #[error("pass of a run: {0}")]
     Pass(Fault),
 }

@@ -18,7 +18,7 @@ pub enum Fault {
         /// The panic message.
         message: String,
     },
-    /// A participant did not finish in time; it may wait for an event that never occurs.
+    /// A participant did not finish in time. It may wait for an event that never occurs.
     #[error("participant {role} did not finish within {after:?}; the round was abandoned")]
     Stuck {
         /// Role of the participant.
@@ -50,7 +50,7 @@ pub enum Fault {
         /// Cause of the failure.
         why: String,
     },
-    /// A round of the named contender failed, with the fault that is the cause.
+    /// A round of a contender failed, because of the contained fault.
     #[error("{contender}: {fault}")]
     Contender {
         /// Name of the contender, or id of the floor.
@@ -72,7 +72,8 @@ impl Fault {
         matches!(self, Fault::Interrupted)
     }
 
-    /// Adds the contender's name to a fault of its round; [`Fault::Interrupted`] is returned unchanged.
+    /// Adds the contender's name to a fault of its round. [`Fault::Interrupted`] is returned
+    /// unchanged.
     pub(crate) fn with_contender_name(self, name: &str) -> Fault {
         if self.is_interrupted() {
             return self;
@@ -92,15 +93,15 @@ impl Fault {
 
     /// Creates a fault for a thread or process that could not be started. It names the limits that
     /// may be the reason.
-    pub(crate) fn participant_not_started(role: &str, refused: &std::io::Error) -> Fault {
-        let hint = match Errno::from_io_error(refused) {
+    pub(crate) fn participant_not_started(role: &str, error: &std::io::Error) -> Fault {
+        let hint = match Errno::from_io_error(error) {
             Some(Errno::AGAIN) => {
                 "; allow more threads (ulimit -u, or pids.max of the cgroup) or memory (ulimit -v)"
             }
             Some(Errno::MFILE) => "; allow more descriptors (ulimit -n)",
             _ => "",
         };
-        Fault::Start { role: role.to_string(), why: format!("{refused}{hint}") }
+        Fault::Start { role: role.to_string(), why: format!("{error}{hint}") }
     }
 }
 

@@ -45,7 +45,7 @@ pub fn capture_host() -> Host {
     }
     describe_cpu(&mut host, &fs::read_to_string("/proc/cpuinfo").unwrap_or_default());
     host.memory_bytes = files.memory_bytes();
-    let command_line = files.read_line("/proc/cmdline").unwrap_or_default();
+    let command_line = files.read_nonempty("/proc/cmdline").unwrap_or_default();
     host.isolation = command_line
         .split_whitespace()
         .filter(|word| {
@@ -126,24 +126,25 @@ impl KernelFiles<'_> {
     }
 
     /// Returns the file's trimmed text; `None` if the text is empty or the file cannot be read.
-    pub(crate) fn read_line(&self, path: &str) -> Option<String> {
+    pub(crate) fn read_nonempty(&self, path: &str) -> Option<String> {
         self.read_text(path).filter(|text| !text.is_empty())
     }
 
     pub(crate) fn read_number<T: std::str::FromStr>(&self, path: &str) -> Option<T> {
-        self.read_line(path)?.parse().ok()
+        self.read_nonempty(path)?.parse().ok()
     }
 
     pub(crate) fn governor(&self) -> Option<String> {
-        self.read_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+        self.read_nonempty("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
     }
 
-    /// Returns the switch of the turbo frequencies; `None` if the kernel has neither of its two files.
+    /// Returns the switch of the turbo frequencies; `None` if the kernel has neither of its two
+    /// files.
     pub(crate) fn turbo(&self) -> Option<Turbo> {
-        if let Some(text) = self.read_line(NO_TURBO_FILE) {
+        if let Some(text) = self.read_nonempty(NO_TURBO_FILE) {
             return Some(Turbo { is_on: text == "0", file: NO_TURBO_FILE, off: "1" });
         }
-        self.read_line(BOOST_FILE).map(|text| Turbo {
+        self.read_nonempty(BOOST_FILE).map(|text| Turbo {
             is_on: text == "1",
             file: BOOST_FILE,
             off: "0",
@@ -152,30 +153,30 @@ impl KernelFiles<'_> {
 
     /// Returns the text of the file `name` in the kernel's folder about clock sources.
     pub(crate) fn read_clock_source_file(&self, name: &str) -> Option<String> {
-        self.read_line(&format!("/sys/devices/system/clocksource/clocksource0/{name}"))
+        self.read_nonempty(&format!("/sys/devices/system/clocksource/clocksource0/{name}"))
     }
 
     /// Returns the mode of transparent huge pages: `always`, `madvise` or `never`.
     pub(crate) fn huge_pages(&self) -> Option<String> {
-        let text = self.read_line("/sys/kernel/mm/transparent_hugepage/enabled")?;
+        let text = self.read_nonempty("/sys/kernel/mm/transparent_hugepage/enabled")?;
         Some(text.split_once('[')?.1.split_once(']')?.0.to_string())
     }
 
     /// Returns the memory limit of the cgroup; `None` if there is none.
     pub(crate) fn cgroup_memory_bytes(&self) -> Option<u64> {
-        self.read_line("/sys/fs/cgroup/memory.max")
-            .or_else(|| self.read_line("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+        self.read_nonempty("/sys/fs/cgroup/memory.max")
+            .or_else(|| self.read_nonempty("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
             .and_then(|text| text.parse().ok())
             // Version 1 of cgroups writes "no limit" as a number near 2^63.
             .filter(|bytes| *bytes < 1 << 60)
     }
 
     pub(crate) fn memory_bytes(&self) -> u64 {
-        memory_bytes(&self.read_line("/proc/meminfo").unwrap_or_default())
+        memory_bytes(&self.read_nonempty("/proc/meminfo").unwrap_or_default())
     }
 
     pub(crate) fn load_1min(&self) -> Option<f64> {
-        self.read_line("/proc/loadavg")?.split_whitespace().next()?.parse().ok()
+        self.read_nonempty("/proc/loadavg")?.split_whitespace().next()?.parse().ok()
     }
 
     /// Returns the name and state of each vulnerability that affects this CPU, sorted.

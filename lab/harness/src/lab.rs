@@ -15,7 +15,7 @@ use crate::process;
 use handover_base::clock;
 use handover_base::random::SplitMix64;
 use handover_record::Record;
-use pass::{PassOrder, PassReport, PlannedVisit};
+use pass::{PassReport, PassRequest, PlannedVisit};
 pub use plan::{BenchmarkGroup, Lab, Plan, PlanError, Profile, RunObserver, RunOutcome};
 use plan::{NULL_PREFIX, Schedule};
 use progress::BenchmarkProgress;
@@ -23,8 +23,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 impl Lab {
-    /// Returns the time limit of all passes together; `None` for no limit. The limit exceeds the planned time if the
-    /// minimum number of rounds takes longer. Some work follows the last pass.
+    /// Returns the time limit of all passes together; `None` for no limit. The limit exceeds the
+    /// planned time if the minimum number of rounds takes longer. Some work follows the last pass.
     pub fn time_max(&self) -> Option<Duration> {
         let Schedule { passes, blocks_min, total, .. } = self.schedule();
         let contenders =
@@ -43,7 +43,7 @@ impl Lab {
         self.run_by(self.schedule(), observer, interrupted)
     }
 
-    /// Measures by a given schedule instead of the profile's.
+    /// Measures all benchmarks by this schedule instead of the profile's.
     fn run_by(
         &self,
         schedule: Schedule,
@@ -62,7 +62,7 @@ impl Lab {
             visits: 0,
             current: None,
             pending: Vec::new(),
-            is_refused: false,
+            has_storage_failed: false,
             records: vec![Vec::new(); self.groups.len()],
             outcome: RunOutcome::default(),
         };
@@ -72,7 +72,7 @@ impl Lab {
     }
 }
 
-/// Divisor of a benchmark's measuring time; the result is the time limit of its warm-up.
+/// Divisor of a benchmark's measuring time, which gives the time limit of its warm-up.
 const WARM_UP_DIVISOR: u32 = 10;
 
 /// State of a run while its passes are measured.
@@ -80,26 +80,28 @@ struct RunState<'a> {
     lab: &'a Lab,
     observer: &'a mut dyn RunObserver,
     interrupted: &'a AtomicBool,
+    /// Start of the run.
     began: Instant,
     schedule: Schedule,
     /// State of each benchmark; `None` if it could not be started.
     progress: Vec<Option<BenchmarkProgress>>,
+    /// Index of the current pass.
     pass: u32,
-    /// Number of visits that have started; a visit measures one benchmark in one pass.
+    /// Number of visits that have started. A visit measures one benchmark in one pass.
     visits: usize,
     /// Index of the benchmark that is being measured.
     current: Option<usize>,
     /// Indices of the benchmarks that this pass has not measured yet.
     pending: Vec<usize>,
-    /// `true` if the observer ended the run because the records could not be stored.
-    is_refused: bool,
+    /// `true` if the observer could not store records. The run then ends.
+    has_storage_failed: bool,
     /// Most recently reported records of each benchmark.
     records: Vec<Vec<Record>>,
     outcome: RunOutcome,
 }
 
 impl RunState<'_> {
-    /// Creates the state of each benchmark; reports a fault for one that cannot be started.
+    /// Creates the state of each benchmark. Reports a fault if a benchmark cannot be started.
     fn begin(&mut self) {
         for (index, group) in self.lab.groups.iter().enumerate() {
             let begun = BenchmarkProgress::new(self.lab, group);
@@ -108,7 +110,7 @@ impl RunState<'_> {
         }
     }
 
-    /// Measures all benchmarks in each pass, until the last pass or until the run is ended.
+    /// Measures all benchmarks in each pass, until the last pass or an earlier end of the run.
     fn run_passes(&mut self) {
         for pass in 0..self.schedule.passes {
             self.pass = pass;
@@ -124,7 +126,7 @@ impl RunState<'_> {
             while !self.pending.is_empty() {
                 // Relaxed: the flag publishes no other data.
                 self.outcome.interrupted = self.interrupted.load(Ordering::Relaxed);
-                if self.outcome.interrupted || self.is_refused {
+                if self.outcome.interrupted || self.has_storage_failed {
                     return;
                 }
                 self.measure_pending();
@@ -132,16 +134,17 @@ impl RunState<'_> {
         }
     }
 
-    /// Measures the pending benchmarks; returns early if the process of the pass dies.
+    /// Measures the benchmarks that are pending in this pass. Returns early if the process of the
+    /// pass dies.
     fn measure_pending(&mut self) {
-        let order = self.pass_order();
+        let request = self.pass_request();
         let (lab, interrupted) = (self.lab, self.interrupted);
         let is_apart = lab.plan.profile != Profile::Smoke && process::can_self_exec();
         let mut handle = |report| self.handle_report(report);
         let gone = match is_apart {
-            true => child::run_pass_process(lab, &order, interrupted, &mut handle),
+            true => child::run_pass_process(lab, &request, interrupted, &mut handle),
             false => {
-                pass::run_pass(lab, &order, interrupted, &mut handle);
+                pass::run_pass(lab, &request, interrupted, &mut handle);
                 Ok(())
             }
         };
@@ -159,7 +162,7 @@ impl RunState<'_> {
 
     /// Returns the work for the process of a pass. It has the benchmarks that are still to be
     /// measured, and their limits.
-    fn pass_order(&self) -> PassOrder {
+    fn pass_request(&self) -> PassRequest {
         let Schedule { passes, blocks_min, blocks_max, total } = self.schedule;
         let wanted = |group: &usize| {
             let progress = self.progress[*group].as_ref();
@@ -170,7 +173,7 @@ impl RunState<'_> {
             }
         };
         let each = total.map_or(Duration::MAX, |total| total / self.lab.groups.len().max(1) as u32);
-        PassOrder {
+        PassRequest {
             pass: self.pass,
             seed: self.lab.seed,
             sequence: self.pending.iter().map(wanted).collect(),
@@ -219,7 +222,7 @@ impl RunState<'_> {
             }
         }
         // Relaxed: the flag publishes no other data.
-        !self.is_refused && !self.interrupted.load(Ordering::Relaxed)
+        !self.has_storage_failed && !self.interrupted.load(Ordering::Relaxed)
     }
 
     /// Reports a fault of a benchmark or of a contender, and adds it to the outcome.
@@ -249,7 +252,7 @@ impl RunState<'_> {
         if !self.observer.records(&self.records[index]) {
             let id = group.selection.spec.id.to_string();
             self.outcome.faults.push((id, "its records could not be stored".to_string()));
-            self.is_refused = true;
+            self.has_storage_failed = true;
         }
     }
 
@@ -261,7 +264,7 @@ impl RunState<'_> {
         let mut order: Vec<usize> = (0..self.progress.len()).collect();
         order.sort_by_key(is_other);
         for index in order {
-            if !self.is_refused {
+            if !self.has_storage_failed {
                 self.report_records(index);
             }
             let id = self.lab.groups[index].selection.spec.id;
@@ -272,7 +275,7 @@ impl RunState<'_> {
     }
 }
 
-/// Stores the difference between the two equal contenders of a null benchmark in the outcome.
+/// Stores in the outcome the difference between the two equal contenders of a null benchmark.
 fn store_null_difference(outcome: &mut RunOutcome, id: &str, records: &[Record]) {
     if !id.starts_with(NULL_PREFIX) {
         return;
@@ -442,7 +445,7 @@ mod tests {
         let _alone = alone();
         let lab = lab(Profile::Quick);
         let [short, long] = [0, 200].map(|warm_up_ms| {
-            let order = PassOrder {
+            let request = PassRequest {
                 pass: 0,
                 seed: 7,
                 sequence: vec![PlannedVisit { group: 0, weight: 1, facts: Vec::new() }],
@@ -460,7 +463,7 @@ mod tests {
                 }
                 true
             };
-            pass::run_pass(&lab, &order, &AtomicBool::new(false), &mut report);
+            pass::run_pass(&lab, &request, &AtomicBool::new(false), &mut report);
             visits.0
         });
         assert_eq!(short, long);

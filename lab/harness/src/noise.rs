@@ -4,37 +4,37 @@ use crate::stats::{self, MedianEstimate, Modes};
 use handover_record::{Round, Warning, WarningCode};
 use std::collections::BTreeSet;
 
-/// Share of steal above which the warning names the hypervisor as the cause.
+/// Share of steal time above which a warning names the hypervisor as the cause.
 const STEAL_MAX: f64 = 0.02;
-/// Number of involuntary switches above which a round counts as disturbed; one or two are normal.
+/// Number of involuntary context switches above which a round counts as disturbed. One or two are
+/// normal.
 const ROUND_SWITCHES_MAX: u64 = 3;
-/// Share of disturbed rounds or samples above which a warning is issued. It applies if the others
-/// are too few for a figure.
+/// Share of disturbed rounds or samples above which a figure gets a warning. It applies if the
+/// others are too few for a figure.
 const DISTURBED_MAX: f64 = 0.25;
-/// Relative effect of the disturbed samples on a figure above which a warning is issued. The
-/// warning gives the figure without them.
+/// Relative effect of disturbed samples above which a figure gets a warning. The warning gives the
+/// figure without them.
 const DISTURBANCE_EFFECT_MAX: f64 = 0.02;
-/// Half-width of a 95 % interval above which a figure gets the warning that it is wide. It is
-/// relative to the figure.
+/// Half-width of a 95 % interval, relative to the figure, above which a warning is issued.
 const HALF_WIDTH_MAX: f64 = 0.04;
-/// Relative drift above which a warning is issued. It is the difference between the first and the
-/// last third of the rounds, whose intervals must not overlap. The median of all rounds lies in
-/// between, and the rounds are spread over the whole run, so a smaller drift moves the median less
-/// than two runs differ anyway.
+/// Relative change during the run above which a warning is issued. It is the change from the first
+/// to the last third of the rounds, whose intervals must not overlap. The median of all rounds lies
+/// in between, and the rounds are spread over the whole run, so a smaller drift moves the median
+/// less than two runs differ anyway.
 const DRIFT_MAX: f64 = 0.15;
 /// Smallest time in ns that the method can measure.
 const RESOLUTION_NS: f64 = 0.2;
-/// Factor between the measured and the expected rate above which a warning is issued. The figure
-/// implies the expected rate; either rate may be the greater.
-const RATE_MAX: f64 = 1.5;
-/// Minimum number of rounds from which their spread, or a figure of undisturbed rounds, is judged.
+/// Ratio of the measured to the expected rate, or its inverse, above which a warning is issued. The
+/// figure implies the expected rate.
+const RATE_RATIO_MAX: f64 = 1.5;
+/// Minimum number of rounds of a reliable figure, and of a figure without disturbed rounds.
 pub(crate) const ROUNDS_MIN: usize = 15;
 
 /// Returns `true` if other programs disturbed a round. Always returns `false` if threads of this
-/// program share a CPU (`crowded`). Steal time is ignored: the kernel counts it in units as long as
-/// a round, over all CPUs.
-pub(crate) fn is_disturbed(switches_involuntary: u64, crowded: bool) -> bool {
-    !crowded && switches_involuntary > ROUND_SWITCHES_MAX
+/// program share a CPU (`is_crowded`). Steal time is ignored: the kernel counts it in units as long
+/// as a round, over all CPUs.
+pub(crate) fn is_disturbed(switches_involuntary: u64, is_crowded: bool) -> bool {
+    !is_crowded && switches_involuntary > ROUND_SWITCHES_MAX
 }
 
 /// Facts about one figure, from which its warnings are derived.
@@ -42,10 +42,11 @@ pub(crate) fn is_disturbed(switches_involuntary: u64, crowded: bool) -> bool {
 pub(crate) struct FigureFacts<'a> {
     pub rounds: &'a [Round],
     pub figure: MedianEstimate,
-    /// Figure without disturbed rounds and samples; `None` if none was disturbed or too few are left.
+    /// Figure without disturbed rounds and samples; `None` if none was disturbed or too few are
+    /// left.
     pub undisturbed: Option<f64>,
-    /// Two modes, with the name of the values that have them. The values are operations, rounds or
-    /// passes; `None` without two modes.
+    /// Two modes of the figure's values, if it has two, and the kind of these values. The kind is
+    /// `operations`, `rounds` or `passes`.
     pub modes: Option<(&'static str, Modes)>,
     /// `true` if the figure is a time; `false` for bytes or a count.
     pub is_time: bool,
@@ -160,12 +161,16 @@ fn relative_drift(rounds: &[Round]) -> Option<f64> {
     (apart && first.median > 0.0 && by.abs() > DRIFT_MAX).then_some(by)
 }
 
-/// Returns a warning if the rate of operations contradicts the time per operation; `at_a_time` operations overlap.
-/// Possible causes are participants that work at the same time, and work that the rate includes but the figure
-/// excludes.
-pub(crate) fn rate_warning(rate_per_s: f64, figure_ns: f64, at_a_time: f64) -> Option<Warning> {
-    let product = rate_per_s * figure_ns / 1e9 / at_a_time.max(1.0);
-    let is_far = product > 0.0 && !(1.0 / RATE_MAX..=RATE_MAX).contains(&product);
+/// Returns a warning if the rate of operations contradicts the time per operation. It takes into
+/// account that `concurrent_operations` operations overlap. Possible causes are participants that
+/// work at the same time, and work that the rate includes but the figure excludes.
+pub(crate) fn rate_warning(
+    rate_per_s: f64,
+    figure_ns: f64,
+    concurrent_operations: f64,
+) -> Option<Warning> {
+    let product = rate_per_s * figure_ns / 1e9 / concurrent_operations.max(1.0);
+    let is_far = product > 0.0 && !(1.0 / RATE_RATIO_MAX..=RATE_RATIO_MAX).contains(&product);
     is_far.then(|| Warning {
         code: WarningCode::Rate,
         text: format!(

@@ -15,7 +15,7 @@ pub struct OffCpuSpan {
     pub until_ns: i64,
 }
 
-/// Size of the record buffer, which holds some thousand switches; the kernel drops further records.
+/// Size of the buffer for records of some thousand switches. The kernel drops further records.
 const BUFFER_BYTES: usize = 1 << 16;
 /// Type PERF_RECORD_SWITCH: the thread was switched out or in.
 const RECORD_SWITCH: u32 = 14;
@@ -33,7 +33,8 @@ pub(crate) struct SwitchRecorder {
 }
 
 impl SwitchRecorder {
-    /// Starts recording the calling thread's switches; `None` if the kernel does not allow it.
+    /// Starts recording the calling thread's context switches. `None` if the kernel does not allow
+    /// it.
     pub fn open() -> Option<Self> {
         let mut builder = Builder::new(Software::DUMMY);
         builder.observe_self().any_cpu().context_switch(true).sample_id_all(true);
@@ -44,8 +45,8 @@ impl SwitchRecorder {
         Some(Self { sampler, tid })
     }
 
-    /// Stops recording; returns the spans in which the thread was runnable without a CPU. Returns
-    /// `None` if records were lost.
+    /// Stops recording. Returns the time spans in which the thread was runnable without a CPU.
+    /// Returns `None` if records were lost.
     pub fn read(mut self) -> Option<Vec<OffCpuSpan>> {
         self.sampler.disable().ok()?;
         let (mut spans, mut left_ns) = (Vec::new(), None);

@@ -47,20 +47,21 @@ pub fn bench_main(suites: &[&'static [Bench]]) -> ExitCode {
     if let Some(played) = dispatch_participant(&suites) {
         return match played {
             Ok(()) => ExitCode::SUCCESS,
-            Err(refused) => fail(&refused, 1),
+            Err(error) => fail(&error, 1),
         };
     }
     match BenchOptions::parse(std::env::args().skip(1)) {
-        Ok(asked) => run_with_options(&suites, &asked).unwrap_or_else(|refused| fail(&refused, 2)),
-        Err(refused) => fail(&refused, 2),
+        Ok(asked) => run_with_options(&suites, &asked).unwrap_or_else(|error| fail(&error, 2)),
+        Err(error) => fail(&error, 2),
     }
 }
 
-/// Defines the main function of a benchmark program that times closures, each written in a line: see [`bench_main`].
+/// Defines the main function of a benchmark program that times closures, each written in a line:
+/// see [`bench_main`].
 ///
-/// A benchmark has an id, a description, and a state, which each round creates anew and untimed. A contender, `ours`
-/// or a `peer`, is a closure that receives `&mut` state. A call of it is the timed operation; its result counts as
-/// used.
+/// A benchmark has an id, a description, and a state, which each round creates anew and untimed. A
+/// contender, `ours` or a `peer`, is a closure that receives `&mut` state. A call of it is the
+/// timed operation; its result counts as used.
 ///
 /// ```no_run
 #[doc = include_str!("../examples/sort.rs")]
@@ -89,7 +90,7 @@ macro_rules! measure {
     };
 }
 
-/// Times the closure of a contender that [`measure!`](crate::measure) declares.
+/// Times the closure of a contender declared with [`measure!`](crate::measure).
 #[doc(hidden)]
 pub fn time_operation<S, R>(
     out: &mut Samples,
@@ -113,9 +114,9 @@ fn with_nulls(suites: &[&'static [Bench]]) -> Vec<&'static [Bench]> {
 }
 
 /// Prints an error to standard error, and returns `code` as the exit code.
-fn fail(refused: &dyn std::fmt::Display, code: u8) -> ExitCode {
+fn fail(error: &dyn std::fmt::Display, code: u8) -> ExitCode {
     // A failed write to standard error loses only this message.
-    let _ = writeln!(io::stderr(), "{refused}");
+    let _ = writeln!(io::stderr(), "{error}");
     ExitCode::from(code)
 }
 
@@ -124,9 +125,9 @@ fn fail(refused: &dyn std::fmt::Display, code: u8) -> ExitCode {
 struct BenchOptions {
     patterns: Vec<String>,
     plan: Plan,
-    help: bool,
-    list: bool,
-    jsonl: bool,
+    should_print_help: bool,
+    should_list: bool,
+    should_print_jsonl: bool,
 }
 
 impl BenchOptions {
@@ -147,9 +148,9 @@ impl BenchOptions {
                 // Passed by cargo.
                 "--bench" => {}
                 "--test" => asked.plan.profile = Profile::Smoke,
-                "--help" | "-h" => asked.help = true,
-                "--list" => asked.list = true,
-                "--jsonl" => asked.jsonl = true,
+                "--help" | "-h" => asked.should_print_help = true,
+                "--list" => asked.should_list = true,
+                "--jsonl" => asked.should_print_jsonl = true,
                 "--no-peers" => asked.plan.peers = false,
                 "--profile" => {
                     asked.plan.profile =
@@ -185,25 +186,24 @@ impl BenchOptions {
     }
 }
 
-/// Does what the options request. Prints the help or the list, or runs the benchmarks and prints
-/// their figures.
+/// Prints the help or the list of benchmarks, or runs the benchmarks and prints their figures.
 fn run_with_options(suites: &[&'static [Bench]], asked: &BenchOptions) -> Result<ExitCode, String> {
     let mut patterns = asked.patterns.clone();
     if patterns.is_empty() {
         patterns.push("*".to_string());
     }
-    if asked.help {
+    if asked.should_print_help {
         return print(&format!("{USAGE}\n"));
     }
-    if asked.list {
-        let chosen = select(suites, &patterns).map_err(|refused| refused.to_string())?;
+    if asked.should_list {
+        let chosen = select(suites, &patterns).map_err(|error| error.to_string())?;
         let line = |it: &crate::select::Selection| format!("{}  {}\n", it.spec.id, it.spec.what);
         return print(&chosen.iter().map(line).collect::<String>());
     }
     let lab = Lab::new(suites, &patterns, asked.plan.clone()).map_err(|it| it.to_string())?;
-    if asked.jsonl {
-        // Terminated with its parent: cargo does not forward the signals of the program that reads the
-        // output.
+    if asked.should_print_jsonl {
+        // Terminated with its parent: cargo does not forward the signals of the program that reads
+        // the output.
         let _ = set_parent_process_death_signal(Some(Signal::TERM));
     }
     let mut run = new_run(&lab)?;
@@ -212,7 +212,7 @@ fn run_with_options(suites: &[&'static [Bench]], asked: &BenchOptions) -> Result
     run.complete = true;
     (run.null_one, run.null_several) = (outcome.null_one, outcome.null_several);
     let mut text = String::new();
-    if asked.jsonl {
+    if asked.should_print_jsonl {
         text = format_export_lines(&run, &outcome.records)?;
     } else {
         outcome.records.iter().for_each(|record| text.push_str(&format!("{record}\n")));
@@ -221,7 +221,7 @@ fn run_with_options(suites: &[&'static [Bench]], asked: &BenchOptions) -> Result
     Ok(if watcher.0 > 0 { ExitCode::FAILURE } else { printed })
 }
 
-/// Prints text to standard output; a reader that has closed its pipe is no failure.
+/// Prints text to standard output; a closed pipe is no error.
 fn print(text: &str) -> Result<ExitCode, String> {
     match io::stdout().write_all(text.as_bytes()) {
         // The reader has closed the pipe and needs no more output.
@@ -231,7 +231,7 @@ fn print(text: &str) -> Result<ExitCode, String> {
     }
 }
 
-/// Returns the description of a run that starts now, not yet complete.
+/// Returns the description of a run that starts now.
 pub(crate) fn new_run(lab: &Lab) -> Result<Run, String> {
     let started_unix_ns = unix_ns(SystemTime::now()).ok_or(DATE_OUT_OF_RANGE)?;
     let words: Vec<String> =
@@ -257,7 +257,7 @@ pub(crate) fn new_run(lab: &Lab) -> Result<Run, String> {
 /// Formats a run for export: a line for the run, then a line for each record.
 fn format_export_lines(run: &Run, records: &[Record]) -> Result<String, String> {
     let of = |value: Result<Value, serde_json::Error>, about: Value| -> Result<String, String> {
-        let mut line = value.map_err(|refused| refused.to_string())?;
+        let mut line = value.map_err(|error| error.to_string())?;
         if let (Value::Object(line), Value::Object(about)) = (&mut line, about) {
             line.extend(about);
         }
@@ -282,7 +282,7 @@ impl RunObserver for FaultCounter {
     }
 }
 
-/// Null benchmark, which swaps a word in fresh memory; measured with two equal contenders.
+/// Null benchmark: swaps a word in newly allocated memory, with two equal contenders.
 struct NullSwap(Box<AtomicU64>);
 
 impl Workload for NullSwap {
@@ -328,7 +328,7 @@ mod tests {
         assert_eq!(asked.plan.place.to_string(), "far");
         assert!(asked.plan.neighbour && asked.plan.processes);
         assert_eq!(asked.plan.set, [("n".to_string(), "7".to_string())]);
-        assert!(asked.jsonl && !asked.plan.peers && !asked.list);
+        assert!(asked.should_print_jsonl && !asked.plan.peers && !asked.should_list);
         assert_eq!(parsed("--test").expect("parse the arguments").plan.profile, Profile::Smoke);
     }
 

@@ -15,12 +15,12 @@ use std::hint::black_box;
 /// Number of iterations of the calibration loop. They take about 1 µs, or 100 ticks even of a clock
 /// with a resolution of 10 ns.
 const ITERATIONS: u64 = 4096;
-/// Ratio to the fastest calibration loop from which a loop counts as slowed. A busy sibling costs
-/// at least a third; frequencies differ less from one second to the next.
+/// Duration of a calibration loop, relative to the fastest one, above which it counts as slowed. A
+/// busy sibling costs at least a third; frequencies differ less from one second to the next.
 const SLOWED_RATIO: f64 = 1.2;
 
-/// Runs a calibration loop and returns its duration in ticks. An iteration takes one cycle on a core with an idle
-/// sibling.
+/// Runs a calibration loop and returns its duration in ticks. An iteration takes one cycle on a
+/// core with an idle sibling.
 pub(crate) fn time_loop_ticks() -> u64 {
     let began = clock::ticks();
     for turn in 0..ITERATIONS {
@@ -29,10 +29,10 @@ pub(crate) fn time_loop_ticks() -> u64 {
     clock::ticks().saturating_sub(began).max(1)
 }
 
-/// Returns `true` if a calibration loop of `ticks` ran on a slowed core. `fastest` is the duration
-/// of the fastest loop, 0 if unknown.
-pub(crate) fn is_slower(ticks: u64, fastest: u64) -> bool {
-    fastest > 0 && ticks as f64 > fastest as f64 * SLOWED_RATIO
+/// Returns `true` if a calibration loop of `ticks` ran on a slowed core. `fastest_ticks` is the
+/// duration of the fastest loop, 0 if unknown.
+pub(crate) fn is_slower(ticks: u64, fastest_ticks: u64) -> bool {
+    fastest_ticks > 0 && ticks as f64 > fastest_ticks as f64 * SLOWED_RATIO
 }
 
 /// Returns the shorter of two durations of calibration loops in ticks; 0 stands for unknown.

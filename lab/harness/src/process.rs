@@ -10,7 +10,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// `true` if `main` calls [`dispatch_participant`](crate::dispatch_participant), so that a child can run a pass.
+/// `true` if a child process can run a pass: `main` calls
+/// [`dispatch_participant`](crate::dispatch_participant).
 static CAN_SELF_EXEC: AtomicBool = AtomicBool::new(false);
 
 /// Remembers that this program calls [`dispatch_participant`](crate::dispatch_participant).
@@ -25,11 +26,11 @@ pub(crate) fn can_self_exec() -> bool {
     CAN_SELF_EXEC.load(Ordering::Relaxed)
 }
 
-/// Child process that runs this program; it is killed and waited for on drop.
+/// Child process that runs this program. It is killed and waited for on drop.
 pub(crate) struct Process {
     id: Pid,
-    /// Exit status of the child; `None` until it was waited for. Afterwards its process id may belong to another
-    /// process.
+    /// Exit status of the child; `None` until it was waited for. Afterwards its process id may
+    /// belong to another process.
     ended: Option<ExitStatus>,
 }
 
@@ -45,7 +46,7 @@ impl Process {
         Process::start(own.chain([(name.into(), value.into())]), None)
     }
 
-    /// Starts this program again with these environment variables and, if given, one argument.
+    /// Starts this program again with these environment variables, and perhaps one argument.
     fn start(
         variables: impl Iterator<Item = (OsString, OsString)>,
         word: Option<CString>,

@@ -63,7 +63,7 @@ const SERVICE_NS: u64 = 2_000;
 const CYCLE_NS: u64 = 10_000_000;
 /// Duration of a stall of the server in [`Stalled`].
 const STALL_NS: u64 = 1_000_000;
-/// Duration of the waits by which the timer measures how late it returns, in picoseconds.
+/// Duration, in picoseconds, of the waits with which the timer measures its own lateness.
 const LATE_PS: u64 = 1_000_000;
 /// Iterations of a three-cycle loop in one operation of [`Layout`].
 const LAYOUT_ITERATIONS: u64 = 64;
@@ -77,7 +77,7 @@ pub struct SpinTimer {
 }
 
 impl SpinTimer {
-    /// Creates a timer, whose rate is measured against `CLOCK_MONOTONIC` once per process.
+    /// Creates a timer, calibrated against `CLOCK_MONOTONIC` once per process.
     pub fn new() -> SpinTimer {
         static TIMER: OnceLock<SpinTimer> = OnceLock::new();
         *TIMER.get_or_init(|| {
@@ -172,7 +172,8 @@ fn run_constant_operations(timer: SpinTimer, n: u64, ps: u64) {
     timer.wait(began, n.saturating_mul(ps));
 }
 
-/// Benchmark whose operations take `OPERATION_NS` nanoseconds, every 50th of them 64 times longer.
+/// Benchmark in which every 50th operation takes 64 times longer than the others. The others take
+/// `OPERATION_NS` nanoseconds.
 struct Tail<const OPERATION_NS: u64> {
     timer: SpinTimer,
     /// Number of operations done so far.
@@ -277,7 +278,8 @@ impl Workload for Drift {
     }
 }
 
-/// Benchmark of requests at fixed times, regardless of server stalls; each is timed from its due time.
+/// Benchmark of requests that are due at fixed times, also while the server stalls. A request is
+/// timed from its due time.
 struct Stalled(SpinTimer);
 
 impl Workload for Stalled {
@@ -307,14 +309,14 @@ impl Workload for Stalled {
     }
 }
 
-/// Returns the time at which the server can start a request. The server is free at `at_ns`, and
+/// Returns the time at which the server, free at `free_ns`, starts the next request. The server
 /// stalls once in each cycle.
-fn service_start_ns(at_ns: u64) -> u64 {
-    let stalled_ns = (at_ns + CYCLE_NS / 2) % CYCLE_NS;
-    if stalled_ns < STALL_NS { at_ns + STALL_NS - stalled_ns } else { at_ns }
+fn service_start_ns(free_ns: u64) -> u64 {
+    let stalled_ns = (free_ns + CYCLE_NS / 2) % CYCLE_NS;
+    if stalled_ns < STALL_NS { free_ns + STALL_NS - stalled_ns } else { free_ns }
 }
 
-/// Returns the expected latencies of all requests between two planted stalls, in ascending order.
+/// Returns the expected latencies of all requests of one stall cycle, in ascending order.
 fn stalled_latencies_ns() -> Vec<f64> {
     let mut free_at = 0;
     let latency = |place: u64| {
@@ -367,18 +369,19 @@ impl<const PADDED: bool> Workload for Layout<PADDED> {
     }
 }
 
-/// Returns the arguments of the drift benchmark for a run that starts now and takes `lasts`. They
+/// Returns the arguments of the drift benchmark for a run of this duration that starts now. They
 /// are as in [`Plan::set`](crate::Plan::set).
-pub fn drift_arguments(lasts: Duration) -> Vec<(String, String)> {
-    let lasts_ms = lasts.as_millis().clamp(1, 1 << 30);
+pub fn drift_arguments(duration: Duration) -> Vec<(String, String)> {
+    let lasts_ms = duration.as_millis().clamp(1, 1 << 30);
     vec![
         ("began_s".to_string(), (now_ms() / 1000).to_string()),
         ("lasts_ms".to_string(), lasts_ms.to_string()),
     ]
 }
 
-/// Returns a proof for each planted cost. It has the cost's size, and the value that the records of
-/// a run of [`BENCHES`] show. `null` is the smallest difference that the run can detect on one CPU.
+/// Returns a proof for each planted cost: the cost, and the value that the records show. The
+/// records are of a run of [`BENCHES`]. `null` is the smallest difference that the run can detect
+/// on one CPU.
 pub fn evaluate_proofs(records: &[Record], null: Option<f64>) -> Vec<Proof> {
     let of = |id: &str| records.iter().find(|it| it.id == id && it.contender == PLANTED.name);
     let mut proofs = Vec::new();

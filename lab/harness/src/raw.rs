@@ -1,5 +1,5 @@
-//! Memory shared between processes, and the start of processes. All `unsafe` code of this crate is in
-//! this module.
+//! Memory shared between processes, and the start of processes. All `unsafe` code of this crate is
+//! in this module.
 
 use handover_base::futex::{self, Scope};
 use handover_base::sync::shared::{AtomicU32, Ordering};
@@ -61,8 +61,8 @@ impl Drop for Mapping {
     }
 }
 
-/// Value of type `T` in memory that the participants share, as threads or as processes. It is
-/// initially all zero.
+/// Value of type `T` in memory shared by all participants, threads or processes. It is initially
+/// all zero.
 ///
 /// As with an [`Arc`], only `&T` is accessible, so a region is covariant in `T`. A `T` that is not
 /// `Sync` is not accessible:
@@ -90,7 +90,7 @@ impl<T: fmt::Debug + FromZeros + Sync> fmt::Debug for Region<T> {
 }
 
 impl<T: FromZeros + Sync> Region<T> {
-    /// Check at compile time that memory that is aligned to a page is aligned for `T`.
+    /// Compile-time check that page alignment suffices for `T`.
     const ALIGNED: () = assert!(
         align_of::<T>() <= 4096,
         "the alignment of the region's type exceeds the page size"
@@ -103,7 +103,8 @@ impl<T: FromZeros + Sync> Region<T> {
         Ok((Region::attach(&fd)?, fd))
     }
 
-    /// Maps the region of a memfd that [`create`](Region::create) returned, here or in another process.
+    /// Maps the region of a memfd from [`create`](Region::create), which another process may have
+    /// called.
     pub(crate) fn attach(fd: &OwnedFd) -> rustix::io::Result<Region<T>> {
         let () = Self::ALIGNED;
         let bytes = size_of::<T>().max(1);
@@ -142,7 +143,7 @@ pub(crate) struct ControlWords {
     pub(crate) stopped: AtomicU32,
 }
 
-/// Barrier at the start of a round, and stop signal at its end, for all participants.
+/// Barrier and stop signal of a round: all participants start together and learn of the end.
 #[derive(Clone)]
 pub(crate) struct Control {
     region: Region<ControlWords>,
@@ -163,7 +164,7 @@ const GO: u32 = 1;
 /// Value of `round_state` after the round was cancelled before its start.
 const CANCELLED: u32 = 2;
 
-/// Number of polls at the starting line before a participant sleeps.
+/// Maximum number of polls at the starting line before a participant sleeps.
 const START_SPINS_MAX: u32 = 2000;
 
 impl Control {
@@ -184,10 +185,11 @@ impl Control {
         &self.region
     }
 
-    /// Blocks until every participant has arrived; returns `false` if the round was cancelled. If `spin`, polls for a
-    /// while first. If a participant died before, the others wait until the coordinator's time limit.
+    /// Blocks until every participant has arrived; returns `false` if the round was cancelled. If
+    /// `can_spin`, polls for a while first. If a participant died before, the others wait until the
+    /// coordinator's time limit.
     #[must_use]
-    pub(crate) fn wait_at_start_line(&self, spin: bool) -> bool {
+    pub(crate) fn wait_at_start_line(&self, can_spin: bool) -> bool {
         let words = self.words();
         // AcqRel: the last participant to arrive sees the setup of all others, and publishes it to
         // all through `round_state`.
@@ -197,7 +199,7 @@ impl Control {
             futex::wake(&words.round_state, u32::MAX, Scope::Shared);
             return true;
         }
-        if spin {
+        if can_spin {
             for _ in 0..START_SPINS_MAX {
                 // Acquire: pairs with the Release stores of `round_state`.
                 match words.round_state.load(Ordering::Acquire) {
@@ -224,7 +226,8 @@ impl Control {
         futex::wake(&words.round_state, u32::MAX, Scope::Shared);
     }
 
-    /// Records that a measured participant has finished; the last one stops the serving participants.
+    /// Records that a measured participant has finished. The last of them stops the serving
+    /// participants.
     pub(crate) fn finish(&self) {
         let words = self.words();
         // AcqRel: gathers the writes of every measured participant, for the Release below to
@@ -241,7 +244,8 @@ pub(crate) fn adopt_descriptors(numbers: &[i32]) -> rustix::io::Result<Vec<Owned
     let mut fds = Vec::new();
     for number in numbers {
         // SAFETY: the starting process opened the descriptor for this process alone;
-        // dispatch_participant, the first call in `main`, takes it over once, so it has no other owner.
+        // dispatch_participant, the first call in `main`, takes it over once, so it has no other
+        // owner.
         let fd = unsafe { OwnedFd::from_raw_fd(*number) };
         fcntl_setfd(&fd, FdFlags::CLOEXEC)?;
         fds.push(fd);

@@ -18,13 +18,13 @@ use std::time::Duration;
 /// and from then on only every second one is added, so that 64 KiB represent the whole round.
 const SAMPLES_MAX: usize = 8192;
 
-/// Minimum duration of a batch, so that reading the clock takes less than 1 % of it.
+/// Minimum duration of a batch. Reading the clock then takes less than 1 % of it.
 const BATCH_MIN_NS: u64 = 10_000;
 
 /// Approximate interval between two calibration loops while batches are timed.
 const BATCHES_PACE_CHECK_NS: u64 = 10_000;
-/// Approximate interval between two calibration loops while the workload times its operations
-/// itself.
+/// Approximate interval between two calibration loops while the workload itself times its
+/// operations.
 const SINGLES_PACE_CHECK_NS: u64 = 50_000;
 
 /// Maximum time that a participant waits for its core's full speed before a round.
@@ -36,7 +36,7 @@ const SLOWED: u64 = 1 << 63;
 /// Average number of batches between two operations that are timed alone.
 const BATCHES_PER_ALONE: usize = 4;
 
-/// Time after which a smoke run ends its loop, once it has done `batches_max` iterations.
+/// Time limit of a loop in a smoke run, which does at least `batches_max` iterations.
 const SMOKE_NS: u64 = 20_000_000;
 
 /// Timing parameters of one round of a contender.
@@ -44,9 +44,9 @@ const SMOKE_NS: u64 = 20_000_000;
 pub(crate) struct Timing {
     /// Time for which a measured participant runs its operations.
     pub round_ns: u64,
-    /// Number of operations in a batch; 0 if the round determines it.
+    /// Number of operations in a batch; 0 if the round must determine it.
     pub batch: u64,
-    /// Maximum number of batches; 0 for no limit but the time. Set by smoke runs.
+    /// Maximum number of batches; 0 if only the time limits them. Set by smoke runs.
     pub batches_max: u32,
     /// Pause before each hand-over.
     pub idle_gap_ns: u64,
@@ -57,7 +57,7 @@ pub(crate) struct Timing {
     pub pace_ticks: u64,
     /// Seed for the choice of operations that are timed alone.
     pub seed: u64,
-    /// `true` if the operations of a batch overlap, so that none is timed alone: see
+    /// `true` if the operations of a batch overlap, so that none is timed alone. See
     /// [`Spec::pipelined`](handover_record::Spec::pipelined).
     pub pipelined: bool,
 }
@@ -65,12 +65,16 @@ pub(crate) struct Timing {
 /// Measurements of one participant in one round.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct ParticipantResult {
+    /// Samples of each part of the benchmark.
     pub parts: Vec<PartSamples>,
+    /// Sums of the workload's counters, by name.
     pub counters: BTreeMap<String, f64>,
     pub bytes_per_op: u64,
-    /// Number of operations in progress at a time. Each sample times one of them; 0 stands for 1.
+    /// Number of operations that the participant has in progress at a time. Each sample times one
+    /// of them; 0 stands for 1.
     #[serde(default)]
     pub concurrent_operations: u64,
+    /// Wall-clock time from the participant's start to its end.
     pub wall_ns: u64,
     /// Resources used by the process in the round, including worker threads and exited children.
     pub used: ResourceUsage,
@@ -79,7 +83,7 @@ pub(crate) struct ParticipantResult {
     /// `true` if a serving participant's core was slow at the start or end of the round. Always
     /// `false` for a measured participant.
     pub slowed: bool,
-    /// Duration of this round's fastest calibration loop, with every participant running, in ticks.
+    /// Duration of this round's fastest calibration loop, in ticks. All participants run meanwhile;
     /// 0 if the speed was not monitored.
     pub pace_ticks: u64,
     /// Instructions, cycles and cache misses; `None` without hardware counters.
@@ -90,7 +94,7 @@ pub(crate) struct ParticipantResult {
     pub off_cpu: Option<Vec<OffCpuSpan>>,
 }
 
-/// Passes the probe site `lab.batch`, which marks the harness's work between two batches.
+/// Records an event at the probe site `lab.batch`, which marks the time between two batches.
 #[inline(always)]
 fn between_batches() {
     handover_probe::probe!("lab.batch");
@@ -106,12 +110,12 @@ pub(crate) struct PartSamples {
     samples: Vec<u64>,
     /// Sum of all samples, including those that are not stored.
     pub samples_total: u64,
-    /// `true` if the samples are values recorded by the workload instead of times. Such values are
-    /// in thousandths of the spec's unit.
+    /// `true` if the samples are values that the workload recorded, instead of times. Such values
+    /// are in thousandths of the spec's unit.
     pub has_values: bool,
     /// Number of operations in all samples.
     pub ops_total: u64,
-    /// Number of operations that belong to no sample: those of the warm-up, timed alone, or untimed.
+    /// Number of operations in no sample: those of the warm-up, timed alone, or untimed.
     pub ops_beside: u64,
     /// Ticks of operations drawn at random and timed alone, less the cost of the clock readings.
     /// `None` if no operations are drawn.
@@ -119,11 +123,11 @@ pub(crate) struct PartSamples {
     /// `true` if the workload timed single operations between other work. The rate then follows
     /// from the wall-clock time.
     pub singles: bool,
-    /// Number of samples of which one is stored; doubled whenever the list is full.
+    /// Interval, in samples, at which one is stored; doubled whenever the list is full.
     stride: u32,
     /// Number of samples since the last stored one.
     skipped: u32,
-    /// Number of leading samples that are already classified as slowed or not.
+    /// Number of samples, from the first, that are already classified as slowed or not.
     #[serde(skip)]
     classified_count: usize,
 }
@@ -153,7 +157,7 @@ impl PartSamples {
         }
     }
 
-    /// Sets the flag [`SLOWED`] of the samples added since the last call if `slowed`.
+    /// Sets the flag [`SLOWED`] of the samples added since the last call, if `slowed` is `true`.
     fn classify_new_samples(&mut self, slowed: bool) {
         if slowed && !self.has_values {
             self.samples[self.classified_count..].iter_mut().for_each(|sample| *sample |= SLOWED);
@@ -165,16 +169,16 @@ impl PartSamples {
         self.samples.is_empty()
     }
 
-    /// Iterates over the samples in order of time. Each is a figure per operation, and `true` if
-    /// its core was slowed.
+    /// Iterates over the samples, each as a figure per operation, in order of time. The flag is
+    /// `true` if the core was slowed.
     pub(crate) fn figures(&self) -> impl Iterator<Item = (f64, bool)> {
         self.samples
             .iter()
             .map(|sample| (self.figure_per_op(sample & !SLOWED, self.batch), sample & SLOWED != 0))
     }
 
-    /// Converts the sum of samples over `ops` operations to a figure of one operation. It is in ns,
-    /// or in the spec's unit for recorded values.
+    /// Converts a sum over `ops` operations to the figure of one operation. It is in ns, or in the
+    /// spec's unit for recorded values.
     pub(crate) fn figure_per_op(&self, sum: u64, ops: u64) -> f64 {
         let thousandths = if self.has_values { sum } else { clock::ps_from_ticks(sum) };
         thousandths as f64 / 1000.0 / ops.max(1) as f64
@@ -226,6 +230,7 @@ pub struct Samples {
     deadline_ticks: u64,
     /// Number of iterations left in a smoke run; `u32::MAX` in other runs.
     iterations_left: u32,
+    /// Number of iterations done in a smoke run.
     iterations_count: u32,
     /// Resource usage of the thread and of the process at the start.
     usage_began: [Usage; 2],
@@ -265,8 +270,8 @@ impl Samples {
         }
     }
 
-    /// Waits, at most 3 ms, until this participant's core runs at full speed. A round of several participants that
-    /// starts with undisturbed cores is more often undisturbed to the end.
+    /// Waits, at most 3 ms, until this participant's core runs at full speed. A round of several
+    /// participants that starts with undisturbed cores is more often undisturbed to the end.
     pub(crate) fn wait_for_full_speed(&self) {
         if !self.timing.watch_pace {
             return;
@@ -289,7 +294,7 @@ impl Samples {
         };
         self.iterations_count = 0;
         if self.timing.watch_pace {
-            self.slowed = self.is_pace_slow();
+            self.slowed = self.run_calibration_loop();
             self.next_pace_check_ticks = if self.measured { 0 } else { u64::MAX };
         }
         self.began_ticks = clock::ticks();
@@ -322,16 +327,17 @@ impl Samples {
         }
     }
 
-    /// Times `operations(n)`, which must do the operation `n` times, repeatedly until the round's
-    /// time is over. The harness chooses `n`: large enough that reading the clock takes less than 1 %
-    /// of a batch, or 1 if every contender's operation takes more than twenty clock readings.
+    /// Times batches of operations until the round's time is over. `operations(n)` must do the
+    /// operation `n` times. The harness chooses `n`: large enough that reading the clock takes less
+    /// than 1 % of a batch, or 1 if every contender's operation takes more than twenty clock
+    /// readings.
     #[inline]
     pub fn time_batches(&mut self, operations: impl FnMut(u64)) {
         self.time_batches_of_part(0, operations);
     }
 
-    /// Times operations like [`time_batches`](Samples::time_batches), as samples of the part at index `part` of the
-    /// spec's list.
+    /// Times batches of the part at index `part` of the spec, like
+    /// [`time_batches`](Samples::time_batches).
     ///
     /// # Panics
     /// Panics if the spec has no such part.
@@ -377,8 +383,8 @@ impl Samples {
             if ended >= self.next_pace_check_ticks {
                 self.check_pace(BATCHES_PACE_CHECK_NS);
                 if self.control.is_some() {
-                    // Untimed: another participant that spins for a limited time may have gone to sleep
-                    // during the calibration loop, and a batch is of operations in a row.
+                    // Untimed: another participant that spins for a limited time may have gone to
+                    // sleep during the calibration loop, and a batch is of operations in a row.
                     operations(1);
                     self.parts[part].ops_beside += 1;
                 }
@@ -387,8 +393,8 @@ impl Samples {
         between_batches();
     }
 
-    /// Times one operation alone, at a random position in a batch. A cost that recurs every few operations is thus
-    /// sampled at its true frequency.
+    /// Times one operation alone, at a random position in a batch. A cost that recurs every few
+    /// operations is thus sampled at its true frequency.
     #[inline(never)]
     fn time_alone(&mut self, part: usize, batch: u64, operations: &mut impl FnMut(u64)) {
         let before = self.random.next_below(batch as usize) as u64;
@@ -405,7 +411,8 @@ impl Samples {
         samples.alone.get_or_insert_default().push(ticks);
     }
 
-    /// Returns a number of operations that take [`BATCH_MIN_NS`] or more, found by timing ever larger batches.
+    /// Finds a batch size that takes at least [`BATCH_MIN_NS`], by timing larger and larger
+    /// batches.
     fn find_batch_size(operations: &mut impl FnMut(u64)) -> u64 {
         let enough_ticks = clock::ticks_from_ns(BATCH_MIN_NS);
         let mut timed = |batch| {
@@ -431,7 +438,7 @@ impl Samples {
         }
     }
 
-    /// Returns `true` while the participant must go on. It is for workloads that time single
+    /// Returns `true` while the participant must continue. It is for workloads that time single
     /// operations themselves, and for serving participants. A measured participant ends when its
     /// time is over, a serving one when every measured one has finished.
     ///
@@ -464,7 +471,7 @@ impl Samples {
     /// samples between the two.
     #[cold]
     fn check_pace(&mut self, next_ns: u64) {
-        let now = self.is_pace_slow();
+        let now = self.run_calibration_loop();
         let before = std::mem::replace(&mut self.slowed, now);
         for part in &mut self.parts {
             part.classify_new_samples(before || self.slowed);
@@ -472,8 +479,8 @@ impl Samples {
         self.next_pace_check_ticks = clock::ticks() + clock::ticks_from_ns(next_ns);
     }
 
-    /// Runs a calibration loop; returns `true` if it was slow compared with the fastest loop known.
-    fn is_pace_slow(&mut self) -> bool {
+    /// Runs a calibration loop; returns `true` if the core was slowed.
+    fn run_calibration_loop(&mut self) -> bool {
         let ticks = pace::time_loop_ticks();
         self.fastest_ticks = pace::min_known_ticks(self.fastest_ticks, ticks);
         pace::is_slower(ticks, pace::min_known_ticks(self.timing.pace_ticks, self.fastest_ticks))
@@ -516,9 +523,9 @@ impl Samples {
         self.iterations_left = self.iterations_left.saturating_sub(more);
     }
 
-    /// Records a value that is no time, in the spec's unit, such as bytes or a count. It counts for
-    /// the part at index `part`. It is exact to a thousandth, and independent of slowed cores and
-    /// other work on them.
+    /// Records a value other than a time, such as bytes or a count, in the spec's unit. It counts
+    /// for the part at index `part`. It is exact to a thousandth, and independent of slowed cores
+    /// and other work on them.
     ///
     /// # Panics
     /// Panics if the spec has no such part.
@@ -528,23 +535,23 @@ impl Samples {
         samples.add_ticks((figure.max(0.0) * 1000.0).round() as u64, 1); // `as` saturates
     }
 
-    /// Adds `count` to the counter `name`; the record has the counter's sum per operation.
+    /// Adds `count` to the counter `name`. The record contains the counter's sum per operation.
     pub fn add_to_counter(&mut self, name: &str, count: f64) {
         *self.counters.entry(name.to_string()).or_default() += count;
     }
 
-    /// Sets the number of bytes that one operation moves, for the rate in bytes.
+    /// Sets the number of bytes that one operation moves. The rate in bytes follows from it.
     pub fn set_bytes_per_op(&mut self, bytes: u64) {
         self.bytes_per_op = bytes;
     }
 
-    /// Sets the number of operations that this participant has in progress at a time. Each sample times one of them,
-    /// and the rate covers all.
+    /// Sets the number of operations that this participant has in progress at a time. Each sample
+    /// times one of them, and the rate covers all.
     pub fn set_concurrent_operations(&mut self, count: u64) {
         self.concurrent_operations = count.max(1);
     }
 
-    /// Pauses before a hand-over, as the plan requests.
+    /// Pauses before a hand-over, for the time that the plan requests.
     #[inline]
     fn pause_before_handover(&self) {
         if self.timing.idle_gap_ns > 0 {
@@ -566,7 +573,7 @@ fn clock_readings_ticks() -> u64 {
     })
 }
 
-/// Returns the cost of the empty operation in ns: timed alone, and per operation of a batch.
+/// Returns the measured time of an empty operation in ns, timed alone and in a batch.
 pub(crate) fn empty_operation_ns() -> (f64, f64) {
     let timing = Timing { round_ns: 300_000, ..Timing::default() };
     let mut single = Samples::new(timing, 1, true, None);

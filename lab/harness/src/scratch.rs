@@ -64,8 +64,8 @@ fn lock_folder(path: &Path) -> Option<OwnedFd> {
     (is_ours && (locked.st_dev, locked.st_ino) == (there.dev(), there.ino())).then_some(folder)
 }
 
-/// Removes the folders in `within` whose names start with `prefix` and that killed processes left behind. Errors are
-/// ignored: nothing depends on the removal.
+/// Removes folders that killed processes have left in `within`, if their names start with `prefix`.
+/// Errors are ignored: nothing depends on the removal.
 fn remove_unused(prefix: &str, within: &Path) {
     let Ok(entries) = fs::read_dir(within) else { return };
     for entry in entries.flatten() {

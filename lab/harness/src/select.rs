@@ -11,7 +11,7 @@ pub struct Selection {
     pub spec: &'static Spec,
     /// Contenders of the benchmark, in the order of the suite.
     pub contenders: Vec<&'static Bench>,
-    /// Floors named by the spec and its parts: id, benchmark, and index of the part.
+    /// Floors that the spec and its parts name: id, benchmark, and index of the part.
     pub floors: Vec<(&'static str, &'static Bench, usize)>,
 }
 
@@ -66,11 +66,11 @@ pub fn select(
             // The empty prefix matches every id, but is more likely an unset variable.
             return Err(SelectError::Unknown { pattern: "''".to_string(), hint: String::new() });
         }
-        let is_id = specs.iter().any(|spec| is_named(spec, |id| id == pattern));
+        let is_id = specs.iter().any(|spec| has_matching_id(spec, |id| id == pattern));
         let matches = if is_id { matches_only(pattern) } else { parse_pattern(pattern)? };
         let mut found = false;
         for (wanted, spec) in wanted.iter_mut().zip(&specs) {
-            if is_named(spec, &matches) {
+            if has_matching_id(spec, &matches) {
                 (*wanted, found) = (true, true);
             }
         }
@@ -85,8 +85,8 @@ pub fn select(
 /// Predicate on the id of a benchmark or figure.
 type Matcher = Box<dyn Fn(&str) -> bool>;
 
-/// Returns `true` if `matches` accepts the spec's id or that of one of its figures.
-fn is_named(spec: &Spec, matches: impl Fn(&str) -> bool) -> bool {
+/// Returns `true` if `matches` accepts the id of the spec or of one of its figures.
+fn has_matching_id(spec: &Spec, matches: impl Fn(&str) -> bool) -> bool {
     matches(spec.id) || spec.figure_ids().iter().any(|id| matches(id))
 }
 
@@ -120,7 +120,7 @@ const CONTAINED_CHARS_MIN: usize = 3;
 /// Maximum number of suggested ids that contain a pattern.
 const CONTAINED_IDS_MAX: usize = 3;
 
-/// Creates the error for a pattern that matches no benchmark, with a suggestion.
+/// Creates the error for a pattern that matches no benchmark. It suggests similar ids.
 fn unknown_pattern_error(pattern: &str, specs: &[&'static Spec]) -> SelectError {
     let hint = match pattern.contains(',') && !pattern.contains('{') {
         true => {
@@ -148,7 +148,8 @@ fn suggestion(pattern: &str, specs: &[&'static Spec]) -> String {
         let name = if pattern.contains('/') { name } else { name.trim_end_matches('/') };
         strsim::normalized_damerau_levenshtein(pattern, name)
     };
-    // A pattern much longer than a name is unlike it; the comparison takes time by the product of the lengths.
+    // A pattern much longer than a name is unlike it; the comparison takes time by the product of
+    // the lengths.
     let near = ids()
         .chain(groups)
         .filter(|name| pattern.len() <= 4 * name.len())
@@ -183,7 +184,7 @@ fn selection(spec: &'static Spec, benches: &[&'static Bench]) -> Selection {
     Selection { spec, contenders, floors }
 }
 
-/// Returns the benchmark that measures the floor `id`, with its id and the index of its part.
+/// Finds the floor `id`: its id, its benchmark, and the index of the benchmark's part.
 pub(crate) fn find_floor(
     id: &str,
     benches: &[&'static Bench],
@@ -193,8 +194,8 @@ pub(crate) fn find_floor(
     (bench.spec().id == id).then_some((bench.spec().id, bench, part))
 }
 
-/// Returns a benchmark that measures the figure `id`, and the index of the part that does. A
-/// floor's benchmark is preferred.
+/// Returns a benchmark that measures the figure `id`, and the index of the figure's part. A floor's
+/// benchmark is preferred.
 fn find_figure(id: &str, benches: &[&'static Bench]) -> Option<(&'static Bench, usize)> {
     let yields = |bench: &&'static Bench| {
         let part = bench.spec().figure_ids().iter().position(|it| it == id)?;

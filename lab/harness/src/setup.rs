@@ -16,7 +16,7 @@ pub struct Setup {
     processes: bool,
     /// Descriptors created so far, for the processes of other participants.
     created: Vec<OwnedFd>,
-    /// Descriptors inherited from the first process and not yet returned; `None` in the first process.
+    /// Inherited descriptors that the workload has not requested yet; `None` in the first process.
     inherited: Option<std::vec::IntoIter<OwnedFd>>,
 }
 
@@ -26,7 +26,8 @@ impl Setup {
         Setup { cpus: cpus.to_vec(), processes, created: Vec::new(), inherited: None }
     }
 
-    /// Creates the setup of a further process, which inherits the shared resources as the descriptors `fds`.
+    /// Creates the setup of a further process. It inherits the shared resources as the descriptors
+    /// `fds`.
     pub(crate) fn for_inheritor(cpus: &[u32], fds: Vec<OwnedFd>) -> Setup {
         Setup {
             cpus: cpus.to_vec(),
@@ -36,7 +37,7 @@ impl Setup {
         }
     }
 
-    /// Returns a zeroed `T` in memory that all participants share, on its own page.
+    /// Returns a zeroed `T` on its own page, in memory that all participants share.
     ///
     /// # Errors
     /// Fails without memory or a free descriptor.
@@ -99,7 +100,7 @@ impl Setup {
         &self.cpus
     }
 
-    /// Returns `true` if participants share a CPU, so that one that polls must yield to the others.
+    /// Returns `true` if participants share a CPU. A participant that polls must then yield.
     pub fn is_crowded(&self) -> bool {
         has_repeated_cpu(&self.cpus)
     }
@@ -109,7 +110,7 @@ impl Setup {
         self.processes
     }
 
-    /// Returns the created descriptors, made inheritable for the processes of the other participants.
+    /// Returns the created descriptors, which the processes of the other participants can inherit.
     pub(crate) fn into_inheritable(self) -> Result<Vec<OwnedFd>, Fault> {
         for fd in &self.created {
             make_inheritable(fd)?;

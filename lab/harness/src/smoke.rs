@@ -8,16 +8,16 @@ use handover_record::ContenderKind;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 
-/// Runs every benchmark of a suite once as a test, in threads and, where supported, in processes. Prints a line for
-/// each and the closing line `N passed, N failed`. The body of a `harness = false` test; it dispatches participants'
-/// processes itself.
+/// Runs every benchmark of a suite once as a test, in threads and, where supported, in processes.
+/// Prints a line for each and the closing line `N passed, N failed`. The body of a `harness =
+/// false` test; it dispatches participants' processes itself.
 ///
 /// Arguments that do not start with a dash are patterns, as for [`select`](crate::select).
 pub fn smoke(all: &[&'static [Bench]]) -> ExitCode {
     if let Some(played) = crate::dispatch_participant(all) {
         return match played {
             Ok(()) => ExitCode::SUCCESS,
-            Err(refused) => fail(&refused),
+            Err(error) => fail(&error),
         };
     }
     let mut patterns: Vec<String> =
@@ -25,12 +25,12 @@ pub fn smoke(all: &[&'static [Bench]]) -> ExitCode {
     if patterns.is_empty() {
         patterns.push("*".to_string());
     }
-    run_smoke(all, &patterns).unwrap_or_else(|refused| fail(&refused))
+    run_smoke(all, &patterns).unwrap_or_else(|error| fail(&error))
 }
 
 /// Prints an error; returns the exit code of a failure.
-fn fail(refused: &dyn std::fmt::Display) -> ExitCode {
-    eprintln!("{refused}");
+fn fail(error: &dyn std::fmt::Display) -> ExitCode {
+    eprintln!("{error}");
     ExitCode::FAILURE
 }
 

@@ -45,8 +45,8 @@ impl AddAssign for ResourceUsage {
 }
 
 impl ResourceUsage {
-    /// Subtracts the usage of `part`, with 0 as the minimum of each count. The usages of threads and of the process
-    /// are read one after the other.
+    /// Subtracts the usage of `part`; no count becomes less than 0. The usages of threads and of
+    /// the process are read one after the other.
     pub fn saturating_sub(mut self, part: ResourceUsage) -> ResourceUsage {
         for (count, part) in self.counts_mut().into_iter().zip(part.counts()) {
             *count = count.saturating_sub(part);
@@ -54,10 +54,12 @@ impl ResourceUsage {
         self
     }
 
+    /// Returns all fields except `delayed_ns`.
     fn counts(mut self) -> [u64; 6] {
         self.counts_mut().map(|count| *count)
     }
 
+    /// Returns references to all fields except `delayed_ns`.
     fn counts_mut(&mut self) -> [&mut u64; 6] {
         [
             &mut self.user_ns,

@@ -2,8 +2,8 @@
 //!
 //! The unit of every stored interval is the pass, a process of its own ([`median_over_passes`]):
 //! operations of one round share its memory and its placement, and rounds of one process share its
-//! address space and its moment. [`median_of_independent`] is for other values: it decides whether a
-//! benchmark needs more time and whether its rounds drifted.
+//! address space and its moment. [`median_of_independent`] is for other values: it decides whether
+//! a benchmark needs more time and whether its rounds drifted.
 
 /// Returns the median of the values, or 0 for no values. For an even count, it is the mean of the
 /// two middle values.
@@ -37,12 +37,12 @@ pub fn quantile_sorted(sorted: &[f64], q: f64) -> f64 {
     sorted[rank.saturating_sub(1).min(sorted.len() - 1)]
 }
 
-/// Minimum number of passes for a 95 % interval of their median. The smallest and the greatest of five passes enclose
-/// it in only 94 of 100 cases.
+/// Minimum number of passes for a 95 % interval of their median. The smallest and the greatest of
+/// five passes enclose it in only 94 of 100 cases.
 pub const PASSES_MIN: usize = 6;
 const CONFIDENCE: f64 = 0.95;
-/// Number of values above which the bounds of an interval are computed by the normal approximation.
-const COUNT_NORMAL_MIN: usize = 200;
+/// Maximum number of values for an exact interval. Above it, the normal approximation is used.
+const EXACT_COUNT_MAX: usize = 200;
 
 /// A median with its 95 % interval, if there are enough passes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -70,11 +70,12 @@ impl MedianEstimate {
 /// Returns the median of the figures of passes, with its 95 % interval. The figures are given in
 /// order of time.
 ///
-/// The interval lies between two order statistics, interpolated (Hettmansperger and Sheather, *Confidence intervals
-/// based on interpolated order statistics*, 1986), which assumes that passes are independent, and nothing about the
-/// figures' distribution. If neighbouring passes are correlated, as on a host whose other guests change by the minute,
-/// `n` passes are worth fewer, and the bounds are moved outwards by the square root of that, at most to the extreme
-/// passes. An interval cannot show a disturbance that is the same in all passes of its run.
+/// The interval lies between two order statistics, interpolated (Hettmansperger and Sheather,
+/// *Confidence intervals based on interpolated order statistics*, 1986), which assumes that passes
+/// are independent, and nothing about the figures' distribution. If neighbouring passes are
+/// correlated, as on a host whose other guests change by the minute, `n` passes are worth fewer,
+/// and the bounds are moved outwards by the square root of that, at most to the extreme passes. An
+/// interval cannot show a disturbance that is the same in all passes of its run.
 ///
 /// The Hodges-Lehmann interval is narrower, but assumes symmetry, and noise only makes figures
 /// greater: see the simulations among the tests.
@@ -87,7 +88,7 @@ pub fn median_of_independent(values: &[f64]) -> MedianEstimate {
     estimate(values, 1.0)
 }
 
-/// Returns the median of the values and its 95 % interval, whose half-widths are multiplied by `factor`.
+/// Returns the median of the values, with its 95 % interval widened by `factor`.
 fn estimate(values: &[f64], factor: f64) -> MedianEstimate {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
@@ -104,7 +105,7 @@ fn estimate(values: &[f64], factor: f64) -> MedianEstimate {
 /// Returns the rank of the lower bound of a median's 95 % interval. The median is that of `count`
 /// values; the rank is interpolated, and counted from 0.
 fn lower_bound_rank(count: usize) -> f64 {
-    if count > COUNT_NORMAL_MIN {
+    if count > EXACT_COUNT_MAX {
         let n = count as f64;
         return (n - 1.0 - 1.96 * n.sqrt()) / 2.0;
     }
@@ -126,7 +127,8 @@ fn lower_bound_rank(count: usize) -> f64 {
     d - 1.0 + (n - d) * inward / (d + (n - 2.0 * d) * inward)
 }
 
-/// Returns the value at a fractional rank, counted from 0, by interpolation between two sorted values.
+/// Returns the value at a fractional rank, interpolated between two sorted values. Ranks count from
+/// 0.
 fn at_rank(sorted: &[f64], rank: f64) -> f64 {
     let below = rank as usize;
     let above = (below + 1).min(sorted.len() - 1);
@@ -154,7 +156,7 @@ fn widening_factor(values: &[f64]) -> f64 {
     ((1.0 + correlation) / (1.0 - correlation)).sqrt()
 }
 
-/// Two modes of a distribution, each as its share of the values and its median.
+/// Two modes of a distribution, each given by its share of the values and its median.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Modes {
     /// Share and median of the faster mode.
@@ -163,19 +165,19 @@ pub struct Modes {
     pub slow: (f64, f64),
 }
 
-/// Minimum share of the values that belong to each of two modes.
+/// Minimum share of the values in each of two modes.
 const MODE_SHARE_MIN: f64 = 0.1;
 /// Minimum ratio of the slower mode's median to the faster one's.
 const MODES_RATIO_MIN: f64 = 1.5;
-/// Maximum ratio of a mode's spread to the distance between the two modes, both of logarithms.
+/// Maximum spread of a mode, relative to the distance between two modes. Both are of logarithms.
 /// Above it, the values count as one mode.
 const MODE_SPREAD_MAX: f64 = 0.5;
 
-/// Minimum distance between two modes, in steps of the clock. Closer values are one mode, which the clock's resolution
-/// divides.
+/// Minimum distance between two modes, in steps of the clock. Closer values are one mode, which the
+/// clock's resolution divides.
 const MODES_STEPS_MIN: f64 = 4.0;
 
-/// Minimum number of values in which two modes are looked for.
+/// Minimum number of values in which two modes can be detected.
 const MODES_VALUES_MIN: u64 = 8;
 /// Minimum number of values in each of two modes.
 const MODE_VALUES_MIN: f64 = 2.0;
@@ -190,7 +192,7 @@ pub fn find_modes(values: &[f64], clock_step: f64) -> Option<Modes> {
     find_modes_of_counts(&counted, clock_step)
 }
 
-/// Detects two modes like [`find_modes`] in sorted values, each given with the number of its occurrences.
+/// Detects two modes like [`find_modes`], in sorted pairs of a value and its count.
 pub fn find_modes_of_counts(values: &[(f64, u64)], clock_step: f64) -> Option<Modes> {
     let logs: Vec<(f64, u64)> =
         values.iter().filter(|it| it.0 > 0.0 && it.1 > 0).map(|it| (it.0.ln(), it.1)).collect();
@@ -288,7 +290,8 @@ mod tests {
         }),
     ];
 
-    /// Returns the exact signed-rank interval: the `rank`th least and greatest of the means of pairs.
+    /// Returns the exact signed-rank interval: the `rank`th least and greatest of the means of
+    /// pairs.
     fn hodges_lehmann(values: &[f64], rank: usize) -> (f64, f64) {
         let pairs =
             (0..values.len()).flat_map(|one| (one..values.len()).map(move |two| (one, two)));
@@ -300,7 +303,8 @@ mod tests {
 
     const TRIALS: usize = 1500;
 
-    /// Returns the share of trials in which the interval of `count` pass figures contains their true median, 0.
+    /// Returns the share of trials in which the interval of `count` pass figures contains their
+    /// true median, 0.
     fn coverage(
         count: usize,
         mut draw: impl FnMut() -> f64,

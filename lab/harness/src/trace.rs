@@ -46,7 +46,7 @@ impl Drop for ActiveRecording<'_> {
     }
 }
 
-/// Maximum number of threads whose events are recorded; the trace notes if there were more.
+/// Maximum number of threads whose events are recorded. The trace notes if there were more.
 const THREADS_MAX: u64 = 2048;
 
 /// Returns the time in ns that the calling thread has waited for a CPU while runnable. Returns

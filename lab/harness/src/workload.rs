@@ -38,17 +38,18 @@ pub trait Workload: Sized {
 /// A benchmark with several participants that hand work over: a ping-pong, a contended lock.
 ///
 /// Set up once for each round; the participants share it, as threads (`&self`) or as processes,
-/// each of which sets up its own instance around the same [`Setup::shared_region`]s and [`Setup::shared_fd`]s.
+/// each of which sets up its own instance around the same [`Setup::shared_region`]s and
+/// [`Setup::shared_fd`]s.
 pub trait Handover: Sized + Send + Sync + 'static {
     /// Arguments, declared with [`args!`](handover_record::args); `()` for none.
     type Args: Args;
     /// Declaration of the benchmark, with `hands_over` set.
     const SPEC: Spec;
-    /// `true` if everything that the participants share is created by the [`Setup`]. They can then
-    /// be processes.
+    /// `true` if the participants can be processes. The [`Setup`] must then create everything that
+    /// they share.
     const PROCESSES: bool = false;
-    /// `true` if the participants are always processes: for resources that each process has, such
-    /// as its memory.
+    /// `true` if the participants are always processes. This is for resources of a whole process,
+    /// such as its memory.
     const ALWAYS_PROCESSES: bool = false;
 
     /// Roles of the participants, in the order in which CPUs are assigned. Set if their number does
@@ -67,8 +68,8 @@ pub trait Handover: Sized + Send + Sync + 'static {
     fn setup(args: &Self::Args, setup: &mut Setup) -> Result<Self, Fault>;
 
     /// Runs one participant from the starting line to its finish. A measured participant calls
-    /// [`Samples::time_batches`] or loops while [`Samples::is_running`], and then sends the others an in-band
-    /// message to finish; a participant that waits for this message must notice it.
+    /// [`Samples::time_batches`] or loops while [`Samples::is_running`], and then sends the others
+    /// an in-band message to finish; a participant that waits for this message must notice it.
     ///
     /// # Errors
     /// Fails with any fault of the participant; the round is then discarded and the benchmark ends.

@@ -5,14 +5,14 @@ use crate::svg::{Axis, AxisName, Chart, Mark, Point, Quantity, Series, SeriesRol
 use crate::text::{Line, Style, Tone, wrap};
 use handover_record::{Anatomy, AnatomyOutlier, Document, Record, Unit};
 
-/// Maximum duration of a drawn group of hand-offs, relative to the duration of typical hand-offs. A longer bar would
-/// shrink the typical one to a line; only the table lists it.
+/// Maximum duration of a group of hand-offs that is drawn, relative to that of typical hand-offs. A
+/// longer bar would shrink the typical one to a line; only the table lists it.
 const DRAWN_MAX: f64 = 6.0;
 /// Share of hand-offs without matched events above which a note is shown. It says that the figures
 /// may not be typical.
 const UNFIT_SHARE_MAX: f64 = 0.2;
 
-/// Iterates over the records of a document that have an anatomy.
+/// Iterates over those records of a document that have an anatomy.
 pub(crate) fn records_with_anatomy(
     document: &Document,
 ) -> impl Iterator<Item = (&Record, &Anatomy)> {
@@ -50,12 +50,12 @@ pub fn render_anatomy(record: &Record, width: usize, style: Style) -> String {
 
 /// Returns the lines of the table of stages.
 fn stage_table(anatomy: &Anatomy, width: usize) -> Vec<Line> {
-    const NAME: usize = 10;
-    const COLUMN: usize = 10;
+    const NAME_WIDTH: usize = 10;
+    const COLUMN_WIDTH: usize = 10;
     let mut head = Line::default();
     head.push("stage", Tone::Faint);
     for (place, name) in ["p50", "p99", "share", "passed"].into_iter().enumerate() {
-        head.push_right(&Line::new(name, Tone::Faint), NAME + COLUMN * (place + 1));
+        head.push_right(&Line::new(name, Tone::Faint), NAME_WIDTH + COLUMN_WIDTH * (place + 1));
     }
     let mut lines = vec![head];
     let all = anatomy.stages.iter().chain([&anatomy.total]);
@@ -72,9 +72,9 @@ fn stage_table(anatomy: &Anatomy, width: usize) -> Vec<Line> {
             false => ["-".into(), "-".into(), format::share(0.0), format::share(0.0)],
         };
         for (place, figure) in figures.iter().enumerate() {
-            line.push_right(&Line::new(figure, tone), NAME + COLUMN * (place + 1));
+            line.push_right(&Line::new(figure, tone), NAME_WIDTH + COLUMN_WIDTH * (place + 1));
         }
-        let column = NAME + COLUMN * 4 + 2;
+        let column = NAME_WIDTH + COLUMN_WIDTH * 4 + 2;
         if stage.name != anatomy.total.name && width > column + 20 {
             for what in wrap(&stage.what, Tone::Faint, 0, width - column) {
                 line.push_at(column, what);
@@ -87,11 +87,12 @@ fn stage_table(anatomy: &Anatomy, width: usize) -> Vec<Line> {
     lines
 }
 
+/// Formats a time in nanoseconds, with a unit.
 fn ns(value: f64) -> String {
     format::figure(Unit::Ns, value)
 }
 
-/// Returns the notes below an anatomy's table, of one or two sentences each.
+/// Returns the notes for the lines below an anatomy's table, of one or two sentences each.
 pub(crate) fn anatomy_notes(anatomy: &Anatomy) -> Vec<String> {
     let mut facts = vec![
         "The line adds up the means of the middle half of the hand-offs; medians do not add up. A stage's p50 \

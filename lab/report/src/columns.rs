@@ -6,7 +6,7 @@ use crate::text::{Line, Tone};
 pub(crate) struct Column {
     pub header: &'static str,
     pub cells: Vec<Line>,
-    pub is_right: bool,
+    pub is_right_aligned: bool,
 }
 
 impl Column {
@@ -21,8 +21,8 @@ fn total_width(columns: &[Column]) -> usize {
     columns.iter().map(|column| column.width() + 2).sum::<usize>().saturating_sub(2)
 }
 
-/// Appends the lines of a table: header, rule and rows. While the table is wider than `width`, the columns named in
-/// `leaving` are left out in this order.
+/// Appends the lines of a table: header, rule and rows. While the table is wider than `width`, the
+/// columns named in `leaving` are left out in this order.
 pub(crate) fn push_table(
     mut columns: Vec<Column>,
     leaving: &[&str],
@@ -43,7 +43,7 @@ pub(crate) fn push_table(
         let cells = std::iter::once(Line::new(column.header, Tone::Faint))
             .chain(column.cells.iter().cloned());
         for (line, cell) in std::iter::once(&mut header).chain(&mut drawn).zip(cells) {
-            if column.is_right {
+            if column.is_right_aligned {
                 line.push_right(&cell, end);
             } else {
                 line.push_at(start, cell);

@@ -29,11 +29,11 @@ pub const COMPARISON_SCHEMA: u32 = 1;
 /// Minimum number of processes per side for a verdict.
 pub const PROCESSES_MIN: usize = 5;
 
-/// Maximum corrected p-value of a verdict, below the documented one in a hundred. Two of the 252
+/// Maximum corrected p-value of a verdict; the documentation says one in a hundred. Two of the 252
 /// ways to divide five processes per side reach it.
 pub(crate) const P_CORRECTED_MAX: f64 = 0.008;
-/// Maximum p-value of the Mann-Whitney test of one figure for a verdict. It is required in addition to
-/// [`P_CORRECTED_MAX`], so that one outlying process cannot cause a verdict.
+/// Maximum p-value of a verdict in the Mann-Whitney test of its figure alone. It is required in
+/// addition to [`P_CORRECTED_MAX`], so that one outlying process cannot cause a verdict.
 pub(crate) const P_UNCORRECTED_MAX: f64 = 0.05;
 
 /// Statistic that represents the rounds of a process as one value.
@@ -63,7 +63,7 @@ impl Statistic {
         }
     }
 
-    /// Returns the value of a record by this statistic; NaN if it has none.
+    /// Returns this statistic of a record; NaN if the record does not have it.
     fn value(self, record: &Record) -> f64 {
         match self {
             Statistic::Median => return record.summary.median,
@@ -80,13 +80,13 @@ impl Statistic {
     }
 }
 
-/// Maximum number of further processes per side that is estimated and reported.
+/// Maximum number of further processes per side that is reported.
 pub const FURTHER_PROCESSES_MAX: u32 = 200;
-/// Minimum size of a significant difference, in half-widths of its 95 % interval. Only the estimate
-/// of further processes uses it.
+/// Minimum size of a difference that counts as significant, in half-widths of its interval. Only
+/// the estimate of further processes uses it.
 const SIGNIFICANT_HALF_WIDTHS: f64 = 1.5;
 
-/// Minimum number of rounds from which their best tenth is determined.
+/// Minimum number of rounds for a [`Statistic::BestTenth`].
 const ROUNDS_OF_TENTH_MIN: usize = 10;
 
 /// Options of a comparison of two sides.
@@ -114,7 +114,7 @@ pub enum Verdict {
     Worse,
     /// Any difference between A and B is smaller than the threshold.
     Same,
-    /// The data are compatible with a difference above the threshold and with none.
+    /// The data allow both: no difference, and a difference above the threshold.
     TooNoisy,
     /// The runs do not allow a comparison, for example because there are too few.
     CannotSay,
@@ -172,17 +172,18 @@ pub struct Row {
     pub high: Option<f64>,
     /// p-value of the Mann-Whitney test of this figure alone.
     pub p: f64,
-    /// Probability that chance alone changes any of the compared figures as much in this direction.
-    /// It is computed by the method of Westfall and Young.
+    /// p-value of the difference in its direction, corrected for the number of compared figures. It
+    /// is the probability that chance alone changes any of them as much, by the method of Westfall
+    /// and Young.
     pub p_corrected: f64,
     /// Cliff's delta of B against A. It is 1 if each value of B is above each of A, and -1 if each
     /// is below.
     pub delta: f64,
-    /// Smallest relative difference that gives a verdict: the greater of threshold and resolution.
+    /// Smallest relative difference that gives a verdict: the threshold or, if greater, the
+    /// resolution.
     pub least: f64,
-    /// Smallest relative increase of the figure that most such comparisons would detect. It is by
-    /// the more sensitive of median and best tenth. `None` if there is none, or without an
-    /// interval.
+    /// Smallest relative increase of the figure that such comparisons usually detect. It is by the
+    /// more sensitive of median and best tenth. `None` if there is none, or without an interval.
     pub found: Option<f64>,
     /// Estimated number of further processes per side that would give a verdict. `None` with a
     /// verdict or without an estimate. Estimates above [`FURTHER_PROCESSES_MAX`] are not reported.
@@ -205,18 +206,18 @@ pub struct Comparison {
     pub b: Side,
     /// Smallest relative difference that counts as a change: 0.02 is 2 %.
     pub threshold: f64,
-    /// Resolution for figures of one participant, by the better statistic: the measured difference between two equal
-    /// contenders. These were measured in the same processes.
+    /// Resolution for figures of one participant, by the more precise statistic. It is the
+    /// difference measured between two equal contenders in the same processes.
     pub visible_one: Option<f64>,
-    /// Resolution for figures of several participants, by the better statistic.
+    /// Resolution for figures of several participants, by the more precise statistic.
     pub visible_several: Option<f64>,
-    /// Resolution for figures of one participant, by the noisier of median and best tenth.
+    /// Resolution for figures of one participant, by the less precise statistic.
     pub visible_one_most: Option<f64>,
-    /// Resolution for figures of several participants, by the noisier of median and best tenth.
+    /// Resolution for figures of several participants, by the less precise statistic.
     pub visible_several_most: Option<f64>,
-    /// Median over the figures of one participant of the increases that would be detected ([`Row::found`]).
+    /// Median of [`Row::found`] over the figures of one participant.
     pub found_one: Option<f64>,
-    /// Median over the figures of several participants of the increases that would be detected ([`Row::found`]).
+    /// Median of [`Row::found`] over the figures of several participants.
     pub found_several: Option<f64>,
     /// Figures that both sides have, in the order of side A.
     pub rows: Vec<Row>,
@@ -278,8 +279,9 @@ pub fn compare(a: (&str, &[Document]), b: (&str, &[Document]), rules: Rules) -> 
                     |by: &Statistic| *by != Statistic::P99 || cell.has_tail(table.a_count);
                 let by: Vec<Statistic> = Statistic::ALL.into_iter().filter(has_values).collect();
                 let rows = by.iter().map(|by| {
-                    let visible = visible[usize::from(cell.several)];
-                    // The nulls are timed in batches and have no p99: its resolution is at least as coarse.
+                    let visible = visible[usize::from(cell.uses_several_cpus)];
+                    // The nulls are timed in batches and have no p99: its resolution is at least as
+                    // coarse.
                     let seen = match by {
                         Statistic::P99 => visible.into_iter().flatten().fold(0.0, f64::max),
                         _ => visible[*by as usize].unwrap_or(0.0),
@@ -287,7 +289,7 @@ pub fn compare(a: (&str, &[Document]), b: (&str, &[Document]), rules: Rules) -> 
                     row(key, cell, *by, table.a_count, rules.threshold.max(seen))
                 });
                 figures.push(rows.collect());
-                are_several.push(cell.several);
+                are_several.push(cell.uses_several_cpus);
                 tests.extend(by.iter().map(|by| cell.logs(*by)));
                 let count =
                     cell.count(0, table.a_count).min(cell.count(table.a_count, table.count));
@@ -378,8 +380,7 @@ fn set_detectable_increases(
     }
 }
 
-/// Returns the runs of a side that are no smoke runs. Returns all runs if there are only smoke
-/// runs.
+/// Returns the runs of a side without smoke runs. Returns all runs if there are only smoke runs.
 fn without_smoke_runs(side: &[Document]) -> Vec<&Document> {
     let is_measured = |document: &&Document| document.run.profile != "smoke";
     match side.iter().any(|it| is_measured(&it)) {
@@ -388,10 +389,10 @@ fn without_smoke_runs(side: &[Document]) -> Vec<&Document> {
     }
 }
 
-/// Returns the row to show for a figure: by its median or by its best tenth. It is the one that
-/// differs, or else the one with the narrower interval. A figure that is better by one statistic
-/// and worse by the other has the verdict "too noisy", and it is the same only if it is by both:
-/// the best tenth alone does not show a median that may have moved.
+/// Chooses the row that is shown for a figure: that of its median, or that of its best tenth. It is
+/// the row that differs, or else the row with the narrower interval. A figure that is better by one
+/// statistic and worse by the other has the verdict "too noisy", and it is the same only if it is
+/// by both: the best tenth alone does not show a median that may have moved.
 fn choose_row([median, tenth]: [Row; 2]) -> Row {
     let differs = |row: &Row| matches!(row.verdict, Verdict::Better | Verdict::Worse);
     let is_bounded = |row: &Row| width(row) < f64::INFINITY;
@@ -437,9 +438,9 @@ struct FigureValues {
     unit: Unit,
     kind: ContenderKind,
     /// `true` if the participants use several CPUs.
-    several: bool,
-    /// `true` if a run of the figure was a smoke run.
-    smoke: bool,
+    uses_several_cpus: bool,
+    /// `true` if one of the runs was a smoke run.
+    is_smoke: bool,
     /// Values of all processes by [`Statistic`], side A's first; NaN for a process without the
     /// figure.
     values: [Vec<f64>; 3],
@@ -492,11 +493,11 @@ impl Table {
                 let cell = table.cells.entry(key).or_insert_with(|| FigureValues {
                     unit: record.unit,
                     kind: record.kind,
-                    several: record.participants.has_several_cpus(),
-                    smoke: false,
+                    uses_several_cpus: record.participants.has_several_cpus(),
+                    is_smoke: false,
                     values: Statistic::ALL.map(|_| vec![f64::NAN; count]),
                 });
-                cell.smoke |= record.warnings.iter().any(|it| it.code == WarningCode::Smoke);
+                cell.is_smoke |= record.warnings.iter().any(|it| it.code == WarningCode::Smoke);
                 for by in Statistic::ALL {
                     cell.values[by as usize][place] = by.value(record);
                 }
@@ -505,8 +506,8 @@ impl Table {
         table
     }
 
-    /// Iterates over the figures to compare. They are ours, or else the floors, or else all; with
-    /// `all`, every contender except the nulls.
+    /// Iterates over the figures that are compared. They are ours, or else the floors, or else all;
+    /// with `all`, every contender except the nulls.
     fn cells(&self, all: bool) -> impl Iterator<Item = (&FigureKey, &FigureValues)> {
         let kinds = |id: &str, wanted: ContenderKind| {
             self.cells.iter().any(|(key, cell)| key.id == id && cell.kind == wanted)
@@ -525,8 +526,9 @@ impl Table {
         })
     }
 
-    /// Returns the resolutions by [`Statistic`], of one participant and of several: the largest difference between
-    /// equal contenders. It is measured within the processes and between the sides.
+    /// Returns the resolutions for one participant and for several, by [`Statistic`]. A resolution
+    /// is the largest difference between equal contenders, within the processes and between the
+    /// sides.
     fn resolutions(&self) -> [[Option<f64>; 3]; 2] {
         let mut visible = [[None; 3]; 2];
         let is_null = |cell: &FigureValues| cell.kind == ContenderKind::Null;
@@ -550,7 +552,7 @@ impl Table {
                 .collect();
             let (a, b) = means.split_at(self.a_count);
             let between = ranks::median_shift(&finite(a), &finite(b));
-            let several = twins.iter().any(|cell| cell.several);
+            let several = twins.iter().any(|cell| cell.uses_several_cpus);
             let slot: &mut Option<f64> = &mut visible[usize::from(several)][by as usize];
             for (_, low, high) in within.chain(between) {
                 let width = low.abs().max(high.abs()).exp_m1();
@@ -572,13 +574,13 @@ fn row(key: &FigureKey, cell: &FigureValues, by: Statistic, a_count: usize, leas
     let few = a.len().min(b.len()) < PROCESSES_MIN;
     let interval = shift.filter(|_| !few);
     let equal = a.iter().chain(&b).all(|it| Some(it) == a.first());
-    let why = if cell.smoke {
+    let why = if cell.is_smoke {
         "run with smoke values, not measured".to_string()
     } else if few {
         format!(
             "{} against {}, and at least {PROCESSES_MIN} a side are needed",
-            processes(a.len()),
-            processes(b.len())
+            format_processes(a.len()),
+            format_processes(b.len())
         )
     } else if !above_0 && !equal {
         "a figure that is not above 0 has no ratio".to_string()
@@ -601,16 +603,17 @@ fn row(key: &FigureKey, cell: &FigureValues, by: Statistic, a_count: usize, leas
         delta: ranks::cliffs_delta(&a, &b),
         least,
         found: None,
-        further_processes: (few && !cell.smoke)
+        further_processes: (few && !cell.is_smoke)
             .then(|| (PROCESSES_MIN - a.len().min(b.len())) as u32),
         verdict: if why.is_empty() { Verdict::Same } else { Verdict::CannotSay },
         why,
     }
 }
 
-/// Estimates the number of further processes per side that would decide a noisy figure. Returns
-/// `None` if it is too large. The estimate assumes that the ratio and the spread stay as they are:
-/// intervals, and with them the resolution, narrow with the square root of the number of processes.
+/// Estimates the number of further processes per side that would give a noisy figure a verdict.
+/// Returns `None` if it is too large. The estimate assumes that the ratio and the spread stay as
+/// they are: intervals, and with them the resolution, narrow with the square root of the number of
+/// processes.
 fn further_processes(row: &Row, count: usize, threshold: f64) -> Option<u32> {
     let (Some(ratio), Some(low), Some(high)) = (row.ratio, row.low, row.high) else { return None };
     let (shift, half_width) = (ratio.ln().abs(), (high / low).ln() / 2.0);
@@ -625,7 +628,7 @@ fn further_processes(row: &Row, count: usize, threshold: f64) -> Option<u32> {
 }
 
 /// Formats a number of processes: `1 process`, `2 processes`.
-fn processes(count: usize) -> String {
+fn format_processes(count: usize) -> String {
     if count == 1 { "1 process".to_string() } else { format!("{count} processes") }
 }
 
@@ -705,7 +708,8 @@ fn counted(count: usize, noun: &str, singular_verb: &str, plural_verb: &str) -> 
     }
 }
 
-/// Returns the sentence on the increases that such comparisons detect; `None` if no figure has enough processes.
+/// Returns the sentence about the increases that such comparisons detect. `None` if no figure has
+/// enough processes.
 pub(crate) fn detectable_line(comparison: &Comparison) -> Option<String> {
     let part =
         |found: Option<f64>, place: &str| Some(format!("{} ({place})", format::share(found?)));
@@ -721,7 +725,7 @@ pub(crate) fn detectable_line(comparison: &Comparison) -> Option<String> {
     })
 }
 
-/// Returns the sentence on the smallest difference that these runs can detect.
+/// Returns the sentence about the smallest difference that these runs can detect.
 pub(crate) fn resolution_line(comparison: &Comparison) -> String {
     let shown = |width: f64| format::share(width.max(0.001));
     let part = |least: Option<f64>, most: Option<f64>, placement: &str| {

@@ -19,15 +19,16 @@ const QUANTILES: [f64; 19] = [
 ];
 /// Number of bars of a histogram, of equal width on a logarithmic axis.
 const BARS_COUNT: usize = 60;
-/// Maximum share of the samples, the slowest ones, that a histogram's bars leave out. A single outlier must not
-/// compress all others into one bar.
+/// Maximum share of the samples that a histogram's bars leave out, which are the slowest. A single
+/// outlier must not compress all others into one bar.
 const BEYOND_SHARE: f64 = 0.001;
-/// Number of units of a histogram per unit of the figure; samples are stored in thousandths.
+/// Number of histogram units in one unit of the figure. Histograms store thousandths.
 const HISTOGRAM_UNITS: f64 = 1000.0;
 
-/// Data of all figures of a page, for its script.
+/// Data of all figures, for the script of the page.
 #[derive(Serialize)]
 pub(crate) struct Details<'a> {
+    /// Quantiles of the percentile curves.
     quantiles: &'static [f64],
     pub figures: Vec<Detail<'a>>,
 }
@@ -36,9 +37,10 @@ pub(crate) struct Details<'a> {
 #[derive(Serialize)]
 pub(crate) struct Detail<'a> {
     pub id: &'a str,
+    /// Description of the timed operation.
     what: &'a str,
     unit: String,
-    /// Lower bound of the first bar and upper bound of the last.
+    /// Ends of the histogram's axis: lower bound of the first bar, and upper bound of the last.
     span: [f64; 2],
     /// Contenders of the figure.
     pub rows: Vec<Contender<'a>>,
@@ -74,7 +76,7 @@ pub(crate) struct Contender<'a> {
     peer: Option<RatioView<'a>>,
     /// Values at [`QUANTILES`]; empty without samples of single operations.
     quantiles: Vec<f64>,
-    /// Share of the samples in the fullest bar; `bars` are in thousandths of this share.
+    /// Share of the samples that the fullest bar contains; `bars` are in thousandths of it.
     peak: f64,
     /// Samples in each bar of the histogram, in thousandths of the fullest bar.
     bars: Vec<u16>,
@@ -177,14 +179,14 @@ fn decode_histogram(record: &Record) -> Option<Histogram<u64>> {
     (!histogram.is_empty()).then_some(histogram)
 }
 
-/// Returns the values at [`QUANTILES`]; quantiles that need more samples are the maximum.
+/// Returns the values at [`QUANTILES`]. A quantile that needs more samples is the maximum.
 fn quantiles(samples: &Histogram<u64>) -> Vec<f64> {
     let value =
         |&quantile: &f64| rounded(samples.value_at_quantile(quantile) as f64 / HISTOGRAM_UNITS);
     QUANTILES.iter().map(value).collect()
 }
 
-/// Rounds to four significant digits; a chart shows fewer.
+/// Rounds to four significant digits, which are more than a chart shows.
 fn rounded(value: f64) -> f64 {
     format!("{value:.3e}").parse().unwrap_or(value)
 }
@@ -198,7 +200,7 @@ struct BarScale {
 }
 
 impl BarScale {
-    /// Returns the axis that covers all samples of the histograms, except the slowest.
+    /// Returns the axis for these histograms. It covers all samples except the slowest.
     fn over<'a>(all: impl Iterator<Item = &'a Histogram<u64>>) -> Self {
         let (mut from, mut to) = (f64::MAX, 0.0_f64);
         for samples in all {
@@ -216,7 +218,7 @@ impl BarScale {
         }
     }
 
-    /// Returns the share of the samples in the fullest bar, and each bar in thousandths of the
+    /// Returns the share of the samples in the fullest bar, and all bars in thousandths of the
     /// fullest. Samples beyond the last bar are omitted.
     fn bars(&self, samples: &Histogram<u64>) -> (f64, Vec<u16>) {
         let width = (self.to / self.from).ln() / BARS_COUNT as f64;

@@ -12,10 +12,9 @@ use std::str::FromStr;
 /// Export format for another tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// Table for spreadsheets and data frames, RFC 4180: a header, then one line per figure.
+    /// CSV table (RFC 4180) for spreadsheets and data frames: a header, then one line per figure.
     Csv,
-    /// OpenMetrics 1.0, for Prometheus and similar tools: figures that are times are summaries, in
-    /// seconds.
+    /// OpenMetrics 1.0, for Prometheus and similar tools. Times are summaries in seconds.
     OpenMetrics,
     /// HdrHistogram log, version 1.3, with one line per figure's histogram. Lines are tagged
     /// `id[contender]`; histograms of times are in picoseconds.
@@ -43,7 +42,7 @@ impl FromStr for Format {
     }
 }
 
-/// Renders the runs in a format. The result is deterministic.
+/// Renders the runs in an export format. The result is deterministic.
 pub fn export(documents: &[Document], format: Format) -> String {
     match format {
         Format::Csv => csv(documents),
@@ -53,12 +52,12 @@ pub fn export(documents: &[Document], format: Format) -> String {
     }
 }
 
-/// Iterates over all figures, each with its run.
+/// Iterates over the records of all runs, each with its run.
 fn figures(documents: &[Document]) -> impl Iterator<Item = (&Document, &Record)> {
     documents.iter().flat_map(|document| document.records.iter().map(move |it| (document, it)))
 }
 
-/// Function that returns the value of a figure in one CSV column; null is an empty field.
+/// Function that returns a figure's value in one CSV column; null is an empty field.
 type CsvValue = fn(&Document, &Record) -> Value;
 
 /// Columns of the CSV table: the name of each, and the function that returns its values.
@@ -114,8 +113,8 @@ fn joined(words: impl Iterator<Item = String>, between: &str) -> String {
 /// Renders the runs as a CSV table, with a line for each figure.
 fn csv(documents: &[Document]) -> String {
     let mut writer = csv::WriterBuilder::new().has_headers(false).from_writer(Vec::new());
-    // Writing to memory, with the same number of fields on every line, cannot fail. The header is written even
-    // without figures.
+    // Writing to memory, with the same number of fields on every line, cannot fail. The header is
+    // written even without figures.
     let mut written = writer.write_record(CSV_COLUMNS.map(|it| it.0));
     for (document, it) in figures(documents) {
         written = written.and_then(|()| {
@@ -224,7 +223,7 @@ fn labels(document: &Document, it: &Record) -> String {
     labels.join(",")
 }
 
-/// Escapes the value of a label: in OpenMetrics, only backslash, quotation mark and newline.
+/// Escapes backslashes, quotation marks and newlines in the value of an OpenMetrics label.
 fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
@@ -259,7 +258,9 @@ struct Benchmark<'a> {
     name: String,
     unit: String,
     value: f64,
+    /// Half the width of the 95 % interval, relative to the value.
     range: String,
+    /// Description of the timed operation.
     extra: &'a str,
 }
 
@@ -342,8 +343,8 @@ pub fn render_markdown(document: &Document, all: bool) -> String {
     text
 }
 
-/// Formats two modes with their shares, never their average: `30.0 ns in 70 % of the values, 200 ns in 30 % of the
-/// values`.
+/// Formats the modes of a figure, each with its share: `30.0 ns in 70 % of the values, 200 ns in 30
+/// % of the values`.
 fn modes(record: &Record) -> String {
     let shown = |mode: &FigureMode| {
         let (median, share) = (format::figure(record.unit, mode.median), format::share(mode.share));

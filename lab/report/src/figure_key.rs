@@ -43,7 +43,9 @@ impl FigureKey {
     pub fn label(&self) -> String {
         match self.setting.as_str() {
             "" => format!("{} [{}]", self.id, self.contender),
-            setting => format!("{id} [{}] {setting}", self.contender, id = self.id),
+            setting => {
+                format!("{id} [{contender}] {setting}", id = self.id, contender = self.contender)
+            }
         }
     }
 }

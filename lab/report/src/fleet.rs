@@ -1,10 +1,11 @@
 //! Comparison of the nodes of a fleet, figure by figure: nodes that stand apart from the others.
 //!
-//! A figure's centre is the median of the nodes' values, and its scale their median absolute deviation, both of
-//! logarithms; neither moves much while less than half of the nodes are slow. A node's distance from the centre is
-//! divided by that scale or, where it is greater, by the standard error that the interval of the node's own
-//! measurement shows. The p-value is that of Student's t, with the degrees of freedom that the scale of so many nodes is
-//! worth. Holm's correction over all nodes and figures bounds the probability that chance names any node.
+//! A figure's centre is the median of the nodes' values, and its scale their median absolute
+//! deviation, both of logarithms; neither moves much while less than half of the nodes are slow. A
+//! node's distance from the centre is divided by that scale or, where it is greater, by the
+//! standard error that the interval of the node's own measurement shows. The p-value is that of
+//! Student's t, with the degrees of freedom that the scale of so many nodes is worth. Holm's
+//! correction over all nodes and figures bounds the probability that chance names any node.
 
 mod robust;
 mod table;
@@ -19,12 +20,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Version of a fleet's JSON format.
 pub const FLEET_SCHEMA: u32 = 1;
-/// Minimum number of nodes that are compared.
+/// Minimum number of nodes for a comparison.
 pub const NODES_MIN: usize = 3;
 /// Maximum corrected p-value of a node that stands apart.
 pub const P_CORRECTED_MAX: f64 = 0.05;
 
-/// Minimum scale, of logarithms, so that no distance is infinite if most nodes have equal values.
+/// Minimum spread of the logarithms of the nodes' values. Without it, distances would be infinite
+/// if most values are equal.
 const SCALE_MIN: f64 = 0.001;
 /// Half the width of a 95 % interval, in standard errors.
 const INTERVAL_HALF_WIDTH: f64 = 1.96;
@@ -59,11 +61,12 @@ pub struct NodeFigure {
     pub high: Option<f64>,
     /// Ratio to the median of the nodes; `None` in a row that is not tested.
     pub ratio: Option<f64>,
-    /// Distance from the median of the nodes, in scales; `None` in a row that is not tested.
+    /// Distance from the median of the nodes, in units of their spread; `None` in a row that is not
+    /// tested.
     pub z: Option<f64>,
-    /// Probability of such a distance by chance, for this node and figure alone.
+    /// p-value of the distance, for this node and figure alone.
     pub p: Option<f64>,
-    /// Probability that chance alone moves any node so far in any figure.
+    /// p-value of the distance, corrected for the number of nodes and figures.
     pub p_corrected: Option<f64>,
     /// `true` if the node stands apart in this figure.
     pub apart: bool,
@@ -82,16 +85,16 @@ pub struct Row {
     pub unit: Unit,
     /// Median of the nodes' values.
     pub median: f64,
-    /// Scaled median absolute deviation of the nodes' values, relative to the median; `None` in a row that is not
-    /// tested.
+    /// Spread of the nodes' values, relative to the median. It is the scaled median absolute
+    /// deviation; `None` in a row that is not tested.
     pub spread: Option<f64>,
     /// Smallest value of a node.
     pub least: f64,
     /// Greatest value of a node.
     pub greatest: f64,
-    /// Number of nodes that stand apart with a greater value than the median.
+    /// Number of nodes that stand apart because their value is greater than the median.
     pub slower_count: usize,
-    /// Number of nodes that stand apart with a smaller value than the median.
+    /// Number of nodes that stand apart because their value is less than the median.
     pub faster_count: usize,
     /// Reason why the nodes are not compared; empty if they are.
     pub why: String,
@@ -107,11 +110,11 @@ pub struct ApartFigure {
     pub row: usize,
     /// Ratio of the node's value to the median of the nodes.
     pub ratio: f64,
-    /// Probability that chance alone moves any node so far in any figure.
+    /// p-value of the distance, corrected for the number of nodes and figures.
     pub p_corrected: f64,
 }
 
-/// Finding of the doctor on a node, with the number of nodes that have it.
+/// Finding of the doctor about a node, with the number of nodes that have it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NodeFinding {
     /// Name of the checked fact.
@@ -129,9 +132,9 @@ pub struct NodeFinding {
 pub struct ApartNode {
     /// Index of the node in [`Fleet::nodes`].
     pub node: usize,
-    /// Figures in which the node stands apart, the most distant first.
+    /// Figures in which the node stands apart, the farthest from the median first.
     pub figures: Vec<ApartFigure>,
-    /// Findings of the doctor on the node, those of the fewest nodes first.
+    /// Findings of the doctor about the node; the findings of the fewest nodes come first.
     pub findings: Vec<NodeFinding>,
 }
 
@@ -150,15 +153,15 @@ pub struct Fleet {
     pub nodes: Vec<Node>,
     /// Figures, in the order of the first node that has them.
     pub rows: Vec<Row>,
-    /// Nodes that stand apart, the most distant first.
+    /// Nodes that stand apart, the farthest from the median first.
     pub apart: Vec<ApartNode>,
     /// Reasons not to trust the comparison as a whole, one sentence each.
     pub notes: Vec<String>,
 }
 
 impl Fleet {
-    /// Compares the nodes of a fleet, each of which is one run. A run is dropped before the next is taken, so that
-    /// memory is needed for the figures only. The result is deterministic.
+    /// Compares the nodes of a fleet, each of which is one run. A run is dropped before the next is
+    /// taken, so that memory is needed for the figures only. The result is deterministic.
     ///
     /// # Errors
     /// The first error of `runs`.
@@ -177,7 +180,7 @@ impl Fleet {
         Ok(table.into_fleet(name, rules))
     }
 
-    /// Draws one dot for each node, in a row for each figure: its distance from the median of the nodes.
+    /// Draws a row for each figure, with a dot for each node at its distance from the median.
     pub fn chart(&self) -> Chart {
         let names = self.rows.iter().map(|row| AxisName {
             label: self.row_name(row),
@@ -223,7 +226,8 @@ impl Fleet {
         ))
     }
 
-    /// Returns the name of a row: its id, with the contender and the setting if several rows have the same id.
+    /// Returns the name of a row: its id and, if other rows have the same id, contender and
+    /// setting.
     fn row_name(&self, row: &Row) -> String {
         let is_twin = |it: &&Row| it.id == row.id;
         match self.rows.iter().filter(is_twin).count() {
@@ -232,7 +236,7 @@ impl Fleet {
         }
     }
 
-    /// Returns the sentence on the number of nodes that stand apart.
+    /// Returns the sentence about the number of nodes that stand apart.
     fn apart_line(&self) -> String {
         if self.rows.iter().all(|row| !row.why.is_empty()) {
             return "The nodes are not compared.".to_string();
@@ -254,7 +258,7 @@ fn signed_share(ratio: f64) -> String {
     }
 }
 
-/// Formats a count with its noun and what follows: `1 node`, `2 nodes were`.
+/// Formats a count, its noun and the words after it: `1 node`, `2 nodes were`.
 fn counted(count: usize, noun: &str, then: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
     format!("{count} {noun}{plural} {then}").trim_end().to_string()
@@ -273,10 +277,11 @@ fn listed(names: &[String]) -> String {
 #[derive(Default)]
 struct NodeTable {
     nodes: Vec<Node>,
+    /// Measurement profile of the first node.
     profile: String,
-    /// Findings of each node that are not fine.
+    /// Findings of each node, without those that are fine.
     findings: Vec<Vec<Finding>>,
-    /// Nodes that may use one of several CPUs.
+    /// Names of the nodes that may use only one of their CPUs.
     confined: Vec<String>,
     /// Keys of the figures, in order of first appearance.
     keys: Vec<FigureKey>,
@@ -287,8 +292,8 @@ struct NodeTable {
 struct NodeCell {
     unit: Unit,
     kind: ContenderKind,
-    /// `true` if a node measured it with smoke values.
-    smoke: bool,
+    /// `true` if the figure of a node comes from a smoke run.
+    is_smoke: bool,
     figures: Vec<NodeFigure>,
 }
 
@@ -328,7 +333,7 @@ impl NodeTable {
         let cell = self.cells.entry(key).or_insert_with(|| NodeCell {
             unit,
             kind,
-            smoke: false,
+            is_smoke: false,
             figures: Vec::new(),
         });
         let node = self.nodes.len();
@@ -336,7 +341,7 @@ impl NodeTable {
         if cell.figures.last().is_some_and(|last| last.node == node) {
             return;
         }
-        cell.smoke |= record.warnings.iter().any(|it| it.code == WarningCode::Smoke);
+        cell.is_smoke |= record.warnings.iter().any(|it| it.code == WarningCode::Smoke);
         let summary = &record.summary;
         cell.figures.push(NodeFigure {
             node,
@@ -351,8 +356,9 @@ impl NodeTable {
         });
     }
 
-    /// Compares the nodes in the figures of ours, or else of the floors, or else of all; with `rules.all`, in those of
-    /// every contender except the nulls.
+    /// Compares the nodes figure by figure. The figures are those of our contenders, or else of the
+    /// floors, or else of all. With `rules.all`, compares the figures of every contender except the
+    /// nulls.
     fn into_fleet(mut self, name: &str, rules: Rules) -> Fleet {
         let mut kinds: BTreeMap<&str, BTreeSet<u8>> = BTreeMap::new();
         let rank = |kind: ContenderKind| match kind {
@@ -374,7 +380,7 @@ impl NodeTable {
             .into_iter()
             .filter_map(|key| self.cells.remove(&key).map(|cell| tested_row(key, cell)))
             .collect();
-        correct(&mut rows, rules.threshold);
+        correct_p_values(&mut rows, rules.threshold);
         let apart = self.apart_nodes(&rows);
         let notes = self.notes();
         Fleet {
@@ -431,14 +437,15 @@ impl NodeTable {
             self.nodes.iter().filter(|it| !it.complete).map(|it| it.name.clone()).collect();
         if !unended.is_empty() {
             let were = if unended.len() == 1 { "was" } else { "were" };
-            let count = counted(unended.len(), "run", were);
-            notes.push(format!("{count} not completed: of {}.", listed(&unended)));
+            let runs_were = counted(unended.len(), "run", were);
+            let nodes = listed(&unended);
+            notes.push(format!("{runs_were} not completed: of {nodes}."));
         }
         let builds: BTreeSet<&str> = self.nodes.iter().map(|it| it.build.as_str()).collect();
         if builds.len() > 1 {
             let builds: Vec<String> = builds.into_iter().map(str::to_string).collect();
-            notes
-                .push(format!("The nodes were measured by different builds: {}.", listed(&builds)));
+            let builds = listed(&builds);
+            notes.push(format!("The nodes were measured by different builds: {builds}."));
         }
         if !self.confined.is_empty() {
             notes.push(format!(
@@ -451,15 +458,18 @@ impl NodeTable {
     }
 }
 
-/// Creates the row of a figure: with the p-value of each node, but without the correction for their number.
+/// Creates the row of a figure, with the uncorrected p-value of each node.
 fn tested_row(key: FigureKey, cell: NodeCell) -> Row {
-    let NodeCell { unit, smoke, mut figures, .. } = cell;
+    let NodeCell { unit, is_smoke, mut figures, .. } = cell;
     let mut values: Vec<f64> = figures.iter().map(|it| it.median).collect();
     let above_0 = values.iter().all(|value| *value > 0.0 && value.is_finite());
-    let why = if smoke {
+    let why = if is_smoke {
         "run with smoke values, not measured".to_string()
     } else if figures.len() < NODES_MIN {
-        format!("{}, and at least {NODES_MIN} are needed", counted(figures.len(), "node", ""))
+        format!(
+            "{nodes}, and at least {NODES_MIN} are needed",
+            nodes = counted(figures.len(), "node", "")
+        )
     } else if !above_0 {
         "a figure that is not above 0 has no ratio".to_string()
     } else {
@@ -501,8 +511,8 @@ fn tested_row(key: FigureKey, cell: NodeCell) -> Row {
     }
 }
 
-/// Corrects the p-values of all rows for the number of tests, and sets which nodes stand apart.
-fn correct(rows: &mut [Row], threshold: f64) {
+/// Corrects the p-values of all rows for the number of tests, and marks the nodes that stand apart.
+fn correct_p_values(rows: &mut [Row], threshold: f64) {
     let tested = |it: &NodeFigure| it.p;
     let mut p_values: Vec<f64> =
         rows.iter().flat_map(|row| &row.figures).filter_map(tested).collect();

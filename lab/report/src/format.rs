@@ -4,7 +4,7 @@ use handover_base::units;
 use handover_record::{Document, Ratio, Record, RoleUsage, TimingKind, Unit, WarningCode};
 use std::cmp::Ordering;
 
-/// Value, in any unit, from which a figure is written with an exponent.
+/// Value from which a figure is written with an exponent, in any unit.
 const PLAIN_MAX: f64 = 1e15;
 
 /// Formats a figure with its unit: `1.23 ns`, `64.0 KiB`, `12`.
@@ -60,7 +60,7 @@ pub(crate) fn interval(record: &Record) -> String {
     }
 }
 
-/// Returns the kind of figure: `median` of operations, or `mean` of batches of operations.
+/// Returns the kind of a figure: `median` of operations, or `mean` of batches.
 pub(crate) fn statistic(record: &Record) -> &'static str {
     match record.summary.timing_kind() {
         TimingKind::Single => "median",
@@ -68,7 +68,8 @@ pub(crate) fn statistic(record: &Record) -> &'static str {
     }
 }
 
-/// Formats the 99 % quantile of the operations' times; empty unless each operation was timed singly.
+/// Formats the 99 % quantile of the operations' times; empty unless each operation was timed
+/// singly.
 pub(crate) fn p99(record: &Record) -> String {
     let quantiles = record.summary.quantiles();
     quantiles.map_or_else(String::new, |it| figure(record.unit, it.p99))
@@ -131,7 +132,7 @@ pub(crate) fn rate(record: &Record) -> String {
     }
 }
 
-/// Formats the average number of CPUs that were busy, by user and system time together.
+/// Formats the average number of busy CPUs, from user and system time together.
 pub(crate) fn cpus(record: &Record) -> String {
     let cpus = record.cpus_user + record.cpus_system;
     if cpus.is_finite() && cpus.abs() < 9_999.5 {
@@ -141,8 +142,8 @@ pub(crate) fn cpus(record: &Record) -> String {
     }
 }
 
-/// Minimum number of page faults, per operation or per second from disk, that is shown. A page fault costs about a
-/// microsecond, or a millisecond with I/O.
+/// Minimum rate of page faults that is shown: per operation, or from disk per second. A page fault
+/// costs about a microsecond, or a millisecond with I/O.
 const FAULTS_MIN: f64 = 0.01;
 
 /// Formats the page faults of a record: `0.25/op`, `3.0/s disk`. The text is empty if they are too
@@ -209,7 +210,7 @@ pub(crate) fn share(share: f64) -> String {
     }
 }
 
-/// Returns the sentence on the smallest difference that this run can detect.
+/// Returns the sentence about the smallest difference that this run can detect.
 pub(crate) fn null_line(one: Option<f64>, several: Option<f64>) -> String {
     let limits: Vec<String> = [(one, "one CPU"), (several, "across CPUs")]
         .into_iter()
@@ -265,7 +266,8 @@ pub(crate) fn letters(record: &Record) -> String {
     letters.join(" ")
 }
 
-/// Formats the arguments that `is_shown` accepts, and the placement of the participants, in one line.
+/// Formats the arguments that `is_shown` accepts, and the placement of the participants, in one
+/// line.
 pub(crate) fn arguments(record: &Record, is_shown: impl Fn(&str, u64) -> bool) -> String {
     let args = record.args.iter().filter(|(name, value)| is_shown(name, **value));
     let mut conditions: Vec<String> = args.map(|(name, value)| format!("{name}={value}")).collect();

@@ -22,7 +22,7 @@ const DATE_CHARS: usize = 10;
 /// Version of a history's JSON format.
 pub const HISTORY_SCHEMA: u32 = 1;
 
-/// Minimum width of the layout; in narrower terminals, lines are cut.
+/// Minimum width of the layout in columns. In narrower terminals, lines are cut.
 const WIDTH_MIN: usize = 24;
 
 /// Value of a figure in one run.
@@ -45,7 +45,7 @@ pub struct RunFigure {
     pub high: Option<f64>,
 }
 
-/// Runs from one change of the figure, or the first run, to the next change.
+/// Consecutive runs between two changes of the figure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Segment {
     /// Index of the segment's first run.
@@ -56,7 +56,7 @@ pub struct Segment {
     pub median: f64,
     /// Ratio to the median of the previous segment; `None` for the first segment.
     pub ratio: Option<f64>,
-    /// Probability that chance alone makes such a change at the segment's start; `None` for the first segment.
+    /// p-value of the change at the segment's start; `None` for the first segment.
     pub p: Option<f64>,
 }
 
@@ -82,8 +82,8 @@ pub struct History {
 }
 
 impl History {
-    /// Computes the history of a figure from runs in order of time. Changes are detected in the
-    /// logarithms of the values, or in the values if one of them is not above 0.
+    /// Computes the history of a figure from its values in runs, in order of time. Changes are
+    /// detected in the logarithms of the values, or in the values if one of them is not above 0.
     ///
     /// # Cost
     /// Some tenths of a second for 1,000 runs.

@@ -25,9 +25,9 @@ const WIDE_PX: f64 = 1080.0;
 /// Width of the charts for phones.
 const NARROW_PX: f64 = 380.0;
 
-/// Renders a document as a self-contained HTML page. It loads nothing from the network, is light or dark as the reader
-/// prefers, and fits paper and phones. A click on a figure shows its distribution; everything else works without
-/// scripts. All text of the document is escaped.
+/// Renders a document as a self-contained HTML page. It loads nothing from the network, is light or
+/// dark as the reader prefers, and fits paper and phones. A click on a figure shows its
+/// distribution; everything else works without scripts. All text of the document is escaped.
 pub fn render_html(document: &Document) -> String {
     render(document, "", &[])
 }
@@ -93,7 +93,7 @@ fn write_escaped(out: &mut Output<'_>, _: &mut State<'_, '_>, value: &Value) -> 
     out.write_str(&text).map_err(Error::from)
 }
 
-/// Returns `true` if all figures were run with smoke values, which are no measurements.
+/// Returns `true` if all figures come from smoke runs, which are not measurements.
 fn is_smoke(document: &Document) -> bool {
     let smoke = |record: &Record| record.warnings.iter().any(|it| it.code == WarningCode::Smoke);
     !document.records.is_empty() && document.records.iter().all(smoke)
@@ -188,8 +188,8 @@ fn warnings(model: &Model<'_>) -> Vec<Json> {
     model.warnings().into_iter().map(group).collect()
 }
 
-/// Returns the figures that this run shares with others. They have the medians of the other runs,
-/// and their ratios to this run's; returns `None` without other runs.
+/// Returns the figures that this run has in common with others. They have the medians of the other
+/// runs, and their ratios to this run's; returns `None` without other runs.
 fn rows_of_other_runs(model: &Model<'_>, name: &str, others: &[NamedRun]) -> Option<Json> {
     if others.is_empty() {
         return None;
@@ -320,7 +320,7 @@ fn facts(document: &Document) -> Vec<Json> {
     facts
 }
 
-/// Passes the name and value of each fact about the machine to `add`.
+/// Calls `add` with the name and value of each fact about the machine.
 fn host_facts(host: &Host, add: &mut impl FnMut(&'static str, String)) {
     let optional = |value: &Option<String>| value.clone().unwrap_or_default();
     let count = |count: u32, what: &str| match count {

@@ -12,8 +12,8 @@ pub fn ladder_chart(document: &Document, width_px: f64) -> Chart {
     ladder_chart_with_other_runs(document, &[], width_px)
 }
 
-/// Indices in the palette of the colours of other runs. The colours of our figures, the best peer
-/// and the floor are left out.
+/// Palette indices of the colours in which other runs are drawn. The colours of our figures, the
+/// best peer and the floor are left out.
 const OTHER_RUNS_COLOURS: [u8; 5] = [2, 3, 4, 5, 6];
 
 /// Draws the ladder chart of a document, with the medians of other runs in its rows.
@@ -79,7 +79,7 @@ pub(crate) fn ladder_chart_with_other_runs(
     })
 }
 
-/// Points of the ladder chart, by series.
+/// Points of each series of the ladder chart.
 #[derive(Default)]
 struct Rungs {
     /// Lines from the floor to the median of each figure.
@@ -90,7 +90,7 @@ struct Rungs {
     floor: Vec<Point>,
     peer: Vec<Point>,
     ours: Vec<Point>,
-    /// Medians of figures without a contender of this project, which are properties of the machine.
+    /// Medians of figures that only measure the machine, because no contender is ours.
     facts: Vec<Point>,
 }
 

@@ -28,7 +28,7 @@ pub(crate) struct Model<'a> {
     pub off_ladder_count: usize,
     records: &'a [Record],
     run: &'a Run,
-    /// `true` to list every contender of each figure; `false` for its representatives only.
+    /// `true` to list every contender of each figure; `false` for the representative ones only.
     pub all: bool,
 }
 
@@ -47,10 +47,11 @@ pub(crate) struct FigureRows<'a> {
 }
 
 impl<'a> Model<'a> {
-    /// Groups the figures of a document by mechanism, and selects the contenders to list. With `all`, every contender
-    /// of every figure is listed. Otherwise ours represent their figure, or its floors if there is none of ours, or
-    /// else every contender; and figures that their spec hides in the default run are omitted if the document is a
-    /// default run (every spec has a visible figure).
+    /// Groups the figures of a document by mechanism, and selects the contenders to list. With
+    /// `all`, every contender of every figure is listed. Otherwise ours represent their figure, or
+    /// its floors if there is none of ours, or else every contender; and figures that their spec
+    /// hides in the default run are omitted if the document is a default run (every spec has a
+    /// visible figure).
     pub fn new(document: &'a Document, all: bool) -> Model<'a> {
         let records = &document.records;
         let on_ladder = |spec: &str| records.iter().any(|it| it.spec == spec && it.ladder);
@@ -156,11 +157,12 @@ impl<'a> Model<'a> {
 /// Warnings of one kind: each text with the figures that it applies to.
 pub(crate) struct WarningGroup<'a> {
     pub code: WarningCode,
+    /// Texts of the warnings, each with the names of its figures.
     pub texts: Vec<(&'a str, Vec<String>)>,
 }
 
-/// Keeps the rows that represent a figure. They are ours, or else the floors, or else all; one of a
-/// null benchmark.
+/// Removes all rows except those that represent the figure. These are ours, or else the floors, or
+/// else all; one of a null benchmark.
 fn keep_representatives(rows: &mut Vec<&Record>) {
     for kind in [ContenderKind::Ours, ContenderKind::Floor] {
         if rows.iter().any(|it| it.kind == kind) {
@@ -174,7 +176,7 @@ fn keep_representatives(rows: &mut Vec<&Record>) {
     }
 }
 
-/// Returns the first element that `is_it` accepts; if there is none, appends the result of `make`.
+/// Returns the first element that `is_it` accepts. If there is none, appends the result of `make`.
 fn find_or_push<T>(
     list: &mut Vec<T>,
     is_it: impl Fn(&T) -> bool,

@@ -1,19 +1,19 @@
-//! Changes to a run before it is shown: warnings about figures that differ from earlier runs on the same machine,
-//! and removal of the ratios of smoke runs.
+//! Changes to a run before it is shown: warnings about figures that differ from earlier runs on the
+//! same machine, and removal of the ratios of smoke runs.
 
 use crate::format;
 use handover_record::{Document, Record, Warning, WarningCode};
 use std::collections::BTreeMap;
 
-/// Minimum number of runs, including this one, from which differing medians are reported.
+/// Minimum number of runs, including this one, for a warning.
 const RUNS_MIN: usize = 3;
 
 /// Adds a warning to each figure whose interval excludes a median of the `earlier` runs. The
 /// warning gives the range of the medians. The interval is the precision within one run; the next
 /// run may lie outside.
 ///
-/// Figures count if they have the same id, contender, arguments and placement. Runs on other machines and smoke runs
-/// are ignored.
+/// Figures count if they have the same id, contender, arguments and placement. Runs on other
+/// machines and smoke runs are ignored.
 pub fn warn_of_differing_runs(document: &mut Document, earlier: &[Document]) {
     let is_comparable = |it: &&Document| {
         it.host.name == document.host.name
@@ -45,7 +45,7 @@ pub fn warn_of_differing_runs(document: &mut Document, earlier: &[Document]) {
     }
 }
 
-/// Removes the ratios of figures that were run with smoke values, which are no measurements.
+/// Removes the ratios of figures from smoke runs, which are not measurements.
 pub fn remove_smoke_ratios(document: &mut Document) {
     for record in document.records.iter_mut().filter(|it| is_smoke(it)) {
         record.floor = None;

@@ -27,7 +27,8 @@ use axis::{AxisKind, DataRange, Scale};
 use bitmap::Bitmap;
 use paint::{Canvas, SvgCanvas, shorten, text_width};
 
-/// Style sheet that colours every chart, light and dark: for the `<style>` of a page with charts.
+/// Style sheet for a page with charts, with light and dark colours. It belongs in the `<style>` of
+/// the page.
 pub const CHART_STYLE_SHEET: &str = include_str!("svg/style.css");
 
 const TEXT_PX: f64 = 12.0;
@@ -37,13 +38,13 @@ const GROUP_GAP_PX: f64 = 8.0;
 const LEGEND_ROW_PX: f64 = 20.0;
 const HEAD_ROW_PX: f64 = 20.0;
 const WIDTH_PX_MIN: f64 = 200.0;
-/// Minimum space left of the plot area, so that charts below each other are aligned.
+/// Minimum space left of the plot area. It aligns charts that are below each other.
 const VALUES_LEFT_PX_MIN: f64 = 72.0;
-/// Maximum width of labels left of their rows, as a share of the chart's width. Wider labels are
+/// Maximum width of labels beside their rows, as a share of the chart's width. Wider labels are
 /// placed above the rows.
 const LABELS_BESIDE_MAX: f64 = 0.36;
 
-/// Role of a series in its chart (ours, peer, floor or other), which decides its colour.
+/// Role of a series in its chart, which determines its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SeriesRole {
     /// Main figure of the chart.
@@ -54,7 +55,7 @@ pub enum SeriesRole {
     Floor,
     /// Secondary data, in a faint colour.
     Faint,
-    /// One of several equal series: the colour with this index in the palette, modulo its length.
+    /// One of several equal series, with the colour of this index in the palette.
     Nth(u8),
 }
 
@@ -62,7 +63,7 @@ impl SeriesRole {
     /// Number of colours of [`SeriesRole::Nth`] in the style sheet.
     const PALETTE_COUNT: u8 = 8;
 
-    fn class(self) -> String {
+    fn css_class(self) -> String {
         match self {
             SeriesRole::Ours => "ours".to_string(),
             SeriesRole::Peer => "peer".to_string(),
@@ -73,7 +74,8 @@ impl SeriesRole {
     }
 }
 
-/// Drawing style of the points of a series. Every mark except `Bar` and `Stacked` also draws the points' spans.
+/// Drawing style of the points of a series. Every mark except `Bar` and `Stacked` also draws the
+/// points' spans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
     /// Filled dot.
@@ -84,7 +86,7 @@ pub enum Mark {
     Diamond,
     /// Short stroke across the row.
     Tick,
-    /// Spans only, without a mark at the point.
+    /// Only the points' spans, without marks.
     Span,
     /// Line through the points in their order, with dots.
     Line,
@@ -110,7 +112,7 @@ pub struct Point {
 }
 
 impl Point {
-    /// Creates a point; on an axis of names, the coordinate is the index of the name.
+    /// Creates a point. On an axis of names, the coordinate is the index of the name.
     pub fn new(x: f64, y: f64) -> Point {
         Point { x, y, span: None, text: String::new() }
     }
@@ -141,7 +143,7 @@ pub struct Series {
 }
 
 impl Series {
-    /// Creates a series; one without a name is omitted from the legend.
+    /// Creates a series. The legend omits a series without a name.
     pub fn new(
         name: impl Into<String>,
         role: SeriesRole,
@@ -162,7 +164,7 @@ pub struct Chart {
     width_px: f64,
     height_px: f64,
     /// `true` to show the title and the description above the chart.
-    headed: bool,
+    has_heading: bool,
     series: Vec<Series>,
 }
 
@@ -176,7 +178,7 @@ impl Chart {
             y,
             width_px: 960.0,
             height_px: 360.0,
-            headed: false,
+            has_heading: false,
             series: Vec::new(),
         }
     }
@@ -188,7 +190,7 @@ impl Chart {
         self
     }
 
-    /// Sets the size; with names on the vertical axis, their number determines the height instead.
+    /// Sets the size. With names on the vertical axis, their number determines the height instead.
     #[must_use]
     pub fn with_size_px(mut self, width_px: f64, height_px: f64) -> Chart {
         self.width_px = width_px.max(WIDTH_PX_MIN);
@@ -196,10 +198,11 @@ impl Chart {
         self
     }
 
-    /// Shows the title and the description above the chart, for a picture without a page around it.
+    /// Shows the title and the description above the chart. This is for a picture that is not in a
+    /// page.
     #[must_use]
     pub fn with_heading(mut self) -> Chart {
-        self.headed = true;
+        self.has_heading = true;
         self
     }
 
@@ -231,7 +234,7 @@ impl Chart {
         bitmap.finish()
     }
 
-    /// Draws the chart as SVG, with `style` as its style sheet unless it is empty.
+    /// Draws the chart as SVG, with the style sheet `style`, which may be empty.
     fn paint(&self, style: &str) -> String {
         let plan = ChartLayout::new(self);
         let mut paint =
@@ -246,7 +249,7 @@ impl Chart {
     }
 
     fn paint_chart(&self, plan: &ChartLayout, canvas: &mut dyn Canvas) {
-        if self.headed {
+        if self.has_heading {
             let room_px = self.width_px - 16.0;
             let title = shorten(&self.title, room_px, TEXT_PX);
             canvas.text(8.0, 17.0, "start", "name", &title);
@@ -263,7 +266,7 @@ impl Chart {
 
     /// Returns the height of the chart's title and description in pixels.
     fn head_px(&self) -> f64 {
-        match (self.headed, self.description.is_empty()) {
+        match (self.has_heading, self.description.is_empty()) {
             (false, _) => 0.0,
             (true, true) => HEAD_ROW_PX,
             (true, false) => 2.0 * HEAD_ROW_PX,
@@ -273,7 +276,7 @@ impl Chart {
     fn paint_legend(&self, paint: &mut dyn Canvas, plan: &ChartLayout) {
         for LegendEntry { series, x, y } in &plan.legend {
             let series = &self.series[*series];
-            paint.open_group(&series.role.class(), "");
+            paint.open_group(&series.role.css_class(), "");
             match series.mark {
                 Mark::Line | Mark::Curve => paint.line(x - 7.0, *y, x + 7.0, *y, "span"),
                 Mark::Dashed => paint.polyline(&[(x - 7.0, *y), (x + 7.0, *y)], DASHED),
@@ -298,7 +301,7 @@ impl Chart {
         if points.is_empty() {
             return;
         }
-        paint.open_group(&series.role.class(), "");
+        paint.open_group(&series.role.css_class(), "");
         let path =
             || points.iter().map(|point| plan.position_px(point.x, point.y)).collect::<Vec<_>>();
         match series.mark {
@@ -350,9 +353,10 @@ fn paint_mark(paint: &mut dyn Canvas, mark: Mark, x: f64, y: f64) {
     }
 }
 
-/// Stacked bars. Each stack has its position on the axis of names, and the sum of its bars so far.
+/// Stacks of the bars that were drawn so far.
 #[derive(Default)]
 struct Stack {
+    /// Position on the axis of names, and sum of the bars so far, of each stack.
     heights: Vec<(f64, f64)>,
 }
 
@@ -394,7 +398,7 @@ struct ChartLayout {
     /// `true` if the vertical axis has names, so that spans and bars are horizontal.
     is_horizontal: bool,
     /// `true` if the labels of rows are above them instead of left of them.
-    labels_above: bool,
+    has_labels_above: bool,
     /// Vertical coordinate of each row of an axis of names.
     rows: Vec<f64>,
     legend: Vec<LegendEntry>,
@@ -416,21 +420,21 @@ impl ChartLayout {
             labels.map(|label| text_width(label, TEXT_PX)).fold(0.0, f64::max)
         };
         let labels_px = widest(&mut y_labels.iter().map(String::as_str));
-        let labels_above = is_horizontal && labels_px > chart.width_px * LABELS_BESIDE_MAX;
+        let has_labels_above = is_horizontal && labels_px > chart.width_px * LABELS_BESIDE_MAX;
         let notes_px = match &chart.y.kind {
             AxisKind::Names(names) => widest(&mut names.iter().map(|name| name.note.as_str())),
             _ => 0.0,
         };
         // The labels of the first and the last tick, centred on them, need space at the sides.
         let left_min = if is_horizontal { 24.0 } else { VALUES_LEFT_PX_MIN };
-        let left = if labels_above { 24.0 } else { (labels_px + 16.0).max(left_min) };
-        let beside_px = if notes_px > 0.0 && !labels_above { notes_px + 16.0 } else { 0.0 };
+        let left = if has_labels_above { 24.0 } else { (labels_px + 16.0).max(left_min) };
+        let beside_px = if notes_px > 0.0 && !has_labels_above { notes_px + 16.0 } else { 0.0 };
         let right = chart.width_px - beside_px.max(24.0);
         let (legend, legend_rows) = lay_legend(chart);
         let upright_title = if chart.y.title.is_empty() || is_horizontal { 0.0 } else { 22.0 };
         let top = 8.0 + chart.head_px() + legend_rows as f64 * LEGEND_ROW_PX + upright_title;
         let below = if chart.x.title.is_empty() { 26.0 } else { 44.0 };
-        let row_px = if labels_above { ROW_WITH_LABEL_ABOVE_PX } else { ROW_PX };
+        let row_px = if has_labels_above { ROW_WITH_LABEL_ABOVE_PX } else { ROW_PX };
         let mut rows = Vec::new();
         let mut bottom = chart.height_px - below;
         if let AxisKind::Names(names) = &chart.y.kind {
@@ -440,7 +444,7 @@ impl ChartLayout {
                     y += GROUP_GAP_PX;
                 }
                 // With its label above, the row's line is in its lower half.
-                rows.push(if labels_above { y + row_px - 11.0 } else { y + row_px / 2.0 });
+                rows.push(if has_labels_above { y + row_px - 11.0 } else { y + row_px / 2.0 });
                 y += row_px;
             }
             bottom = y + 4.0;
@@ -454,7 +458,7 @@ impl ChartLayout {
             bottom,
             height_px: bottom + below,
             is_horizontal,
-            labels_above,
+            has_labels_above,
             rows,
             legend,
         }
@@ -475,7 +479,7 @@ impl ChartLayout {
         if let AxisKind::Names(names) = &chart.y.kind {
             for (name, y) in names.iter().zip(&self.rows) {
                 paint.line(self.left, *y, self.right, *y, "row");
-                if self.labels_above {
+                if self.has_labels_above {
                     let room_px = chart.width_px - text_width(&name.note, TEXT_PX) - 20.0;
                     let label = shorten(&name.label, room_px, TEXT_PX);
                     paint.text(4.0, y - 12.0, "start", "name", &label);
@@ -507,7 +511,8 @@ impl ChartLayout {
         if !self.is_horizontal {
             return self.y.position_px(y);
         }
-        // The index of a name may have a fraction, which moves the point towards the row above or below.
+        // The index of a name may have a fraction, which moves the point towards the row above or
+        // below.
         let row = (y.max(0.0).round() as usize).min(self.rows.len().saturating_sub(1));
         self.rows.get(row).map_or(self.bottom, |at| at + (y - row as f64).clamp(-0.5, 0.5) * 14.0)
     }
@@ -572,8 +577,8 @@ fn data_ranges(chart: &Chart, is_horizontal: bool) -> (DataRange, DataRange) {
     (x, y)
 }
 
-/// Returns the legend's entries with their positions, row by row, and the number of rows. The main figure, which is
-/// drawn last, comes first.
+/// Returns the legend's entries with their positions, row by row, and the number of rows. The main
+/// figure, which is drawn last, comes first.
 fn lay_legend(chart: &Chart) -> (Vec<LegendEntry>, usize) {
     let mut places = Vec::new();
     let (mut x, mut row) = (12.0, 0);

@@ -13,11 +13,11 @@ use std::collections::BTreeSet;
 const LOG_FROM: f64 = 30.0;
 /// Number of points of the drawn curve of a fitted law.
 const CURVE_POINTS: u32 = 120;
-/// Farthest predicted peak that is drawn, as a multiple of the last measured argument value.
+/// Maximum position of a predicted peak that is drawn, as a multiple of the last measured value.
 const PEAK_SHOWN: f64 = 2.0;
 /// Factor by which a curve extends beyond a peak that is drawn.
 const PEAK_MARGIN: f64 = 1.1;
-/// Number of colours of contenders: those of the palette without the grey of the floor.
+/// Number of colours of contenders: the palette without the grey of floors.
 const CURVE_COLOURS: usize = 7;
 const WIDTH_PX: f64 = 960.0;
 const HEIGHT_PX: f64 = 520.0;
@@ -44,7 +44,8 @@ struct Curve<'a> {
     law: Result<Usl, NoLaw>,
 }
 
-/// Names of the arguments that count workers sharing the load, to which alone the scaling law applies.
+/// Names of the arguments that count workers which share a load. The scaling law applies only to
+/// these.
 const SHARERS: [&str; 10] = [
     "clients_count",
     "concurrency_count",
@@ -62,7 +63,7 @@ const SHARERS: [&str; 10] = [
 /// bandwidth in one direction.
 const MESSAGE_SIZES: [&str; 2] = ["message_bytes", "size_bytes"];
 
-/// Maximum error of a law that is shown, as the root mean square of the relative error.
+/// Maximum relative error (root mean square) of a law that is shown.
 const ERROR_MAX: f64 = 0.2;
 
 /// Reason why no scaling law was fitted to a contender.
@@ -70,7 +71,7 @@ const ERROR_MAX: f64 = 0.2;
 enum NoLaw {
     /// The argument does not count workers that share the load.
     NotSharers,
-    /// There are fewer than four argument values, or values below 1.
+    /// There are fewer than four argument values, or some are below 1.
     TooFew,
     /// The best fit has a relative error above the limit.
     PoorFit(f64),
@@ -155,7 +156,7 @@ impl Sweep<'_> {
         self.curves.iter().find(|it| it.contender == contender)?.law.ok()
     }
 
-    /// Draws a chart of the figure and its intervals by argument value.
+    /// Draws a chart of the figure, with its intervals, by argument value.
     pub fn figures_chart(&self) -> Chart {
         let values = self.curves.iter().flat_map(|it| &it.points).map(|it| it.1.summary.median);
         let mut chart = Chart::new(
@@ -183,8 +184,8 @@ impl Sweep<'_> {
         chart
     }
 
-    /// Draws a chart of operations per second by argument value, with the fitted laws as dashed curves. A curve
-    /// extends to its law's peak if that is not far beyond the last value.
+    /// Draws a chart of operations per second by argument value, with the fitted laws as dashed
+    /// curves. A curve extends to its law's peak if that is not far beyond the last value.
     pub fn rates_chart(&self) -> Chart {
         let rates = self.curves.iter().flat_map(Curve::rates).map(|it| it.1);
         let mut chart = Chart::new(
@@ -318,13 +319,13 @@ impl Sweep<'_> {
         crate::table::render(lines, width, style)
     }
 
-    /// Returns `true` if the argument counts workers that share the load, so that a law may apply.
+    /// Returns `true` if a scaling law may apply: if the argument counts workers that share a load.
     pub fn can_predict(argument: &str) -> bool {
         SHARERS.contains(&argument)
     }
 
-    /// Renders the rates that the laws predict for `workers_count` workers, one paragraph per contender. Laws are
-    /// fitted to the values up to `measured_max`.
+    /// Renders the rates that laws predict for `workers_count` workers, a paragraph for each
+    /// contender. Laws are fitted to the values up to `measured_max`.
     pub fn render_predictions(
         &self,
         workers_count: u64,
@@ -349,7 +350,8 @@ fn poor_fit_in_words(error: f64) -> String {
     format!("the best fit has an error of {error}, more than {limit}")
 }
 
-/// Describes the rate that is predicted for `workers_count` workers, or says why none is.
+/// Describes the rate predicted for `workers_count` workers, or the reason why there is no
+/// prediction.
 fn prediction_in_words(argument: &str, rates: &[(f64, f64)], workers_count: u64) -> String {
     if let Err(NoLaw::PoorFit(error)) = fit(argument, rates) {
         return format!("no prediction: {}", poor_fit_in_words(error));
@@ -359,7 +361,7 @@ fn prediction_in_words(argument: &str, rates: &[(f64, f64)], workers_count: u64)
             .to_string();
     };
     let held_out = predicted.held_out;
-    let (from, error) = (number(held_out.from), format::share(held_out.error));
+    let (from, error) = (format_number(held_out.from), format::share(held_out.error));
     if held_out.error > ERROR_MAX {
         return format!(
             "no prediction: a law fitted to the values below {from} has an error of {error} from there on"
@@ -411,12 +413,12 @@ fn law_points(curve: &Curve<'_>, law: Usl) -> Vec<Point> {
 fn coefficients(law: Usl) -> String {
     let peak = match (law.peak(), law.throughput_limit()) {
         (Some((n, rate)), _) => {
-            format!("peak {rate} at N = {n}", rate = units::format_rate(rate), n = number(n))
+            format!("peak {rate} at N = {n}", rate = units::format_rate(rate), n = format_number(n))
         }
         (None, Some(limit)) => format!("at most {rate}", rate = units::format_rate(limit)),
         (None, None) => "no peak".to_string(),
     };
-    let (sigma, kappa) = (scientific(law.sigma), scientific(law.kappa));
+    let (sigma, kappa) = (format_coefficient(law.sigma), format_coefficient(law.kappa));
     format!("σ {sigma}, κ {kappa}, {peak}")
 }
 
@@ -429,7 +431,7 @@ fn law_in_words(law: Usl, points: &[(f64, f64)]) -> String {
             format!(
                 "the maximum is {} at N = {}{seen}, and the rate falls beyond",
                 units::format_rate(rate),
-                number(n)
+                format_number(n)
             )
         }
         (None, Some(limit)) => {
@@ -443,17 +445,17 @@ fn law_in_words(law: Usl, points: &[(f64, f64)]) -> String {
     format!(
         "γ {}, contention σ {}, coherency κ {} (error {}): {prediction}",
         units::format_rate(law.gamma),
-        scientific(law.sigma),
-        scientific(law.kappa),
+        format_coefficient(law.sigma),
+        format_coefficient(law.kappa),
         format::share(law.rms_error(points))
     )
 }
 
-fn number(n: f64) -> String {
+fn format_number(n: f64) -> String {
     if n < 1e6 { format!("{n:.0}") } else { format!("{n:.1e}") }
 }
 
-fn scientific(value: f64) -> String {
+fn format_coefficient(value: f64) -> String {
     match value {
         0.0 => "0".to_string(),
         v if v < 0.001 => format!("{v:.1e}"),

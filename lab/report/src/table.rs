@@ -10,20 +10,20 @@ use crate::text::{Line, Style, Tone, wrap};
 use handover_record::{Document, FigureMode, Ratio, Record};
 use std::cmp::Ordering;
 
-/// Minimum width of the layout; in narrower terminals, lines are cut.
+/// Minimum width of the layout in columns. In narrower terminals, lines are cut.
 const WIDTH_MIN: usize = 24;
 /// Minimum width of the column that describes the timed operation.
 const WHAT_WIDTH_MIN: usize = 24;
 /// Maximum number of texts that are listed for one kind of warning.
 const WARNING_LINES_MAX: usize = 8;
-/// Maximum number of figures that are named for one text of a warning; more are only counted.
+/// Maximum number of figures that are named for one text of a warning; the others are counted.
 const WARNING_NAMES_MAX: usize = 4;
 
 /// Renders the table of a document's figures, with its legend, at most `width` columns wide.
 ///
-/// It has one row per figure of ours, with its fastest peer; floors and facts about the machine have
-/// rows if there is no contender of ours. With [`Style::all`] every contender has a row. A figure
-/// with two modes shows both with their shares instead of its median.
+/// It has one row per figure of ours, with its fastest peer; floors and facts about the machine
+/// have rows if there is no contender of ours. With [`Style::all`] every contender has a row. A
+/// figure with two modes shows both with their shares instead of its median.
 pub fn render_table(document: &Document, width: usize, style: Style) -> String {
     let model = Model::new(document, style.all);
     let laid_out = width.max(WIDTH_MIN);
@@ -147,7 +147,7 @@ struct RecordFact {
     value: Line,
 }
 
-/// Returns the facts about a record in display order. `side` compares the ratio to a peer with 1.
+/// Returns the facts about a record in display order. `side` compares a ratio to a peer with 1.
 fn facts(record: &Record, side: &dyn Fn(&Ratio) -> Ordering) -> Vec<RecordFact> {
     let mut facts = Vec::new();
     let mut say = |label, value: Line| facts.push(RecordFact { label, value });
@@ -211,7 +211,7 @@ fn modes(record: &Record) -> Vec<Line> {
     record.modes.iter().enumerate().map(shown).collect()
 }
 
-/// Returns the tone of a ratio to a peer: good below 1, bad above.
+/// Returns the tone of a ratio to a peer, which is good below 1 and bad above.
 fn rival_tone(side: Ordering) -> Tone {
     match side {
         Ordering::Less => Tone::Good,
@@ -220,7 +220,7 @@ fn rival_tone(side: Ordering) -> Tone {
     }
 }
 
-/// Renders each figure as a block of lines, for a terminal that is too narrow for columns.
+/// Appends each figure as a block of lines, for a terminal that is too narrow for columns.
 fn push_figure_blocks(model: &Model<'_>, lines: &mut Vec<Line>) {
     for (place, record) in model.rows().enumerate() {
         if place > 0 {
@@ -365,7 +365,7 @@ impl LadderColumn {
 struct TableColumn {
     column: LadderColumn,
     header: &'static str,
-    is_right: bool,
+    is_right_aligned: bool,
     /// Width of the gap before the column. It is narrower if the column belongs to the previous
     /// one.
     gap: usize,
@@ -374,19 +374,19 @@ struct TableColumn {
 
 impl TableColumn {
     const fn left(column: LadderColumn, header: &'static str, gap: usize) -> TableColumn {
-        TableColumn { column, header, is_right: false, gap, width: 0 }
+        TableColumn { column, header, is_right_aligned: false, gap, width: 0 }
     }
 
     const fn right(column: LadderColumn, header: &'static str, gap: usize) -> TableColumn {
-        TableColumn { is_right: true, ..TableColumn::left(column, header, gap) }
+        TableColumn { is_right_aligned: true, ..TableColumn::left(column, header, gap) }
     }
 }
 
 /// Columns that fit into the terminal.
 struct TableLayout {
     columns: Vec<TableColumn>,
-    /// `true` if ids are shown without their first component, which is a heading above them.
-    headed: bool,
+    /// `true` if the first component of the ids is a heading above their rows.
+    has_group_headings: bool,
     /// Width of the description of the timed operation; `None` if there is not enough space.
     what_width: Option<usize>,
 }
@@ -394,7 +394,8 @@ struct TableLayout {
 impl TableLayout {
     /// Chooses the columns that fit into `width`; `None` if not even the narrowest table fits.
     fn fit(model: &Model<'_>, width: usize, style: Style) -> Option<TableLayout> {
-        let mut layout = TableLayout { columns: Vec::new(), headed: false, what_width: None };
+        let mut layout =
+            TableLayout { columns: Vec::new(), has_group_headings: false, what_width: None };
         for it in LadderColumn::ALL {
             let widest = layout.widest(it.column, model);
             // A column with empty cells only is omitted.
@@ -420,7 +421,7 @@ impl TableLayout {
             match dropped {
                 Some(dropped) => layout.columns.retain(|it| it.column != dropped),
                 None => {
-                    layout.headed = true;
+                    layout.has_group_headings = true;
                     layout.columns[0].width = layout.widest(LadderColumn::Id, model).max(2);
                 }
             }
@@ -440,10 +441,10 @@ impl TableLayout {
         cells.map(|line| line.width()).max().unwrap_or(0)
     }
 
-    /// Returns the cell of a record, shortened if ids have a heading.
+    /// Returns the cell of a record; shortens an id that is below a heading.
     fn cell(&self, column: LadderColumn, model: &Model<'_>, record: &Record) -> Vec<Line> {
         match (column, record.id.split_once('/')) {
-            (LadderColumn::Id, Some((_, rest))) if self.headed => {
+            (LadderColumn::Id, Some((_, rest))) if self.has_group_headings => {
                 vec![Line::plain(format!("  {rest}"))]
             }
             _ => column.cell(model, record),
@@ -454,34 +455,34 @@ impl TableLayout {
     fn draw(&self, model: &Model<'_>, style: Style, lines: &mut Vec<Line>) {
         let headers = self.columns.iter().map(|it| vec![Line::new(it.header, Tone::Faint)]);
         let what = self.what_width.map(|_| Line::new("what is timed", Tone::Faint));
-        lines.extend(self.join(headers.collect(), what, style));
+        lines.extend(self.row_lines(headers.collect(), what, style));
         let rule = "─".repeat(self.width() + self.what_width.map_or(0, |what| what + 2));
         lines.push(Line::new(rule, Tone::Faint));
         for (place, group) in model.groups.iter().enumerate() {
             if place > 0 {
                 lines.push(Line::default());
             }
-            if self.headed {
+            if self.has_group_headings {
                 lines.push(Line::plain(group.name));
             }
             for record in group.figures.iter().flat_map(|figure| &figure.rows) {
                 let cells = self.columns.iter().map(|it| self.cell(it.column, model, record));
                 let what = self.what_width.map(|_| Line::new(&record.what, Tone::Faint));
-                lines.extend(self.join(cells.collect(), what, style));
+                lines.extend(self.row_lines(cells.collect(), what, style));
             }
         }
     }
 
     /// Returns the lines of one row of the table. They have its cells and the description of the
     /// operation.
-    fn join(&self, cells: Vec<Vec<Line>>, what: Option<Line>, style: Style) -> Vec<Line> {
+    fn row_lines(&self, cells: Vec<Vec<Line>>, what: Option<Line>, style: Style) -> Vec<Line> {
         let height = cells.iter().map(Vec::len).max().unwrap_or(0);
         let mut lines = vec![Line::default(); height];
         let mut start = 0;
         for (column, cell) in self.columns.iter().zip(cells) {
             start += column.gap;
             for (line, content) in lines.iter_mut().zip(cell) {
-                if column.is_right {
+                if column.is_right_aligned {
                     line.push_right(&content, start + column.width);
                 } else {
                     line.push_at(start, content);

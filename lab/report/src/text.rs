@@ -15,7 +15,7 @@ pub struct Style {
     pub all: bool,
 }
 
-/// Meaning of a span of text, which decides its colour.
+/// Meaning of a span of text, which determines its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tone {
     Plain,
@@ -86,7 +86,7 @@ impl Line {
         }
     }
 
-    /// Appends another line's spans from a column on.
+    /// Appends another line's spans, starting at `column`.
     pub fn push_at(&mut self, column: usize, other: Line) {
         self.pad_to(column);
         self.spans.extend(other.spans);
@@ -103,7 +103,7 @@ impl Line {
         self.spans.iter().map(|span| span.text.width()).sum()
     }
 
-    /// Truncates the line to a width, with an ellipsis.
+    /// Truncates the line to a maximum width, with an ellipsis.
     pub fn truncate(mut self, width_max: usize, style: Style) -> Line {
         if self.width() <= width_max {
             return self;

@@ -32,7 +32,8 @@ pub struct Usl {
     pub kappa: f64,
 }
 
-/// Throughput that a fitted law predicts, with the interval that contains a measured one in 95 % of the cases.
+/// Throughput that a fitted law predicts, with its 95 % interval. A measured throughput lies in the
+/// interval in 95 % of the cases.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prediction {
     /// Predicted throughput.
@@ -41,28 +42,28 @@ pub struct Prediction {
     pub low: f64,
     /// Upper bound of the interval.
     pub high: f64,
-    /// Check of the law beyond the points that it was fitted to.
+    /// Check of such a law by points to which it was not fitted.
     pub held_out: HeldOut,
 }
 
-/// Points with the highest numbers of workers, and how well a law that was fitted to the others predicts them.
+/// Check of a law by the points with the highest numbers of workers, to which it was not fitted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HeldOut {
-    /// Smallest number of workers among them.
+    /// Smallest number of workers of the held-out points.
     pub from: f64,
-    /// Root mean square of the relative error of their predictions.
+    /// Relative error (root mean square) of the predictions for the held-out points.
     pub error: f64,
 }
 
 /// Minimum number of points to fit three coefficients.
 const POINTS_MIN: usize = 4;
-/// One in so many points, those with the highest numbers of workers, is held out.
+/// Divisor of the number of points, which gives the number of held-out points.
 const HELD_OUT_SHARE: usize = 4;
-/// Number of resamples from which a prediction's interval is computed.
+/// Number of bootstrap resamples from which a prediction's interval is computed.
 const RESAMPLES: usize = 1000;
 
 impl Usl {
-    /// Fits the law to pairs of a number of workers and their throughput. Returns `None` for fewer
+    /// Fits the law to pairs of a number of workers and its throughput. Returns `None` for fewer
     /// than four distinct numbers, or invalid ones. Numbers must be at least 1, and throughputs
     /// above zero.
     ///
@@ -88,8 +89,8 @@ impl Usl {
         laws.chain(serial).min_by(|a, b| a.0.total_cmp(&b.0)).map(|it| it.1)
     }
 
-    /// Fits a law with or without contention and coherency, as `choice` says. Returns the residual
-    /// sum of squares with the law, or `None` if a coefficient is outside its range.
+    /// Fits a law; `choice` selects if it has contention, and if it has coherency. Returns the
+    /// residual sum of squares with the law, or `None` if a coefficient is outside its range.
     fn fit_with(points: &[(f64, f64)], choice: [bool; 2]) -> Option<(f64, Usl)> {
         // Columns of similar size keep the sums precise.
         let most = points.iter().map(|it| it.0).fold(1.0, f64::max);
@@ -103,8 +104,8 @@ impl Usl {
         (law.sigma <= 1.0).then(|| (law.sum_of_squares(points), law))
     }
 
-    /// Fits a law with a contention of one, in which all work is serial. Returns the residual sum
-    /// of squares with it.
+    /// Fits a law with a contention of 1, in which all work is serial. Returns the residual sum of
+    /// squares with it.
     fn fit_serial(points: &[(f64, f64)], has_coherency: bool) -> Option<(f64, Usl)> {
         let most = points.iter().map(|it| it.0).fold(1.0, f64::max);
         let columns = |n: f64| [n / most, 0.0, n * (n - 1.0) / (most * most)];
@@ -119,8 +120,8 @@ impl Usl {
         self.gamma * n / (1.0 + self.sigma * (n - 1.0) + self.kappa * n * (n - 1.0))
     }
 
-    /// Returns the number of workers with the highest throughput, and that throughput; `None` if
-    /// throughput never decreases.
+    /// Returns the number of workers with the highest throughput, and this throughput. `None` if
+    /// the throughput never decreases.
     pub fn peak(&self) -> Option<(f64, f64)> {
         let n = ((1.0 - self.sigma) / self.kappa).sqrt();
         // With contention of one or more, a single worker has the highest throughput.
@@ -133,8 +134,8 @@ impl Usl {
         (self.kappa == 0.0 && self.sigma > 0.0).then(|| self.gamma / self.sigma)
     }
 
-    /// Fits a law to all points but the quarter with the highest numbers of workers, and compares its predictions with
-    /// that quarter; `None` if no law can be fitted to the others.
+    /// Fits a law without the quarter of the points with the most workers, and predicts this
+    /// quarter. Returns `None` if no law can be fitted to the other points.
     pub fn check_held_out(points: &[(f64, f64)]) -> Option<HeldOut> {
         let mut points = points.to_vec();
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -144,19 +145,23 @@ impl Usl {
         Some(HeldOut { from: held_out.first()?.0, error })
     }
 
-    /// Predicts the throughput of `n` workers by a law that is fitted to the points; `None` if no law can be fitted.
+    /// Predicts the throughput of `n` workers by a law fitted to the points. `None` if no law can
+    /// be fitted.
     ///
-    /// The interval is that of a bootstrap of the relative residuals: laws are fitted to points that are scattered
-    /// about the law like the measured ones, and each predicts with a residual of its own. It is valid as far as the
-    /// law holds beyond the points, which [`check_held_out`](Self::check_held_out) tells; so it is at least as wide as
-    /// the error there.
+    /// The interval is that of a bootstrap of the relative residuals: laws are fitted to points
+    /// that are scattered about the law like the measured ones, and each predicts with a residual
+    /// of its own. It is valid as far as the law holds beyond the points, which
+    /// [`check_held_out`](Self::check_held_out) tells; so it is at least as wide as the error
+    /// there.
     ///
     /// # Source
-    /// A. C. Davison, D. V. Hinkley, "Bootstrap Methods and their Application", 1997, chapters 6.2 and 6.3.3.
+    /// A. C. Davison, D. V. Hinkley, "Bootstrap Methods and their Application", 1997, chapters 6.2
+    /// and 6.3.3.
     pub fn predict(points: &[(f64, f64)], n: f64) -> Option<Prediction> {
         let law = Usl::fit(points)?;
         let held_out = Usl::check_held_out(points)?;
-        // Residuals of a fit of three coefficients are smaller than the scatter that they come from.
+        // Residuals of a fit of three coefficients are smaller than the scatter that they come
+        // from.
         let free = points.len().saturating_sub(3).max(1) as f64;
         let scale = (points.len() as f64 / free).sqrt();
         let residual = |(n, x): &(f64, f64)| scale * (x / law.throughput(*n)).ln();
@@ -182,7 +187,7 @@ impl Usl {
         })
     }
 
-    /// Returns the root mean square of the law's relative error at the points.
+    /// Returns the law's relative error at the points, as a root mean square.
     pub fn rms_error(&self, points: &[(f64, f64)]) -> f64 {
         (self.sum_of_squares(points) / points.len().max(1) as f64).sqrt()
     }

@@ -3,15 +3,16 @@
 use crate::stage;
 use handover_base::sync::{hint, thread};
 
-/// Number of spin hints in the longest pause of a [`Backoff`]; later waits yield the CPU.
+/// Number of spin hints in the longest pause of a [`Backoff`]. Later waits yield the CPU.
 const HINTS_MAX: u32 = 64;
 
 /// Exponentially growing, bounded pauses between attempts to take a lock.
 ///
-/// A thread that tries a busy lock again and again pulls the lock's line into its own cache each time the holder has
-/// written to it, and the holder must fetch the line back to unlock. Waiting a little, and longer after each failure,
-/// leaves the line with the holder. This is separate from [`TryLock`](crate::TryLock), whose try reads once: a caller
-/// with other work should do that instead of waiting.
+/// A thread that tries a busy lock again and again pulls the lock's line into its own cache each
+/// time the holder has written to it, and the holder must fetch the line back to unlock. Waiting a
+/// little, and longer after each failure, leaves the line with the holder. This is separate from
+/// [`TryLock`](crate::TryLock), whose try reads once: a caller with other work should do that
+/// instead of waiting.
 ///
 /// After pauses of 1, 2, 4 ... 64 spin hints (some 2 µs in all) every further [`wait`](Self::wait)
 /// yields the CPU: the holder may be waiting for it.
@@ -40,7 +41,8 @@ const HINTS_MAX: u32 = 64;
 /// (IEEE TPDS 1990), who found that the pause pays and that it needs a bound.
 #[derive(Debug, Clone)]
 pub struct Backoff {
-    /// Number of spin hints in the next pause; above [`HINTS_MAX`], the next wait yields the CPU.
+    /// Number of spin hints in the next pause. If it exceeds [`HINTS_MAX`], the next wait yields
+    /// the CPU.
     next_hints_count: u32,
 }
 
@@ -52,7 +54,7 @@ impl Backoff {
         Self { next_hints_count: 1 }
     }
 
-    /// Pauses for twice as long as the last time, from 1 up to 64 spin hints. Later calls yield the
+    /// Pauses for twice as many spin hints as the last time, from 1 up to 64. Later calls yield the
     /// CPU instead.
     ///
     /// # Blocking
@@ -78,7 +80,7 @@ impl Backoff {
         self.next_hints_count > HINTS_MAX
     }
 
-    /// Resets the backoff to the shortest pause, after a successful attempt.
+    /// Resets the backoff to the shortest pause; to be called after a successful attempt.
     #[inline]
     pub fn reset(&mut self) {
         *self = Self::new();

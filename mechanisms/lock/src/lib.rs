@@ -11,8 +11,9 @@ pub use backoff::Backoff;
 pub use raw::cell::{TryLock, TryLockGuard};
 pub use word::RawTryLock;
 
-/// Mutex of the crate `lock_api` over [`RawTryLock`]. Beyond [`TryLock`], it has mapped guards, and guards that own an
-/// `Arc` of the mutex: [`lock_arc`](lock_api::Mutex::lock_arc) and [`try_lock_arc`](lock_api::Mutex::try_lock_arc).
+/// Mutex of the crate `lock_api` over [`RawTryLock`]. Beyond [`TryLock`], it has mapped guards, and
+/// guards that own an `Arc` of the mutex: [`lock_arc`](lock_api::Mutex::lock_arc) and
+/// [`try_lock_arc`](lock_api::Mutex::try_lock_arc).
 ///
 /// ```
 /// use std::sync::Arc;

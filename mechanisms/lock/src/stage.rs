@@ -11,7 +11,7 @@ pub(crate) fn record_taken<W>(word: &W) {
     stage!("probes", "lock.taken", address(word));
 }
 
-/// Records a failed attempt: another thread acquired the lock after the caller had read it as free.
+/// Records a failed attempt: the lock was read as free, but another thread then acquired it.
 #[inline(always)]
 pub(crate) fn record_lost<W>(word: &W) {
     stage!("probes", "lock.lost", address(word));
@@ -23,7 +23,7 @@ pub(crate) fn record_released<W>(word: &W) {
     stage!("probes", "lock.released", address(word));
 }
 
-/// Records a wait between two attempts: `hints_count` spin hints, or a yield if that is zero.
+/// Records a wait between two attempts: a number of spin hints, or a yield if the number is 0.
 #[inline(always)]
 pub(crate) fn record_waited(hints_count: u32) {
     stage!("probes", "lock.waited", hints_count);

@@ -21,7 +21,8 @@ use handover_base::sync::const_unless_loom;
 /// For callers that keep the data elsewhere, or measure the bare word. It is one byte; put it
 /// into a [`CachePadded`](handover_base::sync::CachePadded) to have it alone on its cache lines.
 ///
-/// It guards no memory, so that misuse is memory-safe: unlocking a word that one does not hold is only a logic error.
+/// It guards no memory, so that misuse is memory-safe: unlocking a word that one does not hold is
+/// only a logic error.
 ///
 /// ```
 /// use handover_lock::RawTryLock;
@@ -47,14 +48,15 @@ impl RawTryLock {
         }
     }
 
-    /// Acquires the lock and returns `true` if the lock is free; returns `false` if it is held.
+    /// Acquires the lock if it is free; returns `true` if it did so.
     ///
     /// Never waits and never fails spuriously: `false` means that a thread held the lock at some
     /// moment during the call.
     ///
     /// # Cost
-    /// Busy: a load, which hits this core's own copy of the line as long as no thread writes it, so that any number
-    /// of threads can try without slowing each other. Free: that load and one atomic exchange.
+    /// Busy: a load, which hits this core's own copy of the line as long as no thread writes it, so
+    /// that any number of threads can try without slowing each other. Free: that load and one
+    /// atomic exchange.
     #[inline]
     #[must_use = "a lock that was taken must be unlocked"]
     pub fn try_lock(&self) -> bool {
@@ -78,11 +80,12 @@ impl RawTryLock {
 
     /// Acquires the lock; waits with a [`Backoff`](crate::Backoff) while it is held.
     ///
-    /// There is no queue: a thread that tries at the right moment gets the lock before others that wait for longer.
+    /// There is no queue: a thread that tries at the right moment gets the lock before others that
+    /// wait for longer.
     ///
     /// # Blocking
-    /// Until the lock is free: spins for some 2 µs, then yields the CPU between tries. It never sleeps, so that waiting
-    /// for long occupies a CPU; the holder itself waits for ever.
+    /// Until the lock is free: spins for some 2 µs, then yields the CPU between tries. It never
+    /// sleeps, so that waiting for long occupies a CPU; the holder itself waits for ever.
     ///
     /// # Cost
     /// Free: like [`try_lock`](Self::try_lock).
@@ -123,8 +126,9 @@ impl RawTryLock {
     }
 }
 
-/// Marks the caller's path as unlikely, because an attempt usually finds the lock held. That case is laid out without a
-/// jump, which would double its two instructions; the exchange, which costs ten times a jump, is out of line.
+/// Marks the caller's path as unlikely. An attempt usually finds the lock held; that case is laid
+/// out without a jump, which would double its two instructions; the exchange, which costs ten times
+/// a jump, is out of line.
 #[cold]
 #[inline]
 fn cold_path() {}

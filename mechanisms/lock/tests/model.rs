@@ -1,4 +1,5 @@
-//! The lock under loom, which tries every interleaving and every reordering that the memory model allows:
+//! The lock under loom, which tries every interleaving and every reordering that the memory model
+//! allows:
 //!
 //! ```text
 //! RUSTFLAGS="--cfg handover_loom" cargo test -p handover-lock --test model --profile loom \

@@ -24,19 +24,25 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::channel;
 use std::thread;
 
-/// Environment variable with which a process is started as a participant; contains its [`Assignment`].
+/// Environment variable that contains the [`Assignment`] of a participant's process.
 pub(crate) const PARTICIPANT_VARIABLE: &str = "HANDOVER_PARTY";
 
-/// Message to a participant's process: the round, the participant's index and the shared descriptors.
+/// Message to the process of a participant: what to run, and the shared descriptors.
 #[derive(Serialize, Deserialize)]
 struct Assignment {
+    /// Id of the benchmark.
     spec: String,
     contender: String,
+    /// Values of the arguments, by name.
     values: BTreeMap<String, u64>,
+    /// Index of the participant.
     index: usize,
+    /// CPU of each participant.
     cpus: Vec<u32>,
     timing: Timing,
+    /// Size of the block that moves the workload's memory to other addresses.
     slack_bytes: usize,
+    /// `true` to count with hardware counters, if available.
     count_hardware: bool,
     trace: Option<TraceRequest>,
     /// Process id of the coordinator.
@@ -45,6 +51,7 @@ struct Assignment {
     control: i32,
     /// Number of the descriptor of the pipe for the reply.
     answer: i32,
+    /// Numbers of the descriptors of the shared resources.
     shared_fds: Vec<i32>,
 }
 
@@ -148,7 +155,7 @@ fn describe_failed_child(children: &mut [Process]) -> String {
 /// Process that was started as a participant, with its assignment.
 pub(crate) struct ParticipantProcess(Assignment);
 
-/// Parts of a benchmark of several participants that the process of a participant needs.
+/// Data that a participant's process needs about its benchmark.
 pub(crate) struct SharedBenchmark {
     pub spec: &'static Spec,
     pub contender: &'static str,
@@ -158,7 +165,7 @@ pub(crate) struct SharedBenchmark {
 }
 
 impl ParticipantProcess {
-    /// Parses the assignment that the coordinator has sent; the error is that of the JSON parser.
+    /// Parses an assignment in JSON; the error is that of the JSON parser.
     pub fn parse(text: &str) -> Result<ParticipantProcess, String> {
         serde_json::from_str(text).map(ParticipantProcess).map_err(|refused| refused.to_string())
     }
@@ -183,7 +190,7 @@ fn write_answer(answer: &Answer, to: OwnedFd) -> Result<(), Fault> {
     Ok(File::from(to).write_all(&text)?)
 }
 
-/// Runs the assigned participant; returns its reply, and the pipe through which the reply must be sent.
+/// Runs the assigned participant; returns its reply, and the pipe for the reply.
 fn run_assignment(
     find: &dyn Fn(&str, &str) -> Result<SharedBenchmark, Fault>,
     assignment: &Assignment,

@@ -33,8 +33,8 @@ pub(crate) struct RoundParams {
     pub slack_bytes: usize,
     /// `true` to count with hardware counters, if available.
     pub count_hardware: bool,
-    /// Request for a recording of the round; `None` if it is not recorded. With `processes`, each participant process
-    /// writes its own file in the folder.
+    /// Request for a recording of the round; `None` if it is not recorded. With `processes`, each
+    /// participant process writes its own file in the folder.
     pub trace: Option<TraceRequest>,
     /// Time limit of a participant: see [`Plan::patience`](crate::lab::Plan::patience).
     pub patience: Duration,
@@ -89,14 +89,15 @@ pub(crate) fn setup_erased<H: Handover>(
     Ok(Arc::new(H::setup(&H::Args::from_values(values), setup)?))
 }
 
-/// Time to wait for the other participants after one has failed or a stop was requested.
+/// Time limit of the other participants after one has failed or a stop was requested.
 const GRACE: Duration = Duration::from_millis(500);
 
 /// Interval at which the coordinator polls for a requested stop.
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Collects the results of all participants; fails with the first fault, or if the time limit passes. After a fault or
-/// a requested stop, waits at most [`GRACE`] for the others, and returns the first fault.
+/// Collects the results of all participants. Fails with the first fault, or if the time limit
+/// passes. After a fault or a requested stop, waits at most [`GRACE`] for the others, and returns
+/// the first fault.
 pub(super) fn collect_results(
     roles: &[Role],
     from: &Receiver<(usize, Result<ParticipantResult, Fault>)>,

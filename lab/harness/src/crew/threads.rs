@@ -36,8 +36,9 @@ pub(crate) fn run_round_of_one_participant(
     Ok(notes)
 }
 
-/// Runs a benchmark's only participant on its thread. The workload keeps its type and lives on the stack, so that the
-/// measured code is compiled as in a user's program; all other code is compiled once.
+/// Runs a benchmark's only participant on its thread. The workload keeps its type and lives on the
+/// stack, so that the measured code is compiled as in a user's program; all other code is compiled
+/// once.
 pub(crate) fn play_alone<W: Workload>(
     round_params: &RoundParams,
 ) -> Result<ParticipantResult, Fault> {
@@ -94,14 +95,14 @@ pub(super) fn run_round(
     }
     drop(to);
     let notes = collect_results(roles, &from, round_params.patience(), interrupted)?;
-    // All have sent their result and are about to exit; joined, so that they do not overlap with the
-    // next round.
+    // All have sent their result and are about to exit; joined, so that they do not overlap with
+    // the next round.
     join(started);
     workload.check_round()?;
     Ok(notes)
 }
 
-/// Runs one participant from the starting line to its finish; shared by threads and processes.
+/// Runs one participant, in a thread or a process, from the starting line to its finish.
 pub(super) fn play(
     workload: &dyn ErasedHandover,
     round_params: &RoundParams,
@@ -124,7 +125,7 @@ pub(super) fn play(
     played.map(|()| notes)
 }
 
-/// Samples of a participant, with the hardware counters and the scheduling measured around them.
+/// Participant that is being measured: its samples, hardware counters and scheduling.
 struct MeasuredParticipant {
     samples: Samples,
     hardware: Option<counters::HardwareCounters>,
@@ -132,7 +133,7 @@ struct MeasuredParticipant {
 }
 
 impl MeasuredParticipant {
-    /// Opens the counters and starts the measurement of scheduling; the samples are not started yet.
+    /// Starts all measurements except that of the samples.
     fn prepare(
         round_params: &RoundParams,
         measured: bool,
@@ -151,16 +152,16 @@ impl MeasuredParticipant {
     }
 
     fn end(self) -> ParticipantResult {
-        let mut notes = self.samples.finish();
-        self.scheduling.end(&mut notes);
-        notes.hardware = self.hardware.and_then(counters::HardwareCounters::read);
-        notes
+        let mut result = self.samples.finish();
+        self.scheduling.end(&mut result);
+        result.hardware = self.hardware.and_then(counters::HardwareCounters::read);
+        result
     }
 }
 
 /// Measurements of a participant's scheduling.
 struct Scheduling {
-    /// Time that the thread had waited for a CPU when the measurement began. `None` if the kernel
+    /// Total time that the thread had waited for a CPU before the measurement. `None` if the kernel
     /// does not report it.
     delayed_ns: Option<u64>,
     /// Recorder of the thread's context switches; `None` unless the round is recorded.
@@ -168,7 +169,7 @@ struct Scheduling {
 }
 
 impl Scheduling {
-    /// Starts measuring; also creates the thread's ring of probe events, before the timed part.
+    /// Starts the measurement; if the round is recorded, also creates the thread's ring of events.
     fn begin(round_params: &RoundParams) -> Scheduling {
         let delayed_ns = trace::run_delay_ns();
         if round_params.trace.is_none() {
@@ -178,11 +179,11 @@ impl Scheduling {
         Scheduling { delayed_ns, switches: SwitchRecorder::open() }
     }
 
-    /// Adds to `notes` how long the thread waited for a CPU, and the spans in which it waited.
-    fn end(self, notes: &mut ParticipantResult) {
-        notes.own.delayed_ns =
+    /// Stores in `result` the total time and the spans in which the thread waited for a CPU.
+    fn end(self, result: &mut ParticipantResult) {
+        result.own.delayed_ns =
             self.delayed_ns.and_then(|before| Some(trace::run_delay_ns()?.saturating_sub(before)));
-        notes.off_cpu = self.switches.and_then(SwitchRecorder::read);
+        result.off_cpu = self.switches.and_then(SwitchRecorder::read);
     }
 }
 
@@ -246,7 +247,7 @@ fn start<T: Send + 'static>(
         .map_err(|refused| Fault::participant_not_started(role.name, &refused))
 }
 
-/// Joins threads that have sent their result or cannot be stopped.
+/// Waits for the end of these threads, which have sent their result or are about to exit.
 fn join(threads: impl IntoIterator<Item = JoinHandle<()>>) {
     for thread in threads {
         // The result, a panic included, was received through the channel.

@@ -13,43 +13,49 @@ pub(super) struct ResourceLimit {
     pub(super) hard: u64,
 }
 
-/// Facts about the machine in the kernel's wording; `None` if the kernel does not report a fact.
+/// Facts about the machine, in the kernel's words. A fact is `None` if the kernel does not report
+/// it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct MachineFacts {
     pub(super) hypervisor: Option<String>,
     pub(super) governor: Option<String>,
     pub(super) turbo: Option<Turbo>,
-    /// State of simultaneous multithreading as the kernel is set: `on`, `off` or unsupported.
+    /// Kernel's setting of simultaneous multithreading, such as `on` or `off`.
     pub(super) smt_control: Option<String>,
-    pub(super) smt_active: Option<bool>,
+    pub(super) is_smt_active: Option<bool>,
     /// List of the CPUs isolated from the scheduler; empty if none.
     pub(super) isolated_cpus: Option<String>,
     /// List of the CPUs without a periodic timer interrupt.
     pub(super) nohz_full_cpus: Option<String>,
-    /// Mitigated vulnerabilities of the CPU, each as `name: state`.
+    /// CPU vulnerabilities that the kernel mitigates, each as `name: state`.
     pub(super) mitigations: Vec<String>,
+    /// Mode of transparent huge pages, such as `madvise`.
     pub(super) huge_pages: Option<String>,
     pub(super) clock_source: Option<String>,
     /// Clock sources that the kernel offers.
     pub(super) clock_sources: Vec<String>,
     pub(super) timer_slack_ns: Option<u64>,
+    /// Number of CPUs that are online.
     pub(super) cpus_online: usize,
     /// Number of CPUs that this process may use.
     pub(super) cpus_allowed: usize,
     /// CPU quota of this process's cgroup, in CPUs; `None` without a quota.
     pub(super) cgroup_cpus: Option<f64>,
+    /// Memory limit of this process's cgroup; `None` without a limit.
     pub(super) cgroup_memory_bytes: Option<u64>,
+    /// Size of the main memory.
     pub(super) memory_bytes: u64,
-    /// Limits of open file descriptors.
+    /// Limits on the number of open file descriptors.
     pub(super) fds: Option<ResourceLimit>,
-    /// Limits of the user's processes and threads.
+    /// Limits on the number of the user's threads, in all processes.
     pub(super) threads: Option<ResourceLimit>,
-    /// Maximum number of processes and threads of the cgroup; `None` without a limit.
+    /// Maximum number of threads in the cgroup; `None` without a limit.
     pub(super) pids_max: Option<u64>,
     pub(super) load_1min: Option<f64>,
     pub(super) perf_event_paranoid: Option<i64>,
+    /// Number of NUMA nodes.
     pub(super) numa_nodes: usize,
-    pub(super) numa_balancing: Option<bool>,
+    pub(super) is_numa_balancing_on: Option<bool>,
 }
 
 impl MachineFacts {
@@ -66,9 +72,9 @@ impl MachineFacts {
             hypervisor: topology::hypervisor_name(),
             governor: files.governor(),
             turbo: files.turbo(),
-            smt_control: files.read_line("/sys/devices/system/cpu/smt/control"),
-            smt_active: files
-                .read_line("/sys/devices/system/cpu/smt/active")
+            smt_control: files.read_nonempty("/sys/devices/system/cpu/smt/control"),
+            is_smt_active: files
+                .read_nonempty("/sys/devices/system/cpu/smt/active")
                 .map(|text| text == "1"),
             isolated_cpus: files.read_text("/sys/devices/system/cpu/isolated"),
             nohz_full_cpus: files.read_text("/sys/devices/system/cpu/nohz_full").map(|text| {
@@ -96,14 +102,15 @@ impl MachineFacts {
             load_1min: files.load_1min(),
             perf_event_paranoid: files.read_number("/proc/sys/kernel/perf_event_paranoid"),
             numa_nodes: topology.as_ref().map_or(1, |it| it.nodes_count as usize),
-            numa_balancing: files
-                .read_line("/proc/sys/kernel/numa_balancing")
+            is_numa_balancing_on: files
+                .read_nonempty("/proc/sys/kernel/numa_balancing")
                 .map(|text| text != "0"),
         }
     }
 }
 
-/// Returns the vulnerabilities that the kernel mitigates, which costs time, each as `name: state`.
+/// Returns the CPU vulnerabilities that the kernel mitigates, each as `name: state`. A mitigation
+/// costs time.
 fn mitigations(files: &KernelFiles<'_>) -> Vec<String> {
     let mitigated = |(name, state): (String, String)| {
         Some(format!("{name}: {}", state.strip_prefix("Mitigation: ")?))
@@ -148,7 +155,7 @@ mod tests {
         ]);
         assert_eq!(facts.governor.as_deref(), Some("powersave"));
         assert_eq!(facts.turbo, Some(Turbo { is_on: true, file: BOOST_FILE, off: "0" }));
-        assert_eq!((facts.smt_control.as_deref(), facts.smt_active), (Some("on"), Some(true)));
+        assert_eq!((facts.smt_control.as_deref(), facts.is_smt_active), (Some("on"), Some(true)));
         assert_eq!(
             (facts.isolated_cpus.as_deref(), facts.nohz_full_cpus.as_deref()),
             (Some(""), Some(""))

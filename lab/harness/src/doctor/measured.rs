@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 /// Maximum number of CPUs that are measured.
 const CPUS_MAX: usize = 16;
 
-/// Measurements by threads that spin on the CPUs of this process.
+/// Measurements of the CPUs of this process, by threads that spin on them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CpuMeasurements {
+    /// Time for which each CPU was measured.
     pub(super) time: Duration,
     /// Share of the CPU time that the hypervisor gave to other guests. `None` if the kernel does
     /// not report it.
@@ -25,7 +26,7 @@ pub(super) struct CoreMeasurement {
     pub(super) cpu: u32,
     /// Share of the calibration loops that ran slower than the core's full speed.
     pub(super) slowed: f64,
-    /// Number of involuntary context switches, each to another thread.
+    /// Number of involuntary context switches of the spinning thread.
     pub(super) switches_involuntary: u64,
 }
 

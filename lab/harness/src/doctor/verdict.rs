@@ -4,13 +4,13 @@ use super::facts::{MachineFacts, ResourceLimit};
 use super::measured::CpuMeasurements;
 use handover_record::{Finding, FindingLevel};
 
-/// Governors that keep the frequency steady; under any other it varies with the load.
+/// Governors that keep the CPU frequency steady. Under the others, it varies with the load.
 const STEADY_GOVERNORS: [&str; 2] = ["performance", "userspace"];
-/// Share of steal time from which figures are disturbed.
+/// Share of steal time below which figures count as undisturbed.
 const STEAL_MAX: f64 = 0.01;
-/// Share of slowed calibration loops from which figures are disturbed.
+/// Share of slowed calibration loops below which figures count as undisturbed.
 const SLOWED_MAX: f64 = 0.05;
-/// Maximum timer slack that is negligible beside a wake-up; the kernel's default is 50 times this.
+/// Maximum timer slack that is negligible beside a wake-up. The kernel's default is 50 times this.
 const TIMER_SLACK_FINE_NS: u64 = 1_000;
 /// Number of file descriptors that the larger benchmarks need.
 const FDS_MIN: u64 = 65_536;
@@ -19,8 +19,9 @@ const THREADS_MIN: u64 = 4_096;
 /// Memory that benchmarks with large arguments need.
 const MEMORY_MIN_BYTES: u64 = 2 << 30;
 
-/// Builder of a finding about one fact, of any level.
+/// Builder of the finding about one fact, which may have any level.
 struct FindingBuilder {
+    /// Name of the fact.
     code: &'static str,
     /// Effect of the fact on figures.
     why: &'static str,
@@ -57,7 +58,7 @@ impl FindingBuilder {
         match &facts.hypervisor {
             Some(hypervisor) => self.finding(
                 FindingLevel::Unknown,
-                format!("only the host of {hypervisor} can see it"),
+                format!("only the {hypervisor} host can see this"),
                 None,
             ),
             None => self.finding(FindingLevel::Unknown, "the kernel does not report it", None),
@@ -65,7 +66,8 @@ impl FindingBuilder {
     }
 }
 
-/// Returns all findings about the machine, worst first, in a fixed order within a level.
+/// Returns all findings about the machine, the worst first. Findings of one level are in a fixed
+/// order.
 pub(super) fn find_all(facts: &MachineFacts, measured: Option<&CpuMeasurements>) -> Vec<Finding> {
     let mut findings = vec![
         governor(facts),
@@ -122,7 +124,7 @@ fn turbo(facts: &MachineFacts) -> Finding {
 fn smt(facts: &MachineFacts) -> Finding {
     let why = "a thread whose sibling is busy runs at half to two thirds of its speed";
     let about = FindingBuilder { code: "smt", why };
-    match (facts.smt_active, facts.smt_control.as_deref()) {
+    match (facts.is_smt_active, facts.smt_control.as_deref()) {
         (Some(true), _) => {
             about.note("on", "echo off | sudo tee /sys/devices/system/cpu/smt/control")
         }
@@ -291,19 +293,19 @@ fn threads(facts: &MachineFacts) -> Finding {
     }
 }
 
-/// Formats a limit; `u64::MAX` is no limit.
+/// Formats a resource limit; `u64::MAX` stands for none.
 fn limit_text(limit: u64) -> String {
     if limit == u64::MAX { "no limit".to_string() } else { limit.to_string() }
 }
 
-/// Returns the repair that raises a resource limit. It is `ulimit` up to the hard limit, or else
-/// the settings that root changes.
+/// Returns the command or the settings that raise a resource limit. It is `ulimit` up to the hard
+/// limit, or else the settings that root changes.
 fn raise_command(option: &str, limit: ResourceLimit, sysctl: &str) -> String {
     if limit.hard > limit.soft {
         let limit = limit_text(limit.hard).replace("no limit", "unlimited");
         format!("ulimit {option} {limit}")
     } else {
-        format!("/etc/security/limits.conf, and sysctl {sysctl}")
+        format!("as root, raise it in /etc/security/limits.conf, and sysctl {sysctl}")
     }
 }
 
@@ -339,7 +341,7 @@ fn counters(facts: &MachineFacts) -> Finding {
 fn numa_balancing(facts: &MachineFacts) -> Finding {
     let why = "pages are unmapped to detect their users, and moved between nodes in mid-run";
     let about = FindingBuilder { code: "numa-balancing", why };
-    match facts.numa_balancing {
+    match facts.is_numa_balancing_on {
         None => about.unreadable(facts),
         Some(false) => about.fine("off"),
         Some(true) => about.disturbs("on", "sudo sysctl kernel.numa_balancing=0"),
@@ -429,7 +431,7 @@ mod tests {
         MachineFacts {
             governor: Some("performance".into()),
             turbo: Some(Turbo { is_on: false, file: "/turbo", off: "1" }),
-            smt_active: Some(false),
+            is_smt_active: Some(false),
             smt_control: Some("off".into()),
             isolated_cpus: Some("2-7".into()),
             nohz_full_cpus: Some("2-7".into()),
@@ -445,7 +447,7 @@ mod tests {
             load_1min: Some(0.1),
             perf_event_paranoid: Some(1),
             numa_nodes: 2,
-            numa_balancing: Some(false),
+            is_numa_balancing_on: Some(false),
             ..MachineFacts::default()
         }
     }
@@ -482,9 +484,9 @@ mod tests {
         let facts = MachineFacts {
             governor: Some("powersave".into()),
             turbo: Some(Turbo { is_on: true, file: "/turbo", off: "1" }),
-            smt_active: Some(true),
+            is_smt_active: Some(true),
             clock_source: Some("hpet".into()),
-            numa_balancing: Some(true),
+            is_numa_balancing_on: Some(true),
             fds: Some(ResourceLimit { soft: 1024, hard: 1 << 20 }),
             threads: Some(ResourceLimit { soft: 512, hard: 512 }),
             ..quiet()
@@ -511,7 +513,7 @@ mod tests {
             hypervisor: Some("KVM".into()),
             governor: None,
             turbo: None,
-            smt_active: Some(false),
+            is_smt_active: Some(false),
             ..quiet()
         };
         let findings = find_all(&facts, None);
@@ -519,7 +521,7 @@ mod tests {
             let it = found(&findings, code);
             assert_eq!(
                 (it.level, &*it.found),
-                (FindingLevel::Unknown, "only the host of KVM can see it"),
+                (FindingLevel::Unknown, "only the KVM host can see this"),
                 "{code}"
             );
         }

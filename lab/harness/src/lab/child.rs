@@ -1,10 +1,11 @@
 //! A pass in its own process: this program started again, with a new address space, heap and stack.
 //!
 //! Parent and pass communicate over a socket, in postcard frames with a length prefix. After each
-//! report the pass waits for permission to continue, so that the parent does not work during a round.
+//! report the pass waits for permission to continue, so that the parent does not work during a
+//! round.
 
 use super::Lab;
-use super::pass::{self, LabMessage, PassOrder, PassReport};
+use super::pass::{self, LabMessage, PassReport, PassRequest};
 use crate::bench::Bench;
 use crate::fault::Fault;
 use crate::process::Process;
@@ -21,7 +22,7 @@ use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Prefix of the command-line argument with which this program is started as the process of a pass.
+/// Prefix of the command-line argument that makes this program run a pass.
 const PASS_ARGUMENT: &str = "--handover-pass=";
 /// Interval at which the parent polls for a requested stop.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -29,22 +30,22 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 const LAST_REPORT_WAIT_MAX: Duration = Duration::from_secs(3);
 /// Time limit for the exit of a pass's process after its last report.
 const EXIT_WAIT_MAX: Duration = Duration::from_secs(1);
-/// Maximum length of a frame; limits the memory allocated for a corrupt length.
+/// Maximum length of a frame. It limits the memory that a corrupt length allocates.
 const FRAME_BYTES_MAX: u32 = 1 << 30;
 
-/// Answer of the parent process to a report that tells the pass to stop.
+/// Answer to a report, from the parent process: the pass must stop.
 const STOP: u8 = 0;
-/// Answer of the parent process to a report that tells the pass to continue.
+/// Answer to a report, from the parent process: the pass must continue.
 const CONTINUE: u8 = 1;
 
 /// Runs a pass in its own process, and forwards its reports to `report`.
 pub(super) fn run_pass_process(
     lab: &Lab,
-    order: &PassOrder,
+    request: &PassRequest,
     interrupted: &AtomicBool,
     report: &mut dyn FnMut(PassReport) -> bool,
 ) -> Result<(), Fault> {
-    let lost = |why: String| Fault::Pass { pass: order.pass + 1, why };
+    let lost = |why: String| Fault::Pass { pass: request.pass + 1, why };
     let failed =
         |refused: io::Error| lost(Fault::participant_not_started("process", &refused).to_string());
     let (ours, theirs) = UnixStream::pair().map_err(failed)?;
@@ -59,7 +60,7 @@ pub(super) fn run_pass_process(
 
     let mut ours = ReportSocket { socket: ours, interrupted, stop: &stop, until: None };
     let ended = (|| -> io::Result<Result<(), Fault>> {
-        write_frame(&mut ours.socket, &(LabMessage::from_lab(lab), order))?;
+        write_frame(&mut ours.socket, &(LabMessage::from_lab(lab), request))?;
         loop {
             let said: PassReport = match read_frame(&mut ours)? {
                 Ok(said) => said,
@@ -77,13 +78,13 @@ pub(super) fn run_pass_process(
     let status = loop {
         match process.exit_status() {
             Some(status) => break Some(status),
-            None if Instant::now() >= until || ours.is_given_up() => break None,
+            None if Instant::now() >= until || ours.has_timed_out() => break None,
             None => thread::sleep(Duration::from_millis(1)),
         }
     };
     match (ended, status) {
         (Ok(ended), _) => ended,
-        (Err(_), _) if ours.is_given_up() => Err(Fault::Interrupted),
+        (Err(_), _) if ours.has_timed_out() => Err(Fault::Interrupted),
         (Err(_), Some(status)) => Err(lost(format!("it exited before its last report: {status}"))),
         (Err(error), None) => {
             Err(lost(format!("it is still running, but the connection to it failed: {error}")))
@@ -98,13 +99,13 @@ struct ReportSocket<'a> {
     interrupted: &'a AtomicBool,
     /// Flag in shared memory that requests the end of the pass.
     stop: &'a AtomicBool,
-    /// Deadline of the pass's last report after a requested stop; `None` before a stop is requested.
+    /// Deadline of the pass's last report after a requested stop; `None` without such a request.
     until: Option<Instant>,
 }
 
 impl ReportSocket<'_> {
-    /// Returns `true` if the pass has not reported in time after a requested stop.
-    fn is_given_up(&self) -> bool {
+    /// Returns `true` if the last report is overdue after a requested stop.
+    fn has_timed_out(&self) -> bool {
         self.until.is_some_and(|until| Instant::now() >= until)
     }
 }
@@ -120,7 +121,7 @@ impl Read for ReportSocket<'_> {
             match self.socket.read(into) {
                 Err(refused)
                     if matches!(refused.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
-                        && !self.is_given_up() => {}
+                        && !self.has_timed_out() => {}
                 other => return other,
             }
         }
@@ -159,15 +160,15 @@ pub(crate) fn run_if_pass_process(all: &[&'static [Bench]]) -> Option<Result<(),
     Some(run_pass(all, numbers))
 }
 
-/// Runs a pass in this process. `numbers` are its socket, the descriptor of its stop flag, and its
-/// parent's process id.
-fn run_pass(all: &[&'static [Bench]], numbers: &str) -> Result<(), Fault> {
+/// Runs a pass in this process, which the parent process has started. `arguments` are the numbers
+/// of the socket and of the stop flag's descriptor, and the parent's process id.
+fn run_pass(all: &[&'static [Bench]], arguments: &str) -> Result<(), Fault> {
     let not_ours = || {
         Fault::new(format!(
             "{PASS_ARGUMENT} is an internal argument of processes that handover starts; leave it out"
         ))
     };
-    let numbers: Result<Vec<i32>, _> = numbers.split(',').map(str::parse).collect();
+    let numbers: Result<Vec<i32>, _> = arguments.split(',').map(str::parse).collect();
     let [socket, stop, parent] = numbers.map_err(|_| not_ours())?[..] else {
         return Err(not_ours());
     };
@@ -180,13 +181,13 @@ fn run_pass(all: &[&'static [Bench]], numbers: &str) -> Result<(), Fault> {
     let (Some(socket), Some(stop)) = (fds.next(), fds.next()) else { return Err(not_ours()) };
     let stop: Region<AtomicBool> = Region::attach(&stop)?;
     let mut socket = UnixStream::from(socket);
-    let (message, order): (LabMessage, PassOrder) = read_frame(&mut socket)?;
+    let (message, request): (LabMessage, PassRequest) = read_frame(&mut socket)?;
     clock::calibration();
     let lab = match message.to_lab(all) {
         Ok(lab) => lab,
         Err(fault) => return Ok(write_frame(&mut socket, &Err::<PassReport, _>(fault))?),
     };
-    pass::run_pass(&lab, &order, &stop, &mut |report| {
+    pass::run_pass(&lab, &request, &stop, &mut |report| {
         let mut answer = [STOP];
         let written = write_frame(&mut socket, &Ok::<_, Fault>(report))
             .and_then(|()| socket.read_exact(&mut answer));

@@ -17,15 +17,15 @@ use std::collections::BTreeMap;
 
 /// Number of significant decimal digits that histograms resolve.
 const HISTOGRAM_DIGITS: u8 = 3;
-/// Number of equal parts into which the batches of a round are divided. The round's figure is the
-/// median of the parts' means.
+/// Number of sections into which the batches of a round are divided. The round's figure is the
+/// median of the sections' means.
 const ROUND_PARTS_COUNT: usize = 10;
-/// Maximum clock resolution, as a share of the median, at which the figure is the median. Above it,
-/// the figure is a trimmed mean.
+/// Maximum clock resolution, relative to the median, at which a round's figure is the median. Above
+/// it, the figure is a trimmed mean.
 const STEP_SHARE_MAX: f64 = 0.05;
-/// Share of the samples, the greatest ones, that the trimmed mean excludes because of interrupts.
+/// Share of the samples that the trimmed mean excludes: the greatest, which contain interrupts.
 const TAIL_SHARE: f64 = 0.01;
-/// Minimum number of undisturbed samples from which a round's figure without the disturbed ones is computed.
+/// Minimum number of undisturbed samples for a round's undisturbed figure.
 const UNDISTURBED_MIN: usize = 16;
 
 /// A contender or a floor with its measurements so far, of one pass or of all passes.
@@ -35,7 +35,8 @@ pub(super) struct MeasuredContender {
     pub roles: Vec<Role>,
     /// Reasons why the requested placement was not possible; each becomes a warning.
     pub placement_notes: Vec<String>,
-    /// `true` for the benchmark of a declared floor; `false` for a contender of the benchmark itself.
+    /// `true` for the benchmark of a declared floor; `false` for a contender of the benchmark
+    /// itself.
     pub is_floor: bool,
     /// CPU of the busy neighbour thread that the plan requests; `None` without one.
     pub neighbour_cpu: Option<u32>,
@@ -52,7 +53,8 @@ pub(crate) struct ContenderFacts {
     pub batch: u64,
     /// Figure of the last warm-up round, in the unit of the spec.
     pub figure: f64,
-    /// Duration of the fastest calibration loop in the contender's rounds, in ticks; 0 if there was none.
+    /// Duration of the fastest calibration loop in the contender's rounds, in ticks; 0 if there was
+    /// none.
     pub pace_ticks: u64,
 }
 
@@ -60,18 +62,18 @@ pub(crate) struct ContenderFacts {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Measurements {
     pub parts: Vec<PartMeasurements>,
-    /// Sum over all rounds of the wall-clock time of the participant that ran longest.
+    /// Sum of the rounds' wall-clock times; a round's is that of the participant that ran longest.
     pub wall_ns: f64,
-    /// Resource usage of all processes together, over all rounds.
+    /// Resource usage over all rounds, of all processes together.
     pub used: ResourceUsage,
-    /// Resource usage of each participant: of its thread, or of its process if it has one.
+    /// Resource usage of each participant: of its process if it is one, otherwise of its thread.
     pub by_participant: Vec<ResourceUsage>,
     /// Number of all operations of the measured and serving participants, including untimed ones.
     pub ops: u64,
     pub bytes_per_op: u64,
     /// Number of operations that one participant has in progress at a time.
     pub concurrent_operations: u64,
-    /// Sums of the counters to which the workload added, by name.
+    /// Sums of the workload's counters, by name.
     pub counters: BTreeMap<String, f64>,
     /// Instructions, cycles and cache misses; `None` without hardware counters.
     pub hardware: Option<[u64; 3]>,
@@ -95,7 +97,7 @@ pub(crate) struct PartMeasurements {
     pub samples: u64,
     /// Sum of all operations' times, or of their values, in the spec's unit.
     pub sum: f64,
-    /// Number of operations in a batch, for each round and participant.
+    /// Numbers of operations in a batch, one for each round and participant.
     pub batches: Vec<f64>,
     /// Operations per second of each round.
     pub rates: Vec<f64>,
@@ -178,38 +180,40 @@ impl MeasuredContender {
         if self.is_floor { self.bench.spec().id } else { self.bench.contender().name }
     }
 
-    /// Sets the facts that earlier passes found, and the timing parameters that follow from them.
+    /// Sets the facts found by earlier passes, and the timing parameters that depend on them.
     pub fn adopt_facts(&mut self, facts: ContenderFacts) {
         self.facts = facts;
         self.round_params.timing.batch = facts.batch;
         self.round_params.timing.pace_ticks = facts.pace_ticks;
     }
 
-    /// Adds the facts and measurements that the process of a pass has sent.
+    /// Adds the facts and measurements of a pass.
     pub fn absorb(&mut self, facts: ContenderFacts, measured: Measurements) {
         let pace_ticks = pace::min_known_ticks(self.facts.pace_ticks, facts.pace_ticks);
         self.adopt_facts(ContenderFacts { pace_ticks, ..facts });
         self.measured.absorb(measured);
     }
 
-    /// Marks earlier rounds as disturbed if their core was slow compared with the full speed found later.
+    /// Marks rounds as disturbed if their core was slower than in later rounds.
     pub fn reclassify_rounds(&mut self) {
         let fastest_ticks = self.facts.pace_ticks;
         self.measured.parts.iter_mut().for_each(|part| part.reclassify_rounds(fastest_ticks));
     }
 
     /// Updates the duration of the fastest calibration loop from the results of a round.
-    pub fn update_pace(&mut self, notes: &[ParticipantResult]) {
-        let seen =
-            notes.iter().map(|it| it.pace_ticks).fold(self.facts.pace_ticks, pace::min_known_ticks);
+    pub fn update_pace(&mut self, results: &[ParticipantResult]) {
+        let seen = results
+            .iter()
+            .map(|it| it.pace_ticks)
+            .fold(self.facts.pace_ticks, pace::min_known_ticks);
         self.facts.pace_ticks = seen;
         self.round_params.timing.pace_ticks = seen;
     }
 
     /// Stores the figure and the batch size of a warm-up round, and returns the figure.
-    pub fn add_warm_up_round(&mut self, notes: &[ParticipantResult]) -> f64 {
-        self.update_pace(notes);
-        let mut parts = notes.iter().flat_map(|it| &it.parts);
+    pub fn add_warm_up_round(&mut self, results: &[ParticipantResult]) -> f64 {
+        self.update_pace(results);
+        let mut parts = results.iter().flat_map(|it| &it.parts);
         let Some(part) = parts.find(|part| !part.is_empty()) else { return 0.0 };
         let figures: Vec<f64> = part.figures().map(|it| it.0).collect();
         self.facts.figure = stats::median(&figures);
@@ -217,7 +221,8 @@ impl MeasuredContender {
         self.facts.figure
     }
 
-    /// Returns each part's figure with its interval over rounds; `None` for a part without rounds.
+    /// Returns the median of each part's rounds, with its interval; `None` for a part without
+    /// rounds.
     pub fn intervals(&self) -> Vec<Option<MedianEstimate>> {
         let interval = |part: &PartMeasurements| {
             let medians: Vec<f64> = part.rounds.iter().map(|round| round.median).collect();
@@ -243,13 +248,14 @@ impl MeasuredContender {
         self.bench.contender().waits_in(self.bench.spec().parts.get(part))
     }
 
-    /// Adds the results of a measured round, which has the indices `pass` and `block`.
-    pub fn add_round(&mut self, (pass, block): (u32, u32), notes: &[ParticipantResult]) {
-        let involuntary = notes.iter().map(|it| it.own.switches_involuntary).sum();
+    /// Adds the results of a measured round, which belongs to the block `block` of the pass `pass`.
+    pub fn add_round(&mut self, (pass, block): (u32, u32), results: &[ParticipantResult]) {
+        let involuntary = results.iter().map(|it| it.own.switches_involuntary).sum();
         let crowded = self.round_params.is_crowded() || self.neighbour_cpu.is_some();
-        let marked = noise::is_disturbed(involuntary, crowded) || notes.iter().any(|it| it.slowed);
-        self.update_pace(notes);
-        let pace_ticks = notes.iter().map(|it| it.pace_ticks).fold(0, pace::min_known_ticks);
+        let marked =
+            noise::is_disturbed(involuntary, crowded) || results.iter().any(|it| it.slowed);
+        self.update_pace(results);
+        let pace_ticks = results.iter().map(|it| it.pace_ticks).fold(0, pace::min_known_ticks);
         let round = Round {
             pass,
             block,
@@ -258,9 +264,9 @@ impl MeasuredContender {
             ..Round::default()
         };
         for (index, part) in self.measured.parts.iter_mut().enumerate() {
-            part.add_round(index, notes, round, pace_ticks);
+            part.add_round(index, results, round, pace_ticks);
         }
-        self.measured.add_round(notes, self.round_params.processes);
+        self.measured.add_round(results, self.round_params.processes);
     }
 
     /// Stores the share of the machine's CPU time that the hypervisor took during a pass.
@@ -284,11 +290,11 @@ impl MeasuredContender {
 }
 
 impl Measurements {
-    /// Adds the usage, operations and counters of a round. The usage of threads is that of their process while the
-    /// participant that ran longest was timed.
-    fn add_round(&mut self, notes: &[ParticipantResult], are_processes: bool) {
+    /// Adds the usage, operations and counters of a round. The usage of threads is that of their
+    /// process while the participant that ran longest was timed.
+    fn add_round(&mut self, results: &[ParticipantResult], are_processes: bool) {
         let mut round = Measurements::default();
-        for it in notes {
+        for it in results {
             let own_usage = if are_processes { it.used } else { it.own };
             round.by_participant.push(ResourceUsage { delayed_ns: it.own.delayed_ns, ..own_usage });
             if are_processes {
@@ -349,8 +355,8 @@ impl PartMeasurements {
         }
         self.rounds.extend(other.rounds);
         self.undisturbed_by_round.extend(other.undisturbed_by_round);
-        // The histogram resizes itself; a value is rejected only if an allocation fails, and no figure
-        // depends on it.
+        // The histogram resizes itself; a value is rejected only if an allocation fails, and no
+        // figure depends on it.
         let _ = self.histogram.add(&other.histogram);
         self.alone += other.alone;
         self.ops += other.ops;
@@ -360,17 +366,18 @@ impl PartMeasurements {
         self.rates.extend(other.rates);
     }
 
-    /// Adds a round's samples of the part at `index`; `round` describes the disturbances of the round.
+    /// Adds a round's samples of the part at `index`. `round` has the indices and the disturbances
+    /// of the round.
     fn add_round(
         &mut self,
         index: usize,
-        notes: &[ParticipantResult],
+        results: &[ParticipantResult],
         round: Round,
         pace_ticks: u64,
     ) {
         let (mut ops, mut sum, mut rate, mut has_values) = (0, 0.0, 0.0, false);
         let (mut values, mut alone) = (Vec::new(), None::<Vec<u64>>);
-        for participant in notes {
+        for participant in results {
             let Some(samples) = participant.parts.get(index).filter(|samples| !samples.is_empty())
             else {
                 continue;
@@ -432,7 +439,7 @@ impl PartMeasurements {
         self.rates.push(rate);
     }
 
-    /// Adds a round that consists of a figure, without samples.
+    /// Adds a round that has a figure but no samples.
     #[cfg(test)]
     pub fn add_figure(&mut self, round: Round) {
         self.rounds.push(round);
@@ -444,7 +451,8 @@ impl PartMeasurements {
         if stats::median(&self.batches) <= 1.0 { TimingKind::Single } else { TimingKind::Batch }
     }
 
-    /// Marks each round as disturbed whose fastest calibration loop was slow compared with the fastest one known.
+    /// Marks a round as disturbed if its fastest calibration loop was slow. `fastest_ticks` is the
+    /// duration of the fastest loop of all rounds.
     pub fn reclassify_rounds(&mut self, fastest_ticks: u64) {
         for (round, (pace, undisturbed)) in
             self.rounds.iter_mut().zip(&mut self.undisturbed_by_round)
@@ -470,8 +478,8 @@ impl PartMeasurements {
             .then(|| stats::median(&self.by_pass(|_, undisturbed| undisturbed)))
     }
 
-    /// Returns the median of each pass over its rounds' values. `value_of` returns a round's value,
-    /// or `None` to leave the round out.
+    /// Returns one value for each pass: the median of its rounds' values. `value_of` returns a
+    /// round's value, or `None` to leave the round out.
     pub fn by_pass(&self, value_of: impl Fn(&Round, Option<f64>) -> Option<f64>) -> Vec<f64> {
         let rounds = self.rounds.iter().zip(&self.undisturbed_by_round);
         medians_by_pass(
@@ -488,7 +496,8 @@ pub(super) fn medians_by_pass(values: impl Iterator<Item = (u32, f64)>) -> Vec<f
     passes.into_values().map(|values| stats::median(&values)).collect()
 }
 
-/// Returns the operations per second of one participant, by its wall-clock time if it timed single operations.
+/// Returns the operations per second of one participant. They are by its wall-clock time if it
+/// timed single operations.
 fn operations_per_s(participant: &ParticipantResult, samples: &PartSamples, sum_ns: f64) -> f64 {
     let over_ns = if samples.singles { participant.wall_ns as f64 } else { sum_ns };
     samples.ops_total as f64 * participant.concurrent_operations.max(1) as f64 / over_ns.max(1.0)
@@ -501,8 +510,8 @@ fn round_to_six_digits(value: f64) -> f64 {
     if value.is_finite() { round_to_digits(value, 6) } else { 0.0 }
 }
 
-/// Rounds to `digits` significant digits, to make a stored run a third smaller. Infinities and NaN are unchanged; the
-/// store rejects them.
+/// Rounds to `digits` significant digits. A stored run is thus a third smaller. Infinities and NaN
+/// are unchanged; the store rejects them.
 pub(super) fn round_to_digits(value: f64, digits: i32) -> f64 {
     if value == 0.0 || value.is_subnormal() {
         return 0.0;

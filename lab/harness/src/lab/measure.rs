@@ -16,24 +16,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Approximate duration of a round of one participant; a short measuring time shortens it.
+/// Approximate duration of a round of one participant. A short measuring time shortens it.
 const ROUND: Duration = Duration::from_millis(10);
-/// Approximate duration of a round of several participants, all of whose cores must keep their speed.
+/// Approximate duration of a round of several participants. It is shorter because all their cores
+/// must keep their speed.
 const ROUND_OF_SEVERAL: Duration = Duration::from_millis(5);
-/// Maximum size of a block of random size that moves a round's memory. The block is allocated
-/// before that memory. The maximum is two pages, so that both the cache sets and the pages shared
-/// with other data differ between rounds.
+/// Maximum size of the block that moves the memory of a round. The block has a random size, and is
+/// allocated before that memory. The maximum is two pages, so that both the cache sets and the
+/// pages shared with other data differ between rounds.
 const SLACK_BYTES_MAX: usize = 8192;
-/// Minimum number of hand-overs in a round that pauses before each of them.
+/// Minimum number of hand-overs in a round with pauses.
 const ROUND_GAPS_MIN: u32 = 8;
-/// Number of consecutive rounds that must agree within [`WARM_AGREE`] to end the warm-up.
+/// Number of consecutive rounds whose figures must agree at the end of the warm-up.
 const WARM_ROUNDS: usize = 3;
-/// Maximum relative difference between the figures of the [`WARM_ROUNDS`] rounds that end the warm-up.
+/// Maximum relative difference between the figures of the last [`WARM_ROUNDS`] warm-up rounds.
 const WARM_AGREE: f64 = 0.02;
-/// Divisor of a round's duration. The quotient is the duration of the warm-up in the process of
-/// each later pass.
+/// Divisor of a round's duration, which gives the duration of the warm-up in later passes.
 const WARM_AGAIN_DIVISOR: u64 = 4;
-/// Minimum duration of the fastest contender's operation, in clock readings, for timing every operation alone.
+/// Minimum duration of an operation that is timed alone, in clock readings. It applies to the
+/// fastest contender.
 const SINGLE_CLOCKS_MIN: f64 = 20.0;
 
 /// Limits of one visit, which measures one benchmark in one pass.
@@ -49,7 +50,7 @@ pub(super) struct VisitLimits {
     pub warm_up: Duration,
 }
 
-/// Runner of the check, the warm-up and the blocks of one benchmark in one pass.
+/// Runner of one benchmark in one pass: it checks, warms up, and measures blocks.
 pub(super) struct BlockRunner<'a> {
     pub lab: &'a Lab,
     pub group: &'a BenchmarkGroup,
@@ -59,7 +60,7 @@ pub(super) struct BlockRunner<'a> {
     /// Random source of the contenders' order in each block. Used for nothing else, so that the
     /// run's seed determines the orders, even if the number of warm-up rounds differs.
     order_random: SplitMix64,
-    /// Random source of each round's memory placement, and of the choice of operations timed alone.
+    /// Random source of all else: memory placement, and the choice of operations timed alone.
     random: SplitMix64,
 }
 
@@ -75,8 +76,8 @@ impl<'a> BlockRunner<'a> {
         BlockRunner { lab, group, interrupted, pass, order_random, random }
     }
 
-    /// Checks the results of every contender, and warms up those that pass. Returns the contenders that failed, with
-    /// their faults; these are not measured.
+    /// Checks the results of every contender, and warms up those that pass. Returns the contenders
+    /// that failed, with their faults; these are not measured.
     pub fn check_and_warm_up(
         &mut self,
         contenders: &mut [MeasuredContender],
@@ -92,7 +93,7 @@ impl<'a> BlockRunner<'a> {
         Ok(faults)
     }
 
-    /// Warms up, in this pass's process, the contenders that an earlier pass has checked.
+    /// Warms up contenders that an earlier pass, in another process, has checked.
     pub fn warm_up_again(
         &mut self,
         contenders: &mut [MeasuredContender],
@@ -176,7 +177,8 @@ impl<'a> BlockRunner<'a> {
             .map_err(|fault| fault.with_contender_name(contender.name()))
     }
 
-    /// Returns the parameters of a contender's next round, with a new random memory placement and seed.
+    /// Returns the parameters of a contender's next round, with a new random memory placement and
+    /// seed.
     fn next_round_params(&mut self, contender: &MeasuredContender) -> RoundParams {
         let mut round_params = contender.round_params.clone();
         round_params.slack_bytes = self.random.next_below(SLACK_BYTES_MAX);
@@ -184,8 +186,9 @@ impl<'a> BlockRunner<'a> {
         round_params
     }
 
-    /// Runs a round of each contender with checked results. Excludes contenders that fail; fails if
-    /// none is left. A contender or floor that fails is not measured, and has no ratios.
+    /// Runs a short round of each contender that also checks its results. Excludes contenders that
+    /// fail; fails if none is left. A contender or floor that fails is not measured, and has no
+    /// ratios.
     fn check(
         &self,
         contenders: &mut [MeasuredContender],
@@ -211,8 +214,7 @@ impl<'a> BlockRunner<'a> {
         Ok(())
     }
 
-    /// Runs rounds of each contender until their figures agree, or its share of `budget` is used
-    /// up.
+    /// Runs rounds of each contender until its figures agree, or its share of `budget` is used up.
     fn warm_up(
         &mut self,
         contenders: &mut [MeasuredContender],
@@ -314,7 +316,7 @@ fn create_contender(
             batch: 0,
             batches_max: if lab.plan.profile == Profile::Smoke { 3 } else { 0 },
             idle_gap_ns: u64::try_from(gap.as_nanos()).unwrap_or(u64::MAX),
-            watch_pace: watches_pace(lab, &cpus),
+            watch_pace: should_watch_pace(lab, &cpus),
             pipelined: bench.spec().pipelined,
             ..Timing::default()
         },
@@ -330,9 +332,9 @@ fn create_contender(
     MeasuredContender::new(bench, round_params, roles, notes, is_floor)
 }
 
-/// Returns `true` if the cores' speed is to be monitored. Returns `false` in a smoke run, with a
-/// busy neighbour, and if participants share a core.
-fn watches_pace(lab: &Lab, cpus: &[u32]) -> bool {
+/// Returns `true` if the speed of the participants' cores should be monitored. Returns `false` in a
+/// smoke run, with a busy neighbour, and if participants share a core.
+fn should_watch_pace(lab: &Lab, cpus: &[u32]) -> bool {
     let plan = &lab.plan;
     let shares_core = |(index, cpu): (usize, &u32)| {
         let siblings = lab.topology.cpu(*cpu).map_or(&[][..], |it| &it.siblings);
@@ -343,8 +345,8 @@ fn watches_pace(lab: &Lab, cpus: &[u32]) -> bool {
     plan.profile != Profile::Smoke && !burdened
 }
 
-/// Returns the CPU for the busy neighbour, if possible one without a participant. Returns `None` if
-/// there is no neighbour.
+/// Returns the CPU for the busy neighbour thread; prefers a CPU without a participant. Returns
+/// `None` if there is no neighbour.
 fn neighbour_cpu(lab: &Lab, group: &BenchmarkGroup, used: &[u32]) -> Option<u32> {
     if !lab.plan.neighbour || !group.selection.spec.hands_over {
         return None;
@@ -353,14 +355,14 @@ fn neighbour_cpu(lab: &Lab, group: &BenchmarkGroup, used: &[u32]) -> Option<u32>
     free.or_else(|| used.last().copied())
 }
 
-/// Decides for all contenders if operations are timed alone or in batches. If the fastest contender's operation takes
-/// at least twenty clock readings, every contender's operations are timed alone. All contenders follow one rule, so
-/// that none has more overhead.
-fn choose_batches(contenders: &mut [MeasuredContender], always: bool) {
+/// Decides, for all contenders together, if operations are timed alone or in batches. If the
+/// fastest contender's operation takes at least twenty clock readings, every contender's operations
+/// are timed alone. All contenders follow one rule, so that none has more overhead.
+fn choose_batches(contenders: &mut [MeasuredContender], is_always_batched: bool) {
     let cost = clock::calibration().cost_ns;
     let racing = contenders.iter().filter(|it| !it.is_floor && !it.facts.is_out);
     let least = racing.map(|it| it.facts.figure).fold(f64::MAX, f64::min);
-    let single = !always && least >= SINGLE_CLOCKS_MIN * cost;
+    let single = !is_always_batched && least >= SINGLE_CLOCKS_MIN * cost;
     for contender in contenders.iter_mut() {
         // A floor is timed like its contenders, unless it is too short to be timed alone.
         let alone =
@@ -407,9 +409,8 @@ impl Drop for Neighbour {
     }
 }
 
-/// Returns the arguments of a floor. They are its defaults, except those that the user set for the
-/// compared benchmark. An example is a larger message. Values outside the floor's bounds are
-/// ignored.
+/// Returns the arguments of a floor: its defaults, and the values that the user set for the
+/// benchmark. An example is a larger message. Values outside the floor's bounds are ignored.
 fn floor_values(floor: ArgValues, values: &ArgValues, usual: &ArgValues) -> ArgValues {
     let mut followed = floor;
     for (name, value) in values.by_name() {

@@ -16,9 +16,9 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Work that the process of a pass is to do.
+/// Request to the process of a pass: the benchmarks to measure, and their limits.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct PassOrder {
+pub(super) struct PassRequest {
     /// Index of the pass.
     pub pass: u32,
     /// Seed of the run.
@@ -35,13 +35,13 @@ pub(super) struct PassOrder {
     pub warm_up: Duration,
 }
 
-/// A benchmark that a pass is to measure.
+/// A benchmark that a pass must measure.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct PlannedVisit {
     /// Index of the benchmark in the lab.
     pub group: usize,
-    /// Share of the pass's time relative to other benchmarks. With 0, only the minimum number of
-    /// blocks is measured.
+    /// Share of the pass's time, relative to the weights of the other benchmarks. With 0, only the
+    /// minimum number of blocks is measured.
     pub weight: usize,
     /// Facts found by earlier passes; empty if there are none.
     pub facts: Vec<ContenderFacts>,
@@ -53,42 +53,43 @@ pub(super) struct PlannedVisit {
 pub(super) enum PassReport {
     /// Measurement of a benchmark starts.
     Begin { group: usize },
-    /// `done` of at most `most` blocks of the current benchmark are measured.
+    /// `done` blocks of the current benchmark are measured, of at most `most`.
     Block { done: u32, most: u32 },
     /// Measurement of a benchmark is complete, with its results.
     Visited { group: usize, visited: Box<VisitResults> },
-    /// The pass is complete; `steal` is the share of the machine's CPU time that the hypervisor took.
+    /// The pass is complete. `steal` is the share of the machine's CPU time that the hypervisor
+    /// took.
     End { steal: f64 },
 }
 
-/// Measures the benchmarks of an order, and stops as soon as `report` returns `false`.
+/// Measures the requested benchmarks; stops as soon as `report` returns `false`.
 pub(super) fn run_pass(
     lab: &Lab,
-    order: &PassOrder,
+    request: &PassRequest,
     interrupted: &AtomicBool,
     report: &mut dyn FnMut(PassReport) -> bool,
 ) {
     let began = Instant::now();
     // CPUs that no participant can run on would dilute the share.
     let steal = usage::read_steal_time(&lab.allowed);
-    let mut left: usize = order.sequence.iter().map(|wanted| wanted.weight).sum();
-    for wanted in &order.sequence {
+    let mut left: usize = request.sequence.iter().map(|wanted| wanted.weight).sum();
+    for wanted in &request.sequence {
         let group = wanted.group;
         if !report(PassReport::Begin { group }) {
             return;
         }
-        let share = order.budget.map(|budget| {
+        let share = request.budget.map(|budget| {
             let part = wanted.weight as f64 / left.max(1) as f64;
             budget.saturating_sub(began.elapsed()).mul_f64(part.min(1.0))
         });
         left = left.saturating_sub(wanted.weight);
         let visit = VisitLimits {
-            blocks_min: order.blocks_min,
-            blocks_max: if wanted.weight == 0 { order.blocks_min } else { order.blocks_max },
+            blocks_min: request.blocks_min,
+            blocks_max: if wanted.weight == 0 { request.blocks_min } else { request.blocks_max },
             until: share.and_then(|share| Instant::now().checked_add(share)),
-            warm_up: order.warm_up,
+            warm_up: request.warm_up,
         };
-        let visited = match visit_one(lab, order, wanted, visit, interrupted, report) {
+        let visited = match visit_one(lab, request, wanted, visit, interrupted, report) {
             Ok(visited) => visited,
             Err(fault) => VisitResults::from_fault(fault),
         };
@@ -108,7 +109,7 @@ pub(super) fn run_pass(
 /// warm-up.
 fn visit_one(
     lab: &Lab,
-    order: &PassOrder,
+    request: &PassRequest,
     wanted: &PlannedVisit,
     visit: VisitLimits,
     interrupted: &AtomicBool,
@@ -116,9 +117,9 @@ fn visit_one(
 ) -> Result<VisitResults, Fault> {
     let group = &lab.groups[wanted.group];
     let mut progress = BenchmarkProgress::new(lab, group)?;
-    let place = ((order.pass as u64) << 32) | wanted.group as u64;
-    let random = SplitMix64::new(SplitMix64::new(order.seed ^ place).next_u64());
-    let mut measuring = BlockRunner::new(lab, group, interrupted, order.pass, random);
+    let place = ((request.pass as u64) << 32) | wanted.group as u64;
+    let random = SplitMix64::new(SplitMix64::new(request.seed ^ place).next_u64());
+    let mut measuring = BlockRunner::new(lab, group, interrupted, request.pass, random);
     let contenders = &mut progress.contenders;
     let mut faults = Vec::new();
     let mut go = || {
@@ -137,24 +138,29 @@ fn visit_one(
     Ok(progress.into_visit_results(faults, ended))
 }
 
-/// Message from which the process of a pass recreates the lab.
+/// Data from which the process of a pass recreates the lab.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct LabMessage {
     profile: String,
+    /// Placement of the participants.
     place: String,
     idle_gap: Duration,
     time: Option<Duration>,
     neighbour: bool,
     processes: bool,
+    /// Time limit of a participant: see [`Plan::patience`].
     patience: Duration,
     groups: Vec<GroupMessage>,
 }
 
-/// Message from which the process of a pass recreates one benchmark of the lab.
+/// Data from which the process of a pass recreates one benchmark of the lab.
 #[derive(Debug, Serialize, Deserialize)]
 struct GroupMessage {
+    /// Id of the benchmark.
     spec: String,
+    /// Names of the contenders.
     contenders: Vec<String>,
+    /// Values of the arguments, by name.
     values: BTreeMap<String, u64>,
 }
 
@@ -197,7 +203,8 @@ impl LabMessage {
             patience: self.patience,
             ..Plan::default()
         };
-        let groups: Result<_, Fault> = self.groups.iter().map(|group| group.set_up(all)).collect();
+        let groups: Result<_, Fault> =
+            self.groups.iter().map(|group| group.to_group(all)).collect();
         let topology =
             Topology::read().map_err(|error| refused(&PlanError::Topology(error.to_string())))?;
         Ok(Lab { plan, groups: groups?, topology, allowed: topology::allowed_cpus(), seed: 0 })
@@ -206,7 +213,7 @@ impl LabMessage {
 
 impl GroupMessage {
     /// Recreates the benchmark from this program's suites.
-    fn set_up(&self, all: &[&'static [Bench]]) -> Result<BenchmarkGroup, Fault> {
+    fn to_group(&self, all: &[&'static [Bench]]) -> Result<BenchmarkGroup, Fault> {
         let missing = |why: SelectError| Fault::new(why.to_string());
         let chosen = select(all, std::slice::from_ref(&self.spec)).map_err(missing)?;
         let mut selection =

@@ -25,22 +25,25 @@ pub enum Profile {
     Full,
 }
 
-/// Schedule of a run: its number of passes, its blocks per pass, and its time limit. Each benchmark is measured in
-/// several passes instead of once for longer: a period of some seconds in which the host is slower (a lower frequency,
-/// a busy sibling, slow wake-ups) then affects a few rounds of every figure, not all rounds of one.
+/// Schedule of a run: its number of passes, its blocks per pass, and its time limit. Each benchmark
+/// is measured in several passes instead of once for longer: a period of some seconds in which the
+/// host is slower (a lower frequency, a busy sibling, slow wake-ups) then affects a few rounds of
+/// every figure, not all rounds of one.
 pub(super) struct Schedule {
     /// Number of passes.
     pub(super) passes: u32,
-    /// Minimum number of blocks per benchmark and pass.
+    /// Minimum number of blocks of a benchmark in one pass.
     pub(super) blocks_min: u32,
-    /// Maximum number of blocks per benchmark and pass; a benchmark with narrow intervals gets the minimum.
+    /// Maximum number of blocks of a benchmark in one pass. A benchmark with narrow intervals gets
+    /// the minimum.
     pub(super) blocks_max: u32,
-    /// Time limit of all passes over all benchmarks.
+    /// Time limit of the run: all passes over all benchmarks.
     pub(super) total: Option<Duration>,
 }
 
 impl Profile {
-    /// Returns the schedule of a run of `groups_count` benchmarks; `each` replaces the profile's time per benchmark.
+    /// Returns the schedule of a run of `groups_count` benchmarks. `each` replaces the profile's
+    /// time per benchmark.
     fn schedule(self, groups_count: usize, each: Option<Duration>) -> Schedule {
         let of_each = |time: Duration| time * u32::try_from(groups_count).unwrap_or(u32::MAX);
         let mut schedule = self.default_schedule(of_each);
@@ -50,7 +53,8 @@ impl Profile {
         schedule
     }
 
-    /// Returns the schedule with the profile's times; `of_each` multiplies a time by the number of benchmarks.
+    /// Returns the schedule with the profile's times. `of_each` multiplies a time by the number of
+    /// benchmarks.
     fn default_schedule(self, of_each: impl Fn(Duration) -> Duration) -> Schedule {
         match self {
             Profile::Smoke => Schedule { passes: 1, blocks_min: 1, blocks_max: 1, total: None },
@@ -67,11 +71,11 @@ impl Profile {
     }
 }
 
-/// Time limit of a quick run of all default benchmarks, with a reserve after the last pass.
+/// Time limit of a quick run of all default benchmarks. It includes a reserve after the last pass.
 const QUICK_TOTAL: Duration = Duration::from_secs(82);
-/// Minimum time of one benchmark in a quick run, in all its passes together.
+/// Minimum time of one benchmark in a quick run, over all passes.
 const QUICK_EACH_MIN: Duration = Duration::from_millis(800);
-/// Maximum time of one benchmark in a quick run, in all its passes together.
+/// Maximum time of one benchmark in a quick run, over all passes.
 const QUICK_EACH_MAX: Duration = Duration::from_secs(8);
 /// Time of one benchmark in a full run.
 const FULL_EACH: Duration = Duration::from_secs(30);
@@ -113,8 +117,9 @@ pub struct Plan {
     pub place: Placement,
     /// Pause before each hand-over, at most [`Plan::IDLE_GAP_MAX`].
     pub idle_gap: Duration,
-    /// Time of each benchmark in all its passes, within [`Plan::BENCHMARK_TIME_RANGE`]; `None` for the profile's
-    /// time. A smoke run does not use it, as it measures each operation once.
+    /// Time of each benchmark over all passes; `None` for the profile's time. It must be within
+    /// [`Plan::BENCHMARK_TIME_RANGE`]. A smoke run does not use it, as it measures each operation
+    /// once.
     pub time: Option<Duration>,
     /// `true` to run a busy thread next to the participants.
     pub neighbour: bool,
@@ -122,10 +127,10 @@ pub struct Plan {
     pub processes: bool,
     /// `true` to measure peers, the alternative implementations.
     pub peers: bool,
-    /// Arguments, `(name, text)`, set for every benchmark that has them.
+    /// Names and values of arguments that are set in every benchmark that has them.
     pub set: Vec<(String, String)>,
-    /// Time, beyond that of ten rounds, after which an unfinished participant is abandoned and its
-    /// round fails.
+    /// Time limit of a participant, in addition to the time of ten rounds. When it passes, the
+    /// participant is abandoned and its round fails.
     pub patience: Duration,
 }
 
@@ -239,19 +244,20 @@ pub struct BenchmarkGroup {
 
 /// Observer of a run's progress. All methods do nothing by default.
 pub trait RunObserver {
-    /// Called when a pass starts to measure a benchmark, which is called a visit. The benchmark is
-    /// at index `group` of [`Lab::groups`]. `visit` is the number of earlier visits and the total
+    /// Called at the start of a visit, in which a pass measures one benchmark. The benchmark is at
+    /// index `group` of [`Lab::groups`]. `visit` is the number of earlier visits and the total
     /// number. Each pass visits each benchmark once, in random order after the first pass.
     fn begin(&mut self, visit: (usize, usize), group: usize) {
         let _ = (visit, group);
     }
-    /// Called when `done` of at most `most` blocks of the current visit are measured.
+    /// Called when `done` blocks of the current visit are measured, of at most `most`.
     fn block(&mut self, done: u32, most: u32) {
         let _ = (done, most);
     }
-    /// Called with all records of a benchmark so far, which replace those of earlier calls. It is called after the
-    /// first pass, so that early results exist, and after the last, for the null benchmarks first. Return `false` to
-    /// end the run, for example if the records could not be stored.
+    /// Called with all records of a benchmark so far. They replace the records of earlier calls. It
+    /// is called after the first pass, so that early results exist, and after the last, for the
+    /// null benchmarks first. Return `false` to end the run, for example if the records could not
+    /// be stored.
     fn records(&mut self, records: &[Record]) -> bool {
         let _ = records;
         true
@@ -274,13 +280,13 @@ pub struct RunOutcome {
     pub faults: Vec<(String, String)>,
     /// `true` if the run was interrupted.
     pub interrupted: bool,
-    /// Smallest relative difference that the run can detect with one participant.
+    /// Smallest relative difference that the run can detect in a benchmark of one participant.
     pub null_one: Option<f64>,
-    /// Smallest relative difference that the run can detect with several participants.
+    /// Smallest relative difference that the run can detect in a benchmark of several participants.
     pub null_several: Option<f64>,
 }
 
-/// A suite and a plan that have been checked for this machine, ready to run.
+/// Benchmarks and a plan that were checked for this machine and are ready to run.
 #[derive(Debug)]
 pub struct Lab {
     pub(super) plan: Plan,
@@ -382,8 +388,9 @@ impl Lab {
         self.schedule().passes
     }
 
-    /// Returns the maximum duration of a round at which the minimum number of rounds still fits in the plan's time.
-    /// Returns `None` if the plan sets no time. The rounds of all contenders may take [`ROUNDS_SHARE`] of the time.
+    /// Returns the maximum duration of a round at which the minimum number of rounds still fits in
+    /// the plan's time. Returns `None` if the plan sets no time. The rounds of all contenders may
+    /// take [`ROUNDS_SHARE`] of the time.
     pub(super) fn round_max(&self) -> Option<Duration> {
         self.plan.time?;
         let Schedule { passes, blocks_min, total, .. } = self.schedule();

@@ -14,17 +14,17 @@ use handover_record::{Contender, ContenderKind, Record};
 use serde::{Deserialize, Serialize};
 use std::time::SystemTime;
 
-/// Half-width of a figure's interval over rounds up to which it needs no more rounds. It is
-/// relative to the figure.
+/// Maximum half-width of the interval of a figure that needs no more rounds. It is relative to the
+/// figure; the interval is over rounds.
 const NARROW_HALF_WIDTH_MAX: f64 = 0.02;
 
 /// State of one benchmark during a run, or during one pass of a run.
 pub(super) struct BenchmarkProgress {
     started_unix_ns: i64,
-    /// Cost of the empty operation in ns: timed alone, and per operation of a batch.
+    /// Measured time of an empty operation in ns, timed alone and in a batch.
     empty_operation_ns: (f64, f64),
     pub contenders: Vec<MeasuredContender>,
-    /// Number of rounds that the last records cover.
+    /// Number of rounds in the records that were returned last.
     rounds_reported: usize,
     /// `true` if a pass has started to measure the benchmark.
     pub is_begun: bool,
@@ -39,7 +39,7 @@ pub(super) struct BenchmarkProgress {
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct VisitResults {
     started_unix_ns: i64,
-    /// Cost of the empty operation in ns: timed alone, and per operation of a batch.
+    /// Measured time of an empty operation in ns, timed alone and in a batch.
     empty_operation_ns: (f64, f64),
     /// Facts and measurements of each contender and floor.
     contenders: Vec<(ContenderFacts, Measurements)>,
@@ -72,7 +72,8 @@ impl BenchmarkProgress {
         })
     }
 
-    /// Returns facts about the contenders for the next pass; empty before the first pass.
+    /// Returns the facts about the contenders that the next pass needs; empty before the first
+    /// pass.
     pub fn contender_facts(&self) -> Vec<ContenderFacts> {
         let contenders = self.contenders.iter().filter(|_| self.is_begun);
         contenders.map(|it| it.facts).collect()
@@ -93,7 +94,7 @@ impl BenchmarkProgress {
         }
     }
 
-    /// Adds the results that a pass measured for this benchmark.
+    /// Adds the results of a visit to this benchmark.
     pub fn add_visit(&mut self, visited: VisitResults) {
         if !self.is_begun && !visited.contenders.is_empty() {
             (self.started_unix_ns, self.empty_operation_ns) =
@@ -113,7 +114,7 @@ impl BenchmarkProgress {
         if self.is_settled { 0 } else { self.contenders.len() }
     }
 
-    /// Returns `true` if there are rounds that [`records`](Self::records) has not covered yet.
+    /// Returns `true` if rounds were added since the last call of [`records`](Self::records).
     pub fn has_new_rounds(&self) -> bool {
         self.rounds_count() > self.rounds_reported
     }
@@ -152,8 +153,8 @@ impl BenchmarkProgress {
         self.contenders.iter().map(MeasuredContender::rounds_count).sum()
     }
 
-    /// Returns `true` if every figure has enough rounds and a narrow interval. The interval of a peer that is clearly
-    /// slower than the fastest peer may be wide.
+    /// Returns `true` if every figure has enough rounds and a narrow interval. The interval of a
+    /// peer that is clearly slower than the fastest peer may be wide.
     fn has_good_figures(&self) -> bool {
         let racing = || self.contenders.iter().filter(|it| !it.is_floor && !it.facts.is_out);
         let figures: Vec<_> = racing().map(|it| (it.bench.contender(), it.intervals())).collect();

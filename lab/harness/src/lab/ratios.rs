@@ -11,9 +11,9 @@ use std::collections::BTreeMap;
 /// Declared floor: its id, its benchmark, and the index of the benchmark's part.
 pub(super) type FloorPart = (&'static str, &'static Bench, usize);
 
-/// Returns the ratio of a contender's part to its floor; `None` without a measured floor. It is a contender of the
-/// same benchmark that is a floor, or else a declared floor: the first that waits in the same way, or the first that
-/// does not wait.
+/// Returns the ratio of a contender's part to its floor; `None` without a measured floor. It is a
+/// contender of the same benchmark that is a floor, or else a declared floor: the first that waits
+/// in the same way, or the first that does not wait.
 pub(super) fn ratio_to_floor(
     spec: &Spec,
     floors: &[FloorPart],
@@ -83,7 +83,7 @@ fn resolve_floor<'a>(
     Some((id, *part, contender))
 }
 
-/// Returns the ratios of a contender's part to the peers that wait in the same way.
+/// Returns the ratios of a contender's part to those peers that wait in the same way.
 pub(super) fn ratios_to_peers(
     spec: &Spec,
     contenders: &[MeasuredContender],
@@ -104,7 +104,7 @@ pub(super) fn ratios_to_peers(
         .collect()
 }
 
-/// Returns the contenders with which `ours` may be compared, regardless of how they wait.
+/// Returns the contenders with which `ours` is compared. They may wait in other ways.
 fn rivals<'a>(
     contenders: &'a [MeasuredContender],
     ours: &'a MeasuredContender,
@@ -116,7 +116,7 @@ fn rivals<'a>(
         .filter(move |other| contender.is_compared_with(&other.bench.contender()))
 }
 
-/// Returns the peers that wait in another way, with their figures.
+/// Returns the figures of the peers that wait in another way, for which there is no ratio.
 pub(super) fn peers_with_other_waits(
     contenders: &[MeasuredContender],
     ours: &MeasuredContender,
@@ -182,8 +182,8 @@ pub(super) fn warning_if_beaten(floor: &Ratio) -> Option<Warning> {
     Some(Warning { code: WarningCode::FloorBeaten, text })
 }
 
-/// Removes the warning about a figure below its floor if the run cannot detect the difference. `least` is the smallest
-/// relative difference that it can detect.
+/// Removes the warning about a beaten floor if the run cannot detect the difference. `least` is the
+/// smallest relative difference that the run can detect.
 pub(super) fn remove_if_undetectable(
     warnings: &mut Vec<Warning>,
     floor: Option<&Ratio>,

@@ -59,7 +59,7 @@ pub(super) struct RecordContext<'a> {
     pub args: BTreeMap<String, u64>,
     pub floors: &'a [FloorPart],
     pub started_unix_ns: i64,
-    /// Cost of the empty operation in ns: timed alone, and per operation of a batch.
+    /// Measured time of an empty operation in ns, timed alone and in a batch.
     pub empty_operation_ns: (f64, f64),
 }
 
@@ -108,9 +108,10 @@ fn record(
         is_smoke,
     });
     let measured_count = contender.roles.iter().filter(|role| role.measured).count() as u64;
-    let at_a_time = (measured_count * contender.measured.concurrent_operations.max(1)) as f64;
+    let concurrent_operations =
+        (measured_count * contender.measured.concurrent_operations.max(1)) as f64;
     if is_time && context.plan.profile != super::Profile::Smoke {
-        warnings.extend(noise::rate_warning(rate, figure.median, at_a_time));
+        warnings.extend(noise::rate_warning(rate, figure.median, concurrent_operations));
     }
     warnings.extend(
         contender
@@ -174,8 +175,8 @@ fn record(
     }))
 }
 
-/// Returns the two modes of a part, with the name of the values that have them. The values are
-/// operations, rounds or passes; returns `None` if none of them has two modes.
+/// Finds two modes in a part's operations, rounds or passes; `None` if none of them has two. Also
+/// returns the name of the values that have them.
 fn find_modes(part: &PartMeasurements, figure: f64) -> Option<(&'static str, stats::Modes)> {
     let step = clock::calibration().resolution_ns;
     if part.timing() == TimingKind::Single {
@@ -221,7 +222,7 @@ fn summary(part: &PartMeasurements, figure: MedianEstimate, batch: u64) -> Summa
     }
 }
 
-/// Returns the histogram compressed and as base64, the form that records have.
+/// Compresses the histogram and encodes it as base64, as records store it.
 fn encode_histogram(histogram: &Histogram<u64>) -> String {
     let mut bytes = Vec::new();
     // Writing to memory cannot fail; if it did, a record without a histogram is still valid.
@@ -231,7 +232,7 @@ fn encode_histogram(histogram: &Histogram<u64>) -> String {
     }
 }
 
-/// Minimum CPU usage, in CPUs, at which threads that are not participants are listed.
+/// CPU usage, in CPUs, above which the threads that are not participants are listed.
 const OTHERS_CPUS_MIN: f64 = 0.005;
 
 /// Returns the resource usage of each role and, if noticeable, of other threads. The list is empty

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// Measurement of one contender with additional rounds that are recorded by probes.
+/// Measurement of one contender, with additional rounds whose probe events are recorded.
 ///
 /// [`records`](TracedSession::records) covers only the rounds without a recording.
 pub struct TracedSession<'a> {
@@ -49,25 +49,26 @@ pub struct TracedRound {
     pub run_delay_ns: Option<u64>,
     /// Number of involuntary context switches of the participants.
     pub switches_involuntary: u64,
-    /// Number of operations in a batch of the first part; the harness runs between two batches.
+    /// Number of operations in a batch of the first part. The harness runs between two batches.
     pub batch: u64,
-    /// Spans in which a participant was runnable but not running. `None` if the kernel does not
-    /// report them.
+    /// Time spans in which a participant was runnable but not running. `None` if the kernel does
+    /// not report them.
     pub off_cpu: Option<Vec<OffCpuSpan>>,
 }
 
-/// Minimum number of operations in a batch of a recorded round. It applies even if operations are long enough to be
-/// timed alone, because a hand-off from one batch to the next includes work of the harness.
+/// Minimum number of operations in a batch of a recorded round. It applies even if operations are
+/// long enough to be timed alone, because a hand-off from one batch to the next includes work of
+/// the harness.
 const BATCH_WATCHED_MIN: u64 = 16;
 
 impl Lab {
-    /// Checks and warms up one contender of a chosen benchmark, and returns a session that measures it. The floor with
-    /// the id `floor` of `all` is measured too, in addition to the spec's floors.
+    /// Starts a session with one contender of a chosen benchmark: checks and warms it up. The floor
+    /// with the id `floor` of `all` is measured too, in addition to the spec's floors.
     ///
     /// # Errors
     /// Fails if the contender cannot be run here, or if the benchmark has no contender of this
     /// name.
-    pub fn session(
+    pub fn start_session(
         &self,
         all: &[&'static [Bench]],
         (id, contender): (&str, &str),
@@ -102,11 +103,11 @@ impl Lab {
 }
 
 impl TracedSession<'_> {
-    /// Measures one block as in every run: a round of the contender, and one of each floor.
+    /// Measures one block, without a recording: a round of the contender, and one of each floor.
     ///
     /// # Errors
     /// Fails with the fault of a round, or with [`Fault::Interrupted`].
-    pub fn block(&mut self, interrupted: &AtomicBool) -> Result<(), Fault> {
+    pub fn measure_block(&mut self, interrupted: &AtomicBool) -> Result<(), Fault> {
         let random = SplitMix64::new(self.random.next_u64());
         let (lab, group) = (self.lab, &self.group);
         let mut measuring = BlockRunner::new(lab, group, interrupted, 0, random);
@@ -115,11 +116,11 @@ impl TracedSession<'_> {
         Ok(())
     }
 
-    /// Measures one round of the contender with the probes of `trace` enabled. No figure includes it.
+    /// Measures one round of the contender and records its probe events. No figure includes it.
     ///
     /// # Errors
     /// Fails with the fault of the round, or with [`Fault::Interrupted`].
-    pub fn recorded_round(
+    pub fn record_round(
         &mut self,
         trace: &TraceRequest,
         interrupted: &AtomicBool,
@@ -130,15 +131,15 @@ impl TracedSession<'_> {
         round_params.timing.batch = round_params.timing.batch.max(BATCH_WATCHED_MIN);
         let tracing =
             if round_params.processes { None } else { Some(ActiveRecording::start(trace)?) };
-        let notes = bench.run_round(&round_params, interrupted);
+        let results = bench.run_round(&round_params, interrupted);
         drop(tracing);
-        let notes = notes?;
+        let results = results?;
         let mut traces = Vec::new();
         for entry in std::fs::read_dir(&trace.folder)? {
             traces.push(entry?.path());
         }
         traces.sort();
-        Ok(traced_round(&notes, traces))
+        Ok(traced_round(&results, traces))
     }
 
     /// Returns the contender's current median in ns, for the part at index `part`. Returns `None`
@@ -153,29 +154,29 @@ impl TracedSession<'_> {
         self.progress.floor_ns(bench, *part)
     }
 
-    /// Returns the records of all unrecorded rounds so far.
+    /// Returns the records of all rounds so far, except the recorded ones.
     pub fn records(&mut self) -> Vec<Record> {
         self.progress.records(self.lab, &self.group)
     }
 }
 
-/// Returns the results of a recorded round from those of its participants.
-fn traced_round(notes: &[ParticipantResult], traces: Vec<PathBuf>) -> TracedRound {
-    let parts_count = notes.iter().map(|it| it.parts.len()).max().unwrap_or(0);
+/// Combines the results of the participants into those of a recorded round.
+fn traced_round(results: &[ParticipantResult], traces: Vec<PathBuf>) -> TracedRound {
+    let parts_count = results.iter().map(|it| it.parts.len()).max().unwrap_or(0);
     let parts_ns = (0..parts_count).map(|part| {
-        let parts = notes.iter().filter_map(|it| it.parts.get(part));
+        let parts = results.iter().filter_map(|it| it.parts.get(part));
         let figures: Vec<f64> = parts.flat_map(|part| part.figures().map(|it| it.0)).collect();
         (!figures.is_empty()).then(|| stats::median(&figures))
     });
-    let delays: Option<Vec<u64>> = notes.iter().map(|it| it.own.delayed_ns).collect();
-    let off_cpu: Option<Vec<_>> = notes.iter().map(|it| it.off_cpu.clone()).collect();
-    let batch = notes.iter().filter_map(|it| it.parts.first()).map(|part| part.batch);
+    let delays: Option<Vec<u64>> = results.iter().map(|it| it.own.delayed_ns).collect();
+    let off_cpu: Option<Vec<_>> = results.iter().map(|it| it.off_cpu.clone()).collect();
+    let batch = results.iter().filter_map(|it| it.parts.first()).map(|part| part.batch);
     TracedRound {
         traces,
         batch: batch.max().unwrap_or(1),
         parts_ns: parts_ns.collect(),
         run_delay_ns: delays.map(|delays| delays.iter().sum()),
-        switches_involuntary: notes.iter().map(|it| it.own.switches_involuntary).sum(),
+        switches_involuntary: results.iter().map(|it| it.own.switches_involuntary).sum(),
         off_cpu: off_cpu.map(|all| all.concat()),
     }
 }

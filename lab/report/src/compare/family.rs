@@ -7,29 +7,31 @@
 //! tests at once, has no such limit: it shows how extreme the most extreme of all figures is by
 //! chance, and accounts for correlated tests (a slow process is slow in many figures).
 //!
-//! Source: P. H. Westfall and S. S. Young, *Resampling-Based Multiple Testing*, 1993: the step-down maxT.
+//! Source: P. H. Westfall and S. S. Young, *Resampling-Based Multiple Testing*, 1993: the step-down
+//! maxT.
 
 use handover_base::random::SplitMix64;
 
-/// Number of permutations up to which all of them are tested.
+/// Maximum number of permutations of which every one is tested.
 const PERMUTATIONS_ALL_MAX: usize = 13_000;
-/// Number of random permutations that are tested if there are too many to test all. The seed is fixed, so that equal
-/// runs give an equal p.
+/// Number of random permutations that are tested if not all of them are. The seed is fixed, so that
+/// equal runs give an equal p.
 const PERMUTATIONS_RANDOM: usize = 4_999;
-/// Constant added to each standard error, which is one of logarithms. It keeps every statistic
-/// finite if all values are equal.
+/// Constant added to each standard error of the logarithms. It keeps every statistic finite if all
+/// values are equal.
 const ERROR_MIN: f64 = 0.001;
 
 /// Values of one test: one per process, side A's first; NaN for a process without the figure.
 pub type TestValues = Vec<f64>;
 
-/// p-values of a test for both directions of the difference, corrected for the number of tests. Each is the share of
-/// permutations in which the most extreme of this and all less extreme tests is as extreme in the same direction.
+/// Corrected p-values of a test, one for each direction of the difference. Each is the share of
+/// permutations in which the most extreme of this and all less extreme tests is as extreme in the
+/// same direction.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CorrectedPValues {
-    /// p-value of the difference if side B is above side A.
+    /// p-value for side B above side A.
     pub above: f64,
-    /// p-value of the difference if side B is below side A.
+    /// p-value for side B below side A.
     pub below: f64,
 }
 
@@ -37,11 +39,13 @@ pub struct CorrectedPValues {
 /// side B.
 ///
 /// Both directions are tested separately, as changes that make no figure worse may make some
-/// better. With five processes per side, one of the 252 permutations is the actual one, and one more
-/// may be as extreme in its direction within the limit of a hundredth; in a two-sided test none could.
+/// better. With five processes per side, one of the 252 permutations is the actual one, and one
+/// more may be as extreme in its direction within the limit of a hundredth; in a two-sided test
+/// none could.
 ///
 /// # Cost
-/// Tests × permutations × processes: 200 tests of 8 processes per side, 12,870 permutations, take 0.1 s.
+/// Tests × permutations × processes: 200 tests of 8 processes per side, 12,870 permutations, take
+/// 0.1 s.
 pub fn corrected_p_values(tests: &[TestValues], a_count: usize) -> Vec<CorrectedPValues> {
     // Without tests there are no processes to permute.
     let Some(all) = tests.first().map(Vec::len) else { return Vec::new() };
@@ -55,7 +59,7 @@ pub fn corrected_p_values(tests: &[TestValues], a_count: usize) -> Vec<Corrected
         }
         above.count_permutation(&permuted);
         below.count_permutation(&permuted);
-        if is_half(all, a_count) {
+        if omits_mirror_images(all, a_count) {
             permuted.iter_mut().for_each(|it| *it = -*it);
             above.count_permutation(&permuted);
             below.count_permutation(&permuted);
@@ -65,7 +69,7 @@ pub fn corrected_p_values(tests: &[TestValues], a_count: usize) -> Vec<Corrected
     p_values.map(|(above, below)| CorrectedPValues { above, below }).collect()
 }
 
-/// All tests in one direction of the difference, with counts of the permutations that are as extreme.
+/// All tests in one direction of the difference, and their counts of extreme permutations.
 struct Direction {
     /// 1 for tests of side B above side A, -1 for the reverse.
     sign: f64,
@@ -73,7 +77,7 @@ struct Direction {
     statistics: Vec<f64>,
     /// Indices of the tests, the most extreme first.
     order: Vec<usize>,
-    /// Number of permutations that are as extreme as the actual one, for each test.
+    /// For each test, the number of permutations that are at least as extreme as the actual one.
     extreme_counts: Vec<usize>,
     permutations_count: usize,
 }
@@ -92,8 +96,8 @@ impl Direction {
         }
     }
 
-    /// Counts for each test if a permutation is as extreme as the actual one. The permutation is
-    /// given by the tests' statistics.
+    /// Adds 1 to the count of each test in which this permutation is at least as extreme as the
+    /// actual one. `permuted` has the tests' statistics in the permutation.
     fn count_permutation(&mut self, permuted: &[f64]) {
         let mut farthest = 0.0f64;
         for place in self.order.iter().rev() {
@@ -105,7 +109,8 @@ impl Direction {
         self.permutations_count += 1;
     }
 
-    /// Returns the step-down p-values: each is at least as large as that of every more extreme test.
+    /// Returns the step-down p-values of the tests. Each is at least as large as that of every more
+    /// extreme test.
     fn p_values(self) -> Vec<f64> {
         let mut p_values = vec![1.0; self.order.len()];
         let mut least = 0.0f64;
@@ -123,21 +128,21 @@ fn statistic(values: &[f64], is_a: &[bool]) -> f64 {
     Sums::new(values, is_a, &[]).statistic(0.0)
 }
 
-/// Counts, sums and squares of a test's values on the two sides of a permutation. Side A has index
-/// 1.
+/// Counts, sums, and sums of squares of a test's values on each side of a permutation. Side A has
+/// index 1.
 #[derive(Clone, Copy, Default)]
 struct Sums {
     count: [f64; 2],
     sum: [f64; 2],
     squares: [f64; 2],
-    /// Number of values on each side to which a shift applies.
+    /// Number of marked values on each side, to which a shift applies.
     moved_count: [f64; 2],
-    /// Sum of the values on each side to which a shift applies.
+    /// Sum of the marked values on each side, to which a shift applies.
     moved_sum: [f64; 2],
 }
 
 impl Sums {
-    /// Adds up the finite values; a shift applies to those marked in `moved`.
+    /// Adds up the finite values; those with `true` in `moved` are marked.
     fn new(values: &[f64], is_a: &[bool], moved: &[bool]) -> Sums {
         let mut it = Sums::default();
         // Relative to one of the values, to keep the squares precise.
@@ -157,7 +162,7 @@ impl Sums {
         it
     }
 
-    /// Returns Student's t statistic after `shift` was added to the marked values.
+    /// Returns Student's t statistic as if `shift` was added to the marked values.
     fn statistic(&self, shift: f64) -> f64 {
         let Sums { count, moved_count, moved_sum, .. } = self;
         if count[0] < 2.0 || count[1] < 2.0 {
@@ -174,14 +179,15 @@ impl Sums {
     }
 }
 
-/// Maximum number of permutations in a search for the smallest detectable shift, which may be less precise.
+/// Maximum number of permutations in a search for the smallest detectable shift. The search need
+/// not be as precise as a test.
 const PERMUTATIONS_OF_SHIFT: usize = 1000;
-/// Greatest shift of the logarithms that is tried.
+/// Maximum shift of the logarithms that is tried.
 const SHIFT_MAX: f64 = 8.0;
-/// Relative precision with which the smallest shift is determined.
+/// Relative precision of the smallest shift.
 const SHIFT_PRECISION: f64 = 0.02;
 
-/// Returns the smallest significant shift of B above A for each test. It is `None` if no shift is
+/// Returns, for each test, the smallest significant shift of B above A. It is `None` if no shift is
 /// significant. A shift is significant if it would have a corrected p-value of at most `most` as
 /// the only difference. The first `a_count` values of a test are of A, the others of B, and the two
 /// must not differ, apart from noise.
@@ -193,7 +199,8 @@ pub fn least_shifts(tests: &[TestValues], a_count: usize, most: f64) -> Vec<Opti
         permutations.iter().map(|permutation| Sums::new(values, permutation, &is_b)).collect()
     };
     let sums: Vec<Vec<Sums>> = tests.iter().map(sums_of).collect();
-    // The two greatest statistics of each permutation: the greatest of all other tests is one of them.
+    // The two greatest statistics of each permutation: the greatest of all other tests is one of
+    // them.
     let mut greatest = vec![(0.0f64, 0.0f64); permutations.len()];
     let permuted =
         |sums: &Vec<Sums>| -> Vec<f64> { sums.iter().map(|it| it.statistic(0.0)).collect() };
@@ -229,7 +236,8 @@ pub fn least_shifts(tests: &[TestValues], a_count: usize, most: f64) -> Vec<Opti
     (0..tests.len()).map(least).collect()
 }
 
-/// Returns all permutations if there are few, or else the actual one and random ones.
+/// Returns the permutations for a search: all if they are few, or else the actual one and random
+/// ones.
 fn some_permutations(all: usize, chosen: usize) -> Vec<Vec<bool>> {
     if ways(all, chosen) > PERMUTATIONS_OF_SHIFT as f64 {
         return random_permutations(all, chosen, PERMUTATIONS_OF_SHIFT - 1);
@@ -239,9 +247,9 @@ fn some_permutations(all: usize, chosen: usize) -> Vec<Vec<bool>> {
     permutations
 }
 
-/// Returns `true` if every permutation is tried together with its mirror image. The mirror image
-/// has A and B swapped.
-fn is_half(all: usize, chosen: usize) -> bool {
+/// Returns `true` if [`permutations`] returns only one of two mirror images, which have A and B
+/// swapped.
+fn omits_mirror_images(all: usize, chosen: usize) -> bool {
     2 * chosen == all && ways(all, chosen) <= PERMUTATIONS_ALL_MAX as f64
 }
 
@@ -250,12 +258,13 @@ fn ways(all: usize, chosen: usize) -> f64 {
     (1..=chosen).fold(1.0, |ways, it| ways * (all - chosen + it) as f64 / it as f64)
 }
 
-/// Returns the permutations to test, including the actual one; only one of two mirror images.
+/// Returns the permutations to test, including the actual one. It returns only one of two mirror
+/// images if [`omits_mirror_images`].
 fn permutations(all: usize, chosen: usize) -> Vec<Vec<bool>> {
     if ways(all, chosen) <= PERMUTATIONS_ALL_MAX as f64 {
         let mut permutations = Vec::new();
         append_permutations(all, chosen, &mut Vec::new(), &mut permutations);
-        if is_half(all, chosen) {
+        if omits_mirror_images(all, chosen) {
             permutations.truncate(permutations.len().div_ceil(2));
         }
         return permutations;
@@ -275,7 +284,8 @@ fn random_permutations(all: usize, chosen: usize, count: usize) -> Vec<Vec<bool>
     permutations
 }
 
-/// Appends every permutation that starts with `begun` and assigns `chosen` more of `all` processes to side A.
+/// Appends every permutation that starts with `begun` and assigns `chosen` more of `all` processes
+/// to side A.
 fn append_permutations(
     all: usize,
     chosen: usize,

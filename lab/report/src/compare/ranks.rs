@@ -1,16 +1,18 @@
 //! Rank statistics of two samples: Mann-Whitney test, Hodges-Lehmann shift, Cliff's delta.
 //!
-//! Exact for the sizes of a comparison, a few dozen values at most: the distribution of the rank sum
-//! is computed, ties included, instead of approximated.
+//! Exact for the sizes of a comparison, a few dozen values at most: the distribution of the rank
+//! sum is computed, ties included, instead of approximated.
 
-/// Total number of values above which the rank sum is approximated by a normal distribution.
+/// Maximum number of values of both sides for an exact test. Above it, the rank sum is approximated
+/// by a normal distribution.
 const EXACT_MAX: usize = 60;
-/// Share of a distribution beyond each end of a 95 % interval.
+/// Share of the distribution beyond each end of a 95 % interval.
 const TAIL: f64 = 0.025;
 
-/// Returns the two-sided p-value of the Mann-Whitney test of two samples; 1 if one is empty. It is the probability
-/// that values of one distribution, divided into sides at random, differ at least as much. Exact up to 60 values, with
-/// any ties; above, a normal approximation with correction for ties.
+/// Returns the two-sided p-value of the Mann-Whitney test of two samples; 1 if one is empty. It is
+/// the probability that values of one distribution, divided into sides at random, differ at least
+/// as much. Exact up to 60 values, with any ties; above, a normal approximation with correction for
+/// ties.
 ///
 /// Source: H. B. Mann and D. R. Whitney, *On a test of whether one of two random variables is
 /// stochastically larger than the other*, 1947.
@@ -104,8 +106,8 @@ fn cut(a_count: usize, b_count: usize) -> usize {
     cut
 }
 
-/// Returns twice the rank of each value, `a`'s before `b`'s. Doubling makes the mean rank of ties
-/// an integer.
+/// Returns twice the rank of each value: first the ranks of `a`, then those of `b`. Doubling makes
+/// the mean rank of ties an integer.
 fn doubled_ranks(a: &[f64], b: &[f64]) -> Vec<usize> {
     let values: Vec<f64> = a.iter().chain(b).copied().collect();
     let mut order: Vec<usize> = (0..values.len()).collect();
@@ -123,8 +125,8 @@ fn doubled_ranks(a: &[f64], b: &[f64]) -> Vec<usize> {
     ranks
 }
 
-/// Returns the number of ways to choose `chosen` of the ranks. The index is the sum of the chosen
-/// ranks.
+/// Returns, for each possible sum, the number of ways to choose `chosen` ranks with this sum. The
+/// index is the sum.
 fn ways_by_sum(ranks: &[usize], chosen: usize) -> Vec<f64> {
     let sum_max: usize = ranks.iter().sum();
     let width = sum_max + 1;
@@ -161,8 +163,8 @@ fn normal_p_value(ranks: &[usize], a_count: usize, of_a: usize) -> f64 {
     (2.0 * above_normal(deviations)).min(1.0)
 }
 
-/// Returns the share of a normal distribution above a number of standard deviations, exact to 1e-7. Source: Abramowitz
-/// and Stegun, *Handbook of Mathematical Functions*, 26.2.17.
+/// Returns the probability of a normal value above `deviations` standard deviations, exact to 1e-7.
+/// Source: Abramowitz and Stegun, *Handbook of Mathematical Functions*, 26.2.17.
 fn above_normal(deviations: f64) -> f64 {
     let t = 1.0 / (1.0 + 0.231_641_9 * deviations);
     let series = t
@@ -193,7 +195,8 @@ mod tests {
 
     #[test]
     fn exact_p_equals_enumeration_of_all_permutations() {
-        // With ties: of the 20 ways to divide 1 2 2 3 4 5 into two threes, 2 are as extreme as 1 2 2.
+        // With ties: of the 20 ways to divide 1 2 2 3 4 5 into two threes, 2 are as extreme as 1 2
+        // 2.
         let p = mann_whitney(&[1.0, 2.0, 2.0], &[3.0, 4.0, 5.0]);
         assert!(near(p, 2.0 / 20.0), "{p}");
         let p = mann_whitney(&[1.0, 2.0], &[1.0, 2.0]);

@@ -2,7 +2,7 @@
 
 use super::{
     Comparison, P_CORRECTED_MAX, P_UNCORRECTED_MAX, Row, Side, Statistic, Verdict, detectable_line,
-    processes, resolution_line,
+    format_processes, resolution_line,
 };
 use crate::columns::{self, Column};
 use crate::format;
@@ -10,9 +10,9 @@ use crate::table::render;
 use crate::text::{Line, Style, Tone, wrap};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Minimum width of the layout; in narrower terminals, lines are cut.
+/// Minimum width of the layout in columns. In narrower terminals, lines are cut.
 const WIDTH_MIN: usize = 24;
-/// Minimum width of the column of ids, which otherwise takes at most two fifths of the table.
+/// Minimum width of the column of ids. Otherwise the column takes at most two fifths of the table.
 const ID_WIDTH_MIN: usize = 20;
 /// Maximum number of figures that a list below the table names; the others are counted.
 const NAMES_MAX: usize = 4;
@@ -46,7 +46,7 @@ pub fn render_comparison(comparison: &Comparison, width: usize, style: Style) ->
 /// Returns the line that describes a side: its name, number of processes, builds and hosts.
 fn head(letter: &str, side: &Side) -> String {
     let list = |names: &BTreeSet<String>| names.iter().cloned().collect::<Vec<_>>().join(", ");
-    let (name, processes) = (&side.name, processes(side.runs.len()));
+    let (name, processes) = (&side.name, format_processes(side.runs.len()));
     let mut line = format!("{letter}: {name}, {processes}");
     for part in [list(&side.builds), list(&side.hosts)] {
         if !part.is_empty() {
@@ -59,10 +59,10 @@ fn head(letter: &str, side: &Side) -> String {
 
 /// Appends the lines of the table, without the columns that do not fit.
 fn draw(rows: &[&Row], width: usize, style: Style, lines: &mut Vec<Line>) {
-    let column = |header, is_right, cell: &dyn Fn(&Row) -> Line| Column {
+    let column = |header, is_right_aligned, cell: &dyn Fn(&Row) -> Line| Column {
         header,
         cells: rows.iter().map(|row| cell(row)).collect(),
-        is_right,
+        is_right_aligned,
     };
     let several =
         |id: &str| rows.iter().filter(|row| row.id == id && row.by != Statistic::P99).count() > 1;
@@ -126,7 +126,7 @@ fn tone(verdict: Verdict) -> Tone {
     }
 }
 
-/// Formats a ratio with three decimals, as the ratios of a comparison are near 1.
+/// Formats a ratio with three decimals. The ratios of a comparison are near 1.
 fn fixed(ratio: f64) -> String {
     match ratio {
         it if !(0.0995..99.95).contains(&it) => format::ratio(it).trim_end_matches('×').to_string(),
@@ -138,8 +138,8 @@ fn format_p_value(p: f64) -> String {
     if p < 0.0001 { "<0.0001".to_string() } else { format!("{p:.4}") }
 }
 
-/// Returns the sentence on further processes that would give verdicts; `None` without an estimate for any figure.
-/// Figures with equal estimates are listed together.
+/// Returns the sentence about further processes that would give verdicts. `None` if no figure has
+/// an estimate. Figures with equal estimates are listed together.
 fn further_processes_line(comparison: &Comparison) -> Option<String> {
     let mut by_count: BTreeMap<u32, Vec<&str>> = BTreeMap::new();
     for row in comparison.rows.iter().filter(|row| row.by != Statistic::P99) {
@@ -166,7 +166,8 @@ fn further_processes_line(comparison: &Comparison) -> Option<String> {
     ))
 }
 
-/// Returns the sentences below the table: counts of verdicts, resolution, reasons without a verdict, and a guide.
+/// Returns the sentences below the table: counts of verdicts, resolution, reasons for no verdict,
+/// and a guide.
 fn foot(comparison: &Comparison, width: usize) -> Vec<Line> {
     let mut lines = Vec::new();
     let mut add = |text: &str, tone| lines.extend(wrap(text, tone, 2, width));

@@ -2,14 +2,15 @@
 
 /// Ratio of a normal distribution's standard deviation to its median absolute deviation.
 const DEVIATION_OF_NORMAL: f64 = 1.4826;
-/// Factors that make the scaled median absolute deviation of 2 to 9 normal values unbiased. Source: C. Croux and P. J.
-/// Rousseeuw, *Time-efficient algorithms for two highly robust estimators of scale*, 1992.
+/// Factors that make the scaled median absolute deviation of 2 to 9 normal values unbiased. Source:
+/// C. Croux and P. J. Rousseeuw, *Time-efficient algorithms for two highly robust estimators of
+/// scale*, 1992.
 const SMALL_SAMPLE_FACTORS: [f64; 8] = [1.196, 1.495, 1.363, 1.206, 1.200, 1.140, 1.129, 1.107];
-/// Efficiency of the median absolute deviation: that of so much of the values has the error of a standard deviation
-/// of all of them.
+/// Efficiency of the median absolute deviation for normal values, relative to the standard
+/// deviation.
 const EFFICIENCY: f64 = 0.37;
 
-/// Returns the median of the values, which are reordered; 0 for no values.
+/// Returns the median of the values, and sorts them; 0 for no values.
 pub fn median(values: &mut [f64]) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     match values.len() {
@@ -18,8 +19,8 @@ pub fn median(values: &mut [f64]) -> f64 {
     }
 }
 
-/// Returns the median of the values, and their median absolute deviation, scaled to the standard deviation of normal
-/// values.
+/// Returns the median of the values, and their scaled median absolute deviation. The latter
+/// estimates the standard deviation of normal values.
 pub fn median_and_scale(values: &[f64]) -> (f64, f64) {
     let mut values = values.to_vec();
     let center = median(&mut values);
@@ -33,13 +34,15 @@ pub fn median_and_scale(values: &[f64]) -> (f64, f64) {
     (center, factor * DEVIATION_OF_NORMAL * median(&mut values))
 }
 
-/// Returns the probability that one of `count` normal values is at least `distance` scales
-/// ([`median_and_scale`]) from their median: that of Student's t, with the degrees of freedom that the scale is worth.
+/// Returns the two-sided p-value of the distance of one of `count` normal values from their median.
+/// `distance` is in units of the scale of [`median_and_scale`]. The p-value is by Student's t, with
+/// as many degrees of freedom as the scale is worth.
 pub fn p_of_distance(distance: f64, count: usize) -> f64 {
     student_two_sided(distance, EFFICIENCY * count as f64)
 }
 
-/// Returns the probability of a value of Student's t of at least `t` in size, with `freedom` degrees of freedom.
+/// Returns the two-sided p-value of `t` in Student's distribution, with `freedom` degrees of
+/// freedom.
 fn student_two_sided(t: f64, freedom: f64) -> f64 {
     let (a, b, square) = (freedom / 2.0, 0.5, t * t);
     let (x, rest) = (freedom / (freedom + square), square / (freedom + square));
@@ -52,7 +55,7 @@ fn student_two_sided(t: f64, freedom: f64) -> f64 {
     }
 }
 
-/// Returns the ratio of the gamma function at `a` + 1/2 to that at `a`, for a positive `a`.
+/// Returns Γ(`a` + 1/2) / Γ(`a`) for a positive `a`, where Γ is the gamma function.
 fn gamma_ratio(mut a: f64) -> f64 {
     const SERIES_MIN: f64 = 20.0;
     let mut ratio = 1.0;
@@ -87,9 +90,9 @@ fn beta_fraction(a: f64, b: f64, x: f64) -> f64 {
     product
 }
 
-/// Multiplies p-values by the number of tests that none more significant has passed, so that the probability of any
-/// value below a limit by chance is at most the limit. Source: S. Holm, *A simple sequentially rejective multiple test
-/// procedure*, 1979.
+/// Corrects p-values for the number of tests, by Holm's method. The probability that chance alone
+/// brings any of them below a limit is then at most the limit. Source: S. Holm, *A simple
+/// sequentially rejective multiple test procedure*, 1979.
 pub fn correct_by_holm(p_values: &mut [f64]) {
     let mut order: Vec<usize> = (0..p_values.len()).collect();
     order.sort_unstable_by(|x, y| p_values[*x].total_cmp(&p_values[*y]));

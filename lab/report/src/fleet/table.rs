@@ -1,6 +1,6 @@
 //! Table of a fleet for a terminal.
 
-use super::{ApartNode, Fleet, P_CORRECTED_MAX, Row, counted, signed_share};
+use super::{ApartNode, Fleet, NodeFinding, P_CORRECTED_MAX, Row, counted, signed_share};
 use crate::columns::{self, Column};
 use crate::format;
 use crate::model::format_utc;
@@ -9,9 +9,9 @@ use crate::text::{Line, Style, Tone, wrap};
 use handover_record::FindingLevel;
 use std::collections::BTreeSet;
 
-/// Minimum width of the layout; in narrower terminals, lines are cut.
+/// Minimum width of the layout in columns. In narrower terminals, lines are cut.
 const WIDTH_MIN: usize = 24;
-/// Minimum width of the column of ids, which otherwise takes at most two fifths of the table.
+/// Minimum width of the column of ids. Otherwise the column takes at most two fifths of the table.
 const ID_WIDTH_MIN: usize = 20;
 /// Maximum number of nodes that are listed; the others are counted.
 const NODES_LISTED_MAX: usize = 20;
@@ -21,8 +21,8 @@ const FINDINGS_LISTED_MAX: usize = 3;
 const FINDING_INDENT: usize = 4;
 
 impl Fleet {
-    /// Renders the fleet for a terminal: a row for each figure, then the nodes that stand apart with the doctor's
-    /// findings on them.
+    /// Renders the fleet for a terminal: a row for each figure, then the nodes that stand apart.
+    /// These have the doctor's findings about them.
     pub fn render_text(&self, width: usize, style: Style) -> String {
         let laid_out = width.max(WIDTH_MIN);
         let mut lines = wrap(&self.head(), Tone::Faint, 2, laid_out);
@@ -40,7 +40,8 @@ impl Fleet {
             self.push_apart_node(node, laid_out, &mut lines);
         }
         if let Some(more @ 1..) = self.apart.len().checked_sub(NODES_LISTED_MAX) {
-            let text = format!("{} not listed; --json lists all.", counted(more, "node", "more:"));
+            let more_nodes = counted(more, "node", "more:");
+            let text = format!("{more_nodes} not listed; --json lists all.");
             lines.extend(wrap(&text, Tone::Plain, 2, laid_out));
         }
         let whys: BTreeSet<&str> =
@@ -52,7 +53,8 @@ impl Fleet {
         render(lines, width, style)
     }
 
-    /// Returns the line that describes the fleet: its name, number of nodes, profile, start and builds.
+    /// Returns the line that describes the fleet: its name, number of nodes, profile, start and
+    /// builds.
     fn head(&self) -> String {
         let builds: BTreeSet<&str> = self.nodes.iter().map(|it| it.build.as_str()).collect();
         let began = self.nodes.iter().map(|it| it.started_unix_ns).min().unwrap_or(0);
@@ -67,10 +69,10 @@ impl Fleet {
     }
 
     fn push_rows(&self, width: usize, style: Style, lines: &mut Vec<Line>) {
-        let column = |header, is_right, cell: &dyn Fn(&Row) -> Line| Column {
+        let column = |header, is_right_aligned, cell: &dyn Fn(&Row) -> Line| Column {
             header,
             cells: self.rows.iter().map(cell).collect(),
-            is_right,
+            is_right_aligned,
         };
         let id_width_max = (width * 2 / 5).max(ID_WIDTH_MIN);
         let from_median = |row: &Row, value: f64| match row.why.is_empty() {
@@ -115,7 +117,8 @@ impl Fleet {
                 })
                 .collect();
             let word = if is_slower { "slower" } else { "faster" };
-            (!names.is_empty()).then(|| format!("{word} in {}", super::listed(&names)))
+            (!names.is_empty())
+                .then(|| format!("{word} in {figures}", figures = super::listed(&names)))
         };
         let sides: Vec<String> = [side(true), side(false)].into_iter().flatten().collect();
         let is_slower = apart.figures.first().is_some_and(|it| it.ratio > 1.0);
@@ -141,7 +144,8 @@ impl Fleet {
                 _ => Tone::Plain,
             };
             let nodes = format!("{} of {} nodes", finding.nodes_count, self.nodes.len());
-            add(&format!("doctor: {}: {} ({nodes})", finding.code, finding.found), tone);
+            let NodeFinding { code, found, .. } = finding;
+            add(&format!("doctor: {code}: {found} ({nodes})"), tone);
         }
     }
 

@@ -1,18 +1,18 @@
 //! Change points of a sequence: E-divisive.
 //!
-//! A segment is cut where the energy distance between the values left and right of the cut, weighted
-//! by their numbers, is greatest; the cut is accepted if hardly any shuffled copy of the segment has
-//! a cut as good; then both halves are searched. The method finds any change of distribution, and
-//! needs neither the number of changes nor a noise model.
+//! A segment is cut where the energy distance between the values left and right of the cut,
+//! weighted by their numbers, is greatest; the cut is accepted if hardly any shuffled copy of the
+//! segment has a cut as good; then both halves are searched. The method finds any change of
+//! distribution, and needs neither the number of changes nor a noise model.
 //!
-//! Source: D. S. Matteson and N. A. James, *A nonparametric approach for multiple change point analysis of
-//! multivariate data*, JASA 2014, with an exponent of 1; as used on benchmarks by D. Daly et al., *The use of
-//! change point detection to identify software performance regressions in a continuous integration system*,
-//! ICPE 2020.
+//! Source: D. S. Matteson and N. A. James, *A nonparametric approach for multiple change point
+//! analysis of multivariate data*, JASA 2014, with an exponent of 1; as used on benchmarks by D.
+//! Daly et al., *The use of change point detection to identify software performance regressions in
+//! a continuous integration system*, ICPE 2020.
 
 use handover_base::random::SplitMix64;
 
-/// Minimum number of values in a segment, because fewer values do not show a distribution.
+/// Minimum number of values in a segment. Fewer values do not show a distribution.
 pub const SEGMENT_VALUES_MIN: usize = 5;
 /// Maximum p-value of a change point.
 pub const P_VALUE_MAX: f64 = 0.01;
@@ -22,7 +22,7 @@ const SHUFFLES: usize = 999;
 /// Change point of a sequence: the start of a new level.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Change {
-    /// Index of the first value after the change.
+    /// Index of the first value of the new level.
     pub place: usize,
     /// p-value of the change. It is the share of shuffled copies of the segment that have a cut as
     /// good as the change.
@@ -49,8 +49,8 @@ pub fn find_changes(values: &[f64]) -> Vec<Change> {
     found
 }
 
-/// Maximum energy distance of a cut that is due to rounding. It is relative to the spread of the
-/// values.
+/// Maximum energy distance of a cut that rounding alone may cause. It is relative to the spread of
+/// the values.
 const ROUNDING_NOISE_MAX: f64 = 1e-9;
 
 /// Returns the best change point of a segment; `None` if it is not significant.
@@ -89,7 +89,7 @@ struct CutSearch {
     counts: Vec<f64>,
     /// Fenwick tree over ranks: the sum of the values added.
     sums: Vec<f64>,
-    /// Sum of the distances from each value to all others.
+    /// For each value, the sum of its distances to all others.
     to_all: Vec<f64>,
 }
 

@@ -2,7 +2,7 @@
 
 use handover_record::Unit;
 
-/// Quantity of an axis, which decides the format of its ticks.
+/// Quantity of an axis, which determines the format of its ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quantity {
     /// Nanoseconds: `10 ns`, `1 µs`.
@@ -44,9 +44,9 @@ pub struct Axis {
     pub(super) title: String,
     pub(super) quantity: Quantity,
     pub(super) kind: AxisKind,
-    /// Value that the axis includes in addition to the data; `None` for the data only.
+    /// Value that the axis must include, besides the data; `None` if there is none.
     from: Option<f64>,
-    /// Ticks with their labels that replace round numbers; empty for round numbers.
+    /// Values and labels of the ticks; empty for ticks at round numbers.
     labels: Vec<(f64, String)>,
 }
 
@@ -79,8 +79,8 @@ impl Axis {
         Axis { title, quantity, kind, from: None, labels: Vec::new() }
     }
 
-    /// Sets the ticks of a linear axis, each with its value and its label. They replace those at
-    /// round numbers.
+    /// Sets the values and the labels of a linear axis's ticks. They replace the ticks at round
+    /// numbers.
     #[must_use]
     pub fn with_tick_labels(mut self, labels: Vec<(f64, String)>) -> Axis {
         self.labels = labels;
@@ -169,7 +169,8 @@ impl Scale {
         self.from_px + share * (self.to_px - self.from_px)
     }
 
-    /// Returns the value and the label of each tick; on a computed axis, about `count_max` at most.
+    /// Returns the value and the label of each tick. Ticks that are computed are about `count_max`
+    /// at most.
     pub fn ticks(&self, count_max: usize) -> Vec<(f64, String)> {
         let count_max = count_max.max(2);
         match &self.kind {
@@ -191,8 +192,8 @@ impl Scale {
         }
     }
 
-    /// Returns the ticks of a logarithmic axis: powers of ten or, for bytes, of two. A range of two decades or less
-    /// also has ticks at 2 and 5 times the powers of ten.
+    /// Returns the ticks of a logarithmic axis: powers of ten or, for bytes, of two. A range of two
+    /// decades or less also has ticks at 2 and 5 times the powers of ten.
     fn log_ticks(&self, count_max: usize) -> Vec<(f64, String)> {
         let unit = self.quantity.log_unit();
         let (first, last) =
@@ -220,9 +221,9 @@ impl Scale {
     }
 }
 
-/// Common logarithms of 1, 2, 5 and 10, at which a logarithmic axis may end.
+/// Common logarithms of 1, 2, 5 and 10: within a decade, a logarithmic axis may end there.
 const LOG_STEPS: [f64; 4] = [0.0, std::f64::consts::LOG10_2, 1.0 - std::f64::consts::LOG10_2, 1.0];
-/// Longest range, in decades, of an axis with ticks between the powers of ten.
+/// Maximum length, in decades, of an axis with ticks between the powers of ten.
 const SUBDIVIDED_DECADES_MAX: f64 = 2.0 + 1e-9;
 
 /// Returns the ends of a linear axis: round values that enclose the data and are never equal.

@@ -8,7 +8,7 @@ use flate2::{Compression, Crc};
 use std::f64::consts::TAU;
 use std::io::Write;
 
-/// Number of pixels per unit of the chart.
+/// Number of pixels of the bitmap per unit of the chart.
 const SCALE: f64 = 2.0;
 /// Maximum side length in pixels: 16,384 by 16,384 takes 800 MB.
 const SIDE_MAX: usize = 16_384;
@@ -16,7 +16,9 @@ const TEXT_PX: f64 = 12.0;
 /// DejaVu Sans, with the characters of Latin, Greek and a few signs. Its licence is in the same
 /// folder.
 const FONT: &[u8] = include_bytes!("font/dejavu-sans-latin.ttf");
+/// Number of corners of the polygon that is drawn for a circle.
 const CIRCLE_CORNERS: u32 = 32;
+/// Length of a dash.
 const DASH_PX: f64 = 6.0;
 /// Length of the gap between two dashes.
 const GAP_PX: f64 = 4.0;
@@ -56,7 +58,7 @@ pub(super) struct Bitmap {
     /// Colour of each open group; `None` for a group without a colour.
     groups: Vec<Option<Color>>,
     /// `true` within a group of the main series.
-    in_ours: bool,
+    is_in_ours: bool,
     font: Option<FontRef<'static>>,
 }
 
@@ -69,7 +71,7 @@ impl Bitmap {
             height,
             pixels: PAPER.repeat(width * height),
             groups: Vec::new(),
-            in_ours: false,
+            is_in_ours: false,
             font: FontRef::try_from_slice(FONT).ok(),
         }
     }
@@ -103,12 +105,12 @@ impl Bitmap {
         file
     }
 
-    /// Returns the colour of the innermost open group that has one, or else that of text.
+    /// Returns the colour of the innermost open group with a colour, or else the colour of text.
     fn color(&self) -> Color {
         self.groups.iter().rev().find_map(|color| *color).unwrap_or(TEXT)
     }
 
-    /// Mixes `color` into a pixel; `share` is its weight.
+    /// Mixes `color` into a pixel, with the weight `share`.
     fn blend(&mut self, x: i64, y: i64, color: Color, share: f32) {
         let (Ok(x), Ok(y)) = (usize::try_from(x), usize::try_from(y)) else { return };
         if x >= self.width || y >= self.height {
@@ -175,8 +177,8 @@ impl Bitmap {
         self.fill(&corners, color);
     }
 
-    /// Draws a dashed line. `walked` is the length of the path before it, so that the dashes
-    /// continue evenly.
+    /// Draws one dashed line of a path. `walked` is the length of the path before it, so that the
+    /// dashes continue evenly.
     fn dashes(&mut self, from: (f64, f64), to: (f64, f64), walked: f64, width: f64, color: Color) {
         let (dx, dy) = (to.0 - from.0, to.1 - from.1);
         let length = dx.hypot(dy);
@@ -220,19 +222,19 @@ fn clipped(mut points: Vec<(f64, f64)>, width: f64, height: f64) -> Vec<(f64, f6
 impl Canvas for Bitmap {
     fn open_group(&mut self, class: &str, _title: &str) {
         self.groups.push(color_of(class));
-        self.in_ours |= class == "ours";
+        self.is_in_ours |= class == "ours";
     }
 
     fn close_group(&mut self) {
         self.groups.pop();
-        self.in_ours &= self.groups.iter().any(Option::is_some);
+        self.is_in_ours &= self.groups.iter().any(Option::is_some);
     }
 
     fn line(&mut self, x1: f64, y1: f64, x2: f64, y2: f64, class: &str) {
         let (color, width) = match class {
             "rule" | "row" => (RULE, 1.0),
             "tick" => (self.color(), 2.0),
-            _ => (self.color(), if self.in_ours { 3.0 } else { 1.5 }),
+            _ => (self.color(), if self.is_in_ours { 3.0 } else { 1.5 }),
         };
         if class == "row" {
             self.dashes((x1, y1), (x2, y2), 0.0, width, color);

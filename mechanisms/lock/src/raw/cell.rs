@@ -54,9 +54,9 @@ pub struct TryLock<T: ?Sized> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is reached by `&mut self`, by value, or through a TryLockGuard, and the word allows one guard at a
-// time.
-// So sharing the lock only moves access to T between threads, which T: Send allows.
+// SAFETY: the value is reached by `&mut self`, by value, or through a TryLockGuard, and the word
+// allows one guard at a time. So sharing the lock only moves access to T between threads, which T:
+// Send allows.
 unsafe impl<T: ?Sized + Send> Sync for TryLock<T> {}
 
 // SAFETY: the word is plain data that belongs to no thread; T: Send allows moving the value.
@@ -80,8 +80,8 @@ impl<T> TryLock<T> {
 }
 
 impl<T: ?Sized> TryLock<T> {
-    /// Tries to acquire the lock, and returns a guard that frees it when dropped. Returns `None` if
-    /// the lock is held.
+    /// Acquires the lock if it is free; returns `None` if it is held. The returned guard frees the
+    /// lock when dropped.
     ///
     /// `None` means that a thread (perhaps the calling one) held the lock at some moment during the
     /// call. There are no spurious failures.
@@ -93,7 +93,8 @@ impl<T: ?Sized> TryLock<T> {
         self.word.try_lock().then(|| TryLockGuard { lock: self, _variance: PhantomData })
     }
 
-    /// Waits until the lock is free, acquires it, and returns a guard that frees it when dropped.
+    /// Waits until the lock is free, and acquires it. The returned guard frees the lock when
+    /// dropped.
     ///
     /// For short critical sections: the wait never sleeps.
     ///
@@ -124,9 +125,11 @@ impl<T: ?Sized> TryLock<T> {
         self.word.is_locked()
     }
 
-    /// Returns a mutable reference to the value without locking, because `&mut` proves that there is no guard.
+    /// Returns a mutable reference to the value without locking. `&mut self` proves that there is
+    /// no guard.
     ///
-    /// This works even after a guard was leaked with [`core::mem::forget`], which makes every later `try_lock` fail.
+    /// This works even after a guard was leaked with [`core::mem::forget`], which makes every later
+    /// `try_lock` fail.
     #[inline]
     pub fn get_mut(&mut self) -> &mut T {
         // SAFETY: a guard borrows the lock, so that `&mut self` excludes a live guard (a forgotten
@@ -153,8 +156,9 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for TryLock<T> {
 
 /// Exclusive access to the value of a [`TryLock`]; dropping it frees the lock.
 ///
-/// A guard may be sent to another thread (if `T: Send`) and dropped there: the unlock is a store that any thread may
-/// make, so that a guard can be handed over with the work that it protects. POSIX forbids this for its locks.
+/// A guard may be sent to another thread (if `T: Send`) and dropped there: the unlock is a store
+/// that any thread may make, so that a guard can be handed over with the work that it protects.
+/// POSIX forbids this for its locks.
 ///
 /// ```
 /// let lock = handover_lock::TryLock::new(1);
@@ -189,8 +193,8 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for TryLock<T> {
 #[must_use = "the lock is freed as soon as the guard is dropped"]
 pub struct TryLockGuard<'a, T: ?Sized> {
     lock: &'a TryLock<T>,
-    /// Makes the guard `Send` and `Sync` under the same conditions as `&mut T`. The lock reference
-    /// alone would make the guard of a `T: Send + !Sync` `Sync`.
+    /// Marker that makes the guard `Send` and `Sync` under the same conditions as `&mut T`. The
+    /// lock reference alone would make the guard of a `T: Send + !Sync` `Sync`.
     _variance: PhantomData<&'a mut T>,
 }
 
@@ -208,7 +212,8 @@ impl<T: ?Sized> Deref for TryLockGuard<'_, T> {
 impl<T: ?Sized> DerefMut for TryLockGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: no other guard exists (see deref()), and `&mut self` excludes other references from this one.
+        // SAFETY: no other guard exists (see deref()), and `&mut self` excludes other references
+        // from this one.
         self.lock.value.with_mut(|value| unsafe { &mut *value })
     }
 }

@@ -3,13 +3,13 @@
 use crate::RawTryLock;
 use lock_api::{GuardSend, RawMutex};
 
-// SAFETY: try_lock() and lock() return the lock to one caller at a time, by an exchange from free to taken, and only
-// unlock() frees it, which is called by the holder's guard.
+// SAFETY: try_lock() and lock() return the lock to one caller at a time, by an exchange from free
+// to taken, and only unlock() frees it, which is called by the holder's guard.
 unsafe impl RawMutex for RawTryLock {
     #[allow(clippy::declare_interior_mutable_const)]
     const INIT: Self = Self::new();
 
-    /// Lets a guard be sent to another thread, because any thread may unlock.
+    /// Marker that lets a guard be sent to another thread, because any thread may unlock.
     type GuardMarker = GuardSend;
 
     #[inline]

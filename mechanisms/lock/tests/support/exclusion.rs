@@ -7,8 +7,9 @@ use std::thread;
 
 const THREADS_COUNT: u64 = 4;
 
-/// Increments two counters by a load and a store each, which only mutual exclusion makes atomic. Relaxed, so that
-/// only the lock's own ordering shows one holder's writes to the next (Miri lets a relaxed load be stale).
+/// Increments two counters by a load and a store each, which only mutual exclusion makes atomic.
+/// Relaxed, so that only the lock's own ordering shows one holder's writes to the next (Miri lets a
+/// relaxed load be stale).
 ///
 /// # Panics
 /// If two threads hold the lock at once, or an update is lost.
