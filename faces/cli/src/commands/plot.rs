@@ -48,7 +48,7 @@ pub fn plot(args: &PlotArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         },
         false => {
             let store = stored::open_existing(&args.db)?;
-            let named = fleet::name_of(&store, &args.source);
+            let named = fleet::fleet_name(&store, &args.source);
             let loaded = named.and_then(|name| fleet::load_fleet(&store, &name, Rules::default()));
             if let Ok(fleet) = loaded {
                 let prefix = args.output.as_deref().map_or_else(String::new, separated_prefix);

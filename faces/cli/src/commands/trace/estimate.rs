@@ -1,6 +1,6 @@
 //! `handover trace estimate`: the cost of a recording, and suggestions for a filter.
 
-use super::{TraceSelection, check_undamaged, print_missing};
+use super::{TraceSelection, check_undamaged, print_missing_events};
 use clap::Args;
 use handover_base::units::TimeSpan;
 use handover_trace::{ExclusionLimits, WalkCounts, estimate_table};
@@ -48,6 +48,6 @@ pub fn estimate(args: &TraceEstimate, out: &mut dyn Write) -> anyhow::Result<()>
         write!(out, "{}", estimate_table(&estimate))?;
     }
     out.flush()?;
-    print_missing(&traces, &WalkCounts::default());
+    print_missing_events(&traces, &WalkCounts::default());
     check_undamaged(&traces)
 }

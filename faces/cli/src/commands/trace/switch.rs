@@ -148,6 +148,7 @@ fn site_json(site: &Site, is_process: bool) -> serde_json::Value {
     it
 }
 
+/// Returns the probe sites that a trace file lists.
 fn sites_of_trace(path: &Path) -> anyhow::Result<Vec<Site>> {
     let traces = Traces::open_without_children([path]).map_err(trace_error)?;
     Ok(traces.as_slice().iter().flat_map(|trace| trace.sites().into_iter().cloned()).collect())
@@ -162,14 +163,14 @@ fn check_pattern(pattern: &str, sites: &[Site]) -> anyhow::Result<()> {
     Err(no_match_error(pattern, nearest_name(pattern, names), "handover trace list PID"))
 }
 
-/// Converts an error about another process. It is a usage error if the process does not exist or
-/// has no probes, but not if the kernel refuses or the process exits meanwhile.
-fn other_process_error(refused: OtherProcessError) -> anyhow::Error {
-    match refused {
+/// Converts an error about the process to trace. It is a usage error if the process does not exist
+/// or has no probes.
+fn other_process_error(error: OtherProcessError) -> anyhow::Error {
+    match error {
         OtherProcessError::NoProcess { .. }
         | OtherProcessError::NoSites { .. }
         | OtherProcessError::NoRecorder { .. }
-        | OtherProcessError::Path { .. } => to_usage_error(refused),
+        | OtherProcessError::Path { .. } => to_usage_error(error),
         other => other.into(),
     }
 }
