@@ -179,7 +179,7 @@ pub(crate) fn measure(
     name: Option<&str>,
 ) -> anyhow::Result<MeasuredRun> {
     let store = Store::open(stored::writable_store_path(db)?).map_err(exit::store_error)?;
-    let is_live = !display.is_plain && console::wants_live_view();
+    let is_live = !display.is_plain && console::should_show_live_view();
     let interrupted = match is_live {
         true => console::interrupt_flag_with_cleanup(live::restore_terminal),
         // Without a live view there is no terminal to restore, so no descriptors or thread are
