@@ -148,9 +148,11 @@ pub use crate::__auto_traits as auto_traits;
 #[macro_export]
 macro_rules! __auto_traits {
     ($type:ty) => {{
+        /// Type whose constants tell which of the two traits `T` has.
         #[allow(dead_code)]
         struct AutoTraits<T: ?Sized>(core::marker::PhantomData<T>);
-        /// Constants that apply if the type lacks the trait; otherwise an inherent constant hides them.
+        /// Default constants, for types without the traits. For other types, inherent constants
+        /// hide them.
         #[allow(dead_code)]
         trait AutoTraitDefaults {
             const SEND: bool = false;
