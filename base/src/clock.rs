@@ -561,8 +561,8 @@ fn smallest_increment(differences: &[u64]) -> f64 {
     const INCREMENT_TICKS_MAX: u64 = 1000;
     /// Minimum share of the differences that must be multiples of the increment.
     const MULTIPLES_SHARE_MIN: f64 = 0.8;
-    /// Minimum increment that may be fractional, in ticks. Below it, most whole numbers are within one
-    /// tick of some multiple.
+    /// Minimum increment that may be fractional, in ticks. Below it, most whole numbers are
+    /// within one tick of some multiple.
     const FRACTIONAL_INCREMENT_MIN: u64 = 4;
     /// Number of increments that are tried per tick.
     const FRACTIONS_PER_TICK: u64 = 16;

@@ -46,8 +46,8 @@ pub struct Live {
 
 impl Live {
     /// Opens the view. Returns `None` if standard error is no capable terminal or this process is
-    /// not in its foreground. The key `q` sets `interrupted`. `swept_argument` is the argument that a sweep
-    /// varies.
+    /// not in its foreground. The key `q` sets `interrupted`. `swept_argument` is the name of the
+    /// argument that a sweep varies.
     pub fn start(
         lab: &Lab,
         profile: &str,

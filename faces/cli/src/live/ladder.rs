@@ -128,7 +128,8 @@ pub struct LadderView {
 }
 
 impl LadderView {
-    /// Creates the state of a run that starts now. `swept_argument` is the argument that a sweep varies.
+    /// Creates the state of a run that starts now. `swept_argument` is the name of the argument
+    /// that a sweep varies.
     pub fn new(
         lab: &Lab,
         profile: &str,
@@ -183,8 +184,8 @@ impl LadderView {
         }
     }
 
-    /// Starts a visit (the measurement of one benchmark in one pass). `benchmark_index` is the index of the
-    /// benchmark; `visit` is the index of the visit and the number of visits.
+    /// Starts a visit (the measurement of one benchmark in one pass). `benchmark_index` is that of
+    /// the benchmark; `visit` is the index of the visit and the number of visits.
     pub fn set_visit(&mut self, visit: (usize, usize), benchmark_index: usize) {
         (self.visit, self.benchmark_index) = (visit, benchmark_index);
         self.blocks = (0, 0);
