@@ -386,6 +386,7 @@ struct PairedReading {
 }
 
 impl PairedReading {
+    /// Reads both clocks once.
     fn read() -> Self {
         let before = cpu::read_timestamp_counter_fenced();
         let ns = monotonic_ns();

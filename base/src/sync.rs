@@ -155,17 +155,17 @@ macro_rules! __auto_traits {
         /// hide them.
         #[allow(dead_code)]
         trait AutoTraitDefaults {
-            const SEND: bool = false;
-            const SYNC: bool = false;
+            const IS_SEND: bool = false;
+            const IS_SYNC: bool = false;
         }
         impl<T: ?Sized> AutoTraitDefaults for AutoTraits<T> {}
         impl<T: ?Sized + Send> AutoTraits<T> {
-            const SEND: bool = true;
+            const IS_SEND: bool = true;
         }
         impl<T: ?Sized + Sync> AutoTraits<T> {
-            const SYNC: bool = true;
+            const IS_SYNC: bool = true;
         }
-        match (AutoTraits::<$type>::SEND, AutoTraits::<$type>::SYNC) {
+        match (AutoTraits::<$type>::IS_SEND, AutoTraits::<$type>::IS_SYNC) {
             (true, true) => "Send + Sync",
             (true, false) => "Send",
             (false, true) => "Sync",

@@ -56,7 +56,9 @@ const LTTNG_CHANNEL: &str = "enable-channel --userspace --subbuf-size=4M --num-s
 
 /// Row of the table: a tracer with its options, and the compiler flag that it needs.
 struct Tracer {
+    /// Name in the table.
     name: &'static str,
+    /// Compiler flag for the C program.
     flag: &'static str,
     kind: TracerKind,
 }
@@ -381,8 +383,9 @@ fn remove_if_present(path: &Path) -> Result<()> {
     }
 }
 
-fn median(measure: &[TracerFigures], what: fn(&TracerFigures) -> f64) -> f64 {
-    let mut all: Vec<f64> = measure.iter().map(what).collect();
+/// Returns the median over the runs of the figure that `read` returns.
+fn median(runs: &[TracerFigures], read: fn(&TracerFigures) -> f64) -> f64 {
+    let mut all: Vec<f64> = runs.iter().map(read).collect();
     all.sort_by(f64::total_cmp);
     all.get(all.len() / 2).copied().unwrap_or_default()
 }

@@ -73,6 +73,7 @@ impl Workspace {
         Self::parse(&text).context("cannot parse the output of `cargo metadata`")
     }
 
+    /// Parses the output of `cargo metadata`.
     fn parse(metadata: &str) -> Result<Self> {
         let metadata: Metadata = serde_json::from_str(metadata)?;
         let mut crates = Vec::new();

@@ -16,6 +16,7 @@ use std::sync::OnceLock;
 /// The first call reads some small files; later ones copy the list.
 #[must_use]
 pub fn allowed_cpus() -> Vec<u32> {
+    /// CPUs that the first call has found.
     static ALLOWED: OnceLock<Vec<u32>> = OnceLock::new();
     let read = || {
         let mut cpus = crate::affinity::main_thread_cpus();

@@ -20,6 +20,7 @@ pub(super) fn format_shortest(value: u64, scale: &UnitScale) -> String {
 
 /// Formats `value / factor` as a decimal number; `None` if it needs more than six decimals.
 fn format_decimal(value: u64, factor: u64) -> Option<String> {
+    /// Maximum number of decimals.
     const DECIMALS_MAX: usize = 6;
     let mut text = (value / factor).to_string();
     let mut rest = u128::from(value % factor);

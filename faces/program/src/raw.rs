@@ -65,6 +65,7 @@ extern "C" fn check_stdout() {
     STDOUT_CLOSED.store(flags == -1, Ordering::Relaxed);
 }
 
+/// Entry in the list of functions that the loader calls before `main`.
 // SAFETY: `.init_array` lists functions that the loader calls before main with the C ABI;
 // `check_stdout` uses nothing that the Rust runtime initialises.
 #[used]

@@ -11,10 +11,13 @@ const C_LOOPS_SOURCE: &str = include_str!("../../c/node-microbench.c");
 
 /// Classic program that prints a line of tab-separated columns for each figure.
 struct ClassicProgram {
+    /// Name of the program.
     name: &'static str,
+    /// Arguments of the program, and of its original.
     args: &'static [&'static str],
     /// Index of the column with the figure; column 0 has the name.
     column: usize,
+    /// Unit of the figures.
     unit: &'static str,
     /// `true` if the original program must be run by `mpiexec`, as two ranks.
     needs_mpi: bool,
@@ -138,6 +141,7 @@ fn parse_figures(text: &str, column: usize) -> Vec<(String, f64)> {
     rows.filter_map(row).collect()
 }
 
+/// Returns the median of the figures in the row `name`.
 fn median(figures: &Figures, name: &str) -> Option<f64> {
     let mut all = figures.get(name)?.clone();
     all.sort_by(f64::total_cmp);

@@ -271,6 +271,7 @@ struct LoadedPage {
     console: Vec<String>,
 }
 
+/// Loads a page in a browser without a window.
 fn load_page(browser: &str, file: &Path, temporary: &Path) -> Result<LoadedPage> {
     ensure!(file.exists(), "the smoke run wrote no {}", file.display());
     let run = CommandLine::new(browser)

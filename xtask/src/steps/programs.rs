@@ -107,6 +107,7 @@ pub fn find_test_program(
     found.with_context(|| format!("{package} has no test target {target}"))
 }
 
+/// Returns the test programs in cargo's JSON output.
 fn parse_programs(messages: &str) -> Vec<TestProgram> {
     let artifacts = messages.lines().filter_map(|line| serde_json::from_str::<Artifact>(line).ok());
     let programs = artifacts.filter(|one| one.profile.test).filter_map(|one| {
@@ -194,6 +195,7 @@ struct WorkerResults {
 /// Time of the last run in which all tests of a package passed, by package. It is stored in the
 /// target folder.
 struct PassHistory {
+    /// File of the history.
     file: PathBuf,
     /// Start time of that run, by package.
     passed: BTreeMap<String, SystemTime>,
@@ -218,6 +220,7 @@ impl PassHistory {
         *time = if is_first { start } else { start.min(*time) };
     }
 
+    /// Writes the history to its file.
     fn write(&self) -> Result<()> {
         let text = serde_json::to_vec(&self.passed)?;
         fs::write(&self.file, text)

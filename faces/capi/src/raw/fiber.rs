@@ -225,6 +225,7 @@ pub extern "C" fn handover_fiber_wait_writable(
     wait_ready(descriptor, timeout_ns, writable, writable_timeout)
 }
 
+/// Waits until a descriptor is ready: with `wait` without a limit, otherwise with `wait_timeout`.
 fn wait_ready<'fd>(
     descriptor: i32,
     timeout_ns: u64,

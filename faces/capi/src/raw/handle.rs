@@ -125,6 +125,7 @@ pub(super) unsafe fn optional_text(
     unsafe { text(name, pointer) }.map(|text| Some(text.to_owned()))
 }
 
+/// Returns an error if the pointer or the length of a buffer is invalid.
 fn check_buffer(name: &str, is_null: bool, bytes: usize) -> Outcome {
     if is_null && bytes > 0 {
         return Err(null_fault(name));
@@ -213,6 +214,7 @@ pub(super) fn limit(timeout_ns: u64) -> Option<Duration> {
 /// Returns a number of the calling thread: not 0, and unique among the living threads.
 pub(super) fn thread_number() -> usize {
     thread_local! {
+        /// Variable whose address is unique to the thread.
         static MARK: u8 = const { 0 };
     }
     MARK.with(|mark| std::ptr::from_ref(mark).addr())

@@ -23,8 +23,11 @@ pub enum handover_notify_kind {
 
 /// Receiver of a notification, of any kind.
 enum AnyReceiver {
+    /// Receiver of `HANDOVER_NOTIFY_FUTEX`.
     Futex(adaptive::Receiver),
+    /// Receiver of `HANDOVER_NOTIFY_EVENTFD`.
     Eventfd(adaptive_fd::Receiver),
+    /// Receiver of `HANDOVER_NOTIFY_CLOSING`.
     Closing(task::Receiver),
 }
 
@@ -134,6 +137,7 @@ pub extern "C" fn handover_notify_wait(
     })
 }
 
+/// Waits for a notification; 0 does not wait, and `HANDOVER_FOREVER` sets no limit.
 fn wait(receiver: &mut impl Wait, timeout_ns: u64) -> Outcome {
     let notified = match (timeout_ns, limit(timeout_ns)) {
         (0, _) => receiver.try_wait(),

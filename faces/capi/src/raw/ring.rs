@@ -170,6 +170,7 @@ trait Pop {
 /// Producer or consumer of a ring, and the size of an element in C. If `HAS_SAME_SIZE`, the ring's
 /// elements have this size too; otherwise they are larger.
 struct End<R, const HAS_SAME_SIZE: bool> {
+    /// Rust producer or consumer.
     ring: R,
     /// Size of an element in C.
     element_bytes: usize,
@@ -385,6 +386,7 @@ pop!(
 enum AnyProducer {
     /// Producer of an SPSC ring of eight-byte elements.
     Word(End<UnsafeCell<spsc::Producer<Words<8>>>, true>),
+    /// Producer of any other ring.
     Other(Box<dyn Push>),
 }
 
@@ -401,6 +403,7 @@ impl AnyProducer {
 enum AnyConsumer {
     /// Consumer of an SPSC ring of eight-byte elements.
     Word(End<spsc::Consumer<Words<8>>, true>),
+    /// Consumer of any other ring.
     Other(Box<dyn Pop>),
 }
 

@@ -34,6 +34,7 @@ fn not_running_fault(timer: u64) -> Fault {
     HANDOVER_NOT_FOUND.because(format_args!("timer={timer:#x}: not running"))
 }
 
+/// Converts the number of a timer to its id; returns an error for an invalid number.
 fn timer_id(timer: u64) -> Result<TimerId, Fault> {
     TimerId::from_bits(timer).ok_or_else(|| not_running_fault(timer))
 }

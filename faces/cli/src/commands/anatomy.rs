@@ -55,6 +55,7 @@ const QUICK_TIME: Duration = Duration::from_secs(5);
 /// Measuring time with the profile `full`.
 const FULL_TIME: Duration = Duration::from_secs(30);
 
+/// Width of the chart of the stages, in pixels.
 const CHART_WIDTH_PX: f64 = 960.0;
 
 pub fn anatomy(args: &AnatomyArgs, out: &mut dyn Write) -> anyhow::Result<()> {
@@ -130,6 +131,7 @@ fn measuring_time(args: &AnatomyArgs) -> anyhow::Result<Duration> {
     }
 }
 
+/// Returns the first record that has an anatomy.
 fn find_record_with_anatomy(records: &[Record]) -> Option<&Record> {
     records.iter().find(|record| record.anatomy.is_some())
 }

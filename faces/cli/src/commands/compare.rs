@@ -211,7 +211,7 @@ fn load_last_group(baseline: &str, store: &Store) -> anyhow::Result<NamedSide> {
     if let Some(name) = last.tags.first() {
         return Ok((
             name.clone(),
-            load_all(store, &store.ids_with_tag(name).map_err(stored::usage_error)?)?,
+            load_runs(store, &store.ids_with_tag(name).map_err(stored::usage_error)?)?,
         ));
     }
     let mut group: Vec<Document> = Vec::new();
@@ -244,7 +244,8 @@ fn are_consecutive_repeats(earlier: &str, later: &str) -> bool {
     }
 }
 
-fn load_all(store: &Store, ids: &[String]) -> anyhow::Result<Vec<Document>> {
+/// Loads the runs with these ids.
+fn load_runs(store: &Store, ids: &[String]) -> anyhow::Result<Vec<Document>> {
     ids.iter().map(|id| store.load_run(id)).collect::<Result<_, _>>().map_err(stored::usage_error)
 }
 
@@ -272,7 +273,7 @@ fn load_side(
                 *store = Some(stored::open_existing(db)?);
             }
             let Some(store) = store.as_ref() else { continue };
-            load_all(store, &store.matching_ids(word).map_err(stored::usage_error)?)?
+            load_runs(store, &store.matching_ids(word).map_err(stored::usage_error)?)?
         };
         for document in found {
             if !documents.iter().any(|it| it.run.id == document.run.id) {

@@ -12,6 +12,7 @@ const FILE_BYTES_MAX: u64 = 1 << 28;
 
 /// Content of a file: runs, or something else.
 pub enum RunsFileContent {
+    /// Runs in the file.
     Runs(Vec<Document>),
     /// Something else, such as output of abt-eventual-bench.
     NoRuns,

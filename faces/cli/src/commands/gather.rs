@@ -36,6 +36,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(60);
 const MESSAGE_BYTES_MAX: usize = 4096;
 /// Size of a message's header: its kind, and the length of its content.
 const HEADER_BYTES: usize = 3;
+/// Maximum size of a message's content.
 const CONTENT_BYTES_MAX: usize = MESSAGE_BYTES_MAX - HEADER_BYTES;
 /// Maximum size of a node's records in bytes.
 const NODE_BYTES_MAX: usize = 1 << 28;
@@ -72,6 +73,7 @@ enum MessageKind {
 }
 
 impl MessageKind {
+    /// All kinds of messages.
     const ALL: [MessageKind; 9] = [
         MessageKind::Hello,
         MessageKind::Alive,
@@ -163,6 +165,7 @@ struct MeasuredNode {
 }
 
 impl MeasuredNode {
+    /// Creates the result of a failed measurement, without records.
     fn failed(why: impl std::fmt::Display) -> MeasuredNode {
         MeasuredNode { lines: Vec::new(), failure: why.to_string() }
     }
@@ -170,6 +173,7 @@ impl MeasuredNode {
 
 /// Names of a node and of its run.
 struct NodeName<'a> {
+    /// Number of the node's rank.
     rank: u32,
     /// Name of the node.
     name: &'a str,
@@ -255,16 +259,20 @@ fn export_node(db: &Path, node: &NodeName<'_>) -> anyhow::Result<Vec<u8>> {
 
 /// Connection of a rank to rank 0.
 struct Link<'a> {
+    /// MPI communicator of all ranks.
     world: &'a Mpi,
+    /// Flag that ends the measurement of this rank's node.
     interrupted: &'a AtomicBool,
     /// Time of the last message from rank 0.
     last_received: Instant,
     /// Time of the last message to rank 0.
     last_sent: Instant,
+    /// Time of the last poll for messages.
     last_poll: Instant,
 }
 
 impl Link<'_> {
+    /// Sends a message to rank 0.
     fn send(&mut self, kind: MessageKind, content: &[u8]) -> anyhow::Result<()> {
         self.last_sent = Instant::now();
         send(self.world, 0, kind, content)
@@ -382,6 +390,7 @@ enum Stage {
     Starting,
     /// The rank waits for its turn to measure.
     Waiting,
+    /// The rank measures its node.
     Measuring,
     /// The rank has measured; its records were not requested yet.
     Measured,
@@ -395,6 +404,7 @@ enum Stage {
 
 /// Data that rank 0 keeps for each rank, including itself.
 struct FleetRank {
+    /// Name of the rank's host; empty until the rank has sent it.
     host: String,
     /// Name of the node; empty until all hosts are known.
     name: String,
@@ -407,18 +417,22 @@ struct FleetRank {
     lines: Vec<u8>,
     /// Description of the failure; empty for none.
     failure: String,
+    /// `true` if the rank was told to stop measuring.
     is_stopped: bool,
 }
 
 /// Rank 0, which directs all ranks and stores their records.
 struct Gatherer<'a> {
+    /// MPI communicator of all ranks.
     world: &'a Mpi,
     store: &'a mut Store,
     interrupted: &'a AtomicBool,
     /// Name of the fleet. The runs of all its nodes have this name.
     fleet: String,
     ranks: Vec<FleetRank>,
+    /// Number of nodes whose records are stored.
     stored_count: usize,
+    /// Time of the last poll for messages.
     last_poll: Instant,
 }
 
@@ -569,6 +583,7 @@ impl<'a> Gatherer<'a> {
         self.assign_work();
     }
 
+    /// Handles a message from a rank.
     fn handle(&mut self, rank: usize, kind: MessageKind, content: &[u8]) {
         let it = &mut self.ranks[rank];
         it.last_received = Instant::now();
@@ -666,6 +681,7 @@ impl<'a> Gatherer<'a> {
         }
     }
 
+    /// Sends a message to a rank. Marks the rank as lost if this fails.
     fn send_to(&mut self, rank: usize, kind: MessageKind, content: &[u8]) {
         if let Err(error) = send(self.world, rank as u32, kind, content) {
             self.give_up(rank, &format!("{error:#}"));
@@ -700,6 +716,7 @@ impl<'a> Gatherer<'a> {
         it.failure = format!("lost: {why}");
     }
 
+    /// Returns the numbers of the ranks that are lost.
     fn lost_ranks(&self) -> Vec<u32> {
         let ranks = (0..).zip(&self.ranks);
         ranks.filter(|(_, it)| it.stage == Stage::Lost).map(|(rank, _)| rank).collect()

@@ -388,6 +388,7 @@ struct RunWatcher {
     /// `true` if records were not stored because the store was locked, by a `vacuum` for example.
     /// They are stored at the end.
     has_missed_records: bool,
+    /// Live view; `None` if the progress is shown otherwise.
     live: Option<Live>,
     /// `true` to print nothing if there is no live view.
     is_quiet: bool,

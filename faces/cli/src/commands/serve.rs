@@ -117,10 +117,12 @@ fn new_token() -> rustix::io::Result<String> {
 /// Web site of `handover serve`: its pages and its access rules.
 struct Site<'a> {
     db: &'a StoreOption,
+    /// `true` if the pages may name and delete runs.
     is_writable: bool,
     /// Secret that every request must contain. The first request has it in the query, and is
     /// answered with a cookie.
     token: String,
+    /// Address on which the server listens.
     address: SocketAddr,
 }
 
@@ -218,6 +220,7 @@ impl Site<'_> {
         Ok(page("Runs", &body).refreshed_if(may_be_running))
     }
 
+    /// Returns the row of a run in the list, as HTML.
     fn list_row(&self, run: &RunRow) -> String {
         let [id, began, profile, figures, host, names, command] =
             stored::run_cells(run).map(|text| svg::escape(&text));
@@ -248,6 +251,7 @@ impl Site<'_> {
         Ok(Response::html(report).refreshed_if(may_be_running))
     }
 
+    /// Returns the page that compares the sides `a` and `b`.
     fn compare_page(&self, request: &Request) -> anyhow::Result<Response> {
         let store = self.open_store()?;
         let [a, b] = [request.required("a")?, request.required("b")?];
@@ -257,6 +261,7 @@ impl Site<'_> {
         Ok(page("Comparison", &format!("<h1>Comparison</h1><pre>{}</pre>", svg::escape(&text))))
     }
 
+    /// Returns the page with the history of the figure `id`.
     fn history_page(&self, request: &Request) -> anyhow::Result<Response> {
         let contender = request.parameter("contender").filter(|name| !name.is_empty());
         let id = request.required("id")?;

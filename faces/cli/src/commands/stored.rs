@@ -37,6 +37,7 @@ pub fn writable_store_path(db: &StoreOption) -> anyhow::Result<PathBuf> {
     }
 }
 
+/// Opens the store, which must exist.
 pub(super) fn open_existing(db: &StoreOption) -> anyhow::Result<Store> {
     Store::open_existing(store_path(db)?).map_err(exit::store_error)
 }

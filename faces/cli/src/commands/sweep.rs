@@ -101,6 +101,7 @@ fn parse_prediction(
     Ok(RequestedPrediction { workers_count, measured_max })
 }
 
+/// Prints the sweep, and the predictions if they are requested.
 fn show(
     args: &SweepArgs,
     prediction: Option<RequestedPrediction>,

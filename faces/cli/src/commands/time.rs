@@ -107,6 +107,7 @@ fn run_preparation(args: &TimeArgs, interrupted: &AtomicBool) -> anyhow::Result<
     Ok(())
 }
 
+/// Returns an error if this process was interrupted.
 fn check_interrupt(interrupted: &AtomicBool) -> anyhow::Result<()> {
     // Relaxed: the flag publishes no other data.
     if interrupted.load(Ordering::Relaxed) { Err(Interrupted.into()) } else { Ok(()) }

@@ -25,6 +25,7 @@ const AXIS_COLUMNS_MIN: u16 = 24;
 /// Widths of the columns of the figure, its interval, its ratio to the floor, and its warnings.
 /// Each includes the space before the column.
 const FIGURE_COLUMNS: [u16; 4] = [10, 8, 8, 8];
+/// Headings of the columns of [`FIGURE_COLUMNS`].
 const FIGURE_HEADINGS: [&str; 4] = ["figure", "± 95 %", "× floor", "warning"];
 /// Maximum width of labels; longer ones are cut.
 const LABEL_COLUMNS_MAX: u16 = 34;
@@ -33,12 +34,12 @@ const HEAD_LINES: u16 = 5;
 /// Maximum number of messages shown, the most recent ones.
 const MESSAGE_LINES_MAX: usize = 3;
 
-const NORMAL: Style = Style::new();
-const STRONG: Style = Style::new().add_modifier(Modifier::BOLD);
-const FAINT: Style = Style::new().add_modifier(Modifier::DIM);
-const CURRENT_ROW: Style = Style::new().fg(Color::Cyan).add_modifier(Modifier::BOLD);
-const WARNING: Style = Style::new().fg(Color::Yellow);
-const ERROR: Style = Style::new().fg(Color::Red);
+const NORMAL_STYLE: Style = Style::new();
+const STRONG_STYLE: Style = Style::new().add_modifier(Modifier::BOLD);
+const FAINT_STYLE: Style = Style::new().add_modifier(Modifier::DIM);
+const CURRENT_ROW_STYLE: Style = Style::new().fg(Color::Cyan).add_modifier(Modifier::BOLD);
+const WARNING_STYLE: Style = Style::new().fg(Color::Yellow);
+const ERROR_STYLE: Style = Style::new().fg(Color::Red);
 
 /// Characters used to draw the view.
 struct ViewCharacters {
@@ -85,12 +86,17 @@ const ASCII_CHARACTERS: ViewCharacters = ViewCharacters {
 
 /// Figure as a row of the view shows it.
 struct ShownFigure {
+    /// Figure, interval, ratio and warnings as texts.
     texts: ShortFigure,
     unit: Unit,
+    /// Median, in `unit`.
     median: f64,
+    /// 99th percentile, in `unit`.
     p99: Option<f64>,
+    /// Figure of the floor, in `unit`.
     floor: Option<f64>,
     warnings: Vec<WarningCode>,
+    /// Arguments of the benchmark, by name.
     args: BTreeMap<String, u64>,
 }
 
@@ -98,6 +104,7 @@ struct ShownFigure {
 struct LadderRow {
     /// Id of the benchmark.
     benchmark: &'static str,
+    /// Label: the id and, in a sweep, the value of the argument.
     label: String,
     figure: Option<ShownFigure>,
 }
@@ -263,7 +270,7 @@ impl LadderView {
         let key = if has_room { self.warnings_legend() } else { String::new() };
         let foot_lines = messages.len() as u16 + 1 + u16::from(!key.is_empty());
         if area.width < SIZE_MIN.width || area.height < HEAD_LINES + foot_lines + 1 {
-            buffer.set_stringn(area.x, area.y, &self.title, area.width.into(), NORMAL);
+            buffer.set_stringn(area.x, area.y, &self.title, area.width.into(), NORMAL_STYLE);
             return;
         }
         let line = |y: u16| Rect { x: area.x + 1, y, width: area.width - 2, height: 1 };
@@ -273,11 +280,11 @@ impl LadderView {
         self.draw_axis_and_rows(rungs, buffer);
         let mut foot = line(area.bottom() - foot_lines);
         for text in messages {
-            put_text(buffer, foot, text, ERROR);
+            put_text(buffer, foot, text, ERROR_STYLE);
             foot.y += 1;
         }
         if !key.is_empty() {
-            put_text(buffer, foot, &key, FAINT);
+            put_text(buffer, foot, &key, FAINT_STYLE);
             foot.y += 1;
         }
         let hint = match (self.is_ending, self.has_keys) {
@@ -285,7 +292,7 @@ impl LadderView {
             (false, true) => "q ends the run and keeps the completed measurements",
             (false, false) => "Ctrl-C ends the run and keeps the completed measurements",
         };
-        put_text(buffer, foot, hint, FAINT);
+        put_text(buffer, foot, hint, FAINT_STYLE);
     }
 
     /// Returns the legend of the warning letters in the rows, such as `w wide, sw disturbed`. It is
@@ -303,7 +310,7 @@ impl LadderView {
     }
 
     fn draw_title_and_progress(&self, since: Duration, mut line: Rect, buffer: &mut Buffer) {
-        put_text(buffer, line, &self.title, STRONG);
+        put_text(buffer, line, &self.title, STRONG_STYLE);
         line.y += 1;
         let share = self.done_share().clamp(0.0, 1.0);
         let mut progress = format!(
@@ -318,7 +325,7 @@ impl LadderView {
         let done_columns = (share * columns as f64).round() as usize;
         let bar = self.characters.bar_done.repeat(done_columns)
             + &self.characters.bar_left.repeat(columns - done_columns);
-        put_text(buffer, line, &(bar + &progress), NORMAL);
+        put_text(buffer, line, &(bar + &progress), NORMAL_STYLE);
         line.y += 1;
         let Some(row) = self.current_row().filter(|_| self.visit.1 > 0) else { return };
         let pass = self.visit.0 / self.rungs.len() + 1;
@@ -328,7 +335,7 @@ impl LadderView {
             (0, _) => state += if pass == 1 { ", checked and warmed up" } else { "" },
             (block, blocks_max) => state += &format!(", block {block} of at most {blocks_max}"),
         }
-        put_text(buffer, line, &state, NORMAL);
+        put_text(buffer, line, &state, NORMAL_STYLE);
     }
 
     /// Draws the axis and, below it, as many rows as fit; the current one is among them.
@@ -358,7 +365,7 @@ impl LadderView {
                 buffer,
                 Rect { x: end - width, y: area.y - 1, width, height: 1 },
                 &shown,
-                FAINT,
+                FAINT_STYLE,
             );
         }
         let height = usize::from(area.height);
@@ -368,9 +375,9 @@ impl LadderView {
             let (place, rung) = rung;
             let is_current = self.visit.1 > 0 && self.current_row() == Some(place);
             let style = match (&rung.figure, is_current) {
-                (_, true) => CURRENT_ROW,
-                (Some(_), false) => NORMAL,
-                (None, false) => FAINT,
+                (_, true) => CURRENT_ROW_STYLE,
+                (Some(_), false) => NORMAL_STYLE,
+                (None, false) => FAINT_STYLE,
             };
             let mark = if is_current { self.characters.current } else { " " };
             let label = Rect { y: row, width: label_columns - 1, height: 1, ..area };
@@ -382,9 +389,12 @@ impl LadderView {
             let short = &figure.texts;
             let texts = [&short.figure, &short.interval, &short.by_floor, &short.warnings];
             let mut end = area.right() - columns.iter().sum::<u16>();
-            for ((text, columns), style) in
-                texts.into_iter().zip(columns).zip([STRONG, FAINT, NORMAL, WARNING])
-            {
+            for ((text, columns), style) in texts.into_iter().zip(columns).zip([
+                STRONG_STYLE,
+                FAINT_STYLE,
+                NORMAL_STYLE,
+                WARNING_STYLE,
+            ]) {
                 end += columns;
                 let shown = self.in_charset(text);
                 let width = (shown.chars().count() as u16).min(columns.saturating_sub(1));
@@ -402,28 +412,29 @@ impl LadderView {
                 buffer,
                 Rect { x, y: line.y, width: 1, height: 1 },
                 self.characters.tick,
-                FAINT,
+                FAINT_STYLE,
             );
             // The label goes to the right of its tick, or to the left at the end.
             let x = if x + 1 + width <= line.right() { x + 1 } else { x - width };
-            put_text(buffer, Rect { x, width, ..line }, &text, FAINT);
+            put_text(buffer, Rect { x, width, ..line }, &text, FAINT_STYLE);
         }
     }
 
+    /// Draws the floor, the median and the 99th percentile of a figure below the time axis.
     fn draw_figure(&self, figure: &ShownFigure, line: Rect, buffer: &mut Buffer) {
         let cell = |x: u16| Rect { x, y: line.y, width: 1, height: 1 };
         let median = axis_column(line, figure.median);
         let p99 = figure.p99.map_or(median, |p99| axis_column(line, p99));
         for x in median..=p99.max(median) {
-            put_text(buffer, cell(x), self.characters.p99, FAINT);
+            put_text(buffer, cell(x), self.characters.p99, FAINT_STYLE);
         }
         if let Some(floor) = figure.floor.map(|floor| axis_column(line, floor)) {
             for x in floor.min(median)..median {
-                put_text(buffer, cell(x), self.characters.floor_to_median, NORMAL);
+                put_text(buffer, cell(x), self.characters.floor_to_median, NORMAL_STYLE);
             }
-            put_text(buffer, cell(floor), self.characters.floor, NORMAL);
+            put_text(buffer, cell(floor), self.characters.floor, NORMAL_STYLE);
         }
-        put_text(buffer, cell(median), self.characters.median, STRONG);
+        put_text(buffer, cell(median), self.characters.median, STRONG_STYLE);
     }
 
     /// Replaces characters that a terminal without Unicode cannot display.

@@ -140,6 +140,7 @@ impl Screen {
         }
     }
 
+    /// Appends text to the pending output.
     fn append_output(&mut self, text: std::fmt::Arguments<'_>) {
         // Writing to memory cannot fail.
         let _ = self.pending.write_fmt(text);

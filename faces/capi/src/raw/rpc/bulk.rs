@@ -87,6 +87,7 @@ pub extern "C" fn handover_rpc_memory_create(
     })
 }
 
+/// Returns an error if the range does not lie within the memory.
 fn check_range(memory: &BulkMemory, offset: u64, bytes: usize) -> Outcome {
     let len = memory.len_bytes();
     if offset.checked_add(bytes as u64).is_some_and(|end| end <= len) {

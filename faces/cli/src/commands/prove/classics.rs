@@ -86,10 +86,15 @@ const fn named_figure(
     FigurePair { figure, read, suite, why }
 }
 
+/// Reason why the figure of sched differs.
 const LINK_REASON: &str = "with a link (-b), the arbiter marks packets for transmission one by one; in the suite, without a link, several at once";
+/// Reason why the sender's figure of notify differs.
 const CONTENTION_REASON: &str = "a write can wait for a read of the receiver; reads follow every 2nd to 8th write, which varies between runs of this program too";
+/// Reason why the figures of margo-p2p-bw differ.
 const WARM_UP_REASON: &str = "before the timed part, the program accesses the memory about ten times, the suite once; the first accesses take longer";
+/// Reason why the receiver's figure of notify differs.
 const COALESCING_REASON: &str = "a wait takes all notifications since the last wait: 2 to 8 of them, which varies between runs of this program too";
+/// Reason why the figure of evh_perf differs.
 const MESSAGES_REASON: &str = "one connection with 10,000 messages of 3 to 10 letters; the suite has 16 connections with 64 messages of 64 bytes";
 
 /// Classic programs whose figures are compared with the suite's.
@@ -397,6 +402,7 @@ impl ComparedFigures {
         Some(median(&self.classic_ns)? / median(&self.suite_ns)?)
     }
 
+    /// Returns the verdict on the ratio of the medians.
     fn verdict(&self) -> Verdict {
         let is_alike = |ratio: f64| (ratio - 1.0).abs() <= RATIO_DEVIATION_MAX;
         let mut each = self
@@ -483,7 +489,7 @@ pub fn prove(args: &ProveArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         }
     }
     if args.json {
-        let rows: Vec<_> = compared.iter().map(as_json).collect();
+        let rows: Vec<_> = compared.iter().map(pair_json).collect();
         writeln!(out, "{}", serde_json::to_string_pretty(&rows)?)?;
     } else {
         out.write_all(format_table(&compared, is_smoke).as_bytes())?;
@@ -608,7 +614,7 @@ impl Server {
     }
 }
 
-fn as_json(it: &ComparedFigures) -> serde_json::Value {
+fn pair_json(it: &ComparedFigures) -> serde_json::Value {
     let FigurePair { figure, suite, why, .. } = it.pair;
     serde_json::json!({
         "classic": it.line, "figure": figure, "classic_ns": it.classic_ns,

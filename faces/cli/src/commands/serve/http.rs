@@ -7,6 +7,7 @@ use std::time::Duration;
 
 /// Maximum size of a request in bytes.
 const REQUEST_BYTES_MAX: usize = 1 << 14;
+/// Maximum number of headers of a request.
 const HEADERS_MAX: usize = 64;
 /// Maximum time that a read from or a write to the connection waits.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -43,7 +44,9 @@ impl Request {
 /// Result of parsing the bytes received so far.
 #[derive(Debug, PartialEq, Eq)]
 enum ParsedRequest {
+    /// The bytes contain a whole request.
     Complete(Request),
+    /// More bytes are needed.
     Incomplete,
     /// The bytes are not a valid request. Contains the status of the response.
     Refused(&'static str),
@@ -103,6 +106,7 @@ fn parameters(form: &str) -> Vec<(String, String)> {
 /// HTTP response. The connection is closed after it.
 #[derive(Debug)]
 pub(super) struct Response {
+    /// Code and text of the status, such as `200 OK`.
     status: &'static str,
     headers: Vec<(&'static str, String)>,
     body: String,

@@ -137,6 +137,7 @@ pub fn list(args: &TraceList, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Returns a probe site as JSON. If `is_process`, this includes its state, on or off.
 fn site_json(site: &Site, is_process: bool) -> serde_json::Value {
     let mut it = json!({
         "name": site.name, "kind": if site.kind == SiteKind::Span { "span" } else { "mark" },
