@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// Number of wait queues. Threads that wait on different words seldom share a queue.
 const QUEUES_COUNT: usize = 64;
 
-/// Wait queue of threads. The hash of their word's address selects it.
+/// Wait queue of sleeping threads. The hash of the address of their word selects the queue.
 struct Queue {
     state: Mutex<QueueState>,
     /// Notified after a thread was removed from the queue.

@@ -65,7 +65,7 @@ enum Command {
     List(ListArgs),
     /// Explain benchmarks: what is timed and where, the floor, the contenders and how each waits
     Explain(commands::explain::ExplainArgs),
-    /// Show a stored run: the last, or by id, prefix of an id, name, or position from the end (-1, -2)
+    /// Show a stored run, by default the last
     Show(ShowArgs),
     /// Write the HTML report of a stored run: ladder, distributions, and other runs for comparison
     Report(ReportArgs),
@@ -311,13 +311,13 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     if text == "0" {
         return Ok(Duration::ZERO);
     }
-    let span: TimeSpan = text.parse().map_err(|refused| format!("{refused}"))?;
+    let span: TimeSpan = text.parse().map_err(|error| format!("{error}"))?;
     Ok(Duration::from_nanos(span.0))
 }
 
 /// Checks that `text` can be the name of a run, and returns it.
 fn parse_name(text: &str) -> Result<String, String> {
-    handover_store::check_tag(text).map_err(|refused| refused.to_string())?;
+    handover_store::check_tag(text).map_err(|error| error.to_string())?;
     Ok(text.to_string())
 }
 
@@ -352,7 +352,7 @@ fn parse(words: &[impl AsRef<OsStr>]) -> Result<App, clap::Error> {
     let mut parser = parser();
     let parsed = parser.try_get_matches_from_mut(words.iter().map(AsRef::as_ref));
     let parsed = parsed.and_then(|mut matches| App::from_arg_matches_mut(&mut matches));
-    parsed.map_err(|refused| refused.format(&mut parser))
+    parsed.map_err(|error| error.format(&mut parser))
 }
 
 /// Parses the command line and runs the command; returns the exit code and the error to print.
@@ -361,16 +361,16 @@ pub fn main(words: impl Iterator<Item = OsString>) -> (ExitCode, Option<anyhow::
     handover_classic::Program::move_scheduler_options(&mut words);
     match parse(&words) {
         Ok(app) => exit::exit_code(dispatch(app)),
-        Err(refused) if refused.use_stderr() => {
-            exit::exit_code(Err(to_usage_error(format_in_one_line(&refused))))
+        Err(error) if error.use_stderr() => {
+            exit::exit_code(Err(to_usage_error(format_in_one_line(&error))))
         }
         Err(help) => exit::exit_code(console::print_help(&help).map_err(anyhow::Error::from)),
     }
 }
 
 /// Formats a command-line error in one line, without the usage text.
-fn format_in_one_line(refused: &clap::Error) -> String {
-    let text = refused.render().to_string();
+fn format_in_one_line(error: &clap::Error) -> String {
+    let text = error.render().to_string();
     let said = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
     let said = said.filter(|line| !line.is_empty() && !line.starts_with("For more information"));
     let mut line = String::new();
@@ -384,11 +384,10 @@ fn format_in_one_line(refused: &clap::Error) -> String {
         let listed = part.strip_prefix('[').and_then(|part| part.strip_suffix(']'));
         line.push_str(listed.unwrap_or(part));
     }
-    if refused.kind() == ErrorKind::ArgumentConflict && line.starts_with("the subcommand") {
+    if error.kind() == ErrorKind::ArgumentConflict && line.starts_with("the subcommand") {
         line.push_str("; place options after the command");
     }
-    let unknown =
-        matches!(refused.kind(), ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand);
+    let unknown = matches!(error.kind(), ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand);
     if unknown && !line.contains("; ") {
         line.push_str("; --help lists the commands");
     }
@@ -515,7 +514,7 @@ mod tests {
         assert_eq!(chosen("ring/stream"), ["ring/stream"]);
     }
 
-    fn refused(words: &[&str]) -> String {
+    fn error(words: &[&str]) -> String {
         format_in_one_line(&parse(words).expect_err("the invalid command line was accepted"))
     }
 
@@ -541,7 +540,7 @@ mod tests {
                 "invalid value '-1ms' for '--idle-gap <TIME>': \"-1ms\" is negative: write for example 30us",
             ),
         ] {
-            assert_eq!(refused(&[&["handover"], words].concat()), line);
+            assert_eq!(error(&[&["handover"], words].concat()), line);
         }
     }
 }

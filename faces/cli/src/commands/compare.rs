@@ -310,7 +310,7 @@ fn measure_alternately(
     };
     let interrupted = console::interrupt_flag().context("cannot install the signal handlers")?;
     let folder = ScratchFolder::new("handover-compare-", &std::env::temp_dir())
-        .context("cannot create a temporary folder for the output")?;
+        .context("cannot create a temporary folder for the output of the builds")?;
     let mut sides = [Vec::new(), Vec::new()];
     let mut kept = Ok(());
     for pair in 0..args.pairs {

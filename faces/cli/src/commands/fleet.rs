@@ -34,7 +34,7 @@ pub struct FleetArgs {
     /// Fleet: name of its runs, or one of them (id, prefix of an id, or position from the end) [default: the last fleet]
     #[arg(value_name = "RUN", allow_negative_numbers = true)]
     run: Option<String>,
-    /// Smallest relative difference that marks a node, 0% to 100%
+    /// Smallest relative difference from the median of the nodes that counts, 0% to 100%
     #[arg(long, value_name = "SHARE", default_value = "2%", value_parser = parse_share)]
     #[arg(allow_hyphen_values = true)]
     threshold: f64,

@@ -12,8 +12,8 @@ use handover_report::svg::Chart;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Draw a sweep, as SVG and as PNG: the medians with their intervals, and the rates with the fitted
-/// Universal Scalability Law, contenders side by side. Of a fleet, draw a dot for each node.
+/// Draw a sweep as SVG and PNG: medians with intervals, and rates with the fitted Universal
+/// Scalability Law. Of a fleet, draw a dot for each node.
 #[derive(Debug, Args)]
 #[command(
     after_help = "The law is X(N) = γN / (1 + σ(N - 1) + κN(N - 1)): σ is contention, what is done one \

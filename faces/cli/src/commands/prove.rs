@@ -165,7 +165,7 @@ fn lock_delay_proof(document: &Document) -> Option<Proof> {
     })
 }
 
-/// Returns the number of processes per side for the comparison with a copy: the minimum for a
+/// Returns the number of processes per side for the comparison with a copy. It is the minimum for a
 /// verdict, or 1 in a smoke run.
 fn processes_per_side(profile: Profile) -> u32 {
     match profile {

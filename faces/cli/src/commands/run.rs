@@ -241,8 +241,8 @@ impl MeasuredRun {
         self.is_interrupted
     }
 
-    /// Returns the most important error of the run: first of the store, then of the output
-    /// (`shown`), an interrupt, and failed benchmarks.
+    /// Returns the most important error of the run. The order is the store, the output (`shown`),
+    /// an interrupt, and failed benchmarks.
     pub fn into_result(self, shown: anyhow::Result<()>) -> anyhow::Result<()> {
         // The figures are out; errors are reported now.
         if let Some(error) = self.store_error {
@@ -366,7 +366,7 @@ pub(super) fn show(
     }
     if let Some(page) = page.filter(|_| written.is_ok()) {
         let shown = page.canonicalize().unwrap_or_else(|_| page.to_path_buf());
-        lines.push(format!("the page is {path}", path = shown.display()));
+        lines.push(format!("the report page is {path}", path = shown.display()));
     }
     lines.extend(note);
     for line in lines {

@@ -77,7 +77,7 @@ pub fn report(args: &ReportArgs, out: &mut dyn Write) -> anyhow::Result<()> {
             "--output {named}: {error}; name a file in a folder that can be written"
         ))
     })?;
-    Ok(writeln!(out, "the page is {named}")?)
+    Ok(writeln!(out, "the report page is {named}")?)
 }
 
 /// Renders the report page of the first selected run, compared with the other ones.

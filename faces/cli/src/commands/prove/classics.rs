@@ -51,6 +51,7 @@ struct FigurePair {
     figure: &'static str,
     /// Function that reads the figure, in ns, from the program's output.
     read: ReadNs,
+    /// Figure of the suite.
     suite: SuiteFigure,
     /// Known reason why the ratio is not 1; empty if it must be 1.
     why: &'static str,

@@ -111,10 +111,10 @@ fn catch_signals() -> std::io::Result<impl Fn() -> Option<i32>> {
 }
 
 /// Converts an error of the recorder. An unusable program, pattern or file is a usage error.
-fn record_error(refused: RecordError) -> anyhow::Error {
-    match refused {
-        RecordError::Refused(refused) => to_usage_error(refused),
-        RecordError::Pattern { .. } | RecordError::Path { .. } => to_usage_error(refused),
+fn record_error(error: RecordError) -> anyhow::Error {
+    match error {
+        RecordError::Refused(error) => to_usage_error(error),
+        RecordError::Pattern { .. } | RecordError::Path { .. } => to_usage_error(error),
         RecordError::File { path, source } => {
             to_usage_error(format!("{}: {source}", path.display()))
         }
