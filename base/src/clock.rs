@@ -99,8 +99,8 @@ pub struct Calibration {
     pub cost_ns: f64,
     /// Resolution of the clock: smallest difference between two readings, in ns.
     pub resolution_ns: f64,
-    /// Maximum error of `ticks_hz` against CLOCK_MONOTONIC during the calibration, in parts per million; zero for
-    /// [`ClockSource::ClockGettime`].
+    /// Maximum error of `ticks_hz` against CLOCK_MONOTONIC, in parts per million, during the
+    /// calibration. It is zero for [`ClockSource::ClockGettime`].
     pub error_ppm_max: f64,
     /// Reason for the choice of the source, in one line.
     pub why: String,
@@ -280,7 +280,7 @@ fn scale(value: u64, multiplier: u64, shift: u32) -> u64 {
     u64::try_from(product).unwrap_or(u64::MAX)
 }
 
-/// Last reading of CLOCK_MONOTONIC by a thread, and of the processor's counter at the same moment.
+/// Last simultaneous reading of both clocks by a thread: the counter and CLOCK_MONOTONIC.
 struct Anchor {
     /// Reading of the counter.
     ticks: Cell<u64>,

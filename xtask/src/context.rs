@@ -34,10 +34,10 @@ pub struct TestContext {
 }
 
 impl TestContext {
-    /// Returns the cargo command `line` for the workspace, which also lints with clippy if it is
-    /// installed. Clippy's driver compiles the crates that differ from `origin/HEAD`, so that
-    /// linting needs no second compilation; `--long` lints all crates. If the variable `CI` is set,
-    /// the build has neither line tables nor incremental files: a quarter less time for the
+    /// Returns the cargo command `line`, to be run in the workspace. It also lints with clippy if
+    /// that is installed. Clippy's driver compiles the crates that differ from `origin/HEAD`, so
+    /// that linting needs no second compilation; `--long` lints all crates. If the variable `CI` is
+    /// set, the build has neither line tables nor incremental files: a quarter less time for the
     /// workspace's crates.
     pub fn cargo_command(&self, line: &str) -> CommandLine {
         let mut run = CommandLine::new(line).current_dir(&self.workspace.root);

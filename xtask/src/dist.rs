@@ -143,7 +143,7 @@ pub fn build_release(workspace: &Workspace, is_musl: bool) -> Result<(Vec<PathBu
     Ok((files.into_iter().map(|name| folder.join(name)).collect(), skipped))
 }
 
-/// Creates the files of the programs' part below `root`: the binary, files that it prints, and
+/// Creates the files of the part `handover` below `root`: the binary, files that it prints, and
 /// links. The links have the classic programs' names.
 fn stage_program(binary: &Path, root: &Path) -> Result<()> {
     fs::create_dir_all(root.join("usr/bin"))?;

@@ -54,7 +54,7 @@ const LTTNG_HOOKS: &str = "liblttng-ust-cyg-profile-fast.so.1";
 /// Arguments of `lttng` that create the channel for the events.
 const LTTNG_CHANNEL: &str = "enable-channel --userspace --subbuf-size=4M --num-subbuf=8 calls";
 
-/// Row of the table: a tracer with its options, and the compiler flag that it needs.
+/// Tracer with its options, and the compiler flag that it needs.
 struct Tracer {
     /// Name in the table.
     name: &'static str,
@@ -118,8 +118,8 @@ struct TracerFigures {
     bytes: f64,
 }
 
-/// Runs the C program under each tracer in turn, several times, and prints a table of the costs.
-/// Installs missing tracers; with `--classics`, compares the classic programs instead.
+/// Measures the C program under each tracer, in turn, and prints a table of the costs. Installs
+/// missing tracers; with `--classics`, compares the classic programs instead.
 pub fn peers(options: &PeersOptions) -> Result<ExitCode> {
     let workspace = Workspace::find()?;
     let binary = || match &options.binary {

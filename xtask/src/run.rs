@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 
-/// Maximum number of output lines of a failed command in the error message, the last ones.
+/// Maximum number of last output lines that the error of a failed command repeats.
 const END_LINES_MAX: usize = 120;
 
 /// Command line to run. Its `Display` form can be typed in a shell.
@@ -279,7 +279,7 @@ fn read_all(mut from: impl Read + Send + 'static) -> thread::JoinHandle<Vec<u8>>
     })
 }
 
-/// Copies `from` to `to` by lines; returns the number of passed tests that the lines report.
+/// Copies the lines from `from` to `to`. Returns the number of passed tests that they report.
 fn copy_and_count_tests(from: impl Read, mut to: impl Write) -> u64 {
     let mut passed = 0;
     let mut line = Vec::new();

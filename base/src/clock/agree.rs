@@ -9,7 +9,7 @@ use std::fmt;
 /// Result of comparing the counters of the CPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum CounterAgreement {
-    /// Nothing was compared, because the process may run on only one CPU.
+    /// The process may run on only one CPU, so that no counters were compared.
     OneCpu,
     /// The counters of `compared_count` of `cpus_count` CPUs agree. `compared_count` is 1 if no
     /// other CPU answered in time.

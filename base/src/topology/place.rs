@@ -213,8 +213,8 @@ impl UsableCpus {
         order.into_iter().map(|cpu| cpu.id).collect()
     }
 
-    /// Returns the CPUs in the order for [`Placement::Far`]: alternately near two CPUs as distant
-    /// as possible.
+    /// Returns the CPUs in the order for [`Placement::Far`], alternately near two distant CPUs.
+    /// These two are as distant as possible.
     fn far(&self, participants_count: usize, notes: &mut Vec<String>) -> Vec<u32> {
         let pairs = self.0.iter().flat_map(|a| self.0.iter().map(move |b| (a, b)));
         // The first of equals.

@@ -50,7 +50,8 @@ fn format_three_digits(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-/// Formats `value` in the largest of `units` (name and factor, ascending) whose factor is at most `value`.
+/// Formats `value` in the largest unit that is not greater. `units` are names and factors,
+/// ascending.
 fn format_scaled(value: f64, units: &[(&str, f64)]) -> String {
     if !value.is_finite() {
         return format!("{value} {}", units[0].0).trim_end().to_owned();

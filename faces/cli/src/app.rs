@@ -49,7 +49,7 @@ enum Command {
     Plot(commands::plot::PlotArgs),
     /// Measure the workloads of the package in this folder, as `cargo handover` does
     Bench(commands::bench::BenchArgs),
-    /// Compare runs or builds: better, worse, same, or too noisy; exit 1 if a figure regressed
+    /// Compare runs or builds: each figure is better, worse, the same or too noisy
     Compare(commands::compare::CompareArgs),
     /// Show a figure over all stored runs, and its change points
     History(commands::history::HistoryArgs),
@@ -203,7 +203,7 @@ pub struct RunOptions {
     /// records of all nodes, for `handover fleet`
     #[arg(long, conflicts_with_all = ["repeat", "report"])]
     pub fleet: bool,
-    /// Store file for this node's records, given by the rank of `--fleet` that starts this process
+    /// Store for this node's records, in a process that a rank of `--fleet` starts
     #[arg(long, value_name = "FILE", hide = true)]
     pub node_db: Option<PathBuf>,
     #[command(flatten)]
@@ -355,7 +355,7 @@ fn parse(words: &[impl AsRef<OsStr>]) -> Result<App, clap::Error> {
     parsed.map_err(|error| error.format(&mut parser))
 }
 
-/// Parses the command line and runs the command; returns the exit code and the error to print.
+/// Parses and runs the command line. Returns the exit code, and the error to print.
 pub fn main(words: impl Iterator<Item = OsString>) -> (ExitCode, Option<anyhow::Error>) {
     let mut words = expand_program_name(words.collect());
     handover_classic::Program::move_scheduler_options(&mut words);

@@ -156,8 +156,8 @@ pub fn output_style(all: bool) -> Style {
     }
 }
 
-/// Returns `true` if standard error is a terminal that can show the live view, and colour is not
-/// disabled.
+/// Returns `true` if standard error is a terminal with colours, so that the live view should be
+/// used.
 pub fn should_show_live_view() -> bool {
     stderr().is_terminal() && !is_color_disabled() && !is_terminal_dumb()
 }

@@ -57,7 +57,7 @@ impl fmt::Display for ChildExit {
 
 impl std::error::Error for ChildExit {}
 
-/// Converts the result of a command to an exit code, and to the error to print, if any.
+/// Converts the result of a command to an exit code and the error to print, if any.
 pub fn exit_code(outcome: anyhow::Result<()>) -> (ExitCode, Option<anyhow::Error>) {
     let Err(error) = outcome else {
         return (ExitCode::SUCCESS, None);

@@ -148,8 +148,7 @@ fn median(figures: &Figures, name: &str) -> Option<f64> {
     all.get(all.len() / 2).copied()
 }
 
-/// Formats a table of handover's figures, beside those of the C loop and of the original, with
-/// ratios.
+/// Formats a table of handover's figures, beside those of the C loop and the original.
 fn format_table(ours: &Figures, loops: &Figures, originals: &Figures) -> String {
     let mut text = format!(
         "{:<38} {:>14} {:>14} {:>6} {:>14} {:>6}\n",

@@ -15,8 +15,7 @@ use crate::dist;
 use crate::run::CommandLine;
 use crate::workspace::Workspace;
 
-/// Builds the release binary, and runs its default benchmarks with smoke values and the fault
-/// tests.
+/// Builds the release binary and tests it: default benchmarks with smoke values, and fault tests.
 pub fn test_release_binary(context: &mut TestContext) -> Result<()> {
     build_binary(&context.workspace, "release")?;
     let folder = context.temporary.join("release");

@@ -21,11 +21,11 @@ const SOAK_MAX: Duration = Duration::from_secs(1800);
 /// Number of thread schedules that Miri tries for each test with `--long`.
 const MIRI_SEEDS: u32 = 16;
 
-/// Crates of which Miri runs only some tests: name, options that select these tests, and the
-/// options with `--long`. Crates not listed run all tests. Excluded are tests that take minutes in
-/// Miri or need features that Miri lacks (signals, limits, timed sleeps in epoll); of sched, whose
-/// only `unsafe` prefetches memory, all but one module; of fiber, whose switch is assembly, all but
-/// the lists and locks below it.
+/// Crates of which Miri runs only some tests. Each has the options that select the tests, by
+/// default and with `--long`. Crates not listed run all tests. Excluded are tests that take minutes
+/// in Miri or need features that Miri lacks (signals, limits, timed sleeps in epoll); of sched,
+/// whose only `unsafe` prefetches memory, all but one module; of fiber, whose switch is assembly,
+/// all but the lists and locks below it.
 const MIRI_PARTS: [(&str, &str, &str); 6] = [
     ("handover-fiber", "--lib -- raw::", "--lib -- raw::"),
     ("handover-probe", "--lib --test sites", "--lib --tests"),

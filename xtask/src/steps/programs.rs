@@ -234,9 +234,9 @@ impl PassHistory {
     }
 }
 
-/// Returns the packages to test: those changed since their tests passed, and packages that directly
-/// depend on them. Indirect ones are left to a complete run, and so are the faces, whose tests take
-/// longest: the ladder runs in any case.
+/// Returns the packages to test with `--changed`: changed ones, and ones that directly depend on
+/// these. A package is changed if a file was written since its tests passed. Indirect ones are left
+/// to a complete run, and so are the faces, whose tests take longest: the ladder runs in any case.
 pub fn affected_packages(workspace: &Workspace) -> BTreeSet<String> {
     let history = PassHistory::read(&workspace.target);
     let is_changed = |one: &&Crate| {

@@ -275,7 +275,7 @@ impl<T> Exclusive<T> {
         self.owner.load(Ordering::Relaxed) == thread_number()
     }
 
-    /// Returns an error if a running call accesses the value, so that the handle must not be
+    /// Returns an error if a running call accesses the value. The handle must then not be
     /// destroyed.
     pub(super) fn check_idle(&self, name: &str) -> Outcome {
         match self.enter(name) {

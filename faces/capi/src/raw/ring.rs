@@ -476,7 +476,7 @@ fn create_word_ends(slots_count: u32) -> Result<Ends, CapacityError> {
     Ok((AnyProducer::Word(producer), AnyConsumer::Word(End { ring: consumer, element_bytes })))
 }
 
-/// Creates a ring for elements of `bytes` bytes, with the smallest element type that holds them.
+/// Creates a ring for elements of `bytes` bytes. The element type is the smallest that holds them.
 fn create_ring(kind: handover_ring_kind, bytes: usize, slots_count: u32) -> Result<Ends, Fault> {
     let make: fn(handover_ring_kind, usize, u32) -> Result<Ends, CapacityError> = match bytes {
         4 => create_ends::<HalfWord, true>,

@@ -136,7 +136,8 @@ fn find_record_with_anatomy(records: &[Record]) -> Option<&Record> {
     records.iter().find(|record| record.anatomy.is_some())
 }
 
-/// Returns the instrumented benchmark with this id; if there is none, an error that lists all ids.
+/// Returns the instrumented benchmark with this id. If there is none, returns an error that lists
+/// all ids.
 fn find_benchmark(id: &str) -> anyhow::Result<&'static InstrumentedBenchmark> {
     handover_anatomy::find_instrumented_benchmark(id).ok_or_else(|| {
         let known: Vec<&str> =

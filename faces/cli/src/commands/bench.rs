@@ -107,7 +107,7 @@ pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     }
 }
 
-/// Returns the id of the run in the first line; `None` if that line is not a run.
+/// Reads the id of the run in the first line; `None` if it is not a run.
 fn read_run_id(lines: &mut dyn BufRead) -> Option<String> {
     let mut line = String::new();
     lines.read_line(&mut line).ok()?;

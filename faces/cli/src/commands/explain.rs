@@ -61,8 +61,7 @@ fn explain_benchmark(selection: &Selection, out: &mut dyn Write) -> anyhow::Resu
     Ok(())
 }
 
-/// Prints the floors of a benchmark: its own contenders first, then other benchmarks with their
-/// source location.
+/// Prints the floors of a benchmark: its own contenders first, then other benchmarks.
 fn explain_floors(selection: &Selection, out: &mut dyn Write) -> anyhow::Result<()> {
     let own = selection.contenders.iter().map(|bench| bench.contender());
     let own: Vec<&str> =
@@ -80,7 +79,7 @@ fn explain_floors(selection: &Selection, out: &mut dyn Write) -> anyhow::Result<
     Ok(())
 }
 
-/// Returns the description of the figure `id`: that of its part, or of the whole benchmark.
+/// Returns the description of the part `id`, or of the benchmark if `id` is not a part.
 fn description(bench: &Bench, id: &str) -> &'static str {
     let spec = bench.spec();
     let part = id.strip_prefix(spec.id).map(|part| part.trim_start_matches('/'));

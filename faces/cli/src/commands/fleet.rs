@@ -83,8 +83,8 @@ pub(super) fn print(
     Ok(out.write_all(text.as_bytes())?)
 }
 
-/// Returns the name of a fleet: `selector` if it is the name of runs, otherwise that of the
-/// selected run's fleet.
+/// Returns the name of the selected fleet. A name of runs selects itself; other selectors select
+/// the fleet of a run.
 pub(super) fn fleet_name(store: &Store, selector: &str) -> anyhow::Result<String> {
     if !store.ids_with_tag(selector)?.is_empty() {
         return Ok(selector.to_string());

@@ -112,7 +112,7 @@ fn receive(world: &Mpi, from_rank: u32) -> anyhow::Result<Option<(MessageKind, V
     Ok(Some((kind, message[HEADER_BYTES..][..length].to_vec())))
 }
 
-/// Measures the node of this rank; as rank 0, also stores and shows the records of all nodes.
+/// Measures the node of this rank. Rank 0 also stores and shows the records of all nodes.
 pub fn run_fleet(args: &RunArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let Some(rank) = Rank::from_environment(|name| std::env::var(name).ok())? else {
         return Err(to_usage_error(
@@ -144,7 +144,7 @@ pub fn run_fleet(args: &RunArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     outcome
 }
 
-/// Returns an error if the command line is not valid, or if there is only one rank.
+/// Returns an error if the command line is invalid or there is only one rank.
 fn check_arguments(args: &RunArgs, rank: &Rank) -> anyhow::Result<()> {
     Lab::new(handover_suite::SUITES, &args.patterns, args.options.plan.plan())
         .map_err(exit::plan_error)?;
@@ -236,7 +236,8 @@ fn measuring_command(db: &Path) -> anyhow::Result<Command> {
     Ok(command)
 }
 
-/// Exports the run at `db`, after giving it the id, the host name and the tags of the node.
+/// Exports the run at `db` as the run of the node. It gets the id, the host name and the tags of
+/// the node.
 fn export_node(db: &Path, node: &NodeName<'_>) -> anyhow::Result<Vec<u8>> {
     // Opened for writing, as the process that wrote it may have been killed.
     let mut run = Store::open(db)?.load_latest_run()?;

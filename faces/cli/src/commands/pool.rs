@@ -85,7 +85,7 @@ fn pool_ratio(ratio: &mut Ratio, alike: &[&Record]) {
     (ratio.low, ratio.high) = estimate.interval.unzip();
 }
 
-/// Returns each kind of warning of the records once, with the number of runs that have it.
+/// Merges the warnings of the records by kind. Adds the number of runs to each.
 fn merged_warnings(alike: &[&Record]) -> Vec<Warning> {
     let mut all: Vec<(Warning, usize)> = Vec::new();
     for warning in alike.iter().flat_map(|it| &it.warnings) {

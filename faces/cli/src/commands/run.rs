@@ -385,7 +385,7 @@ struct RunWatcher {
     run_id: String,
     /// First error of the store, after which nothing is stored.
     store_error: Option<StoreError>,
-    /// `true` if records were not stored because the store was locked, by a `vacuum` for example.
+    /// `true` if records were not stored because the store was locked (by `vacuum`, for example).
     /// They are stored at the end.
     has_missed_records: bool,
     /// Live view; `None` if the progress is shown otherwise.

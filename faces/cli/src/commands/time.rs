@@ -156,8 +156,7 @@ impl TimedCommand {
         console::escape_control_characters(&words.join(" "))
     }
 
-    /// Returns the median over the rounds of the ratio of this command's wall time to that of
-    /// `other`.
+    /// Returns the ratio of the wall times of this command and `other`: the median over the rounds.
     fn ratio_to(&self, other: &TimedCommand) -> MedianEstimate {
         let ratios = self.wall_ns.iter().zip(&other.wall_ns).map(|(own, other)| own / other);
         median_over_passes(&ratios.collect::<Vec<f64>>())

@@ -22,8 +22,8 @@ const DECADES: f64 = 9.0;
 const TICKS: [(f64, &str); 4] = [(0.0, "1 ns"), (3.0, "1 µs"), (6.0, "1 ms"), (9.0, "1 s")];
 /// Minimum width of the axis; a narrower axis is not drawn.
 const AXIS_COLUMNS_MIN: u16 = 24;
-/// Widths of the columns of the figure, its interval, its ratio to the floor, and its warnings.
-/// Each includes the space before the column.
+/// Widths of the columns for a figure, its interval, its ratio to the floor and its warnings. Each
+/// includes the space before the column.
 const FIGURE_COLUMNS: [u16; 4] = [10, 8, 8, 8];
 /// Headings of the columns of [`FIGURE_COLUMNS`].
 const FIGURE_HEADINGS: [&str; 4] = ["figure", "± 95 %", "× floor", "warning"];
@@ -338,7 +338,7 @@ impl LadderView {
         put_text(buffer, line, &state, NORMAL_STYLE);
     }
 
-    /// Draws the axis and, below it, as many rows as fit; the current one is among them.
+    /// Draws the axis, and below it as many rows as fit. The current row is among them.
     fn draw_axis_and_rows(&self, area: Rect, buffer: &mut Buffer) {
         let widest = self.rungs.iter().map(|it| it.label.chars().count()).max().unwrap_or(0);
         // Including the mark before the label, and the spaces.
@@ -420,7 +420,7 @@ impl LadderView {
         }
     }
 
-    /// Draws the floor, the median and the 99th percentile of a figure below the time axis.
+    /// Draws a figure's floor, median and 99th percentile in the columns of the time axis.
     fn draw_figure(&self, figure: &ShownFigure, line: Rect, buffer: &mut Buffer) {
         let cell = |x: u16| Rect { x, y: line.y, width: 1, height: 1 };
         let median = axis_column(line, figure.median);

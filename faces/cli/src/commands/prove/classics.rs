@@ -61,7 +61,7 @@ struct FigurePair {
 /// figure's name.
 type ReadNs = fn(&str, &str) -> Option<f64>;
 
-/// Figure of the suite, identified by the id of a benchmark or part and a contender.
+/// Figure of the suite: id of a benchmark or part, and contender.
 #[derive(Clone, Copy)]
 struct SuiteFigure {
     id: &'static str,
@@ -285,7 +285,7 @@ static PROGRAMS: &[ClassicProgram] = &[
 
 // Functions that read the time of an operation in ns from a program's output.
 
-/// Returns the number in the column `index` of the first line whose first word is `first`.
+/// Returns the number at word `index` of the first line that starts with the word `first`.
 fn column(output: &str, first: &str, index: usize) -> Option<f64> {
     let mut lines = output.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     let words = lines.find(|words| words.first() == Some(&first))?;
@@ -328,13 +328,13 @@ fn try_ns(output: &str, _: &str) -> Option<f64> {
     number_after(output, "per-thread").map(|per_s| 1e9 / per_s)
 }
 
-/// Reads the time per operation of the sender or of the receiver from the output of notify.
+/// Reads the time per operation of one side (sender or receiver) from the output of notify.
 fn side_ns(output: &str, side: &str) -> Option<f64> {
     number_after(output, &format!("{side} rate")).map(|per_s| 1e9 / per_s)
 }
 
-/// Reads the time per packet, in ns, from the row of client 0 in the output of sched. The heading
-/// of the column names the unit.
+/// Reads the time per packet of client 0 from the output of sched. The heading of the column names
+/// the unit.
 fn packet_ns(output: &str, _: &str) -> Option<f64> {
     let mut heads = output.lines().find(|line| line.starts_with("client "))?.split_whitespace();
     let (index, unit) = heads.by_ref().enumerate().find(|(_, head)| head.ends_with("pps"))?;
@@ -356,7 +356,7 @@ fn probed_call_ns(output: &str, row: &str) -> Option<f64> {
     call_ns(output, "With probes", row)
 }
 
-/// Reads the time of a call, in ns, from a row in a section of the output of calls.
+/// Reads the time of a call from a row of a section in the output of calls.
 fn call_ns(output: &str, section: &str, row: &str) -> Option<f64> {
     let is_head = |line: &&str| !line.starts_with(' ') && line.contains(section);
     let rows = output.lines().skip_while(|line| !is_head(line)).skip(1);
@@ -371,7 +371,7 @@ fn echo_ns(output: &str, _: &str) -> Option<f64> {
     number_after(output, "messages_per_second=").map(|per_s| 1e9 / per_s)
 }
 
-/// Reads the time per loop iteration of a fiber, in ns, from the output of abt-eventual-bench.
+/// Reads the time per loop iteration from the output of abt-eventual-bench.
 fn loop_ns(output: &str, _: &str) -> Option<f64> {
     let line = output.lines().find(|line| !line.starts_with('#'))?;
     let number = |index: usize| line.split('\t').nth(index)?.parse::<f64>().ok();
@@ -385,7 +385,7 @@ fn operation_ns(output: &str, row: &str) -> Option<f64> {
     line.split('\t').nth(3)?.parse().ok()
 }
 
-/// Measured values of a classic program and of the suite for the same operation, in ns.
+/// Times of one operation, measured by a classic program and by the suite.
 struct ComparedFigures {
     /// Command line of the classic program.
     line: &'static str,
@@ -426,8 +426,7 @@ enum Verdict {
     Same,
     /// The ratio deviates from 1 by more than [`RATIO_DEVIATION_MAX`], for a known reason.
     Explained,
-    /// The ratio of the medians deviates from 1 too much, but the ratio of two single values does
-    /// not.
+    /// The ratio of the medians deviates too much from 1, but that of some two values does not.
     Unsteady,
     /// The ratio deviates from 1 too much without a known reason, or the suite lacks the figure.
     Differs,
@@ -455,8 +454,8 @@ fn format_times(values_ns: &[f64]) -> String {
     }
 }
 
-/// Measures with all classic programs and with the suite, and prints a table of the pairs. Returns
-/// an error if a pair differs without a known reason.
+/// Compares the classic programs with the suite, and prints a table. Returns an error if a pair
+/// differs without a known reason.
 pub fn prove(args: &ProveArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let interrupted = console::interrupt_flag().context("cannot install the signal handlers")?;
     let is_smoke = args.profile == Profile::Smoke;

@@ -41,7 +41,7 @@ pub struct TraceRecord {
     /// Bytes of each thread's ring [default: 4 MiB; with `last`, 1 MiB]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(8192..=1 << 32))]
     pub ring: Option<u64>,
-    /// Maximum time that a thread waits for space in its ring before an event is lost
+    /// Maximum time for which a thread waits for space in its full ring
     #[arg(long, value_name = "MS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=3_600_000))]
     pub wait: u64,
     /// Run the program even if it contains nothing to trace, because it may start programs that do
@@ -132,7 +132,7 @@ fn print_result(recorded: &RecordResult) {
     }
 }
 
-/// Formats the line about a written trace: its path, and its numbers of events, threads and bytes.
+/// Formats the path of a trace, and its numbers of events, threads and bytes.
 fn trace_line(trace: &WrittenTrace) -> String {
     let threads = match trace.threads_count {
         1 => "1 thread".to_owned(),

@@ -27,7 +27,7 @@ pub struct TraceOn {
     /// Policy for events that overflow the ring; a C program always uses `last`
     #[arg(long, value_name = "NAME", default_value = "stream")]
     pub policy: KeepPolicy,
-    /// Maximum time that a thread waits for space in its ring before an event is lost
+    /// Maximum time for which a thread waits for space in its full ring
     #[arg(long, value_name = "MS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=3_600_000))]
     pub wait: u64,
 }
