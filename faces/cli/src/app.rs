@@ -49,7 +49,8 @@ enum Command {
     Plot(commands::plot::PlotArgs),
     /// Measure the workloads of the package in this folder, as `cargo handover` does
     Bench(commands::bench::BenchArgs),
-    /// Compare runs or builds: each figure is better, worse, the same or too noisy
+    /// Compare runs or builds: each figure is better, worse, the same or too noisy. Exit 1 if a
+    /// figure is worse
     Compare(commands::compare::CompareArgs),
     /// Show a figure over all stored runs, and its change points
     History(commands::history::HistoryArgs),
