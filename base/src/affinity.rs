@@ -12,7 +12,7 @@
 use crate::os;
 use std::io::{self, ErrorKind};
 
-/// Error of [`pin`] and [`set_thread_cpus`]: the thread could not be bound to the requested CPUs.
+/// Error of binding a thread to CPUs, by [`pin`] or [`set_thread_cpus`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PinError {
@@ -80,12 +80,12 @@ pub(crate) fn main_thread_cpus() -> Vec<u32> {
     cpus_or_parsed_status(os::main_thread_cpus(), "/proc/self/status")
 }
 
-/// Returns `cpus` or, if that is an error, the CPUs in the status file at path `status`. An empty
-/// list is replaced by the current CPU.
-fn cpus_or_parsed_status(cpus: io::Result<Vec<u32>>, status: &str) -> Vec<u32> {
+/// Returns `cpus`, or the CPUs in the file at `status_path` if `cpus` is an error. An empty list is
+/// replaced by the current CPU.
+fn cpus_or_parsed_status(cpus: io::Result<Vec<u32>>, status_path: &str) -> Vec<u32> {
     // More possible CPUs than rustix's set holds (EINVAL), or a filter: the status file has the
     // mask too.
-    let mut cpus = cpus.unwrap_or_else(|_| parse_status_file(status));
+    let mut cpus = cpus.unwrap_or_else(|_| parse_status_file(status_path));
     if cpus.is_empty() {
         cpus.push(os::current_cpu().unwrap_or(0));
     }

@@ -51,11 +51,11 @@ use trust::SourceChoice;
 /// Name of the environment variable that overrides the choice of the clock source.
 pub const CLOCK_VARIABLE: &str = "HANDOVER_CLOCK";
 
-/// Clock that [`ticks`] can read.
+/// Source of the clock: the counter that [`ticks`] reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ClockSource {
-    /// The processor's counter: on x86_64 the time-stamp counter, read by `rdtsc`, on aarch64 the virtual counter, read
-    /// from CNTVCT_EL0. Displayed as `tsc` or `cntvct`.
+    /// Counter of the processor: the time-stamp counter of x86_64, or the virtual counter of
+    /// aarch64. They are read by `rdtsc`, or from CNTVCT_EL0. Displayed as `tsc` or `cntvct`.
     Tsc,
     /// `CLOCK_MONOTONIC` in ns, read by `clock_gettime`.
     ClockGettime,
@@ -99,8 +99,8 @@ pub struct Calibration {
     pub cost_ns: f64,
     /// Resolution of the clock: smallest difference between two readings, in ns.
     pub resolution_ns: f64,
-    /// Maximum error of `ticks_hz` against CLOCK_MONOTONIC during the calibration, in parts per million; zero for
-    /// [`ClockSource::ClockGettime`].
+    /// Maximum error of `ticks_hz` against CLOCK_MONOTONIC, in parts per million, during the
+    /// calibration. It is zero for [`ClockSource::ClockGettime`].
     pub error_ppm_max: f64,
     /// Reason for the choice of the source, in one line.
     pub why: String,
@@ -119,35 +119,38 @@ impl fmt::Display for Calibration {
     }
 }
 
-/// Number of fraction bits of the factor from ticks to ns. The factor is exact to 14 digits at 3 GHz, and its product
-/// with any u64 fits in 128 bits.
+/// Number of fraction bits of the conversion factor from ticks to ns. The factor is exact to 14
+/// digits at 3 GHz, and its product with any u64 fits in 128 bits.
 const NS_SHIFT: u32 = 48;
-/// Number of fraction bits of the factor from ticks to ps.
+/// Number of fraction bits of the conversion factor from ticks to ps.
 const PS_SHIFT: u32 = 40;
-/// Number of fraction bits of the factor from ns to ticks.
+/// Number of fraction bits of the conversion factor from ns to ticks.
 const TICKS_SHIFT: u32 = 48;
 
-/// Maximum time for which a thread extrapolates [`now_ns`] before it reads the kernel's clock
-/// again. At the fastest slew of NTP, 500 ppm, the error stays below 2 µs.
+/// Maximum time for which a thread extrapolates [`now_ns`] from its last reading of the kernel's
+/// clock. At the fastest slew of NTP, 500 ppm, the error stays below 2 µs.
 const RESYNC_NS: u64 = 4_000_000;
-/// Time over which the time-stamp counter's rate is measured.
+/// Time over which the rate of the processor's counter is measured.
 const CALIBRATION_SPAN: Duration = Duration::from_millis(10);
 /// Time limit of the comparison of the CPUs' counters during the calibration, in ns.
 const COMPARISON_NS: u64 = 8_000_000;
-/// Time limit of a second comparison, in ns. There is one if the CPUs were too busy during the
+/// Time limit of the second comparison, in ns. It is made if the CPUs were too busy during the
 /// first.
 const SECOND_COMPARISON_NS: u64 = 50_000_000;
-/// Minimum plausible rate of a counter, that of the slowest virtual counters; below 60 kHz, `PS_SHIFT` overflows.
+/// Minimum plausible rate of a counter. The slowest virtual counters have this rate; below 60 kHz,
+/// `PS_SHIFT` overflows.
 const TICKS_HZ_MIN: f64 = 1e6;
 /// Maximum plausible rate of a counter.
 const TICKS_HZ_MAX: f64 = 100e9;
-/// Maximum difference between the declared rate of a counter and the rate against CLOCK_MONOTONIC, in parts per million:
-/// the fastest slew of NTP, and the error of a quartz.
+/// Maximum accepted difference between the declared and the measured rate, in parts per million. It
+/// covers the fastest slew of NTP and the error of a quartz.
 const DECLARED_ERROR_PPM_MAX: f64 = 1000.0;
 
 /// Value of [`Rates::source`] before the calibration.
 const SOURCE_UNKNOWN: u8 = 0;
+/// Value of [`Rates::source`] for [`ClockSource::Tsc`].
 const SOURCE_TSC: u8 = 1;
+/// Value of [`Rates::source`] for [`ClockSource::ClockGettime`].
 const SOURCE_CLOCK_GETTIME: u8 = 2;
 
 /// Chosen clock and its conversion factors, written once by the calibration.
@@ -177,10 +180,11 @@ static RATES: CachePadded<Rates> = CachePadded::new(Rates {
     resync_ticks: AtomicU64::new(0),
 });
 
-/// Calibration of this process, once it has been made.
+/// Calibration of this process; empty before the first use of the clock.
 static CALIBRATION: OnceLock<Calibration> = OnceLock::new();
 
-/// Reads a time stamp in ticks; [`ns_from_ticks`] and [`ps_from_ticks`] convert differences of time stamps.
+/// Reads a time stamp in ticks. [`ns_from_ticks`] and [`ps_from_ticks`] convert differences of time
+/// stamps.
 ///
 /// Monotonic on a thread, and across threads as far as the CPUs' counters agree (which the
 /// calibration has tested). Not ordered with the instructions around it.
@@ -194,7 +198,7 @@ pub fn ticks() -> u64 {
     if RATES.source.load(Ordering::Relaxed) == SOURCE_TSC {
         return cpu::read_timestamp_counter();
     }
-    calibrated_or_kernel_ticks()
+    ticks_slow_path()
 }
 
 /// Reads a time stamp in ticks, ordered with the instructions before and after it. All earlier
@@ -213,13 +217,14 @@ pub fn ticks_fenced() -> u64 {
     if RATES.source.load(Ordering::Relaxed) == SOURCE_TSC {
         return cpu::read_timestamp_counter_fenced();
     }
-    calibrated_or_kernel_ticks()
+    ticks_slow_path()
 }
 
-/// Returns the ticks of CLOCK_MONOTONIC; before the first calibration, calibrates and returns [`ticks`].
+/// Slow path of [`ticks`]: calibrates the clock on the first call, and otherwise reads
+/// CLOCK_MONOTONIC.
 #[cold]
 #[inline(never)]
-fn calibrated_or_kernel_ticks() -> u64 {
+fn ticks_slow_path() -> u64 {
     if RATES.source.load(Ordering::Relaxed) == SOURCE_UNKNOWN {
         calibration();
         return ticks();
@@ -275,11 +280,13 @@ fn scale(value: u64, multiplier: u64, shift: u32) -> u64 {
     u64::try_from(product).unwrap_or(u64::MAX)
 }
 
-/// A thread's last reading of CLOCK_MONOTONIC, with the time-stamp counter at the same moment.
+/// Last simultaneous reading of both clocks by a thread: the counter and CLOCK_MONOTONIC.
 struct Anchor {
+    /// Reading of the counter.
     ticks: Cell<u64>,
+    /// Reading of CLOCK_MONOTONIC.
     ns: Cell<u64>,
-    /// Latest time that [`now_ns`] returned on this thread; later results are never less than this time.
+    /// Latest time that [`now_ns`] returned on this thread. Later results are not less.
     last_ns: Cell<u64>,
 }
 
@@ -321,7 +328,7 @@ pub fn now_ns() -> u64 {
             anchor.non_decreasing(now)
         });
     }
-    calibrated_or_kernel_now_ns()
+    now_ns_slow_path()
 }
 
 impl Anchor {
@@ -345,10 +352,11 @@ fn resync(anchor: &Anchor) -> u64 {
     anchor.non_decreasing(bracket.ns)
 }
 
-/// Reads CLOCK_MONOTONIC; before the first calibration, calibrates and returns [`now_ns`].
+/// Slow path of [`now_ns`]: calibrates the clock on the first call, and otherwise reads
+/// CLOCK_MONOTONIC.
 #[cold]
 #[inline(never)]
-fn calibrated_or_kernel_now_ns() -> u64 {
+fn now_ns_slow_path() -> u64 {
     if RATES.source.load(Ordering::Relaxed) == SOURCE_UNKNOWN {
         calibration();
         return now_ns();
@@ -365,16 +373,20 @@ pub fn calibration() -> &'static Calibration {
     CALIBRATION.get_or_init(calibrate)
 }
 
-/// Readings of the time-stamp counter and of CLOCK_MONOTONIC at the same moment, to within `width_ticks / 2`.
+/// Readings of the processor's counter and of CLOCK_MONOTONIC at the same moment. The error is at
+/// most `width_ticks / 2`.
 #[derive(Clone, Copy)]
 struct PairedReading {
+    /// Reading of the counter.
     ticks: u64,
+    /// Reading of CLOCK_MONOTONIC.
     ns: u64,
-    /// Difference between the counter before and after the reading of CLOCK_MONOTONIC.
+    /// Number of ticks that the counter advanced during the reading of CLOCK_MONOTONIC.
     width_ticks: u64,
 }
 
 impl PairedReading {
+    /// Reads both clocks once.
     fn read() -> Self {
         let before = cpu::read_timestamp_counter_fenced();
         let ns = monotonic_ns();
@@ -395,13 +407,14 @@ impl PairedReading {
 
 /// Chooses the clock source and measures its rate.
 fn calibrate() -> Calibration {
+    /// Number of paired readings, of which the narrowest is used.
     const PAIRED_READINGS_COUNT: u32 = 15;
     let choice = trust::choose_source(
         std::env::var(CLOCK_VARIABLE).ok().as_deref(),
         trust::CounterEvidence::read,
     );
     let (is_forced, is_kernel_source, mut why_trusted) = match choice {
-        SourceChoice::Kernel { reason } => return kernel_calibration(reason),
+        SourceChoice::Kernel { reason } => return select_kernel_clock(reason),
         SourceChoice::Tsc { is_forced, is_kernel_source, reason } => {
             (is_forced, is_kernel_source, reason)
         }
@@ -417,10 +430,12 @@ fn calibrate() -> Calibration {
         }
         if let agree::CounterAgreement::Disagree { .. } = comparison {
             let counter = cpu::COUNTER_NAME;
-            return kernel_calibration(format!("{comparison}, so the {counter} cannot be trusted"));
+            return select_kernel_clock(format!(
+                "{comparison}, so the {counter} cannot be trusted"
+            ));
         }
         if comparison.is_unknown() && !is_kernel_source {
-            return kernel_calibration(format!("{why_trusted}, but {comparison}"));
+            return select_kernel_clock(format!("{why_trusted}, but {comparison}"));
         }
         why_trusted = format!("{why_trusted}; {comparison}");
     }
@@ -432,7 +447,7 @@ fn calibrate() -> Calibration {
     let span_ns = end.ns.saturating_sub(begin.ns) as f64;
     let measured_hz = span_ticks / span_ns * 1e9;
     if !(TICKS_HZ_MIN..=TICKS_HZ_MAX).contains(&measured_hz) {
-        return kernel_calibration(format!(
+        return select_kernel_clock(format!(
             "the {} ran at {measured_hz:.0} Hz during the calibration, not {TICKS_HZ_MIN:.0}..={TICKS_HZ_MAX:.0} Hz",
             cpu::COUNTER_NAME
         ));
@@ -442,15 +457,16 @@ fn calibrate() -> Calibration {
     let measured_error_ppm = width_ticks / span_ticks * 1e6;
     let (ticks_hz, error_ppm_max) =
         choose_rate(cpu::declared_counter_hz() as f64, measured_hz, measured_error_ppm);
-    use_source(ClockSource::Tsc, ticks_hz);
+    store_rates(ClockSource::Tsc, ticks_hz);
     let counter = cpu::COUNTER_NAME;
     let why =
         format!("{why_trusted}; the {counter}'s rate is known to within {error_ppm_max:.1} ppm");
     measure_calibration(ClockSource::Tsc, ticks_hz, error_ppm_max, why)
 }
 
-/// Returns the rate of the counter, and its maximum error against CLOCK_MONOTONIC in parts per million. The declared rate
-/// is exact if it is that of the same counter: firmware may declare none (0) or a wrong one, which the measured rate shows.
+/// Returns the rate of the counter in Hz, and the maximum error of the rate in parts per million.
+/// The declared rate is exact if it is that of the same counter: firmware may declare none (0) or a
+/// wrong one, which the measured rate shows.
 fn choose_rate(declared_hz: f64, measured_hz: f64, measured_error_ppm: f64) -> (f64, f64) {
     let difference_ppm = (declared_hz / measured_hz - 1.0).abs() * 1e6;
     if difference_ppm <= measured_error_ppm + DECLARED_ERROR_PPM_MAX {
@@ -460,14 +476,14 @@ fn choose_rate(declared_hz: f64, measured_hz: f64, measured_error_ppm: f64) -> (
     }
 }
 
-/// Makes CLOCK_MONOTONIC the clock, for the reason `why`, and returns its calibration.
-fn kernel_calibration(why: String) -> Calibration {
-    use_source(ClockSource::ClockGettime, 1e9);
+/// Selects CLOCK_MONOTONIC as the clock, and returns its calibration with the reason `why`.
+fn select_kernel_clock(why: String) -> Calibration {
+    store_rates(ClockSource::ClockGettime, 1e9);
     measure_calibration(ClockSource::ClockGettime, 1e9, 0.0, why)
 }
 
-/// Stores the source and its conversion factors in [`RATES`].
-fn use_source(source: ClockSource, ticks_hz: f64) {
+/// Stores the clock source and its conversion factors in [`RATES`].
+fn store_rates(source: ClockSource, ticks_hz: f64) {
     let fixed = |ratio: f64, shift: u32| (ratio * (1u128 << shift) as f64).round() as u64;
     RATES.ns_multiplier.store(fixed(1e9 / ticks_hz, NS_SHIFT), Ordering::Relaxed);
     RATES.ps_multiplier.store(fixed(1e12 / ticks_hz, PS_SHIFT), Ordering::Relaxed);
@@ -491,16 +507,18 @@ fn measure_calibration(
     Calibration {
         source,
         ticks_hz,
-        cost_ns: cost_ticks() * ns_per_tick,
-        resolution_ns: increment_ticks() * ns_per_tick,
+        cost_ns: measure_cost_ticks() * ns_per_tick,
+        resolution_ns: measure_increment_ticks() * ns_per_tick,
         error_ppm_max,
         why,
     }
 }
 
-/// Returns the median cost of a [`ticks`] call over several batches, in ticks.
-fn cost_ticks() -> f64 {
+/// Measures the median cost of a [`ticks`] call over several batches, in ticks.
+fn measure_cost_ticks() -> f64 {
+    /// Number of timed batches of calls.
     const BATCHES_COUNT: usize = 31;
+    /// Number of calls in a batch.
     const CALLS_PER_BATCH: u32 = if cfg!(miri) { 2 } else { 512 };
     let mut batches: Vec<u64> = (0..BATCHES_COUNT)
         .map(|_| {
@@ -515,12 +533,13 @@ fn cost_ticks() -> f64 {
     batches[BATCHES_COUNT / 2] as f64 / f64::from(CALLS_PER_BATCH)
 }
 
-/// Returns the smallest increment of the counter, in ticks. Some counters advance with a slower
+/// Measures the smallest increment of the counter, in ticks. Some counters advance with a slower
 /// clock, so that the increment need not be a whole number of ticks: the TSC of AMD's Zen at 2.45
 /// GHz advances with a clock of 100 MHz, by 24 or 25 ticks.
-fn increment_ticks() -> f64 {
+fn measure_increment_ticks() -> f64 {
+    /// Number of readings of the counter.
     const READINGS_COUNT: usize = if cfg!(miri) { 8 } else { 2048 };
-    // A loop always as long would show its own length as the step.
+    /// Number of different delays between readings. A constant delay would look like the increment.
     const DELAYS_COUNT: usize = 29;
     let mut last = ticks();
     let differences: Vec<u64> = (0..READINGS_COUNT)
@@ -539,10 +558,14 @@ fn increment_ticks() -> f64 {
 /// whole number if it is below 4) of which most `differences` are multiples to within one tick. Not all are: processors
 /// add 1 to a second reading within an increment to keep readings distinct, and hypervisors adjust the counter.
 fn smallest_increment(differences: &[u64]) -> f64 {
+    /// Maximum increment that is tried, in ticks.
     const INCREMENT_TICKS_MAX: u64 = 1000;
+    /// Minimum share of the differences that must be multiples of the increment.
     const MULTIPLES_SHARE_MIN: f64 = 0.8;
-    // Below, most whole numbers are less than one off some multiple.
+    /// Minimum increment that may be fractional, in ticks. Below it, most whole numbers are
+    /// within one tick of some multiple.
     const FRACTIONAL_INCREMENT_MIN: u64 = 4;
+    /// Number of increments that are tried per tick.
     const FRACTIONS_PER_TICK: u64 = 16;
     let mut moved: Vec<u64> = differences.iter().copied().filter(|it| *it > 0).collect();
     moved.sort_unstable();

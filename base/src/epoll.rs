@@ -24,10 +24,11 @@ pub use rustix::event::epoll::EventFlags as Flags;
 /// Maximum number of events that one [`Epoll::wait`] returns.
 pub const READY_EVENTS_MAX: usize = 1024;
 
-/// Set of file descriptors (epoll set), of which [`wait`](Self::wait) reports those that are ready.
+/// Set of file descriptors (epoll set). [`wait`](Self::wait) reports the ready ones.
 #[derive(Debug)]
 pub struct Epoll {
     set: OwnedFd,
+    /// Maximum number of events that one `wait` returns.
     ready_max: usize,
 }
 

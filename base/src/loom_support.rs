@@ -21,7 +21,9 @@ pub fn explore(preemptions_max: usize, run: impl Fn() + Send + Sync + 'static) {
 /// lock does. A wake ends the sleep of a current sleeper, and has no effect on a later one.
 #[derive(Debug, Default)]
 pub struct Futex {
+    /// Lock that makes comparing and falling asleep one step.
     bucket: Mutex<()>,
+    /// Condition variable on which threads sleep.
     sleeper: Condvar,
 }
 
@@ -42,21 +44,24 @@ impl Futex {
     }
 }
 
-/// Waker of a thread that runs a future. Its token stays set until the thread consumes it.
+/// Waker of a thread that runs a future. It stays set until the thread consumes it.
 #[derive(Default)]
-struct Token {
+struct ThreadToken {
+    /// `true` after a wake-up that the thread has not consumed.
     is_set: Mutex<bool>,
+    /// Notified when `is_set` becomes `true`.
     set: Condvar,
 }
 
-impl Wake for Token {
+impl Wake for ThreadToken {
     fn wake(self: Arc<Self>) {
         *self.is_set.lock().expect("never poisoned") = true;
         self.set.notify_one();
     }
 }
 
-impl Token {
+impl ThreadToken {
+    /// Waits until the token is set, and clears it.
     fn consume(&self) {
         let mut is_set = self.is_set.lock().expect("never poisoned");
         while !*is_set {
@@ -66,9 +71,9 @@ impl Token {
     }
 }
 
-/// Runs a future to its end; loom reports a deadlock if its waker is not called.
+/// Runs a future to completion. Loom reports a deadlock if the waker of the future is not called.
 pub fn block_on<F: Future>(future: F) -> F::Output {
-    let token = Arc::new(Token::default());
+    let token = Arc::new(ThreadToken::default());
     let waker = Waker::from(Arc::clone(&token));
     let mut future = pin!(future);
     loop {
@@ -79,8 +84,8 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Polls a future once, and returns its output if it was ready. The future is then dropped, as if
-/// its task was cancelled.
+/// Polls a future once; returns its output if it is ready. The future is then dropped, as if its
+/// task was cancelled.
 pub fn poll_once<F: Future>(future: F) -> Option<F::Output> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => Some(output),

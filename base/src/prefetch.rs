@@ -10,7 +10,8 @@ pub fn for_read<T>(address: *const T) {
     cpu::prefetch_for_read(address);
 }
 
-/// Prefetches the cache line at `address` for writing; the line is invalidated in other CPUs' caches.
+/// Prefetches the cache line at `address` for writing. This invalidates the line in other CPUs'
+/// caches.
 #[inline(always)]
 pub fn for_write<T>(address: *const T) {
     cpu::prefetch_for_write(address);

@@ -80,7 +80,7 @@ impl<T> Slab<T> {
             .map_or(0, |last| ((self.blocks.len() - 1) * BLOCK_ENTRIES + last.len()) as u32)
     }
 
-    /// Returns the key that the next inserted value will have; `None` if the slab is full.
+    /// Returns the key of the next inserted value; `None` if the slab is full.
     #[inline]
     #[must_use]
     pub fn next_key(&self) -> Option<Key> {

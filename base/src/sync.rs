@@ -148,22 +148,24 @@ pub use crate::__auto_traits as auto_traits;
 #[macro_export]
 macro_rules! __auto_traits {
     ($type:ty) => {{
+        /// Type whose constants tell which of the two traits `T` has.
         #[allow(dead_code)]
         struct AutoTraits<T: ?Sized>(core::marker::PhantomData<T>);
-        /// Constants that apply if the type lacks the trait; otherwise an inherent constant hides them.
+        /// Default constants, for types without the traits. For other types, inherent constants
+        /// hide them.
         #[allow(dead_code)]
         trait AutoTraitDefaults {
-            const SEND: bool = false;
-            const SYNC: bool = false;
+            const IS_SEND: bool = false;
+            const IS_SYNC: bool = false;
         }
         impl<T: ?Sized> AutoTraitDefaults for AutoTraits<T> {}
         impl<T: ?Sized + Send> AutoTraits<T> {
-            const SEND: bool = true;
+            const IS_SEND: bool = true;
         }
         impl<T: ?Sized + Sync> AutoTraits<T> {
-            const SYNC: bool = true;
+            const IS_SYNC: bool = true;
         }
-        match (AutoTraits::<$type>::SEND, AutoTraits::<$type>::SYNC) {
+        match (AutoTraits::<$type>::IS_SEND, AutoTraits::<$type>::IS_SYNC) {
             (true, true) => "Send + Sync",
             (true, false) => "Send",
             (false, true) => "Sync",

@@ -23,7 +23,7 @@ pub struct Cpu {
     pub core: u32,
     /// Number of the CPU's NUMA node.
     pub node: u32,
-    /// Lowest number of the CPUs that share this CPU's last-level cache.
+    /// Number of the CPU's last-level cache: the lowest number of a CPU that shares it.
     pub l3: u32,
     /// Numbers of the core's hardware threads, including this CPU, sorted.
     pub siblings: Vec<u32>,
@@ -45,7 +45,7 @@ pub struct Cache {
     pub shared_by: Vec<u32>,
 }
 
-/// The machine's CPUs, with its caches and the numbers of its nodes, packages and cores.
+/// CPUs of the machine, its caches, and its numbers of nodes, packages and cores.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Topology {
@@ -59,7 +59,7 @@ pub struct Topology {
     pub packages_count: u32,
     /// Number of cores; fewer than CPUs if SMT is on.
     pub cores_count: u32,
-    /// Assumptions about facts that the kernel does not report, one per element.
+    /// Assumptions about facts that the kernel does not report.
     pub assumed: Vec<String>,
 }
 

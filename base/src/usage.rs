@@ -45,10 +45,10 @@ pub fn children_usage() -> Usage {
     os::read_usage(UsageScope::Children)
 }
 
-/// Sum over some CPUs of the total time and of the time stolen by the hypervisor.
+/// Stolen time and total time, each summed over some CPUs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StealTime {
-    /// Time in ns in which a CPU had work but the hypervisor ran something else.
+    /// Time in ns for which a CPU had work, but the hypervisor ran something else.
     pub steal_ns: u64,
     /// Total time in ns: busy, idle and stolen.
     pub total_ns: u64,

@@ -62,9 +62,10 @@ pub struct WakerQueue {
     registered: Mutex<Registered>,
 }
 
-/// Registered wakers, each with the number of its registration.
+/// Registered wakers.
 #[derive(Debug, Default)]
 struct Registered {
+    /// Numbers of the registrations, each with its waker, in ascending order.
     wakers: VecDeque<(u64, Waker)>,
     /// Number of registrations since the queue was created.
     registrations_count: u64,
@@ -81,8 +82,8 @@ impl WakerQueue {
         Self::default()
     }
 
-    /// Registers a task, or replaces the waker of a task that is registered. *Afterwards* the task must check its
-    /// condition once more, and wait only if the condition is not met.
+    /// Registers a task, or replaces the waker of a registered task. *Afterwards* the task must
+    /// check its condition once more, and wait only if the condition is not met.
     ///
     /// # Blocking
     /// For the lock of the queue, which other threads hold for some instructions.
@@ -100,7 +101,7 @@ impl WakerQueue {
         fence(Ordering::SeqCst);
     }
 
-    /// Returns `true` if a waker that wakes the same task is registered under this registration.
+    /// Returns `true` if the registration has a waker that wakes the same task.
     fn is_registered(&self, registration: &Registration, waker: &Waker) -> bool {
         let registered = self.lock();
         registered.find(registration).is_some_and(|at| registered.wakers[at].1.will_wake(waker))
@@ -133,7 +134,7 @@ impl WakerQueue {
         }
         let mut registered = self.lock();
         let removed = registered.find(registration).and_then(|at| registered.wakers.remove(at));
-        self.update(&registered);
+        self.update_is_awaited(&registered);
         drop(registered);
         registration.0 = None;
         removed.is_some()
@@ -163,7 +164,7 @@ impl WakerQueue {
         if self.is_awaited() {
             let mut registered = self.lock();
             let wakers = std::mem::take(&mut registered.wakers);
-            self.update(&registered);
+            self.update_is_awaited(&registered);
             drop(registered);
             wakers.into_iter().for_each(|(_, waker)| waker.wake());
         }
@@ -190,13 +191,13 @@ impl WakerQueue {
     fn take_and_wake(&self) -> bool {
         let mut registered = self.lock();
         let first = registered.wakers.pop_front();
-        self.update(&registered);
+        self.update_is_awaited(&registered);
         drop(registered);
         first.map(|(_, waker)| waker.wake()).is_some()
     }
 
-    /// Writes the flag that says if a task is registered.
-    fn update(&self, registered: &Registered) {
+    /// Sets `is_awaited` to `true` if a task is registered, and to `false` otherwise.
+    fn update_is_awaited(&self, registered: &Registered) {
         // Relaxed: written with the lock held. A thread that reads `false` too early misses no task: a task that
         // registers later checks its condition after its fence.
         self.is_awaited.store(!registered.wakers.is_empty(), Ordering::Relaxed);

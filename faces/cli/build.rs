@@ -5,19 +5,20 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use toml::{Table, Value};
 
-fn git(words: &[&str]) -> Option<String> {
+/// Runs git with these arguments; returns its output, or `None` if it fails.
+fn run_git(words: &[&str]) -> Option<String> {
     let output = Command::new("git").args(words).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_string())
 }
 
 /// Returns the compiler's version line.
-fn compiler() -> Option<String> {
+fn compiler_version() -> Option<String> {
     let output = Command::new(std::env::var_os("RUSTC")?).arg("--version").output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_string())
 }
 
-/// Returns the source folders that are compiled into the binary; empty outside its workspace.
-fn sources() -> Vec<PathBuf> {
+/// Returns the source folders of the crates in the binary. The list is empty outside the workspace.
+fn source_folders() -> Vec<PathBuf> {
     let root = Path::new("../..");
     let folders = |path: PathBuf| std::fs::read_dir(path).into_iter().flatten().flatten();
     let crates = ["mechanisms", "services", "lab", "faces"]
@@ -30,8 +31,8 @@ fn sources() -> Vec<PathBuf> {
         .collect()
 }
 
-/// Returns name and locked version of every optional library that the enabled features add to the suite.
-fn peers() -> Vec<String> {
+/// Returns the optional libraries of the suite that the enabled features add, as `NAME VERSION`.
+fn peer_versions() -> Vec<String> {
     let read = |path: &str| {
         println!("cargo:rerun-if-changed={path}");
         std::fs::read_to_string(path).unwrap_or_default().parse::<Table>().unwrap_or_default()
@@ -66,9 +67,9 @@ fn texts(list: &Value) -> impl Iterator<Item = &str> {
 }
 
 fn main() {
-    let mut commit = git(&["rev-parse", "--short=12", "HEAD"]).unwrap_or_default();
+    let mut commit = run_git(&["rev-parse", "--short=12", "HEAD"]).unwrap_or_default();
     if !commit.is_empty()
-        && git(&["--no-optional-locks", "status", "--porcelain", "--untracked-files=no"])
+        && run_git(&["--no-optional-locks", "status", "--porcelain", "--untracked-files=no"])
             .is_some_and(|changes| !changes.is_empty())
     {
         commit.push_str("+dirty");
@@ -76,11 +77,11 @@ fn main() {
     println!("cargo:rustc-env=HANDOVER_COMMIT={commit}");
     // The log of HEAD grows with each commit and checkout. A path that does not exist would make cargo
     // run this script, and compile this package, each time.
-    let log = git(&["rev-parse", "--git-path", "logs/HEAD"]).map(PathBuf::from);
-    for path in sources().into_iter().chain(log.filter(|log| log.is_file())) {
+    let log = run_git(&["rev-parse", "--git-path", "logs/HEAD"]).map(PathBuf::from);
+    for path in source_folders().into_iter().chain(log.filter(|log| log.is_file())) {
         println!("cargo:rerun-if-changed={}", path.display());
     }
-    println!("cargo:rustc-env=HANDOVER_COMPILER={}", compiler().unwrap_or_default());
+    println!("cargo:rustc-env=HANDOVER_COMPILER={}", compiler_version().unwrap_or_default());
     let of_cargo = |name: &str| std::env::var(name).unwrap_or_default();
     let profile = ["PROFILE", "OPT_LEVEL", "TARGET"].map(of_cargo);
     println!(
@@ -93,6 +94,6 @@ fn main() {
         .collect();
     features.sort();
     println!("cargo:rustc-env=HANDOVER_FEATURES={}", features.join(" "));
-    println!("cargo:rustc-env=HANDOVER_PEERS={}", peers().join(", "));
+    println!("cargo:rustc-env=HANDOVER_PEERS={}", peer_versions().join(", "));
     println!("cargo:rerun-if-changed=build.rs");
 }

@@ -16,7 +16,7 @@ pub struct CapiOptions {
     prefix: PathBuf,
 }
 
-/// Builds the C library in release mode and installs it below the folder of `--prefix`.
+/// Builds the C library in release mode, and installs it as the options say.
 pub fn capi(options: &CapiOptions) -> Result<ExitCode> {
     install(&Workspace::find()?, &options.prefix)?;
     println!("{}", options.prefix.display());

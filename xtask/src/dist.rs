@@ -22,14 +22,14 @@ use crate::workspace::Workspace;
 /// Options of `dist`.
 #[derive(clap::Args, Debug)]
 pub struct DistOptions {
-    /// Also pack a static binary, linked with musl, which runs on any Linux. It loads no shared objects, and measures
-    /// musl's malloc and memcpy
+    /// Also pack a static binary, which is linked with musl and runs on any Linux. It loads no
+    /// shared objects, and measures musl's malloc and memcpy
     #[arg(long)]
     musl: bool,
 }
 
-/// Files below usr/share, each with the arguments with which the binary prints its content.
-const FILES: &[(&str, &[&str])] = &[
+/// Files below usr/share whose content the binary prints, each with the arguments that do so.
+const PRINTED_FILES: &[(&str, &[&str])] = &[
     ("bash-completion/completions/handover", &["completions", "bash"]),
     ("zsh/site-functions/_handover", &["completions", "zsh"]),
     ("fish/vendor_completions.d/handover.fish", &["completions", "fish"]),
@@ -40,26 +40,29 @@ const MANUAL_FOLDER: &str = "man/man1";
 /// Files of the workspace that are installed below usr/share/doc.
 const DOCUMENTS: &[&str] = &["README.md", "CHANGELOG.md", "LICENSE-MIT", "LICENSE-APACHE"];
 
-/// Folder of the links with the classic programs' names, some of which are too general for usr/bin.
-const LINKS: &str = "usr/lib/handover/classic";
+/// Folder of the links with the names of the classic programs. Some names are too general for
+/// usr/bin.
+const LINKS_FOLDER: &str = "usr/lib/handover/classic";
 
 /// Version of all packages.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Part of a release with its own packages: the programs, or the C library.
-struct Package {
+/// Part of a release that has its own packages: the programs or the C library.
+struct ReleasePart {
+    /// Name of the packages.
     name: &'static str,
+    /// Description of the packages in one line.
     summary: &'static str,
-    /// Folder with the files as they are installed.
+    /// Folder with the files of the part, in the layout of an installation.
     root: PathBuf,
-    /// File below `root` whose shared libraries the Debian package depends on.
+    /// ELF file below `root`. Its shared libraries are the dependencies of the Debian package.
     elf: String,
 }
 
-/// Function that writes a package file into a folder.
-type Packer = fn(&Package, &Path) -> Result<()>;
+/// Function that writes a package of a release part into a folder.
+type Packer = fn(&ReleasePart, &Path) -> Result<()>;
 
-/// Package formats that need a tool: file extension, tool, and the function that runs it.
+/// Package formats that need a tool: file extension, tool, and packing function.
 const PACKERS: [(&str, &str, Packer); 2] =
     [("deb", "dpkg-shlibdeps", pack_deb), ("rpm", "rpmbuild", pack_rpm)];
 
@@ -73,8 +76,8 @@ pub fn dist(options: &DistOptions) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Builds a release into the folder dist/, whose old content is deleted. Returns its files, and the
-/// packages for which this system has no tools.
+/// Builds a release into the folder dist/, after deleting its old content. Returns the files, and
+/// lines about packages that were skipped for lack of a tool.
 pub fn build_release(workspace: &Workspace, is_musl: bool) -> Result<(Vec<PathBuf>, Vec<String>)> {
     let folder = workspace.root.join("dist");
     if folder.exists() {
@@ -84,14 +87,14 @@ pub fn build_release(workspace: &Workspace, is_musl: bool) -> Result<(Vec<PathBu
     fs::create_dir(&folder)
         .with_context(|| format!("cannot create the folder {path}", path = folder.display()))?;
     let staging = tempfile::tempdir_in(&workspace.target)?;
-    let staged = |name, summary, elf: String| -> Result<Package> {
+    let staged = |name, summary, elf: String| -> Result<ReleasePart> {
         let root = staging.path().join(name);
         let documents = root.join("usr/share/doc").join(name);
         fs::create_dir_all(&documents)?;
         for document in DOCUMENTS {
             fs::copy(workspace.root.join(document), documents.join(document))?;
         }
-        Ok(Package { name, summary, root, elf })
+        Ok(ReleasePart { name, summary, root, elf })
     };
 
     build_binary(workspace, "dist")?;
@@ -140,16 +143,16 @@ pub fn build_release(workspace: &Workspace, is_musl: bool) -> Result<(Vec<PathBu
     Ok((files.into_iter().map(|name| folder.join(name)).collect(), skipped))
 }
 
-/// Copies the binary, the files that it prints, and links below `root`, as installed. The links
-/// have the classic programs' names.
+/// Creates the files of the part `handover` below `root`: the binary, files that it prints, and
+/// links. The links have the classic programs' names.
 fn stage_program(binary: &Path, root: &Path) -> Result<()> {
     fs::create_dir_all(root.join("usr/bin"))?;
     fs::copy(binary, root.join("usr/bin/handover"))?;
-    write_files(binary, &root.join("usr/share"))?;
+    write_printed_files(binary, &root.join("usr/share"))?;
     // Absolute links to the binary, some in the subfolders of the classic programs' build trees.
     let made = tempfile::tempdir()?;
     CommandLine::program(binary).args(["links"]).args([made.path()]).capture_stdout()?;
-    let links = root.join(LINKS);
+    let links = root.join(LINKS_FOLDER);
     fs::create_dir_all(&links)?;
     for link in fs::read_dir(made.path())? {
         let link = link?;
@@ -160,9 +163,9 @@ fn stage_program(binary: &Path, root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Writes [`FILES`] and the manual pages, which the binary prints, below `share`.
-fn write_files(binary: &Path, share: &Path) -> Result<()> {
-    for (name, command) in FILES {
+/// Runs the binary to write [`PRINTED_FILES`] and the manual pages below `share`.
+fn write_printed_files(binary: &Path, share: &Path) -> Result<()> {
+    for (name, command) in PRINTED_FILES {
         let text = CommandLine::program(binary).args(*command).capture_stdout()?;
         ensure!(!text.is_empty(), "`handover {}` printed nothing", command.join(" "));
         let file = share.join(name);
@@ -179,8 +182,8 @@ fn write_files(binary: &Path, share: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Packs the content of usr as a tar archive, which can be unpacked anywhere.
-fn pack_tar(package: &Package, system: &str, folder: &Path) -> Result<()> {
+/// Packs the folder usr of a part as a tar archive. It can be unpacked anywhere.
+fn pack_tar(package: &ReleasePart, system: &str, folder: &Path) -> Result<()> {
     let name = format!("{}-{VERSION}", package.name);
     let file = folder.join(format!("{name}-{ARCH}-{system}.tar.gz"));
     CommandLine::new("tar --create --gzip --sort=name --owner=0 --group=0 --numeric-owner")
@@ -191,9 +194,10 @@ fn pack_tar(package: &Package, system: &str, folder: &Path) -> Result<()> {
         .run()
 }
 
-/// Makes a Debian package that depends on the packages with the shared libraries of its ELF file.
-fn pack_deb(package: &Package, folder: &Path) -> Result<()> {
-    let Package { name, summary, root, elf } = package;
+/// Makes a Debian package of a part. It depends on the packages of the shared libraries that the
+/// part needs.
+fn pack_deb(package: &ReleasePart, folder: &Path) -> Result<()> {
+    let ReleasePart { name, summary, root, elf } = package;
     let work = tempfile::tempdir()?;
     // dpkg-shlibdeps looks for the source package below which it runs.
     fs::create_dir(work.path().join("debian"))?;
@@ -217,9 +221,9 @@ fn pack_deb(package: &Package, folder: &Path) -> Result<()> {
     Ok(fs::remove_dir_all(root.join("DEBIAN"))?)
 }
 
-/// Makes an RPM package; rpmbuild finds the shared libraries that it depends on.
-fn pack_rpm(package: &Package, folder: &Path) -> Result<()> {
-    let Package { name, summary, root, .. } = package;
+/// Makes an RPM package of a part. Rpmbuild finds the shared libraries that the part needs.
+fn pack_rpm(package: &ReleasePart, folder: &Path) -> Result<()> {
+    let ReleasePart { name, summary, root, .. } = package;
     let files = CommandLine::new("find usr ! -type d -printf /%p\\n").current_dir(root);
     let spec = format!(
         "Name: {name}\nVersion: {VERSION}\nRelease: 1\nSummary: {summary}\nLicense: MIT OR Apache-2.0\n\
@@ -260,7 +264,8 @@ fn bill_of_materials(workspace: &Workspace) -> Result<Value> {
     }))
 }
 
-/// Converts a line `NAME vVERSION ...|LICENCE` of cargo's tree; `None` for other lines.
+/// Converts a line `NAME vVERSION ...|LICENCE` of `cargo tree` to a component. Returns `None` for
+/// other lines.
 fn component(line: &str) -> Option<Value> {
     let (package, licence) = line.split_once('|')?;
     let mut words = package.split(' ');
@@ -283,7 +288,7 @@ mod tests {
     #[test]
     fn each_file_has_the_output_of_its_command() -> Result<()> {
         let folder = tempfile::tempdir()?;
-        write_files(Path::new("/bin/echo"), folder.path())?;
+        write_printed_files(Path::new("/bin/echo"), folder.path())?;
         let text = fs::read_to_string(folder.path().join("zsh/site-functions/_handover"))?;
         assert_eq!(text, "completions zsh\n");
         Ok(())
@@ -292,7 +297,7 @@ mod tests {
     #[test]
     fn command_without_output_is_an_error() -> Result<()> {
         let folder = tempfile::tempdir()?;
-        assert!(write_files(Path::new("/bin/true"), folder.path()).is_err());
+        assert!(write_printed_files(Path::new("/bin/true"), folder.path()).is_err());
         Ok(())
     }
 

@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result};
 use crate::run::CommandLine;
 use crate::workspace::Workspace;
 
-/// Options of `layouts`: number of binaries, and the output folder.
+/// Options of `layouts`.
 #[derive(clap::Args, Debug)]
 pub struct LayoutsOptions {
     /// Folder for the binaries, which are named handover-1, handover-2, and so on
@@ -23,7 +23,8 @@ pub struct LayoutsOptions {
     #[arg(long, value_name = "COUNT", default_value = "5")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=50))]
     count: u32,
-    /// Seed of the first binary's function order; each further binary has the next seed
+    /// Seed for the order of functions in the first binary; it is increased by 1 for each further
+    /// binary
     #[arg(long, value_name = "SEED", default_value = "1")]
     seed: u32,
 }
@@ -37,7 +38,7 @@ pub fn layouts(options: &LayoutsOptions) -> Result<ExitCode> {
     let linker = find_linker()?;
     for number in 0..options.count {
         CommandLine::new("cargo rustc --release --package handover --bin handover --")
-            .args(linker.arguments(options.seed + number))
+            .args(linker.rustc_arguments(options.seed + number))
             .current_dir(&workspace.root)
             .run()?;
         let copy = options.folder.join(format!("handover-{}", number + 1));
@@ -48,19 +49,19 @@ pub fn layouts(options: &LayoutsOptions) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Linker that can shuffle functions, and its options.
+/// Linker that can shuffle functions.
 struct Linker {
     /// Options that select the linker; empty for the default linker.
-    selected_by: Vec<String>,
-    /// Linker option that shuffles functions, without the seed at its end.
-    shuffle: &'static str,
+    selecting_options: Vec<String>,
+    /// Linker option that shuffles functions. The seed must be appended.
+    shuffle_option: &'static str,
 }
 
 impl Linker {
-    /// Returns the options of rustc that shuffle the functions with this seed.
-    fn arguments(&self, seed: u32) -> Vec<String> {
-        let order = format!("{}{seed}", self.shuffle);
-        let links = self.selected_by.iter().chain([&order]);
+    /// Returns the rustc options that shuffle the functions with this seed.
+    fn rustc_arguments(&self, seed: u32) -> Vec<String> {
+        let order = format!("{}{seed}", self.shuffle_option);
+        let links = self.selecting_options.iter().chain([&order]);
         links.flat_map(|it| ["-C".to_string(), format!("link-arg={it}")]).collect()
     }
 }
@@ -69,31 +70,32 @@ impl Linker {
 /// since Rust 1.90), rustc's own lld, lld and mold.
 fn find_linker() -> Result<Linker> {
     let lld = "-Wl,--shuffle-sections=.text*=";
-    let mut linkers = vec![Linker { selected_by: Vec::new(), shuffle: lld }];
+    let mut linkers = vec![Linker { selecting_options: Vec::new(), shuffle_option: lld }];
     if let Ok(libraries) = CommandLine::new("rustc --print target-libdir").capture_stdout() {
         let folder = Path::new(libraries.trim()).with_file_name("bin").join("gcc-ld");
-        let selected_by = vec![format!("-B{}", folder.display()), "-fuse-ld=lld".to_string()];
-        linkers.push(Linker { selected_by, shuffle: lld });
+        let selecting_options = vec![format!("-B{}", folder.display()), "-fuse-ld=lld".to_string()];
+        linkers.push(Linker { selecting_options, shuffle_option: lld });
     }
-    for (name, shuffle) in [("lld", lld), ("mold", "-Wl,--shuffle-sections=")] {
-        linkers.push(Linker { selected_by: vec![format!("-fuse-ld={name}")], shuffle });
+    for (name, shuffle_option) in [("lld", lld), ("mold", "-Wl,--shuffle-sections=")] {
+        linkers
+            .push(Linker { selecting_options: vec![format!("-fuse-ld={name}")], shuffle_option });
     }
     let folder = tempfile::tempdir().context("cannot create a temporary folder")?;
     let source = folder.path().join("empty.rs");
     fs::write(&source, "fn main() {}")
         .context("cannot write the program that tests the linkers")?;
-    let links = |it: &Linker| link(&source, &it.arguments(1)).is_ok();
+    let links = |it: &Linker| link(&source, &it.rustc_arguments(1)).is_ok();
     linkers.into_iter().find(links).context(
         "no linker with --shuffle-sections found: neither the compiler's default nor its lld, nor lld or mold; install lld or mold",
     )
 }
 
 /// Compiles and links a program in the folder of its source; returns the binary's path.
-fn link(source: &Path, arguments: &[String]) -> Result<PathBuf> {
+fn link(source: &Path, rustc_arguments: &[String]) -> Result<PathBuf> {
     let binary = source.with_extension("");
     CommandLine::new("rustc --edition 2024 -o")
         .args([&binary, source])
-        .args(arguments)
+        .args(rustc_arguments)
         .capture_stdout()?;
     Ok(binary)
 }
@@ -122,7 +124,7 @@ mod tests {
         );
         fs::write(&source, functions + &main).expect("a program");
         let order = |seed| {
-            let binary = link(&source, &linker.arguments(seed)).expect("linked");
+            let binary = link(&source, &linker.rustc_arguments(seed)).expect("linked");
             CommandLine::program(&binary).capture_stdout().expect("its output")
         };
         let first = order(1);

@@ -33,7 +33,8 @@ enum Command {
     Capi(capi::CapiOptions),
     /// Link the release binary several times, each time with another order of functions.
     Layouts(layouts::LayoutsOptions),
-    /// Compare other tracers with handover's on the same C program, or classic programs with the originals.
+    /// Compare handover with other tracers on one C program, or its classic programs with the
+    /// originals.
     Peers(peers::PeersOptions),
 }
 

@@ -14,7 +14,7 @@ use crate::steps::binary::build_binary;
 use crate::steps::prerequisites::install_debian_packages;
 use crate::workspace::Workspace;
 
-/// Options of `peers`, which compares handover with other tracers, or its classic programs with the originals.
+/// Options of `peers`.
 #[derive(clap::Args, Debug)]
 pub struct PeersOptions {
     /// Number of calls that are traced in each run
@@ -42,11 +42,11 @@ const PROGRAM_SOURCE: &str = include_str!("../c/peers.c");
 /// Maximum duration of one run of a program.
 const RUN_MAX: Duration = Duration::from_secs(120);
 
-/// Compiler option for patchable function entries.
+/// Compiler option that adds patchable entries to all functions.
 const PATCHABLE_OPTION: &str = "-fpatchable-function-entry=5";
-/// Compiler option for calls of hooks in each function.
+/// Compiler option that adds calls of two hooks to all functions.
 const HOOKS_OPTION: &str = "-finstrument-functions";
-/// Compiler option for calls of `mcount` in each function.
+/// Compiler option that adds calls of `mcount` to all functions.
 const MCOUNT_OPTION: &str = "-pg";
 
 /// LTTng's library with hooks for programs compiled with `-finstrument-functions`.
@@ -54,14 +54,16 @@ const LTTNG_HOOKS: &str = "liblttng-ust-cyg-profile-fast.so.1";
 /// Arguments of `lttng` that create the channel for the events.
 const LTTNG_CHANNEL: &str = "enable-channel --userspace --subbuf-size=4M --num-subbuf=8 calls";
 
-/// Compared way of tracing the C program, with the compiler flag that it needs.
+/// Tracer with its options, and the compiler flag that it needs.
 struct Tracer {
+    /// Name in the table.
     name: &'static str,
+    /// Compiler flag for the C program.
     flag: &'static str,
     kind: TracerKind,
 }
 
-/// Tracer of the C program: none, handover's recorder, uftrace or LTTng-UST.
+/// Tracer of the C program, and its options.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum TracerKind {
     /// The program runs without a tracer.
@@ -103,17 +105,20 @@ const TRACERS: [Tracer; 9] = [
     Tracer { name: "LTTng-UST", flag: HOOKS_OPTION, kind: TracerKind::Lttng },
 ];
 
-/// Figures of one run. They are CPU cycles of a call untraced and traced, duration of the run, and
-/// size of the trace.
+/// Figures of one run of a tracer.
 #[derive(Clone, Copy, Debug, Default)]
 struct TracerFigures {
+    /// CPU cycles per call without tracing.
     bare_cycles: f64,
+    /// CPU cycles per call with tracing.
     traced_cycles: f64,
+    /// Duration of the run.
     wall_ns: f64,
+    /// Size of the trace.
     bytes: f64,
 }
 
-/// Runs the C program under each tracer in alternation, and prints a table of the costs. Installs
+/// Measures the C program under each tracer, in turn, and prints a table of the costs. Installs
 /// missing tracers; with `--classics`, compares the classic programs instead.
 pub fn peers(options: &PeersOptions) -> Result<ExitCode> {
     let workspace = Workspace::find()?;
@@ -181,7 +186,7 @@ fn install(options: &PeersOptions, packages: &[&str]) -> Result<()> {
     install_debian_packages(packages)
 }
 
-/// Returns `true` if the command `check` succeeds or its packages could be installed. Otherwise
+/// Returns `true` if the command `check` succeeds, possibly after installing `packages`. Otherwise
 /// adds the error to `left_out`.
 fn is_available_or_installed(
     options: &PeersOptions,
@@ -220,13 +225,15 @@ fn compile(folder: &Path, index: usize, flag: &str) -> Result<PathBuf> {
     Ok(program)
 }
 
-/// LTTng's session daemon, stopped on drop; `daemon` is `None` if one was running before.
+/// Use of LTTng's session daemon. On drop, the daemon is stopped if this has started it.
 struct LttngSession {
+    /// Daemon that was started; `None` if one was already running.
     daemon: Option<Child>,
 }
 
 impl LttngSession {
-    /// Starts the daemon if none is running; on failure, returns `None` and adds the reason to `left_out`.
+    /// Starts the daemon if none is running. On failure, returns `None` and adds the reason to
+    /// `left_out`.
     fn begin(left_out: &mut Vec<String>) -> Option<Self> {
         if CommandLine::new("lttng --no-sessiond list --userspace").succeeds() {
             return Some(Self { daemon: None });
@@ -272,17 +279,19 @@ impl Drop for LttngSession {
     }
 }
 
-/// Settings of one run of the C program. They are handover's binary, the folder for the trace, and
-/// the number of calls.
+/// Settings of a traced run of the C program.
 struct TracedRun<'a> {
+    /// Binary of handover.
     binary: &'a Path,
+    /// Folder for the trace.
     folder: &'a Path,
+    /// Number of calls in the C program.
     calls: u64,
 }
 
 impl TracedRun<'_> {
-    /// Runs the C program under the tracer and returns the run's figures. The duration spans from before the tracer
-    /// starts until its files are complete.
+    /// Runs the C program under a tracer, and returns the figures of the run. The duration spans
+    /// from before the tracer starts until its files are complete.
     fn measure(&self, kind: TracerKind, program: &Path) -> Result<TracerFigures> {
         let trace = self.folder.join("trace");
         let calls = self.calls.to_string();
@@ -319,7 +328,7 @@ impl TracedRun<'_> {
         Ok(TracerFigures { bare_cycles, traced_cycles, wall_ns, bytes })
     }
 
-    /// Runs the command; returns its output, or an error if that lacks the figures.
+    /// Runs a command and returns its output. Returns an error if the output lacks the figures.
     fn run_for_figures(&self, run: CommandLine) -> Result<String> {
         // The loop's figures are the program's only output.
         let output = run.timeout(RUN_MAX).output()?;
@@ -374,8 +383,9 @@ fn remove_if_present(path: &Path) -> Result<()> {
     }
 }
 
-fn median(measure: &[TracerFigures], what: fn(&TracerFigures) -> f64) -> f64 {
-    let mut all: Vec<f64> = measure.iter().map(what).collect();
+/// Returns the median over the runs of the figure that `read` returns.
+fn median(runs: &[TracerFigures], read: fn(&TracerFigures) -> f64) -> f64 {
+    let mut all: Vec<f64> = runs.iter().map(read).collect();
     all.sort_by(f64::total_cmp);
     all.get(all.len() / 2).copied().unwrap_or_default()
 }

@@ -11,16 +11,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 
-/// Maximum number of lines from the end of a failed command's output that the error message repeats.
+/// Maximum number of last output lines that the error of a failed command repeats.
 const END_LINES_MAX: usize = 120;
 
-/// Command to run. Its `Display` form can be typed in a shell.
+/// Command line to run. Its `Display` form can be typed in a shell.
 pub struct CommandLine {
     command: Command,
-    /// Text shown instead of the command; empty to show the command.
+    /// Text to show instead of the command; empty to show the command itself.
     display_name: String,
-    /// Environment variables shown before the command, as `NAME=VALUE`.
-    settings: Vec<String>,
+    /// Environment variables to show before the command, as `NAME=VALUE`.
+    shown_variables: Vec<String>,
     timeout: Option<Duration>,
 }
 
@@ -37,7 +37,7 @@ impl CommandLine {
     /// Creates a command without arguments from a program, whose path may contain spaces.
     pub fn program(program: impl AsRef<OsStr>) -> Self {
         let command = Command::new(program);
-        Self { command, display_name: String::new(), settings: Vec::new(), timeout: None }
+        Self { command, display_name: String::new(), shown_variables: Vec::new(), timeout: None }
     }
 
     /// Adds arguments, which may contain spaces.
@@ -55,11 +55,11 @@ impl CommandLine {
     /// Sets an environment variable, which is shown with the command.
     pub fn env(mut self, name: &str, value: &str) -> Self {
         self.command.env(name, value);
-        self.settings.push(format!("{name}={}", shell_quoted(value)));
+        self.shown_variables.push(format!("{name}={}", shell_quoted(value)));
         self
     }
 
-    /// Sets an environment variable to a path; it is not shown.
+    /// Sets an environment variable to a path, without showing it.
     pub fn env_path(mut self, name: &str, path: &Path) -> Self {
         self.command.env(name, path);
         self
@@ -71,7 +71,7 @@ impl CommandLine {
         self
     }
 
-    /// Removes an environment variable, which is not shown.
+    /// Removes an environment variable, without showing this.
     pub fn env_remove(mut self, name: &str) -> Self {
         self.command.env_remove(name);
         self
@@ -100,7 +100,7 @@ impl CommandLine {
         self.ensure_success(status.success(), &status.to_string())
     }
 
-    /// Runs the command, passes its output through, and returns the number of tests that passed. It
+    /// Runs the command and returns the number of passed tests. Its output is passed through. It
     /// counts the lines `test result: ok. N passed` of the standard test runner.
     pub fn count_tests(mut self) -> Result<u64> {
         println!("$ {self}");
@@ -116,8 +116,8 @@ impl CommandLine {
         Ok(passed)
     }
 
-    /// Runs the command, and prints its output after it has exited. Returns the number of tests
-    /// that passed. For commands that run in parallel with others.
+    /// Runs the command and returns the number of passed tests. The output is printed after the
+    /// command has exited. For commands that run in parallel with others.
     ///
     /// # Errors
     /// Those of [`run`](Self::run). The message contains the end of the output, so that a list of errors at the end
@@ -144,7 +144,7 @@ impl CommandLine {
         Ok(passed)
     }
 
-    /// Runs the command, passes its standard error through, and returns its standard output.
+    /// Runs the command and returns its standard output. Standard error is passed through.
     ///
     /// # Errors
     /// The errors of [`run`](Self::run).
@@ -159,7 +159,7 @@ impl CommandLine {
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
-    /// Runs the command without showing its output, and returns its standard output.
+    /// Runs the command silently, and returns its standard output.
     ///
     /// # Errors
     /// The errors of [`run`](Self::run), with the command's standard error in the message.
@@ -177,7 +177,7 @@ impl CommandLine {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Runs the command without showing its output, and returns its exit status and its output.
+    /// Runs the command silently, and returns its exit status and output.
     ///
     /// # Errors
     /// If the command cannot be started or takes too long.
@@ -203,7 +203,7 @@ impl CommandLine {
         self.command.spawn().with_context(|| format!("cannot start `{command}`"))
     }
 
-    /// Waits for the command to exit; kills it after the timeout, if it has one.
+    /// Waits for the command to exit. Kills it after its timeout.
     fn wait(&self, child: &mut Child) -> Result<std::process::ExitStatus> {
         let Some(timeout) = self.timeout else { return Ok(child.wait()?) };
         let start = Instant::now();
@@ -232,7 +232,7 @@ impl CommandLine {
 
 impl fmt::Display for CommandLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for setting in &self.settings {
+        for setting in &self.shown_variables {
             write!(f, "{setting} ")?;
         }
         if !self.display_name.is_empty() {
@@ -246,7 +246,8 @@ impl fmt::Display for CommandLine {
     }
 }
 
-/// Kills a process and its descendants: cargo does not end the compilers that it has started when it is killed.
+/// Kills a process and its descendants. A killed cargo does not end the compilers that it has
+/// started.
 fn kill_with_descendants(pid: u32) {
     let mut pids = vec![pid.to_string()];
     let mut at = 0;
@@ -268,7 +269,7 @@ fn shell_quoted(word: &str) -> String {
     if !word.is_empty() && word.chars().all(plain) { word.into() } else { format!("'{word}'") }
 }
 
-/// Starts a thread that reads `from` to the end, and returns the bytes on join.
+/// Starts a thread that reads `from` to the end. Joining it returns the bytes.
 fn read_all(mut from: impl Read + Send + 'static) -> thread::JoinHandle<Vec<u8>> {
     thread::spawn(move || {
         let mut bytes = Vec::new();
@@ -278,7 +279,7 @@ fn read_all(mut from: impl Read + Send + 'static) -> thread::JoinHandle<Vec<u8>>
     })
 }
 
-/// Copies `from` to `to` by lines; returns the number of passed tests that the lines report.
+/// Copies the lines from `from` to `to`. Returns the number of passed tests that they report.
 fn copy_and_count_tests(from: impl Read, mut to: impl Write) -> u64 {
     let mut passed = 0;
     let mut line = Vec::new();
@@ -292,8 +293,8 @@ fn copy_and_count_tests(from: impl Read, mut to: impl Write) -> u64 {
     passed
 }
 
-/// Returns the last lines of a failed command's output. For the standard test runner, they are
-/// those about the failed tests.
+/// Returns the last lines of output, at most [`END_LINES_MAX`]. For the standard test runner, they
+/// are those about the failed tests.
 fn last_lines(output: &str) -> String {
     let lines: Vec<&str> = output.lines().collect();
     let failures = lines.iter().position(|line| *line == "failures:").unwrap_or(0);

@@ -174,7 +174,7 @@ impl Report {
         for step in steps.iter().copied() {
             println!("\n== {}", step.name());
             let start = Instant::now();
-            context.tests = 0;
+            context.passed_count = 0;
             let result = step.run(context);
             let time = start.elapsed();
             let outcome = match &result {
@@ -184,7 +184,7 @@ impl Report {
             };
             println!("== {} {outcome} in {}", step.name(), format_seconds(time));
             self.skipped.append(&mut context.skipped);
-            self.done.push(StepResult { step, time, tests: context.tests, outcome });
+            self.done.push(StepResult { step, time, tests: context.passed_count, outcome });
             if let Err(error) = result {
                 self.failed.push((step, error));
                 return;
@@ -215,7 +215,7 @@ impl Report {
                 Err(panic) => std::panic::resume_unwind(panic),
             }
         }
-        if self.failed.is_empty() && context.long {
+        if self.failed.is_empty() && context.is_long {
             self.run(&Step::in_phase(Phase::Long), context);
         }
     }
@@ -228,18 +228,18 @@ pub fn run_test_steps(options: &TestOptions) -> Result<ExitCode> {
         TempDir::with_prefix("handover-test-").context("cannot create a temporary folder")?;
     let mut context = TestContext {
         workspace: Workspace::find()?,
-        long: options.long,
+        is_long: options.long,
         affected: None,
-        only: !options.only.is_empty(),
-        differing: BTreeSet::new(),
+        has_selected_steps: !options.only.is_empty(),
+        differing_crates: BTreeSet::new(),
         has_clippy: false,
         temporary: temporary.path().to_owned(),
         programs: None,
-        tests: 0,
-        ladder_ran: false,
+        passed_count: 0,
+        has_run_ladder: false,
         skipped: Vec::new(),
     };
-    context.differing = context.workspace.changed_crates();
+    context.differing_crates = context.workspace.changed_crates();
     if options.changed {
         let affected = steps::programs::affected_packages(&context.workspace);
         let count = context.workspace.crates.len();

@@ -28,11 +28,11 @@ pub struct Crate {
     pub folder: PathBuf,
     /// Names of the examples that are programs, not libraries.
     pub examples: Vec<String>,
-    /// Names of the packages on which the crate, its tests or its build script depend.
+    /// Names of the packages that the crate, its tests or its build script need.
     pub dependencies: Vec<String>,
 }
 
-/// Output of `cargo metadata`, except fields that are not used.
+/// Used fields of the output of `cargo metadata`.
 #[derive(Deserialize)]
 struct Metadata {
     workspace_root: PathBuf,
@@ -73,6 +73,7 @@ impl Workspace {
         Self::parse(&text).context("cannot parse the output of `cargo metadata`")
     }
 
+    /// Parses the output of `cargo metadata`.
     fn parse(metadata: &str) -> Result<Self> {
         let metadata: Metadata = serde_json::from_str(metadata)?;
         let mut crates = Vec::new();
@@ -92,17 +93,17 @@ impl Workspace {
     }
 
     /// Returns the crates whose folder contains the file `path`.
-    pub fn crates_with(&self, path: &str) -> Vec<&Crate> {
+    pub fn crates_with_file(&self, path: &str) -> Vec<&Crate> {
         let has = |one: &&Crate| self.root.join(&one.folder).join(path).exists();
         self.crates.iter().filter(has).collect()
     }
 
-    /// Returns the crates below `folder`.
+    /// Returns the crates in folders below `folder`.
     pub fn crates_below(&self, folder: &str) -> Vec<&Crate> {
         self.crates.iter().filter(|one| one.folder.starts_with(folder)).collect()
     }
 
-    /// Returns the names of the crates with files that are uncommitted, or committed but not on `origin/HEAD`.
+    /// Returns the names of the crates that differ from `origin/HEAD`, committed or not.
     pub fn changed_crates(&self) -> BTreeSet<String> {
         let paths = [
             "git ls-files --others --exclude-standard",
@@ -161,7 +162,7 @@ mod tests {
     fn this_workspace_is_found() -> Result<()> {
         let workspace = Workspace::find()?;
         assert!(workspace.crates.iter().any(|one| one.name == "handover-xtask"));
-        assert_eq!(workspace.crates_with("src/workspace.rs").len(), 1);
+        assert_eq!(workspace.crates_with_file("src/workspace.rs").len(), 1);
         Ok(())
     }
 }

@@ -6,10 +6,10 @@
 
 use std::fmt;
 
-/// Result of comparing the CPUs' counters: not compared, in agreement or in disagreement.
+/// Result of comparing the counters of the CPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum CounterAgreement {
-    /// No comparison, as the process may run on one CPU only.
+    /// The process may run on only one CPU, so that no counters were compared.
     OneCpu,
     /// The counters of `compared_count` of `cpus_count` CPUs agree. `compared_count` is 1 if no
     /// other CPU answered in time.
@@ -65,12 +65,12 @@ mod ping {
     use std::thread;
     use std::time::Duration;
 
-    /// Maximum number of CPUs that are compared with the first CPU. They are chosen evenly from the
-    /// list.
+    /// Maximum number of CPUs whose counters are compared with that of the first CPU. They are
+    /// chosen evenly from the list.
     const PARTNERS_MAX: usize = 7;
-    /// Number of pings (requests and replies) between each pair of CPUs.
+    /// Number of pings (a request and a reply) between two CPUs.
     const PINGS_COUNT: u64 = 100;
-    /// Maximum delay after the deadline with which a thread's result is still accepted, in ns.
+    /// Time after the deadline for which results of the comparison are still accepted, in ns.
     const REPORT_DELAY_NS_MAX: u64 = 1_000_000;
 
     /// Compares the counters of `cpus`, for at most `budget_ns`, and returns the result.
@@ -121,7 +121,7 @@ mod ping {
         CounterAgreement::Agree { compared_count, cpus_count: cpus.len() }
     }
 
-    /// Result of comparing the counters of two CPUs: consistent, contradictory or no answer.
+    /// Result of comparing the counters of two CPUs.
     enum PingResult {
         /// All readings of the two counters are in the order in which they were made.
         Consistent,
@@ -131,19 +131,19 @@ mod ping {
         NoAnswer,
     }
 
-    /// Words shared by two CPUs that ping each other. `sequence` is odd after a request, and even
-    /// after its reply.
+    /// Words shared by two CPUs that exchange pings.
     #[derive(Default)]
     struct PingWords {
+        /// Number of the last message: odd for a request, even for a reply.
         sequence: CachePadded<AtomicU64>,
-        /// Time stamp that the other CPU has read after the request.
+        /// Time stamp that the replying CPU read after the request.
         answer: CachePadded<AtomicU64>,
     }
 
-    /// Value of [`PingWords::sequence`] once the first CPU has stopped.
+    /// Value of [`PingWords::sequence`] after the first CPU has ended the pings.
     const STOP: u64 = u64::MAX;
 
-    /// Compares the counter of CPU `other` with the counter of the calling thread's CPU.
+    /// Compares the counter of CPU `other` with that of the current CPU.
     fn ping(other: u32, deadline_ns: u64) -> PingResult {
         let words = Arc::new(PingWords::default());
         let answerer = thread::Builder::new().name("clock-answer".to_owned()).spawn({
@@ -176,8 +176,8 @@ mod ping {
         result
     }
 
-    /// Returns the number of ticks by which `answered` lies outside of `asked..=received`; 0 if
-    /// `answered` lies inside.
+    /// Returns the number of ticks by which `answered` lies outside `asked..=received`; 0 if
+    /// inside.
     pub(super) fn contradiction_ticks(asked: u64, answered: u64, received: u64) -> u64 {
         asked.saturating_sub(answered).max(answered.saturating_sub(received))
     }
@@ -208,6 +208,7 @@ mod ping {
     /// Waits until `word` contains `value`. Returns `None` if the other thread has stopped or the
     /// deadline has passed.
     fn wait_for(word: &AtomicU64, value: u64, deadline_ns: u64) -> Option<()> {
+        /// Number of loads of the word between two readings of the clock.
         const SPINS_PER_CLOCK_READ: u32 = 256;
         loop {
             for _ in 0..SPINS_PER_CLOCK_READ {

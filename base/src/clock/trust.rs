@@ -7,7 +7,7 @@ use std::fs;
 /// Choice between the processor's counter and the kernel's clock, with its reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum SourceChoice {
-    /// The counter was chosen. `is_forced`: the environment variable requests it;
+    /// The processor's counter was chosen. `is_forced`: the environment variable requests it;
     /// `is_kernel_source`: it is the kernel's clock source.
     Tsc { is_forced: bool, is_kernel_source: bool, reason: String },
     /// CLOCK_MONOTONIC was chosen.
@@ -17,8 +17,8 @@ pub(super) enum SourceChoice {
 /// Facts about the processor's counter that are known without a measurement.
 #[derive(Debug, Clone, Default)]
 pub(super) struct CounterEvidence {
-    /// `true` if the processor reports an invariant counter: on x86_64 cpuid (leaf 0x8000_0007, EDX bit 8), on aarch64
-    /// always, as the architecture requires it.
+    /// `true` if the counter has a constant rate in all power states (invariant). On x86_64 cpuid
+    /// reports it (leaf 0x8000_0007, EDX bit 8); the architecture of aarch64 requires it.
     pub is_invariant: bool,
     /// `true` if cpuid reports a hypervisor (leaf 1, ECX bit 31).
     pub has_hypervisor: bool,
@@ -27,8 +27,9 @@ pub(super) struct CounterEvidence {
     /// Current clock source of the kernel; `None` if it cannot be read.
     pub kernel_source: Option<String>,
     /// Clock sources that the kernel can use; `None` if they cannot be read.
-    pub kernel_offers: Option<String>,
-    /// `true` if the process has disabled reading of the counter (prctl PR_SET_TSC), or there is no counter.
+    pub available_kernel_sources: Option<String>,
+    /// `true` if the process has disabled reading of the counter, or there is none. The kernel call
+    /// is `prctl(PR_SET_TSC)`.
     pub is_forbidden: bool,
 }
 
@@ -38,7 +39,7 @@ impl CounterEvidence {
         if !cpu::HAS_TIMESTAMP_COUNTER {
             return CounterEvidence { is_forbidden: true, ..CounterEvidence::default() };
         }
-        let (is_invariant, has_hypervisor) = cpu::timestamp_counter_traits();
+        let (is_invariant, has_hypervisor) = cpu::is_invariant_and_has_hypervisor();
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let flags = cpuinfo.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
         let flag = |name| flags.split_whitespace().any(|word| word == name);
@@ -51,7 +52,7 @@ impl CounterEvidence {
             has_hypervisor,
             has_constant_flags: flag("constant_tsc") && flag("nonstop_tsc"),
             kernel_source: source("current_clocksource"),
-            kernel_offers: source("available_clocksource"),
+            available_kernel_sources: source("available_clocksource"),
             is_forbidden: crate::os::is_timestamp_counter_disabled(),
         }
     }
@@ -94,10 +95,10 @@ pub(super) fn choose_source(
     }
 }
 
-/// Returns the reason to trust the counter as `Ok`, or the reason to distrust it as `Err`.
+/// Returns `Ok` with the reason to trust the counter, or `Err` with the reason to distrust it.
 fn assess(evidence: &CounterEvidence) -> Result<String, String> {
     let (counter, source) = (cpu::COUNTER_NAME, cpu::KERNEL_COUNTER_SOURCE);
-    if let Some(offers) = &evidence.kernel_offers
+    if let Some(offers) = &evidence.available_kernel_sources
         && !offers.split_whitespace().any(|offered| offered == source)
     {
         return Err(format!(
@@ -119,7 +120,7 @@ fn assess(evidence: &CounterEvidence) -> Result<String, String> {
         return Err("neither cpuid nor the kernel reports a constant TSC".to_owned());
     };
     Ok(if is_kernel_source {
-        format!("{reason} and the kernel uses the TSC as its clock source")
+        format!("{reason}, and the kernel uses the {counter} as its clock source")
     } else {
         reason.into()
     })
@@ -134,7 +135,7 @@ mod tests {
             is_invariant: true,
             has_constant_flags: true,
             kernel_source: Some(cpu::KERNEL_COUNTER_SOURCE.to_owned()),
-            kernel_offers: Some(format!("{} hpet acpi_pm", cpu::KERNEL_COUNTER_SOURCE)),
+            available_kernel_sources: Some(format!("{} hpet acpi_pm", cpu::KERNEL_COUNTER_SOURCE)),
             ..CounterEvidence::default()
         }
     }
@@ -161,14 +162,14 @@ mod tests {
     #[test]
     fn counter_rejected_by_the_kernel_is_not_trusted() {
         let offers = Some("hpet acpi_pm".to_owned());
-        assert!(!takes_the_tsc(CounterEvidence { kernel_offers: offers, ..good() }));
+        assert!(!takes_the_tsc(CounterEvidence { available_kernel_sources: offers, ..good() }));
     }
 
     #[test]
     fn without_kernel_report_cpuid_decides() {
         assert!(takes_the_tsc(CounterEvidence {
             kernel_source: None,
-            kernel_offers: None,
+            available_kernel_sources: None,
             ..good()
         }));
     }

@@ -1,15 +1,15 @@
 //! A processor about which nothing is known, and Miri's: no time-stamp counter, no prefetches.
 
-/// `false`, as there is no time-stamp counter, so that the clock is CLOCK_MONOTONIC.
+/// `false`, as there is no counter; the clock is CLOCK_MONOTONIC.
 pub(crate) const HAS_TIMESTAMP_COUNTER: bool = false;
 
-/// Name of the counter in reasons and errors.
+/// Name of the counter in messages.
 pub(crate) const COUNTER_NAME: &str = "TSC";
 
-/// Name of the counter as a source of the clock.
+/// Name of the counter as a [`ClockSource`](crate::clock::ClockSource), printed and parsed.
 pub(crate) const COUNTER_SOURCE: &str = "tsc";
 
-/// Name of the counter among the kernel's clock sources.
+/// Name of the kernel's clock source that reads the counter.
 pub(crate) const KERNEL_COUNTER_SOURCE: &str = "tsc";
 
 /// Returns 0, because there is no time-stamp counter.
@@ -40,7 +40,7 @@ pub(crate) fn hypervisor_signature() -> Option<[u8; 12]> {
     None
 }
 
-/// Returns `(false, false)`, because no invariant counter and no hypervisor are known.
-pub(crate) fn timestamp_counter_traits() -> (bool, bool) {
+/// Returns `false` for an invariant counter, and `false` for a hypervisor: none is known.
+pub(crate) fn is_invariant_and_has_hypervisor() -> (bool, bool) {
     (false, false)
 }

@@ -8,21 +8,22 @@ use std::io::{self, ErrorKind};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Number of wait queues, so many that threads that wait on different words seldom share a queue.
+/// Number of wait queues. Threads that wait on different words seldom share a queue.
 const QUEUES_COUNT: usize = 64;
 
-/// Wait queue of the threads that sleep on words whose addresses have this queue's hash.
+/// Wait queue of sleeping threads. The hash of the address of their word selects the queue.
 struct Queue {
     state: Mutex<QueueState>,
     /// Notified after a thread was removed from the queue.
     removed: Condvar,
 }
 
-/// Sleeping threads of a wait queue.
+/// Content of a wait queue.
 struct QueueState {
-    /// Sleeping threads, each as the address of its word and its ticket. They are in the order in
-    /// which they went to sleep.
+    /// Address of the word, and ticket, of each sleeping thread. They are in the order in which
+    /// they went to sleep.
     sleepers: Vec<(usize, u64)>,
+    /// Number of the next thread that goes to sleep.
     next_ticket: u64,
 }
 
@@ -101,7 +102,7 @@ pub(crate) fn futex_wake(word: &AtomicU32, waiters_max: u32, _is_shared: bool) -
     Ok(woken_count)
 }
 
-/// Returns the CPUs 0, 1, ..., as many as `std` reports.
+/// Returns the CPU numbers from 0 up, as many as `std` reports CPUs.
 pub(crate) fn thread_cpus() -> io::Result<Vec<u32>> {
     Ok((0..thread_cpus_count()? as u32).collect())
 }

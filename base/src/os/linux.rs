@@ -70,7 +70,7 @@ pub(crate) fn set_thread_cpus(cpus: &[u32]) -> io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// Returns the CPU that the calling thread runs on; `None` under Miri, which does not know it.
+/// Returns the CPU on which the calling thread runs; `None` under Miri.
 pub(crate) fn current_cpu() -> Option<u32> {
     // Miri has masks, but no sched_getcpu.
     (!cfg!(miri)).then(|| rustix::thread::sched_getcpu() as u32)

@@ -3,13 +3,13 @@
 /// `true`, as every aarch64 processor has a virtual counter.
 pub(crate) const HAS_TIMESTAMP_COUNTER: bool = true;
 
-/// Name of the counter in reasons and errors.
+/// Name of the counter in messages.
 pub(crate) const COUNTER_NAME: &str = "virtual counter";
 
-/// Name of the counter as a source of the clock.
+/// Name of the counter as a [`ClockSource`](crate::clock::ClockSource), printed and parsed.
 pub(crate) const COUNTER_SOURCE: &str = "cntvct";
 
-/// Name of the counter among the kernel's clock sources.
+/// Name of the kernel's clock source that reads the counter.
 pub(crate) const KERNEL_COUNTER_SOURCE: &str = "arch_sys_counter";
 
 /// Reads the virtual counter, without ordering against the instructions before and after.
@@ -25,7 +25,7 @@ pub(crate) fn read_timestamp_counter() -> u64 {
     ticks
 }
 
-/// Reads the virtual counter after all earlier loads have completed and before any later instruction starts.
+/// Reads the virtual counter after all earlier loads, and before all later instructions.
 #[inline(always)]
 pub(crate) fn read_timestamp_counter_fenced() -> u64 {
     let ticks: u64;
@@ -40,7 +40,7 @@ pub(crate) fn read_timestamp_counter_fenced() -> u64 {
     ticks
 }
 
-/// Returns the rate of the counter in Hz as the firmware has declared it; 0 if it has not.
+/// Returns the rate of the counter that the firmware declares, in Hz; 0 if it declares none.
 pub(crate) fn declared_counter_hz() -> u64 {
     let hz: u64;
     // SAFETY: reads a register that programs may read; accesses no memory.
@@ -77,8 +77,8 @@ pub(crate) fn hypervisor_signature() -> Option<[u8; 12]> {
     None
 }
 
-/// Returns two flags: `true`, as the architecture requires a counter of constant rate in all power states, which all
-/// CPUs share, and `false`, as no hypervisor is known.
-pub(crate) fn timestamp_counter_traits() -> (bool, bool) {
+/// Returns `true` for an invariant counter, and `false` for an unknown hypervisor. The architecture
+/// requires a counter of constant rate in all power states, which all CPUs share.
+pub(crate) fn is_invariant_and_has_hypervisor() -> (bool, bool) {
     (true, false)
 }

@@ -2,7 +2,7 @@
 
 use crate::usage::{Usage, UsageScope};
 
-/// Returns the resource usage that `getrusage` reports; zeroes under Miri, which does not support it.
+/// Returns the resource usage that `getrusage` reports. Under Miri, returns zeroes.
 pub(crate) fn read_usage(scope: UsageScope) -> Usage {
     if cfg!(miri) {
         return Usage::default();

@@ -3,13 +3,13 @@
 /// `true`, as x86-64 processors have a time-stamp counter.
 pub(crate) const HAS_TIMESTAMP_COUNTER: bool = true;
 
-/// Name of the counter in reasons and errors.
+/// Name of the counter in messages.
 pub(crate) const COUNTER_NAME: &str = "TSC";
 
-/// Name of the counter as a source of the clock.
+/// Name of the counter as a [`ClockSource`](crate::clock::ClockSource), printed and parsed.
 pub(crate) const COUNTER_SOURCE: &str = "tsc";
 
-/// Name of the counter among the kernel's clock sources.
+/// Name of the kernel's clock source that reads the counter.
 pub(crate) const KERNEL_COUNTER_SOURCE: &str = "tsc";
 
 /// Reads the time-stamp counter, without ordering against the instructions before and after.
@@ -20,7 +20,7 @@ pub(crate) fn read_timestamp_counter() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// Reads the time-stamp counter after all earlier loads have completed and before any later instruction starts.
+/// Reads the time-stamp counter after all earlier loads, and before all later instructions.
 #[inline(always)]
 pub(crate) fn read_timestamp_counter_fenced() -> u64 {
     load_fence();
@@ -77,9 +77,8 @@ pub(crate) fn hypervisor_signature() -> Option<[u8; 12]> {
     Some(signature)
 }
 
-/// Returns two flags from cpuid. The first is `true` if the time-stamp counter is invariant, the
-/// second if there is a hypervisor.
-pub(crate) fn timestamp_counter_traits() -> (bool, bool) {
+/// Returns two flags from cpuid: if the counter is invariant, and if there is a hypervisor.
+pub(crate) fn is_invariant_and_has_hypervisor() -> (bool, bool) {
     const EXTENDED_LEAVES_LEAF: u32 = 0x8000_0000;
     const POWER_LEAF: u32 = 0x8000_0007;
     let has_power = cpuid(EXTENDED_LEAVES_LEAF).eax >= POWER_LEAF;

@@ -16,6 +16,7 @@ use std::sync::OnceLock;
 /// The first call reads some small files; later ones copy the list.
 #[must_use]
 pub fn allowed_cpus() -> Vec<u32> {
+    /// CPUs that the first call has found.
     static ALLOWED: OnceLock<Vec<u32>> = OnceLock::new();
     let read = || {
         let mut cpus = crate::affinity::main_thread_cpus();
@@ -46,7 +47,9 @@ pub fn quota_cpus() -> Option<f64> {
 /// CPU limits of this process from its cgroups (v1 or v2).
 #[derive(Debug, Default, PartialEq)]
 struct Limits {
+    /// CPUs of the cpuset; `None` without a cpuset.
     cpuset: Option<Vec<u32>>,
+    /// CPU quota in CPUs; `None` without a quota.
     quota_cpus: Option<f64>,
 }
 
@@ -81,7 +84,7 @@ struct Mount<'a> {
     root: &'a str,
     /// Path of the mount point.
     point: &'a str,
-    /// Mount options of a v1 hierarchy, which include its controllers; `None` for v2.
+    /// Mount options of a v1 hierarchy, among them its controllers; `None` for v2.
     controllers: Option<&'a str>,
 }
 
@@ -129,6 +132,7 @@ impl<'a> Mount<'a> {
 /// Returns the CPUs in the cpuset of the innermost cgroup that has one. Returns `None` if there is
 /// none.
 fn cpuset(folders: &[PathBuf]) -> Option<Vec<u32>> {
+    /// Names of the files with the CPUs of a cpuset, in order of preference.
     const CPUSET_FILES: [&str; 3] =
         ["cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus"];
     folders

@@ -150,7 +150,7 @@ impl Topology {
         PlacedCpus { cpus: order.into_iter().cycle().take(participants_count).collect(), notes }
     }
 
-    /// Returns the CPUs from which to choose, sorted and without repetition.
+    /// Returns the CPUs that may be chosen, sorted and without repetition.
     fn usable_cpus(&self, allowed: &[u32]) -> Vec<Cpu> {
         if allowed.is_empty() {
             return self.cpus.clone();
@@ -166,12 +166,12 @@ impl Topology {
     }
 }
 
-/// CPUs from which to choose, at least one, sorted by number.
+/// CPUs that may be chosen: at least one, sorted by number.
 struct UsableCpus(Vec<Cpu>);
 
 impl UsableCpus {
-    /// Returns all CPUs in the order in which participants near `base` are placed. One hardware
-    /// thread of each core comes first, by distance from `base`, then the remaining threads.
+    /// Returns all CPUs in the order in which they are chosen near `base`. One hardware thread of
+    /// each core comes first, by distance from `base`, then the remaining threads.
     fn by_distance_from(&self, base: &Cpu) -> Vec<&Cpu> {
         let first_of_core = |cpu: &Cpu| {
             if cpu.siblings.contains(&base.id) {
@@ -184,8 +184,8 @@ impl UsableCpus {
         order
     }
 
-    /// Chooses and returns CPUs near each other. The first is a CPU whose last-level cache serves
-    /// the most cores.
+    /// Returns the CPUs in the order for [`Placement::Near`]. The first is a CPU whose last-level
+    /// cache serves the most cores.
     fn near(&self, participants_count: usize, notes: &mut Vec<String>) -> Vec<u32> {
         let cores = |cpus: &mut dyn Iterator<Item = &Cpu>| {
             cpus.map(|cpu| cpu.siblings[0]).collect::<BTreeSet<u32>>().len()
@@ -213,7 +213,8 @@ impl UsableCpus {
         order.into_iter().map(|cpu| cpu.id).collect()
     }
 
-    /// Chooses and returns CPUs alternately near each of the two most distant CPUs.
+    /// Returns the CPUs in the order for [`Placement::Far`], alternately near two distant CPUs.
+    /// These two are as distant as possible.
     fn far(&self, participants_count: usize, notes: &mut Vec<String>) -> Vec<u32> {
         let pairs = self.0.iter().flat_map(|a| self.0.iter().map(move |b| (a, b)));
         // The first of equals.
@@ -249,7 +250,7 @@ impl UsableCpus {
         order.into_iter().map(|cpu| cpu.id).collect()
     }
 
-    /// Chooses and returns the hardware threads of one core first, then those of further cores.
+    /// Returns the CPUs in the order for [`Placement::Smt`]: core after core.
     fn smt(&self, participants_count: usize, notes: &mut Vec<String>) -> Vec<u32> {
         let threads = |cpu: &Cpu| -> Vec<u32> {
             self.0.iter().map(|c| c.id).filter(|id| cpu.siblings.contains(id)).collect()

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::str::FromStr;
 
-/// Returns a topology with one package, in which each CPU is a separate core.
+/// Returns a topology of one package, in which each CPU is a separate core. The reason is `why`.
 pub(super) fn flat_topology(cpus: &[u32], why: &str) -> Topology {
     let lowest = cpus.first().copied().unwrap_or(0);
     let cpu = |&id: &u32| Cpu { id, package: 0, core: id, node: 0, l3: lowest, siblings: vec![id] };
@@ -24,12 +24,12 @@ pub(super) fn flat_topology(cpus: &[u32], why: &str) -> Topology {
     }
 }
 
-/// Set of assumptions about information that is missing from sysfs.
+/// Assumptions made because information is missing from sysfs.
 #[derive(Default)]
 struct Assumptions(BTreeSet<&'static str>);
 
 impl Assumptions {
-    /// Returns `found`, or else notes an assumption and returns `default()`.
+    /// Returns `found`. If it is `None`, returns `default()` and records the assumption `note`.
     fn value_or_assumed<T>(
         &mut self,
         found: Option<T>,

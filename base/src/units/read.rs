@@ -3,7 +3,7 @@
 use super::scale::UnitScale;
 use std::fmt;
 
-/// Error of parsing a quantity: contains the text, the mistake and a valid example.
+/// Error of parsing a quantity. Its message contains the text, the mistake and a valid example.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{} {problem}", Quoted(.text))]
 pub struct UnitError {
@@ -123,8 +123,8 @@ fn factor(number: &str, suffix: &str, scale: &UnitScale) -> Result<u64, String> 
     Err(format!("has an unknown unit: write {with_units}"))
 }
 
-/// Lists the number with each fitting unit, for an error message: `20ns, 20us or 20ms`. A unit fits
-/// if `fits` accepts one of its names.
+/// Lists the number with each fitting unit, for an error message, as in `20ns, 20us or 20ms`. A
+/// unit fits if `fits` accepts one of its names.
 fn alternatives(number: &str, scale: &UnitScale, fits: impl Fn(&str) -> bool) -> String {
     // A number longer than any valid one is replaced by an example.
     let number = if number.len() > 2 * DIGITS_MAX { "1" } else { number };

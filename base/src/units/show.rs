@@ -20,6 +20,7 @@ pub(super) fn format_shortest(value: u64, scale: &UnitScale) -> String {
 
 /// Formats `value / factor` as a decimal number; `None` if it needs more than six decimals.
 fn format_decimal(value: u64, factor: u64) -> Option<String> {
+    /// Maximum number of decimals.
     const DECIMALS_MAX: usize = 6;
     let mut text = (value / factor).to_string();
     let mut rest = u128::from(value % factor);
@@ -49,7 +50,8 @@ fn format_three_digits(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-/// Formats `value` in the largest of `units` (name and factor, ascending) whose factor is at most `value`.
+/// Formats `value` in the largest unit that is not greater. `units` are names and factors,
+/// ascending.
 fn format_scaled(value: f64, units: &[(&str, f64)]) -> String {
     if !value.is_finite() {
         return format!("{value} {}", units[0].0).trim_end().to_owned();

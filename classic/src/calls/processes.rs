@@ -168,7 +168,7 @@ fn measure_in_turn(
     let whole = |(text, task)| ProcessRow { text, task, runs: Vec::new(), error: None };
     let mut processes: Vec<ProcessRow> = rows.into_iter().map(whole).collect();
     let count = processes.len();
-    let target = match console::wants_progress_bar() {
+    let target = match console::should_show_progress_bar() {
         true => ProgressDrawTarget::stderr(),
         false => ProgressDrawTarget::hidden(),
     };

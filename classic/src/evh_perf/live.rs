@@ -28,7 +28,7 @@ pub struct LiveView {
 impl LiveView {
     /// Creates a view that shows nothing yet.
     pub fn new() -> Self {
-        let bar = console::wants_progress_bar().then(|| {
+        let bar = console::should_show_progress_bar().then(|| {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
             let style = ProgressStyle::with_template("{msg}");
             bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));

@@ -21,32 +21,33 @@
 #include <stdint.h>
 
 /**
- * Readiness of a descriptor, and interest in it: data or the end of the stream can be read.
+ * Bit of readiness and interest: the descriptor has data, or the end of the stream, to read.
  */
 #define HANDOVER_EVENT_READABLE 1
 
 /**
- * Readiness of a descriptor, and interest in it: a write will not block.
+ * Bit of readiness and interest: a write to the descriptor will not block.
  */
 #define HANDOVER_EVENT_WRITABLE 2
 
 /**
- * Readiness of a descriptor: the peer has closed the connection, or its sending direction.
+ * Bit of readiness: the peer has closed the connection, or its sending direction.
  */
 #define HANDOVER_EVENT_HUNG_UP 4
 
 /**
- * Readiness of a descriptor: an error is pending.
+ * Bit of readiness: an error of the descriptor is pending.
  */
 #define HANDOVER_EVENT_FAILED 8
 
 /**
- * Interest in a descriptor: one message for each change, none for data that the handler leaves unread.
+ * Bit of interest: only changes of readiness cause messages (edge-triggered). Data that the
+ * handler leaves unread causes none.
  */
 #define HANDOVER_EVENT_EDGE 16
 
 /**
- * Time limit that never passes: `HANDOVER_FOREVER`.
+ * Time limit that never passes.
  */
 #define HANDOVER_FOREVER UINT64_MAX
 
@@ -122,11 +123,11 @@ typedef enum handover_status {
      */
     HANDOVER_WRONG_THREAD = 9,
     /**
-     * There is no timer, flow, procedure, memory or pool of that name or number.
+     * No timer, flow, procedure, memory or pool has this name or number.
      */
     HANDOVER_NOT_FOUND = 10,
     /**
-     * The name is registered already, or the value is set already.
+     * The name is already registered, or the value is already set.
      */
     HANDOVER_ALREADY_EXISTS = 11,
     /**
@@ -156,7 +157,7 @@ typedef enum handover_status {
 } handover_status;
 
 /**
- * Kind of a ring, by the number of threads that push and that pop.
+ * Kind of a ring: the numbers of threads that may push and pop.
  */
 typedef enum handover_ring_kind {
     /**
@@ -164,17 +165,17 @@ typedef enum handover_ring_kind {
      */
     HANDOVER_RING_SPSC = 0,
     /**
-     * Any number of threads push, through one producer or several, and one at a time pops.
+     * Any number of threads push, and one thread at a time pops. Threads can share a producer.
      */
     HANDOVER_RING_MPSC = 1,
     /**
-     * Any number of threads push, and any number pop, each through a consumer of its own; each element goes to one.
+     * Any number of threads push and pop. Each thread that pops needs its own consumer.
      */
     HANDOVER_RING_MPMC = 2,
 } handover_ring_kind;
 
 /**
- * Kind of a notification, by what the receiver sleeps on.
+ * Kind of a notification: the object on which the receiver sleeps.
  */
 typedef enum handover_notify_kind {
     /**
@@ -186,13 +187,14 @@ typedef enum handover_notify_kind {
      */
     HANDOVER_NOTIFY_EVENTFD = 1,
     /**
-     * The receiver sleeps on a futex, without spinning before, and learns that the sender was destroyed.
+     * The receiver sleeps on a futex, and is also woken when the sender is destroyed. It never
+     * spins.
      */
     HANDOVER_NOTIFY_CLOSING = 2,
 } handover_notify_kind;
 
 /**
- * Policy for messages from other threads when the inbox is full.
+ * Policy for messages that arrive from other threads while the inbox is full.
  */
 typedef enum handover_event_when_full {
     /**
@@ -200,29 +202,30 @@ typedef enum handover_event_when_full {
      */
     HANDOVER_EVENT_REFUSE = 0,
     /**
-     * `handover_event_send` waits, at most `wait_ns_max`; on the machine's own thread it refuses.
+     * `handover_event_send` waits for at most `wait_ns_max`. On the machine's own thread, it
+     * returns `HANDOVER_FULL` instead.
      */
     HANDOVER_EVENT_BLOCK = 1,
     /**
-     * The oldest message is dropped, without notice to anybody.
+     * The oldest queued message is dropped silently.
      */
     HANDOVER_EVENT_DROP_OLDEST = 2,
 } handover_event_when_full;
 
 /**
- * Access rights that a bulk handle gives to its holder.
+ * Access rights that a bulk handle gives to a peer.
  */
 typedef enum handover_rpc_rights {
     /**
-     * The holder may pull from the memory.
+     * The peer may pull from the memory.
      */
     HANDOVER_RPC_READ = 1,
     /**
-     * The holder may push into the memory.
+     * The peer may push into the memory.
      */
     HANDOVER_RPC_WRITE = 2,
     /**
-     * The holder may pull and push.
+     * The peer may pull from the memory and push into it.
      */
     HANDOVER_RPC_READ_WRITE = 3,
 } handover_rpc_rights;
@@ -238,27 +241,27 @@ typedef struct handover_event_address handover_event_address;
 typedef struct handover_event_machine handover_event_machine;
 
 /**
- * Reply that was requested, for the thread that waits for it; opaque.
+ * Handle with which a thread waits for a requested reply; opaque.
  */
 typedef struct handover_event_pending_reply handover_event_pending_reply;
 
 /**
- * Means of replying to one request, for the handler of the request; opaque.
+ * Handle with which a handler replies to one request; opaque.
  */
 typedef struct handover_event_reply handover_event_reply;
 
 /**
- * Reference to a machine's inbox that does not keep its memory; opaque.
+ * Weak reference to a machine's inbox, which does not keep the memory of the inbox alive; opaque.
  */
 typedef struct handover_event_weak_address handover_event_weak_address;
 
 /**
- * Fiber that was spawned and not joined; opaque.
+ * Handle of a spawned fiber, with which it can be joined; opaque.
  */
 typedef struct handover_fiber handover_fiber;
 
 /**
- * Pointer that one participant sets and others, fibers or threads, wait for; opaque.
+ * Pointer that one fiber or thread sets, and for which others wait; opaque.
  */
 typedef struct handover_fiber_eventual handover_fiber_eventual;
 
@@ -303,12 +306,12 @@ typedef struct handover_ring_producer handover_ring_producer;
 typedef struct handover_rpc_endpoint handover_rpc_endpoint;
 
 /**
- * Memory for bulk transfers, which peers on this machine map; opaque.
+ * Memory for bulk transfers, which peers on this machine can map; opaque.
  */
 typedef struct handover_rpc_memory handover_rpc_memory;
 
 /**
- * Answer that a handler fills in; opaque, and valid until the handler returns.
+ * Response to a call, which its handler fills in; opaque, and valid until the handler returns.
  */
 typedef struct handover_rpc_response handover_rpc_response;
 
@@ -355,13 +358,13 @@ typedef struct handover_event_config {
      */
     uint32_t timer_slack_ns;
     /**
-     * Policy for messages when the inbox is full: a `handover_event_when_full`. Default `HANDOVER_EVENT_REFUSE`.
+     * Policy for a full inbox: a `handover_event_when_full`. Default `HANDOVER_EVENT_REFUSE`.
      */
     uint32_t when_full;
 } handover_event_config;
 
 /**
- * Message to a machine; the library copies it whenever it passes it on.
+ * Message to a machine. The library copies it.
  */
 typedef struct handover_event_message {
     /**
@@ -369,7 +372,7 @@ typedef struct handover_event_message {
      */
     uint32_t kind;
     /**
-     * Readiness of a watched descriptor, as bits of `HANDOVER_EVENT_*`; 0 for other messages.
+     * Readiness of a watched descriptor, as bits `HANDOVER_EVENT_*`; 0 in other messages.
      */
     uint32_t ready;
     /**
@@ -389,7 +392,7 @@ typedef void (*handover_event_handler)(struct handover_event_machine *machine,
                                        void *context);
 
 /**
- * Function that receives the messages that were not handled when a machine is destroyed.
+ * Function called with each unhandled message when a machine is destroyed.
  */
 typedef void (*handover_event_discard)(const struct handover_event_message *message, void *context);
 
@@ -430,20 +433,20 @@ typedef struct handover_rpc_config {
      */
     size_t struct_bytes;
     /**
-     * Path of a file with a secret. Both ends of each `tcp://` connection must prove that they
-     * know it. Default null: anybody who can reach the port can call.
+     * Path of the file with the shared secret for `tcp://`. Both ends of each `tcp://` connection
+     * must prove that they know it. Default null: anybody who can reach the port can call.
      */
     const char *secret_path;
     /**
-     * Path of this endpoint's certificate chain in PEM, for `tls://`. Default null.
+     * Path of a PEM file with this endpoint's certificate chain, for `tls://`. Default null.
      */
     const char *tls_certificates_path;
     /**
-     * Path of the private key of this endpoint's certificate in PEM, for `tls://`. Default null.
+     * Path of a PEM file with this endpoint's private key, for `tls://`. Default null.
      */
     const char *tls_key_path;
     /**
-     * Path of the certificates of the authorities that sign peers' certificates in PEM, for `tls://`. Default null.
+     * Path of a PEM file with the root certificates that verify peers, for `tls://`. Default null.
      */
     const char *tls_roots_path;
     /**
@@ -451,7 +454,7 @@ typedef struct handover_rpc_config {
      */
     uint32_t peers_max;
     /**
-     * Maximum number of calls under way from this endpoint. Default 65,536.
+     * Maximum number of unfinished calls from this endpoint. Default 65,536.
      */
     uint32_t calls_max;
     /**
@@ -459,11 +462,11 @@ typedef struct handover_rpc_config {
      */
     uint32_t message_bytes_max;
     /**
-     * Maximum time to spin before sleeping, in ns. Default 20,000.
+     * Maximum time for which a wait spins before it sleeps, in ns. Default 20,000.
      */
     uint32_t spin_ns_max;
     /**
-     * 1 to never sleep, for a thread that has a CPU to itself. Default 0.
+     * 1 to spin forever instead of sleeping, for a thread with a CPU of its own. Default 0.
      */
     uint32_t should_spin_forever;
     /**
@@ -482,8 +485,8 @@ typedef struct handover_rpc_config {
 } handover_rpc_config;
 
 /**
- * Connected peer of an endpoint, a plain value. It is valid for that endpoint, and never used for
- * another peer.
+ * Identifier of a connected peer of an endpoint. It is valid for that endpoint only, and never
+ * used for another peer.
  */
 typedef struct handover_rpc_peer {
     /**
@@ -505,7 +508,7 @@ typedef struct handover_rpc_request {
      */
     struct handover_rpc_peer peer;
     /**
-     * Arguments, without alignment; valid until the handler returns.
+     * Arguments, which may be misaligned; valid until the handler returns.
      */
     const void *arguments;
     /**
@@ -527,8 +530,8 @@ typedef int32_t (*handover_rpc_handler)(struct handover_rpc_endpoint *endpoint,
                                         void *context);
 
 /**
- * Handle of a registered memory: a plain value to be sent to peers in arguments and results. The length of its encoding
- * varies, and zeros follow it.
+ * Handle of a registered memory, to be sent to peers in arguments and results. The length of its
+ * encoding varies, and zeros follow it.
  */
 typedef struct handover_rpc_bulk {
     /**
@@ -542,11 +545,11 @@ typedef struct handover_rpc_bulk {
  */
 typedef struct handover_rpc_range {
     /**
-     * Offset in the peer's memory in bytes.
+     * Offset in the peer's memory, in bytes.
      */
     uint64_t theirs;
     /**
-     * Offset in the local memory in bytes.
+     * Offset in the local memory, in bytes.
      */
     uint64_t ours;
     /**
@@ -586,7 +589,7 @@ typedef struct handover_sched_flow {
 } handover_sched_flow;
 
 /**
- * Packet, as a scheduler processes it.
+ * Packet of a flow.
  */
 typedef struct handover_sched_packet {
     /**
@@ -594,17 +597,17 @@ typedef struct handover_sched_packet {
      */
     uint32_t flow;
     /**
-     * Length in bytes: the flows' shares are shares of bytes.
+     * Length in bytes. Flows share bytes, not packets, by their weights.
      */
     uint32_t length_bytes;
     /**
-     * Pointer of the program by which it identifies the packet.
+     * Pointer with which the program identifies the packet.
      */
     void *token;
 } handover_sched_packet;
 
 /**
- * Function that receives the packets of a flow when it is removed.
+ * Function called with each queued packet of a flow that is removed.
  */
 typedef void (*handover_sched_discard)(const struct handover_sched_packet *packet, void *context);
 
@@ -621,7 +624,7 @@ typedef struct handover_sched_totals {
      */
     uint64_t dequeued;
     /**
-     * Number of packets accepted, and later dropped for newer ones.
+     * Number of accepted packets that were later dropped in favour of newer ones.
      */
     uint64_t dropped;
     /**
@@ -635,15 +638,17 @@ typedef struct handover_sched_totals {
  */
 typedef struct handover_timer_expired {
     /**
-     * Number of the timer; no longer valid for a one-shot timer.
+     * Number of the timer. That of a one-shot timer is no longer valid.
      */
     uint64_t timer;
     /**
-     * Deadline of the timer; the first one missed, if a periodic timer has missed several.
+     * Deadline that has passed; the earliest, if several deadlines of a periodic timer have
+     * passed.
      */
     uint64_t deadline_ns;
     /**
-     * Number of further deadlines of a periodic timer that have passed; no other call reports them.
+     * Number of later deadlines of a periodic timer that have also passed. No other call reports
+     * them.
      */
     uint64_t missed_count;
     /**

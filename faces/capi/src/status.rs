@@ -32,9 +32,9 @@ pub enum handover_status {
     HANDOVER_BUSY = 8,
     /// The handle is in use by another thread, or this thread may not call the function.
     HANDOVER_WRONG_THREAD = 9,
-    /// There is no timer, flow, procedure, memory or pool of that name or number.
+    /// No timer, flow, procedure, memory or pool has this name or number.
     HANDOVER_NOT_FOUND = 10,
-    /// The name is registered already, or the value is set already.
+    /// The name is already registered, or the value is already set.
     HANDOVER_ALREADY_EXISTS = 11,
     /// The buffer is too small, or the message is longer than the limit.
     HANDOVER_TOO_LONG = 12,
@@ -99,7 +99,7 @@ impl handover_status {
         HANDOVER_PANIC,
     ];
 
-    /// Makes an error of this status with a detailed message.
+    /// Creates an error with this status and a detailed message.
     pub(crate) fn because(self, message: impl fmt::Display) -> Fault {
         Fault { status: self, message: Some(message.to_string()) }
     }
@@ -109,7 +109,7 @@ impl handover_status {
 #[derive(Debug)]
 pub(crate) struct Fault {
     pub(crate) status: handover_status,
-    /// Detailed message; `None` for expected outcomes such as an empty queue, which set no message.
+    /// Detailed message; `None` for expected outcomes, such as an empty queue.
     message: Option<String>,
 }
 
@@ -128,8 +128,8 @@ thread_local! {
     static LAST_ERROR: RefCell<CString> = RefCell::default();
 }
 
-/// Stores the message of an error as the last error of this thread; returns the status.
-pub(crate) fn report(outcome: Outcome) -> handover_status {
+/// Stores the message of an error, if any, as the last error of this thread. Returns the status.
+pub(crate) fn store_last_error(outcome: Outcome) -> handover_status {
     let Err(fault) = outcome else { return HANDOVER_OK };
     if let Some(message) = fault.message {
         let message = CString::new(message.replace('\0', "?")).unwrap_or_default();
@@ -143,16 +143,16 @@ pub(crate) fn report(outcome: Outcome) -> handover_status {
     fault.status
 }
 
-/// Returns the address of this thread's last message. It is valid until the next error of this
-/// thread.
+/// Returns a pointer to the message of this thread's last error. It is valid until the thread's
+/// next error.
 pub(crate) fn last_error() -> *const std::ffi::c_char {
     let pointer =
         LAST_ERROR.try_with(|last| last.try_borrow().map_or(c"".as_ptr(), |it| it.as_ptr()));
     pointer.unwrap_or(c"".as_ptr())
 }
 
-/// Converts the payload of a caught panic to an error.
-pub(crate) fn panicked(payload: &(dyn Any + Send)) -> Fault {
+/// Creates an error from the payload of a caught panic.
+pub(crate) fn panic_fault(payload: &(dyn Any + Send)) -> Fault {
     let text = payload.downcast_ref::<&str>().copied();
     let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
     HANDOVER_PANIC
@@ -174,8 +174,11 @@ mod tests {
 
     #[test]
     fn error_message_replaces_the_last_one_and_an_expected_outcome_keeps_it() {
-        assert_eq!(report(Err(HANDOVER_SYSTEM.because("socket\0: EMFILE"))), HANDOVER_SYSTEM);
-        assert_eq!(report(Err(HANDOVER_EMPTY.into())), HANDOVER_EMPTY);
+        assert_eq!(
+            store_last_error(Err(HANDOVER_SYSTEM.because("socket\0: EMFILE"))),
+            HANDOVER_SYSTEM
+        );
+        assert_eq!(store_last_error(Err(HANDOVER_EMPTY.into())), HANDOVER_EMPTY);
         LAST_ERROR.with_borrow(|last| assert_eq!(last.as_c_str(), c"socket?: EMFILE"));
         assert!(!last_error().is_null());
     }

@@ -26,9 +26,10 @@ pub struct App {
     #[command(subcommand)]
     command: Option<Command>,
     #[command(flatten)]
-    run: RunOptions,
+    run_options: RunOptions,
 }
 
+/// Returns the version, followed by the commit in parentheses if it is known.
 fn version() -> &'static str {
     match env!("HANDOVER_COMMIT") {
         "" => env!("CARGO_PKG_VERSION"),
@@ -42,21 +43,22 @@ enum Command {
     Run(RunArgs),
     /// Measure one benchmark for several values of one argument
     Sweep(commands::sweep::SweepArgs),
-    /// Check the measuring method on this machine: measure code with known costs
+    /// Check the measuring method on this machine, by measuring code with known costs
     Prove(commands::prove::ProveArgs),
     /// Draw charts of a sweep: times and rates of the contenders, and the fitted scalability law
     Plot(commands::plot::PlotArgs),
-    /// Measure the workloads of the package in this folder (as cargo-handover: `cargo handover`)
+    /// Measure the workloads of the package in this folder, as `cargo handover` does
     Bench(commands::bench::BenchArgs),
-    /// Compare runs or builds: better, worse, same, or too noisy; exit 1 if a figure regressed
+    /// Compare runs or builds: each figure is better, worse, the same or too noisy. Exit 1 if a
+    /// figure is worse
     Compare(commands::compare::CompareArgs),
     /// Show a figure over all stored runs, and its change points
     History(commands::history::HistoryArgs),
-    /// Compare the nodes of a fleet (`run --fleet`): the nodes that stand apart in a figure
+    /// Compare the nodes of a fleet (measured by `run --fleet`), and mark those that differ
     Fleet(commands::fleet::FleetArgs),
-    /// Break the time of one hand-off down into stages, by probes inside the mechanism
+    /// Divide the time of one hand-off into stages, measured by probes inside the mechanism
     Anatomy(commands::anatomy::AnatomyArgs),
-    /// Time whole commands: each once a round, in random order, with a preparation before each
+    /// Time whole commands in rounds: each round runs every command once, in random order
     Time(commands::time::TimeArgs),
     /// List the causes of noise on this machine, and the commands that remove them
     Doctor(commands::doctor::DoctorArgs),
@@ -64,7 +66,7 @@ enum Command {
     List(ListArgs),
     /// Explain benchmarks: what is timed and where, the floor, the contenders and how each waits
     Explain(commands::explain::ExplainArgs),
-    /// Show a stored run: the last, or by id, prefix of an id, name, or position from the end (-1, -2)
+    /// Show a stored run, by default the last
     Show(ShowArgs),
     /// Write the HTML report of a stored run: ladder, distributions, and other runs for comparison
     Report(ReportArgs),
@@ -98,7 +100,7 @@ enum Command {
     Man(commands::man::ManArgs),
 }
 
-/// Options of every command that uses the store.
+/// Options that all commands with a store share.
 #[derive(Debug, Args)]
 pub struct StoreOption {
     /// File of the store [default: handover/results.db in the user's data folder]
@@ -106,13 +108,13 @@ pub struct StoreOption {
     pub db: Option<PathBuf>,
 }
 
-/// Options of every command that measures.
+/// Options that all measuring commands share.
 #[derive(Debug, Args)]
 pub struct PlanOptions {
     /// Length of the measurement: smoke (once, to check that it works), quick, full
     #[arg(long, value_name = "NAME", default_value = "quick")]
     pub profile: Profile,
-    /// Measuring time of each benchmark, or in a sweep of each value: 100ms to 1h. A smoke run does
+    /// Measuring time of each benchmark (in a sweep, of each value): 100ms to 1h. A smoke run does
     /// not use it [default: given by the profile]
     #[arg(long, value_name = "TIME", value_parser = parse_duration, allow_hyphen_values = true)]
     pub time: Option<Duration>,
@@ -154,7 +156,7 @@ impl PlanOptions {
     }
 }
 
-/// Option that names the run of a command that measures.
+/// Option of measuring commands that gives the new run a name.
 #[derive(Debug, Args)]
 pub struct NameOption {
     /// Name of the run, for `compare` and `show`; several runs may share a name
@@ -187,12 +189,12 @@ pub struct ResultOptions {
     pub db: StoreOption,
 }
 
-/// Command-line options of `handover run`, without its patterns.
+/// Options of `handover run`.
 #[derive(Debug, Args)]
 pub struct RunOptions {
     #[command(flatten)]
     pub plan: PlanOptions,
-    /// Number of this process among those of `--repeat`, from 1
+    /// Position of this process in the sequence of `--repeat`, from 1
     #[arg(long, value_name = "NTH", hide = true)]
     pub nth: Option<u32>,
     /// Print a line for each benchmark instead of the live view
@@ -202,7 +204,7 @@ pub struct RunOptions {
     /// records of all nodes, for `handover fleet`
     #[arg(long, conflicts_with_all = ["repeat", "report"])]
     pub fleet: bool,
-    /// Store of this node's records, for the rank that has started this process
+    /// Store for this node's records, in a process that a rank of `--fleet` starts
     #[arg(long, value_name = "FILE", hide = true)]
     pub node_db: Option<PathBuf>,
     #[command(flatten)]
@@ -210,8 +212,9 @@ pub struct RunOptions {
 }
 
 impl RunOptions {
-    /// Returns `true` if this process is a rank that measures its node in another process.
-    fn is_fleet(&self) -> bool {
+    /// Returns `true` for a rank of `--fleet`; `false` for the child process that measures its
+    /// node.
+    fn is_fleet_rank(&self) -> bool {
         self.fleet && self.node_db.is_none()
     }
 }
@@ -304,16 +307,18 @@ pub struct LinksArgs {
     pub folder: PathBuf,
 }
 
+/// Parses a time with a unit, such as `100ms`, or `0`.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     if text == "0" {
         return Ok(Duration::ZERO);
     }
-    let span: TimeSpan = text.parse().map_err(|refused| format!("{refused}"))?;
+    let span: TimeSpan = text.parse().map_err(|error| format!("{error}"))?;
     Ok(Duration::from_nanos(span.0))
 }
 
+/// Checks that `text` can be the name of a run, and returns it.
 fn parse_name(text: &str) -> Result<String, String> {
-    handover_store::check_tag(text).map_err(|refused| refused.to_string())?;
+    handover_store::check_tag(text).map_err(|error| error.to_string())?;
     Ok(text.to_string())
 }
 
@@ -326,6 +331,7 @@ pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// Splits `NAME=VALUE` into the name and the value.
 pub(crate) fn parse_assignment(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_string(), value.to_string())),
@@ -347,25 +353,25 @@ fn parse(words: &[impl AsRef<OsStr>]) -> Result<App, clap::Error> {
     let mut parser = parser();
     let parsed = parser.try_get_matches_from_mut(words.iter().map(AsRef::as_ref));
     let parsed = parsed.and_then(|mut matches| App::from_arg_matches_mut(&mut matches));
-    parsed.map_err(|refused| refused.format(&mut parser))
+    parsed.map_err(|error| error.format(&mut parser))
 }
 
-/// Parses the command line and runs the command; returns the exit code and the error to print.
+/// Parses and runs the command line. Returns the exit code, and the error to print.
 pub fn main(words: impl Iterator<Item = OsString>) -> (ExitCode, Option<anyhow::Error>) {
-    let mut words = as_subcommand(words.collect());
+    let mut words = expand_program_name(words.collect());
     handover_classic::Program::move_scheduler_options(&mut words);
     match parse(&words) {
         Ok(app) => exit::exit_code(dispatch(app)),
-        Err(refused) if refused.use_stderr() => {
-            exit::exit_code(Err(to_usage_error(format_in_one_line(&refused))))
+        Err(error) if error.use_stderr() => {
+            exit::exit_code(Err(to_usage_error(format_in_one_line(&error))))
         }
         Err(help) => exit::exit_code(console::print_help(&help).map_err(anyhow::Error::from)),
     }
 }
 
-/// Formats an error of the command-line parser in one line, without the usage: argument, value, and remedy.
-fn format_in_one_line(refused: &clap::Error) -> String {
-    let text = refused.render().to_string();
+/// Formats a command-line error in one line, without the usage text.
+fn format_in_one_line(error: &clap::Error) -> String {
+    let text = error.render().to_string();
     let said = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
     let said = said.filter(|line| !line.is_empty() && !line.starts_with("For more information"));
     let mut line = String::new();
@@ -379,20 +385,19 @@ fn format_in_one_line(refused: &clap::Error) -> String {
         let listed = part.strip_prefix('[').and_then(|part| part.strip_suffix(']'));
         line.push_str(listed.unwrap_or(part));
     }
-    if refused.kind() == ErrorKind::ArgumentConflict && line.starts_with("the subcommand") {
+    if error.kind() == ErrorKind::ArgumentConflict && line.starts_with("the subcommand") {
         line.push_str("; place options after the command");
     }
-    let unknown =
-        matches!(refused.kind(), ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand);
+    let unknown = matches!(error.kind(), ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand);
     if unknown && !line.contains("; ") {
         line.push_str("; --help lists the commands");
     }
     line
 }
 
-/// Inserts the subcommand for a program name. It is the classic program of that name or, if called
-/// by cargo, `handover bench`.
-fn as_subcommand(mut words: Vec<OsString>) -> Vec<OsString> {
+/// Replaces the program name by `handover` and the subcommand that the name stands for. That is the
+/// classic program of this name or, if called by cargo, `bench`.
+fn expand_program_name(mut words: Vec<OsString>) -> Vec<OsString> {
     if words.first().is_some_and(|called| names::is_cargo_subcommand(called)) {
         // Cargo repeats the subcommand's name.
         let repeated = usize::from(words.get(1).is_some_and(|word| word == "handover"));
@@ -413,15 +418,15 @@ fn run_fleet(args: &RunArgs, out: &mut dyn Write) -> anyhow::Result<()> {
 
 #[cfg(not(feature = "mpi"))]
 fn run_fleet(_: &RunArgs, _: &mut dyn Write) -> anyhow::Result<()> {
-    Err(to_usage_error("--fleet: this build has no MPI; build with the feature mpi"))
+    Err(to_usage_error("--fleet: this build of handover has no MPI; build it with the feature mpi"))
 }
 
-/// Runs the command of the parsed command line; without a command, measures the ladder.
+/// Runs the parsed command; without a command, measures the ladder.
 fn dispatch(app: App) -> anyhow::Result<()> {
-    let the_ladder = Command::Run(RunArgs { patterns: Vec::new(), options: app.run });
+    let the_ladder = Command::Run(RunArgs { patterns: Vec::new(), options: app.run_options });
     let mut out = console::standard_output();
     match app.command.unwrap_or(the_ladder) {
-        Command::Run(run) if run.options.is_fleet() => run_fleet(&run, &mut out)?,
+        Command::Run(run) if run.options.is_fleet_rank() => run_fleet(&run, &mut out)?,
         Command::Run(run) => commands::run::run(&run, &mut out)?,
         Command::Sweep(args) => commands::sweep::sweep(&args, &mut out)?,
         Command::Prove(args) => commands::prove::prove(&args, &mut out)?,
@@ -510,7 +515,7 @@ mod tests {
         assert_eq!(chosen("ring/stream"), ["ring/stream"]);
     }
 
-    fn refused(words: &[&str]) -> String {
+    fn error(words: &[&str]) -> String {
         format_in_one_line(&parse(words).expect_err("the invalid command line was accepted"))
     }
 
@@ -536,7 +541,7 @@ mod tests {
                 "invalid value '-1ms' for '--idle-gap <TIME>': \"-1ms\" is negative: write for example 30us",
             ),
         ] {
-            assert_eq!(refused(&[&["handover"], words].concat()), line);
+            assert_eq!(error(&[&["handover"], words].concat()), line);
         }
     }
 }

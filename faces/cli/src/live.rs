@@ -35,10 +35,10 @@ const SETTLE_TIME: Duration = Duration::from_millis(2);
 pub struct Live {
     terminal: Terminal<Screen>,
     ladder: LadderView,
-    began: Instant,
+    start_time: Instant,
     /// Time of the last drawing.
-    drawn: Option<Instant>,
-    /// Flag that ends the run; set by the key `q`, among others.
+    last_drawing: Option<Instant>,
+    /// Flag that ends the run. The key `q` sets it.
     interrupted: Arc<AtomicBool>,
     /// Lines to print after the view is closed.
     messages: Vec<String>,
@@ -46,42 +46,51 @@ pub struct Live {
 
 impl Live {
     /// Opens the view. Returns `None` if standard error is no capable terminal or this process is
-    /// not in its foreground. The key `q` sets `interrupted`. `over` is the argument that a sweep
-    /// varies.
+    /// not in its foreground. The key `q` sets `interrupted`. `swept_argument` is the name of the
+    /// argument that a sweep varies.
     pub fn start(
         lab: &Lab,
         profile: &str,
-        over: Option<&str>,
+        swept_argument: Option<&str>,
         interrupted: Arc<AtomicBool>,
     ) -> Option<Live> {
         let screen = Screen::enter(ladder::SIZE_MIN)?;
         let has_keys = screen.has_keys();
         let terminal = Terminal::new(screen).ok()?;
-        let mut ladder = LadderView::new(lab, profile, over, console::output_style(false).unicode);
+        let mut ladder =
+            LadderView::new(lab, profile, swept_argument, console::output_style(false).unicode);
         ladder.has_keys = has_keys;
         let messages = Vec::new();
-        Some(Live { terminal, ladder, began: Instant::now(), drawn: None, interrupted, messages })
+        Some(Live {
+            terminal,
+            ladder,
+            start_time: Instant::now(),
+            last_drawing: None,
+            interrupted,
+            messages,
+        })
     }
 
-    /// Shows the start of a visit, which measures one benchmark in one pass. `visit` is the visit's
-    /// index and the number of visits.
+    /// Shows the start of a visit (the measurement of one benchmark in one pass). `visit` is the
+    /// visit's index and the number of visits.
     pub fn start_visit(&mut self, visit: (usize, usize), group: usize) {
-        self.ladder.start_visit(visit, group);
+        self.ladder.set_visit(visit, group);
         self.update();
     }
 
-    /// Shows the number of blocks measured in the visit, `done`, and the maximum number, `most`.
+    /// Shows the number of measured blocks in the visit (`done`), and their maximum number
+    /// (`most`).
     pub fn show_blocks(&mut self, done: u32, most: u32) {
-        self.ladder.show_blocks(done, most);
+        self.ladder.set_blocks(done, most);
         self.update();
     }
 
-    /// Shows the figure of `records` at the next drawing.
+    /// Sets the figure of the benchmark that `records` belong to. It appears at the next drawing.
     pub fn show_records(&mut self, records: &[Record]) {
-        self.ladder.show_records(records);
+        self.ladder.set_figure(records);
     }
 
-    /// Shows a line now, and prints it again after the view is closed.
+    /// Shows a line at the next drawing, and prints it after the view is closed.
     pub fn print_line(&mut self, line: String) {
         self.ladder.add_message(line.clone());
         self.messages.push(line);
@@ -89,7 +98,9 @@ impl Live {
 
     /// Reads the keys and draws the view, if [`DRAW_INTERVAL`] has passed since the last drawing.
     fn update(&mut self) {
-        if self.drawn.is_some_and(|drawn| drawn.elapsed() < DRAW_INTERVAL) || screen::is_closed() {
+        if self.last_drawing.is_some_and(|last| last.elapsed() < DRAW_INTERVAL)
+            || screen::is_closed()
+        {
             return;
         }
         for key in self.terminal.backend_mut().read_key_actions() {
@@ -100,14 +111,14 @@ impl Live {
             }
         }
         self.ladder.is_ending = self.interrupted.load(Ordering::Relaxed);
-        let since = self.began.elapsed();
+        let since = self.start_time.elapsed();
         // A closed terminal cannot be drawn on; the run continues without it.
         let _ = self.terminal.draw(|frame| {
             let area = frame.area();
             self.ladder.draw(since, area, frame.buffer_mut());
         });
         std::thread::sleep(SETTLE_TIME);
-        self.drawn = Some(Instant::now());
+        self.last_drawing = Some(Instant::now());
     }
 }
 

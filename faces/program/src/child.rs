@@ -10,14 +10,16 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
-/// Interval between checks for an interrupt while a child runs, long enough not to disturb its measurements.
+/// Interval between checks for an interrupt while a child runs. It is long enough not to disturb
+/// measurements of the child.
 const POLL_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
-/// Time that a child has to exit after an interrupt before it gets SIGTERM. The terminal sends the
+/// Time from an interrupt until a child that still runs gets SIGTERM. The terminal sends the
 /// interrupt to the child too.
 const GRACE_PERIOD: Duration = Duration::from_secs(3);
 
-/// Runs a command until it exits, with an empty standard input. The command gets a signal to stop
-/// when this process is interrupted or exits first. Call it from the main thread.
+/// Runs a command until it exits, with an empty standard input. The command gets SIGTERM if it does
+/// not exit in time after an interrupt, or if this process exits first. Call it from the main
+/// thread.
 pub fn run(command: &mut Command, interrupted: &AtomicBool) -> anyhow::Result<ExitStatus> {
     run_with(command, interrupted, || {})
 }

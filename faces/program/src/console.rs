@@ -12,15 +12,15 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-/// Width of the output in columns if neither `COLUMNS` nor a terminal gives one.
+/// Default width of the output in columns, without `COLUMNS` and a terminal.
 const WIDTH_DEFAULT: usize = 120;
-/// Minimum width of the output in columns; a narrower terminal counts as this wide.
+/// Minimum width of the output in columns, even on a narrower terminal.
 const WIDTH_MIN: usize = 30;
 
-/// Standard output. Its error messages start with "standard output".
+/// Standard output, with errors whose messages name it.
 pub struct StandardOutput(Stdout);
 
-/// Returns standard output.
+/// Returns a writer to standard output.
 pub fn standard_output() -> StandardOutput {
     StandardOutput(stdout())
 }
@@ -65,10 +65,10 @@ pub fn print_error(line: impl fmt::Display) {
 
 /// Maximum length of an error message, in characters. A longer message keeps its end, which names cause and remedy.
 const LINE_CHARS_MAX: usize = 1000;
-/// Number of last characters that a shortened message keeps.
+/// Number of characters at the end of a message that shortening keeps.
 const LINE_END_CHARS: usize = 400;
 
-/// Omits the middle of a message longer than [`LINE_CHARS_MAX`].
+/// Replaces the middle of a message longer than [`LINE_CHARS_MAX`] by `…`.
 fn shortened(line: &str) -> String {
     let count = line.chars().count();
     if count <= LINE_CHARS_MAX {
@@ -97,13 +97,14 @@ pub fn output_width() -> usize {
     requested_width().or_else(terminal_width).unwrap_or(WIDTH_DEFAULT).max(WIDTH_MIN)
 }
 
-/// Returns the width at which lines of the output are to be cut, from `COLUMNS` or the terminal.
-/// Returns `None` for output to a file or a pipe if `COLUMNS` is not set.
+/// Returns the maximum width of output lines, from `COLUMNS` or the terminal. Returns `None` for
+/// output to a file or a pipe if `COLUMNS` is not set.
 pub fn cut_width() -> Option<usize> {
     let of_terminal = || terminal_width().filter(|_| stdout().is_terminal());
     Some(requested_width().or_else(of_terminal)?.max(WIDTH_MIN))
 }
 
+/// Returns the value of `COLUMNS`, if it is a number.
 fn requested_width() -> Option<usize> {
     std::env::var("COLUMNS").ok()?.parse().ok()
 }
@@ -112,9 +113,9 @@ fn terminal_width() -> Option<usize> {
     Some(usize::from(terminal_size::terminal_size()?.0.0))
 }
 
-/// Cuts the lines of tables to `width` columns; returns the text unchanged without a width. A table begins at the start
-/// of the text or after an empty line, its first line is its head, and columns are separated by two spaces. Only the
-/// last column is shortened.
+/// Shortens the lines of tables to `width` columns. Returns the text unchanged without a width. A
+/// table begins at the start of the text or after an empty line, its first line is its head, and
+/// columns are separated by two spaces. Only the last column is shortened.
 pub fn cut_tables(text: &str, width: Option<usize>) -> String {
     let Some(width) = width else { return text.to_string() };
     let mut cut = String::new();
@@ -145,8 +146,8 @@ fn cut_line(line: &str, column: usize, width: usize) -> String {
     format!("{start}{omitted}{end}")
 }
 
-/// Returns the style of standard output. Terminal and locale decide about colour and Unicode; `all`
-/// lists all contenders.
+/// Returns the style for standard output: colour, Unicode, and all rows or some. Colour depends on
+/// the terminal, and Unicode on the locale; `all` shows a row for every contender.
 pub fn output_style(all: bool) -> Style {
     Style {
         color: stdout().is_terminal() && !is_color_disabled() && !is_terminal_dumb(),
@@ -155,14 +156,14 @@ pub fn output_style(all: bool) -> Style {
     }
 }
 
-/// Returns `true` if a full-screen view should be used: on a capable terminal, unless colour is
-/// disabled.
-pub fn wants_live_view() -> bool {
+/// Returns `true` if standard error is a terminal with colours, so that the live view should be
+/// used.
+pub fn should_show_live_view() -> bool {
     stderr().is_terminal() && !is_color_disabled() && !is_terminal_dumb()
 }
 
 /// Returns `true` if standard error is a terminal, so that a progress bar is useful.
-pub fn wants_progress_bar() -> bool {
+pub fn should_show_progress_bar() -> bool {
     stderr().is_terminal()
 }
 
@@ -185,8 +186,8 @@ fn is_unicode_locale() -> bool {
     })
 }
 
-/// Makes a write beyond the file size limit fail, as on a full disk. By default SIGXFSZ terminates
-/// the process.
+/// Makes writes beyond the file size limit return an error. By default SIGXFSZ terminates the
+/// process.
 ///
 /// # Errors
 /// If the signal handler cannot be installed.
@@ -195,14 +196,14 @@ pub fn ignore_file_size_signal() -> io::Result<()> {
     signal_hook::flag::register(signal_hook::consts::SIGXFSZ, unused_flag).map(drop)
 }
 
-/// Signals that request a program to stop; a second one terminates it at once.
+/// Signals that ask a program to stop. A second one terminates it at once.
 const STOP_SIGNALS: [i32; 2] = [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM];
 /// Exit code of a process that a second signal terminated.
 const INTERRUPTED_EXIT_CODE: i32 = 130;
 
-/// Returns a flag that is set by SIGINT, SIGTERM and, unless it is ignored, SIGHUP. A second SIGINT
-/// or SIGTERM terminates the process at once, with 130. A second SIGHUP does not: the kernel and a
-/// shell both send one.
+/// Returns a flag that SIGINT, SIGTERM and SIGHUP (unless ignored) set. A second SIGINT or SIGTERM
+/// terminates the process at once, with 130. A second SIGHUP does not: the kernel and a shell both
+/// send one.
 ///
 /// # Errors
 /// If the system refuses a handler.
@@ -221,7 +222,7 @@ pub fn interrupt_flag() -> io::Result<Arc<AtomicBool>> {
     Ok(flag)
 }
 
-/// Makes SIGHUP set a flag, unless the process was started with SIGHUP ignored.
+/// Makes SIGHUP set a flag, unless SIGHUP is ignored.
 ///
 /// # Errors
 /// If the signal handler cannot be installed.
@@ -233,8 +234,9 @@ pub fn set_on_hangup(flag: &Arc<AtomicBool>) -> io::Result<()> {
     }
 }
 
-/// Returns a flag as [`interrupt_flag`] does, and calls `last_action` before a second signal terminates the process.
-/// `last_action` may do more than a signal handler may, and hence runs in a thread that waits for signals.
+/// Returns a flag like [`interrupt_flag`]. Calls `last_action` before a second signal terminates
+/// the process. `last_action` may do more than a signal handler may, and hence runs in a thread
+/// that waits for signals.
 ///
 /// # Errors
 /// If a signal handler cannot be installed, or the thread not started.
@@ -265,7 +267,7 @@ pub fn interrupt_flag_with_cleanup(last_action: fn()) -> io::Result<Arc<AtomicBo
     Ok(flag)
 }
 
-/// Maximum duration of the action that precedes termination by a second signal.
+/// Maximum time to wait for `last_action` before the process is terminated.
 const LAST_ACTION_MAX: Duration = Duration::from_millis(500);
 
 #[cfg(test)]

@@ -45,7 +45,7 @@ impl fmt::Display for InterruptedBeforeResults {
 
 impl std::error::Error for InterruptedBeforeResults {}
 
-/// Exit code of a child program, with which this process exits too, without an error message.
+/// Failure of a child program. This process exits with the same code, without an error message.
 #[derive(Debug)]
 pub struct ChildExit(pub u8);
 
@@ -57,7 +57,7 @@ impl fmt::Display for ChildExit {
 
 impl std::error::Error for ChildExit {}
 
-/// Returns the exit code and the error to show, if any.
+/// Converts the result of a command to an exit code and the error to print, if any.
 pub fn exit_code(outcome: anyhow::Result<()>) -> (ExitCode, Option<anyhow::Error>) {
     let Err(error) = outcome else {
         return (ExitCode::SUCCESS, None);
@@ -88,7 +88,7 @@ pub fn format_chain(error: &anyhow::Error) -> String {
     text
 }
 
-/// Returns `true` if the error is a write to a pipe without a reader.
+/// Returns `true` if the cause of the error is a write to a pipe without a reader.
 pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         cause

@@ -17,9 +17,9 @@ pub fn create_file(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true);
     let file = options.custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path);
-    let file = file.map_err(|refused| match Errno::from_io_error(&refused) {
+    let file = file.map_err(|error| match Errno::from_io_error(&error) {
         Some(Errno::NXIO) => io::Error::other("no process reads this pipe"),
-        _ => refused,
+        _ => error,
     })?;
     // Writes wait for the reader as usual.
     fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
@@ -78,17 +78,17 @@ pub fn replace_file_with<T>(
     Ok(written)
 }
 
-/// New content of a file, written to a partial file. [`commit`](Self::commit) puts it in place, as
-/// [`replace_file`] describes. If dropped before, the file remains unchanged.
+/// New content of a file, collected in a partial file beside it. [`commit`](Self::commit) puts it
+/// in place, as [`replace_file`] describes. If dropped before, the file remains unchanged.
 #[derive(Debug)]
 pub struct FileReplacement {
     file: File,
-    /// Paths of the partial file and of its target; `None` if the file is written in place.
-    names: Option<(PathBuf, PathBuf)>,
+    /// Paths of the partial file and of the target; `None` if the target itself is written.
+    paths: Option<(PathBuf, PathBuf)>,
 }
 
 impl FileReplacement {
-    /// Creates the partial file, or opens the file itself if it must be written in place.
+    /// Creates the partial file, or opens the target if it must be written in place.
     ///
     /// # Errors
     /// If the file cannot be created or opened.
@@ -96,7 +96,7 @@ impl FileReplacement {
         // A symbolic link remains, and its target is replaced.
         let target = resolve_links(path)?;
         let there = fs::metadata(&target).ok();
-        let in_place = || Ok(FileReplacement { file: create_file(&target)?, names: None });
+        let in_place = || Ok(FileReplacement { file: create_file(&target)?, paths: None });
         if there.as_ref().is_some_and(|it| !it.is_file()) {
             return in_place();
         }
@@ -116,27 +116,27 @@ impl FileReplacement {
                 break file;
             }
         };
-        let replacement = FileReplacement { file, names: Some((beside, target)) };
+        let replacement = FileReplacement { file, paths: Some((beside, target)) };
         if let Some(there) = there {
             replacement.file.set_permissions(there.permissions())?;
         }
         Ok(replacement)
     }
 
-    /// Replaces the target by the partial file; does nothing if the file was written in place.
+    /// Renames the partial file to the target. Does nothing if the target was written in place.
     ///
     /// # Errors
     /// If the partial file cannot be renamed; the target is then unchanged.
     pub fn commit(mut self) -> io::Result<()> {
-        if let Some((beside, target)) = &self.names {
+        if let Some((beside, target)) = &self.paths {
             fs::rename(beside, target)?;
         }
-        self.names = None;
+        self.paths = None;
         Ok(())
     }
 }
 
-/// Removes partial files of `target` whose processes were killed. Errors are ignored.
+/// Removes partial files that killed processes have left beside `target`. Errors are ignored.
 fn remove_leftovers(target: &Path) {
     let (Some(folder), Some(name)) = (target.parent(), target.file_name()) else { return };
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
@@ -146,14 +146,14 @@ fn remove_leftovers(target: &Path) {
         let its_name = entry.file_name();
         let its_name = its_name.to_string_lossy();
         let pid = its_name.strip_prefix(&*start).and_then(|rest| rest.strip_suffix(".part"));
-        if pid.and_then(|pid| pid.parse().ok()).is_some_and(is_ended) {
+        if pid.and_then(|pid| pid.parse().ok()).is_some_and(has_exited) {
             let _ = remove_unlocked(&entry.path());
         }
     }
 }
 
-/// Returns `true` if the process that had this id has exited. No other process has the id now.
-fn is_ended(pid: u32) -> bool {
+/// Returns `true` if no other process has this id.
+fn has_exited(pid: u32) -> bool {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
     let is_own = |pid: Pid| pid == rustix::process::getpid();
     pid.is_some_and(|pid| is_own(pid) || test_kill_process(pid) == Err(Errno::SRCH))
@@ -183,7 +183,7 @@ impl Write for FileReplacement {
 
 impl Drop for FileReplacement {
     fn drop(&mut self) {
-        if let Some((beside, _)) = &self.names {
+        if let Some((beside, _)) = &self.paths {
             // A failure to remove the partial file is ignored.
             let _ = fs::remove_file(beside);
         }
@@ -247,15 +247,15 @@ mod tests {
     fn partial_file_of_a_killed_writer_is_removed_by_the_next() {
         let folder = tempfile::tempdir().expect("create a temporary folder");
         let page = folder.path().join("page.html");
-        let names = || -> Vec<String> {
+        let paths = || -> Vec<String> {
             let entries = fs::read_dir(folder.path())
                 .expect("list the folder")
                 .map(|it| it.expect("read a folder entry"));
-            let mut names: Vec<_> = entries
+            let mut paths: Vec<_> = entries
                 .map(|it| it.file_name().into_string().expect("the file name is not UTF-8"))
                 .collect();
-            names.sort_unstable();
-            names
+            paths.sort_unstable();
+            paths
         };
         let others =
             [".other.html.1073741824.part", ".page.html.x.part", "page.html.1073741824.part"];
@@ -275,21 +275,21 @@ mod tests {
         let partial = format!(".page.html.{}.part", writer.id());
         let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
         while fs::read(folder.path().join(&partial)).is_ok_and(|it| it.is_empty())
-            || !names().contains(&partial)
+            || !paths().contains(&partial)
         {
-            assert!(std::time::Instant::now() < until, "{:?}", names());
+            assert!(std::time::Instant::now() < until, "{:?}", paths());
             std::thread::yield_now();
         }
         replace_file(&page, "complete").expect("replace the file");
-        assert!(names().contains(&partial), "the partial file of a running writer was removed");
+        assert!(paths().contains(&partial), "the partial file of a running writer was removed");
         writer.kill().expect("kill the writer");
         writer.wait().expect("it has ended");
-        assert!(names().contains(&partial), "the partial file of a killed writer was kept");
+        assert!(paths().contains(&partial), "the partial file of a killed writer was kept");
         replace_file(&page, "complete again").expect("replace the file");
         let mut expected = others.to_vec();
         expected.extend([link, "page.html"]);
         expected.sort_unstable();
-        assert_eq!(names(), expected);
+        assert_eq!(paths(), expected);
     }
 
     #[test]
@@ -314,7 +314,7 @@ mod tests {
         let kind = fs::metadata("/dev/null").expect("a device").file_type();
         assert!(kind.is_char_device());
         let folder = tempfile::tempdir().expect("create a temporary folder");
-        let refused = replace_file(&folder.path().join("no/page.html"), "").expect_err("no folder");
-        assert_eq!(refused.kind(), io::ErrorKind::NotFound);
+        let error = replace_file(&folder.path().join("no/page.html"), "").expect_err("no folder");
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
     }
 }

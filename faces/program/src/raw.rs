@@ -7,9 +7,9 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Makes the kernel send `signal` to a child when the thread that started it exits. The child is
-/// the process started by `command`; the thread may exit for any reason. Call it from the main
-/// thread, which lives as long as its process.
+/// Makes the kernel send `signal` to the child when the parent thread exits. The child is the
+/// process started by `command`; the thread may exit for any reason. Call it from the main thread,
+/// which lives as long as its process.
 pub fn signal_on_parent_exit(command: &mut Command, signal: Signal) {
     let parent = getpid();
     let tie = move || {
@@ -25,7 +25,8 @@ pub fn signal_on_parent_exit(command: &mut Command, signal: Signal) {
     unsafe { command.pre_exec(tie) };
 }
 
-/// Returns `true` if this process ignores a signal, as a program started by `nohup` ignores SIGHUP.
+/// Returns `true` if this process ignores the signal. A program started by `nohup` ignores SIGHUP,
+/// for example.
 pub fn is_ignored(signal: i32) -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: the new action is null, so the call only writes to `action`, which is valid for
@@ -52,6 +53,7 @@ pub fn is_stdout_closed() -> bool {
     STDOUT_CLOSED.load(Ordering::Relaxed)
 }
 
+/// `true` if standard output was closed when the process started.
 static STDOUT_CLOSED: AtomicBool = AtomicBool::new(false);
 
 /// Sets [`STDOUT_CLOSED`] before `main`, if standard output is closed.
@@ -63,6 +65,7 @@ extern "C" fn check_stdout() {
     STDOUT_CLOSED.store(flags == -1, Ordering::Relaxed);
 }
 
+/// Entry in the list of functions that the loader calls before `main`.
 // SAFETY: `.init_array` lists functions that the loader calls before main with the C ABI;
 // `check_stdout` uses nothing that the Rust runtime initialises.
 #[used]

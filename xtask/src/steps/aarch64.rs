@@ -16,13 +16,13 @@ use crate::context::TestContext;
 use crate::run::CommandLine;
 use crate::workspace::{Crate, package_args};
 
-/// Target triple.
+/// Target triple of the tested build.
 const TARGET: &str = "aarch64-unknown-linux-gnu";
 
-/// Debian's cross compiler, which also links.
+/// Debian's cross compiler, also used as the linker.
 const COMPILER: &str = "aarch64-linux-gnu-gcc";
 
-/// Program that emulates a process.
+/// Emulator of aarch64 for single processes.
 const EMULATOR: &str = "qemu-aarch64";
 
 /// Folder with the C library that Debian's cross compiler links with.
@@ -31,41 +31,42 @@ const LIBRARIES: &str = "/usr/aarch64-linux-gnu";
 /// Maximum duration of the build, and of the emulated tests.
 const STEP_MAX: Duration = Duration::from_secs(3600);
 
-/// Targets for which the portable crates are checked.
+/// Other targets for which the portable crates are checked.
 const OTHER_SYSTEMS: [&str; 2] = ["aarch64-apple-darwin", "x86_64-pc-windows-msvc"];
 
-/// Folders of the tested crates, with the options of cargo that select their tests. The other tests of the services
-/// measure or kill processes, which are qemu.
+/// Folders of the tested crates, each group with the cargo options that select its tests. The other
+/// tests of the services measure or kill processes, which are qemu.
 const TESTS: [(&[&str], &str); 2] =
     [(&["base", "mechanisms"], "--lib --tests"), (&["services"], "--lib --test it --test logging")];
 
 /// Tests that cannot run under qemu, each with the reason.
-const SKIPPED: [(&str, &str); 14] = [
-    ("spawn_fails_at_the_mapping_limit_and_other_fibers_continue", NO_SECCOMP),
-    ("stack_overflow_is_reported_with_mapped_guards", NO_SECCOMP),
-    ("stack_overflow_aborts_with_the_name_of_the_fiber", NO_GUARDS),
-    ("faults::stray_write_into_the_guard_of_a_trimmed_stack", NO_GUARDS),
-    ("faults::write_above_the_own_stack", NO_GUARDS),
+const SKIPPED_TESTS: [(&str, &str); 14] = [
+    ("spawn_fails_at_the_mapping_limit_and_other_fibers_continue", SECCOMP_REASON),
+    ("stack_overflow_is_reported_with_mapped_guards", SECCOMP_REASON),
+    ("stack_overflow_aborts_with_the_name_of_the_fiber", GUARDS_REASON),
+    ("faults::stray_write_into_the_guard_of_a_trimmed_stack", GUARDS_REASON),
+    ("faults::write_above_the_own_stack", GUARDS_REASON),
     ("machine_is_returned_and_runs_if_no_thread_can_be_started", "qemu refuses no huge mapping"),
-    ("attach_without_sites_or_process_is_refused", IS_QEMU),
-    ("sites_of_another_process_are_switched", IS_QEMU),
+    ("attach_without_sites_or_process_is_refused", CODE_CHANGE_REASON),
+    ("sites_of_another_process_are_switched", CODE_CHANGE_REASON),
     ("forked_", "a forked child of several threads hangs in qemu"),
-    ("memory_is_withdrawn_only_after_its_writer_has_released_it", NO_PROCESS_VM),
-    ("memory_of_every_kind_is_pulled_and_pushed_over_every_transport", NO_PROCESS_VM),
-    ("transfer_that_cannot_be_halved_is_copied_by_one_peer", NO_PROCESS_VM),
-    ("an_address_at_which_nothing_is_is_the_transfer_s_error_and_no_crash", NO_PROCESS_VM),
+    ("memory_is_withdrawn_only_after_its_writer_has_released_it", PROCESS_VM_REASON),
+    ("memory_of_every_kind_is_pulled_and_pushed_over_every_transport", PROCESS_VM_REASON),
+    ("transfer_that_cannot_be_halved_is_copied_by_one_peer", PROCESS_VM_REASON),
+    ("an_address_at_which_nothing_is_is_the_transfer_s_error_and_no_crash", PROCESS_VM_REASON),
     ("full_disk_stops_recording_and_lost_events_are_counted", "a limit of file sizes hangs qemu"),
 ];
-const NO_PROCESS_VM: &str = "qemu has no process_vm_readv";
-const NO_SECCOMP: &str = "qemu refuses seccomp filters";
-const NO_GUARDS: &str = "qemu ignores MADV_GUARD_INSTALL and reports success";
-const IS_QEMU: &str =
+const PROCESS_VM_REASON: &str = "qemu has no process_vm_readv";
+const SECCOMP_REASON: &str = "qemu refuses seccomp filters";
+const GUARDS_REASON: &str = "qemu ignores MADV_GUARD_INSTALL and reports success";
+const CODE_CHANGE_REASON: &str =
     "the program of the process is qemu, which does not see its code change from outside";
 
-/// Shell script that registers qemu for programs of aarch64 in the new user namespace in which it runs, and then runs
-/// its other arguments. The first argument is qemu's path. The two numbers of 20 bytes are the start of the ELF header
-/// of a program, and the bits of it that are compared.
-const WITH_EMULATOR: &str = r#"
+/// Shell script that registers qemu in a new user namespace, and then runs its other arguments. The
+/// kernel then runs programs of aarch64 with qemu. The first argument is qemu's path. The two
+/// numbers of 20 bytes are the start of the ELF header of a program, and the bits of it that are
+/// compared.
+const REGISTER_EMULATOR_SCRIPT: &str = r#"
 set -e
 mount -t binfmt_misc none /proc/sys/fs/binfmt_misc
 header='\x7f\x45\x4c\x46\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00'
@@ -74,8 +75,7 @@ printf ':handover-aarch64:M::%s:%s:%s:' "$header" "$mask" "$0" >/proc/sys/fs/bin
 exec "$@"
 "#;
 
-/// Builds every crate for aarch64, runs the tests of the mechanisms and services there, and checks the portable crates
-/// for other systems.
+/// Builds and tests for aarch64, under qemu, and checks the portable crates for other systems.
 pub fn test_on_aarch64(context: &mut TestContext) -> Result<()> {
     match find_emulator() {
         Ok(emulator) => test_emulated(context, &emulator)?,
@@ -96,8 +96,8 @@ pub fn test_on_aarch64(context: &mut TestContext) -> Result<()> {
     Ok(())
 }
 
-/// Installs the target, the cross compiler and qemu if they are missing; returns the start of a command that runs
-/// programs of aarch64.
+/// Installs the tools for aarch64 if they are missing. Returns the start of a command line that can
+/// run programs of aarch64.
 fn find_emulator() -> Result<Vec<String>> {
     install_target(TARGET)?;
     let has = |program: &str| CommandLine::new(program).args(["--version"]).succeeds();
@@ -110,7 +110,8 @@ fn find_emulator() -> Result<Vec<String>> {
     }
     let path = CommandLine::new("sh -c").args([format!("command -v {EMULATOR}")]);
     let path = path.capture_stdout().context("qemu-aarch64 is not on the PATH")?;
-    let start = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", WITH_EMULATOR];
+    let start =
+        ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", REGISTER_EMULATOR_SCRIPT];
     let start: Vec<String> = start.into_iter().chain([path.trim()]).map(str::to_owned).collect();
     match CommandLine::program(&start[0]).args(&start[1..]).args(["true"]).succeeds() {
         true => Ok(start),
@@ -120,8 +121,8 @@ fn find_emulator() -> Result<Vec<String>> {
     }
 }
 
-/// Builds every crate for aarch64 and runs the tests of the mechanisms and services; `emulator` is the start of a
-/// command that runs programs.
+/// Builds every crate for aarch64, and tests the mechanisms and services. `emulator` is the start
+/// of a command line that can run programs of aarch64.
 fn test_emulated(context: &mut TestContext, emulator: &[String]) -> Result<()> {
     let cargo = |line: CommandLine| {
         line.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", COMPILER)
@@ -147,15 +148,15 @@ fn test_emulated(context: &mut TestContext, emulator: &[String]) -> Result<()> {
                 CommandLine::program(program).args(arguments).args(["cargo"])
             }
         };
-        let skips = SKIPPED.iter().flat_map(|(test, _)| ["--skip", test]);
+        let skips = SKIPPED_TESTS.iter().flat_map(|(test, _)| ["--skip", test]);
         let run = test(run).args(["--no-fail-fast", "--"]).args(skips);
         let name = format!("cargo test --target {TARGET} {targets} ({})", folders.join(", "));
         let passed = cargo(run).with_display_name(&name).count_tests()?;
         ensure!(passed > 0, "no test ran on aarch64 below {}", folders.join(", "));
         total += passed;
     }
-    context.tests += total;
-    SKIPPED
+    context.passed_count += total;
+    SKIPPED_TESTS
         .iter()
         .for_each(|(test, why)| context.record_skipped(&format!("{test} on aarch64"), why));
     Ok(())

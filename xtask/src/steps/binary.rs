@@ -15,7 +15,7 @@ use crate::dist;
 use crate::run::CommandLine;
 use crate::workspace::Workspace;
 
-/// Builds the release binary, runs the default benchmarks with smoke values, and runs the fault tests.
+/// Builds the release binary and tests it: default benchmarks with smoke values, and fault tests.
 pub fn test_release_binary(context: &mut TestContext) -> Result<()> {
     build_binary(&context.workspace, "release")?;
     let folder = context.temporary.join("release");
@@ -24,7 +24,7 @@ pub fn test_release_binary(context: &mut TestContext) -> Result<()> {
     run_smoke(&binary, &folder)?;
     // The test program of the tests' build: a release build of it would rebuild everything else.
     let faults = programs::find_test_program(context, "handover", "faults")?;
-    context.tests += CommandLine::program(faults.path)
+    context.passed_count += CommandLine::program(faults.path)
         .env_path("HANDOVER_BINARY", &binary)
         .current_dir(&context.workspace.root)
         .count_tests()?;
@@ -58,8 +58,8 @@ pub fn test_release_packages(context: &mut TestContext) -> Result<()> {
         package.display()
     );
     std::fs::copy(package, root.join("handover.deb"))?;
-    CommandLine::program("chroot").args([&root]).args(INSTALL).run()?;
-    let smoke = CommandLine::new("unshare --mount sh -c").args([RUN_IN_ROOT]).args([root]);
+    CommandLine::program("chroot").args([&root]).args(INSTALL_COMMAND).run()?;
+    let smoke = CommandLine::new("unshare --mount sh -c").args([RUN_IN_ROOT_SCRIPT]).args([root]);
     smoke.timeout(SMOKE_MAX).count_tests_buffered().map(drop)
 }
 
@@ -67,17 +67,18 @@ pub fn test_release_packages(context: &mut TestContext) -> Result<()> {
 const DEB_BYTES_MAX: u64 = 15_000_000;
 
 /// Command that installs the Debian package, run in the new Debian system.
-const INSTALL: [&str; 3] = ["dpkg", "--install", "/handover.deb"];
+const INSTALL_COMMAND: [&str; 3] = ["dpkg", "--install", "/handover.deb"];
 
-/// Shell script that runs the default benchmarks in the Debian system whose root folder is its argument. Its mounts end
-/// with it.
-const RUN_IN_ROOT: &str = r#"
+/// Shell script that runs the default benchmarks in another Debian system. The argument is the root
+/// folder of that system. The mounts end with the script.
+const RUN_IN_ROOT_SCRIPT: &str = r#"
 set -e
 for folder in proc sys dev; do mount --rbind "/$folder" "$0/$folder"; done
 exec chroot "$0" env -i HOME=/root PATH=/usr/bin:/bin handover run --profile smoke
 "#;
 
-/// Installs a minimal system of this machine's Debian release below `folder`; returns its root.
+/// Installs a minimal Debian system below `folder`, of this machine's release. Returns its root
+/// folder.
 fn make_debian(folder: &Path) -> Result<PathBuf> {
     if !CommandLine::new("debootstrap --version").succeeds() {
         install_debian_packages(&["debootstrap"])?;
@@ -97,17 +98,17 @@ fn make_debian(folder: &Path) -> Result<PathBuf> {
     Ok(root)
 }
 
-/// Runs the default benchmarks with smoke values in the debug binary, unless this was done before. The run's store and
-/// report page are in the temporary folder.
+/// Runs the default benchmarks of the debug binary with smoke values, unless this was done before.
+/// The run's store and report page are in the temporary folder.
 pub fn run_ladder(context: &mut TestContext) -> Result<LadderRun> {
     let ladder = LadderRun {
         binary: context.workspace.binary_path("debug"),
         folder: context.temporary.clone(),
     };
-    if !context.ladder_ran {
+    if !context.has_run_ladder {
         programs::test_programs(context)?;
         run_smoke(&ladder.binary, &ladder.folder)?;
-        context.ladder_ran = true;
+        context.has_run_ladder = true;
     }
     Ok(ladder)
 }
@@ -118,7 +119,8 @@ pub fn build_binary(workspace: &Workspace, profile: &str) -> Result<()> {
     CommandLine::new(&line).current_dir(&workspace.root).run()
 }
 
-/// Runs the binary's default benchmarks with smoke values; the store and the report page are in `folder`.
+/// Runs the binary's default benchmarks with smoke values. The store and the report page are
+/// written to `folder`.
 fn run_smoke(binary: &Path, folder: &Path) -> Result<()> {
     CommandLine::program(binary)
         .args(["run", "--profile", "smoke", "--db", STORE_FILE_NAME])
@@ -171,7 +173,7 @@ impl LadderRun {
     }
 }
 
-/// Output of `handover show --json`, as far as it is used.
+/// Used fields of the output of `handover show --json`.
 #[derive(Deserialize)]
 struct Document {
     records: Vec<Record>,

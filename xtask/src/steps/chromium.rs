@@ -20,11 +20,11 @@ use crate::run::CommandLine;
 /// Commands under which a browser may be installed.
 const BROWSER_COMMANDS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "chrome"];
 
-/// Maximum time in which the browser must load the page.
+/// Maximum time for the browser to load a page.
 const BROWSER_MAX: Duration = Duration::from_secs(120);
 
 /// Browser options. The network is disabled except for the loopback address, so that a page that needs it fails here.
-const OPTIONS: [&str; 11] = [
+const BROWSER_OPTIONS: [&str; 11] = [
     "--headless",
     "--no-sandbox",
     "--disable-gpu",
@@ -59,7 +59,7 @@ pub fn test_in_chromium(context: &mut TestContext) -> Result<()> {
     let ladder = binary::run_ladder(context)?;
     let ids = ladder.figure_ids()?;
     ensure!(!ids.is_empty(), "the smoke run stored no figures");
-    let page = render_page(browser, &ladder.report_path(), &context.temporary)?;
+    let page = load_page(browser, &ladder.report_path(), &context.temporary)?;
     ensure!(
         page.console.is_empty(),
         "the page logs messages to the console:\n{}",
@@ -78,7 +78,8 @@ pub fn test_in_chromium(context: &mut TestContext) -> Result<()> {
         rows(&page.dom).count(),
         ids.len()
     );
-    let browser = driver::BrowserPage::start(&driven_options(), &context.temporary.join("driven"))?;
+    let browser =
+        driver::BrowserPage::start(&interactive_options(), &context.temporary.join("driven"))?;
     let mut server = ladder.start_server()?;
     let checked = check_served_pages(&browser, &mut server);
     server.kill()?;
@@ -88,12 +89,13 @@ pub fn test_in_chromium(context: &mut TestContext) -> Result<()> {
     check_interaction(&browser, &ladder.report_path())
 }
 
-/// Returns the browser options for pages that are interacted with, which virtual time would disturb.
-fn driven_options() -> Vec<&'static str> {
-    OPTIONS.into_iter().filter(|it| !it.starts_with("--virtual-time")).collect()
+/// Returns the browser options for interaction with pages: without virtual time, which would
+/// disturb it.
+fn interactive_options() -> Vec<&'static str> {
+    BROWSER_OPTIONS.into_iter().filter(|it| !it.starts_with("--virtual-time")).collect()
 }
 
-/// Opens the address that `handover serve` prints. Follows the link to the report of the only run.
+/// Opens the pages of `handover serve`: the list of runs, and the report of the only run.
 fn check_served_pages(browser: &driver::BrowserPage, server: &mut Child) -> Result<()> {
     let output = server.stdout.take().context("the output of `handover serve` is not piped")?;
     let mut address = String::new();
@@ -126,15 +128,15 @@ fn check_served_pages(browser: &driver::BrowserPage, server: &mut Child) -> Resu
     Ok(())
 }
 
-/// Runs a script that checks the condition `what` in the page. Returns an error unless the script
-/// returns `true`.
+/// Runs a script in the page; returns an error unless the script returns `true`. `what` describes
+/// the checked condition.
 fn check_script(browser: &driver::BrowserPage, what: &str, script: &str) -> Result<()> {
     let said = browser.run(script)?;
     ensure!(said == Value::Bool(true), "the check failed: {what}; its script returned {said}");
     Ok(())
 }
 
-/// Clicks and types in the page, and checks that the page reacts as expected.
+/// Clicks and types in the report page, and checks its reactions.
 fn check_interaction(browser: &driver::BrowserPage, report: &Path) -> Result<()> {
     let began = Instant::now();
     browser.open(&format!("file://{}", report.display()))?;
@@ -187,14 +189,14 @@ fn check_interaction(browser: &driver::BrowserPage, report: &Path) -> Result<()>
     Ok(())
 }
 
-/// Script that lists the elements beyond the right edge of the window, or of the open dialog.
+/// JavaScript that lists the elements beyond the right edge of the window or of the open dialog.
 const BEYOND_EDGE_SCRIPT: &str = "const dialog = document.querySelector('dialog[open]');
      const edge = dialog ? dialog.getBoundingClientRect().right : document.documentElement.clientWidth;
      return [...(dialog ?? document.body).querySelectorAll('*')]
          .filter((it) => it.getBoundingClientRect().right > edge + 1)
          .map((it) => `${it.tagName} ${it.className} ${it.textContent.slice(0, 30)}`)";
 
-/// Checks the page in a phone's window, in print, and without scripts.
+/// Checks the report page on a phone's screen, in print, and without scripts.
 fn check_other_media(browser: &driver::BrowserPage, report: &Path) -> Result<()> {
     let is = |what: &str, script: &str| check_script(browser, what, script);
     let nothing_beyond = |what: &str| -> Result<()> {
@@ -261,17 +263,19 @@ fn find_browser() -> Option<&'static str> {
     BROWSER_COMMANDS.into_iter().find(|name| CommandLine::new(name).args(["--version"]).succeeds())
 }
 
-/// Report page as the browser has loaded it. It has the HTML after the scripts ran, and the console
-/// messages.
-struct Page {
+/// Report page after the browser has loaded it and run its scripts.
+struct LoadedPage {
+    /// HTML after the scripts have run.
     dom: String,
+    /// Messages on the console of the browser.
     console: Vec<String>,
 }
 
-fn render_page(browser: &str, file: &Path, temporary: &Path) -> Result<Page> {
+/// Loads a page in a browser without a window.
+fn load_page(browser: &str, file: &Path, temporary: &Path) -> Result<LoadedPage> {
     ensure!(file.exists(), "the smoke run wrote no {}", file.display());
     let run = CommandLine::new(browser)
-        .args(OPTIONS)
+        .args(BROWSER_OPTIONS)
         .args([format!("--user-data-dir={}", temporary.join("browser").display())])
         .args(["--dump-dom".to_owned(), format!("file://{}", file.display())])
         .timeout(BROWSER_MAX);
@@ -279,7 +283,7 @@ fn render_page(browser: &str, file: &Path, temporary: &Path) -> Result<Page> {
     let output = run.output()?;
     let stderr = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{browser} failed ({}): {stderr}", output.status);
-    Ok(Page {
+    Ok(LoadedPage {
         dom: String::from_utf8_lossy(&output.stdout).into_owned(),
         console: console_messages(&stderr),
     })
@@ -290,7 +294,7 @@ fn console_messages(stderr: &str) -> Vec<String> {
     stderr.lines().filter(|line| line.contains(":CONSOLE")).map(str::to_owned).collect()
 }
 
-/// Returns the resources that the page loads; a report must be one file and load none.
+/// Returns the resources that the page loads. A report must load none.
 fn fetched_resources(dom: &str) -> Vec<String> {
     let sources =
         dom.split(" src=\"").skip(1).chain(dom.split("<link").skip(1).filter_map(|link| {

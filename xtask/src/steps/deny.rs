@@ -6,10 +6,10 @@ use super::prerequisites::InstalledTool;
 use crate::context::TestContext;
 use crate::run::CommandLine;
 
-/// cargo-deny without the default features, which only fetch advisories.
+/// Tool cargo-deny, without default features. These only fetch advisories.
 const CARGO_DENY: InstalledTool = InstalledTool {
     name: "cargo-deny",
-    install: "cargo install --locked --debug --no-default-features cargo-deny@0.20.2",
+    install_command: "cargo install --locked --debug --no-default-features cargo-deny@0.20.2",
 };
 
 /// Checks the dependencies against the lists in deny.toml.

@@ -10,7 +10,7 @@ use crate::context::TestContext;
 use crate::run::CommandLine;
 use crate::workspace::{Crate, package_args};
 
-/// Duration of the run of each fuzz target, in seconds.
+/// Time for which each fuzz target runs, in seconds.
 const FUZZ_SECONDS: u32 = 60;
 
 /// Number of messages of the soak test, which takes about 72 s on two CPUs.
@@ -21,10 +21,11 @@ const SOAK_MAX: Duration = Duration::from_secs(1800);
 /// Number of thread schedules that Miri tries for each test with `--long`.
 const MIRI_SEEDS: u32 = 16;
 
-/// Options of `cargo miri test` that select a crate's tests: crate, options by default, options with `--long`.
-/// Crates not listed run all tests. Excluded are tests that take minutes in Miri or need features that
-/// Miri lacks (signals, limits, timed sleeps in epoll); of sched, whose only `unsafe` prefetches memory,
-/// all but one module; of fiber, whose switch is assembly, all but the lists and locks below it.
+/// Crates of which Miri runs only some tests. Each has the options that select the tests, by
+/// default and with `--long`. Crates not listed run all tests. Excluded are tests that take minutes
+/// in Miri or need features that Miri lacks (signals, limits, timed sleeps in epoll); of sched,
+/// whose only `unsafe` prefetches memory, all but one module; of fiber, whose switch is assembly,
+/// all but the lists and locks below it.
 const MIRI_PARTS: [(&str, &str, &str); 6] = [
     ("handover-fiber", "--lib -- raw::", "--lib -- raw::"),
     ("handover-probe", "--lib --test sites", "--lib --tests"),
@@ -34,17 +35,17 @@ const MIRI_PARTS: [(&str, &str, &str); 6] = [
     ("handover-event", "--lib", "--lib"),
 ];
 
-/// Crates that also compile for other systems than Linux on x86_64, without their code for it.
+/// Crates that also compile for systems other than Linux on x86_64.
 pub(super) const PORTABLE: [&str; 5] =
     ["handover-base", "handover-lock", "handover-ring", "handover-timer", "handover-sched"];
 
-/// Package and options for the tests of the RPC decoders, which Miri also runs with `--long`.
+/// Package and options for the tests of the RPC decoders. Miri runs them only with `--long`.
 const MIRI_DECODERS: (&str, &str) = ("handover-rpc", "--lib engine::");
 
 /// Runs the loom models. They have a separate target folder, as the flag rebuilds everything, and are
 /// built separately: other crates' dependencies do not compile with a loom flag.
 pub fn test_with_loom(context: &mut TestContext) -> Result<()> {
-    let mut modelled = context.workspace.crates_with("tests/model.rs");
+    let mut modelled = context.workspace.crates_with_file("tests/model.rs");
     ensure!(!modelled.is_empty(), "no crate has a tests/model.rs, so no loom model ran");
     modelled.retain(|one| context.should_test(&one.name));
     if modelled.is_empty() {
@@ -53,7 +54,7 @@ pub fn test_with_loom(context: &mut TestContext) -> Result<()> {
     let target = context.workspace.target.join("loom");
     let mut run =
         CommandLine::new(&format!("{LOW_PRIORITY_PREFIX} cargo test --profile loom --test model"));
-    if context.long {
+    if context.is_long {
         run = run.env("HANDOVER_LONG", "1");
     }
     let passed = run
@@ -69,21 +70,22 @@ pub fn test_with_loom(context: &mut TestContext) -> Result<()> {
         passed >= count,
         "only {passed} loom models passed for {count} crates with a tests/model.rs"
     );
-    context.tests += passed;
+    context.passed_count += passed;
     Ok(())
 }
 
-/// Runs the tests of the [`PORTABLE`] crates as built for another system. `--cfg handover_portable`
-/// excludes their code for Linux and x86_64. The tests have a separate target folder, as the flag
-/// rebuilds everything. Without `--long`, the longest tests of ring and sched are excluded, as the
-/// step `tests` runs them.
+/// Runs the tests of the [`PORTABLE`] crates, compiled as for another system. `--cfg
+/// handover_portable` excludes their code for Linux and x86_64. The tests have a separate target
+/// folder, as the flag rebuilds everything. Without `--long`, the longest tests of ring and sched
+/// are excluded, as the step `tests` runs them.
 pub fn test_portable_code(context: &mut TestContext) -> Result<()> {
     let concerned = |one: &&Crate| PORTABLE.contains(&&*one.name) && context.should_test(&one.name);
     let crates: Vec<&Crate> = context.workspace.crates.iter().filter(concerned).collect();
     if crates.is_empty() {
         return Ok(());
     }
-    let left_out: &[&str] = if context.long { &[] } else { &["--skip", "storm", "--skip", "lag_"] };
+    let left_out: &[&str] =
+        if context.is_long { &[] } else { &["--skip", "storm", "--skip", "lag_"] };
     let passed = CommandLine::new("cargo test --lib --test it")
         .args(package_args(&crates))
         .arg_path("--target-dir", &context.workspace.target.join("portable"))
@@ -99,16 +101,16 @@ pub fn test_portable_code(context: &mut TestContext) -> Result<()> {
         "only {passed} tests passed in {} portable crates",
         crates.len()
     );
-    context.tests += passed;
+    context.passed_count += passed;
     Ok(())
 }
 
-/// Runs the tests of changed mechanisms under Miri; with `--only` or `--long`, of all mechanisms.
-/// `--long` also runs the tests of [`MIRI_DECODERS`].
+/// Runs the tests of changed mechanisms under Miri. With `--only` or `--long`, tests all
+/// mechanisms. `--long` also runs the tests of [`MIRI_DECODERS`].
 pub fn test_with_miri(context: &mut TestContext) -> Result<()> {
     let mut mechanisms = context.workspace.crates_below("mechanisms");
-    if !(context.long || context.only) {
-        mechanisms.retain(|one| context.differing.contains(&one.name));
+    if !(context.is_long || context.has_selected_steps) {
+        mechanisms.retain(|one| context.differing_crates.contains(&one.name));
         if mechanisms.is_empty() {
             println!("no mechanism differs from origin/HEAD; `--only miri` tests all of them");
             return Ok(());
@@ -120,7 +122,7 @@ pub fn test_with_miri(context: &mut TestContext) -> Result<()> {
         return Ok(());
     }
     let mut flags = String::from("-Zmiri-disable-isolation");
-    if context.long {
+    if context.is_long {
         flags += &format!(" -Zmiri-many-seeds=0..{MIRI_SEEDS}");
     }
     let part = |one: &Crate| MIRI_PARTS.iter().find(|(name, ..)| *name == one.name);
@@ -131,13 +133,13 @@ pub fn test_with_miri(context: &mut TestContext) -> Result<()> {
     }
     for one in &mechanisms {
         if let Some((_, each_time, long)) = part(one) {
-            let tests = if context.long { long } else { each_time };
+            let tests = if context.is_long { long } else { each_time };
             if !tests.is_empty() {
                 runs.push((vec![one], tests));
             }
         }
     }
-    if context.long {
+    if context.is_long {
         let (decoders, tests) = MIRI_DECODERS;
         let services = context.workspace.crates_below("services");
         runs.push((services.into_iter().filter(|one| one.name == decoders).collect(), tests));
@@ -153,7 +155,7 @@ pub fn test_with_miri(context: &mut TestContext) -> Result<()> {
             .current_dir(&context.workspace.root)
             .count_tests()?;
     }
-    context.tests += passed;
+    context.passed_count += passed;
     Ok(())
 }
 
@@ -194,9 +196,9 @@ pub fn run_fuzz_targets(context: &mut TestContext) -> Result<()> {
     Ok(())
 }
 
-/// Runs the soak test with messages between machines that stop at random. Each message must be
-/// handled, rejected, dropped by policy or returned. Without `--long`, a test of the crate sends a
-/// million of them.
+/// Runs the soak test, in which event machines send messages and stop at random. Each message must
+/// be handled, rejected, dropped by policy or returned. Without `--long`, a test of the crate sends
+/// a million of them.
 pub fn run_soak_tests(context: &mut TestContext) -> Result<()> {
     let passed = CommandLine::new("cargo test --release -p handover-event --test it soak")
         .env("HANDOVER_SOAK_MESSAGES", &SOAK_MESSAGES.to_string())
@@ -204,6 +206,6 @@ pub fn run_soak_tests(context: &mut TestContext) -> Result<()> {
         .timeout(SOAK_MAX)
         .count_tests()?;
     ensure!(passed > 0, "no soak test ran in handover-event");
-    context.tests += passed;
+    context.passed_count += passed;
     Ok(())
 }

@@ -27,7 +27,7 @@ pub fn install_compiler(context: &mut TestContext) {
     }
 }
 
-/// Installs clippy if it is missing; without clippy the code is not linted.
+/// Installs clippy if it is missing. Without clippy, the code is not linted.
 pub fn install_clippy(context: &mut TestContext) {
     match install_components(None, &["clippy"], CommandLine::new("cargo clippy --version")) {
         Ok(()) => context.has_clippy = true,
@@ -63,13 +63,13 @@ pub fn install_debian_packages(packages: &[&str]) -> Result<()> {
     })
 }
 
-/// Installs components of a Rust toolchain, unless the command `present` succeeds.
+/// Installs components of a Rust toolchain, unless the command `check` succeeds.
 pub fn install_components(
     toolchain: Option<&str>,
     names: &[&str],
-    present: CommandLine,
+    check: CommandLine,
 ) -> Result<()> {
-    if present.succeeds() {
+    if check.succeeds() {
         return Ok(());
     }
     println!("installing {} with rustup", names.join(" and "));
@@ -90,24 +90,24 @@ pub fn install_target(target: &str) -> Result<()> {
     CommandLine::new("rustup target add").args([target]).timeout(INSTALL_MAX).run()
 }
 
-/// Program that is found on the PATH, or built by `cargo install`.
+/// Program that is on the PATH, or can be built by `cargo install`.
 pub struct InstalledTool {
     /// Name of the program.
     pub name: &'static str,
     /// Command that installs the program.
-    pub install: &'static str,
+    pub install_command: &'static str,
 }
 
 impl InstalledTool {
-    /// Returns the path of the program, and records a skipped check if it is missing. Only `--long` installs a missing
-    /// program, as this takes longer than most checks.
+    /// Returns the path of the program. If it is missing, records a skipped check and returns
+    /// `None`. Only `--long` installs a missing program, as this takes longer than most checks.
     pub fn find_or_install(&self, context: &mut TestContext) -> Option<PathBuf> {
-        let found = self.find(context).or_else(|error| match context.long {
+        let found = self.find(context).or_else(|error| match context.is_long {
             true => self.install(context),
             false => {
                 bail!(
                     "{error:#}; install it with `{command}`, or give --long",
-                    command = self.install
+                    command = self.install_command
                 )
             }
         });
@@ -123,11 +123,11 @@ impl InstalledTool {
             .with_context(|| format!("{program} is not installed", program = self.name))
     }
 
-    /// Installs the program into the target folder; the contributor's own tools are not changed.
+    /// Installs the program into the target folder, without changing the contributor's own tools.
     fn install(&self, context: &TestContext) -> Result<PathBuf> {
         let folder = context.workspace.target.join("tools");
         println!("installing {} into {} (some minutes)", self.name, folder.display());
-        CommandLine::new(self.install)
+        CommandLine::new(self.install_command)
             .arg_path("--root", &folder)
             .env_remove("CARGO_TARGET_DIR")
             .env("CARGO_PROFILE_DEV_DEBUG", "0")

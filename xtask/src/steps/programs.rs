@@ -36,22 +36,22 @@ pub fn feature_args<'a>(crates: impl IntoIterator<Item = &'a Crate>) -> Option<S
     (!selected.is_empty()).then(|| format!("--features={}", selected.join(",")))
 }
 
-/// Maximum duration of one test program; a program that takes longer is killed.
-const PROGRAM_MAX: Duration = Duration::from_secs(600);
-/// Maximum duration of one test program with `--long`.
-const PROGRAM_MAX_LONG: Duration = Duration::from_secs(7200);
+/// Maximum duration of a test program. A program that takes longer is killed.
+const PROGRAM_TIME_MAX: Duration = Duration::from_secs(600);
+/// Maximum duration of a test program with `--long`.
+const LONG_PROGRAM_TIME_MAX: Duration = Duration::from_secs(7200);
 
 /// Number of test programs that run in parallel. Most of them wait for timeouts, child processes and ends of rounds.
 const PROGRAMS_AT_ONCE: usize = 2;
 
-/// Prefix that gives a command the lowest priority, for compilers that run beside test programs. Two threads that spin
-/// for each other waste their time slices while a compiler delays one of them.
+/// Command prefix that sets the lowest priority, for compilers that run beside test programs. Two
+/// threads that spin for each other waste their time slices while a compiler delays one of them.
 pub const LOW_PRIORITY_PREFIX: &str = "nice -n 19";
 
-/// Number of times that a probe test with `--long` switches probes while threads execute them.
+/// Number of times that a test with `--long` switches probes while threads execute them.
 const PROBE_FLIPS: &str = "1000000";
 
-/// Message `compiler-artifact` of cargo's JSON output, one per line; other messages are skipped.
+/// Message `compiler-artifact` of cargo's JSON output.
 #[derive(Deserialize)]
 struct Artifact {
     manifest_path: PathBuf,
@@ -107,6 +107,7 @@ pub fn find_test_program(
     found.with_context(|| format!("{package} has no test target {target}"))
 }
 
+/// Returns the test programs in cargo's JSON output.
 fn parse_programs(messages: &str) -> Vec<TestProgram> {
     let artifacts = messages.lines().filter_map(|line| serde_json::from_str::<Artifact>(line).ok());
     let programs = artifacts.filter(|one| one.profile.test).filter_map(|one| {
@@ -132,7 +133,7 @@ fn parse_programs(messages: &str) -> Vec<TestProgram> {
 
 /// Runs every test program except those of `tidy`, which have a separate step.
 pub fn run_all_tests(context: &mut TestContext) -> Result<()> {
-    let long = context.long;
+    let is_long = context.is_long;
     let mut queue: VecDeque<TestProgram> = test_programs(context)?.to_vec().into();
     queue.retain(|program| program.package != super::sources::TIDY_PACKAGE);
     // The longest programs start first, so that none of them runs alone at the end.
@@ -147,14 +148,14 @@ pub fn run_all_tests(context: &mut TestContext) -> Result<()> {
         let mut work = WorkerResults::default();
         while let Some(program) = next() {
             let start = SystemTime::now();
-            match program.run(long, libraries.trim()) {
+            match program.run(is_long, libraries.trim()) {
                 Ok(count) => {
-                    work.tests += count;
-                    work.passed.push((program.package, start));
+                    work.passed_count += count;
+                    work.passed_packages.push((program.package, start));
                 }
                 Err(error) => {
                     work.failures.push(format!("{error:#}"));
-                    work.failed.push(program.package);
+                    work.failed_packages.push(program.package);
                 }
             }
         }
@@ -167,10 +168,10 @@ pub fn run_all_tests(context: &mut TestContext) -> Result<()> {
     let mut history = PassHistory::read(&context.workspace.target);
     let (mut failures, mut failed) = (Vec::new(), Vec::new());
     for work in outcomes {
-        context.tests += work.tests;
-        work.passed.into_iter().for_each(|(package, start)| history.add(package, start));
+        context.passed_count += work.passed_count;
+        work.passed_packages.into_iter().for_each(|(package, start)| history.add(package, start));
         failures.extend(work.failures);
-        failed.extend(work.failed);
+        failed.extend(work.failed_packages);
     }
     history.passed.retain(|package, _| !failed.contains(package));
     history.write()?;
@@ -178,26 +179,27 @@ pub fn run_all_tests(context: &mut TestContext) -> Result<()> {
     Ok(())
 }
 
-/// Results of one worker thread that runs programs.
+/// Results of one thread that runs test programs.
 #[derive(Default)]
 struct WorkerResults {
     /// Number of tests that passed.
-    tests: u64,
-    /// Packages of programs that passed, with the time at which they started.
-    passed: Vec<(String, SystemTime)>,
-    /// Packages of programs that failed.
-    failed: Vec<String>,
+    passed_count: u64,
+    /// Packages of the programs that passed, each with the start time of the program.
+    passed_packages: Vec<(String, SystemTime)>,
+    /// Packages of the programs that failed.
+    failed_packages: Vec<String>,
     /// Errors of the programs that failed.
     failures: Vec<String>,
 }
 
-/// Time at which all test programs of a package last passed, by package. It is stored in the target
-/// folder.
+/// Time of the last run in which all tests of a package passed, by package. It is stored in the
+/// target folder.
 struct PassHistory {
+    /// File of the history.
     file: PathBuf,
-    /// Start of the tests that last passed, by package.
+    /// Start time of that run, by package.
     passed: BTreeMap<String, SystemTime>,
-    /// Packages of which [`add`](Self::add) has recorded a program since the file was read.
+    /// Packages that [`add`](Self::add) has recorded since the file was read.
     added: BTreeSet<String>,
 }
 
@@ -210,29 +212,31 @@ impl PassHistory {
         Self { file, passed, added: BTreeSet::new() }
     }
 
-    /// Records that a test program of a package passed; keeps the earliest start of the package's programs.
+    /// Records that a test program of a package passed. Keeps the earliest start time of the
+    /// package's programs.
     fn add(&mut self, package: String, start: SystemTime) {
         let is_first = self.added.insert(package.clone());
         let time = self.passed.entry(package).or_insert(start);
         *time = if is_first { start } else { start.min(*time) };
     }
 
+    /// Writes the history to its file.
     fn write(&self) -> Result<()> {
         let text = serde_json::to_vec(&self.passed)?;
         fs::write(&self.file, text)
             .with_context(|| format!("cannot write {path}", path = self.file.display()))
     }
 
-    /// Returns `true` if the package's tests have passed since its files were last written.
+    /// Returns `true` if the tests of the package have passed since its files were last changed.
     fn is_current(&self, package: &str, folder: &Path) -> bool {
         let passed = self.passed.get(package);
         passed.is_some_and(|passed| newest_modification(folder).is_some_and(|time| time < *passed))
     }
 }
 
-/// Returns the packages whose files were written since their tests last passed. Those that directly
-/// depend on one of them are included. Indirect ones are left to a complete run, and so are the
-/// faces, whose tests take longest: the ladder runs in any case.
+/// Returns the packages to test with `--changed`: changed ones, and ones that directly depend on
+/// these. A package is changed if a file was written since its tests passed. Indirect ones are left
+/// to a complete run, and so are the faces, whose tests take longest: the ladder runs in any case.
 pub fn affected_packages(workspace: &Workspace) -> BTreeSet<String> {
     let history = PassHistory::read(&workspace.target);
     let is_changed = |one: &&Crate| {
@@ -263,8 +267,8 @@ fn newest_modification(path: &Path) -> Option<SystemTime> {
 }
 
 impl TestProgram {
-    /// Runs the test program and returns the number of tests that passed.
-    fn run(&self, long: bool, libraries: &str) -> Result<u64> {
+    /// Runs the test program, and returns the number of passed tests.
+    fn run(&self, is_long: bool, libraries: &str) -> Result<u64> {
         let mut run = CommandLine::program(&self.path)
             .with_display_name(&format!("{} {}", self.package, self.source.display()))
             .current_dir(&self.folder)
@@ -273,8 +277,8 @@ impl TestProgram {
             .env_path("LD_LIBRARY_PATH", Path::new(libraries))
             // Symbolising an expected panic's frames takes a second of CPU time; a failed test says its line.
             .env_remove("RUST_BACKTRACE")
-            .timeout(if long { PROGRAM_MAX_LONG } else { PROGRAM_MAX });
-        if long {
+            .timeout(if is_long { LONG_PROGRAM_TIME_MAX } else { PROGRAM_TIME_MAX });
+        if is_long {
             run = run
                 .env("HANDOVER_LONG", "1")
                 .env("PROPTEST_CASES", "4096")

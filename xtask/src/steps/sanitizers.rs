@@ -6,8 +6,8 @@
 //! | crate | thread | address and leaks |
 //! |---|---|---|
 //! | `lock`, `notify`, `ring` | all tests | all tests |
-//! | `event` | all tests | all tests but one of [`ADDRESS_SKIPPED`] |
-//! | `fiber`, `rpc` | all tests but [`THREAD_SKIPPED`] | all tests but [`ADDRESS_SKIPPED`] |
+//! | `event` | all tests | all tests but one of [`ADDRESS_SANITIZER_SKIPPED`] |
+//! | `fiber`, `rpc` | all tests but [`THREAD_SANITIZER_SKIPPED`] | all tests but [`ADDRESS_SANITIZER_SKIPPED`] |
 //!
 //! Switches between the stacks of fibers are reported to both: `mechanisms/fiber/src/raw/sanitizer.rs`. Not covered:
 //! other processes (ThreadSanitizer sees one process, and treats each mapping as separate memory); ordering by fences
@@ -21,7 +21,7 @@ use super::prerequisites::install_components;
 use crate::context::TestContext;
 use crate::run::CommandLine;
 
-/// Crates whose threads share memory through `unsafe`.
+/// Tested crates: their threads share memory through `unsafe`.
 const CRATES: [&str; 6] = [
     "handover-lock",
     "handover-notify",
@@ -31,14 +31,14 @@ const CRATES: [&str; 6] = [
     "handover-rpc",
 ];
 
-/// Maximum duration of the run of one sanitizer, with its build of the standard library.
+/// Maximum duration of the tests under one sanitizer, including the build of the standard library.
 const SANITIZER_MAX: Duration = Duration::from_secs(3600);
 
-/// Target triple; cargo builds the standard library only if it is given.
+/// Target triple. Cargo builds the standard library only with an explicit target.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// Tests that ThreadSanitizer cannot run, each with a reason.
-const THREAD_SKIPPED: [&str; 5] = [
+const THREAD_SANITIZER_SKIPPED: [&str; 5] = [
     // ThreadSanitizer handles faults itself, and this test ends with a fault.
     "other_faults_are_forwarded_to_the_previous_handler",
     // These tests limit the address space or the mappings that ThreadSanitizer's shadow memory needs.
@@ -50,12 +50,12 @@ const THREAD_SKIPPED: [&str; 5] = [
 ];
 
 /// Tests that AddressSanitizer cannot run, each with a reason.
-const ADDRESS_SKIPPED: [&str; 7] = [
+const ADDRESS_SANITIZER_SKIPPED: [&str; 7] = [
     // The reasons given for ThreadSanitizer.
-    THREAD_SKIPPED[0],
-    THREAD_SKIPPED[1],
-    THREAD_SKIPPED[2],
-    THREAD_SKIPPED[3],
+    THREAD_SANITIZER_SKIPPED[0],
+    THREAD_SANITIZER_SKIPPED[1],
+    THREAD_SANITIZER_SKIPPED[2],
+    THREAD_SANITIZER_SKIPPED[3],
     // These tests abandon a runtime; by design its memory is not freed.
     "idle_runtime_wakes_less_than_five_times_a_second",
     "abandoned_runtime_never_resumes_waiting_fibers",
@@ -69,12 +69,23 @@ pub fn test_with_sanitizers(context: &mut TestContext) -> Result<()> {
         context.record_skipped("sanitizers", format!("{why:#}"));
         return Ok(());
     }
-    run_with(context, "thread", &THREAD_SKIPPED, ("TSAN_OPTIONS", "allocator_may_return_null=1"))?;
-    run_with(context, "address", &ADDRESS_SKIPPED, ("ASAN_OPTIONS", "allocator_may_return_null=1"))
+    run_with_sanitizer(
+        context,
+        "thread",
+        &THREAD_SANITIZER_SKIPPED,
+        ("TSAN_OPTIONS", "allocator_may_return_null=1"),
+    )?;
+    run_with_sanitizer(
+        context,
+        "address",
+        &ADDRESS_SANITIZER_SKIPPED,
+        ("ASAN_OPTIONS", "allocator_may_return_null=1"),
+    )
 }
 
-/// Runs the tests of [`CRATES`] under a sanitizer, except the `skipped` ones, with an environment variable set.
-fn run_with(
+/// Runs the tests of [`CRATES`] under a sanitizer, except the tests `skipped`. The options are
+/// passed in the environment variable `variable`.
+fn run_with_sanitizer(
     context: &mut TestContext,
     sanitizer: &str,
     skipped: &[&str],
@@ -104,7 +115,7 @@ fn run_with(
         .timeout(SANITIZER_MAX)
         .count_tests()?;
     ensure!(passed > 0, "no test ran with the {sanitizer} sanitizer");
-    context.tests += passed;
+    context.passed_count += passed;
     Ok(())
 }
 

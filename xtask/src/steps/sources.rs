@@ -23,10 +23,10 @@ pub fn check_format(context: &mut TestContext) -> Result<()> {
         context.record_skipped("fmt", format!("{error:#}"));
         return Ok(());
     }
-    cargo(context, "cargo fmt --all --check").run()
+    cargo_in_root(context, "cargo fmt --all --check").run()
 }
 
-/// Package whose tests are the rules of this workspace.
+/// Package with the tidy rules, which are tests.
 pub const TIDY_PACKAGE: &str = "handover-tidy";
 
 /// Runs the tidy rules and shows their warnings.
@@ -39,7 +39,8 @@ pub fn check_tidy_rules(context: &mut TestContext) -> Result<()> {
     for program in rules {
         let run =
             CommandLine::program(program.path).args(["--nocapture"]).current_dir(&program.folder);
-        context.tests += run.env_path("CARGO_MANIFEST_DIR", &program.folder).count_tests()?;
+        context.passed_count +=
+            run.env_path("CARGO_MANIFEST_DIR", &program.folder).count_tests()?;
     }
     Ok(())
 }
@@ -50,18 +51,19 @@ pub fn lint(context: &mut TestContext) -> Result<()> {
     if !context.has_clippy {
         return Ok(());
     }
-    cargo(context, "cargo clippy --workspace --all-targets --all-features -- -D warnings").run()?;
-    cargo(
+    cargo_in_root(context, "cargo clippy --workspace --all-targets --all-features -- -D warnings")
+        .run()?;
+    cargo_in_root(
         context,
         "cargo clippy -p handover-net -p handover-rpc --no-default-features -- -D warnings",
     )
     .run()?;
     // The command line turns on all features of this crate.
-    cargo(context, "cargo clippy -p handover-rpc -- -D warnings").run()
+    cargo_in_root(context, "cargo clippy -p handover-rpc -- -D warnings").run()
 }
 
-/// Endings of the names of examples that measure costs. They are always compiled, but run only with
-/// `--long`, because they take a minute in an unoptimised build.
+/// Last parts of the names of examples that measure costs. They are always compiled, but run only
+/// with `--long`, because they take a minute in an unoptimised build.
 const MEASURING_ENDINGS: [&str; 2] = ["-cost", "-rates"];
 
 /// Runs every example.
@@ -69,7 +71,8 @@ pub fn run_examples(context: &mut TestContext) -> Result<()> {
     programs::test_programs(context)?;
     for one in context.workspace.crates.iter().filter(|one| context.should_test(&one.name)) {
         for example in &one.examples {
-            if !context.long && MEASURING_ENDINGS.iter().any(|ending| example.ends_with(ending)) {
+            if !context.is_long && MEASURING_ENDINGS.iter().any(|ending| example.ends_with(ending))
+            {
                 continue;
             }
             CommandLine::program(context.workspace.target.join("debug/examples").join(example))
@@ -81,11 +84,11 @@ pub fn run_examples(context: &mut TestContext) -> Result<()> {
     Ok(())
 }
 
-/// Shell script that cargo runs instead of rustdoc to test a crate's examples. It first builds the
+/// Shell script that cargo runs instead of rustdoc for documentation tests. It first builds the
 /// documentation of the crates named in `HANDOVER_DOCUMENTED`, with warnings denied. `cargo doc`
 /// would check every dependency anew, which takes minutes. The script does nothing for the crates
 /// named in `HANDOVER_LEFT_OUT`.
-const DOCUMENT_AND_TEST: &str = r#"#!/bin/sh
+const DOCUMENT_AND_TEST_SCRIPT: &str = r#"#!/bin/sh
 case " $* " in *" --test "*) ;; *) exec rustdoc "$@" ;; esac
 crate= previous=
 for word do
@@ -112,14 +115,14 @@ exec rustdoc "$@"
 
 /// Folders of the published libraries. Without `--long`, the documentation of those that differ from `origin/HEAD`
 /// is built.
-const LIBRARIES: [&str; 4] = ["base", "mechanisms", "services", "lab/harness"];
+const LIBRARY_FOLDERS: [&str; 4] = ["base", "mechanisms", "services", "lab/harness"];
 
 /// Builds the documentation of changed libraries with warnings denied, and runs the examples of every crate.
 pub fn run_doctests(context: &mut TestContext) -> Result<()> {
     let target = &context.workspace.target;
     let rustdoc = target.join("document-and-test");
     fs::create_dir_all(target)?;
-    fs::write(&rustdoc, DOCUMENT_AND_TEST)?;
+    fs::write(&rustdoc, DOCUMENT_AND_TEST_SCRIPT)?;
     fs::set_permissions(&rustdoc, Permissions::from_mode(0o755))?;
     let line = format!("{nice} cargo test --workspace --doc", nice = programs::LOW_PRIORITY_PREFIX);
     let names = |is_it: &dyn Fn(&Crate) -> bool| {
@@ -128,36 +131,37 @@ pub fn run_doctests(context: &mut TestContext) -> Result<()> {
     };
     let left_out = names(&|one| !context.should_test(&one.name));
     let documented = names(&|one| {
-        LIBRARIES.iter().any(|folder| one.folder.starts_with(folder))
-            && (context.only || context.differing.contains(&one.name))
+        LIBRARY_FOLDERS.iter().any(|folder| one.folder.starts_with(folder))
+            && (context.has_selected_steps || context.differing_crates.contains(&one.name))
     });
     let run = context.cargo_command(&line).env_path("RUSTDOC", &rustdoc);
     let run = run.args(programs::feature_args(&context.workspace.crates));
     // Not by cargo's `-p`, which would select other features of the dependencies and rebuild them.
     let run = run.env("HANDOVER_LEFT_OUT", &left_out).env("HANDOVER_DOCUMENTED", &documented);
-    context.tests += run.env_path("HANDOVER_DOCS", &target.join("doc")).count_tests()?;
+    context.passed_count += run.env_path("HANDOVER_DOCS", &target.join("doc")).count_tests()?;
     Ok(())
 }
 
-/// Packages every crate that can be published. With `--long`, also builds each from its package, where the other crates
-/// are those of the packages, too.
+/// Packages every crate that can be published. With `--long`, also builds each crate from its
+/// package and the packages of the others.
 pub fn check_packages(context: &mut TestContext) -> Result<()> {
+    /// Packages that cannot be published.
     const UNPUBLISHED: [&str; 3] = ["handover-evh_perf", "handover-tidy", "handover-xtask"];
     // The packages are made of the files as they are, committed or not.
-    let mut run = cargo(context, "cargo package --workspace --allow-dirty --quiet");
+    let mut run = cargo_in_root(context, "cargo package --workspace --allow-dirty --quiet");
     for name in UNPUBLISHED {
         run = run.args(["--exclude", name]);
     }
-    if !context.long {
+    if !context.is_long {
         run = run.args(["--no-verify"]);
     }
     run.run()
 }
 
-/// mdBook, which builds the book, without its server and its search index.
+/// Tool mdBook, which builds the book. It is installed without its server and search index.
 const MDBOOK: InstalledTool = InstalledTool {
     name: "mdbook",
-    install: "cargo install --locked --debug --no-default-features mdbook@0.5.4",
+    install_command: "cargo install --locked --debug --no-default-features mdbook@0.5.4",
 };
 
 /// Builds the book, and the API documentation of all packages with warnings denied.
@@ -167,10 +171,12 @@ pub fn build_docs(context: &mut TestContext) -> Result<()> {
         let build = CommandLine::program(mdbook).args(["build", "docs/book"]);
         build.arg_path("--dest-dir", &pages).current_dir(&context.workspace.root).run()?;
     }
-    cargo(context, "cargo doc --workspace --no-deps").env("RUSTDOCFLAGS", "-D warnings").run()
+    cargo_in_root(context, "cargo doc --workspace --no-deps")
+        .env("RUSTDOCFLAGS", "-D warnings")
+        .run()
 }
 
-/// Returns the command `line`, to be run in the workspace's root.
-fn cargo(context: &TestContext, line: &str) -> CommandLine {
+/// Returns the command `line`, to be run in the root folder of the workspace.
+fn cargo_in_root(context: &TestContext, line: &str) -> CommandLine {
     CommandLine::new(line).current_dir(&context.workspace.root)
 }

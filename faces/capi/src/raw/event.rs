@@ -1,7 +1,7 @@
 //! Event machines: messages, timers and descriptors, handled one after another by a callback.
 
 use super::handle::{
-    CallbackContext, Exclusive, UserPointer, given, guard, limit, put, sized, take_back,
+    CallbackContext, Exclusive, UserPointer, copy_struct, guard, limit, put, require, take_back,
 };
 use crate::status::{Fault, handover_status};
 use handover_event::{
@@ -19,13 +19,13 @@ use std::time::Duration;
 
 use handover_status::*;
 
-/// Message to a machine; the library copies it whenever it passes it on.
+/// Message to a machine. The library copies it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct handover_event_message {
     /// Kind of the message, chosen by the program.
     pub kind: u32,
-    /// Readiness of a watched descriptor, as bits of `HANDOVER_EVENT_*`; 0 for other messages.
+    /// Readiness of a watched descriptor, as bits `HANDOVER_EVENT_*`; 0 in other messages.
     pub ready: u32,
     /// Pointer for the program's own use; the library only copies it.
     pub data: *mut c_void,
@@ -37,21 +37,23 @@ unsafe impl Send for handover_event_message {}
 unsafe impl Sync for handover_event_message {}
 
 impl handover_event_message {
-    /// Returns the message with that readiness. A closure that calls this captures the whole message.
+    /// Returns a copy of the message with `ready` set. A closure that calls this captures the whole
+    /// message.
     fn with_ready(self, ready: u32) -> Self {
         Self { ready, ..self }
     }
 }
 
-/// Readiness of a descriptor, and interest in it: data or the end of the stream can be read.
+/// Bit of readiness and interest: the descriptor has data, or the end of the stream, to read.
 pub const HANDOVER_EVENT_READABLE: u32 = 1;
-/// Readiness of a descriptor, and interest in it: a write will not block.
+/// Bit of readiness and interest: a write to the descriptor will not block.
 pub const HANDOVER_EVENT_WRITABLE: u32 = 2;
-/// Readiness of a descriptor: the peer has closed the connection, or its sending direction.
+/// Bit of readiness: the peer has closed the connection, or its sending direction.
 pub const HANDOVER_EVENT_HUNG_UP: u32 = 4;
-/// Readiness of a descriptor: an error is pending.
+/// Bit of readiness: an error of the descriptor is pending.
 pub const HANDOVER_EVENT_FAILED: u32 = 8;
-/// Interest in a descriptor: one message for each change, none for data that the handler leaves unread.
+/// Bit of interest: only changes of readiness cause messages (edge-triggered). Data that the
+/// handler leaves unread causes none.
 pub const HANDOVER_EVENT_EDGE: u32 = 16;
 
 /// Function that handles a message of a machine, on the thread that runs the machine.
@@ -66,19 +68,20 @@ pub type handover_event_handler = Option<
     ),
 >;
 
-/// Function that receives the messages that were not handled when a machine is destroyed.
+/// Function called with each unhandled message when a machine is destroyed.
 pub type handover_event_discard =
     Option<unsafe extern "C" fn(message: *const handover_event_message, context: *mut c_void)>;
 
-/// Policy for messages from other threads when the inbox is full.
+/// Policy for messages that arrive from other threads while the inbox is full.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum handover_event_when_full {
     /// `handover_event_send` returns `HANDOVER_FULL`.
     HANDOVER_EVENT_REFUSE = 0,
-    /// `handover_event_send` waits, at most `wait_ns_max`; on the machine's own thread it refuses.
+    /// `handover_event_send` waits for at most `wait_ns_max`. On the machine's own thread, it
+    /// returns `HANDOVER_FULL` instead.
     HANDOVER_EVENT_BLOCK = 1,
-    /// The oldest message is dropped, without notice to anybody.
+    /// The oldest queued message is dropped silently.
     HANDOVER_EVENT_DROP_OLDEST = 2,
 }
 
@@ -100,7 +103,7 @@ pub struct handover_event_config {
     pub spin_ns_max: u32,
     /// Timer slack of the thread in ns; 0 leaves it unchanged. Default 0.
     pub timer_slack_ns: u32,
-    /// Policy for messages when the inbox is full: a `handover_event_when_full`. Default `HANDOVER_EVENT_REFUSE`.
+    /// Policy for a full inbox: a `handover_event_when_full`. Default `HANDOVER_EVENT_REFUSE`.
     pub when_full: u32,
 }
 
@@ -109,12 +112,13 @@ type Message = handover_event_message;
 /// State that a machine's handle shares with its handler.
 #[derive(Default)]
 struct MachineShared {
-    /// Handle of the machine, which its handler passes to C; null until the machine has one.
+    /// Handle of the machine, an argument of the handler in C; null before the handle exists.
     handle: AtomicPtr<handover_event_machine>,
+    /// Context of the running handler.
     callback: CallbackContext,
 }
 
-/// Handler of a machine that calls a function of C.
+/// Handler that calls a C function.
 struct CHandler {
     function: unsafe extern "C" fn(*mut handover_event_machine, *const Message, *mut c_void),
     context: UserPointer,
@@ -128,7 +132,7 @@ impl Handler for CHandler {
         // Relaxed: stored before the machine was given to C.
         let machine = self.shared.handle.load(Ordering::Relaxed);
         let pointer = from_mut(context).cast();
-        self.shared.callback.during(pointer, || {
+        self.shared.callback.run_callback(pointer, || {
             // SAFETY: the header demands a function that accepts these arguments; the message is valid until it returns.
             unsafe { (self.function)(machine, &raw const message, self.context.get()) }
         });
@@ -158,7 +162,7 @@ pub extern "C" fn handover_event_config_init(
 ) -> handover_status {
     guard(|| {
         let it = Config::default();
-        given("config", config)?.write(handover_event_config {
+        require("config", config)?.write(handover_event_config {
             struct_bytes: size_of::<handover_event_config>(),
             wait_ns_max: u64::MAX,
             inbox_messages_max: it.inbox_messages_max,
@@ -172,8 +176,8 @@ pub extern "C" fn handover_event_config_init(
     })
 }
 
-/// Converts C's limits to the configuration of a machine; returns an error for an unknown policy.
-fn configured(config: &handover_event_config) -> Result<Config, Fault> {
+/// Converts the C structure of limits to a [`Config`]. Returns an error for an unknown policy.
+fn config_from_c(config: &handover_event_config) -> Result<Config, Fault> {
     let when_full = match config.when_full {
         0 => WhenFull::Refuse,
         1 => WhenFull::Block { wait_ns_max: config.wait_ns_max },
@@ -210,13 +214,13 @@ pub unsafe extern "C" fn handover_event_create(
     machine: Option<&mut MaybeUninit<*mut handover_event_machine>>,
 ) -> handover_status {
     guard(|| {
-        let place = given("machine", machine)?;
-        let function = given("handler", handler)?;
+        let place = require("machine", machine)?;
+        let function = require("handler", handler)?;
         let config = if config.is_null() {
             Config::default()
         } else {
             // SAFETY: the header demands a structure that begins with its size.
-            configured(&unsafe { sized("config", config) }?)?
+            config_from_c(&unsafe { copy_struct("config", config) }?)?
         };
         let shared = Arc::<MachineShared>::default();
         let handler =
@@ -280,8 +284,8 @@ pub extern "C" fn handover_event_address_create(
     address: Option<&mut MaybeUninit<Option<Box<handover_event_address>>>>,
 ) -> handover_status {
     guard(|| {
-        let it = given("machine", machine)?.address.clone();
-        given("address", address)?.write(Some(Box::new(handover_event_address { address: it })));
+        let it = require("machine", machine)?.address.clone();
+        require("address", address)?.write(Some(Box::new(handover_event_address { address: it })));
         Ok(())
     })
 }
@@ -295,7 +299,7 @@ pub extern "C" fn handover_event_address_destroy(address: Option<Box<handover_ev
     drop(address);
 }
 
-/// Reference to a machine's inbox that does not keep its memory; opaque.
+/// Weak reference to a machine's inbox, which does not keep the memory of the inbox alive; opaque.
 pub struct handover_event_weak_address {
     address: WeakAddress<Message>,
 }
@@ -310,8 +314,8 @@ pub extern "C" fn handover_event_address_downgrade(
     weak: Option<&mut MaybeUninit<Option<Box<handover_event_weak_address>>>>,
 ) -> handover_status {
     guard(|| {
-        let address = given("address", address)?.address.downgrade();
-        given("weak", weak)?.write(Some(Box::new(handover_event_weak_address { address })));
+        let address = require("address", address)?.address.downgrade();
+        require("weak", weak)?.write(Some(Box::new(handover_event_weak_address { address })));
         Ok(())
     })
 }
@@ -327,8 +331,8 @@ pub extern "C" fn handover_event_weak_address_upgrade(
     address: Option<&mut MaybeUninit<Option<Box<handover_event_address>>>>,
 ) -> handover_status {
     guard(|| {
-        let weak = given("weak", weak)?;
-        let place = given("address", address)?;
+        let weak = require("weak", weak)?;
+        let place = require("address", address)?;
         let address = weak.address.upgrade().ok_or(HANDOVER_CLOSED)?;
         place.write(Some(Box::new(handover_event_address { address })));
         Ok(())
@@ -347,12 +351,12 @@ pub extern "C" fn handover_event_weak_address_destroy(
     drop(weak);
 }
 
-/// Means of replying to one request, for the handler of the request; opaque.
+/// Handle with which a handler replies to one request; opaque.
 pub struct handover_event_reply {
     reply: Reply<UserPointer>,
 }
 
-/// Reply that was requested, for the thread that waits for it; opaque.
+/// Handle with which a thread waits for a requested reply; opaque.
 pub struct handover_event_pending_reply {
     pending: Exclusive<PendingReply<UserPointer>>,
 }
@@ -370,8 +374,8 @@ pub extern "C" fn handover_event_reply_create(
     pending: Option<&mut MaybeUninit<Option<Box<handover_event_pending_reply>>>>,
 ) -> handover_status {
     guard(|| {
-        let reply = given("reply", reply)?;
-        let place = given("pending", pending)?;
+        let reply = require("reply", reply)?;
+        let place = require("pending", pending)?;
         let (to, pending) = Reply::pair();
         reply.write(Some(Box::new(handover_event_reply { reply: to })));
         let pending = Exclusive::new(pending);
@@ -391,7 +395,7 @@ pub extern "C" fn handover_event_reply_send(
     reply: Option<Box<handover_event_reply>>,
     data: *mut c_void,
 ) -> handover_status {
-    guard(|| match given("reply", reply)?.reply.send(UserPointer(data)) {
+    guard(|| match require("reply", reply)?.reply.send(UserPointer(data)) {
         Ok(()) => Ok(()),
         Err(ReplyError::Closed(_) | ReplyError::Refused) => Err(HANDOVER_CLOSED.into()),
     })
@@ -420,7 +424,7 @@ pub extern "C" fn handover_event_pending_reply_wait(
     data: Option<&mut MaybeUninit<*mut c_void>>,
 ) -> handover_status {
     guard(|| {
-        let mut pending = given("pending", pending)?.pending.enter("pending")?;
+        let mut pending = require("pending", pending)?.pending.enter("pending")?;
         let replied = match timeout_ns {
             0 => pending.try_wait(),
             _ => pending.wait_timeout(limit(timeout_ns).unwrap_or(Duration::MAX)),
@@ -468,18 +472,18 @@ pub extern "C" fn handover_event_send(
     message: Option<&handover_event_message>,
 ) -> handover_status {
     guard(|| {
-        let message = *given("message", message)?;
-        given("address", address)?.address.send(message).map_err(|it| send_fault(&it))
+        let message = *require("message", message)?;
+        require("address", address)?.address.send(message).map_err(|it| send_fault(&it))
     })
 }
 
-/// Runs `act` with the running handler's context if called from that handler. Otherwise uses the
-/// machine's context.
+/// Runs `act` with the context of the running handler, if the handler calls this. Otherwise uses
+/// the machine's context.
 fn with_context<T>(
     machine: Option<&handover_event_machine>,
     act: impl FnOnce(&mut Context<'_, Message>) -> Result<T, Fault>,
 ) -> Result<T, Fault> {
-    let machine = given("machine", machine)?;
+    let machine = require("machine", machine)?;
     if machine.machine.is_entered_here()
         && let Some(lent) = machine.shared.callback.lend()
     {
@@ -501,7 +505,7 @@ pub extern "C" fn handover_event_send_self(
     message: Option<&handover_event_message>,
 ) -> handover_status {
     guard(|| {
-        let message = *given("message", message)?;
+        let message = *require("message", message)?;
         with_context(machine, |context| context.send_quiet(message).map_err(|it| send_fault(&it)))
     })
 }
@@ -525,7 +529,7 @@ pub extern "C" fn handover_event_after(
     timer: Option<&mut MaybeUninit<u64>>,
 ) -> handover_status {
     guard(|| {
-        let message = *given("message", message)?;
+        let message = *require("message", message)?;
         let delay = Duration::from_nanos(delay_ns);
         let id = with_context(machine, |it| it.after(delay, message).map_err(timers_fault))?;
         put(timer, id.to_bits());
@@ -546,7 +550,7 @@ pub extern "C" fn handover_event_every(
     timer: Option<&mut MaybeUninit<u64>>,
 ) -> handover_status {
     guard(|| {
-        let message = *given("message", message)?;
+        let message = *require("message", message)?;
         if period_ns == 0 {
             return Err(HANDOVER_INVALID_ARGUMENT.because("period_ns=0: must be at least 1"));
         }
@@ -576,7 +580,7 @@ pub extern "C" fn handover_event_cancel(
     })
 }
 
-/// Descriptor of C, which stays open while it is watched, as the header demands.
+/// Descriptor that C passed. It stays open while it is watched, as the header demands.
 struct Descriptor(RawFd);
 
 impl AsFd for Descriptor {
@@ -635,7 +639,7 @@ pub extern "C" fn handover_event_watch(
     watch: Option<&mut MaybeUninit<u64>>,
 ) -> handover_status {
     guard(|| {
-        let message = *given("message", message)?;
+        let message = *require("message", message)?;
         let interest = parse_interest(interest_bits)?;
         if descriptor < 0 {
             return Err(HANDOVER_INVALID_ARGUMENT
@@ -690,9 +694,8 @@ fn run_fault(error: RunError) -> Fault {
     HANDOVER_SYSTEM.because(error)
 }
 
-/// Returns `true` if the machine was stopped, and `false` if it runs on. Returns an error if its
-/// handler panicked.
-fn check_end(ended: Option<EndReason>) -> Result<bool, Fault> {
+/// Returns `true` if the machine was stopped; an error if its handler panicked.
+fn is_stopped(ended: Option<EndReason>) -> Result<bool, Fault> {
     match ended {
         None => Ok(false),
         Some(EndReason::Panicked(text)) => Err(HANDOVER_PANIC.because(text)),
@@ -710,8 +713,8 @@ fn check_end(ended: Option<EndReason>) -> Result<bool, Fault> {
 pub extern "C" fn handover_event_run(machine: Option<&handover_event_machine>) -> handover_status {
     guard(|| {
         let ended =
-            given("machine", machine)?.machine.enter("machine")?.run().map_err(run_fault)?;
-        check_end(Some(ended)).map(drop)
+            require("machine", machine)?.machine.enter("machine")?.run().map_err(run_fault)?;
+        is_stopped(Some(ended)).map(drop)
     })
 }
 
@@ -729,11 +732,11 @@ pub extern "C" fn handover_event_run_once(
     handled_count: Option<&mut MaybeUninit<u32>>,
 ) -> handover_status {
     guard(|| {
-        let mut machine = given("machine", machine)?.machine.enter("machine")?;
+        let mut machine = require("machine", machine)?.machine.enter("machine")?;
         let round = if should_wait != 0 { machine.run_once() } else { machine.poll() };
         let RoundResult { handled, end_reason: ended, .. } = round.map_err(run_fault)?;
         put(handled_count, handled);
-        if check_end(ended)? { Err(HANDOVER_CLOSED.into()) } else { Ok(()) }
+        if is_stopped(ended)? { Err(HANDOVER_CLOSED.into()) } else { Ok(()) }
     })
 }
 
@@ -745,7 +748,7 @@ pub extern "C" fn handover_event_run_once(
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_event_stop(machine: Option<&handover_event_machine>) -> handover_status {
     guard(|| {
-        let machine = given("machine", machine)?;
+        let machine = require("machine", machine)?;
         if machine.machine.is_entered_here() {
             return with_context(Some(machine), |context| {
                 context.stop();

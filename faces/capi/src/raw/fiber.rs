@@ -1,6 +1,6 @@
 //! Fibers, and eventuals that fibers and threads wait for.
 
-use super::handle::{Exclusive, UserPointer, given, guard, limit, put, take_back};
+use super::handle::{Exclusive, UserPointer, guard, limit, put, require, take_back};
 use crate::status::{Fault, Outcome, handover_status};
 use ::handover_fiber::{
     Builder, Config, Eventual, JoinHandle, Runtime, SpawnError, StackError, StartError, current_id,
@@ -25,7 +25,7 @@ pub struct handover_fiber_runtime {
     runtime: Runtime,
 }
 
-/// Fiber that was spawned and not joined; opaque.
+/// Handle of a spawned fiber, with which it can be joined; opaque.
 pub struct handover_fiber {
     fiber: Exclusive<Option<JoinHandle<UserPointer>>>,
 }
@@ -43,7 +43,7 @@ pub extern "C" fn handover_fiber_runtime_create(
     runtime: Option<&mut MaybeUninit<Option<Box<handover_fiber_runtime>>>>,
 ) -> handover_status {
     guard(|| {
-        let place = given("runtime", runtime)?;
+        let place = require("runtime", runtime)?;
         let mut config = Config::workers(workers_count);
         if stack_bytes > 0 {
             config.stack_bytes = stack_bytes;
@@ -109,7 +109,7 @@ pub extern "C" fn handover_fiber_spawn(
     fiber: Option<&mut MaybeUninit<Option<Box<handover_fiber>>>>,
 ) -> handover_status {
     guard(|| {
-        let function = given("function", function)?;
+        let function = require("function", function)?;
         let argument = UserPointer(argument);
         // SAFETY: the header demands a function that accepts this argument on a worker thread.
         let run = move || UserPointer(unsafe { function(argument.get()) });
@@ -138,7 +138,7 @@ pub extern "C" fn handover_fiber_join(
     result: Option<&mut MaybeUninit<*mut c_void>>,
 ) -> handover_status {
     guard(|| {
-        let fiber = given("fiber", fiber)?;
+        let fiber = require("fiber", fiber)?;
         // Not across the wait: while this fiber waits, another one of this thread may enter.
         let Some(handle) = fiber.fiber.enter("fiber")?.take() else {
             return Err(HANDOVER_CLOSED
@@ -225,6 +225,7 @@ pub extern "C" fn handover_fiber_wait_writable(
     wait_ready(descriptor, timeout_ns, writable, writable_timeout)
 }
 
+/// Waits until a descriptor is ready: with `wait` without a limit, otherwise with `wait_timeout`.
 fn wait_ready<'fd>(
     descriptor: i32,
     timeout_ns: u64,
@@ -267,9 +268,9 @@ pub extern "C" fn handover_fiber_id() -> u64 {
     id.unwrap_or(u64::MAX)
 }
 
-/// Pointer that one participant sets and others, fibers or threads, wait for; opaque.
+/// Pointer that one fiber or thread sets, and for which others wait; opaque.
 pub struct handover_fiber_eventual {
-    /// `true` from the start of a set to the next reset.
+    /// `true` from the start of `handover_fiber_eventual_set` to the next reset.
     is_taken: AtomicBool,
     value: AtomicPtr<c_void>,
     event: Eventual,
@@ -291,7 +292,7 @@ pub extern "C" fn handover_fiber_eventual_create(
     eventual: Option<&mut MaybeUninit<Option<Box<handover_fiber_eventual>>>>,
 ) -> handover_status {
     guard(|| {
-        given("eventual", eventual)?.write(Some(Box::new(handover_fiber_eventual {
+        require("eventual", eventual)?.write(Some(Box::new(handover_fiber_eventual {
             is_taken: AtomicBool::new(false),
             value: AtomicPtr::new(std::ptr::null_mut()),
             event: Eventual::new(),
@@ -311,7 +312,7 @@ pub extern "C" fn handover_fiber_eventual_set(
     value: *mut c_void,
 ) -> handover_status {
     guard(|| {
-        let eventual = given("eventual", eventual)?;
+        let eventual = require("eventual", eventual)?;
         let taken = || HANDOVER_ALREADY_EXISTS.because("eventual: it is set; reset it first");
         // Acquire: pairs with the Release in reset(), so that the event is unset here.
         if eventual.is_taken.swap(true, Ordering::Acquire) {
@@ -337,7 +338,7 @@ pub extern "C" fn handover_fiber_eventual_wait(
     value: Option<&mut MaybeUninit<*mut c_void>>,
 ) -> handover_status {
     guard(|| {
-        let eventual = given("eventual", eventual)?;
+        let eventual = require("eventual", eventual)?;
         let is_set = match (timeout_ns, limit(timeout_ns)) {
             (0, _) => eventual.event.test().is_some(),
             (_, Some(timeout)) => eventual.event.wait_timeout(timeout).is_some(),
@@ -364,7 +365,7 @@ pub extern "C" fn handover_fiber_eventual_wait(
 pub extern "C" fn handover_fiber_eventual_reset(
     eventual: Option<&handover_fiber_eventual>,
 ) -> handover_status {
-    guard(|| reset(given("eventual", eventual)?))
+    guard(|| reset(require("eventual", eventual)?))
 }
 
 fn reset(eventual: &handover_fiber_eventual) -> Outcome {

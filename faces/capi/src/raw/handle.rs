@@ -6,7 +6,7 @@
 //! and that was not destroyed. Values that C receives are `Option<&mut MaybeUninit<T>>`, as their memory may be
 //! uninitialised.
 
-use crate::status::{Fault, Outcome, handover_status, panicked, report};
+use crate::status::{Fault, Outcome, handover_status, panic_fault, store_last_error};
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_char, c_void};
 use std::mem::MaybeUninit;
@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use handover_status::*;
 
-/// Pointer of C that the library stores and returns, and never dereferences.
+/// Pointer from C. The library stores and returns it, but never dereferences it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct UserPointer(pub(super) *mut c_void);
 
@@ -39,8 +39,8 @@ impl UserPointer {
 pub(super) fn guard(body: impl FnOnce() -> Outcome) -> handover_status {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => HANDOVER_OK,
-        Ok(outcome) => report(outcome),
-        Err(payload) => report(Err(panicked(&*payload))),
+        Ok(outcome) => store_last_error(outcome),
+        Err(payload) => store_last_error(Err(panic_fault(&*payload))),
     }
 }
 
@@ -49,31 +49,30 @@ fn null_fault(name: &str) -> Fault {
     HANDOVER_NULL_ARGUMENT.because(format_args!("{name}: must not be null"))
 }
 
-/// Returns a pointer argument that must not be null.
+/// Returns the value of a pointer argument, which must not be null.
 ///
 /// # Errors
 /// `HANDOVER_NULL_ARGUMENT`, with the name of the argument.
 #[inline]
-pub(super) fn given<T>(name: &str, argument: Option<T>) -> Result<T, Fault> {
+pub(super) fn require<T>(name: &str, argument: Option<T>) -> Result<T, Fault> {
     argument.ok_or_else(|| null_fault(name))
 }
 
-/// Stores a result at `place`, unless C passed null there.
+/// Stores a result at `place`, unless that is null.
 pub(super) fn put<T>(place: Option<&mut MaybeUninit<T>>, value: T) {
     if let Some(place) = place {
         place.write(value);
     }
 }
 
-/// Copies a structure that C has filled in. Checks the pointer first, and the size that C was
-/// compiled with.
+/// Copies a structure from C, after checking the pointer and the size field.
 ///
 /// # Errors
 /// `HANDOVER_NULL_ARGUMENT` and `HANDOVER_INVALID_ARGUMENT`.
 ///
 /// # Safety
 /// A pointer that is neither null nor misaligned points to a `usize` and, if that is the size of `T`, to a `T`.
-pub(super) unsafe fn sized<T: Copy>(name: &str, pointer: *const T) -> Result<T, Fault> {
+pub(super) unsafe fn copy_struct<T: Copy>(name: &str, pointer: *const T) -> Result<T, Fault> {
     let Some(first) = std::ptr::NonNull::new(pointer.cast_mut()) else {
         return Err(null_fault(name));
     };
@@ -92,7 +91,7 @@ pub(super) unsafe fn sized<T: Copy>(name: &str, pointer: *const T) -> Result<T, 
     Ok(unsafe { first.read() })
 }
 
-/// Converts a string of C, which must not be null.
+/// Converts a C string, which must not be null.
 ///
 /// # Errors
 /// `HANDOVER_NULL_ARGUMENT`, and `HANDOVER_INVALID_ARGUMENT` if it is not UTF-8.
@@ -108,7 +107,7 @@ pub(super) unsafe fn text<'a>(name: &str, pointer: *const c_char) -> Result<&'a 
     text.to_str().map_err(|_| HANDOVER_INVALID_ARGUMENT.because(format_args!("{name}: not UTF-8")))
 }
 
-/// Converts a string of C; returns `None` for null.
+/// Converts a C string; returns `None` for null.
 ///
 /// # Errors
 /// `HANDOVER_INVALID_ARGUMENT` if it is not UTF-8.
@@ -126,6 +125,7 @@ pub(super) unsafe fn optional_text(
     unsafe { text(name, pointer) }.map(|text| Some(text.to_owned()))
 }
 
+/// Returns an error if the pointer or the length of a buffer is invalid.
 fn check_buffer(name: &str, is_null: bool, bytes: usize) -> Outcome {
     if is_null && bytes > 0 {
         return Err(null_fault(name));
@@ -138,7 +138,7 @@ fn check_buffer(name: &str, is_null: bool, bytes: usize) -> Outcome {
     Ok(())
 }
 
-/// Returns a buffer of C as a slice; a null pointer is allowed if `bytes` is 0.
+/// Returns an input buffer of C as a slice. The pointer may be null if `bytes` is 0.
 ///
 /// # Errors
 /// `HANDOVER_NULL_ARGUMENT`, and `HANDOVER_INVALID_ARGUMENT` for an impossible length.
@@ -158,7 +158,7 @@ pub(super) unsafe fn buffer<'a>(
     Ok(unsafe { std::slice::from_raw_parts(pointer.cast(), bytes) })
 }
 
-/// Returns a buffer of C for results; a null pointer is allowed if `bytes` is 0.
+/// Returns an output buffer of C as a slice. The pointer may be null if `bytes` is 0.
 ///
 /// # Errors
 /// As [`buffer`].
@@ -182,7 +182,7 @@ pub(super) unsafe fn buffer_mut<'a>(
 ///
 /// # Errors
 /// `HANDOVER_TOO_LONG` if they do not fit.
-pub(super) fn fill(name: &str, into: &mut [MaybeUninit<u8>], bytes: &[u8]) -> Outcome {
+pub(super) fn copy_into(name: &str, into: &mut [MaybeUninit<u8>], bytes: &[u8]) -> Outcome {
     let Some(into) = into.get_mut(..bytes.len()) else {
         return Err(HANDOVER_TOO_LONG.because(format_args!(
             "{name}: {} bytes do not fit into {}",
@@ -196,14 +196,14 @@ pub(super) fn fill(name: &str, into: &mut [MaybeUninit<u8>], bytes: &[u8]) -> Ou
     Ok(())
 }
 
-/// Fills a buffer of C with zeros, after which it can be read.
-pub(super) fn zeroed(into: &mut [MaybeUninit<u8>]) -> &mut [u8] {
+/// Fills an output buffer with zeros, and returns it as initialised bytes.
+pub(super) fn fill_with_zeros(into: &mut [MaybeUninit<u8>]) -> &mut [u8] {
     into.fill(MaybeUninit::new(0));
     // SAFETY: every byte was initialised one line above, and the length and the borrow are those of `into`.
     unsafe { std::slice::from_raw_parts_mut(into.as_mut_ptr().cast(), into.len()) }
 }
 
-/// Time limit that never passes: `HANDOVER_FOREVER`.
+/// Time limit that never passes.
 pub const HANDOVER_FOREVER: u64 = u64::MAX;
 
 /// Converts a time limit in ns; `None` for `HANDOVER_FOREVER`.
@@ -211,24 +211,25 @@ pub(super) fn limit(timeout_ns: u64) -> Option<Duration> {
     (timeout_ns != HANDOVER_FOREVER).then(|| Duration::from_nanos(timeout_ns))
 }
 
-/// Returns a number that differs from those of all other living threads, and is not 0.
-pub(super) fn this_thread() -> usize {
+/// Returns a number of the calling thread: not 0, and unique among the living threads.
+pub(super) fn thread_number() -> usize {
     thread_local! {
+        /// Variable whose address is unique to the thread.
         static MARK: u8 = const { 0 };
     }
     MARK.with(|mark| std::ptr::from_ref(mark).addr())
 }
 
-/// Value that one call at a time may access. A call that begins meanwhile, on any thread, returns
+/// Value that one call at a time can access. A call that begins meanwhile, on any thread, returns
 /// an error.
 ///
 /// A callback runs while the call that it interrupts has the value: the error of the inner call keeps C from
 /// destroying or re-entering a handle within its own callback.
 #[derive(Debug)]
 pub(super) struct Exclusive<T> {
-    /// Number of the thread that has the value; 0 for none.
+    /// Number of the thread whose call accesses the value; 0 for none.
     owner: AtomicUsize,
-    /// `true` once a panic has left the value in an unknown state.
+    /// `true` once a call panicked, so that the state of the value is unknown.
     is_broken: AtomicBool,
     value: UnsafeCell<T>,
 }
@@ -244,13 +245,13 @@ impl<T: Send> Exclusive<T> {
 }
 
 impl<T> Exclusive<T> {
-    /// Returns access to the value until the result is dropped.
+    /// Starts an access to the value, which ends when the result is dropped.
     ///
     /// # Errors
     /// `HANDOVER_BUSY` if a call of this thread has it, `HANDOVER_WRONG_THREAD` if one of another thread has it,
     /// `HANDOVER_PANIC` if an earlier call panicked.
     pub(super) fn enter(&self, name: &str) -> Result<Entered<'_, T>, Fault> {
-        let this = this_thread();
+        let this = thread_number();
         // Acquire: pairs with the Release in Entered::drop(). Relaxed: a failure reads no value.
         match self.owner.compare_exchange(0, this, Ordering::Acquire, Ordering::Relaxed) {
             Ok(_) if self.is_broken.load(Ordering::Relaxed) => {
@@ -268,13 +269,14 @@ impl<T> Exclusive<T> {
         }
     }
 
-    /// Returns `true` if a call of this thread has the value.
+    /// Returns `true` if a running call of this thread accesses the value.
     pub(super) fn is_entered_here(&self) -> bool {
         // Relaxed: only this thread stores its own number.
-        self.owner.load(Ordering::Relaxed) == this_thread()
+        self.owner.load(Ordering::Relaxed) == thread_number()
     }
 
-    /// Returns an error if a running call has the value; the handle must then not be destroyed.
+    /// Returns an error if a running call accesses the value. The handle must then not be
+    /// destroyed.
     pub(super) fn check_idle(&self, name: &str) -> Outcome {
         match self.enter(name) {
             Err(fault) if fault.status != HANDOVER_PANIC => Err(fault),
@@ -319,23 +321,23 @@ impl<T> Drop for Entered<'_, T> {
     }
 }
 
-/// Pointer to the context of the running callback, null outside one. The calls that C makes within
-/// the callback use it.
+/// Pointer to the context of the running callback; null if none is running. Calls from within the
+/// callback use it.
 #[derive(Debug, Default)]
 pub(super) struct CallbackContext(AtomicPtr<c_void>);
 
 impl CallbackContext {
-    /// Runs a callback of C with `context` as its context.
-    pub(super) fn during<T>(&self, context: *mut c_void, callback: impl FnOnce() -> T) -> T {
-        let _restore = Lent { callback: self, pointer: self.replace(context) };
+    /// Runs a C callback, with `context` as the context meanwhile.
+    pub(super) fn run_callback<T>(&self, context: *mut c_void, callback: impl FnOnce() -> T) -> T {
+        let _restore = ContextLoan { callback: self, pointer: self.replace(context) };
         callback()
     }
 
-    /// Lends the context to one call at a time. Returns `None` if no callback is running, or if the
-    /// context is lent.
-    pub(super) fn lend(&self) -> Option<Lent<'_>> {
+    /// Lends the context to the calling function. Returns `None` if no callback is running, or if
+    /// the context is lent.
+    pub(super) fn lend(&self) -> Option<ContextLoan<'_>> {
         let pointer = self.replace(std::ptr::null_mut());
-        (!pointer.is_null()).then_some(Lent { callback: self, pointer })
+        (!pointer.is_null()).then_some(ContextLoan { callback: self, pointer })
     }
 
     /// Replaces the pointer; returns the earlier one.
@@ -345,26 +347,26 @@ impl CallbackContext {
     }
 }
 
-/// Context that is lent to a call, and given back when this is dropped.
-pub(super) struct Lent<'a> {
+/// Loan of a context to a call. The context is given back on drop.
+pub(super) struct ContextLoan<'a> {
     callback: &'a CallbackContext,
     pointer: *mut c_void,
 }
 
-impl Lent<'_> {
+impl ContextLoan<'_> {
     pub(super) fn pointer(&self) -> *mut c_void {
         self.pointer
     }
 }
 
-impl Drop for Lent<'_> {
+impl Drop for ContextLoan<'_> {
     fn drop(&mut self) {
         self.callback.replace(self.pointer);
     }
 }
 
-/// Takes a handle back from C, so that it can be dropped. If a running call uses the value that `exclusive` returns, C
-/// keeps the handle.
+/// Takes ownership of a handle back from C. If a running call uses the value that `exclusive`
+/// returns, C keeps the handle.
 ///
 /// # Errors
 /// As [`Exclusive::check_idle`], and `HANDOVER_NULL_ARGUMENT`.
@@ -377,7 +379,7 @@ pub(super) unsafe fn take_back<H, T>(
     exclusive: impl FnOnce(&H) -> &Exclusive<T>,
 ) -> Result<Box<H>, Fault> {
     // SAFETY: the handle is null or valid, as the caller guarantees.
-    let shared = given(name, unsafe { handle.as_ref() })?;
+    let shared = require(name, unsafe { handle.as_ref() })?;
     exclusive(shared).check_idle(name)?;
     // SAFETY: the handle comes from Box::into_raw, as the caller guarantees, and no call of the library uses it.
     Ok(unsafe { Box::from_raw(handle) })
@@ -418,13 +420,13 @@ mod tests {
         }
         let mut it = Sized { struct_bytes: size_of::<Sized>(), value: 5 };
         // SAFETY: the pointer is that of a value on the stack.
-        assert_eq!(unsafe { sized("it", &raw const it) }.expect("valid").value, 5);
+        assert_eq!(unsafe { copy_struct("it", &raw const it) }.expect("valid").value, 5);
         it.struct_bytes += 8;
         // SAFETY: as above.
-        let fault = unsafe { sized("it", &raw const it) }.expect_err("another size");
+        let fault = unsafe { copy_struct("it", &raw const it) }.expect_err("another size");
         assert_eq!(fault.status, HANDOVER_INVALID_ARGUMENT);
         // SAFETY: a null pointer is not read.
-        let fault = unsafe { sized::<Sized>("it", std::ptr::null()) }.expect_err("null");
+        let fault = unsafe { copy_struct::<Sized>("it", std::ptr::null()) }.expect_err("null");
         assert_eq!(fault.status, HANDOVER_NULL_ARGUMENT);
         assert_eq!(it.struct_bytes, 24);
     }

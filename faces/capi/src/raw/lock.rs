@@ -1,6 +1,6 @@
 //! Locks that are tried, and waited for with growing pauses.
 
-use super::handle::{given, guard, limit};
+use super::handle::{guard, limit, require};
 use crate::status::handover_status;
 use ::handover_lock::{Backoff, RawTryLock};
 use std::mem::MaybeUninit;
@@ -22,7 +22,7 @@ pub extern "C" fn handover_lock_create(
     lock: Option<&mut MaybeUninit<Option<Box<handover_lock>>>>,
 ) -> handover_status {
     guard(|| {
-        given("lock", lock)?.write(Some(Box::new(handover_lock { lock: RawTryLock::new() })));
+        require("lock", lock)?.write(Some(Box::new(handover_lock { lock: RawTryLock::new() })));
         Ok(())
     })
 }

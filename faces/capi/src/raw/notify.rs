@@ -1,6 +1,6 @@
 //! Notifications between threads.
 
-use super::handle::{Exclusive, given, guard, limit, take_back};
+use super::handle::{Exclusive, guard, limit, require, take_back};
 use crate::status::{Fault, Outcome, handover_status};
 use handover_notify::{Config, Notify, PairError, Wait, adaptive, adaptive_fd, task};
 use std::mem::MaybeUninit;
@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use handover_status::*;
 
-/// Kind of a notification, by what the receiver sleeps on.
+/// Kind of a notification: the object on which the receiver sleeps.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum handover_notify_kind {
@@ -16,14 +16,18 @@ pub enum handover_notify_kind {
     HANDOVER_NOTIFY_FUTEX = 0,
     /// The receiver sleeps on an eventfd, by itself or in an epoll set of the program.
     HANDOVER_NOTIFY_EVENTFD = 1,
-    /// The receiver sleeps on a futex, without spinning before, and learns that the sender was destroyed.
+    /// The receiver sleeps on a futex, and is also woken when the sender is destroyed. It never
+    /// spins.
     HANDOVER_NOTIFY_CLOSING = 2,
 }
 
-/// Receiver of any kind of notification.
+/// Receiver of a notification, of any kind.
 enum AnyReceiver {
+    /// Receiver of `HANDOVER_NOTIFY_FUTEX`.
     Futex(adaptive::Receiver),
+    /// Receiver of `HANDOVER_NOTIFY_EVENTFD`.
     Eventfd(adaptive_fd::Receiver),
+    /// Receiver of `HANDOVER_NOTIFY_CLOSING`.
     Closing(task::Receiver),
 }
 
@@ -61,8 +65,8 @@ pub extern "C" fn handover_notify_create(
     receiver: Option<&mut MaybeUninit<Option<Box<handover_notify_receiver>>>>,
 ) -> handover_status {
     guard(|| {
-        let sender = given("sender", sender)?;
-        let receiver = given("receiver", receiver)?;
+        let sender = require("sender", sender)?;
+        let receiver = require("receiver", receiver)?;
         let config = Config { spin_ns_max, ..Config::default() };
         let (notify, wait): (Box<dyn Notify>, _) = match kind {
             0 => {
@@ -96,7 +100,7 @@ pub extern "C" fn handover_notify_create(
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_notify_send(sender: Option<&handover_notify_sender>) -> handover_status {
     guard(|| {
-        given("sender", sender)?.sender.notify();
+        require("sender", sender)?.sender.notify();
         Ok(())
     })
 }
@@ -114,7 +118,7 @@ pub extern "C" fn handover_notify_wait(
     timeout_ns: u64,
 ) -> handover_status {
     guard(|| {
-        let mut receiver = given("receiver", receiver)?.receiver.enter("receiver")?;
+        let mut receiver = require("receiver", receiver)?.receiver.enter("receiver")?;
         match &mut *receiver {
             AnyReceiver::Futex(receiver) => wait(receiver, timeout_ns),
             AnyReceiver::Eventfd(receiver) => wait(receiver, timeout_ns),
@@ -133,6 +137,7 @@ pub extern "C" fn handover_notify_wait(
     })
 }
 
+/// Waits for a notification; 0 does not wait, and `HANDOVER_FOREVER` sets no limit.
 fn wait(receiver: &mut impl Wait, timeout_ns: u64) -> Outcome {
     let notified = match (timeout_ns, limit(timeout_ns)) {
         (0, _) => receiver.try_wait(),
@@ -142,12 +147,12 @@ fn wait(receiver: &mut impl Wait, timeout_ns: u64) -> Outcome {
     notified.map(drop).ok_or(HANDOVER_TIMED_OUT.into())
 }
 
-/// Runs `act` with an eventfd receiver; returns an error for another one.
+/// Runs `act` with the receiver; returns an error unless it sleeps on an eventfd.
 fn with_eventfd<T>(
     receiver: Option<&handover_notify_receiver>,
     act: impl FnOnce(&mut adaptive_fd::Receiver) -> T,
 ) -> Result<T, Fault> {
-    let mut receiver = given("receiver", receiver)?.receiver.enter("receiver")?;
+    let mut receiver = require("receiver", receiver)?.receiver.enter("receiver")?;
     match &mut *receiver {
         AnyReceiver::Eventfd(receiver) => Ok(act(receiver)),
         _ => Err(HANDOVER_INVALID_ARGUMENT
@@ -167,7 +172,7 @@ pub extern "C" fn handover_notify_descriptor(
     descriptor: Option<&mut MaybeUninit<i32>>,
 ) -> handover_status {
     guard(|| {
-        let descriptor = given("descriptor", descriptor)?;
+        let descriptor = require("descriptor", descriptor)?;
         let number = with_eventfd(receiver, |it| it.as_fd().as_raw_fd())?;
         descriptor.write(number);
         Ok(())

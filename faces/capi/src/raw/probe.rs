@@ -1,6 +1,6 @@
 //! Probes of C code: the sites of `handover_probe.h`, switched and recorded by this library.
 
-use super::handle::{given, guard, put, text};
+use super::handle::{guard, put, require, text};
 use crate::status::{Fault, handover_status};
 use handover_probe::__private::{
     meta_at, record, record_1, record_2, record_leave, register_section,
@@ -89,7 +89,7 @@ pub unsafe extern "C" fn handover_probe_start(
     recording: Option<&mut MaybeUninit<Option<Box<handover_probe_recording>>>>,
 ) -> handover_status {
     guard(|| {
-        let place = given("recording", recording)?;
+        let place = require("recording", recording)?;
         // SAFETY: the header demands a string that ends with a zero byte.
         let path = unsafe { text("path", path) }?;
         let config = if is_stream != 0 { Config::stream(path) } else { Config::last(path) };
@@ -117,7 +117,7 @@ pub extern "C" fn handover_probe_finish(
     summary: Option<&mut MaybeUninit<handover_probe_summary>>,
 ) -> handover_status {
     guard(|| {
-        let it = given("recording", recording)?.recording.finish();
+        let it = require("recording", recording)?.recording.finish();
         let (recorded, lost, threads_count, bytes) =
             (it.recorded, it.lost, it.threads_count, it.bytes);
         put(summary, handover_probe_summary { recorded, lost, threads_count, bytes });
@@ -130,7 +130,7 @@ pub extern "C" fn handover_probe_finish(
     })
 }
 
-/// Form of an event that ends a span, in `handover_probe.h`.
+/// Value of `form` for an event that ends a span, as in `handover_probe.h`.
 const FORM_LEAVE: u32 = 3;
 
 /// Records an event of a site of `handover_probe.h`. Called by its macros while the site is on.

@@ -4,7 +4,7 @@
 //! element of another size lies in the next greater one. A ring of exactly such a size copies a constant number
 //! of bytes.
 
-use super::handle::{buffer, buffer_mut, given, guard, put};
+use super::handle::{buffer, buffer_mut, guard, put, require};
 use crate::status::{Fault, handover_status};
 use handover_ring::{CapacityError, PushError, mpmc, mpsc, spsc};
 use std::cell::UnsafeCell;
@@ -17,15 +17,15 @@ use handover_status::*;
 /// Maximum size of an element of a ring in bytes. Push pointers to larger values.
 pub const HANDOVER_RING_ELEMENT_BYTES_MAX: usize = 4096;
 
-/// Kind of a ring, by the number of threads that push and that pop.
+/// Kind of a ring: the numbers of threads that may push and pop.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum handover_ring_kind {
     /// One thread at a time pushes, and one at a time pops. The cheapest.
     HANDOVER_RING_SPSC = 0,
-    /// Any number of threads push, through one producer or several, and one at a time pops.
+    /// Any number of threads push, and one thread at a time pops. Threads can share a producer.
     HANDOVER_RING_MPSC = 1,
-    /// Any number of threads push, and any number pop, each through a consumer of its own; each element goes to one.
+    /// Any number of threads push and pop. Each thread that pops needs its own consumer.
     HANDOVER_RING_MPMC = 2,
 }
 
@@ -41,7 +41,7 @@ impl handover_ring_kind {
     }
 }
 
-/// Element of `N` bytes, aligned to 8 bytes, so that it is copied in words.
+/// Element of `N` bytes. It is aligned to 8 bytes, so that it is copied in words.
 #[derive(Clone, Copy)]
 #[repr(align(8))]
 struct Words<const N: usize>([MaybeUninit<u8>; N]);
@@ -51,23 +51,23 @@ struct Words<const N: usize>([MaybeUninit<u8>; N]);
 #[repr(align(4))]
 struct HalfWord([MaybeUninit<u8>; 4]);
 
-/// Element of a ring that consists of bytes.
+/// Type of a ring's elements: an array of bytes.
 trait Element: Copy + 'static {
-    /// Element whose bytes are uninitialised.
-    const VACANT: Self;
+    /// Element with uninitialised bytes.
+    const UNINIT: Self;
 
     fn bytes(&self) -> &[MaybeUninit<u8>];
     fn bytes_mut(&mut self) -> &mut [MaybeUninit<u8>];
 
-    /// Creates an element that begins with the bytes of `source`, which is not longer.
+    /// Creates an element from the bytes of `source`, which are at most as many.
     #[inline(always)]
     fn from_bytes(source: &[MaybeUninit<u8>]) -> Self {
-        let mut element = Self::VACANT;
+        let mut element = Self::UNINIT;
         element.bytes_mut()[..source.len()].copy_from_slice(source);
         element
     }
 
-    /// Copies the start of the element to `into`, which is not longer.
+    /// Fills `into` with the first bytes of the element. The element has at least as many.
     #[inline(always)]
     fn copy_to(&self, into: &mut [MaybeUninit<u8>]) {
         into.copy_from_slice(&self.bytes()[..into.len()]);
@@ -75,7 +75,7 @@ trait Element: Copy + 'static {
 }
 
 impl<const N: usize> Element for Words<N> {
-    const VACANT: Self = Self([MaybeUninit::uninit(); N]);
+    const UNINIT: Self = Self([MaybeUninit::uninit(); N]);
 
     #[inline(always)]
     fn bytes(&self) -> &[MaybeUninit<u8>] {
@@ -89,7 +89,7 @@ impl<const N: usize> Element for Words<N> {
 }
 
 impl Element for HalfWord {
-    const VACANT: Self = Self([MaybeUninit::uninit(); 4]);
+    const UNINIT: Self = Self([MaybeUninit::uninit(); 4]);
 
     #[inline(always)]
     fn bytes(&self) -> &[MaybeUninit<u8>] {
@@ -104,13 +104,14 @@ impl Element for HalfWord {
 
 /// Producer of a ring with elements of any size.
 trait Push {
-    /// Pushes the elements in `bytes`, as many as fit into the ring; returns their number.
+    /// Pushes as many of the `count` elements at `bytes` as fit. Returns the number of pushed
+    /// elements.
     ///
     /// # Safety
     /// `bytes` points to `count` elements. Only one thread at a time is in a method if the ring is SPSC.
     unsafe fn push(&self, bytes: *const MaybeUninit<u8>, count: usize) -> usize;
 
-    /// Pushes one element.
+    /// Pushes the element at `bytes`.
     ///
     /// # Safety
     /// As [`push`](Self::push).
@@ -135,18 +136,19 @@ trait Push {
     unsafe fn len(&self) -> usize;
 
     /// Returns another producer of the ring; `None` for SPSC.
-    fn another(&self) -> Option<Box<dyn Push>>;
+    fn clone_producer(&self) -> Option<Box<dyn Push>>;
 }
 
 /// Consumer of a ring with elements of any size.
 trait Pop {
-    /// Pops at most `count` elements into `bytes`; returns their number.
+    /// Pops at most `count` elements into the memory at `bytes`. Returns the number of popped
+    /// elements.
     ///
     /// # Safety
     /// `bytes` points to memory for `count` elements.
     unsafe fn pop(&mut self, bytes: *mut MaybeUninit<u8>, count: usize) -> usize;
 
-    /// Pops one element into `bytes`; returns `false` if there is none.
+    /// Pops one element into the memory at `bytes`. Returns `false` if the ring is empty.
     ///
     /// # Safety
     /// `bytes` points to memory for an element.
@@ -160,22 +162,25 @@ trait Pop {
     fn len(&self) -> usize;
 
     /// Returns another consumer of the ring; `None` unless the ring is MPMC.
-    fn another(&self) -> Option<Box<dyn Pop>> {
+    fn clone_consumer(&self) -> Option<Box<dyn Pop>> {
         None
     }
 }
 
-/// Producer or consumer of a ring, with the size of C's elements. If `EXACT`, they fill the ring's elements.
-struct End<R, const EXACT: bool> {
+/// Producer or consumer of a ring, and the size of an element in C. If `HAS_SAME_SIZE`, the ring's
+/// elements have this size too; otherwise they are larger.
+struct End<R, const HAS_SAME_SIZE: bool> {
+    /// Rust producer or consumer.
     ring: R,
+    /// Size of an element in C.
     element_bytes: usize,
 }
 
-impl<R, const EXACT: bool> End<R, EXACT> {
-    /// Returns the size of an element in bytes: a constant if `EXACT`.
+impl<R, const HAS_SAME_SIZE: bool> End<R, HAS_SAME_SIZE> {
+    /// Returns the size of an element in C. If `HAS_SAME_SIZE`, it is a constant.
     #[inline(always)]
     fn element_bytes<E>(&self) -> usize {
-        if EXACT { size_of::<E>() } else { self.element_bytes }
+        if HAS_SAME_SIZE { size_of::<E>() } else { self.element_bytes }
     }
 }
 
@@ -221,16 +226,18 @@ fn push_status(result: Result<(), PushError<impl Sized>>) -> handover_status {
     }
 }
 
-/// Pushes an element after reading the consumer's position again. It is for a ring that is closed,
-/// or seemed full. A function of its own, so that its caller saves no registers: a push from C
-/// takes 2.3 ns instead of 3.0 (2026-11).
+/// Pushes an element after reading the consumer's position again. Called if the ring is closed, or
+/// seemed full. A function of its own, so that its caller saves no registers: a push from C takes
+/// 2.3 ns instead of 3.0 (2026-11).
 #[cold]
 #[inline(never)]
 fn push_after_refresh<E>(ring: &mut spsc::Producer<E>, element: E) -> handover_status {
     push_status(ring.push(element))
 }
 
-impl<E: Element, const EXACT: bool> Push for End<UnsafeCell<spsc::Producer<E>>, EXACT> {
+impl<E: Element, const HAS_SAME_SIZE: bool> Push
+    for End<UnsafeCell<spsc::Producer<E>>, HAS_SAME_SIZE>
+{
     unsafe fn push(&self, bytes: *const MaybeUninit<u8>, count: usize) -> usize {
         // SAFETY: `bytes` points to `count` elements, as the caller guarantees.
         let mut elements = unsafe { Elements::<E>::new(bytes, count, self.element_bytes::<E>()) };
@@ -265,7 +272,7 @@ impl<E: Element, const EXACT: bool> Push for End<UnsafeCell<spsc::Producer<E>>, 
         unsafe { &*self.ring.get() }.len()
     }
 
-    fn another(&self) -> Option<Box<dyn Push>> {
+    fn clone_producer(&self) -> Option<Box<dyn Push>> {
         None
     }
 }
@@ -283,7 +290,7 @@ const _: () = {
 /// Implements [`Push`] for the producer of a ring that many threads share.
 macro_rules! push_shared {
     ($producer:ty) => {
-        impl<E: Element, const EXACT: bool> Push for End<$producer, EXACT> {
+        impl<E: Element, const HAS_SAME_SIZE: bool> Push for End<$producer, HAS_SAME_SIZE> {
             unsafe fn push(&self, bytes: *const MaybeUninit<u8>, count: usize) -> usize {
                 let element_bytes = self.element_bytes::<E>();
                 // SAFETY: `bytes` points to `count` elements, as the caller guarantees.
@@ -310,7 +317,7 @@ macro_rules! push_shared {
                 self.ring.len()
             }
 
-            fn another(&self) -> Option<Box<dyn Push>> {
+            fn clone_producer(&self) -> Option<Box<dyn Push>> {
                 let ring = self.ring.clone();
                 Some(Box::new(Self { ring, element_bytes: self.element_bytes }))
             }
@@ -324,7 +331,7 @@ push_shared!(mpmc::Producer<E>);
 /// Implements [`Pop`] for the consumer of a ring, with further methods.
 macro_rules! pop {
     ($consumer:ty; $($more:tt)*) => {
-        impl<E: Element, const EXACT: bool> Pop for End<$consumer, EXACT> {
+        impl<E: Element, const HAS_SAME_SIZE: bool> Pop for End<$consumer, HAS_SAME_SIZE> {
             unsafe fn pop(&mut self, bytes: *mut MaybeUninit<u8>, count: usize) -> usize {
                 let element_bytes = self.element_bytes::<E>();
                 // SAFETY: `bytes` points to memory for `count` elements, as the caller guarantees.
@@ -368,17 +375,18 @@ pop!(spsc::Consumer<E>;);
 pop!(mpsc::Consumer<E>;);
 pop!(
     mpmc::Consumer<E>;
-    fn another(&self) -> Option<Box<dyn Pop>> {
+    fn clone_consumer(&self) -> Option<Box<dyn Pop>> {
         let ring = self.ring.clone();
         Some(Box::new(Self { ring, element_bytes: self.element_bytes }))
     }
 );
 
-/// Producer of a ring of any kind and element size. The most frequent one has a variant of its own: through a trait
-/// object, a push from C took 4.4 ns instead of 3.6 (2026-11).
+/// Producer of a ring, of any kind and element size. The most frequent one has a variant of its
+/// own: through a trait object, a push from C took 4.4 ns instead of 3.6 (2026-11).
 enum AnyProducer {
-    /// Producer of elements of exactly eight bytes.
+    /// Producer of an SPSC ring of eight-byte elements.
     Word(End<UnsafeCell<spsc::Producer<Words<8>>>, true>),
+    /// Producer of any other ring.
     Other(Box<dyn Push>),
 }
 
@@ -391,9 +399,11 @@ impl AnyProducer {
     }
 }
 
-/// Consumer of a ring of any kind and element size; see [`AnyProducer`].
+/// Consumer of a ring, of any kind and element size; see [`AnyProducer`].
 enum AnyConsumer {
+    /// Consumer of an SPSC ring of eight-byte elements.
     Word(End<spsc::Consumer<Words<8>>, true>),
+    /// Consumer of any other ring.
     Other(Box<dyn Pop>),
 }
 
@@ -425,31 +435,36 @@ pub struct handover_ring_consumer {
     element_bytes: usize,
 }
 
-/// Both ends of a ring.
+/// Producer and consumer of a ring.
 type Ends = (AnyProducer, AnyConsumer);
 
 /// Creates a ring of elements of type `E`.
-fn create_ends<E: Element, const EXACT: bool>(
+fn create_ends<E: Element, const HAS_SAME_SIZE: bool>(
     kind: handover_ring_kind,
     element_bytes: usize,
     slots_count: u32,
 ) -> Result<Ends, CapacityError> {
-    fn boxed<P, C, const EXACT: bool>((push, pop): (P, C), element_bytes: usize) -> Ends
+    /// Converts the ends of a ring to trait objects.
+    fn boxed<P, C, const HAS_SAME_SIZE: bool>((push, pop): (P, C), element_bytes: usize) -> Ends
     where
-        End<P, EXACT>: Push + 'static,
-        End<C, EXACT>: Pop + 'static,
+        End<P, HAS_SAME_SIZE>: Push + 'static,
+        End<C, HAS_SAME_SIZE>: Pop + 'static,
     {
-        let push: End<P, EXACT> = End { ring: push, element_bytes };
-        let pop: End<C, EXACT> = End { ring: pop, element_bytes };
+        let push: End<P, HAS_SAME_SIZE> = End { ring: push, element_bytes };
+        let pop: End<C, HAS_SAME_SIZE> = End { ring: pop, element_bytes };
         (AnyProducer::Other(Box::new(push)), AnyConsumer::Other(Box::new(pop)))
     }
     Ok(match kind {
         HANDOVER_RING_SPSC => {
             let (producer, consumer) = spsc::ring::<E>(slots_count)?;
-            boxed::<_, _, EXACT>((UnsafeCell::new(producer), consumer), element_bytes)
+            boxed::<_, _, HAS_SAME_SIZE>((UnsafeCell::new(producer), consumer), element_bytes)
         }
-        HANDOVER_RING_MPSC => boxed::<_, _, EXACT>(mpsc::ring::<E>(slots_count)?, element_bytes),
-        HANDOVER_RING_MPMC => boxed::<_, _, EXACT>(mpmc::ring::<E>(slots_count)?, element_bytes),
+        HANDOVER_RING_MPSC => {
+            boxed::<_, _, HAS_SAME_SIZE>(mpsc::ring::<E>(slots_count)?, element_bytes)
+        }
+        HANDOVER_RING_MPMC => {
+            boxed::<_, _, HAS_SAME_SIZE>(mpmc::ring::<E>(slots_count)?, element_bytes)
+        }
     })
 }
 
@@ -461,7 +476,7 @@ fn create_word_ends(slots_count: u32) -> Result<Ends, CapacityError> {
     Ok((AnyProducer::Word(producer), AnyConsumer::Word(End { ring: consumer, element_bytes })))
 }
 
-/// Creates a ring with the element type that suits `bytes`, the size of C's elements.
+/// Creates a ring for elements of `bytes` bytes. The element type is the smallest that holds them.
 fn create_ring(kind: handover_ring_kind, bytes: usize, slots_count: u32) -> Result<Ends, Fault> {
     let make: fn(handover_ring_kind, usize, u32) -> Result<Ends, CapacityError> = match bytes {
         4 => create_ends::<HalfWord, true>,
@@ -512,8 +527,8 @@ pub extern "C" fn handover_ring_create(
     consumer: Option<&mut MaybeUninit<Option<Box<handover_ring_consumer>>>>,
 ) -> handover_status {
     guard(|| {
-        let producer = given("producer", producer)?;
-        let consumer = given("consumer", consumer)?;
+        let producer = require("producer", producer)?;
+        let consumer = require("consumer", consumer)?;
         let kind = handover_ring_kind::from_number(kind)?;
         let (push, pop) = create_ring(kind, element_bytes, slots_count)?;
         producer.write(Some(Box::new(handover_ring_producer { end: push, element_bytes })));
@@ -533,9 +548,9 @@ pub extern "C" fn handover_ring_producer_clone(
     clone: Option<&mut MaybeUninit<Option<Box<handover_ring_producer>>>>,
 ) -> handover_status {
     guard(|| {
-        let producer = given("producer", producer)?;
-        let clone = given("clone", clone)?;
-        let Some(end) = producer.end.get().another() else {
+        let producer = require("producer", producer)?;
+        let clone = require("clone", clone)?;
+        let Some(end) = producer.end.get().clone_producer() else {
             return Err(
                 HANDOVER_INVALID_ARGUMENT.because("producer: an SPSC ring has one producer")
             );
@@ -558,9 +573,9 @@ pub extern "C" fn handover_ring_consumer_clone(
     clone: Option<&mut MaybeUninit<Option<Box<handover_ring_consumer>>>>,
 ) -> handover_status {
     guard(|| {
-        let consumer = given("consumer", consumer)?;
-        let clone = given("clone", clone)?;
-        let Some(end) = consumer.end.get().another() else {
+        let consumer = require("consumer", consumer)?;
+        let clone = require("clone", clone)?;
+        let Some(end) = consumer.end.get().clone_consumer() else {
             return Err(
                 HANDOVER_INVALID_ARGUMENT.because("consumer: only an MPMC ring has several")
             );
@@ -630,8 +645,8 @@ pub unsafe extern "C" fn handover_ring_push_batch(
     pushed_count: Option<&mut MaybeUninit<usize>>,
 ) -> handover_status {
     guard(|| {
-        let producer = given("producer", producer)?;
-        let pushed_count = given("pushed_count", pushed_count)?;
+        let producer = require("producer", producer)?;
+        let pushed_count = require("pushed_count", pushed_count)?;
         pushed_count.write(0);
         let bytes = elements_count.saturating_mul(producer.element_bytes);
         // SAFETY: the header demands an array of that many elements.
@@ -674,13 +689,13 @@ pub unsafe extern "C" fn handover_ring_pop(
         // SAFETY: as above.
         AnyConsumer::Other(end) => unsafe { end.pop_one(element.cast()) },
     };
-    if is_popped { HANDOVER_OK } else { not_popped(consumer) }
+    if is_popped { HANDOVER_OK } else { failed_pop_status(consumer) }
 }
 
 /// Returns the status of a pop that found no element: `HANDOVER_CLOSED` or `HANDOVER_EMPTY`.
 #[cold]
 #[inline(never)]
-fn not_popped(consumer: &handover_ring_consumer) -> handover_status {
+fn failed_pop_status(consumer: &handover_ring_consumer) -> handover_status {
     if consumer.end.get().is_finished() { HANDOVER_CLOSED } else { HANDOVER_EMPTY }
 }
 
@@ -698,8 +713,8 @@ pub unsafe extern "C" fn handover_ring_pop_batch(
     popped_count: Option<&mut MaybeUninit<usize>>,
 ) -> handover_status {
     guard(|| {
-        let consumer = given("consumer", consumer)?;
-        let popped_count = given("popped_count", popped_count)?;
+        let consumer = require("consumer", consumer)?;
+        let popped_count = require("popped_count", popped_count)?;
         popped_count.write(0);
         let bytes = elements_max.saturating_mul(consumer.element_bytes);
         // SAFETY: the header demands an array for that many elements.
@@ -727,7 +742,7 @@ pub extern "C" fn handover_ring_producer_close(
     producer: Option<&handover_ring_producer>,
 ) -> handover_status {
     guard(|| {
-        let producer = given("producer", producer)?;
+        let producer = require("producer", producer)?;
         // SAFETY: the header demands one thread at a time for SPSC.
         unsafe { producer.end.get().close() };
         Ok(())
@@ -743,7 +758,7 @@ pub extern "C" fn handover_ring_consumer_close(
     consumer: Option<&mut handover_ring_consumer>,
 ) -> handover_status {
     guard(|| {
-        given("consumer", consumer)?.end.get_mut().close();
+        require("consumer", consumer)?.end.get_mut().close();
         Ok(())
     })
 }
@@ -758,9 +773,9 @@ pub extern "C" fn handover_ring_producer_len(
     len: Option<&mut MaybeUninit<usize>>,
 ) -> handover_status {
     guard(|| {
-        let producer = given("producer", producer)?;
+        let producer = require("producer", producer)?;
         // SAFETY: the header demands one thread at a time for SPSC.
-        put(Some(given("len", len)?), unsafe { producer.end.get().len() });
+        put(Some(require("len", len)?), unsafe { producer.end.get().len() });
         Ok(())
     })
 }
@@ -775,8 +790,8 @@ pub extern "C" fn handover_ring_consumer_len(
     len: Option<&mut MaybeUninit<usize>>,
 ) -> handover_status {
     guard(|| {
-        let consumer = given("consumer", consumer)?;
-        put(Some(given("len", len)?), consumer.end.get().len());
+        let consumer = require("consumer", consumer)?;
+        put(Some(require("len", len)?), consumer.end.get().len());
         Ok(())
     })
 }

@@ -1,8 +1,8 @@
 //! Remote procedure calls of plain bytes, and bulk transfers.
 
 use super::handle::{
-    CallbackContext, Exclusive, UserPointer, buffer, buffer_mut, fill, given, guard, limit,
-    optional_text, sized, take_back, text,
+    CallbackContext, Exclusive, UserPointer, buffer, buffer_mut, copy_into, copy_struct, guard,
+    limit, optional_text, require, take_back, text,
 };
 use crate::status::{Fault, Outcome, handover_status};
 use handover_rpc::{
@@ -24,24 +24,24 @@ use handover_status::*;
 pub struct handover_rpc_config {
     /// Size of this structure in bytes.
     pub struct_bytes: usize,
-    /// Path of a file with a secret. Both ends of each `tcp://` connection must prove that they
-    /// know it. Default null: anybody who can reach the port can call.
+    /// Path of the file with the shared secret for `tcp://`. Both ends of each `tcp://` connection
+    /// must prove that they know it. Default null: anybody who can reach the port can call.
     pub secret_path: *const c_char,
-    /// Path of this endpoint's certificate chain in PEM, for `tls://`. Default null.
+    /// Path of a PEM file with this endpoint's certificate chain, for `tls://`. Default null.
     pub tls_certificates_path: *const c_char,
-    /// Path of the private key of this endpoint's certificate in PEM, for `tls://`. Default null.
+    /// Path of a PEM file with this endpoint's private key, for `tls://`. Default null.
     pub tls_key_path: *const c_char,
-    /// Path of the certificates of the authorities that sign peers' certificates in PEM, for `tls://`. Default null.
+    /// Path of a PEM file with the root certificates that verify peers, for `tls://`. Default null.
     pub tls_roots_path: *const c_char,
     /// Maximum number of connected peers. Default 4,096.
     pub peers_max: u32,
-    /// Maximum number of calls under way from this endpoint. Default 65,536.
+    /// Maximum number of unfinished calls from this endpoint. Default 65,536.
     pub calls_max: u32,
     /// Maximum length of arguments and results in bytes. Default 1 MiB.
     pub message_bytes_max: u32,
-    /// Maximum time to spin before sleeping, in ns. Default 20,000.
+    /// Maximum time for which a wait spins before it sleeps, in ns. Default 20,000.
     pub spin_ns_max: u32,
-    /// 1 to never sleep, for a thread that has a CPU to itself. Default 0.
+    /// 1 to spin forever instead of sleeping, for a thread with a CPU of its own. Default 0.
     pub should_spin_forever: u32,
     /// Maximum time for a handshake, in ms. Default 5,000.
     pub handshake_timeout_ms: u32,
@@ -52,8 +52,8 @@ pub struct handover_rpc_config {
     pub allows_remote_stop: u32,
 }
 
-/// Connected peer of an endpoint, a plain value. It is valid for that endpoint, and never used for
-/// another peer.
+/// Identifier of a connected peer of an endpoint. It is valid for that endpoint only, and never
+/// used for another peer.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct handover_rpc_peer {
@@ -83,13 +83,13 @@ impl From<Peer> for handover_rpc_peer {
 pub struct handover_rpc_request {
     /// Peer that made the call.
     pub peer: handover_rpc_peer,
-    /// Arguments, without alignment; valid until the handler returns.
+    /// Arguments, which may be misaligned; valid until the handler returns.
     pub arguments: *const c_void,
     /// Length of the arguments in bytes.
     pub arguments_bytes: usize,
 }
 
-/// Answer that a handler fills in; opaque, and valid until the handler returns.
+/// Response to a call, which its handler fills in; opaque, and valid until the handler returns.
 pub struct handover_rpc_response {
     bytes: Vec<u8>,
     /// Text of the error, if the handler returns one.
@@ -113,8 +113,9 @@ pub type handover_rpc_handler = Option<
 /// State that an endpoint's handle shares with its handlers.
 #[derive(Default)]
 struct EndpointShared {
-    /// Handle of the endpoint, which handlers pass to C; null until the endpoint has one.
+    /// Handle of the endpoint, an argument of handlers in C; null before the handle exists.
     handle: AtomicPtr<handover_rpc_endpoint>,
+    /// Context of the running handler.
     callback: CallbackContext,
 }
 
@@ -123,7 +124,7 @@ pub struct handover_rpc_endpoint {
     endpoint: Exclusive<Endpoint>,
     stopper: Stopper,
     shared: Arc<EndpointShared>,
-    /// Number that the handler of the last call with `HANDOVER_HANDLER_FAILED` returned.
+    /// Number that the handler of the last failed call returned.
     failure_code: AtomicI32,
 }
 
@@ -165,7 +166,7 @@ pub extern "C" fn handover_rpc_config_init(
 ) -> handover_status {
     guard(|| {
         let it = Config::default();
-        given("config", config)?.write(handover_rpc_config {
+        require("config", config)?.write(handover_rpc_config {
             struct_bytes: size_of::<handover_rpc_config>(),
             secret_path: std::ptr::null(),
             tls_certificates_path: std::ptr::null(),
@@ -189,7 +190,7 @@ pub extern "C" fn handover_rpc_config_init(
 ///
 /// # Safety
 /// The strings are null, or end with a zero byte.
-unsafe fn configured(config: &handover_rpc_config) -> Result<Config, Fault> {
+unsafe fn config_from_c(config: &handover_rpc_config) -> Result<Config, Fault> {
     // SAFETY: the strings are null or end with a zero byte, as the caller guarantees.
     let path = |name, pointer| unsafe { optional_text(name, pointer) };
     let certificates = path("tls_certificates_path", config.tls_certificates_path)?;
@@ -235,14 +236,14 @@ pub unsafe extern "C" fn handover_rpc_create(
     endpoint: Option<&mut MaybeUninit<*mut handover_rpc_endpoint>>,
 ) -> handover_status {
     guard(|| {
-        let place = given("endpoint", endpoint)?;
+        let place = require("endpoint", endpoint)?;
         let config = if config.is_null() {
             Config { pool_threads: 0, ..Config::default() }
         } else {
             // SAFETY: the header demands a structure that begins with its size.
-            let config = unsafe { sized("config", config) }?;
+            let config = unsafe { copy_struct("config", config) }?;
             // SAFETY: the header demands strings that end with a zero byte.
-            unsafe { configured(&config) }?
+            unsafe { config_from_c(&config) }?
         };
         let endpoint = Endpoint::new(config).map_err(endpoint_fault)?;
         let stopper = endpoint.stopper();
@@ -275,12 +276,12 @@ pub unsafe extern "C" fn handover_rpc_destroy(
     guard(|| unsafe { take_back("endpoint", endpoint, |it| &it.endpoint) }.map(drop))
 }
 
-/// Runs `act` with the endpoint, for a function that must not be called within a handler.
+/// Runs `act` with the endpoint; returns an error if a handler calls this.
 fn outside_handlers<T>(
     endpoint: Option<&handover_rpc_endpoint>,
     act: impl FnOnce(&mut Endpoint) -> Result<T, Fault>,
 ) -> Result<T, Fault> {
-    act(&mut *given("endpoint", endpoint)?.endpoint.enter("endpoint")?)
+    act(&mut *require("endpoint", endpoint)?.endpoint.enter("endpoint")?)
 }
 
 /// Evaluates an expression with a [`Calling`] and [`Bulk`]: the context of the handler if this is called within one, and
@@ -335,7 +336,7 @@ pub unsafe extern "C" fn handover_rpc_listen(
         if resolved.is_empty() {
             return Ok(());
         }
-        fill("resolved", resolved, format!("{listening}\0").as_bytes())
+        copy_into("resolved", resolved, format!("{listening}\0").as_bytes())
     })
 }
 
@@ -353,7 +354,7 @@ pub unsafe extern "C" fn handover_rpc_connect(
     peer: Option<&mut MaybeUninit<handover_rpc_peer>>,
 ) -> handover_status {
     guard(|| {
-        let place = given("peer", peer)?;
+        let place = require("peer", peer)?;
         // SAFETY: the header demands a string that ends with a zero byte.
         let address = parse_address(unsafe { text("address", address) }?)?;
         let connected =
@@ -374,7 +375,7 @@ pub extern "C" fn handover_rpc_disconnect(
     peer: handover_rpc_peer,
 ) -> handover_status {
     guard(|| {
-        let endpoint = given("endpoint", endpoint)?;
+        let endpoint = require("endpoint", endpoint)?;
         match with_driver!(endpoint, |driver| driver.disconnect(peer.into())) {
             true => Ok(()),
             false => Err(HANDOVER_DISCONNECTED.because("peer: not connected")),
@@ -399,8 +400,8 @@ pub unsafe extern "C" fn handover_rpc_register(
     guard(|| {
         // SAFETY: the header demands a string that ends with a zero byte.
         let name = unsafe { text("name", name) }?;
-        let function = given("handler", handler)?;
-        let shared = Arc::clone(&given("endpoint", endpoint)?.shared);
+        let function = require("handler", handler)?;
+        let shared = Arc::clone(&require("endpoint", endpoint)?.shared);
         let argument = UserPointer(context);
         let handler = move |context: &mut Context<'_>, arguments: &[u8], into: &mut Vec<u8>| {
             let request = handover_rpc_request {
@@ -414,7 +415,7 @@ pub unsafe extern "C" fn handover_rpc_register(
             let pointer = from_mut(&mut response);
             // Relaxed: stored before the endpoint was given to C.
             let endpoint = shared.handle.load(Ordering::Relaxed);
-            let code = shared.callback.during(from_mut(context).cast(), || {
+            let code = shared.callback.run_callback(from_mut(context).cast(), || {
                 // SAFETY: the header demands a function that accepts these arguments, which are valid until it returns.
                 unsafe { function(endpoint, &raw const request, pointer, argument.get()) }
             });
@@ -466,7 +467,7 @@ pub unsafe extern "C" fn handover_rpc_respond(
     bytes_count: usize,
 ) -> handover_status {
     guard(|| {
-        let response = given("response", response)?;
+        let response = require("response", response)?;
         // SAFETY: the header demands a buffer of that length.
         response.bytes.extend_from_slice(unsafe { buffer("bytes", bytes, bytes_count) }?);
         Ok(())
@@ -484,7 +485,7 @@ pub unsafe extern "C" fn handover_rpc_fail(
     message: *const c_char,
 ) -> handover_status {
     guard(|| {
-        let response = given("response", response)?;
+        let response = require("response", response)?;
         // SAFETY: the header demands a string that ends with a zero byte.
         response.failure = unsafe { text("message", message) }?.to_owned();
         Ok(())
@@ -532,7 +533,7 @@ pub extern "C" fn handover_rpc_progress(
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_rpc_stop(endpoint: Option<&handover_rpc_endpoint>) -> handover_status {
     guard(|| {
-        given("endpoint", endpoint)?.stopper.stop();
+        require("endpoint", endpoint)?.stopper.stop();
         Ok(())
     })
 }
@@ -548,7 +549,7 @@ pub extern "C" fn handover_rpc_stop_peer(
     peer: handover_rpc_peer,
 ) -> handover_status {
     guard(|| {
-        let endpoint = given("endpoint", endpoint)?;
+        let endpoint = require("endpoint", endpoint)?;
         with_driver!(endpoint, |driver| driver.stop_peer(peer.into())).map_err(call_fault)
     })
 }
@@ -579,7 +580,7 @@ pub unsafe extern "C" fn handover_rpc_call(
     timeout_ns: u64,
 ) -> handover_status {
     guard(|| {
-        let endpoint = given("endpoint", endpoint)?;
+        let endpoint = require("endpoint", endpoint)?;
         // SAFETY: the header demands a string that ends with a zero byte.
         let method = Method::new(unsafe { text("name", name) }?).with_provider(provider);
         // SAFETY: the header demands a buffer of that length.
@@ -590,7 +591,7 @@ pub unsafe extern "C" fn handover_rpc_call(
         let read = |answer: &[u8]| -> Outcome {
             let Some(result_bytes) = result_bytes else { return Ok(()) };
             *result_bytes = answer.len();
-            fill("result", result, answer)
+            copy_into("result", result, answer)
         };
         let answer = with_driver!(endpoint, |driver| match limit(timeout_ns) {
             Some(timeout) =>

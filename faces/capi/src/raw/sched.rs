@@ -1,6 +1,6 @@
 //! Packet schedulers.
 
-use super::handle::{UserPointer, given, guard, put, sized, text};
+use super::handle::{UserPointer, copy_struct, guard, put, require, text};
 use crate::status::{Fault, handover_status};
 use ::handover_sched::engine::Tenants;
 use ::handover_sched::{
@@ -17,9 +17,11 @@ pub struct handover_sched {
     scheduler: Levels,
 }
 
-/// Scheduler of flows, or of tenants and their flows.
+/// Scheduler of one or two levels.
 enum Levels {
+    /// Scheduler of flows.
     One(AnyScheduler<UserPointer>),
+    /// Scheduler of tenants, and of the flows of each tenant.
     Two(Box<dyn Tenants<UserPointer> + Send>),
 }
 
@@ -38,6 +40,7 @@ impl handover_sched {
         }
     }
 
+    /// Returns the scheduler of tenants; an error if the scheduler has only flows.
     fn tenants(&mut self) -> Result<&mut dyn Tenants<UserPointer>, Fault> {
         match &mut self.scheduler {
             Levels::One(_) => Err(HANDOVER_INVALID_ARGUMENT
@@ -47,7 +50,7 @@ impl handover_sched {
     }
 }
 
-/// Function that receives the packets of a flow when it is removed.
+/// Function called with each queued packet of a flow that is removed.
 pub type handover_sched_discard =
     Option<unsafe extern "C" fn(packet: *const handover_sched_packet, context: *mut c_void)>;
 
@@ -67,15 +70,15 @@ pub struct handover_sched_flow {
     pub drops_oldest: u32,
 }
 
-/// Packet, as a scheduler processes it.
+/// Packet of a flow.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct handover_sched_packet {
     /// Number of the flow, from `handover_sched_add_flow`.
     pub flow: u32,
-    /// Length in bytes: the flows' shares are shares of bytes.
+    /// Length in bytes. Flows share bytes, not packets, by their weights.
     pub length_bytes: u32,
-    /// Pointer of the program by which it identifies the packet.
+    /// Pointer with which the program identifies the packet.
     pub token: *mut c_void,
 }
 
@@ -94,7 +97,7 @@ pub struct handover_sched_totals {
     pub enqueued: u64,
     /// Number of packets dequeued.
     pub dequeued: u64,
-    /// Number of packets accepted, and later dropped for newer ones.
+    /// Number of accepted packets that were later dropped in favour of newer ones.
     pub dropped: u64,
     /// Number of packets refused.
     pub refused: u64,
@@ -115,9 +118,9 @@ pub unsafe extern "C" fn handover_sched_create(
     scheduler: Option<&mut MaybeUninit<Option<Box<handover_sched>>>>,
 ) -> handover_status {
     guard(|| {
-        let place = given("scheduler", scheduler)?;
+        let place = require("scheduler", scheduler)?;
         // SAFETY: the header demands a string that ends with a zero byte.
-        let algorithm = unsafe { algorithm("discipline", discipline) }?;
+        let algorithm = unsafe { parse_algorithm("discipline", discipline) }?;
         let config = Config { flows_max, packets_max, ..Config::default() };
         let built = algorithm.build(&config);
         let built = built.map_err(|error| HANDOVER_INVALID_ARGUMENT.because(error))?;
@@ -126,11 +129,11 @@ pub unsafe extern "C" fn handover_sched_create(
     })
 }
 
-/// Returns the algorithm whose name is the string of C `name`.
+/// Returns the algorithm with this name.
 ///
 /// # Safety
 /// As for [`text`].
-unsafe fn algorithm(argument: &str, name: *const c_char) -> Result<Algorithm, Fault> {
+unsafe fn parse_algorithm(argument: &str, name: *const c_char) -> Result<Algorithm, Fault> {
     // SAFETY: the caller guarantees what `text` demands.
     let name = unsafe { text(argument, name) }?;
     name.parse().map_err(|error: UnknownAlgorithm| HANDOVER_NOT_FOUND.because(error))
@@ -150,11 +153,11 @@ pub unsafe extern "C" fn handover_sched_create_tenants(
     scheduler: Option<&mut MaybeUninit<Option<Box<handover_sched>>>>,
 ) -> handover_status {
     guard(|| {
-        let place = given("scheduler", scheduler)?;
+        let place = require("scheduler", scheduler)?;
         // SAFETY: the header demands a string that ends with a zero byte.
-        let tenants = unsafe { algorithm("discipline", discipline) }?;
+        let tenants = unsafe { parse_algorithm("discipline", discipline) }?;
         // SAFETY: as above.
-        let flows = unsafe { algorithm("flows_discipline", flows_discipline) }?;
+        let flows = unsafe { parse_algorithm("flows_discipline", flows_discipline) }?;
         let config = Config { flows_max, packets_max, ..Config::default() };
         let built = tenants.build_tenants(flows, &config);
         let built = built.map_err(|error| HANDOVER_INVALID_ARGUMENT.because(error))?;
@@ -172,7 +175,7 @@ pub extern "C" fn handover_sched_flow_init(
     flow: Option<&mut MaybeUninit<handover_sched_flow>>,
 ) -> handover_status {
     guard(|| {
-        given("flow", flow)?.write(handover_sched_flow {
+        require("flow", flow)?.write(handover_sched_flow {
             struct_bytes: size_of::<handover_sched_flow>(),
             weight: 1,
             length_bytes_max: 65_535,
@@ -196,9 +199,9 @@ pub unsafe extern "C" fn handover_sched_add_flow(
     number: Option<&mut MaybeUninit<u32>>,
 ) -> handover_status {
     guard(|| {
-        let scheduler = given("scheduler", scheduler)?.get_mut();
+        let scheduler = require("scheduler", scheduler)?.get_mut();
         // SAFETY: the header demands a structure that begins with its size.
-        let spec = flow_spec(&unsafe { sized("flow", flow) }?);
+        let spec = flow_spec(&unsafe { copy_struct("flow", flow) }?);
         put(number, scheduler.add_flow(spec).map_err(flow_fault)?);
         Ok(())
     })
@@ -235,7 +238,7 @@ pub extern "C" fn handover_sched_add_tenant(
     number: Option<&mut MaybeUninit<u32>>,
 ) -> handover_status {
     guard(|| {
-        let tenants = given("scheduler", scheduler)?.tenants()?;
+        let tenants = require("scheduler", scheduler)?.tenants()?;
         put(number, tenants.add_tenant(weight, length_bytes_max).map_err(flow_fault)?);
         Ok(())
     })
@@ -255,9 +258,9 @@ pub unsafe extern "C" fn handover_sched_add_flow_of(
     number: Option<&mut MaybeUninit<u32>>,
 ) -> handover_status {
     guard(|| {
-        let tenants = given("scheduler", scheduler)?.tenants()?;
+        let tenants = require("scheduler", scheduler)?.tenants()?;
         // SAFETY: the header demands a structure that begins with its size.
-        let spec = flow_spec(&unsafe { sized("flow", flow) }?);
+        let spec = flow_spec(&unsafe { copy_struct("flow", flow) }?);
         put(number, tenants.add_flow_of(tenant, spec).map_err(flow_fault)?);
         Ok(())
     })
@@ -278,7 +281,7 @@ pub unsafe extern "C" fn handover_sched_remove_flow(
     context: *mut c_void,
 ) -> handover_status {
     guard(|| {
-        let removed = given("scheduler", scheduler)?.get_mut().remove_flow(flow);
+        let removed = require("scheduler", scheduler)?.get_mut().remove_flow(flow);
         for packet in removed.map_err(flow_fault)? {
             if let Some(discard) = discard {
                 // SAFETY: the header demands a function that accepts these arguments; the packet lives until it returns.
@@ -303,7 +306,7 @@ pub extern "C" fn handover_sched_set_weight(
     weight: u64,
 ) -> handover_status {
     guard(|| {
-        let scheduler = given("scheduler", scheduler)?.get_mut();
+        let scheduler = require("scheduler", scheduler)?.get_mut();
         scheduler.set_weight(now_ns, flow, weight).map_err(flow_fault)
     })
 }
@@ -322,7 +325,7 @@ pub extern "C" fn handover_sched_set_tenant_weight(
     weight: u64,
 ) -> handover_status {
     guard(|| {
-        let tenants = given("scheduler", scheduler)?.tenants()?;
+        let tenants = require("scheduler", scheduler)?.tenants()?;
         tenants.set_tenant_weight(now_ns, tenant, weight).map_err(flow_fault)
     })
 }
@@ -353,8 +356,8 @@ pub extern "C" fn handover_sched_enqueue(
     dropped: Option<&mut MaybeUninit<handover_sched_packet>>,
 ) -> handover_status {
     guard(|| {
-        let scheduler = given("scheduler", scheduler)?.get_mut();
-        let handover_sched_packet { flow, length_bytes, token } = *given("packet", packet)?;
+        let scheduler = require("scheduler", scheduler)?.get_mut();
+        let handover_sched_packet { flow, length_bytes, token } = *require("packet", packet)?;
         if dropped.is_some() && has_dropped.is_none() {
             return Err(HANDOVER_NULL_ARGUMENT.because("has_dropped: must not be null"));
         }
@@ -384,8 +387,8 @@ pub extern "C" fn handover_sched_dequeue(
     packet: Option<&mut MaybeUninit<handover_sched_packet>>,
 ) -> handover_status {
     guard(|| {
-        let scheduler = given("scheduler", scheduler)?.get_mut();
-        let place = given("packet", packet)?;
+        let scheduler = require("scheduler", scheduler)?.get_mut();
+        let place = require("packet", packet)?;
         place.write(scheduler.dequeue(now_ns).ok_or(HANDOVER_EMPTY)?.into());
         Ok(())
     })
@@ -403,8 +406,8 @@ pub extern "C" fn handover_sched_ready_ns(
     ready_ns: Option<&mut MaybeUninit<u64>>,
 ) -> handover_status {
     guard(|| {
-        let scheduler = given("scheduler", scheduler)?.get();
-        given("ready_ns", ready_ns)?.write(scheduler.ready_ns().ok_or(HANDOVER_EMPTY)?);
+        let scheduler = require("scheduler", scheduler)?.get();
+        require("ready_ns", ready_ns)?.write(scheduler.ready_ns().ok_or(HANDOVER_EMPTY)?);
         Ok(())
     })
 }
@@ -419,10 +422,10 @@ pub extern "C" fn handover_sched_count(
     totals: Option<&mut MaybeUninit<handover_sched_totals>>,
 ) -> handover_status {
     guard(|| {
-        let it = given("scheduler", scheduler)?.get().totals();
+        let it = require("scheduler", scheduler)?.get().totals();
         let (enqueued, dequeued, dropped, refused) =
             (it.enqueued, it.dequeued, it.dropped, it.refused);
-        given("totals", totals)?.write(handover_sched_totals {
+        require("totals", totals)?.write(handover_sched_totals {
             enqueued,
             dequeued,
             dropped,

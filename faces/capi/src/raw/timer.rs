@@ -1,6 +1,6 @@
 //! Timer wheels, which read no clock: time is an argument.
 
-use super::handle::{UserPointer, given, guard, put};
+use super::handle::{UserPointer, guard, put, require};
 use crate::status::{Fault, handover_status};
 use handover_timer::{Config, ConfigError, ExpiredTimer, TimerId, Wheel, WheelFull};
 use std::ffi::c_void;
@@ -18,11 +18,13 @@ pub struct handover_timer_wheel {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct handover_timer_expired {
-    /// Number of the timer; no longer valid for a one-shot timer.
+    /// Number of the timer. That of a one-shot timer is no longer valid.
     pub timer: u64,
-    /// Deadline of the timer; the first one missed, if a periodic timer has missed several.
+    /// Deadline that has passed; the earliest, if several deadlines of a periodic timer have
+    /// passed.
     pub deadline_ns: u64,
-    /// Number of further deadlines of a periodic timer that have passed; no other call reports them.
+    /// Number of later deadlines of a periodic timer that have also passed. No other call reports
+    /// them.
     pub missed_count: u64,
     /// Pointer that was passed when the timer was started.
     pub payload: *mut c_void,
@@ -32,6 +34,7 @@ fn not_running_fault(timer: u64) -> Fault {
     HANDOVER_NOT_FOUND.because(format_args!("timer={timer:#x}: not running"))
 }
 
+/// Converts the number of a timer to its id; returns an error for an invalid number.
 fn timer_id(timer: u64) -> Result<TimerId, Fault> {
     TimerId::from_bits(timer).ok_or_else(|| not_running_fault(timer))
 }
@@ -53,7 +56,7 @@ pub extern "C" fn handover_timer_wheel_create(
     wheel: Option<&mut MaybeUninit<Option<Box<handover_timer_wheel>>>>,
 ) -> handover_status {
     guard(|| {
-        let place = given("wheel", wheel)?;
+        let place = require("wheel", wheel)?;
         let config = Config { timers_max, ..Config::default() };
         let wheel = Wheel::new(config, now_ns)
             .map_err(|error: ConfigError| HANDOVER_INVALID_ARGUMENT.because(error))?;
@@ -75,7 +78,7 @@ pub extern "C" fn handover_timer_start(
     timer: Option<&mut MaybeUninit<u64>>,
 ) -> handover_status {
     guard(|| {
-        let wheel = &mut given("wheel", wheel)?.wheel;
+        let wheel = &mut require("wheel", wheel)?.wheel;
         let id = wheel.start(deadline_ns, UserPointer(payload)).map_err(timers_fault)?;
         put(timer, id.to_bits());
         Ok(())
@@ -97,7 +100,7 @@ pub extern "C" fn handover_timer_start_periodic(
     timer: Option<&mut MaybeUninit<u64>>,
 ) -> handover_status {
     guard(|| {
-        let wheel = &mut given("wheel", wheel)?.wheel;
+        let wheel = &mut require("wheel", wheel)?.wheel;
         let Some(period_ns) = NonZeroU64::new(period_ns) else {
             return Err(HANDOVER_INVALID_ARGUMENT.because("period_ns=0: must be at least 1"));
         };
@@ -120,7 +123,7 @@ pub extern "C" fn handover_timer_cancel(
     payload: Option<&mut MaybeUninit<*mut c_void>>,
 ) -> handover_status {
     guard(|| {
-        let wheel = &mut given("wheel", wheel)?.wheel;
+        let wheel = &mut require("wheel", wheel)?.wheel;
         let cancelled = wheel.cancel(timer_id(timer)?).ok_or_else(|| not_running_fault(timer))?;
         put(payload, cancelled.get());
         Ok(())
@@ -139,7 +142,7 @@ pub extern "C" fn handover_timer_reschedule(
     deadline_ns: u64,
 ) -> handover_status {
     guard(|| {
-        let wheel = &mut given("wheel", wheel)?.wheel;
+        let wheel = &mut require("wheel", wheel)?.wheel;
         match wheel.reschedule(timer_id(timer)?, deadline_ns) {
             true => Ok(()),
             false => Err(not_running_fault(timer)),
@@ -160,8 +163,8 @@ pub extern "C" fn handover_timer_expire(
     expired: Option<&mut MaybeUninit<handover_timer_expired>>,
 ) -> handover_status {
     guard(|| {
-        let wheel = &mut given("wheel", wheel)?.wheel;
-        let place = given("expired", expired)?;
+        let wheel = &mut require("wheel", wheel)?.wheel;
+        let place = require("expired", expired)?;
         let Some(ExpiredTimer { id, deadline_ns, missed_count, payload, .. }) =
             wheel.pop_due(now_ns)
         else {
@@ -184,8 +187,8 @@ pub extern "C" fn handover_timer_next_deadline(
     deadline_ns: Option<&mut MaybeUninit<u64>>,
 ) -> handover_status {
     guard(|| {
-        let wheel = &mut given("wheel", wheel)?.wheel;
-        let place = given("deadline_ns", deadline_ns)?;
+        let wheel = &mut require("wheel", wheel)?.wheel;
+        let place = require("deadline_ns", deadline_ns)?;
         place.write(wheel.next_deadline_ns().ok_or(HANDOVER_EMPTY)?);
         Ok(())
     })
@@ -201,8 +204,8 @@ pub extern "C" fn handover_timer_len(
     len: Option<&mut MaybeUninit<usize>>,
 ) -> handover_status {
     guard(|| {
-        let wheel = given("wheel", wheel)?;
-        put(Some(given("len", len)?), wheel.wheel.len());
+        let wheel = require("wheel", wheel)?;
+        put(Some(require("len", len)?), wheel.wheel.len());
         Ok(())
     })
 }

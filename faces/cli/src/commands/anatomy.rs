@@ -55,10 +55,11 @@ const QUICK_TIME: Duration = Duration::from_secs(5);
 /// Measuring time with the profile `full`.
 const FULL_TIME: Duration = Duration::from_secs(30);
 
+/// Width of the chart of the stages, in pixels.
 const CHART_WIDTH_PX: f64 = 960.0;
 
 pub fn anatomy(args: &AnatomyArgs, out: &mut dyn Write) -> anyhow::Result<()> {
-    let benchmark = benchmark(&args.id)?;
+    let benchmark = find_benchmark(&args.id)?;
     let contender = contender_to_measure(benchmark, args.contender.as_deref())?;
     let time = measuring_time(args)?;
     let plan = Plan { profile: Profile::Quick, time: None, peers: false, ..args.plan.plan() };
@@ -90,7 +91,7 @@ pub fn anatomy(args: &AnatomyArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     run.complete = !interrupted.load(Ordering::Relaxed);
     store.insert_or_replace_records(&run.id, &records)?;
     store.finish_run(&run)?;
-    if let (Some(path), Some(taken)) = (svg, record_with_anatomy(&records))
+    if let (Some(path), Some(taken)) = (svg, find_record_with_anatomy(&records))
         && let Some(chart) = handover_report::anatomy_chart(taken, CHART_WIDTH_PX)
     {
         files::write_file(path, chart.to_standalone_svg().as_bytes())
@@ -99,7 +100,7 @@ pub fn anatomy(args: &AnatomyArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let document = Document::new(run, records);
     if args.json {
         stored::write_json(&document, out)?;
-    } else if let Some(record) = record_with_anatomy(&document.records) {
+    } else if let Some(record) = find_record_with_anatomy(&document.records) {
         let text = handover_report::render_anatomy(
             record,
             console::output_width(),
@@ -114,7 +115,7 @@ pub fn anatomy(args: &AnatomyArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the measuring time: the requested one, or that of the profile.
+/// Returns the requested measuring time, or by default that of the profile.
 fn measuring_time(args: &AnatomyArgs) -> anyhow::Result<Duration> {
     let (least, most) = Plan::BENCHMARK_TIME_RANGE;
     match args.plan.time.filter(|_| args.plan.profile != Profile::Smoke) {
@@ -130,12 +131,14 @@ fn measuring_time(args: &AnatomyArgs) -> anyhow::Result<Duration> {
     }
 }
 
-fn record_with_anatomy(records: &[Record]) -> Option<&Record> {
+/// Returns the first record that has an anatomy.
+fn find_record_with_anatomy(records: &[Record]) -> Option<&Record> {
     records.iter().find(|record| record.anatomy.is_some())
 }
 
-/// Returns the instrumented benchmark with this id; otherwise an error that lists all of them.
-fn benchmark(id: &str) -> anyhow::Result<&'static InstrumentedBenchmark> {
+/// Returns the instrumented benchmark with this id. If there is none, returns an error that lists
+/// all ids.
+fn find_benchmark(id: &str) -> anyhow::Result<&'static InstrumentedBenchmark> {
     handover_anatomy::find_instrumented_benchmark(id).ok_or_else(|| {
         let known: Vec<&str> =
             INSTRUMENTED_BENCHMARKS.iter().map(|benchmark| benchmark.spec).collect();
@@ -146,7 +149,7 @@ fn benchmark(id: &str) -> anyhow::Result<&'static InstrumentedBenchmark> {
             false => "no benchmark has this id",
         };
         let ids = known.join(", ");
-        to_usage_error(format!("{id}: {why}; benchmarks with an anatomy: {ids}"))
+        to_usage_error(format!("{id}: {why}; benchmarks with probe sites: {ids}"))
     })
 }
 

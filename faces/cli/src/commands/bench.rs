@@ -46,14 +46,14 @@ pub struct BenchArgs {
 pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let results = &args.results;
     let page = run::report_path(results)?;
-    run::warn_if_name_is_used(results)?;
+    run::warn_if_name_exists(results)?;
     let interrupted = console::interrupt_flag().context("cannot install the signal handlers")?;
     let path = stored::writable_store_path(&results.db)?;
     let (mut ids, mut ended_badly) = (Vec::new(), None);
     for _ in 0..results.repeat {
         let mut printed = tempfile::tempfile()
             .context("cannot create a temporary file for the output of cargo bench")?;
-        let mut command = cargo(args);
+        let mut command = cargo_bench_command(args);
         if !args.list {
             command.stdout(Stdio::from(printed.try_clone()?));
         }
@@ -72,7 +72,7 @@ pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> anyhow::Result<()> {
             };
         }
         printed.rewind()?;
-        let run = first_run(&mut BufReader::new(&printed));
+        let run = read_run_id(&mut BufReader::new(&printed));
         printed.rewind()?;
         match (Store::import_into(&path, &mut BufReader::new(printed)), run) {
             (Ok(_), Some(run)) => ids.push(run),
@@ -107,17 +107,17 @@ pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     }
 }
 
-/// Returns the id of the run with which the lines start. Returns `None` if they start with no run.
-fn first_run(lines: &mut dyn BufRead) -> Option<String> {
+/// Reads the id of the run in the first line; `None` if it is not a run.
+fn read_run_id(lines: &mut dyn BufRead) -> Option<String> {
     let mut line = String::new();
     lines.read_line(&mut line).ok()?;
     let started: serde_json::Value = serde_json::from_str(&line).ok()?;
     Some(started["id"].as_str()?.to_owned())
 }
 
-/// Returns the `cargo bench` command, with the cargo that called this process or the one in
-/// `PATH`.
-fn cargo(args: &BenchArgs) -> Command {
+/// Returns the `cargo bench` command. The program is the cargo that called this process, or the one
+/// in `PATH`.
+fn cargo_bench_command(args: &BenchArgs) -> Command {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
     let mut command = Command::new(cargo);
     command.args(["bench", "--quiet", "--bench", &args.bench]);
@@ -156,7 +156,7 @@ fn cargo(args: &BenchArgs) -> Command {
     command
 }
 
-/// Returns the commit of the package's tree, in the format of handover's own runs. It is empty
+/// Returns the git commit of the package, with `+dirty` after it if files are changed. It is empty
 /// without a commit.
 fn commit() -> String {
     let git = |words: &[&str]| {

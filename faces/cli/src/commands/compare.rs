@@ -18,9 +18,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Maximum size of a run's output in bytes.
+/// Maximum number of bytes read from the standard output of a build.
 const OUTPUT_BYTES_MAX: u64 = 1 << 28;
-/// Maximum number of bytes read from a run's error messages.
+/// Maximum number of bytes read from the standard error of a build.
 const MESSAGES_BYTES_MAX: u64 = 1 << 16;
 
 /// Arguments of `handover compare`.
@@ -36,11 +36,11 @@ dealing the processes out anew makes any figure look so much worse in less than 
 and Young, step-down maxT)."
 )]
 pub struct CompareArgs {
-    /// Sides A and B to compare; with --baseline, only B [default: the last run, and all runs of
-    /// its name or its --repeat]. With --ab, the benchmarks to measure [default: the ladder]
+    /// Sides A and B to compare. With --baseline, only B [default: the last run, and all runs of
+    /// its name or its --repeat]; with --ab, the benchmarks to measure [default: the ladder]
     #[arg(value_name = "SIDE|PATTERN", allow_negative_numbers = true)]
     words: Vec<String>,
-    /// Side that B is compared with: name, run or file
+    /// Side A, with which side B is compared: name, run or file
     #[arg(long, value_name = "SIDE", conflicts_with = "ab", allow_negative_numbers = true)]
     baseline: Option<String>,
     /// Measure two builds of handover alternately and compare them. OLD and NEW are program files,
@@ -91,11 +91,11 @@ pub(super) fn parse_share(text: &str) -> Result<f64, String> {
 pub fn compare(args: &CompareArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let ([(a_name, a), (b_name, b)], kept) = match args.ab.as_slice() {
         [old, new] => measure_alternately(args, old, new)?,
-        _ => (sides(args)?, Ok(())),
+        _ => (load_sides(args)?, Ok(())),
     };
     let rules = Rules { threshold: args.threshold, all: args.all };
     let mut comparison = compare::compare((&a_name, &a), (&b_name, &b), rules);
-    if is_of_single_links(&args.ab)? {
+    if has_single_build_side(&args.ab)? {
         comparison.notes.push(SINGLE_BUILD_NOTE.to_string());
     }
     if args.json {
@@ -126,17 +126,18 @@ pub fn compare(args: &CompareArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     }
 }
 
-/// Note below a comparison that has only one build for each side.
-const SINGLE_BUILD_NOTE: &str = "A side is one link of its code, so the differences include where functions lie: some percent of \
-a short figure. `cargo xtask layouts` makes several links, for `--ab 'old/*' 'new/*'`.";
+/// Note below a comparison with only one build on a side.
+const SINGLE_BUILD_NOTE: &str = "A side has only one link of its code, so the differences include the effect of the functions' \
+addresses: some percent of a short figure. `cargo xtask layouts` makes several links, for `--ab 'old/*' 'new/*'`.";
 
-/// Returns `true` if a word of `--ab` names a single build, and the two words differ.
-fn is_of_single_links(ab: &[String]) -> anyhow::Result<bool> {
+/// Returns `true` if `--ab` compares different builds, of which a side has only one.
+fn has_single_build_side(ab: &[String]) -> anyhow::Result<bool> {
     let [old, new] = ab else { return Ok(false) };
-    Ok(old != new && (builds_of(old)?.len() == 1 || builds_of(new)?.len() == 1))
+    Ok(old != new && (build_paths(old)?.len() == 1 || build_paths(new)?.len() == 1))
 }
 
-/// Compares this program with a copy of itself, as `--ab` does: alternating, `pairs` processes per side.
+/// Compares this program with a copy of itself, as `--ab` does. Each side runs in `pairs`
+/// processes, alternately.
 pub(super) fn compare_with_copy(
     pairs: u32,
     time: &str,
@@ -164,16 +165,16 @@ pub(super) fn compare_with_copy(
     Ok(compare::compare((&own, &a), (&copy, &b), Rules::default()))
 }
 
-/// Side of a comparison: its name and its runs.
+/// Name of a side of a comparison, and its runs.
 type NamedSide = (String, Vec<Document>);
 
-/// Returns both sides in the order of the command line.
-fn sides(args: &CompareArgs) -> anyhow::Result<[NamedSide; 2]> {
+/// Loads both sides, in the order of the command line.
+fn load_sides(args: &CompareArgs) -> anyhow::Result<[NamedSide; 2]> {
     let (a, b) = match (&args.baseline, args.words.as_slice()) {
         (Some(a), [b]) => (a, b.as_str()),
         (Some(a), []) => {
             let baseline = (a.clone(), load_side(a, &args.db, &mut None)?);
-            let last = last_group(a, &stored::open_existing(&args.db)?)?;
+            let last = load_last_group(a, &stored::open_existing(&args.db)?)?;
             return Ok([baseline, last]);
         }
         (None, [a, b]) => (a, b.as_str()),
@@ -196,8 +197,8 @@ fn sides(args: &CompareArgs) -> anyhow::Result<[NamedSide; 2]> {
     Ok([of(a)?, of(b)?])
 }
 
-/// Returns the last run, with the other runs of the same name or of the same `--repeat`.
-fn last_group(baseline: &str, store: &Store) -> anyhow::Result<NamedSide> {
+/// Loads the last run, and the other runs with its name or of its `--repeat`.
+fn load_last_group(baseline: &str, store: &Store) -> anyhow::Result<NamedSide> {
     let rows = store.runs().map_err(stored::usage_error)?;
     let Some(last) = rows.last() else { return Ok(("last".to_string(), Vec::new())) };
     let of_baseline: Vec<&str> = baseline.split(',').collect();
@@ -210,14 +211,15 @@ fn last_group(baseline: &str, store: &Store) -> anyhow::Result<NamedSide> {
     if let Some(name) = last.tags.first() {
         return Ok((
             name.clone(),
-            load_all(store, &store.ids_with_tag(name).map_err(stored::usage_error)?)?,
+            load_runs(store, &store.ids_with_tag(name).map_err(stored::usage_error)?)?,
         ));
     }
     let mut group: Vec<Document> = Vec::new();
     for row in rows.iter().rev() {
         let document = store.load_run(&row.id).map_err(stored::usage_error)?;
         let belongs = group.last().is_none_or(|later| {
-            is_one_repeat(&document.run.command, &later.run.command) && row.tags.is_empty()
+            are_consecutive_repeats(&document.run.command, &later.run.command)
+                && row.tags.is_empty()
         });
         if !belongs {
             break;
@@ -227,9 +229,9 @@ fn last_group(baseline: &str, store: &Store) -> anyhow::Result<NamedSide> {
     Ok(("last".to_string(), group))
 }
 
-/// Returns `true` if two command lines belong to one `--repeat`, and `earlier` ran directly before
-/// `later`.
-fn is_one_repeat(earlier: &str, later: &str) -> bool {
+/// Returns `true` if `earlier` and `later` are command lines of consecutive processes of one
+/// `--repeat`.
+fn are_consecutive_repeats(earlier: &str, later: &str) -> bool {
     let split = |command: &str| -> (Option<u32>, Vec<String>) {
         let is_nth = |word: &&str| word.starts_with("--nth=");
         let nth =
@@ -242,11 +244,13 @@ fn is_one_repeat(earlier: &str, later: &str) -> bool {
     }
 }
 
-fn load_all(store: &Store, ids: &[String]) -> anyhow::Result<Vec<Document>> {
+/// Loads the runs with these ids.
+fn load_runs(store: &Store, ids: &[String]) -> anyhow::Result<Vec<Document>> {
     ids.iter().map(|id| store.load_run(id)).collect::<Result<_, _>>().map_err(stored::usage_error)
 }
 
-/// Loads the runs of a side, given as names, runs or files with commas between. Opens the store only if needed.
+/// Loads the runs of a side from a comma-separated list of names, runs and files. Opens the store
+/// only if needed.
 fn load_side(
     words: &str,
     db: &StoreOption,
@@ -269,7 +273,7 @@ fn load_side(
                 *store = Some(stored::open_existing(db)?);
             }
             let Some(store) = store.as_ref() else { continue };
-            load_all(store, &store.matching_ids(word).map_err(stored::usage_error)?)?
+            load_runs(store, &store.matching_ids(word).map_err(stored::usage_error)?)?
         };
         for document in found {
             if !documents.iter().any(|it| it.run.id == document.run.id) {
@@ -280,7 +284,7 @@ fn load_side(
     Ok(documents)
 }
 
-/// Measures two builds alternately; every second pair starts with the other build. Returns the
+/// Measures two builds alternately. Every second pair starts with the new build. Returns the
 /// results even if they could not be stored.
 fn measure_alternately(
     args: &CompareArgs,
@@ -290,7 +294,7 @@ fn measure_alternately(
     if let Some(name) = &args.name {
         handover_store::check_tag(&format!("{name}/old")).map_err(to_usage_error)?;
     }
-    let builds = [builds_of(old)?, builds_of(new)?];
+    let builds = [build_paths(old)?, build_paths(new)?];
     let most = builds[0].len().max(builds[1].len());
     if most > args.pairs as usize {
         return Err(to_usage_error(format!(
@@ -306,7 +310,7 @@ fn measure_alternately(
     };
     let interrupted = console::interrupt_flag().context("cannot install the signal handlers")?;
     let folder = ScratchFolder::new("handover-compare-", &std::env::temp_dir())
-        .context("cannot create a temporary folder for the output")?;
+        .context("cannot create a temporary folder for the output of the builds")?;
     let mut sides = [Vec::new(), Vec::new()];
     let mut kept = Ok(());
     for pair in 0..args.pairs {
@@ -314,7 +318,7 @@ fn measure_alternately(
             let which = (turn + pair as usize) % 2;
             let of_side = &builds[which];
             let build = &of_side[pair as usize % of_side.len()];
-            let document = run_process(args, build, folder.path(), &interrupted)?;
+            let document = run_build(args, build, folder.path(), &interrupted)?;
             if let (Some(store), Some(name), Ok(())) = (&mut keep, &args.name, &kept) {
                 kept = store_run(store, &document, &format!("{name}/{}", ["old", "new"][which]));
             }
@@ -326,9 +330,9 @@ fn measure_alternately(
     Ok(([(old.to_string(), a), (new.to_string(), b)], kept))
 }
 
-/// Returns the builds that a word of `--ab` names. They are a file, or the executables that match a
-/// pattern, sorted by name.
-fn builds_of(word: &str) -> anyhow::Result<Vec<PathBuf>> {
+/// Returns the paths of the builds that a word of `--ab` selects. They are a file, or the files
+/// that match a pattern, sorted by name.
+fn build_paths(word: &str) -> anyhow::Result<Vec<PathBuf>> {
     let is_file = |path: &Path| std::fs::metadata(path).is_ok_and(|it| it.is_file());
     let path = Path::new(word);
     if is_file(path) {
@@ -362,8 +366,8 @@ fn store_run(store: &mut Store, document: &Document, name: &str) -> Result<(), S
     store.add_tag(&document.run.id, name).map(drop)
 }
 
-/// Measures in one process of a build; returns the run that it printed.
-fn run_process(
+/// Runs a build once; returns the run that it prints as JSON.
+fn run_build(
     args: &CompareArgs,
     build: &Path,
     folder: &Path,
@@ -372,8 +376,8 @@ fn run_process(
     let build_path = build.display();
     let build =
         build.canonicalize().with_context(|| format!("cannot run the build {build_path}"))?;
-    let mut printed = tempfile::tempfile_in(folder)?;
-    let mut said = tempfile::tempfile_in(folder)?;
+    let mut stdout_file = tempfile::tempfile_in(folder)?;
+    let mut stderr_file = tempfile::tempfile_in(folder)?;
     let mut command = Command::new(build);
     command.args(["run", "--json", "--no-report", "--db"]).arg(folder.join("results.db"));
     if !args.all {
@@ -384,21 +388,22 @@ fn run_process(
     }
     command.arg("--").args(&args.words);
     let file = |file: &File| -> anyhow::Result<Stdio> { Ok(Stdio::from(file.try_clone()?)) };
-    let status = child::run(command.stdout(file(&printed)?).stderr(file(&said)?), interrupted)?;
+    let status =
+        child::run(command.stdout(file(&stdout_file)?).stderr(file(&stderr_file)?), interrupted)?;
     // Relaxed: the flag publishes no other data.
     if interrupted.load(Ordering::Relaxed) {
         return Err(Interrupted.into());
     }
     // Two versions may not be able to read each other's store.
     let _ = std::fs::remove_file(folder.join("results.db"));
-    printed.rewind()?;
+    stdout_file.rewind()?;
     let mut bytes = Vec::new();
-    printed.take(OUTPUT_BYTES_MAX).read_to_end(&mut bytes)?;
+    stdout_file.take(OUTPUT_BYTES_MAX).read_to_end(&mut bytes)?;
     let document = serde_json::from_slice::<Document>(&bytes);
     if !status.success() {
         let mut text = String::new();
-        said.rewind()?;
-        let _ = said.take(MESSAGES_BYTES_MAX).read_to_string(&mut text);
+        stderr_file.rewind()?;
+        let _ = stderr_file.take(MESSAGES_BYTES_MAX).read_to_string(&mut text);
         let messages: Vec<&str> =
             text.lines().filter_map(|it| it.strip_prefix("handover: ")).collect();
         // An error in the child's command line is an error in ours.
@@ -436,15 +441,18 @@ fn run_process(
 
 #[cfg(test)]
 mod tests {
-    use super::{builds_of, is_one_repeat, parse_share};
+    use super::{are_consecutive_repeats, build_paths, parse_share};
 
     #[test]
     fn consecutive_runs_of_one_command_line_form_one_repetition() {
         let of = |nth: u32| format!("handover run --nth={nth} lock --repeat 3");
-        assert!(is_one_repeat(&of(1), &of(2)) && is_one_repeat(&of(2), &of(3)));
-        assert!(!is_one_repeat(&of(3), &of(1)), "a run of another repetition was accepted");
-        assert!(!is_one_repeat("handover run --nth=1 ring --repeat 3", &of(2)));
-        assert!(!is_one_repeat("handover run lock", "handover run lock"));
+        assert!(are_consecutive_repeats(&of(1), &of(2)) && are_consecutive_repeats(&of(2), &of(3)));
+        assert!(
+            !are_consecutive_repeats(&of(3), &of(1)),
+            "a run of another repetition was accepted"
+        );
+        assert!(!are_consecutive_repeats("handover run --nth=1 ring --repeat 3", &of(2)));
+        assert!(!are_consecutive_repeats("handover run lock", "handover run lock"));
     }
 
     #[test]
@@ -455,7 +463,7 @@ mod tests {
         }
         std::fs::create_dir(folder.path().join("b-folder")).unwrap();
         let named = |name: &str| folder.path().join(name).display().to_string();
-        let builds = |name: &str| builds_of(&named(name)).map_err(|error| error.to_string());
+        let builds = |name: &str| build_paths(&named(name)).map_err(|error| error.to_string());
         let [first, second, other] = ["b-1", "b-2", "other"].map(|name| folder.path().join(name));
         assert_eq!(builds("b-*"), Ok(vec![first, second]));
         assert_eq!(builds("other"), Ok(vec![other]));

@@ -12,7 +12,7 @@ use std::time::Duration;
 /// Maximum duration of the measurement of the CPUs' speed.
 const TIME_MAX: Duration = Duration::from_secs(3600);
 /// Duration of the measurement of the CPUs' speed before each run.
-const TIME_OF_RUN: Duration = Duration::from_millis(250);
+const TIME_BEFORE_RUN: Duration = Duration::from_millis(250);
 
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
@@ -67,7 +67,7 @@ pub fn doctor(args: &DoctorArgs, out: &mut dyn Write) -> anyhow::Result<()> {
 /// Examines the machine before a run and returns the findings. Except before a smoke run, prints a
 /// line if any finding disturbs measurements.
 pub fn examine_before_run(is_smoke: bool) -> Vec<Finding> {
-    let findings = doctor::examine_machine(if is_smoke { Duration::ZERO } else { TIME_OF_RUN });
+    let findings = doctor::examine_machine(if is_smoke { Duration::ZERO } else { TIME_BEFORE_RUN });
     let disturbing: Vec<&str> = findings
         .iter()
         .filter(|it| it.level == FindingLevel::Disturbs)

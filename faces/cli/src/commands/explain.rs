@@ -20,12 +20,12 @@ pub fn explain(args: &ExplainArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         if place > 0 {
             writeln!(out)?;
         }
-        explain_one(selection, out)?;
+        explain_benchmark(selection, out)?;
     }
     Ok(())
 }
 
-fn explain_one(selection: &Selection, out: &mut dyn Write) -> anyhow::Result<()> {
+fn explain_benchmark(selection: &Selection, out: &mut dyn Write) -> anyhow::Result<()> {
     let spec = selection.spec;
     writeln!(out, "{}: {}", spec.id, spec.what)?;
     for part in spec.parts {
@@ -50,7 +50,7 @@ fn explain_one(selection: &Selection, out: &mut dyn Write) -> anyhow::Result<()>
         selection.contenders.iter().map(|bench| bench.contender()).collect();
     let width = contenders.iter().map(|it| it.name.chars().count()).max().unwrap_or(0);
     for contender in &contenders {
-        writeln!(out, "    {:<width$}  {}", contender.name, describe(contender))?;
+        writeln!(out, "    {:<width$}  {}", contender.name, describe_contender(contender))?;
     }
     if contenders.iter().any(|it| it.kind == ContenderKind::Peer) {
         writeln!(
@@ -61,7 +61,7 @@ fn explain_one(selection: &Selection, out: &mut dyn Write) -> anyhow::Result<()>
     Ok(())
 }
 
-/// Prints the floors: those among the benchmark's own contenders, and those of other benchmarks with their source.
+/// Prints the floors of a benchmark: its own contenders first, then other benchmarks.
 fn explain_floors(selection: &Selection, out: &mut dyn Write) -> anyhow::Result<()> {
     let own = selection.contenders.iter().map(|bench| bench.contender());
     let own: Vec<&str> =
@@ -79,7 +79,7 @@ fn explain_floors(selection: &Selection, out: &mut dyn Write) -> anyhow::Result<
     Ok(())
 }
 
-/// Returns the description of a figure: that of its part, or of its benchmark.
+/// Returns the description of the part `id`, or of the benchmark if `id` is not a part.
 fn description(bench: &Bench, id: &str) -> &'static str {
     let spec = bench.spec();
     let part = id.strip_prefix(spec.id).map(|part| part.trim_start_matches('/'));
@@ -108,8 +108,8 @@ fn timing_method(spec: &Spec) -> &'static str {
     }
 }
 
-/// Returns the kind of a contender, how it waits, and its restrictions, in one line.
-fn describe(contender: &Contender) -> String {
+/// Describes a contender in one line: its kind, how it waits, and whether it allocates.
+fn describe_contender(contender: &Contender) -> String {
     let mut words = vec![contender.kind.to_string()];
     words.push(match contender.waits.is_none() {
         true => "does not wait".to_string(),

@@ -10,10 +10,11 @@ use std::path::Path;
 /// Maximum size of a file of runs in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 28;
 
-/// Content of a file: runs, or output of another kind.
+/// Content of a file: runs, or something else.
 pub enum RunsFileContent {
+    /// Runs in the file.
     Runs(Vec<Document>),
-    /// Other content: output of abt-eventual-bench, or an unknown format.
+    /// Something else, such as output of abt-eventual-bench.
     NoRuns,
 }
 

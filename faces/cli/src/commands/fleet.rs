@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
 
-/// Prefix of the name that the runs of all nodes of one fleet have.
+/// Prefix of the names of fleets. All runs of a fleet have its name.
 pub(super) const NAME_PREFIX: &str = "fleet-";
 
 /// Arguments of `handover fleet`.
@@ -34,7 +34,7 @@ pub struct FleetArgs {
     /// Fleet: name of its runs, or one of them (id, prefix of an id, or position from the end) [default: the last fleet]
     #[arg(value_name = "RUN", allow_negative_numbers = true)]
     run: Option<String>,
-    /// Smallest relative difference with which a node stands apart, 0% to 100%
+    /// Smallest relative difference from the median of the nodes that counts, 0% to 100%
     #[arg(long, value_name = "SHARE", default_value = "2%", value_parser = parse_share)]
     #[arg(allow_hyphen_values = true)]
     threshold: f64,
@@ -57,7 +57,7 @@ pub fn fleet(args: &FleetArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     }
     let store = stored::open_existing(&args.db)?;
     let name = match &args.run {
-        Some(selector) => name_of(&store, selector)?,
+        Some(selector) => fleet_name(&store, selector)?,
         None => last_fleet(&store)?,
     };
     let fleet = load_fleet(&store, &name, Rules { threshold: args.threshold, all: args.all })?;
@@ -83,9 +83,9 @@ pub(super) fn print(
     Ok(out.write_all(text.as_bytes())?)
 }
 
-/// Returns the name of the fleet that the runs of `selector` belong to: the name `selector` itself, or that of a run's
-/// fleet.
-pub(super) fn name_of(store: &Store, selector: &str) -> anyhow::Result<String> {
+/// Returns the name of the selected fleet. A name of runs selects itself; other selectors select
+/// the fleet of a run.
+pub(super) fn fleet_name(store: &Store, selector: &str) -> anyhow::Result<String> {
     if !store.ids_with_tag(selector)?.is_empty() {
         return Ok(selector.to_string());
     }
@@ -98,7 +98,7 @@ pub(super) fn name_of(store: &Store, selector: &str) -> anyhow::Result<String> {
     })
 }
 
-/// Returns the name of the fleet that was measured last.
+/// Returns the name of the latest fleet in the store.
 fn last_fleet(store: &Store) -> anyhow::Result<String> {
     let is_fleet = |name: &String| name.starts_with(NAME_PREFIX);
     let runs = store.runs()?;
@@ -112,7 +112,8 @@ fn last_fleet(store: &Store) -> anyhow::Result<String> {
     })
 }
 
-/// Loads the nodes of a fleet one after the other, and compares them. Of several runs of one host the last counts.
+/// Loads the runs of a fleet and compares their nodes. Of several runs of one host, only the last
+/// is used.
 pub(super) fn load_fleet(store: &Store, name: &str, rules: Rules) -> anyhow::Result<Fleet> {
     let runs = store.runs()?.into_iter().filter(|run| run.tags.iter().any(|tag| tag == name));
     let mut last_by_host: BTreeMap<String, (usize, String)> = BTreeMap::new();
@@ -135,7 +136,7 @@ pub(super) fn load_fleet(store: &Store, name: &str, rules: Rules) -> anyhow::Res
         0 => {}
         1 => fleet.notes.push("1 run is left out: its host has a later one.".to_string()),
         _ => {
-            fleet.notes.push(format!("{left_out} runs are left out: their hosts have later ones."))
+            fleet.notes.push(format!("{left_out} runs are left out: their hosts have later runs."))
         }
     }
     Ok(fleet)

@@ -23,86 +23,96 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime};
 
-/// Interval at which a rank looks for messages, long enough not to disturb measurements on its host.
+/// Interval at which a rank polls for messages. It is long enough not to disturb measurements on
+/// the host.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// Interval at which a rank tells rank 0 that it is alive; rank 0 answers.
+/// Interval at which a rank sends a keep-alive message to rank 0, which answers.
 const ALIVE_INTERVAL: Duration = Duration::from_secs(5);
-/// Time without a message after which a rank is lost. MPI reports some of these losses earlier, and most never.
+/// Time without a message after which a rank counts as lost. MPI reports some of these losses
+/// earlier, and most never.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
-/// Maximum size of a message, which MPI libraries send without waiting for the receiver.
-const MESSAGE_BYTES: usize = 4096;
-/// Size of a message's kind and of the length of its content.
+/// Maximum size of a message. MPI libraries send messages of this size without waiting for the
+/// receiver.
+const MESSAGE_BYTES_MAX: usize = 4096;
+/// Size of a message's header: its kind, and the length of its content.
 const HEADER_BYTES: usize = 3;
-const CONTENT_BYTES_MAX: usize = MESSAGE_BYTES - HEADER_BYTES;
-/// Maximum size of a node's records.
+/// Maximum size of a message's content.
+const CONTENT_BYTES_MAX: usize = MESSAGE_BYTES_MAX - HEADER_BYTES;
+/// Maximum size of a node's records in bytes.
 const NODE_BYTES_MAX: usize = 1 << 28;
-/// Maximum number of bytes read from the messages of a measurement.
-const SAID_BYTES_MAX: u64 = 1 << 16;
+/// Maximum number of bytes read from the standard error of a measuring process.
+const STDERR_BYTES_MAX: u64 = 1 << 16;
 /// Maximum length of the description of a failure, in characters.
 const FAILURE_CHARS_MAX: usize = 500;
 
 /// Kind of a message between rank 0 and another rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-enum Kind {
-    /// To rank 0: the sender's host name.
+enum MessageKind {
+    /// To rank 0: host name of the sender.
     Hello = b'h',
-    /// To rank 0, which sends it back: the sender is alive.
+    /// Keep-alive message to rank 0, which sends it back.
     Alive = b'a',
-    /// From rank 0: measure now; the content is the name of the fleet and, after a line break, of the node.
+    /// From rank 0: measure now. The content is the name of the fleet and, after a line break, that
+    /// of the node.
     Measure = b'm',
-    /// To rank 0: the node was measured; the content is the size of its records and, after a space, a failure.
+    /// To rank 0: the node was measured. The content is the size of its records and, after a space,
+    /// the failure.
     Measured = b'd',
-    /// From rank 0: send the records.
+    /// From rank 0: send the records of your node.
     Send = b's',
     /// To rank 0: part of the records.
     Part = b'p',
     /// From rank 0: end the measurement.
     Stop = b'i',
-    /// From rank 0, its last message: exit; the content is empty if a rank was lost, as MPI then cannot be finalised.
+    /// Last message from rank 0: exit. The content is empty if a rank was lost, as MPI then cannot
+    /// be finalised.
     End = b'e',
-    /// To rank 0, the sender's last message: it exits.
+    /// Last message to rank 0: the sender exits.
     Ended = b'b',
 }
 
-impl Kind {
-    const ALL: [Kind; 9] = [
-        Kind::Hello,
-        Kind::Alive,
-        Kind::Measure,
-        Kind::Measured,
-        Kind::Send,
-        Kind::Part,
-        Kind::Stop,
-        Kind::End,
-        Kind::Ended,
+impl MessageKind {
+    /// All kinds of messages.
+    const ALL: [MessageKind; 9] = [
+        MessageKind::Hello,
+        MessageKind::Alive,
+        MessageKind::Measure,
+        MessageKind::Measured,
+        MessageKind::Send,
+        MessageKind::Part,
+        MessageKind::Stop,
+        MessageKind::End,
+        MessageKind::Ended,
     ];
 }
 
 /// Sends a message to a rank.
-fn send(world: &Mpi, to_rank: u32, kind: Kind, content: &[u8]) -> anyhow::Result<()> {
+fn send(world: &Mpi, to_rank: u32, kind: MessageKind, content: &[u8]) -> anyhow::Result<()> {
     ensure!(content.len() <= CONTENT_BYTES_MAX, "a message of {} bytes is too long", content.len());
     let length = (content.len() as u16).to_le_bytes();
     let message = [&[kind as u8], &length[..], content].concat();
-    world.send(to_rank, &message).with_context(|| format!("send to rank {to_rank}"))
+    world
+        .send(to_rank, &message)
+        .with_context(|| format!("cannot send a message to rank {to_rank}"))
 }
 
-/// Receives the next message of a rank; `None` if there is none.
-fn receive(world: &Mpi, from_rank: u32) -> anyhow::Result<Option<(Kind, Vec<u8>)>> {
+/// Receives the next message from a rank; `None` if there is none. Does not block.
+fn receive(world: &Mpi, from_rank: u32) -> anyhow::Result<Option<(MessageKind, Vec<u8>)>> {
     if !world.has_message(from_rank)? {
         return Ok(None);
     }
-    let mut message = vec![0; MESSAGE_BYTES];
+    let mut message = vec![0; MESSAGE_BYTES_MAX];
     world.receive(from_rank, &mut message)?;
     let length = usize::from(u16::from_le_bytes([message[1], message[2]]));
-    let kind = Kind::ALL.into_iter().find(|kind| *kind as u8 == message[0]);
+    let kind = MessageKind::ALL.into_iter().find(|kind| *kind as u8 == message[0]);
     let (Some(kind), true) = (kind, length <= CONTENT_BYTES_MAX) else {
-        bail!("a message of rank {from_rank} is not valid; do all ranks run the same version?");
+        bail!("a message from rank {from_rank} is malformed; do all ranks run the same version?");
     };
     Ok(Some((kind, message[HEADER_BYTES..][..length].to_vec())))
 }
 
-/// Measures the node of this rank; as rank 0, also stores and shows the records of all nodes.
+/// Measures the node of this rank. Rank 0 also stores and shows the records of all nodes.
 pub fn run_fleet(args: &RunArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let Some(rank) = Rank::from_environment(|name| std::env::var(name).ok())? else {
         return Err(to_usage_error(
@@ -111,7 +121,7 @@ pub fn run_fleet(args: &RunArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         ));
     };
     // All ranks find the same errors in the same command line, and rank 0 reports them.
-    checked(args, &rank).map_err(|error| match rank.number {
+    check_arguments(args, &rank).map_err(|error| match rank.number {
         0 => error,
         _ => ChildExit(if error.is::<exit::UsageError>() { 2 } else { 1 }).into(),
     })?;
@@ -122,7 +132,7 @@ pub fn run_fleet(args: &RunArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     )?;
     world.return_errors()?;
     let (outcome, can_finalise) = match rank.number {
-        0 => gather(args, &world, rank.ranks_count, &interrupted, out),
+        0 => gather_fleet(args, &world, rank.ranks_count, &interrupted, out),
         number => match serve_rank_0(args, &world, number, &interrupted) {
             Ok(can_finalise) => (Ok(()), can_finalise),
             Err(error) => (Err(error.context(format!("rank {number}"))), false),
@@ -134,8 +144,8 @@ pub fn run_fleet(args: &RunArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     outcome
 }
 
-/// Fails if the command line is not valid.
-fn checked(args: &RunArgs, rank: &Rank) -> anyhow::Result<()> {
+/// Returns an error if the command line is invalid or there is only one rank.
+fn check_arguments(args: &RunArgs, rank: &Rank) -> anyhow::Result<()> {
     Lab::new(handover_suite::SUITES, &args.patterns, args.options.plan.plan())
         .map_err(exit::plan_error)?;
     if rank.ranks_count < 2 {
@@ -146,26 +156,28 @@ fn checked(args: &RunArgs, rank: &Rank) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Records of a node, and the reason if some or all are missing.
+/// Records of a node, and a failure if some or all are missing.
 struct MeasuredNode {
-    /// The run with its records, as the lines of an export; empty without a run.
+    /// Run with its records, in the format of `handover export`; empty without a run.
     lines: Vec<u8>,
     /// Description of the failure; empty for none.
     failure: String,
 }
 
 impl MeasuredNode {
+    /// Creates the result of a failed measurement, without records.
     fn failed(why: impl std::fmt::Display) -> MeasuredNode {
         MeasuredNode { lines: Vec::new(), failure: why.to_string() }
     }
 }
 
-/// Identity of a node in its fleet.
+/// Names of a node and of its run.
 struct NodeName<'a> {
+    /// Number of the node's rank.
     rank: u32,
     /// Name of the node.
     name: &'a str,
-    /// Names of the node's run.
+    /// Names given to the node's run (its tags).
     tags: Vec<&'a str>,
 }
 
@@ -176,7 +188,7 @@ impl<'a> NodeName<'a> {
     }
 }
 
-/// Measures this rank's node in a child process, and calls `each_turn` from time to time.
+/// Measures this rank's node in a child process. Calls `each_turn` about every 20 ms meanwhile.
 fn measure_node(
     node: &NodeName<'_>,
     interrupted: &AtomicBool,
@@ -186,19 +198,19 @@ fn measure_node(
         let folder = ScratchFolder::new("handover-fleet-", &std::env::temp_dir())
             .context("cannot create a temporary folder for the records")?;
         let db = folder.path().join("results.db");
-        let mut said = tempfile::tempfile_in(folder.path())?;
-        let mut command = own_command(&db)?;
-        command.stdout(Stdio::null()).stderr(said.try_clone()?);
+        let mut stderr_file = tempfile::tempfile_in(folder.path())?;
+        let mut command = measuring_command(&db)?;
+        command.stdout(Stdio::null()).stderr(stderr_file.try_clone()?);
         let status = child::run_with(&mut command, interrupted, each_turn)?;
-        said.rewind()?;
+        stderr_file.rewind()?;
         let mut text = String::new();
-        let _ = said.take(SAID_BYTES_MAX).read_to_string(&mut text);
+        let _ = stderr_file.take(STDERR_BYTES_MAX).read_to_string(&mut text);
         text.lines().for_each(|line| console::print_error(format_args!("{}: {line}", node.name)));
         let failure = match status.code() {
             Some(0) => String::new(),
             Some(130) => "interrupted".to_string(),
             Some(_) => text.lines().last().unwrap_or("measuring failed").to_string(),
-            None => format!("measuring ended with {status}"),
+            None => format!("the measuring process ended with {status}"),
         };
         match export_node(&db, node) {
             Ok(lines) => Ok(MeasuredNode { lines, failure }),
@@ -209,8 +221,9 @@ fn measure_node(
     measured().unwrap_or_else(|error| MeasuredNode::failed(format_args!("{error:#}")))
 }
 
-/// Returns a command that measures this rank's node, and stores the records at `db`. It is no rank.
-fn own_command(db: &Path) -> anyhow::Result<Command> {
+/// Returns the command that measures this rank's node and stores the records at `db`. Its
+/// environment does not make it a rank.
+fn measuring_command(db: &Path) -> anyhow::Result<Command> {
     let binary = std::env::current_exe().context("cannot find the path of this program")?;
     let words: Vec<_> = std::env::args_os().skip(1).collect();
     // The option goes right after the subcommand, if there is one: all other words may be after a `--`.
@@ -223,7 +236,8 @@ fn own_command(db: &Path) -> anyhow::Result<Command> {
     Ok(command)
 }
 
-/// Returns the lines of an export of the run at `db`, which becomes the run of the node.
+/// Exports the run at `db` as the run of the node. It gets the id, the host name and the tags of
+/// the node.
 fn export_node(db: &Path, node: &NodeName<'_>) -> anyhow::Result<Vec<u8>> {
     // Opened for writing, as the process that wrote it may have been killed.
     let mut run = Store::open(db)?.load_latest_run()?;
@@ -246,47 +260,55 @@ fn export_node(db: &Path, node: &NodeName<'_>) -> anyhow::Result<Vec<u8>> {
 
 /// Connection of a rank to rank 0.
 struct Link<'a> {
+    /// MPI communicator of all ranks.
     world: &'a Mpi,
+    /// Flag that ends the measurement of this rank's node.
     interrupted: &'a AtomicBool,
     /// Time of the last message from rank 0.
-    heard: Instant,
+    last_received: Instant,
     /// Time of the last message to rank 0.
-    told: Instant,
-    polled: Instant,
+    last_sent: Instant,
+    /// Time of the last poll for messages.
+    last_poll: Instant,
 }
 
 impl Link<'_> {
-    fn send(&mut self, kind: Kind, content: &[u8]) -> anyhow::Result<()> {
-        self.told = Instant::now();
+    /// Sends a message to rank 0.
+    fn send(&mut self, kind: MessageKind, content: &[u8]) -> anyhow::Result<()> {
+        self.last_sent = Instant::now();
         send(self.world, 0, kind, content)
     }
 
-    /// Tells rank 0 from time to time that this rank is alive, and returns the next message that concerns the caller,
-    /// if there is one. Does nothing if it was called a moment ago.
-    fn poll(&mut self) -> anyhow::Result<Option<(Kind, Vec<u8>)>> {
-        if self.polled.elapsed() < POLL_INTERVAL {
+    /// Returns the next message for the caller, if there is one. Also sends keep-alive messages to
+    /// rank 0, and obeys [`MessageKind::Stop`]. Does nothing within [`POLL_INTERVAL`] of the last
+    /// call.
+    fn poll(&mut self) -> anyhow::Result<Option<(MessageKind, Vec<u8>)>> {
+        if self.last_poll.elapsed() < POLL_INTERVAL {
             return Ok(None);
         }
-        self.polled = Instant::now();
-        if self.told.elapsed() > ALIVE_INTERVAL {
-            self.send(Kind::Alive, b"")?;
+        self.last_poll = Instant::now();
+        if self.last_sent.elapsed() > ALIVE_INTERVAL {
+            self.send(MessageKind::Alive, b"")?;
         }
         while let Some((kind, content)) = receive(self.world, 0)? {
-            self.heard = Instant::now();
+            self.last_received = Instant::now();
             match kind {
-                Kind::Alive => {}
+                MessageKind::Alive => {}
                 // Relaxed: the flag publishes no other data.
-                Kind::Stop => self.interrupted.store(true, Ordering::Relaxed),
+                MessageKind::Stop => self.interrupted.store(true, Ordering::Relaxed),
                 kind => return Ok(Some((kind, content))),
             }
         }
-        ensure!(self.heard.elapsed() < SILENCE_MAX, "rank 0 has been silent for {SILENCE_MAX:?}");
+        ensure!(
+            self.last_received.elapsed() < SILENCE_MAX,
+            "rank 0 has been silent for {SILENCE_MAX:?}"
+        );
         Ok(None)
     }
 }
 
-/// Measures this rank's node when rank 0 says so, and sends it the records. Returns `true` if all ranks can finalise
-/// MPI.
+/// Executes the commands of rank 0: measures this rank's node, and sends the records. Returns
+/// `true` if all ranks can finalise MPI.
 fn serve_rank_0(
     args: &RunArgs,
     world: &Mpi,
@@ -294,13 +316,13 @@ fn serve_rank_0(
     interrupted: &AtomicBool,
 ) -> anyhow::Result<bool> {
     let now = Instant::now();
-    let mut link = Link { world, interrupted, heard: now, told: now, polled: now };
-    link.send(Kind::Hello, host_name().as_bytes())?;
+    let mut link = Link { world, interrupted, last_received: now, last_sent: now, last_poll: now };
+    link.send(MessageKind::Hello, host_name().as_bytes())?;
     let mut lines = Vec::new();
     let mut is_measured = false;
     loop {
         match link.poll()? {
-            Some((Kind::Measure, content)) if !is_measured => {
+            Some((MessageKind::Measure, content)) if !is_measured => {
                 let names = String::from_utf8_lossy(&content).into_owned();
                 let (fleet, name) = names.split_once('\n').unwrap_or(("", &names));
                 let node = NodeName::new(rank, fleet, name, &args.options.results);
@@ -317,7 +339,7 @@ fn serve_rank_0(
                 // Rank 0 sends nothing else before the records but its end.
                 if let Some((kind, content)) = refused? {
                     ensure!(
-                        kind == Kind::End,
+                        kind == MessageKind::End,
                         "rank 0 has sent {kind:?} while the node was measured"
                     );
                     return link.end(&content);
@@ -325,14 +347,14 @@ fn serve_rank_0(
                 link.report(&measured)?;
                 lines = measured.lines;
             }
-            Some((Kind::Send, _)) => {
+            Some((MessageKind::Send, _)) => {
                 for part in lines.chunks(CONTENT_BYTES_MAX) {
-                    link.send(Kind::Part, part)?;
+                    link.send(MessageKind::Part, part)?;
                 }
                 lines = Vec::new();
             }
-            Some((Kind::End, content)) => return link.end(&content),
-            Some((kind, _)) => bail!("rank 0 has sent {kind:?}, which was not expected"),
+            Some((MessageKind::End, content)) => return link.end(&content),
+            Some((kind, _)) => bail!("rank 0 has sent the unexpected message {kind:?}"),
             // Relaxed: the flag publishes no other data.
             None if interrupted.load(Ordering::Relaxed) && !is_measured => {
                 is_measured = true;
@@ -344,15 +366,16 @@ fn serve_rank_0(
 }
 
 impl Link<'_> {
-    /// Reports the size of the node's records, and the failure.
+    /// Reports the size of the node's records, and the failure, to rank 0.
     fn report(&mut self, measured: &MeasuredNode) -> anyhow::Result<()> {
         let failure: String = measured.failure.chars().take(FAILURE_CHARS_MAX).collect();
-        self.send(Kind::Measured, format!("{} {failure}", measured.lines.len()).as_bytes())
+        self.send(MessageKind::Measured, format!("{} {failure}", measured.lines.len()).as_bytes())
     }
 
-    /// Answers the last message of rank 0, whose content is given. Returns `true` if all ranks can finalise MPI.
+    /// Answers [`MessageKind::End`], whose content is `content`. Returns `true` if all ranks can
+    /// finalise MPI.
     fn end(&mut self, content: &[u8]) -> anyhow::Result<bool> {
-        self.send(Kind::Ended, b"")?;
+        self.send(MessageKind::Ended, b"")?;
         Ok(!content.is_empty())
     }
 }
@@ -361,13 +384,14 @@ fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// State of a rank, as rank 0 knows it.
+/// State of a rank, as far as rank 0 knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// The rank has not sent the name of its host.
+    /// The rank has not yet sent the name of its host.
     Starting,
-    /// The rank waits for the permission to measure.
+    /// The rank waits for its turn to measure.
     Waiting,
+    /// The rank measures its node.
     Measuring,
     /// The rank has measured; its records were not requested yet.
     Measured,
@@ -379,38 +403,43 @@ enum Stage {
     Lost,
 }
 
-/// Rank of the fleet, as rank 0 knows it.
+/// Data that rank 0 keeps for each rank, including itself.
 struct FleetRank {
+    /// Name of the rank's host; empty until the rank has sent it.
     host: String,
     /// Name of the node; empty until all hosts are known.
     name: String,
     stage: Stage,
-    /// Time of the last message.
-    heard: Instant,
-    /// Size of the records.
+    /// Time of the last message from the rank.
+    last_received: Instant,
+    /// Size of the records in bytes, as the rank has reported it.
     bytes: usize,
     /// Records that have been received.
     lines: Vec<u8>,
     /// Description of the failure; empty for none.
     failure: String,
+    /// `true` if the rank was told to stop measuring.
     is_stopped: bool,
 }
 
-/// Rank 0: the states of all ranks, and the store.
+/// Rank 0, which directs all ranks and stores their records.
 struct Gatherer<'a> {
+    /// MPI communicator of all ranks.
     world: &'a Mpi,
     store: &'a mut Store,
     interrupted: &'a AtomicBool,
-    /// Name of the fleet, which the runs of all nodes have.
+    /// Name of the fleet. The runs of all its nodes have this name.
     fleet: String,
     ranks: Vec<FleetRank>,
+    /// Number of nodes whose records are stored.
     stored_count: usize,
-    polled: Instant,
+    /// Time of the last poll for messages.
+    last_poll: Instant,
 }
 
-/// Measures the node of rank 0, and stores and shows the records of all nodes. Also returns `true` if MPI can be
-/// finalised.
-fn gather(
+/// Directs the fleet as rank 0, stores the records of all nodes, and shows them. Also returns
+/// `true` if MPI can be finalised.
+fn gather_fleet(
     args: &RunArgs,
     world: &Mpi,
     ranks_count: u32,
@@ -439,14 +468,16 @@ fn gather(
     (outcome, end_ranks(world, others, can_finalise) && can_finalise)
 }
 
-/// Lets ranks exit, and receives the messages that they have sent before, as some MPI libraries complain about the
-/// others. Returns `false` if a rank does not answer.
+/// Tells ranks to exit, and waits for their answers. Earlier messages are received too, since some
+/// MPI libraries report unreceived ones as errors. Returns `false` if a rank does not answer.
 fn end_ranks(world: &Mpi, mut ranks: Vec<u32>, can_finalise: bool) -> bool {
     let content: &[u8] = if can_finalise { b"finalise" } else { b"" };
-    ranks.retain(|rank| send(world, *rank, Kind::End, content).is_ok());
+    ranks.retain(|rank| send(world, *rank, MessageKind::End, content).is_ok());
     let began = Instant::now();
     while !ranks.is_empty() && began.elapsed() < SILENCE_MAX {
-        ranks.retain(|rank| !matches!(receive(world, *rank), Ok(Some((Kind::Ended, _))) | Err(_)));
+        ranks.retain(|rank| {
+            !matches!(receive(world, *rank), Ok(Some((MessageKind::Ended, _))) | Err(_))
+        });
         sleep(Duration::from_millis(1));
     }
     ranks.is_empty()
@@ -455,11 +486,11 @@ fn end_ranks(world: &Mpi, mut ranks: Vec<u32>, can_finalise: bool) -> bool {
 /// Opens the store for the records of all nodes.
 fn open_store(args: &RunArgs) -> anyhow::Result<Store> {
     let results = &args.options.results;
-    run::warn_if_name_is_used(results)?;
+    run::warn_if_name_exists(results)?;
     Store::open(stored::writable_store_path(&results.db)?).map_err(exit::store_error)
 }
 
-/// Shows the fleet, and where it is stored.
+/// Prints the fleet, and the path of its store.
 fn show(
     args: &RunArgs,
     store: &Store,
@@ -496,7 +527,7 @@ impl<'a> Gatherer<'a> {
             host: if number == 0 { host_name() } else { String::new() },
             name: String::new(),
             stage: if number == 0 { Stage::Waiting } else { Stage::Starting },
-            heard: now,
+            last_received: now,
             bytes: 0,
             lines: Vec::new(),
             failure: String::new(),
@@ -509,12 +540,12 @@ impl<'a> Gatherer<'a> {
             fleet: format!("{}{started_us:x}-{:x}", fleet::NAME_PREFIX, std::process::id()),
             ranks: (0..ranks_count).map(rank).collect(),
             stored_count: 0,
-            polled: now,
+            last_poll: now,
         })
     }
 
-    /// Exchanges messages with the other ranks, and measures this rank's node in its turn, until every rank has ended
-    /// or is lost.
+    /// Directs the fleet until every rank has ended or is lost. Measures this rank's node in its
+    /// turn.
     fn run(&mut self, results: &ResultOptions) {
         while self.ranks.iter().any(|rank| !matches!(rank.stage, Stage::Ended | Stage::Lost)) {
             self.poll();
@@ -524,71 +555,80 @@ impl<'a> Gatherer<'a> {
                 let measured = measure_node(&node, self.interrupted, || self.poll());
                 self.ranks[0].failure = measured.failure;
                 self.ranks[0].lines = measured.lines;
-                self.keep(0);
+                self.store_records(0);
             }
             sleep(POLL_INTERVAL);
         }
     }
 
-    /// Receives the messages of all ranks, and lets ranks measure and send. Does nothing if it was called a moment ago.
+    /// Receives the messages of all ranks, and assigns work to them. Does nothing within
+    /// [`POLL_INTERVAL`] of the last call.
     fn poll(&mut self) {
-        if self.polled.elapsed() < POLL_INTERVAL {
+        if self.last_poll.elapsed() < POLL_INTERVAL {
             return;
         }
-        self.polled = Instant::now();
+        self.last_poll = Instant::now();
         for rank in 1..self.ranks.len() {
             let number = rank as u32;
             while self.ranks[rank].stage != Stage::Lost {
                 match receive(self.world, number) {
                     Ok(Some((kind, content))) => self.handle(rank, kind, &content),
-                    Ok(None) if self.ranks[rank].heard.elapsed() > SILENCE_MAX => {
-                        self.lose(rank, &format!("silent for {SILENCE_MAX:?}"));
+                    Ok(None) if self.ranks[rank].last_received.elapsed() > SILENCE_MAX => {
+                        self.give_up(rank, &format!("no message for {SILENCE_MAX:?}"));
                     }
                     Ok(None) => break,
-                    Err(error) => self.lose(rank, &format!("{error:#}")),
+                    Err(error) => self.give_up(rank, &format!("{error:#}")),
                 }
             }
         }
-        self.direct();
+        self.assign_work();
     }
 
-    fn handle(&mut self, rank: usize, kind: Kind, content: &[u8]) {
+    /// Handles a message from a rank.
+    fn handle(&mut self, rank: usize, kind: MessageKind, content: &[u8]) {
         let it = &mut self.ranks[rank];
-        it.heard = Instant::now();
+        it.last_received = Instant::now();
         match (kind, it.stage) {
-            (Kind::Alive, _) => self.tell(rank, Kind::Alive, b""),
-            (Kind::Hello, Stage::Starting) => {
+            (MessageKind::Alive, _) => self.send_to(rank, MessageKind::Alive, b""),
+            (MessageKind::Hello, Stage::Starting) => {
                 it.host = String::from_utf8_lossy(content).into_owned();
                 it.stage = Stage::Waiting;
             }
-            (Kind::Measured, Stage::Waiting | Stage::Measuring) => {
+            (MessageKind::Measured, Stage::Waiting | Stage::Measuring) => {
                 let text = String::from_utf8_lossy(content);
                 let (bytes, failure) = text.split_once(' ').unwrap_or((&text, ""));
                 it.failure = failure.to_string();
                 match bytes.parse() {
-                    Ok(0) => self.keep(rank),
+                    Ok(0) => self.store_records(rank),
                     Ok(bytes) if bytes <= NODE_BYTES_MAX => {
                         (it.bytes, it.stage) = (bytes, Stage::Measured);
                     }
-                    _ => self
-                        .lose(rank, &format!("{bytes} bytes of records exceed {NODE_BYTES_MAX}")),
+                    _ => self.give_up(
+                        rank,
+                        &format!(
+                            "its records have {bytes} bytes, and the maximum is {NODE_BYTES_MAX}"
+                        ),
+                    ),
                 }
             }
-            (Kind::Part, Stage::Sending) => {
+            (MessageKind::Part, Stage::Sending) => {
                 it.lines.extend_from_slice(content);
                 if it.lines.len() >= it.bytes {
-                    self.keep(rank);
+                    self.store_records(rank);
                 }
             }
-            (kind, stage) => self.lose(rank, &format!("{kind:?} was not expected while {stage:?}")),
+            (kind, stage) => {
+                self.give_up(rank, &format!("unexpected message {kind:?} in the state {stage:?}"))
+            }
         }
     }
 
-    /// Lets one rank of each host measure and one rank send, if they can; an interrupt ends the other measurements.
-    fn direct(&mut self) {
+    /// Lets one rank of each host measure, and one rank of the fleet send its records. After an
+    /// interrupt, stops the measurements.
+    fn assign_work(&mut self) {
         // Relaxed: the flag publishes no other data.
         if self.interrupted.load(Ordering::Relaxed) {
-            self.stop();
+            self.stop_measurements();
         }
         if self.ranks.iter().any(|it| it.stage == Stage::Starting) {
             return;
@@ -600,7 +640,7 @@ impl<'a> Gatherer<'a> {
         let measured = self.ranks.iter().position(|it| it.stage == Stage::Measured);
         if let (Some(rank), false) = (measured, self.ranks.iter().any(is_sending)) {
             self.ranks[rank].stage = Stage::Sending;
-            self.tell(rank, Kind::Send, b"");
+            self.send_to(rank, MessageKind::Send, b"");
         }
         for rank in 0..self.ranks.len() {
             let host = &self.ranks[rank].host;
@@ -612,14 +652,14 @@ impl<'a> Gatherer<'a> {
                 self.ranks[rank].stage = Stage::Measuring;
                 if rank > 0 {
                     let names = format!("{}\n{}", self.fleet, self.ranks[rank].name);
-                    self.tell(rank, Kind::Measure, names.as_bytes());
+                    self.send_to(rank, MessageKind::Measure, names.as_bytes());
                 }
             }
         }
     }
 
-    /// Ends the measurements after an interrupt.
-    fn stop(&mut self) {
+    /// Tells the ranks to stop measuring.
+    fn stop_measurements(&mut self) {
         if self.ranks[0].stage == Stage::Waiting {
             self.ranks[0].failure = "interrupted before it was measured".to_string();
             self.ranks[0].stage = Stage::Ended;
@@ -628,12 +668,12 @@ impl<'a> Gatherer<'a> {
             let it = &mut self.ranks[rank];
             if matches!(it.stage, Stage::Waiting | Stage::Measuring) && !it.is_stopped {
                 it.is_stopped = true;
-                self.tell(rank, Kind::Stop, b"");
+                self.send_to(rank, MessageKind::Stop, b"");
             }
         }
     }
 
-    /// Names the nodes after their hosts; nodes on one host also after their ranks.
+    /// Names each node after its host; adds the rank if several nodes share the host.
     fn name_nodes(&mut self) {
         let hosts: Vec<String> = self.ranks.iter().map(|it| it.host.clone()).collect();
         for (rank, it) in self.ranks.iter_mut().enumerate() {
@@ -642,14 +682,15 @@ impl<'a> Gatherer<'a> {
         }
     }
 
-    fn tell(&mut self, rank: usize, kind: Kind, content: &[u8]) {
+    /// Sends a message to a rank. Marks the rank as lost if this fails.
+    fn send_to(&mut self, rank: usize, kind: MessageKind, content: &[u8]) {
         if let Err(error) = send(self.world, rank as u32, kind, content) {
-            self.lose(rank, &format!("{error:#}"));
+            self.give_up(rank, &format!("{error:#}"));
         }
     }
 
-    /// Stores the records of a rank, which has then ended.
-    fn keep(&mut self, rank: usize) {
+    /// Stores the received records of a rank, and sets its state to [`Stage::Ended`].
+    fn store_records(&mut self, rank: usize) {
         let all = self.ranks.len();
         let it = &mut self.ranks[rank];
         it.stage = Stage::Ended;
@@ -665,23 +706,24 @@ impl<'a> Gatherer<'a> {
                     it.name, imported.records, self.stored_count
                 ));
             }
-            Err(error) => it.failure = format!("not stored: {error}"),
+            Err(error) => it.failure = format!("its records could not be stored: {error}"),
         }
     }
 
-    /// Gives up a rank; its records, if they are stored, are kept.
-    fn lose(&mut self, rank: usize, why: &str) {
+    /// Marks a rank as lost. Records that are already stored are kept.
+    fn give_up(&mut self, rank: usize, why: &str) {
         let it = &mut self.ranks[rank];
         it.stage = Stage::Lost;
         it.failure = format!("lost: {why}");
     }
 
+    /// Returns the numbers of the ranks that are lost.
     fn lost_ranks(&self) -> Vec<u32> {
         let ranks = (0..).zip(&self.ranks);
         ranks.filter(|(_, it)| it.stage == Stage::Lost).map(|(rank, _)| rank).collect()
     }
 
-    /// Returns a sentence for each node that has failed.
+    /// Returns a description of each failure, with the name of the node.
     fn failures(&self) -> Vec<String> {
         let failed = self.ranks.iter().enumerate().filter(|(_, it)| !it.failure.is_empty());
         failed

@@ -72,15 +72,16 @@ pub(super) fn load_history(
     last: Option<u32>,
 ) -> anyhow::Result<History> {
     let contender = store.resolve_contender(id, contender).map_err(stored::usage_error)?;
-    let figures = select_figures(store.figures(id, &contender)?, host)?;
+    let figures = without_smoke_figures(store.figures(id, &contender)?, host)?;
     let mut names: BTreeMap<String, Vec<String>> =
         store.runs()?.into_iter().map(|run| (run.id, run.tags)).collect();
     let names_of = |run: &str| names.remove(run).unwrap_or_default();
     Ok(history_of_figures(id, &contender, figures, last, names_of))
 }
 
-/// Removes the figures of smoke runs; if `host` is `Some`, moves that machine's figures to the end.
-fn select_figures(
+/// Removes the figures of smoke runs. Moves the figures of the machine `host`, if given, to the
+/// end.
+fn without_smoke_figures(
     mut figures: Vec<StoredFigure>,
     host: Option<&str>,
 ) -> anyhow::Result<Vec<StoredFigure>> {
@@ -106,7 +107,7 @@ fn select_figures(
     Ok(figures)
 }
 
-/// Creates the history of the figures with the machine and the settings of the last one. Counts the
+/// Creates a history of figures with the machine and the settings of the last one. Counts the
 /// others.
 fn history_of_figures(
     id: &str,
@@ -117,8 +118,8 @@ fn history_of_figures(
 ) -> History {
     let all = figures.len();
     let unit = figures.last().map_or(Unit::Ns, |it| it.record.unit);
-    let like_the_last = figures.last().map(|it| (it.host.clone(), setting(&it.record)));
-    figures.retain(|it| Some((it.host.clone(), setting(&it.record))) == like_the_last);
+    let like_the_last = figures.last().map(|it| (it.host.clone(), comparable_settings(&it.record)));
+    figures.retain(|it| Some((it.host.clone(), comparable_settings(&it.record))) == like_the_last);
     let left_out = all - figures.len();
     if let Some(last) = last {
         figures.drain(..figures.len().saturating_sub(last as usize));
@@ -138,8 +139,8 @@ fn history_of_figures(
     History::new(id, contender, unit, figures.into_iter().map(dot).collect(), left_out)
 }
 
-/// Returns the settings of a figure that must be equal for all figures of a history.
-fn setting(record: &Record) -> impl PartialEq + use<> {
+/// Returns the settings that all figures of a history must share.
+fn comparable_settings(record: &Record) -> impl PartialEq + use<> {
     let participants = &record.participants;
     (
         record.args.clone(),

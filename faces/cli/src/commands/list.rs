@@ -12,7 +12,7 @@ pub fn list(args: &ListArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let patterns = if args.patterns.is_empty() { &everything[..] } else { &args.patterns };
     let selections = select(handover_suite::SUITES, patterns).map_err(to_usage_error)?;
     if args.json {
-        let all: Vec<_> = selections.iter().map(as_json).collect();
+        let all: Vec<_> = selections.iter().map(benchmark_json).collect();
         writeln!(out, "{}", json!({"schema": 1, "benchmarks": all}))?;
         return Ok(());
     }
@@ -41,6 +41,7 @@ pub fn list(args: &ListArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Returns the parameters that a benchmark accepts.
 fn params(it: &Selection) -> &'static [handover_record::Param] {
     it.contenders.first().map_or(&[], |bench| bench.params())
 }
@@ -72,7 +73,7 @@ fn format_floors(it: &Selection) -> String {
     }
 }
 
-fn as_json(it: &Selection) -> serde_json::Value {
+fn benchmark_json(it: &Selection) -> serde_json::Value {
     let spec = it.spec;
     let contenders: Vec<_> = it
         .contenders

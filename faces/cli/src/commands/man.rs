@@ -24,7 +24,7 @@ pub struct ManArgs {
 /// Entries of a section, each a term and its description.
 type Entries = &'static [(&'static str, &'static str)];
 
-/// Sections that all pages share: name, and entries.
+/// Sections that all pages share, each with its name and entries.
 const SECTIONS: [(&str, Entries); 3] = [
     (
         "EXIT STATUS",

@@ -100,9 +100,10 @@ pub fn vacuum(args: &VacuumArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(writeln!(out, "{}: {before} bytes, now {after}", store.path().display())?)
 }
 
-fn usage_error(refused: StoreError) -> anyhow::Error {
-    match refused {
-        StoreError::BadTag { .. } | StoreError::TagIsId { .. } => to_usage_error(refused),
+/// Converts an error of the store. An invalid name or an unknown run is a usage error.
+fn usage_error(error: StoreError) -> anyhow::Error {
+    match error {
+        StoreError::BadTag { .. } | StoreError::TagIsId { .. } => to_usage_error(error),
         other => stored::usage_error(other),
     }
 }

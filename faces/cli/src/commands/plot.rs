@@ -12,8 +12,8 @@ use handover_report::svg::Chart;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Draw a sweep, as SVG and as PNG: the medians with their intervals, and the rates with the fitted
-/// Universal Scalability Law, contenders side by side. Of a fleet, draw a dot for each node.
+/// Draw a sweep as SVG and PNG: medians with intervals, and rates with the fitted Universal
+/// Scalability Law. Of a fleet, draw a dot for each node.
 #[derive(Debug, Args)]
 #[command(
     after_help = "The law is X(N) = γN / (1 + σ(N - 1) + κN(N - 1)): σ is contention, what is done one \
@@ -48,7 +48,7 @@ pub fn plot(args: &PlotArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         },
         false => {
             let store = stored::open_existing(&args.db)?;
-            let named = fleet::name_of(&store, &args.source);
+            let named = fleet::fleet_name(&store, &args.source);
             let loaded = named.and_then(|name| fleet::load_fleet(&store, &name, Rules::default()));
             if let Ok(fleet) = loaded {
                 let prefix = args.output.as_deref().map_or_else(String::new, separated_prefix);

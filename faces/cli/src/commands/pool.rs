@@ -28,7 +28,7 @@ pub(super) fn pool_runs(runs: &[Document]) -> Option<Document> {
     Some(pooled)
 }
 
-/// Combines the records of one figure from several runs, based on the last one.
+/// Combines the records of one figure from several runs; starts from the last record.
 fn pooled_record(alike: &[&Record], last: &Record) -> Record {
     let mut pooled = last.clone();
     let each = |of: fn(&Record) -> Option<f64>| median_if_any(alike.iter().filter_map(|it| of(it)));
@@ -74,8 +74,8 @@ fn pooled_record(alike: &[&Record], last: &Record) -> Record {
     pooled
 }
 
-/// Replaces a ratio by the median of all runs' ratios to the same figure. The interval is over the
-/// runs.
+/// Replaces a ratio by the median over the runs' ratios to the same figure. The interval is over
+/// the runs.
 fn pool_ratio(ratio: &mut Ratio, alike: &[&Record]) {
     let is_same = |it: &&Ratio| (&it.id, &it.contender) == (&ratio.id, &ratio.contender);
     let found = alike.iter().flat_map(|it| it.floor.iter().chain(&it.peers)).filter(is_same);
@@ -85,7 +85,7 @@ fn pool_ratio(ratio: &mut Ratio, alike: &[&Record]) {
     (ratio.low, ratio.high) = estimate.interval.unzip();
 }
 
-/// Returns the warnings of all runs, each kind once, with the number of runs that have it.
+/// Merges the warnings of the records by kind. Adds the number of runs to each.
 fn merged_warnings(alike: &[&Record]) -> Vec<Warning> {
     let mut all: Vec<(Warning, usize)> = Vec::new();
     for warning in alike.iter().flat_map(|it| &it.warnings) {

@@ -50,19 +50,19 @@ pub struct ProveArgs {
 const DELAY_NS: u64 = 50;
 
 /// Benchmark of locking and unlocking our lock, with a delay of `NS` added to each operation.
-struct Delayed<const NS: u64> {
+struct DelayedLock<const NS: u64> {
     lock: TryLock<u64>,
     timer: prove::SpinTimer,
 }
 
-impl<const NS: u64> Workload for Delayed<NS> {
+impl<const NS: u64> Workload for DelayedLock<NS> {
     type Args = ();
     const SPEC: Spec =
         Spec::new("proof/our-lock", "our lock taken and freed, beside the same with a known delay")
             .ladder();
 
     fn setup((): &(), _: &mut Setup) -> Result<Self, Fault> {
-        Ok(Delayed { lock: TryLock::new(0), timer: prove::SpinTimer::new() })
+        Ok(DelayedLock { lock: TryLock::new(0), timer: prove::SpinTimer::new() })
     }
 
     fn sample(&mut self, out: &mut Samples) {
@@ -79,10 +79,10 @@ impl<const NS: u64> Workload for Delayed<NS> {
     }
 }
 
-/// Benchmark of our lock, with and without the delay.
+/// Benchmark of our lock without and with the delay, as two contenders.
 static LOCK_BENCHES: &[Bench] = &[
-    Bench::one::<Delayed<0>>(Contender::ours("planted")),
-    Bench::one::<Delayed<DELAY_NS>>(Contender::peer("delayed")),
+    Bench::one::<DelayedLock<0>>(Contender::ours("planted")),
+    Bench::one::<DelayedLock<DELAY_NS>>(Contender::peer("delayed")),
 ];
 
 /// Returns every benchmark that a child process of this program may run.
@@ -107,7 +107,8 @@ pub fn prove(args: &ProveArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     // a third of the longest time is over: a drift over all of it would hardly have begun.
     let longest = lab(Duration::ZERO)?.time_max().unwrap_or(Duration::from_secs(1));
     let lab = lab(longest / 3)?;
-    let display = run::ProgressDisplay { quiet: args.json, plain: false, over: None };
+    let display =
+        run::ProgressDisplay { is_quiet: args.json, is_plain: false, swept_argument: None };
     let began = Instant::now();
     let mut measured = run::measure(&lab, &args.profile.to_string(), &args.db, display, None)?;
     let copied = match measured.is_interrupted() {
@@ -146,8 +147,8 @@ pub fn prove(args: &ProveArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     }
 }
 
-/// Computes the measured cost of the delay planted in our lock. Returns `None` if the records lack
-/// it.
+/// Compares the measured cost of the delay in our lock with the planted delay. Returns `None` if
+/// the records lack it.
 fn lock_delay_proof(document: &Document) -> Option<Proof> {
     let of = |contender: &str| {
         let mut records = document.records.iter();
@@ -165,7 +166,7 @@ fn lock_delay_proof(document: &Document) -> Option<Proof> {
 }
 
 /// Returns the number of processes per side for the comparison with a copy. It is the minimum for a
-/// verdict, and 1 in a smoke run.
+/// verdict, or 1 in a smoke run.
 fn processes_per_side(profile: Profile) -> u32 {
     match profile {
         Profile::Smoke => 1,
@@ -224,12 +225,12 @@ fn format_table(proofs: &[Proof], is_judged: bool) -> String {
             .to_string(),
         ]);
     }
-    aligned(&lines, &[0])
+    align_columns(&lines, &[0])
 }
 
-/// Aligns lines in columns. The columns `left` and the last one are flush left, the others flush
-/// right.
-fn aligned<const N: usize>(lines: &[[String; N]], left: &[usize]) -> String {
+/// Aligns the cells of lines in columns. The columns `left` and the last one are flush left, the
+/// others flush right.
+fn align_columns<const N: usize>(lines: &[[String; N]], left: &[usize]) -> String {
     let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max();
     let widths: Vec<usize> = (0..N).map(|column| width(column).unwrap_or(0)).collect();
     let mut text = String::new();

@@ -27,18 +27,19 @@ pub fn run(args: &RunArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         Lab::new(handover_suite::SUITES, &args.patterns, plan.plan()).map_err(exit::plan_error)?;
     if let Some(db) = node_db {
         // The rank that started this process stores and shows the records.
-        let display = ProgressDisplay { quiet: true, plain: true, over: None };
+        let display = ProgressDisplay { is_quiet: true, is_plain: true, swept_argument: None };
         let db = StoreOption { db: Some(db.clone()) };
         return measure(&lab, &plan.profile.to_string(), &db, display, None)?.into_result(Ok(()));
     }
     let page = report_path(results)?;
     if nth.is_none() {
-        warn_if_name_is_used(results)?;
+        warn_if_name_exists(results)?;
         if results.repeat > 1 {
-            return repeat(results, page.as_deref(), out);
+            return measure_repeatedly(results, page.as_deref(), out);
         }
     }
-    let display = ProgressDisplay { quiet: results.json, plain: *plain, over: None };
+    let display =
+        ProgressDisplay { is_quiet: results.json, is_plain: *plain, swept_argument: None };
     let measured = measure(
         &lab,
         &plan.profile.to_string(),
@@ -63,8 +64,8 @@ pub fn run(args: &RunArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     measured.into_result(shown)
 }
 
-/// Warns if other runs already have the name.
-pub(super) fn warn_if_name_is_used(options: &ResultOptions) -> anyhow::Result<()> {
+/// Prints a warning if stored runs already have the name of the new run.
+pub(super) fn warn_if_name_exists(options: &ResultOptions) -> anyhow::Result<()> {
     let Some(name) = &options.name.name else { return Ok(()) };
     let count = Store::open(stored::writable_store_path(&options.db)?)
         .map_err(exit::store_error)?
@@ -82,9 +83,12 @@ pub(super) fn warn_if_name_is_used(options: &ResultOptions) -> anyhow::Result<()
     Ok(())
 }
 
-/// Runs the same command line several times, and shows all runs as one. Each run is a separate
-/// process.
-fn repeat(options: &ResultOptions, page: Option<&Path>, out: &mut dyn Write) -> anyhow::Result<()> {
+/// Measures `--repeat` runs in separate processes, and shows them combined into one.
+fn measure_repeatedly(
+    options: &ResultOptions,
+    page: Option<&Path>,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
     let began_unix_ns = unix_ns(SystemTime::now()).context(DATE_OUT_OF_RANGE)?;
     let ended = run_processes(options);
     let store =
@@ -104,7 +108,8 @@ fn repeat(options: &ResultOptions, page: Option<&Path>, out: &mut dyn Write) -> 
     ended
 }
 
-/// Runs this program `--repeat` times with `--nth`; returns an error if a process failed.
+/// Runs this program `--repeat` times, each time with another `--nth`. Returns an error if a
+/// process failed.
 fn run_processes(options: &ResultOptions) -> anyhow::Result<()> {
     let interrupted = console::interrupt_flag().context("cannot install the signal handlers")?;
     let binary = std::env::current_exe().context("cannot find the path of this program")?;
@@ -141,27 +146,27 @@ fn run_processes(options: &ResultOptions) -> anyhow::Result<()> {
     }
 }
 
-/// Run that was measured, and the errors that occurred.
+/// Measured run, and the errors that occurred.
 pub(crate) struct MeasuredRun {
     pub document: Document,
     /// Path of the store; `None` if the run was not stored.
     pub store: Option<PathBuf>,
-    /// Error of the store, because of which some results are not stored.
-    refused: Option<StoreError>,
-    interrupted: bool,
+    /// Error of the store, if some results could not be stored.
+    store_error: Option<StoreError>,
+    is_interrupted: bool,
     /// Number of benchmarks that could not be measured.
     faults_count: usize,
 }
 
-/// Display of a run's progress: a live view, lines, or nothing.
+/// Way to display the progress of a run: as a live view, as lines, or not at all.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct ProgressDisplay<'a> {
-    /// `true` to print no lines if there is no live view.
-    pub quiet: bool,
+    /// `true` to print nothing if there is no live view.
+    pub is_quiet: bool,
     /// `true` to print lines instead of a live view.
-    pub plain: bool,
-    /// Name of the argument that a sweep varies.
-    pub over: Option<&'a str>,
+    pub is_plain: bool,
+    /// Name of the argument that a sweep varies; `None` in other runs.
+    pub swept_argument: Option<&'a str>,
 }
 
 /// Measures the benchmarks of `lab`, and stores results as they become available. `name` becomes the run's name at its
@@ -174,7 +179,7 @@ pub(crate) fn measure(
     name: Option<&str>,
 ) -> anyhow::Result<MeasuredRun> {
     let store = Store::open(stored::writable_store_path(db)?).map_err(exit::store_error)?;
-    let is_live = !display.plain && console::wants_live_view();
+    let is_live = !display.is_plain && console::should_show_live_view();
     let interrupted = match is_live {
         true => console::interrupt_flag_with_cleanup(live::restore_terminal),
         // Without a live view there is no terminal to restore, so no descriptors or thread are
@@ -185,40 +190,39 @@ pub(crate) fn measure(
 
     let mut run = new_run(lab, profile.to_string())?;
     run.findings = doctor::examine_before_run(lab.plan().profile == Profile::Smoke);
-    let mut watcher = Watcher::new(store, &run.id, display);
-    watcher.use_store(|store| store.begin_run(&run));
+    let mut watcher = RunWatcher::new(store, &run.id, display);
+    watcher.try_store(|store| store.begin_run(&run));
     if let Some(name) = name {
-        watcher.use_store(|store| store.add_tag(&run.id, name).map(drop));
+        watcher.try_store(|store| store.add_tag(&run.id, name).map(drop));
     }
-    if !is_live && !display.quiet {
-        announce(lab);
+    if !is_live && !display.is_quiet {
+        print_time_limit(lab);
     }
     if is_live {
-        watcher.live = Live::start(lab, profile, display.over, interrupted.clone());
+        watcher.live = Live::start(lab, profile, display.swept_argument, interrupted.clone());
     }
     let outcome = lab.run(&mut watcher, &interrupted);
     // Further lines are printed below the last lines of the live view.
     watcher.live = None;
-    if watcher.missed {
-        watcher.use_store(|store| store.insert_or_replace_records(&run.id, &outcome.records));
+    if watcher.has_missed_records {
+        watcher.try_store(|store| store.insert_or_replace_records(&run.id, &outcome.records));
     }
 
-    run.complete = !outcome.interrupted && watcher.refused.is_none();
+    run.complete = !outcome.interrupted && watcher.store_error.is_none();
     (run.null_one, run.null_several) = (outcome.null_one, outcome.null_several);
-    watcher.use_store(|store| store.finish_run(&run));
+    watcher.try_store(|store| store.finish_run(&run));
     Ok(MeasuredRun {
         document: Document::new(run, outcome.records),
-        store: watcher.refused.is_none().then(|| watcher.store.path().to_path_buf()),
-        refused: watcher.refused,
+        store: watcher.store_error.is_none().then(|| watcher.store.path().to_path_buf()),
+        store_error: watcher.store_error,
         // Relaxed: the flag publishes no other data.
-        interrupted: outcome.interrupted || interrupted.load(Ordering::Relaxed),
+        is_interrupted: outcome.interrupted || interrupted.load(Ordering::Relaxed),
         faults_count: outcome.faults.len(),
     })
 }
 
-/// Prints the number of benchmarks and the time limit of a run. Prints nothing for a run without a
-/// limit.
-fn announce(lab: &Lab) {
+/// Prints the number of benchmarks and the time limit of a run, if it has a limit.
+fn print_time_limit(lab: &Lab) {
     let Some(limit) = lab.time_max() else { return };
     let seconds = limit.as_secs_f64();
     let limit = match seconds {
@@ -234,15 +238,15 @@ fn announce(lab: &Lab) {
 
 impl MeasuredRun {
     pub fn is_interrupted(&self) -> bool {
-        self.interrupted
+        self.is_interrupted
     }
 
-    /// Returns the first error of the run. The order is the store, the output (`shown`), an
-    /// interruption, and failed benchmarks.
+    /// Returns the most important error of the run. The order is the store, the output (`shown`),
+    /// an interrupt, and failed benchmarks.
     pub fn into_result(self, shown: anyhow::Result<()>) -> anyhow::Result<()> {
         // The figures are out; errors are reported now.
-        if let Some(refused) = self.refused {
-            return Err(anyhow::Error::new(refused)
+        if let Some(error) = self.store_error {
+            return Err(anyhow::Error::new(error)
                 .context("not all results above could be stored; earlier results are intact"));
         }
         if let Err(error) = shown
@@ -250,10 +254,10 @@ impl MeasuredRun {
         {
             return Err(error);
         }
-        if self.interrupted && self.document.records.is_empty() {
+        if self.is_interrupted && self.document.records.is_empty() {
             return Err(InterruptedBeforeResults.into());
         }
-        if self.interrupted {
+        if self.is_interrupted {
             return Err(Interrupted.into());
         }
         match self.faults_count {
@@ -292,7 +296,8 @@ pub(crate) fn new_run(lab: &Lab, profile: String) -> anyhow::Result<handover_rec
     })
 }
 
-/// Returns the report's path if a report is requested; fails if the file is not writable.
+/// Returns the report's path, or `None` with `--no-report`. Returns an error if the file cannot be
+/// written.
 pub(super) fn report_path(options: &ResultOptions) -> anyhow::Result<Option<PathBuf>> {
     if options.no_report {
         return Ok(None);
@@ -324,7 +329,8 @@ pub(crate) fn check_writable<'a>(path: &'a Path, option: &str) -> anyhow::Result
     Ok(path)
 }
 
-/// Prints a run's table or JSON, and `note` below it; writes the report page, if requested.
+/// Prints a run as a table or as JSON, and `note` below it. Also writes the report to `page`, if
+/// given.
 pub(super) fn show(
     document: &Document,
     store: Option<&Path>,
@@ -360,7 +366,7 @@ pub(super) fn show(
     }
     if let Some(page) = page.filter(|_| written.is_ok()) {
         let shown = page.canonicalize().unwrap_or_else(|_| page.to_path_buf());
-        lines.push(format!("the page is {path}", path = shown.display()));
+        lines.push(format!("the report page is {path}", path = shown.display()));
     }
     lines.extend(note);
     for line in lines {
@@ -372,59 +378,63 @@ pub(super) fn show(
     written
 }
 
-/// Observer that stores each benchmark when it is complete, and shows the progress of the run.
-struct Watcher {
+/// Observer of a run that stores its records and shows its progress.
+struct RunWatcher {
     store: Store,
     /// Id of the run.
-    run: String,
+    run_id: String,
     /// First error of the store, after which nothing is stored.
-    refused: Option<StoreError>,
-    /// `true` if the store was locked, by a `vacuum` for example, when records were to be stored.
+    store_error: Option<StoreError>,
+    /// `true` if records were not stored because the store was locked (by `vacuum`, for example).
     /// They are stored at the end.
-    missed: bool,
+    has_missed_records: bool,
+    /// Live view; `None` if the progress is shown otherwise.
     live: Option<Live>,
-    /// `true` to print no lines if there is no live view.
-    quiet: bool,
-    /// Name of the argument that a sweep varies.
-    over: Option<String>,
-    /// Benchmarks that have been reported as measured.
-    announced: BTreeSet<String>,
+    /// `true` to print nothing if there is no live view.
+    is_quiet: bool,
+    /// Name of the argument that a sweep varies; `None` in other runs.
+    swept_argument: Option<String>,
+    /// Benchmarks whose first log line was printed.
+    measured_ids: BTreeSet<String>,
 }
 
-impl Watcher {
-    fn new(store: Store, run: &str, display: ProgressDisplay<'_>) -> Watcher {
-        Watcher {
+impl RunWatcher {
+    fn new(store: Store, run_id: &str, display: ProgressDisplay<'_>) -> RunWatcher {
+        RunWatcher {
             store,
-            run: run.to_string(),
-            refused: None,
-            missed: false,
+            run_id: run_id.to_string(),
+            store_error: None,
+            has_missed_records: false,
             live: None,
-            quiet: display.quiet,
-            over: display.over.map(str::to_string),
-            announced: BTreeSet::new(),
+            is_quiet: display.is_quiet,
+            swept_argument: display.swept_argument.map(str::to_string),
+            measured_ids: BTreeSet::new(),
         }
     }
 
-    /// Runs a store operation, unless an earlier one failed; returns `false` on failure.
-    fn use_store(&mut self, with: impl FnOnce(&mut Store) -> Result<(), StoreError>) -> bool {
-        if self.refused.is_none() {
-            self.refused = with(&mut self.store).err();
+    /// Runs a store operation, unless an earlier operation failed. Returns `false` if this or an
+    /// earlier one failed.
+    fn try_store(&mut self, with: impl FnOnce(&mut Store) -> Result<(), StoreError>) -> bool {
+        if self.store_error.is_none() {
+            self.store_error = with(&mut self.store).err();
         }
-        self.refused.is_none()
+        self.store_error.is_none()
     }
 
-    /// Returns the log line of a benchmark that was measured.
+    /// Returns the log line of a measured benchmark.
     fn log_line(&mut self, records: &[Record]) -> String {
         let Some(first) = records.first() else { return String::new() };
-        let over = self.over.as_deref().and_then(|name| Some((name, first.args.get(name)?)));
-        let over = over.map_or_else(String::new, |(name, value)| format!(" {name}={value}"));
-        let id = format!("{}{over}", first.spec);
-        let again = if self.announced.insert(id.clone()) { "" } else { " again" };
+        let argument =
+            self.swept_argument.as_deref().and_then(|name| Some((name, first.args.get(name)?)));
+        let argument =
+            argument.map_or_else(String::new, |(name, value)| format!(" {name}={value}"));
+        let id = format!("{}{argument}", first.spec);
+        let again = if self.measured_ids.insert(id.clone()) { "" } else { " again" };
         format!("{id} measured{again}")
     }
 }
 
-impl RunObserver for Watcher {
+impl RunObserver for RunWatcher {
     fn begin(&mut self, visit: (usize, usize), group: usize) {
         if let Some(live) = &mut self.live {
             live.start_visit(visit, group);
@@ -438,20 +448,20 @@ impl RunObserver for Watcher {
     }
 
     fn records(&mut self, records: &[Record]) -> bool {
-        let run = self.run.clone();
-        let mut missed = false;
-        self.use_store(|store| match store.insert_or_replace_records(&run, records) {
+        let run_id = self.run_id.clone();
+        let mut has_missed_records = false;
+        self.try_store(|store| match store.insert_or_replace_records(&run_id, records) {
             Err(StoreError::Locked { .. }) => {
-                missed = true;
+                has_missed_records = true;
                 Ok(())
             }
             other => other,
         });
-        self.missed |= missed;
+        self.has_missed_records |= has_missed_records;
         let line = self.log_line(records);
         match &mut self.live {
             Some(live) => live.show_records(records),
-            None if !self.quiet && !records.is_empty() => console::print_error(line),
+            None if !self.is_quiet && !records.is_empty() => console::print_error(line),
             None => {}
         }
         // A run continues without its store: the figures are still worth showing.

@@ -39,9 +39,9 @@ pub struct ServeArgs {
 
 /// Maximum number of connections at a time; further ones are closed at once.
 const CONNECTIONS_MAX: usize = 32;
-/// Maximum time in ns for which the loop sleeps until it checks for a signal.
-const POLL_NS: i64 = 200_000_000;
-/// Age up to which an unfinished run counts as still measuring.
+/// Interval in ns at which the loop checks for a signal.
+const POLL_INTERVAL_NS: i64 = 200_000_000;
+/// Maximum age of an unfinished run that counts as running.
 const LIVE_AGE_MAX: Duration = Duration::from_secs(3600);
 /// Width of text tables, in characters.
 const TABLE_WIDTH: usize = 120;
@@ -85,7 +85,7 @@ pub fn serve(args: &ServeArgs, out: &mut dyn Write) -> anyhow::Result<()> {
                         // Descriptors run out, for example: tries again after the time limit of poll().
                         console::print_error(format_args!("cannot accept a connection: {error}"));
                     }
-                    let timeout = Timespec { tv_sec: 0, tv_nsec: POLL_NS };
+                    let timeout = Timespec { tv_sec: 0, tv_nsec: POLL_INTERVAL_NS };
                     // An error is a signal, for which the loop checks.
                     let _ = poll(&mut [PollFd::new(&listener, PollFlags::IN)], Some(&timeout));
                     continue;
@@ -114,13 +114,15 @@ fn new_token() -> rustix::io::Result<String> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// The pages, and who may load them.
+/// Web site of `handover serve`: its pages and its access rules.
 struct Site<'a> {
     db: &'a StoreOption,
+    /// `true` if the pages may name and delete runs.
     is_writable: bool,
     /// Secret that every request must contain. The first request has it in the query, and is
     /// answered with a cookie.
     token: String,
+    /// Address on which the server listens.
     address: SocketAddr,
 }
 
@@ -156,11 +158,11 @@ impl Site<'_> {
                 let text = "read-only; start `handover serve --writable` to name and delete runs";
                 return Response::error("403 Forbidden", text);
             }
-            (true, "/tag") => self.change(|store| {
+            (true, "/tag") => self.change_store(|store| {
                 store.add_tag(request.required("run")?, request.required("name")?)?;
                 Ok(())
             }),
-            (true, "/delete") => self.change(|store| {
+            (true, "/delete") => self.change_store(|store| {
                 store.delete_run(request.required("run")?)?;
                 Ok(())
             }),
@@ -169,12 +171,12 @@ impl Site<'_> {
         page.unwrap_or_else(|error| Response::error("400 Bad Request", &format!("{error:#}")))
     }
 
-    fn store(&self) -> anyhow::Result<Store> {
+    fn open_store(&self) -> anyhow::Result<Store> {
         stored::open_existing(self.db)
     }
 
-    /// Changes the store, and returns to the list of runs.
-    fn change(
+    /// Changes the store, and redirects the browser to the list of runs.
+    fn change_store(
         &self,
         change: impl FnOnce(&mut Store) -> anyhow::Result<()>,
     ) -> anyhow::Result<Response> {
@@ -182,12 +184,12 @@ impl Site<'_> {
         Ok(Response::see_other("/"))
     }
 
-    /// Returns the list of runs, with the forms of comparisons and histories.
+    /// Returns the page with the list of runs and the forms for comparisons and histories.
     fn list_page(&self) -> anyhow::Result<Response> {
-        let store = self.store()?;
+        let store = self.open_store()?;
         let mut runs = store.runs()?;
         runs.reverse();
-        let is_live = runs.iter().any(is_live);
+        let may_be_running = runs.iter().any(may_be_running);
         let figures = match runs.first() {
             Some(last) => store.load_run(&last.id)?.records,
             None => Vec::new(),
@@ -215,9 +217,10 @@ impl Site<'_> {
             options(&mut sides),
             options(&mut ids.into_iter()),
         );
-        Ok(page("Runs", &body).refreshed_if(is_live))
+        Ok(page("Runs", &body).refreshed_if(may_be_running))
     }
 
+    /// Returns the row of a run in the list, as HTML.
     fn list_row(&self, run: &RunRow) -> String {
         let [id, began, profile, figures, host, names, command] =
             stored::run_cells(run).map(|text| svg::escape(&text));
@@ -236,18 +239,21 @@ impl Site<'_> {
         )
     }
 
-    /// Returns the report of a run, compared with the run `beside` if the request names one.
+    /// Returns the report page of the run `id`. If the request has a parameter `beside`, it is
+    /// compared with that run.
     fn run_page(&self, request: &Request) -> anyhow::Result<Response> {
         let selectors = [request.required("id")?].into_iter().chain(request.parameter("beside"));
         let selectors: Vec<String> = selectors.map(str::to_string).collect();
-        let store = self.store()?;
+        let store = self.open_store()?;
         let report = stored::render_report(&store, &selectors)?;
-        let is_live = store.runs()?.iter().any(|run| run.id == selectors[0] && is_live(run));
-        Ok(Response::html(report).refreshed_if(is_live))
+        let may_be_running =
+            store.runs()?.iter().any(|run| run.id == selectors[0] && may_be_running(run));
+        Ok(Response::html(report).refreshed_if(may_be_running))
     }
 
+    /// Returns the page that compares the sides `a` and `b`.
     fn compare_page(&self, request: &Request) -> anyhow::Result<Response> {
-        let store = self.store()?;
+        let store = self.open_store()?;
         let [a, b] = [request.required("a")?, request.required("b")?];
         let of = |side: &str| stored::load_selected(&store, &[side.to_string()]);
         let comparison = compare::compare((a, &of(a)?), (b, &of(b)?), Rules::default());
@@ -255,10 +261,11 @@ impl Site<'_> {
         Ok(page("Comparison", &format!("<h1>Comparison</h1><pre>{}</pre>", svg::escape(&text))))
     }
 
+    /// Returns the page with the history of the figure `id`.
     fn history_page(&self, request: &Request) -> anyhow::Result<Response> {
         let contender = request.parameter("contender").filter(|name| !name.is_empty());
         let id = request.required("id")?;
-        let history = history::load_history(&self.store()?, id, contender, None, None)?;
+        let history = history::load_history(&self.open_store()?, id, contender, None, None)?;
         let text = svg::escape(&history.render_text(TABLE_WIDTH, TABLE_STYLE));
         let chart = history.chart().to_standalone_svg();
         let title = format!("History of {id}", id = svg::escape(id));
@@ -266,8 +273,8 @@ impl Site<'_> {
     }
 }
 
-/// Returns `true` if a run is not complete and may still be measuring.
-fn is_live(run: &RunRow) -> bool {
+/// Returns `true` if a run is incomplete and started less than [`LIVE_AGE_MAX`] ago.
+fn may_be_running(run: &RunRow) -> bool {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let began = Duration::from_nanos(run.started_unix_ns.try_into().unwrap_or(0));
     !run.complete && now.saturating_sub(began) < LIVE_AGE_MAX

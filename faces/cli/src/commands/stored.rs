@@ -37,6 +37,7 @@ pub fn writable_store_path(db: &StoreOption) -> anyhow::Result<PathBuf> {
     }
 }
 
+/// Opens the store, which must exist.
 pub(super) fn open_existing(db: &StoreOption) -> anyhow::Result<Store> {
     Store::open_existing(store_path(db)?).map_err(exit::store_error)
 }
@@ -66,7 +67,8 @@ pub fn show(args: &ShowArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(out.write_all(table.as_bytes())?)
 }
 
-/// Writes the report page of a run, with other runs for comparison. Several runs of one name are shown as one.
+/// Writes the report page of a run, compared with other runs. Several runs with the same name are
+/// shown as one.
 pub fn report(args: &ReportArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let page = render_report(&open_existing(&args.db)?, &args.runs)?;
     let named = args.output.display();
@@ -75,10 +77,10 @@ pub fn report(args: &ReportArgs, out: &mut dyn Write) -> anyhow::Result<()> {
             "--output {named}: {error}; name a file in a folder that can be written"
         ))
     })?;
-    Ok(writeln!(out, "the page is {named}")?)
+    Ok(writeln!(out, "the report page is {named}")?)
 }
 
-/// Renders the report page of the first selected run, with the others for comparison.
+/// Renders the report page of the first selected run, compared with the other ones.
 pub(super) fn render_report(store: &Store, selectors: &[String]) -> anyhow::Result<String> {
     let mut runs = named_runs(store, selectors)?;
     let Some((first, others)) = runs.split_first_mut() else { return Ok(String::new()) };
@@ -86,8 +88,8 @@ pub(super) fn render_report(store: &Store, selectors: &[String]) -> anyhow::Resu
     Ok(handover_report::render_html_with_other_runs(first, others))
 }
 
-/// Returns the selected runs, each once. Those with a selected name are pooled into one run, which
-/// has that name.
+/// Returns the selected runs, without duplicates. Runs selected by a name are combined into one,
+/// which has this name.
 fn named_runs(store: &Store, selectors: &[String]) -> anyhow::Result<Vec<NamedRun>> {
     let mut seen = BTreeSet::new();
     let mut runs = Vec::new();
@@ -108,17 +110,17 @@ fn named_runs(store: &Store, selectors: &[String]) -> anyhow::Result<Vec<NamedRu
     Ok(runs)
 }
 
-/// Returns the selected runs, each once; a name selects all runs that have it.
+/// Loads the selected runs, without duplicates. A name selects all runs that have it.
 pub(super) fn load_selected(store: &Store, runs: &[String]) -> anyhow::Result<Vec<Document>> {
     let ids = store.all_matching_ids(runs).map_err(usage_error)?;
     ids.iter().map(|id| store.load_run(id)).collect::<Result<_, _>>().map_err(usage_error)
 }
 
-/// Maximum number of earlier runs with which the figures of a printed run are compared.
-const SEEN_RUNS_MAX: usize = 20;
+/// Maximum number of earlier runs with which a printed run is compared.
+const EARLIER_RUNS_MAX: usize = 20;
 
-/// Prepares a run for its table and its page. Adds warnings to figures whose interval excludes
-/// earlier runs on the same machine, and removes the ratios of smoke runs.
+/// Prepares a run for display. Adds warnings to figures whose interval excludes earlier runs on the
+/// same machine, and removes the ratios of smoke runs.
 pub(super) fn prepare_for_display(store: &Store, document: &mut Document) -> anyhow::Result<()> {
     handover_report::remove_smoke_ratios(document);
     let rows = store.runs()?;
@@ -130,7 +132,7 @@ pub(super) fn prepare_for_display(store: &Store, document: &mut Document) -> any
     let mut earlier: Vec<&RunRow> = rows.iter().filter(is_earlier).collect();
     earlier.sort_by_key(|it| Reverse(it.started_unix_ns));
     let documents: Result<Vec<_>, _> =
-        earlier.iter().take(SEEN_RUNS_MAX).map(|it| store.load_run(&it.id)).collect();
+        earlier.iter().take(EARLIER_RUNS_MAX).map(|it| store.load_run(&it.id)).collect();
     handover_report::warn_of_differing_runs(document, &documents?);
     Ok(())
 }
@@ -206,8 +208,8 @@ pub fn export(args: &ExportArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut buffered = std::io::BufWriter::new(&mut *out);
     match store.export(&args.runs, &mut buffered) {
         Ok(_) => Ok(buffered.flush()?),
-        Err(ExportError::Store(refused)) => Err(usage_error(refused)),
-        Err(ExportError::Write(refused)) => Err(refused.into()),
+        Err(ExportError::Store(error)) => Err(usage_error(error)),
+        Err(ExportError::Write(error)) => Err(error.into()),
         Err(other) => Err(other.into()),
     }
 }
@@ -236,16 +238,16 @@ pub fn import(args: &ImportArgs, out: &mut dyn Write) -> anyhow::Result<()> {
             File::open(&args.file).map_err(|error| to_usage_error(format!("{named}: {error}")))?;
         Box::new(BufReader::new(file))
     };
-    let failed = |refused| match refused {
-        ImportError::Store(refused) => exit::store_error(refused).context("nothing was imported"),
+    let failed = |error| match error {
+        ImportError::Store(error) => exit::store_error(error).context("nothing was imported"),
         other => to_usage_error(format!("{named}: {other}")),
     };
     let path = match writable_store_path(&args.db) {
         Ok(path) => path,
-        Err(refused) => {
+        Err(error) => {
             // An error in the file is reported first, as for a store that can be created.
             Store::open_in_memory()?.import(&mut *input).map_err(failed)?;
-            return Err(refused);
+            return Err(error);
         }
     };
     let imported = Store::import_into(path, &mut *input).map_err(failed)?;
@@ -257,13 +259,13 @@ pub fn import(args: &ImportArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Converts a store's error: an unknown run is a usage error, a failing store is not.
-pub(super) fn usage_error(refused: StoreError) -> anyhow::Error {
-    match refused {
+/// Converts an error of the store. An unknown run is a usage error; a failure of the store is not.
+pub(super) fn usage_error(error: StoreError) -> anyhow::Error {
+    match error {
         StoreError::Empty { .. }
         | StoreError::UnknownRun { .. }
         | StoreError::UnknownFigure { .. }
-        | StoreError::Ambiguous { .. } => to_usage_error(refused),
+        | StoreError::Ambiguous { .. } => to_usage_error(error),
         other => other.into(),
     }
 }

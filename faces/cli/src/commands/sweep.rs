@@ -12,7 +12,7 @@ use handover_record::ArgRange;
 use handover_report::Sweep;
 use std::io::Write;
 
-/// Minimum number of values for a prediction.
+/// Minimum number of measured values for a prediction.
 const VALUES_MIN: u64 = 5;
 
 /// Arguments of `handover sweep`.
@@ -28,8 +28,8 @@ pub struct SweepArgs {
     /// Argument and its values: ARG=a..b (about twelve), ARG=a..b:step, or ARG=a..b:log (doubling)
     #[arg(long, value_name = "ARG=A..B")]
     over: ArgRange,
-    /// Predict the rates for a value that is not measured, from the fitted law: ARG=VALUE, or cores=VALUE to fit the law
-    /// to values of at most the number of CPUs of this machine
+    /// Predict the rates for a value that was not measured, from the fitted law: ARG=VALUE. With
+    /// cores=VALUE, the law is fitted only to values up to the number of CPUs of this machine
     #[arg(long, value_name = "ARG=VALUE", value_parser = parse_assignment, conflicts_with = "json")]
     simulate: Option<(String, String)>,
     #[command(flatten)]
@@ -50,30 +50,32 @@ pub fn sweep(args: &SweepArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let lab = Lab::new_sweep(handover_suite::SUITES, &args.id, &args.over, args.plan.plan())
         .map_err(exit::plan_error)?;
     let cpus_count = topology::allowed_cpus().len() as u64;
-    let parse = |it| simulation(it, &args.over.name, cpus_count);
-    let simulation = args.simulate.as_ref().map(parse).transpose()?;
-    let over = Some(args.over.name.as_str());
-    let display = run::ProgressDisplay { quiet: args.json, plain: args.plain, over };
+    let parse = |it| parse_prediction(it, &args.over.name, cpus_count);
+    let prediction = args.simulate.as_ref().map(parse).transpose()?;
+    let swept_argument = Some(args.over.name.as_str());
+    let display =
+        run::ProgressDisplay { is_quiet: args.json, is_plain: args.plain, swept_argument };
     let profile = args.plan.profile.to_string();
     let measured = run::measure(&lab, &profile, &args.db, display, args.name.name.as_deref())?;
-    let shown = show(args, simulation, &measured, out);
+    let shown = show(args, prediction, &measured, out);
     measured.into_result(shown)
 }
 
-/// Number of workers for which rates are to be predicted.
+/// Prediction that `--simulate` requests.
 #[derive(Clone, Copy)]
-struct Simulation {
+struct RequestedPrediction {
+    /// Number of workers for which rates are predicted.
     workers_count: u64,
-    /// Greatest value of the argument to which laws are fitted.
+    /// Maximum value of the swept argument in the fit of the law.
     measured_max: u64,
 }
 
 /// Parses the value of `--simulate` for a sweep over `argument`.
-fn simulation(
+fn parse_prediction(
     (name, value): &(String, String),
     argument: &str,
     cpus_count: u64,
-) -> anyhow::Result<Simulation> {
+) -> anyhow::Result<RequestedPrediction> {
     let refuse =
         |why: String| Err(exit::to_usage_error(format!("--simulate {name}={value}: {why}")));
     let count = value.parse().ok().filter(|count| (1..=1_000_000_000).contains(count));
@@ -96,12 +98,13 @@ fn simulation(
         name if name == argument => u64::MAX,
         _ => return refuse(format!("use {argument}={value} or cores={value}")),
     };
-    Ok(Simulation { workers_count, measured_max })
+    Ok(RequestedPrediction { workers_count, measured_max })
 }
 
+/// Prints the sweep, and the predictions if they are requested.
 fn show(
     args: &SweepArgs,
-    simulation: Option<Simulation>,
+    prediction: Option<RequestedPrediction>,
     measured: &run::MeasuredRun,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
@@ -112,7 +115,7 @@ fn show(
     let (width, style) = (console::output_width(), console::output_style(false));
     for sweep in handover_report::find_sweeps(document) {
         writeln!(out, "{}", sweep.render_text(width, style).trim_end())?;
-        if let Some(Simulation { workers_count, measured_max }) = simulation {
+        if let Some(RequestedPrediction { workers_count, measured_max }) = prediction {
             let text = sweep.render_predictions(workers_count, measured_max, width, style);
             writeln!(out, "\n{}", text.trim_end())?;
         }
@@ -132,7 +135,7 @@ mod tests {
     fn cores_are_simulated_from_values_up_to_the_number_of_cpus() {
         let simulate = |name: &str, cpus_count| {
             let option = (name.to_string(), "64".to_string());
-            let parsed = simulation(&option, "threads_count", cpus_count);
+            let parsed = parse_prediction(&option, "threads_count", cpus_count);
             parsed.map(|it| (it.workers_count, it.measured_max)).map_err(|error| error.to_string())
         };
         assert_eq!(simulate("cores", 16), Ok((64, 16)));

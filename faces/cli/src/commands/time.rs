@@ -28,7 +28,7 @@ pub struct TimeArgs {
     #[arg(long, value_name = "COUNT", default_value = "10")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000))]
     runs: u32,
-    /// Number of rounds before the first that counts
+    /// Number of warm-up rounds, whose times do not count
     #[arg(long, value_name = "COUNT", default_value = "1")]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=1000))]
     warm_up: u32,
@@ -52,16 +52,20 @@ pub struct TimeArgs {
     command: Vec<OsString>,
 }
 
-/// Command to time, with its times in each round that counts.
+/// Command to time, and its measured times.
 struct TimedCommand {
+    /// Program and arguments.
     words: Vec<OsString>,
+    /// Elapsed time of each counted run.
     wall_ns: Vec<f64>,
+    /// User CPU time of each counted run.
     user_ns: Vec<f64>,
+    /// System CPU time of each counted run.
     system_ns: Vec<f64>,
 }
 
-/// Runs every command once a round, in random order. Prints the commands' wall and CPU times and
-/// the ratios.
+/// Runs every command once in each round, in random order. Prints the commands' wall and CPU times
+/// and the ratios.
 pub fn time(args: &TimeArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut commands = vec![TimedCommand::new(args.command.clone())];
     for line in &args.versus {
@@ -78,7 +82,7 @@ pub fn time(args: &TimeArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     for round in 0..args.warm_up + args.runs {
         random.shuffle(&mut order);
         for place in &order {
-            prepare(args, &interrupted)?;
+            run_preparation(args, &interrupted)?;
             commands[*place].run(args, &interrupted, round >= args.warm_up)?;
         }
     }
@@ -91,7 +95,7 @@ pub fn time(args: &TimeArgs, out: &mut dyn Write) -> anyhow::Result<()> {
 }
 
 /// Runs the shell command of `--prepare`, if given.
-fn prepare(args: &TimeArgs, interrupted: &AtomicBool) -> anyhow::Result<()> {
+fn run_preparation(args: &TimeArgs, interrupted: &AtomicBool) -> anyhow::Result<()> {
     let Some(line) = &args.prepare else { return Ok(()) };
     let mut command = Command::new("sh");
     command.arg("-c").arg(line).stdout(Stdio::null());
@@ -103,6 +107,7 @@ fn prepare(args: &TimeArgs, interrupted: &AtomicBool) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Returns an error if this process was interrupted.
 fn check_interrupt(interrupted: &AtomicBool) -> anyhow::Result<()> {
     // Relaxed: the flag publishes no other data.
     if interrupted.load(Ordering::Relaxed) { Err(Interrupted.into()) } else { Ok(()) }
@@ -113,12 +118,12 @@ impl TimedCommand {
         TimedCommand { words, wall_ns: vec![], user_ns: vec![], system_ns: vec![] }
     }
 
-    /// Runs the command once, and keeps its times if the run counts.
+    /// Runs the command once, and records its times if `is_counted`.
     fn run(
         &mut self,
         args: &TimeArgs,
         interrupted: &AtomicBool,
-        counts: bool,
+        is_counted: bool,
     ) -> anyhow::Result<()> {
         let mut command = Command::new(&self.words[0]);
         command.args(&self.words[1..]);
@@ -136,7 +141,7 @@ impl TimedCommand {
                 self.line()
             );
         }
-        if counts {
+        if is_counted {
             let Usage { user_ns, system_ns, .. } = children_usage() - before;
             self.wall_ns.push(wall.as_nanos() as f64);
             self.user_ns.push(user_ns as f64);
@@ -145,14 +150,13 @@ impl TimedCommand {
         Ok(())
     }
 
-    /// Returns the command as a line, in which control characters are escaped.
+    /// Returns the command as one line, with control characters escaped.
     fn line(&self) -> String {
         let words: Vec<_> = self.words.iter().map(|word| word.to_string_lossy()).collect();
         console::escape_control_characters(&words.join(" "))
     }
 
-    /// Returns the ratio of this command's wall time to that of `other`. It is the median over the
-    /// rounds.
+    /// Returns the ratio of the wall times of this command and `other`: the median over the rounds.
     fn ratio_to(&self, other: &TimedCommand) -> MedianEstimate {
         let ratios = self.wall_ns.iter().zip(&other.wall_ns).map(|(own, other)| own / other);
         median_over_passes(&ratios.collect::<Vec<f64>>())

@@ -38,7 +38,7 @@ pub enum TraceCommand {
     Library(record::TraceLibrary),
 }
 
-/// Selection of traces, and of probes in them.
+/// Options that select traces, and functions and probes in them.
 #[derive(Debug, Args)]
 pub struct TraceSelection {
     /// Trace files; the traces of forked processes (FILE.PID) are included
@@ -53,7 +53,7 @@ pub struct TraceSelection {
 }
 
 impl TraceSelection {
-    /// Opens the traces, and warns about those that are skipped.
+    /// Opens the traces and their site names. Warns about traces that cannot be read.
     pub fn open(&self) -> anyhow::Result<(Traces, SiteNames)> {
         let opened = if self.alone {
             Traces::open_without_children(&self.files)
@@ -96,7 +96,7 @@ fn no_match_error(pattern: &str, meant: Option<&str>, list_command: &str) -> any
     to_usage_error(format!("{pattern}: no probe matches this pattern; {hint}"))
 }
 
-/// Returns an error with the number of missing events if a trace file is damaged.
+/// Returns an error if a trace file is damaged. The error has the number of missing events.
 fn check_undamaged(traces: &Traces) -> anyhow::Result<()> {
     let damaged = traces.missing_events().damaged;
     if damaged == 0 {
@@ -112,8 +112,8 @@ fn check_undamaged(traces: &Traces) -> anyhow::Result<()> {
     )
 }
 
-/// Prints notes on events that are missing in the output.
-fn print_missing(traces: &Traces, found: &WalkCounts) {
+/// Prints notes about events that are missing from the output.
+fn print_missing_events(traces: &Traces, found: &WalkCounts) {
     for line in missing_event_lines(traces, found) {
         console::print_error(format_args!("handover: note: {line}"));
     }
@@ -133,9 +133,9 @@ pub fn run(args: &TraceCommand, out: &mut dyn Write) -> anyhow::Result<()> {
     }
 }
 
-/// Converts a trace error. A file that is not a trace or cannot be read is a usage error.
-fn trace_error(refused: TraceError) -> anyhow::Error {
-    match &refused {
+/// Converts a trace error. A file that cannot be read as a trace is a usage error.
+fn trace_error(error: TraceError) -> anyhow::Error {
+    match &error {
         TraceError::Read { path, source } => {
             let path = path.display();
             match source {
@@ -147,7 +147,7 @@ fn trace_error(refused: TraceError) -> anyhow::Error {
                 _ => to_usage_error(format!("{path}: {source}")),
             }
         }
-        TraceError::Incomparable { .. } => to_usage_error(refused),
-        _ => refused.into(),
+        TraceError::Incomparable { .. } => to_usage_error(error),
+        _ => error.into(),
     }
 }

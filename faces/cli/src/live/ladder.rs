@@ -16,107 +16,117 @@ use std::time::Duration;
 /// Minimum terminal size for the view.
 pub const SIZE_MIN: Size = Size::new(40, 10);
 
-/// Length of the time axis in decades: from 1 ns to 1 s.
+/// Length of the time axis in decades, from 1 ns to 1 s.
 const DECADES: f64 = 9.0;
 /// Ticks of the time axis, each with its distance from the start in decades.
 const TICKS: [(f64, &str); 4] = [(0.0, "1 ns"), (3.0, "1 µs"), (6.0, "1 ms"), (9.0, "1 s")];
 /// Minimum width of the axis; a narrower axis is not drawn.
 const AXIS_COLUMNS_MIN: u16 = 24;
-/// Widths of the columns of the figure, its interval, its ratio to the floor, and its warnings.
-/// Each includes the space before the column.
+/// Widths of the columns for a figure, its interval, its ratio to the floor and its warnings. Each
+/// includes the space before the column.
 const FIGURE_COLUMNS: [u16; 4] = [10, 8, 8, 8];
+/// Headings of the columns of [`FIGURE_COLUMNS`].
 const FIGURE_HEADINGS: [&str; 4] = ["figure", "± 95 %", "× floor", "warning"];
 /// Maximum width of labels; longer ones are cut.
 const LABEL_COLUMNS_MAX: u16 = 34;
-/// Number of lines above the ladder: title, progress, current benchmark, and the axis.
+/// Number of lines above the rows: title, progress, current benchmark, a blank line, and the axis.
 const HEAD_LINES: u16 = 5;
-/// Maximum number of recent messages that are shown.
+/// Maximum number of messages shown, the most recent ones.
 const MESSAGE_LINES_MAX: usize = 3;
 
-const PLAIN: Style = Style::new();
-const STRONG: Style = Style::new().add_modifier(Modifier::BOLD);
-const FAINT: Style = Style::new().add_modifier(Modifier::DIM);
-const CURRENT: Style = Style::new().fg(Color::Cyan).add_modifier(Modifier::BOLD);
-const WARNING: Style = Style::new().fg(Color::Yellow);
-const BAD: Style = Style::new().fg(Color::Red);
+const NORMAL_STYLE: Style = Style::new();
+const STRONG_STYLE: Style = Style::new().add_modifier(Modifier::BOLD);
+const FAINT_STYLE: Style = Style::new().add_modifier(Modifier::DIM);
+const CURRENT_ROW_STYLE: Style = Style::new().fg(Color::Cyan).add_modifier(Modifier::BOLD);
+const WARNING_STYLE: Style = Style::new().fg(Color::Yellow);
+const ERROR_STYLE: Style = Style::new().fg(Color::Red);
 
 /// Characters used to draw the view.
-struct Signs {
-    /// Mark of the row that is being measured.
-    now: &'static str,
-    /// Part of the progress bar that is done.
-    full: &'static str,
-    /// Part of the progress bar that is left.
-    empty: &'static str,
+struct ViewCharacters {
+    /// Mark of the benchmark that is being measured.
+    current: &'static str,
+    /// Character of the done part of the progress bar.
+    bar_done: &'static str,
+    /// Character of the remaining part of the progress bar.
+    bar_left: &'static str,
+    /// Mark of the floor on the time axis.
     floor: &'static str,
     /// Line between the floor and the median.
-    between: &'static str,
+    floor_to_median: &'static str,
+    /// Mark of the median on the time axis.
     median: &'static str,
     /// Line from the median to the 99th percentile.
     p99: &'static str,
+    /// Mark of a labelled time on the axis.
     tick: &'static str,
 }
 
-/// Characters for a terminal with Unicode.
-const UNICODE_SIGNS: Signs = Signs {
-    now: "▸",
-    full: "█",
-    empty: "░",
+/// Characters that draw the view on a terminal with Unicode.
+const UNICODE_CHARACTERS: ViewCharacters = ViewCharacters {
+    current: "▸",
+    bar_done: "█",
+    bar_left: "░",
     floor: "│",
-    between: "─",
+    floor_to_median: "─",
     median: "●",
     p99: "╴",
     tick: "┬",
 };
 /// Characters that draw the view on a terminal without Unicode.
-const ASCII_SIGNS: Signs = Signs {
-    now: ">",
-    full: "#",
-    empty: ".",
+const ASCII_CHARACTERS: ViewCharacters = ViewCharacters {
+    current: ">",
+    bar_done: "#",
+    bar_left: ".",
     floor: "|",
-    between: "-",
+    floor_to_median: "-",
     median: "o",
     p99: "-",
     tick: "+",
 };
 
-/// Figure in a row of the view.
+/// Figure as a row of the view shows it.
 struct ShownFigure {
-    short: ShortFigure,
+    /// Figure, interval, ratio and warnings as texts.
+    texts: ShortFigure,
     unit: Unit,
+    /// Median, in `unit`.
     median: f64,
+    /// 99th percentile, in `unit`.
     p99: Option<f64>,
+    /// Figure of the floor, in `unit`.
     floor: Option<f64>,
     warnings: Vec<WarningCode>,
+    /// Arguments of the benchmark, by name.
     args: BTreeMap<String, u64>,
 }
 
-/// Row of the view: a benchmark and, once measured, its figure.
-struct Rung {
+/// Row of the view: a benchmark, and its figure once it was measured.
+struct LadderRow {
     /// Id of the benchmark.
-    spec: &'static str,
+    benchmark: &'static str,
+    /// Label: the id and, in a sweep, the value of the argument.
     label: String,
     figure: Option<ShownFigure>,
 }
 
 /// State of a run in progress, drawn as a row for each benchmark.
 pub struct LadderView {
-    /// Title: profile, number of benchmarks and passes.
+    /// Title line: the profile, and the numbers of benchmarks and passes.
     title: String,
-    rungs: Vec<Rung>,
+    rungs: Vec<LadderRow>,
     passes_count: usize,
     /// Time limit of the run.
     time_max: Option<Duration>,
     /// Name of the argument that a sweep varies; `None` in other runs.
-    over: Option<String>,
+    swept_argument: Option<String>,
     /// Index of the current visit, and the number of visits.
     visit: (usize, usize),
     /// Index of the benchmark that is being measured.
-    group: usize,
+    benchmark_index: usize,
     /// Number of blocks measured in the visit, and the maximum number.
     blocks: (u32, u32),
     messages: Vec<String>,
-    signs: &'static Signs,
+    characters: &'static ViewCharacters,
     has_unicode: bool,
     /// `true` if the terminal's keys can be read.
     pub has_keys: bool,
@@ -125,11 +135,24 @@ pub struct LadderView {
 }
 
 impl LadderView {
-    /// Creates the state of a run that starts now. `over` is the argument that a sweep varies.
-    pub fn new(lab: &Lab, profile: &str, over: Option<&str>, has_unicode: bool) -> LadderView {
+    /// Creates the state of a run that starts now. `swept_argument` is the name of the argument
+    /// that a sweep varies.
+    pub fn new(
+        lab: &Lab,
+        profile: &str,
+        swept_argument: Option<&str>,
+        has_unicode: bool,
+    ) -> LadderView {
         let specs: Vec<&'static str> = lab.groups().iter().map(|it| it.selection.spec.id).collect();
         let passes_count = lab.passes_count().max(1) as usize;
-        LadderView::with_specs(&specs, profile, passes_count, lab.time_max(), over, has_unicode)
+        LadderView::with_specs(
+            &specs,
+            profile,
+            passes_count,
+            lab.time_max(),
+            swept_argument,
+            has_unicode,
+        )
     }
 
     /// Creates the state of a run of the benchmarks `specs`.
@@ -138,7 +161,7 @@ impl LadderView {
         profile: &str,
         passes_count: usize,
         time_max: Option<Duration>,
-        over: Option<&str>,
+        swept_argument: Option<&str>,
         has_unicode: bool,
     ) -> LadderView {
         let many = |count: usize, of: &str| match count {
@@ -146,42 +169,46 @@ impl LadderView {
             _ => format!("{count} {of}{}", if of.ends_with('s') { "es" } else { "s" }),
         };
         let (benchmarks, passes) = (many(specs.len(), "benchmark"), many(passes_count, "pass"));
-        let rung = |spec: &&'static str| Rung { spec, label: spec.to_string(), figure: None };
+        let rung = |spec: &&'static str| LadderRow {
+            benchmark: spec,
+            label: spec.to_string(),
+            figure: None,
+        };
         LadderView {
             title: format!("handover, {profile} profile: {benchmarks} in {passes}"),
             rungs: specs.iter().map(rung).collect(),
             passes_count,
             time_max,
-            over: over.map(str::to_string),
+            swept_argument: swept_argument.map(str::to_string),
             visit: (0, 0),
-            group: 0,
+            benchmark_index: 0,
             blocks: (0, 0),
             messages: Vec::new(),
-            signs: if has_unicode { &UNICODE_SIGNS } else { &ASCII_SIGNS },
+            characters: if has_unicode { &UNICODE_CHARACTERS } else { &ASCII_CHARACTERS },
             has_unicode,
             has_keys: false,
             is_ending: false,
         }
     }
 
-    /// Starts a visit, which measures the benchmark `group` in one pass. `visit` is its index and
-    /// the number of visits.
-    pub fn start_visit(&mut self, visit: (usize, usize), group: usize) {
-        (self.visit, self.group) = (visit, group);
+    /// Starts a visit (the measurement of one benchmark in one pass). `benchmark_index` is that of
+    /// the benchmark; `visit` is the index of the visit and the number of visits.
+    pub fn set_visit(&mut self, visit: (usize, usize), benchmark_index: usize) {
+        (self.visit, self.benchmark_index) = (visit, benchmark_index);
         self.blocks = (0, 0);
     }
 
-    /// Sets the number of blocks measured in the visit, `done`, and the maximum number, `most`.
-    pub fn show_blocks(&mut self, done: u32, most: u32) {
+    /// Sets the number of measured blocks in the visit (`done`), and their maximum number (`most`).
+    pub fn set_blocks(&mut self, done: u32, most: u32) {
         self.blocks = (done, most);
     }
 
     /// Sets the figure of the row of the benchmark that `records` belong to.
-    pub fn show_records(&mut self, records: &[Record]) {
+    pub fn set_figure(&mut self, records: &[Record]) {
         let rank = |it: &&Record| (it.kind != ContenderKind::Ours, !it.ladder);
         let Some(record) = records.iter().min_by_key(rank) else { return };
-        let is_its = |rung: &Rung| {
-            rung.spec == record.spec
+        let is_its = |rung: &LadderRow| {
+            rung.benchmark == record.spec
                 && rung.figure.as_ref().is_some_and(|it| it.args == record.args)
         };
         let Some(place) = self.rungs.iter().position(is_its).or_else(|| self.current_row()) else {
@@ -189,12 +216,12 @@ impl LadderView {
         };
         let rung = &mut self.rungs[place];
         if let Some((name, value)) =
-            self.over.as_ref().and_then(|name| Some((name, record.args.get(name)?)))
+            self.swept_argument.as_ref().and_then(|name| Some((name, record.args.get(name)?)))
         {
-            rung.label = format!("{} {name}={value}", rung.spec);
+            rung.label = format!("{} {name}={value}", rung.benchmark);
         }
         rung.figure = Some(ShownFigure {
-            short: ShortFigure::from_record(record),
+            texts: ShortFigure::from_record(record),
             unit: record.unit,
             median: record.summary.median,
             p99: record.summary.quantiles().map(|it| it.p99),
@@ -208,9 +235,9 @@ impl LadderView {
         self.messages.push(line);
     }
 
-    /// Returns the row index of the benchmark that is being measured; `None` if it has no row.
+    /// Returns the row index of the current benchmark; `None` if it has no row.
     fn current_row(&self) -> Option<usize> {
-        (self.group < self.rungs.len()).then_some(self.group)
+        (self.benchmark_index < self.rungs.len()).then_some(self.benchmark_index)
     }
 
     /// Returns the share of the run that is complete, 0.0 to 1.0.
@@ -240,24 +267,24 @@ impl LadderView {
     pub fn draw(&self, since: Duration, area: Rect, buffer: &mut Buffer) {
         let messages = &self.messages[self.messages.len().saturating_sub(MESSAGE_LINES_MAX)..];
         let has_room = usize::from(area.height) > usize::from(HEAD_LINES) + messages.len() + 2;
-        let key = if has_room { self.warnings_key() } else { String::new() };
+        let key = if has_room { self.warnings_legend() } else { String::new() };
         let foot_lines = messages.len() as u16 + 1 + u16::from(!key.is_empty());
         if area.width < SIZE_MIN.width || area.height < HEAD_LINES + foot_lines + 1 {
-            buffer.set_stringn(area.x, area.y, &self.title, area.width.into(), PLAIN);
+            buffer.set_stringn(area.x, area.y, &self.title, area.width.into(), NORMAL_STYLE);
             return;
         }
         let line = |y: u16| Rect { x: area.x + 1, y, width: area.width - 2, height: 1 };
-        self.draw_head(since, line(area.y), buffer);
+        self.draw_title_and_progress(since, line(area.y), buffer);
         let rungs_height = area.height - HEAD_LINES - foot_lines;
         let rungs = Rect { height: rungs_height, ..line(area.y + HEAD_LINES) };
-        self.draw_rungs(rungs, buffer);
+        self.draw_axis_and_rows(rungs, buffer);
         let mut foot = line(area.bottom() - foot_lines);
         for text in messages {
-            put_text(buffer, foot, text, BAD);
+            put_text(buffer, foot, text, ERROR_STYLE);
             foot.y += 1;
         }
         if !key.is_empty() {
-            put_text(buffer, foot, &key, FAINT);
+            put_text(buffer, foot, &key, FAINT_STYLE);
             foot.y += 1;
         }
         let hint = match (self.is_ending, self.has_keys) {
@@ -265,12 +292,12 @@ impl LadderView {
             (false, true) => "q ends the run and keeps the completed measurements",
             (false, false) => "Ctrl-C ends the run and keeps the completed measurements",
         };
-        put_text(buffer, foot, hint, FAINT);
+        put_text(buffer, foot, hint, FAINT_STYLE);
     }
 
-    /// Returns the key of the warnings' letters in the rows: `w wide, sw disturbed`. It is empty if
-    /// no row has a warning.
-    fn warnings_key(&self) -> String {
+    /// Returns the legend of the warning letters in the rows, such as `w wide, sw disturbed`. It is
+    /// empty if no row has a warning.
+    fn warnings_legend(&self) -> String {
         let figures = self.rungs.iter().filter_map(|it| it.figure.as_ref());
         let mut entries: Vec<String> = Vec::new();
         for code in figures.flat_map(|it| &it.warnings) {
@@ -282,8 +309,8 @@ impl LadderView {
         entries.join(", ")
     }
 
-    fn draw_head(&self, since: Duration, mut line: Rect, buffer: &mut Buffer) {
-        put_text(buffer, line, &self.title, STRONG);
+    fn draw_title_and_progress(&self, since: Duration, mut line: Rect, buffer: &mut Buffer) {
+        put_text(buffer, line, &self.title, STRONG_STYLE);
         line.y += 1;
         let share = self.done_share().clamp(0.0, 1.0);
         let mut progress = format!(
@@ -295,23 +322,24 @@ impl LadderView {
             progress += &format!(", about {time_left} left", time_left = format_minutes(left));
         }
         let columns = usize::from(line.width).saturating_sub(progress.len()).min(40);
-        let full = (share * columns as f64).round() as usize;
-        let bar = self.signs.full.repeat(full) + &self.signs.empty.repeat(columns - full);
-        put_text(buffer, line, &(bar + &progress), PLAIN);
+        let done_columns = (share * columns as f64).round() as usize;
+        let bar = self.characters.bar_done.repeat(done_columns)
+            + &self.characters.bar_left.repeat(columns - done_columns);
+        put_text(buffer, line, &(bar + &progress), NORMAL_STYLE);
         line.y += 1;
-        let Some(now) = self.current_row().filter(|_| self.visit.1 > 0) else { return };
+        let Some(row) = self.current_row().filter(|_| self.visit.1 > 0) else { return };
         let pass = self.visit.0 / self.rungs.len() + 1;
-        let (passes_count, benchmark) = (self.passes_count, &self.rungs[now].label);
+        let (passes_count, benchmark) = (self.passes_count, &self.rungs[row].label);
         let mut state = format!("pass {pass} of {passes_count}: {benchmark}");
         match self.blocks {
             (0, _) => state += if pass == 1 { ", checked and warmed up" } else { "" },
             (block, blocks_max) => state += &format!(", block {block} of at most {blocks_max}"),
         }
-        put_text(buffer, line, &state, PLAIN);
+        put_text(buffer, line, &state, NORMAL_STYLE);
     }
 
-    /// Draws the rows that fit, including the visited one, below their axis.
-    fn draw_rungs(&self, area: Rect, buffer: &mut Buffer) {
+    /// Draws the axis, and below it as many rows as fit. The current row is among them.
+    fn draw_axis_and_rows(&self, area: Rect, buffer: &mut Buffer) {
         let widest = self.rungs.iter().map(|it| it.label.chars().count()).max().unwrap_or(0);
         // Including the mark before the label, and the spaces.
         let label_columns = (widest as u16 + 3).min(LABEL_COLUMNS_MAX).min(area.width / 2);
@@ -337,7 +365,7 @@ impl LadderView {
                 buffer,
                 Rect { x: end - width, y: area.y - 1, width, height: 1 },
                 &shown,
-                FAINT,
+                FAINT_STYLE,
             );
         }
         let height = usize::from(area.height);
@@ -345,25 +373,28 @@ impl LadderView {
         let first = first.min(self.rungs.len().saturating_sub(height));
         for (row, rung) in (area.y..).zip(self.rungs.iter().enumerate().skip(first).take(height)) {
             let (place, rung) = rung;
-            let is_now = self.visit.1 > 0 && self.current_row() == Some(place);
-            let style = match (&rung.figure, is_now) {
-                (_, true) => CURRENT,
-                (Some(_), false) => PLAIN,
-                (None, false) => FAINT,
+            let is_current = self.visit.1 > 0 && self.current_row() == Some(place);
+            let style = match (&rung.figure, is_current) {
+                (_, true) => CURRENT_ROW_STYLE,
+                (Some(_), false) => NORMAL_STYLE,
+                (None, false) => FAINT_STYLE,
             };
-            let mark = if is_now { self.signs.now } else { " " };
+            let mark = if is_current { self.characters.current } else { " " };
             let label = Rect { y: row, width: label_columns - 1, height: 1, ..area };
             put_text(buffer, label, &format!("{mark} {}", rung.label), style);
             let Some(figure) = &rung.figure else { continue };
             if let (Some(axis), Unit::Ns) = (axis, figure.unit) {
                 self.draw_figure(figure, Rect { y: row, height: 1, ..axis }, buffer);
             }
-            let short = &figure.short;
+            let short = &figure.texts;
             let texts = [&short.figure, &short.interval, &short.by_floor, &short.warnings];
             let mut end = area.right() - columns.iter().sum::<u16>();
-            for ((text, columns), style) in
-                texts.into_iter().zip(columns).zip([STRONG, FAINT, PLAIN, WARNING])
-            {
+            for ((text, columns), style) in texts.into_iter().zip(columns).zip([
+                STRONG_STYLE,
+                FAINT_STYLE,
+                NORMAL_STYLE,
+                WARNING_STYLE,
+            ]) {
                 end += columns;
                 let shown = self.in_charset(text);
                 let width = (shown.chars().count() as u16).min(columns.saturating_sub(1));
@@ -377,27 +408,33 @@ impl LadderView {
             let x = axis_column(line, 10f64.powf(decades));
             let text = self.in_charset(text);
             let width = text.chars().count() as u16;
-            put_text(buffer, Rect { x, y: line.y, width: 1, height: 1 }, self.signs.tick, FAINT);
+            put_text(
+                buffer,
+                Rect { x, y: line.y, width: 1, height: 1 },
+                self.characters.tick,
+                FAINT_STYLE,
+            );
             // The label goes to the right of its tick, or to the left at the end.
             let x = if x + 1 + width <= line.right() { x + 1 } else { x - width };
-            put_text(buffer, Rect { x, width, ..line }, &text, FAINT);
+            put_text(buffer, Rect { x, width, ..line }, &text, FAINT_STYLE);
         }
     }
 
+    /// Draws a figure's floor, median and 99th percentile in the columns of the time axis.
     fn draw_figure(&self, figure: &ShownFigure, line: Rect, buffer: &mut Buffer) {
         let cell = |x: u16| Rect { x, y: line.y, width: 1, height: 1 };
         let median = axis_column(line, figure.median);
         let p99 = figure.p99.map_or(median, |p99| axis_column(line, p99));
         for x in median..=p99.max(median) {
-            put_text(buffer, cell(x), self.signs.p99, FAINT);
+            put_text(buffer, cell(x), self.characters.p99, FAINT_STYLE);
         }
         if let Some(floor) = figure.floor.map(|floor| axis_column(line, floor)) {
             for x in floor.min(median)..median {
-                put_text(buffer, cell(x), self.signs.between, PLAIN);
+                put_text(buffer, cell(x), self.characters.floor_to_median, NORMAL_STYLE);
             }
-            put_text(buffer, cell(floor), self.signs.floor, PLAIN);
+            put_text(buffer, cell(floor), self.characters.floor, NORMAL_STYLE);
         }
-        put_text(buffer, cell(median), self.signs.median, STRONG);
+        put_text(buffer, cell(median), self.characters.median, STRONG_STYLE);
     }
 
     /// Replaces characters that a terminal without Unicode cannot display.
@@ -409,7 +446,7 @@ impl LadderView {
     }
 }
 
-/// Returns the column of a time on the logarithmic axis.
+/// Returns the terminal column of a time on the logarithmic axis.
 fn axis_column(axis: Rect, ns: f64) -> u16 {
     let share = (ns.max(1.0).log10() / DECADES).clamp(0.0, 1.0);
     axis.x + (share * f64::from(axis.width - 1)).round() as u16

@@ -17,13 +17,13 @@ use std::io::{self, IsTerminal, Write, stderr, stdin};
 use std::sync::{Mutex, Once, PoisonError};
 
 /// Escape sequences that switch to the alternate screen and hide the cursor.
-const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[2J";
+const ENTER_SEQUENCE: &str = "\x1b[?1049h\x1b[?25l\x1b[2J";
 /// Escape sequences that reset the colours, show the cursor and leave the alternate screen.
-const LEAVE: &str = "\x1b[0m\x1b[?25h\x1b[?1049l";
+const LEAVE_SEQUENCE: &str = "\x1b[0m\x1b[?25h\x1b[?1049l";
 /// Value in `c_cc` that disables a special key.
 const NO_KEY: u8 = 0;
 
-/// Modes of the terminal before the view was opened; `None` while no view is open.
+/// Terminal modes from before the view was opened; `None` while no view is open.
 static MODES_BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 
 /// Restores the terminal if a view is open. May be called from any thread, any number of times.
@@ -32,20 +32,21 @@ pub fn restore_terminal() {
     let mut before = MODES_BEFORE.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(modes) = before.take() {
         // If the terminal is closed, there is nothing to restore.
-        let _ = stderr().lock().write_all(LEAVE.as_bytes());
+        let _ = stderr().lock().write_all(LEAVE_SEQUENCE.as_bytes());
         let _ = tcsetattr(stderr(), OptionalActions::Flush, &modes);
     }
 }
 
-/// Returns `true` if no view is open any more.
+/// Returns `true` if no view is open.
 pub fn is_closed() -> bool {
     MODES_BEFORE.lock().unwrap_or_else(PoisonError::into_inner).is_none()
 }
 
-/// Installs a panic hook, once, that closes the view for good before a panic's message is printed.
-fn leave_before_panics() {
-    static HOOKED: Once = Once::new();
-    HOOKED.call_once(|| {
+/// Installs a panic hook that closes the view before a panic's message is printed. Later calls do
+/// nothing.
+fn install_panic_hook() {
+    static INSTALLED: Once = Once::new();
+    INSTALLED.call_once(|| {
         let usual = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
             restore_terminal();
@@ -59,10 +60,11 @@ fn leave_before_panics() {
 pub enum KeyAction {
     /// Interrupts the run.
     Quit,
-    /// Redraws everything, after other output on the terminal.
+    /// Redraws everything, to remove other output from the terminal.
     Redraw,
 }
 
+/// Returns the actions of the typed bytes; other bytes are ignored.
 fn key_actions(typed: &[u8]) -> Vec<KeyAction> {
     const CTRL_L: u8 = 0x0c;
     let key = |byte: &u8| match byte {
@@ -102,10 +104,10 @@ impl Screen {
         for code in [SpecialCodeIndex::VSUSP, SpecialCodeIndex::VQUIT] {
             modes.special_codes[code] = NO_KEY;
         }
-        leave_before_panics();
+        install_panic_hook();
         *MODES_BEFORE.lock().unwrap_or_else(PoisonError::into_inner) = Some(usual);
         let entered = tcsetattr(&terminal, OptionalActions::Now, &modes).is_ok()
-            && terminal.lock().write_all(ENTER.as_bytes()).is_ok();
+            && terminal.lock().write_all(ENTER_SEQUENCE.as_bytes()).is_ok();
         if !entered {
             restore_terminal();
             return None;
@@ -138,7 +140,8 @@ impl Screen {
         }
     }
 
-    fn push(&mut self, text: std::fmt::Arguments<'_>) {
+    /// Appends text to the pending output.
+    fn append_output(&mut self, text: std::fmt::Arguments<'_>) {
         // Writing to memory cannot fail.
         let _ = self.pending.write_fmt(text);
     }
@@ -149,7 +152,7 @@ fn terminal_size() -> io::Result<Size> {
     Ok(Size::new(size.ws_col, size.ws_row))
 }
 
-/// Returns the parameters of `CSI … m` for a cell's style, each after a `;`.
+/// Returns the codes of a cell's style for the escape sequence `CSI … m`, each after a `;`.
 fn style_sequence(cell: &Cell) -> String {
     let mut codes = String::new();
     for (modifier, code) in
@@ -180,11 +183,11 @@ impl Backend for Screen {
         let mut worn = String::new();
         for (x, y, cell) in content {
             if next != Some((x, y)) {
-                self.push(format_args!("\x1b[{};{}H", y + 1, x + 1));
+                self.append_output(format_args!("\x1b[{};{}H", y + 1, x + 1));
             }
             let style_sequence = style_sequence(cell);
             if style_sequence != worn {
-                self.push(format_args!("\x1b[0{style_sequence}m"));
+                self.append_output(format_args!("\x1b[0{style_sequence}m"));
                 worn = style_sequence;
             }
             self.pending.extend_from_slice(cell.symbol().as_bytes());
@@ -192,18 +195,18 @@ impl Backend for Screen {
             next = Some((x + 1, y));
         }
         if !worn.is_empty() {
-            self.push(format_args!("\x1b[0m"));
+            self.append_output(format_args!("\x1b[0m"));
         }
         Ok(())
     }
 
     fn hide_cursor(&mut self) -> io::Result<()> {
-        self.push(format_args!("\x1b[?25l"));
+        self.append_output(format_args!("\x1b[?25l"));
         Ok(())
     }
 
     fn show_cursor(&mut self) -> io::Result<()> {
-        self.push(format_args!("\x1b[?25h"));
+        self.append_output(format_args!("\x1b[?25h"));
         Ok(())
     }
 
@@ -214,7 +217,7 @@ impl Backend for Screen {
 
     fn set_cursor_position<P: Into<Position>>(&mut self, position: P) -> io::Result<()> {
         let Position { x, y } = position.into();
-        self.push(format_args!("\x1b[{};{}H", y + 1, x + 1));
+        self.append_output(format_args!("\x1b[{};{}H", y + 1, x + 1));
         Ok(())
     }
 
@@ -230,7 +233,7 @@ impl Backend for Screen {
             ClearType::CurrentLine => "2K",
             ClearType::UntilNewLine => "K",
         };
-        self.push(format_args!("\x1b[{code}"));
+        self.append_output(format_args!("\x1b[{code}"));
         Ok(())
     }
 
@@ -319,7 +322,11 @@ mod tests {
         let count = rustix::io::read(&ours, &mut shown).expect("what it showed");
         let shown = String::from_utf8_lossy(&shown[..count]);
         let at = |text: &str| shown.find(text).unwrap_or_else(|| panic!("{text:?} in {shown:?}"));
-        assert!(at(ENTER) < at(LEAVE) && at(LEAVE) < at("planted by the test"), "{shown:?}");
-        assert_eq!(shown.matches(LEAVE).count(), 1, "{shown:?}");
+        assert!(
+            at(ENTER_SEQUENCE) < at(LEAVE_SEQUENCE)
+                && at(LEAVE_SEQUENCE) < at("planted by the test"),
+            "{shown:?}"
+        );
+        assert_eq!(shown.matches(LEAVE_SEQUENCE).count(), 1, "{shown:?}");
     }
 }

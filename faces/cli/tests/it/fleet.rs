@@ -231,7 +231,8 @@ fn node_whose_measurement_is_killed_leaves_the_others_complete() {
         let home = Home::new();
         let said = kill_process_of_rank_1(&home, mpiexec, false);
         assert_eq!(said.status.code(), Some(1), "{said}");
-        let said = said.tells(&["1 of 3 nodes failed: ", "#1: measuring ended with signal: 9"]);
+        let said = said
+            .tells(&["1 of 3 nodes failed: ", "#1: the measuring process ended with signal: 9"]);
         let complete: Vec<(u64, bool)> = nodes(&home)
             .iter()
             .map(|it| (it["host"].as_str().expect("a host"), it["complete"] == true))

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 /// Maximum time for chromedriver to start listening, and to respond to a request.
 const DRIVER_MAX: Duration = Duration::from_secs(60);
 
-/// Page in a separate browser. Browser and driver are terminated on drop.
+/// Page in a browser that chromedriver controls. Browser and driver are terminated on drop.
 pub struct BrowserPage {
     driver: Child,
     port: u16,
@@ -20,7 +20,7 @@ pub struct BrowserPage {
 }
 
 impl BrowserPage {
-    /// Starts chromedriver, which starts a browser with these options.
+    /// Starts chromedriver and, with these options, a browser.
     pub fn start(options: &[&str], profile: &Path) -> Result<Self> {
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let driver = Command::new("chromedriver")
@@ -76,7 +76,7 @@ impl BrowserPage {
         self.post("/actions", &json!({"actions": [pointer]})).map(drop)
     }
 
-    /// Presses these keys one after another.
+    /// Presses keys, one after another.
     pub fn press(&self, keys: &str) -> Result<()> {
         let both = |key: char| {
             ["keyDown", "keyUp"].map(|what| json!({"type": what, "value": key.to_string()}))

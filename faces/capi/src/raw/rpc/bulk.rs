@@ -1,6 +1,6 @@
 //! Memory that peers access, and transfers between it and local memory.
 
-use super::super::handle::{buffer, buffer_mut, given, guard, limit, put, zeroed};
+use super::super::handle::{buffer, buffer_mut, fill_with_zeros, guard, limit, put, require};
 use super::{handover_rpc_endpoint, handover_rpc_peer};
 use crate::status::{Fault, Outcome, handover_status};
 use handover_rpc::{
@@ -12,28 +12,28 @@ use std::time::Duration;
 
 use handover_status::*;
 
-/// Memory for bulk transfers, which peers on this machine map; opaque.
+/// Memory for bulk transfers, which peers on this machine can map; opaque.
 pub struct handover_rpc_memory {
     memory: BulkMemory,
 }
 
-/// Access rights that a bulk handle gives to its holder.
+/// Access rights that a bulk handle gives to a peer.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum handover_rpc_rights {
-    /// The holder may pull from the memory.
+    /// The peer may pull from the memory.
     HANDOVER_RPC_READ = 1,
-    /// The holder may push into the memory.
+    /// The peer may push into the memory.
     HANDOVER_RPC_WRITE = 2,
-    /// The holder may pull and push.
+    /// The peer may pull from the memory and push into it.
     HANDOVER_RPC_READ_WRITE = 3,
 }
 
 /// Size of a bulk handle in bytes.
 pub const HANDOVER_RPC_BULK_BYTES: usize = 40;
 
-/// Handle of a registered memory: a plain value to be sent to peers in arguments and results. The length of its encoding
-/// varies, and zeros follow it.
+/// Handle of a registered memory, to be sent to peers in arguments and results. The length of its
+/// encoding varies, and zeros follow it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct handover_rpc_bulk {
@@ -59,9 +59,9 @@ impl handover_rpc_bulk {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct handover_rpc_range {
-    /// Offset in the peer's memory in bytes.
+    /// Offset in the peer's memory, in bytes.
     pub theirs: u64,
-    /// Offset in the local memory in bytes.
+    /// Offset in the local memory, in bytes.
     pub ours: u64,
     /// Length of the range in bytes.
     pub bytes: u64,
@@ -80,13 +80,14 @@ pub extern "C" fn handover_rpc_memory_create(
     memory: Option<&mut MaybeUninit<Option<Box<handover_rpc_memory>>>>,
 ) -> handover_status {
     guard(|| {
-        let place = given("memory", memory)?;
+        let place = require("memory", memory)?;
         let memory = BulkMemory::shared(bytes).map_err(|it| HANDOVER_OUT_OF_MEMORY.because(it))?;
         place.write(Some(Box::new(handover_rpc_memory { memory })));
         Ok(())
     })
 }
 
+/// Returns an error if the range does not lie within the memory.
 fn check_range(memory: &BulkMemory, offset: u64, bytes: usize) -> Outcome {
     let len = memory.len_bytes();
     if offset.checked_add(bytes as u64).is_some_and(|end| end <= len) {
@@ -110,11 +111,11 @@ pub unsafe extern "C" fn handover_rpc_memory_read(
     bytes_count: usize,
 ) -> handover_status {
     guard(|| {
-        let memory = &given("memory", memory)?.memory;
+        let memory = &require("memory", memory)?.memory;
         check_range(memory, offset, bytes_count)?;
         // SAFETY: the header demands a buffer of that length.
         let into = unsafe { buffer_mut("into", into, bytes_count) }?;
-        memory.read(offset, zeroed(into));
+        memory.read(offset, fill_with_zeros(into));
         Ok(())
     })
 }
@@ -132,7 +133,7 @@ pub unsafe extern "C" fn handover_rpc_memory_write(
     bytes_count: usize,
 ) -> handover_status {
     guard(|| {
-        let memory = &given("memory", memory)?.memory;
+        let memory = &require("memory", memory)?.memory;
         check_range(memory, offset, bytes_count)?;
         // SAFETY: the header demands a buffer of that length.
         memory.write(offset, unsafe { buffer("from", from, bytes_count) }?);
@@ -173,9 +174,9 @@ pub extern "C" fn handover_rpc_expose(
     bulk: Option<&mut MaybeUninit<handover_rpc_bulk>>,
 ) -> handover_status {
     guard(|| {
-        let endpoint = given("endpoint", endpoint)?;
-        let memory = &given("memory", memory)?.memory;
-        let place = given("bulk", bulk)?;
+        let endpoint = require("endpoint", endpoint)?;
+        let memory = &require("memory", memory)?.memory;
+        let place = require("bulk", bulk)?;
         let rights = match rights {
             1 => Rights::Read,
             2 => Rights::Write,
@@ -208,8 +209,8 @@ pub extern "C" fn handover_rpc_withdraw(
     timeout_ns: u64,
 ) -> handover_status {
     guard(|| {
-        let endpoint = given("endpoint", endpoint)?;
-        let handle = given("bulk", bulk)?.decode()?;
+        let endpoint = require("endpoint", endpoint)?;
+        let handle = require("bulk", bulk)?.decode()?;
         let timeout = Duration::from_nanos(timeout_ns);
         let withdrawn = with_driver!(endpoint, |driver| driver.withdraw_memory(&handle, timeout));
         withdrawn.map_err(|error| match error {
@@ -233,7 +234,7 @@ pub unsafe extern "C" fn handover_rpc_bulk_read(
     memory_bytes: Option<&mut MaybeUninit<u64>>,
 ) -> handover_status {
     guard(|| {
-        let place = given("bulk", bulk)?;
+        let place = require("bulk", bulk)?;
         // SAFETY: the header demands a buffer of that length.
         let bytes = unsafe { buffer("bytes", bytes, bytes_count) }?;
         let (handle, _) = postcard::take_from_bytes::<BulkHandle>(bytes).map_err(|error| {
@@ -256,17 +257,17 @@ fn transfer_fault(error: BulkError) -> Fault {
     }
 }
 
-/// Checks and converts the arguments that `handover_rpc_pull` and `handover_rpc_push` share.
+/// Checks and converts the arguments of `handover_rpc_pull` and `handover_rpc_push`.
 fn parse_transfer<'a>(
     endpoint: Option<&'a handover_rpc_endpoint>,
     bulk: Option<&handover_rpc_bulk>,
     memory: Option<&'a handover_rpc_memory>,
     range: Option<&handover_rpc_range>,
 ) -> Result<(&'a handover_rpc_endpoint, BulkHandle, &'a BulkMemory, BulkPart), Fault> {
-    let endpoint = given("endpoint", endpoint)?;
-    let handle = given("bulk", bulk)?.decode()?;
-    let memory = &given("memory", memory)?.memory;
-    let range = given("range", range)?;
+    let endpoint = require("endpoint", endpoint)?;
+    let handle = require("bulk", bulk)?.decode()?;
+    let memory = &require("memory", memory)?.memory;
+    let range = require("range", range)?;
     let part = BulkPart::new(range.bytes).offsets(range.theirs, range.ours);
     let part = limit(range.timeout_ns).map_or(part, |timeout| part.timeout(timeout));
     Ok((endpoint, handle, memory, part))

@@ -1,10 +1,10 @@
 //! `handover prove --classics`: main figures of the classic programs compared with the suite's.
 //!
-//! Two measurements of one operation, by different code, must agree within [`BOUND`]. A pair that does not must have
-//! a documented reason, or the machine itself differs by as much between the rounds, in which both sides are measured
-//! in turn.
+//! Two measurements of one operation, by different code, must agree within [`RATIO_DEVIATION_MAX`].
+//! A pair that does not must have a documented reason, or the machine itself differs by as much
+//! between the rounds, in which both sides are measured in turn.
 
-use super::{ProveArgs, aligned};
+use super::{ProveArgs, align_columns};
 use crate::commands::run;
 use crate::exit::{self, Interrupted};
 use anyhow::{Context, bail, ensure};
@@ -19,14 +19,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Maximum deviation of a ratio from 1 that needs no reason.
-const BOUND: f64 = 0.25;
-/// Number of measurements of the classic program and of the suite, alternating.
+const RATIO_DEVIATION_MAX: f64 = 0.25;
+/// Number of rounds; each measures with every classic program, then with the suite.
 const ROUNDS_COUNT: usize = 3;
 /// Measuring time of a benchmark of the suite in each round.
 const SUITE_TIME: Duration = Duration::from_millis(300);
 
-/// Numbers in the programs' command lines, each with a smaller number. The smaller one replaces it
-/// in a smoke run.
+/// Numbers in the command lines, each with the smaller number that replaces it in a smoke run.
 const SMOKE_VALUES: [(&str, &str); 8] = [
     ("200000", "500"),
     ("100000", "1000"),
@@ -38,11 +37,11 @@ const SMOKE_VALUES: [(&str, &str); 8] = [
     ("20", "1"),
 ];
 
-/// Command line of a classic program, and the figures read from its output.
-struct Program {
+/// Classic program: its command line, and the figures read from its output.
+struct ClassicProgram {
     /// Command line after `handover`. `PORT` stands for the port of a server that is started first.
     line: &'static str,
-    /// Figures of the output that are compared with the suite's.
+    /// Figures in the output, each with the suite's figure for comparison.
     pairs: &'static [FigurePair],
 }
 
@@ -52,6 +51,7 @@ struct FigurePair {
     figure: &'static str,
     /// Function that reads the figure, in ns, from the program's output.
     read: ReadNs,
+    /// Figure of the suite.
     suite: SuiteFigure,
     /// Known reason why the ratio is not 1; empty if it must be 1.
     why: &'static str,
@@ -61,24 +61,24 @@ struct FigurePair {
 /// figure's name.
 type ReadNs = fn(&str, &str) -> Option<f64>;
 
-/// Figure of the suite: id of the benchmark or part, and name of the contender.
+/// Figure of the suite: id of a benchmark or part, and contender.
 #[derive(Clone, Copy)]
 struct SuiteFigure {
     id: &'static str,
     contender: &'static str,
 }
 
-const fn suite(id: &'static str, contender: &'static str) -> SuiteFigure {
+const fn suite_figure(id: &'static str, contender: &'static str) -> SuiteFigure {
     SuiteFigure { id, contender }
 }
 
-/// Creates the pair of a program that prints one figure.
-const fn only(read: ReadNs, suite: SuiteFigure, why: &'static str) -> FigurePair {
-    named("", read, suite, why)
+/// Creates a pair for a program that prints only one figure.
+const fn only_figure(read: ReadNs, suite: SuiteFigure, why: &'static str) -> FigurePair {
+    named_figure("", read, suite, why)
 }
 
-/// Creates the pair of one of several figures that a program prints.
-const fn named(
+/// Creates a pair for one of several figures that a program prints.
+const fn named_figure(
     figure: &'static str,
     read: ReadNs,
     suite: SuiteFigure,
@@ -87,135 +87,205 @@ const fn named(
     FigurePair { figure, read, suite, why }
 }
 
-const LINK_REASON: &str = "a link (-b) makes the arbiter mark packet by packet; without one, as in the suite, it marks runs of packets";
-const CONTENTION_REASON: &str = "a write waits for the receiver's read, which follows every 2nd to 8th notification, in runs of the same program too";
-const WARM_UP_REASON: &str = "the program walks the memory some ten times before it is timed, the suite once, and the first walks take longer";
-const COALESCING_REASON: &str = "a wait takes all notifications since the last one: 2 to 8 of them, in runs of the same program too";
-const MESSAGES_REASON: &str =
-    "one connection with 10,000 messages of 3 to 10 letters; the suite has 16 with 64 of 64 bytes";
+/// Reason why the figure of sched differs.
+const LINK_REASON: &str = "with a link (-b), the arbiter marks packets for transmission one by one; in the suite, without a link, several at once";
+/// Reason why the sender's figure of notify differs.
+const CONTENTION_REASON: &str = "a write can wait for a read of the receiver; reads follow every 2nd to 8th write, which varies between runs of this program too";
+/// Reason why the figures of margo-p2p-bw differ.
+const WARM_UP_REASON: &str = "before the timed part, the program accesses the memory about ten times, the suite once; the first accesses take longer";
+/// Reason why the receiver's figure of notify differs.
+const COALESCING_REASON: &str = "a wait takes all notifications since the last wait: 2 to 8 of them, which varies between runs of this program too";
+/// Reason why the figure of evh_perf differs.
+const MESSAGES_REASON: &str = "one connection with 10,000 messages of 3 to 10 letters; the suite has 16 connections with 64 messages of 64 bytes";
 
 /// Classic programs whose figures are compared with the suite's.
-static PROGRAMS: &[Program] = &[
-    Program {
+static PROGRAMS: &[ClassicProgram] = &[
+    ClassicProgram {
         line: "margo-p2p-latency -n sm:// -i 200000",
-        pairs: &[only(latency_ns, suite("rpc/noop", "handover"), "")],
+        pairs: &[only_figure(latency_ns, suite_figure("rpc/noop", "handover"), "")],
     },
-    Program {
+    ClassicProgram {
         line: "margo-p2p-latency -n tcp:// -t 0,0 -i 20000",
-        pairs: &[only(latency_ns, suite("rpc/tcp-spin", "handover"), "")],
+        pairs: &[only_figure(latency_ns, suite_figure("rpc/tcp-spin", "handover"), "")],
     },
-    Program {
+    ClassicProgram {
         // As many calls as in a round of the suite: where a processor polls before it halts, as in many virtual
         // machines, it adapts to the sleeps of the past, and later calls may take half as long again.
         line: "margo-p2p-latency -n tcp:// --config {\"spin_ns_max\":0} -i 200 -w 10",
-        pairs: &[only(latency_ns, suite("rpc/tcp", "handover"), "")],
+        pairs: &[only_figure(latency_ns, suite_figure("rpc/tcp", "handover"), "")],
     },
-    Program {
+    ClassicProgram {
         line: "margo-p2p-bw -n sm:// -x 65536 -X 536870912 -D 1",
         pairs: &[
-            named("PULL", transfer_ns, suite("bulk/pull", "handover"), ""),
-            named("PUSH", transfer_ns, suite("bulk/push", "handover"), ""),
+            named_figure("PULL", transfer_ns, suite_figure("bulk/pull", "handover"), ""),
+            named_figure("PUSH", transfer_ns, suite_figure("bulk/push", "handover"), ""),
         ],
     },
-    Program {
+    ClassicProgram {
         line: "margo-p2p-bw -n sm:// -x 65536 -X 536870912 -D 1 --memory plain",
         pairs: &[
-            named("PULL", transfer_ns, suite("bulk/plain-pull", "handover"), WARM_UP_REASON),
-            named("PUSH", transfer_ns, suite("bulk/plain-push", "handover"), WARM_UP_REASON),
+            named_figure(
+                "PULL",
+                transfer_ns,
+                suite_figure("bulk/plain-pull", "handover"),
+                WARM_UP_REASON,
+            ),
+            named_figure(
+                "PUSH",
+                transfer_ns,
+                suite_figure("bulk/plain-push", "handover"),
+                WARM_UP_REASON,
+            ),
         ],
     },
-    Program {
+    ClassicProgram {
         line: "margo-p2p-bw -n tcp:// -x 65536 -X 536870912 -D 1",
         pairs: &[
-            named("PULL", transfer_ns, suite("bulk/tcp-pull", "handover"), ""),
-            named("PUSH", transfer_ns, suite("bulk/tcp-push", "handover"), ""),
+            named_figure("PULL", transfer_ns, suite_figure("bulk/tcp-pull", "handover"), ""),
+            named_figure("PUSH", transfer_ns, suite_figure("bulk/tcp-push", "handover"), ""),
         ],
     },
-    Program {
+    ClassicProgram {
         line: "hello1 -l --seconds 1",
-        pairs: &[only(message_ns, suite("event/call", "handover-hello"), "")],
+        pairs: &[only_figure(message_ns, suite_figure("event/call", "handover-hello"), "")],
     },
-    Program {
+    ClassicProgram {
         line: "hello3 -l --seconds 1 --place near",
-        pairs: &[only(round_trip_ns, suite("event/round-trip", "handover"), "")],
+        pairs: &[only_figure(round_trip_ns, suite_figure("event/round-trip", "handover"), "")],
     },
-    Program {
+    ClassicProgram {
         line: "hello4 -l --seconds 1 --place near 10",
-        pairs: &[only(round_trip_ns, suite("event/serve", "handover"), "")],
+        pairs: &[only_figure(round_trip_ns, suite_figure("event/serve", "handover"), "")],
     },
-    Program { line: "trylock -t 20", pairs: &[only(try_ns, suite("lock/busy", "sem"), "")] },
-    Program {
+    ClassicProgram {
+        line: "trylock -t 20",
+        pairs: &[only_figure(try_ns, suite_figure("lock/busy", "sem"), "")],
+    },
+    ClassicProgram {
         line: "notify -n 2000",
         pairs: &[
-            named("sender", side_ns, suite("notify/busy/sender", "eventfd"), CONTENTION_REASON),
-            named("receiver", side_ns, suite("notify/busy/receiver", "eventfd"), COALESCING_REASON),
+            named_figure(
+                "sender",
+                side_ns,
+                suite_figure("notify/busy/sender", "eventfd"),
+                CONTENTION_REASON,
+            ),
+            named_figure(
+                "receiver",
+                side_ns,
+                suite_figure("notify/busy/receiver", "eventfd"),
+                COALESCING_REASON,
+            ),
         ],
     },
-    Program {
+    ClassicProgram {
         line: "sched --stamp none --seconds 1 -b 10T -q 1000 -i 0 -- -alg rr -flowsets 1:1500:16",
-        pairs: &[only(packet_ns, suite("sched/client-arbiter-client", "drr"), LINK_REASON)],
+        pairs: &[only_figure(
+            packet_ns,
+            suite_figure("sched/client-arbiter-client", "drr"),
+            LINK_REASON,
+        )],
     },
-    Program {
+    ClassicProgram {
         line: "calls -m 25 --calls 100000 --runs 1",
         pairs: &[
-            named(
+            named_figure(
                 "(function in the same source file)",
                 c_call_ns,
-                suite("call/same-file", "c"),
+                suite_figure("call/same-file", "c"),
                 "",
             ),
-            named("(function in a dynamic library)", c_call_ns, suite("call/plt", "c"), ""),
-            named("with two probes, off", probed_call_ns, suite("probe/off/span", "handover"), ""),
-            named(
+            named_figure(
+                "(function in a dynamic library)",
+                c_call_ns,
+                suite_figure("call/plt", "c"),
+                "",
+            ),
+            named_figure(
+                "with two probes, off",
+                probed_call_ns,
+                suite_figure("probe/off/span", "handover"),
+                "",
+            ),
+            named_figure(
                 "with two probes, recorded in memory",
                 probed_call_ns,
-                suite("probe/recorded", "handover"),
+                suite_figure("probe/recorded", "handover"),
                 "",
             ),
         ],
     },
-    Program {
+    ClassicProgram {
         line: "evh_perf -c -i 10 --count 10000 -p PORT",
-        pairs: &[only(echo_ns, suite("net/load/message", "handover"), MESSAGES_REASON)],
+        pairs: &[only_figure(
+            echo_ns,
+            suite_figure("net/load/message", "handover"),
+            MESSAGES_REASON,
+        )],
     },
-    Program {
+    ClassicProgram {
         line: "abt-eventual-bench -d 1 -i 1 -n 100",
-        pairs: &[only(loop_ns, suite("fiber/loops", "handover"), "")],
+        pairs: &[only_figure(loop_ns, suite_figure("fiber/loops", "handover"), "")],
     },
-    Program {
+    ClassicProgram {
         line: "node-microbench -m 5",
         pairs: &[
-            named("fn_call_cross_object", operation_ns, suite("call/other-object", "c"), ""),
-            named("gettimeofday", operation_ns, suite("clock/gettimeofday", "libc"), ""),
-            named("clock_gettime(REALTIME)", operation_ns, suite("clock/realtime", "libc"), ""),
-            named(
+            named_figure(
+                "fn_call_cross_object",
+                operation_ns,
+                suite_figure("call/other-object", "c"),
+                "",
+            ),
+            named_figure(
+                "gettimeofday",
+                operation_ns,
+                suite_figure("clock/gettimeofday", "libc"),
+                "",
+            ),
+            named_figure(
+                "clock_gettime(REALTIME)",
+                operation_ns,
+                suite_figure("clock/realtime", "libc"),
+                "",
+            ),
+            named_figure(
                 "clock_gettime(REALTIME_COARSE)",
                 operation_ns,
-                suite("clock/realtime-coarse", "libc"),
+                suite_figure("clock/realtime-coarse", "libc"),
                 "",
             ),
-            named("clock_gettime(MONOTONIC)", operation_ns, suite("clock/monotonic", "libc"), ""),
-            named(
+            named_figure(
+                "clock_gettime(MONOTONIC)",
+                operation_ns,
+                suite_figure("clock/monotonic", "libc"),
+                "",
+            ),
+            named_figure(
                 "clock_gettime(MONOTONIC_COARSE)",
                 operation_ns,
-                suite("clock/monotonic-coarse", "libc"),
+                suite_figure("clock/monotonic-coarse", "libc"),
                 "",
             ),
-            named("rdtscp", operation_ns, suite("clock/rdtscp", "hardware"), ""),
-            named(
+            named_figure("rdtscp", operation_ns, suite_figure("clock/rdtscp", "hardware"), ""),
+            named_figure(
                 "pthread_mutex_lock/unlock",
                 operation_ns,
-                suite("lock/free", "pthread_mutex"),
+                suite_figure("lock/free", "pthread_mutex"),
                 "",
             ),
-            named("pthread_spin_lock/unlock", operation_ns, suite("lock/free", "pthread_spin"), ""),
+            named_figure(
+                "pthread_spin_lock/unlock",
+                operation_ns,
+                suite_figure("lock/free", "pthread_spin"),
+                "",
+            ),
         ],
     },
 ];
 
 // Functions that read the time of an operation in ns from a program's output.
 
-/// Returns the number in the column `index` of the first line whose first word is `first`.
+/// Returns the number at word `index` of the first line that starts with the word `first`.
 fn column(output: &str, first: &str, index: usize) -> Option<f64> {
     let mut lines = output.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     let words = lines.find(|words| words.first() == Some(&first))?;
@@ -248,22 +318,23 @@ fn message_ns(output: &str, _: &str) -> Option<f64> {
     Some(seconds * 1e9 / count)
 }
 
-/// Reads the time of a round trip, in ns: twice the time of a message.
+/// Reads the time per round trip, in ns: twice the time per message.
 fn round_trip_ns(output: &str, _: &str) -> Option<f64> {
     message_ns(output, "").map(|each_ns| 2.0 * each_ns)
 }
 
-/// Reads the time of an attempt at the lock from the output of trylock.
+/// Reads the time per attempt to take the lock from the output of trylock.
 fn try_ns(output: &str, _: &str) -> Option<f64> {
     number_after(output, "per-thread").map(|per_s| 1e9 / per_s)
 }
 
-/// Reads the time per operation of the sender or of the receiver from the output of notify.
+/// Reads the time per operation of one side (sender or receiver) from the output of notify.
 fn side_ns(output: &str, side: &str) -> Option<f64> {
     number_after(output, &format!("{side} rate")).map(|per_s| 1e9 / per_s)
 }
 
-/// Reads the time per packet, in ns, from the row of client 0. The column's head names the unit.
+/// Reads the time per packet of client 0 from the output of sched. The heading of the column names
+/// the unit.
 fn packet_ns(output: &str, _: &str) -> Option<f64> {
     let mut heads = output.lines().find(|line| line.starts_with("client "))?.split_whitespace();
     let (index, unit) = heads.by_ref().enumerate().find(|(_, head)| head.ends_with("pps"))?;
@@ -285,7 +356,7 @@ fn probed_call_ns(output: &str, row: &str) -> Option<f64> {
     call_ns(output, "With probes", row)
 }
 
-/// Reads the time of a call from a row in the given section: the number before `ns`.
+/// Reads the time of a call from a row of a section in the output of calls.
 fn call_ns(output: &str, section: &str, row: &str) -> Option<f64> {
     let is_head = |line: &&str| !line.starts_with(' ') && line.contains(section);
     let rows = output.lines().skip_while(|line| !is_head(line)).skip(1);
@@ -300,7 +371,7 @@ fn echo_ns(output: &str, _: &str) -> Option<f64> {
     number_after(output, "messages_per_second=").map(|per_s| 1e9 / per_s)
 }
 
-/// Reads the time of one loop iteration of a fiber, in ns.
+/// Reads the time per loop iteration from the output of abt-eventual-bench.
 fn loop_ns(output: &str, _: &str) -> Option<f64> {
     let line = output.lines().find(|line| !line.starts_with('#'))?;
     let number = |index: usize| line.split('\t').nth(index)?.parse::<f64>().ok();
@@ -314,7 +385,7 @@ fn operation_ns(output: &str, row: &str) -> Option<f64> {
     line.split('\t').nth(3)?.parse().ok()
 }
 
-/// Figures of a classic program and of the suite for the same operation, in ns.
+/// Times of one operation, measured by a classic program and by the suite.
 struct ComparedFigures {
     /// Command line of the classic program.
     line: &'static str,
@@ -332,8 +403,9 @@ impl ComparedFigures {
         Some(median(&self.classic_ns)? / median(&self.suite_ns)?)
     }
 
+    /// Returns the verdict on the ratio of the medians.
     fn verdict(&self) -> Verdict {
-        let is_alike = |ratio: f64| (ratio - 1.0).abs() <= BOUND;
+        let is_alike = |ratio: f64| (ratio - 1.0).abs() <= RATIO_DEVIATION_MAX;
         let mut each = self
             .classic_ns
             .iter()
@@ -347,17 +419,16 @@ impl ComparedFigures {
     }
 }
 
-/// Verdict on a classic program's figure beside the suite's: the same, explained, unsteady or different.
+/// Verdict on the ratio of a classic program's figure to the suite's.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Verdict {
-    /// The medians of the classic program and of the suite differ by at most [`BOUND`].
+    /// The ratio of the medians deviates from 1 by at most [`RATIO_DEVIATION_MAX`].
     Same,
-    /// The ratio of the medians lies outside [`BOUND`], and the pair has a reason.
+    /// The ratio deviates from 1 by more than [`RATIO_DEVIATION_MAX`], for a known reason.
     Explained,
-    /// The ratio of the medians lies outside [`BOUND`], but the ratio of some two rounds inside.
+    /// The ratio of the medians deviates too much from 1, but that of some two values does not.
     Unsteady,
-    /// The ratio of the medians lies outside [`BOUND`] without a reason, or the suite lacks the
-    /// figure.
+    /// The ratio deviates from 1 too much without a known reason, or the suite lacks the figure.
     Differs,
 }
 
@@ -383,8 +454,8 @@ fn format_times(values_ns: &[f64]) -> String {
     }
 }
 
-/// Runs all classic programs and the suite's benchmarks, and prints the table. Returns an error if a pair
-/// differs without a reason.
+/// Compares the classic programs with the suite, and prints a table. Returns an error if a pair
+/// differs without a known reason.
 pub fn prove(args: &ProveArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let interrupted = console::interrupt_flag().context("cannot install the signal handlers")?;
     let is_smoke = args.profile == Profile::Smoke;
@@ -418,7 +489,7 @@ pub fn prove(args: &ProveArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         }
     }
     if args.json {
-        let rows: Vec<_> = compared.iter().map(as_json).collect();
+        let rows: Vec<_> = compared.iter().map(pair_json).collect();
         writeln!(out, "{}", serde_json::to_string_pretty(&rows)?)?;
     } else {
         out.write_all(format_table(&compared, is_smoke).as_bytes())?;
@@ -440,8 +511,8 @@ pub fn prove(args: &ProveArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     }
 }
 
-/// Measures the suite's benchmarks. Operations that cross processes are measured in processes, and
-/// peers only if a pair refers to a peer.
+/// Measures the suite's benchmarks of all pairs. Operations that cross processes are measured in
+/// processes, and peers only if a pair refers to a peer.
 fn measure_suite(args: &ProveArgs) -> anyhow::Result<Vec<Record>> {
     let mut records = Vec::new();
     for (are_processes, needs_peers) in [(true, false), (false, false), (false, true)] {
@@ -464,7 +535,8 @@ fn measure_suite(args: &ProveArgs) -> anyhow::Result<Vec<Record>> {
             ..Plan::default()
         };
         let lab = Lab::new(handover_suite::SUITES, &patterns, plan).map_err(exit::plan_error)?;
-        let display = run::ProgressDisplay { quiet: args.json, plain: false, over: None };
+        let display =
+            run::ProgressDisplay { is_quiet: args.json, is_plain: false, swept_argument: None };
         let mut measured = run::measure(&lab, &args.profile.to_string(), &args.db, display, None)?;
         records.append(&mut measured.document.records);
         measured.into_result(Ok(()))?;
@@ -472,7 +544,8 @@ fn measure_suite(args: &ProveArgs) -> anyhow::Result<Vec<Record>> {
     Ok(records)
 }
 
-/// Runs this binary as a classic program, with a server if it needs one; returns its output.
+/// Runs this binary as a classic program and returns its output. Starts a server first if the
+/// program needs one.
 fn run_program(line: &str, is_smoke: bool, interrupted: &AtomicBool) -> anyhow::Result<String> {
     let binary = std::env::current_exe().context("cannot find the path of this program")?;
     let server = line.contains("PORT").then(|| Server::start(&binary)).transpose()?;
@@ -483,7 +556,7 @@ fn run_program(line: &str, is_smoke: bool, interrupted: &AtomicBool) -> anyhow::
         word => word,
     });
     let mut output = tempfile::tempfile()
-        .context("cannot create a temporary file for the output of the program")?;
+        .context("cannot create a temporary file for the output of the classic program")?;
     let mut command = Command::new(&binary);
     command.args(words).stdout(output.try_clone()?).stderr(output.try_clone()?);
     let status = child::run(&mut command, interrupted)?;
@@ -502,8 +575,8 @@ fn run_program(line: &str, is_smoke: bool, interrupted: &AtomicBool) -> anyhow::
 struct Server {
     child: Child,
     port: u16,
-    /// Pipe of the server's output. It is open as long as the server runs: without a reader, the
-    /// server's next output would end it.
+    /// Pipe from the server's standard output. It is open as long as the server runs: without a
+    /// reader, the server's next output would end it.
     output: BufReader<ChildStdout>,
 }
 
@@ -541,7 +614,7 @@ impl Server {
     }
 }
 
-fn as_json(it: &ComparedFigures) -> serde_json::Value {
+fn pair_json(it: &ComparedFigures) -> serde_json::Value {
     let FigurePair { figure, suite, why, .. } = it.pair;
     serde_json::json!({
         "classic": it.line, "figure": figure, "classic_ns": it.classic_ns,
@@ -571,7 +644,7 @@ fn format_table(compared: &[ComparedFigures], is_smoke: bool) -> String {
             verdict.to_string(),
         ]);
     }
-    aligned(&lines, &[0, 2])
+    align_columns(&lines, &[0, 2])
 }
 
 #[cfg(test)]
@@ -660,7 +733,11 @@ mod tests {
     fn pair_beyond_the_bound_needs_a_reason_or_rounds_that_agree() {
         let compared = |why: &'static str, classic_ns: &[f64], suite_ns: &[f64]| ComparedFigures {
             line: "hello1",
-            pair: Box::leak(Box::new(only(latency_ns, suite("event/call", "handover"), why))),
+            pair: Box::leak(Box::new(only_figure(
+                latency_ns,
+                suite_figure("event/call", "handover"),
+                why,
+            ))),
             classic_ns: classic_ns.to_vec(),
             suite_ns: suite_ns.to_vec(),
         };

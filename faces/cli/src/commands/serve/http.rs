@@ -7,32 +7,35 @@ use std::time::Duration;
 
 /// Maximum size of a request in bytes.
 const REQUEST_BYTES_MAX: usize = 1 << 14;
+/// Maximum number of headers of a request.
 const HEADERS_MAX: usize = 64;
-/// Maximum time to wait for bytes of a request, or for space for those of a response.
+/// Maximum time that a read from or a write to the connection waits.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// Seconds after which a browser loads a page again that is still changing.
+/// Seconds after which a browser reloads a page of an unfinished run.
 const REFRESH_SECONDS: &str = "3";
 
-/// A request, with its parameters decoded.
+/// HTTP request with decoded parameters.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Request {
     /// `true` if the method is POST; otherwise it is GET.
     pub(super) is_post: bool,
     /// Path without the query.
     pub(super) path: String,
-    /// Parameters of the query, or of the form in the body.
+    /// Names and values in the query, or in the form in the body.
     parameters: Vec<(String, String)>,
+    /// Value of the header `Host`.
     pub(super) host: String,
+    /// Value of the header `Cookie`.
     pub(super) cookies: String,
 }
 
 impl Request {
-    /// Returns the first parameter of that name.
+    /// Returns the first parameter with this name; `None` if there is none.
     pub(super) fn parameter(&self, name: &str) -> Option<&str> {
         self.parameters.iter().find(|it| it.0 == name).map(|it| it.1.as_str())
     }
 
-    /// Returns the first parameter of that name; an error if there is none.
+    /// Returns the first parameter with this name; an error if there is none.
     pub(super) fn required(&self, name: &str) -> anyhow::Result<&str> {
         self.parameter(name).ok_or_else(|| anyhow::anyhow!("the parameter {name} is missing"))
     }
@@ -40,26 +43,28 @@ impl Request {
 
 /// Result of parsing the bytes received so far.
 #[derive(Debug, PartialEq, Eq)]
-enum Parsed {
+enum ParsedRequest {
+    /// The bytes contain a whole request.
     Complete(Request),
+    /// More bytes are needed.
     Incomplete,
-    /// Not a request that is served here; the status of the response.
+    /// The bytes are not a valid request. Contains the status of the response.
     Refused(&'static str),
 }
 
 /// Parses a request with its body.
-fn parse(bytes: &[u8]) -> Parsed {
+fn parse(bytes: &[u8]) -> ParsedRequest {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut head = httparse::Request::new(&mut headers);
     let head_bytes = match head.parse(bytes) {
         Ok(httparse::Status::Complete(head_bytes)) => head_bytes,
-        Ok(httparse::Status::Partial) => return Parsed::Incomplete,
-        Err(_) => return Parsed::Refused("400 Bad Request"),
+        Ok(httparse::Status::Partial) => return ParsedRequest::Incomplete,
+        Err(_) => return ParsedRequest::Refused("400 Bad Request"),
     };
     let is_post = match head.method {
         Some("GET") => false,
         Some("POST") => true,
-        _ => return Parsed::Refused("405 Method Not Allowed"),
+        _ => return ParsedRequest::Refused("405 Method Not Allowed"),
     };
     let header = |name: &str| {
         let found = head.headers.iter().find(|it| it.name.eq_ignore_ascii_case(name));
@@ -71,12 +76,14 @@ fn parse(bytes: &[u8]) -> Parsed {
         "" => 0,
         length => match length.parse::<usize>() {
             Ok(length) if length <= REQUEST_BYTES_MAX => length,
-            _ => return Parsed::Refused("413 Content Too Large"),
+            _ => return ParsedRequest::Refused("413 Content Too Large"),
         },
     };
-    let Some(body) = bytes[head_bytes..].get(..body_bytes) else { return Parsed::Incomplete };
+    let Some(body) = bytes[head_bytes..].get(..body_bytes) else {
+        return ParsedRequest::Incomplete;
+    };
     let form = if is_post { std::str::from_utf8(body).unwrap_or_default() } else { query };
-    Parsed::Complete(Request {
+    ParsedRequest::Complete(Request {
         is_post,
         path: path.to_string(),
         parameters: parameters(form),
@@ -96,9 +103,10 @@ fn parameters(form: &str) -> Vec<(String, String)> {
     form.split('&').filter(|text| !text.is_empty()).map(pair).collect()
 }
 
-/// A response; all are complete and close the connection.
+/// HTTP response. The connection is closed after it.
 #[derive(Debug)]
 pub(super) struct Response {
+    /// Code and text of the status, such as `200 OK`.
     status: &'static str,
     headers: Vec<(&'static str, String)>,
     body: String,
@@ -127,7 +135,7 @@ impl Response {
         self
     }
 
-    /// Makes the browser load the page again after some seconds if `is_changing`.
+    /// Makes the browser reload the page after some seconds if `is_changing`.
     pub(super) fn refreshed_if(self, is_changing: bool) -> Self {
         match is_changing {
             true => self.with_header("Refresh", REFRESH_SECONDS.to_string()),
@@ -165,12 +173,12 @@ pub(super) fn serve_connection(mut stream: TcpStream, respond: impl FnOnce(&Requ
     let mut piece = [0; 4096];
     let response = loop {
         match parse(&bytes) {
-            Parsed::Complete(request) => break respond(&request),
-            Parsed::Refused(status) => break Response::error(status, status),
-            Parsed::Incomplete if bytes.len() > REQUEST_BYTES_MAX => {
+            ParsedRequest::Complete(request) => break respond(&request),
+            ParsedRequest::Refused(status) => break Response::error(status, status),
+            ParsedRequest::Incomplete if bytes.len() > REQUEST_BYTES_MAX => {
                 break Response::error("413 Content Too Large", "the request is too long");
             }
-            Parsed::Incomplete => {}
+            ParsedRequest::Incomplete => {}
         }
         match stream.read(&mut piece) {
             Ok(count) if count > 0 => bytes.extend_from_slice(&piece[..count]),
@@ -194,13 +202,13 @@ mod tests {
     fn get_and_post_are_parsed_once_complete() {
         let get = b"GET /compare?a=x%2Fy&b=%2D1+z HTTP/1.1\r\nHost: h\r\n\r\n";
         let expected = request("/compare", &[("a", "x/y"), ("b", "-1 z")]);
-        assert_eq!(parse(get), Parsed::Complete(expected));
+        assert_eq!(parse(get), ParsedRequest::Complete(expected));
         let post = b"POST /tag?run=9 HTTP/1.1\r\nHOST: h\r\ncontent-length: 10\r\n\r\nrun=1&name";
         let tag = request("/tag", &[("run", "1"), ("name", "")]);
         for end in 0..post.len() {
-            assert_eq!(parse(&post[..end]), Parsed::Incomplete, "{end}");
+            assert_eq!(parse(&post[..end]), ParsedRequest::Incomplete, "{end}");
         }
-        assert_eq!(parse(post), Parsed::Complete(Request { is_post: true, ..tag }));
+        assert_eq!(parse(post), ParsedRequest::Complete(Request { is_post: true, ..tag }));
     }
 
     #[test]
@@ -211,7 +219,7 @@ mod tests {
             (b"POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n", "413 Content Too Large"),
             (b"\x16\x03\x01\x00\xff rubbish", "400 Bad Request"),
         ] {
-            assert_eq!(parse(bytes), Parsed::Refused(status));
+            assert_eq!(parse(bytes), ParsedRequest::Refused(status));
         }
     }
 }

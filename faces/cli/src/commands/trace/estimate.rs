@@ -1,6 +1,6 @@
 //! `handover trace estimate`: the cost of a recording, and suggestions for a filter.
 
-use super::{TraceSelection, check_undamaged, print_missing};
+use super::{TraceSelection, check_undamaged, print_missing_events};
 use clap::Args;
 use handover_base::units::TimeSpan;
 use handover_trace::{ExclusionLimits, WalkCounts, estimate_table};
@@ -15,7 +15,7 @@ pub struct TraceEstimate {
     #[arg(long, value_name = "PERCENT", default_value = "1", value_parser = parse_percent)]
     pub share: f64,
     /// Suggest to leave out only functions with at most this mean duration
-    #[arg(long, value_name = "TIME", default_value = "1us", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "1us", value_parser = parse_duration_ns)]
     pub below: u64,
     /// Print JSON
     #[arg(long)]
@@ -28,7 +28,7 @@ fn parse_percent(text: &str) -> Result<f64, String> {
     bounded.ok_or_else(|| "must lie in 0..=100".to_string())
 }
 
-fn parse_duration(text: &str) -> Result<u64, String> {
+fn parse_duration_ns(text: &str) -> Result<u64, String> {
     text.parse::<TimeSpan>().map(|span| span.0).map_err(|refused| refused.to_string())
 }
 
@@ -48,6 +48,6 @@ pub fn estimate(args: &TraceEstimate, out: &mut dyn Write) -> anyhow::Result<()>
         write!(out, "{}", estimate_table(&estimate))?;
     }
     out.flush()?;
-    print_missing(&traces, &WalkCounts::default());
+    print_missing_events(&traces, &WalkCounts::default());
     check_undamaged(&traces)
 }

@@ -1,6 +1,6 @@
 //! `handover trace export`: traces for other tools.
 
-use super::{TraceSelection, check_undamaged, print_missing};
+use super::{TraceSelection, check_undamaged, print_missing_events};
 use crate::exit::to_usage_error;
 use anyhow::Context;
 use clap::Args;
@@ -35,7 +35,7 @@ pub fn export(args: &TraceExport, out: &mut dyn Write) -> anyhow::Result<()> {
     };
     if path == Path::new("-") {
         let found = write_traces(args, &traces, &names, &mut *out)?;
-        print_missing(&traces, &found);
+        print_missing_events(&traces, &found);
         return check_undamaged(&traces);
     }
     let output_path = path.display();
@@ -59,7 +59,7 @@ pub fn export(args: &TraceExport, out: &mut dyn Write) -> anyhow::Result<()> {
     };
     writeln!(out, "{} events, {bytes} bytes: {output_path}", found.events)?;
     out.flush()?;
-    print_missing(&traces, &found);
+    print_missing_events(&traces, &found);
     check_undamaged(&traces)
 }
 
@@ -83,7 +83,7 @@ fn write_traces(
     handover_trace::export(traces, names, args.to, grouping, out)
 }
 
-/// Returns `true` if `path` is one of the trace files, under any name.
+/// Returns `true` if `path` is one of the trace files, possibly by another path.
 fn is_trace_file(path: &Path, traces: &Traces) -> bool {
     let identity = |path: &Path| fs::metadata(path).map(|it| (it.dev(), it.ino())).ok();
     let wanted = identity(path);

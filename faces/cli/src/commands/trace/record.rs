@@ -41,10 +41,10 @@ pub struct TraceRecord {
     /// Bytes of each thread's ring [default: 4 MiB; with `last`, 1 MiB]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(8192..=1 << 32))]
     pub ring: Option<u64>,
-    /// Maximum time that a thread waits for space in its ring before an event is lost
+    /// Maximum time for which a thread waits for space in its full ring
     #[arg(long, value_name = "MS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=3_600_000))]
     pub wait: u64,
-    /// Run the program even if it contains nothing to trace: programs that it starts may be traceable
+    /// Run the program even if it contains nothing to trace, because it may start programs that do
     #[arg(long)]
     pub force: bool,
     /// Program and its arguments
@@ -82,7 +82,7 @@ pub fn record(args: &TraceRecord) -> anyhow::Result<()> {
         force: args.force,
         ..RecordOptions::new(&args.output)
     };
-    let signals = signals().context("cannot install a signal handler")?;
+    let signals = catch_signals().context("cannot install a signal handler")?;
     let recorded = record::record(&options, &args.command, &signals).map_err(record_error)?;
     print_result(&recorded);
     match recorded.exit_code() {
@@ -94,9 +94,10 @@ pub fn record(args: &TraceRecord) -> anyhow::Result<()> {
     }
 }
 
-/// Handles the signals that would end this process. SIGINT and SIGQUIT come from the terminal, which sends them to the
-/// traced program too; the returned function returns a SIGTERM or SIGHUP that is to be forwarded.
-fn signals() -> std::io::Result<impl Fn() -> Option<i32>> {
+/// Installs handlers for the signals that would end this process. SIGINT and SIGQUIT come from the
+/// terminal, which sends them to the traced program too; the returned function returns a SIGTERM or
+/// SIGHUP that is to be forwarded.
+fn catch_signals() -> std::io::Result<impl Fn() -> Option<i32>> {
     let nobody_asks = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGQUIT] {
         signal_hook::flag::register(signal, Arc::clone(&nobody_asks))?;
@@ -109,11 +110,11 @@ fn signals() -> std::io::Result<impl Fn() -> Option<i32>> {
     Ok(move || i32::try_from(last.swap(0, Ordering::Relaxed)).ok().filter(|signal| *signal != 0))
 }
 
-/// Converts an error of recording. A program, pattern or file that cannot be used is a usage error.
-fn record_error(refused: RecordError) -> anyhow::Error {
-    match refused {
-        RecordError::Refused(refused) => to_usage_error(refused),
-        RecordError::Pattern { .. } | RecordError::Path { .. } => to_usage_error(refused),
+/// Converts an error of the recorder. An unusable program, pattern or file is a usage error.
+fn record_error(error: RecordError) -> anyhow::Error {
+    match error {
+        RecordError::Refused(error) => to_usage_error(error),
+        RecordError::Pattern { .. } | RecordError::Path { .. } => to_usage_error(error),
         RecordError::File { path, source } => {
             to_usage_error(format!("{}: {source}", path.display()))
         }
@@ -121,37 +122,37 @@ fn record_error(refused: RecordError) -> anyhow::Error {
     }
 }
 
-/// Prints a line for each trace that was written, and the notes.
+/// Prints a line for each written trace, and the notes of the recorder.
 fn print_result(recorded: &RecordResult) {
-    for one in &recorded.written {
-        console::print_error(format_args!("handover: {}", trace_line(one)));
+    for trace in &recorded.written {
+        console::print_error(format_args!("handover: {}", trace_line(trace)));
     }
     for note in &recorded.notes {
         console::print_error(format_args!("handover: note: {note}"));
     }
 }
 
-/// Formats the path and the numbers of events, threads and bytes of a trace.
-fn trace_line(one: &WrittenTrace) -> String {
-    let threads = match one.threads_count {
+/// Formats the path of a trace, and its numbers of events, threads and bytes.
+fn trace_line(trace: &WrittenTrace) -> String {
+    let threads = match trace.threads_count {
         1 => "1 thread".to_owned(),
         count => format!("{count} threads"),
     };
     let mut line = format!(
         "{}: {} events of {threads}, {} bytes",
-        one.path.display(),
-        one.events_count,
-        one.bytes
+        trace.path.display(),
+        trace.events_count,
+        trace.bytes
     );
-    if one.missing.total_count() > 0 {
-        let missing_count = one.missing.total_count();
+    if trace.missing.total_count() > 0 {
+        let missing_count = trace.missing.total_count();
         line.push_str(&format!("; {missing_count} events are missing"));
     }
-    if one.missing.overwritten > 0 {
-        let overwritten_count = one.missing.overwritten;
+    if trace.missing.overwritten > 0 {
+        let overwritten_count = trace.missing.overwritten;
         line.push_str(&format!("; {overwritten_count} older events were overwritten"));
     }
-    if let RecordingState::Failed(errno) = one.end {
+    if let RecordingState::Failed(errno) = trace.end {
         let error = std::io::Error::from_raw_os_error(i32::try_from(errno).unwrap_or(0));
         line.push_str(&format!("; recording stopped early: {error}"));
     }

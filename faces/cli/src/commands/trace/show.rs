@@ -87,6 +87,7 @@ pub fn show(args: &TraceShow, out: &mut dyn Write) -> anyhow::Result<()> {
     check_undamaged(&traces)
 }
 
+/// Returns the process and the threads of a trace, as JSON.
 fn process_json(trace: &Trace, path: &str) -> Value {
     let threads: Vec<Value> = trace
         .threads()
@@ -105,6 +106,7 @@ fn process_json(trace: &Trace, path: &str) -> Value {
     })
 }
 
+/// Returns the numbers of missing events, as JSON.
 fn missing_json(traces: &Traces) -> Value {
     let it = traces.missing_events();
     json!({

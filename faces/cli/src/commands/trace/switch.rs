@@ -27,7 +27,7 @@ pub struct TraceOn {
     /// Policy for events that overflow the ring; a C program always uses `last`
     #[arg(long, value_name = "NAME", default_value = "stream")]
     pub policy: KeepPolicy,
-    /// Maximum time that a thread waits for space in its ring before an event is lost
+    /// Maximum time for which a thread waits for space in its full ring
     #[arg(long, value_name = "MS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=3_600_000))]
     pub wait: u64,
 }
@@ -137,6 +137,7 @@ pub fn list(args: &TraceList, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Returns a probe site as JSON. If `is_process`, this includes its state, on or off.
 fn site_json(site: &Site, is_process: bool) -> serde_json::Value {
     let mut it = json!({
         "name": site.name, "kind": if site.kind == SiteKind::Span { "span" } else { "mark" },
@@ -148,6 +149,7 @@ fn site_json(site: &Site, is_process: bool) -> serde_json::Value {
     it
 }
 
+/// Returns the probe sites that a trace file lists.
 fn sites_of_trace(path: &Path) -> anyhow::Result<Vec<Site>> {
     let traces = Traces::open_without_children([path]).map_err(trace_error)?;
     Ok(traces.as_slice().iter().flat_map(|trace| trace.sites().into_iter().cloned()).collect())
@@ -162,14 +164,14 @@ fn check_pattern(pattern: &str, sites: &[Site]) -> anyhow::Result<()> {
     Err(no_match_error(pattern, nearest_name(pattern, names), "handover trace list PID"))
 }
 
-/// Converts an error about another process. It is a usage error if the process does not exist or
-/// has no probes, but not if the kernel refuses or the process exits meanwhile.
-fn other_process_error(refused: OtherProcessError) -> anyhow::Error {
-    match refused {
+/// Converts an error about the process to trace. It is a usage error if the process does not exist
+/// or has no probes.
+fn other_process_error(error: OtherProcessError) -> anyhow::Error {
+    match error {
         OtherProcessError::NoProcess { .. }
         | OtherProcessError::NoSites { .. }
         | OtherProcessError::NoRecorder { .. }
-        | OtherProcessError::Path { .. } => to_usage_error(refused),
+        | OtherProcessError::Path { .. } => to_usage_error(error),
         other => other.into(),
     }
 }

@@ -80,9 +80,9 @@ fn shown(ladder: &LadderView, width: u16, height: u16, since_s: u64) -> Vec<Stri
 #[test]
 fn figures_appear_on_their_rungs_as_they_are_measured() {
     let mut ladder = ladder(true);
-    ladder.start_visit((0, 6), 0);
-    ladder.show_records(&[record("clock/now", 10.0)]);
-    ladder.start_visit((1, 6), 1);
+    ladder.set_visit((0, 6), 0);
+    ladder.set_figure(&[record("clock/now", 10.0)]);
+    ladder.set_visit((1, 6), 1);
     let mut busy = record("lock/busy", 1000.0);
     let floor = Ratio {
         id: "floor/line".into(),
@@ -94,8 +94,8 @@ fn figures_appear_on_their_rungs_as_they_are_measured() {
     };
     busy.floor = Some(floor);
     busy.warnings = vec![Warning { code: WarningCode::Wide, text: "wide".into() }];
-    ladder.show_records(&[busy]);
-    ladder.show_blocks(3, 12);
+    ladder.set_figure(&[busy]);
+    ladder.set_blocks(3, 12);
     assert_eq!(
         shown(&ladder, 100, 12, 20),
         [
@@ -118,9 +118,9 @@ fn figures_appear_on_their_rungs_as_they_are_measured() {
 #[test]
 fn remaining_time_follows_the_pace_after_the_first_pass() {
     let mut ladder = ladder(true);
-    ladder.start_visit((1, 6), 1);
+    ladder.set_visit((1, 6), 1);
     assert_eq!(ladder.remaining_time(Duration::from_secs(30)), Some(Duration::from_secs(50)));
-    ladder.start_visit((3, 6), 0);
+    ladder.set_visit((3, 6), 0);
     assert_eq!(ladder.remaining_time(Duration::from_secs(20)), Some(Duration::from_secs(20)));
     assert_eq!(
         ladder.remaining_time(Duration::from_secs(75)),
@@ -132,15 +132,15 @@ fn remaining_time_follows_the_pace_after_the_first_pass() {
         Some(Duration::from_secs(90)),
         "limit exceeded"
     );
-    ladder.start_visit((1, 6), 1);
+    ladder.set_visit((1, 6), 1);
     assert_eq!(
         ladder.remaining_time(Duration::from_secs(50)),
         Some(Duration::from_secs(250)),
         "limit exceeded"
     );
-    ladder.start_visit((3, 6), 0);
+    ladder.set_visit((3, 6), 0);
     ladder.time_max = None;
-    ladder.show_blocks(1, 2);
+    ladder.set_blocks(1, 2);
     assert_eq!(ladder.remaining_time(Duration::from_secs(35)), Some(Duration::from_secs(25)));
 }
 
@@ -152,12 +152,12 @@ fn sweep_has_a_rung_for_each_value() {
         let args = BTreeMap::from([("slots_count".to_string(), slots_count)]);
         Record { args, ..record("ring/slots", median) }
     };
-    ladder.start_visit((0, 4), 0);
-    ladder.show_records(&[of(64, 10.0)]);
-    ladder.start_visit((1, 4), 1);
-    ladder.show_records(&[of(128, 20.0)]);
+    ladder.set_visit((0, 4), 0);
+    ladder.set_figure(&[of(64, 10.0)]);
+    ladder.set_visit((1, 4), 1);
+    ladder.set_figure(&[of(128, 20.0)]);
     // The last visit was to the other value.
-    ladder.show_records(&[of(64, 30.0)]);
+    ladder.set_figure(&[of(64, 30.0)]);
     let labels: Vec<&str> = ladder.rungs.iter().map(|it| &*it.label).collect();
     assert_eq!(labels, ["ring/slots slots_count=64", "ring/slots slots_count=128"]);
     let medians = ladder.rungs.iter().filter_map(|it| it.figure.as_ref()).map(|it| it.median);
@@ -168,8 +168,8 @@ fn sweep_has_a_rung_for_each_value() {
 fn visited_rung_is_shown_at_every_terminal_size() {
     let mut ladder = ladder(false);
     for (visit, spec) in SPECS.iter().enumerate() {
-        ladder.start_visit((visit, 6), visit % SPECS.len());
-        ladder.show_records(&[record(spec, 123_456.0)]);
+        ladder.set_visit((visit, 6), visit % SPECS.len());
+        ladder.set_figure(&[record(spec, 123_456.0)]);
     }
     ladder.add_message("lock/busy: a thread died".to_string());
     for width in 1..140 {
