@@ -40,6 +40,10 @@ pub(crate) trait BatchChannel: Channel {
     fn pop_some(receiver: &mut Self::Receiver, items_max: usize, each: impl FnMut(u64)) -> usize;
 }
 
+/// Number of polls of a wait after which the CPU is yielded, about a millisecond. The other participant then does not
+/// run. Without a yield, threads that spin in turn on all CPUs of a busy machine may miss each other for seconds.
+const POLLS_PER_YIELD: u32 = 1 << 17;
+
 /// Pause between two polls of a queue. It is a load fence or, if participants share a CPU, a yield
 /// of the CPU. The same for every contender and floor.
 #[derive(Clone, Copy, Debug)]
@@ -64,12 +68,19 @@ impl PollPause {
         }
     }
 
-    /// Calls `poll` until it returns a value, with a pause between two calls; returns that value.
+    /// Calls `poll` until it returns a value, with a pause between two calls; returns that value. Yields the CPU after
+    /// every [`POLLS_PER_YIELD`] polls.
     #[inline(always)]
     pub(crate) fn poll_until_some<T>(self, mut poll: impl FnMut() -> Option<T>) -> T {
+        let mut polls_left = POLLS_PER_YIELD;
         loop {
             if let Some(found) = poll() {
                 return found;
+            }
+            polls_left -= 1;
+            if polls_left == 0 {
+                rustix::thread::sched_yield();
+                polls_left = POLLS_PER_YIELD;
             }
             self.pause_once();
         }
@@ -78,9 +89,7 @@ impl PollPause {
     /// Calls `attempt` until it returns `true`, with a pause between two calls.
     #[inline(always)]
     pub(crate) fn poll_until_true(self, mut attempt: impl FnMut() -> bool) {
-        while !attempt() {
-            self.pause_once();
-        }
+        self.poll_until_some(|| attempt().then_some(()));
     }
 }
 
