@@ -144,7 +144,7 @@ pub fn record_calls<T>(
     let done = f();
     switched.map_or(Ok(()), EnabledSites::disable)?;
     let Summary { recorded, lost, overwritten, bytes, .. } = check_complete(recording.finish())?;
-    let recorded = match kept {
+    let recorded = match retention {
         Retention::AtEnd { .. } => {
             let bytes = copy_trace_to_file(rings, path)?;
             RecordingCounts { events_count: recorded, lost_count: lost + overwritten, bytes }
