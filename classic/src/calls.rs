@@ -19,7 +19,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use table::{Results, TickUnit};
 
-/// Maximum number of calls of a measured process; its trace then has 60 GB.
+/// Maximum number of calls of a measured process. The trace of so many calls has 60 GB.
 const CALLS_MAX: u64 = 10_000_000_000;
 /// Maximum number of runs of a measured process.
 const RUNS_MAX: u64 = 1000;
@@ -41,15 +41,15 @@ median and of the best of its runs. The written data may still be in the page ca
 With the defaults all of it takes some minutes."
 )]
 pub struct Calls {
-    /// Calls for each row, in millions
+    /// Number of calls for each row, in millions
     #[arg(short = 'm', value_name = "MILLIONS", default_value_t = 100.0)]
     #[arg(value_parser = super::number_parser(super::MILLIONS_RANGE))]
     millions: f64,
-    /// Calls of each process that is measured from its start to its exit
+    /// Number of calls that each measured process makes
     #[arg(long, value_name = "COUNT", default_value_t = 20_000_000)]
     #[arg(value_parser = super::whole_number_parser(1..=CALLS_MAX))]
     calls: u64,
-    /// Runs of each measured process; the median and the best of the runs are shown
+    /// Number of runs of each measured process; the median and the best of the runs are shown
     #[arg(long, value_name = "COUNT", default_value_t = 24)]
     #[arg(value_parser = super::whole_number_parser(1..=RUNS_MAX))]
     runs: u64,
@@ -62,13 +62,13 @@ pub struct Calls {
     /// Run as one of the measured processes
     #[arg(long, hide = true, value_name = "SUBJECT", value_enum)]
     child: Option<MeasuredFunction>,
-    /// Recording of the measured process's events
+    /// Tool that records the events of the measured process
     #[arg(long, hide = true, value_name = "TOOL", value_enum, requires = "child")]
     tool: Option<EventRecording>,
     /// Id of the process that measures; when it exits, the measured process is killed
     #[arg(long, hide = true, value_name = "PID", requires = "child")]
     parent: Option<i32>,
-    /// Files of the measured process: trace, rings, program
+    /// Paths that the measured process uses: its trace, its rings, its program
     #[arg(long, hide = true, value_name = "FILE", num_args = 3, requires = "child")]
     files: Vec<PathBuf>,
 }
@@ -97,7 +97,8 @@ pub fn run(args: &Calls, out: &mut dyn Write) -> anyhow::Result<()> {
     measured?;
     let processes = processes::measure_programs(args.calls, args.runs, &folders, &interrupted)?;
     let empties = processes::measure_empty_programs(args.runs, &folders, &interrupted)?;
-    let results = Results { loops: &loops, processes: &processes, empties: &empties, unit: &unit };
+    let results =
+        Results { loops: &loops, processes: &processes, empty_programs: &empties, unit: &unit };
     if args.json {
         writeln!(out, "{}", results.to_json(args.calls, args.runs, &folders))?;
     } else {

@@ -54,13 +54,13 @@ pub fn run(args: &EvhPerf, out: &mut dyn Write) -> anyhow::Result<()> {
     args.port = server.address().port();
     let mut printer = printer::Printer::new(out, args.json);
     printer.print_settings("EventHandler", &serve::settings(&args))?;
-    serve::print_started(&args, server.took, &mut printer)?;
+    serve::print_started(&args, server.start_duration, &mut printer)?;
     let ran = client::run(&args, &signals, out);
     server.stop(&args, &mut printer::Printer::new(out, args.json))?;
     ran
 }
 
-/// Flags that received signals set.
+/// Flags that the signal handlers set.
 pub struct Signals {
     /// `true` after SIGINT.
     interrupted: Arc<AtomicBool>,
@@ -69,7 +69,8 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Registers handlers of SIGINT, SIGTERM and SIGHUP. A second SIGINT or SIGTERM kills the process at once.
+    /// Registers handlers of SIGINT, SIGTERM and SIGHUP. A second SIGINT or SIGTERM kills the
+    /// process at once.
     fn new() -> anyhow::Result<Self> {
         let [interrupted, terminated] = [SIGINT, SIGTERM].map(|signal| {
             let flag = Arc::new(AtomicBool::new(false));
@@ -100,6 +101,7 @@ impl Signals {
     }
 }
 
+/// Prints a warning to standard error.
 fn warn(text: impl std::fmt::Display) {
     console::print_error(format_args!("evh_perf: warning: {text}"));
 }

@@ -29,16 +29,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// Maximum number of threads that hello4 and hello5 serve.
 const THREADS_MAX: u64 = 1024;
 /// Stack size of a client's thread in bytes: enough for its handler and a printed line.
 const CLIENT_STACK_BYTES: usize = 128 << 10;
 /// Pause before a message is answered, in all demos except hello3.
 const ANSWER_PAUSE: Duration = Duration::from_secs(10);
+/// Pause of hello3 before a message is answered.
 const ANSWER_PAUSE_OF_HELLO3: Duration = Duration::from_millis(1);
 /// Number of messages that a machine sends to itself between two checks of its timers. They take
 /// about 10 µs.
 const MESSAGES_PER_TIMER_CHECK: u32 = 4096;
-/// Maximum number of message ids; the table of ids has two more entries, for the timers.
+/// Maximum number of message ids. The table of ids has two more entries, for the timers.
 const IDS_MAX: u64 = KIND_MAX as u64 - 1;
 /// Default number of message ids, as in the original's last measurements.
 const IDS_DEFAULT: u64 = 20;
@@ -82,6 +84,7 @@ pub struct DemoOptions {
 }
 
 impl DemoOptions {
+    /// Returns the amount of output that the options select.
     fn verbosity(&self) -> Verbosity {
         match self {
             DemoOptions { quiet: true, .. } => Verbosity::Quiet,
@@ -92,7 +95,8 @@ impl DemoOptions {
         }
     }
 
-    /// Chooses a CPU for each participant; returns `None` for each without `--place`.
+    /// Chooses a CPU for each participant. Without `--place`, returns `None` for each, which is not
+    /// pinned.
     fn cpus(&self, participants_count: usize) -> anyhow::Result<Vec<Option<u32>>> {
         let Some(place) = self.place else { return Ok(vec![None; participants_count]) };
         let placed =
@@ -131,10 +135,10 @@ pub struct Hello1 {
     via: SendMethod,
     /// Wake policy of `--via pass` [default: always]
     #[arg(long, value_enum, value_name = "WHEN")]
-    wake: Option<Wake>,
+    wake: Option<WakePolicy>,
 }
 
-/// Ways in which a machine sends itself a message: without or with a notification of its thread.
+/// Ways in which a machine sends itself a message: with a notification of its thread, or without.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum SendMethod {
     /// Add the message to the queue of the machine's thread
@@ -143,20 +147,20 @@ enum SendMethod {
     Pass,
 }
 
-/// Conditions under which a sent message notifies the receiving thread: always, or only if it sleeps.
+/// Condition under which a message wakes the receiving thread: always, or only if it sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Wake {
+enum WakePolicy {
     /// Write to an eventfd for each message, as in the original
     Always,
     /// Notify the thread only if it sleeps
     Asleep,
 }
 
-impl From<Wake> for WakeWhen {
-    fn from(wake: Wake) -> WakeWhen {
+impl From<WakePolicy> for WakeWhen {
+    fn from(wake: WakePolicy) -> WakeWhen {
         match wake {
-            Wake::Always => WakeWhen::EachMessage,
-            Wake::Asleep => WakeWhen::Asleep,
+            WakePolicy::Always => WakeWhen::EachMessage,
+            WakePolicy::Asleep => WakeWhen::Asleep,
         }
     }
 }
@@ -169,15 +173,15 @@ struct NotifyOptions {
     fds: bool,
     /// Wake policy; `always` implies --fds [default: always with --fds, else asleep]
     #[arg(long, value_enum, value_name = "WHEN")]
-    wake: Option<Wake>,
+    wake: Option<WakePolicy>,
 }
 
 impl NotifyOptions {
     /// Returns the machines' configuration that these options select.
     fn config(&self) -> Config {
-        let default = if self.fds { Wake::Always } else { Wake::Asleep };
+        let default = if self.fds { WakePolicy::Always } else { WakePolicy::Asleep };
         let wake = self.wake.unwrap_or(default);
-        if !self.fds && wake == Wake::Asleep {
+        if !self.fds && wake == WakePolicy::Asleep {
             return Config::default();
         }
         let thread = ThreadConfig {
@@ -208,7 +212,7 @@ pub struct Hello3 {
     #[command(flatten)]
     shared_options: DemoOptions,
     #[command(flatten)]
-    notifying: NotifyOptions,
+    notify_options: NotifyOptions,
     /// Method that finds a message's handler
     #[arg(long, value_enum, default_value_t = LookupKind::Direct, value_name = "HOW")]
     lookup: LookupKind,
@@ -217,6 +221,7 @@ pub struct Hello3 {
     ids: Option<u64>,
 }
 
+/// Method that finds the handler of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum LookupKind {
     /// Find the handler by index in a table
@@ -227,14 +232,15 @@ enum LookupKind {
     Match,
 }
 
-/// One thread serves many other threads: each by its address (EVM's hello4), or all by topic (hello5).
+/// One thread serves many other threads: each by its address (EVM's hello4), or all by topic
+/// (hello5).
 #[derive(Debug, Args)]
 #[command(after_help = DEMO_AFTER_HELP)]
 pub struct HelloMany {
     #[command(flatten)]
     shared_options: DemoOptions,
     #[command(flatten)]
-    notifying: NotifyOptions,
+    notify_options: NotifyOptions,
     /// Number of threads that are served
     #[arg(value_name = "num_additional_threads", default_value_t = 1)]
     #[arg(value_parser = super::whole_number_parser(0..=THREADS_MAX))]
@@ -243,8 +249,8 @@ pub struct HelloMany {
 
 pub fn run_hello1(args: &Hello1) -> anyhow::Result<()> {
     let (via, wake) = match (args.via, args.wake) {
-        (SendMethod::Call, None) => (drive::SendMethod::Call, Wake::Asleep),
-        (SendMethod::Pass, wake) => (drive::SendMethod::Pass, wake.unwrap_or(Wake::Always)),
+        (SendMethod::Call, None) => (drive::SendMethod::Call, WakePolicy::Asleep),
+        (SendMethod::Pass, wake) => (drive::SendMethod::Pass, wake.unwrap_or(WakePolicy::Always)),
         (SendMethod::Call, Some(wake)) => {
             let wake = wake.to_possible_value();
             let name = wake.as_ref().map_or("", |value| value.get_name());
@@ -287,7 +293,7 @@ pub fn run_hello3(args: &Hello3) -> anyhow::Result<()> {
             .machine_policy(FirstMessage::First, cpus[1], ANSWER_PAUSE_OF_HELLO3)
             .with_sent_line_format(to(0)),
     ];
-    let config = args.notifying.config();
+    let config = args.notify_options.config();
     match args.lookup {
         LookupKind::Direct => run_pair_by_id::<HandlerTable<KindPartner<DemoPolicy>, KindMessage>>(
             &environment,
@@ -322,7 +328,8 @@ where
     run_pair(environment, machines, |it| &it.partner().policy)
 }
 
-/// Runs two machines. The first one is started before the second one's thread, so that its line is printed first.
+/// Runs two machines until the QUIT timer expires. The first one is started before the second one's
+/// thread, so that its line is printed first.
 fn run_pair<H>(
     environment: &Environment,
     [mut first, second]: [Machine<H>; 2],
@@ -347,7 +354,7 @@ pub fn run_hello4(args: &HelloMany) -> anyhow::Result<()> {
     let (server, clients) = with_descriptor_hint(drive::new_server_with_clients(
         server,
         clients,
-        args.notifying.config(),
+        args.notify_options.config(),
     ))?;
     run_machines(&environment, server, clients, |it| &it.policy)
 }
@@ -358,12 +365,13 @@ pub fn run_hello5(args: &HelloMany) -> anyhow::Result<()> {
     let (server, clients) = with_descriptor_hint(drive::new_topic_server_with_clients(
         server,
         clients,
-        args.notifying.config(),
+        args.notify_options.config(),
     ))?;
     run_machines(&environment, server, clients, |it| &it.policy)
 }
 
-/// Adds to a system-call error of new machines that they need descriptors, and how to allow more.
+/// Adds a hint to a system-call error of new machines: they need descriptors, and `ulimit -n`
+/// allows more.
 fn with_descriptor_hint<T>(machines: Result<T, MachineError>) -> anyhow::Result<T> {
     machines.map_err(|refused| match refused {
         MachineError::SystemCall { .. } => anyhow::Error::new(refused).context(
@@ -398,19 +406,22 @@ fn no_others() -> Vec<Machine<drive::SelfSendHandler<DemoPolicy>>> {
 /// Environment of a demo: its log, and the signals that can stop it early.
 struct Environment {
     log: Arc<DemoLog>,
-    /// Blocked signals; `None` once the thread that waits for them has them.
+    /// Blocked signals, until the thread that waits for them takes them.
     signals: std::cell::Cell<Option<Signals>>,
+    /// `true` after SIGINT or SIGTERM.
     interrupted: Arc<AtomicBool>,
 }
 
 /// Measurements of a demo, printed at its end.
 struct Outcome {
     /// Number of messages that all machines have handled.
-    handled: u64,
-    took: Duration,
-    used: Usage,
+    handled_count: u64,
+    /// Time from the start of all threads to the end of the demo.
+    duration: Duration,
+    /// CPU time and context switches of this process during the demo.
+    usage: Usage,
     /// `true` if the QUIT timer ended the demo.
-    quit: bool,
+    has_timer_ended_demo: bool,
 }
 
 impl Environment {
@@ -435,7 +446,7 @@ impl Environment {
     /// Arranges that a signal, or a failure to write the log, stops the run. A separate thread
     /// waits for the signals.
     fn stop_on_signal(&self, stopper: &Stopper) -> anyhow::Result<()> {
-        self.log.stop_on_failure(stopper.clone());
+        self.log.set_failure_stopper(stopper.clone());
         let Some(signals) = self.signals.take() else { return Ok(()) };
         let (interrupted, stopper) = (Arc::clone(&self.interrupted), stopper.clone());
         let watch = move || {
@@ -457,16 +468,17 @@ impl Environment {
         Ok(())
     }
 
+    /// Prints the last lines of a demo. Returns an error if the demo was interrupted.
     fn print_outcome(&self, outcome: &Outcome) -> anyhow::Result<()> {
         // Acquire: pairs with the Release in stop_on_signal().
         let interrupted = self.interrupted.load(Ordering::Acquire);
-        let Outcome { handled, took, used, quit } = outcome;
-        if *quit {
+        let Outcome { handled_count: handled, duration, usage, has_timer_ended_demo } = outcome;
+        if *has_timer_ended_demo {
             tracing::info!(target: TRACING_TARGET, "QUIT timer expired ({handled} messages sent)!");
         } else if interrupted {
             tracing::info!(target: TRACING_TARGET, "Interrupted ({handled} messages sent)!");
         }
-        let took_s = took.as_secs_f64();
+        let took_s = duration.as_secs_f64();
         let time_each = match handled {
             0 => String::new(),
             handled => format!(
@@ -476,9 +488,9 @@ impl Environment {
         };
         let rate = format_rate(*handled as f64 / took_s.max(1e-9));
         tracing::info!(target: TRACING_TARGET, "{handled} messages in {took_s:.3} s: {rate}{time_each}");
-        let cpu_ns = (used.user_ns + used.system_ns).max(1) as f64;
+        let cpu_ns = (usage.user_ns + usage.system_ns).max(1) as f64;
         let part = |ns: u64| {
-            let each = match handled {
+            let per_message = match handled {
                 0 => String::new(),
                 handled => {
                     format!(
@@ -488,18 +500,18 @@ impl Environment {
                 }
             };
             let (cpu_s, cpu_percent) = (ns as f64 / 1e9, ns as f64 / cpu_ns * 100.0);
-            format!("{cpu_s:.3} s ({cpu_percent:.0} %{each})")
+            format!("{cpu_s:.3} s ({cpu_percent:.0} %{per_message})")
         };
         tracing::info!(
             target: TRACING_TARGET,
             "user {}, system {}; context switches: {} voluntary, {} involuntary",
-            part(used.user_ns),
-            part(used.system_ns),
-            used.switches_voluntary,
-            used.switches_involuntary
+            part(usage.user_ns),
+            part(usage.system_ns),
+            usage.switches_voluntary,
+            usage.switches_involuntary
         );
         self.log.take_write_error()?;
-        match (interrupted, *quit) {
+        match (interrupted, *has_timer_ended_demo) {
             (true, _) => Err(Interrupted.into()),
             (false, true) => Ok(()),
             (false, false) => bail!("the demo stopped before the QUIT timer expired"),
@@ -538,7 +550,12 @@ where
         fault = fault.or_else(|| run_error(&ended));
     }
     let used = usage::process_usage() - used;
-    let outcome = Outcome { handled, took, used, quit: policy(main.handler()).has_quit() };
+    let outcome = Outcome {
+        handled_count: handled,
+        duration: took,
+        usage: used,
+        has_timer_ended_demo: policy(main.handler()).has_quit(),
+    };
     let printed = environment.print_outcome(&outcome);
     match fault {
         Some(fault) => Err(fault),
@@ -594,11 +611,11 @@ mod tests {
         let always = (ParkOn::Descriptor, WakeWhen::EachMessage);
         for (fds, wake, expected) in [
             (false, None, asleep),
-            (false, Some(Wake::Asleep), asleep),
-            (false, Some(Wake::Always), always),
+            (false, Some(WakePolicy::Asleep), asleep),
+            (false, Some(WakePolicy::Always), always),
             (true, None, always),
-            (true, Some(Wake::Always), always),
-            (true, Some(Wake::Asleep), (ParkOn::Descriptor, WakeWhen::Asleep)),
+            (true, Some(WakePolicy::Always), always),
+            (true, Some(WakePolicy::Asleep), (ParkOn::Descriptor, WakeWhen::Asleep)),
         ] {
             let thread = NotifyOptions { fds, wake }.config().thread;
             assert_eq!((thread.park_on, thread.wake_when), expected, "{fds}, {wake:?}");

@@ -55,10 +55,12 @@ pub enum Program {
     /// Echo server, its load client, or a client with a million idle connections (classic)
     #[command(name = "evh_perf", disable_help_flag = true, args_override_self = true)]
     EvhPerf(Box<evh_perf::EvhPerf>),
-    /// Round-trip time of a no-op RPC between two processes; started alone, by mpiexec or by srun (classic)
+    /// Round-trip time of a no-op RPC between two processes; started alone, by mpiexec or by srun
+    /// (classic)
     #[command(name = "margo-p2p-latency")]
     MargoP2pLatency(margo::latency::Latency),
-    /// Bandwidth of memory transfers between two processes; started alone, by mpiexec or by srun (classic)
+    /// Bandwidth of memory transfers between two processes; started alone, by mpiexec or by srun
+    /// (classic)
     #[command(name = "margo-p2p-bw")]
     MargoP2pBw(margo::bw::Bandwidth),
     /// Rate and latency of no-op RPCs among many processes; started alone, by mpiexec or by srun
@@ -67,7 +69,8 @@ pub enum Program {
     /// Rate at which many concurrent eventuals are made, waited for and set (classic)
     #[command(name = "abt-eventual-bench")]
     AbtEventualBench(eventual::bench::Bench),
-    /// Runs of abt-eventual-bench with several numbers of fibers; writes the results to a file (classic)
+    /// Runs of abt-eventual-bench with several numbers of fibers; writes the results to a file
+    /// (classic)
     #[command(name = "sweep-abt-eventual-bench")]
     SweepAbtEventualBench(eventual::sweep::Sweep),
     /// Charts of the results that sweep-abt-eventual-bench has written (classic)
@@ -102,8 +105,8 @@ impl Program {
         }
     }
 
-    /// Moves the scheduler's own options behind `--` in a command line of sched. The manual of
-    /// sched omits the `--`.
+    /// Inserts `--` before the algorithm's options in a command line of sched. The manual of sched
+    /// omits the `--`.
     pub fn move_scheduler_options(words: &mut Vec<OsString>) {
         if words.get(1).is_some_and(|command| command == "sched") {
             sched::move_scheduler_options(words);
@@ -111,6 +114,7 @@ impl Program {
     }
 }
 
+/// Returns a parser of whole numbers within `bounds`.
 fn whole_number_parser(
     bounds: RangeInclusive<u64>,
 ) -> impl Fn(&str) -> Result<u64, String> + Clone {
@@ -122,6 +126,7 @@ fn whole_number_parser(
     }
 }
 
+/// Returns a parser of numbers within `bounds`, with or without a fraction.
 fn number_parser(bounds: RangeInclusive<f64>) -> impl Fn(&str) -> Result<f64, String> + Clone {
     move |text| {
         let must = if text.parse::<f64>().is_ok() { "must lie in" } else { "must be a number in" };
@@ -130,8 +135,8 @@ fn number_parser(bounds: RangeInclusive<f64>) -> impl Fn(&str) -> Result<f64, St
     }
 }
 
-/// Range of the number of operations per table row, in millions; the maximum takes days. The originals
-/// take whole numbers; a fraction is for a short test.
+/// Range of the number of operations per table row, in millions. The maximum takes days. The
+/// originals take whole numbers; a fraction is for a short test.
 const MILLIONS_RANGE: RangeInclusive<f64> = 0.001..=1e6;
 /// Range of the duration of a demo or of a run of sched, in seconds. The maximum is a year.
 const SECONDS_RANGE: RangeInclusive<f64> = 0.001..=31_536_000.0;
@@ -146,7 +151,7 @@ fn parse_cpu(text: &str) -> Result<u32, String> {
 }
 
 /// Returns this machine's available memory in bytes; `None` if the kernel does not report it.
-fn free_bytes() -> Option<u64> {
+fn available_memory_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     load::process::bytes_in_line(&text, "MemAvailable:")
 }
@@ -167,8 +172,9 @@ fn own_arguments(name: &str) -> impl Iterator<Item = OsString> {
     words
 }
 
-/// Runs `body(index)` on one thread for each of `cpus`, and waits for all; `body` must pin itself. No thread runs it
-/// before all have been started; if one cannot be started, it does not run at all and the result is an error.
+/// Runs `body(index)` on one thread for each of `cpus`, and waits for all. The threads are not
+/// pinned: `body` must pin its thread. No thread runs `body` before all have been started; if one
+/// cannot be started, none runs it, and the result is an error.
 fn run_on_cpus<T: Send>(
     cpus: &[u32],
     body: impl Fn(usize) -> anyhow::Result<T> + Sync,

@@ -31,23 +31,24 @@ use std::str::FromStr;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-/// Interval at which rank 0 checks its time limit until rank 1 connects.
+/// Interval at which rank 0 checks its time limit while it waits for rank 1 to connect.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Maximum time from the release of the meeting file or address until rank 1 connects.
+/// Maximum time to connect for rank 1 after it has released the meeting file or address.
 const CONNECT_AFTER_RELEASE_MAX: Duration = Duration::from_secs(1);
 /// Maximum time for a rank to exit after it was asked to stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum of `--wait`, in seconds: a day.
 const WAIT_S_MAX: u64 = 86_400;
 
 /// Options that margo-p2p-latency and margo-p2p-bw share.
 #[derive(Debug, Args)]
 pub struct SharedOptions {
-    /// Transport: sm://, tcp://, tls://, uds://, ucx://, or as margo's users write them (na+sm://, ofi+tcp://,
-    /// ofi+tcp;ofi_rxm://, ucx+tcp://); with an address behind it, rank 0 listens there
+    /// Transport: sm://, tcp://, tls://, uds:// or ucx://, or in the form of margo (na+sm://,
+    /// ofi+tcp://, ofi+tcp;ofi_rxm://, ucx+tcp://). If an address follows, rank 0 listens there
     #[arg(short = 'n', value_name = "TRANSPORT")]
     transport: TransportArg,
-    /// Time limit of progress calls of client and server, in ms. With 0 a rank spins; otherwise it
-    /// polls for 20 us, then sleeps until it is woken
+    /// Time limits of a progress call of the client and of the server, in ms. With 0 a rank spins;
+    /// otherwise it polls for 20 us, then sleeps until it is woken
     #[arg(short = 't', value_name = "CLIENT,SERVER")]
     timeouts: Option<Timeouts>,
     /// Write each rank's configuration and statistics as JSON into FILE.0 (server) and FILE.1
@@ -58,8 +59,8 @@ pub struct SharedOptions {
     /// 50000}'. -d shows every key. -t and -d take precedence
     #[arg(long, value_name = "JSON|FILE")]
     config: Option<String>,
-    /// With -n tls://: this rank's certificate, a PEM file. The certificate of a rank that accepts connections must
-    /// name its host
+    /// With -n tls://: this rank's certificate, a PEM file. The certificate of a rank that accepts
+    /// connections must name its host
     #[arg(long, value_name = "FILE", requires_all = ["key", "ca"])]
     cert: Option<String>,
     /// With -n tls://: the private key of this rank's certificate, a PEM file
@@ -86,7 +87,8 @@ pub struct SharedOptions {
     /// Run as rank 0, started by rank 1
     #[arg(long, hide = true)]
     partner: bool,
-    /// `true` if both ranks are on one CPU, where neither spins; set when the ranks are placed.
+    /// `true` if both ranks run on one CPU, so that neither may spin. Set when the ranks are
+    /// pinned.
     #[arg(skip)]
     is_cpu_shared: OnceCell<bool>,
 }
@@ -95,6 +97,7 @@ pub struct SharedOptions {
 #[derive(Debug, Clone)]
 struct TransportArg {
     text: String,
+    /// Address in this project's form.
     address: Address,
 }
 
@@ -106,7 +109,7 @@ impl FromStr for TransportArg {
     }
 }
 
-/// Value of `-t`: time limits of the progress calls of client and server, in ms.
+/// Value of `-t`: time limits of a progress call of the client and of the server.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Timeouts {
     client_ms: u32,
@@ -127,7 +130,9 @@ impl FromStr for Timeouts {
 /// Roles of the two ranks of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Role {
+    /// Rank 0, which serves the calls.
     Server,
+    /// Rank 1, which makes the calls.
     Client,
 }
 
@@ -140,9 +145,8 @@ enum AddressSource {
     /// Rank 0 sends the address by MPI, which this process has initialised.
     #[cfg(feature = "mpi")]
     Mpi(by_mpi::MpiMeeting),
-    /// Rank 1 connects to an address of rank 0's host, and names the job. The first text is the
-    /// address, the second the job.
-    Host(String, String),
+    /// Rank 1 requests the address from rank 0 at the HOST:PORT of `--rendezvous`.
+    Host { meeting_address: String, job: String },
 }
 
 /// A point-to-point program with a server and a client.
@@ -151,11 +155,12 @@ pub trait PointToPointProgram {
 
     fn shared_options(&self) -> &SharedOptions;
 
-    /// Returns `usual`, with its limits raised to those that the program needs.
-    fn config(&self, usual: Config) -> Config {
-        usual
+    /// Raises the limits of `config` to those that the program needs.
+    fn config(&self, config: Config) -> Config {
+        config
     }
 
+    /// Registers the procedures that the server offers.
     fn register(&self, endpoint: &mut Endpoint) -> anyhow::Result<()>;
 
     /// Runs the client, prints the results, and asks the server to stop.
@@ -170,7 +175,7 @@ pub trait PointToPointProgram {
 
 /// Runs the server or the client, depending on the rank of this process.
 pub fn run(program: &impl PointToPointProgram, out: &mut dyn Write) -> anyhow::Result<()> {
-    run_side(program, out).map_err(|error| match error.downcast_ref::<CallError>() {
+    run_role(program, out).map_err(|error| match error.downcast_ref::<CallError>() {
         // The loss may be noticed within a call or between two calls.
         Some(CallError::Disconnected(_) | CallError::Stale) => {
             error.context("rank 0 has disconnected")
@@ -179,7 +184,8 @@ pub fn run(program: &impl PointToPointProgram, out: &mut dyn Write) -> anyhow::R
     })
 }
 
-fn run_side<P: PointToPointProgram>(program: &P, out: &mut dyn Write) -> anyhow::Result<()> {
+/// Runs the server or the client, without adding context to errors.
+fn run_role<P: PointToPointProgram>(program: &P, out: &mut dyn Write) -> anyhow::Result<()> {
     let options = program.shared_options();
     options.check_certificates()?;
     let interrupted = console::interrupt_flag().context("cannot install the signal handlers")?;
@@ -199,7 +205,7 @@ fn run_side<P: PointToPointProgram>(program: &P, out: &mut dyn Write) -> anyhow:
         Role::Client => {
             options.explain_transport(P::NAME);
             let config = program.config(options.config()?);
-            /// Meeting file or address that tells rank 0, while it is open, that this rank will connect.
+            /// Meeting file or endpoint, kept open until this rank has connected to rank 0.
             type OpenMeeting = Option<Box<dyn Any>>;
             let (partner, address, meeting): (_, _, OpenMeeting) = match via {
                 AddressSource::Alone => {
@@ -210,8 +216,9 @@ fn run_side<P: PointToPointProgram>(program: &P, out: &mut dyn Write) -> anyhow:
                     let (address, file) = place.wait_for_address(limit)?;
                     (None, address, Some(Box::new(file)))
                 }
-                AddressSource::Host(place, job) => {
-                    let (address, endpoint) = meeting::address_from_host(&place, &job, limit)?;
+                AddressSource::Host { meeting_address, job } => {
+                    let (address, endpoint) =
+                        meeting::address_from_host(&meeting_address, &job, limit)?;
                     (None, address, Some(Box::new(endpoint)))
                 }
                 #[cfg(feature = "mpi")]
@@ -232,6 +239,7 @@ fn run_side<P: PointToPointProgram>(program: &P, out: &mut dyn Write) -> anyhow:
     }
 }
 
+/// Runs rank 0: tells rank 1 its address, then serves calls until rank 1 asks it to stop.
 fn serve<P: PointToPointProgram>(
     program: &P,
     via: AddressSource,
@@ -255,15 +263,16 @@ fn serve<P: PointToPointProgram>(
             let published = place.publish(&address)?;
             wait_for_rank_1(&mut endpoint, limit, || published.is_released())?
         }
-        AddressSource::Host(place, job) => {
-            let host = place.rsplit_once(':').map_or(place.as_str(), |(host, _)| host);
+        AddressSource::Host { meeting_address, job } => {
+            let host =
+                meeting_address.rsplit_once(':').map_or(meeting_address.as_str(), |(host, _)| host);
             let address = endpoint.listen(&match at {
                 Address::Tcp(at) if at.is_empty() => Address::Tcp(format!("{host}:0")),
                 Address::Tls(at) if at.is_empty() => Address::Tls(format!("{host}:0")),
                 Address::Ucx(at) if at.is_empty() => Address::Ucx(format!("{host}:0")),
                 at => at,
             })?;
-            let mut met = meeting::wait_at_host(&place, &job, &address, limit)?;
+            let mut met = meeting::wait_at_host(&meeting_address, &job, &address, limit)?;
             wait_for_rank_1(&mut endpoint, limit, || met.is_released())?
         }
         #[cfg(feature = "mpi")]
@@ -307,7 +316,8 @@ fn wait_for_rank_1(
 }
 
 impl SharedOptions {
-    /// Returns the role of this process, and the way in which rank 1 receives the address of rank 0.
+    /// Returns the role of this process, and the way in which rank 1 receives the address of rank
+    /// 0.
     fn role(&self, program: &str) -> anyhow::Result<(Role, AddressSource)> {
         if self.partner {
             return Ok((Role::Server, AddressSource::Alone));
@@ -340,7 +350,10 @@ impl SharedOptions {
         let via = match (&self.rendezvous, rank.ranks_on_host_count) {
             (Some(place), _) => {
                 let job = rank.job.clone().unwrap_or_else(|| "-".into());
-                AddressSource::Host(place.clone(), format!("{program}.{job}"))
+                AddressSource::Host {
+                    meeting_address: place.clone(),
+                    job: format!("{program}.{job}"),
+                }
             }
             (None, Some(1)) => {
                 let say =
@@ -354,7 +367,7 @@ impl SharedOptions {
         Ok((side, via))
     }
 
-    /// Prints the address that the requested transport stands for, if this project writes it differently.
+    /// Prints the address in this project's form if `-n` was given in another form.
     fn explain_transport(&self, program: &str) {
         let (text, meant) = (&self.transport.text, &self.transport.address);
         if text.trim_end_matches("://") != meant.to_string().trim_end_matches("://") {
@@ -370,7 +383,7 @@ impl SharedOptions {
     }
 
     /// Returns `true` if the rank spins while it waits; `false` if it may sleep.
-    fn spins(&self, side: Role) -> bool {
+    fn should_spin(&self, side: Role) -> bool {
         match (self.timeouts, side) {
             _ if self.is_cpu_shared.get() == Some(&true) => false,
             (Some(it), Role::Server) => it.server_ms == 0,
@@ -379,7 +392,8 @@ impl SharedOptions {
         }
     }
 
-    /// Returns the endpoint configuration of `--config`, with the TLS files of `--cert`, `--key` and `--ca`.
+    /// Returns the endpoint configuration of `--config`, with the TLS files of `--cert`, `--key`
+    /// and `--ca`.
     fn config(&self) -> anyhow::Result<Config> {
         let config = self.config_in_json()?;
         let (Some(certificates), Some(private_key), Some(roots)) =
@@ -416,8 +430,8 @@ impl SharedOptions {
         config_from_json(&json).map_err(|error| to_usage_error(format!("--config: {error}")))
     }
 
-    /// Pins this rank if the ranks are to be placed. Returns `config` with the rank's spinning and
-    /// monitoring set.
+    /// Pins this rank to a CPU if `--place` or its default requires it. Returns `config` with the
+    /// rank's spinning and monitoring set.
     fn pin_rank(&self, config: Config, side: Role, is_alone: bool) -> anyhow::Result<Config> {
         let usual = is_alone.then_some(Placement::Near);
         if let Some(place) = self.place.or(usual) {
@@ -430,7 +444,7 @@ impl SharedOptions {
                 for note in &placed.notes {
                     print_error(format_args!("warning: {note}"));
                 }
-                if is_shared && self.spins(Role::Client) && self.spins(Role::Server) {
+                if is_shared && self.should_spin(Role::Client) && self.should_spin(Role::Server) {
                     print_error(format_args!(
                         "warning: both ranks run on CPU {client_cpu}, where one that spins keeps the other \
                          waiting: they poll for 20 us, then sleep"
@@ -442,22 +456,24 @@ impl SharedOptions {
             affinity::pin(if side == Role::Client { client_cpu } else { server_cpu })?;
         }
         let monitoring = config.monitoring || self.diagnostics.is_some();
-        Ok(Config { spin_forever: self.spins(side), monitoring, ..config })
+        Ok(Config { spin_forever: self.should_spin(side), monitoring, ..config })
     }
 
-    /// Returns the name of the way in which a rank waits: `spin`, `sleep` or `adaptive`.
+    /// Returns the name of a rank's waiting mode: `spin`, `sleep` or `adaptive`.
     fn mode(&self, side: Role) -> &'static str {
-        match self.spins(side) {
+        match self.should_spin(side) {
             true => "spin",
             false if self.config().is_ok_and(|it| it.spin_ns_max == 0) => "sleep",
             false => "adaptive",
         }
     }
 
+    /// Returns the name of the transport, without an address.
     fn transport(&self) -> String {
         self.transport.address.transport().to_string()
     }
 
+    /// Writes the configuration and the statistics of this rank to the file of `-d`, if requested.
     fn write_diagnostics(&self, endpoint: &Endpoint, side: Role) -> anyhow::Result<()> {
         let Some(file) = &self.diagnostics else { return Ok(()) };
         let path = format!("{file}.{}", u32::from(side == Role::Client));

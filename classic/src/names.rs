@@ -3,18 +3,20 @@
 use std::ffi::OsStr;
 use std::path::Path;
 
-/// Names of a classic program: its subcommand, and the paths under which its own documentation calls it.
+/// Names of a classic program: its subcommand, and the paths under which its own documentation
+/// calls it.
 pub struct ClassicProgram {
     /// Name of the subcommand that runs the program.
     pub command: &'static str,
     /// Name of the original program's file.
     file: &'static str,
-    /// Folders, with a final slash, from which the original's documentation calls the program.
+    /// Folders in which the original's documentation calls the program, with a final slash.
     folders: &'static [&'static str],
 }
 
 impl ClassicProgram {
-    /// Returns the paths, in a folder of links, under which the program's own documentation calls it.
+    /// Returns the paths of the links to create for the program, relative to a folder of links.
+    /// They are the paths by which the original's documentation calls the program.
     pub fn link_paths(&self) -> impl Iterator<Item = String> {
         self.folders.iter().map(|folder| format!("{folder}{}", self.file))
     }
@@ -23,6 +25,7 @@ impl ClassicProgram {
 /// Name under which cargo calls the binary: `cargo handover`.
 pub const CARGO_SUBCOMMAND: &str = "cargo-handover";
 
+/// Folders of programs that are called from the current folder.
 const TOP_FOLDER: &[&str] = &[""];
 const DEMO_FOLDERS: &[&str] = &["", "build/demos/"];
 const RELEASE_FOLDERS: &[&str] = &["", "target/release/"];
@@ -30,6 +33,7 @@ const MARGO_FOLDERS: &[&str] =
     &["", "perf-regression/", "tests/perf-regression/", "build/perf-regression/"];
 const TEST_FOLDERS: &[&str] = &["", "tests/"];
 
+/// Returns the names of a classic program.
 const fn classic(
     command: &'static str,
     file: &'static str,
@@ -58,7 +62,7 @@ pub const CLASSIC_PROGRAMS: &[ClassicProgram] = &[
     classic("plot-abt-eventual-bench", "plot-abt-eventual-bench.sh", TEST_FOLDERS),
 ];
 
-/// Returns the classic program under whose name the binary was called; `None` for other names.
+/// Returns the classic program whose file has the name `called`; `None` for other names.
 pub fn find_by_file_name(called: &OsStr) -> Option<&'static ClassicProgram> {
     let name = Path::new(called).file_name()?.to_str()?;
     let name = name.strip_suffix(".sh").unwrap_or(name);

@@ -36,7 +36,7 @@ pub struct NodeMicrobench {
 /// Closure that runs an operation `n` times and returns the clock ticks that this took.
 type Operation<'a> = Box<dyn FnMut(u64) -> anyhow::Result<u64> + 'a>;
 
-/// Name of a row, and its operation, or the reason why this machine does not support it.
+/// Name of a row, with its operation or the reason why this machine does not support the operation.
 type Row<'a> = (&'static str, Result<Operation<'a>, String>);
 
 pub fn run(args: &NodeMicrobench, out: &mut dyn Write) -> anyhow::Result<()> {
@@ -61,7 +61,8 @@ pub fn run(args: &NodeMicrobench, out: &mut dyn Write) -> anyhow::Result<()> {
     wtime.end()
 }
 
-/// Returns the table's rows in the original's order; this project's own rows follow those of ABT_eventual.
+/// Returns the rows of the table, in the order of the original. Rows of this project follow the
+/// rows of ABT_eventual.
 fn rows<'a>(variable: Option<&'a CStr>, wtime: &'a MpiClock) -> Vec<Row<'a>> {
     let rdtscp = match Rdtscp::is_available() {
         true => Ok(read_clock::<Rdtscp>()),
@@ -98,18 +99,21 @@ fn rows<'a>(variable: Option<&'a CStr>, wtime: &'a MpiClock) -> Vec<Row<'a>> {
     ]
 }
 
-/// MPI's clock, or the reason why there is none.
+/// Clock of the MPI library, if MPI can be used.
 struct MpiClock {
+    /// Initialised MPI library, or the error.
     #[cfg(feature = "mpi")]
     world: Result<handover_suite::mpi::Mpi, Fault>,
 }
 
 #[cfg(feature = "mpi")]
 impl MpiClock {
+    /// Initialises MPI.
     fn begin() -> Self {
         Self { world: handover_suite::mpi::Mpi::init() }
     }
 
+    /// Returns an operation that reads the clock of MPI.
     fn operation(&self) -> Result<Operation<'_>, String> {
         let world = self.world.as_ref().map_err(Fault::to_string)?;
         Ok(timed(move |n| {
@@ -120,6 +124,7 @@ impl MpiClock {
         }))
     }
 
+    /// Finalises MPI.
     fn end(self) -> anyhow::Result<()> {
         Ok(self.world.map_or(Ok(()), handover_suite::mpi::Mpi::finalise)?)
     }
@@ -127,20 +132,23 @@ impl MpiClock {
 
 #[cfg(not(feature = "mpi"))]
 impl MpiClock {
+    /// Does nothing, as this build has no MPI.
     fn begin() -> Self {
         Self {}
     }
 
+    /// Returns an error, as this build has no MPI.
     fn operation(&self) -> Result<Operation<'_>, String> {
         Err("this program was built without MPI (feature `mpi`)".to_owned())
     }
 
+    /// Does nothing, as this build has no MPI.
     fn end(self) -> anyhow::Result<()> {
         Ok(())
     }
 }
 
-/// Wraps an operation so that it returns the clock ticks that it took.
+/// Adds time measurement to an operation. Returns the clock ticks that it took.
 fn timed<'a>(operation: impl Fn(u64) -> anyhow::Result<()> + 'a) -> Operation<'a> {
     Box::new(move |n| {
         let began = clock::ticks();
@@ -149,7 +157,7 @@ fn timed<'a>(operation: impl Fn(u64) -> anyhow::Result<()> + 'a) -> Operation<'a
     })
 }
 
-/// Wraps an operation that needs a fiber worker; the worker is started before the timing.
+/// Wraps an operation that needs a fiber worker. The worker is started before the timing.
 fn in_fiber<'a>(
     operation: impl Fn(&mut local::FiberWorker, u64) -> Result<u64, Fault> + 'a,
 ) -> Operation<'a> {
@@ -160,10 +168,10 @@ fn in_fiber<'a>(
     })
 }
 
-/// Returns an operation that calls a C function compiled with -O3 by the path `way`.
-fn call_c<'a>(way: CallPath) -> Operation<'a> {
+/// Returns an operation that calls a C function along the path `path`, compiled with -O3.
+fn call_c<'a>(path: CallPath) -> Operation<'a> {
     timed(move |n| {
-        let counted = c_call_loop(way, OptLevel::O3)?(black_box(n));
+        let counted = c_call_loop(path, OptLevel::O3)?(black_box(n));
         anyhow::ensure!(counted == n, "{n} calls were requested, but {counted} were counted");
         Ok(())
     })

@@ -14,11 +14,11 @@ use std::sync::{Barrier, Mutex};
 const THOUSANDS_DEFAULT_A: u64 = 2000;
 /// Default number of notifications in test B, in thousands.
 const THOUSANDS_DEFAULT_B: u64 = 40;
-/// Maximum of `-n`, in thousands of notifications; with it, the test takes weeks.
+/// Maximum of `-n`, in thousands of notifications. A test of so many takes weeks.
 const THOUSANDS_MAX: u64 = 1_000_000_000;
 /// Pause between two notifications of test B, in ns.
 const PAUSE_NS: u64 = 30_000;
-/// Maximum number of costs stored for the quantiles.
+/// Maximum number of notifications whose costs are stored for the quantiles.
 const COSTS_MAX: usize = 1 << 20;
 
 /// Costs of a notification for its receiver (test A) and its sender (test B, -S).
@@ -46,6 +46,7 @@ pub struct NotifyArgs {
     via: NotifyMechanism,
 }
 
+/// Mechanism by which the sender notifies the receiver.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum NotifyMechanism {
     /// Use a Linux eventfd
@@ -67,9 +68,9 @@ pub fn run(args: &NotifyArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         print_error(format_args!("notify: warning: sender and receiver share CPU {sender}"));
     }
     let plan = NotifyPlan {
-        count: thousands * 1000,
+        notifications_count: thousands * 1000,
         cpus: [sender, receiver],
-        slow: args.slow,
+        is_test_b: args.slow,
         line_clock: LineClock::new(),
     };
     match args.via {
@@ -97,12 +98,13 @@ fn choose_cpus(sender: Option<u32>, receiver: Option<u32>, allowed: &[u32]) -> (
 
 /// Parameters of a run.
 struct NotifyPlan {
-    /// Number of notifications.
-    count: u64,
+    /// Number of notifications to send.
+    notifications_count: u64,
     /// CPUs of the sender and of the receiver.
     cpus: [u32; 2],
     /// `true` for test B, in which the receiver falls asleep before each notification.
-    slow: bool,
+    is_test_b: bool,
+    /// Clock for the time at the start of printed lines.
     line_clock: LineClock,
 }
 
@@ -111,18 +113,22 @@ struct NotifyPlan {
 struct SideResult {
     /// Number of notifications sent, or of waits that returned.
     count: u64,
-    took_ns: u64,
+    /// Duration of the whole test.
+    duration_ns: u64,
+    /// Costs of the first [`COSTS_MAX`] notifications of test B.
     costs_ticks: Vec<u64>,
-    /// Sum of all costs, including those beyond [`COSTS_MAX`].
+    /// Sum of the costs of all notifications of test B.
     total_ticks: u64,
 }
 
 impl SideResult {
+    /// Returns the number of notifications or waits per second.
     fn rate(&self) -> f64 {
-        self.count as f64 / self.took_ns.max(1) as f64 * 1e9
+        self.count as f64 / self.duration_ns.max(1) as f64 * 1e9
     }
 }
 
+/// Runs test A or test B with the mechanism `M`, and prints the results.
 fn measure<M: Mechanism>(plan: &NotifyPlan, out: &mut dyn Write) -> anyhow::Result<()> {
     clock::calibration();
     let (sender, receiver) = M::pair()?;
@@ -137,9 +143,9 @@ fn measure<M: Mechanism>(plan: &NotifyPlan, out: &mut dyn Write) -> anyhow::Resu
             return Ok(receive(&mut *receiver, &over, &waits));
         }
         start.wait();
-        let result = match plan.slow {
-            true => send_slowly(&sender, plan.count, crowded, &over, &waits),
-            false => send(&sender, plan.count, &over),
+        let result = match plan.is_test_b {
+            true => send_slowly(&sender, plan.notifications_count, crowded, &over, &waits),
+            false => send(&sender, plan.notifications_count, &over),
         };
         Ok(result)
     })?;
@@ -151,7 +157,7 @@ fn measure<M: Mechanism>(plan: &NotifyPlan, out: &mut dyn Write) -> anyhow::Resu
     };
     let rate = format_e3(received.rate());
     let woke = received.count;
-    if plan.slow {
+    if plan.is_test_b {
         let text = format_args!("receiver rate {rate} ops, #wakeups {woke}");
         plan.line_clock.write_line(out, "rcv_body", line!(), text)?;
         let cost =
@@ -168,8 +174,8 @@ fn measure<M: Mechanism>(plan: &NotifyPlan, out: &mut dyn Write) -> anyhow::Resu
     Ok(plan.line_clock.write_line(out, "rcv_body", line!(), text)?)
 }
 
-/// Notifies without pause. Sets `over` before the last notification rather than by an additional
-/// one, so that each wait is for one of the requested notifications.
+/// Sends `count` notifications without pause. Sets `over` before the last notification rather than
+/// by an additional one, so that each wait is for one of the requested notifications.
 fn send(sender: &impl Notify, count: u64, over: &AtomicBool) -> SideResult {
     let began = clock::ticks();
     notify_many(sender, count - 1);
@@ -178,13 +184,13 @@ fn send(sender: &impl Notify, count: u64, over: &AtomicBool) -> SideResult {
     sender.notify();
     SideResult {
         count,
-        took_ns: clock::ns_from_ticks(clock::ticks() - began),
+        duration_ns: clock::ns_from_ticks(clock::ticks() - began),
         ..SideResult::default()
     }
 }
 
-/// Notifies, each time after a pause, so that the notification finds the receiver asleep or falling asleep. Waits
-/// until the receiver has counted it.
+/// Sends `count` notifications, each after a pause in which the receiver falls asleep. Then waits
+/// until the receiver has counted the notification.
 fn send_slowly(
     sender: &impl Notify,
     count: u64,
@@ -210,11 +216,11 @@ fn send_slowly(
             std::thread::yield_now();
         }
     }
-    result.took_ns = clock::ns_from_ticks(clock::ticks() - began);
+    result.duration_ns = clock::ns_from_ticks(clock::ticks() - began);
     result
 }
 
-/// Waits for notifications until `over` is set, and counts the waits in `waits`.
+/// Waits for notifications until `over` is set. Stores the number of waits in `waits`.
 fn receive(receiver: &mut impl Wait, over: &AtomicBool, waits: &AtomicU64) -> SideResult {
     let began = clock::ticks();
     let mut count = 0;
@@ -227,8 +233,8 @@ fn receive(receiver: &mut impl Wait, over: &AtomicBool, waits: &AtomicU64) -> Si
         // Release: pairs with the Acquire in send_slowly().
         waits.store(count, Ordering::Release);
         if ends {
-            let took_ns = clock::ns_from_ticks(clock::ticks() - began);
-            return SideResult { count, took_ns, ..SideResult::default() };
+            let duration_ns = clock::ns_from_ticks(clock::ticks() - began);
+            return SideResult { count, duration_ns, ..SideResult::default() };
         }
     }
 }

@@ -16,59 +16,59 @@ pub struct Rank {
     pub ranks_on_host_count: Option<u32>,
     /// Name of the job, the same on all hosts, if the launcher sets one.
     pub job: Option<String>,
-    /// Environment variable that contains the rank, or `--rank`.
+    /// Environment variable or option that gave the number of this rank.
     variable: &'static str,
 }
 
 /// Names of the environment variables that a launcher sets. Of several alternatives, the first that
 /// is set counts.
 struct Launcher {
-    rank: &'static str,
-    count: &'static [&'static str],
-    ranks_on_host: &'static [&'static str],
-    hosts: &'static [&'static str],
-    /// Alternatives for the name of the job, each the values of one or more variables.
-    job: &'static [&'static [&'static str]],
+    rank_variable: &'static str,
+    ranks_count_variables: &'static [&'static str],
+    ranks_on_host_variables: &'static [&'static str],
+    hosts_count_variables: &'static [&'static str],
+    /// Alternatives for the job's name: lists of variables whose values are joined.
+    job_variables: &'static [&'static [&'static str]],
 }
 
-/// Known launchers, inner ones first. The order matters: mpiexec may run within a Slurm job, and
-/// srun may use PMI.
+/// Known launchers, in the order in which their variables are looked up. The order matters: mpiexec
+/// may run within a Slurm job, and srun may use PMI.
 const LAUNCHERS: &[Launcher] = &[
     // Open MPI
     Launcher {
-        rank: "OMPI_COMM_WORLD_RANK",
-        count: &["OMPI_COMM_WORLD_SIZE"],
-        ranks_on_host: &["OMPI_COMM_WORLD_LOCAL_SIZE"],
-        hosts: &[],
-        job: &[&["PMIX_NAMESPACE"], &["OMPI_MCA_ess_base_jobid"]],
+        rank_variable: "OMPI_COMM_WORLD_RANK",
+        ranks_count_variables: &["OMPI_COMM_WORLD_SIZE"],
+        ranks_on_host_variables: &["OMPI_COMM_WORLD_LOCAL_SIZE"],
+        hosts_count_variables: &[],
+        job_variables: &[&["PMIX_NAMESPACE"], &["OMPI_MCA_ess_base_jobid"]],
     },
     // MPICH and its derivatives; srun --mpi=pmi2
     Launcher {
-        rank: "PMI_RANK",
-        count: &["PMI_SIZE"],
-        ranks_on_host: &["MPI_LOCALNRANKS"],
-        hosts: &[],
-        job: &[&["PMI_JOBID"], &["SLURM_JOB_ID", "SLURM_STEP_ID"]],
+        rank_variable: "PMI_RANK",
+        ranks_count_variables: &["PMI_SIZE"],
+        ranks_on_host_variables: &["MPI_LOCALNRANKS"],
+        hosts_count_variables: &[],
+        job_variables: &[&["PMI_JOBID"], &["SLURM_JOB_ID", "SLURM_STEP_ID"]],
     },
     // srun --mpi=pmix
     Launcher {
-        rank: "PMIX_RANK",
-        count: &["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"],
-        ranks_on_host: &[],
-        hosts: &["SLURM_STEP_NUM_NODES", "SLURM_NNODES"],
-        job: &[&["PMIX_NAMESPACE"], &["SLURM_JOB_ID", "SLURM_STEP_ID"]],
+        rank_variable: "PMIX_RANK",
+        ranks_count_variables: &["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"],
+        ranks_on_host_variables: &[],
+        hosts_count_variables: &["SLURM_STEP_NUM_NODES", "SLURM_NNODES"],
+        job_variables: &[&["PMIX_NAMESPACE"], &["SLURM_JOB_ID", "SLURM_STEP_ID"]],
     },
     // srun
     Launcher {
-        rank: "SLURM_PROCID",
-        count: &["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"],
-        ranks_on_host: &[],
-        hosts: &["SLURM_STEP_NUM_NODES", "SLURM_NNODES"],
-        job: &[&["SLURM_JOB_ID", "SLURM_STEP_ID"], &["SLURM_JOB_ID"]],
+        rank_variable: "SLURM_PROCID",
+        ranks_count_variables: &["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"],
+        ranks_on_host_variables: &[],
+        hosts_count_variables: &["SLURM_STEP_NUM_NODES", "SLURM_NNODES"],
+        job_variables: &[&["SLURM_JOB_ID", "SLURM_STEP_ID"], &["SLURM_JOB_ID"]],
     },
 ];
 
-/// Maximum number of characters of a job's name that are used.
+/// Maximum length of a job's name, in characters. The rest is cut off.
 const JOB_CHARACTERS_MAX: usize = 100;
 
 impl Rank {
@@ -80,7 +80,7 @@ impl Rank {
     pub fn from_environment(
         variable: impl Fn(&str) -> Option<String>,
     ) -> anyhow::Result<Option<Rank>> {
-        let is_set = |launcher: &&Launcher| variable(launcher.rank).is_some();
+        let is_set = |launcher: &&Launcher| variable(launcher.rank_variable).is_some();
         let Some(launcher) = LAUNCHERS.iter().find(is_set) else { return Ok(None) };
         let number = |name: &str| -> anyhow::Result<Option<u32>> {
             let Some(text) = variable(name) else { return Ok(None) };
@@ -91,25 +91,27 @@ impl Rank {
         let first = |names: &[&str]| -> anyhow::Result<Option<u32>> {
             names.iter().find_map(|name| number(name).transpose()).transpose()
         };
-        let rank = number(launcher.rank)?.unwrap_or_default();
-        let Some(ranks_count) = first(launcher.count)? else {
-            let (rank, counts) = (launcher.rank, launcher.count.join(" or "));
+        let rank = number(launcher.rank_variable)?.unwrap_or_default();
+        let Some(ranks_count) = first(launcher.ranks_count_variables)? else {
+            let (rank, counts) =
+                (launcher.rank_variable, launcher.ranks_count_variables.join(" or "));
             return Err(to_usage_error(format!(
                 "{rank} is set, but the number of ranks is unknown: set {counts}"
             )));
         };
-        let hosts_count = first(launcher.hosts)?;
+        let hosts_count = first(launcher.hosts_count_variables)?;
         let alone_here = hosts_count.is_some_and(|hosts| hosts > 1 && hosts == ranks_count);
-        let job = launcher.job.iter().find_map(|parts| {
+        let job = launcher.job_variables.iter().find_map(|parts| {
             let parts: Option<Vec<String>> = parts.iter().map(|part| variable(part)).collect();
             parts.map(|parts| file_name_part(&parts.join(".")))
         });
         Ok(Some(Rank {
             number: rank,
             ranks_count,
-            ranks_on_host_count: first(launcher.ranks_on_host)?.or(alone_here.then_some(1)),
+            ranks_on_host_count: first(launcher.ranks_on_host_variables)?
+                .or(alone_here.then_some(1)),
             job,
-            variable: launcher.rank,
+            variable: launcher.rank_variable,
         }))
     }
 
@@ -141,20 +143,20 @@ impl Rank {
         Ok(())
     }
 
-    /// Returns a name of the job that is unique on this host and the same for all ranks of the job on it.
+    /// Returns a name that the job's ranks on this host share, and that no other job here has.
     pub fn job_on_this_host(&self) -> String {
         self.job.clone().unwrap_or_else(|| launcher_id(self.variable))
     }
 }
 
-/// Size of a message with a text, which is padded with at least one zero byte.
+/// Size of an MPI message in bytes: a text, and at least one zero byte.
 #[cfg(feature = "mpi")]
 const MESSAGE_BYTES: usize = 4096;
-/// Maximum length of a text.
+/// Maximum length of a text in a message, in bytes.
 #[cfg(feature = "mpi")]
 pub(crate) const TEXT_BYTES_MAX: usize = MESSAGE_BYTES - 1;
 
-/// Sends a text to a rank.
+/// Sends a text to a rank by MPI.
 #[cfg(feature = "mpi")]
 pub(crate) fn send_text(world: &Mpi, to_rank: u32, text: &str) -> anyhow::Result<()> {
     anyhow::ensure!(
@@ -166,7 +168,7 @@ pub(crate) fn send_text(world: &Mpi, to_rank: u32, text: &str) -> anyhow::Result
     Ok(world.send(to_rank, &bytes)?)
 }
 
-/// Receives a text from a rank.
+/// Receives a text from a rank by MPI.
 #[cfg(feature = "mpi")]
 pub(crate) fn receive_text(world: &Mpi, from_rank: u32) -> anyhow::Result<String> {
     use anyhow::Context as _;
@@ -183,20 +185,20 @@ pub(crate) fn receive_text(world: &Mpi, from_rank: u32) -> anyhow::Result<String
         .with_context(|| format!("the message of rank {from_rank} is not UTF-8"))
 }
 
-/// Returns `true` if a launcher sets this variable to a process's rank.
+/// Returns `true` if a launcher sets this environment variable to a process's rank.
 pub fn is_rank_variable(variable: &std::ffi::OsStr) -> bool {
-    LAUNCHERS.iter().any(|launcher| variable == launcher.rank)
+    LAUNCHERS.iter().any(|launcher| variable == launcher.rank_variable)
 }
 
-/// Returns those characters of a job's name that a file name may contain.
+/// Reduces a job's name to letters, digits and `.-_`, for use in a file name.
 fn file_name_part(job: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
     job.chars().filter(|c| plain(*c)).take(JOB_CHARACTERS_MAX).collect()
 }
 
-/// Returns process id and start time of the launcher. The launcher is the nearest ancestor that is
-/// no rank: its environment lacks `variable`. The start time is included because process ids are
-/// reused.
+/// Returns the process id and the start time of the launcher. The launcher is the nearest ancestor
+/// that is no rank: its environment lacks `variable`. The start time is included because process
+/// ids are reused.
 fn launcher_id(variable: &str) -> String {
     let is_rank = |pid: u32| {
         let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
@@ -214,8 +216,8 @@ fn launcher_id(variable: &str) -> String {
     }
 }
 
-/// Returns a process's parent, and its start time in ticks since boot. Returns `None` if the
-/// process has exited.
+/// Returns the id of a process's parent, and the process's start time in ticks since boot. Returns
+/// `None` if the process has exited.
 pub fn parent_and_start_ticks(pid: u32) -> Option<(u32, u64)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The fields after the program's name, which may contain any character.

@@ -1,7 +1,8 @@
 //! `rpc-scale`: calls of many ranks to one (incast), or of each rank to all others.
 //!
-//! Every rank listens, and the ranks exchange their addresses, by MPI or through the process that has started them.
-//! From then on they use calls alone: rank 0 counts the ranks that have arrived at each stage, and the others ask it.
+//! Every rank listens, and the ranks exchange their addresses, by MPI or through the process that
+//! has started them. From then on they use calls alone: rank 0 counts the ranks that have arrived
+//! at each stage, and the others ask it.
 
 mod exchange;
 
@@ -23,18 +24,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+/// Procedure that returns its payload.
 const NOOP: Method = Method::new("noop");
+/// Procedure of rank 0 by which a rank reports its arrival at a stage.
 const ARRIVE: Method = Method::new("arrive");
+/// Procedure of rank 0 that returns `true` once all ranks have arrived at a stage.
 const HAVE_ARRIVED: Method = Method::new("have-arrived");
 
-/// Maximum time without work after which a rank that waits asks rank 0 again.
+/// Maximum interval at which a waiting rank checks if all ranks have arrived.
 const BARRIER_POLL: Duration = Duration::from_millis(1);
-/// Significant digits of a recorded time.
-const DIGITS: u8 = 3;
-/// Share of the measuring time for which the ranks call before it.
+/// Number of significant digits of the times in histograms.
+const SIGNIFICANT_DIGITS: u8 = 3;
+/// Duration of the warm-up, as a share of the measuring time.
 const WARMUP_SHARE: f64 = 0.1;
+/// Maximum number of ranks.
 const RANKS_MAX: u32 = 1024;
+/// Maximum of `-x`.
 const PAYLOAD_BYTES_MAX: u64 = 1 << 20;
+/// Maximum of `--wait`.
 const WAIT_S_MAX: u64 = 3600;
 
 /// Ranks that each rank calls.
@@ -56,13 +63,13 @@ By mpiexec or srun with an MPI library, each rank of the job takes part; alone, 
 host."
 )]
 pub struct Scale {
-    /// Transport: sm://, tcp:// or uds://, on free addresses
+    /// Transport: sm://, tcp:// or uds://. Each rank listens at a free address
     #[arg(short = 'n', value_name = "TRANSPORT")]
     transport: Address,
     /// Ranks that each rank calls
     #[arg(long, value_enum, default_value_t = Pattern::Incast)]
     pattern: Pattern,
-    /// Number of ranks to start, without a launcher
+    /// Number of ranks to start if no launcher starts them
     #[arg(long, value_name = "COUNT")]
     #[arg(value_parser = clap::value_parser!(u32).range(2..=i64::from(RANKS_MAX)))]
     ranks: Option<u32>,
@@ -70,7 +77,7 @@ pub struct Scale {
     #[arg(short = 'x', value_name = "BYTES", default_value_t = 0)]
     #[arg(value_parser = crate::whole_number_parser(0..=PAYLOAD_BYTES_MAX))]
     payload_bytes: u64,
-    /// Measuring time in seconds; a tenth of it more is the warm-up
+    /// Measuring time in seconds, after a warm-up of a tenth of it
     #[arg(long, value_name = "SECONDS", default_value_t = 2.0, value_parser = parse_seconds)]
     seconds: f64,
     /// Maximum wait for the other ranks, in seconds
@@ -100,50 +107,57 @@ struct RankResult {
     rank: u32,
     /// Measuring time in ns.
     took_ns: u64,
-    /// Times in ns, with the number of calls that took so long.
+    /// Histogram: times of calls in ns, each with the number of calls that took this long.
     times: Vec<(u64, u64)>,
 }
 
-/// Stage of a run at which the ranks wait for one another.
+/// Stage at which a rank has arrived. The ranks wait for one another at each stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 enum Stage {
+    /// The rank has connected to the others.
     Connected,
+    /// The rank has measured its calls.
     Measured,
+    /// The rank will disconnect.
     Leaving,
 }
 
-/// Ranks that have arrived at each stage, as rank 0 knows them.
+/// Stages and results of all ranks, which they report to rank 0.
 #[derive(Default)]
 struct Arrivals {
     /// Last stage at which each rank has arrived.
     stages: BTreeMap<u32, Stage>,
     /// Connection of each other rank.
     peers: BTreeMap<u32, Peer>,
+    /// Measurements of the ranks that have reported them.
     results: Vec<RankResult>,
 }
 
 impl Arrivals {
-    fn arrive(&mut self, rank: u32, stage: Stage, result: Option<RankResult>) {
+    /// Records that a rank has arrived at a stage, and its result if there is one.
+    fn record_arrival(&mut self, rank: u32, stage: Stage, result: Option<RankResult>) {
         self.stages.insert(rank, stage);
         self.results.extend(result);
     }
 
-    fn have_arrived(&self, stage: Stage, ranks_count: u32) -> bool {
+    /// Returns `true` if all ranks have arrived at `stage` or at a later one.
+    fn have_all_arrived(&self, stage: Stage, ranks_count: u32) -> bool {
         let arrived = self.stages.values().filter(|it| **it >= stage).count();
         arrived == ranks_count as usize
     }
 }
 
-/// Rank of a run, with its connections.
-struct Running<'a> {
+/// This rank, with its connections to others.
+struct RunningRank<'a> {
     args: &'a Scale,
     rank: u32,
     ranks_count: u32,
     endpoint: Endpoint,
     /// Connection to rank 0; `None` in rank 0.
-    zero: Option<Peer>,
-    /// Ranks that this one calls.
+    rank_0_peer: Option<Peer>,
+    /// Ranks that this rank calls, and the connections to them.
     targets: Vec<(u32, Peer)>,
+    /// Arrivals of all ranks; used in rank 0 only.
     arrivals: Arc<Mutex<Arrivals>>,
     interrupted: &'a AtomicBool,
 }
@@ -156,7 +170,7 @@ pub fn run(args: &Scale, out: &mut dyn Write) -> anyhow::Result<()> {
             args.transport
         )));
     }
-    let interrupted = console::interrupt_flag().context("install the signal handlers")?;
+    let interrupted = console::interrupt_flag().context("cannot install the signal handlers")?;
     if let (Some(number), Some(count)) = (args.rank, args.ranks) {
         return run_rank(args, (number, count), Exchange::with_starter(count), &interrupted, out);
     }
@@ -181,6 +195,7 @@ pub fn run(args: &Scale, out: &mut dyn Write) -> anyhow::Result<()> {
     }
 }
 
+/// Runs this process as a rank: connects, measures, and prints the results in rank 0.
 fn run_rank(
     args: &Scale,
     (rank, ranks_count): (u32, u32),
@@ -196,28 +211,28 @@ fn run_rank(
         exchange.listen_address(&args.transport).and_then(|at| Ok(endpoint.listen(&at)?))?;
     let addresses = exchange.all_gather(&listened.to_string())?;
     exchange.end()?;
-    let mut running = Running {
+    let mut running = RunningRank {
         args,
         rank,
         ranks_count,
         endpoint,
-        zero: None,
+        rank_0_peer: None,
         targets: Vec::new(),
         arrivals,
         interrupted,
     };
     running.connect(&addresses)?;
-    running.arrive(Stage::Connected, None)?;
+    running.arrive_and_wait(Stage::Connected, None)?;
     running.measure(args.seconds * WARMUP_SHARE)?;
     let result = running.measure(args.seconds)?;
-    running.arrive(Stage::Measured, result)?;
+    running.arrive_and_wait(Stage::Measured, result)?;
     if rank == 0 {
         running.print(out)?;
     }
-    running.arrive(Stage::Leaving, None)
+    running.arrive_and_wait(Stage::Leaving, None)
 }
 
-/// Registers the procedures of a rank; those that count arrivals are used in rank 0 alone.
+/// Registers the procedures of a rank. Those for arrivals are called in rank 0 only.
 fn register(
     endpoint: &mut Endpoint,
     arrivals: &Arc<Mutex<Arrivals>>,
@@ -228,17 +243,18 @@ fn register(
         Ok(())
     })?;
     let shared = Arc::clone(arrivals);
+    /// Rank, its stage, and its measurement if the stage is [`Stage::Measured`].
     type Arrival = (u32, Stage, Option<RankResult>);
     endpoint.register("arrive", 0, move |context: &mut Context<'_>, arrival: Arrival| {
         let (rank, stage, result) = arrival;
         let mut arrivals = lock(&shared);
         arrivals.peers.insert(rank, context.peer());
-        arrivals.arrive(rank, stage, result);
+        arrivals.record_arrival(rank, stage, result);
         Ok::<(), Failure>(())
     })?;
     let shared = Arc::clone(arrivals);
     endpoint.register("have-arrived", 0, move |_: &mut Context<'_>, stage: Stage| {
-        Ok::<bool, Failure>(lock(&shared).have_arrived(stage, ranks_count))
+        Ok::<bool, Failure>(lock(&shared).have_all_arrived(stage, ranks_count))
     })?;
     Ok(())
 }
@@ -248,8 +264,8 @@ fn lock(arrivals: &Mutex<Arrivals>) -> MutexGuard<'_, Arrivals> {
     arrivals.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Names the rank if a call failed because its connection has ended.
-fn of_rank(rank: u32) -> impl FnOnce(CallError) -> anyhow::Error {
+/// Returns a function that names the rank in the error of a lost connection.
+fn name_rank_in_error(rank: u32) -> impl FnOnce(CallError) -> anyhow::Error {
     move |error| match error {
         CallError::Disconnected(_) | CallError::Stale => {
             anyhow::Error::new(error).context(format!("rank {rank} has disconnected"))
@@ -258,8 +274,8 @@ fn of_rank(rank: u32) -> impl FnOnce(CallError) -> anyhow::Error {
     }
 }
 
-impl Running<'_> {
-    /// Connects to rank 0 and to the ranks that this one calls.
+impl RunningRank<'_> {
+    /// Connects to rank 0 and to the ranks that this rank calls.
     fn connect(&mut self, addresses: &[String]) -> anyhow::Result<()> {
         ensure!(
             addresses.len() == self.ranks_count as usize,
@@ -278,22 +294,23 @@ impl Running<'_> {
             }
             let address: Address = addresses[rank as usize].parse()?;
             let connected = self.endpoint.connect(&address);
-            let peer = connected.with_context(|| format!("connect to rank {rank}"))?;
+            let peer = connected.with_context(|| format!("cannot connect to rank {rank}"))?;
             self.targets.push((rank, peer));
             if rank == 0 {
-                self.zero = Some(peer);
+                self.rank_0_peer = Some(peer);
             }
         }
         Ok(())
     }
 
-    /// Calls the targets in turn for `seconds`, one call at a time; returns the times, or `None` without targets.
+    /// Measures calls to the targets for `seconds`, one call at a time. Returns `None` without
+    /// targets.
     fn measure(&mut self, seconds: f64) -> anyhow::Result<Option<RankResult>> {
         if self.targets.is_empty() {
             return Ok(None);
         }
         let payload = vec![b'a'; usize::try_from(self.args.payload_bytes)?];
-        let mut times = Histogram::<u64>::new(DIGITS)?;
+        let mut times = Histogram::<u64>::new(SIGNIFICANT_DIGITS)?;
         let duration_ns = (seconds * 1e9) as u64;
         let began = clock::ticks();
         let mut took_ns = 0;
@@ -304,7 +321,7 @@ impl Running<'_> {
             }
             let started = clock::ticks();
             let echoed = self.endpoint.call_bytes(peer, NOOP, &payload, <[u8]>::len);
-            let bytes = echoed.map_err(of_rank(rank))?;
+            let bytes = echoed.map_err(name_rank_in_error(rank))?;
             let ended = clock::ticks();
             ensure!(bytes == payload.len(), "rank {rank} has answered with {bytes} bytes");
             times.record(clock::ns_from_ticks(ended - started))?;
@@ -318,29 +335,35 @@ impl Running<'_> {
         Ok(Some(RankResult { rank: self.rank, took_ns, times }))
     }
 
-    /// Waits until all ranks have arrived at a stage, and serves calls meanwhile.
-    fn arrive(&mut self, stage: Stage, result: Option<RankResult>) -> anyhow::Result<()> {
-        if let Some(zero) = self.zero {
+    /// Reports the arrival of this rank, then serves calls until all ranks have arrived at `stage`.
+    fn arrive_and_wait(&mut self, stage: Stage, result: Option<RankResult>) -> anyhow::Result<()> {
+        if let Some(rank_0_peer) = self.rank_0_peer {
             let arrival = (self.rank, stage, result);
-            self.endpoint.call::<_, ()>(zero, ARRIVE, &arrival).map_err(of_rank(0))?;
+            self.endpoint
+                .call::<_, ()>(rank_0_peer, ARRIVE, &arrival)
+                .map_err(name_rank_in_error(0))?;
             if stage == Stage::Leaving {
                 return Ok(());
             }
-            while !self.endpoint.call::<_, bool>(zero, HAVE_ARRIVED, &stage).map_err(of_rank(0))? {
+            while !self
+                .endpoint
+                .call::<_, bool>(rank_0_peer, HAVE_ARRIVED, &stage)
+                .map_err(name_rank_in_error(0))?
+            {
                 self.check_interrupt()?;
                 self.endpoint.progress(BARRIER_POLL);
             }
             return Ok(());
         }
-        lock(&self.arrivals).arrive(0, stage, result);
+        lock(&self.arrivals).record_arrival(0, stage, result);
         let wait = Duration::from_secs(self.args.wait);
         let measuring = Duration::from_secs_f64(self.args.seconds * (1.0 + WARMUP_SHARE));
         let until = Instant::now() + wait + measuring;
-        while !lock(&self.arrivals).have_arrived(stage, self.ranks_count) {
+        while !lock(&self.arrivals).have_all_arrived(stage, self.ranks_count) {
             self.check_interrupt()?;
-            self.check_ranks()?;
+            self.check_connections()?;
             if Instant::now() > until {
-                let missing = self.missing(stage);
+                let missing = self.missing_ranks_count(stage);
                 bail!(
                     "{missing} of {} ranks have not arrived within {} s",
                     self.ranks_count,
@@ -352,14 +375,15 @@ impl Running<'_> {
         Ok(())
     }
 
-    fn missing(&self, stage: Stage) -> usize {
+    /// Returns the number of ranks that have not arrived at `stage` yet.
+    fn missing_ranks_count(&self, stage: Stage) -> usize {
         let arrivals = lock(&self.arrivals);
         let arrived = arrivals.stages.values().filter(|it| **it >= stage).count();
         self.ranks_count as usize - arrived
     }
 
-    /// Fails if a rank has disconnected before it was leaving.
-    fn check_ranks(&mut self) -> anyhow::Result<()> {
+    /// Returns an error if a rank has disconnected before [`Stage::Leaving`].
+    fn check_connections(&mut self) -> anyhow::Result<()> {
         let arrivals = lock(&self.arrivals);
         for (rank, peer) in &arrivals.peers {
             let is_leaving = arrivals.stages.get(rank) == Some(&Stage::Leaving);
@@ -370,6 +394,7 @@ impl Running<'_> {
         Ok(())
     }
 
+    /// Returns an error if a signal has interrupted the run.
     fn check_interrupt(&self) -> anyhow::Result<()> {
         // Relaxed: the flag publishes no other data.
         match self.interrupted.load(Ordering::Relaxed) {
@@ -378,21 +403,21 @@ impl Running<'_> {
         }
     }
 
-    /// Prints the rates and times of all ranks together, and of each.
+    /// Prints the call rates and times: of all ranks together, then of each rank.
     fn print(&self, out: &mut dyn Write) -> anyhow::Result<()> {
         let arrivals = lock(&self.arrivals);
         let mut results: Vec<&RankResult> = arrivals.results.iter().collect();
         results.sort_by_key(|result| result.rank);
-        let mut all = Histogram::<u64>::new(DIGITS)?;
+        let mut all = Histogram::<u64>::new(SIGNIFICANT_DIGITS)?;
         let mut rows = Vec::new();
         for result in &results {
-            let mut own = Histogram::<u64>::new(DIGITS)?;
+            let mut own = Histogram::<u64>::new(SIGNIFICANT_DIGITS)?;
             for (ns, count) in &result.times {
                 own.record_n(*ns, *count)?;
             }
             all.add(&own)?;
             let rate = own.len() as f64 / (result.took_ns.max(1) as f64 / 1e9);
-            rows.push((result.rank, rate, times_of(&own)));
+            rows.push((result.rank, rate, format_times(&own)));
         }
         let rates: Vec<f64> = rows.iter().map(|row| row.1).collect();
         let pattern = self.args.pattern.to_possible_value();
@@ -410,7 +435,7 @@ impl Running<'_> {
             self.args.transport.transport(),
             all.len(),
             rates.iter().sum::<f64>(),
-            times_of(&all),
+            format_times(&all),
             jain_index(&rates)
         )?;
         writeln!(out, "# <rank> <calls/s> <p50> <p99> <max>")?;
@@ -421,15 +446,16 @@ impl Running<'_> {
     }
 }
 
-/// Formats the median, the 99th percentile and the maximum in seconds.
-fn times_of(times: &Histogram<u64>) -> String {
+/// Formats the median, the 99th percentile and the maximum of a histogram, in seconds.
+fn format_times(times: &Histogram<u64>) -> String {
     let seconds = |ns: u64| format!("{:.9}", ns as f64 / 1e9);
     let [p50, p99] = [0.5, 0.99].map(|share| seconds(times.value_at_quantile(share)));
     format!("{p50}\t{p99}\t{}", seconds(times.max()))
 }
 
-/// Returns Jain's index of fairness: 1 if all rates are equal, 1/n if one rank has all calls. Source: R. Jain et al., *A
-/// quantitative measure of fairness and discrimination*, 1984.
+/// Returns Jain's index of fairness of `rates`. It is 1 if all are equal, and 1/n if one rank has
+/// all calls. Source: R. Jain et al., *A quantitative measure of fairness and discrimination*,
+/// 1984.
 fn jain_index(rates: &[f64]) -> f64 {
     let (sum, squares) =
         rates.iter().fold((0.0, 0.0), |it, rate| (it.0 + rate, it.1 + rate * rate));
@@ -437,6 +463,7 @@ fn jain_index(rates: &[f64]) -> f64 {
 }
 
 impl Scale {
+    /// Returns the endpoint configuration for a run with `ranks_count` ranks.
     fn config(&self, ranks_count: u32) -> Config {
         let usual = Config::default();
         // At most PAYLOAD_BYTES_MAX; the results of a rank are shorter than the usual maximum.
@@ -467,10 +494,10 @@ mod tests {
     #[test]
     fn ranks_have_arrived_at_a_stage_when_each_is_there_or_beyond() {
         let mut arrivals = Arrivals::default();
-        arrivals.arrive(0, Stage::Connected, None);
-        arrivals.arrive(1, Stage::Measured, None);
-        assert!(arrivals.have_arrived(Stage::Connected, 2));
-        assert!(!arrivals.have_arrived(Stage::Measured, 2));
-        assert!(!arrivals.have_arrived(Stage::Connected, 3), "rank 2 is missing");
+        arrivals.record_arrival(0, Stage::Connected, None);
+        arrivals.record_arrival(1, Stage::Measured, None);
+        assert!(arrivals.have_all_arrived(Stage::Connected, 2));
+        assert!(!arrivals.have_all_arrived(Stage::Measured, 2));
+        assert!(!arrivals.have_all_arrived(Stage::Connected, 3), "rank 2 is missing");
     }
 }

@@ -10,7 +10,7 @@ mod tester;
 mod udp;
 mod watched;
 
-use super::free_bytes;
+use super::available_memory_bytes;
 use anyhow::{Context, anyhow};
 use clap::{Args, ValueEnum};
 use handover_base::units::BitRate;
@@ -29,7 +29,7 @@ use handover_sched::{FlowSpec, Scheduler};
 use handover_suite::sched::program::{self, LoadProgram};
 use options::SchedulerOptions;
 use record::{PacketWaits, RecordFiles, WriteResults};
-use recorder::{Recorder, WhenFull, recorder};
+use recorder::{Recorder, WhenFull, new_buffer};
 use std::ffi::OsString;
 use std::io::{self, ErrorKind, Write};
 use std::net::SocketAddr;
@@ -42,29 +42,31 @@ use summary::{ResultRow, Share};
 use udp::UdpSink;
 use watched::WatchedScheduler;
 
+/// Maximum number of clients.
 const THREADS_MAX: u64 = 4096;
 /// Stack size of a client: enough for its driver and a sink's buffers.
 const CLIENT_STACK_BYTES: usize = 256 << 10;
-/// Maximum number of packets queued between a client and the scheduler.
+/// Maximum of `-q`, the size of the queue between each client and the scheduler.
 const QUEUE_MAX: u64 = 65536;
+/// Maximum polling interval of the scheduler and of the clients, in µs.
 const INTERVAL_US_MAX: u64 = 1_000_000;
 /// Default duration in seconds, if neither the command line nor a client's program gives one.
 const SECONDS_DEFAULT: f64 = 10.0;
 const CONFIG_FILE_DEFAULT: &str = "sched.txt";
-/// Divisor of the available memory. The quotient is the maximum memory for the unwritten time
-/// stamps of all clients.
+/// Divisor that gives the maximum memory for unwritten time stamps from the available memory.
 const STAMPS_MEMORY_DIVISOR: u64 = 4;
-/// Maximum memory that the unwritten time stamps of all clients may take, in bytes.
+/// Maximum memory for the unwritten time stamps of all clients, in bytes.
 const STAMPS_BYTES_MAX: u64 = 4 << 30;
-/// Minimum number of packets per client whose unwritten time stamps may be in memory. It applies
+/// Minimum number of packets per client whose time stamps are buffered in memory. It applies
 /// however little memory is available.
 const STAMPS_KEPT_MIN: u64 = 1 << 10;
-/// Number of clock readings for a stamped packet or batch. Client and arbiter make two each.
+/// Number of clock readings for each stamped packet or batch. Client and arbiter make two each.
 const STAMPS_COUNT: u32 = 4;
-/// Maximum time that a client waits at the end of the run for its packets to return.
+/// Maximum time for which a client waits for its last packets after the run has ended.
 const LAST_PACKETS_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Clients hand packets to an arbiter, which alone runs the scheduling algorithm; the waits of packets are measured.
+/// Clients hand packets to an arbiter, which alone runs the scheduling algorithm; the waits of
+/// packets are measured.
 #[derive(Clone, Debug, Args)]
 #[command(
     override_usage = "handover sched [OPTIONS] [-- [-alg NAME] [-flowsets W:L:F[,...]] [-qmax N]]",
@@ -88,7 +90,7 @@ pub struct Sched {
     #[arg(short = 't', value_name = "THREADS", default_value_t = 1)]
     #[arg(value_parser = super::whole_number_parser(1..=THREADS_MAX))]
     threads: u64,
-    /// Client configuration file, which must exist if it is named here [default: sched.txt, if it exists]
+    /// Client configuration file [default: sched.txt, if it exists]
     #[arg(short = 'f', value_name = "PATH")]
     file: Option<PathBuf>,
     /// Size of the queue between each client and the scheduler, in packets
@@ -112,10 +114,12 @@ pub struct Sched {
     /// Core of the arbiter; if this process may not use it, another is taken, with a warning
     #[arg(short = 'a', value_name = "CORE", value_parser = super::whole_number_parser(0..=u64::from(u16::MAX)))]
     core: Option<u64>,
-    /// Duration of the run in seconds, with or without a fraction [default: that of the longest program, or 10]
+    /// Duration of the run in seconds, with or without a fraction [default: that of the longest
+    /// program, or 10]
     #[arg(long, value_name = "SECONDS", value_parser = super::number_parser(super::SECONDS_RANGE))]
     seconds: Option<f64>,
-    /// Maximum number of packets that the arbiter takes from a client, or marks for transmission, at once
+    /// Maximum number of packets that the arbiter takes from a client, or marks for transmission,
+    /// at once
     #[arg(long, value_name = "PACKETS", default_value_t = 32)]
     #[arg(value_parser = super::whole_number_parser(1..=1024))]
     batch: u64,
@@ -134,7 +138,8 @@ pub struct Sched {
     /// Test the algorithm alone, in dummynet's manner: one thread, no clients; options after `--`
     #[arg(long, conflicts_with_all = ["threads", "file", "sink", "plot", "stamp", "seconds", "core"])]
     test: bool,
-    /// Run experiments A to G of the classic table, and print the aggregate Mpps by the number of clients
+    /// Run experiments A to G of the classic table, and print the aggregate Mpps by the number of
+    /// clients
     #[arg(long, value_name = "LETTERS", value_parser = experiments::parse_experiments)]
     #[arg(num_args = 0..=1, default_missing_value = "A,B,C,D,E,F,G")]
     #[arg(conflicts_with_all = ["threads", "file", "bandwidth", "queue", "interval", "plot", "stamp"])]
@@ -184,7 +189,7 @@ impl FromStr for SinkTarget {
     }
 }
 
-/// Moves the options of the scheduler behind `--`, where the parser looks for them.
+/// Moves the algorithm's options to the end of the command line, after `--`.
 pub fn move_scheduler_options(words: &mut Vec<OsString>) {
     let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
     let mut theirs = words.split_off(end);
@@ -221,6 +226,7 @@ pub fn run(args: &Sched, out: &mut dyn Write) -> anyhow::Result<()> {
 struct SchedPlan<'a> {
     args: &'a Sched,
     options: SchedulerOptions,
+    /// Load of each client, from the configuration file.
     program: LoadProgram,
     /// Packet lengths by flow, for clients without a program.
     lengths_bytes: Vec<u32>,
@@ -230,15 +236,17 @@ struct SchedPlan<'a> {
     cpus: Cpus,
     idle_policy: IdlePolicy,
     /// Duration of the run; `None` to run until the longest program ends.
-    span: Option<Duration>,
+    duration: Option<Duration>,
 }
 
+/// CPUs on which the threads of a run are pinned.
 struct Cpus {
     arbiter: u32,
     clients: Vec<u32>,
 }
 
 impl<'a> SchedPlan<'a> {
+    /// Checks the options, and completes them with defaults.
     fn new(args: &'a Sched, program: LoadProgram) -> anyhow::Result<SchedPlan<'a>> {
         let threads = args.threads as u32;
         let options =
@@ -297,25 +305,28 @@ impl<'a> SchedPlan<'a> {
             flows_differ,
             cpus,
             idle_policy,
-            span,
+            duration: span,
         })
     }
 
+    /// Runs the clients and the arbiter with the selected algorithm.
     fn run(&self) -> anyhow::Result<RunResult> {
         let play = SchedulerVisitor { plan: self };
-        self.options.algorithm.visit(&self.scheduler(), play).map_err(to_usage_error)?
+        self.options.algorithm.visit(&self.scheduler_config(), play).map_err(to_usage_error)?
     }
 
+    /// Returns the number of client threads.
     fn threads(&self) -> u32 {
         self.args.threads as u32
     }
 
+    /// Returns the flows to which the client on thread number `thread` sends.
     fn flows_of(&self, thread: u32) -> ClientFlows {
         ClientFlows::new(thread, self.threads(), self.options.flows.flows_count())
     }
 
-    /// Returns a scheduler configuration with capacity for all packets that the clients can have in flight.
-    fn scheduler(&self) -> handover_sched::Config {
+    /// Returns a scheduler configuration that has room for all packets that can be in flight.
+    fn scheduler_config(&self) -> handover_sched::Config {
         let in_flight = self.args.threads * self.args.queue;
         handover_sched::Config {
             packets_max: u32::try_from(in_flight).unwrap_or(u32::MAX).min(PACKETS_LIMIT),
@@ -324,7 +335,8 @@ impl<'a> SchedPlan<'a> {
         }
     }
 
-    fn arbiter(&self) -> ArbiterConfig {
+    /// Returns the arbiter's configuration that the options select.
+    fn arbiter_config(&self) -> ArbiterConfig {
         ArbiterConfig {
             bandwidth_bps: Some(self.args.bandwidth.0),
             mailbox_slots_count: self.args.queue as u32,
@@ -356,7 +368,7 @@ impl<'a> SchedPlan<'a> {
         flows.map(|(flow, (_, length))| length.max(longest[flow % longest.len()])).collect()
     }
 
-    /// Returns the load of a client: that of its program, or an endless load.
+    /// Returns the load of a client's program, or an endless load for a client without a program.
     fn load(&self, thread: u32) -> Load {
         match self.program.sections_of(thread) {
             [] => Load::endless(self.options.flows.length_max_bytes(), self.args.batch as u32),
@@ -365,6 +377,7 @@ impl<'a> SchedPlan<'a> {
     }
 }
 
+/// Returns the total duration of the sections of a client's load.
 fn duration_ns(specs: &[LoadSection]) -> u64 {
     specs.iter().map(|spec| spec.duration_ns).fold(0, u64::saturating_add)
 }
@@ -440,27 +453,33 @@ impl Visitor<Token> for SchedulerVisitor<'_> {
     }
 }
 
+/// Results of a run with one scheduler.
 struct RunResult {
+    /// Numbers of packets of each client, by outcome.
     ledgers: Vec<Ledger>,
-    /// Waits of each client and the result of writing them; `None` without time stamps.
+    /// Waiting times of the packets, and the outcome of the files; `None` without time stamps.
     written: Option<WriteResults>,
     /// Bytes by which flows fell behind their due shares; `None` if fairness was not measured.
-    watch: Option<FairnessIndex>,
-    took: Duration,
-    used: Usage,
-    sweeps: u64,
-    sweeps_empty: u64,
-    interrupted: bool,
-    /// First error of a client or of a time-stamp file; the results are printed nevertheless.
-    failed: Option<anyhow::Error>,
+    fairness: Option<FairnessIndex>,
+    duration: Duration,
+    /// CPU time of this process during the run.
+    usage: Usage,
+    /// Number of times that the arbiter read all clients' mailboxes (sweeps).
+    sweeps_count: u64,
+    /// Number of sweeps in which the arbiter found no packet.
+    empty_sweeps_count: u64,
+    /// `true` if a signal has ended the run.
+    is_interrupted: bool,
+    /// First error of a client or of a time-stamp file. The results are printed nevertheless.
+    error: Option<anyhow::Error>,
 }
 
 impl SchedPlan<'_> {
-    /// Runs the clients with `scheduler`; `watch` returns the scheduler's fairness index after the run.
+    /// Runs the clients with `scheduler`. `fairness_index` is called after the run.
     fn run_on<S: Scheduler<Token> + Send + 'static>(
         &self,
         mut scheduler: S,
-        watch: fn(S) -> Option<FairnessIndex>,
+        fairness_index: fn(S) -> Option<FairnessIndex>,
     ) -> anyhow::Result<RunResult> {
         let specs = self.options.flows.specs(self.options.queued_max.unwrap_or(u32::MAX));
         for (spec, length_max_bytes) in specs.zip(self.lengths_max_bytes()) {
@@ -469,7 +488,7 @@ impl SchedPlan<'_> {
                 .add_flow(spec)
                 .map_err(|refused| to_usage_error(format!("-flowsets: {refused}")))?;
         }
-        let arbiter = Arbiter::new(scheduler, self.arbiter()).map_err(to_usage_error)?;
+        let arbiter = Arbiter::new(scheduler, self.arbiter_config()).map_err(to_usage_error)?;
         let hub = arbiter.hub();
         let (mut setups, mut buffers) = (Vec::new(), Vec::new());
         let (stamps_kept_max, when_full) = (self.stamps_kept_max(), self.args.stamp_loss);
@@ -477,12 +496,12 @@ impl SchedPlan<'_> {
             let (recorder, records) = match self.args.stamp {
                 Stamp::None => (None, None),
                 _ => {
-                    let (recorder, records) = recorder(stamps_kept_max, when_full);
+                    let (recorder, records) = new_buffer(stamps_kept_max, when_full);
                     (Some(recorder), Some(records))
                 }
             };
             buffers.extend(records);
-            setups.push(ClientSetup { client: hub.join()?, sink: self.sink()?, recorder });
+            setups.push(ClientSetup { client: hub.join()?, sink: self.new_sink()?, recorder });
         }
         // Registered before there is any file that a signal could leave half written.
         let stop = console::interrupt_flag()?;
@@ -510,7 +529,7 @@ impl SchedPlan<'_> {
                     None
                 }
             };
-            let unwritten = written.as_mut().and_then(|written| written.failed.take());
+            let unwritten = written.as_mut().and_then(|written| written.error.take());
             (written, failed.or(unwritten), took, used)
         });
         // Acquire: pairs with nothing of ours; a store by the handler that is seen late no longer
@@ -520,25 +539,27 @@ impl SchedPlan<'_> {
         Ok(RunResult {
             ledgers: closed.client_ledgers(),
             written,
-            took,
-            used,
-            sweeps: closed.sweeps,
-            sweeps_empty: closed.sweeps_empty,
-            watch: watch(closed.scheduler),
-            interrupted,
-            failed,
+            duration: took,
+            usage: used,
+            sweeps_count: closed.sweeps,
+            empty_sweeps_count: closed.sweeps_empty,
+            fairness: fairness_index(closed.scheduler),
+            is_interrupted: interrupted,
+            error: failed,
         })
     }
 
-    /// Returns the maximum number of packets per client whose unwritten time stamps are kept in memory.
+    /// Returns the maximum number of packets per client whose unwritten time stamps are kept in
+    /// memory.
     fn stamps_kept_max(&self) -> u32 {
-        let bytes = free_bytes().unwrap_or(0) / STAMPS_MEMORY_DIVISOR;
+        let bytes = available_memory_bytes().unwrap_or(0) / STAMPS_MEMORY_DIVISOR;
         let records = bytes.min(STAMPS_BYTES_MAX) / size_of::<Record>() as u64;
         let each = (records / self.args.threads).max(STAMPS_KEPT_MIN);
         u32::try_from(each).unwrap_or(u32::MAX) // STAMPS_BYTES_MAX is below
     }
 
-    fn sink(&self) -> anyhow::Result<ClientSink> {
+    /// Creates a sink for one client, as `--sink` requests.
+    fn new_sink(&self) -> anyhow::Result<ClientSink> {
         Ok(match self.args.sink {
             SinkTarget::Null => ClientSink::Null(NullSink),
             SinkTarget::Copy => ClientSink::Copy(CopySink::new()),
@@ -548,11 +569,11 @@ impl SchedPlan<'_> {
 
     /// Runs all clients until they end; returns the first error.
     fn run_clients(&self, setups: Vec<ClientSetup>, stop: &AtomicBool) -> Option<anyhow::Error> {
-        let until_ns = self.span.map(|span| clock::now_ns() + span.as_nanos() as u64);
+        let until_ns = self.duration.map(|span| clock::now_ns() + span.as_nanos() as u64);
         thread::scope(|scope| {
             let (mut threads, mut failed) = (Vec::new(), None);
             for (thread, setup) in setups.into_iter().enumerate() {
-                let plays = move || self.client(thread as u32, setup, stop, until_ns);
+                let plays = move || self.run_one_client(thread as u32, setup, stop, until_ns);
                 let builder = thread::Builder::new().stack_size(CLIENT_STACK_BYTES);
                 match builder.spawn_scoped(scope, plays) {
                     Ok(started) => threads.push(started),
@@ -579,8 +600,8 @@ impl SchedPlan<'_> {
         })
     }
 
-    /// Runs the client with number `thread` on the calling thread, which it pins.
-    fn client(
+    /// Runs the client with number `thread` on the calling thread, after pinning the thread.
+    fn run_one_client(
         &self,
         thread: u32,
         setup: ClientSetup,
@@ -605,16 +626,17 @@ impl SchedPlan<'_> {
             linger: LAST_PACKETS_TIMEOUT,
         };
         match sink {
-            ClientSink::Null(sink) => send(client, work, sink, recorder),
-            ClientSink::Copy(sink) => send(client, work, sink, recorder),
-            ClientSink::UdpSink(sink) => send(client, work, sink, recorder),
+            ClientSink::Null(sink) => run_with_sink(client, work, sink, recorder),
+            ClientSink::Copy(sink) => run_with_sink(client, work, sink, recorder),
+            ClientSink::UdpSink(sink) => run_with_sink(client, work, sink, recorder),
         }
     }
 
+    /// Prints the tables, draws the charts, and returns the first error of the run.
     fn print_result(&self, result: RunResult, out: &mut dyn Write) -> anyhow::Result<()> {
-        let RunResult { ledgers, mut written, watch, took, used, .. } = result;
+        let RunResult { ledgers, mut written, fairness, duration: took, usage: used, .. } = result;
         let waits = written.as_mut().map(|it| std::mem::take(&mut it.waits)).unwrap_or_default();
-        let rows = self.rows(&ledgers, waits, watch.as_ref());
+        let rows = self.rows(&ledgers, waits, fairness.as_ref());
         let seconds = took.as_secs_f64();
         summary::print_table(&rows, seconds, out)?;
         writeln!(
@@ -624,11 +646,11 @@ impl SchedPlan<'_> {
             self.options.algorithm,
             self.options.flows,
             self.args.bandwidth,
-            self.arbiter().stamping,
+            self.arbiter_config().stamping,
             used.user_ns as f64 / 1e9,
             used.system_ns as f64 / 1e9,
-            result.sweeps,
-            result.sweeps_empty,
+            result.sweeps_count,
+            result.empty_sweeps_count,
         )?;
         if let Some(written) = written {
             self.print_stamp_cost(&rows, &written, out)?;
@@ -641,13 +663,14 @@ impl SchedPlan<'_> {
                 writeln!(out, "drawn: {}", path.display())?;
             }
         }
-        match (result.failed, result.interrupted) {
+        match (result.error, result.is_interrupted) {
             (Some(failed), _) => Err(failed),
             (None, true) => Err(Interrupted.into()),
             (None, false) => Ok(()),
         }
     }
 
+    /// Prints the number of stamps, their cost, and the stamped packets that were lost.
     fn print_stamp_cost(
         &self,
         rows: &[ResultRow],
@@ -666,15 +689,15 @@ impl SchedPlan<'_> {
             "stamps: {STAMPS_COUNT} readings of the clock a {of_each}, {:.1} ns each; {} lines, the last of \
              them {:.3} s after the run; clients waited {:.3} s for room",
             clock::calibration().cost_ns,
-            sum.written,
-            written.took.as_secs_f64(),
-            sum.held_up.as_secs_f64(),
+            sum.written_count,
+            written.duration_after_run.as_secs_f64(),
+            sum.buffer_wait.as_secs_f64(),
         )?;
-        if sum.unwritten > 0 {
+        if sum.unwritten_count > 0 {
             writeln!(
                 out,
                 "{} stamped packets were not written: there was no room for them, or the file failed",
-                sum.unwritten
+                sum.unwritten_count
             )?;
         }
         Ok(())
@@ -685,7 +708,7 @@ impl SchedPlan<'_> {
         &self,
         ledgers: &[Ledger],
         waits: Vec<PacketWaits>,
-        watch: Option<&FairnessIndex>,
+        fairness: Option<&FairnessIndex>,
     ) -> Vec<ResultRow> {
         let threads = self.threads() as usize;
         let weights_sum = self.options.flows.weights_sum() as f64;
@@ -695,8 +718,8 @@ impl SchedPlan<'_> {
             due[flow % threads] += f64::from(weight) / weights_sum;
         }
         let (mut lags_bytes, mut emptied) = (vec![0.0_f64; threads], vec![0; threads]);
-        if let Some(watch) = watch {
-            let of_flows = watch.flows_backlogged_bytes().zip(watch.flows_emptied_counts());
+        if let Some(index) = fairness {
+            let of_flows = index.flows_backlogged_bytes().zip(index.flows_emptied_counts());
             for (flow, (lag_bytes, count)) in of_flows.enumerate() {
                 lags_bytes[flow % threads] = lags_bytes[flow % threads].max(lag_bytes);
                 emptied[flow % threads] += count;
@@ -709,8 +732,8 @@ impl SchedPlan<'_> {
         for (thread, ledger) in ledgers.iter().enumerate() {
             let counts = ledger.counts;
             let got = counts.transmitted_bytes as f64 / bytes.max(1) as f64;
-            let lag_bytes = watch.map(|_| lags_bytes[thread]);
-            let emptied = watch.map(|_| emptied[thread]);
+            let lag_bytes = fairness.map(|_| lags_bytes[thread]);
+            let emptied = fairness.map(|_| emptied[thread]);
             let waits = waits.next();
             all.counts.add(&counts);
             if let Some(lag) = lag_bytes {
@@ -719,13 +742,13 @@ impl SchedPlan<'_> {
             if let Some(waits) = &waits {
                 all.waits.get_or_insert_with(PacketWaits::default).add(waits);
             }
-            let share = by_weight.then_some(Share { got, due: due[thread] });
+            let share = by_weight.then_some(Share { obtained: got, due: due[thread] });
             rows.push(ResultRow {
                 name: thread.to_string(),
                 counts,
                 share,
                 lag_bytes,
-                emptied,
+                emptied_count: emptied,
                 waits,
             });
         }
@@ -736,22 +759,23 @@ impl SchedPlan<'_> {
     }
 }
 
-/// A client whose thread has not started yet.
+/// Client whose thread has not started yet.
 struct ClientSetup {
     client: Client,
     sink: ClientSink,
     recorder: Option<Recorder>,
 }
 
+/// Sink of one client's transmitted packets.
 enum ClientSink {
     Null(NullSink),
     Copy(CopySink),
     UdpSink(UdpSink),
 }
 
-/// Runs a client, compiled for this type of sink. A virtual call per packet would show in the
+/// Runs a client with a sink of type `K`. A virtual call per packet would show in the
 /// figures.
-fn send<K: Sink>(
+fn run_with_sink<K: Sink>(
     mut client: Client,
     work: ClientRun<'_>,
     mut sink: K,

@@ -32,8 +32,8 @@ impl LineClock {
     }
 }
 
-/// Formats the quantiles of costs given in ticks. Also gives the cost of reading the clock, which
-/// each of them includes.
+/// Formats the quantiles of costs given in clock ticks. Also gives the cost of reading the clock,
+/// which each cost includes.
 pub fn format_quantiles(costs_ticks: impl Iterator<Item = u64>) -> String {
     let mut costs_ns: Vec<f64> =
         costs_ticks.map(|ticks| clock::ps_from_ticks(ticks) as f64 / 1000.0).collect();
@@ -60,6 +60,7 @@ pub fn format_e6(value: f64) -> String {
     format_exponent(value, 6)
 }
 
+/// Formats a number with an exponent of two or more digits, as C does.
 fn format_exponent(value: f64, digits: usize) -> String {
     let text = format!("{value:.digits$e}");
     match text.split_once('e') {

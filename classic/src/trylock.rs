@@ -17,16 +17,17 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
+/// Maximum number of threads that try the lock.
 const THREADS_MAX: u64 = 1024;
-/// Maximum number of tries, in millions: a year at a nanosecond each.
+/// Maximum number of tries, in millions. They take a year at 1 ns each.
 const MILLIONS_MAX: u64 = 30_000_000;
 /// Default number of tries of a thread in test A, in millions.
 const MILLIONS_DEFAULT_A: u64 = 200;
 /// Default number of tries of a thread in test B, in millions.
 const MILLIONS_DEFAULT_B: u64 = 40;
-/// Capacity of each thread's circular buffer with the costs of its latest busy tries.
+/// Number of the latest busy tries whose costs each thread keeps.
 const COSTS_KEPT_MAX: usize = 1 << 20;
-/// Number of tries between two checks that all threads are done.
+/// Number of tries of a thread between two checks if all threads are done.
 const TRIES_PER_CHECK: u64 = 1 << 12;
 
 /// Arguments of `handover trylock`.
@@ -62,6 +63,7 @@ pub struct Trylock {
     via: LockKind,
 }
 
+/// Lock that the threads try.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum LockKind {
     /// Use a POSIX semaphore
@@ -90,18 +92,20 @@ pub fn run(args: &Trylock, out: &mut dyn Write) -> anyhow::Result<()> {
 
 /// Checked arguments of the program.
 struct TrylockPlan {
+    /// CPU of each thread.
     cpus: Vec<u32>,
     /// CPU on which the lock is allocated.
     core: Option<u32>,
     /// Minimum number of tries of each thread.
-    tries: u64,
+    tries_min: u64,
     /// `true` for test B, in which a thread that gets the lock releases it at once.
-    free: bool,
+    is_test_b: bool,
     /// File for the costs of busy tries, and its path.
     dump: Option<(File, PathBuf)>,
 }
 
 impl TrylockPlan {
+    /// Checks the arguments, and creates the file of `-o`.
     fn new(args: &Trylock) -> anyhow::Result<TrylockPlan> {
         let threads = args.threads as usize;
         let default = if args.free { MILLIONS_DEFAULT_B } else { MILLIONS_DEFAULT_A };
@@ -121,27 +125,28 @@ impl TrylockPlan {
         Ok(TrylockPlan {
             cpus: (0..threads).map(|index| allowed[index % allowed.len()]).collect(),
             core: args.core,
-            tries: millions * 1_000_000,
-            free: args.free,
+            tries_min: millions * 1_000_000,
+            is_test_b: args.free,
             dump: args.dump.as_ref().map(create).transpose()?,
         })
     }
 }
 
+/// Runs test A or test B with a lock of type `L`, and prints the results.
 fn measure<L: Lock>(
     plan: &TrylockPlan,
     stamp: LineClock,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     let lock = allocate::<L>(plan.core)?;
-    if plan.free {
+    if plan.is_test_b {
         return pass_around(&*lock, plan, stamp, out);
     }
     let held = lock.try_lock().context("try_lock failed on a new lock that no thread holds")?;
     let threads = contend(plan, |finished| {
         let began = clock::ticks();
         let (mut tries, mut busy) = (0, 0);
-        while !finished.are_all_finished(tries >= plan.tries) {
+        while !finished.count_and_check_all(tries >= plan.tries_min) {
             busy += try_held_lock(&*lock, TRIES_PER_CHECK);
             tries += TRIES_PER_CHECK;
         }
@@ -164,30 +169,36 @@ fn measure<L: Lock>(
     Ok(stamp.write_line(out, "main", line!(), text)?)
 }
 
-/// Numbers and total costs of a thread's operations in test B. They are tries of a busy and of a
-/// free lock, and unlocks.
+/// Numbers and total costs of a thread's operations in test B.
 #[derive(Default)]
 struct Costs {
+    /// Number of tries that found the lock busy.
     busy_count: u64,
+    /// Total cost of the tries that found the lock busy.
     busy_ticks: u64,
+    /// Number of tries that acquired the lock.
     free_count: u64,
+    /// Total cost of the tries that acquired the lock.
     free_ticks: u64,
+    /// Total cost of the unlocks.
     unlock_ticks: u64,
-    took_ns: u64,
-    /// Costs of the last busy tries, in ticks; once full, `next_index` is the index of the oldest.
-    kept: Vec<u32>,
-    next_index: usize,
+    /// Duration of the thread's test.
+    duration_ns: u64,
+    /// Circular buffer with the costs of the latest busy tries, in ticks.
+    latest_busy_ticks: Vec<u32>,
+    /// Index of the oldest cost in a full buffer.
+    oldest_index: usize,
 }
 
 impl Costs {
-    /// Stores the cost of a busy try; in a full buffer, it replaces the oldest.
-    fn keep(&mut self, ticks: u64) {
+    /// Stores the cost of a busy try. In a full buffer, it replaces the oldest cost.
+    fn store_busy_cost(&mut self, ticks: u64) {
         let ticks = u32::try_from(ticks).unwrap_or(u32::MAX);
-        if self.kept.len() < COSTS_KEPT_MAX {
-            self.kept.push(ticks);
+        if self.latest_busy_ticks.len() < COSTS_KEPT_MAX {
+            self.latest_busy_ticks.push(ticks);
         } else {
-            self.kept[self.next_index] = ticks;
-            self.next_index = (self.next_index + 1) % COSTS_KEPT_MAX;
+            self.latest_busy_ticks[self.oldest_index] = ticks;
+            self.oldest_index = (self.oldest_index + 1) % COSTS_KEPT_MAX;
         }
     }
 }
@@ -200,16 +211,17 @@ fn pass_around<L: Lock>(
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     let threads = contend(plan, |finished| {
-        let mut costs = Costs { kept: Vec::with_capacity(COSTS_KEPT_MAX), ..Costs::default() };
+        let mut costs =
+            Costs { latest_busy_ticks: Vec::with_capacity(COSTS_KEPT_MAX), ..Costs::default() };
         let began = clock::ticks();
         let mut tries = 0;
-        while !finished.are_all_finished(tries >= plan.tries) {
+        while !finished.count_and_check_all(tries >= plan.tries_min) {
             for _ in 0..TRIES_PER_CHECK {
                 match time_attempt(lock, || ()) {
                     AttemptCost::Busy { try_ticks } => {
                         costs.busy_count += 1;
                         costs.busy_ticks += try_ticks;
-                        costs.keep(try_ticks);
+                        costs.store_busy_cost(try_ticks);
                     }
                     AttemptCost::Free { try_ticks, unlock_ticks } => {
                         costs.free_count += 1;
@@ -220,7 +232,7 @@ fn pass_around<L: Lock>(
             }
             tries += TRIES_PER_CHECK;
         }
-        costs.took_ns = clock::ns_from_ticks(clock::ticks() - began).max(1);
+        costs.duration_ns = clock::ns_from_ticks(clock::ticks() - began).max(1);
         costs
     })?;
     let mean =
@@ -239,14 +251,18 @@ fn pass_around<L: Lock>(
             format_e3(it.free_count as f64),
             format_e3(free),
             format_e3(post),
-            it.took_ns as f64 / 1e9
+            it.duration_ns as f64 / 1e9
         );
         stamp.write_line(out, "fn_free", line!(), text)?;
     }
     let text = format_args!("t_busy {} ns, t_free {} ns", format_e3(busy_ns), format_e3(free_ns));
     stamp.write_line(out, "main", line!(), text)?;
     // The original leaves these to the analysis of its dump.
-    let mut kept = threads.iter().flat_map(|it| &it.kept).map(|ticks| u64::from(*ticks)).peekable();
+    let mut kept = threads
+        .iter()
+        .flat_map(|it| &it.latest_busy_ticks)
+        .map(|ticks| u64::from(*ticks))
+        .peekable();
     if kept.peek().is_some() {
         stamp.write_line(out, "main", line!(), format_args!("busy: {}", format_quantiles(kept)))?;
     }
@@ -260,7 +276,7 @@ fn dump(plan: &TrylockPlan, threads: &[Costs]) -> anyhow::Result<()> {
     let mut file = BufWriter::new(file);
     let mut write = || -> std::io::Result<()> {
         for it in threads {
-            let (newer, older) = it.kept.split_at(it.next_index);
+            let (newer, older) = it.latest_busy_ticks.split_at(it.oldest_index);
             for ticks in older.iter().chain(newer) {
                 writeln!(file, "{}", clock::ns_from_ticks(u64::from(*ticks)))?;
             }
@@ -270,26 +286,28 @@ fn dump(plan: &TrylockPlan, threads: &[Costs]) -> anyhow::Result<()> {
     write().with_context(|| format!("-o: cannot write the costs to {path}", path = path.display()))
 }
 
-/// Shared counter of the threads that have done their tries, as one of the threads uses it.
+/// A thread's access to the shared counter of finished threads.
 struct Finished<'a> {
-    count: &'a AtomicUsize,
+    finished_count: &'a AtomicUsize,
     threads_count: usize,
+    /// `true` once this thread has been counted.
     is_counted: std::cell::Cell<bool>,
 }
 
 impl Finished<'_> {
-    /// Counts this thread once, when `is_this_finished` is `true`; returns `true` if all threads are done.
-    fn are_all_finished(&self, is_this_finished: bool) -> bool {
+    /// Counts this thread if it is finished and not counted yet. Returns `true` if all threads are
+    /// finished.
+    fn count_and_check_all(&self, is_this_finished: bool) -> bool {
         if is_this_finished && !self.is_counted.replace(true) {
             // Relaxed: the counter publishes no other data; the threads are joined before their
             // results are read.
-            self.count.fetch_add(1, Ordering::Relaxed);
+            self.finished_count.fetch_add(1, Ordering::Relaxed);
         }
-        self.count.load(Ordering::Relaxed) == self.threads_count
+        self.finished_count.load(Ordering::Relaxed) == self.threads_count
     }
 }
 
-/// Runs a body on every thread of the plan, pinned, all starting together.
+/// Runs `body` on a pinned thread for each CPU of the plan. All threads start together.
 fn contend<T: Send>(
     plan: &TrylockPlan,
     body: impl Fn(&Finished) -> T + Sync,
@@ -299,13 +317,16 @@ fn contend<T: Send>(
     super::run_on_cpus(&plan.cpus, |index| {
         affinity::pin(plan.cpus[index])?;
         start.wait();
-        let finished =
-            Finished { count: &count, threads_count: plan.cpus.len(), is_counted: false.into() };
+        let finished = Finished {
+            finished_count: &count,
+            threads_count: plan.cpus.len(),
+            is_counted: false.into(),
+        };
         Ok(body(&finished))
     })
 }
 
-/// Allocates the lock on the given core, so that its memory is local to that core.
+/// Allocates the lock on a thread that runs on `core`, so that its memory is local to that core.
 fn allocate<L: Lock>(core: Option<u32>) -> anyhow::Result<std::pin::Pin<Box<L>>> {
     let Some(core) = core else {
         return Ok(L::new_unlocked());

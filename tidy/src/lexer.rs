@@ -2,12 +2,12 @@
 //! not trigger rules about code.
 //!
 //! Both parts keep the length and the line breaks of the source: bytes that do not belong to a part
-//! are replaced by spaces. An offset or a line number therefore means the same location in the source,
-//! in the code and in the comments. String and character literals belong to neither part.
+//! are replaced by spaces. An offset or a line number therefore means the same location in the
+//! source, in the code and in the comments. String and character literals belong to neither part.
 
 use ra_ap_rustc_lexer::{FrontmatterAllowed, LiteralKind, TokenKind, tokenize};
 
-/// Rust source split into its code and its comments, each at the full length of the text.
+/// Code and comments of a Rust source, each at the full length of the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LexedSource {
     /// Source text with literals and comments replaced by spaces.

@@ -1,43 +1,49 @@
-//! Exceptions to the rules, each with its reason. An unneeded entry is itself a violation, so the lists stay current.
+//! Exceptions to the rules, each with its reason. An unneeded entry is itself a violation, so the
+//! lists stay current.
 
-/// A file, or a folder if `path` ends in `/`, that is exempt from a rule.
+/// File or folder that is exempt from a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exemption {
-    /// Path relative to the workspace root.
+    /// Path relative to the workspace root. The path of a folder ends in `/`.
     pub path: &'static str,
-    /// Reason for the exception.
+    /// Reason for the exemption.
     pub reason: &'static str,
 }
 
 impl Exemption {
-    /// Returns `true` if this entry covers the file at `path`.
+    /// Returns `true` if the file at `path` is exempt.
     pub fn covers_path(&self, path: &str) -> bool {
         path == self.path || (self.path.ends_with('/') && path.starts_with(self.path))
     }
 }
 
-/// Lists of the exceptions to a workspace's rules.
+/// Lists of the files that are exempt from rules.
 #[derive(Clone, Copy, Debug)]
 pub struct ExceptionLists {
-    /// Files and folders that may contain `unsafe`. They are `raw.rs` files and `raw/` folders,
+    /// Private modules that may contain `unsafe`. They are `raw.rs` files and `raw/` folders,
     /// each private to a crate with a safe API. The reason names the code that needs `unsafe`.
     pub raw: &'static [Exemption],
-    /// Other files with `unsafe`: FFI tests, the C ABI, macro expansions.
+    /// Other files that may contain `unsafe`: FFI tests, the C ABI, macro expansions.
     pub unsafe_elsewhere: &'static [Exemption],
-    /// Files longer than 1,500 lines.
-    pub long: &'static [Exemption],
-    /// Files that may contain words and paths that public text must not contain.
-    pub spelling: &'static [Exemption],
+    /// Files that may be longer than 1,500 lines.
+    pub long_files: &'static [Exemption],
+    /// Files that may contain words and paths banned from public text.
+    pub banned_words: &'static [Exemption],
 }
 
 impl ExceptionLists {
-    /// Empty lists: no exceptions.
-    pub const EMPTY: Self = Self { raw: &[], unsafe_elsewhere: &[], long: &[], spelling: &[] };
+    /// Empty lists: no file is exempt.
+    pub const EMPTY: Self =
+        Self { raw: &[], unsafe_elsewhere: &[], long_files: &[], banned_words: &[] };
 }
 
 /// Exception lists of this workspace.
-pub const WORKSPACE_EXCEPTIONS: ExceptionLists =
-    ExceptionLists { raw: RAW, unsafe_elsewhere: UNSAFE_ELSEWHERE, long: LONG, spelling: SPELLING };
+pub const WORKSPACE_EXCEPTIONS: ExceptionLists = ExceptionLists {
+    raw: RAW,
+    unsafe_elsewhere: UNSAFE_ELSEWHERE,
+    long_files: LONG_FILES,
+    banned_words: BANNED_WORDS,
+};
 
 const fn exemption(path: &'static str, reason: &'static str) -> Exemption {
     Exemption { path, reason }
@@ -73,15 +79,15 @@ const RAW: &[Exemption] = &[
 const UNSAFE_ELSEWHERE: &[Exemption] = &[
 ];
 
-/// Entries of [`ExceptionLists::long`].
+/// Entries of [`ExceptionLists::long_files`].
 #[rustfmt::skip]
-const LONG: &[Exemption] = &[
+const LONG_FILES: &[Exemption] = &[
     exemption("faces/capi/include/handover.h", "generated: the one header of the C interface"),
 ];
 
-/// Entries of [`ExceptionLists::spelling`].
+/// Entries of [`ExceptionLists::banned_words`].
 #[rustfmt::skip]
-const SPELLING: &[Exemption] = &[
+const BANNED_WORDS: &[Exemption] = &[
     exemption("tidy/src/rules/words.rs", "contains the words that the rule finds"),
     exemption("tidy/src/tests/planted.rs", "plants the words for the test of the rule"),
 ];

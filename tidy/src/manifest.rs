@@ -5,42 +5,43 @@ use toml::de::{DeTable, DeValue};
 
 use crate::source::line_at;
 
-/// Cargo manifest as a flat list of values, each with its keys and its line.
+/// Cargo manifest as a flat list of values.
 #[derive(Clone, Debug)]
 pub struct Manifest {
     /// Path relative to the workspace root.
     pub path: String,
     /// All values that are not tables, in the order of the file.
     pub entries: Vec<ManifestEntry>,
-    /// Line number and message of the TOML syntax error; `None` for a valid manifest.
+    /// Line and message of the syntax error; `None` for a valid manifest.
     pub error: Option<(usize, String)>,
 }
 
 /// Value in a Cargo manifest, with its keys and its line.
 #[derive(Clone, Debug)]
 pub struct ManifestEntry {
-    /// Keys on the path to the value; the values of an array share the array's keys.
+    /// Keys on the path to the value. All values of an array have the keys of the array.
     pub keys: Vec<String>,
-    /// The value as text: strings without quotes, numbers and booleans as printed.
+    /// Value as text: strings without quotes, numbers and booleans as printed.
     pub value: String,
     /// Line of the value, counted from 1.
     pub line: usize,
 }
 
-/// One dependency of a crate, of any kind and for any target.
+/// Dependency of a crate, of any kind and for any target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dependency {
     /// Name of the package, even if the crate renames the dependency.
     pub package: String,
     /// Name of the table: `dependencies`, `dev-dependencies` or `build-dependencies`.
     pub kind: String,
-    /// `true` if it says `workspace = true`: version and source are in the root manifest.
-    pub inherited: bool,
+    /// `true` if the dependency has `workspace = true`: version and source are in the root
+    /// manifest.
+    pub is_inherited: bool,
     /// Line of the dependency's name.
     pub line: usize,
 }
 
-/// A crate of the workspace.
+/// Crate of the workspace.
 #[derive(Clone, Debug)]
 pub struct Crate {
     /// Folder of the crate, relative to the workspace root.
@@ -54,7 +55,7 @@ pub struct Crate {
 }
 
 impl Manifest {
-    /// Flattens the manifest `text`. Text that is not TOML yields no entries, and `error` is set.
+    /// Parses the manifest `text`. Text that is not TOML yields no entries, and `error` is set.
     pub fn parse(path: &str, text: &str) -> Self {
         let mut entries = Vec::new();
         let error = match DeTable::parse(text) {
@@ -70,8 +71,8 @@ impl Manifest {
         Self { path: path.to_owned(), entries, error }
     }
 
-    /// Returns the value at a dotted key, with its line. Of an array, returns the first value;
-    /// returns `None` if the key is missing.
+    /// Returns the value at a dotted key, with its line. Returns the first value of an array, and
+    /// `None` if the key is missing.
     pub fn get(&self, key: &str) -> Option<(&str, usize)> {
         self.array_values(key).next()
     }
@@ -99,6 +100,7 @@ impl Manifest {
         members
     }
 
+    /// Returns the dependencies of all tables for dependencies.
     fn dependencies(&self) -> Vec<Dependency> {
         let mut found: Vec<Dependency> = Vec::new();
         let mut last: Option<&[String]> = None;
@@ -115,14 +117,14 @@ impl Manifest {
                 found.push(Dependency {
                     package: name.clone(),
                     kind: entry.keys[at].clone(),
-                    inherited: false,
+                    is_inherited: false,
                     line: entry.line,
                 });
             }
             let Some(dependency) = found.last_mut() else { continue };
             dependency.line = dependency.line.min(entry.line);
             match entry.keys.get(at + 2).map(String::as_str) {
-                Some("workspace") => dependency.inherited = entry.value == "true",
+                Some("workspace") => dependency.is_inherited = entry.value == "true",
                 Some("package") => dependency.package.clone_from(&entry.value),
                 _ => {}
             }
@@ -139,19 +141,20 @@ impl Crate {
         Self { folder: folder.to_owned(), name, manifest, dependencies }
     }
 
-    /// Returns the crate's short name: its folder without the first component, with `-` for `/`. A
-    /// subcrate's name thus starts with the name of its parent crate.
+    /// Returns the folder without its first component, with `-` for `/`, as the crate's short name.
+    /// A subcrate's name thus starts with the name of its parent crate.
     pub fn short_name(&self) -> String {
         self.folder.split_once('/').map_or(&*self.folder, |(_, rest)| rest).replace('/', "-")
     }
 
-    /// Returns the folder of the parent crate, `mechanisms/probe` for `mechanisms/probe/macros`, or `None`.
+    /// Returns the folder of the parent crate, if any. It is `mechanisms/probe` for
+    /// `mechanisms/probe/macros`.
     pub fn parent(&self) -> Option<&str> {
         self.folder.rsplit_once('/').map(|(parent, _)| parent).filter(|parent| parent.contains('/'))
     }
 }
 
-/// Appends all values of a table and of the tables in it to `out`.
+/// Appends the values in a table to `out`, including those in nested tables.
 fn flatten_table(
     text: &str,
     table: &DeTable<'_>,
@@ -167,7 +170,7 @@ fn flatten_table(
     }
 }
 
-/// Appends a value to `out`; of an array or a table, each value in it.
+/// Appends a value to `out`. For an array or a table, appends each value in it.
 fn flatten_value(
     text: &str,
     key_offset: usize,
@@ -246,7 +249,7 @@ anyhow = "1"
         let found: Vec<_> = krate
             .dependencies
             .iter()
-            .map(|one| (one.package.as_str(), one.kind.as_str(), one.inherited, one.line))
+            .map(|one| (one.package.as_str(), one.kind.as_str(), one.is_inherited, one.line))
             .collect();
         let expected = [
             ("handover-base", "dependencies", true, 7),

@@ -20,9 +20,9 @@ use crate::{Tree, Violation};
 /// A rule that the workspace must conform to.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
-    /// Name of the rule, as used in violations.
+    /// Name of the rule, as in violations.
     pub name: &'static str,
-    /// Requirement of the rule, as a sentence.
+    /// Sentence that states the rule.
     pub requirement: &'static str,
     /// Function that finds violations of the rule.
     pub check: fn(&Tree) -> Vec<Violation>,

@@ -2,7 +2,7 @@
 
 use crate::lexer::lex;
 
-/// Rust source file, split into code and comments, with its test code marked.
+/// Rust source file, split into code and comments.
 #[derive(Clone, Debug)]
 pub struct Source<'a> {
     /// Path relative to the workspace root.
@@ -14,11 +14,11 @@ pub struct Source<'a> {
     /// Text with everything but comments replaced by spaces, at the same length.
     pub comments: String,
     /// `true` for each line of test code.
-    tests: Vec<bool>,
+    are_tests: Vec<bool>,
 }
 
 impl<'a> Source<'a> {
-    /// Splits `text` into code and comments and marks its test code.
+    /// Splits `text` into code and comments, and finds the lines of test code.
     pub fn new(path: &'a str, text: &'a str) -> Self {
         let lexed = lex(text);
         let whole = is_test_path(path);
@@ -26,10 +26,10 @@ impl<'a> Source<'a> {
         for (first, last) in test_regions(&lexed.code) {
             tests[first - 1..last].fill(true);
         }
-        Self { path, text, code: lexed.code, comments: lexed.comments, tests }
+        Self { path, text, code: lexed.code, comments: lexed.comments, are_tests: tests }
     }
 
-    /// Returns the line, counted from 1, that contains byte `offset`.
+    /// Returns the number of the line that contains the byte at `offset`. Lines are counted from 1.
     pub fn line_at(&self, offset: usize) -> usize {
         line_at(&self.code, offset)
     }
@@ -37,15 +37,15 @@ impl<'a> Source<'a> {
     /// Returns `true` if `line` is test code. The file is then below `tests/` or `benches/` or
     /// named `tests.rs`, or the line is in an item under `#[cfg(test)]`.
     pub fn is_test(&self, line: usize) -> bool {
-        self.tests.get(line - 1).copied().unwrap_or(false)
+        self.are_tests.get(line - 1).copied().unwrap_or(false)
     }
 
     /// Returns the number of lines that are not test code.
-    pub fn lines_count(&self) -> usize {
-        self.tests.iter().filter(|test| !**test).count()
+    pub fn lines_without_tests_count(&self) -> usize {
+        self.are_tests.iter().filter(|test| !**test).count()
     }
 
-    /// Returns the numbers of the lines on which the code contains `pattern` as whole words.
+    /// Returns the numbers of the lines whose code contains `pattern` as whole words.
     /// Imports by a `use` with any nesting of braces count: `process::exit` is found in
     /// `use std::{process::{exit}}`.
     pub fn lines_with(&self, pattern: &str) -> Vec<usize> {
@@ -61,7 +61,7 @@ impl<'a> Source<'a> {
         lines
     }
 
-    /// Returns every path that the file imports, in full, with the line of its last component.
+    /// Returns the full path of each import, with the line of its last component.
     pub fn imports(&self) -> Vec<(String, usize)> {
         let mut imports = Vec::new();
         for (start, end) in self.use_ranges() {
@@ -78,7 +78,7 @@ impl<'a> Source<'a> {
         self.use_ranges().iter().any(|&(start, end)| (start..end).contains(&offset))
     }
 
-    /// Returns the byte range from the end of each `use` keyword to its semicolon.
+    /// Returns the byte ranges of all `use` statements, without keyword and semicolon.
     pub fn use_ranges(&self) -> Vec<(usize, usize)> {
         words(&self.code, "use ")
             .filter_map(|offset| {
@@ -89,7 +89,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Returns the offsets of `pattern` in `text` where it is not part of a longer word.
+/// Returns the offsets at which `pattern` occurs in `text` as whole words.
 pub fn words<'t>(text: &'t str, pattern: &'t str) -> impl Iterator<Item = usize> + 't {
     text.match_indices(pattern).map(|(at, _)| at).filter(move |&at| {
         let opens = pattern.starts_with(is_word_char) && text[..at].ends_with(is_word_char);
@@ -99,19 +99,22 @@ pub fn words<'t>(text: &'t str, pattern: &'t str) -> impl Iterator<Item = usize>
     })
 }
 
+/// Returns `true` for a character that can be part of an identifier.
 fn is_word_char(c: char) -> bool {
     c == '_' || c.is_alphanumeric()
 }
 
+/// Returns the number of the line in `text` that contains the byte at `offset`.
 pub(crate) fn line_at(text: &str, offset: usize) -> usize {
     text.as_bytes()[..offset].iter().filter(|&&byte| byte == b'\n').count() + 1
 }
 
+/// Returns `true` if all code in the file is test code.
 fn is_test_path(path: &str) -> bool {
     path.split('/').any(|part| matches!(part, "tests" | "benches" | "tests.rs"))
 }
 
-/// Calls `leaf` with each full path of a use tree and the offset of its last component.
+/// Calls `leaf` with each full path in a use tree, and the offset of its last component.
 fn expand_use_tree(tree: &str, prefix: &str, leaf: &mut dyn FnMut(String, usize)) {
     let mut depth = 0_usize;
     let mut start = 0;
@@ -140,12 +143,13 @@ fn expand_use_tree(tree: &str, prefix: &str, leaf: &mut dyn FnMut(String, usize)
     }
 }
 
+/// Returns a path in a `use` without its alias and without whitespace.
 fn without_alias(path: &str) -> String {
     let path = path.split(" as ").next().unwrap_or_default();
     path.chars().filter(|c| !c.is_whitespace()).collect()
 }
 
-/// Returns the first and the last line of each item under an attribute that requires `cfg(test)`.
+/// Returns the first and the last line of each item that is compiled only for tests.
 fn test_regions(code: &str) -> Vec<(usize, usize)> {
     let mut regions = Vec::new();
     for (at, opener) in code.match_indices("#[cfg(").chain(code.match_indices("#![cfg(")) {
@@ -163,7 +167,7 @@ fn test_regions(code: &str) -> Vec<(usize, usize)> {
     regions
 }
 
-/// Returns the offset at which the item after `from` ends: its closing brace or its semicolon.
+/// Returns the offset of the closing brace or the semicolon of the item after `from`.
 fn item_end(code: &str, from: usize) -> usize {
     let mut at = from;
     while let Some(c) = code[at..].chars().next() {
@@ -233,7 +237,7 @@ mod tests {
         let source = Source::new("src/a.rs", text);
         let tests: Vec<usize> = (1..=11).filter(|&line| source.is_test(line)).collect();
         assert_eq!(tests, [2, 3, 4, 5, 9, 10]);
-        assert_eq!(source.lines_count(), 5);
+        assert_eq!(source.lines_without_tests_count(), 5);
         assert!(Source::new("lab/store/tests/a.rs", "fn a() {}").is_test(1));
     }
 
@@ -250,7 +254,7 @@ mod tests {
             for (_, line) in source.imports() {
                 prop_assert!(line <= text.lines().count().max(1));
             }
-            prop_assert!(source.lines_count() <= text.lines().count());
+            prop_assert!(source.lines_without_tests_count() <= text.lines().count());
         }
     }
 }

@@ -5,12 +5,13 @@ use std::{fs, io};
 
 use crate::{Crate, ExceptionLists, Manifest, Source, Violation, WORKSPACE_EXCEPTIONS};
 
-/// Folders with build output or downloads instead of sources.
-const BUILD_FOLDERS: [&str; 4] = [".git", "target", "dist", "node_modules"];
+/// Names of folders that contain no sources.
+const SKIPPED_FOLDERS: [&str; 4] = [".git", "target", "dist", "node_modules"];
 
-/// Files of a workspace in memory, by path, with the exceptions to the rules.
+/// Texts of a workspace's files, by path, with the exceptions to the rules.
 ///
-/// Paths are relative to the workspace root and use `/`. A file that is not UTF-8 is present with an empty text.
+/// Paths are relative to the workspace root and use `/`. A file that is not UTF-8 is present with
+/// an empty text.
 #[derive(Clone, Debug)]
 pub struct Tree {
     files: BTreeMap<String, String>,
@@ -19,15 +20,15 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Creates a tree from paths and texts, without exceptions to the rules.
+    /// Creates a tree from pairs of path and text, without exceptions to the rules.
     pub fn new<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let files = files.into_iter().map(|(path, text)| (path.to_owned(), text.to_owned()));
         Self { files: files.collect(), lists: ExceptionLists::EMPTY }
     }
 
-    /// Reads the workspace at `root`. It has the files that git tracks, and untracked files that
-    /// git does not ignore. If git cannot list them, every file outside the folders with build
-    /// output.
+    /// Reads the files of the workspace at `root`. They are the files that git tracks, and
+    /// untracked files that git does not ignore. If git cannot list them, reads all files except
+    /// build output.
     ///
     /// # Errors
     /// An I/O error if a folder or an existing file cannot be read.
@@ -51,7 +52,7 @@ impl Tree {
         Ok(Self { files, lists: WORKSPACE_EXCEPTIONS })
     }
 
-    /// Returns the text of the file at `path`; `None` if it does not exist.
+    /// Returns the text of the file at `path`; `None` if the file does not exist.
     pub fn text(&self, path: &str) -> Option<&str> {
         self.files.get(path).map(String::as_str)
     }
@@ -61,7 +62,7 @@ impl Tree {
         self.files.iter().map(|(path, text)| (path.as_str(), text.as_str()))
     }
 
-    /// Returns `true` if `path` is a file, or a folder that contains a file.
+    /// Returns `true` if a file exists at `path` or in the folder `path`.
     pub fn contains_path(&self, path: &str) -> bool {
         let folder = format!("{}/", path.trim_end_matches('/'));
         self.files.contains_key(path)
@@ -77,7 +78,7 @@ impl Tree {
         self.files.insert(path.into(), text.into());
     }
 
-    /// Removes the file at `path` and returns its text; `None` if it does not exist.
+    /// Removes the file at `path`, and returns its text; `None` if the file did not exist.
     pub fn remove(&mut self, path: &str) -> Option<String> {
         self.files.remove(path)
     }
@@ -89,7 +90,7 @@ impl Tree {
             .map(|(path, text)| Source::new(path, text))
     }
 
-    /// Parses the root manifest.
+    /// Parses the workspace's root manifest.
     pub fn root_manifest(&self) -> Manifest {
         Manifest::parse("Cargo.toml", self.text("Cargo.toml").unwrap_or_default())
     }
@@ -109,7 +110,7 @@ impl Tree {
             .collect()
     }
 
-    /// Creates a violation for an unneeded exception, at the line in lists.rs that names `entry`.
+    /// Creates a violation for an unneeded entry in lists.rs. Its line is that of the entry.
     pub fn unneeded_entry(&self, rule: &'static str, entry: &str, what: &str) -> Violation {
         const LISTS: &str = "tidy/src/lists.rs";
         let quoted = format!("\"{entry}\"");
@@ -134,7 +135,7 @@ fn git_paths(root: &Path) -> Option<Vec<String>> {
     (output.status.success() && !paths.is_empty()).then_some(paths)
 }
 
-/// Returns the paths of all files below `root`, except in [`BUILD_FOLDERS`].
+/// Returns the paths of all files below `root`, except in [`SKIPPED_FOLDERS`].
 fn all_paths(root: &Path) -> io::Result<Vec<String>> {
     let mut paths = Vec::new();
     let mut folders = vec![PathBuf::new()];
@@ -144,7 +145,7 @@ fn all_paths(root: &Path) -> io::Result<Vec<String>> {
             let name = entry.file_name().to_string_lossy().into_owned();
             let path = folder.join(&name);
             if entry.file_type()?.is_dir() {
-                if !BUILD_FOLDERS.contains(&name.as_str()) && !name.starts_with("target-") {
+                if !SKIPPED_FOLDERS.contains(&name.as_str()) && !name.starts_with("target-") {
                     folders.push(path);
                 }
             } else {

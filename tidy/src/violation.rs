@@ -1,6 +1,6 @@
 use std::fmt;
 
-/// Location that violates a rule of the workspace, with the remedy.
+/// Violation of a rule at a place in the workspace, with the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Violation {
     /// Path of the file, relative to the workspace root.
@@ -9,9 +9,9 @@ pub struct Violation {
     pub line: usize,
     /// Name of the rule, as in [`rules::RULES`](crate::rules::RULES).
     pub rule: &'static str,
-    /// Text that says what violates the rule.
-    pub what: String,
-    /// Text that says how to remedy it, for example with which replacement.
+    /// Description of the violation.
+    pub problem: String,
+    /// Description of the remedy, such as the replacement to use.
     pub remedy: String,
 }
 
@@ -21,16 +21,16 @@ impl Violation {
         rule: &'static str,
         path: impl Into<String>,
         line: usize,
-        what: impl Into<String>,
+        problem: impl Into<String>,
         remedy: impl Into<String>,
     ) -> Self {
-        Self { path: path.into(), line, rule, what: what.into(), remedy: remedy.into() }
+        Self { path: path.into(), line, rule, problem: problem.into(), remedy: remedy.into() }
     }
 }
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { path, line, rule, what: problem, remedy } = self;
+        let Self { path, line, rule, problem, remedy } = self;
         write!(f, "{path}:{line}: [{rule}] {problem}; instead: {remedy}")
     }
 }

@@ -21,12 +21,12 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Kinds of functions whose calls a measured process makes.
+/// Function that a measured process calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum MeasuredFunction {
     /// The function is in this program, without any tracing.
     Plain,
-    /// The function is in this program and reads two time stamps, which are kept nowhere.
+    /// The function is in this program and reads two time stamps, which are not stored.
     Stamps,
     /// The function is in this program and has two probes of this project.
     Probes,
@@ -37,7 +37,7 @@ pub(super) enum MeasuredFunction {
 }
 
 impl MeasuredFunction {
-    /// Returns the kind of function entries of a C program; `None` for functions in Rust.
+    /// Returns the kind of instrumentation of a C function's entry; `None` for a Rust function.
     pub fn entries(self) -> Option<EntryKind> {
         match self {
             MeasuredFunction::Plain | MeasuredFunction::Stamps | MeasuredFunction::Probes => None,
@@ -47,12 +47,12 @@ impl MeasuredFunction {
     }
 }
 
-/// Ways in which the events of a measured process are recorded, or not.
+/// Way in which the events of a measured process are recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum EventRecording {
-    /// No events are recorded: the recorder does not run.
+    /// No events are recorded, as the recorder does not run.
     Off,
-    /// No events are recorded: the recorder runs, and its filter excludes the function.
+    /// No events are recorded, as the filter of the running recorder excludes the function.
     Filtered,
     /// Only the newest events are recorded, in memory.
     Newest,
@@ -65,13 +65,14 @@ pub(super) enum EventRecording {
 /// Task of one measured process: its function, its recording and the medium of its trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ProcessTask {
-    pub subject: MeasuredFunction,
-    pub tool: EventRecording,
+    pub function: MeasuredFunction,
+    pub recording: EventRecording,
     pub medium: TraceMedium,
 }
 
-/// Calls the function `calls` times. Prints the counts of events and the memory used on standard
-/// output. `files` are the paths of [`TraceFolders::files`] and [`TraceFolders::program`].
+/// Runs this process as a measured process, which calls the function `calls` times. Prints the
+/// counts of events and the memory used on standard output. `files` are the paths of
+/// [`TraceFolders::files`] and [`TraceFolders::program_path`].
 pub(super) fn run_child(
     subject: MeasuredFunction,
     tool: EventRecording,
@@ -90,15 +91,17 @@ pub(super) fn run_child(
         bail!("--files: needs 3 paths: the trace, the rings and the program")
     };
     let recorded = match subject {
-        MeasuredFunction::Plain => in_process(FunctionBody::Nothing, tool, calls, [trace, rings]),
+        MeasuredFunction::Plain => {
+            call_in_process(FunctionBody::Nothing, tool, calls, [trace, rings])
+        }
         MeasuredFunction::Stamps => {
-            in_process(FunctionBody::TwoStamps, tool, calls, [trace, rings])
+            call_in_process(FunctionBody::TwoStamps, tool, calls, [trace, rings])
         }
         MeasuredFunction::Probes => {
-            in_process(FunctionBody::TwoProbes, tool, calls, [trace, rings])
+            call_in_process(FunctionBody::TwoProbes, tool, calls, [trace, rings])
         }
         MeasuredFunction::Hooks | MeasuredFunction::Patchable => {
-            in_program(program, tool, calls, [trace, rings])
+            call_in_program(program, tool, calls, [trace, rings])
         }
     };
     let recorded = recorded?;
@@ -109,7 +112,7 @@ pub(super) fn run_child(
 }
 
 /// Calls the function `calls` times in this process, and returns the counts of recorded events.
-fn in_process(
+fn call_in_process(
     inside: FunctionBody,
     tool: EventRecording,
     calls: u64,
@@ -133,7 +136,7 @@ fn in_process(
 }
 
 /// Calls the function `calls` times in a C program, and returns the counts of recorded events.
-fn in_program(
+fn call_in_program(
     program: &Path,
     tool: EventRecording,
     calls: u64,
@@ -182,8 +185,7 @@ fn in_program(
     Ok(recorded)
 }
 
-/// Returns the maximum resident memory of this process, in bytes. If a child that it has waited for
-/// used more, returns the child's.
+/// Returns the maximum resident memory of this process or of a child that has exited, in bytes.
 fn resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let own = bytes_in_line(&status, "VmHWM:").unwrap_or_default();
@@ -193,6 +195,7 @@ fn resident_bytes() -> u64 {
 /// Time, resources and recorded events of one measured process.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ProcessCost {
+    /// Time from the start of the process until it has exited.
     pub wall_ticks: u64,
     pub resources: ResourceUsage,
     pub recorded: RecordingCounts,
@@ -204,7 +207,7 @@ pub(super) fn measure_cost(
     calls: u64,
     folders: &TraceFolders,
 ) -> anyhow::Result<ProcessCost> {
-    let ProcessTask { subject, tool, medium } = task;
+    let ProcessTask { function: subject, recording: tool, medium } = task;
     let mut command = crate::own_program_command("calls")?;
     for (option, value) in
         [("--child", subject.to_possible_value()), ("--tool", tool.to_possible_value())]
@@ -246,14 +249,14 @@ pub(super) fn measure_cost(
             _ => bail!("{stderr}"),
         }
     }
-    let (recorded, resident_bytes) = parse(&stdout)
+    let (recorded, resident_bytes) = parse_child_output(&stdout)
         .with_context(|| format!("cannot parse the output {stdout:?} of the measured process"))?;
     resources.usage.rss_max_bytes = resident_bytes;
     Ok(ProcessCost { wall_ticks, resources, recorded })
 }
 
 /// Parses the output of [`run_child`]: counts of events, and maximum resident memory in bytes.
-fn parse(stdout: &str) -> Option<(RecordingCounts, u64)> {
+fn parse_child_output(stdout: &str) -> Option<(RecordingCounts, u64)> {
     let numbers = stdout.trim().strip_prefix("COST ")?.split(' ').map(str::parse);
     let numbers: Vec<u64> = numbers.collect::<Result<_, _>>().ok()?;
     let [events_count, lost_count, bytes, resident_bytes] = numbers[..] else { return None };
@@ -267,9 +270,9 @@ mod tests {
     #[test]
     fn report_of_a_process_has_four_numbers() {
         let recorded = RecordingCounts { events_count: 1, lost_count: 2, bytes: 3 };
-        assert_eq!(parse("COST 1 2 3 4\n"), Some((recorded, 4)));
+        assert_eq!(parse_child_output("COST 1 2 3 4\n"), Some((recorded, 4)));
         for wrong in ["", "COST", "COST 1 2 3", "COST 1 2 3 4 5", "COST 1 2 3 x"] {
-            assert_eq!(parse(wrong), None, "{wrong}");
+            assert_eq!(parse_child_output(wrong), None, "{wrong}");
         }
     }
 

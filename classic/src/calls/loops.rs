@@ -19,7 +19,7 @@ pub(super) const O3_HEADING: &str = "Compiled with -O3";
 const PROBED_HEADING: &str = "With probes (Rust, optimised)";
 pub(super) const TABLE_HEADINGS: [&str; 3] = [O0_HEADING, O3_HEADING, PROBED_HEADING];
 
-/// Labels of rows that the master table shows too.
+/// Label of a row that the master table shows too.
 pub(super) const STATIC_CALL_LABEL: &str = "Function call (function in a static library)";
 pub(super) const DYNAMIC_CALL_LABEL: &str = "Function call (function in a dynamic library)";
 pub(super) const SAME_FILE_CALL_LABEL: &str = "Function call (function in the same source file)";
@@ -43,49 +43,64 @@ const C_ROWS: [(&str, CallPath, bool); 10] = [
     ("The loop alone, without a call", CallPath::Alone, false),
 ];
 
-/// Label of the row whose calls an optimising compiler removes; a test checks the machine code.
+/// Label of the row whose calls an optimising compiler removes. A test checks the machine code.
 const EMPTY_FUNCTION_LABEL: &str = "Empty function, noinline";
 
-/// Rows of Rust loops: label, content of the function, recording while the loop runs.
-const PROBED_ROWS: [(&str, FunctionBody, Trace); 9] = [
-    (SAME_FILE_CALL_LABEL, FunctionBody::Nothing, Trace::None),
-    (TWO_EXTRA_CALLS_LABEL, FunctionBody::TwoCalls, Trace::None),
-    ("Function call with two time stamps, kept nowhere", FunctionBody::TwoStamps, Trace::None),
-    ("Function call with one probe, off", FunctionBody::OneProbe, Trace::None),
-    ("Function call with two probes, off", FunctionBody::TwoProbes, Trace::None),
-    ("Function call with two probes, filtered", FunctionBody::TwoProbes, Trace::Filtered),
-    ("Function call with two probes, recorded in memory", FunctionBody::TwoProbes, Trace::Newest),
-    (STREAMED, FunctionBody::TwoProbes, Trace::Streamed(TraceMedium::Memory)),
-    (STREAMED, FunctionBody::TwoProbes, Trace::Streamed(TraceMedium::Dir)),
+/// Rows of Rust loops. A row has a label, the content of the function, and the recording while the
+/// loop runs.
+const PROBED_ROWS: [(&str, FunctionBody, LoopRecording); 9] = [
+    (SAME_FILE_CALL_LABEL, FunctionBody::Nothing, LoopRecording::None),
+    (TWO_EXTRA_CALLS_LABEL, FunctionBody::TwoCalls, LoopRecording::None),
+    (
+        "Function call with two time stamps, kept nowhere",
+        FunctionBody::TwoStamps,
+        LoopRecording::None,
+    ),
+    ("Function call with one probe, off", FunctionBody::OneProbe, LoopRecording::None),
+    ("Function call with two probes, off", FunctionBody::TwoProbes, LoopRecording::None),
+    ("Function call with two probes, filtered", FunctionBody::TwoProbes, LoopRecording::Filtered),
+    (
+        "Function call with two probes, recorded in memory",
+        FunctionBody::TwoProbes,
+        LoopRecording::Newest,
+    ),
+    (STREAMED_LABEL, FunctionBody::TwoProbes, LoopRecording::Streamed(TraceMedium::Memory)),
+    (STREAMED_LABEL, FunctionBody::TwoProbes, LoopRecording::Streamed(TraceMedium::Dir)),
 ];
-/// Prefix of the label of a row whose trace is streamed; the trace's destination follows.
-const STREAMED: &str = "Function call with two probes, streamed to";
+/// Prefix of the label of a row whose trace is streamed. The label of the medium follows.
+const STREAMED_LABEL: &str = "Function call with two probes, streamed to";
 
-/// Recording while a loop runs. There is none, or it filters all events out, keeps the newest in
-/// memory, or streams them.
+/// Recording of events while a loop runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Trace {
+enum LoopRecording {
+    /// The recorder does not run.
     None,
+    /// The filter of the recorder excludes all events.
     Filtered,
+    /// The newest events are recorded in memory.
     Newest,
+    /// All events are written to the trace while the loop runs.
     Streamed(TraceMedium),
 }
 
+/// Loop of calls: in C, or in Rust.
 enum LoopKind {
     C(CallLoop),
-    Rust(FunctionBody, Trace),
+    Rust(FunctionBody, LoopRecording),
 }
 
 /// Row of the tables of loops, with the measurements of its rounds.
 pub(super) struct LoopRow {
+    /// Heading of the row's group.
     pub group: &'static str,
-    /// Short name of the row's group, for narrow tables.
-    pub mark: &'static str,
+    /// Short name of the group, for narrow tables.
+    pub short_group: &'static str,
+    /// Label of the row.
     pub text: String,
-    /// Index of the row whose cost is subtracted from that of this row.
+    /// Index of the row whose cost is subtracted from the cost of this row.
     pub baseline: Option<usize>,
     kind: LoopKind,
-    /// Ticks per call, one value per round.
+    /// Ticks per call in each round.
     pub rounds: Vec<f64>,
     /// Counts of recorded events, over all rounds.
     pub recorded: RecordingCounts,
@@ -93,6 +108,7 @@ pub(super) struct LoopRow {
     pub error: Option<String>,
 }
 
+/// Returns the rows of all loops, not measured yet.
 pub(super) fn create_rows(folders: &TraceFolders) -> anyhow::Result<Vec<LoopRow>> {
     let mut loops = Vec::new();
     for (group, mark, level) in
@@ -112,8 +128,8 @@ pub(super) fn create_rows(folders: &TraceFolders) -> anyhow::Result<Vec<LoopRow>
     let same_file = loops.len();
     for (text, inside, trace) in PROBED_ROWS {
         let text = match trace {
-            Trace::Streamed(medium) if !folders.has_medium(medium) => continue,
-            Trace::Streamed(medium) => format!("{text} {}", folders.label(medium)),
+            LoopRecording::Streamed(medium) if !folders.has_medium(medium) => continue,
+            LoopRecording::Streamed(medium) => format!("{text} {}", folders.label(medium)),
             _ => text.to_string(),
         };
         let baseline = (inside != FunctionBody::Nothing).then_some(same_file);
@@ -136,11 +152,12 @@ fn new_row(
     kind: LoopKind,
 ) -> LoopRow {
     let (rounds, recorded) = (Vec::new(), RecordingCounts::default());
-    LoopRow { group, mark, text, baseline, kind, rounds, recorded, error: None }
+    LoopRow { group, short_group: mark, text, baseline, kind, rounds, recorded, error: None }
 }
 
-/// Measures every row once in each round; each round starts with another row. A row that records events makes at most
-/// `recorded_max` calls a round. A row whose recording fails is not measured again.
+/// Measures every row once in each round. Each round starts with another row. A row that records
+/// events makes at most `recorded_max` calls a round. A row whose recording fails is not measured
+/// again.
 pub(super) fn measure_rows(
     loops: &mut [LoopRow],
     calls_count: u64,
@@ -160,14 +177,15 @@ pub(super) fn measure_rows(
                 return Err(InterruptedBeforeResults.into());
             }
             match &row.kind {
-                LoopKind::C(run) => row.rounds.push(timed(|n| run(n), &row.text, calls_count)?),
+                LoopKind::C(run) => row.rounds.push(time_loop(|n| run(n), &row.text, calls_count)?),
                 LoopKind::Rust(inside, trace) => {
-                    let is_recorded = matches!(trace, Trace::Newest | Trace::Streamed(_));
+                    let is_recorded =
+                        matches!(trace, LoopRecording::Newest | LoopRecording::Streamed(_));
                     let calls =
                         if is_recorded { calls_count.min(recorded_max) } else { calls_count };
                     let inside = *inside;
-                    let run = || timed(|n| count_calls(inside, n), &row.text, calls);
-                    match recorded(*trace, folders, run) {
+                    let run = || time_loop(|n| count_calls(inside, n), &row.text, calls);
+                    match run_recorded(*trace, folders, run) {
                         Ok((ticks, recorded)) => {
                             row.rounds.push(ticks?);
                             row.recorded.events_count += recorded.events_count;
@@ -182,17 +200,17 @@ pub(super) fn measure_rows(
     Ok(())
 }
 
-/// Runs `run` under the recording `trace`; returns its result and the counts of recorded events.
-fn recorded<T>(
-    trace: Trace,
+/// Calls `run` while events are recorded; returns its result and the counts of recorded events.
+fn run_recorded<T>(
+    trace: LoopRecording,
     folders: &TraceFolders,
     run: impl FnOnce() -> T,
 ) -> Result<(T, RecordingCounts), handover_harness::Fault> {
     let (kept, wanted, medium) = match trace {
-        Trace::None => return Ok((run(), RecordingCounts::default())),
-        Trace::Filtered => (Retention::Newest, false, TraceMedium::Memory),
-        Trace::Newest => (Retention::Newest, true, TraceMedium::Memory),
-        Trace::Streamed(medium) => (Retention::Streamed, true, medium),
+        LoopRecording::None => return Ok((run(), RecordingCounts::default())),
+        LoopRecording::Filtered => (Retention::Newest, false, TraceMedium::Memory),
+        LoopRecording::Newest => (Retention::Newest, true, TraceMedium::Memory),
+        LoopRecording::Streamed(medium) => (Retention::Streamed, true, medium),
     };
     let files = folders.files(medium);
     let done = record_calls(kept, wanted, [&files[0], &files[1]], run);
@@ -203,8 +221,8 @@ fn recorded<T>(
     done
 }
 
-/// Runs a loop after a warm-up, and returns its ticks per call.
-fn timed(run: impl Fn(u64) -> u64, text: &str, calls_count: u64) -> anyhow::Result<f64> {
+/// Runs a loop after a warm-up; returns the ticks per call.
+fn time_loop(run: impl Fn(u64) -> u64, text: &str, calls_count: u64) -> anyhow::Result<f64> {
     // Untimed warm-up: the row before has left its own state in caches and branch predictors.
     black_box(run(black_box(1000)));
     let began = clock::ticks();

@@ -10,10 +10,10 @@ use handover_trace::record::RECORDING_LIBRARY_IMAGE;
 use indicatif::{ProgressBar, ProgressDrawTarget};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Number of calls of an "empty program": its cost is that of starting and exiting.
+/// Number of calls that an "empty program" makes. Its cost is that of starting and exiting.
 const EMPTY_CALLS: u64 = 1;
 
-/// Measured functions with their labels, and the recordings that each is measured with.
+/// Measured functions, with their labels and their recordings.
 const ROWS: [(MeasuredFunction, &str, &[EventRecording]); 5] = [
     (
         MeasuredFunction::Plain,
@@ -39,6 +39,7 @@ const ALL_RECORDINGS: [EventRecording; 5] = [
 
 /// Table row of a measured process, with the costs of its runs.
 pub(super) struct ProcessRow {
+    /// Label of the row.
     pub text: String,
     pub task: ProcessTask,
     /// Costs of the runs, sorted by wall time.
@@ -70,6 +71,7 @@ impl ProcessRow {
         self.runs.iter().map(|it| it.resources.usage.rss_max_bytes).max().unwrap_or_default()
     }
 
+    /// Returns the mean counts of recorded events per run.
     pub fn mean_recorded_counts(&self) -> RecordingCounts {
         let mean = |count: fn(&RecordingCounts) -> u64| {
             let sum: u64 = self.runs.iter().map(|it| count(&it.recorded)).sum();
@@ -84,12 +86,12 @@ impl ProcessRow {
 
     /// Returns `true` if events are recorded.
     pub fn is_traced(&self) -> bool {
-        !matches!(self.task.tool, EventRecording::Off | EventRecording::Filtered)
+        !matches!(self.task.recording, EventRecording::Off | EventRecording::Filtered)
     }
 }
 
-/// Measures each function with each of its recordings, `calls` calls a run. Returns a table row for
-/// each.
+/// Measures each function with each of its recordings; a run makes `calls` calls. Returns a table
+/// row for each.
 pub(super) fn measure_programs(
     calls: u64,
     runs_count: u64,
@@ -131,21 +133,22 @@ pub(super) fn measure_programs(
                     }
                     EventRecording::Streamed => format!("{label}, streamed to {medium_label}"),
                 };
-                rows.push((text, ProcessTask { subject, tool: *tool, medium }));
+                rows.push((text, ProcessTask { function: subject, recording: *tool, medium }));
             }
         }
     }
     measure_in_turn(rows, calls, runs_count, folders, interrupted)
 }
 
-/// Measures programs that make one call. One runs without a trace, and one with a trace on each
-/// medium.
+/// Measures empty programs, which make one call. One runs without a trace, and one with a trace on
+/// each medium.
 pub(super) fn measure_empty_programs(
     runs_count: u64,
     folders: &TraceFolders,
     interrupted: &AtomicBool,
 ) -> anyhow::Result<Vec<ProcessRow>> {
-    let task = |tool, medium| ProcessTask { subject: MeasuredFunction::Probes, tool, medium };
+    let task =
+        |recording, medium| ProcessTask { function: MeasuredFunction::Probes, recording, medium };
     let mut rows =
         vec![("without probes on".to_string(), task(EventRecording::Off, TraceMedium::Memory))];
     for medium in [TraceMedium::Memory, TraceMedium::Dir] {
@@ -157,7 +160,8 @@ pub(super) fn measure_empty_programs(
     measure_in_turn(rows, EMPTY_CALLS, runs_count, folders, interrupted)
 }
 
-/// Runs each row once in each round; each round starts with another row. A row that fails is not run again.
+/// Runs each row once in each round. Each round starts with another row. A row that fails is not
+/// run again.
 fn measure_in_turn(
     rows: Vec<(String, ProcessTask)>,
     calls: u64,

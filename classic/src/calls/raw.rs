@@ -7,6 +7,7 @@ use std::mem::MaybeUninit;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ExitStatus};
 
+/// Waits for a child to exit; returns its exit status and its resource usage.
 pub(super) fn wait_with_usage(child: Child) -> io::Result<(ExitStatus, ResourceUsage)> {
     let pid = libc::pid_t::try_from(child.id()).map_err(io::Error::other)?;
     let mut status = 0;

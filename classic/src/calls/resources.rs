@@ -5,17 +5,19 @@ use handover_base::usage::Usage;
 /// Resource usage of a process, including children that it has waited for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ResourceUsage {
+    /// CPU time, memory, page faults and context switches.
     pub usage: Usage,
     /// Number of blocks of 512 bytes read from file systems on disks.
     pub blocks_in: u64,
     /// Number of blocks of 512 bytes written to file systems on disks.
     pub blocks_out: u64,
-    /// Number of times that the process was swapped out; always 0 on Linux.
+    /// Number of times that the process was swapped out. Always 0 on Linux.
     pub swaps: u64,
 }
 
 impl ResourceUsage {
-    /// Returns the two lines that `/usr/bin/time` prints, for a process that took `wall_ns`.
+    /// Formats the usage as the two lines of `/usr/bin/time`. `wall_ns` is the wall time of the
+    /// process.
     pub fn time_lines(&self, wall_ns: u64) -> [String; 2] {
         let hundredths = |ns: u64| {
             let all = ns / 10_000_000;

@@ -9,13 +9,14 @@ use handover_harness::stats::{MedianEstimate, median_of_independent, quantile_so
 use serde_json::{Value, json};
 use std::io::{self, Write};
 
-/// Name of the clock's ticks, and their number per nanosecond.
+/// Unit of the clock: the name of its ticks, and their number per nanosecond.
 pub(super) struct TickUnit {
     pub name: &'static str,
     pub ticks_per_ns: f64,
 }
 
 impl TickUnit {
+    /// Returns the unit of the clock that this process uses.
     pub fn of_this_clock() -> TickUnit {
         let clock = clock::calibration();
         let name = match clock.source {
@@ -27,6 +28,7 @@ impl TickUnit {
         TickUnit { name, ticks_per_ns: clock.ticks_hz / 1e9 }
     }
 
+    /// Describes the unit and its frequency for a heading.
     pub fn describe(&self) -> String {
         match self.name {
             "cycles" => {
@@ -52,7 +54,7 @@ impl TickUnit {
     }
 }
 
-/// Width of the text in the master table, in columns, as the classic program documents it.
+/// Width of the labels in the master table, in columns. It is that of the classic program.
 const MASTER_COLUMNS: usize = 49;
 
 /// Row of the master table. It has a label, and the ticks per call or the reason why there are
@@ -63,17 +65,17 @@ type MasterRow = (String, Result<f64, String>);
 pub(super) struct Results<'a> {
     pub loops: &'a [LoopRow],
     pub processes: &'a [ProcessRow],
-    /// Rows of programs that make one call, the first of them without a trace.
-    pub empties: &'a [ProcessRow],
+    /// Rows of the empty programs, which make one call. The first one runs without a trace.
+    pub empty_programs: &'a [ProcessRow],
     pub unit: &'a TickUnit,
 }
 
 impl Results<'_> {
-    /// Returns the median ticks per call of the -O3 loop with the label `text`. The error is the
-    /// reason why there are none.
+    /// Returns the median ticks per call of the -O3 loop with the label `text`. The error says why
+    /// there are none.
     fn loop_ticks(&self, text: &str) -> Result<f64, String> {
         let row = self.loops.iter().find(|it| it.group == loops::O3_HEADING && it.text == text);
-        let found = row.and_then(|row| figure(self.loops, row));
+        let found = row.and_then(|row| estimate(self.loops, row));
         found.map(|it| it.ticks.median).ok_or_else(|| "not measured".to_string())
     }
 
@@ -93,7 +95,7 @@ impl Results<'_> {
         let mut more = Vec::new();
         for whole in self.processes {
             let medium = folders.short_label(whole.task.medium);
-            let (rows, text) = match (whole.task.subject, whole.task.tool) {
+            let (rows, text) = match (whole.task.function, whole.task.recording) {
                 (MeasuredFunction::Hooks, EventRecording::Filtered) => {
                     (&mut compared, "Function call with handover, filtered".to_string())
                 }
@@ -144,6 +146,7 @@ impl Results<'_> {
         Ok(())
     }
 
+    /// Prints a row of the master table, with the difference from `other` if that is `Some`.
     fn print_master_row(
         &self,
         (text, ticks): &MasterRow,
@@ -163,13 +166,14 @@ impl Results<'_> {
         }
     }
 
+    /// Prints a table of the loops' costs, by group.
     pub fn print_loops(&self, out: &mut dyn Write) -> io::Result<()> {
         let unit = self.unit;
         for group in TABLE_HEADINGS {
             writeln!(out, "\n{group}")?;
             for row in self.loops.iter().filter(|row| row.group == group) {
                 let text = format!("{}:", row.text);
-                let Some(Figure { ticks, beyond }) = figure(self.loops, row) else {
+                let Some(Figure { ticks, difference: beyond }) = estimate(self.loops, row) else {
                     let why = row.error.as_deref().unwrap_or("not measured");
                     writeln!(out, "  {text:<50} not measured: {why}")?;
                     continue;
@@ -196,7 +200,7 @@ impl Results<'_> {
         Ok(())
     }
 
-    /// Prints the spread of the rounds of every loop.
+    /// Prints the median and the quantiles of the rounds of each loop.
     pub fn print_spread(&self, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "\nRounds, in {}: median [95 % interval], least, p90, most", self.unit.name)?;
         for row in self.loops.iter().filter(|row| !row.rounds.is_empty()) {
@@ -209,7 +213,7 @@ impl Results<'_> {
             writeln!(
                 out,
                 "  {} {:<50} {median:.2} [{ends}]  {:.2}  {:.2}  {:.2}",
-                row.mark,
+                row.short_group,
                 format!("{}:", row.text),
                 at(0.0),
                 at(0.9),
@@ -219,6 +223,7 @@ impl Results<'_> {
         Ok(())
     }
 
+    /// Prints the costs of each measured process.
     pub fn print_processes(&self, calls: u64, runs: u64, out: &mut dyn Write) -> io::Result<()> {
         let width = self.processes.iter().map(|it| it.text.len() + 1).max().unwrap_or_default();
         writeln!(
@@ -240,7 +245,7 @@ impl Results<'_> {
             "best"
         )?;
         let found =
-            |subject| self.processes.iter().find(|it: &&ProcessRow| it.task.subject == subject);
+            |subject| self.processes.iter().find(|it: &&ProcessRow| it.task.function == subject);
         let plain = found(MeasuredFunction::Plain).map(ProcessRow::wall_ticks);
         let stamps = found(MeasuredFunction::Stamps).map(ProcessRow::wall_ticks);
         self.processes
@@ -248,6 +253,8 @@ impl Results<'_> {
             .try_for_each(|it| self.print_process_row(it, width, calls, plain, stamps, out))
     }
 
+    /// Prints the costs of one measured process. `plain` and `stamps` are wall times to compare
+    /// with.
     fn print_process_row(
         &self,
         it: &ProcessRow,
@@ -277,7 +284,7 @@ impl Results<'_> {
             }
             _ => String::new(),
         };
-        let beyond = beyond.filter(|_| it.task.subject != MeasuredFunction::Plain);
+        let beyond = beyond.filter(|_| it.task.function != MeasuredFunction::Plain);
         writeln!(
             out,
             "  {text:<width$} {:>8.3} {:>8.3} {:>8.3} {:>9.1} {:>12} {bytes_each:>8} {:>6} {:>7.1} {:>7.1}{}{times}",
@@ -293,11 +300,12 @@ impl Results<'_> {
         )
     }
 
+    /// Prints the wall times of the empty programs.
     pub fn print_empty_programs(&self, runs: u64, out: &mut dyn Write) -> io::Result<()> {
         let unit = self.unit;
         writeln!(out, "\nAn empty program, from its start to its end, {runs} runs")?;
-        let plain = self.empties.first().map_or(0.0, ProcessRow::wall_ticks);
-        for (at, it) in self.empties.iter().enumerate() {
+        let plain = self.empty_programs.first().map_or(0.0, ProcessRow::wall_ticks);
+        for (at, it) in self.empty_programs.iter().enumerate() {
             let text = format!("{}:", it.text);
             if let Some(why) = &it.error {
                 writeln!(out, "  {text:<50} not measured: {why}")?;
@@ -315,10 +323,11 @@ impl Results<'_> {
         Ok(())
     }
 
-    /// Prints the best run of each process in the form of `/usr/bin/time`.
+    /// Prints the fastest run of each process in the form of `/usr/bin/time`.
     pub fn print_best_runs(&self, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "\nThe best run of each, as /usr/bin/time prints it")?;
-        for (who, processes) in [("", self.processes), ("An empty program, ", self.empties)] {
+        for (who, processes) in [("", self.processes), ("An empty program, ", self.empty_programs)]
+        {
             for it in processes.iter().filter(|it| it.error.is_none()) {
                 let best = it.fastest_run();
                 writeln!(out, "  {who}{}:", it.text)?;
@@ -330,11 +339,13 @@ impl Results<'_> {
         Ok(())
     }
 
+    /// Returns all results as a JSON document.
     pub fn to_json(&self, calls: u64, runs: u64, folders: &TraceFolders) -> Value {
         let loops: Vec<Value> = self.loops.iter().map(|row| self.loop_as_json(row)).collect();
         let costed: Vec<Value> =
             self.processes.iter().map(|it| self.process_as_json(it, calls)).collect();
-        let empty: Vec<Value> = self.empties.iter().map(|it| self.process_as_json(it, 1)).collect();
+        let empty: Vec<Value> =
+            self.empty_programs.iter().map(|it| self.process_as_json(it, 1)).collect();
         let master: Vec<Value> = self
             .master_rows(calls, folders)
             .into_iter()
@@ -357,7 +368,7 @@ impl Results<'_> {
     }
 
     fn loop_as_json(&self, row: &LoopRow) -> Value {
-        let Some(Figure { ticks, beyond }) = figure(self.loops, row) else {
+        let Some(Figure { ticks, difference }) = estimate(self.loops, row) else {
             return json!({"group": row.group, "text": row.text, "refused": row.error});
         };
         json!({
@@ -367,7 +378,7 @@ impl Results<'_> {
             "low": ticks.interval.map(|it| it.0),
             "high": ticks.interval.map(|it| it.1),
             "ns": ticks.median / self.unit.ticks_per_ns,
-            "beyond": beyond,
+            "beyond": difference,
             "events_count": row.recorded.events_count,
             "lost_count": row.recorded.lost_count,
             "refused": row.error,
@@ -407,22 +418,22 @@ impl Results<'_> {
     }
 }
 
-/// Estimate of a row's ticks per call.
+/// Estimate of the ticks per call of a loop's row.
 struct Figure {
     ticks: MedianEstimate,
     /// Difference from the median of the baseline row; `None` without a baseline.
-    beyond: Option<f64>,
+    difference: Option<f64>,
 }
 
-/// Estimates a row's ticks per call; `None` if the row was not measured.
-fn figure(loops: &[LoopRow], row: &LoopRow) -> Option<Figure> {
+/// Estimates a row's ticks per call; returns `None` if the row was not measured.
+fn estimate(loops: &[LoopRow], row: &LoopRow) -> Option<Figure> {
     let of = |row: &LoopRow| (!row.rounds.is_empty()).then(|| median_of_independent(&row.rounds));
     let ticks = of(row)?;
     let other = row.baseline.and_then(|at| of(loops.get(at)?));
-    Some(Figure { beyond: other.map(|other| ticks.median - other.median), ticks })
+    Some(Figure { difference: other.map(|other| ticks.median - other.median), ticks })
 }
 
-/// Formats the share of events that were lost, of all that occurred.
+/// Formats the number of lost events as a percentage of all events.
 fn format_lost_share(lost: u64, recorded: u64) -> String {
     match lost {
         0 => "0".to_string(),

@@ -42,11 +42,11 @@ pub struct Bench {
     workers: Option<u64>,
 }
 
-/// Ideal rate, in eventuals a second, for each worker of the default number of workers.
+/// Ideal rate for which the default number of workers has one worker, in eventuals a second.
 const RATE_PER_WORKER_PER_S: f64 = 2e6;
 
 impl Bench {
-    /// Returns the rate that would result if every sleep took exactly the interval, in eventuals a second.
+    /// Returns the ideal rate, at which eventuals cost no time, in eventuals a second.
     fn ideal_per_s(&self) -> f64 {
         self.fibers as f64 * 1e3 / self.interval_ms
     }
@@ -76,6 +76,7 @@ pub fn run(args: &Bench, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Prints the measured rate and CPU time, then further figures as comments.
 fn print_table(
     args: &Bench,
     report: &EventualsMeasurement,

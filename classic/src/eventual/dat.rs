@@ -8,21 +8,24 @@ use std::path::Path;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EventualsRow {
     pub fibers: f64,
+    /// Duration of the run.
     pub seconds: f64,
+    /// Duration of each sleep.
     pub interval_ms: f64,
+    /// Number of eventuals a second.
     pub ops_per_s: f64,
     /// CPU time in user space, in seconds.
     pub cpu_s: f64,
 }
 
 impl EventualsRow {
-    /// Returns the rate that would result if eventuals cost no time, in eventuals a second.
+    /// Returns the ideal rate, at which eventuals cost no time, in eventuals a second.
     pub fn ideal_per_s(&self) -> f64 {
         self.fibers * 1e3 / self.interval_ms
     }
 }
 
-/// Parses a line of the file; `None` for a comment or an empty line.
+/// Parses a line of output; returns `None` for a comment or an empty line.
 pub fn parse_row(line: &str) -> Result<Option<EventualsRow>, String> {
     let line = line.trim();
     if line.is_empty() || line.starts_with('#') {

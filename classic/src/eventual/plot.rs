@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 const WIDTH_PX: f64 = 800.0;
 const HEIGHT_PX: f64 = 480.0;
 
-/// Draws a file of sweep-abt-eventual-bench: FILE.rate.png, with the ideal rate, and FILE.cpu.png; and
-/// both as .svg.
+/// Draws a file of sweep-abt-eventual-bench: FILE.rate.png, with the ideal rate, and FILE.cpu.png;
+/// and both as .svg.
 #[derive(Debug, Args)]
 pub struct Plot {
     /// The file, as sweep-abt-eventual-bench has written it
@@ -20,13 +20,13 @@ pub struct Plot {
     file: PathBuf,
 }
 
-/// Draws the pictures and prints nothing, as the original script does.
+/// Draws the pictures without printing their paths, as the original script does.
 pub fn run(args: &Plot) -> anyhow::Result<()> {
     draw_plots(&args.file, &args.file, &mut std::io::sink())
 }
 
-/// Draws a file of `sweep-abt-eventual-bench` into pictures. Their paths begin with `prefix`, and
-/// are written to `out`.
+/// Draws pictures of a file of `sweep-abt-eventual-bench`. Their paths begin with `prefix`, and are
+/// printed to `out`.
 ///
 /// # Errors
 /// If the file is not one of `sweep-abt-eventual-bench`, or a picture cannot be written.
@@ -39,6 +39,7 @@ pub fn draw_plots(file: &Path, prefix: &Path, out: &mut dyn Write) -> anyhow::Re
     Ok(())
 }
 
+/// Writes a picture to the file `file.name.kind`, and prints the path.
 fn write_picture(
     file: &Path,
     name: &str,
@@ -54,7 +55,7 @@ fn write_picture(
     Ok(writeln!(out, "{}", path.display())?)
 }
 
-/// Describes the sleep and the duration of the runs. Omits the one that is not the same in all
+/// Describes the sleep and the duration of the runs. Omits a value that is not the same in all
 /// rows.
 fn conditions(rows: &[EventualsRow]) -> String {
     let same = |value: fn(&EventualsRow) -> f64| {
@@ -68,7 +69,7 @@ fn conditions(rows: &[EventualsRow]) -> String {
     said.join(", ")
 }
 
-/// Creates a chart over the number of fibers, without series.
+/// Creates a chart without series, with the number of fibers on the x axis.
 fn chart(title: &str, y: Axis, rows: &[EventualsRow]) -> Chart {
     let fibers = Axis::linear("fibers", Quantity::Count).with_included_value(0.0);
     Chart::new(title, fibers, y.with_included_value(0.0))
@@ -77,6 +78,7 @@ fn chart(title: &str, y: Axis, rows: &[EventualsRow]) -> Chart {
         .with_heading()
 }
 
+/// Draws the measured and the ideal rate by number of fibers.
 fn rates_chart(rows: &[EventualsRow]) -> Chart {
     let point = |row: &EventualsRow| {
         let share = 100.0 * row.ops_per_s / row.ideal_per_s();
@@ -95,6 +97,7 @@ fn rates_chart(rows: &[EventualsRow]) -> Chart {
         .with_series(Series::new("measured", SeriesRole::Ours, Mark::Line, measured))
 }
 
+/// Draws the CPU time by number of fibers.
 fn cpu_chart(rows: &[EventualsRow]) -> Chart {
     let point = |row: &EventualsRow| {
         Point::new(row.fibers, row.cpu_s).with_tooltip(format!(

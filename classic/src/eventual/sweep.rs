@@ -12,11 +12,11 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Name of the benchmark program, which is added to a command that does not name it.
+/// Name of the benchmark program. It is added to a command that does not name it.
 const PROGRAM: &str = "abt-eventual-bench";
-/// Maximum number of measured points (numbers of fibers).
+/// Maximum number of points. At each, the benchmark runs with another number of fibers.
 const POINTS_MAX: u64 = 10_000;
-/// Maximum size of the output of one run of the benchmark.
+/// Maximum size of the output of one run, in bytes.
 const PRINTED_BYTES_MAX: u64 = 1 << 20;
 
 /// Runs abt-eventual-bench with one number of fibers after the other, and writes its lines to
@@ -47,7 +47,7 @@ pub struct Sweep {
 
 pub fn run(args: &Sweep, out: &mut dyn Write) -> anyhow::Result<()> {
     let points = fiber_counts(args)?;
-    let command = command(&args.command)?;
+    let command = complete_command(&args.command)?;
     let interrupted = console::interrupt_flag().context("cannot install the signal handlers")?;
     let name = format!("sweep-{PROGRAM}.{}.dat", std::process::id());
     let mut file =
@@ -60,14 +60,14 @@ pub fn run(args: &Sweep, out: &mut dyn Write) -> anyhow::Result<()> {
         let printed = match measure(&command, fibers, &interrupted) {
             Ok(Some(printed)) => printed,
             ended => {
-                let kept = report_early_end(place, &name)?;
+                let kept = describe_early_end(place, &name)?;
                 ended
                     .with_context(|| format!("the benchmark with {fibers} ULTs failed ({kept})"))?;
                 writeln!(out, "{kept}")?;
                 return Err(Interrupted.into());
             }
         };
-        let kept = lines_kept(&printed, &mut has_head);
+        let kept = lines_to_write(&printed, &mut has_head);
         file.write_all(kept.as_bytes())
             .with_context(|| format!("cannot write the results to {name}"))?;
     }
@@ -75,9 +75,9 @@ pub fn run(args: &Sweep, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns a message about the points measured before an early end. Names their file, or deletes
-/// the file if there are none.
-fn report_early_end(points_count: usize, name: &str) -> anyhow::Result<String> {
+/// Returns a message about the points that were measured before an early end. Names their file, or
+/// deletes the file if there are none.
+fn describe_early_end(points_count: usize, name: &str) -> anyhow::Result<String> {
     if points_count > 0 {
         return Ok(format!("the points measured before are in the file {name}"));
     }
@@ -85,6 +85,7 @@ fn report_early_end(points_count: usize, name: &str) -> anyhow::Result<String> {
     Ok("no point was measured".to_string())
 }
 
+/// Returns the numbers of fibers to measure.
 fn fiber_counts(args: &Sweep) -> anyhow::Result<Vec<u64>> {
     let Sweep { from, to, step, .. } = *args;
     if from > to {
@@ -99,8 +100,8 @@ fn fiber_counts(args: &Sweep) -> anyhow::Result<Vec<u64>> {
     Ok((0..count).map(|point| from + point * step).collect())
 }
 
-/// Returns the benchmark command, without the option for the number of fibers.
-fn command(asked: &[OsString]) -> anyhow::Result<Vec<OsString>> {
+/// Completes the requested command by the benchmark program if it does not name one.
+fn complete_command(asked: &[OsString]) -> anyhow::Result<Vec<OsString>> {
     let mut words = asked.to_vec();
     let names_it = |word: &OsStr| {
         let name = Path::new(word).file_name();
@@ -113,7 +114,8 @@ fn command(asked: &[OsString]) -> anyhow::Result<Vec<OsString>> {
     Ok(words)
 }
 
-/// Runs the program with this number of fibers until it exits. Returns its output, or `None` if it was interrupted.
+/// Runs the benchmark with `fibers` fibers until it exits. Returns its output, or `None` if it was
+/// interrupted.
 fn measure(
     command: &[OsString],
     fibers: u64,
@@ -166,9 +168,9 @@ fn measure(
     Ok(Some(text))
 }
 
-/// Returns the printed lines that are to be written to the file. Omits a column header that the
+/// Returns the printed lines to write to the file of results. Omits a column header that the
 /// file already has.
-fn lines_kept(printed: &str, has_head: &mut bool) -> String {
+fn lines_to_write(printed: &str, has_head: &mut bool) -> String {
     let mut kept = String::new();
     for line in printed.lines() {
         let is_head = line.starts_with("#<num_ults>");
@@ -205,20 +207,21 @@ mod tests {
     #[test]
     fn launcher_alone_starts_this_program_and_a_full_command_is_unchanged() {
         let words = |text: &str| -> Vec<OsString> { text.split(' ').map(OsString::from).collect() };
-        let words_run = command(&words("mpiexec -n 1 perf/abt-eventual-bench -d 2"))
+        let words_run = complete_command(&words("mpiexec -n 1 perf/abt-eventual-bench -d 2"))
             .expect("build the command line");
         assert_eq!(words_run, words("mpiexec -n 1 perf/abt-eventual-bench -d 2"));
-        let words_run = command(&words("jsrun -r1 -n1 -a1")).expect("build the command line");
+        let words_run =
+            complete_command(&words("jsrun -r1 -n1 -a1")).expect("build the command line");
         assert_eq!(words_run[..4], words("jsrun -r1 -n1 -a1"));
         assert_eq!((words_run.len(), words_run[5].as_os_str()), (6, OsStr::new(PROGRAM)));
-        assert_eq!(command(&[]).expect("build the command line").len(), 2);
+        assert_eq!(complete_command(&[]).expect("build the command line").len(), 2);
     }
 
     #[test]
     fn header_is_kept_once() {
         let mut has_head = false;
         let printed = "#<num_ults>\tx\n1\n#late\n";
-        assert_eq!(lines_kept(printed, &mut has_head), printed);
-        assert_eq!(lines_kept(printed, &mut has_head), "1\n#late\n");
+        assert_eq!(lines_to_write(printed, &mut has_head), printed);
+        assert_eq!(lines_to_write(printed, &mut has_head), "1\n#late\n");
     }
 }

@@ -26,16 +26,17 @@ const REPORT_INTERVAL: Duration = Duration::from_millis(200);
 const SEARCH_RATE_FIRST: f64 = 1000.0;
 /// Upper limit of the rates of a search, in messages a second.
 const SEARCH_RATE_MAX: f64 = 1e8;
-/// Factor between successive rates of a search, until one holds the latency bounds and another exceeds one.
+/// Factor between successive rates at the start of a search. It applies until one rate has held the
+/// latency bounds, and another has exceeded one.
 const SEARCH_STRIDE: f64 = 4.0;
-/// Ratio of two rates at or below which a search stops. The rates are the lowest that exceeds a
-/// latency bound, and the highest that does not.
+/// Ratio of the lowest failing to the highest passing rate at which a search stops. A rate fails if
+/// it exceeds a latency bound.
 const SEARCH_PRECISION: f64 = 1.05;
-/// Divisor of the number of measured messages. A rate is reached if at most the quotient, plus the
-/// messages of [`UNSENT_S`], are unsent.
+/// Divisor that gives the tolerated number of unsent messages from that of measured messages. The
+/// messages of [`UNSENT_S`] are tolerated in addition.
 const UNSENT_DIVISOR: u64 = 100;
-/// Number of seconds whose messages may be unsent if a rate counts as reached. [`UNSENT_DIVISOR`]
-/// allows further ones.
+/// Number of seconds of messages that may remain unsent at a rate that counts as reached.
+/// [`UNSENT_DIVISOR`] allows further unsent messages.
 const UNSENT_S: f64 = 0.01;
 
 /// Returns the client's settings to print, as names and values.
@@ -76,11 +77,13 @@ fn settings(args: &EvhPerf) -> Vec<(&'static str, String)> {
     settings
 }
 
+/// Returns the width of the buckets of the printed histogram, in µs.
 fn histogram_bucket_micros(args: &EvhPerf) -> u64 {
     args.histo_delta_micros.unwrap_or(10)
 }
 
-/// Returns the amount of the load: a duration, or numbers of messages. A ramp or a search sets it for each rate.
+/// Returns the amount of the load: a duration, or numbers of messages. A ramp or a search sets it
+/// for each rate.
 fn load_amount(args: &EvhPerf) -> LoadAmount {
     match args.mode() {
         LoadMode::Timed { duration, rate } => timed_load(args, duration, rate),
@@ -93,10 +96,12 @@ fn load_amount(args: &EvhPerf) -> LoadAmount {
     }
 }
 
+/// Returns the amount of a load with the given measured duration.
 fn timed_load(args: &EvhPerf, duration: Duration, rate: Option<f64>) -> LoadAmount {
     LoadAmount::Timed { warm_up: args.warm_up(duration), duration, rate }
 }
 
+/// Returns the validated plan of a load of the amount `work`.
 fn plan(args: &EvhPerf, work: LoadAmount) -> anyhow::Result<LoadPlan> {
     let all = match work {
         // In a closed loop, the count bounds the messages under way.
@@ -122,15 +127,17 @@ fn plan(args: &EvhPerf, work: LoadAmount) -> anyhow::Result<LoadPlan> {
     Ok(plan)
 }
 
-/// Reporter of a load's progress: prints it every 3 s, and draws the live view.
+/// Reporter of a load's progress: prints lines every 3 s, and draws the live view.
 struct ProgressReporter {
     began: Instant,
+    /// Time of the last printed report.
     last_printed_at: Instant,
+    /// Progress in the last printed report.
     last_printed: Progress,
     /// Expected number of messages; `None` for a timed load.
-    total: Option<u64>,
+    expected_count: Option<u64>,
     /// Expected duration; zero if numbers of messages limit the load.
-    total_duration: Duration,
+    expected_duration: Duration,
     view: LiveView,
     /// Progress when the live view was last drawn.
     last_drawn: Progress,
@@ -148,16 +155,16 @@ impl ProgressReporter {
             began: now,
             last_printed_at: now,
             last_printed: Progress::default(),
-            total,
-            total_duration: whole,
+            expected_count: total,
+            expected_duration: whole,
             view: LiveView::new(),
             last_drawn: Progress::default(),
         }
     }
 
-    /// Draws the live view, if its interval has passed.
-    fn show(&mut self, so_far: Progress) {
-        let Some(since) = self.view.time_since_update_if_due() else { return };
+    /// Draws the live view if its interval has passed.
+    fn draw_if_due(&mut self, so_far: Progress) {
+        let Some(since) = self.view.take_time_since_update() else { return };
         let fresh = so_far.received_count.saturating_sub(self.last_drawn.received_count);
         let latency_ns = so_far.latency_ns.wrapping_sub(self.last_drawn.latency_ns);
         let rate = fresh as f64 / since.as_secs_f64();
@@ -177,7 +184,7 @@ impl ProgressReporter {
         so_far: Progress,
         printer: &mut Printer<'_>,
     ) -> std::io::Result<()> {
-        self.show(so_far);
+        self.draw_if_due(so_far);
         let now = Instant::now();
         if now - self.last_printed_at < PROGRESS_INTERVAL {
             return Ok(());
@@ -198,7 +205,7 @@ impl ProgressReporter {
         let (since, elapsed) = (now - self.last_printed_at, now - self.began);
         let received = so_far.received_count;
         printer.print_rule()?;
-        match self.total {
+        match self.expected_count {
             Some(total) => printer.print_info(format_args!(
                 "{} of {} messages received. [{:.2}% complete]",
                 format_with_commas(received),
@@ -208,7 +215,7 @@ impl ProgressReporter {
             None => printer.print_info(format_args!(
                 "{} messages received. [{:.2}% complete]",
                 format_with_commas(received),
-                (elapsed.as_secs_f64() * 100.0 / self.total_duration.as_secs_f64()).min(100.0)
+                (elapsed.as_secs_f64() * 100.0 / self.expected_duration.as_secs_f64()).min(100.0)
             ))?,
         }
         let fresh = received - self.last_printed.received_count;
@@ -276,7 +283,7 @@ fn run_load(
         }
         match is_alone {
             true => ticker.update_and_print(load.progress(), printer)?,
-            false => ticker.show(load.progress()),
+            false => ticker.draw_if_due(load.progress()),
         }
     }
     let costs = watch.costs_since_start();
@@ -302,7 +309,8 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
     report_results(args, loads, more, signals, printer, log.as_mut())
 }
 
-/// Prints the results and warnings; returns an error for missing messages, an exceeded bound or an interrupt.
+/// Prints the results and warnings of all loads. Returns an error for missing messages, an exceeded
+/// bound or an interrupt.
 fn report_results(
     args: &EvhPerf,
     loads: Vec<(LoadReport, LoadCosts)>,
@@ -406,7 +414,7 @@ fn try_rate(
 /// Reports and costs of loads, and fields to add to the JSON document.
 type LoadResults = (Vec<(LoadReport, LoadCosts)>, Value);
 
-/// Runs the loads of a ramp, one rate after another; returns their reports and costs.
+/// Runs the loads of a ramp, one rate after another; returns the reports and costs of the loads.
 fn run_ramp(
     args: &EvhPerf,
     ramp: RateRamp,
@@ -499,7 +507,7 @@ pub fn run_as_worker(args: &EvhPerf) -> anyhow::Result<()> {
     }
     let load = Load::start(&plan, secret::client_tls(&args)?)?;
     while !load.is_finished() {
-        if orders.is_closed(REPORT_INTERVAL) {
+        if orders.is_closed_within(REPORT_INTERVAL) {
             load.stop();
             break;
         }

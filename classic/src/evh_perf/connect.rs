@@ -28,35 +28,40 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(3);
 const SAMPLED_DEFAULT: u64 = 1000;
 /// Maximum wait for the report of one process before signals and the other processes are checked.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
-/// Minimum plausible kernel memory of a connection (its socket, inode and file), in bytes. A smaller figure means that
-/// other processes have freed memory meanwhile.
+/// Minimum plausible kernel memory of a connection, in bytes. It is for the socket, inode and file.
+/// A smaller figure means that other processes have freed memory meanwhile.
 const SOCKET_BYTES_MIN: u64 = 1024;
 /// Interval at which a worker process reports its progress to the main process.
 const REPORT_INTERVAL: Duration = Duration::from_millis(200);
-/// Time that the server has to close connections that it rejects.
+/// Time allowed for the server to close the connections that it rejects.
 const REJECT_DELAY: Duration = Duration::from_millis(50);
 /// Interval between checks for connections that the server has closed.
 const CLOSED_CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// Time limit for the answer of one of several processes to an order.
+/// Time limit for the answer of a worker process to an order.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Report of one process on the connections that it has opened, and the limit that it reached.
+/// Report of one process on the connections that it opened, and on the limit that stopped it.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct OpenResult {
+    /// Number of open connections.
     open: u64,
+    /// Time that opening took.
     took_ns: u64,
+    /// Description of the limit that was reached.
     limit: Option<String>,
     /// Command that raises the limit that was reached.
     remedy: Option<String>,
 }
 
-/// Open connections of this process, by thread.
+/// Open connections of this process.
 struct Holder {
+    /// Open connections of each thread.
     held: Vec<HeldConnections>,
 }
 
 impl Holder {
-    /// Opens `count` connections, numbered from `first` on, with the threads of `args`.
+    /// Opens `count` connections with the threads that `args` requests. Their numbers start at
+    /// `first`.
     fn open(
         args: &EvhPerf,
         count: u64,
@@ -96,18 +101,24 @@ impl Holder {
         })
     }
 
+    /// Returns the report on the opened connections.
     fn result(&self, args: &EvhPerf) -> OpenResult {
         let limit = self.held.iter().find_map(|held| held.limit.as_ref());
         OpenResult {
             open: self.held.iter().map(HeldConnections::len).sum(),
-            took_ns: self.held.iter().map(|held| held.took.as_nanos() as u64).max().unwrap_or(0),
+            took_ns: self
+                .held
+                .iter()
+                .map(|held| held.open_duration.as_nanos() as u64)
+                .max()
+                .unwrap_or(0),
             limit: limit.map(OpenLimit::to_string),
             remedy: limit.map(|limit| remedy(limit, args)),
         }
     }
 
-    /// Sends a message over `count` of the connections, one after another. Passes the time until each echo, in ns, to
-    /// `on_echo`.
+    /// Sends a message over `count` of the connections, one after another. Passes the time until
+    /// each echo, in ns, to `on_echo`.
     fn sample(
         &mut self,
         count: u64,
@@ -132,7 +143,7 @@ impl Holder {
     }
 }
 
-/// Returns the command that raises a limit, or other advice.
+/// Returns the command that raises a limit, or other advice for the user.
 fn remedy(limit: &OpenLimit, args: &EvhPerf) -> String {
     let count = args.count();
     match limit {
@@ -172,7 +183,7 @@ fn remedy(limit: &OpenLimit, args: &EvhPerf) -> String {
     }
 }
 
-/// Runs as one of several processes: opens and holds connections when the main process orders it.
+/// Opens and holds connections as one of several processes, on the main process's orders.
 pub fn run_as_worker(args: &EvhPerf) -> anyhow::Result<()> {
     raise_descriptors_limit();
     let mut orders = OrderReceiver::new()?;
@@ -238,20 +249,22 @@ fn open_and_report(
     })
 }
 
-/// Memory in use by the clients, the server and the kernel, in bytes.
+/// Memory in use by the clients, the server and the kernel.
 struct MemoryUsage {
-    client: u64,
-    server: Option<u64>,
-    kernel: u64,
+    client_bytes: u64,
+    /// Memory of the server; `None` if its processes are not found.
+    server_bytes: Option<u64>,
+    kernel_bytes: u64,
 }
 
 impl MemoryUsage {
+    /// Measures the memory in use now.
     fn now(processes: &[WorkerProcess], servers: &[u32]) -> Self {
         let clients: Vec<u32> = processes.iter().map(WorkerProcess::process_id).collect();
         Self {
-            client: stages::sum_usage(&clients).anon_bytes,
-            server: (!servers.is_empty()).then(|| stages::sum_usage(servers).anon_bytes),
-            kernel: process::kernel_memory_bytes(),
+            client_bytes: stages::sum_usage(&clients).anon_bytes,
+            server_bytes: (!servers.is_empty()).then(|| stages::sum_usage(servers).anon_bytes),
+            kernel_bytes: process::kernel_memory_bytes(),
         }
     }
 }
@@ -299,10 +312,10 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
     let open: u64 = opened.iter().map(|result| result.open).sum();
     let memory = MemoryUsage::now(&processes, &servers);
     let each = |now: u64, then: u64| now.saturating_sub(then) / open.max(1);
-    let user = each(memory.client, before.client);
-    let server = memory.server.map(|now| each(now, before.server.unwrap_or(0)));
-    let kernel =
-        Some(each(memory.kernel, before.kernel)).filter(|kernel| *kernel >= SOCKET_BYTES_MIN);
+    let user = each(memory.client_bytes, before.client_bytes);
+    let server = memory.server_bytes.map(|now| each(now, before.server_bytes.unwrap_or(0)));
+    let kernel = Some(each(memory.kernel_bytes, before.kernel_bytes))
+        .filter(|kernel| *kernel >= SOCKET_BYTES_MIN);
     let of_server = match server {
         Some(server) => {
             format!("server {memory_bytes} bytes", memory_bytes = format_with_commas(server))
@@ -390,7 +403,7 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
     }
 }
 
-/// Makes every process open its share of the connections, and waits until all have done so.
+/// Orders each process to open its share of the connections, and waits until all have done so.
 fn open_in_processes(
     args: &EvhPerf,
     processes: &mut [WorkerProcess],
@@ -426,7 +439,7 @@ fn open_in_processes(
             processes.iter_mut().try_for_each(|process| process.send_order("stop"))?;
         }
         let open: u64 = so_far.iter().sum();
-        if let Some(since) = view.time_since_update_if_due() {
+        if let Some(since) = view.take_time_since_update() {
             let rate = open.saturating_sub(shown) as f64 / since.as_secs_f64();
             shown = open;
             view.update(&[
@@ -504,7 +517,7 @@ fn rejection_error(args: &EvhPerf, closed: u64, open: u64) -> Option<String> {
     (closed > 0).then_some(text)
 }
 
-/// Sends a message over some of the connections; prints the echo times, and returns them as JSON.
+/// Sends a message over some of the connections. Prints the echo times, and returns them as JSON.
 fn sample(
     args: &EvhPerf,
     processes: &mut [WorkerProcess],

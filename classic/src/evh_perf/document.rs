@@ -18,6 +18,7 @@ use std::time::{Duration, SystemTime};
 /// Version of the JSON document's format.
 const SCHEMA: u32 = 1;
 
+/// Returns the results of one load as JSON.
 pub fn load_to_json(outcome: &LoadReport, costs: &LoadCosts) -> Value {
     let shares = outcome.shares.slowest_and_fastest();
     json!({
@@ -37,9 +38,9 @@ pub fn load_to_json(outcome: &LoadReport, costs: &LoadCosts) -> Value {
         "elapsed_s": outcome.elapsed_ns as f64 / 1e9,
         "messages_per_second": outcome.per_second(),
         "latency_ns": {
-            "raw": latencies(&outcome.latencies.raw),
-            "corrected": latencies(&outcome.latencies.corrected),
-            "late": latencies(&outcome.latencies.late),
+            "raw": latencies_to_json(&outcome.latencies.raw),
+            "corrected": latencies_to_json(&outcome.latencies.corrected),
+            "late": latencies_to_json(&outcome.latencies.late),
         },
         "client": {
             "cpu_s": costs.client.cpu.as_secs_f64(),
@@ -55,8 +56,8 @@ pub fn load_to_json(outcome: &LoadReport, costs: &LoadCosts) -> Value {
     })
 }
 
-/// Returns the percentiles of a histogram as JSON, or null if it is empty.
-fn latencies(histogram: &Histogram<u64>) -> Value {
+/// Returns the percentiles of a histogram as JSON; null for an empty histogram.
+fn latencies_to_json(histogram: &Histogram<u64>) -> Value {
     if histogram.is_empty() {
         return Value::Null;
     }
@@ -102,14 +103,15 @@ pub fn to_json(args: &EvhPerf, loads: Vec<Value>, more: Value, warnings: &[Strin
     document
 }
 
-/// Log file of latency histograms, which `--hdr` names.
+/// Log file of latency histograms, requested by `--hdr`.
 pub struct HistogramLog {
     file: BufWriter<File>,
-    shown: String,
+    /// Path of the file for messages.
+    file_name: String,
 }
 
 impl HistogramLog {
-    /// Creates the log file before anything is measured; returns `None` without `--hdr`.
+    /// Creates the log file; returns `None` without `--hdr`. Called before anything is measured.
     ///
     /// # Errors
     /// If the file cannot be created.
@@ -121,16 +123,16 @@ impl HistogramLog {
                 "--hdr {shown}: cannot create the file: {error}; name a file that can be written"
             ))
         })?;
-        Ok(Some(Self { file: BufWriter::new(file), shown }))
+        Ok(Some(Self { file: BufWriter::new(file), file_name: shown }))
     }
 
-    /// Writes the histograms of the loads to the log, one a line. A load has `raw`, and `corrected`
-    /// unless that is empty.
+    /// Writes the histograms of the loads to the log, each on a line of its own. A load has `raw`,
+    /// and `corrected` unless that is empty.
     ///
     /// # Errors
     /// If writing fails, because the disk is full for example.
     pub fn write(&mut self, outcomes: &[LoadReport]) -> anyhow::Result<()> {
-        let context = || format!("--hdr: cannot write {file}", file = self.shown);
+        let context = || format!("--hdr: cannot write {file}", file = self.file_name);
         let mut serializer = V2DeflateSerializer::new();
         let mut log = IntervalLogWriterBuilder::new()
             .add_comment("[evh_perf: latencies in ns]")
@@ -153,6 +155,8 @@ impl HistogramLog {
             start += took;
         }
         drop(log);
-        self.file.flush().with_context(|| format!("--hdr: cannot write {file}", file = self.shown))
+        self.file
+            .flush()
+            .with_context(|| format!("--hdr: cannot write {file}", file = self.file_name))
     }
 }

@@ -7,22 +7,25 @@ use std::time::{Duration, Instant};
 
 /// Interval between updates of the view.
 const DRAW_INTERVAL: Duration = Duration::from_millis(250);
-/// Maximum number of past values that a line shows.
+/// Maximum number of past values shown in a line, one per column.
 const PAST_COLUMNS: usize = 40;
 /// Width of the text before the past values, in columns.
 const TEXT_COLUMNS: usize = 34;
-/// Characters that draw a value, from zero to the highest value shown.
+/// Bars of a chart, from zero to the highest value shown.
 const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-/// The characters of [`HEIGHTS`] for a terminal without Unicode.
+/// Characters that replace [`HEIGHTS`] on a terminal without Unicode.
 const PLAIN_HEIGHTS: [char; 8] = ['_', '.', ',', '-', '=', '+', '*', '#'];
 
-/// Live view of current values, one a line; shows nothing if standard error is not a terminal.
+/// Live view of current values, one per line. Shows nothing if standard error is not a terminal.
 pub struct LiveView {
     bar: Option<ProgressBar>,
+    /// Past values of each line, the oldest first.
     past_values: Vec<VecDeque<f64>>,
     last_update: Instant,
+    /// Bars of a chart: [`HEIGHTS`] or [`PLAIN_HEIGHTS`].
     heights: &'static [char; 8],
-    columns: usize,
+    /// Width of a chart.
+    chart_columns: usize,
 }
 
 impl LiveView {
@@ -41,12 +44,13 @@ impl LiveView {
             past_values: Vec::new(),
             last_update: Instant::now(),
             heights: if has_unicode { &HEIGHTS } else { &PLAIN_HEIGHTS },
-            columns: room.min(PAST_COLUMNS),
+            chart_columns: room.min(PAST_COLUMNS),
         }
     }
 
-    /// Returns the time since the last update if the update interval has passed, or else `None`.
-    pub fn time_since_update_if_due(&mut self) -> Option<Duration> {
+    /// Starts the next update interval if the current one has passed. Returns the time since the
+    /// last update, or `None` if no update is due.
+    pub fn take_time_since_update(&mut self) -> Option<Duration> {
         let since = self.last_update.elapsed();
         if self.bar.is_none() || since < DRAW_INTERVAL {
             return None;
@@ -62,7 +66,7 @@ impl LiveView {
         let mut shown = String::new();
         for ((value, text), past) in lines.iter().zip(&mut self.past_values) {
             past.push_back(*value);
-            while past.len() > self.columns {
+            while past.len() > self.chart_columns {
                 past.pop_front();
             }
             let end = if shown.is_empty() { "" } else { "\n" };
@@ -72,7 +76,7 @@ impl LiveView {
         bar.tick();
     }
 
-    /// Calls `prints`, whose output appears above the view.
+    /// Calls `prints`, and shows its output above the view.
     pub fn print_above<T>(&self, prints: impl FnOnce() -> T) -> T {
         match &self.bar {
             Some(bar) => bar.suspend(prints),

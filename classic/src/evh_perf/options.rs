@@ -16,16 +16,18 @@ use std::time::Duration;
 const THREADS_MAX: u64 = 1024;
 /// Maximum number of connections of a thread.
 const HANDLES_MAX: u64 = 1 << 24;
-/// Default of `--max_handles_per_thread`: printed as by the original program, which does not enforce it either.
+/// Printed default of `--max_handles_per_thread`, which is not enforced. The original program does
+/// the same.
 const MAX_HANDLES_SETTING: u64 = 300;
 /// Maximum number of processes of a client or a server.
 const PROCESSES_MAX: u64 = 1000;
 /// Size of one slab of a read buffer. The default of 20 slabs is a little over 64 KiB.
 const SLAB_BYTES: u32 = 3277;
-/// Maximum number of slabs: 16 MB.
+/// Maximum number of slabs of a read buffer. So many have 16 MB.
 const SLABS_MAX: u64 = 5000;
 /// Maximum width of a histogram bucket: a minute.
 const DELTA_MICROS_MAX: u64 = 60_000_000;
+/// Maximum of `--spin`.
 const SPIN_NS_MAX: u32 = 1_000_000;
 /// Default duration of each rate in a ramp or search.
 const RATE_DURATION: Duration = Duration::from_secs(2);
@@ -34,8 +36,8 @@ const LOAD_DURATION: Duration = Duration::from_secs(10);
 
 /// Echo server, its load client, or a client with a great many idle connections.
 ///
-/// `-e` serves, `-c` sends messages and checks their echoes, both do both in one process; `--connect`
-/// opens connections and holds them.
+/// `-e` serves, `-c` sends messages and checks their echoes, both do both in one process;
+/// `--connect` opens connections and holds them.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "Here -h is an option of the classic program; help is --help alone.\n\n\
 Each client sends --count messages and waits for their echoes, --itt times. Each thread connects --clients clients, \
@@ -56,7 +58,8 @@ pub struct EvhPerf {
     /// Open --count connections, and hold them until Enter, SIGINT, or --hold
     #[arg(short = 'b', long)]
     pub connect: bool,
-    /// Messages in each burst of a client; with --connect, connections [default: 1]
+    /// Number of messages in each burst of a client; with --connect, number of connections
+    /// [default: 1]
     #[arg(long, value_name = "N", value_parser = whole_number_parser(1..=u64::MAX))]
     pub count: Option<u64>,
     /// Number of bursts of --count messages that each client sends. A burst starts after all echoes
@@ -82,7 +85,7 @@ pub struct EvhPerf {
     /// Maximum number of letters of a message [default: 10]
     #[arg(short = 'm', long, value_name = "BYTES", value_parser = whole_number_parser(0..=LETTERS_MAX.into()))]
     pub max: Option<u64>,
-    /// Number of times that each thread makes its connections [default: 1]
+    /// Number of times that each thread opens its connections [default: 1]
     #[arg(short = 'r', long, value_name = "N", value_parser = whole_number_parser(1..=u64::MAX))]
     pub reconns: Option<u64>,
     /// Pause of a thread before it connects again, in ms [default: 0]
@@ -95,16 +98,17 @@ pub struct EvhPerf {
     #[arg(short = 'v', long = "histo_delta_micros", value_name = "US")]
     #[arg(value_parser = whole_number_parser(1..=DELTA_MICROS_MAX))]
     pub histo_delta_micros: Option<u64>,
-    /// Slabs of each thread's read buffer, of 3277 bytes each
+    /// Number of slabs of each thread's read buffer; a slab has 3277 bytes
     #[arg(short = 's', long = "read_slab_count", value_name = "N", default_value_t = 20)]
     #[arg(value_parser = whole_number_parser(1..=SLABS_MAX))]
     pub read_slab_count: u64,
-    /// Maximum number of connections of a thread. Without it, the settings list 300, as the original does, and
-    /// the limit is the number of descriptors that this process may open
+    /// Maximum number of connections of a thread. Without it, the settings list 300, as the
+    /// original does, and the limit is the number of descriptors that this process may open
     #[arg(short = 'h', long = "max_handles_per_thread", value_name = "N")]
     #[arg(value_parser = whole_number_parser(1..=HANDLES_MAX))]
     pub max_handles_per_thread: Option<u64>,
-    /// With -e: each thread listens, so that the kernel distributes the connections instead of the first thread
+    /// With -e: listen in every thread, so that the kernel distributes the connections to the
+    /// threads
     #[arg(long = "reuse_port")]
     pub reuse_port: bool,
     /// Print each connection that fails, and with -e each one that is opened or closed
@@ -142,20 +146,22 @@ pub struct EvhPerf {
     /// Duration of the load in s, instead of numbers of messages
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub duration: Option<Duration>,
-    /// Time in s for which messages are sent before the measurement [default: a tenth of --duration]
+    /// Time in s for which messages are sent before the measurement [default: a tenth of
+    /// --duration]
     #[arg(long = "warm-up", value_name = "SECONDS", value_parser = parse_seconds)]
     pub warm_up: Option<Duration>,
-    /// Messages a second, each sent when it is due (an open loop): 5000, 50k, 1.5M
+    /// Rate in messages a second, each sent when it is due (an open loop): 5000, 50k, 1.5M
     #[arg(long, value_name = "N", value_parser = parse_rate)]
     pub rate: Option<f64>,
     /// Maximum number of a client's messages in flight [default: --count]
     #[arg(long, value_name = "N", value_parser = whole_number_parser(1..=u64::MAX))]
     pub depth: Option<u64>,
-    /// Several rates, 10 by default, one after another, each for --duration: 1k..50k, 1k..50k:20
+    /// Range of rates that are run in turn, each for --duration: 1k..50k (10 rates), 1k..50k:20 (20
+    /// rates)
     #[arg(long, value_name = "FROM..TO[:STEPS]")]
     pub ramp: Option<RateRamp>,
-    /// Bounds of latency percentiles: p99=1ms, p50=100us,p99.9=5ms. Without --rate and --ramp: search for the
-    /// highest rate that holds them
+    /// Bounds of latency percentiles: p99=1ms, p50=100us,p99.9=5ms. Without --rate and --ramp:
+    /// search for the highest rate that holds them
     #[arg(long, value_name = "PERCENTILE=TIME,...")]
     pub slo: Option<LatencyBounds>,
     /// Print one JSON document instead of lines
@@ -164,7 +170,7 @@ pub struct EvhPerf {
     /// Write the latencies to this file, as an HdrHistogram log
     #[arg(long, value_name = "FILE")]
     pub hdr: Option<PathBuf>,
-    /// Longest wait for an echo or a connection in s: more than 0
+    /// Maximum wait for an echo or a connection in s, more than 0
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = parse_positive_seconds)]
     pub timeout: Duration,
     /// Run as one of several processes
@@ -172,10 +178,12 @@ pub struct EvhPerf {
     pub part: Option<u32>,
 }
 
+/// Parses a port number; 0 stands for any free port.
 fn parse_port(text: &str) -> Result<u16, String> {
     text.parse().map_err(|_| "must be a port number from 0 to 65535".to_string())
 }
 
+/// Parses a duration in seconds, with or without a fraction.
 fn parse_seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "must be a number of seconds".to_string())?;
     match (0.0..=86_400.0).contains(&seconds) {
@@ -184,6 +192,7 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// Parses a duration in seconds that is longer than 0.
 fn parse_positive_seconds(text: &str) -> Result<Duration, String> {
     match parse_seconds(text)? {
         Duration::ZERO => Err("must be greater than 0: no echo arrives in 0 s".to_string()),
@@ -214,13 +223,16 @@ fn parse_rate(text: &str) -> Result<f64, String> {
 /// Series of evenly spaced rates, in messages a second.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RateRamp {
+    /// First and lowest rate.
     pub from: f64,
+    /// Last and highest rate.
     pub to: f64,
+    /// Number of rates.
     pub steps: u32,
 }
 
 impl RateRamp {
-    /// Returns the rates of the ramp, the first one first.
+    /// Returns the rates of the ramp, the lowest first.
     pub fn rates(self) -> impl Iterator<Item = f64> {
         let gaps = f64::from(self.steps.max(2) - 1);
         (0..self.steps).map(move |step| self.from + (self.to - self.from) * f64::from(step) / gaps)
@@ -253,6 +265,7 @@ impl FromStr for RateRamp {
 /// Upper bounds on latency percentiles.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LatencyBounds {
+    /// Value of `--slo` as the user wrote it.
     pub text: String,
     /// Pairs of a percentile and its maximum latency in ns.
     pub bounds: Vec<(f64, u64)>,
@@ -285,7 +298,7 @@ pub enum LoadMode {
     Timed { duration: Duration, rate: Option<f64> },
     /// A series of rates, each for a fixed duration.
     RateRamp { ramp: RateRamp, each: Duration },
-    /// Search for the highest rate that satisfies the latency bounds, with a fixed duration for each rate.
+    /// Search for the highest rate within the latency bounds. Each rate runs for a fixed duration.
     Search { each: Duration },
 }
 
@@ -350,7 +363,7 @@ impl EvhPerf {
             let (min, max) = (self.min(), self.max());
             return refuse(format!("--min {min} is above --max {max}"));
         }
-        self.check_time()?;
+        self.check_load_limits()?;
         let handles_max = self.handles_max();
         if self.client && self.clients() > handles_max {
             let clients = self.clients();
@@ -363,7 +376,7 @@ impl EvhPerf {
     }
 
     /// Checks that options for numbers of messages and for durations are not combined.
-    fn check_time(&self) -> anyhow::Result<()> {
+    fn check_load_limits(&self) -> anyhow::Result<()> {
         let times = [
             ("--duration", self.duration.is_some()),
             ("--rate", self.rate.is_some()),
@@ -409,6 +422,7 @@ impl EvhPerf {
         Ok(())
     }
 
+    /// Returns the kind of load that the options select.
     pub fn mode(&self) -> LoadMode {
         if let Some(ramp) = self.ramp {
             return LoadMode::RateRamp { ramp, each: self.duration.unwrap_or(RATE_DURATION) };
@@ -444,24 +458,29 @@ impl EvhPerf {
         }
     }
 
+    /// Returns `--count`, or its default.
     pub fn count(&self) -> u64 {
         self.count.unwrap_or(1)
     }
 
+    /// Returns `--clients`, or its default.
     pub fn clients(&self) -> u64 {
         self.clients.unwrap_or(1)
     }
 
+    /// Returns the minimum number of letters of a message.
     pub fn min(&self) -> u64 {
         // The default minimum yields to a smaller `--max`.
         self.min.unwrap_or(3.min(self.max.unwrap_or(3)))
     }
 
+    /// Returns the maximum number of letters of a message.
     pub fn max(&self) -> u64 {
         // The default maximum yields to a larger `--min`.
         self.max.unwrap_or(10.max(self.min.unwrap_or(10)))
     }
 
+    /// Returns the duration of the warm-up before a measurement of `duration`.
     pub fn warm_up(&self, duration: Duration) -> Duration {
         self.warm_up.unwrap_or(duration / 10)
     }
@@ -472,13 +491,13 @@ impl EvhPerf {
         self.max_handles_per_thread.unwrap_or_else(|| raise_descriptors_limit().min(HANDLES_MAX))
     }
 
-    /// Returns the setting `max_handles_per_thread` to print: the value requested, or the
+    /// Returns the value of `--max_handles_per_thread` to print. Without the option it is the
     /// original's default, which limits nothing.
     pub fn max_handles_setting(&self) -> u64 {
         self.max_handles_per_thread.unwrap_or(MAX_HANDLES_SETTING)
     }
 
-    /// Returns the size of a thread's read buffer.
+    /// Returns the size of a thread's read buffer, in bytes.
     pub fn read_bytes(&self) -> u32 {
         // Fits: there are at most 5000 slabs.
         self.read_slab_count as u32 * SLAB_BYTES

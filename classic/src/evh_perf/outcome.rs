@@ -20,7 +20,7 @@ pub const PERCENTILES: [(f64, &str); 7] = [
 ];
 
 impl LoadReport {
-    /// Returns the latencies that a user experiences: from the due time if there is a schedule.
+    /// Returns the latencies from the due times or, in a closed loop, from the times of sending.
     pub fn judged_latencies(&self) -> &Histogram<u64> {
         match self.latencies.corrected.is_empty() {
             true => &self.latencies.raw,
@@ -34,7 +34,7 @@ impl LoadReport {
         self.is_stopped || self.lost_count == 0 && self.faults_count == 0
     }
 
-    /// Describes each latency bound that was exceeded, with the measured value; empty if there is none.
+    /// Describes each latency bound that was exceeded, with the measured value.
     pub fn describe_exceeded_bounds(&self, slo: &LatencyBounds) -> Vec<String> {
         let judged = self.judged_latencies();
         let over = slo.bounds.iter().filter_map(|&(percentile, bound_ns)| {
@@ -118,7 +118,8 @@ impl LoadReport {
         printer.print_rule()
     }
 
-    /// Prints latency percentiles and the connections' shares, which the classic program does not print.
+    /// Prints latency percentiles, and the rates of the slowest and the fastest connection. The
+    /// original program does not print them.
     pub fn print_percentiles(&self, printer: &mut Printer<'_>) -> io::Result<()> {
         if self.latencies.raw.is_empty() && self.latencies.corrected.is_empty() {
             return Ok(());
@@ -145,7 +146,7 @@ impl LoadReport {
     }
 }
 
-/// Formats the percentiles in one line; percentiles that need more messages are omitted.
+/// Formats the percentiles in one line. Omits percentiles for which there are too few messages.
 pub fn format_percentiles(histogram: &Histogram<u64>) -> String {
     let parts: Vec<String> = percentiles(histogram)
         .map(|(name, ns)| format!("{name} {}", format_ns(ns as f64)))
@@ -153,8 +154,7 @@ pub fn format_percentiles(histogram: &Histogram<u64>) -> String {
     parts.join(", ")
 }
 
-/// Returns name and value of each percentile above which at least one message lies. The maximum is
-/// one of them.
+/// Returns name and value of each percentile that at least one message exceeds, and of the maximum.
 pub fn percentiles(histogram: &Histogram<u64>) -> impl Iterator<Item = (&'static str, u64)> {
     let beyond = |percentile: f64| histogram.len() as f64 * (100.0 - percentile) / 100.0;
     PERCENTILES

@@ -18,8 +18,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Receiver of the main process's orders, one a line on standard input. At end of file this process exits.
+/// Receiver of the main process's orders, which are lines on standard input. At end of file this
+/// process exits.
 pub struct OrderReceiver {
+    /// Channel of lines from the thread that reads standard input.
     lines: Receiver<String>,
     /// Orders received and not yet returned by [`OrderReceiver::next_order`].
     queued: VecDeque<String>,
@@ -29,7 +31,7 @@ impl OrderReceiver {
     /// Starts the thread that reads orders.
     pub fn new() -> anyhow::Result<Self> {
         // The thread ends with the process.
-        let lines = lines_of(BufReader::new(stdin()), "orders")?;
+        let lines = spawn_line_reader(BufReader::new(stdin()), "orders")?;
         Ok(Self { lines, queued: VecDeque::new() })
     }
 
@@ -38,19 +40,22 @@ impl OrderReceiver {
         self.queued.pop_front().or_else(|| self.lines.recv().ok())
     }
 
+    /// Waits until standard input is closed, and discards all orders.
     pub fn wait_until_closed(&mut self) {
         while self.next_order().is_some() {}
     }
 
-    /// Returns `true` if the order `stop` was received or standard input is closed. Other orders remain queued.
+    /// Returns `true` if the order `stop` was received or standard input is closed. Other orders
+    /// remain queued.
     pub fn is_stopped(&mut self) -> bool {
-        let is_closed = self.is_closed(Duration::ZERO);
+        let is_closed = self.is_closed_within(Duration::ZERO);
         let stop = self.queued.iter().position(|order| order == "stop");
         stop.and_then(|at| self.queued.remove(at)).is_some() || is_closed
     }
 
-    /// Returns `true` if standard input is closed before this time has passed. Orders received meanwhile are queued.
-    pub fn is_closed(&mut self, within: Duration) -> bool {
+    /// Waits up to `within` for the end of standard input; returns `true` if it was closed. Orders
+    /// received meanwhile are queued.
+    pub fn is_closed_within(&mut self, within: Duration) -> bool {
         let until = Instant::now() + within;
         loop {
             match self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
@@ -62,7 +67,7 @@ impl OrderReceiver {
 }
 
 /// Starts a thread that sends each line of `reader` to the returned channel.
-fn lines_of(
+fn spawn_line_reader(
     reader: impl BufRead + Send + 'static,
     thread: &str,
 ) -> anyhow::Result<Receiver<String>> {
@@ -89,15 +94,17 @@ pub fn write_line(line: &Value) -> anyhow::Result<()> {
     Ok(out.flush()?)
 }
 
-/// One of several processes that share the work, controlled by the main process.
+/// Process that does a share of the work, controlled by the main process.
 pub struct WorkerProcess {
     child: Child,
+    /// Pipe for orders to the process; `None` once closed.
     orders: Option<ChildStdin>,
+    /// Channel of lines that the process writes.
     lines: Receiver<String>,
 }
 
 impl WorkerProcess {
-    /// Starts the process, with this process's command line and the arguments `added`.
+    /// Starts the process with a copy of this process's command line and the arguments `added`.
     pub fn start(index: u64, added: &[String]) -> anyhow::Result<Self> {
         let mut command = own_program_command("evh_perf")?;
         command.args(own_arguments("evh_perf")).args(added).arg("--part").arg(index.to_string());
@@ -111,11 +118,12 @@ impl WorkerProcess {
             .stdout
             .take()
             .context("cannot read the output of a worker process: it was started without a pipe")?;
-        let lines = lines_of(BufReader::new(out), "part")?;
+        let lines = spawn_line_reader(BufReader::new(out), "part")?;
         Ok(Self { child, orders, lines })
     }
 
-    /// Returns the next line of the process; `None` if it writes none within this time.
+    /// Returns the next line that the process writes; `None` if there is none for the time
+    /// `within`.
     ///
     /// # Errors
     /// If the process has exited.
@@ -133,12 +141,13 @@ impl WorkerProcess {
         }
     }
 
-    /// Returns the next line of the process; fails if it writes none within this time.
+    /// Returns the next line that the process writes; fails if there is none for the time `within`.
     pub fn expect_line(&mut self, within: Duration) -> anyhow::Result<Value> {
         self.next_line(within)?
             .with_context(|| format!("a worker process has not answered within {within:?}"))
     }
 
+    /// Sends an order to the process.
     pub fn send_order(&mut self, order: &str) -> anyhow::Result<()> {
         let orders = self.orders.as_mut().context(
             "cannot send an order to a worker process: its standard input is already closed",
@@ -241,10 +250,10 @@ mod tests {
     #[test]
     fn wait_for_end_keeps_orders_and_stop() {
         let (mut orders, sender) = orders(&["go", "stop"]);
-        assert!(!orders.is_closed(Duration::from_millis(1)));
+        assert!(!orders.is_closed_within(Duration::from_millis(1)));
         assert!(orders.is_stopped());
         drop(sender);
-        assert!(orders.is_closed(Duration::from_secs(100)));
+        assert!(orders.is_closed_within(Duration::from_secs(100)));
         assert_eq!(orders.next_order().as_deref(), Some("go"));
         assert_eq!(orders.next_order(), None);
     }

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 /// Line that separates blocks of the output.
 const RULE: &str = "----------------------------------------------------------------------------------------------------";
 
-/// Printer of lines in the classic program's format; silent if JSON output is requested.
+/// Printer of lines in the classic program's format. Prints nothing if JSON output is requested.
 pub struct Printer<'a> {
     out: &'a mut dyn Write,
     is_quiet: bool,
@@ -62,10 +62,12 @@ impl<'a> Printer<'a> {
         self.print_rule()
     }
 
+    /// Returns this printer with printing enabled.
     pub fn with_printing(self) -> Self {
         Self { is_quiet: false, ..self }
     }
 
+    /// Returns this printer with printing disabled.
     pub fn without_printing(self) -> Self {
         Self { is_quiet: true, ..self }
     }

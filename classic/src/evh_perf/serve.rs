@@ -21,21 +21,21 @@ use std::time::{Duration, Instant};
 
 /// Interval between printed statistics.
 const STATS_INTERVAL: Duration = Duration::from_secs(3);
-/// Interval between checks for free heap memory to return to the system.
+/// Interval between checks if heap memory should be returned to the system.
 const TRIM_INTERVAL: Duration = Duration::from_secs(1);
-/// Minimum number of connections closed before memory is returned, as returning it briefly takes
-/// the allocator's locks.
+/// Minimum number of closed connections before heap memory is returned to the system. Returning it
+/// briefly takes the allocator's locks.
 const TRIM_CLOSED_MIN: u64 = 64;
 /// Maximum time for the event handler to stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum bytes queued for one peer: a few of the longest messages.
+/// Maximum number of bytes queued for one connection: a few of the longest messages.
 const QUEUED_BYTES_MAX: u32 = 8 << 20;
-/// Size of the header behind the length field, which the length on the wire does not include.
-const UNCOUNTED_BYTES: u32 = HEADER_BYTES as u32 - 4;
+/// Size of the header without its length field. The length in that field does not include it.
+const UNCOUNTED_HEADER_BYTES: u32 = HEADER_BYTES as u32 - 4;
 
 /// Handler that sends back every message.
 struct Echo {
-    /// Channel of log lines about connections, if they are printed.
+    /// Channel for log lines about connections, if they are to be printed.
     log: Option<Sender<String>>,
 }
 
@@ -68,14 +68,15 @@ impl Handler for Echo {
     }
 }
 
-/// The event handler while it serves.
+/// Running server, with the channel of its log lines.
 pub struct Server {
     net: Net<Echo>,
+    /// Log lines of the connections, to be printed.
     log_lines: Receiver<String>,
-    /// Time that the start took.
-    pub took: Duration,
-    /// Number of closed connections when memory was last returned.
-    trimmed_at: u64,
+    /// Time that starting the server took.
+    pub start_duration: Duration,
+    /// Number of closed connections when heap memory was last returned to the system.
+    closed_count_at_trim: u64,
 }
 
 /// Returns the server's settings to print, as names and values.
@@ -101,6 +102,7 @@ pub fn settings(args: &EvhPerf) -> Vec<(&'static str, String)> {
     settings
 }
 
+/// Starts the server's threads, which listen at the address of the options.
 pub fn start(args: &EvhPerf) -> anyhow::Result<Server> {
     let began = Instant::now();
     let handles_max = args.handles_max();
@@ -121,7 +123,7 @@ pub fn start(args: &EvhPerf) -> anyhow::Result<Server> {
         spin_ns_max: args.spin.unwrap_or(0),
         ..Config::default()
     };
-    let codec = LengthPrefixCodec::new(LETTERS_MAX).with_header(UNCOUNTED_BYTES);
+    let codec = LengthPrefixCodec::new(LETTERS_MAX).with_header(UNCOUNTED_HEADER_BYTES);
     let is_shared = args.reuse_port || args.part.is_some();
     let accept_policy = if is_shared { AcceptPolicy::ReusePort } else { AcceptPolicy::RoundRobin };
     let address = args.address()?;
@@ -140,10 +142,11 @@ pub fn start(args: &EvhPerf) -> anyhow::Result<Server> {
         .config(config)
         .start(codec, echo)
         .with_context(|| format!("cannot serve at {address}"))?;
-    Ok(Server { net, log_lines, took: began.elapsed(), trimmed_at: 0 })
+    Ok(Server { net, log_lines, start_duration: began.elapsed(), closed_count_at_trim: 0 })
 }
 
-/// Prints that the server has started, and its limit of connections unless the options name it.
+/// Prints that the server has started. Also prints the limit of connections, unless an option sets
+/// it.
 pub fn print_started(
     args: &EvhPerf,
     took: Duration,
@@ -164,13 +167,13 @@ impl Server {
         self.net.addresses()[0]
     }
 
-    /// Returns free heap memory to the system once enough connections have closed since the last
-    /// time. Enough are as many as are open, and at least `TRIM_CLOSED_MIN`.
-    fn trim(&mut self) {
+    /// Returns free heap memory to the system if enough connections were closed since it was last
+    /// returned. Enough are as many as are open, and at least `TRIM_CLOSED_MIN`.
+    fn trim_if_enough_closed(&mut self) {
         let Stats { accepted_count, closed_count, .. } = self.net.stats();
         let open = accepted_count.saturating_sub(closed_count);
-        if closed_count - self.trimmed_at >= open.max(TRIM_CLOSED_MIN) {
-            self.trimmed_at = closed_count;
+        if closed_count - self.closed_count_at_trim >= open.max(TRIM_CLOSED_MIN) {
+            self.closed_count_at_trim = closed_count;
             trim_heap();
         }
     }
@@ -194,7 +197,7 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
     let listed = EvhPerf { port: server.address().port(), ..args.clone() };
     let mut printer = Printer::new(out, false);
     printer.print_settings("EventHandler", &settings(&listed))?;
-    print_started(args, server.took, &mut printer)?;
+    print_started(args, server.start_duration, &mut printer)?;
     let mut next = Instant::now() + STATS_INTERVAL;
     let mut next_trim = Instant::now() + TRIM_INTERVAL;
     while !signals.is_any_received() {
@@ -206,7 +209,7 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
         }
         if Instant::now() >= next_trim {
             next_trim += TRIM_INTERVAL;
-            server.trim();
+            server.trim_if_enough_closed();
         }
         if args.stats && Instant::now() >= next {
             next += STATS_INTERVAL;
@@ -218,6 +221,7 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
     signals.exit_result()
 }
 
+/// Prints that the server has stopped, and its numbers of connections and messages.
 pub fn print_stopped(stats: &Stats, printer: &mut Printer<'_>) -> std::io::Result<()> {
     printer.print_info(format_args!(
         "Server stopped: {} connections, {} messages.",
@@ -233,8 +237,8 @@ pub fn run_as_worker(args: &EvhPerf) -> anyhow::Result<()> {
     let mut server = start(args)?;
     let mut orders = parts::OrderReceiver::new()?;
     parts::write_line(&json!({ "port": server.address().port() }))?;
-    while !orders.is_closed(TRIM_INTERVAL) {
-        server.trim();
+    while !orders.is_closed_within(TRIM_INTERVAL) {
+        server.trim_if_enough_closed();
     }
     let (mut stats, _) = server.net.stop(STOP_TIMEOUT).context("cannot stop the event handler")?;
     let named = printed_counters(&mut stats).map(|(name, count)| (name.to_string(), json!(*count)));

@@ -11,34 +11,40 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 /// Share of the available CPU time above which the client or the server counts as saturated.
-const SATURATED: f64 = 0.9;
-/// Prefix of the names of the event handler's threads if it shares the client's process.
-const SERVER_THREADS: &str = "net-";
+const SATURATED_CPU_SHARE: f64 = 0.9;
+/// Name prefix of the server's threads in the client's process.
+const SERVER_THREAD_PREFIX: &str = "net-";
 
 /// CPU time and memory of the client and of the server during a load.
 #[derive(Debug, Clone)]
 pub struct LoadCosts {
-    took: Duration,
+    duration: Duration,
+    /// Costs of the client.
     pub client: ProcessUsage,
-    /// Costs of the server; `None` if it is on another machine or not accessible.
+    /// Costs of the server; `None` if its processes cannot be read, as on another machine.
     pub server: Option<ProcessUsage>,
 }
 
-/// Resources that client and server had used when the load started.
+/// Resource usage of client and server at the start of a load.
 pub struct UsageBaseline {
     began: Instant,
-    clients: Vec<u32>,
-    servers: Vec<u32>,
+    /// Process ids of the client.
+    client_pids: Vec<u32>,
+    /// Process ids of the server, without this process.
+    server_pids: Vec<u32>,
     /// `true` if the server runs in this process.
-    is_shared: bool,
+    is_server_here: bool,
+    /// Usage of the client at the start.
     client: ProcessUsage,
+    /// Usage of the processes in `server_pids` at the start.
     server: ProcessUsage,
     /// CPU time of the server's threads in this process.
-    server_threads: Duration,
+    server_threads_cpu: Duration,
 }
 
 impl UsageBaseline {
-    /// Starts measuring the client processes, and the server processes that listen at this address.
+    /// Reads the usage of the client processes, and of the server processes that listen at
+    /// `address`.
     pub fn start(clients: Vec<u32>, address: SocketAddr) -> Self {
         let own = std::process::id();
         let mut servers = process::listening_processes(address);
@@ -48,33 +54,34 @@ impl UsageBaseline {
             began: Instant::now(),
             client: sum_usage(&clients),
             server: sum_usage(&servers),
-            server_threads: process::threads_cpu_time(own, SERVER_THREADS),
-            clients,
-            servers,
-            is_shared,
+            server_threads_cpu: process::threads_cpu_time(own, SERVER_THREAD_PREFIX),
+            client_pids: clients,
+            server_pids: servers,
+            is_server_here: is_shared,
         }
     }
 
+    /// Returns the CPU time since the start, and the current memory.
     pub fn costs_since_start(&self) -> LoadCosts {
         let since = |now: ProcessUsage, then: ProcessUsage| ProcessUsage {
             cpu: now.cpu.saturating_sub(then.cpu),
             ..now
         };
-        let mut client = since(sum_usage(&self.clients), self.client);
-        let server = if self.is_shared {
-            let threads = process::threads_cpu_time(std::process::id(), SERVER_THREADS);
-            let cpu = threads.saturating_sub(self.server_threads);
+        let mut client = since(sum_usage(&self.client_pids), self.client);
+        let server = if self.is_server_here {
+            let threads = process::threads_cpu_time(std::process::id(), SERVER_THREAD_PREFIX);
+            let cpu = threads.saturating_sub(self.server_threads_cpu);
             client.cpu = client.cpu.saturating_sub(cpu);
             Some(ProcessUsage { cpu, ..client })
         } else {
-            let server = since(sum_usage(&self.servers), self.server);
-            (!self.servers.is_empty()).then_some(server)
+            let server = since(sum_usage(&self.server_pids), self.server);
+            (!self.server_pids.is_empty()).then_some(server)
         };
-        LoadCosts { took: self.began.elapsed(), client, server }
+        LoadCosts { duration: self.began.elapsed(), client, server }
     }
 }
 
-/// Returns the sum of the resource usage of processes; those that cannot be read count as zero.
+/// Returns the total resource usage of processes. Processes that cannot be read count as zero.
 pub fn sum_usage(processes: &[u32]) -> ProcessUsage {
     processes
         .iter()
@@ -83,9 +90,9 @@ pub fn sum_usage(processes: &[u32]) -> ProcessUsage {
 }
 
 impl LoadCosts {
-    /// Prints a line for the client and one for the server.
+    /// Prints a line with the costs of the client, and a line with the costs of the server.
     pub fn print(&self, printer: &mut Printer<'_>) -> io::Result<()> {
-        let took_s = self.took.as_secs_f64().max(f64::MIN_POSITIVE);
+        let took_s = self.duration.as_secs_f64().max(f64::MIN_POSITIVE);
         for (who, costs) in [("client", Some(self.client)), ("server", self.server)] {
             let Some(ProcessUsage { cpu, anon_bytes }) = costs else {
                 printer
@@ -103,7 +110,7 @@ impl LoadCosts {
 
     /// Returns a warning if the client rather than the server limited the rate.
     pub fn bottleneck_warning(&self, args: &EvhPerf, outcome: &LoadReport) -> Option<String> {
-        let took_s = self.took.as_secs_f64();
+        let took_s = self.duration.as_secs_f64();
         if took_s < 0.2 {
             // Too short: CPU time is counted in hundredths of a second.
             return None;
@@ -121,7 +128,8 @@ impl LoadCosts {
                  use more --threads or --processes, or a lower rate"
             ));
         }
-        let is_busy = client >= SATURATED * threads.min(cpus) || outcome.busy_share >= SATURATED;
+        let is_busy = client >= SATURATED_CPU_SHARE * threads.min(cpus)
+            || outcome.busy_share >= SATURATED_CPU_SHARE;
         let is_server_free = server.is_none_or(|server| server < client * 0.5);
         (is_busy && is_server_free).then(|| {
             let percent = 100.0 * client;

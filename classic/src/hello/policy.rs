@@ -1,4 +1,5 @@
-//! Message timing and output of the demos' machines: answers at once or after a pause, and a line for each stage.
+//! Message timing and output of the demos' machines: answers at once or after a pause, and a line
+//! for each stage.
 
 use super::log::TRACING_TARGET;
 use handover_base::affinity;
@@ -7,11 +8,10 @@ use std::time::Duration;
 use tracing::Level;
 use tracing::level_filters::LevelFilter;
 
-/// Tracing target of the lines about the stages of a message.
+/// Tracing target of the log lines about the stages of a message.
 const STAGE_TARGET: &str = "handover::hello::stage";
 
-/// Start of a machine's conversation. The machine sends the first message at once or when idle, or
-/// waits for it.
+/// Behaviour of a machine at the start: it sends the first message, or waits for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FirstMessage {
     /// The machine sends the first message at once.
@@ -22,7 +22,7 @@ pub enum FirstMessage {
     Second,
 }
 
-/// Formats of the line that is printed for a sent message.
+/// Format of the line that is printed for a sent message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SentLineFormat {
     /// `HELLO msg sent: "HELLO: 1"`.
@@ -37,6 +37,7 @@ pub enum SentLineFormat {
 }
 
 impl SentLineFormat {
+    /// Prints the line for the sent message `number`.
     fn print(self, number: u64) {
         match self {
             SentLineFormat::To { evm_id } => {
@@ -52,17 +53,21 @@ impl SentLineFormat {
     }
 }
 
-/// Timing, output and CPU of one machine of a demo.
+/// Timing and output of one machine of a demo, and the CPU of its thread.
 #[derive(Debug)]
 pub struct DemoPolicy {
+    /// `true` if messages are answered without a pause.
     is_live: bool,
     /// `true` if the next sent message is to be printed.
     should_print_next: bool,
     /// `true` if messages print and log nothing from now on.
     is_silent: bool,
     sent_line_format: SentLineFormat,
+    /// Behaviour at the start.
     opener: FirstMessage,
+    /// Duration of the QUIT timer; `None` for a machine without it.
     stops_after: Option<Duration>,
+    /// CPU to which the machine's thread is pinned.
     cpu: Option<u32>,
     /// Duration of the IDLE timer, which delays each answer unless `is_live`.
     idle: Duration,
@@ -84,7 +89,7 @@ impl DemoPolicy {
         DemoPolicy {
             is_live,
             should_print_next,
-            is_silent: !should_print_next && !logs_messages(),
+            is_silent: !should_print_next && !are_messages_logged(),
             sent_line_format,
             opener,
             stops_after,
@@ -104,13 +109,14 @@ impl DemoPolicy {
         self.is_live
     }
 
+    /// Returns `true` if the QUIT timer has expired.
     pub fn has_quit(&self) -> bool {
         self.has_quit
     }
 }
 
 /// Returns `true` if details of each message are logged.
-fn logs_messages() -> bool {
+fn are_messages_logged() -> bool {
     LevelFilter::current() >= Level::DEBUG
 }
 
@@ -124,6 +130,7 @@ fn format_duration(time: Duration) -> String {
 
 /// Output of each message. Out of line, so that a message of a silent loop costs a test of a flag.
 impl DemoPolicy {
+    /// Prints a received message, and returns the reaction to it.
     #[cold]
     fn log_received(&mut self, number: u64) -> Reaction {
         tracing::debug!(target: TRACING_TARGET, "(cb entry) HELLO: {number}");
@@ -135,6 +142,7 @@ impl DemoPolicy {
         Reaction::AnswerAfter(self.idle)
     }
 
+    /// Prints a message that a topic server has received, while others are still missing.
     #[cold]
     fn log_gathered(&mut self, number: u64) {
         tracing::debug!(target: TRACING_TARGET, "(cb entry) HELLO: {number}");
@@ -143,6 +151,7 @@ impl DemoPolicy {
         }
     }
 
+    /// Prints a sent message, if sent messages are still printed.
     #[cold]
     fn log_sent(&mut self, number: u64) {
         tracing::trace!(target: STAGE_TARGET, "sent HELLO: {number}");
@@ -150,7 +159,7 @@ impl DemoPolicy {
             self.should_print_next = !self.is_live;
             self.sent_line_format.print(number);
         }
-        self.is_silent = !self.should_print_next && !logs_messages();
+        self.is_silent = !self.should_print_next && !are_messages_logged();
     }
 }
 

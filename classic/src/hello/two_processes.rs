@@ -18,15 +18,15 @@ use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Maximum size of a message in bytes; the final report is the longest.
+/// Maximum size of a message in bytes. The final report is the longest message.
 const MESSAGE_BYTES_MAX: usize = 128;
 /// Number of messages answered between two checks of the timers.
 const MESSAGES_PER_TIMER_CHECK: u32 = 1024;
-/// Time that a process in a live loop spins before it sleeps. It is about the cost of falling
-/// asleep and of being woken from another CPU.
+/// Maximum time for which a process in a live loop spins before it sleeps. It is about the cost of
+/// falling asleep and of being woken from another CPU.
 const SPIN_MAX: Duration = Duration::from_micros(50);
-/// Maximum time that the first process waits for the second one's report.
-const REPORT_DEADLINE: Duration = Duration::from_secs(10);
+/// Maximum time for which the first process waits for the final report of the second one.
+const REPORT_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub fn run(args: &Hello2) -> anyhow::Result<()> {
     if args.child {
@@ -47,20 +47,20 @@ pub fn run(args: &Hello2) -> anyhow::Result<()> {
     let began = Instant::now();
     let ended = machine.run();
     let took = began.elapsed();
-    let report = report(&mine, &mut child);
+    let report = await_report(&mine, &mut child);
     if let Some(fault) = run_error(&ended) {
         return Err(fault);
     }
     let side = machine.handler();
-    if let Some(error) = &side.lost {
+    if let Some(error) = &side.loss_reason {
         bail!("the second process has disconnected: {error}");
     }
     let report = report?;
     environment.print_outcome(&Outcome {
-        handled: side.handled + report.handled,
-        took,
-        used: usage::process_usage() - used + report.used,
-        quit: side.policy.has_quit(),
+        handled_count: side.handled_count + report.handled_count,
+        duration: took,
+        usage: usage::process_usage() - used + report.usage,
+        has_timer_ended_demo: side.policy.has_quit(),
     })
 }
 
@@ -93,54 +93,57 @@ fn run_second(options: &DemoOptions) -> anyhow::Result<()> {
     );
     let mut machine = Machine::new(side, Config::default())?;
     // Signals are handled by the first process; this process ends with it.
-    environment.log.stop_on_failure(machine.stopper());
+    environment.log.set_failure_stopper(machine.stopper());
     let ended = machine.run();
-    let handled = machine.handler().handled;
-    let report = FinalReport { handled, used: usage::process_usage() - used }.to_text();
+    let handled_count = machine.handler().handled_count;
+    let report = FinalReport { handled_count, usage: usage::process_usage() - used }.to_text();
     // Fails only if the first process is gone.
     let _ = send(&*socket, report.as_bytes(), SendFlags::NOSIGNAL);
     environment.log.take_write_error()?;
     run_error(&ended).map_or(Ok(()), Err)
 }
 
-/// Final report of the second process: its messages and CPU time.
+/// Final report of the second process: its number of messages, and its CPU time.
 #[derive(Debug, PartialEq)]
 struct FinalReport {
-    handled: u64,
-    used: Usage,
+    /// Number of messages received.
+    handled_count: u64,
+    usage: Usage,
 }
 
 impl FinalReport {
     fn to_text(&self) -> String {
-        let Usage { user_ns, system_ns, switches_voluntary, switches_involuntary, .. } = self.used;
-        let numbers = [self.handled, user_ns, system_ns, switches_voluntary, switches_involuntary];
+        let Usage { user_ns, system_ns, switches_voluntary, switches_involuntary, .. } = self.usage;
+        let numbers =
+            [self.handled_count, user_ns, system_ns, switches_voluntary, switches_involuntary];
         format!("BYE: {}", numbers.map(|number| number.to_string()).join(" "))
     }
 
-    /// Parses a report; `None` if the text is another message.
+    /// Parses a report; returns `None` if the text is another message.
     fn parse(text: &str) -> Option<FinalReport> {
         let numbers = text.strip_prefix("BYE: ")?.split(' ').map(str::parse);
         let numbers: Vec<u64> = numbers.collect::<Result<_, _>>().ok()?;
-        let [handled, user_ns, system_ns, switches_voluntary, switches_involuntary] = numbers[..]
+        let [handled_count, user_ns, system_ns, switches_voluntary, switches_involuntary] =
+            numbers[..]
         else {
             return None;
         };
-        let used = Usage {
+        let usage = Usage {
             user_ns,
             system_ns,
             switches_voluntary,
             switches_involuntary,
             ..Usage::default()
         };
-        Some(FinalReport { handled, used })
+        Some(FinalReport { handled_count, usage })
     }
 }
 
-/// Shuts down sending, and waits for the second process to report and to exit.
-fn report(socket: &OwnedFd, child: &mut Child) -> anyhow::Result<FinalReport> {
+/// Asks the second process to end; waits for its report and its exit.
+fn await_report(socket: &OwnedFd, child: &mut Child) -> anyhow::Result<FinalReport> {
     // Fails only if the other process is gone, which is detected below.
     let _ = shutdown(socket, Shutdown::Write);
-    let until = Instant::now() + REPORT_DEADLINE;
+    let until = Instant::now() + REPORT_TIMEOUT;
     let found = loop {
         match receive(socket) {
             Ok(Some(text)) => {
@@ -169,7 +172,7 @@ fn report(socket: &OwnedFd, child: &mut Child) -> anyhow::Result<FinalReport> {
     found.with_context(|| format!("the second process has sent no report; it exited with {status}"))
 }
 
-/// Receives the next message; `None` if the other process has closed its end.
+/// Receives the next message; returns `None` if the other process has closed its end.
 fn receive(socket: &OwnedFd) -> Result<Option<String>, Errno> {
     let mut buffer = [0; MESSAGE_BYTES_MAX];
     let count = retry_on_intr(|| rustix::io::read(socket, &mut buffer))?;
@@ -180,25 +183,30 @@ fn receive(socket: &OwnedFd) -> Result<Option<String>, Errno> {
 struct ConversationEnd {
     socket: Arc<OwnedFd>,
     policy: DemoPolicy,
+    /// `true` in the first process, which the user has started.
     is_first: bool,
-    handled: u64,
-    /// Reason for the loss of the connection; `None` while it works.
-    lost: Option<String>,
+    /// Number of messages received.
+    handled_count: u64,
+    /// Reason why the connection was lost; `None` while it works.
+    loss_reason: Option<String>,
 }
 
-/// Event of a process. Its socket is readable, the IDLE timer for message `number` has expired, or
-/// the QUIT timer has.
+/// Event of one of the two processes.
 enum DemoEvent {
+    /// The socket is readable.
     Ready,
+    /// The IDLE timer has expired: the message `number` is due.
     Idle { number: u64 },
+    /// The QUIT timer has expired.
     Quit,
 }
 
 impl ConversationEnd {
     fn new(socket: Arc<OwnedFd>, policy: DemoPolicy, is_first: bool) -> ConversationEnd {
-        ConversationEnd { socket, policy, is_first, handled: 0, lost: None }
+        ConversationEnd { socket, policy, is_first, handled_count: 0, loss_reason: None }
     }
 
+    /// Sends the message `number`.
     fn send(&mut self, number: u64, cx: &mut Context<'_, DemoEvent>) {
         let hello = format!("HELLO: {number}");
         match send(&*self.socket, hello.as_bytes(), SendFlags::NOSIGNAL) {
@@ -207,8 +215,8 @@ impl ConversationEnd {
         }
     }
 
-    /// Receives and answers the messages that have arrived, at most [`MESSAGES_PER_TIMER_CHECK`] of them.
-    fn receive_all(&mut self, cx: &mut Context<'_, DemoEvent>) {
+    /// Receives and answers messages that have arrived, at most [`MESSAGES_PER_TIMER_CHECK`].
+    fn answer_received(&mut self, cx: &mut Context<'_, DemoEvent>) {
         for _ in 0..MESSAGES_PER_TIMER_CHECK {
             let text = match self.receive_next() {
                 Ok(Some(text)) => text,
@@ -224,21 +232,21 @@ impl ConversationEnd {
                 tracing::warn!(target: TRACING_TARGET, "No event decoded (unknown data: {text:?})");
                 return;
             };
-            self.handled += 1;
+            self.handled_count += 1;
             match self.policy.received(number) {
                 Reaction::AnswerAfter(pause) => {
                     return start_timer(pause, DemoEvent::Idle { number: number + 1 }, cx);
                 }
                 _ => self.send(number + 1, cx),
             }
-            if self.lost.is_some() {
+            if self.loss_reason.is_some() {
                 return;
             }
         }
     }
 
-    /// Returns the next message. A live loop polls for it, as the answer arrives sooner than a sleep would end; while
-    /// it polls, it yields to threads on the same CPU, including the other process.
+    /// Receives the next message; in a live loop, polls for it up to [`SPIN_MAX`]. While it polls,
+    /// it yields to threads on the same CPU, including the other process.
     fn receive_next(&self) -> Result<Option<String>, Errno> {
         let mut found = receive(&self.socket);
         if found == Err(Errno::AGAIN) && self.policy.is_live() {
@@ -251,12 +259,14 @@ impl ConversationEnd {
         found
     }
 
+    /// Records why the connection was lost, and stops the machine.
     fn record_loss(&mut self, why: impl Display, cx: &mut Context<'_, DemoEvent>) {
-        self.lost.get_or_insert(why.to_string());
+        self.loss_reason.get_or_insert(why.to_string());
         cx.stop();
     }
 }
 
+/// Starts a timer that delivers `event` after `delay`.
 fn start_timer(delay: Duration, event: DemoEvent, cx: &mut Context<'_, DemoEvent>) {
     if cx.after(delay, event).is_err() {
         cx.stop(); // at most two timers run, so this is never reached
@@ -283,7 +293,7 @@ impl Handler for ConversationEnd {
 
     fn handle(&mut self, event: DemoEvent, cx: &mut Context<'_, DemoEvent>) {
         match event {
-            DemoEvent::Ready => self.receive_all(cx),
+            DemoEvent::Ready => self.answer_received(cx),
             DemoEvent::Idle { number } => {
                 self.policy.idle_over();
                 self.send(number, cx);
@@ -303,7 +313,7 @@ mod tests {
     #[test]
     fn report_parses_back_and_other_text_is_refused() {
         let used = Usage { user_ns: 1, system_ns: 2, switches_voluntary: 3, ..Usage::default() };
-        let report = FinalReport { handled: 7, used };
+        let report = FinalReport { handled_count: 7, usage: used };
         assert!(report.to_text().len() < MESSAGE_BYTES_MAX);
         assert_eq!(FinalReport::parse(&report.to_text()), Some(report));
         for text in ["HELLO: 1", "BYE: 1", "BYE: 1 2 3 4 x", ""] {

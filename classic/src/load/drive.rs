@@ -16,14 +16,14 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use worker::Worker;
 
-/// Maximum number of faults that a report describes; further ones are only counted.
+/// Maximum number of faults that a report describes. Further faults are only counted.
 const FAULTS_NAMED_MAX: usize = 8;
 
-/// Event of a load thread, sent when it occurs.
+/// Event of a load thread, sent at the time at which it occurs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// A thread has connected.
+    /// A thread has made all its connections.
     Connected {
         /// Number of connections of the thread.
         count: u64,
@@ -62,42 +62,48 @@ impl Progress {
     }
 }
 
-/// Counters of a running thread. All accesses are Relaxed: each number is correct by itself, and none orders another.
+/// Counters of a running thread. All accesses are Relaxed: each number is correct by itself, and
+/// none orders another.
 #[derive(Debug, Default)]
 pub(crate) struct LiveCounters {
-    sent: AtomicU64,
-    received: AtomicU64,
-    latency_ns: AtomicU64,
-    open: AtomicU64,
+    sent_count: AtomicU64,
+    received_count: AtomicU64,
+    /// Sum of the latencies of the received echoes.
+    latency_sum_ns: AtomicU64,
+    open_count: AtomicU64,
 }
 
 impl LiveCounters {
-    /// Adds received messages. Only the counters' thread calls this.
+    /// Adds received echoes and the sum of their latencies. Only the counters' thread calls this.
     fn add_received(&self, count: u64, latency_ns: u64) {
-        self.received.store(self.received.load(Ordering::Relaxed) + count, Ordering::Relaxed);
-        let sum = self.latency_ns.load(Ordering::Relaxed).wrapping_add(latency_ns);
-        self.latency_ns.store(sum, Ordering::Relaxed);
+        let received = self.received_count.load(Ordering::Relaxed) + count;
+        self.received_count.store(received, Ordering::Relaxed);
+        let sum = self.latency_sum_ns.load(Ordering::Relaxed).wrapping_add(latency_ns);
+        self.latency_sum_ns.store(sum, Ordering::Relaxed);
     }
 
     fn add_sent(&self, count: u64) {
-        self.sent.store(self.sent.load(Ordering::Relaxed) + count, Ordering::Relaxed);
+        self.sent_count.store(self.sent_count.load(Ordering::Relaxed) + count, Ordering::Relaxed);
     }
 
     fn set_open_count(&self, count: u64) {
-        self.open.store(count, Ordering::Relaxed);
+        self.open_count.store(count, Ordering::Relaxed);
     }
 }
 
 /// State that the threads of a load share.
 pub(crate) struct SharedState {
-    stop: AtomicBool,
+    /// `true` once the load is to stop early.
+    should_stop: AtomicBool,
+    /// Channel for the events of all threads.
     events: Sender<Event>,
-    /// Time of the load's start, from which its other times count.
+    /// Start time of the load. All other times count from it.
     origin_ns: u64,
+    /// TLS setup of the connections; `None` without TLS.
     encryption: Option<Arc<ClientTls>>,
 }
 
-/// Measurements of a load: of one thread, or summed over threads and processes.
+/// Measurements of a load: of one thread, or of several threads and processes together.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct LoadReport {
@@ -120,8 +126,8 @@ pub struct LoadReport {
     pub faults_count: u64,
     /// Descriptions of the first faults.
     pub faults: Vec<String>,
-    /// Elapsed time: in a load limited by time, the measured time without the warm-up; otherwise from the thread's
-    /// start to its end.
+    /// Duration of the measurement, or of the whole load if numbers of messages limit the load. The
+    /// warm-up does not count.
     pub elapsed_ns: u64,
     /// CPU time of the busiest thread as a share of the elapsed time.
     pub busy_share: f64,
@@ -181,6 +187,7 @@ impl LoadReport {
 /// Running threads that generate the load of a plan.
 pub struct Load {
     threads: Vec<JoinHandle<LoadReport>>,
+    /// Counters of each thread.
     live: Vec<Arc<LiveCounters>>,
     shared: Arc<SharedState>,
     events: Receiver<Event>,
@@ -188,7 +195,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// Starts the plan's threads, which connect with TLS if `encryption` is set.
+    /// Starts the threads of a load. They connect with TLS if `encryption` is `Some`.
     ///
     /// # Errors
     /// Fails with a [`LoadError`] if the plan is not valid or a thread cannot be started; threads
@@ -198,8 +205,8 @@ impl Load {
         clock::calibration();
         let (sender, events) = channel();
         let origin_ns = clock::now_ns();
-        let stop = AtomicBool::new(false);
-        let shared = Arc::new(SharedState { stop, events: sender, origin_ns, encryption });
+        let should_stop = AtomicBool::new(false);
+        let shared = Arc::new(SharedState { should_stop, events: sender, origin_ns, encryption });
         let plan = plan.clone();
         let mut load = Self { threads: Vec::new(), live: Vec::new(), shared, events, plan };
         for thread in 0..load.plan.threads_count {
@@ -217,19 +224,19 @@ impl Load {
         Ok(load)
     }
 
-    /// Returns the totals so far.
+    /// Returns the totals of all threads so far.
     #[must_use]
     pub fn progress(&self) -> Progress {
         let of_thread = |live: &Arc<LiveCounters>| Progress {
-            sent_count: live.sent.load(Ordering::Relaxed),
-            received_count: live.received.load(Ordering::Relaxed),
-            latency_ns: live.latency_ns.load(Ordering::Relaxed),
-            open_count: live.open.load(Ordering::Relaxed),
+            sent_count: live.sent_count.load(Ordering::Relaxed),
+            received_count: live.received_count.load(Ordering::Relaxed),
+            latency_ns: live.latency_sum_ns.load(Ordering::Relaxed),
+            open_count: live.open_count.load(Ordering::Relaxed),
         };
         self.live.iter().map(of_thread).fold(Progress::default(), Progress::plus)
     }
 
-    /// Waits for the next event; `None` if there is none within the time `within`.
+    /// Waits up to `within` for the next event; returns `None` if none occurs.
     pub fn wait_for_event(&self, within: Duration) -> Option<Event> {
         self.events.recv_timeout(within).ok()
     }
@@ -240,11 +247,11 @@ impl Load {
         self.threads.iter().all(JoinHandle::is_finished)
     }
 
-    /// Stops sending and waiting for echoes; the measurements so far remain available.
+    /// Orders the threads to stop early. The measurements so far remain available.
     pub fn stop(&self) {
         // Relaxed: the flag publishes no other data; the threads are joined before their results
         // are read.
-        self.shared.stop.store(true, Ordering::Relaxed);
+        self.shared.should_stop.store(true, Ordering::Relaxed);
     }
 
     /// Waits until all threads have finished, and returns the measurements.

@@ -2,10 +2,11 @@
 
 use crate::load::wire::{Lengths, MessageError, MessageText};
 
-/// Number of messages that a connection sends.
+/// Limit on the number of messages that a connection sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MessageQuota {
-    /// Messages are sent in bursts; each starts when all echoes of the previous burst have been received.
+    /// Messages are sent in bursts. A burst starts when all echoes of the previous one have
+    /// arrived.
     Bursts {
         /// Number of messages in a burst.
         count: u64,
@@ -35,8 +36,11 @@ pub enum MessageQuota {
 /// ```
 #[derive(Debug, Clone)]
 pub struct Client {
+    /// Id of the connection, which each message contains.
     id: u128,
+    /// Lengths of the next messages to send.
     sent_lengths: Lengths,
+    /// Lengths of the next expected echoes, after [`next_length`](Self::next_length).
     echo_lengths: Lengths,
     /// Length of the next expected echo, in letters.
     next_length: u32,
@@ -47,14 +51,15 @@ pub struct Client {
 
     /// Number of messages in all bursts; `u64::MAX` for [`MessageQuota::Endless`].
     total_count: u64,
-    /// Number of messages up to the end of the current burst. The next burst starts when all of these
-    /// have been echoed.
+    /// Number of messages up to the end of the current burst. The next burst starts when all of
+    /// these have been echoed.
     burst_end_count: u64,
+    /// Maximum number of outstanding messages.
     depth: u64,
 }
 
 impl Client {
-    /// Creates a client that has at most `depth` messages outstanding at a time.
+    /// Creates a client with at most `depth` outstanding messages at a time.
     #[must_use]
     pub fn new(id: u128, lengths: Lengths, order: MessageQuota, depth: u64) -> Self {
         let (burst_count, total_count) = match order {
@@ -91,7 +96,7 @@ impl Client {
         self.received_count
     }
 
-    /// Returns the number of messages that may be sent now, by burst and depth.
+    /// Returns the number of messages that may be sent now. Burst and depth limit it.
     #[must_use]
     #[inline]
     pub fn sendable_count(&self) -> u64 {
@@ -105,13 +110,14 @@ impl Client {
         self.received_count >= self.total_count
     }
 
-    /// Stops sending; afterwards only the echoes of outstanding messages are expected.
+    /// Forbids further messages. From now on, only the echoes of outstanding messages are expected.
     pub fn finish(&mut self) {
         self.total_count = self.total_count.min(self.sent_count);
         self.burst_end_count = self.sent_count;
     }
 
-    /// Appends at most `count` messages to `out`, until `out` has `bytes_max` bytes. Returns the number of messages.
+    /// Appends up to `count` messages to `out`, but starts none once `out` has `bytes_max` bytes.
+    /// Returns the number of appended messages.
     pub fn send(
         &mut self,
         letters: &MessageText,
@@ -129,8 +135,8 @@ impl Client {
         done
     }
 
-    /// Checks the next echo. Returns its size in bytes and the time at which its message was sent,
-    /// or `None` if it is incomplete.
+    /// Checks the echo at the beginning of `bytes`. Returns its size in bytes and the time at which
+    /// its message was sent, or `None` if it is incomplete.
     ///
     /// # Errors
     /// Fails with [`MessageError`] if the bytes differ from those sent.

@@ -22,7 +22,7 @@ pub enum PlanError {
     Rate,
 }
 
-/// Error of a load that could not be generated at all.
+/// Error that prevented a load as a whole.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
@@ -52,10 +52,10 @@ pub enum Fault {
     /// The server closed the connection.
     #[error("the server closed a connection before all echoes were received")]
     Closed,
-    /// The connection failed.
+    /// The connection was lost.
     #[error("the connection was lost: {0}")]
     Broken(Errno),
-    /// An echo differs from the message sent.
+    /// An echo differs from the message that was sent.
     #[error(transparent)]
     ChangedMessage(#[from] MessageError),
     /// TLS failed on a connection.

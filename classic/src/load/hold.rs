@@ -16,34 +16,36 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Maximum number of connections being made at a time.
+/// Maximum number of connections that are being established at a time.
 const PENDING_MAX: u64 = 64;
 /// Maximum number of connections from one source address. An address has some 28,000 ports, and the
 /// kernel's search for the last free ones takes long.
 const CONNECTIONS_PER_SOURCE: u64 = 10_000;
-/// First source port of every source address but the default one. The kernel's own choice takes longer the
-/// more connections there are, regardless of their addresses: 8 us for the first and 23 us for the
-/// 750,000th, where an explicit port takes 5 to 9 us.
+/// First source port of the connections from an explicit source address. The kernel's own choice of
+/// a port takes longer the more connections there are, regardless of their addresses: 8 us for the
+/// first and 23 us for the 750,000th, where an explicit port takes 5 to 9 us.
 const FIRST_PORT: u16 = 20_000;
-/// Size of the read buffer for handshakes.
+/// Size of the read buffer for TLS handshakes, in bytes.
 const READ_BYTES: usize = 1 << 14;
-/// Number of letters of a message that samples a connection.
+/// Number of letters in the message that tests an open connection.
 const SAMPLE_LETTERS: u32 = 10;
 /// Maximum number of events taken from epoll at a time.
-const READY_MAX: usize = 256;
+const EVENTS_MAX: usize = 256;
 
-/// Options of connections to open: the server, their number, the time limit and TLS.
+/// Options of [`HeldConnections::open`].
 #[derive(Clone)]
 pub struct HoldOptions {
     /// Address of the server.
     pub address: SocketAddr,
     /// Number of connections to open.
     pub count: u64,
-    /// Index of the first of these connections among those of all processes; determines the source address.
+    /// Index of the first connection among the connections of all processes. The source address
+    /// depends on it.
     pub first: u64,
     /// Time limit for opening the next connection.
     pub timeout: Duration,
-    /// TLS setup of the connections; `None` for none. A connection with TLS is open once messages may be sent.
+    /// TLS setup of the connections; `None` without TLS. A connection with TLS is open once
+    /// messages may be sent.
     pub encryption: Option<Arc<ClientTls>>,
 }
 
@@ -113,13 +115,15 @@ impl fmt::Display for OpenLimit {
     }
 }
 
-/// State of a connection.
+/// State of a connection that is opened or held.
 enum HeldConnection {
     /// The TCP connection is being established.
     Connecting(OwnedFd),
     /// The TCP connection is established, and the TLS handshake is in progress.
     Securing(OwnedFd),
+    /// The connection is open, and messages may be sent.
     Open(OwnedFd),
+    /// The connection was closed, or could not be opened.
     Closed,
 }
 
@@ -133,7 +137,7 @@ pub struct HeldConnections {
     buffers: HandshakeBuffers,
     address: SocketAddr,
     /// Time that opening the connections took.
-    pub took: Duration,
+    pub open_duration: Duration,
     /// Limit that was reached, if fewer connections than requested are open.
     pub limit: Option<OpenLimit>,
 }
@@ -147,8 +151,9 @@ struct HandshakeBuffers {
 }
 
 impl HandshakeBuffers {
-    /// Continues a TLS handshake with the bytes received, or starts it; returns `true` once it is complete.
-    fn handshake(
+    /// Starts a TLS handshake, or continues it with received bytes. Returns `true` once the
+    /// handshake is complete.
+    fn continue_handshake(
         &mut self,
         fd: &OwnedFd,
         secure: &mut Encryption,
@@ -184,16 +189,16 @@ impl HandshakeBuffers {
     }
 }
 
-/// Numbers of events, connections and failures that one poll has handled.
+/// Numbers of events handled by one poll, and of connections that were opened or failed.
 #[derive(Default)]
 struct PollResult {
-    events: usize,
-    connected: u64,
-    failed: u64,
+    events_count: usize,
+    connected_count: u64,
+    failed_count: u64,
 }
 
-/// Returns the source address of a connection by its index; loopback has 16 million addresses.
-/// `None` leaves the choice to the kernel.
+/// Returns the source address for the connection with index `number`, or `None` to leave the choice
+/// to the kernel. Loopback has 16 million addresses.
 fn source_address(address: SocketAddr, number: u64) -> Option<SocketAddr> {
     let SocketAddr::V4(to) = address else { return None };
     let block =
@@ -219,7 +224,7 @@ impl HeldConnections {
         stop: &AtomicBool,
         opened: &AtomicU64,
     ) -> Result<Self, Fault> {
-        let epoll = Epoll::new(READY_MAX)
+        let epoll = Epoll::new(EVENTS_MAX)
             .map_err(|errno| Fault::Refused { call: "epoll_create", errno })?;
         let mut held = Self {
             epoll,
@@ -228,7 +233,7 @@ impl HeldConnections {
             encryption: wanted.encryption.clone(),
             buffers: HandshakeBuffers::default(),
             address: wanted.address,
-            took: Duration::ZERO,
+            open_duration: Duration::ZERO,
             limit: None,
         };
         if wanted.encryption.is_some() {
@@ -256,20 +261,20 @@ impl HeldConnections {
             }
             let polled = held.poll(20)?;
             let now_ns = clock::now_ns();
-            if polled.connected + polled.failed > 0 {
+            if polled.connected_count + polled.failed_count > 0 {
                 last_ns = now_ns;
             } else if now_ns - last_ns > timeout_ns {
                 held.limit.get_or_insert(OpenLimit::Unanswered);
                 break;
             }
-            pending -= polled.connected + polled.failed;
-            opened.fetch_add(polled.connected, Ordering::Relaxed);
+            pending -= polled.connected_count + polled.failed_count;
+            opened.fetch_add(polled.connected_count, Ordering::Relaxed);
         }
-        held.took = Duration::from_nanos(clock::now_ns() - start_ns);
+        held.open_duration = Duration::from_nanos(clock::now_ns() - start_ns);
         Ok(held)
     }
 
-    /// Starts to make the connection with this number, which determines its source address.
+    /// Starts to establish a connection. Its index `number` determines the source address.
     fn start_connecting(&mut self, number: u64) -> Result<(), OpenLimit> {
         let mut source = source_address(self.address, number);
         let mut connected = socket::connect(self.address, source);
@@ -288,8 +293,8 @@ impl HeldConnections {
         Ok(())
     }
 
-    /// Handles pending events, also of connections that were closed after opening. Returns the
-    /// numbers of connections that were opened and that failed.
+    /// Handles pending events of all connections. Returns the numbers of connections that were
+    /// opened and that failed.
     fn poll(&mut self, timeout_ms: u64) -> Result<PollResult, Fault> {
         let mut events = Vec::new();
         let waited = self.epoll.wait(Some(timeout_ms * 1_000_000), |at, flags| {
@@ -297,7 +302,7 @@ impl HeldConnections {
             events.push((at as usize, flags));
         });
         waited.map_err(|errno| Fault::Refused { call: "epoll_wait", errno })?;
-        let mut polled = PollResult { events: events.len(), ..PollResult::default() };
+        let mut polled = PollResult { events_count: events.len(), ..PollResult::default() };
         for (at, flags) in events {
             let Some(connection) = self.connections.get_mut(at) else { continue };
             let has_ended = flags.intersects(Flags::RDHUP | Flags::HUP | Flags::ERR);
@@ -313,7 +318,7 @@ impl HeldConnections {
                 }
                 (HeldConnection::Connecting(fd), None) => Ok(HeldConnection::Open(fd)),
                 (HeldConnection::Connecting(fd) | HeldConnection::Securing(fd), Some(secure)) => {
-                    match self.buffers.handshake(&fd, secure, is_first) {
+                    match self.buffers.continue_handshake(&fd, secure, is_first) {
                         Ok(true) => Ok(HeldConnection::Open(fd)),
                         Ok(false) if has_ended => Err(OpenLimit::ClosedByServer),
                         Ok(false) => Ok(HeldConnection::Securing(fd)),
@@ -326,11 +331,11 @@ impl HeldConnections {
             match next {
                 Ok(next) => {
                     *connection = next;
-                    polled.connected +=
+                    polled.connected_count +=
                         u64::from(!was_open && matches!(connection, HeldConnection::Open(_)));
                 }
                 Err(limit) => {
-                    polled.failed += u64::from(!was_open);
+                    polled.failed_count += u64::from(!was_open);
                     self.limit.get_or_insert(limit);
                     if let Some(secure) = self.tls_states.get_mut(at) {
                         *secure = None;
@@ -341,7 +346,7 @@ impl HeldConnections {
         Ok(polled)
     }
 
-    /// Returns the number of open connections, by the events handled so far.
+    /// Returns the number of open connections. Events that were not handled yet do not count.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.fds().count() as u64
@@ -363,18 +368,19 @@ impl HeldConnections {
         })
     }
 
-    /// Handles all pending events; returns the number of connections that the server has closed.
+    /// Handles all pending events, and returns the number of connections that the server has
+    /// closed.
     ///
     /// # Errors
     /// Fails with [`Fault::Refused`] if epoll fails.
     pub fn count_closed(&mut self) -> Result<u64, Fault> {
         let before = self.len();
-        while self.poll(0)?.events > 0 {}
+        while self.poll(0)?.events_count > 0 {}
         Ok(before - self.len())
     }
 
-    /// Sends a message over `count` of the connections, spread evenly, one after another, and
-    /// checks the echoes. Passes the latency of each, in ns, to `on_echo`.
+    /// Sends a message over each of `count` connections in turn, and checks the echo. The
+    /// connections are spread evenly. Passes the latency of each echo, in ns, to `on_echo`.
     ///
     /// # Errors
     /// Fails with the [`Fault`] of the first missing or wrong echo.
@@ -392,7 +398,7 @@ impl HeldConnections {
             let at = open[one * open.len() / count];
             if let HeldConnection::Open(fd) = &self.connections[at] {
                 let secure = self.tls_states.get_mut(at).and_then(Option::as_deref_mut);
-                on_echo(echo(fd, secure, &letters, timeout)?);
+                on_echo(measure_echo_ns(fd, secure, &letters, timeout)?);
             }
         }
         Ok(())
@@ -408,8 +414,8 @@ impl fmt::Debug for HeldConnections {
     }
 }
 
-/// Sends one message and waits for its echo; returns the time between them, in ns.
-fn echo(
+/// Sends one message and waits for its echo; returns the round-trip time in ns.
+fn measure_echo_ns(
     fd: &OwnedFd,
     mut secure: Option<&mut Encryption>,
     letters: &MessageText,

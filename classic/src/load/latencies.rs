@@ -96,17 +96,16 @@ impl ConnectionShares {
     }
 }
 
-/// Latencies of messages in ns, to three significant digits.
+/// Histograms of the latencies of messages, in ns, with three significant digits.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LatencyHistograms {
     /// Latencies from the time of sending.
     #[serde(with = "as_base64")]
     pub raw: Histogram<u64>,
-    /// Latencies from the due time: the delay that a user observes. Empty without a
-    /// schedule.
+    /// Latencies from the due time, as a user observes them. Empty without a schedule.
     #[serde(with = "as_base64")]
     pub corrected: Histogram<u64>,
-    /// Delays of sending that the load generator itself caused. Empty without a schedule.
+    /// Delays of sending that the load generator caused. Empty without a schedule.
     #[serde(with = "as_base64")]
     pub late: Histogram<u64>,
     /// Histogram of the latencies in `raw` with buckets of a fixed width, if requested.
@@ -120,9 +119,9 @@ impl LatencyHistograms {
     #[must_use]
     pub fn new(linear_bucket_ns: Option<u64>) -> Self {
         Self {
-            raw: empty(),
-            corrected: empty(),
-            late: empty(),
+            raw: empty_histogram(),
+            corrected: empty_histogram(),
+            late: empty_histogram(),
             linear: linear_bucket_ns.map(LinearHistogram::new),
             sum_ns: 0,
         }
@@ -169,7 +168,7 @@ impl LatencyHistograms {
     }
 }
 
-/// Serialisation of a histogram: the HdrHistogram format, in base64.
+/// Serialisation of a histogram in the HdrHistogram format, encoded in base64.
 mod as_base64 {
     use super::*;
 
@@ -192,11 +191,12 @@ mod as_base64 {
     }
 }
 
-/// Maximum latency of the histograms, an hour; greater latencies count as an hour.
+/// Maximum latency in the histograms: an hour. Greater latencies count as an hour.
 const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
 
-/// Creates an empty histogram of three significant digits; its memory is only touched where values are counted.
-fn empty() -> Histogram<u64> {
+/// Creates an empty histogram with three significant digits. Its memory is touched only where
+/// values are counted.
+fn empty_histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3)
         .expect("cannot create a histogram of 1 ns to 1 h with three digits")
 }

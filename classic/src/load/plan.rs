@@ -29,9 +29,9 @@ pub enum LoadAmount {
         warm_up: Duration,
         /// Duration of the measurement.
         duration: Duration,
-        /// Messages per second, of all connections together, sent when due regardless of earlier
-        /// messages (an open loop); `None` sends the next message when an echo arrives (a closed
-        /// loop).
+        /// Messages per second of all connections together. They are sent when due, regardless of
+        /// earlier messages (an open loop). `None`: the next message is sent when an echo arrives
+        /// (a closed loop).
         rate: Option<f64>,
     },
 }
@@ -45,24 +45,25 @@ pub struct LoadPlan {
     pub threads_count: u32,
     /// Number of connections per thread.
     pub clients_count: u32,
-    /// Amount of the load: numbers of messages, or a duration.
+    /// Amount of the load.
     pub work: LoadAmount,
     /// Maximum number of outstanding messages per connection.
     pub depth: u64,
-    /// Smallest number of letters in a message.
+    /// Minimum number of letters in a message.
     pub letters_min: u32,
-    /// Largest number of letters in a message.
+    /// Maximum number of letters in a message.
     pub letters_max: u32,
-    /// Size of each thread's read buffer.
+    /// Size of each thread's read buffer, in bytes.
     pub read_bytes: u32,
-    /// Time limit for connecting, and between two echoes.
+    /// Time limit for connecting, and for the next echo.
     pub timeout: Duration,
-    /// Bucket width of an additional linear histogram.
+    /// Bucket width of an additional linear histogram; `None` for no such histogram.
     pub linear_bucket: Option<Duration>,
-    /// Number that distinguishes connection ids and message lengths from those of other processes.
+    /// Number that makes connection ids and message lengths differ between processes.
     pub salt: u32,
 }
 
+/// Maximum number of threads of a load.
 const THREADS_MAX: u32 = 4096;
 /// Maximum number of connections per thread.
 const CLIENTS_MAX: u32 = 1 << 20;
@@ -112,7 +113,8 @@ impl LoadPlan {
         }
     }
 
-    /// Returns the total number of messages; `None` if time limits the load, or the number overflows.
+    /// Returns the total number of messages. Returns `None` if time limits the load, or on
+    /// overflow.
     #[must_use]
     pub fn total_count(&self) -> Option<u64> {
         let LoadAmount::Counted { count, iterations, reconns, .. } = self.work else { return None };

@@ -1,4 +1,5 @@
-//! Resource usage and listening sockets of processes, and kernel memory for connections, from /proc.
+//! Resource usage and listening sockets of processes, and kernel memory for connections, from
+//! /proc.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -24,8 +25,8 @@ impl ProcessUsage {
     }
 }
 
-/// Unit of CPU time in /proc: a hundredth of a second on every current Linux.
-const TICK: Duration = Duration::from_millis(10);
+/// Unit of CPU times in /proc. It is the same on every current Linux.
+const CPU_TIME_UNIT: Duration = Duration::from_millis(10);
 
 /// Returns the resource usage of a process. Returns `None` if the process has exited or may not be
 /// read.
@@ -35,25 +36,25 @@ pub fn read_process_usage(process: u32) -> Option<ProcessUsage> {
     let stat = fs::read_to_string(folder.join("stat")).ok()?;
     let status = fs::read_to_string(folder.join("status")).ok()?;
     let anon_bytes = bytes_in_line(&status, "RssAnon:").unwrap_or(0);
-    Some(ProcessUsage { cpu: cpu_of(&stat)?, anon_bytes })
+    Some(ProcessUsage { cpu: parse_cpu_time(&stat)?, anon_bytes })
 }
 
-/// Parses the CPU time, in user space and in the kernel, from the text of /proc/PID/stat. The
+/// Parses the CPU time of a process from the text of /proc/PID/stat. The
 /// process's name may contain any character.
-fn cpu_of(stat: &str) -> Option<Duration> {
+fn parse_cpu_time(stat: &str) -> Option<Duration> {
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_whitespace().skip(11);
-    let mut next = || fields.next()?.parse::<u32>().ok().map(|ticks| TICK * ticks);
+    let mut next = || fields.next()?.parse::<u32>().ok().map(|ticks| CPU_TIME_UNIT * ticks);
     Some(next()? + next()?)
 }
 
-/// Returns the value, in bytes, of the line `name` of a /proc file, which is in kB.
+/// Returns the value of the line `name` in the text of a /proc file, converted from kB to bytes.
 pub(crate) fn bytes_in_line(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().next()?.parse::<u64>().ok().map(|bytes_in_line| bytes_in_line << 10)
 }
 
-/// Returns the CPU time of those threads of a process whose names begin with `name`.
+/// Returns the total CPU time of a process's threads with the name prefix `name`.
 #[must_use]
 pub fn threads_cpu_time(process: u32, name: &str) -> Duration {
     let folder = Path::new("/proc").join(process.to_string()).join("task");
@@ -61,10 +62,11 @@ pub fn threads_cpu_time(process: u32, name: &str) -> Duration {
     let stats = threads.filter_map(|it| fs::read_to_string(it.ok()?.path().join("stat")).ok());
     let named =
         stats.filter(|stat| stat.split_once('(').is_some_and(|(_, rest)| rest.starts_with(name)));
-    named.filter_map(|stat| cpu_of(&stat)).sum()
+    named.filter_map(|stat| parse_cpu_time(&stat)).sum()
 }
 
-/// Returns the processes of this machine that listen at an address and may be read.
+/// Returns the ids of the processes on this machine that listen at `address`. Omits processes that
+/// may not be read.
 #[must_use]
 pub fn listening_processes(address: SocketAddr) -> Vec<u32> {
     let table = if address.is_ipv4() { TCP_TABLE } else { TCP6_TABLE };
@@ -79,7 +81,7 @@ pub fn listening_processes(address: SocketAddr) -> Vec<u32> {
     let with = |has_socket: fn(u32, &HashSet<String>) -> bool| {
         processes.iter().copied().filter(|process| has_socket(*process, &sockets)).collect()
     };
-    let mut found: Vec<u32> = with(has_socket_among_first);
+    let mut found: Vec<u32> = with(has_socket_among_low);
     if found.is_empty() {
         found = with(has_socket);
     }
@@ -87,9 +89,9 @@ pub fn listening_processes(address: SocketAddr) -> Vec<u32> {
     found
 }
 
-/// The kernel's table of TCP sockets over IPv4.
+/// Table of all TCP sockets over IPv4.
 const TCP_TABLE: &str = "/proc/net/tcp";
-/// The kernel's table of TCP sockets over IPv6.
+/// Table of all TCP sockets over IPv6.
 const TCP6_TABLE: &str = "/proc/net/tcp6";
 
 /// Returns `true` if a socket of this network namespace listens at the port, at any address.
@@ -98,9 +100,10 @@ pub fn is_listening(port: u16) -> bool {
     [TCP_TABLE, TCP6_TABLE].iter().any(|table| listening_inodes(table, port).next().is_some())
 }
 
-/// Returns the inodes of sockets in a table that listen at a port. The kernel lists listening
-/// sockets first, so the rest, which may be millions, is not read.
+/// Reads the inodes of sockets that listen at a port from a table of sockets. The kernel lists
+/// listening sockets first, so the rest, which may be millions, is not read.
 fn listening_inodes(table: &str, port: u16) -> impl Iterator<Item = String> {
+    /// Code of the state LISTEN.
     const LISTEN: &str = "0A";
     let table = File::open(table).ok().map(BufReader::new);
     let lines = table.into_iter().flat_map(|table| table.lines().skip(1).map_while(Result::ok));
@@ -116,23 +119,24 @@ fn listening_inodes(table: &str, port: u16) -> impl Iterator<Item = String> {
         .filter_map(move |(at, _, inode)| (at == port).then_some(inode))
 }
 
-/// Maximum number of a process's descriptors that are read. It suffices: a server listens before it
-/// accepts, and has few descriptors by then.
+/// Maximum number of descriptors that are read of a process. It suffices: a server listens before
+/// it accepts, and has few descriptors by then.
 const DESCRIPTORS_READ_MAX: usize = 1000;
-/// Number of first descriptors, which are read by number without listing. Each listed descriptor
-/// costs the kernel an inode in /proc: with 120 processes that held a million connections, up to 19
-/// s in all, and a CPU for its reclaim for a while after.
-const FIRST_DESCRIPTORS_COUNT: u32 = 32;
+/// Number of low descriptors that are tried before the descriptors are listed. Each listed
+/// descriptor costs the kernel an inode in /proc: with 120 processes that held a million
+/// connections, up to 19 s in all, and a CPU for its reclaim for a while after.
+const LOW_DESCRIPTORS_COUNT: u32 = 32;
 
-fn is_socket_of(link: &Path, sockets: &HashSet<String>) -> bool {
+/// Returns `true` if the link of a descriptor names one of the sockets.
+fn is_one_of_sockets(link: &Path, sockets: &HashSet<String>) -> bool {
     link.to_str().is_some_and(|link| sockets.contains(link))
 }
 
-/// Returns `true` if one of the process's first descriptors is one of the sockets.
-fn has_socket_among_first(process: u32, sockets: &HashSet<String>) -> bool {
-    (0..FIRST_DESCRIPTORS_COUNT)
+/// Returns `true` if one of the process's low descriptors is one of the sockets.
+fn has_socket_among_low(process: u32, sockets: &HashSet<String>) -> bool {
+    (0..LOW_DESCRIPTORS_COUNT)
         .filter_map(|fd| fs::read_link(format!("/proc/{process}/fd/{fd}")).ok())
-        .any(|link| is_socket_of(&link, sockets))
+        .any(|link| is_one_of_sockets(&link, sockets))
 }
 
 /// Returns `true` if a descriptor of the process is one of the sockets. Reads at most
@@ -142,7 +146,7 @@ fn has_socket(process: u32, sockets: &HashSet<String>) -> bool {
     let Ok(descriptors) = fs::read_dir(folder) else { return false };
     let descriptors = descriptors.take(DESCRIPTORS_READ_MAX);
     let mut links = descriptors.filter_map(|it| fs::read_link(it.ok()?.path()).ok());
-    links.any(|link| is_socket_of(&link, sockets))
+    links.any(|link| is_one_of_sockets(&link, sockets))
 }
 
 /// Returns the memory that the kernel uses for slab objects and socket buffers, in bytes.
@@ -177,8 +181,8 @@ mod tests {
     #[test]
     fn cpu_times_are_parsed_after_a_name_with_spaces_and_brackets() {
         let stat = "7 (a) b (c)) S 1 7 7 0 -1 4194560 100 0 0 0 250 50 0 0 20 0 1 0";
-        assert_eq!(cpu_of(stat), Some(Duration::from_millis(3000)));
-        assert_eq!(cpu_of("7 (a"), None);
+        assert_eq!(parse_cpu_time(stat), Some(Duration::from_millis(3000)));
+        assert_eq!(parse_cpu_time("7 (a"), None);
     }
 
     #[test]

@@ -6,13 +6,15 @@
 pub struct Schedule {
     /// Due time of the first message.
     first_ns: u64,
+    /// Time between two messages.
     step_ns: f64,
+    /// Time from which on no message is due.
     end_ns: u64,
 }
 
 impl Schedule {
-    /// Creates an endless schedule from the time of the first message and the time between two
-    /// messages.
+    /// Creates an endless schedule. The first message is due at `first_ns`, then one every
+    /// `step_ns`.
     #[must_use]
     pub fn new(first_ns: u64, step_ns: f64) -> Self {
         Self { first_ns, step_ns: step_ns.max(f64::MIN_POSITIVE), end_ns: u64::MAX }
@@ -24,14 +26,14 @@ impl Schedule {
         Self { end_ns, ..self }
     }
 
-    /// Returns the due time of the message with this index, which starts at 0.
+    /// Returns the due time of the message at `index`, counted from 0.
     #[must_use]
     #[inline]
     pub fn due_ns(&self, index: u64) -> u64 {
         self.first_ns.saturating_add((index as f64 * self.step_ns) as u64)
     }
 
-    /// Returns the number of messages due at `now_ns`.
+    /// Returns the number of messages that are due by `now_ns`.
     #[must_use]
     #[inline]
     pub fn due_count(&self, now_ns: u64) -> u64 {

@@ -4,7 +4,7 @@ use handover_base::clock;
 use handover_net::engine::TlsState;
 use handover_net::tls::TlsClientConfig;
 
-/// Error of TLS on a connection, as text.
+/// Text of a TLS error on a connection.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct EncryptionError(pub String);
@@ -16,14 +16,15 @@ fn encryption_error(why: impl ToString) -> EncryptionError {
 /// TLS setup of a client: its trusted certificates, and the name of the server.
 pub struct ClientTls {
     client: TlsClientConfig,
-    name: String,
+    /// Name of the server, as in its certificate.
+    server_name: String,
 }
 
 impl ClientTls {
-    /// Creates the setup of connections to the server called `name`.
+    /// Creates the TLS setup for connections to the server called `server_name`.
     #[must_use]
-    pub fn new(client: TlsClientConfig, name: String) -> Self {
-        Self { client, name }
+    pub fn new(client: TlsClientConfig, server_name: String) -> Self {
+        Self { client, server_name }
     }
 
     /// Creates the TLS state of a new connection.
@@ -31,7 +32,7 @@ impl ClientTls {
     /// # Errors
     /// Fails with [`EncryptionError`] if it cannot be created.
     pub fn begin(&self) -> Result<Box<Encryption>, EncryptionError> {
-        let begun = TlsState::new_client(&self.client, &self.name, clock::now_ns());
+        let begun = TlsState::new_client(&self.client, &self.server_name, clock::now_ns());
         Ok(Box::new(Encryption(begun.map_err(encryption_error)?)))
     }
 }
@@ -40,11 +41,13 @@ impl ClientTls {
 pub struct Encryption(TlsState);
 
 impl Encryption {
-    /// Decrypts received bytes and continues the handshake; returns `true` once messages may be sent. Pass no bytes in
-    /// the first call, right after connecting. Appends the decrypted content to `plain` and the reply to send to `out`.
+    /// Decrypts received bytes, or continues the handshake with them. Returns `true` once the
+    /// handshake is complete. Pass no bytes in the first call, right after connecting. Appends the
+    /// decrypted content to `plain`, and bytes to send to `out`.
     ///
     /// # Errors
-    /// Fails with [`EncryptionError`]; the connection is closed after the bytes in `out` have been sent.
+    /// Fails with [`EncryptionError`]; the connection is closed after the bytes in `out` have been
+    /// sent.
     pub fn open(
         &mut self,
         sealed: &mut [u8],

@@ -7,11 +7,12 @@ use rustix::net::{ipproto, sockopt};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Epoll events that are monitored on a connection: all, edge-triggered.
+/// Epoll events that are watched on a connection, edge-triggered.
 pub(crate) const WATCHED_EVENTS: Flags =
     Flags::IN.union(Flags::OUT).union(Flags::RDHUP).union(Flags::ET);
 
-/// Starts to connect, from the address `source` if it is `Some`. An error includes the name of the failed system call.
+/// Starts to connect a new socket, from the address `source` if it is `Some`. An error includes the
+/// name of the failed system call.
 pub(crate) fn connect(
     address: SocketAddr,
     source: Option<SocketAddr>,
@@ -33,12 +34,13 @@ pub(crate) fn connect(
     }
 }
 
-/// Returns the error of a finished connection attempt; `Ok` if it succeeded.
+/// Returns the result of a finished connection attempt.
 pub(crate) fn connect_result(fd: impl AsFd) -> Result<(), Errno> {
     sockopt::socket_error(fd)?
 }
 
-/// Reads from a socket, and returns the number of bytes read; 0 if the peer has closed.
+/// Reads from a socket without blocking. Returns the number of bytes read; 0 if the peer has
+/// closed.
 #[inline]
 pub(crate) fn read(fd: impl AsFd, into: &mut [u8]) -> Result<usize, Errno> {
     loop {
@@ -50,8 +52,8 @@ pub(crate) fn read(fd: impl AsFd, into: &mut [u8]) -> Result<usize, Errno> {
     }
 }
 
-/// Sends to a socket, and returns the number of bytes that the kernel accepted. It is 0 if the
-/// socket buffer is full.
+/// Sends to a socket without blocking. Returns the number of bytes that the kernel accepted; 0 if
+/// the socket buffer is full.
 #[inline]
 pub(crate) fn send(fd: impl AsFd, bytes: &[u8]) -> Result<usize, Errno> {
     loop {

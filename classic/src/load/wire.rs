@@ -10,17 +10,17 @@
 //!
 //! All numbers are big-endian; the length counts the letters alone.
 
-/// Size of a message's header, which precedes the letters.
+/// Size of the header before a message's letters, in bytes.
 pub const HEADER_BYTES: usize = 28;
 /// Maximum number of letters in a message.
 pub const LETTERS_MAX: u32 = 1 << 20;
 
-/// Text of all messages: a message of n letters has the first n of them.
+/// Letters of the longest message. Shorter messages have its first letters.
 #[derive(Debug, Clone)]
 pub struct MessageText(Vec<u8>);
 
 impl MessageText {
-    /// Creates the text of messages of at most `letters_max` letters.
+    /// Creates the letters of messages with at most `letters_max` letters.
     #[must_use]
     pub fn new(letters_max: u32) -> Self {
         Self((b'a'..=b'z').cycle().take(letters_max as usize).collect())
@@ -69,6 +69,7 @@ impl MessageText {
     }
 }
 
+/// Returns the header field of `N` bytes at the offset `at`.
 #[inline]
 fn field_at<const N: usize>(header: &[u8; HEADER_BYTES], at: usize) -> [u8; N] {
     let mut bytes = [0; N];
@@ -76,6 +77,7 @@ fn field_at<const N: usize>(header: &[u8; HEADER_BYTES], at: usize) -> [u8; N] {
     bytes
 }
 
+/// Checks the length in a message's header, if it has arrived.
 #[inline]
 fn check_length(bytes: &[u8], expected: u32) -> Result<(), MessageError> {
     match bytes.first_chunk::<4>().map(|length| u32::from_be_bytes(*length)) {
@@ -84,11 +86,11 @@ fn check_length(bytes: &[u8], expected: u32) -> Result<(), MessageError> {
     }
 }
 
-/// Difference between an echo and the message sent.
+/// Difference between an echo and the message that was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MessageError {
-    /// The message received has another length than the one sent.
+    /// The echo has another length than the message that was sent.
     #[error("received a message of {found} letters instead of {expected}")]
     Length {
         /// Length of the message received.
@@ -104,7 +106,7 @@ pub enum MessageError {
         /// Id of the connection on which the message was received.
         expected: u128,
     },
-    /// A letter of the message received differs from the one sent.
+    /// A letter of the echo differs from that of the message that was sent.
     #[error("letter {at} of a received message differs from the one sent")]
     Letter {
         /// Index of the first letter that differs.
@@ -112,17 +114,19 @@ pub enum MessageError {
     },
 }
 
-/// Lengths of a connection's messages, evenly distributed over a range. Equal seeds give equal
-/// lengths, so that the receiver can predict the next one.
+/// Generator of the lengths of a connection's messages, evenly distributed over a range. Equal
+/// seeds give equal lengths, so that the receiver can predict the next one.
 #[derive(Debug, Clone)]
 pub struct Lengths {
+    /// State of the random number generator.
     state: u64,
     min: u32,
+    /// Number of different lengths in the range.
     lengths_count: u64,
 }
 
 impl Lengths {
-    /// Creates lengths between `min` and `max`, inclusive.
+    /// Creates a generator of lengths between `min` and `max`, inclusive.
     #[must_use]
     pub fn new(seed: u64, min: u32, max: u32) -> Self {
         // A state of zero would stay zero for ever.

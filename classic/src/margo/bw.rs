@@ -4,7 +4,7 @@ mod server;
 
 use super::meeting::local_address_towards;
 use super::{PointToPointProgram, Role, SharedOptions};
-use crate::free_bytes;
+use crate::available_memory_bytes;
 use anyhow::{Context as _, ensure};
 use clap::{Args, ValueEnum};
 use handover_base::clock;
@@ -19,28 +19,33 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+/// Procedure by which the server connects its threads to the client's buffer.
 const PREPARE: Method = Method::new("prepare");
+/// Procedure by which the server transfers for a given time.
 const TRANSFER: Method = Method::new("transfer");
+/// Procedure by which the server checks the pulled data.
 const CHECK: Method = Method::new("check");
+/// Procedure that stops the server.
 const STOP: Method = Method::new("stop");
 
-/// Maximum of `-x`: the original keeps it in a C int.
-const BYTES_MAX: u64 = (1 << 31) - 1;
+/// Maximum of `-x`. The original stores it in a C int.
+const XFER_BYTES_MAX: u64 = (1 << 31) - 1;
 const SECONDS_MAX: u64 = 86_400;
 const CONCURRENCY_MAX: u64 = 4096;
 const THREADS_MAX: u64 = 64;
 /// Default size of the buffers, as in the original.
-const BUFFER_BYTES: u64 = 2_147_483_648;
+const BUFFER_BYTES_DEFAULT: u64 = 2_147_483_648;
 const BUFFER_BYTES_MAX: u64 = 1 << 40;
-/// Pause between the pulls and the pushes, as in the original.
+/// Pause between the two directions, as in the original.
 const DIRECTION_PAUSE: Duration = Duration::from_millis(100);
 /// Interval between checks of the interrupt flag.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Maximum time for a peer to release memory that is unregistered.
+/// Maximum time for the server to release the client's memory at the end.
 const WITHDRAW_TIMEOUT: Duration = Duration::from_secs(5);
-/// Alignment of plain memory without `-a`, in bytes: a cache line. The allocator's 16 bytes behind the start of a page
-/// doubled the time of the kernel's copy into it: 53 against 25 us for 64 KiB, AMD EPYC, 2026-11.
-const LINE_BYTES: usize = 64;
+/// Alignment of plain memory without `-a`, in bytes: a cache line. The allocator's 16 bytes behind
+/// the start of a page doubled the time of the kernel's copy into it: 53 against 25 us for 64 KiB,
+/// AMD EPYC, 2026-11.
+const CACHE_LINE_BYTES: usize = 64;
 /// Size of the pieces in which a buffer is filled and checked.
 const PIECE_BYTES: usize = 1 << 20;
 
@@ -56,8 +61,8 @@ sent, outside of the timing.\n\n\
 Starts as margo-p2p-latency does: alone, by mpiexec -n 2, or by srun -n 2."
 )]
 pub struct Bandwidth {
-    /// Bytes of each transfer
-    #[arg(short = 'x', value_name = "BYTES", value_parser = crate::whole_number_parser(1..=BYTES_MAX))]
+    /// Size of each transfer in bytes
+    #[arg(short = 'x', value_name = "BYTES", value_parser = crate::whole_number_parser(1..=XFER_BYTES_MAX))]
     xfer_bytes: u64,
     /// Duration of each direction in seconds
     #[arg(short = 'D', value_name = "SECONDS", value_parser = crate::whole_number_parser(1..=SECONDS_MAX))]
@@ -66,7 +71,7 @@ pub struct Bandwidth {
     #[arg(short = 'c', value_name = "COUNT", default_value_t = 1)]
     #[arg(value_parser = crate::whole_number_parser(1..=CONCURRENCY_MAX))]
     concurrency: u64,
-    /// Number of dedicated threads of the server that transfer; with 0 the serving thread transfers
+    /// Number of the server's threads for transfers; with 0 the serving thread transfers
     #[arg(short = 'T', value_name = "COUNT", default_value_t = 0)]
     #[arg(value_parser = crate::whole_number_parser(0..=THREADS_MAX))]
     threads: u64,
@@ -74,40 +79,44 @@ pub struct Bandwidth {
     /// the server ends
     #[arg(short = 'm', value_name = "FILE")]
     file: Option<String>,
-    /// Size in bytes of the client's and of the server's buffer; successive transfers use successive parts
-    #[arg(short = 'X', value_name = "BYTES", default_value_t = BUFFER_BYTES)]
+    /// Size in bytes of the client's and of the server's buffer. Successive transfers use
+    /// successive parts
+    #[arg(short = 'X', value_name = "BYTES", default_value_t = BUFFER_BYTES_DEFAULT)]
     #[arg(value_parser = crate::whole_number_parser(1..=BUFFER_BYTES_MAX))]
     buffer_bytes: u64,
-    /// Align buffers to pages; shared memory always is
+    /// Align buffers to pages; shared memory is always aligned
     #[arg(short = 'a')]
     align: bool,
-    /// Seconds of warm-up for each direction
+    /// Duration of the warm-up of each direction in seconds
     #[arg(short = 'w', value_name = "SECONDS", default_value_t = 1)]
     #[arg(value_parser = crate::whole_number_parser(0..=SECONDS_MAX))]
     warmup_seconds: u64,
     /// The client's memory: shared, which a server on the same machine can map, or plain
     #[arg(long, value_name = "KIND", value_enum, default_value_t = MemoryKind::Shared)]
     memory: MemoryKind,
-    /// Let each side copy one half of each transfer. This needs shared memory on both sides and -x
-    /// of at least 32768
+    /// Let client and server each copy one half of each transfer. This needs shared memory on both
+    /// sides and -x of at least 32768
     #[arg(long)]
     halves: bool,
-    /// Print, as comments before the line of each direction, the bandwidth in intervals of this many seconds
+    /// Also print the bandwidth of each interval of this many seconds, as comments
     #[arg(long, value_name = "SECONDS", value_parser = crate::whole_number_parser(1..=SECONDS_MAX))]
     interval: Option<u64>,
     #[command(flatten)]
     shared_options: SharedOptions,
 }
 
-/// Kinds of memory of the client's buffer.
+/// Kind of memory of the client's buffer.
 #[derive(Debug, Clone, Copy, PartialEq, ValueEnum)]
 enum MemoryKind {
+    /// Memory that a server on the same machine can map.
     Shared,
+    /// Memory from the allocator, which the server cannot map.
     Plain,
 }
 
 impl MemoryKind {
-    fn word(self) -> &'static str {
+    /// Returns the name that is printed.
+    fn name(self) -> &'static str {
         match self {
             MemoryKind::Shared => "shared",
             MemoryKind::Plain => "plain",
@@ -115,13 +124,14 @@ impl MemoryKind {
     }
 }
 
-/// Arguments of the call that prepares the server, before anything is timed.
+/// Arguments of the call `prepare`, by which the client describes its buffer to the server.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Prepare {
+    /// Handle of the memory that contains the client's buffer.
     handle: BulkHandle,
     /// Offset of the client's buffer in the memory of `handle`.
     base_offset: u64,
-    /// Address that the server's threads connect to.
+    /// Address of the client, to which the server's threads connect.
     client: String,
 }
 
@@ -133,7 +143,8 @@ enum TransferDirection {
 }
 
 impl TransferDirection {
-    fn word(self) -> &'static str {
+    /// Returns the name that is printed.
+    fn name(self) -> &'static str {
         match self {
             TransferDirection::Pull => "PULL",
             TransferDirection::Push => "PUSH",
@@ -170,7 +181,7 @@ impl PointToPointProgram for Bandwidth {
         interrupted: &AtomicBool,
         out: &mut dyn Write,
     ) -> anyhow::Result<()> {
-        let (memory, base) = self.buffer()?;
+        let (memory, base) = self.allocate_buffer()?;
         let handle = endpoint.register_memory(&memory, Rights::ReadWrite)?;
         let client = match self.threads {
             0 => String::new(),
@@ -187,11 +198,15 @@ impl PointToPointProgram for Bandwidth {
         let path: String =
             client_side.call(PREPARE, &Prepare { handle, base_offset: base, client })?;
         if self.warmup_seconds > 0 {
-            self.both_ways(&mut client_side, self.warmup_seconds, &mut std::io::sink())?;
+            self.measure_both_directions(
+                &mut client_side,
+                self.warmup_seconds,
+                &mut std::io::sink(),
+            )?;
         }
-        self.both_ways(&mut client_side, self.seconds, out)?;
+        self.measure_both_directions(&mut client_side, self.seconds, out)?;
         let options = &self.shared_options;
-        let (transport, memory) = (options.transport(), self.memory.word());
+        let (transport, memory) = (options.transport(), self.memory.name());
         let (client, server) = (options.mode(Role::Client), options.mode(Role::Server));
         writeln!(out, "# <transport> <path> <memory> <client> <server>")?;
         writeln!(out, "#{transport}\t{path}\t{memory}\t{client}\t{server}")?;
@@ -207,7 +222,9 @@ impl Bandwidth {
     fn check_free_memory(&self) -> anyhow::Result<()> {
         let count =
             if self.shared_options.is_alone() && !self.shared_options.partner { 2 } else { 1 };
-        let (bytes, Some(free)) = (self.buffer_bytes, free_bytes()) else { return Ok(()) };
+        let (bytes, Some(free)) = (self.buffer_bytes, available_memory_bytes()) else {
+            return Ok(());
+        };
         ensure!(
             self.shared_options.partner || count * bytes <= free,
             "-X {bytes}: {count} buffers of this size need more than the {free} bytes that are free"
@@ -215,13 +232,14 @@ impl Bandwidth {
         Ok(())
     }
 
-    /// Returns the client's memory, and the offset of its buffer there.
-    fn buffer(&self) -> anyhow::Result<(BulkMemory, u64)> {
+    /// Allocates the client's memory. Returns it with the offset of the aligned buffer in it.
+    fn allocate_buffer(&self) -> anyhow::Result<(BulkMemory, u64)> {
         let bytes = usize::try_from(self.buffer_bytes)?;
         match self.memory {
             MemoryKind::Shared => Ok((shared_memory(bytes)?, 0)),
             MemoryKind::Plain => {
-                let align_bytes = if self.align { rustix::param::page_size() } else { LINE_BYTES };
+                let align_bytes =
+                    if self.align { rustix::param::page_size() } else { CACHE_LINE_BYTES };
                 let vec = vec![0u8; bytes + align_bytes - 1];
                 let base = vec.as_ptr().align_offset(align_bytes) as u64;
                 Ok((BulkMemory::plain(vec), base))
@@ -229,7 +247,7 @@ impl Bandwidth {
         }
     }
 
-    /// Returns the address on which the client listens for the server's threads.
+    /// Returns the address at which the client listens for the server's threads.
     fn listen_address(&self) -> anyhow::Result<Address> {
         let options = &self.shared_options;
         Ok(match (&options.transport.address, &options.rendezvous) {
@@ -241,8 +259,9 @@ impl Bandwidth {
         })
     }
 
-    /// Transfers in both directions for `seconds` each; prints the rows, and checks the data after each direction.
-    fn both_ways(
+    /// Transfers for `seconds` in each direction, and prints the bandwidths. Checks the data after
+    /// each direction.
+    fn measure_both_directions(
         &self,
         client: &mut BandwidthClient<'_>,
         seconds: u64,
@@ -264,8 +283,8 @@ impl Bandwidth {
         client.check(1, written_bytes.min(walked_bytes))
     }
 
-    /// Transfers for this number of seconds, and prints the line of each interval and of the direction. Returns the
-    /// number of bytes of the longest interval: each interval begins at the buffer's start.
+    /// Transfers for `seconds` in one direction, and prints the bandwidths. Returns the number of
+    /// bytes of the longest interval, as each interval begins at the buffer's start.
     fn measure_direction(
         &self,
         op: TransferDirection,
@@ -283,17 +302,18 @@ impl Bandwidth {
                 }
                 let (from, to) = (total_ns as f64 / 1e9, (total_ns + ns) as f64 / 1e9);
                 let rate = mib_per_second(bytes, ns);
-                writeln!(out, "#{}\t{from:.6}\t{to:.6}\t{rate:.6}", op.word())?;
+                writeln!(out, "#{}\t{from:.6}\t{to:.6}\t{rate:.6}", op.name())?;
                 out.flush()?;
             }
             (total_bytes, total_ns) = (total_bytes + bytes, total_ns + ns);
             longest_bytes = longest_bytes.max(bytes);
             begun += interval;
         }
-        self.print_row(op.word(), (total_bytes, total_ns), out)?;
+        self.print_row(op.name(), (total_bytes, total_ns), out)?;
         Ok(longest_bytes)
     }
 
+    /// Prints the result of one direction.
     fn print_row(
         &self,
         op: &str,
@@ -313,6 +333,7 @@ impl Bandwidth {
     }
 }
 
+/// Allocates shared memory for a buffer of `bytes` bytes.
 fn shared_memory(bytes: usize) -> anyhow::Result<BulkMemory> {
     BulkMemory::shared(bytes).with_context(|| format!("-X {bytes}: cannot allocate shared memory"))
 }
@@ -321,7 +342,7 @@ fn mib_per_second(bytes: u64, ns: u64) -> f64 {
     bytes as f64 / (ns as f64 / 1e9) / f64::from(1 << 20)
 }
 
-/// Returns this host's address as seen from the rendezvous host; empty without `--rendezvous`.
+/// Returns this host's address on the route to the rendezvous host; empty without `--rendezvous`.
 fn local_host(rendezvous: Option<&str>) -> anyhow::Result<String> {
     let Some(address) = rendezvous else { return Ok(String::new()) };
     let route = local_address_towards(address);
@@ -331,18 +352,19 @@ fn local_host(rendezvous: Option<&str>) -> anyhow::Result<String> {
     Ok(SocketAddr::new(own, 0).to_string())
 }
 
-/// Client of a run: its connection, its buffer and the interrupt flag.
+/// State of the client during the transfers.
 struct BandwidthClient<'a> {
     endpoint: &'a mut Endpoint,
     peer: Peer,
     memory: BulkMemory,
+    /// Offset of the buffer in `memory`.
     base_offset: u64,
     buffer_bytes: u64,
     interrupted: &'a AtomicBool,
 }
 
 impl BandwidthClient<'_> {
-    /// Calls a procedure of the server; fails if this process is interrupted meanwhile.
+    /// Calls a procedure of the server. Returns an error if this process is interrupted meanwhile.
     fn call<A: Serialize, R: DeserializeOwned>(
         &mut self,
         method: Method,
@@ -361,7 +383,7 @@ impl BandwidthClient<'_> {
         }
     }
 
-    /// Requests transfers for this number of seconds. Returns the number of bytes moved, and the
+    /// Requests transfers for `seconds` from the server. Returns the number of bytes moved, and the
     /// time in ns, which includes the request.
     fn time_transfers(
         &mut self,
@@ -373,6 +395,7 @@ impl BandwidthClient<'_> {
         Ok((bytes, clock::ns_from_ticks(clock::ticks() - began).max(1)))
     }
 
+    /// Fills the buffer with words of eight bytes, each its index plus `addend`.
     fn fill(&self, addend: u64) {
         fill((&self.memory, self.base_offset), self.buffer_bytes, addend);
     }
@@ -385,14 +408,15 @@ impl BandwidthClient<'_> {
     }
 }
 
-/// Fills a piece of a buffer: each word of eight bytes holds its index plus `addend`.
+/// Fills the piece of a buffer at the offset `at`: each word of eight bytes is its index plus
+/// `addend`.
 fn fill_piece(at: u64, addend: u64, into: &mut [u8]) {
     for (number, word) in (at / 8..).zip(into.chunks_mut(8)) {
         word.copy_from_slice(&(number + addend).to_ne_bytes()[..word.len()]);
     }
 }
 
-/// Returns the offset and length of all pieces of a buffer of this size.
+/// Returns the offset and the length of each piece of a buffer of `bytes` bytes.
 fn pieces(bytes: u64) -> impl Iterator<Item = (u64, usize)> {
     let starts = (0..bytes).step_by(PIECE_BYTES);
     // At most PIECE_BYTES.
@@ -408,7 +432,7 @@ fn fill((memory, base): (&BulkMemory, u64), bytes: u64, addend: u64) {
     }
 }
 
-/// Returns the offset of the first byte that differs from the data of [`fill`].
+/// Returns the offset of the first byte in a buffer that differs from the data of [`fill`].
 fn first_wrong((memory, base): (&BulkMemory, u64), bytes: u64, addend: u64) -> Option<u64> {
     let (mut made, mut found) = (vec![0; PIECE_BYTES], vec![0; PIECE_BYTES]);
     for (at, piece_bytes) in pieces(bytes) {

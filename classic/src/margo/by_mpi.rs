@@ -33,8 +33,8 @@ pub fn init_mpi(rank: &Rank) -> anyhow::Result<Option<MpiMeeting>> {
 }
 
 impl MpiMeeting {
-    /// Listens, as rank 0, on an address that rank 1 can reach, sends the address, and finalises
-    /// MPI.
+    /// Listens on an address that rank 1 can reach, and sends the address to rank 1. Called by rank
+    /// 0. Finalises MPI.
     pub fn send_address(
         self,
         at: Address,
@@ -63,7 +63,7 @@ impl MpiMeeting {
         listened.map(drop)
     }
 
-    /// Receives, as rank 1, the address of rank 0, and finalises MPI.
+    /// Receives the address of rank 0. Called by rank 1. Finalises MPI.
     pub fn receive_address(self) -> anyhow::Result<Address> {
         let host = rustix::system::uname();
         let own = format!("{} {}", machine_id(), host.nodename().to_string_lossy());
@@ -77,11 +77,11 @@ impl MpiMeeting {
     }
 }
 
-/// Returns this host's address as seen from the host `host`, with port 0.
+/// Returns this host's address on the route to `host`, with port 0.
 fn address_towards(host: &str) -> anyhow::Result<SocketAddr> {
     let (own, _) = local_address_towards((host, 9)).with_context(|| {
         format!(
-            "find the route to {host}, the host of rank 1; give an address of rank 0's host by \
+            "cannot find the route to {host}, the host of rank 1; give an address of rank 0's host by \
              --rendezvous HOST:PORT"
         )
     })?;

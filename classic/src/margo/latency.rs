@@ -12,14 +12,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+/// Procedure that returns its payload.
 const NOOP: Method = Method::new("noop");
+/// Procedure that checks the number of calls, and stops the server.
 const STOP: Method = Method::new("stop");
 
-/// Maximum number of timed calls, each of which needs 8 bytes.
+/// Maximum number of timed calls. The time of each takes 8 bytes.
 const ITERATIONS_MAX: u64 = 1_000_000_000;
 const PAYLOAD_BYTES_MAX: u64 = 1 << 26;
-/// Deadline of each call with `-T`.
-const DEADLINE: Duration = Duration::from_secs(2);
+/// Time limit of each call with `-T`.
+const CALL_TIME_LIMIT: Duration = Duration::from_secs(2);
 
 /// Round trip of a no-op RPC between two processes: one serves, the other calls and prints.
 #[derive(Debug, Args)]
@@ -113,7 +115,7 @@ impl PointToPointProgram for Latency {
                 break;
             }
             let began = clock::ticks();
-            let echo_bytes = self.noop(endpoint, peer, &payload)?;
+            let echo_bytes = self.call_noop(endpoint, peer, &payload)?;
             let took = clock::ticks() - began;
             ensure!(
                 echo_bytes == payload.len(),
@@ -138,19 +140,25 @@ impl PointToPointProgram for Latency {
 }
 
 impl Latency {
-    /// Makes one timed call: sends the payload, waits for the result, and returns its length.
+    /// Calls the no-op procedure once, and returns the length of the echo.
     #[inline]
-    fn noop(&self, endpoint: &mut Endpoint, peer: Peer, payload: &[u8]) -> anyhow::Result<usize> {
+    fn call_noop(
+        &self,
+        endpoint: &mut Endpoint,
+        peer: Peer,
+        payload: &[u8],
+    ) -> anyhow::Result<usize> {
         let echoed = match self.timed {
             false => endpoint.call_bytes(peer, NOOP, payload, <[u8]>::len),
-            true => endpoint.call_bytes_within(peer, NOOP, payload, DEADLINE, <[u8]>::len),
+            true => endpoint.call_bytes_within(peer, NOOP, payload, CALL_TIME_LIMIT, <[u8]>::len),
         };
         match echoed {
-            Err(CallError::Deadline) => bail!("a call was not answered within {DEADLINE:?}"),
+            Err(CallError::Deadline) => bail!("a call was not answered within {CALL_TIME_LIMIT:?}"),
             echoed => Ok(echoed?),
         }
     }
 
+    /// Prints the statistics of the calls from their times.
     fn print_table(&self, mut took_s: Vec<f64>, out: &mut dyn Write) -> anyhow::Result<()> {
         took_s.sort_unstable_by(f64::total_cmp);
         let at = |share: f64| quantile_sorted(&took_s, share);

@@ -22,62 +22,74 @@ use std::time::{Duration, Instant};
 
 /// Polling interval for events without a notification.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
+/// Interval between checks for an interrupt.
 const INTERRUPT_CHECK_INTERVAL: Duration = Duration::from_millis(50);
-/// Maximum size of the meeting file's line. The line has a word, a process id and its start time,
-/// and an address.
+/// Maximum size of the line in a meeting file. The line has a word, a process id and its start
+/// time, and an address.
 const LINE_BYTES_MAX: usize = 1024;
 
-/// A deadline that an interrupt can cut short.
+/// Time limit of a wait, which an interrupt ends early.
 #[derive(Debug, Clone, Copy)]
 pub struct WaitLimit<'a> {
     began: Instant,
-    wait: Duration,
+    /// Maximum duration of the wait.
+    wait_max: Duration,
     interrupted: &'a AtomicBool,
 }
 
 impl<'a> WaitLimit<'a> {
-    pub fn new(wait: Duration, interrupted: &'a AtomicBool) -> Self {
-        WaitLimit { began: Instant::now(), wait, interrupted }
+    /// Starts a wait of at most `wait_max`.
+    pub fn new(wait_max: Duration, interrupted: &'a AtomicBool) -> Self {
+        WaitLimit { began: Instant::now(), wait_max, interrupted }
     }
 
-    /// Sleeps for `POLL_INTERVAL`. Returns an error instead if the time is over or the process was interrupted.
+    /// Sleeps for `POLL_INTERVAL`. Returns an error instead if the limit is reached or the process
+    /// was interrupted.
     pub fn sleep_or_fail(&self, failure: impl FnOnce() -> String) -> anyhow::Result<()> {
         self.check(failure)?;
         std::thread::sleep(POLL_INTERVAL);
         Ok(())
     }
 
-    /// Returns an error if the time is over or the process was interrupted.
+    /// Returns an error if the limit is reached or the process was interrupted.
     pub fn check(&self, failure: impl FnOnce() -> String) -> anyhow::Result<()> {
         // Relaxed: the flag publishes no other data.
         if self.interrupted.load(Ordering::Relaxed) {
             return Err(handover_program::exit::Interrupted.into());
         }
-        if self.began.elapsed() >= self.wait {
-            bail!("{failure} within {wait_s} s", failure = failure(), wait_s = self.wait.as_secs());
+        if self.began.elapsed() >= self.wait_max {
+            bail!(
+                "{failure} within {wait_s} s",
+                failure = failure(),
+                wait_s = self.wait_max.as_secs()
+            );
         }
         Ok(())
     }
 
+    /// Returns the time until the limit is reached.
     fn remaining(&self) -> Duration {
-        self.wait.saturating_sub(self.began.elapsed())
+        self.wait_max.saturating_sub(self.began.elapsed())
     }
 }
 
-/// File through which ranks on one host meet. It is named after the job, in a folder private to
-/// this user.
+/// File by which rank 0 tells rank 1 on the same host its address. It is named after the job, in a
+/// folder private to this user.
 #[derive(Debug)]
 pub struct MeetingFile {
+    /// Descriptor of the folder.
     folder: OwnedFd,
+    /// Path of the file, for messages.
     path: PathBuf,
+    /// Name of the file in the folder.
     name: String,
 }
 
-/// File that contains rank 0's address. Rank 1 locks it, removes its name, and keeps it open until
-/// it has connected. Dropping this removes the name too.
+/// Meeting file that contains the address of rank 0. Rank 1 locks it, removes its name, and keeps
+/// it open until it has connected. Dropping this removes the name too.
 #[derive(Debug)]
 pub struct PublishedAddress<'a> {
-    place: &'a MeetingFile,
+    meeting_file: &'a MeetingFile,
     file: OwnedFd,
 }
 
@@ -94,17 +106,18 @@ impl Drop for PublishedAddress<'_> {
     fn drop(&mut self) {
         // A rank that has read the file has removed its name; another job's file may have the name
         // by now.
-        let name = self.place.name.as_str();
-        let there = fs::statat(&self.place.folder, name, AtFlags::SYMLINK_NOFOLLOW);
+        let name = self.meeting_file.name.as_str();
+        let there = fs::statat(&self.meeting_file.folder, name, AtFlags::SYMLINK_NOFOLLOW);
         let own = fs::fstat(&self.file);
         if there.is_ok_and(|there| own.is_ok_and(|own| own.st_ino == there.st_ino)) {
-            let _ = fs::unlinkat(&self.place.folder, name, AtFlags::empty());
+            let _ = fs::unlinkat(&self.meeting_file.folder, name, AtFlags::empty());
         }
     }
 }
 
 impl MeetingFile {
-    /// Returns the meeting file of a job. `program` separates programs that run one after another in one job.
+    /// Returns the meeting file of a job. `program` separates programs that run one after another
+    /// in one job.
     pub fn for_job(program: &str, job: &str) -> anyhow::Result<MeetingFile> {
         let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
         let private =
@@ -126,7 +139,7 @@ impl MeetingFile {
         Ok(MeetingFile { folder, path: path.join(&name), name })
     }
 
-    /// Writes this process's address to the file.
+    /// Creates the file, and writes the address of rank 0 to it.
     pub fn publish(&self, address: &Address) -> anyhow::Result<PublishedAddress<'_>> {
         let process_id = std::process::id();
         let start_ticks = parent_and_start_ticks(process_id).map_or(0, |it| it.1);
@@ -148,7 +161,7 @@ impl MeetingFile {
                 Err(errno) => bail!("cannot create {path}: {errno}", path = self.path.display()),
             }
         };
-        let published = PublishedAddress { place: self, file };
+        let published = PublishedAddress { meeting_file: self, file };
         let mut file = std::fs::File::from(published.file.try_clone().with_context(|| {
             format!("cannot duplicate the descriptor of {path}", path = self.path.display())
         })?);
@@ -157,8 +170,9 @@ impl MeetingFile {
         Ok(published)
     }
 
-    /// Waits for the address of rank 0, and removes the name of its file. The caller keeps the descriptor until this
-    /// rank has connected: closing it signals to rank 0 that this rank has exited.
+    /// Waits for rank 0 to write its address, and removes the name of the file. The caller keeps
+    /// the descriptor until this rank has connected: closing it signals to rank 0 that this rank
+    /// has exited.
     pub fn wait_for_address(&self, limit: WaitLimit<'_>) -> anyhow::Result<(Address, OwnedFd)> {
         loop {
             if let Some((address, file)) = self.read_address()? {
@@ -174,14 +188,15 @@ impl MeetingFile {
         }
     }
 
-    /// Reads the address once; `None` if there is none, or its writer has exited.
+    /// Reads the address of rank 0 without waiting for it. Returns `None` if the file has none, or
+    /// the writer has exited.
     fn read_address(&self) -> anyhow::Result<Option<(Address, OwnedFd)>> {
-        let Some((AddressRecord { pid, started, text }, file)) = self.read()? else {
+        let Some((AddressRecord { pid, start_ticks, address }, file)) = self.read()? else {
             return Ok(None);
         };
         match parent_and_start_ticks(pid) {
-            Some((_, writer_started)) if writer_started == started => {
-                Ok(Some((text.parse()?, file)))
+            Some((_, writer_started)) if writer_started == start_ticks => {
+                Ok(Some((address.parse()?, file)))
             }
             _ => Ok(None),
         }
@@ -190,11 +205,12 @@ impl MeetingFile {
     /// Returns `true` if the process that wrote the file has exited.
     fn is_stale(&self) -> bool {
         let read = self.read();
-        matches!(read, Ok(Some((AddressRecord { pid, started, .. }, _)))
-            if parent_and_start_ticks(pid).is_none_or(|(_, writer_started)| writer_started != started))
+        matches!(read, Ok(Some((AddressRecord { pid, start_ticks, .. }, _)))
+            if parent_and_start_ticks(pid).is_none_or(|(_, writer_started)| writer_started != start_ticks))
     }
 
-    /// Returns the open file and its content; `None` while it contains no complete line.
+    /// Reads the record in the file; also returns the open file. Returns `None` while the file
+    /// contains no complete line.
     fn read(&self) -> anyhow::Result<Option<(AddressRecord, OwnedFd)>> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let file = match fs::openat(&self.folder, self.name.as_str(), flags, Mode::empty()) {
@@ -216,25 +232,27 @@ impl MeetingFile {
         let file = OwnedFd::from(bounded.into_inner());
         Ok(text.strip_suffix('\n').and_then(|line| {
             let mut words = line.splitn(4, ' ');
-            let (b"handover", pid, started, rest) =
+            let (b"handover", pid, start_ticks, rest) =
                 (words.next()?.as_bytes(), words.next()?, words.next()?, words.next()?)
             else {
                 return None;
             };
-            let (pid, started) = (pid.parse().ok()?, started.parse().ok()?);
-            Some((AddressRecord { pid, started, text: rest.to_owned() }, file))
+            let (pid, start_ticks) = (pid.parse().ok()?, start_ticks.parse().ok()?);
+            Some((AddressRecord { pid, start_ticks, address: rest.to_owned() }, file))
         }))
     }
 }
 
-/// Content of the meeting file: the writer's process id and start time, and its address.
+/// Content of a meeting file: the process of rank 0, and its address.
 struct AddressRecord {
     pid: u32,
-    started: u64,
-    text: String,
+    /// Start time of the process, in ticks since boot.
+    start_ticks: u64,
+    /// Address as text.
+    address: String,
 }
 
-/// Opens a folder that belongs to this user and that no other user may enter.
+/// Opens a folder that must belong to this user and be closed to other users.
 fn open_private_folder(path: &Path) -> anyhow::Result<OwnedFd> {
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::RDONLY;
     let folder_path = path.display();
@@ -260,19 +278,19 @@ pub fn machine_id() -> String {
     text.chars().filter(|c| !c.is_whitespace()).collect()
 }
 
-/// Remote procedure of rank 0, called by rank 1 of the same job. It returns rank 0's machine and
-/// address.
+/// Remote procedure of rank 0 that returns its machine and its address. Rank 1 of the same job
+/// calls it.
 const MEET: Method = Method::new("meet");
-/// Time limit of connecting to the rendezvous, in ms.
+/// Time limit for connecting to the rendezvous.
 const CONNECT_TIMEOUT_MS: u32 = 1000;
 
-/// Returns an endpoint without encryption, for the meeting only.
+/// Creates an endpoint without encryption, which is used for the meeting only.
 fn meeting_endpoint() -> anyhow::Result<Endpoint> {
     Ok(Endpoint::new(Config { handshake_timeout_ms: CONNECT_TIMEOUT_MS, ..Config::default() })?)
 }
 
-/// Connection of rank 1 to the rendezvous. Rank 1 keeps it open until it has connected to the address that it
-/// received.
+/// Connection of rank 1 to the rendezvous. Rank 1 keeps it open until it has connected to the
+/// address that it received.
 #[derive(Debug)]
 pub struct RankConnection {
     endpoint: Endpoint,
@@ -288,7 +306,8 @@ impl RankConnection {
     }
 }
 
-/// Waits, as rank 0, at the address `rendezvous` for rank 1 of its job, and sends `address` to it.
+/// Waits at the address `rendezvous` for rank 1 of the job, and sends `address` to it. Called by
+/// rank 0.
 pub fn wait_at_host(
     rendezvous: &str,
     job: &str,
@@ -327,8 +346,9 @@ pub fn wait_at_host(
     }
 }
 
-/// Receives, as rank 1, the address of rank 0. The caller keeps the endpoint until it has connected
-/// there: closing it signals to rank 0 that this rank has exited.
+/// Receives the address of rank 0 at the address `rendezvous`. Called by rank 1. The caller keeps
+/// the endpoint until it has connected there: closing it signals to rank 0 that this rank has
+/// exited.
 pub fn address_from_host(
     rendezvous: &str,
     job: &str,
@@ -369,14 +389,16 @@ pub fn address_from_host(
     }
 }
 
-/// Returns `true` unless `place` is a local address with no listening socket. Connecting to an unused local port can
-/// select that same port as the source port (a TCP self-connect), and rank 0 then cannot bind it for about a minute.
+/// Returns `true` unless `place` is a local address at which no socket listens. Connecting to an
+/// unused local port can select that same port as the source port (a TCP self-connect), and rank 0
+/// then cannot bind it for about a minute.
 fn is_safe_to_connect(place: &str) -> bool {
     local_address_towards(place)
         .map_or(true, |(own, to)| own != to.ip() || process::is_listening(to.port()))
 }
 
-/// Returns the local address from which this host reaches `place`, and the address of `place`. Nothing is sent.
+/// Returns the local address from which this host reaches `place`, and the address of `place`.
+/// Nothing is sent.
 pub fn local_address_towards(place: impl ToSocketAddrs) -> io::Result<(IpAddr, SocketAddr)> {
     let mut refused = io::Error::from(io::ErrorKind::AddrNotAvailable);
     for address in place.to_socket_addrs()? {

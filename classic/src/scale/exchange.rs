@@ -1,4 +1,5 @@
-//! Exchange of texts among all ranks before they are connected: by MPI, or through the process that started them.
+//! Exchange of texts among all ranks before they are connected: by MPI, or through the process that
+//! started them.
 
 use super::Scale;
 use crate::margo::meeting::{local_address_towards, machine_id};
@@ -19,17 +20,19 @@ use std::process::{Child, ChildStdin, ChildStdout, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// First character of a line with a rank's text for the others; other lines are the program's output.
+/// First character of a line with a text for the other ranks. Other lines are output of the
+/// program.
 const TEXT_MARK: char = '@';
 /// Interval between checks for an interrupt.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Maximum time for the ranks to exit after rank 0 has.
+/// Maximum time for all ranks to exit after rank 0 has closed its output.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Way in which the ranks exchange texts.
 pub enum Exchange {
-    /// Lines on standard output and input, which the process that started the ranks distributes.
+    /// Lines on standard output and input. The process that started the ranks distributes them.
     Starter { ranks_count: u32 },
+    /// Messages by MPI.
     #[cfg(feature = "mpi")]
     Mpi { world: Mpi, rank: u32, ranks_count: u32 },
 }
@@ -40,7 +43,7 @@ impl Exchange {
         Exchange::Starter { ranks_count }
     }
 
-    /// Initialises MPI.
+    /// Initialises MPI, and returns the exchange by MPI.
     #[cfg(feature = "mpi")]
     pub fn by_mpi(rank: &Rank) -> anyhow::Result<Exchange> {
         let world = Mpi::init().context("the ranks cannot exchange their addresses")?;
@@ -48,13 +51,14 @@ impl Exchange {
         Ok(Exchange::Mpi { world, rank: rank.number, ranks_count: rank.ranks_count })
     }
 
+    /// Returns an error, as this build has no MPI.
     #[cfg(not(feature = "mpi"))]
     pub fn by_mpi(_: &Rank) -> anyhow::Result<Exchange> {
         Err(to_usage_error("this build has no MPI; use --ranks COUNT without a launcher"))
     }
 
-    /// Returns the address at which this rank can listen for the others: over TCP and across hosts, that of the
-    /// interface towards another host.
+    /// Returns the address at which this rank can listen for the others. With ranks on several
+    /// hosts, it is the address of the interface towards another host.
     pub fn listen_address(&mut self, transport: &Address) -> anyhow::Result<Address> {
         let host = rustix::system::uname();
         let own = machine_id();
@@ -68,12 +72,14 @@ impl Exchange {
                 "-n {transport}: the ranks are on different hosts; use tcp://"
             )));
         };
-        let (own, _) = local_address_towards((other, 9))
-            .with_context(|| format!("find the route to {other}, the host of another rank"))?;
+        let (own, _) = local_address_towards((other, 9)).with_context(|| {
+            format!("cannot find the route to {other}, the host of another rank")
+        })?;
         Ok(Address::Tcp(SocketAddr::new(own, 0).to_string()))
     }
 
-    /// Sends a text of one line to all ranks, and returns those of all ranks in their order.
+    /// Sends the line `own` to all ranks. Returns the lines of all ranks, in the order of the
+    /// ranks.
     pub fn all_gather(&mut self, own: &str) -> anyhow::Result<Vec<String>> {
         match self {
             Exchange::Starter { ranks_count } => {
@@ -89,7 +95,7 @@ impl Exchange {
                 let all: Vec<String> =
                     std::iter::once(Ok(own.to_string())).chain(others).collect::<Result<_, _>>()?;
                 for rank in 1..*ranks_count {
-                    for part in joined_parts(&all) {
+                    for part in join_into_messages(&all) {
                         send_text(world, rank, &part)?;
                     }
                 }
@@ -117,9 +123,9 @@ impl Exchange {
     }
 }
 
-/// Joins texts by line breaks into parts that each fit a message.
+/// Joins texts as lines, into as few messages as they fit in.
 #[cfg(feature = "mpi")]
-fn joined_parts(texts: &[String]) -> Vec<String> {
+fn join_into_messages(texts: &[String]) -> Vec<String> {
     let mut parts = vec![String::new()];
     for text in texts {
         let part = parts.last_mut().filter(|it| it.len() + text.len() < TEXT_BYTES_MAX);
@@ -134,13 +140,15 @@ fn joined_parts(texts: &[String]) -> Vec<String> {
     parts
 }
 
-/// Process of a rank. Dropping this kills it.
+/// Process of a rank. Dropping this kills the process.
 struct RankProcess {
     child: Child,
+    /// Standard input of the process.
     to_rank: ChildStdin,
+    /// Standard output of the process.
     from_rank: ChildStdout,
-    /// Bytes that have been read, but belong to no line that was returned.
-    bytes: Vec<u8>,
+    /// Bytes that were read, and not returned as a line yet.
+    unreturned: Vec<u8>,
 }
 
 impl Drop for RankProcess {
@@ -152,31 +160,33 @@ impl Drop for RankProcess {
 }
 
 impl RankProcess {
+    /// Starts this program as the rank `number`.
     fn start(number: u32) -> anyhow::Result<RankProcess> {
         let mut command = crate::own_program_command(Scale::NAME)?;
         command.args(crate::own_arguments(Scale::NAME)).args(["--rank", &number.to_string()]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         signal_on_parent_exit(&mut command, Signal::KILL);
-        let mut child =
-            command.spawn().with_context(|| format!("start the process of rank {number}"))?;
+        let mut child = command
+            .spawn()
+            .with_context(|| format!("cannot start the process of rank {number}"))?;
         match (child.stdin.take(), child.stdout.take()) {
             (Some(to_rank), Some(from_rank)) => {
-                Ok(RankProcess { child, to_rank, from_rank, bytes: Vec::new() })
+                Ok(RankProcess { child, to_rank, from_rank, unreturned: Vec::new() })
             }
             _ => bail!("rank {number} was started without pipes"),
         }
     }
 
-    /// Reads the next line of the rank's output, with its line break; `None` at the end. Calls `check` until there is
-    /// one, and fails if it does.
+    /// Reads the next line of the rank's output, with its line break. Returns `None` at the end of
+    /// the output. Calls `check` while it waits, and returns the error of `check`.
     fn read_line(
         &mut self,
         mut check: impl FnMut() -> anyhow::Result<()>,
     ) -> anyhow::Result<Option<String>> {
         let wait = Timespec::try_from(POLL_INTERVAL).unwrap_or_default();
         loop {
-            if let Some(end) = self.bytes.iter().position(|byte| *byte == b'\n') {
-                let line: Vec<u8> = self.bytes.drain(..=end).collect();
+            if let Some(end) = self.unreturned.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.unreturned.drain(..=end).collect();
                 return Ok(Some(String::from_utf8(line)?));
             }
             check()?;
@@ -186,7 +196,7 @@ impl RankProcess {
             let mut read = [0; 4096];
             match self.from_rank.read(&mut read) {
                 Ok(0) => return Ok(None),
-                Ok(count) => self.bytes.extend_from_slice(&read[..count]),
+                Ok(count) => self.unreturned.extend_from_slice(&read[..count]),
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error.into()),
             }
@@ -194,7 +204,8 @@ impl RankProcess {
     }
 }
 
-/// Starts `count` ranks on this host, distributes their texts, and writes the output of rank 0 to `out`.
+/// Starts `count` ranks on this host, and waits for them to exit. Meanwhile distributes the texts
+/// of the ranks, and writes the output of rank 0 to `out`.
 pub fn start_ranks(
     count: u32,
     interrupted: &AtomicBool,
@@ -208,7 +219,9 @@ pub fn start_ranks(
         true => Err(Interrupted.into()),
         false => Ok(()),
     };
-    while let Some(line) = zero.read_line(|| check().and_then(|()| check_ranks(&mut others)))? {
+    while let Some(line) =
+        zero.read_line(|| check().and_then(|()| check_other_ranks(&mut others)))?
+    {
         if !line.starts_with(TEXT_MARK) {
             out.write_all(line.as_bytes())?;
             continue;
@@ -222,7 +235,7 @@ pub fn start_ranks(
         }
         for (number, rank) in (0..).zip(std::iter::once(&mut zero).chain(&mut others)) {
             let written = rank.to_rank.write_all(all.as_bytes());
-            written.with_context(|| format!("send the addresses to rank {number}"))?;
+            written.with_context(|| format!("cannot send the addresses to rank {number}"))?;
         }
     }
     out.flush()?;
@@ -242,8 +255,8 @@ pub fn start_ranks(
     }
 }
 
-/// Fails if a rank other than rank 0 has failed.
-fn check_ranks(others: &mut [RankProcess]) -> anyhow::Result<()> {
+/// Returns an error if a rank other than rank 0 has failed.
+fn check_other_ranks(others: &mut [RankProcess]) -> anyhow::Result<()> {
     for (number, rank) in (1..).zip(others) {
         if let Some(status) = rank.child.try_wait()?.filter(|status| !status.success()) {
             bail!("rank {number} failed: {status}");
@@ -252,7 +265,7 @@ fn check_ranks(others: &mut [RankProcess]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits for all ranks to exit, after rank 0 has; ranks that take too long are killed.
+/// Waits for all ranks to exit. Kills ranks that take longer than [`EXIT_TIMEOUT`].
 fn wait_for_ranks<'a>(
     ranks: impl Iterator<Item = &'a mut RankProcess>,
 ) -> anyhow::Result<Vec<ExitStatus>> {
@@ -280,7 +293,7 @@ mod tests {
     #[test]
     fn joined_texts_fit_messages_and_are_complete() {
         let texts: Vec<String> = (0..1024).map(|it| format!("tcp://10.0.0.1:{it}")).collect();
-        let parts = joined_parts(&texts);
+        let parts = join_into_messages(&texts);
         assert!(parts.len() > 1 && parts.iter().all(|it| it.len() <= TEXT_BYTES_MAX));
         let again: Vec<&str> = parts.iter().flat_map(|it| it.lines()).collect();
         assert_eq!(again, texts);

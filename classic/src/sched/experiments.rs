@@ -12,32 +12,47 @@ use std::io::Write;
 
 /// Numbers of clients in the rows of the classic table.
 pub const CLIENT_COUNTS: [u64; 12] = [1, 2, 3, 4, 5, 6, 7, 11, 12, 13, 17, 23];
-/// Duration of one experiment in seconds, by default.
-const SECONDS: f64 = 0.5;
+/// Default duration of one experiment, in seconds.
+const SECONDS_DEFAULT: f64 = 0.5;
+/// Length of the packets.
 const LENGTH_BYTES: u32 = 1500;
 /// Bandwidth of the link, in bit/s.
 const LINK_BPS: u64 = 500_000_000_000;
 
-/// Experiment, one column of the table; each client offers packets of 1500 bytes in bursts.
+/// Experiment that measures a packet rate: one column of the classic table.
 #[derive(Clone, Copy, Debug)]
 struct Experiment {
     letter: char,
-    /// Bandwidth that each client offers, in the syntax of a client's program.
-    offered: &'static str,
+    /// Bit rate at which each client sends packets, such as `200G`.
+    offered_rate: &'static str,
+    /// Number of packets in each burst of a client.
     burst_packets: u32,
     /// Size of the queue between each client and the scheduler, in packets.
-    queue: u64,
+    queue_packets: u64,
     /// Polling interval of the scheduler.
     interval_us: u64,
 }
 
-/// Experiments of the classic table; A to E share an arbiter's configuration, as F and G do.
+/// Experiments of the classic table. A to E share one configuration of the arbiter; F and G share
+/// another.
 const EXPERIMENTS: [Experiment; 7] = {
     const fn with_short_queue(letter: char, burst_packets: u32) -> Experiment {
-        Experiment { letter, offered: "200G", burst_packets, queue: 500, interval_us: 5 }
+        Experiment {
+            letter,
+            offered_rate: "200G",
+            burst_packets,
+            queue_packets: 500,
+            interval_us: 5,
+        }
     }
     const fn with_long_queue(letter: char, burst_packets: u32) -> Experiment {
-        Experiment { letter, offered: "500G", burst_packets, queue: 14_000, interval_us: 20 }
+        Experiment {
+            letter,
+            offered_rate: "500G",
+            burst_packets,
+            queue_packets: 14_000,
+            interval_us: 20,
+        }
     }
     [
         with_short_queue('A', 1),
@@ -50,7 +65,7 @@ const EXPERIMENTS: [Experiment; 7] = {
     ]
 };
 
-/// Experiments chosen by their letters.
+/// Experiments that were chosen by their letters.
 #[derive(Clone, Debug)]
 pub struct SelectedExperiments(Vec<Experiment>);
 
@@ -69,20 +84,21 @@ pub fn parse_experiments(text: &str) -> Result<SelectedExperiments, String> {
     }
 }
 
-/// Runs each selected experiment with each number of clients, and prints the packet rates as a table.
+/// Runs each selected experiment with each number of clients, and prints the packet rates as a
+/// table.
 pub fn run(
     args: &Sched,
     selected: &SelectedExperiments,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
-    let seconds = args.seconds.unwrap_or(SECONDS);
+    let seconds = args.seconds.unwrap_or(SECONDS_DEFAULT);
     let algorithm =
         SchedulerOptions::parse(&args.scheduler_options, 1).map_err(to_usage_error)?.algorithm;
     for it in &selected.0 {
         writeln!(
             out,
             "{}:\t{}, {LENGTH_BYTES}, {}, -b 500G -q {} -i {} -alg {algorithm}",
-            it.letter, it.offered, it.burst_packets, it.queue, it.interval_us
+            it.letter, it.offered_rate, it.burst_packets, it.queue_packets, it.interval_us
         )?;
     }
     let cpus = topology::allowed_cpus().len();
@@ -98,7 +114,7 @@ pub fn run(
     for &threads in &args.clients {
         write!(out, "{threads}\t")?;
         for experiment in &selected.0 {
-            let mpps = experiment.mpps(args, threads, seconds)?;
+            let mpps = experiment.measure_mpps(args, threads, seconds)?;
             write!(out, "\t{mpps:.1}")?;
             out.flush()?;
         }
@@ -108,18 +124,17 @@ pub fn run(
 }
 
 impl Experiment {
-    /// Runs the experiment with this number of clients. Returns the packet rate of all of them
-    /// together, in Mpps.
-    fn mpps(self, args: &Sched, threads: u64, seconds: f64) -> anyhow::Result<f64> {
+    /// Runs the experiment with `threads` clients. Returns their total packet rate in Mpps.
+    fn measure_mpps(self, args: &Sched, threads: u64, seconds: f64) -> anyhow::Result<f64> {
         let args = Sched {
             threads,
             bandwidth: BitRate(LINK_BPS),
-            queue: self.queue,
+            queue: self.queue_packets,
             interval: self.interval_us,
             stamp: Stamp::None,
             ..args.clone()
         };
-        let Experiment { offered: rate, burst_packets, .. } = self;
+        let Experiment { offered_rate: rate, burst_packets, .. } = self;
         let duration_ns = (seconds * 1e9) as u64;
         let line = format!("{duration_ns}ns {rate} {LENGTH_BYTES} {burst_packets}\n");
         let text: String = (0..threads).map(|it| format!("thread {it}\n{line}")).collect();
@@ -127,13 +142,13 @@ impl Experiment {
             .context("cannot parse the load of the experiment")?;
         let plan = SchedPlan::new(&args, program)?;
         let played = plan.run()?;
-        if let Some(failed) = played.failed {
+        if let Some(failed) = played.error {
             return Err(failed);
         }
-        if played.interrupted {
+        if played.is_interrupted {
             return Err(Interrupted.into());
         }
         let packets: u64 = played.ledgers.iter().map(|it| it.counts.transmitted).sum();
-        Ok(packets as f64 / played.took.as_secs_f64() / 1e6)
+        Ok(packets as f64 / played.duration.as_secs_f64() / 1e6)
     }
 }

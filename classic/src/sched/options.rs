@@ -5,19 +5,20 @@ use handover_sched::Algorithm;
 use handover_suite::sched::flowset::FlowSet;
 
 const ALGORITHM_DEFAULT: Algorithm = Algorithm::Rr;
-/// Number of flows without `-flowsets`; if there are more clients, the number of clients.
+/// Minimum number of flows without `-flowsets`; with more clients, each has a flow.
 const FLOWS_COUNT_DEFAULT: u32 = 16;
+/// Default packet length.
 const LENGTH_BYTES_DEFAULT: u32 = 1500;
 
-/// Names of the scheduler's options.
+/// Names of the options for the scheduling algorithm.
 pub const OPTION_NAMES: [&str; 3] = ["-alg", "-flowsets", "-qmax"];
 
-/// The scheduler's options in runs with clients.
+/// Options of the scheduling algorithm in runs with clients.
 #[derive(Clone, Debug)]
 pub struct SchedulerOptions {
     pub algorithm: Algorithm,
     pub flows: FlowSet,
-    /// Maximum number of packets that a flow may have queued; `None` for no limit.
+    /// Maximum number of queued packets of a flow; `None` for no limit.
     pub queued_max: Option<u32>,
 }
 
@@ -59,6 +60,7 @@ impl SchedulerOptions {
     }
 }
 
+/// Parses a positive number; an error names the option.
 fn parse_count(option: &str, text: &str) -> Result<u32, String> {
     let count: Count = text.parse().map_err(|refused| format!("{option}: {refused}"))?;
     let count = u32::try_from(count.0).ok().filter(|count| *count > 0);

@@ -11,44 +11,45 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Maximum number of records drained from one client's buffer before the next client's.
+/// Maximum number of records that are written for one client before the next client's.
 const DRAINED_RECORDS_MAX: usize = 8192;
 /// Pause between two polls of the clients' buffers during the run.
-const PAUSE: Duration = Duration::from_millis(2);
+const POLL_PAUSE: Duration = Duration::from_millis(2);
 /// Size of the write buffer of a time-stamp file, in bytes.
-const BUFFER_BYTES: usize = 1 << 18;
+const WRITE_BUFFER_BYTES: usize = 1 << 18;
 /// Number of significant digits of the waits in histograms.
-const DIGITS: u8 = 3;
-/// Maximum wait in histograms: 10 minutes; a longer wait counts as the maximum.
+const SIGNIFICANT_DIGITS: u8 = 3;
+/// Maximum wait in histograms, in ns: 10 minutes. A longer wait counts as the maximum.
 const WAIT_NS_MAX: u64 = 600_000_000_000;
 
 /// Labels of the stages of a packet's wait, in order.
 pub const STAGE_LABELS: [&str; 3] = ["client to arbiter", "in the scheduler", "mark to sink"];
 
-/// Waits of the packets of a client or of all clients, and counts of their records.
+/// Waiting times of packets, and numbers of their time-stamp records.
 pub struct PacketWaits {
-    /// Waits by stage, in ns.
+    /// Waiting times at each stage of [`STAGE_LABELS`], in ns.
     pub stages: [Histogram<u64>; 3],
     /// Number of records written to time-stamp files.
-    pub written: u64,
+    pub written_count: u64,
     /// Number of records lost because the buffer was full or the file failed.
-    pub unwritten: u64,
-    /// Time for which the client waited for space for its records.
-    pub held_up: Duration,
+    pub unwritten_count: u64,
+    /// Time for which the client waited because its record buffer was full.
+    pub buffer_wait: Duration,
 }
 
 impl Default for PacketWaits {
     fn default() -> PacketWaits {
-        let stage = || match Histogram::new_with_bounds(1, WAIT_NS_MAX, DIGITS) {
+        let stage = || match Histogram::new_with_bounds(1, WAIT_NS_MAX, SIGNIFICANT_DIGITS) {
             Ok(stage) => stage,
             Err(refused) => unreachable!("constant histogram bounds were refused: {refused}"),
         };
         let stages = [stage(), stage(), stage()];
-        PacketWaits { stages, written: 0, unwritten: 0, held_up: Duration::ZERO }
+        PacketWaits { stages, written_count: 0, unwritten_count: 0, buffer_wait: Duration::ZERO }
     }
 }
 
 impl PacketWaits {
+    /// Adds the waiting times and numbers of `other` to these.
     pub fn add(&mut self, other: &PacketWaits) {
         for (sum, stage) in self.stages.iter_mut().zip(&other.stages) {
             match sum.add(stage) {
@@ -58,12 +59,12 @@ impl PacketWaits {
                 }
             }
         }
-        self.written += other.written;
-        self.unwritten += other.unwritten;
-        self.held_up += other.held_up;
+        self.written_count += other.written_count;
+        self.unwritten_count += other.unwritten_count;
+        self.buffer_wait += other.buffer_wait;
     }
 
-    /// Adds the waits of one packet to the histograms.
+    /// Adds the waiting times of one packet to the histograms.
     fn add_record(&mut self, record: &Record) {
         let ticks = [
             record.cli_enq_ticks,
@@ -80,37 +81,39 @@ impl PacketWaits {
     }
 }
 
-/// Records of one client, and the file that they are written to.
+/// Receiver of one client's records, and the file to which they are written.
 struct ClientStream {
     records: Records,
     path: PathBuf,
     /// Time-stamp file of the client; `None` after a failure.
     file: Option<BufWriter<FileReplacement>>,
     waits: PacketWaits,
-    failed: Option<io::Error>,
+    /// First error of writing the file.
+    first_error: Option<io::Error>,
 }
 
 impl ClientStream {
-    /// Writes up to [`DRAINED_RECORDS_MAX`] records to the file; returns the number of drained records.
+    /// Writes up to [`DRAINED_RECORDS_MAX`] records to the file. Returns their number, including
+    /// records that could not be written.
     fn write_records(&mut self) -> usize {
-        let ClientStream { records, file, waits, failed, .. } = self;
+        let ClientStream { records, file, waits, first_error, .. } = self;
         records.drain(DRAINED_RECORDS_MAX, |record| {
             waits.add_record(&record);
             let written = file.as_mut().map(|file| write_line(&record, file));
             match written {
-                Some(Ok(())) => waits.written += 1,
+                Some(Ok(())) => waits.written_count += 1,
                 Some(Err(refused)) => {
-                    waits.unwritten += 1;
-                    failed.get_or_insert(refused);
+                    waits.unwritten_count += 1;
+                    first_error.get_or_insert(refused);
                     // The buffered data is discarded: writing it on drop would fail again.
                     let _ = file.take().map(BufWriter::into_parts);
                 }
-                None => waits.unwritten += 1,
+                None => waits.unwritten_count += 1,
             }
         })
     }
 
-    /// Completes the file; returns the waits, and the error if the file could not be written.
+    /// Completes the file; returns the waiting times, and the error of writing, if any.
     fn close(mut self) -> (PacketWaits, Option<anyhow::Error>) {
         if let Some(file) = self.file.take() {
             let written = file.into_inner().map_err(|refused| {
@@ -119,15 +122,15 @@ impl ClientStream {
                 refused
             });
             if let Err(refused) = written.and_then(FileReplacement::commit) {
-                self.failed.get_or_insert(refused);
+                self.first_error.get_or_insert(refused);
             }
         }
-        let ClientStream { records, path, mut waits, failed, .. } = self;
-        waits.held_up = records.waited_duration();
-        waits.unwritten += records.lost_records_count();
-        let failed = failed.map(|refused| {
+        let ClientStream { records, path, mut waits, first_error, .. } = self;
+        waits.buffer_wait = records.waited_duration();
+        waits.unwritten_count += records.lost_records_count();
+        let failed = first_error.map(|refused| {
             // The lines that were written went with the partial file.
-            waits.unwritten += std::mem::take(&mut waits.written);
+            waits.unwritten_count += std::mem::take(&mut waits.written_count);
             anyhow::Error::new(refused).context(format!(
                 "cannot write {}: the incomplete time-stamp file was deleted",
                 path.display()
@@ -137,20 +140,21 @@ impl ClientStream {
     }
 }
 
-/// Time-stamp files of all clients, while they are written.
+/// Writer of the time-stamp files of all clients.
 pub struct RecordFiles(Vec<ClientStream>);
 
-/// Waits of each client's packets, and the outcome of writing the time-stamp files.
+/// Results of writing the time-stamp files, with the waiting times of the packets.
 pub struct WriteResults {
+    /// Waiting times of each client's packets.
     pub waits: Vec<PacketWaits>,
-    /// Time that writing took after all clients had ended.
-    pub took: Duration,
-    /// First error of a time-stamp file; `None` if all were written.
-    pub failed: Option<anyhow::Error>,
+    /// Time from the end of all clients until the files were complete.
+    pub duration_after_run: Duration,
+    /// First error of a time-stamp file; `None` if all files were written.
+    pub error: Option<anyhow::Error>,
 }
 
 impl RecordFiles {
-    /// Creates the partial files of `PREFIXqueue-0.txt` and so on, one for each buffer.
+    /// Creates the temporary files for `PREFIXqueue-0.txt` and so on, one for each buffer.
     ///
     /// # Errors
     /// If a file cannot be created.
@@ -162,20 +166,20 @@ impl RecordFiles {
             let path = PathBuf::from(path);
             let file = FileReplacement::create(&path)
                 .with_context(|| format!("-p: cannot create {path}", path = path.display()))?;
-            let file = Some(BufWriter::with_capacity(BUFFER_BYTES, file));
+            let file = Some(BufWriter::with_capacity(WRITE_BUFFER_BYTES, file));
             streams.push(ClientStream {
                 records,
                 path,
                 file,
                 waits: PacketWaits::default(),
-                failed: None,
+                first_error: None,
             });
         }
         Ok(RecordFiles(streams))
     }
 
-    /// Writes all records; each file appears when it is complete. A failure does not stop the other
-    /// files or the quantiles.
+    /// Writes all records; a file gets its name when it is complete. An error does not stop the
+    /// other files or the quantiles.
     ///
     /// Writing takes a CPU that the clients may be using: until they have finished, it writes only
     /// when a buffer is half full.
@@ -183,7 +187,7 @@ impl RecordFiles {
         while !self.0.iter().all(|stream| stream.records.is_closed()) {
             let pressing = self.0.iter_mut().filter(|stream| stream.records.is_half_full());
             if pressing.map(ClientStream::write_records).sum::<usize>() == 0 {
-                thread::sleep(PAUSE);
+                thread::sleep(POLL_PAUSE);
             }
         }
         let began = Instant::now();
@@ -196,6 +200,6 @@ impl RecordFiles {
             all.push(waits);
             failed = failed.or(refused);
         }
-        WriteResults { waits: all, took: began.elapsed(), failed }
+        WriteResults { waits: all, duration_after_run: began.elapsed(), error: failed }
     }
 }

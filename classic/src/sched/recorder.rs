@@ -10,28 +10,29 @@ use std::io;
 use std::thread;
 use std::time::Duration;
 
-/// Treatment of a record when the buffer is full: wait for space, or drop the record.
+/// Action when the buffer is full: wait for space, or drop the record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(super) enum WhenFull {
-    /// Let the client wait until some stamps have been written: none is lost
+    /// Let the client wait until some stamps have been written. No stamp is lost
     #[default]
     Block,
-    /// Lose the stamps and count them, and let the client go on
+    /// Drop the stamps, and count them
     Drop,
 }
 
 /// Maximum number of records in a chunk. A full chunk is sent to the writer as a whole.
 const CHUNK_RECORDS_MAX: u32 = 8192;
 
-/// Pause between two checks of a full buffer for space.
+/// Pause between two checks if a full buffer has space again.
 const SPACE_PAUSE: Duration = Duration::from_micros(50);
 
-/// Creates a buffer of at least `records_max` records. A client fills it, and another thread drains
-/// it during the run or after it. Memory is allocated as the buffer fills.
+/// Creates a buffer for at least `records_max` records, and returns its two ends. A client fills
+/// it, and another thread drains it during the run or after it. Memory is allocated as the buffer
+/// fills.
 ///
 /// # Panics
 /// If `records_max` is not in `1..=handover_ring::SLOTS_COUNT_MAX`.
-pub(super) fn recorder(records_max: u32, when_full: WhenFull) -> (Recorder, Records) {
+pub(super) fn new_buffer(records_max: u32, when_full: WhenFull) -> (Recorder, Records) {
     assert!(records_max > 0, "records_max=0: it must be at least 1");
     let chunk_records = (records_max / 4).clamp(1, CHUNK_RECORDS_MAX);
     // One chunk more is at the recorder, being filled; it has a slot of its own at the end.
@@ -40,10 +41,10 @@ pub(super) fn recorder(records_max: u32, when_full: WhenFull) -> (Recorder, Reco
         Ok(ends) => ends,
         Err(error) => panic!("records_max={records_max}: {error}"),
     };
-    let losses = Arc::new(Losses { lost: AtomicU64::new(0), waited_ns: AtomicU64::new(0) });
+    let losses = Arc::new(Losses { lost_count: AtomicU64::new(0), waited_ns: AtomicU64::new(0) });
     let recorder = Recorder {
         chunk: Vec::new(),
-        chunk_records: chunk_records as usize,
+        chunk_records_max: chunk_records as usize,
         chunks_max: chunks_max as usize,
         producer,
         when_full,
@@ -52,22 +53,24 @@ pub(super) fn recorder(records_max: u32, when_full: WhenFull) -> (Recorder, Reco
     (recorder, Records { chunk: Vec::new().into_iter(), consumer, losses })
 }
 
-/// Cost of a full buffer: lost records and waiting time. Only the recorder writes.
+/// Effects of a full buffer: lost records and waiting time. Only the recorder writes.
 #[derive(Debug)]
 struct Losses {
-    lost: AtomicU64,
+    /// Number of records that were dropped.
+    lost_count: AtomicU64,
+    /// Time for which the client waited for space.
     waited_ns: AtomicU64,
 }
 
-/// The client's end of the buffer, for [`Client::poll`](handover_sched::drive::Client::poll).
+/// Sending end of the buffer, for [`Client::poll`](handover_sched::drive::Client::poll).
 /// Dropping it sends the last records and closes the buffer.
 #[derive(Debug)]
 pub(super) struct Recorder {
     /// Records that have not been sent yet.
     chunk: Vec<Record>,
     /// Number of records in a full chunk.
-    chunk_records: usize,
-    /// Maximum number of chunks sent and not yet received; the last chunk may exceed it by one.
+    chunk_records_max: usize,
+    /// Maximum number of chunks that were sent and not received yet. The last chunk may exceed it.
     chunks_max: usize,
     producer: spsc::Producer<Vec<Record>>,
     when_full: WhenFull,
@@ -80,15 +83,15 @@ impl Recorder {
     #[cold]
     #[inline(never)]
     fn make_space(&mut self) -> bool {
-        if self.chunk.capacity() > 0 && !(self.wait_for_space() && self.hand_over()) {
+        if self.chunk.capacity() > 0 && !(self.wait_for_space() && self.send_chunk()) {
             return false;
         }
-        self.chunk = Vec::with_capacity(self.chunk_records);
+        self.chunk = Vec::with_capacity(self.chunk_records_max);
         true
     }
 
-    /// Waits for space for the full chunk. Returns `false` if there is none, and `when_full` is
-    /// `Drop` or the writer's end was dropped.
+    /// Waits until the full chunk can be sent. Returns `false` if there is no space and `when_full`
+    /// is `Drop`, or the receiving end was dropped.
     fn wait_for_space(&self) -> bool {
         let mut began_ns = None;
         while self.producer.len() >= self.chunks_max {
@@ -105,8 +108,8 @@ impl Recorder {
         true
     }
 
-    /// Sends the chunk; returns `false`, and keeps the chunk, if the writer's end was dropped.
-    fn hand_over(&mut self) -> bool {
+    /// Sends the chunk. If the receiving end was dropped, keeps the chunk and returns `false`.
+    fn send_chunk(&mut self) -> bool {
         match self.producer.push(std::mem::take(&mut self.chunk)) {
             Ok(()) => true,
             Err(error) => {
@@ -122,7 +125,7 @@ impl Trace for Recorder {
     fn record(&mut self, record: &Record) {
         if self.chunk.len() == self.chunk.capacity() && !self.make_space() {
             // Relaxed: a statistic.
-            self.losses.lost.fetch_add(1, Ordering::Relaxed);
+            self.losses.lost_count.fetch_add(1, Ordering::Relaxed);
             return;
         }
         self.chunk.push(*record);
@@ -132,9 +135,9 @@ impl Trace for Recorder {
 impl Drop for Recorder {
     fn drop(&mut self) {
         // There is a slot for the last chunk.
-        if !self.chunk.is_empty() && !self.hand_over() {
+        if !self.chunk.is_empty() && !self.send_chunk() {
             // Relaxed: a statistic; the end of the ring orders it.
-            self.losses.lost.fetch_add(self.chunk.len() as u64, Ordering::Relaxed);
+            self.losses.lost_count.fetch_add(self.chunk.len() as u64, Ordering::Relaxed);
         }
     }
 }
@@ -142,14 +145,14 @@ impl Drop for Recorder {
 /// Receiving end of the buffer, for the thread that writes the time-stamp files.
 #[derive(Debug)]
 pub(super) struct Records {
-    /// Records of a received chunk that were not drained yet.
+    /// Records of the last received chunk that were not drained yet.
     chunk: std::vec::IntoIter<Record>,
     consumer: spsc::Consumer<Vec<Record>>,
     losses: Arc<Losses>,
 }
 
 impl Records {
-    /// Passes up to `records_max` records to `each`, in order; returns the number of records. More
+    /// Calls `each` with up to `records_max` records in order; returns their number. More
     /// records may follow after it returns 0: see [`is_finished`](Self::is_finished). Records
     /// arrive in chunks, the last of them when the recorder is dropped.
     pub(super) fn drain(&mut self, records_max: usize, mut each: impl FnMut(Record)) -> usize {
@@ -172,13 +175,13 @@ impl Records {
         2 * self.consumer.len() >= self.consumer.slots_count()
     }
 
-    /// Returns `true` if the recorder has been dropped, which is final. The remaining records can
+    /// Returns `true` if the recorder has been dropped. The remaining records can
     /// still be drained.
     pub(super) fn is_closed(&self) -> bool {
         self.consumer.is_closed()
     }
 
-    /// Returns `true` if all records have been drained and the recorder has been dropped, which is final.
+    /// Returns `true` if the recorder has been dropped and all its records have been drained.
     pub(super) fn is_finished(&self) -> bool {
         self.chunk.as_slice().is_empty() && self.consumer.is_finished()
     }
@@ -186,20 +189,22 @@ impl Records {
     /// Returns the number of lost records. Complete when [`is_finished`](Self::is_finished).
     pub(super) fn lost_records_count(&self) -> u64 {
         // Relaxed: a statistic; the end of the ring orders the last one.
-        self.losses.lost.load(Ordering::Relaxed)
+        self.losses.lost_count.load(Ordering::Relaxed)
     }
 
-    /// Returns the time for which the client waited for space. Complete when [`is_finished`](Self::is_finished).
+    /// Returns the time for which the client waited for space. Complete when
+    /// [`is_finished`](Self::is_finished).
     pub(super) fn waited_duration(&self) -> Duration {
         // Relaxed: as in lost_records_count().
         Duration::from_nanos(self.losses.waited_ns.load(Ordering::Relaxed))
     }
 }
 
-/// Writes a packet's tab-separated line: `cli_enq`, `sch_enq`, `sch_deq`, `cli_deq`, length, and `D` if dropped. The
-/// stamps are in ticks; each but the first is the difference from the stamp before.
+/// Writes the tab-separated line of a packet to a time-stamp file. Its fields: `cli_enq`,
+/// `sch_enq`, `sch_deq`, `cli_deq`, length, and `D` if the packet was dropped. The stamps are in
+/// ticks; each but the first is the difference from the stamp before.
 pub(super) fn write_line(record: &Record, out: &mut impl io::Write) -> io::Result<()> {
-    let mut line = LineBuffer { bytes: [0; LINE_BYTES_MAX], from: LINE_BYTES_MAX };
+    let mut line = LineBuffer { bytes: [0; LINE_BYTES_MAX], start: LINE_BYTES_MAX };
     line.put(b'\n');
     if record.is_dropped {
         line.put(b'D');
@@ -215,11 +220,11 @@ pub(super) fn write_line(record: &Record, out: &mut impl io::Write) -> io::Resul
         line.put(b'\t');
         line.put_number(field);
     }
-    out.write_all(&line.bytes[line.from..])
+    out.write_all(&line.bytes[line.start..])
 }
 
-/// Maximum length of a line. A line has four numbers of 20 digits, one of 10, five tabs, the flag
-/// and the end.
+/// Maximum length of a line, in bytes. A line has four numbers of 20 digits, one of 10, five tabs,
+/// the flag and the end.
 const LINE_BYTES_MAX: usize = 4 * 20 + 10 + 5 + 1 + 1;
 
 /// Buffer of one line, filled from its end. Formatting by `write!` would take five times as long,
@@ -227,17 +232,17 @@ const LINE_BYTES_MAX: usize = 4 * 20 + 10 + 5 + 1 + 1;
 struct LineBuffer {
     bytes: [u8; LINE_BYTES_MAX],
     /// Index of the line's first byte.
-    from: usize,
+    start: usize,
 }
 
 impl LineBuffer {
-    /// Puts a byte in front of the line.
+    /// Adds a byte to the front of the line.
     fn put(&mut self, byte: u8) {
-        self.from -= 1;
-        self.bytes[self.from] = byte;
+        self.start -= 1;
+        self.bytes[self.start] = byte;
     }
 
-    /// Puts the decimal digits of a number in front of the line.
+    /// Adds the decimal digits of a number to the front of the line.
     fn put_number(&mut self, mut number: u64) {
         loop {
             self.put(b'0' + (number % 10) as u8);
@@ -298,11 +303,11 @@ mod tests {
 
     #[test]
     fn dropping_recorder_counts_lost_records_and_keeps_the_order() {
-        let (mut recorder, records) = recorder(4, WhenFull::Drop);
+        let (mut recorder, records) = new_buffer(4, WhenFull::Drop);
         assert!(!records.is_half_full());
         (0..10).for_each(|n| recorder.record(&record(n)));
         // Relaxed: one thread.
-        assert_eq!(recorder.losses.lost.load(Ordering::Relaxed), 6);
+        assert_eq!(recorder.losses.lost_count.load(Ordering::Relaxed), 6);
         assert!(records.is_half_full() && !records.is_closed());
         let reader = thread::spawn(|| drained(records));
         drop(recorder);
@@ -314,7 +319,7 @@ mod tests {
     #[test]
     fn blocking_recorder_loses_no_record_and_reports_its_waiting_time() {
         for records_max in [1, 7, 10_000] {
-            let (mut recorder, records) = recorder(records_max, WhenFull::Block);
+            let (mut recorder, records) = new_buffer(records_max, WhenFull::Block);
             let client =
                 thread::spawn(move || (0..2_000).for_each(|n| recorder.record(&record(n))));
             if records_max < 2_000 {
@@ -332,13 +337,13 @@ mod tests {
 
     #[test]
     fn recorder_with_a_dropped_reader_counts_records_as_lost_and_does_not_wait() {
-        let (mut recorder, records) = recorder(4, WhenFull::Block);
+        let (mut recorder, records) = new_buffer(4, WhenFull::Block);
         recorder.record(&record(0));
         let losses = Arc::clone(&records.losses);
         drop(records);
         (1..10).for_each(|n| recorder.record(&record(n)));
         drop(recorder);
         // Relaxed: one thread.
-        assert_eq!(losses.lost.load(Ordering::Relaxed), 10);
+        assert_eq!(losses.lost_count.load(Ordering::Relaxed), 10);
     }
 }

@@ -3,12 +3,12 @@
 use super::SchedPlan;
 use super::summary::{ResultRow, Share};
 
-/// Relative difference between a share and the due share above which an explanation is printed.
+/// Relative difference from the due share above which a share is explained.
 const DEVIATION_MIN: f64 = 0.05;
-/// Minimum used share of the link's rate at which the link counts as full.
-const FULL_LINK_SHARE_MIN: f64 = 0.95;
+/// Minimum utilisation at which the link counts as full.
+const FULL_LINK_UTILISATION: f64 = 0.95;
 
-/// Returns lines that explain the column `due` and the shares that differ from those due.
+/// Returns lines that explain the column `due`, and each share that differs from the due share.
 pub fn share_notes(plan: &SchedPlan, rows: &[ResultRow], seconds: f64) -> Vec<String> {
     let clients = &rows[..plan.threads() as usize];
     let shares: Vec<(usize, &ResultRow, Share)> =
@@ -18,13 +18,13 @@ pub fn share_notes(plan: &SchedPlan, rows: &[ResultRow], seconds: f64) -> Vec<St
     }
     let mut lines =
         vec!["due: by the weights of a client's flows, while all flows have packets queued".into()];
-    let is_off = |share: &Share| (share.got - share.due).abs() > DEVIATION_MIN * share.due;
+    let is_off = |share: &Share| (share.obtained - share.due).abs() > DEVIATION_MIN * share.due;
     if !shares.iter().any(|(.., share)| is_off(share)) {
         return lines;
     }
     let bits = |row: &ResultRow| row.counts.transmitted_bytes as f64 * 8.0;
     let full = clients.iter().map(bits).sum::<f64>() / (plan.args.bandwidth.0 as f64 * seconds);
-    if full < FULL_LINK_SHARE_MIN {
+    if full < FULL_LINK_UTILISATION {
         lines.push(format!(
             "share: by what the clients offered, since the link was not full ({:.0} % of -b {})",
             full * 100.0,
@@ -33,12 +33,12 @@ pub fn share_notes(plan: &SchedPlan, rows: &[ResultRow], seconds: f64) -> Vec<St
         return lines;
     }
     for (thread, row, share) in &shares {
-        if !is_off(share) || share.got > share.due {
+        if !is_off(share) || share.obtained > share.due {
             continue;
         }
         let flows_count = plan.flows_of(*thread as u32).flows_count();
         let queue = plan.args.queue;
-        let emptied = match row.emptied {
+        let emptied = match row.emptied_count {
             None => "which may have run out of packets".to_string(),
             Some(0) => "which never ran out of packets".to_string(),
             Some(times) => format!("which ran out of packets {times} times"),

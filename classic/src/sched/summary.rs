@@ -11,6 +11,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+/// Quantiles of waiting times that are printed, with their names.
 const QUANTILES: [(f64, &str); 3] = [(0.5, "p50"), (0.99, "p99"), (0.999, "p99.9")];
 
 /// Results of a client, or of all clients together.
@@ -18,52 +19,55 @@ const QUANTILES: [(f64, &str); 3] = [(0.5, "p50"), (0.99, "p99"), (0.999, "p99.9
 pub struct ResultRow {
     /// The client's number, or `all`.
     pub name: String,
-    /// Counts of packets and bytes by outcome.
+    /// Numbers of packets and bytes, by outcome.
     pub counts: Counts,
-    /// Share of all bytes that the client obtained, and the share due by its weights.
+    /// Obtained and due share of all bytes; `None` if the algorithm has no weights.
     pub share: Option<Share>,
     /// Maximum number of bytes by which the client fell behind its due share. Only times at which
     /// it had packets queued count.
     pub lag_bytes: Option<f64>,
     /// Number of times that a flow of the client ran out of packets. `None` if fairness was not
     /// measured.
-    pub emptied: Option<u64>,
-    /// Waits of the client's packets.
+    pub emptied_count: Option<u64>,
+    /// Waiting times of the client's packets; `None` without time stamps.
     pub waits: Option<PacketWaits>,
 }
 
-/// Share of all bytes that a client obtained, and the share due to it. Both are between 0 and 1.
+/// Share of all bytes that a client obtained, and the share due to the client. Both are between 0
+/// and 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Share {
     /// Share that the client obtained.
-    pub got: f64,
+    pub obtained: f64,
     /// Share due by the weights of the client's flows.
     pub due: f64,
 }
 
-/// Decimal prefix of a column's unit and its factor, chosen by the column's largest value.
-struct Scale {
+/// Decimal prefix of the unit of a table column, with its factor.
+struct UnitPrefix {
     prefix: &'static str,
     factor: f64,
 }
 
-impl Scale {
-    fn for_maximum(most: f64) -> Scale {
+impl UnitPrefix {
+    /// Chooses the prefix for the largest value of a column.
+    fn for_maximum(most: f64) -> UnitPrefix {
         let (prefix, factor) = match most {
             most if most >= 1e9 => ("G", 1e9),
             most if most >= 1e6 => ("M", 1e6),
             most if most >= 1e3 => ("k", 1e3),
             _ => ("", 1.0),
         };
-        Scale { prefix, factor }
+        UnitPrefix { prefix, factor }
     }
 }
 
+/// Prints the table of rates and shares, then the table of waiting times.
 pub fn print_table(rows: &[ResultRow], seconds: f64, out: &mut dyn Write) -> io::Result<()> {
     let per_second = |n: u64| n as f64 / seconds.max(1e-9);
     let most = |of: fn(&Counts) -> u64| rows.iter().map(|row| of(&row.counts)).max().unwrap_or(0);
-    let packets = Scale::for_maximum(per_second(most(|it| it.transmitted)));
-    let bits = Scale::for_maximum(per_second(most(|it| it.transmitted_bytes)) * 8.0);
+    let packets = UnitPrefix::for_maximum(per_second(most(|it| it.transmitted)));
+    let bits = UnitPrefix::for_maximum(per_second(most(|it| it.transmitted_bytes)) * 8.0);
     writeln!(
         out,
         "{:>6} {:>14} {:>9} {:>10} {:>10} {:>8} {:>8} {:>8} {:>12}",
@@ -90,7 +94,7 @@ pub fn print_table(rows: &[ResultRow], seconds: f64, out: &mut dyn Write) -> io:
             per_second(counts.transmitted_bytes) * 8.0 / bits.factor,
             counts.dropped,
             counts.queued_count(),
-            percent(row.share.map(|it| it.got)),
+            percent(row.share.map(|it| it.obtained)),
             percent(row.share.map(|it| it.due)),
             row.lag_bytes.map_or("-".into(), |bytes| format!("{bytes:.0} B")),
         )?;
@@ -118,6 +122,7 @@ fn quantile_names() -> [&'static str; 3] {
     QUANTILES.map(|(_, name)| name)
 }
 
+/// Formats the quantiles of the waiting times at one stage.
 fn format_quantiles(stage: &Histogram<u64>) -> String {
     if stage.is_empty() {
         return "-".into();
@@ -125,7 +130,7 @@ fn format_quantiles(stage: &Histogram<u64>) -> String {
     QUANTILES.map(|(q, _)| format_ns(stage.value_at_quantile(q) as f64)).join(" / ")
 }
 
-/// Draws `PREFIXstages.svg` and `PREFIXshares.svg`; returns the paths of the files.
+/// Draws `PREFIXstages.svg` and `PREFIXshares.svg`; returns the paths of the drawn files.
 pub fn draw_charts(rows: &[ResultRow], prefix: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut made = Vec::new();
     if rows.iter().any(|row| row.waits.as_ref().is_some_and(|it| !it.stages[0].is_empty())) {
@@ -135,6 +140,7 @@ pub fn draw_charts(rows: &[ResultRow], prefix: &Path) -> anyhow::Result<Vec<Path
     Ok(made)
 }
 
+/// Writes a chart as SVG to the file `prefix` + `name`.
 fn write_chart(prefix: &Path, name: &str, chart: &Chart) -> anyhow::Result<PathBuf> {
     let mut path = OsString::from(prefix);
     path.push(name);
@@ -144,7 +150,7 @@ fn write_chart(prefix: &Path, name: &str, chart: &Chart) -> anyhow::Result<PathB
     Ok(path)
 }
 
-/// Draws a row for each stage of each client: the median, with a line to the p99.9.
+/// Draws a row for each stage of each client: the median, with a line to percentile 99.9.
 fn stages_chart(rows: &[ResultRow]) -> Chart {
     let mut labels = Vec::new();
     let mut points = [Vec::new(), Vec::new(), Vec::new()];
@@ -188,13 +194,13 @@ fn shares_chart(rows: &[ResultRow]) -> Chart {
         rows.iter().filter_map(|row| row.share.map(|share| (row, share))).collect();
     let name = |(row, share): &(&ResultRow, Share)| AxisName {
         label: format!("client {}", row.name),
-        note: format!("{:.2} %", share.got * 100.0),
+        note: format!("{:.2} %", share.obtained * 100.0),
         opens_group: false,
     };
     let points = |part: fn(&Share) -> f64| {
         let place = |(index, (_, share)): (usize, &(&ResultRow, Share))| {
-            let Share { got, due } = *share;
-            let (got_percent, due_percent) = (got * 100.0, due * 100.0);
+            let Share { obtained, due } = *share;
+            let (got_percent, due_percent) = (obtained * 100.0, due * 100.0);
             let label = format!("got {got_percent:.2} % of all bytes, due {due_percent:.2} %");
             Point::new(part(share), index as f64).with_tooltip(label)
         };
@@ -209,7 +215,7 @@ fn shares_chart(rows: &[ResultRow]) -> Chart {
             "obtained",
             SeriesRole::Ours,
             Mark::Bar,
-            points(|share| share.got),
+            points(|share| share.obtained),
         ))
         .with_series(Series::new("due", SeriesRole::Floor, Mark::Tick, points(|share| share.due)))
 }

@@ -8,18 +8,19 @@ use handover_sched::{FlowError, Scheduler};
 use handover_suite::sched::tester::{EmptyScheduler, Tester, TesterOptions, TesterReport};
 use std::io::Write;
 
-/// Number of parts of the test, each timed next to the same steps without a scheduler.
+/// Number of parts of the test. After each, the same steps are timed without a scheduler.
 const PARTS: u64 = 25;
 
-/// Runs the test of the algorithm alone; prints dummynet's line, and then the algorithm's cost without the generator's.
+/// Tests the algorithm alone. Prints the result line of dummynet's tester, and then the cost of the
+/// algorithm without that of the packet generator.
 pub fn run(words: &[String], out: &mut dyn Write) -> anyhow::Result<()> {
     let options = TesterOptions::parse(words).map_err(to_usage_error)?;
     clock::calibration();
     let _ = affinity::pin(affinity::current_cpu()); // a thread that cannot be pinned may migrate
     let (algorithm, config) = (options.algorithm, options.config());
-    let fair = algorithm.visit(&config, Watch(&options)).map_err(to_usage_error)??;
-    let Timed { report, took_ns, mut net_ns } =
-        algorithm.visit(&config, Time(&options)).map_err(to_usage_error)??;
+    let fair = algorithm.visit(&config, FairnessVisitor(&options)).map_err(to_usage_error)??;
+    let TimingResults { report, took_ns, mut net_ns } =
+        algorithm.visit(&config, TimingVisitor(&options)).map_err(to_usage_error)??;
     let report = TesterReport { wfi_bytes: fair.wfi_bytes, ..report };
     writeln!(out, "{}", report.format_line(algorithm.name(), took_ns, &options.flows.to_string()))?;
     net_ns.sort_unstable_by(f64::total_cmp);
@@ -39,10 +40,10 @@ pub fn run(words: &[String], out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Visitor that measures fairness but no times: measuring fairness costs as much as scheduling.
-struct Watch<'a>(&'a TesterOptions);
+/// Visitor that measures fairness but no times. Measuring fairness costs as much as scheduling.
+struct FairnessVisitor<'a>(&'a TesterOptions);
 
-impl Visitor<u64> for Watch<'_> {
+impl Visitor<u64> for FairnessVisitor<'_> {
     type Output = anyhow::Result<TesterReport>;
 
     fn visit<S: Scheduler<u64> + Send + 'static>(self, mut scheduler: S) -> Self::Output {
@@ -52,18 +53,19 @@ impl Visitor<u64> for Watch<'_> {
 }
 
 /// Visitor that measures the time of scheduling, and of the same steps without a scheduler.
-struct Time<'a>(&'a TesterOptions);
+struct TimingVisitor<'a>(&'a TesterOptions);
 
-/// Results of the visitor [`Time`]; `took_ns` is the total time of the tested scheduler and the generator.
-struct Timed {
+/// Results of [`TimingVisitor`].
+struct TimingResults {
     report: TesterReport,
+    /// Total time of the scheduler and the packet generator.
     took_ns: u64,
-    /// Time of each part of the test, less that of the packet generator alone, in ns per packet.
+    /// Time of the scheduler alone in each part of the test, in ns per packet.
     net_ns: Vec<f64>,
 }
 
-impl Visitor<u64> for Time<'_> {
-    type Output = anyhow::Result<Timed>;
+impl Visitor<u64> for TimingVisitor<'_> {
+    type Output = anyhow::Result<TimingResults>;
 
     fn visit<S: Scheduler<u64> + Send + 'static>(self, mut scheduler: S) -> Self::Output {
         let options = self.0;
@@ -72,7 +74,8 @@ impl Visitor<u64> for Time<'_> {
             Tester::new(options, &mut scheduler).map_err(flows_error)?.without_fairness();
         let mut generator =
             Tester::new(options, &mut nothing).map_err(flows_error)?.without_fairness();
-        let mut timed = Timed { report: TesterReport::default(), took_ns: 0, net_ns: Vec::new() };
+        let mut timed =
+            TimingResults { report: TesterReport::default(), took_ns: 0, net_ns: Vec::new() };
         for part in 0..PARTS {
             let steps = options.steps_count / PARTS + u64::from(part < options.steps_count % PARTS);
             let began = clock::ticks();
@@ -90,6 +93,7 @@ impl Visitor<u64> for Time<'_> {
     }
 }
 
+/// Converts an error of the flows to a usage error.
 fn flows_error(refused: FlowError) -> anyhow::Error {
     to_usage_error(format!("-flowsets: {refused}"))
 }

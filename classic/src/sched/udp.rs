@@ -7,17 +7,18 @@ use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, sendmmsg};
 use std::io::{self, IoSlice};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
-/// Longest datagram that IPv4 carries; longer packets are truncated to it.
+/// Maximum payload of a UDP datagram over IPv4. Longer packets are truncated to this length.
 const DATAGRAM_MAX_BYTES: u32 = 65_507;
 
 /// Maximum number of datagrams sent with one system call.
 const BURST_MAX: usize = 64;
 
-/// Size of a datagram's header. It has the flow and the number, eight bytes each in network order,
-/// and is truncated to the datagram's length.
+/// Size of the header in a datagram's payload. It has the flow and the number, eight bytes each in
+/// network order, and is truncated to the datagram's length.
 const HEADER_BYTES: usize = 16;
 
-/// Sink that sends each packet as a UDP datagram of its length, in bursts by `sendmmsg(2)`.
+/// Sink that sends each packet as a UDP datagram of the packet's length. Sends bursts by
+/// `sendmmsg(2)`.
 ///
 /// The first 16 bytes of a datagram are the packet's flow and its number in this sink, each as
 /// eight bytes in network order, truncated if the packet is shorter; the rest is zeros.
@@ -29,14 +30,16 @@ pub(super) struct UdpSink {
     socket: UdpSocket,
     /// Length and header of each buffered datagram.
     buffered: Vec<(usize, [u8; HEADER_BYTES])>,
+    /// Zeros that follow the header of each datagram.
     zeros: Box<[u8]>,
-    /// Number of the next packet.
-    number: u64,
-    failed: Option<io::Error>,
+    /// Number of the next packet, from 0.
+    next_number: u64,
+    /// First error of sending, which is not reported yet.
+    error: Option<io::Error>,
 }
 
 impl UdpSink {
-    /// Makes a sink that sends to this address, from any port.
+    /// Creates a sink that sends to `address`, from any free port.
     ///
     /// # Errors
     /// If no socket can be connected to the address.
@@ -52,14 +55,15 @@ impl UdpSink {
             socket,
             buffered: Vec::with_capacity(BURST_MAX),
             zeros: vec![0; DATAGRAM_MAX_BYTES as usize].into(),
-            number: 0,
-            failed: None,
+            next_number: 0,
+            error: None,
         })
     }
 
+    /// Sends the buffered datagrams, and stores the first error.
     fn send_buffered(&mut self) {
         let mut sent = 0;
-        while sent < self.buffered.len() && self.failed.is_none() {
+        while sent < self.buffered.len() && self.error.is_none() {
             match send(&self.socket, &self.buffered[sent..], &self.zeros) {
                 Ok(count) => sent += count,
                 Err(Errno::INTR) => {}
@@ -68,14 +72,15 @@ impl UdpSink {
                 Err(Errno::CONNREFUSED | Errno::NOBUFS | Errno::AGAIN | Errno::HOSTUNREACH) => {
                     sent += 1;
                 }
-                Err(errno) => self.failed = Some(errno.into()),
+                Err(errno) => self.error = Some(errno.into()),
             }
         }
         self.buffered.clear();
     }
 }
 
-/// Sends buffered datagrams with one system call; returns the number sent, which may be less than all.
+/// Sends datagrams with one system call; returns the number that was sent. It may be lower than
+/// requested.
 fn send(
     socket: &UdpSocket,
     buffered: &[(usize, [u8; HEADER_BYTES])],
@@ -96,8 +101,8 @@ impl Sink for UdpSink {
     fn transmit(&mut self, packet: Departure) {
         let mut header = [0; HEADER_BYTES];
         header[..8].copy_from_slice(&u64::from(packet.flow).to_be_bytes());
-        header[8..].copy_from_slice(&self.number.to_be_bytes());
-        self.number += 1;
+        header[8..].copy_from_slice(&self.next_number.to_be_bytes());
+        self.next_number += 1;
         self.buffered.push((packet.length_bytes.min(DATAGRAM_MAX_BYTES) as usize, header));
         if self.buffered.len() == BURST_MAX {
             self.send_buffered();
@@ -106,7 +111,7 @@ impl Sink for UdpSink {
 
     fn flush(&mut self) -> Result<(), SinkError> {
         self.send_buffered();
-        self.failed.take().map_or(Ok(()), |error| Err(SinkError::Send { error }))
+        self.error.take().map_or(Ok(()), |error| Err(SinkError::Send { error }))
     }
 }
 

@@ -6,21 +6,22 @@ use handover_sched::{
     EnqueueOutcome, EnqueueResult, FlowError, FlowSpec, Packet, Scheduler, Totals,
 };
 
-/// A scheduler that reports all operations to a fairness index and forwards them to `inner`.
+/// Scheduler that forwards all operations to `inner`, and reports them to a fairness index.
 #[derive(Debug)]
 pub struct WatchedScheduler<S> {
     inner: S,
-    watch: FairnessIndex,
+    fairness: FairnessIndex,
 }
 
 impl<S: Scheduler<Token>> WatchedScheduler<S> {
-    /// Wraps a scheduler whose flows have these weights; the flows may be added later.
+    /// Wraps a scheduler whose flows have the weights `weights`. The flows may be added later.
     pub fn new(inner: S, weights: impl IntoIterator<Item = u64>) -> WatchedScheduler<S> {
-        WatchedScheduler { inner, watch: FairnessIndex::new(weights) }
+        WatchedScheduler { inner, fairness: FairnessIndex::new(weights) }
     }
 
+    /// Returns the fairness index with everything that was reported to it.
     pub fn into_fairness_index(self) -> FairnessIndex {
-        self.watch
+        self.fairness
     }
 }
 
@@ -36,9 +37,9 @@ impl<S: Scheduler<Token>> Scheduler<Token> for WatchedScheduler<S> {
     #[inline]
     fn enqueue(&mut self, now_ns: u64, packet: Packet<Token>) -> EnqueueResult<Token> {
         let accepted = self.inner.enqueue(now_ns, packet)?;
-        self.watch.record_queued(packet.flow);
+        self.fairness.record_queued(packet.flow);
         if let EnqueueOutcome::Replaced(oldest) = &accepted {
-            self.watch.record_dropped(oldest.flow);
+            self.fairness.record_dropped(oldest.flow);
         }
         Ok(accepted)
     }
@@ -46,7 +47,7 @@ impl<S: Scheduler<Token>> Scheduler<Token> for WatchedScheduler<S> {
     #[inline]
     fn dequeue(&mut self, now_ns: u64) -> Option<Packet<Token>> {
         let packet = self.inner.dequeue(now_ns)?;
-        self.watch.record_served(packet.flow, packet.length_bytes);
+        self.fairness.record_served(packet.flow, packet.length_bytes);
         Some(packet)
     }
 

@@ -1,10 +1,11 @@
 //! Import cycles: no more than two files of a crate may import one another.
 //!
-//! Definition: file A imports file B if a path in A's code outside of tests, in a `use` statement or starting with
-//! `crate::`, `self::` or `super::` elsewhere, names an item that B defines. A path through a re-export counts for the
-//! file at its end, so a `lib.rs` or `mod.rs` that re-exports its children is in no cycle by that alone. A `mod`
-//! declaration is no import. Methods called through a value and items in the expansion of a macro are not seen. A
-//! cycle is a strongly connected component of this graph.
+//! Definition: file A imports file B if a path in A's code outside of tests, in a `use` statement
+//! or starting with `crate::`, `self::` or `super::` elsewhere, names an item that B defines. A
+//! path through a re-export counts for the file at its end, so a `lib.rs` or `mod.rs` that
+//! re-exports its children is in no cycle by that alone. A `mod` declaration is no import. Methods
+//! called through a value and items in the expansion of a macro are not seen. A cycle is a strongly
+//! connected component of this graph.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,10 +17,10 @@ pub const RULE_NAME: &str = "circles";
 /// Maximum number of files that may import one another.
 pub const CYCLE_FILES_MAX: usize = 2;
 
-/// Maximum number of re-exports through which a path is resolved.
+/// Maximum number of re-exports that are followed to resolve a path.
 const REEXPORTS_MAX: usize = 8;
 
-/// Finds import cycles of more than two files of a crate.
+/// Finds import cycles of more than two files in each crate.
 pub fn check(tree: &Tree) -> Vec<Violation> {
     let crates = tree.crates();
     crates
@@ -29,6 +30,7 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
         .collect()
 }
 
+/// Creates the violation at the first import of a cycle.
 fn violation(cycle: &ImportCycle) -> Violation {
     let names: Vec<String> = cycle.iter().map(|(path, line)| format!("{path}:{line}")).collect();
     Violation::new(
@@ -45,7 +47,8 @@ fn violation(cycle: &ImportCycle) -> Violation {
     )
 }
 
-/// Files of an import cycle, sorted by path. Each has the line on which it imports another of them.
+/// Paths of the files in an import cycle, sorted. Each has the line on which the file imports
+/// another one of the cycle.
 type ImportCycle = Vec<(String, usize)>;
 
 /// Returns the import cycles of more than two files in the crate at `folder`.
@@ -85,21 +88,21 @@ fn import_cycles(tree: &Tree, folder: &str) -> Vec<ImportCycle> {
 }
 
 /// Path of a module in its crate; empty for the root module.
-type Module = Vec<String>;
+type ModulePath = Vec<String>;
 
-/// Source file of a crate, with the item paths in its code.
+/// Source file of a crate, with the paths of items that its code names.
 struct File<'t> {
     path: &'t str,
-    /// Item paths in the code except tests. Each has the module to which it is relative, and its
-    /// line.
-    paths: Vec<(Vec<String>, Module, usize)>,
-    /// Number of leading entries of `paths` that stem from `use` statements.
+    /// Paths of items in the code without tests. Each has the module to which it is relative, and
+    /// its line.
+    item_paths: Vec<(Vec<String>, ModulePath, usize)>,
+    /// Number of entries at the start of `item_paths` that are from `use` statements.
     uses_count: usize,
 }
 
 /// Source files of a crate, by module path.
 struct Modules<'t> {
-    files: BTreeMap<Module, File<'t>>,
+    files: BTreeMap<ModulePath, File<'t>>,
 }
 
 impl<'t> Modules<'t> {
@@ -111,7 +114,7 @@ impl<'t> Modules<'t> {
         for (path, text) in tree.files().filter(|it| of_crate(it.0)) {
             let source = Source::new(path, text);
             let path = source.path[sources.len()..].trim_end_matches(".rs");
-            let mut module: Module = path.split('/').map(str::to_owned).collect();
+            let mut module: ModulePath = path.split('/').map(str::to_owned).collect();
             if path == root || path.ends_with("/mod") {
                 module.pop();
             }
@@ -120,11 +123,11 @@ impl<'t> Modules<'t> {
         Self { files }
     }
 
-    /// Returns the files that this file imports, each with the line of the first import.
+    /// Returns the paths of the files that `file` imports, each with the line of the first import.
     fn imports(&self, file: &File<'t>) -> BTreeMap<String, usize> {
         let mut found = BTreeMap::new();
-        for (path, within, line) in &file.paths {
-            let Some(to) = self.definition(path, within, REEXPORTS_MAX) else { continue };
+        for (path, within, line) in &file.item_paths {
+            let Some(to) = self.defining_file(path, within, REEXPORTS_MAX) else { continue };
             if to != file.path {
                 found.entry(to.to_owned()).or_insert(*line);
             }
@@ -132,15 +135,16 @@ impl<'t> Modules<'t> {
         found
     }
 
-    /// Returns the source file that defines the item at a path; `None` if another crate defines it.
-    fn definition(
+    /// Returns the source file that defines the item at a path. Returns `None` if another crate
+    /// defines the item.
+    fn defining_file(
         &self,
         path: &[String],
-        within: &Module,
+        within: &ModulePath,
         reexports_max: usize,
     ) -> Option<&'t str> {
         let (mut module, mut rest) = match path.first()?.as_str() {
-            "crate" => (Module::new(), &path[1..]),
+            "crate" => (ModulePath::new(), &path[1..]),
             "self" => (within.clone(), &path[1..]),
             "super" => (within[..within.len().checked_sub(1)?].to_vec(), &path[1..]),
             name => {
@@ -168,22 +172,22 @@ impl<'t> Modules<'t> {
         let file = file?;
         let reexport = rest.first().and_then(|name| self.imported_path(name, &module));
         match reexport.filter(|_| reexports_max > 0) {
-            Some(to) if to != path => self.definition(to, &module, reexports_max - 1),
+            Some(to) if to != path => self.defining_file(to, &module, reexports_max - 1),
             _ => Some(file.path),
         }
     }
 
-    /// Returns the path of the `use` by which a module imports `name`. Returns `None` if the module
-    /// does not import it.
-    fn imported_path(&self, name: &str, module: &Module) -> Option<&[String]> {
+    /// Returns the path from which a module imports `name`. Returns `None` if the module does not
+    /// import it.
+    fn imported_path(&self, name: &str, module: &ModulePath) -> Option<&[String]> {
         let file = self.files.get(module)?;
-        let uses = file.paths[..file.uses_count].iter().map(|it| &it.0[..]);
+        let uses = file.item_paths[..file.uses_count].iter().map(|it| &it.0[..]);
         uses.filter(|path| path.len() > 1).find(|path| path.last().is_some_and(|it| it == name))
     }
 }
 
 impl<'t> File<'t> {
-    fn new(source: &Source<'t>, module: &Module) -> Self {
+    fn new(source: &Source<'t>, module: &ModulePath) -> Self {
         let split = |path: &str| path.split("::").map(str::to_owned).collect::<Vec<_>>();
         // `self` at the end of a tree stands for the module itself.
         let paths = source.imports().into_iter();
@@ -212,11 +216,11 @@ impl<'t> File<'t> {
             module.iter().cloned().chain(names).collect()
         };
         let paths = paths.into_iter().map(|(path, line)| (path, within(line), line)).collect();
-        Self { path: source.path, paths, uses_count }
+        Self { path: source.path, item_paths: paths, uses_count }
     }
 }
 
-/// Returns each inline module in the code, with its first and its last line.
+/// Returns the name, the first line and the last line of each inline module in the code.
 fn inline_modules(code: &str) -> Vec<(String, usize, usize)> {
     let mut found = Vec::new();
     let mut open: Vec<(Option<String>, usize)> = Vec::new();

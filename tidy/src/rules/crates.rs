@@ -7,10 +7,10 @@ use crate::{Crate, Dependency, Manifest, Tree, Violation};
 pub const RULE_NAME: &str = "crates";
 
 /// Package fields that every crate inherits.
-const INHERITED: &[&str] = &["version", "edition", "rust-version", "license", "authors"];
+const INHERITED_FIELDS: &[&str] = &["version", "edition", "rust-version", "license", "authors"];
 
-/// Finds crates with a wrong name or a field that is not inherited. Also finds crates outside the
-/// workspace.
+/// Finds crates with a wrong name, fields that are not inherited, and wrong workspace members. Also
+/// finds unused workspace dependencies.
 pub fn check(tree: &Tree) -> Vec<Violation> {
     let root = tree.root_manifest();
     let crates = tree.crates();
@@ -56,7 +56,7 @@ fn unused_dependencies(root: &Manifest, crates: &[Crate]) -> Vec<Violation> {
     found
 }
 
-/// Finds a wrong name, and fields, lints and dependencies that the crate does not inherit.
+/// Finds a wrong name of a crate, and fields, lints and dependencies that it does not inherit.
 fn check_crate(one: &Crate) -> Vec<Violation> {
     let manifest = &one.manifest;
     let at = |line, what: String, instead: String| {
@@ -78,7 +78,7 @@ fn check_crate(one: &Crate) -> Vec<Violation> {
             format!("write name = \"{name}\""),
         ));
     }
-    for key in INHERITED {
+    for key in INHERITED_FIELDS {
         if manifest.get(&format!("package.{key}.workspace")).is_none_or(|(text, _)| text != "true")
         {
             let line = manifest.get(&format!("package.{key}")).map_or(1, |(_, line)| line);
@@ -97,8 +97,8 @@ fn check_crate(one: &Crate) -> Vec<Violation> {
         ));
     }
     // The tests of a package may depend on it with other features: by path alone, so that it can be packaged.
-    let is_free = |it: &&Dependency| !it.inherited && it.package != one.name;
-    for dependency in one.dependencies.iter().filter(is_free) {
+    let is_not_inherited = |it: &&Dependency| !it.is_inherited && it.package != one.name;
+    for dependency in one.dependencies.iter().filter(is_not_inherited) {
         let package = &dependency.package;
         found.push(at(
             dependency.line,

@@ -1,5 +1,5 @@
-//! Completeness of the documents: the two main commands, every crate in the architecture, unreleased
-//! changes, numbered decisions, a reason for every library; and links that resolve.
+//! Completeness of the documents: the two main commands, every crate in the architecture,
+//! unreleased changes, numbered decisions, a reason for every library; and links that resolve.
 
 use crate::source::line_at;
 use crate::{Tree, Violation, words};
@@ -10,7 +10,9 @@ pub const RULE_NAME: &str = "documents";
 /// Commands that the root README must show to newcomers.
 const COMMANDS: [&str; 2] = ["cargo run --release", "cargo xtask test"];
 
+/// Document that must name every crate.
 const CRATE_LIST: &str = "docs/ARCHITECTURE.md";
+/// Folder of the decision records.
 const DECISIONS: &str = "docs/decisions/";
 
 /// Finds documents that lack required content, and broken links.
@@ -27,6 +29,7 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
     found
 }
 
+/// Finds commands that the root README does not show.
 fn commands_missing_in_readme(tree: &Tree) -> Vec<Violation> {
     let text = tree.text("README.md").unwrap_or_default();
     let missing = COMMANDS.into_iter().filter(|command| !text.contains(command));
@@ -44,6 +47,7 @@ fn commands_missing_in_readme(tree: &Tree) -> Vec<Violation> {
         .collect()
 }
 
+/// Finds crates that [`CRATE_LIST`] does not name.
 fn crates_missing_in_list(tree: &Tree) -> Vec<Violation> {
     let text = tree.text(CRATE_LIST).unwrap_or_default();
     let on_map = |what: &str| words(text, what).next().is_some();
@@ -64,6 +68,7 @@ fn crates_missing_in_list(tree: &Tree) -> Vec<Violation> {
         .collect()
 }
 
+/// Finds a changelog without a section for unreleased changes.
 fn missing_changelog_section(tree: &Tree) -> Option<Violation> {
     let text = tree.text("CHANGELOG.md").unwrap_or_default();
     let headed = text.lines().any(|line| line.starts_with("## ") && line.contains("Unreleased"));
@@ -73,6 +78,7 @@ fn missing_changelog_section(tree: &Tree) -> Option<Violation> {
     })
 }
 
+/// Finds decision records whose numbers are not consecutive.
 fn misnumbered_decisions(tree: &Tree) -> Vec<Violation> {
     let mut found = Vec::new();
     let mut expected = 1_u32;
@@ -96,7 +102,7 @@ fn misnumbered_decisions(tree: &Tree) -> Vec<Violation> {
     found
 }
 
-/// Finds libraries of the root manifest whose purpose no decision explains.
+/// Finds external libraries in the root manifest that no decision record explains.
 fn unexplained_libraries(tree: &Tree) -> Vec<Violation> {
     let records: Vec<&str> = tree
         .files()
@@ -118,6 +124,7 @@ fn unexplained_libraries(tree: &Tree) -> Vec<Violation> {
         .collect()
 }
 
+/// Finds links in a Markdown file to files that do not exist.
 fn broken_links(tree: &Tree, path: &str, text: &str) -> Vec<Violation> {
     let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
     let is_page = path != "README.md" && tree.contains_path(&join(folder, "Cargo.toml"));
@@ -137,7 +144,7 @@ fn broken_links(tree: &Tree, path: &str, text: &str) -> Vec<Violation> {
     found
 }
 
-/// Resolves `relative` against `folder`; the result has no `.` components.
+/// Resolves the path `relative` in `folder`, without `.` components.
 fn join(folder: &str, relative: &str) -> String {
     let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
     for part in relative.split('/') {
@@ -153,7 +160,8 @@ fn join(folder: &str, relative: &str) -> String {
     parts.join("/")
 }
 
-/// Returns the link targets in a Markdown text, `[a](target)` and `[a]: target`, with their offsets.
+/// Returns the link targets in a Markdown text, with their offsets. Links are `[a](target)` and
+/// `[a]: target`.
 fn link_targets(text: &str) -> Vec<(usize, String)> {
     let prose = without_code(text);
     let mut found = Vec::new();
@@ -179,7 +187,7 @@ fn link_targets(text: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// Returns the Markdown text with code blocks and code spans replaced by spaces, at the same length.
+/// Replaces code blocks and code spans in a Markdown text by spaces. The length stays the same.
 fn without_code(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut fenced = false;

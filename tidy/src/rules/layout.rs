@@ -21,6 +21,7 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
     found
 }
 
+/// Finds a mechanism or service without benchmarks in the suite.
 fn missing_suite_file(tree: &Tree, one: &Crate) -> Option<Violation> {
     let stem = format!("lab/suite/src/{}", one.short_name().replace('-', "_"));
     (!tree.contains_path(&format!("{stem}.rs")) && !tree.contains_path(&stem)).then(|| {
@@ -34,6 +35,7 @@ fn missing_suite_file(tree: &Tree, one: &Crate) -> Option<Violation> {
     })
 }
 
+/// Finds a missing README.md, or a README.md that is not in the rustdoc.
 fn missing_readme(tree: &Tree, one: &Crate) -> Vec<Violation> {
     let readme = format!("{}/README.md", one.folder);
     let library = format!("{}/src/lib.rs", one.folder);

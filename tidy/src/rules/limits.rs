@@ -1,5 +1,5 @@
-//! Documentation of the services' limits: each limit of a configuration has a row in docs/SECURITY.md
-//! with its default.
+//! Documentation of the services' limits: each limit of a configuration has a row in
+//! docs/SECURITY.md with its default.
 
 use crate::{Tree, Violation};
 
@@ -9,19 +9,19 @@ pub const RULE_NAME: &str = "limits";
 /// Document with the tables of limits.
 const LIMITS_PAGE: &str = "docs/SECURITY.md";
 
-/// Header row of each table, and the configuration file whose limits the table lists.
+/// Start of the header row of each table, and the configuration file whose limits are in the table.
 const TABLES: &[(&str, &str)] = &[
     ("| limit of rpc |", "services/rpc/src/config.rs"),
     ("| limit of net |", "services/net/src/config.rs"),
 ];
 
-/// Endings of the names of configuration fields that are limits.
+/// Name endings of configuration fields that are limits.
 const LIMIT_ENDINGS: &[&str] = &["_max", "_bytes", "_count", "_ms"];
 
-/// Configuration fields with one of these endings that do not limit a peer's actions.
+/// Configuration fields with one of [`LIMIT_ENDINGS`] that do not limit a peer's actions.
 const NOT_LIMITS: &[&str] = &["housekeep_ms", "ready_max", "spin_ns_max"];
 
-/// Finds limits without a table row in docs/SECURITY.md that states their default.
+/// Finds limits without their default in a table of docs/SECURITY.md.
 pub fn check(tree: &Tree) -> Vec<Violation> {
     let mut found = Vec::new();
     for &(head, config) in TABLES {
@@ -46,7 +46,8 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
     found
 }
 
-/// Returns the names and defaults of the limits in a configuration's source; defaults have commas between thousands.
+/// Returns the names and defaults of the limits in a configuration's source. The defaults have
+/// commas between thousands.
 fn limits(code: &str) -> Vec<(&str, String)> {
     let defaults = code.lines().skip_while(|line| !line.contains("impl Default for Config"));
     let fields = defaults.take_while(|line| *line != "}").filter_map(|line| {
@@ -74,7 +75,7 @@ fn with_commas(number: u64) -> String {
     groups.map(String::from_utf8_lossy).collect::<Vec<_>>().join(",")
 }
 
-/// Returns `true` if a table row contains the number. A part of another number does not count.
+/// Returns `true` if a table row contains `number`. A part of another number does not count.
 fn has_number(row: &str, number: &str) -> bool {
     row.split(|c: char| !c.is_ascii_digit() && c != ',')
         .any(|word| word.trim_end_matches(',') == number)

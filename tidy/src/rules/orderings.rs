@@ -5,11 +5,12 @@ use crate::{Source, Tree, Violation, words};
 /// Name of the rule.
 pub const RULE_NAME: &str = "orderings";
 
-/// Memory orderings that pair with another ordering, unlike `Relaxed`.
+/// Memory orderings that need an explanation. `Relaxed` pairs with no other ordering, and needs
+/// none.
 const ORDERINGS: &[&str] = &["Acquire", "Release", "AcqRel", "SeqCst"];
 
-/// Words, one of which a comment must contain to count as the explanation of an ordering.
-const WORDS: &[&str] = &[
+/// Words by which a comment counts as the explanation of an ordering. One of them suffices.
+const EXPLANATION_WORDS: &[&str] = &[
     "acquire",
     "acquires",
     "release",
@@ -54,7 +55,8 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
     found
 }
 
-/// Returns the offsets at which memory orderings are used: `Ordering::Release`, or `Release` if imported.
+/// Returns the offsets of the memory orderings in the code. They are written as
+/// `Ordering::Release`, or as `Release` if imported.
 fn ordering_uses(source: &Source<'_>) -> Vec<usize> {
     let imports = source.imports();
     let mut found = Vec::new();
@@ -93,14 +95,14 @@ fn is_explained(source: &Source<'_>, line: usize) -> bool {
     false
 }
 
-/// Returns `true` for a comment with one of [`WORDS`] that is not a doc comment.
+/// Returns `true` for a comment with one of [`EXPLANATION_WORDS`]. Doc comments do not count.
 fn is_about_orderings(comment: &str) -> bool {
     let comment = comment.trim_start();
     if ["///", "//!", "/**", "/*!"].iter().any(|doc| comment.starts_with(doc)) {
         return false;
     }
     let lower = comment.to_lowercase();
-    WORDS.iter().any(|word| words(&lower, word).next().is_some())
+    EXPLANATION_WORDS.iter().any(|word| words(&lower, word).next().is_some())
 }
 
 #[cfg(test)]

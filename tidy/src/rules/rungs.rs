@@ -7,7 +7,8 @@ use crate::{Crate, Dependency, Tree, Violation};
 /// Name of the rule.
 pub const RULE_NAME: &str = "rungs";
 
-/// Layers of crates, lowest first. A folder that ends in `/` stands for every crate directly below it.
+/// Layers of crates (rungs), lowest first. A folder that ends in `/` stands for every crate
+/// directly below it.
 pub const LAYERS: &[&[&str]] = &[
     &["base"],
     &["mechanisms/probe/macros"],
@@ -24,7 +25,7 @@ pub const LAYERS: &[&[&str]] = &[
     &["etc/"],
 ];
 
-/// Lab crates, each with the other lab crates on which it may depend.
+/// Lab crates, each with the lab crates on which it may depend.
 pub const LAB_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("lab/record", &[]),
     ("lab/harness", &["lab/record"]),
@@ -35,13 +36,13 @@ pub const LAB_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("lab/trace", &[]),
 ];
 
-/// Lab crates that may depend on any crate of a lower layer, such as mechanisms and services.
-const LAB_JOINS_MECHANISMS: &[&str] = &["lab/suite"];
+/// Lab crates that may depend on all crates of lower layers.
+const LAB_WITH_LOWER_LAYERS: &[&str] = &["lab/suite"];
 
 /// Crates outside the lab on which every lab crate may depend.
 const LAB_FOUNDATION: &[&str] = &["base", "mechanisms/probe"];
 
-/// Crates outside the layering; no crate depends on them, and they depend on none.
+/// Crates without a layer. No crate depends on them, and they depend on none.
 pub const UNLAYERED_CRATES: &[&str] = &["tidy", "xtask"];
 
 /// Finds crates without a layer, and dependencies that the layering forbids.
@@ -73,6 +74,7 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
     found
 }
 
+/// Creates the violation of a forbidden dependency.
 fn violation(one: &Crate, dependency: &Dependency, why: &str) -> Violation {
     Violation::new(
         RULE_NAME,
@@ -88,7 +90,7 @@ fn violation(one: &Crate, dependency: &Dependency, why: &str) -> Violation {
     )
 }
 
-/// Returns a crate's rung, the index of its layer; `None` if it has none.
+/// Returns the index of the layer of the crate in `folder`; `None` if it is in no layer.
 fn rung(folder: &str) -> Option<usize> {
     let stands = |places: &&[&str]| {
         places.iter().any(|place| match place.strip_suffix('/') {
@@ -102,8 +104,8 @@ fn rung(folder: &str) -> Option<usize> {
     known.then_some(height)
 }
 
-/// Checks that the crate in folder `one` may depend on the crate in `other`. The error is the
-/// reason why it must not.
+/// Checks that the crate in the folder `one` may depend on the crate in `other`. The error says why
+/// it must not.
 fn check_dependency(one: &str, other: &str) -> Result<(), String> {
     // A crate's tests name the crate itself to enable its features.
     if one == other {
@@ -120,7 +122,7 @@ fn check_dependency(one: &str, other: &str) -> Result<(), String> {
         let fine = if other.starts_with("lab/") {
             allowed.contains(&other)
         } else {
-            LAB_JOINS_MECHANISMS.contains(&one) || LAB_FOUNDATION.contains(&other)
+            LAB_WITH_LOWER_LAYERS.contains(&one) || LAB_FOUNDATION.contains(&other)
         };
         return if fine { Ok(()) } else { Err(format!("`{one}` must not depend on `{other}`")) };
     }

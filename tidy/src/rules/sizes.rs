@@ -6,23 +6,24 @@ use crate::{Source, Tree, Violation};
 /// Name of the rule.
 pub const RULE_NAME: &str = "sizes";
 
-/// Number of lines above which a file causes a warning.
-pub const LINES_WARNING_MIN: usize = 800;
+/// Maximum number of lines of a file without a warning.
+pub const LINES_WITHOUT_WARNING_MAX: usize = 800;
 
-/// Number of lines above which a file must be listed with a reason.
+/// Maximum number of lines of a file that is not listed with a reason.
 pub const LINES_MAX: usize = 1_500;
 
 /// Extensions of the files whose lines are counted.
-const SOURCES: &[&str] = &["rs", "c", "h", "S", "py", "sh", "js", "css", "html", "md"];
+const COUNTED_EXTENSIONS: &[&str] = &["rs", "c", "h", "S", "py", "sh", "js", "css", "html", "md"];
 
-/// Finds files that are too long and not listed, and listed files that are not too long.
+/// Finds files longer than [`LINES_MAX`] that are not listed, and listed files that are not so
+/// long.
 pub fn check(tree: &Tree) -> Vec<Violation> {
     let mut found: Vec<Violation> = files_longer_than(LINES_MAX, tree)
         .into_iter()
-        .filter(|one| !tree.lists.long.iter().any(|entry| entry.covers_path(&one.path)))
+        .filter(|one| !tree.lists.long_files.iter().any(|entry| entry.covers_path(&one.path)))
         .collect();
     let long = files_longer_than(LINES_MAX, tree);
-    for entry in tree.lists.long {
+    for entry in tree.lists.long_files {
         if !long.iter().any(|one| entry.covers_path(&one.path)) {
             found.push(tree.unneeded_entry(RULE_NAME, entry.path, "is within the limit"));
         }
@@ -30,25 +31,26 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
     found
 }
 
-/// Finds files longer than 800 lines, except those that [`check`] reports.
+/// Finds files longer than 800 lines, except files that [`check`] reports.
 pub fn size_warnings(tree: &Tree) -> Vec<Violation> {
-    let listed = |path: &str| tree.lists.long.iter().any(|entry| entry.covers_path(path));
+    let listed = |path: &str| tree.lists.long_files.iter().any(|entry| entry.covers_path(path));
     let too_long = files_longer_than(LINES_MAX, tree);
-    files_longer_than(LINES_WARNING_MIN, tree)
+    files_longer_than(LINES_WITHOUT_WARNING_MAX, tree)
         .into_iter()
         .filter(|one| listed(&one.path) || !too_long.contains(one))
         .collect()
 }
 
+/// Finds files with more than `lines_max` lines, without their tests.
 fn files_longer_than(lines_max: usize, tree: &Tree) -> Vec<Violation> {
     let mut found = Vec::new();
     for (path, text) in tree.files() {
         let extension = path.rsplit_once('.').map_or("", |(_, extension)| extension);
-        if !SOURCES.contains(&extension) || path.contains("/tests/") {
+        if !COUNTED_EXTENSIONS.contains(&extension) || path.contains("/tests/") {
             continue;
         }
         let count = match extension {
-            "rs" => Source::new(path, text).lines_count(),
+            "rs" => Source::new(path, text).lines_without_tests_count(),
             _ => text.lines().count(),
         };
         if count > lines_max {
@@ -58,7 +60,7 @@ fn files_longer_than(lines_max: usize, tree: &Tree) -> Vec<Violation> {
                 lines_max + 1,
                 format!("the file has {count} lines, without its tests"),
                 "split it into a folder of the same name, or list it with its reason in \
-                 LONG of tidy/src/lists.rs",
+                 LONG_FILES of tidy/src/lists.rs",
             ));
         }
     }

@@ -6,12 +6,12 @@ use crate::{Tree, Violation};
 pub const RULE_NAME: &str = "summaries";
 
 /// Words with which the summary of a doc comment must not start.
-const OPENERS: &[&str] = &[
+const BANNED_OPENERS: &[&str] = &[
     "What", "Whose", "Who", "Whoever", "Whom", "Whether", "How", "That", "So", "Until", "Where",
     "Nothing", "When", "Why", "Which",
 ];
 
-/// Finds summaries of doc comments that start with one of [`OPENERS`].
+/// Finds summaries of doc comments that start with one of [`BANNED_OPENERS`].
 pub fn check(tree: &Tree) -> Vec<Violation> {
     let mut found = Vec::new();
     for source in tree.sources() {
@@ -20,7 +20,7 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
             let (marker, text) = doc_marker_and_text(line);
             if !marker.is_empty()
                 && marker != marker_before
-                && let Some(opener) = opener(text)
+                && let Some(opener) = banned_opener(text)
             {
                 let what = format!("the summary starts with `{opener}`");
                 let instead = "start with a noun phrase (\"Maximum number of queued packets.\") or a verb \
@@ -44,10 +44,10 @@ fn doc_marker_and_text(line: &str) -> (&'static str, &str) {
     ("", "")
 }
 
-/// Returns the first word of `text` if it is one of [`OPENERS`].
-fn opener(text: &str) -> Option<&'static str> {
+/// Returns the first word of `text` if it is one of [`BANNED_OPENERS`].
+fn banned_opener(text: &str) -> Option<&'static str> {
     let word = text.split(|c: char| !c.is_alphanumeric()).next()?;
-    OPENERS.iter().copied().find(|opener| *opener == word)
+    BANNED_OPENERS.iter().copied().find(|opener| *opener == word)
 }
 
 #[cfg(test)]
@@ -56,10 +56,10 @@ mod tests {
 
     #[test]
     fn only_the_first_word_counts() {
-        assert_eq!(opener("What a party needs."), Some("What"));
-        assert_eq!(opener("Whether it is on"), Some("Whether"));
-        assert_eq!(opener("Whatever"), None);
-        assert_eq!(opener("Returns what is left."), None);
-        assert_eq!(opener(""), None);
+        assert_eq!(banned_opener("What a party needs."), Some("What"));
+        assert_eq!(banned_opener("Whether it is on"), Some("Whether"));
+        assert_eq!(banned_opener("Whatever"), None);
+        assert_eq!(banned_opener("Returns what is left."), None);
+        assert_eq!(banned_opener(""), None);
     }
 }

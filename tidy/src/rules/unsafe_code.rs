@@ -1,12 +1,13 @@
-//! `unsafe` only in private modules listed in lists.rs, with a safe API, and with a `SAFETY:` comment at each block.
+//! `unsafe` only in private modules listed in lists.rs, with a safe API, and with a `SAFETY:`
+//! comment at each block.
 
 use crate::{Exemption, Source, Tree, Violation, words};
 
 /// Name of the rule.
 pub const RULE_NAME: &str = "unsafe";
 
-/// Finds `unsafe` outside the listed files or without a `SAFETY:` comment. Also finds listed
-/// modules that are public or have no `unsafe`.
+/// Finds `unsafe` outside the listed files, and `unsafe` without a `SAFETY:` comment. Also finds
+/// listed modules that are public or contain no `unsafe`.
 pub fn check(tree: &Tree) -> Vec<Violation> {
     let listed = || tree.lists.raw.iter().chain(tree.lists.unsafe_elsewhere);
     let mut found = Vec::new();
@@ -48,10 +49,12 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
     found
 }
 
+/// Returns `true` if the path is `raw.rs`, or in a folder `raw/`.
 fn is_raw_path(path: &str) -> bool {
     path.split('/').any(|part| matches!(part, "raw" | "raw.rs"))
 }
 
+/// Finds uses of `unsafe` without a `SAFETY:` comment.
 fn missing_safety_comments(source: &Source<'_>, lines: &[(usize, usize)]) -> Vec<Violation> {
     lines
         .iter()
@@ -82,7 +85,7 @@ fn needs_safety_comment(code: &str) -> bool {
     }
 }
 
-/// Returns `true` if a `SAFETY:` comment is on `line`, or directly above its statement.
+/// Returns `true` if a `SAFETY:` comment is on `line`, or directly above the statement on `line`.
 fn has_safety_comment(source: &Source<'_>, line: usize) -> bool {
     let code: Vec<&str> = source.code.lines().collect();
     let comments: Vec<&str> = source.comments.lines().collect();
@@ -103,6 +106,7 @@ fn has_safety_comment(source: &Source<'_>, line: usize) -> bool {
     true
 }
 
+/// Finds modules named `raw` that are public.
 fn public_raw_modules(source: &Source<'_>) -> Vec<Violation> {
     words(&source.code, "mod raw")
         .map(|offset| (offset, source.line_at(offset)))
@@ -117,7 +121,7 @@ fn public_raw_modules(source: &Source<'_>) -> Vec<Violation> {
         .collect()
 }
 
-/// Returns a violation if a crate's root file does not deny `unsafe`. A root file that does can
+/// Finds the root file of a crate that does not deny `unsafe`. A root file that does can
 /// allow it by an attribute at `mod raw;`.
 fn permissive_root(source: &Source<'_>) -> Option<Violation> {
     let root = source.path.ends_with("/src/lib.rs") || source.path.ends_with("/src/main.rs");

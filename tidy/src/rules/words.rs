@@ -1,4 +1,5 @@
-//! Words and paths that public text must not contain: paths of a single machine, and notes such as TODO.
+//! Words and paths that public text must not contain: paths of a single machine, and notes such as
+//! TODO.
 
 use crate::{Tree, Violation, words};
 
@@ -6,7 +7,7 @@ use crate::{Tree, Violation, words};
 pub const RULE_NAME: &str = "words";
 
 /// Prefixes of paths that exist on a single machine only.
-const PATHS: &[&str] = &["/root/", "/Users/", "/srv/", "/scratch/"];
+const PRIVATE_PATHS: &[&str] = &["/root/", "/Users/", "/srv/", "/scratch/"];
 
 /// Markers of unfinished work.
 const MARKERS: &[&str] = &["TODO", "FIXME", "XXX"];
@@ -14,25 +15,26 @@ const MARKERS: &[&str] = &["TODO", "FIXME", "XXX"];
 /// Finds paths of a single machine and markers of unfinished work.
 pub fn check(tree: &Tree) -> Vec<Violation> {
     let mut found = Vec::new();
-    let mut spelling = Vec::new();
+    let mut used = Vec::new();
     for (path, text) in tree.files() {
         let violations = violations_in(path, text);
-        match tree.lists.spelling.iter().find(|entry| entry.covers_path(path)) {
-            Some(entry) if !violations.is_empty() => spelling.push(entry),
+        match tree.lists.banned_words.iter().find(|entry| entry.covers_path(path)) {
+            Some(entry) if !violations.is_empty() => used.push(entry),
             Some(_) => {}
             None => found.extend(violations),
         }
     }
-    for entry in tree.lists.spelling.iter().filter(|entry| !spelling.contains(entry)) {
+    for entry in tree.lists.banned_words.iter().filter(|entry| !used.contains(entry)) {
         found.push(tree.unneeded_entry(RULE_NAME, entry.path, "contains none of the words"));
     }
     found
 }
 
+/// Finds the violations in one file.
 fn violations_in(path: &str, text: &str) -> Vec<Violation> {
     let mut found = Vec::new();
     for (line, number) in text.lines().zip(1..) {
-        for private in PATHS.iter().filter(|private| is_absolute(line, private)) {
+        for private in PRIVATE_PATHS.iter().filter(|private| is_absolute(line, private)) {
             let what = format!("the path `{private}` exists on a single machine only");
             let instead = "use a path relative to the workspace root, or one given by the user";
             found.push(Violation::new(RULE_NAME, path, number, what, instead));

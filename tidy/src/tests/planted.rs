@@ -233,7 +233,7 @@ planted! {
         |tree| tree.insert("lab/suite/src/lock.rs", "f();\n".repeat(1501));
     listed_file_within_the_limit_is_found:
         "sizes" at "tidy/src/lists.rs:1",
-        |tree| tree.lists.long = &[Exemption { path: "lab/suite/src/lock.rs", reason: "a table" }];
+        |tree| tree.lists.long_files = &[Exemption { path: "lab/suite/src/lock.rs", reason: "a table" }];
 
     crate_not_named_after_its_folder_is_found:
         "crates" at "lab/record/Cargo.toml:2",
@@ -318,7 +318,7 @@ planted! {
         |tree| append(tree, "lab/record/README.md", "See /root/house.\n");
     listed_file_without_the_words_is_found:
         "words" at "tidy/src/lists.rs:1",
-        |tree| tree.lists.spelling = &[Exemption { path: "README.md", reason: "" }];
+        |tree| tree.lists.banned_words = &[Exemption { path: "README.md", reason: "" }];
 }
 
 /// Adds a service with two limits, and the page with these rows about them.
@@ -404,7 +404,7 @@ fn tests_and_tables_may_be_long() {
 fn listed_long_file_causes_only_a_warning() {
     let mut tree = conforming();
     tree.insert("lab/suite/src/lock.rs", "f();\n".repeat(1600));
-    tree.lists.long = &[Exemption { path: "lab/suite/src/lock.rs", reason: "one table" }];
+    tree.lists.long_files = &[Exemption { path: "lab/suite/src/lock.rs", reason: "one table" }];
     assert!(rules::check(&tree).is_empty());
     assert_eq!(rules::sizes::size_warnings(&tree).len(), 1);
 }

@@ -11,10 +11,11 @@ use std::os::fd::OwnedFd;
 /// Buffers of a thread for reading and sending.
 pub(crate) struct Buffers {
     read: Vec<u8>,
-    /// Number of bytes in `read` to process.
+    /// Number of bytes in `read` that are to be processed.
     filled_bytes: usize,
+    /// Decrypted bytes that are to be processed.
     decrypted: Vec<u8>,
-    /// Messages of the next send.
+    /// Messages of the next send, not encrypted.
     pub(crate) chunk: Vec<u8>,
     encrypted: Vec<u8>,
 }
@@ -30,7 +31,8 @@ impl Buffers {
         }
     }
 
-    /// Returns the bytes to process after a read: those received, decrypted, behind the kept incomplete message.
+    /// Returns the bytes to process after a read, decrypted. They begin with the incomplete message
+    /// of the previous read.
     pub(crate) fn received(&self, connection: &LoadConnection) -> &[u8] {
         match connection.secure {
             Some(_) => &self.decrypted,
@@ -39,34 +41,39 @@ impl Buffers {
     }
 }
 
-/// Connection of a load thread, with its client state and incomplete data.
+/// Connection of a load thread.
 pub(crate) struct LoadConnection {
     pub(crate) fd: OwnedFd,
     pub(crate) client: Client,
+    /// TLS state; `None` without TLS.
     pub(crate) secure: Option<Box<Encryption>>,
     /// Due times of the connection's messages, in an open loop.
     pub(crate) schedule: Option<Schedule>,
-    /// Bytes that did not fit in the socket buffer. The first `unsent_written` of them have been
-    /// sent since.
+    /// Bytes that did not fit in the socket buffer. The first [`unsent_start`](Self::unsent_start)
+    /// bytes have been sent since.
     unsent: Vec<u8>,
-    unsent_written: usize,
-    /// Incomplete message at the end of the bytes received.
+    /// Index of the first byte in `unsent` that is still to be sent.
+    unsent_start: usize,
+    /// Received part of an incomplete message.
     incomplete: Vec<u8>,
+    /// `true` once the TCP connection is established.
     pub(crate) is_tcp_connected: bool,
-    /// `true` once messages may be sent: after the TLS handshake, if there is one.
+    /// `true` once messages may be sent: after connecting and, with TLS, after the handshake.
     pub(crate) is_connected: bool,
+    /// `true` if the socket may contain bytes to read.
     pub(crate) is_readable: bool,
     /// `true` if the peer has closed the connection or an error is pending. Reading continues until
     /// the error is seen.
     pub(crate) is_hung_up: bool,
-    /// `true` while the socket buffer is full; epoll reports when there is free space.
+    /// `true` while the socket buffer is full. Epoll reports when it has space again.
     pub(crate) is_blocked: bool,
+    /// `true` while the connection is in the queue of connections to serve.
     pub(crate) is_queued: bool,
-    /// `true` if the depth limit or a full socket buffer has delayed a due message.
+    /// `true` while the depth limit or a full socket buffer delays a due message.
     pub(crate) is_delayed: bool,
     /// Start of the current wait for bytes from the server. The wait may last as long as the plan's
     /// time-out.
-    pub(crate) active_ns: u64,
+    pub(crate) wait_start_ns: u64,
 }
 
 impl LoadConnection {
@@ -82,7 +89,7 @@ impl LoadConnection {
             secure,
             schedule: None,
             unsent: Vec::new(),
-            unsent_written: 0,
+            unsent_start: 0,
             incomplete: Vec::new(),
             is_tcp_connected: false,
             is_connected: false,
@@ -91,7 +98,7 @@ impl LoadConnection {
             is_blocked: false,
             is_queued: false,
             is_delayed: false,
-            active_ns: now_ns,
+            wait_start_ns: now_ns,
         }
     }
 
@@ -100,8 +107,8 @@ impl LoadConnection {
         !self.is_connected || self.client.sent_count() > self.client.received_count()
     }
 
-    /// Reads once from the connection, behind its kept incomplete message; returns `true` if bytes were received. The
-    /// bytes are in the read buffer or, decrypted, in `decrypted`.
+    /// Reads once from the connection; returns `true` if bytes were received. They are behind the
+    /// incomplete message in the read buffer or, decrypted, in `decrypted`.
     pub(crate) fn read(&mut self, buffers: &mut Buffers) -> Result<bool, Fault> {
         let Buffers { read, decrypted, encrypted, filled_bytes: filled, .. } = buffers;
         // Encrypted bytes are decrypted behind the kept bytes in `decrypted`; plain bytes are read
@@ -133,8 +140,9 @@ impl LoadConnection {
         Ok(true)
     }
 
-    /// Handles the established TCP connection: starts the TLS handshake or, without TLS, marks it as connected.
-    pub(crate) fn begin(&mut self, buffers: &mut Buffers) -> Result<(), Fault> {
+    /// Handles the establishment of the TCP connection. Starts the TLS handshake or, without TLS,
+    /// marks the connection as connected.
+    pub(crate) fn handle_tcp_connected(&mut self, buffers: &mut Buffers) -> Result<(), Fault> {
         self.is_tcp_connected = true;
         let Some(secure) = &mut self.secure else {
             self.is_connected = true;
@@ -155,12 +163,13 @@ impl LoadConnection {
             return Ok(());
         }
         if self.unsent.is_empty() {
-            return self.push(encrypted);
+            return self.send_or_store(encrypted);
         }
         self.unsent.extend_from_slice(encrypted);
         Ok(())
     }
 
+    /// Sends a TLS close notification; without TLS, does nothing.
     pub(crate) fn send_close_notify(&mut self, buffers: &mut Buffers) {
         let Some(secure) = &mut self.secure else { return };
         buffers.encrypted.clear();
@@ -174,40 +183,41 @@ impl LoadConnection {
         self.incomplete.extend_from_slice(part);
     }
 
-    /// Sends unsent bytes; returns `true` if none are left.
+    /// Sends the unsent bytes; returns `true` if none are left.
     pub(crate) fn flush(&mut self) -> Result<bool, Fault> {
         if self.unsent.is_empty() {
             return Ok(true);
         }
         let sent =
-            socket::send(&self.fd, &self.unsent[self.unsent_written..]).map_err(Fault::Broken)?;
-        self.unsent_written += sent;
-        self.is_blocked = self.unsent_written < self.unsent.len();
+            socket::send(&self.fd, &self.unsent[self.unsent_start..]).map_err(Fault::Broken)?;
+        self.unsent_start += sent;
+        self.is_blocked = self.unsent_start < self.unsent.len();
         if !self.is_blocked {
             self.unsent = Vec::new();
-            self.unsent_written = 0;
+            self.unsent_start = 0;
         }
         Ok(!self.is_blocked)
     }
 
-    /// Sends the chunk, and stores the bytes that the kernel does not accept. There must be no unsent bytes.
+    /// Sends the messages in `buffers.chunk`, and stores the bytes that the kernel does not accept.
+    /// There must be no unsent bytes.
     pub(crate) fn send(&mut self, buffers: &mut Buffers) -> Result<(), Fault> {
         let Buffers { chunk, encrypted, .. } = buffers;
         if let Some(secure) = &mut self.secure {
             encrypted.clear();
             secure.seal(chunk, encrypted)?;
-            return self.push(encrypted);
+            return self.send_or_store(encrypted);
         }
-        self.push(chunk)
+        self.send_or_store(chunk)
     }
 
     /// Sends bytes, and stores those that the kernel does not accept.
-    fn push(&mut self, bytes: &[u8]) -> Result<(), Fault> {
+    fn send_or_store(&mut self, bytes: &[u8]) -> Result<(), Fault> {
         let sent = socket::send(&self.fd, bytes).map_err(Fault::Broken)?;
         if sent < bytes.len() {
             self.is_blocked = true;
             self.unsent = bytes[sent..].to_vec();
-            self.unsent_written = 0;
+            self.unsent_start = 0;
         }
         Ok(())
     }

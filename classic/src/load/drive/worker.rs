@@ -18,20 +18,23 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Size of a send, in bytes, above which no more messages are added to it.
+/// Size of a send, in bytes, from which on no further message is added.
 const SEND_BYTES: usize = 1 << 16;
 /// Maximum number of events taken from epoll at a time.
-const READY_MAX: usize = 256;
-/// Interval at which a thread checks for a stop and for silent connections, in ns.
+const EVENTS_MAX: usize = 256;
+/// Interval at which a thread checks for an order to stop and for silent connections, in ns.
 const CHECK_INTERVAL_NS: u64 = 50_000_000;
 
 /// One thread of a load, with its measurements.
 pub(super) struct Worker {
+    /// Index of the thread.
     thread: u32,
     plan: LoadPlan,
     shared: Arc<SharedState>,
+    /// Counters that [`Load::progress`](super::Load::progress) reads.
     live: Arc<LiveCounters>,
     letters: MessageText,
+    /// Measurements so far.
     report: LoadReport,
 }
 
@@ -60,6 +63,7 @@ impl Worker {
         }
     }
 
+    /// Generates the load of the thread, and returns its measurements.
     pub(super) fn run(mut self) -> LoadReport {
         // A sandbox may refuse this: then sleeps end up to 50 us late, as by default.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
@@ -69,7 +73,7 @@ impl Worker {
                 for reconn in 0..reconns {
                     let served = self.run_connections(reconn, order);
                     self.live.set_open_count(0);
-                    if !served || self.is_stopped() {
+                    if !served || self.should_stop() {
                         break;
                     }
                     if !pause.is_zero() {
@@ -87,18 +91,20 @@ impl Worker {
             LoadAmount::Timed { .. } => self.report.elapsed_ns,
             LoadAmount::Counted { .. } => self.now_ns(),
         };
-        self.report.is_stopped = self.is_stopped();
+        self.report.is_stopped = self.should_stop();
         self.send_event(Event::Finished);
         self.report
     }
 
+    /// Returns the time since the start of the load.
     fn now_ns(&self) -> u64 {
         clock::now_ns().saturating_sub(self.shared.origin_ns)
     }
 
-    fn is_stopped(&self) -> bool {
+    /// Returns `true` if the load is to stop early.
+    fn should_stop(&self) -> bool {
         // Relaxed: the flag publishes no other data.
-        self.shared.stop.load(Ordering::Relaxed)
+        self.shared.should_stop.load(Ordering::Relaxed)
     }
 
     fn send_event(&self, event: Event) {
@@ -106,9 +112,10 @@ impl Worker {
         let _ = self.shared.events.send(event);
     }
 
+    /// Sleeps for `pause`, or until the load is to stop.
     fn pause(&self, pause: Duration) {
         let until_ns = self.now_ns() + pause.as_nanos() as u64;
-        while !self.is_stopped() {
+        while !self.should_stop() {
             let left_ns = until_ns.saturating_sub(self.now_ns());
             if left_ns == 0 {
                 return;
@@ -117,9 +124,10 @@ impl Worker {
         }
     }
 
-    /// Makes and serves the connections until they are done; returns `false` if all of them have failed.
+    /// Opens the connections, and serves them until they are done. Returns `false` if all of them
+    /// have failed.
     fn run_connections(&mut self, reconn: u64, order: MessageQuota) -> bool {
-        let epoll = match Epoll::new(READY_MAX) {
+        let epoll = match Epoll::new(EVENTS_MAX) {
             Ok(epoll) => epoll,
             Err(errno) => {
                 let fault = Fault::Refused { call: "epoll_create", errno };
@@ -132,7 +140,7 @@ impl Worker {
         let message_bytes = HEADER_BYTES + self.plan.letters_max as usize;
         let mut connections = Connections {
             epoll,
-            peers: Vec::new(),
+            by_client: Vec::new(),
             ready: VecDeque::new(),
             unfinished_count: 0,
             unconnected_count: 0,
@@ -144,18 +152,18 @@ impl Worker {
             ),
             window: None,
             schedule_of_thread: None,
-            arrivals_count: 0,
+            due_so_far_count: 0,
         };
         for client in 0..self.plan.clients_count {
             match self.connect(&connections.epoll, client, reconn, order) {
                 Ok(connection) => {
-                    connections.peers.push(Some(connection));
+                    connections.by_client.push(Some(connection));
                     connections.unfinished_count += 1;
                     connections.unconnected_count += 1;
                 }
                 Err(fault) => {
                     self.record_fault(&mut connections, fault, None);
-                    connections.peers.push(None);
+                    connections.by_client.push(None);
                 }
             }
         }
@@ -167,12 +175,13 @@ impl Worker {
         let busy = (usage::thread_usage() - began).cpu_ns() as f64 / took_ns as f64;
         self.report.busy_share = self.report.busy_share.max(busy);
         // The remaining connections were cut short.
-        for connection in connections.peers.drain(..).flatten() {
+        for connection in connections.by_client.drain(..).flatten() {
             self.add_counts(&connection.client);
         }
         connections.faults_count < u64::from(self.plan.clients_count)
     }
 
+    /// Starts to connect the client with index `client`.
     fn connect(
         &self,
         epoll: &Epoll,
@@ -199,7 +208,7 @@ impl Worker {
         Ok(LoadConnection::new(fd, client, secure, self.now_ns()))
     }
 
-    /// Serves until every connection is done or has failed, or a stop is requested.
+    /// Serves the connections until each is done or has failed, or the load is to stop.
     fn serve_all(&mut self, connections: &mut Connections) {
         let mut next_check_ns = self.now_ns() + CHECK_INTERVAL_NS;
         while connections.unfinished_count > 0 {
@@ -226,13 +235,13 @@ impl Worker {
             self.queue_due_connections(connections, now_ns);
             if now_ns >= next_check_ns {
                 next_check_ns = now_ns + CHECK_INTERVAL_NS;
-                if self.is_stopped() {
+                if self.should_stop() {
                     return self.record_elapsed_at_stop(connections, now_ns);
                 }
                 self.fail_silent_connections(connections, now_ns);
                 self.live.set_open_count(connections.unfinished_count);
             }
-            self.end_measurement(connections, now_ns);
+            self.end_measurement_if_over(connections, now_ns);
             let timeout_ns = match connections.ready.is_empty() {
                 true => connections.next_ns().min(next_check_ns).saturating_sub(now_ns),
                 false => 0,
@@ -246,7 +255,7 @@ impl Worker {
         }
     }
 
-    /// Starts the measurement, once all connections are established.
+    /// Starts the measurement. Called once all connections are established.
     fn begin_measurement(&mut self, connections: &mut Connections) {
         self.report.connected_count += connections.unfinished_count;
         self.send_event(Event::Connected { count: connections.unfinished_count });
@@ -267,8 +276,8 @@ impl Worker {
         connections.schedule_of_thread =
             schedule_of_thread.map(|schedule| schedule.with_end_ns(until_ns));
         if let Some(schedule) = connections.schedule_of_thread {
-            let clients_count = connections.peers.len() as u64;
-            for (index, connection) in (0..).zip(&mut connections.peers) {
+            let clients_count = connections.by_client.len() as u64;
+            for (index, connection) in (0..).zip(&mut connections.by_client) {
                 if let Some(connection) = connection {
                     connection.schedule =
                         Some(schedule.schedule_of_every_nth(index, clients_count));
@@ -284,17 +293,17 @@ impl Worker {
     fn queue_due_connections(&self, connections: &mut Connections, now_ns: u64) {
         let Some(schedule_of_thread) = connections.schedule_of_thread else { return };
         let due = schedule_of_thread.due_count(now_ns);
-        let clients_count = connections.peers.len() as u64;
+        let clients_count = connections.by_client.len() as u64;
         // Each connection is queued once, however many of its messages are due.
-        let from = connections.arrivals_count.max(due.saturating_sub(clients_count));
+        let from = connections.due_so_far_count.max(due.saturating_sub(clients_count));
         for arrival in from..due {
             connections.queue((arrival % clients_count) as usize);
         }
-        connections.arrivals_count = due;
+        connections.due_so_far_count = due;
     }
 
-    /// Stops sending when the measured time is over.
-    fn end_measurement(&mut self, connections: &mut Connections, now_ns: u64) {
+    /// Stops sending if the measured time is over.
+    fn end_measurement_if_over(&mut self, connections: &mut Connections, now_ns: u64) {
         let Some(window) = connections.window else { return };
         if now_ns < window.until_ns {
             return;
@@ -302,8 +311,8 @@ impl Worker {
         self.report.elapsed_ns = window.until_ns - window.from_ns;
         connections.window = Some(MeasuredTime { until_ns: u64::MAX, ..window });
         connections.schedule_of_thread = None;
-        for index in 0..connections.peers.len() {
-            let Some(connection) = &mut connections.peers[index] else { continue };
+        for index in 0..connections.by_client.len() {
+            let Some(connection) = &mut connections.by_client[index] else { continue };
             if let Some(schedule) = connection.schedule {
                 let due = schedule.due_count(now_ns);
                 for unsent in connection.client.sent_count()..due {
@@ -324,7 +333,7 @@ impl Worker {
         }
     }
 
-    /// Sets the measured time when the load is stopped, without waiting for outstanding messages.
+    /// Records the measured time of a load that is stopped early.
     fn record_elapsed_at_stop(&mut self, connections: &Connections, now_ns: u64) {
         if let Some(window) = connections.window
             && window.until_ns < u64::MAX
@@ -333,11 +342,12 @@ impl Worker {
         }
     }
 
+    /// Removes the connections on which an echo or the connecting has timed out.
     fn fail_silent_connections(&mut self, connections: &mut Connections, now_ns: u64) {
         let timeout_ns = self.plan.timeout.as_nanos() as u64;
-        for index in 0..connections.peers.len() {
+        for index in 0..connections.by_client.len() {
             let is_silent = |connection: &LoadConnection| {
-                connection.is_waiting() && now_ns > connection.active_ns + timeout_ns
+                connection.is_waiting() && now_ns > connection.wait_start_ns + timeout_ns
             };
             if !connections.connection(index).is_some_and(is_silent) {
                 continue;
@@ -354,6 +364,7 @@ impl Worker {
         }
     }
 
+    /// Records the fault of a connection, and the messages of the connection.
     fn record_fault(
         &mut self,
         connections: &mut Connections,
@@ -368,25 +379,26 @@ impl Worker {
         }
     }
 
-    /// Adds the counts of a connection's client to the report.
+    /// Adds the numbers of a connection's messages to the report.
     fn add_counts(&mut self, client: &Client) {
         self.report.sent_count += client.sent_count();
         self.report.received_count += client.received_count();
         self.report.lost_count += client.sent_count() - client.received_count();
     }
 
-    /// Serves a ready connection: completes its connect, or reads once and sends once.
+    /// Serves a ready connection: handles its establishment, or reads once and sends once.
     fn serve(&mut self, connections: &mut Connections, index: usize) -> Result<(), Fault> {
-        let Connections { peers, buffers, window, ready, unconnected_count: unconnected, .. } =
-            connections;
-        let Some(Some(connection)) = peers.get_mut(index) else { return Ok(()) };
+        let Connections {
+            by_client, buffers, window, ready, unconnected_count: unconnected, ..
+        } = connections;
+        let Some(Some(connection)) = by_client.get_mut(index) else { return Ok(()) };
         connection.is_queued = false;
         if !connection.is_tcp_connected {
             let address = self.plan.address;
             socket::connect_result(&connection.fd)
                 .map_err(|errno| Fault::Unconnected { address, errno })?;
-            connection.active_ns = self.now_ns();
-            connection.begin(buffers)?;
+            connection.wait_start_ns = self.now_ns();
+            connection.handle_tcp_connected(buffers)?;
             *unconnected -= u64::from(connection.is_connected);
             // Sending begins when all connections are made.
             return Ok(());
@@ -422,7 +434,7 @@ impl Worker {
         let bytes = buffers.received(connection);
         let from_ns = window.map_or(0, |window| window.from_ns);
         let until_ns = window.map_or(u64::MAX, |window| window.until_ns);
-        connection.active_ns = now_ns;
+        connection.wait_start_ns = now_ns;
         let latencies = &mut self.report.latencies;
         let (mut at, mut count, mut latency_ns) = (0, 0, 0_u64);
         // Messages with the same time stamp were sent together, and are recorded together.
@@ -465,7 +477,7 @@ impl Worker {
         outcome
     }
 
-    /// Sends the due messages of a connection, as many as fit one send.
+    /// Sends due messages of a connection, as many as fit in one send.
     fn send(
         &mut self,
         connection: &mut LoadConnection,
@@ -484,7 +496,7 @@ impl Worker {
         }
         if !connection.is_waiting() {
             // Silence counts from now: no echo was outstanding before.
-            connection.active_ns = now_ns;
+            connection.wait_start_ns = now_ns;
         }
         buffers.chunk.clear();
         let first = connection.client.sent_count();
@@ -505,7 +517,7 @@ impl Worker {
     }
 }
 
-/// Returns the number of messages that a connection must send now.
+/// Returns the number of messages that a connection should send now.
 fn due_count(connection: &LoadConnection, now_ns: u64) -> u64 {
     let sendable = connection.client.sendable_count();
     match connection.schedule {
@@ -519,45 +531,50 @@ fn due_count(connection: &LoadConnection, now_ns: u64) -> u64 {
 /// Connections of a thread, and the state of its event loop.
 struct Connections {
     epoll: Epoll,
-    /// Connections by client; `None` for those that are done or have failed.
-    peers: Vec<Option<LoadConnection>>,
+    /// Connection of each client; `None` once it is done or has failed.
+    by_client: Vec<Option<LoadConnection>>,
     /// Indices of the connections to serve next.
     ready: VecDeque<usize>,
+    /// Number of connections that are neither done nor failed.
     unfinished_count: u64,
+    /// Number of connections that are not established yet.
     unconnected_count: u64,
     faults_count: u64,
-    /// `true` once all connections are made or have failed.
+    /// `true` once the measurement has begun: all connections are established or have failed.
     has_begun: bool,
     buffers: Buffers,
     /// Measured time; `None` before the measurement, and in a load limited by messages.
     window: Option<MeasuredTime>,
-    /// Due times of this thread's messages, over all its connections.
+    /// Due times of the messages of all connections together.
     schedule_of_thread: Option<Schedule>,
-    /// Number of messages whose due time has passed.
-    arrivals_count: u64,
+    /// Number of messages that have become due.
+    due_so_far_count: u64,
 }
 
 impl Connections {
+    /// Returns a connection; `None` if it is done or has failed.
     fn connection(&self, index: usize) -> Option<&LoadConnection> {
-        self.peers.get(index)?.as_ref()
+        self.by_client.get(index)?.as_ref()
     }
 
-    /// Closes a connection that is done, with a close notification.
+    /// Removes a connection that is done, after a TLS close notification.
     fn close(&mut self, index: usize) -> Option<LoadConnection> {
         let mut connection = self.remove(index)?;
         connection.send_close_notify(&mut self.buffers);
         Some(connection)
     }
 
+    /// Removes a connection that is done or has failed.
     fn remove(&mut self, index: usize) -> Option<LoadConnection> {
-        let connection = self.peers.get_mut(index)?.take()?;
+        let connection = self.by_client.get_mut(index)?.take()?;
         self.unfinished_count -= 1;
         self.unconnected_count -= u64::from(!connection.is_connected);
         Some(connection)
     }
 
+    /// Appends a connection to the queue `ready`, unless it is there already.
     fn queue(&mut self, index: usize) {
-        if let Some(Some(connection)) = self.peers.get_mut(index)
+        if let Some(Some(connection)) = self.by_client.get_mut(index)
             && !connection.is_queued
         {
             connection.is_queued = true;
@@ -565,17 +582,19 @@ impl Connections {
         }
     }
 
+    /// Appends all connections to the queue `ready`.
     fn queue_all(&mut self) {
-        for index in 0..self.peers.len() {
+        for index in 0..self.by_client.len() {
             self.queue(index);
         }
     }
 
-    /// Returns the time of the next work that is not announced by an epoll event.
+    /// Returns the time of the next due message, or of the end of the measurement if that is
+    /// sooner.
     fn next_ns(&self) -> u64 {
         let until_ns = self.window.map_or(u64::MAX, |window| window.until_ns);
         self.schedule_of_thread.map_or(until_ns, |schedule_of_thread| {
-            schedule_of_thread.due_ns(self.arrivals_count).min(until_ns)
+            schedule_of_thread.due_ns(self.due_so_far_count).min(until_ns)
         })
     }
 
@@ -590,11 +609,11 @@ impl Connections {
                 Err(errno) => return Err(errno),
             }
         }
-        let Self { epoll, peers, ready, .. } = self;
+        let Self { epoll, by_client, ready, .. } = self;
         epoll.wait(Some(timeout_ns), |index, flags| {
             // The value was stored from a u32.
             let index = index as usize;
-            let Some(Some(connection)) = peers.get_mut(index) else { return };
+            let Some(Some(connection)) = by_client.get_mut(index) else { return };
             let hung_up = flags.intersects(Flags::RDHUP | Flags::HUP | Flags::ERR);
             connection.is_hung_up |= hung_up;
             connection.is_readable |= hung_up || flags.contains(Flags::IN);

@@ -17,23 +17,27 @@ use std::thread::JoinHandle;
 /// State of the server between calls.
 pub struct BandwidthServer {
     cursor: Arc<BufferCursor>,
+    /// Maximum number of transfers in flight, of all threads together.
     concurrency: u64,
     threads_count: u64,
     /// `true` if client and server each copy one half of each transfer.
-    halves: bool,
+    are_transfers_halved: bool,
     config: Config,
+    /// Description of the client's buffer; `None` before the call `prepare`.
     prepared: Option<PreparedTransfer>,
+    /// Threads for transfers; empty if the serving thread transfers.
     workers: Vec<TransferWorker>,
-    /// Number of bytes that the last timed transfers moved.
+    /// Number of bytes moved in the last timed period.
     moved_bytes: u64,
 }
 
-/// The client's buffer as registered with one of the server's endpoints.
+/// Description of the client's buffer, for one endpoint of the server.
 #[derive(Clone)]
 struct PreparedTransfer {
     client: Prepare,
-    /// Handle of the server's buffer, with which the client copies its half of each transfer.
-    ours: Option<BulkHandle>,
+    /// Handle of the server's buffer, for the client's half of each transfer; `None` without
+    /// halves.
+    own_handle: Option<BulkHandle>,
 }
 
 impl PreparedTransfer {
@@ -44,38 +48,43 @@ impl PreparedTransfer {
         halves: bool,
     ) -> Result<Self, MemoryError> {
         let register = || ends.register_memory(&cursor.memory, Rights::ReadWrite);
-        Ok(Self { client, ours: halves.then(register).transpose()? })
+        Ok(Self { client, own_handle: halves.then(register).transpose()? })
     }
 
-    /// Returns the parts of both buffers that the next transfer copies.
-    fn next(&self, cursor: &BufferCursor) -> BulkPart {
-        let at = cursor.next();
+    /// Advances the cursor, and returns the part that the next transfer copies.
+    fn next_part(&self, cursor: &BufferCursor) -> BulkPart {
+        let at = cursor.next_offset();
         let part = BulkPart::new(cursor.xfer_bytes).offsets(self.client.base_offset + at, at);
-        self.ours.as_ref().map_or(part, |ours| part.halved(ours))
+        self.own_handle.as_ref().map_or(part, |handle| part.halved(handle))
     }
 }
 
-/// The server's buffer, and the index of the piece that is transferred next.
+/// Server's buffer, with the position of the next transfer.
 struct BufferCursor {
     memory: BulkMemory,
+    /// Size of a transfer, and of a piece.
     xfer_bytes: u64,
     pieces_count: u64,
+    /// Number of transfers in the current period. Modulo `pieces_count`, it is the index of the
+    /// next piece.
     next: AtomicU64,
 }
 
 impl BufferCursor {
-    /// Returns the offset of the next piece, and advances; the first piece follows the last.
-    fn next(&self) -> u64 {
+    /// Returns the offset of the next piece, and advances. The first piece follows the last one.
+    fn next_offset(&self) -> u64 {
         // Relaxed: a counter; no other data depends on its order.
         self.next.fetch_add(1, Ordering::Relaxed) % self.pieces_count * self.xfer_bytes
     }
 }
 
+/// Converts an error to the failure of a call.
 fn to_failure(error: impl std::fmt::Display) -> Failure {
     Failure::new(1, error.to_string())
 }
 
 impl BandwidthServer {
+    /// Allocates the server's buffer.
     pub fn new(args: &Bandwidth) -> anyhow::Result<Self> {
         let bytes = usize::try_from(args.buffer_bytes)?;
         let memory = match &args.file {
@@ -99,7 +108,7 @@ impl BandwidthServer {
             }),
             concurrency: args.concurrency,
             threads_count: args.threads,
-            halves: args.halves,
+            are_transfers_halved: args.halves,
             config: Config::default(),
             prepared: None,
             workers: Vec::new(),
@@ -107,6 +116,7 @@ impl BandwidthServer {
         })
     }
 
+    /// Registers the procedures of the server.
     pub fn register(mut self, endpoint: &mut Endpoint) -> anyhow::Result<()> {
         self.config = endpoint.config().clone();
         let server = Arc::new(Mutex::new(self));
@@ -129,19 +139,25 @@ impl BandwidthServer {
         Ok(())
     }
 
-    /// Transfers once from the client's memory with every thread, and returns the path that the data took.
+    /// Starts the threads; each transfers once from the client's memory. Returns the path that the
+    /// data took.
     fn prepare(&mut self, context: &mut Context<'_>, prepare: Prepare) -> Result<String, Failure> {
         let peer = context.peer();
         let first = BulkPart::new(self.cursor.xfer_bytes).offsets(prepare.base_offset, 0);
         context.pull(peer, &prepare.handle, &self.cursor.memory, first).map_err(to_failure)?;
         for _ in 0..self.threads_count {
-            let worker =
-                TransferWorker::start(&self.config, &self.cursor, prepare.clone(), self.halves);
+            let worker = TransferWorker::start(
+                &self.config,
+                &self.cursor,
+                prepare.clone(),
+                self.are_transfers_halved,
+            );
             self.workers.push(worker);
         }
-        total_bytes(&self.workers)?;
+        receive_results(&self.workers)?;
         let path = context.bulk_path(peer, &prepare.handle);
-        let prepared = PreparedTransfer::new(prepare, context, &self.cursor, self.halves);
+        let prepared =
+            PreparedTransfer::new(prepare, context, &self.cursor, self.are_transfers_halved);
         self.prepared = Some(prepared.map_err(to_failure)?);
         Ok(match path {
             Some(BulkPath::Mapped) => "mapped",
@@ -152,7 +168,7 @@ impl BandwidthServer {
         .into())
     }
 
-    /// Transfers until the time is over; returns the number of bytes moved.
+    /// Transfers for `ns` nanoseconds; returns the number of bytes moved.
     fn transfer(
         &mut self,
         context: &mut Context<'_>,
@@ -177,12 +193,12 @@ impl BandwidthServer {
                 // Fails only if the thread has ended, and then it has no result either.
                 let _ = worker.jobs.send(TransferJob { op, until_ns, concurrency });
             }
-            total_bytes(&self.workers)?
+            receive_results(&self.workers)?
         };
         Ok(self.moved_bytes)
     }
 
-    /// Checks the pulled data, and fills the buffer for the other direction.
+    /// Checks the pulled data, and fills the buffer for the pushes.
     fn check(&mut self) -> Result<(), Failure> {
         let BufferCursor { memory, xfer_bytes, pieces_count, .. } = &*self.cursor;
         let bytes = self.moved_bytes.min(xfer_bytes * pieces_count);
@@ -194,20 +210,22 @@ impl BandwidthServer {
     }
 }
 
+/// Locks the server's state.
 fn locked(server: &Mutex<BandwidthServer>) -> std::sync::MutexGuard<'_, BandwidthServer> {
     server.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Order to transfer in one direction until a time.
+/// Order to transfer in one direction until `until_ns`.
 struct TransferJob {
     op: TransferDirection,
+    /// Time from which on no further transfer is started.
     until_ns: u64,
     /// Maximum number of transfers in flight.
     concurrency: u64,
 }
 
 impl TransferJob {
-    /// Transfers one piece after another until the time is over; returns the number of bytes moved.
+    /// Transfers pieces until `until_ns`; returns the number of bytes moved.
     fn transfer_pieces(
         &self,
         ends: &mut impl Bulk,
@@ -227,10 +245,10 @@ impl TransferJob {
         while self.concurrency == 1 && clock::now_ns() < self.until_ns {
             match self.op {
                 TransferDirection::Pull => {
-                    ends.pull(peer, handle, &cursor.memory, prepared.next(cursor))?
+                    ends.pull(peer, handle, &cursor.memory, prepared.next_part(cursor))?
                 }
                 TransferDirection::Push => {
-                    ends.push(peer, handle, &cursor.memory, prepared.next(cursor))?
+                    ends.push(peer, handle, &cursor.memory, prepared.next_part(cursor))?
                 }
             }
             bytes += cursor.xfer_bytes;
@@ -238,8 +256,8 @@ impl TransferJob {
         Ok(bytes)
     }
 
-    /// Transfers like [`transfer_pieces`](Self::transfer_pieces), with several transfers in flight; after an error,
-    /// they stay in `under_way`.
+    /// Transfers pieces until `until_ns`, with several transfers in flight. After an error,
+    /// unfinished transfers stay in `under_way`.
     fn transfer_pieces_concurrently(
         &self,
         ends: &mut impl Bulk,
@@ -257,7 +275,7 @@ impl TransferJob {
                 peer,
                 handle,
                 memory,
-                prepared.next(cursor),
+                prepared.next_part(cursor),
             )?);
         }
         // Transfers with one peer end in the order of their start.
@@ -265,7 +283,7 @@ impl TransferJob {
             ends.wait_transfer(oldest)?;
             bytes += cursor.xfer_bytes;
             if clock::now_ns() < self.until_ns {
-                let part = prepared.next(cursor);
+                let part = prepared.next_part(cursor);
                 under_way.push_back(start_transfer(ends, self.op, peer, handle, memory, part)?);
             }
         }
@@ -273,6 +291,7 @@ impl TransferJob {
     }
 }
 
+/// Starts a transfer in the direction `op`, without waiting for its end.
 fn start_transfer(
     ends: &mut impl Bulk,
     op: TransferDirection,
@@ -290,10 +309,11 @@ fn start_transfer(
 /// Number of bytes that a job moved, or its error.
 type JobResult = Result<u64, String>;
 
-/// Thread that transfers, with its own endpoint. It exits when the job channel is closed.
+/// Thread for transfers, with its own endpoint. It exits when the job channel is closed.
 struct TransferWorker {
     jobs: Sender<TransferJob>,
-    done: Receiver<JobResult>,
+    /// Channel of the results of the jobs.
+    results: Receiver<JobResult>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -301,45 +321,47 @@ impl Drop for TransferWorker {
     fn drop(&mut self) {
         self.jobs = channel().0;
         if let Some(thread) = self.thread.take() {
-            // Errors have been reported through `done`; a panic is ignored here.
+            // Errors have been reported through `results`; a panic is ignored here.
             let _ = thread.join();
         }
     }
 }
 
-/// Receives a result from each thread, and returns their sum or the first error. Results after an
+/// Receives a result from each thread, and returns the sum or the first error. Results after an
 /// error are received too, so that the next job does not receive them.
-fn total_bytes(workers: &[TransferWorker]) -> Result<u64, Failure> {
+fn receive_results(workers: &[TransferWorker]) -> Result<u64, Failure> {
     let result =
-        |worker: &TransferWorker| worker.done.recv().map_err(to_failure)?.map_err(to_failure);
+        |worker: &TransferWorker| worker.results.recv().map_err(to_failure)?.map_err(to_failure);
     let results: Vec<_> = workers.iter().map(result).collect();
     results.into_iter().sum()
 }
 
 impl TransferWorker {
+    /// Starts a thread that connects to the client, and then executes jobs. Its first result says
+    /// whether it has connected.
     fn start(config: &Config, cursor: &Arc<BufferCursor>, prepare: Prepare, halves: bool) -> Self {
         let (jobs, its_jobs) = channel();
-        let (its_done, done) = channel();
+        let (its_results, results) = channel();
         let (config, cursor) = (config.clone(), Arc::clone(cursor));
         let work = move || {
             let reached = connect_and_check(config, &cursor, prepare, halves);
             let (mut endpoint, peer, prepared) = match reached {
                 Ok(reached) => reached,
-                Err(why) => return drop(its_done.send(Err(why))),
+                Err(why) => return drop(its_results.send(Err(why))),
             };
             // Sending fails only if the receiver, and with it the worker, is dropped.
-            let _ = its_done.send(Ok(0));
+            let _ = its_results.send(Ok(0));
             while let Ok(job) = its_jobs.recv() {
                 let job: TransferJob = job;
                 let ended = job.transfer_pieces(&mut endpoint, peer, &prepared, &cursor);
-                let _ = its_done.send(ended.map_err(|error| error.to_string()));
+                let _ = its_results.send(ended.map_err(|error| error.to_string()));
             }
         };
-        Self { jobs, done, thread: Some(std::thread::spawn(work)) }
+        Self { jobs, results, thread: Some(std::thread::spawn(work)) }
     }
 }
 
-/// Connects to the client, and transfers once from its memory, to check the connection.
+/// Connects to the client, and tests a transfer from the client's memory.
 fn connect_and_check(
     config: Config,
     cursor: &BufferCursor,
@@ -366,18 +388,21 @@ mod tests {
         let (senders, workers): (Vec<_>, Vec<_>) = (0..3)
             .map(|_| {
                 let (its_done, done) = channel::<JobResult>();
-                (its_done, TransferWorker { jobs: channel().0, done, thread: None })
+                (its_done, TransferWorker { jobs: channel().0, results: done, thread: None })
             })
             .unzip();
         let done = |results: [JobResult; 3]| {
             for (sender, result) in senders.iter().zip(results) {
                 sender.send(result).expect("the receiver is open");
             }
-            total_bytes(&workers)
+            receive_results(&workers)
         };
         assert!(done([Ok(1), Err("it broke".into()), Ok(4)]).is_err());
         assert_eq!(done([Ok(10), Ok(20), Ok(40)]).ok(), Some(70));
         drop(senders);
-        assert!(total_bytes(&workers).is_err(), "threads have exited, but their sum is no error");
+        assert!(
+            receive_results(&workers).is_err(),
+            "threads have exited, but their sum is no error"
+        );
     }
 }
