@@ -312,7 +312,7 @@ pub fn program(bytes: &[u8]) {
                     assert!((1..=BURST_MAX_PACKETS).contains(&spec.burst_packets), "{spec:?}");
                 }
             }
-            assert_eq!(program.ignored_clients(0).count(), program.threads().count());
+            assert_eq!(program.ignored_clients(0).count(), program.clients().count());
         }
         Err(refused) => {
             assert_is_one_line(&refused.to_string());
