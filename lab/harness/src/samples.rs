@@ -2,7 +2,7 @@
 
 use crate::off_cpu::OffCpuSpan;
 use crate::pace;
-use crate::raw::Control;
+use crate::raw::{Control, without_counting};
 use crate::spent::ResourceUsage;
 use handover_base::clock;
 use handover_base::random::SplitMix64;
@@ -402,7 +402,7 @@ impl Samples {
         let samples = &mut self.parts[part];
         samples.ops_beside += before + 1;
         let ticks = ended.saturating_sub(began).saturating_sub(clock_readings_ticks());
-        samples.alone.get_or_insert_default().push(ticks);
+        without_counting(|| samples.alone.get_or_insert_default().push(ticks));
     }
 
     /// Returns a number of operations that take [`BATCH_MIN_NS`] or more, found by timing ever larger batches.
@@ -530,7 +530,7 @@ impl Samples {
 
     /// Adds `count` to the counter `name`; the record has the counter's sum per operation.
     pub fn add_to_counter(&mut self, name: &str, count: f64) {
-        *self.counters.entry(name.to_string()).or_default() += count;
+        without_counting(|| *self.counters.entry(name.to_string()).or_default() += count);
     }
 
     /// Sets the number of bytes that one operation moves, for the rate in bytes.

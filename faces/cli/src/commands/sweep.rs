@@ -8,7 +8,7 @@ use clap::Args;
 use handover_base::topology;
 use handover_harness::Lab;
 use handover_program::console;
-use handover_record::ArgRange;
+use handover_record::{ArgRange, Document};
 use handover_report::Sweep;
 use std::io::Write;
 
@@ -62,7 +62,7 @@ pub fn sweep(args: &SweepArgs, out: &mut dyn Write) -> anyhow::Result<()> {
 
 /// Number of workers for which rates are to be predicted.
 #[derive(Clone, Copy)]
-struct Simulation {
+pub(super) struct Simulation {
     workers_count: u64,
     /// Greatest value of the argument to which laws are fitted.
     measured_max: u64,
@@ -109,6 +109,20 @@ fn show(
     if args.json {
         return stored::write_json(document, out);
     }
+    print_sweeps(document, simulation, out)?;
+    if let Some(store) = &measured.store {
+        let id = &document.run.id;
+        writeln!(out, "run {id} is in {}; `handover plot {id}` draws it", store.display())?;
+    }
+    Ok(())
+}
+
+/// Prints each sweep of a run as a table, and the rates predicted for `simulation`.
+pub(super) fn print_sweeps(
+    document: &Document,
+    simulation: Option<Simulation>,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
     let (width, style) = (console::output_width(), console::output_style(false));
     for sweep in handover_report::find_sweeps(document) {
         writeln!(out, "{}", sweep.render_text(width, style).trim_end())?;
@@ -116,10 +130,6 @@ fn show(
             let text = sweep.render_predictions(workers_count, measured_max, width, style);
             writeln!(out, "\n{}", text.trim_end())?;
         }
-    }
-    if let Some(store) = &measured.store {
-        let id = &document.run.id;
-        writeln!(out, "run {id} is in {}; `handover plot {id}` draws it", store.display())?;
     }
     Ok(())
 }

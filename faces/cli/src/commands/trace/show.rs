@@ -105,7 +105,7 @@ fn process_json(trace: &Trace, path: &str) -> Value {
     })
 }
 
-fn missing_json(traces: &Traces) -> Value {
+pub(super) fn missing_json(traces: &Traces) -> Value {
     let it = traces.missing_events();
     json!({
         "lost": it.lost, "overwritten": it.overwritten, "damaged": it.damaged,
