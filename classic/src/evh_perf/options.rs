@@ -19,7 +19,7 @@ const HANDLES_MAX: u64 = 1 << 24;
 /// Default of `--max_handles_per_thread`: printed as by the original program, which does not enforce it either.
 const MAX_HANDLES_SETTING: u64 = 300;
 /// Maximum number of processes of a client or a server.
-const PROCESSES_MAX: u64 = 1000;
+pub const PROCESSES_MAX: u64 = 1000;
 /// Size of one slab of a read buffer. The default of 20 slabs is a little over 64 KiB.
 const SLAB_BYTES: u32 = 3277;
 /// Maximum number of slabs: 16 MB.

@@ -22,6 +22,8 @@ pub struct LoadCosts {
     pub client: ProcessUsage,
     /// Costs of the server; `None` if it is on another machine or not accessible.
     pub server: Option<ProcessUsage>,
+    /// `true` if some of the client's processes may be on other hosts.
+    is_distributed: bool,
 }
 
 /// Resources that client and server had used when the load started.
@@ -70,7 +72,7 @@ impl UsageBaseline {
             let server = since(sum_usage(&self.servers), self.server);
             (!self.servers.is_empty()).then_some(server)
         };
-        LoadCosts { took: self.began.elapsed(), client, server }
+        LoadCosts { took: self.began.elapsed(), client, server, is_distributed: false }
     }
 }
 
@@ -83,6 +85,12 @@ pub fn sum_usage(processes: &[u32]) -> ProcessUsage {
 }
 
 impl LoadCosts {
+    /// Adds the usage of a client's process that may be on another host.
+    pub fn add_remote_client(&mut self, usage: ProcessUsage) {
+        self.client = self.client.plus(usage);
+        self.is_distributed = true;
+    }
+
     /// Prints a line for the client and one for the server.
     pub fn print(&self, printer: &mut Printer<'_>) -> io::Result<()> {
         let took_s = self.took.as_secs_f64().max(f64::MIN_POSITIVE);
@@ -121,7 +129,9 @@ impl LoadCosts {
                  use more --threads or --processes, or a lower rate"
             ));
         }
-        let is_busy = client >= SATURATED * threads.min(cpus) || outcome.busy_share >= SATURATED;
+        // The number of CPUs is that of this host.
+        let uses_all_cpus = !self.is_distributed && client >= SATURATED * threads.min(cpus);
+        let is_busy = uses_all_cpus || outcome.busy_share >= SATURATED;
         let is_server_free = server.is_none_or(|server| server < client * 0.5);
         (is_busy && is_server_free).then(|| {
             let percent = 100.0 * client;
