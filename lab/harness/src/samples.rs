@@ -326,8 +326,8 @@ impl Samples {
     /// time is over. The harness chooses `n`: large enough that reading the clock takes less than 1 %
     /// of a batch, or 1 if every contender's operation takes more than twenty clock readings.
     #[inline]
-    pub fn time_batches(&mut self, operations: impl FnMut(u64)) {
-        self.time_batches_of_part(0, operations);
+    pub fn time_batches(&mut self, mut operations: impl FnMut(u64)) {
+        self.time_batches_dyn(0, &mut operations);
     }
 
     /// Times operations like [`time_batches`](Samples::time_batches), as samples of the part at index `part` of the
@@ -337,6 +337,11 @@ impl Samples {
     /// Panics if the spec has no such part.
     #[inline]
     pub fn time_batches_of_part(&mut self, part: usize, mut operations: impl FnMut(u64)) {
+        self.time_batches_dyn(part, &mut operations);
+    }
+
+    /// Times operations as samples of a part. It is compiled once for all workloads, and costs an indirect call a batch.
+    fn time_batches_dyn(&mut self, part: usize, operations: &mut dyn FnMut(u64)) {
         let batch = if self.timing.idle_gap_ns > 0 {
             1
         } else if self.timing.batches_max > 0 {
@@ -347,7 +352,7 @@ impl Samples {
             self.parts[part].ops_beside += self.timing.batch;
             self.timing.batch
         } else {
-            Self::find_batch_size(&mut operations)
+            Self::find_batch_size(operations)
         };
         self.parts[part].batch = batch;
         let mut left = self.timing.batches_max;
@@ -363,7 +368,7 @@ impl Samples {
             let ended = clock::ticks();
             self.parts[part].add_ticks(ended.saturating_sub(began), batch);
             if is_drawn && self.random.next_below(BATCHES_PER_ALONE) == 0 {
-                self.time_alone(part, batch, &mut operations);
+                self.time_alone(part, batch, operations);
             }
             if self.timing.batches_max > 0 {
                 left -= 1;
@@ -389,8 +394,7 @@ impl Samples {
 
     /// Times one operation alone, at a random position in a batch. A cost that recurs every few operations is thus
     /// sampled at its true frequency.
-    #[inline(never)]
-    fn time_alone(&mut self, part: usize, batch: u64, operations: &mut impl FnMut(u64)) {
+    fn time_alone(&mut self, part: usize, batch: u64, operations: &mut dyn FnMut(u64)) {
         let before = self.random.next_below(batch as usize) as u64;
         // Workloads count down from their number of operations, and would not end at 0.
         if before > 0 {
@@ -406,7 +410,7 @@ impl Samples {
     }
 
     /// Returns a number of operations that take [`BATCH_MIN_NS`] or more, found by timing ever larger batches.
-    fn find_batch_size(operations: &mut impl FnMut(u64)) -> u64 {
+    fn find_batch_size(operations: &mut dyn FnMut(u64)) -> u64 {
         let enough_ticks = clock::ticks_from_ns(BATCH_MIN_NS);
         let mut timed = |batch| {
             let began = clock::ticks();
