@@ -9,7 +9,7 @@ use super::stages::sum_usage;
 use crate::load::process::ProcessUsage;
 use crate::ranks::Rank;
 use anyhow::{Context as _, bail, ensure};
-use handover_program::exit::{ChildExit, to_usage_error};
+use handover_program::exit::to_usage_error;
 use handover_suite::mpi::Mpi;
 use serde_json::{Value, json};
 use std::cell::Cell;
@@ -30,8 +30,10 @@ pub fn rank_of_client(args: &EvhPerf) -> anyhow::Result<Option<Rank>> {
     if !args.client || args.eventhandler || args.connect || args.part.is_some() {
         return Ok(None);
     }
-    let rank = Rank::from_environment(|name| std::env::var(name).ok())?;
-    Ok(rank.filter(|rank| rank.is_started_by_mpi() && rank.ranks_count > 1))
+    // Slurm sets its variables in batch scripts, too, where they may be incomplete.
+    let is_of_mpi = |name: &str| name.starts_with("OMPI_") || name.starts_with("PMI_");
+    let variable = |name: &str| std::env::var(name).ok().filter(|_| is_of_mpi(name));
+    Ok(Rank::from_environment(variable)?.filter(|rank| rank.ranks_count > 1))
 }
 
 /// Runs the client as a rank of an MPI job.
@@ -41,11 +43,8 @@ pub fn run(
     signals: &Signals,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
-    // All ranks find the same error in the same command line, and rank 0 reports it.
-    check_options(args, rank).map_err(|error| match rank.number {
-        0 => error,
-        _ => ChildExit(2).into(),
-    })?;
+    // Each rank reports the error: the launcher ends all ranks when the first one exits.
+    check_options(args, rank)?;
     let world = match Mpi::init() {
         Ok(world) => world,
         Err(why) => {
@@ -65,9 +64,9 @@ pub fn run(
             client::run_workers(&args, signals, out, || {
                 let own: Box<dyn Worker + '_> = Box::new(WorkerProcess::start(0, &processes)?);
                 let others = (1..rank.ranks_count).map(|number| {
-                    let remote =
-                        RemoteRank { world: &world, number, reports_count: &reports_count };
-                    Box::new(remote) as Box<dyn Worker + '_>
+                    let (world, reports_count) = (&world, &reports_count);
+                    Box::new(RemoteRank { world, number, reports_count, is_stopped: false })
+                        as Box<dyn Worker + '_>
                 });
                 Ok(std::iter::once(own).chain(others).collect())
             })
@@ -79,7 +78,7 @@ pub fn run(
             Ok(())
         }
     };
-    // A rank that still runs would wait for rank 0 for ever; without MPI_Finalize, the launcher ends it.
+    // MPI_Finalize waits for all ranks. If rank 0 exits without it, the launcher ends the ranks that still run.
     if rank.number > 0 || reports_count.get() + 1 == rank.ranks_count {
         world.finalise()?;
     }
@@ -108,12 +107,14 @@ fn check_options(args: &EvhPerf, rank: &Rank) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Another rank of the job, as rank 0 sees it.
+/// Another rank of the job, controlled by rank 0.
 struct RemoteRank<'a> {
     world: &'a Mpi,
     number: u32,
     /// Number of ranks that have reported their results.
     reports_count: &'a Cell<u32>,
+    /// `true` if the rank was told to end its load.
+    is_stopped: bool,
 }
 
 impl Worker for RemoteRank<'_> {
@@ -141,8 +142,10 @@ impl Worker for RemoteRank<'_> {
     }
 
     fn stop(&mut self) {
-        // A rank that can no longer be reached has no load to end.
-        let _ = self.send_order(STOP);
+        if !std::mem::replace(&mut self.is_stopped, true) {
+            // A rank that can no longer be reached has no load to end.
+            let _ = self.send_order(STOP);
+        }
     }
 
     fn local_process_id(&self) -> Option<u32> {
@@ -185,7 +188,7 @@ fn send_line(world: &Mpi, to_rank: u32, line: &str) -> anyhow::Result<()> {
     Ok(world.send(to_rank, line.as_bytes())?)
 }
 
-/// Receives a line of a rank, which waits for its bytes if they are still on the way.
+/// Receives a line of a rank. Blocks until the rank has sent it.
 fn receive_line(world: &Mpi, from_rank: u32) -> anyhow::Result<String> {
     let mut length = [0; 8];
     world.receive(from_rank, &mut length)?;

@@ -75,30 +75,39 @@ macro_rules! measure {
        : $state:ty = $create:expr;
        $($kind:ident $name:literal: $operation:expr;)+)+) => {
         fn main() -> ::std::process::ExitCode {
-            const ALL: &[$crate::Bench] = &[$($({
+            const ALL: &[&[$crate::Bench]] = &[$({
                 $crate::args! {
                     struct TimedArgs {
                         $(#[doc = "Argument of the benchmark."]
                         $arg: $arg_type = $default (smoke $min, range $min..=$max)),*
                     }
                 }
-                struct Timed($state);
-                impl $crate::Workload for Timed {
-                    type Args = TimedArgs;
-                    const SPEC: $crate::Spec = $crate::Spec::new($id, $what);
-                    fn setup(
-                        args: &TimedArgs, _: &mut $crate::Setup,
-                    ) -> ::std::result::Result<Self, $crate::Fault> {
-                        let TimedArgs { $($arg),* } = *args;
-                        ::std::result::Result::Ok(Timed($create))
-                    }
-                    fn sample(&mut self, out: &mut $crate::Samples) {
-                        $crate::time_operation(out, &mut self.0, $operation);
+                impl TimedArgs {
+                    fn create_state(&self) -> $state {
+                        let TimedArgs { $($arg),* } = *self;
+                        $create
                     }
                 }
-                $crate::Bench::one::<Timed>($crate::Contender::$kind($name))
-            },)+)+];
-            $crate::bench_main(&[ALL])
+                // A repetition of its own: arguments and contenders are lists of different lengths.
+                const CONTENDERS: &[$crate::Bench] = &[$({
+                    struct Timed($state);
+                    impl $crate::Workload for Timed {
+                        type Args = TimedArgs;
+                        const SPEC: $crate::Spec = $crate::Spec::new($id, $what);
+                        fn setup(
+                            args: &TimedArgs, _: &mut $crate::Setup,
+                        ) -> ::std::result::Result<Self, $crate::Fault> {
+                            ::std::result::Result::Ok(Timed(args.create_state()))
+                        }
+                        fn sample(&mut self, out: &mut $crate::Samples) {
+                            $crate::time_operation(out, &mut self.0, $operation);
+                        }
+                    }
+                    $crate::Bench::one::<Timed>($crate::Contender::$kind($name))
+                },)+];
+                CONTENDERS
+            },)+];
+            $crate::bench_main(ALL)
         }
     };
 }

@@ -340,7 +340,7 @@ impl Samples {
         self.time_batches_dyn(part, &mut operations);
     }
 
-    /// Times operations as samples of a part. It is compiled once for all workloads, and costs an indirect call a batch.
+    /// Times operations as samples of a part. Compiled once for all workloads, at the cost of an indirect call a batch.
     fn time_batches_dyn(&mut self, part: usize, operations: &mut dyn FnMut(u64)) {
         let batch = if self.timing.idle_gap_ns > 0 {
             1
@@ -405,8 +405,10 @@ impl Samples {
         let ended = clock::ticks_fenced();
         let samples = &mut self.parts[part];
         samples.ops_beside += before + 1;
-        let ticks = ended.saturating_sub(began).saturating_sub(clock_readings_ticks());
-        without_counting(|| samples.alone.get_or_insert_default().push(ticks));
+        without_counting(|| {
+            let ticks = ended.saturating_sub(began).saturating_sub(clock_readings_ticks());
+            samples.alone.get_or_insert_default().push(ticks);
+        });
     }
 
     /// Returns a number of operations that take [`BATCH_MIN_NS`] or more, found by timing ever larger batches.

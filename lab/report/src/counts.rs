@@ -4,10 +4,11 @@ use crate::columns::{Column, push_table};
 use crate::format;
 use crate::model::Model;
 use crate::text::Line;
+use handover_base::units;
 use handover_record::{ALLOCATED_BYTES_COUNTER, ALLOCATIONS_COUNTER, HardwareCounts, Record};
 
 /// Columns in the order in which they are left out of a table that is too wide.
-const LEAVING: [&str; 4] = ["contender", "cycles", "cache misses", "bytes allocated"];
+const LEAVING: [&str; 4] = ["cycles", "cache misses", "bytes allocated", "contender"];
 
 /// Appends a table with a row for each listed record that has counts. Appends nothing if no record has counts.
 pub(crate) fn push_counts(model: &Model<'_>, width: usize, lines: &mut Vec<Line>) {
@@ -18,27 +19,22 @@ pub(crate) fn push_counts(model: &Model<'_>, width: usize, lines: &mut Vec<Line>
     if rows.is_empty() {
         return;
     }
-    let text = |header: &'static str, cell: fn(&Record) -> &str| Column {
-        header,
-        cells: rows.iter().map(|record| Line::plain(cell(record))).collect(),
-        is_right: false,
+    let column = |header: &'static str, is_right: bool, cell: &dyn Fn(&Record) -> String| {
+        let cells = rows.iter().map(|record| Line::plain(cell(record))).collect();
+        Column { header, cells, is_right }
     };
-    let number = |header: &'static str, cell: &dyn Fn(&Record) -> Option<f64>| Column {
-        header,
-        cells: rows
-            .iter()
-            .map(|record| cell(record).map_or_else(Line::default, |it| Line::plain(count(it))))
-            .collect(),
-        is_right: true,
+    let number = |header: &'static str, value: &dyn Fn(&Record) -> Option<f64>| {
+        column(header, true, &|record: &Record| value(record).map(count).unwrap_or_default())
     };
-    let hardware = |header, pick: fn(&HardwareCounts) -> f64| {
+    let hardware = |header: &'static str, pick: fn(&HardwareCounts) -> f64| {
         number(header, &|record: &Record| record.hardware.as_ref().map(pick))
     };
-    let counter =
-        |header, name: &str| number(header, &|record: &Record| record.counters.get(name).copied());
+    let counter = |header: &'static str, name: &str| {
+        number(header, &|record: &Record| record.counters.get(name).copied())
+    };
     let mut columns = vec![
-        text("per operation", |record| &record.id),
-        text("contender", |record| &record.contender),
+        column("per operation", false, &|record: &Record| record.id.clone()),
+        column("contender", false, &|record: &Record| model.contender_label(record)),
         hardware("instructions", |it| it.instructions),
         hardware("cycles", |it| it.cycles),
         hardware("cache misses", |it| it.cache_misses),
@@ -62,7 +58,7 @@ pub(crate) fn named_counts(record: &Record) -> impl Iterator<Item = (&str, f64)>
     hardware.chain(record.counters.iter().map(|(name, value)| (name.as_str(), *value)))
 }
 
-/// Formats a number of events per operation.
+/// Formats a number of events per operation; whole numbers have no decimals.
 fn count(value: f64) -> String {
-    if value == 0.0 { "0".to_string() } else { format::short(value) }
+    if value.fract() == 0.0 { units::format_count(value) } else { format::short(value) }
 }

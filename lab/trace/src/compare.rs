@@ -28,7 +28,6 @@ impl FunctionComparison {
 /// Pairs the functions of two traces by name. The greatest change of self time, in either direction, comes first.
 ///
 /// ```
-/// # use handover_trace::{CallStatistics, SiteNames, SortOrder, Traces, walk};
 /// # fn functions(_: &str) -> Vec<handover_trace::FunctionStatistics> { Vec::new() }
 /// let compared = handover_trace::compare_functions(functions("old.trace"), functions("new.trace"));
 /// assert!(compared.is_sorted_by_key(|it| std::cmp::Reverse(it.self_time_change_ns().abs())));

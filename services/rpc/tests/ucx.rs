@@ -97,7 +97,7 @@ fn run_with(choice: Option<&str>, address: &str, arguments: &[&str]) {
     command.env(LISTEN_ON, address);
     choice.map(|it| command.env("UCX_TLS", it));
     let status = command.status().expect("start the program");
-    assert!(status.success(), "UCX_TLS={choice:?} {arguments:?}: {status}");
+    assert!(status.success(), "UCX_TLS={choice:?}, server {address}, {arguments:?}: {status}");
 }
 
 fn ucx() -> Address {

@@ -103,6 +103,7 @@ pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     if let Some(pooled) = pool_runs(&runs) {
         run::show(&pooled, Some(store.path()), results, page.as_deref(), None, out)?;
         if args.over.is_some() && !results.json {
+            writeln!(out)?;
             sweep::print_sweeps(&pooled, None, out)?;
         }
     }

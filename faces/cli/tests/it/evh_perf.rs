@@ -1,6 +1,6 @@
 //! `evh_perf`: its output, the options it rejects, and its behaviour when the other side fails.
 
-use crate::common::{Home, Running, Said, json, said, skipped, wait_until};
+use crate::common::{Home, Running, Said, free_address, json, said, skipped, wait_until};
 use crate::margo::{launched, mpiexecs};
 use crate::transcript;
 use regex_lite::Regex;
@@ -897,7 +897,7 @@ fn ranks_of_mpiexec_generate_one_load_whose_results_are_merged() {
         );
         let document = json(&said(launched(&home, mpiexec, &line)).code(0).out);
         let measured = document["loads"][0]["messages"]["measured"].as_u64().expect("a count");
-        assert!((1_000..=2_000).contains(&measured), "the rate was not divided: {document}");
+        assert!((1..=2_100).contains(&measured), "the rate was not divided: {document}");
 
         let refused = |options: &str| {
             let line = format!("mpiexec -n 2 handover evh_perf -c -p {port} {options}");
@@ -913,15 +913,15 @@ fn ranks_of_mpiexec_generate_one_load_whose_results_are_merged() {
 }
 
 #[test]
-fn rank_of_a_load_that_fails_is_named_and_ends_the_job() {
+fn ranks_without_a_server_report_one_failure_and_end() {
     for mpiexec in mpiexecs() {
         let home = Home::new();
-        let unused = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-        let port = unused.local_addr().expect("bound").port();
-        drop(unused);
-        let line = format!("mpiexec -n 2 handover evh_perf -c -p {port}");
+        let unused = free_address();
+        let (host, port) = (unused.ip(), unused.port());
+        let line = format!("mpiexec -n 2 handover evh_perf -c --host {host} -p {port}");
         let done = said(launched(&home, mpiexec, &line)).calm();
-        assert!(!done.status.success() && done.out.contains("no message was echoed"), "{done}");
-        wait_until("nobody is left", || home.processes().is_empty());
+        let failure = "2 of 2 messages are missing; 2 connections failed";
+        assert!(!done.status.success() && done.out.matches(failure).count() == 1, "{done}");
+        wait_until("the end of all ranks", || home.processes().is_empty());
     }
 }

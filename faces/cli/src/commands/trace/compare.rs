@@ -52,8 +52,8 @@ struct SideStatistics {
 }
 
 impl Side {
-    fn open(path: &PathBuf, args: &TraceCompare) -> anyhow::Result<Side> {
-        let traces = open_traces(std::slice::from_ref(path), args.alone)?;
+    fn open(files: &[PathBuf], args: &TraceCompare) -> anyhow::Result<Side> {
+        let traces = open_traces(files, args.alone)?;
         let names = select_names(&traces, args.only.as_deref());
         Ok(Side { traces, names })
     }
@@ -67,7 +67,8 @@ impl Side {
 }
 
 pub fn compare(args: &TraceCompare, out: &mut dyn Write) -> anyhow::Result<()> {
-    let sides = [Side::open(&args.before, args)?, Side::open(&args.after, args)?];
+    let [before, after] = [&args.before, &args.after].map(std::slice::from_ref);
+    let sides = [Side::open(before, args)?, Side::open(after, args)?];
     if let Some(pattern) = &args.only
         && !sides.iter().any(|side| has_selected_names(&side.names))
     {
