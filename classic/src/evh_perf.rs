@@ -1,6 +1,8 @@
 //! `evh_perf`: an event handler that echoes, its load client, and a mode that holds many idle
 //! connections.
 
+#[cfg(feature = "mpi")]
+mod by_mpi;
 mod client;
 mod connect;
 mod document;
@@ -24,6 +26,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 pub fn run(args: &EvhPerf, out: &mut dyn Write) -> anyhow::Result<()> {
     args.validate()?;
+    #[cfg(feature = "mpi")]
+    if let Some(rank) = by_mpi::rank_of_client(args)? {
+        return by_mpi::run(args, &rank, &Signals::new()?, out);
+    }
     if args.part.is_none() && args.processes > 1 {
         let signals = Signals::new()?;
         return match (args.connect, args.eventhandler) {

@@ -60,6 +60,7 @@ const RAW: &[Exemption] = &[
     exemption("classic/src/calls/raw.rs", "resource usage of an ended process (wait4)"),
     exemption("classic/src/hello/raw.rs", "a setting of the C library's allocator"),
     exemption("lab/harness/src/raw.rs", "memory shared by the participants' processes, and fork"),
+    exemption("lab/harness/src/raw/", "an allocator that counts allocations"),
     exemption("lab/suite/src/raw/", "measured operations: instructions, and calls of the C library"),
     exemption("mechanisms/event/src/raw/", "message slots shared by threads, and signalfd"),
     exemption("mechanisms/fiber/src/raw/", "stacks, the context switch, and intrusive lists"),

@@ -4,10 +4,11 @@ use super::document::{self, HistogramLog};
 use super::live::LiveView;
 use super::options::{EvhPerf, LoadMode, RateRamp};
 use super::outcome::format_percentiles;
-use super::parts::{self, OrderReceiver, WorkerProcess};
+use super::parts::{self, OrderReceiver, Worker, WorkerProcess};
 use super::printer::{Printer, format_micros, format_seconds, format_with_commas};
 use super::stages::{LoadCosts, UsageBaseline};
 use super::{Signals, secret};
+use crate::load::process::ProcessUsage;
 use crate::load::{Event, Load, LoadAmount, LoadPlan, LoadReport, Progress};
 use anyhow::{Context as _, bail};
 use handover_base::units::format_ns;
@@ -524,6 +525,19 @@ pub fn run_in_processes(
     signals: &Signals,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
+    run_workers(args, signals, out, || {
+        let start = |index| Ok(Box::new(WorkerProcess::start(index, &[])?) as Box<dyn Worker>);
+        (0..args.processes).map(start).collect()
+    })
+}
+
+/// Generates the load by the workers that `start` returns, `--processes` of them.
+pub fn run_workers<'a>(
+    args: &EvhPerf,
+    signals: &Signals,
+    out: &mut dyn Write,
+    start: impl FnOnce() -> anyhow::Result<Vec<Box<dyn Worker + 'a>>>,
+) -> anyhow::Result<()> {
     let soon = Duration::from_secs(20);
     let mut log = HistogramLog::new(args)?;
     let plan = plan(args, load_amount(args))?;
@@ -531,15 +545,12 @@ pub fn run_in_processes(
     let mut printer = Printer::new(out, args.json);
     printer.print_settings("Client", &settings(args))?;
     let began = Instant::now();
-    let mut parts = Vec::new();
-    for index in 0..args.processes {
-        parts.push(WorkerProcess::start(index, &[])?);
-    }
+    let mut parts = start()?;
     for part in &mut parts {
         part.expect_line(soon)?;
     }
-    let watch =
-        UsageBaseline::start(parts.iter().map(WorkerProcess::process_id).collect(), plan.address);
+    let local_processes = parts.iter().filter_map(|part| part.local_process_id()).collect();
+    let watch = UsageBaseline::start(local_processes, plan.address);
     for part in &mut parts {
         part.send_order("go")?;
     }
@@ -548,20 +559,28 @@ pub fn run_in_processes(
     let mut ticker = ProgressReporter::new(&plan, args.processes);
     let mut so_far = vec![Progress::default(); parts.len()];
     let mut outcomes: Vec<Option<LoadReport>> = parts.iter().map(|_| None).collect();
-    let mut costs = None;
+    let (mut costs, mut remote_usage) = (None, None);
     while outcomes.iter().any(Option::is_none) {
         for ((part, so_far), outcome) in parts.iter_mut().zip(&mut so_far).zip(&mut outcomes) {
             while outcome.is_none()
                 && let Some(mut line) = part.next_line(Duration::from_millis(1))?
             {
                 match line["progress"].take() {
-                    Value::Null => *outcome = Some(serde_json::from_value(line["outcome"].take())?),
+                    Value::Null => {
+                        *outcome = Some(serde_json::from_value(line["outcome"].take())?);
+                        let usage: Option<ProcessUsage> =
+                            serde_json::from_value(line["usage"].take())?;
+                        if let Some(usage) = usage {
+                            let sum = remote_usage.get_or_insert_with(ProcessUsage::default);
+                            *sum = sum.plus(usage);
+                        }
+                    }
                     progress => *so_far = serde_json::from_value(progress)?,
                 }
             }
         }
         if signals.is_any_received() {
-            parts.iter_mut().for_each(WorkerProcess::close_stdin);
+            parts.iter_mut().for_each(|part| part.stop());
         }
         if outcomes.iter().all(Option::is_some) {
             costs = Some(watch.costs_since_start());
@@ -574,7 +593,10 @@ pub fn run_in_processes(
         .next()
         .context("cannot merge the results of the worker processes: none has reported a result")?;
     outcomes.for_each(|outcome| sum.add(&outcome));
-    let costs = costs.unwrap_or_else(|| watch.costs_since_start());
+    let mut costs = costs.unwrap_or_else(|| watch.costs_since_start());
+    if let Some(usage) = remote_usage {
+        costs.add_remote_client(usage);
+    }
     drop(ticker);
     report_results(args, vec![(sum, costs)], json!({}), signals, printer, log.as_mut())
 }

@@ -3,7 +3,7 @@
 use super::Signals;
 use super::live::LiveView;
 use super::options::{EvhPerf, raise_descriptors_limit};
-use super::parts::{self, OrderReceiver, WorkerProcess};
+use super::parts::{self, OrderReceiver, Worker, WorkerProcess};
 use super::printer::{Printer, format_with_commas};
 use super::{secret, stages};
 use crate::load::hold::{HeldConnections, HoldOptions, OpenLimit};
@@ -388,7 +388,7 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
         printer.flush()?;
     }
     // All parts close at the same time.
-    processes.iter_mut().for_each(WorkerProcess::close_stdin);
+    processes.iter_mut().for_each(Worker::stop);
     drop(processes);
     if signals.is_any_received() {
         return signals.exit_result();

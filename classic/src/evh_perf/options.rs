@@ -20,7 +20,7 @@ const HANDLES_MAX: u64 = 1 << 24;
 /// the same.
 const MAX_HANDLES_SETTING: u64 = 300;
 /// Maximum number of processes of a client or a server.
-const PROCESSES_MAX: u64 = 1000;
+pub const PROCESSES_MAX: u64 = 1000;
 /// Size of one slab of a read buffer. The default of 20 slabs is a little over 64 KiB.
 const SLAB_BYTES: u32 = 3277;
 /// Maximum number of slabs of a read buffer. So many have 16 MB.

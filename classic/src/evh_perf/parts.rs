@@ -94,7 +94,31 @@ pub fn write_line(line: &Value) -> anyhow::Result<()> {
     Ok(out.flush()?)
 }
 
-/// Process that does a share of the work, controlled by the main process.
+/// One of several processes that share the work, as the process that talks to the user controls it.
+pub trait Worker {
+    /// Returns the next line of the process; `None` if it writes none within this time.
+    ///
+    /// # Errors
+    /// If the process has exited or has failed.
+    fn next_line(&mut self, within: Duration) -> anyhow::Result<Option<Value>>;
+
+    /// Returns the next line of the process; fails if it writes none within this time.
+    fn expect_line(&mut self, within: Duration) -> anyhow::Result<Value> {
+        self.next_line(within)?
+            .with_context(|| format!("a worker process has not answered within {within:?}"))
+    }
+
+    /// Sends an order to the process.
+    fn send_order(&mut self, order: &str) -> anyhow::Result<()>;
+
+    /// Makes the process end its work, and report its result if it has one.
+    fn stop(&mut self);
+
+    /// Returns the id of the process; `None` if it may be on another host.
+    fn local_process_id(&self) -> Option<u32>;
+}
+
+/// Worker that is a child of this process: it receives orders on its standard input, and writes lines to its output.
 pub struct WorkerProcess {
     child: Child,
     /// Pipe for orders to the process; `None` once closed.
@@ -122,12 +146,13 @@ impl WorkerProcess {
         Ok(Self { child, orders, lines })
     }
 
-    /// Returns the next line that the process writes; `None` if there is none for the time
-    /// `within`.
-    ///
-    /// # Errors
-    /// If the process has exited.
-    pub fn next_line(&mut self, within: Duration) -> anyhow::Result<Option<Value>> {
+    pub fn process_id(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Worker for WorkerProcess {
+    fn next_line(&mut self, within: Duration) -> anyhow::Result<Option<Value>> {
         match self.lines.recv_timeout(within) {
             Ok(line) => {
                 Ok(Some(serde_json::from_str(&line).with_context(|| {
@@ -141,14 +166,7 @@ impl WorkerProcess {
         }
     }
 
-    /// Returns the next line that the process writes; fails if there is none for the time `within`.
-    pub fn expect_line(&mut self, within: Duration) -> anyhow::Result<Value> {
-        self.next_line(within)?
-            .with_context(|| format!("a worker process has not answered within {within:?}"))
-    }
-
-    /// Sends an order to the process.
-    pub fn send_order(&mut self, order: &str) -> anyhow::Result<()> {
+    fn send_order(&mut self, order: &str) -> anyhow::Result<()> {
         let orders = self.orders.as_mut().context(
             "cannot send an order to a worker process: its standard input is already closed",
         )?;
@@ -158,19 +176,19 @@ impl WorkerProcess {
     }
 
     /// Makes the process exit, by closing its standard input.
-    pub fn close_stdin(&mut self) {
+    fn stop(&mut self) {
         self.orders = None;
     }
 
-    pub fn process_id(&self) -> u32 {
-        self.child.id()
+    fn local_process_id(&self) -> Option<u32> {
+        Some(self.process_id())
     }
 }
 
 /// Makes the process exit: waits 2 s for it, then kills it.
 impl Drop for WorkerProcess {
     fn drop(&mut self) {
-        self.close_stdin();
+        self.stop();
         let until = Instant::now() + Duration::from_secs(2);
         while Instant::now() < until && !matches!(self.child.try_wait(), Ok(Some(_))) {
             thread::sleep(Duration::from_millis(5));
@@ -210,7 +228,7 @@ pub fn serve_in_processes(
         }
         thread::sleep(Duration::from_millis(50));
     }
-    parts.iter_mut().for_each(WorkerProcess::close_stdin);
+    parts.iter_mut().for_each(Worker::stop);
     let mut stats = Stats::default();
     for part in &mut parts {
         stats = stats.plus(serve::stats_from_json(&part.expect_line(soon)?));

@@ -23,6 +23,8 @@ pub struct LoadCosts {
     pub client: ProcessUsage,
     /// Costs of the server; `None` if its processes cannot be read, as on another machine.
     pub server: Option<ProcessUsage>,
+    /// `true` if some of the client's processes may be on other hosts.
+    is_distributed: bool,
 }
 
 /// Resource usage of client and server at the start of a load.
@@ -77,7 +79,7 @@ impl UsageBaseline {
             let server = since(sum_usage(&self.server_pids), self.server);
             (!self.server_pids.is_empty()).then_some(server)
         };
-        LoadCosts { duration: self.began.elapsed(), client, server }
+        LoadCosts { duration: self.began.elapsed(), client, server, is_distributed: false }
     }
 }
 
@@ -90,6 +92,12 @@ pub fn sum_usage(processes: &[u32]) -> ProcessUsage {
 }
 
 impl LoadCosts {
+    /// Adds the usage of a client's process that may be on another host.
+    pub fn add_remote_client(&mut self, usage: ProcessUsage) {
+        self.client = self.client.plus(usage);
+        self.is_distributed = true;
+    }
+
     /// Prints a line with the costs of the client, and a line with the costs of the server.
     pub fn print(&self, printer: &mut Printer<'_>) -> io::Result<()> {
         let took_s = self.duration.as_secs_f64().max(f64::MIN_POSITIVE);
@@ -128,8 +136,10 @@ impl LoadCosts {
                  use more --threads or --processes, or a lower rate"
             ));
         }
-        let is_busy = client >= SATURATED_CPU_SHARE * threads.min(cpus)
-            || outcome.busy_share >= SATURATED_CPU_SHARE;
+        // The number of CPUs is that of this host.
+        let uses_all_cpus =
+            !self.is_distributed && client >= SATURATED_CPU_SHARE * threads.min(cpus);
+        let is_busy = uses_all_cpus || outcome.busy_share >= SATURATED_CPU_SHARE;
         let is_server_free = server.is_none_or(|server| server < client * 0.5);
         (is_busy && is_server_free).then(|| {
             let percent = 100.0 * client;

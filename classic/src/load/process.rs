@@ -1,6 +1,7 @@
 //! Resource usage and listening sockets of processes, and kernel memory for connections, from
 //! /proc.
 
+use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -9,7 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// Resource usage of a process: CPU time so far, and current memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ProcessUsage {
     /// CPU time in user space and in the kernel together.
     pub cpu: Duration,

@@ -39,6 +39,7 @@ pub use off_cpu::OffCpuSpan;
 pub use own::bench_main;
 #[doc(hidden)]
 pub use own::time_operation;
+pub use raw::CountingAllocator;
 pub use samples::Samples;
 pub use scratch::ScratchFolder;
 pub use select::{SelectError, Selection, select};

@@ -10,7 +10,7 @@ use crate::select::select;
 use crate::setup::Setup;
 use crate::workload::Workload;
 use handover_base::units::TimeSpan;
-use handover_record::{Contender, JSON_SCHEMA_VERSION, Record, Run, Spec};
+use handover_record::{ArgRange, Contender, JSON_SCHEMA_VERSION, Record, Run, Spec};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde_json::{Value, json};
 use std::hint::black_box;
@@ -31,7 +31,9 @@ const USAGE: &str = "\
   --idle-gap TIME    pause before each hand-over, at most 100ms
   --neighbour        run a busy thread on a CPU next to those of the participants
   --processes        run the participants as processes instead of threads
-  --set NAME=VALUE   set an argument of every benchmark that has it";
+  --set NAME=VALUE   set an argument of every benchmark that has it
+  --over ARG=A..B    measure one benchmark with several values of an argument: ARG=a..b (about
+                     twelve), ARG=a..b:step, or ARG=a..b:log (doubling)";
 
 /// Runs a complete benchmark program for `suites`. It is the whole body of `main` in a bench target
 /// with `harness = false`. An example is `fn main() -> ExitCode { bench_main(&[ALL]) }`.
@@ -59,33 +61,54 @@ pub fn bench_main(suites: &[&'static [Bench]]) -> ExitCode {
 /// Defines the main function of a benchmark program that times closures, each written in a line:
 /// see [`bench_main`].
 ///
-/// A benchmark has an id, a description, and a state, which each round creates anew and untimed. A
-/// contender, `ours` or a `peer`, is a closure that receives `&mut` state. A call of it is the
-/// timed operation; its result counts as used.
+/// A benchmark has an id, a description, and a state, which each round creates anew and untimed. A contender, `ours`
+/// or a `peer`, is a closure that receives `&mut` state. A call of it is the timed operation; its result counts as
+/// used. Arguments, with their default and bounds, come before the state, which can depend on them; `--set` sets them,
+/// and `--over` measures several values.
 ///
 /// ```no_run
 #[doc = include_str!("../examples/sort.rs")]
 /// ```
 #[macro_export]
 macro_rules! measure {
-    ($($id:literal, $what:literal: $state:ty = $create:expr;
+    ($($id:literal, $what:literal
+       $(, $arg:ident: $arg_type:ty = $default:literal in $min:literal..=$max:literal)*
+       : $state:ty = $create:expr;
        $($kind:ident $name:literal: $operation:expr;)+)+) => {
         fn main() -> ::std::process::ExitCode {
-            const ALL: &[$crate::Bench] = &[$($({
-                struct Timed($state);
-                impl $crate::Workload for Timed {
-                    type Args = ();
-                    const SPEC: $crate::Spec = $crate::Spec::new($id, $what);
-                    fn setup(_: &(), _: &mut $crate::Setup) -> ::std::result::Result<Self, $crate::Fault> {
-                        ::std::result::Result::Ok(Timed($create))
-                    }
-                    fn sample(&mut self, out: &mut $crate::Samples) {
-                        $crate::time_operation(out, &mut self.0, $operation);
+            const ALL: &[&[$crate::Bench]] = &[$({
+                $crate::args! {
+                    struct TimedArgs {
+                        $(#[doc = "Argument of the benchmark."]
+                        $arg: $arg_type = $default (smoke $min, range $min..=$max)),*
                     }
                 }
-                $crate::Bench::one::<Timed>($crate::Contender::$kind($name))
-            },)+)+];
-            $crate::bench_main(&[ALL])
+                impl TimedArgs {
+                    fn create_state(&self) -> $state {
+                        let TimedArgs { $($arg),* } = *self;
+                        $create
+                    }
+                }
+                // A repetition of its own: arguments and contenders are lists of different lengths.
+                const CONTENDERS: &[$crate::Bench] = &[$({
+                    struct Timed($state);
+                    impl $crate::Workload for Timed {
+                        type Args = TimedArgs;
+                        const SPEC: $crate::Spec = $crate::Spec::new($id, $what);
+                        fn setup(
+                            args: &TimedArgs, _: &mut $crate::Setup,
+                        ) -> ::std::result::Result<Self, $crate::Fault> {
+                            ::std::result::Result::Ok(Timed(args.create_state()))
+                        }
+                        fn sample(&mut self, out: &mut $crate::Samples) {
+                            $crate::time_operation(out, &mut self.0, $operation);
+                        }
+                    }
+                    $crate::Bench::one::<Timed>($crate::Contender::$kind($name))
+                },)+];
+                CONTENDERS
+            },)+];
+            $crate::bench_main(ALL)
         }
     };
 }
@@ -125,6 +148,7 @@ fn fail(error: &dyn std::fmt::Display, code: u8) -> ExitCode {
 struct BenchOptions {
     patterns: Vec<String>,
     plan: Plan,
+    over: Option<ArgRange>,
     should_print_help: bool,
     should_list: bool,
     should_print_jsonl: bool,
@@ -169,6 +193,9 @@ impl BenchOptions {
                         _ => asked.plan.idle_gap = Duration::from_nanos(span.0),
                     }
                 }
+                "--over" => {
+                    asked.over = Some(value()?.parse().map_err(|why| format!("--over: {why}"))?);
+                }
                 "--set" => {
                     let text = value()?;
                     let (name, value) = text
@@ -200,10 +227,20 @@ fn run_with_options(suites: &[&'static [Bench]], asked: &BenchOptions) -> Result
         let line = |it: &crate::select::Selection| format!("{}  {}\n", it.spec.id, it.spec.what);
         return print(&chosen.iter().map(line).collect::<String>());
     }
-    let lab = Lab::new(suites, &patterns, asked.plan.clone()).map_err(|it| it.to_string())?;
+    let plan = asked.plan.clone();
+    let lab = match (&asked.over, &asked.patterns[..]) {
+        (None, _) => Lab::new(suites, &patterns, plan),
+        (Some(over), [id]) => Lab::new_sweep(suites, id, over, plan),
+        (Some(over), _) => {
+            return Err(format!(
+                "--over {over}: needs the full id of one benchmark; --list shows them"
+            ));
+        }
+    };
+    let lab = lab.map_err(|it| it.to_string())?;
     if asked.should_print_jsonl {
-        // Terminated with its parent: cargo does not forward the signals of the program that reads
-        // the output.
+        // Terminated with its parent: cargo does not forward the signals of the program that reads the
+        // output.
         let _ = set_parent_process_death_signal(Some(Signal::TERM));
     }
     let mut run = new_run(&lab)?;
@@ -339,6 +376,11 @@ mod tests {
             ("--profile", "--profile: needs a value"),
             ("--profile some", "--profile: the profile must be smoke, quick or full"),
             ("--set x", "--set: must be NAME=VALUE, as in slots_count=128"),
+            (
+                "--over n",
+                "--over: the range must have the form ARG=a..b, ARG=a..b:step or ARG=a..b:log, as in \
+                 slots_count=1..4096:log",
+            ),
         ] {
             assert_eq!(parsed(line).expect_err(line), why);
         }

@@ -1,6 +1,11 @@
 //! Memory shared between processes, and the start of processes. All `unsafe` code of this crate is
 //! in this module.
 
+mod allocator;
+
+pub use allocator::CountingAllocator;
+pub(crate) use allocator::{AllocationCounts, is_counting, without_counting};
+
 use handover_base::futex::{self, Scope};
 use handover_base::sync::shared::{AtomicU32, Ordering};
 use rustix::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};

@@ -2,7 +2,7 @@
 
 use crate::off_cpu::OffCpuSpan;
 use crate::pace;
-use crate::raw::Control;
+use crate::raw::{Control, without_counting};
 use crate::spent::ResourceUsage;
 use handover_base::clock;
 use handover_base::random::SplitMix64;
@@ -332,8 +332,8 @@ impl Samples {
     /// than 1 % of a batch, or 1 if every contender's operation takes more than twenty clock
     /// readings.
     #[inline]
-    pub fn time_batches(&mut self, operations: impl FnMut(u64)) {
-        self.time_batches_of_part(0, operations);
+    pub fn time_batches(&mut self, mut operations: impl FnMut(u64)) {
+        self.time_batches_dyn(0, &mut operations);
     }
 
     /// Times batches of the part at index `part` of the spec, like
@@ -343,6 +343,11 @@ impl Samples {
     /// Panics if the spec has no such part.
     #[inline]
     pub fn time_batches_of_part(&mut self, part: usize, mut operations: impl FnMut(u64)) {
+        self.time_batches_dyn(part, &mut operations);
+    }
+
+    /// Times operations as samples of a part. Compiled once for all workloads, at the cost of an indirect call a batch.
+    fn time_batches_dyn(&mut self, part: usize, operations: &mut dyn FnMut(u64)) {
         let batch = if self.timing.idle_gap_ns > 0 {
             1
         } else if self.timing.batches_max > 0 {
@@ -353,7 +358,7 @@ impl Samples {
             self.parts[part].ops_beside += self.timing.batch;
             self.timing.batch
         } else {
-            Self::find_batch_size(&mut operations)
+            Self::find_batch_size(operations)
         };
         self.parts[part].batch = batch;
         let mut left = self.timing.batches_max;
@@ -369,7 +374,7 @@ impl Samples {
             let ended = clock::ticks();
             self.parts[part].add_ticks(ended.saturating_sub(began), batch);
             if is_drawn && self.random.next_below(BATCHES_PER_ALONE) == 0 {
-                self.time_alone(part, batch, &mut operations);
+                self.time_alone(part, batch, operations);
             }
             if self.timing.batches_max > 0 {
                 left -= 1;
@@ -395,8 +400,7 @@ impl Samples {
 
     /// Times one operation alone, at a random position in a batch. A cost that recurs every few
     /// operations is thus sampled at its true frequency.
-    #[inline(never)]
-    fn time_alone(&mut self, part: usize, batch: u64, operations: &mut impl FnMut(u64)) {
+    fn time_alone(&mut self, part: usize, batch: u64, operations: &mut dyn FnMut(u64)) {
         let before = self.random.next_below(batch as usize) as u64;
         // Workloads count down from their number of operations, and would not end at 0.
         if before > 0 {
@@ -407,13 +411,15 @@ impl Samples {
         let ended = clock::ticks_fenced();
         let samples = &mut self.parts[part];
         samples.ops_beside += before + 1;
-        let ticks = ended.saturating_sub(began).saturating_sub(clock_readings_ticks());
-        samples.alone.get_or_insert_default().push(ticks);
+        without_counting(|| {
+            let ticks = ended.saturating_sub(began).saturating_sub(clock_readings_ticks());
+            samples.alone.get_or_insert_default().push(ticks);
+        });
     }
 
     /// Finds a batch size that takes at least [`BATCH_MIN_NS`], by timing larger and larger
     /// batches.
-    fn find_batch_size(operations: &mut impl FnMut(u64)) -> u64 {
+    fn find_batch_size(operations: &mut dyn FnMut(u64)) -> u64 {
         let enough_ticks = clock::ticks_from_ns(BATCH_MIN_NS);
         let mut timed = |batch| {
             let began = clock::ticks();
@@ -537,7 +543,7 @@ impl Samples {
 
     /// Adds `count` to the counter `name`. The record contains the counter's sum per operation.
     pub fn add_to_counter(&mut self, name: &str, count: f64) {
-        *self.counters.entry(name.to_string()).or_default() += count;
+        without_counting(|| *self.counters.entry(name.to_string()).or_default() += count);
     }
 
     /// Sets the number of bytes that one operation moves. The rate in bytes follows from it.

@@ -3,16 +3,21 @@
 
 use handover_base::sync::shared::{AtomicU64, Ordering};
 use handover_harness::{
-    Bench, Fault, Handover, Lab, Participant, Plan, Profile, Region, Role, RunObserver, Samples,
-    Setup, Workload,
+    Bench, CountingAllocator, Fault, Handover, Lab, Participant, Plan, Profile, Region, Role,
+    RunObserver, Samples, Setup, Workload,
 };
 use handover_record::{
     Contender, ContenderKind, Part, Record, RoleUsage, Spec, Wait, WarningCode, args,
 };
+use std::alloc::System;
 use std::collections::BTreeSet;
+use std::hint::black_box;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator::new(System);
 
 args! {
 /// Arguments of the echo benchmark.
@@ -143,6 +148,27 @@ impl<const WRONG: bool> Workload for Nothing<WRONG> {
     }
 }
 
+/// Two allocations an operation: 100 bytes, grown to 160.
+struct Allocates;
+
+impl Workload for Allocates {
+    type Args = ();
+    const SPEC: Spec = Spec::new("solo/allocates", "a vector that grows");
+    fn setup(_: &(), _: &mut Setup) -> Result<Self, Fault> {
+        black_box(vec![0_u8; 1 << 20]);
+        Ok(Allocates)
+    }
+    fn sample(&mut self, out: &mut Samples) {
+        out.time_batches(|n| {
+            for _ in 0..n {
+                let mut bytes = black_box(Vec::<u8>::with_capacity(100));
+                bytes.reserve_exact(160);
+                black_box(bytes);
+            }
+        });
+    }
+}
+
 /// The same work for contenders that declare different ways of waiting.
 struct Ways;
 
@@ -249,6 +275,7 @@ const ALL: &[&[Bench]] = &[&[
     Bench::many::<Mailbox<true>>(Contender::floor("hardware")),
     Bench::many::<Mailbox<false>>(Contender::ours("handover")),
     Bench::many::<Counting>(Contender::ours("handover")),
+    Bench::one::<Allocates>(Contender::ours("handover")),
     Bench::one::<Nothing<true>>(Contender::ours("handover")),
     Bench::one::<Nothing<false>>(Contender::null("one")),
     Bench::one::<Nothing<false>>(Contender::null("other")),
@@ -329,6 +356,18 @@ fn resources_are_those_of_the_process_by_role() {
     }
     let alone = run("null/solo", smoke(false));
     assert!(alone.records.iter().all(|it| it.roles.len() != 1), "a single role is listed");
+}
+
+fn allocations_of_an_operation_are_counted_exactly() {
+    for plan in [smoke(false), quick(false)] {
+        let outcome = run("solo/allocates", plan);
+        assert!(outcome.faults.is_empty(), "{:?}", outcome.faults);
+        for record in outcome.records {
+            let counters = (record.counters["allocations"], record.counters["allocated_bytes"]);
+            let expected = if record.id == "solo/allocates" { (2.0, 160.0) } else { (0.0, 0.0) };
+            assert_eq!(counters, expected, "{}", record.id);
+        }
+    }
 }
 
 fn participant_killed_during_a_round_is_an_error_and_no_hang() {
@@ -499,6 +538,7 @@ fn main() -> ExitCode {
             every_measured_participant_counts_and_absent_parts_are_absent,
         ),
         ("resources by role", resources_are_those_of_the_process_by_role),
+        ("allocations are counted exactly", allocations_of_an_operation_are_counted_exactly),
         (
             "a participant killed during a round",
             participant_killed_during_a_round_is_an_error_and_no_hang,

@@ -1,6 +1,7 @@
 //! Ranges of an argument for a sweep.
 
 use crate::args::{ArgNotation, Param};
+use std::fmt;
 use std::str::FromStr;
 
 /// Maximum number of values in a range. More values would take hours to measure.
@@ -20,6 +21,7 @@ const VALUES_WITHOUT_STEP: u64 = 12;
 /// assert_eq!(over.values(&slots)?, [1, 2, 4, 8, 16, 32, 40]);
 /// let over: ArgRange = "slots_count=10..40:10".parse()?;
 /// assert_eq!(over.values(&slots)?, [10, 20, 30, 40]);
+/// assert_eq!(over.to_string(), "slots_count=10..40:10");
 /// # Ok::<(), handover_record::ArgRangeError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -122,6 +124,19 @@ impl FromStr for ArgRange {
             return Err(ArgRangeError::Form);
         }
         Ok(ArgRange { name: name.to_string(), from: from.to_string(), to: to.to_string(), step })
+    }
+}
+
+impl fmt::Display for ArgRange {
+    /// Formats the range as it is parsed.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ArgRange { name, from, to, step } = self;
+        write!(f, "{name}={from}..{to}")?;
+        match step {
+            Step::Even => Ok(()),
+            Step::By(step) => write!(f, ":{step}"),
+            Step::Log => f.write_str(":log"),
+        }
     }
 }
 

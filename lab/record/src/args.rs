@@ -143,6 +143,7 @@ macro_rules! args {
                 default: $default, smoke: $smoke, min: $min, max: $max,
             } ),* ];
             fn from_values(values: &$crate::ArgValues) -> Self {
+                let _ = values; // unused without arguments
                 Self { $( $field: <$kind as $crate::ArgType>::from_u64(values.get(stringify!($field))) ),* }
             }
         }

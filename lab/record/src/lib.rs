@@ -20,7 +20,8 @@ pub use finding::{Finding, FindingLevel};
 pub use host::{CpuCache, Host};
 pub use proof::Proof;
 pub use record::{
-    Document, FigureMode, HardwareCounts, JSON_SCHEMA_VERSION, Participants, PeerWithoutRatio,
-    Quantiles, Ratio, Record, RoleUsage, Round, Run, Summary, TimingKind, Warning, WarningCode,
+    ALLOCATED_BYTES_COUNTER, ALLOCATIONS_COUNTER, Document, FigureMode, HardwareCounts,
+    JSON_SCHEMA_VERSION, Participants, PeerWithoutRatio, Quantiles, Ratio, Record, RoleUsage,
+    Round, Run, Summary, TimingKind, Warning, WarningCode,
 };
 pub use spec::{Contender, ContenderKind, Part, Spec, Unit, Wait};

@@ -13,6 +13,11 @@ fn is_zero(value: &u64) -> bool {
     *value == 0
 }
 
+/// Name of the counter with the number of allocations and reallocations, if they were counted.
+pub const ALLOCATIONS_COUNTER: &str = "allocations";
+/// Name of the counter with the number of allocated bytes, if they were counted.
+pub const ALLOCATED_BYTES_COUNTER: &str = "allocated_bytes";
+
 /// Version of the JSON form of all types in this module.
 pub const JSON_SCHEMA_VERSION: u32 = 1;
 

@@ -1,6 +1,7 @@
 //! Data for the page's script: the distribution of each contender of every figure, small enough to
 //! embed in the page.
 
+use crate::counts::named_counts;
 use crate::format;
 use crate::model::{FigureRows, Model};
 use crate::text::is_control;
@@ -82,6 +83,7 @@ pub(crate) struct Contender<'a> {
     bars: Vec<u16>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<&'a str>,
+    /// Counts per operation of the workload's counters, the allocator and the hardware counters, by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     counters: BTreeMap<&'a str, f64>,
 }
@@ -160,7 +162,7 @@ fn detail<'a>(figure: &FigureRows<'a>) -> Option<Detail<'a>> {
             peak,
             bars,
             warnings: record.warnings.iter().map(|it| it.text.as_str()).collect(),
-            counters: record.counters.iter().map(|(name, value)| (name.as_str(), *value)).collect(),
+            counters: named_counts(record).collect(),
         }
     };
     Some(Detail {

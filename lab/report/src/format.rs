@@ -157,7 +157,7 @@ pub(crate) fn faults(record: &Record) -> String {
 }
 
 /// Formats a count with two or three digits.
-fn short(value: f64) -> String {
+pub(crate) fn short(value: f64) -> String {
     match value {
         it if it < 0.995 => format!("{it:.2}"),
         it if it < 9.95 => format!("{it:.1}"),

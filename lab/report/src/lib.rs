@@ -4,6 +4,7 @@
 mod anatomy;
 mod columns;
 pub mod compare;
+mod counts;
 mod detail;
 mod export;
 mod figure_key;

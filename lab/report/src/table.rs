@@ -4,6 +4,7 @@
 //! each figure becomes a card of lines. No line is wider than requested.
 
 use crate::anatomy;
+use crate::counts::push_counts;
 use crate::format;
 use crate::model::{self, Model};
 use crate::text::{Line, Style, Tone, wrap};
@@ -36,6 +37,7 @@ pub fn render_table(document: &Document, width: usize, style: Style) -> String {
             Some(layout) => layout.draw(&model, style, &mut lines),
             None => push_figure_blocks(&model, &mut lines),
         }
+        push_counts(&model, laid_out, &mut lines);
         for (record, anatomy) in anatomy::records_with_anatomy(document) {
             lines.push(Line::default());
             let name = format!(

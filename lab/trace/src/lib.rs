@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![deny(unsafe_code)]
 
+mod compare;
 mod error;
 mod estimate;
 mod export;
@@ -12,6 +13,7 @@ mod traces;
 mod tree;
 mod walk;
 
+pub use compare::{FunctionComparison, compare_functions};
 pub use error::TraceError;
 pub use estimate::{CostEstimate, ExclusionLimits, FunctionCost, estimate};
 pub use export::{ExportFormat, ExportFormatError, export};
@@ -20,7 +22,8 @@ pub use statistics::{
     CallStatistics, DurationDistribution, FunctionStatistics, SortOrder, SortOrderError,
 };
 pub use text::{
-    estimate_table, function_table, missing_event_lines, remedy_lines, trace_headlines, tree_table,
+    comparison_table, estimate_table, function_table, missing_event_lines, remedy_lines,
+    trace_headlines, tree_table,
 };
 pub use traces::{Traces, nearest_name};
 pub use tree::{CallTree, TREE_LEVELS_MAX, TreeGrouping, TreeLine};

@@ -1,5 +1,6 @@
 //! Results as text for a terminal. Control characters in names are escaped.
 
+use crate::compare::FunctionComparison;
 use crate::estimate::CostEstimate;
 use crate::statistics::FunctionStatistics;
 use crate::traces::Traces;
@@ -227,6 +228,64 @@ pub fn function_table(functions: &[FunctionStatistics], time_ns: u64) -> String 
         text.push_str(&marks.to_text());
     }
     text
+}
+
+/// Returns a table with one row per function of two traces, followed by the change of the time in all functions.
+#[must_use]
+pub fn comparison_table(compared: &[FunctionComparison], times_ns: [u64; 2]) -> String {
+    let mut table = Table::new(&[
+        "self before",
+        "after",
+        "change",
+        "calls before",
+        "after",
+        "p50 before",
+        "after",
+        "name",
+    ]);
+    for one in compared {
+        let sides = [&one.before, &one.after];
+        let of_sides = |cell: &dyn Fn(&FunctionStatistics) -> String| {
+            sides.map(|side| side.as_ref().map_or_else(|| "-".to_owned(), cell))
+        };
+        let self_times = of_sides(&|it| {
+            format!("{}{}", if it.has_losses { "~" } else { "" }, time_text(it.self_ns))
+        });
+        let calls = of_sides(&|it| (it.calls + it.marks).to_string());
+        let medians = of_sides(&|it| it.durations.map_or("-".into(), |of| time_text(of.p50_ns)));
+        let change = time_change_text(one.self_time_change_ns());
+        table.add_row(
+            self_times
+                .into_iter()
+                .chain([change])
+                .chain(calls)
+                .chain(medians)
+                .chain([escape_control_characters(&one.name)]),
+        );
+    }
+    let [before_ns, after_ns] = times_ns;
+    let mut text = table.to_text();
+    text.push_str(&format!(
+        "\nall functions: {} before, {} after",
+        time_text(before_ns),
+        time_text(after_ns)
+    ));
+    if before_ns > 0 {
+        let percent = (after_ns as f64 / before_ns as f64 - 1.0) * 100.0;
+        text.push_str(&format!(": {percent:+.1} %"));
+    }
+    text.push('\n');
+    text
+}
+
+/// Formats a change of a time with its sign; no change is `0`.
+fn time_change_text(change_ns: i128) -> String {
+    let sign = match change_ns.signum() {
+        0 => return "0".to_owned(),
+        1 => '+',
+        _ => '-',
+    };
+    format!("{sign}{}", format_ns(change_ns.unsigned_abs() as f64))
 }
 
 /// Returns a table with one row per line of a call tree.

@@ -40,8 +40,17 @@ const TESTS: &[Test] = &[
     ("other_transport_is_an_error_on_both_sides", other_transport_is_an_error),
 ];
 
-/// Choices of UCX's transports (`UCX_TLS`); `None` for the library's own choice.
-const CHOICES: &[Option<&str>] = &[Some("tcp"), Some("posix,self"), Some("sysv,cma,self"), None];
+/// Choices of UCX's transports (`UCX_TLS`), `None` for the library's own choice; and the address of the server. From
+/// the second address of the loopback, the server counts as another host, whose failure UCX reports.
+const CHOICES: &[(Option<&str>, &str)] = &[
+    (Some("tcp"), "ucx://127.0.0.2:0"),
+    (Some("tcp"), "ucx://"),
+    (Some("posix,self"), "ucx://"),
+    (Some("sysv,cma,self"), "ucx://"),
+    (None, "ucx://"),
+];
+/// Environment variable with the address on which servers listen.
+const LISTEN_ON: &str = "HANDOVER_TEST_LISTEN_ON";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -72,26 +81,28 @@ fn main() -> ExitCode {
         println!("skipped: {error}");
         return ExitCode::SUCCESS;
     }
-    for choice in CHOICES {
-        println!("UCX_TLS: {}", choice.unwrap_or("not set"));
-        run_with(*choice, &["run", wanted]);
+    for (choice, address) in CHOICES {
+        println!("UCX_TLS: {}, server: {address}", choice.unwrap_or("not set"));
+        run_with(*choice, address, &["run", wanted]);
     }
-    run_with(Some("self"), &["self"]);
+    run_with(Some("self"), "ucx://", &["self"]);
     println!("test result: ok");
     ExitCode::SUCCESS
 }
 
-/// Runs this program again with a choice of transports, which the library reads once.
-fn run_with(choice: Option<&str>, arguments: &[&str]) {
+/// Runs this program again with a choice of transports, which the library reads once, and an address of the servers.
+fn run_with(choice: Option<&str>, address: &str, arguments: &[&str]) {
     let mut command = Command::new(std::env::current_exe().expect("it runs"));
     command.args(arguments).env_remove("UCX_TLS").env_remove("UCX_NET_DEVICES");
+    command.env(LISTEN_ON, address);
     choice.map(|it| command.env("UCX_TLS", it));
     let status = command.status().expect("start the program");
-    assert!(status.success(), "UCX_TLS={choice:?} {arguments:?}: {status}");
+    assert!(status.success(), "UCX_TLS={choice:?}, server {address}, {arguments:?}: {status}");
 }
 
 fn ucx() -> Address {
-    "ucx://".parse().expect("parse the address")
+    let address = std::env::var(LISTEN_ON).unwrap_or_else(|_| "ucx://".into());
+    address.parse().expect("parse the address")
 }
 
 fn endpoint() -> Endpoint {

@@ -3,13 +3,13 @@
 
 use crate::app::{PlanOptions, ResultOptions};
 use crate::commands::pool::pool_runs;
-use crate::commands::{run, stored};
+use crate::commands::{run, stored, sweep};
 use crate::exit::Interrupted;
 use anyhow::{Context, bail};
 use clap::Args;
 use handover_base::topology::Placement;
 use handover_program::{child, console};
-use handover_record::Document;
+use handover_record::{ArgRange, Document};
 use handover_store::{ImportError, Store};
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Seek, Write};
@@ -34,6 +34,10 @@ pub struct BenchArgs {
     /// Package to measure; required in a workspace of several packages
     #[arg(long, short = 'p', value_name = "NAME")]
     package: Option<String>,
+    /// Measure one benchmark, given by its full id, with several values of an argument: ARG=a..b (about twelve),
+    /// ARG=a..b:step, or ARG=a..b:log (doubling)
+    #[arg(long, value_name = "ARG=A..B")]
+    over: Option<ArgRange>,
     /// List the benchmarks without measuring
     #[arg(long)]
     list: bool,
@@ -98,6 +102,10 @@ pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let runs: Vec<Document> = ids.iter().map(|id| store.load_run(id)).collect::<Result<_, _>>()?;
     if let Some(pooled) = pool_runs(&runs) {
         run::show(&pooled, Some(store.path()), results, page.as_deref(), None, out)?;
+        if args.over.is_some() && !results.json {
+            writeln!(out)?;
+            sweep::print_sweeps(&pooled, None, out)?;
+        }
     }
     match ended_badly {
         Some(failure) => {
@@ -151,6 +159,9 @@ fn cargo_bench_command(args: &BenchArgs) -> Command {
     }
     for (name, value) in &plan.set {
         command.args(["--set", &format!("{name}={value}")]);
+    }
+    if let Some(over) = &args.over {
+        command.args(["--over", &over.to_string()]);
     }
     command.args(&args.patterns).env("HANDOVER_COMMIT", commit());
     command

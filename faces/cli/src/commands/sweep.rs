@@ -8,7 +8,7 @@ use clap::Args;
 use handover_base::topology;
 use handover_harness::Lab;
 use handover_program::console;
-use handover_record::ArgRange;
+use handover_record::{ArgRange, Document};
 use handover_report::Sweep;
 use std::io::Write;
 
@@ -63,7 +63,7 @@ pub fn sweep(args: &SweepArgs, out: &mut dyn Write) -> anyhow::Result<()> {
 
 /// Prediction that `--simulate` requests.
 #[derive(Clone, Copy)]
-struct RequestedPrediction {
+pub(super) struct RequestedPrediction {
     /// Number of workers for which rates are predicted.
     workers_count: u64,
     /// Maximum value of the swept argument in the fit of the law.
@@ -112,6 +112,20 @@ fn show(
     if args.json {
         return stored::write_json(document, out);
     }
+    print_sweeps(document, prediction, out)?;
+    if let Some(store) = &measured.store {
+        let id = &document.run.id;
+        writeln!(out, "run {id} is in {}; `handover plot {id}` draws it", store.display())?;
+    }
+    Ok(())
+}
+
+/// Prints each sweep of a run as a table, and the rates predicted for `prediction`.
+pub(super) fn print_sweeps(
+    document: &Document,
+    prediction: Option<RequestedPrediction>,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
     let (width, style) = (console::output_width(), console::output_style(false));
     for sweep in handover_report::find_sweeps(document) {
         writeln!(out, "{}", sweep.render_text(width, style).trim_end())?;
@@ -119,10 +133,6 @@ fn show(
             let text = sweep.render_predictions(workers_count, measured_max, width, style);
             writeln!(out, "\n{}", text.trim_end())?;
         }
-    }
-    if let Some(store) = &measured.store {
-        let id = &document.run.id;
-        writeln!(out, "run {id} is in {}; `handover plot {id}` draws it", store.display())?;
     }
     Ok(())
 }

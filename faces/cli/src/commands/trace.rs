@@ -1,5 +1,6 @@
 //! `handover trace`: probes of running programs, and traces that programs have written.
 
+mod compare;
 mod estimate;
 mod export;
 mod record;
@@ -26,6 +27,8 @@ pub enum TraceCommand {
     List(switch::TraceList),
     /// Show calls and their times, by function or as a call tree
     Show(show::TraceShow),
+    /// Compare the functions of two traces: self times, calls and durations before and after a change
+    Compare(compare::TraceCompare),
     /// Write traces in the format of another tool
     Export(export::TraceExport),
     /// Show events and bytes by function, and suggest a filter for the next recording
@@ -55,25 +58,10 @@ pub struct TraceSelection {
 impl TraceSelection {
     /// Opens the traces and their site names. Warns about traces that cannot be read.
     pub fn open(&self) -> anyhow::Result<(Traces, SiteNames)> {
-        let opened = if self.alone {
-            Traces::open_without_children(&self.files)
-        } else {
-            Traces::open(&self.files)
-        };
-        let traces = opened.map_err(trace_error)?;
-        for error in traces.unreadable_children() {
-            let error: anyhow::Error = anyhow::anyhow!("{error}: this trace was skipped");
-            console::print_error(format_args!("handover: warning: {error:#}"));
-        }
-        let names = match &self.only {
-            None => SiteNames::with_all_selected(&traces),
-            Some(pattern) => SiteNames::with_matching_selected(&traces, pattern),
-        };
-        // The first name stands for sites without a name.
-        let is_known = names.iter().skip(1).any(|(name, _)| names.is_selected(name));
+        let traces = open_traces(&self.files, self.alone)?;
+        let names = select_names(&traces, self.only.as_deref());
         if let Some(pattern) = &self.only
-            && names.count() > 1
-            && !is_known
+            && !has_selected_names(&names)
         {
             let names = names.iter().skip(1).map(|(_, name)| name);
             return Err(no_match_error(
@@ -84,6 +72,32 @@ impl TraceSelection {
         }
         Ok((traces, names))
     }
+}
+
+/// Opens traces, without those of forked processes if `alone`. Warns about traces that are skipped.
+fn open_traces(files: &[PathBuf], alone: bool) -> anyhow::Result<Traces> {
+    let opened = if alone { Traces::open_without_children(files) } else { Traces::open(files) };
+    let traces = opened.map_err(trace_error)?;
+    for error in traces.unreadable_children() {
+        let error: anyhow::Error = anyhow::anyhow!("{error}: this trace was skipped");
+        console::print_error(format_args!("handover: warning: {error:#}"));
+    }
+    Ok(traces)
+}
+
+/// Returns the names of the traces' functions and probes; those that match `pattern` are selected, or all without a
+/// pattern.
+fn select_names(traces: &Traces, pattern: Option<&str>) -> SiteNames {
+    match pattern {
+        None => SiteNames::with_all_selected(traces),
+        Some(pattern) => SiteNames::with_matching_selected(traces, pattern),
+    }
+}
+
+/// Returns `true` if a name is selected, or if the trace has no names.
+fn has_selected_names(names: &SiteNames) -> bool {
+    // The first name stands for sites without a name.
+    names.count() <= 1 || names.iter().skip(1).any(|(name, _)| names.is_selected(name))
 }
 
 /// Returns a usage error for a pattern without matches. It gives the nearest name, or the way to
@@ -125,6 +139,7 @@ pub fn run(args: &TraceCommand, out: &mut dyn Write) -> anyhow::Result<()> {
         TraceCommand::Off(args) => switch::off(args, out),
         TraceCommand::List(args) => switch::list(args, out),
         TraceCommand::Show(args) => show::show(args, out),
+        TraceCommand::Compare(args) => compare::compare(args, out),
         TraceCommand::Export(args) => export::export(args, out),
         TraceCommand::Estimate(args) => estimate::estimate(args, out),
         TraceCommand::Record(args) => record::record(args),

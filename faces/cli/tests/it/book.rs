@@ -239,8 +239,8 @@ fn check_pages(pages: &[&str], needs: &[&str]) {
     }
 }
 
-/// Writes a program that stands in for cargo, which would build every library anew: it compiles a package's program with the
-/// libraries of this test, and installs the C library built with it. Everything else is left to cargo.
+/// Writes a program that stands in for cargo, which would build every library anew: it compiles a package's program or bench
+/// target with the libraries of this test, and installs the C library built with it. Everything else is left to cargo.
 fn write_stand_in_for_cargo(path: &Path) {
     let cargo = Path::new(env!("CARGO"));
     let program = std::env::current_exe().expect("the path of this program");
@@ -248,7 +248,14 @@ fn write_stand_in_for_cargo(path: &Path) {
         r#"#!/bin/sh
 libraries='{libraries}'
 case $1 in
-    bench) source=benches/handover.rs ;;
+    bench)
+        name=handover
+        for word do
+            test "$before" != --bench || name=$word
+            test "$word" != -- || break
+            before=$word
+        done
+        source=benches/$name.rs ;;
     run) source=src/main.rs ;;
     xtask)
         archive=$libraries/../examples/libhandover.a
@@ -263,16 +270,17 @@ for folder in $(sed -n 's/.* path = "\(.*\)".*/\1/p' Cargo.toml); do
     test -f "$folder/Cargo.toml"
 done
 mkdir -p target
-if ! test target/program -nt $source; then
+program=target/$(basename $source .rs)
+if ! test $program -nt $source; then
     externs=
     for name in $(sed -n 's/^handover-\([a-z]*\) = .*/handover_\1/p' Cargo.toml); do
         externs="$externs --extern $name=$(ls -t "$libraries/lib$name"-*.rlib | head -n 1)"
     done
-    '{rustc}' --edition 2024 -L "dependency=$libraries" $externs -o target/program $source
+    '{rustc}' --edition 2024 -L "dependency=$libraries" $externs -o $program $source
 fi
 while test $# -gt 0 && test "$1" != --; do shift; done
 test $# -eq 0 || shift
-exec target/program "$@"
+exec $program "$@"
 "#,
         libraries = program.parent().expect("a folder").display(),
         cargo = cargo.display(),

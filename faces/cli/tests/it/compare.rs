@@ -307,6 +307,10 @@ fn workloads_of_another_package_are_measured_by_cargo_and_stored() {
                  --neighbour --set n=3\n";
     assert_eq!(called, words);
     assert!(home.ok("show mine").contains("my/sort"));
+    by_cargo("bench my/sort --over n=1..9:log --profile smoke").code(0);
+    let called = fs::read_to_string(home.cwd().join("called")).expect("it was called");
+    assert!(called.ends_with("--profile smoke --over n=1..9:log my/sort\n"), "{called}");
+    by_cargo("bench my/sort --over n").code(2).tells(&["--over", "ARG=a..b"]);
     fs::write(home.path().join("printed"), "running 0 tests\n").expect("a file");
     by_cargo("bench").code(1).tells(&["bench target handover", "bench_main"]);
     fs::write(&cargo, "#!/bin/sh\nexit 101\n").expect("a script");

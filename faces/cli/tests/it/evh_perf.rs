@@ -1,6 +1,7 @@
 //! `evh_perf`: its output, the options it rejects, and its behaviour when the other side fails.
 
-use crate::common::{Home, Running, Said, json, said, skipped, wait_until};
+use crate::common::{Home, Running, Said, free_address, json, said, skipped, wait_until};
+use crate::margo::{launched, mpiexecs};
 use crate::transcript;
 use regex_lite::Regex;
 use rustix::process::Signal;
@@ -872,4 +873,55 @@ fn connections_beyond_the_limit_of_a_process_are_opened_by_several() {
     let said = serving.finish().code(0);
     let told = found(&texts(&said.out), r"Server stopped: ([\d,]+) connections, 1,000 messages\.$");
     assert_eq!(number(&told[0]), count);
+}
+
+#[test]
+fn ranks_of_mpiexec_generate_one_load_whose_results_are_merged() {
+    let server_home = Home::new();
+    let (serving, port) = server(&server_home, "");
+    for mpiexec in mpiexecs() {
+        let home = Home::new();
+        let line =
+            format!("mpiexec -n 3 handover evh_perf -c -p {port} -t 2 --count 500 -i 4 --histo");
+        let done = said(launched(&home, mpiexec, &line)).code(0);
+        let lines = texts(&done.out);
+        assert_eq!(received(&lines), 3 * 2 * 500 * 4, "{mpiexec}: {done}");
+        let buckets = Regex::new(r"> ([\d,]+) \(\d+\.\d\d%\)$").expect("a form");
+        let counted: u64 =
+            lines.iter().filter_map(|it| Some(number(&buckets.captures(it)?[1]))).sum();
+        assert_eq!(counted, 12_000, "{mpiexec}: {done}");
+        assert_eq!(done.out.matches("Perf test completed").count(), 1, "{mpiexec}: {done}");
+
+        let line = format!(
+            "mpiexec -n 2 handover evh_perf -c -p {port} --rate 2k --duration 1 --warm-up 0 --json"
+        );
+        let document = json(&said(launched(&home, mpiexec, &line)).code(0).out);
+        let measured = document["loads"][0]["messages"]["measured"].as_u64().expect("a count");
+        assert!((1..=2_100).contains(&measured), "the rate was not divided: {document}");
+
+        let refused = |options: &str| {
+            let line = format!("mpiexec -n 2 handover evh_perf -c -p {port} {options}");
+            let done = said(launched(&home, mpiexec, &line)).calm();
+            assert!(done.status.code() == Some(2) && done.out.is_empty(), "{done}");
+            done.err
+        };
+        assert!(refused("--processes 2").contains("start more ranks"));
+        assert!(refused("--ramp 1k..2k:2").contains("without mpiexec"));
+    }
+    serving.signal(Signal::TERM);
+    serving.finish();
+}
+
+#[test]
+fn ranks_without_a_server_report_one_failure_and_end() {
+    for mpiexec in mpiexecs() {
+        let home = Home::new();
+        let unused = free_address();
+        let (host, port) = (unused.ip(), unused.port());
+        let line = format!("mpiexec -n 2 handover evh_perf -c --host {host} -p {port}");
+        let done = said(launched(&home, mpiexec, &line)).calm();
+        let failure = "2 of 2 messages are missing; 2 connections failed";
+        assert!(!done.status.success() && done.out.matches(failure).count() == 1, "{done}");
+        wait_until("the end of all ranks", || home.processes().is_empty());
+    }
 }

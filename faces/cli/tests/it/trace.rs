@@ -67,6 +67,34 @@ fn plays_a_role() -> bool {
     true
 }
 
+#[test]
+fn functions_of_two_traces_are_compared() {
+    let (home, other) = (recorded(), recorded());
+    let at = |name: &str| home.cwd().join(name);
+    fs::copy(other.cwd().join("a.trace"), at("b.trace")).expect("a trace");
+    let shown = home.ok("trace compare a.trace b.trace");
+    let row = Regex::new(r"(?m)^.* 2000 +2000 .* served\.inner\(int, char\*\)$").unwrap();
+    assert!(row.is_match(&shown), "{shown}");
+    assert!(shown.contains("all functions: ") && shown.contains("before: 1 calls had"), "{shown}");
+
+    let same = home.ok("trace compare a.trace a.trace --only *,-served.inner*");
+    assert!(same.contains("served.round") && !same.contains("served.inner"), "{same}");
+    assert!(same.contains(" %\n") && same.contains(": +0.0 %"), "{same}");
+
+    let document = json(&home.ok("trace compare a.trace b.trace --json --top 2"));
+    let functions = document["functions"].as_array().expect("functions");
+    let change = |function: &serde_json::Value| {
+        let self_ns = |side: &str| function[side]["self_ns"].as_i64().expect("a time");
+        (self_ns("after") - self_ns("before")).abs()
+    };
+    assert!(
+        functions.len() == 2 && change(&functions[0]) >= change(&functions[1]),
+        "{functions:?}"
+    );
+    let shown = json(&home.ok("trace show b.trace --json"));
+    assert_eq!(document["after"]["time_ns"], shown["time_ns"]);
+}
+
 /// Returns a home with a trace.
 fn recorded() -> Home {
     let home = Home::new();
@@ -267,6 +295,9 @@ fn trace_errors_are_one_line_with_a_remedy() {
         ("trace show folder", &["folder", "directory"]),
         ("trace show", &["<FILE>"]),
         ("trace show a.trace --sort fastest", &["fastest", "p99"]),
+        ("trace compare a.trace", &["<AFTER>"]),
+        ("trace compare a.trace text.txt", &["text.txt", "not a trace"]),
+        ("trace compare a.trace a.trace --only zzz", &["zzz", "trace list"]),
         ("trace show a.trace --depth 9999", &["9999", "0..=1024"]),
         ("trace show a.trace --top 0", &["--top"]),
         ("trace show a.trace --threads", &["--tree"]),

@@ -4,13 +4,13 @@ use super::stage::{ErasedHandover, RoundParams, SetupFn, collect_results};
 use crate::counters;
 use crate::fault::Fault;
 use crate::off_cpu::SwitchRecorder;
-use crate::raw::{Control, Region};
+use crate::raw::{AllocationCounts, Control, Region, is_counting};
 use crate::samples::{ParticipantResult, Samples};
 use crate::setup::Setup;
 use crate::trace;
 use crate::workload::{Participant, Role, Workload};
 use handover_base::affinity;
-use handover_record::Args;
+use handover_record::{ALLOCATED_BYTES_COUNTER, ALLOCATIONS_COUNTER, Args};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -116,7 +116,7 @@ pub(super) fn play(
     if !control.wait_at_start_line(!round_params.is_crowded()) {
         return Err(Fault::Interrupted);
     }
-    timed.samples.start();
+    timed.start();
     let played = workload.play(participant, &mut timed.samples);
     if role.measured {
         control.finish();
@@ -125,10 +125,12 @@ pub(super) fn play(
     played.map(|()| notes)
 }
 
-/// Participant that is being measured: its samples, hardware counters and scheduling.
+/// Participant that is being measured: its samples, hardware counters, allocations and scheduling.
 struct MeasuredParticipant {
     samples: Samples,
     hardware: Option<counters::HardwareCounters>,
+    /// Allocations of the thread when the samples were started; `None` if they are not counted.
+    allocated: Option<AllocationCounts>,
     scheduling: Scheduling,
 }
 
@@ -140,18 +142,29 @@ impl MeasuredParticipant {
         samples: Samples,
     ) -> MeasuredParticipant {
         let hardware = counters::HardwareCounters::open(round_params.count_hardware && measured);
-        MeasuredParticipant { samples, hardware, scheduling: Scheduling::begin(round_params) }
+        let scheduling = Scheduling::begin(round_params);
+        MeasuredParticipant { samples, hardware, allocated: None, scheduling }
     }
 
     /// Starts measuring a benchmark's only participant, which does not wait for others.
     fn begin_alone(round_params: &RoundParams) -> MeasuredParticipant {
         let samples = Samples::new(round_params.timing, round_params.parts_count, true, None);
         let mut timed = MeasuredParticipant::prepare(round_params, true, samples);
-        timed.samples.start();
+        timed.start();
         timed
     }
 
-    fn end(self) -> ParticipantResult {
+    /// Starts the samples, and the count of allocations if the program's allocator counts them.
+    fn start(&mut self) {
+        self.samples.start();
+        self.allocated = is_counting().then(AllocationCounts::of_this_thread);
+    }
+
+    fn end(mut self) -> ParticipantResult {
+        if let Some(allocated) = self.allocated.map(AllocationCounts::since) {
+            self.samples.add_to_counter(ALLOCATIONS_COUNTER, allocated.allocations as f64);
+            self.samples.add_to_counter(ALLOCATED_BYTES_COUNTER, allocated.bytes as f64);
+        }
         let mut result = self.samples.finish();
         self.scheduling.end(&mut result);
         result.hardware = self.hardware.and_then(counters::HardwareCounters::read);

@@ -2,8 +2,8 @@
 
 use crate::support::{assert_golden, ladder, record, run};
 use handover_record::{
-    ContenderKind, Document, FigureMode, PeerWithoutRatio, Ratio, Record, RoleUsage, Wait, Warning,
-    WarningCode,
+    ContenderKind, Document, FigureMode, HardwareCounts, PeerWithoutRatio, Ratio, Record,
+    RoleUsage, Wait, Warning, WarningCode,
 };
 use handover_report::{Style, render_html, render_markdown, render_row, render_table};
 use unicode_width::UnicodeWidthStr;
@@ -59,6 +59,34 @@ fn frequent_page_faults_have_a_column() {
     assert!(render_table(&with(0.25, 0.0), 200, PLAIN).contains("  0.25/op"));
     let drawn = render_table(&with(16.4, 3.0), 200, PLAIN);
     assert!(drawn.contains("faults") && drawn.contains("16/op 3.0/s disk"), "{drawn}");
+}
+
+#[test]
+fn counts_of_an_operation_have_a_table() {
+    let mut counted = record("map/build", "handover", ContenderKind::Ours, 5e3);
+    counted.hardware =
+        Some(HardwareCounts { instructions: 12_345.6, cycles: 0.25, cache_misses: 0.0 });
+    counted.counters.insert("allocations".to_string(), 3.0);
+    counted.counters.insert("allocated_bytes".to_string(), 1600.4);
+    let other = record("map/find", "handover", ContenderKind::Ours, 5e3);
+    let counts_table = |records: &[&Record], width: usize| -> Vec<String> {
+        let document = Document::new(run(), records.iter().map(|it| (*it).clone()).collect());
+        let drawn = render_table(&document, width, PLAIN);
+        let table = drawn.lines().skip_while(|line| !line.starts_with("per operation"));
+        let table = table.take_while(|line| !line.is_empty());
+        table.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
+    };
+    let wide = counts_table(&[&counted, &other], 120);
+    assert_eq!(wide.len(), 3, "{wide:?}");
+    let columns = "instructions cycles cache misses allocations bytes allocated";
+    assert_eq!(wide[0], format!("per operation contender {columns}"));
+    assert_eq!(wide[2], "map/build handover 12.3 k 0.25 0 3 1.60 k");
+    let narrow = counts_table(&[&counted, &other], 60);
+    assert_eq!(narrow[2], "map/build handover 12.3 k 3", "{narrow:?}");
+    counted.hardware = None;
+    let allocations = counts_table(&[&counted], 120);
+    assert_eq!(allocations[2], "map/build handover 3 1.60 k", "{allocations:?}");
+    assert!(counts_table(&[&other], 120).is_empty(), "a table without counts");
 }
 
 #[test]

@@ -107,7 +107,7 @@ fn process_json(trace: &Trace, path: &str) -> Value {
 }
 
 /// Returns the numbers of missing events, as JSON.
-fn missing_json(traces: &Traces) -> Value {
+pub(super) fn missing_json(traces: &Traces) -> Value {
     let it = traces.missing_events();
     json!({
         "lost": it.lost, "overwritten": it.overwritten, "damaged": it.damaged,

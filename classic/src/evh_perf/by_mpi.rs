@@ -1,0 +1,204 @@
+//! The client as ranks of an MPI job. Each rank generates a load in a worker process and passes its lines on; rank 0
+//! starts the loads together, and merges and prints the results.
+
+use super::Signals;
+use super::client;
+use super::options::{EvhPerf, LoadMode, PROCESSES_MAX};
+use super::parts::{Worker, WorkerProcess};
+use super::stages::sum_usage;
+use crate::load::process::ProcessUsage;
+use crate::ranks::Rank;
+use anyhow::{Context as _, bail, ensure};
+use handover_program::exit::to_usage_error;
+use handover_suite::mpi::Mpi;
+use serde_json::{Value, json};
+use std::cell::Cell;
+use std::io::Write;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// Interval at which a rank looks for messages of another rank.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
+/// Maximum size of a line between two ranks; a report with a long histogram has some 100 kB.
+const LINE_BYTES_MAX: u64 = 1 << 28;
+/// Order to a rank: end the load.
+const STOP: &str = "stop";
+
+/// Returns the rank that an MPI launcher has given to this process; `None` without a launcher, or if it is the only
+/// rank.
+pub fn rank_of_client(args: &EvhPerf) -> anyhow::Result<Option<Rank>> {
+    if !args.client || args.eventhandler || args.connect || args.part.is_some() {
+        return Ok(None);
+    }
+    // Slurm sets its variables in batch scripts, too, where they may be incomplete.
+    let is_of_mpi = |name: &str| name.starts_with("OMPI_") || name.starts_with("PMI_");
+    let variable = |name: &str| std::env::var(name).ok().filter(|_| is_of_mpi(name));
+    Ok(Rank::from_environment(variable)?.filter(|rank| rank.ranks_count > 1))
+}
+
+/// Runs the client as a rank of an MPI job.
+pub fn run(
+    args: &EvhPerf,
+    rank: &Rank,
+    signals: &Signals,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    // Each rank reports the error: the launcher ends all ranks when the first one exits.
+    check_options(args, rank)?;
+    let world = match Mpi::init() {
+        Ok(world) => world,
+        Err(why) => {
+            super::warn(format_args!(
+                "MPI is not available, and each rank reports its own results: {why}"
+            ));
+            return client::run(args, signals, out);
+        }
+    };
+    rank.check_mpi(&world)?;
+    world.return_errors()?;
+    let reports_count = Cell::new(0);
+    let processes = ["--processes".to_string(), rank.ranks_count.to_string()];
+    let ended = match rank.number {
+        0 => {
+            let args = EvhPerf { processes: rank.ranks_count.into(), ..args.clone() };
+            client::run_workers(&args, signals, out, || {
+                let own: Box<dyn Worker + '_> = Box::new(WorkerProcess::start(0, &processes)?);
+                let others = (1..rank.ranks_count).map(|number| {
+                    let (world, reports_count) = (&world, &reports_count);
+                    Box::new(RemoteRank { world, number, reports_count, is_stopped: false })
+                        as Box<dyn Worker + '_>
+                });
+                Ok(std::iter::once(own).chain(others).collect())
+            })
+        }
+        number => {
+            if let Err(error) = relay(&world, number, &processes, signals) {
+                send_line(&world, 0, &json!({ "failed": format!("{error:#}") }).to_string())?;
+            }
+            Ok(())
+        }
+    };
+    // MPI_Finalize waits for all ranks. If rank 0 exits without it, the launcher ends the ranks that still run.
+    if rank.number > 0 || reports_count.get() + 1 == rank.ranks_count {
+        world.finalise()?;
+    }
+    ended
+}
+
+/// Fails if options exclude several ranks.
+fn check_options(args: &EvhPerf, rank: &Rank) -> anyhow::Result<()> {
+    let count = u64::from(rank.ranks_count);
+    if args.processes > 1 {
+        return Err(to_usage_error(format!(
+            "--processes {}: excluded in an MPI job, whose {count} ranks are the processes; start more ranks",
+            args.processes
+        )));
+    }
+    if count > PROCESSES_MAX {
+        return Err(to_usage_error(format!(
+            "an MPI job of {count} ranks: at most {PROCESSES_MAX} can generate one load"
+        )));
+    }
+    if matches!(args.mode(), LoadMode::RateRamp { .. } | LoadMode::Search { .. }) {
+        return Err(to_usage_error(
+            "--ramp, and --slo without --rate, need a single process: start them without mpiexec",
+        ));
+    }
+    Ok(())
+}
+
+/// Another rank of the job, controlled by rank 0.
+struct RemoteRank<'a> {
+    world: &'a Mpi,
+    number: u32,
+    /// Number of ranks that have reported their results.
+    reports_count: &'a Cell<u32>,
+    /// `true` if the rank was told to end its load.
+    is_stopped: bool,
+}
+
+impl Worker for RemoteRank<'_> {
+    fn next_line(&mut self, within: Duration) -> anyhow::Result<Option<Value>> {
+        let until = Instant::now() + within;
+        while !self.world.has_message(self.number)? {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            sleep(left.min(POLL_INTERVAL));
+        }
+        let text = receive_line(self.world, self.number)?;
+        let line: Value = serde_json::from_str(&text)
+            .with_context(|| format!("cannot parse a message of rank {}", self.number))?;
+        if let Some(why) = line["failed"].as_str() {
+            bail!("rank {}: {why}", self.number);
+        }
+        self.reports_count.update(|count| count + u32::from(!line["outcome"].is_null()));
+        Ok(Some(line))
+    }
+
+    fn send_order(&mut self, order: &str) -> anyhow::Result<()> {
+        send_line(self.world, self.number, order)
+    }
+
+    fn stop(&mut self) {
+        if !std::mem::replace(&mut self.is_stopped, true) {
+            // A rank that can no longer be reached has no load to end.
+            let _ = self.send_order(STOP);
+        }
+    }
+
+    fn local_process_id(&self) -> Option<u32> {
+        None
+    }
+}
+
+/// Passes rank 0's orders to a worker process on this host, and the worker's lines to rank 0, until the worker has
+/// reported its result.
+fn relay(world: &Mpi, number: u32, arguments: &[String], signals: &Signals) -> anyhow::Result<()> {
+    let mut worker = WorkerProcess::start(number.into(), arguments)?;
+    let usage_before = sum_usage(&[worker.process_id()]);
+    loop {
+        if signals.is_any_received() {
+            worker.stop();
+        }
+        if world.has_message(0)? {
+            match receive_line(world, 0)?.as_str() {
+                STOP => worker.stop(),
+                order => worker.send_order(order)?,
+            }
+        }
+        let Some(mut line) = worker.next_line(POLL_INTERVAL)? else { continue };
+        let is_result = !line["outcome"].is_null();
+        if is_result {
+            let usage = sum_usage(&[worker.process_id()]);
+            let cpu = usage.cpu.saturating_sub(usage_before.cpu);
+            line["usage"] = serde_json::to_value(ProcessUsage { cpu, ..usage })?;
+        }
+        send_line(world, 0, &line.to_string())?;
+        if is_result {
+            return Ok(());
+        }
+    }
+}
+
+/// Sends a line to a rank: its length, then its bytes.
+fn send_line(world: &Mpi, to_rank: u32, line: &str) -> anyhow::Result<()> {
+    world.send(to_rank, &(line.len() as u64).to_le_bytes())?;
+    Ok(world.send(to_rank, line.as_bytes())?)
+}
+
+/// Receives a line of a rank. Blocks until the rank has sent it.
+fn receive_line(world: &Mpi, from_rank: u32) -> anyhow::Result<String> {
+    let mut length = [0; 8];
+    world.receive(from_rank, &mut length)?;
+    let length = u64::from_le_bytes(length);
+    ensure!(
+        length <= LINE_BYTES_MAX,
+        "a message of rank {from_rank} has {length} bytes, more than {LINE_BYTES_MAX}; do all ranks run the same \
+         version?"
+    );
+    let mut bytes = vec![0; length as usize];
+    world.receive(from_rank, &mut bytes)?;
+    String::from_utf8(bytes).with_context(|| format!("a message of rank {from_rank} is not UTF-8"))
+}
