@@ -63,8 +63,8 @@ pub fn bench_main(suites: &[&'static [Bench]]) -> ExitCode {
 ///
 /// A benchmark has an id, a description, and a state, which each round creates anew and untimed. A contender, `ours`
 /// or a `peer`, is a closure that receives `&mut` state. A call of it is the timed operation; its result counts as
-/// used. Arguments, with their default and bounds, come before the state, which can depend on them; `--set` sets them,
-/// and `--over` measures several values.
+/// used. Arguments, `NAME: TYPE = DEFAULT in MIN..=MAX` each, come before the state, which can depend on them. `--set`
+/// sets them, `--over` measures several values, and a smoke run uses the minimum.
 ///
 /// ```no_run
 #[doc = include_str!("../examples/sort.rs")]
