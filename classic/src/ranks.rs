@@ -126,10 +126,25 @@ impl Rank {
         matches!(self.variable, "OMPI_COMM_WORLD_RANK" | "PMI_RANK")
     }
 
+    /// Fails for a rank of an `srun` that was not told to set up MPI: MPI libraries then end the process, or take it for
+    /// the only rank.
+    ///
+    /// # Errors
+    /// A usage error that names the option.
+    pub fn require_mpi_launcher(&self) -> anyhow::Result<()> {
+        if self.variable != "SLURM_PROCID" {
+            return Ok(());
+        }
+        Err(to_usage_error(
+            "srun has started this rank without MPI; add --mpi=pmi2 for MPICH, or --mpi=pmix for Open MPI (`srun \
+             --mpi=list` shows what this Slurm has)",
+        ))
+    }
+
     /// Checks that MPI gives this process the same rank as the launcher's environment.
     ///
     /// # Errors
-    /// If it does not, as for a process of `srun` without `--mpi`, or if the library fails.
+    /// If it does not, or if the library fails.
     #[cfg(feature = "mpi")]
     pub fn check_mpi(&self, world: &Mpi) -> anyhow::Result<()> {
         let (number, count) = world.rank_and_count()?;
@@ -265,6 +280,9 @@ mod tests {
         ]);
         assert_eq!((srun.number, srun.ranks_count, srun.ranks_on_host_count), (1, 2, Some(1)));
         assert_eq!(srun.job_on_this_host(), "17.0");
+        let refused = srun.require_mpi_launcher().expect_err("srun without MPI");
+        assert!(refused.to_string().contains("--mpi=pmi2"), "{refused}");
+        assert!(open.require_mpi_launcher().is_ok() && mpich.require_mpi_launcher().is_ok());
         assert_eq!(of(&[("HOME", "/root")]).expect("nothing wrong"), None);
     }
 

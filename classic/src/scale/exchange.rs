@@ -46,6 +46,7 @@ impl Exchange {
     /// Initialises MPI, and returns the exchange by MPI.
     #[cfg(feature = "mpi")]
     pub fn by_mpi(rank: &Rank) -> anyhow::Result<Exchange> {
+        rank.require_mpi_launcher()?;
         let world = Mpi::init().context("the ranks cannot exchange their addresses")?;
         rank.check_mpi(&world)?;
         Ok(Exchange::Mpi { world, rank: rank.number, ranks_count: rank.ranks_count })

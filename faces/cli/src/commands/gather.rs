@@ -127,9 +127,7 @@ pub fn run_fleet(args: &RunArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     })?;
     let interrupted = console::interrupt_flag().context("cannot install the signal handlers")?;
     let world = Mpi::init()?;
-    rank.check_mpi(&world).context(
-        "MPI does not know the launcher; with srun, give --mpi=pmi2 for MPICH or --mpi=pmix for Open MPI",
-    )?;
+    rank.check_mpi(&world)?;
     world.return_errors()?;
     let (outcome, can_finalise) = match rank.number {
         0 => gather_fleet(args, &world, rank.ranks_count, &interrupted, out),
@@ -148,6 +146,7 @@ pub fn run_fleet(args: &RunArgs, out: &mut dyn Write) -> anyhow::Result<()> {
 fn check_arguments(args: &RunArgs, rank: &Rank) -> anyhow::Result<()> {
     Lab::new(handover_suite::SUITES, &args.patterns, args.options.plan.plan())
         .map_err(exit::plan_error)?;
+    rank.require_mpi_launcher()?;
     if rank.ranks_count < 2 {
         return Err(to_usage_error(
             "--fleet: rank 0 of 1; a fleet has at least 2 nodes, as in mpiexec -n 2 --map-by node",

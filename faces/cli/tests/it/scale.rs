@@ -77,6 +77,15 @@ fn mpiexec_starts_the_ranks() {
 }
 
 #[test]
+fn rank_of_srun_without_mpi_is_refused_with_the_option_to_add() {
+    let home = Home::new();
+    for line in ["rpc-scale -n tcp://", "run --fleet lock"] {
+        let command = home.shell(&format!("SLURM_PROCID=0 SLURM_NTASKS=2 exec handover {line}"));
+        said(command).code(2).tells(&["without MPI", "--mpi=pmi2"]);
+    }
+}
+
+#[test]
 fn killed_rank_ends_the_run_with_an_error() {
     for pattern in ["incast", "all-to-all"] {
         for killed in ["0", "2"] {
