@@ -19,10 +19,11 @@ pub(crate) fn push_counts(model: &Model<'_>, width: usize, lines: &mut Vec<Line>
     if rows.is_empty() {
         return;
     }
-    let column = |header: &'static str, is_right_aligned: bool, cell: &dyn Fn(&Record) -> String| {
-        let cells = rows.iter().map(|record| Line::plain(cell(record))).collect();
-        Column { header, cells, is_right_aligned }
-    };
+    let column =
+        |header: &'static str, is_right_aligned: bool, cell: &dyn Fn(&Record) -> String| {
+            let cells = rows.iter().map(|record| Line::plain(cell(record))).collect();
+            Column { header, cells, is_right_aligned }
+        };
     let number = |header: &'static str, value: &dyn Fn(&Record) -> Option<f64>| {
         column(header, true, &|record: &Record| value(record).map(count).unwrap_or_default())
     };
