@@ -276,7 +276,11 @@ fn killed_server_is_an_error() {
     kill(&mut server.child);
     let killed = Instant::now();
     let ended = client.wait(call);
-    assert_eq!(ended, Err(CallError::Disconnected(CloseReason::ClosedByPeer)));
+    let is_gone = matches!(
+        ended,
+        Err(CallError::Disconnected(CloseReason::ClosedByPeer | CloseReason::Ucx(_)))
+    );
+    assert!(is_gone, "{ended:?}");
     assert!(killed.elapsed() < SOON, "the error came after {:?}", killed.elapsed());
     assert_eq!(client.call::<_, u64>(peer, WAIT, &0u64), Err(CallError::Stale));
     // The endpoint remains usable.
@@ -330,10 +334,13 @@ fn killed_owner_is_an_error() {
     kill(&mut server.child);
     let killed = Instant::now();
     for transfer in transfers {
-        // Those that were complete before have succeeded.
+        // Those that were complete before have succeeded. UCX's error comes first where it reports failures.
         let ended = client.wait_transfer(transfer);
-        let gone = Err(BulkError::Disconnected(CloseReason::ClosedByPeer));
-        assert!(ended.is_ok() || ended == gone, "{ended:?}");
+        let is_gone = matches!(
+            ended,
+            Err(BulkError::Disconnected(CloseReason::ClosedByPeer | CloseReason::Ucx(_)))
+        );
+        assert!(ended.is_ok() || is_gone, "{ended:?}");
     }
     assert!(killed.elapsed() < SOON, "the error came after {:?}", killed.elapsed());
     let began = Instant::now();

@@ -93,7 +93,7 @@ fn check_stopped(home: &Home, said: Said, asked: Instant) {
     for it in &run.records {
         assert!(said.out.contains(&it.id) && page.contains(&it.id), "{}: {said}", it.id);
     }
-    assert!(said.out.contains("the page is "), "{said}");
+    assert!(said.out.contains("the report page is "), "{said}");
     assert!(home.ok("runs").contains("not complete"));
     assert!(home.processes().is_empty(), "a participant process was left behind");
 }

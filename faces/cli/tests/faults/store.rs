@@ -134,6 +134,6 @@ fn unwritable_report_fails_only_the_report() {
     }
     let said = home.run("run clock/now --profile smoke --report /dev/full").code(1);
     let said = said.tells(&["/dev/full", "No space left"]);
-    assert!(said.out.contains("clock/now") && !said.out.contains("the page is"), "{said}");
+    assert!(said.out.contains("clock/now") && !said.out.contains("the report page is"), "{said}");
     assert!(home.last().run.complete);
 }

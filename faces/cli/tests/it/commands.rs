@@ -237,7 +237,7 @@ fn default_command_measures_shows_and_stores_the_ladder_and_writes_the_report() 
     let where_it_is = format!("run {} is in {}\n", run.run.id, home.db().display());
     assert!(said.out.contains(&where_it_is), "{said}");
     let page = home.cwd().join("report.html").canonicalize().expect("the page");
-    assert!(said.out.contains(&format!("the page is {}\n", page.display())), "{said}");
+    assert!(said.out.contains(&format!("the report page is {}\n", page.display())), "{said}");
     assert!(run.run.complete && run.run.profile == "smoke" && run.run.null_one.is_some());
     assert!(run.run.command.ends_with(" --profile smoke --all"), "{}", run.run.command);
     assert_eq!(home.integrity(), "ok");
@@ -267,7 +267,7 @@ fn json_output_is_exactly_one_document() {
     assert_eq!(run.host, run.run.host);
     assert_eq!(said.out.lines().count(), 1);
     assert!(said.err.contains(&format!("run {} is in", run.run.id)), "{said}");
-    assert!(said.err.contains("the page is"), "{said}");
+    assert!(said.err.contains("the report page is"), "{said}");
     assert_eq!(home.ok("show --json"), said.out);
 }
 
