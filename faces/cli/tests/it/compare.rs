@@ -168,7 +168,11 @@ fn ab_measures_two_builds_in_turn() {
 fn repeated_run_is_several_processes_with_one_name() {
     let home = Home::new();
     let said = home.run("run lock/free --profile smoke --repeat 3 --name here --no-peers").code(0);
-    assert_eq!(said.out.matches("the report page is").count(), 1, "all of them have one table: {said}");
+    assert_eq!(
+        said.out.matches("the report page is").count(),
+        1,
+        "all of them have one table: {said}"
+    );
     assert!(said.out.contains("3 runs pooled") && said.err.contains("process 3 of 3"), "{said}");
     let runs = home.runs();
     assert!(runs.len() == 3 && runs.iter().all(|run| run["names"][0] == "here"), "{runs:?}");
