@@ -479,7 +479,7 @@ impl SharedOptions {
         let path = format!("{file}.{}", u32::from(side == Role::Client));
         let text = serde_json::to_string_pretty(&endpoint.dump())? + "\n";
         files::write_file(path.as_ref(), text.as_bytes())
-            .with_context(|| format!("-d: cannot write {path}"))
+            .with_context(|| format!("-d: cannot write the configuration and statistics to {path}"))
     }
 }
 

@@ -172,8 +172,9 @@ fn call_in_program(
     }
     match tool {
         EventRecording::AtEnd => {
-            recorded.bytes = copy_trace_to_file(rings, trace)
-                .with_context(|| format!("cannot write {trace}", trace = trace.display()))?;
+            recorded.bytes = copy_trace_to_file(rings, trace).with_context(|| {
+                format!("cannot write the recorded events to {trace}", trace = trace.display())
+            })?;
             recorded.lost_count += overwritten;
         }
         _ => recorded.events_count += overwritten,
@@ -213,7 +214,11 @@ pub(super) fn measure_cost(
         [("--child", subject.to_possible_value()), ("--tool", tool.to_possible_value())]
     {
         command.arg(option).arg(
-            value.context("cannot find the command-line name of an option's value")?.get_name(),
+            value
+                .context(
+                    "cannot pass an option to the process: its value has no command-line name",
+                )?
+                .get_name(),
         );
     }
     command.args(["--calls", &calls.to_string()]);

@@ -69,7 +69,10 @@ impl TraceFolders {
                     .open(&path)
                     .and_then(|mut it| it.write_all(counting_program_file(entries)));
                 written.with_context(|| {
-                    format!("--dir: cannot write {path}", path = path.display())
+                    format!(
+                        "--dir: cannot write the measured program {path}",
+                        path = path.display()
+                    )
                 })?;
             }
         }

@@ -99,11 +99,11 @@ pub(super) fn measure_programs(
     interrupted: &AtomicBool,
 ) -> anyhow::Result<Vec<ProcessRow>> {
     let mut rows = Vec::new();
-    for (subject, label, recordings) in ROWS {
+    for (subject, function_label, recordings) in ROWS {
         if subject.entries().is_some() && RECORDING_LIBRARY_IMAGE.is_empty() {
             console::print_error(format_args!(
                 "calls: warning: functions of C programs are recorded on x86-64 Linux alone; the rows of \
-                 {label} are left out"
+                 {function_label} are left out"
             ));
             continue;
         }
@@ -120,18 +120,22 @@ pub(super) fn measure_programs(
                 let medium_label = folders.label(medium);
                 let text = match tool {
                     EventRecording::Off if subject.entries().is_some() => {
-                        format!("{label}, not recorded")
+                        format!("{function_label}, not recorded")
                     }
                     EventRecording::Off if subject == MeasuredFunction::Probes => {
-                        format!("{label}, off")
+                        format!("{function_label}, off")
                     }
-                    EventRecording::Off => label.to_string(),
-                    EventRecording::Filtered => format!("{label}, filtered"),
-                    EventRecording::Newest => format!("{label}, newest events kept in memory"),
+                    EventRecording::Off => function_label.to_string(),
+                    EventRecording::Filtered => format!("{function_label}, filtered"),
+                    EventRecording::Newest => {
+                        format!("{function_label}, newest events kept in memory")
+                    }
                     EventRecording::AtEnd => {
-                        format!("{label}, written at the end to {medium_label}")
+                        format!("{function_label}, written at the end to {medium_label}")
                     }
-                    EventRecording::Streamed => format!("{label}, streamed to {medium_label}"),
+                    EventRecording::Streamed => {
+                        format!("{function_label}, streamed to {medium_label}")
+                    }
                 };
                 rows.push((text, ProcessTask { function: subject, recording: *tool, medium }));
             }

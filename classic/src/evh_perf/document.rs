@@ -132,7 +132,8 @@ impl HistogramLog {
     /// # Errors
     /// If writing fails, because the disk is full for example.
     pub fn write(&mut self, outcomes: &[LoadReport]) -> anyhow::Result<()> {
-        let context = || format!("--hdr: cannot write {file}", file = self.file_name);
+        let context =
+            || format!("--hdr: cannot write the histograms to {file}", file = self.file_name);
         let mut serializer = V2DeflateSerializer::new();
         let mut log = IntervalLogWriterBuilder::new()
             .add_comment("[evh_perf: latencies in ns]")
@@ -155,8 +156,8 @@ impl HistogramLog {
             start += took;
         }
         drop(log);
-        self.file
-            .flush()
-            .with_context(|| format!("--hdr: cannot write {file}", file = self.file_name))
+        self.file.flush().with_context(|| {
+            format!("--hdr: cannot write the histograms to {file}", file = self.file_name)
+        })
     }
 }

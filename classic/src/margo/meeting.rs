@@ -165,8 +165,9 @@ impl MeetingFile {
         let mut file = std::fs::File::from(published.file.try_clone().with_context(|| {
             format!("cannot duplicate the descriptor of {path}", path = self.path.display())
         })?);
-        file.write_all(line.as_bytes())
-            .with_context(|| format!("cannot write {path}", path = self.path.display()))?;
+        file.write_all(line.as_bytes()).with_context(|| {
+            format!("cannot write the address to {path}", path = self.path.display())
+        })?;
         Ok(published)
     }
 

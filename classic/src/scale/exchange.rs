@@ -114,7 +114,7 @@ impl Exchange {
         }
     }
 
-    /// Ends the exchange, and finalises MPI.
+    /// Ends the exchange; if it is by MPI, finalises MPI.
     pub fn end(self) -> anyhow::Result<()> {
         match self {
             Exchange::Starter { .. } => Ok(()),

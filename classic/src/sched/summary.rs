@@ -146,7 +146,7 @@ fn write_chart(prefix: &Path, name: &str, chart: &Chart) -> anyhow::Result<PathB
     path.push(name);
     let path = PathBuf::from(path);
     fs::write(&path, chart.to_standalone_svg())
-        .with_context(|| format!("--plot: cannot write {path}", path = path.display()))?;
+        .with_context(|| format!("--plot: cannot write the chart {path}", path = path.display()))?;
     Ok(path)
 }
 

@@ -413,7 +413,7 @@ fn expand_program_name(mut words: Vec<OsString>) -> Vec<OsString> {
 
 #[cfg(feature = "mpi")]
 fn run_fleet(args: &RunArgs, out: &mut dyn Write) -> anyhow::Result<()> {
-    commands::gather::run_fleet(args, out)
+    commands::fleet_run::run_fleet(args, out)
 }
 
 #[cfg(not(feature = "mpi"))]

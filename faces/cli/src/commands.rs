@@ -8,7 +8,7 @@ pub mod explain;
 pub mod files;
 pub mod fleet;
 #[cfg(feature = "mpi")]
-pub mod gather;
+pub mod fleet_run;
 pub mod history;
 pub mod links;
 pub mod list;

@@ -342,7 +342,8 @@ mod tests {
         Lab::new(&all, &["*".to_string()], plan).expect("create the lab")
     }
 
-    /// Visit of a pass to a benchmark: its index, and the order of its contenders in each block.
+    /// Visit of a pass to a benchmark: the benchmark's index, and the order of its contenders in
+    /// each block.
     #[derive(Debug, PartialEq, Eq)]
     struct Visited {
         group: usize,

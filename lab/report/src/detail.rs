@@ -37,11 +37,12 @@ pub(crate) struct Details<'a> {
 /// Data of one figure with its contenders.
 #[derive(Serialize)]
 pub(crate) struct Detail<'a> {
+    /// Id of the figure.
     pub id: &'a str,
     /// Description of the timed operation.
     what: &'a str,
     unit: String,
-    /// Ends of the histogram's axis: lower bound of the first bar, and upper bound of the last.
+    /// Ends of the histogram's axis: smallest value of the first bar, and largest of the last.
     span: [f64; 2],
     /// Contenders of the figure.
     pub rows: Vec<Contender<'a>>,
@@ -195,9 +196,9 @@ fn rounded(value: f64) -> f64 {
 
 /// Logarithmic axis of a histogram's bars.
 struct BarScale {
-    /// Lower bound of the first bar.
+    /// Smallest value in the range of the first bar.
     from: f64,
-    /// Upper bound of the last bar.
+    /// Largest value in the range of the last bar.
     to: f64,
 }
 

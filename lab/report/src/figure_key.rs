@@ -5,6 +5,7 @@ use handover_record::{Record, Unit};
 /// Identity of a figure across runs: id, contender, arguments and placement.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct FigureKey {
+    /// Id of the figure.
     pub id: String,
     pub contender: String,
     /// Arguments, placement and other conditions of the measurement, as text.

@@ -41,6 +41,7 @@ pub(crate) struct MechanismGroup<'a> {
 
 /// One figure with its listed contenders.
 pub(crate) struct FigureRows<'a> {
+    /// Id of the figure.
     pub id: &'a str,
     /// Contenders that are listed, each in a row.
     pub rows: Vec<&'a Record>,

@@ -51,7 +51,7 @@ pub enum SeriesRole {
     Ours,
     /// Alternative with which the main figure is compared.
     Peer,
-    /// Lower bound.
+    /// Lower bound of the main figure.
     Floor,
     /// Secondary data, in a faint colour.
     Faint,

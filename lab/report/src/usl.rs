@@ -38,9 +38,9 @@ pub struct Usl {
 pub struct Prediction {
     /// Predicted throughput.
     pub throughput: f64,
-    /// Lower bound of the interval.
+    /// Lower bound of the throughput's 95 % interval.
     pub low: f64,
-    /// Upper bound of the interval.
+    /// Upper bound of the throughput's 95 % interval.
     pub high: f64,
     /// Check of such a law by points to which it was not fitted.
     pub held_out: HeldOut,

@@ -59,15 +59,15 @@ pub(crate) enum ExportLine {
 /// Fields of a line that identify its content. Other fields are skipped without allocating.
 #[derive(Deserialize)]
 struct Envelope<'a> {
-    /// Type of the line: `run` or `record`.
+    /// Type of the export's line: `run` or `record`.
     #[serde(rename = "type", borrow)]
     kind: Option<Cow<'a, str>>,
-    /// Version of the JSON form, in the line of a run.
+    /// Version of the JSON form, in an export's line with a run.
     schema: Option<u32>,
-    /// Id of the run, in the line of a record.
+    /// Id of the record's run, in an export's line with a record.
     #[serde(borrow)]
     run: Option<Cow<'a, str>>,
-    /// Names of the run, in the line of a run.
+    /// Names of the run, in an export's line with a run.
     #[serde(default)]
     tags: Vec<String>,
 }

@@ -175,6 +175,7 @@ struct StagedImport {
 struct StagedRun {
     /// Key of the run in the temporary file.
     key: i64,
+    /// Id of the run.
     id: String,
     /// Number of the line that contains the run.
     line: u64,

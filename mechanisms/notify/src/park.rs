@@ -106,9 +106,9 @@ impl ParkWord {
         fence(Ordering::SeqCst);
     }
 
-    /// Withdraws the declaration of a sleep; returns the CPU of the sender that wakes the receiver.
-    /// This sender has woken it or is about to. Returns `None` if there is no such sender. Called
-    /// by the receiver once it is awake, for whatever reason. A late wake has no effect.
+    /// Withdraws the declaration of a sleep; returns the CPU of the sender that has begun to wake
+    /// the receiver, if any. Called by the receiver once it is awake, for whatever reason. A late
+    /// wake has no effect.
     #[inline]
     pub fn withdraw_sleep(&self) -> Option<SenderCpu> {
         // Acquire: pairs with the Release in mark_woken().

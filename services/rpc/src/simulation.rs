@@ -248,8 +248,9 @@ impl Node {
         endpoint.register("refuse", 0, refuse).expect("cannot register the method `refuse`");
         endpoint.register("note", 0, note).expect("cannot register the method `note`");
         let memory = BulkMemory::plain(memory_content(node));
-        let handle =
-            endpoint.register_memory(&memory, Rights::Read).expect("cannot register the memory");
+        let handle = endpoint
+            .register_memory(&memory, Rights::Read)
+            .expect("cannot register the node's memory");
         let (calls, transfers) = (BTreeMap::new(), Vec::new());
         let (peers, connecting) = (Vec::new(), Vec::new());
         Self { endpoint, restarts_count, calls, transfers, peers, connecting, handle }

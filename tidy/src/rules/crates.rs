@@ -19,7 +19,10 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
     for one in &crates {
         found.extend(check_crate(one));
         if !members.iter().any(|(member, _)| *member == one.folder) {
-            let what = format!("the crate `{folder}` is not in the workspace", folder = one.folder);
+            let what = format!(
+                "the crate in `{folder}` is not listed in workspace.members",
+                folder = one.folder
+            );
             let instead = "add it to members in Cargo.toml, or to exclude";
             found.push(Violation::new(RULE_NAME, &one.manifest.path, 1, what, instead));
         }

@@ -38,7 +38,7 @@ pub(super) struct PassRequest {
 /// A benchmark that a pass must measure.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct PlannedVisit {
-    /// Index of the benchmark in the lab.
+    /// Index of the benchmark in [`Lab::groups`].
     pub group: usize,
     /// Share of the pass's time, relative to the weights of the other benchmarks. With 0, only the
     /// minimum number of blocks is measured.
@@ -51,11 +51,11 @@ pub(super) struct PlannedVisit {
 /// ends.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum PassReport {
-    /// Measurement of a benchmark starts.
+    /// Measurement of the benchmark at index `group` of [`Lab::groups`] starts.
     Begin { group: usize },
     /// `done` blocks of the current benchmark are measured, of at most `most`.
     Block { done: u32, most: u32 },
-    /// Measurement of a benchmark is complete, with its results.
+    /// Measurement of the benchmark at index `group` of [`Lab::groups`] is complete.
     Visited { group: usize, visited: Box<VisitResults> },
     /// The pass is complete. `steal` is the share of the machine's CPU time that the hypervisor
     /// took.

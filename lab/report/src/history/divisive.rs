@@ -85,9 +85,9 @@ struct CutSearch {
     ranks: Vec<usize>,
     /// Values in ascending order.
     sorted: Vec<f64>,
-    /// Fenwick tree over ranks: the number of values added.
+    /// Numbers of the added values up to each rank, as a Fenwick tree.
     counts: Vec<f64>,
-    /// Fenwick tree over ranks: the sum of the values added.
+    /// Sums of the added values up to each rank, as a Fenwick tree.
     sums: Vec<f64>,
     /// For each value, the sum of its distances to all others.
     to_all: Vec<f64>,

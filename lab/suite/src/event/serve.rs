@@ -247,7 +247,7 @@ pub(super) struct ServerGroup {
     clients: Vec<GroupMember<PairHandler<ClientPolicy>>>,
 }
 
-/// Capacity of the inbox for messages from other threads. No other thread sends any.
+/// Capacity of each machine's inbox for messages from other threads. No other thread sends any.
 const INBOX_MESSAGES: u32 = 2;
 
 impl ServerGroup {

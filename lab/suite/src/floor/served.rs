@@ -8,11 +8,11 @@ use zerocopy::FromZeros;
 
 const CLIENTS_MAX: usize = 1000;
 
-/// Memory shared by the server and all clients. It has a request word and an answer word for each
-/// client, and a tally.
+/// Memory, one for all, that the server shares with its clients. It has a request word and an
+/// answer word for each client, and a tally.
 #[derive(FromZeros)]
 #[repr(C)]
-struct ClientWords {
+struct SharedWords {
     words: [WaitLine<2>; CLIENTS_MAX],
     tally: Tally,
 }
@@ -22,7 +22,7 @@ const END: u32 = 1 << 31;
 
 /// Floor: a server that polls its clients' words round robin.
 pub(crate) struct WordServer {
-    shared: Region<ClientWords>,
+    shared: Region<SharedWords>,
     /// `true` for each client that sends requests. These are the first ones on each CPU other than the
     /// server's; a second client on a CPU would only add context switches.
     sends_requests: Vec<bool>,

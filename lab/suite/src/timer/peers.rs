@@ -24,6 +24,7 @@ pub(super) struct HashedWheel {
 /// Entry of the wheel: a timer's id and its key.
 #[derive(Debug)]
 struct Entry {
+    /// Id of the timer.
     id: u64,
     key: u32,
 }

@@ -51,8 +51,8 @@ type SubscriberList<T> = Arc<[Arc<dyn Subscriber<T>>]>;
 
 /// Subscribed machine, whose message type is erased.
 trait Subscriber<T>: Send + Sync {
-    /// Returns the identifier of the machine.
-    fn id(&self) -> usize;
+    /// Returns the identifier of the subscribed machine.
+    fn machine_id(&self) -> usize;
     fn shared_thread(&self) -> &SharedThreadState;
     /// Sends the value to the subscriber; returns `true` if its inbox accepted the value.
     fn send(&self, value: PoolArc<T>) -> bool;
@@ -82,7 +82,7 @@ where
     M: Send + 'static,
     F: Fn(PoolArc<T>) -> M + Send + Sync,
 {
-    fn id(&self) -> usize {
+    fn machine_id(&self) -> usize {
         self.address.machine_id()
     }
 
@@ -145,7 +145,7 @@ impl<T: Send + Sync + 'static> Topic<T> {
         // Made outside the closure, so that a refused subscription is dropped after the lock is released.
         let new: Arc<dyn Subscriber<T>> = Arc::new(Subscription { address: address.clone(), wrap });
         self.state.replace_list(|list| {
-            if list.iter().any(|one| one.id() == address.machine_id()) {
+            if list.iter().any(|one| one.machine_id() == address.machine_id()) {
                 return None;
             }
             let mut list = list.to_vec();
@@ -160,7 +160,7 @@ impl<T: Send + Sync + 'static> Topic<T> {
     /// # Blocking
     /// As [`subscribe`](Self::subscribe).
     pub fn unsubscribe<M>(&self, address: &Address<M>) -> bool {
-        self.state.remove(|one| one.id() == address.machine_id())
+        self.state.remove(|one| one.machine_id() == address.machine_id())
     }
 
     /// Returns the number of subscribed machines.

@@ -94,7 +94,7 @@ pub trait Discipline: Sized {
         now_ns: u64,
     ) -> Result<(), FlowError>;
 
-    /// Records that no packets are queued any more.
+    /// Records that the last queued packet has left or was dropped.
     fn record_idle(&mut self) {}
 
     /// Returns the earliest time at which `choose_flow` returns a flow; called only while a flow has

@@ -393,8 +393,8 @@ impl Groups {
         self.update_eligible(since);
     }
 
-    /// Starts a new busy period of the virtual time; called when no entity has packets.
-    pub(crate) fn begin_busy_period(&mut self) {
-        self.time.begin_busy_period();
+    /// Ends the busy period of the virtual time; called when the last packet has left.
+    pub(crate) fn end_busy_period(&mut self) {
+        self.time.end_busy_period();
     }
 }

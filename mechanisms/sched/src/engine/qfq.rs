@@ -141,6 +141,6 @@ impl Discipline for Qfq {
     }
 
     fn record_idle(&mut self) {
-        self.groups.begin_busy_period();
+        self.groups.end_busy_period();
     }
 }

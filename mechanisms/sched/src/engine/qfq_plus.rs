@@ -227,9 +227,14 @@ impl QfqPlus {
     /// Appends a flow to its aggregate's list of flows with packets. Returns `true` if no other
     /// flow of the aggregate has packets.
     #[inline(always)]
-    fn append<S: FlowStates<QfqPlusState>>(&mut self, states: &mut S, id: u32, bytes: u32) -> bool {
+    fn append<S: FlowStates<QfqPlusState>>(
+        &mut self,
+        states: &mut S,
+        id: u32,
+        oldest_bytes: u32,
+    ) -> bool {
         let member = states.state(id);
-        member.oldest_bytes = bytes;
+        member.oldest_bytes = oldest_bytes;
         let aggregate = &mut self.aggregates[member.aggregate as usize];
         member.left_bytes = aggregate.longest_bytes;
         let was_idle = aggregate.first == NO_FLOW;
@@ -404,6 +409,6 @@ impl Discipline for QfqPlus {
     }
 
     fn record_idle(&mut self) {
-        self.groups.begin_busy_period();
+        self.groups.end_busy_period();
     }
 }

@@ -152,8 +152,9 @@ impl VirtualTime {
         self.is_recent(epoch) && is_later(start, self.now())
     }
 
-    /// Starts a new busy period, so that virtual times of earlier busy periods have passed.
-    pub(crate) fn begin_busy_period(&mut self) {
+    /// Ends the busy period: moves the virtual time ahead, so that all times of the period have
+    /// passed. Called when the last packet has left or was dropped.
+    pub(crate) fn end_busy_period(&mut self) {
         self.exact = self.exact.wrapping_add(2 << EPOCH_SHIFT);
     }
 }

@@ -191,6 +191,6 @@ impl Discipline for Wf2qPlus {
     }
 
     fn record_idle(&mut self) {
-        self.time.begin_busy_period();
+        self.time.end_busy_period();
     }
 }

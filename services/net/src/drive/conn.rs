@@ -39,10 +39,10 @@ impl<C: Codec, D> Conn<'_, C, D> {
     /// Returns the program's data for this connection, mutably.
     ///
     /// # Panics
-    /// Never: a connection stays in the slab while its handler is called.
+    /// Never: a connection stays in the slab while its handler runs.
     pub fn data_mut(&mut self) -> &mut D {
         let slot = self.core.slab.get_mut(self.key);
-        &mut slot.expect("the connection was closed while its handler was called").data
+        &mut slot.expect("the connection was removed from the slab while its handler ran").data
     }
 
     /// Frames a message and sends it; all replies to one read are sent together.

@@ -69,7 +69,8 @@ impl Security {
         }
     }
 
-    /// Returns the byte stream of an accepted connection: TLS or the plain socket, according to the address.
+    /// Returns the byte stream of an accepted connection: TLS for `tls://`, otherwise the socket
+    /// itself.
     pub(crate) fn new_acceptor_wire(
         &self,
         fd: OwnedFd,
@@ -82,7 +83,8 @@ impl Security {
         }
     }
 
-    /// Returns the byte stream of an initiated connection: TLS or the plain socket, according to the address.
+    /// Returns the byte stream of an initiated connection: TLS for `tls://`, otherwise the socket
+    /// itself.
     pub(crate) fn new_connector_wire(
         &self,
         fd: OwnedFd,
@@ -108,7 +110,8 @@ impl Security {
 #[cfg(not(feature = "tls"))]
 const NO_TLS_FEATURE: &str = "this program was built without the feature `tls` of handover-rpc";
 
-/// Checks that the user at the other end of a Unix socket is allowed. The kernel reports the user.
+/// Checks that the configuration allows connections with the user at the other end of a Unix
+/// socket. The kernel reports the user.
 pub(crate) fn check_peer_user(
     fd: BorrowedFd<'_>,
     address: &Address,
@@ -118,13 +121,13 @@ pub(crate) fn check_peer_user(
         return Ok(());
     }
     let (_, uid) = peer_credentials(fd).map_err(CloseReason::from_system_call("getsockopt"))?;
-    match is_allowed(uid, rustix::process::geteuid().as_raw(), address, config) {
+    match is_user_allowed(uid, rustix::process::geteuid().as_raw(), address, config) {
         true => Ok(()),
         false => Err(AuthenticationError::User { uid }.into()),
     }
 }
 
-fn is_allowed(uid: u32, own_uid: u32, address: &Address, config: &Config) -> bool {
+fn is_user_allowed(uid: u32, own_uid: u32, address: &Address, config: &Config) -> bool {
     match address {
         Address::Uds(path) if !path.starts_with('@') => match &config.uds_peers {
             UdsPeers::SameUserOrRoot => uid == own_uid || uid == 0,
@@ -145,7 +148,7 @@ mod tests {
     fn users_are_allowed_by_address_and_configuration() {
         let path = Address::Uds("/run/store".into());
         let allowed = |uid, address: &Address, uds_peers| {
-            is_allowed(uid, 1000, address, &Config { uds_peers, ..Config::default() })
+            is_user_allowed(uid, 1000, address, &Config { uds_peers, ..Config::default() })
         };
         for (uid, same_or_root) in [(1000, true), (0, true), (1001, false)] {
             assert_eq!(allowed(uid, &path, UdsPeers::SameUserOrRoot), same_or_root);

@@ -9,6 +9,7 @@ use std::os::unix::net::UnixStream;
 
 /// Dump of the endpoint's state that a signal requests.
 pub(crate) struct SignalDump {
+    /// Id of the signal handler's registration.
     id: SigId,
     /// Socket that receives one byte for each signal.
     socket: UnixStream,

@@ -52,8 +52,11 @@ impl Rights {
 /// The owner checks every use against its registered memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct BulkHandle {
+    /// Id of the memory, assigned by its endpoint.
     pub(crate) id: u64,
+    /// Random number that a peer cannot guess.
     pub(crate) key: u128,
+    /// Length of the memory, in bytes.
     pub(crate) bytes: u64,
     pub(crate) rights: Rights,
 }

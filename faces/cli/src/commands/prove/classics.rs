@@ -64,6 +64,7 @@ type ReadNs = fn(&str, &str) -> Option<f64>;
 /// Figure of the suite: id of a benchmark or part, and contender.
 #[derive(Clone, Copy)]
 struct SuiteFigure {
+    /// Id of the benchmark or part.
     id: &'static str,
     contender: &'static str,
 }
@@ -414,7 +415,8 @@ impl ComparedFigures {
             Some(ratio) if is_alike(ratio) => Verdict::Same,
             Some(_) if !self.pair.why.is_empty() => Verdict::Explained,
             Some(_) if each.any(is_alike) => Verdict::Unsteady,
-            _ => Verdict::Differs,
+            Some(_) => Verdict::Differs,
+            None => Verdict::Missing,
         }
     }
 }
@@ -426,10 +428,14 @@ enum Verdict {
     Same,
     /// The ratio deviates from 1 by more than [`RATIO_DEVIATION_MAX`], for a known reason.
     Explained,
-    /// The ratio of the medians deviates too much from 1, but that of some two values does not.
+    /// No reason is known. The ratio of the medians deviates too much from 1, but that of some two
+    /// values does not.
     Unsteady,
-    /// The ratio deviates from 1 too much without a known reason, or the suite lacks the figure.
+    /// No reason is known, and the ratio deviates from 1 by more than [`RATIO_DEVIATION_MAX`] for
+    /// every two values.
     Differs,
+    /// The suite has no such figure.
+    Missing,
 }
 
 /// Returns the median, or the upper of the two middle values.
@@ -619,7 +625,8 @@ fn pair_json(it: &ComparedFigures) -> serde_json::Value {
     serde_json::json!({
         "classic": it.line, "figure": figure, "classic_ns": it.classic_ns,
         "suite": suite.id, "contender": suite.contender, "suite_ns": it.suite_ns,
-        "ratio": it.ratio(), "reason": why, "differs": it.verdict() == Verdict::Differs,
+        "ratio": it.ratio(), "reason": why,
+        "differs": matches!(it.verdict(), Verdict::Differs | Verdict::Missing),
     })
 }
 
@@ -633,7 +640,7 @@ fn format_table(compared: &[ComparedFigures], is_smoke: bool) -> String {
             Verdict::Same => "the same",
             Verdict::Explained => why,
             Verdict::Unsteady => "unsteady: some rounds are the same",
-            Verdict::Differs => "DIFFERS",
+            Verdict::Differs | Verdict::Missing => "DIFFERS",
         };
         lines.push([
             format!("{} {figure}", it.line).trim_end().to_string(),
@@ -750,8 +757,8 @@ mod tests {
         assert!(verdict("", &[130.0, 140.0, 150.0], &[100.0, 100.0, 125.0]) == Verdict::Unsteady);
         assert!(verdict("it does more", &[130.0], &[100.0]) == Verdict::Explained);
         assert!(
-            verdict("it does more", &[130.0], &[]) == Verdict::Differs,
-            "a pair without figures of the suite was not reported as different"
+            verdict("it does more", &[130.0], &[]) == Verdict::Missing,
+            "a pair without figures of the suite was not reported as missing"
         );
         let rows = [compared("", &[130.0], &[100.0]), compared("it does more", &[200.0], &[100.0])];
         let text = format_table(&rows, false);

@@ -55,8 +55,8 @@ impl TransferRequest<'_> {
     }
 }
 
-/// Peer's request to this endpoint to copy a part of the peer's transfer.
-pub(super) struct PeerHalfRequest {
+/// Request from the peer that this endpoint copies one half of the peer's transfer.
+pub(super) struct HalfRequestFromPeer {
     /// Number of the transfer, assigned by the peer.
     pub(super) transfer: u64,
     /// Handle of the local memory, and the offset of the range in it.
@@ -473,7 +473,7 @@ impl BulkExchange<'_> {
             }
             BulkMessage::Help { transfer, handle, offset, into, into_offset, bytes, pulls } => {
                 let (ours, theirs) = ((handle, offset), (into, into_offset));
-                let help = PeerHalfRequest { transfer, ours, theirs, bytes, is_read: pulls };
+                let help = HalfRequestFromPeer { transfer, ours, theirs, bytes, is_read: pulls };
                 return self.start_helping_peer(peer, &help);
             }
         }

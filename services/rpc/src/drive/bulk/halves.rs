@@ -8,7 +8,7 @@
 //!                            ◀──────────── Done
 //! ```
 
-use super::exchange::{BulkExchange, PeerHalfRequest, TransferRequest};
+use super::exchange::{BulkExchange, HalfRequestFromPeer, TransferRequest};
 use super::memory::BulkMemory;
 use super::part::{BulkPart, HALVED_TRANSFER_BYTES_MIN};
 use super::remote::TransferDirection;
@@ -84,7 +84,7 @@ impl BulkExchange<'_> {
     pub(super) fn start_helping_peer(
         &mut self,
         peer: PeerKey,
-        help: &PeerHalfRequest,
+        help: &HalfRequestFromPeer,
     ) -> Result<(), FrameError> {
         if !self.peers.has_shared_memory(peer) {
             // Nothing can be mapped over a stream.

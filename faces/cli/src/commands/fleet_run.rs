@@ -573,7 +573,7 @@ impl<'a> Gatherer<'a> {
                 match receive(self.world, number) {
                     Ok(Some((kind, content))) => self.handle(rank, kind, &content),
                     Ok(None) if self.ranks[rank].last_received.elapsed() > SILENCE_MAX => {
-                        self.give_up(rank, &format!("no message for {SILENCE_MAX:?}"));
+                        self.give_up(rank, &format!("it has sent no message for {SILENCE_MAX:?}"));
                     }
                     Ok(None) => break,
                     Err(error) => self.give_up(rank, &format!("{error:#}")),
