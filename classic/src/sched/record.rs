@@ -164,8 +164,9 @@ impl RecordFiles {
             let mut path = prefix.as_os_str().to_os_string();
             path.push(format!("queue-{client}.txt"));
             let path = PathBuf::from(path);
-            let file = FileReplacement::create(&path)
-                .with_context(|| format!("-p: cannot create {path}", path = path.display()))?;
+            let file = FileReplacement::create(&path).with_context(|| {
+                format!("-p: cannot create the time-stamp file {path}", path = path.display())
+            })?;
             let file = Some(BufWriter::with_capacity(WRITE_BUFFER_BYTES, file));
             streams.push(ClientStream {
                 records,

@@ -95,7 +95,7 @@ pub fn anatomy(args: &AnatomyArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         && let Some(chart) = handover_report::anatomy_chart(taken, CHART_WIDTH_PX)
     {
         files::write_file(path, chart.to_standalone_svg().as_bytes())
-            .with_context(|| format!("cannot write {path}", path = path.display()))?;
+            .with_context(|| format!("cannot write the chart {path}", path = path.display()))?;
     }
     let document = Document::new(run, records);
     if args.json {

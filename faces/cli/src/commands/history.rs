@@ -53,7 +53,7 @@ pub fn history(args: &HistoryArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let history = load_history(&store, &args.id, contender, host, args.last)?;
     if let Some(svg) = &args.svg {
         files::replace_file(svg, history.chart().to_standalone_svg())
-            .with_context(|| format!("cannot write {path}", path = svg.display()))?;
+            .with_context(|| format!("cannot write the chart {path}", path = svg.display()))?;
     }
     if args.json {
         serde_json::to_writer(&mut *out, &history).map_err(std::io::Error::from)?;

@@ -107,7 +107,7 @@ pub fn man(args: &ManArgs, root: Command, out: &mut dyn Write) -> anyhow::Result
     while let Some(command) = pages.pop() {
         let path = folder.join(Man::new(command.clone()).get_filename());
         fs::write(&path, page(command)?)
-            .with_context(|| format!("cannot write {path}", path = path.display()))?;
+            .with_context(|| format!("cannot write the man page {path}", path = path.display()))?;
         count += 1;
         pages.extend(command.get_subcommands().filter(|it| !it.is_hide_set()));
     }

@@ -349,7 +349,7 @@ pub(super) fn show(
     // The page is written first, as the reader of the output may have closed it.
     let written = match page {
         Some(page) => files::replace_file(page, handover_report::render_html(&shown))
-            .with_context(|| format!("cannot write {path}", path = page.display())),
+            .with_context(|| format!("cannot write the page {path}", path = page.display())),
         None => Ok(()),
     };
     if options.json {
