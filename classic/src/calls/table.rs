@@ -97,13 +97,13 @@ impl Results<'_> {
             let medium = folders.short_label(whole.task.medium);
             let (rows, text) = match (whole.task.function, whole.task.recording) {
                 (MeasuredFunction::Hooks, EventRecording::Filtered) => {
-                    (&mut compared, "Call with handover's hooks, filtered".to_string())
+                    (&mut compared, "Function call with handover, filtered".to_string())
                 }
                 (MeasuredFunction::Hooks, EventRecording::AtEnd) => {
-                    (&mut compared, format!("Call with handover's hooks, output to {medium}"))
+                    (&mut compared, format!("Function call with handover, output to {medium}"))
                 }
                 (MeasuredFunction::Hooks, EventRecording::Streamed) => {
-                    (&mut more, format!("Call with handover's hooks, streamed to {medium}"))
+                    (&mut more, format!("Function call with handover, streamed to {medium}"))
                 }
                 (MeasuredFunction::Probes, EventRecording::Filtered) => {
                     (&mut more, "Two probes of handover, filtered".to_string())
