@@ -1,7 +1,8 @@
-//! Ranks on two hosts: network namespaces with addresses of their own, which MPICH's launcher enters by an agent.
+//! Ranks on two hosts: network namespaces with addresses of their own, which the MPI launchers enter by an agent.
 
 use crate::common::{Home, json, said, skipped};
 use crate::margo::{launched, mpiexecs};
+use handover_rpc::Address;
 use rustix::process::geteuid;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -42,7 +43,7 @@ impl Namespaces {
         Ok(made)
     }
 
-    /// Returns a command by which MPICH's launcher runs a line as two ranks, one in each namespace.
+    /// Returns a command by which a launcher runs a line as two ranks, one in each namespace.
     fn command(&self, home: &Home, mpiexec: &str, line: &str) -> Command {
         let agent = home.path().join("agent");
         let [first, second] = &self.0;
@@ -56,10 +57,13 @@ impl Namespaces {
         fs::write(&agent, script).expect("a file");
         fs::set_permissions(&agent, fs::Permissions::from_mode(0o755)).expect("a script");
         let agent = agent.display();
-        let line = format!(
-            "{agent} {host} mpiexec -launcher ssh -launcher-exec {agent} -n 2 -ppn 1 -hosts {host},{other} {line}"
-        );
-        launched(home, mpiexec, &line)
+        let options = match mpiexec.ends_with("mpich") {
+            true => format!("-launcher ssh -launcher-exec {agent} -ppn 1 -hosts {host},{other}"),
+            false => format!(
+                "--mca plm rsh --mca plm_rsh_agent {agent} --map-by node --host {host},{other}"
+            ),
+        };
+        launched(home, mpiexec, &format!("{agent} {host} mpiexec -n 2 {options} {line}"))
     }
 }
 
@@ -74,22 +78,31 @@ impl Drop for Namespaces {
 
 #[test]
 fn ranks_in_two_network_namespaces_find_each_other_and_measure_at_the_same_time() {
-    let Some(mpiexec) = mpiexecs().find(|it| it.ends_with("mpich")) else { return };
     let namespaces = match Namespaces::new() {
         Ok(namespaces) => namespaces,
         Err(why) => return skipped("network namespaces", &why),
     };
     let home = Home::new();
     home.ok("links .");
-    for (line, lines_count) in [
-        ("./margo-p2p-latency -n tcp:// -i 50", 4),
-        ("./margo-p2p-bw -x 4096 -X 1048576 -n tcp:// -c 1 -D 1 -w 0", 5),
-        ("handover rpc-scale -n tcp:// --seconds 0.2", 4),
-    ] {
-        let said = said(namespaces.command(&home, mpiexec, line)).code(0);
-        assert_eq!(said.out.lines().count(), lines_count, "{said}");
-        assert!(said.out.contains("\ttcp\t") || said.out.contains("#tcp\t"), "{said}");
+    let ucx: Address = "ucx+tcp://".parse().expect("parse the address");
+    let ucx = ucx.transport().to_string();
+    for mpiexec in mpiexecs() {
+        for (line, transport, lines_count) in [
+            ("./margo-p2p-latency -n tcp:// -i 50", "tcp", 4),
+            ("./margo-p2p-latency -n ucx+tcp:// -i 50", &ucx, 4),
+            ("./margo-p2p-bw -x 4096 -X 1048576 -n tcp:// -c 1 -D 1 -w 0", "tcp", 5),
+            ("./margo-p2p-bw -x 4096 -X 1048576 -n ucx+tcp:// -c 1 -D 1 -w 0", &ucx, 5),
+            ("handover rpc-scale -n tcp:// --seconds 0.2", "tcp", 4),
+        ] {
+            let said = said(namespaces.command(&home, mpiexec, line)).code(0);
+            assert_eq!(said.out.lines().count(), lines_count, "{mpiexec} {line}: {said}");
+            let is_named = [format!("\t{transport}\t"), format!("#{transport}\t")]
+                .iter()
+                .any(|it| said.out.contains(it.as_str()));
+            assert!(is_named, "{mpiexec} {line}: {said}");
+        }
     }
+    let Some(mpiexec) = mpiexecs().find(|it| it.ends_with("mpich")) else { return };
     let said_of = |line: &str| said(namespaces.command(&home, mpiexec, line)).calm();
     let said = said_of("handover rpc-scale -n sm:// --seconds 0.2");
     assert!(said.err.contains("the ranks are on different hosts; use tcp://"), "{said}");
