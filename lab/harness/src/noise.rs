@@ -27,7 +27,8 @@ const RESOLUTION_NS: f64 = 0.2;
 /// Ratio of the measured to the expected rate, or its inverse, above which a warning is issued. The
 /// figure implies the expected rate.
 const RATE_RATIO_MAX: f64 = 1.5;
-/// Minimum number of rounds of a reliable figure, and of a figure without disturbed rounds.
+/// Minimum number of rounds of a reliable figure. The figure without disturbed samples needs as
+/// many.
 pub(crate) const ROUNDS_MIN: usize = 15;
 
 /// Returns `true` if other programs disturbed a round. Always returns `false` if threads of this
