@@ -12,7 +12,7 @@
 
 use handover_base::random::SplitMix64;
 
-/// Maximum number of permutations of which every one is tested.
+/// Number of permutations up to which all of them are tested.
 const PERMUTATIONS_ALL_MAX: usize = 13_000;
 /// Number of random permutations that are tested if not all of them are. The seed is fixed, so that
 /// equal runs give an equal p.
@@ -135,14 +135,14 @@ struct Sums {
     count: [f64; 2],
     sum: [f64; 2],
     squares: [f64; 2],
-    /// Number of marked values on each side, to which a shift applies.
+    /// Number of values on each side that a shift moves.
     moved_count: [f64; 2],
-    /// Sum of the marked values on each side, to which a shift applies.
+    /// Sum of the values on each side that a shift moves.
     moved_sum: [f64; 2],
 }
 
 impl Sums {
-    /// Adds up the finite values; those with `true` in `moved` are marked.
+    /// Adds up the finite values. A shift moves those with `true` in `moved`.
     fn new(values: &[f64], is_a: &[bool], moved: &[bool]) -> Sums {
         let mut it = Sums::default();
         // Relative to one of the values, to keep the squares precise.
@@ -162,7 +162,7 @@ impl Sums {
         it
     }
 
-    /// Returns Student's t statistic as if `shift` was added to the marked values.
+    /// Returns Student's t statistic as if `shift` was added to the moved values.
     fn statistic(&self, shift: f64) -> f64 {
         let Sums { count, moved_count, moved_sum, .. } = self;
         if count[0] < 2.0 || count[1] < 2.0 {
