@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 pub struct Proof {
     /// Description of the added cost and of the measured quantity.
     pub what: String,
-    /// Unit of the values: `ns`, `share` or `ratio`.
+    /// Unit of the values: `ns`, `share`, `ratio`, `rows` or `seen`. With `seen`, 1 stands for yes
+    /// and 0 for no.
     pub unit: String,
     /// Size of the added cost, in `unit`.
     pub planted: f64,
