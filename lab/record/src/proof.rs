@@ -16,7 +16,8 @@ pub struct Proof {
     pub read: Option<f64>,
     /// Maximum allowed difference between `planted` and `read`, in `unit`.
     pub bound: f64,
-    /// 95 % interval of the read value. The proof also holds if the planted value lies inside.
+    /// 95 % interval of `read`; `None` if none was measured. The proof also holds if the planted
+    /// value lies inside.
     #[serde(default)]
     pub ends: Option<(f64, f64)>,
 }

@@ -32,8 +32,9 @@ pub const PROCESSES_MIN: usize = 5;
 /// Maximum corrected p-value of a verdict; the documentation says one in a hundred. Two of the 252
 /// ways to divide five processes per side reach it.
 pub(crate) const P_CORRECTED_MAX: f64 = 0.008;
-/// Maximum p-value of a verdict in the Mann-Whitney test of its figure alone. It is required in
-/// addition to [`P_CORRECTED_MAX`], so that one outlying process cannot cause a verdict.
+/// Maximum p-value of a figure's own Mann-Whitney test for a verdict `better` or `worse`. It is
+/// required in addition to [`P_CORRECTED_MAX`], so that one outlying process cannot cause a
+/// verdict.
 pub(crate) const P_UNCORRECTED_MAX: f64 = 0.05;
 
 /// Statistic that represents the rounds of a process as one value.

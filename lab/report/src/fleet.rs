@@ -299,6 +299,7 @@ struct NodeCell {
 }
 
 impl NodeTable {
+    /// Adds the run of a node.
     fn add(&mut self, document: &Document) {
         let (run, host) = (&document.run, &document.host);
         if self.nodes.is_empty() {
@@ -325,6 +326,7 @@ impl NodeTable {
         });
     }
 
+    /// Adds a figure of the node that is being added.
     fn add_record(&mut self, record: &Record) {
         let key = FigureKey::from_record(record);
         if !self.cells.contains_key(&key) {

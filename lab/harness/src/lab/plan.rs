@@ -276,7 +276,7 @@ impl RunObserver for () {}
 pub struct RunOutcome {
     /// All figures, in the order of the run.
     pub records: Vec<Record>,
-    /// Ids of the benchmarks that failed, each with the error.
+    /// Benchmarks and contenders that failed, as `id` or `id [contender]`, each with the error.
     pub faults: Vec<(String, String)>,
     /// `true` if the run was interrupted.
     pub interrupted: bool,

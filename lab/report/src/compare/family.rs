@@ -128,8 +128,8 @@ fn statistic(values: &[f64], is_a: &[bool]) -> f64 {
     Sums::new(values, is_a, &[]).statistic(0.0)
 }
 
-/// Counts, sums, and sums of squares of a test's values on each side of a permutation. Side A has
-/// index 1.
+/// Count, sum and sum of squares of a test's values on each of the two sides, in one permutation.
+/// Side A has index 1.
 #[derive(Clone, Copy, Default)]
 struct Sums {
     count: [f64; 2],
@@ -184,7 +184,7 @@ impl Sums {
 const PERMUTATIONS_OF_SHIFT: usize = 1000;
 /// Maximum shift of the logarithms that is tried.
 const SHIFT_MAX: f64 = 8.0;
-/// Relative precision of the smallest shift.
+/// Relative precision to which the smallest shift is searched.
 const SHIFT_PRECISION: f64 = 0.02;
 
 /// Returns, for each test, the smallest significant shift of B above A. It is `None` if no shift is
