@@ -113,7 +113,7 @@ pub struct InstrumentedBenchmark {
     /// Id of the floor benchmark, number of hand-offs in its figure, and index of the stage that
     /// contains it.
     pub(crate) floor: Option<(&'static str, f64, usize)>,
-    /// Index of the part whose figure is the time of hand-offs, and their number in the figure.
+    /// Index of the part that times hand-offs, and number of hand-offs in its figure.
     pub(crate) figure: Option<(usize, f64)>,
     /// Event at which a hand-off starts.
     pub(crate) start_event: StartEvent,
@@ -187,6 +187,7 @@ pub fn find_instrumented_benchmark(spec: &str) -> Option<&'static InstrumentedBe
     INSTRUMENTED_BENCHMARKS.iter().find(|benchmark| benchmark.spec == spec)
 }
 
+/// Probe sites of the `event` benchmarks with two machines.
 const EVENT_SITES: &[(&str, HandoffMark)] = &[
     ("event.enqueued", HandoffMark::Send),
     ("notify.waking", HandoffMark::WakeCall),
@@ -194,6 +195,7 @@ const EVENT_SITES: &[(&str, HandoffMark)] = &[
     ("event.dispatched", HandoffMark::Receive),
 ];
 
+/// Stages of a hand-off in the `event` benchmarks with two machines.
 const EVENT_STAGES: [StageText; STAGES_COUNT] = [
     stage("handle", "from the call of the handler until its answer is queued"),
     NO_STAGE,
@@ -203,8 +205,10 @@ const EVENT_STAGES: [StageText; STAGES_COUNT] = [
     stage("dispatch", "until its handler is called"),
 ];
 
+/// Description of a hand-off in the `event` benchmarks with two machines.
 const HALF_ROUND_TRIP: &str = "a message from one machine to the other: half of a round trip";
 
+/// The benchmark `event/round-trip`, from which `event/polled` and `event/parked` are derived.
 const EVENT_BENCHMARK: InstrumentedBenchmark = InstrumentedBenchmark {
     spec: "event/round-trip",
     handoff: HALF_ROUND_TRIP,
@@ -214,6 +218,7 @@ const EVENT_BENCHMARK: InstrumentedBenchmark = InstrumentedBenchmark {
     ..BENCHMARK_DEFAULTS
 };
 
+/// Probe sites of the `notify` benchmarks.
 const NOTIFY_SITES: &[(&str, HandoffMark)] = &[
     ("notify.notified", HandoffMark::Send),
     ("notify.waking", HandoffMark::WakeCall),
@@ -223,6 +228,7 @@ const NOTIFY_SITES: &[(&str, HandoffMark)] = &[
     ("notify.slept", HandoffMark::Receive),
 ];
 
+/// Stages of a hand-off in the benchmark `notify/round-trip`.
 const NOTIFY_STAGES: [StageText; STAGES_COUNT] = [
     stage("notify", "from the end of a wait until the other side's word is written"),
     NO_STAGE,
@@ -232,9 +238,11 @@ const NOTIFY_STAGES: [StageText; STAGES_COUNT] = [
     stage("end", "until its wait ends"),
 ];
 
+/// Probe sites of the `ring` benchmarks.
 const RING_SITES: &[(&str, HandoffMark)] =
     &[("ring.published", HandoffMark::Send), ("ring.popped", HandoffMark::Receive)];
 
+/// Stages of a hand-off in the `ring` benchmarks.
 const RING_STAGES: [StageText; STAGES_COUNT] = [
     stage("handle", "from receiving an item until its answer is published"),
     NO_STAGE,

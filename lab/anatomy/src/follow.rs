@@ -86,7 +86,7 @@ pub(crate) struct HandoffTracker<'a> {
     state: HandoffState,
     /// Events of other threads after an early receive.
     deferred: Vec<MarkedEvent>,
-    /// Time, in ticks, of the `Arrive` event of a round trip that was recorded before the send.
+    /// Time, in ticks, of an `Arrive` event that was recorded before its send.
     arrived: Option<u64>,
     pub unmatched: UnmatchedCounts,
 }

@@ -23,7 +23,7 @@ pub struct MeasurementOptions {
     pub benchmark: &'static InstrumentedBenchmark,
     /// Name of the contender, one of [`InstrumentedBenchmark::contenders()`].
     pub contender: String,
-    /// Duration of the measurement; at least one round of each kind is run.
+    /// Duration of the measurement; at least one round with and one without probes is run.
     pub time: Duration,
     /// `true` to subtract the cost of the probes.
     pub net: bool,
@@ -37,7 +37,7 @@ pub struct MeasurementOptions {
 const RING_BYTES: u64 = 1 << 20;
 /// Number of recorded rounds at the start that are not evaluated, because their code is cold.
 const ROUNDS_COLD: u32 = 1;
-/// Time limit on a busy machine, where hand-offs are rare, as a multiple of the requested time.
+/// Maximum additional time if too few hand-offs were recorded, as a multiple of the requested time.
 const DURATION_FACTOR_MAX: u32 = 20;
 /// Divisor of the requested time, which gives the time limit of the warm-up.
 const WARM_UP_DIVISOR: u32 = 10;
@@ -104,7 +104,7 @@ struct Analysis<'a> {
     unmatched: UnmatchedCounts,
     outliers: Outliers,
     should_keep_outliers: bool,
-    /// Mean time of a hand-off with the probe sites on, for each evaluated round.
+    /// Median time of a hand-off with the probe sites on, for each evaluated round.
     on_ns: Vec<f64>,
     /// Number of recorded rounds so far.
     rounds: u32,

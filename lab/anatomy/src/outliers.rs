@@ -14,7 +14,8 @@ use std::path::{Path, PathBuf};
 
 /// Maximum number of slow hand-offs that are reported.
 pub(crate) const OUTLIERS_MAX: usize = 10;
-/// Minimum share of a hand-off's excess time off the CPU at which this is reported as the cause.
+/// Minimum time off the CPU that is reported as the cause of a slow hand-off, relative to its
+/// excess time.
 const DELAY_SHARE: f64 = 0.25;
 
 /// One of the slowest hand-offs, and the folder of its round's traces.
@@ -165,7 +166,7 @@ fn off_cpu_ns(spans: &[OffCpuSpan], tids: [u64; 2], time: Range<i64>) -> u64 {
     sum as u64
 }
 
-/// Returns the verdict whether time off the CPU is the cause of an outlier's excess time.
+/// Returns the verdict on whether an outlier was slow because its threads were off the CPU.
 fn off_cpu_verdict(
     is_waking: bool,
     outlier: &AnatomyOutlier,

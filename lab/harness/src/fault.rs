@@ -81,12 +81,12 @@ impl Fault {
         Fault::Contender { contender: name.to_string(), fault: Box::new(self) }
     }
 
-    /// Creates a fault with a message of the workload.
+    /// Creates a [`Fault::Workload`] with the message `why`.
     pub fn new(why: impl Into<String>) -> Fault {
         Fault::Workload(why.into())
     }
 
-    /// Creates a fault from an error that occurred in a workload.
+    /// Creates a [`Fault::Workload`] whose message is that of `error`.
     pub fn from_error(error: impl std::fmt::Display) -> Fault {
         Fault::Workload(error.to_string())
     }

@@ -22,12 +22,13 @@ const HALF_WIDTH_MAX: f64 = 0.04;
 /// in between, and the rounds are spread over the whole run, so a smaller drift moves the median
 /// less than two runs differ anyway.
 const DRIFT_MAX: f64 = 0.15;
-/// Smallest time in ns that the method can measure.
+/// Smallest time of an operation that the harness can measure, in ns.
 const RESOLUTION_NS: f64 = 0.2;
 /// Ratio of the measured to the expected rate, or its inverse, above which a warning is issued. The
 /// figure implies the expected rate.
 const RATE_RATIO_MAX: f64 = 1.5;
-/// Minimum number of rounds of a reliable figure, and of a figure without disturbed rounds.
+/// Minimum number of rounds of a reliable figure. The figure without disturbed samples needs as
+/// many.
 pub(crate) const ROUNDS_MIN: usize = 15;
 
 /// Returns `true` if other programs disturbed a round. Always returns `false` if threads of this

@@ -45,7 +45,7 @@ impl SwitchRecorder {
         Some(Self { sampler, tid })
     }
 
-    /// Stops recording. Returns the time spans in which the thread was runnable without a CPU.
+    /// Stops recording, and returns the time spans in which the thread was runnable without a CPU.
     /// Returns `None` if records were lost.
     pub fn read(mut self) -> Option<Vec<OffCpuSpan>> {
         self.sampler.disable().ok()?;

@@ -148,6 +148,7 @@ fn fail(error: &dyn std::fmt::Display, code: u8) -> ExitCode {
 struct BenchOptions {
     patterns: Vec<String>,
     plan: Plan,
+    /// Argument to vary, and its values; `None` if no argument varies.
     over: Option<ArgRange>,
     should_print_help: bool,
     should_list: bool,

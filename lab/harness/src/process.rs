@@ -62,8 +62,8 @@ impl Process {
         self.wait(WaitOptions::NOHANG)
     }
 
-    /// Returns the exit status of the child, or `None` if it still runs. The status is requested
-    /// from the kernel only until it is known.
+    /// Waits for the child as `how` requests; returns its exit status, or `None` if it still runs.
+    /// The status is requested from the kernel only until it is known.
     fn wait(&mut self, how: WaitOptions) -> Option<ExitStatus> {
         if self.ended.is_none()
             && let Ok(Some((_, status))) = retry_on_intr(|| waitpid(Some(self.id), how))

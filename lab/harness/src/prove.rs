@@ -41,6 +41,7 @@ pub const BENCHES: &[Bench] = &[
     Bench::one::<Layout<true>>(Contender::peer("padded")),
 ];
 
+/// Contender that takes the planted cost.
 const PLANTED: Contender = Contender::ours("planted");
 
 /// Period of the slow operations of [`Tail`], as a number of operations.

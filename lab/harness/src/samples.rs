@@ -36,7 +36,8 @@ const SLOWED: u64 = 1 << 63;
 /// Average number of batches between two operations that are timed alone.
 const BATCHES_PER_ALONE: usize = 4;
 
-/// Time limit of a loop in a smoke run, which does at least `batches_max` iterations.
+/// Time limit of a workload's own loop in a smoke run. The loop does at least `batches_max`
+/// iterations.
 const SMOKE_NS: u64 = 20_000_000;
 
 /// Timing parameters of one round of a contender.
@@ -473,8 +474,8 @@ impl Samples {
         now < self.deadline_ticks
     }
 
-    /// Runs a calibration loop. If it or the previous one was slow, sets the flag [`SLOWED`] of the
-    /// samples between the two.
+    /// Runs a calibration loop, and classifies the samples since the previous one. If either loop
+    /// was slow, the samples get the flag [`SLOWED`].
     #[cold]
     fn check_pace(&mut self, next_ns: u64) {
         let now = self.run_calibration_loop();

@@ -26,8 +26,7 @@ impl Setup {
         Setup { cpus: cpus.to_vec(), processes, created: Vec::new(), inherited: None }
     }
 
-    /// Creates the setup of a further process. It inherits the shared resources as the descriptors
-    /// `fds`.
+    /// Creates the setup of a process that inherits the shared resources, as the descriptors `fds`.
     pub(crate) fn for_inheritor(cpus: &[u32], fds: Vec<OwnedFd>) -> Setup {
         Setup {
             cpus: cpus.to_vec(),

@@ -44,7 +44,7 @@ const CONFIDENCE: f64 = 0.95;
 /// Maximum number of values for an exact interval. Above it, the normal approximation is used.
 const EXACT_COUNT_MAX: usize = 200;
 
-/// A median with its 95 % interval, if there are enough passes.
+/// A median with its 95 % interval, if there are enough values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MedianEstimate {
     /// Median of the values.
@@ -83,7 +83,8 @@ pub fn median_over_passes(figures: &[f64]) -> MedianEstimate {
     estimate(figures, widening_factor(figures))
 }
 
-/// Returns the median of independent values with its 95 % interval, as [`median_over_passes`] does.
+/// Returns the median of independent values, with its 95 % interval. Unlike that of
+/// [`median_over_passes`], the interval is not widened for correlation.
 pub fn median_of_independent(values: &[f64]) -> MedianEstimate {
     estimate(values, 1.0)
 }

@@ -26,7 +26,7 @@ const VALUES_WITHOUT_STEP: u64 = 12;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArgRange {
-    /// Name of the argument that is swept.
+    /// Name of the argument to vary.
     pub name: String,
     /// First value, as the user wrote it.
     from: String,
@@ -55,7 +55,7 @@ pub enum ArgRangeError {
         "the range must have the form ARG=a..b, ARG=a..b:step or ARG=a..b:log, as in slots_count=1..4096:log"
     )]
     Form,
-    /// A bound or the step of the range does not parse as the argument's kind.
+    /// A bound or the step of the range is not in the argument's notation.
     #[error("--over {name}: {text}: {why}")]
     Text {
         /// Name of the argument.

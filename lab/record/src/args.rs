@@ -263,7 +263,7 @@ pub enum ArgsError {
         /// The nearest existing name, or all existing names.
         hint: String,
     },
-    /// The text does not parse as the argument's kind.
+    /// The text is not in the argument's notation.
     #[error("--set {name}={text}: {why}")]
     Text {
         /// Name of the argument.

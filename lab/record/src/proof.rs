@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 pub struct Proof {
     /// Description of the added cost and of the measured quantity.
     pub what: String,
-    /// Unit of the values: `ns`, `share` or `ratio`.
+    /// Unit of the values: `ns`, `share`, `ratio`, `rows` or `seen`. With `seen`, 1 stands for yes
+    /// and 0 for no.
     pub unit: String,
     /// Size of the added cost, in `unit`.
     pub planted: f64,
@@ -15,7 +16,8 @@ pub struct Proof {
     pub read: Option<f64>,
     /// Maximum allowed difference between `planted` and `read`, in `unit`.
     pub bound: f64,
-    /// 95 % interval of the read value. The proof also holds if the planted value lies inside.
+    /// 95 % interval of `read`; `None` if none was measured. The proof also holds if the planted
+    /// value lies inside.
     #[serde(default)]
     pub ends: Option<(f64, f64)>,
 }

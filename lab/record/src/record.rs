@@ -18,10 +18,10 @@ pub const ALLOCATIONS_COUNTER: &str = "allocations";
 /// Name of the counter with the number of allocated bytes, if they were counted.
 pub const ALLOCATED_BYTES_COUNTER: &str = "allocated_bytes";
 
-/// Version of the JSON form of all types in this module.
+/// Version of the JSON form of runs and records.
 pub const JSON_SCHEMA_VERSION: u32 = 1;
 
-/// One run: a process that measured some benchmarks on one host.
+/// One run: all passes of one command on one host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Run {
     /// Id, unique across machines: start time and process id in hexadecimal.
@@ -47,10 +47,10 @@ pub struct Run {
     pub findings: Vec<Finding>,
     /// `true` if the run finished. An interrupted or killed run did not.
     pub complete: bool,
-    /// Smallest relative difference that this run can detect with one participant. It is the
+    /// Smallest relative difference that this run can detect in a benchmark on one CPU. It is the
     /// difference between two measurements of the same code. `None` until measured.
     pub null_one: Option<f64>,
-    /// Smallest relative difference that this run can detect with participants on several CPUs.
+    /// Smallest relative difference that this run can detect in a benchmark on several CPUs.
     pub null_several: Option<f64>,
     /// Costs of known size that this run added on purpose. Each has the value that the run measured
     /// for it.
@@ -77,7 +77,7 @@ pub struct Record {
     pub allocates: bool,
     /// Description of the timed operation.
     pub what: String,
-    /// Unit of every field below whose name has no unit.
+    /// Unit of the figure, and of all values that are derived from it.
     pub unit: Unit,
     /// `true` if the default run shows the figure.
     pub ladder: bool,
@@ -499,9 +499,9 @@ pub enum WarningCode {
     Steal,
     /// Other threads ran on the measured CPUs.
     Switches,
-    /// The cores were slowed by other work on sibling threads.
+    /// The cores were slowed, by work on sibling threads or by a lower frequency.
     Slowed,
-    /// The samples have two modes.
+    /// The operations, rounds or passes have two modes.
     Bimodal,
     /// The interval is still wide at the end of the run.
     Wide,

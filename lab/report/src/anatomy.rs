@@ -5,11 +5,11 @@ use crate::svg::{Axis, AxisName, Chart, Mark, Point, Quantity, Series, SeriesRol
 use crate::text::{Line, Style, Tone, wrap};
 use handover_record::{Anatomy, AnatomyOutlier, Document, Record, Unit};
 
-/// Maximum duration of a group of hand-offs that is drawn, relative to that of typical hand-offs. A
-/// longer bar would shrink the typical one to a line; only the table lists it.
+/// Maximum mean duration of a drawn group of hand-offs, relative to the typical group's. A longer
+/// bar would shrink the typical one to a line; only the table lists it.
 const DRAWN_MAX: f64 = 6.0;
-/// Share of hand-offs without matched events above which a note is shown. It says that the figures
-/// may not be typical.
+/// Number of unmatched events per evaluated hand-off above which a note is shown. It says that the
+/// figures may not be typical.
 const UNFIT_SHARE_MAX: f64 = 0.2;
 
 /// Iterates over those records of a document that have an anatomy.

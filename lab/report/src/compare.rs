@@ -32,8 +32,9 @@ pub const PROCESSES_MIN: usize = 5;
 /// Maximum corrected p-value of a verdict; the documentation says one in a hundred. Two of the 252
 /// ways to divide five processes per side reach it.
 pub(crate) const P_CORRECTED_MAX: f64 = 0.008;
-/// Maximum p-value of a verdict in the Mann-Whitney test of its figure alone. It is required in
-/// addition to [`P_CORRECTED_MAX`], so that one outlying process cannot cause a verdict.
+/// Maximum p-value of a figure's own Mann-Whitney test for a verdict `better` or `worse`. It is
+/// required in addition to [`P_CORRECTED_MAX`], so that one outlying process cannot cause a
+/// verdict.
 pub(crate) const P_UNCORRECTED_MAX: f64 = 0.05;
 
 /// Statistic that represents the rounds of a process as one value.
@@ -89,7 +90,7 @@ const SIGNIFICANT_HALF_WIDTHS: f64 = 1.5;
 /// Minimum number of rounds for a [`Statistic::BestTenth`].
 const ROUNDS_OF_TENTH_MIN: usize = 10;
 
-/// Options of a comparison of two sides.
+/// Options of a comparison of runs or nodes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rules {
     /// Smallest relative difference that counts as a change: 0.02 is 2 %.
@@ -182,8 +183,9 @@ pub struct Row {
     /// Smallest relative difference that gives a verdict: the threshold or, if greater, the
     /// resolution.
     pub least: f64,
-    /// Smallest relative increase of the figure that such comparisons usually detect. It is by the
-    /// more sensitive of median and best tenth. `None` if there is none, or without an interval.
+    /// Smallest relative increase of the figure that a comparison of this size and noise usually
+    /// detects. It is by the more sensitive of median and best tenth. `None` if there is none, or
+    /// without an interval.
     pub found: Option<f64>,
     /// Estimated number of further processes per side that would give a verdict. `None` with a
     /// verdict or without an estimate. Estimates above [`FURTHER_PROCESSES_MAX`] are not reported.
@@ -206,18 +208,19 @@ pub struct Comparison {
     pub b: Side,
     /// Smallest relative difference that counts as a change: 0.02 is 2 %.
     pub threshold: f64,
-    /// Resolution for figures of one participant, by the more precise statistic. It is the
-    /// difference measured between two equal contenders in the same processes.
+    /// Resolution (smallest detectable relative difference) of figures on one CPU, by the more
+    /// precise statistic. It is the difference measured between two equal contenders in the same
+    /// processes.
     pub visible_one: Option<f64>,
-    /// Resolution for figures of several participants, by the more precise statistic.
+    /// Resolution of figures on several CPUs, by the more precise statistic.
     pub visible_several: Option<f64>,
-    /// Resolution for figures of one participant, by the less precise statistic.
+    /// Resolution of figures on one CPU, by the less precise statistic.
     pub visible_one_most: Option<f64>,
-    /// Resolution for figures of several participants, by the less precise statistic.
+    /// Resolution of figures on several CPUs, by the less precise statistic.
     pub visible_several_most: Option<f64>,
-    /// Median of [`Row::found`] over the figures of one participant.
+    /// Median of [`Row::found`] over the figures on one CPU.
     pub found_one: Option<f64>,
-    /// Median of [`Row::found`] over the figures of several participants.
+    /// Median of [`Row::found`] over the figures on several CPUs.
     pub found_several: Option<f64>,
     /// Figures that both sides have, in the order of side A.
     pub rows: Vec<Row>,
@@ -474,7 +477,7 @@ struct Table {
     a_count: usize,
     /// Number of processes of both sides.
     count: usize,
-    /// Keys of the compared figures, one for each row.
+    /// Keys of all figures, in order of first appearance.
     keys: Vec<FigureKey>,
     /// Values of each figure.
     cells: BTreeMap<FigureKey, FigureValues>,
@@ -526,7 +529,7 @@ impl Table {
         })
     }
 
-    /// Returns the resolutions for one participant and for several, by [`Statistic`]. A resolution
+    /// Returns the resolutions of figures on one CPU and on several, by [`Statistic`]. A resolution
     /// is the largest difference between equal contenders, within the processes and between the
     /// sides.
     fn resolutions(&self) -> [[Option<f64>; 3]; 2] {
@@ -708,8 +711,8 @@ fn counted(count: usize, noun: &str, singular_verb: &str, plural_verb: &str) -> 
     }
 }
 
-/// Returns the sentence about the increases that such comparisons detect. `None` if no figure has
-/// enough processes.
+/// Returns the sentence about the increases that comparisons of this size and noise detect. `None`
+/// if no figure has enough processes.
 pub(crate) fn detectable_line(comparison: &Comparison) -> Option<String> {
     let part =
         |found: Option<f64>, place: &str| Some(format!("{} ({place})", format::share(found?)));

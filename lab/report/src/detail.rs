@@ -20,7 +20,7 @@ const QUANTILES: [f64; 19] = [
 ];
 /// Number of bars of a histogram, of equal width on a logarithmic axis.
 const BARS_COUNT: usize = 60;
-/// Maximum share of the samples that a histogram's bars leave out, which are the slowest. A single
+/// Maximum share of the samples, the slowest ones, that a histogram's bars leave out. A single
 /// outlier must not compress all others into one bar.
 const BEYOND_SHARE: f64 = 0.001;
 /// Number of histogram units in one unit of the figure. Histograms store thousandths.
@@ -64,7 +64,7 @@ pub(crate) struct Contender<'a> {
     low: Option<f64>,
     /// Upper bound of the figure's 95 % interval.
     high: Option<f64>,
-    /// 99 % quantile of the operations' times; `None` unless operations were timed singly.
+    /// 99 % quantile of the operations' times; `None` if no operation was timed alone.
     p99: Option<f64>,
     /// Operations or, if an operation moves bytes, bytes per second.
     rate: f64,

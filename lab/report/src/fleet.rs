@@ -25,8 +25,8 @@ pub const NODES_MIN: usize = 3;
 /// Maximum corrected p-value of a node that stands apart.
 pub const P_CORRECTED_MAX: f64 = 0.05;
 
-/// Minimum spread of the logarithms of the nodes' values. Without it, distances would be infinite
-/// if most values are equal.
+/// Smallest spread that is assumed for the logarithms of the nodes' values. Without it, distances
+/// would be infinite if most values are equal.
 const SCALE_MIN: f64 = 0.001;
 /// Half the width of a 95 % interval, in standard errors.
 const INTERVAL_HALF_WIDTH: f64 = 1.96;
@@ -64,9 +64,9 @@ pub struct NodeFigure {
     /// Distance from the median of the nodes, in units of their spread; `None` in a row that is not
     /// tested.
     pub z: Option<f64>,
-    /// p-value of the distance, for this node and figure alone.
+    /// p-value of the distance from the median, for this node and figure alone.
     pub p: Option<f64>,
-    /// p-value of the distance, corrected for the number of nodes and figures.
+    /// p-value of the distance from the median, corrected for the number of nodes and figures.
     pub p_corrected: Option<f64>,
     /// `true` if the node stands apart in this figure.
     pub apart: bool,
@@ -110,7 +110,8 @@ pub struct ApartFigure {
     pub row: usize,
     /// Ratio of the node's value to the median of the nodes.
     pub ratio: f64,
-    /// p-value of the distance, corrected for the number of nodes and figures.
+    /// p-value of the node's distance from the median, corrected for the number of nodes and
+    /// figures.
     pub p_corrected: f64,
 }
 
@@ -134,7 +135,7 @@ pub struct ApartNode {
     pub node: usize,
     /// Figures in which the node stands apart, the farthest from the median first.
     pub figures: Vec<ApartFigure>,
-    /// Findings of the doctor about the node; the findings of the fewest nodes come first.
+    /// Findings of the doctor about the node; the rarest among the nodes come first.
     pub findings: Vec<NodeFinding>,
 }
 
@@ -147,7 +148,7 @@ pub struct Fleet {
     pub name: String,
     /// Measurement profile of the first node.
     pub profile: String,
-    /// Smallest relative difference with which a node stands apart: 0.02 is 2 %.
+    /// Smallest relative difference with which a node can stand apart: 0.02 is 2 %.
     pub threshold: f64,
     /// Nodes, in the order of their runs.
     pub nodes: Vec<Node>,
@@ -279,7 +280,7 @@ struct NodeTable {
     nodes: Vec<Node>,
     /// Measurement profile of the first node.
     profile: String,
-    /// Findings of each node, without those that are fine.
+    /// Findings of each node, of the levels `Disturbs` and `Note` only.
     findings: Vec<Vec<Finding>>,
     /// Names of the nodes that may use only one of their CPUs.
     confined: Vec<String>,
@@ -298,6 +299,7 @@ struct NodeCell {
 }
 
 impl NodeTable {
+    /// Adds the run of a node.
     fn add(&mut self, document: &Document) {
         let (run, host) = (&document.run, &document.host);
         if self.nodes.is_empty() {
@@ -324,6 +326,7 @@ impl NodeTable {
         });
     }
 
+    /// Adds a figure of the node that is being added.
     fn add_record(&mut self, record: &Record) {
         let key = FigureKey::from_record(record);
         if !self.cells.contains_key(&key) {
@@ -395,6 +398,7 @@ impl NodeTable {
         }
     }
 
+    /// Returns the nodes that stand apart, the farthest from the median first.
     fn apart_nodes(&self, rows: &[Row]) -> Vec<ApartNode> {
         let mut by_node: BTreeMap<usize, Vec<ApartFigure>> = BTreeMap::new();
         for (place, row) in rows.iter().enumerate() {
@@ -431,6 +435,7 @@ impl NodeTable {
         apart
     }
 
+    /// Returns reasons not to trust the comparison as a whole, one sentence each.
     fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         let unended: Vec<String> =

@@ -68,8 +68,7 @@ pub(crate) fn statistic(record: &Record) -> &'static str {
     }
 }
 
-/// Formats the 99 % quantile of the operations' times; empty unless each operation was timed
-/// singly.
+/// Formats the 99 % quantile of the operations' times; empty if no operation was timed alone.
 pub(crate) fn p99(record: &Record) -> String {
     let quantiles = record.summary.quantiles();
     quantiles.map_or_else(String::new, |it| figure(record.unit, it.p99))
@@ -142,8 +141,8 @@ pub(crate) fn cpus(record: &Record) -> String {
     }
 }
 
-/// Minimum rate of page faults that is shown: per operation, or from disk per second. A page fault
-/// costs about a microsecond, or a millisecond with I/O.
+/// Minimum rate of page faults or context switches that is shown, per operation or per second. A
+/// page fault costs about a microsecond, or a millisecond with I/O.
 const FAULTS_MIN: f64 = 0.01;
 
 /// Formats the page faults of a record: `0.25/op`, `3.0/s disk`. The text is empty if they are too

@@ -301,6 +301,7 @@ fn median(dots: &[RunFigure]) -> f64 {
     }
 }
 
+/// Formats a number of runs: `1 run`, `2 runs`.
 fn runs_counted(count: usize) -> String {
     if count == 1 { "1 run".to_string() } else { format!("{count} runs") }
 }

@@ -58,7 +58,8 @@ fn is_smoke(record: &Record) -> bool {
     record.warnings.iter().any(|it| it.code == WarningCode::Smoke)
 }
 
-/// Returns `true` if two records of one figure have the same contender, arguments and placement.
+/// Returns `true` if two records of one figure and contender were measured in the same conditions.
+/// Smoke runs have none in common.
 fn is_alike(one: &Record, other: &Record) -> bool {
     let (ours, theirs) = (&one.participants, &other.participants);
     !is_smoke(one)

@@ -17,7 +17,8 @@ const WIDTH_MIN: usize = 24;
 const WHAT_WIDTH_MIN: usize = 24;
 /// Maximum number of texts that are listed for one kind of warning.
 const WARNING_LINES_MAX: usize = 8;
-/// Maximum number of figures that are named for one text of a warning; the others are counted.
+/// Maximum number of figures that are named for one text of a warning. Of more figures, only the
+/// number is shown.
 const WARNING_NAMES_MAX: usize = 4;
 
 /// Renders the table of a document's figures, with its legend, at most `width` columns wide.

@@ -42,7 +42,7 @@ pub struct Prediction {
     pub low: f64,
     /// Upper bound of the throughput's 95 % interval.
     pub high: f64,
-    /// Check of such a law by points to which it was not fitted.
+    /// Check with a law that was fitted without the points with the most workers.
     pub held_out: HeldOut,
 }
 
@@ -58,7 +58,7 @@ pub struct HeldOut {
 /// Minimum number of points to fit three coefficients.
 const POINTS_MIN: usize = 4;
 /// Divisor of the number of points, which gives the number of held-out points.
-const HELD_OUT_SHARE: usize = 4;
+const HELD_OUT_DIVISOR: usize = 4;
 /// Number of bootstrap resamples from which a prediction's interval is computed.
 const RESAMPLES: usize = 1000;
 
@@ -139,7 +139,7 @@ impl Usl {
     pub fn check_held_out(points: &[(f64, f64)]) -> Option<HeldOut> {
         let mut points = points.to_vec();
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let held_count = (points.len() / HELD_OUT_SHARE).max(1);
+        let held_count = (points.len() / HELD_OUT_DIVISOR).max(1);
         let (fitted, held_out) = points.split_at(points.len().checked_sub(held_count)?);
         let error = Usl::fit(fitted)?.rms_error(held_out);
         Some(HeldOut { from: held_out.first()?.0, error })

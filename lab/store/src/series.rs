@@ -65,8 +65,8 @@ impl Store {
         Ok(figures)
     }
 
-    /// Returns the name of the contender of figure `id` that a user has named. Without a name, it
-    /// is our contender, or else the first.
+    /// Returns the name of a contender of the figure `id`: `named`, if the figure has it. Without
+    /// `named`, it is our contender, or else the first.
     ///
     /// # Errors
     /// If no run has the figure or the contender, with the most similar names, or if the file

@@ -466,7 +466,7 @@ impl StoredRun {
         StoredRun::from_row_after_columns(row, 0)
     }
 
-    /// Reads a run from a row after its first `others` columns. Then come
+    /// Reads a run from the columns of a row after the first `others`. These are
     /// [`QUERY_COLUMNS`](StoredRun::QUERY_COLUMNS).
     pub fn from_row_after_columns(row: &Row<'_>, others: usize) -> rusqlite::Result<StoredRun> {
         Ok(StoredRun {

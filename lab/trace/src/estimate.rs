@@ -23,7 +23,7 @@ pub struct FunctionCost {
     pub ring_bytes: u64,
     /// Number of complete calls.
     pub calls: u64,
-    /// Mean duration of a complete call; `None` for marks.
+    /// Mean duration of a complete call; `None` without complete calls.
     pub mean_ns: Option<u64>,
     /// `true` if the suggested filter excludes the function from the next recording.
     pub is_left_out: bool,

@@ -28,7 +28,7 @@ pub struct SiteNames {
     by_site: Vec<Vec<NameId>>,
 }
 
-/// Name of sites whose own names are damaged in the trace file.
+/// Name of sites for which the trace file has no name.
 const UNNAMED_SITE: &str = "(unnamed)";
 
 impl SiteNames {
@@ -88,7 +88,7 @@ impl SiteNames {
         &self.texts[name.index()]
     }
 
-    /// Returns `true` if the name matches the pattern of [`SiteNames::with_matching_selected`].
+    /// Returns `true` if the name is selected. A [`walk`](crate::walk) ignores other names.
     #[must_use]
     pub fn is_selected(&self, name: NameId) -> bool {
         self.is_selected[name.index()]

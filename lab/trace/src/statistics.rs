@@ -125,7 +125,7 @@ struct FunctionSums {
 /// Visitor that adds up the calls of a [`walk`](crate::walk).
 #[derive(Debug, Default)]
 pub struct CallStatistics {
-    /// Sums of each name, by id.
+    /// Sums over the calls and marks of each name, by the name's id.
     sums: Vec<FunctionSums>,
     /// Number of threads visited so far.
     threads: u64,

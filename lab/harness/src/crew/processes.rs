@@ -40,7 +40,7 @@ struct Assignment {
     /// CPU of each participant.
     cpus: Vec<u32>,
     timing: Timing,
-    /// Size of the block that moves the workload's memory to other addresses.
+    /// Size of the unused allocation that shifts the workload's memory to other addresses.
     slack_bytes: usize,
     /// `true` to count with hardware counters, if available.
     count_hardware: bool,

@@ -26,10 +26,11 @@ pub(crate) struct RoundParams {
     pub timing: Timing,
     /// `true` to run the participants as processes instead of threads.
     pub processes: bool,
-    /// `true` to check the workload's results before the first sample.
+    /// `true` to run the workload's [self-test](crate::Workload::self_test) before the first
+    /// sample. It has no effect with several participants.
     pub check: bool,
-    /// Size of a block that is allocated during the round. It moves the workload's memory to other
-    /// addresses in each round.
+    /// Size of the unused allocation that shifts the workload's memory to other addresses. It
+    /// differs between rounds.
     pub slack_bytes: usize,
     /// `true` to count with hardware counters, if available.
     pub count_hardware: bool,
@@ -46,7 +47,7 @@ impl RoundParams {
         has_repeated_cpu(&self.cpus)
     }
 
-    /// Allocates the block that moves the workload's memory to other addresses in each round.
+    /// Makes the unused allocation that shifts the workload's memory to other addresses.
     pub(crate) fn allocate_slack(&self) -> Vec<u8> {
         Vec::with_capacity(self.slack_bytes)
     }

@@ -125,7 +125,8 @@ pub(super) fn play(
     played.map(|()| notes)
 }
 
-/// Participant that is being measured: its samples, hardware counters, allocations and scheduling.
+/// Measurements in progress of one participant: samples, hardware counters, allocations,
+/// scheduling.
 struct MeasuredParticipant {
     samples: Samples,
     hardware: Option<counters::HardwareCounters>,
@@ -200,8 +201,8 @@ impl Scheduling {
     }
 }
 
-/// Runs the setup on the first participant's CPU. Returns the workload and the block that moves its
-/// memory. The memory is thus allocated on that CPU's NUMA node.
+/// Runs the setup on the first participant's CPU. Returns the workload, and the unused allocation
+/// that shifts its memory. The memory is thus allocated on that CPU's NUMA node.
 fn set_up(
     round_params: &RoundParams,
     setup: SetupFn,

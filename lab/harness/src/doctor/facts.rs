@@ -13,8 +13,8 @@ pub(super) struct ResourceLimit {
     pub(super) hard: u64,
 }
 
-/// Facts about the machine, in the kernel's words. A fact is `None` if the kernel does not report
-/// it.
+/// Facts about the machine, as the kernel reports them. A fact is `None` if the kernel does not
+/// report it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct MachineFacts {
     pub(super) hypervisor: Option<String>,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// Maximum number of CPUs that are measured.
 const CPUS_MAX: usize = 16;
 
-/// Measurements of the CPUs of this process, by threads that spin on them.
+/// Measurements of the CPUs that this process may use, taken by threads that spin on them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CpuMeasurements {
     /// Time for which each CPU was measured.

@@ -19,8 +19,8 @@ use std::collections::BTreeMap;
 const HISTOGRAM_DIGITS: u8 = 3;
 /// Number of sections into which the batches of a round are divided. The round's figure is the
 /// median of the sections' means.
-const ROUND_PARTS_COUNT: usize = 10;
-/// Maximum clock resolution, relative to the median, at which a round's figure is the median. Above
+const ROUND_SECTIONS_COUNT: usize = 10;
+/// Maximum clock resolution, relative to a round's median, at which the median is its figure. Above
 /// it, the figure is a trimmed mean.
 const STEP_SHARE_MAX: f64 = 0.05;
 /// Share of the samples that the trimmed mean excludes: the greatest, which contain interrupts.
@@ -530,7 +530,7 @@ fn round_to_thousandths(share: f64) -> f64 {
 fn round_figure(samples: &[f64], batch: f64) -> f64 {
     let mean = |some: &[f64]| some.iter().sum::<f64>() / some.len().max(1) as f64;
     if batch > 1.0 {
-        let stretches = ROUND_PARTS_COUNT.min(samples.len());
+        let stretches = ROUND_SECTIONS_COUNT.min(samples.len());
         let cut = |place: usize| place * samples.len() / stretches;
         let means: Vec<f64> =
             (0..stretches).map(|place| mean(&samples[cut(place)..cut(place + 1)])).collect();

@@ -21,9 +21,9 @@ const ROUND: Duration = Duration::from_millis(10);
 /// Approximate duration of a round of several participants. It is shorter because all their cores
 /// must keep their speed.
 const ROUND_OF_SEVERAL: Duration = Duration::from_millis(5);
-/// Maximum size of the block that moves the memory of a round. The block has a random size, and is
-/// allocated before that memory. The maximum is two pages, so that both the cache sets and the
-/// pages shared with other data differ between rounds.
+/// Maximum size of the unused allocation that shifts the memory of a round. It has a random size,
+/// and is made before the workload allocates its memory. The maximum is two pages, so that both the
+/// cache sets and the pages shared with other data differ between rounds.
 const SLACK_BYTES_MAX: usize = 8192;
 /// Minimum number of hand-overs in a round with pauses.
 const ROUND_GAPS_MIN: u32 = 8;
@@ -33,8 +33,8 @@ const WARM_ROUNDS: usize = 3;
 const WARM_AGREE: f64 = 0.02;
 /// Divisor of a round's duration, which gives the duration of the warm-up in later passes.
 const WARM_AGAIN_DIVISOR: u64 = 4;
-/// Minimum duration of an operation that is timed alone, in clock readings. It applies to the
-/// fastest contender.
+/// Minimum duration of an operation that is timed alone, as a multiple of a clock reading's cost.
+/// It applies to the fastest contender.
 const SINGLE_CLOCKS_MIN: f64 = 20.0;
 
 /// Limits of one visit, which measures one benchmark in one pass.
@@ -186,9 +186,8 @@ impl<'a> BlockRunner<'a> {
         round_params
     }
 
-    /// Runs a short round of each contender that also checks its results. Excludes contenders that
-    /// fail; fails if none is left. A contender or floor that fails is not measured, and has no
-    /// ratios.
+    /// Runs a short round of each contender, and checks its results. Excludes contenders that fail;
+    /// fails if none is left. A contender or floor that fails is not measured, and has no ratios.
     fn check(
         &self,
         contenders: &mut [MeasuredContender],

@@ -145,7 +145,9 @@ pub(super) struct LabMessage {
     /// Placement of the participants.
     place: String,
     idle_gap: Duration,
+    /// Time of each benchmark over all passes; `None` for the profile's time.
     time: Option<Duration>,
+    /// `true` to run a busy thread next to the participants.
     neighbour: bool,
     processes: bool,
     /// Time limit of a participant: see [`Plan::patience`].

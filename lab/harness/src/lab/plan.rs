@@ -80,8 +80,8 @@ const QUICK_EACH_MAX: Duration = Duration::from_secs(8);
 /// Time of one benchmark in a full run.
 const FULL_EACH: Duration = Duration::from_secs(30);
 
-/// Share of a run's time for the minimum number of rounds. The rest is for starting processes and
-/// for the warm-up.
+/// Maximum share of a run's time that the minimum number of rounds takes. The rest is for starting
+/// processes and for the warm-up.
 const ROUNDS_SHARE: f64 = 0.6;
 /// Minimum duration of a round that is shortened to fit the run's time.
 const ROUND_MIN: Duration = Duration::from_millis(1);
@@ -276,13 +276,13 @@ impl RunObserver for () {}
 pub struct RunOutcome {
     /// All figures, in the order of the run.
     pub records: Vec<Record>,
-    /// Ids of the benchmarks that failed, each with the error.
+    /// Benchmarks and contenders that failed, as `id` or `id [contender]`, each with the error.
     pub faults: Vec<(String, String)>,
     /// `true` if the run was interrupted.
     pub interrupted: bool,
-    /// Smallest relative difference that the run can detect in a benchmark of one participant.
+    /// Smallest relative difference that the run can detect in a benchmark on one CPU.
     pub null_one: Option<f64>,
-    /// Smallest relative difference that the run can detect in a benchmark of several participants.
+    /// Smallest relative difference that the run can detect in a benchmark on several CPUs.
     pub null_several: Option<f64>,
 }
 

@@ -30,8 +30,7 @@ pub(super) struct BenchmarkProgress {
     pub is_begun: bool,
     /// `true` if every figure had a narrow interval at the end of the last visit.
     pub is_settled: bool,
-    /// `true` if the benchmark, or one of its contenders or floors, failed. Such a benchmark is not
-    /// visited again.
+    /// `true` if a fault ended a visit. The benchmark is not visited again.
     pub is_closed: bool,
 }
 

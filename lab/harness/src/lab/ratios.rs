@@ -11,9 +11,10 @@ use std::collections::BTreeMap;
 /// Declared floor: its id, its benchmark, and the index of the benchmark's part.
 pub(super) type FloorPart = (&'static str, &'static Bench, usize);
 
-/// Returns the ratio of a contender's part to its floor; `None` without a measured floor. It is a
-/// contender of the same benchmark that is a floor, or else a declared floor: the first that waits
-/// in the same way, or the first that does not wait.
+/// Returns the ratio of a contender's figure to its floor; `None` without a measured floor. The
+/// figure is that of the part at `index`. The floor is a contender of the same benchmark that is a
+/// floor, or else a declared floor: the first that waits in the same way, or the first that does
+/// not wait.
 pub(super) fn ratio_to_floor(
     spec: &Spec,
     floors: &[FloorPart],
@@ -83,7 +84,8 @@ fn resolve_floor<'a>(
     Some((id, *part, contender))
 }
 
-/// Returns the ratios of a contender's part to those peers that wait in the same way.
+/// Returns the ratios of a contender's figure to the figures of peers that wait in the same way.
+/// The figures are those of the part at `index`.
 pub(super) fn ratios_to_peers(
     spec: &Spec,
     contenders: &[MeasuredContender],

@@ -63,7 +63,7 @@ pub(super) struct RecordContext<'a> {
     pub empty_operation_ns: (f64, f64),
 }
 
-/// Returns a record for each part of each contender that has samples.
+/// Returns a record for each contender and part with measured rounds.
 pub(super) fn summarise_records(
     context: &RecordContext<'_>,
     contenders: &[MeasuredContender],
@@ -80,7 +80,7 @@ pub(super) fn summarise_records(
     records
 }
 
-/// Returns the record of a contender's part at `index`; `None` if it has no rounds.
+/// Returns the record of a contender's figure for the part at `index`; `None` if it has no rounds.
 fn record(
     context: &RecordContext<'_>,
     contenders: &[MeasuredContender],

@@ -12,7 +12,7 @@
 
 use handover_base::random::SplitMix64;
 
-/// Maximum number of permutations of which every one is tested.
+/// Number of permutations up to which all of them are tested.
 const PERMUTATIONS_ALL_MAX: usize = 13_000;
 /// Number of random permutations that are tested if not all of them are. The seed is fixed, so that
 /// equal runs give an equal p.
@@ -128,21 +128,21 @@ fn statistic(values: &[f64], is_a: &[bool]) -> f64 {
     Sums::new(values, is_a, &[]).statistic(0.0)
 }
 
-/// Counts, sums, and sums of squares of a test's values on each side of a permutation. Side A has
-/// index 1.
+/// Count, sum and sum of squares of a test's values on each of the two sides, in one permutation.
+/// Side A has index 1.
 #[derive(Clone, Copy, Default)]
 struct Sums {
     count: [f64; 2],
     sum: [f64; 2],
     squares: [f64; 2],
-    /// Number of marked values on each side, to which a shift applies.
+    /// Number of values on each side that a shift moves.
     moved_count: [f64; 2],
-    /// Sum of the marked values on each side, to which a shift applies.
+    /// Sum of the values on each side that a shift moves.
     moved_sum: [f64; 2],
 }
 
 impl Sums {
-    /// Adds up the finite values; those with `true` in `moved` are marked.
+    /// Adds up the finite values. A shift moves those with `true` in `moved`.
     fn new(values: &[f64], is_a: &[bool], moved: &[bool]) -> Sums {
         let mut it = Sums::default();
         // Relative to one of the values, to keep the squares precise.
@@ -162,7 +162,7 @@ impl Sums {
         it
     }
 
-    /// Returns Student's t statistic as if `shift` was added to the marked values.
+    /// Returns Student's t statistic as if `shift` was added to the moved values.
     fn statistic(&self, shift: f64) -> f64 {
         let Sums { count, moved_count, moved_sum, .. } = self;
         if count[0] < 2.0 || count[1] < 2.0 {
@@ -184,7 +184,7 @@ impl Sums {
 const PERMUTATIONS_OF_SHIFT: usize = 1000;
 /// Maximum shift of the logarithms that is tried.
 const SHIFT_MAX: f64 = 8.0;
-/// Relative precision of the smallest shift.
+/// Relative precision to which the smallest shift is searched.
 const SHIFT_PRECISION: f64 = 0.02;
 
 /// Returns, for each test, the smallest significant shift of B above A. It is `None` if no shift is

@@ -221,7 +221,8 @@ impl Scale {
     }
 }
 
-/// Common logarithms of 1, 2, 5 and 10: within a decade, a logarithmic axis may end there.
+/// Common logarithms of 1, 2, 5 and 10, the multiples of a power of ten at which a logarithmic axis
+/// may end.
 const LOG_STEPS: [f64; 4] = [0.0, std::f64::consts::LOG10_2, 1.0 - std::f64::consts::LOG10_2, 1.0];
 /// Maximum length, in decades, of an axis with ticks between the powers of ten.
 const SUBDIVIDED_DECADES_MAX: f64 = 2.0 + 1e-9;

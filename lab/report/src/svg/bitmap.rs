@@ -30,12 +30,13 @@ type Color = [u8; 3];
 const PAPER: Color = [0xfd, 0xfc, 0xfa];
 const TEXT: Color = [0x1d, 0x1c, 0x1a];
 const TEXT_FAINT: Color = [0x6a, 0x67, 0x60];
+/// Colour of grid lines.
 const RULE: Color = [0xe3, 0xe0, 0xd8];
 
 /// Returns the colour of a CSS class in the light theme of the style sheet. Returns `None` if it
 /// has none.
-fn color_of(group: &str) -> Option<Color> {
-    Some(match group {
+fn color_of(class: &str) -> Option<Color> {
+    Some(match class {
         "ours" | "nth0" => [0x0b, 0x6a, 0x94],
         "peer" | "nth1" => [0xb5, 0x54, 0x1f],
         "floor" | "nth7" => [0x77, 0x73, 0x6a],

@@ -65,6 +65,7 @@ pub enum ProgramError {
 const STATIC: &str = "the program is statically linked: no library can be loaded into it";
 const NOT_X86_64: &str = "not a 64-bit x86-64 program";
 const MUSL: &str = "the program uses another C library than the recording library";
+/// Reason not to trace a program that runs with other rights than this process.
 const PRIVILEGED: &str =
     "the program is set-user-ID, set-group-ID or has capabilities: the loader ignores LD_PRELOAD";
 const UNSUPPORTED_PLATFORM: &str = "functions can be traced only on x86-64 Linux";

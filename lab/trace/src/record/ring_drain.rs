@@ -134,8 +134,8 @@ struct FollowedProcess {
     block: LaneBlock,
     /// For each site number: `true` if the trace has an event of the site.
     has_events: Vec<bool>,
-    /// Number of segments with sites that were copied to the trace file.
-    sites_count: usize,
+    /// Number of site segments that were copied to the trace file.
+    copied_site_segments_count: usize,
     /// Number of lost events of exited threads whose lanes were freed.
     lost: u64,
     /// First error of writing the trace file. It ends the recording of the process.
@@ -180,7 +180,7 @@ impl FollowedProcess {
             chunk,
             block,
             has_events,
-            sites_count: 0,
+            copied_site_segments_count: 0,
             lost: 0,
             failure,
         })
@@ -200,10 +200,10 @@ impl FollowedProcess {
     /// Drains like [`drain`](Self::drain), but returns errors of writing the trace file.
     fn try_drain(&mut self, should_drain_all: bool) -> io::Result<()> {
         self.rings.read_new_segments()?;
-        while self.sites_count < self.rings.sites.len() {
-            let segment = encode_sites_segment(&self.rings.sites[self.sites_count]);
+        while self.copied_site_segments_count < self.rings.sites.len() {
+            let segment = encode_sites_segment(&self.rings.sites[self.copied_site_segments_count]);
             self.stream.append_segment(&segment)?;
-            self.sites_count += 1;
+            self.copied_site_segments_count += 1;
         }
         for offset in self.rings.lane_offsets[self.lanes.len()..].iter().copied() {
             self.lanes.push(LaneCursor::new(offset));

@@ -15,7 +15,7 @@ use std::path::Path;
 #[derive(Debug)]
 pub(super) struct TraceStreamFile {
     file: File,
-    /// Length of the file in bytes, at which the next segment is appended.
+    /// Length of the file in bytes; the next segment is appended there.
     length_bytes: u64,
     /// Offset and number of events of each chunk in the file. If the disk is full, the last chunks
     /// are dropped.
