@@ -40,8 +40,9 @@ pub(crate) trait BatchChannel: Channel {
     fn pop_some(receiver: &mut Self::Receiver, items_max: usize, each: impl FnMut(u64)) -> usize;
 }
 
-/// Number of polls of a wait after which the CPU is yielded, about a millisecond. The other participant then does not
-/// run. Without a yield, threads that spin in turn on all CPUs of a busy machine may miss each other for seconds.
+/// Number of polls after which a waiting participant yields the CPU. They take about a millisecond,
+/// so that the other participant probably does not run. Without a yield, threads that spin in turn
+/// on all CPUs of a busy machine may miss each other for seconds.
 const POLLS_PER_YIELD: u32 = 1 << 17;
 
 /// Pause between two polls of a queue. It is a load fence or, if participants share a CPU, a yield

@@ -424,7 +424,7 @@ impl Window<'_> {
 impl Drop for Window<'_> {
     fn drop(&mut self) {
         let functions = &self.world.loaded.functions;
-        // SAFETY: allocate_window() has locked it. A failure _not_send also fails MPI_Finalize, which reports it.
+        // SAFETY: allocate_window() has locked it. A failure here also fails MPI_Finalize, which reports it.
         unsafe { (functions.unlock_all)(self.window) };
         // SAFETY: allocate_window() has created it; this frees it once, together with the other ranks.
         unsafe { (functions.free_window)(&raw mut self.window) };
