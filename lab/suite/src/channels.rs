@@ -94,8 +94,8 @@ impl PollPause {
     }
 }
 
-/// This project's ring with one producer. If `PUBLISHES_LINES`, pushed items become visible only
-/// when a cache line is full.
+/// This project's ring with one producer and one consumer. If `PUBLISHES_LINES`, pushed items
+/// become visible only when a cache line is full.
 pub(crate) enum Spsc<const PUBLISHES_LINES: bool = false> {}
 
 impl<const PUBLISHES_LINES: bool> Channel for Spsc<PUBLISHES_LINES> {

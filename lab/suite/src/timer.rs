@@ -330,7 +330,7 @@ struct StartCancelExpire<T: Timers, A = ManyTimersArgs> {
     /// Key of the next timer to cancel.
     next_key: usize,
     now_ns: u64,
-    /// Deadlines in ns of the timers that the next step starts.
+    /// Deadlines in ns of the timers that one step starts.
     deadlines_ns: Vec<u64>,
     /// Keys of the expired timers.
     due: Vec<u32>,
