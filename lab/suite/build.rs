@@ -178,7 +178,7 @@ fn build_program(out: &Path, name: &str, flags: &[&str]) {
 fn run_compiler(mut compiler: Command, name: &str) {
     match compiler.status() {
         Ok(status) if status.success() => {}
-        Ok(status) => panic!("cannot link {name}: {status} of the command {compiler:?}"),
+        Ok(status) => panic!("cannot build {name}: {status} of the command {compiler:?}"),
         Err(error) => panic!("cannot start the C compiler: {error}; the command is {compiler:?}"),
     }
 }

@@ -140,7 +140,7 @@ impl<const KIND: u8, const PUSHES: bool> Transfers<KIND, PUSHES> {
     }
 }
 
-/// Number of transfers in one sample for each transfer that may be in flight.
+/// Number of transfers in one sample, divided by the maximum number of transfers in flight.
 const TRANSFERS_PER_IN_FLIGHT: u64 = 8;
 
 /// State of the participant that pushes or pulls.
@@ -281,8 +281,8 @@ struct Copied<const BOTH_COPY: bool, const PUSHES: bool> {
     owner_memory: Mapping,
     mover_memory: Mapping,
     pieces: PieceOffsets,
-    /// Number of the piece that the mover has requested, and of the piece whose second half the owner
-    /// has copied.
+    /// Two words: the number of pieces that the mover has requested, and the number that the owner
+    /// has copied. The owner copies only the second half of each piece.
     line: Region<WaitLine<2>>,
     mode: WaitMode,
 }
@@ -291,7 +291,8 @@ struct Copied<const BOTH_COPY: bool, const PUSHES: bool> {
 const OWNER_BYTE: u8 = 0xa5;
 /// Byte with which the mover fills its memory.
 const MOVER_BYTE: u8 = 0x5a;
-/// Value in place of a piece's number: ends the round, or says that the owner's memory is filled.
+/// Value instead of a piece's number. The mover ends the round with it, and the owner says with it
+/// that its memory is filled.
 const END: u32 = u32::MAX;
 
 impl<const BOTH_COPY: bool, const PUSHES: bool> Copied<BOTH_COPY, PUSHES> {

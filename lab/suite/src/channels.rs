@@ -40,8 +40,9 @@ pub(crate) trait BatchChannel: Channel {
     fn pop_some(receiver: &mut Self::Receiver, items_max: usize, each: impl FnMut(u64)) -> usize;
 }
 
-/// Number of polls of a wait after which the CPU is yielded, about a millisecond. The other participant then does not
-/// run. Without a yield, threads that spin in turn on all CPUs of a busy machine may miss each other for seconds.
+/// Number of polls after which a waiting participant yields the CPU. They take about a millisecond,
+/// so that the other participant probably does not run. Without a yield, threads that spin in turn
+/// on all CPUs of a busy machine may miss each other for seconds.
 const POLLS_PER_YIELD: u32 = 1 << 17;
 
 /// Pause between two polls of a queue. It is a load fence or, if participants share a CPU, a yield
@@ -93,8 +94,8 @@ impl PollPause {
     }
 }
 
-/// This project's ring with one producer. If `PUBLISHES_LINES`, pushed items become visible only
-/// when a cache line is full.
+/// This project's ring with one producer and one consumer. If `PUBLISHES_LINES`, pushed items
+/// become visible only when a cache line is full.
 pub(crate) enum Spsc<const PUBLISHES_LINES: bool = false> {}
 
 impl<const PUBLISHES_LINES: bool> Channel for Spsc<PUBLISHES_LINES> {

@@ -138,7 +138,7 @@ operations! {
 args! {
     /// Arguments of the benchmark of many looping fibers.
     pub struct LoopingFibersArgs {
-        /// Looping fibers, each of which waits for a sleeping one (-n in the classic program).
+        /// Looping fibers, each of which spawns a sleeping fiber and waits for it (-n in the classic program).
         fibers_count: u32 = 100 (smoke 4, range 1..=20_000)
     }
 }

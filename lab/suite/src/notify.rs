@@ -246,7 +246,7 @@ struct NotifyState {
     waits_count: AtomicU64,
     /// Number of notifications sent, published at the end of the round.
     sent_count: AtomicU64,
-    /// CPU time of the receiver's thread; 0 until the thread has finished.
+    /// CPU time in ns that the receiver's waits have used; 0 until the last wait has returned.
     receiver_cpu_ns: AtomicU64,
 }
 

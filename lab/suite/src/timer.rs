@@ -29,7 +29,7 @@ args! {
 }
 
 args! {
-    /// Arguments of the benchmark of few timers, so that each can have a file descriptor.
+    /// Arguments of the benchmark of so few timers that each can have a file descriptor.
     pub struct FewTimersArgs {
         /// Outstanding timers.
         timers_count: u32 = 500 (smoke 200, range 100..=10_000)
@@ -214,7 +214,7 @@ struct IndexedHeapTimers {
 
 /// Number of children of a heap node.
 const CHILDREN: usize = 4;
-/// Index of a timer that is not in the heap.
+/// Value instead of the index in `order`, for a timer that is not in the heap.
 const NOWHERE: u32 = u32::MAX;
 
 impl IndexedHeapTimers {
@@ -330,7 +330,7 @@ struct StartCancelExpire<T: Timers, A = ManyTimersArgs> {
     /// Key of the next timer to cancel.
     next_key: usize,
     now_ns: u64,
-    /// Deadlines in ns of the timers that the next step starts.
+    /// Deadlines in ns of the timers that one step starts.
     deadlines_ns: Vec<u64>,
     /// Keys of the expired timers.
     due: Vec<u32>,
@@ -377,8 +377,8 @@ impl<T: Timers, A: TimersArgs + 'static> Workload for StartCancelExpire<T, A> {
 }
 
 impl<T: Timers, A> StartCancelExpire<T, A> {
-    /// Starts `count` timers, and then replaces as many. Timers are thus scattered in memory, and
-    /// work that cancellations have deferred becomes due.
+    /// Starts `count` timers, and then replaces about `count` of them by [`step`](Self::step).
+    /// Timers are thus scattered in memory, and work that cancellations have deferred becomes due.
     fn fill(&mut self, count: usize) -> Result<(), Fault> {
         let mut keys: Vec<u32> = (0..count as u32).collect();
         for i in (1..count).rev() {

@@ -29,6 +29,6 @@ pub type Mutex<T> = lock_api::Mutex<RawTryLock, T>;
 #[cfg(all(feature = "lock_api", not(handover_loom)))]
 pub type MutexGuard<'a, T> = lock_api::MutexGuard<'a, RawTryLock, T>;
 
-/// Guard of a [`Mutex`] that owns an `Arc` of it.
+/// Guard that owns an `Arc` of its [`Mutex`].
 #[cfg(all(feature = "lock_api", not(handover_loom)))]
 pub type ArcMutexGuard<T> = lock_api::ArcMutexGuard<RawTryLock, T>;

@@ -16,7 +16,7 @@ use crate::{Backoff, stage};
 use handover_base::sync::atomic::{AtomicBool, Ordering};
 use handover_base::sync::const_unless_loom;
 
-/// Lock word without a value; [`TryLock`](crate::TryLock) contains one.
+/// Lock without a value: only the lock word, as contained in a [`TryLock`](crate::TryLock).
 ///
 /// For callers that keep the data elsewhere, or measure the bare word. It is one byte; put it
 /// into a [`CachePadded`](handover_base::sync::CachePadded) to have it alone on its cache lines.

@@ -39,8 +39,8 @@ use std::time::Duration;
 
 /// Number of entries in [`Wheel::late`] up to which [`Wheel::shrink_late`] never runs.
 const LATE_MIN: usize = 128;
-/// Maximum number of entries that a rewind of the levels moves per late timer. The cost of moving
-/// them is spread over these timers.
+/// Maximum number of entries that [`WheelLevels::rewind`] moves for each entry in [`Wheel::late`].
+/// The cost of moving them is thus spread over the late timers.
 const AHEAD_PER_LATE: usize = 8;
 /// Number of sorted entries below which the wheel opens a further slot, if the slot is due.
 const SORTED_ENTRIES_TARGET: usize = 96;
@@ -99,8 +99,8 @@ pub struct ExpiredTimer<T> {
 pub struct Wheel<T> {
     records: TimerRecords<T>,
     levels: WheelLevels,
-    /// Entries with earlier deadlines than all in `levels`, in order. They begin at index
-    /// `sorted_at`.
+    /// Entries with the earliest deadlines, in order; none is later than an entry in `levels`. They
+    /// begin at index `sorted_at`.
     sorted: Vec<TimerEntry>,
     /// Index in `sorted` of the first entry that was not removed.
     sorted_at: usize,
@@ -264,7 +264,7 @@ impl<T> Wheel<T> {
     /// Cancels a timer and returns its payload; `None` if the timer is not running.
     ///
     /// # Cost
-    /// Constant: an access to the timer's own slot. Its stale entry is removed later.
+    /// Constant: an access to the timer's record. Its stale entry is removed later.
     #[inline]
     pub fn cancel(&mut self, id: TimerId) -> Option<T> {
         let payload = self.records.remove(id)?;
@@ -474,9 +474,9 @@ impl<T> Wheel<T> {
         }
     }
 
-    /// Moves the entries of the first slot to `sorted`, in order. Returns `false` if the slot
-    /// begins after `limit_ns`, or there is none. Also moves those of further due slots while there
-    /// are few entries.
+    /// Moves the entries of the first slot, and of further due slots while there are few entries,
+    /// to `sorted`, in order. Returns `false` if the first slot begins after `limit_ns`, or there
+    /// is none.
     #[inline(never)]
     fn open_due_slots(&mut self, limit_ns: u64) -> bool {
         let mut opened = false;
@@ -622,7 +622,7 @@ impl<T> Wheel<T> {
     }
 }
 
-/// Returns a duration in ns; `u64::MAX` if it is longer.
+/// Returns a duration in ns; `u64::MAX` if the number of ns exceeds it.
 fn saturating_ns(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -168,7 +168,7 @@ trait Speaker {
     /// Creates the timer message that ends the pause before a hello.
     fn new_idle_message(to: u64, number: u64) -> Self::Message;
 
-    /// Creates the message that stops the machine.
+    /// Function that creates the message to stop the machine.
     const QUIT: fn() -> Self::Message;
 
     fn perform_start_actions(&mut self, cx: &mut Context<'_, Self::Message>) {
@@ -392,7 +392,7 @@ pub fn new_pair<P: ReplyPolicy>(
     Ok([first, second])
 }
 
-/// Message with a number for its kind, which selects the handler, and a number as its content.
+/// Message of two numbers: its kind, which selects the handler, and its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KindMessage {
     /// Kind of the message, which selects the handler.

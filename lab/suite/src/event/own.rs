@@ -41,8 +41,11 @@ impl ReplyPolicy for CountingPolicy {
 /// Constructor and accessors of a machine that sends messages to itself.
 pub(super) trait SelfSender: 'static {
     type Handler: Handler;
+    /// Creates the machine.
     fn machine() -> Result<Machine<Self::Handler>, Fault>;
+    /// Creates the message with this number.
     fn message(number: u64) -> <Self::Handler as Handler>::Message;
+    /// Returns the policy that the handler contains.
     fn policy(handler: &mut Self::Handler) -> &mut CountingPolicy;
 }
 

@@ -10,7 +10,8 @@ use handover_notify::{Mechanism, Notify, Wait};
 use handover_record::{Spec, args};
 use std::marker::PhantomData;
 
-/// Declaration and configuration of one way in which two threads wait for each other.
+/// Way in which two threads wait for each other: the benchmark's declaration, and the threads'
+/// configuration.
 pub(super) trait WaitPolicy: Send + Sync + 'static {
     const SPEC: Spec;
     /// `true` if both threads poll and never sleep, `false` if they may sleep.
@@ -381,7 +382,7 @@ const STREAM_SPEC: Spec = Spec::new(
 
 const STREAM_ROLES: &[Role] = &[Role::measured("sender"), Role::serving("receiver")];
 
-/// Counter of received numbers, which checks their order until `END`.
+/// Counter of received items, which checks their order until `END`.
 #[derive(Default)]
 pub(super) struct ArrivalCounter {
     /// Number of items received, which is also the next expected item.
@@ -391,7 +392,7 @@ pub(super) struct ArrivalCounter {
 }
 
 impl ArrivalCounter {
-    /// Counts a received number; returns `false` if it is `END`.
+    /// Counts and checks a received item; returns `false` if the item is `END`.
     #[inline]
     fn arrived(&mut self, number: u64) -> bool {
         if number == END {

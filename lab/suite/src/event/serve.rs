@@ -45,8 +45,9 @@ impl ServeCounts {
         time_server(out, clients_count, serve);
     }
 
-    fn add_answers(&self, answered: u64, wrong: u64) {
-        self.tally.add_received(answered);
+    /// Adds the number of answers that a client has received, and the number of those out of order.
+    fn add_answers(&self, received: u64, wrong: u64) {
+        self.tally.add_received(received);
         self.tally.add_wrong(wrong);
     }
 }

@@ -186,7 +186,7 @@ fn read_payload(read: &mut ReadCheck, payload: Arc<Payload32>) {
 /// Compared implementation: a `VecDeque` for each subscriber, with an `Arc` of each value.
 pub(super) struct TopicDeques {
     queues: Vec<(VecDeque<Arc<Payload32>>, ReadCheck)>,
-    /// Function that handles a value.
+    /// Function that checks a value that a subscriber has read.
     read_payload: ReadPayload,
     /// Number of values posted so far.
     posted: u64,
@@ -312,7 +312,8 @@ mod broadcast {
         }
     }
 
-    /// Number of values posted for the self-test, after which subscribers publish what they have read.
+    /// Number of values that the self-test posts. After the last of them, each subscriber publishes
+    /// its [`ReadCheck`].
     const CHECKED_VALUES_COUNT: u64 = 110;
 }
 

@@ -232,7 +232,7 @@ impl<C: SuspendingCoroutine> FiberContender for CoroutinePair<C> {
 pub(super) fn check_count(counted: u64, expected: u64, ticks: u64) -> Result<u64, Fault> {
     match counted == expected {
         true => Ok(ticks),
-        false => Err(Fault::new(format!("the fibers counted {counted}, expected {expected}"))),
+        false => Err(Fault::new(format!("the fibers counted to {counted}, expected {expected}"))),
     }
 }
 

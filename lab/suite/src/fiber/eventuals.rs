@@ -17,8 +17,8 @@ const TIMED_FIBERS_MAX: u32 = 16;
 const LATE_NS_MAX: u64 = 3_600_000_000_000;
 /// Interval at which a measurement calls `should_continue`.
 const CONTINUE_CHECK_INTERVAL: Duration = Duration::from_millis(100);
-/// Maximum sleep interval of fibers that are awaited when the measurement ends. Fibers with a longer
-/// interval are abandoned.
+/// Longest sleep interval for which the sleeping fibers are awaited at the end of a measurement.
+/// Fibers with a longer interval are abandoned.
 const AWAITED_INTERVAL_MAX: Duration = Duration::from_secs(1);
 
 /// Load of [`run_eventuals`]: fibers, their sleep interval, the duration, and the worker threads.
@@ -43,8 +43,8 @@ pub struct EventualsMeasurement {
     pub wall_s: f64,
     /// The process's resource usage during the measurement.
     pub used: usage::Usage,
-    /// Duration of a loop iteration less the sleep interval, in ns. It is recorded for every
-    /// iteration of some fibers.
+    /// Lateness of loop iterations, in ns: the duration of an iteration minus the sleep interval.
+    /// It is recorded for every iteration of some fibers.
     pub late_ns: Histogram<u64>,
     /// Number of switches from a worker to a fiber.
     pub switches_count: u64,

@@ -18,8 +18,8 @@ args! {
 
 /// Contender that can create many waiting fibers, tasks or threads.
 pub(super) trait ParkingContender: 'static {
-    /// Creates `count` waiting fibers or threads. Returns the growth of the process's resident
-    /// memory in bytes, page tables included.
+    /// Creates `count` waiting fibers or threads; returns the memory that they use, in bytes. This
+    /// is the growth of the process's resident memory, page tables included.
     fn parked_bytes(count: u32) -> Result<u64, Fault>;
 }
 

@@ -54,7 +54,7 @@ impl FutexWord {
         }
     }
 
-    /// Returns `true` if the word now contains `value`.
+    /// Returns `true` if the current value equals `value`.
     #[inline]
     fn holds(&self, value: u32) -> bool {
         // Acquire: pairs with the Release in publish().

@@ -124,7 +124,7 @@ pub(crate) struct SocketPipeline {
 
 /// Buffers and counts of the sending participant.
 pub(crate) struct PipelineBuffers {
-    /// Bytes of the maximum number of messages in flight.
+    /// Bytes of as many messages as may be in flight.
     messages: Vec<u8>,
     /// Buffer for received bytes.
     received: Vec<u8>,
@@ -139,14 +139,14 @@ type PolledTcp = SocketEnds<TcpStream, true>;
 
 impl SocketPipeline {
     /// Reads at least one complete message, and returns the number of complete messages read.
-    fn read_messages(&self, written: &mut PipelineBuffers) -> Result<usize, Fault> {
+    fn read_messages(&self, buffers: &mut PipelineBuffers) -> Result<usize, Fault> {
         loop {
-            let count = read_some(&self.measured_end, &mut written.received)?;
+            let count = read_some(&self.measured_end, &mut buffers.received)?;
             if count == 0 {
                 return Err(Fault::new("the echoing participant has closed the connection"));
             }
-            let bytes = written.incomplete_bytes + count;
-            written.incomplete_bytes = bytes % MESSAGE_BYTES;
+            let bytes = buffers.incomplete_bytes + count;
+            buffers.incomplete_bytes = bytes % MESSAGE_BYTES;
             if bytes >= MESSAGE_BYTES {
                 return Ok(bytes / MESSAGE_BYTES);
             }
@@ -198,23 +198,23 @@ impl RelayMedium for SocketPipeline {
     }
 
     #[inline(always)]
-    fn round_trip(&self, written: &mut PipelineBuffers) -> Result<(), Fault> {
-        if written.uncounted > 0 {
-            written.uncounted -= 1;
+    fn round_trip(&self, buffers: &mut PipelineBuffers) -> Result<(), Fault> {
+        if buffers.uncounted > 0 {
+            buffers.uncounted -= 1;
             return Ok(());
         }
-        let messages = self.read_messages(written)?;
-        written.uncounted = messages - 1;
-        PolledTcp::write_all(&self.measured_end, &written.messages[..messages * MESSAGE_BYTES])
+        let messages = self.read_messages(buffers)?;
+        buffers.uncounted = messages - 1;
+        PolledTcp::write_all(&self.measured_end, &buffers.messages[..messages * MESSAGE_BYTES])
     }
 
-    fn end(&self, written: &mut PipelineBuffers) -> Result<(), Fault> {
+    fn end(&self, buffers: &mut PipelineBuffers) -> Result<(), Fault> {
         let mut left = self.depth;
         while left > 0 {
-            left -= self.read_messages(written)?;
+            left -= self.read_messages(buffers)?;
         }
         // The number of messages that were sent and not counted.
-        let uncounted_sent = (self.depth + written.uncounted) as u64;
+        let uncounted_sent = (self.depth + buffers.uncounted) as u64;
         PolledTcp::write_all(&self.measured_end, &(END - uncounted_sent).to_ne_bytes())
     }
 

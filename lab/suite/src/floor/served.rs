@@ -8,8 +8,8 @@ use zerocopy::FromZeros;
 
 const CLIENTS_MAX: usize = 1000;
 
-/// Memory, one for all, that the server shares with its clients. It has a request word and an
-/// answer word for each client, and a tally.
+/// Block of memory that the server shares with all clients. It has a request word and an answer
+/// word for each client, and a tally.
 #[derive(FromZeros)]
 #[repr(C)]
 struct SharedWords {

@@ -19,8 +19,8 @@ args! {
 /// Value that ends the round.
 const END: u64 = u64::MAX;
 
-/// Medium of round trips: shared memory for one piece in each direction, and a word. The word is odd while the piece of
-/// the pinging participant is the newer one.
+/// Medium of round trips: a shared piece of memory for each direction, and a word that says which
+/// piece is newer. The word is odd if the pinging participant wrote last.
 pub(crate) struct SharedCopy {
     word: Region<LineWord>,
     pause: PollPause,

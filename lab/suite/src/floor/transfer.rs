@@ -146,7 +146,7 @@ const OWNER_BYTE: u8 = 0xa5;
 const COPIER_BYTE: u8 = 0x5a;
 
 impl<const PUSHES: bool> ProcessCopy<PUSHES> {
-    /// Publishes the address of the memory, and waits until the other participant has finished.
+    /// Sends the address of the owner's memory, and waits until the other participant has finished.
     fn run_owner(&self) -> Result<(), Fault> {
         let memory = vec![OWNER_BYTE; self.pieces.memory_bytes];
         let pid = rustix::process::getpid().as_raw_nonzero().get();
@@ -244,11 +244,12 @@ pub(crate) struct SocketStream<const POLLS_FIRST: bool> {
     pieces: PieceOffsets,
 }
 
-/// Time for which a reader polls before it sleeps.
+/// Time in ns for which a reader polls before it may sleep.
 const POLL_NS: u64 = 50_000;
 
 impl<const POLLS_FIRST: bool> SocketStream<POLLS_FIRST> {
-    /// Reads bytes until `into` is full; polls for a while before each sleep if `POLLS_FIRST`.
+    /// Reads bytes until `into` is full. If `POLLS_FIRST`, polls for [`POLL_NS`] before it may
+    /// sleep.
     fn read(&self, mut into: &mut [u8]) -> std::io::Result<()> {
         if !POLLS_FIRST {
             return (&self.measured_end).read_exact(into);

@@ -137,8 +137,8 @@ impl WaitWord {
         }
     }
 
-    /// Counts an unsuccessful poll. After the maximum number of polls, sleeps for a short time or
-    /// until [`wake`](WaitWord::wake) is called.
+    /// Counts an unsuccessful poll; sleeps after the maximum number of polls, and pauses otherwise.
+    /// The sleep ends after a short time or when [`wake`](WaitWord::wake) is called.
     #[inline(always)]
     pub(crate) fn sleep_after_polls(&self, polls: &mut u32, mode: WaitMode) {
         *polls += 1;

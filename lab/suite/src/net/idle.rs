@@ -19,7 +19,7 @@ use zerocopy::FromZeros;
 args! {
     /// Arguments of the benchmark of idle connections' memory.
     pub struct IdleArgs {
-        /// Connections, each of which has echoed a message; each of the two processes needs as many descriptors.
+        /// Connections, each used for one message; the client and the server need one descriptor for each connection.
         connections_count: u32 = 2000 (smoke 10, range 2..=1_000_000),
     }
 }

@@ -79,7 +79,7 @@ impl ServerCpuTime {
         served.map(drop)
     }
 
-    /// Waits until the server has finished, and records its CPU time for each of `messages_count` messages.
+    /// Waits until the server has finished, and records its CPU time divided by `messages_count`.
     pub(super) fn record(&self, messages_count: u64, out: &mut Samples) {
         // Acquire: pairs with the Release in publish_cpu_time_of(), which makes the CPU time visible.
         while self.has_ended.load(Ordering::Acquire) == 0 {

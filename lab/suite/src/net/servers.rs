@@ -37,7 +37,7 @@ pub(super) struct LoadHandler<const SENDS_COPY: bool> {
     unaccepted_count: usize,
     /// Resource usage of the thread when the last connection was accepted.
     usage_after_setup: Usage,
-    /// Copy of the first message, which equals all others.
+    /// Copy of the first message; all messages are equal.
     copy: Vec<u8>,
 }
 
@@ -365,8 +365,9 @@ pub(super) mod foreign {
     }
 
     impl<L: EventLoopLibrary> EchoServer for L {
-        fn serve(far: TcpStream, message_bytes: usize) -> Result<u64, Fault> {
-            let echoed = L::SERVER.serve(vec![far], READ_BYTES_MAX + message_bytes, || ())?;
+        fn serve(server_end: TcpStream, message_bytes: usize) -> Result<u64, Fault> {
+            let echoed =
+                L::SERVER.serve(vec![server_end], READ_BYTES_MAX + message_bytes, || ())?;
             // The first and the last message are none of the turns.
             echoed.checked_sub(2).ok_or_else(|| {
                 Fault::new("the server echoed fewer than 2 messages, the greeting and the last one")

@@ -80,7 +80,8 @@ pub(super) fn check_complete(summary: Summary) -> Result<Summary, Fault> {
     }
 }
 
-/// Guard of trace sites that are enabled until it is dropped; contains the pattern of their names.
+/// Guard that keeps trace sites enabled until it is dropped; contains the pattern of the sites'
+/// names.
 pub(super) struct EnabledSites<'a>(&'a str);
 
 impl<'a> EnabledSites<'a> {

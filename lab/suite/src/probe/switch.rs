@@ -7,7 +7,8 @@ use handover_probe::{disable, enable, probe};
 use handover_record::{Part, Spec};
 use std::hint::black_box;
 
-/// Name of each part's sites, and the number of code locations with a site of that name.
+/// For each part: the name of its trace sites, and the number of code locations that have this
+/// name.
 const PATTERNS: [(&str, u64); 3] =
     [("suite.flip.one", 1), ("suite.flip.hundred", 100), ("suite.flip.many", 10_000)];
 
@@ -69,7 +70,7 @@ macro_rules! ten { ($($body:tt)*) => {
     $($body)* $($body)* $($body)* $($body)* $($body)* $($body)* $($body)* $($body)* $($body)* $($body)*
 } }
 
-/// Executes the hundred sites of one instance. The compiler generates them anew for each `N`.
+/// Executes a hundred sites; the compiler generates another hundred for each `N`.
 #[inline(never)]
 fn execute_sites_of_instance<const N: u32>() {
     ten!(ten!(probe!("suite.flip.many");););

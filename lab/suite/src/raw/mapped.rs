@@ -27,7 +27,7 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps the first `bytes` bytes of a file made by [`create_memory_file`], which must be as long.
+    /// Maps a file that [`create_memory_file`] has created with `bytes` bytes.
     pub(crate) fn map(file: &OwnedFd, bytes: usize) -> rustix::io::Result<Self> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: the hint is null, so the kernel chooses a free range and no existing mapping is

@@ -16,7 +16,7 @@ use std::sync::OnceLock;
 /// Handle of an MPI object: a pointer or an integer, depending on the library.
 type Handle = usize;
 
-/// Value of `MPI_SUCCESS` in both libraries.
+/// Value of `MPI_SUCCESS` in Open MPI and in MPICH.
 const SUCCESS: c_int = 0;
 /// Size of the buffer for a library's description. It exceeds `MPI_MAX_LIBRARY_VERSION_STRING`, which
 /// is 8192 in MPICH.
@@ -57,7 +57,7 @@ struct MpiFunctions {
 type MoveFunction =
     unsafe extern "C" fn(*mut c_void, c_int, Handle, c_int, isize, c_int, Handle, Handle) -> c_int;
 
-/// Handles and constants of MPI whose values differ between the two libraries.
+/// Handles and constants of MPI whose values differ between Open MPI and MPICH.
 #[derive(Clone, Copy)]
 struct MpiConstants {
     /// Value of `MPI_COMM_WORLD`.
@@ -84,7 +84,8 @@ const OPEN_MPI: &[&str] = &["libmpi.so.40"];
 /// File names of MPICH's library.
 const MPICH: &[&str] = &["libmpich.so.12", "libmpi.so.12"];
 
-/// Returns the file names to try: those of the launcher's library, or of both if there is no launcher.
+/// Returns the file names to try: those of the launcher's MPI library, or of both without a
+/// launcher.
 fn library_names() -> Vec<&'static str> {
     let is_set = |variable: &str| std::env::var_os(variable).is_some();
     match (is_set("OMPI_COMM_WORLD_RANK"), is_set("PMI_RANK")) {
@@ -424,7 +425,7 @@ impl Window<'_> {
 impl Drop for Window<'_> {
     fn drop(&mut self) {
         let functions = &self.world.loaded.functions;
-        // SAFETY: allocate_window() has locked it. A failure _not_send also fails MPI_Finalize, which reports it.
+        // SAFETY: allocate_window() has locked it. A failure here also fails MPI_Finalize, which reports it.
         unsafe { (functions.unlock_all)(self.window) };
         // SAFETY: allocate_window() has created it; this frees it once, together with the other ranks.
         unsafe { (functions.free_window)(&raw mut self.window) };

@@ -19,7 +19,7 @@ struct Line([AtomicU64; 8]);
 const ITEMS_PER_LINE: u64 = 7;
 /// Number of cache lines in the floor's circular buffer.
 const LINES: u64 = 128;
-/// Number of cache lines ahead that both participants prefetch, as this project's ring does.
+/// Number of cache lines by which both participants prefetch ahead, like this project's ring.
 const LINES_AHEAD: u64 = 3;
 
 /// State that both participants share.

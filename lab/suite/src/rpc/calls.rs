@@ -52,7 +52,8 @@ pub(super) trait CallKind: Send + Sync + Sized + 'static {
     fn call(&self, caller: &mut EndpointCaller) -> Result<(), Fault>;
 }
 
-/// Index of a transport, index of a way of waiting, and declaration of the benchmark of both.
+/// Index of a transport, index of a way of waiting, and declaration of the benchmark with these
+/// two.
 type Declared = (usize, usize, Spec);
 
 /// Lists declarations of benchmarks: transport, way of waiting, id, floor, and description of each,
@@ -68,7 +69,7 @@ macro_rules! specs {
     };
 }
 
-/// Returns the declaration for a transport and a way of waiting; fails to compile without one.
+/// Returns the declaration for a transport and a way of waiting; fails to compile if there is none.
 const fn find_spec(specs: &[Declared], transport: usize, waits: usize) -> Spec {
     let mut at = 0;
     while specs[at].0 != transport || specs[at].1 != waits {

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 /// Index of the part with the server's time per request.
 const CALL_PART: usize = 0;
-/// Index of the part with the time per request if all clients were served as seldom as the least
-/// served one.
+/// Index of the part with the least served client's time per request, divided by the number of
+/// clients.
 const LEAST_PART: usize = 1;
 /// Number of calls for which one sample of the least served client is recorded.
 const CALLS_PER_LEAST_SAMPLE: u64 = 1000;

@@ -91,6 +91,7 @@ pub(super) fn idle_policy(setup: &Setup) -> IdlePolicy {
     if setup.is_crowded() { IdlePolicy::Share } else { IdlePolicy::Spin }
 }
 
+/// Yields the CPU if the policy is [`IdlePolicy::Share`].
 pub(super) fn yield_if_shared(idle_policy: IdlePolicy) {
     if idle_policy == IdlePolicy::Share {
         std::thread::yield_now();
@@ -120,6 +121,7 @@ impl Iterator for Offers<'_> {
 trait Variant: Send + Sync + 'static {
     /// Declaration of the benchmark.
     const SPEC: Spec;
+    /// Time stamps of the packets: none, one for each packet, or one for each batch.
     const STAMPING: Stamping = Stamping::None;
 }
 

@@ -80,6 +80,7 @@ impl<E: Engine> Fairness<E> {
         }
     }
 
+    /// Returns the fairness index of each part, in bytes.
     fn fairness_indices(&self) -> Result<[f64; 3], Fault> {
         Ok([
             self.index_when_empty()?,

@@ -73,7 +73,7 @@ impl TesterReport {
 }
 
 impl Tester {
-    /// Creates a generator, and adds its flows to a scheduler without flows.
+    /// Creates a tester, and adds the flows of `options` to a scheduler without flows.
     ///
     /// # Errors
     /// [`FlowError`] if the scheduler cannot hold the flows.

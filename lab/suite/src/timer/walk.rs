@@ -15,6 +15,7 @@ struct Slot {
 /// Floor: a table with a slot for each timer, accessed in random order.
 pub(super) struct SlotWalk {
     slots: Vec<Slot>,
+    /// Indices of free slots.
     vacant: Vec<u32>,
     /// Indices of all slots in random order, which is the order of expiry.
     order: Vec<u32>,

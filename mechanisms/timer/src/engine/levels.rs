@@ -101,10 +101,11 @@ pub(super) struct FirstSlot {
 /// Entries of future timers, in slots by deadline; each slot is a chain of blocks.
 #[derive(Debug)]
 pub(super) struct WheelLevels {
-    /// Reference time in ns. A deadline's level is that of the highest digit in which the deadline differs from it.
+    /// Time in ns with which a deadline is compared to find its level. The level is that of the
+    /// highest digit in which the two differ.
     base_ns: u64,
-    /// Least deadline that may be added, in ns. Equal to `base_ns`, or greater by one once the slot of `base_ns`
-    /// itself was emptied.
+    /// Earliest deadline that an added entry may have, in ns. Equal to `base_ns`, or greater by one
+    /// once the slot of `base_ns` itself was emptied.
     deadline_ns_min: u64,
     /// Bitmap of the levels that contain entries.
     levels: u32,
@@ -141,14 +142,13 @@ impl WheelLevels {
         }
     }
 
-    /// Returns the least deadline that may be added, in ns.
+    /// Returns the earliest deadline that an added entry may have, in ns.
     pub(super) fn deadline_ns_min(&self) -> u64 {
         self.deadline_ns_min
     }
 
-    /// Adds an entry to its slot and returns the slot's index. Returns the index as the error if
-    /// the slot's newest block is full: the caller must then use
-    /// [`push_in_new_block`](Self::push_in_new_block).
+    /// Adds an entry to its slot and returns the slot's index; fails with the index if the newest
+    /// block is full. The caller must then use [`push_in_new_block`](Self::push_in_new_block).
     ///
     /// The entry's deadline must not be below [`deadline_ns_min`](Self::deadline_ns_min).
     #[inline]
@@ -206,9 +206,9 @@ impl WheelLevels {
         })
     }
 
-    /// Appends the entries of the earliest slot to `unsorted`, and returns 0. If they are many,
-    /// moves them to lower levels instead, and returns their number. On level 0, leaves what
-    /// exceeds [`SORTED_ENTRIES_MAX`].
+    /// Moves the entries of the earliest slot to `unsorted`, or to lower levels if they are many.
+    /// Returns the number of entries moved to lower levels. On level 0, leaves what exceeds
+    /// [`SORTED_ENTRIES_MAX`].
     pub(super) fn drain_first_slot(
         &mut self,
         first: FirstSlot,

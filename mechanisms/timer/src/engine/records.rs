@@ -61,8 +61,8 @@ impl TimerId {
 const HAS_EXTRA: u32 = 1;
 /// Number added to a record's stamp each time its timer ends.
 const STAMP_INCREMENT: u32 = 2;
-/// Number of values over which the first generations of different wheels are spread. It is half of
-/// all, so that each record of any wheel has at least as many.
+/// Number of different generations with which the records of a wheel can begin. It is half of all
+/// generations, so that each record of any wheel has at least as many.
 const FIRST_GENERATIONS: u32 = 1 << 30;
 /// Number of wheels that this process has created.
 static WHEELS_COUNT: AtomicU32 = AtomicU32::new(0);
@@ -179,7 +179,8 @@ impl<T> TimerRecords<T> {
         Ok(id)
     }
 
-    /// Stores the timer in another record, because the stamps of the chosen vacant record are used up. Retires that record.
+    /// Stores the timer in another record, because the stamps of the chosen vacant record are used
+    /// up. Retires that record.
     #[cold]
     #[inline(never)]
     fn store_in_other_record(&mut self, deadline_ns: u64, payload: T) -> Result<TimerId, T> {
@@ -222,8 +223,9 @@ impl<T> TimerRecords<T> {
         Some(payload)
     }
 
-    /// Changes the deadline of a running timer. Returns `Some(true)` if the caller must add a new
-    /// entry, as the old one would be checked too late. `None` if the timer is not running.
+    /// Changes the deadline of a running timer; returns `Some(true)` if the caller must add a new
+    /// entry. The old entry would then be checked too late. Returns `None` if the timer is not
+    /// running.
     pub(super) fn reschedule(&mut self, id: TimerId, deadline_ns: u64) -> Option<bool> {
         let index = self.find_index(id)?;
         let entry_ns = self.extra(index).entry_ns;

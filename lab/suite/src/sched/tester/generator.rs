@@ -34,11 +34,11 @@ pub(super) struct Generator {
     qmax: u64,
     /// `true` until `qmax` packets are queued, then `false` until `qmin` are left.
     is_filling: bool,
-    /// Number of packets that a flow gets in a row.
+    /// Number of packets in a burst, all for one flow.
     burst: u32,
-    /// Number of packets left in the current row.
+    /// Number of packets left in the current burst.
     burst_left: u32,
-    /// Flow that gets the packets of the current row.
+    /// Flow that gets the packets of the current burst.
     burst_flow: u32,
 }
 

@@ -11,7 +11,8 @@ use std::str::FromStr;
 pub struct TesterOptions {
     /// `-alg`: the algorithm; `rr` by default.
     pub algorithm: Algorithm,
-    /// `-flowsets`, or else `-flows` flows of weight 1 and of `-len` bytes.
+    /// `-flowsets`: the set of flows. Without it, there are `-flows` flows with weight 1 and
+    /// packets of `-len` bytes.
     pub flows: FlowSet,
     /// `-n`: the number of steps of a test; each offers a packet or takes one out.
     pub steps_count: u64,
@@ -19,7 +20,7 @@ pub struct TesterOptions {
     pub debug_level: u32,
     /// `-len`: upper limit of the packets' length, in bytes; `None` without a limit.
     pub length_bytes: Option<u32>,
-    /// `-burst`: the number of packets in a row of one flow.
+    /// `-burst`: the number of consecutive packets of one flow.
     pub burst: u32,
     /// `-qmin`: the number of queued packets at which the generator starts to offer packets again.
     pub qmin: QueueThreshold,
