@@ -14,16 +14,17 @@ const CLOSED: u64 = 1 << 63;
 /// Maximum number of slots that a batch reserves at once.
 const RESERVED_MAX: usize = 32;
 
-/// Number of turns of a row per lap around the ring. They are vacant, [`FILLED`], [`SKIPPED`] and
-/// an unused one, so that a lap's first turn is computed by a shift.
+/// Amount by which a row's turn grows in each lap around the ring. The turns of a lap are vacant,
+/// [`FILLED`], [`SKIPPED`] and an unused one, so that a lap's first turn is computed by a shift.
 const TURNS_PER_LAP: u64 = 4;
 
-/// Turn of a row whose slot is filled, relative to the lap's first turn. At the first turn the slot
-/// is vacant.
+/// Amount added to a lap's first turn when the row's slot is filled. At the first turn the slot is
+/// vacant.
 const FILLED: u64 = 1;
 
-/// Turn of a row that consumers skip, as its slot stays empty in this lap. An iterator has returned
-/// fewer values than it had claimed, and others have pushed after it.
+/// Amount added to a lap's first turn when consumers are to skip the row. Its slot stays empty in
+/// this lap: an iterator has returned fewer values than it had claimed, and others have pushed
+/// after it.
 const SKIPPED: u64 = 2;
 
 /// State shared by the producers and the consumers.
@@ -64,7 +65,7 @@ impl<T> MpmcShared<T> {
         (position & self.index_mask()) as usize
     }
 
-    /// Returns the turn of the row for `position` while it is vacant.
+    /// Returns the turn that the row for `position` has while its slot is vacant.
     #[inline(always)]
     fn vacant_turn(&self, position: u64) -> u64 {
         (position >> self.index_bits) * TURNS_PER_LAP
