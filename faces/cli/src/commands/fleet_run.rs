@@ -459,7 +459,10 @@ fn gather_fleet(
         }
         match failures.len() {
             0 => Ok(()),
-            count => bail!("{count} of {ranks_count} nodes failed: {}", failures.join("; ")),
+            count => {
+                let failures = failures.join("; ");
+                bail!("{count} of {ranks_count} nodes failed: {failures}")
+            }
         }
     });
     let can_finalise = lost.is_empty();
@@ -617,7 +620,9 @@ impl<'a> Gatherer<'a> {
                 }
             }
             (kind, stage) => {
-                self.give_up(rank, &format!("unexpected message {kind:?} in the state {stage:?}"))
+                let why =
+                    format!("it has sent the unexpected message {kind:?} in the state {stage:?}");
+                self.give_up(rank, &why)
             }
         }
     }
@@ -727,7 +732,7 @@ impl<'a> Gatherer<'a> {
         let failed = self.ranks.iter().enumerate().filter(|(_, it)| !it.failure.is_empty());
         failed
             .map(|(rank, it)| match it.name.as_str() {
-                "" => format!("rank {rank}: {}", it.failure),
+                "" => format!("rank {rank}: {failure}", failure = it.failure),
                 name => format!("{name}: {}", it.failure),
             })
             .collect()

@@ -113,6 +113,7 @@ struct LadderRow {
 pub struct LadderView {
     /// Title line: the profile, and the numbers of benchmarks and passes.
     title: String,
+    /// Rows, one for each benchmark.
     rungs: Vec<LadderRow>,
     passes_count: usize,
     /// Time limit of the run.
