@@ -37,7 +37,7 @@ impl<M: Send + 'static> Context<'_, M> {
         self.state.push_local(message)
     }
 
-    /// Sends a message to this machine itself; also makes the system call under
+    /// Sends a message to this machine itself; also writes to the thread's eventfd under
     /// [`WakeWhen::EachMessage`](crate::WakeWhen). Otherwise it does the same as
     /// [`send_quiet`](Self::send_quiet).
     ///

@@ -49,7 +49,7 @@ pub(crate) struct ThreadState {
 /// Queue of messages to one machine from other machines of its group, on one cache line.
 #[repr(align(64))]
 pub(crate) struct LocalQueue {
-    /// Queued messages; [`AnyQueue::without_queue`] once the machine is removed.
+    /// Queued messages; contains no queue once the machine is removed.
     pub(crate) queue: AnyQueue,
     pub(crate) messages_max: usize,
     /// Next machine in the run queue, or [`LAST`]. It is `None` if this machine is not in the run

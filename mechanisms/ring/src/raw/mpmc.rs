@@ -37,7 +37,8 @@ struct MpmcShared<T> {
     tail: CachePadded<AtomicU64>,
     /// Position of the next pop, on a cache line of its own.
     head: CachePadded<AtomicU64>,
-    /// State that is rarely written, so that every CPU keeps a copy of its cache line.
+    /// Numbers of handles and closed flag, rarely written, so that every CPU keeps a copy of the
+    /// line.
     handles: CachePadded<Handles>,
     rows: Rows<T, true>,
     slots_count: u64,
