@@ -31,8 +31,8 @@ const ALIVE_INTERVAL: Duration = Duration::from_secs(5);
 /// Time without a message after which a rank counts as lost. MPI reports some of these losses
 /// earlier, and most never.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
-/// Maximum size of a message between ranks. MPI libraries send messages of this size without waiting for the
-/// receiver.
+/// Maximum size of a message between ranks. MPI libraries send messages of this size without
+/// waiting for the receiver.
 const MESSAGE_BYTES_MAX: usize = 4096;
 /// Size of a message's header: its kind, and the length of its content.
 const HEADER_BYTES: usize = 3;

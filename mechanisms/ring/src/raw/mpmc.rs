@@ -172,7 +172,7 @@ impl<T> MpmcShared<T> {
         stage::record_published(self.count_before(position) + 1, self);
     }
 
-    /// Takes the value of a reserved position, and passes its slot on to the next lap.
+    /// Takes the value of a reserved position, and makes its slot vacant for the next lap.
     ///
     /// # Safety
     /// `reserve::<true>` gave the position to the caller, and its value is taken once.
@@ -193,7 +193,7 @@ impl<T> MpmcShared<T> {
         Some(unsafe { self.take(reserved.start) })
     }
 
-    /// Skips the slot at `position`, which is then vacant in the next lap. Does nothing if another
+    /// Skips the slot at `position`, and makes it vacant for the next lap. Does nothing if another
     /// consumer has skipped it.
     #[cold]
     fn skip(&self, position: u64) {

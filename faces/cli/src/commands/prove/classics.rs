@@ -429,8 +429,7 @@ enum Verdict {
     Same,
     /// The ratio deviates from 1 by more than [`RATIO_DEVIATION_MAX`], for a known reason.
     Explained,
-    /// No reason is known, and the ratio of the medians deviates too much from 1, but that of some
-    /// two values does not.
+    /// The medians differ too much for no known reason, but at least one pair of values does not.
     Unsteady,
     /// No reason is known, and the ratio deviates from 1 by more than [`RATIO_DEVIATION_MAX`] for
     /// every two values.
