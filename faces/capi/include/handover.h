@@ -669,8 +669,8 @@ extern "C" {
 enum handover_status handover_event_config_init(struct handover_event_config *config);
 
 /**
- * Creates a machine whose messages `handler` handles; `context` is passed to it. A null `config` stands for the
- * defaults.
+ * Creates a machine whose messages `handler` handles; each call of `handler` gets `context`. A null `config` stands for
+ * the defaults.
  *
  * Errors: `HANDOVER_INVALID_ARGUMENT` for a limit outside its range; `HANDOVER_OUT_OF_MEMORY`; `HANDOVER_SYSTEM`.
  * Threads: any; a machine may move between threads, and one at a time may use it. Blocking: never. Ownership: the
@@ -682,8 +682,8 @@ enum handover_status handover_event_create(const struct handover_event_config *c
                                            struct handover_event_machine **machine);
 
 /**
- * Destroys a machine, and calls `discard` for each message that was not handled, unless it is null. Later sends to its
- * addresses return `HANDOVER_CLOSED`. No callback runs afterwards.
+ * Destroys a machine, and calls `discard`, unless that is null, for each message that was not handled. Later sends to
+ * its addresses return `HANDOVER_CLOSED`. No callback runs afterwards.
  *
  * Errors: `HANDOVER_BUSY` within the machine's handler, `HANDOVER_WRONG_THREAD` while another thread uses the machine;
  * then nothing is destroyed.
@@ -756,7 +756,7 @@ enum handover_status handover_event_reply_send(struct handover_event_reply *repl
                                                void *data);
 
 /**
- * Destroys the means of replying, so that the requester learns that no reply will come; null is ignored.
+ * Destroys the replier's end of a reply, so that the requester learns that no reply will come; null is ignored.
  *
  * Threads: any. Blocking: never. Ownership: the handle is invalid afterwards.
  */
@@ -921,7 +921,7 @@ enum handover_status handover_fiber_runtime_destroy(struct handover_fiber_runtim
 /**
  * Spawns a fiber that runs `function(argument)`; its handle goes to `fiber`. If `fiber` is null, nobody can join it.
  *
- * A null `runtime` stands for that of the calling fiber, on whose worker the new one then starts.
+ * If `runtime` is null, the new fiber belongs to the runtime of the calling fiber, and starts on its worker.
  *
  * Errors: `HANDOVER_OUT_OF_MEMORY`; `HANDOVER_SYSTEM` for too many mappings; `HANDOVER_CLOSED` if the runtime is being
  * destroyed; `HANDOVER_WRONG_THREAD` for a null runtime on a thread that is no fiber.
@@ -1010,8 +1010,8 @@ enum handover_status handover_fiber_eventual_set(const struct handover_fiber_eve
                                                  void *value);
 
 /**
- * Waits until the value is set, for at most `timeout_ns`; the value goes to `value`, unless that is null. With 0, it
- * only tests.
+ * Waits until the value is set, for at most `timeout_ns`; the value goes to `value`, unless that is null. A time limit
+ * of 0 only checks whether it is set.
  *
  * Errors: `HANDOVER_TIMED_OUT`, which sets no last error.
  * Threads: any number of threads and fibers at the same time. Blocking: up to `timeout_ns`; a fiber's worker runs
@@ -1514,8 +1514,8 @@ enum handover_status handover_rpc_call(const struct handover_rpc_endpoint *endpo
                                        uint64_t timeout_ns);
 
 /**
- * Returns the number with which the handler of the last call that returned `HANDOVER_HANDLER_FAILED` ended; 0 if there
- * was none, or if `endpoint` is null.
+ * Returns the number that the peer's handler returned for the last call that ended with `HANDOVER_HANDLER_FAILED`; 0 if
+ * there was no such call, or if `endpoint` is null.
  *
  * Threads: one at a time. Blocking: never.
  */
@@ -1641,7 +1641,7 @@ enum handover_status handover_sched_create(const char *discipline,
 
 /**
  * Creates a scheduler of two levels without tenants: `discipline` orders the tenants, and `flows_discipline` the flows
- * of each tenant. Both are as for `handover_sched_create`; `fifo` is neither, and `pacing` orders only tenants.
+ * of each tenant. Both are names as for `handover_sched_create`, but not `fifo`; `pacing` can order only the tenants.
  *
  * Errors, threads, blocking and ownership: as `handover_sched_create`.
  */
@@ -1694,7 +1694,7 @@ enum handover_status handover_sched_add_flow_of(struct handover_sched *scheduler
                                                 uint32_t *number);
 
 /**
- * Removes a flow, and calls `discard` for each of its packets, oldest first, unless it is null. A flow that is added
+ * Removes a flow, and calls `discard`, unless that is null, for each of its packets, oldest first. A flow that is added
  * later may get its number.
  *
  * Errors: `HANDOVER_NOT_FOUND` for an unknown flow.
@@ -1757,7 +1757,7 @@ enum handover_status handover_sched_dequeue(struct handover_sched *scheduler,
                                             struct handover_sched_packet *packet);
 
 /**
- * Stores the earliest time at which a packet can be dequeued if no other one is queued: 0 for all disciplines but
+ * Stores the earliest time at which a packet can be dequeued, if no packet is added before: 0 for all disciplines but
  * `pacing`.
  *
  * Errors: `HANDOVER_EMPTY`, which sets no last error, if no packet is queued.

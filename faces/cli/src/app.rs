@@ -100,7 +100,7 @@ enum Command {
     Man(commands::man::ManArgs),
 }
 
-/// Options that all commands with a store share.
+/// Option that all commands with a store share: the path of the store.
 #[derive(Debug, Args)]
 pub struct StoreOption {
     /// File of the store [default: handover/results.db in the user's data folder]

@@ -5,8 +5,8 @@ pub use handover_program::exit::*;
 use handover_harness::{ParticipantError, PlanError};
 use handover_store::StoreError;
 
-/// Converts an error in the environment of a participant process. A malformed variable becomes a
-/// usage error.
+/// Converts an error of a participant process to a usage error if its environment variable is
+/// malformed.
 pub fn participant_error(error: ParticipantError) -> anyhow::Error {
     match error {
         ParticipantError::NotAnAssignment(_) => to_usage_error(error),

@@ -73,8 +73,8 @@ impl Live {
 
     /// Shows the start of a visit (the measurement of one benchmark in one pass). `visit` is the
     /// visit's index and the number of visits.
-    pub fn start_visit(&mut self, visit: (usize, usize), group: usize) {
-        self.ladder.set_visit(visit, group);
+    pub fn start_visit(&mut self, visit: (usize, usize), benchmark_index: usize) {
+        self.ladder.set_visit(visit, benchmark_index);
         self.update();
     }
 

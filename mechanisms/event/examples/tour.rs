@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 type AnyResult = Result<(), Box<dyn std::error::Error>>;
 
-/// Number of messages to itself, and number of round trips, in a measurement.
+/// Number of messages that a machine sends to itself, and of round trips, in a measurement.
 const HOPS: u32 = 20_000;
 
 fn main() -> AnyResult {

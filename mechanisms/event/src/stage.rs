@@ -57,7 +57,7 @@ pub(crate) fn record_dispatched_here<T>(at: &T) {
     site!("probes-hot", Dispatched, "event.dispatched", stage::address(at));
 }
 
-/// Records that the handler has returned; its replies have been sent.
+/// Records that the handler has returned after handling a message; its replies were sent before.
 #[inline(always)]
 pub(crate) fn record_replied() {
     site!("probes-hot", Replied, "event.replied");

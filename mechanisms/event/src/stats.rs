@@ -18,7 +18,7 @@ pub struct Stats {
     pub dropped: u64,
     /// Number of messages in the machine's queues at the time of the call.
     pub waiting: u64,
-    /// Number of queued messages that the closing of the machine returned.
+    /// Number of queued messages that were returned when the machine was closed.
     pub returned: u64,
     /// Number of handled messages of a kind without a handler: see [`Context::unhandled`](crate::Context).
     pub unhandled: u64,

@@ -52,7 +52,7 @@ pub struct HandlerTable<S, M> {
     started: Option<fn(&mut S, &mut Context<'_, M>)>,
 }
 
-/// Greatest number of a message kind that can have a handler: 65,535.
+/// Greatest kind number for which a function can be registered: 65,535.
 pub const KIND_MAX: usize = u16::MAX as usize;
 
 impl<S, M: MessageKind> HandlerTable<S, M> {

@@ -4,8 +4,8 @@ use core::fmt;
 use core::str::FromStr;
 use tracing::{Level, Metadata};
 
-/// Level of logging: quiet, normal, verbose, trace or debug, as in the classic event machines. Each word stands for a
-/// `tracing` level and a choice of event targets.
+/// Level of logging: quiet, normal, verbose, trace or debug. Each word stands for a `tracing` level
+/// and a choice of event targets. The classic event machines have the same levels.
 ///
 /// | word | lets through | of this crate |
 /// |---|---|---|
@@ -36,7 +36,7 @@ pub enum Verbosity {
     Normal,
     /// In addition to `Normal`, the main events of a run are logged.
     Verbose,
-    /// In addition to `Verbose`, each stage of each hand-over is logged.
+    /// In addition to `Verbose`, `TRACE` events of targets that end in `::stage` are logged.
     Trace,
     /// Events of all levels and targets are logged.
     Debug,

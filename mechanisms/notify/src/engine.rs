@@ -173,7 +173,7 @@ impl SpinPolicy {
         self.budget_polls = (mean_polls * POLLS_HEADROOM).clamp(budget_min, self.limit_polls);
     }
 
-    /// Records that the wait slept. The notification came `after_ns` after the end of the spin or,
+    /// Records that the wait slept until a sender woke it. The notification came `after_ns` after the end of the spin or,
     /// without a spin, after the start of the sleep. `wake_ns` is the time from the sender's wake
     /// until the receiver ran; `None` if unknown or not the cost of a wake, as when both shared a
     /// CPU.

@@ -151,7 +151,7 @@ impl Receiver {
         Poll::Ready(result)
     }
 
-    /// Waits like [`notified`](Self::notified), on this thread.
+    /// Waits like [`notified`](Self::notified), by blocking this thread.
     ///
     /// # Errors
     /// [`ClosedError`] if all senders were dropped and nothing is pending.

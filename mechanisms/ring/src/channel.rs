@@ -214,8 +214,8 @@ impl<T: Send, Q: Queue> Sender<T, Q> {
         )
     }
 
-    /// Tries to send the value in `value`. Puts it back, and returns `Pending`, if the ring is
-    /// full.
+    /// Sends the value that the option holds, if the ring has a vacant slot. Otherwise leaves it in
+    /// the option, and returns `Pending`.
     fn try_send_from(&mut self, value: &mut Option<T>) -> Poll<Result<(), ClosedError<T>>> {
         let taken = value.take().expect("the future was polled after it had completed");
         match self.try_send(taken) {
@@ -329,8 +329,8 @@ impl<T: Send, Q: Queue> Receiver<T, Q> {
         )
     }
 
-    /// Receives a value. Returns `Ready(None)` if the channel is finished, and `Pending` if a value
-    /// may still come.
+    /// Receives a value if one is ready. Returns `Ready(None)` if the channel is finished, and
+    /// `Pending` if a value may still come.
     fn receive_or_finish(&mut self) -> Poll<Option<T>> {
         match self.try_receive() {
             None if !self.consumer.is_finished() => Poll::Pending,

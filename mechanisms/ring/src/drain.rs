@@ -11,7 +11,7 @@ pub trait DrainSource {
     /// Releases the slots of all values read so far.
     fn release_slots(&self);
 
-    /// Returns the number of values read since the ring was created.
+    /// Returns the position of the next value to read.
     fn head(&self) -> u64;
 }
 

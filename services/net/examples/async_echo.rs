@@ -27,7 +27,7 @@ impl Handler for Echo {
     fn on_message(&mut self, conn: &mut Conn<'_, LengthPrefixCodec, ()>, message: &[u8]) {
         conn.suspend();
         let mut answer = Vec::new();
-        CODEC.encode(message, &mut answer).expect("a received message is not too long");
+        CODEC.encode(message, &mut answer).expect("a received message is too long to be sent back");
         let handle = conn.handle();
         self.executor.spawn(async move {
             tokio::time::sleep(QUERY_DURATION).await;

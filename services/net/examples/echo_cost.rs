@@ -97,7 +97,7 @@ fn measure(connections: usize, depth: usize, span: Duration, with_tls: bool) -> 
         .listen(listen)
         .config(config)
         .start(codec, |_| Echo { cpu_ns: 0 })
-        .expect("start the server");
+        .expect("cannot start the server");
     let address = net.addresses()[0];
     let until = Instant::now() + span;
     let clients: Vec<_> = (0..connections)

@@ -199,8 +199,8 @@ fn config_from_c(config: &handover_event_config) -> Result<Config, Fault> {
     })
 }
 
-/// Creates a machine whose messages `handler` handles; `context` is passed to it. A null `config` stands for the
-/// defaults.
+/// Creates a machine whose messages `handler` handles; each call of `handler` gets `context`. A null `config` stands for
+/// the defaults.
 ///
 /// Errors: `HANDOVER_INVALID_ARGUMENT` for a limit outside its range; `HANDOVER_OUT_OF_MEMORY`; `HANDOVER_SYSTEM`.
 /// Threads: any; a machine may move between threads, and one at a time may use it. Blocking: never. Ownership: the
@@ -246,8 +246,8 @@ pub unsafe extern "C" fn handover_event_create(
     })
 }
 
-/// Destroys a machine, and calls `discard` for each message that was not handled, unless it is null. Later sends to its
-/// addresses return `HANDOVER_CLOSED`. No callback runs afterwards.
+/// Destroys a machine, and calls `discard`, unless that is null, for each message that was not handled. Later sends to
+/// its addresses return `HANDOVER_CLOSED`. No callback runs afterwards.
 ///
 /// Errors: `HANDOVER_BUSY` within the machine's handler, `HANDOVER_WRONG_THREAD` while another thread uses the machine;
 /// then nothing is destroyed.
@@ -401,7 +401,7 @@ pub extern "C" fn handover_event_reply_send(
     })
 }
 
-/// Destroys the means of replying, so that the requester learns that no reply will come; null is ignored.
+/// Destroys the replier's end of a reply, so that the requester learns that no reply will come; null is ignored.
 ///
 /// Threads: any. Blocking: never. Ownership: the handle is invalid afterwards.
 // SAFETY: no other symbol has this name.

@@ -94,7 +94,7 @@ fn spawn_fault(error: SpawnError) -> Fault {
 
 /// Spawns a fiber that runs `function(argument)`; its handle goes to `fiber`. If `fiber` is null, nobody can join it.
 ///
-/// A null `runtime` stands for that of the calling fiber, on whose worker the new one then starts.
+/// If `runtime` is null, the new fiber belongs to the runtime of the calling fiber, and starts on its worker.
 ///
 /// Errors: `HANDOVER_OUT_OF_MEMORY`; `HANDOVER_SYSTEM` for too many mappings; `HANDOVER_CLOSED` if the runtime is being
 /// destroyed; `HANDOVER_WRONG_THREAD` for a null runtime on a thread that is no fiber.
@@ -324,8 +324,8 @@ pub extern "C" fn handover_fiber_eventual_set(
     })
 }
 
-/// Waits until the value is set, for at most `timeout_ns`; the value goes to `value`, unless that is null. With 0, it
-/// only tests.
+/// Waits until the value is set, for at most `timeout_ns`; the value goes to `value`, unless that is null. A time limit
+/// of 0 only checks whether it is set.
 ///
 /// Errors: `HANDOVER_TIMED_OUT`, which sets no last error.
 /// Threads: any number of threads and fibers at the same time. Blocking: up to `timeout_ns`; a fiber's worker runs

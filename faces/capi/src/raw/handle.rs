@@ -327,7 +327,7 @@ impl<T> Drop for Entered<'_, T> {
 pub(super) struct CallbackContext(AtomicPtr<c_void>);
 
 impl CallbackContext {
-    /// Runs a C callback, with `context` as the context meanwhile.
+    /// Calls `callback`; meanwhile [`lend`](Self::lend) lends `context`.
     pub(super) fn run_callback<T>(&self, context: *mut c_void, callback: impl FnOnce() -> T) -> T {
         let _restore = ContextLoan { callback: self, pointer: self.replace(context) };
         callback()

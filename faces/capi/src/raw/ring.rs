@@ -59,7 +59,8 @@ trait Element: Copy + 'static {
     fn bytes(&self) -> &[MaybeUninit<u8>];
     fn bytes_mut(&mut self) -> &mut [MaybeUninit<u8>];
 
-    /// Creates an element from the bytes of `source`, which are at most as many.
+    /// Creates an element that begins with the bytes of `source`. These are at most as many as the
+    /// element has.
     #[inline(always)]
     fn from_bytes(source: &[MaybeUninit<u8>]) -> Self {
         let mut element = Self::UNINIT;

@@ -608,8 +608,8 @@ pub unsafe extern "C" fn handover_rpc_call(
     })
 }
 
-/// Returns the number with which the handler of the last call that returned `HANDOVER_HANDLER_FAILED` ended; 0 if there
-/// was none, or if `endpoint` is null.
+/// Returns the number that the peer's handler returned for the last call that ended with `HANDOVER_HANDLER_FAILED`; 0 if
+/// there was no such call, or if `endpoint` is null.
 ///
 /// Threads: one at a time. Blocking: never.
 // SAFETY: no other symbol has this name.

@@ -140,7 +140,7 @@ unsafe fn parse_algorithm(argument: &str, name: *const c_char) -> Result<Algorit
 }
 
 /// Creates a scheduler of two levels without tenants: `discipline` orders the tenants, and `flows_discipline` the flows
-/// of each tenant. Both are as for `handover_sched_create`; `fifo` is neither, and `pacing` orders only tenants.
+/// of each tenant. Both are names as for `handover_sched_create`, but not `fifo`; `pacing` can order only the tenants.
 ///
 /// Errors, threads, blocking and ownership: as `handover_sched_create`.
 // SAFETY: no other symbol has this name.
@@ -266,7 +266,7 @@ pub unsafe extern "C" fn handover_sched_add_flow_of(
     })
 }
 
-/// Removes a flow, and calls `discard` for each of its packets, oldest first, unless it is null. A flow that is added
+/// Removes a flow, and calls `discard`, unless that is null, for each of its packets, oldest first. A flow that is added
 /// later may get its number.
 ///
 /// Errors: `HANDOVER_NOT_FOUND` for an unknown flow.
@@ -394,7 +394,7 @@ pub extern "C" fn handover_sched_dequeue(
     })
 }
 
-/// Stores the earliest time at which a packet can be dequeued if no other one is queued: 0 for all disciplines but
+/// Stores the earliest time at which a packet can be dequeued, if no packet is added before: 0 for all disciplines but
 /// `pacing`.
 ///
 /// Errors: `HANDOVER_EMPTY`, which sets no last error, if no packet is queued.

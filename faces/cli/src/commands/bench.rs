@@ -72,7 +72,7 @@ pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> anyhow::Result<()> {
             return if status.success() {
                 Ok(())
             } else {
-                bail!("{failure}: see its messages above", failure = failed())
+                bail!("{failure}: see cargo's messages above", failure = failed())
             };
         }
         printed.rewind()?;
@@ -87,7 +87,7 @@ pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> anyhow::Result<()> {
                 args.bench,
                 imported.err().map_or_else(String::new, |why| format!(" ({why})"))
             ),
-            _ => bail!("{failure}: see its messages above", failure = failed()),
+            _ => bail!("{failure}: see cargo's messages above", failure = failed()),
         }
         if let (Some(name), Some(run)) = (&results.name.name, ids.last()) {
             Store::open(&path)?.add_tag(run, name)?;
@@ -109,7 +109,7 @@ pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     }
     match ended_badly {
         Some(failure) => {
-            bail!("{failure}: see its messages above; the completed measurements are kept")
+            bail!("{failure}: see cargo's messages above; the completed measurements are kept")
         }
         None => Ok(()),
     }

@@ -127,8 +127,9 @@ pub fn compare(args: &CompareArgs, out: &mut dyn Write) -> anyhow::Result<()> {
 }
 
 /// Note below a comparison with only one build on a side.
-const SINGLE_BUILD_NOTE: &str = "A side has only one link of its code, so the differences include the effect of the functions' \
-addresses: some percent of a short figure. `cargo xtask layouts` makes several links, for `--ab 'old/*' 'new/*'`.";
+const SINGLE_BUILD_NOTE: &str = "A side has only one build of its code, so the differences include the effect of the functions' \
+addresses: some percent of a short figure. `cargo xtask layouts` makes several builds with different addresses, \
+for `--ab 'old/*' 'new/*'`.";
 
 /// Returns `true` if `--ab` compares different builds, of which a side has only one.
 fn has_single_build_side(ab: &[String]) -> anyhow::Result<bool> {

@@ -63,7 +63,7 @@ pub fn fleet(args: &FleetArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let fleet = load_fleet(&store, &name, Rules { threshold: args.threshold, all: args.all })?;
     if let Some(svg) = &args.svg {
         files::replace_file(svg, fleet.chart().to_standalone_svg())
-            .with_context(|| format!("cannot write the chart {}", svg.display()))?;
+            .with_context(|| format!("cannot write the chart {path}", path = svg.display()))?;
     }
     print(&fleet, args.json, args.all, out)
 }

@@ -31,12 +31,12 @@ const ALIVE_INTERVAL: Duration = Duration::from_secs(5);
 /// Time without a message after which a rank counts as lost. MPI reports some of these losses
 /// earlier, and most never.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
-/// Maximum size of a message. MPI libraries send messages of this size without waiting for the
-/// receiver.
+/// Maximum size of a message between ranks. MPI libraries send messages of this size without
+/// waiting for the receiver.
 const MESSAGE_BYTES_MAX: usize = 4096;
 /// Size of a message's header: its kind, and the length of its content.
 const HEADER_BYTES: usize = 3;
-/// Maximum size of a message's content.
+/// Maximum size of the content of a message between ranks.
 const CONTENT_BYTES_MAX: usize = MESSAGE_BYTES_MAX - HEADER_BYTES;
 /// Maximum size of a node's records in bytes.
 const NODE_BYTES_MAX: usize = 1 << 28;
@@ -459,7 +459,10 @@ fn gather_fleet(
         }
         match failures.len() {
             0 => Ok(()),
-            count => bail!("{count} of {ranks_count} nodes failed: {}", failures.join("; ")),
+            count => {
+                let failures = failures.join("; ");
+                bail!("{count} of {ranks_count} nodes failed: {failures}")
+            }
         }
     });
     let can_finalise = lost.is_empty();
@@ -617,7 +620,9 @@ impl<'a> Gatherer<'a> {
                 }
             }
             (kind, stage) => {
-                self.give_up(rank, &format!("unexpected message {kind:?} in the state {stage:?}"))
+                let why =
+                    format!("it has sent the unexpected message {kind:?} in the state {stage:?}");
+                self.give_up(rank, &why)
             }
         }
     }
@@ -727,7 +732,7 @@ impl<'a> Gatherer<'a> {
         let failed = self.ranks.iter().enumerate().filter(|(_, it)| !it.failure.is_empty());
         failed
             .map(|(rank, it)| match it.name.as_str() {
-                "" => format!("rank {rank}: {}", it.failure),
+                "" => format!("rank {rank}: {failure}", failure = it.failure),
                 name => format!("{name}: {}", it.failure),
             })
             .collect()

@@ -107,8 +107,8 @@ fn without_smoke_figures(
     Ok(figures)
 }
 
-/// Creates a history of figures with the machine and the settings of the last one. Counts the
-/// others.
+/// Creates a history of those figures that have the machine and the settings of the last one.
+/// Counts the others.
 fn history_of_figures(
     id: &str,
     contender: &str,

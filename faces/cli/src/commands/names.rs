@@ -100,7 +100,8 @@ pub fn vacuum(args: &VacuumArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(writeln!(out, "{}: {before} bytes, now {after}", store.path().display())?)
 }
 
-/// Converts an error of the store. An invalid name or an unknown run is a usage error.
+/// Converts an error of the store to a usage error if the user gave an invalid name or an unknown
+/// run.
 fn usage_error(error: StoreError) -> anyhow::Error {
     match error {
         StoreError::BadTag { .. } | StoreError::TagIsId { .. } => to_usage_error(error),

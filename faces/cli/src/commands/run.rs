@@ -324,7 +324,8 @@ pub(crate) fn check_writable<'a>(path: &'a Path, option: &str) -> anyhow::Result
         to_usage_error(format!("{option} {file}: cannot write the file: {error}"))
     })?;
     if !existed {
-        std::fs::remove_file(path).with_context(|| format!("cannot remove {file}"))?;
+        std::fs::remove_file(path)
+            .with_context(|| format!("cannot remove the new empty file {file}"))?;
     }
     Ok(path)
 }
@@ -349,7 +350,7 @@ pub(super) fn show(
     // The page is written first, as the reader of the output may have closed it.
     let written = match page {
         Some(page) => files::replace_file(page, handover_report::render_html(&shown))
-            .with_context(|| format!("cannot write the page {path}", path = page.display())),
+            .with_context(|| format!("cannot write the report page {path}", path = page.display())),
         None => Ok(()),
     };
     if options.json {

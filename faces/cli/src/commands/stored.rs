@@ -259,7 +259,8 @@ pub fn import(args: &ImportArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Converts an error of the store. An unknown run is a usage error; a failure of the store is not.
+/// Converts an error of the store to a usage error if the selected run or figure is unknown or
+/// ambiguous. A failure of the store stays as it is.
 pub(super) fn usage_error(error: StoreError) -> anyhow::Error {
     match error {
         StoreError::Empty { .. }

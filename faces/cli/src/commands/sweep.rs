@@ -66,7 +66,7 @@ pub fn sweep(args: &SweepArgs, out: &mut dyn Write) -> anyhow::Result<()> {
 pub(super) struct RequestedPrediction {
     /// Number of workers for which rates are predicted.
     workers_count: u64,
-    /// Maximum value of the swept argument in the fit of the law.
+    /// Greatest value of the swept argument whose measurements the law is fitted to.
     measured_max: u64,
 }
 

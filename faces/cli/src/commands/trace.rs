@@ -148,7 +148,8 @@ pub fn run(args: &TraceCommand, out: &mut dyn Write) -> anyhow::Result<()> {
     }
 }
 
-/// Converts a trace error. A file that cannot be read as a trace is a usage error.
+/// Converts a trace error to a usage error if a file cannot be read as a trace. Traces that cannot
+/// be compared are a usage error too.
 fn trace_error(error: TraceError) -> anyhow::Error {
     match &error {
         TraceError::Read { path, source } => {

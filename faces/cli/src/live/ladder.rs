@@ -113,6 +113,7 @@ struct LadderRow {
 pub struct LadderView {
     /// Title line: the profile, and the numbers of benchmarks and passes.
     title: String,
+    /// Rows, one for each benchmark.
     rungs: Vec<LadderRow>,
     passes_count: usize,
     /// Time limit of the run.
@@ -128,7 +129,7 @@ pub struct LadderView {
     messages: Vec<String>,
     characters: &'static ViewCharacters,
     has_unicode: bool,
-    /// `true` if the terminal's keys can be read.
+    /// `true` if keys that the user types can be read.
     pub has_keys: bool,
     /// `true` if the user has requested the end of the run.
     pub is_ending: bool,
@@ -437,7 +438,7 @@ impl LadderView {
         put_text(buffer, cell(median), self.characters.median, STRONG_STYLE);
     }
 
-    /// Replaces characters that a terminal without Unicode cannot display.
+    /// Returns `text`; on a terminal without Unicode, with µ, ± and × replaced by ASCII.
     fn in_charset(&self, text: &str) -> String {
         match self.has_unicode {
             true => text.to_string(),

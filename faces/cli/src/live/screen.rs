@@ -80,7 +80,7 @@ fn key_actions(typed: &[u8]) -> Vec<KeyAction> {
 pub struct Screen {
     /// Output that is not written yet.
     pending: Vec<u8>,
-    /// `true` if the terminal's keys can be read.
+    /// `true` if keys that the user types can be read.
     has_keys: bool,
 }
 
@@ -115,7 +115,7 @@ impl Screen {
         Some(Screen { pending: Vec::new(), has_keys: stdin().is_terminal() })
     }
 
-    /// Returns `true` if the terminal's keys can be read.
+    /// Returns `true` if keys that the user types can be read.
     pub fn has_keys(&self) -> bool {
         self.has_keys
     }

@@ -344,7 +344,7 @@ fn builds_of_a_side_alternate_and_single_builds_cause_a_caveat() {
     let ran = fs::read_to_string(home.cwd().join("ran")).expect("they ran");
     assert_eq!(ran, "old-1\nnew-1\nnew-1\nold-2\n");
     assert!(
-        said.out.contains("2 processes") && said.out.contains("one link of its code"),
+        said.out.contains("2 processes") && said.out.contains("one build of its code"),
         "{said}"
     );
     home.run("compare --ab old/* new/* lock/free --pairs 1").code(2).tells(&["--pairs 2"]);

@@ -55,6 +55,7 @@ impl<M> SharedMachineState<M> {
         }
     }
 
+    /// Adds 1 to the number of refused messages.
     pub(crate) fn count_refused(&self) {
         // Relaxed: a count.
         self.refused.fetch_add(1, Ordering::Relaxed);
@@ -77,7 +78,8 @@ impl<M> SharedMachineState<M> {
         }
     }
 
-    /// Announces an enqueued message to a thread that is awake. Does not wake a thread that sleeps.
+    /// Announces an enqueued message without waking the machine's thread. Wakes it only on behalf
+    /// of a concurrent sender.
     #[inline]
     fn publish(&self) {
         let ready_sender = self.shared_thread.ready_sender();
@@ -88,7 +90,7 @@ impl<M> SharedMachineState<M> {
         }
     }
 
-    /// Pushes a message into the inbox, and applies the policy for a full one.
+    /// Pushes a message into the inbox; applies the policy [`WhenFull`] if the inbox is full.
     #[inline]
     fn enqueue(&self, message: M) -> Result<(), SendError<M>> {
         match self.inbox_sender.push(message) {

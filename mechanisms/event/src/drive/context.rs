@@ -37,8 +37,9 @@ impl<M: Send + 'static> Context<'_, M> {
         self.state.push_local(message)
     }
 
-    /// Sends a message to this machine itself like [`send_quiet`](Self::send_quiet). Under
-    /// [`WakeWhen::EachMessage`](crate::WakeWhen) it also makes the system call.
+    /// Sends a message to this machine itself; also writes to the thread's eventfd under
+    /// [`WakeWhen::EachMessage`](crate::WakeWhen). Otherwise it does the same as
+    /// [`send_quiet`](Self::send_quiet).
     ///
     /// # Errors
     /// As [`send_quiet`](Self::send_quiet).

@@ -122,8 +122,8 @@ trait AnyMember: Send {
     ) -> ServeResult;
     /// Returns the next deadline of the machine's timers; `None` without timers.
     fn next_deadline_ns(&mut self) -> Option<u64>;
-    /// Lets a waiting sender try again if the inbox has space; returns `true` if senders wait.
-    /// `has_async_senders` says if tasks may wait.
+    /// Lets a waiting sender try again if half of the inbox is free; returns `true` if senders
+    /// wait. `has_async_senders` says if tasks may be waiting.
     fn admit(&self, has_async_senders: bool) -> bool;
     /// Returns the number of messages in the inbox.
     fn waiting_count(&self) -> usize;
@@ -441,8 +441,8 @@ impl Group {
         self.round()
     }
 
-    /// Registers the calling thread as the group's. Calls `started` of the handlers added since the
-    /// last run.
+    /// Registers the calling thread as the one that runs the group. Calls `started` of the handlers
+    /// added since the last run.
     fn begin_run(&mut self) -> RunGuard {
         let guard = self.thread.shared.enter_run();
         self.thread.begin_run();
@@ -510,9 +510,9 @@ impl Group {
         }
     }
 
-    /// Appends all machines with inbox messages to the run queue if the ready queue is blocked.
-    /// Returns `true` if the run queue is then not empty. A sender that has reserved a slot and not
-    /// filled it blocks the ready queue.
+    /// Appends all machines with inbox messages to the run queue if an unfilled slot blocks the
+    /// ready queue. Returns `true` if the run queue is then not empty. The slot is one that a
+    /// sender has reserved and not filled yet.
     fn enqueue_hidden(&mut self) -> bool {
         if !self.ready_queue.is_blocked() {
             return false;

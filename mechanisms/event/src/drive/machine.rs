@@ -186,7 +186,8 @@ impl<H: Handler> Machine<H> {
         ClosedMachine::from_member(self.member, &self.thread)
     }
 
-    /// Registers the calling thread as the machine's, and calls the handler's `started` before the first run.
+    /// Registers the calling thread as the one that runs the machine. Calls the handler's `started`
+    /// before the first run.
     fn begin_run(&mut self) -> RunGuard {
         let guard = self.thread.shared.enter_run();
         self.thread.begin_run();

@@ -132,8 +132,8 @@ impl<M> MachineState<M> {
     }
 
     /// Lets one waiting sender try again if half of the inbox is free. Returns `true` if senders
-    /// wait. Called after messages were removed; `has_async_senders` says if tasks may wait. Only
-    /// one sender tries again, as it can fill the free slots by itself and more would only contend.
+    /// wait. Called after messages were removed; `has_async_senders` says if tasks may be waiting.
+    /// Only one sender tries again, as it can fill the free slots by itself and more would contend.
     /// A task that was admitted admits the next one.
     #[inline]
     pub(crate) fn admit(&self, has_async_senders: bool) -> bool {
@@ -187,6 +187,7 @@ impl<M> MachineState<M> {
         let _ = self.watches.insert(Watch { source, wrap });
     }
 
+    /// Returns the watch with this identifier; `None` if it has stopped.
     pub(crate) fn watch(&self, id: WatchId) -> Option<&Watch<M>> {
         self.watches.get(id.0)
     }

@@ -151,7 +151,8 @@ impl<H: Handler> Member<H> {
         count
     }
 
-    /// Handles up to `count_max` messages of the machine's own thread only; returns the number handled.
+    /// Handles up to `count_max` messages, only those from the machine's own thread; returns their
+    /// number.
     #[inline]
     pub(crate) fn handle_local_messages(
         &mut self,
@@ -171,7 +172,7 @@ impl<H: Handler> Member<H> {
         (self.state.handled - before) as u32 // at most count_max
     }
 
-    /// Handles a message of the machine's own thread that was already removed from its queue.
+    /// Handles a message from the machine's own thread that was already taken from the local queue.
     #[inline]
     pub(crate) fn handle_local(&mut self, thread: &mut ThreadState, message: H::Message) {
         self.catch_panic(thread, |member, thread| {

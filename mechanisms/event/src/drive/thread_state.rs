@@ -49,7 +49,7 @@ pub(crate) struct ThreadState {
 /// Queue of messages to one machine from other machines of its group, on one cache line.
 #[repr(align(64))]
 pub(crate) struct LocalQueue {
-    /// Queued messages; [`AnyQueue::without_queue`] once the machine is removed.
+    /// Queued messages; contains no queue once the machine is removed.
     pub(crate) queue: AnyQueue,
     pub(crate) messages_max: usize,
     /// Next machine in the run queue, or [`LAST`]. It is `None` if this machine is not in the run
@@ -214,7 +214,7 @@ impl ThreadState {
         }
     }
 
-    /// Returns `true` if tasks may wait for space in the machines' inboxes. They must then be
+    /// Returns `true` if tasks may be waiting for space in the machines' inboxes. They must then be
     /// admitted. The next [`wait_for_work`](Self::wait_for_work) returns when the first task begins
     /// to wait after a `false`.
     pub(crate) fn has_async_senders(&mut self) -> bool {
@@ -313,8 +313,8 @@ impl ThreadState {
         }
     }
 
-    /// Makes the system call for a message from this thread to itself. Not inlined, so that
-    /// handlers that send stay small enough to be inlined.
+    /// Writes to this thread's own eventfd, as for a message from another thread. Not inlined, so
+    /// that handlers that send stay small enough to be inlined.
     #[cold]
     #[inline(never)]
     fn wake_itself(&self) {

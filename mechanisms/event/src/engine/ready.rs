@@ -44,20 +44,20 @@ pub struct ThreadInboxes<'a, F> {
     waiting_count: F,
 }
 
-/// State of one machine in the queue of ready machines. It is not queued, queued by a quiet sender,
-/// or queued with a wake.
+/// State of one machine in the queue of ready machines: not queued, or queued with or without a
+/// wake.
 pub struct ReadyFlag {
-    /// [`NOT_QUEUED`], [`QUIET`] or [`WAKING`].
+    /// One of [`NOT_QUEUED`], [`QUIET`] and [`WAKING`].
     state: CachePadded<AtomicU8>,
 }
 
 /// Value of a [`ReadyFlag`]: the machine is not in the queue.
 const NOT_QUEUED: u8 = 0;
-/// Value of a [`ReadyFlag`]: a quiet sender has queued the machine, or is about to. This sender
-/// does not wake the thread.
+/// Value of a [`ReadyFlag`]: a sender that does not wake the thread has queued the machine. It has
+/// done so, or is about to.
 const QUIET: u8 = 1;
-/// Value of a [`ReadyFlag`]: a waking sender has queued the machine, or is about to. A sender wakes
-/// the thread, or is about to.
+/// Value of a [`ReadyFlag`]: the machine is queued, and a sender wakes the thread. Both have
+/// happened, or are about to.
 const WAKING: u8 = 2;
 
 /// Creates the queue of ready machines with a slot for each of `machines_max` machines. Returns its

@@ -48,7 +48,8 @@ pub(crate) fn read_signal(fd: &OwnedFd) -> Option<i32> {
     i32::try_from(info.ssi_signo).ok()
 }
 
-/// Returns `Err` with the system call's name and error number if its result `answer` is negative.
+/// Returns `Err` with the name and error number of the system call `call` if its result `answer` is
+/// negative.
 fn check(call: &'static str, answer: i32) -> Result<(), (&'static str, Errno)> {
     if answer < 0 {
         let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or_default();

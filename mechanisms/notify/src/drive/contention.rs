@@ -15,7 +15,7 @@ use rustix::thread::sched_yield;
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::Mutex;
 
-/// Maximum number of yields per tick of the coarse clock for the yields to count as long. With 4 ms
+/// Maximum number of yields per tick of the coarse clock if each of them counts as long. With 4 ms
 /// a tick, each of them takes more than 60 µs.
 const YIELDS_PER_TICK_MAX: u32 = 64;
 /// Number of consecutive long yields after which a thread checks for contention. Together they take
@@ -31,8 +31,8 @@ const WAITS_MAX: u32 = 1 << 16;
 const INTERVAL_NS_MIN: u64 = 30_000_000;
 /// Maximum time, in ns, between two CPU readings that are compared.
 const INTERVAL_NS_MAX: u64 = 500_000_000;
-/// Maximum rate of involuntary context switches, per ms and CPU, for detecting contention. Above
-/// it, yielding pays despite other processes.
+/// Rate of involuntary context switches, per ms and CPU, above which no contention is detected.
+/// Above it, yielding pays despite other processes.
 const SWITCHES_PER_MS_MAX: u64 = 16;
 
 /// Time on CLOCK_MONOTONIC, and the process's CPU time and context switches by then.

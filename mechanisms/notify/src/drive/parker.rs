@@ -145,19 +145,19 @@ pub struct Parker {
     /// `true` if recent waits completed while yielding. Other threads need this CPU, so this one
     /// does not spin.
     is_yielding: bool,
-    /// Number of waits since the last one that probed, with [`EAGER_POLLS`] polls, if polling pays
-    /// again.
+    /// Number of waits since a wait last polled [`EAGER_POLLS`] times. Such a wait finds out if
+    /// polling pays again.
     waits_unprobed: u32,
     /// Number of consecutive waits in which [`POLLS_BEFORE_YIELD`] polls found nothing.
     polls_missed: u32,
     /// CPU on which this thread ran last, plus one; zero if unknown.
     cpu_plus_one: u32,
-    /// CPU from which the next wait's answer is expected: this thread's or another.
+    /// CPU of the thread that is expected to end the next wait: this thread's CPU or another.
     expected_answer: AnswerSource,
 }
 
-/// CPU from which an answer is expected, if known: this thread's or another. The greatest value counts if several
-/// answers are expected.
+/// CPU of the thread that is expected to end a wait by its answer: the waiting thread's CPU or
+/// another. The greatest value counts if several answers are expected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum AnswerSource {
     /// No answer is expected, or its CPU is unknown.
@@ -238,8 +238,8 @@ impl Parker {
         }
     }
 
-    /// Records that the just woken receiver of `unparker` will probably end the next wait. If that
-    /// receiver runs on this thread's CPU, spinning would only keep it from answering.
+    /// Records that the receiver of `unparker`, just woken, will probably end the next wait. If it
+    /// runs on this thread's CPU, spinning would only keep it from answering.
     ///
     /// # Cost
     /// A load of the line that unparking has read.

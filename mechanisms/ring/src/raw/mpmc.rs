@@ -14,16 +14,17 @@ const CLOSED: u64 = 1 << 63;
 /// Maximum number of slots that a batch reserves at once.
 const RESERVED_MAX: usize = 32;
 
-/// Number of turns of a row per lap around the ring. They are vacant, [`FILLED`], [`SKIPPED`] and
-/// an unused one, so that a lap's first turn is computed by a shift.
+/// Amount by which a row's turn grows in each lap around the ring. The turns of a lap are vacant,
+/// [`FILLED`], [`SKIPPED`] and an unused one, so that a lap's first turn is computed by a shift.
 const TURNS_PER_LAP: u64 = 4;
 
-/// Turn of a row whose slot is filled, relative to the lap's first turn. At the first turn the slot
-/// is vacant.
+/// Amount added to a lap's first turn when the row's slot is filled. At the first turn the slot is
+/// vacant.
 const FILLED: u64 = 1;
 
-/// Turn of a row that consumers skip, as its slot stays empty in this lap. An iterator has returned
-/// fewer values than it had claimed, and others have pushed after it.
+/// Amount added to a lap's first turn when consumers are to skip the row. Its slot stays empty in
+/// this lap: an iterator has returned fewer values than it had claimed, and others have pushed
+/// after it.
 const SKIPPED: u64 = 2;
 
 /// State shared by the producers and the consumers.
@@ -36,7 +37,8 @@ struct MpmcShared<T> {
     tail: CachePadded<AtomicU64>,
     /// Position of the next pop, on a cache line of its own.
     head: CachePadded<AtomicU64>,
-    /// State that is rarely written, so that every CPU keeps a copy of its cache line.
+    /// Numbers of handles and closed flag, rarely written, so that every CPU keeps a copy of the
+    /// line.
     handles: CachePadded<Handles>,
     rows: Rows<T, true>,
     slots_count: u64,
@@ -64,7 +66,7 @@ impl<T> MpmcShared<T> {
         (position & self.index_mask()) as usize
     }
 
-    /// Returns the turn of the row for `position` while it is vacant.
+    /// Returns the turn that the row for `position` has while its slot is vacant.
     #[inline(always)]
     fn vacant_turn(&self, position: u64) -> u64 {
         (position >> self.index_bits) * TURNS_PER_LAP
@@ -170,7 +172,7 @@ impl<T> MpmcShared<T> {
         stage::record_published(self.count_before(position) + 1, self);
     }
 
-    /// Takes the value of a reserved position, and passes its slot on to the next lap.
+    /// Takes the value of a reserved position, and makes its slot vacant for the next lap.
     ///
     /// # Safety
     /// `reserve::<true>` gave the position to the caller, and its value is taken once.
@@ -191,7 +193,7 @@ impl<T> MpmcShared<T> {
         Some(unsafe { self.take(reserved.start) })
     }
 
-    /// Skips the slot at `position`, which is then vacant in the next lap. Does nothing if another
+    /// Skips the slot at `position`, and makes it vacant for the next lap. Does nothing if another
     /// consumer has skipped it.
     #[cold]
     fn skip(&self, position: u64) {

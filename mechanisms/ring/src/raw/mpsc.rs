@@ -20,7 +20,7 @@ struct MpscShared<T> {
     tail: CachePadded<Tail>,
     /// Position up to which the consumer has popped values, on a cache line of its own.
     head: CachePadded<AtomicU64>,
-    /// State that is rarely written, so that every CPU keeps a copy of its cache line.
+    /// State of the producers' end, rarely written, so that every CPU keeps a copy of its line.
     producer_state: CachePadded<ProducerState>,
     rows: Rows<T, true>,
     /// Mask for the bits of a position that are the index of its row. It is the number of rows, a

@@ -66,8 +66,9 @@ impl<T> SpscShared<T> {
         unsafe { self.rows.slot(self.row(position)) }
     }
 
-    /// Returns `true` if a line is to be prefetched. A cache line then begins at `position`, and
-    /// the line [`SLOTS_AHEAD`](Self::SLOTS_AHEAD) slots after it ends below `end`.
+    /// Returns `true` if the access to `position` should prefetch a later cache line. A cache line
+    /// then begins at `position`, and the line [`SLOTS_AHEAD`](Self::SLOTS_AHEAD) slots after it
+    /// ends below `end`.
     #[inline(always)]
     fn should_prefetch(position: u64, end: u64) -> bool {
         position.is_multiple_of(Self::SLOTS_PER_LINE)

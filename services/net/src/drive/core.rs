@@ -48,6 +48,7 @@ pub(crate) struct ReactorState<D> {
     pub(crate) wheel: Wheel<TimerPurpose>,
     /// Queue of connections and listeners to be served, without duplicates.
     pub(crate) ready: VecDeque<EventSource>,
+    /// Connections that are about to be closed, each with the reason.
     pub(crate) pending_closes: Vec<(ConnKey, CloseReason)>,
     /// Crossings of water marks to be reported to the handler.
     pub(crate) pending_crossings: Vec<(ConnKey, WaterMarkCrossing)>,
@@ -80,6 +81,7 @@ pub(crate) struct HandlerCallState {
     pub(crate) replies: ReplyBuffer,
     /// End of each message in `replies`. Filled only if each message is a TLS record of its own.
     pub(crate) message_ends: Vec<usize>,
+    /// `true` if each message on the connection is a TLS record of its own.
     pub(crate) has_record_per_message: bool,
     /// Number of bytes that were queued for sending before this call.
     pub(crate) queued_bytes: usize,
@@ -202,8 +204,8 @@ impl<D> ReactorState<D> {
         self.begin_unchanged_range(received, part)
     }
 
-    /// Appends the range `part` of `received` to the replies. Does not copy it if the reply limits
-    /// allow `received` from `part` on. Checks this and that the connection is open, so that later
+    /// Appends the range `part` of `received` to the replies, which do not end directly before it.
+    /// Does not copy it if the reply limits allow `received` from `part` on. Checks this and that the connection is open, so that later
     /// parts need no check; every call that changes either condition copies the range first.
     #[inline(never)]
     fn begin_unchanged_range(
@@ -225,6 +227,7 @@ impl<D> ReactorState<D> {
         self.check_reply_limits(received)
     }
 
+    /// Calls `enforce_reply_limits` if the replies of this handler call exceed `replies_max`.
     #[inline]
     fn check_reply_limits(&mut self, received: &[u8]) -> Result<(), WriteError> {
         stage::record_written(&self.call.replies);

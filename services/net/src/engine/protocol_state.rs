@@ -151,8 +151,8 @@ impl ProtocolState {
         out: &mut Vec<u8>,
         now_ns: u64,
     ) -> Result<OpenedRecords, TlsError> {
-        let state = self.state.as_mut().expect("the protocol does not use TLS");
-        let tls = state.tls.as_mut().expect("the protocol does not use TLS");
+        let state = self.state.as_mut().expect("the connection does not use TLS");
+        let tls = state.tls.as_mut().expect("the connection does not use TLS");
         let before_bytes = plain.len();
         let opened = tls.open_records(sealed, plain, out)?;
         // A handshake has one time limit as a whole.
@@ -185,7 +185,7 @@ impl ProtocolState {
         ends: &[usize],
         out: &mut Vec<u8>,
     ) -> Result<(), TlsError> {
-        self.tls_mut().expect("the protocol does not use TLS").seal_messages(plain, ends, out)
+        self.tls_mut().expect("the connection does not use TLS").seal_messages(plain, ends, out)
     }
 
     /// Stores the number of unacknowledged bytes; returns `true` while it decreases and is not 0.

@@ -431,7 +431,7 @@ fn with_traffic_keys<S: UnbufferedConnection>(
     }
 }
 
-/// Appends the bytes that `into` writes, after enlarging `out` until they fit.
+/// Appends to `out` the bytes that `into` writes. Enlarges `out` until they fit.
 fn append_handshake_message(
     mut into: impl FnMut(&mut [u8]) -> Result<usize, EncodeError>,
     out: &mut Vec<u8>,

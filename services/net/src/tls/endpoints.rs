@@ -19,8 +19,7 @@ pub enum ClientAuth {
     /// All clients are served, and none is asked for a certificate.
     #[default]
     None,
-    /// All clients are served. If a client sends a certificate, one of these roots must have issued
-    /// it.
+    /// A client need not send a certificate; if it does, one of these roots must have issued it.
     Optional(RootCertificates),
     /// Only clients with a certificate issued by one of these roots are served.
     Required(RootCertificates),

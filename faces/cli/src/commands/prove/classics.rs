@@ -88,15 +88,15 @@ const fn named_figure(
     FigurePair { figure, read, suite, why }
 }
 
-/// Reason why the figure of sched differs.
+/// Reason why the figure of the program `sched` differs.
 const LINK_REASON: &str = "with a link (-b), the arbiter marks packets for transmission one by one; in the suite, without a link, several at once";
-/// Reason why the sender's figure of notify differs.
+/// Reason why the sender's figure of the program `notify` differs.
 const CONTENTION_REASON: &str = "a write can wait for a read of the receiver; reads follow every 2nd to 8th write, which varies between runs of this program too";
-/// Reason why the figures of margo-p2p-bw differ.
+/// Reason why the figures of the program `margo-p2p-bw` differ.
 const WARM_UP_REASON: &str = "before the timed part, the program accesses the memory about ten times, the suite once; the first accesses take longer";
-/// Reason why the receiver's figure of notify differs.
+/// Reason why the receiver's figure of the program `notify` differs.
 const COALESCING_REASON: &str = "a wait takes all notifications since the last wait: 2 to 8 of them, which varies between runs of this program too";
-/// Reason why the figure of evh_perf differs.
+/// Reason why the figure of the program `evh_perf` differs.
 const MESSAGES_REASON: &str = "one connection with 10,000 messages of 3 to 10 letters; the suite has 16 connections with 64 messages of 64 bytes";
 
 /// Classic programs whose figures are compared with the suite's.
@@ -300,12 +300,12 @@ fn number_after(output: &str, label: &str) -> Option<f64> {
     rest[..end.unwrap_or(rest.len())].trim_end_matches(',').replace(',', "").parse().ok()
 }
 
-/// Reads the median time of an RPC from the output of margo-p2p-latency.
+/// Reads the median time of an RPC from the output of `margo-p2p-latency`.
 fn latency_ns(output: &str, _: &str) -> Option<f64> {
     column(output, "noop", 6).map(|median_s| median_s * 1e9)
 }
 
-/// Reads the time of a bulk transfer from the output of margo-p2p-bw.
+/// Reads the time of a bulk transfer from the output of `margo-p2p-bw`.
 fn transfer_ns(output: &str, direction: &str) -> Option<f64> {
     let bytes = column(output, direction, 4)?;
     column(output, direction, 7).map(|mib_per_s| bytes / (mib_per_s * f64::from(1 << 20)) * 1e9)
@@ -324,18 +324,18 @@ fn round_trip_ns(output: &str, _: &str) -> Option<f64> {
     message_ns(output, "").map(|each_ns| 2.0 * each_ns)
 }
 
-/// Reads the time per attempt to take the lock from the output of trylock.
+/// Reads the time per attempt to take the lock from the output of `trylock`.
 fn try_ns(output: &str, _: &str) -> Option<f64> {
     number_after(output, "per-thread").map(|per_s| 1e9 / per_s)
 }
 
-/// Reads the time per operation of one side (sender or receiver) from the output of notify.
+/// Reads the time per operation of one side (sender or receiver) from the output of `notify`.
 fn side_ns(output: &str, side: &str) -> Option<f64> {
     number_after(output, &format!("{side} rate")).map(|per_s| 1e9 / per_s)
 }
 
-/// Reads the time per packet of client 0 from the output of sched. The heading of the column names
-/// the unit.
+/// Reads the time per packet of client 0 from the output of `sched`. The heading of the column
+/// names the unit.
 fn packet_ns(output: &str, _: &str) -> Option<f64> {
     let mut heads = output.lines().find(|line| line.starts_with("client "))?.split_whitespace();
     let (index, unit) = heads.by_ref().enumerate().find(|(_, head)| head.ends_with("pps"))?;
@@ -347,17 +347,18 @@ fn packet_ns(output: &str, _: &str) -> Option<f64> {
     column(output, "0", index).map(|rate| 1e9 / (rate * unit_per_s))
 }
 
-/// Reads the time of a call in C from a row of the output of calls. The call is compiled with -O3.
+/// Reads the time of a call in C from the row `row` of the output of `calls`. The call is compiled
+/// with -O3.
 fn c_call_ns(output: &str, row: &str) -> Option<f64> {
     call_ns(output, "-O3", row)
 }
 
-/// Reads the time of a call with probes from a row of the output of calls.
+/// Reads the time of a call with probes from the row `row` of the output of `calls`.
 fn probed_call_ns(output: &str, row: &str) -> Option<f64> {
     call_ns(output, "With probes", row)
 }
 
-/// Reads the time of a call from a row of a section in the output of calls.
+/// Reads the time of a call from the row `row` of a section in the output of `calls`.
 fn call_ns(output: &str, section: &str, row: &str) -> Option<f64> {
     let is_head = |line: &&str| !line.starts_with(' ') && line.contains(section);
     let rows = output.lines().skip_while(|line| !is_head(line)).skip(1);
@@ -367,19 +368,19 @@ fn call_ns(output: &str, section: &str, row: &str) -> Option<f64> {
     words.get(unit.checked_sub(1)?)?.parse().ok()
 }
 
-/// Reads the time per message from the output of evh_perf.
+/// Reads the time per message from the output of `evh_perf`.
 fn echo_ns(output: &str, _: &str) -> Option<f64> {
     number_after(output, "messages_per_second=").map(|per_s| 1e9 / per_s)
 }
 
-/// Reads the time per loop iteration from the output of abt-eventual-bench.
+/// Reads the time per loop iteration from the output of `abt-eventual-bench`.
 fn loop_ns(output: &str, _: &str) -> Option<f64> {
     let line = output.lines().find(|line| !line.starts_with('#'))?;
     let number = |index: usize| line.split('\t').nth(index)?.parse::<f64>().ok();
     Some(number(0)? * 1e9 / number(3)?)
 }
 
-/// Reads the time of an operation from its row in the output of node-microbench.
+/// Reads the time of an operation from its row in the output of `node-microbench`.
 fn operation_ns(output: &str, row: &str) -> Option<f64> {
     let head = format!("\"{row}\"\t");
     let line = output.lines().find_map(|line| line.strip_prefix(&head))?;
@@ -428,8 +429,7 @@ enum Verdict {
     Same,
     /// The ratio deviates from 1 by more than [`RATIO_DEVIATION_MAX`], for a known reason.
     Explained,
-    /// No reason is known. The ratio of the medians deviates too much from 1, but that of some two
-    /// values does not.
+    /// The medians differ too much for no known reason, but at least one pair of values does not.
     Unsteady,
     /// No reason is known, and the ratio deviates from 1 by more than [`RATIO_DEVIATION_MAX`] for
     /// every two values.

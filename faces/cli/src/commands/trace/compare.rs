@@ -38,16 +38,18 @@ pub struct TraceCompare {
     pub json: bool,
 }
 
-/// One of the two compared sides.
+/// Traces of one of the two compared sides, with the names of their functions and probes.
 struct Side {
     traces: Traces,
     names: SiteNames,
 }
 
-/// Statistics of one side.
+/// Statistics of the calls in the traces of one side.
 struct SideStatistics {
     functions: Vec<FunctionStatistics>,
+    /// Time in all outermost calls, in ns.
     time_ns: u64,
+    /// Numbers of events and calls that were found.
     found: WalkCounts,
 }
 

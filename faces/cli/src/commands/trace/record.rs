@@ -110,7 +110,7 @@ fn catch_signals() -> std::io::Result<impl Fn() -> Option<i32>> {
     Ok(move || i32::try_from(last.swap(0, Ordering::Relaxed)).ok().filter(|signal| *signal != 0))
 }
 
-/// Converts an error of the recorder. An unusable program, pattern or file is a usage error.
+/// Converts an error of the recorder to a usage error if a program, pattern or file cannot be used.
 fn record_error(error: RecordError) -> anyhow::Error {
     match error {
         RecordError::Refused(error) => to_usage_error(error),

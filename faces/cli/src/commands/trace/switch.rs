@@ -164,8 +164,8 @@ fn check_pattern(pattern: &str, sites: &[Site]) -> anyhow::Result<()> {
     Err(no_match_error(pattern, nearest_name(pattern, names), "handover trace list PID"))
 }
 
-/// Converts an error about the process to trace. It is a usage error if the process does not exist
-/// or has no probes.
+/// Converts an error of attaching to a process to a usage error if the process cannot be traced. It
+/// may not exist, or have no probes or no recorder.
 fn other_process_error(error: OtherProcessError) -> anyhow::Error {
     match error {
         OtherProcessError::NoProcess { .. }
