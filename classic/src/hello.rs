@@ -406,7 +406,7 @@ fn no_others() -> Vec<Machine<drive::SelfSendHandler<DemoPolicy>>> {
 /// Environment of a demo: its log, and the signals that can stop it early.
 struct Environment {
     log: Arc<DemoLog>,
-    /// Blocked signals, until the thread that waits for them takes them.
+    /// Blocked signals; `None` once the thread that waits for signals has taken them.
     signals: std::cell::Cell<Option<Signals>>,
     /// `true` after SIGINT or SIGTERM.
     interrupted: Arc<AtomicBool>,

@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 
 /// Interval at which rank 0 checks its time limit while it waits for rank 1 to connect.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Maximum time to connect for rank 1 after it has released the meeting file or address.
+/// Maximum time until rank 1 connects after it has released the meeting file or address.
 const CONNECT_AFTER_RELEASE_MAX: Duration = Duration::from_secs(1);
 /// Maximum time for a rank to exit after it was asked to stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);

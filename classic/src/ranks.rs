@@ -126,8 +126,8 @@ impl Rank {
         matches!(self.variable, "OMPI_COMM_WORLD_RANK" | "PMI_RANK")
     }
 
-    /// Fails for a rank of an `srun` that was not told to set up MPI: MPI libraries then end the process, or take it for
-    /// the only rank.
+    /// Returns an error if `srun` has started this rank without setting up MPI. MPI libraries then
+    /// end the process, or take it for the only rank.
     ///
     /// # Errors
     /// A usage error that names the option.

@@ -39,9 +39,9 @@ const SIGNIFICANT_DIGITS: u8 = 3;
 const WARMUP_SHARE: f64 = 0.1;
 /// Maximum number of ranks.
 const RANKS_MAX: u32 = 1024;
-/// Maximum of `-x`.
+/// Maximum of `-x`, the size of a call's payload.
 const PAYLOAD_BYTES_MAX: u64 = 1 << 20;
-/// Maximum of `--wait`.
+/// Maximum of `--wait`, in seconds: an hour.
 const WAIT_S_MAX: u64 = 3600;
 
 /// Ranks that each rank calls.

@@ -27,7 +27,7 @@ const MILLIONS_DEFAULT_A: u64 = 200;
 const MILLIONS_DEFAULT_B: u64 = 40;
 /// Number of the latest busy tries whose costs each thread keeps.
 const COSTS_KEPT_MAX: usize = 1 << 20;
-/// Number of tries of a thread between two checks if all threads are done.
+/// Number of tries after which a thread checks whether all threads are finished.
 const TRIES_PER_CHECK: u64 = 1 << 12;
 
 /// Arguments of `handover trylock`.

@@ -46,7 +46,7 @@ pub struct Bench {
 const RATE_PER_WORKER_PER_S: f64 = 2e6;
 
 impl Bench {
-    /// Returns the ideal rate, at which eventuals cost no time, in eventuals a second.
+    /// Returns the ideal rate, as if eventuals cost no time, in eventuals a second.
     fn ideal_per_s(&self) -> f64 {
         self.fibers as f64 * 1e3 / self.interval_ms
     }

@@ -60,15 +60,16 @@ pub fn run(args: &Sweep, out: &mut dyn Write) -> anyhow::Result<()> {
         let printed = match measure(&command, fibers, &interrupted) {
             Ok(Some(printed)) => printed,
             ended => {
-                let kept = describe_early_end(place, &name)?;
-                ended
-                    .with_context(|| format!("the benchmark with {fibers} ULTs failed ({kept})"))?;
-                writeln!(out, "{kept}")?;
+                let early_end = describe_early_end(place, &name)?;
+                ended.with_context(|| {
+                    format!("the benchmark with {fibers} ULTs failed ({early_end})")
+                })?;
+                writeln!(out, "{early_end}")?;
                 return Err(Interrupted.into());
             }
         };
-        let kept = lines_to_write(&printed, &mut has_head);
-        file.write_all(kept.as_bytes())
+        let lines = lines_to_write(&printed, &mut has_head);
+        file.write_all(lines.as_bytes())
             .with_context(|| format!("cannot write the results to {name}"))?;
     }
     writeln!(out, "results are in {name}")?;
@@ -100,7 +101,7 @@ fn fiber_counts(args: &Sweep) -> anyhow::Result<Vec<u64>> {
     Ok((0..count).map(|point| from + point * step).collect())
 }
 
-/// Completes the requested command by the benchmark program if it does not name one.
+/// Appends this benchmark program to the requested command, unless the command names one.
 fn complete_command(asked: &[OsString]) -> anyhow::Result<Vec<OsString>> {
     let mut words = asked.to_vec();
     let names_it = |word: &OsStr| {

@@ -85,7 +85,7 @@ pub fn run(
     ended
 }
 
-/// Fails if options exclude several ranks.
+/// Returns an error if the options cannot be used with several ranks, or there are too many ranks.
 fn check_options(args: &EvhPerf, rank: &Rank) -> anyhow::Result<()> {
     let count = u64::from(rank.ranks_count);
     if args.processes > 1 {

@@ -30,13 +30,13 @@ const SEARCH_RATE_MAX: f64 = 1e8;
 /// Factor between successive rates at the start of a search. It applies until one rate has held the
 /// latency bounds, and another has exceeded one.
 const SEARCH_STRIDE: f64 = 4.0;
-/// Ratio of the lowest failing to the highest passing rate at which a search stops. A rate fails if
-/// it exceeds a latency bound.
+/// Ratio of the lowest failing rate to the highest passing rate at which a search stops. A rate
+/// fails if it is not reached or exceeds a latency bound.
 const SEARCH_PRECISION: f64 = 1.05;
-/// Divisor that gives the tolerated number of unsent messages from that of measured messages. The
-/// messages of [`UNSENT_S`] are tolerated in addition.
+/// Number of measured messages for each unsent message that is tolerated. The messages of
+/// [`UNSENT_S`] are tolerated in addition.
 const UNSENT_DIVISOR: u64 = 100;
-/// Number of seconds of messages that may remain unsent at a rate that counts as reached.
+/// Duration in seconds whose messages may remain unsent without failing the rate.
 /// [`UNSENT_DIVISOR`] allows further unsent messages.
 const UNSENT_S: f64 = 0.01;
 

@@ -94,7 +94,7 @@ pub fn write_line(line: &Value) -> anyhow::Result<()> {
     Ok(out.flush()?)
 }
 
-/// One of several processes that share the work, as the process that talks to the user controls it.
+/// Process that does a part of the work, controlled by the main process.
 pub trait Worker {
     /// Returns the next line of the process; `None` if it writes none within this time.
     ///

@@ -18,7 +18,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Size of a send, in bytes, from which on no further message is added.
+/// Size of a send, in bytes, at which no further message is added.
 const SEND_BYTES: usize = 1 << 16;
 /// Maximum number of events taken from epoll at a time.
 const EVENTS_MAX: usize = 256;
@@ -342,7 +342,7 @@ impl Worker {
         }
     }
 
-    /// Removes the connections on which an echo or the connecting has timed out.
+    /// Removes the connections that have timed out while connecting or waiting for an echo.
     fn fail_silent_connections(&mut self, connections: &mut Connections, now_ns: u64) {
         let timeout_ns = self.plan.timeout.as_nanos() as u64;
         for index in 0..connections.by_client.len() {
@@ -364,7 +364,7 @@ impl Worker {
         }
     }
 
-    /// Records the fault of a connection, and the messages of the connection.
+    /// Records the fault of a connection, and its numbers of sent and received messages.
     fn record_fault(
         &mut self,
         connections: &mut Connections,
