@@ -356,8 +356,7 @@ impl SharedOptions {
                 }
             }
             (None, Some(1)) => {
-                let say =
-                    "the ranks are on different hosts: --rendezvous HOST:PORT, of rank 0's host";
+                let say = "the ranks are on different hosts: give --rendezvous HOST:PORT, of rank 0's host";
                 return Err(to_usage_error(say));
             }
             (None, _) => {

@@ -266,7 +266,7 @@ impl<'a> SchedPlan<'a> {
         }
         for absent in program.ignored_clients(threads) {
             print_error(format_args!(
-                "sched: warning: thread {absent} is not there: its lines are ignored"
+                "sched: warning: thread {absent} does not exist: its lines are ignored"
             ));
         }
         if flows_count < threads {

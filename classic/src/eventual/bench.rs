@@ -19,9 +19,10 @@ const WORKERS_MAX: u64 = 1024;
 #[derive(Debug, Args)]
 #[command(
     after_help = "Prints two lines of tab-separated columns: the fibers, seconds and milliseconds asked \
-for, eventuals a second, and the user CPU time in seconds. Then, as comments, by how much a turn took \
-longer than its sleep was to (of up to 16 of the fibers), the system CPU time, and what was switched.\n\n\
-Ideal are FIBERS * 1000 / MSEC eventuals a second, at no CPU time."
+for, eventuals a second, and the user CPU time in seconds. Then, as comments, the time by which a fiber's \
+turn was longer than its sleep (of up to 16 fibers), the percentage of the ideal rate, the system CPU time, \
+and the numbers of switches and sleeps.\n\n\
+The ideal rate is FIBERS * 1000 / MSEC eventuals a second, at no CPU time."
 )]
 pub struct Bench {
     /// Duration in seconds

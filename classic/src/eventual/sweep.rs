@@ -22,10 +22,10 @@ const PRINTED_BYTES_MAX: u64 = 1 << 20;
 /// Runs abt-eventual-bench with one number of fibers after the other, and writes its lines to
 /// sweep-abt-eventual-bench.PID.dat.
 #[derive(Debug, Args)]
-#[command(after_help = "COMMAND is the program with what launches it, as in `mpiexec -n 1 \
-build/abt-eventual-bench -d 2`; to it, `-n FIBERS` is added. If none of its words names an \
-abt-eventual-bench, it is a launcher alone, as `jsrun -r1 -n1 -a1`: then it launches this one. Without a \
-COMMAND this one is run.\n\n\
+#[command(after_help = "COMMAND is the program, with its launcher if any, as in `mpiexec -n 1 \
+build/abt-eventual-bench -d 2`; `-n FIBERS` is appended. If no word of COMMAND names an \
+abt-eventual-bench, COMMAND is a launcher alone, as in `jsrun -r1 -n1 -a1`, and launches handover's. \
+Without COMMAND, handover's is run.\n\n\
 `--to 4850 --step 250` are the points of the original script. The points before an interrupt are kept.")]
 pub struct Sweep {
     /// The first number of fibers

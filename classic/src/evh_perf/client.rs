@@ -323,7 +323,7 @@ fn report_results(
     let is_alone = matches!(args.mode(), LoadMode::Counted | LoadMode::Timed { .. });
     let mut warnings = Vec::new();
     if args.tls && args.ca.is_none() {
-        let unverified = "The server's certificate is not verified: --ca FILE names whom to trust.";
+        let unverified = "The server's certificate is not verified: give --ca FILE to verify it.";
         warnings.push(unverified.to_string());
     }
     let mut failed = Vec::new();
@@ -368,7 +368,7 @@ fn report_results(
     match failed.first() {
         Some(why) => bail!("{why}"),
         None if more["holds"].as_bool() == Some(false) => {
-            bail!("--slo: latency exceeded a bound at every rate that was measured")
+            bail!("--slo: no measured rate was reached within the latency bounds")
         }
         None => Ok(()),
     }

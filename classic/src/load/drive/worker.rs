@@ -255,7 +255,7 @@ impl Worker {
         }
     }
 
-    /// Starts the measurement. Called once all connections are established.
+    /// Starts the measurement. Called when all connections are established or have failed.
     fn begin_measurement(&mut self, connections: &mut Connections) {
         self.report.connected_count += connections.unfinished_count;
         self.send_event(Event::Connected { count: connections.unfinished_count });
