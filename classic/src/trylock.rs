@@ -94,7 +94,7 @@ pub fn run(args: &Trylock, out: &mut dyn Write) -> anyhow::Result<()> {
 struct TrylockPlan {
     /// CPU of each thread.
     cpus: Vec<u32>,
-    /// CPU on which the lock is allocated.
+    /// CPU on which the lock is allocated; `None` for any CPU.
     core: Option<u32>,
     /// Minimum number of tries of each thread.
     tries_min: u64,
