@@ -370,8 +370,7 @@ pub fn run_hello5(args: &HelloMany) -> anyhow::Result<()> {
     run_machines(&environment, server, clients, |it| &it.policy)
 }
 
-/// Adds a hint to a system-call error of new machines: they need descriptors, and `ulimit -n`
-/// allows more.
+/// Adds a hint about `ulimit -n` to a system-call error, as each machine needs descriptors.
 fn with_descriptor_hint<T>(machines: Result<T, MachineError>) -> anyhow::Result<T> {
     machines.map_err(|refused| match refused {
         MachineError::SystemCall { .. } => anyhow::Error::new(refused).context(

@@ -158,7 +158,8 @@ impl Rank {
         Ok(())
     }
 
-    /// Returns a name that the job's ranks on this host share, and that no other job here has.
+    /// Returns a name that no other job on this host has. All ranks of the job on this host get the
+    /// same name.
     pub fn job_on_this_host(&self) -> String {
         self.job.clone().unwrap_or_else(|| launcher_id(self.variable))
     }

@@ -326,7 +326,8 @@ fn contend<T: Send>(
     })
 }
 
-/// Allocates the lock on a thread that runs on `core`, so that its memory is local to that core.
+/// Allocates the lock, on a thread pinned to `core` if it is `Some`. The lock's memory is then
+/// local to that core.
 fn allocate<L: Lock>(core: Option<u32>) -> anyhow::Result<std::pin::Pin<Box<L>>> {
     let Some(core) = core else {
         return Ok(L::new_unlocked());

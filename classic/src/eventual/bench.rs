@@ -14,7 +14,7 @@ use std::time::Duration;
 
 const WORKERS_MAX: u64 = 1024;
 
-/// Rate at which concurrent eventuals are made, waited for, set and freed: each fiber, in a loop,
+/// Rate at which concurrent eventuals are made, waited for, set and freed. Each fiber, in a loop,
 /// makes an eventual and starts a detached fiber that sleeps and then sets it.
 #[derive(Debug, Args)]
 #[command(

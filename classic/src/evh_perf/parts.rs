@@ -118,7 +118,8 @@ pub trait Worker {
     fn local_process_id(&self) -> Option<u32>;
 }
 
-/// Worker that is a child of this process: it receives orders on its standard input, and writes lines to its output.
+/// Worker that is a child of this process. It receives orders on its standard input, and writes
+/// lines to its standard output.
 pub struct WorkerProcess {
     child: Child,
     /// Pipe for orders to the process; `None` once closed.

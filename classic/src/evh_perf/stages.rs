@@ -98,7 +98,7 @@ impl LoadCosts {
         self.is_distributed = true;
     }
 
-    /// Prints a line with the costs of the client, and a line with the costs of the server.
+    /// Prints the costs of the client and of the server, each on a line.
     pub fn print(&self, printer: &mut Printer<'_>) -> io::Result<()> {
         let took_s = self.duration.as_secs_f64().max(f64::MIN_POSITIVE);
         for (who, costs) in [("client", Some(self.client)), ("server", self.server)] {

@@ -589,8 +589,7 @@ impl Connections {
         }
     }
 
-    /// Returns the time of the next due message, or of the end of the measurement if that is
-    /// sooner.
+    /// Returns the time of the next due message or of the measurement's end, whichever is sooner.
     fn next_ns(&self) -> u64 {
         let until_ns = self.window.map_or(u64::MAX, |window| window.until_ns);
         self.schedule_of_thread.map_or(until_ns, |schedule_of_thread| {
