@@ -370,8 +370,7 @@ pub fn run_hello5(args: &HelloMany) -> anyhow::Result<()> {
     run_machines(&environment, server, clients, |it| &it.policy)
 }
 
-/// Adds a hint to a system-call error of new machines: they need descriptors, and `ulimit -n`
-/// allows more.
+/// Adds a hint about `ulimit -n` to a system-call error, as each machine needs descriptors.
 fn with_descriptor_hint<T>(machines: Result<T, MachineError>) -> anyhow::Result<T> {
     machines.map_err(|refused| match refused {
         MachineError::SystemCall { .. } => anyhow::Error::new(refused).context(
@@ -406,7 +405,7 @@ fn no_others() -> Vec<Machine<drive::SelfSendHandler<DemoPolicy>>> {
 /// Environment of a demo: its log, and the signals that can stop it early.
 struct Environment {
     log: Arc<DemoLog>,
-    /// Blocked signals, until the thread that waits for them takes them.
+    /// Blocked signals; `None` once the thread that waits for signals has taken them.
     signals: std::cell::Cell<Option<Signals>>,
     /// `true` after SIGINT or SIGTERM.
     interrupted: Arc<AtomicBool>,

@@ -105,8 +105,8 @@ impl Program {
         }
     }
 
-    /// Inserts `--` before the algorithm's options in a command line of sched. The manual of sched
-    /// omits the `--`.
+    /// Moves the algorithm's options of sched to the end of the command line, after `--`. The
+    /// manual of sched omits the `--`. Leaves the words of other programs unchanged.
     pub fn move_scheduler_options(words: &mut Vec<OsString>) {
         if words.get(1).is_some_and(|command| command == "sched") {
             sched::move_scheduler_options(words);

@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 
 /// Interval at which rank 0 checks its time limit while it waits for rank 1 to connect.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Maximum time to connect for rank 1 after it has released the meeting file or address.
+/// Maximum time until rank 1 connects after it has released the meeting file or address.
 const CONNECT_AFTER_RELEASE_MAX: Duration = Duration::from_secs(1);
 /// Maximum time for a rank to exit after it was asked to stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
@@ -356,8 +356,7 @@ impl SharedOptions {
                 }
             }
             (None, Some(1)) => {
-                let say =
-                    "the ranks are on different hosts: --rendezvous HOST:PORT, of rank 0's host";
+                let say = "the ranks are on different hosts: give --rendezvous HOST:PORT, of rank 0's host";
                 return Err(to_usage_error(say));
             }
             (None, _) => {

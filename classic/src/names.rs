@@ -27,10 +27,14 @@ pub const CARGO_SUBCOMMAND: &str = "cargo-handover";
 
 /// Folders of programs that are called from the current folder.
 const TOP_FOLDER: &[&str] = &[""];
+/// Folders of the programs `hello1_evm` to `hello5_evm`.
 const DEMO_FOLDERS: &[&str] = &["", "build/demos/"];
+/// Folders of `evh_perf`: the current folder, and cargo's folder of release builds.
 const RELEASE_FOLDERS: &[&str] = &["", "target/release/"];
+/// Folders of margo's performance tests, and of `abt-eventual-bench`.
 const MARGO_FOLDERS: &[&str] =
     &["", "perf-regression/", "tests/perf-regression/", "build/perf-regression/"];
+/// Folders of the scripts that run `abt-eventual-bench` and plot its results.
 const TEST_FOLDERS: &[&str] = &["", "tests/"];
 
 /// Returns the names of a classic program.

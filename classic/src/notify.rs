@@ -18,7 +18,8 @@ const THOUSANDS_DEFAULT_B: u64 = 40;
 const THOUSANDS_MAX: u64 = 1_000_000_000;
 /// Pause between two notifications of test B, in ns.
 const PAUSE_NS: u64 = 30_000;
-/// Maximum number of notifications, the first ones, whose costs are stored for the quantiles.
+/// Maximum number of costs that are stored for the quantiles. The costs of later notifications are
+/// not stored.
 const COSTS_MAX: usize = 1 << 20;
 
 /// Costs of a notification for its receiver (test A) and its sender (test B, -S).

@@ -126,8 +126,8 @@ impl Rank {
         matches!(self.variable, "OMPI_COMM_WORLD_RANK" | "PMI_RANK")
     }
 
-    /// Fails for a rank of an `srun` that was not told to set up MPI: MPI libraries then end the process, or take it for
-    /// the only rank.
+    /// Returns an error if `srun` has started this rank without setting up MPI. MPI libraries then
+    /// end the process, or take it for the only rank.
     ///
     /// # Errors
     /// A usage error that names the option.
@@ -158,7 +158,8 @@ impl Rank {
         Ok(())
     }
 
-    /// Returns a name that the job's ranks on this host share, and that no other job here has.
+    /// Returns a name that no other job on this host has. All ranks of the job on this host get the
+    /// same name.
     pub fn job_on_this_host(&self) -> String {
         self.job.clone().unwrap_or_else(|| launcher_id(self.variable))
     }

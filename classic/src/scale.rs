@@ -39,9 +39,9 @@ const SIGNIFICANT_DIGITS: u8 = 3;
 const WARMUP_SHARE: f64 = 0.1;
 /// Maximum number of ranks.
 const RANKS_MAX: u32 = 1024;
-/// Maximum of `-x`.
+/// Maximum of `-x`, the size of a call's payload.
 const PAYLOAD_BYTES_MAX: u64 = 1 << 20;
-/// Maximum of `--wait`.
+/// Maximum of `--wait`, in seconds: an hour.
 const WAIT_S_MAX: u64 = 3600;
 
 /// Ranks that each rank calls.
@@ -336,6 +336,7 @@ impl RunningRank<'_> {
     }
 
     /// Reports the arrival of this rank, then serves calls until all ranks have arrived at `stage`.
+    /// At [`Stage::Leaving`], only rank 0 waits.
     fn arrive_and_wait(&mut self, stage: Stage, result: Option<RankResult>) -> anyhow::Result<()> {
         if let Some(rank_0_peer) = self.rank_0_peer {
             let arrival = (self.rank, stage, result);
@@ -356,18 +357,18 @@ impl RunningRank<'_> {
             return Ok(());
         }
         lock(&self.arrivals).record_arrival(0, stage, result);
-        let wait = Duration::from_secs(self.args.wait);
         let measuring = Duration::from_secs_f64(self.args.seconds * (1.0 + WARMUP_SHARE));
-        let until = Instant::now() + wait + measuring;
+        let wait_max = Duration::from_secs(self.args.wait) + measuring;
+        let until = Instant::now() + wait_max;
         while !lock(&self.arrivals).have_all_arrived(stage, self.ranks_count) {
             self.check_interrupt()?;
             self.check_connections()?;
             if Instant::now() > until {
                 let missing = self.missing_ranks_count(stage);
                 bail!(
-                    "{missing} of {} ranks have not arrived within {} s",
+                    "{missing} of {} ranks have not arrived within {:.1} s",
                     self.ranks_count,
-                    self.args.wait
+                    wait_max.as_secs_f64()
                 );
             }
             self.endpoint.progress(BARRIER_POLL);
@@ -403,7 +404,7 @@ impl RunningRank<'_> {
         }
     }
 
-    /// Prints the call rates and times: of all ranks together, then of each rank.
+    /// Prints the rates and times of calls: of all ranks together, then of each calling rank.
     fn print(&self, out: &mut dyn Write) -> anyhow::Result<()> {
         let arrivals = lock(&self.arrivals);
         let mut results: Vec<&RankResult> = arrivals.results.iter().collect();

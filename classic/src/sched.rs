@@ -53,7 +53,7 @@ const INTERVAL_US_MAX: u64 = 1_000_000;
 /// Default duration in seconds, if neither the command line nor a client's program gives one.
 const SECONDS_DEFAULT: f64 = 10.0;
 const CONFIG_FILE_DEFAULT: &str = "sched.txt";
-/// Divisor that gives the maximum memory for unwritten time stamps from the available memory.
+/// Ratio of the available memory to the maximum memory for unwritten time stamps.
 const STAMPS_MEMORY_DIVISOR: u64 = 4;
 /// Maximum memory for the unwritten time stamps of all clients, in bytes.
 const STAMPS_BYTES_MAX: u64 = 4 << 30;
@@ -266,7 +266,7 @@ impl<'a> SchedPlan<'a> {
         }
         for absent in program.ignored_clients(threads) {
             print_error(format_args!(
-                "sched: warning: thread {absent} is not there: its lines are ignored"
+                "sched: warning: thread {absent} does not exist: its lines are ignored"
             ));
         }
         if flows_count < threads {
@@ -457,7 +457,8 @@ impl Visitor<Token> for SchedulerVisitor<'_> {
 struct RunResult {
     /// Numbers of packets of each client, by outcome.
     ledgers: Vec<Ledger>,
-    /// Waiting times of the packets, and the outcome of the files; `None` without time stamps.
+    /// Waiting times of the packets, and the result of writing their time-stamp files; `None`
+    /// without time stamps.
     written: Option<WriteResults>,
     /// Bytes by which flows fell behind their due shares; `None` if fairness was not measured.
     fairness: Option<FairnessIndex>,
@@ -670,7 +671,7 @@ impl SchedPlan<'_> {
         }
     }
 
-    /// Prints the number of stamps, their cost, and the stamped packets that were lost.
+    /// Prints the cost of the time stamps, and the number of stamped packets not written to files.
     fn print_stamp_cost(
         &self,
         rows: &[ResultRow],

@@ -27,7 +27,7 @@ const MILLIONS_DEFAULT_A: u64 = 200;
 const MILLIONS_DEFAULT_B: u64 = 40;
 /// Number of the latest busy tries whose costs each thread keeps.
 const COSTS_KEPT_MAX: usize = 1 << 20;
-/// Number of tries of a thread between two checks if all threads are done.
+/// Number of tries after which a thread checks whether all threads are finished.
 const TRIES_PER_CHECK: u64 = 1 << 12;
 
 /// Arguments of `handover trylock`.
@@ -94,7 +94,7 @@ pub fn run(args: &Trylock, out: &mut dyn Write) -> anyhow::Result<()> {
 struct TrylockPlan {
     /// CPU of each thread.
     cpus: Vec<u32>,
-    /// CPU on which the lock is allocated.
+    /// CPU on which the lock is allocated; `None` for any CPU.
     core: Option<u32>,
     /// Minimum number of tries of each thread.
     tries_min: u64,
@@ -326,7 +326,8 @@ fn contend<T: Send>(
     })
 }
 
-/// Allocates the lock on a thread that runs on `core`, so that its memory is local to that core.
+/// Allocates the lock, on a thread pinned to `core` if it is `Some`. The lock's memory is then
+/// local to that core.
 fn allocate<L: Lock>(core: Option<u32>) -> anyhow::Result<std::pin::Pin<Box<L>>> {
     let Some(core) = core else {
         return Ok(L::new_unlocked());

@@ -41,7 +41,7 @@ macro_rules! rules {
 }
 
 rules! {
-    rungs: "a crate depends only on crates of lower rungs; only faces may use every crate";
+    rungs: "a crate depends only on crates of lower layers; only faces may use every crate";
     layout: "every mechanism and service has a suite file, every library a README as its rustdoc";
     unsafe_code: "unsafe code is in listed private modules, with a SAFETY comment at each block";
     facade: "a crate with a loom model uses the atomics of handover_base::sync";

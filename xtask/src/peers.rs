@@ -225,7 +225,8 @@ fn compile(folder: &Path, index: usize, flag: &str) -> Result<PathBuf> {
     Ok(program)
 }
 
-/// Use of LTTng's session daemon. On drop, the daemon is stopped if this has started it.
+/// Session daemon of LTTng that the traced runs use. Dropping this stops the daemon if it was
+/// started here.
 struct LttngSession {
     /// Daemon that was started; `None` if one was already running.
     daemon: Option<Child>,

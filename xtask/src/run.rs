@@ -65,7 +65,7 @@ impl CommandLine {
         self
     }
 
-    /// Shows `name` instead of the command.
+    /// Sets the text that is shown instead of the command.
     pub fn with_display_name(mut self, name: &str) -> Self {
         name.clone_into(&mut self.display_name);
         self
@@ -77,13 +77,13 @@ impl CommandLine {
         self
     }
 
-    /// Runs the command in `folder`.
+    /// Sets the folder in which the command is run.
     pub fn current_dir(mut self, folder: &Path) -> Self {
         self.command.current_dir(folder);
         self
     }
 
-    /// Kills the command and its descendants if it takes longer than `timeout`.
+    /// Sets the time after which the command and its descendants are killed.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self

@@ -186,7 +186,7 @@ fn call_in_program(
     Ok(recorded)
 }
 
-/// Returns the maximum resident memory of this process or of a child that has exited, in bytes.
+/// Returns the maximum resident memory of this process and of its exited children, in bytes.
 fn resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let own = bytes_in_line(&status, "VmHWM:").unwrap_or_default();

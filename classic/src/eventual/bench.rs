@@ -14,14 +14,15 @@ use std::time::Duration;
 
 const WORKERS_MAX: u64 = 1024;
 
-/// Rate at which concurrent eventuals are made, waited for, set and freed: each fiber, in a loop,
+/// Rate at which concurrent eventuals are made, waited for, set and freed. Each fiber, in a loop,
 /// makes an eventual and starts a detached fiber that sleeps and then sets it.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Prints two lines of tab-separated columns: the fibers, seconds and milliseconds asked \
-for, eventuals a second, and the user CPU time in seconds. Then, as comments, by how much a turn took \
-longer than its sleep was to (of up to 16 of the fibers), the system CPU time, and what was switched.\n\n\
-Ideal are FIBERS * 1000 / MSEC eventuals a second, at no CPU time."
+for, eventuals a second, and the user CPU time in seconds. Then, as comments, the time by which a fiber's \
+turn was longer than its sleep (of up to 16 fibers), the percentage of the ideal rate, the system CPU time, \
+and the numbers of switches and sleeps.\n\n\
+The ideal rate is FIBERS * 1000 / MSEC eventuals a second, at no CPU time."
 )]
 pub struct Bench {
     /// Duration in seconds
@@ -46,7 +47,7 @@ pub struct Bench {
 const RATE_PER_WORKER_PER_S: f64 = 2e6;
 
 impl Bench {
-    /// Returns the ideal rate, at which eventuals cost no time, in eventuals a second.
+    /// Returns the ideal rate, as if eventuals cost no time, in eventuals a second.
     fn ideal_per_s(&self) -> f64 {
         self.fibers as f64 * 1e3 / self.interval_ms
     }

@@ -19,7 +19,7 @@ pub struct EventualsRow {
 }
 
 impl EventualsRow {
-    /// Returns the ideal rate, at which eventuals cost no time, in eventuals a second.
+    /// Returns the ideal rate, as if eventuals cost no time, in eventuals a second.
     pub fn ideal_per_s(&self) -> f64 {
         self.fibers * 1e3 / self.interval_ms
     }

@@ -22,10 +22,10 @@ const PRINTED_BYTES_MAX: u64 = 1 << 20;
 /// Runs abt-eventual-bench with one number of fibers after the other, and writes its lines to
 /// sweep-abt-eventual-bench.PID.dat.
 #[derive(Debug, Args)]
-#[command(after_help = "COMMAND is the program with what launches it, as in `mpiexec -n 1 \
-build/abt-eventual-bench -d 2`; to it, `-n FIBERS` is added. If none of its words names an \
-abt-eventual-bench, it is a launcher alone, as `jsrun -r1 -n1 -a1`: then it launches this one. Without a \
-COMMAND this one is run.\n\n\
+#[command(after_help = "COMMAND is the program, with its launcher if any, as in `mpiexec -n 1 \
+build/abt-eventual-bench -d 2`; `-n FIBERS` is appended. If no word of COMMAND names an \
+abt-eventual-bench, COMMAND is a launcher alone, as in `jsrun -r1 -n1 -a1`, and launches handover's. \
+Without COMMAND, handover's is run.\n\n\
 `--to 4850 --step 250` are the points of the original script. The points before an interrupt are kept.")]
 pub struct Sweep {
     /// The first number of fibers
@@ -60,15 +60,16 @@ pub fn run(args: &Sweep, out: &mut dyn Write) -> anyhow::Result<()> {
         let printed = match measure(&command, fibers, &interrupted) {
             Ok(Some(printed)) => printed,
             ended => {
-                let kept = describe_early_end(place, &name)?;
-                ended
-                    .with_context(|| format!("the benchmark with {fibers} ULTs failed ({kept})"))?;
-                writeln!(out, "{kept}")?;
+                let early_end = describe_early_end(place, &name)?;
+                ended.with_context(|| {
+                    format!("the benchmark with {fibers} ULTs failed ({early_end})")
+                })?;
+                writeln!(out, "{early_end}")?;
                 return Err(Interrupted.into());
             }
         };
-        let kept = lines_to_write(&printed, &mut has_head);
-        file.write_all(kept.as_bytes())
+        let lines = lines_to_write(&printed, &mut has_head);
+        file.write_all(lines.as_bytes())
             .with_context(|| format!("cannot write the results to {name}"))?;
     }
     writeln!(out, "results are in {name}")?;
@@ -100,7 +101,7 @@ fn fiber_counts(args: &Sweep) -> anyhow::Result<Vec<u64>> {
     Ok((0..count).map(|point| from + point * step).collect())
 }
 
-/// Completes the requested command by the benchmark program if it does not name one.
+/// Appends this benchmark program to the requested command, unless the command names one.
 fn complete_command(asked: &[OsString]) -> anyhow::Result<Vec<OsString>> {
     let mut words = asked.to_vec();
     let names_it = |word: &OsStr| {

@@ -24,8 +24,8 @@ const LINE_BYTES_MAX: u64 = 1 << 28;
 /// Order to a rank: end the load.
 const STOP: &str = "stop";
 
-/// Returns the rank that an MPI launcher has given to this process; `None` without a launcher, or if it is the only
-/// rank.
+/// Returns the rank of this client in an MPI job of several ranks. Returns `None` without an MPI
+/// launcher, with a single rank, or if this process is not the client's main process.
 pub fn rank_of_client(args: &EvhPerf) -> anyhow::Result<Option<Rank>> {
     if !args.client || args.eventhandler || args.connect || args.part.is_some() {
         return Ok(None);
@@ -85,7 +85,7 @@ pub fn run(
     ended
 }
 
-/// Fails if options exclude several ranks.
+/// Returns an error if the options do not allow several ranks, or there are too many ranks.
 fn check_options(args: &EvhPerf, rank: &Rank) -> anyhow::Result<()> {
     let count = u64::from(rank.ranks_count);
     if args.processes > 1 {
@@ -153,8 +153,8 @@ impl Worker for RemoteRank<'_> {
     }
 }
 
-/// Passes rank 0's orders to a worker process on this host, and the worker's lines to rank 0, until the worker has
-/// reported its result.
+/// Passes rank 0's orders to a worker process on this host, and the worker's lines to rank 0.
+/// Returns once the worker has reported its result.
 fn relay(world: &Mpi, number: u32, arguments: &[String], signals: &Signals) -> anyhow::Result<()> {
     let mut worker = WorkerProcess::start(number.into(), arguments)?;
     let usage_before = sum_usage(&[worker.process_id()]);

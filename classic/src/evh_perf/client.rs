@@ -30,13 +30,13 @@ const SEARCH_RATE_MAX: f64 = 1e8;
 /// Factor between successive rates at the start of a search. It applies until one rate has held the
 /// latency bounds, and another has exceeded one.
 const SEARCH_STRIDE: f64 = 4.0;
-/// Ratio of the lowest failing to the highest passing rate at which a search stops. A rate fails if
-/// it exceeds a latency bound.
+/// Ratio of the lowest failing rate to the highest passing rate at which a search stops. A rate
+/// fails if it is not reached or exceeds a latency bound.
 const SEARCH_PRECISION: f64 = 1.05;
-/// Divisor that gives the tolerated number of unsent messages from that of measured messages. The
-/// messages of [`UNSENT_S`] are tolerated in addition.
+/// Number of measured messages for each unsent message that is tolerated. The messages of
+/// [`UNSENT_S`] are tolerated in addition.
 const UNSENT_DIVISOR: u64 = 100;
-/// Number of seconds of messages that may remain unsent at a rate that counts as reached.
+/// Duration in seconds whose messages may remain unsent without failing the rate.
 /// [`UNSENT_DIVISOR`] allows further unsent messages.
 const UNSENT_S: f64 = 0.01;
 
@@ -323,7 +323,7 @@ fn report_results(
     let is_alone = matches!(args.mode(), LoadMode::Counted | LoadMode::Timed { .. });
     let mut warnings = Vec::new();
     if args.tls && args.ca.is_none() {
-        let unverified = "The server's certificate is not verified: --ca FILE names whom to trust.";
+        let unverified = "The server's certificate is not verified: give --ca FILE to verify it.";
         warnings.push(unverified.to_string());
     }
     let mut failed = Vec::new();
@@ -368,7 +368,7 @@ fn report_results(
     match failed.first() {
         Some(why) => bail!("{why}"),
         None if more["holds"].as_bool() == Some(false) => {
-            bail!("--slo: latency exceeded a bound at every rate that was measured")
+            bail!("--slo: no measured rate was reached within the latency bounds")
         }
         None => Ok(()),
     }

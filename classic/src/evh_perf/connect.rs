@@ -320,7 +320,7 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
         Some(server) => {
             format!("server {memory_bytes} bytes", memory_bytes = format_with_commas(server))
         }
-        None => "server not ours to see".to_string(),
+        None => "server unknown".to_string(),
     };
     let of_kernel = match (kernel, server) {
         (Some(kernel), Some(_)) => {
@@ -330,9 +330,7 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
         (Some(kernel), None) => {
             format!("{memory_bytes} bytes in the kernel", memory_bytes = format_with_commas(kernel))
         }
-        (None, _) => {
-            "the kernel's is unknown, as other connections were freed meanwhile".to_string()
-        }
+        (None, _) => "kernel unknown, as other connections were freed meanwhile".to_string(),
     };
     printer.print_info(format_args!(
         "memory per connection: client {} bytes, {of_server} in user space; {of_kernel}",

@@ -154,7 +154,8 @@ pub fn format_percentiles(histogram: &Histogram<u64>) -> String {
     parts.join(", ")
 }
 
-/// Returns name and value of each percentile that at least one message exceeds, and of the maximum.
+/// Returns the names and values of the percentiles, and of the maximum. Percentiles above which
+/// less than one message lies are omitted.
 pub fn percentiles(histogram: &Histogram<u64>) -> impl Iterator<Item = (&'static str, u64)> {
     let beyond = |percentile: f64| histogram.len() as f64 * (100.0 - percentile) / 100.0;
     PERCENTILES

@@ -94,7 +94,7 @@ pub fn write_line(line: &Value) -> anyhow::Result<()> {
     Ok(out.flush()?)
 }
 
-/// One of several processes that share the work, as the process that talks to the user controls it.
+/// Process that does a part of the work, controlled by the main process.
 pub trait Worker {
     /// Returns the next line of the process; `None` if it writes none within this time.
     ///
@@ -118,7 +118,8 @@ pub trait Worker {
     fn local_process_id(&self) -> Option<u32>;
 }
 
-/// Worker that is a child of this process: it receives orders on its standard input, and writes lines to its output.
+/// Worker that is a child of this process. It receives orders on its standard input, and writes
+/// lines to its standard output.
 pub struct WorkerProcess {
     child: Child,
     /// Pipe for orders to the process; `None` once closed.

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 /// Interval between printed statistics.
 const STATS_INTERVAL: Duration = Duration::from_secs(3);
-/// Interval between checks if heap memory should be returned to the system.
+/// Interval between checks whether heap memory should be returned to the system.
 const TRIM_INTERVAL: Duration = Duration::from_secs(1);
 /// Minimum number of closed connections before heap memory is returned to the system. Returning it
 /// briefly takes the allocator's locks.

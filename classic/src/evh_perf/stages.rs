@@ -40,7 +40,7 @@ pub struct UsageBaseline {
     client: ProcessUsage,
     /// Usage of the processes in `server_pids` at the start.
     server: ProcessUsage,
-    /// CPU time of the server's threads in this process.
+    /// CPU time of the server's threads in this process at the start.
     server_threads_cpu: Duration,
 }
 
@@ -98,13 +98,13 @@ impl LoadCosts {
         self.is_distributed = true;
     }
 
-    /// Prints a line with the costs of the client, and a line with the costs of the server.
+    /// Prints the costs of the client and of the server, each on a line.
     pub fn print(&self, printer: &mut Printer<'_>) -> io::Result<()> {
         let took_s = self.duration.as_secs_f64().max(f64::MIN_POSITIVE);
         for (who, costs) in [("client", Some(self.client)), ("server", self.server)] {
             let Some(ProcessUsage { cpu, anon_bytes }) = costs else {
                 printer
-                    .print_info(format_args!("{who}: not on this machine, or not ours to see"))?;
+                    .print_info(format_args!("{who}: not on this machine, or of another user"))?;
                 continue;
             };
             let (cpu_s, mib) = (cpu.as_secs_f64(), anon_bytes as f64 / f64::from(1 << 20));

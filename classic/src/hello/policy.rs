@@ -60,7 +60,7 @@ pub struct DemoPolicy {
     is_live: bool,
     /// `true` if the next sent message is to be printed.
     should_print_next: bool,
-    /// `true` if messages print and log nothing from now on.
+    /// `true` if further messages are neither printed nor logged.
     is_silent: bool,
     sent_line_format: SentLineFormat,
     /// Behaviour at the start.

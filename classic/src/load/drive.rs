@@ -19,7 +19,7 @@ use worker::Worker;
 /// Maximum number of faults that a report describes. Further faults are only counted.
 const FAULTS_NAMED_MAX: usize = 8;
 
-/// Event of a load thread, sent at the time at which it occurs.
+/// Event of a load thread, sent as soon as it occurs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {

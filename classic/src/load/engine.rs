@@ -38,9 +38,9 @@ pub enum MessageQuota {
 pub struct Client {
     /// Id of the connection, which each message contains.
     id: u128,
-    /// Lengths of the next messages to send.
+    /// Generator of the lengths of the messages to send.
     sent_lengths: Lengths,
-    /// Lengths of the next expected echoes, after [`next_length`](Self::next_length).
+    /// Generator of the lengths of the echoes that follow the next one.
     echo_lengths: Lengths,
     /// Length of the next expected echo, in letters.
     next_length: u32,

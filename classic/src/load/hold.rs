@@ -197,8 +197,8 @@ struct PollResult {
     failed_count: u64,
 }
 
-/// Returns the source address for the connection with index `number`, or `None` to leave the choice
-/// to the kernel. Loopback has 16 million addresses.
+/// Returns the source address for the connection with index `number`. Returns `None` if the kernel
+/// is to choose it. Loopback has 16 million addresses.
 fn source_address(address: SocketAddr, number: u64) -> Option<SocketAddr> {
     let SocketAddr::V4(to) = address else { return None };
     let block =

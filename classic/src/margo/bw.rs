@@ -28,13 +28,17 @@ const CHECK: Method = Method::new("check");
 /// Procedure that stops the server.
 const STOP: Method = Method::new("stop");
 
-/// Maximum of `-x`. The original stores it in a C int.
+/// Maximum of `-x`, the size of a transfer. The original stores it in a C int.
 const XFER_BYTES_MAX: u64 = (1 << 31) - 1;
+/// Maximum of `-D`, `-w` and `--interval`, in seconds: a day.
 const SECONDS_MAX: u64 = 86_400;
+/// Maximum of `-c`, the number of transfers in flight.
 const CONCURRENCY_MAX: u64 = 4096;
+/// Maximum of `-T`, the number of the server's threads for transfers.
 const THREADS_MAX: u64 = 64;
 /// Default size of the buffers, as in the original.
 const BUFFER_BYTES_DEFAULT: u64 = 2_147_483_648;
+/// Maximum of `-X`, the size of each buffer.
 const BUFFER_BYTES_MAX: u64 = 1 << 40;
 /// Pause between the two directions, as in the original.
 const DIRECTION_PAUSE: Duration = Duration::from_millis(100);

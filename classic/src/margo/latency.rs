@@ -19,6 +19,7 @@ const STOP: Method = Method::new("stop");
 
 /// Maximum number of timed calls. The time of each takes 8 bytes.
 const ITERATIONS_MAX: u64 = 1_000_000_000;
+/// Maximum of `-x`, the size of a call's payload.
 const PAYLOAD_BYTES_MAX: u64 = 1 << 26;
 /// Time limit of each call with `-T`.
 const CALL_TIME_LIMIT: Duration = Duration::from_secs(2);

@@ -73,8 +73,8 @@ impl<'a> WaitLimit<'a> {
     }
 }
 
-/// File by which rank 0 tells rank 1 on the same host its address. It is named after the job, in a
-/// folder private to this user.
+/// File through which rank 0 tells its address to rank 1 on the same host. It is named after the
+/// job, in a folder private to this user.
 #[derive(Debug)]
 pub struct MeetingFile {
     /// Descriptor of the folder.
@@ -307,8 +307,8 @@ impl RankConnection {
     }
 }
 
-/// Waits at the address `rendezvous` for rank 1 of the job, and sends `address` to it. Called by
-/// rank 0.
+/// Listens at `rendezvous` until rank 1 of the job has connected, and sends `address` to it. Called
+/// by rank 0.
 pub fn wait_at_host(
     rendezvous: &str,
     job: &str,
@@ -347,9 +347,9 @@ pub fn wait_at_host(
     }
 }
 
-/// Receives the address of rank 0 at the address `rendezvous`. Called by rank 1. The caller keeps
-/// the endpoint until it has connected there: closing it signals to rank 0 that this rank has
-/// exited.
+/// Requests the address of rank 0 from rank 0 itself, which listens at `rendezvous`. Called by rank
+/// 1. The caller keeps the returned endpoint until it has connected to the address: closing the
+/// endpoint signals to rank 0 that this rank has exited.
 pub fn address_from_host(
     rendezvous: &str,
     job: &str,
@@ -390,19 +390,19 @@ pub fn address_from_host(
     }
 }
 
-/// Returns `true` unless `place` is a local address at which no socket listens. Connecting to an
+/// Returns `false` if `rendezvous` is a local address at which no socket listens. Connecting to an
 /// unused local port can select that same port as the source port (a TCP self-connect), and rank 0
 /// then cannot bind it for about a minute.
-fn is_safe_to_connect(place: &str) -> bool {
-    local_address_towards(place)
+fn is_safe_to_connect(rendezvous: &str) -> bool {
+    local_address_towards(rendezvous)
         .map_or(true, |(own, to)| own != to.ip() || process::is_listening(to.port()))
 }
 
-/// Returns the local address from which this host reaches `place`, and the address of `place`.
+/// Returns the local address from which this host reaches `remote`, and the address of `remote`.
 /// Nothing is sent.
-pub fn local_address_towards(place: impl ToSocketAddrs) -> io::Result<(IpAddr, SocketAddr)> {
+pub fn local_address_towards(remote: impl ToSocketAddrs) -> io::Result<(IpAddr, SocketAddr)> {
     let mut refused = io::Error::from(io::ErrorKind::AddrNotAvailable);
-    for address in place.to_socket_addrs()? {
+    for address in remote.to_socket_addrs()? {
         let any: SocketAddr =
             if address.is_ipv4() { ([0; 4], 0).into() } else { ([0; 16], 0).into() };
         let socket = UdpSocket::bind(any)?;

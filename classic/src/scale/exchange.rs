@@ -124,7 +124,7 @@ impl Exchange {
     }
 }
 
-/// Joins texts as lines, into as few messages as they fit in.
+/// Joins texts, each as a line, into as few messages as possible.
 #[cfg(feature = "mpi")]
 fn join_into_messages(texts: &[String]) -> Vec<String> {
     let mut parts = vec![String::new()];

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Maximum number of records that are written for one client before the next client's.
+/// Maximum number of one client's records that are written before those of the next client.
 const DRAINED_RECORDS_MAX: usize = 8192;
 /// Pause between two polls of the clients' buffers during the run.
 const POLL_PAUSE: Duration = Duration::from_millis(2);

@@ -23,7 +23,7 @@ pub(super) enum WhenFull {
 /// Maximum number of records in a chunk. A full chunk is sent to the writer as a whole.
 const CHUNK_RECORDS_MAX: u32 = 8192;
 
-/// Pause between two checks if a full buffer has space again.
+/// Interval between checks whether a full buffer has space again.
 const SPACE_PAUSE: Duration = Duration::from_micros(50);
 
 /// Creates a buffer for at least `records_max` records, and returns its two ends. A client fills

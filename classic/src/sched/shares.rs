@@ -3,7 +3,7 @@
 use super::SchedPlan;
 use super::summary::{ResultRow, Share};
 
-/// Relative difference from the due share above which a share is explained.
+/// Relative deviation from the due share above which a note explains a client's share.
 const DEVIATION_MIN: f64 = 0.05;
 /// Minimum utilisation at which the link counts as full.
 const FULL_LINK_UTILISATION: f64 = 0.95;

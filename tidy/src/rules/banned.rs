@@ -146,7 +146,7 @@ fn is_engine(path: &str) -> bool {
 /// Returns `true` for the sources of libraries.
 fn is_library(path: &str) -> bool {
     let libraries = ["base/", "mechanisms/", "services/", "lab/"];
-    libraries.iter().any(|rung| path.starts_with(rung)) && path.contains("/src/")
+    libraries.iter().any(|folder| path.starts_with(folder)) && path.contains("/src/")
 }
 
 /// Returns `true` for files below `faces/` and `classic/`.

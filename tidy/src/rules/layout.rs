@@ -6,8 +6,8 @@ use crate::{Crate, Tree, Violation, words};
 /// Name of the rule.
 pub const RULE_NAME: &str = "layout";
 
-/// Finds mechanisms and services without a file in the suite, crates without a README.md, and
-/// libraries whose rustdoc does not include their README.md.
+/// Finds crates without a README.md, and mechanisms and services without a file in the suite. Also
+/// finds libraries whose rustdoc does not include their README.md.
 pub fn check(tree: &Tree) -> Vec<Violation> {
     let mut found = Vec::new();
     for one in tree.crates() {

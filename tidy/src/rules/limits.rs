@@ -21,7 +21,7 @@ const LIMIT_ENDINGS: &[&str] = &["_max", "_bytes", "_count", "_ms"];
 /// Configuration fields with one of [`LIMIT_ENDINGS`] that do not limit a peer's actions.
 const NOT_LIMITS: &[&str] = &["housekeep_ms", "ready_max", "spin_ns_max"];
 
-/// Finds limits without their default in a table of docs/SECURITY.md.
+/// Finds limits whose default is missing or wrong in the tables of docs/SECURITY.md.
 pub fn check(tree: &Tree) -> Vec<Violation> {
     let mut found = Vec::new();
     for &(head, config) in TABLES {

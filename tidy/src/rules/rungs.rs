@@ -50,13 +50,13 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
     let crates = tree.crates();
     let mut found = Vec::new();
     for one in &crates {
-        if rung(&one.folder).is_none() && !UNLAYERED_CRATES.contains(&one.folder.as_str()) {
+        if layer_index(&one.folder).is_none() && !UNLAYERED_CRATES.contains(&one.folder.as_str()) {
             found.push(Violation::new(
                 RULE_NAME,
                 &one.manifest.path,
                 1,
                 format!(
-                    "the crate `{folder}` has no rung: LAYERS does not list it",
+                    "the crate `{folder}` has no layer: LAYERS does not list it",
                     folder = one.folder
                 ),
                 "add it to LAYERS (and LAB_DEPENDENCIES) in tidy/src/rules/rungs.rs",
@@ -86,12 +86,12 @@ fn violation(one: &Crate, dependency: &Dependency, why: &str) -> Violation {
             package = dependency.package,
             kind = dependency.kind
         ),
-        "move what both need to a lower rung, or the code that joins them to lab/suite or a face",
+        "move what both need to a lower layer, or the code that joins them to lab/suite or a face",
     )
 }
 
 /// Returns the index of the layer of the crate in `folder`; `None` if it is in no layer.
-fn rung(folder: &str) -> Option<usize> {
+fn layer_index(folder: &str) -> Option<usize> {
     let stands = |places: &&[&str]| {
         places.iter().any(|place| match place.strip_suffix('/') {
             Some(parent) => folder.rsplit_once('/').is_some_and(|(above, _)| above == parent),
@@ -114,9 +114,9 @@ fn check_dependency(one: &str, other: &str) -> Result<(), String> {
     if UNLAYERED_CRATES.contains(&one) || UNLAYERED_CRATES.contains(&other) {
         return Err("no crate may depend on tidy or xtask, and these on none".into());
     }
-    let (Some(own), Some(its)) = (rung(one), rung(other)) else { return Ok(()) };
+    let (Some(own), Some(its)) = (layer_index(one), layer_index(other)) else { return Ok(()) };
     if own < its {
-        return Err(format!("`{one}` is on a lower rung than `{other}`"));
+        return Err(format!("`{one}` is in a lower layer than `{other}`"));
     }
     if let Some((_, allowed)) = LAB_DEPENDENCIES.iter().find(|(room, _)| *room == one) {
         let fine = if other.starts_with("lab/") {
@@ -127,7 +127,7 @@ fn check_dependency(one: &str, other: &str) -> Result<(), String> {
         return if fine { Ok(()) } else { Err(format!("`{one}` must not depend on `{other}`")) };
     }
     if own == its {
-        Err(format!("`{one}` must not depend on `{other}`: both are on the same rung"))
+        Err(format!("`{one}` must not depend on `{other}`: both are in the same layer"))
     } else {
         Ok(())
     }
@@ -190,10 +190,10 @@ mod tests {
     }
 
     #[test]
-    fn unknown_folder_has_no_rung() {
+    fn unknown_folder_has_no_layer() {
         for folder in ["mechanisms/gate", "lab/shed", "attic"] {
-            assert_eq!(rung(folder), None, "{folder}");
+            assert_eq!(layer_index(folder), None, "{folder}");
         }
-        assert!(rung("faces/window") > rung("lab/suite"));
+        assert!(layer_index("faces/window") > layer_index("lab/suite"));
     }
 }

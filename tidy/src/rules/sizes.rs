@@ -6,17 +6,17 @@ use crate::{Source, Tree, Violation};
 /// Name of the rule.
 pub const RULE_NAME: &str = "sizes";
 
-/// Maximum number of lines of a file without a warning.
+/// Maximum number of lines of a file that gets no warning.
 pub const LINES_WITHOUT_WARNING_MAX: usize = 800;
 
-/// Maximum number of lines of a file that is not listed with a reason.
+/// Maximum number of lines of a file that is not in
+/// [`ExceptionLists::long_files`](crate::ExceptionLists).
 pub const LINES_MAX: usize = 1_500;
 
 /// Extensions of the files whose lines are counted.
 const COUNTED_EXTENSIONS: &[&str] = &["rs", "c", "h", "S", "py", "sh", "js", "css", "html", "md"];
 
-/// Finds files longer than [`LINES_MAX`] that are not listed, and listed files that are not so
-/// long.
+/// Finds files longer than [`LINES_MAX`] without an exemption, and exemptions that no file needs.
 pub fn check(tree: &Tree) -> Vec<Violation> {
     let mut found: Vec<Violation> = files_longer_than(LINES_MAX, tree)
         .into_iter()
@@ -41,7 +41,7 @@ pub fn size_warnings(tree: &Tree) -> Vec<Violation> {
         .collect()
 }
 
-/// Finds files with more than `lines_max` lines, without their tests.
+/// Finds files with more than `lines_max` lines, not counting tests.
 fn files_longer_than(lines_max: usize, tree: &Tree) -> Vec<Violation> {
     let mut found = Vec::new();
     for (path, text) in tree.files() {

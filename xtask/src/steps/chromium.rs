@@ -74,7 +74,7 @@ pub fn test_in_chromium(context: &mut TestContext) -> Result<()> {
     let missing = ids_without_row(&page.dom, &ids);
     ensure!(missing.is_empty(), "the report page has no row for {}", missing.join(", "));
     println!(
-        "{} rows, each of {} ids has its own, the console is empty",
+        "{} rows, a row for each of {} ids, and an empty console",
         rows(&page.dom).count(),
         ids.len()
     );
@@ -124,7 +124,7 @@ fn check_served_pages(browser: &driver::BrowserPage, server: &mut Child) -> Resu
     )?;
     let console = browser.take_console_messages()?;
     ensure!(console.is_empty(), "the browser console is not empty:\n{}", console.join("\n"));
-    println!("the served list opens, and its link the report");
+    println!("the served list of runs opens, and its link opens the report");
     Ok(())
 }
 
@@ -145,7 +145,7 @@ fn check_interaction(browser: &driver::BrowserPage, report: &Path) -> Result<()>
     is("no dialog is open at first", "return !document.querySelector('dialog').open")?;
     browser.click("section[aria-labelledby=ladder] figure.wide svg text.name")?;
     is(
-        "a click on a rung shows the distribution of its figure",
+        "a click on the name of a figure shows its distribution",
         "const dialog = document.querySelector('dialog[open]');
          const name = document.querySelector('figure.wide svg text.name').textContent;
          return dialog.querySelectorAll('svg path.joined').length > 0
@@ -184,7 +184,7 @@ fn check_interaction(browser: &driver::BrowserPage, report: &Path) -> Result<()>
     let console = browser.take_console_messages()?;
     ensure!(console.is_empty(), "the browser console is not empty:\n{}", console.join("\n"));
     println!(
-        "a rung opens, an arrow advances, Escape closes; filter, sort, both themes; phone, paper, no script"
+        "checked: clicks, keys, filter, sorting, themes, a phone's screen, print, and without scripts"
     );
     Ok(())
 }

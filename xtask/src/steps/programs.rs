@@ -197,7 +197,7 @@ struct WorkerResults {
 struct PassHistory {
     /// File of the history.
     file: PathBuf,
-    /// Start time of that run, by package.
+    /// Start time of the last run in which all tests passed, by package.
     passed: BTreeMap<String, SystemTime>,
     /// Packages that [`add`](Self::add) has recorded since the file was read.
     added: BTreeSet<String>,

@@ -18,7 +18,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Size of a send, in bytes, from which on no further message is added.
+/// Size of a send, in bytes, at which no further message is added.
 const SEND_BYTES: usize = 1 << 16;
 /// Maximum number of events taken from epoll at a time.
 const EVENTS_MAX: usize = 256;
@@ -255,7 +255,7 @@ impl Worker {
         }
     }
 
-    /// Starts the measurement. Called once all connections are established.
+    /// Starts the measurement. Called when all connections are established or have failed.
     fn begin_measurement(&mut self, connections: &mut Connections) {
         self.report.connected_count += connections.unfinished_count;
         self.send_event(Event::Connected { count: connections.unfinished_count });
@@ -342,7 +342,7 @@ impl Worker {
         }
     }
 
-    /// Removes the connections on which an echo or the connecting has timed out.
+    /// Removes the connections that have timed out while connecting or waiting for an echo.
     fn fail_silent_connections(&mut self, connections: &mut Connections, now_ns: u64) {
         let timeout_ns = self.plan.timeout.as_nanos() as u64;
         for index in 0..connections.by_client.len() {
@@ -364,7 +364,7 @@ impl Worker {
         }
     }
 
-    /// Records the fault of a connection, and the messages of the connection.
+    /// Records the fault of a connection, and its numbers of sent and received messages.
     fn record_fault(
         &mut self,
         connections: &mut Connections,
@@ -589,8 +589,7 @@ impl Connections {
         }
     }
 
-    /// Returns the time of the next due message, or of the end of the measurement if that is
-    /// sooner.
+    /// Returns the time of the next due message or of the measurement's end, whichever is sooner.
     fn next_ns(&self) -> u64 {
         let until_ns = self.window.map_or(u64::MAX, |window| window.until_ns);
         self.schedule_of_thread.map_or(until_ns, |schedule_of_thread| {

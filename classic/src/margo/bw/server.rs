@@ -34,6 +34,7 @@ pub struct BandwidthServer {
 /// Description of the client's buffer, for one endpoint of the server.
 #[derive(Clone)]
 struct PreparedTransfer {
+    /// Arguments of the client's call `prepare`.
     client: Prepare,
     /// Handle of the server's buffer, for the client's half of each transfer; `None` without
     /// halves.
@@ -65,16 +66,17 @@ struct BufferCursor {
     /// Size of a transfer, and of a piece.
     xfer_bytes: u64,
     pieces_count: u64,
-    /// Number of transfers in the current period. Modulo `pieces_count`, it is the index of the
-    /// next piece.
-    next: AtomicU64,
+    /// Number of transfers started in the current period. Modulo `pieces_count`, it is the index of
+    /// the next piece.
+    started_count: AtomicU64,
 }
 
 impl BufferCursor {
-    /// Returns the offset of the next piece, and advances. The first piece follows the last one.
+    /// Returns the offset of the next piece, and moves on to the piece after it. The first piece
+    /// follows the last one.
     fn next_offset(&self) -> u64 {
         // Relaxed: a counter; no other data depends on its order.
-        self.next.fetch_add(1, Ordering::Relaxed) % self.pieces_count * self.xfer_bytes
+        self.started_count.fetch_add(1, Ordering::Relaxed) % self.pieces_count * self.xfer_bytes
     }
 }
 
@@ -104,7 +106,7 @@ impl BandwidthServer {
                 memory,
                 xfer_bytes: args.xfer_bytes,
                 pieces_count: args.buffer_bytes / args.xfer_bytes,
-                next: AtomicU64::new(0),
+                started_count: AtomicU64::new(0),
             }),
             concurrency: args.concurrency,
             threads_count: args.threads,
@@ -179,7 +181,7 @@ impl BandwidthServer {
             return Err(to_failure("`transfer` was called before `prepare`"));
         };
         // Relaxed: no thread transfers yet.
-        self.cursor.next.store(0, Ordering::Relaxed);
+        self.cursor.started_count.store(0, Ordering::Relaxed);
         let until_ns = clock::now_ns() + ns;
         self.moved_bytes = if self.workers.is_empty() {
             let peer = context.peer();

@@ -358,7 +358,7 @@ fn entries_of_missing_threads_are_ignored_with_a_warning() {
     let home = Home::new();
     configured(&home, "50ms 1M 64 1\nthread 7\n1h 1M 64 1\n");
     let said =
-        home.run("sched -t 1").code(0).tells(&["thread 7 is not there: its lines are ignored"]);
+        home.run("sched -t 1").code(0).tells(&["thread 7 does not exist: its lines are ignored"]);
     assert!(said.took < Duration::from_secs(60), "{said}");
 }
 
