@@ -129,18 +129,18 @@ pub mod thread {
     pub const LOST_FIELD: usize = 5;
     /// Index of the length of the thread's name in bytes.
     pub const NAME_BYTES_FIELD: usize = 6;
-    /// Index of the number of recorded events in the words of a lane's page.
+    /// Index, in a lane's page, of the number of recorded events.
     pub const PAGE_RECORDED_FIELD: usize = 16;
-    /// Index of the number of lost events in the words of a lane's page.
+    /// Index, in a lane's page, of the number of lost events.
     pub const PAGE_LOST_FIELD: usize = 17;
-    /// Index of the time stamp of the thread's exit in the words of a lane's page.
+    /// Index, in a lane's page, of the time stamp of the thread's exit.
     pub const PAGE_END_FIELD: usize = 18;
-    /// Index of the number of blocks that another process has drained.
+    /// Index, in a lane's page, of the number of blocks that another process has drained.
     pub const PAGE_DRAINED_FIELD: usize = 19;
-    /// Index of a flag that is set once another thread may reuse the lane.
+    /// Index, in a lane's page, of a flag that is set once another thread may reuse the lane.
     pub const PAGE_FREE_FIELD: usize = 20;
-    /// Index of a flag that is set if new events overwrite old ones.
-    pub const PAGE_OVERWRITES_FIELD: usize = 7;
+    /// Index of a flag that is set if the lane's new events overwrite old ones.
+    pub const OVERWRITES_FIELD: usize = 7;
     /// Byte offset of the thread's name in a lane's page.
     pub const PAGE_NAME_OFFSET_BYTES: usize = 256;
     /// Maximum length of a thread's name in bytes.

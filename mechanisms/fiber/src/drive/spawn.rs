@@ -366,7 +366,7 @@ where
 pub struct JoinHandle<T> {
     /// Handle of the fiber's result; `None` once the result was taken.
     pub(super) handle: Option<ResultHandle<T>>,
-    /// Wait of the task that awaits the handle.
+    /// Wait of the async task that awaits the handle.
     #[cfg(feature = "async")]
     pub(super) wait: TaskWait<Waiter>,
 }

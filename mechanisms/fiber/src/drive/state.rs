@@ -188,6 +188,7 @@ impl RuntimeState {
         counts::have_all_finished(self.all_counts(), || self.spawned_outside_count())
     }
 
+    /// Iterates over the numbers of spawned and finished fibers of each worker.
     fn all_counts(&self) -> impl Iterator<Item = &FiberCounts> + Clone {
         self.workers.iter().map(|worker| &worker.counters.counts)
     }
@@ -198,10 +199,12 @@ impl RuntimeState {
         self.spawned_outside.load(Ordering::Acquire)
     }
 
+    /// Returns `true` if idle workers may steal fibers of other workers.
     pub(crate) fn has_stealing(&self) -> bool {
         self.can_steal_suspended || self.config.stealing != Stealing::Off
     }
 
+    /// Wakes all workers that sleep.
     pub(crate) fn wake_workers(&self) {
         for worker in &self.workers {
             worker.unpark();

@@ -11,7 +11,7 @@ pub struct Counts {
     pub transmitted: u64,
     /// Bytes of the packets transmitted.
     pub transmitted_bytes: u64,
-    /// Packets that the arbiter dropped, or the scheduler refused.
+    /// Packets that came back as dropped, because the scheduler refused or dropped them.
     pub dropped: u64,
     /// Bytes of the packets dropped.
     pub dropped_bytes: u64,

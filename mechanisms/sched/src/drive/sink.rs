@@ -50,7 +50,7 @@ impl Sink for NullSink {
     fn transmit(&mut self, _: Departure) {}
 }
 
-/// Sink that copies each packet's number of bytes from one buffer to another. A driver that fills a
+/// Sink that copies bytes between two buffers, as many as each packet has. A driver that fills a
 /// network card's ring does the same.
 #[derive(Debug)]
 pub struct CopySink {
