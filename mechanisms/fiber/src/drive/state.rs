@@ -36,11 +36,13 @@ pub(crate) struct WorkerState {
 pub(crate) struct WorkerCounters {
     /// Numbers of fibers spawned and finished.
     pub(crate) counts: FiberCounts,
-    /// Number of fibers that panicked on the worker.
+    /// Number of fibers that panicked on the worker. A panic in the waker of a task that awaits a
+    /// fiber also counts.
     pub(crate) panicked: AtomicU64,
     /// Number of switches from the worker to a fiber.
     pub(crate) switches: AtomicU64,
-    /// Number of times that the worker went to sleep.
+    /// Number of times that the worker went to sleep, including sleeps cancelled at the last
+    /// moment.
     pub(crate) parks: AtomicU64,
     /// Number of fibers that the worker has stolen from other workers.
     pub(crate) stolen: AtomicU64,

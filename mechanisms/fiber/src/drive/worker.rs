@@ -583,7 +583,7 @@ impl Worker {
         self.woken_for_ns.set(next_deadline_ns);
     }
 
-    /// Steals up to half of the fibers of another worker, from pools that this worker serves.
+    /// Steals up to half of another worker's ready fibers, from pools that this worker serves.
     /// Returns `true` if it stole any.
     fn steal(&self) -> bool {
         let RuntimeState { workers, pools, .. } = &**self.runtime_state();
