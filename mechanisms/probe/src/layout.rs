@@ -53,7 +53,7 @@ pub mod header {
     pub const SESSION_FIELD: usize = 2;
     /// Index of the word with the process ID (lower half) and the parent's process ID (upper half).
     pub const PIDS_FIELD: usize = 3;
-    /// Index of the flag that ticks are the time-stamp counter.
+    /// Index of a flag that is set if ticks are the time-stamp counter.
     pub const IS_TSC_FIELD: usize = 4;
     /// Index of the number of ticks per second.
     pub const TICKS_HZ_FIELD: usize = 5;

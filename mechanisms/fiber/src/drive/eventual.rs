@@ -95,7 +95,7 @@ impl<T> Eventual<T> {
         self.test().or_else(|| self.wait_until_ns(deadline_ns_after(timeout)))
     }
 
-    /// Waits for the value until `deadline_ns` on CLOCK_MONOTONIC, and returns a reference to it.
+    /// Waits until the value is set or `deadline_ns` on CLOCK_MONOTONIC passes; returns the value.
     /// Returns `None` if the deadline passes first.
     ///
     /// # Blocking

@@ -75,7 +75,7 @@ pub struct Builder {
     name: Option<Arc<str>>,
     /// Index of the pool in the configuration.
     pool: usize,
-    /// Index of the worker on which the fiber starts; `None` for any worker.
+    /// Index of the worker on which the fiber starts, if [`worker`](Self::worker) has set it.
     worker: Option<u32>,
     /// `true` if the fiber never moves to another worker.
     is_local: bool,
