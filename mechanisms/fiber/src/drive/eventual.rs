@@ -71,8 +71,8 @@ impl<T> Eventual<T> {
         self.cell.wait()
     }
 
-    /// Waits for the value for at most `timeout`, and returns a reference to it. Returns `None` on
-    /// a time-out.
+    /// Waits until the value is set, for at most `timeout`; returns the value. Returns `None` on a
+    /// time-out.
     ///
     /// ```
     /// use handover_fiber::Eventual;
