@@ -56,7 +56,7 @@ const NUMBERS: [(&str, u64); 51] = [
     ("L_TID", thread::TID_FIELD as u64),
     ("L_BEGIN", thread::BEGIN_FIELD as u64),
     ("L_NAME_BYTES", thread::NAME_BYTES_FIELD as u64),
-    ("L_OVERWRITES", thread::PAGE_OVERWRITES_FIELD as u64),
+    ("L_OVERWRITES", thread::OVERWRITES_FIELD as u64),
     ("P_RECORDED", thread::PAGE_RECORDED_FIELD as u64),
     ("P_LOST", thread::PAGE_LOST_FIELD as u64),
     ("P_END", thread::PAGE_END_FIELD as u64),

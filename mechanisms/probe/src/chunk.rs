@@ -33,9 +33,9 @@ const HEADER_BYTES: usize = SEGMENT_BYTES as usize;
 pub struct ChunkPosition {
     /// Number of the lane (a thread's ring) from which the events were read.
     pub lane: u64,
-    /// Number of events of this thread in earlier chunks of the stream.
+    /// Number of events of the chunk's thread in earlier chunks of the stream.
     pub events_before: u64,
-    /// Number of this thread's events that were lost before the chunk.
+    /// Number of events of the chunk's thread that were lost before the chunk.
     pub lost_before: u64,
     /// Position in the lane's ring after the chunk's last event.
     pub position_end: u64,

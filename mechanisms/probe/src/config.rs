@@ -9,7 +9,7 @@ use std::time::Duration;
 /// Policy of a recording: keep only each thread's newest events, or write all events to a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Policy {
-    /// Only each thread's newest events are recorded, in memory of a fixed size. The rings are the
+    /// Only each thread's newest events are kept, in memory of a fixed size. The rings are the
     /// trace file.
     Last,
     /// All events are recorded. A thread of this crate writes the rings' events to the file. Events

@@ -120,8 +120,8 @@ pub enum OtherProcessError {
         /// ID of the process.
         pid: u32,
     },
-    /// The trace's path cannot be sent. It is relative, has more than one line, or is too long. The
-    /// whole request has 1,024 bytes.
+    /// The trace's path cannot be sent to the process. It is relative, has more than one line, or
+    /// is too long. The whole request has 1,024 bytes.
     #[error("trace path {path}: must be an absolute path, on one line, of at most about 900 bytes")]
     Path {
         /// Path of the trace as passed by the caller.

@@ -103,7 +103,7 @@ impl RingsFile {
     ) -> io::Result<()> {
         let name = truncated_name(&entry.name);
         let mut words = thread_words(entry);
-        words[thread::PAGE_OVERWRITES_FIELD] = overwrites.into();
+        words[thread::OVERWRITES_FIELD] = overwrites.into();
         let bytes = PAGE_BYTES + entry.lane.words().count() * 8;
         let segment =
             SegmentHeader { kind: format::SEGMENT_LANE, bytes, payload_checksum: 0, words };

@@ -179,8 +179,8 @@ pub struct SegmentHeader {
     pub words: [u64; 8],
 }
 
-/// Decodes a word of a table of functions. Returns the index of the module, and the function's
-/// address in the module's file. Returns `None` if the word is empty.
+/// Decodes the word of one function in a table of functions. Returns the index of the module, and
+/// the function's address in the module's file. Returns `None` if the word is empty.
 #[must_use]
 pub fn decode_function_word(word: u64) -> Option<(u64, u64)> {
     use functions::{MODULE_SHIFT, PRESENT_FLAG};

@@ -53,7 +53,7 @@ pub mod header {
     pub const SESSION_FIELD: usize = 2;
     /// Index of the word with the process ID (lower half) and the parent's process ID (upper half).
     pub const PIDS_FIELD: usize = 3;
-    /// Index of the flag that ticks are the time-stamp counter.
+    /// Index of a flag that is set if ticks are the time-stamp counter.
     pub const IS_TSC_FIELD: usize = 4;
     /// Index of the number of ticks per second.
     pub const TICKS_HZ_FIELD: usize = 5;
@@ -129,18 +129,18 @@ pub mod thread {
     pub const LOST_FIELD: usize = 5;
     /// Index of the length of the thread's name in bytes.
     pub const NAME_BYTES_FIELD: usize = 6;
-    /// Index of the number of recorded events in the words of a lane's page.
+    /// Index, in a lane's page, of the number of recorded events.
     pub const PAGE_RECORDED_FIELD: usize = 16;
-    /// Index of the number of lost events in the words of a lane's page.
+    /// Index, in a lane's page, of the number of lost events.
     pub const PAGE_LOST_FIELD: usize = 17;
-    /// Index of the time stamp of the thread's exit in the words of a lane's page.
+    /// Index, in a lane's page, of the time stamp of the thread's exit.
     pub const PAGE_END_FIELD: usize = 18;
-    /// Index of the number of blocks that another process has drained.
+    /// Index, in a lane's page, of the number of blocks that another process has drained.
     pub const PAGE_DRAINED_FIELD: usize = 19;
-    /// Index of a flag that is set once another thread may reuse the lane.
+    /// Index, in a lane's page, of a flag that is set once another thread may reuse the lane.
     pub const PAGE_FREE_FIELD: usize = 20;
-    /// Index of a flag that is set if new events overwrite old ones.
-    pub const PAGE_OVERWRITES_FIELD: usize = 7;
+    /// Index of a flag that is set if the lane's new events overwrite old ones.
+    pub const OVERWRITES_FIELD: usize = 7;
     /// Byte offset of the thread's name in a lane's page.
     pub const PAGE_NAME_OFFSET_BYTES: usize = 256;
     /// Maximum length of a thread's name in bytes.

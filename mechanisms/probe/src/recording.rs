@@ -164,7 +164,7 @@ pub(crate) fn install_hooks() {
     });
 }
 
-/// Starts the recording, its files and, for a stream, its writing thread.
+/// Starts a recording: creates its files and, for a stream, the thread that writes it.
 fn start_recording(control: &mut Control, config: Config) -> Result<Arc<Session>, StartError> {
     config.validate()?;
     install_hooks();

@@ -57,7 +57,7 @@ pub(crate) struct Session {
 pub struct Summary {
     /// Path of the trace.
     pub path: PathBuf,
-    /// Number of threads that recorded events.
+    /// Number of threads to which a ring was assigned.
     pub threads_count: u64,
     /// Number of events that can be read from the trace.
     pub recorded: u64,

@@ -186,8 +186,8 @@ impl DrainLoop {
         trace_file::unlock_file(&self.file.file);
     }
 
-    /// Drains the rings with many unread blocks, or all rings if `should_drain_all`. Returns `true`
-    /// if it wrote events.
+    /// Drains the rings with many unread blocks and those of exited threads; drains all rings if
+    /// `should_drain_all`. Returns `true` if it wrote events.
     fn drain(&mut self, should_drain_all: bool) -> io::Result<bool> {
         let mut has_written = false;
         self.update_sources();
@@ -280,8 +280,8 @@ impl DrainLoop {
         Ok(true)
     }
 
-    /// Writes the last segment of an exited thread, and removes the thread from `sources`. Its ring
-    /// is empty.
+    /// Writes the last segment of a thread, and removes the thread from `sources`. Its ring is
+    /// empty.
     fn write_thread_end(&mut self, at: usize) -> io::Result<()> {
         let source = self.sources.swap_remove(at);
         // First, so that the ring of a thread whose end is in the stream is free.

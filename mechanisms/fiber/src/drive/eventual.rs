@@ -71,8 +71,8 @@ impl<T> Eventual<T> {
         self.cell.wait()
     }
 
-    /// Waits for the value for at most `timeout`, and returns a reference to it. Returns `None` on
-    /// a time-out.
+    /// Waits until the value is set, for at most `timeout`; returns the value. Returns `None` on a
+    /// time-out.
     ///
     /// ```
     /// use handover_fiber::Eventual;
@@ -95,7 +95,7 @@ impl<T> Eventual<T> {
         self.test().or_else(|| self.wait_until_ns(deadline_ns_after(timeout)))
     }
 
-    /// Waits for the value until `deadline_ns` on CLOCK_MONOTONIC, and returns a reference to it.
+    /// Waits until the value is set or `deadline_ns` on CLOCK_MONOTONIC passes; returns the value.
     /// Returns `None` if the deadline passes first.
     ///
     /// # Blocking

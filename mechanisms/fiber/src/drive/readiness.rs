@@ -106,7 +106,7 @@ impl Readiness {
         is_due
     }
 
-    /// Waits for events, and passes the fibers whose descriptors are ready to `wake`. Waits without
+    /// Waits for events, and calls `wake` with each fiber whose descriptor is ready. Waits without
     /// a time limit if `timeout_ns` is `None`.
     pub(crate) fn wait(&self, timeout_ns: Option<u64>, mut wake: impl FnMut(Waiter)) {
         let each = |word: u64, _| {

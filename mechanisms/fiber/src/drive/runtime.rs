@@ -42,7 +42,8 @@ pub struct Stats {
     pub spawned_count: u64,
     /// Number of fibers that have not finished.
     pub alive_count: u64,
-    /// Number of fibers that panicked.
+    /// Number of fibers that panicked. A panic in the waker of a task that awaits a fiber also
+    /// counts.
     pub panicked_count: u64,
     /// Number of switches from a worker to a fiber.
     pub switches_count: u64,

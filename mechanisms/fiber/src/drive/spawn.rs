@@ -75,7 +75,7 @@ pub struct Builder {
     name: Option<Arc<str>>,
     /// Index of the pool in the configuration.
     pool: usize,
-    /// Index of the worker on which the fiber starts; `None` for any worker.
+    /// Index of the worker on which the fiber starts, if [`worker`](Self::worker) has set it.
     worker: Option<u32>,
     /// `true` if the fiber never moves to another worker.
     is_local: bool,
@@ -366,7 +366,7 @@ where
 pub struct JoinHandle<T> {
     /// Handle of the fiber's result; `None` once the result was taken.
     pub(super) handle: Option<ResultHandle<T>>,
-    /// Wait of the task that awaits the handle.
+    /// Wait of the async task that awaits the handle.
     #[cfg(feature = "async")]
     pub(super) wait: TaskWait<Waiter>,
 }

@@ -36,11 +36,13 @@ pub(crate) struct WorkerState {
 pub(crate) struct WorkerCounters {
     /// Numbers of fibers spawned and finished.
     pub(crate) counts: FiberCounts,
-    /// Number of fibers that panicked on the worker.
+    /// Number of fibers that panicked on the worker. A panic in the waker of a task that awaits a
+    /// fiber also counts.
     pub(crate) panicked: AtomicU64,
     /// Number of switches from the worker to a fiber.
     pub(crate) switches: AtomicU64,
-    /// Number of times that the worker went to sleep.
+    /// Number of times that the worker went to sleep, including sleeps cancelled at the last
+    /// moment.
     pub(crate) parks: AtomicU64,
     /// Number of fibers that the worker has stolen from other workers.
     pub(crate) stolen: AtomicU64,
@@ -188,6 +190,7 @@ impl RuntimeState {
         counts::have_all_finished(self.all_counts(), || self.spawned_outside_count())
     }
 
+    /// Iterates over the numbers of spawned and finished fibers of each worker.
     fn all_counts(&self) -> impl Iterator<Item = &FiberCounts> + Clone {
         self.workers.iter().map(|worker| &worker.counters.counts)
     }
@@ -198,10 +201,12 @@ impl RuntimeState {
         self.spawned_outside.load(Ordering::Acquire)
     }
 
+    /// Returns `true` if idle workers may steal fibers of other workers.
     pub(crate) fn has_stealing(&self) -> bool {
         self.can_steal_suspended || self.config.stealing != Stealing::Off
     }
 
+    /// Wakes all workers that sleep.
     pub(crate) fn wake_workers(&self) {
         for worker in &self.workers {
             worker.unpark();

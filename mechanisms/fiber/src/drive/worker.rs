@@ -30,9 +30,8 @@ const STACKS_REFILL_COUNT: usize = 64;
 /// CPU time, and fibers with close deadlines become due together. `fiber-cost loops`, 2026-11: 100 fibers take 0.07 s
 /// of CPU a second, with 3 µs 0.15 s, and as many sleeping threads 0.03 s.
 const POLLED_DEADLINE_NS_MAX: u64 = 20_000;
-/// Number of ready fibers up to which fibers are made ready as soon as their deadlines pass. Their
-/// data, and the data of the fibers that they wake, then stay in the processor's caches until they
-/// run.
+/// Number of ready fibers from which on timers expire only at a limited rate. The data of the ready
+/// fibers, and of the fibers that they wake, then stay in the processor's caches until they run.
 const EXPIRED_MAX: u32 = 64;
 /// Number of fiber switches for each timer that expires while at least [`EXPIRED_MAX`] fibers are
 /// ready. A fiber whose deadline has passed usually causes fewer switches, so that such fibers do
@@ -366,7 +365,7 @@ impl Worker {
         }
     }
 
-    /// Wakes the waiters of a finished fiber, and frees its stack.
+    /// Wakes the waiters of a finished fiber, and frees its stack unless a handle owns it.
     #[inline]
     fn finish_fiber(&self, fiber: FinishedFiber, drop_unclaimed: &impl Fn(&Self, UnclaimedResult)) {
         if fiber.has_panicked() {
@@ -388,8 +387,8 @@ impl Worker {
         self.fiber_counts().add_finished();
     }
 
-    /// Calls the waker of a task that awaits the finished fiber. It is foreign code: it may panic,
-    /// or try to suspend the fiber that it finds running.
+    /// Calls the waker of an async task that awaits the finished fiber. It is foreign code: it may
+    /// panic, or try to suspend the fiber that it finds running.
     #[cfg(feature = "async")]
     #[cold]
     fn wake_joiner(&self, waker: Option<std::task::Waker>) {
@@ -584,7 +583,7 @@ impl Worker {
         self.woken_for_ns.set(next_deadline_ns);
     }
 
-    /// Steals up to half of the fibers of another worker, from pools that this worker serves.
+    /// Steals up to half of another worker's ready fibers, from pools that this worker serves.
     /// Returns `true` if it stole any.
     fn steal(&self) -> bool {
         let RuntimeState { workers, pools, .. } = &**self.runtime_state();

@@ -15,7 +15,8 @@ pub struct IdleCount(AtomicU32);
 /// and a flag that the worker is idle.
 #[derive(Debug, Default)]
 pub struct Offers {
-    /// Number, modulo 2^32, of fibers that became ready on this worker and may be stolen. Written by this worker only.
+    /// Number of fibers announced so far, modulo 2^32: they became ready on this worker and could
+    /// be stolen. Written by this worker only.
     count: AtomicU32,
     /// `true` while the worker is idle and no other worker has woken it.
     is_idle: AtomicBool,

@@ -79,8 +79,8 @@ impl<T> GateCell<T> {
         unsafe { self.value_unchecked() }
     }
 
-    /// Waits until the gate is open, and returns the value. Returns `None` if `deadline_ns` passes
-    /// first.
+    /// Waits until the gate is open or `deadline_ns` passes; returns the value. Returns `None` if
+    /// the deadline passes first.
     pub(crate) fn wait_until(&self, deadline_ns: u64) -> Option<&T> {
         // SAFETY: `true` means that the gate was found open, or the thread that opened it has woken
         // this waiter.
@@ -98,7 +98,7 @@ impl<T> GateCell<T> {
         })
     }
 
-    /// Ends the wait of a task, if the wait has begun.
+    /// Ends the wait of an async task, if the wait has begun.
     #[cfg(feature = "async")]
     pub(crate) fn cancel_wait(&self, wait: &mut TaskWait<Waiter>) {
         wait.cancel(&self.gate, &self.withdrawals, wake_all);

@@ -69,7 +69,8 @@ pub enum PreviousState<W> {
 /// Gate at which participants wait until another one opens it. `W` is the means to wake a waiter.
 #[derive(Debug)]
 pub struct Gate<W> {
-    /// Newest waiter, with the bit [`CLAIMED`], or one of the values [`SET`], [`ABANDONED`] and [`CLOSING`].
+    /// Address of the newest waiter's node, or null, possibly with the bit [`CLAIMED`]; or one of
+    /// the values [`SET`], [`ABANDONED`] and [`CLOSING`].
     word: AtomicPtr<WaitNode<W>>,
 }
 

@@ -25,8 +25,8 @@ impl<T> MutexValue<T> {
         unsafe { &*self.0.get() }
     }
 
-    /// Returns a mutable reference to the value, as [`with_guard`](Self::with_guard) does a shared
-    /// one.
+    /// Returns a mutable reference to the value. The guard proves the same as for
+    /// [`with_guard`](Self::with_guard).
     #[inline]
     #[allow(clippy::mut_from_ref)]
     pub(crate) fn with_guard_mut<'a>(&'a self, _guard: &'a mut MutexGuard<'_, T>) -> &'a mut T {

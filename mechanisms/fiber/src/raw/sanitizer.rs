@@ -68,8 +68,8 @@ mod enabled {
         fn __tsan_switch_to_fiber(fiber: Address, flags: c_uint);
     }
 
-    /// Flags of a ThreadSanitizer switch that orders the memory accesses before it before those
-    /// after it.
+    /// Flags of a switch that, for ThreadSanitizer, orders earlier memory accesses before later
+    /// ones.
     const ORDERED_SWITCH: c_uint = 0;
 
     /// ThreadSanitizer's state of a fiber and of the worker that runs it.

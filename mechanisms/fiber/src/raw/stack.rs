@@ -202,7 +202,8 @@ impl StackPool {
         Ok(Stack { head, limit, pool: self })
     }
 
-    /// Maps a slab of twice `before_count` stacks, within the limits, or of fewer if the kernel refuses.
+    /// Maps a slab of twice as many stacks as the previous slab, which has `before_count`. The
+    /// number is limited, and smaller if the kernel refuses.
     fn map_slab(&self, before_count: usize) -> Result<Slab, StackError> {
         let mut stacks_count = (2 * before_count).clamp(SLAB_STACKS_MIN, SLAB_STACKS_MAX);
         loop {

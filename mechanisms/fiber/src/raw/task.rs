@@ -10,7 +10,7 @@ use std::ptr::NonNull;
 use std::sync::PoisonError;
 use std::task::Waker;
 
-/// Task that waits, and the means to wake it.
+/// Async task that waits, with its waker.
 #[derive(Debug)]
 pub struct TaskWaiter {
     waker: Mutex<Option<Waker>>,
@@ -45,11 +45,11 @@ impl TaskWaiter {
     }
 }
 
-/// Wait of a task at a gate of waiters `W`. It must be cancelled before it is dropped, or else the gate's list keeps
-/// the waker, and the memory of the node.
+/// Wait of an async task at a gate whose waiters have type `W`. It must be cancelled before it is
+/// dropped, or else the gate's list keeps the waker, and the memory of the node.
 #[derive(Debug)]
 pub struct TaskWait<W> {
-    /// Node and waiter of the task; `None` before a poll has found the gate closed.
+    /// Node and waiter of the async task; `None` before a poll has found the gate closed.
     queued: Option<(NonNull<WaitNode<W>>, Arc<TaskWaiter>)>,
 }
 

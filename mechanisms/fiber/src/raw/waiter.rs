@@ -68,6 +68,7 @@ impl Waiter {
 }
 
 impl ThreadWaiter {
+    /// Creates the waiter of the calling thread.
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self { thread: thread::current(), race: WakeRace::new() })
     }

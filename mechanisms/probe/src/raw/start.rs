@@ -8,10 +8,10 @@
 // ignore.
 #[unsafe(link_section = ".init_array")]
 #[used]
-static START: extern "C" fn() = start;
+static INIT_ARRAY_ENTRY: extern "C" fn() = run_before_main;
 
 #[cfg(not(any(miri, handover_loom)))]
-extern "C" fn start() {
+extern "C" fn run_before_main() {
     crate::startup::install_and_enable();
 }
 

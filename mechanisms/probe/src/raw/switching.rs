@@ -108,7 +108,8 @@ fn write_through_proc_mem(instructions: &[Instruction], on: bool) -> io::Result<
     Ok(())
 }
 
-/// Writes the code of all instructions after `mprotect`. On an error, no code is changed.
+/// Makes code writable with `mprotect`, and writes the code of all instructions. On an error, no
+/// code is changed.
 fn write_after_mprotect(instructions: &[Instruction], on: bool) -> io::Result<()> {
     let mut instructions = instructions.to_vec();
     instructions.sort_unstable_by_key(|one| one.at);
@@ -127,7 +128,8 @@ fn write_after_mprotect(instructions: &[Instruction], on: bool) -> io::Result<()
     Ok(())
 }
 
-/// Writes the code of instructions that lie in one page. On an error, no code is changed.
+/// Makes one page writable with `mprotect`, and writes the code of its `instructions`. On an error,
+/// no code is changed.
 fn write_page(instructions: &[Instruction], on: bool) -> io::Result<()> {
     let page_bytes = rustix::param::page_size();
     let start = std::ptr::with_exposed_provenance_mut(instructions[0].at & !(page_bytes - 1));

@@ -61,7 +61,7 @@ pub struct Events<'a, S> {
     offset: usize,
     /// Base time of the block, or time of the last event of the chunk, in ticks.
     base_ticks: u64,
-    /// Time stamp of the last event. Later events get no smaller one.
+    /// Largest time stamp of the events decoded so far. Later events get no smaller one.
     last_ticks: u64,
     /// `true` if a piece could not be loaded.
     is_truncated: bool,

@@ -34,7 +34,7 @@ pub struct MissingEvents {
 }
 
 impl MissingEvents {
-    /// Returns the maximum number of missing events, not counting overwritten ones.
+    /// Returns an upper bound of the number of missing events, not counting overwritten ones.
     #[must_use]
     pub fn total_count(&self) -> u64 {
         self.lost.saturating_add(self.damaged).saturating_add(self.unread_max)

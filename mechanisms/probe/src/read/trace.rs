@@ -20,7 +20,7 @@ const SITE_NUMBERS: usize = 1 << (CODE_BITS - 2);
 pub enum RecordingState {
     /// The recording was finished normally.
     Finished,
-    /// Recording stopped early because of an error. Contains its errno, or 0 if it has none. For a
+    /// Recording stopped early because of an error with this errno; 0 if the error has none. For a
     /// full disk it is 28.
     Failed(u64),
     /// The recording was not finished: the process was killed, or is still recording.

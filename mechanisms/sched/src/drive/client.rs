@@ -73,7 +73,7 @@ pub(super) struct LanePair<const IN: usize, const OUT: usize> {
     from_arbiter: LaneReceiver<OUT>,
     /// Buffer of slots to be pushed to the arbiter.
     run_to_arbiter: [[u64; IN]; RUN_MAX],
-    /// Buffer of slots popped from the arbiter's mailbox.
+    /// Buffer of slots received from the arbiter.
     run_from_arbiter: [[u64; OUT]; RUN_MAX],
     /// Slots of `run_from_arbiter` that were popped but not processed, because a sink panicked.
     unprocessed: Range<usize>,

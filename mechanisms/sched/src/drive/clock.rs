@@ -72,8 +72,8 @@ impl PacketClock {
         self.next_ns
     }
 
-    /// Advances the clock to `now_ns` if it is earlier: the link was idle until then. The unused
-    /// transmission time is lost.
+    /// Advances the clock to `now_ns` if the clock is behind: the link was idle until then. The
+    /// unused transmission time is lost.
     #[inline(always)]
     pub fn idle_until(&mut self, now_ns: u64) {
         if self.next_ns < now_ns {

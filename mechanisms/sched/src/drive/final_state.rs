@@ -24,8 +24,8 @@ pub struct FinalState<S> {
     pub(super) clients: Vec<(Ledger, Option<Arc<CachePadded<ClientState>>>)>,
 }
 
-/// Maximum number of clients, the last ones to disconnect, whose counters are stored for
-/// [`FinalState`].
+/// Maximum number of departed clients whose counters [`FinalState`] contains separately. They are
+/// the clients that left last.
 pub const LEDGERS_MAX: usize = 4096;
 
 impl<S> FinalState<S> {

@@ -11,7 +11,7 @@ pub struct Counts {
     pub transmitted: u64,
     /// Bytes of the packets transmitted.
     pub transmitted_bytes: u64,
-    /// Packets that the arbiter dropped, or the scheduler refused.
+    /// Packets that came back as dropped, because the scheduler refused or dropped them.
     pub dropped: u64,
     /// Bytes of the packets dropped.
     pub dropped_bytes: u64,
@@ -62,7 +62,7 @@ pub struct Ledger {
     pub released_bytes: u64,
     /// Packets that the scheduler refused or dropped.
     pub dropped: u64,
-    /// Packets that the scheduler returned after the client had left; never transmitted.
+    /// Packets dequeued after the client had left; never transmitted.
     pub discarded: u64,
     /// Packets released or dropped that the arbiter could not return to the client. The mailbox to
     /// the client was full when the arbiter finished.

@@ -163,7 +163,8 @@ pub struct ClientFlows {
 }
 
 impl ClientFlows {
-    /// Returns the flows of client `client` if `clients_count` clients share `flows_count` flows.
+    /// Returns the flows of client `client` when `flows_count` flows are divided among
+    /// `clients_count` clients.
     ///
     /// # Panics
     /// Panics if `clients_count` is 0.

@@ -108,7 +108,8 @@ impl<const IN: usize, const OUT: usize> Port<IN, OUT> {
         self.spill.is_empty() || self.send_spilled()
     }
 
-    /// Does [`flush_spill`](Self::flush_spill) if packets wait in `spill`.
+    /// Does the work of [`flush_spill`](Self::flush_spill); called only while packets wait in
+    /// `spill`.
     #[cold]
     #[inline(never)]
     fn send_spilled(&mut self) -> bool {

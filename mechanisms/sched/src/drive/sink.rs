@@ -50,7 +50,7 @@ impl Sink for NullSink {
     fn transmit(&mut self, _: Departure) {}
 }
 
-/// Sink that copies each packet's number of bytes from one buffer to another. A driver that fills a
+/// Sink that copies bytes between two buffers, as many as each packet has. A driver that fills a
 /// network card's ring does the same.
 #[derive(Debug)]
 pub struct CopySink {
@@ -60,7 +60,7 @@ pub struct CopySink {
 }
 
 impl CopySink {
-    /// Creates a sink with a source and a destination buffer of 64 KiB each.
+    /// Creates a sink with a source and a destination buffer of 65,535 bytes each.
     pub fn new() -> Self {
         let bytes = LENGTH_MAX_BYTES as usize;
         Self { from: vec![0x5a; bytes], to: vec![0; bytes], copied_bytes: 0 }

@@ -101,8 +101,8 @@ pub(super) struct Sweeper<S, const IN: usize, const OUT: usize> {
     now_ns: u64,
     /// `true` if the scheduler holds packets back until a later time.
     is_holding_back: bool,
-    /// `true` if more packets may be available. In this sweep, a mailbox or the scheduler then
-    /// returned the maximum number of packets.
+    /// `true` if more packets may be in a mailbox or in the scheduler. In this sweep, one of these
+    /// then returned the maximum number of packets.
     may_have_more: bool,
     /// Packets that the scheduler dropped in this sweep to queue newer ones. If packets are handled
     /// in runs, it also contains those that were refused.

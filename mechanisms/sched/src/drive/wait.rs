@@ -33,7 +33,8 @@ const SPINS_PER_YIELD: u32 = 4096;
 const SPINS_BEFORE_YIELD: u32 = 32;
 /// Number of yields of a thread on a shared CPU before it sleeps.
 const YIELDS_BEFORE_SLEEP: u32 = 64;
-/// Number of idle intervals after which a thread on a shared CPU sleeps longer than an interval.
+/// Number of consecutive waits from which on a thread on a shared CPU may sleep longer than an
+/// interval.
 const INTERVALS_BEFORE_SLEEP: u32 = 2;
 /// Requested duration of the first sleep in a row. Each further sleep is twice as long, up to 16
 /// times the first. (The kernel about doubles this duration.)

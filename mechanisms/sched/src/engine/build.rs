@@ -106,7 +106,9 @@ impl Algorithm {
 
 /// Operation on a [`Discipline`] of a concrete type.
 trait DisciplineVisitor {
+    /// Type of the operation's result.
     type Output;
+    /// Runs the operation for discipline `D`.
     fn visit<D: Discipline<State: Send, Align: Send> + Send + 'static>(self) -> Self::Output;
 }
 

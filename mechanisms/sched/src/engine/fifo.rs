@@ -102,8 +102,8 @@ impl<T: Copy + Debug> Fifo<T> {
         Err(EnqueueError { packet, reason })
     }
 
-    /// Queues a packet whose flow does not exist, creating the flow from the template. Refuses the packet if the flow
-    /// cannot be created, or if the packet's length is not within its flow's range.
+    /// Handles a packet whose flow does not exist, or whose length is out of range. Creates the
+    /// flow from the template and queues the packet, or refuses the packet.
     #[cold]
     #[inline(never)]
     fn enqueue_irregular(&mut self, now_ns: u64, packet: Packet<T>) -> EnqueueResult<T> {

@@ -37,7 +37,7 @@ pub trait Discipline: Sized {
     /// [`FlowError`] if the algorithm cannot hold the flow; then nothing has changed.
     fn admit_flow(&mut self, spec: &FlowSpec) -> Result<Self::State, FlowError>;
 
-    /// Records that flow `id` has got its first packet, of `bytes` bytes.
+    /// Records that flow `id`, which was empty, has received a packet of `bytes` bytes.
     fn activate_flow<S: FlowStates<Self::State>>(
         &mut self,
         states: &mut S,

@@ -16,12 +16,11 @@
 use super::table::NO_FLOW;
 use super::virtual_time::{VirtualTime, is_later};
 
-/// Number of groups.
+/// Number of groups of entities: flows or aggregates.
 const GROUPS: usize = 64;
-/// Number of lists of a group.
+/// Number of lists in each group.
 const LISTS: u64 = 64;
-/// Base-2 logarithm of 16: the lists of group `i` each cover 2^`i` / 16 units of virtual start
-/// time.
+/// Base-2 logarithm of 16, the number of lists that divide 2^`i` units of start time in group `i`.
 const FINER_BITS: u32 = 4;
 
 /// Virtual start and finish times of an entity: a flow or an aggregate of flows. It also has the
@@ -335,15 +334,15 @@ impl Groups {
         debug_assert!(false, "entity {id} is in no list of its group");
     }
 
-    /// Advances the virtual time if no group is eligible any more.
+    /// If no group is eligible, advances the virtual time to the earliest start of a waiting group.
     pub(crate) fn end_change(&mut self) {
         if self.eligible == 0 && self.waiting != 0 && !self.is_serving {
             self.jump_to_first_start();
         }
     }
 
-    /// Advances the virtual time after the first entity has sent `bytes`. The caller has updated
-    /// the entity's `start` and `finish`; the entity stays if `has_more`.
+    /// Records that the first entity, `id`, has sent `bytes` bytes, and advances the virtual time.
+    /// The caller has updated the entity's `start` and `finish`; the entity stays if `has_more`.
     #[inline(always)]
     pub(crate) fn record_service<I: IntervalTable>(
         &mut self,

@@ -29,12 +29,12 @@ pub struct Priority {
 pub struct PriorityState {
     /// Priority of the flow; 0 is served first.
     level: u32,
-    /// Next of the flows with packets that have the same priority, or [`NO_FLOW`].
+    /// Next flow in the list of this priority's flows with packets, or [`NO_FLOW`].
     next: u32,
 }
 
 impl Priority {
-    /// Appends a flow to the flows with packets of its priority.
+    /// Appends a flow to its priority's list of flows with packets.
     #[inline(always)]
     fn append<S: FlowStates<PriorityState>>(&mut self, states: &mut S, id: u32) {
         let place = states.state(id);
@@ -51,7 +51,7 @@ impl Priority {
         }
     }
 
-    /// Removes flow `id`, the first of its priority with packets.
+    /// Removes flow `id`, the first in its priority's list of flows with packets.
     #[inline(always)]
     fn remove_first<S: FlowStates<PriorityState>>(&mut self, states: &mut S, id: u32) {
         let PriorityState { level, next } = *states.state(id);

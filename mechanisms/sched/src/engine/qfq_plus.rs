@@ -39,8 +39,9 @@ pub struct QfqPlus {
 /// State that QFQ+ keeps for each flow.
 #[derive(Clone, Copy, Debug)]
 pub struct QfqPlusState {
+    /// Index of the flow's aggregate.
     aggregate: u32,
-    /// Next of the aggregate's flows with packets, or [`NO_FLOW`].
+    /// Next flow in the aggregate's list of flows with packets, or [`NO_FLOW`].
     next: u32,
     /// Bytes that the flow may send before the aggregate serves its next flow.
     left_bytes: u32,
@@ -76,7 +77,8 @@ impl IntervalTable for Vec<Aggregate> {
 }
 
 impl Aggregate {
-    /// Changes the number of flows. The aggregate must not be in a group.
+    /// Sets the number of the aggregate's flows, and the virtual times that depend on it. The
+    /// aggregate must not be in a group.
     fn set_members_count(&mut self, count: u32) {
         self.members_count = count;
         self.byte_cost = byte_cost(u64::from(self.weight) * u64::from(count));
@@ -151,7 +153,7 @@ impl QfqPlus {
         open
     }
 
-    /// Adds a flow to an aggregate without queued packets; returns the flow's state.
+    /// Adds a flow to an aggregate that has no queued packets; returns the flow's state.
     fn join(&mut self, spec: &FlowSpec) -> QfqPlusState {
         let index = self.aggregate_for(spec);
         let aggregate = &mut self.aggregates[index as usize];
@@ -209,8 +211,8 @@ impl QfqPlus {
         }
     }
 
-    /// Updates an aggregate from which a flow was removed. Ends its service, or takes it out of its
-    /// group, if it has no more packets.
+    /// Updates an aggregate after [`unlink`](Self::unlink) has removed a flow from its list. Ends
+    /// its service, or takes it out of its group, if it has no more packets.
     fn end_removal<S: FlowStates<QfqPlusState>>(&mut self, states: &mut S, index: u32) {
         let aggregate = &self.aggregates[index as usize];
         if self.served_aggregate == index {

@@ -107,7 +107,7 @@ impl VirtualTime {
         Ok(())
     }
 
-    /// Returns the virtual time, without the additional fraction bits.
+    /// Returns the virtual time with [`FRACTION_BITS`] fraction bits, like the flows' times.
     #[inline(always)]
     pub(crate) fn now(&self) -> u64 {
         (self.exact >> EXTRA_FRACTION_BITS) as u64
