@@ -30,7 +30,7 @@ pub(crate) fn futex_wait(
     Ok(futex::wait(word, futex_flags(is_shared), expected, timeout.as_ref())?)
 }
 
-/// Wakes at most `waiters_max` threads; returns the number of woken threads.
+/// Wakes at most `waiters_max` threads that sleep on `word`; returns the number of woken threads.
 pub(crate) fn futex_wake(word: &AtomicU32, waiters_max: u32, is_shared: bool) -> io::Result<u32> {
     // The kernel's count is an int: u32::MAX would be -1, which wakes a single thread.
     let waiters_max = waiters_max.min(i32::MAX as u32);
