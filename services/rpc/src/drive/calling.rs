@@ -352,7 +352,7 @@ pub(super) fn connect_and_wait(
         result.is_some()
     });
     let result =
-        result.unwrap_or_else(|| unreachable!("a handshake without a deadline returned no result"));
+        result.unwrap_or_else(|| unreachable!("the event loop returned before the handshake had ended"));
     let peer = result?;
     if driver.event_loop().is_open(peer) {
         return Ok(peer);

@@ -43,6 +43,7 @@ pub(crate) struct PeerSlot {
     pub(crate) link: Option<AnyLink>,
     /// Agreed maximum length of a message, in bytes.
     pub(crate) message_bytes_max: usize,
+    /// `true` if messages go through shared memory.
     is_in_shared_memory: bool,
     /// `true` if frames are polled for, and epoll does not report them.
     is_polled: bool,
@@ -305,9 +306,10 @@ impl Peers {
         self.closed.pop()
     }
 
-    /// Frees unused buffers. If there is a limit, also closes connections whose peers do not finish
-    /// a frame. The limit counts sweeps, not time: while this endpoint is not driven, peers are not
-    /// blamed for bytes that were not read. Returns `true` if another sweep is needed.
+    /// Frees unused receive buffers, and closes stalled connections if `has_limit` is `true`. A
+    /// connection is stalled if its peer does not finish a frame. The limit counts sweeps, not
+    /// time: while this endpoint is not driven, peers are not blamed for bytes that were not read.
+    /// Returns `true` if another sweep is needed.
     #[cold]
     pub(crate) fn sweep(&mut self, has_limit: bool) -> bool {
         let mut wanted = false;
@@ -456,9 +458,9 @@ impl Peers {
 
     // Deferred requests.
 
-    /// Returns `true` if requests of that peer must wait, because too many bytes are queued for it.
-    /// Answers of the peer are still read, because otherwise two endpoints with full send queues
-    /// could block each other for ever.
+    /// Returns `true` if requests from `peer` must wait, because too many bytes are queued for
+    /// sending to it. Answers of the peer are still read, because otherwise two endpoints with full
+    /// send queues could block each other for ever.
     pub(crate) fn should_defer_requests(&mut self, peer: PeerKey, queued_bytes_max: u32) -> bool {
         self.queued_bytes(peer) > queued_bytes_max as usize / 2
     }
@@ -490,7 +492,8 @@ impl Peers {
         true
     }
 
-    /// Schedules that peer if it has deferred requests, unless too many bytes are queued for it.
+    /// Schedules `peer` if it has deferred requests, unless too many bytes are queued for sending
+    /// to it.
     pub(crate) fn schedule(&mut self, peer: PeerKey, queued_bytes_max: u32) {
         if self.should_defer_requests(peer, queued_bytes_max) {
             return; // This function is called again when queued bytes were sent.

@@ -27,7 +27,7 @@ pub(crate) struct PoolJob {
     pub(crate) is_one_way: bool,
 }
 
-/// Answer of the pool, which the endpoint's thread sends.
+/// Answer from a thread of the pool, to be sent by the endpoint's thread.
 #[derive(Debug)]
 pub(crate) struct PoolAnswer {
     pub(crate) peer: PeerKey,
@@ -452,7 +452,7 @@ fn start_fiber_runtime(config: &Config) -> std::io::Result<Runtime> {
     Runtime::new(config).map_err(std::io::Error::other)
 }
 
-/// Runs a handler, and converts its panic into a refusal for its caller alone.
+/// Runs a handler, and converts a panic into [`Refusal::Panicked`].
 pub(crate) fn catch_panic(handler: impl FnOnce() -> Result<(), Refusal>) -> Result<(), Refusal> {
     // The handler borrows only its own state and the answer's vector, and the answer is discarded after a panic.
     catch_unwind(AssertUnwindSafe(handler)).unwrap_or(Err(Refusal::Panicked))

@@ -197,6 +197,7 @@ struct UcxLink {
     id: UcxConnection,
     /// `true` if the worker has frames for this connection, or the connection has failed.
     has_news: Arc<AtomicBool>,
+    /// Socket of the TCP connection over which the handshake was made.
     socket: OwnedFd,
     body_bytes_max: u32,
     /// Way in which a failure of the peer is detected.

@@ -45,8 +45,8 @@ impl Transfer {
     }
 }
 
-/// Bit in the transfer number of a data frame. It is set if the sender assigned the number (a
-/// push), clear if the receiver did (a pull).
+/// Bit in a data frame's transfer number: 1 for a push, 0 for a pull. The sender of the data has
+/// assigned the number of a push, the receiver that of a pull.
 pub(crate) const PUSH_NUMBER_BIT: u64 = TRANSFER_NUMBER_LIMIT;
 
 /// Stage of a transfer that is under way.
@@ -69,12 +69,15 @@ pub(crate) enum TransferStage {
 pub(crate) struct ActiveTransfer {
     pub(crate) peer: PeerKey,
     pub(crate) direction: TransferDirection,
+    /// Handle of the peer's memory.
     pub(crate) handle: BulkHandle,
+    /// Local memory.
     pub(crate) memory: BulkMemory,
     /// Offset of the range in the peer's memory, in bytes.
     pub(crate) theirs: u64,
     /// Offset of the range in the local memory, in bytes.
     pub(crate) ours: u64,
+    /// Length of the range, in bytes.
     pub(crate) bytes: u64,
     pub(crate) deadline_ns: u64,
     pub(crate) stage: TransferStage,
@@ -288,6 +291,7 @@ pub(crate) struct OutgoingData {
     pub(crate) offset: u64,
     /// Number of bytes sent so far.
     pub(crate) sent: u64,
+    /// Total length of the data, in bytes.
     pub(crate) bytes: u64,
     /// Id of the registered local memory, if the peer pulls.
     pub(crate) registered: Option<u64>,
@@ -320,7 +324,7 @@ struct LingeringMemory {
     closed_at: Option<Instant>,
 }
 
-/// Time for which memory is held for a transport after the peer has closed the connection.
+/// Time for which memory stays allocated for a transport after the peer has closed the connection.
 const REMOTE_LINGER: Duration = Duration::from_millis(200);
 
 impl LingeringMemory {
