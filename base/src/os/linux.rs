@@ -47,6 +47,7 @@ pub(crate) fn main_thread_cpus() -> io::Result<Vec<u32>> {
     cpus_of_thread(Some(getpid()))
 }
 
+/// Returns the CPUs that a thread may run on; `None` stands for the calling thread.
 fn cpus_of_thread(thread: Option<Pid>) -> io::Result<Vec<u32>> {
     let set = sched_getaffinity(thread)?;
     Ok((0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).map(|cpu| cpu as u32).collect())

@@ -72,6 +72,7 @@ impl Handshakes {
         self.entries.iter().all(Option::is_none)
     }
 
+    /// Returns the number of entries, including vacant ones.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.entries.len()

@@ -34,6 +34,7 @@ pub(crate) trait Link: Send + fmt::Debug {
     /// Sends queued frames while there is space; returns `true` if any bytes were sent.
     fn flush(&mut self) -> Result<bool, CloseReason>;
 
+    /// Returns the number of bytes that are queued for sending to the peer.
     fn queued_bytes(&self) -> usize;
 
     /// Returns `true` if frames can be sent. Over UCX, the ends must first exchange addresses.

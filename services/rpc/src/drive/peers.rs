@@ -95,6 +95,7 @@ pub(crate) struct Peers {
 }
 
 impl Peers {
+    /// Returns the entry of a peer; `None` if the peer is disconnected.
     #[inline]
     pub(crate) fn get(&self, peer: PeerKey) -> Option<&PeerSlot> {
         let at = self.slots.get(peer.slot as usize)?;
@@ -295,6 +296,7 @@ impl Peers {
         self.free_slots.push(peer.slot);
     }
 
+    /// Returns `true` if [`pop_closed`](Self::pop_closed) has a connection to return.
     #[inline]
     pub(crate) fn has_closed(&self) -> bool {
         !self.closed.is_empty()
@@ -534,6 +536,7 @@ impl Peers {
         self.slots[peer.slot as usize].deferred.pop()
     }
 
+    /// Returns the number of deferred requests of all peers.
     pub(crate) fn deferred_count(&self) -> usize {
         self.slots.iter().map(|at| at.deferred.len()).sum()
     }

@@ -134,6 +134,7 @@ impl PoolQueue {
 /// State that the pool shares with its threads or fibers.
 struct PoolShared {
     queue: Mutex<PoolQueue>,
+    /// Notified when a request may start, or when the pool stops.
     has_work: Condvar,
     /// Function that passes an answer to the endpoint's thread.
     deliver: Box<dyn Fn(PoolAnswer) + Send + Sync>,

@@ -87,7 +87,11 @@ fn refusal_error(refusal: Refusal, body: &[u8]) -> CallError {
 /// State of a slot in the table of calls.
 #[derive(Debug)]
 enum SlotState {
-    Free { next: u32 },
+    /// The slot is in the list of free slots.
+    Free {
+        /// Index of the next free slot; [`NO_SLOT`] at the end of the list.
+        next: u32,
+    },
     Pending,
     Done(CallCompletion),
 }

@@ -392,6 +392,7 @@ impl Drop for UcxContext {
     }
 }
 
+/// Returns an error, with the text of the status, if the function `call` has failed.
 fn check(functions: &Functions, call: &'static str, status: Status) -> Result<(), UcxError> {
     match status {
         OK => Ok(()),

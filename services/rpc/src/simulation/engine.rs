@@ -60,6 +60,7 @@ struct Step {
     cancels_call: bool,
 }
 
+/// Returns a strategy that generates random steps.
 fn step() -> impl Strategy<Value = Step> {
     let body = proptest::collection::vec(any::<u8>(), 0..BODY_BYTES_MAX as usize);
     (body, 0u64..5000, 1usize..200, proptest::bool::weighted(0.1)).prop_map(

@@ -184,6 +184,7 @@ impl TransferTable {
 /// Local memory that is registered for transfers by peers.
 #[derive(Debug)]
 pub(crate) struct RegisteredMemory {
+    /// Handle that a peer must have to access the memory.
     pub(crate) handle: BulkHandle,
     pub(crate) memory: BulkMemory,
     /// Peers that may access the memory directly.
@@ -207,7 +208,9 @@ impl RegisteredMemory {
 /// Direct access of this endpoint to a peer's memory: requested, attached, or denied.
 #[derive(Debug, Clone)]
 pub(crate) enum Attachment {
+    /// Access was requested with this handle, and the owner has not answered.
     Requested(BulkHandle),
+    /// This process accesses the memory, by mapping it or through the kernel.
     Attached(Arc<RemoteMemory>),
     /// The transport accesses the memory.
     Remote(Arc<RemoteKeys>),
@@ -316,8 +319,10 @@ const READS_MAX: u32 = 64;
 /// Memory that a disconnected peer may still write, held until the peer has closed the connection.
 #[derive(Debug)]
 struct LingeringMemory {
+    /// Duplicate of the connection's socket, which shows when the peer has closed the connection.
     socket: OwnedFd,
     memory: BulkMemory,
+    /// Registration with a transport, if it accesses the memory for the peer.
     grant: Option<Arc<RemoteGrant>>,
     /// Time at which the peer was found to have closed the connection. Data that it has sent
     /// through the transport may still be on its way.
@@ -356,6 +361,7 @@ impl LingeringMemory {
 /// State of an endpoint's bulk transfers: registered memories, attached memories of peers, and transfers under way.
 #[derive(Debug)]
 pub(crate) struct BulkTables {
+    /// Local memories that are registered for transfers by peers, by id.
     pub(crate) registered: HashMap<u64, RegisteredMemory>,
     next_memory_id: u64,
     pub(crate) attachments: AttachmentTable,
