@@ -65,7 +65,7 @@ pub(crate) struct ClosedPeer {
     pub(crate) why: CloseReason,
     /// Duplicate of the socket, which shows when the peer has closed its end too.
     pub(crate) socket: Option<OwnedFd>,
-    /// Process descriptor, still in the epoll set.
+    /// Descriptor of the peer's process, which is still in the epoll set.
     pub(crate) process: Option<OwnedFd>,
 }
 

@@ -299,7 +299,7 @@ impl Pool {
         }
     }
 
-    /// Removes a request that has not started.
+    /// Removes request `call` of `peer` from the queue, if it has not started.
     pub(crate) fn cancel_job(&self, peer: PeerKey, call: u64) {
         let mut queue = lock_ignoring_poison(&self.shared.queue);
         let its = queue.peers.get_mut(&peer);

@@ -160,8 +160,8 @@ impl SharedWorker {
 
 /// First message of each end on the TCP connection after the handshake.
 struct Opening<'a> {
-    /// Word that every UCX message to the sender must contain. It consists of an index and a random
-    /// key.
+    /// Word that every UCX message to the sender of this opening must contain. It consists of an
+    /// index and a random key.
     word: u64,
     /// Address of the sender's worker.
     address: &'a [u8],
@@ -352,8 +352,8 @@ impl UcxLink {
         }
     }
 
-    /// Returns the next of the last frames of an exited peer, and after these the error. Returns
-    /// `None` while frames of an orderly end are missing.
+    /// Returns the next frame that an exited peer had sent, and after the last one the error.
+    /// Returns `None` while frames of an orderly end are missing.
     #[cold]
     fn take_last_frame(&mut self, body: &mut Vec<u8>) -> Result<Option<FrameHeader>, CloseReason> {
         let (has_failed, received_count) = {

@@ -38,7 +38,7 @@ const METHOD_FLAG: u8 = 1 << 7;
 /// Maximum number of frames that a frame may overtake. It is less than half of the range of the
 /// number in a message.
 const EARLY_FRAMES_MAX: u16 = 1 << 14;
-/// Size of the frames that were not taken, in bytes, above which the worker receives no more.
+/// Size of the frames that have arrived and were not read, in bytes, above which the worker pauses.
 const ARRIVED_BYTES_MAX: usize = 1 << 24;
 /// Maximum number of spare buffers.
 const SPARE_BUFFERS_MAX: usize = 64;

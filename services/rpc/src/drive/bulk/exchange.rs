@@ -352,8 +352,8 @@ impl BulkExchange<'_> {
         let _ = self.peers.send(peer, header, &body);
     }
 
-    /// Queues a message. It is sent at the end of this iteration, with the others in one system
-    /// call.
+    /// Queues a bulk message for `peer`. It is sent at the end of this iteration, with the others
+    /// in one system call.
     fn queue_message(&mut self, peer: PeerKey, message: &BulkMessage) {
         let (header, body) = encode_frame(message);
         if !self.make_space_to_queue(peer) {
@@ -698,8 +698,8 @@ impl BulkExchange<'_> {
         self.send_pieces() || copied
     }
 
-    /// Copies the next piece of a transfer by mapping or by the kernel. Returns `false` if there is
-    /// no such transfer.
+    /// Copies the next piece of a transfer, through a mapping or by the kernel. Returns `false` if
+    /// there is no such transfer.
     fn copy_piece(&mut self) -> bool {
         let Some(id) = self.tables.copying.pop_front() else { return false };
         let Some(transfer) = self.tables.transfers.get_active(id) else { return true };

@@ -30,7 +30,8 @@ impl Transfer {
     /// the table.
     pub(crate) const COMPLETED: Self = Self(u64::MAX);
 
-    /// Returns the handle of the transfer with that key, without the highest bit of the key's generation.
+    /// Returns the handle of the transfer with this key of the slab. It lacks the highest bit of
+    /// the key's generation.
     fn new(key: Key) -> Self {
         Self((u64::from(key.generation) << 32 | u64::from(key.index)) % TRANSFER_NUMBER_LIMIT)
     }
@@ -613,7 +614,7 @@ impl BulkTables {
     }
 }
 
-/// Checks that a handle allows a transfer of a range in a direction.
+/// Checks that a handle allows a transfer of this range in this direction.
 pub(crate) fn check_memory_access(
     handle: &BulkHandle,
     (offset, bytes): (u64, u64),
