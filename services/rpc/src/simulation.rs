@@ -180,8 +180,7 @@ struct Connection {
     connector_index: usize,
     /// `true` if a fault was injected into the connection, which may then be closed.
     is_harmed: bool,
-    /// Number of calls of `run_endpoint` for the connector since it could detect the end of the
-    /// connection.
+    /// Number of times that the connector has run since it could detect the connection's end.
     runs_since_close: u32,
 }
 

@@ -13,8 +13,8 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-/// Divisor of the handshake timeout; the quotient is the age from which a handshake may be aborted.
-/// It is aborted only to free its slot.
+/// Ratio of the handshake timeout to the age from which a handshake may be aborted. It is aborted
+/// only to free its slot.
 const ABORT_DIVISOR: u64 = 16;
 
 /// Stage of a connection that is not established yet: connecting, or in the handshake.

@@ -152,9 +152,8 @@ pub(crate) trait RemoteAccess {
     /// dropped, and the key for peers.
     fn register(&mut self, region: &Arc<Region>) -> Option<(Box<dyn Any + Send + Sync>, Vec<u8>)>;
 
-    /// Unpacks a key that the peer has sent; returns the number that
-    /// [`start_copy`](Self::start_copy) takes for it. Returns `None` if the transport rejects the
-    /// key.
+    /// Unpacks a key that the peer has sent; returns its number for
+    /// [`start_copy`](Self::start_copy). Returns `None` if the transport rejects the key.
     fn unpack_key(&mut self, packed: &[u8]) -> Option<usize>;
 
     /// Starts a copy between local memory and the peer's memory. `theirs` is the key and the

@@ -7,7 +7,7 @@ use signal_hook::SigId;
 use std::io::Read;
 use std::os::unix::net::UnixStream;
 
-/// Registration for a signal, with the callback that then gets a dump of the endpoint's state.
+/// Signal registration, with a callback that gets a dump of the endpoint's state.
 pub(crate) struct SignalDump {
     /// Id of the signal handler's registration.
     id: SigId,

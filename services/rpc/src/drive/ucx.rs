@@ -352,8 +352,8 @@ impl UcxLink {
         }
     }
 
-    /// Returns the next frame that an exited peer had sent, and after the last one the error.
-    /// Returns `None` while frames of an orderly end are missing.
+    /// Returns the next remaining frame of an exited peer; after the last one, an error. Returns
+    /// `None` while frames of an orderly end are missing.
     #[cold]
     fn take_last_frame(&mut self, body: &mut Vec<u8>) -> Result<Option<FrameHeader>, CloseReason> {
         let (has_failed, received_count) = {

@@ -38,7 +38,7 @@ const METHOD_FLAG: u8 = 1 << 7;
 /// Maximum number of frames that a frame may overtake. It is less than half of the range of the
 /// number in a message.
 const EARLY_FRAMES_MAX: u16 = 1 << 14;
-/// Size of the frames that have arrived and were not read, in bytes, above which the worker pauses.
+/// Size, in bytes, of the unread frames above which the worker receives no more.
 const ARRIVED_BYTES_MAX: usize = 1 << 24;
 /// Maximum number of spare buffers.
 const SPARE_BUFFERS_MAX: usize = 64;
@@ -238,7 +238,7 @@ impl Shared {
         }
     }
 
-    /// Records that the library has completed a message or memory operation, or that it has failed.
+    /// Records that a message or memory operation is complete, or has failed.
     fn finish_message(&mut self, id: UcxConnection, bytes: usize, status: Status) {
         let Some(connection) = self.get_mut(id) else { return };
         connection.outstanding_bytes -= bytes;
