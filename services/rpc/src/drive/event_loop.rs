@@ -139,9 +139,9 @@ pub struct EventLoop {
     /// Time, in ns, of the next sweep for incomplete frames and unused memory. It is `u64::MAX` if
     /// none is needed.
     sweep_at_ns: u64,
-    /// `true` if there is work to do between handlers: deferred requests, or `has_callbacks`.
+    /// `true` if deferred requests or callbacks are to be run between handlers.
     has_deferred_work: bool,
-    /// `true` if callbacks are due: of timers, of a requested dump, or closures of other threads.
+    /// `true` if timers, a requested dump or closures of other threads are due.
     has_callbacks: bool,
     /// New peer that cannot receive frames yet, and the reason if its connection was closed.
     pub(in crate::drive) opening_peer: Option<(PeerKey, Option<CloseReason>)>,

@@ -84,8 +84,8 @@ pub(crate) trait Link: Send + fmt::Debug {
         false
     }
 
-    /// Frees unused memory. Returns the number of consecutive sweeps that have found the same frame
-    /// incomplete.
+    /// Frees unused memory; returns the number of sweeps that have found the same frame incomplete.
+    /// Only consecutive sweeps count.
     fn sweep(&mut self) -> u32 {
         0
     }

@@ -27,7 +27,7 @@ pub(crate) const STALLED_SWEEPS_MAX: u32 = 8;
 const REQUEST_OVERHEAD_BYTES: usize = 128;
 const _: () = assert!(size_of::<DeferredRequest>() <= REQUEST_OVERHEAD_BYTES / 2);
 
-/// Request of a peer that is handled later.
+/// Request from a peer, to be handled later.
 #[derive(Debug)]
 pub(crate) struct DeferredRequest {
     pub(crate) header: FrameHeader,
@@ -49,7 +49,7 @@ pub(crate) struct PeerSlot {
     is_polled: bool,
     /// `true` if the connection's socket is in the epoll set.
     pub(crate) is_in_epoll: bool,
-    /// Requests of the peer that are handled later.
+    /// Requests from the peer, to be handled later.
     pub(crate) deferred: Backlog<DeferredRequest>,
     /// `true` if the peer is in [`Peers::scheduled`].
     is_scheduled: bool,
