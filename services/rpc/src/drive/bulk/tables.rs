@@ -580,8 +580,8 @@ impl BulkTables {
         }
     }
 
-    /// Returns the memory of a handle. Fails if the handle is not valid, or does not allow this
-    /// access to this range.
+    /// Returns the registered memory of a handle. Fails if the handle is not valid, or does not
+    /// allow this access to this range.
     pub(crate) fn check_and_clone_memory(
         &mut self,
         handle: &BulkHandle,
