@@ -74,7 +74,7 @@ impl<T> Slab<T> {
     #[inline]
     #[must_use]
     pub fn slots_count(&self) -> u32 {
-        // At most `max`, a `u32`.
+        // At most `len_max`, a `u32`.
         self.blocks
             .last()
             .map_or(0, |last| ((self.blocks.len() - 1) * BLOCK_ENTRIES + last.len()) as u32)

@@ -148,11 +148,11 @@ pub use crate::__auto_traits as auto_traits;
 #[macro_export]
 macro_rules! __auto_traits {
     ($type:ty) => {{
-        /// Type whose constants tell which of the two traits `T` has.
+        /// Type whose constants tell if `T` is `Send`, and if it is `Sync`.
         #[allow(dead_code)]
         struct AutoTraits<T: ?Sized>(core::marker::PhantomData<T>);
-        /// Default constants, for types without the traits. For other types, inherent constants
-        /// hide them.
+        /// Default constants, for a type that is not `Send` or not `Sync`. For other types,
+        /// inherent constants hide them.
         #[allow(dead_code)]
         trait AutoTraitDefaults {
             const IS_SEND: bool = false;

@@ -3,7 +3,7 @@
 //! Each type is an integer in its base unit (bit/s, bytes, ns, one). Parsing is exact: a fraction
 //! is accepted if it is a whole number of base units (`1.5KiB` is 1536 bytes), otherwise it is an
 //! error (`1.5ns`). [`Display`](fmt::Display) prints the shortest text that parses back to the same
-//! value. The `show_*` functions are for tables: three significant digits, not exact.
+//! value. The `format_*` functions are for tables: three significant digits, not exact.
 //!
 //! ```
 //! use handover_base::units::{BitRate, ByteSize, TimeSpan, UnitError, format_ns};

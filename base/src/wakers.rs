@@ -170,8 +170,8 @@ impl WakerQueue {
         }
     }
 
-    /// Returns `true` if no task was registered when read. Without a sequentially consistent fence between the change
-    /// of the condition and this call, a task may be missed; [`wake_one`](Self::wake_one) has that fence.
+    /// Returns `true` if no task is registered. Without a sequentially consistent fence between the change of the
+    /// condition and this call, a task may be missed; [`wake_one`](Self::wake_one) has that fence.
     #[inline]
     pub fn is_empty(&self) -> bool {
         // Relaxed: ordered by a fence of the caller, if it needs one.

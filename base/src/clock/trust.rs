@@ -79,7 +79,8 @@ pub(super) fn choose_source(
     }
     let evidence = evidence();
     if evidence.is_forbidden {
-        let reason = format!("this process may not read the {}", cpu::COUNTER_NAME);
+        let counter = cpu::COUNTER_NAME;
+        let reason = format!("this process may not read the {counter}");
         return SourceChoice::Kernel { reason };
     }
     let is_kernel_source = evidence.is_kernel_source();

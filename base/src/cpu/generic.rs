@@ -40,7 +40,7 @@ pub(crate) fn hypervisor_signature() -> Option<[u8; 12]> {
     None
 }
 
-/// Returns `false` for an invariant counter, and `false` for a hypervisor: none is known.
+/// Returns `false` twice, because no counter and no hypervisor can be detected.
 pub(crate) fn is_invariant_and_has_hypervisor() -> (bool, bool) {
     (false, false)
 }

@@ -23,7 +23,7 @@ struct QueueState {
     /// Address of the word, and ticket, of each sleeping thread. They are in the order in which
     /// they went to sleep.
     sleepers: Vec<(usize, u64)>,
-    /// Number of the next thread that goes to sleep.
+    /// Ticket of the next thread that goes to sleep.
     next_ticket: u64,
 }
 
@@ -87,7 +87,8 @@ pub(crate) fn futex_wait(
     }
 }
 
-/// Wakes at most `waiters_max` threads of this process; returns the number of woken threads.
+/// Wakes at most `waiters_max` threads that sleep on `word`; returns the number of woken threads.
+/// They are threads of this process.
 pub(crate) fn futex_wake(word: &AtomicU32, waiters_max: u32, _is_shared: bool) -> io::Result<u32> {
     let (address, queue) = queue_of(word);
     let mut woken_count = 0;
@@ -143,7 +144,7 @@ pub(crate) fn clock_ticks_per_second() -> u64 {
     0
 }
 
-/// Returns `false`, because there is no counter that a process could forbid.
+/// Returns `false`, because there is no counter that a process could disable.
 pub(crate) fn is_timestamp_counter_disabled() -> bool {
     false
 }

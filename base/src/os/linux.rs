@@ -30,7 +30,7 @@ pub(crate) fn futex_wait(
     Ok(futex::wait(word, futex_flags(is_shared), expected, timeout.as_ref())?)
 }
 
-/// Wakes at most `waiters_max` threads; returns the number of woken threads.
+/// Wakes at most `waiters_max` threads that sleep on `word`; returns the number of woken threads.
 pub(crate) fn futex_wake(word: &AtomicU32, waiters_max: u32, is_shared: bool) -> io::Result<u32> {
     // The kernel's count is an int: u32::MAX would be -1, which wakes a single thread.
     let waiters_max = waiters_max.min(i32::MAX as u32);
@@ -47,6 +47,7 @@ pub(crate) fn main_thread_cpus() -> io::Result<Vec<u32>> {
     cpus_of_thread(Some(getpid()))
 }
 
+/// Returns the CPUs that a thread may run on; `None` stands for the calling thread.
 fn cpus_of_thread(thread: Option<Pid>) -> io::Result<Vec<u32>> {
     let set = sched_getaffinity(thread)?;
     Ok((0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).map(|cpu| cpu as u32).collect())

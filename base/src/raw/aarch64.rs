@@ -77,8 +77,8 @@ pub(crate) fn hypervisor_signature() -> Option<[u8; 12]> {
     None
 }
 
-/// Returns `true` for an invariant counter, and `false` for an unknown hypervisor. The architecture
-/// requires a counter of constant rate in all power states, which all CPUs share.
+/// Returns `true` and `false`: the counter is invariant, and no hypervisor can be detected. The
+/// architecture requires a counter of constant rate in all power states, which all CPUs share.
 pub(crate) fn is_invariant_and_has_hypervisor() -> (bool, bool) {
     (true, false)
 }

@@ -170,8 +170,8 @@ impl Topology {
 struct UsableCpus(Vec<Cpu>);
 
 impl UsableCpus {
-    /// Returns all CPUs in the order in which they are chosen near `base`. One hardware thread of
-    /// each core comes first, by distance from `base`, then the remaining threads.
+    /// Returns all CPUs in the order in which participants near `base` get them. One hardware
+    /// thread of each core comes first, by distance from `base`, then the remaining threads.
     fn by_distance_from(&self, base: &Cpu) -> Vec<&Cpu> {
         let first_of_core = |cpu: &Cpu| {
             if cpu.siblings.contains(&base.id) {

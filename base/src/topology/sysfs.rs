@@ -29,7 +29,8 @@ pub(super) fn flat_topology(cpus: &[u32], why: &str) -> Topology {
 struct Assumptions(BTreeSet<&'static str>);
 
 impl Assumptions {
-    /// Returns `found`. If it is `None`, returns `default()` and records the assumption `note`.
+    /// Returns `found`, or an assumed value if it is `None`. The assumed value is `default()`, and
+    /// `note` is recorded as the assumption.
     fn value_or_assumed<T>(
         &mut self,
         found: Option<T>,

@@ -25,7 +25,7 @@ pub(super) struct UnitScale {
     pub allows_zero: bool,
 }
 
-/// Units of decimal multiples without a name of their own: `k`, `M`, `G`, `T`.
+/// Decimal multiples of a base unit that is not written: `k`, `M`, `G`, `T`.
 pub(super) const DECIMAL_UNITS: &[Unit] = &[
     unit(&[""], 1),
     unit(&["k"], 1_000),

@@ -24,8 +24,8 @@ use serde::{Deserialize, Serialize};
 pub struct Config {
     /// Maximum number of connected peers. Default 4,096.
     pub peers_max: u32,
-    /// Maximum number of calls under way from this endpoint. The same limit holds for the queue of
-    /// other threads' requests ([`Caller`](crate::Caller)) to the endpoint's thread. Default
+    /// Maximum number of calls that this endpoint has under way. The same limit holds for the queue
+    /// of other threads' requests ([`Caller`](crate::Caller)) to the endpoint's thread. Default
     /// 65,536.
     pub calls_max: u32,
     /// Maximum length of arguments and of results, in bytes. A connection uses the smaller of both endpoints' values.
@@ -87,9 +87,9 @@ pub struct Config {
     /// Maximum number of bulk transfers under way. It limits those that this endpoint has started,
     /// and those of each peer. Default 4,096.
     pub transfers_max: u32,
-    /// Minimum length, in bytes, of a target memory for copies with non-temporal stores. These
-    /// bypass the caches. They suit memory that is larger than the caches and not read at once.
-    /// Default 4 MiB.
+    /// Minimum length, in bytes, of a memory that bulk transfers write with non-temporal stores.
+    /// These bypass the caches. They suit memory that is larger than the caches and not read at
+    /// once. Default 4 MiB.
     pub streamed_bytes_min: u64,
     /// `true` to map peers' memory for bulk transfers where possible. If false, bulk transfers use
     /// messages. Default true.
@@ -113,10 +113,10 @@ pub struct Config {
     /// Most detailed level of the log messages that are passed to `tracing`. Its subscriber may
     /// filter further. Default all.
     pub log_level: LogLevel,
-    /// Path of a file with a secret of at least 16 bytes. Both ends of every `tcp://` connection of
-    /// this endpoint must prove that they know it. Trailing white space is ignored. Only its owner
-    /// should be able to read the file. Default none: over `tcp://`, **anybody who can reach the
-    /// port can call**.
+    /// Path of a file with a secret of at least 16 bytes. Both ends of every `tcp://` or `ucx://`
+    /// connection of this endpoint must prove that they know it. Trailing white space is ignored.
+    /// Only its owner should be able to read the file. Default none: over `tcp://`, **anybody who
+    /// can reach the port can call**.
     ///
     /// The secret keeps strangers out. Later traffic is neither encrypted nor signed: use `tls://`
     /// against an attacker who can change packets on their way.
@@ -159,8 +159,8 @@ pub enum UdsPeers {
     Any,
 }
 
-/// Least severe level of messages that are logged, with margo's names. Messages are passed to
-/// `tracing` with the target `handover_rpc`.
+/// Least severe level of the messages that are logged; the levels have margo's names. Messages are
+/// passed to `tracing` with the target `handover_rpc`.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
@@ -170,7 +170,7 @@ pub enum LogLevel {
     Off,
     /// Only fatal failures of the endpoint are logged. There are none so far.
     Critical,
-    /// Critical failures and lost data are logged (ERROR).
+    /// Fatal failures and lost data are logged (ERROR).
     Error,
     /// Errors and warnings (WARN) are logged.
     Warning,

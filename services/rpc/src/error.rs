@@ -6,7 +6,7 @@ use rustix::io::Errno;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// A number is outside its range.
+    /// The value of a field is outside its range.
     #[error(transparent)]
     OutOfRange(#[from] handover_base::range::OutOfRange),
     /// The value of a field is not a power of two.
@@ -153,7 +153,7 @@ impl CloseReason {
     }
 }
 
-/// Error of creating an endpoint, listening, connecting or serving.
+/// Error of creating an endpoint, listening, connecting, or starting a thread.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EndpointError {
@@ -384,7 +384,7 @@ pub enum BulkError {
         /// Length of the local memory, in bytes.
         memory_bytes: u64,
     },
-    /// The kernel refused to map or to copy memory.
+    /// The kernel refused to copy memory between the two processes.
     #[error("cannot access memory: {call}: {errno}")]
     Memory {
         /// Name of the system call.

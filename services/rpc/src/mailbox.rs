@@ -9,11 +9,11 @@ use handover_base::sync::{Mutex, MutexGuard};
 use handover_notify::{ParkWord, SleepObject};
 use std::sync::PoisonError;
 
-/// Queues of an endpoint's thread, which other threads fill, with a stop flag. They contain the
+/// Queues that other threads fill for an endpoint's thread, and a stop flag. They contain the
 /// pool's answers and other threads' requests.
 #[derive(Debug)]
 pub struct Mailbox<A, P> {
-    /// Answers of the pool.
+    /// Answers from the pool's threads.
     answers: Mutex<Vec<A>>,
     /// Requests of other threads.
     posts: Mutex<Posts<P>>,
@@ -65,8 +65,8 @@ impl<A, P> Mailbox<A, P> {
         }
     }
 
-    /// Queues an answer of the pool. Returns [`ReceiverState::Asleep`] if the caller must wake the
-    /// endpoint's thread.
+    /// Queues an answer from a thread of the pool. Returns [`ReceiverState::Asleep`] if the caller
+    /// must wake the endpoint's thread.
     pub fn push_answer(&self, answer: A) -> ReceiverState {
         lock_ignoring_poison(&self.answers).push(answer);
         self.announce()

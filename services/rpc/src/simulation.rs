@@ -43,7 +43,7 @@ const LAST_STEPS_MAX: u64 = 2000;
 /// Virtual time of each step at the end, in ns.
 const LAST_STEP_NS: u64 = 1_000_000;
 const HANDSHAKE_TIMEOUT_MS: u32 = 50;
-/// Maximum number of runs in which an endpoint must notice that a connection was closed.
+/// Maximum number of calls of `run_endpoint` until an endpoint notices a closed connection.
 const RUNS_SINCE_CLOSE_MAX: u32 = 400;
 /// Maximum number of connections that a node has initiated at a time.
 const CONNECTIONS_MAX: usize = 3;
@@ -161,6 +161,7 @@ struct StartedTransfer {
 struct Node {
     endpoint: Endpoint,
     restarts_count: u32,
+    /// Calls that this node has started, by number.
     calls: BTreeMap<u64, StartedCall>,
     transfers: Vec<StartedTransfer>,
     /// Peers to which this node has connected, each with the number of its connection.
@@ -179,7 +180,7 @@ struct Connection {
     connector_index: usize,
     /// `true` if a fault was injected into the connection, which may then be closed.
     is_harmed: bool,
-    /// Number of runs of the connector since the end of the connection became visible to it.
+    /// Number of times that the connector has run since it could detect the connection's end.
     runs_since_close: u32,
 }
 
@@ -311,7 +312,7 @@ impl Simulation {
         self.finish();
     }
 
-    /// Lets a node randomly start and cancel connections, calls and transfers.
+    /// Lets a node start random connections, calls and transfers, and cancel a random call.
     fn start_random_operations(&mut self, node: usize) {
         let connections_count = self.nodes[node].peers.len() + self.nodes[node].connecting.len();
         if connections_count < CONNECTIONS_MAX && self.random.is_true_with_percent(20) {

@@ -24,8 +24,8 @@ pub(crate) use remote::TransferDirection;
 pub(crate) use tables::BulkTables;
 pub use tables::{BulkStats, Transfer};
 
-/// Bulk transfers of memory, for an [`Endpoint`](crate::Endpoint) and for a handler's
-/// [`Context`](crate::Context).
+/// Bulk transfers of memory, for an [`Endpoint`](crate::Endpoint), a handler's
+/// [`Context`](crate::Context), and a [`CallbackContext`](crate::CallbackContext).
 ///
 /// The owner of a memory registers it and sends the handle to a peer, as an argument or a result. The peer pulls from
 /// it or pushes into it, as the rights of the handle allow. The peer's own memory need not be registered.

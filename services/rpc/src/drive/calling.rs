@@ -351,8 +351,7 @@ pub(super) fn connect_and_wait(
         result = event_loop.handshakes.take_result(number);
         result.is_some()
     });
-    let result =
-        result.unwrap_or_else(|| unreachable!("a handshake without a deadline returned no result"));
+    let result = result.unwrap_or_else(|| unreachable!("the event loop returned without a result"));
     let peer = result?;
     if driver.event_loop().is_open(peer) {
         return Ok(peer);

@@ -57,14 +57,14 @@ pub struct Dump {
 pub struct PeerDump {
     /// Index of the peer in the endpoint's table.
     pub slot: u32,
-    /// `true` if messages go through shared memory, `false` if they go over a stream.
+    /// `true` if messages go through shared memory, `false` if they go over a stream or UCX.
     pub is_in_memory: bool,
     /// Process id of the peer. `None` if the peer shares no memory with this endpoint, or is not
     /// visible in this pid namespace.
     pub pid: Option<i32>,
     /// Number of bytes queued for sending to the peer.
     pub queued_bytes: usize,
-    /// Size of the buffer for receiving from the peer's stream, in bytes; 0 with shared memory.
+    /// Size of the buffer for receiving from the peer's stream, in bytes; 0 if there is no stream.
     pub receive_buffer_bytes: usize,
     /// Maximum length of messages to the peer, in bytes.
     pub message_bytes_max: usize,

@@ -139,9 +139,9 @@ pub struct EventLoop {
     /// Time, in ns, of the next sweep for incomplete frames and unused memory. It is `u64::MAX` if
     /// none is needed.
     sweep_at_ns: u64,
-    /// `true` if there is work to do between handlers: deferred requests, or `has_callbacks`.
+    /// `true` if deferred requests or callbacks are to be run between handlers.
     has_deferred_work: bool,
-    /// `true` if callbacks are due: of timers, of a requested dump, or closures of other threads.
+    /// `true` if timers, a requested dump or closures of other threads are due.
     has_callbacks: bool,
     /// New peer that cannot receive frames yet, and the reason if its connection was closed.
     pub(in crate::drive) opening_peer: Option<(PeerKey, Option<CloseReason>)>,
@@ -154,7 +154,7 @@ pub struct EventLoop {
     pub(crate) body: Vec<u8>,
     /// Buffer for the encoded arguments of a call.
     pub(crate) arguments_buffer: Vec<u8>,
-    /// Number of iterations since the clock was last read; longer work counts as several.
+    /// Number of iterations since the last clock read; received frames and bulk copies count too.
     iterations_since_clock_read: u32,
     /// Time of the last call of epoll, in clock ticks.
     last_poll_ticks: u64,
@@ -351,8 +351,9 @@ impl EventLoop {
         }
     }
 
-    /// Waits a short time until peers have released this endpoint's memory. Leaks memory that they
-    /// have not released by then.
+    /// Disconnects all peers, and waits shortly until they have released this endpoint's memory.
+    /// Has no effect if peers cannot write the memory. Leaks memory that they have not released by
+    /// then.
     fn release_memories(&mut self) {
         if !self.bulk.has_memory_writable_by_peers() {
             return;

@@ -13,8 +13,8 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-/// Divisor of the handshake timeout. The quotient is the minimum age of a handshake that is aborted
-/// to free its slot.
+/// Ratio of the handshake timeout to the age from which a handshake may be aborted. It is aborted
+/// only to free its slot.
 const ABORT_DIVISOR: u64 = 16;
 
 /// Stage of a connection that is not established yet: connecting, or in the handshake.
@@ -59,7 +59,7 @@ pub(crate) struct FinishedHandshake {
     pub(crate) result: Result<Handshake, CloseReason>,
 }
 
-/// Handshakes under way, by number.
+/// Connections that are being established, by number.
 #[derive(Debug, Default)]
 pub(crate) struct Handshakes {
     entries: Vec<Option<PendingConnection>>,
@@ -72,6 +72,7 @@ impl Handshakes {
         self.entries.iter().all(Option::is_none)
     }
 
+    /// Returns the number of entries, including vacant ones.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
@@ -229,14 +230,15 @@ impl Handshakes {
         self.entries.iter().flatten().map(next_ns).min()
     }
 
-    /// Returns the numbers of the handshakes whose next connection attempt is due.
+    /// Returns the numbers of the connections whose next attempt to connect is due.
     pub(crate) fn due_attempts(&self, now_ns: u64) -> Vec<u32> {
         let is_due = |entry: &PendingConnection| matches!(&entry.stage, Stage::Connecting(it) if it.retry_at_ns <= now_ns);
         let entries = (0..).zip(&self.entries);
         entries.filter(|it| it.1.as_ref().is_some_and(is_due)).map(|it| it.0).collect()
     }
 
-    /// Removes and returns a handshake whose deadline has passed.
+    /// Removes and returns a handshake whose deadline has passed. Also stores the errors of
+    /// connection attempts whose deadline has passed.
     pub(crate) fn pop_timed_out(&mut self, now_ns: u64) -> Option<FinishedHandshake> {
         let is_late =
             |it: &Option<PendingConnection>| it.as_ref().is_some_and(|it| it.deadline_ns <= now_ns);

@@ -34,6 +34,7 @@ pub(crate) trait Link: Send + fmt::Debug {
     /// Sends queued frames while there is space; returns `true` if any bytes were sent.
     fn flush(&mut self) -> Result<bool, CloseReason>;
 
+    /// Returns the number of bytes that are queued for sending to the peer.
     fn queued_bytes(&self) -> usize;
 
     /// Returns `true` if frames can be sent. Over UCX, the ends must first exchange addresses.
@@ -83,8 +84,8 @@ pub(crate) trait Link: Send + fmt::Debug {
         false
     }
 
-    /// Frees unused memory. Returns the number of consecutive sweeps that have found the same frame
-    /// incomplete.
+    /// Frees unused memory; returns the number of sweeps that have found the same frame incomplete.
+    /// Only consecutive sweeps count.
     fn sweep(&mut self) -> u32 {
         0
     }
@@ -151,7 +152,8 @@ pub(crate) trait RemoteAccess {
     /// dropped, and the key for peers.
     fn register(&mut self, region: &Arc<Region>) -> Option<(Box<dyn Any + Send + Sync>, Vec<u8>)>;
 
-    /// Unpacks a key of the peer; returns its number.
+    /// Unpacks a key that the peer has sent; returns its number for
+    /// [`start_copy`](Self::start_copy). Returns `None` if the transport rejects the key.
     fn unpack_key(&mut self, packed: &[u8]) -> Option<usize>;
 
     /// Starts a copy between local memory and the peer's memory. `theirs` is the key and the

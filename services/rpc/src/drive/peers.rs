@@ -27,7 +27,7 @@ pub(crate) const STALLED_SWEEPS_MAX: u32 = 8;
 const REQUEST_OVERHEAD_BYTES: usize = 128;
 const _: () = assert!(size_of::<DeferredRequest>() <= REQUEST_OVERHEAD_BYTES / 2);
 
-/// Request of a peer that is handled later.
+/// Request from a peer, to be handled later.
 #[derive(Debug)]
 pub(crate) struct DeferredRequest {
     pub(crate) header: FrameHeader,
@@ -43,12 +43,13 @@ pub(crate) struct PeerSlot {
     pub(crate) link: Option<AnyLink>,
     /// Agreed maximum length of a message, in bytes.
     pub(crate) message_bytes_max: usize,
+    /// `true` if messages go through shared memory.
     is_in_shared_memory: bool,
     /// `true` if frames are polled for, and epoll does not report them.
     is_polled: bool,
     /// `true` if the connection's socket is in the epoll set.
     pub(crate) is_in_epoll: bool,
-    /// Requests of the peer that are handled later.
+    /// Requests from the peer, to be handled later.
     pub(crate) deferred: Backlog<DeferredRequest>,
     /// `true` if the peer is in [`Peers::scheduled`].
     is_scheduled: bool,
@@ -64,7 +65,7 @@ pub(crate) struct ClosedPeer {
     pub(crate) why: CloseReason,
     /// Duplicate of the socket, which shows when the peer has closed its end too.
     pub(crate) socket: Option<OwnedFd>,
-    /// Process descriptor, still in the epoll set.
+    /// Descriptor of the peer's process, which is still in the epoll set.
     pub(crate) process: Option<OwnedFd>,
 }
 
@@ -94,6 +95,7 @@ pub(crate) struct Peers {
 }
 
 impl Peers {
+    /// Returns the entry of a peer; `None` if the peer is disconnected.
     #[inline]
     pub(crate) fn get(&self, peer: PeerKey) -> Option<&PeerSlot> {
         let at = self.slots.get(peer.slot as usize)?;
@@ -294,6 +296,7 @@ impl Peers {
         self.free_slots.push(peer.slot);
     }
 
+    /// Returns `true` if [`pop_closed`](Self::pop_closed) has a connection to return.
     #[inline]
     pub(crate) fn has_closed(&self) -> bool {
         !self.closed.is_empty()
@@ -305,9 +308,10 @@ impl Peers {
         self.closed.pop()
     }
 
-    /// Frees unused buffers. If there is a limit, also closes connections whose peers do not finish
-    /// a frame. The limit counts sweeps, not time: while this endpoint is not driven, peers are not
-    /// blamed for bytes that were not read. Returns `true` if another sweep is needed.
+    /// Frees unused receive buffers, and closes stalled connections if `has_limit` is `true`. A
+    /// connection is stalled if its peer does not finish a frame. The limit counts sweeps, not
+    /// time: while this endpoint is not driven, peers are not blamed for bytes that were not read.
+    /// Returns `true` if another sweep is needed.
     #[cold]
     pub(crate) fn sweep(&mut self, has_limit: bool) -> bool {
         let mut wanted = false;
@@ -456,9 +460,9 @@ impl Peers {
 
     // Deferred requests.
 
-    /// Returns `true` if requests of that peer must wait, because too many bytes are queued for it.
-    /// Answers of the peer are still read, because otherwise two endpoints with full send queues
-    /// could block each other for ever.
+    /// Returns `true` if requests from `peer` must wait, because too many bytes are queued for
+    /// sending to it. Answers of the peer are still read, because otherwise two endpoints with full
+    /// send queues could block each other for ever.
     pub(crate) fn should_defer_requests(&mut self, peer: PeerKey, queued_bytes_max: u32) -> bool {
         self.queued_bytes(peer) > queued_bytes_max as usize / 2
     }
@@ -490,7 +494,8 @@ impl Peers {
         true
     }
 
-    /// Schedules that peer if it has deferred requests, unless too many bytes are queued for it.
+    /// Schedules `peer` if it has deferred requests, unless too many bytes are queued for sending
+    /// to it.
     pub(crate) fn schedule(&mut self, peer: PeerKey, queued_bytes_max: u32) {
         if self.should_defer_requests(peer, queued_bytes_max) {
             return; // This function is called again when queued bytes were sent.
@@ -531,6 +536,7 @@ impl Peers {
         self.slots[peer.slot as usize].deferred.pop()
     }
 
+    /// Returns the number of deferred requests of all peers.
     pub(crate) fn deferred_count(&self) -> usize {
         self.slots.iter().map(|at| at.deferred.len()).sum()
     }

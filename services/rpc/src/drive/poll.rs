@@ -13,7 +13,7 @@ pub(crate) enum EventSource {
     Peer(PeerKey),
     /// Process descriptor of a peer: the process has exited.
     Process(PeerKey),
-    /// Eventfd that other threads of this process write to wake this one.
+    /// Eventfd by which other threads of this process wake the endpoint's thread.
     Inbox,
     /// Socket that a signal handler writes to request a dump.
     #[cfg(feature = "signal-dump")]
@@ -23,7 +23,7 @@ pub(crate) enum EventSource {
     Ucx,
     /// Listening socket with this index.
     Listener(u32),
-    /// Socket of a connection whose handshake is under way.
+    /// Socket of the connection with this number, which is being established.
     Handshake(u32),
 }
 

@@ -27,7 +27,7 @@ pub(crate) struct PoolJob {
     pub(crate) is_one_way: bool,
 }
 
-/// Answer of the pool, which the endpoint's thread sends.
+/// Answer from a thread of the pool, to be sent by the endpoint's thread.
 #[derive(Debug)]
 pub(crate) struct PoolAnswer {
     pub(crate) peer: PeerKey,
@@ -134,6 +134,7 @@ impl PoolQueue {
 /// State that the pool shares with its threads or fibers.
 struct PoolShared {
     queue: Mutex<PoolQueue>,
+    /// Notified when a request may start, or when the pool stops.
     has_work: Condvar,
     /// Function that passes an answer to the endpoint's thread.
     deliver: Box<dyn Fn(PoolAnswer) + Send + Sync>,
@@ -298,7 +299,7 @@ impl Pool {
         }
     }
 
-    /// Removes a request that has not started.
+    /// Removes request `call` of `peer` from the queue, if it has not started.
     pub(crate) fn cancel_job(&self, peer: PeerKey, call: u64) {
         let mut queue = lock_ignoring_poison(&self.shared.queue);
         let its = queue.peers.get_mut(&peer);
@@ -452,7 +453,7 @@ fn start_fiber_runtime(config: &Config) -> std::io::Result<Runtime> {
     Runtime::new(config).map_err(std::io::Error::other)
 }
 
-/// Runs a handler, and converts its panic into a refusal for its caller alone.
+/// Runs a handler, and converts a panic into [`Refusal::Panicked`].
 pub(crate) fn catch_panic(handler: impl FnOnce() -> Result<(), Refusal>) -> Result<(), Refusal> {
     // The handler borrows only its own state and the answer's vector, and the answer is discarded after a panic.
     catch_unwind(AssertUnwindSafe(handler)).unwrap_or(Err(Refusal::Panicked))

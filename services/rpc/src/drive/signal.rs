@@ -7,7 +7,7 @@ use signal_hook::SigId;
 use std::io::Read;
 use std::os::unix::net::UnixStream;
 
-/// Dump of the endpoint's state that a signal requests.
+/// Signal registration, with a callback that gets a dump of the endpoint's state.
 pub(crate) struct SignalDump {
     /// Id of the signal handler's registration.
     id: SigId,

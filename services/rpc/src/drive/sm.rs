@@ -25,7 +25,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 const WAKE_BYTE: u8 = b'!';
 /// Alignment of long bodies, in bytes, so that each starts on its own cache line.
 const LINE_BYTES: u64 = 64;
-/// Offset below which long bodies are stored without a check of the peer's read position.
+/// Offset below which a long body is stored without reading the peer's read position again.
 const UNCHECKED_OFFSET_MAX: u64 = 1 << 15;
 
 /// One end of a connection over shared memory.

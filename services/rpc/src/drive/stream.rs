@@ -13,8 +13,8 @@ use std::time::Duration;
 /// Maximum length, in bytes, of a body that is copied behind its header. Both are then sent as one
 /// buffer.
 const COMBINED_BODY_BYTES_MAX: usize = 4096;
-/// Minimum number of expected bytes of bulk data for a read directly into the target memory. Fewer
-/// are read with what follows them, in one system call, and copied.
+/// Minimum amount of bulk data still to arrive, in bytes, that is read directly into its memory.
+/// Less is read together with what follows it, in one system call, and copied.
 const DIRECT_READ_BYTES_MIN: u64 = 1 << 14;
 /// Maximum number of bytes that a direct read receives beyond the bulk data. They suffice to find
 /// the next frame, but contain little of the data that may follow.
@@ -351,8 +351,7 @@ impl StreamLink {
         Ok(T::default())
     }
 
-    /// Returns the result of a read that received no data. This is an error if the peer has closed
-    /// the connection.
+    /// Returns `None` for a read without data, or an error if the peer has closed the connection.
     fn nothing_received<T>(&self) -> Result<Option<T>, CloseReason> {
         if self.has_hung_up { Err(CloseReason::ClosedByPeer) } else { Ok(None) }
     }

@@ -128,7 +128,7 @@ struct RecordBoundaryParser {
 }
 
 impl RecordBoundaryParser {
-    /// Advances over received bytes.
+    /// Searches further received bytes for record boundaries.
     fn parse(&mut self, mut bytes: &[u8]) {
         while let [first, behind @ ..] = bytes {
             if self.header_bytes < RECORD_HEADER_BYTES {

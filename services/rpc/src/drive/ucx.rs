@@ -160,8 +160,8 @@ impl SharedWorker {
 
 /// First message of each end on the TCP connection after the handshake.
 struct Opening<'a> {
-    /// Word that every UCX message to the sender must contain. It consists of an index and a random
-    /// key.
+    /// Word that every UCX message to the sender of this opening must contain. It consists of an
+    /// index and a random key.
     word: u64,
     /// Address of the sender's worker.
     address: &'a [u8],
@@ -197,6 +197,7 @@ struct UcxLink {
     id: UcxConnection,
     /// `true` if the worker has frames for this connection, or the connection has failed.
     has_news: Arc<AtomicBool>,
+    /// Socket of the TCP connection over which the handshake was made.
     socket: OwnedFd,
     body_bytes_max: u32,
     /// Way in which a failure of the peer is detected.
@@ -351,7 +352,7 @@ impl UcxLink {
         }
     }
 
-    /// Returns the next of the last frames of an exited peer, and after these the error. Returns
+    /// Returns the next remaining frame of an exited peer; after the last one, an error. Returns
     /// `None` while frames of an orderly end are missing.
     #[cold]
     fn take_last_frame(&mut self, body: &mut Vec<u8>) -> Result<Option<FrameHeader>, CloseReason> {

@@ -24,6 +24,7 @@ pub struct Backlog<T> {
     /// Position of each request in the order of arrival, by call number.
     by_call: HashMap<u64, u64>,
     next_position: u64,
+    /// Total size of the requests, in bytes.
     bytes: usize,
 }
 

@@ -312,6 +312,7 @@ pub fn keyed_total_bytes(segments: &[KeyedSegment]) -> Option<u64> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ArrivalCheck {
     arrived_bytes: u64,
+    /// Total length of the data, in bytes.
     bytes: u64,
 }
 

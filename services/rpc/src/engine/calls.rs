@@ -38,7 +38,8 @@ impl CallId {
     }
 }
 
-/// Number used in place of a call number for a request without an answer.
+/// Placeholder, used only within an endpoint, for the number of a one-way call. It also stands for
+/// the number of a call that has not started.
 pub const ONE_WAY_CALL_NUMBER: u64 = u64::MAX;
 
 /// Outcome of a call at its caller: result, refusal, or disconnection.
@@ -86,7 +87,11 @@ fn refusal_error(refusal: Refusal, body: &[u8]) -> CallError {
 /// State of a slot in the table of calls.
 #[derive(Debug)]
 enum SlotState {
-    Free { next: u32 },
+    /// The slot is in the list of free slots.
+    Free {
+        /// Index of the next free slot; [`NO_SLOT`] at the end of the list.
+        next: u32,
+    },
     Pending,
     Done(CallCompletion),
 }
@@ -133,6 +138,7 @@ pub struct Calls {
     first_free: u32,
     calls_max: u32,
     under_way_count: u32,
+    /// Number of answers that arrived for no pending call.
     late_count: u64,
     /// Total capacity of the result buffers in free slots, in bytes.
     kept_bytes: usize,

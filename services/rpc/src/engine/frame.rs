@@ -110,7 +110,8 @@ pub struct FrameHeader {
     /// Identifier of the procedure ([`Method::word`](super::Method::word)). In a refusal, it is the
     /// code of the refusal; in a data frame, the offset of the data.
     pub method: u64,
-    /// Call number, assigned by the caller. In a data frame, it is the transfer number.
+    /// Call number, assigned by the caller. In a data frame, it is the transfer number. It is 0 if
+    /// there is neither.
     pub call: u64,
 }
 

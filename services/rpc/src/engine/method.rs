@@ -64,6 +64,7 @@ impl Method {
 /// Table of registered handlers by name and provider.
 #[derive(Debug)]
 pub struct Methods<H> {
+    /// Indices of the registered procedures in `entries`, by [`Method::word`].
     indices: HashMap<u64, usize, BuildHasherDefault<WordHasher>>,
     /// Names and handlers by index; a removed entry leaves its index vacant.
     entries: Vec<Option<(String, H)>>,

@@ -66,8 +66,8 @@ fn create_unnamed_file(folder: &Path) -> Result<OwnedFd, FailedSystemCall> {
 }
 
 impl Region {
-    /// Allocates unnamed zeroed memory of this user that other processes can map. All pages are
-    /// allocated now, so a lack of memory is an error here and not a SIGBUS later.
+    /// Allocates zeroed memory that other processes of this user can map. All pages are allocated
+    /// now, so a lack of memory is an error here and not a SIGBUS later.
     pub(crate) fn create_shared(bytes: usize) -> Result<Self, FailedSystemCall> {
         if bytes == 0 {
             return Ok(Self::from_vec(Vec::new()));
@@ -79,8 +79,8 @@ impl Region {
         Ok(region)
     }
 
-    /// Makes the kernel allocate all pages now. By way of the mapping, which may have huge pages;
-    /// fallocate() of the file uses small ones.
+    /// Makes the kernel allocate all pages now. It does so through the mapping, which may have huge
+    /// pages; fallocate() of the file uses small ones.
     fn populate(&self, file: BorrowedFd<'_>) -> Result<(), FailedSystemCall> {
         let start = self.start.as_ptr().cast();
         // SAFETY: the address and length of this region's mapping; populating pages changes no content.

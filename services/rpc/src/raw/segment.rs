@@ -62,6 +62,7 @@ pub(crate) struct MessageSlot {
     /// Number of the message in this slot, counted from 1. A number smaller than expected is of an
     /// earlier lap of the ring.
     pub(crate) sequence: AtomicU64,
+    /// Header of the message, encoded as three words.
     pub(crate) header: [AtomicU64; 3],
     /// Body of the message, or the offset of a long body.
     pub(crate) inline: [AtomicU64; INLINE_BODY_WORDS_MAX],

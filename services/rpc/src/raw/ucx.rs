@@ -38,7 +38,7 @@ const METHOD_FLAG: u8 = 1 << 7;
 /// Maximum number of frames that a frame may overtake. It is less than half of the range of the
 /// number in a message.
 const EARLY_FRAMES_MAX: u16 = 1 << 14;
-/// Size of the frames that were not taken, in bytes, above which the worker receives no more.
+/// Size, in bytes, of the unread frames above which the worker receives no more.
 const ARRIVED_BYTES_MAX: usize = 1 << 24;
 /// Maximum number of spare buffers.
 const SPARE_BUFFERS_MAX: usize = 64;
@@ -86,6 +86,7 @@ struct ConnectionState {
     peer_word: u64,
     /// The library's endpoint; null before the connection is established, and after it is closed.
     endpoint: *mut c_void,
+    /// Way in which a failure of the peer is detected.
     failure: PeerFailure,
     /// Number of frames that were sent.
     sent_count: u32,
@@ -131,6 +132,7 @@ struct Job {
 
 /// Message that has arrived.
 struct Message<'a> {
+    /// First word: the key and the index of the receiver's connection.
     word: u64,
     /// Low bits of the number of the frame.
     number: u16,
@@ -236,7 +238,7 @@ impl Shared {
         }
     }
 
-    /// Counts a message as sent, or as failed.
+    /// Records that a message or memory operation is complete, or has failed.
     fn finish_message(&mut self, id: UcxConnection, bytes: usize, status: Status) {
         let Some(connection) = self.get_mut(id) else { return };
         connection.outstanding_bytes -= bytes;
@@ -256,7 +258,7 @@ impl Shared {
         self.free_if_closed(id);
     }
 
-    /// Frees the entry of a closed connection once no message of it is being sent.
+    /// Frees the entry of a closed connection once the library has completed all its operations.
     fn free_if_closed(&mut self, id: UcxConnection) {
         let is_over = |it: &ConnectionState| {
             it.is_closed && it.endpoint.is_null() && it.outstanding_count == 0
@@ -390,6 +392,7 @@ impl Drop for UcxContext {
     }
 }
 
+/// Returns an error, with the text of the status, if the function `call` has failed.
 fn check(functions: &Functions, call: &'static str, status: Status) -> Result<(), UcxError> {
     match status {
         OK => Ok(()),

@@ -53,11 +53,14 @@ fn answer(body: &[u8]) -> Result<Vec<u8>, Refusal> {
 #[derive(Debug, Clone)]
 struct Step {
     body: Vec<u8>,
+    /// Delay of the request, in ns; an answer sent in this step takes half as long.
     delay_ns: u64,
+    /// Maximum number of bytes that arrive in each direction in this step.
     received_bytes_max: usize,
     cancels_call: bool,
 }
 
+/// Returns a strategy that generates random steps.
 fn step() -> impl Strategy<Value = Step> {
     let body = proptest::collection::vec(any::<u8>(), 0..BODY_BYTES_MAX as usize);
     (body, 0u64..5000, 1usize..200, proptest::bool::weighted(0.1)).prop_map(
@@ -75,7 +78,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 4, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_call_ends_once_with_its_own_answer_or_with_the_connection(
+    fn every_call_ends_once_with_its_own_answer_or_a_disconnection(
         steps in proptest::collection::vec(step(), 1..60),
         cut_at in proptest::option::of(0usize..120),
     ) {
@@ -148,7 +151,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_however_cut_are_the_same_frames_then_perhaps_a_refusal(
+    fn frames_and_error_do_not_depend_on_the_pieces_in_which_bytes_arrive(
         bytes in proptest::collection::vec(any::<u8>(), 0..400),
         frames in proptest::collection::vec((1u8..=6, proptest::collection::vec(any::<u8>(), 0..50)), 0..5),
         piece in 1usize..70,

@@ -18,7 +18,8 @@ thread_local! {
     static FLOODED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Records why an endpoint of this thread closes a connection; the caller drops the port next.
+/// Records whether an endpoint of this thread closes a connection because of unread answers. The caller
+/// drops the port next.
 pub fn record_close_reason(why: &CloseReason) {
     FLOODED.set(*why == CloseReason::AnswersUnread);
 }

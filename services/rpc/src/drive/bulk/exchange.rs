@@ -38,7 +38,9 @@ const NO_FILE: FileId = FileId { device: u64::MAX, inode: u64::MAX };
 pub(crate) struct TransferRequest<'a> {
     pub(crate) peer: PeerKey,
     pub(crate) direction: TransferDirection,
+    /// Handle of the peer's memory.
     pub(crate) handle: &'a BulkHandle,
+    /// Local memory.
     pub(crate) memory: &'a BulkMemory,
     pub(crate) part: BulkPart,
 }
@@ -63,6 +65,7 @@ pub(super) struct HalfRequestFromPeer {
     pub(super) ours: (BulkHandle, u64),
     /// Handle of the peer's memory, and the offset of the range in it.
     pub(super) theirs: (BulkHandle, u64),
+    /// Length of the range, in bytes.
     pub(super) bytes: u64,
     /// `true` if the local memory is the source, `false` if it is the target.
     pub(super) is_read: bool,
@@ -85,8 +88,8 @@ pub(crate) struct BulkExchange<'a> {
 impl BulkExchange<'_> {
     // Starting transfers.
 
-    /// Copies the range at once and returns the result. Returns `None` if the peer's memory is not
-    /// attached, or the range is not small.
+    /// Copies a small range at once, and returns the result. Returns `None` if the peer's memory is
+    /// not attached, or the range is not small.
     #[inline]
     pub(crate) fn try_copy_immediately(
         &mut self,
@@ -349,8 +352,8 @@ impl BulkExchange<'_> {
         let _ = self.peers.send(peer, header, &body);
     }
 
-    /// Queues a message. It is sent at the end of this iteration, with the others in one system
-    /// call.
+    /// Queues a bulk message for `peer`. It is sent at the end of this iteration, with the others
+    /// in one system call.
     fn queue_message(&mut self, peer: PeerKey, message: &BulkMessage) {
         let (header, body) = encode_frame(message);
         if !self.make_space_to_queue(peer) {
@@ -538,7 +541,7 @@ impl BulkExchange<'_> {
             if let (Some(file), Some(link)) = (file, self.peers.link_mut(peer)) {
                 // If there is no space for the file, the peer finds it missing and transfers by
                 // messages. It must not write to this memory through the kernel, as file-backed
-                // memory does not count as lent (RegisteredMemory::is_writable_via_kernel).
+                // memory does not count as lent (RegisteredMemory::is_accessible_via_address).
                 let _ = link.send_file(file);
             }
             let (bytes, address) = (region.len_bytes() as u64, region.start_address());
@@ -583,14 +586,14 @@ impl BulkExchange<'_> {
         Ok(())
     }
 
-    /// Continues the transfers that wait until that memory is attached.
+    /// Continues the transfers that wait until memory `id` of `peer` is attached.
     pub(super) fn advance_waiting_transfers(&mut self, peer: PeerKey, id: u64) {
         for waiting in self.transfers_waiting_for(peer, id) {
             self.advance_transfer(waiting);
         }
     }
 
-    /// Returns the transfers that wait until memory `id` of a peer is attached.
+    /// Returns the transfers that wait until memory `id` of `peer` is attached.
     fn transfers_waiting_for(&self, peer: PeerKey, id: u64) -> Vec<Transfer> {
         self.tables.transfers.find_all(|it| {
             it.peer == peer && it.handle.id == id && matches!(it.stage, TransferStage::Waiting)
@@ -695,8 +698,8 @@ impl BulkExchange<'_> {
         self.send_pieces() || copied
     }
 
-    /// Copies the next piece of a transfer by mapping or by the kernel. Returns `false` if there is
-    /// no such transfer.
+    /// Copies the next piece of a transfer, through a mapping or by the kernel. Returns `false` if
+    /// there is no such transfer.
     fn copy_piece(&mut self) -> bool {
         let Some(id) = self.tables.copying.pop_front() else { return false };
         let Some(transfer) = self.tables.transfers.get_active(id) else { return true };

@@ -6,6 +6,7 @@ use std::collections::{HashMap, HashSet};
 
 /// Registration of a local memory with the transport, for access by peers.
 pub(crate) struct RemoteGrant {
+    /// Segments of the memory, with the keys that are sent to peers.
     pub(super) segments: Vec<KeyedSegment>,
     /// Registrations of the segments, which end when they are dropped.
     pub(super) _registrations: Vec<Box<dyn Any + Send + Sync>>,
@@ -16,6 +17,7 @@ handover_base::debug_struct!(RemoteGrant as it { segments: it.segments.len() });
 /// Keys with which the transport accesses a peer's memory.
 #[derive(Debug)]
 pub(crate) struct RemoteKeys {
+    /// Handle of the peer's memory.
     pub(super) handle: BulkHandle,
     pub(super) segments: Vec<UnpackedSegment>,
 }

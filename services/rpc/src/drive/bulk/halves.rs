@@ -134,6 +134,7 @@ impl BulkExchange<'_> {
         }
     }
 
+    /// Sends a peer a refusal, because the copy that it has asked for has failed.
     fn refuse_help(&mut self, peer: PeerKey, transfer: u64, error: &BulkError) {
         let why = if let BulkError::Refused(why) = error { *why } else { BulkRefusal::Full };
         self.send_refusal(peer, transfer, why);

@@ -48,8 +48,8 @@ impl fmt::Debug for BulkMemory {
 }
 
 impl BulkMemory {
-    /// Allocates zeroed, unnamed memory of this user that peers on this machine can map. All pages
-    /// are allocated at once. This is the fastest kind of memory.
+    /// Allocates zeroed memory that peers of this user on this machine can map. All pages are
+    /// allocated at once. This is the fastest kind of memory.
     ///
     /// A peer with any right to this memory can read all of it. Read-only rights guard against mistakes, not attacks:
     /// a hostile process of this user can reopen the memory's file for writing.
@@ -228,7 +228,9 @@ impl BulkMemory {
 /// Iterator returned by [`BulkMemory::contiguous_pieces`].
 pub(crate) struct MemoryPieces<'a> {
     memory: &'a BulkMemory,
+    /// Offset of the next piece in the memory, in bytes.
     offset: u64,
+    /// Number of bytes that are still to be returned.
     bytes: u64,
 }
 

@@ -30,7 +30,8 @@ impl Transfer {
     /// the table.
     pub(crate) const COMPLETED: Self = Self(u64::MAX);
 
-    /// Returns the handle of the transfer with that key, without the highest bit of the key's generation.
+    /// Returns the handle of the transfer with this key of the slab. It lacks the highest bit of
+    /// the key's generation.
     fn new(key: Key) -> Self {
         Self((u64::from(key.generation) << 32 | u64::from(key.index)) % TRANSFER_NUMBER_LIMIT)
     }
@@ -45,8 +46,8 @@ impl Transfer {
     }
 }
 
-/// Bit in the transfer number of a data frame. It is set if the sender assigned the number (a
-/// push), clear if the receiver did (a pull).
+/// Bit in a data frame's transfer number: 1 for a push, 0 for a pull. The sender of the data has
+/// assigned the number of a push, the receiver that of a pull.
 pub(crate) const PUSH_NUMBER_BIT: u64 = TRANSFER_NUMBER_LIMIT;
 
 /// Stage of a transfer that is under way.
@@ -69,12 +70,15 @@ pub(crate) enum TransferStage {
 pub(crate) struct ActiveTransfer {
     pub(crate) peer: PeerKey,
     pub(crate) direction: TransferDirection,
+    /// Handle of the peer's memory.
     pub(crate) handle: BulkHandle,
+    /// Local memory.
     pub(crate) memory: BulkMemory,
     /// Offset of the range in the peer's memory, in bytes.
     pub(crate) theirs: u64,
     /// Offset of the range in the local memory, in bytes.
     pub(crate) ours: u64,
+    /// Length of the range, in bytes.
     pub(crate) bytes: u64,
     pub(crate) deadline_ns: u64,
     pub(crate) stage: TransferStage,
@@ -181,6 +185,7 @@ impl TransferTable {
 /// Local memory that is registered for transfers by peers.
 #[derive(Debug)]
 pub(crate) struct RegisteredMemory {
+    /// Handle that a peer must have to access the memory.
     pub(crate) handle: BulkHandle,
     pub(crate) memory: BulkMemory,
     /// Peers that may access the memory directly.
@@ -204,7 +209,9 @@ impl RegisteredMemory {
 /// Direct access of this endpoint to a peer's memory: requested, attached, or denied.
 #[derive(Debug, Clone)]
 pub(crate) enum Attachment {
+    /// Access was requested with this handle, and the owner has not answered.
     Requested(BulkHandle),
+    /// This process accesses the memory, by mapping it or through the kernel.
     Attached(Arc<RemoteMemory>),
     /// The transport accesses the memory.
     Remote(Arc<RemoteKeys>),
@@ -288,6 +295,7 @@ pub(crate) struct OutgoingData {
     pub(crate) offset: u64,
     /// Number of bytes sent so far.
     pub(crate) sent: u64,
+    /// Total length of the data, in bytes.
     pub(crate) bytes: u64,
     /// Id of the registered local memory, if the peer pulls.
     pub(crate) registered: Option<u64>,
@@ -312,15 +320,17 @@ const READS_MAX: u32 = 64;
 /// Memory that a disconnected peer may still write, held until the peer has closed the connection.
 #[derive(Debug)]
 struct LingeringMemory {
+    /// Duplicate of the connection's socket, which shows when the peer has closed the connection.
     socket: OwnedFd,
     memory: BulkMemory,
+    /// Registration with a transport, if it accesses the memory for the peer.
     grant: Option<Arc<RemoteGrant>>,
     /// Time at which the peer was found to have closed the connection. Data that it has sent
     /// through the transport may still be on its way.
     closed_at: Option<Instant>,
 }
 
-/// Time for which memory is held for a transport after the peer has closed the connection.
+/// Time for which memory stays allocated for a transport after the peer has closed the connection.
 const REMOTE_LINGER: Duration = Duration::from_millis(200);
 
 impl LingeringMemory {
@@ -352,6 +362,7 @@ impl LingeringMemory {
 /// State of an endpoint's bulk transfers: registered memories, attached memories of peers, and transfers under way.
 #[derive(Debug)]
 pub(crate) struct BulkTables {
+    /// Local memories that are registered for transfers by peers, by id.
     pub(crate) registered: HashMap<u64, RegisteredMemory>,
     next_memory_id: u64,
     pub(crate) attachments: AttachmentTable,
@@ -569,8 +580,8 @@ impl BulkTables {
         }
     }
 
-    /// Returns the memory of a handle. Fails if the handle is not valid, or does not allow this
-    /// access to this range.
+    /// Returns the registered memory of a handle. Fails if the handle is not valid, or does not
+    /// allow this access to this range.
     pub(crate) fn check_and_clone_memory(
         &mut self,
         handle: &BulkHandle,
@@ -603,7 +614,7 @@ impl BulkTables {
     }
 }
 
-/// Checks that a handle allows a transfer of a range in a direction.
+/// Checks that a handle allows a transfer of this range in this direction.
 pub(crate) fn check_memory_access(
     handle: &BulkHandle,
     (offset, bytes): (u64, u64),

@@ -233,7 +233,8 @@ impl EventLoop {
         }
     }
 
-    /// Adds the peer of a finished handshake, if it has succeeded.
+    /// Adds the peer of a successful handshake, or counts the failure. Stores the result if this
+    /// endpoint has initiated the connection.
     fn finish_handshake(&mut self, finished: FinishedHandshake) {
         let FinishedHandshake { number, connected_to, result } = finished;
         let admitted = result.and_then(|handshake| {

@@ -199,8 +199,8 @@ impl EventLoop {
         }
     }
 
-    /// Runs callbacks, and handles deferred requests: at most FRAMES_MAX of each peer that reads
-    /// its answers. Returns `true` if there was any work.
+    /// Runs callbacks, and handles at most FRAMES_MAX deferred requests of each peer. Skips peers
+    /// that do not read their answers. Returns `true` if there was any work.
     #[cold]
     fn handle_deferred(&mut self, sink: &mut impl RequestSink) -> bool {
         let mut did = self.has_callbacks && self.run_callbacks();

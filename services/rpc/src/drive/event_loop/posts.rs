@@ -25,7 +25,7 @@ impl EventLoop {
         did | self.handle_posts()
     }
 
-    /// Reports the size of a peer's unsent answers to the pool. These are the answers that the
+    /// Reports to the pool the size of a peer's unsent answers. These are the answers that the
     /// endpoint has taken from the pool, and the bytes queued for sending to the peer.
     pub(super) fn update_pool_backlog(&mut self, peer: PeerKey, taken_bytes: usize) {
         let queued_bytes = self.peers.queued_bytes(peer);

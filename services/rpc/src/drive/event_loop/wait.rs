@@ -100,7 +100,7 @@ impl EventLoop {
             || !self.reported_closed.is_empty()
     }
 
-    /// Runs one more iteration, and sleeps until an event or that deadline if it found no work.
+    /// Runs one more iteration; if it finds no work, sleeps until an event or `deadline_ns`.
     fn sleep(&mut self, sink: &mut impl RequestSink, deadline_ns: u64) {
         self.peers.for_each_shared_memory_link(SharedMemoryLink::declare_sleep);
         self.inbox.mailbox.declare_sleep();

@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 
 /// File name of the library, with the version of its binary interface.
 const LIBRARY_NAME: &str = "libucp.so.0";
-/// Oldest version of the interface that has all functions below.
+/// Oldest version of UCX's interface that has all functions used here.
 pub(super) const API_VERSION: (c_uint, c_uint) = (1, 11);
 
 /// `ucs_status_t`, an enumeration of one byte; errors are negative.
@@ -21,7 +21,7 @@ pub(super) type StatusPtr = *mut c_void;
 
 pub(super) const OK: Status = 0;
 pub(super) const ERR_BUSY: Status = -15;
-/// Lowest status.
+/// Lowest status, which is an error.
 const ERR_LAST: isize = -100;
 
 pub(super) const FEATURE_RMA: u64 = 1 << 1;

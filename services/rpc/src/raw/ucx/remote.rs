@@ -11,6 +11,7 @@ use std::sync::Arc;
 /// Memory of this process that peers' workers may access.
 pub(crate) struct UcxRegistration {
     context: Arc<UcxContext>,
+    /// The library's handle of the registered memory.
     memory: *mut c_void,
     _region: Arc<Region>,
 }
