@@ -14,8 +14,10 @@ pub struct Finding {
     pub found: String,
     /// Effect of the observation on figures.
     pub why: String,
-    /// Repair: a shell command or a kernel command line parameter; `None` if there is none.
-    pub mend: Option<String>,
+    /// Fix: a shell command or a kernel command line parameter; `None` if there is none. Its JSON key
+    /// is `mend`.
+    #[serde(rename = "mend")]
+    pub fix: Option<String>,
 }
 
 /// Severity of a finding, the worst first.

@@ -44,7 +44,7 @@ pub fn doctor(args: &DoctorArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         if it.level == FindingLevel::Fine {
             continue;
         }
-        for (word, text) in [("why", Some(&it.why)), ("mend", it.mend.as_ref())] {
+        for (word, text) in [("why", Some(&it.why)), ("fix", it.fix.as_ref())] {
             if let Some(text) = text {
                 writeln!(out, "{:8}  {:widest$}  {word}: {text}", "", "")?;
             }

@@ -32,10 +32,10 @@ impl FindingBuilder {
         &self,
         level: FindingLevel,
         found: impl Into<String>,
-        mend: Option<String>,
+        fix: Option<String>,
     ) -> Finding {
         let (code, why) = (self.code.to_string(), self.why.to_string());
-        Finding { code, level, found: found.into(), why, mend }
+        Finding { code, level, found: found.into(), why, fix }
     }
 
     /// Creates a finding about a fact that does not affect figures.
@@ -44,13 +44,13 @@ impl FindingBuilder {
     }
 
     /// Creates a finding about a fact that disturbs figures.
-    fn disturbs(&self, found: impl Into<String>, mend: impl Into<String>) -> Finding {
-        self.finding(FindingLevel::Disturbs, found, Some(mend.into()))
+    fn disturbs(&self, found: impl Into<String>, fix: impl Into<String>) -> Finding {
+        self.finding(FindingLevel::Disturbs, found, Some(fix.into()))
     }
 
     /// Creates a finding about a fact that matters when machines are compared.
-    fn note(&self, found: impl Into<String>, mend: impl Into<String>) -> Finding {
-        self.finding(FindingLevel::Note, found, Some(mend.into()))
+    fn note(&self, found: impl Into<String>, fix: impl Into<String>) -> Finding {
+        self.finding(FindingLevel::Note, found, Some(fix.into()))
     }
 
     /// Creates a finding about a fact that cannot be read. In a guest, only the host knows it.
@@ -474,13 +474,13 @@ mod tests {
         assert_eq!(findings.len(), 19);
         for finding in &findings {
             assert_eq!(finding.level, FindingLevel::Fine, "{finding:?}");
-            assert_eq!(finding.mend, None, "{finding:?}");
+            assert_eq!(finding.fix, None, "{finding:?}");
             assert!(!finding.why.is_empty() && !finding.found.is_empty());
         }
     }
 
     #[test]
-    fn disturbances_come_first_with_the_command_that_mends_them() {
+    fn disturbances_come_first_with_the_command_that_fixes_them() {
         let facts = MachineFacts {
             governor: Some("powersave".into()),
             turbo: Some(Turbo { is_on: true, file: "/turbo", off: "1" }),
@@ -494,13 +494,13 @@ mod tests {
         let findings = find_all(&facts, None);
         let levels: Vec<_> = findings.iter().map(|it| it.level).collect();
         assert!(levels.is_sorted(), "{levels:?}");
-        let mend = |code| found(&findings, code).mend.as_deref().expect("a repair command");
-        assert_eq!(mend("governor"), "sudo cpupower frequency-set -g performance");
-        assert_eq!(mend("turbo"), "echo 1 | sudo tee /turbo");
-        assert!(mend("clock-source").starts_with("echo tsc | sudo tee /sys/"));
-        assert_eq!(mend("numa-balancing"), "sudo sysctl kernel.numa_balancing=0");
-        assert_eq!(mend("fds"), format!("ulimit -n {}", 1 << 20));
-        assert!(mend("threads").contains("threads-max"));
+        let fix = |code| found(&findings, code).fix.as_deref().expect("a repair command");
+        assert_eq!(fix("governor"), "sudo cpupower frequency-set -g performance");
+        assert_eq!(fix("turbo"), "echo 1 | sudo tee /turbo");
+        assert!(fix("clock-source").starts_with("echo tsc | sudo tee /sys/"));
+        assert_eq!(fix("numa-balancing"), "sudo sysctl kernel.numa_balancing=0");
+        assert_eq!(fix("fds"), format!("ulimit -n {}", 1 << 20));
+        assert!(fix("threads").contains("threads-max"));
         assert!(
             findings.iter().all(|it| it.code != "steal"),
             "steal was reported without a measurement"

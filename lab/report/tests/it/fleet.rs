@@ -50,7 +50,7 @@ fn apart(fleet: &Fleet) -> Vec<usize> {
 
 fn finding(code: &str, level: FindingLevel, found: &str) -> Finding {
     let (code, found) = (code.to_string(), found.to_string());
-    Finding { code, level, found, why: String::new(), mend: None }
+    Finding { code, level, found, why: String::new(), fix: None }
 }
 
 #[test]

@@ -530,7 +530,7 @@ fn any_run() -> impl Strategy<Value = Run> {
             level: if complete { FindingLevel::Disturbs } else { FindingLevel::Fine },
             found: found.clone(),
             why: t(11),
-            mend: optional.clone(),
+            fix: optional.clone(),
         };
         let findings = list.iter().map(finding).collect();
         let host = Host {
