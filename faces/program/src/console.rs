@@ -49,9 +49,21 @@ pub fn print_help(help: &clap::Error) -> io::Result<()> {
     }
 }
 
-/// Adds the prefix "cannot write to standard output" to the message of an error.
-fn to_output_error(error: io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("cannot write to standard output: {error}"))
+/// Error of a write to standard output.
+#[derive(Debug)]
+pub(crate) struct OutputError(io::Error);
+
+impl fmt::Display for OutputError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot write to standard output: {}", self.0)
+    }
+}
+
+impl std::error::Error for OutputError {}
+
+/// Converts an error of standard output, so that it can be told from those of other files and pipes.
+pub(crate) fn to_output_error(error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), OutputError(error))
 }
 
 /// Writes one line to standard error. Control characters are escaped, and the middle of a line

@@ -1,7 +1,9 @@
 //! Exit codes, decided in one place: 0 success, 1 a failure of the system or of a check, 2 an error
 //! in the command line or in a file named on it, 130 after SIGINT.
 
+use crate::console::OutputError;
 use std::fmt;
+use std::io;
 use std::process::ExitCode;
 
 /// Error in the command line, or in a file named on it.
@@ -62,7 +64,7 @@ pub fn exit_code(outcome: anyhow::Result<()>) -> (ExitCode, Option<anyhow::Error
     let Err(error) = outcome else {
         return (ExitCode::SUCCESS, None);
     };
-    if is_closed_pipe(&error) {
+    if is_output_closed(&error) {
         // The reader of the output has closed it, which is not an error.
         return (ExitCode::SUCCESS, None);
     }
@@ -88,20 +90,21 @@ pub fn format_chain(error: &anyhow::Error) -> String {
     text
 }
 
-/// Returns `true` if the cause of the error is a write to a pipe without a reader.
-pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| {
-        cause
-            .downcast_ref::<std::io::Error>()
-            .is_some_and(|it| it.kind() == std::io::ErrorKind::BrokenPipe)
+/// Returns `true` if standard output is a pipe without a reader, and this is the cause of the error.
+pub fn is_output_closed(error: &anyhow::Error) -> bool {
+    error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>()).any(|it| {
+        it.kind() == io::ErrorKind::BrokenPipe
+            && it.get_ref().is_some_and(|it| it.is::<OutputError>())
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::format_chain;
+    use super::{exit_code, format_chain};
+    use crate::console::to_output_error;
     use anyhow::Context;
     use std::io;
+    use std::process::ExitCode;
 
     #[derive(Debug)]
     struct Repeats(io::Error);
@@ -116,6 +119,16 @@ mod tests {
         fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
             Some(&self.0)
         }
+    }
+
+    #[test]
+    fn only_a_closed_standard_output_is_a_success() {
+        let closed = || io::Error::from(io::ErrorKind::BrokenPipe);
+        let of_output = anyhow::Error::new(to_output_error(closed())).context("print the table");
+        assert_eq!(exit_code(Err(of_output)).0, ExitCode::SUCCESS);
+        let of_a_child = anyhow::Error::new(closed()).context("send the addresses to rank 2");
+        let (code, error) = exit_code(Err(of_a_child));
+        assert!(code == ExitCode::FAILURE && error.is_some());
     }
 
     #[test]

@@ -250,7 +250,7 @@ impl MeasuredRun {
                 .context("not all results above could be stored; earlier results are intact"));
         }
         if let Err(error) = shown
-            && !exit::is_closed_pipe(&error)
+            && !exit::is_output_closed(&error)
         {
             return Err(error);
         }

@@ -262,6 +262,7 @@ impl Backend for Screen {
 mod tests {
     use super::*;
     use ratatui_core::style::Style;
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use rustix::fs::{Mode, OFlags};
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
     use rustix::termios::{Winsize, tcsetwinsize};
@@ -318,9 +319,16 @@ mod tests {
         let status = again.status().expect("run this program");
         assert!(status.success(), "{status}");
         assert!(modes() == before, "the terminal's modes were not restored");
-        let mut shown = [0; 4096];
-        let count = rustix::io::read(&ours, &mut shown).expect("what it showed");
-        let shown = String::from_utf8_lossy(&shown[..count]);
+        // The terminal may return it in several pieces.
+        let (mut bytes, mut part) = (Vec::new(), [0; 4096]);
+        while !String::from_utf8_lossy(&bytes).contains("planted by the test") {
+            let mut readable = [PollFd::new(&ours, PollFlags::IN)];
+            let limit = Timespec { tv_sec: 60, tv_nsec: 0 };
+            assert_eq!(poll(&mut readable, Some(&limit)), Ok(1), "{}", bytes.escape_ascii());
+            let count = rustix::io::read(&ours, &mut part).expect("read what it showed");
+            bytes.extend_from_slice(&part[..count]);
+        }
+        let shown = String::from_utf8_lossy(&bytes);
         let at = |text: &str| shown.find(text).unwrap_or_else(|| panic!("{text:?} in {shown:?}"));
         assert!(
             at(ENTER_SEQUENCE) < at(LEAVE_SEQUENCE)
