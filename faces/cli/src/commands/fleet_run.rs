@@ -353,6 +353,7 @@ fn serve_rank_0(
                 lines = Vec::new();
             }
             Some((MessageKind::End, content)) => return link.end(&content),
+            Some((kind, _)) if has_crossed_report(kind, is_measured) => {}
             Some((kind, _)) => bail!("rank 0 has sent the unexpected message {kind:?}"),
             // Relaxed: the flag publishes no other data.
             None if interrupted.load(Ordering::Relaxed) && !is_measured => {
@@ -362,6 +363,12 @@ fn serve_rank_0(
             None => sleep(POLL_INTERVAL),
         }
     }
+}
+
+/// Returns `true` for the order to measure that rank 0 has sent before it received this rank's
+/// report. A rank that is interrupted while it waits reports without an order.
+fn has_crossed_report(kind: MessageKind, is_measured: bool) -> bool {
+    kind == MessageKind::Measure && is_measured
 }
 
 impl Link<'_> {
@@ -736,5 +743,18 @@ impl<'a> Gatherer<'a> {
                 name => format!("{name}: {}", it.failure),
             })
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn order_to_measure_is_ignored_only_after_the_report() {
+        for kind in MessageKind::ALL {
+            assert!(!has_crossed_report(kind, false), "{kind:?}");
+            assert_eq!(has_crossed_report(kind, true), kind == MessageKind::Measure, "{kind:?}");
+        }
     }
 }
