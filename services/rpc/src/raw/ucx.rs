@@ -13,7 +13,7 @@ use core::ffi::{CStr, c_int, c_void};
 use core::ptr::{NonNull, null, null_mut};
 use handover_base::sync::shared::{AtomicBool, Ordering};
 use library::*;
-use remote::RemoteKey;
+use remote::KeyTable;
 pub(crate) use remote::{RemoteOperation, UcxKey};
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -123,7 +123,7 @@ struct ConnectionState {
     /// `true` while the library closes the endpoint.
     is_endpoint_closing: bool,
     /// Keys of the peer's memories.
-    keys: Vec<RemoteKey>,
+    keys: KeyTable,
 }
 
 /// State that the callbacks of the library access.
@@ -212,7 +212,7 @@ impl ConnectionState {
             failed: None,
             is_closed: false,
             is_endpoint_closing: false,
-            keys: Vec::new(),
+            keys: KeyTable::new(),
         }
     }
 
@@ -324,7 +324,7 @@ impl Shared {
         if self.get(id).is_some_and(is_over)
             && let Some(closed) = self.connections[id.0 as usize].take()
         {
-            closed.keys.into_iter().for_each(|key| key.destroy(self.functions));
+            closed.keys.destroy_all(self.functions);
         }
     }
 }
@@ -761,7 +761,10 @@ impl UcxWorker {
         let (endpoint, failed) = (connection.endpoint, connection.failed.is_some());
         // Keys that operations use are destroyed after these.
         let has_operations = connection.outstanding_count > 0;
-        let keys = if has_operations { Vec::new() } else { std::mem::take(&mut connection.keys) };
+        let keys = match has_operations {
+            true => KeyTable::new(),
+            false => std::mem::replace(&mut connection.keys, KeyTable::new()),
+        };
         let is_reported = connection.failure == PeerFailure::Reported;
         let forces = (failed || is_peer_gone) && is_reported;
         // The library cannot force the end of a connection whose failures it does not report. What is being sent
@@ -769,7 +772,7 @@ impl UcxWorker {
         let stays = is_peer_gone && !failed && !is_reported && connection.outstanding_count > 0;
         connection.is_endpoint_closing = !stays && !endpoint.is_null();
         shared.arrived_bytes -= dropped_bytes;
-        keys.into_iter().for_each(|key| key.destroy(functions));
+        keys.destroy_all(functions);
         let shared = self.shared_mut();
         if endpoint.is_null() || stays {
             return shared.free_if_closed(id);
