@@ -21,5 +21,6 @@ pub mod stage;
 pub mod sync;
 pub mod topology;
 pub mod units;
+pub mod unwind;
 pub mod usage;
 pub mod wakers;

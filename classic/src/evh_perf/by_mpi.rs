@@ -21,6 +21,9 @@ use std::time::{Duration, Instant};
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Maximum size of a line between two ranks; a report with a long histogram has some 100 kB.
 const LINE_BYTES_MAX: u64 = 1 << 28;
+/// Time without a line of a rank after which it counts as lost. A rank that generates load sends its
+/// progress several times a second, and MPI does not report every rank that has died.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
 /// Order to a rank: end the load.
 const STOP: &str = "stop";
 
@@ -65,8 +68,7 @@ pub fn run(
                 let own: Box<dyn Worker + '_> = Box::new(WorkerProcess::start(0, &processes)?);
                 let others = (1..rank.ranks_count).map(|number| {
                     let (world, reports_count) = (&world, &reports_count);
-                    Box::new(RemoteRank { world, number, reports_count, is_stopped: false })
-                        as Box<dyn Worker + '_>
+                    Box::new(RemoteRank::new(world, number, reports_count)) as Box<dyn Worker + '_>
                 });
                 Ok(std::iter::once(own).chain(others).collect())
             })
@@ -115,6 +117,23 @@ struct RemoteRank<'a> {
     reports_count: &'a Cell<u32>,
     /// `true` if the rank was told to end its load.
     is_stopped: bool,
+    /// Time of the last line from the rank, or of the last order to it.
+    last_sign: Instant,
+}
+
+impl<'a> RemoteRank<'a> {
+    fn new(world: &'a Mpi, number: u32, reports_count: &'a Cell<u32>) -> Self {
+        RemoteRank { world, number, reports_count, is_stopped: false, last_sign: Instant::now() }
+    }
+}
+
+/// Fails for a rank that has been silent for more than [`SILENCE_MAX`].
+fn check_silence(number: u32, silence: Duration) -> anyhow::Result<()> {
+    ensure!(
+        silence <= SILENCE_MAX,
+        "rank {number} is lost: it has sent nothing for {SILENCE_MAX:?}"
+    );
+    Ok(())
 }
 
 impl Worker for RemoteRank<'_> {
@@ -123,11 +142,12 @@ impl Worker for RemoteRank<'_> {
         while !self.world.has_message(self.number)? {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Ok(None);
+                return check_silence(self.number, self.last_sign.elapsed()).map(|()| None);
             }
             sleep(left.min(POLL_INTERVAL));
         }
         let text = receive_line(self.world, self.number)?;
+        self.last_sign = Instant::now();
         let line: Value = serde_json::from_str(&text)
             .with_context(|| format!("cannot parse a message of rank {}", self.number))?;
         if let Some(why) = line["failed"].as_str() {
@@ -138,6 +158,7 @@ impl Worker for RemoteRank<'_> {
     }
 
     fn send_order(&mut self, order: &str) -> anyhow::Result<()> {
+        self.last_sign = Instant::now();
         send_line(self.world, self.number, order)
     }
 
@@ -201,4 +222,16 @@ fn receive_line(world: &Mpi, from_rank: u32) -> anyhow::Result<String> {
     let mut bytes = vec![0; length as usize];
     world.receive(from_rank, &mut bytes)?;
     String::from_utf8(bytes).with_context(|| format!("a message of rank {from_rank} is not UTF-8"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rank_that_is_silent_for_too_long_is_an_error() {
+        assert!(check_silence(3, SILENCE_MAX).is_ok());
+        let lost = check_silence(3, SILENCE_MAX + Duration::from_millis(1));
+        assert!(lost.is_err_and(|error| error.to_string().starts_with("rank 3 is lost")));
+    }
 }

@@ -178,6 +178,15 @@ pub(super) unsafe fn buffer_mut<'a>(
     Ok(unsafe { std::slice::from_raw_parts_mut(pointer.cast(), bytes) })
 }
 
+/// Returns `true` if two buffers of C, each with its length in bytes, have a byte in common.
+pub(super) fn do_overlap(one: (*const c_void, usize), other: (*const c_void, usize)) -> bool {
+    let (one_start, other_start) = (one.0.addr(), other.0.addr());
+    let has_empty = one.1 == 0 || other.1 == 0;
+    !has_empty
+        && one_start < other_start.saturating_add(other.1)
+        && other_start < one_start.saturating_add(one.1)
+}
+
 /// Copies `bytes` to the start of `into`.
 ///
 /// # Errors
@@ -408,6 +417,24 @@ mod tests {
         assert_eq!(status, HANDOVER_PANIC);
         assert_eq!(value.enter("x").map(|it| *it).unwrap_err().status, HANDOVER_PANIC);
         assert!(value.check_idle("x").is_ok(), "a broken value can be destroyed");
+    }
+
+    #[test]
+    fn buffers_overlap_only_with_a_common_byte() {
+        let at = std::ptr::without_provenance::<c_void>;
+        for (one, other, expected) in [
+            ((8, 8), (8, 8), true),
+            ((8, 8), (15, 1), true),
+            ((8, 8), (0, 9), true),
+            ((8, 8), (16, 8), false),
+            ((8, 8), (0, 8), false),
+            ((0, 0), (0, 8), false),
+            ((0, 8), (4, 0), false),
+        ] {
+            let (one, other) = ((at(one.0), one.1), (at(other.0), other.1));
+            assert_eq!(do_overlap(one, other), expected, "{one:?} {other:?}");
+            assert_eq!(do_overlap(other, one), expected, "{one:?} {other:?}");
+        }
     }
 
     #[test]

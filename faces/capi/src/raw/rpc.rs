@@ -1,8 +1,8 @@
 //! Remote procedure calls of plain bytes, and bulk transfers.
 
 use super::handle::{
-    CallbackContext, Exclusive, UserPointer, buffer, buffer_mut, copy_into, copy_struct, guard,
-    limit, optional_text, require, take_back, text,
+    CallbackContext, Exclusive, UserPointer, buffer, buffer_mut, copy_into, copy_struct,
+    do_overlap, guard, limit, optional_text, require, take_back, text,
 };
 use crate::status::{Fault, Outcome, handover_status};
 use handover_rpc::{
@@ -583,11 +583,15 @@ pub unsafe extern "C" fn handover_rpc_call(
         let endpoint = require("endpoint", endpoint)?;
         // SAFETY: the header demands a string that ends with a zero byte.
         let method = Method::new(unsafe { text("name", name) }?).with_provider(provider);
+        let room = result_bytes.as_deref().copied().unwrap_or(0);
+        let is_in_place = do_overlap((arguments, arguments_bytes), (result.cast_const(), room));
         // SAFETY: the header demands a buffer of that length.
         let arguments = unsafe { buffer("arguments", arguments, arguments_bytes) }?;
-        let room = result_bytes.as_deref().copied();
-        // SAFETY: the header demands a buffer of that length.
-        let result = unsafe { buffer_mut("result", result, room.unwrap_or(0)) }?;
+        // The result may replace the arguments, of which there is no other reference then.
+        let copied = is_in_place.then(|| arguments.to_vec());
+        let arguments = copied.as_deref().unwrap_or(arguments);
+        // SAFETY: the header demands a buffer of that length; `arguments` does not overlap it.
+        let result = unsafe { buffer_mut("result", result, room) }?;
         let read = |answer: &[u8]| -> Outcome {
             let Some(result_bytes) = result_bytes else { return Ok(()) };
             *result_bytes = answer.len();

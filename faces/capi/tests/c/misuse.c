@@ -576,6 +576,9 @@ static void calls(void)
 
     OK(handover_rpc_call(client, peer, "busy", 0, "echo", 4, result, &bytes, HANDOVER_FOREVER));
     EXPECT_TRUE(bytes == 4 && memcmp(result, "echo", 4) == 0);
+    memcpy(result, "same", 4);
+    OK(handover_rpc_call(client, peer, "busy", 0, result, 4, result, &bytes, HANDOVER_FOREVER));
+    EXPECT_TRUE(bytes == 4 && memcmp(result, "same", 4) == 0);
     bytes = 3;
     EXPECT(handover_rpc_call(client, peer, "busy", 0, "echo", 4, result, &bytes, HANDOVER_FOREVER), HANDOVER_TOO_LONG);
     EXPECT_TRUE(bytes == 4);

@@ -202,8 +202,7 @@ fn measure_node(
         command.stdout(Stdio::null()).stderr(stderr_file.try_clone()?);
         let status = child::run_with(&mut command, interrupted, each_turn)?;
         stderr_file.rewind()?;
-        let mut text = String::new();
-        let _ = stderr_file.take(STDERR_BYTES_MAX).read_to_string(&mut text);
+        let text = read_messages(stderr_file);
         text.lines().for_each(|line| console::print_error(format_args!("{}: {line}", node.name)));
         let failure = match status.code() {
             Some(0) => String::new(),
@@ -218,6 +217,15 @@ fn measure_node(
         }
     };
     measured().unwrap_or_else(|error| MeasuredNode::failed(format_args!("{error:#}")))
+}
+
+/// Reads the first [`STDERR_BYTES_MAX`] bytes of a process's standard error, as far as that is
+/// possible. Bytes that are not UTF-8 are replaced.
+fn read_messages(stderr: impl Read) -> String {
+    let mut bytes = Vec::new();
+    // An error leaves the bytes before it.
+    let _ = stderr.take(STDERR_BYTES_MAX).read_to_end(&mut bytes);
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// Returns the command that measures this rank's node and stores the records at `db`. Its
@@ -353,6 +361,7 @@ fn serve_rank_0(
                 lines = Vec::new();
             }
             Some((MessageKind::End, content)) => return link.end(&content),
+            Some((kind, _)) if has_crossed_report(kind, is_measured) => {}
             Some((kind, _)) => bail!("rank 0 has sent the unexpected message {kind:?}"),
             // Relaxed: the flag publishes no other data.
             None if interrupted.load(Ordering::Relaxed) && !is_measured => {
@@ -362,6 +371,12 @@ fn serve_rank_0(
             None => sleep(POLL_INTERVAL),
         }
     }
+}
+
+/// Returns `true` for the order to measure that rank 0 has sent before it received this rank's
+/// report. A rank that is interrupted while it waits reports without an order.
+fn has_crossed_report(kind: MessageKind, is_measured: bool) -> bool {
+    kind == MessageKind::Measure && is_measured
 }
 
 impl Link<'_> {
@@ -736,5 +751,27 @@ impl<'a> Gatherer<'a> {
                 name => format!("{name}: {}", it.failure),
             })
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn order_to_measure_is_ignored_only_after_the_report() {
+        for kind in MessageKind::ALL {
+            assert!(!has_crossed_report(kind, false), "{kind:?}");
+            assert_eq!(has_crossed_report(kind, true), kind == MessageKind::Measure, "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn messages_are_read_although_a_character_is_cut_or_is_not_utf_8() {
+        assert_eq!(read_messages(&b"no \xff text"[..]), "no \u{fffd} text");
+        let mut long = vec![b'a'; STDERR_BYTES_MAX as usize - 1];
+        long.extend_from_slice("é and more".as_bytes());
+        let text = read_messages(&long[..]);
+        assert_eq!(text.trim_end_matches('\u{fffd}').len(), long.len() - "é and more".len());
     }
 }

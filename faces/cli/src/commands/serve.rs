@@ -14,6 +14,7 @@ use handover_report::{Style, svg};
 use handover_store::{RunRow, Store};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::rand::{GetRandomFlags, getrandom};
+use std::hint::black_box;
 use std::io::{ErrorKind, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -114,6 +115,15 @@ fn new_token() -> rustix::io::Result<String> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
+/// Compares two texts in a time that depends on their lengths only, so that it does not show how
+/// many characters of a guess are right.
+fn is_same_secret(guess: &str, secret: &str) -> bool {
+    let pairs = guess.bytes().zip(secret.bytes());
+    // The compiler does not know the values, so it cannot end the loop at the first difference.
+    let differences = pairs.fold(0, |all, (guess, own)| black_box(all | (guess ^ own)));
+    guess.len() == secret.len() && differences == 0
+}
+
 /// Web site of `handover serve`: its pages and its access rules.
 struct Site<'a> {
     db: &'a StoreOption,
@@ -138,14 +148,14 @@ impl Site<'_> {
         }
         // Browsers do not separate the cookies of different ports.
         let cookie = format!("handover-{}={}", self.address.port(), self.token);
-        if request.parameter("token") == Some(&self.token) {
+        if request.parameter("token").is_some_and(|token| is_same_secret(token, &self.token)) {
             let cookie = format!("{cookie}; HttpOnly; SameSite=Strict; Path=/");
             return Response::see_other("/").with_header("Set-Cookie", cookie);
         }
         if request.path == "/favicon.ico" {
             return Response::error("204 No Content", "");
         }
-        if !request.cookies.split("; ").any(|own| own == cookie) {
+        if !request.cookies.split("; ").any(|own| is_same_secret(own, &cookie)) {
             let text = "open the address that `handover serve` has printed, with its token";
             return Response::error("403 Forbidden", text);
         }
@@ -291,4 +301,17 @@ fn page(title: &str, body: &str) -> Response {
          form{{margin:.4rem 0}}pre{{overflow-x:auto}}</style>\
          <nav><a href=\"/\">Runs</a></nav>{body}</html>"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_same_secret;
+
+    #[test]
+    fn secrets_are_the_same_only_if_length_and_all_characters_are() {
+        assert!(is_same_secret("0123", "0123") && is_same_secret("", ""));
+        for guess in ["", "012", "01234", "1123", "0124", "0133"] {
+            assert!(!is_same_secret(guess, "0123"), "{guess}");
+        }
+    }
 }

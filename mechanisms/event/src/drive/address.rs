@@ -162,9 +162,11 @@ impl<M> Address<M> {
         Ok(())
     }
 
-    /// Sends a message like [`send`](Self::send), but never blocks: a full inbox refuses it.
+    /// Sends a message like [`send`](Self::send), but neither blocks nor drops an older message: a full inbox
+    /// refuses it. The older message may be a request, whose destructor would send again.
     pub(crate) fn send_unblocked(&self, message: M) -> Result<(), SendError<M>> {
-        self.shared.inbox_sender.push(message).map_err(|refusal| self.shared.refuse(refusal))?;
+        let pushed = self.shared.inbox_sender.push_unless_full(message);
+        pushed.map_err(|refusal| self.shared.refuse(refusal))?;
         stage::record_enqueued(self.shared());
         self.shared.notify();
         Ok(())

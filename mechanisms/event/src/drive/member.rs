@@ -5,6 +5,7 @@ use super::machine_state::MachineState;
 use super::reactor::EpollToken;
 use super::thread_state::ThreadState;
 use crate::{EndReason, OnPanic, Ready, stage};
+use handover_base::unwind;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -279,8 +280,9 @@ impl<H: Handler> Member<H> {
         // Unwind safe: queues and counters are consistent whenever a handler is called; the
         // handler's own state is the user's responsibility, chosen by `on_panic`.
         let outcome = catch_unwind(AssertUnwindSafe(|| work(self, thread)));
-        if let Err(panic) = outcome {
-            self.record_panic(thread, &*panic);
+        if let Err(payload) = outcome {
+            self.record_panic(thread, &*payload);
+            unwind::drop_payload(payload);
         }
     }
 
@@ -303,5 +305,36 @@ impl<H: Handler> Member<H> {
                 tracing::error!(target: "handover_event::machine", machine, panic = text, "a handler panicked: the message is lost");
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Config, Machine};
+    use std::panic::panic_any;
+
+    /// Payload of a panic whose destructor panics.
+    struct PanickingPayload;
+
+    impl Drop for PanickingPayload {
+        fn drop(&mut self) {
+            panic!("from the destructor of a payload");
+        }
+    }
+
+    #[test]
+    fn machine_runs_on_although_the_destructor_of_a_panic_payload_panics() {
+        let config = Config { on_panic: OnPanic::DropMessage, ..Config::default() };
+        let panics = handler(|is_last: bool, cx: &mut Context<'_, bool>| match is_last {
+            true => cx.stop(),
+            false => panic_any(PanickingPayload),
+        });
+        let mut machine = Machine::new(panics, config).expect("create a machine");
+        for is_last in [false, true] {
+            machine.address().send(is_last).expect("send a message");
+        }
+        assert_eq!(machine.run(), Ok(EndReason::Stopped));
+        assert_eq!(machine.stats().panicked, 1);
     }
 }

@@ -290,3 +290,37 @@ impl<M> Address<M> {
         Ok(pending)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Config, Context, Machine, WhenFull, handler};
+
+    enum Message {
+        Request(Reply<u32>),
+        Ended(Result<u32, NoReplyError>),
+    }
+
+    #[test]
+    fn error_for_a_dropped_request_drops_no_other_request_of_a_full_inbox() {
+        // One destructor within another for each would exceed the stack.
+        let messages_max = 100_000;
+        let config = Config {
+            inbox_messages_max: messages_max,
+            when_full: WhenFull::DropOldest,
+            ..Config::default()
+        };
+        let ignore = handler(|message: Message, _cx: &mut Context<'_, Message>| match message {
+            Message::Request(reply) => drop(reply),
+            Message::Ended(ended) => assert_eq!(ended, Err(NoReplyError)),
+        });
+        let machine = Machine::new(ignore, config).expect("create a machine");
+        let address = machine.address();
+        for _ in 0..=messages_max {
+            let reply = Reply::to_machine(address, Message::Ended);
+            assert!(address.send(Message::Request(reply)).is_ok());
+        }
+        let stats = machine.stats();
+        assert_eq!((stats.waiting, stats.dropped), (u64::from(messages_max), 1));
+    }
+}

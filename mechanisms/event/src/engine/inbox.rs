@@ -71,6 +71,14 @@ impl<M> InboxSender<M> {
         }
     }
 
+    /// Pushes a message like [`push`](Self::push), but returns it if the inbox is full, of either kind.
+    pub(crate) fn push_unless_full(&self, message: M) -> Result<(), PushError<M>> {
+        match self {
+            InboxSender::Ring(producer) => producer.push(message),
+            InboxSender::DropOldest(queue) => queue.push_unless_full(message),
+        }
+    }
+
     pub(crate) fn is_closed(&self) -> bool {
         match self {
             InboxSender::Ring(producer) => producer.is_closed(),
@@ -114,6 +122,21 @@ impl<M> DropOldestQueue<M> {
             oldest
         };
         drop(oldest); // after the lock is released
+        Ok(())
+    }
+
+    fn push_unless_full(&self, message: M) -> Result<(), PushError<M>> {
+        let mut messages = self.lock();
+        // Relaxed: written under the lock.
+        if self.closed.load(Ordering::Relaxed) {
+            return Err(PushError::Closed(message));
+        }
+        if messages.len() >= self.messages_max {
+            return Err(PushError::Full(message));
+        }
+        messages.push_back(message);
+        // Release: pairs with the Acquire in Inbox::is_empty().
+        self.len.store(messages.len(), Ordering::Release);
         Ok(())
     }
 }

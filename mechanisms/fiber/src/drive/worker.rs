@@ -393,7 +393,9 @@ impl Worker {
     #[cold]
     fn wake_joiner(&self, waker: Option<std::task::Waker>) {
         self.running_fiber.set(None);
-        if catch_unwind(AssertUnwindSafe(|| waker.map(std::task::Waker::wake))).is_err() {
+        let woken = catch_unwind(AssertUnwindSafe(|| waker.map(std::task::Waker::wake)));
+        if let Err(payload) = woken {
+            handover_base::unwind::drop_payload(payload);
             add_to_counter(&self.owner.counters.panicked, 1);
         }
     }

@@ -18,8 +18,8 @@ use crate::tls::TlsServerConfig;
 use crate::{CloseReason, Config, NetError, Stats};
 use crate::{raw, stage};
 use accept::Listener;
-use handover_base::clock;
 use handover_base::slab::Slab;
+use handover_base::{clock, unwind};
 use handover_notify::adaptive_fd;
 use handover_ring::mpsc;
 use handover_timer::Wheel;
@@ -540,7 +540,10 @@ impl<H: Handler> Reactor<H> {
         let result = catch_unwind(AssertUnwindSafe(|| f(handler, conn)));
         match result {
             Ok(()) => self.send_replies(key, &[]),
-            Err(panic) => self.close_panicked(key, panic.as_ref()),
+            Err(payload) => {
+                self.close_panicked(key, payload.as_ref());
+                unwind::drop_payload(payload);
+            }
         }
     }
 
@@ -553,8 +556,9 @@ impl<H: Handler> Reactor<H> {
         let Self { core, codec, handler, .. } = self;
         let result =
             catch_unwind(AssertUnwindSafe(|| f(handler, &mut Connections { core, codec })));
-        if let Err(panic) = result {
-            self.report_panic(panic.as_ref());
+        if let Err(payload) = result {
+            self.report_panic(payload.as_ref());
+            unwind::drop_payload(payload);
         }
     }
 
@@ -575,7 +579,8 @@ impl<H: Handler> Reactor<H> {
             .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
             .unwrap_or("a panic without a message");
         // A second panic is ignored.
-        let _ = catch_unwind(AssertUnwindSafe(|| self.handler.on_panic(message)));
+        let reported = catch_unwind(AssertUnwindSafe(|| self.handler.on_panic(message)));
+        reported.unwrap_or_else(unwind::drop_payload);
     }
 
     /// Returns the reason for a close by this program, which may be the thread's stop.

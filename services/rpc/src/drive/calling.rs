@@ -3,7 +3,7 @@
 use super::event_loop::{EventLoop, sealed};
 use crate::clock::{self, after};
 use crate::engine::{CallId, PeerKey};
-use crate::{Address, CallError, EndpointError, Method};
+use crate::{Address, CallError, CloseReason, EndpointError, Method};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt;
@@ -381,10 +381,32 @@ fn wait_until_open(
     let address = address.to_string();
     match closed.and_then(|it| it.1) {
         Some(why) => Err(EndpointError::Handshake { address, why }),
-        None if is_in_time => Ok(()),
+        None if event_loop.is_open(peer) => Ok(()),
+        // Closed while a callback connected to another peer, so that the reason was not recorded.
+        None if is_in_time => {
+            Err(EndpointError::Handshake { address, why: CloseReason::ClosedByPeer })
+        }
         None => {
             event_loop.disconnect(peer);
             Err(EndpointError::HandshakeTimeout { address, timeout_ms })
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Config, Endpoint};
+
+    #[test]
+    fn peer_that_was_closed_while_another_one_opened_is_an_error() {
+        let mut endpoint = Endpoint::new(Config::default()).expect("create an endpoint");
+        let address = "ucx://127.0.0.1:1".parse().expect("parse the address");
+        let closed = PeerKey { slot: 0, generation: 0 };
+        let waited = wait_until_open(&mut endpoint, closed, &address);
+        let Err(EndpointError::Handshake { why, .. }) = waited else {
+            panic!("connected to a closed peer: {waited:?}")
+        };
+        assert_eq!(why, CloseReason::ClosedByPeer);
     }
 }

@@ -156,6 +156,9 @@ pub(crate) trait RemoteAccess {
     /// [`start_copy`](Self::start_copy). Returns `None` if the transport rejects the key.
     fn unpack_key(&mut self, packed: &[u8]) -> Option<usize>;
 
+    /// Destroys unpacked keys, by number. No operation under way uses them.
+    fn destroy_keys(&mut self, keys: &[usize]);
+
     /// Starts a copy between local memory and the peer's memory. `theirs` is the key and the
     /// address of the peer's memory. Returns `true` if the copy is already complete. Otherwise the
     /// transport reports `number` later, and holds `owner`, to whom the local memory belongs, until

@@ -3,7 +3,7 @@
 use crate::Config;
 use crate::engine::{Backlog, PeerKey, Refusal};
 use crate::mailbox::lock_ignoring_poison;
-use handover_base::affinity;
+use handover_base::{affinity, unwind};
 #[cfg(feature = "fibers")]
 use handover_fiber::Runtime;
 use std::collections::{HashMap, VecDeque};
@@ -456,5 +456,28 @@ fn start_fiber_runtime(config: &Config) -> std::io::Result<Runtime> {
 /// Runs a handler, and converts a panic into [`Refusal::Panicked`].
 pub(crate) fn catch_panic(handler: impl FnOnce() -> Result<(), Refusal>) -> Result<(), Refusal> {
     // The handler borrows only its own state and the answer's vector, and the answer is discarded after a panic.
-    catch_unwind(AssertUnwindSafe(handler)).unwrap_or(Err(Refusal::Panicked))
+    catch_unwind(AssertUnwindSafe(handler)).unwrap_or_else(|payload| {
+        unwind::drop_payload(payload);
+        Err(Refusal::Panicked)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::panic::panic_any;
+
+    /// Payload of a panic whose destructor panics.
+    struct PanickingPayload;
+
+    impl Drop for PanickingPayload {
+        fn drop(&mut self) {
+            panic!("from the destructor of a payload");
+        }
+    }
+
+    #[test]
+    fn panic_is_a_refusal_although_the_destructor_of_its_payload_panics() {
+        assert_eq!(catch_panic(|| panic_any(PanickingPayload)), Err(Refusal::Panicked));
+    }
 }

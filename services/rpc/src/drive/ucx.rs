@@ -494,6 +494,10 @@ impl RemoteAccess for UcxLink {
         self.worker.lock().unpack_key(self.id, packed).ok().map(|key| key.0)
     }
 
+    fn destroy_keys(&mut self, keys: &[usize]) {
+        self.worker.lock().destroy_keys(self.id, keys);
+    }
+
     fn start_copy(
         &mut self,
         direction: TransferDirection,

@@ -13,8 +13,9 @@ use core::ffi::{CStr, c_int, c_void};
 use core::ptr::{NonNull, null, null_mut};
 use handover_base::sync::shared::{AtomicBool, Ordering};
 use library::*;
-use remote::RemoteKey;
+use remote::KeyTable;
 pub(crate) use remote::{RemoteOperation, UcxKey};
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -38,8 +39,12 @@ const METHOD_FLAG: u8 = 1 << 7;
 /// Maximum number of frames that a frame may overtake. It is less than half of the range of the
 /// number in a message.
 const EARLY_FRAMES_MAX: u16 = 1 << 14;
-/// Size, in bytes, of the unread frames above which the worker receives no more.
+/// Size, in bytes, of the unread frames, without early ones, above which the worker receives no
+/// more.
 const ARRIVED_BYTES_MAX: usize = 1 << 24;
+/// Size of a connection's frames that have overtaken a missing one, in bytes, above which a further
+/// one fails the connection.
+const EARLY_BYTES_MAX: usize = 1 << 24;
 /// Maximum number of spare buffers.
 const SPARE_BUFFERS_MAX: usize = 64;
 /// Maximum capacity of a spare buffer, in bytes.
@@ -78,6 +83,13 @@ struct ArrivedFrame {
     body: Vec<u8>,
 }
 
+impl ArrivedFrame {
+    /// Returns the size of the frame in bytes.
+    fn bytes(&self) -> usize {
+        FRAME_HEADER_BYTES + self.body.len()
+    }
+}
+
 /// State of one connection of a worker.
 struct ConnectionState {
     /// First word of each message to this connection: its index, and a random key.
@@ -98,6 +110,8 @@ struct ConnectionState {
     has_news: Arc<AtomicBool>,
     /// Frames that have overtaken others, by number.
     early: HashMap<u32, ArrivedFrame>,
+    /// Size of the frames in `early`, in bytes.
+    early_bytes: usize,
     /// Number of bytes of messages that the library has not sent completely.
     outstanding_bytes: usize,
     /// Number of messages and memory operations that the library has not completed.
@@ -109,14 +123,16 @@ struct ConnectionState {
     /// `true` while the library closes the endpoint.
     is_endpoint_closing: bool,
     /// Keys of the peer's memories.
-    keys: Vec<RemoteKey>,
+    keys: KeyTable,
 }
 
 /// State that the callbacks of the library access.
 struct Shared {
     functions: &'static Functions,
     connections: Vec<Option<ConnectionState>>,
-    /// Size of all frames that were not taken yet, in bytes.
+    /// Size of all frames that have arrived in order and were not taken yet, in bytes. Frames that
+    /// have overtaken a missing one do not count: while the worker receives nothing, the missing one
+    /// does not arrive.
     arrived_bytes: usize,
     spare_buffers: Vec<Vec<u8>>,
     /// Numbers of the completed operations on peers' memory, each with `true` if it has succeeded.
@@ -178,6 +194,63 @@ impl<'a> Message<'a> {
 }
 
 impl ConnectionState {
+    /// Creates the state of a connection that is not established yet.
+    fn new(own_word: u64, has_news: Arc<AtomicBool>) -> Self {
+        Self {
+            own_word,
+            peer_word: 0,
+            endpoint: null_mut(),
+            failure: PeerFailure::Noticed,
+            sent_count: 0,
+            received_count: 0,
+            arrived: VecDeque::new(),
+            has_news,
+            early: HashMap::new(),
+            early_bytes: 0,
+            outstanding_bytes: 0,
+            outstanding_count: 0,
+            failed: None,
+            is_closed: false,
+            is_endpoint_closing: false,
+            keys: KeyTable::new(),
+        }
+    }
+
+    /// Adds a frame; `ahead` is the number of frames before it that have not arrived. Returns the
+    /// size, in bytes, of the frames that have arrived in order by it.
+    fn accept(&mut self, ahead: u16, frame: ArrivedFrame) -> usize {
+        if ahead > 0 {
+            self.keep_early(self.received_count.wrapping_add(ahead.into()), frame);
+            return 0;
+        }
+        let mut bytes = frame.bytes();
+        self.arrived.push_back(frame);
+        self.record_news();
+        self.received_count = self.received_count.wrapping_add(1);
+        while !self.early.is_empty()
+            && let Some(next) = self.early.remove(&self.received_count)
+        {
+            self.early_bytes -= next.bytes();
+            bytes += next.bytes();
+            self.arrived.push_back(next);
+            self.received_count = self.received_count.wrapping_add(1);
+        }
+        bytes
+    }
+
+    /// Keeps a frame that has overtaken others, unless one with the same number is there. Fails the
+    /// connection if there are too many bytes.
+    #[cold]
+    fn keep_early(&mut self, number: u32, frame: ArrivedFrame) {
+        if self.early_bytes > EARLY_BYTES_MAX {
+            self.failed.get_or_insert(ERR_EXCEEDS_LIMIT);
+            self.record_news();
+        } else if let Entry::Vacant(vacant) = self.early.entry(number) {
+            self.early_bytes += frame.bytes();
+            vacant.insert(frame);
+        }
+    }
+
     /// Records that there is a frame to take, or that the connection has failed.
     fn record_news(&self) {
         // Relaxed: the thread that reads it is the one that drives the worker.
@@ -218,24 +291,9 @@ impl Shared {
         if ahead >= EARLY_FRAMES_MAX {
             return;
         }
-        let number = connection.received_count.wrapping_add(ahead.into());
         let mut copy = self.spare_buffers.pop().unwrap_or_default();
         copy.extend_from_slice(body);
-        self.arrived_bytes += body.len() + FRAME_HEADER_BYTES;
-        let frame = ArrivedFrame { header, body: copy };
-        if ahead > 0 {
-            connection.early.insert(number, frame);
-            return;
-        }
-        connection.arrived.push_back(frame);
-        connection.record_news();
-        connection.received_count = number.wrapping_add(1);
-        while !connection.early.is_empty()
-            && let Some(next) = connection.early.remove(&connection.received_count)
-        {
-            connection.arrived.push_back(next);
-            connection.received_count = connection.received_count.wrapping_add(1);
-        }
+        self.arrived_bytes += connection.accept(ahead, ArrivedFrame { header, body: copy });
     }
 
     /// Records that a message or memory operation is complete, or has failed.
@@ -266,7 +324,7 @@ impl Shared {
         if self.get(id).is_some_and(is_over)
             && let Some(closed) = self.connections[id.0 as usize].take()
         {
-            closed.keys.into_iter().for_each(|key| key.destroy(self.functions));
+            closed.keys.destroy_all(self.functions);
         }
     }
 }
@@ -548,23 +606,7 @@ impl UcxWorker {
         let connections = &mut self.shared_mut().connections;
         let index = connections.iter().position(Option::is_none).unwrap_or(connections.len());
         let own_word = (random & KEY_MASK) | index as u64;
-        let new = ConnectionState {
-            own_word,
-            peer_word: 0,
-            endpoint: null_mut(),
-            failure: PeerFailure::Noticed,
-            sent_count: 0,
-            received_count: 0,
-            arrived: VecDeque::new(),
-            has_news: Arc::clone(&has_news),
-            early: HashMap::new(),
-            outstanding_bytes: 0,
-            outstanding_count: 0,
-            failed: None,
-            is_closed: false,
-            is_endpoint_closing: false,
-            keys: Vec::new(),
-        };
+        let new = ConnectionState::new(own_word, Arc::clone(&has_news));
         match connections.get_mut(index) {
             Some(slot) => *slot = Some(new),
             None => connections.push(Some(new)),
@@ -685,7 +727,7 @@ impl UcxWorker {
             // Relaxed: as in record_news().
             connection.has_news.store(false, Ordering::Relaxed);
         }
-        shared.arrived_bytes -= frame.body.len() + FRAME_HEADER_BYTES;
+        shared.arrived_bytes -= frame.bytes();
         std::mem::swap(body, &mut frame.body);
         shared.keep_buffer(frame.body);
         Some(frame.header)
@@ -714,12 +756,15 @@ impl UcxWorker {
         let shared = self.shared_mut();
         let Some(connection) = shared.get_mut(id).filter(|it| !it.is_closed) else { return };
         connection.is_closed = true;
-        let dropped = connection.arrived.drain(..).chain(connection.early.drain().map(|it| it.1));
-        let dropped_bytes: usize = dropped.map(|it| it.body.len() + FRAME_HEADER_BYTES).sum();
+        connection.early = HashMap::new();
+        let dropped_bytes: usize = connection.arrived.drain(..).map(|it| it.bytes()).sum();
         let (endpoint, failed) = (connection.endpoint, connection.failed.is_some());
         // Keys that operations use are destroyed after these.
         let has_operations = connection.outstanding_count > 0;
-        let keys = if has_operations { Vec::new() } else { std::mem::take(&mut connection.keys) };
+        let keys = match has_operations {
+            true => KeyTable::new(),
+            false => std::mem::replace(&mut connection.keys, KeyTable::new()),
+        };
         let is_reported = connection.failure == PeerFailure::Reported;
         let forces = (failed || is_peer_gone) && is_reported;
         // The library cannot force the end of a connection whose failures it does not report. What is being sent
@@ -727,7 +772,7 @@ impl UcxWorker {
         let stays = is_peer_gone && !failed && !is_reported && connection.outstanding_count > 0;
         connection.is_endpoint_closing = !stays && !endpoint.is_null();
         shared.arrived_bytes -= dropped_bytes;
-        keys.into_iter().for_each(|key| key.destroy(functions));
+        keys.destroy_all(functions);
         let shared = self.shared_mut();
         if endpoint.is_null() || stays {
             return shared.free_if_closed(id);
@@ -775,6 +820,42 @@ impl Drop for UcxWorker {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn frame(bytes: usize) -> ArrivedFrame {
+        ArrivedFrame { header: [0; FRAME_HEADER_BYTES], body: vec![0; bytes - FRAME_HEADER_BYTES] }
+    }
+
+    #[test]
+    fn early_frames_count_once_and_arrive_in_order_after_the_missing_one() {
+        let mut connection = ConnectionState::new(0, Arc::default());
+        for _ in 0..3 {
+            assert_eq!(connection.accept(1, frame(100)), 0, "counts as arrived in order");
+        }
+        assert_eq!(connection.accept(2, frame(200)), 0);
+        assert_eq!(connection.early_bytes, 300, "counts a frame that was sent again");
+        assert!(connection.arrived.is_empty() && !connection.has_news.load(Ordering::Relaxed));
+        assert_eq!(connection.accept(0, frame(50)), 350);
+        let bytes: Vec<usize> = connection.arrived.iter().map(ArrivedFrame::bytes).collect();
+        assert_eq!((bytes, connection.early_bytes), (vec![50, 100, 200], 0));
+        assert_eq!((connection.received_count, connection.failed), (3, None));
+    }
+
+    #[test]
+    fn early_frames_above_the_limit_fail_their_connection() {
+        let mut connection = ConnectionState::new(0, Arc::default());
+        let count = (EARLY_BYTES_MAX >> 20) as u16;
+        for ahead in 1..=count {
+            assert_eq!(connection.accept(ahead, frame(1 << 20)), 0);
+        }
+        assert_eq!((connection.early_bytes, connection.failed), (EARLY_BYTES_MAX, None));
+        // One more is kept, whatever its size: a frame may be longer than the limit.
+        connection.accept(count + 1, frame(1 << 20));
+        assert_eq!(connection.failed, None);
+        connection.accept(count + 2, frame(1 << 20));
+        assert_eq!(connection.failed, Some(ERR_EXCEEDS_LIMIT));
+        assert!(connection.has_news.load(Ordering::Relaxed), "the link does not learn of it");
+        assert_eq!(connection.early_bytes, EARLY_BYTES_MAX + (1 << 20), "keeps further frames");
+    }
 
     #[test]
     fn message_decodes_to_the_frame_that_it_was_made_of() {

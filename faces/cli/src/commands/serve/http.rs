@@ -1,16 +1,18 @@
 //! Requests and responses of HTTP/1.1, one of each for a connection.
 
 use percent_encoding::percent_decode_str;
-use std::io::{Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Maximum size of a request in bytes.
 const REQUEST_BYTES_MAX: usize = 1 << 14;
 /// Maximum number of headers of a request.
 const HEADERS_MAX: usize = 64;
-/// Maximum time that a read from or a write to the connection waits.
-const TIMEOUT: Duration = Duration::from_secs(2);
+/// Maximum time from the start of a connection until its request has arrived.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(4);
+/// Maximum time for which a response is written.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Seconds after which a browser reloads a page of an unfinished run.
 const REFRESH_SECONDS: &str = "3";
 
@@ -160,15 +162,21 @@ impl Response {
     }
 }
 
-/// Reads a request, and writes its response. A connection that fails or sends nothing is closed.
-pub(super) fn serve_connection(mut stream: TcpStream, respond: impl FnOnce(&Request) -> Response) {
-    let limited = stream
-        .set_nonblocking(false)
-        .and_then(|()| stream.set_read_timeout(Some(TIMEOUT)))
-        .and_then(|()| stream.set_write_timeout(Some(TIMEOUT)));
-    if limited.is_err() {
-        return;
-    }
+/// Reads a request, and writes its response. A connection that fails or takes too long is closed.
+pub(super) fn serve_connection(stream: TcpStream, respond: impl FnOnce(&Request) -> Response) {
+    // An error is that of a connection that the browser has closed.
+    let _ = try_serve_connection(stream, (REQUEST_TIMEOUT, RESPONSE_TIMEOUT), respond);
+}
+
+/// Does [`serve_connection`] with these time limits for the request and the response.
+fn try_serve_connection(
+    mut stream: TcpStream,
+    (request_timeout, response_timeout): (Duration, Duration),
+    respond: impl FnOnce(&Request) -> Response,
+) -> io::Result<()> {
+    stream.set_nonblocking(false)?;
+    // One limit for all reads: a browser that sends a byte from time to time keeps its connection no longer.
+    let deadline = Instant::now() + request_timeout;
     let mut bytes = Vec::new();
     let mut piece = [0; 4096];
     let response = loop {
@@ -180,18 +188,42 @@ pub(super) fn serve_connection(mut stream: TcpStream, respond: impl FnOnce(&Requ
             }
             ParsedRequest::Incomplete => {}
         }
+        stream.set_read_timeout(Some(time_left(deadline)?))?;
         match stream.read(&mut piece) {
-            Ok(count) if count > 0 => bytes.extend_from_slice(&piece[..count]),
-            _ => return,
+            Ok(0) => return Ok(()),
+            Ok(count) => bytes.extend_from_slice(&piece[..count]),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
         }
     };
-    // The browser may have closed the connection.
-    let _ = stream.write_all(&response.to_bytes());
+    let deadline = Instant::now() + response_timeout;
+    let bytes = response.to_bytes();
+    let mut unsent = &bytes[..];
+    while !unsent.is_empty() {
+        stream.set_write_timeout(Some(time_left(deadline)?))?;
+        match stream.write(unsent) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(count) => unsent = &unsent[count..],
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Returns the time until `deadline`; an error if it has passed.
+fn time_left(deadline: Instant) -> io::Result<Duration> {
+    match deadline.saturating_duration_since(Instant::now()) {
+        Duration::ZERO => Err(ErrorKind::TimedOut.into()),
+        left => Ok(left),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::TcpListener;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     fn request(path: &str, parameters: &[(&str, &str)]) -> Request {
         let parameters = parameters.iter().map(|it| (it.0.to_string(), it.1.to_string())).collect();
@@ -209,6 +241,49 @@ mod tests {
             assert_eq!(parse(&post[..end]), ParsedRequest::Incomplete, "{end}");
         }
         assert_eq!(parse(post), ParsedRequest::Complete(Request { is_post: true, ..tag }));
+    }
+
+    /// Returns both ends of a connection.
+    fn connection() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("listen");
+        let address = listener.local_addr().expect("the address of a listener");
+        let browser = TcpStream::connect(address).expect("connect");
+        (browser, listener.accept().expect("accept a connection").0)
+    }
+
+    #[test]
+    fn browser_that_sends_a_byte_from_time_to_time_is_disconnected() {
+        let (mut browser, stream) = connection();
+        let is_served = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let limits = (Duration::from_millis(200), RESPONSE_TIMEOUT);
+                let served = try_serve_connection(stream, limits, |_| panic!("a whole request"));
+                assert!(served.is_err());
+                // Relaxed: the flag publishes no other data.
+                is_served.store(true, Ordering::Relaxed);
+            });
+            // Hundred times as long as the limit, and less than the longest request.
+            for _ in 0..2000 {
+                // Relaxed: as above.
+                if is_served.load(Ordering::Relaxed) || browser.write_all(b"G").is_err() {
+                    return;
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            let is_served = is_served.load(Ordering::Relaxed); // Relaxed: as above.
+            drop(browser); // Ends the server's thread.
+            assert!(is_served, "the connection stays open while bytes arrive");
+        });
+    }
+
+    #[test]
+    fn browser_that_does_not_read_its_response_is_disconnected() {
+        let (mut browser, stream) = connection();
+        browser.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").expect("send the request");
+        let limits = (REQUEST_TIMEOUT, Duration::from_millis(200));
+        let page = |_: &Request| Response::html("x".repeat(1 << 26));
+        assert!(try_serve_connection(stream, limits, page).is_err());
     }
 
     #[test]

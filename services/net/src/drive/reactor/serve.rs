@@ -8,6 +8,7 @@ use crate::drive::handler::Handler;
 use crate::drive::slab::{ConnFlags, ConnKey};
 use crate::engine::{DeliveryResult, OpenedRecords, WaterMarkCrossing};
 use crate::stage;
+use handover_base::unwind;
 use rustix::io::Errno;
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
@@ -262,8 +263,9 @@ impl<H: Handler> Reactor<H> {
         slot.protocol.attach_receive_buffer(reading);
         let delivered = match delivered {
             Ok(delivered) => delivered,
-            Err(panic) => {
-                self.close_panicked(key, panic.as_ref());
+            Err(payload) => {
+                self.close_panicked(key, payload.as_ref());
+                unwind::drop_payload(payload);
                 return Ok(());
             }
         };

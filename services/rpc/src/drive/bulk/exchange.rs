@@ -602,7 +602,7 @@ impl BulkExchange<'_> {
 
     /// Handles the withdrawal of a memory by its owner.
     fn handle_detach(&mut self, peer: PeerKey, id: u64) {
-        match self.tables.attachments.get(peer, id) {
+        let attachment = match self.tables.attachments.get(peer, id) {
             // The owner will refuse the pending request.
             Some(Attachment::Requested(_)) => return,
             Some(_) => self.tables.attachments.remove(peer, id),
@@ -621,7 +621,7 @@ impl BulkExchange<'_> {
             self.tables.copying.retain(|&it| it != transfer);
             self.finish_transfer(transfer, Err(BulkRefusal::Unknown.into()));
         }
-        self.send_detached(peer, id);
+        self.detach(peer, id, attachment);
     }
 
     /// Handles a `Done` message. Pushed data has arrived, an empty pull is done, or the peer has

@@ -2,7 +2,7 @@
 
 use crate::engine::{BulkHandle, KeyedSegment, PeerKey};
 use std::any::Any;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 /// Registration of a local memory with the transport, for access by peers.
 pub(crate) struct RemoteGrant {
@@ -20,6 +20,13 @@ pub(crate) struct RemoteKeys {
     /// Handle of the peer's memory.
     pub(super) handle: BulkHandle,
     pub(super) segments: Vec<UnpackedSegment>,
+}
+
+impl RemoteKeys {
+    /// Returns the numbers of the keys.
+    pub(super) fn numbers(&self) -> Vec<usize> {
+        self.segments.iter().map(|it| it.key).collect()
+    }
 }
 
 /// Segment of a peer's memory, with the key to access it.
@@ -49,18 +56,69 @@ pub(super) struct PendingOperation {
 pub(crate) struct RemoteOperations {
     pub(super) by_number: HashMap<u64, PendingOperation>,
     pub(super) next_number: u64,
-    /// Withdrawn memories of peers that operations still use.
-    pub(super) detaching: HashSet<(PeerKey, u64)>,
+    /// Withdrawn memories of peers that operations still use, each with the numbers of its keys.
+    detaching: HashMap<(PeerKey, u64), Vec<usize>>,
 }
 
 impl RemoteOperations {
     /// Returns `true` if an operation under way uses the peer's memory.
-    pub(super) fn uses(&self, peer: PeerKey, memory: u64) -> bool {
+    fn uses(&self, peer: PeerKey, memory: u64) -> bool {
         self.by_number.values().any(|it| (it.peer, it.memory) == (peer, memory))
+    }
+
+    /// Starts to detach a memory whose keys have these numbers. Returns them if no operation uses the
+    /// memory; otherwise [`take_detached`](Self::take_detached) returns them later.
+    pub(super) fn start_detaching(
+        &mut self,
+        peer: PeerKey,
+        memory: u64,
+        keys: Vec<usize>,
+    ) -> Option<Vec<usize>> {
+        if !self.uses(peer, memory) {
+            return Some(keys);
+        }
+        self.detaching.entry((peer, memory)).or_default().extend(keys);
+        None
+    }
+
+    /// Removes a memory that is being detached once no operation uses it. Returns the numbers of its
+    /// keys.
+    pub(super) fn take_detached(&mut self, peer: PeerKey, memory: u64) -> Option<Vec<usize>> {
+        if !self.detaching.contains_key(&(peer, memory)) || self.uses(peer, memory) {
+            return None;
+        }
+        self.detaching.remove(&(peer, memory))
     }
 
     pub(super) fn remove_peer(&mut self, peer: PeerKey) {
         self.by_number.retain(|_, it| it.peer != peer);
-        self.detaching.retain(|it| it.0 != peer);
+        self.detaching.retain(|it, _| it.0 != peer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_of_a_withdrawn_memory_are_returned_after_its_last_operation() {
+        let (peer, other) =
+            (PeerKey { slot: 1, generation: 0 }, PeerKey { slot: 2, generation: 0 });
+        let mut operations = RemoteOperations::default();
+        assert_eq!(operations.start_detaching(peer, 7, vec![0]), Some(vec![0]));
+        for number in 0..2 {
+            let operation = PendingOperation { transfer: 0, peer, memory: 7 };
+            operations.by_number.insert(number, operation);
+        }
+        assert_eq!(operations.start_detaching(other, 7, vec![1]), Some(vec![1]));
+        assert_eq!(operations.start_detaching(peer, 7, vec![2, 3]), None);
+        // An owner that withdraws its memory twice.
+        assert_eq!(operations.start_detaching(peer, 7, Vec::new()), None);
+        operations.by_number.remove(&0);
+        assert_eq!(operations.take_detached(peer, 7), None);
+        operations.by_number.remove(&1);
+        assert_eq!(operations.take_detached(other, 7), None);
+        assert_eq!(operations.take_detached(peer, 7), Some(vec![2, 3]));
+        assert_eq!(operations.take_detached(peer, 7), None);
     }
 }

@@ -171,21 +171,30 @@ impl BulkExchange<'_> {
                     self.finish_transfer(id, Ok(()));
                 }
             }
-            if !self.tables.remote.uses(peer, memory)
-                && self.tables.remote.detaching.remove(&(peer, memory))
-            {
-                self.send_bulk_message(peer, &BulkMessage::Detached { id: memory });
+            if let Some(keys) = self.tables.remote.take_detached(peer, memory) {
+                self.finish_detaching(peer, memory, &keys);
             }
         }
     }
 
-    /// Confirms the withdrawal of a peer's memory, once no operation uses it any more.
-    pub(super) fn send_detached(&mut self, peer: PeerKey, id: u64) {
-        if self.tables.remote.uses(peer, id) {
-            self.tables.remote.detaching.insert((peer, id));
-        } else {
-            self.send_bulk_message(peer, &BulkMessage::Detached { id });
+    /// Destroys the keys of a peer's withdrawn memory and confirms the withdrawal, once no operation uses the memory any
+    /// more. `attachment` is that of the memory, which was removed from the table.
+    pub(super) fn detach(&mut self, peer: PeerKey, id: u64, attachment: Option<Attachment>) {
+        let keys = match attachment {
+            Some(Attachment::Remote(keys)) => keys.numbers(),
+            _ => Vec::new(),
+        };
+        if let Some(keys) = self.tables.remote.start_detaching(peer, id, keys) {
+            self.finish_detaching(peer, id, &keys);
         }
+    }
+
+    /// Destroys the keys of a peer's withdrawn memory, and confirms the withdrawal.
+    fn finish_detaching(&mut self, peer: PeerKey, id: u64, keys: &[usize]) {
+        if let Some(access) = self.remote_access(peer) {
+            access.destroy_keys(keys);
+        }
+        self.send_bulk_message(peer, &BulkMessage::Detached { id });
     }
 }
 
@@ -217,10 +226,73 @@ fn unpack_keys(
     handle: BulkHandle,
     located: &[KeyedSegment],
 ) -> Option<RemoteKeys> {
-    let (mut start, mut segments) = (0, Vec::with_capacity(located.len()));
-    for &KeyedSegment { address, bytes, ref key } in located {
-        segments.push(UnpackedSegment { start, bytes, address, key: access.unpack_key(key)? });
+    let mut keys = RemoteKeys { handle, segments: Vec::with_capacity(located.len()) };
+    let mut start = 0;
+    for &KeyedSegment { address, bytes, key: ref packed } in located {
+        let Some(key) = access.unpack_key(packed) else {
+            access.destroy_keys(&keys.numbers());
+            return None;
+        };
+        keys.segments.push(UnpackedSegment { start, bytes, address, key });
         start += bytes; // Together handle.bytes, which was checked.
     }
-    (!segments.is_empty()).then_some(RemoteKeys { handle, segments })
+    (!keys.segments.is_empty()).then_some(keys)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Rights;
+    use crate::raw::{MemoryPiece, Region};
+    use std::any::Any;
+
+    /// Transport that refuses empty keys.
+    #[derive(Default)]
+    struct FakeAccess {
+        unpacked_count: usize,
+        destroyed: Vec<usize>,
+    }
+
+    impl RemoteAccess for FakeAccess {
+        fn register(&mut self, _: &Arc<Region>) -> Option<(Box<dyn Any + Send + Sync>, Vec<u8>)> {
+            None
+        }
+
+        fn unpack_key(&mut self, packed: &[u8]) -> Option<usize> {
+            self.unpacked_count += 1;
+            (!packed.is_empty()).then_some(self.unpacked_count - 1)
+        }
+
+        fn destroy_keys(&mut self, keys: &[usize]) {
+            self.destroyed.extend_from_slice(keys);
+        }
+
+        fn start_copy(
+            &mut self,
+            _: TransferDirection,
+            _: (usize, u64),
+            _: MemoryPiece<'_>,
+            _: u64,
+            _: Box<dyn Any + Send>,
+        ) -> Result<bool, CloseReason> {
+            Ok(true)
+        }
+
+        fn start_flush(&mut self, _: u64) -> Result<bool, CloseReason> {
+            Ok(true)
+        }
+    }
+
+    #[test]
+    fn keys_before_a_refused_one_are_destroyed() {
+        let handle = BulkHandle { id: 1, key: 2, bytes: 3, rights: Rights::Read };
+        let segment = |key: &[u8]| KeyedSegment { address: 0, bytes: 1, key: key.to_vec() };
+        let mut access = FakeAccess::default();
+        let all = [segment(b"a"), segment(b"b"), segment(b"c")];
+        let keys = unpack_keys(&mut access, handle, &all).expect("no key is empty");
+        assert_eq!((keys.numbers(), &access.destroyed[..]), (vec![0, 1, 2], &[][..]));
+        let refused = [segment(b"a"), segment(b"b"), segment(b"")];
+        assert!(unpack_keys(&mut access, handle, &refused).is_none());
+        assert_eq!(access.destroyed, [3, 4]);
+    }
 }

@@ -21,6 +21,7 @@ pub(super) type StatusPtr = *mut c_void;
 
 pub(super) const OK: Status = 0;
 pub(super) const ERR_BUSY: Status = -15;
+pub(super) const ERR_EXCEEDS_LIMIT: Status = -21;
 /// Lowest status, which is an error.
 const ERR_LAST: isize = -100;
 
@@ -363,6 +364,7 @@ mod tests {
             ("UCP_AM_RECV_ATTR_FLAG_RNDV", AM_RECV_ATTR_FLAG_RNDV as usize),
             ("UCP_OP_ATTR_FIELD_FLAGS", OP_ATTR_FIELD_FLAGS as usize),
             ("-UCS_ERR_BUSY", -isize::from(ERR_BUSY) as usize),
+            ("-UCS_ERR_EXCEEDS_LIMIT", -isize::from(ERR_EXCEEDS_LIMIT) as usize),
         ];
         let folder = tempfile::tempdir().expect("create a temporary folder");
         let (source, program) = (folder.path().join("layout.c"), folder.path().join("layout"));

@@ -5,6 +5,7 @@ use super::{Shared, UcxConnection, UcxContext, UcxError, UcxWorker, check, reque
 use crate::raw::{MemoryPiece, Region};
 use core::ffi::c_void;
 use core::ptr::{NonNull, null_mut};
+use handover_base::slab::{Key, Slab};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -34,13 +35,46 @@ impl Drop for UcxRegistration {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct UcxKey(pub(crate) usize);
 
-/// Unpacked key for a peer's memory, which is destroyed with the connection.
-pub(super) struct RemoteKey(*mut c_void);
+/// Unpacked key for a peer's memory. It must be destroyed once no operation uses it.
+struct RemoteKey(*mut c_void);
 
 impl RemoteKey {
-    pub(super) fn destroy(self, functions: &Functions) {
+    fn destroy(self, functions: &Functions) {
         // SAFETY: unpack_key() has made the key, and no operation uses it any more.
         unsafe { (functions.rkey_destroy)(self.0) };
+    }
+}
+
+/// Keys of a connection's peer, by index. Indices of removed keys are used again.
+pub(super) struct KeyTable(Slab<RemoteKey>);
+
+impl KeyTable {
+    pub(super) fn new() -> Self {
+        Self(Slab::new(u32::MAX))
+    }
+
+    /// Returns the key in the slab of a key that was not removed.
+    fn slab_key(&self, key: UcxKey) -> Option<Key> {
+        self.0.key_at(u32::try_from(key.0).ok()?)
+    }
+
+    fn insert(&mut self, key: RemoteKey) -> Result<UcxKey, RemoteKey> {
+        self.0.insert(key).map(|it| UcxKey(it.index as usize))
+    }
+
+    fn get(&self, key: UcxKey) -> Option<&RemoteKey> {
+        self.0.get(self.slab_key(key)?)
+    }
+
+    fn remove(&mut self, key: UcxKey) -> Option<RemoteKey> {
+        self.0.remove(self.slab_key(key)?)
+    }
+
+    /// Destroys all keys, which no operation uses any more.
+    pub(super) fn destroy_all(mut self, functions: &Functions) {
+        for key in self.0.keys().collect::<Vec<_>>() {
+            self.0.remove(key).into_iter().for_each(|it| it.destroy(functions));
+        }
     }
 }
 
@@ -129,13 +163,23 @@ impl UcxWorker {
         let status =
             unsafe { (functions.ep_rkey_unpack)(endpoint, padded.as_ptr().cast(), &raw mut key) };
         check(functions, "ucp_ep_rkey_unpack", status)?;
-        let shared = self.shared_mut();
-        let Some(connection) = shared.get_mut(id) else {
-            RemoteKey(key).destroy(functions);
-            return Err(UcxError { call: "ucp_ep_rkey_unpack", text: "not connected".into() });
+        let inserted = match self.shared_mut().get_mut(id) {
+            Some(connection) => connection.keys.insert(RemoteKey(key)),
+            None => Err(RemoteKey(key)),
         };
-        connection.keys.push(RemoteKey(key));
-        Ok(UcxKey(connection.keys.len() - 1))
+        inserted.map_err(|key| {
+            key.destroy(functions);
+            UcxError { call: "ucp_ep_rkey_unpack", text: "not connected".into() }
+        })
+    }
+
+    /// Destroys keys of a connection, which no operation uses any more.
+    pub(crate) fn destroy_keys(&mut self, id: UcxConnection, keys: &[usize]) {
+        let functions = self.functions;
+        let Some(connection) = self.shared_mut().get_mut(id) else { return };
+        let removed: Vec<_> =
+            keys.iter().filter_map(|&key| connection.keys.remove(UcxKey(key))).collect();
+        removed.into_iter().for_each(|key| key.destroy(functions));
     }
 
     /// Returns the library's endpoint of a connection that has not failed.
@@ -158,7 +202,7 @@ impl UcxWorker {
         owner: Box<dyn Any + Send>,
     ) -> Result<bool, UcxError> {
         let endpoint = self.endpoint(id)?;
-        let key = self.shared().get(id).and_then(|it| it.keys.get(key.0)).map(|it| it.0);
+        let key = self.shared().get(id).and_then(|it| it.keys.get(key)).map(|it| it.0);
         let key = key.ok_or_else(|| UcxError { call: "ucp_get", text: "no such key".into() })?;
         let (functions, bytes) = (self.functions, piece.bytes);
         let (call, local) = match operation {
@@ -226,5 +270,22 @@ impl UcxWorker {
     /// Returns the numbers of the completed operations, each with `true` if it has succeeded.
     pub(crate) fn take_completed(&mut self) -> Vec<(u64, bool)> {
         std::mem::take(&mut self.shared_mut().completed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn index_of_a_removed_key_is_used_again() {
+        let mut keys = KeyTable::new();
+        for _ in 0..3 {
+            // Never destroyed, as it is none of the library.
+            let key = keys.insert(RemoteKey(null_mut())).unwrap_or_else(|_| panic!("full"));
+            assert_eq!(key, UcxKey(0));
+            assert!(keys.get(key).is_some() && keys.remove(key).is_some());
+            assert!(keys.get(key).is_none() && keys.remove(key).is_none());
+        }
     }
 }
