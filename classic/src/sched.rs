@@ -229,7 +229,7 @@ struct SchedPlan<'a> {
     /// Load of each client, from the configuration file.
     program: LoadProgram,
     /// Packet lengths by flow, for clients without a program.
-    lengths_bytes: Vec<u32>,
+    flow_lengths_bytes: Vec<u32>,
     /// `true` for each client whose flows differ in weight or length. Such flows would not get
     /// their shares with one common window.
     flows_differ: Vec<bool>,
@@ -290,7 +290,7 @@ impl<'a> SchedPlan<'a> {
         let cpus = args.choose_cpus();
         let idle_policy = IdlePolicy::for_threads(threads as usize + 1);
         let span = span.map(Duration::from_secs_f64);
-        let lengths_bytes = options.flows.flows().map(|(_, length)| length).collect();
+        let flow_lengths_bytes = options.flows.flows().map(|(_, length)| length).collect();
         let (mut firsts, mut flows_differ) =
             (vec![None; threads as usize], vec![false; threads as usize]);
         for (flow, spec) in options.flows.flows().enumerate() {
@@ -301,7 +301,7 @@ impl<'a> SchedPlan<'a> {
             args,
             options,
             program,
-            lengths_bytes,
+            flow_lengths_bytes,
             flows_differ,
             cpus,
             idle_policy,
@@ -615,8 +615,8 @@ impl SchedPlan<'_> {
             load: self.load(thread),
             flows: self.flows_of(thread),
             has_window_per_flow: self.flows_differ[thread as usize],
-            lengths_bytes: match self.program.sections_of(thread) {
-                [] => &self.lengths_bytes,
+            flow_lengths_bytes: match self.program.sections_of(thread) {
+                [] => &self.flow_lengths_bytes,
                 _ => &[],
             },
             in_flight_max: self.args.queue,

@@ -36,7 +36,7 @@ impl TickUnit {
             }
             _ => {
                 let tick_ns = (100.0 / self.ticks_per_ns).round() / 100.0;
-                format!("no cycle counter is reliable here: ticks of {tick_ns} ns")
+                format!("ticks of {tick_ns} ns, as no cycle counter is reliable on this machine")
             }
         }
     }

@@ -137,7 +137,7 @@ struct ProgressReporter {
     last_printed: Progress,
     /// Expected number of messages; `None` for a timed load.
     expected_count: Option<u64>,
-    /// Expected duration; zero if numbers of messages limit the load.
+    /// Expected duration; zero if the load ends after a number of messages.
     expected_duration: Duration,
     view: LiveView,
     /// Progress when the live view was last drawn.

@@ -6,7 +6,7 @@ use super::options::{EvhPerf, raise_descriptors_limit};
 use super::parts::{self, OrderReceiver, Worker, WorkerProcess};
 use super::printer::{Printer, format_with_commas};
 use super::{secret, stages};
-use crate::load::hold::{HeldConnections, HoldOptions, OpenLimit};
+use crate::load::hold::{HeldConnections, HoldOptions, OpenFailure};
 use crate::load::process;
 use anyhow::{Context as _, bail};
 use handover_base::units::format_ns;
@@ -40,16 +40,16 @@ const CLOSED_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Time limit for the answer of a worker process to an order.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Report of one process on the connections that it opened, and on the limit that stopped it.
+/// Report of one process on the connections that it opened, and on what stopped it.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct OpenResult {
     /// Number of open connections.
     open: u64,
     /// Time that opening took.
     took_ns: u64,
-    /// Description of the limit that was reached.
+    /// Description of the limit or error that prevented further connections.
     limit: Option<String>,
-    /// Command that raises the limit that was reached.
+    /// Advice for the user: the command that raises the limit, or another remedy.
     remedy: Option<String>,
 }
 
@@ -103,7 +103,7 @@ impl Holder {
 
     /// Returns the report on the opened connections.
     fn result(&self, args: &EvhPerf) -> OpenResult {
-        let limit = self.held.iter().find_map(|held| held.limit.as_ref());
+        let failure = self.held.iter().find_map(|held| held.failure.as_ref());
         OpenResult {
             open: self.held.iter().map(HeldConnections::len).sum(),
             took_ns: self
@@ -112,8 +112,8 @@ impl Holder {
                 .map(|held| held.open_duration.as_nanos() as u64)
                 .max()
                 .unwrap_or(0),
-            limit: limit.map(OpenLimit::to_string),
-            remedy: limit.map(|limit| remedy(limit, args)),
+            limit: failure.map(OpenFailure::to_string),
+            remedy: failure.map(|failure| remedy(failure, args)),
         }
     }
 
@@ -144,10 +144,10 @@ impl Holder {
 }
 
 /// Returns the command that raises a limit, or other advice for the user.
-fn remedy(limit: &OpenLimit, args: &EvhPerf) -> String {
+fn remedy(failure: &OpenFailure, args: &EvhPerf) -> String {
     let count = args.count();
-    match limit {
-        OpenLimit::ProcessDescriptors => {
+    match failure {
+        OpenFailure::ProcessDescriptors => {
             let max = raise_descriptors_limit();
             let processes = count / max.saturating_sub(100).max(1) + 1;
             format!(
@@ -156,29 +156,29 @@ fn remedy(limit: &OpenLimit, args: &EvhPerf) -> String {
                 count + 100
             )
         }
-        OpenLimit::SystemDescriptors => {
+        OpenFailure::SystemDescriptors => {
             let files_max = count * 2 + 100_000;
             format!("raise the limit with `sysctl -w fs.file-max={files_max}`")
         }
-        OpenLimit::Ports => {
+        OpenFailure::Ports => {
             "allow more ports with `sysctl -w net.ipv4.ip_local_port_range=\"1024 65535\"`; \
                          within 127.0.0.0/8 further source addresses are used too"
                 .to_string()
         }
-        OpenLimit::Memory => {
+        OpenFailure::Memory => {
             "allow TCP more with `sysctl -w net.ipv4.tcp_mem=...` (in pages), or add memory".to_string()
         }
-        OpenLimit::Refused => "start a server there: evh_perf -e".to_string(),
-        OpenLimit::Unanswered => {
+        OpenFailure::Refused => "start a server there: evh_perf -e".to_string(),
+        OpenFailure::Unanswered => {
             "check that the server runs, and lengthen its queue with `sysctl -w net.core.somaxconn=65535`"
                 .to_string()
         }
-        OpenLimit::ClosedByServer => {
+        OpenFailure::ClosedByServer => {
             "raise a limit of the server: its --max_handles_per_thread, its `ulimit -n`, \
                               its --threads, or its --processes"
                 .to_string()
         }
-        OpenLimit::EncryptionError(_) => "check --ca, and the server's --cert".to_string(),
+        OpenFailure::EncryptionError(_) => "check --ca, and the server's --cert".to_string(),
         _ => "no remedy is known".to_string(),
     }
 }
@@ -506,9 +506,10 @@ fn closed_since(processes: &mut [WorkerProcess]) -> anyhow::Result<u64> {
 /// Returns the error for connections that the server closed right after it accepted them. Returns
 /// `None` if there are none.
 fn rejection_error(args: &EvhPerf, closed: u64, open: u64) -> Option<String> {
-    let (limit, remedy) = (OpenLimit::ClosedByServer, remedy(&OpenLimit::ClosedByServer, args));
+    let (failure, remedy) =
+        (OpenFailure::ClosedByServer, remedy(&OpenFailure::ClosedByServer, args));
     let text = format!(
-        "{} of {} connections were closed: {limit}; {remedy}",
+        "{} of {} connections were closed: {failure}; {remedy}",
         format_with_commas(closed),
         format_with_commas(open)
     );

@@ -439,7 +439,7 @@ impl EvhPerf {
         }
     }
 
-    /// Returns the duration of each load; `None` if numbers of messages limit the load.
+    /// Returns the duration of each load; `None` if a load ends after a number of messages.
     pub fn load_duration(&self) -> Option<Duration> {
         match self.mode() {
             LoadMode::Counted => None,

@@ -126,7 +126,7 @@ pub struct LoadReport {
     pub faults_count: u64,
     /// Descriptions of the first faults.
     pub faults: Vec<String>,
-    /// Duration of the measurement, or of the whole load if numbers of messages limit the load. The
+    /// Duration of the measurement; of the whole load if it ends after a number of messages. The
     /// warm-up does not count.
     pub elapsed_ns: u64,
     /// CPU time of the busiest thread as a share of the elapsed time.

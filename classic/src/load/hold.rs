@@ -56,10 +56,10 @@ impl fmt::Debug for HoldOptions {
     }
 }
 
-/// Limit that prevented further connections.
+/// Reason why no further connection was opened: a limit that was reached, or an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum OpenLimit {
+pub enum OpenFailure {
     /// The process has reached its limit of descriptors.
     ProcessDescriptors,
     /// The machine has reached its limit of descriptors.
@@ -80,7 +80,7 @@ pub enum OpenLimit {
     Other(Errno),
 }
 
-impl From<Errno> for OpenLimit {
+impl From<Errno> for OpenFailure {
     fn from(errno: Errno) -> Self {
         match errno {
             Errno::MFILE => Self::ProcessDescriptors,
@@ -95,7 +95,7 @@ impl From<Errno> for OpenLimit {
     }
 }
 
-impl fmt::Display for OpenLimit {
+impl fmt::Display for OpenFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ProcessDescriptors => f.write_str("this process has no file descriptor left"),
@@ -138,8 +138,8 @@ pub struct HeldConnections {
     address: SocketAddr,
     /// Time that opening the connections took.
     pub open_duration: Duration,
-    /// Limit that was reached, if fewer connections than requested are open.
-    pub limit: Option<OpenLimit>,
+    /// Reason why fewer connections than requested were opened, or the first one that was lost.
+    pub failure: Option<OpenFailure>,
 }
 
 /// Buffers of a TLS handshake: bytes read, decrypted and encrypted.
@@ -158,13 +158,13 @@ impl HandshakeBuffers {
         fd: &OwnedFd,
         secure: &mut Encryption,
         is_first: bool,
-    ) -> Result<bool, OpenLimit> {
+    ) -> Result<bool, OpenFailure> {
         let (mut is_done, mut has_begun) = (false, !is_first);
         while !is_done {
             let received_bytes = match std::mem::replace(&mut has_begun, true) {
                 false => 0,
                 true => match socket::read(fd, &mut self.read) {
-                    Ok(0) => return Err(OpenLimit::ClosedByServer),
+                    Ok(0) => return Err(OpenFailure::ClosedByServer),
                     Ok(count) => count,
                     Err(Errno::AGAIN) => break,
                     Err(errno) => return Err(errno.into()),
@@ -180,9 +180,9 @@ impl HandshakeBuffers {
             // Some hundred bytes, which fit into the socket buffer. Sent even if the handshake
             // failed, so that the server learns the reason.
             let sent_bytes = socket::send(fd, &self.encrypted)?;
-            is_done = opened.map_err(OpenLimit::EncryptionError)?;
+            is_done = opened.map_err(OpenFailure::EncryptionError)?;
             if sent_bytes < self.encrypted.len() {
-                return Err(OpenLimit::Memory);
+                return Err(OpenFailure::Memory);
             }
         }
         Ok(is_done)
@@ -214,7 +214,7 @@ fn source_address(address: SocketAddr, number: u64) -> Option<SocketAddr> {
 }
 
 impl HeldConnections {
-    /// Opens connections until there are as many as requested, a limit is reached, or `stop` is
+    /// Opens connections until there are as many as requested, one fails, or `stop` is
     /// set. Updates `opened` meanwhile.
     ///
     /// # Errors
@@ -234,7 +234,7 @@ impl HeldConnections {
             buffers: HandshakeBuffers::default(),
             address: wanted.address,
             open_duration: Duration::ZERO,
-            limit: None,
+            failure: None,
         };
         if wanted.encryption.is_some() {
             held.buffers.read = vec![0; READ_BYTES];
@@ -247,13 +247,13 @@ impl HeldConnections {
             // Relaxed: the flag and the count publish no other data.
             let is_stopped = stop.load(Ordering::Relaxed);
             while !is_stopped
-                && held.limit.is_none()
+                && held.failure.is_none()
                 && (held.connections.len() as u64) < wanted.count
                 && pending < PENDING_MAX
             {
                 match held.start_connecting(wanted.first + held.connections.len() as u64) {
                     Ok(()) => pending += 1,
-                    Err(limit) => held.limit = Some(limit),
+                    Err(failure) => held.failure = Some(failure),
                 }
             }
             if pending == 0 || is_stopped {
@@ -264,7 +264,7 @@ impl HeldConnections {
             if polled.connected_count + polled.failed_count > 0 {
                 last_ns = now_ns;
             } else if now_ns - last_ns > timeout_ns {
-                held.limit.get_or_insert(OpenLimit::Unanswered);
+                held.failure.get_or_insert(OpenFailure::Unanswered);
                 break;
             }
             pending -= polled.connected_count + polled.failed_count;
@@ -275,7 +275,7 @@ impl HeldConnections {
     }
 
     /// Starts to establish a connection. Its index `number` determines the source address.
-    fn start_connecting(&mut self, number: u64) -> Result<(), OpenLimit> {
+    fn start_connecting(&mut self, number: u64) -> Result<(), OpenFailure> {
         let mut source = source_address(self.address, number);
         let mut connected = socket::connect(self.address, source);
         if let (Some(source), Err(("bind", Errno::ADDRINUSE))) = (&mut source, &connected) {
@@ -283,11 +283,11 @@ impl HeldConnections {
             source.set_port(0);
             connected = socket::connect(self.address, Some(*source));
         }
-        let fd = connected.map_err(|(_, errno)| OpenLimit::from(errno))?;
+        let fd = connected.map_err(|(_, errno)| OpenFailure::from(errno))?;
         let index = self.connections.len() as u64;
-        self.epoll.add(&fd, index, socket::WATCHED_EVENTS).map_err(OpenLimit::from)?;
+        self.epoll.add(&fd, index, socket::WATCHED_EVENTS).map_err(OpenFailure::from)?;
         if let Some(encryption) = &self.encryption {
-            self.tls_states.push(Some(encryption.begin().map_err(OpenLimit::EncryptionError)?));
+            self.tls_states.push(Some(encryption.begin().map_err(OpenFailure::EncryptionError)?));
         }
         self.connections.push(HeldConnection::Connecting(fd));
         Ok(())
@@ -312,7 +312,7 @@ impl HeldConnections {
             let next = match (std::mem::replace(connection, HeldConnection::Closed), secure) {
                 (HeldConnection::Connecting(fd), _) if has_ended => {
                     match socket::connect_result(&fd) {
-                        Ok(()) => Err(OpenLimit::ClosedByServer),
+                        Ok(()) => Err(OpenFailure::ClosedByServer),
                         Err(errno) => Err(errno.into()),
                     }
                 }
@@ -320,12 +320,12 @@ impl HeldConnections {
                 (HeldConnection::Connecting(fd) | HeldConnection::Securing(fd), Some(secure)) => {
                     match self.buffers.continue_handshake(&fd, secure, is_first) {
                         Ok(true) => Ok(HeldConnection::Open(fd)),
-                        Ok(false) if has_ended => Err(OpenLimit::ClosedByServer),
+                        Ok(false) if has_ended => Err(OpenFailure::ClosedByServer),
                         Ok(false) => Ok(HeldConnection::Securing(fd)),
-                        Err(limit) => Err(limit),
+                        Err(failure) => Err(failure),
                     }
                 }
-                (HeldConnection::Open(_), _) if has_ended => Err(OpenLimit::ClosedByServer),
+                (HeldConnection::Open(_), _) if has_ended => Err(OpenFailure::ClosedByServer),
                 (unchanged, _) => Ok(unchanged),
             };
             match next {
@@ -334,9 +334,9 @@ impl HeldConnections {
                     polled.connected_count +=
                         u64::from(!was_open && matches!(connection, HeldConnection::Open(_)));
                 }
-                Err(limit) => {
+                Err(failure) => {
                     polled.failed_count += u64::from(!was_open);
-                    self.limit.get_or_insert(limit);
+                    self.failure.get_or_insert(failure);
                     if let Some(secure) = self.tls_states.get_mut(at) {
                         *secure = None;
                     }
@@ -409,7 +409,7 @@ impl fmt::Debug for HeldConnections {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HeldConnections")
             .field("open", &self.len())
-            .field("limit", &self.limit)
+            .field("failure", &self.failure)
             .finish()
     }
 }

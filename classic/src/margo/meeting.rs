@@ -323,7 +323,9 @@ pub fn wait_at_host(
         if job != own_job {
             return Err(Failure::new(
                 1,
-                format!("rank 0 at the rendezvous belongs to job {own_job}, not to {job}"),
+                format!(
+                    "rank 0 at the rendezvous belongs to job {own_job}, but this rank to job {job}"
+                ),
             ));
         }
         comes.get_or_init(|| context.peer());
@@ -511,7 +513,8 @@ mod tests {
             said
         });
         let said = said.expect_err("another job").to_string();
-        let why = "rank 0 at the rendezvous belongs to job program.17, not to program.18";
+        let why =
+            "rank 0 at the rendezvous belongs to job program.17, but this rank to job program.18";
         assert!(said.contains(why) && said.ends_with("within 3 s"), "{said}");
     }
 

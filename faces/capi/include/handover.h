@@ -330,7 +330,7 @@ typedef struct handover_timer_wheel handover_timer_wheel;
  */
 typedef struct handover_event_config {
     /**
-     * Size of this structure in bytes.
+     * Size of this structure in bytes, set by `handover_event_config_init`. Another size is refused.
      */
     size_t struct_bytes;
     /**
@@ -429,7 +429,7 @@ typedef struct handover_probe_summary {
  */
 typedef struct handover_rpc_config {
     /**
-     * Size of this structure in bytes.
+     * Size of this structure in bytes, set by `handover_rpc_config_init`. Another size is refused.
      */
     size_t struct_bytes;
     /**
@@ -567,7 +567,7 @@ typedef struct handover_rpc_range {
  */
 typedef struct handover_sched_flow {
     /**
-     * Size of this structure in bytes.
+     * Size of this structure in bytes, set by `handover_sched_flow_init`. Another size is refused.
      */
     size_t struct_bytes;
     /**

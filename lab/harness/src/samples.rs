@@ -51,8 +51,8 @@ pub(crate) struct Timing {
     pub batches_max: u32,
     /// Pause before each hand-over.
     pub idle_gap_ns: u64,
-    /// `true` to monitor the speed of the participants' cores. `false` in a smoke run, with a busy
-    /// neighbour, and if participants share a core.
+    /// `true` to monitor the speed of the participants' cores. `false` in a smoke run, with
+    /// `--neighbour`, and if participants share a core.
     pub watch_pace: bool,
     /// Duration of the fastest calibration loop of earlier rounds, in ticks; 0 if unknown.
     pub pace_ticks: u64,

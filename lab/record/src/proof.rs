@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// Cost of known size that was added on purpose, and its size in the records.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Proof {
-    /// Description of the added cost and of the measured quantity.
+    /// Description of the cost that was added on purpose, and of the quantity that must show it.
     pub what: String,
     /// Unit of the values: `ns`, `share`, `ratio`, `rows` or `seen`. With `seen`, 1 stands for yes
     /// and 0 for no.

@@ -169,7 +169,7 @@ pub struct Participants {
     pub processes: bool,
     /// Pause before each hand-over, in nanoseconds.
     pub idle_gap_ns: u64,
-    /// CPU of the busy neighbour thread; `None` if there was none.
+    /// CPU of the busy thread that `--neighbour` added; `None` if there was none.
     pub neighbour_cpu: Option<u32>,
 }
 

@@ -286,7 +286,7 @@ pub(crate) fn arguments(record: &Record, is_shown: impl Fn(&str, u64) -> bool) -
         ));
     }
     if let Some(cpu) = participants.neighbour_cpu {
-        conditions.push(format!("a busy neighbour on CPU {cpu}"));
+        conditions.push(format!("with a busy thread on CPU {cpu} (--neighbour)"));
     }
     conditions.join(", ")
 }

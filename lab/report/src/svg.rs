@@ -258,9 +258,9 @@ impl Chart {
         }
         self.paint_legend(canvas, plan);
         plan.paint_grid(self, canvas);
-        let mut stack = Stack::default();
+        let mut stacks = Stacks::default();
         for series in &self.series {
-            self.paint_series(series, plan, &mut stack, canvas);
+            self.paint_series(series, plan, &mut stacks, canvas);
         }
     }
 
@@ -293,7 +293,7 @@ impl Chart {
         &self,
         series: &Series,
         plan: &ChartLayout,
-        stack: &mut Stack,
+        stacks: &mut Stacks,
         paint: &mut dyn Canvas,
     ) {
         let visible = |point: &&Point| point.x.is_finite() && point.y.is_finite();
@@ -314,7 +314,7 @@ impl Chart {
             match series.mark {
                 Mark::Bar => plan.paint_bar(paint, point, 0.0),
                 Mark::Stacked => {
-                    plan.paint_bar(paint, point, stack.push(point, plan.is_horizontal))
+                    plan.paint_bar(paint, point, stacks.push(point, plan.is_horizontal))
                 }
                 mark => {
                     if let Some((low, high)) = point.span.filter(|it| both_finite(*it)) {
@@ -353,14 +353,14 @@ fn paint_mark(paint: &mut dyn Canvas, mark: Mark, x: f64, y: f64) {
     }
 }
 
-/// Stacks of the bars that were drawn so far.
+/// Heights of the stacked bars that were drawn so far.
 #[derive(Default)]
-struct Stack {
+struct Stacks {
     /// Position on the axis of names, and sum of the bars so far, of each stack.
     heights: Vec<(f64, f64)>,
 }
 
-impl Stack {
+impl Stacks {
     /// Puts a point's bar on top of its stack, and returns the value at the bar's base.
     fn push(&mut self, point: &Point, is_horizontal: bool) -> f64 {
         let (name, value) = if is_horizontal { (point.y, point.x) } else { (point.x, point.y) };
@@ -552,11 +552,11 @@ impl ChartLayout {
 /// Returns the ranges of the data on the horizontal and on the vertical axis.
 fn data_ranges(chart: &Chart, is_horizontal: bool) -> (DataRange, DataRange) {
     let (mut x, mut y) = (DataRange::default(), DataRange::default());
-    let mut stack = Stack::default();
+    let mut stacks = Stacks::default();
     for series in &chart.series {
         for point in &series.points {
             let base = match series.mark {
-                Mark::Stacked => stack.push(point, is_horizontal),
+                Mark::Stacked => stacks.push(point, is_horizontal),
                 _ => 0.0,
             };
             let bar = matches!(series.mark, Mark::Bar | Mark::Stacked);

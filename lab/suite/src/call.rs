@@ -173,22 +173,22 @@ pub fn counting_program_file(entries: EntryKind) -> &'static [u8] {
     }
 }
 
-/// Declaration of a benchmark of calls.
+/// Declaration of a benchmark of function calls.
 trait CallBenchmark {
     const SPEC: Spec;
 }
 
-/// Benchmark of calls whose loop is in C.
+/// Benchmark of function calls by a loop in C.
 trait BenchmarkInC: CallBenchmark {
     const CALL_PATH: CallPath;
 }
 
-/// Benchmark of calls whose loop is in Rust.
+/// Benchmark of function calls by a loop in Rust.
 trait BenchmarkInRust: CallBenchmark {
     const CALL_LOOP: CallLoop;
 }
 
-/// Declares call benchmarks, each with its loop in C, in Rust, or both.
+/// Declares benchmarks of function calls, each by a loop in C, in Rust, or both.
 macro_rules! kinds {
     ($($name:ident $(C $way:ident)? $(Rust $run:ident)?: $id:literal, $what:literal
         $(. $option:ident($($value:literal)?))*;)*) => {$(
@@ -230,7 +230,7 @@ kinds! {
         .floor("call/inline").classic("calls");
 }
 
-/// Workload: calls made by a loop in C.
+/// Workload: function calls by a loop in C.
 struct CallsInC<K>(CallLoop, PhantomData<K>);
 
 impl<K: BenchmarkInC> Workload for CallsInC<K> {
@@ -255,7 +255,7 @@ impl<K: BenchmarkInC> Workload for CallsInC<K> {
     }
 }
 
-/// Workload: calls made by a loop in Rust.
+/// Workload: function calls by a loop in Rust.
 struct CallsInRust<K>(PhantomData<K>);
 
 impl<K: BenchmarkInRust> Workload for CallsInRust<K> {

@@ -56,12 +56,13 @@ const DRAIN_INTERVAL: Duration = Duration::from_millis(4);
 /// Delay between the program's exit and the end of the recording. Other recorded processes can
 /// notice the exit in this time.
 const END_DELAY: Duration = Duration::from_millis(2);
-/// Disk space reserved for the library's log, in bytes.
+/// Disk space reserved for the recording library's log, in bytes.
 const LOG_BYTES: u64 = 1 << 14;
-/// Maximum of [`RecordOptions::depth`]. It is the depth of the call stack that the library keeps
+/// Maximum of [`RecordOptions::depth`]. It is the depth of the call stack that the recording library keeps
 /// per thread.
 const DEPTH_MAX: u32 = 1023;
-/// Error number by which the library reports that the trace file was truncated.
+/// Error number by which the recording library reports that the trace file was truncated
+/// during the recording.
 const ERRNO_TRUNCATED: i32 = rustix::io::Errno::NODATA.raw_os_error();
 
 /// Options of a recording: selection of events, and the file to write.
@@ -114,7 +115,7 @@ pub enum RecordError {
     /// The program cannot be traced.
     #[error(transparent)]
     Refused(#[from] ProgramError),
-    /// A pattern has a form that cannot be passed to the library.
+    /// A pattern has a form that cannot be passed to the recording library.
     #[error(
         "invalid pattern {pattern:?}: patterns must be on one line, without a comma at the ends, and shorter than 4000 bytes together"
     )]
@@ -375,11 +376,11 @@ fn rename_traces(temporary: &Path, file: &Path, notes: &mut Vec<String>) {
     }
 }
 
-/// Temporary folders of a recording. One is for the library and its settings, one for the rings of
+/// Temporary folders of a recording. One is for the recording library and its settings, one for the rings of
 /// a stream.
 #[derive(Debug)]
 struct RecorderFolders {
-    /// Folder with the library, its settings and its log.
+    /// Folder with the recording library, its settings and its log.
     folder: TempDir,
     /// Folder with the rings of a stream.
     rings: Option<TempDir>,
@@ -486,7 +487,7 @@ impl RecorderFolders {
         self.folder.path().join("log")
     }
 
-    /// Returns the path of the file into which the library writes an error number.
+    /// Returns the path of the file into which the recording library writes an error number.
     fn failure_path(&self) -> PathBuf {
         self.folder.path().join("failure")
     }

@@ -127,8 +127,8 @@ impl<Q> fmt::Debug for SendError<Q> {
     }
 }
 
-/// Error of receiving a reply from a mailbox: the server was dropped. The request will not be
-/// answered.
+/// Error of receiving a reply from a mailbox: the server was dropped. Contains the request if
+/// the server has not received it.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ReceiveError<Q> {
     /// The server of the mailbox was dropped before it received the request; contains the request.

@@ -5,17 +5,17 @@
 //!                │                                         ▲ the earlier of the two
 //!   below the    │    from the                   ┌─────────┴─────────┐
 //!   bound        │    bound on             ┌──────────┐        ┌───────────┐
-//!      ┌─────────┴─────────┐               │  sorted  │        │   late    │
+//!      ┌─────────┴─────────┐               │  sorted  │        │added_late │
 //!      ▼                   ▼               │ a slot's │        │  a heap   │
-//!    late               levels ───open────▶│  worth   │        │           │
+//!  added_late           levels ───open────▶│  worth   │        │           │
 //!                                          └──────────┘        └───────────┘
 //! ```
 //!
 //! `levels` holds future timers, coarsely ordered. When all earlier ones are gone, its first slot is opened: a small
 //! one is sorted as a whole, a large one is spread over the levels below. Opening raises the bound, which is the least
-//! deadline that `levels` accepts; timers started below the bound go to `late`. To give the next deadline exactly, a
-//! slot is opened before its time, and the bound runs ahead of the clock; if many timers are started in between,
-//! [`WheelLevels::rewind`] takes the bound back.
+//! deadline that `levels` accepts; timers started below the bound go to the heap `added_late`. To give the next
+//! deadline exactly, a slot is opened before its time, and the bound runs ahead of the clock; if many timers
+//! are started in between, [`WheelLevels::rewind`] takes the bound back.
 //!
 //! A cancelled timer leaves its entry behind, which is then stale and is dropped when it is met. The number of blocks
 //! is checked only when a block of entries is started, so that cancelling keeps no count: at a million timers the
@@ -37,16 +37,16 @@ use std::fmt;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-/// Number of entries in [`Wheel::late`] up to which [`Wheel::shrink_late`] never runs.
+/// Number of entries in [`Wheel::added_late`] up to which [`Wheel::shrink_late`] never runs.
 const LATE_MIN: usize = 128;
-/// Maximum number of entries that [`WheelLevels::rewind`] moves for each entry in [`Wheel::late`].
-/// The cost of moving them is thus spread over the late timers.
+/// Maximum number of entries that [`WheelLevels::rewind`] moves for each entry in [`Wheel::added_late`].
+/// The cost of moving them is thus spread over the timers in the heap.
 const AHEAD_PER_LATE: usize = 8;
 /// Number of sorted entries below which the wheel opens a further slot, if the slot is due.
 const SORTED_ENTRIES_TARGET: usize = 96;
 /// Distance, in sorted entries, from the removed entry to the entry whose record is prefetched.
 const PREFETCH_DISTANCE: usize = 16;
-/// Slot index that stands for the heap of late timers, which is no slot.
+/// Slot index that stands for the heap [`Wheel::added_late`], which is no slot.
 const LATE_SLOT: usize = usize::MAX;
 /// Number of low bits of a sort key that contain the entry's index. The bits above contain the
 /// deadline, relative to the beginning of the slot.
@@ -110,8 +110,8 @@ pub struct Wheel<T> {
     sort_keys: Vec<u64>,
     /// Entries whose deadlines `levels` does not accept: those below
     /// [`WheelLevels::deadline_ns_min`] when added.
-    late: EntryHeap,
-    /// Number of entries in `late` above which [`shrink_late`](Self::shrink_late) runs.
+    added_late: EntryHeap,
+    /// Number of entries in `added_late` above which [`shrink_late`](Self::shrink_late) runs.
     late_max: usize,
     /// Estimated number of entries that [`WheelLevels::rewind`] would move.
     ahead_count: usize,
@@ -133,11 +133,12 @@ struct EarliestEntry {
     state: EntryState,
 }
 
-/// Container of the earliest entry: the sorted entries, or the heap of late ones.
+/// Container of the earliest entry: the sorted entries, or the heap of entries that were added
+/// after their slot was opened.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Container {
     Sorted,
-    Late,
+    AddedLate,
 }
 
 impl<T> Wheel<T> {
@@ -155,7 +156,7 @@ impl<T> Wheel<T> {
             sorted_at: 0,
             unsorted: Vec::with_capacity(reserved.min(SORTED_ENTRIES_MAX)),
             sort_keys: Vec::with_capacity(reserved.min(SORTED_ENTRIES_MAX)),
-            late: EntryHeap::with_capacity((2 * reserved).max(LATE_MIN + 1)),
+            added_late: EntryHeap::with_capacity((2 * reserved).max(LATE_MIN + 1)),
             late_max: LATE_MIN,
             ahead_count: 0,
             newest_key: NO_KEY,
@@ -443,19 +444,20 @@ impl<T> Wheel<T> {
     #[inline]
     fn find_earliest(&mut self, limit_ns: u64) -> Option<EarliestEntry> {
         loop {
-            let (entry, container) = match (self.sorted.get(self.sorted_at), self.late.first()) {
-                (Some(&sorted), Some(&late)) if late.deadline_ns < sorted.deadline_ns => {
-                    (late, Container::Late)
-                }
-                (Some(&sorted), _) => (sorted, Container::Sorted),
-                (None, Some(&late)) => (late, Container::Late),
-                (None, None) => {
-                    if !self.open_due_slots(limit_ns) {
-                        return None;
+            let (entry, container) =
+                match (self.sorted.get(self.sorted_at), self.added_late.first()) {
+                    (Some(&sorted), Some(&late)) if late.deadline_ns < sorted.deadline_ns => {
+                        (late, Container::AddedLate)
                     }
-                    continue;
-                }
-            };
+                    (Some(&sorted), _) => (sorted, Container::Sorted),
+                    (None, Some(&late)) => (late, Container::AddedLate),
+                    (None, None) => {
+                        if !self.open_due_slots(limit_ns) {
+                            return None;
+                        }
+                        continue;
+                    }
+                };
             let state = self.records.entry_state(entry);
             if matches!(state, EntryState::Once | EntryState::Periodic(_)) {
                 return Some(EarliestEntry { entry, container, state });
@@ -532,7 +534,8 @@ impl<T> Wheel<T> {
         self.add(entry);
     }
 
-    /// Adds an entry to its slot, or to the heap of late ones. Returns the slot, or [`LATE_SLOT`].
+    /// Adds an entry to its slot or, if that was opened, to `added_late`. Returns the slot, or
+    /// [`LATE_SLOT`].
     #[inline]
     fn add(&mut self, entry: TimerEntry) -> usize {
         if entry.deadline_ns >= self.levels.deadline_ns_min() {
@@ -541,20 +544,21 @@ impl<T> Wheel<T> {
                 Err(slot) => self.add_in_new_block(slot, entry),
             };
         }
-        self.late.push(entry);
-        if self.late.len() > self.late_max {
+        self.added_late.push(entry);
+        if self.added_late.len() > self.late_max {
             self.shrink_late();
         }
         LATE_SLOT
     }
 
-    /// Removes stale entries from the heap of late ones. If there are still many because the least deadline of `levels`
+    /// Removes stale entries from the heap `added_late`. If there are still many because the least deadline of `levels`
     /// is ahead of the time, rewinds `levels`, so that the cost of starting a timer stays constant.
     #[cold]
     #[inline(never)]
     fn shrink_late(&mut self) {
-        self.late.retain(|&entry| self.records.entry_state(entry) != EntryState::Stale);
-        if self.late.len() > self.late_max / 2 && self.now_ns < self.levels.deadline_ns_min() {
+        self.added_late.retain(|&entry| self.records.entry_state(entry) != EntryState::Stale);
+        if self.added_late.len() > self.late_max / 2 && self.now_ns < self.levels.deadline_ns_min()
+        {
             self.levels.rewind(self.now_ns);
             self.ahead_count = 0;
             let deadline_ns_min = self.levels.deadline_ns_min();
@@ -563,11 +567,11 @@ impl<T> Wheel<T> {
                 if entry.deadline_ns >= deadline_ns_min {
                     self.levels.push(entry);
                 } else {
-                    self.late.push(entry);
+                    self.added_late.push(entry);
                 }
             }
             self.sorted.clear();
-            self.late.retain(|&entry| {
+            self.added_late.retain(|&entry| {
                 let stays = entry.deadline_ns < deadline_ns_min;
                 if !stays {
                     self.levels.push(entry);
@@ -575,7 +579,7 @@ impl<T> Wheel<T> {
                 stays
             });
         }
-        self.late_max = LATE_MIN.max(2 * self.late.len());
+        self.late_max = LATE_MIN.max(2 * self.added_late.len());
     }
 
     /// Removes the first entry of `container`.
@@ -587,17 +591,17 @@ impl<T> Wheel<T> {
                 }
                 self.sorted_at += 1;
             }
-            Container::Late => drop(self.late.pop()),
+            Container::AddedLate => drop(self.added_late.pop()),
         }
     }
 
-    /// Removes the entry of the newest timer, just cancelled, from the heap of late ones; returns
+    /// Removes the entry of the newest timer, just cancelled, from the heap `added_late`; returns
     /// `payload`.
     #[cold]
     #[inline(never)]
     fn cancel_late(&mut self, payload: T) -> Option<T> {
         let newest = self.newest_key;
-        self.late.pop_last_if(|entry| entry.key == newest);
+        self.added_late.pop_last_if(|entry| entry.key == newest);
         Some(payload)
     }
 

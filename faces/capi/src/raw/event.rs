@@ -89,7 +89,7 @@ pub enum handover_event_when_full {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct handover_event_config {
-    /// Size of this structure in bytes.
+    /// Size of this structure in bytes, set by `handover_event_config_init`. Another size is refused.
     pub struct_bytes: usize,
     /// Maximum wait of a sender in ns under `HANDOVER_EVENT_BLOCK`. Default `HANDOVER_FOREVER`.
     pub wait_ns_max: u64,

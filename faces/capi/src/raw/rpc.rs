@@ -22,7 +22,7 @@ use handover_status::*;
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct handover_rpc_config {
-    /// Size of this structure in bytes.
+    /// Size of this structure in bytes, set by `handover_rpc_config_init`. Another size is refused.
     pub struct_bytes: usize,
     /// Path of the file with the shared secret for `tcp://`. Both ends of each `tcp://` connection
     /// must prove that they know it. Default null: anybody who can reach the port can call.

@@ -58,7 +58,7 @@ pub type handover_sched_discard =
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct handover_sched_flow {
-    /// Size of this structure in bytes.
+    /// Size of this structure in bytes, set by `handover_sched_flow_init`. Another size is refused.
     pub struct_bytes: usize,
     /// Weight of the flow; with `prio` its priority (smaller is first), with `pacing` its rate in bit/s. Default 1.
     pub weight: u64,

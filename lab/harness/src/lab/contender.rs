@@ -38,7 +38,7 @@ pub(super) struct MeasuredContender {
     /// `true` for the benchmark of a declared floor; `false` for a contender of the benchmark
     /// itself.
     pub is_floor: bool,
-    /// CPU of the busy neighbour thread that the plan requests; `None` without one.
+    /// CPU of the busy thread that `--neighbour` requests; `None` without one.
     pub neighbour_cpu: Option<u32>,
     pub facts: ContenderFacts,
     pub measured: Measurements,

@@ -134,7 +134,7 @@ impl<'a> BlockRunner<'a> {
         Ok(())
     }
 
-    /// Measures one block, next to the busy neighbour thread if the plan has one.
+    /// Measures one block, next to the busy thread if the plan has one.
     pub fn measure_block(
         &mut self,
         contenders: &mut [MeasuredContender],
@@ -246,7 +246,7 @@ impl<'a> BlockRunner<'a> {
         if self.interrupted.load(Ordering::Relaxed) { Err(Fault::Interrupted) } else { Ok(()) }
     }
 
-    /// Starts the busy neighbour thread; `None` if the plan has none.
+    /// Starts the busy thread of `--neighbour`; `None` if the plan has none.
     fn start_neighbour(
         &self,
         contenders: &[MeasuredContender],
@@ -332,7 +332,7 @@ fn create_contender(
 }
 
 /// Returns `true` if the speed of the participants' cores should be monitored. Returns `false` in a
-/// smoke run, with a busy neighbour, and if participants share a core.
+/// smoke run, with `--neighbour`, and if participants share a core.
 fn should_watch_pace(lab: &Lab, cpus: &[u32]) -> bool {
     let plan = &lab.plan;
     let shares_core = |(index, cpu): (usize, &u32)| {
@@ -344,8 +344,8 @@ fn should_watch_pace(lab: &Lab, cpus: &[u32]) -> bool {
     plan.profile != Profile::Smoke && !burdened
 }
 
-/// Returns the CPU for the busy neighbour thread; prefers a CPU without a participant. Returns
-/// `None` if there is no neighbour.
+/// Returns the CPU for the busy thread of `--neighbour`; prefers a CPU without a participant. Returns
+/// `None` if there is no such thread.
 fn neighbour_cpu(lab: &Lab, group: &BenchmarkGroup, used: &[u32]) -> Option<u32> {
     if !lab.plan.neighbour || !group.selection.spec.hands_over {
         return None;

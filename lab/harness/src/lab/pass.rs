@@ -141,6 +141,7 @@ fn visit_one(
 /// Data from which the process of a pass recreates the lab.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct LabMessage {
+    /// Name of the measuring profile: `smoke`, `quick` or `full`.
     profile: String,
     /// Placement of the participants.
     place: String,
@@ -149,6 +150,7 @@ pub(super) struct LabMessage {
     time: Option<Duration>,
     /// `true` to run a busy thread next to the participants.
     neighbour: bool,
+    /// `true` to run participants as processes where a benchmark supports this.
     processes: bool,
     /// Time limit of a participant: see [`Plan::patience`].
     patience: Duration,

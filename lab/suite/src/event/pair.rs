@@ -22,7 +22,7 @@ pub(super) trait WaitPolicy: Send + Sync + 'static {
     }
 }
 
-/// Waiting of both threads: polling for a while, then sleeping.
+/// Wait policy: both threads poll for a while, then sleep.
 pub(super) enum DefaultWait {}
 
 impl WaitPolicy for DefaultWait {
@@ -38,7 +38,7 @@ impl WaitPolicy for DefaultWait {
     .batched();
 }
 
-/// Waiting of both threads: polling without end.
+/// Wait policy: both threads poll without end.
 pub(super) enum PollingWait {}
 
 impl WaitPolicy for PollingWait {
@@ -61,7 +61,7 @@ const PARKED_SPEC: Spec = Spec::new(
 .hands_over()
 .batched();
 
-/// Waiting of both threads: sleeping at once, on a futex.
+/// Wait policy: both threads sleep at once, on a futex.
 pub(super) enum ParkingWait {}
 
 impl WaitPolicy for ParkingWait {
@@ -73,7 +73,7 @@ impl WaitPolicy for ParkingWait {
     }
 }
 
-/// Waiting of both threads: sleeping at once in epoll, with a wake-up through an eventfd.
+/// Wait policy: both threads sleep at once in epoll, and are woken through an eventfd.
 pub(super) enum DescriptorWait {}
 
 impl WaitPolicy for DescriptorWait {

@@ -66,8 +66,9 @@ impl FutexWord {
 /// is woken.
 pub(crate) struct FutexRoundTrip {
     words: Region<[FutexWord; 2]>,
-    /// 1 when the round is over, 0 before.
-    is_over: Region<AtomicU32>,
+    /// 1 once the echoing participant has received [`END`](Self::END), 0 before. Until then, the
+    /// measured one repeats its wake-up.
+    has_echo_ended: Region<AtomicU32>,
     scope: Scope,
 }
 
@@ -86,7 +87,11 @@ impl RelayMedium for FutexRoundTrip {
 
     fn setup((): &(), setup: &mut Setup) -> Result<FutexRoundTrip, Fault> {
         let scope = if setup.uses_processes() { Scope::Shared } else { Scope::Private };
-        Ok(FutexRoundTrip { words: setup.shared_region()?, is_over: setup.shared_region()?, scope })
+        Ok(FutexRoundTrip {
+            words: setup.shared_region()?,
+            has_echo_ended: setup.shared_region()?,
+            scope,
+        })
     }
 
     fn new_ping_state(&self) -> Result<u32, Fault> {
@@ -103,7 +108,7 @@ impl RelayMedium for FutexRoundTrip {
 
     fn end(&self, _: &mut u32) -> Result<(), Fault> {
         // Acquire: pairs with the Release in echo().
-        let seen = || self.is_over.load(Ordering::Acquire) != 0;
+        let seen = || self.has_echo_ended.load(Ordering::Acquire) != 0;
         self.words[0].publish(Self::END, self.scope, seen);
         Ok(())
     }
@@ -115,7 +120,7 @@ impl RelayMedium for FutexRoundTrip {
             let seen = forward.wait(value, self.scope);
             if seen == Self::END {
                 // Release: pairs with the Acquire in end().
-                self.is_over.store(1, Ordering::Release);
+                self.has_echo_ended.store(1, Ordering::Release);
                 return Ok(u64::from(value));
             }
             value = seen;

@@ -137,8 +137,8 @@ impl WaitWord {
         }
     }
 
-    /// Counts an unsuccessful poll; sleeps after the maximum number of polls, and pauses otherwise.
-    /// The sleep ends after a short time or when [`wake`](WaitWord::wake) is called.
+    /// Counts an unsuccessful poll; sleeps if their number exceeds the maximum, otherwise executes a
+    /// load fence or yields the CPU. The sleep ends after a short time or when [`wake`](WaitWord::wake) is called.
     #[inline(always)]
     pub(crate) fn sleep_after_polls(&self, polls: &mut u32, mode: WaitMode) {
         *polls += 1;

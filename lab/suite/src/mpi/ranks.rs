@@ -321,6 +321,7 @@ impl<const LAUNCHER: u8> Handover for PingPong<LAUNCHER> {
     }
 
     fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
+        // Participant 0 tells rank 0 how often to repeat the round trip; rank 0 takes the time.
         if participant.index == 0 { self.0.measure(out) } else { Ok(()) }
     }
 }

@@ -37,6 +37,7 @@ const EVENTS_PER_LOST_MIN: u64 = 4;
 /// Workload: a recording per round, from its start to the finished file.
 pub(super) struct StreamRecording {
     folder: ScratchFolder,
+    /// Number of batches of [`BATCH`] calls in a recording.
     batches_count: u64,
 }
 

@@ -26,11 +26,11 @@ pub(super) const VIA_UDS: usize = 2;
 /// Address on which the server listens, by transport.
 const ADDRESSES: [&str; 3] = ["sm://", "tcp://127.0.0.1:0", "uds://"];
 
-/// Way of waiting of both participants: polling for a while, then sleeping, which is the default.
+/// Way of waiting: both participants poll for a while, then sleep. This is the default.
 pub(super) const WAITS_BY_DEFAULT: usize = 0;
-/// Way of waiting of both participants: polling without end.
+/// Way of waiting: both participants poll without end.
 pub(super) const WAITS_SPINNING: usize = 1;
-/// Way of waiting of both participants: sleeping at once, without polling.
+/// Way of waiting: both participants sleep at once, without polling.
 pub(super) const WAITS_SLEEPING: usize = 2;
 
 /// Kind of calls that a benchmark makes: without payload, with a payload, or several in flight.

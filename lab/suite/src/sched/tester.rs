@@ -177,7 +177,7 @@ impl Tester {
         random: u64,
     ) -> TesterReport {
         let Some(mut watch) = self.watch.take() else { return self.report };
-        let lengths = self.generator.lengths_bytes().to_vec();
+        let lengths = self.generator.flow_lengths_bytes().to_vec();
         let (mut random, limit_bytes) = (random, self.length_limit_bytes);
         let mut next_packet = |flow: u32| {
             let longest = lengths[flow as usize].min(limit_bytes);

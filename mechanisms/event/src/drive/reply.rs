@@ -63,7 +63,7 @@ enum ReplyTo<R> {
     Machine(Box<SendReplyFn<R>>),
 }
 
-/// Function that sends a reply, or the error that no reply will come.
+/// Function that sends either a reply or, if none will come, an error.
 type SendReplyFn<R> = dyn FnMut(Result<R, NoReplyError>) -> Result<(), ReplyError<R>> + Send;
 
 impl<R: Send> Reply<R> {
@@ -77,8 +77,8 @@ impl<R: Send> Reply<R> {
         (Self { to: ReplyTo::Pending(Arc::clone(&slot)) }, PendingReply { slot })
     }
 
-    /// Creates a reply that arrives at a machine as a message. `wrap` makes the message of the
-    /// reply, or of the error that no reply will come. The name of an enum variant is such a
+    /// Creates a reply that arrives at a machine as a message. `wrap` makes the message from
+    /// the reply or, if none will come, from an error. The name of an enum variant is such a
     /// function.
     ///
     /// The message is sent as by [`Address::send`]; the error is sent without blocking, and is lost if the machine's

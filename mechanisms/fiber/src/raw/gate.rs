@@ -416,6 +416,7 @@ impl<W> Default for Gate<W> {
 /// Waiters removed from a gate, in order of arrival.
 #[derive(Debug)]
 pub struct Waiters<W> {
+    /// Node of the waiter that is returned next; null at the end.
     next: *mut WaitNode<W>,
 }
 

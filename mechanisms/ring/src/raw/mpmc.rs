@@ -42,7 +42,7 @@ struct MpmcShared<T> {
     handles: CachePadded<Handles>,
     rows: Rows<T, true>,
     slots_count: u64,
-    /// Number of bits of a position that are the index of its row.
+    /// Number of low bits of a position that are the index of its row: a slot and its state word.
     index_bits: u32,
 }
 

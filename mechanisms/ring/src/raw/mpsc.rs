@@ -23,7 +23,7 @@ struct MpscShared<T> {
     /// State of the producers' end, rarely written, so that every CPU keeps a copy of its line.
     producer_state: CachePadded<ProducerState>,
     rows: Rows<T, true>,
-    /// Mask for the bits of a position that are the index of its row. It is the number of rows, a
+    /// Mask for the low bits of a position that are the index of its row. It is the number of rows, a
     /// power of two, minus one.
     mask: u64,
     slots_count: u64,

@@ -34,7 +34,7 @@ struct SpscShared<T> {
     tail: CachePadded<AtomicU64>,
     /// Slots of the ring; their number is `slots_count` rounded up to a power of two.
     rows: Rows<T, false>,
-    /// Mask for the bits of a position that are the index of its row.
+    /// Mask for the low bits of a position that are the index of its row.
     mask: u64,
     slots_count: u64,
 }

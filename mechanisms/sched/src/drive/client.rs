@@ -68,20 +68,24 @@ pub(super) enum ClientLanes {
 ///
 /// The buffers are kept: zeroing them for each packet would take sixteen stores, which queue up
 /// behind the store into the mailbox that the arbiter is reading.
-pub(super) struct LanePair<const IN: usize, const OUT: usize> {
-    to_arbiter: LaneSender<IN>,
-    from_arbiter: LaneReceiver<OUT>,
+pub(super) struct LanePair<const IN_WORDS: usize, const OUT_WORDS: usize> {
+    to_arbiter: LaneSender<IN_WORDS>,
+    from_arbiter: LaneReceiver<OUT_WORDS>,
     /// Buffer of slots to be pushed to the arbiter.
-    run_to_arbiter: [[u64; IN]; RUN_MAX],
+    run_to_arbiter: [[u64; IN_WORDS]; RUN_MAX],
     /// Buffer of slots received from the arbiter.
-    run_from_arbiter: [[u64; OUT]; RUN_MAX],
+    run_from_arbiter: [[u64; OUT_WORDS]; RUN_MAX],
     /// Slots of `run_from_arbiter` that were popped but not processed, because a sink panicked.
     unprocessed: Range<usize>,
 }
 
-impl<const IN: usize, const OUT: usize> LanePair<IN, OUT> {
-    pub(super) fn new(to_arbiter: LaneSender<IN>, from_arbiter: LaneReceiver<OUT>) -> Box<Self> {
-        let (run_to_arbiter, run_from_arbiter) = ([[0; IN]; RUN_MAX], [[0; OUT]; RUN_MAX]);
+impl<const IN_WORDS: usize, const OUT_WORDS: usize> LanePair<IN_WORDS, OUT_WORDS> {
+    pub(super) fn new(
+        to_arbiter: LaneSender<IN_WORDS>,
+        from_arbiter: LaneReceiver<OUT_WORDS>,
+    ) -> Box<Self> {
+        let (run_to_arbiter, run_from_arbiter) =
+            ([[0; IN_WORDS]; RUN_MAX], [[0; OUT_WORDS]; RUN_MAX]);
         Box::new(Self {
             to_arbiter,
             from_arbiter,
@@ -311,7 +315,7 @@ impl fmt::Debug for Client {
 /// arbiter.
 const RUN_MAX: usize = 32;
 
-impl<const IN: usize, const OUT: usize> LanePair<IN, OUT> {
+impl<const IN_WORDS: usize, const OUT_WORDS: usize> LanePair<IN_WORDS, OUT_WORDS> {
     /// Pushes packets from `offers` until the lane is full or a packet is invalid. `words` converts
     /// a packed packet into a slot.
     #[inline(always)]
@@ -319,7 +323,7 @@ impl<const IN: usize, const OUT: usize> LanePair<IN, OUT> {
         &mut self,
         offers: &mut impl Iterator<Item = Offer>,
         counts: &mut Counts,
-        mut words: impl FnMut(u64) -> [u64; IN],
+        mut words: impl FnMut(u64) -> [u64; IN_WORDS],
     ) -> BatchResult {
         let Self { to_arbiter, run_to_arbiter: run, .. } = self;
         let (mut batch, sent_before) = (BatchResult::default(), counts.sent);
@@ -353,7 +357,7 @@ impl<const IN: usize, const OUT: usize> LanePair<IN, OUT> {
     /// Pops up to `packets_max` slots, and calls `each` with each slot. Returns the number of
     /// calls, which is less if the lane becomes empty.
     #[inline(always)]
-    fn pop_all(&mut self, packets_max: usize, mut each: impl FnMut([u64; OUT])) -> usize {
+    fn pop_all(&mut self, packets_max: usize, mut each: impl FnMut([u64; OUT_WORDS])) -> usize {
         let kept = std::mem::take(&mut self.unprocessed);
         let mut popped = PoppedRun { lanes: self, rest: kept };
         let mut returned_count = 0;
@@ -412,16 +416,16 @@ impl<const W: usize> Drop for PendingRun<'_, W> {
 
 /// Slots popped from a lane, of which those in `rest` are not processed yet. The destructor saves
 /// `rest` for the next call, in case the processing panicked.
-struct PoppedRun<'a, const IN: usize, const OUT: usize> {
-    lanes: &'a mut LanePair<IN, OUT>,
+struct PoppedRun<'a, const IN_WORDS: usize, const OUT_WORDS: usize> {
+    lanes: &'a mut LanePair<IN_WORDS, OUT_WORDS>,
     /// Indices of the slots that are not processed yet.
     rest: Range<usize>,
 }
 
-impl<const IN: usize, const OUT: usize> PoppedRun<'_, IN, OUT> {
+impl<const IN_WORDS: usize, const OUT_WORDS: usize> PoppedRun<'_, IN_WORDS, OUT_WORDS> {
     /// Passes the next `count` unprocessed slots to `each`.
     #[inline(always)]
-    fn process(&mut self, count: usize, each: &mut impl FnMut([u64; OUT])) {
+    fn process(&mut self, count: usize, each: &mut impl FnMut([u64; OUT_WORDS])) {
         let from = self.rest.start;
         for at in from..from + count {
             self.rest.start = at + 1;
@@ -430,7 +434,7 @@ impl<const IN: usize, const OUT: usize> PoppedRun<'_, IN, OUT> {
     }
 }
 
-impl<const IN: usize, const OUT: usize> Drop for PoppedRun<'_, IN, OUT> {
+impl<const IN_WORDS: usize, const OUT_WORDS: usize> Drop for PoppedRun<'_, IN_WORDS, OUT_WORDS> {
     #[inline(always)]
     fn drop(&mut self) {
         self.lanes.unprocessed = self.rest.clone();

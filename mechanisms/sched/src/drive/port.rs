@@ -18,30 +18,30 @@ pub(super) fn return_slots_count(mailbox_slots_count: u32) -> u32 {
 
 /// The arbiter's ends of a client's mailboxes. Packets that do not fit into the mailbox to the
 /// client are queued here.
-pub(super) struct Port<const IN: usize, const OUT: usize> {
-    pub(super) inbox: LaneReceiver<IN>,
-    outbox: LaneSender<OUT>,
+pub(super) struct Port<const IN_WORDS: usize, const OUT_WORDS: usize> {
+    pub(super) inbox: LaneReceiver<IN_WORDS>,
+    outbox: LaneSender<OUT_WORDS>,
     /// Packets that wait for a free slot in the mailbox to the client. While there are any, no
     /// packets are read from the client, so they never outnumber its packets in the scheduler.
-    spill: VecDeque<[u64; OUT]>,
+    spill: VecDeque<[u64; OUT_WORDS]>,
     pub(super) client_state: Arc<CachePadded<ClientState>>,
     pub(super) ledger: Ledger,
 }
 
 /// Ends of a client's two mailboxes: the arbiter's [`Port`], and the client's sender and receiver.
-type PortAndClientLanes<const IN: usize, const OUT: usize> =
-    (Port<IN, OUT>, LaneSender<IN>, LaneReceiver<OUT>);
+type PortAndClientLanes<const IN_WORDS: usize, const OUT_WORDS: usize> =
+    (Port<IN_WORDS, OUT_WORDS>, LaneSender<IN_WORDS>, LaneReceiver<OUT_WORDS>);
 
-impl<const IN: usize, const OUT: usize> Port<IN, OUT> {
+impl<const IN_WORDS: usize, const OUT_WORDS: usize> Port<IN_WORDS, OUT_WORDS> {
     /// Creates both mailboxes of a client. `mailbox_slots_count` was validated.
     pub(super) fn pair(
         client: usize,
         mailbox_slots_count: u32,
         client_state: Arc<CachePadded<ClientState>>,
-    ) -> PortAndClientLanes<IN, OUT> {
+    ) -> PortAndClientLanes<IN_WORDS, OUT_WORDS> {
         let lanes = || -> Result<_, LaneError> {
-            let to_arbiter = lane::<IN>(mailbox_slots_count)?;
-            Ok((to_arbiter, lane::<OUT>(return_slots_count(mailbox_slots_count))?))
+            let to_arbiter = lane::<IN_WORDS>(mailbox_slots_count)?;
+            Ok((to_arbiter, lane::<OUT_WORDS>(return_slots_count(mailbox_slots_count))?))
         };
         let ((to_arbiter, inbox), (outbox, from_arbiter)) = match lanes() {
             Ok(lanes) => lanes,
@@ -57,7 +57,7 @@ impl<const IN: usize, const OUT: usize> Port<IN, OUT> {
 
     /// Returns a released or dropped packet to the client.
     #[inline(always)]
-    pub(super) fn return_packet(&mut self, words: [u64; OUT]) {
+    pub(super) fn return_packet(&mut self, words: [u64; OUT_WORDS]) {
         if !self.spill.is_empty() || !self.outbox.push(words) {
             self.spill_one(words);
         }
@@ -65,7 +65,7 @@ impl<const IN: usize, const OUT: usize> Port<IN, OUT> {
 
     /// Returns several released or dropped packets to the client.
     #[inline(always)]
-    pub(super) fn return_packets(&mut self, slots: &[[u64; OUT]]) {
+    pub(super) fn return_packets(&mut self, slots: &[[u64; OUT_WORDS]]) {
         let sent = if self.spill.is_empty() { self.outbox.push_all(slots) } else { 0 };
         if sent < slots.len() {
             self.spill_all(&slots[sent..]);
@@ -75,14 +75,14 @@ impl<const IN: usize, const OUT: usize> Port<IN, OUT> {
     /// Appends packets to `spill`, from where they move to the mailbox to the client later.
     #[cold]
     #[inline(never)]
-    fn spill_all(&mut self, slots: &[[u64; OUT]]) {
+    fn spill_all(&mut self, slots: &[[u64; OUT_WORDS]]) {
         self.spill.extend(slots);
     }
 
     /// Appends a packet to `spill`, from where it moves to the mailbox to the client later.
     #[cold]
     #[inline(never)]
-    fn spill_one(&mut self, words: [u64; OUT]) {
+    fn spill_one(&mut self, words: [u64; OUT_WORDS]) {
         self.spill.push_back(words);
     }
 

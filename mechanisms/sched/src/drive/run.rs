@@ -27,7 +27,7 @@ pub struct ClientRun<'a> {
     pub has_window_per_flow: bool,
     /// Packet length of each flow, by flow number, instead of the load's length. Flows beyond the
     /// end of the slice use the load's length.
-    pub lengths_bytes: &'a [u32],
+    pub flow_lengths_bytes: &'a [u32],
     /// Maximum number of packets in flight: sent, and neither transmitted nor dropped. This is the
     /// back-pressure from the link to the client; without it (`u64::MAX`) a client sends as fast as
     /// the arbiter reads packets, and the scheduler drops those that exceed its limits.
@@ -65,7 +65,9 @@ pub fn run_client<K: Sink, T: Trace>(
     sink: &mut K,
     trace: &mut T,
 ) -> Result<Counts, SinkError> {
-    let ClientRun { mut load, flows, has_window_per_flow, lengths_bytes, in_flight_max, .. } = run;
+    let ClientRun {
+        mut load, flows, has_window_per_flow, flow_lengths_bytes, in_flight_max, ..
+    } = run;
     let ClientRun { poll_interval, idle_policy, stop, until_ns, linger, .. } = run;
     let has_flows = !flows.is_empty();
     let mut flow_order = match has_window_per_flow && flows.flows_count() > 1 {
@@ -94,7 +96,8 @@ pub fn run_client<K: Sink, T: Trace>(
             }
         }
         let free_count = in_flight_max.saturating_sub(client.in_flight_count());
-        let sent = send_due(client, &mut load, &mut flow_order, lengths_bytes, free_count, now_ns);
+        let sent =
+            send_due(client, &mut load, &mut flow_order, flow_lengths_bytes, free_count, now_ns);
         unseen += sent;
         if sent > 0 {
             idle.reset();
@@ -137,7 +140,7 @@ fn send_due(
     client: &mut Client,
     load: &mut Load,
     flow_order: &mut FlowOrder,
-    lengths_bytes: &[u32],
+    flow_lengths_bytes: &[u32],
     free_count: u64,
     now_ns: u64,
 ) -> u32 {
@@ -147,7 +150,7 @@ fn send_due(
         if left == 0 {
             break;
         }
-        let mut burst = Burst { flow_order, lengths_bytes, length_bytes, left };
+        let mut burst = Burst { flow_order, flow_lengths_bytes, length_bytes, left };
         let sent_now = client.send_batch(&mut burst).sent as u32;
         load.record_sent(sent_now);
         sent += sent_now;
@@ -192,8 +195,9 @@ impl Iterator for FlowOrder {
 /// Iterator over the unsent packets of a burst.
 struct Burst<'a> {
     flow_order: &'a mut FlowOrder,
-    lengths_bytes: &'a [u32],
-    /// Packet length of flows that `lengths_bytes` does not contain.
+    /// Packet length of each flow, by flow number.
+    flow_lengths_bytes: &'a [u32],
+    /// Packet length of flows that `flow_lengths_bytes` does not contain.
     length_bytes: u32,
     /// Number of packets of the burst that are not sent yet.
     left: u32,
@@ -206,7 +210,7 @@ impl Iterator for Burst<'_> {
     fn next(&mut self) -> Option<Offer> {
         self.left = self.left.checked_sub(1)?;
         let flow = self.flow_order.next()?;
-        let length_bytes = self.lengths_bytes.get(flow as usize).copied();
+        let length_bytes = self.flow_lengths_bytes.get(flow as usize).copied();
         let length_bytes = length_bytes.unwrap_or(self.length_bytes);
         Some(Offer { flow, length_bytes, tag: 0 })
     }

@@ -32,8 +32,8 @@ const SWEEPS_PER_CLOCK_READ: u64 = 16;
 const RUNS_BATCH_MIN: usize = 8;
 
 /// Function that selects the list of new clients whose lanes have this slot size.
-type SelectNewClients<const IN: usize, const OUT: usize> =
-    fn(&mut NewClients) -> &mut Vec<Port<IN, OUT>>;
+type SelectNewClients<const IN_WORDS: usize, const OUT_WORDS: usize> =
+    fn(&mut NewClients) -> &mut Vec<Port<IN_WORDS, OUT_WORDS>>;
 
 /// Time stamps and tag of a packet while it is in the scheduler.
 #[derive(Clone, Copy)]
@@ -72,13 +72,13 @@ impl PendingPackets {
     }
 }
 
-/// The arbiter's loop and its state. `IN` and `OUT` are the words per slot to and from the arbiter:
-/// 1 and 1, or with stamps 2 and 4.
-pub(super) struct Sweeper<S, const IN: usize, const OUT: usize> {
+/// The arbiter's loop and its state. `IN_WORDS` and `OUT_WORDS` are the words per slot to and from
+/// the arbiter: 1 and 1, or with stamps 2 and 4.
+pub(super) struct Sweeper<S, const IN_WORDS: usize, const OUT_WORDS: usize> {
     scheduler: S,
     /// Port of each client, by the client index that tokens contain. An index is vacant once its
     /// client has left and the last of its packets has left the scheduler.
-    ports: Vec<Option<Port<IN, OUT>>>,
+    ports: Vec<Option<Port<IN_WORDS, OUT_WORDS>>>,
     /// Indices of the ports whose clients have not left.
     present: Vec<u32>,
     /// Vacant indices of `ports`.
@@ -96,7 +96,7 @@ pub(super) struct Sweeper<S, const IN: usize, const OUT: usize> {
     stamps_packets: bool,
     idle: IdleState,
     shared: Arc<ArbiterState>,
-    select_new_clients: SelectNewClients<IN, OUT>,
+    select_new_clients: SelectNewClients<IN_WORDS, OUT_WORDS>,
     /// Time of the last clock read.
     now_ns: u64,
     /// `true` if the scheduler holds packets back until a later time.
@@ -117,15 +117,17 @@ pub(super) struct Sweeper<S, const IN: usize, const OUT: usize> {
     sweeps_empty: u64,
 }
 
-impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT> {
+impl<S: Scheduler<Token>, const IN_WORDS: usize, const OUT_WORDS: usize>
+    Sweeper<S, IN_WORDS, OUT_WORDS>
+{
     /// `true` if the slots of the mailboxes have time stamps.
-    const HAS_STAMPS: bool = IN == 2;
+    const HAS_STAMPS: bool = IN_WORDS == 2;
 
     pub(super) fn new(
         scheduler: S,
         config: &ArbiterConfig,
         shared: Arc<ArbiterState>,
-        select_new_clients: SelectNewClients<IN, OUT>,
+        select_new_clients: SelectNewClients<IN_WORDS, OUT_WORDS>,
     ) -> Self {
         Self {
             scheduler,
@@ -252,7 +254,7 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
                     if read == 1 || self.stamps_packets {
                         ticks = clock::ticks();
                     }
-                    let cli_enq_ticks = words[IN - 1];
+                    let cli_enq_ticks = words[IN_WORDS - 1];
                     self.pending_packets.insert(PendingPacket {
                         cli_enq_ticks,
                         sch_enq_ticks: ticks,
@@ -436,14 +438,14 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
 
 /// Encodes a dequeued or dropped packet as a slot of the mailbox to its client.
 #[inline(always)]
-fn returned_words<const OUT: usize>(
+fn returned_words<const OUT_WORDS: usize>(
     pending_packets: &mut PendingPackets,
     packet: Packet<Token>,
     dropped: bool,
     sch_deq_ticks: u64,
-) -> [u64; OUT] {
+) -> [u64; OUT_WORDS] {
     let Packet { flow, length_bytes, token } = packet;
-    let (tag, stamps) = if OUT > 1 {
+    let (tag, stamps) = if OUT_WORDS > 1 {
         let pending = pending_packets.take(token.tag());
         (pending.tag, [pending.cli_enq_ticks, pending.sch_enq_ticks, sch_deq_ticks])
     } else {

@@ -25,7 +25,7 @@ pub enum ClientAuth {
     Required(RootCertificates),
 }
 
-/// TLS options of a server.
+/// TLS options of a server, besides its certificate and key.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
     /// ALPN protocols, the preferred one first. If empty, none is negotiated; otherwise the
@@ -109,7 +109,7 @@ pub enum ServerVerification {
     Nothing,
 }
 
-/// TLS options of a client.
+/// TLS options of a client, besides its policy for verifying servers.
 #[derive(Debug, Clone)]
 pub struct ClientOptions {
     /// ALPN protocols, the preferred one first. If empty, none is negotiated.

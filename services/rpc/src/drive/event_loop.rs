@@ -81,7 +81,8 @@ pub(crate) mod sealed {
 
 /// Receiver of peers' requests, called by the event loop.
 pub(crate) trait RequestSink {
-    /// `true` if this sink may handle deferred requests; `false` while a handler runs.
+    /// `true` if the event loop may also pass deferred requests to this sink. `false` for the sink
+    /// used while a handler runs.
     const CAN_HANDLE_DEFERRED: bool;
 
     fn handle_request(

@@ -13,7 +13,7 @@ const LISTS_COUNT: usize = 31;
 #[derive(Debug)]
 pub(super) struct Generator {
     /// Length of each flow's packets, in bytes.
-    lengths_bytes: Vec<u32>,
+    flow_lengths_bytes: Vec<u32>,
     /// Number of queued packets of each flow. Stored apart from `before` and `behind`, because
     /// adjacent fields that are written one by one and read as a pair would make the processor wait
     /// for the writes.
@@ -51,10 +51,10 @@ fn list_index(queued_count: u32) -> usize {
 impl Generator {
     pub(super) fn new(options: &TesterOptions) -> Self {
         let (qmin, qmax) = options.qmin_and_qmax_packets();
-        let lengths_bytes: Vec<u32> = options.flows.flows().map(|(_, bytes)| bytes).collect();
-        let flows_count = lengths_bytes.len();
+        let flow_lengths_bytes: Vec<u32> = options.flows.flows().map(|(_, bytes)| bytes).collect();
+        let flows_count = flow_lengths_bytes.len();
         let mut generator = Self {
-            lengths_bytes,
+            flow_lengths_bytes,
             counts: vec![0; flows_count],
             before: vec![NONE; flows_count],
             behind: vec![NONE; flows_count],
@@ -74,8 +74,8 @@ impl Generator {
         generator
     }
 
-    pub(super) fn lengths_bytes(&self) -> &[u32] {
-        &self.lengths_bytes
+    pub(super) fn flow_lengths_bytes(&self) -> &[u32] {
+        &self.flow_lengths_bytes
     }
 
     /// Returns the flow and the length in bytes of the next packet to enqueue. Returns `None` if a
@@ -100,7 +100,7 @@ impl Generator {
         self.queued_count += 1;
         let count = self.counts[id as usize];
         self.set_queued_count(id, count, count + 1);
-        Some((id, self.lengths_bytes[id as usize]))
+        Some((id, self.flow_lengths_bytes[id as usize]))
     }
 
     /// Records that a packet of this flow is no longer queued.

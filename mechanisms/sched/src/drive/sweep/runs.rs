@@ -17,31 +17,34 @@ const RUN_MAX: usize = 32;
 /// filling it.
 const RETURNS_MIN: usize = 8;
 
-/// Buffers for packets that the arbiter reads or releases together.
-pub(super) struct RunBuffers<const IN: usize, const OUT: usize> {
+/// Buffers for packets that the arbiter reads or releases together. A slot has `IN_WORDS` words on
+/// the way to the arbiter, and `OUT_WORDS` on the way back.
+pub(super) struct RunBuffers<const IN_WORDS: usize, const OUT_WORDS: usize> {
     /// Slots popped from a mailbox.
-    read: [[u64; IN]; RUN_MAX],
+    read: [[u64; IN_WORDS]; RUN_MAX],
     /// Slots to be pushed into the mailboxes to the clients.
-    returned: [[u64; OUT]; RUN_MAX],
+    returned: [[u64; OUT_WORDS]; RUN_MAX],
     /// Client index of each element of `returned`.
     clients: [u32; RUN_MAX],
     /// Number of elements of `returned` that are not pushed yet.
     pending_count: usize,
 }
 
-impl<const IN: usize, const OUT: usize> Default for RunBuffers<IN, OUT> {
+impl<const IN_WORDS: usize, const OUT_WORDS: usize> Default for RunBuffers<IN_WORDS, OUT_WORDS> {
     fn default() -> Self {
-        let (read, returned) = ([[0; IN]; RUN_MAX], [[0; OUT]; RUN_MAX]);
+        let (read, returned) = ([[0; IN_WORDS]; RUN_MAX], [[0; OUT_WORDS]; RUN_MAX]);
         Self { read, returned, clients: [0; RUN_MAX], pending_count: 0 }
     }
 }
 
-impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT> {
+impl<S: Scheduler<Token>, const IN_WORDS: usize, const OUT_WORDS: usize>
+    Sweeper<S, IN_WORDS, OUT_WORDS>
+{
     /// Reads packets from the mailboxes and releases packets, in runs. Returns the number of
     /// packets read and released. Delays no released packets if no packet was read, or the arbiter
     /// waits after each sweep.
     #[inline(always)]
-    pub(super) fn sweep_runs(&mut self, runs: &mut RunBuffers<IN, OUT>) -> usize {
+    pub(super) fn sweep_runs(&mut self, runs: &mut RunBuffers<IN_WORDS, OUT_WORDS>) -> usize {
         let read = self.read_runs(runs);
         let released = self.release_runs(runs);
         if runs.pending_count >= RETURNS_MIN || read == 0 || self.interval_ns > 0 {
@@ -52,7 +55,7 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
 
     /// Moves packets from the mailboxes to the scheduler, in runs; returns the number of packets moved.
     #[inline(always)]
-    fn read_runs(&mut self, runs: &mut RunBuffers<IN, OUT>) -> usize {
+    fn read_runs(&mut self, runs: &mut RunBuffers<IN_WORDS, OUT_WORDS>) -> usize {
         let mut read_all = 0;
         for &client in &self.present {
             let Some(port) = &mut self.ports[client as usize] else { continue };
@@ -101,7 +104,7 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
     /// Moves packets that may be transmitted now from the scheduler to `runs`. Returns the number
     /// of packets moved.
     #[inline(always)]
-    fn release_runs(&mut self, runs: &mut RunBuffers<IN, OUT>) -> usize {
+    fn release_runs(&mut self, runs: &mut RunBuffers<IN_WORDS, OUT_WORDS>) -> usize {
         let release_max = self.batch_max * self.present.len().max(1);
         let mut released = 0;
         self.is_holding_back = false;
@@ -130,13 +133,13 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
 
     /// Calls [`deliver`](Self::deliver) without inlining it; used where calls are rare.
     #[inline(never)]
-    pub(super) fn deliver_out_of_line(&mut self, runs: &mut RunBuffers<IN, OUT>) {
+    pub(super) fn deliver_out_of_line(&mut self, runs: &mut RunBuffers<IN_WORDS, OUT_WORDS>) {
         self.deliver(runs);
     }
 
     /// Returns the released packets to their clients.
     #[inline(always)]
-    fn deliver(&mut self, runs: &mut RunBuffers<IN, OUT>) {
+    fn deliver(&mut self, runs: &mut RunBuffers<IN_WORDS, OUT_WORDS>) {
         let count = std::mem::take(&mut runs.pending_count);
         let mut from = 0;
         while from < count {
@@ -163,20 +166,20 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
 /// Passes a client's packets to the scheduler. Appends to `dropped` the packets that it refused,
 /// and those dropped to queue newer ones.
 #[inline(never)]
-fn enqueue_run<S: Scheduler<Token>, const IN: usize>(
+fn enqueue_run<S: Scheduler<Token>, const IN_WORDS: usize>(
     scheduler: &mut S,
     now_ns: u64,
     client: u32,
-    run: &[[u64; IN]],
+    run: &[[u64; IN_WORDS]],
     pending_packets: &mut PendingPackets,
     sch_enq_ticks: u64,
     dropped: &mut Vec<Packet<Token>>,
 ) {
     for words in run {
         let (Offer { flow, length_bytes, mut tag }, _) = Offer::unpack(words[0]);
-        if IN > 1 {
+        if IN_WORDS > 1 {
             tag = pending_packets.insert(PendingPacket {
-                cli_enq_ticks: words[IN - 1],
+                cli_enq_ticks: words[IN_WORDS - 1],
                 sch_enq_ticks,
                 tag,
             });
@@ -200,10 +203,10 @@ fn push_dropped(dropped: &mut Vec<Packet<Token>>, packet: Packet<Token>) {
 
 /// Dequeues packets into `returned`, and their clients into `clients`; returns the number of packets.
 #[inline(never)]
-fn dequeue_run<S: Scheduler<Token>, const OUT: usize>(
+fn dequeue_run<S: Scheduler<Token>, const OUT_WORDS: usize>(
     scheduler: &mut S,
     now_ns: u64,
-    returned: &mut [[u64; OUT]],
+    returned: &mut [[u64; OUT_WORDS]],
     clients: &mut [u32],
     pending_packets: &mut PendingPackets,
     sch_deq_ticks: u64,
