@@ -18,11 +18,26 @@ use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use rustix::event::epoll::EventFlags as Flags;
 
 /// Maximum number of events that one [`Epoll::wait`] returns.
 pub const READY_EVENTS_MAX: usize = 1024;
+
+/// `true` once the kernel has refused epoll_pwait2(2), which is called for time limits that are no whole milliseconds.
+static IS_IN_MILLISECONDS: AtomicBool = AtomicBool::new(false);
+
+/// Converts a time limit; unless `is_exact`, rounds it up to milliseconds that epoll_wait(2) accepts.
+fn to_timespec(timeout_ns: u64, is_exact: bool) -> Timespec {
+    const MS: u64 = 1_000_000;
+    let ns = match is_exact {
+        true => timeout_ns,
+        false => timeout_ns.div_ceil(MS).min(i32::MAX as u64) * MS,
+    };
+    // At most 2^64 / 10^9, and below 10^9.
+    Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 }
+}
 
 /// Set of file descriptors (epoll set). [`wait`](Self::wait) reports the ready ones.
 #[derive(Debug)]
@@ -75,7 +90,8 @@ impl Epoll {
 
     /// Waits for events and calls `each` with the word and the flags of each event. Returns the
     /// number of events. There is no time limit if `timeout_ns` is `None`. A signal ends the wait
-    /// without events.
+    /// without events. Where the kernel has no epoll_pwait2(2), as before Linux 5.11, or a filter of
+    /// system calls refuses it, the time limit is rounded up to milliseconds, and 24 days at most.
     ///
     /// # Errors
     /// An error of epoll_wait(2).
@@ -88,15 +104,17 @@ impl Epoll {
         timeout_ns: Option<u64>,
         mut each: impl FnMut(u64, Flags),
     ) -> Result<usize, Errno> {
-        let timeout = timeout_ns.map(|ns| Timespec {
-            // At most 2^64 / 10^9, and below 10^9.
-            tv_sec: (ns / 1_000_000_000) as i64,
-            tv_nsec: (ns % 1_000_000_000) as i64,
-        });
         // Not kept between calls: the kernel's record holds a pointer, which would make `Epoll` not
         // `Send`.
         let mut buffer = [const { MaybeUninit::uninit() }; READY_EVENTS_MAX];
+        // Relaxed: the flag publishes no other data.
+        let is_exact = !IS_IN_MILLISECONDS.load(Ordering::Relaxed);
+        let timeout = timeout_ns.map(|ns| to_timespec(ns, is_exact));
         match epoll::wait(&self.set, &mut buffer[..self.ready_max], timeout.as_ref()) {
+            Err(Errno::NOSYS | Errno::PERM) if is_exact => {
+                IS_IN_MILLISECONDS.store(true, Ordering::Relaxed);
+                self.wait(timeout_ns, each)
+            }
             Ok((events, _)) => {
                 events.iter().for_each(|&epoll::Event { flags, data }| each(data.u64(), flags));
                 Ok(events.len())
@@ -104,5 +122,20 @@ impl Epoll {
             Err(Errno::INTR) => Ok(0),
             Err(errno) => Err(errno),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_limits_are_rounded_up_to_milliseconds_where_they_cannot_be_exact() {
+        let ns = |limit: Timespec| (limit.tv_sec, limit.tv_nsec);
+        assert_eq!(ns(to_timespec(1_000_000_001, true)), (1, 1));
+        assert_eq!(ns(to_timespec(1_000_000_001, false)), (1, 1_000_000));
+        assert_eq!(ns(to_timespec(1, false)), (0, 1_000_000));
+        assert_eq!(ns(to_timespec(0, false)), (0, 0));
+        assert_eq!(ns(to_timespec(u64::MAX, false)), (2_147_483, 647_000_000));
     }
 }
