@@ -40,7 +40,9 @@ const TESTS: [(&[&str], &str); 2] =
     [(&["base", "mechanisms"], "--lib --tests"), (&["services"], "--lib --test it --test logging")];
 
 /// Tests that cannot run under qemu, each with the reason.
-const SKIPPED_TESTS: [(&str, &str); 14] = [
+const SKIPPED_TESTS: [(&str, &str); 16] = [
+    ("idle_machine_sleeps_exactly_until_its_deadline", COUNTS_REASON),
+    ("first_touch_of_memory_is_a_fault_of_the_thread_and_the_process", COUNTS_REASON),
     ("spawn_fails_at_the_mapping_limit_and_other_fibers_continue", SECCOMP_REASON),
     ("stack_overflow_is_reported_with_mapped_guards", SECCOMP_REASON),
     ("stack_overflow_aborts_with_the_name_of_the_fiber", GUARDS_REASON),
@@ -57,6 +59,7 @@ const SKIPPED_TESTS: [(&str, &str); 14] = [
     ("full_disk_stops_recording_and_lost_events_are_counted", "a limit of file sizes hangs qemu"),
 ];
 const PROCESS_VM_REASON: &str = "qemu has no process_vm_readv";
+const COUNTS_REASON: &str = "it would count the context switches or page faults of qemu too";
 const SECCOMP_REASON: &str = "qemu refuses seccomp filters";
 const GUARDS_REASON: &str = "qemu ignores MADV_GUARD_INSTALL and reports success";
 const CODE_CHANGE_REASON: &str =
