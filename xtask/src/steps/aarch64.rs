@@ -40,7 +40,11 @@ const TESTS: [(&[&str], &str); 2] =
     [(&["base", "mechanisms"], "--lib --tests"), (&["services"], "--lib --test it --test logging")];
 
 /// Tests that cannot run under qemu, each with the reason.
-const SKIPPED_TESTS: [(&str, &str); 16] = [
+const SKIPPED_TESTS: [(&str, &str); 17] = [
+    (
+        "machine_without_work_sleeps_until_it_is_stopped",
+        "a thread of qemu sleeps for its locks too",
+    ),
     ("idle_machine_sleeps_exactly_until_its_deadline", COUNTS_REASON),
     ("first_touch_of_memory_is_a_fault_of_the_thread_and_the_process", COUNTS_REASON),
     ("spawn_fails_at_the_mapping_limit_and_other_fibers_continue", SECCOMP_REASON),
