@@ -13,8 +13,8 @@ pub struct TestContext {
     pub workspace: Workspace,
     /// `true` if `--long` was given.
     pub is_long: bool,
-    /// Names of the packages to test; `None` for all, without `--changed`.
-    pub affected: Option<BTreeSet<String>>,
+    /// Packages to test with `--changed`; `None` without it, for all.
+    pub selection: Option<Selection>,
     /// `true` if steps were selected with `--only`.
     pub has_selected_steps: bool,
     /// Names of the crates that differ from `origin/HEAD`.
@@ -56,7 +56,13 @@ impl TestContext {
     /// Returns `true` if the tests of a package should be run. With `--changed`, this is the case
     /// only for affected packages.
     pub fn should_test(&self, package: &str) -> bool {
-        self.affected.as_ref().is_none_or(|affected| affected.contains(package))
+        self.selection.as_ref().is_none_or(|it| it.affected.contains(package))
+    }
+
+    /// Returns `true` if the documentation's examples and the loom models of a package should be
+    /// run. With `--changed`, this is the case only for changed packages.
+    pub fn should_test_thoroughly(&self, package: &str) -> bool {
+        self.selection.as_ref().is_none_or(|it| it.changed.contains(package))
     }
 
     /// Prints that `check` is skipped and the reason, and adds this line to `skipped`.
@@ -66,6 +72,15 @@ impl TestContext {
         println!("{line}");
         self.skipped.push(line);
     }
+}
+
+/// Names of the packages to test with `--changed`.
+#[derive(Clone, Debug)]
+pub struct Selection {
+    /// Packages of which a file was written since their tests passed.
+    pub changed: BTreeSet<String>,
+    /// Packages whose tests are run: the changed ones, and those that directly depend on these.
+    pub affected: BTreeSet<String>,
 }
 
 /// Executable with tests, as built by cargo.

@@ -229,7 +229,7 @@ pub fn run_test_steps(options: &TestOptions) -> Result<ExitCode> {
     let mut context = TestContext {
         workspace: Workspace::find()?,
         is_long: options.long,
-        affected: None,
+        selection: None,
         has_selected_steps: !options.only.is_empty(),
         differing_crates: BTreeSet::new(),
         has_clippy: false,
@@ -241,11 +241,11 @@ pub fn run_test_steps(options: &TestOptions) -> Result<ExitCode> {
     };
     context.differing_crates = context.workspace.changed_crates();
     if options.changed {
-        let affected = steps::programs::affected_packages(&context.workspace);
+        let selection = steps::programs::select_changed(&context.workspace);
         let count = context.workspace.crates.len();
-        let names = affected.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-        println!("{} of {count} packages are tested: {names}", affected.len());
-        context.affected = Some(affected);
+        let names = selection.affected.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+        println!("{} of {count} packages are tested: {names}", selection.affected.len());
+        context.selection = Some(selection);
     }
     let mut report = Report::default();
     steps::prerequisites::install_compiler(&mut context);

@@ -47,7 +47,7 @@ const MIRI_DECODERS: (&str, &str) = ("handover-rpc", "--lib engine::");
 pub fn test_with_loom(context: &mut TestContext) -> Result<()> {
     let mut modelled = context.workspace.crates_with_file("tests/model.rs");
     ensure!(!modelled.is_empty(), "no crate has a tests/model.rs, so no loom model ran");
-    modelled.retain(|one| context.should_test(&one.name));
+    modelled.retain(|one| context.should_test_thoroughly(&one.name));
     if modelled.is_empty() {
         return Ok(());
     }

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
 
-use crate::context::{TestContext, TestProgram};
+use crate::context::{Selection, TestContext, TestProgram};
 use crate::run::CommandLine;
 use crate::workspace::{Crate, Workspace};
 
@@ -234,23 +234,25 @@ impl PassHistory {
     }
 }
 
-/// Returns the packages to test with `--changed`: changed ones, and ones that directly depend on
-/// these. A package is changed if a file was written since its tests passed. Indirect ones are left
-/// to a complete run, and so are the faces, whose tests take longest: the ladder runs in any case.
-pub fn affected_packages(workspace: &Workspace) -> BTreeSet<String> {
+/// Returns the packages to test with `--changed`. Packages that depend indirectly on a changed one
+/// are left to a complete run, and so are the faces, whose tests take longest: the ladder runs in
+/// any case.
+pub fn select_changed(workspace: &Workspace) -> Selection {
     let history = PassHistory::read(&workspace.target);
     let is_changed = |one: &&Crate| {
         // The tidy rules have a separate step, which always runs.
         one.name != super::sources::TIDY_PACKAGE
             && !history.is_current(&one.name, &workspace.root.join(&one.folder))
     };
-    let changed: BTreeSet<&str> =
-        workspace.crates.iter().filter(is_changed).map(|one| one.name.as_str()).collect();
-    let is_affected = |one: &&Crate| {
-        let mut needed = one.dependencies.iter().filter(|_| !one.folder.starts_with("faces"));
-        changed.contains(one.name.as_str()) || needed.any(|name| changed.contains(name.as_str()))
+    let names = |is_it: &dyn Fn(&&Crate) -> bool| -> BTreeSet<String> {
+        workspace.crates.iter().filter(is_it).map(|one| one.name.clone()).collect()
     };
-    workspace.crates.iter().filter(is_affected).map(|one| one.name.clone()).collect()
+    let changed = names(&is_changed);
+    let affected = names(&|one| {
+        let mut needed = one.dependencies.iter().filter(|_| !one.folder.starts_with("faces"));
+        changed.contains(&one.name) || needed.any(|name| changed.contains(name))
+    });
+    Selection { changed, affected }
 }
 
 /// Returns the latest modification time of a file, or of the files below a folder. Returns `None`
@@ -309,7 +311,7 @@ mod tests {
         ];
         let (root, target) = (folder.path().to_owned(), folder.path().to_owned());
         let workspace = Workspace { root, target, crates };
-        let names = || affected_packages(&workspace).into_iter().collect::<Vec<_>>();
+        let names = || select_changed(&workspace).affected.into_iter().collect::<Vec<_>>();
         assert_eq!(names(), ["event", "faces/cli", "ring", "suite"], "no package has passed yet");
         let later = SystemTime::now() + Duration::from_secs(10);
         let mut history = PassHistory::read(folder.path());
@@ -322,6 +324,7 @@ mod tests {
         let data = fs::File::options().write(true).open(folder.path().join("ring/tests/data"))?;
         data.set_modified(later + Duration::from_secs(1))?;
         assert_eq!(names(), ["event", "ring"], "the suite does not depend on ring directly");
+        assert_eq!(Vec::from_iter(select_changed(&workspace).changed), ["ring"]);
         history.passed.clear();
         history.write()?;
         assert_eq!(names().len(), 4);
