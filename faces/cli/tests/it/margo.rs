@@ -590,9 +590,14 @@ pub fn mpiexecs() -> impl Iterator<Item = &'static str> {
     })
 }
 
-/// Returns a command for a line that begins with `mpiexec`, by this launcher.
+/// Returns a command for a line that begins with `mpiexec`, by this launcher. Its standard input
+/// never ends: MPICH's launcher tells its proxy of the end, and dies of SIGPIPE if the ranks and the
+/// proxy have already ended.
 pub fn launched(home: &Home, mpiexec: &str, line: &str) -> Command {
-    let mut command = home.shell(&format!("exec {}", line.replacen("mpiexec", mpiexec, 1)));
+    let line = line.replacen("mpiexec", mpiexec, 1);
+    let mut command = home.shell(&format!(
+        r#"test -p "$TMPDIR/input" || mkfifo "$TMPDIR/input"; exec <>"$TMPDIR/input"; exec {line}"#
+    ));
     // The machine may have fewer CPUs, and the test may run as root.
     for name in ["RUN_AS_ROOT", "RUN_AS_ROOT_CONFIRM"] {
         command.env(format!("OMPI_ALLOW_{name}"), "1");
