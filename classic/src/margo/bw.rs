@@ -185,7 +185,7 @@ impl PointToPointProgram for Bandwidth {
         interrupted: &AtomicBool,
         out: &mut dyn Write,
     ) -> anyhow::Result<()> {
-        let (memory, base) = self.allocate_buffer()?;
+        let (memory, base) = self.allocate_buffer(endpoint)?;
         let handle = endpoint.register_memory(&memory, Rights::ReadWrite)?;
         let client = match self.threads {
             0 => String::new(),
@@ -237,10 +237,13 @@ impl Bandwidth {
     }
 
     /// Allocates the client's memory. Returns it with the offset of the aligned buffer in it.
-    fn allocate_buffer(&self) -> anyhow::Result<(BulkMemory, u64)> {
+    fn allocate_buffer(&self, endpoint: &mut Endpoint) -> anyhow::Result<(BulkMemory, u64)> {
         let bytes = usize::try_from(self.buffer_bytes)?;
         match self.memory {
-            MemoryKind::Shared => Ok((shared_memory(bytes)?, 0)),
+            MemoryKind::Shared => {
+                let allocated = endpoint.allocate_memory(bytes);
+                Ok((allocated.with_context(|| cannot_allocate(bytes))?, 0))
+            }
             MemoryKind::Plain => {
                 let align_bytes =
                     if self.align { rustix::param::page_size() } else { CACHE_LINE_BYTES };
@@ -337,9 +340,9 @@ impl Bandwidth {
     }
 }
 
-/// Allocates shared memory for a buffer of `bytes` bytes.
-fn shared_memory(bytes: usize) -> anyhow::Result<BulkMemory> {
-    BulkMemory::shared(bytes).with_context(|| format!("-X {bytes}: cannot allocate shared memory"))
+/// Returns the text of the error if a buffer of `bytes` bytes cannot be allocated.
+fn cannot_allocate(bytes: usize) -> String {
+    format!("-X {bytes}: cannot allocate shared memory")
 }
 
 fn mib_per_second(bytes: u64, ns: u64) -> f64 {

@@ -174,10 +174,16 @@ fn serve(secret: &str) -> ExitCode {
     let secret_file = file.as_ref().map(|it| it.1.clone());
     let mut server =
         Endpoint::new(Config { secret_file, ..Config::default() }).expect("create an endpoint");
-    let memory = BulkMemory::plain(vec![7; MEMORY_BYTES]);
-    let shared = BulkMemory::shared(MEMORY_BYTES).expect("allocate memory");
-    let handles = [&memory, &shared]
-        .map(|it| server.register_memory(it, Rights::ReadWrite).expect("register the memory"));
+    let address = server.listen(&ucx()).expect("listen");
+    let memories = [
+        BulkMemory::plain(vec![7; MEMORY_BYTES]),
+        BulkMemory::shared(MEMORY_BYTES).expect("allocate memory"),
+        server.allocate_memory(MEMORY_BYTES).expect("allocate memory"),
+    ];
+    assert!(memories[2].to_vec().iter().all(|&it| it == 0), "the memory is not zeroed");
+    let handles = [0, 1, 2].map(|at| {
+        server.register_memory(&memories[at], Rights::ReadWrite).expect("register the memory")
+    });
     server.register("echo", 0, |_, bytes: Vec<u8>| Ok(bytes)).expect("register");
     let count = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&count);
@@ -190,9 +196,8 @@ fn serve(secret: &str) -> ExitCode {
     let read = move |_: &mut handover_rpc::Context<'_>, ()| Ok(count.load(Ordering::Relaxed));
     server.register("count", 0, read).expect("register");
     server.register("handles", 0, move |_, ()| Ok(handles)).expect("register");
-    let sums = [memory, shared];
     let sum = move |_: &mut handover_rpc::Context<'_>, number: u32| {
-        let bytes = sums[number as usize].to_vec();
+        let bytes = memories[number as usize].to_vec();
         Ok(bytes.iter().zip(1u64..).map(|(&it, at)| u64::from(it) * at).fold(0, u64::wrapping_add))
     };
     server.register("sum", 0, sum).expect("register");
@@ -202,7 +207,7 @@ fn serve(secret: &str) -> ExitCode {
         Ok(ms)
     };
     server.register_pooled("wait", 0, wait).expect("register");
-    say(server.listen(&ucx()).expect("listen"));
+    say(address);
     server.serve();
     ExitCode::SUCCESS
 }
@@ -325,7 +330,7 @@ fn killed_client_is_forgotten() {
 
 fn killed_owner_is_an_error() {
     let (mut server, mut client, peer) = Server::connected();
-    let handles: [BulkHandle; 2] = client.call(peer, HANDLES, &()).expect("call");
+    let handles: [BulkHandle; 3] = client.call(peer, HANDLES, &()).expect("call");
     let ours = BulkMemory::plain(vec![0; MEMORY_BYTES]);
     let part = BulkPart::new(MEMORY_BYTES as u64);
     client.pull(peer, &handles[0], &ours, part).expect("pull");
@@ -357,18 +362,19 @@ fn sum_of(bytes: &[u8]) -> u64 {
 
 fn memory_is_pulled_and_pushed() {
     let (_server, mut client, peer) = Server::connected();
-    let handles: [BulkHandle; 2] = client.call(peer, HANDLES, &()).expect("call");
+    let handles: [BulkHandle; 3] = client.call(peer, HANDLES, &()).expect("call");
     for (number, handle) in (0u32..).zip(handles) {
-        for shared in [false, true] {
+        for kind in ["plain", "shared", "allocated"] {
             let content: Vec<u8> =
                 (0..MEMORY_BYTES).map(|at| (at % (240 + number as usize)) as u8).collect();
-            let [ours, back] = [content.clone(), vec![0; MEMORY_BYTES]].map(|bytes| match shared {
-                false => BulkMemory::plain(bytes),
-                true => {
-                    let memory = BulkMemory::shared(MEMORY_BYTES).expect("allocate memory");
-                    memory.write(0, &bytes);
-                    memory
-                }
+            let [ours, back] = [content.clone(), vec![0; MEMORY_BYTES]].map(|bytes| {
+                let memory = match kind {
+                    "plain" => return BulkMemory::plain(bytes),
+                    "shared" => BulkMemory::shared(MEMORY_BYTES).expect("allocate memory"),
+                    _ => client.allocate_memory(MEMORY_BYTES).expect("allocate memory"),
+                };
+                memory.write(0, &bytes);
+                memory
             });
             let all = BulkPart::new(MEMORY_BYTES as u64).timeout(SOON);
             client.push(peer, &handle, &ours, all).expect("push all");

@@ -1,6 +1,6 @@
 //! The server, which transfers the data.
 
-use super::{Bandwidth, Prepare, TransferDirection, fill, first_wrong, shared_memory};
+use super::{Bandwidth, Prepare, TransferDirection, cannot_allocate, fill, first_wrong};
 use anyhow::Context as _;
 use handover_base::clock;
 use handover_rpc::{
@@ -99,7 +99,7 @@ impl BandwidthServer {
                     format!("-m {file}: cannot create a file of {bytes} bytes in its folder")
                 })?
             }
-            None => shared_memory(bytes)?,
+            None => BulkMemory::shared(bytes).with_context(|| cannot_allocate(bytes))?,
         };
         Ok(Self {
             cursor: Arc::new(BufferCursor {

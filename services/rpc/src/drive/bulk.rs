@@ -55,6 +55,22 @@ pub use tables::{BulkStats, Transfer};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait Bulk: sealed::Driver {
+    /// Allocates zeroed memory of the kind that this endpoint's peers access fastest. All pages are
+    /// allocated at once.
+    ///
+    /// If the endpoint has a `ucx://` address or peer, UCX allocates the memory, since its
+    /// transports between processes of one machine map no other. Peers over `sm://` then access the
+    /// memory through the kernel. Otherwise the memory is that of [`BulkMemory::shared`].
+    ///
+    /// # Errors
+    /// [`MemoryError::AllocationFailed`] if there is not enough memory.
+    fn allocate_memory(&mut self, bytes: usize) -> Result<BulkMemory, MemoryError> {
+        match self.event_loop().peers.ucx.allocate(bytes) {
+            Some(region) => Ok(BulkMemory::from_region(region)),
+            None => BulkMemory::shared(bytes),
+        }
+    }
+
     /// Registers a memory for transfers by peers. Peers that receive the returned handle can pull
     /// from the memory or push into it, as `rights` allow.
     ///

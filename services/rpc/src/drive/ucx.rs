@@ -122,6 +122,12 @@ impl UcxDriver {
         }
     }
 
+    /// Allocates zeroed memory that UCX can map at peers. Returns `None` if there is no worker, or
+    /// the library refuses.
+    pub(crate) fn allocate(&self, bytes: usize) -> Option<Region> {
+        self.worker.as_ref()?.lock().allocate(bytes).ok()
+    }
+
     /// Returns the link of a connection whose handshake is complete.
     pub(crate) fn open_link(
         &self,

@@ -1,4 +1,4 @@
-//! Memory for bulk transfers: mapped by several processes, or a vector of the caller.
+//! Memory for bulk transfers: mapped by several processes, a vector of the caller, or allocated by a transport.
 //!
 //! Others may read and write it at any time: another process through its own mapping, the kernel on
 //! behalf of another process, another thread through a clone. Therefore no reference to the memory
@@ -11,6 +11,7 @@ use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, fstat, open, unlink};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use rustix::rand::{GetRandomFlags, getrandom};
+use std::any::Any;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -19,13 +20,15 @@ use std::ptr::NonNull;
 /// Minimum length of a mapping, in bytes, for which huge pages are requested.
 const HUGE_PAGES_BYTES_MIN: usize = 1 << 21;
 
-/// Kind of a region: mapped memory, or the memory of a vector.
+/// Kind of a region.
 #[derive(Debug)]
 enum RegionKind {
     /// Memory mapped by this process. The file is kept if this process shares it.
     Mapped(Option<OwnedFd>),
     /// Memory of a vector with that capacity.
     Plain(usize),
+    /// Memory that this owner frees when it is dropped.
+    Owned(Box<dyn Any + Send + Sync>),
 }
 
 /// Contiguous region of memory for bulk transfers.
@@ -151,10 +154,34 @@ impl Region {
         Self { start, bytes, is_writable: true, kind: RegionKind::Plain(capacity) }
     }
 
-    /// Returns the region's vector without a copy, or a copy of mapped memory.
+    /// Makes a region of the memory of `owner`.
+    ///
+    /// # Safety
+    /// The `bytes` bytes from `start` on are readable and writable until `owner` is dropped, and no
+    /// reference to them exists until then.
+    #[cfg(feature = "ucx")]
+    pub(super) unsafe fn from_owner(
+        start: NonNull<u8>,
+        bytes: usize,
+        owner: Box<dyn Any + Send + Sync>,
+    ) -> Self {
+        Self { start, bytes, is_writable: true, kind: RegionKind::Owned(owner) }
+    }
+
+    /// Returns the owner of the memory if the region was made by
+    /// [`from_owner`](Self::from_owner), and the owner has this type.
+    #[cfg(feature = "ucx")]
+    pub(super) fn owner<T: Any>(&self) -> Option<&T> {
+        match &self.kind {
+            RegionKind::Owned(owner) => owner.downcast_ref(),
+            _ => None,
+        }
+    }
+
+    /// Returns the region's vector without a copy, or a copy of memory of another kind.
     pub(crate) fn into_vec(self) -> Vec<u8> {
         match self.kind {
-            RegionKind::Mapped(_) => {
+            RegionKind::Mapped(_) | RegionKind::Owned(_) => {
                 let mut vec = vec![0; self.bytes];
                 self.read(0, &mut vec);
                 vec
@@ -256,6 +283,7 @@ impl Region {
 impl Drop for Region {
     fn drop(&mut self) {
         match self.kind {
+            RegionKind::Owned(_) => {}
             RegionKind::Mapped(_) => {
                 // SAFETY: map_unchecked() made the mapping with this address and length, and no
                 // reference to it exists.

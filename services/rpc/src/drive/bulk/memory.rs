@@ -49,7 +49,8 @@ impl fmt::Debug for BulkMemory {
 
 impl BulkMemory {
     /// Allocates zeroed memory that peers of this user on this machine can map. All pages are
-    /// allocated at once. This is the fastest kind of memory.
+    /// allocated at once. This is the fastest kind of memory, except for peers over `ucx://`; see
+    /// [`Bulk::allocate_memory`](crate::Bulk::allocate_memory).
     ///
     /// A peer with any right to this memory can read all of it. Read-only rights guard against mistakes, not attacks:
     /// a hostile process of this user can reopen the memory's file for writing.
@@ -58,7 +59,7 @@ impl BulkMemory {
     /// [`MemoryError::AllocationFailed`] if there is not enough memory.
     pub fn shared(bytes: usize) -> Result<Self, MemoryError> {
         match Region::create_shared(bytes) {
-            Ok(region) => Ok(Self::from_regions(vec![Arc::new(region)])),
+            Ok(region) => Ok(Self::from_region(region)),
             Err((call, errno)) => Err(MemoryError::AllocationFailed { bytes, call, errno }),
         }
     }
@@ -70,7 +71,7 @@ impl BulkMemory {
     /// [`MemoryError::AllocationFailed`] if there is no such folder, or no space.
     pub fn in_folder(folder: &std::path::Path, bytes: usize) -> Result<Self, MemoryError> {
         match Region::create_in_folder(folder, bytes) {
-            Ok(region) => Ok(Self::from_regions(vec![Arc::new(region)])),
+            Ok(region) => Ok(Self::from_region(region)),
             Err((call, errno)) => Err(MemoryError::AllocationFailed { bytes, call, errno }),
         }
     }
@@ -79,7 +80,7 @@ impl BulkMemory {
     /// vector.
     #[must_use]
     pub fn plain(vec: Vec<u8>) -> Self {
-        Self::from_regions(vec![Arc::new(Region::from_vec(vec))])
+        Self::from_region(Region::from_vec(vec))
     }
 
     /// Joins several memories into one, in this order.
@@ -100,6 +101,10 @@ impl BulkMemory {
             }
             _ => Ok(Self::from_regions(regions)),
         }
+    }
+
+    pub(super) fn from_region(region: Region) -> Self {
+        Self::from_regions(vec![Arc::new(region)])
     }
 
     fn from_regions(regions: Vec<Arc<Region>>) -> Self {

@@ -34,6 +34,7 @@ pub(super) const ERR_HANDLING_MODE_PEER: c_int = 1;
 pub(super) const WORKER_FLAG_IGNORE_REQUEST_LEAK: u64 = 1;
 pub(super) const EP_CLOSE_FLAG_FORCE: u32 = 1;
 pub(super) const AM_SEND_FLAG_EAGER: u32 = 1 << 1;
+pub(super) const MEM_MAP_ALLOCATE: c_uint = 1 << 1;
 pub(super) const AM_FLAG_WHOLE_MSG: u32 = 1;
 pub(super) const AM_RECV_ATTR_FLAG_RNDV: u64 = 1 << 17;
 pub(super) const OP_ATTR_FIELD_CALLBACK: u32 = 1 << 1;
@@ -153,6 +154,21 @@ pub(super) struct MemoryParameters {
 impl MemoryParameters {
     pub(super) const ADDRESS: u64 = 1;
     pub(super) const LENGTH: u64 = 1 << 1;
+    pub(super) const FLAGS: u64 = 1 << 2;
+}
+
+/// `ucp_mem_attr_t`.
+#[repr(C)]
+pub(super) struct MemoryAttributes {
+    pub(super) field_mask: u64,
+    pub(super) address: *mut c_void,
+    pub(super) length: usize,
+    pub(super) memory_type: c_int,
+}
+
+impl MemoryAttributes {
+    pub(super) const ADDRESS: u64 = 1;
+    pub(super) const LENGTH: u64 = 1 << 1;
 }
 
 /// Type of a handler of log messages (`ucs_log_func_t`), whose last argument is a `va_list`.
@@ -203,6 +219,7 @@ functions! {
     am_send_nbx = "ucp_am_send_nbx": fn(*mut c_void, c_uint, *const c_void, usize, *const c_void, usize, *const RequestParameters) -> StatusPtr;
     ep_flush_nbx = "ucp_ep_flush_nbx": fn(*mut c_void, *const RequestParameters) -> StatusPtr;
     mem_map = "ucp_mem_map": fn(*mut c_void, *const MemoryParameters, *mut *mut c_void) -> Status;
+    mem_query = "ucp_mem_query": fn(*mut c_void, *mut MemoryAttributes) -> Status;
     mem_unmap = "ucp_mem_unmap": fn(*mut c_void, *mut c_void) -> Status;
     rkey_pack = "ucp_rkey_pack": fn(*mut c_void, *mut c_void, *mut *mut c_void, *mut usize) -> Status;
     rkey_buffer_release = "ucp_rkey_buffer_release": fn(*mut c_void);
@@ -354,6 +371,13 @@ mod tests {
             ("sizeof(ucp_mem_map_params_t)", size_of::<MemoryParameters>()),
             ("offsetof(ucp_mem_map_params_t, length)", offset_of!(MemoryParameters, length)),
             ("offsetof(ucp_mem_map_params_t, prot)", offset_of!(MemoryParameters, prot)),
+            ("offsetof(ucp_mem_map_params_t, flags)", offset_of!(MemoryParameters, flags)),
+            ("sizeof(ucp_mem_attr_t)", size_of::<MemoryAttributes>()),
+            ("offsetof(ucp_mem_attr_t, address)", offset_of!(MemoryAttributes, address)),
+            ("offsetof(ucp_mem_attr_t, length)", offset_of!(MemoryAttributes, length)),
+            ("UCP_MEM_MAP_ALLOCATE", MEM_MAP_ALLOCATE as usize),
+            ("UCP_MEM_MAP_PARAM_FIELD_FLAGS", MemoryParameters::FLAGS as usize),
+            ("UCP_MEM_ATTR_FIELD_LENGTH", MemoryAttributes::LENGTH as usize),
             ("UCP_FEATURE_RMA", FEATURE_RMA as usize),
             ("UCP_FEATURE_WAKEUP", FEATURE_WAKEUP as usize),
             ("UCP_FEATURE_AM", FEATURE_AM as usize),

@@ -9,26 +9,68 @@ use handover_base::slab::{Key, Slab};
 use std::any::Any;
 use std::sync::Arc;
 
-/// Memory of this process that peers' workers may access.
-pub(crate) struct UcxRegistration {
+/// Memory that the library has registered in a context, and perhaps allocated there.
+struct RegisteredMemory {
     context: Arc<UcxContext>,
-    /// The library's handle of the registered memory.
-    memory: *mut c_void,
-    _region: Arc<Region>,
+    /// The library's handle of the memory.
+    handle: *mut c_void,
 }
 
 // SAFETY: any thread may unmap the memory, as the context was made for several threads (mt_workers_shared).
-unsafe impl Send for UcxRegistration {}
-// SAFETY: a shared reference gives no access to the handle.
-unsafe impl Sync for UcxRegistration {}
+unsafe impl Send for RegisteredMemory {}
+// SAFETY: a shared reference only passes the handle to functions that read it, or lock the context.
+unsafe impl Sync for RegisteredMemory {}
 
-handover_base::debug_struct!(UcxRegistration as it { memory: it.memory });
+handover_base::debug_struct!(RegisteredMemory as it { handle: it.handle });
 
-impl Drop for UcxRegistration {
-    fn drop(&mut self) {
-        // SAFETY: register() has registered the memory in this context. An error is ignored: then it stays registered.
-        unsafe { (self.context.functions.mem_unmap)(self.context.context, self.memory) };
+impl RegisteredMemory {
+    /// Registers or allocates the memory that the parameters describe.
+    ///
+    /// # Safety
+    /// Memory whose address the parameters contain exists until the registration is dropped.
+    unsafe fn new(
+        context: &Arc<UcxContext>,
+        parameters: &MemoryParameters,
+    ) -> Result<Self, UcxError> {
+        let (functions, mut handle) = (context.functions, null_mut());
+        // SAFETY: the parameters have the layout of the header, and the caller vouches for the memory; `handle` is
+        // writable.
+        let status = unsafe { (functions.mem_map)(context.context, parameters, &raw mut handle) };
+        check(functions, "ucp_mem_map", status)?;
+        Ok(Self { context: Arc::clone(context), handle })
     }
+
+    /// Returns the key that peers need to access the memory.
+    fn pack_key(&self) -> Result<Vec<u8>, UcxError> {
+        let (functions, context) = (self.context.functions, self.context.context);
+        let (mut packed, mut bytes) = (null_mut(), 0);
+        // SAFETY: memory that is registered in this context; both variables are writable.
+        let status =
+            unsafe { (functions.rkey_pack)(context, self.handle, &raw mut packed, &raw mut bytes) };
+        check(functions, "ucp_rkey_pack", status)?;
+        // SAFETY: the library has allocated `bytes` bytes there, and frees them below.
+        let key = unsafe { std::slice::from_raw_parts(packed.cast::<u8>(), bytes) }.to_vec();
+        // SAFETY: the packed key, for the last time.
+        unsafe { (functions.rkey_buffer_release)(packed) };
+        Ok(key)
+    }
+}
+
+impl Drop for RegisteredMemory {
+    fn drop(&mut self) {
+        // SAFETY: new() has registered the memory in this context. An error is ignored: then it stays registered.
+        unsafe { (self.context.functions.mem_unmap)(self.context.context, self.handle) };
+    }
+}
+
+/// Memory of this process that peers' workers may access.
+#[derive(Debug)]
+pub(crate) struct UcxRegistration {
+    /// Registration of the memory; `None` if the region has it, as the library has allocated the
+    /// memory.
+    _registered: Option<RegisteredMemory>,
+    /// Region of the memory. It is dropped after the registration.
+    _region: Arc<Region>,
 }
 
 /// Index of a key for a peer's memory, in the connection's table of keys.
@@ -118,34 +160,57 @@ impl UcxWorker {
         &self,
         region: &Arc<Region>,
     ) -> Result<(UcxRegistration, Vec<u8>), UcxError> {
-        let (functions, context) = (self.functions, self.context.context);
+        let is_here = |it: &&RegisteredMemory| Arc::ptr_eq(&it.context, &self.context);
+        let (registered, key) = match region.owner().filter(is_here) {
+            Some(allocated) => (None, allocated.pack_key()?),
+            None => {
+                let parameters = MemoryParameters {
+                    field_mask: MemoryParameters::ADDRESS | MemoryParameters::LENGTH,
+                    address: region.start_address() as *mut c_void,
+                    length: region.len_bytes(),
+                    flags: 0,
+                    prot: 0,
+                    memory_type: 0,
+                };
+                // SAFETY: the region's memory, which the registration returned below keeps alive.
+                let new = unsafe { RegisteredMemory::new(&self.context, &parameters) }?;
+                let key = new.pack_key()?;
+                (Some(new), key)
+            }
+        };
+        Ok((UcxRegistration { _registered: registered, _region: Arc::clone(region) }, key))
+    }
+
+    /// Allocates zeroed memory that the library's transports can map at peers on this machine.
+    pub(crate) fn allocate(&self, bytes: usize) -> Result<Region, UcxError> {
         let parameters = MemoryParameters {
-            field_mask: MemoryParameters::ADDRESS | MemoryParameters::LENGTH,
-            address: region.start_address() as *mut c_void,
-            length: region.len_bytes(),
-            flags: 0,
+            field_mask: MemoryParameters::LENGTH | MemoryParameters::FLAGS,
+            address: null_mut(),
+            length: bytes,
+            flags: MEM_MAP_ALLOCATE,
             prot: 0,
             memory_type: 0,
         };
-        let mut memory = null_mut();
-        // SAFETY: the memory of the region, which the registration keeps alive; `memory` is writable.
-        let status =
-            unsafe { (functions.mem_map)(context, &raw const parameters, &raw mut memory) };
-        check(functions, "ucp_mem_map", status)?;
-        let context = Arc::clone(&self.context);
-        let new = UcxRegistration { context, memory, _region: Arc::clone(region) };
-        let (mut packed, mut bytes) = (null_mut(), 0);
-        // SAFETY: the memory that was just registered; both variables are writable.
-        let status = unsafe {
-            let context = new.context.context;
-            (functions.rkey_pack)(context, memory, &raw mut packed, &raw mut bytes)
+        // SAFETY: the parameters contain no address.
+        let allocated = unsafe { RegisteredMemory::new(&self.context, &parameters) }?;
+        let mut attributes = MemoryAttributes {
+            field_mask: MemoryAttributes::ADDRESS | MemoryAttributes::LENGTH,
+            address: null_mut(),
+            length: 0,
+            memory_type: 0,
         };
-        check(functions, "ucp_rkey_pack", status)?;
-        // SAFETY: the library has allocated `bytes` bytes there, and frees them below.
-        let key = unsafe { std::slice::from_raw_parts(packed.cast::<u8>(), bytes) }.to_vec();
-        // SAFETY: the packed key, for the last time.
-        unsafe { (functions.rkey_buffer_release)(packed) };
-        Ok((new, key))
+        // SAFETY: memory that was just allocated; the attributes have the layout of the header.
+        let status = unsafe { (self.functions.mem_query)(allocated.handle, &raw mut attributes) };
+        check(self.functions, "ucp_mem_query", status)?;
+        let start = NonNull::new(attributes.address.cast::<u8>());
+        let Some(start) = start.filter(|_| attributes.length >= bytes) else {
+            return Err(UcxError { call: "ucp_mem_query", text: "no memory was allocated".into() });
+        };
+        // SAFETY: the library has allocated at least `bytes` bytes there, which nobody else knows yet.
+        unsafe { start.write_bytes(0, bytes) };
+        // SAFETY: the memory is readable and writable until `allocated` is dropped, which unmaps it; only its address
+        // is used.
+        Ok(unsafe { Region::from_owner(start, bytes, Box::new(allocated)) })
     }
 
     /// Unpacks a key that the peer of that connection has sent.
