@@ -11,6 +11,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Creates and locks a recording's file at `path`, with `page` as its first page. An older trace at the path is
 /// replaced by renaming, so that processes that have mapped it can still use it.
@@ -175,6 +176,10 @@ pub fn is_process_alive(pid: u32) -> bool {
     pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(Errno::SRCH))
 }
 
+/// Time for which a file of rings is kept after its last change if the folder of its trace cannot
+/// be found.
+const KEPT_WITHOUT_FOLDER_MAX: Duration = Duration::from_secs(24 * 3600);
+
 /// Returns `true` if the file of rings at `path` must not be deleted. It is needed while it is
 /// written, and by an unfinished trace; another file counts as needed.
 #[must_use]
@@ -194,8 +199,12 @@ pub fn is_rings_file_needed(path: &Path) -> bool {
         Some((_, trace)) => {
             trace.session == rings.session && trace.state == format::STATE_RECORDING
         }
-        // The trace was removed, or its folder cannot be seen from this process.
-        None => !stream.parent().is_some_and(|folder| folder.is_dir()),
+        None if stream.parent().is_some_and(Path::is_dir) => false,
+        // The folder was removed, or cannot be seen from this process.
+        None => !file
+            .metadata()
+            .and_then(|it| it.modified())
+            .is_ok_and(|changed| changed.elapsed().is_ok_and(|it| it > KEPT_WITHOUT_FOLDER_MAX)),
     }
 }
 

@@ -111,7 +111,9 @@ fn killed_stream_is_completed_from_its_rings() {
     };
 
     // Events lost for lack of space are counted, as of the last event that was recorded.
-    let (_, trace) = killed("loses");
+    let lost = folder.path().join("lost");
+    std::fs::create_dir(&lost).unwrap();
+    let (_, trace) = killed("lost/loses");
     let mut next = 0;
     let mut gaps = 0;
     for event in trace.merged_events() {
@@ -124,7 +126,9 @@ fn killed_stream_is_completed_from_its_rings() {
         "{gaps} gaps, {:?}",
         trace.missing_events()
     );
+    let rings_without_trace = trace.rings_path().expect("they were left").to_owned();
     drop(trace);
+    std::fs::remove_dir_all(lost).unwrap();
 
     let (path, trace) = killed("waits");
     let count = trace.merged_events().count() as u64;
@@ -132,14 +136,21 @@ fn killed_stream_is_completed_from_its_rings() {
     assert!(count >= EVENTS, "{count} events");
 
     // Rings are kept while they complete a trace, and are removed when the next recording begins
-    // after that.
+    // after that. Without the trace's folder, which may be in another mount namespace, they are kept
+    // for a day.
     let rings = trace.rings_path().expect("they were left").to_owned();
     let next = || {
         let _only = RECORDS.lock();
         drop(Recording::start(Config::stream(folder.path().join("next"))).unwrap());
     };
     next();
-    assert!(rings.exists());
+    assert!(rings.exists() && rings_without_trace.exists());
+    let yesterday = std::time::SystemTime::now() - Duration::from_secs(25 * 3600);
+    let file = std::fs::File::options().write(true).open(&rings_without_trace).unwrap();
+    file.set_modified(yesterday).unwrap();
+    drop(file);
+    next();
+    assert!(rings.exists() && !rings_without_trace.exists());
     let kept = folder.path().join("kept");
     std::fs::rename(&path, &kept).unwrap();
     next();
