@@ -11,7 +11,7 @@ use super::listen::system_call_error;
 use super::poll::{EventSource, Poll};
 use super::random::random_u128;
 use super::socket;
-use crate::engine::FrameHeader;
+use crate::engine::{FRAME_HEADER_BYTES, FrameHeader};
 use crate::raw::{
     MemoryPiece, PeerFailure, Region, RemoteOperation, UcxConnection, UcxKey, UcxWorker,
 };
@@ -85,9 +85,16 @@ impl UcxDriver {
     /// Sends and receives without waiting; returns `true` if there was any work.
     #[inline]
     pub(crate) fn progress(&mut self) -> bool {
+        self.poll_for_message(1)
+    }
+
+    /// Sends and receives without waiting, at most `polls_max` times; returns `true` once there was
+    /// any work.
+    #[inline]
+    pub(crate) fn poll_for_message(&mut self, polls_max: u32) -> bool {
         let Some(worker) = &self.worker else { return false };
         let mut worker = worker.lock();
-        let did = worker.progress();
+        let did = (0..polls_max).any(|_| worker.progress());
         self.has_completed_operations = worker.has_completed_operations();
         if did {
             self.busy_count = 0;
@@ -212,7 +219,7 @@ struct UcxLink {
     is_connected: bool,
     /// Frames that wait until the peer's opening has arrived.
     waiting: Vec<(FrameHeader, Vec<u8>)>,
-    /// Total length of the bodies of the waiting frames, in bytes.
+    /// Total length of the waiting frames, in bytes.
     waiting_bytes: usize,
     /// `true` if the socket may have bytes to read, or may be at its end.
     is_readable: bool,
@@ -242,7 +249,9 @@ impl UcxLink {
         let random = random_u128().map_err(CloseReason::from_system_call("getrandom"))? as u64;
         let (id, has_news, opening) = {
             let mut worker = worker.lock();
-            let (id, word, has_news) = worker.open(random);
+            let opened = worker.open(random);
+            let (id, word, has_news) =
+                opened.map_err(|error| CloseReason::Ucx(error.to_string().into()))?;
             let opening = Opening { word, address: worker.address() };
             (id, has_news, opening.encode())
         };
@@ -384,7 +393,7 @@ impl Link for UcxLink {
             return Ok(());
         }
         if !self.is_connected {
-            self.waiting_bytes += body.len();
+            self.waiting_bytes += FRAME_HEADER_BYTES + body.len();
             self.waiting.push((header, body.to_vec()));
             return Ok(());
         }

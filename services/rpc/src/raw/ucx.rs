@@ -162,13 +162,14 @@ impl<'a> Message<'a> {
     fn encode_head(into: &mut Vec<u8>, word: u64, number: u32, header: &[u8; FRAME_HEADER_BYTES]) {
         let (kind, method, call) = (header[4], &header[8..16], &header[16..]);
         let has_method = *method != [0; 8];
-        into.extend_from_slice(&word.to_le_bytes());
-        into.extend_from_slice(&(number as u16).to_le_bytes()); // The low bits.
-        into.push(kind | if has_method { METHOD_FLAG } else { 0 });
-        into.extend_from_slice(call);
-        if has_method {
-            into.extend_from_slice(method);
-        }
+        let mut head = [0; MESSAGE_BYTES_MIN + size_of::<u64>()];
+        head[..8].copy_from_slice(&word.to_le_bytes());
+        head[8..10].copy_from_slice(&(number as u16).to_le_bytes()); // The low bits.
+        head[10] = kind | if has_method { METHOD_FLAG } else { 0 };
+        head[11..MESSAGE_BYTES_MIN].copy_from_slice(call);
+        head[MESSAGE_BYTES_MIN..].copy_from_slice(method);
+        let bytes = if has_method { head.len() } else { MESSAGE_BYTES_MIN };
+        into.extend_from_slice(&head[..bytes]);
     }
 
     /// Decodes a message; returns `None` if it is too short or too long.
@@ -600,19 +601,26 @@ impl UcxWorker {
 
     /// Adds a connection to which frames can arrive. Returns the connection, the word that these
     /// frames must contain (made of `random`), and a flag that is `true` if
-    /// [`receive`](Self::receive) has something to return.
-    pub(crate) fn open(&mut self, random: u64) -> (UcxConnection, u64, Arc<AtomicBool>) {
+    /// [`receive`](Self::receive) has something to return. Fails if there are too many connections,
+    /// with those whose last operations are under way.
+    pub(crate) fn open(
+        &mut self,
+        random: u64,
+    ) -> Result<(UcxConnection, u64, Arc<AtomicBool>), UcxError> {
         let has_news = Arc::new(AtomicBool::new(false));
         let connections = &mut self.shared_mut().connections;
         let index = connections.iter().position(Option::is_none).unwrap_or(connections.len());
+        if index >> INDEX_BITS != 0 {
+            return Err(UcxError { call: "ucp_ep_create", text: "too many connections".into() });
+        }
         let own_word = (random & KEY_MASK) | index as u64;
         let new = ConnectionState::new(own_word, Arc::clone(&has_news));
         match connections.get_mut(index) {
             Some(slot) => *slot = Some(new),
             None => connections.push(Some(new)),
         }
-        // Fewer than 2^32: each belongs to a peer of the table.
-        (UcxConnection(index as u32), own_word, has_news)
+        // At most INDEX_BITS bits, as checked above.
+        Ok((UcxConnection(index as u32), own_word, has_news))
     }
 
     /// Connects to the peer's worker. `peer_word` identifies the connection there.
