@@ -16,6 +16,7 @@ use std::future::Future;
 use std::marker::PhantomData;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 /// A bounded queue whose operations never wait; the caller polls until they succeed.
 pub(crate) trait Channel<T = u64>: 'static {
@@ -40,10 +41,13 @@ pub(crate) trait BatchChannel: Channel {
     fn pop_some(receiver: &mut Self::Receiver, items_max: usize, each: impl FnMut(u64)) -> usize;
 }
 
-/// Number of polls after which a waiting participant yields the CPU. They take about a millisecond,
-/// so that the other participant probably does not run. Without a yield, threads that spin in turn
-/// on all CPUs of a busy machine may miss each other for seconds.
-const POLLS_PER_YIELD: u32 = 1 << 17;
+/// Number of polls after which a waiting participant sleeps. They take about a millisecond, so that
+/// the other participant probably does not run. Threads that only spin may miss each other for
+/// seconds on a busy machine, and threads that yield too: a yield lasts for the time slices of all
+/// others, while a thread that wakes from a sleep runs at once.
+const POLLS_PER_SLEEP: u32 = 1 << 17;
+/// Duration of such a sleep, to which the kernel adds up to 50 us.
+const SLEEP: Duration = Duration::from_micros(20);
 
 /// Pause between two polls of a queue. It is a load fence or, if participants share a CPU, a yield
 /// of the CPU. The same for every contender and floor.
@@ -69,19 +73,19 @@ impl PollPause {
         }
     }
 
-    /// Calls `poll` until it returns a value, with a pause between two calls; returns that value. Yields the CPU after
-    /// every [`POLLS_PER_YIELD`] polls.
+    /// Calls `poll` until it returns a value, with a pause between two calls; returns that value. Sleeps after every
+    /// [`POLLS_PER_SLEEP`] polls.
     #[inline(always)]
     pub(crate) fn poll_until_some<T>(self, mut poll: impl FnMut() -> Option<T>) -> T {
-        let mut polls_left = POLLS_PER_YIELD;
+        let mut polls_left = POLLS_PER_SLEEP;
         loop {
             if let Some(found) = poll() {
                 return found;
             }
             polls_left -= 1;
             if polls_left == 0 {
-                rustix::thread::sched_yield();
-                polls_left = POLLS_PER_YIELD;
+                std::thread::sleep(SLEEP);
+                polls_left = POLLS_PER_SLEEP;
             }
             self.pause_once();
         }
