@@ -25,7 +25,7 @@ use crate::config::{MESSAGE_BYTES_LIMIT_MIN, SHARED_BYTES_LIMIT, SLOTS_COUNT_LIM
 use crate::engine::{
     HELLO_BYTES, HandshakeRole, Hello, NO_PROOF, NONCE_BYTES, PROOF_BYTES, Secret,
 };
-use crate::raw::{Segment, SegmentError};
+use crate::raw::Segment;
 use crate::{
     Address, AuthenticationError, CloseReason, Config, EndpointError, FrameError, Transport,
 };
@@ -143,11 +143,8 @@ impl Handshake {
         let role = HandshakeRole::Connector;
         let mut handshake = Self::new(wire, address, role, config, security).map_err(failed)?;
         if is_sm {
-            let made = Segment::create(config.slots_count, config.shared_bytes);
-            let (segment, file) = made.map_err(|why| match why {
-                SegmentError::FailedSystemCall(call, errno) => refused(call, errno),
-                SegmentError::NotSealed => refused("fcntl", Errno::PERM),
-            })?;
+            let (segment, file) = Segment::create(config.slots_count, config.shared_bytes)
+                .map_err(|(call, errno)| refused(call, errno))?;
             handshake.segment = Some(segment);
             let own = &handshake.own_opening[..HELLO_BYTES];
             match socket::send_fds(handshake.fd(), own, &[file.as_fd()]) {
@@ -384,13 +381,9 @@ impl Handshake {
             && shared_bytes.is_power_of_two()
             && (2 * message_bytes_max..=SHARED_BYTES_LIMIT).contains(&shared_bytes);
         let file = self.received_fds.pop().filter(|_| fits).ok_or(FrameError::InvalidValue)?;
-        let segment = match Segment::map(&file, slots_count, shared_bytes) {
-            Ok(segment) => segment,
-            Err(SegmentError::FailedSystemCall(call, errno)) => {
-                return Err(CloseReason::SystemCall { call, errno });
-            }
-            Err(SegmentError::NotSealed) => return Err(FrameError::InvalidValue.into()),
-        };
+        let segment = Segment::map(&file, slots_count, shared_bytes)
+            .map_err(|(call, errno)| CloseReason::SystemCall { call, errno })?
+            .ok_or(FrameError::InvalidValue)?;
         let hello = Hello { slots_count, shared_bytes, ..hello(config, &self.address, security) };
         self.send(&hello.encode())?;
         Ok(segment)
