@@ -192,7 +192,7 @@ impl EventLoop {
             accept_again_ns: None,
             calls: Calls::new(config.calls_max),
             awaited_calls: AwaitedCalls::default(),
-            bulk: BulkTables::new(),
+            bulk: BulkTables::default(),
             timers: Timers::default(),
             call_monitor,
             inbox,

@@ -35,7 +35,7 @@ pub(crate) struct DeferredRequest {
 }
 
 /// Entry of the peer table: a connected peer, or a free slot.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct PeerSlot {
     /// Number of earlier uses of the slot.
     pub(crate) generation: u32,
@@ -193,17 +193,7 @@ impl Peers {
             return Err(CloseReason::ClosedLocally);
         }
         let slot = self.free_slots.pop().unwrap_or_else(|| {
-            self.slots.push(PeerSlot {
-                generation: 0,
-                link: None,
-                message_bytes_max: 0,
-                is_in_shared_memory: false,
-                is_polled: false,
-                is_in_epoll: true,
-                deferred: Backlog::default(),
-                is_scheduled: false,
-                process: None,
-            });
+            self.slots.push(PeerSlot::default());
             // Fewer than peers_max, which is a u32.
             (self.slots.len() - 1) as u32
         });

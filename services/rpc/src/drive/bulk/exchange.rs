@@ -495,7 +495,9 @@ impl BulkExchange<'_> {
         if self.tables.data_transfers_count(peer) >= self.config.transfers_max as usize {
             return Err(BulkRefusal::Full);
         }
-        self.tables.check_and_clone_memory(handle, range, direction)
+        let registered = self.tables.registered_memory(handle)?;
+        check_memory_access(handle, range, direction)?;
+        Ok(registered.memory.clone())
     }
 
     /// Handles a peer's request to access a local memory directly.
