@@ -408,15 +408,6 @@ impl Endpoint {
         Ok(())
     }
 
-    pub(super) fn inbox(&self) -> &Arc<CallbackInbox> {
-        &self.event_loop.inbox
-    }
-
-    /// Fails the calls that other threads wait for.
-    pub(super) fn fail_awaited_calls(&mut self) {
-        self.event_loop.fail_awaited_calls();
-    }
-
     // Observation.
 
     /// Sets an observer, which is called for each completed call. Statistics of the calls by

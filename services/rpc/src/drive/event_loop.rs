@@ -19,7 +19,7 @@ use super::listen::{self, Listener};
 use super::peers::{ClosedPeer, Peers};
 use super::poll::{EventSource, Poll};
 use super::pool::{Pool, PoolAnswer};
-use super::promises::AwaitedCalls;
+use super::promises::AwaitedCall;
 use super::security::Security;
 #[cfg(feature = "signal-dump")]
 use super::signal::SignalDump;
@@ -29,7 +29,7 @@ use crate::engine::{Calls, FrameHeader, PeerKey};
 use crate::{
     Address, CallError, CloseReason, Config, EndpointError, FrameError, LogLevel, Transport,
 };
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -123,7 +123,8 @@ pub struct EventLoop {
     /// Time at which paused listeners accept connections again, in ns; `None` if no listener is paused.
     accept_again_ns: Option<u64>,
     pub(crate) calls: Calls,
-    awaited_calls: AwaitedCalls,
+    /// Calls under way whose results other threads await, by call number.
+    awaited_calls: HashMap<u64, AwaitedCall>,
     pub(crate) bulk: BulkTables,
     pub(crate) timers: Timers<Callback>,
     pub(crate) call_monitor: CallMonitor,
@@ -191,7 +192,7 @@ impl EventLoop {
             listeners: Vec::new(),
             accept_again_ns: None,
             calls: Calls::new(config.calls_max),
-            awaited_calls: AwaitedCalls::default(),
+            awaited_calls: HashMap::new(),
             bulk: BulkTables::default(),
             timers: Timers::default(),
             call_monitor,
@@ -335,9 +336,10 @@ impl EventLoop {
                 pool.remove_peer_jobs(peer);
             }
             self.calls.fail_calls_to(peer, &why);
-            for call in self.awaited_calls.completed_call_numbers(&self.calls) {
-                self.awaited_calls
-                    .set_completed_result(call, &mut self.calls, |timer| self.timers.cancel(timer));
+            let awaited = self.awaited_calls.values();
+            let ended = awaited.filter(|it| self.calls.is_done(it.0) == Some(true));
+            for call in ended.map(|it| it.0.word()).collect::<Vec<_>>() {
+                self.answer_awaited_call(call);
             }
             let Self { bulk: tables, peers, config, .. } = self;
             BulkExchange { tables, peers, config }.abort_peer_transfers(peer, &why, socket);
@@ -349,6 +351,21 @@ impl EventLoop {
             if self.is_logged(LogLevel::Info) {
                 tracing::info!(target: LOG_TARGET, slot = peer.slot, %why, "a connection was closed");
             }
+        }
+    }
+
+    /// Passes the outcome of a completed call to the thread that waits for it, if any.
+    #[cold]
+    fn answer_awaited_call(&mut self, call: u64) {
+        let Some(&(id, ..)) = self.awaited_calls.get(&call) else { return };
+        let answer = self.calls.take_completed(id, |outcome, body| {
+            outcome.into_result(body, |result| Ok(result.to_vec()))
+        });
+        if let Some(answer) = answer
+            && let Some((_, promise, timer)) = self.awaited_calls.remove(&call)
+        {
+            timer.map(|it| self.timers.cancel(it));
+            promise.set_result(answer);
         }
     }
 

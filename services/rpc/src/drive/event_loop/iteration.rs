@@ -148,8 +148,7 @@ impl EventLoop {
         self.calls.complete_call(call, peer, outcome, body);
         stage::record_completed(call);
         if !self.awaited_calls.is_empty() {
-            self.awaited_calls
-                .set_completed_result(call, &mut self.calls, |timer| self.timers.cancel(timer));
+            self.answer_awaited_call(call);
         }
     }
 

@@ -73,7 +73,7 @@ impl EventLoop {
         promise.set_call_number(id.word());
         let late: Callback = Box::new(move |moment| {
             let event_loop = &mut *moment.event_loop;
-            if let Some((id, promise, _)) = event_loop.awaited_calls.calls.remove(&id.word()) {
+            if let Some((id, promise, _)) = event_loop.awaited_calls.remove(&id.word()) {
                 event_loop.cancel_call(id);
                 promise.set_result(Err(CallError::Deadline));
             }
@@ -84,7 +84,7 @@ impl EventLoop {
         };
         match timer {
             Ok(timer) => {
-                self.awaited_calls.calls.insert(id.word(), (id, promise, timer));
+                self.awaited_calls.insert(id.word(), (id, promise, timer));
             }
             Err(_) => {
                 self.cancel_call(id);
@@ -96,7 +96,7 @@ impl EventLoop {
     /// Cancels a call that another thread no longer waits for. Dropping its promise sets
     /// [`CallError::EndpointStopped`].
     fn abandon(&mut self, call: u64) {
-        let Some((id, _promise, timer)) = self.awaited_calls.calls.remove(&call) else { return };
+        let Some((id, _promise, timer)) = self.awaited_calls.remove(&call) else { return };
         timer.map(|it| self.timers.cancel(it));
         self.cancel_call(id);
     }
@@ -105,7 +105,7 @@ impl EventLoop {
     /// endpoint.
     pub(in crate::drive) fn fail_awaited_calls(&mut self) {
         self.closures.clear();
-        for call in self.awaited_calls.calls.keys().copied().collect::<Vec<_>>() {
+        for call in self.awaited_calls.keys().copied().collect::<Vec<_>>() {
             self.abandon(call);
         }
     }
