@@ -3,11 +3,9 @@
 use super::{Callback, CallbackContext, EventLoop};
 use crate::CallError;
 use crate::clock;
-use crate::drive::call_monitor::CallOutcome;
-use crate::drive::call_monitor::CallRole::Server;
 use crate::drive::inbox::{PostedCall, PostedRequest};
 use crate::drive::pool::PoolAnswer;
-use crate::engine::{ONE_WAY_CALL_NUMBER, PeerKey, Refusal};
+use crate::engine::{PeerKey, Refusal};
 
 impl EventLoop {
     /// Handles the answers, calls and closures that other threads have queued; returns `true` if there were any.
@@ -32,13 +30,7 @@ impl EventLoop {
         let Some(pool) = &self.pool else { return };
         for job in pool.update_unsent_bytes(peer, taken_bytes, queued_bytes) {
             match job.is_one_way {
-                true => self.call_monitor.record_end(
-                    Server,
-                    peer,
-                    ONE_WAY_CALL_NUMBER,
-                    0,
-                    CallOutcome::Refused,
-                ),
+                true => self.record_one_way_end(peer, Err(Refusal::Full)),
                 false => self.send_response(peer, job.call, Err(Refusal::Full), &[]),
             }
         }

@@ -63,6 +63,12 @@ impl EventLoop {
         if self.peers.has_hung_up(peer) { Err(CloseReason::ClosedByPeer.into()) } else { sent }
     }
 
+    /// Records the end of a one-way request of a peer, to which no answer is sent.
+    #[inline]
+    pub(crate) fn record_one_way_end(&mut self, peer: PeerKey, outcome: Result<(), Refusal>) {
+        self.call_monitor.record_end(Server, peer, ONE_WAY_CALL_NUMBER, 0, outcome.into());
+    }
+
     /// Sends the answer to a request: the result or a refusal.
     #[inline]
     pub(crate) fn send_response(
@@ -99,13 +105,7 @@ impl EventLoop {
         }
         self.stats.requests_count += 1;
         if header.kind == FrameKind::OneWay {
-            return self.call_monitor.record_end(
-                Server,
-                peer,
-                ONE_WAY_CALL_NUMBER,
-                0,
-                CallOutcome::Refused,
-            );
+            return self.record_one_way_end(peer, Err(Refusal::Full));
         }
         self.send_response(peer, header.call, Err(Refusal::Full), &[]);
         if self.peers.queued_bytes(peer) > queued_bytes_max as usize {
