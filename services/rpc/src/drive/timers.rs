@@ -2,7 +2,6 @@
 
 use crate::TimersFull;
 use handover_timer::{TimerId, Wheel};
-use std::fmt;
 
 /// Handle of a timer: only a number, so dropping it does not cancel the timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -18,12 +17,6 @@ pub(crate) struct Timers<C> {
 impl<C> Default for Timers<C> {
     fn default() -> Self {
         Self { wheel: None }
-    }
-}
-
-impl<C> fmt::Debug for Timers<C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Timers").field("count", &self.count()).finish()
     }
 }
 

@@ -6,7 +6,6 @@ use super::timers::Timer;
 use crate::clock::after;
 use crate::engine::PeerKey;
 use crate::{Address, EndpointError, TimersFull};
-use std::fmt;
 use std::time::Duration;
 
 impl CallbackContext<'_> {
@@ -85,13 +84,6 @@ pub(crate) struct ShutdownCallbacks {
     pub(crate) before: Vec<Callback>,
     /// Callbacks that run after all peers are disconnected.
     pub(crate) after: Vec<Box<dyn FnOnce() + Send>>,
-}
-
-impl fmt::Debug for ShutdownCallbacks {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let counts = (self.before.len(), self.after.len());
-        f.debug_tuple("ShutdownCallbacks").field(&counts.0).field(&counts.1).finish()
-    }
 }
 
 impl Drop for ShutdownCallbacks {
