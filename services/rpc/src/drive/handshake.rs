@@ -72,13 +72,6 @@ pub(crate) struct HandshakeResult {
     pub(crate) message_bytes_max: u32,
 }
 
-/// Progress of a handshake: the number of bytes still needed from the peer, or its completion.
-enum HandshakeProgress {
-    /// This number of further bytes from the peer is needed.
-    Needs(usize),
-    Done,
-}
-
 /// Returns the hello that this endpoint sends on a connection at `address`.
 fn hello(config: &Config, address: &Address, security: &Security) -> Hello {
     let is_sm = address.transport() == Transport::Sm;
@@ -234,27 +227,27 @@ impl Handshake {
                 }
             }
             match self.run_stage(config, security)? {
-                HandshakeProgress::Done => return Ok(true),
-                HandshakeProgress::Needs(bytes) => self.needed_bytes += bytes,
+                None => return Ok(true),
+                Some(bytes) => self.needed_bytes += bytes,
             }
         }
     }
 
     /// Handles the bytes of the current stage, which have all arrived. Returns the number of
-    /// further bytes needed, or `Done`.
+    /// further bytes needed; `None` if the handshake is complete.
     fn run_stage(
         &mut self,
         config: &Config,
         security: &Security,
-    ) -> Result<HandshakeProgress, CloseReason> {
+    ) -> Result<Option<usize>, CloseReason> {
         let is_connector = self.role == HandshakeRole::Connector;
         let secret = security.secret_for_address(&self.address);
         match (self.received_bytes, secret) {
             (HELLO_BYTES, _) => {
                 let its = self.peer_hello(config)?;
                 match (secret.is_some(), its.has_secret) {
-                    (false, false) => Ok(HandshakeProgress::Done),
-                    (true, true) => Ok(HandshakeProgress::Needs(NONCE_BYTES)),
+                    (false, false) => Ok(None),
+                    (true, true) => Ok(Some(NONCE_BYTES)),
                     (ours, _) => {
                         if !is_connector {
                             self.send_opening(security)?;
@@ -271,14 +264,14 @@ impl Handshake {
                     true => self.send_proof(secret)?,
                     false => self.send_opening(security)?,
                 }
-                Ok(HandshakeProgress::Needs(PROOF_BYTES))
+                Ok(Some(PROOF_BYTES))
             }
             (_, Some(secret)) => {
                 let mut proof = [0; PROOF_BYTES];
                 proof.copy_from_slice(&self.received[OPENING_BYTES..]);
                 let [connector, acceptor] = self.openings();
                 if secret.is_valid_proof(&proof, self.role.opposite(), connector, acceptor) {
-                    return Ok(HandshakeProgress::Done);
+                    return Ok(None);
                 }
                 if !is_connector {
                     self.send(&NO_PROOF)?;
@@ -406,11 +399,8 @@ impl Handshake {
         }
     }
 
-    pub(crate) fn address(&self) -> &Address {
-        &self.address
-    }
-
-    pub(crate) fn is_connector(&self) -> bool {
-        self.role == HandshakeRole::Connector
+    /// Returns the address that this endpoint connects to; `None` for an accepted connection.
+    pub(crate) fn connected_to(&self) -> Option<&Address> {
+        (self.role == HandshakeRole::Connector).then_some(&self.address)
     }
 }
