@@ -179,7 +179,7 @@ impl EventLoop {
         let poll = Poll::new().map_err(refused("epoll_create1"))?;
         let inbox =
             Arc::new(CallbackInbox::new(config.calls_max as usize).map_err(refused("eventfd"))?);
-        poll.add(inbox.wake_eventfd(), EventSource::Inbox).map_err(refused("epoll_ctl"))?;
+        poll.add(&inbox.eventfd, EventSource::Inbox).map_err(refused("epoll_ctl"))?;
         #[cfg(feature = "monitoring")]
         let call_monitor = CallMonitor { monitor: config.monitoring.then(Box::default) };
         #[cfg(not(feature = "monitoring"))]

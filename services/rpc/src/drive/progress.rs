@@ -327,7 +327,7 @@ impl<R> PendingCall<R> {
         }
         // If the endpoint's thread has ended, all calls are over already. Posts run in their order,
         // so the call was started or refused before.
-        let _ = self.inbox.post_cancellation(PostedRequest::Cancel(Arc::clone(&self.answer)));
+        let _ = self.inbox.post(PostedRequest::Cancel(Arc::clone(&self.answer)));
     }
 }
 
