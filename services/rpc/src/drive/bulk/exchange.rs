@@ -57,20 +57,6 @@ impl TransferRequest<'_> {
     }
 }
 
-/// Request from the peer that this endpoint copies one half of the peer's transfer.
-pub(super) struct HalfRequestFromPeer {
-    /// Number of the transfer, assigned by the peer.
-    pub(super) transfer: u64,
-    /// Handle of the local memory, and the offset of the range in it.
-    pub(super) ours: (BulkHandle, u64),
-    /// Handle of the peer's memory, and the offset of the range in it.
-    pub(super) theirs: (BulkHandle, u64),
-    /// Length of the range, in bytes.
-    pub(super) bytes: u64,
-    /// `true` if the local memory is the source, `false` if it is the target.
-    pub(super) is_read: bool,
-}
-
 /// Encodes a bulk message as the header and the body of a frame.
 fn encode_frame(message: &BulkMessage) -> (FrameHeader, Vec<u8>) {
     let body = message.encode(Vec::new());
@@ -474,11 +460,7 @@ impl BulkExchange<'_> {
                 self.stop_data(peer, transfer | PUSH_NUMBER_BIT, transfer);
                 self.cancel_help(peer, transfer);
             }
-            BulkMessage::Help { transfer, handle, offset, into, into_offset, bytes, pulls } => {
-                let (ours, theirs) = ((handle, offset), (into, into_offset));
-                let help = HalfRequestFromPeer { transfer, ours, theirs, bytes, is_read: pulls };
-                return self.start_helping_peer(peer, &help);
-            }
+            BulkMessage::Help(help) => return self.start_helping_peer(peer, &help),
         }
         Ok(())
     }
