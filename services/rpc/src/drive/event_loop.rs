@@ -26,9 +26,7 @@ use super::signal::SignalDump;
 use super::timers::Timers;
 use crate::clock;
 use crate::engine::{Calls, FrameHeader, PeerKey};
-use crate::{
-    Address, CallError, CloseReason, Config, EndpointError, FrameError, LogLevel, Transport,
-};
+use crate::{Address, CloseReason, Config, EndpointError, LogLevel, Transport};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -265,8 +263,7 @@ impl EventLoop {
             self.peers.ucx.start(address, &self.poll)?;
         }
         let listener = listen::listen(address)?;
-        let number = u32::try_from(self.listeners.len()).unwrap_or(u32::MAX);
-        let added = self.poll.add(&listener.fd, EventSource::Listener(number));
+        let added = self.poll.add(&listener.fd, EventSource::Listener);
         added.map_err(listen::system_call_error("epoll_ctl", &listener.address))?;
         let resolved = listener.address.clone();
         self.config.listen.push(resolved.clone());
@@ -393,11 +390,5 @@ impl Drop for EventLoop {
         // Done before the pool is joined: a handler there may wait for one of these.
         self.fail_awaited_calls();
         self.release_memories();
-    }
-}
-
-impl From<FrameError> for CallError {
-    fn from(error: FrameError) -> Self {
-        CallError::Disconnected(error.into())
     }
 }

@@ -71,7 +71,7 @@ impl EventLoop {
                         self.record_due_callbacks(is_due);
                     }
                 }
-                EventSource::Listener(_) => self.accept_from_all(),
+                EventSource::Listener => self.accept_from_all(),
                 EventSource::Handshake(number) => self.advance_handshake(number),
                 EventSource::Peer(peer) => {
                     if let Some(link) = self.peers.on_ready(peer)
