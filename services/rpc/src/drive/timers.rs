@@ -11,22 +11,17 @@ pub struct Timer {
 
 /// Timers of an endpoint. The timer wheel is created when the first timer starts.
 pub(crate) struct Timers<C> {
+    timers_max: u32,
     wheel: Option<Wheel<C>>,
 }
 
-impl<C> Default for Timers<C> {
-    fn default() -> Self {
-        Self { wheel: None }
-    }
-}
-
 impl<C> Timers<C> {
-    pub(crate) fn start(
-        &mut self,
-        deadline_ns: u64,
-        callback: C,
-        timers_max: u32,
-    ) -> Result<Timer, TimersFull> {
+    pub(crate) fn new(timers_max: u32) -> Self {
+        Self { timers_max, wheel: None }
+    }
+
+    pub(crate) fn start(&mut self, deadline_ns: u64, callback: C) -> Result<Timer, TimersFull> {
+        let timers_max = self.timers_max;
         let wheel = match &mut self.wheel {
             Some(wheel) => wheel,
             none => {
@@ -40,8 +35,8 @@ impl<C> Timers<C> {
         started.map(|id| Timer { id }).map_err(|_| TimersFull { timers_max })
     }
 
-    pub(crate) fn is_full(&self, timers_max: u32) -> bool {
-        self.count() >= timers_max as usize
+    pub(crate) fn is_full(&self) -> bool {
+        self.count() >= self.timers_max as usize
     }
 
     pub(crate) fn cancel(&mut self, timer: Timer) -> bool {

@@ -63,9 +63,7 @@ pub trait Timing: sealed::Driver {
         timeout: Duration,
         callback: impl FnOnce(&mut CallbackContext<'_>) + Send + 'static,
     ) -> Result<Timer, TimersFull> {
-        let deadline_ns = after(timeout);
-        let timers_max = self.event_loop().config.timers_max;
-        self.event_loop().timers.start(deadline_ns, Box::new(callback), timers_max)
+        self.event_loop().timers.start(after(timeout), Box::new(callback))
     }
 
     /// Cancels a timer; returns `false` if it is not running.

@@ -55,7 +55,7 @@ impl EventLoop {
     /// Starts a call of another thread, and a timer for its deadline.
     fn start_posted(&mut self, posted: PostedCall) {
         let PostedCall { peer, method, arguments, deadline_ns, promise } = posted;
-        if deadline_ns != u64::MAX && self.timers.is_full(self.config.timers_max) {
+        if deadline_ns != u64::MAX && self.timers.is_full() {
             return promise.set_result(Err(CallError::Full)); // Before anything is sent.
         }
         let id = match self.start_call(peer, method.word(), &arguments, deadline_ns) {
@@ -72,7 +72,7 @@ impl EventLoop {
         });
         let timer = match deadline_ns {
             u64::MAX => Ok(None),
-            at_ns => self.timers.start(at_ns, late, self.config.timers_max).map(Some),
+            at_ns => self.timers.start(at_ns, late).map(Some),
         };
         match timer {
             Ok(timer) => {
