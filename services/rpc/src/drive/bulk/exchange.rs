@@ -516,7 +516,7 @@ impl BulkExchange<'_> {
         for region in memory.regions() {
             let for_reading = match handle.rights.may_write() {
                 true => None,
-                false => region.file_for_reading().and_then(Result::ok),
+                false => region.file_for_reading(),
             };
             let file = match &for_reading {
                 Some(file) => Some(file.as_fd()),
