@@ -494,16 +494,13 @@ impl BulkExchange<'_> {
         }
         let id = handle.id;
         let check_word = self.tables.create_or_get_check_word();
-        let found = match (self.tables.registered_memory(&handle), check_word) {
-            (Ok(registered), Ok(check_word)) => {
-                if !registered.attached.contains(&peer) {
-                    registered.attached.push(peer);
-                }
-                Ok((registered.memory.clone(), check_word))
+        let found = self.tables.registered_memory(&handle).and_then(|registered| {
+            let check_word = check_word.map_err(|_| BulkRefusal::Full)?;
+            if !registered.attached.contains(&peer) {
+                registered.attached.push(peer);
             }
-            (Ok(_), Err(_)) => Err(BulkRefusal::Full),
-            (Err(why), _) => Err(why),
-        };
+            Ok((registered.memory.clone(), check_word))
+        });
         let (memory, check_word) = match found {
             Ok(found) => found,
             Err(why) => {

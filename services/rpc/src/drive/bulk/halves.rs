@@ -11,7 +11,7 @@
 use super::exchange::{BulkExchange, TransferRequest};
 use super::memory::BulkMemory;
 use super::part::{BulkPart, HALVED_TRANSFER_BYTES_MIN};
-use super::remote::TransferDirection;
+use super::remote::TransferDirection::{Pull, Push};
 use super::tables::{BulkTables, Transfer, TransferStage};
 use crate::engine::{BulkMessage, HelpRequest, PeerKey};
 use crate::{BulkError, BulkRefusal, FrameError};
@@ -34,8 +34,8 @@ impl TransferRequest<'_> {
             return Err(BulkError::ForeignHandle);
         }
         let allowed = match self.direction {
-            TransferDirection::Pull => ours.rights.may_write(),
-            TransferDirection::Push => ours.rights.may_read(),
+            Pull => ours.rights.may_write(),
+            Push => ours.rights.may_read(),
         };
         if allowed { Ok(()) } else { Err(BulkRefusal::Rights.into()) }
     }
@@ -54,7 +54,7 @@ impl BulkExchange<'_> {
         (transfer.own_bytes, transfer.is_peer_copying) = (own_bytes, true);
         let (peer, handle) = (transfer.peer, transfer.handle);
         let (offset, into_offset) = (transfer.theirs + own_bytes, transfer.ours + own_bytes);
-        let (transfer, pulls) = (id.word(), transfer.direction == TransferDirection::Pull);
+        let (transfer, pulls) = (id.word(), transfer.direction == Pull);
         let help = HelpRequest { transfer, handle, offset, into, into_offset, bytes, pulls };
         self.send_bulk_message(peer, &BulkMessage::Help(help));
     }
@@ -91,7 +91,7 @@ impl BulkExchange<'_> {
             return Err(FrameError::Bulk);
         }
         // The peer must have the right to do the copy itself.
-        let its = if help.pulls { TransferDirection::Pull } else { TransferDirection::Push };
+        let (its, direction) = if help.pulls { (Pull, Push) } else { (Push, Pull) };
         let range = (help.offset, help.bytes);
         let found = self.find_permitted_memory(peer, &help.handle, range, its);
         let is_full = self.tables.transfers_for_peers.values().filter(|it| it.0 == peer).count()
@@ -105,7 +105,6 @@ impl BulkExchange<'_> {
                 return Ok(());
             }
         };
-        let direction = if help.pulls { TransferDirection::Push } else { TransferDirection::Pull };
         let part = BulkPart::new(help.bytes).offsets(help.into_offset, help.offset);
         let handle = &help.into;
         let request = TransferRequest { peer, direction, handle, memory: &memory, part };
