@@ -19,9 +19,9 @@ mod secret;
 pub use crate::BulkRefusal;
 pub use backlog::Backlog;
 pub use bulk::{
-    ArrivalCheck, BULK_SEGMENTS_MAX, BulkHandle, BulkMessage, CheckWord, FileId, KeyedSegment,
-    Rights, SegmentLocation, TRANSFER_NUMBER_LIMIT, is_range_within, keyed_total_bytes,
-    segments_total_bytes,
+    ArrivalCheck, BULK_SEGMENTS_MAX, BulkHandle, BulkMessage, CheckWord, FileId, HelpRequest,
+    KeyedSegment, Rights, SegmentLocation, TRANSFER_NUMBER_LIMIT, is_range_within,
+    keyed_total_bytes, segments_total_bytes,
 };
 pub use calls::{CallCompletion, CallId, Calls, ONE_WAY_CALL_NUMBER, PeerKey};
 pub use frame::{

@@ -22,10 +22,13 @@
 //! relaxed or has no fence; `take_all` that is relaxed; `request_stop` that is announced before it is set.
 #![cfg(handover_loom)]
 
+#[path = "../src/mailbox.rs"]
+mod mailbox;
+
 use handover_base::loom_support::explore;
 use handover_base::sync::{Arc, thread};
-use handover_rpc::{Mailbox, PostError, ReceiverState};
 use loom::sync::{Condvar, Mutex};
+use mailbox::{Mailbox, PostError, ReceiverState};
 
 /// Number of writes to an eventfd that ends the sleep of the thread that waits for it.
 #[derive(Default)]

@@ -48,7 +48,7 @@ impl From<Result<(), Refusal>> for CallOutcome {
 }
 
 /// Optional monitor of an endpoint's calls.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct CallMonitor {
     #[cfg(feature = "monitoring")]
     pub(crate) monitor: Option<Box<Monitor>>,

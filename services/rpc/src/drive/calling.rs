@@ -176,8 +176,7 @@ pub trait Calling: sealed::Driver {
         let id = call.id;
         self.run_until(0, |_, _| true);
         match self.event_loop().calls.is_done(id) {
-            None => Some(Err(CallError::Stale)),
-            Some(true) => Some(take_result(self, call.id, decode_result)),
+            None | Some(true) => Some(take_result(self, call.id, decode_result)),
             Some(false) => {
                 let deadline_ns = self.event_loop().calls.deadline_ns(id).unwrap_or(u64::MAX);
                 if deadline_ns == u64::MAX || clock::now_ns() < deadline_ns {
@@ -220,8 +219,7 @@ pub trait Calling: sealed::Driver {
                 self.event_loop().cancel_call(call.id);
                 Err(CallError::Deadline)
             }
-            Some(true) => take_result(self, call.id, decode_result),
-            None => Err(CallError::Stale),
+            None | Some(true) => take_result(self, call.id, decode_result),
         };
         Some((at, result))
     }
@@ -324,17 +322,16 @@ pub(super) fn decode_result<R: DeserializeOwned>(result: &[u8]) -> Result<R, Cal
     postcard::from_bytes(result).map_err(|_| CallError::BadResult)
 }
 
-/// Removes a completed call, and decodes its result with `read`.
+/// Removes a completed call, and decodes its result with `read`. Fails with [`CallError::Stale`] if
+/// the call is not in the table.
 #[inline]
 fn take_result<T>(
     driver: &mut (impl sealed::Driver + ?Sized),
     id: CallId,
     read: impl FnOnce(&[u8]) -> Result<T, CallError>,
 ) -> Result<T, CallError> {
-    let taken = driver
-        .event_loop()
-        .calls
-        .take_completed(id, |outcome, body| outcome.into_result(body, read));
+    let calls = &mut driver.event_loop().calls;
+    let taken = calls.take_completed(id, |outcome, body| outcome.into_result(body, read));
     taken.unwrap_or(Err(CallError::Stale))
 }
 

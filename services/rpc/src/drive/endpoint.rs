@@ -1,6 +1,5 @@
 //! Endpoint: listens, connects, calls and serves in one thread.
 
-use super::call_monitor::CallOutcome;
 use super::call_monitor::CallRole::Server;
 use super::calling::{self, STOP_METHOD_NAME};
 use super::dump::{Dump, Stats};
@@ -73,30 +72,14 @@ impl RequestSink for Handlers {
                 let (work, call) = (Arc::clone(work), header.call);
                 let job = PoolJob { work, arguments: body.to_vec(), peer, call, is_one_way };
                 match event_loop.pool.as_ref().map(|pool| pool.push_job(job)) {
-                    Some(Ok(())) => {
-                        if is_one_way {
-                            event_loop.call_monitor.record_end(
-                                Server,
-                                peer,
-                                ONE_WAY_CALL_NUMBER,
-                                0,
-                                CallOutcome::Result,
-                            );
-                        }
-                        return;
-                    }
+                    Some(Ok(())) if is_one_way => Ok(()),
+                    Some(Ok(())) => return,
                     Some(Err(_)) | None => Err(Refusal::Full),
                 }
             }
         };
         if is_one_way {
-            event_loop.call_monitor.record_end(
-                Server,
-                peer,
-                ONE_WAY_CALL_NUMBER,
-                0,
-                outcome.into(),
-            );
+            event_loop.record_one_way_end(peer, outcome);
         } else {
             event_loop.send_response(peer, header.call, outcome, answer);
         }
@@ -406,15 +389,6 @@ impl Endpoint {
             self.event_loop.pool = Some(pool.map_err(EndpointError::Thread)?);
         }
         Ok(())
-    }
-
-    pub(super) fn inbox(&self) -> &Arc<CallbackInbox> {
-        &self.event_loop.inbox
-    }
-
-    /// Fails the calls that other threads wait for.
-    pub(super) fn fail_awaited_calls(&mut self) {
-        self.event_loop.fail_awaited_calls();
     }
 
     // Observation.

@@ -19,17 +19,15 @@ use super::listen::{self, Listener};
 use super::peers::{ClosedPeer, Peers};
 use super::poll::{EventSource, Poll};
 use super::pool::{Pool, PoolAnswer};
-use super::promises::AwaitedCalls;
+use super::promises::AwaitedCall;
 use super::security::Security;
 #[cfg(feature = "signal-dump")]
 use super::signal::SignalDump;
 use super::timers::Timers;
 use crate::clock;
 use crate::engine::{Calls, FrameHeader, PeerKey};
-use crate::{
-    Address, CallError, CloseReason, Config, EndpointError, FrameError, LogLevel, Transport,
-};
-use std::collections::VecDeque;
+use crate::{Address, CloseReason, Config, EndpointError, LogLevel, Transport};
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -123,7 +121,8 @@ pub struct EventLoop {
     /// Time at which paused listeners accept connections again, in ns; `None` if no listener is paused.
     accept_again_ns: Option<u64>,
     pub(crate) calls: Calls,
-    awaited_calls: AwaitedCalls,
+    /// Calls under way whose results other threads await, by call number.
+    awaited_calls: HashMap<u64, AwaitedCall>,
     pub(crate) bulk: BulkTables,
     pub(crate) timers: Timers<Callback>,
     pub(crate) call_monitor: CallMonitor,
@@ -178,7 +177,7 @@ impl EventLoop {
         let poll = Poll::new().map_err(refused("epoll_create1"))?;
         let inbox =
             Arc::new(CallbackInbox::new(config.calls_max as usize).map_err(refused("eventfd"))?);
-        poll.add(inbox.wake_eventfd(), EventSource::Inbox).map_err(refused("epoll_ctl"))?;
+        poll.add(&inbox.eventfd, EventSource::Inbox).map_err(refused("epoll_ctl"))?;
         #[cfg(feature = "monitoring")]
         let call_monitor = CallMonitor { monitor: config.monitoring.then(Box::default) };
         #[cfg(not(feature = "monitoring"))]
@@ -186,14 +185,14 @@ impl EventLoop {
         Ok(Self {
             security,
             poll,
-            peers: Peers::default(),
+            peers: Peers::new(config.queued_bytes_max as usize),
             handshakes: Handshakes::default(),
             listeners: Vec::new(),
             accept_again_ns: None,
             calls: Calls::new(config.calls_max),
-            awaited_calls: AwaitedCalls::default(),
-            bulk: BulkTables::new(),
-            timers: Timers::default(),
+            awaited_calls: HashMap::new(),
+            bulk: BulkTables::default(),
+            timers: Timers::new(config.timers_max),
             call_monitor,
             inbox,
             posts: Vec::new(),
@@ -264,8 +263,7 @@ impl EventLoop {
             self.peers.ucx.start(address, &self.poll)?;
         }
         let listener = listen::listen(address)?;
-        let number = u32::try_from(self.listeners.len()).unwrap_or(u32::MAX);
-        let added = self.poll.add(&listener.fd, EventSource::Listener(number));
+        let added = self.poll.add(&listener.fd, EventSource::Listener);
         added.map_err(listen::system_call_error("epoll_ctl", &listener.address))?;
         let resolved = listener.address.clone();
         self.config.listen.push(resolved.clone());
@@ -335,9 +333,10 @@ impl EventLoop {
                 pool.remove_peer_jobs(peer);
             }
             self.calls.fail_calls_to(peer, &why);
-            for call in self.awaited_calls.completed_call_numbers(&self.calls) {
-                self.awaited_calls
-                    .set_completed_result(call, &mut self.calls, |timer| self.timers.cancel(timer));
+            let awaited = self.awaited_calls.values();
+            let ended = awaited.filter(|it| self.calls.is_done(it.0) == Some(true));
+            for call in ended.map(|it| it.0.word()).collect::<Vec<_>>() {
+                self.answer_awaited_call(call);
             }
             let Self { bulk: tables, peers, config, .. } = self;
             BulkExchange { tables, peers, config }.abort_peer_transfers(peer, &why, socket);
@@ -349,6 +348,21 @@ impl EventLoop {
             if self.is_logged(LogLevel::Info) {
                 tracing::info!(target: LOG_TARGET, slot = peer.slot, %why, "a connection was closed");
             }
+        }
+    }
+
+    /// Passes the outcome of a completed call to the thread that waits for it, if any.
+    #[cold]
+    fn answer_awaited_call(&mut self, call: u64) {
+        let Some(&(id, ..)) = self.awaited_calls.get(&call) else { return };
+        let answer = self.calls.take_completed(id, |outcome, body| {
+            outcome.into_result(body, |result| Ok(result.to_vec()))
+        });
+        if let Some(answer) = answer
+            && let Some((_, promise, timer)) = self.awaited_calls.remove(&call)
+        {
+            timer.map(|it| self.timers.cancel(it));
+            promise.set_result(answer);
         }
     }
 
@@ -376,11 +390,5 @@ impl Drop for EventLoop {
         // Done before the pool is joined: a handler there may wait for one of these.
         self.fail_awaited_calls();
         self.release_memories();
-    }
-}
-
-impl From<FrameError> for CallError {
-    fn from(error: FrameError) -> Self {
-        CallError::Disconnected(error.into())
     }
 }

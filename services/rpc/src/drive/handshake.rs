@@ -25,7 +25,7 @@ use crate::config::{MESSAGE_BYTES_LIMIT_MIN, SHARED_BYTES_LIMIT, SLOTS_COUNT_LIM
 use crate::engine::{
     HELLO_BYTES, HandshakeRole, Hello, NO_PROOF, NONCE_BYTES, PROOF_BYTES, Secret,
 };
-use crate::raw::{Segment, SegmentError};
+use crate::raw::Segment;
 use crate::{
     Address, AuthenticationError, CloseReason, Config, EndpointError, FrameError, Transport,
 };
@@ -70,13 +70,6 @@ pub(crate) struct Handshake {
 pub(crate) struct HandshakeResult {
     pub(crate) link: AnyLink,
     pub(crate) message_bytes_max: u32,
-}
-
-/// Progress of a handshake: the number of bytes still needed from the peer, or its completion.
-enum HandshakeProgress {
-    /// This number of further bytes from the peer is needed.
-    Needs(usize),
-    Done,
 }
 
 /// Returns the hello that this endpoint sends on a connection at `address`.
@@ -143,11 +136,8 @@ impl Handshake {
         let role = HandshakeRole::Connector;
         let mut handshake = Self::new(wire, address, role, config, security).map_err(failed)?;
         if is_sm {
-            let made = Segment::create(config.slots_count, config.shared_bytes);
-            let (segment, file) = made.map_err(|why| match why {
-                SegmentError::FailedSystemCall(call, errno) => refused(call, errno),
-                SegmentError::NotSealed => refused("fcntl", Errno::PERM),
-            })?;
+            let (segment, file) = Segment::create(config.slots_count, config.shared_bytes)
+                .map_err(|(call, errno)| refused(call, errno))?;
             handshake.segment = Some(segment);
             let own = &handshake.own_opening[..HELLO_BYTES];
             match socket::send_fds(handshake.fd(), own, &[file.as_fd()]) {
@@ -237,27 +227,27 @@ impl Handshake {
                 }
             }
             match self.run_stage(config, security)? {
-                HandshakeProgress::Done => return Ok(true),
-                HandshakeProgress::Needs(bytes) => self.needed_bytes += bytes,
+                None => return Ok(true),
+                Some(bytes) => self.needed_bytes += bytes,
             }
         }
     }
 
     /// Handles the bytes of the current stage, which have all arrived. Returns the number of
-    /// further bytes needed, or `Done`.
+    /// further bytes needed; `None` if the handshake is complete.
     fn run_stage(
         &mut self,
         config: &Config,
         security: &Security,
-    ) -> Result<HandshakeProgress, CloseReason> {
+    ) -> Result<Option<usize>, CloseReason> {
         let is_connector = self.role == HandshakeRole::Connector;
         let secret = security.secret_for_address(&self.address);
         match (self.received_bytes, secret) {
             (HELLO_BYTES, _) => {
                 let its = self.peer_hello(config)?;
                 match (secret.is_some(), its.has_secret) {
-                    (false, false) => Ok(HandshakeProgress::Done),
-                    (true, true) => Ok(HandshakeProgress::Needs(NONCE_BYTES)),
+                    (false, false) => Ok(None),
+                    (true, true) => Ok(Some(NONCE_BYTES)),
                     (ours, _) => {
                         if !is_connector {
                             self.send_opening(security)?;
@@ -274,14 +264,14 @@ impl Handshake {
                     true => self.send_proof(secret)?,
                     false => self.send_opening(security)?,
                 }
-                Ok(HandshakeProgress::Needs(PROOF_BYTES))
+                Ok(Some(PROOF_BYTES))
             }
             (_, Some(secret)) => {
                 let mut proof = [0; PROOF_BYTES];
                 proof.copy_from_slice(&self.received[OPENING_BYTES..]);
                 let [connector, acceptor] = self.openings();
                 if secret.is_valid_proof(&proof, self.role.opposite(), connector, acceptor) {
-                    return Ok(HandshakeProgress::Done);
+                    return Ok(None);
                 }
                 if !is_connector {
                     self.send(&NO_PROOF)?;
@@ -384,13 +374,9 @@ impl Handshake {
             && shared_bytes.is_power_of_two()
             && (2 * message_bytes_max..=SHARED_BYTES_LIMIT).contains(&shared_bytes);
         let file = self.received_fds.pop().filter(|_| fits).ok_or(FrameError::InvalidValue)?;
-        let segment = match Segment::map(&file, slots_count, shared_bytes) {
-            Ok(segment) => segment,
-            Err(SegmentError::FailedSystemCall(call, errno)) => {
-                return Err(CloseReason::SystemCall { call, errno });
-            }
-            Err(SegmentError::NotSealed) => return Err(FrameError::InvalidValue.into()),
-        };
+        let segment = Segment::map(&file, slots_count, shared_bytes)
+            .map_err(|(call, errno)| CloseReason::SystemCall { call, errno })?
+            .ok_or(FrameError::InvalidValue)?;
         let hello = Hello { slots_count, shared_bytes, ..hello(config, &self.address, security) };
         self.send(&hello.encode())?;
         Ok(segment)
@@ -413,11 +399,8 @@ impl Handshake {
         }
     }
 
-    pub(crate) fn address(&self) -> &Address {
-        &self.address
-    }
-
-    pub(crate) fn is_connector(&self) -> bool {
-        self.role == HandshakeRole::Connector
+    /// Returns the address that this endpoint connects to; `None` for an accepted connection.
+    pub(crate) fn connected_to(&self) -> Option<&Address> {
+        (self.role == HandshakeRole::Connector).then_some(&self.address)
     }
 }

@@ -34,17 +34,11 @@ struct PendingConnection {
 }
 
 impl PendingConnection {
-    fn is_outgoing(&self) -> bool {
+    /// Returns the address that this endpoint connects to; `None` for an accepted connection.
+    fn connected_to(&self) -> Option<&Address> {
         match &self.stage {
-            Stage::Connecting(_) => true,
-            Stage::Handshake(handshake) => handshake.is_connector(),
-        }
-    }
-
-    fn address(&self) -> &Address {
-        match &self.stage {
-            Stage::Connecting(connecting) => connecting.address(),
-            Stage::Handshake(handshake) => handshake.address(),
+            Stage::Connecting(connecting) => Some(connecting.address()),
+            Stage::Handshake(handshake) => handshake.connected_to(),
         }
     }
 }
@@ -183,7 +177,7 @@ impl Handshakes {
             return None;
         }
         let entry = self.remove(number)?;
-        let connected_to = entry.is_outgoing().then(|| entry.address().clone());
+        let connected_to = entry.connected_to().cloned();
         let Stage::Handshake(handshake) = entry.stage else { return None };
         Some(FinishedHandshake { number, connected_to, result: advanced.map(|_| *handshake) })
     }
@@ -245,7 +239,7 @@ impl Handshakes {
         // A table of fewer than 2^32 entries.
         let number = self.entries.iter().rposition(is_late)? as u32;
         let entry = self.remove(number)?;
-        let connected_to = entry.is_outgoing().then(|| entry.address().clone());
+        let connected_to = entry.connected_to().cloned();
         match entry.stage {
             Stage::Connecting(connecting) => {
                 self.results.push((number, Err(connecting.timeout_error())));
@@ -274,7 +268,9 @@ impl Handshakes {
         // By address: the number of handshakes, and the deadline and the number of the oldest.
         let mut by_remote = HashMap::<Option<IpAddr>, (usize, Reverse<(u64, u32)>)>::new();
         for (number, entry) in (0..).zip(&self.entries) {
-            let Some(entry) = entry.as_ref().filter(|it| !it.is_outgoing()) else { continue };
+            let Some(entry) = entry.as_ref().filter(|it| it.connected_to().is_none()) else {
+                continue;
+            };
             let oldest = Reverse((entry.deadline_ns, number));
             let its = by_remote.entry(entry.remote_ip).or_insert((0, oldest));
             (its.0, its.1) = (its.0 + 1, its.1.max(oldest));

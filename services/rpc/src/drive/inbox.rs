@@ -32,7 +32,7 @@ pub(crate) struct PostedCall {
 /// Queue from other threads to an endpoint, with the eventfd that wakes the endpoint's thread.
 pub(crate) struct Inbox<E> {
     pub(crate) mailbox: Mailbox<PoolAnswer, PostedRequest<E>>,
-    eventfd: OwnedFd,
+    pub(crate) eventfd: OwnedFd,
     /// Maximum number of queued calls and closures of other threads.
     posts_max: usize,
 }
@@ -41,11 +41,6 @@ impl<E> Inbox<E> {
     pub(crate) fn new(posts_max: usize) -> Result<Self, Errno> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Self { mailbox: Mailbox::new(), eventfd: event, posts_max })
-    }
-
-    /// Returns the eventfd that wakes the endpoint's thread.
-    pub(crate) fn wake_eventfd(&self) -> &OwnedFd {
-        &self.eventfd
     }
 
     pub(crate) fn push_answer(&self, answer: PoolAnswer) {
@@ -58,17 +53,11 @@ impl<E> Inbox<E> {
     /// [`CallError::Full`] if `posts_max` posts wait, and [`CallError::EndpointStopped`] if no thread drives
     /// the endpoint.
     pub(crate) fn post(&self, post: PostedRequest<E>) -> Result<(), CallError> {
-        self.post_within(self.posts_max, post)
-    }
-
-    /// Queues the cancellation of a call that was posted before. It is exempt from the limit, as
-    /// there are no more cancellations than calls.
-    pub(crate) fn post_cancellation(&self, post: PostedRequest<E>) -> Result<(), CallError> {
-        self.post_within(usize::MAX, post)
-    }
-
-    /// Queues a request if fewer than `posts_max` are queued, and wakes the thread if it sleeps.
-    fn post_within(&self, posts_max: usize, post: PostedRequest<E>) -> Result<(), CallError> {
+        let posts_max = match post {
+            // Exempt from the limit, as there are no more cancellations than calls.
+            PostedRequest::Cancel(_) => usize::MAX,
+            PostedRequest::Call(_) | PostedRequest::Closure(_) => self.posts_max,
+        };
         let receiver = self.mailbox.post(post, posts_max).map_err(|refusal| match refusal {
             PostError::Full => CallError::Full,
             PostError::Closed => CallError::EndpointStopped,

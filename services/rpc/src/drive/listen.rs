@@ -64,21 +64,16 @@ impl SocketFile {
             }
         }
     }
-
-    /// Removes the socket file, unless another process has replaced it.
-    fn remove_if_ours(&self) {
-        if lstat(self.path.as_str())
-            .is_ok_and(|it| Some(file_identity(&it)) == self.created_file_id)
-        {
-            // An error means that another process has removed the file, so there is nothing to do.
-            let _ = unlink(self.path.as_str());
-        }
-    }
 }
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        self.remove_if_ours();
+        // Another process may have replaced the socket file.
+        let found = lstat(self.path.as_str()).map(|it| file_identity(&it));
+        if found.is_ok_and(|it| Some(it) == self.created_file_id) {
+            // An error means that another process has removed the file, so there is nothing to do.
+            let _ = unlink(self.path.as_str());
+        }
         // Removed while still locked: a process that opens it later checks that it still exists.
         let _ = unlink(lock_path(&self.path));
     }

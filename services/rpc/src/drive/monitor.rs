@@ -125,8 +125,6 @@ pub(crate) struct Monitor {
     observer: Option<Box<Observer>>,
 }
 
-handover_base::debug_struct!(Monitor as it { calls: it.calls });
-
 impl Monitor {
     pub(crate) fn set_observer(&mut self, observer: Box<Observer>) {
         self.observer = Some(observer);
@@ -151,7 +149,8 @@ impl Monitor {
         self.under_way.insert(CallKey { side, peer, call }, begun);
     }
 
-    /// Records the end of a call. Has no effect if the start was not recorded.
+    /// Records the end of a call: adds it to the statistics, and passes it to the observer. Has no
+    /// effect if the start was not recorded.
     #[cold]
     pub(crate) fn record_end(
         &mut self,
@@ -162,28 +161,6 @@ impl Monitor {
         ending: CallOutcome,
     ) {
         let Some(begun) = self.under_way.remove(&CallKey { side, peer, call }) else { return };
-        self.count_call(side, peer, begun, bytes, ending);
-    }
-
-    /// Records that all calls over a closed connection have failed.
-    #[cold]
-    pub(crate) fn remove_peer(&mut self, peer: PeerKey) {
-        let ended: Vec<CallKey> =
-            self.under_way.keys().filter(|key| key.peer == peer).copied().collect();
-        for CallKey { side, peer, call } in ended {
-            self.record_end(side, peer, call, 0, CallOutcome::Disconnected);
-        }
-    }
-
-    /// Adds an ended call to the statistics, and passes it to the observer.
-    fn count_call(
-        &mut self,
-        side: CallRole,
-        peer: PeerKey,
-        begun: ActiveCall,
-        bytes: usize,
-        ending: CallOutcome,
-    ) {
         let ActiveCall { method, arguments_bytes, started_ticks } = begun;
         let took_ns = clock::ns_from_ticks(clock::ticks().saturating_sub(started_ticks));
         let calls = self.calls.entry((side, method)).or_insert_with(|| CallCounts {
@@ -213,6 +190,16 @@ impl Monitor {
                 took_ns,
                 ending,
             });
+        }
+    }
+
+    /// Records that all calls over a closed connection have failed.
+    #[cold]
+    pub(crate) fn remove_peer(&mut self, peer: PeerKey) {
+        let ended: Vec<CallKey> =
+            self.under_way.keys().filter(|key| key.peer == peer).copied().collect();
+        for CallKey { side, peer, call } in ended {
+            self.record_end(side, peer, call, 0, CallOutcome::Disconnected);
         }
     }
 

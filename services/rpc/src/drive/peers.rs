@@ -35,7 +35,7 @@ pub(crate) struct DeferredRequest {
 }
 
 /// Entry of the peer table: a connected peer, or a free slot.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct PeerSlot {
     /// Number of earlier uses of the slot.
     pub(crate) generation: u32,
@@ -90,11 +90,17 @@ pub(crate) struct Peers {
     scheduled: VecDeque<PeerKey>,
     /// Closed connections that [`pop_closed`](Self::pop_closed) has not returned yet.
     closed: Vec<ClosedPeer>,
+    /// Maximum number of bytes queued for sending to one peer.
+    queued_bytes_max: usize,
     /// UCX worker of the endpoint. It is dropped after the links, which use it.
     pub(crate) ucx: UcxDriver,
 }
 
 impl Peers {
+    pub(crate) fn new(queued_bytes_max: usize) -> Self {
+        Self { queued_bytes_max, ..Self::default() }
+    }
+
     /// Returns the entry of a peer; `None` if the peer is disconnected.
     #[inline]
     pub(crate) fn get(&self, peer: PeerKey) -> Option<&PeerSlot> {
@@ -193,17 +199,7 @@ impl Peers {
             return Err(CloseReason::ClosedLocally);
         }
         let slot = self.free_slots.pop().unwrap_or_else(|| {
-            self.slots.push(PeerSlot {
-                generation: 0,
-                link: None,
-                message_bytes_max: 0,
-                is_in_shared_memory: false,
-                is_polled: false,
-                is_in_epoll: true,
-                deferred: Backlog::default(),
-                is_scheduled: false,
-                process: None,
-            });
+            self.slots.push(PeerSlot::default());
             // Fewer than peers_max, which is a u32.
             (self.slots.len() - 1) as u32
         });
@@ -403,18 +399,13 @@ impl Peers {
 
     /// Checks that a message of that length may be sent to that peer now.
     #[inline]
-    pub(crate) fn check_send(
-        &self,
-        peer: PeerKey,
-        bytes: usize,
-        queued_bytes_max: u32,
-    ) -> Result<(), CallError> {
+    pub(crate) fn check_send(&self, peer: PeerKey, bytes: usize) -> Result<(), CallError> {
         let Some(at) = self.get(peer) else { return Err(CallError::Stale) };
         let bytes_max = at.message_bytes_max;
         if bytes > bytes_max {
             return Err(CallError::TooLong { bytes, bytes_max });
         }
-        let quarter_bytes = queued_bytes_max as usize / 4;
+        let quarter_bytes = self.queued_bytes_max / 4;
         if self.has_queued_frames
             && at.link.as_ref().is_some_and(|link| link.queued_bytes() > quarter_bytes)
         {
@@ -463,8 +454,8 @@ impl Peers {
     /// Returns `true` if requests from `peer` must wait, because too many bytes are queued for
     /// sending to it. Answers of the peer are still read, because otherwise two endpoints with full
     /// send queues could block each other for ever.
-    pub(crate) fn should_defer_requests(&mut self, peer: PeerKey, queued_bytes_max: u32) -> bool {
-        self.queued_bytes(peer) > queued_bytes_max as usize / 2
+    pub(crate) fn should_defer_requests(&mut self, peer: PeerKey) -> bool {
+        self.queued_bytes(peer) > self.queued_bytes_max / 2
     }
 
     /// Returns `true` if requests from `peer` are deferred. A new one must then be queued behind them.
@@ -475,29 +466,23 @@ impl Peers {
 
     /// Defers a request. Returns `false`, and drops the request, if too many bytes of the peer's
     /// requests are deferred.
-    pub(crate) fn defer(
-        &mut self,
-        peer: PeerKey,
-        header: FrameHeader,
-        body: &[u8],
-        queued_bytes_max: u32,
-    ) -> bool {
+    pub(crate) fn defer(&mut self, peer: PeerKey, header: FrameHeader, body: &[u8]) -> bool {
         let deferred = &mut self.slots[peer.slot as usize].deferred;
         let bytes = body.len() + REQUEST_OVERHEAD_BYTES;
-        if deferred.queued_bytes() + bytes > queued_bytes_max as usize {
+        if deferred.queued_bytes() + bytes > self.queued_bytes_max {
             return false;
         }
         // One-way requests have no number.
         let call = (header.kind == FrameKind::Request).then_some(header.call);
         deferred.push(call, bytes, DeferredRequest { header, body: body.to_vec() });
-        self.schedule(peer, queued_bytes_max);
+        self.schedule(peer);
         true
     }
 
     /// Schedules `peer` if it has deferred requests, unless too many bytes are queued for sending
     /// to it.
-    pub(crate) fn schedule(&mut self, peer: PeerKey, queued_bytes_max: u32) {
-        if self.should_defer_requests(peer, queued_bytes_max) {
+    pub(crate) fn schedule(&mut self, peer: PeerKey) {
+        if self.should_defer_requests(peer) {
             return; // This function is called again when queued bytes were sent.
         }
         let at = &mut self.slots[peer.slot as usize];
@@ -525,12 +510,8 @@ impl Peers {
 
     /// Removes and returns the oldest deferred request of `peer`. Returns `None` if there is none,
     /// or if too many bytes are queued for the peer.
-    pub(crate) fn pop_deferred(
-        &mut self,
-        peer: PeerKey,
-        queued_bytes_max: u32,
-    ) -> Option<DeferredRequest> {
-        if !self.is_connected(peer) || self.should_defer_requests(peer, queued_bytes_max) {
+    pub(crate) fn pop_deferred(&mut self, peer: PeerKey) -> Option<DeferredRequest> {
+        if !self.is_connected(peer) || self.should_defer_requests(peer) {
             return None;
         }
         self.slots[peer.slot as usize].deferred.pop()

@@ -21,8 +21,8 @@ pub(crate) enum EventSource {
     /// Event descriptor of the UCX worker.
     #[cfg(feature = "ucx")]
     Ucx,
-    /// Listening socket with this index.
-    Listener(u32),
+    /// Listening socket.
+    Listener,
     /// Socket of the connection with this number, which is being established.
     Handshake(u32),
 }
@@ -59,7 +59,7 @@ impl EventSource {
             EventSource::Signal => 1 << TAG_SHIFT | u64::from(SIGNAL_LOW_BITS),
             #[cfg(feature = "ucx")]
             EventSource::Ucx => 1 << TAG_SHIFT | u64::from(UCX_LOW_BITS),
-            EventSource::Listener(number) => 2 << TAG_SHIFT | u64::from(number),
+            EventSource::Listener => 2 << TAG_SHIFT,
             EventSource::Handshake(number) => 3 << TAG_SHIFT | u64::from(number),
         }
     }
@@ -81,7 +81,7 @@ impl EventSource {
             #[cfg(feature = "ucx")]
             1 if low == UCX_LOW_BITS => EventSource::Ucx,
             1 => EventSource::Inbox,
-            2 => EventSource::Listener(low),
+            2 => EventSource::Listener,
             _ => EventSource::Handshake(low),
         }
     }
@@ -157,7 +157,7 @@ mod tests {
             EventSource::Signal,
             #[cfg(feature = "ucx")]
             EventSource::Ucx,
-            EventSource::Listener(7),
+            EventSource::Listener,
             EventSource::Handshake(u32::MAX),
             EventSource::Peer(PeerKey { slot: u32::MAX, generation: GENERATION_MASK }),
             EventSource::Peer(PeerKey { slot: 0, generation: 0 }),

@@ -162,8 +162,6 @@ pub(crate) struct Pool {
     queue_bytes_max: usize,
 }
 
-handover_base::debug_struct!(Pool);
-
 impl Pool {
     /// Starts the configured number of threads for handlers or for their fibers. They are pinned to
     /// the configured CPUs in turn.
@@ -206,14 +204,8 @@ impl Pool {
                 #[cfg(feature = "fibers")]
                 Workers::Fibers(_) => {}
             }
-            match started.recv() {
-                Ok(pinned) => pinned.map_err(std::io::Error::other)?,
-                Err(_) => {
-                    return Err(std::io::Error::other(
-                        "a thread of the pool exited while it started",
-                    ));
-                }
-            }
+            let exited = |_| std::io::Error::other("a thread of the pool exited while it started");
+            started.recv().map_err(exited)?.map_err(std::io::Error::other)?;
         }
         Ok(pool)
     }

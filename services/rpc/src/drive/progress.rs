@@ -2,6 +2,7 @@
 
 use super::calling::{decode_result, encode_arguments};
 use super::endpoint::{Endpoint, Stopper};
+use super::event_loop::sealed::Driver;
 use super::event_loop::{CallbackContext, CallbackInbox};
 use super::inbox::{PostedCall, PostedRequest};
 use super::promises::{Answer, new_promise};
@@ -61,7 +62,7 @@ impl Endpoint {
     /// own thread: two wake-ups, unless both threads spin, and some allocations.
     /// [`Config::spin_ns_max`](crate::Config::spin_ns_max) applies to the endpoint's thread.
     pub fn start_progress(mut self) -> Result<Progress, EndpointError> {
-        let (stopper, inbox) = (self.stopper(), Arc::clone(self.inbox()));
+        let (stopper, inbox) = (self.stopper(), Arc::clone(&self.event_loop().inbox));
         inbox.mailbox.open();
         let caller = Caller { inbox: Arc::clone(&inbox) };
         let thread = thread::Builder::new().name("rpc-progress".into());
@@ -69,7 +70,7 @@ impl Endpoint {
             // Dropped however the thread ends, so that every waiting caller gets an answer.
             let _closes = InboxCloser(inbox);
             self.serve();
-            self.fail_awaited_calls();
+            self.event_loop().fail_awaited_calls();
             self
         });
         let thread = Some(thread.map_err(EndpointError::Thread)?);
@@ -118,9 +119,9 @@ impl Progress {
     pub fn stop(mut self) -> Endpoint {
         self.stopper.stop();
         match self.thread.take().map(JoinHandle::join) {
-            Some(Ok(endpoint)) => {
+            Some(Ok(mut endpoint)) => {
                 // If the thread had ended before, the stop request is still there.
-                endpoint.inbox().mailbox.take_stop_request();
+                endpoint.event_loop().inbox.mailbox.take_stop_request();
                 endpoint
             }
             Some(Err(panic)) => std::panic::resume_unwind(panic),
@@ -326,7 +327,7 @@ impl<R> PendingCall<R> {
         }
         // If the endpoint's thread has ended, all calls are over already. Posts run in their order,
         // so the call was started or refused before.
-        let _ = self.inbox.post_cancellation(PostedRequest::Cancel(Arc::clone(&self.answer)));
+        let _ = self.inbox.post(PostedRequest::Cancel(Arc::clone(&self.answer)));
     }
 }
 

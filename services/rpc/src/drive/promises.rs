@@ -2,12 +2,11 @@
 
 use super::timers::Timer;
 use crate::CallError;
-use crate::engine::{CallCompletion, CallId, Calls, ONE_WAY_CALL_NUMBER};
+use crate::engine::{CallId, ONE_WAY_CALL_NUMBER};
 use crate::mailbox::lock_ignoring_poison;
 use handover_base::sync::shared::{AtomicU64, Ordering};
 #[cfg(feature = "fibers")]
 use handover_fiber::Eventual;
-use std::collections::HashMap;
 #[cfg(not(feature = "fibers"))]
 use std::sync::OnceLock as Eventual;
 use std::sync::{Arc, Mutex};
@@ -103,43 +102,3 @@ impl<T> Drop for Promise<T> {
 
 /// Call that another thread waits for, and the timer of its deadline.
 pub(crate) type AwaitedCall = (CallId, Promise, Option<Timer>);
-
-/// Calls under way whose results other threads await, by call number.
-#[derive(Default)]
-pub(crate) struct AwaitedCalls {
-    pub(crate) calls: HashMap<u64, AwaitedCall>,
-}
-
-handover_base::debug_struct!(AwaitedCalls as it { calls: it.calls.len() });
-
-impl AwaitedCalls {
-    #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.calls.is_empty()
-    }
-
-    /// Returns the numbers of completed calls whose threads still wait for the outcome.
-    pub(crate) fn completed_call_numbers(&self, calls: &Calls) -> Vec<u64> {
-        let ended = self.calls.values().filter(|it| calls.is_done(it.0) == Some(true));
-        ended.map(|it| it.0.word()).collect()
-    }
-
-    /// Passes the outcome of a completed call to the thread that waits for it, if any.
-    #[cold]
-    pub(crate) fn set_completed_result(
-        &mut self,
-        call: u64,
-        calls: &mut Calls,
-        cancel: impl FnOnce(Timer) -> bool,
-    ) {
-        let Some(&(id, ..)) = self.calls.get(&call) else { return };
-        let result =
-            |outcome: CallCompletion, body: &[u8]| outcome.into_result(body, |it| Ok(it.to_vec()));
-        if let Some(answer) = calls.take_completed(id, result)
-            && let Some((_, promise, timer)) = self.calls.remove(&call)
-        {
-            timer.map(cancel);
-            promise.set_result(answer);
-        }
-    }
-}

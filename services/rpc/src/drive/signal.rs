@@ -18,8 +18,6 @@ pub(crate) struct SignalDump {
     pub(crate) is_due: bool,
 }
 
-handover_base::debug_struct!(SignalDump as it { id: it.id });
-
 impl SignalDump {
     pub(crate) fn new(
         signal: i32,

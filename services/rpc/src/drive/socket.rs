@@ -2,7 +2,7 @@
 
 use crate::CloseReason;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{
     self, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, sockopt,
@@ -47,13 +47,7 @@ impl ReadResult {
 /// of the stream.
 #[inline]
 pub(crate) fn receive(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize, Errno> {
-    loop {
-        match net::recv(fd, &mut *into, RecvFlags::DONTWAIT) {
-            Ok((count, _)) => return Ok(count),
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno),
-        }
-    }
+    retry_on_intr(|| net::recv(fd, &mut *into, RecvFlags::DONTWAIT)).map(|(count, _)| count)
 }
 
 /// Receives bytes; blocks until some arrive if [`set_blocking`] has made the socket blocking.
@@ -77,13 +71,9 @@ pub(crate) fn set_receive_timeout(fd: BorrowedFd<'_>, longest: Duration) -> Resu
 /// Sends bytes without blocking; returns the number that the kernel accepted, 0 if it has no space.
 #[inline]
 pub(crate) fn send(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
-    loop {
-        match net::send(fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
-            Ok(count) => return Ok(count),
-            Err(Errno::AGAIN) => return Ok(0),
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno),
-        }
+    match retry_on_intr(|| net::send(fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)) {
+        Err(Errno::AGAIN) => Ok(0),
+        sent => sent,
     }
 }
 
@@ -112,13 +102,10 @@ fn send_with(
     parts: &[IoSlice<'_>],
     control: &mut SendAncillaryBuffer<'_, '_, '_>,
 ) -> Result<usize, Errno> {
-    loop {
-        match net::sendmsg(fd, parts, control, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
-            Ok(count) => return Ok(count),
-            Err(Errno::AGAIN) => return Ok(0),
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno),
-        }
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    match retry_on_intr(|| net::sendmsg(fd, parts, control, flags)) {
+        Err(Errno::AGAIN) => Ok(0),
+        sent => sent,
     }
 }
 
@@ -132,12 +119,8 @@ pub(crate) fn receive_fds(
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_PER_MESSAGE_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-    let got = loop {
-        match net::recvmsg(fd, &mut [IoSliceMut::new(into)], &mut control, flags) {
-            Err(Errno::INTR) => {}
-            other => break other?,
-        }
-    };
+    let mut parts = [IoSliceMut::new(into)];
+    let got = retry_on_intr(|| net::recvmsg(fd, &mut parts, &mut control, flags))?;
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(received) = message {
             fds.extend(received);

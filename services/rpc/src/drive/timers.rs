@@ -2,7 +2,6 @@
 
 use crate::TimersFull;
 use handover_timer::{TimerId, Wheel};
-use std::fmt;
 
 /// Handle of a timer: only a number, so dropping it does not cancel the timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -12,28 +11,17 @@ pub struct Timer {
 
 /// Timers of an endpoint. The timer wheel is created when the first timer starts.
 pub(crate) struct Timers<C> {
+    timers_max: u32,
     wheel: Option<Wheel<C>>,
 }
 
-impl<C> Default for Timers<C> {
-    fn default() -> Self {
-        Self { wheel: None }
-    }
-}
-
-impl<C> fmt::Debug for Timers<C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Timers").field("count", &self.count()).finish()
-    }
-}
-
 impl<C> Timers<C> {
-    pub(crate) fn start(
-        &mut self,
-        deadline_ns: u64,
-        callback: C,
-        timers_max: u32,
-    ) -> Result<Timer, TimersFull> {
+    pub(crate) fn new(timers_max: u32) -> Self {
+        Self { timers_max, wheel: None }
+    }
+
+    pub(crate) fn start(&mut self, deadline_ns: u64, callback: C) -> Result<Timer, TimersFull> {
+        let timers_max = self.timers_max;
         let wheel = match &mut self.wheel {
             Some(wheel) => wheel,
             none => {
@@ -47,8 +35,8 @@ impl<C> Timers<C> {
         started.map(|id| Timer { id }).map_err(|_| TimersFull { timers_max })
     }
 
-    pub(crate) fn is_full(&self, timers_max: u32) -> bool {
-        self.count() >= timers_max as usize
+    pub(crate) fn is_full(&self) -> bool {
+        self.count() >= self.timers_max as usize
     }
 
     pub(crate) fn cancel(&mut self, timer: Timer) -> bool {

@@ -6,7 +6,6 @@ use super::timers::Timer;
 use crate::clock::after;
 use crate::engine::PeerKey;
 use crate::{Address, EndpointError, TimersFull};
-use std::fmt;
 use std::time::Duration;
 
 impl CallbackContext<'_> {
@@ -64,9 +63,7 @@ pub trait Timing: sealed::Driver {
         timeout: Duration,
         callback: impl FnOnce(&mut CallbackContext<'_>) + Send + 'static,
     ) -> Result<Timer, TimersFull> {
-        let deadline_ns = after(timeout);
-        let timers_max = self.event_loop().config.timers_max;
-        self.event_loop().timers.start(deadline_ns, Box::new(callback), timers_max)
+        self.event_loop().timers.start(after(timeout), Box::new(callback))
     }
 
     /// Cancels a timer; returns `false` if it is not running.
@@ -85,13 +82,6 @@ pub(crate) struct ShutdownCallbacks {
     pub(crate) before: Vec<Callback>,
     /// Callbacks that run after all peers are disconnected.
     pub(crate) after: Vec<Box<dyn FnOnce() + Send>>,
-}
-
-impl fmt::Debug for ShutdownCallbacks {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let counts = (self.before.len(), self.after.len());
-        f.debug_tuple("ShutdownCallbacks").field(&counts.0).field(&counts.1).finish()
-    }
 }
 
 impl Drop for ShutdownCallbacks {

@@ -141,6 +141,25 @@ pub struct CheckWord {
     pub word: u128,
 }
 
+/// Request that the owner copies a range to or from the requester's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HelpRequest {
+    /// Number of the transfer, assigned by the requester.
+    pub transfer: u64,
+    /// Handle of the owner's memory.
+    pub handle: BulkHandle,
+    /// Offset of the range in the owner's memory, in bytes.
+    pub offset: u64,
+    /// Handle of the requester's memory.
+    pub into: BulkHandle,
+    /// Offset of the range in the requester's memory, in bytes.
+    pub into_offset: u64,
+    /// Length of the range, in bytes.
+    pub bytes: u64,
+    /// `true` if the owner's memory is the source of the copy, `false` if it is the target.
+    pub pulls: bool,
+}
+
 /// Message about a bulk transfer. The requester is the peer that pulls or pushes; the owner is the peer
 /// whose memory it uses.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -213,22 +232,7 @@ pub enum BulkMessage {
         transfer: u64,
     },
     /// Requester to owner: asks the owner to copy a range to or from the requester's memory.
-    Help {
-        /// Number of the transfer, assigned by the requester.
-        transfer: u64,
-        /// Handle of the owner's memory.
-        handle: BulkHandle,
-        /// Offset of the range in the owner's memory, in bytes.
-        offset: u64,
-        /// Handle of the requester's memory.
-        into: BulkHandle,
-        /// Offset of the range in the requester's memory, in bytes.
-        into_offset: u64,
-        /// Length of the range, in bytes.
-        bytes: u64,
-        /// `true` if the owner's memory is the source of the copy, `false` if it is the target.
-        pulls: bool,
-    },
+    Help(HelpRequest),
     /// Owner to requester: grants access through the transport. Without segments, the data must be sent in messages.
     AttachedRemote {
         /// Id of the memory's handle.
@@ -269,7 +273,7 @@ impl BulkMessage {
                 | Self::Done { transfer }
                 | Self::Refused { transfer, .. }
                 | Self::Cancel { transfer }
-                | Self::Help { transfer, .. } => *transfer < TRANSFER_NUMBER_LIMIT,
+                | Self::Help(HelpRequest { transfer, .. }) => *transfer < TRANSFER_NUMBER_LIMIT,
                 _ => true,
             };
         if is_sound { Ok(message) } else { Err(FrameError::Bulk) }
@@ -375,7 +379,7 @@ mod tests {
             BulkMessage::Done { transfer },
             BulkMessage::Refused { transfer, why },
             BulkMessage::Cancel { transfer },
-            BulkMessage::Help {
+            BulkMessage::Help(HelpRequest {
                 transfer,
                 handle,
                 offset,
@@ -383,7 +387,7 @@ mod tests {
                 into_offset: 8,
                 bytes,
                 pulls: true,
-            },
+            }),
         ] {
             let mut encoded = message.encode(Vec::new());
             assert_eq!(BulkMessage::decode(&encoded), Ok(message));

@@ -210,9 +210,9 @@ impl Region {
 
     /// Opens the file again for reading only, so that a mapping of it cannot be written. This guards against mistakes,
     /// not attacks: a process of the same user can reopen the file for writing.
-    pub(crate) fn file_for_reading(&self) -> Option<Result<OwnedFd, Errno>> {
+    pub(crate) fn file_for_reading(&self) -> Option<OwnedFd> {
         let path = format!("/proc/self/fd/{}", self.file()?.as_raw_fd());
-        Some(open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()))
+        open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()
     }
 
     /// Returns the identity of the file; `None` if there is no file or fstat fails.

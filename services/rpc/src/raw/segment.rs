@@ -77,20 +77,6 @@ fn total_bytes(slots_count: u32, shared_bytes: u32) -> usize {
     2 * (END_BYTES + slots_count as usize * SLOT_BYTES + shared_bytes as usize)
 }
 
-/// Error of creating or mapping a segment: a failed system call, or an unsuitable file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum SegmentError {
-    FailedSystemCall(&'static str, Errno),
-    /// The file is too short, or could be truncated while it is mapped.
-    NotSealed,
-}
-
-impl From<FailedSystemCall> for SegmentError {
-    fn from((call, errno): FailedSystemCall) -> Self {
-        SegmentError::FailedSystemCall(call, errno)
-    }
-}
-
 /// Shared memory segment that this process has mapped.
 #[derive(Debug)]
 pub(crate) struct Segment {
@@ -112,29 +98,30 @@ impl Segment {
     pub(crate) fn create(
         slots_count: u32,
         shared_bytes: u32,
-    ) -> Result<(Self, OwnedFd), SegmentError> {
+    ) -> Result<(Self, OwnedFd), FailedSystemCall> {
         let file = create_sealed_file("handover-rpc", total_bytes(slots_count, shared_bytes))?;
-        Ok((Self::map(&file, slots_count, shared_bytes)?, file))
+        let mapped = Self::map(&file, slots_count, shared_bytes)?;
+        Ok((mapped.ok_or(("fcntl", Errno::PERM))?, file))
     }
 
-    /// Maps the file of a segment, after a check that it cannot be truncated.
+    /// Maps the file of a segment. Returns `None` if the file is too short, or could be truncated
+    /// while it is mapped.
     pub(crate) fn map(
         file: impl AsFd,
         slots_count: u32,
         shared_bytes: u32,
-    ) -> Result<Self, SegmentError> {
+    ) -> Result<Option<Self>, FailedSystemCall> {
         let bytes = total_bytes(slots_count, shared_bytes);
         if !is_mapping_safe(&file, bytes)? {
-            return Err(SegmentError::NotSealed);
+            return Ok(None);
         }
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory; is_mapping_safe() has
         // checked that the file is at least `bytes` long and sealed against shrinking.
         let start = unsafe { mmap(std::ptr::null_mut(), bytes, access, MapFlags::SHARED, file, 0) }
             .map_err(failed_call("mmap"))?;
-        let start = NonNull::new(start.cast())
-            .ok_or(SegmentError::FailedSystemCall("mmap", Errno::NOMEM))?;
-        Ok(Self { start, slots_count, shared_bytes })
+        let start = NonNull::new(start.cast()).ok_or(("mmap", Errno::NOMEM))?;
+        Ok(Some(Self { start, slots_count, shared_bytes }))
     }
 
     /// Returns the status and the read position of an end. Index 0 is the connector, 1 the
@@ -239,7 +226,7 @@ mod tests {
     #[test]
     fn both_mappings_are_the_same_memory_and_directions_do_not_overlap() {
         let (mut ours, file) = Segment::create(4, 4096).expect("create a segment");
-        let its = Segment::map(&file, 4, 4096).expect("mapped again");
+        let its = Segment::map(&file, 4, 4096).expect("mapped again").expect("it is sealed");
         for index in 0..2 {
             for number in 0..4 {
                 let word = 100 * index as u64 + number + 1;
@@ -268,12 +255,12 @@ mod tests {
     #[test]
     fn file_that_could_shrink_or_is_too_short_is_not_mapped() {
         let (_, short) = Segment::create(2, 4096).expect("create a segment");
-        assert_eq!(Segment::map(&short, 4, 4096).err(), Some(SegmentError::NotSealed));
+        assert!(matches!(Segment::map(&short, 4, 4096), Ok(None)));
         let open = memfd_create("open", MemfdFlags::CLOEXEC).expect("create a memfd");
         ftruncate(&open, 1 << 20).expect("resize the memfd");
-        assert_eq!(Segment::map(&open, 4, 4096).err(), Some(SegmentError::NotSealed));
+        assert!(matches!(Segment::map(&open, 4, 4096), Ok(None)));
         let null = std::fs::File::open("/dev/null").expect("open /dev/null");
-        assert_eq!(Segment::map(&null, 4, 4096).err(), Some(SegmentError::NotSealed));
+        assert!(matches!(Segment::map(&null, 4, 4096), Ok(None)));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Tests of bulk transfers, over each transport, by each path, and with every kind of memory.
 
 use crate::gate::gate;
+use crate::hostile::peers::forged;
 use handover_rpc::{
     Address, Bulk, BulkError, BulkHandle, BulkMemory, BulkPart, BulkPath, BulkRefusal, Calling,
     Config, Context, Endpoint, Failure, MemoryError, Method, Peer, Rights, Stopper, WithdrawError,
@@ -196,16 +197,6 @@ fn memory_of_every_kind_is_pulled_and_pushed_over_every_transport() {
             }
         }
     }
-}
-
-/// Fields of a handle, as a forger can write them.
-type Forged = (u64, u128, u64, Rights);
-
-fn forged(handle: &BulkHandle, change: impl FnOnce(&mut Forged)) -> BulkHandle {
-    let bytes = postcard::to_allocvec(handle).unwrap();
-    let mut fields: Forged = postcard::from_bytes(&bytes).unwrap();
-    change(&mut fields);
-    postcard::from_bytes(&postcard::to_allocvec(&fields).unwrap()).unwrap()
 }
 
 #[test]

@@ -1,14 +1,13 @@
 //! Tests of where handlers run and which thread drives the endpoint: pool fibers, and `start_progress`.
 
 use crate::gate::gate;
+use handover_fiber::block_on;
 use handover_rpc::{
     Address, Bulk, BulkMemory, BulkPart, CallError, Calling, Config, Endpoint, Failure, Method,
     Progress, Rights, Timing,
 };
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -197,24 +196,6 @@ fn calls_of_other_threads_end_at_deadline_disconnection_or_stop() {
     assert_eq!(caller.call::<_, u64>(peer, DOUBLE, &1u64), Err(CallError::EndpointStopped));
     assert_eq!(caller.run(|_| ()), Err(CallError::EndpointStopped));
     assert_eq!(back.call(peer, DOUBLE, &6u64), Ok(12u64), "and it goes on by hand");
-}
-
-/// Runs a future in this thread.
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    struct Unparks(thread::Thread);
-    impl Wake for Unparks {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Waker::from(Arc::new(Unparks(thread::current())));
-    let (mut future, mut context) = (pin!(future), Context::from_waker(&waker));
-    loop {
-        match future.as_mut().poll(&mut context) {
-            Poll::Ready(value) => return value,
-            Poll::Pending => thread::park_timeout(Duration::from_secs(20)),
-        }
-    }
 }
 
 #[test]

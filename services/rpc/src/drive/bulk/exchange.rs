@@ -57,20 +57,6 @@ impl TransferRequest<'_> {
     }
 }
 
-/// Request from the peer that this endpoint copies one half of the peer's transfer.
-pub(super) struct HalfRequestFromPeer {
-    /// Number of the transfer, assigned by the peer.
-    pub(super) transfer: u64,
-    /// Handle of the local memory, and the offset of the range in it.
-    pub(super) ours: (BulkHandle, u64),
-    /// Handle of the peer's memory, and the offset of the range in it.
-    pub(super) theirs: (BulkHandle, u64),
-    /// Length of the range, in bytes.
-    pub(super) bytes: u64,
-    /// `true` if the local memory is the source, `false` if it is the target.
-    pub(super) is_read: bool,
-}
-
 /// Encodes a bulk message as the header and the body of a frame.
 fn encode_frame(message: &BulkMessage) -> (FrameHeader, Vec<u8>) {
     let body = message.encode(Vec::new());
@@ -474,11 +460,7 @@ impl BulkExchange<'_> {
                 self.stop_data(peer, transfer | PUSH_NUMBER_BIT, transfer);
                 self.cancel_help(peer, transfer);
             }
-            BulkMessage::Help { transfer, handle, offset, into, into_offset, bytes, pulls } => {
-                let (ours, theirs) = ((handle, offset), (into, into_offset));
-                let help = HalfRequestFromPeer { transfer, ours, theirs, bytes, is_read: pulls };
-                return self.start_helping_peer(peer, &help);
-            }
+            BulkMessage::Help(help) => return self.start_helping_peer(peer, &help),
         }
         Ok(())
     }
@@ -495,7 +477,9 @@ impl BulkExchange<'_> {
         if self.tables.data_transfers_count(peer) >= self.config.transfers_max as usize {
             return Err(BulkRefusal::Full);
         }
-        self.tables.check_and_clone_memory(handle, range, direction)
+        let registered = self.tables.registered_memory(handle)?;
+        check_memory_access(handle, range, direction)?;
+        Ok(registered.memory.clone())
     }
 
     /// Handles a peer's request to access a local memory directly.
@@ -510,16 +494,13 @@ impl BulkExchange<'_> {
         }
         let id = handle.id;
         let check_word = self.tables.create_or_get_check_word();
-        let found = match (self.tables.registered_memory(&handle), check_word) {
-            (Ok(registered), Ok(check_word)) => {
-                if !registered.attached.contains(&peer) {
-                    registered.attached.push(peer);
-                }
-                Ok((registered.memory.clone(), check_word))
+        let found = self.tables.registered_memory(&handle).and_then(|registered| {
+            let check_word = check_word.map_err(|_| BulkRefusal::Full)?;
+            if !registered.attached.contains(&peer) {
+                registered.attached.push(peer);
             }
-            (Ok(_), Err(_)) => Err(BulkRefusal::Full),
-            (Err(why), _) => Err(why),
-        };
+            Ok((registered.memory.clone(), check_word))
+        });
         let (memory, check_word) = match found {
             Ok(found) => found,
             Err(why) => {
@@ -532,7 +513,7 @@ impl BulkExchange<'_> {
         for region in memory.regions() {
             let for_reading = match handle.rights.may_write() {
                 true => None,
-                false => region.file_for_reading().and_then(Result::ok),
+                false => region.file_for_reading(),
             };
             let file = match &for_reading {
                 Some(file) => Some(file.as_fd()),

@@ -8,12 +8,12 @@
 //!                            ◀──────────── Done
 //! ```
 
-use super::exchange::{BulkExchange, HalfRequestFromPeer, TransferRequest};
+use super::exchange::{BulkExchange, TransferRequest};
 use super::memory::BulkMemory;
 use super::part::{BulkPart, HALVED_TRANSFER_BYTES_MIN};
-use super::remote::TransferDirection;
+use super::remote::TransferDirection::{Pull, Push};
 use super::tables::{BulkTables, Transfer, TransferStage};
-use crate::engine::{BulkMessage, PeerKey};
+use crate::engine::{BulkMessage, HelpRequest, PeerKey};
 use crate::{BulkError, BulkRefusal, FrameError};
 
 /// Alignment of the start of the second half, in bytes.
@@ -34,8 +34,8 @@ impl TransferRequest<'_> {
             return Err(BulkError::ForeignHandle);
         }
         let allowed = match self.direction {
-            TransferDirection::Pull => ours.rights.may_write(),
-            TransferDirection::Push => ours.rights.may_read(),
+            Pull => ours.rights.may_write(),
+            Push => ours.rights.may_read(),
         };
         if allowed { Ok(()) } else { Err(BulkRefusal::Rights.into()) }
     }
@@ -54,9 +54,9 @@ impl BulkExchange<'_> {
         (transfer.own_bytes, transfer.is_peer_copying) = (own_bytes, true);
         let (peer, handle) = (transfer.peer, transfer.handle);
         let (offset, into_offset) = (transfer.theirs + own_bytes, transfer.ours + own_bytes);
-        let (transfer, pulls) = (id.word(), transfer.direction == TransferDirection::Pull);
-        let help = BulkMessage::Help { transfer, handle, offset, into, into_offset, bytes, pulls };
-        self.send_bulk_message(peer, &help);
+        let (transfer, pulls) = (id.word(), transfer.direction == Pull);
+        let help = HelpRequest { transfer, handle, offset, into, into_offset, bytes, pulls };
+        self.send_bulk_message(peer, &BulkMessage::Help(help));
     }
 
     /// Records that the local half is copied. Completes the transfer if the peer's half is copied
@@ -84,16 +84,16 @@ impl BulkExchange<'_> {
     pub(super) fn start_helping_peer(
         &mut self,
         peer: PeerKey,
-        help: &HalfRequestFromPeer,
+        help: &HelpRequest,
     ) -> Result<(), FrameError> {
         if !self.peers.has_shared_memory(peer) {
             // Nothing can be mapped over a stream.
             return Err(FrameError::Bulk);
         }
         // The peer must have the right to do the copy itself.
-        let its = if help.is_read { TransferDirection::Pull } else { TransferDirection::Push };
-        let (handle, offset) = help.ours;
-        let found = self.find_permitted_memory(peer, &handle, (offset, help.bytes), its);
+        let (its, direction) = if help.pulls { (Pull, Push) } else { (Push, Pull) };
+        let range = (help.offset, help.bytes);
+        let found = self.find_permitted_memory(peer, &help.handle, range, its);
         let is_full = self.tables.transfers_for_peers.values().filter(|it| it.0 == peer).count()
             >= TRANSFERS_FOR_PEER_MAX
             || self.tables.attachments.requested_count(peer) >= TRANSFERS_FOR_PEER_MAX;
@@ -105,11 +105,9 @@ impl BulkExchange<'_> {
                 return Ok(());
             }
         };
-        let direction =
-            if help.is_read { TransferDirection::Push } else { TransferDirection::Pull };
-        let (into, into_offset) = help.theirs;
-        let part = BulkPart::new(help.bytes).offsets(into_offset, offset);
-        let request = TransferRequest { peer, direction, handle: &into, memory: &memory, part };
+        let part = BulkPart::new(help.bytes).offsets(help.into_offset, help.offset);
+        let handle = &help.into;
+        let request = TransferRequest { peer, direction, handle, memory: &memory, part };
         match self.start_transfer(&request) {
             Ok(id) => {
                 self.tables.transfers_for_peers.insert(id, (peer, help.transfer));

@@ -199,14 +199,23 @@ impl BulkMemory {
     /// # Panics
     /// Panics if the range extends beyond the end of the memory.
     #[inline]
-    pub(crate) fn contiguous_pieces(&self, offset: u64, bytes: u64) -> MemoryPieces<'_> {
+    pub(crate) fn contiguous_pieces(
+        &self,
+        mut offset: u64,
+        mut bytes: u64,
+    ) -> impl Iterator<Item = MemoryPiece<'_>> {
         let end = offset.checked_add(bytes);
         assert!(
             end.is_some_and(|end| end <= self.bytes),
             "{bytes} bytes at offset {offset} are outside of this memory of {} bytes",
             self.bytes
         );
-        MemoryPieces { memory: self, offset, bytes }
+        std::iter::from_fn(move || {
+            let run = self.first_contiguous_piece(offset, bytes)?;
+            offset += run.bytes as u64;
+            bytes -= run.bytes as u64;
+            Some(run)
+        })
     }
 
     /// Returns the first contiguous piece of the `bytes` bytes from `offset` on; `None` if `bytes` is 0.
@@ -227,27 +236,6 @@ impl BulkMemory {
             (segment.region.len_bytes() as u64).checked_sub(within).filter(|&rest| rest > 0)?;
         let run_bytes = rest.min(bytes) as usize;
         Some(MemoryPiece { region: &segment.region, offset: within as usize, bytes: run_bytes })
-    }
-}
-
-/// Iterator returned by [`BulkMemory::contiguous_pieces`].
-pub(crate) struct MemoryPieces<'a> {
-    memory: &'a BulkMemory,
-    /// Offset of the next piece in the memory, in bytes.
-    offset: u64,
-    /// Number of bytes that are still to be returned.
-    bytes: u64,
-}
-
-impl<'a> Iterator for MemoryPieces<'a> {
-    type Item = MemoryPiece<'a>;
-
-    #[inline]
-    fn next(&mut self) -> Option<MemoryPiece<'a>> {
-        let run = self.memory.first_contiguous_piece(self.offset, self.bytes)?;
-        self.offset += run.bytes as u64;
-        self.bytes -= run.bytes as u64;
-        Some(run)
     }
 }
 

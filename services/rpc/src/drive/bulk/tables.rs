@@ -101,6 +101,12 @@ enum TransferTableSlot {
 #[derive(Debug)]
 pub(crate) struct TransferTable(Slab<TransferTableSlot>);
 
+impl Default for TransferTable {
+    fn default() -> Self {
+        Self(Slab::new(u32::MAX))
+    }
+}
+
 impl TransferTable {
     /// Adds a transfer that is under way; returns `None` if the table has `max` transfers.
     pub(crate) fn insert(&mut self, transfer: ActiveTransfer, max: u32) -> Option<Transfer> {
@@ -360,7 +366,7 @@ impl LingeringMemory {
 }
 
 /// State of an endpoint's bulk transfers: registered memories, attached memories of peers, and transfers under way.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct BulkTables {
     /// Local memories that are registered for transfers by peers, by id.
     pub(crate) registered: HashMap<u64, RegisteredMemory>,
@@ -417,23 +423,6 @@ fn random_u128() -> Result<u128, MemoryError> {
 }
 
 impl BulkTables {
-    pub(crate) fn new() -> Self {
-        Self {
-            registered: HashMap::new(),
-            next_memory_id: 0,
-            attachments: AttachmentTable::default(),
-            transfers: TransferTable(Slab::new(u32::MAX)),
-            copying: VecDeque::new(),
-            outgoing: HashMap::new(),
-            incoming: HashMap::new(),
-            lingering: Vec::new(),
-            remote: RemoteOperations::default(),
-            transfers_for_peers: HashMap::new(),
-            check_word: None,
-            stats: BulkStats::default(),
-        }
-    }
-
     /// Returns `true` if there is data to copy or to send.
     #[inline]
     pub(crate) fn has_data_to_transfer(&self) -> bool {
@@ -578,19 +567,6 @@ impl BulkTables {
         } else {
             Ok(registered)
         }
-    }
-
-    /// Returns the registered memory of a handle. Fails if the handle is not valid, or does not
-    /// allow this access to this range.
-    pub(crate) fn check_and_clone_memory(
-        &mut self,
-        handle: &BulkHandle,
-        (offset, bytes): (u64, u64),
-        direction: TransferDirection,
-    ) -> Result<BulkMemory, BulkRefusal> {
-        let registered = self.registered_memory(handle)?;
-        check_memory_access(handle, (offset, bytes), direction)?;
-        Ok(registered.memory.clone())
     }
 
     pub(crate) fn create_or_get_check_word(&mut self) -> Result<CheckWord, MemoryError> {

@@ -56,18 +56,13 @@ impl EventLoop {
         let mut events = std::mem::take(&mut self.epoll_events);
         // An error is impossible: the epoll descriptor and the buffer are valid.
         let _ = self.poll.wait(timeout_ns, &mut events);
-        // Events of UCX are handled in each iteration.
-        let is_news = |(source, _): &(EventSource, bool)| match source {
-            #[cfg(feature = "ucx")]
-            EventSource::Ucx => false,
-            _ => true,
-        };
-        let any = events.iter().any(is_news);
+        let mut any = false;
         for (source, is_end) in events.drain(..) {
             match source {
                 EventSource::Inbox => {}
+                // Handled in each iteration.
                 #[cfg(feature = "ucx")]
-                EventSource::Ucx => {}
+                EventSource::Ucx => continue,
                 #[cfg(feature = "signal-dump")]
                 EventSource::Signal => {
                     if let Some(signal) = &mut self.signal_dump {
@@ -76,7 +71,7 @@ impl EventLoop {
                         self.record_due_callbacks(is_due);
                     }
                 }
-                EventSource::Listener(_) => self.accept_from_all(),
+                EventSource::Listener => self.accept_from_all(),
                 EventSource::Handshake(number) => self.advance_handshake(number),
                 EventSource::Peer(peer) => {
                     if let Some(link) = self.peers.on_ready(peer)
@@ -92,6 +87,7 @@ impl EventLoop {
                     }
                 }
             }
+            any = true;
         }
         self.epoll_events = events;
         any | self.handle_deadlines()

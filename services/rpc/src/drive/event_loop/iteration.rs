@@ -115,8 +115,7 @@ impl EventLoop {
             FrameKind::Request | FrameKind::OneWay => {
                 stage::record_received(header.call);
                 if self.peers.has_deferred(peer)
-                    || self.peers.has_queued_frames
-                        && self.peers.should_defer_requests(peer, self.config.queued_bytes_max)
+                    || self.peers.has_queued_frames && self.peers.should_defer_requests(peer)
                 {
                     self.defer_request(peer, header, body);
                 } else {
@@ -148,8 +147,7 @@ impl EventLoop {
         self.calls.complete_call(call, peer, outcome, body);
         stage::record_completed(call);
         if !self.awaited_calls.is_empty() {
-            self.awaited_calls
-                .set_completed_result(call, &mut self.calls, |timer| self.timers.cancel(timer));
+            self.answer_awaited_call(call);
         }
     }
 
@@ -204,18 +202,17 @@ impl EventLoop {
     #[cold]
     fn handle_deferred(&mut self, sink: &mut impl RequestSink) -> bool {
         let mut did = self.has_callbacks && self.run_callbacks();
-        let queued_bytes_max = self.config.queued_bytes_max;
         for _ in 0..self.peers.scheduled_count() {
             let Some(peer) = self.peers.pop_scheduled() else { break };
             for _ in 0..FRAMES_MAX {
                 // A handler may have closed the connection, or filled its queue.
-                let request = self.peers.pop_deferred(peer, queued_bytes_max);
+                let request = self.peers.pop_deferred(peer);
                 let Some(DeferredRequest { header, body }) = request else { break };
                 self.stats.requests_count += 1;
                 sink.handle_request(self, peer, header, &body);
                 did = true;
             }
-            self.peers.schedule(peer, queued_bytes_max);
+            self.peers.schedule(peer);
         }
         self.has_deferred_work = self.peers.scheduled_count() > 0 || self.has_callbacks;
         did
@@ -232,7 +229,7 @@ impl EventLoop {
             let key = self.peers.slot_key(slot);
             if self.peers.flush(key) {
                 did = true;
-                self.peers.schedule(key, self.config.queued_bytes_max);
+                self.peers.schedule(key);
                 self.has_deferred_work |= self.peers.scheduled_count() > 0;
                 self.update_pool_backlog(key, 0);
             }

@@ -3,11 +3,9 @@
 use super::{Callback, CallbackContext, EventLoop};
 use crate::CallError;
 use crate::clock;
-use crate::drive::call_monitor::CallOutcome;
-use crate::drive::call_monitor::CallRole::Server;
 use crate::drive::inbox::{PostedCall, PostedRequest};
 use crate::drive::pool::PoolAnswer;
-use crate::engine::{ONE_WAY_CALL_NUMBER, PeerKey, Refusal};
+use crate::engine::{PeerKey, Refusal};
 
 impl EventLoop {
     /// Handles the answers, calls and closures that other threads have queued; returns `true` if there were any.
@@ -32,13 +30,7 @@ impl EventLoop {
         let Some(pool) = &self.pool else { return };
         for job in pool.update_unsent_bytes(peer, taken_bytes, queued_bytes) {
             match job.is_one_way {
-                true => self.call_monitor.record_end(
-                    Server,
-                    peer,
-                    ONE_WAY_CALL_NUMBER,
-                    0,
-                    CallOutcome::Refused,
-                ),
+                true => self.record_one_way_end(peer, Err(Refusal::Full)),
                 false => self.send_response(peer, job.call, Err(Refusal::Full), &[]),
             }
         }
@@ -63,7 +55,7 @@ impl EventLoop {
     /// Starts a call of another thread, and a timer for its deadline.
     fn start_posted(&mut self, posted: PostedCall) {
         let PostedCall { peer, method, arguments, deadline_ns, promise } = posted;
-        if deadline_ns != u64::MAX && self.timers.is_full(self.config.timers_max) {
+        if deadline_ns != u64::MAX && self.timers.is_full() {
             return promise.set_result(Err(CallError::Full)); // Before anything is sent.
         }
         let id = match self.start_call(peer, method.word(), &arguments, deadline_ns) {
@@ -73,18 +65,18 @@ impl EventLoop {
         promise.set_call_number(id.word());
         let late: Callback = Box::new(move |moment| {
             let event_loop = &mut *moment.event_loop;
-            if let Some((id, promise, _)) = event_loop.awaited_calls.calls.remove(&id.word()) {
+            if let Some((id, promise, _)) = event_loop.awaited_calls.remove(&id.word()) {
                 event_loop.cancel_call(id);
                 promise.set_result(Err(CallError::Deadline));
             }
         });
         let timer = match deadline_ns {
             u64::MAX => Ok(None),
-            at_ns => self.timers.start(at_ns, late, self.config.timers_max).map(Some),
+            at_ns => self.timers.start(at_ns, late).map(Some),
         };
         match timer {
             Ok(timer) => {
-                self.awaited_calls.calls.insert(id.word(), (id, promise, timer));
+                self.awaited_calls.insert(id.word(), (id, promise, timer));
             }
             Err(_) => {
                 self.cancel_call(id);
@@ -96,7 +88,7 @@ impl EventLoop {
     /// Cancels a call that another thread no longer waits for. Dropping its promise sets
     /// [`CallError::EndpointStopped`].
     fn abandon(&mut self, call: u64) {
-        let Some((id, _promise, timer)) = self.awaited_calls.calls.remove(&call) else { return };
+        let Some((id, _promise, timer)) = self.awaited_calls.remove(&call) else { return };
         timer.map(|it| self.timers.cancel(it));
         self.cancel_call(id);
     }
@@ -105,7 +97,7 @@ impl EventLoop {
     /// endpoint.
     pub(in crate::drive) fn fail_awaited_calls(&mut self) {
         self.closures.clear();
-        for call in self.awaited_calls.calls.keys().copied().collect::<Vec<_>>() {
+        for call in self.awaited_calls.keys().copied().collect::<Vec<_>>() {
             self.abandon(call);
         }
     }

@@ -27,7 +27,7 @@ impl EventLoop {
         body: &[u8],
         deadline_ns: u64,
     ) -> Result<CallId, CallError> {
-        self.peers.check_send(peer, body.len(), self.config.queued_bytes_max)?;
+        self.peers.check_send(peer, body.len())?;
         let Some(id) = self.calls.start(peer, deadline_ns) else { return Err(CallError::Full) };
         self.stats.calls_count += 1;
         stage::record_forwarded(id.word());
@@ -53,7 +53,7 @@ impl EventLoop {
         method: u64,
         body: &[u8],
     ) -> Result<(), CallError> {
-        self.peers.check_send(peer, body.len(), self.config.queued_bytes_max)?;
+        self.peers.check_send(peer, body.len())?;
         let body_bytes = body.len() as u32; // message_bytes_max is a u32.
         self.call_monitor.record_start(Caller, peer, ONE_WAY_CALL_NUMBER, method, body.len());
         let header = FrameHeader { body_bytes, kind: FrameKind::OneWay, method, call: 0 };
@@ -61,6 +61,12 @@ impl EventLoop {
         self.call_monitor.record_end(Caller, peer, ONE_WAY_CALL_NUMBER, 0, CallOutcome::Result);
         // There is no answer that could report it later.
         if self.peers.has_hung_up(peer) { Err(CloseReason::ClosedByPeer.into()) } else { sent }
+    }
+
+    /// Records the end of a one-way request of a peer, to which no answer is sent.
+    #[inline]
+    pub(crate) fn record_one_way_end(&mut self, peer: PeerKey, outcome: Result<(), Refusal>) {
+        self.call_monitor.record_end(Server, peer, ONE_WAY_CALL_NUMBER, 0, outcome.into());
     }
 
     /// Sends the answer to a request: the result or a refusal.
@@ -92,23 +98,16 @@ impl EventLoop {
     /// Defers a request, or refuses it if too many bytes of that peer's requests are deferred.
     /// Disconnects a peer that does not read the refusals either.
     pub(super) fn defer_request(&mut self, peer: PeerKey, header: FrameHeader, body: &[u8]) {
-        let queued_bytes_max = self.config.queued_bytes_max;
-        if self.peers.defer(peer, header, body, queued_bytes_max) {
+        if self.peers.defer(peer, header, body) {
             self.has_deferred_work |= self.peers.scheduled_count() > 0;
             return;
         }
         self.stats.requests_count += 1;
         if header.kind == FrameKind::OneWay {
-            return self.call_monitor.record_end(
-                Server,
-                peer,
-                ONE_WAY_CALL_NUMBER,
-                0,
-                CallOutcome::Refused,
-            );
+            return self.record_one_way_end(peer, Err(Refusal::Full));
         }
         self.send_response(peer, header.call, Err(Refusal::Full), &[]);
-        if self.peers.queued_bytes(peer) > queued_bytes_max as usize {
+        if self.peers.queued_bytes(peer) > self.config.queued_bytes_max as usize {
             self.close(peer, CloseReason::AnswersUnread);
         }
     }

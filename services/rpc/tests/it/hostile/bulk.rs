@@ -2,7 +2,8 @@
 
 use super::peers::*;
 use handover_rpc::engine::{
-    BulkMessage, CheckWord, FileId, FrameHeader, FrameKind, SegmentLocation, TRANSFER_NUMBER_LIMIT,
+    BulkMessage, CheckWord, FileId, FrameHeader, FrameKind, HelpRequest, SegmentLocation,
+    TRANSFER_NUMBER_LIMIT,
 };
 use handover_rpc::{
     Bulk, BulkError, BulkHandle, BulkMemory, BulkPart, BulkPath, BulkRefusal, CloseReason, Config,
@@ -648,7 +649,8 @@ fn ask_for_help(stranger: &mut dyn Raw, lender: &Lender, transfer: u64, id: u64)
     let into = made_up((id, 1, LENT_BYTES as u64, Rights::Write));
     let (handle, offset, into_offset, bytes) = (lender.read, 0, 0, 1);
     let pulls = true;
-    stranger.says(&BulkMessage::Help { transfer, handle, offset, into, into_offset, bytes, pulls });
+    let help = HelpRequest { transfer, handle, offset, into, into_offset, bytes, pulls };
+    stranger.says(&BulkMessage::Help(help));
 }
 
 /// Checks that the server asks for the location of the peer's memory with that number.

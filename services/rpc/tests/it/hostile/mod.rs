@@ -2,5 +2,5 @@
 
 mod bulk;
 mod calls;
-mod peers;
+pub mod peers;
 mod strangers;

@@ -1,5 +1,6 @@
 //! Relay between a client and a server that simulates network faults.
 
+use handover_base::random::SplitMix64;
 use rustix::net::sockopt::set_socket_linger;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -90,7 +91,7 @@ fn accept(listener: &TcpListener, server: &str, weather: Weather, control: &Arc<
                 from: from.try_clone().unwrap(),
                 to: to.try_clone().unwrap(),
                 weather,
-                random: weather.seed.wrapping_mul(2) + salt,
+                random: SplitMix64::new(weather.seed.wrapping_mul(2) + salt),
                 connection: Arc::clone(&connection),
                 control: Arc::clone(control),
             };
@@ -114,7 +115,7 @@ struct Pump {
     from: TcpStream,
     to: TcpStream,
     weather: Weather,
-    random: u64,
+    random: SplitMix64,
     connection: Arc<Connection>,
     control: Arc<Control>,
 }
@@ -190,13 +191,8 @@ impl Pump {
         }
     }
 
-    /// SplitMix64 (Steele, Lea, Flood).
     fn random_below(&mut self, limit: u64) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.random;
-        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ mixed >> 31) % limit.max(1)
+        self.random.next_u64() % limit.max(1)
     }
 }
 
