@@ -28,13 +28,6 @@ const SETS: [&str; 6] = [
     "1-100-10:64-1500-10:100",
 ];
 
-/// Index of the part that measures flows when they become empty.
-const WHEN_EMPTY_PART: usize = 0;
-/// Index of the part that measures flows with packets of maximum length at all times.
-const BACKLOGGED_PART: usize = 1;
-/// Index of the part that measures flows with packets of random length at all times.
-const ANY_LENGTH_PART: usize = 2;
-
 /// Number of packets that each backlogged flow has in the queue.
 const DEPTH: u32 = 2;
 /// Seed of the packet lengths, the same in every round. Figures thus differ only if the algorithm
@@ -49,8 +42,8 @@ struct Fairness<E> {
 }
 
 impl<E: Engine> Fairness<E> {
-    fn engine_and_tester(&self) -> Result<(E::Scheduler, Tester), Fault> {
-        let mut scheduler = E::new(&self.options.config()).map_err(Fault::from_error)?;
+    fn engine_and_tester(&self) -> Result<(E::Scheduler<u64>, Tester), Fault> {
+        let mut scheduler = E::new::<u64>(&self.options.config()).map_err(Fault::from_error)?;
         let tester = Tester::new(&self.options, &mut scheduler).map_err(Fault::from_error)?;
         Ok((scheduler, tester))
     }
@@ -80,7 +73,7 @@ impl<E: Engine> Fairness<E> {
         }
     }
 
-    /// Returns the fairness index of each part, in bytes.
+    /// Returns the fairness index of each part, in bytes, in the order of the parts.
     fn fairness_indices(&self) -> Result<[f64; 3], Fault> {
         Ok([
             self.index_when_empty()?,
@@ -119,9 +112,7 @@ impl<E: Engine> Workload for Fairness<E> {
         if out.is_running()
             && let Ok(figures) = self.fairness_indices()
         {
-            for (part, bytes) in
-                [WHEN_EMPTY_PART, BACKLOGGED_PART, ANY_LENGTH_PART].into_iter().zip(figures)
-            {
+            for (part, bytes) in figures.into_iter().enumerate() {
                 out.record_value(part, bytes);
             }
         }
