@@ -165,7 +165,7 @@ impl<C: LockedCounter> Handover for Contended<C> {
     }
 }
 
-pub(super) const BENCHES: &[Bench] = benches! {
+pub(crate) const BENCHES: &[Bench] = benches! {
     many ours "handover" Spin: Contended<TryLoop>;
     many floor "unshared": Contended<CounterPerThread>;
     many peer "pthread_spin" Spin: Contended<PthreadSpin>;

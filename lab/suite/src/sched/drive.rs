@@ -444,7 +444,7 @@ impl<E: Engine, const PER_PACKET: bool> Handover for MutexScheduler<E, PER_PACKE
     }
 }
 
-pub(super) const BENCHES: &[Bench] = benches! {
+pub(crate) const BENCHES: &[Bench] = benches! {
     many ours "lane" Spin: ClientQueueStream<LaneChannel>;
     many ours "ring-spsc" Spin: ClientQueueStream<Spsc<true>>;
     many peer "rtrb" Spin: ClientQueueStream<Rtrb>, if feature = "peers";

@@ -268,5 +268,5 @@ macro_rules! rows {
     };
 }
 
-pub(super) const BENCHES: &[Bench] =
+pub(crate) const BENCHES: &[Bench] =
     rows!(FirstIn, Rr, Rr1, Prio, Wf2q, QuickFair, QuickFairPlus, Paced);

@@ -119,7 +119,7 @@ impl<E: Engine> Workload for Fairness<E> {
     }
 }
 
-pub(super) const BENCHES: &[Bench] = benches! {
+pub(crate) const BENCHES: &[Bench] = benches! {
     one ours "rr": Fairness<Rr>;
     one ours "wf2q+": Fairness<Wf2q>;
     one ours "qfq": Fairness<QuickFair>;

@@ -100,7 +100,7 @@ impl<E: Engine> ArbiterRoundTrip<E> {
     }
 }
 
-pub(super) const BENCHES: &[Bench] = benches! {
+pub(crate) const BENCHES: &[Bench] = benches! {
     many ours "fifo" Spin: ArbiterRoundTrip<FirstIn>;
     many ours "drr" Spin: ArbiterRoundTrip<Rr>;
     many ours "qfq" Spin: ArbiterRoundTrip<QuickFair>;
