@@ -4,7 +4,7 @@ use crate::benchmark::InstrumentedBenchmark;
 use crate::error::AnatomyError;
 use crate::follow::Handoff;
 use crate::scratch::remove_scratch_folder;
-use crate::statistics::{slowest_stage, ticks_to_ns};
+use crate::statistics::{StageTimes, slowest_stage};
 use handover_harness::{OffCpuSpan, TracedRound};
 use handover_probe::read::Trace;
 use handover_record::{AnatomyOutlier, AnatomyStage, OffCpuVerdict};
@@ -34,10 +34,6 @@ struct SlowHandoff {
 pub(crate) struct Outliers(Vec<SlowHandoff>);
 
 impl Outliers {
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Adds a hand-off if it is among the slowest. The traces of its round are in `folder`.
     pub fn insert_if_slow(&mut self, handoff: &Handoff, folder: &Path) {
         let total = handoff.total_ticks();
@@ -115,6 +111,7 @@ impl Outliers {
     ) -> Result<Vec<AnatomyOutlier>, AnatomyError> {
         std::fs::create_dir_all(to).map_err(AnatomyError::from_io_error_at(to))?;
         let stages_passed = benchmark.possible_stages();
+        let times = StageTimes { benchmark, net_ns };
         let mut files: Vec<(PathBuf, String)> = Vec::new();
         let mut all = Vec::new();
         for kept in self.0 {
@@ -128,12 +125,8 @@ impl Outliers {
                     file
                 }
             };
-            let of = |stage: &usize| {
-                let ns = ticks_to_ns(kept.handoff.stages_ticks[*stage].into());
-                let own = kept.handoff.has_passed(*stage) && !benchmark.is_across_threads(*stage);
-                if own { ns - net_ns } else { ns }
-            };
-            outlier.stages_ns = stages_passed.iter().map(of).collect();
+            let stage_ns = |stage: &usize| times.stage_ns(&kept.handoff, *stage);
+            outlier.stages_ns = stages_passed.iter().map(stage_ns).collect();
             outlier.total_ns = outlier.stages_ns.iter().sum();
             let (slow, excess_ns) = slowest_stage(&outlier.stages_ns, stages);
             outlier.slow_stage.clone_from(&stages[slow].name);
@@ -218,7 +211,7 @@ mod tests {
     fn slowest_handoffs_are_kept_and_unused_rounds_are_removed() {
         let scratch = tempfile::tempdir().expect("create a temporary folder");
         let folder = |round: u32| scratch.path().join(format!("round-{round}"));
-        let mut outliers = Outliers::new();
+        let mut outliers = Outliers::default();
         for round in 0..20 {
             std::fs::create_dir(folder(round)).expect("create the folder");
             outliers.insert_if_slow(&handoff(round * 7 % 20), &folder(round));
