@@ -50,7 +50,7 @@ pub const BENCHES: &[Bench] = benches! {
     many floor "kernel" Spin: Relay<pipelined::SocketPipeline>;
     many floor "kernel" Sleep: Relay<socket::SocketEnds<UnixStream, false>>;
     many floor "kernel" Spin: Relay<socket::SocketEnds<UnixStream, true>>;
-    many floor "kernel" Sleep: connect::BlockingConnect;
+    many floor "kernel" Sleep: connect::ConnectEcho<connect::BlockingServer>;
     one floor "aws-lc": signature::Signing;
     one floor "aws-lc": signature::KeyAgreement;
     one floor "libc": memory::Memcpy;

@@ -20,11 +20,10 @@ mod streamed;
 mod switch;
 #[cfg(feature = "peers")]
 mod traced;
-mod usdt;
 
+use crate::raw::usdt::Usdt;
 use handover_base::clock;
-use handover_harness::ScratchFolder;
-use handover_harness::{Bench, Fault, Samples, Setup, Workload, benches};
+use handover_harness::{Bench, Fault, Samples, ScratchFolder, Setup, Workload, benches};
 use handover_record::{Part, Spec, args};
 use std::hint::black_box;
 use std::marker::PhantomData;
@@ -39,7 +38,7 @@ args! {
 }
 
 /// Functions that contain trace sites of one library. Each function adds one to `x`.
-trait Sites {
+pub(crate) trait Sites {
     /// Returns `x + 1`, with one disabled trace site in the function.
     fn site(x: u64) -> u64;
     /// Returns `x + 1`, with eight disabled trace sites in the function.
@@ -275,7 +274,7 @@ pub const BENCHES: &[Bench] = benches! {
     one floor "rust": UntracedFunction<false>;
     one floor "hardware": UntracedFunction<true>;
     one ours "handover": DisabledSites<ours::Probes>;
-    one floor "usdt": DisabledSites<usdt::Usdt>;
+    one floor "usdt": DisabledSites<Usdt>;
     one peer "tracing": DisabledSites<traced::Tracing>, if feature = "peers";
     one peer "fastrace": DisabledSites<fast::Fastrace>, if feature = "fastrace";
     one ours "handover": FilteredSites<ours::Probes>;

@@ -166,7 +166,7 @@ fn run_transfers(world: &Mpi, task: &RankTask, rank: u32) -> Result<(), Fault> {
         // Tells rank 0 that the window is filled, and waits until rank 0 has finished.
         world.send(0, &[])?;
         world.receive(0, &mut [])?;
-        let came = window.first_and_last_byte().map(|(first, _)| first);
+        let came = window.first_byte();
         let right = if operation == RankOperation::Put { FILL_BYTES[0] } else { FILL_BYTES[1] };
         return match came == Some(right) {
             true => Ok(()),

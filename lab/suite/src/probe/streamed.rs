@@ -3,8 +3,7 @@
 use super::ours::{EnabledSites, Probes, RECORDED_SPAN, check_complete, start_recording};
 use super::{Tracer, fault_with_sources, new_scratch_folder, time_calls};
 use handover_base::{clock, usage};
-use handover_harness::ScratchFolder;
-use handover_harness::{Fault, Samples, Setup, Workload};
+use handover_harness::{Fault, Samples, ScratchFolder, Setup, Workload};
 use handover_probe::{Config, Summary, read::Trace};
 use handover_record::{Part, Spec, args};
 use std::path::Path;
