@@ -3,7 +3,7 @@
 pub mod contend;
 pub(crate) mod contended;
 
-use crate::common::Tally;
+use crate::common::{Tally, ensure};
 use contend::{
     HandoverTryLock, Lock, ParkingLotMutex, PosixSem, PthreadMutex, PthreadSpin, RawCas, StdMutex,
 };
@@ -174,11 +174,8 @@ impl<L: Lock> Workload for Free<L> {
     fn self_test(&mut self) -> Result<(), Fault> {
         let held = self.0.try_lock();
         let again = self.0.try_lock().is_some();
-        match (held, again) {
-            (Some(_), false) => Ok(()),
-            (None, _) => Err(Fault::new("try_lock failed on a free lock")),
-            (_, true) => Err(Fault::new("try_lock succeeded on a lock that was held")),
-        }
+        ensure(held.is_some(), || "try_lock failed on a free lock")?;
+        ensure(!again, || "try_lock succeeded on a lock that was held")
     }
 
     fn sample(&mut self, out: &mut Samples) {

@@ -1,7 +1,7 @@
 //! Contenders: this project's runtime, bare coroutines, and threads.
 
 use super::FiberContender;
-use crate::common::time_ticks;
+use crate::common::{ensure, time_ticks};
 use crate::floor::wait_word::{WaitLine, WaitMode};
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult};
@@ -230,10 +230,10 @@ impl<C: SuspendingCoroutine> FiberContender for CoroutinePair<C> {
 
 /// Returns `ticks`; fails if `counted` differs from `expected`.
 pub(super) fn check_count(counted: u64, expected: u64, ticks: u64) -> Result<u64, Fault> {
-    match counted == expected {
-        true => Ok(ticks),
-        false => Err(Fault::new(format!("the fibers counted to {counted}, expected {expected}"))),
-    }
+    ensure(counted == expected, || {
+        format!("the fibers counted to {counted}, expected {expected}")
+    })?;
+    Ok(ticks)
 }
 
 /// Coroutine of the crate `corosensei`, without a runtime.
@@ -407,11 +407,8 @@ impl FiberContender for OsThreads {
         });
         drop(to);
         other.join().map_err(|_| Fault::new("the other thread panicked"))?;
-        if failed_count == 0 {
-            Ok(ticks)
-        } else {
-            Err(Fault::new("the other thread has exited before the last message"))
-        }
+        ensure(failed_count == 0, || "the other thread has exited before the last message")?;
+        Ok(ticks)
     }
 
     fn time_sleeps(&mut self, count: u64) -> Result<u64, Fault> {

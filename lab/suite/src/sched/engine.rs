@@ -2,7 +2,7 @@
 //! the same packets through a ring instead of the scheduler. Nothing is subtracted.
 
 use super::tester::{EmptyScheduler, Tester, TesterOptions};
-use crate::common::time_ticks;
+use crate::common::{ensure, time_ticks};
 use handover_harness::{Bench, Fault, Samples, Setup, Workload};
 use handover_record::{Contender, Spec, args};
 use handover_sched::engine::{
@@ -137,12 +137,9 @@ impl<E: Engine> Workload for EnqueueDequeue<E> {
         self.tester.run(&mut self.scheduler, STEPS);
         let totals = self.scheduler.totals();
         let queued = self.scheduler.len() as u64;
-        if totals.refused > 0 || totals.enqueued != totals.dequeued + queued {
-            return Err(Fault::new(format!(
-                "the scheduler's totals {totals:?} do not match its {queued} queued packets"
-            )));
-        }
-        Ok(())
+        ensure(totals.refused == 0 && totals.enqueued == totals.dequeued + queued, || {
+            format!("the scheduler's totals {totals:?} do not match its {queued} queued packets")
+        })
     }
 
     fn sample(&mut self, out: &mut Samples) {
@@ -177,13 +174,10 @@ impl<E: Engine> Workload for PacketsOnly<E> {
         // It is used like the algorithms: the number of queued packets stays the same.
         let before = self.empty_scheduler.len();
         self.tester.run(&mut self.empty_scheduler, STEPS);
-        match self.empty_scheduler.len().abs_diff(before) as u64 <= SWING_PACKETS {
-            true => Ok(()),
-            false => Err(Fault::new(format!(
-                "{before} packets were queued before the run, {} after it",
-                self.empty_scheduler.len()
-            ))),
-        }
+        let after = self.empty_scheduler.len();
+        ensure(after.abs_diff(before) as u64 <= SWING_PACKETS, || {
+            format!("{before} packets were queued before the run, {after} after it")
+        })
     }
 
     fn sample(&mut self, out: &mut Samples) {

@@ -3,6 +3,7 @@
 
 use super::engine::{Engine, QuickFair, QuickFairPlus, Rr, Wf2q};
 use super::tester::{Tester, TesterOptions};
+use crate::common::ensure;
 use handover_harness::{Bench, Fault, Samples, Setup, Workload, benches};
 use handover_record::{Part, Spec, Unit, args};
 use handover_sched::Scheduler;
@@ -52,10 +53,9 @@ impl<E: Engine> Fairness<E> {
     fn index_when_empty(&self) -> Result<f64, Fault> {
         let (mut scheduler, mut tester) = self.engine_and_tester()?;
         let report = tester.run(&mut scheduler, 2 * self.packets_count);
-        match report.dropped {
-            0 => Ok(report.wfi_bytes),
-            dropped => Err(Fault::new(format!("{dropped} packets were dropped, expected none"))),
-        }
+        let dropped = report.dropped;
+        ensure(dropped == 0, || format!("{dropped} packets were dropped, expected none"))?;
+        Ok(report.wfi_bytes)
     }
 
     /// Returns the fairness index in bytes while every flow has packets. They have maximum length,
@@ -63,14 +63,12 @@ impl<E: Engine> Fairness<E> {
     fn index_while_backlogged(&self, seed: u64) -> Result<f64, Fault> {
         let (mut scheduler, mut tester) = self.engine_and_tester()?;
         let report = tester.run_backlogged(&mut scheduler, DEPTH, self.packets_count, seed);
-        let queued = u64::from(DEPTH) * u64::from(scheduler.flows_count());
-        match report.dropped == 0 && scheduler.len() as u64 == queued {
-            true => Ok(report.wfi_bytes),
-            false => Err(Fault::new(format!(
-                "{} packets are queued, expected {queued}",
-                scheduler.len()
-            ))),
-        }
+        let expected = u64::from(DEPTH) * u64::from(scheduler.flows_count());
+        let queued = scheduler.len() as u64;
+        ensure(report.dropped == 0 && queued == expected, || {
+            format!("{queued} packets are queued, expected {expected}")
+        })?;
+        Ok(report.wfi_bytes)
     }
 
     /// Returns the fairness index of each part, in bytes, in the order of the parts.
