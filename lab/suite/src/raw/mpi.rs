@@ -193,11 +193,7 @@ pub struct Mpi {
     _not_send: std::marker::PhantomData<*const ()>,
 }
 
-impl std::fmt::Debug for Mpi {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Mpi").finish_non_exhaustive()
-    }
-}
+handover_base::debug_struct!(Mpi);
 
 impl Mpi {
     /// Loads and initialises an MPI library. A process without a launcher is the only rank.
