@@ -1,8 +1,8 @@
 //! Cost of the probes: the time from one event to the next with no other work in between.
 
 use crate::error::AnatomyError;
+use crate::reader::open_trace;
 use crate::statistics::ticks_to_ns;
-use handover_probe::read::Trace;
 use handover_probe::{Config, Recording, disable, enable, probe};
 use std::path::Path;
 
@@ -26,8 +26,7 @@ pub(crate) fn measure_event_costs_ns(folder: &Path) -> Result<[f64; 3], AnatomyE
     let disabled = disable(SITE_PATTERN);
     let _ = recording.finish();
     disabled?;
-    let trace =
-        Trace::open(&path).map_err(|source| AnatomyError::Read { path: path.clone(), source })?;
+    let trace = open_trace(&path)?;
     let mut least = [f64::MAX; 3];
     for thread in 0..trace.threads().len() {
         // The current series: its site, the time of its first event, and the number of events after

@@ -62,9 +62,9 @@ enum HandoffState {
 /// Hand-off whose work was sent and not yet received.
 #[derive(Clone, Copy, Debug)]
 struct InFlightHandoff {
-    from_thread: u32,
     /// Start of the hand-off, in ticks; `None` if unknown, so that the hand-off is excluded.
     begin: Option<u64>,
+    /// `Send` event, on the thread from which the work comes.
     sent: MarkedEvent,
     /// Time of the `SendDone` event, in ticks.
     send_done: Option<u64>,
@@ -97,15 +97,13 @@ const REORDERING_MAX: usize = 8;
 impl<'a> HandoffTracker<'a> {
     /// Creates a tracker. `is_timed_singly` is `true` if operations are timed one by one.
     pub fn new(benchmark: &'a InstrumentedBenchmark, is_timed_singly: bool) -> Self {
-        let deferred = Vec::with_capacity(REORDERING_MAX);
-        let unmatched = UnmatchedCounts::default();
         Self {
             benchmark,
             is_timed_singly,
             state: HandoffState::Unknown,
-            deferred,
+            deferred: Vec::with_capacity(REORDERING_MAX),
             arrived: None,
-            unmatched,
+            unmatched: UnmatchedCounts::default(),
         }
     }
 
@@ -173,20 +171,10 @@ impl<'a> HandoffTracker<'a> {
                 None
             }
         };
-        self.state = HandoffState::InFlight(InFlightHandoff {
-            from_thread: event.thread,
-            begin,
-            sent: event,
-            send_done: None,
-            wake_called: None,
-            woken: None,
-            round_trip_ticks: [self.arrived.take(), None, None],
-        });
-        if let HandoffState::InFlight(InFlightHandoff { round_trip_ticks: [Some(_), ..], .. }) =
-            self.state
-        {
-            self.unmatched.received_early += 1;
-        }
+        let mut in_flight = InFlightHandoff::new(begin, event);
+        in_flight.round_trip_ticks[0] = self.arrived.take();
+        self.unmatched.received_early += u64::from(in_flight.round_trip_ticks[0].is_some());
+        self.state = HandoffState::InFlight(in_flight);
     }
 
     /// Handles a receive: the receiver now holds the work. Returns the completed hand-off, if any.
@@ -243,18 +231,7 @@ impl<'a> HandoffTracker<'a> {
             (true, false) => {
                 self.unmatched.received_early += 1;
                 let sent = MarkedEvent { ticks: received.ticks, ..event };
-                let begin = Some(since);
-                let (send_done, wake_called, woken, round_trip_ticks) =
-                    (None, None, None, [None; 3]);
-                let in_flight = InFlightHandoff {
-                    from_thread: by,
-                    begin,
-                    sent,
-                    send_done,
-                    wake_called,
-                    woken,
-                    round_trip_ticks,
-                };
+                let in_flight = InFlightHandoff::new(Some(since), sent);
                 ended.extend(in_flight.into_handoff(received, self.benchmark));
             }
             (false, _) => self.unmatched.mismatched += 1,
@@ -273,10 +250,10 @@ impl InstrumentedBenchmark {
     /// benchmark's route.
     fn can_receive(&self, in_flight: &InFlightHandoff, received: &MarkedEvent) -> bool {
         match self.route {
-            HandoffRoute::OneWay => in_flight.from_thread != received.thread,
+            HandoffRoute::OneWay => in_flight.sent.thread != received.thread,
             HandoffRoute::SameThread => true,
             HandoffRoute::RoundTrip => {
-                in_flight.from_thread == received.thread
+                in_flight.sent.thread == received.thread
                     && in_flight.round_trip_ticks.iter().all(Option::is_some)
             }
         }
@@ -293,31 +270,33 @@ impl InstrumentedBenchmark {
 }
 
 impl InFlightHandoff {
+    /// Creates a hand-off of which only the start and the send are known.
+    fn new(begin: Option<u64>, sent: MarkedEvent) -> Self {
+        Self {
+            begin,
+            sent,
+            send_done: None,
+            wake_called: None,
+            woken: None,
+            round_trip_ticks: [None; 3],
+        }
+    }
+
     /// Records the time of an event between the send and the receive. Ignores an event on the wrong
     /// thread.
     fn add_mark(&mut self, mark: HandoffMark, event: MarkedEvent) {
+        let is_sender = event.thread == self.sent.thread;
         match mark {
-            HandoffMark::SendDone if event.thread == self.from_thread => {
-                self.send_done = Some(event.ticks)
-            }
-            HandoffMark::WakeCall if event.thread == self.from_thread => {
-                self.wake_called = Some(event.ticks)
-            }
+            HandoffMark::SendDone if is_sender => self.send_done = Some(event.ticks),
+            HandoffMark::WakeCall if is_sender => self.wake_called = Some(event.ticks),
+            _ if is_sender => {}
             // A sleep may end spuriously; the end of the last sleep counts.
-            HandoffMark::Awake if event.thread != self.from_thread => {
-                self.woken = Some((event.thread, event.ticks));
-            }
+            HandoffMark::Awake => self.woken = Some((event.thread, event.ticks)),
             // Stamped by either CPU's clock. Each mark occurs once, unless the events of two
             // hand-offs are mixed.
-            HandoffMark::Arrive if event.thread != self.from_thread => {
-                self.round_trip_ticks[0] = Some(event.ticks)
-            }
-            HandoffMark::Process if event.thread != self.from_thread => {
-                self.round_trip_ticks[1] = Some(event.ticks)
-            }
-            HandoffMark::Reply if event.thread != self.from_thread => {
-                self.round_trip_ticks[2] = Some(event.ticks)
-            }
+            HandoffMark::Arrive => self.round_trip_ticks[0] = Some(event.ticks),
+            HandoffMark::Process => self.round_trip_ticks[1] = Some(event.ticks),
+            HandoffMark::Reply => self.round_trip_ticks[2] = Some(event.ticks),
             _ => {}
         }
     }
@@ -331,7 +310,7 @@ impl InFlightHandoff {
         let begin = self.begin?;
         let mut handoff = Handoff {
             begin_ticks: begin,
-            from_thread: self.from_thread,
+            from_thread: self.sent.thread,
             to_thread: received.thread,
             stages_ticks: [0; STAGES_COUNT],
             passed: 0,

@@ -5,12 +5,12 @@ use crate::cost;
 use crate::error::AnatomyError;
 use crate::follow::{Handoff, HandoffTracker};
 use crate::outliers::Outliers;
-use crate::reader::MarkedEventReader;
+use crate::reader::{MarkedEventReader, open_trace};
 use crate::scratch::{self, remove_scratch_folder};
 use crate::statistics::{self, HandoffSample};
 use handover_base::clock;
 use handover_harness::{Bench, Lab, TraceRequest, TracedRound, TracedSession};
-use handover_probe::read::{Trace, merge};
+use handover_probe::read::merge;
 use handover_record::{Anatomy, AnatomyFloor, Record, UnmatchedCounts};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -64,12 +64,11 @@ pub fn measure(
     let mut session =
         lab.start_session(all, selection, floor, options.time / WARM_UP_DIVISOR, interrupted)?;
     let mut analysis = Analysis {
-        benchmark,
+        options,
         folder: folder.path(),
         sample: HandoffSample::new(),
         unmatched: UnmatchedCounts::default(),
-        outliers: Outliers::new(),
-        should_keep_outliers: options.outliers.is_some(),
+        outliers: Outliers::default(),
         on_ns: Vec::new(),
         rounds: 0,
     };
@@ -86,7 +85,7 @@ pub fn measure(
             break;
         }
     }
-    let anatomy = analysis.into_anatomy(options, site_ns, &mut session)?;
+    let anatomy = analysis.into_anatomy(site_ns, &mut session)?;
     let mut records = session.records();
     let is_measured =
         |record: &Record| record.contender == options.contender && record.spec == benchmark.spec;
@@ -98,12 +97,11 @@ pub fn measure(
 
 /// Hand-offs, unmatched events and outliers of the recorded rounds so far.
 struct Analysis<'a> {
-    benchmark: &'static InstrumentedBenchmark,
+    options: &'a MeasurementOptions,
     folder: &'a Path,
     sample: HandoffSample,
     unmatched: UnmatchedCounts,
     outliers: Outliers,
-    should_keep_outliers: bool,
     /// Median time of a hand-off with the probe sites on, for each evaluated round.
     on_ns: Vec<f64>,
     /// Number of recorded rounds so far.
@@ -121,7 +119,7 @@ impl Analysis<'_> {
         std::fs::create_dir(&folder).map_err(AnatomyError::from_io_error_at(&folder))?;
         let to = TraceRequest {
             folder: folder.clone(),
-            sites: self.benchmark.site_pattern(),
+            sites: self.options.benchmark.site_pattern(),
             ring_bytes: RING_BYTES,
         };
         let round = session.record_round(&to, interrupted)?;
@@ -137,20 +135,17 @@ impl Analysis<'_> {
 
     /// Adds the hand-offs in a round's traces to the sample and to the outliers.
     fn analyze(&mut self, folder: &Path, round: &TracedRound) -> Result<(), AnatomyError> {
-        if let Some((part, handoffs)) = self.benchmark.figure
+        let benchmark = self.options.benchmark;
+        if let Some((part, handoffs)) = benchmark.figure
             && let Some(ns) = round.parts_ns.get(part).copied().flatten()
         {
             self.on_ns.push(ns / handoffs);
         }
-        let mut traces = Vec::new();
-        for path in &round.traces {
-            traces.push(
-                Trace::open(path)
-                    .map_err(|source| AnatomyError::Read { path: path.clone(), source })?,
-            );
-        }
-        let mut reader = MarkedEventReader::new(self.benchmark, &traces);
-        let mut follower = HandoffTracker::new(self.benchmark, round.batch == 1);
+        let traces =
+            round.traces.iter().map(|path| open_trace(path)).collect::<Result<Vec<_>, _>>()?;
+        let mut reader = MarkedEventReader::new(benchmark, &traces);
+        let mut follower = HandoffTracker::new(benchmark, round.batch == 1);
+        follower.unmatched = self.unmatched;
         let mut found: Vec<Handoff> = Vec::new();
         let merged = merge(&traces).map_err(|_| AnatomyError::NoTimeLine)?;
         for (trace, event) in merged {
@@ -159,33 +154,28 @@ impl Analysis<'_> {
         }
         for handoff in &found {
             self.sample.add(*handoff);
-            if self.should_keep_outliers {
+            if self.options.outliers.is_some() {
                 self.outliers.insert_if_slow(handoff, folder);
             }
         }
-        if self.should_keep_outliers && self.outliers.has_round(folder) {
+        if self.outliers.has_round(folder) {
             self.outliers.add_round_details(folder, round, &traces, &reader.threads);
         }
-        let UnmatchedCounts { mismatched, reacquired, without_start, received_early, lost: _ } =
-            follower.unmatched;
-        self.unmatched.mismatched += mismatched;
-        self.unmatched.reacquired += reacquired;
-        self.unmatched.without_start += without_start;
-        self.unmatched.received_early += received_early;
+        self.unmatched = follower.unmatched;
         self.unmatched.lost +=
             traces.iter().map(|trace| trace.missing_events().total_count()).sum::<u64>();
         Ok(())
     }
 
     /// Computes the anatomy from the collected hand-offs. Subtracts the cost of the probes if
-    /// `options.net` is set.
+    /// `net` is set in the options.
     fn into_anatomy(
         self,
-        options: &MeasurementOptions,
         site_ns: [f64; 3],
         session: &mut TracedSession<'_>,
     ) -> Result<Anatomy, AnatomyError> {
-        let (benchmark, handoffs_count) = (self.benchmark, self.sample.count);
+        let (options, handoffs_count) = (self.options, self.sample.count);
+        let benchmark = options.benchmark;
         let net_ns = if options.net { site_ns[benchmark.values_count] } else { 0.0 };
         let statistics = self.sample.statistics(benchmark, net_ns);
         let statistics = statistics.ok_or(AnatomyError::TooFew {

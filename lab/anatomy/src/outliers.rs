@@ -4,7 +4,7 @@ use crate::benchmark::InstrumentedBenchmark;
 use crate::error::AnatomyError;
 use crate::follow::Handoff;
 use crate::scratch::remove_scratch_folder;
-use crate::statistics::{slowest_stage, ticks_to_ns};
+use crate::statistics::{StageTimes, slowest_stage};
 use handover_harness::{OffCpuSpan, TracedRound};
 use handover_probe::read::Trace;
 use handover_record::{AnatomyOutlier, AnatomyStage, OffCpuVerdict};
@@ -23,10 +23,20 @@ const DELAY_SHARE: f64 = 0.25;
 struct SlowHandoff {
     handoff: Handoff,
     folder: PathBuf,
-    /// Report about the hand-off; `None` until its round has been read completely.
-    outlier: Option<AnatomyOutlier>,
-    /// `true` if the kernel reports how long a thread waits for a CPU.
-    is_run_delay_known: bool,
+    /// Details from the hand-off's round; `None` until the round has been read completely.
+    details: Option<RoundDetails>,
+}
+
+/// Details of a slow hand-off that come from its round.
+#[derive(Clone, Debug)]
+struct RoundDetails {
+    begin_ns: i64,
+    off_cpu_ns: Option<u64>,
+    /// Total time for which participants waited for a CPU; `None` if the kernel does not report it.
+    run_delay_ns: Option<u64>,
+    switches_involuntary: u64,
+    /// Ids of the threads on which the hand-off started and ended.
+    thread_ids: [u64; 2],
 }
 
 /// Slowest hand-offs so far, in descending order of time.
@@ -34,10 +44,6 @@ struct SlowHandoff {
 pub(crate) struct Outliers(Vec<SlowHandoff>);
 
 impl Outliers {
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Adds a hand-off if it is among the slowest. The traces of its round are in `folder`.
     pub fn insert_if_slow(&mut self, handoff: &Handoff, folder: &Path) {
         let total = handoff.total_ticks();
@@ -47,12 +53,7 @@ impl Outliers {
             return;
         }
         let position = self.0.partition_point(|kept| kept.handoff.total_ticks() >= total);
-        let kept = SlowHandoff {
-            handoff: *handoff,
-            folder: folder.to_owned(),
-            outlier: None,
-            is_run_delay_known: false,
-        };
+        let kept = SlowHandoff { handoff: *handoff, folder: folder.to_owned(), details: None };
         self.0.insert(position, kept);
         if self.0.len() > OUTLIERS_MAX
             && let Some(dropped) = self.0.pop()
@@ -86,20 +87,12 @@ impl Outliers {
             let thread_ids = [tid(handoff.from_thread), tid(handoff.to_thread)];
             let off_cpu_ns =
                 round.off_cpu.as_ref().map(|spans| off_cpu_ns(spans, thread_ids, begin_ns..end_ns));
-            kept.is_run_delay_known = round.run_delay_ns.is_some();
-            kept.outlier = Some(AnatomyOutlier {
-                total_ns: 0.0,
-                stages_ns: Vec::new(),
-                slow_stage: String::new(),
-                excess_ns: 0.0,
-                off_cpu: OffCpuVerdict::Unknown,
-                off_cpu_ns,
-                run_delay_ns: round.run_delay_ns.unwrap_or(0),
-                switches_involuntary: round.switches_involuntary,
-                file: String::new(),
+            kept.details = Some(RoundDetails {
                 begin_ns,
-                from_tid: tid(handoff.from_thread),
-                to_tid: tid(handoff.to_thread),
+                off_cpu_ns,
+                run_delay_ns: round.run_delay_ns,
+                switches_involuntary: round.switches_involuntary,
+                thread_ids,
             });
         }
     }
@@ -115,11 +108,12 @@ impl Outliers {
     ) -> Result<Vec<AnatomyOutlier>, AnatomyError> {
         std::fs::create_dir_all(to).map_err(AnatomyError::from_io_error_at(to))?;
         let stages_passed = benchmark.possible_stages();
+        let times = StageTimes { benchmark, net_ns };
         let mut files: Vec<(PathBuf, String)> = Vec::new();
         let mut all = Vec::new();
         for kept in self.0 {
-            let Some(mut outlier) = kept.outlier else { continue };
-            outlier.file = match files.iter().find(|(folder, _)| *folder == kept.folder) {
+            let Some(details) = kept.details else { continue };
+            let file = match files.iter().find(|(folder, _)| *folder == kept.folder) {
                 Some((_, file)) => file.clone(),
                 None => {
                     let stem = format!("{}-{}", benchmark.spec.replace('/', "-"), files.len() + 1);
@@ -128,22 +122,26 @@ impl Outliers {
                     file
                 }
             };
-            let of = |stage: &usize| {
-                let ns = ticks_to_ns(kept.handoff.stages_ticks[*stage].into());
-                let own = kept.handoff.has_passed(*stage) && !benchmark.is_across_threads(*stage);
-                if own { ns - net_ns } else { ns }
-            };
-            outlier.stages_ns = stages_passed.iter().map(of).collect();
-            outlier.total_ns = outlier.stages_ns.iter().sum();
-            let (slow, excess_ns) = slowest_stage(&outlier.stages_ns, stages);
-            outlier.slow_stage.clone_from(&stages[slow].name);
-            outlier.excess_ns = excess_ns;
-            outlier.off_cpu = off_cpu_verdict(
-                benchmark.is_receiver_wakeup(stages_passed[slow]),
-                &outlier,
-                kept.is_run_delay_known,
-            );
-            all.push(outlier);
+            let stage_ns = |stage: &usize| times.stage_ns(&kept.handoff, *stage);
+            let stages_ns: Vec<f64> = stages_passed.iter().map(stage_ns).collect();
+            let (slow, excess_ns) = slowest_stage(&stages_ns, stages);
+            let is_waking = benchmark.is_receiver_wakeup(stages_passed[slow]);
+            let RoundDetails { begin_ns, off_cpu_ns, run_delay_ns, .. } = details;
+            let [from_tid, to_tid] = details.thread_ids;
+            all.push(AnatomyOutlier {
+                total_ns: stages_ns.iter().sum(),
+                stages_ns,
+                slow_stage: stages[slow].name.clone(),
+                excess_ns,
+                off_cpu: off_cpu_verdict(is_waking, excess_ns, off_cpu_ns, run_delay_ns),
+                off_cpu_ns,
+                run_delay_ns: run_delay_ns.unwrap_or(0),
+                switches_involuntary: details.switches_involuntary,
+                file,
+                begin_ns,
+                from_tid,
+                to_tid,
+            });
         }
         Ok(all)
     }
@@ -169,17 +167,17 @@ fn off_cpu_ns(spans: &[OffCpuSpan], tids: [u64; 2], time: Range<i64>) -> u64 {
 /// Returns the verdict on whether an outlier was slow because its threads were off the CPU.
 fn off_cpu_verdict(
     is_waking: bool,
-    outlier: &AnatomyOutlier,
-    is_run_delay_known: bool,
+    excess_ns: f64,
+    off_cpu_ns: Option<u64>,
+    run_delay_ns: Option<u64>,
 ) -> OffCpuVerdict {
-    let is_much = |off_ns: u64| off_ns as f64 >= outlier.excess_ns * DELAY_SHARE;
-    match is_run_delay_known {
+    let is_much = |off_ns: u64| off_ns as f64 >= excess_ns * DELAY_SHARE;
+    match (off_cpu_ns, run_delay_ns) {
         _ if is_waking => OffCpuVerdict::Asleep,
-        _ if outlier.off_cpu_ns.is_some_and(is_much) => OffCpuVerdict::Yes,
-        _ if outlier.off_cpu_ns.is_some() => OffCpuVerdict::No,
-        false => OffCpuVerdict::Unknown,
-        true if is_much(outlier.run_delay_ns) => OffCpuVerdict::Likely,
-        true => OffCpuVerdict::No,
+        (Some(off_ns), _) if is_much(off_ns) => OffCpuVerdict::Yes,
+        (None, Some(delay_ns)) if is_much(delay_ns) => OffCpuVerdict::Likely,
+        (None, None) => OffCpuVerdict::Unknown,
+        _ => OffCpuVerdict::No,
     }
 }
 
@@ -218,7 +216,7 @@ mod tests {
     fn slowest_handoffs_are_kept_and_unused_rounds_are_removed() {
         let scratch = tempfile::tempdir().expect("create a temporary folder");
         let folder = |round: u32| scratch.path().join(format!("round-{round}"));
-        let mut outliers = Outliers::new();
+        let mut outliers = Outliers::default();
         for round in 0..20 {
             std::fs::create_dir(folder(round)).expect("create the folder");
             outliers.insert_if_slow(&handoff(round * 7 % 20), &folder(round));
@@ -236,31 +234,17 @@ mod tests {
 
     #[test]
     fn off_cpu_verdict_follows_delay_and_sleep() {
-        let mut outlier = AnatomyOutlier {
-            total_ns: 1000.0,
-            stages_ns: Vec::new(),
-            slow_stage: String::new(),
-            excess_ns: 900.0,
-            off_cpu: OffCpuVerdict::Unknown,
-            off_cpu_ns: None,
-            run_delay_ns: 0,
-            switches_involuntary: 0,
-            file: String::new(),
-            begin_ns: 0,
-            from_tid: 0,
-            to_tid: 0,
-        };
-        assert_eq!(off_cpu_verdict(false, &outlier, true), OffCpuVerdict::No);
-        assert_eq!(off_cpu_verdict(false, &outlier, false), OffCpuVerdict::Unknown);
-        assert_eq!(off_cpu_verdict(true, &outlier, true), OffCpuVerdict::Asleep);
-        outlier.run_delay_ns = 800;
-        assert_eq!(off_cpu_verdict(false, &outlier, true), OffCpuVerdict::Likely);
+        let verdict =
+            |off_cpu_ns, run_delay_ns| off_cpu_verdict(false, 900.0, off_cpu_ns, run_delay_ns);
+        assert_eq!(verdict(None, Some(0)), OffCpuVerdict::No);
+        assert_eq!(verdict(None, None), OffCpuVerdict::Unknown);
+        assert_eq!(verdict(None, Some(800)), OffCpuVerdict::Likely);
         // A fact about this hand-off takes precedence over a fact about its round.
-        outlier.off_cpu_ns = Some(10);
-        assert_eq!(off_cpu_verdict(false, &outlier, true), OffCpuVerdict::No);
-        outlier.off_cpu_ns = Some(700);
-        assert_eq!(off_cpu_verdict(false, &outlier, false), OffCpuVerdict::Yes);
-        assert_eq!(off_cpu_verdict(true, &outlier, true), OffCpuVerdict::Asleep);
+        assert_eq!(verdict(Some(10), Some(800)), OffCpuVerdict::No);
+        assert_eq!(verdict(Some(700), None), OffCpuVerdict::Yes);
+        for off_cpu_ns in [None, Some(700)] {
+            assert_eq!(off_cpu_verdict(true, 900.0, off_cpu_ns, Some(0)), OffCpuVerdict::Asleep);
+        }
     }
 
     #[test]

@@ -1,10 +1,17 @@
 //! Translation of trace events to the marks of a benchmark's hand-offs.
 
 use crate::benchmark::{HandoffMark, InstrumentedBenchmark};
+use crate::error::AnatomyError;
 use crate::follow::MarkedEvent;
 use handover_probe::read::{Event, Trace};
 use std::collections::HashMap;
 use std::fs::File;
+use std::path::Path;
+
+/// Opens a recorded trace.
+pub(crate) fn open_trace(path: &Path) -> Result<Trace, AnatomyError> {
+    Trace::open(path).map_err(|source| AnatomyError::Read { path: path.to_owned(), source })
+}
 
 /// Translator of trace events to events with a meaning within hand-offs.
 #[derive(Debug)]

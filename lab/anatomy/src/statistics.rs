@@ -141,17 +141,17 @@ pub(crate) struct HandoffStatistics {
 }
 
 /// Conversion of a hand-off's stages from ticks to nanoseconds.
-struct StageTimes<'a> {
-    benchmark: &'a InstrumentedBenchmark,
+pub(crate) struct StageTimes<'a> {
+    pub benchmark: &'a InstrumentedBenchmark,
     /// Cost of the probe sites, in ns. It is subtracted from each stage that starts and ends on one
     /// thread.
-    net_ns: f64,
+    pub net_ns: f64,
 }
 
 impl StageTimes<'_> {
     /// Returns the duration of a stage of a hand-off, in ns. Subtracts `net_ns` if the stage was
     /// passed on one thread.
-    fn stage_ns(&self, handoff: &Handoff, stage: usize) -> f64 {
+    pub fn stage_ns(&self, handoff: &Handoff, stage: usize) -> f64 {
         let ns = ticks_to_ns(handoff.stages_ticks[stage].into());
         match handoff.has_passed(stage) && !self.benchmark.is_across_threads(stage) {
             true => ns - self.net_ns,

@@ -1,7 +1,7 @@
 //! Bulk transfer of another process's memory: registered and mapped by both, plain, and over a
 //! stream.
 
-use crate::common::check_bytes_equal;
+use crate::common::{check_bytes_equal, ensure};
 use crate::floor::transfer::PieceOffsets;
 use crate::floor::wait_word::{WaitLine, WaitMode};
 use crate::raw::mapped::{self, Mapping};
@@ -382,10 +382,9 @@ impl<const BOTH_COPY: bool, const PUSHES: bool> Handover for Copied<BOTH_COPY, P
         } else {
             (&self.mover_memory, OWNER_BYTE)
         };
-        match [0, half, self.pieces.size_bytes - 1].iter().all(|&at| to.byte_at(at) == byte) {
-            true => Ok(()),
-            false => Err(Fault::new("the copied bytes differ from the source")),
-        }
+        let looked_at = [0, half, self.pieces.size_bytes - 1];
+        let is_right = looked_at.iter().all(|&at| to.byte_at(at) == byte);
+        ensure(is_right, || "the copied bytes differ from the source")
     }
 }
 

@@ -9,6 +9,7 @@
 pub mod library;
 pub mod rust;
 
+use crate::common::ensure;
 use crate::raw::{calls, shared};
 use handover_harness::{Bench, Fault, Samples, Setup, Workload, benches};
 use handover_record::Spec;
@@ -282,11 +283,7 @@ impl<K: BenchmarkInRust> Workload for CallsInRust<K> {
 fn check_calls_count(run: CallLoop) -> Result<(), Fault> {
     for n in [0, 1, 1000] {
         let counted = run(n);
-        if counted != n {
-            return Err(Fault::new(format!(
-                "{n} calls were requested, but {counted} were counted"
-            )));
-        }
+        ensure(counted == n, || format!("{n} calls were requested, but {counted} were counted"))?;
     }
     Ok(())
 }

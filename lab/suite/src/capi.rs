@@ -1,6 +1,7 @@
 //! `capi/*`: the cost of a call through the C interface, libhandover, beside the same call in Rust.
 
 use crate::channels::{Channel, Spsc};
+use crate::common::ensure;
 use crate::raw::capi;
 use crate::ring::QueueArgs;
 use handover_base::clock;
@@ -46,9 +47,9 @@ impl<C: Channel> RingPush<C> {
     fn pop_all(&mut self) -> Result<(), Fault> {
         for expected in (0..self.slots_count).map(Some).chain([None]) {
             let popped = C::pop(&mut self.receiver);
-            if popped != expected {
-                return Err(Fault::new(format!("popped item {popped:?}, expected {expected:?}")));
-            }
+            ensure(popped == expected, || {
+                format!("popped item {popped:?}, expected {expected:?}")
+            })?;
         }
         Ok(())
     }
@@ -77,10 +78,8 @@ impl<C: Channel> Workload for RingPush<C> {
 
     fn self_test(&mut self) -> Result<(), Fault> {
         self.fill();
-        match C::push(&mut self.sender, 0) {
-            true => Err(Fault::new("an item was pushed to the full ring")),
-            false => self.pop_all(),
-        }
+        ensure(!C::push(&mut self.sender, 0), || "an item was pushed to the full ring")?;
+        self.pop_all()
     }
 
     fn sample(&mut self, out: &mut Samples) {

@@ -4,6 +4,7 @@
 //! Every clock is a [`ClockReading`], driven by the one loop of [`read_repeatedly`], which the classic programs
 //! drive too.
 
+use crate::common::ensure;
 use crate::raw::clock as raw;
 use handover_base::clock::ticks;
 use handover_harness::{Bench, Fault, Samples, Setup, Workload, benches};
@@ -82,15 +83,11 @@ impl<R: ClockReading> Workload for ClockReadings<R> {
         let mut last = first;
         while last <= first {
             let next = R::read();
-            if next < last && !R::SETTABLE {
-                return Err(Fault::new("the clock went backwards"));
-            }
+            ensure(next >= last || R::SETTABLE, || "the clock went backwards")?;
             last = next;
-            if began.elapsed() > STANDSTILL_MAX {
-                return Err(Fault::new(format!(
-                    "the clock did not advance for {STANDSTILL_MAX:?}"
-                )));
-            }
+            ensure(began.elapsed() <= STANDSTILL_MAX, || {
+                format!("the clock did not advance for {STANDSTILL_MAX:?}")
+            })?;
         }
         Ok(())
     }

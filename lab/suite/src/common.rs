@@ -45,10 +45,8 @@ impl Tally {
     /// Fails if a received item was wrong or out of order; lost items are allowed.
     pub(crate) fn verify_order(&self) -> Result<(), Fault> {
         // Relaxed: all participants have ended.
-        match self.wrong.load(Ordering::Relaxed) {
-            0 => Ok(()),
-            wrong => Err(Fault::new(format!("{wrong} received items were wrong or out of order"))),
-        }
+        let wrong = self.wrong.load(Ordering::Relaxed);
+        ensure(wrong == 0, || format!("{wrong} received items were wrong or out of order"))
     }
 
     /// Fails unless items were sent, and all of them were received unchanged and in order.
@@ -56,12 +54,9 @@ impl Tally {
         // Relaxed: all participants have ended.
         let [sent, received, wrong] =
             [&self.sent, &self.received, &self.wrong].map(|it| it.load(Ordering::Relaxed));
-        match sent > 0 && sent == received && wrong == 0 {
-            true => Ok(()),
-            false => Err(Fault::new(format!(
-                "{sent} items were sent, {received} received, {wrong} of them wrong"
-            ))),
-        }
+        ensure(sent > 0 && sent == received && wrong == 0, || {
+            format!("{sent} items were sent, {received} received, {wrong} of them wrong")
+        })
     }
 }
 
@@ -111,23 +106,25 @@ pub(crate) fn time_server(out: &mut Samples, clients_count: usize, mut serve: im
     }
 }
 
+/// Fails with the message that `why` returns, unless `is_right`.
+pub(crate) fn ensure<M: Into<String>>(
+    is_right: bool,
+    why: impl FnOnce() -> M,
+) -> Result<(), Fault> {
+    if is_right { Ok(()) } else { Err(Fault::new(why())) }
+}
+
 /// Fails if `counts` differ from `expected`; `names` describes the counts in the error.
 pub(crate) fn check_counts<const N: usize>(
     names: &str,
     counts: [u64; N],
     expected: [u64; N],
 ) -> Result<(), Fault> {
-    match counts == expected {
-        true => Ok(()),
-        false => Err(Fault::new(format!("{names}: found {counts:?}, expected {expected:?}"))),
-    }
+    ensure(counts == expected, || format!("{names}: found {counts:?}, expected {expected:?}"))
 }
 
 pub(crate) fn check_bytes_equal(received: &[u8], sent: &[u8]) -> Result<(), Fault> {
-    match received == sent {
-        true => Ok(()),
-        false => Err(Fault::new("the received bytes differ from the bytes sent")),
-    }
+    ensure(received == sent, || "the received bytes differ from the bytes sent")
 }
 
 pub(crate) fn bytes_to_usize(bytes: handover_record::Bytes) -> usize {

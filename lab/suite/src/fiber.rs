@@ -12,6 +12,7 @@ mod peers;
 
 pub use eventuals::{EventualsError, EventualsLoad, EventualsMeasurement, run_eventuals};
 
+use crate::common::ensure;
 use contenders::{
     CorosenseiCoroutine, CoroutinePair, HandoverFibers, KernelSleep, OsThreads, WordThreads,
 };
@@ -100,10 +101,8 @@ macro_rules! operations {
             }
 
             fn self_test(&mut self) -> Result<(), Fault> {
-                match self.0.$method(Self::BATCH)? {
-                    0 => Err(Fault::new("the clock did not advance during the operation")),
-                    _ => Ok(()),
-                }
+                let ticks = self.0.$method(Self::BATCH)?;
+                ensure(ticks > 0, || "the clock did not advance during the operation")
             }
 
             fn sample(&mut self, out: &mut Samples) {
@@ -169,12 +168,9 @@ impl<F: FiberContender> Workload for Loops<F> {
     fn self_test(&mut self) -> Result<(), Fault> {
         let ticks = self.fibers.time_loops(self.fibers_count, ITERATIONS_PER_SAMPLE)?;
         let ns = handover_base::clock::ns_from_ticks(ticks);
-        if ns < ITERATIONS_PER_SAMPLE * 999_000 {
-            return Err(Fault::new(format!(
-                "{ITERATIONS_PER_SAMPLE} sleeps of 1 ms took only {ns} ns"
-            )));
-        }
-        Ok(())
+        ensure(ns >= ITERATIONS_PER_SAMPLE * 999_000, || {
+            format!("{ITERATIONS_PER_SAMPLE} sleeps of 1 ms took only {ns} ns")
+        })
     }
 
     fn sample(&mut self, out: &mut Samples) {

@@ -22,6 +22,7 @@ pub(crate) mod wait_word;
 #[doc(hidden)]
 pub use crate::raw::bulk::{StoreWidth, copy_streaming_with};
 
+use crate::common::ensure;
 use crate::raw::calls::hide_value;
 use handover_base::clock;
 use handover_harness::{Bench, Fault, Samples, Setup, Workload, benches};
@@ -50,7 +51,7 @@ pub const BENCHES: &[Bench] = benches! {
     many floor "kernel" Spin: Relay<pipelined::SocketPipeline>;
     many floor "kernel" Sleep: Relay<socket::SocketEnds<UnixStream, false>>;
     many floor "kernel" Spin: Relay<socket::SocketEnds<UnixStream, true>>;
-    many floor "kernel" Sleep: connect::BlockingConnect;
+    many floor "kernel" Sleep: connect::ConnectEcho<connect::BlockingServer>;
     one floor "aws-lc": signature::Signing;
     one floor "aws-lc": signature::KeyAgreement;
     one floor "libc": memory::Memcpy;
@@ -122,10 +123,7 @@ impl<const FENCED: bool> Workload for ClockPair<FENCED> {
     fn self_test(&mut self) -> Result<(), Fault> {
         let began = Self::ticks();
         let ended = Self::ticks();
-        if ended < began {
-            return Err(Fault::new(format!("the clock went backwards from {began} to {ended}")));
-        }
-        Ok(())
+        ensure(ended >= began, || format!("the clock went backwards from {began} to {ended}"))
     }
 
     fn sample(&mut self, out: &mut Samples) {
@@ -153,12 +151,7 @@ impl Workload for Syscall {
         let said = rustix::process::getppid().map_or(0, |it| it.as_raw_nonzero().get());
         // The same value by another way. A parent in another PID namespace is 0 for both.
         let known = i32::try_from(std::os::unix::process::parent_id()).unwrap_or(0);
-        if said != known {
-            return Err(Fault::new(format!(
-                "getppid returned {said}, but the C library says {known}"
-            )));
-        }
-        Ok(())
+        ensure(said == known, || format!("getppid returned {said}, but the C library says {known}"))
     }
 
     fn sample(&mut self, out: &mut Samples) {

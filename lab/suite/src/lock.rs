@@ -1,9 +1,9 @@
 //! Locks: always busy, always free, and passed between threads.
 
 pub mod contend;
-mod contended;
+pub(crate) mod contended;
 
-use crate::common::Tally;
+use crate::common::{Tally, ensure};
 use contend::{
     HandoverTryLock, Lock, ParkingLotMutex, PosixSem, PthreadMutex, PthreadSpin, RawCas, StdMutex,
 };
@@ -174,11 +174,8 @@ impl<L: Lock> Workload for Free<L> {
     fn self_test(&mut self) -> Result<(), Fault> {
         let held = self.0.try_lock();
         let again = self.0.try_lock().is_some();
-        match (held, again) {
-            (Some(_), false) => Ok(()),
-            (None, _) => Err(Fault::new("try_lock failed on a free lock")),
-            (_, true) => Err(Fault::new("try_lock succeeded on a lock that was held")),
-        }
+        ensure(held.is_some(), || "try_lock failed on a free lock")?;
+        ensure(!again, || "try_lock succeeded on a lock that was held")
     }
 
     fn sample(&mut self, out: &mut Samples) {
@@ -280,9 +277,10 @@ impl<L> Passed<L> {
     }
 }
 
+/// Declares a benchmark of each lock for each workload.
 macro_rules! rows {
-    ($make:ident, $workload:ident $(, $args:ty)?) => {
-        [
+    ($($make:ident $workload:ident $(, $args:ty)?;)*) => {
+        &[$(
             Bench::$make::<$workload<HandoverTryLock $(, $args)?>>(Contender::ours("handover")),
             Bench::$make::<$workload<PosixSem $(, $args)?>>(Contender::peer("sem")),
             Bench::$make::<$workload<PthreadMutex $(, $args)?>>(Contender::peer("pthread_mutex")),
@@ -290,18 +288,14 @@ macro_rules! rows {
             Bench::$make::<$workload<RawCas $(, $args)?>>(Contender::peer("cas")),
             Bench::$make::<$workload<StdMutex $(, $args)?>>(Contender::peer("std_mutex")),
             Bench::$make::<$workload<ParkingLotMutex $(, $args)?>>(Contender::peer("parking_lot")),
-        ]
+        )*]
     };
 }
 
-/// All benchmarks of locks whose callers wait.
-pub const CONTENDED_BENCHES: &[Bench] = contended::BENCHES;
-
 /// All benchmarks of `try_lock`.
-pub const BENCHES: &[Bench] = &{
-    let [a, b, c, d, e, f, g] = rows!(many, Busy, ());
-    let [h, i, j, k, l, m, n] = rows!(many, Busy, ContentionArgs);
-    let [o, p, q, r, s, t, u] = rows!(one, Free);
-    let [v, w, x, y, z, aa, bb] = rows!(many, Passed);
-    [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x, y, z, aa, bb]
+pub const BENCHES: &[Bench] = rows! {
+    many Busy, ();
+    many Busy, ContentionArgs;
+    one Free;
+    many Passed;
 };

@@ -5,7 +5,7 @@ mod signals;
 
 pub use kernel::{EventFd, Futex, Pipe};
 
-use crate::common::TakeCell;
+use crate::common::{TakeCell, ensure};
 use crate::floor::relay::{Relay, RelayMedium};
 use crate::floor::wait_word::{WaitLine, WaitMode};
 use handover_base::clock;
@@ -409,12 +409,9 @@ impl<W: NotifyLink> Handover for SleepingReceiver<W> {
         // Relaxed: both participants have ended.
         let sent = self.state.sent_count.load(Ordering::Relaxed);
         let waits = self.state.waits_count.load(Ordering::Relaxed);
-        match sent == waits && sent > 0 {
-            true => Ok(()),
-            false => Err(Fault::new(format!(
-                "{sent} notifications were sent, but {waits} waits have returned"
-            ))),
-        }
+        ensure(sent == waits && sent > 0, || {
+            format!("{sent} notifications were sent, but {waits} waits have returned")
+        })
     }
 }
 

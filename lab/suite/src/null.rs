@@ -1,6 +1,7 @@
 //! The null benchmarks: two contenders with the same code. Their difference is the smallest that
 //! this machine can resolve; every table ends with it.
 
+use crate::common::ensure;
 use crate::floor::CacheLine;
 use handover_harness::{
     Bench, Fault, Handover, Participant, Role, Samples, Setup, Workload, benches,
@@ -26,8 +27,7 @@ impl Workload for OneCpu {
     }
 
     fn self_test(&mut self) -> Result<(), Fault> {
-        let free = self.0.try_lock().is_some();
-        if free { Ok(()) } else { Err(Fault::new("try_lock failed on a free lock")) }
+        ensure(self.0.try_lock().is_some(), || "try_lock failed on a free lock")
     }
 
     fn sample(&mut self, out: &mut Samples) {

@@ -20,11 +20,11 @@ mod streamed;
 mod switch;
 #[cfg(feature = "peers")]
 mod traced;
-mod usdt;
 
+use crate::common::ensure;
+use crate::raw::usdt::Usdt;
 use handover_base::clock;
-use handover_harness::ScratchFolder;
-use handover_harness::{Bench, Fault, Samples, Setup, Workload, benches};
+use handover_harness::{Bench, Fault, Samples, ScratchFolder, Setup, Workload, benches};
 use handover_record::{Part, Spec, args};
 use std::hint::black_box;
 use std::marker::PhantomData;
@@ -39,7 +39,7 @@ args! {
 }
 
 /// Functions that contain trace sites of one library. Each function adds one to `x`.
-trait Sites {
+pub(crate) trait Sites {
     /// Returns `x + 1`, with one disabled trace site in the function.
     fn site(x: u64) -> u64;
     /// Returns `x + 1`, with eight disabled trace sites in the function.
@@ -181,10 +181,8 @@ impl<S: Sites> Workload for DisabledSites<S> {
     }
 
     fn self_test(&mut self) -> Result<(), Fault> {
-        match S::span(S::eight_sites(S::site(0))) {
-            3 => Ok(()),
-            sum => Err(Fault::new(format!("3 calls that add 1 each returned {sum}, expected 3"))),
-        }
+        let sum = S::span(S::eight_sites(S::site(0)));
+        ensure(sum == 3, || format!("3 calls that add 1 each returned {sum}, expected 3"))
     }
 
     fn sample(&mut self, out: &mut Samples) {
@@ -217,12 +215,11 @@ impl<T: Tracer> Workload for FilteredSites<T> {
         let mut sum = 0;
         let events_count =
             T::record_calls(|| sum = T::span(T::eight_sites(T::site(T::recorded_span(0)))))?;
-        match (sum, events_count) {
-            (4, 2) => Ok(()),
-            _ => Err(Fault::new(format!(
+        ensure((sum, events_count) == (4, 2), || {
+            format!(
                 "one span recorded {events_count} events, expected 2; 4 calls that add 1 each returned {sum}"
-            ))),
-        }
+            )
+        })
     }
 
     fn sample(&mut self, out: &mut Samples) {
@@ -252,12 +249,10 @@ impl<T: Tracer> Workload for RecordedSpan<T> {
         let thousand = || {
             call_repeatedly(1000, T::recorded_span);
         };
-        match T::record_calls(thousand)? {
-            2000 => Ok(()),
-            events_count => {
-                Err(Fault::new(format!("1000 spans recorded {events_count} events, expected 2000")))
-            }
-        }
+        let events_count = T::record_calls(thousand)?;
+        ensure(events_count == 2000, || {
+            format!("1000 spans recorded {events_count} events, expected 2000")
+        })
     }
 
     fn sample(&mut self, out: &mut Samples) {
@@ -275,7 +270,7 @@ pub const BENCHES: &[Bench] = benches! {
     one floor "rust": UntracedFunction<false>;
     one floor "hardware": UntracedFunction<true>;
     one ours "handover": DisabledSites<ours::Probes>;
-    one floor "usdt": DisabledSites<usdt::Usdt>;
+    one floor "usdt": DisabledSites<Usdt>;
     one peer "tracing": DisabledSites<traced::Tracing>, if feature = "peers";
     one peer "fastrace": DisabledSites<fast::Fastrace>, if feature = "fastrace";
     one ours "handover": FilteredSites<ours::Probes>;

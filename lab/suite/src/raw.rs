@@ -5,8 +5,6 @@ pub(crate) mod bulk;
 pub(crate) mod calls;
 pub(crate) mod capi;
 pub(crate) mod clock;
-#[cfg(feature = "peers")]
-pub(crate) mod heap;
 pub(crate) mod library;
 pub(crate) mod locks;
 pub(crate) mod mapped;

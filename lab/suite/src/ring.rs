@@ -7,7 +7,7 @@ use crate::channels::CppQueue;
 #[cfg(feature = "peers")]
 use crate::channels::{ArrayQueue, Crossbeam, Disruptor, Flume, Kanal, Rtrb};
 use crate::channels::{BatchChannel, Channel, Mpmc, Mpsc, PollPause, Spsc, Std};
-use crate::common::{TakeCell, Tally};
+use crate::common::{TakeCell, Tally, ensure};
 use crate::floor::relay::{Relay, RelayMedium};
 #[cfg(all(feature = "peers", any(handover_boost_lockfree, handover_moodycamel)))]
 use crate::raw::peers::queues;
@@ -318,12 +318,9 @@ impl<C: Channel> Workload for PushPop<C> {
         let pushed = C::push(&mut self.0, 1) && C::push(&mut self.0, 2);
         C::flush(&mut self.0);
         let popped = [C::pop(&mut self.1), C::pop(&mut self.1), C::pop(&mut self.1)];
-        match empty && pushed && popped == [Some(1), Some(2), None] {
-            true => Ok(()),
-            false => {
-                Err(Fault::new(format!("pops after the pushes of 1 and 2 returned {popped:?}")))
-            }
-        }
+        ensure(empty && pushed && popped == [Some(1), Some(2), None], || {
+            format!("pops after the pushes of 1 and 2 returned {popped:?}")
+        })
     }
 
     fn sample(&mut self, out: &mut Samples) {
@@ -379,12 +376,9 @@ impl Workload for ArrayPushPop {
 
     fn self_test(&mut self) -> Result<(), Fault> {
         let popped = [self.pop(), { self.push(7) }.then(|| self.pop()).flatten(), self.pop()];
-        match popped {
-            [None, Some(7), None] => Ok(()),
-            _ => {
-                Err(Fault::new(format!("pops before and after the push of 7 returned {popped:?}")))
-            }
-        }
+        ensure(popped == [None, Some(7), None], || {
+            format!("pops before and after the push of 7 returned {popped:?}")
+        })
     }
 
     fn sample(&mut self, out: &mut Samples) {

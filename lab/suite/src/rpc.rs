@@ -8,6 +8,7 @@ mod iceoryx;
 mod peers;
 mod sockets;
 
+use crate::common::ensure;
 use crate::floor::relay::Relay;
 use calls::{
     CallMedium, EchoCalls, ManyCalls, Noop, SharedPayload, SocketPayload, VIA_SM, VIA_TCP, VIA_UDS,
@@ -35,11 +36,9 @@ pub(crate) struct PublishedAddress {
 impl PublishedAddress {
     /// Stores the address for the waiting callers. Called once.
     pub(crate) fn publish(&self, address: &str) -> Result<(), Fault> {
-        if address.len() > ADDRESS_BYTES_MAX {
-            return Err(Fault::new(format!(
-                "the address {address} is longer than {ADDRESS_BYTES_MAX} bytes"
-            )));
-        }
+        ensure(address.len() <= ADDRESS_BYTES_MAX, || {
+            format!("the address {address} is longer than {ADDRESS_BYTES_MAX} bytes")
+        })?;
         for (slot, byte) in self.bytes.iter().zip(address.bytes()) {
             slot.store(byte, Ordering::Relaxed);
         }
@@ -60,11 +59,9 @@ impl PublishedAddress {
                 return String::from_utf8(bytes)
                     .map_err(|_| Fault::new("the published address is not UTF-8"));
             }
-            if began.elapsed() > ADDRESS_WAIT_MAX {
-                return Err(Fault::new(format!(
-                    "the server published no address within {ADDRESS_WAIT_MAX:?}"
-                )));
-            }
+            ensure(began.elapsed() <= ADDRESS_WAIT_MAX, || {
+                format!("the server published no address within {ADDRESS_WAIT_MAX:?}")
+            })?;
             std::thread::sleep(Duration::from_micros(50));
         }
     }

@@ -5,7 +5,7 @@ mod kernel;
 mod peers;
 mod walk;
 
-use crate::common::time_ticks;
+use crate::common::{ensure, time_ticks};
 use handover_harness::{Bench, Fault, Samples, Setup, Workload, benches};
 use handover_record::{Args, Part, Spec, args};
 use handover_timer::{Config, TimerId, Wheel};
@@ -465,9 +465,8 @@ fn check_expiry<T: Timers>(count: u32) -> Result<(), Fault> {
     let ids: Vec<T::Id> =
         (0..count).map(|key| timers.within(|timers| timers.start(deadline_ns(key), key))).collect();
     for (key, &id) in ids.iter().enumerate().filter(|(key, _)| key % 3 == 0) {
-        if !timers.within(|timers| timers.cancel(id)) {
-            return Err(Fault::new(format!("timer {key} was running and could not be cancelled")));
-        }
+        let is_cancelled = timers.within(|timers| timers.cancel(id));
+        ensure(is_cancelled, || format!("timer {key} was running and could not be cancelled"))?;
     }
     let mut seen = Vec::new();
     for now_ns in (0..=u64::from(count)).step_by(10).map(|ms| ms * MS_NS) {
@@ -480,20 +479,18 @@ fn check_expiry<T: Timers>(count: u32) -> Result<(), Fault> {
         seen.extend(keys);
         let due_count =
             (0..count).filter(|&key| key % 3 != 0 && deadline_ns(key) <= now_ns).count();
-        if seen.len() != due_count {
-            let (now_ms, seen_count) = (now_ns / MS_NS, seen.len());
-            let why =
-                format!("{due_count} timers were due by {now_ms} ms, but {seen_count} expired");
-            return Err(Fault::new(why));
-        }
+        let (now_ms, seen_count) = (now_ns / MS_NS, seen.len());
+        ensure(seen_count == due_count, || {
+            format!("{due_count} timers were due by {now_ms} ms, but {seen_count} expired")
+        })?;
     }
     seen.sort_unstable();
     seen.dedup();
-    match seen.iter().all(|key| key % 3 != 0) && seen.len() == (count - count.div_ceil(3)) as usize
-    {
-        true => Ok(()),
-        false => Err(Fault::new("a cancelled timer expired, or a timer expired twice")),
-    }
+    let expected_count = (count - count.div_ceil(3)) as usize;
+    ensure(
+        seen.iter().all(|key| key % 3 != 0) && seen.len() == expected_count,
+        || "a cancelled timer expired, or a timer expired twice",
+    )
 }
 
 /// All benchmarks of timers.

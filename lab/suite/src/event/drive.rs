@@ -674,13 +674,6 @@ pub struct TopicServer<P> {
 const VALUES_MAX: u32 = 8;
 
 impl<P: ReplyPolicy> TopicServer<P> {
-    /// Creates a server that waits for `subscribers_count` hellos before each post.
-    #[must_use]
-    pub fn new(topic: &Topic<u64>, subscribers_count: u64, policy: P) -> Self {
-        let publisher = topic.publisher(VALUES_MAX);
-        Self { publisher, subscribers_count, gathered: 0, posted: 0, policy }
-    }
-
     #[inline]
     fn handle_hello(&mut self, _from: u64, number: u64, cx: &mut Context<'_, MachineMessage>) {
         self.gathered += 1;
@@ -767,7 +760,9 @@ pub fn new_topic_server_with_clients<S: ReplyPolicy, C: ReplyPolicy>(
 ) -> Result<ServerWithClients<TopicServer<S>, TopicClient<C>>, MachineError> {
     let policies: Vec<C> = subscribers.into_iter().collect();
     let topic = Topic::new();
-    let server = TopicServer::new(&topic, policies.len() as u64, policy);
+    let publisher = topic.publisher(VALUES_MAX);
+    let subscribers_count = policies.len() as u64;
+    let server = TopicServer { publisher, subscribers_count, gathered: 0, posted: 0, policy };
     let server = Machine::new(server, server_config(config, policies.len()))?;
     let mut machines = Vec::with_capacity(policies.len());
     for (index, policy) in (0..).zip(policies) {

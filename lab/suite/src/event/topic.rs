@@ -4,8 +4,7 @@ use super::own::{CountingPolicy, Payload32, new_payload32};
 use crate::common::check_counts;
 use crate::event::drive::{Reaction, ReplyPolicy as _};
 use handover_event::{
-    Address, Config, Context, Group, GroupMember, Handler, PoolArc, PoolFull, PostCounts,
-    Publisher, ThreadConfig, Topic,
+    Address, Config, Context, Group, GroupMember, Handler, PoolArc, Publisher, ThreadConfig, Topic,
 };
 use handover_harness::{Fault, Samples, Setup, Workload};
 use handover_record::{Spec, args};
@@ -63,12 +62,6 @@ const VALUES_MAX: u32 = 4;
 /// Capacity of an inbox or a queue, in messages.
 const INBOX_MESSAGES: u32 = 4;
 
-/// Returns `true` if the value was posted and no subscriber refused it.
-#[inline]
-fn was_posted_to_all(posted: Result<PostCounts, PoolFull<Payload32>>) -> bool {
-    posted.is_ok_and(|posted| posted.refused_count == 0)
-}
-
 /// Message that makes the posting machine post its next value. Its other messages are numbers of values.
 const START: u64 = u64::MAX;
 
@@ -86,7 +79,7 @@ impl Handler for Poster {
         // A refused message leaves work undone, which the self-test finds.
         let is_last = number != START && self.policy.received(number) == Reaction::Stop;
         let next = new_payload32(self.policy.last + 1);
-        if is_last || !was_posted_to_all(cx.post(&mut self.publisher, next)) {
+        if is_last || !cx.post(&mut self.publisher, next).is_ok_and(|it| it.refused_count == 0) {
             cx.stop();
         }
     }

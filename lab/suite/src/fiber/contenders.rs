@@ -1,7 +1,7 @@
 //! Contenders: this project's runtime, bare coroutines, and threads.
 
 use super::FiberContender;
-use crate::common::time_ticks;
+use crate::common::{ensure, time_ticks};
 use crate::floor::wait_word::{WaitLine, WaitMode};
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult};
@@ -18,7 +18,7 @@ use std::thread;
 use std::time::Duration;
 use zerocopy::FromZeros;
 
-const ONE_MS: Duration = Duration::from_millis(1);
+pub(super) const ONE_MS: Duration = Duration::from_millis(1);
 
 /// Contender: fibers of this project's runtime.
 pub(super) struct HandoverFibers {
@@ -230,10 +230,10 @@ impl<C: SuspendingCoroutine> FiberContender for CoroutinePair<C> {
 
 /// Returns `ticks`; fails if `counted` differs from `expected`.
 pub(super) fn check_count(counted: u64, expected: u64, ticks: u64) -> Result<u64, Fault> {
-    match counted == expected {
-        true => Ok(ticks),
-        false => Err(Fault::new(format!("the fibers counted to {counted}, expected {expected}"))),
-    }
+    ensure(counted == expected, || {
+        format!("the fibers counted to {counted}, expected {expected}")
+    })?;
+    Ok(ticks)
 }
 
 /// Coroutine of the crate `corosensei`, without a runtime.
@@ -261,7 +261,7 @@ impl SuspendingCoroutine for CorosenseiCoroutine {
 
     fn time_spawns(count: u64) -> Result<(u64, u64), Fault> {
         // One stack, reused.
-        let mut stack = Some(DefaultStack::new(64 << 10).map_err(Fault::from_error)?);
+        let mut stack = Some(DefaultStack::new(64 << 10)?);
         let mut sum = 0;
         let ticks = time_ticks(|| {
             for i in 0..count {
@@ -287,11 +287,10 @@ impl FiberContender for KernelSleep {
 
     fn time_sleeps(&mut self, count: u64) -> Result<u64, Fault> {
         // The smallest slack: 1 ns.
-        let before = rustix::thread::current_timer_slack().map_err(Fault::from_error)?;
-        rustix::thread::set_current_timer_slack(NonZeroU64::new(1)).map_err(Fault::from_error)?;
+        let before = rustix::thread::current_timer_slack()?;
+        rustix::thread::set_current_timer_slack(NonZeroU64::new(1))?;
         let ticks = time_ticks(|| (0..count).for_each(|_| thread::sleep(ONE_MS)));
-        rustix::thread::set_current_timer_slack(NonZeroU64::new(before))
-            .map_err(Fault::from_error)?;
+        rustix::thread::set_current_timer_slack(NonZeroU64::new(before))?;
         Ok(ticks)
     }
 
@@ -408,11 +407,8 @@ impl FiberContender for OsThreads {
         });
         drop(to);
         other.join().map_err(|_| Fault::new("the other thread panicked"))?;
-        if failed_count == 0 {
-            Ok(ticks)
-        } else {
-            Err(Fault::new("the other thread has exited before the last message"))
-        }
+        ensure(failed_count == 0, || "the other thread has exited before the last message")?;
+        Ok(ticks)
     }
 
     fn time_sleeps(&mut self, count: u64) -> Result<u64, Fault> {

@@ -4,7 +4,7 @@
 //! runs on the CPU of the participant that started it.
 
 use super::FiberContender;
-use super::contenders::check_count;
+use super::contenders::{ONE_MS, check_count};
 use crate::common::time_ticks;
 use handover_harness::Fault;
 use may::coroutine::{JoinHandle, sleep, yield_now};
@@ -13,9 +13,6 @@ use may::sync::{Mutex, Semphore};
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
-
-const ONE_MS: Duration = Duration::from_millis(1);
 
 /// Compared implementation: coroutines of the crate `may`.
 pub(super) struct MayCoroutines;

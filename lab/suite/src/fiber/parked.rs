@@ -25,7 +25,7 @@ pub(super) trait ParkingContender: 'static {
 
 /// Returns the size of this process's resident memory and page tables, in bytes.
 fn resident_bytes() -> Result<u64, Fault> {
-    let status = std::fs::read_to_string("/proc/self/status").map_err(Fault::from_error)?;
+    let status = std::fs::read_to_string("/proc/self/status")?;
     let kib = |name: &str| {
         let line = status.lines().find(|line| line.starts_with(name));
         line.and_then(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok())
@@ -85,12 +85,7 @@ impl ParkingContender for ParkedThreads {
                 let _ = started.send(());
                 thread::park();
             };
-            threads.push(
-                thread::Builder::new()
-                    .stack_size(stack_bytes)
-                    .spawn(waits)
-                    .map_err(Fault::from_error)?,
-            );
+            threads.push(thread::Builder::new().stack_size(stack_bytes).spawn(waits)?);
         }
         starts.iter().take(part as usize).for_each(drop);
         let after = resident_bytes();
@@ -109,9 +104,8 @@ pub(super) struct ParkedTasks;
 #[cfg(feature = "peers")]
 impl ParkingContender for ParkedTasks {
     fn parked_bytes(count: u32) -> Result<u64, Fault> {
-        let runtime =
-            tokio::runtime::Builder::new_current_thread().build().map_err(Fault::from_error)?;
-        crate::raw::heap::trim(); // frees memory left by the last round
+        let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+        crate::raw::library::trim_heap(); // frees memory left by the last round
         let before = resident_bytes()?;
         let go = Arc::new(tokio::sync::Notify::new());
         let after = runtime.block_on(async {

@@ -2,7 +2,7 @@
 //! stacks.
 
 use super::FiberContender;
-use super::contenders::SuspendingCoroutine;
+use super::contenders::{ONE_MS, SuspendingCoroutine};
 use crate::common::{time_ticks, time_ticks_async};
 use generator::{Generator, Gn};
 use handover_base::clock;
@@ -10,12 +10,9 @@ use handover_harness::Fault;
 use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Mutex, Notify, oneshot};
 use tokio::task::yield_now;
-
-const ONE_MS: Duration = Duration::from_millis(1);
 
 async fn yield_repeatedly(count: u64) {
     for _ in 0..count {
@@ -28,11 +25,7 @@ pub(super) struct TokioTasks(Runtime);
 
 impl FiberContender for TokioTasks {
     fn begin(_: u32) -> Result<Self, Fault> {
-        Builder::new_current_thread()
-            .enable_time()
-            .build()
-            .map(TokioTasks)
-            .map_err(Fault::from_error)
+        Ok(TokioTasks(Builder::new_current_thread().enable_time().build()?))
     }
 
     fn time_yields(&mut self, count: u64) -> Result<u64, Fault> {

@@ -135,8 +135,6 @@ impl<A: ConnectServer> Handover for ConnectEcho<A> {
 /// Floor: a server with blocking calls and one connection at a time.
 pub(crate) struct BlockingServer;
 
-pub(crate) type BlockingConnect = ConnectEcho<BlockingServer>;
-
 impl ConnectServer for BlockingServer {
     const SPEC: Spec = Spec::new(
         "floor/connect",

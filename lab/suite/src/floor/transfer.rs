@@ -1,7 +1,7 @@
 //! Moving memory that no cache holds: the floors of bulk transfers.
 
 use super::socket::{Loopback, SocketEnds};
-use crate::common::{bytes_to_usize, check_bytes_equal};
+use crate::common::{bytes_to_usize, check_bytes_equal, ensure};
 use crate::raw::bulk;
 use handover_base::clock;
 use handover_harness::{Fault, Handover, Participant, Role, Samples, Setup, Workload};
@@ -51,13 +51,10 @@ impl PieceOffsets {
 
     /// Creates the iterator; fails unless the length of a piece is a multiple of [`bulk::BLOCK_BYTES`].
     pub(crate) fn new_of_whole_blocks(piece: Bytes, memory: Bytes) -> Result<Self, Fault> {
-        match piece.0.is_multiple_of(bulk::BLOCK_BYTES as u64) {
-            true => Ok(Self::new(piece, memory)),
-            false => Err(Fault::new(format!(
-                "size_bytes={bytes}: not a multiple of 256",
-                bytes = piece.0
-            ))),
-        }
+        ensure(piece.0.is_multiple_of(bulk::BLOCK_BYTES as u64), || {
+            format!("size_bytes={bytes}: not a multiple of 256", bytes = piece.0)
+        })?;
+        Ok(Self::new(piece, memory))
     }
 
     pub(crate) fn next_offset(&mut self) -> usize {
@@ -178,9 +175,8 @@ impl<const PUSHES: bool> ProcessCopy<PUSHES> {
         };
         // Done once untimed: touches every page.
         for _ in 0..self.pieces.memory_bytes / self.pieces.size_bytes {
-            if copy()? != self.pieces.size_bytes {
-                return Err(Fault::new("the kernel copied fewer bytes than requested"));
-            }
+            let is_whole = copy()? == self.pieces.size_bytes;
+            ensure(is_whole, || "the kernel copied fewer bytes than requested")?;
         }
         out.set_bytes_per_op(self.pieces.size_bytes as u64);
         out.time_batches(|n| {
@@ -196,10 +192,8 @@ impl<const PUSHES: bool> ProcessCopy<PUSHES> {
             bulk::copy_from_process(pid, address, into)?;
         }
         let expected = if PUSHES { COPIER_BYTE } else { OWNER_BYTE };
-        match memory[..self.pieces.size_bytes].iter().all(|&byte| byte == expected) {
-            true => Ok(()),
-            false => Err(Fault::new("the copied bytes differ from the source")),
-        }
+        let is_right = memory[..self.pieces.size_bytes].iter().all(|&byte| byte == expected);
+        ensure(is_right, || "the copied bytes differ from the source")
     }
 }
 

@@ -1,5 +1,6 @@
 //! Locks with waiting: several threads repeatedly take one, count, and free it, without a pause.
 
+use crate::common::ensure;
 use crate::raw::locks::{PthreadMutex, PthreadSpin};
 use handover_base::sync::CachePadded;
 use handover_base::sync::shared::{AtomicU64, Ordering};
@@ -156,16 +157,13 @@ impl<C: LockedCounter> Handover for Contended<C> {
     fn check_round(&self) -> Result<(), Fault> {
         // Relaxed: all threads have ended.
         let (count, added_count) = (self.counter.count(), self.added_count.load(Ordering::Relaxed));
-        match count == added_count && added_count > 0 {
-            true => Ok(()),
-            false => Err(Fault::new(format!(
-                "the threads have added {added_count}, but the counter is {count}"
-            ))),
-        }
+        ensure(count == added_count && added_count > 0, || {
+            format!("the threads have added {added_count}, but the counter is {count}")
+        })
     }
 }
 
-pub(super) const BENCHES: &[Bench] = benches! {
+pub(crate) const BENCHES: &[Bench] = benches! {
     many ours "handover" Spin: Contended<TryLoop>;
     many floor "unshared": Contended<CounterPerThread>;
     many peer "pthread_spin" Spin: Contended<PthreadSpin>;

@@ -5,7 +5,7 @@
 
 use super::Mpi;
 use crate::bulk::BulkArgs;
-use crate::common::{TakeCell, bytes_to_usize};
+use crate::common::{TakeCell, bytes_to_usize, ensure};
 use handover_base::{affinity, clock, topology};
 use handover_harness::{Bench, Fault, Handover, Participant, Role, Samples, Setup, benches};
 use handover_record::Spec;
@@ -103,9 +103,7 @@ pub fn dispatch_rank() -> Option<Result<(), Fault>> {
 fn run_rank(task: &RankTask) -> Result<(), Fault> {
     let world = Mpi::init()?;
     let (rank, ranks_count) = world.rank_and_count()?;
-    if ranks_count != 2 {
-        return Err(Fault::new(format!("started with {ranks_count} MPI ranks, but 2 are needed")));
-    }
+    ensure(ranks_count == 2, || format!("started with {ranks_count} MPI ranks, but 2 are needed"))?;
     affinity::pin(task.cpus[rank as usize]).map_err(Fault::from_error)?;
     match task.operation {
         RankOperation::PingPong if rank == 0 => {
@@ -166,14 +164,11 @@ fn run_transfers(world: &Mpi, task: &RankTask, rank: u32) -> Result<(), Fault> {
         // Tells rank 0 that the window is filled, and waits until rank 0 has finished.
         world.send(0, &[])?;
         world.receive(0, &mut [])?;
-        let came = window.first_and_last_byte().map(|(first, _)| first);
+        let came = window.first_byte();
         let right = if operation == RankOperation::Put { FILL_BYTES[0] } else { FILL_BYTES[1] };
-        return match came == Some(right) {
-            true => Ok(()),
-            false => Err(Fault::new(format!(
-                "the first byte of rank 1's memory is {came:?}, expected {right}"
-            ))),
-        };
+        return ensure(came == Some(right), || {
+            format!("the first byte of rank 1's memory is {came:?}, expected {right}")
+        });
     }
     world.receive(1, &mut [])?;
     let mut memory = vec![FILL_BYTES[0]; memory_bytes];
@@ -196,10 +191,8 @@ fn run_transfers(world: &Mpi, task: &RankTask, rank: u32) -> Result<(), Fault> {
     world.send(1, &[])?;
     done?;
     let right = if operation == RankOperation::Get { FILL_BYTES[1] } else { FILL_BYTES[0] };
-    match memory[..size_bytes].iter().all(|&byte| byte == right) {
-        true => Ok(()),
-        false => Err(Fault::new("the received data differs from the data sent")),
-    }
+    let is_right = memory[..size_bytes].iter().all(|&byte| byte == right);
+    ensure(is_right, || "the received data differs from the data sent")
 }
 
 /// Process of the launcher that has started the ranks; killed on drop.
@@ -263,7 +256,7 @@ impl Ranks {
     fn end(mut self) -> Result<(), Fault> {
         self.stdin = None;
         let status = self.child.wait()?;
-        if status.success() { Ok(()) } else { Err(Fault::new(format!("mpiexec failed: {status}"))) }
+        ensure(status.success(), || format!("mpiexec failed: {status}"))
     }
 }
 

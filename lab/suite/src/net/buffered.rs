@@ -4,9 +4,8 @@
 use super::handshake::{HandshakeCost, HandshakeSides, ticks_since};
 use super::load::LoadArgs;
 use super::secured::{TlsLoadServer, generate_identity};
-use super::servers::complete_messages_bytes;
+use super::servers::{complete_messages_bytes, new_buffer};
 use super::wait::{create_epoll_set, wait_for_events};
-use crate::common::bytes_to_usize;
 use handover_base::clock;
 use handover_base::usage::{self, Usage};
 use handover_harness::Fault;
@@ -23,9 +22,6 @@ use rustls::{
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
-
-/// Maximum number of decrypted bytes that are read at a time.
-const READ_BYTES_MAX: usize = 1 << 16;
 
 fn certificate(identity: &Identity) -> Result<CertificateDer<'static>, Fault> {
     CertificateDer::from_pem_slice(identity.certificate_pem().as_bytes()).map_err(Fault::from_error)
@@ -133,7 +129,7 @@ impl TlsLoadServer for EpollTls {
                 has_ended: false,
             });
         }
-        let mut buffer = vec![0; READ_BYTES_MAX + bytes_to_usize(load.message_bytes)];
+        let mut buffer = new_buffer(load);
         let mut events = Vec::with_capacity(256);
         let (mut securing, mut left, mut set_up) =
             (connections.len(), connections.len(), Usage::default());

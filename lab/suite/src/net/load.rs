@@ -2,7 +2,7 @@
 //! server on its own CPU.
 
 use super::wait::{create_epoll_set, wait_for_events};
-use crate::common::bytes_to_usize;
+use crate::common::{bytes_to_usize, ensure};
 use crate::floor::connect::new_message;
 use crate::floor::socket::Loopback;
 use handover_base::clock;
@@ -291,13 +291,10 @@ impl<'a, T: ClientCodec> LoadClient<'a, T> {
             send_some(near.stream, &self.sealed)?;
             shutdown(near.stream, Shutdown::Write)?;
         }
-        match self.echoed_count == sent_count {
-            true => Ok(sent_count),
-            false => Err(Fault::new(format!(
-                "{sent_count} messages were sent, but {} echoes received",
-                self.echoed_count
-            ))),
-        }
+        ensure(self.echoed_count == sent_count, || {
+            format!("{sent_count} messages were sent, but {} echoes received", self.echoed_count)
+        })?;
+        Ok(sent_count)
     }
 
     /// Times batches of echoes until the round ends.

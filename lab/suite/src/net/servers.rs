@@ -18,7 +18,7 @@ use std::time::Duration;
 const READ_BYTES_MAX: usize = 1 << 16;
 
 /// Returns the maximum length of a message for the event handler's codec.
-pub(super) fn message_bytes_max(load: &LoadArgs) -> u32 {
+fn message_bytes_max(load: &LoadArgs) -> u32 {
     u32::try_from(load.message_bytes.0).unwrap_or(u32::MAX)
 }
 
@@ -206,7 +206,7 @@ impl<S: Read + Write> EchoConnection<S> {
 }
 
 /// Creates a buffer for an incomplete message and the bytes of the next read.
-fn new_buffer(load: &LoadArgs) -> Vec<u8> {
+pub(super) fn new_buffer(load: &LoadArgs) -> Vec<u8> {
     vec![0; READ_BYTES_MAX + message_bytes_max(load) as usize]
 }
 

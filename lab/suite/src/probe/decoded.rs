@@ -3,9 +3,9 @@
 use super::ours::{Probes, RECORDED_SPAN};
 use super::streamed::record;
 use super::{Tracer, fault_with_sources, new_scratch_folder, time_calls};
+use crate::common::ensure;
 use handover_base::clock;
-use handover_harness::ScratchFolder;
-use handover_harness::{Fault, Samples, Setup, Workload};
+use handover_harness::{Fault, Samples, ScratchFolder, Setup, Workload};
 use handover_probe::read::Trace;
 use handover_record::{Spec, args};
 use std::hint::black_box;
@@ -66,13 +66,12 @@ impl Workload for TraceReading {
             others_count += u64::from(!is_wanted || event.ticks < last);
             last = event.ticks;
         })?;
-        match (count == self.events_count, others_count) {
-            (true, 0) => Ok(()),
-            _ => Err(Fault::new(format!(
-                "read {count} events of {}, {others_count} of them of another site or out of order",
-                self.events_count
-            ))),
-        }
+        let Self { events_count, .. } = *self;
+        ensure(count == events_count && others_count == 0, || {
+            format!(
+                "read {count} events of {events_count}, {others_count} of them of another site or out of order"
+            )
+        })
     }
 
     fn sample(&mut self, out: &mut Samples) {

@@ -2,9 +2,9 @@
 
 use super::ours::{EnabledSites, Probes, RECORDED_SPAN, check_complete, start_recording};
 use super::{Tracer, fault_with_sources, new_scratch_folder, time_calls};
+use crate::common::ensure;
 use handover_base::{clock, usage};
-use handover_harness::ScratchFolder;
-use handover_harness::{Fault, Samples, Setup, Workload};
+use handover_harness::{Fault, Samples, ScratchFolder, Setup, Workload};
 use handover_probe::{Config, Summary, read::Trace};
 use handover_record::{Part, Spec, args};
 use std::path::Path;
@@ -71,12 +71,10 @@ impl Workload for StreamRecording {
         let trace = Trace::open(&path).map_err(fault_with_sources)?;
         let is_wanted = |site| trace.site(site).is_some_and(|site| site.name == RECORDED_SPAN);
         let read_count = trace.merged_events().filter(|event| is_wanted(event.site)).count() as u64;
-        match summary.recorded + summary.lost == 2 * BATCH && read_count == summary.recorded {
-            true => Ok(()),
-            false => Err(Fault::new(format!(
-                "the file has {read_count} events, but the recording reports {summary:?}"
-            ))),
-        }
+        let is_counted = summary.recorded + summary.lost == 2 * BATCH;
+        ensure(is_counted && read_count == summary.recorded, || {
+            format!("the file has {read_count} events, but the recording reports {summary:?}")
+        })
     }
 
     fn sample(&mut self, out: &mut Samples) {

@@ -1,6 +1,7 @@
 //! Switching sites on: one place in the code, a hundred, and ten thousand.
 
 use super::ours::count_recorded_events;
+use crate::common::ensure;
 use handover_base::clock;
 use handover_harness::{Fault, Samples, Setup, Workload};
 use handover_probe::{disable, enable, probe};
@@ -40,12 +41,11 @@ impl Workload for SwitchSites {
     fn self_test(&mut self) -> Result<(), Fault> {
         for (pattern, places_count) in PATTERNS {
             let events_count = count_recorded_events(pattern, execute_all_sites)?;
-            if events_count != places_count {
-                let why = format!(
+            ensure(events_count == places_count, || {
+                format!(
                     "{pattern}: {places_count} places recorded {events_count} events, not one each"
-                );
-                return Err(Fault::new(why));
-            }
+                )
+            })?;
         }
         Ok(())
     }

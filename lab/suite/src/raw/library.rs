@@ -23,3 +23,10 @@ pub(crate) fn getenv(name: &CStr) -> bool {
     // set_var, no thread changes the environment while another may read it.
     !unsafe { libc::getenv(name.as_ptr()) }.is_null()
 }
+
+/// Makes the C library return free heap memory to the kernel.
+#[cfg(feature = "peers")]
+pub(crate) fn trim_heap() {
+    // SAFETY: malloc_trim takes a number and releases only free memory.
+    unsafe { libc::malloc_trim(0) };
+}

@@ -193,11 +193,7 @@ pub struct Mpi {
     _not_send: std::marker::PhantomData<*const ()>,
 }
 
-impl std::fmt::Debug for Mpi {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Mpi").finish_non_exhaustive()
-    }
-}
+handover_base::debug_struct!(Mpi);
 
 impl Mpi {
     /// Loads and initialises an MPI library. A process without a launcher is the only rank.
@@ -371,14 +367,11 @@ impl Window<'_> {
         unsafe { self.start.write_bytes(byte, self.bytes) }
     }
 
-    /// Returns the first and the last byte of this rank's memory. No other rank may write the
-    /// memory at that time.
-    pub(crate) fn first_and_last_byte(&self) -> Option<(u8, u8)> {
-        let last = self.bytes.checked_sub(1)?;
-        // SAFETY: `start` has `bytes` bytes, at least one by checked_sub() above.
-        let first = unsafe { self.start.read_volatile() };
-        // SAFETY: `last` is below `bytes`.
-        Some((first, unsafe { self.start.wrapping_add(last).read_volatile() }))
+    /// Returns the first byte of this rank's memory; `None` if it has none. No other rank may write
+    /// the memory at that time.
+    pub(crate) fn first_byte(&self) -> Option<u8> {
+        // SAFETY: `start` has `bytes` bytes, at least one.
+        (self.bytes > 0).then(|| unsafe { self.start.read_volatile() })
     }
 
     /// Calls `MPI_Get` or `MPI_Put`, and waits for completion.

@@ -2,7 +2,6 @@
 
 use crate::lock::contend::Lock;
 use core::cell::UnsafeCell;
-use core::fmt;
 use core::marker::{PhantomData, PhantomPinned};
 use core::pin::Pin;
 
@@ -95,18 +94,6 @@ impl<P: Primitive> Drop for Posix<P> {
             // SAFETY: the lock is free, and `&mut self` in drop excludes any later use.
             unsafe { (P::DESTROY)(raw) };
         }
-    }
-}
-
-impl<P: Primitive> fmt::Debug for Posix<P> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct(P::NAME).finish_non_exhaustive()
-    }
-}
-
-impl<P: Primitive> fmt::Debug for PosixGuard<'_, P> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("PosixGuard").field(&P::NAME).finish()
     }
 }
 

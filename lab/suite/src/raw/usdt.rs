@@ -1,6 +1,8 @@
 //! Functions with USDT probes in the form of `<sys/sdt.h>`: a `nop`, and a note of its address in a
 //! section that is not loaded. A tracer would replace the `nop` by a breakpoint.
 
+use crate::probe::Sites;
+
 macro_rules! usdt {
     ($($name:literal)*) => {$(
         // SAFETY: the only instruction is a nop; the note is in a section that is not loaded.
@@ -31,25 +33,28 @@ macro_rules! usdt {
     )*};
 }
 
-/// Returns `x + 1`, with one USDT probe in the function.
-#[inline(never)]
-pub(crate) fn pass_site(x: u64) -> u64 {
-    usdt!("site");
-    x.wrapping_add(1)
-}
+/// Floor: USDT probes, each a `nop` whose address is in an ELF note. On, each would be a trap into
+/// the kernel, several microseconds; only their cost when off is compared.
+pub(crate) struct Usdt;
 
-/// Returns `x + 1`, with eight USDT probes in the function.
-#[inline(never)]
-pub(crate) fn pass_eight_sites(x: u64) -> u64 {
-    usdt!("eight" "eight" "eight" "eight" "eight" "eight" "eight" "eight");
-    x.wrapping_add(1)
-}
+impl Sites for Usdt {
+    #[inline(never)]
+    fn site(x: u64) -> u64 {
+        usdt!("site");
+        x.wrapping_add(1)
+    }
 
-/// Returns `x + 1`, with a USDT probe at the function's start and one at its end.
-#[inline(never)]
-pub(crate) fn pass_span(x: u64) -> u64 {
-    usdt!("enter");
-    let y = x.wrapping_add(1);
-    usdt!("leave");
-    y
+    #[inline(never)]
+    fn eight_sites(x: u64) -> u64 {
+        usdt!("eight" "eight" "eight" "eight" "eight" "eight" "eight" "eight");
+        x.wrapping_add(1)
+    }
+
+    #[inline(never)]
+    fn span(x: u64) -> u64 {
+        usdt!("enter");
+        let y = x.wrapping_add(1);
+        usdt!("leave");
+        y
+    }
 }

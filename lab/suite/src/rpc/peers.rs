@@ -10,12 +10,11 @@ use super::PublishedAddress;
 use super::calls::{CallMedium, Noop, VIA_TCP, VIA_UDS, WAITS_SLEEPING};
 use crate::floor::relay::RelayMedium;
 use ::tonic::transport::server::Connected;
-use handover_harness::{Fault, Region, Setup};
+use handover_harness::{Fault, Region, ScratchFolder, Setup};
 use handover_record::Spec;
 use std::io;
 use std::marker::PhantomData;
 use std::net::Ipv4Addr;
-use tempfile::TempDir;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::runtime::{Builder, Runtime};
@@ -75,18 +74,18 @@ pub(super) struct UnixSocket;
 
 impl SocketKind for UnixSocket {
     const SPEC: Spec = CallMedium::<Noop, VIA_UDS, WAITS_SLEEPING>::SPEC;
-    type Listener = (UnixListener, TempDir);
+    type Listener = (UnixListener, ScratchFolder);
     type Stream = UnixStream;
 
-    fn listen() -> Result<((UnixListener, TempDir), String), Fault> {
-        let folder = TempDir::with_prefix("rpc-")?;
+    fn listen() -> Result<((UnixListener, ScratchFolder), String), Fault> {
+        let folder = ScratchFolder::new("handover-rpc-", &std::env::temp_dir())?;
         let path = folder.path().join("socket");
         let address =
             path.to_str().ok_or_else(|| Fault::new("the path of the socket is not UTF-8"))?.into();
         Ok(((UnixListener::bind(path)?, folder), address))
     }
 
-    async fn accept((listener, _): &(UnixListener, TempDir)) -> io::Result<UnixStream> {
+    async fn accept((listener, _): &(UnixListener, ScratchFolder)) -> io::Result<UnixStream> {
         Ok(listener.accept().await?.0)
     }
 

@@ -1,6 +1,7 @@
 //! The scheduler in use: packets from a client to the arbiter and back, also in the simplest
 //! hand-written form, and its mailbox in comparison with other queues.
 
+use super::engine::{Engine, FirstIn, QuickFair, Rr, Wf2q};
 #[cfg(feature = "peers")]
 use crate::channels::{ArrayQueue, Rtrb};
 use crate::channels::{Channel, Spsc};
@@ -13,8 +14,7 @@ use handover_sched::drive::{
     Arbiter, ArbiterConfig, Client, ClientFlows, Hub, IdlePolicy, NullSink, Offer, Stamping,
     StopMode, Token,
 };
-use handover_sched::engine::{self, DeficitRoundRobin, Fifo, FlowScheduler, Qfq, Wf2qPlus};
-use handover_sched::{DropPolicy, FlowSpec, Packet, Scheduler};
+use handover_sched::{Config, DropPolicy, FlowSpec, Packet, Scheduler};
 use std::marker::PhantomData;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -42,38 +42,11 @@ pub(super) const PACKET_LENGTH_BYTES: u32 = 1500;
 /// Maximum number of packets that a client sends between two polls for returned packets.
 const PACKETS_PER_POLL_MAX: usize = 128;
 
-/// Constructor of a scheduler with one algorithm.
-pub(super) trait MakeScheduler: Send + Sync + 'static {
-    type Scheduler: Scheduler<Token> + Send + 'static;
-    fn make(config: &engine::Config) -> Result<Self::Scheduler, engine::ConfigError>;
-}
-
-macro_rules! algorithms {
-    ($($name:ident => $scheduler:ty),*) => {$(
-        pub(super) enum $name {}
-
-        impl MakeScheduler for $name {
-            type Scheduler = $scheduler;
-            fn make(config: &engine::Config) -> Result<$scheduler, engine::ConfigError> {
-                <$scheduler>::new(config)
-            }
-        }
-    )*};
-}
-
-algorithms!(
-    OfFifo => Fifo<Token>,
-    OfDrr => FlowScheduler<Token, DeficitRoundRobin>,
-    OfQfq => FlowScheduler<Token, Qfq>,
-    OfWf2qPlus => FlowScheduler<Token, Wf2qPlus>
-);
-
 /// Creates a scheduler with flows that can queue all packets that are in flight at a time.
-pub(super) fn new_scheduler<A: MakeScheduler>(args: &DriveArgs) -> Result<A::Scheduler, Fault> {
+pub(super) fn new_scheduler<E: Engine>(args: &DriveArgs) -> Result<E::Scheduler<Token>, Fault> {
     let packets_max = 4096 + 4 * args.clients_count * args.slots_count.max(args.batch_max);
-    let config =
-        engine::Config { packets_max, flows_max: args.flows_count, ..engine::Config::default() };
-    let mut scheduler = A::make(&config).map_err(Fault::from_error)?;
+    let config = Config { packets_max, flows_max: args.flows_count, ..Config::default() };
+    let mut scheduler = E::new::<Token>(&config).map_err(Fault::from_error)?;
     let flow = FlowSpec {
         weight: 1,
         length_max_bytes: PACKET_LENGTH_BYTES,
@@ -126,8 +99,8 @@ trait Variant: Send + Sync + 'static {
 }
 
 /// Workload: clients that send packets to an arbiter, which returns them.
-struct Driver<A: MakeScheduler, M: Variant> {
-    arbiter: TakeCell<Arbiter<A::Scheduler>>,
+struct Driver<E: Engine, M: Variant> {
+    arbiter: TakeCell<Arbiter<E::Scheduler<Token>>>,
     hub: Hub,
     args: DriveArgs,
     idle_policy: IdlePolicy,
@@ -140,7 +113,7 @@ struct Driver<A: MakeScheduler, M: Variant> {
     variant: PhantomData<M>,
 }
 
-impl<A: MakeScheduler, M: Variant> Handover for Driver<A, M> {
+impl<E: Engine, M: Variant> Handover for Driver<E, M> {
     type Args = DriveArgs;
     const SPEC: Spec = M::SPEC;
 
@@ -160,7 +133,7 @@ impl<A: MakeScheduler, M: Variant> Handover for Driver<A, M> {
             idle_policy,
             ..ArbiterConfig::default()
         };
-        let arbiter = Arbiter::new(new_scheduler::<A>(args)?, config).map_err(Fault::from_error)?;
+        let arbiter = Arbiter::new(new_scheduler::<E>(args)?, config).map_err(Fault::from_error)?;
         Ok(Driver {
             hub: arbiter.hub(),
             arbiter: TakeCell::new(arbiter),
@@ -212,7 +185,7 @@ impl<A: MakeScheduler, M: Variant> Handover for Driver<A, M> {
     }
 }
 
-impl<A: MakeScheduler, M: Variant> Driver<A, M> {
+impl<E: Engine, M: Variant> Driver<E, M> {
     /// Sends `n` packets, and transmits those that the arbiter has returned.
     #[inline(always)]
     fn send(&self, client: &mut Client, flows: &mut ClientFlows, n: u64) -> Result<(), Fault> {
@@ -385,25 +358,25 @@ impl<C: Channel> Handover for ClientQueueStream<C> {
 /// Compared implementation: a scheduler in a mutex. Clients lock it to enqueue packets, and another
 /// participant to dequeue them. They lock it for each packet if `PER_PACKET`, otherwise for each
 /// burst and each batch of packets.
-struct MutexScheduler<A: MakeScheduler, const PER_PACKET: bool> {
-    shared: Mutex<A::Scheduler>,
+struct MutexScheduler<E: Engine, const PER_PACKET: bool> {
+    shared: Mutex<E::Scheduler<Token>>,
     args: DriveArgs,
     idle_policy: IdlePolicy,
     clients_left: AtomicU32,
     tally: Tally,
 }
 
-impl<A: MakeScheduler, const PER_PACKET: bool> Handover for MutexScheduler<A, PER_PACKET> {
+impl<E: Engine, const PER_PACKET: bool> Handover for MutexScheduler<E, PER_PACKET> {
     type Args = DriveArgs;
     const SPEC: Spec = AlgorithmVariant::SPEC;
 
     fn roles(args: &DriveArgs) -> Vec<Role> {
-        Driver::<A, AlgorithmVariant>::roles(args)
+        Driver::<E, AlgorithmVariant>::roles(args)
     }
 
     fn setup(args: &DriveArgs, setup: &mut Setup) -> Result<Self, Fault> {
         Ok(MutexScheduler {
-            shared: Mutex::new(new_scheduler::<A>(args)?),
+            shared: Mutex::new(new_scheduler::<E>(args)?),
             args: *args,
             idle_policy: idle_policy(setup),
             clients_left: AtomicU32::new(args.clients_count),
@@ -471,24 +444,24 @@ impl<A: MakeScheduler, const PER_PACKET: bool> Handover for MutexScheduler<A, PE
     }
 }
 
-pub(super) const BENCHES: &[Bench] = benches! {
+pub(crate) const BENCHES: &[Bench] = benches! {
     many ours "lane" Spin: ClientQueueStream<LaneChannel>;
     many ours "ring-spsc" Spin: ClientQueueStream<Spsc<true>>;
     many peer "rtrb" Spin: ClientQueueStream<Rtrb>, if feature = "peers";
     many peer "array-queue" Spin: ClientQueueStream<ArrayQueue>, if feature = "peers";
-    many ours "fifo" Spin: Driver<OfFifo, AlgorithmVariant>;
-    many ours "drr" Spin: Driver<OfDrr, AlgorithmVariant>;
-    many ours "qfq" Spin: Driver<OfQfq, AlgorithmVariant>;
-    many ours "wf2q+" Spin: Driver<OfWf2qPlus, AlgorithmVariant>;
-    many peer "mutex-fifo" SpinThenSleep.compared_only_with("fifo"): MutexScheduler<OfFifo, false>;
-    many peer "mutex-drr" SpinThenSleep.compared_only_with("drr"): MutexScheduler<OfDrr, false>;
-    many peer "mutex-qfq" SpinThenSleep.compared_only_with("qfq"): MutexScheduler<OfQfq, false>;
-    many peer "mutex-wf2q+" SpinThenSleep.compared_only_with("wf2q+"): MutexScheduler<OfWf2qPlus, false>;
-    many peer "mutex-each-fifo" SpinThenSleep.compared_only_with("fifo"): MutexScheduler<OfFifo, true>;
-    many peer "mutex-each-drr" SpinThenSleep.compared_only_with("drr"): MutexScheduler<OfDrr, true>;
-    many peer "mutex-each-qfq" SpinThenSleep.compared_only_with("qfq"): MutexScheduler<OfQfq, true>;
-    many peer "mutex-each-wf2q+" SpinThenSleep.compared_only_with("wf2q+"): MutexScheduler<OfWf2qPlus, true>;
-    many ours "none" Spin: Driver<OfDrr, WithoutStamps>;
-    many ours "batch" Spin: Driver<OfDrr, StampsOf<false>>;
-    many ours "packet" Spin: Driver<OfDrr, StampsOf<true>>;
+    many ours "fifo" Spin: Driver<FirstIn, AlgorithmVariant>;
+    many ours "drr" Spin: Driver<Rr, AlgorithmVariant>;
+    many ours "qfq" Spin: Driver<QuickFair, AlgorithmVariant>;
+    many ours "wf2q+" Spin: Driver<Wf2q, AlgorithmVariant>;
+    many peer "mutex-fifo" SpinThenSleep.compared_only_with("fifo"): MutexScheduler<FirstIn, false>;
+    many peer "mutex-drr" SpinThenSleep.compared_only_with("drr"): MutexScheduler<Rr, false>;
+    many peer "mutex-qfq" SpinThenSleep.compared_only_with("qfq"): MutexScheduler<QuickFair, false>;
+    many peer "mutex-wf2q+" SpinThenSleep.compared_only_with("wf2q+"): MutexScheduler<Wf2q, false>;
+    many peer "mutex-each-fifo" SpinThenSleep.compared_only_with("fifo"): MutexScheduler<FirstIn, true>;
+    many peer "mutex-each-drr" SpinThenSleep.compared_only_with("drr"): MutexScheduler<Rr, true>;
+    many peer "mutex-each-qfq" SpinThenSleep.compared_only_with("qfq"): MutexScheduler<QuickFair, true>;
+    many peer "mutex-each-wf2q+" SpinThenSleep.compared_only_with("wf2q+"): MutexScheduler<Wf2q, true>;
+    many ours "none" Spin: Driver<Rr, WithoutStamps>;
+    many ours "batch" Spin: Driver<Rr, StampsOf<false>>;
+    many ours "packet" Spin: Driver<Rr, StampsOf<true>>;
 };

@@ -2,13 +2,14 @@
 //! the same packets through a ring instead of the scheduler. Nothing is subtracted.
 
 use super::tester::{EmptyScheduler, Tester, TesterOptions};
-use crate::common::time_ticks;
+use crate::common::{ensure, time_ticks};
 use handover_harness::{Bench, Fault, Samples, Setup, Workload};
 use handover_record::{Contender, Spec, args};
 use handover_sched::engine::{
     DeficitRoundRobin, Fifo, FlowScheduler, Pacing, Priority, Qfq, QfqPlus, RoundRobin, Wf2qPlus,
 };
 use handover_sched::{Config, ConfigError, Scheduler};
+use std::fmt::Debug;
 use std::hint::black_box;
 use std::marker::PhantomData;
 
@@ -31,18 +32,24 @@ const STEPS: u64 = 2 * SWING_PACKETS * SWINGS;
 /// Number of packets that pass through the scheduler in one sample.
 const PACKETS: u64 = STEPS / 2;
 
-/// A scheduling algorithm to measure. Its packets carry a token of 8 bytes.
+/// A scheduling algorithm to measure.
 pub(super) trait Engine: 'static {
+    /// Id of the benchmark of the algorithm alone.
     const ID: &'static str;
     const DESCRIPTION: &'static str;
-    type Scheduler: Scheduler<u64>;
-    fn new(config: &Config) -> Result<Self::Scheduler, ConfigError>;
+    type Scheduler<T: PacketToken>: Scheduler<T> + Send + 'static;
+    fn new<T: PacketToken>(config: &Config) -> Result<Self::Scheduler<T>, ConfigError>;
     /// Returns the flows' weights in the notation of [`FlowSet`](super::flowset::FlowSet). They differ if
     /// `is_mixed`.
     fn weights(is_mixed: bool) -> &'static str {
         if is_mixed { "1-1000-50" } else { "1" }
     }
 }
+
+/// Value that a packet carries.
+pub(super) trait PacketToken: Copy + Debug + Send + 'static {}
+
+impl<T: Copy + Debug + Send + 'static> PacketToken for T {}
 
 macro_rules! engines {
     ($($name:ident: $scheduler:ty, $id:literal, $what:literal
@@ -52,8 +59,8 @@ macro_rules! engines {
         impl Engine for $name {
             const ID: &'static str = $id;
             const DESCRIPTION: &'static str = $what;
-            type Scheduler = $scheduler;
-            fn new(config: &Config) -> Result<$scheduler, ConfigError> {
+            type Scheduler<T: PacketToken> = $scheduler;
+            fn new<T: PacketToken>(config: &Config) -> Result<$scheduler, ConfigError> {
                 <$scheduler>::new(config)
             }
             $(fn weights(is_mixed: bool) -> &'static str {
@@ -64,22 +71,22 @@ macro_rules! engines {
 }
 
 engines! {
-    FirstIn: Fifo<u64>, "sched/fifo", "enqueue and dequeue of a packet, first in first out";
-    Rr: FlowScheduler<u64, DeficitRoundRobin>, "sched/rr",
+    FirstIn: Fifo<T>, "sched/fifo", "enqueue and dequeue of a packet, first in first out";
+    Rr: FlowScheduler<T, DeficitRoundRobin>, "sched/rr",
         "enqueue and dequeue of a packet, by weighted deficit round robin";
-    Rr1: FlowScheduler<u64, RoundRobin>, "sched/rr1", "enqueue and dequeue of a packet, by round robin, one packet of each flow in turn";
-    Prio: FlowScheduler<u64, Priority>, "sched/prio",
+    Rr1: FlowScheduler<T, RoundRobin>, "sched/rr1", "enqueue and dequeue of a packet, by round robin, one packet of each flow in turn";
+    Prio: FlowScheduler<T, Priority>, "sched/prio",
         "enqueue and dequeue of a packet, by strict priority", "1" "1-1000-50";
-    Wf2q: FlowScheduler<u64, Wf2qPlus>, "sched/wf2qp", "enqueue and dequeue of a packet, by WF2Q+";
-    QuickFair: FlowScheduler<u64, Qfq>, "sched/qfq", "enqueue and dequeue of a packet, by QFQ";
-    QuickFairPlus: FlowScheduler<u64, QfqPlus>, "sched/qfqp", "enqueue and dequeue of a packet, by QFQ+";
-    Paced: FlowScheduler<u64, Pacing>, "sched/pacing",
+    Wf2q: FlowScheduler<T, Wf2qPlus>, "sched/wf2qp", "enqueue and dequeue of a packet, by WF2Q+";
+    QuickFair: FlowScheduler<T, Qfq>, "sched/qfq", "enqueue and dequeue of a packet, by QFQ";
+    QuickFairPlus: FlowScheduler<T, QfqPlus>, "sched/qfqp", "enqueue and dequeue of a packet, by QFQ+";
+    Paced: FlowScheduler<T, Pacing>, "sched/pacing",
         "enqueue and dequeue of a packet, paced at its flow's rate", "1M" "1K-1M-50";
 }
 
 /// Workload: packets that pass through a scheduling algorithm, without threads.
 pub(super) struct EnqueueDequeue<E: Engine> {
-    scheduler: E::Scheduler,
+    scheduler: E::Scheduler<u64>,
     tester: Tester,
 }
 
@@ -121,7 +128,7 @@ impl<E: Engine> Workload for EnqueueDequeue<E> {
 
     fn setup(args: &EngineArgs, _: &mut Setup) -> Result<Self, Fault> {
         let options = tester_options::<E>(args.flows_count, args.mixed != 0)?;
-        let mut scheduler = E::new(&options.config()).map_err(Fault::from_error)?;
+        let mut scheduler = E::new::<u64>(&options.config()).map_err(Fault::from_error)?;
         let tester = filled_tester(&options, &mut scheduler)?;
         Ok(EnqueueDequeue { scheduler, tester })
     }
@@ -130,12 +137,9 @@ impl<E: Engine> Workload for EnqueueDequeue<E> {
         self.tester.run(&mut self.scheduler, STEPS);
         let totals = self.scheduler.totals();
         let queued = self.scheduler.len() as u64;
-        if totals.refused > 0 || totals.enqueued != totals.dequeued + queued {
-            return Err(Fault::new(format!(
-                "the scheduler's totals {totals:?} do not match its {queued} queued packets"
-            )));
-        }
-        Ok(())
+        ensure(totals.refused == 0 && totals.enqueued == totals.dequeued + queued, || {
+            format!("the scheduler's totals {totals:?} do not match its {queued} queued packets")
+        })
     }
 
     fn sample(&mut self, out: &mut Samples) {
@@ -170,13 +174,10 @@ impl<E: Engine> Workload for PacketsOnly<E> {
         // It is used like the algorithms: the number of queued packets stays the same.
         let before = self.empty_scheduler.len();
         self.tester.run(&mut self.empty_scheduler, STEPS);
-        match self.empty_scheduler.len().abs_diff(before) as u64 <= SWING_PACKETS {
-            true => Ok(()),
-            false => Err(Fault::new(format!(
-                "{before} packets were queued before the run, {} after it",
-                self.empty_scheduler.len()
-            ))),
-        }
+        let after = self.empty_scheduler.len();
+        ensure(after.abs_diff(before) as u64 <= SWING_PACKETS, || {
+            format!("{before} packets were queued before the run, {after} after it")
+        })
     }
 
     fn sample(&mut self, out: &mut Samples) {
@@ -261,5 +262,5 @@ macro_rules! rows {
     };
 }
 
-pub(super) const BENCHES: &[Bench] =
+pub(crate) const BENCHES: &[Bench] =
     rows!(FirstIn, Rr, Rr1, Prio, Wf2q, QuickFair, QuickFairPlus, Paced);

@@ -3,6 +3,7 @@
 
 use super::engine::{Engine, QuickFair, QuickFairPlus, Rr, Wf2q};
 use super::tester::{Tester, TesterOptions};
+use crate::common::ensure;
 use handover_harness::{Bench, Fault, Samples, Setup, Workload, benches};
 use handover_record::{Part, Spec, Unit, args};
 use handover_sched::Scheduler;
@@ -28,13 +29,6 @@ const SETS: [&str; 6] = [
     "1-100-10:64-1500-10:100",
 ];
 
-/// Index of the part that measures flows when they become empty.
-const WHEN_EMPTY_PART: usize = 0;
-/// Index of the part that measures flows with packets of maximum length at all times.
-const BACKLOGGED_PART: usize = 1;
-/// Index of the part that measures flows with packets of random length at all times.
-const ANY_LENGTH_PART: usize = 2;
-
 /// Number of packets that each backlogged flow has in the queue.
 const DEPTH: u32 = 2;
 /// Seed of the packet lengths, the same in every round. Figures thus differ only if the algorithm
@@ -49,8 +43,8 @@ struct Fairness<E> {
 }
 
 impl<E: Engine> Fairness<E> {
-    fn engine_and_tester(&self) -> Result<(E::Scheduler, Tester), Fault> {
-        let mut scheduler = E::new(&self.options.config()).map_err(Fault::from_error)?;
+    fn engine_and_tester(&self) -> Result<(E::Scheduler<u64>, Tester), Fault> {
+        let mut scheduler = E::new::<u64>(&self.options.config()).map_err(Fault::from_error)?;
         let tester = Tester::new(&self.options, &mut scheduler).map_err(Fault::from_error)?;
         Ok((scheduler, tester))
     }
@@ -59,10 +53,9 @@ impl<E: Engine> Fairness<E> {
     fn index_when_empty(&self) -> Result<f64, Fault> {
         let (mut scheduler, mut tester) = self.engine_and_tester()?;
         let report = tester.run(&mut scheduler, 2 * self.packets_count);
-        match report.dropped {
-            0 => Ok(report.wfi_bytes),
-            dropped => Err(Fault::new(format!("{dropped} packets were dropped, expected none"))),
-        }
+        let dropped = report.dropped;
+        ensure(dropped == 0, || format!("{dropped} packets were dropped, expected none"))?;
+        Ok(report.wfi_bytes)
     }
 
     /// Returns the fairness index in bytes while every flow has packets. They have maximum length,
@@ -70,17 +63,15 @@ impl<E: Engine> Fairness<E> {
     fn index_while_backlogged(&self, seed: u64) -> Result<f64, Fault> {
         let (mut scheduler, mut tester) = self.engine_and_tester()?;
         let report = tester.run_backlogged(&mut scheduler, DEPTH, self.packets_count, seed);
-        let queued = u64::from(DEPTH) * u64::from(scheduler.flows_count());
-        match report.dropped == 0 && scheduler.len() as u64 == queued {
-            true => Ok(report.wfi_bytes),
-            false => Err(Fault::new(format!(
-                "{} packets are queued, expected {queued}",
-                scheduler.len()
-            ))),
-        }
+        let expected = u64::from(DEPTH) * u64::from(scheduler.flows_count());
+        let queued = scheduler.len() as u64;
+        ensure(report.dropped == 0 && queued == expected, || {
+            format!("{queued} packets are queued, expected {expected}")
+        })?;
+        Ok(report.wfi_bytes)
     }
 
-    /// Returns the fairness index of each part, in bytes.
+    /// Returns the fairness index of each part, in bytes, in the order of the parts.
     fn fairness_indices(&self) -> Result<[f64; 3], Fault> {
         Ok([
             self.index_when_empty()?,
@@ -119,16 +110,14 @@ impl<E: Engine> Workload for Fairness<E> {
         if out.is_running()
             && let Ok(figures) = self.fairness_indices()
         {
-            for (part, bytes) in
-                [WHEN_EMPTY_PART, BACKLOGGED_PART, ANY_LENGTH_PART].into_iter().zip(figures)
-            {
+            for (part, bytes) in figures.into_iter().enumerate() {
                 out.record_value(part, bytes);
             }
         }
     }
 }
 
-pub(super) const BENCHES: &[Bench] = benches! {
+pub(crate) const BENCHES: &[Bench] = benches! {
     one ours "rr": Fairness<Rr>;
     one ours "wf2q+": Fairness<Wf2q>;
     one ours "qfq": Fairness<QuickFair>;

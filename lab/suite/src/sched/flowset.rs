@@ -34,44 +34,36 @@ pub struct FlowSet {
 
 /// Part of a flow set: flows of each combination of a weight and a packet length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FlowSetPart {
-    /// Weights of the flows.
-    pub weights: ValueRange,
+struct FlowSetPart {
+    weights: ValueRange,
     /// Lengths of the flows' longest packets, in bytes.
-    pub lengths_bytes: ValueRange,
+    lengths_bytes: ValueRange,
     /// Number of flows of each weight and length.
-    pub flows_count: u32,
+    flows_count: u32,
 }
 
 /// Range of evenly spaced values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ValueRange {
+struct ValueRange {
     min: u32,
     max: u32,
     count: u32,
 }
 
 impl ValueRange {
-    fn value_at(self, index: u32) -> u32 {
-        let between = u64::from(self.count - 1).max(1);
-        let above = u64::from(self.max - self.min) * u64::from(index) / between;
-        self.min + above as u32 // at most max - min
-    }
-
     /// Iterates over the values in ascending order.
-    pub fn values(self) -> impl DoubleEndedIterator<Item = u32> + Clone {
-        (0..self.count).map(move |index| self.value_at(index))
-    }
-
-    /// Returns the number of values.
-    pub fn count(self) -> u32 {
-        self.count
+    fn values(self) -> impl Iterator<Item = u32> {
+        let between = u64::from(self.count - 1).max(1);
+        (0..self.count).map(move |index| {
+            let above = u64::from(self.max - self.min) * u64::from(index) / between;
+            self.min + above as u32 // at most max - min
+        })
     }
 }
 
 impl FlowSetPart {
     /// Returns the number of flows of this part.
-    pub fn flows_total(&self) -> u64 {
+    fn flows_total(&self) -> u64 {
         let per_weight = u64::from(self.flows_count) * u64::from(self.lengths_bytes.count);
         per_weight.saturating_mul(self.weights.count.into())
     }
@@ -96,11 +88,6 @@ impl FlowSet {
         let one = |value| ValueRange { min: value, max: value, count: 1 };
         let (weights, lengths_bytes) = (one(weight), one(length_max_bytes));
         Self { parts: vec![FlowSetPart { weights, lengths_bytes, flows_count }] }
-    }
-
-    /// Returns the parts in the order of the text.
-    pub fn parts(&self) -> &[FlowSetPart] {
-        &self.parts
     }
 
     /// Returns the number of flows: at most [`FLOWS_LIMIT`] for a parsed set.

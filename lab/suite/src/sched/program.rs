@@ -15,7 +15,6 @@
 use handover_base::units::{BitRate, ByteSize, Count, TimeSpan, UnitError};
 use handover_sched::drive::{LENGTH_MAX_BYTES, LoadSection, PacketClock};
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
@@ -66,20 +65,8 @@ pub struct LoadProgramError {
 
 impl LoadProgramError {
     /// Returns the error's message with the path of the file.
-    pub fn display_in_file<'a>(&'a self, path: &'a Path) -> impl fmt::Display + 'a {
-        ErrorInFile { error: self, path }
-    }
-}
-
-/// Error with the path of its file, for display.
-struct ErrorInFile<'a> {
-    error: &'a LoadProgramError,
-    path: &'a Path,
-}
-
-impl fmt::Display for ErrorInFile<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.path.display(), self.error)
+    pub fn display_in_file(&self, path: &Path) -> String {
+        format!("{}: {self}", path.display())
     }
 }
 

@@ -1,14 +1,12 @@
 //! One packet at a time: from a client to the arbiter and back, with no other packet in progress.
 
-use super::drive::{
-    DriveArgs, MakeScheduler, OfDrr, OfFifo, OfQfq, OfWf2qPlus, PACKET_LENGTH_BYTES, idle_policy,
-    new_scheduler, yield_if_shared,
-};
+use super::drive::{DriveArgs, PACKET_LENGTH_BYTES, idle_policy, new_scheduler, yield_if_shared};
+use super::engine::{Engine, FirstIn, QuickFair, Rr, Wf2q};
 use crate::common::{TakeCell, Tally};
 use handover_harness::{Bench, Fault, Handover, Participant, Role, Samples, Setup, benches};
 use handover_record::Spec;
 use handover_sched::drive::{
-    Arbiter, ArbiterConfig, Client, Hub, IdlePolicy, NullSink, Offer, StopMode,
+    Arbiter, ArbiterConfig, Client, Hub, IdlePolicy, NullSink, Offer, StopMode, Token,
 };
 
 /// Constant arguments of this benchmark, which has no options.
@@ -22,14 +20,14 @@ const DRIVE_ARGS: DriveArgs = DriveArgs {
 };
 
 /// Workload: one packet at a time from a client to the arbiter and back.
-struct ArbiterRoundTrip<A: MakeScheduler> {
-    arbiter: TakeCell<Arbiter<A::Scheduler>>,
+struct ArbiterRoundTrip<E: Engine> {
+    arbiter: TakeCell<Arbiter<E::Scheduler<Token>>>,
     hub: Hub,
     idle_policy: IdlePolicy,
     tally: Tally,
 }
 
-impl<A: MakeScheduler> Handover for ArbiterRoundTrip<A> {
+impl<E: Engine> Handover for ArbiterRoundTrip<E> {
     type Args = ();
     const SPEC: Spec = Spec::new(
         "sched/round-trip",
@@ -49,7 +47,7 @@ impl<A: MakeScheduler> Handover for ArbiterRoundTrip<A> {
             ..ArbiterConfig::default()
         };
         let arbiter =
-            Arbiter::new(new_scheduler::<A>(&DRIVE_ARGS)?, config).map_err(Fault::from_error)?;
+            Arbiter::new(new_scheduler::<E>(&DRIVE_ARGS)?, config).map_err(Fault::from_error)?;
         Ok(ArbiterRoundTrip {
             hub: arbiter.hub(),
             arbiter: TakeCell::new(arbiter),
@@ -86,7 +84,7 @@ impl<A: MakeScheduler> Handover for ArbiterRoundTrip<A> {
     }
 }
 
-impl<A: MakeScheduler> ArbiterRoundTrip<A> {
+impl<E: Engine> ArbiterRoundTrip<E> {
     #[inline(always)]
     fn send_and_wait(&self, client: &mut Client, flow: u32) -> Result<(), Fault> {
         client
@@ -102,9 +100,9 @@ impl<A: MakeScheduler> ArbiterRoundTrip<A> {
     }
 }
 
-pub(super) const BENCHES: &[Bench] = benches! {
-    many ours "fifo" Spin: ArbiterRoundTrip<OfFifo>;
-    many ours "drr" Spin: ArbiterRoundTrip<OfDrr>;
-    many ours "qfq" Spin: ArbiterRoundTrip<OfQfq>;
-    many ours "wf2q+" Spin: ArbiterRoundTrip<OfWf2qPlus>;
+pub(crate) const BENCHES: &[Bench] = benches! {
+    many ours "fifo" Spin: ArbiterRoundTrip<FirstIn>;
+    many ours "drr" Spin: ArbiterRoundTrip<Rr>;
+    many ours "qfq" Spin: ArbiterRoundTrip<QuickFair>;
+    many ours "wf2q+" Spin: ArbiterRoundTrip<Wf2q>;
 };

@@ -2,6 +2,7 @@
 //! timers would be, in equally random order. It has no deadlines, and no timer is ever early.
 
 use super::{HORIZON_NS, Timers};
+use crate::common::ensure;
 use handover_harness::Fault;
 
 /// Slot of a timer: half a cache line. It has room for a deadline, a part of a handle, and a value.
@@ -92,9 +93,8 @@ impl Timers for SlotWalk {
         walk.expire(HORIZON_NS + HORIZON_NS / 100, &mut keys); // the slot for the pair is in the walk
         keys.sort_unstable();
         keys.dedup();
-        if cancelled + keys.len() != COUNT as usize || keys.iter().any(|key| key % 3 == 0) {
-            return Err(Fault::new("a slot was freed twice or not at all"));
-        }
-        Ok(())
+        let is_right =
+            cancelled + keys.len() == COUNT as usize && keys.iter().all(|key| key % 3 != 0);
+        ensure(is_right, || "a slot was freed twice or not at all")
     }
 }

@@ -145,7 +145,7 @@ fn values_beyond_a_limit_are_refused_with_the_column() {
 #[test]
 fn error_begins_with_the_file_and_the_position() {
     let error = parse_load_program("x").unwrap_err();
-    let text = error.display_in_file(Path::new("dir/sched.txt")).to_string();
+    let text = error.display_in_file(Path::new("dir/sched.txt"));
     assert!(text.starts_with("dir/sched.txt: line 1, column 1: expected a duration"), "{text}");
 }
 

@@ -44,15 +44,11 @@ impl Peer for Server {
 #[derive(Debug, Clone, Copy)]
 struct Postcard;
 
-fn io_error(error: postcard::Error) -> io::Error {
-    io::Error::other(error.to_string())
-}
-
 impl<T: Serialize> Serializer<T> for Postcard {
     type Error = io::Error;
 
     fn serialize(self: Pin<&mut Self>, item: &T) -> Result<Bytes, io::Error> {
-        postcard::to_extend(item, Vec::new()).map(Bytes::from).map_err(io_error)
+        postcard::to_extend(item, Vec::new()).map(Bytes::from).map_err(io::Error::other)
     }
 }
 
@@ -60,7 +56,7 @@ impl<T: DeserializeOwned> Deserializer<T> for Postcard {
     type Error = io::Error;
 
     fn deserialize(self: Pin<&mut Self>, from: &BytesMut) -> Result<T, io::Error> {
-        postcard::from_bytes(from).map_err(io_error)
+        postcard::from_bytes(from).map_err(io::Error::other)
     }
 }
 
