@@ -7,7 +7,7 @@ use crate::fault::Fault;
 use crate::process::Process;
 use crate::raw::{Control, Region, adopt_descriptors};
 use crate::samples::{ParticipantResult, Samples, Timing};
-use crate::setup::{Setup, descriptor_numbers, make_inheritable};
+use crate::setup::{Setup, make_inheritable};
 use crate::trace::{ActiveRecording, TraceRequest};
 use crate::workload::{self, Role};
 use handover_base::affinity;
@@ -29,14 +29,14 @@ pub(crate) const PARTICIPANT_VARIABLE: &str = "HANDOVER_PARTY";
 
 /// Message to the process of a participant: what to run, and the shared descriptors.
 #[derive(Serialize, Deserialize)]
-struct Assignment {
+pub(crate) struct Assignment {
     /// Id of the benchmark.
     spec: String,
     contender: String,
     /// Values of the arguments, by name.
     values: BTreeMap<String, u64>,
     /// Index of the participant.
-    index: usize,
+    pub index: usize,
     /// CPU of each participant.
     cpus: Vec<u32>,
     timing: Timing,
@@ -89,7 +89,7 @@ pub(super) fn run_round(
             parent: rustix::process::getpid().as_raw_nonzero().get(),
             control: control_fd.as_raw_fd(),
             answer: to.as_raw_fd(),
-            shared_fds: descriptor_numbers(&shared_fds),
+            shared_fds: shared_fds.iter().map(AsRawFd::as_raw_fd).collect(),
         };
         let text = serde_json::to_string(&assignment)
             .map_err(|error| Fault::Start { role: role.name.into(), why: error.to_string() })?;
@@ -152,9 +152,6 @@ fn describe_failed_child(children: &mut [Process]) -> String {
     "its pipe was closed before a result arrived".to_string()
 }
 
-/// Process that was started as a participant, with its assignment.
-pub(crate) struct ParticipantProcess(Assignment);
-
 /// Data that a participant's process needs about its benchmark.
 pub(crate) struct SharedBenchmark {
     pub spec: &'static Spec,
@@ -164,30 +161,22 @@ pub(crate) struct SharedBenchmark {
     pub setup: SetupFn,
 }
 
-impl ParticipantProcess {
+impl Assignment {
     /// Parses an assignment in JSON; the error is that of the JSON parser.
-    pub fn parse(text: &str) -> Result<ParticipantProcess, String> {
-        serde_json::from_str(text).map(ParticipantProcess).map_err(|refused| refused.to_string())
-    }
-
-    pub fn index(&self) -> usize {
-        self.0.index
+    pub fn parse(text: &str) -> Result<Assignment, String> {
+        serde_json::from_str(text).map_err(|refused| refused.to_string())
     }
 
     /// Runs the assigned participant and sends its result to the coordinator. `find` returns the
     /// benchmark of a spec and contender.
     pub fn play(
-        self,
-        find: impl Fn(&str, &str) -> Result<SharedBenchmark, Fault>,
+        &self,
+        find: &dyn Fn(&str, &str) -> Result<SharedBenchmark, Fault>,
     ) -> Result<(), Fault> {
-        run_assignment(&find, &self.0).and_then(|(answer, to)| write_answer(&answer, to))
+        let (answer, to) = run_assignment(find, self)?;
+        let text = serde_json::to_vec(&answer).map_err(Fault::from_error)?;
+        Ok(File::from(to).write_all(&text)?)
     }
-}
-
-/// Sends the reply of a participant's process.
-fn write_answer(answer: &Answer, to: OwnedFd) -> Result<(), Fault> {
-    let text = serde_json::to_vec(answer).map_err(|refused| Fault::new(refused.to_string()))?;
-    Ok(File::from(to).write_all(&text)?)
 }
 
 /// Runs the assigned participant; returns its reply, and the pipe for the reply.
@@ -228,7 +217,7 @@ fn play_assigned(
     let bench = find(&assignment.spec, &assignment.contender)?;
     let mut values = ArgValues::defaults(bench.params);
     for (name, value) in &assignment.values {
-        values.set_value(name, *value).map_err(|refused| Fault::new(refused.to_string()))?;
+        values.set_value(name, *value).map_err(Fault::from_error)?;
     }
     let roles = (bench.roles)(&values);
     let role = *roles.get(assignment.index).ok_or_else(|| {
@@ -239,7 +228,7 @@ fn play_assigned(
         let index = assignment.index;
         Fault::new(format!("no CPU is assigned to the participant with index {index}"))
     })?;
-    affinity::pin(cpu).map_err(|refused| Fault::new(refused.to_string()))?;
+    affinity::pin(cpu).map_err(Fault::from_error)?;
     let measured = roles.iter().filter(|role| role.measured).count();
     let control = Control::new(Region::attach(control)?, roles.len(), measured);
     let parts_count = bench.spec.parts.len();

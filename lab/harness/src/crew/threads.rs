@@ -228,7 +228,7 @@ fn set_up(
 }
 
 fn pin(cpu: u32) -> Result<(), Fault> {
-    affinity::pin(cpu).map_err(|refused| Fault::Workload(refused.to_string()))
+    affinity::pin(cpu).map_err(Fault::from_error)
 }
 
 /// Function that starts a named thread.
