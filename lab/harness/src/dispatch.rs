@@ -68,12 +68,9 @@ fn play_assignment(all: &[&'static [Bench]], assignment: &str) -> Result<(), Par
     let assignment = Assignment::parse(assignment).map_err(ParticipantError::NotAnAssignment)?;
     let played = assignment.play(&|spec, contender| {
         let mut benches = all.iter().flat_map(|benches| benches.iter());
-        let bench = benches
-            .find(|it| it.spec().id == spec && it.contender().name == contender)
-            .ok_or_else(|| {
-                Fault::new(format!("this program has no benchmark {spec} [{contender}]"))
-            })?;
-        bench.shared_benchmark()
+        benches.find(|it| it.spec().id == spec && it.contender().name == contender).ok_or_else(
+            || Fault::new(format!("this program has no benchmark {spec} [{contender}]")),
+        )
     });
     played.map_err(|fault| ParticipantError::Fault { index: assignment.index, fault })
 }
