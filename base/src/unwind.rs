@@ -3,6 +3,20 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+/// Returns the message of a caught panic; `None` if the payload is not a string. The payload of `panic!` with a format
+/// string is one.
+///
+/// ```
+/// use handover_base::unwind::panic_message;
+/// let payload = std::panic::catch_unwind(|| panic!("{} is odd", 7)).unwrap_err();
+/// assert_eq!(panic_message(&*payload), Some("7 is odd"));
+/// ```
+#[must_use]
+pub fn panic_message(payload: &(dyn Any + Send)) -> Option<&str> {
+    let text = payload.downcast_ref::<&'static str>().copied();
+    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str))
+}
+
 /// Drops the payload of a caught panic, and ignores a panic of its destructor, which is foreign code.
 ///
 /// ```

@@ -153,10 +153,8 @@ pub(crate) fn last_error() -> *const std::ffi::c_char {
 
 /// Creates an error from the payload of a caught panic.
 pub(crate) fn panic_fault(payload: &(dyn Any + Send)) -> Fault {
-    let text = payload.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
-    HANDOVER_PANIC
-        .because(format_args!("the library panicked: {}", text.unwrap_or("without a text")))
+    let text = handover_base::unwind::panic_message(payload).unwrap_or("without a text");
+    HANDOVER_PANIC.because(format_args!("the library panicked: {text}"))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Processes that are this program started again: passes of a run, and participants of a round.
 
 use crate::bench::Bench;
-use crate::crew::{PARTICIPANT_VARIABLE, ParticipantProcess};
+use crate::crew::{Assignment, PARTICIPANT_VARIABLE};
 use crate::fault::Fault;
 use crate::lab;
 use crate::process;
@@ -65,17 +65,12 @@ pub fn dispatch_participant(all: &[&'static [Bench]]) -> Option<Result<(), Parti
 
 /// Runs the participant that the text `assignment` describes.
 fn play_assignment(all: &[&'static [Bench]], assignment: &str) -> Result<(), ParticipantError> {
-    let participant =
-        ParticipantProcess::parse(assignment).map_err(ParticipantError::NotAnAssignment)?;
-    let index = participant.index();
-    let played = participant.play(|spec, contender| {
+    let assignment = Assignment::parse(assignment).map_err(ParticipantError::NotAnAssignment)?;
+    let played = assignment.play(&|spec, contender| {
         let mut benches = all.iter().flat_map(|benches| benches.iter());
-        let bench = benches
-            .find(|it| it.spec().id == spec && it.contender().name == contender)
-            .ok_or_else(|| {
-                Fault::new(format!("this program has no benchmark {spec} [{contender}]"))
-            })?;
-        bench.shared_benchmark()
+        benches.find(|it| it.spec().id == spec && it.contender().name == contender).ok_or_else(
+            || Fault::new(format!("this program has no benchmark {spec} [{contender}]")),
+        )
     });
-    played.map_err(|fault| ParticipantError::Fault { index, fault })
+    played.map_err(|fault| ParticipantError::Fault { index: assignment.index, fault })
 }

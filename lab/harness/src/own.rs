@@ -46,11 +46,8 @@ const USAGE: &str = "\
 /// Exit status: 0; 1 if a benchmark could not be measured; 2 if the command line is wrong.
 pub fn bench_main(suites: &[&'static [Bench]]) -> ExitCode {
     let suites = with_nulls(suites);
-    if let Some(played) = dispatch_participant(&suites) {
-        return match played {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => fail(&error, 1),
-        };
+    if let Some(code) = run_as_participant(&suites) {
+        return code;
     }
     match BenchOptions::parse(std::env::args().skip(1)) {
         Ok(asked) => run_with_options(&suites, &asked).unwrap_or_else(|error| fail(&error, 2)),
@@ -136,8 +133,15 @@ fn with_nulls(suites: &[&'static [Bench]]) -> Vec<&'static [Bench]> {
     suites
 }
 
+/// Runs the pass or participant for which this process was started, and returns the exit code. Returns `None` in any
+/// other process.
+pub(crate) fn run_as_participant(suites: &[&'static [Bench]]) -> Option<ExitCode> {
+    let played = dispatch_participant(suites)?;
+    Some(played.map_or_else(|error| fail(&error, 1), |()| ExitCode::SUCCESS))
+}
+
 /// Prints an error to standard error, and returns `code` as the exit code.
-fn fail(error: &dyn std::fmt::Display, code: u8) -> ExitCode {
+pub(crate) fn fail(error: &dyn std::fmt::Display, code: u8) -> ExitCode {
     // A failed write to standard error loses only this message.
     let _ = writeln!(io::stderr(), "{error}");
     ExitCode::from(code)
@@ -245,8 +249,7 @@ fn run_with_options(suites: &[&'static [Bench]], asked: &BenchOptions) -> Result
         let _ = set_parent_process_death_signal(Some(Signal::TERM));
     }
     let mut run = new_run(&lab)?;
-    let mut watcher = FaultCounter(0);
-    let outcome = lab.run(&mut watcher, &AtomicBool::new(false));
+    let outcome = lab.run(&mut FaultPrinter, &AtomicBool::new(false));
     run.complete = true;
     (run.null_one, run.null_several) = (outcome.null_one, outcome.null_several);
     let mut text = String::new();
@@ -256,7 +259,7 @@ fn run_with_options(suites: &[&'static [Bench]], asked: &BenchOptions) -> Result
         outcome.records.iter().for_each(|record| text.push_str(&format!("{record}\n")));
     }
     let printed = print(&text)?;
-    Ok(if watcher.0 > 0 { ExitCode::FAILURE } else { printed })
+    Ok(if outcome.faults.is_empty() { printed } else { ExitCode::FAILURE })
 }
 
 /// Prints text to standard output; a closed pipe is no error.
@@ -310,12 +313,11 @@ fn format_export_lines(run: &Run, records: &[Record]) -> Result<String, String> 
     Ok(text)
 }
 
-/// Observer that prints each fault and counts them.
-struct FaultCounter(usize);
+/// Observer that prints each fault.
+pub(crate) struct FaultPrinter;
 
-impl RunObserver for FaultCounter {
+impl RunObserver for FaultPrinter {
     fn fault(&mut self, id: &str, fault: &Fault) {
-        self.0 += 1;
         let _ = writeln!(io::stderr(), "{id}: {fault}");
     }
 }
@@ -392,7 +394,7 @@ mod tests {
         let patterns = ["*".to_string()];
         let plan = Plan { profile: Profile::Smoke, ..Plan::default() };
         let lab = Lab::new(&[NULLS], &patterns, plan).expect("create the lab");
-        let outcome = lab.run(&mut FaultCounter(0), &AtomicBool::new(false));
+        let outcome = lab.run(&mut FaultPrinter, &AtomicBool::new(false));
         let text = format_export_lines(&new_run(&lab).expect("a date of today"), &outcome.records)
             .expect("lines");
         let kinds: Vec<String> = text

@@ -103,7 +103,7 @@ fn between_batches() {
 
 /// Samples of one part of a benchmark. They are clock ticks of `batch` operations each, or values
 /// recorded by the workload.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct PartSamples {
     /// Number of operations in a sample.
     pub batch: u64,
@@ -143,19 +143,7 @@ fn new_touched_list() -> Vec<u64> {
 
 impl PartSamples {
     fn new() -> PartSamples {
-        PartSamples {
-            batch: 1,
-            samples: new_touched_list(),
-            samples_total: 0,
-            has_values: false,
-            ops_total: 0,
-            ops_beside: 0,
-            alone: None,
-            singles: false,
-            stride: 1,
-            skipped: 0,
-            classified_count: 0,
-        }
+        PartSamples { batch: 1, samples: new_touched_list(), stride: 1, ..PartSamples::default() }
     }
 
     /// Sets the flag [`SLOWED`] of the samples added since the last call, if `slowed` is `true`.

@@ -2,7 +2,7 @@
 
 use crate::fault::Fault;
 pub use crate::raw::Region;
-use rustix::fd::{AsFd, AsRawFd, OwnedFd};
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
 use zerocopy::FromZeros;
 
@@ -41,10 +41,7 @@ impl Setup {
     /// # Errors
     /// Fails without memory or a free descriptor.
     pub fn shared_region<T: FromZeros + Sync>(&mut self) -> Result<Region<T>, Fault> {
-        if let Some(inherited) = &mut self.inherited {
-            let fd = inherited.next().ok_or_else(|| {
-                Fault::new("the setup requests more shared resources than in the first process")
-            })?;
+        if let Some(fd) = self.next_inherited()? {
             return Ok(Region::attach(&fd)?);
         }
         let (region, fd) = Region::create()?;
@@ -62,16 +59,21 @@ impl Setup {
         &mut self,
         make: impl FnOnce() -> Result<OwnedFd, Fault>,
     ) -> Result<OwnedFd, Fault> {
-        if let Some(inherited) = &mut self.inherited {
-            return inherited.next().ok_or_else(|| {
-                Fault::new("the setup requests more shared resources than in the first process")
-            });
+        if let Some(fd) = self.next_inherited()? {
+            return Ok(fd);
         }
         let fd = make()?;
         if self.processes {
             self.created.push(fcntl_dupfd_cloexec(&fd, 3)?);
         }
         Ok(fd)
+    }
+
+    /// Returns the next inherited descriptor; `None` in the first process.
+    fn next_inherited(&mut self) -> Result<Option<OwnedFd>, Fault> {
+        let Some(inherited) = &mut self.inherited else { return Ok(None) };
+        let missing = "the setup requests more shared resources than in the first process";
+        inherited.next().map(Some).ok_or_else(|| Fault::new(missing))
     }
 
     /// Returns two descriptors that all participants share; only the first process calls `make`.
@@ -126,8 +128,4 @@ pub(crate) fn has_repeated_cpu(cpus: &[u32]) -> bool {
 /// Makes a descriptor inheritable by processes that are started while it is open.
 pub(crate) fn make_inheritable(fd: impl AsFd) -> Result<(), Fault> {
     Ok(fcntl_setfd(fd, FdFlags::empty())?)
-}
-
-pub(crate) fn descriptor_numbers(fds: &[OwnedFd]) -> Vec<i32> {
-    fds.iter().map(AsRawFd::as_raw_fd).collect()
 }

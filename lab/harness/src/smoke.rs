@@ -1,8 +1,8 @@
 //! Smoke test: runs every benchmark of a suite once, with its smallest arguments.
 
 use crate::bench::Bench;
-use crate::fault::Fault;
-use crate::lab::{Lab, Plan, PlanError, Profile, RunObserver};
+use crate::lab::{Lab, Plan, PlanError, Profile};
+use crate::own::{FaultPrinter, fail, run_as_participant};
 use crate::select::Selection;
 use handover_record::ContenderKind;
 use std::process::ExitCode;
@@ -14,24 +14,15 @@ use std::sync::atomic::AtomicBool;
 ///
 /// Arguments that do not start with a dash are patterns, as for [`select`](crate::select).
 pub fn smoke(all: &[&'static [Bench]]) -> ExitCode {
-    if let Some(played) = crate::dispatch_participant(all) {
-        return match played {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => fail(&error),
-        };
+    if let Some(code) = run_as_participant(all) {
+        return code;
     }
     let mut patterns: Vec<String> =
         std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
     if patterns.is_empty() {
         patterns.push("*".to_string());
     }
-    run_smoke(all, &patterns).unwrap_or_else(|error| fail(&error))
-}
-
-/// Prints an error; returns the exit code of a failure.
-fn fail(error: &dyn std::fmt::Display) -> ExitCode {
-    eprintln!("{error}");
-    ExitCode::FAILURE
+    run_smoke(all, &patterns).unwrap_or_else(|error| fail(&error, 1))
 }
 
 /// Runs the selected benchmarks in threads and then in processes. Prints their results, and returns
@@ -50,7 +41,7 @@ fn run_smoke(all: &[&'static [Bench]], patterns: &[String]) -> Result<ExitCode, 
             continue;
         }
         let plan = Plan { profile: Profile::Smoke, processes, ..Plan::default() };
-        let outcome = Lab::new(all, &ids, plan)?.run(&mut SmokeObserver, &AtomicBool::new(false));
+        let outcome = Lab::new(all, &ids, plan)?.run(&mut FaultPrinter, &AtomicBool::new(false));
         let way = if processes { " (processes)" } else { "" };
         // The id of a fault of one contender ends with the contender's name.
         let is_of = |fault_id: &str, id: &str| {
@@ -74,15 +65,6 @@ fn run_smoke(all: &[&'static [Bench]], patterns: &[String]) -> Result<ExitCode, 
     }
     eprintln!("{passed} passed, {failed} failed");
     Ok(if failed == 0 && passed > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-/// Observer that prints faults only.
-struct SmokeObserver;
-
-impl RunObserver for SmokeObserver {
-    fn fault(&mut self, id: &str, fault: &Fault) {
-        eprintln!("{id}: {fault}");
-    }
 }
 
 /// Returns the ids of the figures that the benchmark must have and the run did not measure.

@@ -49,7 +49,6 @@ impl ArgNotation {
         let parsed = match self {
             ArgNotation::Count => text.parse::<units::Count>().map(|it| it.0),
             ArgNotation::Bytes => text.parse::<units::ByteSize>().map(|it| it.0),
-            ArgNotation::Nanos if text == "0" => Ok(0),
             ArgNotation::Nanos => text.parse::<units::TimeSpan>().map(|it| it.0),
         };
         parsed.map_err(|refused| refused.to_string())
@@ -155,22 +154,19 @@ macro_rules! args {
 }
 
 /// Values of a benchmark's arguments, each within its bounds.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct ArgValues {
-    params: Params,
+    params: &'static [Param],
     /// Value of each argument, by the argument's name.
     values: BTreeMap<String, u64>,
 }
 
-/// Declarations of a benchmark's arguments, compared by their names.
-#[derive(Clone, Copy, Debug)]
-struct Params(&'static [Param]);
-impl PartialEq for Params {
+impl PartialEq for ArgValues {
     fn eq(&self, other: &Self) -> bool {
-        self.0.iter().map(|it| it.name).eq(other.0.iter().map(|it| it.name))
+        self.values == other.values
     }
 }
-impl Eq for Params {}
+impl Eq for ArgValues {}
 
 impl ArgValues {
     /// Returns the default values of all arguments.
@@ -186,7 +182,7 @@ impl ArgValues {
     /// Creates the values of all arguments; `value` returns the value of one.
     fn new(params: &'static [Param], value: impl Fn(&Param) -> u64) -> ArgValues {
         let values = params.iter().map(|param| (param.name.to_string(), value(param))).collect();
-        ArgValues { params: Params(params), values }
+        ArgValues { params, values }
     }
 
     /// Returns the value of the argument `name`.
@@ -207,9 +203,7 @@ impl ArgValues {
     /// Fails for an unknown name (the error suggests the nearest one), a text that does not parse
     /// as the argument's kind, or a value out of bounds; no value is changed then.
     pub fn parse_and_set(&mut self, name: &str, text: &str) -> Result<(), ArgsError> {
-        let Some(param) = self.params.0.iter().find(|param| param.name == name) else {
-            return Err(ArgsError::unknown(name, self.params.0));
-        };
+        let param = self.param(name)?;
         let value = param.kind.parse_value(text).map_err(|why| ArgsError::Text {
             name: name.to_string(),
             text: text.to_string(),
@@ -223,10 +217,13 @@ impl ArgValues {
     /// # Errors
     /// Fails like [`parse_and_set`](ArgValues::parse_and_set).
     pub fn set_value(&mut self, name: &str, value: u64) -> Result<(), ArgsError> {
-        let Some(param) = self.params.0.iter().find(|param| param.name == name) else {
-            return Err(ArgsError::unknown(name, self.params.0));
-        };
+        let param = self.param(name)?;
         self.set_within(param, value, &param.kind.format_value(value))
+    }
+
+    fn param(&self, name: &str) -> Result<&'static Param, ArgsError> {
+        let found = self.params.iter().find(|param| param.name == name);
+        found.ok_or_else(|| ArgsError::unknown(name, self.params))
     }
 
     /// Sets an argument to `value`, which the user wrote as `text`. Fails if the value is out of

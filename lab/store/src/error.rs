@@ -194,7 +194,7 @@ pub enum StoreError {
         nearest_names: Vec<String>,
     },
     /// The text is a prefix of several run ids.
-    #[error("run {selector}: the ids of {count} runs start with this text; add characters to choose one of {}", comma_separated(.candidates))]
+    #[error("run {selector}: the ids of {count} runs start with this text; add characters to choose one of {}", .candidates.join(", "))]
     Ambiguous {
         /// Prefix that was looked up.
         selector: String,
@@ -211,20 +211,13 @@ pub enum StoreError {
     },
 }
 
-/// Joins ids with commas.
-fn comma_separated(ids: &[String]) -> String {
-    ids.join(", ")
-}
-
 /// Returns the end of an error message: the most similar ids or names. Without any, it says that
 /// the store has none.
 fn nearest_hint(nearest_names: &[String]) -> String {
     match nearest_names {
         [] => "; the store has none yet".to_string(),
         [nearest_name] => format!("; the nearest is {nearest_name}"),
-        names => {
-            format!("; the nearest are {nearest_names}", nearest_names = comma_separated(names))
-        }
+        names => format!("; the nearest are {}", names.join(", ")),
     }
 }
 

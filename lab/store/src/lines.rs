@@ -13,10 +13,8 @@ pub const LINE_BYTES_MAX: usize = 4 << 20;
 
 /// Line of an export that contains a run. The lines of its records follow.
 #[derive(Serialize)]
+#[serde(tag = "type", rename = "run")]
 pub(crate) struct RunLine<'a> {
-    /// Type of the line: `run`.
-    #[serde(rename = "type")]
-    pub kind: &'static str,
     /// Version of the JSON form.
     pub schema: u32,
     #[serde(flatten)]
@@ -28,26 +26,12 @@ pub(crate) struct RunLine<'a> {
 
 /// Line of an export that contains a record of the preceding run.
 #[derive(Serialize)]
+#[serde(tag = "type", rename = "record")]
 pub(crate) struct RecordLine<'a> {
-    /// Type of the line: `record`.
-    #[serde(rename = "type")]
-    pub kind: &'static str,
     /// Id of the record's run.
     pub run: &'a str,
     #[serde(flatten)]
     pub record: &'a Record,
-}
-
-impl<'a> RunLine<'a> {
-    pub fn new(run: &'a Run, tags: &'a [String]) -> RunLine<'a> {
-        RunLine { kind: "run", schema: JSON_SCHEMA_VERSION, run, tags }
-    }
-}
-
-impl<'a> RecordLine<'a> {
-    pub fn new(run: &'a str, record: &'a Record) -> RecordLine<'a> {
-        RecordLine { kind: "record", run, record }
-    }
 }
 
 /// Parsed line of an export: a run with its names, or a record.

@@ -86,11 +86,6 @@ impl<'a> PackedRecord<'a> {
     }
 }
 
-/// Decompresses a run. The error describes the damage of its row.
-pub(crate) fn unpack_run(body: &[u8]) -> Result<Run, String> {
-    inflate(body)
-}
-
 /// Decompresses the arguments of a record; `None` if the record is damaged.
 pub(crate) fn unpack_args(body: &[u8]) -> Option<BTreeMap<String, u64>> {
     /// Record of which only the arguments are parsed.
@@ -164,7 +159,7 @@ fn deflate(value: &impl Serialize, subject: String) -> Result<Vec<u8>, StoreErro
 }
 
 /// Decompresses and parses the JSON of a run or a record. The error describes the damage.
-fn inflate<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {
+pub(crate) fn inflate<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {
     let mut json = Vec::new();
     // A few bytes from an untrusted file may inflate to gigabytes.
     let mut bounded = ZlibDecoder::new(body).take(LINE_BYTES_MAX as u64 + 1);

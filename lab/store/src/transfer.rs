@@ -7,6 +7,7 @@ use crate::lines::{ExportLine, ExportLineReader, RecordLine, RunLine};
 use crate::pack::{self, PackedRecord, PackedRun, RecordRow};
 use crate::store::{Store, find_run_key, insert_record, insert_run};
 use crate::tags::{insert_tag, is_id_prefix};
+use handover_record::{JSON_SCHEMA_VERSION, Run};
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
 use serde::Serialize;
@@ -55,10 +56,10 @@ impl Store {
         let mut exported = ExportCounts::default();
         for id in ids {
             let document = self.load_run_with_id(&id)?;
-            let named = tags.get(&id).map_or(&[][..], |it| it);
-            write_line(out, &RunLine::new(&document.run, named))?;
+            let (run, tags) = (&document.run, tags.get(&id).map_or(&[][..], |it| it));
+            write_line(out, &RunLine { schema: JSON_SCHEMA_VERSION, run, tags })?;
             for record in &document.records {
-                write_line(out, &RecordLine::new(&document.run.id, record))?;
+                write_line(out, &RecordLine { run: &run.id, record })?;
                 exported.records += 1;
             }
             exported.runs += 1;
@@ -298,7 +299,7 @@ fn describe_difference(
                 row.get::<_, Vec<u8>>(0)
             })
             .map_err(failed)
-            .and_then(|body| pack::unpack_run(&body).map_err(damaged))
+            .and_then(|body| pack::inflate::<Run>(&body).map_err(damaged))
     };
     if run(imported, imported_key)? != run(stored, stored_key)? {
         return Ok(Some("the description of the run".to_string()));
@@ -318,16 +319,10 @@ fn describe_difference(
         match (imported.next().map_err(failed)?, stored.next().map_err(failed)?) {
             (None, None) => break,
             (Some(_), None) => {
-                return Ok(Some(format!(
-                    "the stored run has only {count} records",
-                    count = place - 1
-                )));
+                return Ok(Some(format!("the stored run has only {} records", place - 1)));
             }
             (None, Some(_)) => {
-                return Ok(Some(format!(
-                    "the stored run has more than {count} records",
-                    count = place - 1
-                )));
+                return Ok(Some(format!("the stored run has more than {} records", place - 1)));
             }
             (Some(imported), Some(stored)) => {
                 if record(imported)? != record(stored)? {

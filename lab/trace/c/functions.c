@@ -383,12 +383,6 @@ static uintptr_t own_nops(const struct module *module, uintptr_t listed)
 	return at == next ? next + endbr_bytes((const uint8_t *)next) : 0;
 }
 
-static void put32(uint8_t *to, int64_t number)
-{
-	int32_t narrow = (int32_t)number;
-	memcpy(to, &narrow, 4);
-}
-
 /* Memory that a jump of 32 bits reaches from all of the module. */
 static uint8_t *near_memory(const struct module *module, size_t bytes)
 {
@@ -427,11 +421,11 @@ static void write_stub(uint8_t *stub, uintptr_t body, uint32_t code, const uint8
 	/* push %r11; lea body(%rip), %r11; push $code; jmp *handover_enter */
 	stub[0] = 0x41, stub[1] = 0x53;
 	stub[2] = 0x4c, stub[3] = 0x8d, stub[4] = 0x1d;
-	put32(stub + 5, (int64_t)body - (int64_t)(stub + 9));
+	handover_put32(stub + 5, (int64_t)body - (int64_t)(stub + 9));
 	stub[9] = 0x68;
-	put32(stub + 10, code);
+	handover_put32(stub + 10, code);
 	stub[14] = 0xff, stub[15] = 0x25;
-	put32(stub + 16, pointer - (stub + 20));
+	handover_put32(stub + 16, pointer - (stub + 20));
 }
 
 static void patch_entry(uint32_t index, uintptr_t listed, int memory, uint8_t **stub, const uint8_t *pointer,
@@ -464,7 +458,7 @@ static void patch_entry(uint32_t index, uintptr_t listed, int memory, uint8_t **
 	}
 	write_stub(*stub, at + room, number << 2, pointer);
 	uint8_t jump[JUMP_BYTES] = { 0xe9 };
-	put32(jump + 1, (int64_t)*stub - (int64_t)(at + JUMP_BYTES));
+	handover_put32(jump + 1, (int64_t)*stub - (int64_t)(at + JUMP_BYTES));
 	*stub += STUB_BYTES;
 	if (write_code(memory, at, jump, sizeof jump))
 		found->patched++;
@@ -537,7 +531,7 @@ static void patch_module(uint32_t index, struct found *found)
 /* Modules from here on are new. */
 static uint32_t patched_modules;
 
-static void patch_new_modules(void)
+void handover_patch_new_modules(void)
 {
 	struct found found = { 0 };
 	dl_iterate_phdr(meet, NULL);
@@ -547,16 +541,11 @@ static void patch_new_modules(void)
 		     found.patched, found.unwanted, found.short_ones, found.odd, found.unread);
 }
 
-void handover_functions_start(void)
-{
-	patch_new_modules();
-}
-
 void handover_functions_more(void)
 {
 	int error = errno;
 	if (handover_lock()) {
-		patch_new_modules();
+		handover_patch_new_modules();
 		handover_unlock();
 	}
 	errno = error;

@@ -314,7 +314,7 @@ void handover_start(char **environment)
 	handover_threads_start();
 	handover_configure(environment);
 	if (handover_config.is_on)
-		handover_functions_start();
+		handover_patch_new_modules();
 }
 
 static __attribute__((constructor)) void start(int count, char **arguments, char **environment)

@@ -22,7 +22,6 @@
 static struct {
 	bool is_made;
 	bool has_failed;
-	int errno_of_failure;
 	char path[PATH_BYTES + 32];
 	uint64_t end;
 	/* Its header, mapped. */
@@ -34,11 +33,10 @@ static struct {
 	uint32_t functions_written;
 	uint32_t modules_written;
 	/* Lanes whose threads have gone. */
-	struct old_lane { uint64_t offset, *page; uint64_t recorded, lost; } *old;
+	struct old_lane { uint64_t *page, recorded, lost; } *old;
 	uint32_t old_count, old_room;
 } file;
 
-static uint64_t lost_without_lane;
 static uint64_t threads_refused;
 static int lock_word;
 static __thread bool is_mine __attribute__((tls_model("initial-exec")));
@@ -134,7 +132,6 @@ static bool failed(int error)
 {
 	if (!file.has_failed) {
 		file.has_failed = true;
-		file.errno_of_failure = error;
 		handover_tell_failure(error);
 		if (file.header) {
 			file.header[H_ERRNO] = error;
@@ -322,14 +319,6 @@ static void add_segment(uint32_t kind, const uint8_t *payload, size_t bytes)
 	munmap(whole, all);
 }
 
-static uint8_t *put_varint(uint8_t *to, uint64_t number)
-{
-	for (; number >= 0x80; number >>= 7)
-		*to++ = (uint8_t)number | 0x80;
-	*to++ = (uint8_t)number;
-	return to;
-}
-
 /* Number, distance of its addresses from its file's, extent, build id, path. */
 void handover_file_module(uint32_t index)
 {
@@ -339,13 +328,13 @@ void handover_file_module(uint32_t index)
 	if (!file.is_made || index < file.modules_written)
 		return;
 	file.modules_written = index + 1;
-	to = put_varint(to, index);
-	to = put_varint(to, module->bias);
-	to = put_varint(to, module->start);
-	to = put_varint(to, module->end);
-	to = put_varint(to, module->build_id_bytes);
+	to = handover_put_varint(to, index);
+	to = handover_put_varint(to, module->bias);
+	to = handover_put_varint(to, module->start);
+	to = handover_put_varint(to, module->end);
+	to = handover_put_varint(to, module->build_id_bytes);
 	to = mempcpy(to, module->build_id, module->build_id_bytes);
-	to = put_varint(to, path_bytes);
+	to = handover_put_varint(to, path_bytes);
 	to = mempcpy(to, module->path, path_bytes);
 	add_segment(SEGMENT_MODULES, payload, to - payload);
 }
@@ -389,11 +378,11 @@ void handover_file_sites(void)
 	uint32_t count = handover_probes_count();
 	if (!file.is_made || count == file.sites_count)
 		return;
-	size_t bytes = handover_probes_encode(NULL, 0, file.sites_count);
+	size_t bytes = handover_probes_encode(NULL, file.sites_count);
 	uint8_t *payload = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (payload == MAP_FAILED)
 		return;
-	handover_probes_encode(payload, bytes, file.sites_count);
+	handover_probes_encode(payload, file.sites_count);
 	add_segment(SEGMENT_SITES, payload, bytes);
 	munmap(payload, bytes);
 	file.sites_count = count;
@@ -440,7 +429,6 @@ static bool take_old(struct thread *thread)
 		__atomic_store_n(old.page, 0, __ATOMIC_RELEASE);
 		memset(old.page, 0, PAGE + handover_config.ring_words * 8);
 		thread->page = old.page;
-		thread->lane_offset = old.offset;
 		return true;
 	}
 	return false;
@@ -464,7 +452,6 @@ static bool take_new(struct thread *thread)
 	if (memory == MAP_FAILED)
 		return false;
 	thread->page = memory;
-	thread->lane_offset = file.end;
 	file.end += bytes;
 	return true;
 }
@@ -642,7 +629,7 @@ void handover_lane_give(struct thread *thread)
 		}
 	}
 	if (file.old_count < file.old_room) {
-		struct old_lane old = { thread->lane_offset, thread->page, thread->recorded, thread->lost };
+		struct old_lane old = { thread->page, thread->recorded, thread->lost };
 		file.old[file.old_count++] = old;
 	}
 	handover_unlock();
@@ -659,8 +646,6 @@ void handover_lane_forget(struct thread *thread)
 
 void handover_count_lost(uint64_t count)
 {
-	uint64_t lost = __atomic_add_fetch(&lost_without_lane, count, __ATOMIC_RELAXED);
-	(void)lost;
 	if (file.header)
 		__atomic_add_fetch(&file.header[H_LOST], count, __ATOMIC_RELAXED);
 }
@@ -670,7 +655,7 @@ void handover_lanes_fork(void)
 {
 	memset(&file, 0, sizeof file);
 	handover_bus_fork();
-	lost_without_lane = threads_refused = 0;
+	threads_refused = 0;
 }
 
 /* The process ends in order. What happens from here on is recorded still. */

@@ -44,7 +44,7 @@ static const char *texts_of(const struct handover_probe_meta *meta)
 	return (const char *)(meta + 1);
 }
 
-/* The number of a site that was not known; 0 if there are none left. */
+/* Numbers a site that was not known, unless no number or no memory is left. */
 static void add_site(struct handover_probe_meta *meta)
 {
 	if (sites_count == sites_room) {
@@ -108,15 +108,7 @@ EXPORT void handover_probe_register(const struct handover_probe_entry *begin, co
 	errno = error;
 }
 
-static uint8_t *put_varint(uint8_t *to, uint64_t number)
-{
-	for (; number >= 0x80; number >>= 7)
-		*to++ = (uint8_t)number | 0x80;
-	*to++ = (uint8_t)number;
-	return to;
-}
-
-size_t handover_probes_encode(uint8_t *to, size_t room, uint32_t from)
+size_t handover_probes_encode(uint8_t *to, uint32_t from)
 {
 	if (!to) {
 		size_t bytes = 10;
@@ -124,18 +116,17 @@ size_t handover_probes_encode(uint8_t *to, size_t room, uint32_t from)
 			bytes += 40 + sites[at]->name_bytes + sites[at]->file_bytes;
 		return bytes;
 	}
-	(void)room;
 	uint8_t *begin = to;
-	to = put_varint(to, sites_count - from);
+	to = handover_put_varint(to, sites_count - from);
 	for (uint32_t at = from; at < sites_count; at++) {
 		const struct handover_probe_meta *meta = sites[at];
-		to = put_varint(to, meta->code >> 2);
-		to = put_varint(to, meta->line);
-		to = put_varint(to, meta->kind);
-		to = put_varint(to, meta->values_count);
-		to = put_varint(to, meta->name_bytes);
+		to = handover_put_varint(to, meta->code >> 2);
+		to = handover_put_varint(to, meta->line);
+		to = handover_put_varint(to, meta->kind);
+		to = handover_put_varint(to, meta->values_count);
+		to = handover_put_varint(to, meta->name_bytes);
 		to = mempcpy(to, texts_of(meta), meta->name_bytes);
-		to = put_varint(to, meta->file_bytes);
+		to = handover_put_varint(to, meta->file_bytes);
 		to = mempcpy(to, texts_of(meta) + meta->name_bytes, meta->file_bytes);
 	}
 	return to - begin;

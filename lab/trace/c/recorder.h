@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #define EXPORT __attribute__((visibility("default")))
 #define COLD __attribute__((cold, noinline))
@@ -48,7 +49,6 @@ struct thread {
 	uint64_t lost;
 	/* Words of values in the block. */
 	uint64_t values;
-	uint64_t lane_offset;
 	bool is_used;
 	/* For room in its ring, and for as long as may be: it does not wait again until there is some. */
 	bool has_waited_in_vain;
@@ -122,6 +122,22 @@ static inline uint64_t handover_ticks(void)
 	return (uint64_t)high << 32 | low;
 }
 
+/* A number as the trace's format has it: seven bits a byte, the lowest first. Where it ends. */
+static inline uint8_t *handover_put_varint(uint8_t *to, uint64_t number)
+{
+	for (; number >= 0x80; number >>= 7)
+		*to++ = (uint8_t)number | 0x80;
+	*to++ = (uint8_t)number;
+	return to;
+}
+
+/* An operand of an instruction. */
+static inline void handover_put32(uint8_t *to, int64_t number)
+{
+	int32_t narrow = (int32_t)number;
+	memcpy(to, &narrow, 4);
+}
+
 /* config.c */
 bool handover_matches(const char *pattern, const char *name);
 void handover_configure(char **environment);
@@ -150,7 +166,6 @@ void handover_lane_give(struct thread *thread);
 void handover_lane_forget(struct thread *thread);
 void handover_lanes_fork(void);
 void handover_finish(void);
-uint64_t handover_lost_without_lane(void);
 /* Site `number` is described at file `word`; and a set of sites with names. Locked by the caller. */
 void handover_file_function(uint32_t number);
 void handover_file_module(uint32_t module);
@@ -190,7 +205,7 @@ extern uint32_t handover_functions_count;
 extern struct module handover_modules[MODULES_MAX];
 extern uint32_t handover_modules_count;
 /* Finds modules that are new, and makes their patchable entries lead here. */
-void handover_functions_start(void);
+void handover_patch_new_modules(void);
 void handover_functions_more(void);
 /* A number for what is called at `address`: its code, or 0 if it is not wanted. */
 uint64_t handover_function_introduce(uintptr_t address);
@@ -201,8 +216,9 @@ void handover_start(char **environment);
 #define CODE_UNWANTED 1u
 
 /* probes.c */
-/* Writes all sites of probes into `to`, as a trace does; how many bytes it takes. */
-size_t handover_probes_encode(uint8_t *to, size_t room, uint32_t from);
+/* Writes the sites of probes after the first `from` into `to`, as a trace does; how many bytes it takes. Without `to`,
+ * how many it takes at most. */
+size_t handover_probes_encode(uint8_t *to, uint32_t from);
 uint32_t handover_probes_count(void);
 
 /* entry.S */

@@ -19,12 +19,6 @@ static bool is_prepared[THREADS_MAX];
 static pthread_key_t key;
 static bool has_key;
 
-static void put32(uint8_t *to, int64_t number)
-{
-	int32_t narrow = (int32_t)number;
-	memcpy(to, &narrow, 4);
-}
-
 /* The landings of a chunk, and after them room for the entries. */
 static bool prepare(size_t index)
 {
@@ -37,18 +31,18 @@ static bool prepare(size_t index)
 		memset(at, 0xcc, ENTRY_BYTES);
 		/* call *E_TARGET(entry) */
 		at[0] = 0xff, at[1] = 0x15;
-		put32(at + 2, entry + E_TARGET - (at + 6));
+		handover_put32(at + 2, entry + E_TARGET - (at + 6));
 		/* push E_RETURN(entry) */
 		at[6] = 0xff, at[7] = 0x35;
-		put32(at + 8, entry + E_RETURN - (at + 12));
+		handover_put32(at + 8, entry + E_RETURN - (at + 12));
 		/* push %r11 */
 		at[12] = 0x41, at[13] = 0x53;
 		/* lea entry(%rip), %r11 */
 		at[14] = 0x4c, at[15] = 0x8d, at[16] = 0x1d;
-		put32(at + 17, entry - (at + 21));
+		handover_put32(at + 17, entry - (at + 21));
 		/* jmp handover_leave */
 		at[21] = 0xe9;
-		put32(at + 22, (uint8_t *)handover_leave - (at + 26));
+		handover_put32(at + 22, (uint8_t *)handover_leave - (at + 26));
 	}
 	return !mprotect(code, LANDINGS_BYTES, PROT_READ | PROT_EXEC);
 }

@@ -84,20 +84,12 @@ struct EventSums {
 struct DurationSums<'a>(&'a mut [EventSums]);
 
 impl TraceVisitor for DurationSums<'_> {
-    fn enter_call(&mut self, _: &EventPosition, _: NameId, _: &[u64]) -> io::Result<()> {
-        Ok(())
-    }
-
     fn leave_call(&mut self, _: &EventPosition, call: &CompletedCall) -> io::Result<()> {
         if call.ending == CallEnding::Returned {
             let sums = &mut self.0[call.name.index()];
             sums.calls += 1;
             sums.total_ns = sums.total_ns.saturating_add(call.total_ns);
         }
-        Ok(())
-    }
-
-    fn visit_mark(&mut self, _: &EventPosition, _: NameId, _: &[u64]) -> io::Result<()> {
         Ok(())
     }
 }

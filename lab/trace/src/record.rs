@@ -22,11 +22,12 @@ mod rings;
 mod stream;
 
 pub use names::add_function_names;
-pub use program::{ProgramError, TraceableProgram, find_traceable_program};
+pub use program::ProgramError;
 
 use handover_probe::Policy;
 use handover_probe::read::{self, RecordingState, Trace};
 use handover_probe::trace_file::{self, with_suffix};
+use program::TraceableProgram;
 use ring_drain::RingDrain;
 use rustix::fs::FallocateFlags;
 use std::ffi::{OsStr, OsString};

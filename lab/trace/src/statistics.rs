@@ -217,10 +217,6 @@ impl TraceVisitor for CallStatistics {
         Ok(())
     }
 
-    fn enter_call(&mut self, _: &EventPosition, _: NameId, _: &[u64]) -> io::Result<()> {
-        Ok(())
-    }
-
     fn leave_call(&mut self, _: &EventPosition, call: &CompletedCall) -> io::Result<()> {
         let sums = self.sums(call.name);
         sums.calls += 1;

@@ -255,8 +255,4 @@ impl TraceVisitor for CallTree {
         }
         Ok(())
     }
-
-    fn visit_mark(&mut self, _: &EventPosition, _: NameId, _: &[u64]) -> io::Result<()> {
-        Ok(())
-    }
 }

@@ -49,7 +49,8 @@ pub struct CompletedCall {
     pub ending: CallEnding,
 }
 
-/// Visitor of the events of a [`walk`]. Enters and leaves are paired and nested, for any trace.
+/// Visitor of the events of a [`walk`]. Enters and leaves are paired and nested, for any trace. Except for
+/// [`leave_call`](TraceVisitor::leave_call), the methods do nothing by default.
 pub trait TraceVisitor {
     /// Starts the visit of a thread, whose events follow.
     ///
@@ -64,7 +65,10 @@ pub trait TraceVisitor {
     ///
     /// # Errors
     /// Those of [`start_thread`](TraceVisitor::start_thread).
-    fn enter_call(&mut self, at: &EventPosition, name: NameId, values: &[u64]) -> io::Result<()>;
+    fn enter_call(&mut self, at: &EventPosition, name: NameId, values: &[u64]) -> io::Result<()> {
+        let _ = (at, name, values);
+        Ok(())
+    }
 
     /// Visits the end of the innermost open call.
     ///
@@ -76,7 +80,10 @@ pub trait TraceVisitor {
     ///
     /// # Errors
     /// Those of [`start_thread`](TraceVisitor::start_thread).
-    fn visit_mark(&mut self, at: &EventPosition, name: NameId, values: &[u64]) -> io::Result<()>;
+    fn visit_mark(&mut self, at: &EventPosition, name: NameId, values: &[u64]) -> io::Result<()> {
+        let _ = (at, name, values);
+        Ok(())
+    }
 }
 
 /// Passes each event to both visitors.

@@ -151,8 +151,7 @@ impl FiberPanic {
     /// with a format string is one.
     #[must_use]
     pub fn message(&self) -> Option<&str> {
-        let text = self.0.downcast_ref::<&'static str>().copied();
-        text.or_else(|| self.0.downcast_ref::<String>().map(String::as_str))
+        handover_base::unwind::panic_message(&*self.0)
     }
 
     /// Resumes the panic in the calling fiber or thread.

@@ -3,15 +3,16 @@
 
 use super::stage::{PATIENCE_DEFAULT, RoundParams, SetupFn, collect_results};
 use super::threads::{panic_message, play};
+use crate::bench::Bench;
 use crate::fault::Fault;
 use crate::process::Process;
 use crate::raw::{Control, Region, adopt_descriptors};
 use crate::samples::{ParticipantResult, Samples, Timing};
-use crate::setup::{Setup, descriptor_numbers, make_inheritable};
+use crate::setup::{Setup, make_inheritable};
 use crate::trace::{ActiveRecording, TraceRequest};
 use crate::workload::{self, Role};
 use handover_base::affinity;
-use handover_record::{ArgValues, Param, Spec};
+use handover_record::ArgValues;
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -29,14 +30,14 @@ pub(crate) const PARTICIPANT_VARIABLE: &str = "HANDOVER_PARTY";
 
 /// Message to the process of a participant: what to run, and the shared descriptors.
 #[derive(Serialize, Deserialize)]
-struct Assignment {
+pub(crate) struct Assignment {
     /// Id of the benchmark.
     spec: String,
     contender: String,
     /// Values of the arguments, by name.
     values: BTreeMap<String, u64>,
     /// Index of the participant.
-    index: usize,
+    pub index: usize,
     /// CPU of each participant.
     cpus: Vec<u32>,
     timing: Timing,
@@ -89,7 +90,7 @@ pub(super) fn run_round(
             parent: rustix::process::getpid().as_raw_nonzero().get(),
             control: control_fd.as_raw_fd(),
             answer: to.as_raw_fd(),
-            shared_fds: descriptor_numbers(&shared_fds),
+            shared_fds: shared_fds.iter().map(AsRawFd::as_raw_fd).collect(),
         };
         let text = serde_json::to_string(&assignment)
             .map_err(|error| Fault::Start { role: role.name.into(), why: error.to_string() })?;
@@ -152,47 +153,27 @@ fn describe_failed_child(children: &mut [Process]) -> String {
     "its pipe was closed before a result arrived".to_string()
 }
 
-/// Process that was started as a participant, with its assignment.
-pub(crate) struct ParticipantProcess(Assignment);
-
-/// Data that a participant's process needs about its benchmark.
-pub(crate) struct SharedBenchmark {
-    pub spec: &'static Spec,
-    pub contender: &'static str,
-    pub params: &'static [Param],
-    pub roles: fn(&ArgValues) -> Vec<Role>,
-    pub setup: SetupFn,
-}
-
-impl ParticipantProcess {
+impl Assignment {
     /// Parses an assignment in JSON; the error is that of the JSON parser.
-    pub fn parse(text: &str) -> Result<ParticipantProcess, String> {
-        serde_json::from_str(text).map(ParticipantProcess).map_err(|refused| refused.to_string())
-    }
-
-    pub fn index(&self) -> usize {
-        self.0.index
+    pub fn parse(text: &str) -> Result<Assignment, String> {
+        serde_json::from_str(text).map_err(|refused| refused.to_string())
     }
 
     /// Runs the assigned participant and sends its result to the coordinator. `find` returns the
     /// benchmark of a spec and contender.
     pub fn play(
-        self,
-        find: impl Fn(&str, &str) -> Result<SharedBenchmark, Fault>,
+        &self,
+        find: &dyn Fn(&str, &str) -> Result<&'static Bench, Fault>,
     ) -> Result<(), Fault> {
-        run_assignment(&find, &self.0).and_then(|(answer, to)| write_answer(&answer, to))
+        let (answer, to) = run_assignment(find, self)?;
+        let text = serde_json::to_vec(&answer).map_err(Fault::from_error)?;
+        Ok(File::from(to).write_all(&text)?)
     }
-}
-
-/// Sends the reply of a participant's process.
-fn write_answer(answer: &Answer, to: OwnedFd) -> Result<(), Fault> {
-    let text = serde_json::to_vec(answer).map_err(|refused| Fault::new(refused.to_string()))?;
-    Ok(File::from(to).write_all(&text)?)
 }
 
 /// Runs the assigned participant; returns its reply, and the pipe for the reply.
 fn run_assignment(
-    find: &dyn Fn(&str, &str) -> Result<SharedBenchmark, Fault>,
+    find: &dyn Fn(&str, &str) -> Result<&'static Bench, Fault>,
     assignment: &Assignment,
 ) -> Result<(Answer, OwnedFd), Fault> {
     // The kernel kills this participant if its coordinator dies.
@@ -220,17 +201,18 @@ fn run_assignment(
 
 /// Sets up the assigned benchmark and runs one of its participants in this process.
 fn play_assigned(
-    find: &dyn Fn(&str, &str) -> Result<SharedBenchmark, Fault>,
+    find: &dyn Fn(&str, &str) -> Result<&'static Bench, Fault>,
     assignment: &Assignment,
     control: &OwnedFd,
     shared_fds: Vec<OwnedFd>,
 ) -> Result<ParticipantResult, Fault> {
     let bench = find(&assignment.spec, &assignment.contender)?;
-    let mut values = ArgValues::defaults(bench.params);
+    let setup = bench.setup_fn()?;
+    let mut values = ArgValues::defaults(bench.params());
     for (name, value) in &assignment.values {
-        values.set_value(name, *value).map_err(|refused| Fault::new(refused.to_string()))?;
+        values.set_value(name, *value).map_err(Fault::from_error)?;
     }
-    let roles = (bench.roles)(&values);
+    let roles = bench.roles(&values);
     let role = *roles.get(assignment.index).ok_or_else(|| {
         let index = assignment.index;
         Fault::new(format!("the benchmark has no participant with index {index}"))
@@ -239,16 +221,16 @@ fn play_assigned(
         let index = assignment.index;
         Fault::new(format!("no CPU is assigned to the participant with index {index}"))
     })?;
-    affinity::pin(cpu).map_err(|refused| Fault::new(refused.to_string()))?;
+    affinity::pin(cpu).map_err(Fault::from_error)?;
     let measured = roles.iter().filter(|role| role.measured).count();
     let control = Control::new(Region::attach(control)?, roles.len(), measured);
-    let parts_count = bench.spec.parts.len();
+    let parts_count = bench.spec().parts.len();
     let samples =
         Samples::new(assignment.timing, parts_count, role.measured, Some(control.clone()));
     let participant = workload::Participant { index: assignment.index, count: roles.len(), cpu };
     let round_params = RoundParams {
-        spec_id: bench.spec.id,
-        contender: bench.contender,
+        spec_id: bench.spec().id,
+        contender: bench.contender().name,
         values,
         parts_count,
         cpus: assignment.cpus.clone(),
@@ -264,9 +246,7 @@ fn play_assigned(
     // The recording ends before the reply is sent: after the reply, this process is killed.
     let _tracing = round_params.trace.as_ref().map(ActiveRecording::start).transpose()?;
     let _slack = round_params.allocate_slack();
-    let workload = (bench.setup)(
-        &round_params.values,
-        &mut Setup::for_inheritor(&assignment.cpus, shared_fds),
-    )?;
+    let workload =
+        setup(&round_params.values, &mut Setup::for_inheritor(&assignment.cpus, shared_fds))?;
     play(&*workload, &round_params, role, participant, &control, samples)
 }

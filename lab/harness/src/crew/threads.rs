@@ -9,7 +9,7 @@ use crate::samples::{ParticipantResult, Samples};
 use crate::setup::Setup;
 use crate::trace;
 use crate::workload::{Participant, Role, Workload};
-use handover_base::affinity;
+use handover_base::{affinity, unwind};
 use handover_record::{ALLOCATED_BYTES_COUNTER, ALLOCATIONS_COUNTER, Args};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -228,7 +228,7 @@ fn set_up(
 }
 
 fn pin(cpu: u32) -> Result<(), Fault> {
-    affinity::pin(cpu).map_err(|refused| Fault::Workload(refused.to_string()))
+    affinity::pin(cpu).map_err(Fault::from_error)
 }
 
 /// Function that starts a named thread.
@@ -269,12 +269,9 @@ fn join(threads: impl IntoIterator<Item = JoinHandle<()>>) {
     }
 }
 
+/// Returns the message of a caught panic, or `no message`.
 pub(super) fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
-    panic
-        .downcast_ref::<&str>()
-        .map(ToString::to_string)
-        .or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "no message".to_string())
+    unwind::panic_message(panic).unwrap_or("no message").to_string()
 }
 
 #[cfg(test)]

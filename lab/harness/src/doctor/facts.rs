@@ -7,7 +7,7 @@ use std::path::Path;
 
 /// Soft and hard limit of a resource. The soft limit can be raised up to the hard limit without
 /// root. `u64::MAX` if unlimited.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ResourceLimit {
     pub(super) soft: u64,
     pub(super) hard: u64,
@@ -46,9 +46,9 @@ pub(super) struct MachineFacts {
     /// Size of the main memory.
     pub(super) memory_bytes: u64,
     /// Limits on the number of open file descriptors.
-    pub(super) fds: Option<ResourceLimit>,
+    pub(super) fds: ResourceLimit,
     /// Limits on the number of the user's threads, in all processes.
-    pub(super) threads: Option<ResourceLimit>,
+    pub(super) threads: ResourceLimit,
     /// Maximum number of threads in the cgroup; `None` without a limit.
     pub(super) pids_max: Option<u64>,
     pub(super) load_1min: Option<f64>,
@@ -66,7 +66,7 @@ impl MachineFacts {
         let limit = |which| {
             let limit = getrlimit(which);
             let of = |value: Option<u64>| value.unwrap_or(u64::MAX);
-            Some(ResourceLimit { soft: of(limit.current), hard: of(limit.maximum) })
+            ResourceLimit { soft: of(limit.current), hard: of(limit.maximum) }
         };
         Self {
             hypervisor: topology::hypervisor_name(),

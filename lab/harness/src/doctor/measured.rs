@@ -47,10 +47,9 @@ impl CpuMeasurements {
             .flatten()
             .filter_map(|thread| thread.join().ok().flatten())
             .collect();
-        let steal = match (before, usage::read_steal_time(&cpus)) {
-            (Some(before), Some(after)) => Some((after - before).stolen_share()),
-            _ => None,
-        };
+        let steal = before
+            .zip(usage::read_steal_time(&cpus))
+            .map(|(before, after)| (after - before).stolen_share());
         Self { time, steal, cpus: cores }
     }
 }

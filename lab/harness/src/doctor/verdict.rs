@@ -269,17 +269,17 @@ fn memory(facts: &MachineFacts) -> Finding {
 fn fds(facts: &MachineFacts) -> Finding {
     let why = "each connection takes a descriptor: with too few, servers refuse connections";
     let about = FindingBuilder { code: "fds", why };
-    match facts.fds {
-        None => about.unreadable(facts),
-        Some(limit) if limit.soft >= FDS_MIN => about.fine(limit_text(limit.soft)),
-        Some(limit) => about.note(limit_text(limit.soft), raise_command("-n", limit, "fs.nr_open")),
+    let found = limit_text(facts.fds.soft);
+    match facts.fds.soft >= FDS_MIN {
+        true => about.fine(found),
+        false => about.note(found, raise_command("-n", facts.fds, "fs.nr_open")),
     }
 }
 
 fn threads(facts: &MachineFacts) -> Finding {
     let why = "benchmarks of a thousand participants cannot start them all";
     let about = FindingBuilder { code: "threads", why };
-    let Some(limit) = facts.threads else { return about.unreadable(facts) };
+    let limit = facts.threads;
     let pids_max = facts.pids_max.unwrap_or(u64::MAX);
     if pids_max < THREADS_MIN && pids_max <= limit.soft {
         return about.note(
@@ -442,8 +442,8 @@ mod tests {
             cpus_online: 8,
             cpus_allowed: 8,
             memory_bytes: 16 << 30,
-            fds: Some(ResourceLimit { soft: 1 << 20, hard: 1 << 20 }),
-            threads: Some(ResourceLimit { soft: u64::MAX, hard: u64::MAX }),
+            fds: ResourceLimit { soft: 1 << 20, hard: 1 << 20 },
+            threads: ResourceLimit { soft: u64::MAX, hard: u64::MAX },
             load_1min: Some(0.1),
             perf_event_paranoid: Some(1),
             numa_nodes: 2,
@@ -487,8 +487,8 @@ mod tests {
             is_smt_active: Some(true),
             clock_source: Some("hpet".into()),
             is_numa_balancing_on: Some(true),
-            fds: Some(ResourceLimit { soft: 1024, hard: 1 << 20 }),
-            threads: Some(ResourceLimit { soft: 512, hard: 512 }),
+            fds: ResourceLimit { soft: 1024, hard: 1 << 20 },
+            threads: ResourceLimit { soft: 512, hard: 512 },
             ..quiet()
         };
         let findings = find_all(&facts, None);

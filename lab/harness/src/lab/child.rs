@@ -183,7 +183,7 @@ fn run_pass(all: &[&'static [Bench]], arguments: &str) -> Result<(), Fault> {
     let mut socket = UnixStream::from(socket);
     let (message, request): (LabMessage, PassRequest) = read_frame(&mut socket)?;
     clock::calibration();
-    let lab = match message.to_lab(all) {
+    let lab = match message.into_lab(all) {
         Ok(lab) => lab,
         Err(fault) => return Ok(write_frame(&mut socket, &Err::<PassReport, _>(fault))?),
     };

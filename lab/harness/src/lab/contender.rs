@@ -120,9 +120,7 @@ impl Default for PartMeasurements {
 }
 
 fn new_histogram() -> Histogram<u64> {
-    let mut histogram = Histogram::new(HISTOGRAM_DIGITS).unwrap_or_else(|_| unreachable!());
-    histogram.auto(true);
-    histogram
+    Histogram::new(HISTOGRAM_DIGITS).unwrap_or_else(|_| unreachable!())
 }
 
 /// Serialisation of a histogram as bytes, to send it to another process.

@@ -3,10 +3,10 @@
 use super::contender::ContenderFacts;
 use super::measure::{BlockRunner, VisitLimits};
 use super::progress::{BenchmarkProgress, VisitResults};
-use super::{BenchmarkGroup, Lab, Plan, PlanError, Profile};
+use super::{BenchmarkGroup, Lab, Plan, PlanError};
 use crate::bench::Bench;
 use crate::fault::Fault;
-use crate::select::{SelectError, select};
+use crate::select::select;
 use handover_base::random::SplitMix64;
 use handover_base::topology::{self, Topology};
 use handover_base::usage;
@@ -141,19 +141,7 @@ fn visit_one(
 /// Data from which the process of a pass recreates the lab.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct LabMessage {
-    /// Name of the measuring profile: `smoke`, `quick` or `full`.
-    profile: String,
-    /// Placement of the participants.
-    place: String,
-    idle_gap: Duration,
-    /// Time of each benchmark over all passes; `None` for the profile's time.
-    time: Option<Duration>,
-    /// `true` to run a busy thread next to the participants.
-    neighbour: bool,
-    /// `true` to run participants as processes where a benchmark supports this.
-    processes: bool,
-    /// Time limit of a participant: see [`Plan::patience`].
-    patience: Duration,
+    plan: Plan,
     groups: Vec<GroupMessage>,
 }
 
@@ -170,7 +158,6 @@ struct GroupMessage {
 
 impl LabMessage {
     pub fn from_lab(lab: &Lab) -> LabMessage {
-        let Plan { profile, place, idle_gap, time, neighbour, processes, patience, .. } = &lab.plan;
         let group = |group: &BenchmarkGroup| GroupMessage {
             spec: group.selection.spec.id.to_string(),
             contenders: group
@@ -181,45 +168,23 @@ impl LabMessage {
                 .collect(),
             values: group.values.by_name().clone(),
         };
-        LabMessage {
-            profile: profile.to_string(),
-            place: place.to_string(),
-            idle_gap: *idle_gap,
-            time: *time,
-            neighbour: *neighbour,
-            processes: *processes,
-            patience: *patience,
-            groups: lab.groups.iter().map(group).collect(),
-        }
+        LabMessage { plan: lab.plan.clone(), groups: lab.groups.iter().map(group).collect() }
     }
 
     /// Recreates the lab with this program's benchmarks.
-    pub fn to_lab(&self, all: &[&'static [Bench]]) -> Result<Lab, Fault> {
-        let refused = |why: &dyn std::fmt::Display| Fault::new(why.to_string());
-        let profile: Profile = self.profile.parse().map_err(|why: String| refused(&why))?;
-        let plan = Plan {
-            profile,
-            place: self.place.parse().map_err(|why| refused(&why))?,
-            idle_gap: self.idle_gap,
-            time: self.time,
-            neighbour: self.neighbour,
-            processes: self.processes,
-            patience: self.patience,
-            ..Plan::default()
-        };
-        let groups: Result<_, Fault> =
-            self.groups.iter().map(|group| group.to_group(all)).collect();
-        let topology =
-            Topology::read().map_err(|error| refused(&PlanError::Topology(error.to_string())))?;
-        Ok(Lab { plan, groups: groups?, topology, allowed: topology::allowed_cpus(), seed: 0 })
+    pub fn into_lab(self, all: &[&'static [Bench]]) -> Result<Lab, Fault> {
+        let LabMessage { plan, groups } = self;
+        let groups = groups.iter().map(|group| group.to_group(all)).collect::<Result<_, _>>()?;
+        let topology = Topology::read()
+            .map_err(|error| Fault::from_error(PlanError::Topology(error.to_string())))?;
+        Ok(Lab { plan, groups, topology, allowed: topology::allowed_cpus(), seed: 0 })
     }
 }
 
 impl GroupMessage {
     /// Recreates the benchmark from this program's suites.
     fn to_group(&self, all: &[&'static [Bench]]) -> Result<BenchmarkGroup, Fault> {
-        let missing = |why: SelectError| Fault::new(why.to_string());
-        let chosen = select(all, std::slice::from_ref(&self.spec)).map_err(missing)?;
+        let chosen = select(all, std::slice::from_ref(&self.spec)).map_err(Fault::from_error)?;
         let mut selection =
             chosen.into_iter().find(|it| it.spec.id == self.spec).ok_or_else(|| {
                 Fault::new(format!("this program has no benchmark {id}", id = self.spec))
@@ -230,7 +195,7 @@ impl GroupMessage {
         let params = selection.contenders.first().map_or(&[][..], |bench| bench.params());
         let mut values = ArgValues::defaults(params);
         for (name, value) in &self.values {
-            values.set_value(name, *value).map_err(|why| Fault::new(why.to_string()))?;
+            values.set_value(name, *value).map_err(Fault::from_error)?;
         }
         Ok(BenchmarkGroup { selection, values })
     }

@@ -7,6 +7,7 @@ use crate::host;
 use crate::select::{SelectError, Selection, select};
 use handover_base::topology::{self, Placement, Topology};
 use handover_record::{ArgRange, ArgRangeError, ArgValues, ArgsError, ContenderKind, Host, Record};
+use serde::{Deserialize, Serialize};
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use std::time::Duration;
 pub(super) const NULL_PREFIX: &str = "null/";
 
 /// Amount of measurement in a run: smoke, quick or full.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Profile {
     /// Each operation once, with the smallest arguments: a test without measurements.
     Smoke,
@@ -109,11 +110,12 @@ impl std::fmt::Display for Profile {
 }
 
 /// Configuration of a run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Plan {
     /// Amount of measurement in the run.
     pub profile: Profile,
     /// Placement of the participants relative to each other.
+    #[serde(with = "placement_name")]
     pub place: Placement,
     /// Pause before each hand-over, at most [`Plan::IDLE_GAP_MAX`].
     pub idle_gap: Duration,
@@ -132,6 +134,21 @@ pub struct Plan {
     /// Time limit of a participant, in addition to the time of ten rounds. When it passes, the
     /// participant is abandoned and its round fails.
     pub patience: Duration,
+}
+
+/// Serialisation of a placement by its name, to send a plan to another process.
+mod placement_name {
+    use handover_base::topology::Placement;
+    use serde::de::Error as _;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(place: &Placement, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(place.name())
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Placement, D::Error> {
+        String::deserialize(from)?.parse().map_err(D::Error::custom)
+    }
 }
 
 impl Plan {

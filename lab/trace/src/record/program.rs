@@ -9,15 +9,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Program that can be executed and traced.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct TraceableProgram {
+#[derive(Debug)]
+pub(super) struct TraceableProgram {
     /// Path of the program's file.
     pub path: PathBuf,
     /// `true` if the program, or a library that it links, has traceable function entries.
     pub has_functions: bool,
-    /// `true` if the program has probes.
-    pub has_probes: bool,
     /// `true` if the recording library can be loaded into the program.
     pub can_load_library: bool,
 }
@@ -71,12 +68,9 @@ const PRIVILEGED: &str =
 const UNSUPPORTED_PLATFORM: &str = "functions can be traced only on x86-64 Linux";
 
 /// Finds the program that `command` names, and checks that it can be traced. Searches `PATH` as a
-/// shell does.
-///
-/// # Errors
-/// If there is no such program, or it has nothing to trace; with `force`, only if it cannot be
-/// traced.
-pub fn find_traceable_program(
+/// shell does. Fails if there is no such program, or it has nothing to trace; with `force`, only if
+/// it cannot be traced.
+pub(super) fn find_traceable_program(
     command: &[OsString],
     force: bool,
 ) -> Result<TraceableProgram, ProgramError> {
@@ -87,11 +81,9 @@ pub fn find_traceable_program(
     if !data.is_file() || data.permissions().mode() & 0o111 == 0 {
         return Err(not_runnable("not an executable file".to_owned()));
     }
-    let not_loadable = |reason| ProgramError::NotLoadable { path: path.clone(), reason };
     let mut found = TraceableProgram {
         path: path.clone(),
         has_functions: false,
-        has_probes: false,
         can_load_library: !super::RECORDING_LIBRARY_IMAGE.is_empty(),
     };
     // Executable but not readable: its contents are unknown until it runs.
@@ -100,7 +92,6 @@ pub fn find_traceable_program(
         return Ok(found); // a script: its interpreter and the programs it starts are recorded
     }
     let elf_traits = elf_traits(&bytes);
-    found.has_probes = elf_traits.has_probes;
     let reason = if !found.can_load_library {
         Some(UNSUPPORTED_PLATFORM)
     } else if !elf_traits.is_x86_64 {
@@ -117,15 +108,14 @@ pub fn find_traceable_program(
     if let Some(reason) = reason {
         found.can_load_library = false;
         // Rust probes record themselves; but privileged programs ignore the environment.
-        return if elf_traits.has_probes && reason != PRIVILEGED {
-            Ok(found)
-        } else {
-            Err(not_loadable(reason))
+        return match elf_traits.has_probes && reason != PRIVILEGED {
+            true => Ok(found),
+            false => Err(ProgramError::NotLoadable { path, reason }),
         };
     }
     found.has_functions =
         elf_traits.has_functions || libraries(&path).iter().any(|path| has_functions(path));
-    if !(found.has_functions || found.has_probes || force) {
+    if !(found.has_functions || elf_traits.has_probes || force) {
         return Err(ProgramError::NoEntries { path });
     }
     Ok(found)

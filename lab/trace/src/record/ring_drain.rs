@@ -2,9 +2,9 @@
 
 use super::names;
 use super::rings::{LaneBlock, RingFile, event_codes};
-use super::stream::{TraceStreamFile, encode_sites_segment};
+use super::stream::TraceStreamFile;
 use handover_probe::chunk::{Chunk, ChunkPosition};
-use handover_probe::format::{self, TraceHeader, encode_sites, thread};
+use handover_probe::format::{self, TraceHeader, encode_sites, encode_sites_segment, thread};
 use handover_probe::lane::{BLOCK_HEADER_WORDS, BLOCK_WORDS, event_words_count};
 use handover_probe::trace_file::{self, with_suffix};
 use std::collections::HashSet;
@@ -20,7 +20,7 @@ const SITES_END: usize = 1 << 18;
 const DRAINS_PER_LIVENESS_CHECK: u32 = 64;
 
 /// Draining of the rings of all recorded processes into their trace files.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct RingDrain {
     /// Folder in which each process creates its ring file.
     folder: PathBuf,
@@ -38,9 +38,7 @@ pub(super) struct RingDrain {
 
 impl RingDrain {
     pub(super) fn new(folder: &Path, file: &Path) -> Self {
-        let (known_files, processes, finished_paths, notes) = Default::default();
-        let (folder, file) = (folder.to_owned(), file.to_owned());
-        Self { folder, file, known_files, processes, finished_paths, notes, drains_count: 0 }
+        Self { folder: folder.to_owned(), file: file.to_owned(), ..Self::default() }
     }
 
     /// Drains the rings that have enough events. At times, also completes the trace files of exited
@@ -103,7 +101,7 @@ impl RingDrain {
 }
 
 /// Reading position in a lane, which is the ring of one thread.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct LaneCursor {
     /// Offset of the lane in the ring file.
     offset: u64,
@@ -317,14 +315,12 @@ impl FollowedProcess {
             )),
         }
         let errno = self.failure.as_ref().and_then(io::Error::raw_os_error).unwrap_or(0);
+        let state =
+            if self.failure.is_some() { format::STATE_FAILED } else { format::STATE_FINISHED };
         let now = self.rings.read_header();
         let header = TraceHeader {
-            state: if self.failure.is_some() {
-                format::STATE_FAILED
-            } else {
-                format::STATE_FINISHED
-            },
-            errno: if self.failure.is_some() { errno as u64 } else { 0 },
+            state,
+            errno: errno as u64,
             lost: now.lost + lost,
             rings: String::new(),
             // The process may not have recorded its own end.
@@ -354,8 +350,6 @@ impl FollowedProcess {
 
 impl LaneCursor {
     fn new(offset: u64) -> Self {
-        let word = BLOCK_HEADER_WORDS as usize;
-        let (index, block, events_count, lost_before) = (None, 0, 0, 0);
-        Self { offset, index, block, word, events_count, lost_before, is_done: false }
+        Self { offset, word: BLOCK_HEADER_WORDS as usize, ..Self::default() }
     }
 }

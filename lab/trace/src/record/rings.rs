@@ -55,10 +55,7 @@ impl RingFile {
     /// Opens a ring file; `None` while it is being created.
     pub(super) fn open(path: &Path) -> io::Result<Option<Self>> {
         let file = File::options().read(true).write(true).open(path)?;
-        let mut page = vec![0; PAGE_BYTES as usize];
-        let header =
-            file.read_exact_at(&mut page, 0).ok().and_then(|()| TraceHeader::decode(&page));
-        let Some(header) = header else { return Ok(None) };
+        let Some(header) = decode_header(&file) else { return Ok(None) };
         let (lane_offsets, function_table_offsets, module_offsets, sites) = Default::default();
         Ok(Some(Self {
             file,
@@ -74,9 +71,7 @@ impl RingFile {
     /// Reads the file's current header. If it cannot be read, returns the header of the time of
     /// `open`.
     pub(super) fn read_header(&self) -> TraceHeader {
-        let mut page = vec![0; PAGE_BYTES as usize];
-        let read = self.file.read_exact_at(&mut page, 0);
-        read.ok().and_then(|()| TraceHeader::decode(&page)).unwrap_or_else(|| self.header.clone())
+        decode_header(&self.file).unwrap_or_else(|| self.header.clone())
     }
 
     /// Stores the path of the trace file in the ring file.
@@ -246,6 +241,13 @@ impl RingFile {
         }
         Ok(block.words[2] + event_codes(&block.words[BLOCK_HEADER_WORDS as usize..]).count() as u64)
     }
+}
+
+/// Reads and decodes the header of a ring file; `None` while it is incomplete.
+fn decode_header(file: &File) -> Option<TraceHeader> {
+    let mut page = vec![0; PAGE_BYTES as usize];
+    file.read_exact_at(&mut page, 0).ok()?;
+    TraceHeader::decode(&page)
 }
 
 /// Reusable buffer for one block of a lane, as bytes and as words.

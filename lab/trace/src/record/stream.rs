@@ -3,7 +3,7 @@
 use super::rings::LanePage;
 use handover_probe::chunk::{Chunk, ChunkPosition};
 use handover_probe::format::{
-    self, FILE_STREAM, PAGE_BYTES, SEGMENT_THREAD, SegmentHeader, TraceHeader, thread,
+    FILE_STREAM, PAGE_BYTES, SEGMENT_THREAD, SegmentHeader, TraceHeader, thread,
 };
 use handover_probe::trace_file;
 use std::fs::File;
@@ -83,8 +83,4 @@ impl TraceStreamFile {
             dropped_count += count;
         }
     }
-}
-
-pub(super) fn encode_sites_segment(payload: &[u8]) -> Vec<u8> {
-    format::encode_sites_segment(payload)
 }

@@ -5,9 +5,9 @@ use handover_probe::read::{EventKind, Trace};
 use handover_probe::{probe, span};
 use handover_trace::{
     CallEnding, CallStatistics, CallTree, CompletedCall, EventPosition, ExclusionLimits,
-    FunctionStatistics, NameId, STACK_DEPTH_MAX, SiteNames, SortOrder, TraceVisitor, Traces,
-    TreeGrouping, TreeLine, estimate, estimate_table, function_table, missing_event_lines,
-    trace_headlines, tree_table, walk,
+    FunctionStatistics, STACK_DEPTH_MAX, SiteNames, SortOrder, TraceVisitor, Traces, TreeGrouping,
+    TreeLine, estimate, estimate_table, function_table, missing_event_lines, trace_headlines,
+    tree_table, walk,
 };
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -94,14 +94,8 @@ fn call_without_end_counts_in_sums_but_not_in_quantiles() {
 fn lost_end_of_a_too_deep_call_does_not_shift_outer_ends() {
     struct Endings(Vec<CallEnding>);
     impl TraceVisitor for Endings {
-        fn enter_call(&mut self, _: &EventPosition, _: NameId, _: &[u64]) -> std::io::Result<()> {
-            Ok(())
-        }
         fn leave_call(&mut self, _: &EventPosition, call: &CompletedCall) -> std::io::Result<()> {
             self.0.push(call.ending);
-            Ok(())
-        }
-        fn visit_mark(&mut self, _: &EventPosition, _: NameId, _: &[u64]) -> std::io::Result<()> {
             Ok(())
         }
     }

@@ -290,11 +290,7 @@ impl<H: Handler> Member<H> {
     #[cold]
     fn record_panic(&mut self, thread: &mut ThreadState, panic: &(dyn Any + Send)) {
         self.state.counts.panicked += 1;
-        let text = panic
-            .downcast_ref::<&str>()
-            .map(|text| (*text).to_owned())
-            .or_else(|| panic.downcast_ref::<String>().cloned())
-            .unwrap_or_else(|| "a panic without a message".to_owned());
+        let text = unwind::panic_message(panic).unwrap_or("a panic without a message").to_owned();
         let machine = self.state.address.machine_id();
         match self.state.config.on_panic {
             OnPanic::Stop => {

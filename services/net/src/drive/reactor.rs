@@ -573,11 +573,7 @@ impl<H: Handler> Reactor<H> {
 
     fn report_panic(&mut self, panic: &(dyn Any + Send)) {
         self.core.stats.panics_count += 1;
-        let message = panic
-            .downcast_ref::<&str>()
-            .copied()
-            .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-            .unwrap_or("a panic without a message");
+        let message = unwind::panic_message(panic).unwrap_or("a panic without a message");
         // A second panic is ignored.
         let reported = catch_unwind(AssertUnwindSafe(|| self.handler.on_panic(message)));
         reported.unwrap_or_else(unwind::drop_payload);
