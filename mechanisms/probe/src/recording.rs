@@ -174,7 +174,7 @@ fn start_recording(control: &mut Control, config: Config) -> Result<Arc<Session>
     // Before the process has the writing thread: in a process of several threads, the kernel takes
     // tens of milliseconds for the registration.
     switching::register_for_membarrier();
-    WAIT_NS.store(config.wait_max_requested().as_nanos() as u64, Ordering::Relaxed);
+    WAIT_NS.store(config.wait_max.as_nanos() as u64, Ordering::Relaxed);
     let session = Arc::new(Session::new(config)?);
     LOST_WITHOUT_LANE.store(0, Ordering::Relaxed);
     let streamer = match session.config().policy() {
