@@ -381,7 +381,7 @@ fn on_thread_exit(writer: Writer<LaneMemory>) {
 /// locks in the child.
 struct ForkLocks {
     control: MutexGuard<'static, Control>,
-    _registry: registry::RegistryLock,
+    _registry: MutexGuard<'static, registry::Registry>,
     _inside: current::InsideGuard,
 }
 
@@ -400,7 +400,7 @@ extern "C" fn before_fork() {
     // does not use the session.
     let held = ForkLocks {
         control: lock(&CONTROL),
-        _registry: registry::lock_for_fork(),
+        _registry: registry::lock_registry_only(),
         _inside: inside,
     };
     // If the thread's local storage is destroyed already, nothing can be held over the fork.
