@@ -60,8 +60,8 @@ impl Hub {
         }
         let number = new_clients.joined_count;
         let client_state = Arc::new(CachePadded::new(ClientState::default()));
-        let slots_count = shared.mailbox_slots_count();
-        let lanes = match shared.stamping() {
+        let slots_count = shared.mailbox_slots_count;
+        let lanes = match shared.stamping {
             Stamping::None => {
                 let (port, to_arbiter, from_arbiter) =
                     Port::pair(number, slots_count, Arc::clone(&client_state));
