@@ -76,7 +76,7 @@ pub struct Gate<W> {
 /// Number of running calls of [`Gate::withdraw`] that may hold the list of waiters. A call that has
 /// put the list back does not count. The counter is outside the gate, because gates that are never
 /// closed do not need it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Withdrawals(AtomicU32);
 
 impl Withdrawals {
@@ -86,12 +86,6 @@ impl Withdrawals {
         pub const fn new() -> Self {
             Self(AtomicU32::new(0))
         }
-    }
-}
-
-impl Default for Withdrawals {
-    fn default() -> Self {
-        Self::new()
     }
 }
 
